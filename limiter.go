@@ -1,0 +1,208 @@
+// Package limiter answers one question: may this caller do this now? It is made
+// for code that keeps no memory between requests (AWS Lambda, Cloud Run, jobs):
+// the state lives in the SQL database that the application already has.
+//
+//	store, err := postgres.New(pool) // or sqlite.Open("app.db"), memory.New()
+//	...
+//	logins, err := limiter.New(store, "login", limiter.TokenBucket{
+//		Capacity: 5, Refill: 1, Interval: time.Minute,
+//	})
+//	...
+//	res, err := logins.Allow(ctx, email)
+//	switch {
+//	case err != nil: // no decision could be made
+//	case !res.Allowed: // come back after res.RetryAfter
+//	}
+//
+// # Policies
+//
+// A [TokenBucket] allows bursts and then a steady rate; it is the one to take
+// unless a contract says "n per day". A [FixedWindow] counts per aligned window.
+//
+// # Decisions
+//
+// [Limiter.Allow] and [Limiter.AllowN] decide at once; [Limiter.Peek] looks
+// without taking. [Limiter.Reserve] books a turn ahead, and [Limiter.Wait] sleeps
+// until it. Each is one round trip to the database, and one atomic statement:
+// concurrent callers, in any number of processes, admit exactly what the policy
+// admits.
+//
+// # Clock
+//
+// The store's clock decides: in PostgreSQL that of the database, so the clocks
+// of application machines do not matter. A clock that is stepped back grants
+// nothing and locks nobody out for longer than they owed.
+//
+// # Serverless
+//
+// A Limiter is a few words of memory. Nothing runs in the background, so nothing
+// is lost when a process is frozen or killed between two requests.
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Limiter applies one policy to any number of keys, whose state a [Store] keeps.
+// Processes that use the same store, name and policy share that state; another
+// name is another state. If the policy of a name changes, what each key has left
+// carries over.
+//
+// Use [Limiter.Allow] to refuse what is too much, [Limiter.Wait] to slow it down,
+// and [Limiter.Reserve] to be told how long to wait. The zero Limiter is not
+// valid; make one with [New]. A Limiter is safe for concurrent use.
+type Limiter struct {
+	store  Store
+	name   string
+	policy Policy
+	options
+}
+
+// New returns a Limiter. It does no I/O. The name tells limiters on one store
+// apart; it has 1 to 64 of the characters A-Z a-z 0-9 . _ : / and -. The error
+// matches [ErrInvalid] and says what to mend.
+func New(store Store, name string, policy Policy, opts ...Option) (*Limiter, error) {
+	if store == nil {
+		return nil, invalid("the store is nil; pass memory.New(), or what sqlite.Open or postgres.New returned")
+	}
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	if err := checkPolicy(policy); err != nil {
+		return nil, err
+	}
+	l := &Limiter{store: store, name: name, policy: policy, options: options{maxWait: MaxReserve}}
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, invalid("an option is nil; leave it out")
+		}
+		if err := opt(&l.options); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// Name returns the name that New was given.
+func (l *Limiter) Name() string { return l.name }
+
+// Policy returns the policy that New was given.
+func (l *Limiter) Policy() Policy { return l.policy }
+
+// Allow is shorthand for AllowN(ctx, key, 1).
+func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
+	return l.AllowN(ctx, key, 1)
+}
+
+// AllowN reports whether a request that costs n may pass now, and charges it if
+// so. A refusal is a Result, not an error, and charges nothing. AllowN of 0 is
+// [Limiter.Peek].
+//
+// The error is [ErrExceedsCapacity] if the policy can never admit n at once, and
+// [ErrInvalid] if n is negative or the key is empty. Else it is one of the
+// store's: see the classes of errors. The Result that comes with an error is a
+// refusal with [SourcePolicy].
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Result, error) {
+	if n == 0 {
+		return l.Peek(ctx, key)
+	}
+	res, _, err := l.take(ctx, key, n, 0)
+	return res, err
+}
+
+// Peek returns the state of a key and writes nothing. Allowed and RetryAfter are
+// those that [Limiter.Allow] would have had. Its errors are those of AllowN.
+func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
+	op, err := l.op(OpLook, key, 0)
+	if err != nil {
+		return undecided, err
+	}
+	s, err := l.do(ctx, op)
+	if err != nil {
+		return undecided, err
+	}
+	return l.policy.result(op, s), nil
+}
+
+// Refund gives n back to a key: after a request that was allowed but not carried
+// out, say. It never lifts a key above unused. It does nothing while
+// reservations are outstanding, since what it would give back is booked already;
+// on a fixed window it credits the current window only. A Refund whose outcome
+// is unknown must not be sent again: twice would let too much in. The error is
+// [ErrInvalid] if n is negative or the key is empty, else one of the store's.
+func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
+	if n < 0 {
+		return invalid("cannot refund %d; pass at least 0", n)
+	}
+	op, err := l.op(OpRefund, key, n)
+	if err != nil || n == 0 {
+		return err
+	}
+	_, err = l.do(ctx, op)
+	return err
+}
+
+// Reset makes a key as if it had never been used, bookings included. The error
+// is [ErrInvalid] if the key is empty, else one of the store's.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	op, err := l.op(OpReset, key, 0)
+	if err != nil {
+		return err
+	}
+	_, err = l.do(ctx, op)
+	return err
+}
+
+// undecided is the Result that comes with an error.
+var undecided = Result{Source: SourcePolicy}
+
+// take carries out or books a request of cost n, which is not 0.
+func (l *Limiter) take(ctx context.Context, key string, n int64, maxWait time.Duration) (Result, booking, error) {
+	op, err := l.op(OpTake, key, n)
+	if err != nil {
+		return undecided, booking{}, err
+	}
+	if n < 0 {
+		return undecided, booking{}, invalid("the cost is %d; pass at least 0", n)
+	}
+	if n > l.policy.limit() {
+		return undecided, booking{}, fmt.Errorf("%w: limiter %q: the cost is %d of at most %d", ErrExceedsCapacity, l.name, n, l.policy.limit())
+	}
+	op.MaxWait = maxWait
+	s, err := l.do(ctx, op)
+	if err != nil {
+		return undecided, booking{}, err
+	}
+	return l.policy.result(op, s), booking{op: op, state: s}, nil
+}
+
+// op returns an operation on key at the time of the Limiter's clock.
+func (l *Limiter) op(kind OpKind, key string, n int64) (Op, error) {
+	stored, err := storedKey(key, l.secret)
+	if err != nil {
+		return Op{}, err
+	}
+	op := Op{Kind: kind, Name: l.name, Key: stored, Policy: l.policy, Cost: n}
+	if l.clock != nil {
+		op.At, err = checkClock(l.clock())
+	}
+	return op, err
+}
+
+// do sends op to the store. A caller that has gone is not served.
+func (l *Limiter) do(ctx context.Context, op Op) (State, error) {
+	if ctx.Err() != nil {
+		return State{}, canceled(ctx)
+	}
+	s, err := l.store.Do(ctx, op)
+	if err != nil {
+		return State{}, fmt.Errorf("limiter %q: %w", l.name, err)
+	}
+	return s, nil
+}
+
+func canceled(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", ErrCanceled, ctx.Err())
+}

@@ -1,0 +1,145 @@
+// Package memory is a limiter.Store in the process: the reference that other
+// stores are compared with, the store for tests of code that limits, and a limit
+// for one process. Its state is lost with the process and shared with nobody;
+// on serverless, where every request may meet a new process, it limits nothing.
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+const (
+	// shards is how many locks the keys are spread over: enough that two of a
+	// few dozen cores seldom meet. It must be a power of two.
+	shards = 64
+	// minTidy is the number of keys below which a shard is not tidied.
+	minTidy = 256
+)
+
+// Store keeps state in maps, by way of [limiter.Op.Apply] under a lock. It
+// forgets keys an hour after they are as if never used, when it would otherwise
+// grow, so that it holds at most about twice the keys in use. Make one with
+// [New]; a Store is safe for concurrent use.
+type Store struct {
+	now    func() time.Time
+	seed   maphash.Seed
+	shards [shards]shard
+}
+
+type shard struct {
+	mu     sync.Mutex
+	rows   map[id]limiter.Row
+	tidyAt int // the number of rows at which to look for expired ones
+}
+
+type id struct {
+	window    bool
+	name, key string
+}
+
+// Option changes how a [Store] works.
+type Option func(*Store)
+
+// WithClock tells the [Store] to read the time from now, in place of the
+// process's clock, for tests that move time by hand. A nil now is ignored.
+func WithClock(now func() time.Time) Option {
+	return func(s *Store) {
+		if now != nil {
+			s.now = now
+		}
+	}
+}
+
+// New returns an empty Store.
+func New(opts ...Option) *Store {
+	s := &Store{now: time.Now, seed: maphash.MakeSeed()}
+	for i := range s.shards {
+		s.shards[i] = shard{rows: make(map[id]limiter.Row), tidyAt: minTidy}
+	}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(s)
+		}
+	}
+	return s
+}
+
+// Do carries out op, as [limiter.Store] says.
+func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	if err := ctx.Err(); err != nil {
+		return limiter.State{}, fmt.Errorf("memory: %w: %w", limiter.ErrCanceled, err)
+	}
+	if op.Kind > limiter.OpReset {
+		return limiter.State{}, fmt.Errorf("memory: operation %d: %w", op.Kind, errors.ErrUnsupported)
+	}
+	_, window := op.Policy.(limiter.FixedWindow)
+	k := id{window: window, name: op.Name, key: op.Key}
+	sh := &s.shards[maphash.String(s.seed, op.Key)%shards]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	// The clock is read under the lock: readings are then in the order of takes.
+	now, err := op.Clock(s.now)
+	if err != nil {
+		return limiter.State{}, fmt.Errorf("memory: %w", err)
+	}
+	row := sh.rows[k]
+	next, state := op.Apply(row, now)
+	if next != row {
+		sh.rows[k] = next
+		if len(sh.rows) >= sh.tidyAt {
+			// Of an operation's own time and the store's, the earlier: neither a
+			// replay of the past nor a test of the future forgets what counts.
+			sh.remove(min(now, s.now().UnixNano()), len(sh.rows))
+			sh.tidyAt = max(minTidy, 2*len(sh.rows))
+		}
+	}
+	return state, nil
+}
+
+// remove deletes up to limit rows that are expired at now.
+func (sh *shard) remove(now int64, limit int) (removed int64) {
+	for k, row := range sh.rows {
+		if removed == int64(limit) {
+			break
+		}
+		if row.Expired(now) {
+			delete(sh.rows, k)
+			removed++
+		}
+	}
+	return removed
+}
+
+// Sweep removes up to limit keys that have been as if never used for an hour.
+// Calling it is never necessary: see [Store].
+func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
+	if limit < 1 {
+		return 0, fmt.Errorf("memory: %w: Sweep of at most %d keys; pass at least 1", limiter.ErrInvalid, limit)
+	}
+	for i := range s.shards {
+		if err := ctx.Err(); err != nil {
+			return removed, fmt.Errorf("memory: %w: %w", limiter.ErrCanceled, err)
+		}
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		removed += sh.remove(s.now().UnixNano(), limit-int(removed))
+		sh.mu.Unlock()
+		if removed == int64(limit) {
+			break
+		}
+	}
+	return removed, nil
+}
+
+// Check returns nil: a Store in memory is always in order.
+func (s *Store) Check(context.Context) error { return nil }
+
+// Close returns nil: there is nothing to close. The Store stays usable.
+func (s *Store) Close() error { return nil }

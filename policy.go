@@ -1,0 +1,66 @@
+package limiter
+
+import (
+	"fmt"
+	"time"
+)
+
+// Bounds of a policy. They keep every sum and product of the algorithms inside
+// int64, whatever the clock says, so that no request can overflow its way in.
+const (
+	// minStep is the time of one token at the highest rate: one tick of
+	// PostgreSQL's clock. A finer step could not be told apart there.
+	minStep = time.Microsecond
+	// minWindow is the shortest window: one tick of a millisecond clock.
+	minWindow = time.Millisecond
+	// maxSpan is the longest window, interval and time to fill a bucket: 30
+	// years of 365.25 days, which is below 2^60 ns.
+	maxSpan = 262_980 * time.Hour
+	// maxLimit is the highest limit of a window: a count, which saturates at
+	// 2^62, plus a cost is then still an int64.
+	maxLimit = 1 << 60
+)
+
+// Policy says how much a key may do: a [TokenBucket] or a [FixedWindow], given
+// as a value. The interface is sealed: only this package implements it, so that
+// every store knows every policy.
+type Policy interface {
+	// check reports what is wrong with the policy and how to mend it.
+	check() error
+	// limit is the highest cost that can ever pass.
+	limit() int64
+	// apply is the whole algorithm: see [Op.Apply], which calls it.
+	apply(op Op, row Row, now int64) (Row, State)
+	// result derives the caller's answer from what a store reported.
+	result(op Op, s State) Result
+	// delay is how long after s.Now the booking that s reports may act.
+	delay(s State) int64
+}
+
+// checkPolicy reports what is wrong with p. A pointer to a policy has the
+// methods of the policy, so it is the dynamic type that is looked at.
+func checkPolicy(p Policy) error {
+	switch p.(type) {
+	case TokenBucket, FixedWindow:
+		return p.check()
+	case nil:
+		return invalid("the policy is nil; pass a TokenBucket or a FixedWindow")
+	default:
+		return invalid("the policy is a %T; pass the value, not a pointer", p)
+	}
+}
+
+// checkSpan reports whether a duration of a policy is out of its bounds.
+func checkSpan(field string, d, shortest time.Duration) error {
+	switch {
+	case d < shortest:
+		return invalid("%s is %v; it must be at least %v", field, d, shortest)
+	case d > maxSpan:
+		return invalid("%s is %v; it must be at most 30 years (%v)", field, d, maxSpan)
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}

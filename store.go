@@ -1,0 +1,158 @@
+package limiter
+
+import (
+	"context"
+	"time"
+)
+
+// Store keeps the state of keys. Applications make one with a store package,
+// pass it to [New] and are done with it; the rest of this comment is for those
+// who write one. [github.com/sqlimit/limiter/storetest] holds the tests that
+// every Store must pass.
+//
+// Do carries out op and returns the state that it left or found, together with
+// the clock reading that it used. It must be atomic: concurrent calls on one
+// (Name, Key) must answer as if they had come one after another, each as
+// [Op.Apply] says, on the state that the one before it left. State that
+// [Row.Expired] reports as expired may be forgotten.
+//
+// Do must carry the operation out at most once, and must not retry one whose
+// outcome it does not know. An error must match [ErrNotApplied] if the operation
+// was certainly not carried out, [ErrOutcomeUnknown] if it may have been,
+// [ErrMisconfigured] if an operator must act, [ErrCanceled] if ctx ended,
+// [ErrInvalid] if the operation itself is at fault, and [errors.ErrUnsupported]
+// if the store does not know the kind of operation or policy. Its text must not
+// hold the key. A refused take is not an error.
+//
+// A Store must be safe for concurrent use by many goroutines and Limiters.
+type Store interface {
+	Do(ctx context.Context, op Op) (State, error)
+}
+
+// OpKind says what an [Op] does.
+type OpKind uint8
+
+const (
+	// OpTake takes Cost, or books it up to MaxWait ahead, or leaves all as it is.
+	OpTake OpKind = iota + 1
+	// OpLook reads and changes nothing.
+	OpLook
+	// OpRefund gives Cost back, unless bookings are outstanding.
+	OpRefund
+	// OpCancel takes the booking Booked back, unless others were made behind it
+	// or the instant at which it may act is past.
+	OpCancel
+	// OpReset makes the key as if it had never been used.
+	OpReset
+)
+
+// Op is one operation on one key of one limiter. A [Limiter] makes only valid
+// ones: the name, key, cost and policy were checked, 0 <= Cost <= the policy's
+// limit (refunds may be higher), 0 <= MaxWait <= [MaxReserve].
+type Op struct {
+	Kind OpKind
+	// Name is the limiter's name; state belongs to (Name, kind of Policy, Key).
+	Name string
+	// Key is the key as it is to be stored: 1 to 255 bytes of any value.
+	Key    string
+	Policy Policy
+	// Cost is the tokens or units to take, give back or cancel; 0 for a look
+	// or a reset.
+	Cost int64
+	// MaxWait is how far beyond now a take may book: 0 to [MaxReserve].
+	MaxWait time.Duration
+	// At is the time of the operation in nanoseconds since 1970, or 0 for the
+	// store's own clock.
+	At int64
+	// Booked is, for a cancel, what the take to be taken back had returned.
+	Booked State
+}
+
+// State is what a [Store] reports of an operation.
+type State struct {
+	// Row is the key's state, expressed in the operation's policy: after a take
+	// that was carried out, else as it was found. Only takes and looks need it.
+	Row Row
+	// Now is the clock reading that decided, in nanoseconds since 1970.
+	Now int64
+	// Tick is the resolution of the clock that Now was read from, in
+	// nanoseconds; 0 is the same as 1.
+	Tick int64
+	// Took reports whether the operation changed what the key may do: a take was
+	// granted; a refund, cancel or reset found something to give back.
+	Took bool
+}
+
+// Row is the stored state of one key under one policy. The zero Row is that of
+// a key that was never used. Instants are nanoseconds since 1970.
+type Row struct {
+	// FullAt is the instant at which a token bucket is full again.
+	FullAt int64
+	// Start and Used are a fixed window's frontier: the latest window that
+	// anything was counted in, and the count. Windows before it are full.
+	Start, Used int64
+	// At is the clock reading of the latest take.
+	At int64
+	// Period and Limit are the policy that wrote the row: the time of one token
+	// and the capacity, or a window's length and its limit.
+	Period, Limit int64
+}
+
+// Expired reports whether the row can be forgotten at now: for an hour it has
+// been as if it had never been used. The hour is for takes whose clock was read
+// before the row vanished, and which would come back in the past.
+func (r Row) Expired(now int64) bool {
+	end := max(r.FullAt, r.At)
+	if r.Start > 0 {
+		end = max(end, r.Start+r.Period)
+	}
+	return end <= now-int64(SweepGrace)
+}
+
+const (
+	// MaxReserve is the longest that a reservation can lie ahead.
+	MaxReserve = time.Hour
+	// SweepGrace is how long a row stays after it is as if never used.
+	SweepGrace = time.Hour
+	// ClockTolerance is how far a row may lie ahead of the clock before the
+	// clock counts as stepped back. Statements that wait for each other read
+	// their clocks out of order by up to 28 ms (measured on PostgreSQL 15).
+	ClockTolerance = 2 * time.Second
+
+	// maxClock bounds clocks such that an instant plus the longest debt stays
+	// below 2^62, the highest that a table holds: the year 2079.
+	maxClock = 1<<62 - 1<<60 - int64(MaxReserve)
+)
+
+// Clock returns the operation's own time or, if it has none, the reading of
+// now, in nanoseconds since 1970. It is ErrInvalid if the reading lies outside
+// 1970 to 2079, where instants could not be stored.
+func (op Op) Clock(now func() time.Time) (int64, error) {
+	if op.At != 0 {
+		return op.At, nil
+	}
+	return checkClock(now())
+}
+
+func checkClock(t time.Time) (int64, error) {
+	// UnixNano is undefined far outside these years: look at seconds first.
+	if s := t.Unix(); s < 0 || s >= maxClock/int64(time.Second) || t.UnixNano() <= 0 {
+		return 0, invalid("the clock says %s; set it to a time between 1970 and 2079",
+			t.UTC().Format(time.RFC3339))
+	}
+	return t.UnixNano(), nil
+}
+
+// Apply is the definition of every operation: it returns the row that op leaves
+// and the state that it reports when the key's row is row (the zero Row if there
+// is none) and the clock reads now. If the returned row equals row there is
+// nothing to write. Apply is a pure function; a Store that calls it under a
+// lock, or writes its row by compare-and-set, is right.
+func (op Op) Apply(row Row, now int64) (Row, State) {
+	return op.Policy.apply(op, row, now)
+}
+
+// Act returns, for a cancel, the instant at which the booking may act.
+func (op Op) Act() int64 {
+	return op.Booked.Now + op.Policy.delay(op.Booked)
+}

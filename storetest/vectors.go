@@ -1,0 +1,144 @@
+package storetest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// vectors holds histories with exact answers, from a model in exact integers
+// that is independent of this module: one JSON object a line.
+//
+//go:embed vectors.jsonl
+var vectors []byte
+
+type history struct {
+	Policy struct {
+		Kind          string        `json:"kind"`
+		Capacity      int64         `json:"capacity"`
+		Refill        int64         `json:"refill"`
+		Interval      time.Duration `json:"interval"`
+		Limit         int64         `json:"limit"`
+		Window        time.Duration `json:"window"`
+		CountRejected bool          `json:"count_rejected"`
+	} `json:"policy"`
+	Ops []step `json:"ops"`
+}
+
+type step struct {
+	At      int64         `json:"at"`
+	Op      string        `json:"op"`
+	Key     string        `json:"key"`
+	N       int64         `json:"n"`
+	MaxWait time.Duration `json:"max_wait"`
+	Ref     int           `json:"ref"`
+	Want    answer        `json:"want"`
+}
+
+// answer is what an operation returned; a nil field does not apply to it.
+type answer struct {
+	Allowed    *bool          `json:"allowed,omitempty"`
+	Limit      *int64         `json:"limit,omitempty"`
+	Remaining  *int64         `json:"remaining,omitempty"`
+	Used       *int64         `json:"used,omitempty"`
+	RetryAfter *time.Duration `json:"retry_after,omitempty"`
+	ResetAfter *time.Duration `json:"reset_after,omitempty"`
+	Delay      *time.Duration `json:"delay,omitempty"`
+	Error      string         `json:"error,omitempty"`
+}
+
+func (h history) policy() limiter.Policy {
+	p := h.Policy
+	if p.Kind == "token_bucket" {
+		return limiter.TokenBucket{Capacity: p.Capacity, Refill: p.Refill, Interval: p.Interval}
+	}
+	return limiter.FixedWindow{Limit: p.Limit, Window: p.Window, CountRejected: p.CountRejected}
+}
+
+// runVectors replays every history through the public API.
+func runVectors(t *testing.T, open func(t *testing.T) limiter.Store) {
+	lines := bufio.NewScanner(bytes.NewReader(vectors))
+	lines.Buffer(nil, 1<<20)
+	store := open(t)
+	for i := 0; lines.Scan(); i++ {
+		var h history
+		if err := json.Unmarshal(lines.Bytes(), &h); err != nil {
+			t.Fatalf("vectors.jsonl:%d: %v", i+1, err)
+		}
+		h.replay(t, store, fmt.Sprintf("vector-%d", i+1))
+	}
+}
+
+func (h history) replay(t *testing.T, store limiter.Store, name string) {
+	t.Helper()
+	ctx := context.Background()
+	var now time.Time
+	l, err := limiter.New(store, name, h.policy(), limiter.WithClock(func() time.Time { return now }))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	booked := map[int]*limiter.Reservation{}
+	for i, s := range h.Ops {
+		now = time.Unix(0, s.At)
+		var got answer
+		var err error
+		switch s.Op {
+		case "allow":
+			var r limiter.Result
+			r, err = l.AllowN(ctx, s.Key, s.N)
+			got = answerOf(r)
+		case "peek":
+			var r limiter.Result
+			r, err = l.Peek(ctx, s.Key)
+			got = answerOf(r)
+		case "reserve":
+			var r *limiter.Reservation
+			r, err = l.Reserve(ctx, s.Key, s.N, s.MaxWait)
+			got, booked[i] = answerOf(r.Result), r
+			if r.Delay != math.MaxInt64 {
+				got.Delay = &r.Delay
+			}
+		case "refund":
+			err = l.Refund(ctx, s.Key, s.N)
+		case "cancel":
+			err = booked[s.Ref].Cancel(ctx)
+		case "reset":
+			err = l.Reset(ctx, s.Key)
+		default:
+			t.Fatalf("%s op %d: unknown operation %q", name, i, s.Op)
+		}
+		if errors.Is(err, limiter.ErrExceedsCapacity) {
+			got, err = answer{Error: "ErrExceedsCapacity"}, nil
+		}
+		if err != nil {
+			t.Fatalf("%s op %d: %s: %v", name, i, s.Op, err)
+		}
+		if g, w := got.String(), s.Want.String(); g != w {
+			t.Fatalf("%s op %d: %+v\n %s of %d on %q = %s\n want %s", name, i, h.policy(), s.Op, s.N, s.Key, g, w)
+		}
+	}
+}
+
+func answerOf(r limiter.Result) answer {
+	return answer{
+		Allowed: &r.Allowed, Limit: &r.Limit, Remaining: &r.Remaining, Used: &r.Used,
+		RetryAfter: &r.RetryAfter, ResetAfter: &r.ResetAfter,
+	}
+}
+
+func (a answer) String() string {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}

@@ -1,0 +1,173 @@
+package limiter
+
+import "time"
+
+// FixedWindow is a policy: at most Limit requests pass in each Window. Windows
+// are aligned to 1970-01-01T00:00:00Z, so that all callers share their edges. Up
+// to twice Limit can pass within one window's length, half at the end of a
+// window and half at the start of the next: that is the nature of fixed windows;
+// take a [TokenBucket] where it matters.
+//
+// With CountRejected a refused request is counted, too, so that a client that
+// keeps asking stays refused to the end of the window, and [Result.Used] is the
+// total of its requests. Every request then writes, and [Limiter.Reserve] and
+// [Limiter.Wait] are [errors.ErrUnsupported].
+//
+// Limit is 1 to 2^60, Window 1 ms to 30 years. The zero FixedWindow is not valid.
+type FixedWindow struct {
+	Limit         int64
+	Window        time.Duration
+	CountRejected bool
+}
+
+// maxUsed is where the count of a window saturates.
+const maxUsed = 1 << 62
+
+func (w FixedWindow) check() error {
+	if w.Limit < 1 || w.Limit > maxLimit {
+		return invalid("FixedWindow.Limit is %d; it must be 1 to 2^60", w.Limit)
+	}
+	return checkSpan("FixedWindow.Window", w.Window, minWindow)
+}
+
+func (w FixedWindow) limit() int64 { return w.Limit }
+
+func (w FixedWindow) apply(op Op, row Row, now int64) (Row, State) {
+	switch op.Kind {
+	case OpTake:
+		return w.take(op, row, now)
+	case OpRefund:
+		// The row's own window: it may have been counted under another policy.
+		clock := max(now, row.At)
+		if row.Period == 0 || row.Start > clock || row.Start+row.Period <= clock {
+			return row, State{Row: row, Now: now}
+		}
+		row.Used = max(0, row.Used-op.Cost)
+		return row, State{Row: row, Now: now, Took: true}
+	case OpCancel:
+		if row.Start != op.Booked.Row.Start || row.Period != int64(w.Window) || now > op.Act() {
+			return row, State{Row: row, Now: now}
+		}
+		row.Used = max(0, row.Used-op.Cost)
+		return row, State{Row: row, Now: now, Took: true}
+	case OpReset:
+		found := row.Period != 0
+		row.Start, row.Used, row.At = 0, 0, 0
+		return row, State{Row: row, Now: now, Took: found}
+	default: // OpLook
+		_, carried, clock := w.carry(row, now)
+		return row, State{Row: carried, Now: clock}
+	}
+}
+
+func (w FixedWindow) take(op Op, row Row, now int64) (Row, State) {
+	repaired, carried, clock := w.carry(row, now)
+	if w.CountRejected {
+		took := carried.Start <= clock && carried.Used+op.Cost <= w.Limit
+		if carried.Start <= clock { // a window ahead counts nothing before it comes
+			carried.Used = min(carried.Used+op.Cost, maxUsed)
+		}
+		carried.At = clock
+		return carried, State{Row: carried, Now: clock, Took: took}
+	}
+	start := w.target(carried, op.Cost)
+	if start > clock+int64(op.MaxWait) {
+		return repaired, State{Row: carried, Now: clock}
+	}
+	if start != carried.Start {
+		carried.Start, carried.Used = start, 0
+	}
+	carried.Used += op.Cost
+	carried.At = clock
+	return carried, State{Row: carried, Now: clock, Took: true}
+}
+
+// target is the start of the window that cost goes into: the frontier's if it
+// fits there, else the one after it.
+func (w FixedWindow) target(row Row, cost int64) int64 {
+	if row.Used+cost <= w.Limit {
+		return row.Start
+	}
+	return row.Start + int64(w.Window)
+}
+
+// carry returns the row as it is to be kept if the request is refused, which
+// differs from row only if the clock was stepped back; the row as this policy
+// sees it, which does not lie before the current window; and the clock of the
+// decision. A clock that is a little behind the row's counts as the row's: a
+// statement that read it before the window's edge and came to the row after it
+// must neither reopen the old window nor count against the new one twice.
+func (w FixedWindow) carry(row Row, now int64) (repaired, carried Row, clock int64) {
+	if row.At > now+max(int64(ClockTolerance), row.Period) {
+		// The clock was stepped back by more than a window. Nothing is granted by
+		// it: the window that it fell into is full. A refusal writes this, too,
+		// else every window of the whole step would be full.
+		row.Start = align(now+max(0, row.Start-row.At), row.Period)
+		row.Used = row.Limit
+		row.At = now
+	}
+	repaired = row
+	clock = max(now, row.At)
+	current := align(clock, int64(w.Window))
+	if row.Period != int64(w.Window) {
+		row = w.convert(row, clock, current)
+	}
+	if row.Start < current {
+		row.Start, row.Used = current, 0
+	}
+	row.Period, row.Limit = int64(w.Window), w.Limit
+	return repaired, row, clock
+}
+
+// convert carries a frontier over to windows of another length. One that lies
+// ahead starts with the window that its start falls into, full if that is not
+// ahead any more; a window that is still running keeps its count.
+func (w FixedWindow) convert(row Row, clock, current int64) Row {
+	switch {
+	case row.Start > clock:
+		row.Start = align(row.Start, int64(w.Window))
+		if row.Start <= clock {
+			row.Used = w.Limit
+		}
+	case row.Start+row.Period <= clock:
+		row.Start, row.Used = current, 0
+	default:
+		row.Start = current
+	}
+	return row
+}
+
+func align(t, window int64) int64 { return t - t%window }
+
+func (w FixedWindow) delay(s State) int64 { return max(0, s.Row.Start-s.Now) }
+
+func (w FixedWindow) result(op Op, s State) Result {
+	start, used := s.Row.Start, s.Row.Used
+	if current := align(s.Now, int64(w.Window)); start < current {
+		start, used = current, 0
+	}
+	ahead := start > s.Now
+	r := Result{
+		Allowed:   s.Took,
+		Limit:     w.Limit,
+		Remaining: max(0, w.Limit-used),
+		Used:      used,
+		Source:    SourceStore,
+	}
+	if used > 0 || ahead {
+		r.ResetAfter = time.Duration(ceilTo(start+int64(w.Window)-s.Now, s.Tick))
+	}
+	if ahead {
+		r.Remaining, r.Used = 0, w.Limit
+	}
+	cost := op.Cost
+	if op.Kind == OpLook {
+		cost = 1
+		r.Allowed = !ahead && used+cost <= w.Limit
+	}
+	if !r.Allowed {
+		wait := w.target(Row{Start: start, Used: used}, cost) - s.Now - int64(op.MaxWait)
+		r.RetryAfter = retryAfter(wait, s.Tick)
+	}
+	return r
+}
