@@ -1,0 +1,38 @@
+package dbtest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+)
+
+// account is a user of this host.
+type account struct{ uid, gid int }
+
+// unprivileged returns the account for programs that refuse to run as root: nil, that is this
+// process's own, unless that is root.
+func unprivileged() (*account, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	var errs []error
+	for _, name := range []string{"postgres", "nobody"} {
+		found, err := user.Lookup(name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		uid, err := strconv.Atoi(found.Uid)
+		if err != nil {
+			return nil, err
+		}
+		gid, err := strconv.Atoi(found.Gid)
+		if err != nil {
+			return nil, err
+		}
+		return &account{uid, gid}, nil
+	}
+	return nil, fmt.Errorf("no account to run servers as: %w", errors.Join(errs...))
+}

@@ -1,0 +1,104 @@
+// Package dbtest gives a test a real PostgreSQL database, and PgBouncer in front of it.
+//
+// It takes the first of these that it finds:
+//
+//   - the server of the DSN in LIMITER_TEST_POSTGRES_DSN, whose role may create databases;
+//   - a container of each image in LIMITER_TEST_POSTGRES_IMAGES, separated by commas;
+//   - a container of postgres:17-alpine, if Docker has that image or can pull it;
+//   - a temporary cluster of the newest PostgreSQL that is installed on this host.
+//
+// With none of them the test is skipped. LIMITER_TEST_REQUIRE, a list of "postgres" and
+// "pgbouncer", makes such a skip a failure, so that a green run proves what it seems to prove. A
+// server that was asked for by DSN or image and does not answer is a failure in any case.
+//
+// Servers start when a test first asks, are shared by the tests of a package, and stop in [Main]:
+//
+//	func TestMain(m *testing.M) { dbtest.Main(m) }
+//
+//	func TestStore(t *testing.T) {
+//		dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
+//			dsn := server.Database(t)
+//			...
+//		})
+//	}
+package dbtest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// stops holds what [Main] has to call when the tests are done, in order of start.
+var stops struct {
+	sync.Mutex
+	list []func() error
+}
+
+func atExit(stop func() error) {
+	stops.Lock()
+	defer stops.Unlock()
+	stops.list = append(stops.list, stop)
+}
+
+// Main runs the tests of a package, stops every server that they started, and exits.
+func Main(m *testing.M) {
+	code := m.Run()
+	if err := stopAll(); err != nil {
+		fmt.Fprintln(os.Stderr, "dbtest:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func stopAll() error {
+	stops.Lock()
+	defer stops.Unlock()
+	// At once, as a container takes a moment to go.
+	errs := make([]error, len(stops.list))
+	var wait sync.WaitGroup
+	for i, stop := range stops.list {
+		wait.Go(func() { errs[i] = stop() })
+	}
+	wait.Wait()
+	stops.list = nil
+	return errors.Join(errs...)
+}
+
+// EachPostgres calls run as a subtest for every server there is, named like "postgres:17". The
+// subtests run one after another, except where run calls t.Parallel.
+func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
+	t.Helper()
+	servers, err := findServers()
+	if err != nil {
+		unavailable(t, "postgres", err)
+	}
+	for _, server := range servers {
+		t.Run(server.Name(), func(t *testing.T) {
+			if err := server.start(); err != nil {
+				t.Fatalf("dbtest: %s does not start: %v", server.Name(), err)
+			}
+			run(t, server)
+		})
+	}
+}
+
+// unavailable ends the test: as failed if LIMITER_TEST_REQUIRE names what is missing, else as
+// skipped.
+func unavailable(t *testing.T, what string, reason error) {
+	t.Helper()
+	if slices.Contains(list("LIMITER_TEST_REQUIRE"), what) {
+		t.Fatalf("dbtest: LIMITER_TEST_REQUIRE asks for %s: %v", what, reason)
+	}
+	t.Skipf("dbtest: no %s: %v", what, reason)
+}
+
+// list returns the items of an environment variable that holds a list separated by commas.
+func list(variable string) []string {
+	items := strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' || r == ' ' })
+	return items
+}

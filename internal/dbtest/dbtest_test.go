@@ -1,0 +1,144 @@
+package dbtest
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+// connect returns a connection that runs statements without preparing them, as one behind PgBouncer
+// has to.
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+func query[T any](t *testing.T, conn *pgx.Conn, sql string) T {
+	t.Helper()
+	var value T
+	if err := conn.QueryRow(t.Context(), sql).Scan(&value); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return value
+}
+
+func TestEachPostgres_servers_answer_with_their_version(t *testing.T) {
+	EachPostgres(t, func(t *testing.T, server *Server) {
+		conn := connect(t, server.Database(t))
+		number, err := strconv.Atoi(query[string](t, conn, "SHOW server_version_num"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := server.Version(), number/10000; got != want {
+			t.Errorf("Version() = %d, want %d", got, want)
+		}
+		if !strings.HasPrefix(server.Name(), "postgres:") {
+			t.Errorf("Name() = %q, want it to begin with postgres:", server.Name())
+		}
+	})
+}
+
+func TestDatabase_is_distinct_and_goes_with_its_test(t *testing.T) {
+	EachPostgres(t, func(t *testing.T, server *Server) {
+		names := make(map[string]bool)
+		t.Run("distinct", func(t *testing.T) {
+			for range 2 {
+				// The connection stays open: it must not keep the database alive.
+				conn := connect(t, server.Database(t))
+				names[query[string](t, conn, "SELECT current_database()::text")] = true
+			}
+		})
+		if len(names) != 2 {
+			t.Fatalf("two databases have the names %v", names)
+		}
+		conn := connect(t, server.Database(t))
+		for name := range names {
+			if query[bool](t, conn, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = '"+name+"')") {
+				t.Errorf("%s is still there after its test", name)
+			}
+		}
+	})
+}
+
+func TestDatabase_serves_parallel_tests(t *testing.T) {
+	EachPostgres(t, func(t *testing.T, server *Server) {
+		for i := range 8 {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				query[int](t, connect(t, server.Database(t)), "SELECT 1")
+			})
+		}
+	})
+}
+
+func TestPgBouncer_pools_transactions_over_several_connections(t *testing.T) {
+	EachPostgres(t, func(t *testing.T, server *Server) {
+		dsn := PgBouncer(t, server.Database(t))
+
+		// Eight clients at once: each backend in use serves a transaction that waits for the others.
+		const clients = 8
+		pids := make([]int, clients)
+		var wait sync.WaitGroup
+		for i := range clients {
+			conn := connect(t, dsn)
+			wait.Go(func() {
+				err := conn.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM pg_sleep(0.1)").Scan(&pids[i])
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+
+		distinct := make(map[int]bool)
+		for _, pid := range pids {
+			distinct[pid] = true
+		}
+		if len(distinct) < 2 || len(distinct) > 4 {
+			t.Errorf("%d clients were served by the backends %v, want 2 to 4 different ones", clients, pids)
+		}
+	})
+}
+
+func TestPgBouncer_keeps_no_session(t *testing.T) {
+	EachPostgres(t, func(t *testing.T, server *Server) {
+		conn := connect(t, PgBouncer(t, server.Database(t)))
+		pids := make(map[int]bool)
+		for range 4 {
+			pids[query[int](t, conn, "SELECT pg_backend_pid()")] = true
+		}
+		if len(pids) < 2 {
+			t.Errorf("one client got the backends %v, want more than one", pids)
+		}
+	})
+}
+
+func TestDsnURL_is_read_back(t *testing.T) {
+	for _, host := range []string{"127.0.0.1", "::1", "/var/run/postgresql"} {
+		dsn := dsnURL(host, 5433, "us er", "p:a/s@s?'", "name")
+		config, err := pgx.ParseConfig(dsn)
+		if err != nil {
+			t.Fatalf("%s: %v", dsn, err)
+		}
+		if config.Host != host || config.Port != 5433 || config.User != "us er" ||
+			config.Password != "p:a/s@s?'" || config.Database != "name" || config.TLSConfig != nil {
+			t.Errorf("%s is read as %+v", dsn, config.Config)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package dbtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// databaseTimeout bounds what is asked of a server that runs. It is generous, as on a small machine
+// several packages create databases at the same time.
+const databaseTimeout = time.Minute
+
+// Server is a PostgreSQL server. It is safe for concurrent use.
+type Server struct {
+	name    string
+	start   func() error
+	dsn     string
+	version int
+}
+
+// newServer returns a server that boot starts, at most once. boot returns the DSN of a role that may
+// create databases.
+func newServer(name string, boot func(ctx context.Context) (dsn string, err error)) *Server {
+	s := &Server{name: name}
+	s.start = sync.OnceValue(func() error {
+		// Not the context of a test: the server outlives the test that happened to be first.
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		dsn, err := boot(ctx)
+		if err != nil {
+			return err
+		}
+		s.dsn = dsn
+		return s.readVersion(ctx)
+	})
+	return s
+}
+
+// Name returns what tells this server from others, for example "postgres:17".
+func (s *Server) Name() string { return s.name }
+
+// Version returns the major version, for example 17.
+func (s *Server) Version() int { return s.version }
+
+func (s *Server) readVersion(ctx context.Context) error {
+	var number string
+	err := s.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SHOW server_version_num").Scan(&number)
+	})
+	if err != nil {
+		return fmt.Errorf("read the version: %w", err)
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return fmt.Errorf("read the version: %w", err)
+	}
+	s.version = n / 10000
+	return nil
+}
+
+// Database creates an empty database for this test and returns its DSN, a URL. The database is
+// dropped when the test ends, whoever is still connected.
+func (s *Server) Database(t testing.TB) string {
+	t.Helper()
+	name := "limiter_test_" + strings.ToLower(rand.Text())
+	dsn, err := databaseURL(s.dsn, name)
+	if err != nil {
+		t.Fatalf("dbtest: %v", err)
+	}
+	// Nobody can be connected to template0, so that CREATE DATABASE never fails on account of that.
+	if err := s.exec(t.Context(), `CREATE DATABASE `+name+` TEMPLATE template0`); err != nil {
+		t.Fatalf("dbtest: create a database on %s: %v", s.name, err)
+	}
+	t.Cleanup(func() {
+		// The context of the test is over by now.
+		err := s.exec(context.WithoutCancel(t.Context()), `DROP DATABASE IF EXISTS `+name+` WITH (FORCE)`)
+		if err != nil {
+			t.Errorf("dbtest: drop the database of this test on %s: %v", s.name, err)
+		}
+	})
+	return dsn
+}
+
+func (s *Server) exec(ctx context.Context, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	return s.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql)
+		return err
+	})
+}
+
+// admin runs f on a connection of its own: a pool kept between tests would look like a leak to
+// tests that search for leaked goroutines.
+func (s *Server) admin(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, s.dsn)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(ctx, conn), conn.Close(ctx))
+}
+
+// databaseURL returns the DSN of another database on the server of dsn, always as a URL without TLS.
+func databaseURL(dsn, database string) (string, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return "", err
+	}
+	return dsnURL(config.Host, config.Port, config.User, config.Password, database), nil
+}
+
+func dsnURL(host string, port uint16, user, password, database string) string {
+	u := url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Path: "/" + database}
+	query := url.Values{"sslmode": {"disable"}}
+	if strings.HasPrefix(host, "/") {
+		// The directory of a Unix socket is no host name of a URL.
+		query.Set("host", host)
+		query.Set("port", strconv.Itoa(int(port)))
+	} else {
+		u.Host = net.JoinHostPort(host, strconv.Itoa(int(port)))
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}

@@ -1,0 +1,207 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+)
+
+// sqliteModes are the ways in which applications open SQLite files. Without a busy timeout, whoever
+// meets a lock fails at once.
+var sqliteModes = map[string][]string{
+	"rollback journal":                      {},
+	"rollback journal, immediate":           {"_txlock", "immediate"},
+	"rollback journal, patient":             {"_pragma", "busy_timeout(5000)"},
+	"write-ahead log":                       {"_pragma", "journal_mode(wal)"},
+	"write-ahead log, patient and deferred": {"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)"},
+	"write-ahead log, as the store opens it": {"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)",
+		"_txlock", "immediate"},
+}
+
+// together calls f n times at once and returns the errors.
+func together(n int, f func(i int) error) error {
+	var wait sync.WaitGroup
+	errs, start := make([]error, n), make(chan struct{})
+	for i := range n {
+		wait.Go(func() {
+			<-start
+			errs[i] = f(i)
+		})
+	}
+	close(start)
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// wantNotedOnce fails the test if a version has been noted twice.
+func (d database) wantNotedOnce(t *testing.T) {
+	t.Helper()
+	var rows, versions int
+	err := d.QueryRowContext(t.Context(), `SELECT count(*), count(DISTINCT version_id) FROM limiter_goose_version`).Scan(&rows, &versions)
+	if err != nil || rows != versions || rows < 2 {
+		t.Errorf("the version table has %d rows for %d versions (%v)", rows, versions, err)
+	}
+}
+
+func TestDeploymentsAtOnceMigrateSQLiteOnce(t *testing.T) {
+	t.Parallel()
+	for mode, params := range sqliteModes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			for range 4 {
+				d := onSQLite(t)
+				const n = 8
+				var handles [n]*sql.DB
+				for i := range handles {
+					handles[i] = d.open(t, params...)
+				}
+				err := together(n, func(i int) error { return migrations.Up(t.Context(), migrations.SQLite, handles[i]) })
+				if err != nil {
+					t.Fatalf("Up: %v", err)
+				}
+				d.wantGolden(t)
+				d.wantNotedOnce(t)
+				err = together(n, func(i int) error { return migrations.Down(t.Context(), migrations.SQLite, handles[i]) })
+				if err != nil {
+					t.Fatalf("Down: %v", err)
+				}
+				d.wantEmpty(t)
+			}
+		})
+	}
+}
+
+func TestProcessesAtOnceMigrateSQLiteOnce(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mode, params := range sqliteModes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			d := onSQLite(t)
+			var children []*exec.Cmd
+			var starts []io.Closer
+			for range 4 {
+				c := exec.CommandContext(t.Context(), self)
+				c.Env = append(os.Environ(), childDSN+"="+with(d.dsn, params...))
+				c.Stderr = new(strings.Builder)
+				stdin, err := c.StdinPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Start(); err != nil {
+					t.Fatal(err)
+				}
+				children, starts = append(children, c), append(starts, stdin)
+			}
+			for _, s := range starts {
+				_ = s.Close()
+			}
+			for _, c := range children {
+				if err := c.Wait(); err != nil {
+					t.Errorf("%v: %s", err, c.Stderr)
+				}
+			}
+			d.wantGolden(t)
+			d.wantNotedOnce(t)
+		})
+	}
+}
+
+func TestUpAndDownAtOnceLeaveNothingHalfDone(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		const n = 4
+		var handles [n]*sql.DB
+		for i := range handles {
+			handles[i] = d.open(t)
+		}
+		// Either may win, and who loses may say so; what counts is what they leave.
+		_ = together(n, func(i int) error {
+			if i%2 == 0 {
+				return migrations.Up(t.Context(), d.dialect, handles[i])
+			}
+			return migrations.Down(t.Context(), d.dialect, handles[i])
+		})
+		d.up(t)
+		d.wantGolden(t)
+		d.wantNotedOnce(t)
+	})
+}
+
+func TestDeploymentsAtOnceMigratePostgreSQLOnce(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, d database) {
+		const n = 4
+		var handles [n]*sql.DB
+		for i := range handles {
+			handles[i] = d.open(t)
+			handles[i].SetMaxOpenConns(1)
+		}
+		err := together(n, func(i int) error { return migrations.Up(t.Context(), d.dialect, handles[i]) })
+		if err != nil {
+			t.Fatalf("Up: %v", err)
+		}
+		d.wantGolden(t)
+		d.wantNotedOnce(t)
+		// The lock is given back: the same connections, which are still open, hold none.
+		var locks int
+		err = d.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_locks
+			WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&locks)
+		if err != nil || locks != 0 {
+			t.Errorf("%d advisory locks are held (%v), want 0", locks, err)
+		}
+	})
+}
+
+func TestALockedSQLiteFileIsWaitedForUntilTheContextEnds(t *testing.T) {
+	t.Parallel()
+	d := onSQLite(t)
+	other, err := d.open(t, "_txlock", "exclusive").BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	impatient := d.open(t)
+
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	err = migrations.Up(short, d.dialect, impatient)
+	if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Up while the file is locked: %v, want ErrCanceled and DeadlineExceeded", err)
+	}
+
+	done := make(chan error)
+	go func() { done <- migrations.Up(t.Context(), d.dialect, impatient) }()
+	if err := other.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Up after the lock is gone: %v", err)
+	}
+	d.wantGolden(t)
+}
+
+func TestAnEndedContextIsErrCanceled(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := migrations.Up(ended, d.dialect, d.DB)
+		if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) {
+			t.Errorf("Up: %v, want ErrCanceled and Canceled", err)
+		}
+		d.wantEmpty(t)
+	})
+}

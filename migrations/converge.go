@@ -1,0 +1,139 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+const (
+	// patience bounds the wait for others that migrate the same database, where
+	// ctx ends later or never. A migration takes milliseconds on empty tables.
+	patience = time.Minute
+
+	// maxRaces bounds how often a step may lose to others. Each loss means that
+	// somebody else has applied or removed a version, so a handful are many.
+	maxRaces = 10
+
+	firstPause, longestPause = 5 * time.Millisecond, 100 * time.Millisecond
+)
+
+// converge runs step until it succeeds, fails for a reason of its own, or must
+// not wait any longer. step must do nothing if there is nothing left to do.
+//
+// An error is judged by what it left: if the version table has changed since
+// before the step, somebody else has migrated the database meanwhile (their
+// "create" makes ours fail), and step looks again. If nothing has changed, the
+// error is the step's own. That needs no list of each driver's error codes. A
+// SQLite database that is locked is waited for, by asking again: the driver's
+// own busy timeout belongs to the caller and may be 0, and it cannot help a
+// transaction whose view of the database is out of date.
+func (m *migrator) converge(ctx context.Context, step func() error) error {
+	if err := m.checkSchema(ctx); err != nil {
+		return canceled(ctx, err)
+	}
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	delay := firstPause
+	for races := 0; ; {
+		before, err := m.versions.applied(ctx, m.db)
+		if err == nil {
+			if err = step(); err == nil {
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			return canceled(ctx, err)
+		}
+		if m.dialect == SQLite && isBusy(err) {
+			if !pause(waiting, delay) {
+				return fmt.Errorf("migrations: the database was locked all the time: %w", err)
+			}
+			delay = min(2*delay, longestPause)
+			continue
+		}
+		if races++; races > maxRaces {
+			return m.explain(err)
+		}
+		if after, lookErr := m.versions.applied(ctx, m.db); !isBusy(lookErr) && (lookErr != nil || after == before) {
+			return m.explain(err)
+		}
+	}
+}
+
+// checkSchema fails if the schema does not exist, in PostgreSQL. Creating it is
+// left to the caller, because so are its owner and its privileges.
+func (m *migrator) checkSchema(ctx context.Context) error {
+	if m.dialect != Postgres {
+		return nil
+	}
+	var n int64
+	row := m.db.QueryRowContext(ctx, `SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1`, m.schema)
+	if err := row.Scan(&n); err != nil {
+		return fmt.Errorf("migrations: look for schema %s: %w", quote(m.schema), err)
+	}
+	if n == 0 {
+		return fmt.Errorf("%w: migrations: schema %s does not exist in this database: run CREATE SCHEMA %s first, or give WithSchema another name",
+			limiter.ErrMisconfigured, quote(m.schema), quote(m.schema))
+	}
+	return nil
+}
+
+// canceled says that ctx ended, if it did: drivers tell it in their own ways.
+func canceled(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w: migrations: %w: %w", limiter.ErrCanceled, ctx.Err(), err)
+}
+
+// explain adds the mend to the error that is most often met: since version 15,
+// PostgreSQL lets only the owner of a database create tables in schema public.
+func (m *migrator) explain(err error) error {
+	const insufficientPrivilege = "42501"
+	coder, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err)
+	if !ok || coder.SQLState() != insufficientPrivilege {
+		return err
+	}
+	return fmt.Errorf("%w: to migrate, a role needs USAGE and CREATE on schema %s and must own what it removes; for Status, USAGE and SELECT on %s: %w",
+		limiter.ErrMisconfigured, quote(m.schema), m.versions.Tablename(), err)
+}
+
+// pause waits for a random half to whole of d, so that two processes that met
+// once do not meet again and again. It reports false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// isBusy reports whether err is SQLite's SQLITE_BUSY or SQLITE_LOCKED. Drivers
+// tell it by a method, or only in SQLite's own words.
+func isBusy(err error) bool {
+	if err == nil {
+		return false
+	}
+	const busy, locked = 5, 6 // primary codes; the upper bits hold the extended code
+	if coder, ok := errors.AsType[interface {
+		error
+		Code() int
+	}](err); ok {
+		primary := coder.Code() & 0xff
+		return primary == busy || primary == locked
+	}
+	text := err.Error()
+	return strings.Contains(text, "database is locked") || strings.Contains(text, "database table is locked")
+}

@@ -1,0 +1,163 @@
+package migrations_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sqlimit/limiter/migrations"
+)
+
+var update = flag.Bool("update", false, "write the golden files in testdata")
+
+// dumpPostgres lists everything in a schema, one line a thing. The text of a view is left out: each
+// version of PostgreSQL prints it in its own way.
+const dumpPostgres = `
+WITH rel AS (
+	SELECT c.* FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1
+)
+SELECT line FROM (
+	SELECT relname AS t, 0 AS part, 0 AS n, relname || ': '
+		|| CASE relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' WHEN 'i' THEN 'index' WHEN 'S' THEN 'sequence' ELSE relkind::text END
+		|| coalesce(' with ' || array_to_string(reloptions, ', '), '')
+		|| CASE WHEN relkind = 'i' THEN ' ' || substring(pg_get_indexdef(oid) FROM 'USING .*') ELSE '' END
+		|| coalesce(' -- ' || obj_description(oid, 'pg_class'), '') AS line
+	FROM rel
+	UNION ALL
+	SELECT relname, 1, attnum, '    ' || attname || ' ' || format_type(atttypid, atttypmod)
+		|| coalesce(' COLLATE "' || (SELECT collname FROM pg_collation WHERE oid = attcollation AND collname <> 'default') || '"', '')
+		|| CASE WHEN attnotnull THEN ' NOT NULL' ELSE '' END
+		|| coalesce(' -- ' || col_description(attrelid, attnum), '')
+	FROM pg_attribute JOIN rel ON rel.oid = attrelid
+	WHERE attnum > 0 AND NOT attisdropped AND relkind IN ('r', 'v') AND relname <> 'limiter_goose_version'
+	UNION ALL
+	SELECT relname, 2, 0, '    CONSTRAINT ' || conname || ' ' || pg_get_constraintdef(k.oid)
+	FROM pg_constraint k JOIN rel ON rel.oid = conrelid
+	WHERE contype <> 'n' AND relname <> 'limiter_goose_version'
+	UNION ALL
+	SELECT proname, 0, 0, proname || ': function' FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = $1
+) AS lines ORDER BY t COLLATE "C", part, n, line COLLATE "C"`
+
+// dumpSQLite lists everything in a database as it was written. What begins with sqlite_ belongs to
+// SQLite itself: sqlite_sequence comes with goose's table and cannot be dropped.
+const dumpSQLite = `
+SELECT CASE tbl_name WHEN 'limiter_goose_version' THEN name || ': ' || type ELSE sql || ';' END
+FROM sqlite_master WHERE name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY name`
+
+// dump describes everything that there is in the database, or in the schema.
+func (d database) dump(t *testing.T) string {
+	t.Helper()
+	query, args := dumpSQLite, []any(nil)
+	if d.dialect == migrations.Postgres {
+		query, args = dumpPostgres, []any{d.schema}
+	}
+	rows, err := d.QueryContext(t.Context(), query, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var b strings.Builder
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(line + "\n")
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// wantGolden fails the test unless the database holds exactly what Up creates.
+func (d database) wantGolden(t *testing.T) {
+	t.Helper()
+	got, file := d.dump(t), filepath.Join("testdata", string(d.dialect)+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the schema differs from %s; run this test with -update if that is meant\ngot:\n%s\nwant:\n%s", file, got, want)
+	}
+}
+
+// wantEmpty fails the test if anything is left.
+func (d database) wantEmpty(t *testing.T) {
+	t.Helper()
+	if got := d.dump(t); got != "" {
+		t.Errorf("something is left:\n%s", got)
+	}
+}
+
+func TestUpCreatesWhatTheGoldenFileSays(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		d.up(t)
+		d.wantGolden(t)
+	})
+}
+
+func TestDownLeavesNothing(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		for round := range 3 {
+			d.up(t)
+			d.up(t) // nothing to do
+			d.wantApplied(t, true)
+			if round == 0 || t.Failed() {
+				d.wantGolden(t)
+			}
+			d.down(t)
+			d.wantEmpty(t)
+			d.down(t) // nothing to do, and nothing is created for it
+			d.wantEmpty(t)
+		}
+		d.up(t)
+		d.wantGolden(t)
+		if err := d.PingContext(t.Context()); err != nil {
+			t.Errorf("the caller's database is closed: %v", err)
+		}
+	})
+}
+
+func TestStatusOfAnEmptyDatabaseWritesNothing(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		d.wantApplied(t, false)
+		d.wantEmpty(t)
+	})
+}
+
+func TestOneConnectionIsEnough(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		d.SetMaxOpenConns(1)
+		d.up(t)
+		d.wantApplied(t, true)
+		d.down(t)
+		d.wantApplied(t, false)
+	})
+}
+
+func TestUpLeavesAnApplicationsOwnMigrationsAlone(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		const own = `SELECT count(*) FROM goose_db_version WHERE version_id = 1`
+		run(t, d.DB, `CREATE TABLE goose_db_version (version_id bigint)`, `INSERT INTO goose_db_version VALUES (1)`)
+		d.up(t)
+		d.down(t)
+		var n int
+		if err := d.QueryRowContext(t.Context(), own).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%s: %d, %v; want 1", own, n, err)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+-- The tables and the view of limiter, for PostgreSQL 14 and later.
+--
+-- This file is valid as it stands: the goose command line and psql put the objects into the first
+-- schema of search_path. migrations.Up replaces each /* schema */ by a quoted schema name.
+--
+-- Every instant is an integer: nanoseconds since 1970-01-01 00:00 UTC, on the database's clock.
+-- Every instant lies in [0, 2^62], which leaves room to add two of them without an overflow.
+-- Columns of eight bytes come first and those of varying length last, so that no row is padded.
+
+-- +goose Up
+
+-- One row a (limiter, key). A row whose full_at has passed means the same as no row at all.
+--
+-- No index but the primary key: an update that changes no indexed column can be HOT, which means
+-- that it touches no index and that the next reader of the page clears away the old version.
+-- For that, the page needs room for the new version. Of 200,000 takes on 50,000 keys, 99.2 % were
+-- HOT with fillfactor 100, 99.9 % with 80 and all with 70, where the table did not grow, either.
+CREATE TABLE /* schema */limiter_token_buckets (
+    full_at  bigint           NOT NULL,
+    at       bigint           NOT NULL,
+    step     bigint           NOT NULL,
+    capacity bigint           NOT NULL,
+    granted  bigint           NOT NULL,
+    limiter  text COLLATE "C" NOT NULL,
+    key      bytea            NOT NULL,
+    CONSTRAINT limiter_token_buckets_pkey PRIMARY KEY (limiter, key),
+    CONSTRAINT limiter_token_buckets_full_at_check CHECK (full_at BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_token_buckets_at_check CHECK (at BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_token_buckets_step_check CHECK (step >= 1),
+    CONSTRAINT limiter_token_buckets_capacity_check CHECK (capacity >= 1),
+    CONSTRAINT limiter_token_buckets_granted_check CHECK (granted >= 0)
+) WITH (fillfactor = 70);
+
+COMMENT ON TABLE /* schema */limiter_token_buckets IS
+    'limiter: token buckets, one row a (limiter, key); a row whose full_at has passed equals no row';
+COMMENT ON COLUMN /* schema */limiter_token_buckets.full_at IS
+    'instant (ns since 1970) at which the bucket is full again';
+COMMENT ON COLUMN /* schema */limiter_token_buckets.at IS
+    'clock reading (ns since 1970) of the latest take';
+COMMENT ON COLUMN /* schema */limiter_token_buckets.step IS
+    'time of one token, in ns, under the policy that wrote the row';
+COMMENT ON COLUMN /* schema */limiter_token_buckets.capacity IS
+    'most tokens that the bucket holds, under the policy that wrote the row';
+COMMENT ON COLUMN /* schema */limiter_token_buckets.granted IS
+    'units that the latest take was granted';
+COMMENT ON COLUMN /* schema */limiter_token_buckets.limiter IS
+    'name of the limiter';
+COMMENT ON COLUMN /* schema */limiter_token_buckets.key IS
+    'the key as bytes; 0x00 and a digest for a key that is long or private';
+
+-- One row a (limiter, key), reused from window to window. The window that it tells of is the
+-- frontier: with reservations it may lie ahead, and then all windows before it count as full.
+CREATE TABLE /* schema */limiter_fixed_windows (
+    window_start bigint           NOT NULL,
+    win          bigint           NOT NULL,
+    lim          bigint           NOT NULL,
+    used         bigint           NOT NULL,
+    at           bigint           NOT NULL,
+    granted      bigint           NOT NULL,
+    limiter      text COLLATE "C" NOT NULL,
+    key          bytea            NOT NULL,
+    CONSTRAINT limiter_fixed_windows_pkey PRIMARY KEY (limiter, key),
+    CONSTRAINT limiter_fixed_windows_window_start_check CHECK (window_start BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_fixed_windows_win_check CHECK (win >= 1),
+    CONSTRAINT limiter_fixed_windows_lim_check CHECK (lim >= 1),
+    CONSTRAINT limiter_fixed_windows_used_check CHECK (used BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_fixed_windows_at_check CHECK (at BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_fixed_windows_granted_check CHECK (granted >= 0)
+) WITH (fillfactor = 70);
+
+COMMENT ON TABLE /* schema */limiter_fixed_windows IS
+    'limiter: fixed windows, one row a (limiter, key); a row whose window has ended equals no row';
+COMMENT ON COLUMN /* schema */limiter_fixed_windows.window_start IS
+    'instant (ns since 1970) at which the frontier window starts';
+COMMENT ON COLUMN /* schema */limiter_fixed_windows.win IS
+    'length of a window, in ns, under the policy that wrote the row';
+COMMENT ON COLUMN /* schema */limiter_fixed_windows.lim IS
+    'limit of a window, under the policy that wrote the row';
+COMMENT ON COLUMN /* schema */limiter_fixed_windows.used IS
+    'units counted in the frontier window; above lim where refusals count, too';
+COMMENT ON COLUMN /* schema */limiter_fixed_windows.at IS
+    'clock reading (ns since 1970) of the latest take';
+COMMENT ON COLUMN /* schema */limiter_fixed_windows.granted IS
+    'units that the latest take was granted';
+COMMENT ON COLUMN /* schema */limiter_fixed_windows.limiter IS
+    'name of the limiter';
+COMMENT ON COLUMN /* schema */limiter_fixed_windows.key IS
+    'the key as bytes; 0x00 and a digest for a key that is long or private';
+
+-- What every key has left right now, under the policy that wrote its row. For people: no statement
+-- of limiter reads it. A key without a row has all of its limit left and does not appear.
+--
+-- A bucket owes debt = max(0, full_at - now) and has (capacity * step - debt) / step left, rounded
+-- down. capacity - ceil(debt / step) is the same number and cannot overflow.
+-- A window that has ended has lim left, one that is under way lim - used, one that lies ahead 0.
+-- A row that a clock far ahead of this one wrote is judged as the stores judge it: a bucket keeps
+-- the debt that it had at its own reading, a window has nothing left.
+CREATE VIEW /* schema */limiter_remaining AS
+WITH clock AS MATERIALIZED (
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 AS now
+), buckets AS (
+    SELECT b.limiter, b.key, b.step, b.capacity, clock.now,
+        greatest(0, b.full_at - CASE WHEN b.at > clock.now + 2000000000 THEN b.at ELSE clock.now END) AS debt
+    FROM /* schema */limiter_token_buckets AS b CROSS JOIN clock
+)
+SELECT limiter, key, 'token bucket'::text AS policy,
+    greatest(0, capacity - debt / step - CASE WHEN debt % step > 0 THEN 1 ELSE 0 END) AS remaining,
+    capacity AS lim,
+    CASE WHEN debt > 0 THEN to_timestamp((now + debt) / 1e9) END AS resets_at
+FROM buckets
+UNION ALL
+SELECT w.limiter, w.key, 'fixed window'::text,
+    CASE
+        WHEN w.window_start <= clock.now - w.win THEN w.lim
+        WHEN w.window_start > greatest(w.at, clock.now) THEN 0
+        WHEN w.at > clock.now + greatest(2000000000, w.win) THEN 0
+        ELSE greatest(0, w.lim - w.used)
+    END,
+    w.lim,
+    CASE WHEN w.window_start > clock.now - w.win THEN to_timestamp((w.window_start::numeric + w.win) / 1e9) END
+FROM /* schema */limiter_fixed_windows AS w CROSS JOIN clock;
+
+COMMENT ON VIEW /* schema */limiter_remaining IS
+    'limiter: what every key has left now, for people to read; no row: the key has all of its limit';
+COMMENT ON COLUMN /* schema */limiter_remaining.policy IS
+    'token bucket or fixed window';
+COMMENT ON COLUMN /* schema */limiter_remaining.remaining IS
+    'what a request could still take now';
+COMMENT ON COLUMN /* schema */limiter_remaining.lim IS
+    'capacity of the bucket, or limit of the window';
+COMMENT ON COLUMN /* schema */limiter_remaining.resets_at IS
+    'when the key is as if never used; NULL: it is so now';
+
+-- +goose Down
+
+DROP VIEW /* schema */limiter_remaining;
+DROP TABLE /* schema */limiter_fixed_windows;
+DROP TABLE /* schema */limiter_token_buckets;

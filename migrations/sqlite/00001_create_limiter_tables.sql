@@ -1,0 +1,90 @@
+-- The tables and the view of limiter, for SQLite 3.42 and later.
+--
+-- Every instant is an integer: nanoseconds since 1970-01-01 00:00 UTC, on the clock of the process.
+-- Every instant lies in [0, 2^62], which leaves room to add two of them without an overflow.
+--
+-- STRICT, because without it a sum that overflows is stored as a REAL and nobody is told.
+-- WITHOUT ROWID, because the primary key is composite: otherwise the table is a tree by rowid with a
+-- second tree for the key, and each take looks into both and may write to both. Rows are small (100
+-- bytes, seldom more than 200), which is what such a table is made for.
+
+-- +goose Up
+
+-- One row a (limiter, key). A row whose full_at has passed means the same as no row at all.
+CREATE TABLE limiter_token_buckets (
+    limiter  TEXT    NOT NULL, -- name of the limiter
+    key      BLOB    NOT NULL, -- the key as bytes, 0x00 and a digest for a key that is long or private
+    full_at  INTEGER NOT NULL, -- instant (ns since 1970) at which the bucket is full again
+    at       INTEGER NOT NULL, -- clock reading (ns since 1970) of the latest take
+    step     INTEGER NOT NULL, -- time of one token, in ns, under the policy that wrote the row
+    capacity INTEGER NOT NULL, -- most tokens that the bucket holds, under that policy
+    granted  INTEGER NOT NULL, -- units that the latest take was granted
+    CONSTRAINT limiter_token_buckets_pkey PRIMARY KEY (limiter, key),
+    CONSTRAINT limiter_token_buckets_full_at_check CHECK (full_at BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_token_buckets_at_check CHECK (at BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_token_buckets_step_check CHECK (step >= 1),
+    CONSTRAINT limiter_token_buckets_capacity_check CHECK (capacity >= 1),
+    CONSTRAINT limiter_token_buckets_granted_check CHECK (granted >= 0)
+) STRICT, WITHOUT ROWID;
+
+-- One row a (limiter, key), reused from window to window. The window that it tells of is the
+-- frontier: with reservations it may lie ahead, and then all windows before it count as full.
+CREATE TABLE limiter_fixed_windows (
+    limiter      TEXT    NOT NULL, -- name of the limiter
+    key          BLOB    NOT NULL, -- the key as bytes, 0x00 and a digest for a key that is long or private
+    window_start INTEGER NOT NULL, -- instant (ns since 1970) at which the frontier window starts
+    win          INTEGER NOT NULL, -- length of a window, in ns, under the policy that wrote the row
+    lim          INTEGER NOT NULL, -- limit of a window, under that policy
+    used         INTEGER NOT NULL, -- units counted in the frontier window, above lim where refusals count, too
+    at           INTEGER NOT NULL, -- clock reading (ns since 1970) of the latest take
+    granted      INTEGER NOT NULL, -- units that the latest take was granted
+    CONSTRAINT limiter_fixed_windows_pkey PRIMARY KEY (limiter, key),
+    CONSTRAINT limiter_fixed_windows_window_start_check CHECK (window_start BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_fixed_windows_win_check CHECK (win >= 1),
+    CONSTRAINT limiter_fixed_windows_lim_check CHECK (lim >= 1),
+    CONSTRAINT limiter_fixed_windows_used_check CHECK (used BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_fixed_windows_at_check CHECK (at BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_fixed_windows_granted_check CHECK (granted >= 0)
+) STRICT, WITHOUT ROWID;
+
+-- What every key has left right now, under the policy that wrote its row. For people: no statement
+-- of limiter reads it. A key without a row has all of its limit left and does not appear.
+-- resets_at is when the key is as if never used, in UTC, and NULL when it is so now.
+--
+-- A bucket owes debt = max(0, full_at - now) and has (capacity * step - debt) / step left, rounded
+-- down. capacity - ceil(debt / step) is the same number and cannot overflow.
+-- A window that has ended has lim left, one that is under way lim - used, one that lies ahead 0.
+-- A row that a clock far ahead of this one wrote is judged as the stores judge it: a bucket keeps
+-- the debt that it had at its own reading, a window has nothing left.
+-- The clock counts milliseconds: a token that is back for less than one may not show yet.
+CREATE VIEW limiter_remaining AS
+WITH clock AS MATERIALIZED (
+    SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now
+), buckets AS (
+    SELECT b.limiter, b.key, b.step, b.capacity, clock.now,
+        max(0, b.full_at - CASE WHEN b.at > clock.now + 2000000000 THEN b.at ELSE clock.now END) AS debt
+    FROM limiter_token_buckets AS b CROSS JOIN clock
+)
+SELECT limiter, key, 'token bucket' AS policy,
+    max(0, capacity - debt / step - (debt % step > 0)) AS remaining,
+    capacity AS lim,
+    CASE WHEN debt > 0 THEN strftime('%Y-%m-%d %H:%M:%f', (now + debt) / 1e9, 'unixepoch') END AS resets_at
+FROM buckets
+UNION ALL
+SELECT w.limiter, w.key, 'fixed window',
+    CASE
+        WHEN w.window_start <= clock.now - w.win THEN w.lim
+        WHEN w.window_start > max(w.at, clock.now) THEN 0
+        WHEN w.at > clock.now + max(2000000000, w.win) THEN 0
+        ELSE max(0, w.lim - w.used)
+    END,
+    w.lim,
+    CASE WHEN w.window_start > clock.now - w.win
+        THEN strftime('%Y-%m-%d %H:%M:%f', w.window_start / 1e9 + w.win / 1e9, 'unixepoch') END
+FROM limiter_fixed_windows AS w CROSS JOIN clock;
+
+-- +goose Down
+
+DROP VIEW limiter_remaining;
+DROP TABLE limiter_fixed_windows;
+DROP TABLE limiter_token_buckets;

@@ -1,0 +1,77 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+// tick is the resolution of PostgreSQL's clock in nanoseconds.
+const tick = 1000
+
+// buckets is limiter_token_buckets under one policy.
+type buckets struct {
+	*Store
+	policy limiter.TokenBucket
+}
+
+func (b buckets) step() int64 { return int64(b.policy.Step()) }
+
+func (b buckets) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
+	s := limiter.State{Tick: tickOf(op)}
+	s.Row.Period, s.Row.Limit = b.step(), b.policy.Capacity
+	var took int
+	found, err := b.queryRow(ctx, write, b.sql.bucketTake, []any{
+		op.Name, []byte(op.Key), b.step(), b.policy.Capacity,
+		op.Cost * b.step(), b.policy.Capacity*b.step() + int64(op.MaxWait), at(op),
+	}, &took, &s.Row.FullAt, &s.Now, &s.Row.At)
+	s.Took = took == 1
+	return s, found && s.Row.At <= s.Now+int64(limiter.ClockTolerance), err
+}
+
+func (b buckets) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {
+	r := sqlstore.Reading{Tick: tickOf(op)}
+	_, err := b.queryRow(ctx, read, b.sql.bucketLook,
+		[]any{op.Name, []byte(op.Key), at(op)},
+		&r.Now, &r.Row.FullAt, &r.Row.At, &r.Row.Period, &r.Row.Limit)
+	return r, err
+}
+
+func (b buckets) Swap(ctx context.Context, op limiter.Op, from, to limiter.Row) (bool, error) {
+	if from == (limiter.Row{}) {
+		return b.exec(ctx, b.sql.bucketInsert, op.Name, []byte(op.Key),
+			to.FullAt, to.At, to.Period, to.Limit)
+	}
+	return b.exec(ctx, b.sql.bucketSwap, op.Name, []byte(op.Key),
+		to.FullAt, to.At, to.Period, to.Limit,
+		from.FullAt, from.At, from.Period, from.Limit)
+}
+
+func (b buckets) Change(ctx context.Context, op limiter.Op) (bool, error) {
+	switch op.Kind {
+	case limiter.OpRefund:
+		return b.exec(ctx, b.sql.bucketRefund, op.Name, []byte(op.Key), op.Cost, at(op))
+	case limiter.OpCancel:
+		return b.exec(ctx, b.sql.bucketCancel, op.Name, []byte(op.Key), op.Cost*b.step(),
+			op.Booked.Row.FullAt, b.step(), b.policy.Capacity, op.Act(), at(op))
+	default: // OpReset
+		return b.exec(ctx, b.sql.bucketReset, op.Name, []byte(op.Key))
+	}
+}
+
+// at is the operation's own time, or NULL.
+func at(op limiter.Op) any {
+	if op.At == 0 {
+		return nil
+	}
+	return op.At
+}
+
+// tickOf is the resolution of the clock that decides op.
+func tickOf(op limiter.Op) int64 {
+	if op.At == 0 {
+		return tick
+	}
+	return 1
+}

@@ -1,0 +1,131 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqlimit/limiter"
+)
+
+// SQLSTATEs that are treated apart from their class (PostgreSQL manual,
+// appendix A).
+const (
+	serializationFailure = "40001"
+	completionUnknown    = "40003"
+	readOnlyTransaction  = "25006"
+	insufficientRights   = "42501"
+	undefinedColumn      = "42703"
+	duplicateStatement   = "42P05"
+	undefinedTable       = "42P01"
+	undefinedSchema      = "3F000"
+	undefinedStatement   = "26000"
+	adminShutdown        = "57P01"
+	crashShutdown        = "57P02"
+)
+
+// interpretError gives err its class: one of the limiter's errors, so that
+// callers need not know SQLSTATEs, with the driver's error behind it. An error
+// of the server's own has no key in its text, only in its detail.
+func (s *Store) interpretError(ctx context.Context, a access, err error) error {
+	if err == nil {
+		return nil
+	}
+	class, mend := s.classify(a, err)
+	if ctx.Err() != nil && (class == limiter.ErrNotApplied || class == limiter.ErrOutcomeUnknown) {
+		canceled := fmt.Errorf("%w: %w", limiter.ErrCanceled, ctx.Err())
+		if class == limiter.ErrOutcomeUnknown {
+			return fmt.Errorf("%w: %w: %w", canceled, class, err)
+		}
+		return fmt.Errorf("%w: %w", canceled, err)
+	}
+	return fmt.Errorf("%w: %w%s", class, err, mend)
+}
+
+// classify returns the class of err and, where an operator must act, what to do.
+func (s *Store) classify(a access, err error) (class error, mend string) {
+	var server *pgconn.PgError
+	var connect *pgconn.ConnectError
+	connecting := errors.As(err, &connect)
+	switch {
+	case errors.As(err, &server):
+		class, mend = s.classifyState(server)
+	case connecting, pgconn.SafeToRetry(err):
+		class = limiter.ErrNotApplied
+	default:
+		class = limiter.ErrOutcomeUnknown
+	}
+	if class == limiter.ErrOutcomeUnknown && (connecting || a == read) {
+		class = limiter.ErrNotApplied
+	}
+	return class, mend
+}
+
+// classifyState goes by SQLSTATE. What the server answers with an error it has
+// not carried out, except where its connection ended with it: the answer is the
+// same then for an idle connection and one in mid-statement.
+func (s *Store) classifyState(e *pgconn.PgError) (class error, mend string) {
+	switch e.Code {
+	case undefinedTable, undefinedColumn, undefinedSchema:
+		return limiter.ErrMisconfigured, s.migrate()
+	case insufficientRights:
+		return limiter.ErrMisconfigured, fmt.Sprintf("; grant the role what it needs: "+
+			`GRANT USAGE ON SCHEMA %[1]q TO role; GRANT SELECT, INSERT, UPDATE ON %[1]q.limiter_token_buckets, %[1]q.limiter_fixed_windows TO role (and DELETE to sweep)`, s.schema)
+	case undefinedStatement, duplicateStatement:
+		return limiter.ErrNotApplied, "; a pooler in transaction mode loses prepared statements: " +
+			"use postgres.WithQueryExecMode(pgx.QueryExecModeExec) or default_query_exec_mode=exec in the DSN"
+	case adminShutdown, crashShutdown, completionUnknown:
+		return limiter.ErrOutcomeUnknown, ""
+	}
+	if len(e.Code) < 2 {
+		return limiter.ErrOutcomeUnknown, ""
+	}
+	switch e.Code[:2] {
+	case "08": // the connection; all that PgBouncer ever answers
+		return limiter.ErrOutcomeUnknown, ""
+	case "21", "22", "23", "54": // the statement's own data
+		return limiter.ErrInvalid, ""
+	case "28", "3D", "42": // authentication, no such database, syntax and rights
+		return limiter.ErrMisconfigured, ""
+	case "0A":
+		if !strings.Contains(e.Message, "cached plan") {
+			return limiter.ErrMisconfigured, ""
+		}
+	}
+	if e.Severity == "PANIC" {
+		return limiter.ErrOutcomeUnknown, ""
+	}
+	return limiter.ErrNotApplied, ""
+}
+
+// migrate is what makes the tables.
+func (s *Store) migrate() string {
+	with := ""
+	if s.schema != defaultSchema {
+		with = fmt.Sprintf(", migrations.WithSchema(%q)", s.schema)
+	}
+	return fmt.Sprintf("; make the tables: migrations.Up(ctx, migrations.Postgres, db%s) "+
+		`or goose -dir migrations/postgres -table limiter_goose_version postgres "$DATABASE_URL" up`, with)
+}
+
+// spoiled reports whether the connection that err came from should not be used
+// again: it leads to a server that is read-only now, or a pooler mixed up its
+// prepared statements.
+func spoiled(err error) bool {
+	switch sqlState(err) {
+	case readOnlyTransaction, undefinedStatement, duplicateStatement:
+		return true
+	}
+	return false
+}
+
+func sqlState(err error) string {
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		return server.Code
+	}
+	return ""
+}

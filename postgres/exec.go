@@ -1,0 +1,125 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+)
+
+// access says whether a statement can change anything: of one that cannot, the
+// outcome is never unknown.
+type access bool
+
+const (
+	read  access = false
+	write access = true
+)
+
+// queryRow runs a statement that answers at most one row and reports whether it
+// did. pgx's Scan returns the statement's own error, too, which may come after
+// the row: only then is there an answer.
+func (s *Store) queryRow(ctx context.Context, a access, sql string, args []any, dest ...any) (bool, error) {
+	found := true
+	err := s.run(ctx, a, func(db DB) error {
+		err := db.QueryRow(ctx, sql, s.args(args)...).Scan(dest...)
+		found = !errors.Is(err, pgx.ErrNoRows)
+		if !found {
+			return nil
+		}
+		return err
+	})
+	return found && err == nil, err
+}
+
+// exec runs a statement that changes at most one row and reports whether it did.
+func (s *Store) exec(ctx context.Context, sql string, args ...any) (bool, error) {
+	changed := false
+	err := s.run(ctx, write, func(db DB) error {
+		tag, err := db.Exec(ctx, sql, s.args(args)...)
+		changed = err == nil && tag.RowsAffected() > 0
+		return err
+	})
+	return changed, err
+}
+
+// args puts the query mode before the arguments, which is where pgx looks for it.
+func (s *Store) args(args []any) []any {
+	if s.mode == nil {
+		return args
+	}
+	return append([]any{*s.mode}, args...)
+}
+
+// run calls f with a connection: the exclusive one in turn, or one of the pool.
+func (s *Store) run(ctx context.Context, a access, f func(DB) error) error {
+	if s.db != nil {
+		select {
+		case s.turn <- struct{}{}:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", limiter.ErrCanceled, ctx.Err())
+		}
+		defer func() { <-s.turn }()
+		return s.interpretError(ctx, a, f(s.db))
+	}
+	if s.strict.Load() {
+		return s.runCommitted(ctx, a, f)
+	}
+	err := s.runPooled(ctx, a, func(c *pgxpool.Conn) error { return f(c) })
+	if sqlState(err) == serializationFailure && s.strict.CompareAndSwap(false, true) {
+		// The pool's transactions are stricter than READ COMMITTED by default.
+		// Nothing was applied, and from now on the store asks for what it needs.
+		return s.runCommitted(ctx, a, f)
+	}
+	return err
+}
+
+// runCommitted calls f in a READ COMMITTED transaction.
+func (s *Store) runCommitted(ctx context.Context, a access, f func(DB) error) error {
+	return s.runPooled(ctx, a, func(c *pgxpool.Conn) error {
+		return pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			return f(tx)
+		})
+	})
+}
+
+// runPooled calls f with a connection of the pool. An error before there is one
+// is an error before anything was sent.
+func (s *Store) runPooled(ctx context.Context, a access, f func(*pgxpool.Conn) error) error {
+	pool, err := s.openPool(ctx)
+	if err != nil {
+		return err
+	}
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return s.interpretError(ctx, read, err)
+	}
+	defer conn.Release()
+	err = f(conn)
+	if spoiled(err) {
+		// The pool throws a closed connection away when it gets it back.
+		_ = conn.Conn().Close(ctx)
+	}
+	return s.interpretError(ctx, a, err)
+}
+
+// openPool returns the pool, which it makes at the first call after [Open].
+func (s *Store) openPool(ctx context.Context) (*pgxpool.Pool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("%w: the store is closed", limiter.ErrNotApplied)
+	}
+	if s.pool == nil {
+		pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), s.config)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", limiter.ErrMisconfigured, err)
+		}
+		s.pool = pool
+	}
+	return s.pool, nil
+}

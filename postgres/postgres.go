@@ -1,0 +1,178 @@
+// Package postgres is a limiter.Store on PostgreSQL 14 and later, by pgx v5. A
+// decision is one statement in one round trip: it needs no function, trigger,
+// extension, advisory lock or session state, so it runs behind any pooler. The
+// database's clock decides.
+//
+// The tables come from package migrations. The role of the application needs
+// SELECT, INSERT and UPDATE on them, and DELETE for [Store.Sweep]:
+//
+//	GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO app;
+//	GRANT DELETE ON limiter_token_buckets, limiter_fixed_windows TO sweeper;
+//
+// # Poolers
+//
+// The store uses the connection's own query mode, by default cache_statement.
+// Behind PgBouncer before 1.21, and other poolers in transaction mode that keep
+// no prepared statements, pass [WithQueryExecMode] of [pgx.QueryExecModeExec], or
+// put default_query_exec_mode=exec into the DSN.
+//
+// # Transactions
+//
+// With a [pgx.Tx] a take is part of the caller's transaction: a rollback gives it
+// back, and the key's row stays locked until the commit, which makes everybody
+// wait who uses the same key. In REPEATABLE READ and SERIALIZABLE a take may be
+// refused from the transaction's snapshot, or fail with SQLSTATE 40001; it never
+// lets too much in.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+// DB is what a [Store] runs its statements on: a [*pgxpool.Pool], a [*pgx.Conn]
+// or a [pgx.Tx]. All but the pool are exclusive: the store makes one call after
+// another on them.
+type DB interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Store keeps state in PostgreSQL. Make one with [New] or [Open]; the zero Store
+// is not valid. A Store is safe for concurrent use, whatever it runs on.
+type Store struct {
+	options
+	db     DB            // of New, if it is not a pool
+	turn   chan struct{} // held while db is in use
+	config *pgxpool.Config
+	sql    statements
+	strict atomic.Bool // the pool's default isolation gave a 40001
+
+	mu     sync.Mutex
+	pool   *pgxpool.Pool // of New, or made from config at the first decision
+	closed bool
+}
+
+// New returns a Store that runs on db, which stays the caller's. It does no I/O.
+// The error matches [limiter.ErrInvalid].
+func New(db DB, opts ...Option) (*Store, error) {
+	s := &Store{db: db}
+	var conn *pgx.ConnConfig
+	switch db := db.(type) {
+	case *pgxpool.Pool:
+		if db == nil {
+			return nil, invalid("the pool is nil")
+		}
+		s.db, s.pool = nil, db
+		conn = db.Config().ConnConfig
+	case *pgx.Conn:
+		if db == nil {
+			return nil, invalid("the connection is nil")
+		}
+		conn = db.Config()
+	case nil:
+		return nil, invalid("the database is nil; pass a *pgxpool.Pool, *pgx.Conn or pgx.Tx")
+	case interface{ Conn() *pgx.Conn }: // pgx.Tx, *pgxpool.Conn, *pgxpool.Tx
+		if c := db.Conn(); c != nil {
+			conn = c.Config()
+		}
+	}
+	if s.db != nil {
+		s.turn = make(chan struct{}, 1)
+	}
+	if err := s.configure(conn, opts); err != nil {
+		return nil, err
+	}
+	if _, tx := db.(pgx.Tx); tx && s.asyncCommit {
+		return nil, invalid("WithAsyncCommit on a transaction would change how all of it commits; leave it out, or pass a pool")
+	}
+	return s, nil
+}
+
+// Open returns a Store on a pool of its own, which connects at the first
+// decision. The DSN is that of [pgxpool.ParseConfig]: a URL or keywords, with
+// pool_max_conns and its siblings; what it leaves out is taken from the PG*
+// variables, as by every client of PostgreSQL. The error matches
+// [limiter.ErrInvalid] if the DSN or an option is wrong. Call [Store.Close].
+func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("postgres: %w: %w", limiter.ErrCanceled, err)
+	}
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w: %w", limiter.ErrInvalid, err)
+	}
+	s := &Store{config: config}
+	if err := s.configure(config.ConnConfig, opts); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// configure applies the options and renders the statements.
+func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
+	s.schema = defaultSchema
+	for _, opt := range opts {
+		if opt == nil {
+			return invalid("an option is nil; leave it out")
+		}
+		if err := opt(&s.options); err != nil {
+			return err
+		}
+	}
+	if s.mode == nil && conn != nil && conn.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+		exec := pgx.QueryExecModeExec
+		s.mode = &exec
+	}
+	s.sql = render(s.schema, s.asyncCommit)
+	return nil
+}
+
+// Do carries out op, as [limiter.Store] says.
+func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	var table sqlstore.Table
+	switch p := op.Policy.(type) {
+	case limiter.TokenBucket:
+		table = buckets{s, p}
+	case limiter.FixedWindow:
+		table = windows{s, p}
+	default:
+		return limiter.State{}, fmt.Errorf("postgres: policy %T: %w", op.Policy, errors.ErrUnsupported)
+	}
+	state, err := sqlstore.Do(ctx, table, op)
+	if err != nil {
+		return limiter.State{}, fmt.Errorf("postgres: %w", err)
+	}
+	return state, nil
+}
+
+// Close closes the pool that [Open] made; it waits until its connections are
+// back. What was passed to [New] stays open, and the Store on it usable.
+func (s *Store) Close() error {
+	if s.config == nil {
+		return nil
+	}
+	s.mu.Lock()
+	pool := s.pool
+	s.pool, s.closed = nil, true
+	s.mu.Unlock()
+	if pool != nil {
+		pool.Close()
+	}
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("postgres: %w: %s", limiter.ErrInvalid, fmt.Sprintf(format, args...))
+}

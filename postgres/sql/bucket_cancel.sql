@@ -1,0 +1,13 @@
+-- Takes a booking back if the row is still what it wrote, so that nobody has
+-- booked behind it, and the instant at which it may act is not past.
+-- $1 limiter, $2 key, $3 spend: cost * step, $4 full_at that the booking wrote,
+-- $5 step, $6 capacity, $7 instant at which it may act, $8 time or NULL
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($8::bigint, (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at
+)
+UPDATE /* schema */limiter_token_buckets AS b
+SET full_at = b.full_at - $3::bigint
+FROM clock
+WHERE b.limiter = $1::text AND b.key = $2::bytea
+  AND b.full_at = $4::bigint AND b.step = $5::bigint AND b.capacity = $6::bigint
+  AND clock.at <= $7::bigint

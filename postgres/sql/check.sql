@@ -1,0 +1,11 @@
+-- Fails unless every column that the statements use can be read; answers the
+-- name of goose's version table if it exists.
+-- $1 qualified name of the version table
+SELECT coalesce(pg_catalog.to_regclass($1::text)::text, '')
+WHERE NOT EXISTS (
+    SELECT limiter, key, full_at, at, step, capacity, granted
+    FROM /* schema */limiter_token_buckets WHERE false
+) AND NOT EXISTS (
+    SELECT limiter, key, window_start, win, lim, used, at, granted
+    FROM /* schema */limiter_fixed_windows WHERE false
+)

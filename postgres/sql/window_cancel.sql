@@ -1,0 +1,13 @@
+-- Takes a booking back while the row still tells of the window that it went into
+-- and the instant at which it may act is not past.
+-- $1 limiter, $2 key, $3 units, $4 window_start of the booking, $5 win,
+-- $6 instant at which it may act, $7 time of the operation or NULL
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($7::bigint, (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at
+)
+UPDATE /* schema */limiter_fixed_windows AS b
+SET used = greatest(0, b.used - $3::bigint)
+FROM clock
+WHERE b.limiter = $1::text AND b.key = $2::bytea
+  AND b.window_start = $4::bigint AND b.win = $5::bigint
+  AND clock.at <= $6::bigint

@@ -1,0 +1,27 @@
+-- Counts a request in a fixed window that counts refusals, too.
+--
+-- Answers one row (window_start, used, at): the request is allowed if used is at
+-- most the limit and the window is not ahead. None if the row is another policy's
+-- or lies ahead of the clock. A window ahead, left behind by reservations of an
+-- earlier policy, counts nothing before it comes.
+--
+-- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL
+WITH clock AS MATERIALIZED (
+    SELECT at, at - at % $3::bigint AS cur
+    FROM (SELECT coalesce($6::bigint, (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at/* commit */) AS reading
+)
+INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
+SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, 1
+FROM clock
+ON CONFLICT (limiter, key) DO UPDATE
+SET window_start = greatest(b.window_start, excluded.window_start),
+    used = CASE
+        WHEN b.window_start < excluded.window_start THEN excluded.used
+        WHEN b.window_start > greatest(b.at, excluded.at) THEN b.used
+        ELSE least(b.used + excluded.used, 4611686018427387904)
+    END,
+    at = greatest(b.at, excluded.at),
+    granted = 1
+WHERE b.win = excluded.win AND b.lim = excluded.lim
+  AND b.at <= excluded.at + greatest(2000000000, b.win)
+RETURNING b.window_start, b.used, b.at

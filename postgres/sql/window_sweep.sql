@@ -1,0 +1,34 @@
+-- Removes expired rows among the next ones after a cursor, and answers how many
+-- it removed, how many it looked at, and the last of these.
+-- A row that somebody holds is left for another time. The condition stands twice:
+-- the second time it is checked on the row as it is when it is deleted.
+-- $1 limiter and $2 key of the cursor, $3 rows to look at, $4 rows to remove,
+-- $5 grace in ns
+WITH clock AS MATERIALIZED (
+    SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000 AS at
+), page AS MATERIALIZED (
+    SELECT limiter, key, window_start, win, at
+    FROM /* schema */limiter_fixed_windows
+    WHERE (limiter, key) > ($1::text, $2::bytea)
+    ORDER BY limiter, key
+    LIMIT $3::bigint
+), expired AS MATERIALIZED (
+    SELECT b.limiter, b.key
+    FROM /* schema */limiter_fixed_windows AS b
+    JOIN page ON b.limiter = page.limiter AND b.key = page.key
+    CROSS JOIN clock
+    WHERE greatest(page.window_start + page.win, page.at) <= clock.at - $5::bigint
+    ORDER BY b.limiter, b.key
+    LIMIT $4::bigint
+    FOR UPDATE OF b SKIP LOCKED
+), removed AS (
+    DELETE FROM /* schema */limiter_fixed_windows AS b
+    USING expired, clock
+    WHERE b.limiter = expired.limiter AND b.key = expired.key
+      AND greatest(b.window_start + b.win, b.at) <= clock.at - $5::bigint
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM page), limiter, key
+FROM page
+ORDER BY limiter DESC, key DESC
+LIMIT 1

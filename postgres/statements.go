@@ -1,0 +1,50 @@
+package postgres
+
+import (
+	"embed"
+	"regexp"
+	"strings"
+)
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// statements are the texts of sql/*.sql, rendered for one store.
+type statements struct {
+	bucketTake, bucketLook, bucketSwap, bucketInsert, bucketSweep string
+	bucketRefund, bucketCancel, bucketReset                       string
+	windowTake, windowCount, windowLook, windowSwap, windowInsert string
+	windowSweep, windowRefund, windowCancel, windowReset          string
+	check, version                                                string
+}
+
+// comments are the heads of the files, which are for readers.
+var comments = regexp.MustCompile(`(?m)^\s*--.*\n`)
+
+func render(schema string, asyncCommit bool) statements {
+	commit := ""
+	if asyncCommit {
+		// Local to the statement's own transaction.
+		commit = " FROM pg_catalog.set_config('synchronous_commit', 'off', true)"
+	}
+	fill := strings.NewReplacer("/* schema */", `"`+schema+`".`, "/* commit */", commit)
+	text := func(name string) string {
+		b, err := files.ReadFile("sql/" + name + ".sql")
+		if err != nil {
+			panic(err) // a name below is not that of an embedded file
+		}
+		return strings.TrimSpace(fill.Replace(comments.ReplaceAllString(string(b), "")))
+	}
+	return statements{
+		bucketTake: text("bucket_take"), bucketLook: text("bucket_look"),
+		bucketSwap: text("bucket_swap"), bucketInsert: text("bucket_insert"),
+		bucketRefund: text("bucket_refund"), bucketCancel: text("bucket_cancel"),
+		bucketReset: text("bucket_reset"), bucketSweep: text("bucket_sweep"),
+		windowTake: text("window_take"), windowCount: text("window_count"),
+		windowLook: text("window_look"),
+		windowSwap: text("window_swap"), windowInsert: text("window_insert"),
+		windowRefund: text("window_refund"), windowCancel: text("window_cancel"),
+		windowReset: text("window_reset"), windowSweep: text("window_sweep"),
+		check: text("check"), version: text("version"),
+	}
+}
