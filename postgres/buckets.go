@@ -48,6 +48,12 @@ func (b buckets) Swap(ctx context.Context, op limiter.Op, from, to limiter.Row) 
 		from.FullAt, from.At, from.Period, from.Limit)
 }
 
+func (b buckets) Hold(ctx context.Context, op limiter.Op, f func(sqlstore.Table) error) error {
+	return b.hold(ctx, b.sql.bucketLock, op, func(held *Store) error {
+		return f(buckets{held, b.policy})
+	})
+}
+
 func (b buckets) Change(ctx context.Context, op limiter.Op) (bool, error) {
 	switch op.Kind {
 	case limiter.OpRefund:

@@ -31,8 +31,8 @@ const (
 // callers need not know SQLSTATEs, with the driver's error behind it. An error
 // of the server's own has no key in its text, only in its detail.
 func (s *Store) interpretError(ctx context.Context, a access, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || classified(err) {
+		return err
 	}
 	class, mend := s.classify(a, err)
 	if ctx.Err() != nil && (class == limiter.ErrNotApplied || class == limiter.ErrOutcomeUnknown) {
@@ -43,6 +43,14 @@ func (s *Store) interpretError(ctx context.Context, a access, err error) error {
 		return fmt.Errorf("%w: %w", canceled, err)
 	}
 	return fmt.Errorf("%w: %w%s", class, err, mend)
+}
+
+// classified reports whether err has its class already, from a statement within a
+// transaction of ours.
+func classified(err error) bool {
+	return errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) ||
+		errors.Is(err, limiter.ErrMisconfigured) || errors.Is(err, limiter.ErrInvalid) ||
+		errors.Is(err, limiter.ErrCanceled)
 }
 
 // classify returns the class of err and, where an operator must act, what to do.

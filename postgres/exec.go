@@ -47,6 +47,31 @@ func (s *Store) exec(ctx context.Context, sql string, args ...any) (bool, error)
 	return changed, err
 }
 
+// hold calls f with a Store on a transaction that has locked the row. The lock is
+// a statement of its own: one that waits for it would have read the clock before.
+func (s *Store) hold(ctx context.Context, lock string, op limiter.Op, f func(held *Store) error) error {
+	return s.run(ctx, write, func(db DB) error {
+		locked := func(tx pgx.Tx) error {
+			held := &Store{options: s.options, sql: s.sql, db: tx, turn: make(chan struct{}, 1)}
+			if _, err := held.exec(ctx, lock, op.Name, []byte(op.Key)); err != nil {
+				return err
+			}
+			return f(held)
+		}
+		switch db := db.(type) {
+		case interface { // a connection
+			BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
+		}:
+			return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, locked)
+		case interface { // a transaction, which gets a savepoint
+			Begin(context.Context) (pgx.Tx, error)
+		}:
+			return pgx.BeginFunc(ctx, db, locked)
+		}
+		return fmt.Errorf("%w: a %T cannot begin a transaction; pass a pool, a connection or a pgx.Tx", limiter.ErrMisconfigured, db)
+	})
+}
+
 // args puts the query mode before the arguments, which is where pgx looks for it.
 func (s *Store) args(args []any) []any {
 	if s.mode == nil {

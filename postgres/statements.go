@@ -11,11 +11,11 @@ var files embed.FS
 
 // statements are the texts of sql/*.sql, rendered for one store.
 type statements struct {
-	bucketTake, bucketLook, bucketSwap, bucketInsert, bucketSweep string
-	bucketRefund, bucketCancel, bucketReset                       string
+	bucketTake, bucketLook, bucketSwap, bucketInsert, bucketLock  string
+	bucketRefund, bucketCancel, bucketReset, bucketSweep          string
 	windowTake, windowCount, windowLook, windowSwap, windowInsert string
-	windowSweep, windowRefund, windowCancel, windowReset          string
-	check, version                                                string
+	windowLock, windowRefund, windowCancel, windowReset           string
+	windowSweep, check, version                                   string
 }
 
 // comments are the heads of the files, which are for readers.
@@ -38,10 +38,11 @@ func render(schema string, asyncCommit bool) statements {
 	return statements{
 		bucketTake: text("bucket_take"), bucketLook: text("bucket_look"),
 		bucketSwap: text("bucket_swap"), bucketInsert: text("bucket_insert"),
+		bucketLock:   text("bucket_lock"),
 		bucketRefund: text("bucket_refund"), bucketCancel: text("bucket_cancel"),
 		bucketReset: text("bucket_reset"), bucketSweep: text("bucket_sweep"),
 		windowTake: text("window_take"), windowCount: text("window_count"),
-		windowLook: text("window_look"),
+		windowLook: text("window_look"), windowLock: text("window_lock"),
 		windowSwap: text("window_swap"), windowInsert: text("window_insert"),
 		windowRefund: text("window_refund"), windowCancel: text("window_cancel"),
 		windowReset: text("window_reset"), windowSweep: text("window_sweep"),

@@ -62,6 +62,12 @@ func (w windows) Swap(ctx context.Context, op limiter.Op, from, to limiter.Row) 
 		from.Start, from.Used, from.At, from.Period, from.Limit)
 }
 
+func (w windows) Hold(ctx context.Context, op limiter.Op, f func(sqlstore.Table) error) error {
+	return w.hold(ctx, w.sql.windowLock, op, func(held *Store) error {
+		return f(windows{held, w.policy})
+	})
+}
+
 func (w windows) Change(ctx context.Context, op limiter.Op) (bool, error) {
 	switch op.Kind {
 	case limiter.OpRefund:

@@ -23,6 +23,10 @@ type Table interface {
 	// Swap replaces the row from, which is the zero Row if there was none, by to
 	// if it has not changed, and reports whether it did.
 	Swap(ctx context.Context, op limiter.Op, from, to limiter.Row) (bool, error)
+	// Hold calls f with a Table whose statements run in one transaction, which
+	// holds the row's lock from before f is called until it returns, and commits
+	// if f returns nil. If there is no row nothing is locked.
+	Hold(ctx context.Context, op limiter.Op, f func(held Table) error) error
 	// Change carries out a refund, cancel or reset and reports whether it found
 	// something to give back.
 	Change(ctx context.Context, op limiter.Op) (bool, error)
@@ -61,39 +65,56 @@ func Do(ctx context.Context, t Table, op limiter.Op) (limiter.State, error) {
 	return limiter.State{}, fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
 }
 
-// tries bounds the second look: a take that lost its row to others three times
-// in a row is refused, and may come back after a microsecond.
-const tries = 3
+// tries is how often the second look goes without a lock. Each time that it loses
+// somebody else's take has won, which is rare but where two policies meet on a
+// busy key: there, of 1,600 takes by 16 callers, 160 lost three times in a row.
+const tries = 2
 
 // take runs the hot statement and, where that cannot decide, the second look:
 // row and clock are read once more, [limiter.Op.Apply] decides on them, and what
 // it writes is written by compare-and-set. Whoever loses that starts again with
 // the hot statement, because what won may have brought the row under op's policy,
-// where a row lock decides and no race is lost.
+// where a row lock decides and no race is lost; at last it looks while it holds
+// the row.
 func take(ctx context.Context, t Table, op limiter.Op) (limiter.State, error) {
-	var last Reading
 	for range tries {
 		s, decided, err := t.Take(ctx, op)
 		if err != nil || decided {
 			return s, err
 		}
-		if last, err = t.Look(ctx, op); err != nil {
-			return limiter.State{}, err
-		}
-		next, s := last.apply(op)
-		if next == last.Row {
-			return s, nil
-		}
-		swapped, err := t.Swap(ctx, op, last.Row, next)
-		if err != nil {
-			return limiter.State{}, err
-		}
-		if swapped {
-			return s, nil
+		s, won, err := secondLook(ctx, t, op)
+		if err != nil || won {
+			return s, err
 		}
 	}
-	look := op
-	look.Kind = limiter.OpLook
-	_, s := last.apply(look)
-	return s, nil
+	var s limiter.State
+	err := t.Hold(ctx, op, func(held Table) (err error) {
+		s, _, err = secondLook(ctx, held, op)
+		return err
+	})
+	return s, err
+}
+
+// secondLook decides on the row as it is now. If it loses the race for the row,
+// which under a lock only a row that had just been made or swept can, it returns
+// a refusal that says to come back at once.
+func secondLook(ctx context.Context, t Table, op limiter.Op) (s limiter.State, won bool, err error) {
+	r, err := t.Look(ctx, op)
+	if err != nil {
+		return s, false, err
+	}
+	next, s := r.apply(op)
+	if next == r.Row {
+		return s, true, nil
+	}
+	swapped, err := t.Swap(ctx, op, r.Row, next)
+	if err != nil {
+		return limiter.State{}, false, err
+	}
+	if !swapped {
+		look := op
+		look.Kind = limiter.OpLook
+		_, s = r.apply(look)
+	}
+	return s, swapped, nil
 }
