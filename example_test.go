@@ -1,0 +1,193 @@
+package limiter_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// A clock that stands still makes the answers of a test exact.
+func Example() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	logins, err := limiter.New(memory.New(), "login",
+		limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: time.Minute},
+		limiter.WithClock(func() time.Time { return now }))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	for range 3 {
+		res, err := logins.Allow(ctx, "alice@example.com")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(res.Allowed, res.Remaining, res.RetryAfter)
+	}
+	now = now.Add(time.Minute)
+	res, err := logins.Allow(ctx, "alice@example.com")
+	fmt.Println(res.Allowed, err)
+	// Output:
+	// true 1 0s
+	// true 0 0s
+	// false 0 1m0s
+	// true <nil>
+}
+
+func ExampleLimiter_AllowN() {
+	uploads, err := limiter.New(memory.New(), "upload-megabytes", limiter.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	res, err := uploads.AllowN(ctx, "tenant-7", 60)
+	fmt.Println(res.Allowed, res.Remaining, err)
+	res, err = uploads.AllowN(ctx, "tenant-7", 60)
+	fmt.Println(res.Allowed, res.RetryAfter.Round(time.Minute), err)
+	_, err = uploads.AllowN(ctx, "tenant-7", 101)
+	fmt.Println(errors.Is(err, limiter.ErrExceedsCapacity))
+	// Output:
+	// true 40 <nil>
+	// false 12m0s <nil>
+	// true
+}
+
+// Requests go out one by one, in order of arrival, as fast as the policy allows.
+func ExampleLimiter_Wait() {
+	api, err := limiter.New(memory.New(), "partner-api",
+		limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 10 * time.Millisecond},
+		limiter.WithMaxWait(5*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		if err := api.Wait(context.Background(), "partner"); err != nil {
+			log.Fatal(err) // limiter.ErrExceedsMaxWait, say
+		}
+		fmt.Println("call")
+	}
+	// Output:
+	// call
+	// call
+	// call
+}
+
+func ExampleLimiter_Reserve() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	mails, err := limiter.New(memory.New(), "mail",
+		limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Minute},
+		limiter.WithClock(func() time.Time { return now }))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	for range 3 {
+		r, err := mails.Reserve(ctx, "newsletter", 1, 90*time.Second)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if !r.Allowed {
+			fmt.Println("too far ahead; ask again in", r.RetryAfter)
+			continue
+		}
+		fmt.Println("send in", r.Delay)
+	}
+	// Output:
+	// send in 0s
+	// send in 1m0s
+	// too far ahead; ask again in 30s
+}
+
+// A daily quota that also counts what it refuses.
+func ExampleFixedWindow() {
+	quota, err := limiter.New(memory.New(), "reports", limiter.FixedWindow{
+		Limit: 2, Window: 24 * time.Hour, CountRejected: true,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		res, err := quota.Allow(context.Background(), "tenant-7")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(res.Allowed, res.Used, "of", res.Limit)
+	}
+	// Output:
+	// true 1 of 2
+	// true 2 of 2
+	// false 3 of 2
+}
+
+func Example_postgres() {
+	ctx := context.Background()
+	store, err := postgres.Open(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	if err := store.Check(ctx); err != nil { // connection, tables, privileges
+		log.Fatal(err)
+	}
+}
+
+// The pool of the application serves as it is.
+func Example_pool() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	store, err := postgres.New(pool, postgres.WithQueryExecMode(pgx.QueryExecModeExec))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = limiter.New(store, "api", limiter.PerSecond(10))
+	fmt.Println(err)
+}
+
+func Example_migrate() {
+	ctx := context.Background()
+	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL")) // a direct connection, not a pooler
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := migrations.Up(ctx, migrations.Postgres, db); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// What a handler does with an answer, until it is done by a middleware.
+func Example_http() {
+	api, err := limiter.New(memory.New(), "api", limiter.PerMinute(60))
+	if err != nil {
+		log.Fatal(err)
+	}
+	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		res, err := api.Allow(r.Context(), r.Header.Get("X-Customer"))
+		switch {
+		case err != nil: // no decision was made
+			http.Error(w, "try again later", http.StatusServiceUnavailable)
+		case !res.Allowed:
+			w.Header().Set("Retry-After", fmt.Sprintf("%.0f", res.RetryAfter.Seconds()+0.5))
+			http.Error(w, "too many requests", http.StatusTooManyRequests)
+		default:
+			_, _ = fmt.Fprintln(w, "hello")
+		}
+	})
+}
