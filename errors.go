@@ -2,7 +2,7 @@ package limiter
 
 import "errors"
 
-// The classes of errors. Every error of this module matches at least one of
+// The classes of errors. Every error of a [Limiter] or a store matches at least one of
 // them with [errors.Is], and none of their texts holds a key. A refusal is a
 // [Result], not an error: an error means that no decision was made, or that the
 // request can never pass.

@@ -43,6 +43,9 @@ func TestTablesRejectValuesOutOfRange(t *testing.T) {
 		d.up(t)
 		key := 0
 		for table, row := range tables {
+			if _, err := d.ExecContext(t.Context(), d.insert(table, "key", "NULL", 0)); err == nil {
+				t.Errorf("%s.key takes NULL", table)
+			}
 			for column := range row {
 				var good, bad []string
 				switch column {

@@ -52,7 +52,7 @@ func (m *migrator) converge(ctx context.Context, step func() error) error {
 		}
 		if m.dialect == SQLite && isBusy(err) {
 			if !pause(waiting, delay) {
-				return fmt.Errorf("migrations: the database was locked all the time: %w", err)
+				return canceled(ctx, fmt.Errorf("migrations: the database stayed locked: %w", err))
 			}
 			delay = min(2*delay, longestPause)
 			continue

@@ -1,8 +1,10 @@
 package migrations
 
 import (
+	"archive/zip"
 	"bytes"
 	"embed"
+	"errors"
 	"io"
 	"io/fs"
 	"strings"
@@ -48,59 +50,30 @@ func quote(name string) string {
 // files returns the migrations of the configured dialect, ready for goose.
 func (c config) files() (fs.FS, error) {
 	sub, err := fs.Sub(FS, string(c.dialect))
-	if err != nil {
+	if err != nil || c.dialect != Postgres {
+		return sub, err
+	}
+	// An archive in memory is the one file system in the standard library that takes texts made at
+	// run time, apart from the one in testing/fstest.
+	var buf bytes.Buffer
+	archive := zip.NewWriter(&buf)
+	err = fs.WalkDir(sub, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(sub, name)
+		if err != nil {
+			return err
+		}
+		file, err := archive.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(file, render(string(text), c.schema))
+		return err
+	})
+	if err = errors.Join(err, archive.Close()); err != nil {
 		return nil, err
 	}
-	if c.dialect != Postgres {
-		return sub, nil
-	}
-	return schemaFS{FS: sub, schema: c.schema}, nil
+	return zip.NewReader(bytes.NewReader(buf.Bytes()), int64(buf.Len()))
 }
-
-// schemaFS renders files as they are opened. Directories pass through.
-type schemaFS struct {
-	fs.FS
-	schema string
-}
-
-// Open implements [fs.FS].
-func (s schemaFS) Open(name string) (fs.File, error) {
-	file, err := s.FS.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	info, err := file.Stat()
-	if err != nil || info.IsDir() {
-		return file, err
-	}
-	text, err := io.ReadAll(file)
-	if err != nil {
-		return nil, err
-	}
-	rendered := render(string(text), s.schema)
-	return &renderedFile{File: file, Reader: bytes.NewReader([]byte(rendered)), info: info}, nil
-}
-
-// renderedFile is an open file whose text differs from the one embedded.
-type renderedFile struct {
-	fs.File
-	*bytes.Reader
-	info fs.FileInfo
-}
-
-// Read reads the rendered text.
-func (f *renderedFile) Read(p []byte) (int, error) { return f.Reader.Read(p) }
-
-// Stat describes the rendered text.
-func (f *renderedFile) Stat() (fs.FileInfo, error) {
-	return renderedInfo{FileInfo: f.info, size: f.Reader.Size()}, nil
-}
-
-// renderedInfo is a file's description with the size of its rendered text.
-type renderedInfo struct {
-	fs.FileInfo
-	size int64
-}
-
-// Size returns the length of the rendered text in bytes.
-func (i renderedInfo) Size() int64 { return i.size }

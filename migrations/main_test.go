@@ -71,7 +71,8 @@ func with(dsn string, params ...string) string {
 		if strings.Contains(dsn, "?") {
 			separator = "&"
 		}
-		dsn += separator + params[i] + "=" + url.QueryEscape(params[i+1])
+		// %20, because pgx takes a plus sign for what it is.
+		dsn += separator + params[i] + "=" + strings.ReplaceAll(url.QueryEscape(params[i+1]), "+", "%20")
 	}
 	return dsn
 }

@@ -136,6 +136,8 @@ func (s *versionStore) drop(ctx context.Context, db *sql.DB) error {
 
 // transact runs f in a transaction, in PostgreSQL under the advisory lock.
 func (s *versionStore) transact(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -164,6 +166,10 @@ func (s *versionStore) applied(ctx context.Context, db *sql.DB) (string, error) 
 	}
 	list, err := s.ListMigrations(ctx, db)
 	if err != nil {
+		// Two reads: somebody may have dropped the table in between.
+		if exists, lookErr := s.TableExists(ctx, db); lookErr == nil && !exists {
+			return "", nil
+		}
 		return "", err
 	}
 	state := "versions"

@@ -1,0 +1,108 @@
+package migrations_test
+
+import (
+	"database/sql"
+	"errors"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+)
+
+func TestWrongArgumentsAreErrInvalidBeforeAnyIO(t *testing.T) {
+	t.Parallel()
+	closed, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil { // any I/O would fail in another way
+		t.Fatal(err)
+	}
+	type options = []migrations.Option
+	cases := []struct {
+		name    string
+		dialect migrations.Dialect
+		db      *sql.DB
+		opts    options
+		text    string
+	}{
+		{"no dialect", "", closed, nil, "unknown dialect"},
+		{"a dialect of others", "mysql", closed, nil, `"mysql"`},
+		{"no database", migrations.SQLite, nil, nil, "db is nil"},
+		{"a nil option", migrations.Postgres, closed, options{migrations.WithSchema("a"), nil}, "option 1 is nil"},
+		{"a schema in SQLite", migrations.SQLite, closed, options{migrations.WithSchema("a")}, "leave out WithSchema"},
+		{"an empty schema", migrations.Postgres, closed, options{migrations.WithSchema("")}, "schema name"},
+		{"a schema in capitals", migrations.Postgres, closed, options{migrations.WithSchema("App")}, `"App"`},
+		{"a schema with a digit first", migrations.Postgres, closed, options{migrations.WithSchema("1a")}, `"1a"`},
+		{"a schema that is too long", migrations.Postgres, closed, options{migrations.WithSchema(strings.Repeat("a", 49))}, "schema name"},
+		{"a schema with a line feed", migrations.Postgres, closed, options{migrations.WithSchema("a\n")}, "schema name"},
+		{"a schema with SQL in it", migrations.Postgres, closed, options{migrations.WithSchema(`a"; DROP TABLE b; --`)}, "schema name"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, status := migrations.Status(t.Context(), c.dialect, c.db, c.opts...)
+			for name, err := range map[string]error{
+				"Up":     migrations.Up(t.Context(), c.dialect, c.db, c.opts...),
+				"Down":   migrations.Down(t.Context(), c.dialect, c.db, c.opts...),
+				"Status": status,
+			} {
+				if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), c.text) {
+					t.Errorf("%s: %v, want ErrInvalid with %q", name, err, c.text)
+				}
+			}
+		})
+	}
+}
+
+func TestErrorsOfTheDatabaseArePassedOn(t *testing.T) {
+	t.Parallel()
+	d := onSQLite(t)
+	run(t, d.DB, `CREATE TABLE limiter_token_buckets (theirs INTEGER)`)
+	err := migrations.Up(t.Context(), d.dialect, d.DB)
+	if coder, ok := errors.AsType[interface {
+		error
+		Code() int
+	}](err); !ok || coder.Code() != 1 || !strings.Contains(err.Error(), "already exists") {
+		t.Errorf("Up over a table of others: %v, want the driver's error", err)
+	}
+	d.wantApplied(t, false)
+}
+
+// Names of tables and views, wherever they stand for one. Constraints are named after their tables.
+var objectName = regexp.MustCompile(`(/\* schema \*/)?\blimiter_(token_buckets|fixed_windows|remaining)\b`)
+
+func TestEveryNameInTheFilesForPostgreSQLTakesASchema(t *testing.T) {
+	t.Parallel()
+	files, err := fs.Glob(migrations.FS, "*/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files)%2 != 0 || len(files) == 0 {
+		t.Errorf("the two dialects have %d files together", len(files))
+	}
+	for _, file := range files {
+		text, err := fs.ReadFile(migrations.FS, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range objectName.FindAllStringSubmatch(string(text), -1) {
+			marked, postgres := match[1] != "", path.Dir(file) == "postgres"
+			if marked != postgres {
+				t.Errorf("%s: %s: marked %t, want %t", file, match[0], marked, postgres)
+			}
+		}
+		for _, line := range []string{"-- +goose Up\n", "-- +goose Down\n"} {
+			if strings.Count(string(text), line) != 1 {
+				t.Errorf("%s: %q does not stand there once", file, line)
+			}
+		}
+		if strings.Contains(string(text), "NO TRANSACTION") {
+			t.Errorf("%s: runs outside a transaction, where SET LOCAL does nothing and a failure leaves half of it", file)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package migrations_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter/migrations"
+)
+
+// unusedDrivers keeps drivers that no test needs out of the goose that is built here: they are most
+// of the time that it takes.
+const unusedDrivers = "no_azuresql no_clickhouse no_libsql no_mssql no_mysql no_vertica no_ydb"
+
+// goose returns the path of the goose command of the version in go.mod. It is built outside this
+// module: its drivers would add some dozens of modules to go.mod. A program that exists is used
+// again, so that only the first run on a machine takes a minute.
+var goose = sync.OnceValues(func() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	version, err := output(exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", "github.com/pressly/goose/v3"))
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "limiter-test", "goose-"+version)
+	program := filepath.Join(dir, "goose")
+	if _, err := os.Stat(program); err == nil {
+		return program, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	// Built elsewhere and moved: another test process may do the same.
+	scratch, err := os.MkdirTemp(dir, "build")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(scratch)
+	build := exec.CommandContext(ctx, "go", "install", "-tags", unusedDrivers, "github.com/pressly/goose/v3/cmd/goose@"+version)
+	build.Dir = scratch
+	build.Env = append(os.Environ(), "GOBIN="+scratch, "GOFLAGS=", "GOWORK=off")
+	if _, err := output(build); err != nil {
+		return "", err
+	}
+	return program, os.Rename(filepath.Join(scratch, "goose"), program)
+})
+
+// output runs a command; its error says what the command wrote.
+func output(c *exec.Cmd) (string, error) {
+	text, err := c.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(c.Args, " "), err, text)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// command returns the goose command on the files as they are shipped.
+func (d database) command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	program, err := goose()
+	if err != nil {
+		required := strings.FieldsFunc(os.Getenv("LIMITER_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' })
+		if slices.Contains(required, "goose") {
+			t.Fatalf("LIMITER_TEST_REQUIRE asks for goose: %v", err)
+		}
+		t.Skipf("no goose command: %v", err)
+	}
+	driver, dsn, table := "sqlite3", strings.TrimPrefix(d.dsn, "file:"), "limiter_goose_version"
+	if d.dialect == migrations.Postgres {
+		driver, dsn, table = "postgres", with(d.dsn, "search_path", d.schema), d.schema+"."+table
+	}
+	args = append([]string{"-env", "none", "-dir", string(d.dialect), "-table", table, driver, dsn}, args...)
+	return exec.CommandContext(t.Context(), program, args...)
+}
+
+// cli runs the goose command, which must succeed, and returns what it wrote.
+func (d database) cli(t *testing.T, args ...string) string {
+	t.Helper()
+	text, err := output(d.command(t, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestTheGooseCommandAndThisPackageTakeTurns(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		d.cli(t, "up")
+		d.wantGolden(t)
+		d.wantApplied(t, true)
+		d.up(t) // nothing to do
+		d.wantNotedOnce(t)
+		d.down(t)
+		d.wantEmpty(t)
+
+		d.up(t)
+		d.cli(t, "up") // nothing to do
+		d.wantGolden(t)
+		d.wantNotedOnce(t)
+		if got := d.cli(t, "version"); !strings.HasSuffix(got, "version 1") {
+			t.Errorf("goose version after Up: %q", got)
+		}
+		if got := d.cli(t, "status"); strings.Contains(got, "Pending") || !strings.Contains(got, "00001_create_limiter_tables.sql") {
+			t.Errorf("goose status after Up: %q", got)
+		}
+		d.cli(t, "down")
+		d.wantApplied(t, false)
+
+		d.up(t)
+		d.wantGolden(t)
+		d.cli(t, "redo")
+		d.wantGolden(t)
+		d.cli(t, "reset")
+		d.wantApplied(t, false)
+		d.down(t) // removes goose's own table
+		d.wantEmpty(t)
+
+		d.cli(t, "up")
+		d.wantGolden(t)
+	})
+}
+
+func TestTheGooseCommandWorksInASchemaOfItsOwn(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, d database) {
+		run(t, d.DB, `CREATE SCHEMA app`)
+		d.schema = "app"
+		opt := migrations.WithSchema("app")
+		d.cli(t, "up")
+		d.wantGolden(t)
+		d.wantApplied(t, true, opt)
+		d.down(t, opt)
+		d.wantEmpty(t)
+		d.up(t, opt)
+		d.cli(t, "down")
+		d.wantApplied(t, false, opt)
+	})
+}
+
+// The goose command takes no lock: only the state of the database tells that it has done the work.
+func TestUpSucceedsWhileTheGooseCommandMigrates(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		command := d.command(t, "up")
+		err := together(3, func(i int) error {
+			if i == 0 {
+				_, _ = output(command) // may lose, and then fails
+				return nil
+			}
+			return migrations.Up(t.Context(), d.dialect, d.DB)
+		})
+		if err != nil {
+			t.Errorf("Up: %v", err)
+		}
+		d.wantGolden(t)
+		d.wantNotedOnce(t)
+	})
+}

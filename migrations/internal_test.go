@@ -1,0 +1,133 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+)
+
+func TestRenderedFilesAreAFileSystemWithoutMarks(t *testing.T) {
+	t.Parallel()
+	const name = "00001_create_limiter_tables.sql"
+	files, err := config{dialect: Postgres, schema: "app"}.files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fstest.TestFS(files, name); err != nil {
+		t.Error(err)
+	}
+	text, err := fs.ReadFile(files, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`CREATE TABLE "app".limiter_token_buckets (`,
+		`COMMENT ON COLUMN "app".limiter_fixed_windows.win IS`,
+		`FROM "app".limiter_token_buckets AS b`,
+		"-- +goose Up\nSET LOCAL search_path = pg_catalog, pg_temp;\n",
+		"-- +goose Down\nSET LOCAL search_path = pg_catalog, pg_temp;\n",
+		`DROP TABLE "app".limiter_token_buckets;`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q", name, want)
+		}
+	}
+	for _, code := range strings.Split(string(text), "\n") {
+		if !strings.HasPrefix(code, "--") && strings.Contains(code, schemaMark) {
+			t.Errorf("a mark is left: %s", code)
+		}
+	}
+}
+
+func TestAVersionIsNotedOnceAndTakenBackOnce(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "limiter.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	store, err := newVersionStore(config{dialect: SQLite})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.create(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	one := database.InsertRequest{Version: 1}
+	if err := store.Insert(t.Context(), db, one); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.drop(t.Context(), db); err != nil { // must not: a version is noted
+		t.Fatal(err)
+	}
+	if err := store.Insert(t.Context(), db, one); !errors.Is(err, errRaced) {
+		t.Errorf("second Insert: %v, want errRaced", err)
+	}
+	if err := store.Delete(t.Context(), db, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Delete(t.Context(), db, 1); !errors.Is(err, errRaced) {
+		t.Errorf("second Delete: %v, want errRaced", err)
+	}
+	if state, err := store.applied(t.Context(), db); err != nil || state != "versions 0" {
+		t.Errorf("applied: %q, %v; want versions 0", state, err)
+	}
+}
+
+func TestMigrationsThatAnApplicationRegistersWithGooseStayItsOwn(t *testing.T) {
+	t.Parallel()
+	theirs := func(context.Context, *sql.Tx) error { return errors.New("somebody else's migration ran") }
+	goose.AddNamedMigrationContext("00002_theirs.go", theirs, theirs)
+	t.Cleanup(goose.ResetGlobalMigrations)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "limiter.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := Up(t.Context(), SQLite, db); err != nil {
+		t.Errorf("Up: %v", err)
+	}
+	if list, err := Status(t.Context(), SQLite, db); err != nil || len(list) != 1 {
+		t.Errorf("Status: %v, %v; want one migration", list, err)
+	}
+	if err := Down(t.Context(), SQLite, db); err != nil {
+		t.Errorf("Down: %v", err)
+	}
+}
+
+// coded is an error of a driver that tells SQLite's code by a method.
+type coded int
+
+func (c coded) Error() string { return "coded" }
+func (c coded) Code() int     { return int(c) }
+
+func TestIsBusyKnowsEveryDriversWay(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{coded(5), true},
+		{coded(517), true}, // SQLITE_BUSY_SNAPSHOT
+		{coded(262), true}, // SQLITE_LOCKED_SHAREDCACHE
+		{coded(1), false},
+		{coded(2067), false}, // SQLITE_CONSTRAINT_UNIQUE
+		{errors.Join(errors.New("other"), coded(6)), true},
+		{errors.New("goose: database is locked"), true},
+		{errors.New("database table is locked: sqlite_master"), true},
+		{errors.New("no such table: locks"), false},
+	} {
+		if got := isBusy(c.err); got != c.want {
+			t.Errorf("isBusy(%v) = %t, want %t", c.err, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package migrations_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+)
+
+func TestWithSchemaWorksInThatSchemaAlone(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, d database) {
+		// The second is a reserved word; the third is as long as a name may be.
+		for _, schema := range []string{"app", "user", strings.Repeat("s", 48)} {
+			run(t, d.DB, `CREATE SCHEMA "`+schema+`"`)
+			in := d
+			in.schema = schema
+			opt := migrations.WithSchema(schema)
+			in.up(t, opt)
+			in.up(t, opt)
+			in.wantGolden(t)
+			in.wantApplied(t, true, opt)
+			d.wantEmpty(t) // public
+			d.wantApplied(t, false)
+			d.up(t)
+			in.down(t, opt)
+			in.wantEmpty(t)
+			in.wantApplied(t, false, opt)
+			d.wantGolden(t)
+			d.down(t)
+		}
+	})
+}
+
+func TestAMissingSchemaNamesTheMend(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, d database) {
+		opt := migrations.WithSchema("missing")
+		_, status := migrations.Status(t.Context(), d.dialect, d.DB, opt)
+		for name, err := range map[string]error{
+			"Up":     migrations.Up(t.Context(), d.dialect, d.DB, opt),
+			"Down":   migrations.Down(t.Context(), d.dialect, d.DB, opt),
+			"Status": status,
+		} {
+			if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), `CREATE SCHEMA "missing"`) {
+				t.Errorf("%s: %v, want ErrMisconfigured with CREATE SCHEMA", name, err)
+			}
+		}
+		run(t, d.DB, `CREATE SCHEMA "missing"`)
+		d.up(t, opt)
+	})
+}
+
+func TestAHostileSearchPathDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, d database) {
+		run(t, d.DB, `CREATE SCHEMA evil`,
+			`CREATE TABLE evil.limiter_token_buckets (i int)`, `CREATE TABLE evil.limiter_fixed_windows (i int)`,
+			`CREATE TABLE evil.limiter_goose_version (i int)`, `CREATE VIEW evil.limiter_remaining AS SELECT 1 AS i`,
+			`CREATE DOMAIN evil.text AS varchar(3)`, `CREATE DOMAIN evil.bytea AS varchar(3)`,
+			`CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$SELECT timestamptz 'epoch'$$`,
+			`CREATE FUNCTION evil.yes(bigint, bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$SELECT true$$`,
+			`CREATE FUNCTION evil.yes(bigint, int) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$SELECT true$$`,
+			`CREATE OPERATOR evil.<= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = evil.yes)`,
+			`CREATE OPERATOR evil.>= (LEFTARG = bigint, RIGHTARG = int, FUNCTION = evil.yes)`)
+		evil := d
+		evil.schema = "evil"
+		before := evil.dump(t)
+		for _, path := range []string{"evil, pg_catalog", "evil", "nowhere", ""} {
+			in := d
+			in.DB = d.open(t, "search_path", path)
+			in.SetMaxOpenConns(1)
+			in.up(t)
+			in.wantApplied(t, true)
+			d.wantGolden(t)
+			if _, err := d.ExecContext(t.Context(), d.insert("limiter_token_buckets", "full_at", "-1", 0)); err == nil {
+				t.Errorf("search_path %q: the check of full_at compares with another operator", path)
+			}
+			if _, err := d.ExecContext(t.Context(), d.insert("limiter_token_buckets", "at", "9223372036854775807", 0)); err == nil {
+				t.Errorf("search_path %q: the check of at compares with another operator", path)
+			}
+			run(t, d.DB, d.insert("limiter_token_buckets", "full_at", "5", 0))
+			var left int64
+			if err := d.QueryRowContext(t.Context(), `SELECT remaining FROM limiter_remaining`).Scan(&left); err != nil || left != 5 {
+				t.Errorf("search_path %q: the view says %d (%v), want 5", path, left, err)
+			}
+			var now string
+			if err := in.QueryRowContext(t.Context(), `SHOW search_path`).Scan(&now); err != nil || strings.Trim(now, `"`) != path {
+				t.Errorf("search_path of the caller's connection is %q (%v), was %q", now, err, path)
+			}
+			in.down(t)
+			d.wantEmpty(t)
+		}
+		if after := evil.dump(t); after != before {
+			t.Errorf("schema evil changed:\n%s\nwas:\n%s", after, before)
+		}
+	})
+}
+
+// role creates a role with the given privileges and returns a handle that acts in it.
+func (d database) role(t *testing.T, grants ...string) database {
+	t.Helper()
+	admin, name := d.DB, "limiter_test_"+strings.ToLower(rand.Text())
+	run(t, admin, `CREATE ROLE `+name)
+	t.Cleanup(func() {
+		for _, statement := range []string{`DROP OWNED BY ` + name, `DROP ROLE ` + name} {
+			if _, err := admin.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
+				t.Errorf("%s: %v", statement, err)
+			}
+		}
+	})
+	for _, grant := range grants {
+		run(t, admin, grant+` TO `+name)
+	}
+	d.DB = d.open(t, "role", name)
+	return d
+}
+
+func TestRolesNeedNoMoreThanTheReadmeSays(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, d database) {
+		run(t, d.DB, `CREATE SCHEMA app`)
+		d.schema = "app"
+		opt := migrations.WithSchema("app")
+
+		none := d.role(t, `GRANT USAGE ON SCHEMA app`)
+		err := migrations.Up(t.Context(), d.dialect, none.DB, opt)
+		if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), "CREATE on schema") {
+			t.Errorf("Up without privileges: %v, want ErrMisconfigured that names them", err)
+		}
+		none.wantApplied(t, false, opt)
+
+		owner := d.role(t, `GRANT USAGE, CREATE ON SCHEMA app`)
+		owner.up(t, opt)
+		d.wantGolden(t)
+
+		const tables = `app.limiter_token_buckets, app.limiter_fixed_windows`
+		app := d.role(t, `GRANT USAGE ON SCHEMA app`, `GRANT SELECT, INSERT, UPDATE ON `+tables)
+		sweeper := d.role(t, `GRANT USAGE ON SCHEMA app`, `GRANT SELECT, INSERT, UPDATE, DELETE ON `+tables)
+		reader := d.role(t, `GRANT USAGE ON SCHEMA app`, `GRANT SELECT ON app.limiter_remaining, app.limiter_goose_version`)
+
+		row := strings.Replace(d.insert("limiter_token_buckets", "at", "5", 1), "limiter_token", "app.limiter_token", 1)
+		run(t, app.DB, row+` ON CONFLICT (limiter, key) DO UPDATE SET at = 6`, row+` ON CONFLICT (limiter, key) DO UPDATE SET at = 6`)
+		const remove = `DELETE FROM app.limiter_token_buckets`
+		if _, err := app.ExecContext(t.Context(), remove); err == nil {
+			t.Error("the application's role may DELETE")
+		}
+		run(t, reader.DB, `SELECT * FROM app.limiter_remaining`)
+		reader.wantApplied(t, true, opt)
+		run(t, sweeper.DB, remove)
+		err = migrations.Down(t.Context(), d.dialect, app.DB, opt)
+		if !errors.Is(err, limiter.ErrMisconfigured) {
+			t.Errorf("Down by the application's role: %v, want ErrMisconfigured", err)
+		}
+		owner.down(t, opt)
+		d.wantEmpty(t)
+	})
+}
+
+func TestUpWaitsForTheAdvisoryLock(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, d database) {
+		const lock = `SELECT pg_advisory_lock(8189646887991628505)` // as long as releases differ, all need the same
+		other, err := d.open(t).Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		if _, err := other.ExecContext(t.Context(), lock); err != nil {
+			t.Fatal(err)
+		}
+		for _, state := range []string{"without a version table", "with one"} {
+			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			err := migrations.Up(short, d.dialect, d.DB)
+			cancel()
+			if !errors.Is(err, limiter.ErrCanceled) {
+				t.Errorf("Up %s while another migrates: %v, want ErrCanceled", state, err)
+			}
+			d.wantApplied(t, false)
+			if state == "without a version table" {
+				d.wantEmpty(t)
+				run(t, d.DB, `CREATE TABLE limiter_goose_version (id integer PRIMARY KEY GENERATED BY DEFAULT AS IDENTITY,
+					version_id bigint NOT NULL, is_applied boolean NOT NULL, tstamp timestamp NOT NULL DEFAULT now())`,
+					`INSERT INTO limiter_goose_version (version_id, is_applied) VALUES (0, true)`)
+			}
+		}
+		if _, err := other.ExecContext(t.Context(), strings.Replace(lock, "lock", "unlock", 1)); err != nil {
+			t.Fatal(err)
+		}
+		d.up(t)
+		d.wantGolden(t)
+	})
+}

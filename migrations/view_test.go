@@ -1,0 +1,107 @@
+package migrations_test
+
+import (
+	"database/sql"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter/migrations"
+)
+
+// viewCases are rows written around now, in hours, so that what they have left stays the same while
+// the test runs. In each, the key is the number of the case.
+func viewCases(now int64) []viewCase {
+	const hour, most = int64(time.Hour), math.MaxInt64
+	start := now - hour/2 // of a window of an hour that is under way
+	return []viewCase{
+		{name: "a full bucket", bucket: []int64{now - hour, now - 2*hour, hour, 10}, remaining: 10},
+		{name: "a bucket in the middle of a token", bucket: []int64{now + hour*5/2, now, hour, 10}, remaining: 7, reset: now + hour*5/2},
+		{name: "an empty bucket", bucket: []int64{now + 10*hour, now, hour, 10}, remaining: 0, reset: now + 10*hour},
+		{name: "a bucket with bookings", bucket: []int64{now + 15*hour, now, hour, 10}, remaining: 0, reset: now + 15*hour},
+		{name: "a bucket of a clock ahead", bucket: []int64{now + 103*hour, now + 100*hour + hour/2, hour, 10}, remaining: 7, reset: now + hour*5/2},
+		{name: "a bucket at the edge of the types", bucket: []int64{1 << 62, now, most, most}, remaining: most - 1, reset: 1 << 62},
+		{name: "a bucket of fine steps", bucket: []int64{1 << 62, now, 1, most}, remaining: -1, reset: 1 << 62},
+
+		{name: "a window that has ended", window: []int64{start - hour, hour, 10, 10, start - hour}, remaining: 10},
+		{name: "a window under way", window: []int64{start, hour, 10, 4, start}, remaining: 6, reset: start + hour},
+		{name: "a window that is used up", window: []int64{start, hour, 10, 10, start}, remaining: 0, reset: start + hour},
+		{name: "a window with refusals counted", window: []int64{start, hour, 10, 1 << 62, start}, remaining: 0, reset: start + hour},
+		{name: "a window ahead", window: []int64{start + 2*hour, hour, 10, 4, start}, remaining: 0, reset: start + 3*hour},
+		{name: "a window of a clock a little ahead", window: []int64{start + hour, hour, 10, 4, start + hour}, remaining: 6, reset: start + 2*hour},
+		{name: "a window of a clock far ahead", window: []int64{start + 9*hour, hour, 10, 4, start + 9*hour}, remaining: 0, reset: start + 10*hour},
+		{name: "a window at the edge of the types", window: []int64{1 << 61, most, most, 1, now}, remaining: 0, reset: -1},
+	}
+}
+
+type viewCase struct {
+	name      string
+	bucket    []int64 // full_at, at, step, capacity
+	window    []int64 // window_start, win, lim, used, at
+	remaining int64   // -1: whatever it is
+	reset     int64   // 0: NULL; -1: whatever it is
+}
+
+func TestTheViewShowsWhatEveryKeyHasLeft(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		d.up(t)
+		cases := viewCases(time.Now().UnixNano())
+		for i, c := range cases {
+			var statement string
+			key := fmt.Sprintf(`'\x%02x'`, i)
+			if d.dialect == migrations.SQLite {
+				key = fmt.Sprintf("X'%02x'", i)
+			}
+			if b := c.bucket; b != nil {
+				statement = fmt.Sprintf(`INSERT INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted)
+					VALUES ('l', %s, %d, %d, %d, %d, 1)`, key, b[0], b[1], b[2], b[3])
+			} else {
+				w := c.window
+				statement = fmt.Sprintf(`INSERT INTO limiter_fixed_windows (limiter, key, window_start, win, lim, used, at, granted)
+					VALUES ('l', %s, %d, %d, %d, %d, %d, 1)`, key, w[0], w[1], w[2], w[3], w[4])
+			}
+			run(t, d.DB, statement)
+		}
+		// One row at a time and all at once: an error in one row would hide all the others.
+		for i, c := range cases {
+			d.wantRemaining(t, i, c)
+		}
+		var n int
+		if err := d.QueryRowContext(t.Context(), `SELECT count(*) FROM limiter_remaining WHERE remaining >= 0`).Scan(&n); err != nil || n != len(cases) {
+			t.Errorf("the view has %d rows (%v), want %d", n, err, len(cases))
+		}
+	})
+}
+
+func (d database) wantRemaining(t *testing.T, key int, c viewCase) {
+	t.Helper()
+	query := `SELECT limiter, policy, remaining, lim, extract(epoch FROM resets_at)::float8 FROM limiter_remaining WHERE limiter = 'l' AND key = $1`
+	if d.dialect == migrations.SQLite {
+		query = `SELECT limiter, policy, remaining, lim, unixepoch(resets_at, 'subsec') FROM limiter_remaining WHERE limiter = 'l' AND key = ?`
+	}
+	var name, policy string
+	var remaining, lim int64
+	var reset sql.NullFloat64
+	if err := d.QueryRowContext(t.Context(), query, []byte{byte(key)}).Scan(&name, &policy, &remaining, &lim, &reset); err != nil {
+		t.Errorf("%s: %v", c.name, err)
+		return
+	}
+	wantPolicy, wantLimit := "token bucket", int64(0)
+	if c.bucket != nil {
+		wantLimit = c.bucket[3]
+	} else {
+		wantPolicy, wantLimit = "fixed window", c.window[2]
+	}
+	if name != "l" || policy != wantPolicy || lim != wantLimit {
+		t.Errorf("%s: limiter %q, policy %q, lim %d; want l, %q, %d", c.name, name, policy, lim, wantPolicy, wantLimit)
+	}
+	if remaining != c.remaining && c.remaining != -1 {
+		t.Errorf("%s: remaining %d, want %d", c.name, remaining, c.remaining)
+	}
+	// A minute covers the duration of the test and the difference between two clocks.
+	if c.reset != -1 && (reset.Valid != (c.reset != 0) || math.Abs(reset.Float64-float64(c.reset)/1e9) > 60) {
+		t.Errorf("%s: resets_at %v, want %v", c.name, reset, time.Unix(0, c.reset))
+	}
+}
