@@ -135,7 +135,7 @@ func (b TokenBucket) carry(row Row, now int64) (repaired, carried Row) {
 // max(capacity) + t·max(rate). Outstanding bookings carry their last instant
 // over; else the tokens left do, as a fraction, rounded down.
 func convert(row Row, step, reach, now int64) int64 {
-	if row.Period == 0 {
+	if row.Period == 0 || row.At == 0 { // never used, or reset
 		return 0
 	}
 	was := row.Limit * row.Period

@@ -76,7 +76,7 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if err := ctx.Err(); err != nil {
 		return limiter.State{}, fmt.Errorf("memory: %w: %w", limiter.ErrCanceled, err)
 	}
-	if op.Kind > limiter.OpReset {
+	if op.Kind < limiter.OpTake || op.Kind > limiter.OpReset {
 		return limiter.State{}, fmt.Errorf("memory: operation %d: %w", op.Kind, errors.ErrUnsupported)
 	}
 	_, window := op.Policy.(limiter.FixedWindow)

@@ -1,7 +1,11 @@
 package memory_test
 
 import (
+	"context"
+	"strconv"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/memory"
@@ -9,5 +13,143 @@ import (
 )
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(*testing.T) limiter.Store { return memory.New() })
+}
+
+func BenchmarkStore(b *testing.B) {
+	storetest.Bench(b, func(*testing.B) limiter.Store { return memory.New() })
+}
+
+// clock is a clock that tests move by hand.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) Add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func newClock() *clock { return &clock{now: time.Unix(2_000_000_000, 0)} }
+
+func newLimiter(t *testing.T, s limiter.Store, p limiter.Policy) *limiter.Limiter {
+	t.Helper()
+	l, err := limiter.New(s, "l", p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func allow(t *testing.T, l *limiter.Limiter, key string) bool {
+	t.Helper()
+	r, err := l.Allow(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Allowed
+}
+
+func TestWithClock_sets_the_store_s_clock(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	l := newLimiter(t, memory.New(memory.WithClock(c.Now), memory.WithClock(nil), nil), limiter.PerSecond(1))
+	for i, want := range []bool{true, false} {
+		if got := allow(t, l, "k"); got != want {
+			t.Errorf("step %d: Allow = %v, want %v", i, got, want)
+		}
+	}
+	c.Add(time.Second)
+	if !allow(t, l, "k") {
+		t.Error("Allow a second later is refused")
+	}
+}
+
+func TestStore_holds_no_more_than_about_twice_the_keys_in_use(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	store := memory.New(memory.WithClock(c.Now))
+	b := newLimiter(t, store, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Minute})
+	w := newLimiter(t, store, limiter.FixedWindow{Limit: 1, Window: time.Minute})
+	const total, inUse = 200_000, 2 * 3700 // keys of the last hour and a minute, one of each a second
+	for i := range total / 2 {
+		if !allow(t, b, strconv.Itoa(i)) || !allow(t, w, strconv.Itoa(i)) {
+			t.Fatalf("the first request of key %d is refused", i)
+		}
+		if allow(t, b, strconv.Itoa(i)) || allow(t, w, strconv.Itoa(i)) {
+			t.Fatalf("key %d was forgotten at once", i)
+		}
+		c.Add(time.Second)
+	}
+	c.Add(24 * time.Hour) // now all that is left counts as expired
+	held, err := store.Sweep(t.Context(), total)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A shard of 64 is not tidied below 256 rows.
+	if most := int64(max(64*256, 3*inUse)); held > most || held < inUse {
+		t.Errorf("the store held %d of %d keys, want %d to %d", held, total, inUse, most)
+	}
+	if again, err := store.Sweep(t.Context(), total); again != 0 || err != nil {
+		t.Errorf("a second Sweep removed %d, %v, want 0", again, err)
+	}
+}
+
+func TestStore_forgets_nothing_that_counts_when_operations_bring_their_own_time(t *testing.T) {
+	t.Parallel()
+	store := memory.New()
+	now := time.Now().Add(-1000 * time.Hour) // a replay of the past
+	l, err := limiter.New(store, "l", limiter.PerHour(1), limiter.WithClock(func() time.Time { return now }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const keys = 40_000 // enough for every shard to be tidied
+	for i := range keys {
+		if !allow(t, l, strconv.Itoa(i)) {
+			t.Fatalf("the first request of key %d is refused", i)
+		}
+	}
+	for i := range keys {
+		if allow(t, l, strconv.Itoa(i)) {
+			t.Fatalf("key %d was forgotten", i)
+		}
+	}
+}
+
+func TestSweep_beside_concurrent_traffic(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	store := memory.New(memory.WithClock(c.Now))
+	l := newLimiter(t, store, limiter.PerMinute(1))
+	var traffic, sweeps sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	sweeps.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := store.Sweep(context.Background(), 10); err != nil {
+				t.Errorf("Sweep: %v", err)
+			}
+			c.Add(time.Millisecond)
+		}
+	})
+	for range 8 {
+		traffic.Go(func() {
+			for i := range 5_000 {
+				if _, err := l.Allow(context.Background(), strconv.Itoa(i)); err != nil {
+					t.Errorf("Allow: %v", err)
+				}
+			}
+		})
+	}
+	traffic.Wait()
+	stop()
+	sweeps.Wait()
 }

@@ -1,0 +1,137 @@
+package limiter_test
+
+import (
+	"math/big"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// bucketOracle is a token bucket in exact fractions of tokens. It knows nothing
+// of instants at which a bucket is full.
+type bucketOracle struct {
+	policy limiter.TokenBucket // that of the latest take
+	used   bool
+	tokens *big.Rat // left after the latest take; below 0 while bookings are outstanding
+	at     int64    // the clock of the latest take
+}
+
+func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+// times and over convert between tokens and nanoseconds.
+func times(tokens *big.Rat, step time.Duration) *big.Rat {
+	return new(big.Rat).Mul(tokens, rat(int64(step)))
+}
+
+func over(ns *big.Rat, step time.Duration) *big.Rat {
+	return new(big.Rat).Quo(ns, rat(int64(step)))
+}
+
+func minRat(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) < 0 {
+		return a
+	}
+	return b
+}
+
+// level is the tokens at now under the policy that the bucket was used with.
+func (o *bucketOracle) level(now int64) *big.Rat {
+	since := over(new(big.Rat).Sub(rat(now), rat(o.at)), o.policy.Step())
+	return minRat(since.Add(since, o.tokens), rat(o.policy.Capacity))
+}
+
+// setBack takes a clock that was ahead by more than the tolerance for one that
+// says now what it said then.
+func (o bucketOracle) setBack(now int64) bucketOracle {
+	if o.used && o.at > now+int64(limiter.ClockTolerance) {
+		o.at = now
+	}
+	return o
+}
+
+// under is the tokens at now under another policy: rounded down to the
+// nanosecond, never above its capacity; time by which it is overdrawn stays.
+func (o *bucketOracle) under(p limiter.TokenBucket, now int64) *big.Rat {
+	if !o.used {
+		return rat(p.Capacity)
+	}
+	level := o.level(now)
+	if o.policy.Step() == p.Step() && o.policy.Capacity == p.Capacity {
+		return level
+	}
+	if level.Sign() < 0 {
+		return over(times(level, o.policy.Step()), p.Step())
+	}
+	ns := times(level, p.Step())
+	floor := new(big.Int).Quo(ns.Num(), ns.Denom())
+	return minRat(over(new(big.Rat).SetInt(floor), p.Step()), rat(p.Capacity))
+}
+
+// take returns whether the take passes, and after how long.
+func (o *bucketOracle) take(p limiter.TokenBucket, cost int64, maxWait time.Duration, now int64) (bool, *big.Rat) {
+	*o = o.setBack(now)
+	left := new(big.Rat).Sub(o.under(p, now), rat(cost))
+	delay := new(big.Rat)
+	if left.Sign() < 0 {
+		delay.Neg(times(left, p.Step()))
+	}
+	if delay.Cmp(rat(int64(maxWait))) > 0 {
+		return false, delay
+	}
+	*o = bucketOracle{policy: p, used: true, tokens: left, at: now}
+	return true, delay
+}
+
+func (o *bucketOracle) refund(n, now int64) bool {
+	if !o.used || o.level(now).Sign() < 0 {
+		return false
+	}
+	o.tokens = new(big.Rat).Add(o.tokens, rat(min(n, o.policy.Capacity)))
+	return true
+}
+
+// full is the instant at which the bucket is full: what identifies a booking.
+func (o *bucketOracle) full() *big.Rat {
+	missing := new(big.Rat).Sub(rat(o.policy.Capacity), o.tokens)
+	return missing.Add(times(missing, o.policy.Step()), rat(o.at))
+}
+
+// windowOracle counts in every window there ever was.
+type windowOracle struct {
+	policy limiter.FixedWindow
+	counts map[int64]int64
+	last   int64 // the latest window that anything was counted in
+}
+
+// take returns whether the take passes, and the window that it goes into.
+func (o *windowOracle) take(cost int64, maxWait time.Duration, now int64) (bool, int64) {
+	length := int64(o.policy.Window)
+	w := max(now/length, o.last)
+	if o.policy.CountRejected {
+		o.last = w
+		o.counts[w] += cost
+		return o.counts[w] <= o.policy.Limit, w
+	}
+	if o.counts[w]+cost > o.policy.Limit {
+		w++
+	}
+	if w*length-now > int64(maxWait) {
+		return false, w
+	}
+	o.counts[w] += cost
+	o.last = w
+	return true, w
+}
+
+func (o *windowOracle) refund(n, now int64) {
+	w := now / int64(o.policy.Window)
+	if o.last == w {
+		o.counts[w] = max(0, o.counts[w]-n)
+	}
+}
+
+func (o *windowOracle) cancel(n, w, act, now int64) {
+	if o.last == w && now <= act {
+		o.counts[w] = max(0, o.counts[w]-n)
+	}
+}

@@ -1,0 +1,195 @@
+package limiter_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+const thirtyYears = 262_980 * time.Hour
+
+func TestNew_policies(t *testing.T) {
+	t.Parallel()
+	bucket := func(capacity, refill int64, interval time.Duration) limiter.Policy {
+		return limiter.TokenBucket{Capacity: capacity, Refill: refill, Interval: interval}
+	}
+	window := func(limit int64, d time.Duration) limiter.Policy {
+		return limiter.FixedWindow{Limit: limit, Window: d}
+	}
+	tests := []struct {
+		name   string
+		policy limiter.Policy
+		mend   string // what the error says to do; "" if the policy is valid
+	}{
+		{"nil", nil, "pass a TokenBucket or a FixedWindow"},
+		{"pointer to a bucket", &limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Second}, "pass the value"},
+		{"pointer to a window", &limiter.FixedWindow{Limit: 1, Window: time.Second}, "pass the value"},
+		{"nil pointer to a bucket", (*limiter.TokenBucket)(nil), "pass the value"},
+		{"nil pointer to a window", (*limiter.FixedWindow)(nil), "pass the value"},
+		{"zero bucket", limiter.TokenBucket{}, "at least 1"},
+		{"zero window", limiter.FixedWindow{}, "must be 1 to"},
+
+		{"capacity 0", bucket(0, 1, time.Second), "at least 1"},
+		{"capacity -1", bucket(-1, 1, time.Second), "at least 1"},
+		{"lowest capacity", bucket(math.MinInt64, 1, time.Second), "at least 1"},
+		{"refill 0", bucket(1, 0, time.Second), "at least 1"},
+		{"refill -1", bucket(1, -1, time.Second), "at least 1"},
+		{"interval 0", bucket(1, 1, 0), "at least 1ns"},
+		{"interval -1", bucket(1, 1, -1), "at least 1ns"},
+		{"lowest interval", bucket(1, 1, math.MinInt64), "at least 1ns"},
+		{"interval over 30 years", bucket(1, 1, thirtyYears+1), "at most 30 years"},
+		{"interval of 100 years", bucket(1, 1, 100*365*24*time.Hour), "at most 30 years"},
+		{"longest interval", bucket(1, 1, math.MaxInt64), "at most 30 years"},
+		{"step of 1 ns", bucket(1, 1, 1), "lower Refill or raise Interval"},
+		{"step of 999 ns", bucket(1, 1, 999), "lower Refill or raise Interval"},
+		{"step rounded up to 999 ns", bucket(1, 1001, 999_000), "lower Refill or raise Interval"},
+		{"highest refill", bucket(1, math.MaxInt64, time.Second), "lower Refill or raise Interval"},
+		{"fills in over 30 years", bucket(2, 1, thirtyYears/2+1), "lower Capacity or raise the rate"},
+		{"fills in 2^63 ns", bucket(1<<43, 1, 1<<20), "lower Capacity or raise the rate"},
+		{"fills in 2^64 ns and a bit", bucket(1<<44+1, 1, 1<<20), "lower Capacity or raise the rate"},
+		{"highest capacity", bucket(math.MaxInt64, 1, time.Second), "lower Capacity or raise the rate"},
+		{"all highest", bucket(math.MaxInt64, math.MaxInt64, math.MaxInt64), "at most 30 years"},
+
+		{"limit -1", window(-1, time.Second), "must be 1 to"},
+		{"limit over 2^60", window(1<<60+1, time.Second), "must be 1 to"},
+		{"highest limit", window(math.MaxInt64, time.Second), "must be 1 to"},
+		{"window 0", window(1, 0), "at least 1ms"},
+		{"window -1", window(1, -1), "at least 1ms"},
+		{"window under 1 ms", window(1, time.Millisecond-1), "at least 1ms"},
+		{"window over 30 years", window(1, thirtyYears+1), "at most 30 years"},
+		{"longest window", window(1, math.MaxInt64), "at most 30 years"},
+
+		{"step of 1 µs", bucket(1, 1, time.Microsecond), ""},
+		{"step rounded up to 1 µs", bucket(1, 1001, 1_000_001), ""},
+		{"fills in 30 years", bucket(2, 1, thirtyYears/2), ""},
+		{"interval of 30 years", bucket(1, 1, thirtyYears), ""},
+		{"refill above capacity", bucket(1, 100, time.Second), ""},
+		{"window of 1 ms", window(1<<60, time.Millisecond), ""},
+		{"window of 30 years", window(1, thirtyYears), ""},
+		{"per second", limiter.PerSecond(1_000_000), ""},
+		{"per day", limiter.PerDay(1), ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			l, err := limiter.New(memory.New(), "l", test.policy)
+			if test.mend == "" {
+				if err != nil {
+					t.Errorf("New: %v, want no error", err)
+				}
+				return
+			}
+			if !errors.Is(err, limiter.ErrInvalid) || l != nil {
+				t.Fatalf("New = %v, %v, want ErrInvalid", l, err)
+			}
+			if !strings.Contains(err.Error(), test.mend) {
+				t.Errorf("New: %q, which does not say %q", err, test.mend)
+			}
+		})
+	}
+}
+
+func TestTokenBucket_Step(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		refill         int64
+		interval, want time.Duration
+	}{
+		{1, time.Second, time.Second},
+		{2, time.Second, 500 * time.Millisecond},
+		{3, time.Second, 333_333_334},
+		{7, 3 * time.Second, 428_571_429},
+		{1_000_000, time.Second, time.Microsecond},
+		{999_999, time.Second, 1001},
+		{1, thirtyYears, thirtyYears},
+		{3, 3, 1},
+		{2, 3, 2},
+		{5, 3, 1},
+		{0, time.Second, 0},
+		{-1, time.Second, 0},
+		{1, 0, 0},
+		{1, -1, 0},
+		{math.MaxInt64, math.MaxInt64, 1},
+		{1, math.MaxInt64, math.MaxInt64},
+	}
+	for _, test := range tests {
+		b := limiter.TokenBucket{Capacity: 1, Refill: test.refill, Interval: test.interval}
+		if got := b.Step(); got != test.want {
+			t.Errorf("Step of %d in %v = %d ns, want %d", test.refill, test.interval, got, test.want)
+		}
+	}
+}
+
+func TestPerInterval_fills_in_its_interval(t *testing.T) {
+	t.Parallel()
+	for interval, per := range map[time.Duration]func(int64) limiter.TokenBucket{
+		time.Second: limiter.PerSecond, time.Minute: limiter.PerMinute,
+		time.Hour: limiter.PerHour, 24 * time.Hour: limiter.PerDay,
+	} {
+		want := limiter.TokenBucket{Capacity: 60, Refill: 60, Interval: interval}
+		if got := per(60); got != want {
+			t.Errorf("60 in %v = %+v, want %+v", interval, got, want)
+		}
+		if got := per(60).Step(); got != (interval+59)/60 {
+			t.Errorf("Step of 60 in %v = %v, want %v", interval, got, (interval+59)/60)
+		}
+	}
+}
+
+// FuzzNew checks that a policy either is refused with a reason or works at the
+// edges of its costs and of time.
+func FuzzNew(f *testing.F) {
+	f.Add(int64(5), int64(1), int64(time.Minute), false, "login", int64(1))
+	f.Add(int64(1), int64(math.MaxInt64), int64(math.MaxInt64), false, "a.b_c:d/e-f", int64(math.MaxInt64))
+	f.Add(int64(1)<<60, int64(1), int64(time.Millisecond), true, "", int64(1)<<60)
+	f.Add(int64(1)<<40, int64(1_000_000), int64(time.Second), false, "x", int64(1)<<61)
+	f.Fuzz(func(t *testing.T, limit, refill, span int64, window bool, name string, at int64) {
+		var p limiter.Policy = limiter.TokenBucket{Capacity: limit, Refill: refill, Interval: time.Duration(span)}
+		if window {
+			p = limiter.FixedWindow{Limit: limit, Window: time.Duration(span), CountRejected: refill < 0}
+		}
+		now := time.Unix(0, at)
+		store := &applyStore{rows: map[[3]string]limiter.Row{}} // deterministic, as fuzzing wants it
+		l, err := limiter.New(store, name, p, limiter.WithClock(func() time.Time { return now }))
+		if err != nil {
+			if !errors.Is(err, limiter.ErrInvalid) {
+				t.Errorf("New(%q, %+v): %v, want ErrInvalid", name, p, err)
+			}
+			return
+		}
+		for _, n := range []int64{1, limit, 1, limit, limit/2 + 1} {
+			r, err := l.AllowN(t.Context(), "k", n)
+			if errors.Is(err, limiter.ErrInvalid) && (at <= 0 || at >= 1<<61) {
+				return // the clock
+			}
+			if err != nil {
+				t.Fatalf("AllowN(%d) of %+v at %d: %v", n, p, at, err)
+			}
+			checkResult(t, r, n)
+			if !r.Allowed && r.RetryAfter < limiter.MaxReserve {
+				at += int64(r.RetryAfter)
+				now = time.Unix(0, at)
+			}
+		}
+	})
+}
+
+// checkResult checks what holds for every Result.
+func checkResult(t *testing.T, r limiter.Result, n int64) {
+	t.Helper()
+	switch {
+	case r.Remaining < 0 || r.Remaining > r.Limit:
+		t.Errorf("AllowN(%d) = %+v: Remaining is not in [0, Limit]", n, r)
+	case r.Used < 0 || r.RetryAfter < 0 || r.ResetAfter < 0:
+		t.Errorf("AllowN(%d) = %+v: a negative number", n, r)
+	case r.Allowed && (r.RetryAfter != 0 || r.ResetAfter == 0):
+		t.Errorf("AllowN(%d) = %+v: allowed, but not charged or to be retried", n, r)
+	case !r.Allowed && (r.RetryAfter == 0 || r.Remaining >= n):
+		t.Errorf("AllowN(%d) = %+v: refused, although it fits", n, r)
+	}
+}

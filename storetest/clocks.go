@@ -1,0 +1,189 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+var clockCases = []testCase{
+	{
+		"a bucket survives a clock that was ahead",
+		"a clock that is set back grants nothing and locks no key out for longer than it owed, even if every request in between is refused",
+		func(f *fixture) {
+			for _, ahead := range []time.Duration{3 * s, time.Minute, time.Hour, 365 * 24 * time.Hour} {
+				for _, cost := range []int64{1, 5} {
+					l := f.limiter(ahead.String(), bucket(5, s))
+					key := string(rune('0' + cost))
+					f.at(ahead)
+					f.passes(l, key, 5)
+					f.refuses(l, key, 1)
+					for at := time.Duration(0); ; at += 250 * ms { // it owes 5 s
+						f.at(at)
+						r := f.allow(l, key, cost)
+						if due := at >= time.Duration(cost)*s; r.Allowed != due {
+							f.Fatalf("%v after the clock was set back by %v: AllowN(%d) = %+v, want Allowed %v", at, ahead, cost, r, due)
+						}
+						if r.Allowed {
+							break
+						}
+						if want := time.Duration(cost)*s - at; r.RetryAfter != want {
+							f.Fatalf("%v after the clock was set back by %v: RetryAfter %v, want %v", at, ahead, r.RetryAfter, want)
+						}
+					}
+				}
+			}
+		},
+	},
+	{
+		"a window survives a clock that was ahead",
+		"a clock that is set back grants nothing and locks no key out beyond the window that it fell into, even if every request in between is refused",
+		func(f *fixture) {
+			for _, ahead := range []time.Duration{11 * s, time.Minute, time.Hour, 365 * 24 * time.Hour} {
+				for _, used := range []int64{1, 2} {
+					l := f.limiter(ahead.String(), window(2, 10*s))
+					key := string(rune('0' + used))
+					f.at(3*s + ahead)
+					f.passes(l, key, used)
+					for at := 3 * s; at <= 10*s; at += 250 * ms {
+						f.at(at)
+						if r := f.allow(l, key, 1); r.Allowed != (at == 10*s) {
+							f.Fatalf("at %v, after the clock was set back by %v: Allow = %+v, want it refused until 10s", at, ahead, r)
+						}
+					}
+				}
+			}
+		},
+	},
+	{
+		"a window with CountRejected survives a clock that was ahead",
+		"a clock that is set back locks no key out beyond the window that it fell into",
+		func(f *fixture) {
+			p := limiter.FixedWindow{Limit: 2, Window: 10 * s, CountRejected: true}
+			l := f.limiter("l", p)
+			f.at(time.Hour)
+			f.passes(l, "k", 1)
+			for at := 3 * s; at <= 10*s; at += 500 * ms {
+				f.at(at)
+				if r := f.allow(l, "k", 1); r.Allowed != (at == 10*s) {
+					f.Fatalf("at %v, after the clock was set back: Allow = %+v, want it refused until 10s", at, r)
+				}
+			}
+		},
+	},
+	{
+		"bookings survive a clock that was ahead",
+		"a clock that is set back keeps the queue: what was booked ahead of the clock lies as far ahead of it as before",
+		func(f *fixture) {
+			b := f.limiter("b", bucket(1, s))
+			f.at(time.Hour)
+			for i := range 6 {
+				f.books(b, "k", 1, time.Duration(i)*s)
+			}
+			f.at(0)
+			f.refuses(b, "k", 1)
+			f.books(b, "k", 1, 6*s)
+
+			w := f.limiter("w", window(1, 10*s))
+			f.at(time.Hour)
+			for i := range 3 {
+				f.books(w, "k", 1, time.Duration(i)*10*s)
+			}
+			f.at(3 * s)
+			f.refuses(w, "k", 1)
+			f.books(w, "k", 1, 27*s) // 23 s lies in the window from 20 s on, which is full
+		},
+	},
+	{
+		"a look at a clock that was set back writes nothing",
+		"a peek tells what Allow would answer after a step back, and leaves the row as it was",
+		func(f *fixture) {
+			b, w := f.limiter("b", bucket(5, s)), f.limiter("w", window(2, 10*s))
+			f.at(time.Hour)
+			f.passes(b, "k", 5)
+			f.passes(w, "k", 1)
+			f.script(b, "k", []call{{verb: peek, retry: s, reset: 5 * s}})
+			f.script(w, "k", []call{{at: s, verb: peek, used: 2, retry: 9 * s, reset: 9 * s}})
+			f.script(b, "k", []call{{at: time.Hour, verb: peek, retry: s, reset: 5 * s}})
+			f.script(w, "k", []call{{at: time.Hour, n: 1, allowed: true, used: 2, reset: 10 * s}})
+		},
+	},
+	{
+		"small steps back refill nothing",
+		"a clock that goes back by no more than 2 s, as clocks that are read out of order do, gives no token until it has caught up",
+		func(f *fixture) {
+			f.script(f.limiter("l", bucket(5, s)), "k", []call{
+				{at: 10 * s, n: 3, allowed: true, remaining: 2, reset: 3 * s},
+				{at: 8500 * ms, n: 1, retry: 500 * ms, reset: 4500 * ms},
+				{at: 9 * s, n: 1, allowed: true, reset: 5 * s},
+				{at: 8 * s, n: 1, retry: 2 * s, reset: 6 * s},
+				{at: 10 * s, n: 1, allowed: true, reset: 5 * s},
+				{at: 9999 * ms, n: 1, retry: s + ms, reset: 5*s + ms},
+				{at: 11 * s, n: 1, allowed: true, reset: 5 * s},
+			})
+		},
+	},
+	{
+		"a step back of up to 2 s is borne, one of more is a clock that was set back",
+		"ClockTolerance is where a row counts as written by a clock that was ahead",
+		func(f *fixture) {
+			b := f.limiter("b", bucket(5, s))
+			for key, back := range map[string]time.Duration{"in": limiter.ClockTolerance, "out": limiter.ClockTolerance + ns} {
+				f.at(time.Hour)
+				f.passes(b, key, 1)
+				f.at(time.Hour - back)
+				want := 3 * s // its full_at, 1 s after the hour, is kept
+				if key == "out" {
+					want = s // what it owed when it was written
+				}
+				if r := f.peek(b, key); r.ResetAfter != want {
+					f.Errorf("%v back: %+v, want ResetAfter %v", back, r, want)
+				}
+			}
+			w := f.limiter("w", window(5, 10*s))
+			for key, back := range map[string]time.Duration{"in": 10 * s, "out": 10*s + ns} {
+				f.at(time.Hour)
+				f.passes(w, key, 1)
+				f.at(time.Hour - back)
+				r := f.allow(w, key, 1)
+				if r.Allowed != (key == "in") {
+					f.Errorf("%v back: %+v, want Allowed %v", back, r, key == "in")
+				}
+			}
+		},
+	},
+	{
+		"a step forward refills at most to full",
+		"a clock that leaps ahead gives no more than a full bucket, or one window",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{"b": bucket(5, s), "w": window(5, 10*s)} {
+				l := f.limiter(name, p)
+				for _, at := range []time.Duration{0, time.Hour, 40 * 365 * 24 * time.Hour} {
+					f.at(at)
+					f.passes(l, "k", 5)
+					f.refuses(l, "k", 1)
+				}
+			}
+		},
+	},
+	{
+		"the edges of time",
+		"the first and the last instants that a clock may say are instants like others",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{"b": bucket(2, s), "w": window(2, time.Hour)} {
+				l := f.limiter(name, p)
+				for key, at := range map[string]time.Time{
+					"first": time.Unix(0, 1), "2038": time.Unix(1<<31, 0), "last": time.Date(2079, 1, 1, 0, 0, 0, 0, time.UTC),
+				} {
+					f.now = at
+					f.passes(l, key, 1)
+					f.books(l, key, 1, 0)
+					f.refuses(l, key, 1)
+					if r := f.reserve(l, key, 1, limiter.MaxReserve); !r.Allowed || r.Delay <= 0 {
+						f.Errorf("%s, %s: Reserve = %+v, Delay %v", name, key, r.Result, r.Delay)
+					}
+				}
+			}
+		},
+	},
+}

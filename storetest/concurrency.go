@@ -1,0 +1,243 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// workers is how many goroutines call at once: more than a pool has connections.
+const workers = 64
+
+// concurrently calls work in n goroutines at once and returns how many of the
+// calls reported true.
+func (f *fixture) concurrently(n int, work func(i int) bool) int64 {
+	f.Helper()
+	var passed atomic.Int64
+	var done sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		done.Go(func() {
+			<-start
+			if work(i) {
+				passed.Add(1)
+			}
+		})
+	}
+	close(start)
+	done.Wait()
+	return passed.Load()
+}
+
+// allowed reports whether AllowN passes; unlike allow it may be called from any
+// goroutine.
+func (f *fixture) allowed(l *limiter.Limiter, key string, n int64) bool {
+	r, err := l.AllowN(context.Background(), key, n)
+	if err != nil {
+		f.Errorf("AllowN(%d): %v", n, err)
+	}
+	return r.Allowed
+}
+
+var concurrencyCases = []testCase{
+	{
+		"first requests at once on a cold key",
+		"of n concurrent first requests on a key exactly as many pass as the policy admits, and none is an error",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{
+				"b": bucket(10, time.Hour), "w": window(10, time.Hour),
+				"c": limiter.FixedWindow{Limit: 10, Window: time.Hour, CountRejected: true},
+			} {
+				l := f.limiter(name, p)
+				for key := range 4 {
+					for cost, want := range map[int64]int64{1: 10, 3: 3, 4: 2, 10: 1} {
+						if got := f.concurrently(workers, func(int) bool {
+							return f.allowed(l, fmt.Sprint(key, "-", cost), cost)
+						}); got != want {
+							f.Errorf("%s: %d requests of cost %d passed, want %d of %d", name, got, cost, want, workers)
+						}
+					}
+				}
+				if got := f.concurrently(8, func(int) bool { return f.allowed(l, "few", 1) }); got != 8 {
+					f.Errorf("%s: %d of 8 passed under a limit of 10", name, got)
+				}
+			}
+		},
+	},
+	{
+		"requests at once by the store's own clock",
+		"concurrent requests on the store's clock admit exactly what the policy admits",
+		func(f *fixture) {
+			// Far more time to a token, or to the window's end, than the case takes.
+			b := f.on(f.store, f.prefix+"b", bucket(20, 100*time.Hour))
+			w := f.on(f.store, f.prefix+"w", window(20, 9_999*time.Hour))
+			f.passes(w, "edge", 1)
+			if f.peek(w, "edge").ResetAfter < time.Hour {
+				w = f.on(f.store, f.prefix+"w", window(20, 8_888*time.Hour))
+			}
+			for _, l := range []*limiter.Limiter{b, w} {
+				for key := range 3 {
+					if got := f.concurrently(workers, func(int) bool {
+						return f.allowed(l, fmt.Sprint(key), 1)
+					}); got != 20 {
+						f.Errorf("%+v: %d of %d passed, want 20", l.Policy(), got, workers)
+					}
+				}
+			}
+		},
+	},
+	{
+		"hot, warm and cold keys at once",
+		"concurrent requests on many keys admit on each exactly what they would one after another",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{"b": bucket(50, time.Hour), "w": window(50, time.Hour)} {
+				f.mixed(f.limiter(name, p))
+			}
+		},
+	},
+	{
+		"time that moves while requests are under way",
+		"concurrent requests whose clocks differ and run on admit no more than the policy does over the time that they saw",
+		func(f *fixture) {
+			const steps = 12
+			p := bucket(5, s)
+			var acts []act
+			var mu sync.Mutex
+			for step := range steps {
+				f.concurrently(24, func(i int) bool {
+					// Clocks up to 28 ms apart, as they are read out of order.
+					now := epoch.Add(time.Duration(step)*400*ms + time.Duration(i%8)*4*ms)
+					l, err := limiter.New(f.store, f.prefix+"l", p, limiter.WithClock(func() time.Time { return now }))
+					if err != nil {
+						f.Errorf("New: %v", err)
+						return false
+					}
+					passed := f.allowed(l, "k", 1)
+					if passed {
+						mu.Lock()
+						acts = append(acts, act{now.UnixNano(), 1})
+						mu.Unlock()
+					}
+					return passed
+				})
+			}
+			last := (steps-1)*400*ms + 28*ms
+			if most := 5 + int(last/s); len(acts) > most {
+				f.Errorf("%d passed in %v, want at most %d", len(acts), last, most)
+			}
+			if len(acts) < 5 {
+				f.Errorf("%d passed, want at least 5", len(acts))
+			}
+			if err := bound(acts, 5, int64(s)); err != nil {
+				f.Error(err)
+			}
+		},
+	},
+	{
+		"a policy that changes under load",
+		"two versions of a policy that are used at once admit together at most the larger of both",
+		func(f *fixture) {
+			for name, ps := range map[string][2]limiter.Policy{
+				"b": {bucket(20, time.Hour), bucket(12, time.Hour)},
+				"r": {bucket(20, time.Hour), bucket(12, 7*time.Minute)},
+				"w": {window(20, time.Hour), window(12, time.Hour)},
+			} {
+				ls := []*limiter.Limiter{f.limiter(name, ps[0]), f.limiter(name, ps[1])}
+				for key := range 3 {
+					got := f.concurrently(workers, func(i int) bool {
+						return f.allowed(ls[i%2], fmt.Sprint(key), 1)
+					})
+					for _, l := range ls { // a request that lost its row to others may have been refused
+						for f.allow(l, fmt.Sprint(key), 1).Allowed {
+							got++
+						}
+					}
+					if got < 12 || got > 20 {
+						f.Errorf("%s: %d passed under %+v and %+v at once, want 12 to 20", name, got, ps[0], ps[1])
+					}
+				}
+			}
+		},
+	},
+	{
+		"a clock that was ahead under load",
+		"concurrent requests after a clock was set back get nothing that is not owed",
+		func(f *fixture) {
+			b, w := f.limiter("b", bucket(5, time.Minute)), f.limiter("w", window(5, time.Minute))
+			for key := range 3 {
+				f.at(24 * time.Hour)
+				f.passes(b, fmt.Sprint(key), 3)
+				f.passes(w, fmt.Sprint(key), 3)
+				f.at(0)
+				if got := f.concurrently(workers, func(int) bool { return f.allowed(b, fmt.Sprint(key), 1) }); got > 2 {
+					f.Errorf("bucket: %d passed after the clock was set back, want at most the 2 that were left", got)
+				}
+				if got := f.concurrently(workers, func(int) bool { return f.allowed(w, fmt.Sprint(key), 1) }); got != 0 {
+					f.Errorf("window: %d passed after the clock was set back, want 0 until the next window", got)
+				}
+			}
+		},
+	},
+	{
+		"refunds and resets under load",
+		"what concurrent refunds and resets give back can be taken once, and not more",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{"b": bucket(20, time.Hour), "w": window(20, time.Hour)} {
+				l := f.limiter(name, p)
+				f.passes(l, "k", 20)
+				got := f.concurrently(workers, func(i int) bool {
+					if i%8 == 0 {
+						if err := l.Refund(context.Background(), "k", 1); err != nil {
+							f.Errorf("Refund: %v", err)
+						}
+						return false
+					}
+					return f.allowed(l, "k", 1)
+				})
+				for f.allow(l, "k", 1).Allowed {
+					got++
+				}
+				if got != workers/8 {
+					f.Errorf("%s: %d passed after %d refunds of 1", name, got, workers/8)
+				}
+			}
+		},
+	},
+}
+
+// mixed calls a limiter of 50 in parallel on one hot, some warm and many cold
+// keys, and checks the total of each.
+func (f *fixture) mixed(l *limiter.Limiter) {
+	f.Helper()
+	const perWorker = 15
+	var mu sync.Mutex
+	asked, got := map[string]int64{}, map[string]int64{}
+	f.concurrently(workers, func(i int) bool {
+		for j := range perWorker {
+			key := "hot"
+			switch {
+			case j%3 == 1:
+				key = fmt.Sprint("warm", (i+j)%8)
+			case j%3 == 2:
+				key = fmt.Sprint("cold", i, "-", j)
+			}
+			passed := f.allowed(l, key, 1)
+			mu.Lock()
+			asked[key]++
+			if passed {
+				got[key]++
+			}
+			mu.Unlock()
+		}
+		return true
+	})
+	for key, n := range asked {
+		if want := min(n, 50); got[key] != want {
+			f.Errorf("%T: %d of %d passed on %s, want %d", l.Policy(), got[key], n, key, want)
+		}
+	}
+}

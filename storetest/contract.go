@@ -1,0 +1,169 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+var contractCases = []testCase{
+	{
+		"a context that has ended is not served",
+		"a call whose context has ended is ErrCanceled and the context's own error, and charges nothing",
+		func(f *fixture) {
+			canceled, cancel := context.WithCancel(context.Background())
+			cancel()
+			late, cancel := context.WithDeadline(context.Background(), time.Unix(1, 0))
+			defer cancel()
+			for name, p := range allPolicies {
+				l := f.limiter(name, p)
+				f.passes(l, "k", 1)
+				before := f.peek(l, "k")
+				for ctx, cause := range map[context.Context]error{canceled: context.Canceled, late: context.DeadlineExceeded} {
+					check := func(what string, err error) {
+						f.Helper()
+						if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, cause) {
+							f.Errorf("%s: %s: %v, want ErrCanceled and %v", name, what, err, cause)
+						}
+					}
+					_, err := l.Allow(ctx, "k")
+					check("Allow", err)
+					_, err = l.Peek(ctx, "k")
+					check("Peek", err)
+					check("Refund", l.Refund(ctx, "k", 1))
+					check("Reset", l.Reset(ctx, "k"))
+					for kind := limiter.OpTake; kind <= limiter.OpReset; kind++ {
+						op := limiter.Op{Kind: kind, Name: l.Name(), Key: "k", Policy: p, Cost: 1, At: f.now.UnixNano()}
+						_, err := f.store.Do(ctx, op)
+						check("Store.Do", err)
+					}
+				}
+				if after := f.peek(l, "k"); after != before {
+					f.Errorf("%s: %+v before, %+v after calls that were canceled", name, before, after)
+				}
+			}
+		},
+	},
+	{
+		"an unknown kind of operation is ErrUnsupported",
+		"a store says so if it does not know an operation, instead of taking it for another",
+		func(f *fixture) {
+			l := f.limiter("l", bucket(1, s))
+			f.passes(l, "k", 1)
+			for _, kind := range []limiter.OpKind{0, limiter.OpReset + 1, 99, 255} {
+				if _, err := f.store.Do(context.Background(), f.op(kind, "k")); !errors.Is(err, errors.ErrUnsupported) {
+					f.Errorf("operation %d: %v, want errors.ErrUnsupported", kind, err)
+				}
+			}
+			f.refuses(l, "k", 1)
+		},
+	},
+	{
+		"the store's clock decides for all",
+		"without WithClock the time is the store's own: all limiters on it agree, and it moves on",
+		func(f *fixture) {
+			p := bucket(3, time.Hour)
+			a, b := f.on(f.store, f.prefix+"l", p), f.on(f.store, f.prefix+"l", p)
+			f.passes(a, "k", 2)
+			f.passes(b, "k", 1)
+			r := f.allow(a, "k", 1)
+			if r.Allowed || r.RetryAfter <= 0 || r.RetryAfter > time.Hour || r.ResetAfter <= 2*time.Hour || r.ResetAfter > 3*time.Hour {
+				f.Errorf("Allow on a drained bucket = %+v, want RetryAfter of at most 1h", r)
+			}
+			if again := f.allow(b, "k", 1); again.Allowed || again.RetryAfter > r.RetryAfter {
+				f.Errorf("one limiter was told %+v, and then another %+v", r, again)
+			}
+			first := f.storeNow()
+			for began := time.Now(); !f.storeNow().After(first); {
+				if time.Since(began) > 10*s {
+					f.Fatalf("for 10s the store's clock says %v", first)
+				}
+			}
+		},
+	},
+	{
+		"an operation's own time is its own",
+		"a time that is passed in decides for its own operation, and changes nothing about the store's clock",
+		func(f *fixture) {
+			before := f.storeNow()
+			l := f.limiter("l", bucket(1, s))
+			f.now = before.Add(1000 * time.Hour)
+			f.passes(l, "ahead", 1)
+			f.now = before.Add(-1000 * time.Hour)
+			f.passes(l, "behind", 1)
+			if after := f.storeNow(); after.Before(before.Add(-s)) || after.After(before.Add(time.Hour)) {
+				f.Errorf("the store's clock said %v, and then %v", before, after)
+			}
+		},
+	},
+	{
+		"a time that is passed in is exact",
+		"State.Now is the time of the operation to the nanosecond, and Tick says so",
+		func(f *fixture) {
+			for name, p := range allPolicies {
+				op := f.op(limiter.OpTake, name)
+				op.Policy, op.Cost = p, 1
+				for _, at := range []int64{op.At, op.At + 1, op.At + 999_999_999} {
+					op.At = at
+					for _, op.Kind = range []limiter.OpKind{limiter.OpTake, limiter.OpLook} {
+						st, err := f.store.Do(context.Background(), op)
+						if err != nil {
+							f.Fatalf("operation %d at %d: %v", op.Kind, at, err)
+						}
+						if st.Now != at || st.Tick > 1 {
+							f.Errorf("operation %d at %d: Now %d, Tick %d", op.Kind, at, st.Now, st.Tick)
+						}
+					}
+				}
+			}
+		},
+	},
+	{
+		"a store that can check itself is in order",
+		"Check reports nothing on a store that works",
+		func(f *fixture) {
+			c, ok := f.store.(interface{ Check(context.Context) error })
+			if !ok {
+				f.Skip("the store has no Check")
+			}
+			if err := c.Check(context.Background()); err != nil {
+				f.Errorf("Check: %v", err)
+			}
+		},
+	},
+}
+
+// op returns an operation on a bucket of one token, of cost 0.
+func (f *fixture) op(kind limiter.OpKind, key string) limiter.Op {
+	return limiter.Op{Kind: kind, Name: f.prefix + "l", Key: key, Policy: bucket(1, s), At: f.now.UnixNano()}
+}
+
+// spy is a Store that remembers the last operation and its outcome.
+type spy struct {
+	limiter.Store
+	op    limiter.Op
+	state limiter.State
+	err   error
+}
+
+func (s *spy) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	s.op = op
+	s.state, s.err = s.Store.Do(ctx, op)
+	return s.state, s.err
+}
+
+// runClose tests Close, after which the store is not used any more.
+func runClose(t *testing.T, open func(t *testing.T) limiter.Store) {
+	c, ok := open(t).(interface{ Close() error })
+	if !ok {
+		t.Skip("the store has no Close")
+	}
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v; closing a store, even twice, is no error", err)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+var decisionCases = []testCase{
+	{
+		"a bucket tells all of its state",
+		"every field of a Result comes from the row that the decision left or found",
+		func(f *fixture) {
+			f.script(f.limiter("l", bucket(5, s)), "k", []call{
+				{at: 0, verb: peek, allowed: true, remaining: 5},
+				{at: 0, n: 1, allowed: true, remaining: 4, reset: 1 * s},
+				{at: 0, n: 3, allowed: true, remaining: 1, reset: 4 * s},
+				{at: 0, n: 2, remaining: 1, retry: 1 * s, reset: 4 * s},
+				{at: 500 * ms, verb: peek, allowed: true, remaining: 1, reset: 3500 * ms},
+				{at: 500 * ms, n: 2, remaining: 1, retry: 500 * ms, reset: 3500 * ms},
+				{at: 500 * ms, n: 5, remaining: 1, retry: 3500 * ms, reset: 3500 * ms},
+				{at: 1 * s, n: 2, allowed: true, reset: 5 * s},
+				{at: 1 * s, verb: peek, retry: 1 * s, reset: 5 * s},
+				{at: 6*s - ns, verb: peek, allowed: true, remaining: 4, reset: ns},
+				{at: 6 * s, verb: peek, allowed: true, remaining: 5},
+				{at: 9 * s, n: 5, allowed: true, reset: 5 * s},
+			})
+		},
+	},
+	{
+		"a window tells all of its state",
+		"every field of a Result comes from the row that the decision left or found",
+		func(f *fixture) {
+			f.script(f.limiter("l", window(5, 10*s)), "k", []call{
+				{at: 1 * s, verb: peek, allowed: true, remaining: 5},
+				{at: 1 * s, n: 2, allowed: true, remaining: 3, used: 2, reset: 9 * s},
+				{at: 2 * s, n: 4, remaining: 3, used: 2, retry: 8 * s, reset: 8 * s},
+				{at: 3 * s, n: 3, allowed: true, used: 5, reset: 7 * s},
+				{at: 10*s - ns, verb: peek, used: 5, retry: ns, reset: ns},
+				{at: 10*s - ns, n: 1, used: 5, retry: ns, reset: ns},
+				{at: 10 * s, n: 5, allowed: true, used: 5, reset: 10 * s},
+				{at: 20*s - ns, n: 1, used: 5, retry: ns, reset: ns},
+				{at: 20 * s, verb: peek, allowed: true, remaining: 5},
+				{at: 35 * s, n: 1, allowed: true, remaining: 4, used: 1, reset: 5 * s},
+			})
+		},
+	},
+	{
+		"with CountRejected refusals count",
+		"with CountRejected a refused request adds its cost to Used and stays refused to the end of the window",
+		func(f *fixture) {
+			p := limiter.FixedWindow{Limit: 3, Window: 10 * s, CountRejected: true}
+			l := f.limiter("l", p)
+			f.script(l, "k", []call{
+				{at: 1 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: 9 * s},
+				{at: 2 * s, n: 2, used: 4, retry: 8 * s, reset: 8 * s},
+				{at: 3 * s, n: 1, used: 5, retry: 7 * s, reset: 7 * s},
+				{at: 3 * s, verb: peek, used: 5, retry: 7 * s, reset: 7 * s},
+				{at: 10*s - ns, n: 1, used: 6, retry: ns, reset: ns},
+				{at: 10 * s, n: 3, allowed: true, used: 3, reset: 10 * s},
+			})
+			f.exceeds(l, "k", 4)
+			f.script(l, "k", []call{
+				{at: 10 * s, verb: peek, used: 3, retry: 10 * s, reset: 10 * s},
+				{at: 21 * s, n: 3, allowed: true, used: 3, reset: 9 * s},
+				{at: 22 * s, n: 1, used: 4, retry: 8 * s, reset: 8 * s},
+				{at: 23 * s, verb: refund, n: 2},
+				{at: 23 * s, n: 1, allowed: true, used: 3, reset: 7 * s},
+				{at: 24 * s, verb: reset},
+				{at: 24 * s, verb: peek, allowed: true, remaining: 3},
+			})
+			if _, err := l.Reserve(context.Background(), "k", 1, s); !errors.Is(err, errors.ErrUnsupported) {
+				f.Errorf("Reserve: %v, want errors.ErrUnsupported", err)
+			}
+		},
+	},
+	{
+		"with CountRejected the count saturates",
+		"no number of refusals makes the count wrap around and the door open",
+		func(f *fixture) {
+			const most = 1 << 60
+			l := f.limiter("l", limiter.FixedWindow{Limit: most, Window: time.Hour, CountRejected: true})
+			f.passes(l, "k", most)
+			for i := range 12 {
+				want := min(4, int64(i)+2) * most // saturated at 2^62
+				if r := f.allow(l, "k", most); r.Allowed || r.Used != want {
+					f.Fatalf("step %d: AllowN(2^60) = %+v, want it refused, Used %d", i, r, want)
+				}
+			}
+		},
+	},
+	{
+		"Peek writes nothing",
+		"a peek, and AllowN of 0, leave a key as they found it, and tell what Allow would have had",
+		func(f *fixture) {
+			for name, p := range plainPolicies {
+				l := f.limiter(name, p)
+				for i := range 3 * limitOf(p) {
+					before := f.peek(l, "k")
+					if zero := f.allow(l, "k", 0); zero != before {
+						f.Fatalf("step %d: %s: AllowN(0) after Peek = %+v, want %+v", i, name, zero, before)
+					}
+					got := f.allow(l, "k", 1)
+					if got.Allowed != before.Allowed || got.RetryAfter != before.RetryAfter {
+						f.Fatalf("step %d: %s: Allow after Peek = %+v, but Peek was %+v", i, name, got, before)
+					}
+					f.now = f.now.Add(300 * ms)
+				}
+			}
+		},
+	},
+	{
+		"a refusal leaves no trace",
+		"a refused request changes nothing: a key that was refused answers as its twin that was not",
+		func(f *fixture) {
+			for name, p := range plainPolicies {
+				l := f.limiter(name, p)
+				for step := range 40 {
+					f.at(time.Duration(step) * 370 * ms)
+					n := 1 + int64(step)%limitOf(p)
+					for range 3 { // only one of the twins asks for what it cannot have
+						if r := f.peek(l, "asks"); r.Remaining < limitOf(p) {
+							f.refuses(l, "asks", r.Remaining+1)
+						}
+					}
+					if a, b := f.allow(l, "asks", n), f.allow(l, "rests", n); a != b {
+						f.Fatalf("step %d: %s: AllowN(%d) = %+v, its twin %+v", step, name, n, a, b)
+					}
+				}
+			}
+		},
+	},
+	{
+		"a refused weighted request does not drain",
+		"a request that costs more than is left takes nothing of what is left",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{"b": bucket(10, s), "w": window(10, time.Hour)} {
+				l := f.limiter(name, p)
+				f.passes(l, "k", 5)
+				for range 20 {
+					f.refuses(l, "k", 6)
+				}
+				if r := f.peek(l, "k"); r.Remaining != 5 {
+					f.Errorf("%s: %d remain after refusals, want 5", name, r.Remaining)
+				}
+				f.passes(l, "k", 5)
+				f.refuses(l, "k", 1)
+			}
+		},
+	},
+	{
+		"a first request above capacity leaves no negative count",
+		"a cost above the capacity is ErrExceedsCapacity, on a new key too, and counts nothing",
+		func(f *fixture) {
+			for name, p := range allPolicies {
+				l := f.limiter(name, p)
+				for _, n := range []int64{limitOf(p) + 1, 1e10, math.MaxInt64} {
+					f.exceeds(l, "k", n)
+					if r := f.peek(l, "k"); r.Remaining != limitOf(p) || r.Used != 0 || r.ResetAfter != 0 {
+						f.Errorf("%s: after a cost of %d: %+v, want an unused key", name, n, r)
+					}
+				}
+				f.passes(l, "k", limitOf(p))
+				f.refuses(l, "k", 1)
+				f.exceeds(l, "k", limitOf(p)+1)
+			}
+		},
+	},
+	{
+		"a negative cost is ErrInvalid",
+		"no cost below zero is a hidden refund",
+		func(f *fixture) {
+			for name, p := range allPolicies {
+				l := f.limiter(name, p)
+				f.passes(l, "k", limitOf(p))
+				for _, n := range []int64{-1, math.MinInt64} {
+					if r, err := l.AllowN(context.Background(), "k", n); !errors.Is(err, limiter.ErrInvalid) || r.Allowed {
+						f.Errorf("%s: AllowN(%d) = %+v, %v, want ErrInvalid", name, n, r, err)
+					}
+					if err := l.Refund(context.Background(), "k", n); !errors.Is(err, limiter.ErrInvalid) {
+						f.Errorf("%s: Refund(%d) = %v, want ErrInvalid", name, n, err)
+					}
+				}
+				f.refuses(l, "k", 1)
+			}
+		},
+	},
+	{
+		"RetryAfter is tight",
+		"after RetryAfter the same request passes, and one nanosecond before it is still refused",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{
+				"even":   bucket(4, s),
+				"uneven": limiter.TokenBucket{Capacity: 5, Refill: 7, Interval: 3 * s},
+				"fast":   limiter.TokenBucket{Capacity: 3, Refill: 333_333, Interval: s},
+				"slow":   bucket(2, 24*time.Hour),
+				"window": window(4, 7*s),
+			} {
+				l := f.limiter(name, p)
+				for n := int64(1); n <= limitOf(p); n++ {
+					f.passes(l, "k", limitOf(p)) // drains it at any instant at which it is full
+					f.now = f.now.Add(457 * ns)
+					r := f.allow(l, "k", n)
+					if r.Allowed {
+						f.Fatalf("%s: AllowN(%d) passes, want a refusal", name, n)
+					}
+					f.now = f.now.Add(r.RetryAfter - 1)
+					if r := f.allow(l, "k", n); r.Allowed || r.RetryAfter != 1 {
+						f.Fatalf("%s: AllowN(%d) 1 ns too early = %+v, want RetryAfter 1ns", name, n, r)
+					}
+					f.now = f.now.Add(1)
+					f.passes(l, "k", n)
+					f.now = f.now.Add(f.peek(l, "k").ResetAfter)
+				}
+			}
+		},
+	},
+	{
+		"after ResetAfter a key is as if never used",
+		"ResetAfter is the time until the key equals a new one, and 1 ns before it does not",
+		func(f *fixture) {
+			for name, p := range plainPolicies {
+				l := f.limiter(name, p)
+				f.passes(l, "k", 1)
+				r := f.allow(l, "k", 1)
+				f.now = f.now.Add(r.ResetAfter - 1)
+				if got := f.peek(l, "k"); got.ResetAfter != 1 {
+					f.Errorf("%s: 1 ns before its reset: %+v, want ResetAfter 1ns", name, got)
+				}
+				f.now = f.now.Add(1)
+				if got, fresh := f.peek(l, "k"), f.peek(l, "new"); got != fresh {
+					f.Errorf("%s: after its reset %+v, a new key %+v", name, got, fresh)
+				}
+				if got, fresh := f.allow(l, "k", 2), f.allow(l, "new", 2); got != fresh {
+					f.Errorf("%s: AllowN after its reset %+v, on a new key %+v", name, got, fresh)
+				}
+			}
+		},
+	},
+}
+
+// plainPolicies are policies under which a refusal writes nothing.
+var plainPolicies = map[string]limiter.Policy{
+	"bucket": bucket(5, s),
+	"uneven": limiter.TokenBucket{Capacity: 6, Refill: 7, Interval: 5 * s},
+	"window": window(4, 3*s),
+}
+
+var allPolicies = map[string]limiter.Policy{
+	"bucket": bucket(5, s),
+	"window": window(4, 3*s),
+	"counts": limiter.FixedWindow{Limit: 4, Window: 3 * s, CountRejected: true},
+}
+
+// exceeds checks that a cost is ErrExceedsCapacity, and has no RetryAfter.
+func (f *fixture) exceeds(l *limiter.Limiter, key string, n int64) {
+	f.Helper()
+	r, err := l.AllowN(context.Background(), key, n)
+	if !errors.Is(err, limiter.ErrExceedsCapacity) || r.Allowed || r.RetryAfter != 0 {
+		f.Fatalf("AllowN(%d) of %d = %+v, %v, want ErrExceedsCapacity", n, limitOf(l.Policy()), r, err)
+	}
+}

@@ -1,0 +1,198 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+var differentialCases = []testCase{
+	{
+		"random operations on buckets",
+		"a store answers every operation as Op.Apply does, and leaves what it leaves",
+		func(f *fixture) {
+			f.differential(500,
+				limiter.TokenBucket{Capacity: 5, Refill: 3, Interval: s},
+				limiter.TokenBucket{Capacity: 12, Refill: 2, Interval: 3 * s},
+				limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Minute})
+		},
+	},
+	{
+		"random operations on windows",
+		"a store answers every operation as Op.Apply does, and leaves what it leaves",
+		func(f *fixture) {
+			f.differential(500, window(5, 3*s), window(3, 3*s), window(7, 10*s))
+		},
+	},
+	{
+		"random operations on windows that count refusals",
+		"a store answers every operation as Op.Apply does, and leaves what it leaves",
+		func(f *fixture) {
+			f.differential(300, window(5, 3*s),
+				limiter.FixedWindow{Limit: 4, Window: 3 * s, CountRejected: true},
+				limiter.FixedWindow{Limit: 9, Window: 10 * s, CountRejected: true})
+		},
+	},
+}
+
+// model is the Store that does what [limiter.Op.Apply] says and nothing else.
+type model map[string]limiter.Row
+
+func (m model) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
+	next, state := op.Apply(m[op.Key], op.At)
+	m[op.Key] = next
+	return state, nil
+}
+
+// pair is a booking in both stores.
+type pair struct {
+	got, want *limiter.Reservation
+	key       string
+}
+
+// duel is one differential: the same operations on the store and on the model.
+type duel struct {
+	*fixture
+	rnd        *rand.Rand
+	rows       model
+	got, want  []*limiter.Limiter // one a policy
+	gotSpy     *spy
+	wantSpy    *spy
+	bookings   []pair
+	generation int       // of keys
+	high       time.Time // the latest that the clock has said in this generation
+	trace      []string
+}
+
+// differential runs n random operations under policies that alternate.
+func (f *fixture) differential(n int, policies ...limiter.Policy) {
+	f.Helper()
+	d := &duel{fixture: f, rnd: f.random(), rows: model{}}
+	d.gotSpy, d.wantSpy = &spy{Store: f.store}, &spy{Store: d.rows}
+	for _, p := range policies {
+		d.got = append(d.got, f.on(d.gotSpy, f.prefix+"l", p, limiter.WithClock(f.clock)))
+		d.want = append(d.want, f.on(d.wantSpy, f.prefix+"l", p, limiter.WithClock(f.clock)))
+	}
+	d.high = f.now
+	for i := range n {
+		d.step(i)
+	}
+}
+
+// step moves the clock and does one operation on both sides.
+func (d *duel) step(i int) {
+	d.Helper()
+	d.tick()
+	key := fmt.Sprintf("%d-%d", d.generation, d.rnd.IntN(3))
+	p := 0
+	if d.rnd.IntN(3) == 0 {
+		p = d.rnd.IntN(len(d.got))
+	}
+	got, want := d.got[p], d.want[p]
+	n := 1 + d.rnd.Int64N(limitOf(got.Policy()))
+	if d.rnd.IntN(2) == 0 {
+		n = 1
+	}
+	ctx := context.Background()
+	var a, b any // the answers
+	var errA, errB error
+	what := ""
+	switch kind := d.rnd.IntN(100); {
+	case kind < 45:
+		what = fmt.Sprintf("AllowN(%d)", n)
+		a, errA = got.AllowN(ctx, key, n)
+		b, errB = want.AllowN(ctx, key, n)
+	case kind < 70:
+		wait := time.Duration(d.rnd.Int64N(int64(8 * s)))
+		what = fmt.Sprintf("Reserve(%d, %v)", n, wait)
+		var ra, rb *limiter.Reservation
+		ra, errA = got.Reserve(ctx, key, n, wait)
+		rb, errB = want.Reserve(ctx, key, n, wait)
+		a, b = fmt.Sprintf("%+v %v", ra.Result, ra.Delay), fmt.Sprintf("%+v %v", rb.Result, rb.Delay)
+		if errors.Is(errA, errors.ErrUnsupported) && errors.Is(errB, errors.ErrUnsupported) {
+			return // of windows that count refusals, in both
+		}
+		d.bookings = append(d.bookings, pair{ra, rb, key})
+	case kind < 80:
+		what = "Peek"
+		a, errA = got.Peek(ctx, key)
+		b, errB = want.Peek(ctx, key)
+	case kind < 88:
+		what = fmt.Sprintf("Refund(%d)", n)
+		errA, errB = got.Refund(ctx, key, n), want.Refund(ctx, key, n)
+	case kind < 97:
+		if len(d.bookings) == 0 {
+			return
+		}
+		last := len(d.bookings) - 1 - d.rnd.IntN(min(3, len(d.bookings)))
+		booking := d.bookings[last]
+		what, key = "Cancel", booking.key
+		d.gotSpy.state, d.wantSpy.state = limiter.State{}, limiter.State{}
+		errA, errB = booking.got.Cancel(ctx), booking.want.Cancel(ctx)
+	default:
+		what = "Reset"
+		errA, errB = got.Reset(ctx, key), want.Reset(ctx, key)
+	}
+	d.trace = append(d.trace, fmt.Sprintf("op %d at %v: %s on %s by %+v", i, d.now.Sub(epoch), what, key, got.Policy()))
+	if errA != nil || errB != nil {
+		d.fail("errors %v, want %v", errA, errB)
+	}
+	if a != b {
+		d.fail("answer\n %+v, want\n %+v", a, b)
+	}
+	d.compare()
+}
+
+// tick moves the clock: mostly forward, now and then back, by up to hours.
+func (d *duel) tick() {
+	spans := []time.Duration{0, ns, 10 * ms, s, s, 10 * s, time.Minute, 3 * time.Hour}
+	span := spans[d.rnd.IntN(len(spans))]
+	if span > 0 {
+		span = time.Duration(d.rnd.Int64N(int64(span))) + 1
+	}
+	if d.rnd.IntN(8) == 0 {
+		span = -span
+	}
+	if d.now = d.now.Add(span); d.now.Before(epoch) {
+		d.now = epoch
+	}
+	if d.now.After(d.high) {
+		d.high = d.now
+	}
+	// A store may forget what has expired. Another policy, or a clock that was
+	// set back, would then meet a row in one place and none in the other.
+	for _, row := range d.rows {
+		if row != (limiter.Row{}) && row.Expired(d.high.UnixNano()) {
+			d.generation++
+			clear(d.rows)
+			d.bookings, d.high = nil, d.now
+			return
+		}
+	}
+}
+
+// compare checks what the stores reported.
+func (d *duel) compare() {
+	d.Helper()
+	got, want := d.gotSpy.state, d.wantSpy.state
+	if got.Took != want.Took {
+		d.fail("Took %v, want %v", got.Took, want.Took)
+	}
+	switch d.gotSpy.op.Kind {
+	case limiter.OpTake, limiter.OpLook:
+		if got.Row != want.Row || got.Now != want.Now || got.Tick > 1 {
+			d.fail("state\n %+v, want\n %+v", got, want)
+		}
+	}
+}
+
+func (d *duel) fail(format string, args ...any) {
+	d.Helper()
+	last := d.trace[max(0, len(d.trace)-25):]
+	d.Fatalf(format+"\n%s", append(args, strings.Join(last, "\n"))...)
+}

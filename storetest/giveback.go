@@ -1,0 +1,228 @@
+package storetest
+
+import (
+	"math"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+var giveBackCases = []testCase{
+	{
+		"Refund gives back and never above full",
+		"a refund gives back at most what was taken: no refund makes a key better than new",
+		func(f *fixture) {
+			f.script(f.limiter("b", bucket(5, s)), "k", []call{
+				{verb: refund, n: 3}, // of a key that does not exist
+				{verb: peek, allowed: true, remaining: 5},
+				{n: 4, allowed: true, remaining: 1, reset: 4 * s},
+				{verb: refund, n: 1},
+				{verb: peek, allowed: true, remaining: 2, reset: 3 * s},
+				{verb: refund, n: 1 << 50},
+				{verb: peek, allowed: true, remaining: 5},
+				{verb: refund, n: math.MaxInt64},
+				{n: 5, allowed: true, reset: 5 * s},
+				{n: 1, retry: s, reset: 5 * s},
+				{at: 2 * s, verb: refund, n: 1},
+				{at: 2 * s, n: 3, allowed: true, reset: 5 * s},
+			})
+			f.script(f.limiter("w", window(5, 10*s)), "k", []call{
+				{verb: refund, n: 3},
+				{n: 4, allowed: true, remaining: 1, used: 4, reset: 10 * s},
+				{verb: refund, n: 1},
+				{verb: peek, allowed: true, remaining: 2, used: 3, reset: 10 * s},
+				{verb: refund, n: math.MaxInt64},
+				{verb: peek, allowed: true, remaining: 5},
+				{n: 5, allowed: true, used: 5, reset: 10 * s},
+				{n: 1, used: 5, retry: 10 * s, reset: 10 * s},
+				{at: 10 * s, verb: refund, n: 5}, // the window that it was for is over
+				{at: 10 * s, n: 3, allowed: true, remaining: 2, used: 3, reset: 10 * s},
+				{at: 19 * s, verb: refund, n: 1},
+				{at: 19 * s, n: 3, allowed: true, used: 5, reset: s},
+			})
+		},
+	},
+	{
+		"Refund does nothing while bookings are outstanding",
+		"what a refund would give back under outstanding bookings is booked already",
+		func(f *fixture) {
+			b := f.limiter("b", bucket(1, s))
+			f.books(b, "k", 1, 0)
+			f.books(b, "k", 1, s)
+			f.at(s - ns)
+			f.refund(b, "k", 1)
+			f.books(b, "k", 1, s+ns)
+			f.at(2 * s) // the last one may act: nothing is outstanding any more
+			f.refund(b, "k", 1)
+			f.passes(b, "k", 1)
+			f.refuses(b, "k", 1)
+
+			w := f.limiter("w", window(2, 10*s))
+			f.at(0)
+			f.books(w, "k", 2, 0)
+			f.books(w, "k", 1, 10*s)
+			f.refund(w, "k", 2)
+			f.refuses(w, "k", 1)
+			f.books(w, "k", 1, 10*s)
+			f.books(w, "k", 1, 20*s)
+		},
+	},
+	{
+		"Reset makes a key as if never used",
+		"after a reset a key answers as a new one, bookings included, and resetting a new key is no error",
+		func(f *fixture) {
+			for name, p := range allPolicies {
+				l := f.limiter(name, p)
+				f.reset(l, "never used")
+				f.passes(l, "k", limitOf(p))
+				f.refuses(l, "k", 1)
+				f.reset(l, "k")
+				if a, b := f.peek(l, "k"), f.peek(l, "new"); a != b {
+					f.Errorf("%s: after Reset %+v, a new key %+v", name, a, b)
+				}
+				f.passes(l, "k", limitOf(p))
+				f.refuses(l, "k", 1)
+				f.passes(l, "other", limitOf(p))
+				f.reset(l, "k")
+				f.refuses(l, "other", 1)
+			}
+			l := f.limiter("booked", bucket(1, s))
+			f.books(l, "k", 1, 0)
+			f.books(l, "k", 1, s)
+			f.reset(l, "k")
+			f.books(l, "k", 1, 0)
+		},
+	},
+	{
+		"Reset makes a key as if never used under any policy",
+		"after a reset a key is new to a policy with a higher capacity or limit, too",
+		func(f *fixture) {
+			for name, ps := range map[string][2]limiter.Policy{
+				"b": {bucket(2, s), bucket(9, s)}, "w": {window(2, 10*s), window(9, 10*s)}, "length": {window(2, 10*s), window(9, 4*s)},
+			} {
+				f.passes(f.limiter(name, ps[0]), "k", 2)
+				f.reset(f.limiter(name, ps[0]), "k")
+				f.passes(f.limiter(name, ps[1]), "k", 9)
+			}
+		},
+	},
+	{
+		"Reset lifts what a clock that was ahead wrote",
+		"a reset key has no past: not even a time that lies ahead",
+		func(f *fixture) {
+			for name, p := range allPolicies {
+				l := f.limiter(name, p)
+				f.at(24 * time.Hour)
+				f.passes(l, "k", limitOf(p))
+				f.at(0)
+				f.reset(l, "k")
+				f.passes(l, "k", limitOf(p))
+			}
+		},
+	},
+	{
+		"a canceled booking is free again",
+		"Cancel of the last booking gives it back, up to and including the instant at which it may act, and once",
+		func(f *fixture) {
+			l := f.limiter("b", bucket(2, s))
+			f.books(l, "k", 2, 0)
+			r := f.books(l, "k", 2, 2*s)
+			f.cancel(r)
+			if got := f.peek(l, "k"); got.ResetAfter != 2*s {
+				f.Errorf("after Cancel: %+v, want ResetAfter 2s", got)
+			}
+			r = f.books(l, "k", 1, s)
+			f.cancel(r)
+			f.cancel(r) // only the first one counts
+			f.books(l, "k", 1, s)
+
+			f.at(time.Hour)
+			f.books(l, "k", 2, 0)
+			r = f.books(l, "k", 1, s)
+			f.at(time.Hour + s)
+			f.cancel(r)
+			f.passes(l, "k", 1)
+			f.refuses(l, "k", 1)
+
+			f.at(2 * time.Hour)
+			f.books(l, "k", 2, 0)
+			r = f.books(l, "k", 1, s)
+			f.at(2*time.Hour + s + ns)
+			f.cancel(r) // too late: it may have acted
+			f.refuses(l, "k", 1)
+		},
+	},
+	{
+		"a canceled booking of a window is free again",
+		"Cancel gives back while the frontier lies in the booked window, until the booking may act",
+		func(f *fixture) {
+			l := f.limiter("w", window(2, 10*s))
+			f.books(l, "k", 2, 0)
+			a := f.books(l, "k", 1, 10*s)
+			b := f.books(l, "k", 1, 10*s)
+			f.cancel(a)
+			f.cancel(a)
+			c := f.books(l, "k", 1, 10*s)
+			f.books(l, "k", 1, 20*s)
+			f.cancel(b) // the frontier has moved on
+			f.cancel(c)
+			f.books(l, "k", 1, 20*s)
+			f.books(l, "k", 1, 30*s)
+
+			f.at(time.Hour)
+			f.books(l, "k", 2, 0)
+			r := f.books(l, "k", 2, 10*s)
+			f.at(time.Hour + 10*s + ns)
+			f.cancel(r)
+			f.refuses(l, "k", 1)
+		},
+	},
+	{
+		"a cancel under later bookings books nothing twice",
+		"a booking with others behind it stays: giving it back would let two act at one instant",
+		func(f *fixture) {
+			l := f.limiter("l", bucket(1, s))
+			acts := map[time.Duration]bool{}
+			var rs []*limiter.Reservation
+			for i := range 5 {
+				rs = append(rs, f.books(l, "k", 1, time.Duration(i)*s))
+				acts[time.Duration(i)*s] = true
+			}
+			for _, r := range rs[:4] {
+				f.cancel(r)
+			}
+			for range 3 {
+				r := f.reserve(l, "k", 1, time.Minute)
+				if acts[r.Delay] {
+					f.Fatalf("a second booking for %v", r.Delay)
+				}
+				acts[r.Delay] = true
+			}
+			// And not through a booking that is given back from under them, either.
+			last := f.books(l, "k", 1, 8*s)
+			f.cancel(last)
+			f.cancel(rs[4])
+			f.books(l, "k", 1, 8*s)
+		},
+	},
+	{
+		"a cancel under another policy does nothing",
+		"a booking belongs to the policy that made it: once the row is another's, it stays",
+		func(f *fixture) {
+			old, changed := f.limiter("l", bucket(1, s)), f.limiter("l", bucket(2, s))
+			f.books(old, "k", 1, 0)
+			r := f.books(old, "k", 1, s)
+			f.books(changed, "k", 1, 2*s)
+			f.cancel(r)
+			f.books(changed, "k", 1, 3*s)
+
+			f.reset(old, "k")
+			f.books(old, "k", 1, 0)
+			r = f.books(old, "k", 1, s) // full again in 2 s,
+			f.reset(old, "k")
+			f.passes(changed, "k", 2) // and so is this, which is not that booking
+			f.cancel(r)
+			f.refuses(changed, "k", 1)
+		},
+	},
+}

@@ -1,0 +1,175 @@
+package storetest
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sqlimit/limiter"
+)
+
+var keyCases = []testCase{
+	{
+		"any string is a key",
+		"a key is bytes: no encoding, collation, length or NUL makes it an error or another key",
+		func(f *fixture) {
+			for name, p := range allPolicies {
+				l := f.limiter(name, p)
+				for i, key := range trickyKeys {
+					r, err := l.AllowN(context.Background(), key, limitOf(p))
+					if err != nil {
+						f.Fatalf("%s: key %d, %s: %v", name, i, show(key), err)
+					}
+					if !r.Allowed {
+						f.Errorf("%s: key %d, %s, is the same key as one before it", name, i, show(key))
+					}
+				}
+				for i, key := range trickyKeys {
+					if r := f.allow(l, key, 1); r.Allowed {
+						f.Errorf("%s: key %d, %s, was forgotten", name, i, show(key))
+					}
+				}
+				for _, key := range trickyKeys {
+					f.refund(l, key, 2) // with CountRejected the refusal counts, too
+					f.passes(l, key, 1)
+					f.reset(l, key)
+					f.passes(l, key, limitOf(p))
+				}
+			}
+		},
+	},
+	{
+		"an empty key is ErrInvalid",
+		"the empty key would be one limit for everybody",
+		func(f *fixture) {
+			l := f.limiter("l", bucket(1, s))
+			ctx := context.Background()
+			_, allowErr := l.Allow(ctx, "")
+			_, peekErr := l.Peek(ctx, "")
+			_, reserveErr := l.Reserve(ctx, "", 1, s)
+			for i, err := range []error{
+				allowErr, peekErr, reserveErr, l.Wait(ctx, ""), l.Refund(ctx, "", 1), l.Reset(ctx, ""),
+			} {
+				if !errors.Is(err, limiter.ErrInvalid) {
+					f.Errorf("method %d with the empty key: %v, want ErrInvalid", i, err)
+				}
+			}
+		},
+	},
+	{
+		"names and keys do not run into each other",
+		"limiter name and key are two things: no pair of them is another pair",
+		func(f *fixture) {
+			long := strings.Repeat("n", 64)
+			pairs := [][2]string{
+				{"a", "b_c"}, {"a_b", "c"}, {"a", "b:c"}, {"a:b", "c"}, {"a", "b/c"}, {"a/b", "c"},
+				{"a.b", "c"}, {"a-b", "c"}, {"ab", "c"}, {"a", "bc"}, {"a", "a"}, {"A", "a"}, {"A", "A"}, {"a", "A"},
+				{"abcdefghijklmnopqrstuvwxyz", "k"}, {"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "k"}, {"0123456789._:/-", "k"},
+				{long, "k"}, {long[1:], "nk"}, {long[1:], "k"}, {"-", "-"}, {"--", "k"}, {".", "."}, {"1", "1"}, {"01", "1"},
+			}
+			for _, p := range []limiter.Policy{bucket(1, s), window(1, 10*s)} {
+				for i, pair := range pairs {
+					l := f.on(f.store, pair[0], p, limiter.WithClock(f.clock))
+					if r := f.allow(l, pair[1], 1); !r.Allowed {
+						f.Errorf("pair %d, %q, runs into one before it", i, pair)
+					}
+				}
+				for i, pair := range pairs {
+					l := f.on(f.store, pair[0], p, limiter.WithClock(f.clock))
+					if r := f.allow(l, pair[1], 1); r.Allowed {
+						f.Errorf("pair %d, %q, was forgotten", i, pair)
+					}
+				}
+			}
+		},
+	},
+	{
+		"digests are keys of their own",
+		"WithKeyDigest stores a hash: the same key under another secret, or under none, is another key",
+		func(f *fixture) {
+			p := bucket(1, s)
+			spy := &spy{Store: f.store}
+			var ls []*limiter.Limiter
+			for _, secret := range []string{"one", "two", "\x00", "a secret that is longer than the block of the hash" + strings.Repeat(".", 99)} {
+				ls = append(ls, f.on(spy, f.prefix+"l", p, limiter.WithClock(f.clock), limiter.WithKeyDigest([]byte(secret))))
+			}
+			for i, l := range append(ls, f.limiter("l", p)) {
+				f.passes(l, "someone@example.com", 1)
+				f.refuses(l, "someone@example.com", 1)
+				if i < len(ls) && (strings.Contains(spy.op.Key, "someone") || len(spy.op.Key) != 33) {
+					f.Errorf("limiter %d stores the key as %q, want a digest", i, spy.op.Key)
+				}
+			}
+			f.passes(ls[0], "someone.else@example.com", 1)
+		},
+	},
+	{
+		"keys do not share their state",
+		"what is done to one key changes nothing for another",
+		func(f *fixture) {
+			for name, p := range allPolicies {
+				l := f.limiter(name, p)
+				f.passes(l, "still", 1)
+				before := f.peek(l, "still")
+				f.passes(l, "busy", limitOf(p))
+				f.refuses(l, "busy", 1)
+				f.refund(l, "busy", 1)
+				f.reset(l, "busy")
+				if after := f.peek(l, "still"); after != before {
+					f.Errorf("%s: %+v before others were used, %+v after", name, before, after)
+				}
+			}
+		},
+	},
+	{
+		"no error text holds the key",
+		"keys are addresses and names: they do not belong into logs",
+		func(f *fixture) {
+			const key = "alice@example.com\nSecret"
+			l := f.limiter("l", bucket(1, s))
+			gone, cancel := context.WithCancel(context.Background())
+			cancel()
+			_, allowErr := l.Allow(gone, key)
+			_, peekErr := l.Peek(gone, key)
+			_, exceedsErr := l.AllowN(context.Background(), key, 2)
+			_, negativeErr := l.AllowN(context.Background(), key, -2)
+			_, kindErr := f.store.Do(context.Background(), f.op(99, key))
+			for i, err := range []error{
+				allowErr, peekErr, exceedsErr, negativeErr, kindErr, l.Refund(gone, key, 1), l.Reset(gone, key),
+			} {
+				if err == nil {
+					f.Errorf("error %d is nil", i)
+				} else if strings.Contains(err.Error(), "alice") || strings.Contains(err.Error(), "Secret") {
+					f.Errorf("error %d holds the key: %q", i, err)
+				}
+			}
+		},
+	},
+}
+
+// trickyKeys are pairwise different, and each is a trap of some encoding,
+// collation, type or length.
+var trickyKeys = func() []string {
+	long := strings.Repeat("x", 255)
+	sum := sha256.Sum256([]byte(long + "x"))
+	nul := sha256.Sum256([]byte("\x00"))
+	return []string{
+		"a", "A", "a ", "a  ", " a", "a\t", "a\n", "a\r\n", "\u00e1", "a\u0301", "Á", "ä", "ae", "æ", "ß", "ss", "SS", "ẞ",
+		"i", "I", "ı", "İ", "ﬀ", "ff", "\u2126", "\u03a9", "o\u0308", "\u00f6", "\u200b", "a\u200b", "\ufeffa", "日本", "🦜", "👩‍🚀", "👩🚀",
+		"\x00", "\x00a", "a\x00", "a\x00b", "a\x00c", "\x00\x00", "\xff", "\xff\xff", "\xfe", "\x80", "\xc3\x28", "\xed\xa0\x80",
+		"1", "1.0", "01", "1e0", "+1", "0x1", "true", "null", "NULL", "\\N", `\x61`, "x'61'", "%", "_", "a%", "%0A", "*",
+		"'", "''", `"`, `\`, `\\`, "--", "; DROP TABLE limiter_token_buckets; --", "$1", "?", ":a", "{}", "[]", "(a,b)",
+		long[:254], long, long + "x", long + "y", string(sum[:]), "\x00" + string(sum[:]), "\x00" + string(nul[:]),
+		strings.Repeat("k", 10_000), strings.Repeat("k", 10_001), strings.Repeat("m", 1<<20), strings.Repeat("m", 1<<20) + "n",
+		strings.Repeat("\xff", 255), strings.Repeat("\x00", 300), strings.Repeat("é", 127), strings.Repeat("é", 128),
+	}
+}()
+
+func show(key string) string {
+	if len(key) > 40 {
+		return fmt.Sprintf("%q… (%d bytes)", key[:40], len(key))
+	}
+	return fmt.Sprintf("%q", key)
+}

@@ -1,0 +1,275 @@
+package storetest
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+var policyCases = []testCase{
+	{
+		"a bucket's tokens carry over to another policy",
+		"when the policy of a name changes, the tokens that are left carry over, down to the fraction, up to the new capacity",
+		func(f *fixture) {
+			old := f.limiter("l", bucket(10, s))
+			large := f.limiter("l", limiter.TokenBucket{Capacity: 100, Refill: 10, Interval: s})
+			small := f.limiter("l", bucket(3, s))
+			slow := f.limiter("l", bucket(10, 2*s))
+
+			f.passes(old, "up", 5)
+			f.script(large, "up", []call{
+				{verb: peek, allowed: true, remaining: 5, reset: 9500 * ms},
+				{n: 6, remaining: 5, retry: 100 * ms, reset: 9500 * ms},
+			})
+			f.script(old, "up", []call{ // neither the look nor the refusal converted it
+				{verb: peek, allowed: true, remaining: 5, reset: 5 * s},
+			})
+			f.script(large, "up", []call{{n: 5, allowed: true, reset: 10 * s}})
+			f.script(old, "up", []call{{n: 1, retry: s, reset: 10 * s}})
+
+			f.passes(old, "down", 2)
+			f.script(small, "down", []call{
+				{verb: peek, allowed: true, remaining: 3},
+				{n: 3, allowed: true, reset: 3 * s},
+				{n: 1, retry: s, reset: 3 * s},
+			})
+			f.script(old, "down", []call{
+				{n: 1, retry: s, reset: 10 * s},
+				{at: s, n: 1, allowed: true, reset: 10 * s},
+			})
+
+			f.at(0)
+			f.passes(old, "fraction", 10)
+			f.script(slow, "fraction", []call{
+				{at: 2500 * ms, verb: peek, allowed: true, remaining: 2, reset: 15 * s},
+				{at: 2500 * ms, n: 3, remaining: 2, retry: s, reset: 15 * s},
+				{at: 3500*ms - ns, n: 2, allowed: true, remaining: 1, reset: 17*s + 2*ns},
+			})
+		},
+	},
+	{
+		"a bucket's bookings carry over to another policy",
+		"bookings that are outstanding when the policy changes keep their instants, and what comes after them lies behind the last",
+		func(f *fixture) {
+			old := f.limiter("l", bucket(1, s))
+			changed := f.limiter("l", bucket(2, 500*ms))
+			f.books(old, "k", 1, 0)
+			f.books(old, "k", 1, s)
+			f.books(old, "k", 1, 2*s) // the last one acts at 2 s
+			f.refuses(changed, "k", 1)
+			f.books(changed, "k", 1, 2500*ms)
+			f.books(old, "k", 1, 3500*ms)
+			f.at(3500*ms - ns)
+			f.refuses(changed, "k", 1)
+			f.refuses(old, "k", 1)
+		},
+	},
+	{
+		"two versions of a policy do not starve a key",
+		"policies that alternate at each request, most of them refused, still give the lower of their rates",
+		func(f *fixture) {
+			fast, slow := f.limiter("l", bucket(2, s)), f.limiter("l", bucket(3, 3*s))
+			passed := 0
+			for i := range 450 {
+				f.at(time.Duration(i) * 200 * ms)
+				l := fast
+				if i%2 == 1 {
+					l = slow
+				}
+				if f.allow(l, "k", 1).Allowed {
+					passed++
+				}
+			}
+			if passed < 30 || passed > 93 { // 90 s at 1 in 3 s; at most 3 + 90 s at 1 in 1 s
+				f.Errorf("%d passed in 90 s, want 30 to 93", passed)
+			}
+		},
+	},
+	{
+		"two versions of a bucket admit at most the larger of both",
+		"policies that alternate on a key admit, over any stretch of time t, at most max(capacity) + t/min(step)",
+		func(f *fixture) {
+			rnd := f.random()
+			for history := range 12 {
+				var ls [2]*limiter.Limiter
+				tokens, step := int64(0), int64(math.MaxInt64)
+				for i := range ls {
+					p := limiter.TokenBucket{
+						Capacity: 1 + rnd.Int64N(8), Refill: 1 + rnd.Int64N(7), Interval: time.Duration(1+rnd.Int64N(5)) * s,
+					}
+					tokens, step = max(tokens, p.Capacity), min(step, int64(p.Step()))
+					ls[i] = f.limiter(fmt.Sprint(history), p)
+				}
+				f.at(0)
+				var acts []act
+				var trace []string
+				for range 60 {
+					l := ls[rnd.IntN(2)]
+					n := 1 + rnd.Int64N(limitOf(l.Policy()))
+					wait := time.Duration(0)
+					if rnd.IntN(4) == 0 {
+						wait = time.Duration(rnd.Int64N(int64(10 * s)))
+					}
+					if r := f.reserve(l, "k", n, wait); r.Allowed {
+						acts = append(acts, act{f.now.Add(r.Delay).UnixNano(), n})
+						trace = append(trace, fmt.Sprintf("at %v: %d, delay %v, by %+v", f.now.Sub(epoch), n, r.Delay, l.Policy()))
+					}
+					if rnd.IntN(2) == 0 {
+						f.now = f.now.Add(time.Duration(rnd.Int64N(3 * step)))
+					}
+				}
+				if err := bound(acts, tokens, step); err != nil {
+					f.Fatalf("history %d: %v\n%v", history, err, trace)
+				}
+			}
+		},
+	},
+	{
+		"a window's count carries over to another limit",
+		"when only the limit changes, the count stays, and each window admits at most the larger of both limits",
+		func(f *fixture) {
+			five, two := f.limiter("l", window(5, 10*s)), f.limiter("l", window(2, 10*s))
+			f.passes(five, "k", 3)
+			f.script(two, "k", []call{
+				{verb: peek, used: 3, retry: 10 * s, reset: 10 * s},
+				{n: 1, used: 3, retry: 10 * s, reset: 10 * s},
+			})
+			f.script(five, "k", []call{
+				{n: 2, allowed: true, used: 5, reset: 10 * s},
+			})
+			f.script(two, "k", []call{
+				{at: 10 * s, n: 2, allowed: true, used: 2, reset: 10 * s},
+			})
+			f.script(five, "k", []call{
+				{at: 11 * s, n: 4, remaining: 3, used: 2, retry: 9 * s, reset: 9 * s},
+				{at: 11 * s, n: 3, allowed: true, used: 5, reset: 9 * s},
+			})
+			counts := f.limiter("l", limiter.FixedWindow{Limit: 4, Window: 10 * s, CountRejected: true})
+			f.script(counts, "k", []call{{at: 12 * s, n: 1, used: 6, retry: 8 * s, reset: 8 * s}})
+			f.script(five, "k", []call{{at: 13 * s, n: 1, used: 6, retry: 7 * s, reset: 7 * s}})
+		},
+	},
+	{
+		"a window's count carries over to another length",
+		"a window that runs keeps its count when the length changes, and one that has ended leaves nothing",
+		func(f *fixture) {
+			ten, three := f.limiter("l", window(5, 10*s)), f.limiter("l", window(4, 3*s))
+			f.at(4 * s)
+			f.passes(ten, "k", 3)
+			f.script(three, "k", []call{
+				{at: 4 * s, verb: peek, allowed: true, remaining: 1, used: 3, reset: 2 * s},
+				{at: 4 * s, n: 2, remaining: 1, used: 3, retry: 2 * s, reset: 2 * s},
+				{at: 4 * s, n: 1, allowed: true, used: 4, reset: 2 * s},
+			})
+			f.script(ten, "k", []call{
+				{at: 5 * s, n: 2, remaining: 1, used: 4, retry: 5 * s, reset: 5 * s},
+				{at: 6 * s, verb: peek, allowed: true, remaining: 5},
+			})
+		},
+	},
+	{
+		"a window's bookings carry over to another length",
+		"a frontier that lies ahead becomes the window that its start falls into, full if that one runs already",
+		func(f *fixture) {
+			old := f.limiter("l", window(1, 10*s))
+			for key, c := range map[string]struct {
+				p     limiter.FixedWindow
+				delay time.Duration
+			}{
+				"shorter":       {window(3, 4*s), 7 * s},          // 10 s lies in the window from 8 s on, which has room
+				"shorter, full": {window(1, 4*s), 11 * s},         // and the next one begins at 12 s
+				"longer":        {window(3, 20*s), 19 * s},        // 10 s lies in the window that runs
+				"other limit":   {window(3, 10*s), 9 * s},         // room in the frontier
+				"much longer":   {window(9, time.Minute), 59 * s}, // as for longer
+			} {
+				f.at(s)
+				f.books(old, key, 1, 0)
+				f.books(old, key, 1, 9*s)
+				f.refuses(f.limiter("l", c.p), key, 1)
+				f.books(f.limiter("l", c.p), key, 1, c.delay)
+			}
+		},
+	},
+	{
+		"refusals are not counted in a window that lies ahead",
+		"with CountRejected a request that meets bookings of a version without it is refused, and takes nothing of their window",
+		func(f *fixture) {
+			plain := f.limiter("l", window(3, 10*s))
+			counts := f.limiter("l", limiter.FixedWindow{Limit: 3, Window: 10 * s, CountRejected: true})
+			f.books(plain, "k", 3, 0)
+			f.books(plain, "k", 1, 10*s)
+			for range 5 {
+				f.refuses(counts, "k", 1)
+			}
+			f.at(10 * s)
+			f.passes(counts, "k", 2)
+			f.refuses(counts, "k", 1)
+		},
+	},
+	{
+		"two limits of a window admit at most the larger",
+		"limits that alternate on a key admit, in each aligned window, at most the larger of both",
+		func(f *fixture) {
+			rnd := f.random()
+			for history := range 6 {
+				a, b := 1+rnd.Int64N(6), 1+rnd.Int64N(6)
+				ls := []*limiter.Limiter{
+					f.limiter(fmt.Sprint(history), window(a, s)), f.limiter(fmt.Sprint(history), window(b, s)),
+				}
+				f.at(0)
+				admitted := map[int64]int64{}
+				for range 50 {
+					l := ls[rnd.IntN(2)]
+					n := 1 + rnd.Int64N(limitOf(l.Policy()))
+					wait := time.Duration(rnd.IntN(2)) * time.Duration(rnd.Int64N(int64(4*s)))
+					if r := f.reserve(l, "k", n, wait); r.Allowed {
+						w := f.now.Add(r.Delay).Unix()
+						if admitted[w] += n; admitted[w] > max(a, b) {
+							f.Fatalf("history %d: %d admitted in one window under limits %d and %d", history, admitted[w], a, b)
+						}
+					}
+					f.now = f.now.Add(time.Duration(rnd.Int64N(int64(400 * ms))))
+				}
+			}
+		},
+	},
+	{
+		"a bucket and a window of one name are two states",
+		"state belongs to name, kind of policy and key: a name that changes its kind begins anew",
+		func(f *fixture) {
+			b, w := f.limiter("l", bucket(2, s)), f.limiter("l", window(3, 10*s))
+			f.passes(b, "k", 2)
+			f.passes(w, "k", 3)
+			f.refuses(b, "k", 1)
+			f.refuses(w, "k", 1)
+			f.reset(b, "k")
+			f.refuses(w, "k", 1)
+			f.passes(b, "k", 2)
+		},
+	},
+}
+
+// act is cost that was admitted to act at an instant.
+type act struct {
+	at, cost int64
+}
+
+// bound reports whether more than tokens + t/step was admitted in any stretch of
+// time t: for every pair of acts, by a running minimum.
+func bound(acts []act, tokens, step int64) error {
+	slices.SortStableFunc(acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
+	lowest, sum := int64(math.MaxInt64), int64(0)
+	for i, a := range acts {
+		at := a.at - acts[0].at
+		lowest = min(lowest, sum*step-at)
+		sum += a.cost
+		if over := sum*step - at - lowest - tokens*step; over > 0 {
+			return fmt.Errorf("act %d, at %v: %v of tokens too many in a stretch that ends here", i, time.Unix(0, a.at).Sub(epoch), time.Duration(over))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// verb is what a call of a script does; the zero verb is AllowN.
+type verb int
+
+const (
+	allow verb = iota
+	peek
+	reserve
+	refund
+	reset
+)
+
+// call is one step of a script: what is done at an offset from the epoch, and
+// every field of the answer, except those that follow from the policy.
+type call struct {
+	at      time.Duration
+	verb    verb
+	n       int64
+	maxWait time.Duration
+
+	allowed         bool
+	remaining, used int64
+	retry, reset    time.Duration
+	delay           time.Duration // of a reservation that was allowed
+}
+
+// script runs calls on one key, one after another.
+func (f *fixture) script(l *limiter.Limiter, key string, calls []call) {
+	f.Helper()
+	for i, c := range calls {
+		f.at(c.at)
+		var got limiter.Result
+		what := ""
+		switch c.verb {
+		case allow:
+			what = fmt.Sprintf("AllowN(%d)", c.n)
+			got = f.allow(l, key, c.n)
+		case peek:
+			what = "Peek"
+			got = f.peek(l, key)
+		case reserve:
+			what = fmt.Sprintf("Reserve(%d, %v)", c.n, c.maxWait)
+			r := f.reserve(l, key, c.n, c.maxWait)
+			if got = r.Result; r.Allowed && r.Delay != c.delay {
+				f.Fatalf("step %d: %s at %v: Delay %v, want %v", i, what, c.at, r.Delay, c.delay)
+			}
+		case refund:
+			f.refund(l, key, c.n)
+			continue
+		case reset:
+			f.reset(l, key)
+			continue
+		}
+		want := limiter.Result{
+			Allowed: c.allowed, Limit: limitOf(l.Policy()), Remaining: c.remaining, Used: c.used,
+			RetryAfter: c.retry, ResetAfter: c.reset, Source: limiter.SourceStore,
+		}
+		if got != want {
+			f.Fatalf("step %d: %+v: %s at %v\n got %+v\nwant %+v", i, l.Policy(), what, c.at, got, want)
+		}
+	}
+}
+
+func limitOf(p limiter.Policy) int64 {
+	switch p := p.(type) {
+	case limiter.TokenBucket:
+		return p.Capacity
+	case limiter.FixedWindow:
+		return p.Limit
+	}
+	panic(fmt.Sprintf("no limit of a %T", p))
+}
+
+// bucket is the bucket of most cases: n tokens, and one comes back each step.
+func bucket(n int64, step time.Duration) limiter.TokenBucket {
+	return limiter.TokenBucket{Capacity: n, Refill: 1, Interval: step}
+}
+
+func window(n int64, d time.Duration) limiter.FixedWindow {
+	return limiter.FixedWindow{Limit: n, Window: d}
+}
+
+// Durations that scripts are full of.
+const (
+	s  = time.Second
+	ms = time.Millisecond
+	ns = time.Nanosecond
+)

@@ -1,0 +1,181 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+type sweeper interface {
+	Sweep(ctx context.Context, limit int) (removed int64, err error)
+}
+
+// sweeper returns the store as one that can sweep, or skips the case.
+func (f *fixture) sweeper() sweeper {
+	f.Helper()
+	sw, ok := f.store.(sweeper)
+	if !ok {
+		f.Skip("the store has no Sweep")
+	}
+	return sw
+}
+
+// sweepAll sweeps, limit rows at a time, until nothing is left to remove.
+func (f *fixture) sweepAll(sw sweeper, limit int) (total int64) {
+	f.Helper()
+	for {
+		n, err := sw.Sweep(context.Background(), limit)
+		if err != nil {
+			f.Fatalf("Sweep(%d): %v", limit, err)
+		}
+		if n < 0 || n > int64(limit) {
+			f.Fatalf("Sweep(%d) removed %d", limit, n)
+		}
+		if n == 0 {
+			return total
+		}
+		total += n
+	}
+}
+
+// days is far more than any row of these cases counts for.
+const days = 100 * 24 * time.Hour
+
+var sweepCases = []testCase{
+	{
+		"Sweep removes what has expired",
+		"a row that has been as if never used for an hour, by the store's clock, is removed, and up to limit of them at a time",
+		func(f *fixture) {
+			sw := f.sweeper()
+			f.sweepAll(sw, 1000)
+			b, w := f.limiter("b", bucket(2, s)), f.limiter("w", window(2, s))
+			now := f.storeNow()
+			for i := range 25 {
+				f.now = now.Add(-days)
+				f.passes(b, fmt.Sprint("old", i), 2)
+				f.passes(w, fmt.Sprint("old", i), 2)
+				if i < 5 {
+					f.now = now.Add(days)
+					f.passes(b, fmt.Sprint("new", i), 2)
+					f.passes(w, fmt.Sprint("new", i), 2)
+				}
+			}
+			if n := f.sweepAll(sw, 7); n != 50 {
+				f.Errorf("Sweep removed %d rows in all, want 50", n)
+			}
+			for i := range 25 {
+				f.now = now.Add(-days)
+				f.passes(b, fmt.Sprint("old", i), 2)
+				f.passes(w, fmt.Sprint("old", i), 2)
+				if i < 5 {
+					f.now = now.Add(days)
+					f.refuses(b, fmt.Sprint("new", i), 1)
+					f.refuses(w, fmt.Sprint("new", i), 1)
+				}
+			}
+		},
+	},
+	{
+		"Sweep keeps what may still count",
+		"a row stays until an hour after it is as if never used: takes may be under way whose clock was read before",
+		func(f *fixture) {
+			sw := f.sweeper()
+			f.sweepAll(sw, 1000)
+			now := f.storeNow()
+			b, w := f.limiter("b", bucket(2, time.Minute)), f.limiter("w", window(2, time.Minute))
+			slow, long := f.limiter("slow", bucket(1, 10*days)), f.limiter("long", window(1, 100*days))
+			f.now = now.Add(-50 * time.Minute)
+			f.passes(b, "k", 2) // full 48 minutes ago
+			f.passes(w, "k", 2)
+			f.now = now.Add(-days)
+			f.passes(slow, "k", 1) // full in 900 days
+			f.passes(long, "k", 1) // in a window that runs, unless it has just begun
+			edge := f.now.Add(f.peek(long, "k").ResetAfter).Before(now.Add(-limiter.SweepGrace + time.Minute))
+			want := int64(0)
+			if edge {
+				want = 1
+			}
+			if n := f.sweepAll(sw, 1000); n > want {
+				f.Errorf("Sweep removed %d rows, want %d", n, want)
+			}
+			f.refuses(slow, "k", 1)
+			f.now = now.Add(-50*time.Minute + ms)
+			f.refuses(b, "k", 1)
+			f.refuses(w, "k", 1)
+		},
+	},
+	{
+		"Sweep removes more rows than one page",
+		"however many rows have expired, calls of Sweep remove them all",
+		func(f *fixture) {
+			sw := f.sweeper()
+			f.sweepAll(sw, 1000)
+			l := f.limiter("l", bucket(1, s))
+			now := f.storeNow()
+			f.now = now.Add(days)
+			for i := range 40 { // these are in its way and stay
+				f.passes(l, fmt.Sprint("m", i), 1)
+			}
+			f.now = now.Add(-days)
+			f.concurrently(16, func(i int) bool {
+				for j := range 70 {
+					f.allowed(l, fmt.Sprint("k", i, "-", j), 1)
+				}
+				return true
+			})
+			if n := f.sweepAll(sw, 1050); n != 16*70 {
+				f.Errorf("Sweep removed %d rows in all, want %d", n, 16*70)
+			}
+		},
+	},
+	{
+		"Sweep checks its arguments",
+		"a limit below 1 is ErrInvalid, and a context that has ended ErrCanceled",
+		func(f *fixture) {
+			sw := f.sweeper()
+			for _, limit := range []int{0, -1} {
+				if n, err := sw.Sweep(context.Background(), limit); n != 0 || !errors.Is(err, limiter.ErrInvalid) {
+					f.Errorf("Sweep(%d) = %d, %v, want ErrInvalid", limit, n, err)
+				}
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if n, err := sw.Sweep(ctx, 10); n != 0 || !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) {
+				f.Errorf("Sweep with a canceled context = %d, %v, want ErrCanceled and context.Canceled", n, err)
+			}
+		},
+	},
+	{
+		"Sweep beside traffic changes no decision",
+		"sweeps that run while keys are in use remove nothing that counts",
+		func(f *fixture) {
+			sw := f.sweeper()
+			now := f.storeNow()
+			old := f.limiter("old", bucket(1, s))
+			f.now = now.Add(-days)
+			for i := range 100 {
+				f.passes(old, fmt.Sprint(i), 1)
+			}
+			f.now = now.Add(time.Hour)
+			var stop atomic.Bool
+			var sweeping sync.WaitGroup
+			sweeping.Go(func() {
+				for !stop.Load() {
+					if _, err := sw.Sweep(context.Background(), 10); err != nil {
+						f.Errorf("Sweep: %v", err)
+						return
+					}
+				}
+			})
+			f.mixed(f.limiter("b", bucket(50, time.Hour)))
+			f.mixed(f.limiter("w", window(50, days)))
+			stop.Store(true)
+			sweeping.Wait()
+		},
+	},
+}
