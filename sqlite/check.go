@@ -1,0 +1,42 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sqlimit/limiter"
+)
+
+// schemaVersion is the latest migration that the statements need.
+const schemaVersion = 1
+
+// Check reports whether the Store can work: the database answers, has all tables and columns, and has
+// been migrated far enough. It reads a few rows, so a health check may call it at every turn. What an
+// operator must mend is [limiter.ErrMisconfigured], and the text says how.
+func (s *Store) Check(ctx context.Context) error {
+	_, writer, err := s.pools()
+	if err != nil {
+		return fmt.Errorf("sqlite: check: %w", err)
+	}
+	// On the connection that takes use, because it is the one that sets up the file.
+	err = attempt(ctx, writer, false, func(ctx context.Context, p *pool) error {
+		if err := p.query(ctx, "check_columns", nil); err != nil {
+			return err
+		}
+		var versioned, version int64
+		if _, err := p.row(ctx, "check_versioned", []any{&versioned}); err != nil || versioned == 0 {
+			return err
+		}
+		if _, err := p.row(ctx, "check_version", []any{&version}); err != nil {
+			return err
+		}
+		if version < schemaVersion {
+			return fmt.Errorf("%w: the tables are at version %d, this release needs %d: %s", limiter.ErrMisconfigured, version, schemaVersion, mendTables)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("sqlite: check: %w", err)
+	}
+	return nil
+}

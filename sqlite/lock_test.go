@@ -1,0 +1,89 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+func TestRefusalsNeedNoWriteLock(t *testing.T) {
+	t.Parallel()
+	store := openFile(t)
+	bucket := newLimiter(t, store, "bucket", day, at(t0))
+	window := newLimiter(t, store, "window", limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour}, at(t0))
+	for _, l := range []*limiter.Limiter{bucket, window} {
+		if r, err := l.AllowN(t.Context(), "key", 2); err != nil || !r.Allowed {
+			t.Fatalf("AllowN(2) = %+v, %v; want it allowed", r, err)
+		}
+	}
+	conn := lock(t, store)
+	defer conn.Close()
+	for _, l := range []*limiter.Limiter{bucket, window} {
+		r, err := l.Allow(t.Context(), "key")
+		if err != nil || r.Allowed || r.RetryAfter == 0 || r.Source != limiter.SourceStore {
+			t.Errorf("%T: Allow beside a writer = %+v, %v; want a refusal by the store", l.Policy(), r, err)
+		}
+		if r, err := l.Peek(t.Context(), "key"); err != nil || r.Remaining != 0 {
+			t.Errorf("%T: Peek beside a writer = %+v, %v; want nothing left", l.Policy(), r, err)
+		}
+	}
+
+	// A take waits for the lock to the end of its context, and did nothing then.
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err := bucket.Allow(ctx, "another")
+	if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, limiter.ErrOutcomeUnknown) {
+		t.Errorf("Allow beside a writer: %v; want ErrCanceled, and its outcome known", err)
+	}
+	if d := time.Since(begin); d > time.Second {
+		t.Errorf("Allow came back %v after it began, with a context of 20ms", d)
+	}
+	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := bucket.AllowN(t.Context(), "another", 2); err != nil || !r.Allowed {
+		t.Errorf("AllowN(2) after the writer = %+v, %v; want it allowed", r, err)
+	}
+}
+
+// lock returns a connection that holds the write lock.
+func lock(t *testing.T, store *sqlite.Store) *sql.Conn {
+	t.Helper()
+	conn, err := store.DB().Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func TestATakeWaitsForTheLock(t *testing.T) {
+	t.Parallel()
+	store := openFile(t)
+	conn := lock(t, store)
+	defer conn.Close()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := newLimiter(t, store, "l", day, at(t0)).Allow(context.Background(), "key")
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		t.Errorf("Allow beside a writer: %v; want it to wait", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	if _, err := conn.ExecContext(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("Allow after the writer: %v", err)
+	}
+}

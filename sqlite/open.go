@@ -1,0 +1,152 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"modernc.org/sqlite"
+)
+
+const memoryPath = ":memory:"
+
+// readers is how many refusals and looks are read at once. A read takes a few microseconds, so a few
+// keep all cores busy; each connection costs memory for its page cache.
+const readers = 4
+
+// The parameters of the connections. What the Store itself uses has no busy timeout: it waits for
+// locks in Go, where the end of a context ends the wait; this driver's busy wait does not look at it.
+// _error_rc leaves messages of earlier operations out of the text of errors.
+const (
+	writerParams = "_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate&_error_rc=1"
+	// Readers, too, switch to WAL: the first may come before the writer.
+	readerParams = "_busy_timeout=0&_journal_mode=WAL&_query_only=1&_error_rc=1"
+	// What DB returns is used by others, who expect SQLite to wait.
+	sharedParams = "_busy_timeout=5000&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate&_error_rc=1"
+)
+
+// DB returns the database that the Store works on, to migrate it or to look into it. It is the pool
+// that [New] was given; for a file that [Open] opened, a pool of one connection of its own, which
+// waits up to 5 s for locks; for ":memory:" the only connection there is, so that a transaction held
+// on it holds up the Store. [Store.Close] closes it if Open opened it.
+func (s *Store) DB() *sql.DB {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db != nil {
+		return s.db
+	}
+	if s.path == memoryPath {
+		s.openPools()
+	} else {
+		s.db = openPool(fileDSN(s.path, sharedParams), 1)
+	}
+	if s.closed {
+		_ = s.db.Close() // never used: there is nothing that could fail
+	}
+	return s.db
+}
+
+// pools returns the pools to read and to write through, and opens them at the first use.
+func (s *Store) pools() (reader, writer *pool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, errClosed
+	}
+	if s.writer == nil {
+		s.openPools()
+	}
+	return s.reader, s.writer, nil
+}
+
+func (s *Store) openPools() {
+	if s.path == memoryPath {
+		// One connection: each has a database of its own. Pools keep it open when it is idle.
+		s.db = openPool("file::memory:?"+writerParams, 1)
+		s.writer = &pool{db: s.db}
+		s.reader = s.writer
+		return
+	}
+	s.writer = &pool{db: openPool(fileDSN(s.path, writerParams), 1), private: true}
+	s.reader = &pool{db: openPool(fileDSN(s.path, readerParams), readers), private: true}
+}
+
+func (s *Store) closePools() error {
+	var errs []error
+	for _, p := range []*pool{s.reader, s.writer} {
+		if p != nil {
+			errs = append(errs, p.closeStatements())
+		}
+	}
+	if s.path == "" {
+		return errors.Join(errs...)
+	}
+	// The writer last: the last connection that leaves a file removes its companions, which a
+	// connection that only reads cannot.
+	for _, db := range []*sql.DB{s.db, s.reader.database(), s.writer.database()} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fileDSN returns the name under which the driver opens the file at path with the given parameters.
+func fileDSN(path, params string) string {
+	// Connections open at different times; the program may change its directory between them. If the
+	// directory cannot be told, SQLite fails on the relative path, and says so.
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return fileURI(filepath.ToSlash(path)) + "?" + params
+}
+
+// fileURI returns a path with forward slashes as a URI. See https://www.sqlite.org/uri.html.
+func fileURI(path string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	b.WriteString("file:")
+	switch {
+	case strings.HasPrefix(path, "/"):
+		b.WriteString("//") // an empty authority, or that of //server/share would be one
+	case len(path) > 2 && path[1] == ':' && path[2] == '/':
+		b.WriteString("///") // a drive letter; SQLite removes the slash before it
+	}
+	for i := range len(path) {
+		switch c := path[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("/._-~:", c) >= 0:
+			b.WriteByte(c)
+		default: // ? and # end a path, % is the escape; the rest is escaped to be sure
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+	return b.String()
+}
+
+// openPool returns a pool of up to n connections that stay open when they are idle: to open one costs
+// about as much as a hundred decisions.
+func openPool(dsn string, n int) *sql.DB {
+	db := sql.OpenDB(connector(dsn))
+	db.SetMaxOpenConns(n)
+	db.SetMaxIdleConns(n)
+	return db
+}
+
+// connector opens connections to the database with its name. It leaves all errors to the first use,
+// where sql.Open has some of its own.
+type connector string
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	base, err := sqlite.NewConnector(string(c))
+	if err != nil {
+		return nil, err
+	}
+	return base.Connect(ctx)
+}
+
+func (c connector) Driver() driver.Driver { return &sqlite.Driver{} }

@@ -1,0 +1,186 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+func TestOpen_path(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"plain.db", "with space.db", "question?mode=memory.db", "hash#fragment.db", "percent%41.db", "amp&_query_only=1.db",
+		"plus+.db", "quote's\".db", "umlaut-äöü-日本.db", ":memory:.db", "semi;colon.db", "back\\slash.db", "no-extension", "bad\xff.db",
+	} {
+		if runtime.GOOS == "windows" && strings.ContainsAny(name, `?":\`) {
+			continue // no file can be called so there
+		}
+		path := filepath.Join(t.TempDir(), name)
+		store := openPath(t, path)
+		if r, err := newLimiter(t, store, "l", day).Allow(t.Context(), "key"); err != nil || !r.Allowed {
+			t.Errorf("%q: Allow = %+v, %v; want it allowed", name, r, err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+		var mode string
+		if err := store.DB().QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil || mode != "wal" {
+			t.Errorf("%q: journal_mode is %q, %v; want wal", name, mode, err)
+		}
+	}
+	for path, mend := range map[string]string{"": "the path is empty", "file:app.db?mode=ro": "pass the path alone", "nul\x00.db": "zero byte"} {
+		if _, err := sqlite.Open(path); !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), mend) {
+			t.Errorf("Open(%q): %v; want ErrInvalid with %q", path, err, mend)
+		}
+	}
+}
+
+func TestFileURI(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"/var/lib/app.db":         "file:///var/lib/app.db",
+		"/a b/c?d#e%f&g.db":       "file:///a%20b/c%3Fd%23e%25f%26g.db",
+		"//server/share/app.db":   "file:////server/share/app.db",
+		"C:/Users/Ann Lee/app.db": "file:///C:/Users/Ann%20Lee/app.db",
+		"app.db":                  "file:app.db",
+		"C:app.db":                "file:C:app.db",
+		"/ä":                      "file:///%C3%A4",
+	} {
+		if got := sqlite.FileURI(path); got != want {
+			t.Errorf("FileURI(%q) = %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestNilArguments(t *testing.T) {
+	t.Parallel()
+	if _, err := sqlite.New(nil); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("New(nil): %v, want ErrInvalid", err)
+	}
+	if _, err := sqlite.Open("x.db", nil); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("Open with a nil Option: %v, want ErrInvalid", err)
+	}
+}
+
+// Not parallel: it counts goroutines.
+func TestConstructorsDoNothing(t *testing.T) {
+	dir := t.TempDir()
+	before := runtime.NumGoroutine()
+	for _, path := range []string{filepath.Join(dir, "lazy.db"), ":memory:"} {
+		store, err := sqlite.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newLimiter(t, store, "l", day)
+		if err := store.Close(); err != nil {
+			t.Errorf("Close of %q before its first use: %v", path, err)
+		}
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines before Open, %d after", before, after)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 0 {
+		t.Errorf("the directory has %v, %v; want nothing", entries, err)
+	}
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "closed.db")
+	store := openPath(t, path)
+	l := newLimiter(t, store, "l", day)
+	if _, err := l.Allow(t.Context(), "key"); err != nil {
+		t.Fatal(err)
+	}
+	db := store.DB()
+	for range 2 {
+		if err := store.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	for _, suffix := range []string{"-wal", "-shm"} {
+		if _, err := os.Stat(path + suffix); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s after Close: %v; want that it does not exist", suffix, err)
+		}
+	}
+	_, allow := l.Allow(t.Context(), "key")
+	_, sweep := store.Sweep(t.Context(), 1)
+	for what, err := range map[string]error{"Allow": allow, "Peek": peek(t, l), "Sweep": sweep, "Check": store.Check(t.Context())} {
+		if !errors.Is(err, limiter.ErrNotApplied) || !strings.Contains(err.Error(), "closed") {
+			t.Errorf("%s after Close: %v; want ErrNotApplied that says so", what, err)
+		}
+	}
+	if err := db.PingContext(t.Context()); err == nil {
+		t.Error("the database of DB is open after Close")
+	}
+	unused, err := sqlite.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unused.Close()
+	if err := unused.DB().PingContext(t.Context()); err == nil {
+		t.Error("a Store that was closed before its first use opens a database")
+	}
+}
+
+func peek(t *testing.T, l *limiter.Limiter) error {
+	_, err := l.Peek(t.Context(), "key")
+	return err
+}
+
+func TestNewLeavesThePoolAlone(t *testing.T) {
+	t.Parallel()
+	db := openPool(t, "")
+	store := newStore(t, db)
+	if store.DB() != db {
+		t.Error("DB is not the pool that New was given")
+	}
+	l := newLimiter(t, store, "l", day)
+	if _, err := l.Allow(t.Context(), "key"); err != nil {
+		t.Fatal(err)
+	}
+	if got := db.Stats().MaxOpenConnections; got != 4 {
+		t.Errorf("the pool may have %d connections, want 4 as before", got)
+	}
+	if err := store.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	var mode string
+	if err := db.QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil || mode != "delete" {
+		t.Errorf("after Close, journal_mode = %q, %v; want delete, as before", mode, err)
+	}
+
+	second := newStore(t, db)
+	db.Close()
+	if _, err := newLimiter(t, second, "l", day).Allow(t.Context(), "key"); !errors.Is(err, limiter.ErrNotApplied) {
+		t.Errorf("Allow on a closed pool: %v, want ErrNotApplied", err)
+	}
+}
+
+func TestNewOnAReadOnlyPool(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ro.db")
+	openPath(t, path)
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_query_only=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	store, err := sqlite.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newLimiter(t, store, "l", day).Allow(t.Context(), "key"); !errors.Is(err, limiter.ErrMisconfigured) {
+		t.Errorf("Allow: %v, want ErrMisconfigured", err)
+	}
+}

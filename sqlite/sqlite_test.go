@@ -1,0 +1,114 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/sqlite"
+	"github.com/sqlimit/limiter/storetest"
+)
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		open func(t testing.TB) *sqlite.Store
+	}{
+		{"file", openFile},
+		{"memory", func(t testing.TB) *sqlite.Store { return openPath(t, ":memory:") }},
+		{"own pool", func(t testing.TB) *sqlite.Store { return newStore(t, openPool(t, "&_journal_mode=WAL")) }},
+		{"own pool without WAL", func(t testing.TB) *sqlite.Store { return newStore(t, openPool(t, "")) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T) limiter.Store {
+				store := c.open(t)
+				t.Cleanup(func() {
+					if store.Check(context.Background()) == nil { // else the test has closed it
+						checkTypes(t, store)
+					}
+				})
+				return store
+			})
+		})
+	}
+}
+
+func BenchmarkStore(b *testing.B) {
+	storetest.Bench(b, func(b *testing.B) limiter.Store { return openFile(b) })
+}
+
+// openFile returns a Store on a new file with its tables.
+func openFile(t testing.TB) *sqlite.Store {
+	t.Helper()
+	return openPath(t, filepath.Join(t.TempDir(), "limiter.db"))
+}
+
+func openPath(t testing.TB, path string) *sqlite.Store {
+	t.Helper()
+	store, err := sqlite.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	migrate(t, store)
+	return store
+}
+
+// openPool returns a pool of four connections to a new file.
+func openPool(t testing.TB, params string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "own.db"))+"?_busy_timeout=10&_synchronous=OFF"+params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(4)
+	db.SetMaxIdleConns(4)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func newStore(t testing.TB, db *sql.DB) *sqlite.Store {
+	t.Helper()
+	store, err := sqlite.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrate(t, store)
+	return store
+}
+
+func migrate(t testing.TB, store *sqlite.Store) {
+	t.Helper()
+	if err := migrations.Up(context.Background(), migrations.SQLite, store.DB()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkTypes checks that nothing has overflowed: an INTEGER that does becomes a REAL.
+func checkTypes(t testing.TB, store *sqlite.Store) {
+	t.Helper()
+	for _, query := range []string{
+		`SELECT count(*) FROM limiter_token_buckets WHERE typeof(limiter) <> 'text' OR typeof(key) <> 'blob'
+			OR typeof(full_at) <> 'integer' OR typeof(at) <> 'integer' OR typeof(step) <> 'integer'
+			OR typeof(capacity) <> 'integer' OR typeof(granted) <> 'integer'`,
+		`SELECT count(*) FROM limiter_fixed_windows WHERE typeof(limiter) <> 'text' OR typeof(key) <> 'blob'
+			OR typeof(window_start) <> 'integer' OR typeof(win) <> 'integer' OR typeof(lim) <> 'integer'
+			OR typeof(used) <> 'integer' OR typeof(at) <> 'integer' OR typeof(granted) <> 'integer'`,
+	} {
+		var wrong int
+		if err := store.DB().QueryRow(query).Scan(&wrong); err != nil {
+			t.Errorf("types of the columns: %v", err)
+		} else if wrong > 0 {
+			t.Errorf("%d rows have a column of another type than declared", wrong)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package sqlite_test
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+// Every statement can be pasted into sqlite3, and finds its rows by the primary key.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	store := openFile(t)
+	texts, err := sqlite.Statements()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range texts {
+		// The driver prepares what follows a statement anew each time; a comment at the end would hide
+		// what others append.
+		lines := strings.Split(text, "\n")
+		if last := lines[len(lines)-1]; !strings.HasSuffix(last, ";") || strings.Contains(last, "--") {
+			t.Errorf("%s.sql ends with %q; want the end of a statement", name, last)
+		}
+		if !strings.HasPrefix(text, "-- ") {
+			t.Errorf("%s.sql does not say what it does", name)
+		}
+		args := make([]any, highest(text))
+		for i := range args {
+			args[i] = 1
+		}
+		rows, err := store.DB().QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
+		if err != nil {
+			t.Errorf("%s.sql: %v", name, err)
+			continue
+		}
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(detail, "SCAN limiter") && !strings.HasSuffix(name, "_lock") {
+				t.Errorf("%s.sql reads a whole table: %s", name, detail)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			t.Errorf("%s.sql: %v", name, err)
+		}
+		rows.Close()
+	}
+}
+
+var parameter = regexp.MustCompile(`\?(\d+)`)
+
+// highest returns the number of the last parameter.
+func highest(text string) (n int) {
+	for _, m := range parameter.FindAllStringSubmatch(text, -1) {
+		i, _ := strconv.Atoi(m[1])
+		n = max(n, i)
+	}
+	return n
+}
