@@ -12,8 +12,9 @@ const schemaVersion = 1
 
 // Check reports whether the store can work: the database answers, the tables are
 // there with all of their columns, the role may read them, and goose's version
-// table, if there is one, is not behind. It is made for health checks. The error
-// is [limiter.ErrMisconfigured], with the mend, or that of a failed connection.
+// table, if there is one that the role may read, is not behind. It is made for
+// health checks. The error is [limiter.ErrMisconfigured], with the mend, or that
+// of a failed connection.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
 		return fmt.Errorf("postgres: %w", err)
@@ -22,13 +23,13 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 func (s *Store) check(ctx context.Context) error {
-	var versions string
+	var versions bool
 	if _, err := s.queryRow(ctx, read, s.sql.check,
 		[]any{`"` + s.schema + `".limiter_goose_version`}, &versions); err != nil {
 		return err
 	}
-	if versions == "" {
-		return nil // the tables were made without goose; they have all columns
+	if !versions {
+		return nil // made without goose, or not ours to read: all columns are there
 	}
 	var version int64
 	if _, err := s.queryRow(ctx, read, s.sql.version, nil, &version); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
@@ -61,7 +62,7 @@ func (s *Store) classify(a access, err error) (class error, mend string) {
 	switch {
 	case errors.As(err, &server):
 		class, mend = s.classifyState(server)
-	case connecting, pgconn.SafeToRetry(err):
+	case connecting, pgconn.SafeToRetry(err), errors.Is(err, pgx.ErrTxClosed):
 		class = limiter.ErrNotApplied
 	default:
 		class = limiter.ErrOutcomeUnknown
@@ -103,7 +104,7 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, mend string) {
 			return limiter.ErrMisconfigured, ""
 		}
 	}
-	if e.Severity == "PANIC" {
+	if e.Severity == "PANIC" || e.SeverityUnlocalized == "PANIC" {
 		return limiter.ErrOutcomeUnknown, ""
 	}
 	return limiter.ErrNotApplied, ""
@@ -128,6 +129,26 @@ func spoiled(err error) bool {
 		return true
 	}
 	return false
+}
+
+// dsnReason says what pgx finds wrong with a DSN, without the DSN, which may hold
+// a password: pgx masks only what it recognizes as one. Of one that has no form
+// at all, its reason may quote any part.
+func dsnReason(err error) string {
+	var parse *pgconn.ParseConfigError
+	if !errors.As(err, &parse) {
+		return "it cannot be parsed"
+	}
+	text, inner := parse.Error(), ""
+	if cause := parse.Unwrap(); cause != nil {
+		inner = " (" + cause.Error() + ")"
+		text = strings.TrimSuffix(text, inner)
+	}
+	reason := text[strings.LastIndex(text, "`: ")+len("`: "):]
+	if strings.HasPrefix(reason, "failed to parse") {
+		return reason
+	}
+	return reason + inner
 }
 
 func sqlState(err error) string {

@@ -95,9 +95,11 @@ func (s *Store) run(ctx context.Context, a access, f func(DB) error) error {
 		return s.runCommitted(ctx, a, f)
 	}
 	err := s.runPooled(ctx, a, func(c *pgxpool.Conn) error { return f(c) })
-	if sqlState(err) == serializationFailure && s.strict.CompareAndSwap(false, true) {
+	if sqlState(err) == serializationFailure {
 		// The pool's transactions are stricter than READ COMMITTED by default.
 		// Nothing was applied, and from now on the store asks for what it needs.
+		// Others may be here at the same time: each runs its own call once more.
+		s.strict.Store(true)
 		return s.runCommitted(ctx, a, f)
 	}
 	return err
@@ -106,11 +108,28 @@ func (s *Store) run(ctx context.Context, a access, f func(DB) error) error {
 // runCommitted calls f in a READ COMMITTED transaction.
 func (s *Store) runCommitted(ctx context.Context, a access, f func(DB) error) error {
 	return s.runPooled(ctx, a, func(c *pgxpool.Conn) error {
-		return pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			return f(tx)
-		})
+		tx, err := c.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(ctx) }() // after a commit it does nothing
+		if err := f(tx); err != nil {
+			return err
+		}
+		if err := tx.Commit(ctx); err != nil {
+			return commitError{err}
+		}
+		return nil
 	})
 }
+
+// commitError is the error of a COMMIT. It has no parameters, so that pgx sends
+// it in the simple protocol, and reports for a connection that broke behind it
+// that nothing was sent.
+type commitError struct{ error }
+
+func (e commitError) Unwrap() error   { return e.error }
+func (commitError) SafeToRetry() bool { return false }
 
 // runPooled calls f with a connection of the pool. An error before there is one
 // is an error before anything was sent.

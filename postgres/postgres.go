@@ -29,6 +29,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -67,22 +68,17 @@ type Store struct {
 // New returns a Store that runs on db, which stays the caller's. It does no I/O.
 // The error matches [limiter.ErrInvalid].
 func New(db DB, opts ...Option) (*Store, error) {
+	if v := reflect.ValueOf(db); db == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, invalid("the database is nil (%T); pass a *pgxpool.Pool, *pgx.Conn or pgx.Tx", db)
+	}
 	s := &Store{db: db}
 	var conn *pgx.ConnConfig
 	switch db := db.(type) {
 	case *pgxpool.Pool:
-		if db == nil {
-			return nil, invalid("the pool is nil")
-		}
 		s.db, s.pool = nil, db
 		conn = db.Config().ConnConfig
 	case *pgx.Conn:
-		if db == nil {
-			return nil, invalid("the connection is nil")
-		}
 		conn = db.Config()
-	case nil:
-		return nil, invalid("the database is nil; pass a *pgxpool.Pool, *pgx.Conn or pgx.Tx")
 	case interface{ Conn() *pgx.Conn }: // pgx.Tx, *pgxpool.Conn, *pgxpool.Tx
 		if c := db.Conn(); c != nil {
 			conn = c.Config()
@@ -111,7 +107,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	}
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w: %w", limiter.ErrInvalid, err)
+		return nil, invalid("the DSN: %s", dsnReason(err))
 	}
 	s := &Store{config: config}
 	if err := s.configure(config.ConnConfig, opts); err != nil {

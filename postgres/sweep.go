@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 
 	"github.com/sqlimit/limiter"
@@ -30,9 +31,13 @@ func (s *Store) sweepPage(sql string) sqlstore.SweepPage {
 		if key == nil {
 			key = []byte{} // the empty key, before all others, not NULL
 		}
+		var last string
 		_, err = s.queryRow(ctx, write, sql, []any{
 			after.Name, key, int64(sqlstore.PageSize), int64(limit), int64(limiter.SweepGrace),
-		}, &page.Removed, &page.Read, &page.Last.Name, &page.Last.Key)
+		}, &page.Removed, &page.Read, &page.Last.Name, &last)
+		if err == nil {
+			page.Last.Key, err = hex.DecodeString(last)
+		}
 		return page, err
 	}
 }

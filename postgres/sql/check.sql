@@ -1,7 +1,8 @@
--- Fails unless every column that the statements use can be read; answers the
--- name of goose's version table if it exists.
+-- Fails unless every column that the statements use can be read; answers whether
+-- goose's version table is there and can be read, too, which the application's
+-- role need not be able to.
 -- $1 qualified name of the version table
-SELECT coalesce(pg_catalog.to_regclass($1::text)::text, '')
+SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass($1::text), 'SELECT'), false)
 WHERE NOT EXISTS (
     SELECT limiter, key, full_at, at, step, capacity, granted
     FROM /* schema */limiter_token_buckets WHERE false

@@ -1,5 +1,6 @@
 -- Removes expired rows among the next ones after a cursor, and answers how many
--- it removed, how many it looked at, and the last of these.
+-- it removed, how many it looked at, and the last of these, its key in hex: how
+-- bytes come in text depends on a setting of the session.
 -- A row that somebody holds is left for another time. The condition stands twice:
 -- the second time it is checked on the row as it is when it is deleted.
 -- $1 limiter and $2 key of the cursor, $3 rows to look at, $4 rows to remove,
@@ -28,7 +29,7 @@ WITH clock AS MATERIALIZED (
       AND greatest(b.window_start + b.win, b.at) <= clock.at - $5::bigint
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM page), limiter, key
+SELECT (SELECT pg_catalog.count(*) FROM removed), (SELECT pg_catalog.count(*) FROM page), limiter, pg_catalog.encode(key, 'hex')
 FROM page
 ORDER BY limiter DESC, key DESC
 LIMIT 1

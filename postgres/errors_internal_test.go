@@ -1,0 +1,125 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqlimit/limiter"
+)
+
+// safe is what pgx returns where it sent nothing.
+type safe struct{ error }
+
+func (safe) SafeToRetry() bool { return true }
+
+// state is a server's error, as it comes out of a call that wrapped it.
+func state(code string) error {
+	return fmt.Errorf("wrapped: %w", &pgconn.PgError{Severity: "ERROR", Code: code, Message: "m", Detail: "Key (key)=(secret)"})
+}
+
+func TestInterpretError_gives_every_error_its_class(t *testing.T) {
+	t.Parallel()
+	lost := &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}
+	cases := []struct {
+		class, reading error // of a statement that writes, and of one that reads
+		errs           []error
+	}{
+		{limiter.ErrInvalid, limiter.ErrInvalid, []error{
+			state("22021"), state("22003"), state("22P02"), state("23514"), state("23505"), state("21000"), state("54000"),
+		}},
+		{limiter.ErrNotApplied, limiter.ErrNotApplied, []error{
+			state("40001"), state("40P01"), state("55P03"), state("57014"), state("53300"), state("53100"), state("53200"),
+			state("57P03"), state("57P05"), state("25006"), state("25P02"), state("26000"), state("42P05"), state("XX000"), state("58030"),
+			&pgconn.PgError{Code: "0A000", Message: "cached plan must not change result type"},
+			&pgconn.ConnectError{}, safe{io.EOF}, pgx.ErrTxClosed,
+		}},
+		{limiter.ErrOutcomeUnknown, limiter.ErrNotApplied, []error{
+			state("57P01"), state("57P02"), state("08006"), state("08003"), state("08P01"), state("40003"), state(""),
+			&pgconn.PgError{Severity: "PANIC", Code: "53100"},
+			&pgconn.PgError{Severity: "PANIK", SeverityUnlocalized: "PANIC", Code: "53100"},
+			io.EOF, io.ErrUnexpectedEOF, lost, commitError{safe{lost}}, context.DeadlineExceeded,
+		}},
+		{limiter.ErrMisconfigured, limiter.ErrMisconfigured, []error{
+			state("42P01"), state("42703"), state("42501"), state("42601"), state("28P01"), state("28000"), state("3D000"), state("3F000"), state("0A000"),
+		}},
+	}
+	s := &Store{options: options{schema: "public"}}
+	for _, c := range cases {
+		for _, err := range c.errs {
+			for a, want := range map[access]error{write: c.class, read: c.reading} {
+				got := s.interpretError(t.Context(), a, err)
+				if !errors.Is(got, want) || !errors.Is(got, err) {
+					t.Errorf("writing %t: %T %v is %v, want it to match %v", a, err, err, got, want)
+				}
+				for _, other := range []error{limiter.ErrInvalid, limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrCanceled} {
+					if other != want && errors.Is(got, other) {
+						t.Errorf("writing %t: %v matches %v, too", a, got, other)
+					}
+				}
+				if strings.Contains(got.Error(), "secret") {
+					t.Errorf("%v tells the key", got)
+				}
+			}
+		}
+	}
+	if err := s.interpretError(t.Context(), write, nil); err != nil {
+		t.Errorf("no error is %v", err)
+	}
+}
+
+func TestInterpretError_of_a_context_that_ended_is_canceled(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := &Store{options: options{schema: "public"}}
+	cases := []struct {
+		a       access
+		err     error
+		unknown bool
+	}{
+		{write, safe{context.Canceled}, false}, // before sending
+		{write, context.Canceled, true},        // in flight
+		{read, context.Canceled, false},
+		{write, state("57014"), false},
+		{write, state("57P01"), true},
+	}
+	for _, c := range cases {
+		err := s.interpretError(ctx, c.a, c.err)
+		if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) ||
+			errors.Is(err, limiter.ErrOutcomeUnknown) != c.unknown || errors.Is(err, limiter.ErrNotApplied) {
+			t.Errorf("writing %t: %v is %v; want canceled, outcome unknown %t", c.a, c.err, err, c.unknown)
+		}
+	}
+	// What an operator must mend stays what it is.
+	if err := s.interpretError(ctx, write, state("42P01")); !errors.Is(err, limiter.ErrMisconfigured) {
+		t.Errorf("%v, want ErrMisconfigured", err)
+	}
+}
+
+func TestInterpretError_names_the_mend(t *testing.T) {
+	t.Parallel()
+	cases := []struct{ schema, code, want string }{
+		{"public", "42P01", "migrations.Up(ctx, migrations.Postgres, db)"},
+		{"public", "42P01", `goose -dir migrations/postgres -table limiter_goose_version postgres "$DATABASE_URL" up`},
+		{"limits", "42703", `migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema("limits"))`},
+		{"limits", "3F000", `migrations.WithSchema("limits")`},
+		{"limits", "42501", `GRANT SELECT, INSERT, UPDATE ON "limits".limiter_token_buckets, "limits".limiter_fixed_windows`},
+		{"limits", "42501", `GRANT USAGE ON SCHEMA "limits"`},
+		{"public", "42P05", "postgres.WithQueryExecMode(pgx.QueryExecModeExec)"},
+		{"public", "26000", "default_query_exec_mode=exec"},
+	}
+	for _, c := range cases {
+		s := &Store{options: options{schema: c.schema}}
+		if err := s.interpretError(t.Context(), write, state(c.code)); !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s in schema %s: %v\ndoes not name %s", c.code, c.schema, err, c.want)
+		}
+	}
+}

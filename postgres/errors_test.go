@@ -1,0 +1,212 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// wantMend checks that an error tells what to do.
+func wantMend(t *testing.T, err error, mends ...string) {
+	t.Helper()
+	for _, mend := range mends {
+		if err == nil || !strings.Contains(err.Error(), mend) {
+			t.Errorf("%v\ndoes not name %s", err, mend)
+		}
+	}
+}
+
+// all are takes and looks of every kind.
+func all(key string) []limiter.Op {
+	return []limiter.Op{
+		take(slow(1), key, 1), take(long(1), key, 1), take(counting(1), key, 1), look(slow(1), key), look(long(1), key),
+		{Kind: limiter.OpRefund, Name: "test", Key: key, Policy: slow(1), Cost: 1},
+		{Kind: limiter.OpRefund, Name: "test", Key: key, Policy: long(1), Cost: 1},
+		{Kind: limiter.OpReset, Name: "test", Key: key, Policy: slow(1)},
+		{Kind: limiter.OpReset, Name: "test", Key: key, Policy: long(1)},
+		{Kind: limiter.OpCancel, Name: "test", Key: key, Policy: slow(1), Cost: 1},
+		{Kind: limiter.OpCancel, Name: "test", Key: key, Policy: long(1), Cost: 1},
+	}
+}
+
+func TestTables_that_are_missing_are_named_with_what_makes_them(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for schema, mend := range map[string]string{
+			"public": "migrations.Up(ctx, migrations.Postgres, db)",
+			"absent": `migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema("absent"))`,
+		} {
+			store := d.store(t, schema, nil)
+			for _, op := range all(secret) {
+				_, err := store.Do(t.Context(), op)
+				wantError(t, err, limiter.ErrMisconfigured)
+				wantMend(t, err, mend, "goose -dir migrations/postgres -table limiter_goose_version")
+			}
+			_, err := store.Sweep(t.Context(), 1)
+			wantError(t, err, limiter.ErrMisconfigured)
+			wantMend(t, err, mend)
+		}
+	})
+}
+
+// role makes a role that may log in, and returns its name and DSN.
+func (d *database) role(t *testing.T) (name, dsn string) {
+	t.Helper()
+	if !query[bool](t, d, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user") {
+		t.Skip("only a superuser can make roles as it likes")
+	}
+	name = fmt.Sprintf("%s_r%d", query[string](t, d, "SELECT current_database()::text"), schemas.Add(1))
+	d.exec(t, "CREATE ROLE "+name+" LOGIN PASSWORD 'hunter2'")
+	t.Cleanup(func() {
+		if _, err := d.db.Exec("DROP OWNED BY " + name + "; DROP ROLE " + name); err != nil {
+			t.Errorf("drop role: %v", err)
+		}
+	})
+	u, err := url.Parse(d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(name, "hunter2")
+	return name, u.String()
+}
+
+func TestRole_needs_what_the_documentation_says_and_no_more(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		name, dsn := d.role(t)
+		store := storeOn(t, pool(t, dsn, nil), schema)
+		tables := schema + ".limiter_token_buckets, " + schema + ".limiter_fixed_windows"
+		grants := []string{
+			"", "GRANT USAGE ON SCHEMA " + schema + " TO " + name, "GRANT SELECT ON " + tables + " TO " + name,
+		}
+		for i, grant := range grants {
+			d.exec(t, grant)
+			_, err := store.Do(t.Context(), take(slow(1), secret, 1))
+			wantError(t, err, limiter.ErrMisconfigured)
+			wantMend(t, err, fmt.Sprintf("GRANT SELECT, INSERT, UPDATE ON %q.limiter_token_buckets", schema), "DELETE to sweep")
+			if err := store.Check(t.Context()); (err == nil) != (i == 2) {
+				t.Errorf("Check with grants %q: %v", grants[:i+1], err)
+			}
+		}
+		d.exec(t, "GRANT INSERT, UPDATE ON "+tables+" TO "+name)
+		for _, op := range all(secret) {
+			if _, err := store.Do(t.Context(), op); err != nil {
+				t.Errorf("operation %d on %T: %v", op.Kind, op.Policy, err)
+			}
+		}
+		if err := store.Check(t.Context()); err != nil {
+			t.Errorf("Check: %v", err)
+		}
+		_, err := store.Sweep(t.Context(), 1)
+		wantError(t, err, limiter.ErrMisconfigured)
+		d.exec(t, "GRANT DELETE ON "+tables+" TO "+name)
+		if _, err := store.Sweep(t.Context(), 1); err != nil {
+			t.Errorf("Sweep: %v", err)
+		}
+	})
+}
+
+func TestConnection_that_the_server_refuses_is_not_applied_or_a_misconfiguration(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		name, dsn := d.role(t)
+		change := func(f func(u *url.URL)) string {
+			u, err := url.Parse(dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f(u)
+			return u.String()
+		}
+		d.exec(t, "ALTER ROLE "+name+" CONNECTION LIMIT 0")
+		for dsn, class := range map[string]error{
+			dsn: limiter.ErrNotApplied, // 53300
+			strings.Replace(d.dsn, "/limiter_test", "/absent", 1):                       limiter.ErrMisconfigured,
+			change(func(u *url.URL) { u.User = url.UserPassword("absent", "hunter2") }): limiter.ErrMisconfigured,
+			change(func(u *url.URL) { u.User = url.UserPassword(name, "hunter3") }):     limiter.ErrMisconfigured,
+			change(func(u *url.URL) { u.Host = "127.0.0.1:1" }):                         limiter.ErrNotApplied,
+		} {
+			store, err := postgres.Open(t.Context(), dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = store.Do(t.Context(), take(slow(1), secret, 1))
+			wantError(t, err, class)
+			if strings.Contains(err.Error(), "hunter") {
+				t.Errorf("the error tells the password: %v", err)
+			}
+			if err := store.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+	})
+}
+
+func TestTime_that_cannot_be_stored_is_invalid(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		store := d.store(t, d.schema(t), nil)
+		for _, at := range []int64{-1, 1<<62 + 1, 1<<63 - 1} {
+			for _, policy := range []limiter.Policy{slow(1), long(1), counting(1)} {
+				op := take(policy, secret, 1)
+				op.At = at
+				_, err := store.Do(t.Context(), op)
+				wantError(t, err, limiter.ErrInvalid)
+			}
+		}
+	})
+}
+
+func TestPgBouncer_that_mixes_up_prepared_statements_is_named_with_the_way_out(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := storeOn(t, pool(t, dbtest.PgBouncer(t, d.dsn), func(c *pgxpool.Config) {
+			c.MaxConns = 8
+			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+		}), schema)
+		const capacity = 40
+		errs := make(chan error, 8*10)
+		granted := make(chan bool, 8*10)
+		each(8, func(int) {
+			for range 10 {
+				s, err := store.Do(t.Context(), take(slow(capacity), secret, 1))
+				switch {
+				case err != nil:
+					errs <- err
+				case s.Took:
+					granted <- true
+				}
+			}
+		})
+		close(errs)
+		t.Logf("%d of %d calls failed, %d were granted", len(errs), cap(errs), len(granted))
+		for err := range errs { // none with PgBouncer 1.21 and later
+			wantError(t, err, limiter.ErrNotApplied)
+			wantMend(t, err, "pgx.QueryExecModeExec")
+		}
+		// None of the calls that failed was carried out.
+		s := do(t, d.store(t, schema, nil), take(slow(capacity), secret, int64(capacity-len(granted))))
+		if !s.Took {
+			t.Errorf("%d were granted, and %d are not left of %d", len(granted), capacity-len(granted), capacity)
+		}
+	})
+}
+
+func TestOperation_or_policy_that_is_unknown_is_unsupported(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		store := d.store(t, d.schema(t), nil)
+		unknown := take(slow(1), "k", 1)
+		unknown.Kind = 99
+		for _, op := range []limiter.Op{unknown, take(nil, "k", 1)} {
+			if _, err := store.Do(t.Context(), op); !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("Do(%+v): %v, want ErrUnsupported", op, err)
+			}
+		}
+	})
+}

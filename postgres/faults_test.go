@@ -1,0 +1,158 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+)
+
+func TestContext_that_ended_before_the_call_is_canceled(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		stores := map[string]limiter.Store{
+			"pool": d.store(t, schema, nil), "connection": storeOn(t, connect(t, d.dsn), schema),
+			"transaction": storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema),
+		}
+		for name, store := range stores {
+			for _, op := range all(secret) {
+				_, err := store.Do(ctx, op)
+				wantError(t, err, limiter.ErrCanceled)
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("%s: %v does not match context.Canceled", name, err)
+				}
+			}
+			if s := do(t, store, look(slow(1), secret)); s.Row != (limiter.Row{Period: int64(time.Hour), Limit: 1}) {
+				t.Errorf("%s: the key was charged: %+v", name, s.Row)
+			}
+		}
+	})
+}
+
+func TestContext_that_ends_while_the_statement_runs_leaves_a_take_unknown_but_not_a_look(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		cases := []struct {
+			lock    string
+			op      limiter.Op
+			classes []error
+		}{
+			{"SELECT FROM %.limiter_token_buckets FOR UPDATE", take(slow(5), secret, 1), []error{limiter.ErrCanceled, limiter.ErrOutcomeUnknown}},
+			{"SELECT FROM %.limiter_fixed_windows FOR UPDATE", take(long(5), secret, 1), []error{limiter.ErrCanceled, limiter.ErrOutcomeUnknown}},
+			{"LOCK %.limiter_token_buckets", look(slow(5), secret), []error{limiter.ErrCanceled}},
+			{"LOCK %.limiter_fixed_windows", look(long(5), secret), []error{limiter.ErrCanceled}},
+		}
+		for _, op := range []limiter.Op{take(slow(5), secret, 1), take(long(5), secret, 1)} {
+			do(t, store, op)
+		}
+		for _, c := range cases {
+			release := d.hold(t, strings.ReplaceAll(c.lock, "%", schema))
+			ctx, cancel := context.WithCancel(bounded(t))
+			var err error
+			var wait sync.WaitGroup
+			wait.Go(func() { _, err = store.Do(ctx, c.op) })
+			d.blocked(t, 1)
+			cancel()
+			wait.Wait()
+			wantError(t, err, c.classes...)
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%v does not match context.Canceled", err)
+			}
+			release()
+			d.blocked(t, 0)
+		}
+		do(t, store, look(slow(5), secret)) // the pool has recovered
+	})
+}
+
+func TestBackend_that_is_terminated_in_mid_statement_leaves_the_outcome_unknown(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		do(t, store, take(slow(5), secret, 1))
+		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+		var err error
+		var wait sync.WaitGroup
+		wait.Go(func() { _, err = store.Do(bounded(t), take(slow(5), secret, 1)) })
+		query[bool](t, d, "SELECT pg_terminate_backend($1)", d.blocked(t, 1))
+		wait.Wait()
+		wantError(t, err, limiter.ErrOutcomeUnknown)
+		release()
+		do(t, store, take(slow(5), secret, 1))
+	})
+}
+
+func TestLock_that_is_not_had_in_the_servers_time_is_not_applied(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		for _, setting := range []string{"lock_timeout", "statement_timeout"} { // 55P03, 57014
+			store := d.store(t, schema, func(c *pgxpool.Config) {
+				c.ConnConfig.RuntimeParams[setting] = "20ms"
+			})
+			do(t, d.store(t, schema, nil), take(slow(5), secret, 1))
+			release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+			_, err := store.Do(bounded(t), take(slow(5), secret, 1))
+			wantError(t, err, limiter.ErrNotApplied)
+			release()
+		}
+	})
+}
+
+func TestPool_without_a_free_connection_is_canceled_and_not_unknown(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		p := pool(t, d.dsn, few(1))
+		store := storeOn(t, p, d.schema(t))
+		conn, err := p.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err = store.Do(ctx, take(slow(1), secret, 1))
+		wantError(t, err, limiter.ErrCanceled)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v does not match context.DeadlineExceeded", err)
+		}
+		conn.Release()
+		if s := do(t, store, take(slow(1), secret, 1)); !s.Took {
+			t.Error("the call that never had a connection was charged")
+		}
+	})
+}
+
+func TestServer_that_is_read_only_loses_its_connection(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		// The first connection leads to a server that is read-only, as after a
+		// failover; whoever connects again comes to one that is not.
+		var dials atomic.Int64
+		store := d.store(t, d.schema(t), func(c *pgxpool.Config) {
+			c.MaxConns = 1
+			c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+				if dials.Add(1) == 1 {
+					c.RuntimeParams["default_transaction_read_only"] = "on"
+				}
+				return nil
+			}
+		})
+		do(t, store, look(slow(1), secret)) // reading is fine
+		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
+		wantError(t, err, limiter.ErrNotApplied)
+		if s := do(t, store, take(slow(1), secret, 1)); !s.Took {
+			t.Error("the call that failed was charged")
+		}
+		if n := dials.Load(); n != 2 {
+			t.Errorf("%d connections were made, want 2", n)
+		}
+	})
+}

@@ -1,0 +1,237 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// patience bounds whatever a test waits for.
+const patience = 30 * time.Second
+
+// workers is how many goroutines call at once where calls race.
+const workers = 64
+
+// slow is a policy whose tokens do not come back while a test runs.
+func slow(capacity int64) limiter.TokenBucket {
+	return limiter.TokenBucket{Capacity: capacity, Refill: 1, Interval: time.Hour}
+}
+
+// long is a window that does not end while a test runs: the next one of 30 years
+// begins in 2029.
+func long(limit int64) limiter.FixedWindow {
+	return limiter.FixedWindow{Limit: limit, Window: 262_980 * time.Hour}
+}
+
+// counting is long with CountRejected.
+func counting(limit int64) limiter.FixedWindow {
+	w := long(limit)
+	w.CountRejected = true
+	return w
+}
+
+// onPostgres runs a test in a database of its own on every server.
+func onPostgres(t *testing.T, run func(t *testing.T, d *database)) {
+	t.Helper()
+	t.Parallel()
+	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) { run(t, newDatabase(t, server)) })
+}
+
+// bounded is the context of the test with a limit.
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// few makes a pool of n connections.
+func few(n int32) func(*pgxpool.Config) { return func(c *pgxpool.Config) { c.MaxConns = n } }
+
+// store makes a Store on a pool of its own, of eight connections unless change
+// says otherwise.
+func (d *database) store(t *testing.T, schema string, change func(*pgxpool.Config), opts ...postgres.Option) *postgres.Store {
+	t.Helper()
+	if change == nil {
+		change = few(8)
+	}
+	return storeOn(t, pool(t, d.dsn, change), schema, opts...)
+}
+
+func storeOn(t *testing.T, db postgres.DB, schema string, opts ...postgres.Option) *postgres.Store {
+	t.Helper()
+	store, err := postgres.New(db, append([]postgres.Option{postgres.WithSchema(schema)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func newLimiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
+	t.Helper()
+	l, err := limiter.New(store, "test", policy, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func take(policy limiter.Policy, key string, cost int64) limiter.Op {
+	return limiter.Op{Kind: limiter.OpTake, Name: "test", Key: key, Policy: policy, Cost: cost}
+}
+
+func look(policy limiter.Policy, key string) limiter.Op {
+	return limiter.Op{Kind: limiter.OpLook, Name: "test", Key: key, Policy: policy}
+}
+
+// do carries op out and fails the test on an error.
+func do(t *testing.T, store limiter.Store, op limiter.Op) limiter.State {
+	t.Helper()
+	s, err := store.Do(bounded(t), op)
+	if err != nil {
+		t.Fatalf("Do(%+v): %v", op, err)
+	}
+	return s
+}
+
+// drain takes until nothing is left, and returns the refusal.
+func drain(t *testing.T, l *limiter.Limiter, key string) limiter.Result {
+	t.Helper()
+	for {
+		r, err := l.Allow(bounded(t), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Allowed {
+			return r
+		}
+	}
+}
+
+// query reads one value.
+func query[T any](t *testing.T, d *database, sql string, args ...any) T {
+	t.Helper()
+	var value T
+	if err := d.db.QueryRowContext(bounded(t), sql, args...).Scan(&value); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return value
+}
+
+// hold runs sql in a transaction that keeps its locks until it is released.
+func (d *database) hold(t *testing.T, statement string) (release func()) {
+	t.Helper()
+	tx, err := d.db.BeginTx(bounded(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	release = func() {
+		if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) {
+			t.Errorf("release: %v", err)
+		}
+	}
+	t.Cleanup(release)
+	return release
+}
+
+// blocked waits until n backends wait for a lock, and returns one of their ids.
+func (d *database) blocked(t *testing.T, n int) (pid int) {
+	t.Helper()
+	ctx := bounded(t)
+	for {
+		var waiting int
+		err := d.db.QueryRowContext(ctx, `SELECT count(*), coalesce(max(pid), 0) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting, &pid)
+		if err != nil {
+			t.Fatalf("waiting for %d blocked backends: %v", n, err)
+		}
+		if waiting == n {
+			return pid
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("%d backends are blocked, want %d", waiting, n)
+		}
+	}
+}
+
+// each calls f in n goroutines with their numbers, and waits for all of them.
+func each(n int, f func(worker int)) {
+	var wait sync.WaitGroup
+	begin := make(chan struct{})
+	for worker := range n {
+		wait.Go(func() {
+			<-begin
+			f(worker)
+		})
+	}
+	close(begin)
+	wait.Wait()
+}
+
+// tally counts what each key was granted, and calls.
+type tally struct {
+	mu      sync.Mutex
+	granted map[string]int64
+	calls   map[string]int64
+}
+
+func newTally() *tally { return &tally{granted: map[string]int64{}, calls: map[string]int64{}} }
+
+func (y *tally) allow(t *testing.T, l *limiter.Limiter, key string, cost int64) {
+	r, err := l.AllowN(t.Context(), key, cost)
+	if err != nil {
+		t.Errorf("AllowN: %v", err)
+		return
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.calls[key]++
+	if r.Allowed {
+		y.granted[key] += cost
+	}
+}
+
+// secret is a key that no error text may hold.
+const secret = "secret-key-of-a-client"
+
+// wantError checks the classes of an error and that it does not tell the key.
+func wantError(t *testing.T, err error, classes ...error) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want one that matches %v", classes)
+		return
+	}
+	all := []error{
+		limiter.ErrInvalid, limiter.ErrNotApplied, limiter.ErrOutcomeUnknown,
+		limiter.ErrMisconfigured, limiter.ErrCanceled,
+	}
+	for _, class := range all {
+		want := false
+		for _, c := range classes {
+			want = want || c == class
+		}
+		if got := errors.Is(err, class); got != want {
+			t.Errorf("%v\nmatches %q: %t, want %t", err, class, got, want)
+		}
+	}
+	for _, key := range []string{secret, "7365637265742d6b6579"} { // and in hex
+		if strings.Contains(err.Error(), key) {
+			t.Errorf("the error tells the key: %v", err)
+		}
+	}
+}

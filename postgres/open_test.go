@@ -1,0 +1,244 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// nowhere is a DSN that parses; nobody listens there.
+const nowhere = "postgres://user:hunter2@127.0.0.1:1/db?sslmode=disable"
+
+func TestNew_refuses_a_database_that_is_nil(t *testing.T) {
+	t.Parallel()
+	for _, db := range []postgres.DB{
+		nil, (*pgxpool.Pool)(nil), (*pgx.Conn)(nil), (*pgxpool.Conn)(nil), (*pgxpool.Tx)(nil), pgx.Tx(nil),
+	} {
+		_, err := postgres.New(db)
+		t.Run(fmt.Sprintf("%T", db), func(t *testing.T) { wantError(t, err, limiter.ErrInvalid) })
+	}
+}
+
+func TestOptions_that_are_wrong_are_invalid(t *testing.T) {
+	t.Parallel()
+	wrong := map[string]postgres.Option{
+		"nil": nil, "simple protocol": postgres.WithQueryExecMode(pgx.QueryExecModeSimpleProtocol),
+		"mode 0": postgres.WithQueryExecMode(0), "mode 99": postgres.WithQueryExecMode(99),
+	}
+	for _, name := range []string{
+		"", "Upper", "1st", "a-b", "a.b", `a"b`, "a b", "a;b", "a\x00", "ä", "a\n", strings.Repeat("a", 49),
+		`public"; DROP TABLE x; --`,
+	} {
+		wrong[fmt.Sprintf("schema %q", name)] = postgres.WithSchema(name)
+	}
+	p := pool(t, nowhere, nil)
+	for name, option := range wrong {
+		t.Run(name, func(t *testing.T) {
+			_, err := postgres.New(p, option)
+			wantError(t, err, limiter.ErrInvalid)
+			_, err = postgres.Open(t.Context(), nowhere, option)
+			wantError(t, err, limiter.ErrInvalid)
+		})
+	}
+	for _, name := range []string{"a", "_", "public", strings.Repeat("a", 48), "a_1"} {
+		if _, err := postgres.New(p, postgres.WithSchema(name)); err != nil {
+			t.Errorf("schema %q: %v", name, err)
+		}
+	}
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,
+	} {
+		if _, err := postgres.New(p, postgres.WithQueryExecMode(mode)); err != nil {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+	}
+}
+
+func TestOpen_refuses_a_wrong_DSN_and_does_not_tell_its_password(t *testing.T) {
+	t.Parallel()
+	for _, dsn := range []string{
+		"postgres://u:hunter2@h:port/db",
+		"postgres://u:hunter2@h/db?sslmode=bogus",
+		"postgres://u:hunter2@h/db?pool_max_conns=0",
+		"postgres://u:hunter2@h/db?pool_max_conn_lifetime=x",
+		"postgres://u:hunter2%zz@h/db",
+		"postgres://u:hunter2/x@h/db?sslmode=bogus",
+		"postgres://u:hunter2",
+		"mysql://u:hunter2@h/db",
+		"postgres:/u:hunter2@h/db",
+		"host=h password = hunter2 sslmode=bogus",
+		"host=h password='hunter2' port=x",
+		"host=h password='hunter2",
+		"host=h password=my hunter2 dbname=x",
+		"hunter2",
+	} {
+		_, err := postgres.Open(t.Context(), dsn)
+		t.Run(dsn, func(t *testing.T) { wantError(t, err, limiter.ErrInvalid) })
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the error tells the password: %v", err)
+		}
+		if err == nil || !strings.Contains(err.Error(), "the DSN: ") {
+			t.Errorf("%v does not say what is wrong", err)
+		}
+	}
+}
+
+func TestOpen_with_a_context_that_has_ended_is_canceled(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := postgres.Open(ctx, nowhere)
+	wantError(t, err, limiter.ErrCanceled)
+}
+
+// Other tests start goroutines meanwhile, but by far not one for each store.
+func TestConstructors_start_no_goroutines(t *testing.T) {
+	p := pool(t, nowhere, nil)
+	before := runtime.NumGoroutine()
+	const stores = 100
+	for range stores {
+		if _, err := postgres.Open(t.Context(), nowhere); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := postgres.New(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if started := runtime.NumGoroutine() - before; started >= stores/2 {
+		t.Errorf("%d stores started %d goroutines", 2*stores, started)
+	}
+}
+
+// sessions counts the connections of an application.
+func (d *database) sessions(t *testing.T, application string) int {
+	t.Helper()
+	return query[int](t, d, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", application)
+}
+
+func TestOpen_connects_at_the_first_decision_and_Close_disconnects(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		application := fmt.Sprintf("limiter-open-%d", schemas.Add(1))
+		store, err := postgres.Open(t.Context(), d.dsn+"&application_name="+application, postgres.WithSchema(d.schema(t)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := d.sessions(t, application); n != 0 {
+			t.Errorf("Open made %d connections", n)
+		}
+		do(t, store, take(slow(1), "k", 1))
+		if n := d.sessions(t, application); n == 0 {
+			t.Error("the first decision made no connection")
+		}
+		for range 2 {
+			if err := store.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+		for d.sessions(t, application) > 0 { // the server notices a moment later
+			if err := bounded(t).Err(); err != nil {
+				t.Fatal("connections are left after Close")
+			}
+		}
+		_, err = store.Do(t.Context(), take(slow(1), secret, 1))
+		wantError(t, err, limiter.ErrNotApplied)
+		wantMend(t, err, "closed")
+		_, err = store.Sweep(t.Context(), 1)
+		wantError(t, err, limiter.ErrNotApplied)
+		wantError(t, store.Check(t.Context()), limiter.ErrNotApplied)
+	})
+}
+
+func TestClose_before_the_first_decision_keeps_the_store_closed(t *testing.T) {
+	t.Parallel()
+	store, err := postgres.Open(t.Context(), nowhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each(8, func(int) {
+		if err := store.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	_, err = store.Do(t.Context(), take(slow(1), secret, 1))
+	wantError(t, err, limiter.ErrNotApplied)
+	wantMend(t, err, "closed")
+}
+
+func TestClose_leaves_open_what_New_was_given(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		for _, db := range []postgres.DB{pool(t, d.dsn, few(1)), connect(t, d.dsn), begin(t, connect(t, d.dsn), pgx.ReadCommitted)} {
+			store := storeOn(t, db, schema)
+			for range 2 {
+				if err := store.Close(); err != nil {
+					t.Errorf("%T: Close: %v", db, err)
+				}
+			}
+			do(t, store, look(slow(1), "k"))
+			if _, err := db.Exec(t.Context(), "SELECT 1"); err != nil {
+				t.Errorf("%T is unusable after Close: %v", db, err)
+			}
+		}
+	})
+}
+
+func TestStore_opened_by_many_goroutines_has_one_pool(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		application := fmt.Sprintf("limiter-once-%d", schemas.Add(1))
+		store, err := postgres.Open(t.Context(), d.dsn+"&pool_max_conns=2&application_name="+application, postgres.WithSchema(schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = store.Close() }()
+		l, seen := newLimiter(t, store, slow(50)), newTally()
+		each(workers, func(int) { seen.allow(t, l, "k", 1) })
+		if n := d.sessions(t, application); n > 2 || seen.granted["k"] != 50 {
+			t.Errorf("%d connections, want at most 2; %d granted of 50", n, seen.granted["k"])
+		}
+	})
+}
+
+func TestCheck_tells_what_is_missing(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		cases := []struct{ name, change, mend string }{
+			{"as migrated", "", ""},
+			{"no version table", "DROP TABLE %.limiter_goose_version", ""},
+			{"a column more", "ALTER TABLE %.limiter_token_buckets ADD later int", ""},
+			{"a newer version", "INSERT INTO %.limiter_goose_version (version_id, is_applied) VALUES (99, true)", ""},
+			{"version behind", "DELETE FROM %.limiter_goose_version WHERE version_id > 0", "version 0, and 1 is needed"},
+			{"no buckets", "DROP TABLE %.limiter_token_buckets CASCADE", "migrations.Up"},
+			{"no windows", "DROP TABLE %.limiter_fixed_windows CASCADE", "migrations.Up"},
+			{"a column less", "ALTER TABLE %.limiter_token_buckets DROP granted", "migrations.Up"},
+			{"a column less in windows", "ALTER TABLE %.limiter_fixed_windows DROP granted", "migrations.Up"},
+			{"no schema", "DROP SCHEMA % CASCADE", "migrations.Up"},
+		}
+		for _, c := range cases {
+			schema := d.schema(t)
+			d.exec(t, strings.ReplaceAll(c.change, "%", schema))
+			for _, db := range []postgres.DB{pool(t, d.dsn, few(1)), connect(t, d.dsn)} {
+				err := storeOn(t, db, schema).Check(t.Context())
+				if c.mend == "" && err != nil {
+					t.Errorf("%s: %v", c.name, err)
+				}
+				if c.mend != "" {
+					wantError(t, err, limiter.ErrMisconfigured)
+					wantMend(t, err, c.mend, fmt.Sprintf("migrations.WithSchema(%q)", schema))
+				}
+			}
+		}
+	})
+}
+
+func TestCheck_without_a_server_is_not_applied(t *testing.T) {
+	t.Parallel()
+	wantError(t, storeOn(t, pool(t, nowhere, nil), "public").Check(t.Context()), limiter.ErrNotApplied)
+}

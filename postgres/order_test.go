@@ -1,0 +1,201 @@
+package postgres_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// edge is the start of an hour, and of a window of an hour.
+const edge = 1_800_000_000_000_000_000
+
+// request is a take at a time.
+type request struct{ at, cost int64 }
+
+// queued sends two takes while somebody holds the row, and then lets it go: the
+// first that waits gets it first. (Of more, the others may overtake each other.)
+func (d *database) queued(t *testing.T, store limiter.Store, schema, table string, policy limiter.Policy, requests [2]request) (states [2]limiter.State) {
+	t.Helper()
+	release := d.hold(t, fmt.Sprintf("SELECT FROM %s.%s FOR UPDATE", schema, table))
+	var wait sync.WaitGroup
+	for i, r := range requests {
+		op := take(policy, "k", r.cost)
+		op.At = r.at
+		wait.Go(func() {
+			var err error
+			if states[i], err = store.Do(bounded(t), op); err != nil {
+				t.Errorf("take at %d: %v", r.at, err)
+			}
+		})
+		d.blocked(t, i+1)
+	}
+	release()
+	wait.Wait()
+	return states
+}
+
+func TestWindow_edge_that_passes_while_takes_wait_for_the_row(t *testing.T) {
+	const hour = int64(time.Hour)
+	const late, early = edge - int64(time.Millisecond), edge + int64(time.Millisecond)
+	cases := []struct {
+		name     string
+		requests [2]request // on a window of 2 with 1 taken
+		took     [2]bool
+		start    int64 // of the row in the end
+		used     int64
+		counted  int64 // with CountRejected
+	}{
+		{"in order of the clock", [2]request{{late, 1}, {early, 1}}, [2]bool{true, true}, edge, 1, 1},
+		{"the older one counts in the new window", [2]request{{early, 1}, {late, 1}}, [2]bool{true, true}, edge, 2, 2},
+		{"the older one does not reopen the old window", [2]request{{early, 2}, {late, 1}}, [2]bool{true, false}, edge, 2, 3},
+		{"the second one finds the window full", [2]request{{late, 1}, {late, 1}}, [2]bool{true, false}, edge - hour, 2, 3},
+		{"a clock that is a window behind", [2]request{{early + hour, 1}, {early, 1}}, [2]bool{true, true}, edge + hour, 2, 2},
+	}
+	onPostgres(t, func(t *testing.T, d *database) {
+		policy := limiter.FixedWindow{Limit: 2, Window: time.Hour}
+		schema := d.schema(t)
+		store := d.store(t, schema, few(2))
+		for _, policy.CountRejected = range []bool{false, true} {
+			for _, c := range cases {
+				d.exec(t, "TRUNCATE "+schema+".limiter_fixed_windows")
+				first := take(policy, "k", 1)
+				first.At = edge - int64(time.Second)
+				do(t, store, first)
+				for i, s := range d.queued(t, store, schema, "limiter_fixed_windows", policy, c.requests) {
+					if s.Took != c.took[i] {
+						t.Errorf("%s, %+v: take %d: Took = %t, want %t", c.name, policy, i, s.Took, c.took[i])
+					}
+				}
+				op := look(policy, "k")
+				op.At = max(c.start, first.At)
+				want := c.used
+				if policy.CountRejected {
+					want = c.counted
+				}
+				if row := do(t, store, op).Row; row.Start != c.start || row.Used != want {
+					t.Errorf("%s, %+v: %d used in window %v, want %d in %v", c.name, policy,
+						row.Used, time.Duration(row.Start-edge), want, time.Duration(c.start-edge))
+				}
+			}
+		}
+	})
+}
+
+func TestBucket_whose_second_waiting_take_has_an_older_clock(t *testing.T) {
+	const step, second = int64(time.Hour), int64(time.Second)
+	cases := []struct {
+		requests [2]request // on a bucket of 3 that is full again at edge + 1 step
+		took     bool       // the second one
+		fullAt   int64      // in the end
+	}{
+		{[2]request{{edge + 2*step, 1}, {edge + 2*step - second, 1}}, true, edge + 4*step},
+		{[2]request{{edge + 2*step, 2}, {edge + 2*step - second, 1}}, false, edge + 4*step},
+		// By more than the tolerance: the clock was stepped back, and the debt stays.
+		{[2]request{{edge + 2*step, 1}, {edge + second, 1}}, true, edge + second + 2*step},
+		{[2]request{{edge + 2*step + second, 3}, {edge + 2*step, 1}}, false, edge + 5*step + second},
+	}
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, few(2))
+		for i, c := range cases {
+			d.exec(t, "TRUNCATE "+schema+".limiter_token_buckets")
+			first := take(slow(3), "k", 1)
+			first.At = edge
+			do(t, store, first)
+			states := d.queued(t, store, schema, "limiter_token_buckets", slow(3), c.requests)
+			fullAt := query[int64](t, d, "SELECT full_at FROM "+schema+".limiter_token_buckets")
+			if !states[0].Took || states[1].Took != c.took || fullAt != c.fullAt {
+				t.Errorf("case %d: Took = %t, %t, full at %v; want true, %t, %v", i, states[0].Took, states[1].Took,
+					time.Duration(fullAt-edge), c.took, time.Duration(c.fullAt-edge))
+			}
+		}
+	})
+}
+
+// monotone makes the database refuse to move a row's time backwards.
+func (d *database) monotone(t *testing.T, schema string) {
+	t.Helper()
+	d.exec(t, fmt.Sprintf(`CREATE FUNCTION %s.monotone() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF TG_TABLE_NAME = 'limiter_token_buckets' THEN
+			IF NEW.full_at <= OLD.full_at THEN RAISE 'full_at fell by %% ns', OLD.full_at - NEW.full_at; END IF;
+		ELSE
+			IF NEW.window_start < OLD.window_start THEN RAISE 'an old window was reopened'; END IF;
+			IF NEW.window_start = OLD.window_start AND NEW.used <= OLD.used THEN RAISE 'a count was lost'; END IF;
+			IF NEW.at < OLD.at THEN RAISE 'a clock went back'; END IF;
+		END IF;
+		RETURN NEW;
+	END $$`, schema))
+	for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
+		d.exec(t, fmt.Sprintf(`CREATE TRIGGER monotone BEFORE UPDATE ON %s.%s FOR EACH ROW EXECUTE FUNCTION %[1]s.monotone()`, schema, table))
+	}
+}
+
+// Every grant of a busy key, put in the order in which the row went through
+// them, is what the algorithm answers when it is run alone.
+func TestGrants_of_a_busy_key_are_those_of_a_sequential_run(t *testing.T) {
+	cases := []struct {
+		name   string
+		policy limiter.Policy
+		order  func(a, b limiter.State) int
+	}{
+		{"bucket", limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 2 * time.Millisecond},
+			func(a, b limiter.State) int { return cmp.Compare(a.Row.FullAt, b.Row.FullAt) }},
+		{"window", limiter.FixedWindow{Limit: 5, Window: 7 * time.Millisecond},
+			func(a, b limiter.State) int {
+				return cmp.Or(cmp.Compare(a.Row.Start, b.Row.Start), cmp.Compare(a.Row.Used, b.Row.Used))
+			}},
+	}
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		d.monotone(t, schema)
+		stores := pairs[0].open(t, d, schema)
+		for _, c := range cases {
+			var mu sync.Mutex
+			var grants []limiter.State
+			each(workers, func(worker int) {
+				op := take(c.policy, "busy", 1)
+				if worker%4 == 0 {
+					op.MaxWait = 9 * time.Millisecond // reservations among the takes
+				}
+				for range 20 {
+					s, err := stores[worker%2].Do(t.Context(), op)
+					if err != nil {
+						t.Errorf("%s: %v", c.name, err)
+						return
+					}
+					if s.Took {
+						mu.Lock()
+						grants = append(grants, s)
+						mu.Unlock()
+					}
+				}
+			})
+			slices.SortFunc(grants, c.order)
+			replay(t, c.name, c.policy, grants)
+		}
+	})
+}
+
+func replay(t *testing.T, name string, policy limiter.Policy, grants []limiter.State) {
+	t.Helper()
+	op := take(policy, "busy", 1)
+	op.MaxWait = 9 * time.Millisecond // what was granted with less passes with it, too
+	var row limiter.Row
+	for i, got := range grants {
+		next, want := op.Apply(row, got.Now)
+		want.Tick = got.Tick
+		if got != want {
+			t.Fatalf("%s: grant %d of %d is\n%+v, want\n%+v", name, i, len(grants), got, want)
+		}
+		row = next
+	}
+	if len(grants) < 10 {
+		t.Errorf("%s: only %d grants", name, len(grants))
+	}
+	t.Logf("%s: %d grants", name, len(grants))
+}

@@ -1,0 +1,146 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
+)
+
+// traces are all that a statement could leave in a key's row: a new version
+// (xmin, ctid) or a lock (xmax).
+func (d *database) traces(t *testing.T, schema, key string) string {
+	t.Helper()
+	return query[string](t, d, fmt.Sprintf(`SELECT string_agg(concat_ws(' ', xmin, xmax, ctid, r), '; ') FROM (
+		SELECT xmin, xmax, ctid, b::text AS r, key FROM %s.limiter_token_buckets b UNION ALL
+		SELECT xmin, xmax, ctid, w::text, key FROM %[1]s.limiter_fixed_windows w) AS rows WHERE key = '%s'`, schema, key))
+}
+
+// withoutLock takes the second word, xmax, out of the traces of one row.
+func withoutLock(traces string) string {
+	words := strings.Fields(traces)
+	return strings.Join(append(words[:1], words[2:]...), " ")
+}
+
+func assigned(t *testing.T, tx pgx.Tx) bool {
+	t.Helper()
+	var has bool
+	err := tx.QueryRow(t.Context(), "SELECT pg_current_xact_id_if_assigned() IS NOT NULL").Scan(&has)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return has
+}
+
+func TestRefusal_leaves_no_trace_in_the_database(t *testing.T) {
+	reserve := func(op limiter.Op) limiter.Op { op.MaxWait = time.Minute; return op }
+	cases := []struct {
+		name   string
+		policy limiter.Policy // exhausted before
+		op     limiter.Op
+		// locks: the hot statement locks a row of another policy before it finds
+		// out, which takes a transaction id and leaves xmax, but no new version.
+		locks bool
+	}{
+		{"bucket", slow(2), take(slow(2), "k", 1), false},
+		{"bucket, reservation", slow(2), reserve(take(slow(2), "k", 1)), false},
+		{"bucket of an earlier policy", slow(2), take(slow(3), "k", 3), true},
+		{"bucket, look", slow(2), look(slow(2), "k"), false},
+		{"bucket, look of another policy", slow(2), look(slow(3), "k"), false},
+		{"bucket, look at no row", slow(2), look(slow(2), "other"), false},
+		{"window", long(2), take(long(2), "k", 1), false},
+		{"window, reservation", long(2), reserve(take(long(2), "k", 1)), false},
+		{"window of an earlier policy", long(2), take(long(3), "k", 2), true},
+		{"window, look", long(2), look(long(2), "k"), false},
+		{"window that counts refusals, look", counting(2), look(counting(2), "k"), false},
+	}
+	onPostgres(t, func(t *testing.T, d *database) {
+		conn := connect(t, d.dsn)
+		pooled := pool(t, d.dsn, few(1))
+		schema := d.schema(t)
+		for _, c := range cases {
+			d.exec(t, fmt.Sprintf("TRUNCATE %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", schema))
+			do(t, storeOn(t, pooled, schema), take(c.policy, "k", 2))
+			before := d.traces(t, schema, "k")
+			if s := do(t, storeOn(t, pooled, schema), c.op); s.Took {
+				t.Errorf("%s: Took = true", c.name)
+			}
+			tx, err := conn.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			do(t, storeOn(t, tx, schema), c.op)
+			if assigned(t, tx) && !c.locks {
+				t.Errorf("%s: the transaction got an id", c.name)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			after := d.traces(t, schema, "k")
+			if c.locks {
+				before, after = withoutLock(before), withoutLock(after)
+			}
+			if after != before {
+				t.Errorf("%s: the row was\n%s and is\n%s", c.name, before, after)
+			}
+		}
+	})
+}
+
+func TestGrant_and_count_write(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		conn := connect(t, d.dsn)
+		schema := d.schema(t)
+		for i, policy := range []limiter.Policy{slow(2), long(2), counting(1)} {
+			for range 2 { // the second of counting is refused, and written all the same
+				tx, err := conn.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				do(t, storeOn(t, tx, schema), take(policy, fmt.Sprint(i), 1))
+				if !assigned(t, tx) {
+					t.Errorf("%+v: the transaction got no id", policy)
+				}
+				if err := tx.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+// Not parallel: no other test of this package writes meanwhile.
+func TestRefusals_write_no_WAL(t *testing.T) {
+	const calls = 1000
+	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
+		d := newDatabase(t, server)
+		store := d.store(t, d.schema(t), few(1))
+		for _, policy := range []limiter.Policy{slow(1), long(1)} {
+			op := take(policy, "k", 1)
+			do(t, store, op)
+			// The server writes of its own accord now and then: it is quiet if
+			// nothing is written in one run out of a few.
+			least := int64(1) << 62
+			for range 5 {
+				before := query[string](t, d, "SELECT pg_current_wal_insert_lsn()::text")
+				for range calls {
+					if s := do(t, store, op); s.Took {
+						t.Fatal("Took = true")
+					}
+				}
+				least = min(least, query[int64](t, d, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1::pg_lsn)::bigint", before))
+				if least == 0 {
+					break
+				}
+			}
+			if least != 0 {
+				t.Errorf("%T: %d refusals wrote %d bytes of WAL, want 0", policy, calls, least)
+			}
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package postgres_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// camel is how the file of a statement is called in Go: bucket_take.sql is
+// bucketTake.
+func camel(file string) string {
+	return regexp.MustCompile(`_.`).ReplaceAllStringFunc(strings.TrimSuffix(file, ".sql"),
+		func(s string) string { return strings.ToUpper(s[1:]) })
+}
+
+func TestStatements_are_the_files_and_rendered_to_the_end(t *testing.T) {
+	t.Parallel()
+	texts := postgres.Statements("limits", false)
+	for _, file := range postgres.Files() {
+		if texts[camel(file)] == "" {
+			t.Errorf("nothing uses sql/%s", file)
+		}
+	}
+	if len(texts) != len(postgres.Files()) {
+		t.Errorf("%d statements come from %d files", len(texts), len(postgres.Files()))
+	}
+	tables := regexp.MustCompile(`(\S*)\blimiter_(token_buckets|fixed_windows|goose_version)`)
+	for name, text := range texts {
+		// A comment at the end of a statement swallows what a driver puts after it.
+		for _, left := range []string{"--", "/*", "*/", ";", "%!"} {
+			if strings.Contains(text, left) {
+				t.Errorf("%s has %q left in it:\n%s", name, left, text)
+			}
+		}
+		for _, table := range tables.FindAllStringSubmatch(text, -1) {
+			if table[1] != `"limits".` {
+				t.Errorf("%s names %s without the schema", name, table[0])
+			}
+		}
+		for _, parameter := range regexp.MustCompile(`\$\d+(::\w+)?`).FindAllStringSubmatch(text, -1) {
+			if parameter[1] == "" {
+				t.Errorf("%s has %s without a type", name, parameter[0])
+			}
+		}
+		for _, session := range []string{"synchronous_commit", "set_config", "advisory", "TEMP", "now()", "current_timestamp"} {
+			if strings.Contains(text, session) {
+				t.Errorf("%s has %s in it", name, session)
+			}
+		}
+	}
+}
+
+func TestStatements_that_commit_asynchronously_are_the_takes(t *testing.T) {
+	t.Parallel()
+	sync := postgres.Statements("public", false)
+	for name, text := range postgres.Statements("public", true) {
+		takes := name == "bucketTake" || name == "windowTake" || name == "windowCount"
+		if got := strings.Count(text, "set_config('synchronous_commit', 'off', true)"); takes && got != 1 || !takes && text != sync[name] {
+			t.Errorf("%s: %d times\n%s", name, got, text)
+		}
+	}
+}
+
+func TestStatements_are_understood_by_the_server(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		conn := connect(t, d.dsn)
+		for _, async := range []bool{false, true} {
+			for name, text := range postgres.Statements(schema, async) {
+				if _, err := conn.Prepare(t.Context(), "", text); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+	})
+}
+
+func TestStatements_find_their_row_by_the_primary_key(t *testing.T) {
+	// What each is called with; %s stands for the key.
+	calls := map[string]string{
+		"bucketTake":   `'l', %s, 1000, 1, 1000, 1000, NULL`,
+		"bucketLook":   `'l', %s, NULL`,
+		"bucketSwap":   `'l', %s, 2, 2, 1000, 1, 1, 1, 1000, 1`,
+		"bucketRefund": `'l', %s, 1, NULL`,
+		"bucketCancel": `'l', %s, 1, 1, 1000, 1, 1, NULL`,
+		"bucketReset":  `'l', %s`,
+		"windowTake":   `'l', %s, 1000000, 1, 1, 0, NULL`,
+		"windowLook":   `'l', %s, NULL`,
+		"windowSwap":   `'l', %s, 1, 1, 1, 1000000, 1, 1, 1, 1, 1000000, 1`,
+		"windowRefund": `'l', %s, 1, NULL`,
+		"windowCancel": `'l', %s, 1, 1, 1000000, 1, NULL`,
+		"windowReset":  `'l', %s`,
+		"windowCount":  `'l', %s, 1000000, 1, 1, NULL`,
+	}
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		d.rows(t, schema, "k", 10_000, "0")
+		d.exec(t, fmt.Sprintf("ANALYZE %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", schema))
+		conn := connect(t, d.dsn)
+		exec := func(sql string) {
+			if _, err := conn.Exec(t.Context(), sql); err != nil {
+				t.Fatalf("%s: %v", sql, err)
+			}
+		}
+		texts := postgres.Statements(schema, false)
+		for _, plan := range []string{"force_custom_plan", "force_generic_plan"} {
+			exec("SET plan_cache_mode = " + plan)
+			for name, args := range calls {
+				exec("PREPARE " + name + " AS " + texts[name])
+				rows, err := conn.Query(t.Context(), fmt.Sprintf("EXPLAIN (COSTS OFF) EXECUTE %s(%s)", name, fmt.Sprintf(args, `'\x6b303030303037'`)))
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				var lines []string
+				for rows.Next() {
+					var line string
+					if err := rows.Scan(&line); err != nil {
+						t.Fatal(err)
+					}
+					lines = append(lines, line)
+				}
+				if err := rows.Err(); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				exec("DEALLOCATE " + name)
+				text := strings.Join(lines, "\n")
+				byKey := strings.Contains(text, "Index Scan using limiter_") || name == "windowCount" && strings.Contains(text, "Conflict Arbiter Indexes: limiter_")
+				for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
+					byKey = byKey && !strings.Contains(text, "Seq Scan on "+table) && !strings.Contains(text, "Bitmap Heap Scan on "+table)
+				}
+				if !byKey {
+					t.Errorf("%s, %s:\n%s", name, plan, text)
+				}
+			}
+		}
+	})
+}

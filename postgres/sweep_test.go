@@ -1,0 +1,113 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
+)
+
+// rows fills both tables with n keys each, named so that they sort by number,
+// which have been as if never used for the given time.
+func (d *database) rows(t *testing.T, schema, prefix string, n int, since string) {
+	t.Helper()
+	ago := fmt.Sprintf("(%s - (extract(epoch FROM interval '%s') * 1000000)::bigint * 1000)", serverClock, since)
+	d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted)
+		SELECT 'l', convert_to('%s' || lpad(i::text, 6, '0'), 'UTF8'), %s, 1, 1000, 1, 1 FROM generate_series(1, %d) AS i`, schema, prefix, ago, n))
+	d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_fixed_windows (limiter, key, window_start, win, lim, used, at, granted)
+		SELECT 'l', convert_to('%s' || lpad(i::text, 6, '0'), 'UTF8'), %s - 1000000, 1000000, 1, 1, 1, 1 FROM generate_series(1, %d) AS i`, schema, prefix, ago, n))
+}
+
+func (d *database) count(t *testing.T, schema, where string) [2]int {
+	t.Helper()
+	return [2]int{
+		query[int](t, d, fmt.Sprintf("SELECT count(*) FROM %s.limiter_token_buckets WHERE %s", schema, where)),
+		query[int](t, d, fmt.Sprintf("SELECT count(*) FROM %s.limiter_fixed_windows WHERE %s", schema, where)),
+	}
+}
+
+func TestSweep_removes_what_expired_an_hour_ago_and_nothing_else(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		// Over several pages of 1,000 rows; the first has nothing to remove.
+		for _, m := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
+			schema := d.schema(t)
+			store := storeOn(t, mode(m)(t, d.dsn), schema)
+			d.rows(t, schema, "a", 1100, "-1 hour")
+			d.rows(t, schema, "b", 400, "59 minutes")
+			d.rows(t, schema, "c", 1200, "61 minutes")
+			d.rows(t, schema, "d", 10, "0")
+			// Its bucket has long been full, but a clock that is ahead wrote it just now.
+			d.exec(t, fmt.Sprintf("UPDATE %s.limiter_token_buckets SET at = %s WHERE key = 'c000007'", schema, serverClock))
+			d.exec(t, fmt.Sprintf("UPDATE %s.limiter_fixed_windows SET at = %s WHERE key = 'c000007'", schema, serverClock))
+
+			n, err := store.Sweep(bounded(t), 100)
+			if err != nil || n != 100 {
+				t.Errorf("Sweep(100) = %d, %v", n, err)
+			}
+			if got := d.count(t, schema, "key <= 'c000101'"); got != [2]int{1100 + 400 + 1, 1100 + 400 + 101} {
+				t.Errorf("after Sweep(100) %d rows are left of the first 1,601: it did not go in order of the key", got)
+			}
+			n, err = store.Sweep(bounded(t), 1_000_000)
+			if err != nil || n != 1099+1199 {
+				t.Errorf("Sweep = %d, %v; want %d", n, err, 1099+1199)
+			}
+			if got := d.count(t, schema, "true"); got != [2]int{1511, 1511} {
+				t.Errorf("%d rows are left, want 1511 each", got)
+			}
+			if n, err = store.Sweep(bounded(t), 1_000_000); err != nil || n != 0 {
+				t.Errorf("a second Sweep = %d, %v", n, err)
+			}
+		}
+	})
+}
+
+func TestSweep_skips_rows_that_somebody_holds_without_waiting(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		d.rows(t, schema, "a", 20, "2 hours")
+		release := []func(){
+			d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE key = 'a000003' FOR UPDATE"),
+			d.hold(t, "SELECT FROM "+schema+".limiter_fixed_windows WHERE key = 'a000004' FOR UPDATE"),
+		}
+		// A take that has not committed yet holds its row, too.
+		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+		op := take(slow(5), "a000005", 1)
+		op.Name = "l"
+		do(t, storeOn(t, tx, schema), op)
+
+		n, err := store.Sweep(bounded(t), 1000)
+		if err != nil || n != 40-3 {
+			t.Errorf("Sweep = %d, %v; want 37", n, err)
+		}
+		for _, f := range release {
+			f()
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n, err = store.Sweep(bounded(t), 1000); err != nil || n != 2 {
+			t.Errorf("Sweep afterwards = %d, %v; want 2", n, err)
+		}
+		if got := d.count(t, schema, "key = 'a000005'"); got != [2]int{1, 0} {
+			t.Errorf("%d rows of the key that was taken from meanwhile, want its bucket", got)
+		}
+	})
+}
+
+func TestSweep_of_no_keys_is_invalid_and_of_an_ended_context_canceled(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		store := d.store(t, d.schema(t), nil)
+		for _, limit := range []int{0, -1} {
+			_, err := store.Sweep(t.Context(), limit)
+			wantError(t, err, limiter.ErrInvalid)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := store.Sweep(ctx, 1)
+		wantError(t, err, limiter.ErrCanceled)
+	})
+}

@@ -1,0 +1,201 @@
+package postgres_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+func begin(t *testing.T, conn *pgx.Conn, level pgx.TxIsoLevel) pgx.Tx {
+	t.Helper()
+	tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+func TestTransaction_gives_back_at_rollback_and_keeps_at_commit(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		outside := d.store(t, schema, nil)
+		conn := connect(t, d.dsn)
+		for _, policy := range []limiter.Policy{slow(3), long(3)} {
+			l := newLimiter(t, outside, policy)
+			steps := []struct {
+				commit bool
+				want   int64 // remaining afterwards
+			}{{false, 3}, {true, 2}, {false, 2}, {true, 1}}
+			for i, s := range steps {
+				tx := begin(t, conn, pgx.ReadCommitted)
+				do(t, storeOn(t, tx, schema), take(policy, "k", 1))
+				if r, err := l.Peek(t.Context(), "k"); err != nil || r.Remaining == s.want && s.commit {
+					t.Errorf("%T step %d: others see the take before its commit (%v)", policy, i, err)
+				}
+				end := tx.Rollback
+				if s.commit {
+					end = tx.Commit
+				}
+				if err := end(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if r, err := l.Peek(t.Context(), "k"); err != nil || r.Remaining != s.want {
+					t.Errorf("%T step %d: Remaining = %d, want %d (%v)", policy, i, r.Remaining, s.want, err)
+				}
+			}
+		}
+	})
+}
+
+func TestTransaction_that_has_ended_is_not_applied(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+		store := storeOn(t, tx, schema)
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
+		wantError(t, err, limiter.ErrNotApplied)
+	})
+}
+
+func TestTransaction_that_failed_before_is_not_applied(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+		if _, err := tx.Exec(t.Context(), "SELECT 1/0"); err == nil {
+			t.Fatal("no error")
+		}
+		_, err := storeOn(t, tx, d.schema(t)).Do(t.Context(), take(slow(1), secret, 1))
+		wantError(t, err, limiter.ErrNotApplied)
+	})
+}
+
+func TestSnapshot_of_a_transaction_refuses_or_fails_but_never_over_admits(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		outside := d.store(t, schema, nil)
+		conn := connect(t, d.dsn)
+		for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+			for _, policy := range []limiter.Policy{slow(2), long(2)} {
+				snapshot := func() (pgx.Tx, limiter.Store) {
+					tx := begin(t, conn, level)
+					if _, err := tx.Exec(t.Context(), "SELECT FROM "+schema+".limiter_token_buckets"); err != nil {
+						t.Fatal(err)
+					}
+					return tx, storeOn(t, tx, schema)
+				}
+				key := string(level) + secret
+
+				// The key is used up behind the snapshot, in which it is not.
+				tx, inside := snapshot()
+				do(t, outside, take(policy, key, 2))
+				_, err := inside.Do(t.Context(), take(policy, key, 1))
+				wantError(t, err, limiter.ErrNotApplied)
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+
+				// The key is freed behind the snapshot, in which it is used up.
+				tx, inside = snapshot()
+				do(t, outside, limiter.Op{Kind: limiter.OpReset, Name: "test", Key: key, Policy: policy})
+				if s := do(t, inside, take(policy, key, 1)); s.Took {
+					t.Errorf("%s, %T: granted from a snapshot in which nothing is left", level, policy)
+				}
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+func TestTransactions_of_any_isolation_together_admit_no_more_than_the_policy(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		p := pool(t, d.dsn, few(12))
+		for _, policy := range []limiter.Policy{slow(20), long(20)} {
+			var granted, failed atomic.Int64
+			each(12, func(worker int) {
+				level := []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}[worker%3]
+				for range 10 {
+					var took bool
+					err := pgx.BeginTxFunc(t.Context(), p, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+						store, err := postgres.New(tx, postgres.WithSchema(schema))
+						if err != nil {
+							return err
+						}
+						s, err := store.Do(t.Context(), take(policy, "k", 1))
+						took = s.Took
+						return err
+					})
+					switch {
+					case err != nil:
+						failed.Add(1)
+					case took:
+						granted.Add(1)
+					}
+				}
+			})
+			// What failed gave back what it had: all of the rest is there.
+			rest := newTally()
+			for range 20 {
+				rest.allow(t, newLimiter(t, storeOn(t, p, schema), policy), "k", 1)
+			}
+			if got := granted.Load() + rest.granted["k"]; got != 20 {
+				t.Errorf("%T: %d were granted, want 20", policy, got)
+			}
+			t.Logf("%T: %d granted, %d failed", policy, granted.Load(), failed.Load())
+		}
+	})
+}
+
+func TestConnection_serves_many_goroutines_one_after_another(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		for name, db := range map[string]postgres.DB{
+			"connection":  connect(t, d.dsn),
+			"transaction": begin(t, connect(t, d.dsn), pgx.ReadCommitted),
+		} {
+			l := newLimiter(t, storeOn(t, db, schema), slow(100))
+			seen := newTally()
+			each(workers, func(int) {
+				for range 3 {
+					seen.allow(t, l, name, 1)
+				}
+			})
+			if seen.granted[name] != 100 {
+				t.Errorf("%s: granted %d of 100", name, seen.granted[name])
+			}
+		}
+	})
+}
+
+func TestConnection_in_use_makes_others_wait_until_they_leave(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := storeOn(t, connect(t, d.dsn), schema)
+		do(t, store, take(slow(3), "k", 1))
+		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+		var wait sync.WaitGroup
+		wait.Go(func() { do(t, store, take(slow(3), "k", 1)) })
+		d.blocked(t, 1)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := store.Do(ctx, take(slow(3), secret, 1))
+		wantError(t, err, limiter.ErrCanceled)
+
+		release()
+		wait.Wait()
+		if s := do(t, store, look(slow(3), secret)); s.Row.FullAt != 0 {
+			t.Error("the call that left was charged")
+		}
+	})
+}
