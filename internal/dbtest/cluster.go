@@ -15,7 +15,7 @@ import (
 
 // findPrograms returns the directory with the programs of the newest PostgreSQL on this host, and its
 // major version.
-func findPrograms() (dir, major string, err error) {
+func findPrograms(ctx context.Context) (dir, major string, err error) {
 	newest := 0
 	// Debian and its relatives keep all but psql out of PATH.
 	candidates, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -37,7 +37,7 @@ func findPrograms() (dir, major string, err error) {
 		return "", "", err
 	}
 	// "initdb (PostgreSQL) 17.5 (Homebrew)"
-	out, err := exec.Command(initdb, "--version").Output()
+	out, err := exec.CommandContext(ctx, initdb, "--version").Output()
 	if err != nil {
 		return "", "", fmt.Errorf("%s --version: %w", initdb, err)
 	}

@@ -12,8 +12,15 @@ import (
 func startContainer(ctx context.Context, image string) (dsn string, err error) {
 	container, err := postgres.Run(ctx, image,
 		postgres.BasicWaitStrategies(),
-		// Room for tests that run in parallel, each with a pool or two.
-		testcontainers.WithCmdArgs("-c", "max_connections=300", "-c", "full_page_writes=off"),
+		// In memory, where a database is made in 15 ms; on the layers of a container it took 400. The
+		// directory is none that an image declares as a volume, as that differs between versions.
+		testcontainers.WithTmpfs(map[string]string{"/limiter": "rw"}),
+		testcontainers.WithEnv(map[string]string{"PGDATA": "/limiter/data"}),
+		testcontainers.WithCmdArgs(
+			"-c", "max_connections=300", // Tests run in parallel, each with a pool or two.
+			"-c", "full_page_writes=off",
+			"-c", "max_wal_size=256MB",
+		),
 	)
 	if container != nil {
 		// Even if it failed to start: what exists has to be removed. There is nothing to save, so it

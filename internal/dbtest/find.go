@@ -49,7 +49,9 @@ var findServers = sync.OnceValues(func() ([]*Server, error) {
 		return []*Server{container}, nil
 	}
 
-	programs, major, noCluster := findPrograms()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	programs, major, noCluster := findPrograms(ctx)
 	if noCluster != nil {
 		return nil, errors.Join(
 			fmt.Errorf("container: %w", noContainer),
