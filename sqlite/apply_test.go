@@ -32,7 +32,7 @@ func TestOperationsOnAnyRow(t *testing.T) {
 			seed := rand.Uint64()
 			r := rand.New(rand.NewPCG(seed, 0))
 			store := openPath(t, ":memory:")
-			for i := range 2000 {
+			for i := range 600 {
 				op := limiter.Op{Name: "l", Key: fmt.Sprint(i), Policy: p, At: t0.UnixNano() + r.Int64N(second)*r.Int64N(2)}
 				row := anyRow(r, p, op.At)
 				if row.Period != 0 {

@@ -46,11 +46,11 @@ func TestTwoStoresOnOneFileAdmitExactly(t *testing.T) {
 		name  string
 		keys  int
 		calls int // of each worker
-	}{{"hot", 1, 20}, {"warm", 16, 20}, {"cold", cold, 4 * cold / workers}}
+	}{{"hot", 1, 8}, {"warm", 8, 8}, {"cold", cold, 3 * cold / workers}}
 	for name, policy := range policies {
 		for _, set := range sets {
 			limit := int64(50)
-			if set.name == "cold" { // four requests for two
+			if set.name == "cold" { // about three requests for two
 				limit = coldLimit
 				switch p := policy.(type) {
 				case limiter.TokenBucket:

@@ -141,6 +141,7 @@ func openPool(dsn string, n int) *sql.DB {
 // where sql.Open has some of its own.
 type connector string
 
+// Connect opens a connection.
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	base, err := sqlite.NewConnector(string(c))
 	if err != nil {
@@ -149,4 +150,5 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return base.Connect(ctx)
 }
 
+// Driver returns the driver of the connections.
 func (c connector) Driver() driver.Driver { return &sqlite.Driver{} }

@@ -10,8 +10,8 @@ import (
 )
 
 // Sweep removes up to limit keys that have been as if never used for an hour, and tells how many. It
-// reads in pages of a thousand rows and takes the write lock only for pages that have expired rows,
-// for about a millisecond each, so it may run beside traffic, in any number of processes: from a timer or at the
+// reads in pages of a thousand rows and takes the write lock, for about a millisecond, only where a
+// page has expired rows: it may run beside traffic, in any number of processes, from a timer or at the
 // end of a request. Without it the tables grow with the number of keys ever seen. If the context ends
 // or the database fails, it returns the number so far and the error.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
