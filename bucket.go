@@ -95,13 +95,13 @@ func (b TokenBucket) apply(op Op, row Row, now int64) (Row, State) {
 		row.FullAt, row.At = 0, 0
 		return row, State{Row: row, Now: now, Took: found}
 	default: // OpLook
-		_, carried := b.carry(row, now)
+		_, carried := b.carry(op, row, now)
 		return row, State{Row: carried, Now: now}
 	}
 }
 
 func (b TokenBucket) take(op Op, row Row, now int64) (Row, State) {
-	repaired, carried := b.carry(row, now)
+	repaired, carried := b.carry(op, row, now)
 	if b.late(carried.FullAt, op.Cost, now) > int64(op.MaxWait) {
 		return repaired, State{Row: carried, Now: now}
 	}
@@ -113,8 +113,8 @@ func (b TokenBucket) take(op Op, row Row, now int64) (Row, State) {
 // carry returns the row as it is to be kept if the request is refused, which
 // differs from row only if the clock was stepped back, and the row as this
 // policy sees it.
-func (b TokenBucket) carry(row Row, now int64) (repaired, carried Row) {
-	if row.At > now+int64(ClockTolerance) {
+func (b TokenBucket) carry(op Op, row Row, now int64) (repaired, carried Row) {
+	if row.At > now+op.Tolerance(row) {
 		// The clock was stepped back: the debt that was left at the latest take
 		// is what is owed now. A refusal writes this, too: recomputed at every
 		// request it would never shrink, and lock the key out for the whole step.

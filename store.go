@@ -116,7 +116,8 @@ const (
 	SweepGrace = time.Hour
 	// ClockTolerance is how far a row may lie ahead of the clock before the
 	// clock counts as stepped back. Statements that wait for each other read
-	// their clocks out of order by up to 28 ms (measured on PostgreSQL 15).
+	// their clocks out of order by up to 28 ms (measured on PostgreSQL 15). See
+	// [Op.Tolerance].
 	ClockTolerance = 2 * time.Second
 
 	// maxClock bounds clocks such that an instant plus the longest debt stays
@@ -141,6 +142,18 @@ func checkClock(t time.Time) (int64, error) {
 			t.UTC().Format(time.RFC3339))
 	}
 	return t.UnixNano(), nil
+}
+
+// Tolerance returns how far, in nanoseconds, row may lie ahead of the operation's
+// clock before the clock counts as stepped back: [ClockTolerance], and for an
+// operation on a fixed window that brings its own time the row's window if that
+// is longer. Such an operation may simply be late; the store's own clock is read
+// after the row was, and cannot be.
+func (op Op) Tolerance(row Row) int64 {
+	if _, ok := op.Policy.(FixedWindow); ok && op.At != 0 {
+		return max(int64(ClockTolerance), row.Period)
+	}
+	return int64(ClockTolerance)
 }
 
 // Apply is the definition of every operation: it returns the row that op leaves

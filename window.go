@@ -55,13 +55,13 @@ func (w FixedWindow) apply(op Op, row Row, now int64) (Row, State) {
 		row.Start, row.Used, row.At = 0, 0, 0
 		return row, State{Row: row, Now: now, Took: found}
 	default: // OpLook
-		_, carried, clock := w.carry(row, now)
+		_, carried, clock := w.carry(op, row, now)
 		return row, State{Row: carried, Now: clock}
 	}
 }
 
 func (w FixedWindow) take(op Op, row Row, now int64) (Row, State) {
-	repaired, carried, clock := w.carry(row, now)
+	repaired, carried, clock := w.carry(op, row, now)
 	if w.CountRejected {
 		took := carried.Start <= clock && carried.Used+op.Cost <= w.Limit
 		if carried.Start <= clock { // a window ahead counts nothing before it comes
@@ -97,13 +97,16 @@ func (w FixedWindow) target(row Row, cost int64) int64 {
 // decision. A clock that is a little behind the row's counts as the row's: a
 // statement that read it before the window's edge and came to the row after it
 // must neither reopen the old window nor count against the new one twice.
-func (w FixedWindow) carry(row Row, now int64) (repaired, carried Row, clock int64) {
-	if row.At > now+max(int64(ClockTolerance), row.Period) {
-		// The clock was stepped back by more than a window. Nothing is granted by
-		// it: the window that it fell into is full. A refusal writes this, too,
-		// else every window of the whole step would be full.
-		row.Start = align(now+max(0, row.Start-row.At), row.Period)
-		row.Used = row.Limit
+func (w FixedWindow) carry(op Op, row Row, now int64) (repaired, carried Row, clock int64) {
+	if row.At > now+op.Tolerance(row) {
+		// The clock was stepped back. What was counted in the window that it fell
+		// into is known only if that is the row's own; any other is full, so that
+		// nothing is granted by the step. A refusal writes this, too, else every
+		// window of the whole step would be full.
+		start := align(now+max(0, row.Start-row.At), row.Period)
+		if start < row.Start {
+			row.Start, row.Used = start, row.Limit
+		}
 		row.At = now
 	}
 	repaired = row
@@ -146,6 +149,10 @@ func (w FixedWindow) result(op Op, s State) Result {
 	if current := align(s.Now, int64(w.Window)); start < current {
 		start, used = current, 0
 	}
+	end := start
+	if used > 0 {
+		end += int64(w.Window)
+	}
 	ahead := start > s.Now
 	r := Result{
 		Allowed:   s.Took,
@@ -154,9 +161,7 @@ func (w FixedWindow) result(op Op, s State) Result {
 		Used:      used,
 		Source:    SourceStore,
 	}
-	if used > 0 || ahead {
-		r.ResetAfter = time.Duration(ceilTo(start+int64(w.Window)-s.Now, s.Tick))
-	}
+	r.ResetAfter = time.Duration(ceilTo(max(0, end-s.Now), s.Tick))
 	if ahead {
 		r.Remaining, r.Used = 0, w.Limit
 	}

@@ -17,6 +17,15 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) limiter.Store { return memory.New() })
 }
 
+func TestStore_whose_clock_is_stepped_back(t *testing.T) {
+	t.Parallel()
+	storetest.RunClock(t, func(*testing.T) (limiter.Store, func(time.Duration)) {
+		c := newClock()
+		usual := c.now
+		return memory.New(memory.WithClock(c.Now)), func(d time.Duration) { c.now = usual.Add(d) }
+	})
+}
+
 func BenchmarkStore(b *testing.B) {
 	storetest.Bench(b, func(*testing.B) limiter.Store { return memory.New() })
 }

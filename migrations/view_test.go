@@ -29,7 +29,7 @@ func viewCases(now int64) []viewCase {
 		{name: "a window that is used up", window: []int64{start, hour, 10, 10, start}, remaining: 0, reset: start + hour},
 		{name: "a window with refusals counted", window: []int64{start, hour, 10, 1 << 62, start}, remaining: 0, reset: start + hour},
 		{name: "a window ahead", window: []int64{start + 2*hour, hour, 10, 4, start}, remaining: 0, reset: start + 3*hour},
-		{name: "a window of a clock a little ahead", window: []int64{start + hour, hour, 10, 4, start + hour}, remaining: 6, reset: start + 2*hour},
+		{name: "a window of a clock ahead in the same window", window: []int64{start, hour, 10, 4, start + hour - 1}, remaining: 6, reset: start + hour},
 		{name: "a window of a clock far ahead", window: []int64{start + 9*hour, hour, 10, 4, start + 9*hour}, remaining: 0, reset: start + 10*hour},
 		{name: "a window at the edge of the types", window: []int64{1 << 61, most, most, 1, now}, remaining: 0, reset: -1},
 	}

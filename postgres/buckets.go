@@ -27,7 +27,7 @@ func (b buckets) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 		op.Cost * b.step(), b.policy.Capacity*b.step() + int64(op.MaxWait), at(op),
 	}, &took, &s.Row.FullAt, &s.Now, &s.Row.At)
 	s.Took = took == 1
-	return s, found && s.Row.At <= s.Now+int64(limiter.ClockTolerance), err
+	return s, found && s.Row.At <= s.Now+op.Tolerance(s.Row), err
 }
 
 func (b buckets) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {

@@ -22,10 +22,10 @@ func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 	s := w.state(op)
 	var took int
 	found, err := w.queryRow(ctx, write, w.sql.windowTake, []any{
-		op.Name, []byte(op.Key), w.window(), w.policy.Limit, op.Cost, int64(op.MaxWait), at(op),
+		op.Name, []byte(op.Key), w.window(), w.policy.Limit, op.Cost, int64(op.MaxWait), at(op), op.Tolerance(s.Row),
 	}, &took, &s.Row.Start, &s.Row.Used, &s.Now, &s.Row.At)
 	s.Took = took == 1
-	found = found && s.Row.At <= s.Now+max(int64(limiter.ClockTolerance), w.window())
+	found = found && s.Row.At <= s.Now+op.Tolerance(s.Row)
 	s.Now = max(s.Now, s.Row.At) // a clock behind the row's counts as the row's
 	return s, found, err
 }
@@ -33,7 +33,7 @@ func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 func (w windows) count(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
 	s := w.state(op)
 	found, err := w.queryRow(ctx, write, w.sql.windowCount, []any{
-		op.Name, []byte(op.Key), w.window(), w.policy.Limit, op.Cost, at(op),
+		op.Name, []byte(op.Key), w.window(), w.policy.Limit, op.Cost, at(op), op.Tolerance(s.Row),
 	}, &s.Row.Start, &s.Row.Used, &s.Row.At)
 	s.Now = s.Row.At
 	s.Took = s.Row.Start <= s.Now && s.Row.Used <= w.policy.Limit

@@ -1,107 +1,27 @@
 package sqlite_test
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore/rowtest"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-const second = int64(time.Second)
-
-// Whatever row an operation finds, it answers and leaves what Op.Apply says. The rows lie around
-// every bound there is: of the policy, the clock, its tolerance and the window.
 func TestOperationsOnAnyRow(t *testing.T) {
 	t.Parallel()
-	policies := []limiter.Policy{
-		limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Second},
-		limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Hour},
-		limiter.TokenBucket{Capacity: 4, Refill: 1, Interval: time.Hour},
-		limiter.FixedWindow{Limit: 3, Window: time.Second},
-		limiter.FixedWindow{Limit: 3, Window: time.Hour},
-		limiter.FixedWindow{Limit: 4, Window: time.Hour},
-		limiter.FixedWindow{Limit: 3, Window: time.Second, CountRejected: true},
-		limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true},
-	}
-	for _, p := range policies {
-		t.Run(fmt.Sprintf("%+v", p), func(t *testing.T) {
-			t.Parallel()
-			seed := rand.Uint64()
-			r := rand.New(rand.NewPCG(seed, 0))
-			store := openPath(t, ":memory:")
-			for i := range 600 {
-				op := limiter.Op{Name: "l", Key: fmt.Sprint(i), Policy: p, At: t0.UnixNano() + r.Int64N(second)*r.Int64N(2)}
-				row := anyRow(r, p, op.At)
-				if row.Period != 0 {
-					insert(t, store, op, row)
-				}
-				op.Kind = limiter.OpKind(1 + r.IntN(5))
-				op.Cost = pick(r, 1, 1, 2, 3)
-				switch op.Kind {
-				case limiter.OpTake:
-					op.MaxWait = time.Duration(pick(r, 0, 0, 1, second, second-1, 3600*second))
-				case limiter.OpRefund:
-					op.Cost = pick(r, 1, 2, 5, 1<<62)
-				case limiter.OpCancel:
-					op.Booked.Row = row
-					op.Booked.Row.FullAt -= pick(r, 0, 0, 0, 1)
-					op.Booked.Row.Start -= pick(r, 0, 0, 0, row.Period)
-					op.Booked.Now = op.At - pick(r, 0, 1, second, row.Period)
-					if row.FullAt < 3*3600*second { // nothing was booked since the reset
-						continue
-					}
-				}
-				wantRow, want := op.Apply(row, op.At)
-				got, err := store.Do(t.Context(), op)
-				if err != nil {
-					t.Fatalf("seed %d: %+v on %+v: %v", seed, op, row, err)
-				}
-				got.Tick, want.Tick = 0, 0
-				if op.Kind > limiter.OpLook { // of which only Took is told
-					want = limiter.State{Took: want.Took}
-				}
-				if got != want {
-					t.Fatalf("seed %d: %+v on\n     %+v\n got %+v\nwant %+v", seed, op, row, got, want)
-				}
-				if gotRow := read(t, store, op); gotRow != wantRow {
-					t.Fatalf("seed %d: %+v on\n     %+v\nleft %+v\nwant %+v", seed, op, row, gotRow, wantRow)
-				}
-			}
-			checkTypes(t, store)
-		})
-	}
+	store := openPath(t, ":memory:")
+	rowtest.Run(t, store, rows{store}, 600)
+	checkTypes(t, store)
 }
 
-func pick(r *rand.Rand, of ...int64) int64 { return of[r.IntN(len(of))] }
+// rows are those of a Store, for rowtest.
+type rows struct{ *sqlite.Store }
 
-// anyRow returns a row such as any sequence of operations may leave, or none.
-func anyRow(r *rand.Rand, p limiter.Policy, now int64) limiter.Row {
-	if r.IntN(20) == 0 {
-		return limiter.Row{}
-	}
-	row := limiter.Row{Limit: pick(r, 3, 3, 4), Period: pick(r, second, 3600*second)}
-	row.At = now + pick(r, -1, 0, 1)*pick(r, 0, 1, second, 2*second, 2*second+1, row.Period, row.Period+1, row.Period-1)
-	reset := r.IntN(10) == 0
-	if _, ok := p.(limiter.TokenBucket); ok {
-		row.FullAt = row.At + pick(r, 0, 1, 2, 3, 4)*row.Period + pick(r, -1, 0, 0, 1)
-		if reset {
-			row.FullAt, row.At = 0, 0
-		}
-		return row
-	}
-	row.Start = row.At - row.At%row.Period + pick(r, 0, 0, 0, 1, 2)*row.Period
-	row.Used = pick(r, 0, 1, 2, row.Limit)
-	if w := p.(limiter.FixedWindow); w.CountRejected {
-		row.Used = pick(r, row.Used, row.Limit+5, 1<<62, 1<<62-1)
-	}
-	if reset {
-		row.Start, row.Used, row.At = 0, 0, 0
-	}
-	return row
-}
+func (r rows) Insert(t *testing.T, op limiter.Op, row limiter.Row) { insert(t, r.Store, op, row) }
+
+func (r rows) Read(t *testing.T, op limiter.Op) limiter.Row { return read(t, r.Store, op) }
 
 func insert(t *testing.T, store *sqlite.Store, op limiter.Op, row limiter.Row) {
 	t.Helper()

@@ -38,7 +38,7 @@ func (b buckets) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 	return limiter.State{Row: row, Now: now, Tick: tick, Took: true}, true, nil
 }
 
-// Look reads the clock and then the row, so that a refusal is not later than its clock says.
+// Look reads the row and then the clock.
 func (b buckets) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {
 	var r limiter.Row
 	dest := []any{&r.FullAt, &r.At, &r.Period, &r.Limit}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/migrations"
@@ -36,6 +38,16 @@ func TestStore(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestStoreWhoseClockIsSteppedBack(t *testing.T) {
+	t.Parallel()
+	storetest.RunClock(t, func(t *testing.T) (limiter.Store, func(time.Duration)) {
+		var offset atomic.Int64
+		store := openFile(t)
+		store.SetClock(func() time.Time { return time.Now().Add(time.Duration(offset.Load())) })
+		return store, func(d time.Duration) { offset.Store(int64(d)) }
+	})
 }
 
 func BenchmarkStore(b *testing.B) {

@@ -33,13 +33,15 @@ func refuse(ctx context.Context, t sqlstore.Table, op limiter.Op) (limiter.State
 	return s, !s.Took && next == r.Row, nil
 }
 
-// look reads the clock and then, by st, a row into dest, and reports whether there is one.
+// look reads a row into dest by st, reports whether there is one, and then reads the clock. In this
+// order no row can seem to come from a clock ahead of ours, however long the process was stopped in
+// between; that it may be a little old does no harm, because takes only lower what is left.
 func (s *Store) look(ctx context.Context, op limiter.Op, st statement, dest []any) (now int64, found bool, err error) {
 	err = s.read(ctx, func(ctx context.Context, p *pool) (err error) {
-		if now, err = op.Clock(s.now); err != nil {
+		if found, err = p.row(ctx, st, dest, op.Name, []byte(op.Key)); err != nil {
 			return err
 		}
-		found, err = p.row(ctx, st, dest, op.Name, []byte(op.Key))
+		now, err = op.Clock(s.now)
 		return err
 	})
 	return now, found, err

@@ -17,7 +17,8 @@ type windows struct {
 // always writes.
 func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
 	st := statement("window_take")
-	args := []any{op.Name, []byte(op.Key), int64(0), int64(w.policy.Window), w.policy.Limit, op.Cost}
+	row := limiter.Row{Period: int64(w.policy.Window), Limit: w.policy.Limit}
+	args := []any{op.Name, []byte(op.Key), int64(0), row.Period, row.Limit, op.Cost, op.Tolerance(row)}
 	if w.policy.CountRejected {
 		st = "window_count"
 	} else {
@@ -26,7 +27,6 @@ func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 		}
 		args = append(args, int64(op.MaxWait))
 	}
-	row := limiter.Row{Period: int64(w.policy.Window), Limit: w.policy.Limit}
 	dest := []any{&row.Start, &row.Used, &row.At}
 	var decided bool
 	err := w.store.write(ctx, func(ctx context.Context, p *pool) error {
@@ -47,7 +47,7 @@ func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 	return limiter.State{Row: row, Now: row.At, Tick: tick, Took: took}, true, nil
 }
 
-// Look reads the clock and then the row, so that a refusal is not later than its clock says.
+// Look reads the row and then the clock.
 func (w windows) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {
 	var r limiter.Row
 	dest := []any{&r.Start, &r.Used, &r.At, &r.Period, &r.Limit}

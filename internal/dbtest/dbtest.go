@@ -21,6 +21,9 @@
 //			...
 //		})
 //	}
+//
+// A cluster of this host, and the reaper of testcontainers, have a goroutine for as long as they run. A
+// test that searches for leaked goroutines calls goleak.IgnoreCurrent after its first database.
 package dbtest
 
 import (
@@ -33,7 +36,7 @@ import (
 	"testing"
 )
 
-// stops holds what [Main] has to call when the tests are done, in order of start.
+// stops holds what [Main] has to call when the tests are done.
 var stops struct {
 	sync.Mutex
 	list []func() error
@@ -99,6 +102,5 @@ func unavailable(t *testing.T, what string, reason error) {
 
 // list returns the items of an environment variable that holds a list separated by commas.
 func list(variable string) []string {
-	items := strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' || r == ' ' })
-	return items
+	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' || r == ' ' })
 }

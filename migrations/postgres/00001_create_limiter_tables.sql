@@ -94,7 +94,7 @@ COMMENT ON COLUMN /* schema */limiter_fixed_windows.key IS
 -- down. capacity - ceil(debt / step) is the same number and cannot overflow.
 -- A window that has ended has lim left, one that is under way lim - used, one that lies ahead 0.
 -- A row that a clock far ahead of this one wrote is judged as the stores judge it: a bucket keeps
--- the debt that it had at its own reading, a window has nothing left.
+-- the debt that it had at its own reading, a window that has not come yet has nothing left.
 CREATE VIEW /* schema */limiter_remaining AS
 WITH clock AS MATERIALIZED (
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 AS now
@@ -113,7 +113,7 @@ SELECT w.limiter, w.key, 'fixed window'::text,
     CASE
         WHEN w.window_start <= clock.now - w.win THEN w.lim
         WHEN w.window_start > greatest(w.at, clock.now) THEN 0
-        WHEN w.at > clock.now + greatest(2000000000, w.win) THEN 0
+        WHEN w.at > clock.now + 2000000000 AND w.window_start > clock.now THEN 0
         ELSE greatest(0, w.lim - w.used)
     END,
     w.lim,

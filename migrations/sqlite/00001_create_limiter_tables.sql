@@ -55,7 +55,7 @@ CREATE TABLE limiter_fixed_windows (
 -- down. capacity - ceil(debt / step) is the same number and cannot overflow.
 -- A window that has ended has lim left, one that is under way lim - used, one that lies ahead 0.
 -- A row that a clock far ahead of this one wrote is judged as the stores judge it: a bucket keeps
--- the debt that it had at its own reading, a window has nothing left.
+-- the debt that it had at its own reading, a window that has not come yet has nothing left.
 -- The clock counts milliseconds: a token that is back for less than one may not show yet.
 CREATE VIEW limiter_remaining AS
 WITH clock AS MATERIALIZED (
@@ -75,7 +75,7 @@ SELECT w.limiter, w.key, 'fixed window',
     CASE
         WHEN w.window_start <= clock.now - w.win THEN w.lim
         WHEN w.window_start > max(w.at, clock.now) THEN 0
-        WHEN w.at > clock.now + max(2000000000, w.win) THEN 0
+        WHEN w.at > clock.now + 2000000000 AND w.window_start > clock.now THEN 0
         ELSE max(0, w.lim - w.used)
     END,
     w.lim,

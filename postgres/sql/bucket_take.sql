@@ -6,8 +6,9 @@
 --
 -- A grant reads nothing but the target row, under its lock, in DO UPDATE: any
 -- value computed before the lock may be stale, and would let too much in. A
--- refusal may come from the snapshot, because takes only lower what is left;
--- it takes no lock and no transaction id, and writes nothing.
+-- refusal may come from the snapshot, because takes only lower what is left; it
+-- takes no lock and no transaction id, and writes nothing. Nor does a row of
+-- another policy that the snapshot shows: the INSERT could only lock it in vain.
 --
 -- The clock reaches the update through excluded, so that the statement also runs
 -- where SET and WHERE must be immutable (Citus).
@@ -16,17 +17,17 @@
 -- capacity * step + longest wait, $7 time of the operation or NULL
 WITH clock AS MATERIALIZED (
     SELECT coalesce($7::bigint, (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at/* commit */
-), refused AS (
-    SELECT b.full_at, clock.at, b.at AS row_at
+), unfit AS (
+    SELECT b.full_at, clock.at, b.at AS row_at, b.step, b.capacity
     FROM /* schema */limiter_token_buckets AS b, clock
     WHERE b.limiter = $1::text AND b.key = $2::bytea
-      AND b.step = $3::bigint AND b.capacity = $4::bigint
-      AND b.full_at + $5::bigint > clock.at + $6::bigint
+      AND (b.step <> $3::bigint OR b.capacity <> $4::bigint
+        OR b.full_at + $5::bigint > clock.at + $6::bigint)
 ), taken AS (
     INSERT INTO /* schema */limiter_token_buckets AS b (limiter, key, full_at, at, step, capacity, granted)
     SELECT $1::text, $2::bytea, at + $5::bigint, at, $3::bigint, $4::bigint, 1
     FROM clock
-    WHERE NOT EXISTS (SELECT FROM refused)
+    WHERE NOT EXISTS (SELECT FROM unfit)
     ON CONFLICT (limiter, key) DO UPDATE
     SET full_at = greatest(b.full_at, excluded.at) + $5::bigint,
         at = excluded.at,
@@ -38,4 +39,4 @@ WITH clock AS MATERIALIZED (
 )
 SELECT 1, full_at, at, at FROM taken
 UNION ALL
-SELECT 0, full_at, at, row_at FROM refused
+SELECT 0, full_at, at, row_at FROM unfit WHERE step = $3::bigint AND capacity = $4::bigint

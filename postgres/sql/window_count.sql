@@ -5,7 +5,8 @@
 -- or lies ahead of the clock. A window ahead, left behind by reservations of an
 -- earlier policy, counts nothing before it comes.
 --
--- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL
+-- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL,
+-- $7 how far the row may lie ahead of the clock
 WITH clock AS MATERIALIZED (
     SELECT at, at - at % $3::bigint AS cur
     FROM (SELECT coalesce($6::bigint, (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at/* commit */) AS reading
@@ -23,5 +24,5 @@ SET window_start = greatest(b.window_start, excluded.window_start),
     at = greatest(b.at, excluded.at),
     granted = 1
 WHERE b.win = excluded.win AND b.lim = excluded.lim
-  AND b.at <= excluded.at + greatest(2000000000, b.win)
+  AND b.at <= excluded.at + $7::bigint
 RETURNING b.window_start, b.used, b.at

@@ -10,23 +10,23 @@
 -- the row's window: greatest() everywhere.
 --
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 longest wait,
--- $7 time of the operation or NULL
+-- $7 time of the operation or NULL, $8 how far the row may lie ahead of the clock
 WITH clock AS MATERIALIZED (
     SELECT at, at - at % $3::bigint AS cur
     FROM (SELECT coalesce($7::bigint, (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at/* commit */) AS reading
-), refused AS (
-    SELECT b.window_start, b.used, clock.at, b.at AS row_at
+), unfit AS (
+    SELECT b.window_start, b.used, clock.at, b.at AS row_at, b.win, b.lim
     FROM /* schema */limiter_fixed_windows AS b, clock
     WHERE b.limiter = $1::text AND b.key = $2::bytea
-      AND b.win = $3::bigint AND b.lim = $4::bigint
-      AND b.window_start >= clock.cur
-      AND CASE WHEN b.used + $5::bigint <= $4::bigint THEN b.window_start ELSE b.window_start + $3::bigint END
-          > greatest(b.at, clock.at) + $6::bigint
+      AND (b.win <> $3::bigint OR b.lim <> $4::bigint
+        OR b.window_start >= clock.cur
+          AND CASE WHEN b.used + $5::bigint <= $4::bigint THEN b.window_start ELSE b.window_start + $3::bigint END
+              > greatest(b.at, clock.at) + $6::bigint)
 ), taken AS (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
     SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, 1
     FROM clock
-    WHERE NOT EXISTS (SELECT FROM refused)
+    WHERE NOT EXISTS (SELECT FROM unfit)
     ON CONFLICT (limiter, key) DO UPDATE
     SET window_start = CASE
             WHEN b.window_start < excluded.window_start THEN excluded.window_start
@@ -40,7 +40,7 @@ WITH clock AS MATERIALIZED (
         at = greatest(b.at, excluded.at),
         granted = 1
     WHERE b.win = excluded.win AND b.lim = excluded.lim
-      AND b.at <= excluded.at + greatest(2000000000, b.win)
+      AND b.at <= excluded.at + $8::bigint
       AND (b.window_start < excluded.window_start
         OR CASE WHEN b.used + excluded.used <= b.lim THEN b.window_start ELSE b.window_start + b.win END
            <= greatest(b.at, excluded.at) + $6::bigint)
@@ -48,4 +48,4 @@ WITH clock AS MATERIALIZED (
 )
 SELECT 1, window_start, used, at, at FROM taken
 UNION ALL
-SELECT 0, window_start, used, at, row_at FROM refused
+SELECT 0, window_start, used, at, row_at FROM unfit WHERE win = $3::bigint AND lim = $4::bigint

@@ -5,12 +5,13 @@
 -- into it before it comes, and nothing is allowed until then. used stops at 2^62.
 --
 -- No row means that nothing was written: the row was written under another policy, or its clock is
--- further ahead than ClockTolerance (2 s) and a window.
+-- further ahead than Op.Tolerance allows.
 --
 -- Atomic by itself: what is counted is read from the row that is updated, and SQLite holds the write
 -- lock from before that read until after the write.
 --
--- ?1 limiter, ?2 key, ?3 now, ?4 win, ?5 lim, ?6 cost; times in ns
+-- ?1 limiter, ?2 key, ?3 now, ?4 win, ?5 lim, ?6 cost, ?7 how far the row may lie ahead of the clock;
+-- times in ns
 INSERT INTO limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
 VALUES (?1, ?2, ?3 - ?3 % ?4, ?4, ?5, ?6, ?3, 1)
 ON CONFLICT (limiter, key) DO UPDATE
@@ -24,5 +25,5 @@ SET window_start = max(b.window_start, excluded.window_start),
     granted = 1
 WHERE b.win = excluded.win
   AND b.lim = excluded.lim
-  AND b.at <= excluded.at + max(2000000000, b.win)
+  AND b.at <= excluded.at + ?7
 RETURNING window_start, used, at;
