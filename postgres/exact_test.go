@@ -164,7 +164,7 @@ func TestReservations_of_64_workers_are_spaced_by_the_step(t *testing.T) {
 	step, reach := int64(time.Minute), int64(5*time.Minute)
 	onPostgres(t, func(t *testing.T, d *database) {
 		stores := pairs[1].open(t, d, d.schema(t))
-		var seen = make(chan limiter.State, 3*workers)
+		seen := make(chan limiter.State, 3*workers)
 		each(workers, func(worker int) {
 			op := take(policy, "hot", 1)
 			op.MaxWait = 30 * time.Minute
@@ -205,7 +205,7 @@ func TestReservations_fill_one_window_after_another(t *testing.T) {
 	policy := limiter.FixedWindow{Limit: 10, Window: 20 * time.Minute}
 	onPostgres(t, func(t *testing.T, d *database) {
 		stores := pairs[0].open(t, d, d.schema(t))
-		var seen = make(chan limiter.State, 2*workers)
+		seen := make(chan limiter.State, 2*workers)
 		each(workers, func(worker int) {
 			op := take(policy, "hot", 1)
 			op.MaxWait = 40 * time.Minute

@@ -104,20 +104,6 @@ func do(t *testing.T, store limiter.Store, op limiter.Op) limiter.State {
 	return s
 }
 
-// drain takes until nothing is left, and returns the refusal.
-func drain(t *testing.T, l *limiter.Limiter, key string) limiter.Result {
-	t.Helper()
-	for {
-		r, err := l.Allow(bounded(t), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !r.Allowed {
-			return r
-		}
-	}
-}
-
 // query reads one value.
 func query[T any](t *testing.T, d *database, sql string, args ...any) T {
 	t.Helper()

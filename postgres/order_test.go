@@ -143,12 +143,18 @@ func TestGrants_of_a_busy_key_are_those_of_a_sequential_run(t *testing.T) {
 		policy limiter.Policy
 		order  func(a, b limiter.State) int
 	}{
-		{"bucket", limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 2 * time.Millisecond},
-			func(a, b limiter.State) int { return cmp.Compare(a.Row.FullAt, b.Row.FullAt) }},
-		{"window", limiter.FixedWindow{Limit: 5, Window: 7 * time.Millisecond},
+		{
+			"bucket",
+			limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 2 * time.Millisecond},
+			func(a, b limiter.State) int { return cmp.Compare(a.Row.FullAt, b.Row.FullAt) },
+		},
+		{
+			"window",
+			limiter.FixedWindow{Limit: 5, Window: 7 * time.Millisecond},
 			func(a, b limiter.State) int {
 				return cmp.Or(cmp.Compare(a.Row.Start, b.Row.Start), cmp.Compare(a.Row.Used, b.Row.Used))
-			}},
+			},
+		},
 	}
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)

@@ -70,12 +70,18 @@ func TestSwapComparesEveryColumn(t *testing.T) {
 		others []limiter.Row
 	}{
 		{limiter.PerSecond(1), bucket, []limiter.Row{
-			{}, {FullAt: 11, At: 20, Period: 30, Limit: 40}, {FullAt: 10, At: 21, Period: 30, Limit: 40},
-			{FullAt: 10, At: 20, Period: 31, Limit: 40}, {FullAt: 10, At: 20, Period: 30, Limit: 41},
+			{},
+			{FullAt: 11, At: 20, Period: 30, Limit: 40},
+			{FullAt: 10, At: 21, Period: 30, Limit: 40},
+			{FullAt: 10, At: 20, Period: 31, Limit: 40},
+			{FullAt: 10, At: 20, Period: 30, Limit: 41},
 		}},
 		{limiter.FixedWindow{Limit: 1, Window: time.Second}, window, []limiter.Row{
-			{}, {Start: 11, Used: 20, At: 30, Period: 40, Limit: 50}, {Start: 10, Used: 21, At: 30, Period: 40, Limit: 50},
-			{Start: 10, Used: 20, At: 31, Period: 40, Limit: 50}, {Start: 10, Used: 20, At: 30, Period: 41, Limit: 50},
+			{},
+			{Start: 11, Used: 20, At: 30, Period: 40, Limit: 50},
+			{Start: 10, Used: 21, At: 30, Period: 40, Limit: 50},
+			{Start: 10, Used: 20, At: 31, Period: 40, Limit: 50},
+			{Start: 10, Used: 20, At: 30, Period: 41, Limit: 50},
 			{Start: 10, Used: 20, At: 30, Period: 40, Limit: 51},
 		}},
 	} {

@@ -45,7 +45,7 @@ func interpretError(ctx context.Context, err error, writes bool) error {
 		return err
 	}
 	class, mend := classify(err, writes)
-	if ctx.Err() != nil && class == limiter.ErrNotApplied {
+	if ctx.Err() != nil && errors.Is(class, limiter.ErrNotApplied) {
 		return fmt.Errorf("%w: %w", canceled(ctx.Err()), err)
 	}
 	if mend != "" {

@@ -143,6 +143,6 @@ func (s *Store) Close() error {
 	return s.closePools()
 }
 
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("sqlite: %w: %s", limiter.ErrInvalid, fmt.Sprintf(format, args...))
+func invalid(problem string) error {
+	return fmt.Errorf("sqlite: %w: %s", limiter.ErrInvalid, problem)
 }

@@ -103,9 +103,9 @@ type fixture struct {
 }
 
 // limiter returns a Limiter on the case's clock; its name is the case's own.
-func (f *fixture) limiter(name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
+func (f *fixture) limiter(name string, p limiter.Policy) *limiter.Limiter {
 	f.Helper()
-	return f.on(f.store, f.prefix+name, p, append(opts, limiter.WithClock(f.clock))...)
+	return f.on(f.store, f.prefix+name, p, limiter.WithClock(f.clock))
 }
 
 // on returns a Limiter on any store, with no options but opts.
