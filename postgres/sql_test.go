@@ -87,13 +87,13 @@ func TestStatements_find_their_row_by_the_primary_key(t *testing.T) {
 		"bucketRefund": `'l', %s, 1, NULL`,
 		"bucketCancel": `'l', %s, 1, 1, 1000, 1, 1, NULL`,
 		"bucketReset":  `'l', %s`,
-		"windowTake":   `'l', %s, 1000000, 1, 1, 0, NULL`,
+		"windowTake":   `'l', %s, 1000000, 1, 1, 0, NULL, 2000000000`,
 		"windowLook":   `'l', %s, NULL`,
 		"windowSwap":   `'l', %s, 1, 1, 1, 1000000, 1, 1, 1, 1, 1000000, 1`,
 		"windowRefund": `'l', %s, 1, NULL`,
 		"windowCancel": `'l', %s, 1, 1, 1000000, 1, NULL`,
 		"windowReset":  `'l', %s`,
-		"windowCount":  `'l', %s, 1000000, 1, 1, NULL`,
+		"windowCount":  `'l', %s, 1000000, 1, 1, NULL, 2000000000`,
 	}
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
