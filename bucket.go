@@ -95,39 +95,82 @@ func (b TokenBucket) apply(op Op, row Row, now int64) (Row, State) {
 		row.FullAt, row.At = 0, 0
 		return row, State{Row: row, Now: now, Took: found}
 	default: // OpLook
-		_, carried := b.carry(op, row, now)
-		return row, State{Row: carried, Now: now}
+		_, s := b.see(op.probe(), row, now)
+		return row, s
 	}
 }
 
 func (b TokenBucket) take(op Op, row Row, now int64) (Row, State) {
-	repaired, carried := b.carry(op, row, now)
-	if b.late(carried.FullAt, op.Cost, now) > int64(op.MaxWait) {
-		return repaired, State{Row: carried, Now: now}
+	kept, s := b.see(op, row, now)
+	if b.late(s.Row.FullAt, op.Cost, now) > int64(op.MaxWait) {
+		return kept, s
 	}
-	carried.FullAt = max(carried.FullAt, now) + op.Cost*int64(b.Step())
-	carried.At = now
-	return carried, State{Row: carried, Now: now, Took: true}
+	s.Row.FullAt = max(s.Row.FullAt, now) + op.Cost*int64(b.Step())
+	s.Row.At = now
+	s.Took = true
+	return s.Row, s
 }
 
-// carry returns the row as it is to be kept if the request is refused, which
-// differs from row only if the clock was stepped back, and the row as this
-// policy sees it.
-func (b TokenBucket) carry(op Op, row Row, now int64) (repaired, carried Row) {
+// see returns the row as it is to be kept if the take op is refused, and the
+// state that op finds. A row of another policy is worked out anew at each
+// request and refills by that policy until it is written.
+func (b TokenBucket) see(op Op, row Row, now int64) (kept Row, s State) {
+	kept = anchor(op, row, now)
+	s = State{Row: b.carry(kept, now), Now: now}
+	if s.Row != kept && b.late(s.Row.FullAt, op.Cost, now) > int64(op.MaxWait) {
+		wait, ok := b.waitUnder(kept, op, now)
+		if ok {
+			s.Wait = wait
+		} else {
+			s.Row.At = now
+			kept = s.Row
+		}
+	}
+	return kept, s
+}
+
+// anchor sets a row right whose clock was stepped back: the debt that was left
+// at its latest take is what is owed now. A refusal writes this, too: worked out
+// anew at every request it would never shrink, and lock the key out for the
+// whole step.
+func anchor(op Op, row Row, now int64) Row {
 	if row.At > now+op.Tolerance(row) {
-		// The clock was stepped back: the debt that was left at the latest take
-		// is what is owed now. A refusal writes this, too: recomputed at every
-		// request it would never shrink, and lock the key out for the whole step.
 		row.FullAt = max(0, now+row.FullAt-row.At)
 		row.At = now
 	}
-	repaired = row
-	step, reach := int64(b.Step()), b.reach()
+	return row
+}
+
+// carry returns the row as this policy sees it.
+func (b TokenBucket) carry(row Row, now int64) Row {
+	step := int64(b.Step())
 	if row.Period != step || row.Limit != b.Capacity {
-		row.FullAt = convert(row, step, reach, now)
+		row.FullAt = convert(row, step, b.reach(), now)
 		row.Period, row.Limit = step, b.Capacity
 	}
-	return repaired, row
+	return row
+}
+
+// waitUnder returns how long a refused request has to wait if the row stays under
+// the policy that wrote it. If that never comes, because its bucket is too small,
+// or comes later than need be, because it refills more slowly, the refusal writes
+// the converted row instead, and ok is false. In the other direction it does not:
+// a refused request of a slow policy would slow a fast one down.
+func (b TokenBucket) waitUnder(row Row, op Op, now int64) (wait int64, ok bool) {
+	step, was := int64(b.Step()), row.Limit*row.Period
+	need := op.Cost*step - int64(op.MaxWait) // of what is left, in this policy's time
+	if step < row.Period {
+		return 0, false
+	}
+	if need > 0 { // in the row's own time, rounded up: less than 64 bits, as the row's step is the shorter
+		hi, lo := bits.Mul64(uint64(need), uint64(row.Period))
+		q, rest := bits.Div64(hi, lo, uint64(step))
+		need = int64(q)
+		if rest > 0 {
+			need++
+		}
+	}
+	return max(0, row.FullAt-now) - was + need, need <= was
 }
 
 // convert returns the FullAt that carries a row over to a policy with the given
@@ -165,13 +208,16 @@ func (b TokenBucket) result(op Op, s State) Result {
 		ResetAfter: time.Duration(ceilTo(after, s.Tick)),
 		Source:     SourceStore,
 	}
-	cost := op.Cost
 	if op.Kind == OpLook {
-		cost = 1
-		r.Allowed = b.late(s.Row.FullAt, cost, s.Now) <= 0
+		op = op.probe()
+		r.Allowed = b.late(s.Row.FullAt, op.Cost, s.Now) <= 0
 	}
 	if !r.Allowed {
-		r.RetryAfter = retryAfter(b.late(s.Row.FullAt, cost, s.Now)-int64(op.MaxWait), s.Tick)
+		wait := b.late(s.Row.FullAt, op.Cost, s.Now) - int64(op.MaxWait)
+		if s.Wait > 0 {
+			wait = s.Wait
+		}
+		r.RetryAfter = retryAfter(wait, s.Tick)
 	}
 	return r
 }

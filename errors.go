@@ -3,7 +3,8 @@ package limiter
 import "errors"
 
 // The classes of errors. Every error of a [Limiter] or a store matches at least one of
-// them with [errors.Is], and none of their texts holds a key. A refusal is a
+// them with [errors.Is], but for [errors.ErrUnsupported] from a store that does
+// not know an operation. None of their texts holds a key. A refusal is a
 // [Result], not an error: an error means that no decision was made, or that the
 // request can never pass.
 var (
@@ -30,7 +31,8 @@ var (
 	ErrOutcomeUnknown = errors.New("limiter: outcome unknown")
 
 	// ErrMisconfigured is returned when the store cannot work as it is set up:
-	// tables or privileges are missing, say. The text names the mend.
+	// tables or privileges are missing, say. The text names the mend where there
+	// is one.
 	ErrMisconfigured = errors.New("limiter: misconfigured")
 
 	// ErrCanceled is returned when the caller's context ended; the error also

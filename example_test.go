@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -184,7 +186,7 @@ func Example_http() {
 		case err != nil: // no decision was made
 			http.Error(w, "try again later", http.StatusServiceUnavailable)
 		case !res.Allowed:
-			w.Header().Set("Retry-After", fmt.Sprintf("%.0f", res.RetryAfter.Seconds()+0.5))
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(res.RetryAfter.Seconds()))))
 			http.Error(w, "too many requests", http.StatusTooManyRequests)
 		default:
 			_, _ = fmt.Fprintln(w, "hello")

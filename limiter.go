@@ -2,7 +2,7 @@
 // for code that keeps no memory between requests (AWS Lambda, Cloud Run, jobs):
 // the state lives in the SQL database that the application already has.
 //
-//	store, err := postgres.New(pool) // or sqlite.Open("app.db"), memory.New()
+//	store, err := postgres.New(pool) // or sqlite.Open("app.db")
 //	...
 //	logins, err := limiter.New(store, "login", limiter.TokenBucket{
 //		Capacity: 5, Refill: 1, Interval: time.Minute,
@@ -23,15 +23,21 @@
 //
 // [Limiter.Allow] and [Limiter.AllowN] decide at once; [Limiter.Peek] looks
 // without taking. [Limiter.Reserve] books a turn ahead, and [Limiter.Wait] sleeps
-// until it. Each is one round trip to the database, and one atomic statement:
-// concurrent callers, in any number of processes, admit exactly what the policy
-// admits.
+// until it. Each is one round trip to the database, by one atomic statement;
+// only where a policy has just changed, a clock was stepped back or others took
+// at the same instant does it look again. Concurrent callers, in any number of
+// processes, admit exactly what the policy admits.
+//
+// # Tables
+//
+// The stores in SQL create no tables: run migrations.Up, or the goose command
+// line, when you deploy. Without tables every decision is [ErrMisconfigured].
 //
 // # Clock
 //
 // The store's clock decides: in PostgreSQL that of the database, so the clocks
 // of application machines do not matter. A clock that is stepped back grants
-// nothing and locks nobody out for longer than they owed.
+// nothing, and locks no key out for longer than it owed or its window lasts.
 //
 // # Serverless
 //
@@ -137,8 +143,11 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 		return invalid("cannot refund %d; pass at least 0", n)
 	}
 	op, err := l.op(OpRefund, key, n)
-	if err != nil || n == 0 {
+	if err != nil {
 		return err
+	}
+	if n == 0 {
+		return served(ctx)
 	}
 	_, err = l.do(ctx, op)
 	return err
@@ -193,8 +202,8 @@ func (l *Limiter) op(kind OpKind, key string, n int64) (Op, error) {
 
 // do sends op to the store. A caller that has gone is not served.
 func (l *Limiter) do(ctx context.Context, op Op) (State, error) {
-	if ctx.Err() != nil {
-		return State{}, canceled(ctx)
+	if err := served(ctx); err != nil {
+		return State{}, err
 	}
 	s, err := l.store.Do(ctx, op)
 	if err != nil {
@@ -203,6 +212,10 @@ func (l *Limiter) do(ctx context.Context, op Op) (State, error) {
 	return s, nil
 }
 
-func canceled(ctx context.Context) error {
-	return fmt.Errorf("%w: %w", ErrCanceled, ctx.Err())
+// served returns an error if the caller has gone.
+func served(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrCanceled, err)
+	}
+	return nil
 }

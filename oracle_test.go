@@ -76,6 +76,12 @@ func (o *bucketOracle) take(p limiter.TokenBucket, cost int64, maxWait time.Dura
 		delay.Neg(times(left, p.Step()))
 	}
 	if delay.Cmp(rat(int64(maxWait))) > 0 {
+		// A refusal converts what would refill faster so, or never enough.
+		most := over(times(rat(o.policy.Capacity), p.Step()), p.Step())
+		need := over(new(big.Rat).Sub(times(rat(cost), p.Step()), rat(int64(maxWait))), p.Step())
+		if o.policy != p && (p.Step() < o.policy.Step() || need.Cmp(most) > 0) {
+			*o = bucketOracle{policy: p, used: true, tokens: o.under(p, now), at: now}
+		}
 		return false, delay
 	}
 	*o = bucketOracle{policy: p, used: true, tokens: left, at: now}

@@ -12,8 +12,8 @@ import (
 // Reservation is the answer to [Limiter.Reserve]. If Allowed, the cost is
 // booked, and the caller may act after Delay; it must not act before. If not,
 // nothing was booked, Delay is the longest duration there is, and RetryAfter
-// says when the same call could succeed. A Reservation is safe for concurrent
-// use.
+// says when the same call could succeed. The zero Reservation is a refusal. A
+// Reservation is safe for concurrent use.
 type Reservation struct {
 	Result
 	// Delay is the time from the decision until the caller may act.
@@ -34,9 +34,9 @@ type booking struct {
 // comes within maxWait, which is 0 to [MaxReserve]. On a fixed window it may book
 // a later window. A Reserve of 0 books nothing and is always allowed.
 //
-// The Reservation is never nil. The errors are those of [Limiter.AllowN], and
-// [errors.ErrUnsupported] for a window with CountRejected, where a place in line
-// has no meaning.
+// The Reservation is never nil. The errors are those of [Limiter.AllowN]; for a
+// window with CountRejected, where a place in line has no meaning, [ErrInvalid]
+// and [errors.ErrUnsupported].
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time.Duration) (*Reservation, error) {
 	r := &Reservation{Result: undecided, Delay: math.MaxInt64, limiter: l}
 	if err := l.checkReserve(maxWait); err != nil {
@@ -61,7 +61,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 
 func (l *Limiter) checkReserve(maxWait time.Duration) error {
 	if w, ok := l.policy.(FixedWindow); ok && w.CountRejected {
-		return fmt.Errorf("limiter %q: cannot reserve in a window that counts refusals: %w", l.name, errors.ErrUnsupported)
+		return fmt.Errorf("%w: limiter %q: a window that counts refusals has no line to wait in; use Allow, or leave CountRejected out: %w",
+			ErrInvalid, l.name, errors.ErrUnsupported)
 	}
 	return checkMaxWait(maxWait)
 }
@@ -70,7 +71,7 @@ func (l *Limiter) checkReserve(maxWait time.Duration) error {
 // booked behind it; else it does nothing, because what is behind it was promised
 // its own instant, and giving this one back would let two act in it. Only the
 // first call does anything, whatever its outcome: twice would give back too
-// much. The error is one of the store's.
+// much. It needs a context that has not ended. The error is one of the store's.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	if r.booking.op.Kind == 0 || r.canceled.Swap(true) {
 		return nil
@@ -98,7 +99,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 
 // WaitN books n and sleeps until it may act, in order of arrival: one round trip,
 // no polling, nobody overtakes. It returns nil when the caller may act; a wait
-// for 0 does so at once.
+// for 0 books nothing and does so at once. It sleeps in real time, whatever
+// [WithClock] says.
 //
 // If the turn lies beyond [WithMaxWait] or the context's deadline, nothing is
 // booked, and WaitN returns [ErrExceedsMaxWait] without sleeping. If the context
@@ -106,7 +108,13 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // and the error is [ErrCanceled]. The other errors are those of [Limiter.Reserve].
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if n == 0 {
-		return nil
+		if _, err := l.op(OpLook, key, 0); err != nil {
+			return err
+		}
+		if err := l.checkReserve(0); err != nil {
+			return err
+		}
+		return served(ctx)
 	}
 	maxWait := l.maxWait
 	if deadline, ok := ctx.Deadline(); ok {
@@ -137,5 +145,5 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
 	_ = r.Cancel(cleanup)
-	return canceled(ctx)
+	return served(ctx)
 }

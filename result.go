@@ -36,12 +36,13 @@ const (
 	// SourceStore is a decision of the store.
 	SourceStore Source = iota + 1
 	// SourceDenyCache is a refusal repeated from memory, from what the store
-	// said of the same key a moment ago.
+	// said of the same key a moment ago. Nothing answers so yet.
 	SourceDenyCache
-	// SourceLocal is a decision of the local fallback while the store is down.
+	// SourceLocal is a decision of a local fallback while the store is down.
+	// Nothing answers so yet.
 	SourceLocal
-	// SourcePolicy is the answer that the failure policy gives when no decision
-	// could be had.
+	// SourcePolicy is the answer when no decision could be had: a refusal, which
+	// comes with an error.
 	SourcePolicy
 )
 

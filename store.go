@@ -78,8 +78,12 @@ type State struct {
 	// Tick is the resolution of the clock that Now was read from, in
 	// nanoseconds; 0 is the same as 1.
 	Tick int64
-	// Took reports whether the operation changed what the key may do: a take was
-	// granted; a refund, cancel or reset found something to give back.
+	// Wait is, for a request that is refused on a row which stays under another
+	// policy, the time until it can pass, in nanoseconds; else it is 0, and that
+	// time follows from Row.
+	Wait int64
+	// Took reports whether a take was granted, or whether a refund, cancel or
+	// reset found a row that it could change.
 	Took bool
 }
 
@@ -163,6 +167,12 @@ func (op Op) Tolerance(row Row) int64 {
 // lock, or writes its row by compare-and-set, is right.
 func (op Op) Apply(row Row, now int64) (Row, State) {
 	return op.Policy.apply(op, row, now)
+}
+
+// probe is the take that a look asks about.
+func (op Op) probe() Op {
+	op.Kind, op.Cost, op.MaxWait = OpTake, 1, 0
+	return op
 }
 
 // Act returns, for a cancel, the instant at which the booking may act.

@@ -55,31 +55,57 @@ func (w FixedWindow) apply(op Op, row Row, now int64) (Row, State) {
 		row.Start, row.Used, row.At = 0, 0, 0
 		return row, State{Row: row, Now: now, Took: found}
 	default: // OpLook
-		_, carried, clock := w.carry(op, row, now)
-		return row, State{Row: carried, Now: clock}
+		_, s := w.see(op.probe(), row, now)
+		return row, s
 	}
 }
 
 func (w FixedWindow) take(op Op, row Row, now int64) (Row, State) {
-	repaired, carried, clock := w.carry(op, row, now)
+	kept, s := w.see(op, row, now)
 	if w.CountRejected {
-		took := carried.Start <= clock && carried.Used+op.Cost <= w.Limit
-		if carried.Start <= clock { // a window ahead counts nothing before it comes
-			carried.Used = min(carried.Used+op.Cost, maxUsed)
+		s.Took = s.Row.Start <= s.Now && s.Row.Used+op.Cost <= w.Limit
+		if s.Row.Start <= s.Now { // a window ahead counts nothing before it comes
+			s.Row.Used = min(s.Row.Used+op.Cost, maxUsed)
 		}
-		carried.At = clock
-		return carried, State{Row: carried, Now: clock, Took: took}
+		s.Row.At, s.Wait = s.Now, 0
+		return s.Row, s
 	}
-	start := w.target(carried, op.Cost)
-	if start > clock+int64(op.MaxWait) {
-		return repaired, State{Row: carried, Now: clock}
+	start := w.target(s.Row, op.Cost)
+	if start > s.Now+int64(op.MaxWait) {
+		return kept, s
 	}
-	if start != carried.Start {
-		carried.Start, carried.Used = start, 0
+	if start != s.Row.Start {
+		s.Row.Start, s.Row.Used = start, 0
 	}
-	carried.Used += op.Cost
-	carried.At = clock
-	return carried, State{Row: carried, Now: clock, Took: true}
+	s.Row.Used += op.Cost
+	s.Row.At = s.Now
+	s.Took = true
+	return s.Row, s
+}
+
+// see returns the row as it is to be kept if the take op is refused, and the
+// state that op finds. If windows have become shorter the refusal keeps the
+// converted row: else a full day would be a full hour until the day ends. In the
+// other direction it does not: two versions that take turns would start the
+// shorter window anew each time. The request then passes when the row's own
+// window has ended, or when the next one of this policy comes within its reach.
+func (w FixedWindow) see(op Op, row Row, now int64) (kept Row, s State) {
+	kept = w.anchor(op, row, now)
+	s = State{Row: kept, Now: max(now, kept.At)}
+	s.Row = w.carry(kept, s.Now)
+	if start := w.target(s.Row, op.Cost); start > s.Now+int64(op.MaxWait) && !w.CountRejected {
+		switch {
+		case kept.Period > int64(w.Window):
+			s.Row.At = s.Now
+			kept = s.Row
+		case kept.Period < int64(w.Window):
+			s.Wait = kept.Start + kept.Period - s.Now
+			if op.MaxWait > 0 {
+				s.Wait = min(s.Wait, start-int64(op.MaxWait)-s.Now)
+			}
+		}
+	}
+	return kept, s
 }
 
 // target is the start of the window that cost goes into: the frontier's if it
@@ -91,26 +117,26 @@ func (w FixedWindow) target(row Row, cost int64) int64 {
 	return row.Start + int64(w.Window)
 }
 
-// carry returns the row as it is to be kept if the request is refused, which
-// differs from row only if the clock was stepped back; the row as this policy
-// sees it, which does not lie before the current window; and the clock of the
-// decision. A clock that is a little behind the row's counts as the row's: a
-// statement that read it before the window's edge and came to the row after it
-// must neither reopen the old window nor count against the new one twice.
-func (w FixedWindow) carry(op Op, row Row, now int64) (repaired, carried Row, clock int64) {
+// anchor sets a row right whose clock was stepped back. What was counted in the
+// window that it fell into is known only if that is the row's own; any other is
+// full, so that nothing is granted by the step. A refusal writes this, too, else
+// every window of the whole step would be full.
+func (w FixedWindow) anchor(op Op, row Row, now int64) Row {
 	if row.At > now+op.Tolerance(row) {
-		// The clock was stepped back. What was counted in the window that it fell
-		// into is known only if that is the row's own; any other is full, so that
-		// nothing is granted by the step. A refusal writes this, too, else every
-		// window of the whole step would be full.
 		start := align(now+max(0, row.Start-row.At), row.Period)
 		if start < row.Start {
 			row.Start, row.Used = start, row.Limit
 		}
 		row.At = now
 	}
-	repaired = row
-	clock = max(now, row.At)
+	return row
+}
+
+// carry returns the row as this policy sees it, not before the current window.
+// The clock is the row's if the operation's is a little behind it: a statement
+// that read it before the window's edge and came to the row after it must
+// neither reopen the old window nor count against the new one twice.
+func (w FixedWindow) carry(row Row, clock int64) Row {
 	current := align(clock, int64(w.Window))
 	if row.Period != int64(w.Window) {
 		row = w.convert(row, clock, current)
@@ -119,7 +145,7 @@ func (w FixedWindow) carry(op Op, row Row, now int64) (repaired, carried Row, cl
 		row.Start, row.Used = current, 0
 	}
 	row.Period, row.Limit = int64(w.Window), w.Limit
-	return repaired, row, clock
+	return row
 }
 
 // convert carries a frontier over to windows of another length. One that lies
@@ -165,13 +191,15 @@ func (w FixedWindow) result(op Op, s State) Result {
 	if ahead {
 		r.Remaining, r.Used = 0, w.Limit
 	}
-	cost := op.Cost
 	if op.Kind == OpLook {
-		cost = 1
-		r.Allowed = !ahead && used+cost <= w.Limit
+		op = op.probe()
+		r.Allowed = !ahead && used+op.Cost <= w.Limit
 	}
 	if !r.Allowed {
-		wait := w.target(Row{Start: start, Used: used}, cost) - s.Now - int64(op.MaxWait)
+		wait := w.target(Row{Start: start, Used: used}, op.Cost) - s.Now - int64(op.MaxWait)
+		if s.Wait > 0 {
+			wait = s.Wait
+		}
 		r.RetryAfter = retryAfter(wait, s.Tick)
 	}
 	return r

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
 )
 
 var differentialCases = []testCase{
 	{
 		"random operations on buckets",
-		"a store answers every operation as Op.Apply does, and leaves what it leaves",
+		"a store answers every operation as the memory store does, and leaves what it leaves",
 		func(f *fixture) {
 			f.differential(500,
 				limiter.TokenBucket{Capacity: 5, Refill: 3, Interval: s},
@@ -24,14 +25,14 @@ var differentialCases = []testCase{
 	},
 	{
 		"random operations on windows",
-		"a store answers every operation as Op.Apply does, and leaves what it leaves",
+		"a store answers every operation as the memory store does, and leaves what it leaves",
 		func(f *fixture) {
 			f.differential(500, window(5, 3*s), window(3, 3*s), window(7, 10*s))
 		},
 	},
 	{
 		"random operations on windows that count refusals",
-		"a store answers every operation as Op.Apply does, and leaves what it leaves",
+		"a store answers every operation as the memory store does, and leaves what it leaves",
 		func(f *fixture) {
 			f.differential(300, window(5, 3*s),
 				limiter.FixedWindow{Limit: 4, Window: 3 * s, CountRejected: true},
@@ -40,13 +41,21 @@ var differentialCases = []testCase{
 	},
 }
 
-// model is the Store that does what [limiter.Op.Apply] says and nothing else.
-type model map[string]limiter.Row
+// reference is the memory store, which is held against [limiter.Op.Apply] as it
+// goes.
+type reference struct {
+	*memory.Store
+	rows map[string]limiter.Row // by key
+}
 
-func (m model) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
-	next, state := op.Apply(m[op.Key], op.At)
-	m[op.Key] = next
-	return state, nil
+func (r reference) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	state, err := r.Store.Do(ctx, op)
+	next, want := op.Apply(r.rows[op.Key], op.At)
+	r.rows[op.Key] = next
+	if err == nil && state != want {
+		err = fmt.Errorf("the memory store reports %+v, Op.Apply says %+v", state, want)
+	}
+	return state, err
 }
 
 // pair is a booking in both stores.
@@ -55,11 +64,11 @@ type pair struct {
 	key       string
 }
 
-// duel is one differential: the same operations on the store and on the model.
+// duel is one differential: the same operations on the store and the reference.
 type duel struct {
 	*fixture
 	rnd        *rand.Rand
-	rows       model
+	reference  reference
 	got, want  []*limiter.Limiter // one a policy
 	gotSpy     *spy
 	wantSpy    *spy
@@ -72,8 +81,8 @@ type duel struct {
 // differential runs n random operations under policies that alternate.
 func (f *fixture) differential(n int, policies ...limiter.Policy) {
 	f.Helper()
-	d := &duel{fixture: f, rnd: f.random(), rows: model{}}
-	d.gotSpy, d.wantSpy = &spy{Store: f.store}, &spy{Store: d.rows}
+	d := &duel{fixture: f, rnd: f.random(), reference: reference{memory.New(), map[string]limiter.Row{}}}
+	d.gotSpy, d.wantSpy = &spy{Store: f.store}, &spy{Store: d.reference}
 	for _, p := range policies {
 		d.got = append(d.got, f.on(d.gotSpy, f.prefix+"l", p, limiter.WithClock(f.clock)))
 		d.want = append(d.want, f.on(d.wantSpy, f.prefix+"l", p, limiter.WithClock(f.clock)))
@@ -166,10 +175,10 @@ func (d *duel) tick() {
 	}
 	// A store may forget what has expired. Another policy, or a clock that was
 	// set back, would then meet a row in one place and none in the other.
-	for _, row := range d.rows {
+	for _, row := range d.reference.rows {
 		if row != (limiter.Row{}) && row.Expired(d.high.UnixNano()) {
 			d.generation++
-			clear(d.rows)
+			clear(d.reference.rows)
 			d.bookings, d.high = nil, d.now
 			return
 		}

@@ -25,11 +25,16 @@ var policyCases = []testCase{
 				{verb: peek, allowed: true, remaining: 5, reset: 9500 * ms},
 				{n: 6, remaining: 5, retry: 100 * ms, reset: 9500 * ms},
 			})
-			f.script(old, "up", []call{ // neither the look nor the refusal converted it
+			f.script(old, "up", []call{ // as much as before
 				{verb: peek, allowed: true, remaining: 5, reset: 5 * s},
 			})
 			f.script(large, "up", []call{{n: 5, allowed: true, reset: 10 * s}})
-			f.script(old, "up", []call{{n: 1, retry: s, reset: 10 * s}})
+			f.script(old, "up", []call{{n: 1, retry: 100 * ms, reset: 10 * s}}) // it refills as the latest take asked
+			f.at(100*ms - ns)
+			f.refuses(old, "up", 1)
+			f.at(100 * ms)
+			f.passes(old, "up", 1)
+			f.at(0)
 
 			f.passes(old, "down", 2)
 			f.script(small, "down", []call{
@@ -46,8 +51,35 @@ var policyCases = []testCase{
 			f.passes(old, "fraction", 10)
 			f.script(slow, "fraction", []call{
 				{at: 2500 * ms, verb: peek, allowed: true, remaining: 2, reset: 15 * s},
-				{at: 2500 * ms, n: 3, remaining: 2, retry: s, reset: 15 * s},
+				{at: 2500 * ms, n: 3, remaining: 2, retry: 500 * ms, reset: 15 * s},
 				{at: 3500*ms - ns, n: 2, allowed: true, remaining: 1, reset: 17*s + 2*ns},
+			})
+		},
+	},
+	{
+		"a key that is exhausted recovers at the rate of its new policy",
+		"a refusal under a policy that refills faster, or holds more, begins that refill; RetryAfter is true",
+		func(f *fixture) {
+			day := limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 24 * time.Hour}
+			fast := limiter.TokenBucket{Capacity: 100, Refill: 100, Interval: s}
+			f.passes(f.limiter("upgrade", day), "k", 1)
+			f.script(f.limiter("upgrade", fast), "k", []call{
+				{n: 1, retry: 10 * ms, reset: s},
+				{at: 10*ms - ns, n: 1, retry: ns, reset: 990*ms + ns},
+				{at: 10 * ms, n: 1, allowed: true, reset: s},
+			})
+			f.at(0)
+			f.passes(f.limiter("larger", bucket(10, s)), "k", 1)
+			f.script(f.limiter("larger", bucket(100, s)), "k", []call{
+				{at: time.Hour, n: 50, remaining: 10, retry: 40 * s, reset: 90 * s}, // full, but never that full
+				{at: time.Hour + 40*s, n: 50, allowed: true, reset: 100 * s},
+			})
+			f.at(0)
+			f.passes(f.limiter("shorter", window(5, 24*time.Hour)), "k", 5)
+			f.script(f.limiter("shorter", window(5, time.Hour)), "k", []call{
+				{n: 1, used: 5, retry: time.Hour, reset: time.Hour},
+				{at: time.Hour - ns, n: 1, used: 5, retry: ns, reset: ns},
+				{at: time.Hour, n: 1, allowed: true, remaining: 4, used: 1, reset: time.Hour},
 			})
 		},
 	},
@@ -166,7 +198,7 @@ var policyCases = []testCase{
 				{at: 4 * s, n: 1, allowed: true, used: 4, reset: 2 * s},
 			})
 			f.script(ten, "k", []call{
-				{at: 5 * s, n: 2, remaining: 1, used: 4, retry: 5 * s, reset: 5 * s},
+				{at: 5 * s, n: 2, remaining: 1, used: 4, retry: s, reset: 5 * s},
 				{at: 6 * s, verb: peek, allowed: true, remaining: 5},
 			})
 		},
