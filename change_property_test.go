@@ -11,8 +11,8 @@ import (
 )
 
 // I5 under a changed policy: whatever policy wrote the row, a request that is
-// refused passes after its RetryAfter if nobody else asks. On a bucket it does
-// not pass a nanosecond earlier.
+// refused passes after its RetryAfter if nobody else asks, and not a nanosecond
+// earlier. (It may on a window behind bookings for windows of another length.)
 func TestRetryAfter_is_true_after_a_policy_change(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -49,7 +49,7 @@ func TestRetryAfter_is_true_after_a_policy_change(t *testing.T) {
 			return
 		}
 		now, left := c.now, c.row
-		if bucket && r.RetryAfter > 1 {
+		if (bucket || found.Start <= c.now) && r.RetryAfter > 1 {
 			c.now += int64(r.RetryAfter) - 1
 			if early := ask(); early.Allowed {
 				t.Fatalf("%+v on %+v: refused for %v, but passed 1 ns earlier", p, found, r.RetryAfter)

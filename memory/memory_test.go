@@ -26,6 +26,22 @@ func TestStore_whose_clock_is_stepped_back(t *testing.T) {
 	})
 }
 
+func TestStore_whose_clock_is_stepped_back_within_a_window_keeps_its_count(t *testing.T) {
+	t.Parallel()
+	c := newClock() // 3 hours and 33 minutes after midnight
+	l := newLimiter(t, memory.New(memory.WithClock(c.Now)), limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour})
+	c.Add(time.Hour)
+	if !allow(t, l, "k") {
+		t.Fatal("the first request is refused")
+	}
+	c.Add(-time.Hour)
+	for i, want := range []bool{true, false} {
+		if got := allow(t, l, "k"); got != want {
+			t.Errorf("request %d after the step: Allow = %v, want %v", i+1, got, want)
+		}
+	}
+}
+
 func BenchmarkStore(b *testing.B) {
 	storetest.Bench(b, func(*testing.B) limiter.Store { return memory.New() })
 }

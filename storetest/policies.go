@@ -84,6 +84,18 @@ var policyCases = []testCase{
 		},
 	},
 	{
+		"a window that counts refusals takes over one that does not",
+		"where every request is counted, the first one brings the row under its policy, and Peek says what it would say",
+		func(f *fixture) {
+			f.passes(f.limiter("l", window(2, s)), "k", 2)
+			counting := limiter.FixedWindow{Limit: 2, Window: 10 * s, CountRejected: true}
+			f.script(f.limiter("l", counting), "k", []call{
+				{verb: peek, used: 2, retry: 10 * s, reset: 10 * s},
+				{n: 1, used: 3, retry: 10 * s, reset: 10 * s},
+			})
+		},
+	},
+	{
 		"a bucket's bookings carry over to another policy",
 		"bookings that are outstanding when the policy changes keep their instants, and what comes after them lies behind the last",
 		func(f *fixture) {
