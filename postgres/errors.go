@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
 // SQLSTATEs that are treated apart from their class (PostgreSQL manual,
@@ -32,7 +33,7 @@ const (
 // callers need not know SQLSTATEs, with the driver's error behind it. An error
 // of the server's own has no key in its text, only in its detail.
 func (s *Store) interpretError(ctx context.Context, a access, err error) error {
-	if err == nil || classified(err) {
+	if err == nil || sqlstore.Classified(err) {
 		return err
 	}
 	class, mend := s.classify(a, err)
@@ -47,14 +48,6 @@ func (s *Store) interpretError(ctx context.Context, a access, err error) error {
 	return fmt.Errorf("%w: %w%s", class, err, mend)
 }
 
-// classified reports whether err has its class already, from a statement within a
-// transaction of ours.
-func classified(err error) bool {
-	return errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) ||
-		errors.Is(err, limiter.ErrMisconfigured) || errors.Is(err, limiter.ErrInvalid) ||
-		errors.Is(err, limiter.ErrCanceled)
-}
-
 // classify returns the class of err and, where an operator must act, what to do.
 func (s *Store) classify(a access, err error) (class error, mend string) {
 	var server *pgconn.PgError
@@ -63,7 +56,9 @@ func (s *Store) classify(a access, err error) (class error, mend string) {
 	switch {
 	case errors.As(err, &server):
 		class, mend = s.classifyState(server)
-	case connecting, pgconn.SafeToRetry(err), errors.Is(err, pgx.ErrTxClosed):
+	case connecting && refusedTLS(connect):
+		class, mend = limiter.ErrMisconfigured, "; turn TLS on in the server, or off in the DSN: sslmode=disable"
+	case connecting, pgconn.SafeToRetry(err), errors.Is(err, pgx.ErrTxClosed), errors.Is(err, pgx.ErrTxCommitRollback):
 		class = limiter.ErrNotApplied
 	default:
 		class = limiter.ErrOutcomeUnknown
@@ -71,7 +66,24 @@ func (s *Store) classify(a access, err error) (class error, mend string) {
 	if errors.Is(class, limiter.ErrOutcomeUnknown) && (connecting || a == read) {
 		class = limiter.ErrNotApplied
 	}
+	if connecting && s.config != nil && s.config.ConnString() == "" {
+		mend += "; the DSN is empty: is DATABASE_URL set?"
+	}
 	return class, mend
+}
+
+// refusedTLS reports whether a server has no TLS where the DSN insists on it.
+// Where it does not, pgx went on without.
+func refusedTLS(e *pgconn.ConnectError) bool {
+	if e.Config == nil || e.Config.TLSConfig == nil {
+		return false
+	}
+	for _, f := range e.Config.Fallbacks {
+		if f.TLSConfig == nil {
+			return false
+		}
+	}
+	return strings.Contains(e.Error(), "server refused TLS connection") // pgx has no name for it
 }
 
 // classifyState goes by SQLSTATE. What the server answers with an error it has
@@ -98,7 +110,11 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, mend string) {
 		return limiter.ErrOutcomeUnknown, ""
 	case "21", "22", "23", "54": // the statement's own data
 		return limiter.ErrInvalid, ""
-	case "28", "3D", "42": // authentication, no such database, syntax and rights
+	case "28": // authentication
+		return limiter.ErrMisconfigured, "; see user and password in the DSN"
+	case "3D": // no such database
+		return limiter.ErrMisconfigured, "; create the database, or name another in the DSN"
+	case "42": // syntax and rights
 		return limiter.ErrMisconfigured, ""
 	case "0A":
 		if !strings.Contains(e.Message, "cached plan") {
@@ -117,8 +133,9 @@ func (s *Store) migrate() string {
 	if s.schema != defaultSchema {
 		with = fmt.Sprintf(", migrations.WithSchema(%q)", s.schema)
 	}
-	return fmt.Sprintf("; make the tables: migrations.Up(ctx, migrations.Postgres, db%s) "+
-		`or goose -dir migrations/postgres -table limiter_goose_version postgres "$DATABASE_URL" up`, with)
+	return fmt.Sprintf("; make the tables: migrations.Up(ctx, migrations.Postgres, db%s) or, "+
+		"in a clone of limiter, with search_path=%[2]s in the URL if it is not the role's: "+
+		`goose -dir migrations/postgres -table %[2]s.limiter_goose_version postgres "$DATABASE_URL" up`, with, s.schema)
 }
 
 // spoiled reports whether the connection that err came from should not be used
@@ -132,13 +149,14 @@ func spoiled(err error) bool {
 	return false
 }
 
-// dsnReason says what pgx finds wrong with a DSN, without the DSN, which may hold
-// a password: pgx masks only what it recognizes as one. Of one that has no form
-// at all, its reason may quote any part.
+// dsnReason says what pgx finds wrong with a DSN and how to write it, without the
+// DSN, which may hold a password: pgx masks only what it recognizes as one. Of one
+// that has no form at all, its reason may quote any part.
 func dsnReason(err error) string {
+	const form = "; write postgres://user:password@host:5432/database" //nolint:gosec // a form, not a password
 	var parse *pgconn.ParseConfigError
 	if !errors.As(err, &parse) {
-		return "it cannot be parsed"
+		return "it cannot be parsed" + form
 	}
 	text, inner := parse.Error(), ""
 	if cause := parse.Unwrap(); cause != nil {
@@ -146,8 +164,11 @@ func dsnReason(err error) string {
 		text = strings.TrimSuffix(text, inner)
 	}
 	reason := text[strings.LastIndex(text, "`: ")+len("`: "):]
-	if strings.HasPrefix(reason, "failed to parse") {
-		return reason
+	switch {
+	case strings.HasPrefix(reason, "failed to parse"):
+		return reason + form
+	case reason == "invalid port" && strings.Contains(parse.ConnString, "://"):
+		return reason + "; characters such as # / @ : in a password must be percent-encoded"
 	}
 	return reason + inner
 }

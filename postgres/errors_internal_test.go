@@ -42,6 +42,7 @@ func TestInterpretError_gives_every_error_its_class(t *testing.T) {
 			&pgconn.ConnectError{},
 			safe{io.EOF},
 			pgx.ErrTxClosed,
+			commitError{pgx.ErrTxCommitRollback},
 		}},
 		{limiter.ErrOutcomeUnknown, limiter.ErrNotApplied, []error{
 			state("57P01"), state("57P02"), state("08006"), state("08003"), state("08P01"), state("40003"), state(""),
@@ -112,7 +113,11 @@ func TestInterpretError_names_the_mend(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ schema, code, want string }{
 		{"public", "42P01", "migrations.Up(ctx, migrations.Postgres, db)"},
-		{"public", "42P01", `goose -dir migrations/postgres -table limiter_goose_version postgres "$DATABASE_URL" up`},
+		{"public", "42P01", `goose -dir migrations/postgres -table public.limiter_goose_version postgres "$DATABASE_URL" up`},
+		{"limits", "42P01", `goose -dir migrations/postgres -table limits.limiter_goose_version postgres "$DATABASE_URL" up`},
+		{"limits", "42P01", "in a clone of limiter, with search_path=limits in the URL"},
+		{"public", "28P01", "; see user and password in the DSN"},
+		{"public", "3D000", "; create the database, or name another in the DSN"},
 		{"limits", "42703", `migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema("limits"))`},
 		{"limits", "3F000", `migrations.WithSchema("limits")`},
 		{"limits", "42501", `GRANT SELECT, INSERT, UPDATE ON "limits".limiter_token_buckets, "limits".limiter_fixed_windows`},

@@ -51,24 +51,17 @@ func (s *Store) exec(ctx context.Context, sql string, args ...any) (bool, error)
 // a statement of its own: one that waits for it would have read the clock before.
 func (s *Store) hold(ctx context.Context, lock string, op limiter.Op, f func(held *Store) error) error {
 	return s.run(ctx, write, func(db DB) error {
-		locked := func(tx pgx.Tx) error {
+		tx, err := begin(ctx, db)
+		if err != nil {
+			return err
+		}
+		return commit(ctx, tx, func(tx DB) error {
 			held := &Store{options: s.options, sql: s.sql, db: tx, turn: make(chan struct{}, 1)}
 			if _, err := held.exec(ctx, lock, op.Name, []byte(op.Key)); err != nil {
 				return err
 			}
 			return f(held)
-		}
-		switch db := db.(type) {
-		case interface { // a connection
-			BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
-		}:
-			return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, locked)
-		case interface { // a transaction, which gets a savepoint
-			Begin(context.Context) (pgx.Tx, error)
-		}:
-			return pgx.BeginFunc(ctx, db, locked)
-		}
-		return fmt.Errorf("%w: a %T cannot begin a transaction; pass a pool, a connection or a pgx.Tx", limiter.ErrMisconfigured, db)
+		})
 	})
 }
 
@@ -108,28 +101,13 @@ func (s *Store) run(ctx context.Context, a access, f func(DB) error) error {
 // runCommitted calls f in a READ COMMITTED transaction.
 func (s *Store) runCommitted(ctx context.Context, a access, f func(DB) error) error {
 	return s.runPooled(ctx, a, func(c *pgxpool.Conn) error {
-		tx, err := c.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+		tx, err := begin(ctx, c)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tx.Rollback(ctx) }() // after a commit it does nothing
-		if err := f(tx); err != nil {
-			return err
-		}
-		if err := tx.Commit(ctx); err != nil {
-			return commitError{err}
-		}
-		return nil
+		return commit(ctx, tx, f)
 	})
 }
-
-// commitError is the error of a COMMIT. It has no parameters, so that pgx sends
-// it in the simple protocol, and reports for a connection that broke behind it
-// that nothing was sent.
-type commitError struct{ error }
-
-func (e commitError) Unwrap() error   { return e.error }
-func (commitError) SafeToRetry() bool { return false }
 
 // runPooled calls f with a connection of the pool. An error before there is one
 // is an error before anything was sent.

@@ -1,6 +1,13 @@
 package postgres
 
-import "reflect"
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
 
 // Statements returns the rendered statements of a store by their names, so that
 // tests can prepare and explain them.
@@ -24,4 +31,41 @@ func Files() []string {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// SchemaVersion is the version that Check wants.
+const SchemaVersion = schemaVersion
+
+// Held is a Store whose takes are decided under the row's lock, as are those that
+// lost every race before.
+type Held struct{ *Store }
+
+func (h Held) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	table, err := h.table(op.Policy)
+	if err != nil {
+		return limiter.State{}, err
+	}
+	if op.Kind == limiter.OpTake {
+		table = loser{table}
+	}
+	s, err := sqlstore.Do(ctx, table, op)
+	if err != nil {
+		return limiter.State{}, fmt.Errorf("postgres: %w", err)
+	}
+	return s, nil
+}
+
+// loser loses every race but the one under the lock.
+type loser struct{ sqlstore.Table }
+
+func (loser) Take(context.Context, limiter.Op) (limiter.State, bool, error) {
+	return limiter.State{}, false, nil
+}
+
+func (loser) Look(context.Context, limiter.Op) (sqlstore.Reading, error) {
+	return sqlstore.Reading{Now: 1}, nil // a key that was never used, so that there is something to write
+}
+
+func (loser) Swap(context.Context, limiter.Op, limiter.Row, limiter.Row) (bool, error) {
+	return false, nil
 }

@@ -3,14 +3,18 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/pressly/goose/v3"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -87,6 +91,93 @@ func TestOpen_refuses_a_wrong_DSN_and_does_not_tell_its_password(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), "the DSN: ") {
 			t.Errorf("%v does not say what is wrong", err)
+		}
+	}
+}
+
+func TestOpen_tells_how_a_DSN_is_written(t *testing.T) {
+	t.Parallel()
+	const form, encoded = "; write postgres://user:password@host:5432/database", "must be percent-encoded"
+	for dsn, want := range map[string]string{
+		"hunter2":                             form,
+		"mysql://u:hunter2@h/db":              form,
+		"postgres://u:hunter2%zz@h/db":        form,
+		"host=h password='hunter2":            form,
+		"postgres://u:hun/ter2@h/db":          encoded,
+		"postgres://u:hun#/ter2@h/db":         encoded,
+		"postgres://u:h@unter:2@h/db":         encoded,
+		"postgresql://u:hunter2@h:port/db":    encoded,
+		"host=h password='hunter2' port=x":    "invalid port",
+		"postgres://u:hunter2@h/db?sslmode=x": "sslmode",
+	} {
+		_, err := postgres.Open(t.Context(), dsn)
+		wantMend(t, err, want)
+		for _, other := range []string{form, encoded} {
+			if other != want && strings.Contains(err.Error(), other) {
+				t.Errorf("%s: %v names %s", dsn, err, other)
+			}
+		}
+	}
+}
+
+// Not parallel: the environment is everybody's.
+func TestConnection_that_fails_with_an_empty_DSN_says_so(t *testing.T) {
+	for name, value := range map[string]string{"PGHOST": "127.0.0.1", "PGPORT": "1", "PGUSER": "u", "PGSSLMODE": "disable"} {
+		t.Setenv(name, value)
+	}
+	const hint = "the DSN is empty: is DATABASE_URL set?"
+	for _, dsn := range []string{"", nowhere} {
+		store, err := postgres.Open(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = store.Do(t.Context(), take(slow(1), secret, 1))
+		wantError(t, err, limiter.ErrNotApplied)
+		if err != nil && strings.Contains(err.Error(), hint) != (dsn == "") {
+			t.Errorf("DSN %q: %v", dsn, err)
+		}
+		if err := store.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+// plaintext is a server that has no TLS, and hangs up on who goes on without.
+func plaintext(t *testing.T) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			request := make([]byte, 8)
+			if _, err := io.ReadFull(c, request); err == nil {
+				_, _ = c.Write([]byte("N"))
+			}
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestServer_without_TLS_is_a_misconfiguration_where_the_DSN_insists(t *testing.T) {
+	t.Parallel()
+	address := plaintext(t)
+	for mode, class := range map[string]error{
+		"require": limiter.ErrMisconfigured, "verify-full": limiter.ErrMisconfigured,
+		"prefer": limiter.ErrNotApplied, "disable": limiter.ErrNotApplied,
+	} {
+		store := storeOn(t, pool(t, "postgres://u:hunter2@"+address+"/db?sslmode="+mode, few(1)), "public")
+		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
+		t.Run(mode, func(t *testing.T) { wantError(t, err, class) })
+		if class == limiter.ErrMisconfigured {
+			wantMend(t, err, "sslmode=disable")
 		}
 	}
 }
@@ -236,6 +327,18 @@ func TestCheck_tells_what_is_missing(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestCheck_knows_the_newest_migration(t *testing.T) {
+	t.Parallel()
+	entries, err := migrations.FS.ReadDir("postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest, err := goose.NumericComponent(entries[len(entries)-1].Name()) // in order of their names
+	if err != nil || newest != postgres.SchemaVersion {
+		t.Errorf("Check wants version %d, and the newest migration is %d (%v)", postgres.SchemaVersion, newest, err)
+	}
 }
 
 func TestCheck_without_a_server_is_not_applied(t *testing.T) {

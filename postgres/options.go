@@ -55,8 +55,10 @@ func WithQueryExecMode(mode pgx.QueryExecMode) Option {
 // WithAsyncCommit tells the [Store] not to wait until a take is on disk
 // (synchronous_commit = off, for the takes alone). A crash of the database server
 // may then forget the takes of its last fraction of a second, which lets as many
-// in again; nothing else can be lost. It is refused on a [pgx.Tx]. The default is
-// the database's own durability.
+// in again; nothing else can be lost. In a transaction of the caller's it changes
+// how all of that commits: it is refused on a [pgx.Tx], but a connection on which
+// the caller begins one looks like any other. The default is the database's own
+// durability.
 func WithAsyncCommit() Option {
 	return func(o *options) error {
 		o.asyncCommit = true

@@ -4,9 +4,11 @@
 // database's clock decides.
 //
 // The tables come from package migrations. The role of the application needs
-// SELECT, INSERT and UPDATE on them, and DELETE for [Store.Sweep]:
+// SELECT, INSERT and UPDATE on them, and DELETE for [Store.Sweep]. SELECT on
+// goose's own table lets [Store.Check] notice a migration that is missing:
 //
 //	GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO app;
+//	GRANT SELECT ON limiter_goose_version TO app;
 //	GRANT DELETE ON limiter_token_buckets, limiter_fixed_windows TO sweeper;
 //
 // # Poolers
@@ -14,15 +16,16 @@
 // The store uses the connection's own query mode, by default cache_statement.
 // Behind PgBouncer before 1.21, and other poolers in transaction mode that keep
 // no prepared statements, pass [WithQueryExecMode] of [pgx.QueryExecModeExec], or
-// put default_query_exec_mode=exec into the DSN.
+// put default_query_exec_mode=exec into the DSN. The simple protocol is never used
+// for statements that decide.
 //
 // # Transactions
 //
-// With a [pgx.Tx] a take is part of the caller's transaction: a rollback gives it
-// back, and the key's row stays locked until the commit, which makes everybody
-// wait who uses the same key. In REPEATABLE READ and SERIALIZABLE a take may be
-// refused from the transaction's snapshot, or fail with SQLSTATE 40001; it never
-// lets too much in.
+// With a [pgx.Tx], or a connection on which the caller began a transaction, a take
+// is part of that: a rollback gives it back, and the key's row stays locked until
+// the commit, which makes everybody wait who uses the same key. In REPEATABLE READ
+// and SERIALIZABLE a take may be refused from the transaction's snapshot, or fail
+// with SQLSTATE 40001; it never lets too much in.
 package postgres
 
 import (
@@ -43,7 +46,9 @@ import (
 
 // DB is what a [Store] runs its statements on: a [*pgxpool.Pool], a [*pgx.Conn]
 // or a [pgx.Tx]. All but the pool are exclusive: the store makes one call after
-// another on them.
+// another on them. In a transaction, also one that the caller began on the
+// connection, the store never commits or rolls back: where it needs a transaction
+// of its own it makes a savepoint.
 type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
@@ -73,19 +78,14 @@ func New(db DB, opts ...Option) (*Store, error) {
 	}
 	s := &Store{db: db}
 	var conn *pgx.ConnConfig
-	switch db := db.(type) {
-	case *pgxpool.Pool:
-		s.db, s.pool = nil, db
-		conn = db.Config().ConnConfig
-	case *pgx.Conn:
-		conn = db.Config()
-	case interface{ Conn() *pgx.Conn }: // pgx.Tx, *pgxpool.Conn, *pgxpool.Tx
-		if c := db.Conn(); c != nil {
+	if pool, ok := db.(*pgxpool.Pool); ok {
+		s.db, s.pool = nil, pool
+		conn = pool.Config().ConnConfig
+	} else {
+		s.turn = make(chan struct{}, 1)
+		if c := connOf(db); c != nil {
 			conn = c.Config()
 		}
-	}
-	if s.db != nil {
-		s.turn = make(chan struct{}, 1)
 	}
 	if err := s.configure(conn, opts); err != nil {
 		return nil, err
@@ -137,20 +137,25 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 
 // Do carries out op, as [limiter.Store] says.
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	var table sqlstore.Table
-	switch p := op.Policy.(type) {
-	case limiter.TokenBucket:
-		table = buckets{s, p}
-	case limiter.FixedWindow:
-		table = windows{s, p}
-	default:
-		return limiter.State{}, fmt.Errorf("postgres: policy %T: %w", op.Policy, errors.ErrUnsupported)
+	table, err := s.table(op.Policy)
+	if err != nil {
+		return limiter.State{}, fmt.Errorf("postgres: %w", err)
 	}
 	state, err := sqlstore.Do(ctx, table, op)
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)
 	}
 	return state, nil
+}
+
+func (s *Store) table(policy limiter.Policy) (sqlstore.Table, error) {
+	switch p := policy.(type) {
+	case limiter.TokenBucket:
+		return buckets{s, p}, nil
+	case limiter.FixedWindow:
+		return windows{s, p}, nil
+	}
+	return nil, fmt.Errorf("policy %T: %w", policy, errors.ErrUnsupported)
 }
 
 // Close closes the pool that [Open] made; it waits until its connections are

@@ -39,7 +39,6 @@ func TestRefusal_leaves_no_trace_in_the_database(t *testing.T) {
 	}{
 		{"bucket", slow(2), take(slow(2), "k", 1)},
 		{"bucket, reservation", slow(2), reserve(take(slow(2), "k", 1))},
-		{"bucket of an earlier policy", slow(2), take(slow(3), "k", 3)},
 		{"bucket, look", slow(2), look(slow(2), "k")},
 		{"bucket, look of another policy", slow(2), look(slow(3), "k")},
 		{"bucket, look at no row", slow(2), look(slow(2), "other")},

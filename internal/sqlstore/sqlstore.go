@@ -92,7 +92,10 @@ func take(ctx context.Context, t Table, op limiter.Op) (limiter.State, error) {
 		s, _, err = secondLook(ctx, held, op)
 		return err
 	})
-	return s, err
+	if err != nil { // that of the commit, it may be
+		return limiter.State{}, err
+	}
+	return s, nil
 }
 
 // secondLook decides on the row as it is now. If it loses the race for the row,
