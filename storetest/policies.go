@@ -97,18 +97,6 @@ var policyCases = []testCase{
 		},
 	},
 	{
-		"a window that counts refusals takes over one that does not",
-		"where every request is counted, the first one brings the row under its policy, and Peek says what it would say",
-		func(f *fixture) {
-			f.passes(f.limiter("l", window(2, s)), "k", 2)
-			counting := limiter.FixedWindow{Limit: 2, Window: 10 * s, CountRejected: true}
-			f.script(f.limiter("l", counting), "k", []call{
-				{verb: peek, used: 2, retry: 10 * s, reset: 10 * s},
-				{n: 1, used: 3, retry: 10 * s, reset: 10 * s},
-			})
-		},
-	},
-	{
 		"a bucket's bookings carry over to another policy",
 		"bookings that are outstanding when the policy changes keep their instants, and what comes after them lies behind the last",
 		func(f *fixture) {
@@ -181,115 +169,6 @@ var policyCases = []testCase{
 				}
 				if err := bound(acts, tokens, step); err != nil {
 					f.Fatalf("history %d: %v\n%v", history, err, trace)
-				}
-			}
-		},
-	},
-	{
-		"a window's count carries over to another limit",
-		"when only the limit changes, the count stays, and each window admits at most the larger of both limits",
-		func(f *fixture) {
-			five, two := f.limiter("l", window(5, 10*s)), f.limiter("l", window(2, 10*s))
-			f.passes(five, "k", 3)
-			f.script(two, "k", []call{
-				{verb: peek, used: 3, retry: 10 * s, reset: 10 * s},
-				{n: 1, used: 3, retry: 10 * s, reset: 10 * s},
-			})
-			f.script(five, "k", []call{
-				{n: 2, allowed: true, used: 5, reset: 10 * s},
-			})
-			f.script(two, "k", []call{
-				{at: 10 * s, n: 2, allowed: true, used: 2, reset: 10 * s},
-			})
-			f.script(five, "k", []call{
-				{at: 11 * s, n: 4, remaining: 3, used: 2, retry: 9 * s, reset: 9 * s},
-				{at: 11 * s, n: 3, allowed: true, used: 5, reset: 9 * s},
-			})
-			counts := f.limiter("l", limiter.FixedWindow{Limit: 4, Window: 10 * s, CountRejected: true})
-			f.script(counts, "k", []call{{at: 12 * s, n: 1, used: 6, retry: 8 * s, reset: 8 * s}})
-			f.script(five, "k", []call{{at: 13 * s, n: 1, used: 6, retry: 7 * s, reset: 7 * s}})
-		},
-	},
-	{
-		"a window's count carries over to another length",
-		"a window that runs keeps its count when the length changes, and one that has ended leaves nothing",
-		func(f *fixture) {
-			ten, three := f.limiter("l", window(5, 10*s)), f.limiter("l", window(4, 3*s))
-			f.at(4 * s)
-			f.passes(ten, "k", 3)
-			f.script(three, "k", []call{
-				{at: 4 * s, verb: peek, allowed: true, remaining: 1, used: 3, reset: 2 * s},
-				{at: 4 * s, n: 2, remaining: 1, used: 3, retry: 2 * s, reset: 2 * s},
-				{at: 4 * s, n: 1, allowed: true, used: 4, reset: 2 * s},
-			})
-			f.script(ten, "k", []call{
-				{at: 5 * s, n: 2, remaining: 1, used: 4, retry: s, reset: 5 * s},
-				{at: 6 * s, verb: peek, allowed: true, remaining: 5},
-			})
-		},
-	},
-	{
-		"a window's bookings carry over to another length",
-		"a frontier that lies ahead becomes the window that its start falls into, full if that one runs already",
-		func(f *fixture) {
-			old := f.limiter("l", window(1, 10*s))
-			for key, c := range map[string]struct {
-				p     limiter.FixedWindow
-				delay time.Duration
-			}{
-				"shorter":       {window(3, 4*s), 7 * s},          // 10 s lies in the window from 8 s on, which has room
-				"shorter, full": {window(1, 4*s), 11 * s},         // and the next one begins at 12 s
-				"longer":        {window(3, 20*s), 19 * s},        // 10 s lies in the window that runs
-				"other limit":   {window(3, 10*s), 9 * s},         // room in the frontier
-				"much longer":   {window(9, time.Minute), 59 * s}, // as for longer
-			} {
-				f.at(s)
-				f.books(old, key, 1, 0)
-				f.books(old, key, 1, 9*s)
-				f.refuses(f.limiter("l", c.p), key, 1)
-				f.books(f.limiter("l", c.p), key, 1, c.delay)
-			}
-		},
-	},
-	{
-		"refusals are not counted in a window that lies ahead",
-		"with CountRejected a request that meets bookings of a version without it is refused, and takes nothing of their window",
-		func(f *fixture) {
-			plain := f.limiter("l", window(3, 10*s))
-			counts := f.limiter("l", limiter.FixedWindow{Limit: 3, Window: 10 * s, CountRejected: true})
-			f.books(plain, "k", 3, 0)
-			f.books(plain, "k", 1, 10*s)
-			for range 5 {
-				f.refuses(counts, "k", 1)
-			}
-			f.at(10 * s)
-			f.passes(counts, "k", 2)
-			f.refuses(counts, "k", 1)
-		},
-	},
-	{
-		"two limits of a window admit at most the larger",
-		"limits that alternate on a key admit, in each aligned window, at most the larger of both",
-		func(f *fixture) {
-			rnd := f.random()
-			for history := range 6 {
-				a, b := 1+rnd.Int64N(6), 1+rnd.Int64N(6)
-				ls := []*limiter.Limiter{
-					f.limiter(fmt.Sprint(history), window(a, s)), f.limiter(fmt.Sprint(history), window(b, s)),
-				}
-				f.at(0)
-				admitted := map[int64]int64{}
-				for range 50 {
-					l := ls[rnd.IntN(2)]
-					n := 1 + rnd.Int64N(limitOf(l.Policy()))
-					wait := time.Duration(rnd.IntN(2)) * time.Duration(rnd.Int64N(int64(4*s)))
-					if r := f.reserve(l, "k", n, wait); r.Allowed {
-						w := f.now.Add(r.Delay).Unix()
-						if admitted[w] += n; admitted[w] > max(a, b) {
-							f.Fatalf("history %d: %d admitted in one window under limits %d and %d", history, admitted[w], a, b)
-						}
-					}
-					f.now = f.now.Add(time.Duration(rnd.Int64N(int64(400 * ms))))
 				}
 			}
 		},

@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 		{"windows", windowCases},
 		{"reservations", reservationCases},
 		{"give back", giveBackCases},
-		{"policy changes", policyCases},
+		{"policy changes", slices.Concat(policyCases, windowPolicyCases)},
 		{"clock steps", clockCases},
 		{"keys", keyCases},
 		{"contract", contractCases},
