@@ -6,12 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -70,11 +70,7 @@ func (d database) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	program, err := goose()
 	if err != nil {
-		required := strings.FieldsFunc(os.Getenv("LIMITER_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' })
-		if slices.Contains(required, "goose") {
-			t.Fatalf("LIMITER_TEST_REQUIRE asks for goose: %v", err)
-		}
-		t.Skipf("no goose command: %v", err)
+		dbtest.Unavailable(t, "goose", err)
 	}
 	driver, dsn, table := "sqlite3", strings.TrimPrefix(d.dsn, "file:"), "limiter_goose_version"
 	if d.dialect == migrations.Postgres {

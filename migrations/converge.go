@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 // transaction whose view of the database is out of date.
 func (m *migrator) converge(ctx context.Context, step func() error) error {
 	if err := m.checkSchema(ctx); err != nil {
-		return canceled(ctx, err)
+		return canceled(ctx, m.explain(err))
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -50,7 +51,7 @@ func (m *migrator) converge(ctx context.Context, step func() error) error {
 		if ctx.Err() != nil {
 			return canceled(ctx, err)
 		}
-		if m.dialect == SQLite && isBusy(err) {
+		if m.dialect == SQLite && sqlitecode.IsBusy(err) {
 			if !pause(waiting, delay) {
 				return canceled(ctx, fmt.Errorf("migrations: the database stayed locked: %w", err))
 			}
@@ -60,7 +61,7 @@ func (m *migrator) converge(ctx context.Context, step func() error) error {
 		if races++; races > maxRaces {
 			return m.explain(err)
 		}
-		if after, lookErr := m.versions.applied(ctx, m.db); !isBusy(lookErr) && (lookErr != nil || after == before) {
+		if after, lookErr := m.versions.applied(ctx, m.db); !sqlitecode.IsBusy(lookErr) && (lookErr != nil || after == before) {
 			return m.explain(err)
 		}
 	}
@@ -92,19 +93,39 @@ func canceled(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: migrations: %w: %w", limiter.ErrCanceled, ctx.Err(), err)
 }
 
-// explain adds the mend to the error that is most often met: since version 15,
-// PostgreSQL lets only the owner of a database create tables in schema public.
+// explain adds class and mend to the errors that are met most often: a database
+// of the other kind, a SQLite file that cannot be used, and missing privileges
+// (since version 15, PostgreSQL lets only the owner of a database create tables
+// in schema public).
 func (m *migrator) explain(err error) error {
+	if mend := m.mend(err); mend != "" {
+		return fmt.Errorf("%w: %s: %w", limiter.ErrMisconfigured, mend, err)
+	}
+	return err
+}
+
+// mend returns what to do about err, "" if only err itself can tell.
+func (m *migrator) mend(err error) string {
 	const insufficientPrivilege = "42501"
-	coder, ok := errors.AsType[interface {
+	var state string // no SQLite driver has one
+	if coder, ok := errors.AsType[interface {
 		error
 		SQLState() string
-	}](err)
-	if !ok || coder.SQLState() != insufficientPrivilege {
-		return err
+	}](err); ok {
+		state = coder.SQLState()
 	}
-	return fmt.Errorf("%w: to migrate, a role needs USAGE and CREATE on schema %s and must own what it removes; for Status, USAGE and SELECT on %s: %w",
-		limiter.ErrMisconfigured, quote(m.schema), m.versions.Tablename(), err)
+	switch {
+	case m.dialect == SQLite && state != "":
+		return "is this a SQLite database? For PostgreSQL give migrations.Postgres"
+	case m.dialect == Postgres && strings.Contains(err.Error(), "no such table: pg_catalog."):
+		return "is this a PostgreSQL database? For SQLite give migrations.SQLite"
+	case state == insufficientPrivilege:
+		return fmt.Sprintf("to migrate, a role needs USAGE and CREATE on schema %s and must own what it removes; for Status, USAGE and SELECT on %s",
+			quote(m.schema), m.versions.Tablename())
+	case state == "":
+		return sqlitecode.Mend(sqlitecode.Of(err))
+	}
+	return ""
 }
 
 // pause waits for a random half to whole of d, so that two processes that met
@@ -118,22 +139,4 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	}
-}
-
-// isBusy reports whether err is SQLite's SQLITE_BUSY or SQLITE_LOCKED. Drivers
-// tell it by a method, or only in SQLite's own words.
-func isBusy(err error) bool {
-	if err == nil {
-		return false
-	}
-	const busy, locked = 5, 6 // primary codes; the upper bits hold the extended code
-	if coder, ok := errors.AsType[interface {
-		error
-		Code() int
-	}](err); ok {
-		primary := coder.Code() & 0xff
-		return primary == busy || primary == locked
-	}
-	text := err.Error()
-	return strings.Contains(text, "database is locked") || strings.Contains(text, "database table is locked")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log"
 
 	"github.com/sqlimit/limiter/migrations"
 )
@@ -30,4 +31,10 @@ func Example() {
 		fmt.Println(m.Version, m.Name, m.Applied)
 	}
 	// Output: 1 00001_create_limiter_tables.sql true
+}
+
+func Example_postgreSQL() {
+	if err := migrate(context.Background()); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -102,32 +102,3 @@ func TestMigrationsThatAnApplicationRegistersWithGooseStayItsOwn(t *testing.T) {
 		t.Errorf("Down: %v", err)
 	}
 }
-
-// coded is an error of a driver that tells SQLite's code by a method.
-type coded int
-
-func (c coded) Error() string { return "coded" }
-func (c coded) Code() int     { return int(c) }
-
-func TestIsBusyKnowsEveryDriversWay(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		err  error
-		want bool
-	}{
-		{nil, false},
-		{coded(5), true},
-		{coded(517), true}, // SQLITE_BUSY_SNAPSHOT
-		{coded(262), true}, // SQLITE_LOCKED_SHAREDCACHE
-		{coded(1), false},
-		{coded(2067), false}, // SQLITE_CONSTRAINT_UNIQUE
-		{errors.Join(errors.New("other"), coded(6)), true},
-		{errors.New("goose: database is locked"), true},
-		{errors.New("database table is locked: sqlite_master"), true},
-		{errors.New("no such table: locks"), false},
-	} {
-		if got := isBusy(c.err); got != c.want {
-			t.Errorf("isBusy(%v) = %t, want %t", c.err, got, c.want)
-		}
-	}
-}

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
-	_ "modernc.org/sqlite"             // driver "sqlite"
+	_ "modernc.org/sqlite" // driver "sqlite"; example_postgres_test.go has "pgx"
 
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/migrations"

@@ -3,6 +3,8 @@
 // tables by itself: migrate when you deploy, with a role that may create them,
 // and let the application run with one that may not.
 //
+//	import _ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+//
 //	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
 //	if err != nil {
 //		return err
@@ -57,13 +59,16 @@ type MigrationStatus struct {
 // returns nil if there are none, also if a newer release has applied more than
 // it knows of.
 //
-// Wrong arguments are [limiter.ErrInvalid]; a schema that does not exist and a
-// role that may not do this are [limiter.ErrMisconfigured]; the end of ctx is
-// [limiter.ErrCanceled]; other errors come from the database. A migration
-// that fails leaves no trace: each runs in a transaction. Up waits for others
-// that migrate the same database until ctx ends, but not longer than about a
-// minute. It does not close db. Calls may run concurrently, in this process
-// and in others.
+// Wrong arguments are [limiter.ErrInvalid]. What an operator must mend is
+// [limiter.ErrMisconfigured]: a schema that does not exist, a role that may not
+// do this, a SQLite file that cannot be opened or written or is no database, a
+// database of the other [Dialect]. The end of ctx is [limiter.ErrCanceled].
+// Other errors, of connecting among them, are the driver's, of none of these
+// classes. A migration that fails leaves no trace: each runs in a transaction.
+//
+// Up waits for others that migrate the same database until ctx ends, but not
+// longer than about a minute. It does not close db. Calls may run concurrently,
+// in this process and in others.
 func Up(ctx context.Context, d Dialect, db *sql.DB, opts ...Option) error {
 	m, err := open(d, db, opts)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
+	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -104,4 +106,56 @@ func (d database) wantRemaining(t *testing.T, key int, c viewCase) {
 	if c.reset != -1 && (reset.Valid != (c.reset != 0) || math.Abs(reset.Float64-float64(c.reset)/1e9) > 60) {
 		t.Errorf("%s: resets_at %v, want %v", c.name, reset, time.Unix(0, c.reset))
 	}
+}
+
+// The statements that the README shows can be pasted.
+func TestTheReadmesStatementsShowKeysAsText(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	statements := regexp.MustCompile(`(?m)^    SELECT .*limiter_remaining$`).FindAllString(string(readme), -1)
+	if len(statements) != 2 {
+		t.Fatalf("the README has the statements %q, want one for each database", statements)
+	}
+	onEach(t, func(t *testing.T, d database) {
+		statement, ofAny, insert := statements[0], "encode(key, 'escape')", `INSERT INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted)
+			VALUES ('l', $1, 0, 0, 1, 5, 1)`
+		if d.dialect == migrations.SQLite {
+			statement, ofAny = statements[1], "quote(key)"
+		}
+		d.up(t)
+		add := func(key []byte) {
+			t.Helper()
+			if _, err := d.ExecContext(t.Context(), insert, key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const want = "änn@example.com"
+		add([]byte(want))
+		var name, key string
+		var remaining, lim int64
+		var reset sql.NullString
+		err := d.QueryRowContext(t.Context(), statement).Scan(&name, &key, &remaining, &lim, &reset)
+		if err != nil || name != "l" || key != want || remaining != 5 || lim != 5 {
+			t.Errorf("%s: %q %q %d of %d, %v; want l, %q, 5 of 5", statement, name, key, remaining, lim, err, want)
+		}
+		add([]byte{0, 0xff, '\'', 0x80}) // such as a digest
+		rows, err := d.QueryContext(t.Context(), `SELECT `+ofAny+` FROM limiter_remaining`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		n := 0
+		for rows.Next() {
+			n++
+			if err := rows.Scan(&key); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := rows.Err(); err != nil || n != 2 {
+			t.Errorf("%s: %d keys, %v; want 2", ofAny, n, err)
+		}
+	})
 }

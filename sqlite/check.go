@@ -5,14 +5,18 @@ import (
 	"fmt"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
 // schemaVersion is the latest migration that the statements need.
 const schemaVersion = 1
 
-// Check reports whether the Store can work: the database answers, has all tables and columns, and has
-// been migrated far enough. It reads a few rows, so a health check may call it at every turn. What an
-// operator must mend is [limiter.ErrMisconfigured], and the text says how.
+// Check reports whether the Store can work: the database answers, has all tables and columns, has been
+// migrated far enough, and lets itself be written. It reads a few rows and writes none, so a health
+// check may call it at every turn. It takes the write lock for a moment; where another connection has
+// it, Check does not wait (though a busy timeout of a pool given to [New] does) and takes the file for
+// writable. Whether there is room on the disk it does not tell. What an operator must mend is
+// [limiter.ErrMisconfigured], and the text says how.
 func (s *Store) Check(ctx context.Context) error {
 	_, writer, err := s.pools()
 	if err != nil {
@@ -23,20 +27,32 @@ func (s *Store) Check(ctx context.Context) error {
 		if err := p.query(ctx, "check_columns", nil); err != nil {
 			return err
 		}
-		var versioned, version int64
-		if _, err := p.row(ctx, "check_versioned", []any{&versioned}); err != nil || versioned == 0 {
+		if err := checkVersion(ctx, p); err != nil {
 			return err
 		}
-		if _, err := p.row(ctx, "check_version", []any{&version}); err != nil {
+		// Not BEGIN IMMEDIATE, which succeeds on a file that can only be read.
+		if _, err := p.exec(ctx, "bucket_lock"); !sqlitecode.IsBusy(err) {
 			return err
-		}
-		if version < schemaVersion {
-			return fmt.Errorf("%w: the tables are at version %d, this release needs %d: %s", limiter.ErrMisconfigured, version, schemaVersion, mendTables)
 		}
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("sqlite: check: %w", err)
+	}
+	return nil
+}
+
+// checkVersion reports whether all migrations that this release needs have been applied.
+func checkVersion(ctx context.Context, p *pool) error {
+	var versioned, version int64
+	if _, err := p.row(ctx, "check_versioned", []any{&versioned}); err != nil || versioned == 0 {
+		return err
+	}
+	if _, err := p.row(ctx, "check_version", []any{&version}); err != nil {
+		return err
+	}
+	if version < schemaVersion {
+		return fmt.Errorf("%w: the tables are at version %d, this release needs %d: %s", limiter.ErrMisconfigured, version, schemaVersion, mendTables)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log"
 
@@ -36,4 +37,47 @@ func ExampleOpen() {
 	// true 1
 	// true 0
 	// false 0
+}
+
+// Example_file stands in the README.
+func Example_file() {
+	work := func(ctx context.Context) error {
+		store, err := sqlite.Open("/var/lib/app/limits.db")
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		// When the program is deployed, or at its start: several may do it at once.
+		if err := migrations.Up(ctx, migrations.SQLite, store.DB()); err != nil {
+			return err
+		}
+		logins, err := limiter.New(store, "login", limiter.PerMinute(5))
+		if err != nil {
+			return err
+		}
+		_, err = logins.Allow(ctx, "ann@example.com")
+		return err
+	}
+	if err := work(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A pool of the application's own.
+func ExampleNew() {
+	work := func(ctx context.Context) error {
+		db, err := sql.Open("sqlite", "file:/var/lib/app/app.db?_journal_mode=WAL&_synchronous=NORMAL&_busy_timeout=20&_txlock=immediate")
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		store, err := sqlite.New(db)
+		if err != nil {
+			return err
+		}
+		return store.Check(ctx)
+	}
+	if err := work(context.Background()); err != nil {
+		log.Fatal(err)
+	}
 }

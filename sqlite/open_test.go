@@ -1,14 +1,17 @@
 package sqlite_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/sqlite"
@@ -167,20 +170,66 @@ func TestNewLeavesThePoolAlone(t *testing.T) {
 	}
 }
 
+// A file that cannot be written has a connection of another kind than one that may not write.
 func TestNewOnAReadOnlyPool(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ro.db")
 	openPath(t, path)
-	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_query_only=1")
+	for _, params := range []string{"_query_only=1", "mode=ro"} {
+		db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?"+params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		store, err := sqlite.New(db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = newLimiter(t, store, "l", day).Allow(t.Context(), "key")
+		for what, err := range map[string]error{"Allow": err, "Check": store.Check(t.Context())} {
+			if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), "cannot be written") {
+				t.Errorf("%s: %s: %v, want ErrMisconfigured that says so", params, what, err)
+			}
+		}
+	}
+}
+
+// The DSN that the README shows, apart from the directory, does what it says there.
+func TestTheReadmesDSN(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const dir = "file:/var/lib/app/"
+	dsn := regexp.MustCompile(dir + `[^"\s]*`).FindString(string(readme))
+	if dsn == "" {
+		t.Fatalf("the README shows no DSN in %s", dir)
+	}
+	db, err := sql.Open("sqlite", strings.Replace(dsn, dir, "file:"+filepath.ToSlash(t.TempDir())+"/", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	store, err := sqlite.New(db)
+	l := newLimiter(t, newStore(t, db), "l", day)
+	if r, err := l.Allow(t.Context(), "key"); err != nil || !r.Allowed {
+		t.Errorf("Allow = %+v, %v; want it allowed", r, err)
+	}
+	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "1", "busy_timeout": "20"} {
+		var got string
+		if err := db.QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %q, %v; want %s", pragma, got, err, want)
+		}
+	}
+	// _txlock=immediate: a transaction has the write lock before its first statement.
+	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newLimiter(t, store, "l", day).Allow(t.Context(), "key"); !errors.Is(err, limiter.ErrMisconfigured) {
-		t.Errorf("Allow: %v, want ErrMisconfigured", err)
+	defer func() { _ = tx.Rollback() }()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := l.Allow(short, "key"); !errors.Is(err, limiter.ErrCanceled) {
+		t.Errorf("Allow beside a transaction: %v; want it to wait until its context ends", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
 //go:embed sql/*.sql
@@ -148,7 +150,7 @@ func (s *Store) write(ctx context.Context, f func(context.Context, *pool) error)
 		}
 	}
 	defer func() { <-s.turn }()
-	return attempt(ctx, writer, true, f)
+	return attempt(ctx, writer, writer.tx == nil, f) // what fails in a transaction is undone with it
 }
 
 const (
@@ -180,7 +182,7 @@ func attempt(ctx context.Context, p *pool, writes bool, f func(context.Context, 
 		if deadline.IsZero() {
 			deadline = now.Add(patience)
 		}
-		if !isBusy(err) || now.After(deadline) {
+		if !sqlitecode.IsBusy(err) || now.After(deadline) {
 			return interpretError(ctx, err, writes)
 		}
 		// A random half to whole, so that two who met once do not meet again and again.

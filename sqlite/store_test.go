@@ -3,8 +3,12 @@ package sqlite_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +141,68 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// Who adds a migration that the statements need has to raise schemaVersion with it.
+func TestCheckKnowsTheNewestMigration(t *testing.T) {
+	t.Parallel()
+	files, err := fs.Glob(migrations.FS, "sqlite/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("files: %v, %v", files, err)
+	}
+	number, _, _ := strings.Cut(path.Base(slices.Max(files)), "_")
+	if newest, err := strconv.Atoi(number); err != nil || newest != sqlite.SchemaVersion {
+		t.Errorf("the newest file is %s (%v), schemaVersion is %d", slices.Max(files), err, sqlite.SchemaVersion)
+	}
+}
+
+func TestCheckBesideAWriterDoesNotWait(t *testing.T) {
+	t.Parallel()
+	store := openFile(t)
+	conn := lock(t, store)
+	defer conn.Close()
+	begin := time.Now()
+	if err := store.Check(t.Context()); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	if d := time.Since(begin); d > 4*time.Second { // a take would wait for 5 s
+		t.Errorf("Check took %v", d)
+	}
+}
+
+func TestCheckWritesNothing(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func() *sqlite.Store{
+		"file":     func() *sqlite.Store { return openFile(t) },
+		"own pool": func() *sqlite.Store { return newStore(t, openPool(t, "")) },
+	} {
+		store := open()
+		conn, err := store.DB().Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		version := func() (n int64) {
+			t.Helper()
+			if err := conn.QueryRowContext(t.Context(), "PRAGMA data_version").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		before := version()
+		if err := store.Check(t.Context()); err != nil {
+			t.Errorf("%s: Check: %v", name, err)
+		}
+		if after := version(); after != before {
+			t.Errorf("%s: data_version was %d before Check, is %d after it", name, before, after)
+		}
+		if _, err := newLimiter(t, store, "l", day).Allow(t.Context(), "key"); err != nil {
+			t.Fatal(err)
+		}
+		if after := version(); after == before {
+			t.Errorf("%s: data_version does not tell of a take", name)
+		}
+	}
+}
+
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -144,8 +210,8 @@ func TestBadFiles(t *testing.T) {
 	if err := os.WriteFile(garbage, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, path := range map[string]string{"garbage": garbage, "a directory": dir, "no directory": filepath.Join(dir, "no", "such.db")} {
-		store, err := sqlite.Open(path)
+	for name, file := range map[string]string{"garbage": garbage, "a directory": dir, "no directory": filepath.Join(dir, "no", "such.db")} {
+		store, err := sqlite.Open(file)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,8 +21,8 @@ func (s *Store) table(p limiter.Policy) (sqlstore.Table, error) {
 	return nil, unsupported(p)
 }
 
-// refuse reports whether a take can be refused from a snapshot, and how. What would write, because it
-// grants or because the clock was stepped back, cannot.
+// refuse reports whether a take can be refused from a snapshot, and how. What would write cannot: a
+// take that is granted, and a refusal on a row that a stepped-back clock or another policy left.
 func refuse(ctx context.Context, t sqlstore.Table, op limiter.Op) (limiter.State, bool, error) {
 	r, err := t.Look(ctx, op)
 	if err != nil {
@@ -64,17 +64,18 @@ func (s *Store) change(ctx context.Context, op limiter.Op, f func(now int64) (st
 }
 
 // hold calls f with a Store whose statements run in one transaction under the write lock, which lock
-// takes. Others may be refused meanwhile; nobody else writes.
+// takes. Others may be refused meanwhile; nobody else writes. Only the commit can leave it in doubt
+// what was done.
 func (s *Store) hold(ctx context.Context, lock statement, f func(held *Store) error) error {
 	return s.write(ctx, func(ctx context.Context, p *pool) error {
 		tx, err := p.db.BeginTx(ctx, nil)
 		if err != nil {
-			return err
+			return interpretError(ctx, err, false)
 		}
 		defer func() { _ = tx.Rollback() }() // after a commit it does nothing
 		inside := &pool{db: p.db, tx: tx}
 		if _, err := inside.exec(ctx, lock); err != nil {
-			return err
+			return interpretError(ctx, err, false)
 		}
 		held := &Store{path: s.path, now: s.now, turn: make(chan struct{}, 1), reader: inside, writer: inside}
 		if err := f(held); err != nil {

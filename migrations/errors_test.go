@@ -1,0 +1,126 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+)
+
+// calls returns the errors of all functions on one database.
+func (d database) calls(ctx context.Context) map[string]error {
+	_, status := migrations.Status(ctx, d.dialect, d.DB)
+	return map[string]error{
+		"Up":     migrations.Up(ctx, d.dialect, d.DB),
+		"Status": status,
+		"Down":   migrations.Down(ctx, d.dialect, d.DB),
+	}
+}
+
+// wantMisconfigured fails the test unless err is, with the mend and the driver's error behind it.
+func wantMisconfigured(t *testing.T, what string, err error, mend, driver string) {
+	t.Helper()
+	if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), mend) || !strings.Contains(err.Error(), driver) {
+		t.Errorf("%s: %v, want ErrMisconfigured with %q and %q", what, err, mend, driver)
+	}
+}
+
+func TestASQLiteFileThatCannotBeUsedNamesTheMend(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	garbage := filepath.Join(dir, "garbage.db")
+	if err := os.WriteFile(garbage, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	whole := onSQLite(t)
+	whole.up(t)
+	text, err := os.ReadFile(strings.TrimPrefix(whole.dsn, "file:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 200; i < len(text); i++ { // behind the header
+		text[i] = 0xff
+	}
+	corrupt := filepath.Join(dir, "corrupt.db")
+	if err := os.WriteFile(corrupt, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, path, mend, driver string }{
+		{"no directory", filepath.Join(dir, "no", "such.db"), "see that its directory exists", "(14)"},
+		{"a directory", dir, "see that its directory exists", "(14)"},
+		{"no file, to read", filepath.Join(dir, "none.db?mode=ro"), "see that its directory exists", "(14)"},
+		{"no database", garbage, "not an intact SQLite database", "(26)"},
+		{"half a database", corrupt, "not an intact SQLite database", "(11)"},
+	} {
+		for _, dialect := range []migrations.Dialect{migrations.SQLite, migrations.Postgres} {
+			d := database{dialect: migrations.SQLite, dsn: "file:" + filepath.ToSlash(c.path)}
+			d.DB = d.open(t)
+			d.dialect = dialect
+			for call, err := range d.calls(t.Context()) {
+				wantMisconfigured(t, c.name+": "+call, err, c.mend, c.driver)
+			}
+		}
+	}
+}
+
+func TestASQLiteFileThatCannotBeWrittenNamesTheMend(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{"mode": "ro", "_query_only": "1"} {
+		d := onSQLite(t)
+		run(t, d.DB, `CREATE TABLE theirs (i INTEGER)`) // so that there is a file
+		readonly := d
+		readonly.DB = d.open(t, name, value)
+		err := migrations.Up(t.Context(), d.dialect, readonly.DB)
+		wantMisconfigured(t, name+": Up", err, "the database cannot be written", "(8)")
+		readonly.wantApplied(t, false)
+		d.up(t)
+		err = migrations.Down(t.Context(), d.dialect, readonly.DB)
+		wantMisconfigured(t, name+": Down", err, "the database cannot be written", "(8)")
+		readonly.wantApplied(t, true)
+	}
+}
+
+func TestADatabaseOfTheOtherKindIsNamed(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		d.up(t)
+		other, mend, driver := d, "is this a SQLite database? For PostgreSQL give migrations.Postgres", "SQLSTATE"
+		other.dialect = migrations.SQLite
+		if d.dialect == migrations.SQLite {
+			other.dialect = migrations.Postgres
+			mend, driver = "is this a PostgreSQL database? For SQLite give migrations.SQLite", "pg_catalog"
+		}
+		for call, err := range other.calls(t.Context()) {
+			wantMisconfigured(t, call, err, mend, driver)
+		}
+		d.wantGolden(t)
+	})
+}
+
+func TestErrorsOfConnectingArePassedOn(t *testing.T) {
+	t.Parallel()
+	// Nobody listens on port 1. Whatever the dialect is, nothing can be told of the database.
+	for _, dialect := range []migrations.Dialect{migrations.Postgres, migrations.SQLite} {
+		db, err := sql.Open("pgx", "postgres://127.0.0.1:1/x?sslmode=disable")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		for call, err := range (database{DB: db, dialect: dialect}).calls(t.Context()) {
+			if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+				t.Errorf("%s: %v, want that it says where it failed to connect", call, err)
+			}
+			for _, class := range []error{limiter.ErrInvalid, limiter.ErrMisconfigured, limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrCanceled} {
+				if errors.Is(err, class) {
+					t.Errorf("%s: %v is of the class %v", call, err, class)
+				}
+			}
+		}
+	}
+}
