@@ -1,52 +1,87 @@
 package limiter_test
 
 import (
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// examples are the files that the README's snippets are taken from.
-var examples = []string{"example_test.go", "postgres/example_test.go"}
-
-// snippets returns the README's Go code, the programs apart.
-func snippets(t *testing.T) (programs, fragments []string) {
+// walk calls f with the path and the text of every file of this module of which the name is wanted.
+func walk(t *testing.T, wanted func(path string) bool, f func(path, text string)) {
 	t.Helper()
-	readme, err := os.ReadFile("README.md")
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := entry.Name(); entry.IsDir() {
+			// Of no interest: what is hidden, what is data, and other modules.
+			_, other := os.Stat(filepath.Join(path, "go.mod"))
+			if path != "." && (name[0] == '.' || name == "testdata" || other == nil) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !wanted(filepath.ToSlash(path)) {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		f(filepath.ToSlash(path), strings.ReplaceAll(string(text), "\r\n", "\n"))
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1) {
-		if strings.HasPrefix(m[1], "package main") {
-			programs = append(programs, m[1])
-		} else {
-			fragments = append(fragments, m[1])
+}
+
+// snippets returns the Go code of every README, the programs of the root's apart.
+func snippets(t *testing.T) (programs []string, fragments map[string][]string) {
+	t.Helper()
+	fragments = map[string][]string{}
+	isReadme := func(file string) bool { return path.Base(file) == "README.md" }
+	walk(t, isReadme, func(file, text string) {
+		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text, -1) {
+			if file == "README.md" && strings.HasPrefix(m[1], "package main") {
+				programs = append(programs, m[1])
+			} else {
+				fragments[file] = append(fragments[file], m[1])
+			}
 		}
-	}
-	if len(programs) == 0 || len(fragments) == 0 {
-		t.Fatal("the README shows no program or no snippet")
-	}
+	})
 	return programs, fragments
 }
 
 func TestTheReadmesSnippetsStandInCompiledExamples(t *testing.T) {
 	t.Parallel()
-	var compiled []string
-	for _, name := range examples {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		compiled = append(compiled, unindent(string(b)))
+	compiled := map[string]string{}
+	isExample := func(file string) bool {
+		name := path.Base(file)
+		return strings.HasPrefix(name, "example_") && strings.HasSuffix(name, "_test.go") ||
+			strings.HasPrefix(file, "examples/") && path.Ext(name) == ".go"
 	}
-	all := strings.Join(compiled, "\n")
-	_, fragments := snippets(t)
-	for _, f := range fragments {
-		if !strings.Contains(all, unindent(f)) {
-			t.Errorf("no example holds this snippet of the README:\n%s", f)
+	walk(t, isExample, func(file, text string) { compiled[file] = unindent(text) })
+	programs, fragments := snippets(t)
+	// A pattern that matches nothing any more would let everything pass.
+	if len(programs) == 0 {
+		t.Error("the README shows no program")
+	}
+	for _, file := range []string{"README.md", "migrations/README.md", "sqlite/README.md"} {
+		if len(fragments[file]) == 0 {
+			t.Errorf("%s shows no snippet", file)
+		}
+	}
+	for file, list := range fragments {
+		for _, f := range list {
+			stands := func(text string) bool { return strings.Contains(text+"\n", unindent(f)+"\n") }
+			if !slices.ContainsFunc(slices.Collect(maps.Values(compiled)), stands) {
+				t.Errorf("no example holds this snippet of %s:\n%s", file, f)
+			}
 		}
 	}
 }

@@ -7,9 +7,10 @@
 //   - a container of postgres:17-alpine, if Docker has that image or can pull it;
 //   - a temporary cluster of the newest PostgreSQL that is installed on this host.
 //
-// With none of them the test is skipped. LIMITER_TEST_REQUIRE, a list of "postgres" and
-// "pgbouncer", makes such a skip a failure, so that a green run proves what it seems to prove. A
-// server that was asked for by DSN or image and does not answer is a failure in any case.
+// With none of them the test is skipped. LIMITER_TEST_REQUIRE, a list of "postgres", "pgbouncer" and
+// "goose", makes such a skip a failure, so that a green run proves what it seems to prove; so another
+// word in it fails all tests of a package. A server that was asked for by DSN or image and does not
+// answer is a failure in any case.
 //
 // Servers start when a test first asks, are shared by the tests of a package, and stop in [Main]:
 //
@@ -50,6 +51,10 @@ func atExit(stop func() error) {
 
 // Main runs the tests of a package, stops every server that they started, and exits.
 func Main(m *testing.M) {
+	if err := checkRequire(); err != nil {
+		fmt.Fprintln(os.Stderr, "dbtest:", err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if err := stopAll(); err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
@@ -78,7 +83,7 @@ func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
 	t.Helper()
 	servers, err := findServers()
 	if err != nil {
-		unavailable(t, "postgres", err)
+		Unavailable(t, "postgres", err)
 	}
 	for _, server := range servers {
 		t.Run(server.Name(), func(t *testing.T) {
@@ -90,9 +95,22 @@ func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
 	}
 }
 
-// unavailable ends the test: as failed if LIMITER_TEST_REQUIRE names what is missing, else as
-// skipped.
-func unavailable(t *testing.T, what string, reason error) {
+// require is what LIMITER_TEST_REQUIRE may ask for.
+var require = []string{"postgres", "pgbouncer", "goose"}
+
+// checkRequire fails if LIMITER_TEST_REQUIRE has a word that protects nothing.
+func checkRequire() error {
+	for _, what := range list("LIMITER_TEST_REQUIRE") {
+		if !slices.Contains(require, what) {
+			return fmt.Errorf("LIMITER_TEST_REQUIRE has %q; it knows %s", what, strings.Join(require, ", "))
+		}
+	}
+	return nil
+}
+
+// Unavailable ends the test for want of "postgres", "pgbouncer" or "goose": as failed if
+// LIMITER_TEST_REQUIRE names it, else as skipped.
+func Unavailable(t *testing.T, what string, reason error) {
 	t.Helper()
 	if slices.Contains(list("LIMITER_TEST_REQUIRE"), what) {
 		t.Fatalf("dbtest: LIMITER_TEST_REQUIRE asks for %s: %v", what, reason)

@@ -2,6 +2,8 @@ package dbtest
 
 import (
 	"context"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -139,6 +141,25 @@ func TestDsnURL_is_read_back(t *testing.T) {
 		if config.Host != host || config.Port != 5433 || config.User != "us er" ||
 			config.Password != "p:a/s@s?'" || config.Database != "name" || config.TLSConfig != nil {
 			t.Errorf("%s is read as %+v", dsn, config.Config)
+		}
+	}
+}
+
+func TestMain_refuses_to_require_what_nobody_knows(t *testing.T) {
+	for value, want := range map[string]string{
+		"":                           "",
+		"postgres,pgbouncer,goose":   "",
+		"goose, postgres":            "",
+		"postgress":                  `LIMITER_TEST_REQUIRE has "postgress"; it knows postgres, pgbouncer, goose`,
+		"postgres,Goose":             `LIMITER_TEST_REQUIRE has "Goose"; it knows postgres, pgbouncer, goose`,
+		"postgres;pgbouncer":         `LIMITER_TEST_REQUIRE has "postgres;pgbouncer"; it knows postgres, pgbouncer, goose`,
+		" postgres , pgbouncer , pg": `LIMITER_TEST_REQUIRE has "pg"; it knows postgres, pgbouncer, goose`,
+	} {
+		self := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+		self.Env = append(os.Environ(), "LIMITER_TEST_REQUIRE="+value)
+		out, err := self.CombinedOutput()
+		if (err == nil) != (want == "") || !strings.Contains(string(out), want) {
+			t.Errorf("with LIMITER_TEST_REQUIRE=%q: %v, %s; want %q", value, err, out, want)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func PgBouncer(t *testing.T, dsn string) string {
 	t.Helper()
 	program, err := findPgBouncer()
 	if err != nil {
-		unavailable(t, "pgbouncer", err)
+		Unavailable(t, "pgbouncer", err)
 	}
 	target, err := pgx.ParseConfig(dsn)
 	if err != nil {
