@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/pgschema"
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
@@ -76,11 +77,11 @@ func (m *migrator) checkSchema(ctx context.Context) error {
 	var n int64
 	row := m.db.QueryRowContext(ctx, `SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = $1`, m.schema)
 	if err := row.Scan(&n); err != nil {
-		return fmt.Errorf("migrations: look for schema %s: %w", quote(m.schema), err)
+		return fmt.Errorf("migrations: look for schema %s: %w", pgschema.Quote(m.schema), err)
 	}
 	if n == 0 {
 		return fmt.Errorf("%w: migrations: schema %s does not exist in this database: run CREATE SCHEMA %s first, or give WithSchema another name",
-			limiter.ErrMisconfigured, quote(m.schema), quote(m.schema))
+			limiter.ErrMisconfigured, pgschema.Quote(m.schema), pgschema.Quote(m.schema))
 	}
 	return nil
 }
@@ -121,7 +122,7 @@ func (m *migrator) mend(err error) string {
 		return "is this a PostgreSQL database? For SQLite give migrations.SQLite"
 	case state == insufficientPrivilege:
 		return fmt.Sprintf("to migrate, a role needs USAGE and CREATE on schema %s and must own what it removes; for Status, USAGE and SELECT on %s",
-			quote(m.schema), m.versions.Tablename())
+			pgschema.Quote(m.schema), m.versions.Tablename())
 	case state == "":
 		return sqlitecode.Mend(sqlitecode.Of(err))
 	}

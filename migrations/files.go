@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+
+	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
 // FS holds the migrations as they are shipped, in the directories postgres and
@@ -34,17 +36,11 @@ const (
 // runs each direction of a file in one transaction, which is what SET LOCAL in
 // its first line needs.
 func render(text, schema string) string {
-	text = strings.ReplaceAll(text, schemaMark, quote(schema)+".")
+	text = strings.ReplaceAll(text, schemaMark, pgschema.Quote(schema)+".")
 	for _, direction := range []string{"-- +goose Up\n", "-- +goose Down\n"} {
 		text = strings.Replace(text, direction, direction+pinSearchPath+"\n", 1)
 	}
 	return text
-}
-
-// quote makes an SQL identifier of a name that matches schemaName, which admits
-// no quotation mark but does admit reserved words such as user.
-func quote(name string) string {
-	return `"` + name + `"`
 }
 
 // files returns the migrations of the configured dialect, ready for goose.

@@ -3,17 +3,10 @@ package migrations
 import (
 	"database/sql"
 	"fmt"
-	"regexp"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/pgschema"
 )
-
-// defaultSchema is where the PostgreSQL store looks unless it is told otherwise.
-const defaultSchema = "public"
-
-// schemaName is what a schema may be called. PostgreSQL cuts names at 63 bytes
-// without an error; a name of 48 leaves room and can never be cut.
-var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 // Option changes what [Up], [Down] and [Status] do. A nil Option is refused.
 type Option func(*config) error
@@ -35,8 +28,8 @@ func WithSchema(name string) Option {
 			return fmt.Errorf("%w: migrations: SQLite has no schemas: leave out WithSchema and open the database file itself",
 				limiter.ErrInvalid)
 		}
-		if !schemaName.MatchString(name) {
-			return fmt.Errorf("%w: migrations: schema name %q does not match %s", limiter.ErrInvalid, name, schemaName)
+		if err := pgschema.Check(name); err != nil {
+			return fmt.Errorf("migrations: %w", err)
 		}
 		c.schema = name
 		return nil
@@ -53,7 +46,7 @@ func newConfig(d Dialect, db *sql.DB, opts []Option) (config, error) {
 		return config{}, fmt.Errorf("%w: migrations: db is nil: give an open *sql.DB", limiter.ErrInvalid)
 	}
 	if d == Postgres {
-		c.schema = defaultSchema
+		c.schema = pgschema.Default
 	}
 	for i, opt := range opts {
 		if opt == nil {

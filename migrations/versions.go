@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/pressly/goose/v3/database"
+
+	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
 // versionTable is where goose notes what has been applied. The name is our own:
@@ -40,7 +42,7 @@ func newVersionStore(c config) (*versionStore, error) {
 	}
 	table := versionTable
 	if c.dialect == Postgres {
-		table = quote(c.schema) + "." + versionTable
+		table = pgschema.Quote(c.schema) + "." + versionTable
 	}
 	store, err := database.NewStore(dialect, table)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
 // schemaVersion is the newest migration that the statements need.
@@ -25,7 +26,7 @@ func (s *Store) Check(ctx context.Context) error {
 func (s *Store) check(ctx context.Context) error {
 	var versions bool
 	if _, err := s.queryRow(ctx, read, s.sql.check,
-		[]any{`"` + s.schema + `".limiter_goose_version`}, &versions); err != nil {
+		[]any{pgschema.Quote(s.schema) + ".limiter_goose_version"}, &versions); err != nil {
 		return err
 	}
 	if !versions {

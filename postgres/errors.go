@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/pgschema"
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
@@ -130,7 +131,7 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, mend string) {
 // migrate is what makes the tables.
 func (s *Store) migrate() string {
 	with := ""
-	if s.schema != defaultSchema {
+	if s.schema != pgschema.Default {
 		with = fmt.Sprintf(", migrations.WithSchema(%q)", s.schema)
 	}
 	return fmt.Sprintf("; make the tables: migrations.Up(ctx, migrations.Postgres, db%s) or, "+

@@ -1,9 +1,11 @@
 package postgres
 
 import (
-	"regexp"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
 // Option changes how a [Store] works. An option that is nil or out of range is
@@ -16,18 +18,12 @@ type options struct {
 	asyncCommit bool
 }
 
-const defaultSchema = "public"
-
-// schemaName leaves room for the longest table name within PostgreSQL's 63 bytes
-// and needs no quoting.
-var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
-
 // WithSchema tells the [Store] which schema the tables are in. It must match
 // ^[a-z_][a-z0-9_]{0,47}$. The default is public; search_path is never used.
 func WithSchema(name string) Option {
 	return func(o *options) error {
-		if !schemaName.MatchString(name) {
-			return invalid("the schema's name is %q; it must match %s", name, schemaName)
+		if err := pgschema.Check(name); err != nil {
+			return fmt.Errorf("postgres: %w", err)
 		}
 		o.schema = name
 		return nil

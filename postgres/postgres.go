@@ -41,6 +41,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/pgschema"
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
@@ -118,7 +119,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 
 // configure applies the options and renders the statements.
 func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
-	s.schema = defaultSchema
+	s.schema = pgschema.Default
 	for _, opt := range opts {
 		if opt == nil {
 			return invalid("an option is nil; leave it out")

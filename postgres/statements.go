@@ -4,6 +4,8 @@ import (
 	"embed"
 	"regexp"
 	"strings"
+
+	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
 //go:embed sql/*.sql
@@ -27,7 +29,7 @@ func render(schema string, asyncCommit bool) statements {
 		// Local to the statement's own transaction.
 		commit = " FROM pg_catalog.set_config('synchronous_commit', 'off', true)"
 	}
-	fill := strings.NewReplacer("/* schema */", `"`+schema+`".`, "/* commit */", commit)
+	fill := strings.NewReplacer("/* schema */", pgschema.Quote(schema)+".", "/* commit */", commit)
 	text := func(name string) string {
 		b, err := files.ReadFile("sql/" + name + ".sql")
 		if err != nil {
