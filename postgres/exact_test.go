@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -159,29 +160,36 @@ func TestTakes_of_different_costs_add_up_exactly(t *testing.T) {
 	})
 }
 
+// booked has 64 workers reserve n times each on one key, and returns what was granted.
+func booked(t *testing.T, stores [2]*postgres.Store, policy limiter.Policy, maxWait time.Duration, n int) (granted []limiter.State) {
+	t.Helper()
+	var mu sync.Mutex
+	each(workers, func(worker int) {
+		op := take(policy, "hot", 1)
+		op.MaxWait = maxWait
+		for range n {
+			s, err := stores[worker%2].Do(t.Context(), op)
+			if err != nil {
+				t.Errorf("Do: %v", err)
+			}
+			if s.Took {
+				mu.Lock()
+				granted = append(granted, s)
+				mu.Unlock()
+			}
+		}
+	})
+	return granted
+}
+
 func TestReservations_of_64_workers_are_spaced_by_the_step(t *testing.T) {
 	policy := limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Minute}
 	step, reach := int64(time.Minute), int64(5*time.Minute)
 	onPostgres(t, func(t *testing.T, d *database) {
 		stores := pairs[1].open(t, d, d.schema(t))
-		seen := make(chan limiter.State, 3*workers)
-		each(workers, func(worker int) {
-			op := take(policy, "hot", 1)
-			op.MaxWait = 30 * time.Minute
-			for range 3 {
-				s, err := stores[worker%2].Do(t.Context(), op)
-				if err != nil {
-					t.Errorf("Do: %v", err)
-				}
-				if s.Took {
-					seen <- s
-				}
-			}
-		})
-		close(seen)
 		acts := map[int64]bool{} // the instants at which bookings act, before the first one: at once
 		first := int64(1) << 62
-		for s := range seen {
+		for _, s := range booked(t, stores, policy, 30*time.Minute, 3) {
 			act := s.Row.FullAt - reach
 			if acts[act] {
 				t.Errorf("two bookings act at %d", act)
@@ -205,31 +213,16 @@ func TestReservations_fill_one_window_after_another(t *testing.T) {
 	policy := limiter.FixedWindow{Limit: 10, Window: 20 * time.Minute}
 	onPostgres(t, func(t *testing.T, d *database) {
 		stores := pairs[0].open(t, d, d.schema(t))
-		seen := make(chan limiter.State, 2*workers)
-		each(workers, func(worker int) {
-			op := take(policy, "hot", 1)
-			op.MaxWait = 40 * time.Minute
-			for range 2 {
-				s, err := stores[worker%2].Do(t.Context(), op)
-				if err != nil {
-					t.Errorf("Do: %v", err)
-				}
-				if s.Took {
-					seen <- s
-				}
-			}
-		})
-		close(seen)
-		booked := map[int64]int{}
-		for s := range seen {
-			booked[s.Row.Start]++
+		inWindow := map[int64]int{}
+		for _, s := range booked(t, stores, policy, 40*time.Minute, 2) {
+			inWindow[s.Row.Start]++
 		}
 		// An edge may pass while the test runs, and then there is one more.
-		if len(booked) < 3 || len(booked) > 4 {
-			t.Errorf("bookings went into %d windows, want 3", len(booked))
+		if len(inWindow) < 3 || len(inWindow) > 4 {
+			t.Errorf("bookings went into %d windows, want 3", len(inWindow))
 		}
-		for start, n := range booked {
-			if n > 10 || n < 10 && len(booked) == 3 {
+		for start, n := range inWindow {
+			if n > 10 || n < 10 && len(inWindow) == 3 {
 				t.Errorf("%d booked in the window at %d, want 10", n, start)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -220,4 +221,24 @@ func wantError(t *testing.T, err error, classes ...error) {
 			t.Errorf("the error tells the key: %v", err)
 		}
 	}
+}
+
+// accept listens until the test ends, and serves every connection on its own.
+func accept(t *testing.T, serve func(net.Conn)) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(c)
+		}
+	}()
+	return l.Addr().String()
 }

@@ -73,21 +73,7 @@ func (p *cutter) listen(t *testing.T, dsn string) string {
 		t.Fatal(err)
 	}
 	server := u.Host
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go p.serve(client, server)
-		}
-	}()
-	u.Host = l.Addr().String()
+	u.Host = accept(t, func(client net.Conn) { p.serve(client, server) })
 	return u.String()
 }
 

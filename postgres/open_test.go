@@ -145,25 +145,13 @@ func TestConnection_that_fails_with_an_empty_DSN_says_so(t *testing.T) {
 // plaintext is a server that has no TLS, and hangs up on who goes on without.
 func plaintext(t *testing.T) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			request := make([]byte, 8)
-			if _, err := io.ReadFull(c, request); err == nil {
-				_, _ = c.Write([]byte("N"))
-			}
-			_ = c.Close()
+	return accept(t, func(c net.Conn) {
+		request := make([]byte, 8)
+		if _, err := io.ReadFull(c, request); err == nil {
+			_, _ = c.Write([]byte("N"))
 		}
-	}()
-	return l.Addr().String()
+		_ = c.Close()
+	})
 }
 
 func TestServer_without_TLS_is_a_misconfiguration_where_the_DSN_insists(t *testing.T) {

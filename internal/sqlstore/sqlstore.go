@@ -117,7 +117,9 @@ func secondLook(ctx context.Context, t Table, op limiter.Op) (s limiter.State, w
 	if !swapped {
 		look := op
 		look.Kind = limiter.OpLook
-		_, s = r.apply(look)
+		_, found := r.apply(look)
+		found.Wait = s.Wait // op's own: a look asks for a cost of 1
+		s = found
 	}
 	return s, swapped, nil
 }

@@ -214,6 +214,26 @@ func TestTake_that_loses_under_the_lock_is_told_to_come_back_at_once(t *testing.
 	}
 }
 
+// A refusal that would have converted the row tells its own wait, not that of the
+// cost of 1 that a look asks for.
+func TestRefusal_that_loses_under_the_lock_tells_its_own_wait(t *testing.T) {
+	t.Parallel()
+	lost := []call{{name: "Take"}, {name: "Look", reading: exhausted}, {name: "Swap"}}
+	calls := append(append([]call{}, lost...), lost...)
+	calls = append(calls, call{name: "Hold"}, call{name: "held Look", reading: exhausted}, call{name: "held Swap"}, call{name: "Commit"})
+	larger := limiter.TokenBucket{Capacity: 100, Refill: 1, Interval: policy.Step()}
+	l, err := limiter.New(store(func(_ context.Context, op limiter.Op) (limiter.State, error) {
+		return play(t, op, calls)
+	}), "n", larger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.AllowN(t.Context(), "k", 50)
+	if want := 50 * policy.Step(); err != nil || r.Allowed || r.RetryAfter != want {
+		t.Errorf("AllowN(50) = %+v, %v; want a refusal for %v", r, err, want)
+	}
+}
+
 type store func(ctx context.Context, op limiter.Op) (limiter.State, error)
 
 func (f store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) { return f(ctx, op) }
