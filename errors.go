@@ -40,3 +40,15 @@ var (
 	// [ErrOutcomeUnknown] as well, the operation may have been carried out.
 	ErrCanceled = errors.New("limiter: canceled")
 )
+
+// StoreFailed reports whether err says that the store alone failed: not the input,
+// nor the set-up, nor the caller's own cancellation. Of these errors alone may a
+// failure policy, [FailOpen] or one of the caller's own, let a request pass.
+func StoreFailed(err error) bool {
+	for _, other := range []error{ErrInvalid, ErrExceedsCapacity, ErrMisconfigured, ErrCanceled, errors.ErrUnsupported} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	return errors.Is(err, ErrNotApplied) || errors.Is(err, ErrOutcomeUnknown)
+}

@@ -79,7 +79,7 @@ func New(store Store, name string, policy Policy, opts ...Option) (*Limiter, err
 	if err := checkPolicy(policy); err != nil {
 		return nil, err
 	}
-	l := &Limiter{store: store, name: name, policy: policy, options: options{maxWait: MaxReserve}}
+	l := &Limiter{store: store, name: name, policy: policy, options: options{maxWait: MaxReserve, timeout: DefaultTimeout}}
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, invalid("an option is nil; leave it out")
@@ -108,8 +108,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 //
 // The error is [ErrExceedsCapacity] if the policy can never admit n at once, and
 // [ErrInvalid] if n is negative or the key is empty. Else it is one of the
-// store's: see the classes of errors. The Result that comes with an error is a
-// refusal with [SourcePolicy].
+// store's: see the classes of errors, and [FailOpen] for which of them can pass. The
+// Result that comes with an error is a refusal with [SourcePolicy].
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Result, error) {
 	if n == 0 {
 		return l.Peek(ctx, key)
@@ -127,7 +127,7 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	}
 	s, err := l.do(ctx, op)
 	if err != nil {
-		return undecided, err
+		return l.failed(err)
 	}
 	return l.policy.result(op, s), nil
 }
@@ -167,6 +167,14 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 // undecided is the Result that comes with an error.
 var undecided = Result{Source: SourcePolicy}
 
+// failed is the answer of the failure policy to an error of the store.
+func (l *Limiter) failed(err error) (Result, error) {
+	if l.failOpen && StoreFailed(err) {
+		return Result{Allowed: true, Source: SourcePolicy}, nil
+	}
+	return undecided, err
+}
+
 // take carries out or books a request of cost n, which is not 0.
 func (l *Limiter) take(ctx context.Context, key string, n int64, maxWait time.Duration) (Result, booking, error) {
 	op, err := l.op(OpTake, key, n)
@@ -182,7 +190,8 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, maxWait time.Du
 	op.MaxWait = maxWait
 	s, err := l.do(ctx, op)
 	if err != nil {
-		return undecided, booking{}, err
+		res, err := l.failed(err)
+		return res, booking{}, err
 	}
 	return l.policy.result(op, s), booking{op: op, state: s}, nil
 }
@@ -193,7 +202,7 @@ func (l *Limiter) op(kind OpKind, key string, n int64) (Op, error) {
 	if err != nil {
 		return Op{}, err
 	}
-	op := Op{Kind: kind, Name: l.name, Key: stored, Policy: l.policy, Cost: n}
+	op := Op{Kind: kind, Name: l.name, Key: stored, Policy: l.policy, Cost: n, Timeout: l.timeout}
 	if l.clock != nil {
 		op.At, err = checkClock(l.clock())
 	}

@@ -71,6 +71,8 @@ func TestNew_arguments(t *testing.T) {
 		{"a nil clock", store, "l", limiter.WithClock(nil), "time.Now"},
 		{"no secret", store, "l", limiter.WithKeyDigest(nil), "32 random bytes"},
 		{"an empty secret", store, "l", limiter.WithKeyDigest([]byte{}), "32 random bytes"},
+		{"no time", store, "l", limiter.WithTimeout(0), "above 0"},
+		{"a negative time", store, "l", limiter.WithTimeout(-1), "above 0"},
 		{"a negative longest wait", store, "l", limiter.WithMaxWait(-1), "must be 0 to"},
 		{"a longest wait that is too long", store, "l", limiter.WithMaxWait(limiter.MaxReserve + 1), "must be 0 to"},
 	}

@@ -10,9 +10,59 @@ import (
 type Option func(*options) error
 
 type options struct {
-	maxWait time.Duration
-	clock   func() time.Time
-	secret  []byte
+	maxWait  time.Duration
+	timeout  time.Duration
+	failOpen bool
+	clock    func() time.Time
+	secret   []byte
+}
+
+// DefaultTimeout is the time limit of an operation without [WithTimeout]: far more
+// than a database that is well needs, little enough to stand in front of a request.
+const DefaultTimeout = 250 * time.Millisecond
+
+// WithTimeout tells the [Limiter] how long a store may take for an operation, once
+// it has a connection to its database; making one has a limit of its own, 3 s. The
+// default is [DefaultTimeout].
+//
+// If the context has a deadline, both limits end before it: 100 ms, or half of the
+// time that is left if that is less, so that the answer of the failure policy comes
+// while it is still of use, in the last second of a Lambda invocation, say. An
+// operation that took too long fails with [ErrNotApplied] or [ErrOutcomeUnknown],
+// and its error matches [context.DeadlineExceeded]. On a connection or transaction
+// of the caller's, which it could not use any more after that, there is no limit but
+// the context's.
+func WithTimeout(d time.Duration) Option {
+	return func(o *options) error {
+		if d <= 0 {
+			return invalid("the timeout is %v; it must be above 0, and %v is the default", d, DefaultTimeout)
+		}
+		o.timeout = d
+		return nil
+	}
+}
+
+// FailClosed tells the [Limiter] to refuse when the store fails: the Result is a
+// refusal with [SourcePolicy], and comes with the error. This is the default; of
+// several failure policies the last counts.
+func FailClosed() Option {
+	return func(o *options) error {
+		o.failOpen = false
+		return nil
+	}
+}
+
+// FailOpen tells the [Limiter] to let requests pass when the store fails: the
+// Result is Allowed with [SourcePolicy], nothing is booked, and there is no error.
+// That is for the classes [ErrNotApplied] and [ErrOutcomeUnknown]. An invalid
+// argument, a misconfigured store and a context that has ended stay errors: nobody
+// must get in by them. So do errors of [Limiter.Refund], [Limiter.Reset] and
+// [Reservation.Cancel], which let nobody in.
+func FailOpen() Option {
+	return func(o *options) error {
+		o.failOpen = true
+		return nil
+	}
 }
 
 // WithClock tells the [Limiter] to pass the time that now returns with every

@@ -52,7 +52,11 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 	}
 	res, b, err := l.take(ctx, key, n, maxWait)
 	r.Result = res
-	if err == nil && res.Allowed {
+	switch {
+	case err != nil || !res.Allowed:
+	case res.Source == SourcePolicy: // let pass without a booking
+		r.Delay = 0
+	default:
 		r.booking = b
 		r.Delay = time.Duration(l.policy.delay(b.state))
 	}

@@ -42,7 +42,8 @@ const (
 	// Nothing answers so yet.
 	SourceLocal
 	// SourcePolicy is the answer when no decision could be had: a refusal, which
-	// comes with an error.
+	// comes with an error, or with [FailOpen] a pass. It tells nothing of the
+	// key: all numbers are 0.
 	SourcePolicy
 )
 

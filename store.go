@@ -22,7 +22,9 @@ import (
 // [ErrMisconfigured] if an operator must act, [ErrCanceled] if ctx ended,
 // [ErrInvalid] if the operation itself is at fault, and [errors.ErrUnsupported]
 // if the store does not know the kind of operation or policy. Its text must not
-// hold the key. A refused take is not an error.
+// hold the key. A refused take is not an error. An operation that ran into
+// [Op.Timeout] fails with one of the first two, and not with ErrCanceled: the
+// caller is still there, and is to get the answer of its failure policy.
 //
 // A Store must be safe for concurrent use by many goroutines and Limiters.
 type Store interface {
@@ -64,6 +66,9 @@ type Op struct {
 	// At is the time of the operation in nanoseconds since 1970, or 0 for the
 	// store's own clock.
 	At int64
+	// Timeout is how long the operation may take from when the store has a
+	// connection; 0 is no limit. See [WithTimeout].
+	Timeout time.Duration
 	// Booked is, for a cancel, what the take to be taken back had returned.
 	Booked State
 }

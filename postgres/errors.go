@@ -38,13 +38,8 @@ func (s *Store) interpretError(ctx context.Context, a access, err error) error {
 		return err
 	}
 	class, mend := s.classify(a, err)
-	unknown := errors.Is(class, limiter.ErrOutcomeUnknown)
-	if ctx.Err() != nil && (unknown || errors.Is(class, limiter.ErrNotApplied)) {
-		canceled := fmt.Errorf("%w: %w", limiter.ErrCanceled, ctx.Err())
-		if unknown {
-			return fmt.Errorf("%w: %w: %w", canceled, class, err)
-		}
-		return fmt.Errorf("%w: %w", canceled, err)
+	if ctx.Err() != nil && (errors.Is(class, limiter.ErrOutcomeUnknown) || errors.Is(class, limiter.ErrNotApplied)) {
+		return sqlstore.Interrupted(ctx, class, err)
 	}
 	return fmt.Errorf("%w: %w%s", class, err, mend)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
 // access says whether a statement can change anything: of one that cannot, the
@@ -79,7 +80,7 @@ func (s *Store) run(ctx context.Context, a access, f func(DB) error) error {
 		select {
 		case s.turn <- struct{}{}:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", limiter.ErrCanceled, ctx.Err())
+			return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
 		}
 		defer func() { <-s.turn }()
 		return s.interpretError(ctx, a, f(s.db))
@@ -121,6 +122,7 @@ func (s *Store) runPooled(ctx context.Context, a access, f func(*pgxpool.Conn) e
 		return s.interpretError(ctx, read, err)
 	}
 	defer conn.Release()
+	sqlstore.Connected(ctx)
 	err = f(conn)
 	if spoiled(err) {
 		// The pool throws a closed connection away when it gets it back.
@@ -144,4 +146,12 @@ func (s *Store) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 		s.pool = pool
 	}
 	return s.pool, nil
+}
+
+// dialing reports whether a connection of the pool is being made.
+func (s *Store) dialing() bool {
+	s.mu.Lock()
+	pool := s.pool
+	s.mu.Unlock()
+	return pool != nil && pool.Stat().ConstructingConns() > 0
 }

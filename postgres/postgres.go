@@ -110,6 +110,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, invalid("the DSN: %s", dsnReason(err))
 	}
+	PingAfterFreeze(config)
 	s := &Store{config: config}
 	if err := s.configure(config.ConnConfig, opts); err != nil {
 		return nil, err
@@ -141,6 +142,11 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	table, err := s.table(op.Policy)
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)
+	}
+	if s.db == nil { // what is exclusive would be of no use after a time limit cut a statement off
+		limited, stop := sqlstore.WithLimit(ctx, op.Timeout, s.dialing)
+		defer stop()
+		ctx = limited
 	}
 	state, err := sqlstore.Do(ctx, table, op)
 	if err != nil {

@@ -25,8 +25,8 @@ func interpretError(ctx context.Context, err error, writes bool) error {
 		return err
 	}
 	class, mend := classify(err, writes)
-	if ctx.Err() != nil && errors.Is(class, limiter.ErrNotApplied) {
-		return fmt.Errorf("%w: %w", canceled(ctx.Err()), err)
+	if ctx.Err() != nil && (errors.Is(class, limiter.ErrNotApplied) || errors.Is(class, limiter.ErrOutcomeUnknown)) {
+		return sqlstore.Interrupted(ctx, class, err)
 	}
 	if mend != "" {
 		return fmt.Errorf("%w: %s: %w", class, mend, err)
@@ -38,9 +38,9 @@ func interpretError(ctx context.Context, err error, writes bool) error {
 func classify(err error, writes bool) (class error, mend string) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		if writes {
-			return fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown), ""
+			return limiter.ErrOutcomeUnknown, ""
 		}
-		return limiter.ErrCanceled, ""
+		return limiter.ErrNotApplied, ""
 	}
 	text, code := err.Error(), sqlitecode.Of(err)
 	if mend := sqlitecode.Mend(code); mend != "" {
@@ -68,11 +68,6 @@ func classify(err error, writes bool) (class error, mend string) {
 		return errClosed, "" // database/sql has no names for these errors
 	}
 	return limiter.ErrOutcomeUnknown, ""
-}
-
-// canceled tells that the caller's context ended and that the statement did not run.
-func canceled(cause error) error {
-	return fmt.Errorf("%w: %w", limiter.ErrCanceled, cause)
 }
 
 func unsupported(p limiter.Policy) error {

@@ -75,10 +75,10 @@ func TestInterpretError(t *testing.T) {
 	}
 	for _, cause := range []error{context.Canceled, context.DeadlineExceeded} {
 		read, write := sqlite.InterpretError(cause, false), sqlite.InterpretError(cause, true)
-		if !errors.Is(read, limiter.ErrCanceled) || !errors.Is(read, cause) || errors.Is(read, limiter.ErrOutcomeUnknown) {
+		if !errors.Is(read, limiter.ErrNotApplied) || !errors.Is(read, cause) || errors.Is(read, limiter.ErrOutcomeUnknown) {
 			t.Errorf("%v in a read became %v", cause, read)
 		}
-		if !errors.Is(write, limiter.ErrCanceled) || !errors.Is(write, cause) || !errors.Is(write, limiter.ErrOutcomeUnknown) {
+		if !errors.Is(write, limiter.ErrOutcomeUnknown) || !errors.Is(write, cause) || errors.Is(write, limiter.ErrNotApplied) {
 			t.Errorf("%v in a write became %v", cause, write)
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/sqlitecode"
+	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
 //go:embed sql/*.sql
@@ -146,7 +148,7 @@ func (s *Store) write(ctx context.Context, f func(context.Context, *pool) error)
 		select {
 		case s.turn <- struct{}{}:
 		case <-ctx.Done():
-			return canceled(ctx.Err())
+			return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
 		}
 	}
 	defer func() { <-s.turn }()
@@ -154,7 +156,7 @@ func (s *Store) write(ctx context.Context, f func(context.Context, *pool) error)
 }
 
 const (
-	// patience is how long a lock is waited for where the context does not end before.
+	// patience is how long a lock is waited for where no time limit and no context ends before.
 	patience                 = 5 * time.Second
 	firstPause, longestPause = 100 * time.Microsecond, 5 * time.Millisecond
 )
@@ -171,8 +173,8 @@ func attempt(ctx context.Context, p *pool, writes bool, f func(context.Context, 
 	}
 	var deadline time.Time
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		if err := ctx.Err(); err != nil {
-			return canceled(err)
+		if ctx.Err() != nil {
+			return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
 		}
 		err := f(running, p)
 		if err == nil {
@@ -191,7 +193,7 @@ func attempt(ctx context.Context, p *pool, writes bool, f func(context.Context, 
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return canceled(ctx.Err())
+			return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
 		}
 	}
 }

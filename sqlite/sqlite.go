@@ -95,9 +95,9 @@ func Open(path string, opts ...Option) (*Store, error) {
 // database needs db.SetMaxOpenConns(1), since each connection would have its own.
 //
 // The database should be in WAL mode, where refusals need not wait for writers. A busy timeout is not
-// needed, and should not be long: this Store waits for locks by itself, until the caller's context
-// ends, but not longer than about 5 s, when it gives up with [limiter.ErrNotApplied]; not every driver
-// ends a wait inside SQLite when the context does.
+// needed, and should not be long: this Store waits for locks by itself, until the operation's time
+// limit or the caller's context ends it, and a Sweep or Check for 5 s; not every driver ends a wait
+// inside SQLite when the context does.
 func New(db *sql.DB, opts ...Option) (*Store, error) {
 	if db == nil {
 		return nil, invalid("the *sql.DB is nil; pass what sql.Open returned, or use Open")
@@ -125,6 +125,8 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
 	}
+	ctx, stop := sqlstore.WithLimit(ctx, op.Timeout, nil)
+	defer stop()
 	state, err := sqlstore.Do(ctx, t, op)
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("sqlite: %w", err)

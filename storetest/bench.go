@@ -55,7 +55,7 @@ func Bench(b *testing.B, open func(b *testing.B) limiter.Store) {
 // refuses from the first decision that is measured on.
 func benchLimiter(b *testing.B, store limiter.Store, p limiter.Policy) *limiter.Limiter {
 	b.Helper()
-	l, err := limiter.New(store, "bench", p)
+	l, err := limiter.New(store, "bench", p, limiter.WithTimeout(patience))
 	if err != nil {
 		b.Fatal(err)
 	}

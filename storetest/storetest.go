@@ -109,10 +109,14 @@ func (f *fixture) limiter(name string, p limiter.Policy) *limiter.Limiter {
 	return f.on(f.store, f.prefix+name, p, limiter.WithClock(f.clock))
 }
 
-// on returns a Limiter on any store, with no options but opts.
+// patience is the time limit of an operation: what a store answers is asked for
+// here, not how fast a busy machine lets it.
+const patience = time.Minute
+
+// on returns a Limiter on any store, with no options but opts and patience.
 func (f *fixture) on(s limiter.Store, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	f.Helper()
-	l, err := limiter.New(s, name, p, opts...)
+	l, err := limiter.New(s, name, p, append(opts, limiter.WithTimeout(patience))...)
 	if err != nil {
 		f.Fatalf("New(%q, %+v): %v", name, p, err)
 	}

@@ -1,0 +1,142 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+func TestFailOpen_lets_pass_only_what_the_store_failed_at(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("the cable is out")
+	for _, c := range []struct {
+		class  error
+		passes bool
+	}{
+		{limiter.ErrNotApplied, true},
+		{limiter.ErrOutcomeUnknown, true},
+		{fmt.Errorf("%w: %w", limiter.ErrNotApplied, context.DeadlineExceeded), true},
+		{limiter.ErrInvalid, false},
+		{limiter.ErrExceedsCapacity, false},
+		{limiter.ErrMisconfigured, false},
+		{limiter.ErrCanceled, false},
+		{fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown), false},
+		{fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrMisconfigured), false},
+		{errors.ErrUnsupported, false},
+		{errors.New("of no class"), false},
+	} {
+		store := &brokenStore{err: errors.Join(c.class, cause)}
+		if got := limiter.StoreFailed(store.err); got != c.passes {
+			t.Errorf("StoreFailed(%v) = %v, want %v", c.class, got, c.passes)
+		}
+		l := newLimiter(t, store, limiter.PerSecond(1), limiter.FailClosed(), limiter.FailOpen())
+		want := limiter.Result{Allowed: c.passes, Source: limiter.SourcePolicy}
+		for name, ask := range map[string]func() (limiter.Result, error){
+			"Allow":  func() (limiter.Result, error) { return l.Allow(t.Context(), "k") },
+			"AllowN": func() (limiter.Result, error) { return l.AllowN(t.Context(), "k", 1) },
+			"Peek":   func() (limiter.Result, error) { return l.Peek(t.Context(), "k") },
+			"Reserve": func() (limiter.Result, error) {
+				r, err := l.Reserve(t.Context(), "k", 1, time.Second)
+				if d := time.Duration(math.MaxInt64); c.passes != (r.Delay == 0) || !c.passes != (r.Delay == d) {
+					t.Errorf("%v: Reserve's Delay is %v", c.class, r.Delay)
+				}
+				calls := store.calls
+				if e := r.Cancel(t.Context()); e != nil || store.calls != calls {
+					t.Errorf("%v: Cancel of what was not booked = %v, in %d calls", c.class, e, store.calls-calls)
+				}
+				return r.Result, err
+			},
+			"Wait": func() (limiter.Result, error) { return want, l.Wait(t.Context(), "k") },
+		} {
+			res, err := ask()
+			if res != want || errors.Is(err, cause) == c.passes || (err == nil) != c.passes {
+				t.Errorf("%v: %s = %+v, %v; want Allowed %v", c.class, name, res, err, c.passes)
+			}
+		}
+		if err := l.Refund(t.Context(), "k", 1); !errors.Is(err, cause) {
+			t.Errorf("%v: Refund = %v, want the store's error", c.class, err)
+		}
+		if err := l.Reset(t.Context(), "k"); !errors.Is(err, cause) {
+			t.Errorf("%v: Reset = %v, want the store's error", c.class, err)
+		}
+	}
+}
+
+func TestFailOpen_opens_no_door_to_bad_input_or_a_caller_who_left(t *testing.T) {
+	t.Parallel()
+	store := &brokenStore{err: limiter.ErrNotApplied}
+	l := newLimiter(t, store, limiter.PerSecond(5), limiter.FailOpen())
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithTimeout(t.Context(), -1)
+	defer cancel()
+	for _, c := range []struct {
+		ctx  context.Context
+		key  string
+		n    int64
+		want error
+	}{
+		{t.Context(), "", 1, limiter.ErrInvalid},
+		{t.Context(), "k", -1, limiter.ErrInvalid},
+		{t.Context(), "k", 6, limiter.ErrExceedsCapacity},
+		{gone, "k", 1, limiter.ErrCanceled},
+		{late, "k", 1, limiter.ErrCanceled},
+	} {
+		if res, err := l.AllowN(c.ctx, c.key, c.n); res.Allowed || !errors.Is(err, c.want) {
+			t.Errorf("AllowN(%q, %d) = %+v, %v; want %v", c.key, c.n, res, err, c.want)
+		}
+	}
+	if store.calls != 0 {
+		t.Errorf("the store was asked %d times", store.calls)
+	}
+}
+
+func TestTheLastFailurePolicyCounts(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, &brokenStore{err: limiter.ErrNotApplied}, limiter.PerSecond(1), limiter.FailOpen(), limiter.FailClosed())
+	if res, err := l.Allow(t.Context(), "k"); res.Allowed || !errors.Is(err, limiter.ErrNotApplied) {
+		t.Errorf("Allow = %+v, %v; want a refusal with ErrNotApplied", res, err)
+	}
+}
+
+// opStore keeps the operations that it was asked for.
+type opStore struct{ ops []limiter.Op }
+
+func (s *opStore) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
+	s.ops = append(s.ops, op)
+	return limiter.State{Took: true, Row: limiter.Row{Limit: 1, Period: 1e9}}, nil
+}
+
+func TestEveryOperationHasTheTimeLimit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		opts []limiter.Option
+		want time.Duration
+	}{
+		{nil, 250 * time.Millisecond},
+		{[]limiter.Option{limiter.WithTimeout(time.Second)}, time.Second},
+		{[]limiter.Option{limiter.WithTimeout(1)}, 1},
+	} {
+		store := &opStore{}
+		l := newLimiter(t, store, limiter.PerSecond(1), c.opts...)
+		_, _ = l.Allow(t.Context(), "k")
+		_, _ = l.Peek(t.Context(), "k")
+		r, _ := l.Reserve(t.Context(), "k", 1, time.Second)
+		_ = r.Cancel(t.Context())
+		_ = l.Refund(t.Context(), "k", 1)
+		_ = l.Reset(t.Context(), "k")
+		if len(store.ops) != 6 {
+			t.Errorf("%d operations, want 6", len(store.ops))
+		}
+		for _, op := range store.ops {
+			if op.Timeout != c.want {
+				t.Errorf("operation %d has %v, want %v", op.Kind, op.Timeout, c.want)
+			}
+		}
+	}
+}

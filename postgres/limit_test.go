@@ -1,0 +1,165 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// timeout is the time limit of these tests: what they do takes as long.
+const timeout = 50 * time.Millisecond
+
+// wantLate checks that an operation ran into its time limit, and of which outcome that is.
+func wantLate(t *testing.T, err, class error) {
+	t.Helper()
+	wantError(t, err, class)
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, limiter.ErrCanceled) {
+		t.Errorf("%v; want DeadlineExceeded, and nothing said of the caller", err)
+	}
+}
+
+func TestTimeLimit_ends_the_wait_for_a_row(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		for _, c := range []struct {
+			table  string
+			policy limiter.Policy
+		}{{"limiter_token_buckets", slow(5)}, {"limiter_fixed_windows", long(5)}} {
+			closed := newLimiter(t, store, c.policy, limiter.WithTimeout(timeout))
+			open := newLimiter(t, store, c.policy, limiter.WithTimeout(timeout), limiter.FailOpen())
+			do(t, store, take(c.policy, secret, 1))
+			release := d.hold(t, "SELECT FROM "+schema+"."+c.table+" FOR UPDATE")
+			res, err := closed.Allow(t.Context(), secret)
+			wantLate(t, err, limiter.ErrOutcomeUnknown)
+			if res.Allowed || res.Source != limiter.SourcePolicy {
+				t.Errorf("FailClosed answers %+v", res)
+			}
+			if res, err := open.Allow(t.Context(), secret); err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
+				t.Errorf("FailOpen answers %+v, %v", res, err)
+			}
+			if err := open.Refund(t.Context(), secret, 1); !errors.Is(err, limiter.ErrOutcomeUnknown) {
+				t.Errorf("Refund = %v", err)
+			}
+			release()
+			d.blocked(t, 0)
+		}
+	})
+}
+
+func TestTimeLimit_of_a_caller_with_a_deadline_ends_before_that(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		do(t, store, take(slow(5), secret, 1))
+		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+		defer release()
+		l := newLimiter(t, store, slow(5), limiter.WithTimeout(time.Hour), limiter.FailOpen())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		res, err := l.Allow(ctx, secret)
+		if err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
+			t.Errorf("FailOpen answers %+v, %v", res, err)
+		}
+		if ctx.Err() != nil {
+			t.Error("the answer came after the caller's deadline")
+		}
+	})
+}
+
+func TestTimeLimit_counts_the_wait_for_a_connection_of_a_pool_that_is_used_up(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		p := pool(t, d.dsn, few(1))
+		conn, err := p.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLimiter(t, storeOn(t, p, d.schema(t)), slow(1), limiter.WithTimeout(timeout))
+		_, err = l.Allow(t.Context(), secret)
+		wantLate(t, err, limiter.ErrNotApplied)
+		conn.Release()
+		if res, err := newLimiter(t, storeOn(t, p, d.schema(t)), slow(1)).Allow(t.Context(), secret); err != nil || !res.Allowed {
+			t.Errorf("Allow = %+v, %v: the call that never had a connection was charged", res, err)
+		}
+	})
+}
+
+func TestTimeLimit_does_not_count_the_making_of_a_connection(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		u, err := url.Parse(d.dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxy := dbProxy(t, u.Host, 3*timeout)
+		u.Host = proxy
+		schema := d.schema(t)
+		store, err := postgres.Open(t.Context(), u.String(), postgres.WithSchema(schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		l := newLimiter(t, store, slow(1), limiter.WithTimeout(2*timeout))
+		if res, err := l.Allow(t.Context(), secret); err != nil || !res.Allowed {
+			t.Errorf("Allow = %+v, %v; want it to wait for a connection that takes longer than its time limit", res, err)
+		}
+	})
+}
+
+func TestTimeLimit_ends_the_wait_for_a_server_that_says_nothing(t *testing.T) {
+	t.Parallel()
+	store, err := postgres.Open(t.Context(), "postgres://u@"+dbProxy(t, "", time.Hour)+"/db?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLimiter(t, store, slow(1), limiter.WithTimeout(timeout))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // within which the 3 s of dialing must stay
+	defer cancel()
+	_, err = l.Allow(ctx, secret)
+	wantLate(t, err, limiter.ErrNotApplied)
+	if ctx.Err() != nil {
+		t.Error("the answer came after the caller's deadline")
+	}
+}
+
+// dbProxy listens on loopback and passes each connection on to the address to, delay
+// after it was made.
+func dbProxy(t *testing.T, to string, delay time.Duration) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			timer := time.AfterFunc(delay, func() {
+				server, err := net.Dial("tcp", to)
+				if err != nil {
+					_ = conn.Close()
+					return
+				}
+				go pipe(server, conn)
+				go pipe(conn, server)
+			})
+			t.Cleanup(func() { timer.Stop(); _ = conn.Close() })
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// pipe copies until either end is closed, and closes both.
+func pipe(to, from net.Conn) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	_, _ = io.Copy(to, from)
+}

@@ -1,0 +1,48 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+func TestATimeLimitEndsTheWaitForTheWriteLock(t *testing.T) {
+	t.Parallel()
+	store := openFile(t)
+	closed := newLimiter(t, store, "l", limiter.PerDay(5), limiter.WithTimeout(20*time.Millisecond))
+	open := newLimiter(t, store, "l", limiter.PerDay(5), limiter.WithTimeout(20*time.Millisecond), limiter.FailOpen())
+	conn := lock(t, store)
+	defer conn.Close()
+
+	res, err := closed.Allow(t.Context(), "key")
+	if !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, limiter.ErrCanceled) {
+		t.Errorf("Allow beside a writer: %v; want ErrNotApplied and DeadlineExceeded", err)
+	}
+	if res.Allowed || res.Source != limiter.SourcePolicy {
+		t.Errorf("FailClosed answers %+v", res)
+	}
+	if res, err := open.Allow(t.Context(), "key"); err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
+		t.Errorf("FailOpen answers %+v, %v", res, err)
+	}
+
+	// A caller's own deadline leaves time for the answer.
+	patient := newLimiter(t, store, "l", limiter.PerDay(5), limiter.WithTimeout(time.Hour), limiter.FailOpen())
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if res, err := patient.Allow(ctx, "key"); err != nil || !res.Allowed {
+		t.Errorf("FailOpen under a deadline answers %+v, %v", res, err)
+	}
+	if ctx.Err() != nil {
+		t.Error("the answer came after the caller's deadline")
+	}
+
+	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := closed.AllowN(t.Context(), "key", 5); err != nil || !res.Allowed {
+		t.Errorf("AllowN = %+v, %v: what was not applied was charged", res, err)
+	}
+}
