@@ -1,0 +1,103 @@
+package awslambda
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/sqlimit/limiter/handler"
+)
+
+// ALBFunc is a function for events of an Application Load Balancer.
+type ALBFunc = func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error)
+
+// ALB returns a function that serves the events of an Application Load Balancer with
+// h. It panics if h is nil.
+func ALB(h http.Handler) ALBFunc { return albForm.handle(h) }
+
+// LimitALB is [LimitHTTPAPI] for functions that take the events of an Application
+// Load Balancer, which name no route.
+func LimitALB(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(ALBFunc) ALBFunc {
+	return albForm.limit(l, key, opts)
+}
+
+var albForm = form[events.ALBTargetGroupRequest, events.ALBTargetGroupResponse]{
+	request: func(e *events.ALBTargetGroupRequest) message {
+		var query []string // still escaped, names included
+		for name, values := range sorted(e.MultiValueQueryStringParameters, e.QueryStringParameters) {
+			for _, value := range values {
+				query = append(query, name+"="+value)
+			}
+		}
+		h := headerOf(e.MultiValueHeaders, e.Headers)
+		return message{
+			method: e.HTTPMethod,
+			path:   e.Path,
+			query:  strings.Join(query, "&"),
+			header: h,
+			addr:   lastForwarded(h),
+			body:   e.Body,
+			base64: e.IsBase64Encoded,
+		}
+	},
+	answer: func(e *events.ALBTargetGroupRequest, r response) events.ALBTargetGroupResponse {
+		a := events.ALBTargetGroupResponse{
+			StatusCode:        r.status,
+			StatusDescription: description(r.status),
+			Body:              r.body,
+			IsBase64Encoded:   r.base64,
+		}
+		if multiValue(e) {
+			a.MultiValueHeaders = r.header
+			return a
+		}
+		a.Headers = r.joined() // never nil, which would be answered 502
+		for i, cookie := range r.header[cookieField] {
+			a.Headers[spelling(cookieField, i)] = cookie
+		}
+		return a
+	},
+	status: func(r *events.ALBTargetGroupResponse) int { return r.StatusCode },
+	merge: func(e *events.ALBTargetGroupRequest, r *events.ALBTargetGroupResponse, h http.Header) {
+		r.Headers, r.MultiValueHeaders = merged(h, r.Headers, r.MultiValueHeaders, multiValue(e))
+	},
+}
+
+// multiValue reports whether the target group has multi-value headers enabled. Then
+// the load balancer sends and reads MultiValueHeaders, else Headers, never both.
+func multiValue(e *events.ALBTargetGroupRequest) bool { return e.MultiValueHeaders != nil }
+
+// lastForwarded returns the address that the load balancer appended. In a header of
+// several lines it is in the last.
+func lastForwarded(h http.Header) string {
+	lines := h["X-Forwarded-For"]
+	if len(lines) == 0 {
+		return ""
+	}
+	last := lines[len(lines)-1]
+	return strings.Trim(last[strings.LastIndexByte(last, ',')+1:], " \t")
+}
+
+// description returns the status with its reason phrase. Where HTTP knows none it is
+// the one that net/http sends, as there must be one.
+func description(status int) string {
+	code := strconv.Itoa(status)
+	return code + " " + cmp.Or(http.StatusText(status), "status code "+code)
+}
+
+// spelling returns the i-th spelling of name, in upper and lower case. A map with one
+// line for each name has room for several lines so; AWS promises to send only one.
+func spelling(name string, i int) string {
+	b := []byte(name)
+	for at := 0; at < len(b) && i > 0; at++ {
+		if b[at] != '-' {
+			b[at] ^= byte(i&1) << 5
+			i >>= 1
+		}
+	}
+	return string(b)
+}

@@ -1,0 +1,114 @@
+package awslambda_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/handler/awslambda"
+)
+
+func TestOtherEventsGoToTheOtherHandler(t *testing.T) {
+	t.Parallel()
+	for _, event := range []string{"other-scheduled", "other-websocket", "other-authorizer", "other-authorizer-2.0"} {
+		payload := recorded(t, event)
+		h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s was served as a request", event) })
+		if _, err := awslambda.Handler(h, nil).Invoke(t.Context(), payload); !errors.Is(err, awslambda.ErrUnknownEvent) {
+			t.Errorf("%s: %v, want ErrUnknownEvent", event, err)
+		}
+		failed := errors.New("failed")
+		other := lambda.NewHandler(func(_ context.Context, got json.RawMessage) (string, error) {
+			if !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(payload)) {
+				t.Errorf("%s: the other handler got %s", event, got)
+			}
+			return "done", failed
+		})
+		if _, err := awslambda.Handler(h, other).Invoke(t.Context(), payload); !errors.Is(err, failed) {
+			t.Errorf("%s: %v, want the other handler's error", event, err)
+		}
+	}
+}
+
+func TestWhatIsNoEventIsUnknown(t *testing.T) {
+	t.Parallel()
+	h := awslambda.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was served") }), nil)
+	for _, payload := range []string{
+		``, `{`, `null`, `"text"`, `[]`, `{}`, `{"httpMethod":"GET"}`, `{"httpMethod":"GET","requestContext":{}}`,
+		`{"version":"2.0","requestContext":{"http":{}}}`, `{"version":2,"requestContext":{"http":{"method":"GET"}}}`,
+		`{"version":"1.0","requestContext":{"http":{"method":"GET"}}}`, `{"requestContext":{"elb":{}}}`,
+		`{"messageVersion":"1.0","apiPath":"/","httpMethod":"GET","parameters":[]}`,
+	} {
+		if out, err := h.Invoke(t.Context(), []byte(payload)); !errors.Is(err, awslambda.ErrUnknownEvent) {
+			t.Errorf("%s: %s, %v; want ErrUnknownEvent", payload, out, err)
+		}
+	}
+}
+
+func TestAnEventThatCannotBeReadIsAnError(t *testing.T) {
+	t.Parallel()
+	h := awslambda.Handler(http.NotFoundHandler(), nil)
+	out, err := h.Invoke(t.Context(), []byte(`{"httpMethod":"GET","path":7,"requestContext":{"identity":{}}}`))
+	var typeError *json.UnmarshalTypeError
+	if !errors.As(err, &typeError) || out != nil {
+		t.Errorf("%s, %v; want a *json.UnmarshalTypeError", out, err)
+	}
+}
+
+func TestTheEventCanBeHadFromTheContext(t *testing.T) {
+	t.Parallel()
+	var ctx context.Context
+	h := awslambda.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() }), nil)
+	serve := func(event string) {
+		t.Helper()
+		if _, err := h.Invoke(t.Context(), recorded(t, event)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve("rest")
+	if e, ok := awslambda.EventFromContext[events.APIGatewayProxyRequest](ctx); !ok || e.RequestContext.Authorizer["principalId"] != "alice" {
+		t.Errorf("of a REST API: %+v, %v", e, ok)
+	}
+	if e, ok := awslambda.EventFromContext[events.APIGatewayV2HTTPRequest](ctx); ok || e.Version != "" {
+		t.Errorf("the event is of two kinds: %+v", e)
+	}
+	serve("httpapi")
+	if e, ok := awslambda.EventFromContext[events.APIGatewayV2HTTPRequest](ctx); !ok || e.RequestContext.Authorizer.JWT.Claims["sub"] != "alice" {
+		t.Errorf("of an HTTP API: %+v, %v", e, ok)
+	}
+	serve("functionurl")
+	if e, ok := awslambda.EventFromContext[events.LambdaFunctionURLRequest](ctx); !ok || e.RequestContext.AccountID != "anonymous" {
+		t.Errorf("of a function URL: %+v, %v", e, ok)
+	}
+	serve("alb")
+	if e, ok := awslambda.EventFromContext[events.ALBTargetGroupRequest](ctx); !ok || !strings.Contains(e.RequestContext.ELB.TargetGroupArn, "orders") {
+		t.Errorf("of a load balancer: %+v, %v", e, ok)
+	}
+	if _, ok := awslambda.EventFromContext[events.ALBTargetGroupRequest](t.Context()); ok {
+		t.Error("there is an event without one")
+	}
+}
+
+func TestANilHandlerPanicsWhenTheProgramIsPutTogether(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]func(){
+		"Handler":     func() { awslambda.Handler(nil, nil) },
+		"REST":        func() { awslambda.REST(nil) },
+		"HTTPAPI":     func() { awslambda.HTTPAPI(nil) },
+		"FunctionURL": func() { awslambda.FunctionURL(nil) },
+		"ALB":         func() { awslambda.ALB(nil) },
+		"LimitALB":    func() { awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP())(nil) },
+		"no limiter":  func() { awslambda.LimitREST(nil, handler.ClientIP()) },
+	} {
+		if !panics(f) {
+			t.Errorf("%s: no panic", name)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package awslambda_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/handler/awslambda"
+)
+
+func recorded(t testing.TB, name string) []byte {
+	t.Helper()
+	payload, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return payload
+}
+
+// seen serves a recorded event and returns the request that the handler got, and its
+// body.
+func seen(t *testing.T, payload []byte) (r *http.Request, body string) {
+	t.Helper()
+	h := http.HandlerFunc(func(_ http.ResponseWriter, got *http.Request) {
+		b, err := io.ReadAll(got.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r, body = got, string(b)
+	})
+	if _, err := awslambda.Handler(h, nil).Invoke(t.Context(), payload); err != nil {
+		t.Fatal(err)
+	}
+	if r == nil {
+		t.Fatal("the handler was not called")
+	}
+	return r, body
+}
+
+func TestARecordedEventIsTheRequestThatTheClientSent(t *testing.T) {
+	t.Parallel()
+	const (
+		api     = "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com"
+		escaped = "/orders/space%20value/a%2Fb"
+	)
+	tests := []struct {
+		event, host, addr, key, escaped, uriPath string
+		probe, repeat                            []string
+	}{
+		{"rest", api, "192.0.2.1", "192.0.2.1", escaped, escaped, []string{"first", "second"}, []string{"one", "two"}},
+		{"httpapi", api, "192.0.2.1", "192.0.2.1", "", "/orders/space%20value/a/b", []string{"first,second"}, []string{"one", "two"}},
+		{"httpapi-format-1.0", api, "192.0.2.1", "192.0.2.1", "", "/orders/space%20value/a/b", []string{"first", "second"}, []string{"one", "two"}},
+		{"functionurl", "abcdefghijklmnopqrstuvwxyz012345.lambda-url.eu-central-1.on.aws", "2001:db8:1:2::3", "2001:db8:1:2::/64", escaped, escaped, []string{"first,second"}, []string{"one", "two"}},
+		{"alb", "orders-1234567890.eu-central-1.elb.amazonaws.com", "192.0.2.1", "192.0.2.1", escaped, escaped, []string{"second"}, []string{"two"}},
+		{"alb-multivalue", "orders-1234567890.eu-central-1.elb.amazonaws.com", "2001:db8:1:2::3", "2001:db8:1:2::/64", escaped, escaped, []string{"first", "second"}, []string{"one", "two"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.event, func(t *testing.T) {
+			t.Parallel()
+			r, body := seen(t, recorded(t, tt.event))
+			if r.Method != "POST" || r.Host != tt.host || r.RemoteAddr != tt.addr || r.Proto != "HTTP/1.1" || !r.ProtoAtLeast(1, 1) {
+				t.Errorf("%s %s from %s, %s", r.Method, r.Host, r.RemoteAddr, r.Proto)
+			}
+			if r.URL.Path != "/orders/space value/a/b" || r.URL.RawPath != tt.escaped {
+				t.Errorf("the path is %q, escaped %q", r.URL.Path, r.URL.RawPath)
+			}
+			if path, query, _ := strings.Cut(r.RequestURI, "?"); path != tt.uriPath || query != r.URL.RawQuery {
+				t.Errorf("RequestURI = %q", r.RequestURI)
+			}
+			want := map[string][]string{"plus": {"a+b"}, "repeat": tt.repeat, "url": {"https://example.com/?a=b&c"}}
+			if q := map[string][]string(r.URL.Query()); !reflect.DeepEqual(q, want) {
+				t.Errorf("the query is %v, want %v", q, want)
+			}
+			if got := r.Header["X-Probe"]; !reflect.DeepEqual(got, tt.probe) {
+				t.Errorf("X-Probe = %q, want %q", got, tt.probe)
+			}
+			if got := r.Header["Cookie"]; !reflect.DeepEqual(got, []string{"session=abc123; theme=dark"}) {
+				t.Errorf("Cookie = %q", got)
+			}
+			if c, err := r.Cookie("theme"); err != nil || c.Value != "dark" {
+				t.Errorf("the cookie is %v, %v", c, err)
+			}
+			if _, ok := r.Header["Host"]; ok {
+				t.Error("Host is in the header, where a server does not have it")
+			}
+			if body != `{"message":"caffè"}` || r.ContentLength != int64(len(body)) {
+				t.Errorf("the body is %q, of %d bytes", body, r.ContentLength)
+			}
+			if key, err := handler.ClientIP()(r); err != nil || key != tt.key {
+				t.Errorf("the key is %q, %v; want %q", key, err, tt.key)
+			}
+			if r.Pattern != "" {
+				t.Errorf("the pattern is %q before a mux has seen the request", r.Pattern)
+			}
+		})
+	}
+}
+
+func TestABodyInBase64ArrivesAsItWasSent(t *testing.T) {
+	t.Parallel()
+	r, body := seen(t, recorded(t, "functionurl-base64"))
+	if want := "\x89PNG\r\n\x1a\n"; body != want || r.ContentLength != int64(len(want)) {
+		t.Errorf("the body is %q, of %d bytes; want %q", body, r.ContentLength, want)
+	}
+}
+
+func TestAnEventWithoutABodyHasNone(t *testing.T) {
+	t.Parallel()
+	r, body := seen(t, recorded(t, "alb-health-check"))
+	if body != "" || r.Body != http.NoBody || r.ContentLength != 0 {
+		t.Errorf("the body is %q, of %d bytes", body, r.ContentLength)
+	}
+}
+
+func TestAHealthCheckOfALoadBalancerIsNobody(t *testing.T) {
+	t.Parallel()
+	r, _ := seen(t, recorded(t, "alb-health-check"))
+	if r.RemoteAddr != "" || r.URL.Path != "/health" {
+		t.Errorf("%s from %q", r.URL.Path, r.RemoteAddr)
+	}
+	if key, err := handler.ClientIP()(r); !errors.Is(err, handler.ErrNoKey) {
+		t.Errorf("its key is %q, %v; want ErrNoKey", key, err)
+	}
+}
+
+// A gateway that has unescaped a path applied its routes and authorizers to that.
+func TestAnUnescapedPathIsNotUnescapedAgain(t *testing.T) {
+	t.Parallel()
+	for _, event := range []string{"httpapi", "httpapi-format-1.0"} {
+		payload := bytes.ReplaceAll(recorded(t, event), []byte("/orders/space value/a/b"), []byte("/%61dmin/100%"))
+		r, _ := seen(t, payload)
+		if r.URL.Path != "/%61dmin/100%" || r.URL.EscapedPath() != "/%2561dmin/100%25" {
+			t.Errorf("%s: the path is %q, escaped %q", event, r.URL.Path, r.URL.EscapedPath())
+		}
+	}
+}
+
+func TestAPathOrBodyThatCannotBeDecodedIsABadRequest(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ event, old, new string }{
+		{"rest", `"path": "/orders/space%20value`, `"path": "/orders/space%zz`},
+		{"functionurl", `"rawPath": "/orders/space%20value`, `"rawPath": "/orders/%2`},
+		{"alb", `"path": "/orders/space%20value`, `"path": "/orders/%`},
+		{"rest", `"isBase64Encoded": false`, `"isBase64Encoded": true`},
+		{"httpapi", `"isBase64Encoded": false`, `"isBase64Encoded": true`},
+		{"functionurl", `"isBase64Encoded": false`, `"isBase64Encoded": true`},
+		{"alb", `"isBase64Encoded": false`, `"isBase64Encoded": true`},
+		{"alb-multivalue", `"isBase64Encoded": false`, `"isBase64Encoded": true`},
+	}
+	h := awslambda.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }), nil)
+	for _, tt := range tests {
+		payload := bytes.Replace(recorded(t, tt.event), []byte(tt.old), []byte(tt.new), 1)
+		out, err := h.Invoke(t.Context(), payload)
+		if err != nil {
+			t.Errorf("%s: %v", tt.event, err)
+			continue
+		}
+		var res lambdaResponse
+		if err := json.Unmarshal(out, &res); err != nil || res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s, %v; want 400", tt.event, out, err)
+		}
+		if strings.Contains(res.Body, "orders") || strings.Contains(res.Body, "message") {
+			t.Errorf("%s: the answer %q holds what was sent", tt.event, res.Body)
+		}
+	}
+}
+
+func TestTheZeroEventIsARequest(t *testing.T) {
+	t.Parallel()
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.RequestURI+" "+r.Proto)
+	})
+	rest, err1 := awslambda.REST(h)(t.Context(), events.APIGatewayProxyRequest{})
+	api, err2 := awslambda.HTTPAPI(h)(t.Context(), events.APIGatewayV2HTTPRequest{})
+	url, err3 := awslambda.FunctionURL(h)(t.Context(), events.LambdaFunctionURLRequest{})
+	alb, err4 := awslambda.ALB(h)(t.Context(), events.ALBTargetGroupRequest{})
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []string{rest.Body, api.Body, url.Body, alb.Body} {
+		if body != "GET / / HTTP/1.1" {
+			t.Errorf("the request is %q", body)
+		}
+	}
+}
+
+// So it stands in the table of AWS' documentation, though not in its events.
+func TestAQueryMayBeginWithItsQuestionMark(t *testing.T) {
+	t.Parallel()
+	for _, event := range []string{"httpapi", "functionurl"} {
+		r, _ := seen(t, bytes.Replace(recorded(t, event), []byte(`"rawQueryString": "`), []byte(`"rawQueryString": "?`), 1))
+		if r.URL.Query().Get("plus") != "a+b" {
+			t.Errorf("%s: the query is %q", event, r.URL.RawQuery)
+		}
+	}
+}
+
+func TestAPageIsNotBlownUp(t *testing.T) {
+	t.Parallel()
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<p>&amp;</p>") })
+	out, err := awslambda.Handler(h, nil).Invoke(t.Context(), recorded(t, "alb"))
+	if err != nil || !bytes.Contains(out, []byte("<p>&amp;</p>")) {
+		t.Errorf("%s, %v", out, err)
+	}
+}

@@ -1,0 +1,245 @@
+package awslambda_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/handler/awslambda"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// A Lambda function would keep the state in PostgreSQL; memory is for the examples.
+func examplePerClient() *limiter.Limiter {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	store := memory.New(memory.WithClock(func() time.Time { return now }))
+	l, err := limiter.New(store, "per-client", limiter.PerMinute(1))
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// exampleEvent reads an event as the Lambda runtime passes it.
+func exampleEvent(name string) []byte {
+	payload, err := os.ReadFile("testdata/" + name + ".json")
+	if err != nil {
+		panic(err)
+	}
+	return payload
+}
+
+// One program, on a server and in Lambda, where it also does something every hour.
+func ExampleHandler() {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /orders/", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "ordered")
+	})
+	limited := handler.New(examplePerClient(), handler.ClientIP())(mux)
+
+	hourly := lambda.NewHandler(func(context.Context, events.EventBridgeEvent) error {
+		fmt.Println("sweeping")
+		return nil
+	})
+	h := awslambda.Handler(limited, hourly)
+	// On a server: http.ListenAndServe(":8080", limited)
+	// In Lambda:   lambda.Start(h)
+
+	for _, event := range []string{"httpapi", "alb", "other-scheduled"} {
+		response, err := h.Invoke(context.Background(), exampleEvent(event))
+		if err != nil {
+			log.Fatal(err)
+		}
+		var r struct{ StatusCode int }
+		if err := json.Unmarshal(response, &r); err == nil && r.StatusCode != 0 {
+			fmt.Println(event, r.StatusCode)
+		}
+	}
+	// Output:
+	// httpapi 200
+	// alb 429
+	// sweeping
+}
+
+func ExampleREST() {
+	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello ", r.RemoteAddr) })
+	f := awslambda.REST(handler.New(examplePerClient(), handler.ClientIP())(hello))
+	// In main: lambda.Start(f)
+
+	var event events.APIGatewayProxyRequest
+	if err := json.Unmarshal(exampleEvent("rest"), &event); err != nil {
+		log.Fatal(err)
+	}
+	response, err := f(context.Background(), event)
+	fmt.Println(response.StatusCode, response.Body, response.MultiValueHeaders["Ratelimit-Policy"], err)
+	// Output: 200 hello 192.0.2.1 ["per-client";q=1;w=60] <nil>
+}
+
+func ExampleHTTPAPI() {
+	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello ", r.RemoteAddr) })
+	f := awslambda.HTTPAPI(handler.New(examplePerClient(), handler.ClientIP())(hello))
+	// In main: lambda.Start(f)
+
+	var event events.APIGatewayV2HTTPRequest
+	if err := json.Unmarshal(exampleEvent("httpapi"), &event); err != nil {
+		log.Fatal(err)
+	}
+	response, err := f(context.Background(), event)
+	fmt.Println(response.StatusCode, response.Body, response.Headers["Ratelimit-Policy"], err)
+	// Output: 200 hello 192.0.2.1 "per-client";q=1;w=60 <nil>
+}
+
+func ExampleFunctionURL() {
+	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello ", r.RemoteAddr) })
+	f := awslambda.FunctionURL(handler.New(examplePerClient(), handler.ClientIP())(hello))
+	// In main: lambda.Start(f)
+
+	var event events.LambdaFunctionURLRequest
+	if err := json.Unmarshal(exampleEvent("functionurl"), &event); err != nil {
+		log.Fatal(err)
+	}
+	response, err := f(context.Background(), event)
+	fmt.Println(response.StatusCode, response.Body, response.Headers["Ratelimit-Policy"], err)
+	// Output: 200 hello 2001:db8:1:2::3 "per-client";q=1;w=60 <nil>
+}
+
+// The health checks of a load balancer have no address, and are served outside of
+// the limiter.
+func ExampleALB() {
+	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello ", r.RemoteAddr) })
+	mux := http.NewServeMux()
+	mux.Handle("/", handler.New(examplePerClient(), handler.ClientIP())(hello))
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "well") })
+	f := awslambda.ALB(mux)
+	// In main: lambda.Start(f)
+
+	for _, name := range []string{"alb-health-check", "alb", "alb", "alb-health-check"} {
+		var event events.ALBTargetGroupRequest
+		if err := json.Unmarshal(exampleEvent(name), &event); err != nil {
+			log.Fatal(err)
+		}
+		response, err := f(context.Background(), event)
+		fmt.Println(response.StatusDescription, err)
+	}
+	// Output:
+	// 200 OK <nil>
+	// 200 OK <nil>
+	// 429 Too Many Requests <nil>
+	// 200 OK <nil>
+}
+
+func ExampleLimitREST() {
+	limit := awslambda.LimitREST(examplePerClient(), handler.ClientIP())
+	f := limit(func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+		return events.APIGatewayProxyResponse{StatusCode: http.StatusOK, Body: "hello"}, nil
+	})
+	// In main: lambda.Start(f)
+
+	var event events.APIGatewayProxyRequest
+	if err := json.Unmarshal(exampleEvent("rest"), &event); err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		response, err := f(context.Background(), event)
+		fmt.Println(response.StatusCode, response.MultiValueHeaders["Retry-After"], err)
+	}
+	// Output:
+	// 200 [] <nil>
+	// 429 [60] <nil>
+}
+
+// Logins by account: the quota is not told to everybody, and only failures count.
+func ExampleLimitHTTPAPI() {
+	account := func(r *http.Request) (string, error) {
+		event, _ := awslambda.EventFromContext[events.APIGatewayV2HTTPRequest](r.Context())
+		return event.PathParameters["account"], nil
+	}
+	limit := awslambda.LimitHTTPAPI(examplePerClient(), account, handler.ChargeFailures(), handler.HideQuota())
+	login := limit(func(_ context.Context, event events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+		if event.Body != "the password" {
+			return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusUnauthorized}, nil
+		}
+		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusNoContent}, nil
+	})
+	// In main: lambda.Start(login)
+
+	for _, password := range []string{"the password", "the password", "a guess", "another"} {
+		response, err := login(context.Background(), events.APIGatewayV2HTTPRequest{
+			PathParameters: map[string]string{"account": "alice"},
+			Body:           password,
+		})
+		fmt.Println(response.StatusCode, response.Headers["Retry-After"], err)
+	}
+	// Output:
+	// 204  <nil>
+	// 204  <nil>
+	// 401  <nil>
+	// 429 60 <nil>
+}
+
+func ExampleLimitFunctionURL() {
+	limit := awslambda.LimitFunctionURL(examplePerClient(), handler.ClientIP())
+	f := limit(func(ctx context.Context, _ events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
+		decision, _ := handler.ResultFromContext(ctx)
+		return events.LambdaFunctionURLResponse{StatusCode: http.StatusOK, Body: fmt.Sprint(decision.Remaining, " left")}, nil
+	})
+	// In main: lambda.Start(f)
+
+	var event events.LambdaFunctionURLRequest
+	if err := json.Unmarshal(exampleEvent("functionurl"), &event); err != nil {
+		log.Fatal(err)
+	}
+	response, err := f(context.Background(), event)
+	fmt.Println(response.StatusCode, response.Body, err)
+	// Output: 200 0 left <nil>
+}
+
+func ExampleLimitALB() {
+	limit := awslambda.LimitALB(examplePerClient(), handler.ClientIP())
+	f := limit(func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error) {
+		return events.ALBTargetGroupResponse{StatusCode: http.StatusOK, StatusDescription: "200 OK"}, nil
+	})
+	// In main: lambda.Start(f)
+
+	var event events.ALBTargetGroupRequest
+	if err := json.Unmarshal(exampleEvent("alb"), &event); err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		response, err := f(context.Background(), event)
+		fmt.Println(response.StatusDescription, response.Headers["Ratelimit"], err)
+	}
+	// Output:
+	// 200 OK "per-client";r=0;t=60 <nil>
+	// 429 Too Many Requests "per-client";r=0;t=60 <nil>
+}
+
+// A key from what the gateway's authorizer found out.
+func ExampleEventFromContext() {
+	user := handler.User(func(r *http.Request) string {
+		event, _ := awslambda.EventFromContext[events.APIGatewayV2HTTPRequest](r.Context())
+		if a := event.RequestContext.Authorizer; a != nil && a.JWT != nil {
+			return a.JWT.Claims["sub"]
+		}
+		return ""
+	})
+	perUser := examplePerClient()
+	h := awslambda.Handler(handler.New(perUser, user)(http.NotFoundHandler()), nil)
+	// In main: lambda.Start(h)
+
+	if _, err := h.Invoke(context.Background(), exampleEvent("httpapi")); err != nil {
+		log.Fatal(err)
+	}
+	alice, err := perUser.Peek(context.Background(), "alice")
+	fmt.Println("left for alice:", alice.Remaining, err)
+	// Output: left for alice: 0 <nil>
+}

@@ -1,0 +1,91 @@
+package awslambda
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"strings"
+
+	"github.com/sqlimit/limiter/handler"
+)
+
+// limit returns middleware for functions that take the event itself. It is that of
+// package handler, with the function as a handler that writes nothing.
+func (f *form[E, R]) limit(l handler.Limiter, key handler.KeyFunc, opts []handler.Option) func(func(context.Context, E) (R, error)) func(context.Context, E) (R, error) {
+	limited := handler.New(l, key, opts...)
+	return func(next func(context.Context, E) (R, error)) func(context.Context, E) (R, error) {
+		if next == nil {
+			panic("awslambda: the next function is nil; pass the one that is to be limited")
+		}
+		return func(ctx context.Context, event E) (out R, err error) {
+			passed := false
+			call := limited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				passed = true
+				out, err = next(r.Context(), event)
+				if status := f.status(&out); err == nil && 200 <= status && status < 400 {
+					handler.Succeeded(r.Context())
+				}
+			}))
+			w := f.serve(ctx, &event, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if f.route != nil {
+					r.Pattern = f.route(&event)
+				}
+				call.ServeHTTP(w, r)
+			}))
+			if !passed {
+				return f.answer(&event, w.response()), nil
+			}
+			if err == nil && len(w.header) > 0 {
+				f.merge(&event, &out, w.header)
+			}
+			return out, err
+		}
+	}
+}
+
+// lists are the header fields of package handler in which several limiters have
+// their parts.
+var lists = map[string]bool{"Ratelimit-Policy": true, "Ratelimit": true, "Access-Control-Expose-Headers": true}
+
+// merged adds the fields of h to a response's, which are single values or lists of
+// lines. New ones become lists of lines if so told. The maps that it gets may be
+// shared by all invocations: it returns others.
+func merged(h http.Header, values map[string]string, lines map[string][]string, asLines bool) (map[string]string, map[string][]string) {
+	values, lines = maps.Clone(values), maps.Clone(lines)
+	if asLines && lines == nil {
+		lines = make(map[string][]string)
+	}
+	if !asLines && values == nil {
+		values = make(map[string]string)
+	}
+	for name, ours := range h {
+		value := strings.Join(ours, ", ")
+		if own, ok := find(lines, name); ok {
+			if lists[name] {
+				lines[own] = append([]string{value}, lines[own]...)
+			}
+		} else if own, ok := find(values, name); ok {
+			if lists[name] {
+				values[own] = value + ", " + values[own]
+			}
+		} else if asLines {
+			lines[name] = ours
+		} else {
+			values[name] = value
+		}
+	}
+	return values, lines
+}
+
+// find returns the key that is the name of a header field, in whatever case.
+func find[V any](fields map[string]V, name string) (string, bool) {
+	if _, ok := fields[name]; ok {
+		return name, true
+	}
+	for key := range fields {
+		if strings.EqualFold(key, name) {
+			return key, true
+		}
+	}
+	return "", false
+}

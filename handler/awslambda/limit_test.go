@@ -1,0 +1,206 @@
+package awslambda_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/handler/awslambda"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// newLimiter returns a limiter of n an hour, on a clock that stands still.
+func newLimiter(t testing.TB, n int64) *limiter.Limiter {
+	t.Helper()
+	return newNamed(t, "orders", n)
+}
+
+func newNamed(t testing.TB, name string, n int64) *limiter.Limiter {
+	t.Helper()
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	l, err := limiter.New(memory.New(memory.WithClock(func() time.Time { return now })), name, limiter.PerHour(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func ok(context.Context) (status int, header map[string]string, err error) {
+	return http.StatusOK, map[string]string{"X-Own": "yes"}, nil
+}
+
+// limited returns a function limited in each of the ways there are: as a handler
+// behind Handler, and as one that takes the event.
+func limited(g *gateway, l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) map[string]lambda.Handler {
+	plain := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Own", "yes") })
+	return map[string]lambda.Handler{
+		"handler":  awslambda.Handler(handler.New(l, key, opts...)(plain), nil),
+		"function": g.limit(l, key, opts...)(ok),
+	}
+}
+
+func TestAFunctionSeesTheDecisionAndItsEvent(t *testing.T) {
+	t.Parallel()
+	limit := awslambda.LimitREST(newLimiter(t, 3), handler.ClientIP())
+	called := false
+	f := limit(func(ctx context.Context, e events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+		called = true
+		if res, ok := handler.ResultFromContext(ctx); !ok || !res.Allowed || res.Remaining != 2 {
+			t.Errorf("the decision is %+v, %v", res, ok)
+		}
+		if got, ok := awslambda.EventFromContext[events.APIGatewayProxyRequest](ctx); !ok || !reflect.DeepEqual(got, e) {
+			t.Errorf("the context's event is %+v, %v", got, ok)
+		}
+		if ctx.Value(traceKey{}) != "trace" {
+			t.Error("the invocation's context is not the parent")
+		}
+		return events.APIGatewayProxyResponse{StatusCode: http.StatusOK}, nil
+	})
+	var event events.APIGatewayProxyRequest
+	if err := json.Unmarshal(recorded(t, "rest"), &event); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f(context.WithValue(t.Context(), traceKey{}, "trace"), event); err != nil || !called {
+		t.Fatalf("called: %v, %v", called, err)
+	}
+}
+
+type traceKey struct{}
+
+func TestAKeyCanComeFromWhatTheAuthorizerFound(t *testing.T) {
+	t.Parallel()
+	user := handler.User(func(r *http.Request) string {
+		e, _ := awslambda.EventFromContext[events.APIGatewayV2HTTPRequest](r.Context())
+		if a := e.RequestContext.Authorizer; a != nil && a.JWT != nil {
+			return a.JWT.Claims["sub"]
+		}
+		return ""
+	})
+	l := newLimiter(t, 1)
+	h := lambda.NewHandler(awslambda.LimitHTTPAPI(l, user)(func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusOK}, nil
+	}))
+	if _, err := h.Invoke(t.Context(), recorded(t, "httpapi")); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := l.Peek(t.Context(), "alice"); err != nil || res.Remaining != 0 {
+		t.Errorf("alice has %d left, %v; want 0", res.Remaining, err)
+	}
+}
+
+func TestTheRouteOfAFunctionIsThatOfTheGateway(t *testing.T) {
+	t.Parallel()
+	for event, want := range map[string]string{"rest": "POST /orders/{proxy+}", "httpapi": "POST /orders/{proxy+}", "functionurl": "", "alb": ""} {
+		var route string
+		key := func(r *http.Request) (string, error) {
+			route = r.Pattern
+			return "all", nil
+		}
+		l := newLimiter(t, 1)
+		var err error
+		switch event {
+		case "rest":
+			_, err = invoke(t, event, awslambda.LimitREST(l, key))
+		case "httpapi":
+			_, err = invoke(t, event, awslambda.LimitHTTPAPI(l, key))
+		case "functionurl":
+			_, err = invoke(t, event, awslambda.LimitFunctionURL(l, key))
+		case "alb":
+			_, err = invoke(t, event, awslambda.LimitALB(l, key))
+		}
+		if err != nil || route != want {
+			t.Errorf("%s: the route is %q, %v; want %q", event, route, err, want)
+		}
+	}
+}
+
+// invoke passes a recorded event to a limited function that does nothing.
+func invoke[E, R any](t *testing.T, event string, limit func(func(context.Context, E) (R, error)) func(context.Context, E) (R, error)) (R, error) {
+	t.Helper()
+	var e E
+	if err := json.Unmarshal(recorded(t, event), &e); err != nil {
+		t.Fatal(err)
+	}
+	return limit(func(context.Context, E) (out R, err error) { return out, nil })(t.Context(), e)
+}
+
+func TestWhatSucceededIsGivenBackWithChargeFailures(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name      string
+		status    int
+		err       error
+		remaining int64
+	}{
+		{"200", 200, nil, 5},
+		{"204", 204, nil, 5},
+		{"303", 303, nil, 5},
+		{"399", 399, nil, 5},
+		{"400", 400, nil, 4},
+		{"401", 401, nil, 4},
+		{"500", 500, nil, 4},
+		{"no status", 0, nil, 4},
+		{"an error", 200, errors.New("failed"), 4},
+	}
+	for _, g := range gateways() {
+		for _, tt := range tests {
+			l := newLimiter(t, 5)
+			h := g.limit(l, handler.ClientIP(), handler.ChargeFailures())(func(context.Context) (int, map[string]string, error) {
+				return tt.status, nil, tt.err
+			})
+			if _, err := h.Invoke(t.Context(), g.payload(t, request(t, "GET", "/", ""))); err != tt.err {
+				t.Errorf("%s, %s: %v", g.name, tt.name, err)
+			}
+			if res, err := l.Peek(t.Context(), client); err != nil || res.Remaining != tt.remaining {
+				t.Errorf("%s, %s: %d left, %v; want %d", g.name, tt.name, res.Remaining, err, tt.remaining)
+			}
+		}
+	}
+}
+
+func TestAnErrorOfAFunctionIsReturnedAsItIs(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("failed")
+	want := events.APIGatewayV2HTTPResponse{StatusCode: 200, Body: "half"}
+	f := awslambda.LimitHTTPAPI(newLimiter(t, 1), handler.ClientIP())(func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+		return want, failed
+	})
+	var event events.APIGatewayV2HTTPRequest
+	if err := json.Unmarshal(recorded(t, "httpapi"), &event); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f(t.Context(), event); err != failed || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v; want %+v, %v", got, err, want, failed)
+	}
+}
+
+func TestManyInvocationsMayRunAtOnce(t *testing.T) {
+	t.Parallel()
+	const n = 50
+	for _, g := range gateways() {
+		for way, h := range limited(&g, newLimiter(t, 2*n), handler.ClientIP()) {
+			payload := g.payload(t, request(t, "POST", "/?a=b", "body"))
+			errs := make(chan error)
+			for range n {
+				go func() {
+					_, err := h.Invoke(t.Context(), payload)
+					errs <- err
+				}()
+			}
+			for range n {
+				if err := <-errs; err != nil {
+					t.Errorf("%s, %s: %v", g.name, way, err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package awslambda_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/handler/awslambda"
+)
+
+func TestARefusalIsAResponseOfTheEventsOwnForm(t *testing.T) {
+	t.Parallel()
+	for _, g := range gateways() {
+		for _, way := range []string{"handler", "function"} {
+			t.Run(g.name+"/"+way, func(t *testing.T) {
+				t.Parallel()
+				h := limited(&g, newLimiter(t, 2), handler.ClientIP())[way]
+				for i := range 2 {
+					a := g.send(t, h, request(t, "GET", "/", ""))
+					if a.status != http.StatusOK || a.header.Get("X-Own") != "yes" {
+						t.Fatalf("request %d: %+v", i, a)
+					}
+					if got, want := a.header.Get("RateLimit-Policy"), `"orders";q=2;w=3600`; got != want {
+						t.Errorf("request %d: RateLimit-Policy: %s, want %s", i, got, want)
+					}
+					if got, want := a.header.Get("RateLimit"), fmt.Sprintf(`"orders";r=%d;t=`, 1-i); !strings.HasPrefix(got, want) {
+						t.Errorf("request %d: RateLimit: %s, want %s...", i, got, want)
+					}
+				}
+				a := g.send(t, h, request(t, "GET", "/", ""))
+				if a.status != http.StatusTooManyRequests {
+					t.Fatalf("the third request: %+v", a)
+				}
+				for name, want := range map[string]string{
+					"Retry-After":      "1800",
+					"Cache-Control":    "no-store",
+					"Content-Type":     "application/problem+json",
+					"RateLimit-Policy": `"orders";q=2;w=3600`,
+					"RateLimit":        `"orders";r=0;t=1800`,
+					"X-Own":            "",
+				} {
+					if got := strings.Join(a.header.Values(name), ", "); got != want {
+						t.Errorf("%s: %s, want %s", name, got, want)
+					}
+				}
+				var problem struct {
+					Type     string   `json:"type"`
+					Status   int      `json:"status"`
+					Violated []string `json:"violated-policies"`
+				}
+				if err := json.Unmarshal([]byte(a.body), &problem); err != nil {
+					t.Fatal(err)
+				}
+				if !strings.HasSuffix(problem.Type, "#quota-exceeded") || problem.Status != 429 || !reflect.DeepEqual(problem.Violated, []string{"orders"}) {
+					t.Errorf("the problem is %s", a.body)
+				}
+			})
+		}
+	}
+}
+
+func TestTheRawFormOfARefusalIsTheEventsOwn(t *testing.T) {
+	t.Parallel()
+	never := newLimiter(t, 1)
+	if _, err := never.Allow(t.Context(), client); err != nil {
+		t.Fatal(err)
+	}
+	h := awslambda.Handler(handler.New(never, handler.ClientIP())(http.NotFoundHandler()), nil)
+	for event, want := range map[string]string{
+		"rest":               `{"statusCode":429,"headers":null,"multiValueHeaders":{"Cache-Control":["no-store"],`,
+		"httpapi-format-1.0": `{"statusCode":429,"headers":null,"multiValueHeaders":{"Cache-Control":["no-store"],`,
+		"httpapi":            `{"statusCode":429,"headers":{"Cache-Control":"no-store",`,
+		"alb":                `{"statusCode":429,"statusDescription":"429 Too Many Requests","headers":{"Cache-Control":"no-store",`,
+	} {
+		out, err := h.Invoke(t.Context(), recorded(t, event))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(out), want) {
+			t.Errorf("%s: %s\nwant %s...", event, out, want)
+		}
+	}
+}
+
+func TestNoHeaderChangesTheKey(t *testing.T) {
+	t.Parallel()
+	for _, g := range gateways() {
+		for _, way := range []string{"handler", "function"} {
+			h := limited(&g, newLimiter(t, 1), handler.ClientIP())[way]
+			for i, spoofed := range []http.Header{
+				{},
+				{"X-Forwarded-For": {"203.0.113.1"}},
+				{"X-Forwarded-For": {"203.0.113.1, 203.0.113.2"}},
+				{"X-Forwarded-For": {"203.0.113.1", "203.0.113.2"}},
+				{"X-Forwarded-For": {"203.0.113.1,"}},
+				{"X-Forwarded-For": {""}},
+				{"X-Real-Ip": {"203.0.113.1"}, "Forwarded": {"for=203.0.113.1"}, "Cf-Connecting-Ip": {"203.0.113.1"}},
+			} {
+				r := request(t, "GET", "/", "")
+				maps.Copy(r.Header, spoofed)
+				want := http.StatusTooManyRequests
+				if i == 0 {
+					want = http.StatusOK
+				}
+				if a := g.send(t, h, r); a.status != want {
+					t.Errorf("%s, %s: %v got %d, want %d", g.name, way, spoofed, a.status, want)
+				}
+			}
+		}
+	}
+}
+
+func TestARequestWithoutAnAddressIsRefusedAndNotCounted(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, 1)
+	h := awslambda.Handler(handler.New(l, handler.ClientIP())(http.NotFoundHandler()), nil)
+	out, err := h.Invoke(t.Context(), recorded(t, "alb-health-check"))
+	var res lambdaResponse
+	if err := errors.Join(err, json.Unmarshal(out, &res)); err != nil || res.StatusCode != http.StatusBadRequest {
+		t.Errorf("%s, %v; want 400", out, err)
+	}
+}
+
+func TestARefusalOfOnesOwnIsTheEventsResponse(t *testing.T) {
+	t.Parallel()
+	own := handler.Refusal(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "seen", Value: "1"})
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "come back later")
+	}))
+	for _, g := range gateways() {
+		for way, h := range limited(&g, newLimiter(t, 1), handler.ClientIP(), own) {
+			_ = g.send(t, h, request(t, "GET", "/", "")) // both ways share the limiter
+			a := g.send(t, h, request(t, "GET", "/", ""))
+			if a.status != http.StatusServiceUnavailable || a.body != "come back later" || a.header.Get("Set-Cookie") != "seen=1" || a.header.Get("Retry-After") == "" {
+				t.Errorf("%s, %s: %+v", g.name, way, a)
+			}
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package awslambda
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"iter"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// message is a request in a form that all events have in common.
+type message struct {
+	method    string
+	path      string
+	unescaped bool   // the gateway has unescaped the path
+	query     string // escaped
+	header    http.Header
+	host      string // where the header has none
+	addr      string
+	proto     string
+	body      string
+	base64    bool
+}
+
+var (
+	errPath = errors.New("the path has an escape that is not one")
+	errBody = errors.New("the body is not in base64, though the event says so")
+)
+
+// httpRequest returns the request as an http.Server would have made it. The errors
+// hold nothing of the request.
+func (m *message) httpRequest(ctx context.Context) (*http.Request, error) {
+	u, err := m.url()
+	if err != nil {
+		return nil, err
+	}
+	r := &http.Request{
+		Method:     cmp.Or(m.method, http.MethodGet),
+		URL:        u,
+		Proto:      m.proto,
+		Header:     m.header,
+		Body:       http.NoBody,
+		Host:       cmp.Or(m.header.Get("Host"), m.host),
+		RemoteAddr: m.addr,
+		RequestURI: u.RequestURI(),
+	}
+	m.header.Del("Host") // as a server has it
+	var ok bool
+	if r.ProtoMajor, r.ProtoMinor, ok = http.ParseHTTPVersion(m.proto); !ok {
+		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
+	}
+	body := m.body
+	if m.base64 {
+		decoded, err := base64.StdEncoding.DecodeString(body)
+		if err != nil {
+			return nil, errBody
+		}
+		body = string(decoded)
+	}
+	if body != "" {
+		r.Body = io.NopCloser(strings.NewReader(body))
+		r.ContentLength = int64(len(body))
+	}
+	return r.WithContext(ctx), nil
+}
+
+// url returns path and query. The escaped form of a path is kept if it is not the
+// usual one, as url.Parse does. A path that the gateway has unescaped must not be
+// unescaped again: what its routes and authorizers see as "/%61dmin" would become
+// "/admin" behind them.
+func (m *message) url() (*url.URL, error) {
+	path := m.path
+	if !strings.HasPrefix(path, "/") {
+		path = "/" + path
+	}
+	u := &url.URL{Path: path, RawQuery: m.query}
+	if m.unescaped {
+		return u, nil
+	}
+	var err error
+	if u.Path, err = url.PathUnescape(path); err != nil {
+		return nil, errPath
+	}
+	if u.EscapedPath() != path {
+		u.RawPath = path
+	}
+	return u, nil
+}
+
+// headerOf returns the header that an event has as lists of lines, or else as lines.
+// Names that differ only in case, which no gateway sends, come in a fixed order.
+func headerOf(lists map[string][]string, lines map[string]string) http.Header {
+	h := make(http.Header, max(len(lists), len(lines)))
+	for name, list := range sorted(lists, lines) {
+		name = http.CanonicalHeaderKey(name)
+		h[name] = append(h[name], list...)
+	}
+	return h
+}
+
+// sorted yields what an event has as lists of values, or else as single values, in
+// the order of their names.
+func sorted(lists map[string][]string, values map[string]string) iter.Seq2[string, []string] {
+	if len(lists) == 0 {
+		lists = make(map[string][]string, len(values))
+		for name, value := range values {
+			lists[name] = []string{value}
+		}
+	}
+	return func(yield func(string, []string) bool) {
+		for _, name := range slices.Sorted(maps.Keys(lists)) {
+			if !yield(name, lists[name]) {
+				return
+			}
+		}
+	}
+}

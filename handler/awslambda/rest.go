@@ -1,0 +1,61 @@
+package awslambda
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/sqlimit/limiter/handler"
+)
+
+// RESTFunc is a function for events of an API Gateway REST API, or of an HTTP API
+// with payload format 1.0.
+type RESTFunc = func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error)
+
+// REST returns a function that serves the events of a REST API, or of an HTTP API
+// with payload format 1.0, with h. It panics if h is nil.
+func REST(h http.Handler) RESTFunc { return restForm.handle(h) }
+
+// LimitREST is [LimitHTTPAPI] for functions that take the events of a REST API, or of
+// an HTTP API with payload format 1.0.
+func LimitREST(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(RESTFunc) RESTFunc {
+	return restForm.limit(l, key, opts)
+}
+
+var restForm = form[events.APIGatewayProxyRequest, events.APIGatewayProxyResponse]{
+	request: func(e *events.APIGatewayProxyRequest) message {
+		query := make(url.Values) // REST APIs unescape it, so that it is escaped again
+		for name, values := range sorted(e.MultiValueQueryStringParameters, e.QueryStringParameters) {
+			query[name] = values
+		}
+		return message{
+			method: e.HTTPMethod,
+			path:   e.Path,
+			// Only HTTP APIs have no resources, and only they unescape the path.
+			unescaped: e.RequestContext.ResourceID == "",
+			query:     query.Encode(),
+			header:    headerOf(e.MultiValueHeaders, e.Headers),
+			host:      e.RequestContext.DomainName,
+			addr:      e.RequestContext.Identity.SourceIP,
+			proto:     e.RequestContext.Protocol,
+			body:      e.Body,
+			base64:    e.IsBase64Encoded,
+		}
+	},
+	answer: func(_ *events.APIGatewayProxyRequest, r response) events.APIGatewayProxyResponse {
+		return events.APIGatewayProxyResponse{
+			StatusCode: r.status,
+			// Not in Headers as well: HTTP APIs send both.
+			MultiValueHeaders: r.header,
+			Body:              r.body,
+			IsBase64Encoded:   r.base64,
+		}
+	},
+	status: func(r *events.APIGatewayProxyResponse) int { return r.StatusCode },
+	merge: func(_ *events.APIGatewayProxyRequest, r *events.APIGatewayProxyResponse, h http.Header) {
+		r.Headers, r.MultiValueHeaders = merged(h, r.Headers, r.MultiValueHeaders, false)
+	},
+	route: func(e *events.APIGatewayProxyRequest) string { return e.HTTPMethod + " " + e.Resource },
+}

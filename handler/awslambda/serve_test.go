@@ -1,0 +1,296 @@
+package awslambda_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sqlimit/limiter/handler/awslambda"
+)
+
+// echo answers with what it sees of a request.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	header := make(map[string]string)
+	for name, lines := range r.Header {
+		if !strings.HasPrefix(name, "X-Forwarded-") && name != "Content-Length" {
+			header[name] = strings.Join(lines, ",")
+		}
+	}
+	var cookies []string
+	for _, c := range r.Cookies() {
+		cookies = append(cookies, c.String())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"method": r.Method, "path": r.URL.Path, "escaped": r.URL.EscapedPath(), "raw": r.URL.RawPath,
+		"uri": r.RequestURI, "query": r.URL.Query(), "host": r.Host, "header": header, "cookies": cookies,
+		"body": body, "length": r.ContentLength, "proto": r.Proto, "major": r.ProtoMajor, "minor": r.ProtoMinor,
+	})
+}
+
+// serverAnswer is what a handler answers behind an http.Server.
+func serverAnswer(t *testing.T, h http.Handler, r *http.Request) answer {
+	t.Helper()
+	server := httptest.NewServer(h)
+	defer server.Close()
+	at, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host, r.URL.Scheme, r.URL.Host = "api.example.com", at.Scheme, at.Host
+	res, err := server.Client().Transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{status: res.StatusCode, header: res.Header, body: string(body)}
+}
+
+// comparable returns an answer without what gateways do as they like.
+func (a answer) comparable() answer {
+	h := make(http.Header)
+	for name, lines := range a.header {
+		switch name {
+		case "Content-Length", "Date", "Connection":
+		case "Set-Cookie":
+			h[name] = slices.Sorted(slices.Values(lines))
+		default:
+			h[name] = []string{strings.Join(lines, ", ")}
+		}
+	}
+	a.header = h
+	return a
+}
+
+func TestAHandlerSeesTheSameRequestBehindEveryGatewayAsBehindAServer(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, method, target, body string
+		several                    bool // lines of a header, or parameters of a name
+		escaped                    bool // the path, in a way that HTTP APIs do not keep
+	}{
+		{name: "a page", method: "GET", target: "/"},
+		{name: "a query", method: "GET", target: "/search?flag=&q=a+b%26c&z=%C3%A4"},
+		{name: "a repeated parameter", method: "GET", target: "/search?q=1&q=2", several: true},
+		{name: "an escaped path", method: "GET", target: "/a%20b/100%25/%C3%A4", body: ""},
+		{name: "an escaped slash", method: "GET", target: "/a%2Fb/c%3Fd", escaped: true},
+		{name: "an escape of a letter", method: "GET", target: "/%61dmin", escaped: true},
+		{name: "two slashes", method: "GET", target: "//a//b"},
+		{name: "a form", method: "POST", target: "/form", body: "name=value&name=other"},
+		{name: "JSON", method: "PATCH", target: "/doc/1", body: `{"message":"caffè <b>"}`},
+		{name: "a binary body", method: "PUT", target: "/blob", body: "\x89PNG\r\n\x1a\n\x00\xff"},
+		{name: "a body of a request that has none usually", method: "DELETE", target: "/doc/1", body: "really"},
+	}
+	for _, tt := range tests {
+		for _, g := range gateways() {
+			decodes := strings.HasPrefix(g.name, "HTTP API")
+			if tt.several && g.single || tt.escaped && decodes {
+				continue // it does not arrive; what does arrive, other tests say
+			}
+			t.Run(tt.name+"/"+g.name, func(t *testing.T) {
+				t.Parallel()
+				send := func() *http.Request {
+					r := request(t, tt.method, tt.target, tt.body)
+					r.Header.Set("Accept-Encoding", "identity")
+					r.Header.Set("User-Agent", "test")
+					r.Header.Set("Cookie", `session=abc; theme="dark"`)
+					r.Header.Set("Content-Type", "text/plain")
+					r.Header["X-Probe"] = []string{"first", "second"}
+					if g.single {
+						r.Header.Set("X-Probe", "second")
+					}
+					return r
+				}
+				want := serverAnswer(t, http.HandlerFunc(echo), send()).comparable()
+				got := g.send(t, awslambda.Handler(http.HandlerFunc(echo), nil), send()).comparable()
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("behind the gateway\n%v\nbehind a server\n%v", got, want)
+				}
+				alone := g.send(t, g.plain(http.HandlerFunc(echo)), send()).comparable()
+				if !reflect.DeepEqual(alone, want) {
+					t.Errorf("by the adapter of its own\n%v\nbehind a server\n%v", alone, want)
+				}
+			})
+		}
+	}
+}
+
+func TestAClientGetsTheSameResponseFromEveryGatewayAsFromAServer(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		method string
+		h      http.HandlerFunc
+	}{
+		{name: "nothing", h: func(http.ResponseWriter, *http.Request) {}},
+		{name: "text", h: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }},
+		{name: "a page in pieces", h: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "<!DOCTYPE")
+			_, _ = io.WriteString(w, " html><p>&amp;</p>\u2028")
+		}},
+		{name: "a picture", h: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("\x89PNG\r\n\x1a\n\x00\xff")) }},
+		{name: "compressed", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "x-none")
+			_, _ = io.WriteString(w, "it looks like text")
+		}},
+		{name: "not compressed", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "identity")
+			_, _ = io.WriteString(w, "hello")
+		}},
+		{name: "no type wanted", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = nil
+			_, _ = io.WriteString(w, "hello")
+		}},
+		{name: "an error", h: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTeapot) }},
+		{name: "a redirect", h: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere?a=b", http.StatusSeeOther)
+		}},
+		{name: "a status without a name", h: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(599) }},
+		{name: "two statuses", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusAccepted)
+			w.WriteHeader(http.StatusInternalServerError)
+		}},
+		{name: "an early hint", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Link", "</style.css>; rel=preload")
+			w.WriteHeader(http.StatusEarlyHints)
+			_, _ = io.WriteString(w, "hello")
+		}},
+		{name: "headers that come late", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Early", "1")
+			w.WriteHeader(http.StatusCreated)
+			w.Header().Set("X-Early", "2")
+			w.Header().Set("X-Late", "1")
+		}},
+		{name: "headers that come after a flush", h: func(w http.ResponseWriter, _ *http.Request) {
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				panic(err)
+			}
+			w.Header().Set("X-Late", "1")
+			w.WriteHeader(http.StatusTeapot)
+		}},
+		{name: "several lines", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Vary"] = []string{"Origin", "Accept"}
+			w.Header()["X-None"] = []string{}
+		}},
+		{name: "cookies", h: func(w http.ResponseWriter, _ *http.Request) {
+			for _, name := range []string{"a", "b", "c", "d"} {
+				http.SetCookie(w, &http.Cookie{Name: name, Value: "1", Path: "/", HttpOnly: true})
+			}
+		}},
+		{name: "lines in a header", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Said", " a\r\nSet-Cookie: b=c ")
+			w.Header()["Not A Name"] = []string{"x"}
+			w.Header()["X-Evil: 1\r\nX-More"] = []string{"x"}
+		}},
+		{name: "a length", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "5")
+			_, _ = io.WriteString(w, "hello")
+		}},
+		{name: "a body where none may be", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(http.StatusNotModified)
+			if _, err := w.Write([]byte("x")); err != http.ErrBodyNotAllowed {
+				panic("a body was allowed")
+			}
+		}},
+		{name: "no content", h: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNoContent)
+			if _, err := io.WriteString(w, "x"); err != http.ErrBodyNotAllowed {
+				panic("a body was allowed")
+			}
+		}},
+		{name: "a head", method: "HEAD", h: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }},
+		{name: "a file", h: func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, "testdata/rest.json") }},
+		{name: "a mux's redirect", h: func() http.HandlerFunc {
+			mux := http.NewServeMux()
+			mux.HandleFunc("/page/", func(http.ResponseWriter, *http.Request) {})
+			return mux.ServeHTTP
+		}()},
+	}
+	for _, tt := range tests {
+		for _, g := range gateways() {
+			t.Run(tt.name+"/"+g.name, func(t *testing.T) {
+				t.Parallel()
+				send := func() *http.Request { return request(t, cmp.Or(tt.method, http.MethodGet), "/page", "") }
+				want := serverAnswer(t, tt.h, send()).comparable()
+				got := g.send(t, awslambda.Handler(tt.h, nil), send()).comparable()
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("from the gateway\n%v\nfrom a server\n%v", got, want)
+				}
+			})
+		}
+	}
+}
+
+func TestAHeadSaysTheLengthThatTheHandlerWrote(t *testing.T) {
+	t.Parallel()
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1234") })
+	for _, g := range gateways() {
+		got := g.send(t, awslambda.Handler(h, nil), request(t, "HEAD", "/", ""))
+		if got.header.Get("Content-Length") != "1234" || got.body != "" {
+			t.Errorf("%s: %+v", g.name, got)
+		}
+	}
+}
+
+func TestAConnectionIsTheGatewaysAffair(t *testing.T) {
+	t.Parallel()
+	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, name := range []string{"Connection", "Transfer-Encoding", "Trailer", "Upgrade", "Keep-Alive"} {
+			w.Header().Set(name, "x")
+		}
+		w.Header().Set("X-Own", "x")
+	})
+	for _, g := range gateways() {
+		got := g.send(t, awslambda.Handler(h, nil), request(t, "GET", "/", ""))
+		if want := (http.Header{"X-Own": {"x"}}); !reflect.DeepEqual(got.header, want) {
+			t.Errorf("%s: %v, want %v", g.name, got.header, want)
+		}
+	}
+}
+
+func TestAStatusThatIsNonePanicsAsBehindAServer(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{0, 99, 1000} {
+		h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		for _, g := range gateways() {
+			payload := g.payload(t, request(t, "GET", "/", ""))
+			if !panics(func() { _, _ = awslambda.Handler(h, nil).Invoke(t.Context(), payload) }) {
+				t.Errorf("%s: status %d did not panic", g.name, status)
+			}
+		}
+	}
+}
+
+func TestAPanicOfAHandlerIsNotSwallowed(t *testing.T) {
+	t.Parallel()
+	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a bug") })
+	for _, g := range gateways() {
+		payload := g.payload(t, request(t, "GET", "/", ""))
+		if !panics(func() { _, _ = awslambda.Handler(h, nil).Invoke(t.Context(), payload) }) {
+			t.Errorf("%s: the panic is gone", g.name)
+		}
+	}
+}
+
+func panics(f func()) (panicked bool) {
+	defer func() { panicked = recover() != nil }()
+	f()
+	return false
+}

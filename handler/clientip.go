@@ -1,0 +1,106 @@
+package handler
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// ClientIP returns a KeyFunc for the client's address: RemoteAddr's, which is
+// the other end of the connection. Behind a proxy that is the proxy, one key for
+// everybody. Where the client is found there is for one of three options to say,
+// and no header is looked at without it:
+//
+//	Lambda, behind package awslambda           none: it sets RemoteAddr
+//	Application Load Balancer of AWS           TrustedHops(1)
+//	CloudFront, and nothing else can connect   AddressHeader("CloudFront-Viewer-Address")
+//	Cloudflare, and nothing else can connect   AddressHeader("CF-Connecting-IP")
+//	Cloud Run                                  TrustedHops(1)
+//	Cloud Run, external Application LB         TrustedHops(2), and ingress from it only
+//	proxies whose addresses are known          TrustedProxies(prefixes...)
+//
+// The key of an IPv4 address is the address, "192.0.2.1". That of an IPv6
+// address is its prefix, "2001:db8:1:2::/64", as one client has all addresses in
+// it: see [IPv6Prefix]. An IPv4 address that is mapped into IPv6, in whatever
+// notation, is the IPv4 address.
+//
+// An address may be followed by a port, and one of IPv6 may stand in brackets,
+// which it must with a port. Zones, ports and blanks around it are dropped.
+// Nothing else can be read: no names, quotes or "unknown", and not 0.0.0.0 or
+// ::, which are nobody's address. If what would be the client's address is
+// missing or cannot be read, the error matches [ErrNoKey]: another in its place
+// might be one that the client wrote, or one key for everybody. No error text
+// holds an address.
+//
+// ClientIP panics if an option makes no sense; the text says what to mend.
+func ClientIP(opts ...IPOption) KeyFunc {
+	o := ipOptions{bits: defaultIPv6Prefix}
+	for _, opt := range opts {
+		if opt == nil {
+			panic("handler: an option of ClientIP is nil; leave it out")
+		}
+		opt(&o)
+	}
+	find, bits := o.find, o.bits
+	if find == nil {
+		find = peerAddr
+	}
+	return func(r *http.Request) (string, error) {
+		addr, err := find(r)
+		if err != nil {
+			return "", err
+		}
+		return addrKey(addr, bits), nil
+	}
+}
+
+// These texts are made once, since clients can cause the errors at will.
+var (
+	errNoPeer      = noKey("RemoteAddr is no address; behind a Unix socket or an adapter that does not set it, use TrustedHops or AddressHeader")
+	errUnforwarded = noKey("a trusted proxy sent no X-Forwarded-For; let it append the address it sees, and trust no prefix that clients are in")
+	errFewHops     = noKey("X-Forwarded-For has fewer addresses than TrustedHops; let every proxy append the one it sees, and nobody come around them")
+	errBadHop      = noKey("X-Forwarded-For has no address where the client's belongs; let every proxy append the one it sees")
+)
+
+// peerAddr returns the address at the other end of the connection.
+func peerAddr(r *http.Request) (netip.Addr, error) {
+	addr, ok := readAddr(r.RemoteAddr)
+	if !ok {
+		return netip.Addr{}, errNoPeer
+	}
+	return addr, nil
+}
+
+// readAddr reads an address that may have brackets and a port, and reports
+// whether it is somebody's. It is never a mapped one and has no zone: only then
+// do masks and prefixes do what they say.
+func readAddr(s string) (netip.Addr, bool) {
+	s = strings.Trim(s, " \t")
+	switch {
+	case strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]"):
+		addr, err := netip.ParseAddr(s[1 : len(s)-1])
+		if addr.Is4() { // as ParseAddrPort has it: brackets are for IPv6
+			return netip.Addr{}, false
+		}
+		return plainAddr(addr, err)
+	case strings.HasPrefix(s, "["), strings.Count(s, ":") == 1:
+		withPort, err := netip.ParseAddrPort(s)
+		return plainAddr(withPort.Addr(), err)
+	}
+	return plainAddr(netip.ParseAddr(s))
+}
+
+// plainAddr returns what was read in the one form that each address has here.
+func plainAddr(addr netip.Addr, err error) (netip.Addr, bool) {
+	addr = addr.Unmap().WithZone("")
+	return addr, err == nil && !addr.IsUnspecified()
+}
+
+// addrKey returns the key of an address from readAddr.
+func addrKey(addr netip.Addr, bits int) string {
+	var buf [len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")]byte
+	if addr.Is4() {
+		return string(addr.AppendTo(buf[:0]))
+	}
+	return string(netip.PrefixFrom(addr, bits).Masked().AppendTo(buf[:0]))
+}

@@ -1,0 +1,51 @@
+package handler
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/sqlimit/limiter"
+)
+
+// decision is the context of a request that was decided on. That it is a context
+// itself saves an allocation.
+type decision struct {
+	context.Context
+	result    limiter.Result
+	succeeded atomic.Bool
+}
+
+type decisionKey struct{}
+
+// Value returns the decision itself, or what the request's context holds.
+func (d *decision) Value(key any) any {
+	if key == (decisionKey{}) {
+		return d
+	}
+	return d.Context.Value(key)
+}
+
+func decisionOf(ctx context.Context) *decision {
+	d, _ := ctx.Value(decisionKey{}).(*decision)
+	return d
+}
+
+// ResultFromContext returns the decision on a request, from the request's context,
+// and reports whether there is one: not if the request was skipped, or let pass
+// without one. Of several middlewares it is the innermost's.
+func ResultFromContext(ctx context.Context) (limiter.Result, bool) {
+	if d := decisionOf(ctx); d != nil {
+		return d.result, true
+	}
+	return limiter.Result{}, false
+}
+
+// Succeeded says that a request, of which ctx is the context, did what it was to
+// do: every middleware around it that has [ChargeFailures] gives back what the
+// request was charged. Elsewhere it does nothing. It may be called more than once,
+// and concurrently, until the handler returns.
+func Succeeded(ctx context.Context) {
+	for d := decisionOf(ctx); d != nil; d = decisionOf(d.Context) {
+		d.succeeded.Store(true)
+	}
+}

@@ -1,0 +1,102 @@
+package handler_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/memory"
+)
+
+func search(http.ResponseWriter, *http.Request) {}
+
+func mustLimiter(name string, p limiter.Policy) *limiter.Limiter {
+	l, err := limiter.New(memory.New(), name, p)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+func ExampleNew() {
+	searches, err := limiter.New(memory.New(), "search", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: time.Minute})
+	if err != nil {
+		panic(err)
+	}
+	limit := handler.New(searches, handler.ClientIP())
+	mux := http.NewServeMux()
+	mux.Handle("GET /search", limit(http.HandlerFunc(search)))
+
+	for range 3 {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/search", http.NoBody))
+		fmt.Println(w.Code, w.Header()["Ratelimit-Policy"], w.Header()["Ratelimit"], w.Header()["Retry-After"])
+	}
+	// Output:
+	// 200 ["search";q=2;w=120] ["search";r=1;t=60] []
+	// 200 ["search";q=2;w=120] ["search";r=0;t=60] []
+	// 429 ["search";q=2;w=120] ["search";r=0;t=60] [60]
+}
+
+// A login is limited by address, which stops one machine that tries many accounts,
+// and by account, which stops many machines that try one. Only failures count, and
+// nobody is told what is left of somebody else's account.
+func ExampleChargeFailures() {
+	account := func(r *http.Request) (string, error) {
+		return strings.ToLower(strings.TrimSpace(r.PostFormValue("user"))), nil
+	}
+	byAddress := handler.New(mustLimiter("login-address", limiter.PerMinute(20)), handler.ClientIP(), handler.ChargeFailures())
+	byAccount := handler.New(mustLimiter("login-account", limiter.PerHour(10)), account, handler.ChargeFailures(), handler.HideQuota())
+	login := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.PostFormValue("password") != "open sesame" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		handler.Succeeded(r.Context())
+	})
+	http.Handle("POST /login", byAddress(byAccount(login)))
+}
+
+// A user who is logged in may do more than an address, each on each route.
+func ExampleJoin() {
+	user := func(r *http.Request) string {
+		name, _, _ := r.BasicAuth() // which must have been verified by now
+		return name
+	}
+	limit := handler.New(mustLimiter("api", limiter.PerMinute(600)), handler.Join(handler.Route(), handler.User(user)))
+	http.Handle("GET /items/{id}", limit(http.HandlerFunc(search)))
+}
+
+func ExampleResultFromContext() {
+	limit := handler.New(mustLimiter("preview", limiter.PerHour(5)), handler.ClientIP())
+	h := limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if res, ok := handler.ResultFromContext(r.Context()); ok {
+			fmt.Println(res.Remaining, "previews left")
+		}
+	}))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	// Output: 4 previews left
+}
+
+// Any router that takes func(http.Handler) http.Handler takes this middleware.
+func Example_chi() {
+	router := chi.NewRouter()
+	router.Use(handler.New(mustLimiter("all", limiter.PerSecond(50)), handler.ClientIP()))
+	router.Get("/search", search)
+}
+
+// A new policy is tried on real traffic before it refuses anybody.
+func ExampleDryRun() {
+	limit := handler.New(mustLimiter("search", limiter.PerSecond(1)), handler.ClientIP(), handler.DryRun(),
+		handler.OnRefusal(func(r *http.Request, res limiter.Result) {
+			slog.InfoContext(r.Context(), "would be refused", "route", r.Pattern, "wait", res.RetryAfter)
+		}))
+	http.Handle("GET /dry", limit(http.HandlerFunc(search)))
+}

@@ -1,0 +1,199 @@
+package handler_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// item is one policy, or its state, as an independent parser reads it.
+type item struct {
+	name   string
+	params map[string]int64
+}
+
+// parse reads a field as a List of Strings with Integers for parameters.
+func parse(t *testing.T, lines []string) (items []item) {
+	t.Helper()
+	list, err := httpsfv.UnmarshalList(lines)
+	if err != nil {
+		t.Fatalf("%q is no List: %v", lines, err)
+	}
+	for _, member := range list {
+		read, ok := member.(httpsfv.Item)
+		if !ok {
+			t.Fatalf("%q has a member that is no Item: %T", lines, member)
+		}
+		i := item{params: map[string]int64{}}
+		if i.name, ok = read.Value.(string); !ok {
+			t.Fatalf("%q has an item that is no String: %T", lines, read.Value)
+		}
+		for _, name := range read.Params.Names() {
+			value, _ := read.Params.Get(name)
+			if i.params[name], ok = value.(int64); !ok {
+				t.Fatalf("%q: %s is no Integer: %T", lines, name, value)
+			}
+		}
+		items = append(items, i)
+	}
+	return items
+}
+
+func TestAnIndependentParserReadsTheFields(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	name := "a-Z_0.9:/x"
+	h := handler.New(newLimiter(t, c, name, limiter.PerMinute(3)), oneKey)(
+		handler.New(newLimiter(t, c, "day", limiter.FixedWindow{Limit: 9, Window: 24 * time.Hour}), oneKey)(
+			handler.New(quoted{&answers{result: limiter.Result{Allowed: true, Limit: 10, Remaining: 10, Source: limiter.SourceStore}}}, oneKey)(&served{})))
+	resp := ask(h)
+	for field, want := range map[string][]item{
+		"RateLimit-Policy": {
+			{name, map[string]int64{"q": 3, "w": 60}},
+			{"day", map[string]int64{"q": 9, "w": 86400}},
+			{`say "\n"`, map[string]int64{"q": 10, "w": 1}},
+		},
+		"RateLimit": {
+			{name, map[string]int64{"r": 2, "t": 20}},
+			{"day", map[string]int64{"r": 8, "t": 43200}},
+			{`say "\n"`, map[string]int64{"r": 10}},
+		},
+	} {
+		got := parse(t, resp.header.Values(field))
+		if len(got) != len(want) {
+			t.Fatalf("%s has %d items, want %d", field, len(got), len(want))
+		}
+		for i := range want {
+			if got[i].name != want[i].name || len(got[i].params) != len(want[i].params) {
+				t.Errorf("%s: item %+v, want %+v", field, got[i], want[i])
+			}
+			for p, v := range want[i].params {
+				if got[i].params[p] != v {
+					t.Errorf("%s: %s of %q is %d, want %d", field, p, got[i].name, got[i].params[p], v)
+				}
+			}
+		}
+	}
+}
+
+// quoted is a limiter whose name must be escaped.
+type quoted struct{ *answers }
+
+func (quoted) Name() string { return `say "\n"` }
+
+// FuzzFields checks for any policy and any use of it that an independent parser can
+// read the fields, that they agree with each other, and that they are true: waiting
+// as long as Retry-After says lets the same request pass, and before t is over, but
+// for the second that it is rounded up to, no more can be used than r.
+func FuzzFields(f *testing.F) {
+	f.Add(false, int64(10), int64(3), int64(time.Second), int64(4), int64(0))
+	f.Add(true, int64(10), int64(1), int64(time.Minute), int64(10), int64(time.Second))
+	f.Add(false, int64(1), int64(1), int64(time.Microsecond), int64(1), int64(1))
+	f.Add(false, int64(1)<<50, int64(1)<<40, int64(time.Hour)*1e3, int64(1)<<40, int64(1)<<40)
+	f.Add(true, int64(1)<<60, int64(1), int64(time.Millisecond), int64(1)<<59, int64(1))
+	f.Fuzz(func(t *testing.T, window bool, limit, refill, period, cost, pause int64) {
+		if limit < 1 || pause < 0 {
+			t.Skip()
+		}
+		// Most of int64 is no policy; most of these are.
+		limit, refill, period = 1+limit%(1<<60), 1+(refill&(1<<30-1)), 1+(period&(1<<55-1))
+		var policy limiter.Policy = limiter.FixedWindow{Limit: limit, Window: time.Duration(period)}
+		if !window {
+			limit = 1 + limit%(1<<20)
+			policy = limiter.TokenBucket{Capacity: limit, Refill: refill, Interval: time.Duration(period)}
+		}
+		cost = 1 + (cost&(1<<62-1))%limit
+		c := newClock()
+		now := func() time.Time { return c.now }
+		l, err := limiter.New(memory.New(), "l", policy, limiter.WithClock(now))
+		if err != nil {
+			t.Skip()
+		}
+		h := handler.New(l, oneKey, handler.Cost(func(*http.Request) int64 { return cost }))(&served{})
+		for range 3 {
+			resp := ask(h)
+			checkFields(t, c, l, resp, cost)
+			c.add(time.Duration(pause % int64(48*time.Hour)))
+		}
+	})
+}
+
+func checkFields(t *testing.T, c *clock, l *limiter.Limiter, resp reply, cost int64) {
+	t.Helper()
+	policies, quotas := parse(t, resp.header.Values("RateLimit-Policy")), parse(t, resp.header.Values("RateLimit"))
+	if len(policies) != 1 || len(quotas) != 1 || policies[0].name != "l" || quotas[0].name != "l" {
+		t.Fatalf("policies %v, quotas %v", policies, quotas)
+	}
+	q, w, r := policies[0].params["q"], policies[0].params["w"], quotas[0].params["r"]
+	length, hasT := quotas[0].params["t"]
+	if q < 1 || w < 1 || r < 0 || r > q || hasT && length < 1 || r == 0 && !hasT {
+		t.Errorf("q=%d w=%d r=%d t=%d (there: %v)", q, w, r, length, hasT)
+	}
+	retry, err := strconv.ParseInt(resp.header.Get("Retry-After"), 10, 64)
+	switch refused := resp.status == http.StatusTooManyRequests; {
+	case refused != (err == nil):
+		t.Errorf("status %d with Retry-After %q", resp.status, resp.header.Get("Retry-After"))
+	case refused && (retry < 1 || retry < length):
+		t.Errorf("Retry-After %d, t=%d", retry, length)
+	case refused:
+		if res := peekAfter(t, c, l, time.Duration(retry)*time.Second); res.Remaining < cost {
+			t.Errorf("after Retry-After of %d s %d are left, of a cost of %d", retry, res.Remaining, cost)
+		}
+	}
+	const largest = 999_999_999_999_999
+	if hasT && q < largest {
+		if early := peekAfter(t, c, l, time.Duration(length-1)*time.Second); early.Remaining > r {
+			t.Errorf("a second before t=%d is over %d are left, more than r=%d", length, early.Remaining, r)
+		}
+		if then := peekAfter(t, c, l, time.Duration(length)*time.Second); then.Remaining <= r && r < q && resp.status != http.StatusTooManyRequests {
+			t.Errorf("after t=%d %d are left, no more than r=%d", length, then.Remaining, r)
+		}
+	}
+}
+
+// peekAfter looks at the key some time from now.
+func peekAfter(t *testing.T, c *clock, l *limiter.Limiter, d time.Duration) limiter.Result {
+	t.Helper()
+	was := c.now
+	defer func() { c.now = was }()
+	c.add(d)
+	res, err := l.Peek(t.Context(), "everybody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func FuzzJoin(f *testing.F) {
+	f.Add("a", "bc", "ab", "c")
+	f.Add("1:a", "b", "1", ":ab")
+	f.Add("", "1:", "1:", "")
+	f.Fuzz(func(t *testing.T, a1, a2, b1, b2 string) {
+		join := func(parts ...string) (string, error) {
+			keys := make([]handler.KeyFunc, len(parts))
+			for i, p := range parts {
+				keys[i] = func(*http.Request) (string, error) { return p, nil }
+			}
+			return handler.Join(keys...)(httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		}
+		a, errA := join(a1, a2)
+		b, errB := join(b1, b2)
+		if (errA != nil) != (a1 == "" || a2 == "") || (errB != nil) != (b1 == "" || b2 == "") {
+			t.Fatalf("Join: %v, %v", errA, errB)
+		}
+		if errA == nil && errB == nil && (a == b) != (a1 == b1 && a2 == b2) {
+			t.Errorf("Join(%q, %q) = %q, Join(%q, %q) = %q", a1, a2, a, b1, b2, b)
+		}
+		if one, err := join(a1 + a2); err == nil && errA == nil && one == a {
+			t.Errorf("Join(%q) equals Join(%q, %q)", a1+a2, a1, a2)
+		}
+	})
+}

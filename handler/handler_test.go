@@ -1,0 +1,184 @@
+package handler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+)
+
+func TestRequestsPassUntilTheLimitAndAgainAfterRetryAfter(t *testing.T) {
+	t.Parallel()
+	c, next := newClock(), &served{}
+	h := handler.New(newLimiter(t, c, "search", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: 90 * time.Second}), handler.ClientIP())(next)
+	for i, step := range []struct {
+		after  time.Duration
+		status int
+		quota  string
+		retry  string
+	}{
+		{0, http.StatusTeapot, `"search";r=1;t=90`, ""},
+		{500 * time.Millisecond, http.StatusTeapot, `"search";r=0;t=90`, ""}, // 89.5 s, rounded up
+		{0, http.StatusTooManyRequests, `"search";r=0;t=90`, "90"},
+		{80 * time.Second, http.StatusTooManyRequests, `"search";r=0;t=10`, "10"},
+		{9499 * time.Millisecond, http.StatusTooManyRequests, `"search";r=0;t=1`, "1"}, // never 0
+		{time.Millisecond, http.StatusTeapot, `"search";r=0;t=90`, ""},
+		{time.Hour, http.StatusTeapot, `"search";r=1;t=90`, ""},
+	} {
+		c.add(step.after)
+		resp := ask(h)
+		problem := wantStatus(t, resp, step.status)
+		wantHeaders(t, resp.header, map[string]string{
+			"RateLimit-Policy": `"search";q=2;w=180`, "RateLimit": step.quota, "Retry-After": step.retry,
+			"X-RateLimit-Limit": "", "Access-Control-Expose-Headers": "",
+		})
+		if step.status == http.StatusTooManyRequests {
+			want := map[string]any{
+				"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
+				"title":             "Request cannot be satisfied as assigned quota has been exceeded",
+				"status":            429.0,
+				"violated-policies": []any{"search"},
+			}
+			if !reflect.DeepEqual(problem, want) {
+				t.Errorf("step %d: problem %v, want %v", i, problem, want)
+			}
+		}
+		if t.Failed() {
+			t.Fatalf("in step %d", i)
+		}
+	}
+	if next.calls != 4 {
+		t.Errorf("the handler was called %d times, want 4", next.calls)
+	}
+}
+
+func TestWithoutADecisionTheAnswerIsAnErrorAndNeverAPass(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		l      handler.Limiter
+		key    handler.KeyFunc
+		status int
+		retry  string
+		kind   any // the problem's type
+		open   bool
+	}{
+		{"the store failed", fails(limiter.ErrNotApplied), oneKey, 503, "1", reduced, true},
+		{"the outcome is unknown", fails(limiter.ErrOutcomeUnknown), oneKey, 503, "1", reduced, true},
+		{"the store is set up wrongly", fails(limiter.ErrMisconfigured), oneKey, 503, "1", reduced, false},
+		{"the caller has gone", fails(fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown)), oneKey, 503, "1", reduced, false},
+		{"an error of no class", fails(errors.New("broken")), oneKey, 503, "1", reduced, false},
+		{"a cost that can never pass", fails(limiter.ErrExceedsCapacity), oneKey, 400, "", nil, false},
+		{"a negative cost", fails(limiter.ErrInvalid), oneKey, 500, "", nil, false},
+		{"no key", fails(nil), func(*http.Request) (string, error) { return "", nil }, 400, "", nil, false},
+		{"an error of the key function", fails(nil), func(*http.Request) (string, error) { return "k", errors.New("broken") }, 400, "", nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var reported []error
+			report := handler.OnError(func(_ *http.Request, err error) { reported = append(reported, err) })
+			next := &served{}
+			resp := ask(handler.New(c.l, c.key, report)(next))
+			problem := wantStatus(t, resp, c.status)
+			wantHeaders(t, resp.header, map[string]string{"Retry-After": c.retry, "RateLimit": "", "RateLimit-Policy": ""})
+			if problem["type"] != c.kind {
+				t.Errorf("type %v, want %v", problem["type"], c.kind)
+			}
+			if next.calls != 0 || len(reported) != 1 {
+				t.Errorf("the handler was called %d times, OnError got %v", next.calls, reported)
+			}
+			want := c.status
+			if c.open {
+				want = http.StatusTeapot
+			}
+			wantStatus(t, ask(handler.New(c.l, c.key, report, handler.FailOpen())(next)), want)
+			if len(reported) != 2 {
+				t.Errorf("with FailOpen OnError got %v", reported[1:])
+			}
+		})
+	}
+}
+
+const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+
+func TestTheLimitersOwnFailurePolicyIsFollowed(t *testing.T) {
+	t.Parallel()
+	broken := storeFunc(func(context.Context, limiter.Op) (limiter.State, error) {
+		return limiter.State{}, limiter.ErrNotApplied
+	})
+	l, err := limiter.New(broken, "l", limiter.PerSecond(10), limiter.FailOpen())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen limiter.Result
+	resp := ask(handler.New(l, oneKey, handler.LegacyHeaders())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen, _ = handler.ResultFromContext(r.Context())
+		w.WriteHeader(http.StatusTeapot)
+	})))
+	wantStatus(t, resp, http.StatusTeapot)
+	// The policy holds; what is left of it nobody knows.
+	wantHeaders(t, resp.header, map[string]string{"RateLimit-Policy": `"l";q=10;w=1`, "RateLimit": "", "X-RateLimit-Remaining": ""})
+	if want := (limiter.Result{Allowed: true, Source: limiter.SourcePolicy}); seen != want {
+		t.Errorf("the application sees %+v, want %+v", seen, want)
+	}
+}
+
+type storeFunc func(context.Context, limiter.Op) (limiter.State, error)
+
+func (f storeFunc) Do(ctx context.Context, op limiter.Op) (limiter.State, error) { return f(ctx, op) }
+
+func TestTheApplicationSeesTheDecision(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	outer := handler.New(newLimiter(t, c, "outer", limiter.PerMinute(100)), oneKey)
+	inner := handler.New(newLimiter(t, c, "inner", limiter.PerMinute(60)), oneKey)
+	var seen []limiter.Result
+	look := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		res, ok := handler.ResultFromContext(r.Context())
+		if !ok {
+			t.Error("there is no decision in the context")
+		}
+		seen = append(seen, res)
+		if r.Context().Value(http.ServerContextKey) != "kept" {
+			t.Error("what the context held has gone")
+		}
+	})
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	r = r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, "kept"))
+	askBy(outer(look), r)
+	askBy(outer(inner(look)), r)
+	want := []limiter.Result{
+		{Allowed: true, Limit: 100, Remaining: 99, ResetAfter: 600 * time.Millisecond, Source: limiter.SourceStore},
+		{Allowed: true, Limit: 60, Remaining: 59, ResetAfter: time.Second, Source: limiter.SourceStore}, // the innermost's
+	}
+	if !reflect.DeepEqual(seen, want) {
+		t.Errorf("seen %+v\nwant %+v", seen, want)
+	}
+	if res, ok := handler.ResultFromContext(t.Context()); ok || res != (limiter.Result{}) {
+		t.Errorf("a context without a decision has %+v", res)
+	}
+}
+
+func TestCancellationReachesTheHandlerThroughTheDecision(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	h := handler.New(newLimiter(t, c, "l", limiter.PerMinute(100)), oneKey)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		derived, stop := context.WithTimeout(r.Context(), time.Hour)
+		defer stop()
+		cancel(gone)
+		<-derived.Done()
+		if context.Cause(derived) != gone {
+			t.Errorf("the cause is %v", context.Cause(derived))
+		}
+	}))
+	askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody))
+}

@@ -1,0 +1,124 @@
+package handler_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// clock is a time that a test moves.
+type clock struct{ now time.Time }
+
+func newClock() *clock { return &clock{time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)} }
+
+func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
+
+// newLimiter returns a limiter in memory on the clock.
+func newLimiter(t testing.TB, c *clock, name string, p limiter.Policy) *limiter.Limiter {
+	t.Helper()
+	l, err := limiter.New(memory.New(), name, p, limiter.WithClock(func() time.Time { return c.now }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// oneKey is one key for all.
+func oneKey(*http.Request) (string, error) { return "everybody", nil }
+
+// served is a handler that counts its calls.
+type served struct{ calls int }
+
+func (s *served) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	s.calls++
+	w.WriteHeader(http.StatusTeapot)
+}
+
+// reply is an answer with all of its body.
+type reply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// ask sends a request from 192.0.2.1.
+func ask(h http.Handler) reply {
+	return askBy(h, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+}
+
+func askBy(h http.Handler, r *http.Request) reply {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return reply{w.Code, w.Header(), w.Body.Bytes()}
+}
+
+// answers is a limiter that always answers the same.
+type answers struct {
+	policy limiter.Policy
+	result limiter.Result
+	err    error
+	asked  []int64
+}
+
+func (a *answers) AllowN(_ context.Context, _ string, n int64) (limiter.Result, error) {
+	a.asked = append(a.asked, n)
+	return a.result, a.err
+}
+
+func (*answers) Name() string { return "fake" }
+
+func (a *answers) Policy() limiter.Policy {
+	if a.policy == nil {
+		return limiter.PerSecond(10)
+	}
+	return a.policy
+}
+
+// fails is a limiter that has no answer.
+func fails(err error) *answers {
+	return &answers{result: limiter.Result{Source: limiter.SourcePolicy}, err: err}
+}
+
+// wantStatus checks a status, and that what is not the next handler's is a problem document of it.
+func wantStatus(t *testing.T, resp reply, want int) (problem map[string]any) {
+	t.Helper()
+	if resp.status != want {
+		t.Errorf("status %d, want %d", resp.status, want)
+	}
+	if want == http.StatusTeapot {
+		return nil
+	}
+	if got := resp.header.Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("Content-Type %q", got)
+	}
+	if got := resp.header.Get("Cache-Control"); got != "no-store" {
+		t.Errorf("Cache-Control %q, want no-store", got)
+	}
+	if err := json.Unmarshal(resp.body, &problem); err != nil {
+		t.Errorf("the body is no JSON: %v", err)
+	}
+	if problem["status"] != float64(want) || problem["title"] == "" {
+		t.Errorf("problem %v, want status %d and a title", problem, want)
+	}
+	return problem
+}
+
+// wantHeaders checks header fields; "" is for one that must not be there.
+func wantHeaders(t *testing.T, h http.Header, want map[string]string) {
+	t.Helper()
+	for name, value := range want {
+		lines := h.Values(name)
+		if value == "" && len(lines) > 0 || value != "" && (len(lines) != 1 || lines[0] != value) {
+			t.Errorf("%s: %q, want %q", name, lines, value)
+		}
+	}
+}
+
+var _ handler.Limiter = (*limiter.Limiter)(nil)

@@ -1,0 +1,63 @@
+package handler
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+const (
+	legacyLimit     = "X-Ratelimit-Limit"
+	legacyRemaining = "X-Ratelimit-Remaining"
+	legacyUsed      = "X-Ratelimit-Used"
+	legacyReset     = "X-Ratelimit-Reset"
+	legacyResource  = "X-Ratelimit-Resource"
+
+	legacyNames = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Used, X-RateLimit-Reset, X-RateLimit-Resource"
+)
+
+// legacy writes the headers of the time before the draft, as GitHub does.
+type legacy struct {
+	resource string
+	window   time.Duration // of a fixed window, else 0
+	now      func() time.Time
+}
+
+// set writes the headers, unless those of an outer limiter are tighter: there is
+// no list of them.
+func (l *legacy) set(h http.Header, res *limiter.Result) {
+	if lines := h[legacyRemaining]; len(lines) == 1 && res.Allowed {
+		if outer, err := strconv.ParseInt(lines[0], 10, 64); err == nil && outer <= res.Remaining {
+			return
+		}
+	}
+	used := res.Used
+	if l.window == 0 {
+		used = res.Limit - res.Remaining
+	}
+	set := func(name string, value int64) { h[name] = []string{strconv.FormatInt(value, 10)} }
+	set(legacyLimit, res.Limit)
+	set(legacyRemaining, res.Remaining)
+	set(legacyUsed, used)
+	set(legacyReset, l.reset(res.ResetAfter))
+	h[legacyResource] = []string{l.resource}
+}
+
+// reset returns the instant at which the quota is whole again, in seconds since
+// 1970, rounded up. A window ends at a multiple of its length: taking the nearest
+// keeps the answers to one window's requests the same, whatever the time that each
+// took and the difference between this clock and the store's.
+func (l *legacy) reset(after time.Duration) int64 {
+	at := l.now().Add(after)
+	if l.window > 0 && after > 0 {
+		ns, window := at.UnixNano(), int64(l.window)
+		at = time.Unix(0, (ns+window/2)/window*window)
+	}
+	s := at.Unix()
+	if at.Nanosecond() > 0 {
+		s++
+	}
+	return s
+}

@@ -1,0 +1,125 @@
+package handler
+
+import (
+	"net/http"
+
+	"github.com/sqlimit/limiter"
+)
+
+// Option changes how the middleware of [New] works. Functions that options take
+// are called by many requests at once.
+type Option func(*options)
+
+type options struct {
+	cost           func(*http.Request) int64
+	skip           func(*http.Request) bool
+	chargeFailures bool
+	refusal        http.Handler
+	onRefusal      func(*http.Request, limiter.Result)
+	onError        func(*http.Request, error)
+	legacy         bool
+	expose         bool
+	hide           bool
+	dryRun         bool
+	failOpen       bool
+}
+
+// Cost tells the middleware what a request costs. One that costs 0 takes nothing
+// and passes always, with the headers that say what is left. One that costs more
+// than the limiter could ever admit is answered 400, and one with a negative cost,
+// which is a mistake in the function, 500. The default is 1.
+func Cost(of func(*http.Request) int64) Option {
+	if of == nil {
+		panic("handler: Cost got nil; pass a function, or leave the option out")
+	}
+	return func(o *options) { o.cost = of }
+}
+
+// Skip tells the middleware which requests to let pass unasked and uncharged. The
+// default is none.
+func Skip(these func(*http.Request) bool) Option {
+	if these == nil {
+		panic("handler: Skip got nil; pass a function, or leave the option out")
+	}
+	return func(o *options) { o.skip = these }
+}
+
+// ChargeFailures tells the middleware to charge only requests that fail, logins
+// with a wrong password above all. Each request is charged before it is carried out,
+// so that no number of them at once gets round the limit; if the handler calls
+// [Succeeded], the charge is given back when the handler returns. The error of
+// giving it back goes to [OnError]. The default is to charge every request.
+func ChargeFailures() Option {
+	return func(o *options) { o.chargeFailures = true }
+}
+
+// Refusal tells the middleware to answer refused requests by h. When h is called
+// the headers are set, Retry-After and Cache-Control among them, and
+// [ResultFromContext] has the decision; what is left is status and body. The
+// default is 429 with a problem document.
+func Refusal(h http.Handler) Option {
+	if h == nil {
+		panic("handler: Refusal got nil; pass a handler, or leave the option out")
+	}
+	return func(o *options) { o.refusal = h }
+}
+
+// OnRefusal tells the middleware to call f with each refusal, before it is sent,
+// for logs and metrics; with [DryRun], with each that would have been one.
+func OnRefusal(f func(*http.Request, limiter.Result)) Option {
+	if f == nil {
+		panic("handler: OnRefusal got nil; pass a function, or leave the option out")
+	}
+	return func(o *options) { o.onRefusal = f }
+}
+
+// OnError tells the middleware to call f where there was no key or no decision,
+// and where a refund failed. The middleware logs nothing by itself, and clients
+// are not told the error. It matches [ErrNoKey] or one of the limiter's classes.
+func OnError(f func(*http.Request, error)) Option {
+	if f == nil {
+		panic("handler: OnError got nil; pass a function, or leave the option out")
+	}
+	return func(o *options) { o.onError = f }
+}
+
+// LegacyHeaders tells the middleware to send X-RateLimit-Limit, -Remaining, -Used,
+// -Reset and -Resource as well, with GitHub's meaning: Reset is in seconds since
+// 1970 (https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api).
+// Of several limiters they tell the tightest. The default is not to send them.
+func LegacyHeaders() Option {
+	return func(o *options) { o.legacy = true }
+}
+
+// ExposeHeaders tells the middleware to let scripts of other origins read its
+// headers, by Access-Control-Expose-Headers. Whether such scripts may ask at all
+// is for CORS middleware to say, which must not set that header after this one.
+// The default is not to expose them.
+func ExposeHeaders() Option {
+	return func(o *options) { o.expose = true }
+}
+
+// HideQuota tells the middleware to send no policy and no quota, for limiters
+// whose key is not the caller's own: what is left of an account's logins tells
+// anybody that it is under attack. A refusal still has Retry-After. The default is
+// to send them.
+func HideQuota() Option {
+	return func(o *options) { o.hide = true }
+}
+
+// DryRun tells the middleware to decide and charge as ever, to report by
+// [OnRefusal], [OnError] and [ResultFromContext], and to let every request pass,
+// without a header. It is for trying a policy on real traffic. The default is to
+// refuse.
+func DryRun() Option {
+	return func(o *options) { o.dryRun = true }
+}
+
+// FailOpen tells the middleware to let requests pass when the store failed, in
+// place of 503. It is for limiters that are not [*limiter.Limiter]; for one that is,
+// [limiter.FailOpen] does the same and serves all of its callers. A request without
+// a key, a misconfigured store and a canceled request open no door. The default is
+// to refuse.
+func FailOpen() Option {
+	return func(o *options) { o.failOpen = true }
+}

@@ -1,0 +1,61 @@
+package handler
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// effectiveWindow returns, in seconds, the draft's t: for how long no more than
+// what remains can be used. A bucket gains its next token then, a window ends. It
+// is rounded up, because before that nothing is gained, and never longer than
+// Retry-After; 0 says that nothing has been used.
+func (f *fields) effectiveWindow(res *limiter.Result) int64 {
+	t := res.ResetAfter
+	if f.step > 0 && res.Remaining < res.Limit {
+		// A bucket is full after ResetAfter, and one token each step before that.
+		t -= time.Duration(res.Limit-res.Remaining-1) * f.step
+	}
+	if !res.Allowed {
+		t = min(t, res.RetryAfter)
+	}
+	if res.Remaining == 0 {
+		t = max(t, 1)
+	}
+	return seconds(t)
+}
+
+// seconds rounds up: nobody should come too early.
+func seconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Second) + 1
+}
+
+// appendSeconds appends d in seconds, rounded up and at least 1.
+func appendSeconds(b []byte, d time.Duration) []byte {
+	return strconv.AppendInt(b, atLeastOne(d), 10)
+}
+
+// atLeastOne is what a client can be told to wait: 0 would be no wait.
+func atLeastOne(d time.Duration) int64 { return max(1, seconds(d)) }
+
+// quote returns s as a String of a Structured Field, RFC 9651, section 4.1.6.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			panic("handler: the limiter's name has characters that no header can hold; use printable ASCII")
+		}
+		if s[i] == '"' || s[i] == '\\' {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(s[i])
+	}
+	b.WriteByte('"')
+	return b.String()
+}
