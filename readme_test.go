@@ -71,7 +71,7 @@ func TestTheReadmesSnippetsStandInCompiledExamples(t *testing.T) {
 	if len(programs) == 0 {
 		t.Error("the README shows no program")
 	}
-	for _, file := range []string{"README.md", "migrations/README.md", "sqlite/README.md"} {
+	for _, file := range []string{"README.md", "migrations/README.md", "postgres/README.md", "sqlite/README.md"} {
 		if len(fragments[file]) == 0 {
 			t.Errorf("%s shows no snippet", file)
 		}

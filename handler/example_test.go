@@ -26,10 +26,7 @@ func mustLimiter(name string, p limiter.Policy) *limiter.Limiter {
 }
 
 func ExampleNew() {
-	searches, err := limiter.New(memory.New(), "search", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: time.Minute})
-	if err != nil {
-		panic(err)
-	}
+	searches := mustLimiter("search", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: time.Minute})
 	limit := handler.New(searches, handler.ClientIP())
 	mux := http.NewServeMux()
 	mux.Handle("GET /search", limit(http.HandlerFunc(search)))

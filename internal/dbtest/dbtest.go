@@ -7,8 +7,8 @@
 //   - a container of postgres:17-alpine, if Docker has that image or can pull it;
 //   - a temporary cluster of the newest PostgreSQL that is installed on this host.
 //
-// With none of them the test is skipped. LIMITER_TEST_REQUIRE, a list of "postgres", "pgbouncer" and
-// "goose", makes such a skip a failure, so that a green run proves what it seems to prove; so another
+// With none of them the test is skipped. LIMITER_TEST_REQUIRE, a list of "postgres", "pgbouncer",
+// "goose" and "chromium", makes such a skip a failure, so that a green run proves what it seems to prove; so another
 // word in it fails all tests of a package. A server that was asked for by DSN or image and does not
 // answer is a failure in any case.
 //
@@ -96,7 +96,7 @@ func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
 }
 
 // require is what LIMITER_TEST_REQUIRE may ask for.
-var require = []string{"postgres", "pgbouncer", "goose"}
+var require = []string{"postgres", "pgbouncer", "goose", "chromium"}
 
 // checkRequire fails if LIMITER_TEST_REQUIRE has a word that protects nothing.
 func checkRequire() error {
@@ -108,8 +108,8 @@ func checkRequire() error {
 	return nil
 }
 
-// Unavailable ends the test for want of "postgres", "pgbouncer" or "goose": as failed if
-// LIMITER_TEST_REQUIRE names it, else as skipped.
+// Unavailable ends the test for want of one of the words of LIMITER_TEST_REQUIRE: as failed if that
+// names it, else as skipped.
 func Unavailable(t *testing.T, what string, reason error) {
 	t.Helper()
 	if slices.Contains(list("LIMITER_TEST_REQUIRE"), what) {

@@ -150,10 +150,10 @@ func TestMain_refuses_to_require_what_nobody_knows(t *testing.T) {
 		"":                           "",
 		"postgres,pgbouncer,goose":   "",
 		"goose, postgres":            "",
-		"postgress":                  `LIMITER_TEST_REQUIRE has "postgress"; it knows postgres, pgbouncer, goose`,
-		"postgres,Goose":             `LIMITER_TEST_REQUIRE has "Goose"; it knows postgres, pgbouncer, goose`,
-		"postgres;pgbouncer":         `LIMITER_TEST_REQUIRE has "postgres;pgbouncer"; it knows postgres, pgbouncer, goose`,
-		" postgres , pgbouncer , pg": `LIMITER_TEST_REQUIRE has "pg"; it knows postgres, pgbouncer, goose`,
+		"postgress":                  `LIMITER_TEST_REQUIRE has "postgress"; it knows postgres, pgbouncer, goose, chromium`,
+		"postgres,Goose":             `LIMITER_TEST_REQUIRE has "Goose"; it knows postgres, pgbouncer, goose, chromium`,
+		"postgres;pgbouncer":         `LIMITER_TEST_REQUIRE has "postgres;pgbouncer"; it knows postgres, pgbouncer, goose, chromium`,
+		" postgres , pgbouncer , pg": `LIMITER_TEST_REQUIRE has "pg"; it knows postgres, pgbouncer, goose, chromium`,
 	} {
 		self := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 		self.Env = append(os.Environ(), "LIMITER_TEST_REQUIRE="+value)
