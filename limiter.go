@@ -39,6 +39,12 @@
 // of application machines do not matter. A clock that is stepped back grants
 // nothing, and locks no key out for longer than it owed or its window lasts.
 //
+// # Failure
+//
+// A store that does not answer within [WithTimeout] has failed. Then [FailClosed],
+// the default, refuses, and [FailOpen] lets pass. The classes of errors say whether
+// a request was charged; see [ErrNotApplied] and [ErrOutcomeUnknown].
+//
 // # Serverless
 //
 // A Limiter is a few words of memory. Nothing runs in the background, so nothing
