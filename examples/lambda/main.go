@@ -1,77 +1,79 @@
-// Command lambda is an HTTP service whose clients may each make ten requests at
-// once and then one a second. Run it and ask it twenty times:
+// Command lambda is one HTTP service with several limits, as a server and as an
+// AWS Lambda function. Run it and ask it twenty times:
 //
 //	go run ./examples/lambda
 //	for i in $(seq 20); do curl -si localhost:8080 | head -1; done
 //
-// It listens on $PORT (8080). State is in PostgreSQL if DATABASE_URL is set, in
-// tables that were made before; else in an SQLite file, which it creates:
-// $LIMITER_SQLITE, or limiter-example.db in the directory for temporary files.
+// Where Lambda has started it, it serves events; with the argument "sweep" it
+// removes rows that nobody needs any more, and ends; else it listens on $PORT
+// (8080). State is in PostgreSQL if DATABASE_URL is set, in tables that were made
+// before; else in an SQLite file, which it creates: $LIMITER_SQLITE, or
+// limiter-example.db in the directory for temporary files. See README.md.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
-)
 
-// drainTimeout is how long requests under way may take once the service is told
-// to stop: Cloud Run kills it 10 s after SIGTERM.
-const drainTimeout = 8 * time.Second
+	"github.com/sqlimit/limiter"
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Getenv, nil); err != nil {
+	p := program{getenv: os.Getenv, args: os.Args[1:], policies: policies}
+	err := p.run(ctx)
+	stop()
+	if err != nil {
 		slog.Error("stopped", "error", err)
-		stop()
 		os.Exit(1)
 	}
 }
 
-// run serves until ctx ends. It reports the address it listens on to listening,
-// which may be nil.
-func run(ctx context.Context, getenv func(string) string, listening func(net.Addr)) error {
-	store, err := openStore(ctx, getenv)
+// program is what the process is made of; tests make others.
+type program struct {
+	getenv   func(string) string
+	args     []string
+	policies map[string]limiter.Policy
+	// listening is told the address of the server. It may be nil.
+	listening func(net.Addr)
+}
+
+// run does what the environment and the arguments ask for, until that is done or ctx
+// ends.
+func (p program) run(ctx context.Context) error {
+	s, err := readSettings(p.getenv)
+	if err != nil {
+		return err
+	}
+	store, err := openStore(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	handler, err := newHandler(store)
+
+	switch {
+	case len(p.args) == 1 && p.args[0] == "sweep":
+		done, err := sweep(ctx, store)
+		return errors.Join(json.NewEncoder(os.Stdout).Encode(done), err)
+	case len(p.args) > 0:
+		return fmt.Errorf("the arguments are %q; the only one there is is sweep", p.args)
+	}
+	handler, err := routes(store, s.client(), p.policies)
 	if err != nil {
 		return err
 	}
-
-	port := getenv("PORT")
-	if port == "" {
-		port = "8080"
+	if s.inLambda {
+		serveEvents(handler, store) // and never returns
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", port))
-	if err != nil {
-		return fmt.Errorf("listen on $PORT: %w", err)
-	}
-	slog.Info("listening", "address", listener.Addr().String())
-	if listening != nil {
-		listening(listener.Addr())
-	}
-
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-	drained := make(chan error, 1)
-	go func() {
-		<-ctx.Done()
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-		defer cancel()
-		drained <- server.Shutdown(drain)
-	}()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := checkAtStart(ctx, store); err != nil {
 		return err
 	}
-	return <-drained
+	return serve(ctx, s.port, handler, p.listening)
 }

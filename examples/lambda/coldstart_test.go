@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// coldStart is one start of a function: from exec until it asks for its first event,
+// and from when it gets that until it has answered.
+type coldStart struct{ init, event time.Duration }
+
+func startCold(b *testing.B, binary string, env map[string]string, event []byte) (coldStart, *process) {
+	b.Helper()
+	api := newRuntimeAPI(b)
+	env["AWS_LAMBDA_RUNTIME_API"] = api.address
+	p := launch(b, binary, env)
+	asked := <-api.asked
+	given := time.Now()
+	o := api.invoke(b, p, event, patience)
+	if o.error || !strings.Contains(string(o.body), `"statusCode":200`) {
+		b.Fatalf("%s\n%s", o.body, &p.output)
+	}
+	p.kill()
+	return coldStart{asked.Sub(p.started), o.at.Sub(given)}, p
+}
+
+// BenchmarkColdStart starts the function anew each time, up to its first decision, and
+// in turn one that does nothing. What is ours is the difference.
+func BenchmarkColdStart(b *testing.B) {
+	hello, program := build(b, "./testdata/hello"), build(b, ".")
+	for _, migrated := range []bool{true, false} {
+		name := "new file"
+		if migrated {
+			name = "migrated file"
+		}
+		b.Run(name, func(b *testing.B) {
+			files, n := b.TempDir(), 0
+			env := func() map[string]string {
+				if migrated {
+					return map[string]string{"LIMITER_SQLITE": filepath.Join(files, "one.db")}
+				}
+				return map[string]string{"LIMITER_SQLITE": filepath.Join(files, fmt.Sprintf("%d.db", n))}
+			}
+			recorded := string(request(b, "httpapi.json", http.MethodGet, "/search", ""))
+			// One client would soon be refused.
+			event := func() []byte {
+				n++
+				return []byte(strings.ReplaceAll(recorded, `"192.0.2.1"`, fmt.Sprintf(`"10.0.%d.%d"`, n/256, n%256)))
+			}
+			startCold(b, program, env(), event()) // reads the binary into memory, and migrates
+			var ours, floor coldStart
+			for b.Loop() {
+				o, _ := startCold(b, program, env(), event())
+				f, _ := startCold(b, hello, env(), event())
+				ours.init, ours.event = ours.init+o.init, ours.event+o.event
+				floor.init, floor.event = floor.init+f.init, floor.event+f.event
+			}
+			report := func(d time.Duration, unit string) {
+				b.ReportMetric(float64(d.Microseconds())/1000/float64(b.N), unit)
+			}
+			report(ours.init, "ms-init")
+			report(ours.event, "ms-first-event")
+			report(floor.init+floor.event, "ms-hello")
+			report(ours.init+ours.event-floor.init-floor.event, "ms-own")
+			report(0, "ns/op") // of two processes, and of no use
+			if migrated {
+				logInits(b, program, env(), event())
+			}
+		})
+	}
+}
+
+var traced = regexp.MustCompile(`init (\S+) @(\S+) ms, (\S+) ms clock`)
+
+// logInits logs what the packages' own initialization took, after which main begins.
+func logInits(b *testing.B, binary string, env map[string]string, event []byte) {
+	b.Helper()
+	env["GODEBUG"] = "inittrace=1"
+	_, p := startCold(b, binary, env, event)
+	var total, end float64
+	var slow []string
+	for _, m := range traced.FindAllStringSubmatch(p.output.String(), -1) {
+		var at, ms float64
+		if _, err := fmt.Sscan(m[2], &at); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := fmt.Sscan(m[3], &ms); err != nil {
+			b.Fatal(err)
+		}
+		total, end = total+ms, at+ms
+		if ms >= 0.1 {
+			slow = append(slow, fmt.Sprintf("%s %.2f", m[1], ms))
+		}
+	}
+	if total == 0 {
+		b.Errorf("no initialization was traced:\n%s", &p.output)
+	}
+	b.Logf("main begins %.2f ms after the runtime; initialization of all packages: %.2f ms; those of 0.1 ms and more: %s", end, total, strings.Join(slow, ", "))
+}

@@ -1,0 +1,206 @@
+package page_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/sqlimit/limiter/internal/dbtest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	stopBrowser()
+	os.Exit(code)
+}
+
+// patience is how long anything in the browser may take before a test fails. It is
+// never waited for when all is well.
+const patience = time.Minute
+
+var (
+	errNoBrowser = errors.New("none of chromium, chromium-browser and google-chrome is installed")
+	stopBrowser  = func() {}
+)
+
+// browser starts Chromium once, for the first test that asks, with a profile in a
+// temporary directory. Each test has a window and a store of cookies of its own in it.
+var browser = sync.OnceValues(func() (context.Context, error) {
+	var path string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		return nil, errNoBrowser
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.DisableGPU)
+	if os.Getuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // which root cannot have
+	}
+	allocated, release := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(allocated)
+	stopBrowser = func() {
+		closing, done := context.WithTimeout(ctx, patience)
+		_ = chromedp.Cancel(closing) // kills it, if it does not close
+		done()
+		release()
+	}
+	// A deadline of this context would be the browser's.
+	late := time.AfterFunc(patience, cancel)
+	defer late.Stop()
+	if err := chromedp.Do(ctx); err != nil {
+		return nil, fmt.Errorf("start %s: %w", path, err)
+	}
+	return ctx, nil
+})
+
+// tab is a window of the browser with the page in it.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	problems []string
+}
+
+// open shows what is at the URL to a visitor who has not been there. The test fails
+// if the page writes to the console: that is where exceptions and violations of the
+// content security policy end up.
+func open(t *testing.T, url string) *tab {
+	t.Helper()
+	b := newTab(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			return
+		}
+		for _, problem := range b.console() {
+			t.Errorf("the browser complains: %s", problem)
+		}
+	})
+	b.visit(url)
+	return b
+}
+
+func newTab(t *testing.T) *tab {
+	t.Helper()
+	parent, err := browser()
+	if errors.Is(err, errNoBrowser) {
+		dbtest.Unavailable(t, "chromium", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := chromedp.NewContext(parent, chromedp.WithNewBrowserContext())
+	t.Cleanup(cancel)
+	ctx, stop := context.WithTimeout(ctx, patience)
+	t.Cleanup(stop)
+	b := &tab{t: t, ctx: ctx}
+	if err := chromedp.Listen(ctx, b.hear); err != nil {
+		t.Fatal(err)
+	}
+	b.emulate("light")
+	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watchTimers})
+	return b
+}
+
+func (b *tab) visit(url string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(url))
+}
+
+// watchTimers makes the timers that a page waits for visible.
+const watchTimers = `{
+	const set = setTimeout, clear = clearTimeout;
+	window.pending = new Map();
+	window.setTimeout = (f, ms) => {
+		const id = set(() => { pending.delete(id); f(); }, ms);
+		pending.set(id, ms);
+		return id;
+	};
+	window.clearTimeout = (id) => { pending.delete(id); clear(id); };
+}`
+
+// emulate sets the color scheme. There is no motion: what is to be seen is there at
+// once.
+func (b *tab) emulate(scheme string) {
+	b.t.Helper()
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme},
+		{Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+}
+
+// hear keeps what a page without faults does not cause. That an answer was a refusal
+// is written to the console by the browser itself.
+func (b *tab) hear(event any) {
+	var problem string
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		problem = "exception: " + e.ExceptionDetails.Text
+		if e.ExceptionDetails.Exception != nil {
+			problem += " " + e.ExceptionDetails.Exception.Description
+		}
+	case *runtime.EventConsoleAPICalled:
+		problem = "console." + string(e.Type)
+	case *log.EventEntryAdded:
+		if e.Entry.Source == "network" && slices.ContainsFunc(expected, func(s string) bool { return strings.Contains(e.Entry.Text, s) }) {
+			return
+		}
+		problem = fmt.Sprintf("%s %s: %s", e.Entry.Source, e.Entry.Level, e.Entry.Text)
+	default:
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.problems = append(b.problems, problem)
+}
+
+var expected = []string{"a status of 401", "a status of 429", "a status of 503", "net::ERR_EMPTY_RESPONSE"}
+
+// console returns what the page has caused to be complained about.
+func (b *tab) console() []string {
+	b.t.Helper()
+	eval[int](b, "1") // what happened before its answer has been heard by then
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.problems)
+}
+
+func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, steps...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// click clicks on the button with an ID.
+func (b *tab) click(id string) {
+	b.t.Helper()
+	b.do(chromedp.Click(chromedp.CSS("#" + id)))
+}
+
+// eval returns the value of an expression in the page.
+func eval[T any](b *tab, expression string) T {
+	b.t.Helper()
+	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}

@@ -1,0 +1,7 @@
+package page
+
+// Embedded and HandlerOf let tests serve the page as another checkout has it.
+var (
+	Embedded  = embedded
+	HandlerOf = handler
+)

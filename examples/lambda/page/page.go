@@ -1,0 +1,59 @@
+// Package page is the start page of the example: it draws the caller's own limits
+// from the RateLimit headers of the answers, as any client could.
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed" // index.html
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"regexp"
+	"time"
+)
+
+//go:embed index.html
+var embedded []byte
+
+// Handler returns a handler for GET and HEAD that serves the page: one file without
+// external parts, to be revalidated by its ETag on each visit. The page asks
+// GET limits, GET search, POST export and POST login, relative to its own address,
+// so mount it at the root that these have in common. It is safe for concurrent use.
+func Handler() http.Handler { return handler(embedded) }
+
+func handler(html []byte) http.Handler {
+	// A browser hashes what it parsed, in which every line ends with \n, whatever a
+	// checkout made of them.
+	html = bytes.ReplaceAll(html, []byte("\r\n"), []byte("\n"))
+	sum := sha256.Sum256(html)
+	etag := `"` + hex.EncodeToString(sum[:16]) + `"`
+	policy := contentPolicy(html)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-cache")
+		h.Set("ETag", etag)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(html))
+	})
+}
+
+// inline matches what the page has between the tags of a style or a script.
+var inline = regexp.MustCompile(`(?s)<(style|script)>(.*?)</(?:style|script)>`)
+
+// contentPolicy allows the page its own style and script, its icon and requests to
+// where it came from. Trusted types make the browser refuse to parse a string as
+// HTML, so that no text of a server can become any.
+func contentPolicy(html []byte) string {
+	hashes := map[string]string{}
+	for _, match := range inline.FindAllSubmatch(html, -1) {
+		sum := sha256.Sum256(match[2])
+		hashes[string(match[1])] += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	}
+	return "default-src 'none'; style-src" + hashes["style"] + "; script-src" + hashes["script"] +
+		"; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" +
+		"; require-trusted-types-for 'script'; trusted-types 'none'"
+}

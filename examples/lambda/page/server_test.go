@@ -1,0 +1,111 @@
+package page_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/examples/lambda/page"
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// service has the routes and the policies of the example, on a clock that stands
+// until a test moves it.
+type service struct {
+	*httptest.Server
+	down  atomic.Bool  // the store fails
+	mute  atomic.Bool  // connections break instead of being answered
+	looks atomic.Int64 // answers of /limits
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+func serve(t *testing.T) *service {
+	t.Helper()
+	s := &service{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	store := failing{memory.New(), &s.down}
+	limit := func(name string, policy limiter.Policy) *limiter.Limiter {
+		l, err := limiter.New(store, name, policy, limiter.WithClock(s.clock))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	var (
+		pages   = limit("page", limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Second})
+		search  = limit("search", limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Second})
+		burst   = limit("export-burst", limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 2 * time.Second})
+		day     = limit("export-day", limiter.FixedWindow{Limit: 20, Window: 24 * time.Hour})
+		address = limit("login-address", limiter.PerMinute(20))
+		account = limit("login-account", limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Minute})
+	)
+	ip := handler.ClientIP()
+	user := handler.User(func(r *http.Request) string { return r.PostFormValue("user") })
+	look := handler.Cost(func(*http.Request) int64 { return 0 })
+
+	limits := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s.looks.Add(1)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	for _, l := range []*limiter.Limiter{pages, address, day, burst, search} { // from the inside out
+		limits = handler.New(l, ip, look)(limits)
+	}
+	login := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.PostFormValue("password") != "open sesame" {
+			http.Error(w, "wrong password", http.StatusUnauthorized)
+			return
+		}
+		handler.Succeeded(r.Context())
+	})
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", handler.New(pages, ip)(page.Handler()))
+	mux.Handle("GET /limits", limits)
+	mux.Handle("GET /search", handler.New(search, ip)(ok))
+	mux.Handle("POST /export", handler.New(burst, ip)(handler.New(day, ip)(ok)))
+	mux.Handle("POST /login", handler.New(address, ip, handler.ChargeFailures())(
+		handler.New(account, user, handler.ChargeFailures(), handler.HideQuota())(login)))
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.mute.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *service) clock() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+// pass lets time pass.
+func (s *service) pass(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = s.now.Add(d)
+}
+
+// failing is a store that can be down.
+type failing struct {
+	limiter.Store
+	down *atomic.Bool
+}
+
+func (f failing) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	if f.down.Load() {
+		return limiter.State{}, fmt.Errorf("the store is down: %w", limiter.ErrNotApplied)
+	}
+	return f.Store.Do(ctx, op)
+}

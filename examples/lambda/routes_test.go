@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter/memory"
+)
+
+// service is the program's handler on a memory of its own.
+func service(t *testing.T, s settings) http.Handler {
+	t.Helper()
+	now := time.Now() // stands still, so that nothing comes back
+	h, err := routes(memory.New(memory.WithClock(func() time.Time { return now })), s.client(), policies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// send sends a request from an address, with a form as its body if there is one.
+func send(h http.Handler, from, method, target, form string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader(form))
+	r.RemoteAddr = from
+	if form != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func credentials(user, password string) string {
+	return url.Values{"user": {user}, "password": {password}}.Encode()
+}
+
+func TestEachRouteTellsItsOwnLimits(t *testing.T) {
+	t.Parallel()
+	const right, wrong = "user=alice&password=open+sesame", "user=alice&password=guess"
+	for _, c := range []struct {
+		method, path, form string
+		status             int
+		policy, quota      string
+	}{
+		{"GET", "/", "", 200, `"page";q=10;w=10`, `"page";r=9;t=1`},
+		{"HEAD", "/", "", 200, `"page";q=10;w=10`, `"page";r=9;t=1`},
+		{"GET", "/search?q=go", "", 200, `"search";q=10;w=10`, `"search";r=9;t=1`},
+		{"POST", "/export", "", 200, `"export-burst";q=3;w=6, "export-day";q=20;w=86400`, `"export-burst";r=2;t=2, "export-day";r=19;t=`},
+		{"POST", "/login", right, 200, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
+		{"POST", "/login", wrong, 401, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
+		{"POST", "/login", "user=+&password=guess", 400, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
+		{"POST", "/login", "user=" + strings.Repeat("a", maxForm), 400, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
+		{
+			"GET", "/limits", "", 204,
+			`"page";q=10;w=10, "search";q=10;w=10, "export-burst";q=3;w=6, "export-day";q=20;w=86400, "login-address";q=20;w=60`,
+			`"page";r=10, "search";r=10, "export-burst";r=3, "export-day";r=20, "login-address";r=20`,
+		},
+		{"GET", "/health", "", 204, "", ""},
+		{"GET", "/elsewhere", "", 404, "", ""},
+		{"GET", "/login", "", 405, "", ""},
+	} {
+		resp := send(service(t, settings{}), "192.0.2.1:1234", c.method, c.path, c.form)
+		if resp.Code != c.status {
+			t.Errorf("%s %s: %d, want %d", c.method, c.path, resp.Code, c.status)
+		}
+		policy, quota := resp.Header()["Ratelimit-Policy"], resp.Header()["Ratelimit"]
+		if c.policy == "" {
+			if policy != nil || quota != nil {
+				t.Errorf("%s %s: %q and %q, want neither", c.method, c.path, policy, quota)
+			}
+			continue
+		}
+		// The time to the end of the day, which is the last that any of them tells, is
+		// not looked at.
+		if len(policy) != 1 || policy[0] != c.policy || len(quota) != 1 || !strings.HasPrefix(quota[0], c.quota) {
+			t.Errorf("%s %s: %q and %q, want one field each: %s and %s", c.method, c.path, policy, quota, c.policy, c.quota)
+		}
+	}
+}
+
+func TestToLookAtOnesLimitsChargesNothing(t *testing.T) {
+	t.Parallel()
+	h := service(t, settings{})
+	for range 50 {
+		if resp := send(h, "192.0.2.1:1", "GET", "/limits", ""); resp.Code != http.StatusNoContent {
+			t.Fatalf("%d, want 204", resp.Code)
+		}
+	}
+	if resp := send(h, "192.0.2.1:1", "GET", "/search", ""); resp.Header().Get("Ratelimit") != `"search";r=9;t=1` {
+		t.Errorf("RateLimit: %s", resp.Header().Get("Ratelimit"))
+	}
+}
+
+func TestAnAccountIsGuardedWhateverAddressesItIsTriedFrom(t *testing.T) {
+	t.Parallel()
+	h := service(t, settings{})
+	names := []string{"Alice@example.com", "alice@example.com", " ALICE@example.com ", "\talice@EXAMPLE.com\n", "Alice@Example.Com"}
+	for i, name := range names {
+		from := "192.0.2." + string(rune('1'+i)) + ":1"
+		if resp := send(h, from, "POST", "/login", credentials(name, "guess")); resp.Code != http.StatusUnauthorized {
+			t.Fatalf("attempt %d: %d, want 401", i+1, resp.Code)
+		}
+	}
+	// The right password does not help now, or an attacker would know it.
+	for _, password := range []string{"guess", password} {
+		resp := send(h, "203.0.113.9:1", "POST", "/login", credentials("alice@example.com", password))
+		if resp.Code != http.StatusTooManyRequests || resp.Header().Get("Retry-After") != "60" {
+			t.Errorf("%d, Retry-After %s; want 429 and 60", resp.Code, resp.Header().Get("Retry-After"))
+		}
+		for field, lines := range resp.Header() {
+			if strings.Contains(strings.Join(lines, ""), "login-account") {
+				t.Errorf("%s tells how the account stands: %q", field, lines)
+			}
+		}
+	}
+	if resp := send(h, "203.0.113.9:1", "POST", "/login", credentials("bob@example.com", password)); resp.Code != http.StatusOK {
+		t.Errorf("another account: %d, want 200", resp.Code)
+	}
+}
+
+func TestLoginsThatSucceedAreNotCountedAgainstTheAccountButAgainstTheAddress(t *testing.T) {
+	t.Parallel()
+	h := service(t, settings{})
+	for i := range 20 {
+		if resp := send(h, "192.0.2.1:1", "POST", "/login", credentials("alice", password)); resp.Code != http.StatusOK {
+			t.Fatalf("login %d: %d, want 200", i+1, resp.Code)
+		}
+	}
+	if resp := send(h, "192.0.2.1:1", "POST", "/login", credentials("bob", password)); resp.Code != http.StatusTooManyRequests {
+		t.Errorf("login 21 from one address: %d, want 429", resp.Code)
+	}
+}
+
+func TestTheClientIsFoundBehindAsManyProxiesAsThereAre(t *testing.T) {
+	t.Parallel()
+	const forwarded = "198.51.100.66, 203.0.113.7, 198.51.100.1" // the first is the client's own invention
+	for _, c := range []struct {
+		settings settings
+		header   string
+		same     string // a request that comes out of the same bucket
+		status   int
+	}{
+		{settings{}, forwarded, "192.0.2.1", 200},
+		{settings{trustedHops: 1}, forwarded, "198.51.100.1", 200},
+		{settings{trustedHops: 2}, forwarded, "203.0.113.7, 10.0.0.1", 200},
+		{settings{trustedHops: 2}, "203.0.113.7", "", 400},
+		{settings{trustedHops: 1}, "", "", 400},
+		{settings{trustedHops: 1, inLambda: true}, forwarded, "192.0.2.1", 200}, // the event says it
+	} {
+		h := service(t, c.settings)
+		ask := func(from, header string) *httptest.ResponseRecorder {
+			r := httptest.NewRequest("GET", "/search", nil)
+			r.RemoteAddr = from
+			if header != "" {
+				r.Header.Set("X-Forwarded-For", header)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			return w
+		}
+		resp := ask("192.0.2.1:1", c.header)
+		if resp.Code != c.status {
+			t.Errorf("%+v, %q: %d, want %d", c.settings, c.header, resp.Code, c.status)
+		}
+		if c.status != http.StatusOK {
+			continue
+		}
+		from := "192.0.2.2:1"
+		if c.settings.trustedHops == 0 || c.settings.inLambda {
+			from = c.same + ":2"
+		}
+		if got := ask(from, c.same).Header().Get("Ratelimit"); got != `"search";r=8;t=1` {
+			t.Errorf("%+v, %q: %q after it has %s, want r=8", c.settings, c.header, c.same, got)
+		}
+	}
+}
+
+// broken is a store that cannot work.
+type broken struct{ *memory.Store }
+
+func (broken) Check(context.Context) error { return errors.New("broken") }
+
+func TestHealthIsThatOfTheStore(t *testing.T) {
+	t.Parallel()
+	h, err := routes(broken{memory.New()}, settings{}.client(), policies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp := send(h, "@", "GET", "/health", ""); resp.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d, want 503", resp.Code)
+	}
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience bounds whatever a test waits for.
+const patience = 30 * time.Second
+
+// build builds the program as the README says, for this machine.
+func build(tb testing.TB, source string) (binary string) {
+	tb.Helper()
+	binary = filepath.Join(tb.TempDir(), "bootstrap")
+	cmd := exec.CommandContext(tb.Context(), "go", "build", "-tags", "lambda.norpc", "-trimpath", "-ldflags=-s -w", "-o", binary, source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("go build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// process is the built program while it runs.
+type process struct {
+	*exec.Cmd
+	started time.Time
+	ended   chan struct{}
+	err     error // of Wait, when ended is closed
+	output  locked
+}
+
+// locked is a buffer that can be read while it is written.
+type locked struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *locked) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// launch starts a program in an environment of its own. It is killed when the test
+// ends, if it still runs.
+func launch(tb testing.TB, binary string, env map[string]string, args ...string) *process {
+	tb.Helper()
+	p := &process{Cmd: exec.Command(binary, args...), ended: make(chan struct{})}
+	p.Env = []string{"HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}
+	for name, value := range env {
+		p.Env = append(p.Env, name+"="+value)
+	}
+	p.Stdout, p.Stderr = &p.output, &p.output
+	p.started = time.Now()
+	if err := p.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	go func() {
+		p.err = p.Wait()
+		close(p.ended)
+	}()
+	tb.Cleanup(p.kill)
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.Process.Kill()
+	<-p.ended
+}
+
+// wait returns when the process has ended by itself.
+func (p *process) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatalf("the process does not end\n%s", &p.output)
+	}
+}
+
+// await returns when what the test waits for has come to pass.
+func (p *process) await(t *testing.T, otherwise string, come func() bool) {
+	t.Helper()
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for end := time.Now().Add(patience); !come(); <-again.C {
+		select {
+		case <-p.ended:
+			t.Fatalf("%s; the process ended: %v\n%s", otherwise, p.err, &p.output)
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s\n%s", otherwise, &p.output)
+		}
+	}
+}
+
+// runtimeAPI is a Lambda Runtime API on loopback: what a bootstrap talks to.
+// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
+type runtimeAPI struct {
+	server  *httptest.Server
+	address string
+	asked   chan time.Time  // the process asks for an event
+	events  chan invocation // is answered with one
+	answers chan outcome    // and answers it
+	last    int
+}
+
+type invocation struct {
+	id       string
+	event    []byte
+	deadline time.Time
+}
+
+// outcome is what became of an event.
+type outcome struct {
+	id    string
+	body  []byte
+	error bool
+	at    time.Time
+}
+
+func newRuntimeAPI(tb testing.TB) *runtimeAPI {
+	a := &runtimeAPI{asked: make(chan time.Time, 100), events: make(chan invocation), answers: make(chan outcome, 1)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", a.next)
+	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/response", a.answer(false))
+	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/error", a.answer(true))
+	mux.HandleFunc("POST /2020-01-01/extension/register", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Lambda-Extension-Identifier", "extension-1")
+		_, _ = io.WriteString(w, "{}")
+	})
+	mux.HandleFunc("GET /2020-01-01/extension/event/next", func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done() // an extension without events is never answered
+	})
+	a.server = httptest.NewServer(mux)
+	tb.Cleanup(func() {
+		a.server.CloseClientConnections()
+		a.server.Close()
+	})
+	a.address = strings.TrimPrefix(a.server.URL, "http://")
+	return a
+}
+
+func (a *runtimeAPI) next(w http.ResponseWriter, r *http.Request) {
+	a.asked <- time.Now()
+	select {
+	case i := <-a.events:
+		h := w.Header()
+		h.Set("Content-Type", "application/json")
+		h.Set("Lambda-Runtime-Aws-Request-Id", i.id)
+		h.Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(i.deadline.UnixMilli(), 10))
+		h.Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:eu-central-1:123456789012:function:limiter")
+		h.Set("Lambda-Runtime-Trace-Id", "Root=1-5e1b4151-43a0913a12345678901234567;Sampled=0")
+		_, _ = w.Write(i.event)
+	case <-r.Context().Done():
+	}
+}
+
+func (a *runtimeAPI) answer(failed bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			body, failed = []byte(err.Error()), true
+		}
+		a.answers <- outcome{r.PathValue("id"), body, failed, time.Now()}
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+// invoke hands an event to the process and waits for what becomes of it.
+func (a *runtimeAPI) invoke(tb testing.TB, p *process, event []byte, within time.Duration) outcome {
+	tb.Helper()
+	a.last++
+	i := invocation{fmt.Sprintf("request-%d", a.last), event, time.Now().Add(within)}
+	timeout := time.After(patience)
+	select {
+	case a.events <- i:
+	case <-p.ended:
+		tb.Fatalf("the process ended: %v\n%s", p.err, &p.output)
+	case <-timeout:
+		tb.Fatalf("the process does not ask for an event\n%s", &p.output)
+	}
+	select {
+	case o := <-a.answers:
+		if o.id != i.id {
+			tb.Fatalf("an answer to %s, want one to %s", o.id, i.id)
+		}
+		return o
+	case <-p.ended:
+		tb.Fatalf("the process ended: %v\n%s", p.err, &p.output)
+	case <-timeout:
+		tb.Fatalf("no answer\n%s", &p.output)
+	}
+	panic("not reached")
+}
+
+// response has the fields of all four kinds of responses.
+type response struct {
+	StatusCode        int                 `json:"statusCode"`
+	StatusDescription string              `json:"statusDescription"`
+	Headers           map[string]string   `json:"headers"`
+	MultiValueHeaders map[string][]string `json:"multiValueHeaders"`
+	Body              string              `json:"body"`
+}
+
+// header returns a field's value in the place where it is, or "".
+func (r response) header(name string) string {
+	if lines := r.MultiValueHeaders[name]; len(lines) > 0 {
+		return strings.Join(lines, ", ")
+	}
+	return r.Headers[name]
+}
+
+// ask is invoke for an HTTP request, whose answer must be a response.
+func (a *runtimeAPI) ask(tb testing.TB, p *process, event []byte) (r response) {
+	tb.Helper()
+	o := a.invoke(tb, p, event, patience)
+	if o.error {
+		tb.Fatalf("the function failed: %s\n%s", o.body, &p.output)
+	}
+	if err := json.Unmarshal(o.body, &r); err != nil {
+		tb.Fatalf("%s: %v", o.body, err)
+	}
+	return r
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxConnections is what PostgreSQL has if nobody changes it, less what it keeps for
+// superusers, and some for people.
+const maxConnections = 100 - 3 - 10
+
+// slowest returns how long the program may take for an answer: it connects, and the
+// route with the most limiters has so many decisions.
+func slowest() time.Duration { return connectTimeout + time.Duration(len(byAddress))*storeTimeout }
+
+// text is a value of a YAML file of which only the text counts, whatever tag it has:
+// CloudFormation's !Sub and !Ref.
+type text string
+
+func (t *text) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.ScalarNode {
+		return fmt.Errorf("line %d: not a scalar", n.Line)
+	}
+	*t = text(n.Value)
+	return nil
+}
+
+type samFunction struct {
+	Type     string `yaml:"Type"`
+	Metadata struct {
+		SkipBuild bool `yaml:"SkipBuild"`
+	} `yaml:"Metadata"`
+	Properties struct {
+		CodeURI                      string   `yaml:"CodeUri"`
+		Handler                      string   `yaml:"Handler"`
+		Runtime                      string   `yaml:"Runtime"`
+		Architectures                []string `yaml:"Architectures"`
+		MemorySize                   int      `yaml:"MemorySize"`
+		Timeout                      int      `yaml:"Timeout"`
+		ReservedConcurrentExecutions int      `yaml:"ReservedConcurrentExecutions"`
+		VpcConfig                    struct {
+			SubnetIDs        text `yaml:"SubnetIds"`
+			SecurityGroupIDs text `yaml:"SecurityGroupIds"`
+		} `yaml:"VpcConfig"`
+		Environment struct {
+			Variables map[string]text `yaml:"Variables"`
+		} `yaml:"Environment"`
+		Events map[string]struct {
+			Type       string         `yaml:"Type"`
+			Properties map[string]any `yaml:"Properties"`
+		} `yaml:"Events"`
+	} `yaml:"Properties"`
+}
+
+// template reads template.yaml, in which nothing may stand that is not looked at.
+func template(t *testing.T) (parameters []string, function samFunction) {
+	t.Helper()
+	var file struct {
+		Version     string                 `yaml:"AWSTemplateFormatVersion"`
+		Transform   string                 `yaml:"Transform"`
+		Description string                 `yaml:"Description"`
+		Parameters  map[string]any         `yaml:"Parameters"`
+		Resources   map[string]samFunction `yaml:"Resources"`
+		Outputs     map[string]struct {
+			Value text `yaml:"Value"`
+		} `yaml:"Outputs"`
+	}
+	decode(t, "template.yaml", &file)
+	f, ok := file.Resources["Limiter"]
+	if !ok || len(file.Resources) != 1 || f.Type != "AWS::Serverless::Function" || file.Transform != "AWS::Serverless-2016-10-31" {
+		t.Fatalf("the template has %+v, want one function of SAM's", file.Resources)
+	}
+	for name := range file.Parameters {
+		parameters = append(parameters, name)
+	}
+	return parameters, f
+}
+
+func decode(t *testing.T, file string, into any) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	d := yaml.NewDecoder(f)
+	d.KnownFields(true)
+	if err := d.Decode(into); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+func TestTheTemplateFitsTheProgram(t *testing.T) {
+	t.Parallel()
+	parameters, f := template(t)
+	p := f.Properties
+	if p.Runtime != "provided.al2023" || p.Handler != "bootstrap" || !slices.Equal(p.Architectures, []string{"arm64"}) || !f.Metadata.SkipBuild {
+		t.Errorf("the function is %+v", f)
+	}
+	for name, value := range p.Environment.Variables {
+		if !slices.Contains(variables(t), name) {
+			t.Errorf("the program does not read %s; it reads %v", name, variables(t))
+		}
+		for _, m := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(string(value), -1) {
+			if !slices.Contains(parameters, m[1]) {
+				t.Errorf("%s refers to %s; there are the parameters %v", name, m[1], parameters)
+			}
+		}
+	}
+	if p.Environment.Variables["DATABASE_URL"] == "" {
+		t.Error("no DATABASE_URL: an SQLite file would limit each instance by itself")
+	}
+	for _, ref := range []text{p.VpcConfig.SubnetIDs, p.VpcConfig.SecurityGroupIDs} {
+		if !slices.Contains(parameters, string(ref)) {
+			t.Errorf("VpcConfig refers to %s; there are the parameters %v", ref, parameters)
+		}
+	}
+	if timeout := time.Duration(p.Timeout) * time.Second; timeout <= slowest() || timeout <= sweepMargin {
+		t.Errorf("the function has %v; an answer can take %v", timeout, slowest())
+	}
+	config, err := poolConfig(settings{databaseURL: "host=localhost", inLambda: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := p.ReservedConcurrentExecutions * int(config.MaxConns); n == 0 || n > maxConnections {
+		t.Errorf("%d instances have %d connections, of %d", p.ReservedConcurrentExecutions, n, maxConnections)
+	}
+}
+
+// Whatever the template lets invoke the function, the program serves: what such a
+// source sends is given to it.
+func TestTheTemplatesEventsAreServed(t *testing.T) {
+	t.Parallel()
+	_, f := template(t)
+	recording := map[string][]byte{
+		"HttpApi":    request(t, "httpapi.json", http.MethodGet, "/search", ""),
+		"Api":        request(t, "rest.json", http.MethodGet, "/search", ""),
+		"ScheduleV2": recorded(t, "testdata", "scheduler.json"),
+		"Schedule":   recorded(t, recordings, "other-scheduled.json"),
+	}
+	_, store := fileStore(t)
+	h, err := routes(store, settings{inLambda: true}.client(), policies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweeps := false
+	for name, e := range f.Properties.Events {
+		event, ok := recording[e.Type]
+		if !ok {
+			t.Errorf("event %s: nobody knows whether %s is served", name, e.Type)
+			continue
+		}
+		answer, err := events(h, store).Invoke(t.Context(), event)
+		if err != nil || !regexp.MustCompile(`"statusCode":200|^{"removed":0}$`).Match(answer) {
+			t.Errorf("event %s: %s, %v", name, answer, err)
+		}
+		sweeps = sweeps || strings.HasPrefix(e.Type, "Schedule")
+		if e.Properties["Input"] != nil {
+			t.Errorf("event %s: its input is not the event that the program knows", name)
+		}
+	}
+	if !sweeps {
+		t.Error("nothing sweeps")
+	}
+}
