@@ -18,7 +18,7 @@ var policies = map[string]limiter.Policy{
 }
 
 // byAddress are the limiters whose key is the client's address.
-var byAddress = []string{"page", "search", "export-burst", "export-day", "login-address"}
+var byAddress = []string{"search", "export-burst", "export-day", "login-address", "page"}
 
 // storeTimeout is how long a decision may take. The default is 250 ms; a small
 // instance that has just been handed 80 requests at once can need more than that for

@@ -31,10 +31,10 @@ func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Pol
 	mux.Handle("POST /export",
 		limit("export-burst", client)(limit("export-day", client)(http.HandlerFunc(export))))
 	// By address first, so that one client cannot try many accounts, then by account,
-	// so that many clients cannot try one. Only failures count there: nobody is locked
-	// out for logging in often.
+	// so that many clients cannot try one. Only failures count: nobody is locked out for
+	// logging in often.
 	mux.Handle("POST /login", http.MaxBytesHandler(
-		limit("login-address", client)(
+		limit("login-address", client, handler.ChargeFailures())(
 			limit("login-account", account, handler.ChargeFailures(), handler.HideQuota())(http.HandlerFunc(login))), maxForm))
 
 	// What the caller has left: nothing is charged, and the headers are the answer.
