@@ -43,7 +43,8 @@
 //
 // A store that does not answer within [WithTimeout] has failed. Then [FailClosed],
 // the default, refuses, and [FailOpen] lets pass. The classes of errors say whether
-// a request was charged; see [ErrNotApplied] and [ErrOutcomeUnknown].
+// a request was charged; see [ErrNotApplied] and [ErrOutcomeUnknown]. [WithObserver]
+// sees every decision, and every failure.
 //
 // # Serverless
 //
@@ -131,11 +132,8 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	if err != nil {
 		return undecided, err
 	}
-	s, err := l.do(ctx, op)
-	if err != nil {
-		return l.failed(err)
-	}
-	return l.policy.result(op, s), nil
+	res, _, err := l.decide(ctx, op)
+	return res, err
 }
 
 // Refund gives n back to a key: after a request that was allowed but not carried
@@ -194,12 +192,26 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, maxWait time.Du
 		return undecided, booking{}, fmt.Errorf("%w: limiter %q: the cost is %d of at most %d", ErrExceedsCapacity, l.name, n, l.policy.limit())
 	}
 	op.MaxWait = maxWait
-	s, err := l.do(ctx, op)
-	if err != nil {
-		res, err := l.failed(err)
-		return res, booking{}, err
+	res, s, err := l.decide(ctx, op)
+	return res, booking{op: op, state: s}, err
+}
+
+// decide has the store decide, or the failure policy, and tells the observer.
+func (l *Limiter) decide(ctx context.Context, op Op) (res Result, s State, err error) {
+	var begin time.Time
+	if l.observer != nil {
+		begin = time.Now()
 	}
-	return l.policy.result(op, s), booking{op: op, state: s}, nil
+	s, cause := l.do(ctx, op)
+	if cause == nil {
+		res = l.policy.result(op, s)
+	} else {
+		res, err = l.failed(cause)
+	}
+	if l.observer != nil {
+		l.observer(ctx, Decision{Limiter: l.name, Cost: op.Cost, Result: res, Err: cause, Duration: time.Since(begin)})
+	}
+	return res, s, err
 }
 
 // op returns an operation on key at the time of the Limiter's clock.

@@ -71,6 +71,7 @@ func TestNew_arguments(t *testing.T) {
 		{"a nil clock", store, "l", limiter.WithClock(nil), "time.Now"},
 		{"no secret", store, "l", limiter.WithKeyDigest(nil), "32 random bytes"},
 		{"an empty secret", store, "l", limiter.WithKeyDigest([]byte{}), "32 random bytes"},
+		{"a nil observer", store, "l", limiter.WithObserver(nil), "leave the option out"},
 		{"no time", store, "l", limiter.WithTimeout(0), "above 0"},
 		{"a negative time", store, "l", limiter.WithTimeout(-1), "above 0"},
 		{"a negative longest wait", store, "l", limiter.WithMaxWait(-1), "must be 0 to"},
@@ -101,17 +102,6 @@ func TestWithKeyDigest_keeps_its_own_copy_of_the_secret(t *testing.T) {
 	clear(secret)
 	mustAllow(t, a, false)
 	mustAllow(t, b, false)
-}
-
-// brokenStore answers every operation with an error.
-type brokenStore struct {
-	err   error
-	calls int
-}
-
-func (s *brokenStore) Do(context.Context, limiter.Op) (limiter.State, error) {
-	s.calls++
-	return limiter.State{Took: true}, s.err
 }
 
 func TestLimiter_passes_errors_of_the_store_on(t *testing.T) {

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"bytes"
+	"context"
 	"time"
 )
 
@@ -13,6 +14,7 @@ type options struct {
 	maxWait  time.Duration
 	timeout  time.Duration
 	failOpen bool
+	observer Observer
 	clock    func() time.Time
 	secret   []byte
 }
@@ -25,11 +27,12 @@ const DefaultTimeout = 250 * time.Millisecond
 // it has a connection to its database; making one has a limit of its own, 3 s. The
 // default is [DefaultTimeout].
 //
-// If the context has a deadline, both limits end before it: 100 ms, or half of the
+// It is for the store to keep: those of this module do. If the context has a deadline, both limits end before it: 100 ms, or half of the
 // time that is left if that is less, so that the answer of the failure policy comes
 // while it is still of use, in the last second of a Lambda invocation, say. An
 // operation that took too long fails with [ErrNotApplied] or [ErrOutcomeUnknown],
-// and its error matches [context.DeadlineExceeded]. On a connection or transaction
+// and its error matches [context.DeadlineExceeded]; where the deadline was less than
+// 200 ms away, which a client may have chosen, with [ErrCanceled]. On a connection or transaction
 // of the caller's, which it could not use any more after that, there is no limit but
 // the context's.
 func WithTimeout(d time.Duration) Option {
@@ -53,7 +56,8 @@ func FailClosed() Option {
 }
 
 // FailOpen tells the [Limiter] to let requests pass when the store fails: the
-// Result is Allowed with [SourcePolicy], nothing is booked, and there is no error.
+// Result is Allowed with [SourcePolicy], nothing is booked, and there is no error: the
+// cause goes to the observer of [WithObserver] alone.
 // That is for the classes [ErrNotApplied] and [ErrOutcomeUnknown]. An invalid
 // argument, a misconfigured store and a context that has ended stay errors: nobody
 // must get in by them. So do errors of [Limiter.Refund], [Limiter.Reset] and
@@ -61,6 +65,38 @@ func FailClosed() Option {
 func FailOpen() Option {
 	return func(o *options) error {
 		o.failOpen = true
+		return nil
+	}
+}
+
+// Observer is told of each decision when it has been made, for logs and metrics. It
+// runs in the caller's goroutine, many at a time, and should not block. It must not
+// change the Result.
+type Observer func(ctx context.Context, d Decision)
+
+// Decision is what an [Observer] is told. It holds no key.
+type Decision struct {
+	// Limiter is the limiter's name.
+	Limiter string
+	// Cost is what was asked for; 0 for [Limiter.Peek].
+	Cost int64
+	// Result is what the caller gets.
+	Result Result
+	// Err is why the store made no decision, or nil if it made one. With
+	// [FailOpen] the caller does not get it.
+	Err error
+	// Duration is how long it took.
+	Duration time.Duration
+}
+
+// WithObserver tells the [Limiter] to call o with each decision that it asked its
+// store for. The default is nobody, which costs nothing.
+func WithObserver(o Observer) Option {
+	return func(opts *options) error {
+		if o == nil {
+			return invalid("the observer is nil; pass a function, or leave the option out")
+		}
+		opts.observer = o
 		return nil
 	}
 }

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 
@@ -73,10 +74,10 @@ func (m *middleware) undecided(w http.ResponseWriter, r *http.Request, next http
 		m.onError(r, err)
 	}
 	if m.dryRun {
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(&decision{Context: r.Context(), none: true}))
 		return
 	}
-	if m.failOpen && limiter.StoreFailed(err) {
+	if m.failOpen && !errors.Is(err, ErrNoKey) && limiter.StoreFailed(err) {
 		passed := limiter.Result{Allowed: true, Source: limiter.SourcePolicy}
 		next.ServeHTTP(w, r.WithContext(&decision{Context: r.Context(), result: passed}))
 		return

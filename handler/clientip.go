@@ -56,7 +56,7 @@ func ClientIP(opts ...IPOption) KeyFunc {
 
 // These texts are made once, since clients can cause the errors at will.
 var (
-	errNoPeer      = noKey("RemoteAddr is no address; behind a Unix socket or an adapter that does not set it, use TrustedHops or AddressHeader")
+	errNoPeer      = noKey("RemoteAddr is no address; behind a Unix socket use TrustedHops or AddressHeader; in Lambda the event has none: a health check, or an event of another kind than the function is for")
 	errUnforwarded = noKey("a trusted proxy sent no X-Forwarded-For; let it append the address it sees, and trust no prefix that clients are in")
 	errFewHops     = noKey("X-Forwarded-For has fewer addresses than TrustedHops; let every proxy append the one it sees, and nobody come around them")
 	errBadHop      = noKey("X-Forwarded-For has no address where the client's belongs; let every proxy append the one it sees")

@@ -12,6 +12,7 @@ import (
 type decision struct {
 	context.Context
 	result    limiter.Result
+	none      bool // there is no decision, which an outer one does not stand for
 	succeeded atomic.Bool
 }
 
@@ -31,10 +32,11 @@ func decisionOf(ctx context.Context) *decision {
 }
 
 // ResultFromContext returns the decision on a request, from the request's context,
-// and reports whether there is one: not if the request was skipped, or let pass
-// without one. Of several middlewares it is the innermost's.
+// and reports whether there is one: not if the request was skipped, nor in a dry run
+// that could not decide. Where FailOpen let it pass, its Source is
+// [limiter.SourcePolicy]. Of several middlewares it is the innermost's.
 func ResultFromContext(ctx context.Context) (limiter.Result, bool) {
-	if d := decisionOf(ctx); d != nil {
+	if d := decisionOf(ctx); d != nil && !d.none {
 		return d.result, true
 	}
 	return limiter.Result{}, false

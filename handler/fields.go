@@ -29,10 +29,9 @@ type fields struct {
 	step   time.Duration
 	window time.Duration
 	legacy *legacy
-	expose string
 }
 
-func newFields(name string, p limiter.Policy, withLegacy, withExpose bool) fields {
+func newFields(name string, p limiter.Policy, withLegacy bool) fields {
 	f := fields{name: quote(name)}
 	item := []byte(f.name)
 	quota := func(q int64, w time.Duration) {
@@ -54,12 +53,6 @@ func newFields(name string, p limiter.Policy, withLegacy, withExpose bool) field
 	f.policy = string(item)
 	if withLegacy {
 		f.legacy = &legacy{resource: name, window: f.window, now: time.Now}
-	}
-	if withExpose {
-		f.expose = "RateLimit-Policy, RateLimit, Retry-After"
-		if withLegacy {
-			f.expose += ", " + legacyNames
-		}
 	}
 	return f
 }
@@ -91,8 +84,24 @@ func (f *fields) set(h http.Header, res *limiter.Result) {
 			f.legacy.set(h, res)
 		}
 	}
-	if f.expose != "" && !slices.Contains(h[exposeField], f.expose) {
-		h.Add(exposeField, f.expose)
+}
+
+// exposed returns the names of the fields that an answer may have.
+func exposed(hidden, withLegacy bool) string {
+	switch {
+	case hidden:
+		return "Retry-After"
+	case withLegacy:
+		return "RateLimit-Policy, RateLimit, Retry-After, " + legacyNames
+	}
+	return "RateLimit-Policy, RateLimit, Retry-After"
+}
+
+// exposeTo lets scripts of other origins read fields, which nested limiters may have
+// done already.
+func exposeTo(h http.Header, names string) {
+	if !slices.Contains(h[exposeField], names) {
+		h.Add(exposeField, names)
 	}
 }
 

@@ -6,35 +6,41 @@
 //
 // It is middleware of the usual form, func(http.Handler) http.Handler, and does not
 // wrap the ResponseWriter, so that [http.Flusher], [http.Hijacker] and the rest
-// work as before. Routers that take such middleware (chi: r.Use(limit); echo:
-// e.Use(echo.WrapMiddleware(limit))) need nothing else, and any router is itself
-// a handler: limit(gin.New()).
+// work as before. chi takes it as it is, r.Use(limit), and echo by
+// e.Use(echo.WrapMiddleware(limit)). Any router is itself a handler: limit(gin.New()).
 //
 // # What clients are told
 //
-// Every answer has RateLimit-Policy and RateLimit as in
-// draft-ietf-httpapi-ratelimit-headers-11. A refusal is 429 Too Many Requests with
-// Retry-After, Cache-Control: no-store and a problem document (RFC 9457) of the
-// draft's type quota-exceeded. Where no decision could be had the answer is 503
-// with Retry-After, and where a request has no key, or costs more than can ever
-// pass, 400.
+// With every decision come RateLimit-Policy and RateLimit as in
+// draft-ietf-httpapi-ratelimit-headers-11 (Go spells them Ratelimit; names of fields
+// have no case). A refusal is 429 Too Many Requests with Retry-After,
+// Cache-Control: no-store and a problem document (RFC 9457) of the draft's type
+// quota-exceeded. Where no decision could be had the answer is 503 with Retry-After;
+// where a request has no key, or costs more than can ever pass, 400; where the
+// function of [Cost] returned a negative number, 500.
 //
-// Several limiters nest: limit1(limit2(next)) asks limit1 first, and next if both
-// let the request pass. Their policies stand in one field. What limit1 charged stays
-// charged if limit2 refuses: put the one with the coarser key inside.
+// Several limiters nest: limit1(limit2(next)) asks limit1 first, then limit2, and
+// calls next if both let the request pass. Their policies stand in one field. What
+// limit1 charged stays charged if limit2 refuses. So what protects others goes
+// outside, for a login the address before the account, and of two limits for one key
+// the scarcer one goes inside.
 package handler
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
+	"time"
 
 	"github.com/sqlimit/limiter"
 )
 
 // Limiter decides; [*limiter.Limiter] is one. It must be safe for concurrent use.
-// For [ChargeFailures] it must have the method Refund as well.
+// Its errors should match the classes of package limiter: those alone that
+// [limiter.StoreFailed] knows can let a request pass, with [FailOpen]. For
+// [ChargeFailures] it must have the method Refund as well.
 type Limiter interface {
 	AllowN(ctx context.Context, key string, n int64) (limiter.Result, error)
 	Name() string
@@ -66,6 +72,7 @@ type middleware struct {
 	key     KeyFunc
 	refunds refunder // only with ChargeFailures
 	fields  fields
+	expose  string // names of fields
 	problem []byte // the body of a refusal
 }
 
@@ -89,7 +96,10 @@ func newMiddleware(l Limiter, key KeyFunc, opts []Option) *middleware {
 			panic("handler: ChargeFailures needs a limiter with the method Refund; pass a *limiter.Limiter, or leave the option out")
 		}
 	}
-	m.fields = newFields(l.Name(), l.Policy(), m.legacy, m.expose)
+	m.fields = newFields(l.Name(), l.Policy(), m.legacy)
+	if m.exposes {
+		m.expose = exposed(m.hide, m.legacy)
+	}
 	m.problem = quotaExceeded(l.Name(), m.hide)
 	return m
 }
@@ -100,17 +110,27 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
+	if m.expose != "" && !m.dryRun {
+		exposeTo(w.Header(), m.expose)
+	}
 	key, err := m.key(r)
 	if err == nil && key == "" {
 		err = noKey("the key function returned an empty key")
 	}
 	if err != nil {
+		if !errors.Is(err, ErrNoKey) {
+			err = fmt.Errorf("%w: %w", ErrNoKey, err)
+		}
 		m.undecided(w, r, next, err, http.StatusBadRequest)
 		return
 	}
 	cost := int64(1)
 	if m.cost != nil {
 		cost = m.cost(r)
+	}
+	var begin time.Time
+	if m.chargeFailures {
+		begin = time.Now()
 	}
 	res, err := m.limiter.AllowN(r.Context(), key, cost)
 	if err != nil {
@@ -131,7 +151,9 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	next.ServeHTTP(w, r)
-	if m.chargeFailures && d.succeeded.Load() && charged(&res, cost) {
+	// What was charged so long ago that nothing is left of it has come back by itself:
+	// to give it back would lift what others were charged since.
+	if m.chargeFailures && d.succeeded.Load() && charged(&res, cost) && time.Since(begin) < res.ResetAfter {
 		m.giveBack(r, key, cost)
 	}
 }
@@ -141,10 +163,16 @@ func charged(res *limiter.Result, cost int64) bool {
 	return res.Allowed && cost > 0 && res.Source != limiter.SourcePolicy
 }
 
-// giveBack refunds a request that succeeded. That its client has gone by now
-// changes nothing.
+// giveBack refunds a request that succeeded. That its client has gone by now changes
+// nothing; that its time is nearly over does, since the answer waits for this.
 func (m *middleware) giveBack(r *http.Request, key string, cost int64) {
-	err := m.refunds.Refund(context.WithoutCancel(r.Context()), key, cost)
+	ctx := context.WithoutCancel(r.Context())
+	if deadline, ok := r.Context().Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	err := m.refunds.Refund(ctx, key, cost)
 	if err != nil && m.onError != nil {
 		m.onError(r, err)
 	}

@@ -77,6 +77,7 @@ func TestWithoutADecisionTheAnswerIsAnErrorAndNeverAPass(t *testing.T) {
 		{"an error of no class", fails(errors.New("broken")), oneKey, 503, "1", reduced, false},
 		{"a cost that can never pass", fails(limiter.ErrExceedsCapacity), oneKey, 400, "", nil, false},
 		{"a negative cost", fails(limiter.ErrInvalid), oneKey, 500, "", nil, false},
+		{"a key function that met a store that failed", fails(nil), func(*http.Request) (string, error) { return "", limiter.ErrNotApplied }, 400, "", nil, false},
 		{"no key", fails(nil), func(*http.Request) (string, error) { return "", nil }, 400, "", nil, false},
 		{"an error of the key function", fails(nil), func(*http.Request) (string, error) { return "k", errors.New("broken") }, 400, "", nil, false},
 	} {
@@ -90,6 +91,9 @@ func TestWithoutADecisionTheAnswerIsAnErrorAndNeverAPass(t *testing.T) {
 			wantHeaders(t, resp.header, map[string]string{"Retry-After": c.retry, "RateLimit": "", "RateLimit-Policy": ""})
 			if problem["type"] != c.kind {
 				t.Errorf("type %v, want %v", problem["type"], c.kind)
+			}
+			if c.name == "an error of the key function" && !errors.Is(reported[0], handler.ErrNoKey) {
+				t.Errorf("OnError got %v, want ErrNoKey", reported)
 			}
 			if next.calls != 0 || len(reported) != 1 {
 				t.Errorf("the handler was called %d times, OnError got %v", next.calls, reported)

@@ -178,6 +178,12 @@ func TestHeadersAreExposedToScriptsOfOtherOrigins(t *testing.T) {
 		"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After, " +
 			"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Used, X-RateLimit-Reset, X-RateLimit-Resource",
 	})
+	for _, answer := range []reply{
+		ask(handler.New(fails(limiter.ErrNotApplied), oneKey, handler.ExposeHeaders())(&served{})),
+		ask(handler.New(fails(nil), handler.Route(), handler.ExposeHeaders())(&served{})),
+	} {
+		wantHeaders(t, answer.header, map[string]string{"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After"})
+	}
 	w := httptest.NewRecorder()
 	w.Header().Set("Access-Control-Expose-Headers", "ETag")
 	expose("d")(&served{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sqlimit/limiter/handler/internal/field"
 )
 
 const (
@@ -181,7 +183,7 @@ func forwardedFor(r *http.Request) iter.Seq[string] {
 func AddressHeader(name string) IPOption {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
-	case !isToken(name):
+	case !field.IsName(name):
 		panic(fmt.Sprintf("handler: AddressHeader got %q, which no header is called; pass a name such as \"X-Real-IP\"", name))
 	case canonical == "X-Forwarded-For":
 		panic("handler: AddressHeader cannot read X-Forwarded-For, a list that clients begin; use TrustedProxies or TrustedHops")
@@ -216,11 +218,4 @@ func readViewer(s string) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	return plainAddr(netip.ParseAddr(s[:colon]))
-}
-
-// isToken reports whether s can be the name of a header (RFC 9110, section 5.1).
-func isToken(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
-		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
-	})
 }

@@ -28,6 +28,9 @@ func Header(name string) KeyFunc {
 		panic("handler: Header got no name; pass one such as \"X-Api-Key\"")
 	}
 	name = http.CanonicalHeaderKey(name)
+	if name == "Host" {
+		panic("handler: Host is no header of a request in Go; pass a function that returns r.Host")
+	}
 	return func(r *http.Request) (string, error) {
 		lines := r.Header[name]
 		if len(lines) != 1 || lines[0] == "" {
@@ -53,13 +56,15 @@ func User(name func(*http.Request) string) KeyFunc {
 	}
 }
 
-// Route returns a KeyFunc for the pattern that [http.ServeMux] matched. The
-// limiter must wrap the route's handler and not the mux, which has not matched
-// the request before it is called.
+// Route returns a KeyFunc for the pattern that the router matched, which must set
+// [http.Request.Pattern] as [http.ServeMux] and chi do. The limiter must wrap the
+// route's handler (chi: r.With(limit).Get(...)) and not the router, which has not
+// matched the request before it is called: it finds no pattern there, or that of
+// another router around it, one for all of its routes.
 func Route() KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if r.Pattern == "" {
-			return "", noKey("no route was matched; wrap the handler of the route, not the mux")
+			return "", noKey("no route was matched; put the limiter around the handler of the route, not around the router")
 		}
 		return r.Pattern, nil
 	}

@@ -18,7 +18,7 @@ type options struct {
 	onRefusal      func(*http.Request, limiter.Result)
 	onError        func(*http.Request, error)
 	legacy         bool
-	expose         bool
+	exposes        bool
 	hide           bool
 	dryRun         bool
 	failOpen       bool
@@ -46,17 +46,20 @@ func Skip(these func(*http.Request) bool) Option {
 
 // ChargeFailures tells the middleware to charge only requests that fail, logins
 // with a wrong password above all. Each request is charged before it is carried out,
-// so that no number of them at once gets round the limit; if the handler calls
-// [Succeeded], the charge is given back when the handler returns. The error of
-// giving it back goes to [OnError]. The default is to charge every request.
+// so that no number of them at once gets round the limit, and so that no more than the
+// limit can be under way at once, even if all will succeed. If the handler calls
+// [Succeeded], the charge is given back when the handler returns, before the client
+// has all of the answer; not if it panics. The error of giving it back goes to
+// [OnError]. RateLimit tells what was left before that: use [HideQuota] where clients
+// would slow down by it. The default is to charge every request.
 func ChargeFailures() Option {
 	return func(o *options) { o.chargeFailures = true }
 }
 
 // Refusal tells the middleware to answer refused requests by h. When h is called
 // the headers are set, Retry-After and Cache-Control among them, and
-// [ResultFromContext] has the decision; what is left is status and body. The
-// default is 429 with a problem document.
+// [ResultFromContext] has the decision; what is left is status and body. A handler that
+// sets no status answers 200, as any other. The default is 429 with a problem document.
 func Refusal(h http.Handler) Option {
 	if h == nil {
 		panic("handler: Refusal got nil; pass a handler, or leave the option out")
@@ -74,8 +77,10 @@ func OnRefusal(f func(*http.Request, limiter.Result)) Option {
 }
 
 // OnError tells the middleware to call f where there was no key or no decision,
-// and where a refund failed. The middleware logs nothing by itself, and clients
-// are not told the error. It matches [ErrNoKey] or one of the limiter's classes.
+// and where a refund failed. Without it nobody learns why: the middleware logs nothing
+// by itself, and clients are not told. The error matches [ErrNoKey], or is the
+// limiter's own. Where [limiter.FailOpen] let a request pass there is none: that is
+// for [limiter.WithObserver] to see.
 func OnError(f func(*http.Request, error)) Option {
 	if f == nil {
 		panic("handler: OnError got nil; pass a function, or leave the option out")
@@ -96,7 +101,7 @@ func LegacyHeaders() Option {
 // is for CORS middleware to say, which must not set that header after this one.
 // The default is not to expose them.
 func ExposeHeaders() Option {
-	return func(o *options) { o.expose = true }
+	return func(o *options) { o.exposes = true }
 }
 
 // HideQuota tells the middleware to send no policy and no quota, for limiters
@@ -116,10 +121,10 @@ func DryRun() Option {
 }
 
 // FailOpen tells the middleware to let requests pass when the store failed, in
-// place of 503. It is for limiters that are not [*limiter.Limiter]; for one that is,
-// [limiter.FailOpen] does the same and serves all of its callers. A request without
-// a key, a misconfigured store and a canceled request open no door. The default is
-// to refuse.
+// place of 503: where [limiter.StoreFailed] reports so of the limiter's error. [OnError]
+// gets that error, and the answer has no RateLimit fields. A limiter made with
+// [limiter.FailOpen] does it by itself, for all of its callers. A request without a key,
+// a misconfigured store and a canceled request open no door. The default is to refuse.
 func FailOpen() Option {
 	return func(o *options) { o.failOpen = true }
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -332,4 +333,21 @@ func TestCheck_knows_the_newest_migration(t *testing.T) {
 func TestCheck_without_a_server_is_not_applied(t *testing.T) {
 	t.Parallel()
 	wantError(t, storeOn(t, pool(t, nowhere, nil), "public").Check(t.Context()), limiter.ErrNotApplied)
+}
+
+func TestOpen_bounds_how_long_a_connection_may_take_to_be_made(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]time.Duration{
+		"host=localhost":                   3 * time.Second,
+		"host=localhost connect_timeout=9": 9 * time.Second,
+	} {
+		store, err := postgres.Open(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		if got := postgres.PoolConfig(store).ConnConfig.ConnectTimeout; got != want {
+			t.Errorf("%s: %v, want %v", dsn, got, want)
+		}
+	}
 }

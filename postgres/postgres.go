@@ -100,7 +100,8 @@ func New(db DB, opts ...Option) (*Store, error) {
 // Open returns a Store on a pool of its own, which connects at the first
 // decision. The DSN is that of [pgxpool.ParseConfig]: a URL or keywords, with
 // pool_max_conns and its siblings; what it leaves out is taken from the PG*
-// variables, as by every client of PostgreSQL. The error matches
+// variables, as by every client of PostgreSQL, but for connect_timeout, which is 3 s
+// then. The error matches
 // [limiter.ErrInvalid] if the DSN or an option is wrong. Call [Store.Close].
 func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	if err := ctx.Err(); err != nil {
@@ -111,6 +112,10 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 		return nil, invalid("the DSN: %s", dsnReason(err))
 	}
 	PingAfterFreeze(config)
+	if config.ConnConfig.ConnectTimeout == 0 {
+		// As long as a decision waits for it: a dial that hangs holds its place in the pool.
+		config.ConnConfig.ConnectTimeout = sqlstore.DialLimit
+	}
 	s := &Store{config: config}
 	if err := s.configure(config.ConnConfig, opts); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,9 +19,15 @@ const (
 	pongWithin = 200 * time.Millisecond
 )
 
-// usedAt is where a connection keeps the time of its last use, a time.Time of the
-// wall clock, in its CustomData.
-const usedAt = "github.com/sqlimit/limiter/postgres: used at"
+// lastUse is where a connection keeps its latest *use, in its CustomData.
+const lastUse = "github.com/sqlimit/limiter/postgres: last use"
+
+// use is when a connection was taken from its pool: by the wall clock, and as which
+// in the order of all uses, since clocks can be stepped back.
+type use struct {
+	at   time.Time
+	turn int64
+}
 
 // PingAfterFreeze makes the pools of config notice connections that died while the
 // process stood still, as it does between two invocations of a Lambda function. A
@@ -30,12 +37,13 @@ const usedAt = "github.com/sqlimit/limiter/postgres: used at"
 //
 // Pools of config ping a connection before they hand it out if by the wall clock it
 // was taken more than 5 s ago, or in the future. One that has not answered when
-// config's PingTimeout is over, which becomes 200 ms if it is 0, is closed, and
-// another takes its place. Connections that rest for less are not pinged, where
-// pgxpool would ping after 1 s. Hooks that config has are called as before.
+// config's PingTimeout is over, which becomes 200 ms if it is 0, is closed, with all
+// that have not been used since, and another takes its place. Connections that rest
+// for less are not pinged, where pgxpool would ping after 1 s. Hooks that config has are
+// called as before.
 //
 // Call it once, before [pgxpool.NewWithConfig]. [Open] has done it for the pools that
-// it makes. It does no I/O and starts nothing.
+// it makes. It does no I/O, starts nothing, and panics if config is nil.
 func PingAfterFreeze(config *pgxpool.Config) {
 	pingAfterFreeze(config, time.Now)
 }
@@ -45,45 +53,65 @@ func pingAfterFreeze(config *pgxpool.Config, now func() time.Time) {
 		config.PingTimeout = pongWithin
 	}
 	timeout := config.PingTimeout
-	wall := func() time.Time { return now().Round(0) } // without its monotonic part
+	var turns, dead atomic.Int64
+	note := func(conn *pgx.Conn) (before *use) {
+		data := conn.PgConn().CustomData()
+		before, _ = data[lastUse].(*use)
+		data[lastUse] = &use{at: now().Round(0), turn: turns.Add(1)} // without the monotonic part
+		return before
+	}
 
 	// A connection whose caller has gone before it was made goes to the pool unused.
 	afterConnect := config.AfterConnect
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		conn.PgConn().CustomData()[usedAt] = wall()
+		note(conn)
 		if afterConnect == nil {
 			return nil
 		}
 		return afterConnect(ctx, conn)
 	}
 
-	// The time is noted when a connection is taken and not when it is given back:
-	// for AfterRelease pgxpool would start a goroutine each time, which a freeze can
-	// hold up. A use takes milliseconds; a long one costs a ping that was not needed.
+	// The use is noted when a connection is taken and not when it is given back: for
+	// AfterRelease pgxpool would start a goroutine each time, which a freeze can hold
+	// up. A use takes milliseconds; a long one costs a ping that was not needed.
 	shouldPing := config.ShouldPing
 	config.ShouldPing = func(ctx context.Context, p pgxpool.ShouldPingParams) bool {
-		data, at := p.Conn.PgConn().CustomData(), wall()
-		last, known := data[usedAt].(time.Time)
-		data[usedAt] = at
-		rested := at.Sub(last)
-		if !known || rested < 0 || max(rested, p.IdleDuration) > restedFor {
-			if !alive(ctx, p.Conn, timeout) {
-				return true // the pool's ping fails at once, and it drops the connection
+		before := note(p.Conn)
+		switch {
+		case before != nil && before.turn <= dead.Load():
+			// Gone with one that was used after it: to ask each would take too long.
+			_ = p.Conn.PgConn().Conn().Close()
+			return true // the pool's ping fails at once, and it drops the connection
+		case before == nil || before.rested(now(), p.IdleDuration):
+			answered, silent := alive(ctx, p.Conn, timeout)
+			if silent && before != nil {
+				dead.Store(before.turn)
+			}
+			if !answered {
+				return true
 			}
 		}
 		return shouldPing != nil && shouldPing(ctx, p)
 	}
 }
 
-// alive pings conn, and closes it if there is no answer in time. The pool's own ping
+// rested reports whether a connection may have died since it was used.
+func (u *use) rested(now time.Time, idle time.Duration) bool {
+	rest := now.Round(0).Sub(u.at)
+	return rest < 0 || max(rest, idle) > restedFor
+}
+
+// alive pings conn, closes it unless it answers, and reports whether it did, or else
+// whether it was silent until the time was over. The pool's own ping
 // leaves that to pgx, which says farewell to a peer that has gone for 15 s, in which
 // the pool counts the connection: one of a single connection would be of no use.
-func alive(ctx context.Context, conn *pgx.Conn, timeout time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func alive(ctx context.Context, conn *pgx.Conn, timeout time.Duration) (answered, silent bool) {
+	// A caller who leaves must not take a connection along that lives.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	if err := conn.Ping(ctx); err != nil {
 		_ = conn.PgConn().Conn().Close()
-		return false
+		return false, ctx.Err() != nil
 	}
-	return true
+	return true, false
 }

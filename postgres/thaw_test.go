@@ -70,42 +70,70 @@ func (d *database) terminate(t *testing.T, pid uint32) {
 // gets lost, and nothing ever comes back.
 type swallowing struct {
 	net.Conn
-	gone *atomic.Bool
+	gone   *atomic.Bool
+	pings  *atomic.Int64
+	closed atomic.Bool
 }
 
-func (c swallowing) Write(b []byte) (int, error) {
-	if c.gone.Load() {
-		return len(b), nil
+func (c *swallowing) Close() error {
+	c.closed.Store(true)
+	return c.Conn.Close()
+}
+
+func (c *swallowing) Write(b []byte) (int, error) {
+	if !c.gone.Load() || c.closed.Load() {
+		return c.Conn.Write(b)
 	}
-	return c.Conn.Write(b)
+	if b[0] == 'Q' { // a query: https://www.postgresql.org/docs/current/protocol-message-formats.html
+		c.pings.Add(1)
+	}
+	return len(b), nil
 }
 
-func TestAfterAFreezeAPeerThatHasGoneWithoutAWordIsGivenUp(t *testing.T) {
+func TestAfterAFreezePeersThatHaveGoneWithoutAWordAreGivenUp(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		var clock wallClock
-		var dials atomic.Int64 // pgx makes one to cancel the ping, too
-		var gone atomic.Bool
-		p := pool(t, d.dsn, func(c *pgxpool.Config) {
-			c.MaxConns = 1
-			dial := c.ConnConfig.DialFunc
-			c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-				conn, err := dial(ctx, network, address)
-				if err == nil && dials.Add(1) == 1 {
-					conn = swallowing{conn, &gone}
+		schema := d.schema(t)
+		for _, conns := range []int64{1, 2, 4} {
+			var clock wallClock
+			var dials, pings atomic.Int64 // pgx dials to cancel the ping, too
+			var gone atomic.Bool
+			p := pool(t, d.dsn, func(c *pgxpool.Config) {
+				c.MaxConns = int32(conns)
+				dial := c.ConnConfig.DialFunc
+				c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+					conn, err := dial(ctx, network, address)
+					if err == nil && dials.Add(1) <= conns {
+						conn = &swallowing{Conn: conn, gone: &gone, pings: &pings}
+					}
+					return conn, err
 				}
-				return conn, err
+				postgres.PingAfterFreezeBy(c, clock.now)
+			})
+			store := storeOn(t, p, schema)
+			made := make([]*pgxpool.Conn, conns)
+			for i := range made {
+				c, err := p.Acquire(bounded(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				made[i] = c
 			}
-			postgres.PingAfterFreezeBy(c, clock.now)
-		})
-		store := storeOn(t, p, d.schema(t))
-		do(t, store, take(slow(5), secret, 1))
-		gone.Store(true)
-		clock.move(time.Hour)
-		// The limit is generous for slow machines: without a PingTimeout all of it is used up.
-		op := take(slow(5), secret, 1)
-		op.Timeout = patience / 2
-		if s := do(t, store, op); !s.Took || p.Stat().NewConnsCount() != 2 {
-			t.Errorf("with %d connections: %+v; want a take on the second", p.Stat().NewConnsCount(), s)
+			for _, c := range made {
+				c.Release()
+			}
+			do(t, store, take(slow(9), secret, 1))
+			gone.Store(true)
+			clock.move(time.Hour)
+			// The limit is generous for slow machines: without a PingTimeout all of it is used up.
+			op := take(slow(9), secret, 1)
+			op.Timeout = patience / 2
+			if s := do(t, store, op); !s.Took || p.Stat().NewConnsCount() != conns+1 {
+				t.Errorf("%d connections, of %d: %+v; want a take on a new one", p.Stat().NewConnsCount(), conns, s)
+			}
+			// Were each of them asked, their answers would be waited for one after another.
+			if pings.Load() != 1 {
+				t.Errorf("%d of %d dead connections were asked, want 1", pings.Load(), conns)
+			}
 		}
 	})
 	if postgres.PongWithin >= limiter.DefaultTimeout {

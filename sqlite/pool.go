@@ -156,7 +156,7 @@ func (s *Store) write(ctx context.Context, f func(context.Context, *pool) error)
 }
 
 const (
-	// patience is how long a lock is waited for where no time limit and no context ends before.
+	// patience is how long a lock is waited for where there is no time limit.
 	patience                 = 5 * time.Second
 	firstPause, longestPause = 100 * time.Microsecond, 5 * time.Millisecond
 )
@@ -184,7 +184,7 @@ func attempt(ctx context.Context, p *pool, writes bool, f func(context.Context, 
 		if deadline.IsZero() {
 			deadline = now.Add(patience)
 		}
-		if !sqlitecode.IsBusy(err) || now.After(deadline) {
+		if !sqlitecode.IsBusy(err) || now.After(deadline) && !sqlstore.Limited(ctx) {
 			return interpretError(ctx, err, writes)
 		}
 		// A random half to whole, so that two who met once do not meet again and again.

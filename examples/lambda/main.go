@@ -65,6 +65,9 @@ func (p program) run(ctx context.Context) error {
 	case len(p.args) > 0:
 		return fmt.Errorf("the arguments are %q; the only one there is is sweep", p.args)
 	}
+	if s.databaseURL == "" {
+		slog.Warn("without DATABASE_URL the limits are this instance's own", "sqlite", s.sqlite)
+	}
 	handler, err := routes(store, s.client(), p.policies)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 // policies say what the limiter of each name lets pass.
 var policies = map[string]limiter.Policy{
+	"limits":        limiter.TokenBucket{Capacity: 30, Refill: 3, Interval: time.Second},
 	"page":          limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Second},
 	"search":        limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Second},
 	"export-burst":  limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 2 * time.Second},

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -42,7 +43,9 @@ func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Pol
 	for _, name := range slices.Backward(byAddress) {
 		look = limit(name, client, handler.Cost(func(*http.Request) int64 { return 0 }))(look)
 	}
-	mux.Handle("GET /limits", look)
+	// To look costs reads of the database, and has a limit that is not shown: what it
+	// would show is how often the page looks.
+	mux.Handle("GET /limits", limit("limits", client, handler.HideQuota())(look))
 
 	// Not /healthz, which Cloud Run answers itself. Probes have no address to be
 	// limited by.
@@ -50,13 +53,21 @@ func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Pol
 	return mux, nil
 }
 
-// logError logs why there was no decision. Where a request has no key that is the
-// client's affair, and could fill the log.
+// logError logs why there was no decision. Requests without a key may be a client's
+// affair, and could fill the log; but if it is TRUSTED_HOPS that is wrong, all have none:
+// the first is logged.
 func logError(r *http.Request, err error) {
-	if !errors.Is(err, handler.ErrNoKey) {
+	report := func() {
 		slog.ErrorContext(r.Context(), "no decision", "route", r.Pattern, "error", err)
 	}
+	if errors.Is(err, handler.ErrNoKey) {
+		firstWithoutKey.Do(report)
+		return
+	}
+	report()
 }
+
+var firstWithoutKey sync.Once
 
 func search(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"query": r.FormValue("q"), "found": []string{}})

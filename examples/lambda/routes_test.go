@@ -88,7 +88,7 @@ func TestEachRouteTellsItsOwnLimits(t *testing.T) {
 func TestToLookAtOnesLimitsChargesNothing(t *testing.T) {
 	t.Parallel()
 	h := service(t, settings{})
-	for range 50 {
+	for range 25 {
 		if resp := send(h, "192.0.2.1:1", "GET", "/limits", ""); resp.Code != http.StatusNoContent {
 			t.Fatalf("%d, want 204", resp.Code)
 		}

@@ -31,7 +31,11 @@ func serve(ctx context.Context, port string, handler http.Handler, listening fun
 		<-ctx.Done()
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 		defer cancel()
-		drained <- server.Shutdown(drain)
+		err := server.Shutdown(drain)
+		if err != nil {
+			_ = server.Close() // or the store would wait for what is under way
+		}
+		drained <- err
 	}()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -31,7 +31,10 @@ func readSettings(getenv func(string) string) (settings, error) {
 		port:        cmp.Or(getenv("PORT"), "8080"),
 		inLambda:    getenv("AWS_LAMBDA_RUNTIME_API") != "",
 	}
-	hops, err := strconv.ParseUint(cmp.Or(getenv("TRUSTED_HOPS"), "0"), 10, 4)
+	hops, err := strconv.ParseUint(cmp.Or(getenv("TRUSTED_HOPS"), "0"), 10, 8)
+	if hops > 16 { // what handler.TrustedHops takes
+		err = strconv.ErrRange
+	}
 	if err != nil {
 		return settings{}, fmt.Errorf("TRUSTED_HOPS is not a number of proxies: set it to 1 on Cloud Run, to 2 behind its load balancer, to 0 if clients connect themselves: %w", err)
 	}

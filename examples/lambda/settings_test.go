@@ -32,7 +32,7 @@ func TestAnEmptyEnvironmentIsAServerOnSQLite(t *testing.T) {
 
 func TestTrustedHopsIsANumberOfProxies(t *testing.T) {
 	t.Parallel()
-	for value, want := range map[string]int{"": 0, "0": 0, "1": 1, "2": 2, "15": 15, "16": -1, "-1": -1, "one": -1, "1.0": -1} {
+	for value, want := range map[string]int{"": 0, "0": 0, "1": 1, "2": 2, "16": 16, "17": -1, "300": -1, "-1": -1, "one": -1, "1.0": -1} {
 		s, err := readSettings(lookup(map[string]string{"TRUSTED_HOPS": value}))
 		switch {
 		case want < 0 && (err == nil || !strings.Contains(err.Error(), "TRUSTED_HOPS")):

@@ -22,8 +22,8 @@ func HTTPAPI(h http.Handler) HTTPAPIFunc { return httpAPIForm.handle(h) }
 // events of an HTTP API with payload format 2.0.
 //
 // The key function and the options see the event as an *http.Request, whose context
-// has it for [EventFromContext]; [handler.Route] is the route of API Gateway. A
-// refusal is a response of the event's kind, with status 429. The function's context
+// has it for [EventFromContext]; [handler.Route] is the route of API Gateway, for a REST
+// API its resource whatever the method. A refusal is a response of the event's kind, with status 429. The function's context
 // has the decision for [handler.ResultFromContext].
 //
 // To the response that the function returns, the limiter's header fields are added.

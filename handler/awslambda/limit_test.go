@@ -99,7 +99,7 @@ func TestAKeyCanComeFromWhatTheAuthorizerFound(t *testing.T) {
 
 func TestTheRouteOfAFunctionIsThatOfTheGateway(t *testing.T) {
 	t.Parallel()
-	for event, want := range map[string]string{"rest": "POST /orders/{proxy+}", "httpapi": "POST /orders/{proxy+}", "functionurl": "", "alb": ""} {
+	for event, want := range map[string]string{"rest": "/orders/{proxy+}", "httpapi": "POST /orders/{proxy+}", "functionurl": "", "alb": ""} {
 		var route string
 		key := func(r *http.Request) (string, error) {
 			route = r.Pattern

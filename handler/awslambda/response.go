@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/sqlimit/limiter/handler/internal/field"
 )
 
 // recorder is the http.ResponseWriter that handlers get. It does as that of
@@ -74,7 +76,7 @@ func (w *recorder) response() response {
 	w.writeStatus()
 	r := response{status: w.status, header: make(http.Header, len(w.sent)+1)}
 	for name, lines := range w.sent {
-		if len(lines) > 0 && isToken(name) && !slices.Contains(ofConnections, name) {
+		if len(lines) > 0 && field.IsName(name) && !slices.Contains(ofConnections, name) {
 			r.header[name] = cleaned(lines)
 		}
 	}
@@ -115,14 +117,6 @@ func cleaned(lines []string) []string {
 }
 
 var newlines = strings.NewReplacer("\n", " ", "\r", " ")
-
-// isToken reports whether name can be that of a header field (RFC 9110, section
-// 5.6.2). net/http drops fields of other names, too.
-func isToken(name string) bool {
-	return name != "" && !strings.ContainsFunc(name, func(c rune) bool {
-		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
-	})
-}
 
 // cookieField is the one field of which lines cannot be joined.
 const cookieField = "Set-Cookie"

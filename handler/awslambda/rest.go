@@ -57,5 +57,5 @@ var restForm = form[events.APIGatewayProxyRequest, events.APIGatewayProxyRespons
 	merge: func(_ *events.APIGatewayProxyRequest, r *events.APIGatewayProxyResponse, h http.Header) {
 		r.Headers, r.MultiValueHeaders = merged(h, r.Headers, r.MultiValueHeaders, false)
 	},
-	route: func(e *events.APIGatewayProxyRequest) string { return e.HTTPMethod + " " + e.Resource },
+	route: func(e *events.APIGatewayProxyRequest) string { return e.Resource },
 }

@@ -29,10 +29,10 @@ func Interrupted(ctx context.Context, class, err error) error {
 		return wrap(canceled, err)
 	}
 	late := fmt.Errorf("%w: %w", class, errLimit)
-	if err != nil {
-		return fmt.Errorf("%w: %v", late, err) //nolint:errorlint // it would match context.Canceled
+	if err == nil || err.Error() == context.Canceled.Error() {
+		return late
 	}
-	return late
+	return fmt.Errorf("%w: %v", late, err) //nolint:errorlint // it would match context.Canceled
 }
 
 func wrap(outer, err error) error {

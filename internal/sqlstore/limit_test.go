@@ -22,6 +22,7 @@ func TestALimitEndsAnOperationInItsTime(t *testing.T) {
 		dialing   bool          // as long as there is no connection
 		connected time.Duration // when the connection is there, 0 for never
 		want      time.Duration
+		canceled  bool // it counts as the caller's own end
 	}{
 		{name: "no connection, and none is being made", timeout: 250 * ms, want: 250 * ms},
 		{name: "a connection at once", timeout: 250 * ms, connected: 1, want: 250*ms + 1},
@@ -32,7 +33,9 @@ func TestALimitEndsAnOperationInItsTime(t *testing.T) {
 		{name: "the deadline leaves 100 ms", timeout: time.Second, deadline: 400 * ms, want: 300 * ms},
 		{name: "also after the connection", timeout: time.Second, deadline: 400 * ms, connected: 200 * ms, want: 300 * ms},
 		{name: "also while a connection is being made", timeout: 250 * ms, deadline: 400 * ms, dialing: true, want: 300 * ms},
-		{name: "half of a short deadline", timeout: time.Second, deadline: 60 * ms, want: 30 * ms},
+		{name: "half of a short deadline", timeout: time.Second, deadline: 60 * ms, want: 30 * ms, canceled: true},
+		{name: "a time limit within a short deadline", timeout: 10 * ms, deadline: 60 * ms, want: 10 * ms},
+		{name: "a deadline just far enough", timeout: time.Second, deadline: 200 * ms, want: 100 * ms},
 		{name: "a deadline beyond it", timeout: 250 * ms, deadline: time.Second, want: 250 * ms},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -54,12 +57,12 @@ func TestALimitEndsAnOperationInItsTime(t *testing.T) {
 				if got := time.Since(begin); got != c.want {
 					t.Errorf("it ended after %v, want %v", got, c.want)
 				}
-				if parent.Err() != nil || sqlstore.Ended(ctx) != nil {
-					t.Errorf("the caller's context: %v, Ended: %v; want neither", parent.Err(), sqlstore.Ended(ctx))
+				if parent.Err() != nil || (sqlstore.Ended(ctx) != nil) != c.canceled {
+					t.Errorf("the caller's context: %v, Ended: %v", parent.Err(), sqlstore.Ended(ctx))
 				}
-				err := sqlstore.Interrupted(ctx, limiter.ErrNotApplied, context.Canceled)
-				if !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, context.DeadlineExceeded) ||
-					errors.Is(err, limiter.ErrCanceled) || errors.Is(err, context.Canceled) {
+				err := sqlstore.Interrupted(ctx, limiter.ErrNotApplied, errBroken)
+				if errors.Is(err, limiter.ErrCanceled) != c.canceled || errors.Is(err, limiter.ErrNotApplied) == c.canceled ||
+					!errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 					t.Errorf("Interrupted = %v", err)
 				}
 			})
