@@ -19,10 +19,23 @@ type buckets struct {
 func (b buckets) step() int64 { return int64(b.policy.Step()) }
 
 func (b buckets) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
+	if b.merges(op) {
+		return b.bucketQueue.Take(ctx, op)
+	}
+	var state limiter.State
+	var decided bool
+	err := b.run(ctx, write, func(db DB) (err error) {
+		state, decided, err = b.takeOn(ctx, db, op)
+		return err
+	})
+	return state, decided, err
+}
+
+func (b buckets) takeOn(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
 	s := limiter.State{Tick: tickOf(op)}
 	s.Row.Period, s.Row.Limit = b.step(), b.policy.Capacity
 	var took int
-	found, err := b.queryRow(ctx, write, b.sql.bucketTake, []any{
+	found, err := b.scanRow(ctx, db, b.sql.bucketTake, []any{
 		op.Name, []byte(op.Key), b.step(), b.policy.Capacity,
 		op.Cost * b.step(), b.policy.Capacity*b.step() + int64(op.MaxWait), at(op),
 	}, &took, &s.Row.FullAt, &s.Now, &s.Row.At)

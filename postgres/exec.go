@@ -22,19 +22,23 @@ const (
 )
 
 // queryRow runs a statement that answers at most one row and reports whether it
-// did. pgx's Scan returns the statement's own error, too, which may come after
-// the row: only then is there an answer.
-func (s *Store) queryRow(ctx context.Context, a access, sql string, args []any, dest ...any) (bool, error) {
-	found := true
-	err := s.run(ctx, a, func(db DB) error {
-		err := db.QueryRow(ctx, sql, s.args(args)...).Scan(dest...)
-		found = !errors.Is(err, pgx.ErrNoRows)
-		if !found {
-			return nil
-		}
+// did.
+func (s *Store) queryRow(ctx context.Context, a access, sql string, args []any, dest ...any) (found bool, err error) {
+	err = s.run(ctx, a, func(db DB) (err error) {
+		found, err = s.scanRow(ctx, db, sql, args, dest...)
 		return err
 	})
 	return found && err == nil, err
+}
+
+// scanRow is queryRow on db. pgx's Scan returns the statement's own error, too,
+// which may come after the row: only then is there an answer.
+func (s *Store) scanRow(ctx context.Context, db DB, sql string, args []any, dest ...any) (bool, error) {
+	err := db.QueryRow(ctx, sql, s.args(args)...).Scan(dest...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // exec runs a statement that changes at most one row and reports whether it did.
@@ -85,50 +89,71 @@ func (s *Store) run(ctx context.Context, a access, f func(DB) error) error {
 		defer func() { <-s.turn }()
 		return s.interpretError(ctx, a, f(s.db))
 	}
-	if s.strict.Load() {
-		return s.runCommitted(ctx, a, f)
-	}
-	err := s.runPooled(ctx, a, func(c *pgxpool.Conn) error { return f(c) })
-	if sqlState(err) == serializationFailure {
-		// The pool's transactions are stricter than READ COMMITTED by default.
-		// Nothing was applied, and from now on the store asks for what it needs.
-		// Others may be here at the same time: each runs its own call once more.
-		s.strict.Store(true)
-		return s.runCommitted(ctx, a, f)
-	}
-	return err
-}
-
-// runCommitted calls f in a READ COMMITTED transaction.
-func (s *Store) runCommitted(ctx context.Context, a access, f func(DB) error) error {
-	return s.runPooled(ctx, a, func(c *pgxpool.Conn) error {
-		tx, err := begin(ctx, c)
-		if err != nil {
-			return err
-		}
-		return commit(ctx, tx, f)
-	})
-}
-
-// runPooled calls f with a connection of the pool. An error before there is one
-// is an error before anything was sent.
-func (s *Store) runPooled(ctx context.Context, a access, f func(*pgxpool.Conn) error) error {
-	pool, err := s.openPool(ctx)
+	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
+	defer conn.Release()
+	if fresh(conn) {
+		sqlstore.Connected(ctx)
+	}
+	return s.runOn(ctx, conn, a, f)
+}
+
+// acquire returns a connection of the pool. An error is one before anything was
+// sent.
+func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	pool, err := s.openPool(ctx)
+	if err != nil {
+		return nil, err
+	}
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return s.interpretError(ctx, read, err)
+		return nil, s.interpretError(ctx, read, err)
 	}
-	defer conn.Release()
-	sqlstore.Connected(ctx)
-	err = f(conn)
+	return conn, nil
+}
+
+// met is where a connection keeps that this package has had it before.
+const met = "github.com/sqlimit/limiter/postgres: met"
+
+// fresh reports whether conn is used for the first time: then the wait for it was
+// that for its making.
+func fresh(conn *pgxpool.Conn) bool {
+	data := conn.Conn().PgConn().CustomData()
+	_, known := data[met]
+	if !known {
+		data[met] = true
+	}
+	return !known
+}
+
+// runOn calls f with a connection of the pool.
+func (s *Store) runOn(ctx context.Context, conn *pgxpool.Conn, a access, f func(DB) error) error {
+	var err error
+	if s.strict.Load() {
+		err = committed(ctx, conn, f)
+	} else if err = f(conn); sqlState(err) == serializationFailure {
+		// The pool's transactions are stricter than READ COMMITTED by default. Nothing
+		// was applied, and from now on the store asks for what it needs. Others may be
+		// here at the same time: each runs its own call once more.
+		s.strict.Store(true)
+		err = committed(ctx, conn, f)
+	}
 	if spoiled(err) {
 		// The pool throws a closed connection away when it gets it back.
 		_ = conn.Conn().Close(ctx)
 	}
 	return s.interpretError(ctx, a, err)
+}
+
+// committed calls f in a READ COMMITTED transaction.
+func committed(ctx context.Context, conn *pgxpool.Conn, f func(DB) error) error {
+	tx, err := begin(ctx, conn)
+	if err != nil {
+		return err
+	}
+	return commit(ctx, tx, f)
 }
 
 // openPool returns the pool, which it makes at the first call after [Open].

@@ -41,6 +41,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/coalesce"
 	"github.com/sqlimit/limiter/internal/pgschema"
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
@@ -65,6 +66,9 @@ type Store struct {
 	config *pgxpool.Config
 	sql    statements
 	strict atomic.Bool // the pool's default isolation gave a 40001
+
+	// What waits to go out together, if the Store runs on a pool.
+	bucketQueue, windowQueue *coalesce.Queue
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // of New, or made from config at the first decision
@@ -139,6 +143,9 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 		s.mode = &exec
 	}
 	s.sql = render(s.schema, s.asyncCommit)
+	if s.db == nil {
+		s.bucketQueue, s.windowQueue = s.newQueue(bucketRows{}), s.newQueue(windowRows{})
+	}
 	return nil
 }
 

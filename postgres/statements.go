@@ -17,7 +17,7 @@ type statements struct {
 	bucketRefund, bucketCancel, bucketReset, bucketSweep          string
 	windowTake, windowCount, windowLook, windowSwap, windowInsert string
 	windowLock, windowRefund, windowCancel, windowReset           string
-	windowSweep, check, version                                   string
+	windowSweep, bucketTakes, windowTakes, check, version         string
 }
 
 // comments are the heads of the files, which are for readers.
@@ -29,7 +29,8 @@ func render(schema string, asyncCommit bool) statements {
 		// Local to the statement's own transaction.
 		commit = " FROM pg_catalog.set_config('synchronous_commit', 'off', true)"
 	}
-	fill := strings.NewReplacer("/* schema */", pgschema.Quote(schema)+".", "/* commit */", commit)
+	fill := strings.NewReplacer("/* schema */", pgschema.Quote(schema)+".",
+		"/* commit */", commit, "/* and commit */", strings.Replace(commit, " FROM ", ", ", 1))
 	text := func(name string) string {
 		b, err := files.ReadFile("sql/" + name + ".sql")
 		if err != nil {
@@ -48,6 +49,7 @@ func render(schema string, asyncCommit bool) statements {
 		windowSwap: text("window_swap"), windowInsert: text("window_insert"),
 		windowRefund: text("window_refund"), windowCancel: text("window_cancel"),
 		windowReset: text("window_reset"), windowSweep: text("window_sweep"),
+		bucketTakes: text("bucket_takes"), windowTakes: text("window_takes"),
 		check: text("check"), version: text("version"),
 	}
 }

@@ -19,9 +19,22 @@ func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 	if w.policy.CountRejected {
 		return w.count(ctx, op)
 	}
+	if w.merges(op) {
+		return w.windowQueue.Take(ctx, op)
+	}
+	var state limiter.State
+	var decided bool
+	err := w.run(ctx, write, func(db DB) (err error) {
+		state, decided, err = w.takeOn(ctx, db, op)
+		return err
+	})
+	return state, decided, err
+}
+
+func (w windows) takeOn(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
 	s := w.state(op)
 	var took int
-	found, err := w.queryRow(ctx, write, w.sql.windowTake, []any{
+	found, err := w.scanRow(ctx, db, w.sql.windowTake, []any{
 		op.Name, []byte(op.Key), w.window(), w.policy.Limit, op.Cost, int64(op.MaxWait), at(op), op.Tolerance(s.Row),
 	}, &took, &s.Row.Start, &s.Row.Used, &s.Now, &s.Row.At)
 	s.Took = took == 1

@@ -123,3 +123,15 @@ func secondLook(ctx context.Context, t Table, op limiter.Op) (s limiter.State, w
 	}
 	return s, swapped, nil
 }
+
+// Earlier returns the state that a take left which was granted with others of the same
+// kind in one statement, behind of them after it.
+func Earlier(op limiter.Op, s limiter.State, behind int64) limiter.State {
+	switch p := op.Policy.(type) {
+	case limiter.TokenBucket:
+		s.Row.FullAt -= behind * op.Cost * int64(p.Step())
+	case limiter.FixedWindow:
+		s.Row.Used -= behind * op.Cost
+	}
+	return s
+}

@@ -1,0 +1,176 @@
+// Package coalesce lets takes that arrive while a statement is under way go out
+// together in the next one. What is admitted, and for each key in what order, is what
+// one statement for each take would admit.
+package coalesce
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+// Row is what a statement does to one key: of Units takes, each of which is Op, it
+// grants as many as there is room for.
+type Row struct {
+	Op    limiter.Op
+	Units int64
+
+	// Decided reports whether the statement could decide, as that of
+	// [sqlstore.Table] does. Granted is how many takes it granted, and State is the
+	// key's after the last of them, or as it was found if there was none.
+	Decided bool
+	Granted int64
+	State   limiter.State
+
+	calls []*call
+}
+
+// Sender sends the statements of one store.
+type Sender interface {
+	// Connect waits for a connection. An error is one before anything was sent.
+	Connect(ctx context.Context) (Conn, error)
+}
+
+// Conn is a connection for one statement.
+type Conn interface {
+	// Send carries out all rows, or none of them, in one statement. They stand in
+	// the order of their limiters and keys, and no two are of one key.
+	Send(ctx context.Context, rows []*Row) error
+	// Fresh reports whether the connection had to be made.
+	Fresh() bool
+	// Release gives the connection back.
+	Release()
+}
+
+// Limits bound what a [Queue] sends.
+type Limits struct {
+	// Rows is how many keys a statement may have.
+	Rows int
+	// Shared is how many statements for many keys may be under way at a time, and
+	// Alone how many for a key of its own.
+	Shared, Alone int
+	// Crowd is how many takes of a key wait before it travels alone.
+	Crowd int
+	// Dialing reports whether a connection is being made; it may be nil.
+	Dialing func() bool
+}
+
+// Queue is the takes of one store that wait. It is safe for concurrent use; the zero
+// Queue is not valid.
+type Queue struct {
+	sender Sender
+	limits Limits
+
+	mu     sync.Mutex
+	lanes  map[laneKey]*lane
+	shared line
+	alone  line
+}
+
+// line is lanes that wait for a statement of one kind, and the statements of that
+// kind that are under way.
+type line struct {
+	lanes  []*lane
+	flying int
+}
+
+// laneKey is what a row of a table is found by.
+type laneKey struct{ name, key string }
+
+// lane is the takes of one key, in order of arrival. While a statement has some of
+// them the others wait: they would only wait for the row's lock, and hold the locks
+// of all other rows of their statement meanwhile.
+type lane struct {
+	laneKey
+	waiting []*call
+	flying  bool
+	alone   bool // must not share a statement
+	line    *line
+}
+
+// call is one take.
+type call struct {
+	ctx     context.Context
+	op      limiter.Op
+	done    chan struct{}
+	sent    bool // it may have been carried out
+	left    bool // its caller has gone, and must not be charged from now on
+	again   bool // failed together with others and is sent once more
+	state   limiter.State
+	decided bool
+	err     error
+}
+
+// New returns a Queue. It does no I/O and starts nothing.
+func New(sender Sender, limits Limits) *Queue {
+	return &Queue{sender: sender, limits: limits, lanes: map[laneKey]*lane{}}
+}
+
+// Take carries op out, alone if nothing else is under way, and returns what the
+// statement's [sqlstore.Table.Take] would. A caller whose context ends before the
+// take was sent is taken out of the queue, uncharged; after that the outcome is
+// unknown.
+func (q *Queue) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
+	c := &call{ctx: ctx, op: op, done: make(chan struct{})}
+	q.mu.Lock()
+	start := q.enter(c)
+	q.mu.Unlock()
+	if start != nil {
+		go q.lead(start)
+	}
+	select {
+	case <-c.done:
+		return c.state, c.decided, c.err
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-c.done: // at the same instant
+		return c.state, c.decided, c.err
+	default:
+	}
+	c.left = true
+	if c.sent {
+		return limiter.State{}, false, sqlstore.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
+	}
+	return limiter.State{}, false, sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+}
+
+// enter puts a call at the end of its lane, and returns the line that needs one more
+// statement for it, if any does.
+func (q *Queue) enter(c *call) *line {
+	id := laneKey{c.op.Name, c.op.Key}
+	l := q.lanes[id]
+	if l == nil {
+		l = &lane{laneKey: id}
+		q.lanes[id] = l
+	}
+	l.waiting = append(l.waiting, c)
+	return q.wait(l)
+}
+
+// wait puts a lane that has calls waiting into the line that it belongs to. One in
+// which many wait belongs to a busy key, for whose lock other processes wait as well:
+// it is not to hold up keys for which hardly anybody waits.
+func (q *Queue) wait(l *lane) *line {
+	if l.flying || len(l.waiting) == 0 {
+		return nil
+	}
+	to, most := &q.shared, q.limits.Shared
+	if l.alone || len(l.waiting) >= q.limits.Crowd {
+		to, most = &q.alone, q.limits.Alone
+	}
+	if l.line == to {
+		return nil
+	}
+	l.line = to // where it stood before, it is passed over
+	to.lanes = append(to.lanes, l)
+	if to.flying >= most {
+		return nil
+	}
+	to.flying++
+	return to
+}

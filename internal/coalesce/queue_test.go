@@ -1,0 +1,359 @@
+package coalesce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/coalesce"
+)
+
+// in runs a test on a clock that moves when all wait, and sees to it that nothing is
+// left behind.
+func in(t *testing.T, test func(t *testing.T, s *sender, q *coalesce.Queue)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sender{takes: 10 * ms}
+		test(t, s, newQueue(s))
+		synctest.Wait()
+		if s.alive != 0 {
+			t.Errorf("%d connections were not given back", s.alive)
+		}
+	})
+}
+
+func TestALoneTakeGoesAtOnceInAStatementOfItsOwn(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		for range 3 {
+			answers := ask(t.Context(), q, take("a", 1))()
+			if took(t, answers) != 1 || answers[0].after != s.takes {
+				t.Errorf("%+v, want a take after %v", answers[0], s.takes)
+			}
+		}
+		for _, st := range s.statements() {
+			if len(st.keys) != 1 || st.units["a"] != 1 {
+				t.Errorf("statement %v", st.units)
+			}
+		}
+	})
+}
+
+func TestTakesThatArriveMeanwhileGoTogether(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		// Two statements are under way at once; what comes then waits for the first.
+		answers := ask(t.Context(), q, take("d", 1), take("e", 1), take("c", 1), take("a", 1), take("b", 1))()
+		if n := took(t, answers); n != 5 {
+			t.Errorf("%d took, want 5", n)
+		}
+		var keys [][]string
+		for _, st := range s.statements() {
+			keys = append(keys, st.keys)
+		}
+		slices.SortFunc(keys, slices.Compare) // two of them end at the same instant
+		if want := "[[a b c] [d] [e]]"; fmt.Sprint(keys) != want {
+			t.Errorf("statements %v, want %s, in the order of their keys", keys, want)
+		}
+		if last := answers[4].after; last != 2*s.takes {
+			t.Errorf("the last answer came after %v, want %v", last, 2*s.takes)
+		}
+	})
+}
+
+func TestAStatementHasOnlySoManyRows(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		var ops []limiter.Op
+		for i := range 12 {
+			ops = append(ops, take(fmt.Sprint("key", i), 1))
+		}
+		if n := took(t, ask(t.Context(), q, ops...)()); n != 12 {
+			t.Errorf("%d took, want 12", n)
+		}
+		var rows []int
+		for _, st := range s.statements() {
+			rows = append(rows, len(st.keys))
+		}
+		if slices.Sort(rows); fmt.Sprint(rows) != "[1 1 2 4 4]" {
+			t.Errorf("statements of %v rows, want at most 4", rows)
+		}
+	})
+}
+
+func TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		ops := []limiter.Op{take("hot", 90)}
+		for range 16 {
+			ops = append(ops, take("hot", 1))
+		}
+		answers := ask(t.Context(), q, ops...)()
+		for i, a := range answers {
+			if want := i <= 10; a.err != nil || !a.decided || a.state.Took != want {
+				t.Errorf("take %d: %+v, want Took %v", i, a, want)
+			}
+			if i > 0 && i <= 10 {
+				full := a.state.Now + int64(90+i)*int64(perHour.Step())
+				if a.state.Row.FullAt > full || a.state.Row.FullAt < full-int64(s.takes)*2 {
+					t.Errorf("take %d left the bucket full at %d, want %d", i, a.state.Row.FullAt, full)
+				}
+			}
+		}
+		// What was not granted beside the others is asked about once more.
+		var units []int64
+		for _, st := range s.statements() {
+			units = append(units, st.units["hot"])
+		}
+		if fmt.Sprint(units) != "[1 16 6]" {
+			t.Errorf("statements of %v units, want 1, 16 and 6", units)
+		}
+	})
+}
+
+func TestOnlyTheLeadingRunOfEqualTakesMerges(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		other := take("k", 1)
+		other.Policy = limiter.PerHour(200)
+		later := take("k", 1)
+		later.At = 1e18
+		ops := []limiter.Op{take("k", 1), take("k", 1), take("k", 1), take("k", 2), take("k", 1), other, other, later}
+		took(t, ask(t.Context(), q, ops...)())
+		var units []int64
+		for _, st := range s.statements() {
+			units = append(units, st.units["k"])
+		}
+		if fmt.Sprint(units) != "[1 2 1 1 2 1]" {
+			t.Errorf("statements of %v units", units)
+		}
+	})
+}
+
+func TestAKeyForWhichSeveralWaitTravelsAlone(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		took(t, ask(t.Context(), q, take("x", 1), take("y", 1), take("hot", 1), take("cold", 1), take("hot", 1), take("mild", 1))())
+		var sent []map[string]int64
+		for _, st := range s.statements() {
+			sent = append(sent, st.units)
+		}
+		for _, want := range []map[string]int64{{"hot": 2}, {"cold": 1, "mild": 1}} {
+			if !slices.ContainsFunc(sent, func(units map[string]int64) bool { return maps.Equal(units, want) }) {
+				t.Errorf("statements %v, want %v among them", sent, want)
+			}
+		}
+	})
+}
+
+func TestAKeyIsInOneStatementAtATime(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		waits := make([]func() []answer, 8)
+		for i := range waits {
+			waits[i] = ask(t.Context(), q, take("a", 1), take("b", 1), take(fmt.Sprint(i), 1))
+			<-time.After(3 * ms)
+		}
+		for _, wait := range waits {
+			took(t, wait())
+		}
+		sent := s.statements()
+		for i, a := range sent {
+			for _, b := range sent[i+1:] {
+				for _, key := range a.keys {
+					if a.begin.Before(b.end) && b.begin.Before(a.end) && b.units[key] > 0 {
+						t.Errorf("%q is in two statements at a time", key)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestACallerWhoLeavesWhileItWaitsIsNotCharged(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		ctx, cancel := context.WithCancel(t.Context())
+		first := ask(t.Context(), q, take("a", 1), take("b", 1))
+		gone := ask(ctx, q, take("a", 1), take("c", 1))
+		stays := ask(t.Context(), q, take("a", 1))
+		cancel()
+		for i, a := range gone() {
+			if !errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, context.Canceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
+				t.Errorf("take %d: %v, want ErrCanceled, and nothing unknown", i, a.err)
+			}
+		}
+		if n := took(t, append(first(), stays()...)); n != 3 {
+			t.Errorf("%d others took, want 3", n)
+		}
+		units := map[string]int64{}
+		for _, st := range s.statements() {
+			for key, n := range st.units {
+				units[key] += n
+			}
+		}
+		if !maps.Equal(units, map[string]int64{"a": 2, "b": 1}) {
+			t.Errorf("sent %v", units)
+		}
+	})
+}
+
+func TestACallerWhoLeavesInMidStatementEndsItForNobody(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		ctx, cancel := context.WithCancel(t.Context())
+		leads := ask(ctx, q, take("a", 1))
+		follow := ask(t.Context(), q, take("a", 1), take("a", 1))
+		<-time.After(s.takes / 2)
+		cancel()
+		if a := leads()[0]; !errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != s.takes/2 {
+			t.Errorf("the first: %v after %v, want ErrCanceled and ErrOutcomeUnknown at once", a.err, a.after)
+		}
+		if n := took(t, follow()); n != 2 {
+			t.Errorf("%d of the others took, want 2", n)
+		}
+		if row := s.rows["a"]; row.FullAt-row.At < 3*int64(perHour.Step())-int64(s.takes)*2 {
+			t.Errorf("the one who left was not charged")
+		}
+	})
+}
+
+func TestATimeLimitCountsTheTimeInTheQueue(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		s.takes = 200 * ms
+		first := ask(t.Context(), q, take("a", 1), take("b", 1))
+		<-time.After(10 * ms)
+		short := take("c", 1)
+		short.Timeout = 50 * ms
+		if a := ask(t.Context(), q, short)()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrCanceled) || a.after != short.Timeout {
+			t.Errorf("%v after %v, want ErrNotApplied after %v", a.err, a.after, short.Timeout)
+		}
+		took(t, first())
+		for _, st := range s.statements() {
+			if st.units["c"] > 0 {
+				t.Error("it was sent all the same")
+			}
+		}
+	})
+}
+
+func TestAStatementEndsWithTheLongestTimeLimitOfItsTakes(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		s.takes = time.Hour // hangs
+		short, long := take("a", 1), take("b", 1)
+		short.Timeout, long.Timeout = 50*ms, 100*ms
+		for i, a := range ask(t.Context(), q, short, long)() {
+			if want := []time.Duration{50 * ms, 100 * ms}[i]; !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != want {
+				t.Errorf("take %d: %v after %v, want ErrOutcomeUnknown after %v", i, a.err, a.after, want)
+			}
+		}
+	})
+}
+
+func TestOneBadRowDecidesForNoOther(t *testing.T) {
+	for _, class := range []error{limiter.ErrInvalid, limiter.ErrNotApplied} {
+		t.Run(class.Error(), func(t *testing.T) {
+			in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+				bad := errors.New("bad row")
+				s.before = func(_ context.Context, rows []*coalesce.Row) error {
+					for _, r := range rows {
+						if r.Op.Key == "bad" {
+							return fmt.Errorf("%w: %w", class, bad)
+						}
+					}
+					return nil
+				}
+				answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("bad", 1), take("b", 1))()
+				for i, a := range answers {
+					if i == 3 {
+						if !errors.Is(a.err, bad) || !errors.Is(a.err, class) {
+							t.Errorf("the bad one: %v", a.err)
+						}
+						continue
+					}
+					if a.err != nil || !a.state.Took {
+						t.Errorf("take %d: %+v", i, a)
+					}
+				}
+				sent := 0
+				for _, st := range s.statements() {
+					sent += int(st.units["bad"])
+				}
+				if sent != 2 {
+					t.Errorf("the bad row was sent %d times, want once with others and once alone", sent)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatMayHaveBeenAppliedIsNotSentAgain(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		s.before = func(_ context.Context, rows []*coalesce.Row) error {
+			if len(rows) > 1 {
+				return limiter.ErrOutcomeUnknown
+			}
+			return nil
+		}
+		answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("b", 1))()
+		for i, a := range answers[2:] {
+			if !errors.Is(a.err, limiter.ErrOutcomeUnknown) {
+				t.Errorf("take %d: %v", i+2, a.err)
+			}
+		}
+		if n := len(s.statements()); n != 3 {
+			t.Errorf("%d statements, want 3", n)
+		}
+	})
+}
+
+func TestAPanicIsAnErrorOfAllThatItConcerns(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		s.before = func(_ context.Context, rows []*coalesce.Row) error {
+			if len(rows) > 1 {
+				panic("broken")
+			}
+			return nil
+		}
+		for i, a := range ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("b", 1))() {
+			if (i > 1) != errors.Is(a.err, limiter.ErrOutcomeUnknown) {
+				t.Errorf("take %d: %v", i, a.err)
+			}
+		}
+		s.connect = func() error { panic("broken") }
+		for i, a := range ask(t.Context(), q, take("x", 1), take("y", 1))() {
+			if !errors.Is(a.err, limiter.ErrNotApplied) {
+				t.Errorf("take %d: %v", i, a.err)
+			}
+		}
+		synctest.Wait()
+		s.connect = nil
+		if n := took(t, ask(t.Context(), q, take("a", 1))()); n != 1 {
+			t.Error("the queue has stopped")
+		}
+	})
+}
+
+func TestWithoutAConnectionAllThatWaitFailUncharged(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+		s.dial = 5 * ms
+		var up atomic.Bool
+		s.connect = func() error {
+			if !up.Load() {
+				return limiter.ErrNotApplied
+			}
+			return nil
+		}
+		for i, a := range ask(t.Context(), q, take("a", 1), take("a", 1), take("b", 1), take("c", 1))() {
+			if !errors.Is(a.err, limiter.ErrNotApplied) || a.after > 2*s.dial {
+				t.Errorf("take %d: %v after %v", i, a.err, a.after)
+			}
+		}
+		if len(s.statements()) != 0 {
+			t.Error("something was sent")
+		}
+		up.Store(true)
+		if n := took(t, ask(t.Context(), q, take("a", 1))()); n != 1 {
+			t.Error("the queue has stopped")
+		}
+	})
+}

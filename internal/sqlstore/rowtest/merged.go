@@ -1,0 +1,93 @@
+package rowtest
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// RunMerged tests that takes of the same keys at the same time, which a store may
+// carry out together, answer and leave what [limiter.Op.Apply] says of one after
+// another, whatever row they find. The takes of a key are all alike, so that their
+// order makes no difference. The store is empty; count is the number of rounds.
+func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
+	const keys, takes = 6, 5
+	policies := []limiter.Policy{
+		limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Second},
+		limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Hour},
+		limiter.TokenBucket{Capacity: 4, Refill: 1, Interval: time.Hour},
+		limiter.FixedWindow{Limit: 3, Window: time.Second},
+		limiter.FixedWindow{Limit: 3, Window: time.Hour},
+		limiter.FixedWindow{Limit: 4, Window: time.Hour},
+	}
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for round := range count {
+		var ops []limiter.Op
+		var before []limiter.Row
+		for k := range keys {
+			n := r.IntN(len(policies))
+			op := limiter.Op{
+				Kind: limiter.OpTake, Name: fmt.Sprint("l", n), Key: fmt.Sprint(round, "-", k), Policy: policies[n],
+				Cost: pick(r, 1, 1, 2, 3), At: start + r.Int64N(second)*r.Int64N(2), Timeout: time.Minute,
+			}
+			row := anyRow(r, op.Policy, op.At)
+			if row.Period != 0 {
+				rows.Insert(t, op, row)
+			}
+			ops, before = append(ops, op), append(before, row)
+		}
+		got := make([][takes]limiter.State, keys)
+		var all sync.WaitGroup
+		for i := range takes {
+			for k, op := range ops {
+				all.Go(func() {
+					s, err := store.Do(t.Context(), op)
+					if err != nil {
+						t.Errorf("seed %d: %+v on %+v: %v", seed, op, before[k], err)
+					}
+					s.Tick = 0
+					got[k][i] = s
+				})
+			}
+		}
+		all.Wait()
+		for k, op := range ops {
+			var want [takes]limiter.State
+			row := before[k]
+			for i := range want {
+				row, want[i] = op.Apply(row, op.At)
+				want[i].Tick = 0
+			}
+			slices.SortFunc(got[k][:], inOrder)
+			slices.SortFunc(want[:], inOrder)
+			if got[k] != want {
+				t.Fatalf("seed %d: %d times %+v on\n     %+v\n got %+v\nwant %+v", seed, takes, op, before[k], got[k], want)
+			}
+			if left := rows.Read(t, op); left != row {
+				t.Fatalf("seed %d: %d times %+v on\n     %+v\nleft %+v\nwant %+v", seed, takes, op, before[k], left, row)
+			}
+		}
+	}
+}
+
+// inOrder compares the answers to takes that are all alike by when they can have been
+// given.
+func inOrder(a, b limiter.State) int {
+	took := func(s limiter.State) int {
+		if s.Took {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(took(a), took(b)), cmp.Compare(a.Row.FullAt, b.Row.FullAt), cmp.Compare(a.Row.Start, b.Row.Start),
+		cmp.Compare(a.Row.Used, b.Row.Used), cmp.Compare(a.Row.At, b.Row.At), cmp.Compare(a.Wait, b.Wait), cmp.Compare(a.Now, b.Now),
+	)
+}

@@ -1,0 +1,187 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/coalesce"
+)
+
+const (
+	// mergedRows is how many keys one statement takes.
+	mergedRows = 256
+	// sharedStatements and aloneStatements are how many are under way at a time.
+	sharedStatements = 2
+	aloneStatements  = 2
+	// crowd is how many takes of one key wait before it travels alone.
+	crowd = 8
+	// lockTimeout is how long a merged statement waits for a row that somebody has
+	// locked, before its keys are tried each on its own.
+	lockTimeout = "100ms"
+)
+
+// merges reports whether a take can go out together with others: on a pool, where it
+// can be left behind, and without a booking ahead, whose reach no row of a merged
+// statement has room for.
+func (s *Store) merges(op limiter.Op) bool {
+	return s.db == nil && op.MaxWait == 0 && op.Timeout > 0
+}
+
+// mergedTable is what differs between the merged statements of the two tables.
+type mergedTable interface {
+	// one carries out a row of a single take by the hot statement.
+	one(ctx context.Context, s *Store, db DB, r *coalesce.Row) error
+	statement(s *Store) string
+	// numbers returns the two columns of op's policy, and what the statement is to be
+	// told of its cost.
+	numbers(op limiter.Op) (period, limit, cost int64)
+	// scan reads an answer and returns whose it is.
+	scan(rows pgx.Rows, name *string, key *[]byte, granted *int64, state *limiter.State) error
+	// finish works out a row's state.
+	finish(r *coalesce.Row)
+}
+
+func (s *Store) newQueue(table mergedTable) *coalesce.Queue {
+	return coalesce.New(sender{s, table}, coalesce.Limits{
+		Rows: mergedRows, Shared: sharedStatements, Alone: aloneStatements, Crowd: crowd, Dialing: s.dialing,
+	})
+}
+
+// sender sends the statements of a queue.
+type sender struct {
+	*Store
+	table mergedTable
+}
+
+func (s sender) Connect(ctx context.Context) (coalesce.Conn, error) {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &senderConn{s, conn, fresh(conn)}, nil
+}
+
+type senderConn struct {
+	sender
+	conn  *pgxpool.Conn
+	fresh bool
+}
+
+func (c *senderConn) Fresh() bool { return c.fresh }
+func (c *senderConn) Release()    { c.conn.Release() }
+
+func (c *senderConn) Send(ctx context.Context, rows []*coalesce.Row) error {
+	return c.runOn(ctx, c.conn, write, func(db DB) error {
+		if len(rows) == 1 && rows[0].Units == 1 {
+			return c.table.one(ctx, c.Store, db, rows[0])
+		}
+		return c.sendMerged(ctx, db, rows)
+	})
+}
+
+// sendMerged sends one statement for all rows.
+func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row) error {
+	n := len(rows)
+	names, keys, numbers := make([]string, n), make([][]byte, n), make([]int64, 5*n)
+	periods, limits, costs, times, units := numbers[:n], numbers[n:2*n], numbers[2*n:3*n], numbers[3*n:4*n], numbers[4*n:]
+	for i, r := range rows {
+		names[i], keys[i] = r.Op.Name, []byte(r.Op.Key)
+		periods[i], limits[i], costs[i] = c.table.numbers(r.Op)
+		times[i], units[i] = r.Op.At, r.Units
+		r.Decided = false
+	}
+	answers, err := db.Query(ctx, c.table.statement(c.Store),
+		c.args([]any{names, keys, periods, limits, costs, times, units, lockTimeout})...)
+	if err != nil {
+		return err
+	}
+	defer answers.Close()
+	var name string
+	var key []byte
+	next := 0
+	for answers.Next() {
+		var granted int64
+		var state limiter.State
+		if err := c.table.scan(answers, &name, &key, &granted, &state); err != nil {
+			return err
+		}
+		r := find(rows, &next, name, key)
+		if r == nil {
+			return fmt.Errorf("%w: the database answers for a key that it was not asked about", limiter.ErrOutcomeUnknown)
+		}
+		r.State, r.Granted = state, granted
+		r.State.Tick, r.State.Took = tickOf(r.Op), granted > 0
+		r.State.Row.Period, r.State.Row.Limit, _ = c.table.numbers(r.Op)
+		r.Decided = state.Row.At <= state.Now+r.Op.Tolerance(r.State.Row)
+		c.table.finish(r)
+	}
+	return answers.Err()
+}
+
+// find returns the row of a key. Answers come in the order of the rows, if not by any
+// promise, those that were granted first.
+func find(rows []*coalesce.Row, next *int, name string, key []byte) *coalesce.Row {
+	for range rows {
+		r := rows[*next%len(rows)]
+		*next++
+		if r.Op.Key == string(key) && r.Op.Name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+type bucketRows struct{}
+
+func (bucketRows) one(ctx context.Context, s *Store, db DB, r *coalesce.Row) (err error) {
+	r.State, r.Decided, err = buckets{s, r.Op.Policy.(limiter.TokenBucket)}.takeOn(ctx, db, r.Op)
+	r.Granted = granted(r)
+	return err
+}
+
+func (bucketRows) statement(s *Store) string { return s.sql.bucketTakes }
+
+func (bucketRows) numbers(op limiter.Op) (period, limit, cost int64) {
+	p := op.Policy.(limiter.TokenBucket)
+	step := int64(p.Step())
+	return step, p.Capacity, op.Cost * step
+}
+
+func (bucketRows) scan(rows pgx.Rows, name *string, key *[]byte, granted *int64, s *limiter.State) error {
+	return rows.Scan(name, key, granted, &s.Row.FullAt, &s.Now, &s.Row.At)
+}
+
+func (bucketRows) finish(*coalesce.Row) {}
+
+type windowRows struct{}
+
+func (windowRows) one(ctx context.Context, s *Store, db DB, r *coalesce.Row) (err error) {
+	r.State, r.Decided, err = windows{s, r.Op.Policy.(limiter.FixedWindow)}.takeOn(ctx, db, r.Op)
+	r.Granted = granted(r)
+	return err
+}
+
+func (windowRows) statement(s *Store) string { return s.sql.windowTakes }
+
+func (windowRows) numbers(op limiter.Op) (period, limit, cost int64) {
+	p := op.Policy.(limiter.FixedWindow)
+	return int64(p.Window), p.Limit, op.Cost
+}
+
+func (windowRows) scan(rows pgx.Rows, name *string, key *[]byte, granted *int64, s *limiter.State) error {
+	return rows.Scan(name, key, granted, &s.Row.Start, &s.Row.Used, &s.Now, &s.Row.At)
+}
+
+// finish lets a clock behind the row's count as the row's.
+func (windowRows) finish(r *coalesce.Row) { r.State.Now = max(r.State.Now, r.State.Row.At) }
+
+func granted(r *coalesce.Row) int64 {
+	if r.State.Took {
+		return 1
+	}
+	return 0
+}
