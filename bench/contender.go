@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// policy is what a contender limits to, in its own terms: a bucket where it has one, else that
+// many requests a day.
+type policy struct {
+	name     string
+	capacity int64
+	step     time.Duration // the time of one token
+}
+
+var (
+	// plenty never refuses, however long the benchmark runs.
+	plenty = policy{name: "plenty", capacity: 1 << 40, step: time.Microsecond}
+	// scarce lets one request pass, and then none while the benchmark runs.
+	scarce = policy{name: "scarce", capacity: 1, step: 24 * time.Hour}
+)
+
+// decider is a contender under one policy, ready for many callers at once.
+type decider struct {
+	// allow decides on one request of cost 1.
+	allow func(ctx context.Context, key string) (bool, error)
+	// batch decides on a request for each key and returns how many passed. Contenders with rows have
+	// it in place of allow.
+	batch func(ctx context.Context, keys []string) (granted int, err error)
+	// close releases what open acquired; nil if that is nothing.
+	close func() error
+}
+
+// contender is a way to limit.
+type contender struct {
+	name    string // what -run matches
+	title   string // what tables and plots say
+	backend string // where its state is
+	callers []int  // with which numbers of callers it runs; nil: with all
+	// rows is how many requests it sends at once. A contender with rows ignores callers: it has
+	// batchers of its own, and shows what one could reach at best.
+	rows int
+	// sample is one in how many decisions is timed: reading the clock twice takes about as long as
+	// a decision in the process does.
+	sample int
+	open   func(ctx context.Context, b *backends, p policy) (decider, error)
+}
+
+// batchers is how many goroutines send rows: one statement is on its way while another runs.
+const batchers = 2
+
+// Where state is.
+const (
+	onPostgres = "PostgreSQL"
+	onSQLite   = "SQLite"
+	onRedis    = "Redis"
+	inProcess  = "process"
+)
+
+// contenders are all, in the order of the tables.
+var contenders = []contender{
+	{name: "ours-postgres", title: "limiter, PostgreSQL", backend: onPostgres, sample: 1, open: openPostgres},
+	{name: "ours-postgres-async", title: "limiter, PostgreSQL, async commit", backend: onPostgres, sample: 1, open: openPostgresAsync},
+	{name: "upsert-postgres", title: "UPSERT by hand, PostgreSQL", backend: onPostgres, sample: 1, open: openUpsert},
+	{name: "upsert-rows", title: "UPSERT of 256 rows: ceiling", backend: onPostgres, sample: 1, rows: 256, open: openRows},
+	{name: "redis_rate", title: "redis_rate, Redis", backend: onRedis, sample: 1, open: openRedisRate},
+	{name: "throttled", title: "throttled, Redis", backend: onRedis, sample: 1, open: openThrottled},
+	{name: "ulule", title: "ulule/limiter, Redis", backend: onRedis, sample: 1, open: openUlule},
+	{name: "ours-sqlite", title: "limiter, SQLite", backend: onSQLite, sample: 1, open: openSQLite},
+	{name: "upsert-sqlite", title: "UPSERT by hand, SQLite", backend: onSQLite, sample: 1, callers: []int{1, 64}, open: openUpsertSQLite},
+	{name: "ours-memory", title: "limiter, memory", backend: inProcess, sample: 32, open: openMemory},
+	{name: "go-limiter", title: "go-limiter, memory", backend: inProcess, sample: 32, open: openGoLimiter},
+	{name: "httprate", title: "httprate, local counter", backend: inProcess, sample: 32, open: openHTTPRate},
+	{name: "x-time-rate", title: "x/time/rate in a map", backend: inProcess, sample: 32, open: openTimeRate},
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func meterOf(d decider, wants bool, rows int) *meter {
+	return &meter{decider: d, wants: wants, sample: 1, rows: rows, order: slices.Repeat([]string{"a"}, orderLength)}
+}
+
+func TestMeasure_counts_what_was_decided_in_its_time(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	d := decider{allow: func(context.Context, string) (bool, error) {
+		asked.Add(1)
+		return true, nil
+	}}
+	m := meterOf(d, true, 0)
+	got, err := m.measure(t.Context(), 3, time.Millisecond, 100*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.passed == 0 || m.passed > uint64(asked.Load()) || got.rate <= 0 || got.latencies.total < m.passed {
+		t.Errorf("counted %d of %d decisions, %d latencies, %v/s", m.passed, asked.Load(), got.latencies.total, got.rate)
+	}
+}
+
+func TestMeasure_counts_each_row(t *testing.T) {
+	t.Parallel()
+	d := decider{batch: func(_ context.Context, keys []string) (int, error) { return len(keys), nil }}
+	m := meterOf(d, true, 256)
+	got, err := m.measure(t.Context(), batchers, 0, 100*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if late := 256*got.latencies.total - m.passed; late%256 != 0 || late > 256*batchers {
+		t.Errorf("counted %d decisions in %d statements of 256", m.passed, got.latencies.total)
+	}
+}
+
+func TestMeasure_fails_on_a_wrong_decision_and_on_an_error(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		decider decider
+		wants   bool
+		rows    int
+		message string
+	}{
+		"refused":       {decider{allow: func(context.Context, string) (bool, error) { return false, nil }}, true, 0, "want true"},
+		"allowed":       {decider{allow: func(context.Context, string) (bool, error) { return true, nil }}, false, 0, "want false"},
+		"error":         {decider{allow: func(context.Context, string) (bool, error) { return false, broken }}, false, 0, "broken"},
+		"refused a row": {decider{batch: func(_ context.Context, keys []string) (int, error) { return len(keys) - 1, nil }}, true, 256, "255 of 256"},
+		"allowed a row": {decider{batch: func(context.Context, []string) (int, error) { return 1, nil }}, false, 256, "1 of 256"},
+	} {
+		_, err := meterOf(c.decider, c.wants, c.rows).measure(t.Context(), 2, 0, time.Hour)
+		if err == nil || !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%s: error %v, want one with %q", name, err, c.message)
+		}
+	}
+}
+
+func TestFill_asks_for_every_key_once(t *testing.T) {
+	t.Parallel()
+	names := scenario{name: "x", keys: 1000}.keyNames("")
+	var asked atomic.Int64
+	d := decider{
+		allow: func(context.Context, string) (bool, error) {
+			asked.Add(1)
+			return true, nil
+		},
+		batch: func(_ context.Context, keys []string) (int, error) {
+			asked.Add(int64(len(keys)))
+			return len(keys), nil
+		},
+	}
+	for _, rows := range []int{0, 256} {
+		asked.Store(0)
+		if err := fill(t.Context(), d, names, rows); err != nil || asked.Load() != 1000 {
+			t.Errorf("rows %d: asked %d times, error %v", rows, asked.Load(), err)
+		}
+	}
+	d.allow = func(context.Context, string) (bool, error) { return false, nil }
+	if err := fill(t.Context(), d, names, 0); err == nil {
+		t.Error("a refusal did not fail the fill")
+	}
+}
+
+func TestMerged_has_each_key_once(t *testing.T) {
+	t.Parallel()
+	names, units := merged([]string{"a", "b", "a", "c", "a"})
+	if !slices.Equal(names, []string{"a", "b", "c"}) || !slices.Equal(units, []int64{3, 1, 1}) {
+		t.Errorf("merged = %v, %v", names, units)
+	}
+}

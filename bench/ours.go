@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+// ours is a Limiter on store. It waits as long as its peers, who have no time limit: a thousand
+// callers on a database with two cores may have to.
+func ours(store limiter.Store, p policy) (decider, error) {
+	bucket := limiter.TokenBucket{Capacity: p.capacity, Refill: 1, Interval: p.step}
+	l, err := limiter.New(store, p.name, bucket, limiter.WithTimeout(30*time.Second))
+	if err != nil {
+		return decider{}, err
+	}
+	return decider{allow: func(ctx context.Context, key string) (bool, error) {
+		res, err := l.Allow(ctx, key)
+		return res.Allowed, err
+	}}, nil
+}
+
+func openPostgres(ctx context.Context, b *backends, p policy) (decider, error) {
+	return oursOnPostgres(ctx, b, p, "ours")
+}
+
+func openPostgresAsync(ctx context.Context, b *backends, p policy) (decider, error) {
+	return oursOnPostgres(ctx, b, p, "ours_async", postgres.WithAsyncCommit())
+}
+
+// oursOnPostgres has tables of its own, as those of a peer would.
+func oursOnPostgres(ctx context.Context, b *backends, p policy, name string, opts ...postgres.Option) (decider, error) {
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return decider{}, err
+	}
+	schema, err := pg.migrated(ctx, name)
+	if err != nil {
+		return decider{}, err
+	}
+	store, err := postgres.New(pg.pool, append(opts, postgres.WithSchema(schema))...)
+	if err != nil {
+		return decider{}, err
+	}
+	return ours(store, p)
+}
+
+func openSQLite(ctx context.Context, b *backends, p policy) (decider, error) {
+	path := b.file("ours-" + p.name + ".db")
+	store, err := sqlite.Open(path)
+	if err != nil {
+		return decider{}, err
+	}
+	if err := migrations.Up(ctx, migrations.SQLite, store.DB()); err != nil {
+		return decider{}, err
+	}
+	d, err := ours(store, p)
+	d.close = store.Close
+	return d, err
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+	"testing"
+)
+
+func TestPlan_compares_the_ceiling_once_a_scenario(t *testing.T) {
+	t.Parallel()
+	found := make(map[string]int)
+	for _, g := range (selection{run: regexp.MustCompile("")}).plan() {
+		for _, c := range g {
+			if c.scenario.name != g[0].scenario.name || c.contender.rows == 0 && c.callers != callersOf(g) {
+				t.Errorf("%v is compared with %v", c.id(), g[0].id())
+			}
+			if c.contender.rows > 0 {
+				found[c.scenario.name]++
+			}
+		}
+	}
+	for _, sc := range scenarios {
+		want := 1
+		if sc.name == "lone" {
+			want = 0
+		}
+		if found[sc.name] != want {
+			t.Errorf("%s has %d ceilings, want %d", sc.name, found[sc.name], want)
+		}
+	}
+}
+
+func TestPlan_keeps_to_the_selection(t *testing.T) {
+	t.Parallel()
+	var got []caseID
+	for _, g := range (selection{run: regexp.MustCompile("^(lone|hot)/upsert-sqlite$"), callers: []int{1, 64}}).plan() {
+		for _, c := range g {
+			got = append(got, c.id())
+		}
+	}
+	want := []caseID{{"lone", 1, "upsert-sqlite"}, {"hot", 64, "upsert-sqlite"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("plan = %v, want %v", got, want)
+	}
+}
+
+func TestComparisons_name_contenders(t *testing.T) {
+	t.Parallel()
+	for _, c := range comparisons {
+		for _, name := range []string{c.ours, c.peer} {
+			if !slices.ContainsFunc(contenders, func(c contender) bool { return c.name == name }) {
+				t.Errorf("%q compares with %q, which is no contender", c.title, name)
+			}
+		}
+	}
+}
+
+func TestOrder_wants_every_kind_of_key(t *testing.T) {
+	t.Parallel()
+	for _, sc := range scenarios {
+		names := sc.keyNames("x:")
+		counts := make(map[string]int)
+		for _, key := range sc.order(names) {
+			counts[key]++
+		}
+		first := counts[names[0]]
+		switch {
+		case sc.keys == 1 && first != orderLength:
+			t.Errorf("%s: %d of %d want the only key", sc.name, first, orderLength)
+		case sc.zipf && (first < orderLength/8 || first > orderLength/6):
+			t.Errorf("%s: %d of %d want the first key, not one in seven", sc.name, first, orderLength)
+		case !sc.zipf && len(counts) < sc.keys*99/100:
+			t.Errorf("%s: %d of %d keys are wanted", sc.name, len(counts), sc.keys)
+		}
+	}
+}

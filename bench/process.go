@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-chi/httprate"
+	"github.com/sethvargo/go-limiter/memorystore"
+	"golang.org/x/time/rate"
+
+	"github.com/sqlimit/limiter/memory"
+)
+
+// day is the window of those who have no bucket.
+const day = 24 * time.Hour
+
+func openMemory(_ context.Context, _ *backends, p policy) (decider, error) {
+	return ours(memory.New(), p)
+}
+
+func openGoLimiter(_ context.Context, _ *backends, p policy) (decider, error) {
+	store, err := memorystore.New(&memorystore.Config{Tokens: uint64(p.capacity), Interval: day})
+	if err != nil {
+		return decider{}, err
+	}
+	return decider{
+		allow: func(ctx context.Context, key string) (bool, error) {
+			_, _, _, ok, err := store.Take(ctx, key)
+			return ok, err
+		},
+		close: func() error { return store.Close(context.Background()) },
+	}, nil
+}
+
+// openHTTPRate uses all of httprate but its headers, which no answer carries here.
+func openHTTPRate(ctx context.Context, _ *backends, p policy) (decider, error) {
+	limiter := httprate.NewRateLimiter(int(p.capacity), day, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
+	if err != nil {
+		return decider{}, err
+	}
+	return decider{allow: func(_ context.Context, key string) (bool, error) {
+		return !limiter.OnLimit(nil, request, key), nil
+	}}, nil
+}
+
+// openTimeRate is what many programs have: a map of limiters under a lock, from which nothing is
+// ever removed.
+func openTimeRate(_ context.Context, _ *backends, p policy) (decider, error) {
+	var mu sync.RWMutex
+	limiters := make(map[string]*rate.Limiter)
+	get := func(key string) *rate.Limiter {
+		mu.RLock()
+		l := limiters[key]
+		mu.RUnlock()
+		if l != nil {
+			return l
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if l = limiters[key]; l == nil {
+			l = rate.NewLimiter(rate.Every(p.step), int(p.capacity))
+			limiters[key] = l
+		}
+		return l
+	}
+	return decider{allow: func(_ context.Context, key string) (bool, error) {
+		return get(key).Allow(), nil
+	}}, nil
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "modernc.org/sqlite" // driver "sqlite"
+)
+
+// upsertSQL is the leanest exact token bucket that PostgreSQL carries out in one statement: one
+// instant a key, no conversion of it, two parameters beside the key. No row means refused.
+const upsertSQL = `
+INSERT INTO %s AS b (key, full_at) VALUES ($1, clock_timestamp() + $2::interval)
+ON CONFLICT (key) DO UPDATE SET full_at = greatest(b.full_at, excluded.full_at - $2::interval) + $2::interval
+WHERE greatest(b.full_at, excluded.full_at - $2::interval) + $2::interval <= excluded.full_at - $2::interval + $3::interval
+RETURNING full_at`
+
+// openUpsert is what one writes without a library: the statement above, prepared, on a pool.
+func openUpsert(ctx context.Context, b *backends, p policy) (decider, error) {
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return decider{}, err
+	}
+	table, err := pg.table(ctx, "upsert_"+p.name, "key text COLLATE \"C\" PRIMARY KEY, full_at timestamptz NOT NULL")
+	if err != nil {
+		return decider{}, err
+	}
+	statement := fmt.Sprintf(upsertSQL, table)
+	capacity := time.Duration(p.capacity) * p.step
+	return decider{allow: func(ctx context.Context, key string) (bool, error) {
+		var fullAt time.Time
+		err := pg.pool.QueryRow(ctx, statement, key, p.step, capacity).Scan(&fullAt)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		return err == nil, err
+	}}, nil
+}
+
+// sqliteUpsertSQL is the same for SQLite, in nanoseconds: ?2 is now, ?3 a token's time, ?4 the bucket's.
+const sqliteUpsertSQL = `
+INSERT INTO buckets AS b (key, full_at) VALUES (?1, ?2 + ?3)
+ON CONFLICT (key) DO UPDATE SET full_at = max(b.full_at, ?2) + ?3
+WHERE max(b.full_at, ?2) + ?3 <= ?2 + ?4
+RETURNING full_at`
+
+// openUpsertSQLite has the settings of sqlite.Open, and one connection, as SQLite has one writer.
+func openUpsertSQLite(ctx context.Context, b *backends, p policy) (decider, error) {
+	path := b.file("upsert-" + p.name + ".db")
+	db, err := sql.Open("sqlite", "file:"+path+"?_busy_timeout=5000&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate")
+	if err != nil {
+		return decider{}, err
+	}
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(ctx, "CREATE TABLE buckets (key TEXT PRIMARY KEY, full_at INTEGER NOT NULL) STRICT, WITHOUT ROWID"); err != nil {
+		return decider{}, errors.Join(err, db.Close())
+	}
+	statement, err := db.PrepareContext(ctx, sqliteUpsertSQL)
+	if err != nil {
+		return decider{}, errors.Join(err, db.Close())
+	}
+	allow := func(_ context.Context, key string) (bool, error) {
+		var fullAt int64
+		// Without the caller's context, for which the driver would start goroutines.
+		row := statement.QueryRowContext(context.Background(), key, time.Now().UnixNano(), int64(p.step), p.capacity*int64(p.step))
+		err := row.Scan(&fullAt)
+		if errors.Is(err, sql.ErrNoRows) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	return decider{allow: allow, close: func() error { return errors.Join(statement.Close(), db.Close()) }}, nil
+}
