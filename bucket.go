@@ -68,87 +68,93 @@ func (b TokenBucket) reach() int64 { return b.Capacity * int64(b.Step()) }
 // late is how far the bucket would be overdrawn after cost: at most 0 if the
 // request can pass at once, else the time until it can.
 func (b TokenBucket) late(fullAt, cost, now int64) int64 {
-	return max(fullAt, now) + cost*int64(b.Step()) - (now + b.reach())
+	return max(fullAt, now) - now + (cost-b.Capacity)*int64(b.Step())
 }
 
-func (b TokenBucket) apply(op Op, row Row, now int64) (Row, State) {
+// refuses reports whether the take op is refused on a row of this policy whose clock
+// is not ahead.
+func (b TokenBucket) refuses(op *Op, row *Row, now int64) bool {
+	return b.late(row.FullAt, op.Cost, now) > int64(op.MaxWait)
+}
+
+func (b TokenBucket) apply(op *Op, row *Row, now int64, s *State) {
+	s.Now = now
 	switch op.Kind {
 	case OpTake:
-		return b.take(op, row, now)
+		b.take(op, row, now, s)
+		return
 	case OpRefund:
 		// The row's own step and reach: it may have been charged under another
 		// policy. More than a bucket holds would fill it just the same.
-		if row.Period == 0 || row.FullAt > now+row.Limit*row.Period {
-			return row, State{Row: row, Now: now}
+		if row.Period != 0 && row.FullAt <= now+row.Limit*row.Period {
+			row.FullAt = max(0, row.FullAt-min(op.Cost, row.Limit)*row.Period)
+			s.Took = true
 		}
-		row.FullAt = max(0, row.FullAt-min(op.Cost, row.Limit)*row.Period)
-		return row, State{Row: row, Now: now, Took: true}
 	case OpCancel:
-		if row.FullAt != op.Booked.Row.FullAt || row.Period != int64(b.Step()) ||
-			row.Limit != b.Capacity || now > op.Act() {
-			return row, State{Row: row, Now: now}
+		if row.FullAt == op.Booked.Row.FullAt && row.Period == int64(b.Step()) &&
+			row.Limit == b.Capacity && now <= op.Act() {
+			row.FullAt -= op.Cost * row.Period
+			s.Took = true
 		}
-		row.FullAt -= op.Cost * row.Period
-		return row, State{Row: row, Now: now, Took: true}
 	case OpReset:
-		found := row.Period != 0
+		s.Took = row.Period != 0
 		row.FullAt, row.At = 0, 0
-		return row, State{Row: row, Now: now, Took: found}
 	default: // OpLook
-		_, s := b.see(op.probe(), row, now)
-		return row, s
+		probe, found := op.probe(), *row
+		b.see(&probe, &found, now, s)
+		return
 	}
+	s.Row = *row
 }
 
-func (b TokenBucket) take(op Op, row Row, now int64) (Row, State) {
-	kept, s := b.see(op, row, now)
-	if b.late(s.Row.FullAt, op.Cost, now) > int64(op.MaxWait) {
-		return kept, s
+func (b TokenBucket) take(op *Op, row *Row, now int64, s *State) {
+	b.see(op, row, now, s)
+	if b.refuses(op, &s.Row, now) {
+		return
 	}
 	s.Row.FullAt = max(s.Row.FullAt, now) + op.Cost*int64(b.Step())
 	s.Row.At = now
 	s.Took = true
-	return s.Row, s
+	*row = s.Row
 }
 
-// see returns the row as it is to be kept if the take op is refused, and the
-// state that op finds. A row of another policy is worked out anew at each
+// see makes row what is to be kept if the take op is refused, and s the state
+// that op finds. A row of another policy is worked out anew at each
 // request and refills by that policy until it is written.
-func (b TokenBucket) see(op Op, row Row, now int64) (kept Row, s State) {
-	kept = anchor(op, row, now)
-	s = State{Row: b.carry(kept, now), Now: now}
-	if s.Row != kept && b.late(s.Row.FullAt, op.Cost, now) > int64(op.MaxWait) {
-		wait, ok := b.waitUnder(kept, op, now)
+func (b TokenBucket) see(op *Op, row *Row, now int64, s *State) {
+	anchor(op, row, now)
+	s.Row = *row
+	if b.carry(&s.Row, now) && b.refuses(op, &s.Row, now) {
+		wait, ok := b.waitUnder(*row, op, now)
 		if ok {
 			s.Wait = wait
 		} else {
 			s.Row.At = now
-			kept = s.Row
+			*row = s.Row
 		}
 	}
-	return kept, s
 }
 
 // anchor sets a row right whose clock was stepped back: the debt that was left
 // at its latest take is what is owed now. A refusal writes this, too: worked out
 // anew at every request it would never shrink, and lock the key out for the
 // whole step.
-func anchor(op Op, row Row, now int64) Row {
-	if row.At > now+op.Tolerance(row) {
+func anchor(op *Op, row *Row, now int64) {
+	if row.At > now+op.Tolerance(*row) {
 		row.FullAt = max(0, now+row.FullAt-row.At)
 		row.At = now
 	}
-	return row
 }
 
-// carry returns the row as this policy sees it.
-func (b TokenBucket) carry(row Row, now int64) Row {
+// carry makes row what this policy sees, and reports whether it was another's.
+func (b TokenBucket) carry(row *Row, now int64) bool {
 	step := int64(b.Step())
-	if row.Period != step || row.Limit != b.Capacity {
-		row.FullAt = convert(row, step, b.reach(), now)
-		row.Period, row.Limit = step, b.Capacity
+	if row.Period == step && row.Limit == b.Capacity {
+		return false
 	}
-	return row
+	row.FullAt = convert(*row, step, b.reach(), now)
+	row.Period, row.Limit = step, b.Capacity
+	return true
 }
 
 // waitUnder returns how long a refused request has to wait if the row stays under
@@ -156,7 +162,7 @@ func (b TokenBucket) carry(row Row, now int64) Row {
 // or comes later than need be, because it refills more slowly, the refusal writes
 // the converted row instead, and ok is false. In the other direction it does not:
 // a refused request of a slow policy would slow a fast one down.
-func (b TokenBucket) waitUnder(row Row, op Op, now int64) (wait int64, ok bool) {
+func (b TokenBucket) waitUnder(row Row, op *Op, now int64) (wait int64, ok bool) {
 	step, was := int64(b.Step()), row.Limit*row.Period
 	need := op.Cost*step - int64(op.MaxWait) // of what is left, in this policy's time
 	if step < row.Period {
@@ -195,29 +201,29 @@ func convert(row Row, step, reach, now int64) int64 {
 	return now + reach - int64(left)
 }
 
-func (b TokenBucket) delay(s State) int64 {
+func (b TokenBucket) delay(s *State) int64 {
 	return max(0, s.Row.FullAt-(s.Now+b.reach()))
 }
 
-func (b TokenBucket) result(op Op, s State) Result {
-	after := max(0, s.Row.FullAt-s.Now)
-	r := Result{
+func (b TokenBucket) result(op *Op, s *State, r *Result) {
+	after, step := max(0, s.Row.FullAt-s.Now), int64(b.Step())
+	*r = Result{
 		Allowed:    s.Took,
 		Limit:      b.Capacity,
-		Remaining:  max(0, (b.reach()-after)/int64(b.Step())),
+		Remaining:  max(0, (b.Capacity*step-after)/step),
 		ResetAfter: time.Duration(ceilTo(after, s.Tick)),
 		Source:     SourceStore,
 	}
+	cost := op.Cost
 	if op.Kind == OpLook {
-		op = op.probe()
-		r.Allowed = b.late(s.Row.FullAt, op.Cost, s.Now) <= 0
+		cost = probeCost
+		r.Allowed = b.late(s.Row.FullAt, cost, s.Now) <= 0
 	}
 	if !r.Allowed {
-		wait := b.late(s.Row.FullAt, op.Cost, s.Now) - int64(op.MaxWait)
+		wait := b.late(s.Row.FullAt, cost, s.Now) - int64(op.MaxWait)
 		if s.Wait > 0 {
 			wait = s.Wait
 		}
 		r.RetryAfter = retryAfter(wait, s.Tick)
 	}
-	return r
 }

@@ -3,6 +3,8 @@ package limiter
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"hash"
+	"sync"
 )
 
 const (
@@ -27,23 +29,46 @@ func checkName(name string) error {
 	return nil
 }
 
-// storedKey returns the key as stores keep it. Any string is a key, and no two
+// keyer makes stored keys out of keys. It is safe for concurrent use.
+type keyer struct {
+	secret []byte    // nil to store keys as they are
+	hashes sync.Pool // of *keyHash: making one costs more than using it
+}
+
+// keyHash holds what is written to hash and read from it, which would be allocated
+// each time otherwise.
+type keyHash struct {
+	hash hash.Hash
+	in   [sha256.BlockSize]byte
+	sum  [1 + sha256.Size]byte
+}
+
+// stored returns the key as stores keep it. Any string is a key, and no two
 // are stored alike: what is stored as a hash begins with byte 0, which no key
-// stored as it is does.
-func storedKey(key string, secret []byte) (string, error) {
+// stored as it is does. A hash becomes a string by known, which may know it.
+func (k *keyer) stored(key string, known func(sum []byte) string) (string, error) {
 	if key == "" {
 		return "", invalid("the key is empty, which would be one limit for everybody; pass what tells callers apart")
 	}
-	if secret != nil {
-		mac := hmac.New(sha256.New, secret)
-		mac.Write([]byte(key))
-		return hashed(mac.Sum(nil)), nil
+	if k.secret == nil && len(key) <= maxKey && key[0] != 0 {
+		return key, nil
 	}
-	if len(key) > maxKey || key[0] == 0 {
-		sum := sha256.Sum256([]byte(key))
-		return hashed(sum[:]), nil
+	h, ok := k.hashes.Get().(*keyHash)
+	if !ok {
+		h = &keyHash{hash: sha256.New()}
+		if k.secret != nil {
+			h.hash = hmac.New(sha256.New, k.secret)
+		}
 	}
-	return key, nil
+	defer k.hashes.Put(h)
+	h.hash.Reset()
+	for len(key) > 0 {
+		n := copy(h.in[:], key)
+		h.hash.Write(h.in[:n])
+		key = key[n:]
+	}
+	h.hash.Sum(h.sum[:1])
+	return known(h.sum[:]), nil
 }
 
-func hashed(sum []byte) string { return "\x00" + string(sum) }
+func asString(sum []byte) string { return string(sum) }

@@ -6,6 +6,17 @@ import (
 	"testing"
 )
 
+// storedKey is the stored key, made twice.
+func storedKey(key string, secret []byte) (string, error) {
+	k := keyer{secret: secret}
+	first, _ := k.stored(key, asString)
+	again, err := k.stored(key, asString)
+	if first != again {
+		return "", errors.New("the key is not stored alike when a hash is used again")
+	}
+	return again, err
+}
+
 func TestStoredKey(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -70,6 +70,9 @@ type Limiter struct {
 	store  Store
 	name   string
 	policy Policy
+	keys   keyer
+	known  func(sum []byte) string // makes a stored key of a hash
+	deny   *denyCache
 	options
 }
 
@@ -95,6 +98,10 @@ func New(store Store, name string, policy Policy, opts ...Option) (*Limiter, err
 			return nil, err
 		}
 	}
+	l.keys.secret, l.known = l.secret, asString
+	if l.deny = l.newDenyCache(); l.deny != nil {
+		l.known = l.deny.keys.known
+	}
 	return l, nil
 }
 
@@ -117,22 +124,23 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 // [ErrInvalid] if n is negative or the key is empty. Else it is one of the
 // store's: see the classes of errors, and [FailOpen] for which of them can pass. The
 // Result that comes with an error is a refusal with [SourcePolicy].
-func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (Result, error) {
+func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, err error) {
 	if n == 0 {
 		return l.Peek(ctx, key)
 	}
-	res, _, err := l.take(ctx, key, n, 0)
+	var b booking
+	err = l.take(ctx, key, n, 0, &b, &res)
 	return res, err
 }
 
 // Peek returns the state of a key and writes nothing. Allowed and RetryAfter are
 // those that [Limiter.Allow] would have had. Its errors are those of AllowN.
-func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	op, err := l.op(OpLook, key, 0)
-	if err != nil {
+func (l *Limiter) Peek(ctx context.Context, key string) (res Result, err error) {
+	var b booking
+	if err := l.op(&b.op, OpLook, key, 0); err != nil {
 		return undecided, err
 	}
-	res, _, err := l.decide(ctx, op)
+	err = l.decide(ctx, &b, &res)
 	return res, err
 }
 
@@ -146,26 +154,24 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	if n < 0 {
 		return invalid("cannot refund %d; pass at least 0", n)
 	}
-	op, err := l.op(OpRefund, key, n)
-	if err != nil {
+	var op Op
+	if err := l.op(&op, OpRefund, key, n); err != nil {
 		return err
 	}
 	if n == 0 {
 		return served(ctx)
 	}
-	_, err = l.do(ctx, op)
-	return err
+	return l.giveBack(ctx, &op)
 }
 
 // Reset makes a key as if it had never been used, bookings included: those who
 // made them must not cancel them any more. The error is [ErrInvalid] if the key is empty, else one of the store's.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	op, err := l.op(OpReset, key, 0)
-	if err != nil {
+	var op Op
+	if err := l.op(&op, OpReset, key, 0); err != nil {
 		return err
 	}
-	_, err = l.do(ctx, op)
-	return err
+	return l.giveBack(ctx, &op)
 }
 
 // undecided is the Result that comes with an error.
@@ -179,64 +185,85 @@ func (l *Limiter) failed(err error) (Result, error) {
 	return undecided, err
 }
 
-// take carries out or books a request of cost n, which is not 0.
-func (l *Limiter) take(ctx context.Context, key string, n int64, maxWait time.Duration) (Result, booking, error) {
-	op, err := l.op(OpTake, key, n)
-	if err != nil {
-		return undecided, booking{}, err
+// take carries out or books a request of cost n, which is not 0. It fills in b and
+// res, here as below by pointers: copies of large structs, made in the instant that
+// they were written, are what a decision in memory spends most of its time on.
+func (l *Limiter) take(ctx context.Context, key string, n int64, maxWait time.Duration, b *booking, res *Result) error {
+	*res = undecided
+	if err := l.op(&b.op, OpTake, key, n); err != nil {
+		return err
 	}
 	if n < 0 {
-		return undecided, booking{}, invalid("the cost is %d; pass at least 0", n)
+		return invalid("the cost is %d; pass at least 0", n)
 	}
 	if n > l.policy.limit() {
-		return undecided, booking{}, fmt.Errorf("%w: limiter %q: the cost is %d of at most %d", ErrExceedsCapacity, l.name, n, l.policy.limit())
+		return fmt.Errorf("%w: limiter %q: the cost is %d of at most %d", ErrExceedsCapacity, l.name, n, l.policy.limit())
 	}
-	op.MaxWait = maxWait
-	res, s, err := l.decide(ctx, op)
-	return res, booking{op: op, state: s}, err
+	b.op.MaxWait = maxWait
+	return l.decide(ctx, b, res)
 }
 
-// decide has the store decide, or the failure policy, and tells the observer.
-func (l *Limiter) decide(ctx context.Context, op Op) (res Result, s State, err error) {
+// decide has the deny cache decide b.op, or the store, or the failure policy, and
+// tells the observer.
+func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err error) {
 	var begin time.Time
 	if l.observer != nil {
 		begin = time.Now()
 	}
-	s, cause := l.do(ctx, op)
-	if cause == nil {
-		res = l.policy.result(op, s)
-	} else {
-		res, err = l.failed(cause)
+	cause := l.ask(ctx, b, res)
+	if cause != nil {
+		*res, err = l.failed(cause)
 	}
 	if l.observer != nil {
-		l.observer(ctx, Decision{Limiter: l.name, Cost: op.Cost, Result: res, Err: cause, Duration: time.Since(begin)})
+		l.observer(ctx, Decision{Limiter: l.name, Cost: b.op.Cost, Result: *res, Err: cause, Duration: time.Since(begin)})
 	}
-	return res, s, err
+	return err
 }
 
-// op returns an operation on key at the time of the Limiter's clock.
-func (l *Limiter) op(kind OpKind, key string, n int64) (Op, error) {
-	stored, err := storedKey(key, l.secret)
-	if err != nil {
-		return Op{}, err
+// ask has the deny cache decide b.op, or else the store.
+func (l *Limiter) ask(ctx context.Context, b *booking, res *Result) error {
+	if l.deny != nil && b.op.Kind == OpTake {
+		return l.deny.ask(ctx, l, b, res)
 	}
-	op := Op{Kind: kind, Name: l.name, Key: stored, Policy: l.policy, Cost: n, Timeout: l.timeout}
+	if err := l.do(ctx, &b.op, &b.state); err != nil {
+		return err
+	}
+	answer(&b.op, &b.state, res)
+	return nil
+}
+
+// giveBack carries out a refund, cancel or reset. While it is under way, and for
+// what was asked before it, no refusal of the key is kept.
+func (l *Limiter) giveBack(ctx context.Context, op *Op) error {
+	if l.deny != nil {
+		defer l.deny.suspend(op.Key).resume()
+	}
+	var s State
+	return l.do(ctx, op, &s)
+}
+
+// op makes op an operation on key at the time of the Limiter's clock.
+func (l *Limiter) op(op *Op, kind OpKind, key string, n int64) (err error) {
+	op.Kind, op.Name, op.Policy, op.Cost, op.Timeout = kind, l.name, l.policy, n, l.timeout
+	if op.Key, err = l.keys.stored(key, l.known); err != nil {
+		return err
+	}
 	if l.clock != nil {
 		op.At, err = checkClock(l.clock())
 	}
-	return op, err
+	return err
 }
 
-// do sends op to the store. A caller that has gone is not served.
-func (l *Limiter) do(ctx context.Context, op Op) (State, error) {
+// do sends op to the store, which fills s in. A caller that has gone is not served.
+func (l *Limiter) do(ctx context.Context, op *Op, s *State) (err error) {
 	if err := served(ctx); err != nil {
-		return State{}, err
+		return err
 	}
-	s, err := l.store.Do(ctx, op)
-	if err != nil {
-		return State{}, fmt.Errorf("limiter %q: %w", l.name, err)
+	if *s, err = l.store.Do(ctx, *op); err != nil {
+		*s = State{}
+		return fmt.Errorf("limiter %q: %w", l.name, err)
 	}
-	return s, nil
+	return nil
 }
 
 // served returns an error if the caller has gone.

@@ -17,6 +17,8 @@ type options struct {
 	observer Observer
 	clock    func() time.Time
 	secret   []byte
+	denySize int
+	denyAge  time.Duration
 }
 
 // DefaultTimeout is the time limit of an operation without [WithTimeout]: far more
@@ -89,8 +91,9 @@ type Decision struct {
 	Duration time.Duration
 }
 
-// WithObserver tells the [Limiter] to call o with each decision that it asked its
-// store for. The default is nobody, which costs nothing.
+// WithObserver tells the [Limiter] to call o with each decision of its store or its
+// deny cache, and each that the store failed to make. The default is nobody, which
+// costs nothing.
 func WithObserver(o Observer) Option {
 	return func(opts *options) error {
 		if o == nil {

@@ -29,12 +29,26 @@ type Policy interface {
 	check() error
 	// limit is the highest cost that can ever pass.
 	limit() int64
-	// apply is the whole algorithm: see [Op.Apply], which calls it.
-	apply(op Op, row Row, now int64) (Row, State)
-	// result derives the caller's answer from what a store reported.
-	result(op Op, s State) Result
-	// delay is how long after s.Now the booking that s reports may act.
-	delay(s State) int64
+}
+
+// The algorithms are not in the interface, but found by the type: what is passed
+// to a method of an unknown type has to be on the heap, or be copied each time.
+
+// answer derives the caller's answer r from what a store reported of op.
+func answer(op *Op, s *State, r *Result) {
+	if w, ok := op.Policy.(FixedWindow); ok {
+		w.result(op, s, r)
+		return
+	}
+	op.Policy.(TokenBucket).result(op, s, r)
+}
+
+// delayOf is how long after s.Now the booking that s reports may act.
+func delayOf(p Policy, s *State) int64 {
+	if w, ok := p.(FixedWindow); ok {
+		return w.delay(s)
+	}
+	return p.(TokenBucket).delay(s)
 }
 
 // checkPolicy reports what is wrong with p. A pointer to a policy has the

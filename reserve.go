@@ -50,15 +50,15 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 		}
 		return r, err
 	}
-	res, b, err := l.take(ctx, key, n, maxWait)
-	r.Result = res
+	var b booking
+	err := l.take(ctx, key, n, maxWait, &b, &r.Result)
 	switch {
-	case err != nil || !res.Allowed:
-	case res.Source == SourcePolicy: // let pass without a booking
+	case err != nil || !r.Allowed:
+	case r.Source == SourcePolicy: // let pass without a booking
 		r.Delay = 0
 	default:
 		r.booking = b
-		r.Delay = time.Duration(l.policy.delay(b.state))
+		r.Delay = time.Duration(delayOf(l.policy, &b.state))
 	}
 	return r, err
 }
@@ -89,8 +89,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 		}
 		op.At = at
 	}
-	_, err := r.limiter.do(ctx, op)
-	return err
+	return r.limiter.giveBack(ctx, &op)
 }
 
 // cancelTimeout bounds the Cancel of a wait whose own context has ended.
@@ -112,7 +111,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // and the error is [ErrCanceled]. The other errors are those of [Limiter.Reserve].
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if n == 0 {
-		if _, err := l.op(OpLook, key, 0); err != nil {
+		var op Op
+		if err := l.op(&op, OpLook, key, 0); err != nil {
 			return err
 		}
 		if err := l.checkReserve(0); err != nil {

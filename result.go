@@ -35,8 +35,8 @@ type Source uint8
 const (
 	// SourceStore is a decision of the store.
 	SourceStore Source = iota + 1
-	// SourceDenyCache is a refusal repeated from memory, from what the store
-	// said of the same key a moment ago. Nothing answers so yet.
+	// SourceDenyCache is a refusal from memory, by what the store said of the
+	// same key a moment ago: see [WithDenyCache].
 	SourceDenyCache
 	// SourceLocal is a decision of a local fallback while the store is down.
 	// Nothing answers so yet.

@@ -170,17 +170,24 @@ func (op Op) Tolerance(row Row) int64 {
 // is none) and the clock reads now. If the returned row equals row there is
 // nothing to write. Apply is a pure function; a Store that calls it under a
 // lock, or writes its row by compare-and-set, is right.
-func (op Op) Apply(row Row, now int64) (Row, State) {
-	return op.Policy.apply(op, row, now)
+func (op Op) Apply(row Row, now int64) (next Row, s State) {
+	if w, ok := op.Policy.(FixedWindow); ok {
+		w.apply(&op, &row, now, &s)
+	} else {
+		op.Policy.(TokenBucket).apply(&op, &row, now, &s)
+	}
+	return row, s
 }
 
+// probeCost is what a look asks about.
+const probeCost = 1
+
 // probe is the take that a look asks about.
-func (op Op) probe() Op {
-	op.Kind, op.Cost, op.MaxWait = OpTake, 1, 0
-	return op
+func (op *Op) probe() Op {
+	return Op{Kind: OpTake, Policy: op.Policy, Cost: probeCost, At: op.At}
 }
 
 // Act returns, for a cancel, the instant at which the booking may act.
 func (op Op) Act() int64 {
-	return op.Booked.Now + op.Policy.delay(op.Booked)
+	return op.Booked.Now + delayOf(op.Policy, &op.Booked)
 }

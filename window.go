@@ -32,47 +32,49 @@ func (w FixedWindow) check() error {
 
 func (w FixedWindow) limit() int64 { return w.Limit }
 
-func (w FixedWindow) apply(op Op, row Row, now int64) (Row, State) {
+func (w FixedWindow) apply(op *Op, row *Row, now int64, s *State) {
+	s.Now = now
 	switch op.Kind {
 	case OpTake:
-		return w.take(op, row, now)
+		w.take(op, row, now, s)
+		return
 	case OpRefund:
 		// The row's own window: it may have been counted under another policy.
 		clock := max(now, row.At)
-		if row.Period == 0 || row.Start > clock || row.Start+row.Period <= clock {
-			return row, State{Row: row, Now: now}
+		if row.Period != 0 && row.Start <= clock && row.Start+row.Period > clock {
+			row.Used = max(0, row.Used-op.Cost)
+			s.Took = true
 		}
-		row.Used = max(0, row.Used-op.Cost)
-		return row, State{Row: row, Now: now, Took: true}
 	case OpCancel:
-		if row.Start != op.Booked.Row.Start || row.Period != int64(w.Window) || now > op.Act() {
-			return row, State{Row: row, Now: now}
+		if row.Start == op.Booked.Row.Start && row.Period == int64(w.Window) && now <= op.Act() {
+			row.Used = max(0, row.Used-op.Cost)
+			s.Took = true
 		}
-		row.Used = max(0, row.Used-op.Cost)
-		return row, State{Row: row, Now: now, Took: true}
 	case OpReset:
-		found := row.Period != 0
+		s.Took = row.Period != 0
 		row.Start, row.Used, row.At = 0, 0, 0
-		return row, State{Row: row, Now: now, Took: found}
 	default: // OpLook
-		_, s := w.see(op.probe(), row, now)
-		return row, s
+		probe, found := op.probe(), *row
+		w.see(&probe, &found, now, s)
+		return
 	}
+	s.Row = *row
 }
 
-func (w FixedWindow) take(op Op, row Row, now int64) (Row, State) {
-	kept, s := w.see(op, row, now)
+func (w FixedWindow) take(op *Op, row *Row, now int64, s *State) {
+	w.see(op, row, now, s)
 	if w.CountRejected {
 		s.Took = s.Row.Start <= s.Now && s.Row.Used+op.Cost <= w.Limit
 		if s.Row.Start <= s.Now { // a window ahead counts nothing before it comes
 			s.Row.Used = min(s.Row.Used+op.Cost, maxUsed)
 		}
 		s.Row.At, s.Wait = s.Now, 0
-		return s.Row, s
+		*row = s.Row
+		return
 	}
 	start := w.target(s.Row, op.Cost)
 	if start > s.Now+int64(op.MaxWait) {
-		return kept, s
+		return
 	}
 	if start != s.Row.Start {
 		s.Row.Start, s.Row.Used = start, 0
@@ -80,32 +82,33 @@ func (w FixedWindow) take(op Op, row Row, now int64) (Row, State) {
 	s.Row.Used += op.Cost
 	s.Row.At = s.Now
 	s.Took = true
-	return s.Row, s
+	*row = s.Row
 }
 
-// see returns the row as it is to be kept if the take op is refused, and the
-// state that op finds. If windows have become shorter the refusal keeps the
+// see makes row what is to be kept if the take op is refused, and s the state
+// that op finds. If windows have become shorter the refusal keeps the
 // converted row: else a full day would be a full hour until the day ends. In the
 // other direction it does not: two versions that take turns would start the
 // shorter window anew each time. The request then passes when the row's own
 // window has ended, or when the next one of this policy comes within its reach.
-func (w FixedWindow) see(op Op, row Row, now int64) (kept Row, s State) {
-	kept = w.anchor(op, row, now)
-	s = State{Row: kept, Now: max(now, kept.At)}
-	s.Row = w.carry(kept, s.Now)
-	if start := w.target(s.Row, op.Cost); start > s.Now+int64(op.MaxWait) && !w.CountRejected {
-		switch {
-		case kept.Period > int64(w.Window):
+func (w FixedWindow) see(op *Op, row *Row, now int64, s *State) {
+	*row = w.anchor(op, *row, now)
+	s.Now = max(now, row.At)
+	s.Row = w.carry(*row, s.Now)
+	if row.Period == int64(w.Window) || w.CountRejected {
+		return
+	}
+	if start := w.target(s.Row, op.Cost); start > s.Now+int64(op.MaxWait) {
+		if row.Period > int64(w.Window) {
 			s.Row.At = s.Now
-			kept = s.Row
-		case kept.Period < int64(w.Window):
-			s.Wait = kept.Start + kept.Period - s.Now
-			if op.MaxWait > 0 {
-				s.Wait = min(s.Wait, start-int64(op.MaxWait)-s.Now)
-			}
+			*row = s.Row
+			return
+		}
+		s.Wait = row.Start + row.Period - s.Now
+		if op.MaxWait > 0 {
+			s.Wait = min(s.Wait, start-int64(op.MaxWait)-s.Now)
 		}
 	}
-	return kept, s
 }
 
 // target is the start of the window that cost goes into: the frontier's if it
@@ -117,11 +120,17 @@ func (w FixedWindow) target(row Row, cost int64) int64 {
 	return row.Start + int64(w.Window)
 }
 
+// refuses reports whether the take op is refused on a row of this policy whose clock
+// is not ahead.
+func (w FixedWindow) refuses(op *Op, row *Row, now int64) bool {
+	return row.Start >= align(now, int64(w.Window)) && w.target(*row, op.Cost) > now+int64(op.MaxWait)
+}
+
 // anchor sets a row right whose clock was stepped back. What was counted in the
 // window that it fell into is known only if that is the row's own; any other is
 // full, so that nothing is granted by the step. A refusal writes this, too, else
 // every window of the whole step would be full.
-func (w FixedWindow) anchor(op Op, row Row, now int64) Row {
+func (w FixedWindow) anchor(op *Op, row Row, now int64) Row {
 	if row.At > now+op.Tolerance(row) {
 		start := align(now+max(0, row.Start-row.At), row.Period)
 		if start < row.Start {
@@ -168,9 +177,9 @@ func (w FixedWindow) convert(row Row, clock, current int64) Row {
 
 func align(t, window int64) int64 { return t - t%window }
 
-func (w FixedWindow) delay(s State) int64 { return max(0, s.Row.Start-s.Now) }
+func (w FixedWindow) delay(s *State) int64 { return max(0, s.Row.Start-s.Now) }
 
-func (w FixedWindow) result(op Op, s State) Result {
+func (w FixedWindow) result(op *Op, s *State, r *Result) {
 	start, used := s.Row.Start, s.Row.Used
 	if current := align(s.Now, int64(w.Window)); start < current {
 		start, used = current, 0
@@ -180,7 +189,7 @@ func (w FixedWindow) result(op Op, s State) Result {
 		end += int64(w.Window)
 	}
 	ahead := start > s.Now
-	r := Result{
+	*r = Result{
 		Allowed:   s.Took,
 		Limit:     w.Limit,
 		Remaining: max(0, w.Limit-used),
@@ -191,16 +200,16 @@ func (w FixedWindow) result(op Op, s State) Result {
 	if ahead {
 		r.Remaining, r.Used = 0, w.Limit
 	}
+	cost := op.Cost
 	if op.Kind == OpLook {
-		op = op.probe()
-		r.Allowed = !ahead && used+op.Cost <= w.Limit
+		cost = probeCost
+		r.Allowed = !ahead && used+cost <= w.Limit
 	}
 	if !r.Allowed {
-		wait := w.target(Row{Start: start, Used: used}, op.Cost) - s.Now - int64(op.MaxWait)
+		wait := w.target(Row{Start: start, Used: used}, cost) - s.Now - int64(op.MaxWait)
 		if s.Wait > 0 {
 			wait = s.Wait
 		}
 		r.RetryAfter = retryAfter(wait, s.Tick)
 	}
-	return r
 }

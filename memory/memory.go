@@ -35,8 +35,11 @@ type Store struct {
 
 type shard struct {
 	mu     sync.Mutex
-	rows   map[id]limiter.Row
-	tidyAt int // the number of rows at which to look for expired ones
+	rows   map[id]*limiter.Row // by pointer, so that a decision looks a key up once
+	tidyAt int                 // the number of rows at which to look for expired ones
+	// A shard has two cache lines to itself, which processors fetch in pairs: a
+	// lock that is taken does not slow its neighbors down.
+	_ [104]byte
 }
 
 type id struct {
@@ -61,7 +64,7 @@ func WithClock(now func() time.Time) Option {
 func New(opts ...Option) *Store {
 	s := &Store{now: time.Now, seed: maphash.MakeSeed()}
 	for i := range s.shards {
-		s.shards[i] = shard{rows: make(map[id]limiter.Row), tidyAt: minTidy}
+		s.shards[i] = shard{rows: make(map[id]*limiter.Row), tidyAt: minTidy}
 	}
 	for _, opt := range opts {
 		if opt != nil {
@@ -89,10 +92,15 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("memory: %w", err)
 	}
-	row := sh.rows[k]
-	next, state := op.Apply(row, now)
-	if next != row {
-		sh.rows[k] = next
+	row, found := sh.rows[k]
+	if found {
+		next, state := op.Apply(*row, now)
+		*row = next
+		return state, nil
+	}
+	next, state := op.Apply(limiter.Row{}, now)
+	if next != (limiter.Row{}) {
+		sh.rows[k] = &next
 		if len(sh.rows) >= sh.tidyAt {
 			// Of an operation's own time and the store's, the earlier: neither a
 			// replay of the past nor a test of the future forgets what counts.

@@ -177,6 +177,11 @@ func (s *Store) table(policy limiter.Policy) (sqlstore.Table, error) {
 	return nil, fmt.Errorf("policy %T: %w", policy, errors.ErrUnsupported)
 }
 
+// Provisional reports whether the Store runs on a connection or transaction of the
+// caller's, where a rollback may undo what was decided: [limiter.WithDenyCache] keeps
+// nothing of it.
+func (s *Store) Provisional() bool { return s.db != nil }
+
 // Close closes the pool that [Open] made; it waits until its connections are
 // back. What was passed to [New] stays open, and the Store on it usable.
 func (s *Store) Close() error {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -196,6 +197,43 @@ func TestConnection_in_use_makes_others_wait_until_they_leave(t *testing.T) {
 		wait.Wait()
 		if s := do(t, store, look(slow(3), secret)); s.Row.FullAt != 0 {
 			t.Error("the call that left was charged")
+		}
+	})
+}
+
+func TestAnswers_on_a_connection_are_provisional(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		conn := connect(t, d.dsn)
+		for _, c := range []struct {
+			store *postgres.Store
+			want  bool
+		}{
+			{d.store(t, schema, nil), false},
+			{storeOn(t, conn, schema), true},
+			{storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema), true},
+		} {
+			var _ limiter.Provisional = c.store
+			if got := c.store.Provisional(); got != c.want {
+				t.Errorf("Provisional = %v, want %v", got, c.want)
+			}
+		}
+		// A refusal that is rolled back leaves nothing behind that refuses.
+		tx, err := conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newLimiter(t, storeOn(t, conn, schema), slow(1), limiter.WithDenyCache(10, time.Minute))
+		for _, want := range []bool{true, false} {
+			if res, err := l.Allow(t.Context(), "k"); err != nil || res.Allowed != want || res.Source != limiter.SourceStore {
+				t.Errorf("in the transaction: %+v, %v; want Allowed %v by the store", res, err, want)
+			}
+		}
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+			t.Errorf("after the rollback: %+v, %v", res, err)
 		}
 	})
 }

@@ -1,0 +1,169 @@
+package limiter
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// deniedShards is how many locks the denied keys are spread over. It must be a
+	// power of two.
+	deniedShards = 64
+	// deniedTries is how many keys are looked at to find the one to forget. Maps
+	// begin each iteration somewhere else, so these are any keys.
+	deniedTries = 4
+)
+
+// denied is a bounded map of refusals by key. When it is full a new key takes the
+// place of one of its shard, of a few the one that was kept first: whoever floods it
+// with keys cannot know which, and pays with a round trip for each.
+type denied struct {
+	seed   maphash.Seed
+	shards [deniedShards]deniedShard
+	size   int64
+	held   atomic.Int64 // by all shards; at most size
+}
+
+type deniedShard struct {
+	mu   sync.RWMutex
+	keys map[string]*refusal
+	// gen counts what was given back, and paused what is being given back.
+	gen    uint64
+	paused int
+	_      [128 - 24 - 8 - 8 - 8]byte // a pair of cache lines each
+}
+
+func (d *denied) init(size int) {
+	d.seed, d.size = maphash.MakeSeed(), int64(size)
+	for i := range d.shards {
+		d.shards[i].keys = make(map[string]*refusal)
+	}
+}
+
+func (d *denied) shard(key string) *deniedShard {
+	return &d.shards[maphash.String(d.seed, key)%deniedShards]
+}
+
+// find returns the key's refusal, or nil, and the generation to keep a new one by.
+func (d *denied) find(key string) (r *refusal, gen uint64) {
+	sh := d.shard(key)
+	sh.mu.RLock()
+	r, gen = sh.keys[key], sh.gen
+	sh.mu.RUnlock()
+	return r, gen
+}
+
+// known returns sum as a string, which needs no memory if such a key is held.
+func (d *denied) known(sum []byte) string {
+	sh := &d.shards[maphash.Bytes(d.seed, sum)%deniedShards]
+	sh.mu.RLock()
+	r := sh.keys[string(sum)]
+	sh.mu.RUnlock()
+	if r != nil {
+		return r.key
+	}
+	return string(sum)
+}
+
+// keep keeps r, unless something was given back since find returned gen.
+func (d *denied) keep(r *refusal, gen uint64) {
+	sh := d.shard(r.key)
+	for range 2 {
+		if d.tryKeep(sh, r, gen) {
+			return
+		}
+		d.makeRoom() // all of it is other shards'
+	}
+}
+
+func (d *denied) tryKeep(sh *deniedShard, r *refusal, gen uint64) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.gen != gen || sh.paused > 0 {
+		return true
+	}
+	if _, found := sh.keys[r.key]; !found && !d.reserve() {
+		if !sh.evict() {
+			return false
+		}
+	}
+	sh.keys[r.key] = r
+	return true
+}
+
+// reserve counts a key more, if there is room.
+func (d *denied) reserve() bool {
+	for {
+		n := d.held.Load()
+		if n >= d.size {
+			return false
+		}
+		if d.held.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// makeRoom forgets a key of any shard.
+func (d *denied) makeRoom() {
+	for i := range d.shards {
+		sh := &d.shards[i]
+		sh.mu.Lock()
+		evicted := sh.evict()
+		sh.mu.Unlock()
+		if evicted {
+			d.held.Add(-1)
+			return
+		}
+	}
+}
+
+// evict forgets one key; the caller has the lock, and counts.
+func (sh *deniedShard) evict() bool {
+	var first *refusal
+	tries := 0
+	for _, r := range sh.keys {
+		if first == nil || r.sent.mono < first.sent.mono {
+			first = r
+		}
+		if tries++; tries == deniedTries {
+			break
+		}
+	}
+	if first == nil {
+		return false
+	}
+	delete(sh.keys, first.key)
+	return true
+}
+
+// drop forgets r if it is still what is kept of its key.
+func (d *denied) drop(r *refusal) {
+	sh := d.shard(r.key)
+	sh.mu.Lock()
+	if sh.keys[r.key] == r {
+		delete(sh.keys, r.key)
+		d.held.Add(-1)
+	}
+	sh.mu.Unlock()
+}
+
+func (d *denied) suspend(key string) *deniedShard {
+	sh := d.shard(key)
+	sh.mu.Lock()
+	if _, found := sh.keys[key]; found {
+		delete(sh.keys, key)
+		d.held.Add(-1)
+	}
+	sh.paused++
+	sh.mu.Unlock()
+	return sh
+}
+
+func (sh *deniedShard) resume() {
+	sh.mu.Lock()
+	sh.paused--
+	sh.gen++
+	sh.mu.Unlock()
+}

@@ -1,0 +1,181 @@
+package limiter
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// DefaultDenyAge is the maxAge of [WithDenyCache] if that is 0.
+	DefaultDenyAge = time.Second
+	// MaxDenyAge is the highest maxAge of [WithDenyCache].
+	MaxDenyAge = time.Hour
+	// MaxDenySize is the highest size of [WithDenyCache]: a key takes about 250
+	// bytes and its own length.
+	MaxDenySize = 1 << 20
+)
+
+// WithDenyCache tells the [Limiter] to remember up to size keys that its store
+// refused, each for at most maxAge, and to refuse from memory what the store would
+// refuse still: a flood of requests on few keys then costs no round trips. The size
+// is 1 to [MaxDenySize]; maxAge is up to [MaxDenyAge], and 0 means [DefaultDenyAge].
+// The default is no cache.
+//
+// What is kept is the key's state, by which a request of any cost and any wait is
+// judged with the policy's own formula, at a time that is not before the store's:
+// the store's clock when it refused, plus what has passed since that request was
+// sent. So nothing is refused that the store would let pass, but for what it could
+// not be told: what other processes, or other Limiters in this one, give back or reset,
+// a policy that they change, or a step forward of the store's clock are seen up to
+// maxAge late. The Limiter's own Refund, Reset and Cancel are seen at once, unless
+// their outcome is unknown. The cache never lets anything pass, and [Limiter.Peek]
+// does not use it. Its Results have [SourceDenyCache], RetryAfter and ResetAfter
+// may be longer than the store's by the time of a round trip.
+//
+// It is of no use, and off, for a [FixedWindow] with CountRejected, whose refusals
+// count, and on a store whose answers may be rolled back: see [Provisional]. With
+// [WithClock] the cache follows that clock. Keys are held as they are stored, so
+// that with [WithKeyDigest] no key is kept.
+func WithDenyCache(size int, maxAge time.Duration) Option {
+	return func(o *options) error {
+		if size < 1 || size > MaxDenySize {
+			return invalid("the deny cache's size is %d keys; it must be 1 to %d", size, MaxDenySize)
+		}
+		if maxAge < 0 || maxAge > MaxDenyAge {
+			return invalid("the deny cache's longest age is %v; it must be up to %v, and 0 means %v", maxAge, MaxDenyAge, DefaultDenyAge)
+		}
+		if maxAge == 0 {
+			maxAge = DefaultDenyAge
+		}
+		o.denySize, o.denyAge = size, maxAge
+		return nil
+	}
+}
+
+// Provisional is a further ability of a [Store]: it reports whether the store's
+// answers may be undone, because they are part of a transaction that may be rolled
+// back. [WithDenyCache] has no effect on such a store.
+type Provisional interface {
+	Provisional() bool
+}
+
+// newDenyCache returns the cache that the options ask for, or nil.
+func (l *Limiter) newDenyCache() *denyCache {
+	if l.denySize == 0 {
+		return nil
+	}
+	if w, ok := l.policy.(FixedWindow); ok && w.CountRejected {
+		return nil
+	}
+	if p, ok := l.store.(Provisional); ok && p.Provisional() {
+		return nil
+	}
+	base := time.Now()
+	c := &denyCache{maxAge: int64(l.denyAge), clock: func() instant {
+		t := time.Now()
+		return instant{t.UnixNano(), int64(t.Sub(base))}
+	}}
+	c.keys.init(l.denySize)
+	return c
+}
+
+// denyCache answers takes that the store would refuse.
+type denyCache struct {
+	keys   denied
+	maxAge int64
+	clock  func() instant
+}
+
+// instant is a reading of the local clock, in nanoseconds. While a process is
+// frozen the monotonic clock may stand still, and the wall clock may be set.
+type instant struct{ wall, mono int64 }
+
+// since returns how long ago then was: what either clock says if that is more, and
+// a negative number if the wall clock went back.
+func (i instant) since(then instant) int64 {
+	if i.wall < then.wall {
+		return -1
+	}
+	return max(i.wall-then.wall, i.mono-then.mono)
+}
+
+// now reads the local clock, which is that of WithClock if op has its time.
+func (c *denyCache) now(op *Op) instant {
+	if op.At != 0 {
+		return instant{op.At, op.At}
+	}
+	return c.clock()
+}
+
+// refusal is what is kept of a refused key. It does not change.
+type refusal struct {
+	key   string
+	state State
+	// sent and received are the local times around the store's reading of its
+	// clock, state.Now: the store's time is now between state.Now plus the time
+	// since received and state.Now plus the time since sent.
+	sent, received instant
+}
+
+// drift is the part of a stretch of time by which the store's clock may go faster
+// than the local one: a clock that is being set right runs up to 500 ppm off, and
+// there are two.
+const drift = 500
+
+// refuses reports whether the policy refuses op by the latest time that the store's
+// clock can show when the refusal is of that age. Later takes by others only lower what is left, and a refusal at
+// one time is one at every earlier time.
+func (r *refusal) refuses(op *Op, age int64) bool {
+	if op.At == 0 { // a coarse clock showed the start of its tick
+		age += age/drift + max(0, r.state.Tick-1)
+	}
+	// Not before the row's own time: if the store's clock is set back, the row
+	// owes what it owed then.
+	now := max(r.state.Now+age, r.state.Row.At)
+	if w, ok := op.Policy.(FixedWindow); ok {
+		return w.refuses(op, &r.state.Row, now)
+	}
+	return op.Policy.(TokenBucket).refuses(op, &r.state.Row, now)
+}
+
+// ask has the cache decide the take b.op, or else the store, whose refusal it keeps.
+func (c *denyCache) ask(ctx context.Context, l *Limiter, b *booking, res *Result) error {
+	if err := served(ctx); err != nil {
+		return err
+	}
+	op := &b.op
+	kept, gen := c.keys.find(op.Key)
+	sent := c.now(op)
+	if kept != nil {
+		if age := sent.since(kept.sent); age >= 0 && age <= c.maxAge && kept.refuses(op, age) {
+			b.state = kept.state
+			// The earliest time that the store's clock can show: what waits
+			// for as long as RetryAfter has waited long enough.
+			b.state.Now += max(0, sent.since(kept.received))
+			answer(op, &b.state, res)
+			res.Source = SourceDenyCache
+			return nil
+		}
+		c.keys.drop(kept)
+	}
+	if err := l.do(ctx, op, &b.state); err != nil {
+		return err
+	}
+	answer(op, &b.state, res)
+	// A state with a Wait is that of a row which stays under another policy: the
+	// policy's formula does not hold for it. One that would pass was refused only
+	// because others kept changing the row.
+	if !b.state.Took && b.state.Wait == 0 {
+		r := refusal{key: op.Key, state: b.state, sent: sent, received: c.now(op)}
+		if age := r.received.since(sent); age >= 0 && age <= c.maxAge && r.refuses(op, age) {
+			c.keys.keep(&r, gen)
+		}
+	}
+	return nil
+}
+
+// suspend forgets key, and keeps no refusal until resume is called, nor after that
+// of what was asked before it: the store may have refused it before it gave back.
+func (c *denyCache) suspend(key string) *deniedShard {
+	return c.keys.suspend(key)
+}

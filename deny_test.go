@@ -1,0 +1,305 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// denying is a Limiter with a deny cache of 10 keys on a store that counts.
+type denying struct {
+	*limiter.Limiter
+	t     *testing.T
+	store *countingStore
+}
+
+type countingStore struct {
+	inner limiter.Store
+	mu    sync.Mutex
+	calls int
+}
+
+func (s *countingStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	s.mu.Lock()
+	s.calls++
+	s.mu.Unlock()
+	return s.inner.Do(ctx, op)
+}
+
+func newDenying(t *testing.T, p limiter.Policy, opts ...limiter.Option) denying {
+	t.Helper()
+	store := &countingStore{inner: memory.New()}
+	return denying{newLimiter(t, store, p, append([]limiter.Option{limiter.WithDenyCache(10, time.Minute)}, opts...)...), t, store}
+}
+
+// expect asks for n and checks who answers, and what.
+func (d denying) expect(key string, n int64, allowed bool, source limiter.Source) limiter.Result {
+	d.t.Helper()
+	r, err := d.AllowN(d.t.Context(), key, n)
+	if err != nil || r.Allowed != allowed || r.Source != source {
+		d.t.Errorf("AllowN(%d) = %+v, %v; want Allowed %v by %v", n, r, err, allowed, source)
+	}
+	return r
+}
+
+const (
+	store = limiter.SourceStore
+	cache = limiter.SourceDenyCache
+)
+
+func TestTheDenyCacheAnswersAsTheStoreWould(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, p := range []limiter.Policy{
+			limiter.TokenBucket{Capacity: 4, Refill: 1, Interval: 200 * time.Millisecond},
+			limiter.FixedWindow{Limit: 4, Window: 800 * time.Millisecond},
+		} {
+			d := newDenying(t, p)
+			d.expect("k", 2, true, store)
+			d.expect("k", 3, false, store)
+			calls := d.store.calls
+			for _, n := range []int64{3, 4} {
+				for _, wait := range []time.Duration{0, 10 * time.Millisecond} {
+					want, err := newLimiter(t, d.store.inner, p).Reserve(t.Context(), "k", n, wait)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want.Source = cache
+					got, err := d.Reserve(t.Context(), "k", n, wait)
+					if err != nil || got.Result != want.Result || got.Delay != want.Delay {
+						t.Errorf("%T: Reserve(%d, %v) = %+v, %v; want %+v", p, n, wait, got.Result, err, want.Result)
+					}
+					if err := got.Cancel(t.Context()); err != nil {
+						t.Error(err)
+					}
+					<-time.After(time.Millisecond)
+				}
+			}
+			if d.store.calls != calls {
+				t.Errorf("%T: the store was asked %d times more", p, d.store.calls-calls)
+			}
+			if r, err := d.Peek(t.Context(), "k"); err != nil || !r.Allowed || r.Source != store {
+				t.Errorf("%T: Peek = %+v, %v", p, r, err)
+			}
+			d.expect("k", 2, true, store) // which fits
+			r := d.expect("k", 2, false, store)
+			soon := r.RetryAfter / 100 // the cache leaves as much to the store, whose clock may be faster
+			<-time.After(r.RetryAfter - soon)
+			d.expect("k", 2, false, cache)
+			<-time.After(soon)
+			d.expect("k", 2, true, store)
+		}
+	})
+}
+
+func TestACachedRefusalIsNoOlderThanItMayBe(t *testing.T) {
+	t.Parallel()
+	for maxAge, want := range map[time.Duration]time.Duration{0: limiter.DefaultDenyAge, time.Minute: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(1, maxAge))
+			d.expect("k", 1, true, store)
+			d.expect("k", 1, false, store)
+			<-time.After(want)
+			d.expect("k", 1, false, cache)
+			<-time.After(1)
+			d.expect("k", 1, false, store)
+			d.expect("k", 1, false, cache)
+		})
+	}
+}
+
+func TestGivingBackEndsARefusalAtOnce(t *testing.T) {
+	t.Parallel()
+	clock := limiter.WithClock(func() time.Time { return time.Unix(2_000_000_000, 0) }) // a booking may be canceled until it may act
+	for name, giveBack := range map[string]func(d denying, r *limiter.Reservation) error{
+		"Refund": func(d denying, _ *limiter.Reservation) error { return d.Refund(t.Context(), "k", 2) },
+		"Reset":  func(d denying, _ *limiter.Reservation) error { return d.Reset(t.Context(), "k") },
+		"Cancel": func(_ denying, r *limiter.Reservation) error { return r.Cancel(t.Context()) },
+	} {
+		d := newDenying(t, limiter.PerDay(2), clock)
+		r, err := d.Reserve(t.Context(), "k", 2, 0)
+		if err != nil || !r.Allowed {
+			t.Fatal(r, err)
+		}
+		d.expect("k", 1, false, store)
+		d.expect("k", 1, false, cache)
+		if err := giveBack(d, r); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		d.expect("k", 1, true, store)
+	}
+}
+
+func TestWithClock_moves_the_deny_cache(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(2_000_000_000, 0)
+	d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(10, 0), limiter.WithClock(func() time.Time { return now }))
+	d.expect("k", 1, true, store)
+	d.expect("k", 1, false, store)
+	now = now.Add(time.Second)
+	d.expect("k", 1, false, cache)
+	now = now.Add(-2 * time.Second) // back: what was said then is of no use, now or later
+	d.expect("k", 1, false, store)
+	d.expect("k", 1, false, cache)
+	now = now.Add(2 * time.Second)
+	d.expect("k", 1, false, store)
+	if err := d.Reset(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	d.expect("k", 1, true, store)
+	d.expect("k", 1, false, store)
+	now = now.Add(-time.Hour)
+	if _, err := d.AllowN(t.Context(), "k", 1); err != nil {
+		t.Error(err)
+	}
+	now = now.Add(2 * time.Hour)
+	d.expect("k", 1, false, store)
+}
+
+func TestAWallClockThatGoesBackEndsARefusal(t *testing.T) {
+	t.Parallel()
+	d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(10, 0))
+	wall, mono := int64(1e18), int64(0)
+	d.SetDenyClock(func() (int64, int64) { return wall, mono })
+	steps := []struct {
+		wall, mono time.Duration
+		want       limiter.Source
+	}{
+		{0, 0, store},
+		{0, time.Second, cache},
+		{0, 1, store}, // frozen on one clock
+		{time.Second, 0, cache},
+		{1, 0, store}, // and on the other
+		{-1, 0, store},
+		{1, 0, cache},
+		{-5, 9, store}, // set back
+		{farBack, 0, store},
+		{farAhead, 0, store}, // and by far
+		{0, 0, cache},
+		{time.Hour, time.Hour, store}, // or slept
+		{-time.Hour, 0, store},
+		{time.Hour, 0, store}, // and set right, which wakes nothing
+	}
+	d.expect("k", 1, true, store)
+	for i, s := range steps {
+		wall, mono = wall+int64(s.wall), mono+int64(s.mono)
+		if r := d.expect("k", 1, false, s.want); t.Failed() {
+			t.Fatalf("step %d: %+v", i, r)
+		}
+	}
+}
+
+const (
+	farBack  = -time.Duration(9e17)
+	farAhead = time.Duration(9e17)
+)
+
+func TestTheDenyCacheIsOffWhereItCouldBeWrong(t *testing.T) {
+	t.Parallel()
+	counts := limiter.FixedWindow{Limit: 1, Window: time.Hour, CountRejected: true}
+	for name, l := range map[string]*limiter.Limiter{
+		"CountRejected":   newLimiter(t, memory.New(), counts, limiter.WithDenyCache(1, 0)),
+		"a transaction":   newLimiter(t, inTransaction{memory.New()}, limiter.PerDay(1), limiter.WithDenyCache(1, 0)),
+		"not asked for":   newLimiter(t, memory.New(), limiter.PerDay(1)),
+		"another policy":  anotherPolicy(t),
+		"a race was lost": newLimiter(t, loser{}, limiter.PerDay(1), limiter.WithDenyCache(1, 0)),
+	} {
+		for i := range 3 {
+			r, err := l.Allow(t.Context(), "k")
+			if err != nil || r.Source != store || i > 1 && r.Allowed {
+				t.Errorf("%s: Allow = %+v, %v; want the store's answer", name, r, err)
+			}
+		}
+	}
+}
+
+type inTransaction struct{ limiter.Store }
+
+func (inTransaction) Provisional() bool { return true }
+
+// loser refuses a key that is as if never used.
+type loser struct{}
+
+func (loser) Do(context.Context, limiter.Op) (limiter.State, error) {
+	return limiter.State{Row: limiter.Row{Limit: 1, Period: int64(24 * time.Hour)}, Now: time.Now().UnixNano()}, nil
+}
+
+// anotherPolicy returns a Limiter that is refused on a row which stays another's.
+func anotherPolicy(t *testing.T) *limiter.Limiter {
+	t.Helper()
+	s := memory.New()
+	fast := limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Hour}
+	if r, err := newLimiter(t, s, fast).Allow(t.Context(), "k"); err != nil || !r.Allowed {
+		t.Fatal(r, err)
+	}
+	return newLimiter(t, s, limiter.PerDay(1), limiter.WithDenyCache(1, 0))
+}
+
+func TestWithDenyCache_out_of_range(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		size   int
+		maxAge time.Duration
+		ok     bool
+	}{
+		{0, 0, false},
+		{-1, 0, false},
+		{1, 0, true},
+		{limiter.MaxDenySize, 1, true},
+		{limiter.MaxDenySize + 1, 0, false},
+		{1, -1, false},
+		{1, limiter.MaxDenyAge, true},
+		{1, limiter.MaxDenyAge + 1, false},
+	} {
+		_, err := limiter.New(memory.New(), "l", limiter.PerDay(1), limiter.WithDenyCache(c.size, c.maxAge))
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, limiter.ErrInvalid) {
+			t.Errorf("WithDenyCache(%d, %v): %v", c.size, c.maxAge, err)
+		}
+	}
+}
+
+func TestTheDenyCacheHoldsKeysAsTheyAreStored(t *testing.T) {
+	t.Parallel()
+	for _, c := range denyKeys {
+		d := newDenying(t, limiter.PerDay(1), c.opts...)
+		d.expect(c.key, 1, true, store)
+		d.expect(c.key, 1, false, store)
+		d.expect(c.key, 1, false, cache)
+		d.expect(c.key+"2", 1, true, store)
+		keys := d.DeniedKeys()
+		if len(keys) != 1 || slices.Contains(keys, c.key) != (c.name == "Short") {
+			t.Errorf("%s: the cache holds %q", c.name, keys)
+		}
+	}
+}
+
+func TestACachedRefusalIsObservedAndServesNobodyWhoLeft(t *testing.T) {
+	t.Parallel()
+	var seen []limiter.Decision
+	d := newDenying(t, limiter.PerDay(2), limiter.WithObserver(func(_ context.Context, x limiter.Decision) { seen = append(seen, x) }))
+	d.expect("k", 2, true, store)
+	d.expect("k", 2, false, store)
+	r := d.expect("k", 1, false, cache)
+	if len(seen) != 3 || seen[2].Result != r || seen[2].Cost != 1 || seen[2].Err != nil || seen[2].Limiter != "l" {
+		t.Errorf("the observer saw %+v", seen)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if r, err := d.Allow(gone, "k"); r.Allowed || !errors.Is(err, limiter.ErrCanceled) {
+		t.Errorf("Allow = %+v, %v; want ErrCanceled", r, err)
+	}
+	if r, err := d.AllowN(t.Context(), "k", 3); r.Source != limiter.SourcePolicy || !errors.Is(err, limiter.ErrExceedsCapacity) {
+		t.Errorf("AllowN(3) = %+v, %v; want ErrExceedsCapacity", r, err)
+	}
+	calls := d.store.calls
+	if err := d.Wait(t.Context(), "k"); !errors.Is(err, limiter.ErrExceedsMaxWait) || d.store.calls != calls {
+		t.Errorf("Wait = %v, in %d calls of the store", err, d.store.calls-calls)
+	}
+}

@@ -1,0 +1,30 @@
+package limiter
+
+// SetDenyClock gives the deny cache another local clock.
+func (l *Limiter) SetDenyClock(clock func() (wall, mono int64)) {
+	l.deny.clock = func() instant {
+		wall, mono := clock()
+		return instant{wall, mono}
+	}
+}
+
+// Denied returns how many keys the deny cache holds by its own count, and by its maps'.
+func (l *Limiter) Denied() (counted, held int) {
+	for i := range l.deny.keys.shards {
+		sh := &l.deny.keys.shards[i]
+		sh.mu.RLock()
+		held += len(sh.keys)
+		sh.mu.RUnlock()
+	}
+	return int(l.deny.keys.held.Load()), held
+}
+
+// DeniedKeys returns the keys that the deny cache holds.
+func (l *Limiter) DeniedKeys() (keys []string) {
+	for i := range l.deny.keys.shards {
+		for key := range l.deny.keys.shards[i].keys {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
