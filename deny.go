@@ -123,8 +123,8 @@ type refusal struct {
 const drift = 500
 
 // refuses reports whether the policy refuses op by the latest time that the store's
-// clock can show when the refusal is of that age. Later takes by others only lower what is left, and a refusal at
-// one time is one at every earlier time.
+// clock can show when the refusal is of that age. Later takes by others only lower what
+// is left, and a refusal at one time is one at every earlier time.
 func (r *refusal) refuses(op *Op, age int64) bool {
 	if op.At == 0 { // a coarse clock showed the start of its tick
 		age += age/drift + max(0, r.state.Tick-1)

@@ -165,7 +165,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 }
 
 // Reset makes a key as if it had never been used, bookings included: those who
-// made them must not cancel them any more. The error is [ErrInvalid] if the key is empty, else one of the store's.
+// made them must not cancel them any more. The error is [ErrInvalid] if the key is
+// empty, else one of the store's.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var op Op
 	if err := l.op(&op, OpReset, key, 0); err != nil {
