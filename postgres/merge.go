@@ -33,15 +33,16 @@ func (s *Store) merges(op limiter.Op) bool {
 
 // mergedTable is what differs between the merged statements of the two tables.
 type mergedTable interface {
-	// one carries out a row of a single take by the hot statement.
-	one(ctx context.Context, s *Store, db DB, r *coalesce.Row) error
+	// takeOn carries out a single take by the hot statement.
+	takeOn(ctx context.Context, s *Store, db DB, op limiter.Op) (limiter.State, bool, error)
+	// statement returns the merged statement.
 	statement(s *Store) string
 	// numbers returns the two columns of op's policy, and what the statement is to be
 	// told of its cost.
 	numbers(op limiter.Op) (period, limit, cost int64)
-	// scan reads an answer and returns whose it is.
+	// scan reads an answer of the merged statement, and whose it is.
 	scan(rows pgx.Rows, name *string, key *[]byte, granted *int64, state *limiter.State) error
-	// finish works out a row's state.
+	// finish sets right what the statement reports of a row otherwise than the hot one.
 	finish(r *coalesce.Row)
 }
 
@@ -77,10 +78,20 @@ func (c *senderConn) Release()    { c.conn.Release() }
 func (c *senderConn) Send(ctx context.Context, rows []*coalesce.Row) error {
 	return c.runOn(ctx, c.conn, write, func(db DB) error {
 		if len(rows) == 1 && rows[0].Units == 1 {
-			return c.table.one(ctx, c.Store, db, rows[0])
+			return c.sendOne(ctx, db, rows[0])
 		}
 		return c.sendMerged(ctx, db, rows)
 	})
+}
+
+// sendOne sends the hot statement for a row of a single take.
+func (c *senderConn) sendOne(ctx context.Context, db DB, r *coalesce.Row) (err error) {
+	r.State, r.Decided, err = c.table.takeOn(ctx, c.Store, db, r.Op)
+	r.Granted = 0
+	if r.State.Took {
+		r.Granted = 1
+	}
+	return err
 }
 
 // sendMerged sends one statement for all rows.
@@ -137,10 +148,8 @@ func find(rows []*coalesce.Row, next *int, name string, key []byte) *coalesce.Ro
 
 type bucketRows struct{}
 
-func (bucketRows) one(ctx context.Context, s *Store, db DB, r *coalesce.Row) (err error) {
-	r.State, r.Decided, err = buckets{s, r.Op.Policy.(limiter.TokenBucket)}.takeOn(ctx, db, r.Op)
-	r.Granted = granted(r)
-	return err
+func (bucketRows) takeOn(ctx context.Context, s *Store, db DB, op limiter.Op) (limiter.State, bool, error) {
+	return buckets{s, op.Policy.(limiter.TokenBucket)}.takeOn(ctx, db, op)
 }
 
 func (bucketRows) statement(s *Store) string { return s.sql.bucketTakes }
@@ -159,10 +168,8 @@ func (bucketRows) finish(*coalesce.Row) {}
 
 type windowRows struct{}
 
-func (windowRows) one(ctx context.Context, s *Store, db DB, r *coalesce.Row) (err error) {
-	r.State, r.Decided, err = windows{s, r.Op.Policy.(limiter.FixedWindow)}.takeOn(ctx, db, r.Op)
-	r.Granted = granted(r)
-	return err
+func (windowRows) takeOn(ctx context.Context, s *Store, db DB, op limiter.Op) (limiter.State, bool, error) {
+	return windows{s, op.Policy.(limiter.FixedWindow)}.takeOn(ctx, db, op)
 }
 
 func (windowRows) statement(s *Store) string { return s.sql.windowTakes }
@@ -178,10 +185,3 @@ func (windowRows) scan(rows pgx.Rows, name *string, key *[]byte, granted *int64,
 
 // finish lets a clock behind the row's count as the row's.
 func (windowRows) finish(r *coalesce.Row) { r.State.Now = max(r.State.Now, r.State.Row.At) }
-
-func granted(r *coalesce.Row) int64 {
-	if r.State.Took {
-		return 1
-	}
-	return 0
-}
