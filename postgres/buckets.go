@@ -10,13 +10,14 @@ import (
 // tick is the resolution of PostgreSQL's clock in nanoseconds.
 const tick = 1000
 
-// buckets is limiter_token_buckets under one policy.
-type buckets struct {
-	*Store
-	policy limiter.TokenBucket
-}
+// buckets is limiter_token_buckets.
+type buckets struct{ *Store }
 
-func (b buckets) step() int64 { return int64(b.policy.Step()) }
+// bucketOf returns op's policy, and the time of one token.
+func bucketOf(op limiter.Op) (p limiter.TokenBucket, step int64) {
+	p = op.Policy.(limiter.TokenBucket)
+	return p, int64(p.Step())
+}
 
 func (b buckets) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
 	if b.merges(op) {
@@ -32,12 +33,12 @@ func (b buckets) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 }
 
 func (b buckets) takeOn(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
-	s := limiter.State{Tick: tickOf(op)}
-	s.Row.Period, s.Row.Limit = b.step(), b.policy.Capacity
+	p, step := bucketOf(op)
+	s := limiter.State{Tick: tickOf(op), Row: limiter.Row{Period: step, Limit: p.Capacity}}
 	var took int
 	found, err := b.scanRow(ctx, db, b.sql.bucketTake, []any{
-		op.Name, []byte(op.Key), b.step(), b.policy.Capacity,
-		op.Cost * b.step(), b.policy.Capacity*b.step() + int64(op.MaxWait), at(op),
+		op.Name, []byte(op.Key), step, p.Capacity,
+		op.Cost * step, p.Capacity*step + int64(op.MaxWait), at(op),
 	}, &took, &s.Row.FullAt, &s.Now, &s.Row.At)
 	s.Took = took == 1
 	return s, found && s.Row.At <= s.Now+op.Tolerance(s.Row), err
@@ -63,17 +64,18 @@ func (b buckets) Swap(ctx context.Context, op limiter.Op, from, to limiter.Row) 
 
 func (b buckets) Hold(ctx context.Context, op limiter.Op, f func(sqlstore.Table) error) error {
 	return b.hold(ctx, b.sql.bucketLock, op, func(held *Store) error {
-		return f(buckets{held, b.policy})
+		return f(buckets{held})
 	})
 }
 
 func (b buckets) Change(ctx context.Context, op limiter.Op) (bool, error) {
+	p, step := bucketOf(op)
 	switch op.Kind {
 	case limiter.OpRefund:
 		return b.exec(ctx, b.sql.bucketRefund, op.Name, []byte(op.Key), op.Cost, at(op))
 	case limiter.OpCancel:
-		return b.exec(ctx, b.sql.bucketCancel, op.Name, []byte(op.Key), op.Cost*b.step(),
-			op.Booked.Row.FullAt, b.step(), b.policy.Capacity, op.Act(), at(op))
+		return b.exec(ctx, b.sql.bucketCancel, op.Name, []byte(op.Key), op.Cost*step,
+			op.Booked.Row.FullAt, step, p.Capacity, op.Act(), at(op))
 	default: // OpReset
 		return b.exec(ctx, b.sql.bucketReset, op.Name, []byte(op.Key))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
@@ -26,9 +25,9 @@ const (
 
 // merges reports whether a take can go out together with others: on a pool, where it
 // can be left behind, and without a booking ahead, whose reach no row of a merged
-// statement has room for.
+// statement has room for. One that costs nothing has no units to count.
 func (s *Store) merges(op limiter.Op) bool {
-	return s.db == nil && op.MaxWait == 0 && op.Timeout > 0
+	return s.db == nil && op.MaxWait == 0 && op.Timeout > 0 && op.Cost > 0
 }
 
 // mergedTable is what differs between the merged statements of the two tables.
@@ -40,8 +39,8 @@ type mergedTable interface {
 	// numbers returns the two columns of op's policy, and what the statement is to be
 	// told of its cost.
 	numbers(op limiter.Op) (period, limit, cost int64)
-	// scan reads an answer of the merged statement, and whose it is.
-	scan(rows pgx.Rows, name *string, key *[]byte, granted *int64, state *limiter.State) error
+	// columns is where the merged statement's answer about a row goes.
+	columns(*limiter.State) []any
 	// finish sets right what the statement reports of a row otherwise than the hot one.
 	finish(r *coalesce.Row)
 }
@@ -111,57 +110,64 @@ func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row
 		return err
 	}
 	defer answers.Close()
-	var name string
-	var key []byte
-	next := 0
+	var answer struct {
+		place   int64 // of the row, counted from 1, or 0: then name and key tell it
+		name    string
+		key     []byte
+		granted int64
+		state   limiter.State
+	}
+	columns := append([]any{&answer.place, &answer.name, &answer.key, &answer.granted}, c.table.columns(&answer.state)...)
+	added := 0
 	for answers.Next() {
-		var granted int64
-		var state limiter.State
-		if err := c.table.scan(answers, &name, &key, &granted, &state); err != nil {
+		if err := answers.Scan(columns...); err != nil {
 			return err
 		}
-		r := find(rows, &next, name, key)
+		var r *coalesce.Row
+		if answer.place > 0 && answer.place <= int64(n) {
+			r = rows[answer.place-1]
+		} else {
+			r, added = find(rows, added, answer.name, answer.key)
+		}
 		if r == nil {
 			return fmt.Errorf("%w: the database answers for a key that it was not asked about", limiter.ErrOutcomeUnknown)
 		}
-		r.State, r.Granted = state, granted
-		r.State.Tick, r.State.Took = tickOf(r.Op), granted > 0
+		r.State, r.Granted = answer.state, answer.granted
+		r.State.Tick, r.State.Took = tickOf(r.Op), answer.granted > 0
 		r.State.Row.Period, r.State.Row.Limit, _ = c.table.numbers(r.Op)
-		r.Decided = state.Row.At <= state.Now+r.Op.Tolerance(r.State.Row)
+		r.Decided = r.State.Row.At <= r.State.Now+r.Op.Tolerance(r.State.Row)
 		c.table.finish(r)
 	}
 	return answers.Err()
 }
 
-// find returns the row of a key. Answers come in the order of the rows, if not by any
-// promise, those that were granted first.
-func find(rows []*coalesce.Row, next *int, name string, key []byte) *coalesce.Row {
-	for range rows {
-		r := rows[*next%len(rows)]
-		*next++
+// find returns the row of a key, and where to look for the next one: rows that were
+// added are told in their order, if not by any promise.
+func find(rows []*coalesce.Row, from int, name string, key []byte) (*coalesce.Row, int) {
+	for i := range rows {
+		r := rows[(from+i)%len(rows)]
 		if r.Op.Key == string(key) && r.Op.Name == name {
-			return r
+			return r, from + i + 1
 		}
 	}
-	return nil
+	return nil, from
 }
 
 type bucketRows struct{}
 
 func (bucketRows) takeOn(ctx context.Context, s *Store, db DB, op limiter.Op) (limiter.State, bool, error) {
-	return buckets{s, op.Policy.(limiter.TokenBucket)}.takeOn(ctx, db, op)
+	return buckets{s}.takeOn(ctx, db, op)
 }
 
 func (bucketRows) statement(s *Store) string { return s.sql.bucketTakes }
 
 func (bucketRows) numbers(op limiter.Op) (period, limit, cost int64) {
-	p := op.Policy.(limiter.TokenBucket)
-	step := int64(p.Step())
+	p, step := bucketOf(op)
 	return step, p.Capacity, op.Cost * step
 }
 
-func (bucketRows) scan(rows pgx.Rows, name *string, key *[]byte, granted *int64, s *limiter.State) error {
-	return rows.Scan(name, key, granted, &s.Row.FullAt, &s.Now, &s.Row.At)
+func (bucketRows) columns(s *limiter.State) []any {
+	return []any{&s.Row.FullAt, &s.Now, &s.Row.At}
 }
 
 func (bucketRows) finish(*coalesce.Row) {}
@@ -169,18 +175,18 @@ func (bucketRows) finish(*coalesce.Row) {}
 type windowRows struct{}
 
 func (windowRows) takeOn(ctx context.Context, s *Store, db DB, op limiter.Op) (limiter.State, bool, error) {
-	return windows{s, op.Policy.(limiter.FixedWindow)}.takeOn(ctx, db, op)
+	return windows{s}.takeOn(ctx, db, op)
 }
 
 func (windowRows) statement(s *Store) string { return s.sql.windowTakes }
 
 func (windowRows) numbers(op limiter.Op) (period, limit, cost int64) {
-	p := op.Policy.(limiter.FixedWindow)
-	return int64(p.Window), p.Limit, op.Cost
+	p, length := windowOf(op)
+	return length, p.Limit, op.Cost
 }
 
-func (windowRows) scan(rows pgx.Rows, name *string, key *[]byte, granted *int64, s *limiter.State) error {
-	return rows.Scan(name, key, granted, &s.Row.Start, &s.Row.Used, &s.Now, &s.Row.At)
+func (windowRows) columns(s *limiter.State) []any {
+	return []any{&s.Row.Start, &s.Row.Used, &s.Now, &s.Row.At}
 }
 
 // finish lets a clock behind the row's count as the row's.

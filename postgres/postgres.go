@@ -168,11 +168,11 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 }
 
 func (s *Store) table(policy limiter.Policy) (sqlstore.Table, error) {
-	switch p := policy.(type) {
+	switch policy.(type) {
 	case limiter.TokenBucket:
-		return buckets{s, p}, nil
+		return buckets{s}, nil
 	case limiter.FixedWindow:
-		return windows{s, p}, nil
+		return windows{s}, nil
 	}
 	return nil, fmt.Errorf("policy %T: %w", policy, errors.ErrUnsupported)
 }

@@ -7,16 +7,17 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// windows is limiter_fixed_windows under one policy.
-type windows struct {
-	*Store
-	policy limiter.FixedWindow
+// windows is limiter_fixed_windows.
+type windows struct{ *Store }
+
+// windowOf returns op's policy, and the length of its windows.
+func windowOf(op limiter.Op) (p limiter.FixedWindow, length int64) {
+	p = op.Policy.(limiter.FixedWindow)
+	return p, int64(p.Window)
 }
 
-func (w windows) window() int64 { return int64(w.policy.Window) }
-
 func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
-	if w.policy.CountRejected {
+	if p, _ := windowOf(op); p.CountRejected {
 		return w.count(ctx, op)
 	}
 	if w.merges(op) {
@@ -32,10 +33,10 @@ func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 }
 
 func (w windows) takeOn(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
-	s := w.state(op)
+	s := windowState(op)
 	var took int
 	found, err := w.scanRow(ctx, db, w.sql.windowTake, []any{
-		op.Name, []byte(op.Key), w.window(), w.policy.Limit, op.Cost, int64(op.MaxWait), at(op), op.Tolerance(s.Row),
+		op.Name, []byte(op.Key), s.Row.Period, s.Row.Limit, op.Cost, int64(op.MaxWait), at(op), op.Tolerance(s.Row),
 	}, &took, &s.Row.Start, &s.Row.Used, &s.Now, &s.Row.At)
 	s.Took = took == 1
 	found = found && s.Row.At <= s.Now+op.Tolerance(s.Row)
@@ -44,17 +45,19 @@ func (w windows) takeOn(ctx context.Context, db DB, op limiter.Op) (limiter.Stat
 }
 
 func (w windows) count(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
-	s := w.state(op)
+	s := windowState(op)
 	found, err := w.queryRow(ctx, write, w.sql.windowCount, []any{
-		op.Name, []byte(op.Key), w.window(), w.policy.Limit, op.Cost, at(op), op.Tolerance(s.Row),
+		op.Name, []byte(op.Key), s.Row.Period, s.Row.Limit, op.Cost, at(op), op.Tolerance(s.Row),
 	}, &s.Row.Start, &s.Row.Used, &s.Row.At)
 	s.Now = s.Row.At
-	s.Took = s.Row.Start <= s.Now && s.Row.Used <= w.policy.Limit
+	s.Took = s.Row.Start <= s.Now && s.Row.Used <= s.Row.Limit
 	return s, found, err
 }
 
-func (w windows) state(op limiter.Op) limiter.State {
-	return limiter.State{Tick: tickOf(op), Row: limiter.Row{Period: w.window(), Limit: w.policy.Limit}}
+// windowState is what there is to say before the answer of a take.
+func windowState(op limiter.Op) limiter.State {
+	p, length := windowOf(op)
+	return limiter.State{Tick: tickOf(op), Row: limiter.Row{Period: length, Limit: p.Limit}}
 }
 
 func (w windows) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {
@@ -77,7 +80,7 @@ func (w windows) Swap(ctx context.Context, op limiter.Op, from, to limiter.Row) 
 
 func (w windows) Hold(ctx context.Context, op limiter.Op, f func(sqlstore.Table) error) error {
 	return w.hold(ctx, w.sql.windowLock, op, func(held *Store) error {
-		return f(windows{held, w.policy})
+		return f(windows{held})
 	})
 }
 
@@ -86,8 +89,9 @@ func (w windows) Change(ctx context.Context, op limiter.Op) (bool, error) {
 	case limiter.OpRefund:
 		return w.exec(ctx, w.sql.windowRefund, op.Name, []byte(op.Key), op.Cost, at(op))
 	case limiter.OpCancel:
+		_, length := windowOf(op)
 		return w.exec(ctx, w.sql.windowCancel, op.Name, []byte(op.Key), op.Cost,
-			op.Booked.Row.Start, w.window(), op.Act(), at(op))
+			op.Booked.Row.Start, length, op.Act(), at(op))
 	default: // OpReset
 		return w.exec(ctx, w.sql.windowReset, op.Name, []byte(op.Key))
 	}

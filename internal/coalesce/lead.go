@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -12,28 +13,36 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// lead sends statements for a line until nothing waits in it.
+// lead sends statements for a line until nothing waits in it. They run under no
+// caller's context: one who leaves would take the connection with him, and leave all
+// others in doubt.
 func (q *Queue) lead(from *line) {
-	for q.fly(from) {
+	for head := q.head(from); head != nil; head = q.head(from) {
+		ctx, stop := sqlstore.WithLimit(context.WithoutCancel(head.ctx), head.op.Timeout, q.limits.Dialing)
+		conn, err := q.connect(ctx)
+		q.depart(ctx, from, conn, err)
+		stop()
+		runtime.Gosched() // those who were just answered may want to come along
 	}
 }
 
-// fly sends one statement, and reports whether it found something to send. The
-// statement runs under no caller's context: one who leaves would take the connection
-// with him, and leave all others in doubt.
-func (q *Queue) fly(from *line) (flew bool) {
-	head := q.head(from)
-	if head == nil {
-		return false
-	}
-	ctx := context.WithoutCancel(head.ctx)
-	conn, err := q.connect(ctx, head.op.Timeout)
-	rows := q.board(from)
+func (q *Queue) connect(ctx context.Context) (conn Conn, err error) {
+	defer recovered(limiter.ErrNotApplied, &err)
+	return q.sender.Connect(ctx)
+}
+
+// depart sends one statement for those that wait in a line, or tells them why there is
+// no connection for it.
+func (q *Queue) depart(ctx context.Context, from *line, conn Conn, err error) {
 	if conn != nil {
 		defer conn.Release()
 	}
+	f := flights.Get().(*flight)
+	defer flights.Put(f)
+	defer f.clear()
+	rows := q.board(from, f)
 	if len(rows) == 0 {
-		return true
+		return
 	}
 	if err == nil {
 		err = q.send(ctx, conn, rows)
@@ -45,14 +54,6 @@ func (q *Queue) fly(from *line) (flew bool) {
 		}
 	}
 	q.land(rows, err)
-	return true
-}
-
-func (q *Queue) connect(ctx context.Context, timeout time.Duration) (conn Conn, err error) {
-	ctx, stop := sqlstore.WithLimit(ctx, timeout, q.limits.Dialing)
-	defer stop()
-	defer recovered(limiter.ErrNotApplied, &err)
-	return q.sender.Connect(ctx)
 }
 
 // recovered makes an error of a panic: in a goroutine of ours it would end the process,
@@ -74,8 +75,7 @@ func (q *Queue) send(ctx context.Context, conn Conn, rows []*Row) (err error) {
 			}
 		}
 	}
-	ctx, stop := sqlstore.WithLimit(ctx, longest, nil)
-	defer stop()
+	sqlstore.Restart(ctx, longest)
 	defer recovered(limiter.ErrOutcomeUnknown, &err)
 	return conn.Send(ctx, rows)
 }
@@ -103,7 +103,7 @@ func (q *Queue) first(from *line) *lane {
 				return l
 			}
 			l.line = nil
-			delete(q.lanes, l.laneKey)
+			q.dropLane(l)
 		}
 		from.lanes = from.lanes[1:]
 	}
@@ -113,43 +113,41 @@ func (q *Queue) first(from *line) *lane {
 
 // board takes the rows of the next statement out of a line: one lane of those that
 // travel alone, else as many as fit.
-func (q *Queue) board(from *line) []*Row {
+func (q *Queue) board(from *line, f *flight) []*Row {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	most := 1
 	if from == &q.shared {
 		most = q.limits.Rows
 	}
-	var rows []*Row
-	for len(rows) < most {
+	for len(f.rows) < most {
 		l := q.first(from)
 		if l == nil {
 			break
 		}
 		from.lanes = from.lanes[1:]
 		l.line, l.flying = nil, true
-		rows = append(rows, l.board())
+		l.board(f.row())
 	}
-	slices.SortFunc(rows, func(a, b *Row) int {
+	slices.SortFunc(f.rows, func(a, b *Row) int {
 		return cmp.Or(cmp.Compare(a.Op.Name, b.Op.Name), cmp.Compare(a.Op.Key, b.Op.Key))
 	})
-	return rows
+	return f.rows
 }
 
-// board takes the calls out of a lane that can be one row: those at its head that are
+// board makes a row of the calls of a lane that can be one: those at its head that are
 // the same operation.
-func (l *lane) board() *Row {
+func (l *lane) board(r *Row) {
 	n := 1
 	op := l.waiting[0].op
 	for n < len(l.waiting) && same(op, l.waiting[n].op) {
 		n++
 	}
-	r := &Row{Op: op, Units: int64(n), calls: l.waiting[:n:n]}
+	*r = Row{Op: op, Units: int64(n), calls: append(r.calls[:0], l.waiting[:n]...)}
 	for _, c := range r.calls {
 		c.sent = true
 	}
-	l.waiting = l.waiting[n:]
-	return r
+	l.waiting = slices.Delete(l.waiting, 0, n)
 }
 
 // same reports whether two takes of one key are units of the same row.
@@ -193,7 +191,7 @@ func (q *Queue) land(rows []*Row, err error) {
 			l.waiting = append(back, l.waiting...)
 		}
 		if len(l.waiting) == 0 {
-			delete(q.lanes, l.laneKey)
+			q.dropLane(l)
 		} else if line := q.wait(l); line != nil {
 			start = append(start, line)
 		}

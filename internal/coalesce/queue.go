@@ -65,6 +65,7 @@ type Queue struct {
 
 	mu     sync.Mutex
 	lanes  map[laneKey]*lane
+	spare  []*lane // to be used again
 	shared line
 	alone  line
 }
@@ -88,6 +89,7 @@ type lane struct {
 	flying  bool
 	alone   bool // must not share a statement
 	line    *line
+	moved   bool // it may still stand in a line that it has left
 }
 
 // call is one take.
@@ -120,10 +122,8 @@ func (q *Queue) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, e
 	if start != nil {
 		go q.lead(start)
 	}
-	select {
-	case <-c.done:
+	if !sqlstore.Await(ctx, c.done) {
 		return c.state, c.decided, c.err
-	case <-ctx.Done():
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -145,11 +145,34 @@ func (q *Queue) enter(c *call) *line {
 	id := laneKey{c.op.Name, c.op.Key}
 	l := q.lanes[id]
 	if l == nil {
-		l = &lane{laneKey: id}
-		q.lanes[id] = l
+		l = q.newLane(id)
 	}
 	l.waiting = append(l.waiting, c)
 	return q.wait(l)
+}
+
+// spareLanes is how many lanes are kept for keys to come.
+const spareLanes = 1024
+
+func (q *Queue) newLane(id laneKey) *lane {
+	var l *lane
+	if n := len(q.spare); n > 0 {
+		l, q.spare = q.spare[n-1], q.spare[:n-1]
+	} else {
+		l = new(lane)
+	}
+	l.laneKey = id
+	q.lanes[id] = l
+	return l
+}
+
+// dropLane removes a lane in which nobody waits.
+func (q *Queue) dropLane(l *lane) {
+	delete(q.lanes, l.laneKey)
+	if !l.moved && len(q.spare) < spareLanes {
+		*l = lane{waiting: l.waiting}
+		q.spare = append(q.spare, l)
+	}
 }
 
 // wait puts a lane that has calls waiting into the line that it belongs to. One in
@@ -166,7 +189,8 @@ func (q *Queue) wait(l *lane) *line {
 	if l.line == to {
 		return nil
 	}
-	l.line = to // where it stood before, it is passed over
+	l.moved = l.moved || l.line != nil // where it stood before, it is passed over
+	l.line = to
 	to.lanes = append(to.lanes, l)
 	if to.flying >= most {
 		return nil

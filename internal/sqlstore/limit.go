@@ -25,20 +25,25 @@ const (
 // Limit is the context of one operation on a database that others use as well. It
 // ends when the operation has used up its time: [limiter.Op.Timeout], from when it
 // has a connection.
+//
+// It costs a timer and a context only when somebody asks for Done: most operations
+// are only waited for, with [Await].
 type Limit struct {
 	context.Context // the caller's, which can end earlier
-	cancel          context.CancelCauseFunc
 	timeout         time.Duration
 	end             time.Time // of all there is; zero if there is no such time
 	short           bool      // the deadline was near from the beginning
 	dialing         func() bool
 
 	mu        sync.Mutex
-	timer     *time.Timer
 	due       time.Time
 	connected bool
 	waited    bool
 	stopped   bool
+	over      error           // the cause, if the Limit ended the operation
+	inner     context.Context // what Done is asked of; nil before it is
+	cancel    context.CancelCauseFunc
+	timer     *time.Timer
 }
 
 type limitKey struct{}
@@ -59,18 +64,14 @@ func WithLimit(ctx context.Context, timeout time.Duration, dialing func() bool) 
 	if timeout <= 0 {
 		return ctx, func() {}
 	}
-	inner, cancel := context.WithCancelCause(ctx)
-	l := &Limit{Context: inner, cancel: cancel, timeout: timeout, dialing: dialing}
+	now := time.Now()
+	l := &Limit{Context: ctx, timeout: timeout, dialing: dialing}
 	if deadline, ok := ctx.Deadline(); ok {
-		left := time.Until(deadline)
+		left := deadline.Sub(now)
 		l.end = deadline.Add(-min(headroom, left/2))
 		l.short = left < near
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d := l.within(timeout)
-	l.due = time.Now().Add(d)
-	l.timer = time.AfterFunc(d, l.expire)
+	l.due = l.within(now, timeout)
 	return l, l.stop
 }
 
@@ -83,9 +84,18 @@ func Connected(ctx context.Context) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.connected && !l.stopped {
-		l.connected = true
-		l.again(l.timeout)
+	if !l.connected {
+		l.restart(l.timeout)
+	}
+}
+
+// Restart gives the operation whose Limit ctx is timeout from now, for what it does
+// with the connection that it has.
+func Restart(ctx context.Context, timeout time.Duration) {
+	if l, ok := ctx.(*Limit); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.restart(timeout)
 	}
 }
 
@@ -97,13 +107,47 @@ func Limited(ctx context.Context) bool {
 // Ended returns the error of a context that the caller ended, if only by a deadline
 // too near for a store to keep, and nil if it has not ended or its time limit ended it.
 func Ended(ctx context.Context) error {
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errLimit):
-		return nil
-	case errors.Is(cause, errShort):
-		return cause
+	if l, ok := ctx.Value(limitKey{}).(*Limit); ok {
+		switch over := l.cause(); {
+		case errors.Is(over, errLimit):
+			return nil
+		case over != nil:
+			return over
+		}
 	}
 	return ctx.Err()
+}
+
+// Done returns a channel that is closed when the operation has used up its time, or
+// the caller's context ends.
+func (l *Limit) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.inner == nil {
+		l.inner, l.cancel = context.WithCancelCause(l.Context)
+		switch {
+		case l.over != nil:
+			l.cancel(l.over)
+		case l.stopped:
+			l.cancel(nil)
+		default:
+			l.timer = time.AfterFunc(time.Until(l.due), func() { _, _ = l.expire() })
+		}
+	}
+	return l.inner.Done()
+}
+
+// Err returns why the context has ended, and nil if it has not.
+func (l *Limit) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.inner != nil {
+		return l.inner.Err()
+	}
+	if err := l.Context.Err(); err != nil || l.over == nil && !l.stopped {
+		return err
+	}
+	return context.Canceled
 }
 
 // Value returns the Limit itself, or what the caller's context holds.
@@ -111,48 +155,80 @@ func (l *Limit) Value(key any) any {
 	if key == (limitKey{}) {
 		return l
 	}
-	return l.Context.Value(key)
-}
-
-// within returns d, or what is left if that is less.
-func (l *Limit) within(d time.Duration) time.Duration {
-	if l.end.IsZero() {
-		return d
+	l.mu.Lock()
+	from := l.inner
+	l.mu.Unlock()
+	if from == nil {
+		from = l.Context
 	}
-	return max(0, min(d, time.Until(l.end)))
+	return from.Value(key)
 }
 
-// again starts the timer anew.
-func (l *Limit) again(d time.Duration) {
-	d = l.within(d)
-	l.due = time.Now().Add(d)
-	l.timer.Reset(d)
-}
-
-// expire ends the context, unless a connection is being made.
-func (l *Limit) expire() {
+func (l *Limit) cause() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stopped || time.Now().Before(l.due) { // started anew after it had fired
+	return l.over
+}
+
+// within returns the time that lies d after now, or the end if that is earlier.
+func (l *Limit) within(now time.Time, d time.Duration) time.Time {
+	due := now.Add(d)
+	if !l.end.IsZero() && l.end.Before(due) {
+		return l.end
+	}
+	return due
+}
+
+func (l *Limit) restart(timeout time.Duration) {
+	if l.stopped || l.over != nil {
 		return
+	}
+	l.connected = true
+	l.again(timeout)
+}
+
+// again gives the operation d from now.
+func (l *Limit) again(d time.Duration) {
+	now := time.Now()
+	l.due = l.within(now, d)
+	if l.timer != nil {
+		l.timer.Reset(l.due.Sub(now))
+	}
+}
+
+// expire ends the context if its time is over, unless a connection is being made. If
+// it does not, it returns how long there is left.
+func (l *Limit) expire() (left time.Duration, ended bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.stopped || now.Before(l.due) { // started anew after the timer had fired
+		return l.due.Sub(now), false
 	}
 	more := DialLimit - l.timeout
-	if !l.connected && !l.waited && more > 0 && l.dialing != nil && l.dialing() && l.within(more) > 0 {
+	if !l.connected && !l.waited && more > 0 && l.dialing != nil && l.dialing() && l.within(now, more).After(now) {
 		l.waited = true
 		l.again(more)
-		return
+		return l.due.Sub(now), false
 	}
-	if l.short && !time.Now().Before(l.end) {
-		l.cancel(errShort)
-		return
+	if l.Context.Err() == nil {
+		l.over = errLimit
+		if l.short && !now.Before(l.end) {
+			l.over = errShort
+		}
 	}
-	l.cancel(errLimit)
+	if l.cancel != nil {
+		l.cancel(l.over)
+	}
+	return 0, true
 }
 
 func (l *Limit) stop() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.stopped = true
-	l.timer.Stop()
-	l.mu.Unlock()
-	l.cancel(nil)
+	if l.inner != nil {
+		l.timer.Stop()
+		l.cancel(nil)
+	}
 }

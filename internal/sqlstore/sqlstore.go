@@ -87,8 +87,12 @@ func take(ctx context.Context, t Table, op limiter.Op) (limiter.State, error) {
 			return s, err
 		}
 	}
-	var s limiter.State
-	err := t.Hold(ctx, op, func(held Table) (err error) {
+	return lookHeld(ctx, t, op)
+}
+
+// lookHeld is the second look while the row is held.
+func lookHeld(ctx context.Context, t Table, op limiter.Op) (s limiter.State, err error) {
+	err = t.Hold(ctx, op, func(held Table) (err error) {
 		s, _, err = secondLook(ctx, held, op)
 		return err
 	})

@@ -1,16 +1,24 @@
 -- Grants takes from many token buckets: of each key as many of $7 units, each of
 -- which costs $5, as there is room for.
 --
--- Answers one row (limiter, key, granted, full_at, now, at) for each key that the
--- statement could decide on; granted is 0 for one that is refused. For keys that it
--- cannot decide on, which are those that bucket_take.sql cannot, it answers none.
--- What is said there of locks and snapshots holds here.
+-- Answers one row (i, limiter, key, granted, full_at, now, at) for each key that the
+-- statement could decide on; granted is 0 for one that is refused. i is the key's place
+-- in the arrays, counted from 1. A row that was added has limiter and key instead, and
+-- 0: RETURNING cannot name what was not inserted. For keys that it cannot decide on, which
+-- are those that bucket_take.sql cannot, and those whose row somebody else has just
+-- added or removed, it answers none.
 --
--- LIMIT 1 keeps the planner from a join that reads all of the table.
+-- An UPDATE, because an INSERT that finds its row locks it first and then updates it:
+-- two records in the WAL in place of one, and two ways down the index. What admits is
+-- read from the target row, under its lock: if somebody has changed that since the
+-- snapshot, PostgreSQL evaluates WHERE and SET anew on what it is now. Where the
+-- snapshot cannot admit, nothing is locked. What is not updated is read, and added if
+-- there is no row.
 --
 -- The keys are locked in their order, so that no two statements wait for each other,
--- and each of them stands here once. excluded carries what a row asks for: granted
--- units, and (full_at - at) / granted as the time that one of them costs.
+-- and each of them stands here once. The conditions of asked are always true: by what
+-- the planner makes of them it expects one row, and so goes through the index for each,
+-- in order, in place of reading all of the table. LIMIT 1 is for the same purpose.
 --
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the
 -- operations or 0, $7 units, $8 how long to wait for a lock
@@ -18,35 +26,41 @@ WITH clock AS MATERIALIZED (
     SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000 AS at
     FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS patience/* and commit */
 ), asked AS MATERIALIZED (
-    SELECT a.limiter, a.key, a.step, a.capacity, a.spend, least(a.units, a.capacity * a.step / a.spend) AS units,
+    SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, least(a.units, a.capacity * a.step / a.spend) AS units,
         CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at
     FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
-        AS a (limiter, key, step, capacity, spend, at, units), clock
-), unfit AS MATERIALIZED (
-    SELECT a.limiter, a.key, b.full_at, a.at, b.at AS row_at, b.step = a.step AND b.capacity = a.capacity AS same
-    FROM asked AS a CROSS JOIN LATERAL (
+        WITH ORDINALITY AS a (limiter, key, step, capacity, spend, at, units, i), clock
+    WHERE a.step > 0 AND a.capacity > 0 AND a.spend > 0 AND a.units > 0
+), taken AS (
+    UPDATE /* schema */limiter_token_buckets AS b
+    SET full_at = greatest(b.full_at, a.at)
+            + least(a.units, (a.at + b.capacity * b.step - greatest(b.full_at, a.at)) / a.spend) * a.spend,
+        at = a.at,
+        granted = least(a.units, (a.at + b.capacity * b.step - greatest(b.full_at, a.at)) / a.spend)
+    FROM asked AS a
+    WHERE b.limiter = a.limiter AND b.key = a.key
+      AND b.step = a.step AND b.capacity = a.capacity
+      AND b.at <= a.at + 2000000000
+      AND greatest(b.full_at, a.at) + a.spend <= a.at + b.capacity * b.step
+    RETURNING a.i, b.granted, b.full_at, b.at
+), rest AS MATERIALIZED (
+    SELECT a.*, b.full_at, b.at AS row_at, b.step = a.step AND b.capacity = a.capacity AS same
+    FROM asked AS a LEFT JOIN LATERAL (
         SELECT full_at, at, step, capacity FROM /* schema */limiter_token_buckets AS r
         WHERE r.limiter = a.limiter AND r.key = a.key
         LIMIT 1
-    ) AS b
-    WHERE b.step <> a.step OR b.capacity <> a.capacity OR b.full_at + a.spend > a.at + a.capacity * a.step
-), taken AS (
+    ) AS b ON true
+    WHERE a.i NOT IN (SELECT i FROM taken)
+), added AS (
     INSERT INTO /* schema */limiter_token_buckets AS b (limiter, key, full_at, at, step, capacity, granted)
-    SELECT a.limiter, a.key, a.at + a.units * a.spend, a.at, a.step, a.capacity, a.units
-    FROM asked AS a
-    WHERE NOT EXISTS (SELECT FROM unfit AS u WHERE u.limiter = a.limiter AND u.key = a.key)
-    ORDER BY a.limiter COLLATE "C", a.key
-    ON CONFLICT (limiter, key) DO UPDATE
-    SET full_at = greatest(b.full_at, excluded.at)
-            + least(excluded.granted, (excluded.at + b.capacity * b.step - greatest(b.full_at, excluded.at)) / ((excluded.full_at - excluded.at) / excluded.granted))
-            * ((excluded.full_at - excluded.at) / excluded.granted),
-        at = excluded.at,
-        granted = least(excluded.granted, (excluded.at + b.capacity * b.step - greatest(b.full_at, excluded.at)) / ((excluded.full_at - excluded.at) / excluded.granted))
-    WHERE b.step = excluded.step AND b.capacity = excluded.capacity
-      AND b.at <= excluded.at + 2000000000
-      AND greatest(b.full_at, excluded.at) + (excluded.full_at - excluded.at) / excluded.granted <= excluded.at + b.capacity * b.step
+    SELECT limiter, key, at + units * spend, at, step, capacity, units
+    FROM rest
+    WHERE full_at IS NULL
+    ON CONFLICT (limiter, key) DO NOTHING
     RETURNING b.limiter, b.key, b.granted, b.full_at, b.at
 )
-SELECT limiter, key, granted, full_at, at, at FROM taken
+SELECT i, '', ''::bytea, granted, full_at, at, at FROM taken
 UNION ALL
-SELECT limiter, key, 0, full_at, at, row_at FROM unfit WHERE same
+SELECT 0, limiter, key, granted, full_at, at, at FROM added
+UNION ALL
+SELECT i, '', ''::bytea, 0, full_at, at, row_at FROM rest WHERE same AND full_at + spend > at + capacity * step

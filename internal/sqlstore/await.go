@@ -1,0 +1,44 @@
+package sqlstore
+
+import (
+	"context"
+	"time"
+)
+
+// Await waits until it can receive from done, or ctx has ended, and reports whether
+// ctx has. For a [Limit] that costs a timer, and no context.
+func Await(ctx context.Context, done <-chan struct{}) (ended bool) {
+	select {
+	case <-done:
+		return false
+	default:
+	}
+	l, ok := ctx.(*Limit)
+	if !ok {
+		select {
+		case <-done:
+			return false
+		case <-ctx.Done():
+			return true
+		}
+	}
+	left, ended := l.expire()
+	if ended {
+		return true
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	for !ended {
+		select {
+		case <-done:
+			return false
+		case <-l.Context.Done():
+			return true
+		case <-timer.C:
+			if left, ended = l.expire(); !ended {
+				timer.Reset(left)
+			}
+		}
+	}
+	return true
+}
