@@ -2,7 +2,6 @@ package sqlite_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/sqlstore/rowtest"
@@ -56,54 +55,4 @@ func read(t *testing.T, store *sqlite.Store, op limiter.Op) (row limiter.Row) {
 		t.Fatal(err)
 	}
 	return row
-}
-
-// A swap compares everything that a decision was made on.
-func TestSwapComparesEveryColumn(t *testing.T) {
-	t.Parallel()
-	store := openPath(t, ":memory:")
-	bucket := limiter.Row{FullAt: 10, At: 20, Period: 30, Limit: 40}
-	window := limiter.Row{Start: 10, Used: 20, At: 30, Period: 40, Limit: 50}
-	for _, c := range []struct {
-		policy limiter.Policy
-		row    limiter.Row
-		others []limiter.Row
-	}{
-		{limiter.PerSecond(1), bucket, []limiter.Row{
-			{},
-			{FullAt: 11, At: 20, Period: 30, Limit: 40},
-			{FullAt: 10, At: 21, Period: 30, Limit: 40},
-			{FullAt: 10, At: 20, Period: 31, Limit: 40},
-			{FullAt: 10, At: 20, Period: 30, Limit: 41},
-		}},
-		{limiter.FixedWindow{Limit: 1, Window: time.Second}, window, []limiter.Row{
-			{},
-			{Start: 11, Used: 20, At: 30, Period: 40, Limit: 50},
-			{Start: 10, Used: 21, At: 30, Period: 40, Limit: 50},
-			{Start: 10, Used: 20, At: 31, Period: 40, Limit: 50},
-			{Start: 10, Used: 20, At: 30, Period: 41, Limit: 50},
-			{Start: 10, Used: 20, At: 30, Period: 40, Limit: 51},
-		}},
-	} {
-		op := limiter.Op{Kind: limiter.OpTake, Name: "l", Key: "k", Policy: c.policy}
-		swap := func(from, to limiter.Row, want bool) {
-			t.Helper()
-			if got, err := store.Swap(t.Context(), op, from, to); err != nil || got != want {
-				t.Errorf("Swap from %+v = %v, %v; want %v", from, got, err, want)
-			}
-		}
-		swap(limiter.Row{}, c.row, true)
-		to := c.row
-		to.At += 100
-		for _, other := range c.others {
-			swap(other, to, false)
-		}
-		if got := read(t, store, op); got != c.row {
-			t.Errorf("the row is %+v, want %+v", got, c.row)
-		}
-		swap(c.row, to, true)
-		if got := read(t, store, op); got != to {
-			t.Errorf("after the swap the row is %+v, want %+v", got, to)
-		}
-	}
 }

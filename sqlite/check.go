@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql/driver"
 	"fmt"
 
 	"github.com/sqlimit/limiter"
@@ -23,15 +24,15 @@ func (s *Store) Check(ctx context.Context) error {
 		return fmt.Errorf("sqlite: check: %w", err)
 	}
 	// On the connection that takes use, because it is the one that sets up the file.
-	err = attempt(ctx, writer, false, func(ctx context.Context, p *pool) error {
-		if err := p.query(ctx, "check_columns", nil); err != nil {
+	err = attempt(ctx, func(ctx context.Context) error {
+		if err := writer.query(ctx, "check_columns", nil); err != nil {
 			return err
 		}
-		if err := checkVersion(ctx, p); err != nil {
+		if err := checkVersion(ctx, writer); err != nil {
 			return err
 		}
 		// Not BEGIN IMMEDIATE, which succeeds on a file that can only be read.
-		if _, err := p.exec(ctx, "bucket_lock"); !sqlitecode.IsBusy(err) {
+		if _, err := writer.exec(ctx, "lock"); !sqlitecode.IsBusy(err) {
 			return err
 		}
 		return nil
@@ -43,12 +44,15 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 // checkVersion reports whether all migrations that this release needs have been applied.
-func checkVersion(ctx context.Context, p *pool) error {
+func checkVersion(ctx context.Context, from session) error {
 	var versioned, version int64
-	if _, err := p.row(ctx, "check_versioned", []any{&versioned}); err != nil || versioned == 0 {
+	into := func(n *int64) func([]driver.Value) error {
+		return func(columns []driver.Value) error { return scan(columns, n) }
+	}
+	if err := from.query(ctx, "check_versioned", into(&versioned)); err != nil || versioned == 0 {
 		return err
 	}
-	if _, err := p.row(ctx, "check_version", []any{&version}); err != nil {
+	if err := from.query(ctx, "check_version", into(&version)); err != nil {
 		return err
 	}
 	if version < schemaVersion {

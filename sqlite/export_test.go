@@ -2,11 +2,9 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
 // SchemaVersion is the latest migration that the statements need.
@@ -36,35 +34,29 @@ func Statements() (map[string]string, error) {
 	return texts, err
 }
 
-// Swap is the compare-and-set of the second look.
-func (s *Store) Swap(ctx context.Context, op limiter.Op, from, to limiter.Row) (bool, error) {
-	t, err := s.table(op.Policy)
-	if err != nil {
-		return false, err
-	}
-	return t.Swap(ctx, op, from, to)
-}
-
-// Hold calls f while it holds the row of op, with a function that carries out the take op as the
-// second look does.
-func (s *Store) Hold(ctx context.Context, op limiter.Op, f func(take func() (limiter.State, error)) error) error {
-	t, err := s.table(op.Policy)
+// Hold calls f in a transaction that has the write lock, with a function that carries out op in it.
+func (s *Store) Hold(ctx context.Context, op limiter.Op, f func(do func() (limiter.State, error)) error) error {
+	t, err := tableOf(op.Policy)
 	if err != nil {
 		return err
 	}
-	return t.Hold(ctx, op, func(held sqlstore.Table) error {
-		return f(func() (limiter.State, error) { return sqlstore.Do(ctx, undecided{held}, op) })
+	_, writer, err := s.pools()
+	if err != nil {
+		return err
+	}
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	return attempt(ctx, func(ctx context.Context) error {
+		tx, err := writer.begin(ctx, true)
+		if err != nil {
+			return err
+		}
+		defer tx.rollback()
+		if err := f(func() (limiter.State, error) { return s.apply(ctx, tx, t, op) }); err != nil {
+			return err
+		}
+		return commit(ctx, tx)
 	})
-}
-
-// undecided is a table whose hot statement decides nothing, so that the second look does. That loses
-// no race while the row is held.
-type undecided struct{ sqlstore.Table }
-
-func (undecided) Take(context.Context, limiter.Op) (limiter.State, bool, error) {
-	return limiter.State{}, false, nil
-}
-
-func (undecided) Hold(context.Context, limiter.Op, func(sqlstore.Table) error) error {
-	return errors.New("somebody else wrote a row that was held")
 }

@@ -50,7 +50,7 @@ func (s *Store) DB() *sql.DB {
 }
 
 // pools returns the pools to read and to write through, and opens them at the first use.
-func (s *Store) pools() (reader, writer *pool, err error) {
+func (s *Store) pools() (reader, writer pool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -66,30 +66,26 @@ func (s *Store) openPools() {
 	if s.path == memoryPath {
 		// One connection: each has a database of its own. Pools keep it open when it is idle.
 		s.db = openPool("file::memory:?"+writerParams, 1)
-		s.writer = &pool{db: s.db}
+		s.writer = &sqlPool{db: s.db, own: true}
 		s.reader = s.writer
 		return
 	}
-	s.writer = &pool{db: openPool(fileDSN(s.path, writerParams), 1), private: true}
-	s.reader = &pool{db: openPool(fileDSN(s.path, readerParams), readers), private: true}
+	s.writer = newRawPool(fileDSN(s.path, writerParams), 1)
+	s.reader = newRawPool(fileDSN(s.path, readerParams), readers)
 }
 
 func (s *Store) closePools() error {
 	var errs []error
-	for _, p := range []*pool{s.reader, s.writer} {
-		if p != nil {
-			errs = append(errs, p.closeStatements())
-		}
-	}
-	if s.path == "" {
-		return errors.Join(errs...)
-	}
 	// The writer last: the last connection that leaves a file removes its companions, which a
 	// connection that only reads cannot.
-	for _, db := range []*sql.DB{s.db, s.reader.database(), s.writer.database()} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
+	if s.db != nil && s.path != "" && s.path != memoryPath {
+		errs = append(errs, s.db.Close())
+	}
+	if s.reader != nil && s.reader != s.writer {
+		errs = append(errs, s.reader.close())
+	}
+	if s.writer != nil {
+		errs = append(errs, s.writer.close())
 	}
 	return errors.Join(errs...)
 }

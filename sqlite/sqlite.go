@@ -24,7 +24,7 @@
 //
 // A take reads the key's row first. If that refuses, the answer is given, and nothing was locked or
 // written: a flood of refused requests is a flood of reads, which run beside each other and beside
-// the one writer that SQLite allows. Else one UPSERT decides and writes, atomically. Writers of one
+// the one writer that SQLite allows. Else one transaction reads the row, decides and writes, for all takes that wait. Writers of one
 // Store take turns; between Stores and processes SQLite's write lock decides.
 //
 // The clock is the process's, read by Go, in nanoseconds: all processes on one host have the same.
@@ -43,10 +43,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/coalesce"
 )
 
 // Store keeps state in the tables limiter_token_buckets and limiter_fixed_windows. It creates no
@@ -59,11 +60,15 @@ type Store struct {
 	// inside SQLite would leave it in doubt whether the statement ran; and SQLite polls, unfairly.
 	turn chan struct{}
 
+	// queue is the takes that meet, and waiting how many there are.
+	queue   *coalesce.Queue
+	waiting atomic.Int64
+
 	mu     sync.Mutex
 	closed bool
 	db     *sql.DB // what DB returns, nil before the first use
-	reader *pool   // nil before the first use
-	writer *pool   // the same as reader if there is one pool for all
+	reader pool    // nil before the first use
+	writer pool    // the same as reader if there is one pool for all
 }
 
 // Option changes how a [Store] works. There is none yet: what a program may want to choose, it
@@ -102,12 +107,12 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 	if db == nil {
 		return nil, invalid("the *sql.DB is nil; pass what sql.Open returned, or use Open")
 	}
-	p := &pool{db: db}
+	p := &sqlPool{db: db}
 	return newStore(&Store{db: db, reader: p, writer: p}, opts)
 }
 
 func newStore(s *Store, opts []Option) (*Store, error) {
-	s.now, s.turn = time.Now, make(chan struct{}, 1)
+	s.now, s.turn, s.queue = time.Now, make(chan struct{}, 1), s.newQueue()
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, invalid("an option is nil; leave it out")
@@ -121,13 +126,7 @@ func newStore(s *Store, opts []Option) (*Store, error) {
 
 // Do carries out op, as [limiter.Store] says.
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	t, err := s.table(op.Policy)
-	if err != nil {
-		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
-	}
-	ctx, stop := sqlstore.WithLimit(ctx, op.Timeout, nil)
-	defer stop()
-	state, err := sqlstore.Do(ctx, t, op)
+	state, err := s.do(ctx, op)
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
 	}

@@ -2,7 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"fmt"
 
 	"github.com/sqlimit/limiter"
@@ -20,43 +20,46 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error)
 		return 0, fmt.Errorf("sqlite: %w", err)
 	}
 	before := now - int64(limiter.SweepGrace)
-	removed, err = sqlstore.Sweep(ctx, limit,
-		s.sweep("bucket_page", "bucket_sweep", before), s.sweep("window_page", "window_sweep", before))
+	removed, err = sqlstore.Sweep(ctx, limit, s.sweep(buckets, before), s.sweep(windows, before))
 	if err != nil {
 		return removed, fmt.Errorf("sqlite: %w", err)
 	}
 	return removed, nil
 }
 
-// sweep returns the sweep of one table: the statement page reads a page, and remove removes what in it
-// had ended at the instant before.
-func (s *Store) sweep(page, remove statement, before int64) sqlstore.SweepPage {
-	return func(ctx context.Context, after sqlstore.Cursor, limit int) (sqlstore.Page, error) {
+// sweep returns the sweep of one table, which removes what had ended at the instant before.
+func (s *Store) sweep(t *table, before int64) sqlstore.SweepPage {
+	return func(ctx context.Context, after sqlstore.Cursor, limit int) (found sqlstore.Page, err error) {
+		reader, writer, err := s.pools()
+		if err != nil {
+			return found, err
+		}
 		if after.Key == nil {
 			after.Key = []byte{} // nil is NULL, which no key compares with
 		}
-		var found sqlstore.Page
-		var expired int
-		err := s.read(ctx, func(ctx context.Context, p *pool) error {
+		var expired int64
+		err = attempt(ctx, func(ctx context.Context) error {
 			found, expired = sqlstore.Page{}, 0
-			return p.query(ctx, page, func(rows *sql.Rows) error {
-				var end bool
-				if err := rows.Scan(&found.Last.Name, &found.Last.Key, &end); err != nil {
-					return err
-				}
+			return reader.query(ctx, t.page, func(columns []driver.Value) error {
+				found.Last.Name, _ = columns[0].(string)
+				found.Last.Key, _ = columns[1].([]byte)
 				found.Read++
-				if end {
-					expired++
-				}
-				return nil
-			}, after.Name, after.Key, before, sqlstore.PageSize)
+				var end int64
+				err := scan(columns[2:], &end)
+				expired += end
+				return err
+			}, after.Name, after.Key, before, int64(sqlstore.PageSize))
 		})
 		if err != nil || expired == 0 {
 			return found, err
 		}
-		err = s.write(ctx, func(ctx context.Context, p *pool) (err error) {
-			found.Removed, err = p.exec(ctx, remove,
-				after.Name, after.Key, found.Last.Name, found.Last.Key, before, limit)
+		if err := s.enter(ctx); err != nil {
+			return found, err
+		}
+		defer s.leave()
+		err = attempt(ctx, func(ctx context.Context) (err error) {
+			found.Removed, err = writer.exec(ctx, t.sweep,
+				after.Name, after.Key, found.Last.Name, found.Last.Key, before, int64(limit))
 			return err
 		})
 		return found, err

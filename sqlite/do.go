@@ -1,0 +1,165 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlitecode"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+// tick is the resolution of the clock in nanoseconds.
+const tick = 1
+
+// do carries out op in the cheapest way that there is at the moment.
+func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	if op.Kind < limiter.OpTake || op.Kind > limiter.OpReset {
+		return limiter.State{}, fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
+	}
+	t, err := tableOf(op.Policy)
+	if err != nil {
+		return limiter.State{}, err
+	}
+	reader, writer, err := s.pools()
+	if err != nil {
+		return limiter.State{}, err
+	}
+	if op.Kind != limiter.OpLook && writer.reads() {
+		if state, done, err := s.doAlone(ctx, writer, t, op); done {
+			return state, err
+		}
+	}
+	ctx, stop := sqlstore.WithLimit(ctx, op.Timeout, nil)
+	defer stop()
+	if op.Kind == limiter.OpLook || op.Kind == limiter.OpTake && !countsRefusals(op.Policy) {
+		// A look, or a take that can be refused without a lock.
+		state, writes, err := s.look(ctx, reader, t, op)
+		if err != nil || !writes || op.Kind == limiter.OpLook {
+			return state, err
+		}
+	}
+	if s.enterAlone() {
+		defer s.leave()
+		return s.write(ctx, writer, t, op)
+	}
+	if merges(op) {
+		if state, decided, err := s.merge(ctx, op); err != nil || decided {
+			return state, err
+		}
+	}
+	if err := s.enter(ctx); err != nil {
+		return limiter.State{}, err
+	}
+	defer s.leave()
+	return s.write(ctx, writer, t, op)
+}
+
+// doAlone carries out op if nobody else writes or waits to. It waits for nothing itself, so that there
+// need be no time limit, and it needs no read before: the transaction takes the write lock only if op
+// is not refused.
+func (s *Store) doAlone(ctx context.Context, writer pool, t *table, op limiter.Op) (state limiter.State, done bool, err error) {
+	if !s.enterAlone() {
+		return limiter.State{}, false, nil
+	}
+	defer s.leave()
+	if ctx.Err() != nil {
+		return limiter.State{}, true, sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+	}
+	state, err = s.transact(ctx, writer, t, op)
+	if sqlitecode.IsBusy(err) {
+		return limiter.State{}, false, nil
+	}
+	return state, true, interpretError(ctx, err, false)
+}
+
+// write carries out op when it is this caller's turn.
+func (s *Store) write(ctx context.Context, writer pool, t *table, op limiter.Op) (state limiter.State, err error) {
+	err = attempt(ctx, func(ctx context.Context) (err error) {
+		state, err = s.transact(ctx, writer, t, op)
+		return err
+	})
+	if err != nil {
+		return limiter.State{}, err
+	}
+	return state, nil
+}
+
+// transact carries out op in a transaction of its own.
+func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.Op) (limiter.State, error) {
+	tx, err := writer.begin(ctx, false)
+	if err != nil {
+		return limiter.State{}, err
+	}
+	defer tx.rollback()
+	state, err := s.apply(ctx, tx, t, op)
+	if err != nil {
+		return limiter.State{}, err
+	}
+	return state, commit(ctx, tx)
+}
+
+// commit commits a transaction. Only here it can be in doubt what was done, unless a lock was in the
+// way.
+func commit(ctx context.Context, tx transaction) error {
+	err := tx.commit(ctx)
+	if sqlitecode.IsBusy(err) {
+		return err
+	}
+	return interpretError(ctx, err, true)
+}
+
+// apply carries out op in a transaction.
+func (s *Store) apply(ctx context.Context, tx transaction, t *table, op limiter.Op) (limiter.State, error) {
+	args := find(op)
+	row, now, err := s.read(ctx, tx, t, op, args)
+	if err != nil {
+		return limiter.State{}, err
+	}
+	next, state := op.Apply(row, now)
+	if next != row {
+		if _, err := tx.exec(ctx, t.put, t.append(args, &next)...); err != nil {
+			return limiter.State{}, err
+		}
+	}
+	if op.Kind != limiter.OpTake {
+		return limiter.State{Took: state.Took}, nil
+	}
+	state.Tick = tick
+	return state, nil
+}
+
+// look works out on a snapshot what op would do, and reports whether it would write. What would cannot
+// be answered from a snapshot: a take that is granted, and a refusal on a row that a stepped-back clock
+// or another policy left.
+func (s *Store) look(ctx context.Context, reader pool, t *table, op limiter.Op) (state limiter.State, writes bool, err error) {
+	err = attempt(ctx, func(ctx context.Context) error {
+		row, now, err := s.read(ctx, reader, t, op, find(op))
+		if err != nil {
+			return err
+		}
+		var next limiter.Row
+		next, state = op.Apply(row, now)
+		state.Tick, writes = tick, state.Took || next != row
+		return nil
+	})
+	if err != nil {
+		return limiter.State{}, false, err
+	}
+	return state, writes, nil
+}
+
+// read reads the row of op that args find, the zero Row if there is none, and then the clock. In this
+// order no row can seem to come from a clock ahead of ours, however long the process was stopped in
+// between; that it may be a little old does no harm, because takes only lower what is left.
+func (s *Store) read(ctx context.Context, from session, t *table, op limiter.Op, args []any) (limiter.Row, int64, error) {
+	var row limiter.Row
+	err := from.query(ctx, t.row, func(columns []driver.Value) error { return t.scan(columns, &row) }, args...)
+	if err != nil {
+		return limiter.Row{}, 0, err
+	}
+	now, err := op.Clock(s.now)
+	return row, now, err
+}

@@ -1,0 +1,2 @@
+-- Begins a transaction that has the write lock from the start.
+BEGIN IMMEDIATE;

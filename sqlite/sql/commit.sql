@@ -1,0 +1,2 @@
+-- Makes what a transaction wrote visible to others, all of it at once.
+COMMIT;

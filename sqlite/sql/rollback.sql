@@ -1,0 +1,2 @@
+-- Undoes what a transaction wrote.
+ROLLBACK;

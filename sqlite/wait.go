@@ -1,0 +1,78 @@
+package sqlite
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlitecode"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+const (
+	// patience is how long a lock is waited for where there is no time limit.
+	patience                 = 5 * time.Second
+	firstPause, longestPause = 100 * time.Microsecond, 5 * time.Millisecond
+)
+
+// enter waits until it is this caller's turn to write. It goes by order of arrival.
+func (s *Store) enter(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+	}
+}
+
+// enterAlone reports whether it is this caller's turn at once, since nobody else writes or waits.
+func (s *Store) enterAlone() bool {
+	if s.waiting.Load() > 0 {
+		return false
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Store) leave() { <-s.turn }
+
+// attempt calls f until it meets no lock of another connection. What SQLite refused for a lock did
+// nothing, so it is tried again, as often as SQLite itself would try. An error of f is one after which
+// nothing was done, if it has no class yet.
+func attempt(ctx context.Context, f func(context.Context) error) error {
+	var deadline time.Time
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		if ctx.Err() != nil {
+			return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+		}
+		err := f(ctx)
+		if err == nil {
+			return nil
+		}
+		now := time.Now()
+		if deadline.IsZero() {
+			deadline = now.Add(patience)
+		}
+		if !sqlitecode.IsBusy(err) || now.After(deadline) && !sqlstore.Limited(ctx) {
+			return interpretError(ctx, err, false)
+		}
+		// A random half to whole, so that two who met once do not meet again and again.
+		timer := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+		}
+	}
+}
