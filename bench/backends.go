@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/bench/internal/pg"
 )
 
 // How many connections the contenders on PostgreSQL share, and those on Redis. For the UPSERT by hand
@@ -27,7 +30,7 @@ type backends struct {
 	dir         string // for temporary servers and files
 	prefix      string // of every key and name, so that runs do not meet
 
-	pg    *postgresBackend
+	pg    *pg.Database
 	rdb   *redis.Client
 	stops []func() error
 }
@@ -90,7 +93,7 @@ func (b *backends) redis(ctx context.Context) (*redis.Client, error) {
 
 // removeKeys removes what the run left on a server that stays.
 func removeKeys(client *redis.Client, prefix string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), load.Patience)
 	defer cancel()
 	found := client.Scan(ctx, 0, "*"+prefix+"*", 1000).Iterator()
 	for found.Next(ctx) {

@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
 // markdown returns all of the outcome for people: a table for each scenario, and one of ratios.
@@ -50,8 +50,8 @@ func (o *outcome) writeCase(b *strings.Builder, c testCase) {
 		return
 	}
 	r := s.rate()
-	fmt.Fprintf(b, "%s | %s to %s | %s | %s |\n", thousands(r.median), thousands(r.low), thousands(r.high),
-		duration(s.latencies.quantile(0.5)), duration(s.latencies.quantile(0.99)))
+	fmt.Fprintf(b, "%s | %s to %s | %s | %s |\n", stats.Thousands(r.Median), stats.Thousands(r.Low), stats.Thousands(r.High),
+		stats.Duration(s.latencies.Quantile(0.5)), stats.Duration(s.latencies.Quantile(0.99)))
 }
 
 // writeRatios writes the ratios of which at least one was measured.
@@ -80,7 +80,7 @@ func (o *outcome) writeRatios(b *strings.Builder) {
 		fmt.Fprintf(b, "| %s | %d |", g[0].scenario.name, callersOf(g))
 		for _, c := range columns {
 			if r, ok := o.ratio(c, g); ok {
-				fmt.Fprintf(b, " %s (%s to %s) |", twoDigits(r.median), twoDigits(r.low), twoDigits(r.high))
+				fmt.Fprintf(b, " %s (%s to %s) |", stats.TwoDigits(r.Median), stats.TwoDigits(r.Low), stats.TwoDigits(r.High))
 			} else {
 				b.WriteString(" |")
 			}
@@ -88,44 +88,4 @@ func (o *outcome) writeRatios(b *strings.Builder) {
 		b.WriteString("\n")
 	}
 	b.WriteString("\n")
-}
-
-// thousands returns a count with three digits that are right, as more would not be.
-func thousands(v float64) string {
-	if math.IsNaN(v) || v < 0 {
-		return "-"
-	}
-	if v >= 1000 {
-		unit := math.Pow(10, math.Floor(math.Log10(v))-2)
-		v = math.Round(v/unit) * unit
-	}
-	digits := strconv.FormatFloat(math.Round(v), 'f', 0, 64)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
-// duration returns a time with two digits.
-func duration(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "-"
-	case d < time.Microsecond:
-		return fmt.Sprintf("%d ns", d)
-	case d < time.Millisecond:
-		return twoDigits(float64(d)/float64(time.Microsecond)) + " µs"
-	case d < time.Second:
-		return twoDigits(float64(d)/float64(time.Millisecond)) + " ms"
-	}
-	return twoDigits(d.Seconds()) + " s"
-}
-
-// twoDigits returns a number with two digits that are right, and all of those before the point.
-func twoDigits(v float64) string {
-	decimals := 0
-	for limit := 9.95; v > 0 && v < limit && decimals < 4; limit /= 10 {
-		decimals++
-	}
-	return strconv.FormatFloat(v, 'f', decimals, 64)
 }

@@ -2,47 +2,26 @@ package main
 
 import (
 	"errors"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
-)
 
-func TestNumbers_have_the_digits_that_are_right(t *testing.T) {
-	t.Parallel()
-	for v, want := range map[float64]string{0: "0", 12.4: "12", 999: "999", 104_876: "105,000", 1_234_567: "1,230,000", math.NaN(): "-"} {
-		if got := thousands(v); got != want {
-			t.Errorf("thousands(%v) = %q, want %q", v, got, want)
-		}
-	}
-	for d, want := range map[time.Duration]string{
-		0: "-", 440: "440 ns", 1234: "1.2 µs", 45_678: "46 µs", 1_250_000: "1.2 ms", 163 * time.Millisecond: "163 ms", 2 * time.Second: "2.0 s",
-	} {
-		if got := duration(d); got != want {
-			t.Errorf("duration(%d) = %q, want %q", d, got, want)
-		}
-	}
-	for v, want := range map[float64]string{0: "0", 0.0043: "0.0043", 0.071: "0.071", 0.48: "0.48", 1.53: "1.5", 24.6: "25"} {
-		if got := twoDigits(v); got != want {
-			t.Errorf("twoDigits(%v) = %q, want %q", v, got, want)
-		}
-	}
-}
+	"github.com/sqlimit/limiter/bench/internal/load"
+)
 
 // example is an outcome of two rounds, in which one contender failed.
 func example() *outcome {
 	o := newOutcome((selection{run: regexp.MustCompile("(many|hot)/(ours-postgres$|upsert|throttled|ours-memory)"), callers: []int{64}}).plan())
 	for id, s := range o.series {
 		for round := range 2 {
-			m := measurement{rate: 1000 * float64(round+1)}
-			m.latencies.add(1 << 20) // the lowest of its bucket
+			m := load.Measurement{Rate: 1000 * float64(round+1)}
+			m.Latencies.Add(1 << 20) // the lowest of its bucket
 			var err error
 			switch id.contender {
 			case "upsert-postgres":
-				m.rate /= 4
+				m.Rate /= 4
 			case "throttled":
 				err = errors.New("gave up")
 			}

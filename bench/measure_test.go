@@ -8,41 +8,11 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
 )
 
-func meterOf(d decider, wants bool, rows int) *meter {
-	return &meter{decider: d, wants: wants, sample: 1, rows: rows, order: slices.Repeat([]string{"a"}, orderLength)}
-}
-
-func TestMeasure_counts_what_was_decided_in_its_time(t *testing.T) {
-	t.Parallel()
-	var asked atomic.Int64
-	d := decider{allow: func(context.Context, string) (bool, error) {
-		asked.Add(1)
-		return true, nil
-	}}
-	m := meterOf(d, true, 0)
-	got, err := m.measure(t.Context(), 3, time.Millisecond, 100*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.passed == 0 || m.passed > uint64(asked.Load()) || got.rate <= 0 || got.latencies.total < m.passed {
-		t.Errorf("counted %d of %d decisions, %d latencies, %v/s", m.passed, asked.Load(), got.latencies.total, got.rate)
-	}
-}
-
-func TestMeasure_counts_each_row(t *testing.T) {
-	t.Parallel()
-	d := decider{batch: func(_ context.Context, keys []string) (int, error) { return len(keys), nil }}
-	m := meterOf(d, true, 256)
-	got, err := m.measure(t.Context(), batchers, 0, 100*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if late := 256*got.latencies.total - m.passed; late%256 != 0 || late > 256*batchers {
-		t.Errorf("counted %d decisions in %d statements of 256", m.passed, got.latencies.total)
-	}
-}
+var only = slices.Repeat([]string{"a"}, load.OrderLength)
 
 func TestMeasure_fails_on_a_wrong_decision_and_on_an_error(t *testing.T) {
 	t.Parallel()
@@ -59,7 +29,7 @@ func TestMeasure_fails_on_a_wrong_decision_and_on_an_error(t *testing.T) {
 		"refused a row": {decider{batch: func(_ context.Context, keys []string) (int, error) { return len(keys) - 1, nil }}, true, 256, "255 of 256"},
 		"allowed a row": {decider{batch: func(context.Context, []string) (int, error) { return 1, nil }}, false, 256, "1 of 256"},
 	} {
-		_, err := meterOf(c.decider, c.wants, c.rows).measure(t.Context(), 2, 0, time.Hour)
+		_, err := loadOf(c.decider, c.wants, 1, c.rows, only).Run(t.Context(), 2, 0, time.Hour)
 		if err == nil || !strings.Contains(err.Error(), c.message) {
 			t.Errorf("%s: error %v, want one with %q", name, err, c.message)
 		}

@@ -38,11 +38,11 @@ func oursOnPostgres(ctx context.Context, b *backends, p policy, name string, opt
 	if err != nil {
 		return decider{}, err
 	}
-	schema, err := pg.migrated(ctx, name)
+	schema, err := pg.Migrated(ctx, name)
 	if err != nil {
 		return decider{}, err
 	}
-	store, err := postgres.New(pg.pool, append(opts, postgres.WithSchema(schema))...)
+	store, err := postgres.New(pg.Pool, append(opts, postgres.WithSchema(schema))...)
 	if err != nil {
 		return decider{}, err
 	}

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
 )
 
 func TestPlan_compares_the_ceiling_once_a_scenario(t *testing.T) {
@@ -65,10 +67,10 @@ func TestOrder_wants_every_kind_of_key(t *testing.T) {
 		}
 		first := counts[names[0]]
 		switch {
-		case sc.keys == 1 && first != orderLength:
-			t.Errorf("%s: %d of %d want the only key", sc.name, first, orderLength)
-		case sc.zipf && (first < orderLength/8 || first > orderLength/6):
-			t.Errorf("%s: %d of %d want the first key, not one in seven", sc.name, first, orderLength)
+		case sc.keys == 1 && first != load.OrderLength:
+			t.Errorf("%s: %d of %d want the only key", sc.name, first, load.OrderLength)
+		case sc.zipf && (first < load.OrderLength/8 || first > load.OrderLength/6):
+			t.Errorf("%s: %d of %d want the first key, not one in seven", sc.name, first, load.OrderLength)
 		case !sc.zipf && len(counts) < sc.keys*99/100:
 			t.Errorf("%s: %d of %d keys are wanted", sc.name, len(counts), sc.keys)
 		}

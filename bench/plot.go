@@ -14,6 +14,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
+
+	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
 const (
@@ -64,7 +66,7 @@ func (o *outcome) plotScenario(path string, sc scenario, within func(contender) 
 		shown = append(shown, c)
 		for n, s := range found {
 			if c.rows == 0 {
-				highest, callers[n] = max(highest, s.rate().high), true
+				highest, callers[n] = max(highest, s.rate().High), true
 			}
 		}
 	}
@@ -92,7 +94,7 @@ func (o *outcome) plotScenario(path string, sc scenario, within func(contender) 
 		title := c.title
 		if s := o.measured(sc, c)[batchers*c.rows]; s != nil && c.rows > 0 {
 			// Where it is beyond the others by far, its bar leaves the plot.
-			title = fmt.Sprintf("%s (%s/s)", c.title, thousands(s.rate().median))
+			title = fmt.Sprintf("%s (%s/s)", c.title, stats.Thousands(s.rate().Median))
 			if err := addBars(p, []bar{{float64(row), s}}, gray, fmt.Sprintf("%d rows, twice", c.rows)); err != nil {
 				return err
 			}
@@ -167,7 +169,7 @@ func addBars(p *plot.Plot, bars []bar, fill color.Color, label string) error {
 			continue
 		}
 		r := b.series.rate()
-		chart, err := plotter.NewBarChart(plotter.Values{r.median}, barWidth)
+		chart, err := plotter.NewBarChart(plotter.Values{r.Median}, barWidth)
 		if err != nil {
 			return err
 		}
@@ -176,8 +178,8 @@ func addBars(p *plot.Plot, bars []bar, fill color.Color, label string) error {
 		if len(spreads.XYs) == 0 {
 			p.Legend.Add(label, chart)
 		}
-		spreads.XYs = append(spreads.XYs, plotter.XY{X: r.median, Y: b.y})
-		spreads.XErrors = append(spreads.XErrors, struct{ Low, High float64 }{r.low - r.median, r.high - r.median})
+		spreads.XYs = append(spreads.XYs, plotter.XY{X: r.Median, Y: b.y})
+		spreads.XErrors = append(spreads.XErrors, struct{ Low, High float64 }{r.Low - r.Median, r.High - r.Median})
 	}
 	if len(spreads.XYs) == 0 {
 		return nil
@@ -204,7 +206,7 @@ func (thousandsTicks) Ticks(low, high float64) []plot.Tick {
 	ticks := plot.DefaultTicks{}.Ticks(low, high)
 	for i := range ticks {
 		if ticks[i].Label != "" {
-			ticks[i].Label = thousands(ticks[i].Value)
+			ticks[i].Label = stats.Thousands(ticks[i].Value)
 		}
 	}
 	return ticks

@@ -5,6 +5,9 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
 // progress tells how far the run is: on one line of a terminal, else on a line a case.
@@ -35,9 +38,9 @@ func (p *progress) begin(round int, c testCase) {
 	}
 }
 
-func (p *progress) end(m measurement, err error) {
+func (p *progress) end(m load.Measurement, err error) {
 	p.done++
-	result := thousands(m.rate) + "/s"
+	result := stats.Thousands(m.Rate) + "/s"
 	if err != nil {
 		result = "failed: " + err.Error()
 	}

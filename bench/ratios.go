@@ -1,5 +1,7 @@
 package main
 
+import "github.com/sqlimit/limiter/bench/internal/stats"
+
 // comparison is a ratio that says something: of the decisions a second of two contenders.
 type comparison struct{ ours, peer, title string }
 
@@ -14,7 +16,7 @@ var comparisons = []comparison{
 }
 
 // ratio returns a comparison in the group g, and whether both of it are there.
-func (o *outcome) ratio(c comparison, g group) (spread, bool) {
+func (o *outcome) ratio(c comparison, g group) (stats.Spread, bool) {
 	var ours, peer *series
 	for _, other := range g {
 		if other.contender.name == c.ours {
@@ -28,7 +30,7 @@ func (o *outcome) ratio(c comparison, g group) (spread, bool) {
 		}
 	}
 	if ours == nil || peer == nil || ours.err != nil || peer.err != nil {
-		return spread{}, false
+		return stats.Spread{}, false
 	}
 	return ours.over(peer), true
 }

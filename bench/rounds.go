@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
 )
 
 // runner measures cases in rounds.
@@ -54,17 +56,17 @@ func (r *runner) measure(ctx context.Context, groups []group) (*outcome, error) 
 }
 
 // one measures a case in one round.
-func (r *runner) one(ctx context.Context, c testCase) (measurement, error) {
+func (r *runner) one(ctx context.Context, c testCase) (load.Measurement, error) {
 	d, err := r.decider(ctx, c)
 	if err != nil {
-		return measurement{}, err
+		return load.Measurement{}, err
 	}
-	m := &meter{decider: d, wants: c.scenario.wants(), sample: c.contender.sample, rows: c.contender.rows, order: r.order[c.scenario.name]}
+	l := loadOf(d, c.scenario.wants(), c.contender.sample, c.contender.rows, r.order[c.scenario.name])
 	callers := c.callers
 	if c.contender.rows > 0 {
 		callers = batchers
 	}
-	return m.measure(ctx, callers, r.length/warmth, r.length)
+	return l.Run(ctx, callers, r.length/warmth, r.length)
 }
 
 // decider returns the contender of c, which it opens and fills when it is first asked for.

@@ -27,7 +27,7 @@ func openRows(ctx context.Context, b *backends, p policy) (decider, error) {
 	if err != nil {
 		return decider{}, err
 	}
-	table, err := pg.table(ctx, "rows_"+p.name, `key text COLLATE "C" PRIMARY KEY, full_at timestamptz NOT NULL,
+	table, err := newTable(ctx, pg, "rows_"+p.name, `key text COLLATE "C" PRIMARY KEY, full_at timestamptz NOT NULL,
 		spend interval NOT NULL, units bigint NOT NULL`)
 	if err != nil {
 		return decider{}, err
@@ -36,7 +36,7 @@ func openRows(ctx context.Context, b *backends, p policy) (decider, error) {
 	capacity := time.Duration(p.capacity) * p.step
 	return decider{batch: func(ctx context.Context, keys []string) (int, error) {
 		names, units := merged(keys)
-		rows, err := pg.pool.Query(ctx, statement, names, units, p.step, capacity)
+		rows, err := pg.Pool.Query(ctx, statement, names, units, p.step, capacity)
 		if err != nil {
 			return 0, err
 		}

@@ -2,7 +2,8 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
 )
 
 // scenario is who asks for what.
@@ -36,20 +37,11 @@ func (s scenario) keyNames(prefix string) []string {
 	return names
 }
 
-// orderLength is how many requests pass before their order repeats; a power of two.
-const orderLength = 1 << 16
-
-// order returns in which order the keys are wanted. It is drawn beforehand, as drawing takes longer
-// than some contenders, and the same in every run.
+// order returns in which order the keys are wanted.
 func (s scenario) order(names []string) []string {
-	source := rand.New(rand.NewPCG(1, 2))
-	next := func() uint64 { return source.Uint64N(uint64(len(names))) }
-	if s.zipf {
-		next = rand.NewZipf(source, 1.1, 1, uint64(len(names)-1)).Uint64
-	}
-	order := make([]string, orderLength)
-	for i := range order {
-		order[i] = names[next()]
+	order := make([]string, load.OrderLength)
+	for i, n := range load.Order(len(names), s.zipf) {
+		order[i] = names[n]
 	}
 	return order
 }

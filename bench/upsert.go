@@ -25,7 +25,7 @@ func openUpsert(ctx context.Context, b *backends, p policy) (decider, error) {
 	if err != nil {
 		return decider{}, err
 	}
-	table, err := pg.table(ctx, "upsert_"+p.name, "key text COLLATE \"C\" PRIMARY KEY, full_at timestamptz NOT NULL")
+	table, err := newTable(ctx, pg, "upsert_"+p.name, "key text COLLATE \"C\" PRIMARY KEY, full_at timestamptz NOT NULL")
 	if err != nil {
 		return decider{}, err
 	}
@@ -33,7 +33,7 @@ func openUpsert(ctx context.Context, b *backends, p policy) (decider, error) {
 	capacity := time.Duration(p.capacity) * p.step
 	return decider{allow: func(ctx context.Context, key string) (bool, error) {
 		var fullAt time.Time
-		err := pg.pool.QueryRow(ctx, statement, key, p.step, capacity).Scan(&fullAt)
+		err := pg.Pool.QueryRow(ctx, statement, key, p.step, capacity).Scan(&fullAt)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return false, nil
 		}

@@ -1,4 +1,4 @@
-package main
+package stats
 
 import (
 	"math"
@@ -24,21 +24,21 @@ func TestBuckets_are_in_order_and_narrow(t *testing.T) {
 
 func TestQuantiles_are_those_of_what_was_added(t *testing.T) {
 	t.Parallel()
-	var odd, even, all histogram
+	var odd, even, all Histogram
 	for i := range 1000 {
 		h := &even
 		if i%2 == 1 {
 			h = &odd
 		}
-		h.add(time.Duration(i) * time.Microsecond)
+		h.Add(time.Duration(i) * time.Microsecond)
 	}
-	if got := all.quantile(0.5); got != 0 {
+	if got := all.Quantile(0.5); got != 0 {
 		t.Errorf("the median of nothing is %v, want 0", got)
 	}
-	all.merge(&odd)
-	all.merge(&even)
+	all.Merge(&odd)
+	all.Merge(&even)
 	for q, want := range map[float64]time.Duration{0: 0, 0.5: 500 * time.Microsecond, 0.99: 990 * time.Microsecond, 1: 999 * time.Microsecond} {
-		got := all.quantile(q)
+		got := all.Quantile(q)
 		if got > want || want-got > want/perOctave {
 			t.Errorf("quantile %v = %v, want %v or up to 1/%d less", q, got, want, perOctave)
 		}

@@ -1,13 +1,13 @@
-package main
+package stats
 
 import (
 	"math/bits"
 	"time"
 )
 
-// histogram counts durations in buckets that are at most 1/32 wide, so that its quantiles are right to
-// 3 %. The zero histogram is empty.
-type histogram struct {
+// Histogram counts durations in buckets that are at most 1/32 wide, so that its quantiles are right to
+// 3 %. The zero Histogram is empty.
+type Histogram struct {
 	counts [64 * perOctave]uint64
 	total  uint64
 }
@@ -34,21 +34,26 @@ func lowest(bucket int) time.Duration {
 	return time.Duration(bucket%perOctave+perOctave) << shift
 }
 
-func (h *histogram) add(d time.Duration) {
+// Add counts d.
+func (h *Histogram) Add(d time.Duration) {
 	h.counts[bucket(d)]++
 	h.total++
 }
 
-func (h *histogram) merge(other *histogram) {
+// Merge counts what other counted.
+func (h *Histogram) Merge(other *Histogram) {
 	for i, n := range &other.counts {
 		h.counts[i] += n
 	}
 	h.total += other.total
 }
 
-// quantile returns a duration that a share of q of all do not exceed, rounded down to its bucket; 0
+// Total returns how many were counted.
+func (h *Histogram) Total() uint64 { return h.total }
+
+// Quantile returns a duration that a share of q of all do not exceed, rounded down to its bucket; 0
 // if there are none.
-func (h *histogram) quantile(q float64) time.Duration {
+func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := uint64(q * float64(h.total))
 	var seen uint64
 	for i, n := range &h.counts {

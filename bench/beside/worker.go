@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// What makes a process a worker.
+const (
+	workerDSN    = "LIMITER_BESIDE_DSN"
+	workerSchema = "LIMITER_BESIDE_SCHEMA"
+)
+
+const (
+	coldKeys = 10_000
+	// connections are those of the pool of a process.
+	connections = 16
+	// patience is the limiters' time limit: a database with few cores may need longer than the default.
+	patience = 30 * time.Second
+)
+
+// task is what a worker is told to do.
+type task struct {
+	Cold, Hot, Own int // callers on the cold keys, on the hot one, and on cold keys of their own
+	Warm, Length   time.Duration
+}
+
+// answer is what a worker measured of a task.
+type answer struct {
+	Cold, Others float64 // decisions a second
+	P99          time.Duration
+	Err          string
+}
+
+// work asks for every cold key once, says so, and then does one task after another.
+func work(ctx context.Context, schema, dsn string) error {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return err
+	}
+	config.MaxConns, config.MinConns = connections, connections
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	store, err := postgres.New(pool, postgres.WithSchema(schema))
+	if err != nil {
+		return err
+	}
+	// There is always room: a token comes back each microsecond.
+	plenty := limiter.TokenBucket{Capacity: 1_000_000_000, Refill: 1_000_000, Interval: time.Second}
+	var w worker
+	for name, l := range map[string]**limiter.Limiter{"cold": &w.cold, "own": &w.own, "hot": &w.hot} {
+		if *l, err = limiter.New(store, name, plenty, limiter.WithTimeout(patience)); err != nil {
+			return err
+		}
+	}
+	w.order = rand.Perm(coldKeys)
+	if err := w.fill(ctx); err != nil {
+		return err
+	}
+	out, in := json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin)
+	if err := out.Encode(answer{}); err != nil {
+		return err
+	}
+	for {
+		var t task
+		if err := in.Decode(&t); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		a, err := w.do(ctx, t)
+		if err != nil {
+			a.Err = err.Error()
+		}
+		if err := out.Encode(a); err != nil {
+			return err
+		}
+	}
+}
+
+type worker struct {
+	cold, own, hot *limiter.Limiter
+	order          []int
+}
+
+// fill asks for all cold keys, so that rows are updated later and not inserted.
+func (w *worker) fill(ctx context.Context) error {
+	const fillers = 64
+	errs := make([]error, fillers)
+	var wait sync.WaitGroup
+	for i := range fillers {
+		wait.Go(func() {
+			for turn := i; turn < coldKeys && errs[i] == nil; turn += fillers {
+				errs[i] = errors.Join(w.ask(w.cold)(ctx, turn), w.ask(w.own)(ctx, turn))
+			}
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// ask returns a function that asks l, for the one key of the hot limiter, or for one key after another.
+func (w *worker) ask(l *limiter.Limiter) func(ctx context.Context, turn int) error {
+	return func(ctx context.Context, turn int) error {
+		key := "hot"
+		if l != w.hot {
+			key = fmt.Sprint("key ", w.order[turn%coldKeys])
+		}
+		res, err := l.Allow(ctx, key)
+		if err == nil && !res.Allowed {
+			err = fmt.Errorf("%s was refused", key)
+		}
+		return err
+	}
+}
+
+// do has all callers of a task ask at the same time.
+func (w *worker) do(ctx context.Context, t task) (a answer, err error) {
+	callers := [3]int{t.Cold, t.Hot, t.Own}
+	var measured [3]load.Measurement
+	var errs [3]error
+	var wait sync.WaitGroup
+	for i, l := range [3]*limiter.Limiter{w.cold, w.hot, w.own} {
+		if callers[i] > 0 {
+			wait.Go(func() { measured[i], errs[i] = load.Load{Ask: w.ask(l)}.Run(ctx, callers[i], t.Warm, t.Length) })
+		}
+	}
+	wait.Wait()
+	a.Cold, a.Others = measured[0].Rate, measured[1].Rate+measured[2].Rate
+	a.P99 = measured[0].Latencies.Quantile(0.99)
+	return a, errors.Join(errs[:]...)
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/bench/internal/stats"
+)
+
+// slower is how many times as long the median decision may take in the large table.
+const slower = 1.3
+
+// warmth is what share of its time a case gets before it counts.
+const warmth = 4
+
+// sized is a table of so many rows, and what was measured of it: by number of callers, in each round.
+type sized struct {
+	*table
+	rows     int
+	measured map[int][]load.Measurement
+	wal      map[int]int64 // bytes, by number of callers
+}
+
+// measureLatency compares decisions in a small and a large table, in turns.
+func measureLatency(ctx context.Context, b *bench) (section, error) {
+	s := section{
+		title:   "A decision in a large table",
+		about:   fmt.Sprintf("Keys that exist, drawn at random, all alike. %d × %v a case, in turns; p50 and p99 over all rounds.", b.rounds, b.length),
+		columns: []string{"rows", "callers", "decisions/s", "lowest to highest", "p50", "p99", "WAL a decision"},
+	}
+	var tables []*sized
+	for _, rows := range []int{b.rows / 1000, b.rows} {
+		b.progress("latency: filling %s rows", stats.Thousands(float64(rows)))
+		t, err := b.newTable(ctx, "latency_"+strconv.Itoa(rows), b.pool)
+		if err != nil {
+			return s, err
+		}
+		if err := t.fill(ctx, rows, 1); err != nil {
+			return s, err
+		}
+		if err := t.settle(ctx); err != nil {
+			return s, err
+		}
+		tables = append(tables, &sized{t, rows, make(map[int][]load.Measurement), make(map[int]int64)})
+	}
+	callers := []int{1, 64}
+	for round := range b.rounds {
+		for _, n := range callers {
+			for i := range tables {
+				if err := tables[(i+round)%len(tables)].measure(ctx, n); err != nil {
+					return s, err
+				}
+			}
+		}
+		b.progress("latency: round %d of %d", round+1, b.rounds)
+	}
+	for _, n := range callers {
+		for _, t := range tables {
+			s.rows = append(s.rows, t.row(n))
+		}
+		ratio := compare(tables[1].measured[n], tables[0].measured[n], median)
+		if n == 1 {
+			s.targets = append(s.targets, target{
+				fmt.Sprintf("%s: p50 in the large table ÷ in the small one, median of the rounds, at most %s", callersText(n), stats.TwoDigits(slower)),
+				ratioText(ratio), ratio.Median <= slower,
+			})
+			continue
+		}
+		s.about += fmt.Sprintf(" %s: p50 in the large table ÷ in the small one is %s.", callersText(n), ratioText(ratio))
+	}
+	for _, t := range tables {
+		if err := t.drop(ctx); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// measure adds a round.
+func (t *sized) measure(ctx context.Context, callers int) error {
+	before, err := t.bench.walPosition(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := t.uniform(t.rows, 1).Run(ctx, callers, t.bench.length/warmth, t.bench.length)
+	if err != nil {
+		return err
+	}
+	after, err := t.bench.walPosition(ctx)
+	t.wal[callers] += after - before
+	t.measured[callers] = append(t.measured[callers], m)
+	return err
+}
+
+// walPosition returns how many bytes of WAL were ever written.
+func (b *bench) walPosition(ctx context.Context) (bytes int64, err error) {
+	err = b.Pool.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
+	return bytes, err
+}
+
+// row is the line of the table for a number of callers.
+func (t *sized) row(callers int) []string {
+	all := summarize(t.measured[callers])
+	// Warming up wrote, too.
+	decisions := all.Requests + all.Requests/warmth
+	return append([]string{stats.Thousands(float64(t.rows)), strconv.Itoa(callers)},
+		append(all.cells(), bytesText(t.wal[callers]/int64(decisions)))...)
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/bench/internal/stats"
+)
+
+const (
+	samples = 10
+	// growth is how much larger table and index may be after all takes than after half of them, in percent.
+	growth = 5
+)
+
+// measureSize watches a table's size over many takes.
+func measureSize(ctx context.Context, b *bench) (section, error) {
+	const callers = 256
+	keys := b.takes / 100
+	s := section{
+		title:   "Bytes over many takes",
+		about:   fmt.Sprintf("%s keys, drawn at random, in a table that is empty at first; %d callers.", stats.Thousands(float64(keys)), callers),
+		columns: []string{"takes", "takes/s", "table", "index", "HOT of these", "dead rows", "autovacuums"},
+	}
+	t, err := b.newTable(ctx, "size", b.pool)
+	if err != nil {
+		return s, err
+	}
+	var total uint64
+	var before counters
+	var sizes []int64
+	for i := range samples {
+		m, err := limited(t.uniform(keys, 1), b.takes/samples).measure(ctx, callers)
+		if err != nil {
+			return s, err
+		}
+		total += m.Requests
+		c, err := t.counters(ctx)
+		if err != nil {
+			return s, err
+		}
+		s.rows = append(s.rows, []string{
+			stats.Thousands(float64(total)), stats.Thousands(m.Rate), bytesText(c.table), bytesText(c.primaryKey),
+			c.hotShare(before), stats.Thousands(float64(c.dead)), strconv.FormatInt(c.vacuums, 10),
+		})
+		before, sizes = c, append(sizes, c.table+c.primaryKey)
+		b.progress("size: %d of %d", i+1, samples)
+	}
+	half, all := sizes[samples/2-1], sizes[samples-1]
+	s.targets = []target{{
+		fmt.Sprintf("table and index after all takes are at most %d %% larger than after half of them", growth),
+		fmt.Sprintf("%s, %s", bytesText(half), bytesText(all)), 100*all <= (100+growth)*half,
+	}}
+	return s, t.drop(ctx)
+}
+
+// limitedLoad is a load of a number of requests, however long they take.
+type limitedLoad struct {
+	load load.Load
+	done chan struct{}
+}
+
+func limited(l load.Load, requests int) limitedLoad {
+	done := make(chan struct{})
+	var asked atomic.Int64
+	ask := l.Ask
+	l.Ask = func(ctx context.Context, turn int) error {
+		err := ask(ctx, turn)
+		if asked.Add(1) == int64(requests) {
+			close(done)
+		}
+		return err
+	}
+	return limitedLoad{l, done}
+}
+
+func (l limitedLoad) measure(ctx context.Context, callers int) (load.Measurement, error) {
+	return l.load.While(ctx, callers, time.Duration(0), func(ctx context.Context) error {
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+}

@@ -1,0 +1,154 @@
+// Package load has callers ask, all at once, and measures what they wait.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlimit/limiter/bench/internal/stats"
+)
+
+// Patience is how much longer than its time something may take until it counts as hanging.
+const Patience = time.Minute
+
+// ErrNone is returned with what was measured if no request was answered while counting.
+var ErrNone = errors.New("no decision within the time")
+
+// Load is what each of many callers does: ask, wait for the decision, and ask again.
+type Load struct {
+	// Ask asks for the request whose turn it is. Callers begin at turns of their own. An error ends all.
+	Ask func(ctx context.Context, turn int) error
+	// Requests is how many requests one call of Ask is; 0 means 1.
+	Requests int
+	// Sample is one in how many calls is timed; 0 means each.
+	Sample int
+	// Every is the time from one call of a caller to its next, however long a call takes; 0: at once. A
+	// call that comes late, because the one before it took so long, has waited since it was due.
+	Every time.Duration
+}
+
+// Measurement is what was measured of a Load.
+type Measurement struct {
+	Rate      float64 // requests a second
+	Latencies stats.Histogram
+	Requests  uint64
+}
+
+// phase is what the callers are doing.
+type phase int32
+
+const (
+	warming phase = iota
+	measuring
+	stopped
+)
+
+// run is one time that a Load is put on.
+type run struct {
+	Load
+	phase  atomic.Int32
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	sum    Measurement
+	err    error
+}
+
+// Run lets callers ask for warm and then, counting, for length. A request counts if its answer came
+// while counting. The first error ends it.
+func (l Load) Run(ctx context.Context, callers int, warm, length time.Duration) (Measurement, error) {
+	ctx, cancel := context.WithTimeout(ctx, warm+length+Patience)
+	defer cancel()
+	return l.While(ctx, callers, warm, func(ctx context.Context) error {
+		pause(ctx, length)
+		return nil
+	})
+}
+
+// While is like Run, and counts for as long as work takes. An error of work is returned.
+func (l Load) While(ctx context.Context, callers int, warm time.Duration, work func(ctx context.Context) error) (Measurement, error) {
+	l.Requests, l.Sample = max(l.Requests, 1), max(l.Sample, 1)
+	r := &run{Load: l}
+	ctx, r.cancel = context.WithCancel(ctx)
+	defer r.cancel()
+	var wait sync.WaitGroup
+	for i := range callers {
+		start := rand.IntN(OrderLength)
+		due := time.Now().Add(l.Every * time.Duration(i) / time.Duration(callers)) // not all at once
+		wait.Go(func() { r.call(ctx, start, due) })
+	}
+	pause(ctx, warm)
+	r.phase.CompareAndSwap(int32(warming), int32(measuring))
+	began := time.Now()
+	if err := work(ctx); err != nil {
+		r.fail(err)
+	}
+	r.phase.Store(int32(stopped))
+	elapsed := time.Since(began)
+	wait.Wait()
+	r.sum.Rate = float64(r.sum.Requests) / elapsed.Seconds()
+	if r.err == nil && r.sum.Requests == 0 {
+		r.err = fmt.Errorf("%w of %v", ErrNone, elapsed)
+	}
+	return r.sum, r.err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// call asks until the end.
+func (r *run) call(ctx context.Context, start int, due time.Time) {
+	var latencies stats.Histogram
+	var counted uint64
+	for turn := start; ; turn++ {
+		if r.Every > 0 {
+			pause(ctx, time.Until(due))
+		}
+		if phase(r.phase.Load()) == stopped {
+			break
+		}
+		timed := turn%r.Sample == 0
+		var began time.Time
+		if timed {
+			began = time.Now()
+		}
+		if r.Every > 0 {
+			began, due = due, due.Add(r.Every)
+		}
+		if err := r.Ask(ctx, turn); err != nil {
+			r.fail(err)
+			break
+		}
+		now := phase(r.phase.Load())
+		if now == measuring {
+			counted += uint64(r.Requests)
+		}
+		// Those that are under way at the end are timed, too, or none that is slow would be.
+		if timed && now != warming {
+			latencies.Add(time.Since(began))
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sum.Requests += counted
+	r.sum.Latencies.Merge(&latencies)
+}
+
+// fail ends the run with its first error.
+func (r *run) fail(err error) {
+	r.phase.Store(int32(stopped))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+	}
+	r.cancel()
+}

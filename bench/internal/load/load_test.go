@@ -1,0 +1,107 @@
+package load_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
+)
+
+// takes returns an answer that takes d.
+func takes(d time.Duration) func(context.Context, int) error {
+	return func(context.Context, int) error {
+		<-time.After(d)
+		return nil
+	}
+}
+
+func TestRun_counts_what_was_decided_in_its_time(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		load     load.Load
+		requests uint64
+		timed    uint64
+	}{
+		// Counting begins at 15 ms and ends at 115 ms, when one more call of each is under way.
+		"each":         {load.Load{Ask: takes(10 * time.Millisecond)}, 3 * 10, 3 * 11},
+		"many at once": {load.Load{Ask: takes(10 * time.Millisecond), Requests: 256}, 3 * 10 * 256, 3 * 11},
+		"paced":        {load.Load{Ask: takes(time.Millisecond), Every: 30 * time.Millisecond}, 10, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				got, err := c.load.Run(t.Context(), 3, 15*time.Millisecond, 100*time.Millisecond)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.Requests != c.requests || got.Rate != 10*float64(c.requests) || got.Latencies.Total() != c.timed {
+					t.Errorf("counted %d decisions, %v/s, and timed %d; want %d, %d", got.Requests, got.Rate, got.Latencies.Total(), c.requests, c.timed)
+				}
+			})
+		})
+	}
+}
+
+func TestRun_times_one_call_in_so_many(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		got, err := load.Load{Ask: takes(time.Millisecond), Sample: 32}.Run(t.Context(), 1, 0, 3200*time.Millisecond-1)
+		if err != nil || got.Latencies.Total() != 100 {
+			t.Errorf("timed %d of %d calls, error %v", got.Latencies.Total(), got.Requests, err)
+		}
+	})
+}
+
+func TestWhile_counts_as_long_as_the_work_takes_and_fails_with_it(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, want := range map[string]error{"done": nil, "failed": broken} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				got, err := load.Load{Ask: takes(time.Second)}.While(t.Context(), 1, 0, func(context.Context) error {
+					<-time.After(10*time.Second + time.Millisecond)
+					return want
+				})
+				if !errors.Is(err, want) || got.Requests != 10 {
+					t.Errorf("%d decisions, error %v; want 10, %v", got.Requests, err, want)
+				}
+			})
+		})
+	}
+}
+
+func TestPaced_callers_count_the_time_since_a_call_was_due(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		l := load.Load{Every: 32, Ask: func(context.Context, int) error {
+			if calls.Add(1) == 1 {
+				<-time.After(3 * 32)
+			}
+			return nil
+		}}
+		got, err := l.Run(t.Context(), 1, 0, 100*32-1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Those that were due at 0, 32 and 64 are answered at 96, and all others when they are due.
+		if slow, rest := got.Latencies.Quantile(0.99), got.Latencies.Quantile(0.97); got.Requests != 100 || slow != 3*32 || rest != 32 {
+			t.Errorf("%d decisions, the slowest took %d, the third slowest %d; want 100, 96, 32", got.Requests, slow, rest)
+		}
+	})
+}
+
+func TestRun_that_counts_nothing_fails_and_tells_what_was_under_way(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		got, err := load.Load{Ask: takes(32 * time.Second)}.Run(t.Context(), 1, 0, time.Second)
+		if slow := got.Latencies.Quantile(1); !errors.Is(err, load.ErrNone) || slow < 31*time.Second {
+			t.Errorf("the slowest call took %v, error %v; want 32s, %v", slow, err, load.ErrNone)
+		}
+	})
+}

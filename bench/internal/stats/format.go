@@ -1,0 +1,48 @@
+package stats
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Thousands returns a count with three digits that are right, as more would not be.
+func Thousands(v float64) string {
+	if math.IsNaN(v) || v < 0 {
+		return "-"
+	}
+	if v >= 1000 {
+		unit := math.Pow(10, math.Floor(math.Log10(v))-2)
+		v = math.Round(v/unit) * unit
+	}
+	digits := strconv.FormatFloat(math.Round(v), 'f', 0, 64)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// Duration returns a time with two digits.
+func Duration(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "-"
+	case d < time.Microsecond:
+		return fmt.Sprintf("%d ns", d)
+	case d < time.Millisecond:
+		return TwoDigits(float64(d)/float64(time.Microsecond)) + " µs"
+	case d < time.Second:
+		return TwoDigits(float64(d)/float64(time.Millisecond)) + " ms"
+	}
+	return TwoDigits(d.Seconds()) + " s"
+}
+
+// TwoDigits returns a number with two digits that are right, and all of those before the point.
+func TwoDigits(v float64) string {
+	decimals := 0
+	for limit := 9.95; v > 0 && v < limit && decimals < 4; limit /= 10 {
+		decimals++
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
+}

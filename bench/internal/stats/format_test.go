@@ -1,0 +1,28 @@
+package stats
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestNumbers_have_the_digits_that_are_right(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]string{0: "0", 12.4: "12", 999: "999", 104_876: "105,000", 1_234_567: "1,230,000", math.NaN(): "-"} {
+		if got := Thousands(v); got != want {
+			t.Errorf("Thousands(%v) = %q, want %q", v, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		0: "-", 440: "440 ns", 1234: "1.2 µs", 45_678: "46 µs", 1_250_000: "1.2 ms", 163 * time.Millisecond: "163 ms", 2 * time.Second: "2.0 s",
+	} {
+		if got := Duration(d); got != want {
+			t.Errorf("Duration(%d) = %q, want %q", d, got, want)
+		}
+	}
+	for v, want := range map[float64]string{0: "0", 0.0043: "0.0043", 0.071: "0.071", 0.48: "0.48", 1.53: "1.5", 24.6: "25"} {
+		if got := TwoDigits(v); got != want {
+			t.Errorf("TwoDigits(%v) = %q, want %q", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,2 @@
+// Package stats counts latencies, and puts figures the way that tables have them.
+package stats
