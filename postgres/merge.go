@@ -104,8 +104,12 @@ func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row
 		times[i], units[i] = r.Op.At, r.Units
 		r.Decided = false
 	}
+	patience := lockTimeout
+	if n == 1 {
+		patience = "0" // it holds up nobody: its time limit alone ends it, as that of a lone take
+	}
 	answers, err := db.Query(ctx, c.table.statement(c.Store),
-		c.args([]any{names, keys, periods, limits, costs, times, units, lockTimeout})...)
+		c.args([]any{names, keys, periods, limits, costs, times, units, patience})...)
 	if err != nil {
 		return err
 	}
