@@ -81,7 +81,7 @@ func (c conn) Send(ctx context.Context, rows []*coalesce.Row) error {
 	select {
 	case <-time.After(c.takes):
 	case <-ctx.Done():
-		return limiter.ErrOutcomeUnknown
+		return sqlstore.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
 	}
 	if c.before != nil {
 		if err := c.before(ctx, rows); err != nil {

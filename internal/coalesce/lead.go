@@ -164,7 +164,7 @@ func (q *Queue) land(rows []*Row, err error) {
 	q.mu.Lock()
 	for _, r := range rows {
 		l := q.lanes[laneKey{r.Op.Name, r.Op.Key}]
-		l.flying, l.alone = false, false
+		l.alone = false
 		var back []*call
 		for i, c := range r.calls {
 			switch {
@@ -190,9 +190,7 @@ func (q *Queue) land(rows []*Row, err error) {
 			back = slices.DeleteFunc(back, func(c *call) bool { return c.left })
 			l.waiting = append(back, l.waiting...)
 		}
-		if len(l.waiting) == 0 {
-			q.dropLane(l)
-		} else if line := q.wait(l); line != nil {
+		if line := q.vacate(l); line != nil {
 			start = append(start, line)
 		}
 	}

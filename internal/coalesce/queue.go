@@ -110,14 +110,22 @@ func New(sender Sender, limits Limits) *Queue {
 	return &Queue{sender: sender, limits: limits, lanes: map[laneKey]*lane{}}
 }
 
-// Take carries op out, alone if nothing else is under way, and returns what the
-// statement's [sqlstore.Table.Take] would. A caller whose context ends before the
-// take was sent is taken out of the queue, uncharged; after that the outcome is
-// unknown.
+// Take carries op out, alone and in the caller's goroutine if hardly anything else is
+// under way, and returns what the statement's [sqlstore.Table.Take] would. A caller
+// whose context ends before the take was sent is taken out of the queue, uncharged;
+// after that the outcome is unknown.
 func (q *Queue) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
-	c := &call{ctx: ctx, op: op, done: make(chan struct{})}
 	q.mu.Lock()
-	start := q.enter(c)
+	l := q.lane(laneKey{op.Name, op.Key})
+	if q.idle(l) {
+		l.flying = true
+		q.shared.flying++
+		q.mu.Unlock()
+		return q.takeHere(ctx, op)
+	}
+	c := &call{ctx: ctx, op: op, done: make(chan struct{})}
+	l.waiting = append(l.waiting, c)
+	start := q.wait(l)
 	q.mu.Unlock()
 	if start != nil {
 		go q.lead(start)
@@ -139,23 +147,20 @@ func (q *Queue) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, e
 	return limiter.State{}, false, sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
 }
 
-// enter puts a call at the end of its lane, and returns the line that needs one more
-// statement for it, if any does.
-func (q *Queue) enter(c *call) *line {
-	id := laneKey{c.op.Name, c.op.Key}
-	l := q.lanes[id]
-	if l == nil {
-		l = q.newLane(id)
-	}
-	l.waiting = append(l.waiting, c)
-	return q.wait(l)
+// idle reports whether a take that enters a lane can go at once, by itself.
+func (q *Queue) idle(l *lane) bool {
+	return !l.flying && l.line == nil && q.shared.flying < q.limits.Shared
 }
 
 // spareLanes is how many lanes are kept for keys to come.
 const spareLanes = 1024
 
-func (q *Queue) newLane(id laneKey) *lane {
-	var l *lane
+// lane returns the lane of a key.
+func (q *Queue) lane(id laneKey) *lane {
+	l := q.lanes[id]
+	if l != nil {
+		return l
+	}
 	if n := len(q.spare); n > 0 {
 		l, q.spare = q.spare[n-1], q.spare[:n-1]
 	} else {
@@ -164,6 +169,17 @@ func (q *Queue) newLane(id laneKey) *lane {
 	l.laneKey = id
 	q.lanes[id] = l
 	return l
+}
+
+// vacate lets a lane that no statement has any more wait again, and returns what
+// [Queue.wait] does.
+func (q *Queue) vacate(l *lane) *line {
+	l.flying = false
+	if len(l.waiting) == 0 {
+		q.dropLane(l)
+		return nil
+	}
+	return q.wait(l)
 }
 
 // dropLane removes a lane in which nobody waits.

@@ -201,20 +201,54 @@ func TestACallerWhoLeavesWhileItWaitsIsNotCharged(t *testing.T) {
 func TestACallerWhoLeavesInMidStatementEndsItForNobody(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
 		ctx, cancel := context.WithCancel(t.Context())
-		leads := ask(ctx, q, take("a", 1))
-		follow := ask(t.Context(), q, take("a", 1), take("a", 1))
-		<-time.After(s.takes / 2)
+		ask(t.Context(), q, take("a", 1)) // what comes now has to wait, and goes together
+		leaves := ask(ctx, q, take("a", 1))
+		stays := ask(t.Context(), q, take("a", 1), take("a", 1))
+		<-time.After(s.takes + s.takes/2)
 		cancel()
-		if a := leads()[0]; !errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != s.takes/2 {
-			t.Errorf("the first: %v after %v, want ErrCanceled and ErrOutcomeUnknown at once", a.err, a.after)
+		if a := leaves()[0]; !errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != s.takes+s.takes/2 {
+			t.Errorf("the one who left: %v after %v, want ErrCanceled and ErrOutcomeUnknown at once", a.err, a.after)
 		}
-		if n := took(t, follow()); n != 2 {
+		if n := took(t, stays()); n != 2 {
 			t.Errorf("%d of the others took, want 2", n)
 		}
-		if row := s.rows["a"]; row.FullAt-row.At < 3*int64(perHour.Step())-int64(s.takes)*2 {
+		if row := s.rows["a"]; row.FullAt-row.At < 4*int64(perHour.Step())-int64(s.takes)*2 {
 			t.Errorf("the one who left was not charged")
 		}
 	})
+}
+
+func TestACallerWhoCarriesOutHisOwnTakeHasALittleTimeToEndIt(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		takes, wants time.Duration
+		answers      bool
+	}{
+		{name: "a statement that ends soon", takes: 60 * ms, wants: 60 * ms, answers: true},
+		{name: "a statement that hangs", takes: time.Hour, wants: 105 * ms},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+				s.takes = c.takes
+				ctx, cancel := context.WithCancel(t.Context())
+				leaves := ask(ctx, q, take("a", 1))
+				follows := ask(t.Context(), q, take("a", 1))
+				<-time.After(5 * ms)
+				cancel()
+				a := leaves()[0]
+				if a.after != c.wants || (a.err == nil) != c.answers {
+					t.Errorf("%+v, want an answer: %v, after %v", a, c.answers, c.wants)
+				}
+				if !c.answers && (!errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown)) {
+					t.Errorf("%v, want ErrCanceled and ErrOutcomeUnknown", a.err)
+				}
+				if a := follows()[0]; c.answers && !a.state.Took {
+					t.Errorf("the next one: %+v", a)
+				}
+				<-time.After(timeout) // the statement of the next one may go on
+			})
+		})
+	}
 }
 
 func TestATimeLimitCountsTheTimeInTheQueue(t *testing.T) {

@@ -20,13 +20,16 @@ const (
 	// have failed. A nearer one may be a client's choice, and is then not to decide
 	// that the client gets what it would not get otherwise.
 	near = 2 * headroom
+	// lingering is how long a statement may go on after its caller has left: to cut it
+	// off costs the connection, and most are about to answer.
+	lingering = 100 * time.Millisecond
 )
 
 // Limit is the context of one operation on a database that others use as well. It
 // ends when the operation has used up its time: [limiter.Op.Timeout], from when it
 // has a connection.
 //
-// It costs a timer and a context only when somebody asks for Done: most operations
+// It costs a channel and a timer only when somebody asks for Done: most operations
 // are only waited for, with [Await].
 type Limit struct {
 	context.Context // the caller's, which can end earlier
@@ -39,11 +42,21 @@ type Limit struct {
 	due       time.Time
 	connected bool
 	waited    bool
-	stopped   bool
-	over      error           // the cause, if the Limit ended the operation
-	inner     context.Context // what Done is asked of; nil before it is
-	cancel    context.CancelCauseFunc
-	timer     *time.Timer
+	lingers   bool
+	over      error // the cause, if the Limit ended the operation
+	err       error // what Err returns from now on
+
+	// What there is from the first call of Done.
+	done   chan struct{}
+	timer  *time.Timer
+	unhook func() bool // from the caller's context; nil if that never ends
+	hooks  *hook
+}
+
+// hook is a function to be called when a Limit has ended.
+type hook struct {
+	f    func()
+	next *hook
 }
 
 type limitKey struct{}
@@ -99,6 +112,16 @@ func Restart(ctx context.Context, timeout time.Duration) {
 	}
 }
 
+// Linger lets the operation whose Limit ctx is go on for 100 ms after its caller has
+// left, from now on, when it has a connection: what it sends there is under way.
+func Linger(ctx context.Context) {
+	if l, ok := ctx.(*Limit); ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.connected, l.lingers = true, true
+	}
+}
+
 // Limited reports whether a time limit ends ctx.
 func Limited(ctx context.Context) bool {
 	return ctx.Value(limitKey{}) != nil
@@ -123,31 +146,52 @@ func Ended(ctx context.Context) error {
 func (l *Limit) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.inner == nil {
-		l.inner, l.cancel = context.WithCancelCause(l.Context)
-		switch {
-		case l.over != nil:
-			l.cancel(l.over)
-		case l.stopped:
-			l.cancel(nil)
-		default:
-			l.timer = time.AfterFunc(time.Until(l.due), func() { _, _ = l.expire() })
+	if l.done == nil {
+		l.look()
+		l.done = make(chan struct{})
+		if l.err != nil {
+			close(l.done)
+			return l.done
+		}
+		l.timer = time.AfterFunc(time.Until(l.due), func() { _, _ = l.expire() })
+		if l.Context.Done() != nil {
+			l.unhook = context.AfterFunc(l.Context, l.leave)
 		}
 	}
-	return l.inner.Done()
+	return l.done
 }
 
 // Err returns why the context has ended, and nil if it has not.
 func (l *Limit) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.inner != nil {
-		return l.inner.Err()
+	l.look()
+	return l.err
+}
+
+// AfterFunc calls f in its own goroutine after the context has ended, as
+// [context.AfterFunc] does, which looks for it here.
+func (l *Limit) AfterFunc(f func()) (stop func() bool) {
+	l.Done()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		go f()
+		return func() bool { return false }
 	}
-	if err := l.Context.Err(); err != nil || l.over == nil && !l.stopped {
-		return err
+	h := &hook{f, l.hooks}
+	l.hooks = h
+	return func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for at := &l.hooks; *at != nil; at = &(*at).next {
+			if *at == h {
+				*at = h.next
+				return true
+			}
+		}
+		return false
 	}
-	return context.Canceled
 }
 
 // Value returns the Limit itself, or what the caller's context holds.
@@ -155,13 +199,7 @@ func (l *Limit) Value(key any) any {
 	if key == (limitKey{}) {
 		return l
 	}
-	l.mu.Lock()
-	from := l.inner
-	l.mu.Unlock()
-	if from == nil {
-		from = l.Context
-	}
-	return from.Value(key)
+	return l.Context.Value(key)
 }
 
 func (l *Limit) cause() error {
@@ -180,7 +218,7 @@ func (l *Limit) within(now time.Time, d time.Duration) time.Time {
 }
 
 func (l *Limit) restart(timeout time.Duration) {
-	if l.stopped || l.over != nil {
+	if l.err != nil {
 		return
 	}
 	l.connected = true
@@ -202,7 +240,10 @@ func (l *Limit) expire() (left time.Duration, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if l.stopped || now.Before(l.due) { // started anew after the timer had fired
+	if l.err != nil {
+		return 0, true
+	}
+	if now.Before(l.due) { // started anew after the timer had fired
 		return l.due.Sub(now), false
 	}
 	more := DialLimit - l.timeout
@@ -211,24 +252,63 @@ func (l *Limit) expire() (left time.Duration, ended bool) {
 		l.again(more)
 		return l.due.Sub(now), false
 	}
-	if l.Context.Err() == nil {
-		l.over = errLimit
+	err := l.Context.Err()
+	if err == nil {
+		err, l.over = context.Canceled, errLimit
 		if l.short && !now.Before(l.end) {
 			l.over = errShort
 		}
 	}
-	if l.cancel != nil {
-		l.cancel(l.over)
-	}
+	l.finish(err)
 	return 0, true
+}
+
+// look ends the context if the caller's has ended.
+func (l *Limit) look() {
+	if l.err == nil && !l.lingers {
+		if err := l.Context.Err(); err != nil {
+			l.finish(err)
+		}
+	}
+}
+
+// leave is called when the caller's context has ended.
+func (l *Limit) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch now := time.Now(); {
+	case l.err != nil:
+	case !l.lingers:
+		l.finish(l.Context.Err())
+	case now.Add(lingering).Before(l.due):
+		l.due = now.Add(lingering)
+		l.timer.Reset(lingering)
+	}
+}
+
+// finish ends the context.
+func (l *Limit) finish(err error) {
+	if l.err != nil {
+		return
+	}
+	l.err = err
+	if l.done == nil {
+		return
+	}
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	close(l.done)
+	for ; l.hooks != nil; l.hooks = l.hooks.next {
+		go l.hooks.f()
+	}
 }
 
 func (l *Limit) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stopped = true
-	if l.inner != nil {
-		l.timer.Stop()
-		l.cancel(nil)
+	if l.unhook != nil {
+		l.unhook()
 	}
+	l.finish(context.Canceled)
 }
