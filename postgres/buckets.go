@@ -34,13 +34,10 @@ func (b buckets) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 
 func (b buckets) takeOn(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
 	p, step := bucketOf(op)
-	s := limiter.State{Tick: tickOf(op), Row: limiter.Row{Period: step, Limit: p.Capacity}}
-	var took int
-	found, err := b.scanRow(ctx, db, b.sql.bucketTake, []any{
-		op.Name, []byte(op.Key), step, p.Capacity,
-		op.Cost * step, p.Capacity*step + int64(op.MaxWait), at(op),
-	}, &took, &s.Row.FullAt, &s.Now, &s.Row.At)
-	s.Took = took == 1
+	c := newHotCall(op, step, p.Capacity, op.Cost*step, p.Capacity*step+int64(op.MaxWait), op.At)
+	found, err := b.scanRow(ctx, db, b.sql.bucketTake, c.args, c.answer(3)...)
+	s := limiter.State{Tick: tickOf(op), Took: c.took == 1, Now: c.state[1]}
+	s.Row = limiter.Row{FullAt: c.state[0], At: c.state[2], Period: step, Limit: p.Capacity}
 	return s, found && s.Row.At <= s.Now+op.Tolerance(s.Row), err
 }
 

@@ -170,6 +170,9 @@ func dsnReason(err error) string {
 }
 
 func sqlState(err error) string {
+	if err == nil {
+		return ""
+	}
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
 		return server.Code

@@ -96,12 +96,13 @@ func (c *senderConn) sendOne(ctx context.Context, db DB, r *coalesce.Row) (err e
 // sendMerged sends one statement for all rows.
 func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row) error {
 	n := len(rows)
-	names, keys, numbers := make([]string, n), make([][]byte, n), make([]int64, 5*n)
+	names, keys, numbers := make(textsArg, n), make(byteasArg, n), make(int8sArg, 5*n)
 	periods, limits, costs, times, units := numbers[:n], numbers[n:2*n], numbers[2*n:3*n], numbers[3*n:4*n], numbers[4*n:]
 	for i, r := range rows {
-		names[i], keys[i] = r.Op.Name, []byte(r.Op.Key)
-		periods[i], limits[i], costs[i] = c.table.numbers(r.Op)
-		times[i], units[i] = r.Op.At, r.Units
+		names[i], keys[i] = textArg(r.Op.Name), byteaArg(r.Op.Key)
+		period, limit, cost := c.table.numbers(r.Op)
+		periods[i], limits[i], costs[i] = int8Arg(period), int8Arg(limit), int8Arg(cost)
+		times[i], units[i] = int8Arg(r.Op.At), int8Arg(r.Units)
 		r.Decided = false
 	}
 	patience := lockTimeout
@@ -109,7 +110,7 @@ func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row
 		patience = "0" // it holds up nobody: its time limit alone ends it, as that of a lone take
 	}
 	answers, err := db.Query(ctx, c.table.statement(c.Store),
-		c.args([]any{names, keys, periods, limits, costs, times, units, patience})...)
+		c.args([]any{&names, &keys, &periods, &limits, &costs, &times, &units, patience})...)
 	if err != nil {
 		return err
 	}

@@ -34,11 +34,10 @@ func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 
 func (w windows) takeOn(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
 	s := windowState(op)
-	var took int
-	found, err := w.scanRow(ctx, db, w.sql.windowTake, []any{
-		op.Name, []byte(op.Key), s.Row.Period, s.Row.Limit, op.Cost, int64(op.MaxWait), at(op), op.Tolerance(s.Row),
-	}, &took, &s.Row.Start, &s.Row.Used, &s.Now, &s.Row.At)
-	s.Took = took == 1
+	c := newHotCall(op, s.Row.Period, s.Row.Limit, op.Cost, int64(op.MaxWait), op.At, op.Tolerance(s.Row))
+	found, err := w.scanRow(ctx, db, w.sql.windowTake, c.args, c.answer(4)...)
+	s.Row.Start, s.Row.Used, s.Now, s.Row.At = c.state[0], c.state[1], c.state[2], c.state[3]
+	s.Took = c.took == 1
 	found = found && s.Row.At <= s.Now+op.Tolerance(s.Row)
 	s.Now = max(s.Now, s.Row.At) // a clock behind the row's counts as the row's
 	return s, found, err

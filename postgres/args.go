@@ -1,0 +1,121 @@
+package postgres
+
+import (
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/sqlimit/limiter"
+)
+
+// The arguments of the hot statements are pointers to types of their own, which pgx
+// encodes as they are: of a plain argument, and of each element of a plain slice, it
+// needs an object made. Where it sends text, as in [pgx.QueryExecModeExec], it asks
+// for TextValue first.
+type (
+	textArg  string
+	byteaArg []byte
+	int8Arg  int64
+
+	textsArg  []textArg
+	byteasArg []byteaArg
+	int8sArg  []int8Arg
+)
+
+func (a *textArg) TextValue() (pgtype.Text, error) {
+	return pgtype.Text{String: string(*a), Valid: true}, nil
+}
+
+func (a *byteaArg) BytesValue() ([]byte, error) { return *a, nil }
+
+func (a *byteaArg) TextValue() (pgtype.Text, error) {
+	return asText(pgtype.ByteaOID, []byte(*a))
+}
+
+func (a *int8Arg) Int64Value() (pgtype.Int8, error) {
+	return pgtype.Int8{Int64: int64(*a), Valid: true}, nil
+}
+
+func (a *int8Arg) TextValue() (pgtype.Text, error) {
+	return asText(pgtype.Int8OID, int64(*a))
+}
+
+func (a *textsArg) Dimensions() []pgtype.ArrayDimension { return dimension(len(*a)) }
+func (a *textsArg) Index(i int) any                     { return &(*a)[i] }
+func (a *textsArg) IndexType() any                      { return (*textArg)(nil) }
+
+func (a *textsArg) TextValue() (pgtype.Text, error) {
+	return asText(pgtype.TextArrayOID, convert(*a, func(e textArg) string { return string(e) }))
+}
+
+func (a *byteasArg) Dimensions() []pgtype.ArrayDimension { return dimension(len(*a)) }
+func (a *byteasArg) Index(i int) any                     { return &(*a)[i] }
+func (a *byteasArg) IndexType() any                      { return (*byteaArg)(nil) }
+
+func (a *byteasArg) TextValue() (pgtype.Text, error) {
+	return asText(pgtype.ByteaArrayOID, convert(*a, func(e byteaArg) []byte { return e }))
+}
+
+func (a *int8sArg) Dimensions() []pgtype.ArrayDimension { return dimension(len(*a)) }
+func (a *int8sArg) Index(i int) any                     { return &(*a)[i] }
+func (a *int8sArg) IndexType() any                      { return (*int8Arg)(nil) }
+
+func (a *int8sArg) TextValue() (pgtype.Text, error) {
+	return asText(pgtype.Int8ArrayOID, convert(*a, func(e int8Arg) int64 { return int64(e) }))
+}
+
+func dimension(n int) []pgtype.ArrayDimension {
+	return []pgtype.ArrayDimension{{Length: int32(n), LowerBound: 1}}
+}
+
+func convert[From, To any](from []From, f func(From) To) []To {
+	to := make([]To, len(from))
+	for i, e := range from {
+		to[i] = f(e)
+	}
+	return to
+}
+
+// asText is pgx's own text for a plain value.
+func asText(oid uint32, value any) (pgtype.Text, error) {
+	text, err := pgtype.NewMap().Encode(oid, pgtype.TextFormatCode, value, nil)
+	return pgtype.Text{String: string(text), Valid: true}, err
+}
+
+// hotCall is the arguments of the hot statement for one take, and the room for its
+// answer, in one piece.
+type hotCall struct {
+	name    textArg
+	key     byteaArg
+	numbers [6]int8Arg
+	args    []any
+	list    [8]any // what args is made of
+
+	took    int64
+	state   [4]int64
+	columns [5]any
+}
+
+// newHotCall takes the numbers that follow limiter and key; the fifth is the
+// operation's time, which is NULL if it is 0.
+func newHotCall(op limiter.Op, numbers ...int64) *hotCall {
+	c := &hotCall{name: textArg(op.Name), key: byteaArg(op.Key)}
+	c.args = append(c.list[:0], &c.name, &c.key)
+	const time = 4
+	for i, n := range numbers {
+		if c.numbers[i] = int8Arg(n); i == time && n == 0 {
+			c.args = append(c.args, nil)
+		} else {
+			c.args = append(c.args, &c.numbers[i])
+		}
+	}
+	return c
+}
+
+// answer returns where the columns of the answer go: whether it took, and n of the
+// state.
+func (c *hotCall) answer(n int) []any {
+	to := append(c.columns[:0], &c.took)
+	for i := range c.state[:n] {
+		to = append(to, &c.state[i])
+	}
+	return to
+}
