@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -75,69 +74,6 @@ func TestStatements_are_understood_by_the_server(t *testing.T) {
 			for name, text := range postgres.Statements(schema, async) {
 				if _, err := conn.Prepare(t.Context(), "", text); err != nil {
 					t.Errorf("%s: %v", name, err)
-				}
-			}
-		}
-	})
-}
-
-func TestStatements_find_their_row_by_the_primary_key(t *testing.T) {
-	// What each is called with; %s stands for the key.
-	calls := map[string]string{
-		"bucketTake":   `'l', %s, 1000, 1, 1000, 1000, NULL`,
-		"bucketLook":   `'l', %s, NULL`,
-		"bucketSwap":   `'l', %s, 2, 2, 1000, 1, 1, 1, 1000, 1`,
-		"bucketRefund": `'l', %s, 1, NULL`,
-		"bucketCancel": `'l', %s, 1, 1, 1000, 1, 1, NULL`,
-		"bucketReset":  `'l', %s`,
-		"windowTake":   `'l', %s, 1000000, 1, 1, 0, NULL, 2000000000`,
-		"windowLook":   `'l', %s, NULL`,
-		"windowSwap":   `'l', %s, 1, 1, 1, 1000000, 1, 1, 1, 1, 1000000, 1`,
-		"windowRefund": `'l', %s, 1, NULL`,
-		"windowCancel": `'l', %s, 1, 1, 1000000, 1, NULL`,
-		"windowReset":  `'l', %s`,
-		"windowCount":  `'l', %s, 1000000, 1, 1, NULL, 2000000000`,
-		"bucketTakes":  `'{l}', array[%s]::bytea[], '{1000}', '{1}', '{1000}', '{0}', '{1}', '1s'`,
-		"windowTakes":  `'{l}', array[%s]::bytea[], '{1000000}', '{1}', '{1}', '{0}', '{1}', '1s'`,
-	}
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		d.rows(t, schema, "k", 10_000, "0")
-		d.exec(t, fmt.Sprintf("ANALYZE %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", schema))
-		conn := connect(t, d.dsn)
-		exec := func(sql string) {
-			if _, err := conn.Exec(t.Context(), sql); err != nil {
-				t.Fatalf("%s: %v", sql, err)
-			}
-		}
-		texts := postgres.Statements(schema, false)
-		for _, plan := range []string{"force_custom_plan", "force_generic_plan"} {
-			exec("SET plan_cache_mode = " + plan)
-			for name, args := range calls {
-				exec("PREPARE " + name + " AS " + texts[name])
-				rows, err := conn.Query(t.Context(), fmt.Sprintf("EXPLAIN (COSTS OFF) EXECUTE %s(%s)", name, fmt.Sprintf(args, `'\x6b303030303037'`)))
-				if err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				var lines []string
-				for rows.Next() {
-					var line string
-					if err := rows.Scan(&line); err != nil {
-						t.Fatal(err)
-					}
-					lines = append(lines, line)
-				}
-				if err := rows.Err(); err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				exec("DEALLOCATE " + name)
-				text := strings.Join(lines, "\n")
-				byKey := strings.Contains(text, "Index Scan using limiter_") || name == "windowCount" && strings.Contains(text, "Conflict Arbiter Indexes: limiter_")
-				for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
-					byKey = byKey && !strings.Contains(text, "Seq Scan on "+table) && !strings.Contains(text, "Bitmap Heap Scan on "+table)
-				}
-				if !byKey {
-					t.Errorf("%s, %s:\n%s", name, plan, text)
 				}
 			}
 		}
