@@ -19,13 +19,13 @@ const (
 	planners = 2
 )
 
-// measurePlan has sessions keep the plans of a table of one page, grows it, and compares them with new
+// measurePlan has sessions keep the plans of a table of few rows, grows it, and compares them with new
 // sessions. Autovacuum is off: the plans are made anew when it comes by, a minute later at the soonest.
 func measurePlan(ctx context.Context, b *bench) (section, error) {
 	rows := b.rows / 100
 	s := section{
 		title: "A plan from when the table was tiny",
-		about: fmt.Sprintf("Sessions that were in use while the table had one page, and was vacuumed, go on in it with %s rows, before autovacuum has seen these; beside them sessions that are new. "+
+		about: fmt.Sprintf("Sessions that were in use while the table was tiny, and had been vacuumed, go on in it with %s rows, before autovacuum has seen these; beside them sessions that are new. "+
 			"%d × %v a case, in turns.", stats.Thousands(float64(rows)), b.rounds, b.length),
 		columns: []string{"callers", "sessions", "decisions/s", "lowest to highest", "p50", "p99"},
 	}
