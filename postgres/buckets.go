@@ -23,28 +23,31 @@ func (b buckets) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 	if b.merges(op) {
 		return b.bucketQueue.Take(ctx, op)
 	}
-	var state limiter.State
-	var decided bool
-	err := b.run(ctx, write, func(db DB) (err error) {
-		state, decided, err = b.takeOn(ctx, db, op)
-		return err
-	})
-	return state, decided, err
+	return b.take(ctx, b, op)
 }
 
-func (b buckets) takeOn(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
+func (b buckets) statements() (take, grant string) { return b.sql.bucketTake, b.sql.bucketGrant }
+
+func (b buckets) hot(ctx context.Context, db DB, sql string, op limiter.Op) (limiter.State, bool, error) {
 	p, step := bucketOf(op)
 	c := newHotCall(op, step, p.Capacity, op.Cost*step, p.Capacity*step+int64(op.MaxWait), op.At)
-	found, err := b.scanRow(ctx, db, b.sql.bucketTake, c.args, c.answer(3)...)
+	found, err := b.scanRow(ctx, db, sql, c.args, c.answer(3)...)
 	s := limiter.State{Tick: tickOf(op), Took: c.took == 1, Now: c.state[1]}
 	s.Row = limiter.Row{FullAt: c.state[0], At: c.state[2], Period: step, Limit: p.Capacity}
 	return s, found && s.Row.At <= s.Now+op.Tolerance(s.Row), err
 }
 
-func (b buckets) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {
+func (b buckets) Look(ctx context.Context, op limiter.Op) (r sqlstore.Reading, err error) {
+	err = b.run(ctx, read, func(db DB) (err error) {
+		r, err = b.lookOn(ctx, db, op)
+		return err
+	})
+	return r, err
+}
+
+func (b buckets) lookOn(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, error) {
 	r := sqlstore.Reading{Tick: tickOf(op)}
-	_, err := b.queryRow(ctx, read, b.sql.bucketLook,
-		[]any{op.Name, []byte(op.Key), at(op)},
+	_, err := b.scanRow(ctx, db, b.sql.bucketLook, []any{op.Name, []byte(op.Key), at(op)},
 		&r.Now, &r.Row.FullAt, &r.Row.At, &r.Row.Period, &r.Row.Limit)
 	return r, err
 }

@@ -32,8 +32,8 @@ func (s *Store) merges(op limiter.Op) bool {
 
 // mergedTable is what differs between the merged statements of the two tables.
 type mergedTable interface {
-	// takeOn carries out a single take by the hot statement.
-	takeOn(ctx context.Context, s *Store, db DB, op limiter.Op) (limiter.State, bool, error)
+	// hot returns the table for a single take.
+	hot(s *Store) hotTable
 	// statement returns the merged statement.
 	statement(s *Store) string
 	// numbers returns the two columns of op's policy, and what the statement is to be
@@ -85,7 +85,7 @@ func (c *senderConn) Send(ctx context.Context, rows []*coalesce.Row) error {
 
 // sendOne sends the hot statement for a row of a single take.
 func (c *senderConn) sendOne(ctx context.Context, db DB, r *coalesce.Row) (err error) {
-	r.State, r.Decided, err = c.table.takeOn(ctx, c.Store, db, r.Op)
+	r.State, r.Decided, err = c.takeOn(ctx, db, c.table.hot(c.Store), r.Op)
 	r.Granted = 0
 	if r.State.Took {
 		r.Granted = 1
@@ -160,9 +160,7 @@ func find(rows []*coalesce.Row, from int, name string, key []byte) (*coalesce.Ro
 
 type bucketRows struct{}
 
-func (bucketRows) takeOn(ctx context.Context, s *Store, db DB, op limiter.Op) (limiter.State, bool, error) {
-	return buckets{s}.takeOn(ctx, db, op)
-}
+func (bucketRows) hot(s *Store) hotTable { return buckets{s} }
 
 func (bucketRows) statement(s *Store) string { return s.sql.bucketTakes }
 
@@ -179,9 +177,7 @@ func (bucketRows) finish(*coalesce.Row) {}
 
 type windowRows struct{}
 
-func (windowRows) takeOn(ctx context.Context, s *Store, db DB, op limiter.Op) (limiter.State, bool, error) {
-	return windows{s}.takeOn(ctx, db, op)
-}
+func (windowRows) hot(s *Store) hotTable { return windows{s} }
 
 func (windowRows) statement(s *Store) string { return s.sql.windowTakes }
 

@@ -69,6 +69,8 @@ type Store struct {
 
 	// What waits to go out together, if the Store runs on a pool.
 	bucketQueue, windowQueue *coalesce.Queue
+	// What single takes are likely to get, nil if the Store does not run on a pool.
+	expect *expectations
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // of New, or made from config at the first decision
@@ -145,6 +147,7 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	s.sql = render(s.schema, s.asyncCommit)
 	if s.db == nil {
 		s.bucketQueue, s.windowQueue = s.newQueue(bucketRows{}), s.newQueue(windowRows{})
+		s.expect = newExpectations()
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ type statements struct {
 	windowTake, windowCount, windowLook, windowSwap, windowInsert string
 	windowLock, windowRefund, windowCancel, windowReset           string
 	windowSweep, bucketTakes, windowTakes, check, version         string
+	bucketGrant, windowGrant                                      string
 }
 
 // comments are the heads of the files, which are for readers.
@@ -39,6 +40,7 @@ func render(schema string, asyncCommit bool) statements {
 		return strings.TrimSpace(fill.Replace(comments.ReplaceAllString(string(b), "")))
 	}
 	return statements{
+		bucketGrant: text("bucket_grant"), windowGrant: text("window_grant"),
 		bucketTake: text("bucket_take"), bucketLook: text("bucket_look"),
 		bucketSwap: text("bucket_swap"), bucketInsert: text("bucket_insert"),
 		bucketLock:   text("bucket_lock"),

@@ -23,19 +23,15 @@ func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, 
 	if w.merges(op) {
 		return w.windowQueue.Take(ctx, op)
 	}
-	var state limiter.State
-	var decided bool
-	err := w.run(ctx, write, func(db DB) (err error) {
-		state, decided, err = w.takeOn(ctx, db, op)
-		return err
-	})
-	return state, decided, err
+	return w.take(ctx, w, op)
 }
 
-func (w windows) takeOn(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
+func (w windows) statements() (take, grant string) { return w.sql.windowTake, w.sql.windowGrant }
+
+func (w windows) hot(ctx context.Context, db DB, sql string, op limiter.Op) (limiter.State, bool, error) {
 	s := windowState(op)
 	c := newHotCall(op, s.Row.Period, s.Row.Limit, op.Cost, int64(op.MaxWait), op.At, op.Tolerance(s.Row))
-	found, err := w.scanRow(ctx, db, w.sql.windowTake, c.args, c.answer(4)...)
+	found, err := w.scanRow(ctx, db, sql, c.args, c.answer(4)...)
 	s.Row.Start, s.Row.Used, s.Now, s.Row.At = c.state[0], c.state[1], c.state[2], c.state[3]
 	s.Took = c.took == 1
 	found = found && s.Row.At <= s.Now+op.Tolerance(s.Row)
@@ -59,10 +55,17 @@ func windowState(op limiter.Op) limiter.State {
 	return limiter.State{Tick: tickOf(op), Row: limiter.Row{Period: length, Limit: p.Limit}}
 }
 
-func (w windows) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {
+func (w windows) Look(ctx context.Context, op limiter.Op) (r sqlstore.Reading, err error) {
+	err = w.run(ctx, read, func(db DB) (err error) {
+		r, err = w.lookOn(ctx, db, op)
+		return err
+	})
+	return r, err
+}
+
+func (w windows) lookOn(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, error) {
 	r := sqlstore.Reading{Tick: tickOf(op)}
-	_, err := w.queryRow(ctx, read, w.sql.windowLook,
-		[]any{op.Name, []byte(op.Key), at(op)},
+	_, err := w.scanRow(ctx, db, w.sql.windowLook, []any{op.Name, []byte(op.Key), at(op)},
 		&r.Now, &r.Row.Start, &r.Row.Used, &r.Row.At, &r.Row.Period, &r.Row.Limit)
 	return r, err
 }

@@ -18,7 +18,10 @@
 -- The keys are locked in their order, so that no two statements wait for each other,
 -- and each of them stands here once. The conditions of asked are always true: by what
 -- the planner makes of them it expects one row, and so goes through the index for each,
--- in order, in place of reading all of the table. LIMIT 1 is for the same purpose.
+-- in order, in place of reading all of the table. LIMIT 1 is for the same purpose. So is
+-- = ANY, which no merge join can use: through all of the index in its order, as for one,
+-- costs no more than to one key of it in a table that held no rows, or one, when the
+-- session planned, and the plan stays when there are more.
 --
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the
 -- operations or 0, $7 units, $8 how long to wait for a lock
@@ -38,7 +41,7 @@ WITH clock AS MATERIALIZED (
         at = a.at,
         granted = least(a.units, (a.at + b.capacity * b.step - greatest(b.full_at, a.at)) / a.spend)
     FROM asked AS a
-    WHERE b.limiter = a.limiter AND b.key = a.key
+    WHERE b.limiter = ANY (ARRAY[a.limiter]) AND b.key = a.key
       AND b.step = a.step AND b.capacity = a.capacity
       AND b.at <= a.at + 2000000000
       AND greatest(b.full_at, a.at) + a.spend <= a.at + b.capacity * b.step

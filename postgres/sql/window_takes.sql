@@ -35,7 +35,7 @@ WITH clock AS MATERIALIZED (
             ELSE a.units
         END
     FROM asked AS a
-    WHERE b.limiter = a.limiter AND b.key = a.key
+    WHERE b.limiter = ANY (ARRAY[a.limiter]) AND b.key = a.key
       AND b.win = a.win AND b.lim = a.lim
       AND b.at <= a.at + 2000000000
       AND (b.window_start < a.cur

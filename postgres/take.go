@@ -1,0 +1,57 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+// hotTable is what differs between the single takes of the two tables.
+type hotTable interface {
+	// statements returns the hot statement and the grant alone.
+	statements() (take, grant string)
+	// hot runs one of them.
+	hot(ctx context.Context, db DB, sql string, op limiter.Op) (s limiter.State, decided bool, err error)
+	// lookOn reads row and clock.
+	lookOn(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, error)
+}
+
+// take carries out a single take on a connection of its own.
+func (s *Store) take(ctx context.Context, t hotTable, op limiter.Op) (state limiter.State, decided bool, err error) {
+	err = s.run(ctx, write, func(db DB) (err error) {
+		state, decided, err = s.takeOn(ctx, db, t, op)
+		return err
+	})
+	return state, decided, err
+}
+
+// takeOn carries out a single take by the hot statement. Where the outcome can be
+// foreseen it tries first what costs less, and is the same if it turns out so.
+func (s *Store) takeOn(ctx context.Context, db DB, t hotTable, op limiter.Op) (state limiter.State, decided bool, err error) {
+	take, grant := t.statements()
+	switch s.expect.of(op) {
+	case granted:
+		state, decided, err = t.hot(ctx, db, grant, op)
+	case refused:
+		state, decided, err = stillRefused(ctx, db, t, op)
+	}
+	if err == nil && !decided {
+		state, decided, err = t.hot(ctx, db, take, op)
+	}
+	if err == nil && decided {
+		s.expect.keep(op, state)
+	}
+	return state, decided, err
+}
+
+// stillRefused reads the row and reports whether it refuses op; else it says nothing.
+func stillRefused(ctx context.Context, db DB, t hotTable, op limiter.Op) (state limiter.State, decided bool, err error) {
+	r, err := t.lookOn(ctx, db, op)
+	if err != nil {
+		return limiter.State{}, false, err
+	}
+	next, state := op.Apply(r.Row, r.Now)
+	state.Tick = r.Tick
+	return state, next == r.Row && !state.Took, nil
+}
