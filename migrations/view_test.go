@@ -15,7 +15,7 @@ import (
 // viewCases are rows written around now, in hours, so that what they have left stays the same while
 // the test runs. In each, the key is the number of the case.
 func viewCases(now int64) []viewCase {
-	const hour, most = int64(time.Hour), math.MaxInt64
+	const hour, most = int64(time.Hour), int64(1<<62 - 1) // the highest that the tables take
 	start := now - hour/2 // of a window of an hour that is under way
 	return []viewCase{
 		{name: "a full bucket", bucket: []int64{now - hour, now - 2*hour, hour, 10}, remaining: 10},
@@ -23,8 +23,8 @@ func viewCases(now int64) []viewCase {
 		{name: "an empty bucket", bucket: []int64{now + 10*hour, now, hour, 10}, remaining: 0, reset: now + 10*hour},
 		{name: "a bucket with bookings", bucket: []int64{now + 15*hour, now, hour, 10}, remaining: 0, reset: now + 15*hour},
 		{name: "a bucket of a clock ahead", bucket: []int64{now + 103*hour, now + 100*hour + hour/2, hour, 10}, remaining: 7, reset: now + hour*5/2},
-		{name: "a bucket at the edge of the types", bucket: []int64{1 << 62, now, most, most}, remaining: most - 1, reset: 1 << 62},
-		{name: "a bucket of fine steps", bucket: []int64{1 << 62, now, 1, most}, remaining: -1, reset: 1 << 62},
+		{name: "a bucket at the edge of the types", bucket: []int64{most, now, most, most}, remaining: most - 1, reset: most},
+		{name: "a bucket of fine steps", bucket: []int64{most, now, 1, most}, remaining: -1, reset: most},
 
 		{name: "a window that has ended", window: []int64{start - hour, hour, 10, 10, start - hour}, remaining: 10},
 		{name: "a window under way", window: []int64{start, hour, 10, 4, start}, remaining: 6, reset: start + hour},
