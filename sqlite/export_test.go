@@ -10,6 +10,9 @@ import (
 // SchemaVersion is the latest migration that the statements need.
 const SchemaVersion = schemaVersion
 
+// MergedRows is how many keys one transaction takes.
+const MergedRows = mergedRows
+
 // FileURI and Statement are tested by themselves.
 var FileURI = fileURI
 

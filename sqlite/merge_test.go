@@ -1,0 +1,217 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore/rowtest"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+func TestTakesThatMeetOnAnyRow(t *testing.T) {
+	t.Parallel()
+	eachPool(t, func(t *testing.T, open func() *sqlite.Store) {
+		store := open()
+		rowtest.RunMerged(t, store, rows{store}, 40)
+		checkTypes(t, store)
+	})
+}
+
+// opened runs test on a Store on a new file, with the path of the file, on a clock that moves when all
+// wait.
+func opened(t *testing.T, test func(t *testing.T, store *sqlite.Store, path string)) {
+	t.Helper()
+	for name, open := range map[string]func(t *testing.T, path string) *sqlite.Store{
+		"file": func(t *testing.T, path string) *sqlite.Store { return openPath(t, path) },
+		"own pool": func(t *testing.T, path string) *sqlite.Store {
+			db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_busy_timeout=0&_synchronous=OFF&_journal_mode=WAL")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { db.Close() })
+			return newStore(t, db)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "met.db")
+			synctest.Test(t, func(t *testing.T) { test(t, open(t, path), path) })
+		})
+	}
+}
+
+// answer is what a take returned.
+type answer struct {
+	limiter.State
+	err error
+}
+
+// ahead is two takes that go by themselves: the first waits for the write lock, the second for the
+// first. Those that come then can go together.
+var ahead = []limiter.Op{takeOf("ahead", "1", slow, 1), takeOf("ahead", "2", slow, 1)}
+
+// meet lets takes wait behind a writer, who does what meanwhile says before it goes.
+func meet(t *testing.T, store *sqlite.Store, meanwhile func(writer *sql.Conn), ops ...limiter.Op) []answer {
+	t.Helper()
+	conn := lock(t, store)
+	defer conn.Close()
+	answers := make([]answer, len(ops))
+	var all sync.WaitGroup
+	for i, op := range ops {
+		all.Go(func() { answers[i].State, answers[i].err = store.Do(t.Context(), op) })
+		synctest.Wait()
+	}
+	if meanwhile != nil {
+		meanwhile(conn)
+	}
+	if _, err := conn.ExecContext(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	return answers
+}
+
+var slow = limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: 24 * time.Hour}
+
+func takeOf(name, key string, p limiter.Policy, cost int64) limiter.Op {
+	return limiter.Op{Kind: limiter.OpTake, Name: name, Key: key, Policy: p, Cost: cost, At: t0.UnixNano(), Timeout: time.Minute}
+}
+
+func TestTakesThatMeetShareATransaction(t *testing.T) {
+	t.Parallel()
+	window := limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour}
+	for _, c := range []struct {
+		name    string
+		take    func(i int) limiter.Op
+		takes   int
+		granted int
+		commits int
+	}{
+		{"of many keys", func(i int) limiter.Op { return takeOf("l", fmt.Sprint(i), slow, 1) }, 100, 100, 1},
+		{"of one key", func(int) limiter.Op { return takeOf("l", "key", slow, 1) }, 80, 50, 1},
+		{"of one key in a window", func(int) limiter.Op { return takeOf("l", "key", window, 1) }, 80, 50, 1},
+		{"of many limiters and both kinds", func(i int) limiter.Op {
+			return takeOf(fmt.Sprint("l", i%3), fmt.Sprint(i%7), []limiter.Policy{slow, window, slow}[i%3], 1)
+		}, 84, 84, 1},
+		{"of two costs, one after another", func(i int) limiter.Op { return takeOf("l", "key", slow, 1+int64(i/10)) }, 20, 20, 2},
+		{"of more keys than one transaction takes", func(i int) limiter.Op { return takeOf("l", fmt.Sprint(i), slow, 1) }, 2*sqlite.MergedRows + 1, 2*sqlite.MergedRows + 1, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			opened(t, func(t *testing.T, store *sqlite.Store, path string) {
+				ops := slices.Clone(ahead)
+				for i := range c.takes {
+					ops = append(ops, c.take(i))
+				}
+				before := commits(t, path)
+				granted := 0
+				for i, a := range meet(t, store, nil, ops...) {
+					if a.err != nil {
+						t.Errorf("take %d: %v", i, a.err)
+					}
+					if a.Took {
+						granted++
+					}
+				}
+				if granted -= len(ahead); granted != c.granted {
+					t.Errorf("granted %d of %d, want %d", granted, c.takes, c.granted)
+				}
+				if n := commits(t, path) - before - len(ahead); n != c.commits {
+					t.Errorf("%d takes were %d transactions, want %d", c.takes, n, c.commits)
+				}
+			})
+		})
+	}
+}
+
+// commits counts the transactions in the WAL of a database: a frame that ends one holds the size of the
+// database, see https://www.sqlite.org/fileformat2.html#the_write_ahead_log.
+func commits(t *testing.T, path string) (n int) {
+	t.Helper()
+	wal, err := os.ReadFile(path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const header, frame = 32, 24
+	page, salts := int(binary.BigEndian.Uint32(wal[8:])), string(wal[16:24])
+	for at := header; at+frame+page <= len(wal); at += frame + page {
+		if string(wal[at+8:at+16]) != salts {
+			break // of a WAL that was begun anew
+		}
+		if binary.BigEndian.Uint32(wal[at+4:]) != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func TestABadRowFailsOnlyItsOwnTakes(t *testing.T) {
+	t.Parallel()
+	loosen := "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'STRICT, ', '') WHERE name = 'limiter_token_buckets'; PRAGMA schema_version = 1000; PRAGMA writable_schema = RESET"
+	trigger := "CREATE TRIGGER bad BEFORE INSERT ON limiter_token_buckets WHEN NEW.key = CAST('bad' AS BLOB) BEGIN SELECT RAISE(%s, 'bad'); END"
+	for _, c := range []struct {
+		name  string
+		setup string // before the tables are first used
+		spoil string // while the takes wait, so that none is failed by its first look
+		class error
+	}{
+		{"that cannot be read", loosen, "INSERT INTO limiter_token_buckets VALUES ('l', CAST('bad' AS BLOB), 1.5, 0, 1, 1, 1)", limiter.ErrMisconfigured},
+		{"that cannot be written", "", fmt.Sprintf(trigger, "ABORT"), limiter.ErrInvalid},
+		{"for which SQLite ends the transaction", "", fmt.Sprintf(trigger, "ROLLBACK"), limiter.ErrInvalid},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			opened(t, func(t *testing.T, store *sqlite.Store, _ string) {
+				if _, err := store.DB().ExecContext(t.Context(), c.setup); err != nil {
+					t.Fatal(err)
+				}
+				ops := slices.Clone(ahead)
+				for i := range 20 {
+					ops = append(ops, takeOf("l", fmt.Sprint("a", i), slow, 1), takeOf("l", "shared", slow, 1), takeOf("m", fmt.Sprint(i), slow, 2))
+					if i%10 == 0 {
+						ops = append(ops, takeOf("l", "bad", slow, 1))
+					}
+				}
+				answers := meet(t, store, func(writer *sql.Conn) {
+					if _, err := writer.ExecContext(t.Context(), c.spoil); err != nil {
+						t.Fatal(err)
+					}
+				}, ops...)
+				spent := map[limiter.Op]int64{}
+				for i, a := range answers {
+					switch op := ops[i]; {
+					case op.Key == "bad" && !errors.Is(a.err, c.class):
+						t.Errorf("the bad one: %v, want %v", a.err, c.class)
+					case op.Key != "bad" && (a.err != nil || !a.Took):
+						t.Errorf("take %d of %s: granted %v, %v", i, op.Key, a.Took, a.err)
+					case op.Key != "bad":
+						spent[op] += op.Cost
+					}
+				}
+				for op, cost := range spent {
+					if got := used(read(t, store, op), op); got != cost {
+						t.Errorf("%s %s: %d were charged, want %d", op.Name, op.Key, got, cost)
+					}
+				}
+			})
+		})
+	}
+}
+
+// used returns what is taken of a row of op's.
+func used(row limiter.Row, op limiter.Op) int64 {
+	if p, ok := op.Policy.(limiter.TokenBucket); ok && row != (limiter.Row{}) {
+		return (row.FullAt - op.At) / int64(p.Step())
+	}
+	return row.Used
+}

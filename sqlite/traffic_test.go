@@ -1,0 +1,122 @@
+package sqlite_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+// Whatever Close meets, no take is in doubt: what was granted is in the rows, and nothing else is.
+func TestCloseUnderTrafficDecidesEachTakeOrNot(t *testing.T) {
+	t.Parallel()
+	endless := limiter.TokenBucket{Capacity: 1 << 30, Refill: 1, Interval: time.Second}
+	eachPool(t, func(t *testing.T, open func() *sqlite.Store) {
+		reader, store := open(), open()
+		if reader == store {
+			t.Skip("the rows go with the Store")
+		}
+		ops := []limiter.Op{takeOf("l", "hot", endless, 1), takeOf("m", "hot", endless, 3)}
+		for i := range 14 {
+			ops = append(ops, takeOf("l", fmt.Sprint(i), endless, 2))
+		}
+		granted := make([]int64, len(ops))
+		var mu sync.Mutex
+		var all, warm sync.WaitGroup
+		for w := range 32 {
+			warm.Add(1)
+			arrived := sync.OnceFunc(warm.Done)
+			all.Go(func() {
+				defer arrived()
+				for i := w; ; i++ {
+					s, err := store.Do(t.Context(), ops[i%len(ops)])
+					if err != nil {
+						if !errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) {
+							t.Errorf("a take that Close met: %v, want ErrNotApplied", err)
+						}
+						return
+					}
+					if !s.Took {
+						t.Errorf("a take was refused: %+v", s)
+					}
+					mu.Lock()
+					granted[i%len(ops)]++
+					mu.Unlock()
+					if i == w+10 {
+						arrived()
+					}
+				}
+			})
+		}
+		warm.Wait()
+		if err := store.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		all.Wait()
+		for i, op := range ops {
+			if got, want := used(read(t, reader, op), op), granted[i]*op.Cost; got != want {
+				t.Errorf("%s %s: %d were charged, want %d", op.Name, op.Key, got, want)
+			}
+		}
+	})
+}
+
+func TestMixedTakesByManyAdmitExactly(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "mixed.db")
+	stores := []*sqlite.Store{openPath(t, path), openPath(t, path)}
+	policies := []limiter.Policy{
+		limiter.TokenBucket{Capacity: 100, Refill: 1, Interval: 24 * time.Hour},
+		limiter.FixedWindow{Limit: 100, Window: 24 * time.Hour},
+		limiter.TokenBucket{Capacity: 70, Refill: 1, Interval: time.Hour},
+	}
+	capacities := []int64{100, 100, 70}
+	const keys, callers = 4, 64
+	var mu sync.Mutex
+	admitted := map[limiter.Op]int64{}
+	var all sync.WaitGroup
+	for w := range callers {
+		all.Go(func() {
+			for i := range policies {
+				n := (w + i) % len(policies)
+				for k := range keys {
+					op := takeOf(fmt.Sprint("l", n), fmt.Sprint((w+k)%keys), policies[n], 1+int64(w%3))
+					row := op
+					row.Cost = 0
+					for op.Cost > 0 { // at last ones, so that all there is goes
+						s, err := stores[w/2%2].Do(t.Context(), op)
+						if err != nil {
+							t.Errorf("%s: %v", op.Name, err)
+							return
+						}
+						if !s.Took {
+							op.Cost--
+							continue
+						}
+						mu.Lock()
+						admitted[row] += op.Cost
+						mu.Unlock()
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	for n, p := range policies {
+		for k := range keys {
+			op := takeOf(fmt.Sprint("l", n), fmt.Sprint(k), p, 0)
+			if got := admitted[op]; got != capacities[n] {
+				t.Errorf("%+v: admitted %d, want %d", p, got, capacities[n])
+			}
+			if got := used(read(t, stores[0], op), op); got != capacities[n] {
+				t.Errorf("%+v: %d were charged, want %d", p, got, capacities[n])
+			}
+		}
+	}
+	checkTypes(t, stores[0])
+}
