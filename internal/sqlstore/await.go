@@ -26,7 +26,9 @@ func Await(ctx context.Context, done <-chan struct{}) (ended bool) {
 	if ended {
 		return true
 	}
-	timer := time.NewTimer(left)
+	// Connected may bring the end nearer, and then to at least the timeout from its call: who
+	// looks as often is in time, and nobody has to be woken up for it.
+	timer := time.NewTimer(min(left, l.timeout))
 	defer timer.Stop()
 	for !ended {
 		select {
@@ -36,7 +38,7 @@ func Await(ctx context.Context, done <-chan struct{}) (ended bool) {
 			return true
 		case <-timer.C:
 			if left, ended = l.expire(); !ended {
-				timer.Reset(left)
+				timer.Reset(min(left, l.timeout))
 			}
 		}
 	}

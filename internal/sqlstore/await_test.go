@@ -32,6 +32,8 @@ func TestAwaitEndsWithTheTimeOfTheOperation(t *testing.T) {
 		{name: "a connection is being made no more", timeout: 250 * ms, dialing: 200 * ms, want: 250 * ms},
 		{name: "a time limit above that of dialing", timeout: time.Minute, dialing: time.Hour, want: time.Minute},
 		{name: "counted from the connection", timeout: 250 * ms, connected: 200 * ms, want: 450 * ms},
+		{name: "a connection that took a second", timeout: 250 * ms, dialing: time.Hour, connected: time.Second, want: 1250 * ms},
+		{name: "a connection that took a second and a bit", timeout: 250 * ms, dialing: time.Hour, connected: 1100 * ms, want: 1350 * ms},
 		{name: "a connection that took long", timeout: 250 * ms, dialing: time.Hour, connected: 2900 * ms, want: 3150 * ms},
 		{name: "a connection is no reason to wait for another", timeout: 250 * ms, dialing: time.Hour, connected: ms, want: 251 * ms},
 		{name: "restarted", timeout: 250 * ms, restarted: 200 * ms, again: time.Second, want: 1200 * ms},
