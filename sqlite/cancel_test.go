@@ -10,8 +10,8 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// A caller that goes learns whether its take may have been charged. With the pools of Open it always
-// learns that it was not: a statement that has begun runs to its end.
+// A caller that goes learns whether its take may have been charged. With the pools of Open one whose
+// take shares no transaction always learns that it was not: a statement that has begun runs to its end.
 func TestCanceledTakesAreCountedOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

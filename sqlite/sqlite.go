@@ -24,8 +24,13 @@
 //
 // A take reads the key's row first. If that refuses, the answer is given, and nothing was locked or
 // written: a flood of refused requests is a flood of reads, which run beside each other and beside
-// the one writer that SQLite allows. Else one transaction reads the row, decides and writes, for all takes that wait. Writers of one
-// Store take turns; between Stores and processes SQLite's write lock decides.
+// the one writer that SQLite allows. Else a transaction reads the row, decides and writes. Takes of
+// one Store that arrive while others are under way wait, and share the next transaction; what is
+// admitted is what one after another would be. The transactions of one Store take turns; between
+// Stores and processes SQLite's write lock decides.
+//
+// A caller whose context or time limit ends while it waits is not charged. If it ends while a
+// transaction that others share is under way, the outcome is unknown: [limiter.ErrOutcomeUnknown].
 //
 // The clock is the process's, read by Go, in nanoseconds: all processes on one host have the same.
 //
