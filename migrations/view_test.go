@@ -16,7 +16,7 @@ import (
 // the test runs. In each, the key is the number of the case.
 func viewCases(now int64) []viewCase {
 	const hour, most = int64(time.Hour), int64(1<<62 - 1) // the highest that the tables take
-	start := now - hour/2 // of a window of an hour that is under way
+	start := now - hour/2                                 // of a window of an hour that is under way
 	return []viewCase{
 		{name: "a full bucket", bucket: []int64{now - hour, now - 2*hour, hour, 10}, remaining: 10},
 		{name: "a bucket in the middle of a token", bucket: []int64{now + hour*5/2, now, hour, 10}, remaining: 7, reset: now + hour*5/2},
