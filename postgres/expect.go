@@ -18,69 +18,100 @@ const (
 	refused                    // a read, which costs less still
 )
 
-// expectations is what was last seen of some keys. They are few, in places of their
-// own: a key takes the place of another, and one that is not found is asked about as if
-// it were the first time. It is safe for concurrent use; the zero value is not valid.
+const (
+	// expectedShards is how many locks there are, and expectedPlaces how many keys have
+	// a place behind each: half a megabyte, used as keys come.
+	expectedShards = 64
+	expectedPlaces = 256
+)
+
+// expectations is what was last seen of some keys. A key takes the place of another, and
+// one that is not found is asked about as if it were the first time. It is safe for
+// concurrent use; a nil one expects nothing.
 type expectations struct {
 	seed   maphash.Seed
 	base   time.Time // of the process's own clock
-	places [1024]seen
+	shards [expectedShards]struct {
+		mu     sync.Mutex
+		places [expectedPlaces]seen
+	}
 }
 
-// seen is the state of a key, and when the process saw it.
+// seen is the state of a key under the policy of the operation that saw it.
 type seen struct {
-	mu    sync.Mutex
-	tag   uint64 // of limiter and key; 0 for none
-	since time.Duration
-	now   int64
-	row   limiter.Row
+	tag         uint64 // of limiter and key; 0 for none
+	ahead       int64  // of the process's clock, the database's
+	start, used int64  // or the instant at which a bucket is full
 }
 
 func newExpectations() *expectations {
 	return &expectations{seed: maphash.MakeSeed(), base: time.Now()}
 }
 
-// place returns where a key's state is, and what it is told by: the same limiter and
-// key can have a row in each table.
-func (e *expectations) place(op *limiter.Op) (*seen, uint64) {
-	tag := maphash.String(e.seed, op.Key)*31 + maphash.String(e.seed, op.Name)
-	if _, window := op.Policy.(limiter.FixedWindow); window {
+// place returns where a key's state is, under lock, and what it is told by: the same
+// limiter and key can have a row in each table.
+func (e *expectations) place(op *limiter.Op, window bool) (at *seen, tag uint64, lock *sync.Mutex) {
+	tag = maphash.String(e.seed, op.Key)*31 + maphash.String(e.seed, op.Name)
+	if window {
 		tag = ^tag
 	}
-	tag |= 1
-	return &e.places[tag>>1%uint64(len(e.places))], tag
+	shard := &e.shards[tag%expectedShards]
+	return &shard.places[tag/expectedShards%expectedPlaces], tag | 1<<63, &shard.mu
 }
 
-// of returns what to expect of op: what follows from the state that was seen, by the
-// time that has gone by since. An operation with a time of its own is not looked up.
+// now reads the process's clock, which no step of the wall clock moves.
+func (e *expectations) now() int64 {
+	if e == nil {
+		return 0
+	}
+	return int64(time.Since(e.base))
+}
+
+// of returns what to expect of op: what follows from the state that was seen, carried
+// forward to now. An operation with a time of its own is not looked up.
 func (e *expectations) of(op limiter.Op) expectation {
 	if e == nil || op.At != 0 {
 		return unknown
 	}
-	at, tag := e.place(&op)
-	at.mu.Lock()
-	found, row, now := at.tag == tag, at.row, at.now+int64(time.Since(e.base)-at.since)
-	at.mu.Unlock()
-	if !found {
+	var row limiter.Row
+	_, window := op.Policy.(limiter.FixedWindow)
+	if window {
+		row = windowState(op).Row
+	} else {
+		p, step := bucketOf(op)
+		row.Period, row.Limit = step, p.Capacity
+	}
+	at, tag, lock := e.place(&op, window)
+	lock.Lock()
+	found := *at
+	lock.Unlock()
+	if found.tag != tag {
 		return unknown
 	}
-	next, state := op.Apply(row, now)
-	switch {
-	case state.Took:
-		return granted
-	case next == row:
-		return refused
+	now := e.now() + found.ahead
+	if row.At = now; window {
+		row.Start, row.Used = found.start, found.used
+	} else {
+		row.FullAt = found.start
 	}
-	return unknown // another policy's
+	if _, state := op.Apply(row, now); state.Took {
+		return granted
+	}
+	return refused
 }
 
-// keep remembers what op was told.
-func (e *expectations) keep(op limiter.Op, s limiter.State) {
+// keep remembers what op was told when the process's clock was at now.
+func (e *expectations) keep(op limiter.Op, s limiter.State, now int64) {
 	if e == nil || op.At != 0 {
 		return
 	}
-	at, tag := e.place(&op)
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	at.tag, at.since, at.now, at.row = tag, time.Since(e.base), s.Now, s.Row
+	_, window := op.Policy.(limiter.FixedWindow)
+	at, tag, lock := e.place(&op, window)
+	saw := seen{tag: tag, ahead: s.Now - now, start: s.Row.FullAt}
+	if window {
+		saw.start, saw.used = s.Row.Start, s.Row.Used
+	}
+	lock.Lock()
+	*at = saw
+	lock.Unlock()
 }

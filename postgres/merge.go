@@ -47,7 +47,7 @@ type mergedTable interface {
 
 func (s *Store) newQueue(table mergedTable) *coalesce.Queue {
 	return coalesce.New(sender{s, table}, coalesce.Limits{
-		Rows: mergedRows, Shared: sharedStatements, Alone: aloneStatements, Crowd: crowd, Dialing: s.dialing,
+		Rows: mergedRows, Shared: sharedStatements, Alone: aloneStatements, Crowd: crowd, Time: &s.time,
 	})
 }
 
@@ -123,7 +123,7 @@ func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row
 		state   limiter.State
 	}
 	columns := append([]any{&answer.place, &answer.name, &answer.key, &answer.granted}, c.table.columns(&answer.state)...)
-	added := 0
+	added, now := 0, c.expect.now()
 	for answers.Next() {
 		if err := answers.Scan(columns...); err != nil {
 			return err
@@ -142,6 +142,9 @@ func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row
 		r.State.Row.Period, r.State.Row.Limit, _ = c.table.numbers(r.Op)
 		r.Decided = r.State.Row.At <= r.State.Now+r.Op.Tolerance(r.State.Row)
 		c.table.finish(r)
+		if r.Decided {
+			c.expect.keep(r.Op, r.State, now)
+		}
 	}
 	return answers.Err()
 }

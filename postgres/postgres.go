@@ -67,6 +67,8 @@ type Store struct {
 	sql    statements
 	strict atomic.Bool // the pool's default isolation gave a 40001
 
+	time sqlstore.Timekeeper
+
 	// What waits to go out together, if the Store runs on a pool.
 	bucketQueue, windowQueue *coalesce.Queue
 	// What single takes are likely to get, nil if the Store does not run on a pool.
@@ -146,6 +148,7 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	}
 	s.sql = render(s.schema, s.asyncCommit)
 	if s.db == nil {
+		s.time.Dialing = s.dialing
 		s.bucketQueue, s.windowQueue = s.newQueue(bucketRows{}), s.newQueue(windowRows{})
 		s.expect = newExpectations()
 	}
@@ -159,7 +162,7 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)
 	}
 	if s.db == nil { // what is exclusive would be of no use after a time limit cut a statement off
-		limited, stop := sqlstore.WithLimit(ctx, op.Timeout, s.dialing)
+		limited, stop := s.time.Limit(ctx, op.Timeout)
 		defer stop()
 		ctx = limited
 	}

@@ -40,7 +40,7 @@ func (s *Store) takeOn(ctx context.Context, db DB, t hotTable, op limiter.Op) (s
 		state, decided, err = t.hot(ctx, db, take, op)
 	}
 	if err == nil && decided {
-		s.expect.keep(op, state)
+		s.expect.keep(op, state, s.expect.now())
 	}
 	return state, decided, err
 }

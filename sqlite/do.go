@@ -32,7 +32,7 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 			return state, err
 		}
 	}
-	ctx, stop := sqlstore.WithLimit(ctx, op.Timeout, nil)
+	ctx, stop := s.time.Limit(ctx, op.Timeout)
 	defer stop()
 	if op.Kind == limiter.OpLook || op.Kind == limiter.OpTake && !countsRefusals(op.Policy) {
 		// A look, or a take that can be refused without a lock.

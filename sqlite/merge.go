@@ -26,7 +26,7 @@ func countsRefusals(p limiter.Policy) bool {
 func (s *Store) newQueue() *coalesce.Queue {
 	// All keys share the one lock that there is, so none is better off in a transaction of its own.
 	const never = 1 << 30
-	return coalesce.New(sender{s}, coalesce.Limits{Rows: mergedRows, Shared: 1, Alone: 1, Crowd: never})
+	return coalesce.New(sender{s}, coalesce.Limits{Rows: mergedRows, Shared: 1, Alone: 1, Crowd: never, Time: &s.time})
 }
 
 // merge carries out a take together with those of others.

@@ -53,6 +53,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/coalesce"
+	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
 // Store keeps state in the tables limiter_token_buckets and limiter_fixed_windows. It creates no
@@ -61,6 +62,7 @@ import (
 type Store struct {
 	path string // of the file, or ":memory:"; empty if the pool is the caller's
 	now  func() time.Time
+	time sqlstore.Timekeeper
 	// turn is held by the one writer. To wait for it costs a caller that goes nothing, while to wait
 	// inside SQLite would leave it in doubt whether the statement ran; and SQLite polls, unfairly.
 	turn chan struct{}

@@ -18,7 +18,7 @@ import (
 type hungStore struct{}
 
 func (hungStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	ctx, stop := sqlstore.WithLimit(ctx, op.Timeout, nil)
+	ctx, stop := new(sqlstore.Timekeeper).Limit(ctx, op.Timeout)
 	defer stop()
 	<-ctx.Done()
 	if err := sqlstore.Ended(ctx); err != nil {

@@ -130,7 +130,7 @@ func take(key string, cost int64) limiter.Op {
 }
 
 func newQueue(s *sender) *coalesce.Queue {
-	return coalesce.New(s, coalesce.Limits{Rows: 4, Shared: 2, Alone: 2, Crowd: 2})
+	return coalesce.New(s, coalesce.Limits{Rows: 4, Shared: 2, Alone: 2, Crowd: 2, Time: new(sqlstore.Timekeeper)})
 }
 
 // answer is what a take returned.
@@ -149,7 +149,7 @@ func ask(ctx context.Context, q *coalesce.Queue, ops ...limiter.Op) (wait func()
 	var all sync.WaitGroup
 	for i, op := range ops {
 		all.Go(func() {
-			limited, stop := sqlstore.WithLimit(ctx, op.Timeout, nil)
+			limited, stop := new(sqlstore.Timekeeper).Limit(ctx, op.Timeout)
 			defer stop()
 			a := &answers[i]
 			a.state, a.decided, a.err = q.Take(limited, op)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/coalesce"
+	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
 // Lanes are used again, for other keys: what one held or where it stood must not be
@@ -104,7 +105,7 @@ func TestEachKeyIsExactInALaneThatOthersHad(t *testing.T) {
 func apart(t *testing.T, rows, crowd int, test func(t *testing.T, s *sender, q *coalesce.Queue)) {
 	t.Helper()
 	in(t, func(t *testing.T, s *sender, _ *coalesce.Queue) {
-		test(t, s, coalesce.New(s, coalesce.Limits{Rows: rows, Shared: 1, Alone: 1, Crowd: crowd}))
+		test(t, s, coalesce.New(s, coalesce.Limits{Rows: rows, Shared: 1, Alone: 1, Crowd: crowd, Time: new(sqlstore.Timekeeper)}))
 	})
 }
 

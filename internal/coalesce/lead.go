@@ -18,7 +18,7 @@ import (
 // others in doubt.
 func (q *Queue) lead(from *line) {
 	for head := q.head(from); head != nil; head = q.head(from) {
-		ctx, stop := sqlstore.WithLimit(context.WithoutCancel(head.ctx), head.op.Timeout, q.limits.Dialing)
+		ctx, stop := q.limits.Time.Limit(context.WithoutCancel(head.ctx), head.op.Timeout)
 		conn, err := q.connect(ctx)
 		q.depart(ctx, from, conn, err)
 		stop()

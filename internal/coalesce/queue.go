@@ -53,8 +53,8 @@ type Limits struct {
 	Shared, Alone int
 	// Crowd is how many takes of a key wait before it travels alone.
 	Crowd int
-	// Dialing reports whether a connection is being made; it may be nil.
-	Dialing func() bool
+	// Time is what keeps the time of the store's operations.
+	Time *sqlstore.Timekeeper
 }
 
 // Queue is the takes of one store that wait. It is safe for concurrent use; the zero

@@ -1,12 +1,10 @@
 package sqlstore
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // Await waits until it can receive from done, or ctx has ended, and reports whether
-// ctx has. For a [Limit] that costs a timer, and no context.
+// ctx has. A [Limit] does not have to hear of its caller's end for that, which would
+// cost more than the wait.
 func Await(ctx context.Context, done <-chan struct{}) (ended bool) {
 	select {
 	case <-done:
@@ -15,32 +13,25 @@ func Await(ctx context.Context, done <-chan struct{}) (ended bool) {
 	}
 	l, ok := ctx.(*Limit)
 	if !ok {
-		select {
-		case <-done:
-			return false
-		case <-ctx.Done():
-			return true
-		}
+		return await(done, ctx.Done(), nil)
 	}
-	left, ended := l.expire()
-	if ended {
-		return true
-	}
-	// Connected may bring the end nearer, and then to at least the timeout from its call: who
-	// looks as often is in time, and nobody has to be woken up for it.
-	timer := time.NewTimer(min(left, l.timeout))
-	defer timer.Stop()
-	for !ended {
-		select {
-		case <-done:
-			return false
-		case <-l.Context.Done():
-			return true
-		case <-timer.C:
-			if left, ended = l.expire(); !ended {
-				timer.Reset(min(left, l.timeout))
-			}
-		}
+	return await(done, l.overdue(), l.Context.Done())
+}
+
+func await(done, first, second <-chan struct{}) (ended bool) {
+	select {
+	case <-done:
+		return false
+	case <-first:
+	case <-second:
 	}
 	return true
+}
+
+// overdue returns a channel that is closed when the operation has used up its time.
+func (l *Limit) overdue() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wait()
+	return l.done
 }

@@ -59,7 +59,7 @@ func TestAwaitEndsWithTheTimeOfTheOperation(t *testing.T) {
 						defer cancel()
 					}
 					begin := time.Now()
-					ctx, stop := sqlstore.WithLimit(parent, c.timeout, func() bool { return time.Since(begin) < c.dialing })
+					ctx, stop := (&sqlstore.Timekeeper{Dialing: func() bool { return time.Since(begin) < c.dialing }}).Limit(parent, c.timeout)
 					defer stop()
 					if asked { // somebody waits in another way, too
 						ctx.Done()
@@ -112,7 +112,7 @@ func TestARestartCountsFromItsCall(t *testing.T) {
 				defer cancel()
 			}
 			begin := time.Now()
-			ctx, stop := sqlstore.WithLimit(parent, time.Second, nil)
+			ctx, stop := new(sqlstore.Timekeeper).Limit(parent, time.Second)
 			defer stop()
 			time.AfterFunc(200*ms, func() { sqlstore.Restart(ctx, c.first) })
 			time.AfterFunc(300*ms, func() { sqlstore.Restart(ctx, c.then) })
@@ -137,7 +137,7 @@ func TestAwaitEndsWithTheCaller(t *testing.T) {
 		for _, timeout := range []time.Duration{0, time.Second} { // 0 is the caller's context itself
 			synctest.Test(t, func(t *testing.T) {
 				parent, cancel := context.WithCancel(t.Context())
-				ctx, stop := sqlstore.WithLimit(parent, timeout, func() bool { return true })
+				ctx, stop := (&sqlstore.Timekeeper{Dialing: func() bool { return true }}).Limit(parent, timeout)
 				defer stop()
 				connect(ctx)
 				time.AfterFunc(20*ms, cancel)
@@ -158,7 +158,7 @@ func TestAwaitReturnsWhenTheOperationIsDone(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			parent, cancel := context.WithCancel(t.Context())
-			ctx, stop := sqlstore.WithLimit(parent, timeout, nil)
+			ctx, stop := new(sqlstore.Timekeeper).Limit(parent, timeout)
 			defer stop()
 			begin := time.Now()
 			done := make(chan struct{})
@@ -185,7 +185,7 @@ func TestAnOperationThatHasEndedIsNotStartedAnew(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			parent, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			ctx, stop := sqlstore.WithLimit(parent, 250*ms, nil)
+			ctx, stop := new(sqlstore.Timekeeper).Limit(parent, 250*ms)
 			defer stop()
 			end(ctx, cancel, stop)
 			was := ctx.Err()
@@ -202,9 +202,9 @@ func TestAnOperationThatHasEndedIsNotStartedAnew(t *testing.T) {
 func TestEachWaitsForHisOwnTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		outer, stopOuter := sqlstore.WithLimit(t.Context(), 250*ms, nil)
+		outer, stopOuter := new(sqlstore.Timekeeper).Limit(t.Context(), 250*ms)
 		defer stopOuter()
-		inner, stopInner := sqlstore.WithLimit(context.WithoutCancel(outer), 500*ms, nil)
+		inner, stopInner := new(sqlstore.Timekeeper).Limit(context.WithoutCancel(outer), 500*ms)
 		defer stopInner()
 		begin := time.Now()
 		sqlstore.Restart(inner, 750*ms) // not that of the call for which it is made

@@ -29,14 +29,14 @@ const (
 // ends when the operation has used up its time: [limiter.Op.Timeout], from when it
 // has a connection.
 //
-// It costs a channel and a timer only when somebody asks for Done: most operations
-// are only waited for, with [Await].
+// It costs a channel only when somebody waits for it.
 type Limit struct {
 	context.Context // the caller's, which can end earlier
+	keeper          *Timekeeper
 	timeout         time.Duration
 	end             time.Time // of all there is; zero if there is no such time
 	short           bool      // the deadline was near from the beginning
-	dialing         func() bool
+	place           place
 
 	mu        sync.Mutex
 	due       time.Time
@@ -46,10 +46,9 @@ type Limit struct {
 	over      error // the cause, if the Limit ended the operation
 	err       error // what Err returns from now on
 
-	// What there is from the first call of Done.
+	// What there is when somebody waits.
 	done   chan struct{}
-	timer  *time.Timer
-	unhook func() bool // from the caller's context; nil if that never ends
+	unhook func() bool // from the caller's context; nil if that is not waited for
 	hooks  *hook
 }
 
@@ -67,26 +66,6 @@ var (
 	errLimit = fmt.Errorf("no answer in the time that the operation had: %w", context.DeadlineExceeded)
 	errShort = fmt.Errorf("too little time before the caller's deadline: %w", context.DeadlineExceeded)
 )
-
-// WithLimit returns a context that ends timeout after [Connected] was called on it,
-// or on the way there: when timeout is over, or while dialing reports that a
-// connection is being made, after 3 s. It ends some time before ctx does, so that
-// the caller can still use the answer. The caller must call stop. If timeout is 0 it
-// returns ctx.
-func WithLimit(ctx context.Context, timeout time.Duration, dialing func() bool) (limited context.Context, stop func()) {
-	if timeout <= 0 {
-		return ctx, func() {}
-	}
-	now := time.Now()
-	l := &Limit{Context: ctx, timeout: timeout, dialing: dialing}
-	if deadline, ok := ctx.Deadline(); ok {
-		left := deadline.Sub(now)
-		l.end = deadline.Add(-min(headroom, left/2))
-		l.short = left < near
-	}
-	l.due = l.within(now, timeout)
-	return l, l.stop
-}
 
 // Connected tells the Limit that ctx is, if it is one, that there is a connection
 // now. Only the first call does anything.
@@ -146,19 +125,26 @@ func Ended(ctx context.Context) error {
 func (l *Limit) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.done == nil {
-		l.look()
-		l.done = make(chan struct{})
-		if l.err != nil {
-			close(l.done)
-			return l.done
-		}
-		l.timer = time.AfterFunc(time.Until(l.due), func() { _, _ = l.expire() })
-		if l.Context.Done() != nil {
-			l.unhook = context.AfterFunc(l.Context, l.leave)
-		}
+	l.wait()
+	if l.err == nil && l.unhook == nil && l.Context.Done() != nil {
+		l.unhook = context.AfterFunc(l.Context, l.leave)
 	}
 	return l.done
+}
+
+// wait makes the channel that is closed when the context has ended, and has the time
+// kept, but for the caller's.
+func (l *Limit) wait() {
+	l.look()
+	if l.done != nil {
+		return
+	}
+	l.done = make(chan struct{})
+	if l.err != nil {
+		close(l.done)
+		return
+	}
+	l.keeper.watch(l, l.due)
 }
 
 // Err returns why the context has ended, and nil if it has not.
@@ -227,30 +213,30 @@ func (l *Limit) restart(timeout time.Duration) {
 
 // again gives the operation d from now.
 func (l *Limit) again(d time.Duration) {
-	now := time.Now()
-	l.due = l.within(now, d)
-	if l.timer != nil {
-		l.timer.Reset(l.due.Sub(now))
+	l.due = l.within(time.Now(), d)
+	if l.done != nil {
+		l.keeper.watch(l, l.due)
 	}
 }
 
-// expire ends the context if its time is over, unless a connection is being made. If
-// it does not, it returns how long there is left.
-func (l *Limit) expire() (left time.Duration, ended bool) {
+// expire ends the context if its time is over, unless a connection is being made.
+func (l *Limit) expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	if l.err != nil {
-		return 0, true
+		return
 	}
-	if now.Before(l.due) { // started anew after the timer had fired
-		return l.due.Sub(now), false
+	if now.Before(l.due) { // started anew in the meantime
+		l.keeper.watch(l, l.due)
+		return
 	}
+	dialing := l.keeper.Dialing
 	more := DialLimit - l.timeout
-	if !l.connected && !l.waited && more > 0 && l.dialing != nil && l.dialing() && l.within(now, more).After(now) {
+	if !l.connected && !l.waited && more > 0 && dialing != nil && dialing() && l.within(now, more).After(now) {
 		l.waited = true
 		l.again(more)
-		return l.due.Sub(now), false
+		return
 	}
 	err := l.Context.Err()
 	if err == nil {
@@ -260,7 +246,6 @@ func (l *Limit) expire() (left time.Duration, ended bool) {
 		}
 	}
 	l.finish(err)
-	return 0, true
 }
 
 // look ends the context if the caller's has ended.
@@ -281,8 +266,7 @@ func (l *Limit) leave() {
 	case !l.lingers:
 		l.finish(l.Context.Err())
 	case now.Add(lingering).Before(l.due):
-		l.due = now.Add(lingering)
-		l.timer.Reset(lingering)
+		l.again(lingering)
 	}
 }
 
@@ -295,9 +279,7 @@ func (l *Limit) finish(err error) {
 	if l.done == nil {
 		return
 	}
-	if l.timer != nil {
-		l.timer.Stop()
-	}
+	l.keeper.forget(l)
 	close(l.done)
 	for ; l.hooks != nil; l.hooks = l.hooks.next {
 		go l.hooks.f()

@@ -48,7 +48,7 @@ func TestALimitEndsAnOperationInItsTime(t *testing.T) {
 					defer cancel()
 				}
 				begin := time.Now()
-				ctx, stop := sqlstore.WithLimit(parent, c.timeout, func() bool { return c.dialing })
+				ctx, stop := (&sqlstore.Timekeeper{Dialing: func() bool { return c.dialing }}).Limit(parent, c.timeout)
 				defer stop()
 				if c.connected > 0 {
 					time.AfterFunc(c.connected, func() { sqlstore.Connected(context.WithValue(ctx, ms, ms)) })
@@ -74,7 +74,7 @@ func TestALimitLeavesACallersEndToTheCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		parent, cancel := context.WithCancel(t.Context())
-		ctx, stop := sqlstore.WithLimit(parent, time.Second, nil)
+		ctx, stop := new(sqlstore.Timekeeper).Limit(parent, time.Second)
 		defer stop()
 		if sqlstore.Ended(ctx) != nil {
 			t.Error("Ended before anything did")
@@ -96,7 +96,7 @@ func TestALimitLeavesACallersEndToTheCaller(t *testing.T) {
 func TestALimitThatWasStoppedDoesNothingMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := sqlstore.WithLimit(t.Context(), time.Second, nil)
+		ctx, stop := new(sqlstore.Timekeeper).Limit(t.Context(), time.Second)
 		stop()
 		sqlstore.Connected(ctx) // must not start the timer again: the bubble would see it
 		<-time.After(time.Hour) // it costs nothing in a bubble
@@ -108,7 +108,7 @@ func TestALimitThatWasStoppedDoesNothingMore(t *testing.T) {
 
 func TestNoTimeLimitIsTheCallersContext(t *testing.T) {
 	t.Parallel()
-	ctx, stop := sqlstore.WithLimit(t.Context(), 0, nil)
+	ctx, stop := new(sqlstore.Timekeeper).Limit(t.Context(), 0)
 	defer stop()
 	if ctx != t.Context() {
 		t.Error("a context without a limit is another one")
