@@ -33,10 +33,11 @@ type decider struct {
 
 // contender is a way to limit.
 type contender struct {
-	name    string // what -run matches
-	title   string // what tables and plots say
-	backend string // where its state is
-	callers []int  // with which numbers of callers it runs; nil: with all
+	name      string   // what -run matches
+	title     string   // what tables and plots say
+	backend   string   // where its state is
+	callers   []int    // with which numbers of callers it runs; nil: with all
+	scenarios []string // in which it runs; nil: in all
 	// rows is how many requests it sends at once. A contender with rows ignores callers: it has
 	// batchers of its own, and shows what one could reach at best.
 	rows int
@@ -61,8 +62,10 @@ const (
 var contenders = []contender{
 	{name: "ours-postgres", title: "limiter, PostgreSQL", backend: onPostgres, sample: 1, open: openPostgres},
 	{name: "ours-postgres-async", title: "limiter, PostgreSQL, async commit", backend: onPostgres, sample: 1, open: openPostgresAsync},
+	{name: "ours-postgres-unseen", title: "limiter, PostgreSQL, keys never seen", backend: onPostgres, sample: 1, callers: []int{1}, open: openPostgresUnseen},
 	{name: "upsert-postgres", title: "UPSERT by hand, PostgreSQL", backend: onPostgres, sample: 1, open: openUpsert},
 	{name: "upsert-rows", title: "UPSERT of 256 rows: ceiling", backend: onPostgres, sample: 1, rows: 256, open: openRows},
+	{name: "select-postgres", title: "SELECT by hand, PostgreSQL", backend: onPostgres, sample: 1, scenarios: []string{"refused"}, open: openSelect},
 	{name: "redis_rate", title: "redis_rate, Redis", backend: onRedis, sample: 1, open: openRedisRate},
 	{name: "throttled", title: "throttled, Redis", backend: onRedis, sample: 1, open: openThrottled},
 	{name: "ulule", title: "ulule/limiter, Redis", backend: onRedis, sample: 1, open: openUlule},
@@ -70,6 +73,7 @@ var contenders = []contender{
 	{name: "upsert-sqlite", title: "UPSERT by hand, SQLite", backend: onSQLite, sample: 1, callers: []int{1, 64}, open: openUpsertSQLite},
 	{name: "ours-memory", title: "limiter, memory", backend: inProcess, sample: 32, open: openMemory},
 	{name: "go-limiter", title: "go-limiter, memory", backend: inProcess, sample: 32, open: openGoLimiter},
+	{name: "throttled-memory", title: "throttled, memory", backend: inProcess, sample: 32, open: openThrottledMemory},
 	{name: "httprate", title: "httprate, local counter", backend: inProcess, sample: 32, open: openHTTPRate},
 	{name: "x-time-rate", title: "x/time/rate in a map", backend: inProcess, sample: 32, open: openTimeRate},
 }

@@ -13,7 +13,7 @@ import (
 
 // example is an outcome of two rounds, in which one contender failed.
 func example() *outcome {
-	o := newOutcome((selection{run: regexp.MustCompile("(many|hot)/(ours-postgres$|upsert|throttled|ours-memory)"), callers: []int{64}}).plan())
+	o := newOutcome((selection{run: regexp.MustCompile("(many|hot)/(ours-postgres$|upsert|throttled$|ours-memory)"), callers: []int{64}}).plan())
 	for id, s := range o.series {
 		for round := range 2 {
 			m := load.Measurement{Rate: 1000 * float64(round+1)}

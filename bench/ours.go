@@ -12,9 +12,9 @@ import (
 
 // ours is a Limiter on store. It waits as long as its peers, who have no time limit: a thousand
 // callers on a database with two cores may have to.
-func ours(store limiter.Store, p policy) (decider, error) {
+func ours(store limiter.Store, p policy, opts ...limiter.Option) (decider, error) {
 	bucket := limiter.TokenBucket{Capacity: p.capacity, Refill: 1, Interval: p.step}
-	l, err := limiter.New(store, p.name, bucket, limiter.WithTimeout(30*time.Second))
+	l, err := limiter.New(store, p.name, bucket, append(opts, limiter.WithTimeout(30*time.Second))...)
 	if err != nil {
 		return decider{}, err
 	}
@@ -25,28 +25,42 @@ func ours(store limiter.Store, p policy) (decider, error) {
 }
 
 func openPostgres(ctx context.Context, b *backends, p policy) (decider, error) {
-	return oursOnPostgres(ctx, b, p, "ours")
-}
-
-func openPostgresAsync(ctx context.Context, b *backends, p policy) (decider, error) {
-	return oursOnPostgres(ctx, b, p, "ours_async", postgres.WithAsyncCommit())
-}
-
-// oursOnPostgres has tables of its own, as those of a peer would.
-func oursOnPostgres(ctx context.Context, b *backends, p policy, name string, opts ...postgres.Option) (decider, error) {
-	pg, err := b.postgres(ctx)
-	if err != nil {
-		return decider{}, err
-	}
-	schema, err := pg.Migrated(ctx, name)
-	if err != nil {
-		return decider{}, err
-	}
-	store, err := postgres.New(pg.Pool, append(opts, postgres.WithSchema(schema))...)
+	store, err := oursOnPostgres(ctx, b, "ours")
 	if err != nil {
 		return decider{}, err
 	}
 	return ours(store, p)
+}
+
+func openPostgresAsync(ctx context.Context, b *backends, p policy) (decider, error) {
+	store, err := oursOnPostgres(ctx, b, "ours_async", postgres.WithAsyncCommit())
+	if err != nil {
+		return decider{}, err
+	}
+	return ours(store, p)
+}
+
+// openPostgresUnseen decides as a process does that meets each key for the first time. A store
+// foresees nothing of takes that bring their own time.
+func openPostgresUnseen(ctx context.Context, b *backends, p policy) (decider, error) {
+	store, err := oursOnPostgres(ctx, b, "ours_unseen")
+	if err != nil {
+		return decider{}, err
+	}
+	return ours(store, p, limiter.WithClock(time.Now))
+}
+
+// oursOnPostgres has tables of its own, as those of a peer would.
+func oursOnPostgres(ctx context.Context, b *backends, name string, opts ...postgres.Option) (*postgres.Store, error) {
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := pg.Migrated(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return postgres.New(pg.Pool, append(opts, postgres.WithSchema(schema))...)
 }
 
 func openSQLite(ctx context.Context, b *backends, p policy) (decider, error) {

@@ -36,6 +36,7 @@ func (s selection) plan() []group {
 			for _, c := range contenders {
 				switch {
 				case !s.run.MatchString(sc.name + "/" + c.name):
+				case c.scenarios != nil && !slices.Contains(c.scenarios, sc.name):
 				case c.rows > 0:
 					if !rowsDone {
 						g = append(g, testCase{sc, batchers * c.rows, c})

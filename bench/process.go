@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/httprate"
 	"github.com/sethvargo/go-limiter/memorystore"
+	"github.com/throttled/throttled/v2/store/memstore"
 	"golang.org/x/time/rate"
 
 	"github.com/sqlimit/limiter/memory"
@@ -32,6 +33,14 @@ func openGoLimiter(_ context.Context, _ *backends, p policy) (decider, error) {
 		},
 		close: func() error { return store.Close(context.Background()) },
 	}, nil
+}
+
+func openThrottledMemory(_ context.Context, _ *backends, p policy) (decider, error) {
+	store, err := memstore.NewCtx(0) // all keys, as its peers hold them
+	if err != nil {
+		return decider{}, err
+	}
+	return onThrottled(store, p)
 }
 
 // openHTTPRate uses all of httprate but its headers, which no answer carries here.

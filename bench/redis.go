@@ -24,8 +24,6 @@ func openRedisRate(ctx context.Context, b *backends, p policy) (decider, error) 
 	}}, nil
 }
 
-// openThrottled lets throttled try as often as it takes. By itself it gives up, with an error, when
-// others were faster ten times in a row, as they are on one hot key.
 func openThrottled(ctx context.Context, b *backends, p policy) (decider, error) {
 	client, err := b.redis(ctx)
 	if err != nil {
@@ -35,6 +33,12 @@ func openThrottled(ctx context.Context, b *backends, p policy) (decider, error) 
 	if err != nil {
 		return decider{}, err
 	}
+	return onThrottled(store, p)
+}
+
+// onThrottled lets throttled try as often as it takes. By itself it gives up, with an error, when
+// others were faster ten times in a row, as they are on one hot key.
+func onThrottled(store throttled.GCRAStoreCtx, p policy) (decider, error) {
 	quota := throttled.RateQuota{MaxRate: throttled.PerDuration(1, p.step), MaxBurst: int(p.capacity) - 1}
 	l, err := throttled.NewGCRARateLimiterCtx(store, quota)
 	if err != nil {

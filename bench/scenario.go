@@ -21,7 +21,7 @@ var scenarios = []scenario{
 	{name: "lone", about: "one caller, 10,000 keys", callers: []int{1}, keys: 10_000, policy: plenty},
 	{name: "many", about: "10,000 keys, all alike", callers: []int{64, 256, 1024}, keys: 10_000, policy: plenty},
 	{name: "hot", about: "one key", callers: []int{64, 256, 1024}, keys: 1, policy: plenty},
-	{name: "refused", about: "1,000 keys that have nothing left", callers: []int{64, 256, 1024}, keys: 1000, policy: scarce},
+	{name: "refused", about: "1,000 keys that have nothing left", callers: []int{1, 64, 256, 1024}, keys: 1000, policy: scarce},
 	{name: "zipf", about: "10,000 keys, of which one in seven requests wants the first (Zipf, s = 1.1)", callers: []int{64, 256, 1024}, keys: 10_000, zipf: true, policy: plenty},
 }
 

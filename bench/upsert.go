@@ -41,6 +41,30 @@ func openUpsert(ctx context.Context, b *backends, p policy) (decider, error) {
 	}}, nil
 }
 
+// openSelect is no limiter: it reads a row by its key, which is the least that a refusal costs. The
+// first request for a key writes the row.
+func openSelect(ctx context.Context, b *backends, p policy) (decider, error) {
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return decider{}, err
+	}
+	table, err := newTable(ctx, pg, "select_"+p.name, "key text COLLATE \"C\" PRIMARY KEY, full_at timestamptz NOT NULL")
+	if err != nil {
+		return decider{}, err
+	}
+	read := fmt.Sprintf("SELECT full_at FROM %s WHERE key = $1", table)
+	write := fmt.Sprintf("INSERT INTO %s (key, full_at) VALUES ($1, clock_timestamp())", table)
+	return decider{allow: func(ctx context.Context, key string) (bool, error) {
+		var fullAt time.Time
+		err := pg.Pool.QueryRow(ctx, read, key).Scan(&fullAt)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return false, err
+		}
+		_, err = pg.Pool.Exec(ctx, write, key)
+		return err == nil, err
+	}}, nil
+}
+
 // sqliteUpsertSQL is the same for SQLite, in nanoseconds: ?2 is now, ?3 a token's time, ?4 the bucket's.
 const sqliteUpsertSQL = `
 INSERT INTO buckets AS b (key, full_at) VALUES (?1, ?2 + ?3)

@@ -20,7 +20,7 @@ const (
 
 const (
 	// expectedShards is how many locks there are, and expectedPlaces how many keys have
-	// a place behind each: half a megabyte, used as keys come.
+	// a place behind each: 640 kB, used as keys come.
 	expectedShards = 64
 	expectedPlaces = 256
 )
@@ -42,6 +42,7 @@ type seen struct {
 	tag         uint64 // of limiter and key; 0 for none
 	ahead       int64  // of the process's clock, the database's
 	start, used int64  // or the instant at which a bucket is full
+	roomy       bool   // at least half of it was left
 }
 
 func newExpectations() *expectations {
@@ -68,7 +69,9 @@ func (e *expectations) now() int64 {
 }
 
 // of returns what to expect of op: what follows from the state that was seen, carried
-// forward to now. An operation with a time of its own is not looked up.
+// forward to now. It expects a grant only of what had plenty: many processes that share
+// a busy key each see only now and then how little is left, and would all try to write
+// what one of them can. An operation with a time of its own is not looked up.
 func (e *expectations) of(op limiter.Op) expectation {
 	if e == nil || op.At != 0 {
 		return unknown
@@ -94,10 +97,14 @@ func (e *expectations) of(op limiter.Op) expectation {
 	} else {
 		row.FullAt = found.start
 	}
-	if _, state := op.Apply(row, now); state.Took {
+	next, state := op.Apply(row, now)
+	switch {
+	case !state.Took:
+		return refused
+	case found.roomy && next.Start == row.Start: // and in the window that was seen
 		return granted
 	}
-	return refused
+	return unknown
 }
 
 // keep remembers what op was told when the process's clock was at now.
@@ -107,9 +114,13 @@ func (e *expectations) keep(op limiter.Op, s limiter.State, now int64) {
 	}
 	_, window := op.Policy.(limiter.FixedWindow)
 	at, tag, lock := e.place(&op, window)
-	saw := seen{tag: tag, ahead: s.Now - now, start: s.Row.FullAt}
+	saw := seen{tag: tag, ahead: s.Now - now}
 	if window {
 		saw.start, saw.used = s.Row.Start, s.Row.Used
+		saw.roomy = s.Row.Start <= s.Now && s.Row.Used <= s.Row.Limit/2
+	} else {
+		saw.start = s.Row.FullAt
+		saw.roomy = s.Row.FullAt-s.Now <= s.Row.Limit*s.Row.Period/2
 	}
 	lock.Lock()
 	*at = saw

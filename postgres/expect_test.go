@@ -54,7 +54,7 @@ func (r *tracer) in(c *pgxpool.Config) { c.ConnConfig.Tracer = r }
 
 func TestTakes_whose_outcome_can_be_foreseen_ask_for_that_first(t *testing.T) {
 	const tenth = 100 * time.Millisecond
-	quick := limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: tenth}
+	quick := limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: tenth}
 	steps := []struct {
 		name string
 		// by is whose take it is: "" is the store's, "other" another process's, and
@@ -66,16 +66,20 @@ func TestTakes_whose_outcome_can_be_foreseen_ask_for_that_first(t *testing.T) {
 		window []string
 	}{
 		{"of a key never seen", "", 1, true, []string{"bucketTake"}, []string{"windowTake"}},
-		{"that has room", "", 1, true, []string{"bucketGrant"}, []string{"windowGrant"}},
-		{"whose room somebody else took", "other", 1, true, nil, nil},
-		{"and is refused", "", 1, false, []string{"bucketGrant", "bucketTake"}, []string{"windowGrant", "windowTake"}},
+		{"with much left", "", 3, true, []string{"bucketGrant"}, []string{"windowGrant"}},
+		{"with half left", "", 1, true, []string{"bucketGrant"}, []string{"windowGrant"}},
+		{"with less left", "", 1, true, []string{"bucketTake"}, []string{"windowTake"}},
+		{"whose rest somebody else takes", "other", 2, true, nil, nil},
+		{"and is refused", "", 1, false, []string{"bucketTake"}, []string{"windowTake"}},
 		{"that was refused", "", 1, false, []string{"bucketLook"}, []string{"windowLook"}},
-		{"that was given back elsewhere", "refund", 2, true, nil, nil},
+		{"that is given back elsewhere", "refund", 8, true, nil, nil},
 		{"and is granted", "", 1, true, []string{"bucketLook", "bucketTake"}, []string{"windowLook", "windowTake"}},
+		{"that has much left, for others", "other", 7, true, nil, nil},
+		{"and is refused for once", "", 1, false, []string{"bucketGrant", "bucketTake"}, []string{"windowGrant", "windowTake"}},
 		{"that costs more than there is", "", 2, false, []string{"bucketLook"}, []string{"windowLook"}},
 	}
 	onPostgres(t, func(t *testing.T, d *database) {
-		for _, policy := range []limiter.Policy{slow(3), long(3)} {
+		for _, policy := range []limiter.Policy{slow(8), long(8)} {
 			schema := d.schema(t)
 			r := newTracer(schema)
 			store, other := d.store(t, schema, r.in), d.store(t, schema, nil)
@@ -105,12 +109,12 @@ func TestTakes_whose_outcome_can_be_foreseen_ask_for_that_first(t *testing.T) {
 			}
 		}
 
-		// What was refused passes when its time has come, and that is foreseen as well.
+		// What was refused passes when its time has come: then nothing is expected.
 		schema := d.schema(t)
 		r := newTracer(schema)
 		store := d.store(t, schema, r.in)
 		l := newLimiter(t, store, quick)
-		if _, err := l.AllowN(t.Context(), "k", 3); err != nil {
+		if _, err := l.AllowN(t.Context(), "k", 2); err != nil {
 			t.Fatal(err)
 		}
 		res, err := l.Allow(t.Context(), "k")
@@ -120,7 +124,7 @@ func TestTakes_whose_outcome_can_be_foreseen_ask_for_that_first(t *testing.T) {
 		r.take()
 		time.Sleep(res.RetryAfter + tenth/10) // the database's clock, which nothing else moves
 		res, err = l.Allow(t.Context(), "k")
-		if sent := r.take(); err != nil || !res.Allowed || !slices.Equal(sent, []string{"bucketGrant"}) {
+		if sent := r.take(); err != nil || !res.Allowed || !slices.Equal(sent, []string{"bucketTake"}) {
 			t.Errorf("after RetryAfter: %+v, %v by %v; want it granted at once", res, err, sent)
 		}
 	})
