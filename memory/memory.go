@@ -17,10 +17,11 @@ import (
 
 const (
 	// shards is how many locks the keys are spread over: enough that two of a
-	// few dozen cores seldom meet. It must be a power of two.
-	shards = 64
+	// few dozen cores seldom meet, and two of two do once in 256 times. It must be a
+	// power of two.
+	shards = 256
 	// minTidy is the number of keys below which a shard is not tidied.
-	minTidy = 256
+	minTidy = 64
 )
 
 // Store keeps state in maps, by way of [limiter.Op.Apply] under a lock. It
@@ -35,16 +36,30 @@ type Store struct {
 
 type shard struct {
 	mu     sync.Mutex
-	rows   map[id]*limiter.Row // by pointer, so that a decision looks a key up once
-	tidyAt int                 // the number of rows at which to look for expired ones
+	rows   map[uint64]*entry // by the hash of the key, which is made once
+	held   int               // how many there are
+	tidyAt int               // the number of rows at which to look for expired ones
 	// A shard has two cache lines to itself, which processors fetch in pairs: a
 	// lock that is taken does not slow its neighbors down.
-	_ [104]byte
+	_ [96]byte
 }
 
-type id struct {
-	window    bool
+// entry is the row of one key. Those of the same hash, which are one key under several
+// limiters or else a rarity, are a list.
+type entry struct {
+	next      *entry
 	name, key string
+	window    bool
+	row       limiter.Row
+}
+
+// find returns the entry of an operation, or nil.
+func (sh *shard) find(hash uint64, op *limiter.Op, window bool) *entry {
+	e := sh.rows[hash]
+	for e != nil && (e.key != op.Key || e.name != op.Name || e.window != window) {
+		e = e.next
+	}
+	return e
 }
 
 // Option changes how a [Store] works.
@@ -64,7 +79,7 @@ func WithClock(now func() time.Time) Option {
 func New(opts ...Option) *Store {
 	s := &Store{now: time.Now, seed: maphash.MakeSeed()}
 	for i := range s.shards {
-		s.shards[i] = shard{rows: make(map[id]*limiter.Row), tidyAt: minTidy}
+		s.shards[i] = shard{rows: make(map[uint64]*entry), tidyAt: minTidy}
 	}
 	for _, opt := range opts {
 		if opt != nil {
@@ -83,8 +98,8 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 		return limiter.State{}, fmt.Errorf("memory: operation %d: %w", op.Kind, errors.ErrUnsupported)
 	}
 	_, window := op.Policy.(limiter.FixedWindow)
-	k := id{window: window, name: op.Name, key: op.Key}
-	sh := &s.shards[maphash.String(s.seed, op.Key)%shards]
+	hash := maphash.String(s.seed, op.Key)
+	sh := &s.shards[hash%shards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	// The clock is read under the lock: readings are then in the order of takes.
@@ -92,20 +107,19 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("memory: %w", err)
 	}
-	row, found := sh.rows[k]
-	if found {
-		next, state := op.Apply(*row, now)
-		*row = next
+	if e := sh.find(hash, &op, window); e != nil {
+		next, state := op.Apply(e.row, now)
+		e.row = next
 		return state, nil
 	}
 	next, state := op.Apply(limiter.Row{}, now)
 	if next != (limiter.Row{}) {
-		sh.rows[k] = &next
-		if len(sh.rows) >= sh.tidyAt {
+		sh.rows[hash] = &entry{next: sh.rows[hash], name: op.Name, key: op.Key, window: window, row: next}
+		if sh.held++; sh.held >= sh.tidyAt {
 			// Of an operation's own time and the store's, the earlier: neither a
 			// replay of the past nor a test of the future forgets what counts.
-			sh.remove(min(now, s.now().UnixNano()), len(sh.rows))
-			sh.tidyAt = max(minTidy, 2*len(sh.rows))
+			sh.remove(min(now, s.now().UnixNano()), sh.held)
+			sh.tidyAt = max(minTidy, 2*sh.held)
 		}
 	}
 	return state, nil
@@ -113,15 +127,25 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 
 // remove deletes up to limit rows that are expired at now.
 func (sh *shard) remove(now int64, limit int) (removed int64) {
-	for k, row := range sh.rows {
+	for hash, first := range sh.rows {
+		for at := &first; *at != nil && removed < int64(limit); {
+			if e := *at; e.row.Expired(now) {
+				*at = e.next
+				removed++
+			} else {
+				at = &e.next
+			}
+		}
+		if first == nil {
+			delete(sh.rows, hash)
+		} else {
+			sh.rows[hash] = first
+		}
 		if removed == int64(limit) {
 			break
 		}
-		if row.Expired(now) {
-			delete(sh.rows, k)
-			removed++
-		}
 	}
+	sh.held -= int(removed)
 	return removed
 }
 

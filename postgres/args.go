@@ -80,8 +80,8 @@ func asText(oid uint32, value any) (pgtype.Text, error) {
 	return pgtype.Text{String: string(text), Valid: true}, err
 }
 
-// hotCall is the arguments of the hot statement for one take, and the room for its
-// answer, in one piece.
+// hotCall is the arguments of a statement for one take, and the room for its answer, in
+// one piece.
 type hotCall struct {
 	name    textArg
 	key     byteaArg
@@ -90,8 +90,8 @@ type hotCall struct {
 	list    [8]any // what args is made of
 
 	took    int64
-	state   [4]int64
-	columns [5]any
+	state   [6]int64
+	columns [7]any
 }
 
 // newHotCall takes the numbers that follow limiter and key; the fifth is the
@@ -110,10 +110,14 @@ func newHotCall(op limiter.Op, numbers ...int64) *hotCall {
 	return c
 }
 
-// answer returns where the columns of the answer go: whether it took, and n of the
-// state.
-func (c *hotCall) answer(n int) []any {
-	to := append(c.columns[:0], &c.took)
+// answer returns where the columns of the hot statement's answer go: whether it took,
+// and n numbers of the state.
+func (c *hotCall) answer(n int) []any { return c.numbersOf(append(c.columns[:0], &c.took), n) }
+
+// reading returns where the columns of the row that was read go, and the clock's.
+func (c *hotCall) reading(n int) []any { return c.numbersOf(c.columns[:0], n) }
+
+func (c *hotCall) numbersOf(to []any, n int) []any {
 	for i := range c.state[:n] {
 		to = append(to, &c.state[i])
 	}

@@ -37,17 +37,17 @@ func (b buckets) hot(ctx context.Context, db DB, sql string, op limiter.Op) (lim
 	return s, found && s.Row.At <= s.Now+op.Tolerance(s.Row), err
 }
 
-func (b buckets) Look(ctx context.Context, op limiter.Op) (r sqlstore.Reading, err error) {
-	err = b.run(ctx, read, func(db DB) (err error) {
-		r, err = b.lookOn(ctx, db, op)
-		return err
-	})
-	return r, err
+func (b buckets) read(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, bool, error) {
+	c := newHotCall(op)
+	found, err := b.scanRow(ctx, db, b.sql.bucketRead, c.args, c.reading(5)...)
+	row := limiter.Row{FullAt: c.state[1], At: c.state[2], Period: c.state[3], Limit: c.state[4]}
+	return sqlstore.Reading{Row: row, Now: c.state[0], Tick: tick}, found, err
 }
 
-func (b buckets) lookOn(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, error) {
+func (b buckets) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {
 	r := sqlstore.Reading{Tick: tickOf(op)}
-	_, err := b.scanRow(ctx, db, b.sql.bucketLook, []any{op.Name, []byte(op.Key), at(op)},
+	_, err := b.queryRow(ctx, read, b.sql.bucketLook,
+		[]any{op.Name, []byte(op.Key), at(op)},
 		&r.Now, &r.Row.FullAt, &r.Row.At, &r.Row.Period, &r.Row.Limit)
 	return r, err
 }

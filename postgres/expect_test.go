@@ -71,12 +71,12 @@ func TestTakes_whose_outcome_can_be_foreseen_ask_for_that_first(t *testing.T) {
 		{"with less left", "", 1, true, []string{"bucketTake"}, []string{"windowTake"}},
 		{"whose rest somebody else takes", "other", 2, true, nil, nil},
 		{"and is refused", "", 1, false, []string{"bucketTake"}, []string{"windowTake"}},
-		{"that was refused", "", 1, false, []string{"bucketLook"}, []string{"windowLook"}},
+		{"that was refused", "", 1, false, []string{"bucketRead"}, []string{"windowRead"}},
 		{"that is given back elsewhere", "refund", 8, true, nil, nil},
-		{"and is granted", "", 1, true, []string{"bucketLook", "bucketTake"}, []string{"windowLook", "windowTake"}},
+		{"and is granted", "", 1, true, []string{"bucketRead", "bucketTake"}, []string{"windowRead", "windowTake"}},
 		{"that has much left, for others", "other", 7, true, nil, nil},
 		{"and is refused for once", "", 1, false, []string{"bucketGrant", "bucketTake"}, []string{"windowGrant", "windowTake"}},
-		{"that costs more than there is", "", 2, false, []string{"bucketLook"}, []string{"windowLook"}},
+		{"that costs more than there is", "", 2, false, []string{"bucketRead"}, []string{"windowRead"}},
 	}
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, policy := range []limiter.Policy{slow(8), long(8)} {
@@ -156,7 +156,7 @@ func TestTakes_of_a_limiter_with_a_row_in_each_table_are_told_apart(t *testing.T
 		r.take()
 		do(t, store, take(slow(1), "k", 1))
 		do(t, store, take(long(9), "k", 1))
-		if sent := r.take(); !slices.Equal(sent, []string{"bucketLook", "windowGrant"}) {
+		if sent := r.take(); !slices.Equal(sent, []string{"bucketRead", "windowGrant"}) {
 			t.Errorf("sent %v", sent)
 		}
 	})

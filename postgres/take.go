@@ -13,8 +13,8 @@ type hotTable interface {
 	statements() (take, grant string)
 	// hot runs one of them.
 	hot(ctx context.Context, db DB, sql string, op limiter.Op) (s limiter.State, decided bool, err error)
-	// lookOn reads row and clock.
-	lookOn(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, error)
+	// read reads the row, if there is one, and the store's clock.
+	read(ctx context.Context, db DB, op limiter.Op) (r sqlstore.Reading, found bool, err error)
 }
 
 // take carries out a single take on a connection of its own.
@@ -47,8 +47,8 @@ func (s *Store) takeOn(ctx context.Context, db DB, t hotTable, op limiter.Op) (s
 
 // stillRefused reads the row and reports whether it refuses op; else it says nothing.
 func stillRefused(ctx context.Context, db DB, t hotTable, op limiter.Op) (state limiter.State, decided bool, err error) {
-	r, err := t.lookOn(ctx, db, op)
-	if err != nil {
+	r, found, err := t.read(ctx, db, op)
+	if err != nil || !found {
 		return limiter.State{}, false, err
 	}
 	next, state := op.Apply(r.Row, r.Now)

@@ -55,17 +55,17 @@ func windowState(op limiter.Op) limiter.State {
 	return limiter.State{Tick: tickOf(op), Row: limiter.Row{Period: length, Limit: p.Limit}}
 }
 
-func (w windows) Look(ctx context.Context, op limiter.Op) (r sqlstore.Reading, err error) {
-	err = w.run(ctx, read, func(db DB) (err error) {
-		r, err = w.lookOn(ctx, db, op)
-		return err
-	})
-	return r, err
+func (w windows) read(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, bool, error) {
+	c := newHotCall(op)
+	found, err := w.scanRow(ctx, db, w.sql.windowRead, c.args, c.reading(6)...)
+	row := limiter.Row{Start: c.state[1], Used: c.state[2], At: c.state[3], Period: c.state[4], Limit: c.state[5]}
+	return sqlstore.Reading{Row: row, Now: c.state[0], Tick: tick}, found, err
 }
 
-func (w windows) lookOn(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, error) {
+func (w windows) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {
 	r := sqlstore.Reading{Tick: tickOf(op)}
-	_, err := w.scanRow(ctx, db, w.sql.windowLook, []any{op.Name, []byte(op.Key), at(op)},
+	_, err := w.queryRow(ctx, read, w.sql.windowLook,
+		[]any{op.Name, []byte(op.Key), at(op)},
 		&r.Now, &r.Row.Start, &r.Row.Used, &r.Row.At, &r.Row.Period, &r.Row.Limit)
 	return r, err
 }

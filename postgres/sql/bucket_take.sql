@@ -16,7 +16,7 @@
 -- $1 limiter, $2 key, $3 step, $4 capacity, $5 spend: cost * step, $6 reach:
 -- capacity * step + longest wait, $7 time of the operation or NULL
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($7::bigint, (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at/* commit */
+    SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at/* commit */
 ), unfit AS (
     SELECT b.full_at, clock.at, b.at AS row_at, b.step, b.capacity
     FROM /* schema */limiter_token_buckets AS b, clock

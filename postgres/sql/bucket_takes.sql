@@ -26,7 +26,7 @@
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the
 -- operations or 0, $7 units, $8 how long to wait for a lock
 WITH clock AS MATERIALIZED (
-    SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000 AS at
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000 AS at
     FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS patience/* and commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, least(a.units, a.capacity * a.step / a.spend) AS units,

@@ -7,7 +7,7 @@
 -- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or
 -- 0, $7 units, $8 how long to wait for a lock
 WITH clock AS MATERIALIZED (
-    SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000 AS at
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000 AS at
     FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS patience/* and commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, least(a.units, a.lim / a.cost) AS units,
