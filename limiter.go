@@ -24,8 +24,8 @@
 // [Limiter.Allow] and [Limiter.AllowN] decide at once; [Limiter.Peek] looks
 // without taking. [Limiter.Reserve] books a turn ahead, and [Limiter.Wait] sleeps
 // until it. Each is one round trip to the database, by one atomic statement;
-// only where a policy has just changed, a clock was stepped back or others took
-// at the same instant does it look again. Concurrent callers, in any number of
+// only where a policy has just changed, a clock was stepped back, or others took
+// what this process had reason to expect, does it look again. Concurrent callers, in any number of
 // processes, admit exactly what the policy admits.
 //
 // # Tables

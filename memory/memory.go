@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// shards is how many locks the keys are spread over: enough that two of a
-	// few dozen cores seldom meet, and two of two do once in 256 times. It must be a
-	// power of two.
+	// shards is how many locks the keys are spread over: enough that two of a few
+	// dozen cores seldom meet. It must be a power of two.
 	shards = 256
 	// minTidy is the number of keys below which a shard is not tidied.
 	minTidy = 64
@@ -36,7 +35,7 @@ type Store struct {
 
 type shard struct {
 	mu     sync.Mutex
-	rows   map[uint64]*entry // by the hash of the key, which is made once
+	rows   map[uint64]*entry // by the hash of limiter and key, which is made once
 	held   int               // how many there are
 	tidyAt int               // the number of rows at which to look for expired ones
 	// A shard has two cache lines to itself, which processors fetch in pairs: a
@@ -44,8 +43,8 @@ type shard struct {
 	_ [96]byte
 }
 
-// entry is the row of one key. Those of the same hash, which are one key under several
-// limiters or else a rarity, are a list.
+// entry is the row of one key. Those of the same hash, which are rare but for the two
+// policies of one limiter, are a list.
 type entry struct {
 	next      *entry
 	name, key string
@@ -98,7 +97,7 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 		return limiter.State{}, fmt.Errorf("memory: operation %d: %w", op.Kind, errors.ErrUnsupported)
 	}
 	_, window := op.Policy.(limiter.FixedWindow)
-	hash := maphash.String(s.seed, op.Key)
+	hash := maphash.String(s.seed, op.Key) + 31*maphash.String(s.seed, op.Name)
 	sh := &s.shards[hash%shards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

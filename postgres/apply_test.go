@@ -9,12 +9,23 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/sqlstore/rowtest"
+	"github.com/sqlimit/limiter/postgres"
 )
 
 func TestOperations_on_any_row(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		rowtest.Run(t, d.store(t, schema, few(1)), rows{connect(t, d.dsn), schema}, 300)
+	})
+}
+
+func TestOperations_on_any_row_whatever_is_expected_of_it(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, refused := range []bool{false, true} {
+			schema := d.schema(t)
+			store := postgres.Foreseen{Store: d.store(t, schema, few(1)), Refused: refused}
+			rowtest.Run(t, store, rows{connect(t, d.dsn), schema}, 300)
+		}
 	})
 }
 

@@ -9,7 +9,8 @@ import (
 // The arguments of the hot statements are pointers to types of their own, which pgx
 // encodes as they are: of a plain argument, and of each element of a plain slice, it
 // needs an object made. Where it sends text, as in [pgx.QueryExecModeExec], it asks
-// for TextValue first.
+// for TextValue first. A tracer that prints arguments prints addresses: no key gets into
+// a log.
 type (
 	textArg  string
 	byteaArg []byte
@@ -94,18 +95,22 @@ type hotCall struct {
 	columns [7]any
 }
 
-// newHotCall takes the numbers that follow limiter and key; the fifth is the
-// operation's time, which is NULL if it is 0.
+// newHotCall takes the numbers that follow limiter and key.
 func newHotCall(op limiter.Op, numbers ...int64) *hotCall {
 	c := &hotCall{name: textArg(op.Name), key: byteaArg(op.Key)}
 	c.args = append(c.list[:0], &c.name, &c.key)
-	const time = 4
 	for i, n := range numbers {
-		if c.numbers[i] = int8Arg(n); i == time && n == 0 {
-			c.args = append(c.args, nil)
-		} else {
-			c.args = append(c.args, &c.numbers[i])
-		}
+		c.numbers[i] = int8Arg(n)
+		c.args = append(c.args, &c.numbers[i])
+	}
+	return c
+}
+
+// noTime makes the argument at i, counted from 1, NULL if the operation has no time of
+// its own.
+func (c *hotCall) noTime(op limiter.Op, i int) *hotCall {
+	if op.At == 0 {
+		c.args[i-1] = nil
 	}
 	return c
 }

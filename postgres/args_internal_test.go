@@ -46,7 +46,8 @@ func TestArguments_are_sent_as_plain_ones_are(t *testing.T) {
 func TestArguments_of_a_hot_call_have_NULL_for_no_time(t *testing.T) {
 	t.Parallel()
 	for _, at := range []int64{0, 7} {
-		c := newHotCall(limiter.Op{Name: "l", Key: "k"}, 1, 0, 3, 0, at, 6)
+		op := limiter.Op{Name: "l", Key: "k", At: at}
+		c := newHotCall(op, 1, 0, 3, 0, op.At, 6).noTime(op, 7)
 		if len(c.args) != 8 {
 			t.Fatalf("%d arguments, want 8", len(c.args))
 		}

@@ -30,7 +30,7 @@ func (b buckets) statements() (take, grant string) { return b.sql.bucketTake, b.
 
 func (b buckets) hot(ctx context.Context, db DB, sql string, op limiter.Op) (limiter.State, bool, error) {
 	p, step := bucketOf(op)
-	c := newHotCall(op, step, p.Capacity, op.Cost*step, p.Capacity*step+int64(op.MaxWait), op.At)
+	c := newHotCall(op, step, p.Capacity, op.Cost*step, p.Capacity*step+int64(op.MaxWait), op.At).noTime(op, 7)
 	found, err := b.scanRow(ctx, db, sql, c.args, c.answer(3)...)
 	s := limiter.State{Tick: tickOf(op), Took: c.took == 1, Now: c.state[1]}
 	s.Row = limiter.Row{FullAt: c.state[0], At: c.state[2], Period: step, Limit: p.Capacity}
@@ -38,10 +38,10 @@ func (b buckets) hot(ctx context.Context, db DB, sql string, op limiter.Op) (lim
 }
 
 func (b buckets) read(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, bool, error) {
-	c := newHotCall(op)
+	c := newHotCall(op, op.At).noTime(op, 3)
 	found, err := b.scanRow(ctx, db, b.sql.bucketRead, c.args, c.reading(5)...)
 	row := limiter.Row{FullAt: c.state[1], At: c.state[2], Period: c.state[3], Limit: c.state[4]}
-	return sqlstore.Reading{Row: row, Now: c.state[0], Tick: tick}, found, err
+	return sqlstore.Reading{Row: row, Now: c.state[0], Tick: tickOf(op)}, found, err
 }
 
 func (b buckets) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {

@@ -147,6 +147,15 @@ func (s *Store) runOn(ctx context.Context, conn *pgxpool.Conn, a access, f func(
 	return s.interpretError(ctx, a, err)
 }
 
+// readError gives the error of a read within a write its class, unless it makes the
+// whole be done once more, or closes the connection.
+func (s *Store) readError(ctx context.Context, err error) error {
+	if sqlState(err) == serializationFailure || spoiled(err) {
+		return err
+	}
+	return s.interpretError(ctx, read, err)
+}
+
 // committed calls f in a READ COMMITTED transaction.
 func committed(ctx context.Context, conn *pgxpool.Conn, f func(DB) error) error {
 	tx, err := begin(ctx, conn)

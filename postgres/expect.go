@@ -31,6 +31,7 @@ const (
 type expectations struct {
 	seed   maphash.Seed
 	base   time.Time // of the process's own clock
+	wall   time.Time // the same, without a monotonic reading
 	shards [expectedShards]struct {
 		mu     sync.Mutex
 		places [expectedPlaces]seen
@@ -40,13 +41,14 @@ type expectations struct {
 // seen is the state of a key under the policy of the operation that saw it.
 type seen struct {
 	tag         uint64 // of limiter and key; 0 for none
-	ahead       int64  // of the process's clock, the database's
+	ahead       int64  // how far the database's clock is ahead of the process's
 	start, used int64  // or the instant at which a bucket is full
 	roomy       bool   // at least half of it was left
 }
 
 func newExpectations() *expectations {
-	return &expectations{seed: maphash.MakeSeed(), base: time.Now()}
+	base := time.Now()
+	return &expectations{seed: maphash.MakeSeed(), base: base, wall: base.Round(0)}
 }
 
 // place returns where a key's state is, under lock, and what it is told by: the same
@@ -60,12 +62,14 @@ func (e *expectations) place(op *limiter.Op, window bool) (at *seen, tag uint64,
 	return &shard.places[tag/expectedShards%expectedPlaces], tag | 1<<63, &shard.mu
 }
 
-// now reads the process's clock, which no step of the wall clock moves.
+// now reads the process's clock: the more of what the monotonic and the wall clock say
+// has gone by, because the first stands still while a process is frozen.
 func (e *expectations) now() int64 {
 	if e == nil {
 		return 0
 	}
-	return int64(time.Since(e.base))
+	now := time.Now()
+	return int64(max(now.Sub(e.base), now.Round(0).Sub(e.wall)))
 }
 
 // of returns what to expect of op: what follows from the state that was seen, carried
@@ -124,5 +128,19 @@ func (e *expectations) keep(op limiter.Op, s limiter.State, now int64) {
 	}
 	lock.Lock()
 	*at = saw
+	lock.Unlock()
+}
+
+// forget removes what is remembered for op.
+func (e *expectations) forget(op limiter.Op) {
+	if e == nil || op.At != 0 {
+		return
+	}
+	_, window := op.Policy.(limiter.FixedWindow)
+	at, tag, lock := e.place(&op, window)
+	lock.Lock()
+	if at.tag == tag {
+		*at = seen{}
+	}
 	lock.Unlock()
 }

@@ -53,8 +53,6 @@ func (r *tracer) take() []string {
 func (r *tracer) in(c *pgxpool.Config) { c.ConnConfig.Tracer = r }
 
 func TestTakes_whose_outcome_can_be_foreseen_ask_for_that_first(t *testing.T) {
-	const tenth = 100 * time.Millisecond
-	quick := limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: tenth}
 	steps := []struct {
 		name string
 		// by is whose take it is: "" is the store's, "other" another process's, and
@@ -108,25 +106,6 @@ func TestTakes_whose_outcome_can_be_foreseen_ask_for_that_first(t *testing.T) {
 				}
 			}
 		}
-
-		// What was refused passes when its time has come: then nothing is expected.
-		schema := d.schema(t)
-		r := newTracer(schema)
-		store := d.store(t, schema, r.in)
-		l := newLimiter(t, store, quick)
-		if _, err := l.AllowN(t.Context(), "k", 2); err != nil {
-			t.Fatal(err)
-		}
-		res, err := l.Allow(t.Context(), "k")
-		if err != nil || res.Allowed {
-			t.Fatalf("Allow = %+v, %v; want a refusal", res, err)
-		}
-		r.take()
-		time.Sleep(res.RetryAfter + tenth/10) // the database's clock, which nothing else moves
-		res, err = l.Allow(t.Context(), "k")
-		if sent := r.take(); err != nil || !res.Allowed || !slices.Equal(sent, []string{"bucketTake"}) {
-			t.Errorf("after RetryAfter: %+v, %v by %v; want it granted at once", res, err, sent)
-		}
 	})
 }
 
@@ -142,6 +121,35 @@ func TestTakes_with_a_time_of_their_own_foresee_nothing(t *testing.T) {
 		}
 		if sent := r.take(); !slices.Equal(sent, []string{"bucketTake", "bucketTake", "bucketTake"}) {
 			t.Errorf("sent %v", sent)
+		}
+	})
+}
+
+func TestTakes_forget_what_they_expected_of_a_row_that_is_another_policys(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, c := range []struct {
+			policy, other limiter.Policy
+			sent          []string
+		}{
+			{slow(8), slow(9), []string{"bucketGrant", "bucketTake", "bucketLook", "bucketTake", "bucketLook"}},
+			{long(8), long(9), []string{"windowGrant", "windowTake", "windowLook", "windowTake", "windowLook"}},
+		} {
+			schema := d.schema(t)
+			r := newTracer(schema)
+			store := d.store(t, schema, r.in)
+			do(t, store, take(c.policy, "k", 1))
+			if s := do(t, d.store(t, schema, nil), take(c.other, "k", 7)); !s.Took {
+				t.Fatalf("%T: the other policy: %+v", c.policy, s)
+			}
+			r.take()
+			for range 2 { // each is refused by a row that stays as it is
+				if s := do(t, store, take(c.policy, "k", 4)); s.Took {
+					t.Errorf("%T: Took, want a refusal", c.policy)
+				}
+			}
+			if sent := r.take(); !slices.Equal(sent, c.sent) {
+				t.Errorf("%T: sent %v, want %v", c.policy, sent, c.sent)
+			}
 		}
 	})
 }

@@ -69,3 +69,47 @@ func (loser) Look(context.Context, limiter.Op) (sqlstore.Reading, error) {
 func (loser) Swap(context.Context, limiter.Op, limiter.Row, limiter.Row) (bool, error) {
 	return false, nil
 }
+
+// Foreseen is a Store whose single takes expect to be granted, or refused, whatever
+// they are.
+type Foreseen struct {
+	*Store
+	Refused bool
+}
+
+func (f Foreseen) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	table, err := f.table(op.Policy)
+	if err != nil {
+		return limiter.State{}, err
+	}
+	if w, ok := op.Policy.(limiter.FixedWindow); op.Kind == limiter.OpTake && (!ok || !w.CountRejected) {
+		table = foreseen{table, f}
+	}
+	s, err := sqlstore.Do(ctx, table, op)
+	if err != nil {
+		return limiter.State{}, fmt.Errorf("postgres: %w", err)
+	}
+	return s, nil
+}
+
+type foreseen struct {
+	sqlstore.Table
+	f Foreseen
+}
+
+func (t foreseen) Take(ctx context.Context, op limiter.Op) (s limiter.State, decided bool, err error) {
+	table := t.Table.(hotTable)
+	err = t.f.run(ctx, write, func(db DB) (err error) {
+		if t.f.Refused {
+			s, decided, err = t.f.stillRefused(ctx, db, table, op)
+		} else {
+			_, grant := table.statements()
+			s, decided, err = table.hot(ctx, db, grant, op)
+		}
+		return err
+	})
+	if err != nil || decided {
+		return s, decided, err
+	}
+	return t.Table.Take(ctx, op)
+}

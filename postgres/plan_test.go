@@ -18,7 +18,7 @@ import (
 var calls = map[string]string{
 	"bucketTake":   `'l', %s, 1000, 1, 1000, 1000, NULL`,
 	"bucketGrant":  `'l', %s, 1000, 1, 1000, 1000, NULL`,
-	"bucketRead":   `'l', %s`,
+	"bucketRead":   `'l', %s, NULL`,
 	"bucketLook":   `'l', %s, NULL`,
 	"bucketSwap":   `'l', %s, 2, 2, 1000, 1, 1, 1, 1000, 1`,
 	"bucketRefund": `'l', %s, 1, NULL`,
@@ -27,7 +27,7 @@ var calls = map[string]string{
 	"bucketLock":   `'l', %s`,
 	"windowTake":   `'l', %s, 1000000, 1, 1, 0, NULL, 2000000000`,
 	"windowGrant":  `'l', %s, 1000000, 1, 1, 0, NULL, 2000000000`,
-	"windowRead":   `'l', %s`,
+	"windowRead":   `'l', %s, NULL`,
 	"windowLook":   `'l', %s, NULL`,
 	"windowSwap":   `'l', %s, 1, 1, 1, 1000000, 1, 1, 1, 1, 1000000, 1`,
 	"windowRefund": `'l', %s, 1, NULL`,

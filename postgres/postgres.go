@@ -1,5 +1,5 @@
 // Package postgres is a limiter.Store on PostgreSQL 14 and later, by pgx v5. A
-// decision is one statement in one round trip: it needs no function, trigger,
+// decision is one statement in one round trip, or seldom two: it needs no function, trigger,
 // extension, advisory lock or session state, so it runs behind any pooler. The
 // database's clock decides.
 //

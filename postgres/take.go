@@ -13,7 +13,8 @@ type hotTable interface {
 	statements() (take, grant string)
 	// hot runs one of them.
 	hot(ctx context.Context, db DB, sql string, op limiter.Op) (s limiter.State, decided bool, err error)
-	// read reads the row, if there is one, and the store's clock.
+	// read reads the row, if there is one, and the clock: in a plan of one node, which
+	// that of Look, with its answer for no row, is not.
 	read(ctx context.Context, db DB, op limiter.Op) (r sqlstore.Reading, found bool, err error)
 }
 
@@ -34,24 +35,27 @@ func (s *Store) takeOn(ctx context.Context, db DB, t hotTable, op limiter.Op) (s
 	case granted:
 		state, decided, err = t.hot(ctx, db, grant, op)
 	case refused:
-		state, decided, err = stillRefused(ctx, db, t, op)
+		state, decided, err = s.stillRefused(ctx, db, t, op)
 	}
 	if err == nil && !decided {
 		state, decided, err = t.hot(ctx, db, take, op)
 	}
-	if err == nil && decided {
+	switch {
+	case err == nil && decided:
 		s.expect.keep(op, state, s.expect.now())
+	case err == nil:
+		s.expect.forget(op) // the row is another policy's, which would be foreseen wrongly again and again
 	}
 	return state, decided, err
 }
 
 // stillRefused reads the row and reports whether it refuses op; else it says nothing.
-func stillRefused(ctx context.Context, db DB, t hotTable, op limiter.Op) (state limiter.State, decided bool, err error) {
+// An error is one of a read.
+func (s *Store) stillRefused(ctx context.Context, db DB, t hotTable, op limiter.Op) (state limiter.State, decided bool, err error) {
 	r, found, err := t.read(ctx, db, op)
 	if err != nil || !found {
-		return limiter.State{}, false, err
+		return limiter.State{}, false, s.readError(ctx, err)
 	}
-	next, state := op.Apply(r.Row, r.Now)
-	state.Tick = r.Tick
+	next, state := r.Apply(op)
 	return state, next == r.Row && !state.Took, nil
 }

@@ -30,7 +30,7 @@ func (w windows) statements() (take, grant string) { return w.sql.windowTake, w.
 
 func (w windows) hot(ctx context.Context, db DB, sql string, op limiter.Op) (limiter.State, bool, error) {
 	s := windowState(op)
-	c := newHotCall(op, s.Row.Period, s.Row.Limit, op.Cost, int64(op.MaxWait), op.At, op.Tolerance(s.Row))
+	c := newHotCall(op, s.Row.Period, s.Row.Limit, op.Cost, int64(op.MaxWait), op.At, op.Tolerance(s.Row)).noTime(op, 7)
 	found, err := w.scanRow(ctx, db, sql, c.args, c.answer(4)...)
 	s.Row.Start, s.Row.Used, s.Now, s.Row.At = c.state[0], c.state[1], c.state[2], c.state[3]
 	s.Took = c.took == 1
@@ -56,10 +56,10 @@ func windowState(op limiter.Op) limiter.State {
 }
 
 func (w windows) read(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, bool, error) {
-	c := newHotCall(op)
+	c := newHotCall(op, op.At).noTime(op, 3)
 	found, err := w.scanRow(ctx, db, w.sql.windowRead, c.args, c.reading(6)...)
 	row := limiter.Row{Start: c.state[1], Used: c.state[2], At: c.state[3], Period: c.state[4], Limit: c.state[5]}
-	return sqlstore.Reading{Row: row, Now: c.state[0], Tick: tick}, found, err
+	return sqlstore.Reading{Row: row, Now: c.state[0], Tick: tickOf(op)}, found, err
 }
 
 func (w windows) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {

@@ -56,8 +56,8 @@ func (q *Queue) depart(ctx context.Context, from *line, conn Conn, err error) {
 	q.land(rows, err)
 }
 
-// recovered makes an error of a panic: in a goroutine of ours it would end the process,
-// where in the caller's it might not.
+// recovered makes an error of a panic. In a goroutine of ours it would end the process;
+// and whose goroutine it is, is chance.
 func recovered(class error, err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%w: panic: %v", class, p)

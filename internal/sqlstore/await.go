@@ -15,7 +15,7 @@ func Await(ctx context.Context, done <-chan struct{}) (ended bool) {
 	if !ok {
 		return await(done, ctx.Done(), nil)
 	}
-	return await(done, l.overdue(), l.Context.Done())
+	return await(done, l.ended(), l.Context.Done())
 }
 
 func await(done, first, second <-chan struct{}) (ended bool) {
@@ -28,8 +28,8 @@ func await(done, first, second <-chan struct{}) (ended bool) {
 	return true
 }
 
-// overdue returns a channel that is closed when the operation has used up its time.
-func (l *Limit) overdue() <-chan struct{} {
+// ended returns a channel that is closed when the operation has used up its time.
+func (l *Limit) ended() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wait()

@@ -36,7 +36,7 @@ type Limit struct {
 	timeout         time.Duration
 	end             time.Time // of all there is; zero if there is no such time
 	short           bool      // the deadline was near from the beginning
-	place           place
+	watch           watch
 
 	mu        sync.Mutex
 	due       time.Time

@@ -39,8 +39,8 @@ type Reading struct {
 	Tick int64
 }
 
-// apply is op.Apply on what was read.
-func (r Reading) apply(op limiter.Op) (limiter.Row, limiter.State) {
+// Apply is op.Apply on what was read.
+func (r Reading) Apply(op limiter.Op) (limiter.Row, limiter.State) {
 	next, s := op.Apply(r.Row, r.Now)
 	s.Tick = r.Tick
 	return next, s
@@ -56,7 +56,7 @@ func Do(ctx context.Context, t Table, op limiter.Op) (limiter.State, error) {
 		if err != nil {
 			return limiter.State{}, err
 		}
-		_, s := r.apply(op)
+		_, s := r.Apply(op)
 		return s, nil
 	case limiter.OpRefund, limiter.OpCancel, limiter.OpReset:
 		took, err := t.Change(ctx, op)
@@ -110,7 +110,7 @@ func secondLook(ctx context.Context, t Table, op limiter.Op) (s limiter.State, w
 	if err != nil {
 		return s, false, err
 	}
-	next, s := r.apply(op)
+	next, s := r.Apply(op)
 	if next == r.Row {
 		return s, true, nil
 	}
@@ -121,7 +121,7 @@ func secondLook(ctx context.Context, t Table, op limiter.Op) (s limiter.State, w
 	if !swapped {
 		look := op
 		look.Kind = limiter.OpLook
-		_, found := r.apply(look)
+		_, found := r.Apply(look)
 		found.Wait = s.Wait // op's own: a look asks for a cost of 1
 		s = found
 	}

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"container/heap"
 	"context"
 	"sync"
 	"time"
@@ -16,18 +17,11 @@ type Timekeeper struct {
 	// change once the Timekeeper is in use.
 	Dialing func() bool
 
-	mu          sync.Mutex
-	first, last *Limit // that are watched, by when they are due
-	timer       *time.Timer
-	set         bool      // the timer is to ring
-	rings       time.Time // when it does; no later than the first is due
-}
-
-// place is where a Limit is among those that are watched. It is the Timekeeper's.
-type place struct {
-	due        time.Time
-	prev, next *Limit
-	watched    bool
+	mu      sync.Mutex
+	watched byDue
+	set     bool      // a timer is to ring
+	rings   time.Time // when it does; no later than the first is due
+	timers  int       // how many there were; one that was set before rings for nothing
 }
 
 // Limit returns a context that ends timeout after [Connected] was called on it,
@@ -53,21 +47,17 @@ func (k *Timekeeper) Limit(ctx context.Context, timeout time.Duration) (limited 
 func (k *Timekeeper) watch(l *Limit, due time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.remove(l)
-	after := k.last // most have the same time limit
-	for after != nil && due.Before(after.place.due) {
-		after = after.place.prev
-	}
-	l.place = place{due: due, prev: after, watched: true}
-	if after == nil {
-		l.place.next, k.first = k.first, l
+	if l.watch.place == 0 {
+		l.watch.due = due
+		heap.Push(&k.watched, l)
 	} else {
-		l.place.next, after.place.next = after.place.next, l
+		l.watch.due = due
+		heap.Fix(&k.watched, l.watch.place-1)
 	}
-	if next := l.place.next; next == nil {
-		k.last = l
-	} else {
-		next.place.prev = l
+	// That the timer has not rung though it should have is so for a store that was used
+	// in a bubble of testing/synctest, where there is another time.
+	if stale := due.Sub(k.rings) > max(l.timeout, DialLimit); stale {
+		k.set = false
 	}
 	k.wind()
 }
@@ -76,57 +66,77 @@ func (k *Timekeeper) watch(l *Limit, due time.Time) {
 func (k *Timekeeper) forget(l *Limit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.remove(l)
+	if l.watch.place > 0 {
+		heap.Remove(&k.watched, l.watch.place-1)
+	}
 }
 
-func (k *Timekeeper) remove(l *Limit) {
-	p := l.place
-	if !p.watched {
-		return
-	}
-	if p.prev == nil {
-		k.first = p.next
-	} else {
-		p.prev.place.next = p.next
-	}
-	if p.next == nil {
-		k.last = p.prev
-	} else {
-		p.next.place.prev = p.prev
-	}
-	l.place = place{}
-}
-
-// wind sets the timer for the first, unless it rings before.
+// wind sets a timer for the first, unless one rings before. It is a new one each time,
+// a few times a second at most: one that was made in a bubble cannot be set outside.
 func (k *Timekeeper) wind() {
-	if k.first == nil || k.set && !k.first.place.due.Before(k.rings) {
+	if len(k.watched) == 0 {
 		return
 	}
-	k.set, k.rings = true, k.first.place.due
-	if k.timer == nil {
-		k.timer = time.AfterFunc(time.Until(k.rings), k.ring)
-	} else {
-		k.timer.Reset(time.Until(k.rings))
+	if due := k.watched[0].watch.due; !k.set || due.Before(k.rings) {
+		k.set, k.rings = true, due
+		k.timers++
+		timer := k.timers
+		time.AfterFunc(time.Until(due), func() { k.ring(timer) })
 	}
 }
 
 // ring tells those that are due.
-func (k *Timekeeper) ring() {
-	for l := k.overdue(); l != nil; l = k.overdue() {
+func (k *Timekeeper) ring(timer int) {
+	for l := k.late(timer); l != nil; l = k.late(timer) {
 		l.expire()
 	}
 }
 
-// overdue returns the first if it is due, watched no more, and winds the timer if it is
-// not.
-func (k *Timekeeper) overdue() *Limit {
+// late returns the first if it is due, watched no more; else it winds the timer.
+func (k *Timekeeper) late(timer int) *Limit {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l := k.first; l != nil && !time.Now().Before(l.place.due) {
-		k.remove(l)
-		return l
+	if timer != k.timers {
+		return nil
+	}
+	if len(k.watched) > 0 && !time.Now().Before(k.watched[0].watch.due) {
+		return heap.Pop(&k.watched).(*Limit)
 	}
 	k.set = false
 	k.wind()
 	return nil
+}
+
+// watch is where a Limit is among those that are watched. It is the Timekeeper's.
+type watch struct {
+	due   time.Time
+	place int // in the heap, counted from 1; 0 if it is not there
+}
+
+// byDue is a heap of those that are watched.
+type byDue []*Limit
+
+func (h byDue) Len() int           { return len(h) }
+func (h byDue) Less(i, j int) bool { return h[i].watch.due.Before(h[j].watch.due) }
+
+func (h byDue) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].watch.place, h[j].watch.place = i+1, j+1
+}
+
+// Push is [heap.Interface]'s.
+func (h *byDue) Push(x any) {
+	l := x.(*Limit)
+	*h = append(*h, l)
+	l.watch.place = len(*h)
+}
+
+// Pop is [heap.Interface]'s.
+func (h *byDue) Pop() any {
+	last := len(*h) - 1
+	l := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	l.watch.place = 0
+	return l
 }

@@ -4,8 +4,8 @@
 -- Answers one row (1, full_at, now, at), or none if the take was not carried out. Then
 -- the row was locked in vain, and bucket_take.sql has to be asked.
 --
--- The arguments are those of bucket_take.sql. OFFSET 0 keeps the clock from being read
--- twice.
+-- The arguments are those of bucket_take.sql. OFFSET 0 says what PostgreSQL does anyway:
+-- the clock is read once.
 INSERT INTO /* schema */limiter_token_buckets AS b (limiter, key, full_at, at, step, capacity, granted)
 SELECT $1::text, $2::bytea, clock.at + $5::bigint, clock.at, $3::bigint, $4::bigint, 1
 FROM (

@@ -13,6 +13,9 @@
 -- The clock reaches the update through excluded, so that the statement also runs
 -- where SET and WHERE must be immutable (Citus).
 --
+-- The epoch is read as a double, which takes less time than a numeric and has room for
+-- every microsecond until 2106.
+--
 -- $1 limiter, $2 key, $3 step, $4 capacity, $5 spend: cost * step, $6 reach:
 -- capacity * step + longest wait, $7 time of the operation or NULL
 WITH clock AS MATERIALIZED (
