@@ -10,8 +10,8 @@ import (
 )
 
 // Sweep removes up to limit keys that have been as if never used for an hour, in
-// order of the primary key and in statements of at most 1,000 rows, which wait
-// for nobody. Traffic may go on beside it. The role needs DELETE on the tables.
+// order of the primary key, in statements of at most 250 rows which wait for nobody,
+// and with rests as long as these between them. Traffic may go on beside it. The role needs DELETE on the tables.
 // It returns what it removed even with an error. A limit below 1 is
 // [limiter.ErrInvalid].
 //

@@ -31,7 +31,7 @@ func (d *database) count(t *testing.T, schema, where string) [2]int {
 
 func TestSweep_removes_what_expired_an_hour_ago_and_nothing_else(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		// Over several pages of 1,000 rows; the first has nothing to remove.
+		// Over several pages of 250 rows; the first has nothing to remove.
 		for _, m := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
 			schema := d.schema(t)
 			store := storeOn(t, mode(m)(t, d.dsn), schema)
