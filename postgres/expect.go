@@ -42,7 +42,7 @@ type expectations struct {
 type seen struct {
 	tag         uint64 // of limiter and key; 0 for none
 	ahead       int64  // how far the database's clock is ahead of the process's
-	start, used int64  // or the instant at which a bucket is full
+	start, used int64  // of a window; for a bucket start is when it is full
 	roomy       bool   // at least half of it was left
 }
 
@@ -53,9 +53,9 @@ func newExpectations() *expectations {
 
 // place returns where a key's state is, under lock, and what it is told by: the same
 // limiter and key can have a row in each table.
-func (e *expectations) place(op *limiter.Op, window bool) (at *seen, tag uint64, lock *sync.Mutex) {
+func (e *expectations) place(op *limiter.Op) (at *seen, tag uint64, lock *sync.Mutex) {
 	tag = maphash.String(e.seed, op.Key)*31 + maphash.String(e.seed, op.Name)
-	if window {
+	if _, window := op.Policy.(limiter.FixedWindow); window {
 		tag = ^tag
 	}
 	shard := &e.shards[tag%expectedShards]
@@ -88,7 +88,7 @@ func (e *expectations) of(op limiter.Op) expectation {
 		p, step := bucketOf(op)
 		row.Period, row.Limit = step, p.Capacity
 	}
-	at, tag, lock := e.place(&op, window)
+	at, tag, lock := e.place(&op)
 	lock.Lock()
 	found := *at
 	lock.Unlock()
@@ -116,10 +116,9 @@ func (e *expectations) keep(op limiter.Op, s limiter.State, now int64) {
 	if e == nil || op.At != 0 {
 		return
 	}
-	_, window := op.Policy.(limiter.FixedWindow)
-	at, tag, lock := e.place(&op, window)
+	at, tag, lock := e.place(&op)
 	saw := seen{tag: tag, ahead: s.Now - now}
-	if window {
+	if _, window := op.Policy.(limiter.FixedWindow); window {
 		saw.start, saw.used = s.Row.Start, s.Row.Used
 		saw.roomy = s.Row.Start <= s.Now && s.Row.Used <= s.Row.Limit/2
 	} else {
@@ -136,8 +135,7 @@ func (e *expectations) forget(op limiter.Op) {
 	if e == nil || op.At != 0 {
 		return
 	}
-	_, window := op.Policy.(limiter.FixedWindow)
-	at, tag, lock := e.place(&op, window)
+	at, tag, lock := e.place(&op)
 	lock.Lock()
 	if at.tag == tag {
 		*at = seen{}
