@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/sqlimit/limiter/internal/host"
 )
 
 const (
@@ -25,14 +26,15 @@ const (
 // root it runs as somebody else: neither PostgreSQL nor PgBouncer accepts root.
 type daemon struct {
 	dir     string
-	account *account       // nil: whoever runs the tests
+	log     string         // file that the program writes to
+	account *host.Account  // nil: whoever runs the tests
 	quit    syscall.Signal // makes the program stop at once
 	process *os.Process
 	exited  chan struct{}
 }
 
 func newDaemon(name string, quit syscall.Signal) (*daemon, error) {
-	account, err := unprivileged()
+	account, err := host.Unprivileged()
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +54,7 @@ func (d *daemon) own(path string) error {
 	if d.account == nil {
 		return nil
 	}
-	return os.Chown(path, d.account.uid, d.account.gid)
+	return os.Chown(path, d.account.UID, d.account.GID)
 }
 
 // write makes a file that only the program can read, and returns its path.
@@ -68,7 +70,7 @@ func (d *daemon) write(name, content string) (string, error) {
 func (d *daemon) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = d.dir
-	cmd.SysProcAttr = processAttributes(d.account, d.quit)
+	cmd.SysProcAttr = host.Attributes(d.account, d.quit)
 	return cmd
 }
 
@@ -77,7 +79,7 @@ func (d *daemon) command(ctx context.Context, program string, args ...string) *e
 func (d *daemon) serve(ctx context.Context, program string, args func(port uint16) ([]string, error), ready func(ctx context.Context, port uint16) error) (uint16, error) {
 	// Another process may take the port before the program does; three times in a row it will not.
 	for attempt := 1; ; attempt++ {
-		port, err := freePort()
+		port, err := host.FreePort()
 		if err != nil {
 			return 0, err
 		}
@@ -85,8 +87,8 @@ func (d *daemon) serve(ctx context.Context, program string, args func(port uint1
 		if err != nil {
 			return 0, err
 		}
-		logPath := filepath.Join(d.dir, fmt.Sprintf("log%d", attempt))
-		err = d.launch(ctx, logPath, program, arguments)
+		d.log = filepath.Join(d.dir, fmt.Sprintf("log%d", attempt))
+		err = d.launch(ctx, program, arguments)
 		if err != nil {
 			return 0, err
 		}
@@ -95,14 +97,14 @@ func (d *daemon) serve(ctx context.Context, program string, args func(port uint1
 			return port, nil
 		}
 		if !errors.Is(err, errExited) || attempt == 3 {
-			output, _ := os.ReadFile(logPath) // What there is of it explains the error.
+			output, _ := os.ReadFile(d.log) // What there is of it explains the error.
 			return 0, fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, output)
 		}
 	}
 }
 
-func (d *daemon) launch(ctx context.Context, logPath, program string, args []string) error {
-	output, err := os.Create(logPath)
+func (d *daemon) launch(ctx context.Context, program string, args []string) error {
+	output, err := os.Create(d.log)
 	if err != nil {
 		return err
 	}
@@ -154,13 +156,4 @@ func (d *daemon) stop() error {
 		}
 	}
 	return os.RemoveAll(d.dir)
-}
-
-func freePort() (uint16, error) {
-	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).AddrPort().Port(), nil
 }

@@ -8,9 +8,9 @@
 //   - a temporary cluster of the newest PostgreSQL that is installed on this host.
 //
 // With none of them the test is skipped. LIMITER_TEST_REQUIRE, a list of "postgres", "pgbouncer",
-// "goose" and "chromium", makes such a skip a failure, so that a green run proves what it seems to prove; so another
-// word in it fails all tests of a package. A server that was asked for by DSN or image and does not
-// answer is a failure in any case.
+// "goose", "chromium", "tmpfs" and "faketime", makes such a skip a failure, so that a green run
+// proves what it seems to prove; so another word in it fails all tests of a package. A server that
+// was asked for by DSN or image and does not answer is a failure in any case.
 //
 // Servers start when a test first asks, are shared by the tests of a package, and stop in [Main]:
 //
@@ -23,8 +23,7 @@
 //		})
 //	}
 //
-// A cluster of this host, and the reaper of testcontainers, have a goroutine for as long as they run. A
-// test that searches for leaked goroutines calls goleak.IgnoreCurrent after its first database.
+// When all of it has stopped, Main fails a package that has left goroutines behind.
 package dbtest
 
 import (
@@ -35,6 +34,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // stops holds what [Main] has to call when the tests are done.
@@ -49,7 +50,8 @@ func atExit(stop func() error) {
 	stops.list = append(stops.list, stop)
 }
 
-// Main runs the tests of a package, stops every server that they started, and exits.
+// Main runs the tests of a package, stops every server that they started, looks for goroutines that
+// are left, and exits.
 func Main(m *testing.M) {
 	if err := checkRequire(); err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
@@ -59,6 +61,12 @@ func Main(m *testing.M) {
 	if err := stopAll(); err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
 		code = max(code, 1)
+	}
+	if code == 0 { // a test that failed has left what it has left
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "dbtest:", err)
+			code = 1
+		}
 	}
 	os.Exit(code)
 }
@@ -96,7 +104,7 @@ func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
 }
 
 // require is what LIMITER_TEST_REQUIRE may ask for.
-var require = []string{"postgres", "pgbouncer", "goose", "chromium"}
+var require = []string{"postgres", "pgbouncer", "goose", "chromium", "tmpfs", "faketime"}
 
 // checkRequire fails if LIMITER_TEST_REQUIRE has a word that protects nothing.
 func checkRequire() error {

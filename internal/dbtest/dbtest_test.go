@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -85,6 +86,22 @@ func TestDatabase_serves_parallel_tests(t *testing.T) {
 				t.Parallel()
 				query[int](t, connect(t, server.Database(t)), "SELECT 1")
 			})
+		}
+	})
+}
+
+func TestLog_has_what_a_session_makes_the_server_say(t *testing.T) {
+	EachPostgres(t, func(t *testing.T, server *Server) {
+		conn := connect(t, server.Database(t))
+		if _, err := conn.Exec(t.Context(), "DO $$BEGIN RAISE LOG 'here I am'; END$$"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), databaseTimeout)
+		defer cancel()
+		for !bytes.Contains(server.Log(t), []byte("here I am")) { // a container's comes a moment later
+			if err := ctx.Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/testcontainers/testcontainers-go/log"
+
+	"github.com/sqlimit/limiter/internal/host"
 )
 
 // startTimeout bounds the start of one server, the pull of its image included.
@@ -22,7 +24,7 @@ const defaultImage = "postgres:17-alpine"
 // whether there is any.
 var findServers = sync.OnceValues(func() ([]*Server, error) {
 	if dsn := os.Getenv("LIMITER_TEST_POSTGRES_DSN"); dsn != "" {
-		return []*Server{newServer("postgres:dsn", func(context.Context) (string, error) { return dsn, nil })}, nil
+		return []*Server{newServer("postgres:dsn", func(context.Context) (booted, error) { return booted{dsn: dsn}, nil })}, nil
 	}
 	// Keeps the progress of containers out of the output of tests; errors are returned anyway.
 	log.SetDefault(log.NewNoopLogger())
@@ -31,16 +33,16 @@ var findServers = sync.OnceValues(func() ([]*Server, error) {
 		servers := make([]*Server, len(images))
 		for i, image := range images {
 			// A slash in the name of a subtest would make two levels of it.
-			servers[i] = newServer(path.Base(image), func(ctx context.Context) (string, error) {
+			servers[i] = newServer(path.Base(image), func(ctx context.Context) (booted, error) {
 				return startContainer(ctx, image)
 			})
 		}
 		return servers, nil
 	}
 
-	container := newServer(defaultImage, func(ctx context.Context) (string, error) {
+	container := newServer(defaultImage, func(ctx context.Context) (booted, error) {
 		if err := ensureImage(ctx, defaultImage); err != nil {
-			return "", err
+			return booted{}, err
 		}
 		return startContainer(ctx, defaultImage)
 	})
@@ -51,7 +53,7 @@ var findServers = sync.OnceValues(func() ([]*Server, error) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	programs, major, noCluster := findPrograms(ctx)
+	programs, major, noCluster := host.PostgreSQL(ctx)
 	if noCluster != nil {
 		return nil, errors.Join(
 			fmt.Errorf("container: %w", noContainer),
@@ -59,7 +61,7 @@ var findServers = sync.OnceValues(func() ([]*Server, error) {
 			errors.New("LIMITER_TEST_POSTGRES_DSN is not set"),
 		)
 	}
-	return []*Server{newServer("postgres:"+major, func(ctx context.Context) (string, error) {
+	return []*Server{newServer("postgres:"+major, func(ctx context.Context) (booted, error) {
 		return startCluster(ctx, programs)
 	})}, nil
 })

@@ -90,8 +90,12 @@ func findPgBouncer() (string, error) {
 // with whatever authentication the server asks for, without a list of users.
 func pgBouncerConfig(target *pgx.ConnConfig, port uint16) string {
 	quote := func(value string) string { return "'" + strings.ReplaceAll(value, "'", "''") + "'" }
+	password := ""
+	if target.Password != "" { // it takes no empty one
+		password = "password=" + quote(target.Password)
+	}
 	return fmt.Sprintf(`[databases]
-* = host=%s port=%d user=%s password=%s
+* = host=%s port=%d user=%s %s
 
 [pgbouncer]
 listen_addr = 127.0.0.1
@@ -103,5 +107,5 @@ default_pool_size = 4
 server_round_robin = 1
 max_client_conn = 500
 server_tls_sslmode = prefer
-`, quote(target.Host), target.Port, quote(target.User), quote(target.Password), port)
+`, quote(target.Host), target.Port, quote(target.User), password, port)
 }

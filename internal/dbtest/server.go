@@ -24,23 +24,27 @@ const databaseTimeout = time.Minute
 type Server struct {
 	name    string
 	start   func() error
-	dsn     string
+	booted  booted
 	version int
 }
 
-// newServer returns a server that boot starts, at most once. boot returns the DSN of a role that may
-// create databases.
-func newServer(name string, boot func(ctx context.Context) (dsn string, err error)) *Server {
+// booted is a server that runs.
+type booted struct {
+	dsn string                                // of a role that may create databases
+	log func(context.Context) ([]byte, error) // nil if it cannot be read
+}
+
+// newServer returns a server that boot starts, at most once.
+func newServer(name string, boot func(ctx context.Context) (booted, error)) *Server {
 	s := &Server{name: name}
 	s.start = sync.OnceValue(func() error {
 		// Not the context of a test: the server outlives the test that happened to be first.
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
-		dsn, err := boot(ctx)
-		if err != nil {
+		var err error
+		if s.booted, err = boot(ctx); err != nil {
 			return err
 		}
-		s.dsn = dsn
 		return s.readVersion(ctx)
 	})
 	return s
@@ -68,12 +72,27 @@ func (s *Server) readVersion(ctx context.Context) error {
 	return nil
 }
 
+// Log returns what the server has written to its log from the beginning, with all that its sessions
+// were told to log there. It ends the test where the log cannot be read, which is that of a server
+// given by its DSN.
+func (s *Server) Log(t *testing.T) []byte {
+	t.Helper()
+	if s.booted.log == nil {
+		Unavailable(t, "postgres", errors.New("a server whose log can be read"))
+	}
+	text, err := s.booted.log(t.Context())
+	if err != nil {
+		t.Fatalf("dbtest: read the log of %s: %v", s.name, err)
+	}
+	return text
+}
+
 // Database creates an empty database for this test and returns its DSN, a URL. The database is
 // dropped when the test ends, whoever is still connected.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
 	name := "limiter_test_" + strings.ToLower(rand.Text())
-	dsn, err := databaseURL(s.dsn, name)
+	dsn, err := databaseURL(s.booted.dsn, name)
 	if err != nil {
 		t.Fatalf("dbtest: %v", err)
 	}
@@ -103,7 +122,7 @@ func (s *Server) exec(ctx context.Context, sql string) error {
 // admin runs f on a connection of its own: a pool kept between tests would look like a leak to
 // tests that search for leaked goroutines.
 func (s *Server) admin(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
-	conn, err := pgx.Connect(ctx, s.dsn)
+	conn, err := pgx.Connect(ctx, s.booted.dsn)
 	if err != nil {
 		return err
 	}

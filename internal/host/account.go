@@ -1,4 +1,6 @@
-package dbtest
+// Package host tells tests what there is on the host that they run on: the programs of PostgreSQL,
+// an account that may run them, and ports.
+package host
 
 import (
 	"errors"
@@ -8,12 +10,12 @@ import (
 	"strconv"
 )
 
-// account is a user of this host.
-type account struct{ uid, gid int }
+// Account is a user of this host.
+type Account struct{ UID, GID int }
 
-// unprivileged returns the account for programs that refuse to run as root: nil, that is this
+// Unprivileged returns the account for programs that refuse to run as root: nil, that is this
 // process's own, unless that is root.
-func unprivileged() (*account, error) {
+func Unprivileged() (*Account, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}
@@ -32,7 +34,7 @@ func unprivileged() (*account, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &account{uid, gid}, nil
+		return &Account{uid, gid}, nil
 	}
 	return nil, fmt.Errorf("no account to run servers as: %w", errors.Join(errs...))
 }
