@@ -23,7 +23,8 @@ var (
 	ErrExceedsMaxWait = errors.New("limiter: wait exceeds the longest wait")
 
 	// ErrNotApplied is returned when the store failed and the operation is
-	// known not to have been carried out, so that it may be sent again.
+	// known not to have been carried out, so that it may be sent again; or when it
+	// was not sent, because the database has failed at all that was sent before.
 	ErrNotApplied = errors.New("limiter: not applied")
 
 	// ErrOutcomeUnknown is returned when the store failed after the operation
@@ -43,7 +44,7 @@ var (
 
 // StoreFailed reports whether err says that the store alone failed: not the input,
 // nor the set-up, nor the caller's own cancellation. Of these errors alone may a
-// failure policy, [FailOpen] or one of the caller's own, let a request pass.
+// failure policy, [FailOpen], [FailLocal] or one of the caller's own, let a request pass.
 func StoreFailed(err error) bool {
 	for _, other := range []error{ErrInvalid, ErrExceedsCapacity, ErrMisconfigured, ErrCanceled, errors.ErrUnsupported} {
 		if errors.Is(err, other) {

@@ -134,6 +134,40 @@ func ExampleFixedWindow() {
 	// false 3 of 2
 }
 
+// While the database is down each process limits by itself.
+func ExampleFailLocal() {
+	// Nothing listens there.
+	store, err := postgres.Open(context.Background(), "postgres://app@127.0.0.1:1/app?sslmode=disable")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	logins, err := limiter.New(store, "login", limiter.PerMinute(2),
+		limiter.FailLocal(memory.New()),
+		limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
+			if d.Err != nil { // for the log: why the database was not asked, or did not answer
+				fmt.Println(errors.Is(d.Err, limiter.ErrNotApplied))
+			}
+		}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		res, err := logins.Allow(context.Background(), "alice@example.com")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(res.Allowed, res.Source)
+	}
+	// Output:
+	// true
+	// true local
+	// true
+	// true local
+	// true
+	// false local
+}
+
 func Example_postgres() {
 	ctx := context.Background()
 	store, err := postgres.Open(ctx, os.Getenv("DATABASE_URL"))

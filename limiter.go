@@ -23,10 +23,10 @@
 //
 // [Limiter.Allow] and [Limiter.AllowN] decide at once; [Limiter.Peek] looks
 // without taking. [Limiter.Reserve] books a turn ahead, and [Limiter.Wait] sleeps
-// until it. Each is one round trip to the database, by one atomic statement;
-// only where a policy has just changed, a clock was stepped back, or others took
-// what this process had reason to expect, does it look again. Concurrent callers, in any number of
-// processes, admit exactly what the policy admits.
+// until it. Each is one round trip to the database, by one atomic statement. It
+// takes more only where a policy has just changed, a clock was stepped back, or
+// other processes changed a key that this one has just seen. Concurrent callers, in any
+// number of processes, admit exactly what the policy admits.
 //
 // # Tables
 //
@@ -42,9 +42,10 @@
 // # Failure
 //
 // A store that does not answer within [WithTimeout] has failed. Then [FailClosed],
-// the default, refuses, and [FailOpen] lets pass. The classes of errors say whether
-// a request was charged; see [ErrNotApplied] and [ErrOutcomeUnknown]. [WithObserver]
-// sees every decision, and every failure.
+// the default, refuses, [FailOpen] lets pass, and [FailLocal] asks another store. A
+// database that keeps failing is asked only now and then, so that it costs microseconds.
+// The classes of errors say whether a request was charged; see [ErrNotApplied] and
+// [ErrOutcomeUnknown]. [WithObserver] sees every decision, and every failure.
 //
 // # Serverless
 //
@@ -161,7 +162,7 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
 	if n == 0 {
 		return served(ctx)
 	}
-	return l.giveBack(ctx, &op)
+	return l.giveBack(ctx, l.store, &op)
 }
 
 // Reset makes a key as if it had never been used, bookings included: those who
@@ -172,19 +173,11 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := l.op(&op, OpReset, key, 0); err != nil {
 		return err
 	}
-	return l.giveBack(ctx, &op)
+	return l.giveBack(ctx, l.store, &op)
 }
 
 // undecided is the Result that comes with an error.
 var undecided = Result{Source: SourcePolicy}
-
-// failed is the answer of the failure policy to an error of the store.
-func (l *Limiter) failed(err error) (Result, error) {
-	if l.failOpen && StoreFailed(err) {
-		return Result{Allowed: true, Source: SourcePolicy}, nil
-	}
-	return undecided, err
-}
 
 // take carries out or books a request of cost n, which is not 0. It fills in b and
 // res, here as below by pointers: copies of large structs, made in the instant that
@@ -213,7 +206,7 @@ func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err erro
 	}
 	cause := l.ask(ctx, b, res)
 	if cause != nil {
-		*res, err = l.failed(cause)
+		err, cause = l.failed(ctx, b, res, cause)
 	}
 	if l.observer != nil {
 		l.observer(ctx, Decision{Limiter: l.name, Cost: b.op.Cost, Result: *res, Err: cause, Duration: time.Since(begin)})
@@ -233,14 +226,14 @@ func (l *Limiter) ask(ctx context.Context, b *booking, res *Result) error {
 	return nil
 }
 
-// giveBack carries out a refund, cancel or reset. While it is under way, and for
+// giveBack has from carry out a refund, cancel or reset. While it is under way, and for
 // what was asked before it, no refusal of the key is kept.
-func (l *Limiter) giveBack(ctx context.Context, op *Op) error {
+func (l *Limiter) giveBack(ctx context.Context, from Store, op *Op) error {
 	if l.deny != nil {
 		defer l.deny.suspend(op.Key).resume()
 	}
 	var s State
-	return l.do(ctx, op, &s)
+	return l.doOn(ctx, from, op, &s)
 }
 
 // op makes op an operation on key at the time of the Limiter's clock.
@@ -255,12 +248,17 @@ func (l *Limiter) op(op *Op, kind OpKind, key string, n int64) (err error) {
 	return err
 }
 
-// do sends op to the store, which fills s in. A caller that has gone is not served.
-func (l *Limiter) do(ctx context.Context, op *Op, s *State) (err error) {
+// do sends op to the Limiter's store, which fills s in.
+func (l *Limiter) do(ctx context.Context, op *Op, s *State) error {
+	return l.doOn(ctx, l.store, op, s)
+}
+
+// doOn sends op to a store, which fills s in. A caller that has gone is not served.
+func (l *Limiter) doOn(ctx context.Context, store Store, op *Op, s *State) (err error) {
 	if err := served(ctx); err != nil {
 		return err
 	}
-	if *s, err = l.store.Do(ctx, *op); err != nil {
+	if *s, err = store.Do(ctx, *op); err != nil {
 		*s = State{}
 		return fmt.Errorf("limiter %q: %w", l.name, err)
 	}

@@ -13,7 +13,8 @@ type Option func(*options) error
 type options struct {
 	maxWait  time.Duration
 	timeout  time.Duration
-	failOpen bool
+	fail     failurePolicy
+	fallback Store // of failLocal
 	observer Observer
 	clock    func() time.Time
 	secret   []byte
@@ -47,30 +48,6 @@ func WithTimeout(d time.Duration) Option {
 	}
 }
 
-// FailClosed tells the [Limiter] to refuse when the store fails: the Result is a
-// refusal with [SourcePolicy], and comes with the error. This is the default; of
-// several failure policies the last counts.
-func FailClosed() Option {
-	return func(o *options) error {
-		o.failOpen = false
-		return nil
-	}
-}
-
-// FailOpen tells the [Limiter] to let requests pass when the store fails: the
-// Result is Allowed with [SourcePolicy], nothing is booked, and there is no error: the
-// cause goes to the observer of [WithObserver] alone.
-// That is for the classes [ErrNotApplied] and [ErrOutcomeUnknown]. An invalid
-// argument, a misconfigured store and a context that has ended stay errors: nobody
-// must get in by them. So do errors of [Limiter.Refund], [Limiter.Reset] and
-// [Reservation.Cancel], which let nobody in.
-func FailOpen() Option {
-	return func(o *options) error {
-		o.failOpen = true
-		return nil
-	}
-}
-
 // Observer is told of each decision when it has been made, for logs and metrics. It
 // runs in the caller's goroutine, many at a time, and should not block. It must not
 // change the Result.
@@ -85,7 +62,7 @@ type Decision struct {
 	// Result is what the caller gets.
 	Result Result
 	// Err is why the store made no decision, or nil if it made one. With
-	// [FailOpen] the caller does not get it.
+	// [FailOpen] and [FailLocal] the caller does not get it.
 	Err error
 	// Duration is how long it took.
 	Duration time.Duration
@@ -134,8 +111,10 @@ func WithMaxWait(d time.Duration) Option {
 // WithKeyDigest tells the [Limiter] to store HMAC-SHA-256(secret, key) in place
 // of the key, for those who must keep no personal data: addresses and e-mail
 // addresses can be found again from a plain hash by trying them all. All
-// processes that share keys must share the secret; a new secret is a new state
-// for every key. By default keys are stored as they are.
+// processes that share keys must share the secret. With a new secret the counts of
+// all keys begin anew, as if none had been used: each can be used up once more, and
+// while processes with both are running, by either. The rows of before are not found
+// again, and go with a sweep. By default keys are stored as they are.
 func WithKeyDigest(secret []byte) Option {
 	return func(o *options) error {
 		if len(secret) == 0 {

@@ -21,6 +21,7 @@ type Reservation struct {
 
 	limiter  *Limiter
 	booking  booking
+	store    Store // that has the booking
 	canceled atomic.Bool
 }
 
@@ -57,7 +58,10 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 	case r.Source == SourcePolicy: // let pass without a booking
 		r.Delay = 0
 	default:
-		r.booking = b
+		r.booking, r.store = b, l.store
+		if r.Source == SourceLocal {
+			r.store = l.fallback
+		}
 		r.Delay = time.Duration(delayOf(l.policy, &b.state))
 	}
 	return r, err
@@ -89,7 +93,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 		}
 		op.At = at
 	}
-	return r.limiter.giveBack(ctx, &op)
+	return r.limiter.giveBack(ctx, r.store, &op)
 }
 
 // cancelTimeout bounds the Cancel of a wait whose own context has ended.

@@ -38,8 +38,8 @@ const (
 	// SourceDenyCache is a refusal from memory, by what the store said of the
 	// same key a moment ago: see [WithDenyCache].
 	SourceDenyCache
-	// SourceLocal is a decision of a local fallback while the store is down.
-	// Nothing answers so yet.
+	// SourceLocal is a decision of the fallback of [FailLocal], while the store is
+	// down.
 	SourceLocal
 	// SourcePolicy is the answer when no decision could be had: a refusal, which
 	// comes with an error, or with [FailOpen] a pass. It tells nothing of the

@@ -158,9 +158,10 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 }
 
-// charged reports whether the decision took the cost from a key.
+// charged reports whether the decision took the cost from a key where a refund gives it
+// back.
 func charged(res *limiter.Result, cost int64) bool {
-	return res.Allowed && cost > 0 && res.Source != limiter.SourcePolicy
+	return res.Allowed && cost > 0 && res.Source != limiter.SourcePolicy && res.Source != limiter.SourceLocal
 }
 
 // giveBack refunds a request that succeeded. That its client has gone by now changes

@@ -1,10 +1,12 @@
 package handler_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -189,5 +191,33 @@ func TestHeadersAreExposedToScriptsOfOtherOrigins(t *testing.T) {
 	expose("d")(&served{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	if lines := w.Header().Values("Access-Control-Expose-Headers"); len(lines) != 2 || lines[0] != "ETag" {
 		t.Errorf("Access-Control-Expose-Headers: %q, want what the application exposes kept", lines)
+	}
+}
+
+// contended is a limiter whose every decision is followed by somebody else's on the same key.
+type contended struct{ *limiter.Limiter }
+
+func (c contended) AllowN(ctx context.Context, key string, n int64) (limiter.Result, error) {
+	res, err := c.Limiter.AllowN(ctx, key, n)
+	if err == nil {
+		_, err = c.Limiter.AllowN(ctx, key, 1)
+	}
+	return res, err
+}
+
+func TestHeadersTellOfTheDecisionAndNotOfWhatCameAfterIt(t *testing.T) {
+	t.Parallel()
+	for _, p := range []limiter.Policy{
+		limiter.TokenBucket{Capacity: 4, Refill: 1, Interval: time.Minute},
+		limiter.FixedWindow{Limit: 4, Window: time.Minute},
+	} {
+		h := handler.New(contended{newLimiter(t, newClock(), "l", p)}, oneKey, handler.LegacyHeaders())(&served{})
+		for _, left := range []string{"3", "1", "0"} {
+			got := ask(h).header
+			if r := got.Get("RateLimit"); !strings.HasPrefix(r, `"l";r=`+left+";t=") {
+				t.Errorf("%T: RateLimit is %s, want %s left", p, r, left)
+			}
+			wantHeaders(t, got, map[string]string{"X-RateLimit-Remaining": left})
+		}
 	}
 }

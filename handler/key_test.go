@@ -57,6 +57,34 @@ func TestKeysOfARequest(t *testing.T) {
 	}
 }
 
+// All lists of up to three short keys, of which one may look like the end of another.
+func TestNoTwoListsOfKeysAreJoinedAlike(t *testing.T) {
+	t.Parallel()
+	parts := []string{"1", ":", "_", "11", "1:", ":1", "1_", "_1", "::", "__", ":_", "_:", "2:1", "1:1"}
+	lists := [][]string{}
+	for _, a := range parts {
+		lists = append(lists, []string{a})
+		for _, b := range parts {
+			lists = append(lists, []string{a, b})
+			for _, c := range parts {
+				lists = append(lists, []string{a, b, c})
+			}
+		}
+	}
+	joined := map[string][]string{}
+	for _, list := range lists {
+		var keys []handler.KeyFunc
+		for _, part := range list {
+			keys = append(keys, func(*http.Request) (string, error) { return part, nil })
+		}
+		key, err := handler.Join(keys...)(nil)
+		if other := joined[key]; err != nil || other != nil {
+			t.Fatalf("%q are joined to %q, as are %q (%v)", list, key, other, err)
+		}
+		joined[key] = list
+	}
+}
+
 func TestTheRouteIsTheMuxsPattern(t *testing.T) {
 	t.Parallel()
 	var keys []string

@@ -80,7 +80,9 @@ func (r *refunds) Refund(ctx context.Context, _ string, n int64) error {
 func TestAChargeIsGivenBackOnlyWhereThereWasOne(t *testing.T) {
 	t.Parallel()
 	allowed := limiter.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: time.Hour, Source: limiter.SourceStore}
-	byPolicy := limiter.Result{Allowed: true, Source: limiter.SourcePolicy}
+	byPolicy := limiter.Result{Allowed: true, ResetAfter: time.Hour, Source: limiter.SourcePolicy}
+	local := allowed
+	local.Source = limiter.SourceLocal
 	for _, c := range []struct {
 		name   string
 		result limiter.Result
@@ -92,6 +94,7 @@ func TestAChargeIsGivenBackOnlyWhereThereWasOne(t *testing.T) {
 		{"a look", allowed, 0, false, 0},
 		{"a charge of which nothing is left", limiter.Result{Allowed: true, Limit: 10, ResetAfter: 1, Source: limiter.SourceStore}, 3, false, 0},
 		{"let pass while the store was down", byPolicy, 3, false, 0},
+		{"charged by a fallback, which no refund reaches", local, 3, false, 0},
 		{"the handler panicked", allowed, 3, true, 0},
 		{"a refusal in a dry run", limiter.Result{Limit: 10, RetryAfter: 1, Source: limiter.SourceStore}, 3, false, 0},
 	} {

@@ -1,0 +1,157 @@
+package limiter_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// The bounds that the tables have.
+const (
+	endOfTime = 1<<62 - 1<<60 - int64(time.Hour) // the latest clock reading
+	maxStored = 1 << 62
+)
+
+// fold brings n into [low, high], evenly and without moving what lies there.
+func fold(n, low, high int64) int64 {
+	if low <= n && n <= high {
+		return n
+	}
+	return low + int64(uint64(n)%(uint64(high-low)+1))
+}
+
+// hostileRow is any row that a table takes.
+func hostileRow(window bool, fullAt, used, at, period, limit int64) limiter.Row {
+	row := limiter.Row{At: fold(at, 0, maxStored-1), Period: fold(period, 1, maxStored), Limit: fold(limit, 1, maxStored)}
+	if window {
+		row.Start, row.Used = fold(fullAt, 0, maxStored-1), fold(used, 0, maxStored)
+	} else {
+		row.FullAt = fold(fullAt, 0, maxStored-1)
+	}
+	return row
+}
+
+// leftRow is a row that some policy left when the clock was at `at` or, if that is 0,
+// that was reset.
+func leftRow(window bool, ahead, used, at, period, limit int64) limiter.Row {
+	row := limiter.Row{At: fold(at, 0, endOfTime)}
+	if window {
+		row.Period, row.Limit = fold(period, int64(time.Millisecond), int64(thirtyYears)), fold(limit, 1, 1<<60)
+		if row.At > 0 {
+			row.Start = row.At + fold(ahead, 0, int64(limiter.MaxReserve))
+			row.Start -= row.Start % row.Period
+			row.Used = fold(used, 0, maxStored)
+		}
+		return row
+	}
+	row.Period = fold(period, int64(time.Microsecond), int64(thirtyYears))
+	row.Limit = fold(limit, 1, int64(thirtyYears)/row.Period)
+	if row.At > 0 {
+		row.FullAt = max(0, row.At+fold(ahead, -row.At, row.Limit*row.Period+int64(limiter.MaxReserve)))
+	}
+	return row
+}
+
+// fuzzedOp is an operation such as a Limiter makes.
+func fuzzedOp(p limiter.Policy, kind uint8, cost, wait, now int64, own bool, booked limiter.Row) limiter.Op {
+	op := limiter.Op{Kind: limiter.OpKind(1 + kind%5), Policy: p, Name: "l", Key: "k"}
+	if own {
+		op.At = now
+	}
+	switch op.Kind {
+	case limiter.OpTake:
+		op.Cost = fold(cost, 1, limitOf(p))
+		op.MaxWait = time.Duration(fold(wait, 0, int64(limiter.MaxReserve)))
+	case limiter.OpRefund:
+		op.Cost = fold(cost, 1, math.MaxInt64)
+	case limiter.OpCancel:
+		op.Cost = fold(cost, 1, limitOf(p))
+		op.Booked = limiter.State{Row: booked, Now: fold(wait, 1, now), Took: true}
+	}
+	return op
+}
+
+// FuzzApply checks that no row, however it came into a table, makes an operation panic,
+// and that of rows which policies left, an operation leaves one that can be stored, grants
+// no more than the policy has, and changes nothing where it must not.
+func FuzzApply(f *testing.F) {
+	hour, day := int64(time.Hour), 24*int64(time.Hour)
+	now := int64(1_800_000_000) * int64(time.Second)
+	for kind := range uint8(5) {
+		kind <<= 3
+		for _, window := range []bool{false, true} {
+			f.Add(false, window, int64(5), hour, kind, int64(1), int64(0), now, true, 2*hour, int64(3), now, hour, int64(5))
+			f.Add(false, window, int64(5), day, kind, int64(5), hour, now, false, int64(0), int64(5), now+hour, hour, int64(7))
+			f.Add(false, window, int64(3), hour, kind|0x80, int64(3), int64(0), now, false, day, int64(9), now-day, day, int64(2))
+			f.Add(false, window, int64(1)<<60, day, kind|0x80, int64(1)<<60, int64(0), now, true, -endOfTime, int64(maxStored), now, day, int64(1)<<60)
+			f.Add(false, window, int64(3), hour, kind, int64(1), int64(0), hour, false, -now, int64(0), now, hour, int64(3))
+			f.Add(true, window, int64(1)<<60, int64(thirtyYears), kind, int64(1)<<60, hour, endOfTime, true, int64(maxStored-1), int64(maxStored), int64(maxStored-1), int64(maxStored), int64(maxStored))
+			f.Add(true, window, int64(1)<<40, int64(1000), kind, int64(1)<<40, int64(0), int64(1), false, int64(0), int64(0), int64(maxStored-1), int64(1), int64(maxStored))
+		}
+	}
+	f.Fuzz(func(t *testing.T, hostile, window bool, limit, span int64, kind uint8, cost, wait, now int64, own bool, ahead, used, at, period, wrote int64) {
+		p := fuzzedPolicy(window, limit, span, kind)
+		now = fold(now, 1, endOfTime)
+		if hostile {
+			row := hostileRow(window, ahead, used, at, period, wrote)
+			fuzzedOp(p, kind>>3, cost, wait, now, own, row).Apply(row, now)
+			return
+		}
+		row := leftRow(window, ahead, used, at, period, wrote)
+		op := fuzzedOp(p, kind>>3, cost, wait, now, own, row)
+		next, s := op.Apply(row, now)
+		if !storable(next) {
+			t.Fatalf("%+v at %d on %+v leaves %+v, which cannot be stored", op, now, row, next)
+		}
+		checkApplied(t, op, row, next, s, now)
+	})
+}
+
+func fuzzedPolicy(window bool, limit, span int64, kind uint8) limiter.Policy {
+	if window {
+		return limiter.FixedWindow{
+			Limit: fold(limit, 1, 1<<60), Window: time.Duration(fold(span, int64(time.Millisecond), int64(thirtyYears))), CountRejected: kind&0x80 != 0,
+		}
+	}
+	step := fold(span, int64(time.Microsecond), int64(thirtyYears))
+	return limiter.TokenBucket{Capacity: fold(limit, 1, int64(thirtyYears)/step), Refill: 1, Interval: time.Duration(step)}
+}
+
+func storable(r limiter.Row) bool {
+	return r.FullAt >= 0 && r.FullAt < maxStored && r.Start >= 0 && r.Start < maxStored && r.At >= 0 && r.At < maxStored &&
+		r.Used >= 0 && r.Used <= maxStored && r.Period >= 1 && r.Period <= maxStored && r.Limit >= 1 && r.Limit <= maxStored
+}
+
+// checkApplied checks what an operation on a row that policies left did to it.
+func checkApplied(t *testing.T, op limiter.Op, row, next limiter.Row, s limiter.State, now int64) {
+	t.Helper()
+	fail := func(what string) {
+		t.Helper()
+		t.Errorf("%+v at %d on\n%+v leaves\n%+v and tells\n%+v: %s", op, now, row, next, s, what)
+	}
+	w, window := op.Policy.(limiter.FixedWindow)
+	switch op.Kind {
+	case limiter.OpLook:
+		if next != row {
+			fail("a look changed something")
+		}
+	case limiter.OpRefund, limiter.OpCancel:
+		if next.FullAt > row.FullAt || next.Used > row.Used || next.Start != row.Start || next.At != row.At {
+			fail("what was given back was taken")
+		}
+	case limiter.OpTake:
+		again, told := op.Apply(next, now)
+		switch {
+		case s.Took && !window && (s.Row.FullAt-now > int64(op.Policy.(limiter.TokenBucket).Step())*limitOf(op.Policy)+int64(op.MaxWait) || s.Row.FullAt < now):
+			fail("the bucket is overdrawn")
+		case s.Took && window && (s.Row.Used > w.Limit || s.Row.Start > s.Now+int64(op.MaxWait)):
+			fail("the window is overdrawn")
+		case !s.Took && told.Took:
+			fail("what was refused passes a moment later")
+		case !s.Took && !w.CountRejected && again != next:
+			fail("a refusal writes anew each time")
+		}
+	}
+}
