@@ -1,10 +1,19 @@
 package coalesce
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // flight is the rows of one statement. It is used again: rows are the larger part of
 // what a take would allocate.
-type flight struct{ rows []*Row }
+type flight struct {
+	rows []*Row
+
+	line    *line     // in which it is counted
+	sent    time.Time // if it is watched
+	stalled bool      // it is counted no more
+}
 
 var flights = sync.Pool{New: func() any { return new(flight) }}
 
@@ -29,5 +38,5 @@ func (f *flight) clear() {
 		clear(calls)
 		*r = Row{calls: calls[:0]}
 	}
-	f.rows = f.rows[:0]
+	*f = flight{rows: f.rows[:0]}
 }

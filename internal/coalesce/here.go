@@ -12,23 +12,27 @@ import (
 // the statement does. The lane of the take is flying, and the statement is counted in
 // the shared line.
 func (q *Queue) takeHere(ctx context.Context, op limiter.Op) (state limiter.State, decided bool, err error) {
-	defer q.arrive(laneKey{op.Name, op.Key})
 	f := flights.Get().(*flight)
+	defer func() {
+		q.arrive(laneKey{op.Name, op.Key}, f)
+		f.clear()
+		flights.Put(f)
+	}()
 	r := f.row()
 	*r = Row{Op: op, Units: 1, calls: r.calls}
-	if err = q.sendHere(ctx, f.rows); err == nil {
-		state, decided = r.State, r.Decided
+	if err := q.sendHere(ctx, f); err != nil {
+		return limiter.State{}, false, err
 	}
-	f.clear()
-	flights.Put(f)
-	return state, decided, err
+	return r.State, r.Decided, nil
 }
 
 // arrive starts statements for those who came while a caller carried out his own.
-func (q *Queue) arrive(id laneKey) {
+func (q *Queue) arrive(id laneKey, f *flight) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.shared.flying--
+	if q.landed(f) {
+		q.shared.flying--
+	}
 	start := q.vacate(q.lanes[id])
 	if start != nil {
 		go q.lead(start)
@@ -41,7 +45,7 @@ func (q *Queue) arrive(id laneKey) {
 
 // sendHere sends a row under its caller's context. One who leaves in mid-statement is
 // heard a moment later.
-func (q *Queue) sendHere(ctx context.Context, rows []*Row) (err error) {
+func (q *Queue) sendHere(ctx context.Context, f *flight) (err error) {
 	conn, err := q.connect(ctx)
 	if err != nil {
 		return err
@@ -50,10 +54,11 @@ func (q *Queue) sendHere(ctx context.Context, rows []*Row) (err error) {
 	if conn.Fresh() {
 		sqlstore.Connected(ctx)
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || sqlstore.Ended(ctx) != nil {
 		return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
 	}
 	sqlstore.Linger(ctx)
+	q.watch(f, &q.shared)
 	defer recovered(limiter.ErrOutcomeUnknown, &err)
-	return conn.Send(ctx, rows)
+	return conn.Send(ctx, f.rows)
 }

@@ -20,8 +20,15 @@ func (q *Queue) lead(from *line) {
 	for head := q.head(from); head != nil; head = q.head(from) {
 		ctx, stop := q.limits.Time.Limit(context.WithoutCancel(head.ctx), head.op.Timeout)
 		conn, err := q.connect(ctx)
-		q.depart(ctx, from, conn, err)
+		stay := true
+		// If the time was over it was the head's, who has been told. The others have theirs.
+		if err == nil || ctx.Err() == nil {
+			stay = q.depart(ctx, from, conn, err)
+		}
 		stop()
+		if !stay {
+			return
+		}
 		runtime.Gosched() // those who were just answered may want to come along
 	}
 }
@@ -32,8 +39,8 @@ func (q *Queue) connect(ctx context.Context) (conn Conn, err error) {
 }
 
 // depart sends one statement for those that wait in a line, or tells them why there is
-// no connection for it.
-func (q *Queue) depart(ctx context.Context, from *line, conn Conn, err error) {
+// no connection for it. It reports whether there may be another one after it.
+func (q *Queue) depart(ctx context.Context, from *line, conn Conn, err error) (stay bool) {
 	if conn != nil {
 		defer conn.Release()
 	}
@@ -42,9 +49,10 @@ func (q *Queue) depart(ctx context.Context, from *line, conn Conn, err error) {
 	defer f.clear()
 	rows := q.board(from, f)
 	if len(rows) == 0 {
-		return
+		return true
 	}
 	if err == nil {
+		q.watch(f, from)
 		err = q.send(ctx, conn, rows)
 	} else {
 		for _, r := range rows {
@@ -53,7 +61,7 @@ func (q *Queue) depart(ctx context.Context, from *line, conn Conn, err error) {
 			}
 		}
 	}
-	q.land(rows, err)
+	return q.land(f, err) || q.rejoin(from)
 }
 
 // recovered makes an error of a panic. In a goroutine of ours it would end the process;
@@ -156,12 +164,14 @@ func same(a, b limiter.Op) bool {
 }
 
 // land hands the outcome of a statement to its calls, and lets their lanes wait
-// again.
-func (q *Queue) land(rows []*Row, err error) {
+// again. It reports whether the statement was still counted.
+func (q *Queue) land(f *flight, err error) (counted bool) {
+	rows := f.rows
 	// One bad row, or one that somebody has locked, must not decide for others.
 	apart := err != nil && (len(rows) > 1 || rows[0].Units > 1) && !errors.Is(err, limiter.ErrOutcomeUnknown)
 	var start []*line
 	q.mu.Lock()
+	counted = q.landed(f)
 	for _, r := range rows {
 		l := q.lanes[laneKey{r.Op.Name, r.Op.Key}]
 		l.alone = false
@@ -198,6 +208,7 @@ func (q *Queue) land(rows []*Row, err error) {
 	for _, line := range start {
 		go q.lead(line)
 	}
+	return counted
 }
 
 func (c *call) finish(s limiter.State, decided bool, err error) {

@@ -6,6 +6,7 @@ package coalesce
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/sqlstore"
@@ -53,6 +54,9 @@ type Limits struct {
 	Shared, Alone int
 	// Crowd is how many takes of a key wait before it travels alone.
 	Crowd int
+	// Patience is how long a statement of one row counts as under way: it may wait for a
+	// lock. 0 is until it has ended.
+	Patience time.Duration
 	// Time is what keeps the time of the store's operations.
 	Time *sqlstore.Timekeeper
 }
@@ -68,6 +72,17 @@ type Queue struct {
 	spare  []*lane // to be used again
 	shared line
 	alone  line
+
+	watched []*flight // those of one row, in the order in which they were sent
+	alarmed bool      // somebody will look whether one is overdue
+}
+
+// most is how many statements of a line may be under way.
+func (q *Queue) most(l *line) int {
+	if l == &q.shared {
+		return q.limits.Shared
+	}
+	return q.limits.Alone
 }
 
 // line is lanes that wait for a statement of one kind, and the statements of that
@@ -198,9 +213,9 @@ func (q *Queue) wait(l *lane) *line {
 	if l.flying || len(l.waiting) == 0 {
 		return nil
 	}
-	to, most := &q.shared, q.limits.Shared
+	to := &q.shared
 	if l.alone || len(l.waiting) >= q.limits.Crowd {
-		to, most = &q.alone, q.limits.Alone
+		to = &q.alone
 	}
 	if l.line == to {
 		return nil
@@ -208,7 +223,8 @@ func (q *Queue) wait(l *lane) *line {
 	l.moved = l.moved || l.line != nil // where it stood before, it is passed over
 	l.line = to
 	to.lanes = append(to.lanes, l)
-	if to.flying >= most {
+	if to.flying >= q.most(to) {
+		q.alarm()
 		return nil
 	}
 	to.flying++

@@ -77,7 +77,7 @@ func IsBusy(err error) bool {
 func Mend(code int) string {
 	switch code {
 	case ReadOnly:
-		return "the database cannot be written; mend the permissions of the file and its directory, or the parameters of the connection"
+		return "the database cannot be written; mend the permissions of the file, its -wal and -shm, and its directory, or the parameters of the connection"
 	case CantOpen, Perm, Auth:
 		return "the database cannot be opened; see that its directory exists and that this process may write there"
 	case NotADB, Corrupt:

@@ -116,6 +116,9 @@ func Ended(ctx context.Context) error {
 		case over != nil:
 			return over
 		}
+		if err := l.Context.Err(); err != nil { // also while it lingers
+			return err
+		}
 	}
 	return ctx.Err()
 }

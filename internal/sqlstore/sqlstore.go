@@ -90,21 +90,28 @@ func take(ctx context.Context, t Table, op limiter.Op) (limiter.State, error) {
 	return lookHeld(ctx, t, op)
 }
 
+// holds is how often the second look goes with a lock: where there is no row, none can be
+// locked, and that another one made it in the meantime is found only by the swap. Then
+// there is one to lock.
+const holds = 2
+
 // lookHeld is the second look while the row is held.
 func lookHeld(ctx context.Context, t Table, op limiter.Op) (s limiter.State, err error) {
-	err = t.Hold(ctx, op, func(held Table) (err error) {
-		s, _, err = secondLook(ctx, held, op)
-		return err
-	})
-	if err != nil { // that of the commit, it may be
-		return limiter.State{}, err
+	for won, n := false, 0; n < holds && !won; n++ {
+		err = t.Hold(ctx, op, func(held Table) (err error) {
+			s, won, err = secondLook(ctx, held, op)
+			return err
+		})
+		if err != nil { // that of the commit, it may be
+			return limiter.State{}, err
+		}
 	}
 	return s, nil
 }
 
 // secondLook decides on the row as it is now. If it loses the race for the row,
-// which under a lock only a row that had just been made or swept can, it returns
-// a refusal that says to come back at once.
+// which under a lock only one that was just made or swept can, it returns a refusal
+// that says to come back at once.
 func secondLook(ctx context.Context, t Table, op limiter.Op) (s limiter.State, won bool, err error) {
 	r, err := t.Look(ctx, op)
 	if err != nil {

@@ -152,14 +152,14 @@ func TestTake_goes_from_the_hot_statement_to_the_lock(t *testing.T) {
 			undecided, look(unused), lost, undecided, look(unused), lost,
 			hold, held(look(exhausted)), commit,
 		}, applied(op, exhausted), nil},
-		{"lost, lost, lost under the lock", []call{
+		{"lost, lost, lost a row that had just been made, held", []call{
 			undecided, look(unused), lost, undecided, look(unused), lost,
-			hold, held(look(used)), held(lost), commit,
+			hold, held(look(unused)), held(lost), commit, hold, held(look(used)), held(won), commit,
+		}, applied(op, used), nil},
+		{"lost, lost, lost twice under the lock", []call{
+			undecided, look(unused), lost, undecided, look(unused), lost,
+			hold, held(look(unused)), held(lost), commit, hold, held(look(used)), held(lost), commit,
 		}, applied(read, used), nil},
-		{"lost, lost, lost a row that had just been made", []call{
-			undecided, look(unused), lost, undecided, look(unused), lost,
-			hold, held(look(unused)), held(lost), commit,
-		}, applied(read, unused), nil},
 
 		{"statement fails", []call{fails("Take")}, limiter.State{}, errBroken},
 		{"look fails", []call{undecided, fails("Look")}, limiter.State{}, errBroken},
@@ -201,7 +201,9 @@ func TestTake_that_loses_under_the_lock_is_told_to_come_back_at_once(t *testing.
 	t.Parallel()
 	lost := []call{{name: "Take"}, {name: "Look", reading: used}, {name: "Swap"}}
 	calls := append(append([]call{}, lost...), lost...)
-	calls = append(calls, call{name: "Hold"}, call{name: "held Look", reading: used}, call{name: "held Swap"}, call{name: "Commit"})
+	for range 2 {
+		calls = append(calls, call{name: "Hold"}, call{name: "held Look", reading: used}, call{name: "held Swap"}, call{name: "Commit"})
+	}
 	l, err := limiter.New(store(func(_ context.Context, op limiter.Op) (limiter.State, error) {
 		return play(t, op, calls)
 	}), "n", policy)
@@ -220,7 +222,9 @@ func TestRefusal_that_loses_under_the_lock_tells_its_own_wait(t *testing.T) {
 	t.Parallel()
 	lost := []call{{name: "Take"}, {name: "Look", reading: exhausted}, {name: "Swap"}}
 	calls := append(append([]call{}, lost...), lost...)
-	calls = append(calls, call{name: "Hold"}, call{name: "held Look", reading: exhausted}, call{name: "held Swap"}, call{name: "Commit"})
+	for range 2 {
+		calls = append(calls, call{name: "Hold"}, call{name: "held Look", reading: exhausted}, call{name: "held Swap"}, call{name: "Commit"})
+	}
 	larger := limiter.TokenBucket{Capacity: 100, Refill: 1, Interval: policy.Step()}
 	l, err := limiter.New(store(func(_ context.Context, op limiter.Op) (limiter.State, error) {
 		return play(t, op, calls)

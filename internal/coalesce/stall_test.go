@@ -1,0 +1,107 @@
+package coalesce_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/coalesce"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+// locking is a queue and its sender, whose statements wait for as long as they may if they
+// have one of the locked keys alone, and for a tenth of a second if they have others, too.
+func locking(locked ...string) (*sender, *coalesce.Queue) {
+	s := &sender{takes: 10 * ms}
+	s.before = func(ctx context.Context, rows []*coalesce.Row) error {
+		if !slices.ContainsFunc(rows, func(r *coalesce.Row) bool { return slices.Contains(locked, r.Op.Key) }) {
+			return nil
+		}
+		if len(rows) > 1 {
+			<-time.After(100 * ms)
+			return limiter.ErrNotApplied
+		}
+		<-ctx.Done()
+		return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+	}
+	return s, coalesce.New(s, coalesce.Limits{Rows: 4, Shared: 2, Alone: 2, Crowd: 2, Patience: 100 * ms, Time: new(sqlstore.Timekeeper)})
+}
+
+func TestRowsThatSomebodyHasLockedHoldUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		first, then []string // keys, of which x, y and z are locked
+	}{
+		"as many lone takes as there may be statements": {[]string{"x", "y"}, []string{"a", "b", "c", "a"}},
+		"takes that went together with them":            {[]string{"x", "d"}, []string{"y", "z", "a", "b"}},
+		"crowds":                                        {[]string{"x", "x", "x", "y", "y", "y", "z", "z", "z"}, []string{"a", "a", "a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				_, q := locking("x", "y", "z")
+				var ops []limiter.Op
+				for _, key := range append(c.first, c.then...) {
+					ops = append(ops, take(key, 1))
+				}
+				for i, a := range ask(t.Context(), q, ops...)() {
+					switch key := ops[i].Key; {
+					case key >= "x":
+						if !limiter.StoreFailed(a.err) || a.after != timeout {
+							t.Errorf("%s, which is locked: %v after %v", key, a.err, a.after)
+						}
+					case a.err != nil || !a.state.Took:
+						t.Errorf("%s: %+v, %v after %v; want it granted", key, a.state, a.err, a.after)
+					}
+				}
+				<-time.After(time.Second) // until the last statement has ended
+			})
+		})
+	}
+}
+
+func TestWhenLocksAreGoneThereAreAsManyStatementsAsBefore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, q := locking("x", "y")
+		ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1))()
+		from := len(s.statements())
+		ask(t.Context(), q, take("b", 1), take("c", 1), take("d", 1), take("e", 1), take("f", 1), take("g", 1), take("h", 1))()
+		after := s.statements()[from:]
+		for _, st := range after {
+			n := 0
+			for _, other := range after {
+				if !other.begin.After(st.begin) && other.end.After(st.begin) {
+					n++
+				}
+			}
+			if n > 2 {
+				t.Errorf("%d statements were under way at a time, want at most 2", n)
+			}
+		}
+	})
+}
+
+func TestTheTimeOfWhoWaitsFirstIsNotThatOfTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sender{takes: 10 * ms, dial: 100 * ms}
+		q := newQueue(s)
+		first := ask(t.Context(), q, take("a", 1), take("b", 1))
+		<-time.After(105 * ms)
+		short := take("c", 1)
+		short.Timeout = 15 * ms
+		then := ask(t.Context(), q, short, take("d", 1), take("e", 1))
+		took(t, first())
+		answers := then()
+		if !limiter.StoreFailed(answers[0].err) || answers[0].after != short.Timeout {
+			t.Errorf("who had %v: %v after %v", short.Timeout, answers[0].err, answers[0].after)
+		}
+		if n := took(t, answers[1:]); n != 2 {
+			t.Errorf("%d of the 2 behind him took", n)
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package sqlstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+var (
+	errBusy = fmt.Errorf("%w: busy", limiter.ErrNotApplied)
+	errDown = fmt.Errorf("%w: down", limiter.ErrNotApplied)
+)
+
+func busy(err error) bool {
+	return errors.Is(err, errBusy) || errors.Is(err, limiter.ErrOutcomeUnknown)
+}
+
+func TestWhatWasNotAppliedIsSentAgainTwiceAtMost(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		errs []error // of one sending after another; none from then on
+		want error
+		sent int
+	}{
+		{"success", nil, nil, 1},
+		{"not applied once", []error{errBusy}, nil, 2},
+		{"not applied twice", []error{errBusy, errBusy}, nil, 3},
+		{"never applied", []error{errBusy, errBusy, errBusy, errBusy}, errBusy, 3},
+		{"not applied, for what does not pass so soon", []error{errDown}, errDown, 1},
+		{"unknown", []error{limiter.ErrOutcomeUnknown}, limiter.ErrOutcomeUnknown, 1},
+		{"unknown after what was not applied", []error{errBusy, limiter.ErrOutcomeUnknown}, limiter.ErrOutcomeUnknown, 2},
+		{"both at once", []error{errors.Join(errBusy, limiter.ErrOutcomeUnknown)}, limiter.ErrOutcomeUnknown, 1},
+		{"misconfigured", []error{limiter.ErrMisconfigured}, limiter.ErrMisconfigured, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := sqlstore.Retries{Again: busy}
+				ctx, stop := new(sqlstore.Timekeeper).Limit(t.Context(), time.Second)
+				defer stop()
+				begin, sent := time.Now(), 0
+				_, err := r.Do(ctx, func(context.Context) (limiter.State, error) {
+					if sent++; sent > len(c.errs) {
+						return limiter.State{}, nil
+					}
+					return limiter.State{}, c.errs[sent-1]
+				})
+				if !errors.Is(err, c.want) || sent != c.sent {
+					t.Errorf("sent %d times, at last %v; want %d times and %v", sent, err, c.sent, c.want)
+				}
+				pauses := sent - 1
+				if took := int(time.Since(begin) / ms); took < pauses*5 || took > pauses*25 {
+					t.Errorf("it took %d ms with %d pauses", took, pauses)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsSentAgainWhenThereIsNoTimeOrNobodyLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			timeout time.Duration
+			leaves  bool
+			lingers bool
+			want    error
+		}{
+			"no time":                        {4 * ms, false, false, errBusy},
+			"the caller left":                {time.Second, true, false, limiter.ErrCanceled},
+			"the caller left in a statement": {time.Second, true, true, limiter.ErrCanceled},
+		} {
+			caller, leave := context.WithCancel(t.Context())
+			defer leave()
+			ctx, stop := new(sqlstore.Timekeeper).Limit(caller, c.timeout)
+			defer stop()
+			r, sent := sqlstore.Retries{Again: busy}, 0
+			_, err := r.Do(ctx, func(ctx context.Context) (limiter.State, error) {
+				sent++
+				if c.lingers {
+					sqlstore.Linger(ctx)
+				}
+				if c.leaves {
+					leave()
+				}
+				return limiter.State{}, errBusy
+			})
+			if sent != 1 || !errors.Is(err, c.want) || errors.Is(err, limiter.ErrCanceled) != c.leaves {
+				t.Errorf("%s: sent %d times, %v", name, sent, err)
+			}
+		}
+	})
+}
+
+// A database at which everything fails is not to get three times as much to do.
+func TestOfManyOperationsATenthIsSentAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, sent := sqlstore.Retries{Again: busy}, 0
+		const operations = 2000
+		for range operations {
+			ctx, stop := new(sqlstore.Timekeeper).Limit(t.Context(), time.Second)
+			_, _ = r.Do(ctx, func(context.Context) (limiter.State, error) {
+				sent++
+				return limiter.State{}, errBusy
+			})
+			stop()
+		}
+		if again := sent - operations; again < operations/10 || again > operations/10+10 {
+			t.Errorf("%d of %d were sent again", again, operations)
+		}
+	})
+}
