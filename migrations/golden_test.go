@@ -21,6 +21,7 @@ WITH rel AS (
 )
 SELECT line FROM (
 	SELECT relname AS t, 0 AS part, 0 AS n, relname || ': '
+		|| CASE relpersistence WHEN 'p' THEN '' ELSE 'not durable ' END
 		|| CASE relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' WHEN 'i' THEN 'index' WHEN 'S' THEN 'sequence' ELSE relkind::text END
 		|| coalesce(' with ' || array_to_string(reloptions, ', '), '')
 		|| CASE WHEN relkind = 'i' THEN ' ' || substring(pg_get_indexdef(oid) FROM 'USING .*') ELSE '' END

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -99,6 +100,27 @@ func TestAHostileSearchPathDoesNotMatter(t *testing.T) {
 		if after := evil.dump(t); after != before {
 			t.Errorf("schema evil changed:\n%s\nwas:\n%s", after, before)
 		}
+	})
+}
+
+// The goose command line and psql leave search_path as it is, and whoever reads the view runs
+// what is called in it.
+func TestTheFileUsesNothingThatSomebodyElsePutIntoTheSchema(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, d database) {
+		text, err := migrations.FS.ReadFile("postgres/00001_create_limiter_tables.sql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		up, _, _ := strings.Cut(string(text), "-- +goose Down")
+		run(t, d.DB, dbtest.TrapOperators("public"))
+		for _, f := range []string{
+			"to_timestamp(numeric)", "to_timestamp(bigint)", "date_part(text, timestamptz)", "extract(text, timestamptz)",
+			"generate_series(bigint, integer)", "generate_series(integer, bigint)", "int4send(bigint)", "clock_timestamp()",
+		} {
+			run(t, d.DB, `CREATE FUNCTION public.`+f+` RETURNS point LANGUAGE plpgsql AS $$BEGIN RAISE 'hijacked'; END$$`)
+		}
+		run(t, d.DB, up, d.insert("limiter_token_buckets", "full_at", "5", 0), `SELECT * FROM limiter_remaining`)
 	})
 }
 

@@ -13,11 +13,17 @@ import (
 // recordCommits notes how each write of the tables is going to commit.
 func (d *database) recordCommits(t *testing.T, schema string) {
 	t.Helper()
+	d.record(t, schema, "synchronous_commit")
+}
+
+// record notes a setting at each write of the tables.
+func (d *database) record(t *testing.T, schema, setting string) {
+	t.Helper()
 	d.exec(t, fmt.Sprintf(`CREATE TABLE %s.commits (n bigserial, mode text)`, schema))
 	d.exec(t, fmt.Sprintf(`CREATE FUNCTION %s.record() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		INSERT INTO %[1]s.commits (mode) VALUES (current_setting('synchronous_commit'));
+		INSERT INTO %[1]s.commits (mode) VALUES (current_setting('%[2]s'));
 		RETURN NULL;
-	END $$`, schema))
+	END $$`, schema, setting))
 	for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
 		d.exec(t, fmt.Sprintf(`CREATE TRIGGER record AFTER INSERT OR UPDATE ON %s.%s FOR EACH ROW EXECUTE FUNCTION %[1]s.record()`, schema, table))
 	}

@@ -54,6 +54,51 @@ func TestClock_is_the_databases(t *testing.T) {
 	})
 }
 
+func TestClock_has_all_microseconds(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		store := d.store(t, d.schema(t), nil)
+		for name, op := range map[string]limiter.Op{
+			"bucket take": take(slow(100), "a", 1), "bucket refused": take(slow(1), "b", 1), "bucket look": look(slow(1), "a"),
+			"window take": take(long(100), "a", 1), "window refused": take(long(1), "b", 1), "window look": look(long(1), "a"),
+			"window count": take(counting(1), "c", 1),
+		} {
+			const readings = 20
+			// Of a key that was seen before something is expected, which other statements ask for.
+			whole := map[bool]int{}
+			for i := range 2 * readings {
+				fresh := i >= readings
+				if fresh {
+					op.Key = fmt.Sprint(name, i)
+				}
+				if do(t, store, op).Now%int64(time.Millisecond) == 0 {
+					whole[fresh]++
+				}
+			}
+			for fresh, n := range whole {
+				if n == readings { // by chance once in 10^60
+					t.Errorf("%s, a new key each time %t: all of %d readings are whole milliseconds", name, fresh, n)
+				}
+			}
+		}
+	})
+}
+
+// What has begun keeps its now() to the end, and a transaction may last.
+func TestClock_goes_on_within_a_transaction(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+		store := storeOn(t, tx, d.schema(t))
+		for _, policy := range []limiter.Policy{slow(1), long(1), counting(1)} {
+			for i, op := range []limiter.Op{take(policy, "k", 1), take(policy, "k", 1), look(policy, "k")} {
+				before := query[int64](t, d, "SELECT "+serverClock)
+				if s := do(t, store, op); s.Now < before {
+					t.Errorf("%T: operation %d reads a clock of %v before it began", policy, i, time.Duration(before-s.Now))
+				}
+			}
+		}
+	})
+}
+
 // movableClock makes the clock of this one database a movable one.
 func (d *database) movableClock(t *testing.T) (ahead func(time.Duration)) {
 	t.Helper()

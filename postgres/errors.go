@@ -19,16 +19,26 @@ import (
 const (
 	serializationFailure = "40001"
 	completionUnknown    = "40003"
+	deadlockDetected     = "40P01"
 	readOnlyTransaction  = "25006"
 	insufficientRights   = "42501"
 	undefinedColumn      = "42703"
 	duplicateStatement   = "42P05"
+	tooManyConnections   = "53300"
+	diskFull             = "53100"
+	queryCanceled        = "57014"
+	idleSession          = "57P05"
+	cannotConnectNow     = "57P03"
 	undefinedTable       = "42P01"
 	undefinedSchema      = "3F000"
 	undefinedStatement   = "26000"
 	adminShutdown        = "57P01"
 	crashShutdown        = "57P02"
 )
+
+// replanned is where the server finds that a prepared statement means something else
+// since a table was altered. It has no SQLSTATE of its own, and its text is translated.
+const replanned = "RevalidateCachedQuery"
 
 // interpretError gives err its class: one of the limiter's errors, so that
 // callers need not know SQLSTATEs, with the driver's error behind it. An error
@@ -113,14 +123,29 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, mend string) {
 	case "42": // syntax and rights
 		return limiter.ErrMisconfigured, ""
 	case "0A":
-		if !strings.Contains(e.Message, "cached plan") {
+		if e.Routine != replanned {
 			return limiter.ErrMisconfigured, ""
 		}
 	}
-	if e.Severity == "PANIC" || e.SeverityUnlocalized == "PANIC" {
+	if ends(e) {
 		return limiter.ErrOutcomeUnknown, ""
 	}
 	return limiter.ErrNotApplied, ""
+}
+
+// ends reports whether an error ends its connection, and may have come after a commit: a
+// pooler that has lost its server says so in such words. Of those that the server has codes
+// for, some are only for who has nothing under way.
+func ends(e *pgconn.PgError) bool {
+	severity := e.SeverityUnlocalized
+	if severity == "" { // before PostgreSQL 9.6, and of some poolers
+		severity = e.Severity
+	}
+	switch e.Code {
+	case tooManyConnections, cannotConnectNow, idleSession:
+		return severity == "PANIC"
+	}
+	return severity == "FATAL" || severity == "PANIC"
 }
 
 // migrate is what makes the tables.
@@ -141,6 +166,34 @@ func spoiled(err error) bool {
 	switch sqlState(err) {
 	case readOnlyTransaction, undefinedStatement, duplicateStatement:
 		return true
+	}
+	return false
+}
+
+// ails reports whether an error that the store failed with tells that no operation can
+// succeed at the moment. What the server says of one statement, because of others that are
+// under way, its time, or its room on the disk, tells that it answers.
+func ails(err error) bool {
+	state := sqlState(err)
+	switch state {
+	case queryCanceled, diskFull, undefinedStatement, duplicateStatement:
+		return false
+	}
+	return !strings.HasPrefix(state, "40") && !strings.HasPrefix(state, "55") && !strings.HasPrefix(state, "0A")
+}
+
+// again reports whether an operation that was not applied may succeed if it is sent once
+// more: there is no server yet, or it has no room for one more connection, or the
+// connection was thrown away, or another transaction was in the way. Who was kept waiting
+// for a lock has waited long enough.
+func again(err error) bool {
+	switch sqlState(err) {
+	case serializationFailure, deadlockDetected, readOnlyTransaction, undefinedStatement, duplicateStatement,
+		tooManyConnections, cannotConnectNow:
+		return true
+	case "":
+		var connect *pgconn.ConnectError
+		return errors.As(err, &connect) || pgconn.SafeToRetry(err)
 	}
 	return false
 }

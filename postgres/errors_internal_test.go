@@ -38,8 +38,9 @@ func TestInterpretError_gives_every_error_its_class(t *testing.T) {
 		{limiter.ErrNotApplied, limiter.ErrNotApplied, []error{
 			state("40001"), state("40P01"), state("55P03"), state("57014"), state("53300"), state("53100"), state("53200"),
 			state("57P03"), state("57P05"), state("25006"), state("25P02"), state("26000"), state("42P05"), state("XX000"), state("58030"),
-			&pgconn.PgError{Code: "0A000", Message: "cached plan must not change result type"},
+			&pgconn.PgError{Code: "0A000", Message: "gecachter Plan darf den Ergebnistyp nicht ändern", Routine: "RevalidateCachedQuery"},
 			&pgconn.ConnectError{},
+			&pgconn.PgError{Severity: "FATAL", Code: "57P05"}, &pgconn.PgError{Severity: "FATAL", Code: "57P03"},
 			safe{io.EOF},
 			pgx.ErrTxClosed,
 			commitError{pgx.ErrTxCommitRollback},
@@ -47,6 +48,7 @@ func TestInterpretError_gives_every_error_its_class(t *testing.T) {
 		{limiter.ErrOutcomeUnknown, limiter.ErrNotApplied, []error{
 			state("57P01"), state("57P02"), state("08006"), state("08003"), state("08P01"), state("40003"), state(""),
 			&pgconn.PgError{Severity: "PANIC", Code: "53100"},
+			&pgconn.PgError{Severity: "FATAL", Code: "58000"}, // of a pooler whose server has gone
 			&pgconn.PgError{Severity: "PANIK", SeverityUnlocalized: "PANIC", Code: "53100"},
 			io.EOF, io.ErrUnexpectedEOF, lost,
 			commitError{safe{lost}},

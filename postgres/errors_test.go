@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
@@ -153,6 +154,22 @@ func TestConnection_that_the_server_refuses_is_not_applied_or_a_misconfiguration
 			if err := store.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}
+		}
+	})
+}
+
+func TestStatement_that_an_altered_table_gave_another_meaning_is_told_by_the_routine(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		conn := connect(t, d.dsn)
+		d.exec(t, "CREATE TABLE t (a int)")
+		if _, err := conn.Prepare(t.Context(), "s", "SELECT a FROM t"); err != nil {
+			t.Fatal(err)
+		}
+		d.exec(t, "ALTER TABLE t ALTER a TYPE text")
+		_, err := conn.Exec(t.Context(), "s")
+		var server *pgconn.PgError
+		if !errors.As(err, &server) || server.Code != "0A000" || server.Routine != "RevalidateCachedQuery" {
+			t.Errorf("%#v", err)
 		}
 	})
 }

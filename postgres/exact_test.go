@@ -33,8 +33,9 @@ var pairs = []struct {
 const (
 	warmKeys  = 16
 	coldLimit = 2
-	// coldEvery spreads the cold keys such that four workers meet at each.
-	coldEvery = workers / 4
+	// coldEvery spreads the cold keys such that four workers meet at each, of both stores:
+	// those have every other worker, so it is odd.
+	coldEvery = workers/4 - 1
 )
 
 // seedExpired gives every other cold key a row that was forgotten long ago, so

@@ -93,7 +93,7 @@ func (s *Store) run(ctx context.Context, a access, f func(DB) error) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
+	defer release(conn)
 	if fresh(conn) {
 		sqlstore.Connected(ctx)
 	}

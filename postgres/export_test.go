@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
@@ -32,6 +34,9 @@ func Files() []string {
 	}
 	return names
 }
+
+// Release gives a connection back to its pool.
+func Release(conn *pgxpool.Conn) { release(conn) }
 
 // SchemaVersion is the version that Check wants.
 const SchemaVersion = schemaVersion

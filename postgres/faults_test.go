@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -93,6 +94,33 @@ func TestBackend_that_is_terminated_in_mid_statement_leaves_the_outcome_unknown(
 	})
 }
 
+// Sent twice, it would give back twice.
+func TestGiving_back_that_is_terminated_in_mid_statement_is_not_sent_again(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		for _, policy := range []limiter.Policy{slow(5), long(5)} {
+			booked := do(t, store, take(policy, secret, 3))
+			for _, kind := range []limiter.OpKind{limiter.OpRefund, limiter.OpCancel, limiter.OpReset} {
+				op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: patience, Booked: booked}
+				op.Booked.Now += int64(time.Minute) // so that it may still be canceled
+				release := d.hold(t, fmt.Sprintf("LOCK %s.limiter_token_buckets, %[1]s.limiter_fixed_windows IN EXCLUSIVE MODE", schema))
+				var err error
+				var wait sync.WaitGroup
+				wait.Go(func() { _, err = store.Do(bounded(t), op) })
+				query[bool](t, d, "SELECT pg_terminate_backend($1)", d.blocked(t, 1))
+				d.blocked(t, 0)
+				release()
+				wait.Wait()
+				wantError(t, err, limiter.ErrOutcomeUnknown)
+				if s := do(t, store, look(policy, secret)); s.Row != booked.Row {
+					t.Errorf("%T: operation %d was carried out by somebody: %+v, want %+v", policy, kind, s.Row, booked.Row)
+				}
+			}
+		}
+	})
+}
+
 func TestLock_that_is_not_had_in_the_servers_time_is_not_applied(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
@@ -133,26 +161,33 @@ func TestPool_without_a_free_connection_is_canceled_and_not_unknown(t *testing.T
 
 func TestServer_that_is_read_only_loses_its_connection(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		// The first connection leads to a server that is read-only, as after a
-		// failover; whoever connects again comes to one that is not.
-		var dials atomic.Int64
-		store := d.store(t, d.schema(t), func(c *pgxpool.Config) {
-			c.MaxConns = 1
-			c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
-				if dials.Add(1) == 1 {
-					c.RuntimeParams["default_transaction_read_only"] = "on"
+		// The first connections lead to a server that is read-only, as after a failover;
+		// whoever connects then comes to one that is not.
+		for _, c := range []struct{ stale, fail, dials int64 }{
+			{1, 0, 2}, // the take is sent again, on a new connection
+			{3, 1, 4}, // twice, and not more often
+		} {
+			var dials atomic.Int64
+			store := d.store(t, d.schema(t), func(p *pgxpool.Config) {
+				p.MaxConns = 1
+				p.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+					if dials.Add(1) <= c.stale {
+						conn.RuntimeParams["default_transaction_read_only"] = "on"
+					}
+					return nil
 				}
-				return nil
+			})
+			do(t, store, look(slow(1), secret)) // reading is fine
+			for range c.fail {
+				_, err := store.Do(t.Context(), take(slow(1), secret, 1))
+				wantError(t, err, limiter.ErrNotApplied)
 			}
-		})
-		do(t, store, look(slow(1), secret)) // reading is fine
-		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
-		wantError(t, err, limiter.ErrNotApplied)
-		if s := do(t, store, take(slow(1), secret, 1)); !s.Took {
-			t.Error("the call that failed was charged")
-		}
-		if n := dials.Load(); n != 2 {
-			t.Errorf("%d connections were made, want 2", n)
+			if s := do(t, store, take(slow(1), secret, 1)); !s.Took {
+				t.Error("the call that failed was charged")
+			}
+			if n := dials.Load(); n != c.dials {
+				t.Errorf("%d connections were made, want %d", n, c.dials)
+			}
 		}
 	})
 }

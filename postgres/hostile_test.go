@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -33,6 +34,7 @@ func (d *database) shadow(t *testing.T) (schema string) {
 	} {
 		d.exec(t, fmt.Sprintf(sql, schema))
 	}
+	d.exec(t, dbtest.TrapOperators(schema))
 	return schema
 }
 

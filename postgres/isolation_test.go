@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -42,6 +43,31 @@ func TestPool_whose_transactions_are_stricter_by_default_is_exact(t *testing.T) 
 						t.Errorf("%s: operation %d: %v", level, op.Kind, err)
 					}
 				})
+			}
+		}
+	})
+}
+
+func TestPool_whose_transactions_are_stricter_is_asked_for_read_committed_after_the_first_conflict(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, level := range []string{"repeatable read", "serializable"} {
+			schema := d.schema(t)
+			d.record(t, schema, "transaction_isolation")
+			store := d.store(t, schema, isolated(level))
+			do(t, store, take(slow(5), "k", 1))
+			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+			do(t, storeOn(t, tx, schema), take(slow(5), "k", 1))
+			var wait sync.WaitGroup
+			wait.Go(func() { do(t, store, take(slow(5), "k", 1)) })
+			d.blocked(t, 1)
+			if err := tx.Commit(t.Context()); err != nil { // the other's snapshot is out of date
+				t.Fatal(err)
+			}
+			wait.Wait()
+			do(t, store, take(slow(5), "k", 1))
+			got := query[string](t, d, "SELECT string_agg(mode, ', ' ORDER BY n) FROM "+schema+".commits")
+			if want := level + ", read committed, read committed, read committed"; got != want {
+				t.Errorf("takes were committed in %s; want %s", got, want)
 			}
 		}
 	})

@@ -118,6 +118,7 @@ func TestTimeLimit_ends_the_wait_for_a_server_that_says_nothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = store.Close() })
 	l := newLimiter(t, store, slow(1), limiter.WithTimeout(timeout))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // within which the 3 s of dialing must stay
 	defer cancel()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
+	_ "time/tzdata" // where the machine has none
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx", for the migrations
@@ -14,7 +16,16 @@ import (
 	"github.com/sqlimit/limiter/migrations"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+// All tests run in a time zone that is no whole number of hours off, with its own summer
+// time: nothing must depend on it.
+func TestMain(m *testing.M) {
+	chatham, err := time.LoadLocation("Pacific/Chatham")
+	if err != nil {
+		panic(err)
+	}
+	time.Local = chatham
+	dbtest.Main(m)
+}
 
 // database is a database of one test, with a schema for each store in it.
 type database struct {

@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -21,6 +23,9 @@ const (
 	// lockTimeout is how long a merged statement waits for a row that somebody has
 	// locked, before its keys are tried each on its own.
 	lockTimeout = "100ms"
+	// patience is how long one of a single row counts as under way, which may wait for its
+	// lock until its time is over.
+	patience = 100 * time.Millisecond
 )
 
 // merges reports whether a take can go out together with others: on a pool, where it
@@ -47,7 +52,7 @@ type mergedTable interface {
 
 func (s *Store) newQueue(table mergedTable) *coalesce.Queue {
 	return coalesce.New(sender{s, table}, coalesce.Limits{
-		Rows: mergedRows, Shared: sharedStatements, Alone: aloneStatements, Crowd: crowd, Time: &s.time,
+		Rows: mergedRows, Shared: sharedStatements, Alone: aloneStatements, Crowd: crowd, Patience: patience, Time: &s.time,
 	})
 }
 
@@ -72,7 +77,7 @@ type senderConn struct {
 }
 
 func (c *senderConn) Fresh() bool { return c.fresh }
-func (c *senderConn) Release()    { c.conn.Release() }
+func (c *senderConn) Release()    { release(c.conn) }
 
 func (c *senderConn) Send(ctx context.Context, rows []*coalesce.Row) error {
 	return c.runOn(ctx, c.conn, write, func(db DB) error {
@@ -105,12 +110,12 @@ func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row
 		times[i], units[i] = int8Arg(r.Op.At), int8Arg(r.Units)
 		r.Decided = false
 	}
-	patience := lockTimeout
+	lockTimeout := lockTimeout
 	if n == 1 {
-		patience = "0" // it holds up nobody: its time limit alone ends it, as that of a lone take
+		lockTimeout = "0" // its time limit alone ends it, as that of a lone take
 	}
 	answers, err := db.Query(ctx, c.table.statement(c.Store),
-		c.args([]any{&names, &keys, &periods, &limits, &costs, &times, &units, patience})...)
+		c.args([]any{&names, &keys, &periods, &limits, &costs, &times, &units, lockTimeout})...)
 	if err != nil {
 		return err
 	}
@@ -118,7 +123,7 @@ func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row
 	var answer struct {
 		place   int64 // of the row, counted from 1, or 0: then name and key tell it
 		name    string
-		key     []byte
+		key     string // in hex
 		granted int64
 		state   limiter.State
 	}
@@ -132,7 +137,11 @@ func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row
 		if answer.place > 0 && answer.place <= int64(n) {
 			r = rows[answer.place-1]
 		} else {
-			r, added = find(rows, added, answer.name, answer.key)
+			key, err := hex.DecodeString(answer.key)
+			if err != nil {
+				return err
+			}
+			r, added = find(rows, added, answer.name, key)
 		}
 		if r == nil {
 			return fmt.Errorf("%w: the database answers for a key that it was not asked about", limiter.ErrOutcomeUnknown)

@@ -7,14 +7,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/sqlstore/rowtest"
 )
 
 func TestTakes_that_go_together_on_any_row(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		rowtest.RunMerged(t, d.store(t, schema, nil), rows{connect(t, d.dsn), schema}, 150)
+		for name, change := range map[string]func(*pgxpool.Config){
+			"binary": few(8),
+			// New keys are told by themselves, and bytes come in one of two forms.
+			"text": func(c *pgxpool.Config) {
+				c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+				c.ConnConfig.RuntimeParams["bytea_output"] = "escape"
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				schema := d.schema(t)
+				rowtest.RunMerged(t, d.store(t, schema, change), rows{connect(t, d.dsn), schema}, 150)
+			})
+		}
 	})
 }
 
@@ -23,14 +37,17 @@ func TestTakes_that_go_together_do_not_wait_for_a_row_that_somebody_holds(t *tes
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
 		l := newLimiter(t, store, slow(100), limiter.WithTimeout(patience))
-		do(t, store, take(slow(100), "held", 1))
-		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE key = 'held' FOR UPDATE")
+		keys := []string{"held", "held, too", "and another"} // more than there are statements at a time
+		for _, key := range keys {
+			do(t, store, take(slow(100), key, 1))
+		}
+		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
 		defer release()
 		var held, others sync.WaitGroup
-		for range 4 {
+		for i := range 4 * len(keys) {
 			held.Go(func() {
-				if res, err := l.Allow(t.Context(), "held"); err != nil || !res.Allowed {
-					t.Errorf("the held key: %+v, %v", res, err)
+				if res, err := l.Allow(t.Context(), keys[i%len(keys)]); err != nil || !res.Allowed {
+					t.Errorf("a held key: %+v, %v", res, err)
 				}
 			})
 		}
@@ -46,6 +63,43 @@ func TestTakes_that_go_together_do_not_wait_for_a_row_that_somebody_holds(t *tes
 		others.Wait() // while the row is still held
 		release()
 		held.Wait()
+	})
+}
+
+// What others take while a merged statement waits for the row is not in its snapshot.
+func TestTakes_that_go_together_count_what_was_taken_while_they_waited(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		for table, policy := range map[string]limiter.Policy{"limiter_token_buckets": slow(4), "limiter_fixed_windows": long(4)} {
+			store := d.store(t, schema, nil)
+			l := newLimiter(t, store, policy)
+			for _, key := range []string{"k", "x", "y"} {
+				do(t, store, take(policy, key, 1))
+			}
+			// As many statements are under way as there may be, so that others have to wait.
+			release := d.hold(t, fmt.Sprintf("SELECT FROM %s.%s WHERE key IN ('x', 'y') FOR UPDATE", schema, table))
+			seen := newTally()
+			var first, callers sync.WaitGroup
+			for _, key := range []string{"x", "y"} {
+				first.Go(func() { seen.allow(t, l, key, 1) })
+			}
+			d.blocked(t, 2)
+			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+			do(t, storeOn(t, tx, schema), take(policy, "k", 2))
+			for range 5 {
+				callers.Go(func() { seen.allow(t, l, "k", 1) })
+			}
+			d.blocked(t, 3) // the five, when the others have been waited for long enough
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			callers.Wait()
+			release()
+			first.Wait()
+			if seen.granted["k"] != 1 {
+				t.Errorf("%T: %d were granted, want the 1 that was left", policy, seen.granted["k"])
+			}
+		}
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/sqlimit/limiter"
 )
 
@@ -37,6 +39,67 @@ func (d *database) queued(t *testing.T, store limiter.Store, schema, table strin
 	release()
 	wait.Wait()
 	return states
+}
+
+// The second one finds no row when it looks, and one when it writes.
+func TestFirst_takes_of_a_key_that_meet_are_both_decided(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		for _, policy := range []limiter.Policy{slow(3), long(3), counting(3)} {
+			for _, commit := range []bool{true, false} {
+				key := fmt.Sprintf("%+v %t", policy, commit)
+				tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+				if s := do(t, storeOn(t, tx, schema), take(policy, key, 2)); !s.Took {
+					t.Errorf("%s: the first one is refused", key)
+				}
+				var second limiter.State
+				var wait sync.WaitGroup
+				wait.Go(func() { second = do(t, store, take(policy, key, 2)) })
+				d.blocked(t, 1)
+				end := tx.Rollback
+				if commit {
+					end = tx.Commit
+				}
+				if err := end(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				wait.Wait()
+				if second.Took == commit {
+					t.Errorf("%s: of 3 the second one is granted 2: %t", key, second.Took)
+				}
+			}
+		}
+	})
+}
+
+// The row of another policy is read first, and written in a second statement.
+func TestTake_under_a_new_policy_counts_what_was_taken_while_it_waited(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		for _, c := range []struct{ old, next limiter.Policy }{
+			{slow(3), limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 2 * time.Hour}},
+			{long(4), long(3)},
+			{counting(4), counting(3)},
+		} {
+			key := fmt.Sprintf("%+v", c.old)
+			do(t, store, take(c.old, key, 2))
+			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+			do(t, storeOn(t, tx, schema), take(c.old, key, 1))
+			var got limiter.State
+			var wait sync.WaitGroup
+			wait.Go(func() { got = do(t, store, take(c.next, key, 1)) })
+			d.blocked(t, 1)
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wait.Wait()
+			if got.Took {
+				t.Errorf("from %+v to %+v: 4 were granted of 3: %+v", c.old, c.next, got)
+			}
+		}
+	})
 }
 
 func TestWindow_edge_that_passes_while_takes_wait_for_the_row(t *testing.T) {

@@ -67,7 +67,9 @@ type Store struct {
 	sql    statements
 	strict atomic.Bool // the pool's default isolation gave a 40001
 
-	time sqlstore.Timekeeper
+	time    sqlstore.Timekeeper
+	breaker sqlstore.Breaker
+	retries sqlstore.Retries
 
 	// What waits to go out together, if the Store runs on a pool.
 	bucketQueue, windowQueue *coalesce.Queue
@@ -148,7 +150,7 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	}
 	s.sql = render(s.schema, s.asyncCommit)
 	if s.db == nil {
-		s.time.Dialing = s.dialing
+		s.time.Dialing, s.breaker.Ails, s.retries.Again = s.dialing, ails, again
 		s.bucketQueue, s.windowQueue = s.newQueue(bucketRows{}), s.newQueue(windowRows{})
 		s.expect = newExpectations()
 	}
@@ -161,16 +163,35 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)
 	}
-	if s.db == nil { // what is exclusive would be of no use after a time limit cut a statement off
-		limited, stop := s.time.Limit(ctx, op.Timeout)
-		defer stop()
-		ctx = limited
-	}
-	state, err := sqlstore.Do(ctx, table, op)
+	state, err := s.do(ctx, table, op)
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)
 	}
 	return state, nil
+}
+
+// do carries out op: on a pool with a time limit, once more if the first time it was
+// certainly not applied, and not at all while the database does not answer. What is
+// exclusive would be of no use after a time limit cut a statement off.
+func (s *Store) do(ctx context.Context, table sqlstore.Table, op limiter.Op) (limiter.State, error) {
+	if s.db != nil {
+		return sqlstore.Do(ctx, table, op)
+	}
+	pass, err := s.breaker.Enter(&op)
+	if err != nil {
+		return limiter.State{}, err
+	}
+	limited, stop := s.time.Limit(ctx, op.Timeout)
+	defer stop()
+	send := func(ctx context.Context) (limiter.State, error) { return sqlstore.Do(ctx, table, op) }
+	var state limiter.State
+	if op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel {
+		state, err = send(limited) // to give back twice would let too much in
+	} else {
+		state, err = s.retries.Do(limited, send)
+	}
+	pass.Leave(&op, err)
+	return state, err
 }
 
 func (s *Store) table(policy limiter.Policy) (sqlstore.Table, error) {

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -94,6 +95,41 @@ func TestSweep_skips_rows_that_somebody_holds_without_waiting(t *testing.T) {
 		}
 		if got := d.count(t, schema, "key = 'a000005'"); got != [2]int{1, 0} {
 			t.Errorf("%d rows of the key that was taken from meanwhile, want its bucket", got)
+		}
+	})
+}
+
+// The rows are read, locked and removed one after another, by what a snapshot shows.
+func TestSweep_keeps_a_row_that_is_taken_from_while_it_is_under_way(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		d.exec(t, fmt.Sprintf(`CREATE FUNCTION %s.halt() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			PERFORM pg_advisory_xact_lock(1);
+			RETURN OLD;
+		END $$`, schema))
+		for table, policy := range map[string]limiter.Policy{"limiter_token_buckets": slow(5), "limiter_fixed_windows": long(5)} {
+			d.rows(t, schema, "a", 2, "2 hours")
+			d.exec(t, fmt.Sprintf(`CREATE TRIGGER halt BEFORE DELETE ON %s.%s FOR EACH ROW
+				WHEN (OLD.key = 'a000001') EXECUTE FUNCTION %[1]s.halt()`, schema, table))
+			release := d.hold(t, "SELECT pg_advisory_xact_lock(1)")
+			var sweep sync.WaitGroup
+			sweep.Go(func() {
+				if n, err := store.Sweep(bounded(t), 100); err != nil || n != 3 { // of the other table both
+					t.Errorf("%s: Sweep = %d, %v; want 3", table, n, err)
+				}
+			})
+			d.blocked(t, 1) // at the removal of the first row
+			op := take(policy, "a000002", 1)
+			op.Name = "l"
+			do(t, store, op)
+			release()
+			sweep.Wait()
+			if got := query[int](t, d, fmt.Sprintf("SELECT count(*) FROM %s.%s WHERE key = 'a000002'", schema, table)); got != 1 {
+				t.Errorf("%s: the row that was taken from is gone", table)
+			}
+			d.exec(t, fmt.Sprintf("TRUNCATE %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", schema))
+			d.exec(t, fmt.Sprintf("DROP TRIGGER halt ON %s.%s", schema, table))
 		}
 	})
 }

@@ -39,8 +39,9 @@ type use struct {
 // was taken more than 5 s ago, or in the future. One that has not answered when
 // config's PingTimeout is over, which becomes 200 ms if it is 0, is closed, with all
 // that have not been used since, and another takes its place. Connections that rest
-// for less are not pinged, where pgxpool would ping after 1 s. Hooks that config has are
-// called as before.
+// for less are not pinged, where pgxpool would ping after 1 s. Its own ping has no limit
+// where the operation has no deadline: a peer that has gone without a word then holds its
+// place in the pool for 75 s. Hooks that config has are called as before.
 //
 // Call it once, before [pgxpool.NewWithConfig]. [Open] has done it for the pools that
 // it makes. It does no I/O, starts nothing, and panics if config is nil.

@@ -139,6 +139,9 @@ var clockCases = []testCase{
 				if r := f.peek(b, key); r.ResetAfter != want {
 					f.Errorf("%v back: %+v, want ResetAfter %v", back, r, want)
 				}
+				if r := f.allow(b, key, 1); !r.Allowed || r.ResetAfter != want+s {
+					f.Errorf("%v back: a take: %+v, want ResetAfter %v", back, r, want+s)
+				}
 			}
 			w := f.limiter("w", window(5, 10*s))
 			for key, back := range map[string]time.Duration{"in": 10 * s, "out": 10*s + ns} {

@@ -127,6 +127,38 @@ var keyCases = []testCase{
 		},
 	},
 	{
+		"a new secret begins anew",
+		"WithKeyDigest with another secret finds no key of the one before: counts begin anew, no call fails, and what the old secret finds stays as it was",
+		func(f *fixture) {
+			const key = "someone@example.com"
+			for name, p := range allPolicies {
+				spy := &spy{Store: f.store}
+				under := func(secret string) *limiter.Limiter {
+					return f.on(spy, f.prefix+name, p, limiter.WithClock(f.clock), limiter.WithKeyDigest([]byte(secret)))
+				}
+				before, after := under("the secret before"), under("the secret after")
+				f.passes(before, key, limitOf(p))
+				f.refuses(before, key, 1)
+				stored, left := spy.op.Key, f.peek(before, key)
+				if r := f.peek(after, key); r.Remaining != limitOf(p) || r.Used != 0 {
+					f.Errorf("%s: under a new secret %d are left and %d used, want %d and 0", name, r.Remaining, r.Used, limitOf(p))
+				}
+				f.passes(after, key, limitOf(p))
+				f.refuses(after, key, 1)
+				f.refund(after, key, 1)
+				f.reset(after, key)
+				for _, k := range []string{stored, spy.op.Key} {
+					if len(k) != 33 || strings.Contains(k, "someone") {
+						f.Errorf("%s: the key is stored as %q, want a digest", name, k)
+					}
+				}
+				if r := f.peek(before, key); r != left {
+					f.Errorf("%s: under the old secret %+v before the new one was used, %+v after", name, left, r)
+				}
+			}
+		},
+	},
+	{
 		"keys do not share their state",
 		"what is done to one key changes nothing for another",
 		func(f *fixture) {

@@ -8,6 +8,9 @@
 -- A bit that any number of a table has in its highest two, its sign among them, is there in all
 -- of them joined by |: one CHECK, of one expression, because PostgreSQL reads and plans each CHECK
 -- anew for each statement that writes.
+-- Numbers in the view are of the types that an operator of PostgreSQL's own has: one that needed a
+-- conversion could come from whoever may create objects in a schema of search_path, and whoever reads
+-- the view would run it.
 -- Columns of eight bytes come first and those of varying length last, so that no row is padded.
 
 -- +goose Up
@@ -118,7 +121,7 @@ ALTER TABLE /* schema */limiter_fixed_windows SET (fillfactor = 70);
 -- the debt that it had at its own reading, a window that has not come yet has nothing left.
 CREATE VIEW /* schema */limiter_remaining AS
 WITH clock AS MATERIALIZED (
-    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 AS now
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS now
 ), buckets AS (
     SELECT b.limiter, b.key, b.step, b.capacity, clock.now,
         greatest(0, b.full_at - CASE WHEN b.at > clock.now + 2000000000 THEN b.at ELSE clock.now END) AS debt
@@ -127,7 +130,7 @@ WITH clock AS MATERIALIZED (
 SELECT limiter, key, 'token bucket'::text AS policy,
     greatest(0, capacity - debt / step - CASE WHEN debt % step > 0 THEN 1 ELSE 0 END) AS remaining,
     capacity AS lim,
-    CASE WHEN debt > 0 THEN to_timestamp((now + debt) / 1e9) END AS resets_at
+    CASE WHEN debt > 0 THEN pg_catalog.to_timestamp((now + debt)::numeric / 1e9) END AS resets_at
 FROM buckets
 UNION ALL
 SELECT w.limiter, w.key, 'fixed window'::text,
@@ -138,7 +141,7 @@ SELECT w.limiter, w.key, 'fixed window'::text,
         ELSE greatest(0, w.lim - w.used)
     END,
     w.lim,
-    CASE WHEN w.window_start > clock.now - w.win THEN to_timestamp((w.window_start::numeric + w.win) / 1e9) END
+    CASE WHEN w.window_start > clock.now - w.win THEN pg_catalog.to_timestamp((w.window_start::numeric + w.win::numeric) / 1e9) END
 FROM /* schema */limiter_fixed_windows AS w CROSS JOIN clock;
 
 COMMENT ON VIEW /* schema */limiter_remaining IS

@@ -9,7 +9,7 @@
 INSERT INTO /* schema */limiter_token_buckets AS b (limiter, key, full_at, at, step, capacity, granted)
 SELECT $1::text, $2::bytea, clock.at + $5::bigint, clock.at, $3::bigint, $4::bigint, 1
 FROM (
-    SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at/* commit */
+    SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
     OFFSET 0
 ) AS clock
 ON CONFLICT (limiter, key) DO UPDATE

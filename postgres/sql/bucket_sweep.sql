@@ -6,7 +6,7 @@
 -- $1 limiter and $2 key of the cursor, $3 rows to look at, $4 rows to remove,
 -- $5 grace in ns
 WITH clock AS MATERIALIZED (
-    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000 AS at
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at
 ), page AS MATERIALIZED (
     SELECT limiter, key, full_at, at
     FROM /* schema */limiter_token_buckets

@@ -14,12 +14,14 @@
 -- where SET and WHERE must be immutable (Citus).
 --
 -- The epoch is read as a double, which takes less time than a numeric and has room for
--- every microsecond until 2106.
+-- every microsecond until 2106. What it is multiplied by is a double, too, as every operator
+-- here has the types of one of PostgreSQL's own: else one that fits better could come from
+-- whoever may create objects in a schema of search_path.
 --
 -- $1 limiter, $2 key, $3 step, $4 capacity, $5 spend: cost * step, $6 reach:
 -- capacity * step + longest wait, $7 time of the operation or NULL
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at/* commit */
+    SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
 ), unfit AS (
     SELECT b.full_at, clock.at, b.at AS row_at, b.step, b.capacity
     FROM /* schema */limiter_token_buckets AS b, clock

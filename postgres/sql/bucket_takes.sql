@@ -4,7 +4,8 @@
 -- Answers one row (i, limiter, key, granted, full_at, now, at) for each key that the
 -- statement could decide on; granted is 0 for one that is refused. i is the key's place
 -- in the arrays, counted from 1. A row that was added has limiter and key instead, and
--- 0: RETURNING cannot name what was not inserted. For keys that it cannot decide on, which
+-- 0: RETURNING cannot name what was not inserted. The key is in hex, as how bytes come in
+-- text depends on a setting of the session. For keys that it cannot decide on, which
 -- are those that bucket_take.sql cannot, and those whose row somebody else has just
 -- added or removed, it answers none.
 --
@@ -26,7 +27,7 @@
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the
 -- operations or 0, $7 units, $8 how long to wait for a lock
 WITH clock AS MATERIALIZED (
-    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000 AS at
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at
     FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS patience/* and commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, least(a.units, a.capacity * a.step / a.spend) AS units,
@@ -62,8 +63,8 @@ WITH clock AS MATERIALIZED (
     ON CONFLICT (limiter, key) DO NOTHING
     RETURNING b.limiter, b.key, b.granted, b.full_at, b.at
 )
-SELECT i, '', ''::bytea, granted, full_at, at, at FROM taken
+SELECT i, '', '', granted, full_at, at, at FROM taken
 UNION ALL
-SELECT 0, limiter, key, granted, full_at, at, at FROM added
+SELECT 0, limiter, pg_catalog.encode(key, 'hex'), granted, full_at, at, at FROM added
 UNION ALL
-SELECT i, '', ''::bytea, 0, full_at, at, row_at FROM rest WHERE same AND full_at + spend > at + capacity * step
+SELECT i, '', '', 0, full_at, at, row_at FROM rest WHERE same AND full_at + spend > at + capacity * step

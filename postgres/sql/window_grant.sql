@@ -7,7 +7,7 @@
 INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
 SELECT $1::text, $2::bytea, clock.at - clock.at % $3::bigint, $3::bigint, $4::bigint, $5::bigint, clock.at, 1
 FROM (
-    SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at/* commit */
+    SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
     OFFSET 0
 ) AS clock
 ON CONFLICT (limiter, key) DO UPDATE

@@ -13,7 +13,7 @@
 -- $7 time of the operation or NULL, $8 how far the row may lie ahead of the clock
 WITH clock AS MATERIALIZED (
     SELECT at, at - at % $3::bigint AS cur
-    FROM (SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000) AS at/* commit */) AS reading
+    FROM (SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
 ), unfit AS (
     SELECT b.window_start, b.used, clock.at, b.at AS row_at, b.win, b.lim
     FROM /* schema */limiter_fixed_windows AS b, clock

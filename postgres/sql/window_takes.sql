@@ -7,7 +7,7 @@
 -- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or
 -- 0, $7 units, $8 how long to wait for a lock
 WITH clock AS MATERIALIZED (
-    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint * 1000 AS at
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at
     FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS patience/* and commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, least(a.units, a.lim / a.cost) AS units,
@@ -57,10 +57,10 @@ WITH clock AS MATERIALIZED (
     ON CONFLICT (limiter, key) DO NOTHING
     RETURNING b.limiter, b.key, b.granted, b.window_start, b.used, b.at
 )
-SELECT i, '', ''::bytea, granted, window_start, used, at, at FROM taken
+SELECT i, '', '', granted, window_start, used, at, at FROM taken
 UNION ALL
-SELECT 0, limiter, key, granted, window_start, used, at, at FROM added
+SELECT 0, limiter, pg_catalog.encode(key, 'hex'), granted, window_start, used, at, at FROM added
 UNION ALL
-SELECT i, '', ''::bytea, 0, window_start, used, at, row_at FROM rest
+SELECT i, '', '', 0, window_start, used, at, row_at FROM rest
 WHERE same AND window_start >= cur
   AND CASE WHEN used + cost <= lim THEN window_start ELSE window_start + win END > greatest(row_at, at)

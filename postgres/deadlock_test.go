@@ -1,0 +1,120 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqlimit/limiter"
+)
+
+// victims makes the first n writes to the tables the victims of deadlocks, and returns
+// what tells how many writes there were. A sequence counts what was rolled back, too.
+func (d *database) victims(t *testing.T, schema string, n int) (writes func() int) {
+	t.Helper()
+	d.exec(t, "CREATE SEQUENCE "+schema+".writes")
+	d.exec(t, fmt.Sprintf(`CREATE FUNCTION %s.victim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF nextval('%[1]s.writes') <= %d THEN
+			RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
+		END IF;
+		RETURN NEW;
+	END $$`, schema, n))
+	for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
+		d.exec(t, fmt.Sprintf(`CREATE TRIGGER victim BEFORE INSERT OR UPDATE ON %s.%s FOR EACH ROW EXECUTE FUNCTION %[1]s.victim()`, schema, table))
+	}
+	return func() int { return query[int](t, d, "SELECT last_value FROM "+schema+".writes") }
+}
+
+func TestTake_that_is_the_victim_of_a_deadlock_is_sent_again_and_charged_once(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, c := range []struct {
+			deadlocks, writes int
+			class             error
+		}{
+			{1, 2, nil},
+			{2, 3, nil},
+			{3, 3, limiter.ErrNotApplied},
+		} {
+			for _, policy := range []limiter.Policy{slow(5), long(5), counting(5)} {
+				schema := d.schema(t)
+				writes := d.victims(t, schema, c.deadlocks)
+				store := d.store(t, schema, nil)
+				op := take(policy, secret, 3)
+				op.Timeout = patience
+				s, err := store.Do(bounded(t), op)
+				if c.class != nil {
+					wantError(t, err, c.class)
+				} else if err != nil || !s.Took {
+					t.Errorf("%T after %d deadlocks: %+v, %v", policy, c.deadlocks, s, err)
+				}
+				if n := writes(); n != c.writes {
+					t.Errorf("%T after %d deadlocks: it was sent %d times, want %d", policy, c.deadlocks, n, c.writes)
+				}
+				left := int64(2)
+				if c.class != nil {
+					left = 5
+				}
+				if s := do(t, store, take(policy, secret, left)); !s.Took {
+					t.Errorf("%T after %d deadlocks: %d of 5 are not left", policy, c.deadlocks, left)
+				}
+				if s := do(t, store, take(policy, secret, 1)); s.Took {
+					t.Errorf("%T after %d deadlocks: more than 5 were granted", policy, c.deadlocks)
+				}
+			}
+		}
+	})
+}
+
+// Two transactions of an application that take from two keys, each from the other one
+// first. The store sends nothing again there: the transaction has failed as a whole.
+func TestTransactions_that_take_in_opposite_order_cost_one_of_them_its_takes(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		outside := d.store(t, schema, nil)
+		keys := [2]string{secret + "/a", secret + "/b"}
+		for _, key := range keys {
+			do(t, outside, take(slow(5), key, 1)) // makes the row
+		}
+		var txs [2]pgx.Tx
+		for i := range txs {
+			txs[i] = begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+			do(t, storeOn(t, txs[i], schema), take(slow(5), keys[i], 1))
+		}
+		var errs [2]error
+		var wait sync.WaitGroup
+		for i := range txs {
+			store := storeOn(t, txs[i], schema)
+			wait.Go(func() { _, errs[i] = store.Do(bounded(t), take(slow(5), keys[1-i], 1)) })
+		}
+		wait.Wait()
+		victim := 0
+		if errs[0] == nil {
+			victim = 1
+		}
+		wantError(t, errs[victim], limiter.ErrNotApplied)
+		if server, ok := errors.AsType[*pgconn.PgError](errs[victim]); !ok || server.Code != "40P01" {
+			t.Errorf("it is no deadlock: %v", errs[victim])
+		}
+		if errs[1-victim] != nil {
+			t.Errorf("the other one fails, too: %v", errs[1-victim])
+		}
+		if err := txs[victim].Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := txs[1-victim].Commit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, key := range keys { // 1 before, and 1 of who committed
+			if s := do(t, outside, take(slow(5), key, 3)); !s.Took {
+				t.Error("what was rolled back is charged")
+			}
+			if s := do(t, outside, take(slow(5), key, 1)); s.Took {
+				t.Error("what was committed is not charged")
+			}
+		}
+	})
+}

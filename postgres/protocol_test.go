@@ -1,0 +1,55 @@
+package postgres_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// asked notes the kind of each first message that is written to a server.
+type asked struct {
+	net.Conn
+	mu    *sync.Mutex
+	kinds map[byte]int
+}
+
+func (a asked) Write(b []byte) (int, error) {
+	a.mu.Lock()
+	a.kinds[b[0]]++
+	a.mu.Unlock()
+	return a.Conn.Write(b)
+}
+
+// In the simple protocol pgx takes a statement whose answer was lost for one that it never
+// sent.
+func TestStatements_are_not_sent_in_the_simple_protocol_that_a_pool_asks_for(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		var mu sync.Mutex
+		kinds := map[byte]int{}
+		p := pool(t, d.dsn, func(c *pgxpool.Config) {
+			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+			dial := c.ConnConfig.DialFunc
+			c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				return asked{conn, &mu, kinds}, err
+			}
+		})
+		store := storeOn(t, p, schema)
+		for _, op := range all("k") {
+			do(t, store, op)
+			op.Timeout = patience // by way of the queue, if it is a take
+			do(t, store, op)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		const simple, parse = 'Q', 'P'
+		if kinds[simple] > 0 || kinds[parse] < 2*len(all("k")) {
+			t.Errorf("%d statements went in the simple protocol, %d in the extended one", kinds[simple], kinds[parse])
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package postgres_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+func TestConnection_that_was_given_up_leaves_its_pool(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for name, silent := range map[string]bool{"the server ends it": false, "its peer has gone without a word": true} {
+			var gone atomic.Bool
+			config, err := pgxpool.ParseConfig(d.dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dial := config.ConnConfig.DialFunc
+			config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				if err == nil {
+					conn = &swallowing{Conn: conn, gone: &gone, pings: new(atomic.Int64)}
+					t.Cleanup(func() { _ = conn.Close() }) // then pgx, too, has done with it
+				}
+				return conn, err
+			}
+			p, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := p.Acquire(bounded(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			gone.Store(silent)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if _, err := conn.Exec(ctx, "SELECT pg_sleep(60)"); err == nil || !conn.Conn().IsClosed() {
+				t.Fatalf("%s: Exec = %v, and the connection is not closed", name, err)
+			}
+			postgres.Release(conn)
+			for began := time.Now(); p.Stat().TotalConns() > 0; <-time.After(time.Millisecond) {
+				if time.Since(began) > 5*time.Second {
+					t.Fatalf("%s: the connection is in the pool still", name) // whose Close would wait for it
+				}
+			}
+			p.Close()
+		}
+	})
+}
+
+func TestPool_of_one_connection_has_room_again_soon_after_its_peer_has_gone_without_a_word(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		for name, of := range map[string]limiter.Op{
+			"take": take(slow(5), secret, 1), "look": look(slow(5), secret),
+			"refund":  {Kind: limiter.OpRefund, Name: "test", Key: secret, Policy: slow(5), Cost: 1},
+			"reserve": {Kind: limiter.OpTake, Name: "test", Key: secret, Policy: slow(5), Cost: 1, MaxWait: time.Hour},
+		} {
+			var dials, pings atomic.Int64
+			var gone atomic.Bool
+			p := pool(t, d.dsn, func(c *pgxpool.Config) {
+				c.MaxConns = 1
+				dial := c.ConnConfig.DialFunc
+				c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+					conn, err := dial(ctx, network, address)
+					if err == nil && dials.Add(1) == 1 {
+						conn = &swallowing{Conn: conn, gone: &gone, pings: &pings}
+					}
+					return conn, err
+				}
+			})
+			store := storeOn(t, p, schema)
+			do(t, store, look(slow(5), secret))
+			gone.Store(true)
+			of.Timeout = 100 * time.Millisecond
+			if _, err := store.Do(bounded(t), of); !limiter.StoreFailed(err) {
+				t.Errorf("%s: %v, want that the store failed", name, err)
+			}
+			// pgx goes on for 15 s to say farewell.
+			next := look(slow(5), secret)
+			next.Timeout = patience / 4
+			began := time.Now()
+			if _, err := store.Do(bounded(t), next); err != nil || time.Since(began) > 5*time.Second {
+				t.Errorf("%s: the next operation: %v after %v", name, err, time.Since(began))
+			}
+		}
+	})
+}
