@@ -20,6 +20,9 @@ const schemaVersion = 1
 // [limiter.ErrMisconfigured], and the text says how.
 func (s *Store) Check(ctx context.Context) error {
 	_, writer, err := s.pools()
+	if err == nil && s.place != nil {
+		err = s.place.look()
+	}
 	if err != nil {
 		return fmt.Errorf("sqlite: check: %w", err)
 	}

@@ -13,6 +13,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	_ "time/tzdata" // where the machine has none
+
+	"go.uber.org/goleak"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/sqlite"
@@ -31,6 +34,44 @@ func newLimiter(t testing.TB, store limiter.Store, name string, p limiter.Policy
 		t.Fatal(err)
 	}
 	return l
+}
+
+// A transaction that has read begins to write only if nobody else has written since.
+func TestWhatIsTakenBetweenReadingAndWritingCounts(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "between.db")
+	one, other := openPath(t, path), openPath(t, path)
+	var meanwhile func() // is called once, after one has read
+	one.SetClock(func() time.Time {
+		if f := meanwhile; f != nil {
+			meanwhile = nil
+			f()
+		}
+		return time.Now()
+	})
+	for kind, policy := range map[string]func(n int64) limiter.Policy{
+		"bucket": func(n int64) limiter.Policy { return limiter.PerDay(n) },
+		"window": func(n int64) limiter.Policy { return limiter.FixedWindow{Limit: n, Window: 24 * time.Hour} },
+		"counted": func(n int64) limiter.Policy {
+			return limiter.FixedWindow{Limit: n, Window: 24 * time.Hour, CountRejected: true}
+		},
+	} {
+		for before := range int64(2) { // no row, and one
+			name := fmt.Sprint(kind, before)
+			ours, theirs := newLimiter(t, one, name, policy(before+1)), newLimiter(t, other, name, policy(before+1))
+			if r, err := theirs.AllowN(t.Context(), "k", before); err != nil || !r.Allowed {
+				t.Fatalf("%s: before: %+v, %v", name, r, err)
+			}
+			meanwhile = func() {
+				if r, err := theirs.Allow(t.Context(), "k"); err != nil || !r.Allowed {
+					t.Errorf("%s: between: %+v, %v", name, r, err)
+				}
+			}
+			if r, err := ours.Allow(t.Context(), "k"); err != nil || r.Allowed || meanwhile != nil {
+				t.Errorf("%s: of %d one was granted that somebody else had taken: %+v, %v", name, before+1, r, err)
+			}
+		}
+	}
 }
 
 func TestTwoStoresOnOneFileAdmitExactly(t *testing.T) {
@@ -97,20 +138,29 @@ func TestTwoStoresOnOneFileAdmitExactly(t *testing.T) {
 	checkTypes(t, stores[0])
 }
 
-// The child takes on the file until it is refused, and prints how often it was not.
+// A child of a test does something to the file in a variable. The tests run in a time zone
+// that is no whole number of hours off, with its own summer time: nothing must depend on it.
 func TestMain(m *testing.M) {
-	if path := os.Getenv("SQLITE_TEST_CHILD"); path != "" {
-		if err := child(path); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	chatham, err := time.LoadLocation("Pacific/Chatham")
+	if err != nil {
+		panic(err)
 	}
-	os.Exit(m.Run())
+	time.Local = chatham
+	for variable, do := range map[string]func(path string) error{"SQLITE_TEST_CHILD": child, "SQLITE_TEST_WRITER": hold} {
+		if path := os.Getenv(variable); path != "" {
+			if err := do(path); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
+		}
+	}
+	goleak.VerifyTestMain(m)
 }
 
 var shared = limiter.FixedWindow{Limit: 2000, Window: 24 * time.Hour}
 
+// child takes on the file until it is refused, and prints how often it was not.
 func child(path string) error {
 	store, err := sqlite.Open(path)
 	if err != nil {

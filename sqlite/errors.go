@@ -70,6 +70,13 @@ func classify(err error, writes bool) (class error, mend string) {
 	return limiter.ErrOutcomeUnknown, ""
 }
 
+// ails reports whether an error that the store failed with tells that no operation can
+// succeed at the moment. A full disk has room for keys that have a row.
+func ails(err error) bool {
+	code := sqlitecode.Of(err)
+	return code != sqlitecode.Full && code != sqlitecode.Interrupt
+}
+
 func unsupported(p limiter.Policy) error {
 	return fmt.Errorf("policy %T: %w", p, errors.ErrUnsupported)
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"path/filepath"
 	"strings"
 
 	"modernc.org/sqlite"
@@ -20,12 +19,17 @@ const readers = 4
 // The parameters of the connections. What the Store itself uses has no busy timeout: it waits for
 // locks in Go, where the end of a context ends the wait; this driver's busy wait does not look at it.
 // _error_rc leaves messages of earlier operations out of the text of errors.
+//
+// The log (-wal) grows for as long as somebody reads in one transaction, and a log begun anew keeps its
+// size unless there is a limit. A log of 800 MB, which 15 s of takes made beside a reader, was that
+// large ever after. Without such a reader it has 4 to 7 MB, also while the Store's own readers never rest.
 const (
-	writerParams = "_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate&_error_rc=1"
+	logLimit     = "_pragma=journal_size_limit(16777216)&"
+	writerParams = logLimit + "_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate&_error_rc=1"
 	// Readers, too, switch to WAL: the first may come before the writer.
 	readerParams = "_busy_timeout=0&_journal_mode=WAL&_query_only=1&_error_rc=1"
 	// What DB returns is used by others, who expect SQLite to wait.
-	sharedParams = "_busy_timeout=5000&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate&_error_rc=1"
+	sharedParams = logLimit + "_busy_timeout=5000&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate&_error_rc=1"
 )
 
 // DB returns the database that the Store works on, to migrate it or to look into it. It is the pool
@@ -41,7 +45,7 @@ func (s *Store) DB() *sql.DB {
 	if s.path == memoryPath {
 		s.openPools()
 	} else {
-		s.db = openPool(fileDSN(s.path, sharedParams), 1)
+		s.db = openPool(s.where().connector(sharedParams), 1)
 	}
 	if s.closed {
 		_ = s.db.Close() // never used: there is nothing that could fail
@@ -65,13 +69,21 @@ func (s *Store) pools() (reader, writer pool, err error) {
 func (s *Store) openPools() {
 	if s.path == memoryPath {
 		// One connection: each has a database of its own. Pools keep it open when it is idle.
-		s.db = openPool("file::memory:?"+writerParams, 1)
+		s.db = openPool(connector(connectMemory), 1)
 		s.writer = &sqlPool{db: s.db, own: true}
 		s.reader = s.writer
 		return
 	}
-	s.writer = newRawPool(fileDSN(s.path, writerParams), 1)
-	s.reader = newRawPool(fileDSN(s.path, readerParams), readers)
+	s.writer = newRawPool(s.where(), writerParams, 1)
+	s.reader = newRawPool(s.where(), readerParams, readers)
+}
+
+// where returns the place of the file, which is settled at the first use.
+func (s *Store) where() *place {
+	if s.place == nil {
+		s.place = newPlace(s.path)
+	}
+	return s.place
 }
 
 func (s *Store) closePools() error {
@@ -88,16 +100,6 @@ func (s *Store) closePools() error {
 		errs = append(errs, s.writer.close())
 	}
 	return errors.Join(errs...)
-}
-
-// fileDSN returns the name under which the driver opens the file at path with the given parameters.
-func fileDSN(path, params string) string {
-	// Connections open at different times; the program may change its directory between them. If the
-	// directory cannot be told, SQLite fails on the relative path, and says so.
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
-	return fileURI(filepath.ToSlash(path)) + "?" + params
 }
 
 // fileURI returns a path with forward slashes as a URI. See https://www.sqlite.org/uri.html.
@@ -126,25 +128,26 @@ func fileURI(path string) string {
 
 // openPool returns a pool of up to n connections that stay open when they are idle: to open one costs
 // about as much as a hundred decisions.
-func openPool(dsn string, n int) *sql.DB {
-	db := sql.OpenDB(connector(dsn))
+func openPool(c connector, n int) *sql.DB {
+	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(n)
 	db.SetMaxIdleConns(n)
 	return db
 }
 
-// connector opens connections to the database with its name. It leaves all errors to the first use,
-// where sql.Open has some of its own.
-type connector string
-
-// Connect opens a connection.
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	base, err := sqlite.NewConnector(string(c))
+func connectMemory(ctx context.Context) (driver.Conn, error) {
+	base, err := sqlite.NewConnector("file::memory:?" + writerParams)
 	if err != nil {
 		return nil, err
 	}
 	return base.Connect(ctx)
 }
+
+// connector opens connections. It leaves all errors to the first use, where sql.Open has some of its own.
+type connector func(context.Context) (driver.Conn, error)
+
+// Connect opens a connection.
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) { return c(ctx) }
 
 // Driver returns the driver of the connections.
 func (c connector) Driver() driver.Driver { return &sqlite.Driver{} }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"sync"
+
+	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
 // rawPool is connections that nobody else uses, without database/sql, which costs half as much again
@@ -14,23 +16,29 @@ import (
 // the driver interrupted a statement it would drop the connection, too, and it starts two goroutines a
 // statement to be able to.
 type rawPool struct {
-	dsn  connector
-	free chan struct{} // holds one for each connection that may be used now
+	place  *place
+	params string        // of the connections
+	free   chan struct{} // holds one for each connection that may be used now
 
 	mu     sync.Mutex
 	idle   []*rawConn // the last was used last: its cache is the freshest
 	closed bool
 }
 
-func newRawPool(dsn string, n int) *rawPool {
-	p := &rawPool{dsn: connector(dsn), free: make(chan struct{}, n)}
+func newRawPool(at *place, params string, n int) *rawPool {
+	p := &rawPool{place: at, params: params, free: make(chan struct{}, n)}
 	for range n {
 		p.free <- struct{}{}
 	}
 	return p
 }
 
+// acquire returns a connection, if the path leads to the Store's file still: it may have been removed
+// while a lock was waited for, after which this is called again.
 func (p *rawPool) acquire() (*rawConn, error) {
+	if err := p.place.check(); err != nil {
+		return nil, err
+	}
 	<-p.free
 	p.mu.Lock()
 	closed := p.closed
@@ -46,11 +54,12 @@ func (p *rawPool) acquire() (*rawConn, error) {
 	case c != nil:
 		return c, nil
 	}
-	conn, err := p.dsn.Connect(context.Background())
+	conn, err := p.place.connect(context.Background(), p.params)
 	if err != nil {
 		p.free <- struct{}{}
 		return nil, err
 	}
+	p.place.hold()
 	return &rawConn{pool: p, conn: conn, prepared: map[statement]driver.Stmt{}}, nil
 }
 
@@ -153,6 +162,7 @@ func (c *rawConn) prepare(st statement, args []any) (driver.Stmt, error) {
 }
 
 func (c *rawConn) query(_ context.Context, st statement, row func([]driver.Value) error, args ...any) (err error) {
+	defer func() { c.judge(err) }()
 	stmt, err := c.prepare(st, args)
 	if err != nil {
 		return err
@@ -185,7 +195,8 @@ func (c *rawConn) query(_ context.Context, st statement, row func([]driver.Value
 	}
 }
 
-func (c *rawConn) exec(_ context.Context, st statement, args ...any) (int64, error) {
+func (c *rawConn) exec(_ context.Context, st statement, args ...any) (n int64, err error) {
+	defer func() { c.judge(err) }()
 	stmt, err := c.prepare(st, args)
 	if err != nil {
 		return 0, err
@@ -197,7 +208,16 @@ func (c *rawConn) exec(_ context.Context, st statement, args ...any) (int64, err
 	return res.RowsAffected()
 }
 
+// judge gives the connection up after an error that somebody can mend: it keeps pages that were damaged
+// when it read them, and the rights that it had when it was opened.
+func (c *rawConn) judge(err error) {
+	if err != nil && sqlitecode.Mend(sqlitecode.Of(err)) != "" {
+		c.broken = true
+	}
+}
+
 func (c *rawConn) close() error {
+	c.pool.place.release()
 	var errs []error
 	for _, stmt := range c.prepared {
 		errs = append(errs, stmt.Close())

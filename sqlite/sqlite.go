@@ -20,6 +20,13 @@
 // times as much. On network filesystems (EFS, NFS, GCS FUSE) the locks and the shared memory that
 // SQLite relies on do not work; put no database there. Use the PostgreSQL store for more than one host.
 //
+// Nor must a file be removed or replaced while a process has it open: SQLite goes on in the old one,
+// which vanishes with the process. A Store that [Open] made looks for its file, and for the companions
+// -wal and -shm, each 100 ms of use. If one of them is not where it was, its operations fail with
+// [limiter.ErrMisconfigured], until the very same files are back, or the Store is closed and another
+// opened. It never makes a file anew, nor goes over to another, whose log the -wal of the old file would
+// pass for. With [New] both are for the owner of the pool to see to.
+//
 // # Decisions
 //
 // A take reads the key's row first. If that refuses, the answer is given, and nothing was locked or
@@ -60,9 +67,10 @@ import (
 // tables: see package migrations. Make one with [Open] or [New]; the zero Store is not valid. A Store
 // is safe for concurrent use.
 type Store struct {
-	path string // of the file, or ":memory:"; empty if the pool is the caller's
-	now  func() time.Time
-	time sqlstore.Timekeeper
+	path    string // of the file, or ":memory:"; empty if the pool is the caller's
+	now     func() time.Time
+	time    sqlstore.Timekeeper
+	breaker sqlstore.Breaker
 	// turn is held by the one writer. To wait for it costs a caller that goes nothing, while to wait
 	// inside SQLite would leave it in doubt whether the statement ran; and SQLite polls, unfairly.
 	turn chan struct{}
@@ -73,6 +81,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	closed bool
+	place  *place  // of the file; nil before the first use, and if there is none
 	db     *sql.DB // what DB returns, nil before the first use
 	reader pool    // nil before the first use
 	writer pool    // the same as reader if there is one pool for all
@@ -82,7 +91,8 @@ type Store struct {
 // chooses with a pool of its own and [New].
 type Option func(*Store) error
 
-// Open returns a Store on the file at path, which is created at the first use if it is not there.
+// Open returns a Store on the file at path, which is created at the first use if it is not there, and
+// never again.
 // Open itself does no I/O. The path ":memory:" is a database of this Store alone, which is lost when
 // it is closed. A relative path is taken from the working directory at the first use. The path is not
 // a DSN: whatever characters it has are part of the name. An empty path and a URI are
@@ -120,6 +130,7 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 
 func newStore(s *Store, opts []Option) (*Store, error) {
 	s.now, s.turn, s.queue = time.Now, make(chan struct{}, 1), s.newQueue()
+	s.breaker.Ails = ails
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, invalid("an option is nil; leave it out")
@@ -133,7 +144,12 @@ func newStore(s *Store, opts []Option) (*Store, error) {
 
 // Do carries out op, as [limiter.Store] says.
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	pass, err := s.breaker.Enter(&op)
+	if err != nil {
+		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
+	}
 	state, err := s.do(ctx, op)
+	pass.Leave(&op, err)
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
 	}

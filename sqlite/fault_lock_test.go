@@ -1,0 +1,153 @@
+package sqlite_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+func TestFaults_of_locks(t *testing.T) {
+	for _, f := range []fault{
+		{
+			name: "another connection writes", class: limiter.ErrNotApplied,
+			begin: func(p *patient) func() { return holds(p, connect(p, ""), "BEGIN IMMEDIATE") },
+		},
+		{
+			name: "another process writes", class: limiter.ErrNotApplied,
+			begin: func(p *patient) func() {
+				process, in := writer(p)
+				return func() {
+					must(p, in.Close())
+					must(p, process.Wait())
+				}
+			},
+		},
+		{
+			name: "another process is killed while it writes", class: limiter.ErrNotApplied,
+			begin: func(p *patient) func() {
+				process, _ := writer(p)
+				return func() {
+					must(p, process.Process.Kill())
+					_ = process.Wait() // it says that it was killed
+				}
+			},
+		},
+		{
+			// Without WAL who writes keeps readers out, and those keep out who writes.
+			name: "another connection has all of the file", class: limiter.ErrNotApplied, open: withoutWAL,
+			begin: func(p *patient) func() { return holds(p, connect(p, ""), "BEGIN EXCLUSIVE") },
+		},
+		{
+			name: "another process is killed while it writes, without WAL", class: limiter.ErrNotApplied, open: withoutWAL,
+			begin: func(p *patient) func() {
+				process, _ := writer(p)
+				return func() {
+					must(p, process.Process.Kill())
+					_ = process.Wait()
+				}
+			},
+		},
+		{
+			// The commit waits, when all has been done but that.
+			name: "another connection reads, without WAL", class: limiter.ErrNotApplied, doubt: true, open: withoutWAL,
+			begin: func(p *patient) func() {
+				return holds(p, connect(p, ""), "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
+			},
+		},
+		{
+			name: "another connection reads",
+			begin: func(p *patient) func() {
+				return holds(p, connect(p, ""), "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
+			},
+		},
+		{
+			name: "another connection writes, and waits itself", class: limiter.ErrNotApplied,
+			begin: func(p *patient) func() { return holds(p, connect(p, "?_busy_timeout=60000"), "BEGIN IMMEDIATE") },
+		},
+	} {
+		t.Run(f.name, f.run)
+	}
+}
+
+func withoutWAL(t testing.TB, path string) *sqlite.Store {
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_busy_timeout=0&_synchronous=OFF")
+	must(t, err)
+	t.Cleanup(func() { db.Close() })
+	return newStore(t, db)
+}
+
+// connect returns a connection to the file that the Store does not know of.
+func connect(p *patient, params string) *sql.Conn {
+	p.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(p.path)+params)
+	must(p, err)
+	p.Cleanup(func() { db.Close() })
+	conn, err := db.Conn(p.Context())
+	must(p, err)
+	p.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// holds begins a transaction, and returns what ends it.
+func holds(p *patient, conn *sql.Conn, queries ...string) func() {
+	p.Helper()
+	for _, query := range queries {
+		_, err := conn.ExecContext(p.Context(), query)
+		must(p, err)
+	}
+	return func() {
+		_, err := conn.ExecContext(p.Context(), "ROLLBACK")
+		must(p, err)
+	}
+}
+
+// writer returns a process that writes in a transaction, which it ends when its input is closed.
+func writer(p *patient) (*exec.Cmd, io.Closer) {
+	p.Helper()
+	process := exec.CommandContext(p.Context(), os.Args[0])
+	process.Env = append(os.Environ(), "SQLITE_TEST_WRITER="+p.path)
+	process.Stderr = os.Stderr
+	in, err := process.StdinPipe()
+	must(p, err)
+	out, err := process.StdoutPipe()
+	must(p, err)
+	must(p, process.Start())
+	_, err = bufio.NewReader(out).ReadString('\n')
+	must(p, err)
+	return process, in
+}
+
+// hold is what such a process does. It charges what it finds, and takes that back.
+func hold(path string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_busy_timeout=5000&_txlock=immediate")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE limiter_token_buckets SET full_at = full_at + 1"); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(os.Stdout, "ready"); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	return tx.Rollback()
+}

@@ -1,0 +1,66 @@
+//go:build unix
+
+package sqlite_test
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+func TestFaults_of_paths(t *testing.T) {
+	for _, m := range moves {
+		if m.back == nil {
+			continue
+		}
+		f := fault{
+			name: m.name, class: limiter.ErrMisconfigured,
+			begin: func(p *patient) func() {
+				m.away(p.T, p.path)
+				p.misses()
+				return func() { m.back(p.T, p.path) }
+			},
+		}
+		t.Run(f.name, f.run)
+	}
+}
+
+// misses takes until the Store misses its file, which must not last long: what it admits meanwhile is
+// lost if the file is.
+func (p *patient) misses() {
+	p.Helper()
+	begin, stop := time.Now(), stalls()
+	for {
+		err := p.ask(p.Context())
+		if errors.Is(err, limiter.ErrMisconfigured) {
+			break
+		}
+		must(p, err)
+	}
+	if d, most := time.Since(begin), 100*time.Millisecond+grace()+stop(); d > most {
+		p.Errorf("the file was missed after %v, want %v at most", d, most)
+	}
+}
+
+// A file that is gone for good is made anew when somebody says so: by opening it.
+func TestFaults_of_a_file_that_does_not_come_back(t *testing.T) {
+	p := &patient{T: t, path: movable(t), key: "key"}
+	p.store = openPath(t, p.path)
+	must(t, p.ask(t.Context()))
+	must(t, os.Remove(p.path))
+	p.misses()
+	p.suffer(4, limiter.ErrMisconfigured)
+	must(t, p.store.Close())
+	for _, suffix := range []string{"-wal", "-shm"} {
+		must(t, os.Remove(p.path+suffix))
+	}
+	p.store = openPath(t, p.path)
+	p.recovers()
+	// What the file knew has gone with it.
+	if p.admitted.Load() > 2*budget.Capacity {
+		t.Errorf("admitted %d, want %d at most, and as many by the new file", p.admitted.Load(), budget.Capacity)
+	}
+}

@@ -1,0 +1,164 @@
+package sqlite_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/keytrace"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+// heard is what was said of a key, by who said it.
+type heard struct {
+	mu sync.Mutex
+	by map[string][]byte
+}
+
+func (h *heard) add(source string, text []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.by[source] = append(append(h.by[source], text...), '\n')
+}
+
+func (h *heard) said(r limiter.Result, err error) {
+	h.add("results", fmt.Appendf(nil, "%+v %#v", r, r))
+	h.add("errors", []byte(keytrace.Text(err)+keytrace.Fields(err)))
+}
+
+// limiter returns one whose observer is heard.
+func (h *heard) limiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
+	t.Helper()
+	return newLimiter(t, store, "l", policy, append(opts, limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
+		h.add("observer", fmt.Appendf(nil, "%+v %#v", d, d))
+		h.said(d.Result, d.Err)
+	}))...)
+}
+
+// files adds every file of a directory.
+func (h *heard) files(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.add(e.Name(), text)
+	}
+}
+
+func TestADigestedKeyIsNowhereToBeFound(t *testing.T) {
+	t.Parallel()
+	secret := "the-secret-of-" + rand.Text()
+	digested, plain := "alice+"+rand.Text()+"&ö@example.org", "bob+"+rand.Text()+"&é@example.net"
+	with, without := &heard{by: map[string][]byte{}}, &heard{by: map[string][]byte{}}
+	gossip(t, with, digested, limiter.WithKeyDigest([]byte(secret)))
+	gossip(t, without, plain)
+
+	traces, control := keytrace.Of(digested, secret), keytrace.Of(plain)
+	for _, source := range slices.Sorted(maps.Keys(with.by)) {
+		if found := traces.In(with.by[source]); len(found) > 0 {
+			t.Errorf("%s: the key or the secret as %s", source, strings.Join(found, ", "))
+		}
+		// The files hold keys that are not digested, and nothing else does.
+		found := control.In(without.by[source])
+		if file := source == "app.db" || source == "app.db-wal"; file != (len(found) > 0) {
+			t.Errorf("%s, %d bytes: a key that is not digested as %q", source, len(without.by[source]), found)
+		}
+	}
+	for _, source := range []string{"app.db", "app.db-wal", "observer", "errors", "results"} {
+		if len(with.by[source]) < 100 {
+			t.Errorf("nothing was heard of %s", source)
+		}
+	}
+}
+
+// gossip does all that can be done with a key, and has it heard what is said of it.
+func gossip(t *testing.T, h *heard, key string, opts ...limiter.Option) {
+	t.Helper()
+	dir, ctx := t.TempDir(), t.Context()
+	path := filepath.Join(dir, "app.db")
+	store, err := sqlite.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	fails := func(what string, class error, l *limiter.Limiter, ctx context.Context) {
+		t.Helper()
+		res, err := l.Allow(ctx, key)
+		if !errors.Is(err, class) {
+			t.Errorf("%s: %v, want %v", what, err, class)
+		}
+		h.said(res, err)
+	}
+	fails("no tables", limiter.ErrMisconfigured, h.limiter(t, store, day, opts...), ctx)
+	migrate(t, store)
+
+	window := limiter.FixedWindow{Limit: 3, Window: 24 * time.Hour}
+	counting := window
+	counting.CountRejected = true
+	for _, policy := range []limiter.Policy{day, window, counting} {
+		l := h.limiter(t, store, policy, append(opts, limiter.WithDenyCache(10, time.Minute))...)
+		var wait sync.WaitGroup
+		for range 16 {
+			wait.Go(func() { h.said(l.Allow(ctx, key)) })
+		}
+		wait.Wait()
+		h.said(l.Peek(ctx, key))
+		h.said(limiter.Result{}, l.Refund(ctx, key, 1))
+		if r, err := l.Reserve(ctx, key, 1, time.Hour); err == nil {
+			h.said(r.Result, r.Cancel(ctx))
+		}
+		h.said(limiter.Result{}, l.Reset(ctx, key))
+		h.said(l.Allow(ctx, key))
+	}
+	past := h.limiter(t, store, limiter.PerSecond(1), append(opts, at(time.Unix(1_000_000_000, 0)))...)
+	h.said(past.Allow(ctx, key+" swept"))
+	if n, err := store.Sweep(ctx, 10); n == 0 || err != nil {
+		t.Errorf("Sweep = %d, %v", n, err)
+	}
+	h.files(t, dir) // with what is in the write-ahead log yet
+
+	l := h.limiter(t, store, limiter.PerHour(100), opts...)
+	conn := lock(t, store)
+	fails("locked", limiter.ErrNotApplied, h.limiter(t, store, limiter.PerHour(100), append(opts, limiter.WithTimeout(30*time.Millisecond))...), ctx)
+	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	fails("canceled", limiter.ErrCanceled, l, ended)
+	if _, err := store.DB().ExecContext(ctx, `CREATE TRIGGER t BEFORE INSERT ON limiter_token_buckets BEGIN SELECT RAISE(ABORT, 'no'); END`); err != nil {
+		t.Fatal(err)
+	}
+	fails("constraint", limiter.ErrInvalid, l, ctx)
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fails("closed", limiter.ErrNotApplied, l, ctx)
+	h.files(t, dir)
+	if err := os.WriteFile(path, []byte(strings.Repeat("no database ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken, err := sqlite.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broken.Close()
+	fails("no database", limiter.ErrMisconfigured, h.limiter(t, broken, day, opts...), ctx)
+}
