@@ -1,0 +1,187 @@
+package prove_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/steps"
+)
+
+// clocked are policies that a clock moves: what they owe lasts from less than a second to
+// years.
+var clocked = []struct {
+	name   string
+	policy limiter.Policy
+}{
+	{"bucket-of-0.4s", limiter.TokenBucket{Capacity: 20, Refill: 50, Interval: time.Second}},
+	{"bucket-of-8m", limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: 10 * time.Second}},
+	{"bucket-of-4y", limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: 30 * 24 * time.Hour}},
+	{"window-of-1s", limiter.FixedWindow{Limit: 30, Window: time.Second}},
+	{"window-of-1h", limiter.FixedWindow{Limit: 30, Window: time.Hour}},
+	{"window-of-30d", limiter.FixedWindow{Limit: 30, Window: 30 * 24 * time.Hour}},
+	{"counting-window-of-1h", limiter.FixedWindow{Limit: 30, Window: time.Hour, CountRejected: true}},
+}
+
+// longest is how long a key can be locked out at most.
+func longest(p limiter.Policy) time.Duration {
+	if w, ok := p.(limiter.FixedWindow); ok {
+		return w.Window
+	}
+	b := p.(limiter.TokenBucket)
+	return time.Duration(b.Capacity) * b.Step()
+}
+
+// recorder is a store that keeps the last state it told, for one goroutine.
+type recorder struct {
+	limiter.Store
+	last limiter.State
+}
+
+func (r *recorder) Do(ctx context.Context, op limiter.Op) (s limiter.State, err error) {
+	r.last, err = r.Store.Do(ctx, op)
+	return r.last, err
+}
+
+// watched is a key, and what was told of it.
+type watched struct {
+	name     string
+	policy   limiter.Policy
+	key      string
+	segments []steps.Segment
+	// Of the segment that is under way: what a bucket owed when it began, the most that a
+	// refusal told of since, and what was taken.
+	debt, owed time.Duration
+	taken      int64
+}
+
+// timeline is what callers are told of some keys while a clock makes steps.
+type timeline struct {
+	gate sync.RWMutex // held by the callers, while steps are to find none under way
+
+	mu      sync.Mutex
+	keys    []*watched
+	calls   int64
+	failed  []error
+	refused []error // for longer than can be
+}
+
+func newTimeline(seed uint64, began time.Time) *timeline {
+	h := new(timeline)
+	for _, c := range clocked {
+		for i := range 2 {
+			h.keys = append(h.keys, &watched{name: c.name, policy: c.policy, key: fmt.Sprintf("%s %d", keyOf(seed), i)})
+		}
+	}
+	h.segment(began)
+	return h
+}
+
+// segment begins a segment of all keys.
+func (h *timeline) segment(began time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range h.keys {
+		k.segments = append(k.segments, steps.Segment{Began: began.UnixNano()})
+		k.owed, k.taken = 0, 0
+	}
+}
+
+// owing ends a segment: no key may have owed more than it did when the segment began and
+// was taken in it. debts is what buckets owe now.
+func (h *timeline) owing(debts map[ledger.ID]time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, k := range h.keys {
+		b, ok := k.policy.(limiter.TokenBucket)
+		if !ok {
+			continue
+		}
+		if most := k.debt + time.Duration(k.taken)*b.Step() + limiter.ClockTolerance; k.owed > most {
+			h.refused = append(h.refused, fmt.Errorf("%s: a take was refused because the key owes %v, which is %v at most", k.name, k.owed, most))
+		}
+		k.debt = debts[ledger.ID{Limiter: k.name, Key: k.key}]
+	}
+}
+
+// debts reads what each bucket owed at its latest take.
+func debts(ctx context.Context, conn *pgx.Conn) (map[ledger.ID]time.Duration, error) {
+	rows, err := conn.Query(ctx, "SELECT limiter, key, greatest(0, full_at - at) FROM limiter_token_buckets")
+	if err != nil {
+		return nil, err
+	}
+	all := map[ledger.ID]time.Duration{}
+	var name string
+	var key []byte
+	var debt int64
+	_, err = pgx.ForEachRow(rows, []any{&name, &key, &debt}, func() error {
+		all[ledger.ID{Limiter: name, Key: string(key)}] = time.Duration(debt)
+		return nil
+	})
+	return all, err
+}
+
+// note enters an answer. It goes by its own reading of the clock, and by none of ours.
+func (h *timeline) note(k *watched, cost int64, r limiter.Result, s limiter.State, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls++
+	segment := &k.segments[len(k.segments)-1]
+	switch {
+	case err != nil:
+		h.failed = append(h.failed, err)
+	case s.Took:
+		segment.Grants = append(segment.Grants, steps.Grant{Cost: cost, State: s})
+		k.taken += cost
+	default:
+		segment.Refused = max(segment.Refused, s.Now)
+		k.owed = max(k.owed, time.Duration(s.Row.FullAt-s.Now))
+		if most := longest(k.policy) + limiter.ClockTolerance; r.RetryAfter > most {
+			h.refused = append(h.refused, fmt.Errorf("%s: a take is to come back in %v, want at most %v: %+v", k.name, r.RetryAfter, most, s))
+		}
+	}
+}
+
+// callers has so many take from the keys by a store until stop is called.
+func (h *timeline) callers(ctx context.Context, r *rand.Rand, n int, of []limiter.Store) (stop func()) {
+	ended := make(chan struct{})
+	var wait sync.WaitGroup
+	for i := range n {
+		own := rand.New(rand.NewPCG(r.Uint64(), uint64(i)))
+		rec := &recorder{Store: of[i%len(of)]}
+		wait.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				h.gate.RLock()
+				h.take(ctx, rec, h.keys[own.IntN(len(h.keys))], 1+own.Int64N(3))
+				h.gate.RUnlock()
+			}
+		})
+	}
+	return func() {
+		close(ended)
+		wait.Wait()
+	}
+}
+
+// take asks for cost of a key, and notes the answer.
+func (h *timeline) take(ctx context.Context, rec *recorder, k *watched, cost int64) (allowed bool) {
+	// A Limiter of its own for each call is a few words of memory.
+	lim, err := limiter.New(rec, k.name, k.policy, limiter.WithTimeout(5*time.Second))
+	if err != nil {
+		panic(err) // the policies are the test's own
+	}
+	r, err := lim.AllowN(ctx, k.key, cost)
+	h.note(k, cost, r, rec.last, err)
+	return r.Allowed
+}

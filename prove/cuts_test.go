@@ -1,0 +1,109 @@
+package prove_test
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/cluster"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
+	"github.com/sqlimit/limiter/prove/internal/cuts"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
+)
+
+// cutsOfSample is how many of the bytes of an operation are tried where not all are.
+const cutsOfSample = 6
+
+func TestConnectionsAreCutAtEveryByte(t *testing.T) {
+	c := cluster.New(t, "fsync=off", "autovacuum=off") // what a cut does is no matter of disks
+	migrate(t, c.DSN())
+	// A round is of one mode. It ends connections by FIN and by RST, by turns, and the next
+	// round of the same mode the other way about.
+	modes := cuts.Modes()
+	n := len(modes)
+	proof.Rounds(t, "connections cut at every byte", campaign.Sizes{CI: n, Nightly: n, Release: 2 * n}, func(t *testing.T, r *campaign.Round) {
+		execute(t, c.DSN(), "TRUNCATE limiter_token_buckets, limiter_fixed_windows")
+		sweep := &cutSweep{
+			dsn: c.DSN(), mode: modes[(r.Number-1)%n], turn: int64((r.Number - 1) / n),
+			all: proof.Tier != campaign.CI, offset: int64(r.Rand.Uint32()), r: r,
+		}
+		kinds := make(chan cuts.Kind)
+		var lanes sync.WaitGroup
+		for range 2 * runtime.NumCPU() { // each waits for connections most of the time
+			lanes.Go(func() {
+				for kind := range kinds {
+					if err := sweep.cut(t, kind); err != nil {
+						t.Errorf("%s in %s: %v", kind.Name, sweep.mode.Name, err)
+					}
+				}
+			})
+		}
+		for _, kind := range cuts.Kinds() {
+			kinds <- kind
+		}
+		close(kinds)
+		lanes.Wait()
+		r.None(campaign.DoubleCharges, sweep.surplus)
+		r.None(campaign.LostTakes, sweep.lost)
+	})
+}
+
+// cutSweep is what a round of cuts does, and finds.
+type cutSweep struct {
+	dsn    string
+	mode   cuts.Mode
+	all    bool // every byte, else some
+	offset int64
+	turn   int64 // whether the even bytes are ended by RST, or the odd ones
+
+	mu            sync.Mutex
+	r             *campaign.Round
+	surplus, lost int64
+}
+
+// cut cuts an operation at every byte of what is sent and of what is answered.
+func (s *cutSweep) cut(t *testing.T, kind cuts.Kind) error {
+	lane, err := cuts.NewLane(t, s.dsn, s.mode, kind)
+	if err != nil {
+		return err
+	}
+	defer lane.Close()
+	sizes, err := lane.Measure()
+	if err != nil {
+		return fmt.Errorf("without a cut: %w", err)
+	}
+	total := sizes[cutproxy.Request] + sizes[cutproxy.Response] + 2
+	stride := int64(1)
+	if !s.all {
+		stride = max(1, total/cutsOfSample)
+	}
+	for point := s.offset % stride; point < total && !t.Failed(); point += stride {
+		cut := cutproxy.Cut{After: point, Reset: (point/stride+s.turn)%2 == 0}
+		if point > sizes[cutproxy.Request] {
+			cut.Direction, cut.After = cutproxy.Response, point-sizes[cutproxy.Request]-1
+		}
+		found, err := lane.Cut(cut)
+		s.note(found)
+		if err != nil {
+			return fmt.Errorf("cut after %d of %d bytes of the %v, RST %t: %w", cut.After, sizes[cut.Direction], cut.Direction, cut.Reset, err)
+		}
+	}
+	return nil
+}
+
+func (s *cutSweep) note(found cuts.Finding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.r.Count(campaign.Cuts, 1)
+	s.r.Count("cuts in "+s.mode.Name, 1)
+	for class, n := range found.Classes {
+		s.r.Count("after a cut: "+class, n)
+		s.r.Count(campaign.Operations, n)
+	}
+	s.r.Count(campaign.Unknown, found.Classes[outcome.Unknown])
+	s.r.Most("answer after a cut, ms", found.Took)
+	s.surplus += found.Surplus
+	s.lost += found.Lost
+}

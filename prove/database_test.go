@@ -1,0 +1,178 @@
+package prove_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/ledger"
+)
+
+// patience is how long a test waits for what takes a moment.
+const patience = 30 * time.Second
+
+// interval is how often is asked what nothing tells.
+const interval = 5 * time.Millisecond
+
+// openStore opens a store that ends with the test.
+func openStore(t testing.TB, dsn string, opts ...postgres.Option) *postgres.Store {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), dsn, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+// connection is one of the test's own, to be closed by the caller.
+func connection(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// execute runs SQL as the superuser.
+func execute(t testing.TB, dsn string, statements ...string) {
+	t.Helper()
+	conn := connection(t, dsn)
+	defer conn.Close(context.Background())
+	for _, sql := range statements {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// query returns what SQL selects.
+func query[T any](t testing.TB, dsn, sql string, args ...any) (answer T) {
+	t.Helper()
+	conn := connection(t, dsn)
+	defer conn.Close(context.Background())
+	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&answer); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return answer
+}
+
+// compare compares what is stored with what was told, once nothing is under way.
+func (l *load) compare(t testing.TB, dsn string) ledger.Verdict {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	conn := connection(t, dsn)
+	defer conn.Close(context.Background())
+	if err := ledger.Quiet(ctx, conn); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := ledger.Read(ctx, conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.ledger.Compare(stored)
+}
+
+// exact compares, and counts what must not be.
+func (l *load) exact(t testing.TB, r *campaign.Round, dsn string) {
+	t.Helper()
+	v := l.compare(t, dsn)
+	r.None(campaign.LostTakes, v.Lost)
+	if v.Lost > 0 {
+		logFound(t, v)
+	}
+	l.judge(t, r, v)
+}
+
+// judge counts all of a comparison but what is lost, and the answers since the last one.
+func (l *load) judge(t testing.TB, r *campaign.Round, v ledger.Verdict) {
+	t.Helper()
+	r.None(campaign.DoubleCharges, v.Double)
+	r.None(campaign.OverAdmitted, v.Over)
+	if err := l.ledger.WrongErrors(); err != nil {
+		t.Error(err)
+	}
+	if v.Double > 0 || v.Over > 0 {
+		logFound(t, v)
+	}
+	for class, n := range l.ledger.Classes() {
+		switch class {
+		case ledger.NotApplied: // of most the server has not even heard
+			r.Count("answers of a store that was down", n)
+			continue
+		case ledger.Unknown:
+			r.Count(campaign.Unknown, n)
+		}
+		r.Count(campaign.Operations, n)
+	}
+}
+
+func logFound(t testing.TB, v ledger.Verdict) {
+	t.Helper()
+	for _, found := range v.Found[:min(len(v.Found), 5)] {
+		t.Log(found)
+	}
+}
+
+// renew goes on with other keys, and drops those of before, which were compared.
+func (l *load) renew(t testing.TB, dsn string) {
+	t.Helper()
+	execute(t, dsn, "TRUNCATE limiter_token_buckets, limiter_fixed_windows")
+	l.ledger.Forget()
+	l.epoch++
+}
+
+// recovers waits until each store grants a take again. Its server works since began.
+func (l *load) recovers(t testing.TB, r *campaign.Round, began time.Time) {
+	t.Helper()
+	for _, of := range l.limiters {
+		l.grants(t, r, of[0], "recovery", began)
+	}
+}
+
+// grants waits until a limiter grants a take from a key.
+func (l *load) grants(t testing.TB, r *campaign.Round, lim *limiter.Limiter, key string, began time.Time) {
+	t.Helper()
+	for {
+		class, err := l.take(t.Context(), lim, key, 1)
+		took := time.Since(began)
+		if class == ledger.Granted {
+			r.Most("recovery", took)
+			if took > recovery {
+				t.Errorf("a store works again after %v, want at most %v", took, recovery)
+			}
+			return
+		}
+		if took > patience {
+			t.Fatalf("a store does not work again: %s, %v", class, err)
+		}
+		wait(t.Context(), interval)
+	}
+}
+
+// wait lets a time go by that is part of a scenario.
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// stores opens n of them on one DSN.
+func stores(t testing.TB, n int, dsn string, opts ...postgres.Option) []limiter.Store {
+	t.Helper()
+	var opened []limiter.Store
+	for range n {
+		opened = append(opened, openStore(t, dsn, opts...))
+	}
+	return opened
+}

@@ -1,0 +1,50 @@
+package prove_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/cluster"
+	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/pooler"
+	"github.com/sqlimit/limiter/prove/internal/relay"
+	"github.com/sqlimit/limiter/prove/internal/workload"
+)
+
+// What callers were told has to agree with the rows whatever came in between, in any pair.
+func TestHistoriesUnderPairsOfFaults(t *testing.T) {
+	server := cluster.New(t, ailingServer...)
+	log := migrated(t, server)
+	a := &ailing{
+		server: server, front: relay.New(t, server.Port()),
+		pooler: pooler.New(t, server.Port(), "server_login_retry = 0.1"),
+	}
+	ailed := workload.Options{Callers: 48, Timeout: limiter.DefaultTimeout, Tolerant: true}
+	proof.Rounds(t, "histories under pairs of faults", campaign.Sizes{CI: 1, Nightly: 50, Release: 200}, func(t *testing.T, r *campaign.Round) {
+		workers := []worker{
+			{DSN: dsnAt(a.front.Port()) + "&application_name=" + application, Ahead: time.Hour, Options: ailed},
+			{DSN: a.pooler.DSN(), Pooled: true, Options: ailed},
+		}
+		h := openHistory(t, r, log, workers)
+		run := startWorkers(t, workers...)
+		a.workers = run.processes
+		pairs := 0
+		for a.pair(t, r, run.ended, slices.Concat(around, ofClients)) {
+			pairs++
+		}
+		if pairs == 0 {
+			t.Error("the history ended before any fault came")
+		}
+		h.Calls = run.calls(t)
+		conn := connection(t, server.DSN())
+		defer conn.Close(context.Background())
+		if err := ledger.Quiet(t.Context(), conn); err != nil {
+			t.Fatal(err)
+		}
+		closeHistory(t, r, log, h)
+	})
+}

@@ -1,0 +1,25 @@
+// Package audit writes down every change of the limiter's tables, by triggers that a test
+// adds to them. A row is locked while its trigger runs, so the order in which the changes
+// of a key are written down is the one in which they were committed.
+package audit
+
+import (
+	"context"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/history"
+)
+
+// Log is the audit of a database.
+type Log interface {
+	// Read returns what was written down since the log was made or cleared, and the rows
+	// that the tables have now. Nobody may write meanwhile.
+	Read(ctx context.Context) ([]history.Transition, map[history.Key]limiter.Row, error)
+	// Clear empties the tables and the log.
+	Clear(ctx context.Context) error
+	// Seed adds rows to the tables as if they had been there from the beginning: the log
+	// does not tell of them.
+	Seed(ctx context.Context, rows map[history.Key]limiter.Row) error
+	// Close gives back what the log needs. The triggers stay.
+	Close() error
+}

@@ -1,0 +1,125 @@
+package campaign
+
+import (
+	cryptorand "crypto/rand"
+	"encoding/binary"
+	"hash/fnv"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// Round is one round of a scenario. Its counts are the scenario's once it has passed.
+// It is for one goroutine.
+type Round struct {
+	// Number counts from 1.
+	Number int
+	// Seed is the round's own, and Rand what to draw from it.
+	Seed uint64
+	Rand *rand.Rand
+
+	t      testing.TB
+	counts map[string]int64
+	most   map[string]int64
+}
+
+// Count adds n to what the scenario has counted of something.
+func (r *Round) Count(what string, n int64) { r.counts[what] += n }
+
+// None counts something that must not be: the test fails if n is not 0.
+func (r *Round) None(what string, n int64) {
+	r.t.Helper()
+	r.Count(what, n)
+	if n != 0 {
+		r.t.Errorf("%s: %d, want none", what, n)
+	}
+}
+
+// Most keeps the highest of something, a latency, say.
+func (r *Round) Most(what string, d time.Duration) {
+	r.most[what] = max(r.most[what], d.Milliseconds())
+}
+
+// Rounds runs the rounds that a scenario has left to do in the campaign's tier, and stops
+// at the first that fails.
+func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func(t *testing.T, r *Round)) {
+	t.Helper()
+	s := c.report.scenario(scenario, c.wanted(sizes))
+	if c.Round > s.Wanted {
+		t.Fatalf("%s has no round %d in tier %s, but %d", scenario, c.Round, c.Tier, s.Wanted)
+	}
+	for number := s.Rounds + 1; number <= s.Wanted; number++ {
+		if c.Round > 0 && number != c.Round {
+			continue
+		}
+		r := c.round(t, scenario, number)
+		began := time.Now()
+		c.run(t, s, r, round)
+		if c.Round > 0 {
+			return
+		}
+		s.add(r, time.Since(began))
+		if err := c.report.write(c.Report); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%s: %d rounds, %v", scenario, s.Rounds, s.Counts)
+}
+
+// run runs one round, and ends the test if it fails, be it in the middle.
+func (c *Campaign) run(t *testing.T, s *scenario, r *Round, round func(t *testing.T, r *Round)) {
+	t.Helper()
+	defer func() {
+		if !t.Failed() {
+			return
+		}
+		if err := c.fail(s, r); err != nil {
+			t.Error(err)
+		}
+		t.Fatalf("%s failed in round %d of %d; to run it alone: -tier=%s -seed=%d -round=%d -run='^%s$'",
+			s.Name, r.Number, s.Wanted, c.Tier, c.Seed, r.Number, t.Name())
+	}()
+	round(t, r)
+}
+
+// fail keeps that a round failed, which going on later must not hide.
+func (c *Campaign) fail(s *scenario, r *Round) error {
+	if c.Round > 0 {
+		return nil
+	}
+	s.Failed = append(s.Failed, failure{r.Number, r.counts})
+	return c.report.write(c.Report)
+}
+
+func (c *Campaign) wanted(sizes Sizes) int {
+	n := sizes.of(c.Tier)
+	if c.Fraction > 0 {
+		n = max(1, int(c.Fraction*float64(n)))
+	}
+	return n
+}
+
+func (c *Campaign) round(t testing.TB, scenario string, number int) *Round {
+	seed := roundSeed(c.Seed, scenario, number)
+	return &Round{
+		Number: number, Seed: seed, Rand: rand.New(rand.NewPCG(seed, 0)), t: t,
+		counts: map[string]int64{}, most: map[string]int64{},
+	}
+}
+
+func roundSeed(seed uint64, scenario string, number int) uint64 {
+	h := fnv.New64a()
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], seed)
+	binary.BigEndian.PutUint64(b[8:], uint64(number))
+	_, _ = h.Write(b[:]) // a hash takes all
+	_, _ = h.Write([]byte(scenario))
+	return h.Sum64()
+}
+
+// freshSeed returns a seed that is not 0 and that JSON keeps, whoever reads it.
+func freshSeed() uint64 {
+	var b [8]byte
+	_, _ = cryptorand.Read(b[:]) // it never fails
+	return binary.BigEndian.Uint64(b[:])>>12 | 1
+}

@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Disk is a file system of its own, in memory, that can be filled up.
+type Disk struct {
+	t   testing.TB
+	dir string
+}
+
+// NewDisk makes a Disk of so many megabytes, which goes with the test. Only root can.
+func NewDisk(t testing.TB, megabytes int) *Disk {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "prove") //nolint:usetesting // t.TempDir is closed to others, as whom the server runs
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := fmt.Sprintf("size=%dm,mode=0755", megabytes)
+	if as := account(t); as != nil {
+		options += fmt.Sprintf(",uid=%d,gid=%d", as.UID, as.GID)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		_ = os.Remove(dir)
+		Unavailable(t, "tmpfs", fmt.Errorf("mount: %w", err))
+	}
+	t.Cleanup(func() { // after that of the server on it, which is made later
+		if err := errors.Join(syscall.Unmount(dir, 0), os.Remove(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	return &Disk{t, dir}
+}
+
+func (d *Disk) ballast() string { return filepath.Join(d.dir, "ballast") }
+
+// Fill leaves no room on the disk.
+func (d *Disk) Fill() {
+	d.t.Helper()
+	file, err := os.OpenFile(d.ballast(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer file.Close()
+	// A page each, so that the last one is filled, too.
+	for page := make([]byte, 4096); err == nil; {
+		_, err = file.Write(page)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		d.t.Fatal(err)
+	}
+}
+
+// Free makes room again.
+func (d *Disk) Free() {
+	d.t.Helper()
+	if err := os.Remove(d.ballast()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// NewOn makes a cluster whose data is on a disk, but for its log of changes, and starts it.
+func NewOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
+	t.Helper()
+	c := prepare(t, settings)
+	c.place = filepath.Join(disk.dir, "data")
+	c.fromTemplate()
+	// Between file systems, where a directory cannot be renamed.
+	wal, elsewhere := filepath.Join(c.data(), "pg_wal"), filepath.Join(c.dir, "wal")
+	c.copy(wal, elsewhere)
+	if err := errors.Join(os.RemoveAll(wal), os.Symlink(elsewhere, wal)); err != nil {
+		t.Fatal(err)
+	}
+	c.Start()
+	return c
+}
+
+// NewWithLogOn makes a cluster whose log of changes is on a disk, in files of 1 MB, and
+// starts it.
+func NewWithLogOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
+	t.Helper()
+	c := prepare(t, append([]string{"min_wal_size=2MB", "max_wal_size=8MB"}, settings...))
+	c.init("--waldir="+filepath.Join(disk.dir, "wal"), "--wal-segsize=1")
+	c.Start()
+	return c
+}
+
+// Ended reports whether the server has ended by itself.
+func (c *Cluster) Ended() bool {
+	select {
+	case <-c.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// Revive waits until the server lets somebody in, and starts it if it has ended, or does
+// so meanwhile for want of what it was just given.
+func (c *Cluster) Revive() {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(interval) {
+		if c.Ended() {
+			c.process = nil
+			c.Launch()
+		}
+		err := c.admits(c.DSN())
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("the server does not come up again: %v\n%s", err, c.Log())
+		}
+	}
+}

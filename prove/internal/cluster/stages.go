@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// cannotConnectNow is the SQLSTATE of a server that starts, or ends.
+	cannotConnectNow = "57P03"
+	// invalidPassword is that of one who has none, too.
+	invalidPassword = "28P01"
+)
+
+// Withhold starts the server anew such that it runs, and goes on starting up until
+// Release is called: nobody is let in.
+func (c *Cluster) Withhold() {
+	c.t.Helper()
+	c.Stop()
+	if err := os.WriteFile(filepath.Join(c.data(), "standby.signal"), nil, 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	settings := c.settings
+	c.settings = append(append([]string{}, settings...), "hot_standby=off")
+	c.Launch()
+	c.settings = settings
+	c.awaitRefusal(c.DSN(), cannotConnectNow)
+}
+
+// Release lets a server that was withheld come up.
+func (c *Cluster) Release() {
+	c.t.Helper()
+	if err := os.WriteFile(filepath.Join(c.data(), "promote"), nil, 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	_ = c.process.Process.Signal(syscall.SIGUSR1) // it looks for the file
+	c.Await()
+}
+
+// Drain has the server let nobody in any more, and end when its last session has.
+func (c *Cluster) Drain() {
+	c.t.Helper()
+	_ = c.process.Process.Signal(syscall.SIGTERM)
+	c.awaitRefusal(c.DSN(), cannotConnectNow)
+}
+
+// AwaitEnd waits until the server has ended.
+func (c *Cluster) AwaitEnd() {
+	c.t.Helper()
+	select {
+	case <-c.exited:
+		c.process = nil
+	case <-time.After(patience):
+		c.t.Fatalf("the server does not end:\n%s", c.Log())
+	}
+}
+
+// AskPassword has the server ask a role for its password from now on.
+func (c *Cluster) AskPassword(role string) {
+	c.t.Helper()
+	path := filepath.Join(c.data(), "pg_hba.conf") // of which the first line that fits counts
+	rules, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, append([]byte("host all "+role+" all scram-sha-256\n"), rules...), 0o600)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	_ = c.process.Process.Signal(syscall.SIGHUP)
+	c.awaitRefusal(strings.Replace(c.DSN(), "postgres@", role+"@", 1), invalidPassword)
+}
+
+// awaitRefusal waits until the server does not let somebody in, and says why.
+func (c *Cluster) awaitRefusal(dsn, state string) {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(interval) {
+		err := c.admits(dsn)
+		var refusal *pgconn.PgError
+		if errors.As(err, &refusal) && refusal.Code == state {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.t.Fatalf("the server does not refuse: %v\n%s", err, c.Log())
+		}
+	}
+}
+
+// Freeze stops the server and all of its processes, and returns what lets them go on.
+func (c *Cluster) Freeze() (thaw func()) {
+	c.t.Helper()
+	pid := c.process.Process.Pid
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	stopped(pid)
+	children := childrenOf(pid)
+	for _, child := range children {
+		_ = syscall.Kill(child, syscall.SIGSTOP) // it may have gone by itself
+	}
+	return func() {
+		for _, child := range children {
+			_ = syscall.Kill(child, syscall.SIGCONT)
+		}
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+}

@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Standby makes a server that has all that this one has and follows it by a port, which
+// is its own or that of something that leads to it, and starts it. It has the settings
+// of this one, and those given.
+func (c *Cluster) Standby(port int, settings ...string) *Cluster {
+	c.t.Helper()
+	s := c.standby(port, settings)
+	s.Start()
+	return s
+}
+
+// StandbyWithClock is [Cluster.Standby] with a clock of its own, so much ahead of this
+// machine's. Its library is that of [FakeTime].
+func (c *Cluster) StandbyWithClock(port int, library string, ahead time.Duration, settings ...string) (*Cluster, *Clock) {
+	c.t.Helper()
+	s := c.standby(port, settings)
+	clock := s.withClock(library, ahead)
+	s.Start()
+	return s, clock
+}
+
+// standby makes a standby that has not started.
+func (c *Cluster) standby(port int, settings []string) *Cluster {
+	c.t.Helper()
+	s := prepare(c.t, append(append([]string{}, c.settings...), settings...))
+	s.run("pg_basebackup", "--pgdata="+s.data(), "--host=127.0.0.1", "--port="+strconv.Itoa(c.port), "--username=postgres",
+		"--checkpoint=fast", "--wal-method=stream", "--no-sync")
+	s.follow(port)
+	return s
+}
+
+// follow makes a cluster a standby when it starts.
+func (c *Cluster) follow(port int) {
+	c.t.Helper()
+	c.settings = append(c.settings, fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres application_name=standby", port))
+	if err := os.WriteFile(filepath.Join(c.data(), "standby.signal"), nil, 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Promote makes a standby a primary, and waits until it is.
+func (c *Cluster) Promote() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, c.DSN())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	var done bool
+	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, $1)", int(patience/time.Second)).Scan(&done); err != nil || !done {
+		c.t.Fatalf("the standby is not promoted: %v\n%s", err, c.Log())
+	}
+}

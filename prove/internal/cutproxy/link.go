@@ -1,0 +1,150 @@
+package cutproxy
+
+import (
+	"io"
+	"net"
+	"sync"
+)
+
+// link is one connection through the proxy.
+type link struct {
+	proxy          *Proxy
+	client, server *net.TCPConn
+	exempt         bool  // from cuts
+	made           *Trap // what was armed when it was made
+
+	mu      sync.Mutex
+	trap    *Trap // the cut to be made; nil if there is none
+	severed bool  // it was cut: nothing more passes
+	ended   bool  // the server has closed its side
+
+	ends     sync.Mutex // of what is below, for one who cannot wait for mu
+	opened   *net.TCPConn
+	aborted  bool
+	over     chan struct{} // closed when it is aborted
+	stranded chan struct{} // closed when nothing passes any more
+}
+
+// run passes bytes in both directions, of which head has been read, until both ends
+// are done.
+func (l *link) run(server *net.TCPConn, head []byte) {
+	l.server = server
+	l.ends.Lock()
+	l.opened = server
+	if l.aborted {
+		_ = server.Close()
+	}
+	l.ends.Unlock()
+	var both sync.WaitGroup
+	both.Go(func() {
+		if l.pass(Request, head) {
+			l.pump(Request, l.client)
+		}
+		_ = server.CloseWrite()
+		// Unread bytes would make an RST of the end that is to come.
+		_, _ = io.Copy(io.Discard, l.client)
+	})
+	both.Go(func() {
+		l.pump(Response, server)
+		// After a cut, what the server has to say still is for nobody, but it is to come to its end.
+		_, _ = io.Copy(io.Discard, server)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.ended = true
+		l.settle()
+		if !l.severed {
+			_ = l.client.CloseWrite()
+		}
+	})
+	both.Wait()
+	_ = server.Close()
+}
+
+// settle tells those who wait for the end of a connection that was cut.
+func (l *link) settle() {
+	if l.ended && l.severed {
+		l.trap.finish()
+	}
+}
+
+func (l *link) pump(d Direction, from io.Reader) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 && !l.pass(d, buf[:n]) || err != nil {
+			return
+		}
+	}
+}
+
+// pass passes bytes on, up to the cut, and reports whether more may follow.
+func (l *link) pass(d Direction, b []byte) bool {
+	l.proxy.wait()
+	select {
+	case <-l.stranded:
+		<-l.over
+	default:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.severed {
+		return false
+	}
+	to := l.server
+	if d == Response {
+		to = l.client
+	}
+	if d == Request && l.trap.done() {
+		l.trap = l.proxy.take(l)
+	}
+	n, cut := len(b), false
+	if l.trap != nil {
+		n, cut = l.trap.admit(d, b)
+	}
+	if n > 0 {
+		if _, err := to.Write(b[:n]); err != nil && !cut {
+			return false
+		}
+	}
+	if cut {
+		// Where the request is cut the client is not to see what the server answers to it.
+		l.severed = true
+		if l.trap.Reset {
+			_ = l.client.SetLinger(0)
+			_ = l.client.Close()
+		} else {
+			_ = l.client.CloseWrite()
+		}
+		_ = l.server.CloseWrite()
+		l.settle()
+	}
+	return !cut
+}
+
+// abort ends both sides with RST.
+func (l *link) abort() {
+	l.ends.Lock()
+	defer l.ends.Unlock()
+	if l.aborted {
+		return
+	}
+	l.aborted = true
+	close(l.over)
+	for _, conn := range []*net.TCPConn{l.client, l.opened} {
+		if conn != nil {
+			_ = conn.SetLinger(0)
+			_ = conn.Close()
+		}
+	}
+}
+
+// strand lets nothing pass any more.
+func (l *link) strand() {
+	l.ends.Lock()
+	defer l.ends.Unlock()
+	select {
+	case <-l.stranded:
+	default:
+		close(l.stranded)
+	}
+}

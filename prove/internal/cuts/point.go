@@ -1,0 +1,183 @@
+package cuts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
+	"github.com/sqlimit/limiter/prove/internal/tables"
+)
+
+// Measure does the operation without a cut, on a connection that has done it before, and
+// returns how many bytes it sends and is sent.
+func (w *Lane) Measure() (sizes [2]int64, err error) {
+	if err := w.once(); err != nil {
+		return sizes, err
+	}
+	if w.dial, err = w.measureDial(); err != nil {
+		return sizes, err
+	}
+	if err := w.once(); err != nil {
+		return sizes, err
+	}
+	a, err := w.attempt(cutproxy.Cut{After: math.MaxInt64, Fresh: w.kind.Fresh})
+	if err == nil {
+		err = w.succeeded(a)
+	}
+	if err != nil {
+		return sizes, err
+	}
+	if w.mode.text {
+		for _, part := range w.kind.statements {
+			if !strings.Contains(a.trap.Sent(), part) {
+				return sizes, fmt.Errorf("%q is not sent", part)
+			}
+		}
+	}
+	return [2]int64{a.trap.Passed(cutproxy.Request), a.trap.Passed(cutproxy.Response)}, nil
+}
+
+// measureDial makes a connection and returns how many bytes that takes.
+func (w *Lane) measureDial() (sizes [2]int64, err error) {
+	trap := w.proxy.Arm(cutproxy.Cut{After: math.MaxInt64, Fresh: true})
+	defer trap.Disarm()
+	w.pool.Reset()
+	err = w.pool.AcquireFunc(context.Background(), func(*pgxpool.Conn) error { return nil })
+	return [2]int64{trap.Passed(cutproxy.Request), trap.Passed(cutproxy.Response)}, err
+}
+
+// attempt is an operation, done once.
+type attempt struct {
+	before  map[string]int64 // what its keys had spent
+	trap    *cutproxy.Trap
+	cut     bool
+	answers []answer
+}
+
+// attempt does the operation on a connection that is cut meanwhile.
+func (w *Lane) attempt(cut cutproxy.Cut) (a attempt, err error) {
+	if err := w.ready(); err != nil {
+		return a, err
+	}
+	if a.before, err = w.spent(); err != nil {
+		return a, err
+	}
+	a.trap = w.proxy.Arm(cut)
+	a.answers = w.act()
+	a.cut = a.trap.Disarm()
+	return a, nil
+}
+
+// succeeded returns an error unless an attempt did all that it should.
+func (w *Lane) succeeded(a attempt) error {
+	for _, answer := range a.answers {
+		if answer.err != nil || answer.carried == w.kind.reads {
+			return fmt.Errorf("carried out %t, %w", answer.carried, answer.err)
+		}
+	}
+	_, err := w.judge(a)
+	return err
+}
+
+// once does the operation, which is not to fail.
+func (w *Lane) once() error {
+	a, err := w.attempt(cutproxy.Cut{After: math.MaxInt64})
+	if err != nil {
+		return err
+	}
+	return w.succeeded(a)
+}
+
+func (w *Lane) spent() (map[string]int64, error) {
+	return tables.Spent(context.Background(), w.db, w.name, w.keys...)
+}
+
+// Finding is what a cut has led to.
+type Finding struct {
+	// Classes is how many answers there were of each class.
+	Classes map[string]int64
+	// Surplus is how many were carried out that cannot have been by what was told, and
+	// Lost how many were not of which it was told.
+	Surplus, Lost int64
+	// Took is how long an answer took at most.
+	Took time.Duration
+}
+
+// Cut does the operation on a connection that is cut meanwhile, and then once more, which
+// has to succeed. The error says what is wrong.
+func (w *Lane) Cut(cut cutproxy.Cut) (found Finding, err error) {
+	cut.Fresh = w.kind.Fresh
+	a, err := w.attempt(cut)
+	if err != nil {
+		return found, err
+	}
+	if !a.cut {
+		return found, fmt.Errorf("it was not cut: %d and %d bytes passed, and it was answered %v", a.trap.Passed(cutproxy.Request), a.trap.Passed(cutproxy.Response), a.answers)
+	}
+	if found, err = w.judge(a); err != nil {
+		return found, err
+	}
+	w.unheeded = true
+	for _, answer := range a.answers {
+		w.unheeded = w.unheeded && answer.err == nil
+		if outcome.Of(answer.carried, answer.err) == outcome.Unknown && !w.mayBeUnknown(cut) {
+			return found, fmt.Errorf("nothing can have been carried out, but it is %w", answer.err)
+		}
+	}
+	if err := w.once(); err != nil {
+		return found, fmt.Errorf("the next call: %w", err)
+	}
+	return found, nil
+}
+
+// mayBeUnknown reports whether something may have been carried out where a connection was
+// cut, as far as the client can tell: not by a read, nor while the connection was made.
+func (w *Lane) mayBeUnknown(cut cutproxy.Cut) bool {
+	made := w.dial[cut.Direction]
+	if cut.Direction == cutproxy.Request {
+		made++ // what comes back then does not pass any more
+	}
+	return !w.kind.reads && !(cut.Fresh && cut.After < made)
+}
+
+// judge compares what was answered with what is stored.
+func (w *Lane) judge(a attempt) (found Finding, err error) {
+	spent, err := w.spent()
+	if err != nil {
+		return found, err
+	}
+	found.Classes = map[string]int64{}
+	for _, key := range w.keys {
+		change := spent[key] - a.before[key]
+		carried := change / w.kind.unit
+		told := map[string]int64{}
+		for _, answer := range a.answers {
+			if answer.key == key {
+				told[outcome.Of(answer.carried, answer.err)]++
+				found.Took = max(found.Took, answer.took)
+			}
+		}
+		certain, possible := outcome.Bounds(told)
+		lost, surplus := max(0, certain-carried), max(0, carried-certain-possible)
+		if lost > 0 || surplus > 0 || change%w.kind.unit != 0 {
+			err = errors.Join(err, fmt.Errorf("a key has spent %d, and %d before, but it was told %v", spent[key], a.before[key], told))
+		}
+		found.Lost, found.Surplus = found.Lost+lost, found.Surplus+surplus
+		for class, n := range told {
+			found.Classes[class] += n
+			switch class {
+			case outcome.Carried, outcome.Refused, outcome.NotApplied, outcome.Unknown:
+			default:
+				err = errors.Join(err, fmt.Errorf("an answer is %s: %v", class, a.answers))
+			}
+		}
+	}
+	return found, err
+}

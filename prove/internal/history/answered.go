@@ -1,0 +1,186 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/sqlimit/limiter"
+)
+
+// moment is an instant, and how many steps there were then at the least or the most.
+type moment struct {
+	at int64
+	n  int
+}
+
+// moments are in the order of their instants.
+type moments []moment
+
+// answered checks the calls that changed nothing: each must be what is told of a state that
+// the row had between the last step that was told before the call began, or that somebody
+// knew of by then, and the first one whose call began after it had ended. It leaves with
+// each number of steps those that were told of it.
+func (k *rowHistory) answered() {
+	told, begun := k.moments()
+	var ended moments // of those found so far, with the steps that they know of
+	k.reads = make([][]*Call, len(k.steps)+1)
+	changing := k.changing()
+	for _, c := range k.calls {
+		if k.used[c] || c.Outcome == Unknown || c.Outcome == NotApplied || c.Op.Kind == limiter.OpTake && c.State.Took {
+			continue
+		}
+		least, most := told.before(c.Began), begun.after(c.Ended, len(k.steps))
+		if c.Outcome == DenyCache && changing { // of the past, perhaps: nobody knows more by it
+			if _, ok := k.toldWithin(c, least, most); !ok && !k.deniedLate(c, told, least) {
+				k.wrong(c, least, most)
+			}
+			continue
+		}
+		n, ok := k.toldWithin(c, max(least, ended.before(c.Began)), most)
+		switch {
+		case !ok && changing && k.lostRace(c, least, most):
+			k.races[c] = true
+			k.report.LostRaces++
+			continue
+		case !ok:
+			k.wrong(c, least, most)
+			continue
+		}
+		k.reads[n] = append(k.reads[n], c)
+		ended = ended.with(moment{c.Ended, n})
+	}
+}
+
+// moments returns how many steps there were at the least and at the most, as far as their
+// calls are known.
+func (k *rowHistory) moments() (told, begun moments) {
+	for i, s := range k.steps {
+		if s.call != nil {
+			told = append(told, moment{s.call.end(), i + 1})
+			begun = append(begun, moment{s.call.Began, i})
+		}
+	}
+	order := func(a, b moment) int { return cmp.Compare(a.at, b.at) }
+	slices.SortFunc(told, order)
+	slices.SortFunc(begun, order)
+	for i := 1; i < len(told); i++ {
+		told[i].n = max(told[i].n, told[i-1].n)
+	}
+	for i := len(begun) - 2; i >= 0; i-- {
+		begun[i].n = min(begun[i].n, begun[i+1].n)
+	}
+	return told, begun
+}
+
+// with is the moments and one more, whose steps count from then on. Most often it is the last.
+func (m moments) with(one moment) moments {
+	i := len(m)
+	for i > 0 && m[i-1].at > one.at {
+		i--
+	}
+	if i > 0 {
+		one.n = max(one.n, m[i-1].n)
+	}
+	m = slices.Insert(m, i, one)
+	for i++; i < len(m) && m[i].n < one.n; i++ {
+		m[i].n = one.n
+	}
+	return m
+}
+
+// before is how many steps there were at the least at an instant.
+func (m moments) before(at int64) int {
+	if i := sort.Search(len(m), func(i int) bool { return m[i].at >= at }); i > 0 {
+		return m[i-1].n
+	}
+	return 0
+}
+
+// after is how many steps there were at the most at an instant.
+func (m moments) after(at int64, all int) int {
+	if i := sort.Search(len(m), func(i int) bool { return m[i].at > at }); i < len(m) {
+		return m[i].n
+	}
+	return all
+}
+
+// row is what n steps leave.
+func (k *rowHistory) row(n int) limiter.Row {
+	if n == 0 {
+		return k.opened
+	}
+	return k.steps[n-1].new
+}
+
+// toldWithin returns the least number of steps, of least to most, after which c is what is
+// told.
+func (k *rowHistory) toldWithin(c *Call, least, most int) (int, bool) {
+	during := k.offset.during(c)
+	for n := least; n <= most; n++ {
+		row := k.row(n)
+		if next, ok := c.tells(row, during); ok && next == row {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// changing reports whether something was given back to the key, or its policy changed: a
+// refusal from memory may then not have heard of it.
+func (k *rowHistory) changing() bool {
+	var policy limiter.Policy
+	for _, c := range k.calls {
+		if c.changes() || policy != nil && c.Op.Policy != policy {
+			return true
+		}
+		policy = c.Op.Policy
+	}
+	return false
+}
+
+// lostRace reports whether c is the refusal of a request that had no try left when it lost
+// the row, which it could not hold because there was none: it had been swept after a reset.
+// The request is told of what it found, and to come back at once.
+func (k *rowHistory) lostRace(c *Call, least, most int) bool {
+	if c.Outcome != Answered || c.Op.Kind != limiter.OpTake {
+		return false
+	}
+	look, gone := Call{Op: c.Op, State: c.State}, false
+	look.Op.Kind = limiter.OpLook
+	for n := least; n < most; n++ {
+		gone = gone || k.row(n) == limiter.Row{}
+		if _, s := look.apply(k.row(n), c.State.Now); gone && s.Row == c.State.Row && s.Now == c.State.Now {
+			return true
+		}
+	}
+	return false
+}
+
+// deniedLate reports whether a refusal from memory is of a state of before, which it may be
+// if something was given back, or the policy changed, that it had not heard of.
+func (k *rowHistory) deniedLate(c *Call, told moments, least int) bool {
+	during, changed := k.offset.during(c), false
+	for n := least - 1; n >= told.before(c.Began-k.denyAge-slack); n-- {
+		s := &k.steps[n]
+		changed = changed || s.swept || s.call == nil || s.call.changes() || s.old.Period != s.new.Period || s.old.Limit != s.new.Limit
+		if !changed {
+			continue
+		}
+		if _, ok := c.tells(k.row(n), during); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// wrong says what is wrong with an answer.
+func (k *rowHistory) wrong(c *Call, least, most int) {
+	if c.Outcome == Answered && !c.changes() {
+		if _, s := c.Op.Apply(c.State.Row, c.State.Now); s.Took && c.Op.Kind == limiter.OpTake {
+			k.fault(Answer, "refused where there is room: %s", c)
+			return
+		}
+	}
+	k.fault(Answer, "when there were %d to %d of %d steps, from %+v to %+v: %s", least, most, len(k.steps), k.row(least), k.row(most), c)
+}

@@ -1,0 +1,112 @@
+package history
+
+import (
+	"github.com/sqlimit/limiter"
+)
+
+// bounded checks the promise of the policy itself, without [limiter.Op.Apply]. For any two
+// grants of a bucket all from the one to the other, less what was given back, cost at most
+// its capacity and what came back between the instants at which they may act. No window has
+// more than its limit. Where the policy changed it is the largest capacity and the fastest
+// refill, and of windows the highest limit, if their length is one.
+func (k *rowHistory) bounded() {
+	if k.key.Window {
+		k.boundedWindows()
+	} else {
+		k.boundedBucket()
+	}
+}
+
+// policies returns the policies of the steps: their number, the shortest and the longest
+// period, and the highest limit.
+func (k *rowHistory) policies() (shortest, longest, reach, limit int64) {
+	for i := range k.steps {
+		if c := k.steps[i].call; c != nil {
+			period, most := numbers(c.Op.Policy)
+			if shortest == 0 || period < shortest {
+				shortest = period
+			}
+			longest, limit = max(longest, period), max(limit, most)
+		}
+	}
+	return shortest, longest, shortest * limit, limit
+}
+
+func numbers(p limiter.Policy) (period, limit int64) {
+	switch p := p.(type) {
+	case limiter.TokenBucket:
+		return int64(p.Step()), p.Capacity
+	case limiter.FixedWindow:
+		return int64(p.Window), p.Limit
+	}
+	return 0, 0
+}
+
+// boundedBucket looks at all pairs in one pass: with what was spent before a grant, less
+// the instant at which it may act, the least so far is that of the worst beginning.
+func (k *rowHistory) boundedBucket() {
+	step, slowest, reach, _ := k.policies()
+	if len(k.steps) == 0 || k.opened.FullAt > k.steps[0].new.At {
+		return // what was spent before is not known
+	}
+	const never = int64(1) << 62
+	spent, least, latest := int64(0), never, int64(0)
+	for i := range k.steps {
+		s := &k.steps[i]
+		if s.call == nil {
+			continue
+		}
+		switch c := s.call; c.Op.Kind {
+		case limiter.OpReset:
+			spent, least, latest = 0, never, 0 // what was booked ahead is forgotten, too
+		case limiter.OpRefund, limiter.OpCancel:
+			if step != slowest {
+				return // what the change of policy has cut off cannot be told from what is given back
+			}
+			spent -= c.Op.Cost * step
+		case limiter.OpTake:
+			if s.old == s.new || c.Outcome == Answered && !c.State.Took {
+				continue
+			}
+			act := s.new.At + max(0, s.new.FullAt-s.new.At-s.new.Period*s.new.Limit)
+			if step != slowest { // the fastest refill is the most that comes back, not the least that came
+				latest = max(latest, act)
+				act = latest
+			}
+			least = min(least, spent-act)
+			spent += c.Op.Cost * step
+			if over := spent - act - least - reach; over > 0 {
+				k.fault(Over, "up to step %d of %d some stretch of time has %d ns' worth of tokens more than the policy allows", i+1, len(k.steps), over)
+				return
+			}
+		}
+	}
+}
+
+func (k *rowHistory) boundedWindows() {
+	shortest, longest, _, limit := k.policies()
+	if shortest != longest {
+		return
+	}
+	used := map[int64]int64{k.opened.Start: k.opened.Used}
+	for i := range k.steps {
+		s := &k.steps[i]
+		if s.call == nil {
+			continue
+		}
+		switch c := s.call; c.Op.Kind {
+		case limiter.OpReset:
+			clear(used)
+		case limiter.OpRefund, limiter.OpCancel:
+			used[s.old.Start] -= s.old.Used - s.new.Used
+		case limiter.OpTake:
+			if c.Outcome == Answered && !c.State.Took || countsRejected(&c.Op) && s.new.Used > s.new.Limit {
+				continue
+			}
+			if used[s.new.Start] += c.Op.Cost; used[s.new.Start] > limit || s.new.Start%s.new.Period != 0 {
+				k.fault(Over, "up to step %d of %d the window of %d has %d of %d", i+1, len(k.steps), s.new.Start, used[s.new.Start], limit)
+				return
+			}
+		}
+	}
+}

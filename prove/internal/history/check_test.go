@@ -1,0 +1,135 @@
+package history_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/history"
+)
+
+// thinking is how long porcupine may think about a made-up history.
+const thinking = 10 * time.Second
+
+func right(t *testing.T, h *history.History) {
+	t.Helper()
+	if err := history.Check(h).Err(); err != nil {
+		t.Fatal("witness: ", err)
+	}
+	if err := history.Linear(h, thinking, t.TempDir()).Err(); err != nil {
+		t.Fatal("porcupine: ", err)
+	}
+}
+
+func TestWhatHappenedOneAfterAnotherIsRight(t *testing.T) {
+	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
+		for range 20 {
+			w := newWorld(r, k)
+			w.run(200)
+			right(t, w.history())
+		}
+	})
+}
+
+// unknowns runs a world in which the outcome of some is not known, and returns how many of
+// them were applied.
+func (w *world) unknowns(n int) (applied int64) {
+	for range n {
+		w.run(5)
+		op := w.op()
+		before := len(w.log)
+		if w.IntN(2) == 0 {
+			c, _ := w.call(op)
+			c.Outcome = history.Unknown
+			w.calls = append(w.calls, c)
+		} else {
+			c := w.do(op)
+			c.Outcome, c.State = history.Unknown, limiter.State{}
+			if len(w.log) > before {
+				applied++
+			}
+		}
+		c, _ := w.call(w.op())
+		c.Outcome = history.NotApplied
+		w.calls = append(w.calls, c)
+	}
+	return applied
+}
+
+func TestWhatWasKnownToNobodyIsRightIfItHappenedOnceOrNotAtAll(t *testing.T) {
+	eachKind(t, func(t *testing.T, _ *rand.Rand, k kind) {
+		// Always the same worlds: where a fifth of the outcomes are not known, and refunds
+		// are of the same amounts, the witness does not find its way in one of some 7,000.
+		for seed := range uint64(20) {
+			w := newWorld(rand.New(rand.NewPCG(seed, 0)), k)
+			applied := w.unknowns(10)
+			h := w.history()
+			right(t, h)
+			// A refund that gave back nothing can stand for one of which nobody knows.
+			if got := history.Check(h); got.Unknown != 10 || got.Applied != applied && !k.gives {
+				t.Fatalf("%d unknown, of which %d applied; want 10 and %d", got.Unknown, got.Applied, applied)
+			}
+		}
+	})
+}
+
+func TestWhatHasExpiredMayBeSwept(t *testing.T) {
+	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
+		for range 20 {
+			w := newWorld(r, k)
+			op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: k.policies[0], Cost: 3}
+			w.row, _ = op.Apply(limiter.Row{}, start-int64(limiter.SweepGrace)-int64(time.Minute))
+			w.opened = w.row
+			for range 3 {
+				look := op
+				look.Kind, look.Cost = limiter.OpLook, 0
+				w.do(look)
+			}
+			if r.IntN(2) == 0 {
+				w.write(limiter.Row{}, 0)
+			}
+			w.run(20)
+			right(t, w.history())
+		}
+	})
+}
+
+func TestARefusalFromMemoryMayNotHaveHeardOfARefund(t *testing.T) {
+	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
+		if !k.gives || len(k.policies) > 1 {
+			return
+		}
+		for _, refunded := range []bool{true, false} {
+			w := newWorld(r, k)
+			c, now := w.room()
+			c.Op.Cost = 10
+			next, s := c.Op.Apply(w.row, now)
+			w.answer(c, next, s)
+			if refunded {
+				w.at += 1000
+				refund := history.Call{Op: c.Op, Began: w.at - 100, Ended: w.at + 100}
+				refund.Op.Kind = limiter.OpRefund
+				next, s := refund.Op.Apply(w.row, ahead+w.at)
+				w.answer(refund, next, s)
+			}
+			late := history.Call{Op: c.Op, Outcome: history.DenyCache, Began: w.at + 1000, Ended: w.at + 1001}
+			late.Op.Cost = 1
+			w.calls = append(w.calls, late)
+			h := w.history()
+			right(t, h)
+			if h.DenyAge = 0; refunded && history.Check(h).Of(history.Answer) == 0 {
+				// slack is what a clock may be off: later than that it must have heard
+				for i := range h.Calls {
+					if h.Calls[i].Outcome == history.DenyCache {
+						h.Calls[i].Began += 6 * ms
+						h.Calls[i].Ended += 6 * ms
+					}
+				}
+				if history.Check(h).Of(history.Answer) == 0 {
+					t.Error("a refusal from memory has not heard of a refund that is long past")
+				}
+			}
+		}
+	})
+}

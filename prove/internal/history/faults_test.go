@@ -1,0 +1,188 @@
+package history_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/history"
+)
+
+// refused makes requests until the next one, a take of 1, would be refused.
+func (w *world) refused() (history.Call, int64) {
+	c, now := w.room()
+	for {
+		next, s := c.Op.Apply(w.row, now)
+		if !s.Took {
+			return c, now
+		}
+		w.answer(c, next, s)
+		w.at += 1000
+		now += 1000
+		c.Began, c.Ended = w.at-100, w.at+100
+	}
+}
+
+// faults are what a store may do wrong, in a world in which all else is right.
+var faults = []struct {
+	name string
+	do   func(w *world) bool // whether it is possible
+	want []history.Kind      // of the witness, one of them
+	// hidden is whether callers cannot see it: porcupine, who hears only them, need not.
+	hidden bool
+}{
+	{name: "one take too many", want: []history.Kind{history.Over}, do: func(w *world) bool {
+		c, now := w.refused()
+		row := w.row
+		if w.bucket() {
+			row.FullAt, row.At = row.FullAt+row.Period, now
+		} else {
+			row.Used, row.At = row.Used+1, max(row.At, now)
+		}
+		w.answer(c, row, limiter.State{Row: row, Now: max(now, row.At), Took: true})
+		return true
+	}},
+	{name: "a take that is told and not booked", want: []history.Kind{history.Lost}, do: func(w *world) bool {
+		c, now := w.room()
+		_, s := c.Op.Apply(w.row, now)
+		w.answer(c, w.row, s)
+		w.look(w.row) // others see that it is not there
+		return true
+	}},
+	{name: "a take that is booked twice", want: []history.Kind{history.Double}, do: func(w *world) bool {
+		c, now := w.room()
+		next, s := c.Op.Apply(w.row, now)
+		w.answer(c, next, s)
+		next, _ = c.Op.Apply(w.row, now)
+		w.write(next, 1)
+		w.look(w.row)
+		return true
+	}},
+	{name: "a take that is booked twice in one change", want: []history.Kind{history.Answer, history.Over, history.Double, history.Lost}, do: func(w *world) bool {
+		c, now := w.room()
+		next, s := c.Op.Apply(w.row, now)
+		next, _ = c.Op.Apply(next, now)
+		s.Row = next
+		w.answer(c, next, s)
+		return true
+	}},
+	{name: "a take of unknown outcome that is booked twice", want: []history.Kind{history.Double}, hidden: true, do: func(w *world) bool {
+		c, now := w.room()
+		for range 2 {
+			next, _ := c.Op.Apply(w.row, now)
+			w.write(next, 1)
+		}
+		c.Outcome = history.Unknown
+		w.calls = append(w.calls, c)
+		return true
+	}},
+	{name: "a take that is booked and said not to be", want: []history.Kind{history.Double}, hidden: true, do: func(w *world) bool {
+		c, now := w.room()
+		next, _ := c.Op.Apply(w.row, now)
+		w.write(next, 1)
+		c.Outcome = history.NotApplied
+		w.calls = append(w.calls, c)
+		return true
+	}},
+	{name: "a refusal where there is room", want: []history.Kind{history.Answer}, do: func(w *world) bool {
+		c, now := w.room()
+		_, s := c.Op.Apply(w.row, now)
+		if w.name == "counted" {
+			return false // it counts, and then it is another answer
+		}
+		w.answer(c, w.row, limiter.State{Row: w.row, Now: s.Now})
+		return true
+	}},
+	{name: "a refusal from memory where there is room", want: []history.Kind{history.Answer}, do: func(w *world) bool {
+		c, _ := w.room()
+		c.Outcome = history.DenyCache
+		w.calls = append(w.calls, c)
+		return len(w.policies) == 1 && !w.gives && w.name != "counted"
+	}},
+	{name: "a refund that is booked twice", want: []history.Kind{history.Given}, hidden: true, do: func(w *world) bool {
+		c, now := w.room()
+		op := c.Op
+		op.Cost = 9
+		next, s := op.Apply(w.row, now)
+		c.Op = op
+		w.answer(c, next, s)
+		op.Kind, op.Cost = limiter.OpRefund, 4 // as no other
+		c.Op = op
+		next, s = op.Apply(w.row, now)
+		w.answer(c, next, s)
+		next, _ = op.Apply(w.row, now)
+		w.write(next, 1)
+		return w.name != "counted"
+	}},
+	{name: "a look at a state that is past", want: []history.Kind{history.Answer}, do: func(w *world) bool {
+		old := w.row
+		c, now := w.room()
+		next, s := c.Op.Apply(w.row, now)
+		w.answer(c, next, s)
+		return w.look(old) != w.look(w.row)
+	}},
+	{name: "a state that somebody knew of, and then the one before it", want: []history.Kind{history.Answer}, do: func(w *world) bool {
+		old := w.row
+		c, now := w.room()
+		next, s := c.Op.Apply(w.row, now)
+		c.Ended += ms // it is not told before the looks have ended
+		w.answer(c, next, s)
+		return w.look(w.row) != w.look(old)
+	}},
+	{name: "a take that is told before the one before it began", want: []history.Kind{history.Order}, do: func(w *world) bool {
+		c, now := w.room()
+		next, s := c.Op.Apply(w.row, now)
+		w.answer(c, next, s)
+		d := c
+		d.Began, d.Ended = c.Began-ms, c.Began-1
+		next, s = d.Op.Apply(w.row, now)
+		w.answer(d, next, s)
+		return true
+	}},
+	{name: "an answer of two readings", want: []history.Kind{history.Answer, history.Double, history.Over}, do: func(w *world) bool {
+		c, now := w.room()
+		next, s := c.Op.Apply(w.row, now)
+		s.Row.At--
+		w.answer(c, next, s)
+		return true
+	}},
+	{name: "a row that is removed while it counts", want: []history.Kind{history.Swept}, hidden: true, do: func(w *world) bool {
+		w.refused()
+		w.write(limiter.Row{}, 0)
+		return true
+	}},
+	{name: "a row that changes behind the log's back", want: []history.Kind{history.Chain}, hidden: true, do: func(w *world) bool {
+		w.refused()
+		w.row.At++
+		return true
+	}},
+}
+
+func TestEachFaultIsSeen(t *testing.T) {
+	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
+		for _, f := range faults {
+			done := 0
+			for range 3 {
+				w := newWorld(r, k)
+				w.run(15)
+				if !f.do(w) {
+					continue
+				}
+				done++
+				w.at += 10 * ms
+				w.run(5)
+				h := w.history()
+				found := history.Check(h)
+				if !slices.ContainsFunc(found.Faults, func(g history.Fault) bool { return slices.Contains(f.want, g.Kind) }) {
+					t.Fatalf("%s: the witness finds %v, want one of %q", f.name, found.Err(), f.want)
+				}
+				if !f.hidden && history.Linear(h, time.Second/4, t.TempDir()).Err() == nil {
+					t.Fatalf("%s: porcupine finds nothing", f.name)
+				}
+			}
+			t.Logf("%s: %d times", f.name, done)
+		}
+	})
+}

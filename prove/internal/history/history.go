@@ -1,0 +1,115 @@
+// Package history records what callers of a store were told, and checks it twice: by a
+// witness, which is the order in which the rows themselves have changed, and by porcupine,
+// which is not told that order and has to find one.
+//
+// The specification is [limiter.Op.Apply], one operation after another.
+package history
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/sqlimit/limiter"
+)
+
+// Outcome is what a caller knows of his operation.
+type Outcome uint8
+
+const (
+	// Answered is an operation that the store carried out, with the State of the call.
+	Answered Outcome = iota
+	// Unknown is one that was carried out once or not at all.
+	Unknown
+	// NotApplied is one that the store says it has not carried out.
+	NotApplied
+	// DenyCache is a take that was refused from memory.
+	DenyCache
+)
+
+// outcomeOf is the outcome of an operation that ended with err.
+func outcomeOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return Answered
+	case errors.Is(err, limiter.ErrOutcomeUnknown):
+		return Unknown
+	}
+	return NotApplied
+}
+
+// Call is one operation, and what was told of it.
+type Call struct {
+	Op limiter.Op
+	// State is what the store said; of refunds, cancels and resets Took alone counts.
+	State   limiter.State
+	Outcome Outcome
+	// Began and Ended enclose the operation, by the [Clock] of all processes.
+	Began, Ended int64
+}
+
+// changes reports whether the call is a refund, cancel or reset.
+func (c *Call) changes() bool {
+	return c.Op.Kind == limiter.OpRefund || c.Op.Kind == limiter.OpCancel || c.Op.Kind == limiter.OpReset
+}
+
+// String tells the call without its key.
+func (c *Call) String() string {
+	kind := [...]string{"?", "take", "look", "refund", "cancel", "reset"}[c.Op.Kind]
+	told := fmt.Sprintf("%+v", c.State)
+	switch c.Outcome {
+	case Unknown:
+		told = "outcome unknown"
+	case NotApplied:
+		told = "not applied"
+	case DenyCache:
+		told = "refused from memory"
+	case Answered:
+		if c.changes() {
+			told = fmt.Sprint("took: ", c.State.Took)
+		}
+	}
+	return fmt.Sprintf("%s of %d, up to %v ahead, by %+v, from %d to %d: %s", kind, c.Op.Cost, c.Op.MaxWait, c.Op.Policy, c.Began, c.Ended, told)
+}
+
+// Key is what has a row.
+type Key struct {
+	Window    bool
+	Name, Key string
+}
+
+// keyOf is where the row of an operation is.
+func keyOf(op *limiter.Op) Key {
+	_, window := op.Policy.(limiter.FixedWindow)
+	return Key{window, op.Name, op.Key}
+}
+
+// String names the key, which no application has.
+func (k Key) String() string {
+	if k.Window {
+		return fmt.Sprintf("window %s of %s", k.Key, k.Name)
+	}
+	return fmt.Sprintf("bucket %s of %s", k.Key, k.Name)
+}
+
+// Transition is one change of a row. The zero Row is no row.
+type Transition struct {
+	Key      Key
+	Old, New limiter.Row
+	// Units is how many takes it is, if it is takes; 0 if nobody wrote that down.
+	Units int64
+}
+
+// History is all that happened to some keys.
+type History struct {
+	Calls []Call
+	// Transitions are in the order of each row.
+	Transitions []Transition
+	// Opened and Left are the rows before and after it; what is not there is no row.
+	Opened, Left map[Key]limiter.Row
+	// DenyAge is how long refusals were kept in memory: they may not have heard for
+	// so long of what others gave back.
+	DenyAge int64
+	// ClockSteps is whether the store's clock was set meanwhile, so that nothing
+	// follows from it for operations that do not tell what they read.
+	ClockSteps bool
+}

@@ -1,0 +1,206 @@
+package history_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/history"
+)
+
+const (
+	start = 1_800_000_000_000_000_000
+	ahead = 1_799_999_000_000_000_000 // by which the store's clock is
+	ms    = int64(time.Millisecond)
+)
+
+// kind is what a made-up history is of.
+type kind struct {
+	name     string
+	policies []limiter.Policy
+	gives    bool // refunds, reservations, cancels and resets
+	merges   bool
+}
+
+var kinds = []kind{
+	{name: "bucket", merges: true, policies: []limiter.Policy{limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Millisecond}}},
+	{name: "window", merges: true, policies: []limiter.Policy{limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond}}},
+	{name: "counted", policies: []limiter.Policy{limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond, CountRejected: true}}},
+	{name: "bucket with refunds", gives: true, merges: true, policies: []limiter.Policy{limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Millisecond}}},
+	{name: "window with refunds", gives: true, merges: true, policies: []limiter.Policy{limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond}}},
+	{name: "bucket of two policies", gives: true, policies: []limiter.Policy{
+		limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Millisecond}, limiter.TokenBucket{Capacity: 25, Refill: 1, Interval: 2 * time.Millisecond},
+	}},
+	{name: "window of two policies", gives: true, policies: []limiter.Policy{
+		limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond}, limiter.FixedWindow{Limit: 15, Window: 45 * time.Millisecond},
+	}},
+}
+
+func (k kind) bucket() bool {
+	_, ok := k.policies[0].(limiter.TokenBucket)
+	return ok
+}
+
+// eachKind runs a test with each kind.
+func eachKind(t *testing.T, test func(t *testing.T, r *rand.Rand, k kind)) {
+	t.Helper()
+	t.Parallel()
+	for _, k := range kinds {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprintf("%s, seed %d", k.name, seed), func(t *testing.T) {
+			test(t, rand.New(rand.NewPCG(seed, 0)), k)
+		})
+	}
+}
+
+// world is a store that carries out one operation after another, while each call lasts as
+// long as some others.
+type world struct {
+	*rand.Rand
+	kind
+	row, opened limiter.Row
+	at          int64 // by the callers' clock
+	calls       []history.Call
+	log         []history.Transition
+	granted     []history.Call // what can be given back
+}
+
+const key = "key"
+
+func newWorld(r *rand.Rand, k kind) *world { return &world{Rand: r, kind: k, at: start - ahead} }
+
+func (w *world) id() history.Key { return history.Key{Window: !w.bucket(), Name: "made", Key: key} }
+
+// op is a take, or anything else that can be done to a key.
+func (w *world) op() limiter.Op {
+	op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: w.policies[w.IntN(len(w.policies))], Cost: 1 + w.Int64N(3)}
+	if w.IntN(12) == 0 {
+		op.Kind, op.Cost = limiter.OpLook, 0
+		return op
+	}
+	if !w.gives {
+		return op
+	}
+	switch w.IntN(8) {
+	case 0:
+		op.MaxWait = time.Duration(w.Int64N(15 * ms))
+	case 1, 2:
+		if len(w.granted) == 0 {
+			break
+		}
+		c := w.granted[0]
+		w.granted = w.granted[1:]
+		op.Kind, op.Cost, op.Policy = limiter.OpRefund, c.Op.Cost, c.Op.Policy
+		if c.Op.MaxWait > 0 {
+			op.Kind, op.Booked = limiter.OpCancel, c.State
+		}
+	case 3:
+		if w.IntN(6) == 0 {
+			op.Kind, op.Cost = limiter.OpReset, 0
+		}
+	}
+	return op
+}
+
+// call returns a call of op that is under way now, and what the store's clock reads.
+func (w *world) call(op limiter.Op) (history.Call, int64) {
+	w.at += 1 + w.Int64N(2*ms)
+	c := history.Call{Op: op, Began: w.at - w.Int64N(5*ms), Ended: w.at + w.Int64N(5*ms)}
+	return c, ahead + w.at - w.Int64N(w.at-c.Began+1)
+}
+
+// do carries out op.
+func (w *world) do(op limiter.Op) *history.Call {
+	c, now := w.call(op)
+	next, s := op.Apply(w.row, now)
+	return w.answer(c, next, s)
+}
+
+// answer records a call that leaves a row and is told of a state.
+func (w *world) answer(c history.Call, next limiter.Row, s limiter.State) *history.Call {
+	w.write(next, 1)
+	c.State = s
+	if c.Op.Kind > limiter.OpLook {
+		c.State = limiter.State{Took: s.Took}
+	} else {
+		c.State.Tick = 1000
+	}
+	if c.Op.Kind == limiter.OpTake && s.Took {
+		w.granted = append(w.granted, c)
+	}
+	w.calls = append(w.calls, c)
+	return &w.calls[len(w.calls)-1]
+}
+
+func (w *world) write(next limiter.Row, units int64) {
+	if next != w.row {
+		w.log = append(w.log, history.Transition{Key: w.id(), Old: w.row, New: next, Units: units})
+	}
+	w.row = next
+}
+
+// merge carries out some takes of cost 1 in one, of which some may not be granted.
+func (w *world) merge() {
+	op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: w.policies[0], Cost: 1}
+	row := w.row
+	first, now := w.call(op)
+	units := int64(0)
+	for range 2 + w.IntN(4) {
+		c := first
+		c.Began -= w.Int64N(2 * ms)
+		c.Ended += w.Int64N(2 * ms)
+		next, s := op.Apply(row, now)
+		if !s.Took {
+			break
+		}
+		s.Tick = 1000
+		c.State, row = s, next
+		w.calls = append(w.calls, c)
+		units++
+	}
+	if !w.gives && w.IntN(2) == 0 {
+		units = 0 // nobody wrote it down
+	}
+	w.write(row, units)
+}
+
+// run carries out n operations, of which some go together.
+func (w *world) run(n int) {
+	for range n {
+		if w.merges && w.IntN(10) == 0 {
+			w.merge()
+		} else {
+			w.do(w.op())
+		}
+	}
+}
+
+// room is a take of 1 for which there is room, at the beginning of a window of any policy,
+// and what the clock reads.
+func (w *world) room() (history.Call, int64) {
+	const windows = 180 * ms
+	now := ahead + w.at + 200*ms
+	now += windows - now%windows
+	w.at = now - ahead
+	op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: w.policies[0], Cost: 1}
+	return history.Call{Op: op, Began: w.at - 100, Ended: w.at + 100}, now
+}
+
+// look is a look a moment later, at a row that may be another than the one that is there.
+func (w *world) look(row limiter.Row) limiter.State {
+	w.at += 1000
+	op := limiter.Op{Kind: limiter.OpLook, Name: "made", Key: key, Policy: w.policies[0]}
+	_, s := op.Apply(row, ahead+w.at)
+	w.answer(history.Call{Op: op, Began: w.at - 100, Ended: w.at + 100}, w.row, s)
+	return s
+}
+
+func (w *world) history() *history.History {
+	w.Shuffle(len(w.calls), func(i, j int) { w.calls[i], w.calls[j] = w.calls[j], w.calls[i] })
+	return &history.History{
+		Calls: w.calls, Transitions: w.log, DenyAge: 100 * ms,
+		Opened: map[history.Key]limiter.Row{w.id(): w.opened}, Left: map[history.Key]limiter.Row{w.id(): w.row},
+	}
+}

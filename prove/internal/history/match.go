@@ -1,0 +1,139 @@
+package history
+
+import (
+	"math"
+
+	"github.com/sqlimit/limiter"
+)
+
+// match finds the call of each step. First those that only one call can be; of several
+// calls that can, the one that ended first, among those that are in time between the
+// steps whose calls are known. What is left may be of calls whose outcome is unknown.
+func (k *rowHistory) match() {
+	var open []int
+	for i := range k.steps {
+		if found := k.candidates(&k.steps[i], math.MaxInt64); len(found) == 1 {
+			k.take(i, found[0])
+		} else if !k.steps[i].swept {
+			open = append(open, i)
+		}
+	}
+	open = k.pass(open, func(i int, began, ended int64) *Call { return first(k.candidates(&k.steps[i], ended), began) })
+	open = k.change(open)
+	k.pass(open, k.unknown)
+}
+
+// pass finds calls for open steps, each between the latest beginning of those before it and
+// the earliest end of those after it, and returns the steps that are left.
+func (k *rowHistory) pass(open []int, find func(i int, began, ended int64) *Call) (rest []int) {
+	if len(open) == 0 {
+		return nil
+	}
+	began, ended := k.between()
+	for _, i := range open {
+		if c := find(i, began[i], ended[i]); c != nil {
+			k.take(i, c)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	return rest
+}
+
+func (k *rowHistory) take(i int, c *Call) {
+	k.steps[i].call = c
+	k.used[c] = true
+}
+
+// candidates returns the takes that tell of a step, and that began by an instant.
+func (k *rowHistory) candidates(s *step, by int64) (found []*Call) {
+	for _, c := range k.told[s.new] {
+		if k.used[c] || c.Began > by {
+			continue
+		}
+		if next, state := c.apply(s.old, c.State.Now); next != s.new || state != c.State {
+			continue
+		}
+		if s.old != s.new || countsRejected(&c.Op) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+func countsRejected(op *limiter.Op) bool {
+	w, ok := op.Policy.(limiter.FixedWindow)
+	return ok && w.CountRejected
+}
+
+// first is the call that ended first, but not before an instant.
+func first(calls []*Call, ended int64) (c *Call) {
+	for _, other := range calls {
+		if other.end() >= ended && (c == nil || other.end() < c.end()) {
+			c = other
+		}
+	}
+	return c
+}
+
+// end is when the operation was over at the latest.
+func (c *Call) end() int64 {
+	if c.Outcome == Unknown {
+		return math.MaxInt64
+	}
+	return c.Ended
+}
+
+// unknown finds a take of unknown outcome that makes a step.
+func (k *rowHistory) unknown(i int, _, ended int64) *Call {
+	s := &k.steps[i]
+	var fit []*Call
+	for _, c := range k.calls {
+		if c.Began > ended {
+			break
+		}
+		if c.Outcome == Unknown && c.Op.Kind == limiter.OpTake && !k.used[c] && k.makes(c, s, span{}) {
+			fit = append(fit, c)
+		}
+	}
+	if len(fit) == 0 {
+		return nil
+	}
+	c := fit[k.attempt*(i+1)%len(fit)] // the first, and at another attempt perhaps another
+	k.report.Applied++
+	k.clock[c] = s.new.At
+	return c
+}
+
+// makes reports whether c makes a step, if it was applied.
+func (k *rowHistory) makes(c *Call, s *step, during span) bool {
+	if !c.changes() { // what a take writes tells the clock that it read
+		next, _ := c.Op.Apply(s.old, s.new.At)
+		return next == s.new && (next != s.old || countsRejected(&c.Op))
+	}
+	applied := *c
+	applied.Outcome, applied.State.Took = Answered, true
+	next, ok := applied.tells(s.old, during)
+	return ok && next == s.new
+}
+
+// between returns for each step the latest beginning of a call before it, and the earliest
+// end of one after it.
+func (k *rowHistory) between() (began, ended []int64) {
+	began, ended = make([]int64, len(k.steps)), make([]int64, len(k.steps))
+	latest := int64(math.MinInt64)
+	for i, s := range k.steps {
+		began[i] = latest
+		if s.call != nil {
+			latest = max(latest, s.call.Began)
+		}
+	}
+	earliest := int64(math.MaxInt64)
+	for i := len(k.steps) - 1; i >= 0; i-- {
+		ended[i] = earliest
+		if c := k.steps[i].call; c != nil {
+			earliest = min(earliest, c.end())
+		}
+	}
+	return began, ended
+}

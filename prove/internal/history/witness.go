@@ -1,0 +1,175 @@
+package history
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/sqlimit/limiter"
+)
+
+// Check checks a history by what its rows say: each change of a row must be explained by
+// calls, each call that was told that it changed a row by one change, in an order that no
+// caller can contradict, and all other answers by a state that the row had at the time. It
+// takes n log n steps, and more only where many calls were under way at a time.
+func Check(h *History) *Report {
+	r := &Report{Operations: int64(len(h.Calls))}
+	offset := offsetOf(h)
+	if offset.least > offset.most+slack {
+		r.fault(Answer, Key{}, "the store's clock was %d to %d ns ahead: it was set, or not every answer was made during its call", offset.least, offset.most)
+	}
+	keys := byKey(h)
+	for _, key := range slices.SortedFunc(maps.Keys(keys), compareKeys) {
+		k := keys[key]
+		k.report, k.offset, k.denyAge = r, offset, h.DenyAge
+		k.check()
+	}
+	return r
+}
+
+func compareKeys(a, b Key) int {
+	window := func(k Key) int {
+		if k.Window {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(window(a), window(b)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
+}
+
+// rowHistory is the history of one key.
+type rowHistory struct {
+	key          Key
+	calls        []*Call
+	transitions  []Transition
+	opened, left limiter.Row
+
+	report  *Report
+	offset  offset
+	denyAge int64
+	attempt int
+
+	steps    []step
+	used     map[*Call]bool          // what explains a step
+	told     map[limiter.Row][]*Call // takes, by what they were told
+	clock    map[*Call]int64         // what it read for takes of unknown outcome, by what they wrote
+	reads    [][]*Call               // what changed nothing, by how many steps there had been
+	races    map[*Call]bool          // that were lost
+	doubtful bool                    // there are calls of unknown outcome
+}
+
+// step is a transition, or a take of several in one.
+type step struct {
+	old, new limiter.Row
+	call     *Call // that explains it
+	swept    bool
+}
+
+func byKey(h *History) map[Key]*rowHistory {
+	keys := map[Key]*rowHistory{}
+	of := func(key Key) *rowHistory {
+		k := keys[key]
+		if k == nil {
+			k = &rowHistory{key: key, opened: h.Opened[key], left: h.Left[key]}
+			keys[key] = k
+		}
+		return k
+	}
+	for i := range h.Calls {
+		k := of(keyOf(&h.Calls[i].Op))
+		k.calls = append(k.calls, &h.Calls[i])
+	}
+	for _, t := range h.Transitions {
+		k := of(t.Key)
+		k.transitions = append(k.transitions, t)
+	}
+	for key := range h.Left {
+		of(key)
+	}
+	for key := range h.Opened {
+		of(key)
+	}
+	return keys
+}
+
+func (k *rowHistory) fault(kind Kind, format string, args ...any) {
+	k.report.fault(kind, k.key, format, args...)
+}
+
+// attempts is how often the witness looks for other calls that may have made the changes
+// which refunds, cancels and resets tell nothing of.
+const attempts = 100
+
+// check finds fault with the history, unless there is an explanation without any.
+func (k *rowHistory) check() {
+	slices.SortStableFunc(k.calls, func(a, b *Call) int { return cmp.Compare(a.Began, b.Began) })
+	report, first := k.report, (*Report)(nil)
+	for k.attempt = range attempts {
+		k.report = new(Report)
+		k.explain()
+		if len(k.report.Faults) == 0 {
+			break
+		}
+		if first == nil {
+			first = k.report
+		}
+		if !k.doubtful && !k.changing() {
+			break
+		}
+	}
+	if len(k.report.Faults) > 0 {
+		k.report = first
+	}
+	report.add(k.report)
+}
+
+// explain explains each change by a call, and then each call by the changes.
+func (k *rowHistory) explain() {
+	k.steps, k.reads = nil, nil
+	k.used, k.told = map[*Call]bool{}, map[limiter.Row][]*Call{}
+	k.clock, k.races = map[*Call]int64{}, map[*Call]bool{}
+	for _, c := range k.calls {
+		if c.Outcome == Unknown {
+			k.report.Unknown++
+			k.doubtful = true
+		}
+		if c.Outcome == Answered && c.Op.Kind == limiter.OpTake {
+			k.told[c.State.Row] = append(k.told[c.State.Row], c)
+		}
+	}
+	k.chained()
+	for _, t := range k.transitions {
+		k.split(t)
+	}
+	k.match()
+	k.explained()
+	k.inTime()
+	k.answered()
+	k.bounded()
+}
+
+// order is the calls in an order that explains all of them, if there is no fault: those
+// that changed nothing where they were told, by when they began.
+func (k *rowHistory) order() (calls []*Call) {
+	for n, reads := range k.reads {
+		calls = append(calls, reads...)
+		if n < len(k.steps) && k.steps[n].call != nil {
+			calls = append(calls, k.steps[n].call)
+		}
+	}
+	return calls
+}
+
+// chained checks that each change begins where the one before it ended.
+func (k *rowHistory) chained() {
+	row := k.opened
+	for i, t := range k.transitions {
+		if t.Old != row {
+			k.fault(Chain, "before change %d of %d the row is\n     %+v\nwant %+v", i+1, len(k.transitions), t.Old, row)
+		}
+		row = t.New
+	}
+	if row != k.left {
+		k.fault(Chain, "after %d changes the row is\n     %+v\nwant %+v", len(k.transitions), k.left, row)
+	}
+}

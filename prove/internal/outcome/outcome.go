@@ -1,0 +1,56 @@
+// Package outcome names what an answer of a limiter says of its charge, and finds
+// answers that say two things.
+package outcome
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/sqlimit/limiter"
+)
+
+// The classes of answers.
+const (
+	Carried       = "carried out"
+	Refused       = "refused"
+	NotApplied    = "not applied"
+	Unknown       = "unknown"
+	Canceled      = "canceled"
+	CanceledLate  = "canceled, unknown"
+	Misconfigured = "misconfigured"
+	Invalid       = "invalid"
+	// Other is an error that has no class, or several that exclude each other.
+	Other = "of no class"
+)
+
+// Of returns the class of an answer. Carried is whether it says so, if it is no error.
+func Of(carried bool, err error) string {
+	if err == nil {
+		if carried {
+			return Carried
+		}
+		return Refused
+	}
+	var is []string
+	for class, target := range map[string]error{
+		NotApplied: limiter.ErrNotApplied, Unknown: limiter.ErrOutcomeUnknown, Canceled: limiter.ErrCanceled,
+		Misconfigured: limiter.ErrMisconfigured, Invalid: limiter.ErrInvalid,
+	} {
+		if errors.Is(err, target) {
+			is = append(is, class)
+		}
+	}
+	slices.Sort(is)
+	switch class := strings.Join(is, ", "); class {
+	case NotApplied, Unknown, Canceled, CanceledLate, Misconfigured, Invalid:
+		return class
+	}
+	return Other
+}
+
+// Bounds returns how many of some answers of one key were certainly carried out, and how
+// many more may have been.
+func Bounds(classes map[string]int64) (certain, possible int64) {
+	return classes[Carried], classes[Unknown] + classes[CanceledLate] + classes[Other]
+}

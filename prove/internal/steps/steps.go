@@ -1,0 +1,122 @@
+// Package steps says how much a policy admits while the clock that decides is stepped
+// forwards and backwards. It goes by what callers were told, and not by [limiter.Op.Apply].
+package steps
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// Segment is what happened to a key between two steps of the clock, while no statement
+// was under way.
+type Segment struct {
+	// Began is no later than any reading of the clock in the segment, in nanoseconds
+	// since 1970.
+	Began  int64
+	Grants []Grant
+	// Refused is the latest reading of the clock by which a take was refused, or 0.
+	Refused int64
+}
+
+// Grant is a take that was granted, and what was told of it.
+type Grant struct {
+	Cost  int64
+	State limiter.State
+}
+
+// Over returns by how much the grants of a key exceed what the policy admits in state
+// time: a forward step is time like any other, and a backward step grants nothing. What
+// is owed at a step of more than [limiter.ClockTolerance] backwards is owed from there on;
+// at a smaller one it is owed until the clock has caught up.
+func Over(p limiter.Policy, segments []Segment) (over int64) {
+	if w, ok := p.(limiter.FixedWindow); ok {
+		return overWindow(w, segments)
+	}
+	return overBucket(p.(limiter.TokenBucket), segments)
+}
+
+func overBucket(p limiter.TokenBucket, segments []Segment) (over int64) {
+	step := int64(p.Step())
+	var full, clock int64
+	for _, s := range segments {
+		if back(s, clock) {
+			full, clock = s.Began+max(0, full-clock), s.Began
+		}
+		slices.SortFunc(s.Grants, func(a, b Grant) int { return cmp.Compare(a.State.Row.FullAt, b.State.Row.FullAt) })
+		for _, g := range s.Grants {
+			clock = max(clock, g.State.Now)
+			full = max(full, clock) + g.Cost*step
+			if most := clock + p.Capacity*step; full > most {
+				over += (full - most + step - 1) / step
+				full = most
+			}
+		}
+	}
+	return over
+}
+
+func overWindow(p limiter.FixedWindow, segments []Segment) (over int64) {
+	var start, used, clock int64
+	for _, s := range segments {
+		if back(s, clock) {
+			// What was counted in the window that it fell into is known only if that is
+			// the latest one.
+			if into := s.Began - s.Began%int64(p.Window); into < start {
+				start, used = into, p.Limit
+			}
+			clock = s.Began
+		}
+		slices.SortFunc(s.Grants, func(a, b Grant) int {
+			x, y := a.State.Row, b.State.Row
+			return cmp.Or(cmp.Compare(x.Start, y.Start), cmp.Compare(x.Used, y.Used))
+		})
+		for _, g := range s.Grants {
+			clock = max(clock, g.State.Now)
+			if g.State.Row.Start > start {
+				start, used = g.State.Row.Start, 0
+			}
+			used += g.Cost
+			if g.State.Row.Start < start { // it was reopened
+				over += g.Cost
+				used -= g.Cost
+			} else if used > p.Limit {
+				over += used - p.Limit
+				used = p.Limit
+			}
+		}
+		if p.CountRejected { // else a refusal leaves no trace
+			clock = max(clock, s.Refused)
+		}
+	}
+	return over
+}
+
+// back reports whether the clock was stepped back before a segment, by more than is taken
+// for statements that wait for each other.
+func back(s Segment, clock int64) bool { return s.Began < clock-int64(limiter.ClockTolerance) }
+
+// AtMost returns what a key can be granted in a time by a clock that runs, and makes
+// these steps, while statements are under way: each step backwards may then add one
+// capacity, and one forwards adds what comes back in the time that it leaves out.
+func AtMost(p limiter.Policy, took time.Duration, made []time.Duration) int64 {
+	switch p := p.(type) {
+	case limiter.FixedWindow:
+		windows := 2 + int64(took/p.Window) + int64(len(made))
+		return windows * p.Limit
+	case limiter.TokenBucket:
+		most := p.Capacity + int64(took/p.Step()) + 1
+		for _, d := range made {
+			if d < 0 {
+				most += p.Capacity
+			} else {
+				most += min(p.Capacity, int64(d/p.Step())+1)
+			}
+		}
+		return most
+	}
+	panic(fmt.Sprintf("a policy of type %T", p))
+}

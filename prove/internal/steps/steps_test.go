@@ -1,0 +1,129 @@
+package steps_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/steps"
+)
+
+var policies = []limiter.Policy{
+	limiter.TokenBucket{Capacity: 20, Refill: 50, Interval: time.Second},
+	limiter.TokenBucket{Capacity: 20, Refill: 1, Interval: 10 * time.Second},
+	limiter.FixedWindow{Limit: 20, Window: time.Second},
+	limiter.FixedWindow{Limit: 20, Window: time.Hour},
+	limiter.FixedWindow{Limit: 20, Window: time.Hour, CountRejected: true},
+}
+
+// history has a key asked more often than the policy allows, while its clock makes steps.
+// wrong, if it is not nil, changes the row after each step.
+func history(r *rand.Rand, p limiter.Policy, wrong func(row *limiter.Row, now int64)) (segments []steps.Segment, took time.Duration, made []time.Duration) {
+	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+	var row limiter.Row
+	for range 20 {
+		s := steps.Segment{Began: now}
+		for range 60 {
+			op := limiter.Op{Kind: limiter.OpTake, Policy: p, Cost: 1 + r.Int64N(3)}
+			next, state := op.Apply(row, now)
+			if row = next; state.Took {
+				s.Grants = append(s.Grants, steps.Grant{Cost: op.Cost, State: state})
+			} else {
+				s.Refused = max(s.Refused, state.Now)
+			}
+			d := time.Duration(r.Int64N(int64(5 * time.Millisecond)))
+			took += d
+			now += int64(d)
+		}
+		segments = append(segments, s)
+		d := time.Duration(int64(time.Millisecond) << r.IntN(38)) // up to nine years
+		if r.IntN(2) == 0 {
+			d = -d
+		}
+		now += int64(d)
+		made = append(made, d)
+		if wrong != nil {
+			wrong(&row, now)
+		}
+	}
+	return segments, took, made
+}
+
+func granted(segments []steps.Segment) (n int64) {
+	for _, s := range segments {
+		for _, g := range s.Grants {
+			n += g.Cost
+		}
+	}
+	return n
+}
+
+func TestNothingIsTooMuchOfWhatThePolicyGrants(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, p := range policies {
+		for range 300 {
+			segments, took, made := history(r, p, nil)
+			if n := steps.Over(p, segments); n != 0 {
+				t.Fatalf("%+v: %d over", p, n)
+			}
+			if n, most := granted(segments), steps.AtMost(p, took, made); n > most {
+				t.Fatalf("%+v: %d granted, at most %d", p, n, most)
+			}
+		}
+	}
+}
+
+func TestWhatAStepGrantsIsSeen(t *testing.T) {
+	for name, wrong := range map[string]func(row *limiter.Row, now int64){
+		"a row that is forgotten": func(row *limiter.Row, now int64) {
+			if row.At > now {
+				*row = limiter.Row{}
+			}
+		},
+		"a row that is anchored without its debt": func(row *limiter.Row, now int64) {
+			if row.At > now+int64(limiter.ClockTolerance) {
+				row.FullAt, row.At, row.Used = now, now, 0
+				row.Start = now - now%max(1, row.Period)
+			}
+		},
+	} {
+		r := rand.New(rand.NewPCG(1, 2))
+		for _, p := range policies {
+			seen := int64(0)
+			for range 20 {
+				segments, _, _ := history(r, p, wrong)
+				seen += steps.Over(p, segments)
+			}
+			if seen == 0 {
+				t.Errorf("%+v: %s is not seen", p, name)
+			}
+		}
+	}
+}
+
+func TestAWindowThatIsReopenedIsSeen(t *testing.T) {
+	p := limiter.FixedWindow{Limit: 3, Window: time.Hour}
+	grant := func(start, used, now int64) steps.Grant {
+		return steps.Grant{Cost: 1, State: limiter.State{Now: now, Took: true, Row: limiter.Row{Start: start, Used: used}}}
+	}
+	hour := int64(time.Hour)
+	for name, c := range map[string]struct {
+		grants []steps.Grant
+		over   int64
+	}{
+		"three":                 {[]steps.Grant{grant(hour, 1, hour), grant(hour, 2, hour), grant(hour, 3, hour)}, 0},
+		"four":                  {[]steps.Grant{grant(hour, 1, hour), grant(hour, 2, hour), grant(hour, 3, hour), grant(hour, 3, hour)}, 1},
+		"three and the next":    {[]steps.Grant{grant(hour, 1, hour), grant(hour, 2, hour), grant(hour, 3, hour), grant(2*hour, 1, 2*hour)}, 0},
+		"three in either order": {[]steps.Grant{grant(2*hour, 1, 2*hour), grant(hour, 1, hour)}, 0},
+	} {
+		if n := steps.Over(p, []steps.Segment{{Began: hour, Grants: c.grants}}); n != c.over {
+			t.Errorf("%s: %d over, want %d", name, n, c.over)
+		}
+	}
+	first := steps.Segment{Began: 2 * hour, Grants: []steps.Grant{grant(2*hour, 1, 2*hour)}}
+	again := steps.Segment{Began: 2*hour - int64(time.Second), Grants: []steps.Grant{grant(hour, 1, 2*hour-1)}}
+	if n := steps.Over(p, []steps.Segment{first, again}); n != 1 {
+		t.Errorf("a window that is reopened by a small step back: %d over, want 1", n)
+	}
+}

@@ -1,0 +1,228 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/history"
+)
+
+// DenyAge is how long Limiters keep refusals in memory.
+const DenyAge = 100 * time.Millisecond
+
+// Numbers of keys.
+const (
+	warmKeys = 16   // of each limiter
+	coldKeys = 1000 // of all limiters
+	// hotCalls is how many calls a process makes on a hot key before the next one is hot:
+	// porcupine checks the calls of a key as one.
+	hotCalls = 400
+	// coldCalls is how many calls in a row are on one cold key, so that they meet at it.
+	coldCalls = 3
+	// updated is of how many calls one is by the other version of an application: each change
+	// costs several statements.
+	updated = 8
+)
+
+// Options is what a process of the workload does.
+type Options struct {
+	// Seed is what its randomness comes from; each process has its own.
+	Seed uint64
+	// Round is part of all keys, so that those of another round are never used again.
+	Round int
+	// Callers is how many there are at a time, and Calls how many each of them makes.
+	Callers, Calls int
+	// Timeout is how long a call may take.
+	Timeout time.Duration
+	// Tolerant is whether calls may fail, as they do where there are faults. Who failed
+	// rests for a moment: a server that is down is to come up.
+	Tolerant bool
+}
+
+// Run makes calls on store and returns them. An error is something that a Limiter must not
+// answer.
+func Run(ctx context.Context, store limiter.Store, o Options) ([]history.Call, error) {
+	w := &work{Options: o, recorder: history.NewRecorder(store)}
+	for _, s := range Specs {
+		var versions []*limiter.Limiter
+		for _, p := range s.Policies {
+			options := []limiter.Option{limiter.WithTimeout(o.Timeout)}
+			if s.Denies {
+				options = append(options, limiter.WithDenyCache(coldKeys, DenyAge))
+			}
+			l, err := limiter.New(w.recorder, s.Name, p, options...)
+			if err != nil {
+				return nil, err
+			}
+			versions = append(versions, l)
+		}
+		w.limiters = append(w.limiters, versions)
+	}
+	errs := make([]error, o.Callers)
+	var wait sync.WaitGroup
+	for i := range o.Callers {
+		wait.Go(func() {
+			c := &caller{work: w, Rand: rand.New(rand.NewPCG(o.Seed, uint64(i)))}
+			for range o.Calls {
+				if errs[i] = c.call(ctx); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return w.recorder.Calls(), errors.Join(errs...)
+}
+
+type work struct {
+	Options
+	recorder  *history.Recorder
+	limiters  [][]*limiter.Limiter
+	hot, cold atomic.Int64 // calls so far
+}
+
+type caller struct {
+	*work
+	*rand.Rand
+}
+
+// place is where a call goes.
+type place struct {
+	spec    *Spec
+	limiter *limiter.Limiter
+	key     string
+	hot     bool
+}
+
+// place draws where a call goes: of ten calls five to the hot key, two to warm ones and
+// three to cold ones. Processes come to hot and cold keys in the same order, so that they
+// meet there.
+func (c *caller) place() place {
+	n, key := c.IntN(len(Specs)), ""
+	kind := c.IntN(10)
+	switch {
+	case kind < 5:
+		turn := int(c.hot.Add(1)-1) / hotCalls
+		n, key = turn%len(Specs), fmt.Sprintf("hot %d.%d", c.Round, turn)
+	case kind < 7:
+		key = warmKey(c.Round, c.IntN(warmKeys))
+	default:
+		turn := int(c.cold.Add(1)-1) / coldCalls
+		n, key = turn%len(Specs), coldKey(c.Round, turn/len(Specs)%(coldKeys/len(Specs)))
+	}
+	versions := c.limiters[n]
+	version := 0
+	if len(versions) > 1 && c.IntN(updated) == 0 {
+		version = 1
+	}
+	return place{spec: &Specs[n], limiter: versions[version], key: key, hot: kind < 5}
+}
+
+func warmKey(round, n int) string { return fmt.Sprintf("warm %d.%d", round, n) }
+func coldKey(round, n int) string { return fmt.Sprintf("cold %d.%d", round, n) }
+
+// call makes a call, and perhaps one that takes it back.
+func (c *caller) call(ctx context.Context) error {
+	p := c.place()
+	most := capacity(p.limiter.Policy())
+	cost := int64(1)
+	if c.IntN(8) == 0 {
+		cost = c.Int64N(most + 2)
+	}
+	switch kind := c.IntN(40); {
+	case kind == 0:
+		_, err := p.limiter.Peek(ctx, p.key)
+		return c.failed(err)
+	case kind == 1 && p.spec.GivesBack && c.IntN(8) == 0:
+		return c.failed(p.limiter.Reset(ctx, p.key))
+	case kind < 8 && p.spec.Reserves:
+		return c.reserve(ctx, p, cost, most)
+	}
+	granted, err := c.take(ctx, p, cost, most)
+	if err == nil && granted && p.spec.GivesBack && c.IntN(5) == 0 {
+		err = c.failed(p.limiter.Refund(ctx, p.key, cost))
+	}
+	return err
+}
+
+// failed returns what is wrong with an error of a store.
+func (c *caller) failed(err error) error {
+	if c.Tolerant && limiter.StoreFailed(err) {
+		time.Sleep(20*time.Millisecond + rand.N(40*time.Millisecond))
+		return nil
+	}
+	return err
+}
+
+// take takes at once.
+func (c *caller) take(ctx context.Context, p place, cost, most int64) (bool, error) {
+	began := history.Clock()
+	r, err := p.limiter.AllowN(ctx, p.key, cost)
+	if err := c.answered(p, cost, most, r, 0, began, err); err != nil {
+		return false, err
+	}
+	return r.Allowed && err == nil, nil
+}
+
+// reserve books up to as far ahead as a full bucket lasts, or two windows. Of what lies ahead
+// half is canceled.
+func (c *caller) reserve(ctx context.Context, p place, cost, most int64) error {
+	wait := time.Duration(c.Int64N(int64(reach(p.limiter.Policy()))))
+	began := history.Clock()
+	r, err := p.limiter.Reserve(ctx, p.key, cost, wait)
+	if err := c.answered(p, cost, most, r.Result, wait, began, err); err != nil {
+		return err
+	}
+	if err == nil && r.Allowed && r.Delay > wait {
+		return fmt.Errorf("a reservation by %+v of %d, up to %v ahead, lies %v ahead", p.limiter.Policy(), cost, wait, r.Delay)
+	}
+	if err == nil && r.Allowed && r.Delay > 0 && c.IntN(2) == 0 {
+		return c.failed(r.Cancel(ctx))
+	}
+	return nil
+}
+
+func reach(p limiter.Policy) time.Duration {
+	switch p := p.(type) {
+	case limiter.TokenBucket:
+		return time.Duration(p.Capacity) * p.Step()
+	case limiter.FixedWindow:
+		return 2 * p.Window
+	}
+	panic("a policy of a new kind")
+}
+
+// answered records a refusal from memory, which no store hears of, and returns what cannot
+// be an answer to a request, whatever the store said.
+func (c *caller) answered(p place, cost, most int64, r limiter.Result, wait time.Duration, began int64, err error) error {
+	if cost > most {
+		if !errors.Is(err, limiter.ErrExceedsCapacity) || r.Allowed {
+			return fmt.Errorf("%d of %d: %+v, %w", cost, most, r, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return c.failed(err)
+	}
+	if r.Source == limiter.SourceDenyCache {
+		c.recorder.Denied(limiter.Op{
+			Kind: limiter.OpTake, Name: p.limiter.Name(), Key: p.key, Policy: p.limiter.Policy(), Cost: cost, MaxWait: wait,
+		}, began, history.Clock())
+	}
+	possible := r.Limit == most && r.Remaining >= 0 && r.Remaining <= most && r.ResetAfter >= 0
+	if r.Allowed {
+		possible = possible && r.RetryAfter == 0 && r.Source == limiter.SourceStore
+	} else {
+		possible = possible && r.RetryAfter > 0
+	}
+	if !possible {
+		return fmt.Errorf("by %+v, for %d, up to %v ahead: %+v", p.limiter.Policy(), cost, wait, r)
+	}
+	return nil
+}

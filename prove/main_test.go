@@ -1,0 +1,139 @@
+package prove_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/cluster"
+)
+
+var (
+	tier      = flag.String("tier", "ci", "how much is done: ci (10 minutes), nightly (2 hours) or release (6 hours)")
+	seed      = flag.Uint64("seed", 0, "what all randomness comes from; 0 chooses one")
+	report    = flag.String("report", "report-TIER.json", "the file that the report is written to, as JSON, after each round")
+	resume    = flag.Bool("resume", false, "go on where the report ends")
+	round     = flag.Int("round", 0, "the number of the only round to be run")
+	fraction  = flag.Float64("fraction", 0, "the part of the tier's rounds to be run, above 0 to 1; 0 is all")
+	perCaller = flag.Int("calls", 150, "how many calls each caller makes in a round of a history")
+	thought   = flag.Duration("porcupine", 20*time.Second, "how long porcupine may think about a key")
+)
+
+// limits is how long the tiers may take on two cores.
+var limits = map[campaign.Tier]time.Duration{
+	campaign.CI: 10 * time.Minute, campaign.Nightly: 2 * time.Hour, campaign.Release: 6 * time.Hour,
+}
+
+// proof is the campaign of this run.
+var proof *campaign.Campaign
+
+// helpers are what this program is when a scenario starts it once more, by the word in
+// helperVariable. A helper neither runs tests nor starts servers.
+var helpers = map[string]func() error{}
+
+const helperVariable = "LIMITER_PROVE_HELPER"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(helperVariable); name != "" {
+		os.Exit(help(name))
+	}
+	flag.Parse()
+	if err := begin(); err != nil {
+		fmt.Fprintln(os.Stderr, "prove:", err)
+		os.Exit(2)
+	}
+	code := m.Run()
+	if err := errors.Join(cluster.RemoveTemplate(), proof.End()); err != nil {
+		fmt.Fprintln(os.Stderr, "prove:", err)
+		code = max(code, 1)
+	}
+	fmt.Println(proof.Summary())
+	os.Exit(code)
+}
+
+func help(name string) int {
+	helper, ok := helpers[name]
+	if !ok {
+		fmt.Fprintln(os.Stderr, "prove: no helper", name)
+		return 2
+	}
+	if err := helper(); err != nil {
+		fmt.Fprintln(os.Stderr, "prove:", name+":", err)
+		return 1
+	}
+	return 0
+}
+
+// helper returns the command that is this program as a helper.
+func helper(t testing.TB, name string, env ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), append(env, helperVariable+"="+name)...)
+	return cmd
+}
+
+func begin() (err error) {
+	proof, err = campaign.New(campaign.Options{
+		Tier: campaign.Tier(*tier), Seed: *seed, Report: strings.Replace(*report, "TIER", *tier, 1), Resume: *resume, Round: *round, Fraction: *fraction,
+		Versions: versions(),
+	})
+	if err != nil {
+		return err
+	}
+	limit := flag.Lookup("test.timeout").Value.(flag.Getter).Get().(time.Duration)
+	if want := limits[proof.Tier]; limit > 0 && limit < want && *fraction == 0 && *round == 0 && flag.Lookup("test.run").Value.String() == "" {
+		return fmt.Errorf("tier %s may take %v, but go test stops it after %v: add -timeout=%v", proof.Tier, want, limit, want+want/4)
+	}
+	return nil
+}
+
+// versions tells what is tested, and with what.
+func versions() map[string]string {
+	v := map[string]string{
+		"go": runtime.Version(), "limiter": output("git", "describe", "--always", "--dirty"),
+		"postgres": output(postgresProgram(), "--version"), "pgbouncer": first(output("/usr/sbin/pgbouncer", "--version")),
+		"system": runtime.GOOS + "/" + runtime.GOARCH + ", " + fmt.Sprint(runtime.NumCPU()) + " cores",
+	}
+	for _, module := range strings.Split(output("go", "list", "-m", "github.com/jackc/pgx/v5", "modernc.org/sqlite"), "\n") {
+		name, version, _ := strings.Cut(module, " ")
+		v[name] = version
+	}
+	return v
+}
+
+func postgresProgram() string {
+	programs, _, err := host.PostgreSQL(context.Background())
+	if err != nil {
+		return "postgres"
+	}
+	return filepath.Join(programs, "postgres")
+}
+
+// output is what a program prints, or why it does not.
+func output(program string, args ...string) string {
+	out, err := exec.Command(program, args...).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func first(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}

@@ -1,0 +1,271 @@
+package prove_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/cluster"
+	"github.com/sqlimit/limiter/prove/internal/ledger"
+)
+
+// misconfigured is the class that [ledger.Classify] takes for wrong.
+const misconfigured = "misconfigured"
+
+// lateness is how much later than its deadline an answer may come: where a machine does
+// other things meanwhile, CI is set.
+func lateness() time.Duration {
+	if os.Getenv("CI") != "" {
+		return 500 * time.Millisecond
+	}
+	return 50 * time.Millisecond
+}
+
+const (
+	// dialLimit is how long a store waits for a connection that is being made.
+	dialLimit = 3 * time.Second
+	// heldLimit is the time limit of a take that is to be under way when a fault comes.
+	heldLimit = 2 * time.Second
+)
+
+// fault is what a server can do to a take.
+type fault struct {
+	name string
+	// class is that of the first failure, and state its SQLSTATE if it has one. also are
+	// the classes that failures after it may have, too.
+	class, state string
+	also         []string
+	// cold is that the store has no connection when the fault begins, and held that a take
+	// is under way then, which waits for a row.
+	cold, held bool
+	// probes is how many takes there are at most while the fault lasts; 0 is enough of
+	// them for the breaker to open, if they fail.
+	probes int
+	// slow is that each failure takes seconds: there are two in the smallest tier.
+	slow bool
+	// answers is that a failure shows that the server works: no breaker opens for it.
+	answers bool
+	// fresh is that each of them takes from a new key.
+	fresh bool
+	// dsn is of the store, if it is not the one of all.
+	dsn func(server *cluster.Cluster) string
+	// database is that of the fault, if it is not the one of all.
+	database string
+	// begin begins the fault, and returns what ends it.
+	begin func(t *testing.T, on *target) (end func())
+}
+
+// target is what a fault is done to.
+type target struct {
+	server *cluster.Cluster
+	pid    int       // of the session with the take that is under way
+	holder *pgx.Conn // that has locked the row which that take waits for
+}
+
+// probed is a key of the store at which a fault is looked at.
+type probed struct {
+	fault
+	load  *load
+	lim   *limiter.Limiter
+	round *campaign.Round
+	limit time.Duration // of a take that has a connection
+	dials atomic.Int64  // how often one was made, or tried to be
+	first error         // that failed
+
+	count, failures int
+}
+
+const (
+	probedKey = "probed"
+	// enough failures open the breaker, and some more.
+	enough = 8
+	// cheap is what half of the answers take at most while the breaker is open.
+	cheap = time.Millisecond
+)
+
+// look carries out one fault, and looks at what comes of it.
+func (f fault) look(t *testing.T, r *campaign.Round, server *cluster.Cluster) {
+	t.Helper()
+	dsn, as := server.DSN(), server.DSN()
+	if f.dsn != nil {
+		as = f.dsn(server)
+	}
+	if f.database != "" {
+		dsn = inDatabase(server, f.database)
+		as = dsn
+	}
+	execute(t, dsn, "TRUNCATE limiter_token_buckets, limiter_fixed_windows")
+	until(t, dsn, "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = '"+application+"'")
+	limit := limiter.DefaultTimeout
+	if f.held {
+		limit = heldLimit
+	}
+	p := &probed{fault: f, limit: limit, round: r}
+	pool := p.pool(t, as)
+	store, err := postgres.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.load = newLoad(t, []limiter.Store{store}, limiter.WithTimeout(limit))
+	p.lim = p.load.limiters[0][0]
+	if !f.cold {
+		p.load.recovers(t, r, time.Now())
+		if class, err := p.load.take(t.Context(), p.lim, probedKey, 1); class != ledger.Granted {
+			t.Fatalf("before the fault a take is %s: %v", class, err)
+		}
+	}
+
+	on := &target{server: server}
+	var end func()
+	if f.held {
+		end = p.whileHeld(t, on, dsn)
+	} else {
+		end = f.begin(t, on)
+	}
+	probes := f.probes
+	switch {
+	case f.slow && proof.Tier == campaign.CI:
+		probes = 2
+	case probes == 0:
+		probes = enough
+	}
+	for range probes {
+		if p.probe(t); p.failures >= enough {
+			break
+		}
+	}
+	if p.failures >= enough && !f.answers {
+		p.whileOpen(t)
+	}
+	if p.first == nil && f.class != ledger.Granted {
+		t.Errorf("no take fails")
+	}
+	end()
+	p.load.recovers(t, r, time.Now())
+	pool.Close()
+	p.load.exact(t, r, dsn)
+	r.Count("faults of the server", 1)
+}
+
+// pool is one whose sessions are told from others, and which says when it makes one.
+func (p *probed) pool(t *testing.T, dsn string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dsn + "&pool_max_conns=2&connect_timeout=3&application_name=" + application)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		p.dials.Add(1)
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// whileOpen takes while the breaker is open, which is to cost next to nothing, but for
+// those takes that find out whether the fault is over.
+func (p *probed) whileOpen(t *testing.T) {
+	t.Helper()
+	var took []time.Duration
+	for range 50 {
+		took = append(took, p.probe(t))
+		wait(t.Context(), time.Millisecond)
+	}
+	slices.Sort(took)
+	if half := took[len(took)/2]; half > cheap {
+		t.Errorf("half of the answers of an open breaker take more than %v, want at most %v", half, cheap)
+	}
+	p.round.Count("faults that opened the breaker", 1)
+}
+
+// probe takes once, looks at the answer, and returns how long it took.
+func (p *probed) probe(t *testing.T) (took time.Duration) {
+	t.Helper()
+	key := probedKey
+	if p.count++; p.fresh {
+		key = fmt.Sprint("probed/", p.count)
+	}
+	dials, began := p.dials.Load(), time.Now()
+	res, err := p.lim.Allow(t.Context(), key)
+	took = time.Since(began)
+	limit := p.limit
+	if p.dials.Load() > dials { // the time limit begins when there is a connection
+		limit += dialLimit
+	}
+	p.round.Most("an answer: "+p.name, took)
+	if took > limit+lateness() {
+		t.Errorf("an answer takes %v, want at most %v: %v", took, limit+lateness(), err)
+	}
+
+	class := ledger.Classify(res, err)
+	if errors.Is(err, limiter.ErrMisconfigured) {
+		class = misconfigured
+	} else {
+		p.load.note(p.lim, key, 1, res, err)
+	}
+	if class == ledger.Granted {
+		return took
+	}
+	p.failures++
+	switch {
+	case p.state != "" && errors.Is(err, context.DeadlineExceeded):
+		p.round.Count("answers that did not come in time", 1) // on a machine that does other things
+	case p.first == nil:
+		p.first = err
+		if class != p.class || p.state != "" && sqlState(err) != p.state {
+			t.Errorf("the first failure is %s with %q, want %s with %q: %v", class, sqlState(err), p.class, p.state, err)
+		}
+	case class != p.class && !slices.Contains(p.also, class):
+		t.Errorf("a failure is %s, want %s or %q: %v", class, p.class, p.also, err)
+	case p.answers && sqlState(err) != p.state:
+		t.Errorf("a failure is not the server's own answer, which was %q before: %v", p.state, err)
+	}
+	return took
+}
+
+// whileHeld begins the fault while a take waits for a row that another session has locked.
+func (p *probed) whileHeld(t *testing.T, on *target, dsn string) (end func()) {
+	t.Helper()
+	on.holder = connection(t, dsn)
+	defer on.holder.Close(context.Background())
+	on.hold(t, "BEGIN", "SELECT FROM limiter_token_buckets FOR UPDATE")
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		p.probe(t)
+	}()
+	until(t, dsn, `SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = '`+application+`'`)
+	on.pid = query[int](t, dsn, `SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = '`+application+`'`)
+	end = p.begin(t, on)
+	select {
+	case <-answered:
+	case <-time.After(patience):
+		t.Fatal("a take is not answered")
+	}
+	return end
+}
+
+// hold runs SQL in the session that has locked the row.
+func (on *target) hold(t *testing.T, statements ...string) {
+	t.Helper()
+	for _, sql := range statements {
+		if _, err := on.holder.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}

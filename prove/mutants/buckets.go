@@ -1,0 +1,128 @@
+package main
+
+// buckets are bugs of the statements that take from a token bucket.
+var buckets = []Mutant{
+	{
+		Name:  "bucket-decided-in-a-cte",
+		Bug:   "a take is admitted by what a CTE of its statement read before the row was locked",
+		Found: []string{"https://github.com/cheddar-me/pecorino/pull/31"},
+		Edits: []Edit{{
+			"postgres/sql/bucket_take.sql",
+			"\n      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $6::bigint", "",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestBucket_whose_second_waiting_take_has_an_older_clock$", Says: "Took = true, true"},
+	},
+	{
+		Name: "bucket-decided-in-a-subquery",
+		Bug:  "a take is admitted by a subquery, which sees the snapshot and not the locked row",
+		Edits: []Edit{{
+			"postgres/sql/bucket_take.sql",
+			"\n      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $6::bigint",
+			`
+      AND greatest((SELECT s.full_at FROM /* schema */limiter_token_buckets AS s WHERE s.limiter = $1::text AND s.key = $2::bytea),
+            excluded.at) + $5::bigint <= excluded.at + $6::bigint`,
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestBucket_whose_second_waiting_take_has_an_older_clock$", Says: "Took = true, true"},
+	},
+	{
+		Name: "bucket-written-from-excluded",
+		Bug:  "a take writes what it would write for an unused key, and so forgets what others took",
+		Edits: []Edit{{
+			"postgres/sql/bucket_grant.sql",
+			"SET full_at = greatest(b.full_at, excluded.at) + $5::bigint", "SET full_at = excluded.full_at",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestOperations_on_any_row_whatever_is_expected_of_it$", Says: "want {"},
+	},
+	{
+		Name: "bucket-saves-up",
+		Bug:  "without greatest() a bucket that rests saves up more than its capacity",
+		Edits: []Edit{{
+			"postgres/sql/bucket_take.sql",
+			"SET full_at = greatest(b.full_at, excluded.at) + $5::bigint", "SET full_at = b.full_at + $5::bigint",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestOperations_on_any_row$", Says: "want {"},
+	},
+	{
+		Name: "bucket-of-another-policy",
+		Bug:  "a row that another policy wrote is read as if this one had",
+		Edits: []Edit{
+			{
+				"postgres/sql/bucket_take.sql",
+				"(b.step <> $3::bigint OR b.capacity <> $4::bigint\n        OR b.full_at", "(false\n        OR b.full_at",
+			},
+			{
+				"postgres/sql/bucket_take.sql",
+				"WHERE b.step = excluded.step AND b.capacity = excluded.capacity\n      AND", "WHERE",
+			},
+		},
+		Check: Check{Package: "./postgres", Run: "^TestOperations_on_any_row$", Says: "want {"},
+	},
+	{
+		Name:  "bucket-swapped-unseen",
+		Bug:   "a row that was read is written back without a look at whether it has changed since",
+		Found: []string{"https://github.com/gravitee-io/issues/issues/2206"},
+		Edits: []Edit{{
+			"postgres/sql/bucket_swap.sql",
+			"AND full_at = $7::bigint AND at = $8::bigint AND step = $9::bigint AND capacity = $10::bigint",
+			"AND ($7::bigint, $8::bigint, $9::bigint, $10::bigint) IS NOT NULL",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestTake_under_a_new_policy_counts_what_was_taken_while_it_waited$", Says: "4 were granted of 3"},
+	},
+	{
+		Name: "bucket-foreseen-refusal",
+		Bug:  "a take that is expected to be refused is refused although its row has to be written first",
+		Edits: []Edit{{
+			"postgres/take.go",
+			"return state, next == r.Row && !state.Took, nil", "_ = next\n\treturn state, !state.Took, nil",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestOperations_on_any_row_whatever_is_expected_of_it$", Says: "want {"},
+	},
+	{
+		Name:  "bucket-first-take-collides",
+		Bug:   "of two first takes of a key that meet one is an error",
+		Found: []string{"https://github.com/gravitee-io/issues/issues/1002", "https://github.com/cheddar-me/pecorino/pull/30"},
+		Edits: []Edit{{
+			"postgres/sql/bucket_take.sql",
+			`    ON CONFLICT (limiter, key) DO UPDATE
+    SET full_at = greatest(b.full_at, excluded.at) + $5::bigint,
+        at = excluded.at,
+        granted = 1
+    WHERE b.step = excluded.step AND b.capacity = excluded.capacity
+      AND b.at <= excluded.at + 2000000000
+      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $6::bigint
+    RETURNING b.full_at, b.at
+)
+SELECT 1, full_at, at, at FROM taken
+`,
+			`      AND NOT EXISTS (SELECT FROM /* schema */limiter_token_buckets AS r WHERE r.limiter = $1::text AND r.key = $2::bytea)
+    RETURNING b.full_at, b.at
+), updated AS (
+    UPDATE /* schema */limiter_token_buckets AS b
+    SET full_at = greatest(b.full_at, clock.at) + $5::bigint, at = clock.at, granted = 1
+    FROM clock
+    WHERE b.limiter = $1::text AND b.key = $2::bytea
+      AND b.step = $3::bigint AND b.capacity = $4::bigint AND b.at <= clock.at + 2000000000
+      AND greatest(b.full_at, clock.at) + $5::bigint <= clock.at + $6::bigint
+    RETURNING b.full_at, b.at
+)
+SELECT 1, full_at, at, at FROM taken
+UNION ALL
+SELECT 1, full_at, at, at FROM updated
+`,
+		}},
+		Check: Check{
+			Package: "./postgres", Run: "^TestFirst_takes_of_a_key_that_meet_are_both_decided$",
+			Says: "duplicate key value violates unique constraint",
+		},
+	},
+	{
+		Name: "bucket-answers-from-a-second-read",
+		Bug:  "what is left is read again after the take, and is what others left",
+		Edits: []Edit{{
+			"postgres/take.go",
+			"	switch {\n	case err == nil && decided:\n",
+			"	if err == nil && decided && state.Took {\n		if again, found, lost := t.read(ctx, db, op); lost == nil && found {\n			state.Row = again.Row\n		}\n	}\n	switch {\n	case err == nil && decided:\n",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestGrants_of_a_busy_key_are_those_of_a_sequential_run$", Says: "want"},
+	},
+}

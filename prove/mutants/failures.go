@@ -1,0 +1,137 @@
+package main
+
+// breakers are bugs of what keeps operations from a database that does not answer.
+var breakers = []Mutant{
+	{
+		Name: "one-locked-row-closes-the-door",
+		Bug:  "a row that somebody has locked makes the breaker refuse every key",
+		Edits: []Edit{{
+			"internal/sqlstore/breaker.go",
+			"!b.others && hashOf(op) != b.key || ", "",
+		}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestABreakerThatOneKeyHasOpenedIsOpenForThatKeyAlone$", Says: "it is open for other keys"},
+	},
+	{
+		Name:  "canceled-callers-close-the-door",
+		Bug:   "callers who leave are counted by the breaker as failures of the database",
+		Edits: []Edit{{"internal/sqlstore/breaker.go", "	case errors.Is(err, limiter.ErrCanceled), !limiter", "	case !errors.Is(err, limiter.ErrCanceled) && !limiter"}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestABreakerOpensAfterFiveFailuresInARow$", Says: "callers who left in between: operation 5 was not let through"},
+	},
+	{
+		Name:  "breaker-never-asks-again",
+		Bug:   "nothing is let through to a database that was down, so that nobody learns that it is back",
+		Edits: []Edit{{"internal/sqlstore/breaker.go", "passed >= 0 && passed < b.wait {", "passed >= 0 {"}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestABreakerLetsOneThroughAtATimeThatGetsLonger$", Says: "let through after [], want [50ms"},
+	},
+	{
+		Name:  "breaker-lets-all-through",
+		Bug:   "once it is time for a probe everybody is let through, and waits for a database that hangs",
+		Edits: []Edit{{"internal/sqlstore/breaker.go", "	b.asked, b.wait = now, min(2*b.wait, lastProbe)\n", ""}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestABreakerLetsOneThroughAtATimeThatGetsLonger$", Says: "let through after [50ms 50ms"},
+	},
+	{
+		Name: "breaker-stays-open",
+		Bug:  "a probe that the database answers does not close the breaker",
+		Edits: []Edit{{
+			"internal/sqlstore/breaker.go",
+			"	case err == nil:\n		b.answered()\n", "	case err == nil:\n		if p.failures < breakerFailures {\n			b.answered()\n		}\n",
+		}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestABreakerClosesWhenTheDatabaseAnswers$", Says: "it is still open"},
+	},
+	{
+		Name:  "breaker-counts-the-past",
+		Bug:   "what was sent before the database last answered counts as failures of now",
+		Edits: []Edit{{"internal/sqlstore/breaker.go", "	if p.round != b.round.Load() {\n		return\n	}\n", ""}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestWhatWasSentBeforeTheLastAnswerDoesNotCount$", Says: "operations of before have opened it again"},
+	},
+	{
+		Name:  "breaker-counts-callers",
+		Bug:   "one statement that fails opens the breaker, since each of those who shared it counts",
+		Edits: []Edit{{"internal/sqlstore/breaker.go", "	if p.failures != b.failures {\n		return\n	}\n", ""}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestOfOperationsUnderWayTogetherOneFailureCounts$", Says: "and one of 64 operations: open is true"},
+	},
+}
+
+// retried are bugs of sending operations again.
+var retried = []Mutant{
+	{
+		Name: "retry-of-what-is-unknown",
+		Bug:  "a take whose outcome is unknown is sent again",
+		Edits: []Edit{
+			{
+				"internal/sqlstore/retry.go",
+				"!errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) || !r.Again(err)",
+				"!errors.Is(err, limiter.ErrOutcomeUnknown) && !r.Again(err)",
+			},
+		},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestWhatWasNotAppliedIsSentAgainTwiceAtMost$", Says: "sent 2 times, at last <nil>; want 1 times and limiter: outcome unknown"},
+	},
+	{
+		Name:  "retries-without-a-budget",
+		Bug:   "a database at which all fails is sent everything three times",
+		Edits: []Edit{{"internal/sqlstore/retry.go", "		if spent > retryShare*(retryBurst-1) {", "		if spent > 1<<40 {"}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestOfManyOperationsATenthIsSentAgain$", Says: "4000 of 2000 were sent again"},
+	},
+	{
+		Name:  "retry-for-who-has-left",
+		Bug:   "an operation is sent again for a caller who left meanwhile",
+		Edits: []Edit{{"internal/sqlstore/retry.go", "gone := left(ctx); gone != nil {", "gone := left(ctx); gone != nil && !inTime {"}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestNothingIsSentAgainWhenThereIsNoTimeOrNobodyLeft$", Says: "the caller left in a statement: sent "},
+	},
+	{
+		Name:  "refunds-retried",
+		Bug:   "a refund is sent again like a take, for which an error has only to be taken for one before the sending",
+		Edits: []Edit{{"postgres/postgres.go", "	if op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel {", "	if op.Kind == limiter.OpCancel {"}},
+		Check: Check{Package: "./postgres", Run: "^TestGiving_back_is_sent_once_even_if_it_was_not_applied$", Says: "operation 3 was sent 3 times, want 1"},
+	},
+}
+
+// fallbacks are bugs of FailLocal and of who gets back what it granted.
+var fallbacks = []Mutant{
+	{
+		Name:  "fail-local-for-any-error",
+		Bug:   "FailLocal asks the fallback whatever the error",
+		Edits: []Edit{{"failure.go", "	case l.fail == failClosed || !StoreFailed(cause):", "	case l.fail == failClosed || l.fail == failOpen && !StoreFailed(cause):"}},
+		Check: Check{Package: ".", Run: "^TestFailLocal_asks_the_fallback_only_for_what_the_store_failed_at$", Says: "invalid: Allow = {Allowed:true"},
+	},
+	{
+		Name:  "fallback-never-charged",
+		Bug:   "in an outage the fallback is looked at and never taken from",
+		Edits: []Edit{{"failure.go", "	if err := l.doOn(ctx, l.fallback, &b.op, &b.state); err != nil {", "	b.op.Kind = OpLook\n	if err := l.doOn(ctx, l.fallback, &b.op, &b.state); err != nil {"}},
+		Check: Check{Package: ".", Run: "^TestFailLocal_admits_during_an_outage_what_the_policy_admits_once_more$", Says: "want 5 by each"},
+	},
+	{
+		Name:  "fallbacks-booking-canceled-elsewhere",
+		Bug:   "what the fallback booked is canceled in the database, where it may meet somebody's booking",
+		Edits: []Edit{{"reserve.go", "		if r.Source == SourceLocal {\n			r.store = l.fallback\n		}\n", ""}},
+		Check: Check{Package: ".", Run: "^TestFailLocal_cancels_a_reservation_where_it_was_booked$", Says: "Cancel of a booking by local asked the stores"},
+	},
+	{
+		Name:  "booking-canceled-in-the-fallback",
+		Bug:   "with FailLocal what the database booked is canceled in the fallback",
+		Edits: []Edit{{"reserve.go", "		if r.Source == SourceLocal {", "		if l.fail == failLocal {"}},
+		Check: Check{Package: ".", Run: "^TestFailLocal_cancels_a_reservation_where_it_was_booked$", Says: "Cancel of a booking by store asked the stores"},
+	},
+	{
+		Name: "refund-to-the-fallback",
+		Bug:  "what the database took is given back to the fallback while the database is down",
+		Edits: []Edit{{
+			"limiter.go",
+			"	if n == 0 {\n		return served(ctx)\n	}\n	return l.giveBack(ctx, l.store, &op)",
+			"	if n == 0 {\n		return served(ctx)\n	}\n	if err := l.giveBack(ctx, l.store, &op); err == nil || l.fail != failLocal {\n		return err\n	}\n	return l.giveBack(ctx, l.fallback, &op)",
+		}},
+		Check: Check{Package: ".", Run: "^TestFailLocal_gives_nothing_back_to_the_fallback$", Says: "Refund = <nil>"},
+	},
+	{
+		Name:  "fallbacks-charge-refunded",
+		Bug:   "the handler gives the database back what a fallback was charged",
+		Edits: []Edit{{"handler/handler.go", " && res.Source != limiter.SourceLocal", ""}},
+		Check: Check{Package: "./handler", Run: "^TestAChargeIsGivenBackOnlyWhereThereWasOne$", Says: "charged by a fallback, which no refund reaches: given back [3]"},
+	},
+	{
+		Name:  "no-charge-refunded",
+		Bug:   "the handler gives back what FailOpen let pass without a charge",
+		Edits: []Edit{{"handler/handler.go", " && res.Source != limiter.SourcePolicy", ""}},
+		Check: Check{Package: "./handler", Run: "^TestAChargeIsGivenBackOnlyWhereThereWasOne$", Says: "let pass while the store was down: given back [3]"},
+	},
+}

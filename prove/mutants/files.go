@@ -1,0 +1,26 @@
+package main
+
+// files are bugs of what becomes of a SQLite file while a process has it open.
+var files = []Mutant{
+	{
+		Name:  "file-gone-unseen",
+		Bug:   "takes are granted in a file that was removed or replaced, and forgotten with it",
+		Edits: []Edit{{"sqlite/raw.go", "	if err := p.place.check(); err != nil {\n		return nil, err\n	}\n	<-p.free", "	<-p.free"}},
+		Check: Check{Package: "./sqlite", Run: "^TestATakeThatWaitsForALockMissesTheFileMeanwhile$", Says: "of whose file nothing was left when the lock was free"},
+	},
+	{
+		Name: "companions-gone-unseen",
+		Bug:  "that a file's log is gone, and with it what was granted last, is not noticed",
+		Edits: []Edit{{
+			"sqlite/place.go",
+			"	for _, c := range p.companions {\n		if err := leadsTo(c.path, c.file); err != nil {", "	for _, c := range p.companions {\n		if err := leadsTo(p.path, p.file); err != nil {",
+		}},
+		Check: Check{Package: "./sqlite", Run: "^TestCompanionsOfAFileThatWasNotInWALModeAreMissedToo$", Says: "that -wal is gone is not noticed"},
+	},
+	{
+		Name:  "damaged-connection-kept",
+		Bug:   "a connection that has read damaged pages is used after the file was put right, and reads them still",
+		Edits: []Edit{{"sqlite/raw.go", "	if err != nil && sqlitecode.Mend(sqlitecode.Of(err)) != \"\" {\n		c.broken = true", "	if err != nil && sqlitecode.Mend(sqlitecode.Of(err)) == \"\" {\n		c.broken = true"}},
+		Check: Check{Package: "./sqlite", Run: "^TestFaults_of_files$/^the_pages_are_garbage$", Says: "after the fault: "},
+	},
+}

@@ -1,0 +1,145 @@
+// Command mutants plants known bugs in the code, one after another, and sees whether the
+// tests find them. See its README.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// longest is how long a check may take. Most take a second or two.
+const longest = time.Minute
+
+func run(ctx context.Context, args []string) (err error) {
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	names := flags.String("run", "", "a regular expression: only mutants whose names match")
+	list := flags.Bool("list", false, "list the mutants and plant none")
+	update := flags.Bool("update", false, "write the table of all mutants into README.md and plant none")
+	report := flags.String("report", "", "a file to write the results to, as JSON")
+	parallel := flags.Int("p", runtime.NumCPU(), "how many to plant at a time")
+	times := flags.Int("times", 1, "how often to run each check on its mutant; it has to fail each time")
+	verbose := flags.Bool("v", false, "show what the checks say of mutants that they kill, too")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	wanted, err := regexp.Compile(*names)
+	if err != nil {
+		return err
+	}
+	var mutants []Mutant
+	for _, m := range catalog() {
+		if wanted.MatchString(m.Name) {
+			mutants = append(mutants, m)
+		}
+	}
+	if len(mutants) == 0 {
+		return fmt.Errorf("there is no mutant whose name matches %s", *names)
+	}
+	root, err := repository(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case *list:
+		for _, m := range mutants {
+			fmt.Printf("%s: %s\n", m.Name, m.Bug)
+			for _, check := range m.checks() {
+				fmt.Printf("    %s\n", check.command())
+			}
+		}
+		return nil
+	case *update:
+		return updateReadme(filepath.Join(root, "prove", "mutants", "README.md"), catalog())
+	}
+
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// Servers of checks run as another user, and what they leave has to go, too.
+	temp := filepath.Join(dir, "tmp")
+	if err := errors.Join(os.Chmod(dir, 0o711), os.Mkdir(temp, 0o700), os.Chmod(temp, 0o777|os.ModeSticky)); err != nil {
+		return err
+	}
+	env, stop, err := server(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	env = append(env, "TMPDIR="+temp)
+	began := time.Now()
+	c := campaign{tests: tests{root, env, longest}, dir: dir, parallel: max(1, *parallel), times: max(1, *times), report: func(r Result) { show(r, *verbose) }}
+	results := c.run(ctx, mutants)
+	took := time.Since(began)
+	if *report != "" {
+		if err := writeReport(*report, results, took); err != nil {
+			return err
+		}
+	}
+	return sum(results, took)
+}
+
+// repository returns the root of the clone that this is run in.
+func repository(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/sqlimit/limiter").Output()
+	if err != nil {
+		return "", fmt.Errorf("run it in a clone of limiter: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// show prints one result.
+func show(r Result, verbose bool) {
+	fmt.Printf("%-12s %5.1f s  %s\n", r.Outcome, r.Took.Seconds(), r.Mutant.Name)
+	if r.Outcome != Killed || verbose {
+		fmt.Printf("    %s\n%s\n", r.Mutant.Bug, indent(ending(r.Said)))
+	}
+}
+
+// shown is how many lines of what a check said are shown.
+const shown = 60
+
+// ending returns the last lines of a text.
+func ending(s string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-shown):], "\n")
+}
+
+func indent(s string) string { return "        " + strings.ReplaceAll(s, "\n", "\n        ") }
+
+// sum prints how many mutants were killed, and returns an error unless all were.
+func sum(results []Result, took time.Duration) error {
+	alive := 0
+	for _, r := range results {
+		if r.Outcome != Killed {
+			alive++
+		}
+	}
+	fmt.Printf("%d of %d mutants killed in %.0f s\n", len(results)-alive, len(results), took.Seconds())
+	if alive > 0 {
+		return fmt.Errorf("%d of %d mutants were not killed", alive, len(results))
+	}
+	return nil
+}

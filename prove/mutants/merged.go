@@ -1,0 +1,98 @@
+package main
+
+// merged are bugs of the statements that take from many keys at once.
+var merged = []Mutant{
+	{
+		Name: "merged-cold-key-unclamped",
+		Bug:  "takes that meet at an unused key are all granted, however many there are",
+		Edits: []Edit{{
+			"postgres/sql/bucket_takes.sql",
+			"least(a.units, a.capacity * a.step / a.spend) AS units", "a.units",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestTakes_that_go_together_on_any_row$", Says: " times {Kind:"},
+	},
+	{
+		Name: "merged-all-granted",
+		Bug:  "of takes that go together all are said to be granted if one is",
+		Edits: []Edit{{
+			"postgres/sql/bucket_takes.sql",
+			"granted = least(a.units, (a.at + b.capacity * b.step - greatest(b.full_at, a.at)) / a.spend)", "granted = a.units",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestTakes_that_go_together_on_any_row$", Says: " times {Kind:"},
+	},
+	{
+		Name: "merged-by-a-snapshot",
+		Bug:  "how many of the takes that go together are granted is read before the row was locked",
+		Edits: []Edit{
+			{
+				"postgres/sql/bucket_takes.sql",
+				"            + least(a.units, (a.at + b.capacity * b.step - greatest(b.full_at, a.at)) / a.spend) * a.spend,",
+				"            + least(a.units, (a.at + a.capacity * a.step - greatest(a.full_at, a.at)) / a.spend) * a.spend,",
+			},
+			{
+				"postgres/sql/bucket_takes.sql",
+				"granted = least(a.units, (a.at + b.capacity * b.step - greatest(b.full_at, a.at)) / a.spend)",
+				"granted = least(a.units, (a.at + a.capacity * a.step - greatest(a.full_at, a.at)) / a.spend)",
+			},
+			{
+				"postgres/sql/bucket_takes.sql",
+				"AND greatest(b.full_at, a.at) + a.spend <= a.at + b.capacity * b.step\n    RETURNING",
+				"AND greatest(a.full_at, a.at) + a.spend <= a.at + a.capacity * a.step\n    RETURNING",
+			},
+			{
+				"postgres/sql/bucket_takes.sql",
+				"    FROM asked AS a\n    WHERE b.limiter",
+				"    FROM (SELECT asked.*, s.full_at FROM asked JOIN /* schema */limiter_token_buckets AS s USING (limiter, key)) AS a\n    WHERE b.limiter",
+			},
+		},
+		Check: Check{Package: "./postgres", Run: "^TestTakes_that_go_together_count_what_was_taken_while_they_waited$", Says: "want the 1 that was left"},
+	},
+	{
+		Name: "merged-window-over-its-limit",
+		Bug:  "takes that go together fill a window beyond its limit",
+		Edits: []Edit{{
+			"postgres/sql/window_takes.sql",
+			"THEN b.used + least(a.units, (b.lim - b.used) / a.cost) * a.cost", "THEN b.used + a.units * a.cost",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestTakes_that_go_together_on_any_row$", Says: " times {Kind:"},
+	},
+	{
+		Name: "merged-one-more",
+		Bug:  "of takes that share a transaction of SQLite one more is granted than there is room for",
+		Edits: []Edit{{
+			"sqlite/merge.go",
+			"				r.Decided = next == row // a refusal that writes is not the same for the next unit\n			}\n			break",
+			"				r.Decided = next == row // a refusal that writes is not the same for the next unit\n			} else {\n				r.Granted++\n			}\n			break",
+		}},
+		Check: harness("TestProcessesThatShareAFileAdmitExactly", "over-admitted: "),
+	},
+	{
+		Name: "merged-takes-stored-short",
+		Bug:  "of takes that share a transaction of SQLite one is granted and not stored",
+		Edits: []Edit{{
+			"sqlite/merge.go",
+			"	_, err = c.tx.exec(ctx, t.put, t.append(args, &last)...)\n",
+			"	last.FullAt, last.Used = max(0, last.FullAt-last.Period), max(0, last.Used-1)\n	_, err = c.tx.exec(ctx, t.put, t.append(args, &last)...)\n",
+		}},
+		Check: Check{Package: "./sqlite", Run: "^TestTakesThatMeetOnAnyRow$", Says: " times {Kind:"},
+		Also:  []Check{harness("TestProcessesThatAreKilledForgetNothingThatTheyAcknowledged", "acknowledged takes lost: ")},
+	},
+	{
+		Name:  "locked-rows-hold-up-everybody",
+		Bug:   "statements that wait for locked rows count for as long as they wait: with two of them no other key goes",
+		Edits: []Edit{{"internal/coalesce/stall.go", "	if q.limits.Patience == 0 || len(f.rows) != 1 {", "	if q.limits.Patience >= 0 || len(f.rows) != 1 {"}},
+		Check: Check{Package: "./internal/coalesce", Run: "^TestRowsThatSomebodyHasLockedHoldUpNobodyElse$", Says: "; want it granted"},
+	},
+	{
+		Name:  "the-heads-time-for-all",
+		Bug:   "when the time of whoever waits first is over, all behind him are told that theirs is",
+		Edits: []Edit{{"internal/coalesce/lead.go", "if err == nil || ctx.Err() == nil {", "if err == nil || ctx.Err() != nil {"}},
+		Check: Check{Package: "./internal/coalesce", Run: "^TestTheTimeOfWhoWaitsFirstIsNotThatOfTheOthers$", Says: "of the 2 behind him took"},
+	},
+	{
+		Name:  "who-left-while-waiting-again-passes",
+		Bug:   "a caller who leaves while he waits for a second statement is told that the store failed, which FailOpen lets pass",
+		Edits: []Edit{{"internal/sqlstore/limit.go", "		if err := l.Context.Err(); err != nil { // also", "		if err := l.Context.Err(); err != nil && !l.lingers { // also"}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestAwaitEndsWithTheCaller$", Says: "after a statement, limit 1s: Ended: <nil>"},
+	},
+}

@@ -1,0 +1,192 @@
+package main
+
+// outcomes are bugs in what is made of an error.
+var outcomes = []Mutant{
+	{
+		Name: "lost-answer-is-not-applied",
+		Bug:  "a connection that broke after the statement was sent counts as one that sent nothing",
+		Edits: []Edit{{
+			"postgres/errors.go",
+			"	default:\n		class = limiter.ErrOutcomeUnknown", "	default:\n		class = limiter.ErrNotApplied",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestInterpretError_gives_every_error_its_class$", Says: "EOF, want it to match limiter: outcome unknown"},
+		Also:  []Check{harness("TestConnectionsAreCutAtEveryByte", "but it was told map[not applied:1]")},
+	},
+	{
+		Name: "terminated-is-not-applied",
+		Bug:  "a backend that was terminated in mid-statement counts as one that did nothing",
+		Edits: []Edit{{
+			"postgres/errors.go",
+			"	case adminShutdown, crashShutdown, completionUnknown:", "	case crashShutdown, completionUnknown:",
+		}, {"postgres/errors.go", "cannotConnectNow, idleSession:", "cannotConnectNow, idleSession, adminShutdown:"}},
+		Check: Check{
+			Package: "./postgres", Run: "^TestBackend_that_is_terminated_in_mid_statement_leaves_the_outcome_unknown$",
+			Says: "limiter: not applied: FATAL: terminating connection",
+		},
+	},
+	{
+		Name:  "commit-safe-to-retry",
+		Bug:   "a commit whose answer was lost counts as not sent, as pgx says of the simple protocol",
+		Edits: []Edit{{"postgres/tx.go", "func (commitError) SafeToRetry() bool { return false }", "func (commitError) SafeToRetry() bool { return true }"}},
+		Check: Check{Package: "./postgres", Run: "^TestCommit_of_a_take_under_the_lock_whose_answer_is_lost_has_an_unknown_outcome$", Says: `matches "limiter: not applied": true, want false`},
+	},
+	{
+		Name: "simple-protocol",
+		Bug:  "takes are sent in the simple protocol, in which a lost answer looks like nothing sent",
+		Edits: []Edit{{
+			"postgres/postgres.go",
+			"conn.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {", "conn.DefaultQueryExecMode == 1<<20 {",
+		}},
+		Check: Check{
+			Package: "./postgres", Run: "^TestStatements_are_not_sent_in_the_simple_protocol_that_a_pool_asks_for$",
+			Says: "in the simple protocol",
+		},
+	},
+	{
+		Name: "bad-input-is-a-failure",
+		Bug:  "an error that the key or the numbers cause counts as one of the store, at which FailOpen lets pass",
+		Edits: []Edit{{
+			"postgres/errors.go",
+			"	case \"21\", \"22\", \"23\", \"54\": // the statement's own data\n		return limiter.ErrInvalid, \"\"", "	case \"21\", \"22\", \"23\", \"54\": // the statement's own data\n		return limiter.ErrNotApplied, \"\"",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestInterpretError_gives_every_error_its_class$", Says: "(SQLSTATE 22021), want it to match limiter: invalid"},
+	},
+	{
+		Name:  "fail-open-for-any-error",
+		Bug:   "FailOpen lets pass whatever the error",
+		Edits: []Edit{{"failure.go", "	case l.fail == failClosed || !StoreFailed(cause):", "	case l.fail == failClosed:"}},
+		Check: Check{Package: ".", Run: "^TestFailOpen_opens_no_door_to_bad_input_or_a_caller_who_left$", Says: "= {Allowed:true"},
+	},
+	{
+		Name: "error-tells-the-key",
+		Bug:  "an error's text has the detail of the database's, and with it the key",
+		Edits: []Edit{{
+			"postgres/errors.go",
+			"		class, mend = s.classifyState(server)", "		class, mend = s.classifyState(server)\n		mend += server.Detail",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestInterpretError_gives_every_error_its_class$", Says: "tells the key"},
+	},
+}
+
+// connections are bugs of what statements run on.
+var connections = []Mutant{
+	{
+		Name:  "read-only-connection-kept",
+		Bug:   "after a failover a connection to what is a replica now goes back into the pool",
+		Found: []string{"https://github.com/envoyproxy/ratelimit/pull/1191", "https://github.com/formancehq/go-libs/pull/601"},
+		Edits: []Edit{{
+			"postgres/errors.go",
+			"	case readOnlyTransaction, undefinedStatement, duplicateStatement:\n		return true", "	case undefinedStatement, duplicateStatement:\n		return true",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestServer_that_is_read_only_loses_its_connection$", Says: "(SQLSTATE 25006)"},
+	},
+	{
+		Name:  "frozen-connection-trusted",
+		Bug:   "after a freeze of the process a connection is used whose server has long gone",
+		Found: []string{"https://github.com/brianc/node-postgres/issues/2112", "https://github.com/brianc/node-postgres/issues/2243"},
+		Edits: []Edit{{"postgres/thaw.go", "	return rest < 0 || max(rest, idle) > restedFor", "	return rest < 0 || idle > restedFor"}},
+		Check: Check{Package: "./postgres", Run: "^TestAfterAFreezeNoConnectionIsHandedOutThatTheServerHasClosed$", Says: "limiter: outcome unknown"},
+	},
+	{
+		Name:  "given-up-connection-holds-its-place",
+		Bug:   "a connection whose peer has gone without a word goes back to the pool, which waits 15 s for its farewell",
+		Edits: []Edit{{"postgres/release.go", "	if !pg.IsClosed() {", "	if pg != nil {"}},
+		Check: Check{
+			Package: "./postgres", Run: "^TestConnection_that_was_given_up_leaves_its_pool$",
+			Says: "its peer has gone without a word: the connection is in the pool still",
+		},
+	},
+	{
+		Name:  "given-up-connection-is-never-released",
+		Bug:   "a connection that was given up keeps its place in the pool for ever",
+		Edits: []Edit{{"postgres/release.go", "	go func() {", "	return\n	go func() {"}},
+		Check: Check{
+			Package: "./postgres", Run: "^TestConnection_that_was_given_up_leaves_its_pool$",
+			Says: ": the connection is in the pool still",
+		},
+	},
+	{
+		Name:  "isolation-of-the-database",
+		Bug:   "takes run in the isolation level that the database has by default",
+		Found: []string{"https://github.com/bucket4j/bucket4j/pull/606"},
+		Edits: []Edit{{"postgres/tx.go", "pgx.TxOptions{IsoLevel: pgx.ReadCommitted}", "pgx.TxOptions{}"}},
+		Check: Check{
+			Package: "./postgres", Run: "^TestPool_whose_transactions_are_stricter_is_asked_for_read_committed_after_the_first_conflict$",
+			Says: "takes were committed in",
+		},
+	},
+	{
+		Name:  "callers-transaction-committed",
+		Bug:   "a COMMIT of the store's own ends the caller's transaction",
+		Edits: []Edit{{"postgres/tx.go", "c.PgConn().TxStatus() != 'I' {", "c.PgConn().TxStatus() == 0 {"}},
+		Check: Check{Package: "./postgres", Run: "^TestTransaction_on_a_connection_stays_the_callers$", Says: "others see the take before the caller's commit"},
+	},
+	{
+		Name:  "sqlite-snapshot-is-stale",
+		Bug:   "a transaction whose snapshot is out of date when it first writes fails, in place of being run again",
+		Found: []string{"https://github.com/ovumcy/ovumcy-web/pull/155"},
+		Edits: []Edit{{"internal/sqlitecode/sqlitecode.go", "return coder.Code() & 0xff", "return coder.Code()"}},
+		Check: Check{Package: "./sqlite", Run: "^TestWhatIsTakenBetweenReadingAndWritingCounts$", Says: "database is locked (517)"},
+		Also:  []Check{harness("TestHistoriesOnSQLite", "database is locked (517)")},
+	},
+	{
+		Name: "sqlite-decided-on-a-snapshot",
+		Bug:  "in SQLite a take is decided by what was read before the transaction that writes",
+		Edits: []Edit{{
+			"sqlite/do.go",
+			"	row, now, err := s.read(ctx, tx, t, op, args)", "	row, now, err := s.read(ctx, s.reader, t, op, args)",
+		}},
+		Check: Check{Package: "./sqlite", Run: "^TestWhatIsTakenBetweenReadingAndWritingCounts$", Says: "one was granted that somebody else had taken"},
+		Also:  []Check{harness("TestProcessesThatShareAFileAdmitExactly", "over-admitted: ")},
+	},
+}
+
+// queues are bugs of takes that wait to go out together.
+var queues = []Mutant{
+	{
+		Name: "queue-refuses-too-early",
+		Bug:  "what was not granted beside others is refused by a clock that was read before the row was locked",
+		Edits: []Edit{{
+			"internal/coalesce/lead.go",
+			"says: this one's clock was read before the lock.\n				back = append(back, c)", "says: this one's clock was read before the lock.\n				c.finish(limiter.State{}, true, nil)",
+		}},
+		Check: Check{Package: "./internal/coalesce", Run: "^TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder$", Says: "want 1, 16 and 6"},
+	},
+	{
+		Name:  "queue-ends-with-a-caller",
+		Bug:   "a statement that many wait for is canceled when one of them leaves",
+		Edits: []Edit{{"internal/coalesce/lead.go", "context.WithoutCancel(head.ctx)", "head.ctx"}},
+		Check: Check{Package: "./internal/coalesce", Run: "^TestACallerWhoLeavesInMidStatementEndsItForNobody$", Says: "of the others took, want 2"},
+	},
+	{
+		Name:  "queue-mixes-costs",
+		Bug:   "takes of different costs become units of one row, all at the cost of the first",
+		Edits: []Edit{{"internal/coalesce/lead.go", "a.Policy == b.Policy && a.Cost == b.Cost && a.At == b.At", "a.Policy == b.Policy && a.At == b.At"}},
+		Check: Check{Package: "./internal/coalesce", Run: "^TestOnlyTheLeadingRunOfEqualTakesMerges$", Says: "statements of [1 4 2 1] units"},
+	},
+	{
+		Name: "queue-sends-twice",
+		Bug:  "takes that may have been carried out together are sent again one by one",
+		Edits: []Edit{{
+			"internal/coalesce/lead.go",
+			"&& !errors.Is(err, limiter.ErrOutcomeUnknown)", "&& !errors.Is(err, limiter.ErrInvalid)",
+		}},
+		Check: Check{Package: "./internal/coalesce", Run: "^TestWhatMayHaveBeenAppliedIsNotSentAgain$", Says: "5 statements, want 3"},
+		Also:  []Check{harness("TestConnectionsAreCutAtEveryByte", "double charges: ")},
+	},
+	{
+		Name: "queue-charges-who-has-left",
+		Bug:  "a caller who left while it waited is charged",
+		Edits: []Edit{{
+			"internal/coalesce/lead.go",
+			"			l.waiting = slices.DeleteFunc(l.waiting, func(c *call) bool { return c.left })\n", "",
+		}},
+		Check: Check{Package: "./internal/coalesce", Run: "^TestACallerWhoLeavesWhileItWaitsIsNotCharged$", Says: "sent map["},
+	},
+	{
+		Name:  "queue-fails-together",
+		Bug:   "one row that the database refuses fails all that were sent with it",
+		Edits: []Edit{{"internal/coalesce/lead.go", "	apart := err != nil && (len", "	apart := err == nil && (len"}},
+		Check: Check{Package: "./internal/coalesce", Run: "^TestOneBadRowDecidesForNoOther$", Says: "the bad row was sent 1 times, want once with others and once alone"},
+	},
+}

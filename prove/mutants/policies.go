@@ -1,0 +1,197 @@
+package main
+
+// policies are bugs of the math.
+var policies = []Mutant{
+	{
+		Name:  "refusals-stop-the-refill",
+		Bug:   "a refused request sets the time of the last refill, so that who polls never gets a token back",
+		Found: []string{"https://github.com/svix/diom/pull/115"},
+		Edits: []Edit{{
+			"bucket.go",
+			"	if b.refuses(op, &s.Row, now) {\n		return\n	}\n	s.Row.FullAt",
+			"	if step := int64(b.Step()); b.refuses(op, &s.Row, now) {\n		row.FullAt = now + (max(0, row.FullAt-now)+step-1)/step*step\n		return\n	}\n	s.Row.FullAt",
+		}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^refill$", Says: "passed in 90 intervals after the burst, want 90"},
+	},
+	{
+		Name:  "refill-in-whole-tokens",
+		Bug:   "a take drops the part of a token that has come back",
+		Found: []string{"https://github.com/firecracker-microvm/firecracker/pull/3370", "https://github.com/attune-io/attune/issues/739"},
+		Edits: []Edit{{
+			"bucket.go",
+			"	s.Row.FullAt = max(s.Row.FullAt, now) + op.Cost*int64(b.Step())",
+			"	step := int64(b.Step())\n	s.Row.FullAt = now + ((max(0, s.Row.FullAt-now)+step-1)/step+op.Cost)*step",
+		}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^refill$", Says: "passed in 90 intervals after the burst, want 90"},
+	},
+	{
+		Name: "refill-rounded-up",
+		Bug:  "the time of a token is rounded down, which gives more tokens than were asked for",
+		Edits: []Edit{{
+			"bucket.go",
+			"return (b.Interval-1)/time.Duration(b.Refill) + 1", "return b.Interval / time.Duration(b.Refill)",
+		}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^vectors$", Says: "want {\"allowed\":true,\"limit\":1000,\"remaining\":999,\"used\":0,\"retry_after\":0,\"reset_after\":666666667}"},
+	},
+	{
+		Name:  "bucket-refuses-the-last",
+		Bug:   "a bucket refuses what would empty it",
+		Found: []string{"https://github.com/nerves-hub/nerves_hub_web/pull/1161"},
+		Edits: []Edit{{
+			"bucket.go",
+			"return b.late(row.FullAt, op.Cost, now) > int64(op.MaxWait)", "return b.late(row.FullAt, op.Cost, now) >= int64(op.MaxWait)",
+		}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^decisions$", Says: "want {Allowed:true Limit:5 Remaining:0"},
+	},
+	{
+		Name:  "cost-overflows",
+		Bug:   "a cost that is large enough overflows, and passes",
+		Found: []string{"https://github.com/redis/redis/pull/14826"},
+		Edits: []Edit{{"limiter.go", "	if n > l.policy.limit() {", "	if n > l.policy.limit() && n < 1<<40 {"}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^decisions$", Says: "want ErrExceedsCapacity"},
+	},
+	{
+		Name:  "cost-negative",
+		Bug:   "a negative cost fills the bucket",
+		Found: []string{"https://github.com/alisaifee/limits/pull/362", "https://github.com/songzhibin97/gkit/pull/133"},
+		Edits: []Edit{{"limiter.go", "	if n < 0 {\n		return invalid(\"the cost is", "	if n < -1<<40 {\n		return invalid(\"the cost is"}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^decisions$", Says: "AllowN(-1) = {Allowed:true"},
+	},
+	{
+		Name:  "retry-after-too-early",
+		Bug:   "the wait is rounded down, so that who comes back then is refused again",
+		Found: []string{"https://github.com/brandur/redis-cell/issues/56"},
+		Edits: []Edit{{"result.go", "	return ns - ns%tick + tick", "	return ns - ns%tick"}},
+		Check: Check{Package: "./postgres", Run: "^TestRetryAfter_is_tight_to_the_microsecond$", Says: "Took = false, want true"},
+	},
+	{
+		Name:  "policy-change-fills-the-bucket",
+		Bug:   "a policy that changes gives every key a full bucket",
+		Edits: []Edit{{"bucket.go", "		left = min(left, q)", "		_ = q"}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^policy_changes$", Says: "want {Allowed:true Limit:100 Remaining:5"},
+	},
+	{
+		Name:  "policy-change-drops-bookings",
+		Bug:   "a policy that changes forgets what is booked ahead",
+		Edits: []Edit{{"bucket.go", "		return row.FullAt - was + reach", "		return now + reach"}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^policy_changes$", Says: "Delay 500ms, want true, 2.5s"},
+	},
+}
+
+// clocks are bugs that a clock that is set makes visible.
+var clocks = []Mutant{
+	{
+		Name:  "clock-step-freezes-keys",
+		Bug:   "after a clock was set back keys stay refused until it has caught up",
+		Found: []string{"https://github.com/ProfessionalWiki/MediaWiki-MCP-Server/issues/557"},
+		Edits: []Edit{{"bucket.go", "	if row.At > now+op.Tolerance(*row) {", "	if row.At > now+op.Tolerance(*row)+1<<60 {"}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^clock_steps$", Says: "after the clock was set back by 3s: RetryAfter 4s, want 1s"},
+		Also:  []Check{harness("TestStepsOfTheServersClockGrantNothingAndLockNobodyOut$/^clock_steps_between_statements", "a take is to come back in")},
+	},
+	{
+		Name:  "clock-step-fills-buckets",
+		Bug:   "a clock that is set back makes every bucket full",
+		Edits: []Edit{{"bucket.go", "		row.FullAt = max(0, now+row.FullAt-row.At)", "		row.FullAt = now"}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^clock_steps$", Says: "after the clock was set back by 3s: AllowN(1) = {Allowed:true"},
+		Also:  []Check{harness("TestStepsOfTheServersClockGrantNothingAndLockNobodyOut$/^clock_steps_between_statements", "over-admitted: ")},
+	},
+	{
+		Name:  "clock-step-unseen-in-SQL",
+		Bug:   "the hot statement decides on a row that lies ahead of its clock",
+		Edits: []Edit{{"postgres/sql/bucket_take.sql", "\n      AND b.at <= excluded.at + 2000000000", ""}},
+		Check: Check{Package: "./postgres", Run: "^TestStore$/^postgres/^connection$/^clock_steps$", Says: "back: a take"},
+	},
+	{
+		Name:  "clock-of-the-transaction",
+		Bug:   "the clock is that of the begin of the transaction, and stands still in it",
+		Edits: []Edit{{"postgres/sql/bucket_take.sql", "pg_catalog.clock_timestamp()", "pg_catalog.now()"}},
+		Check: Check{Package: "./postgres", Run: "^TestClock_goes_on_within_a_transaction$", Says: "before it began"},
+	},
+	{
+		Name: "clock-in-milliseconds",
+		Bug:  "the database's clock is cut to milliseconds",
+		Edits: []Edit{{
+			"postgres/sql/bucket_take.sql",
+			"* 1000000::double precision)::bigint * 1000)", "* 1000::double precision)::bigint * 1000000)",
+		}},
+		Check: Check{Package: "./postgres", Run: "^TestClock_has_all_microseconds$", Says: "whole milliseconds"},
+	},
+	{
+		Name: "clock-of-the-application",
+		Bug:  "the clock of the application decides, in place of the database's",
+		Edits: []Edit{{
+			"postgres/args.go",
+			"	if op.At == 0 {\n		c.args[i-1] = nil\n	}", "	if op.At == 0 {\n		c.args[i-1] = time.Now().UnixNano()\n	}",
+		}, {"postgres/args.go", "import (\n", "import (\n	\"time\"\n"}},
+		Check: Check{Package: "./postgres", Run: "^TestClock_is_the_databases$", Says: "want the server's"},
+		Also:  []Check{harness("TestHistoriesOnPostgreSQL", "the store's clock was ")},
+	},
+}
+
+// giveBacks are bugs of refunds and cancels.
+var giveBacks = []Mutant{
+	{
+		Name: "refund-under-bookings",
+		Bug:  "a refund gives back time that is booked",
+		Edits: []Edit{{
+			"bucket.go",
+			"if row.Period != 0 && row.FullAt <= now+row.Limit*row.Period {", "if row.Period != 0 {",
+		}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^give_back$", Says: "Delay 1ns, want true, 1.000000001s"},
+	},
+	{
+		Name: "refund-of-a-window-ahead",
+		Bug:  "a refund credits a window that lies ahead and is booked",
+		Edits: []Edit{{
+			"window.go",
+			"if row.Period != 0 && row.Start <= clock && row.Start+row.Period > clock {", "if row.Period != 0 && row.Start+row.Period > clock {",
+		}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^give_back$", Says: "Delay 10s, want true, 20s"},
+	},
+	{
+		Name:  "cancel-under-bookings",
+		Bug:   "a booking is canceled although others were made behind it",
+		Edits: []Edit{{"bucket.go", "if row.FullAt == op.Booked.Row.FullAt &&", "if row.FullAt >= op.Booked.Row.FullAt &&"}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^give_back$", Says: "a second booking for 2s"},
+	},
+	{
+		Name:  "cancel-too-late",
+		Bug:   "a booking is canceled after the instant at which it was acted on",
+		Edits: []Edit{{"postgres/sql/bucket_cancel.sql", "\n  AND clock.at <= $7::bigint", "\n  AND $7::bigint > 0"}},
+		Check: Check{Package: "./postgres", Run: "^TestOperations_on_any_row$", Says: ": {Kind:4 "},
+	},
+	{
+		Name: "refund-applied-twice",
+		Bug:  "a refund is applied twice",
+		Edits: []Edit{{
+			"sqlite/do.go",
+			"	next, state := op.Apply(row, now)\n	if next != row {",
+			"	next, state := op.Apply(row, now)\n	if op.Kind == limiter.OpRefund {\n		next, state = op.Apply(next, now)\n	}\n	if next != row {",
+		}},
+		Check: harness("TestHistoriesOnSQLite", "given back by nobody, or twice"),
+	},
+	{
+		Name: "cancel-gives-back-too-much",
+		Bug:  "a cancel gives back one more than was charged",
+		Edits: []Edit{{
+			"sqlite/do.go",
+			"	next, state := op.Apply(row, now)\n	if next != row {",
+			"	next, state := op.Apply(row, now)\n	if op.Kind == limiter.OpCancel && state.Took {\n		next.FullAt, next.Used = max(0, next.FullAt-row.Period), max(0, next.Used-1)\n	}\n	if next != row {",
+		}},
+		Check: harness("TestHistoriesOnSQLite", "given back by nobody, or twice"),
+	},
+	{
+		Name: "refund-sent-twice",
+		Bug:  "a refund whose outcome is unknown is sent again",
+		Edits: []Edit{
+			{
+				"internal/sqlstore/retry.go",
+				"!errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) || !r.Again(err)", "errors.Is(err, limiter.ErrCanceled)",
+			},
+		},
+		Check: Check{
+			Package: "./postgres", Run: "^TestGiving_back_that_is_terminated_in_mid_statement_is_not_sent_again$",
+			Says: "was carried out by somebody",
+		},
+	},
+}

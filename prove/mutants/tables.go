@@ -1,0 +1,98 @@
+package main
+
+// tables are bugs of the tables and of what they are asked for.
+var tables = []Mutant{
+	{
+		Name: "tables-unlogged",
+		Bug:  "the tables are UNLOGGED: a crash of the server forgets all that was taken",
+		Edits: []Edit{{
+			"migrations/postgres/00001_create_limiter_tables.sql",
+			"CREATE TABLE /* schema */limiter_token_buckets", "CREATE UNLOGGED TABLE /* schema */limiter_token_buckets",
+		}},
+		Check: harness("TestAClusterThatIsKilledForgetsNothingThatItAcknowledged", "acknowledged takes lost"),
+	},
+	{
+		Name:  "commits-asynchronous",
+		Bug:   "takes are acknowledged before they are on the disk, although nobody asked for that",
+		Edits: []Edit{{"postgres/statements.go", "	if asyncCommit {", "	if asyncCommit || true {"}},
+		Check: Check{Package: "./postgres", Run: "^TestAsyncCommit_is_for_the_takes_alone$", Says: "committed with off, want on"},
+		Also:  []Check{harness("TestAClusterThatIsKilledForgetsNothingThatItAcknowledged", "acknowledged takes lost: ")},
+	},
+	{
+		Name:  "column-of-reals",
+		Bug:   "an instant is stored as a floating-point number, which cannot hold its nanoseconds",
+		Edits: []Edit{{"migrations/sqlite/00001_create_limiter_tables.sql", "    full_at  INTEGER NOT NULL,", "    full_at  REAL    NOT NULL,"}},
+		Check: Check{Package: "./sqlite", Run: "^TestOperationsOnAnyRow$", Says: "a column is not an integer"},
+	},
+	{
+		Name: "table-not-strict",
+		Bug:  "SQLite makes a real of an integer that overflows, and a text of anything",
+		Edits: []Edit{{
+			"migrations/sqlite/00001_create_limiter_tables.sql",
+			"buckets_granted_check CHECK (granted >= 0)\n) STRICT,", "buckets_granted_check CHECK (granted >= 0)\n)",
+		}},
+		Check: Check{Package: "./migrations", Run: "^TestSQLiteColumnsRejectOtherTypes$", Says: "takes 1.5"},
+	},
+	{
+		Name:  "schema-by-the-search-path",
+		Bug:   "a table is found by search_path, which may lead to somebody else's",
+		Edits: []Edit{{"postgres/sql/bucket_look.sql", "LEFT JOIN /* schema */limiter_token_buckets", "LEFT JOIN limiter_token_buckets"}},
+		Check: Check{Package: "./postgres", Run: "^TestSession_settings_do_not_change_any_answer$", Says: "column b.limiter does not exist"},
+	},
+	{
+		Name:  "schema-in-the-text",
+		Bug:   "any string is put into statements as the name of a schema",
+		Found: []string{"https://github.com/vutran1710/PyrateLimiter/pull/286"},
+		Edits: []Edit{{"internal/pgschema/pgschema.go", "	if pattern.MatchString(name) {", "	if len(name) < 1<<20 {"}},
+		Check: Check{Package: "./internal/pgschema", Run: "^TestCheck$", Says: "want good false"},
+	},
+	{
+		Name:  "key-in-the-text",
+		Bug:   "a key is put into the text of a statement",
+		Found: []string{"https://github.com/vutran1710/PyrateLimiter/pull/287"},
+		Edits: []Edit{{
+			"postgres/buckets.go",
+			"		return b.exec(ctx, b.sql.bucketReset, op.Name",
+			"		return b.exec(ctx, strings.Replace(b.sql.bucketReset, \"$2::bytea\", \"coalesce(nullif($2::bytea, $2::bytea), '\"+op.Key+\"')\", 1), op.Name",
+		}, {"postgres/buckets.go", "import (\n	\"context\"\n", "import (\n	\"context\"\n	\"strings\"\n"}},
+		Check: Check{Package: "./postgres", Run: "^TestStore$/^postgres/^connection$/^keys$", Says: "Reset at 0s: limiter"},
+	},
+	{
+		Name:  "operator-of-somebody-else",
+		Bug:   "an operator is called with types that somebody else's fits better",
+		Edits: []Edit{{"postgres/sql/bucket_take.sql", "* 1000000::double precision)", "* 1000000)"}},
+		Check: Check{Package: "./postgres", Run: "^TestStatements_use_the_operators_of_pg_catalog_alone$", Says: "bucketTake: ERROR"},
+	},
+}
+
+// sweeps are bugs of removing what has expired.
+var sweeps = []Mutant{
+	{
+		Name:  "sweep-removes-what-counts",
+		Bug:   "a sweep removes buckets that are not full again, by when they were last used",
+		Found: []string{"https://github.com/hpcloud/tail/pull/105"},
+		Edits: []Edit{
+			{"postgres/sql/bucket_sweep.sql", "greatest(page.full_at, page.at)", "page.at"},
+			{"postgres/sql/bucket_sweep.sql", "greatest(b.full_at, b.at)", "b.at"},
+		},
+		Check: Check{Package: "./postgres", Run: "^TestSweep_removes_what_expired_an_hour_ago_and_nothing_else$", Says: "rows are left, want 1511 each"},
+	},
+	{
+		Name:  "sweep-does-not-look-again",
+		Bug:   "a sweep removes a row that was taken from after the sweep had read it",
+		Edits: []Edit{{"postgres/sql/bucket_sweep.sql", "\n      AND greatest(b.full_at, b.at) <= clock.at - $5::bigint", "\n      AND clock.at > $5::bigint"}},
+		Check: Check{Package: "./postgres", Run: "^TestSweep_keeps_a_row_that_is_taken_from_while_it_is_under_way$", Says: "the row that was taken from is gone"},
+	},
+	{
+		Name:  "sweep-of-what-was-just-used",
+		Bug:   "a sweep of SQLite removes rows that have not rested for an hour",
+		Edits: []Edit{{"sqlite/sweep.go", "	before := now - int64(limiter.SweepGrace)", "	before := now - int64(limiter.SweepGrace)>>30"}},
+		Check: harness("TestHistoriesOnSQLite", "removed too soon"),
+	},
+	{
+		Name:  "sweep-without-grace",
+		Bug:   "a sweep removes a row at once, and a take whose clock was read before comes back in the past",
+		Edits: []Edit{{"store.go", "return end <= now-int64(SweepGrace)", "return end <= now"}},
+		Check: Check{Package: "./memory", Run: "^TestStore$/^sweep$", Says: "Sweep removed 2 rows, want 0"},
+	},
+}

@@ -1,0 +1,172 @@
+package prove_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
+	"github.com/sqlimit/limiter/prove/internal/pooler"
+)
+
+// behind is a DSN to a pooler, in the mode for poolers.
+func behind(p *pooler.Pooler) string {
+	return p.DSN() + "&pool_max_conns=8&default_query_exec_mode=exec"
+}
+
+// poolerRows are those of a PgBouncer.
+func poolerRows() []networkFault {
+	return []networkFault{
+		stormOf("pgbouncer killed and started", func(t *testing.T, n *network) storm {
+			p := pooler.New(t, n.server.Port(), "default_pool_size = 8")
+			return storm{
+				dsn: behind(p), dials: true, count: campaign.PoolerKills, must: []string{outcome.NotApplied},
+				begin: func(*testing.T) { p.Kill() },
+				end:   func(*testing.T) { p.Start() },
+			}
+		}),
+		stormOf("pgbouncer limits: server_login_retry", func(t *testing.T, n *network) storm {
+			between := cutproxy.New(t, addressOf(n.server.Port()))
+			p := pooler.New(t, int(between.Port()), "default_pool_size = 8", "server_login_retry = 1")
+			return storm{
+				dsn: behind(p), dials: true, must: []string{outcome.Unknown},
+				begin: func(*testing.T) { between.Refuse(true); between.Break() },
+				end:   func(*testing.T) { between.Refuse(false) },
+			}
+		}),
+		{"pgbouncer limits: max_client_conn", tooManyClients},
+		{"pgbouncer limits: query_wait_timeout", noServerInTime},
+		{"pgbouncer: server crash behind it", serverCrashBehind},
+		{"pgbouncer < 1.21 transaction mode", lostStatements},
+	}
+}
+
+// tooManyClients has all places for clients taken.
+func tooManyClients(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
+	p := pooler.New(t, n.server.Port(), "max_client_conn = 3")
+	return func(t *testing.T, r *campaign.Round) {
+		k := newOneKey(t, n, r, behind(p), limiter.DefaultTimeout)
+		var others []*pgx.Conn
+		for range 3 {
+			others = append(others, connection(t, behindPlain(p)))
+		}
+		// The pooler's answer comes while the connection is made: nothing was sent.
+		k.fails(t, r, limiter.DefaultTimeout, nil, outcome.NotApplied)
+		for _, other := range others {
+			_ = other.Close(t.Context())
+		}
+		k.works(t, r)
+	}
+}
+
+// behindPlain is the same for a connection that is none of a pool's.
+func behindPlain(p *pooler.Pooler) string { return p.DSN() + "&default_query_exec_mode=exec" }
+
+// noServerInTime has the only session of the server in use.
+func noServerInTime(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
+	p := pooler.New(t, n.server.Port(), "default_pool_size = 1", "query_wait_timeout = 1")
+	return func(t *testing.T, r *campaign.Round) {
+		const limit = 4 * time.Second // longer than the pooler waits
+		k := newOneKey(t, n, r, behind(p), limit)
+		k.works(t, r)
+		other := connection(t, behindPlain(p))
+		defer other.Close(context.Background())
+		tx, err := other.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		k.fails(t, r, limit, func() {
+			wait(t.Context(), 1500*time.Millisecond)
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}, outcome.Unknown, outcome.NotApplied)
+		if time.Since(began) > limit {
+			t.Error("it was not the pooler that ended it")
+		}
+		k.works(t, r)
+	}
+}
+
+// serverCrashBehind breaks the pooler's own connections in mid-statement.
+func serverCrashBehind(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
+	between := cutproxy.New(t, addressOf(n.server.Port()))
+	p := pooler.New(t, int(between.Port()), "server_login_retry = 1")
+	return func(t *testing.T, r *campaign.Round) {
+		k := newOneKey(t, n, r, behind(p), patience)
+		if _, err := k.Allow(t.Context(), k.key); err != nil {
+			t.Fatal(err)
+		}
+		release := k.hold(t)
+		err := k.failure(t, r, patience, func() {
+			k.blocked(t, 1)
+			between.Break()
+			r.Count(campaign.Cuts, 1)
+			release()
+		}, outcome.Unknown)
+		if err != nil && !strings.Contains(err.Error(), "08P01") {
+			t.Errorf("the error is %v, want that of the pooler", err)
+		}
+		k.works(t, r)
+	}
+}
+
+// lostStatements has a pooler hand out sessions in turn, of which each keeps the
+// statements that were prepared in it. The callers are processes with a connection each:
+// of those who share one store its retries help most.
+func lostStatements(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
+	p := pooler.New(t, n.server.Port(), "default_pool_size = 4", "server_round_robin = 1")
+	return func(t *testing.T, r *campaign.Round) {
+		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
+			var callers [8]struct {
+				oneKey
+				told map[string]int64
+				lost error
+			}
+			var all sync.WaitGroup
+			for i := range callers {
+				c := &callers[i]
+				store := openStore(t, p.DSN()+"&pool_max_conns=1", postgres.WithQueryExecMode(mode))
+				c.oneKey, c.told = keyOn(t, n, r, store, limiter.DefaultTimeout), map[string]int64{}
+				c.key += fmt.Sprint(mode, i)
+				all.Go(func() {
+					for range 25 {
+						res, err := c.Allow(t.Context(), c.key)
+						class := outcome.Of(res.Allowed, err)
+						if c.told[class]++; class == outcome.NotApplied && strings.Contains(err.Error(), "prepared statement") {
+							c.lost = err
+						}
+					}
+				})
+			}
+			all.Wait()
+			var lost error
+			for i := range callers {
+				c := &callers[i]
+				lost = cmp.Or(c.lost, lost)
+				for class, count := range c.told {
+					r.Count("in "+mode.String()+": "+class, count)
+					r.Count(campaign.Operations, count)
+				}
+				c.charged(t, r, 0, c.told)
+			}
+			switch {
+			case mode == pgx.QueryExecModeExec && lost != nil:
+				t.Errorf("in exec mode there is nothing to be lost: %v", lost)
+			case mode == pgx.QueryExecModeCacheStatement && (lost == nil || !strings.Contains(lost.Error(), "default_query_exec_mode=exec")):
+				t.Errorf("the error is %v; want one that names the mend", lost)
+			}
+		}
+	}
+}

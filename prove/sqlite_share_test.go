@@ -1,0 +1,192 @@
+package prove_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+const (
+	sharers = 3 // processes, beside this one
+	portion = 8 // keys of each kind
+)
+
+// shared are policies that are used up in a round.
+var shared = []struct {
+	name   string
+	policy limiter.Policy
+}{
+	{"bucket", limiter.TokenBucket{Capacity: 90, Refill: 1, Interval: 2000 * time.Hour}},
+	{"window", limiter.FixedWindow{Limit: 90, Window: 262_980 * time.Hour}},
+	{"counted", limiter.FixedWindow{Limit: 90, Window: 262_980 * time.Hour, CountRejected: true}},
+}
+
+func init() { helpers["sharer"] = beASharer }
+
+// What many processes admit of one file, by pools of their own or of the store's, is what
+// the policy says: not one more, and not one less.
+func TestProcessesThatShareAFileAdmitExactly(t *testing.T) {
+	proof.Rounds(t, "processes on one SQLite file", campaign.Sizes{CI: 2, Nightly: 60, Release: 200}, func(t *testing.T, r *campaign.Round) {
+		path := newFile(t)
+		admitted := map[ledger.ID]int64{}
+		var mu sync.Mutex
+		var ready, ended sync.WaitGroup
+		begin := make(chan struct{})
+		ready.Add(sharers)
+		for i := range sharers {
+			cmd := helper(t, "sharer", preyFile+"="+path, fmt.Sprint(preySeed, "=", r.Rand.Uint64()), fmt.Sprint("LIMITER_PROVE_OWN=", i%2))
+			cmd.Stderr = os.Stderr
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended.Go(func() {
+				lines := bufio.NewScanner(out)
+				lines.Scan() // it says that it is ready
+				ready.Done()
+				<-begin
+				_ = in.Close() // of one that has ended it fails
+				for lines.Scan() {
+					var id ledger.ID
+					var n int64
+					if _, err := fmt.Sscan(lines.Text(), &id.Window, &id.Limiter, &id.Key, &n); err != nil {
+						t.Errorf("%q: %v", lines.Text(), err)
+					}
+					mu.Lock()
+					admitted[id] += n
+					mu.Unlock()
+				}
+				if err := cmd.Wait(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		ready.Wait()
+		close(begin)
+		store := openFile(t, path)
+		defer store.Close()
+		own, err := share(t.Context(), store, r.Seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended.Wait()
+		for id, n := range own {
+			admitted[id] += n
+		}
+		db := lookInto(t, path)
+		defer db.Close()
+		stored := storedIn(t, db)
+		var over, under int64
+		for _, kind := range shared {
+			_, window := kind.policy.(limiter.FixedWindow)
+			for k := range portion {
+				id := ledger.ID{Window: window, Limiter: kind.name, Key: strconv.Itoa(k)}
+				over += max(0, admitted[id]-capacityOf(kind.policy))
+				under += max(0, capacityOf(kind.policy)-min(admitted[id], stored[id]))
+				r.Count(campaign.Operations, admitted[id])
+			}
+		}
+		r.None(campaign.OverAdmitted, over)
+		r.None("under-admitted", under)
+	})
+}
+
+// beASharer takes when its input is closed, and prints how much it got of each key.
+func beASharer() error {
+	seed, err := strconv.ParseUint(os.Getenv(preySeed), 10, 64)
+	if err != nil {
+		return err
+	}
+	path := os.Getenv(preyFile)
+	store, err := sqlite.Open(path)
+	if os.Getenv("LIMITER_PROVE_OWN") == "1" {
+		var db *sql.DB
+		if db, err = sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_busy_timeout=20&_synchronous=NORMAL"); err == nil {
+			store, err = sqlite.New(db)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := store.Check(context.Background()); err != nil {
+		return err
+	}
+	if _, err := fmt.Println("ready"); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	got, err := share(context.Background(), store, seed)
+	var lines strings.Builder
+	for id, n := range got {
+		fmt.Fprintln(&lines, id.Window, id.Limiter, id.Key, n)
+	}
+	fmt.Print(lines.String())
+	return err
+}
+
+// share takes from all keys until they refuse, and returns what it got.
+func share(ctx context.Context, store limiter.Store, seed uint64) (map[ledger.ID]int64, error) {
+	const callers = 8
+	got := map[ledger.ID]int64{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	var failed error
+	for i := range callers {
+		r := rand.New(rand.NewPCG(seed, uint64(i)))
+		all.Go(func() {
+			for _, n := range r.Perm(len(shared) * portion) {
+				kind := shared[n%len(shared)]
+				key := strconv.Itoa(n / len(shared))
+				admitted, err := exhaust(ctx, store, kind.name, kind.policy, key)
+				_, window := kind.policy.(limiter.FixedWindow)
+				mu.Lock()
+				got[ledger.ID{Window: window, Limiter: kind.name, Key: key}] += admitted
+				if err != nil {
+					failed = err
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	return got, failed
+}
+
+func exhaust(ctx context.Context, store limiter.Store, name string, p limiter.Policy, key string) (n int64, err error) {
+	l, err := limiter.New(store, name, p, limiter.WithTimeout(patience))
+	if err != nil {
+		return 0, err
+	}
+	for {
+		result, err := l.Allow(ctx, key)
+		if err != nil || !result.Allowed {
+			return n, err
+		}
+		n++
+	}
+}

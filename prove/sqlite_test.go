@@ -1,0 +1,138 @@
+package prove_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+// newFile returns the path of a new database with its tables, which nobody has open.
+func newFile(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "of its own") // so that it can be renamed
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "limiter.db")
+	makeTables(t, path)
+	return path
+}
+
+func makeTables(t testing.TB, path string) {
+	t.Helper()
+	store := openFile(t, path)
+	defer store.Close()
+	if err := migrations.Up(t.Context(), migrations.SQLite, store.DB()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openFile opens a store, to be closed by the caller.
+func openFile(t testing.TB, path string) *sqlite.Store {
+	t.Helper()
+	store, err := sqlite.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// lookInto opens a database beside the stores that may have it open, and neither writes
+// nor tidies up: a log that a killed process left is there for the next one to find.
+func lookInto(t testing.TB, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?mode=ro&_busy_timeout=10000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxOpenConns(1) // what it looked into first is what it looks into
+	return db
+}
+
+// storedIn returns what is stored of each key, as of now: for ledger.Compare.
+func storedIn(t testing.TB, db *sql.DB) map[ledger.ID]int64 {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), `SELECT 0, limiter, key, max(0, full_at - ?1 + step - 1) / step FROM limiter_token_buckets
+		UNION ALL SELECT 1, limiter, key, used FROM limiter_fixed_windows`, time.Now().UnixNano())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	stored := map[ledger.ID]int64{}
+	for rows.Next() {
+		var id ledger.ID
+		var key []byte
+		var units int64
+		if err := rows.Scan(&id.Window, &id.Limiter, &key, &units); err != nil {
+			t.Fatal(err)
+		}
+		id.Key = string(key)
+		stored[id] = units
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return stored
+}
+
+// intact sees to it that SQLite finds nothing wrong with a file.
+func intact(t testing.TB, db *sql.DB) {
+	t.Helper()
+	var found string
+	if err := db.QueryRowContext(t.Context(), "PRAGMA integrity_check").Scan(&found); err != nil || found != "ok" {
+		t.Errorf("the database is damaged: %s, %v", found, err)
+	}
+}
+
+// want is a take that somebody is about to ask for.
+type want struct {
+	kind int // of lasting
+	key  string
+	cost int64
+}
+
+// draw returns the next want: of the hot key, a warm one, or one that is cold.
+func draw(r *rand.Rand) want {
+	w := want{kind: r.IntN(len(lasting)), key: "hot", cost: 1 + r.Int64N(3)}
+	switch p := r.IntN(10); {
+	case p < 3:
+		w.key = fmt.Sprint("cold ", r.IntN(1000))
+	case p < 7:
+		w.key = fmt.Sprint("warm ", r.IntN(16))
+	}
+	return w
+}
+
+func (w want) id() ledger.ID {
+	_, window := lasting[w.kind].policy.(limiter.FixedWindow)
+	return ledger.ID{Window: window, Limiter: lasting[w.kind].name, Key: w.key}
+}
+
+func (w want) capacity() int64 { return capacityOf(lasting[w.kind].policy) }
+
+// sqliteLimiters returns a limiter of each kind on a store.
+func sqliteLimiters(store limiter.Store, opts ...limiter.Option) (all []*limiter.Limiter, err error) {
+	for _, kind := range lasting {
+		l, err := limiter.New(store, kind.name, kind.policy, opts...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// ask asks for what is wanted.
+func (w want) ask(ctx context.Context, of []*limiter.Limiter) (limiter.Result, error) {
+	return of[w.kind].AllowN(ctx, w.key, w.cost)
+}

@@ -1,0 +1,171 @@
+package prove_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/prove/internal/history"
+	"github.com/sqlimit/limiter/prove/internal/wallclock"
+	"github.com/sqlimit/limiter/prove/internal/workload"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+func init() { helpers["worker"] = work }
+
+// workerVariable is what a worker has to do, as JSON.
+const workerVariable = "LIMITER_PROVE_WORKER"
+
+// worker is a process of an application.
+type worker struct {
+	DSN    string // of a PostgreSQL database,
+	Pooled bool   // behind a pooler of transactions, or
+	Path   string // of a SQLite file
+	// Ahead is how far its clock is ahead of that of its host.
+	Ahead time.Duration
+	workload.Options
+}
+
+const (
+	// connections is how many a worker has to its database.
+	connections = 8
+	// roundTime is how long the calls of a round may take at most.
+	roundTime = 2 * time.Minute
+)
+
+func work() error {
+	var w worker
+	if err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &w); err != nil {
+		return err
+	}
+	if w.Ahead != 0 {
+		if err := wallclock.Shift(w.Ahead); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), roundTime)
+	defer cancel()
+	store, stop, err := w.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if _, err := fmt.Println("ready"); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil { // closed when all are ready
+		return err
+	}
+	calls, err := workload.Run(ctx, store, w.Options)
+	out := bufio.NewWriter(os.Stdout)
+	return errors.Join(err, gob.NewEncoder(out).Encode(calls), out.Flush())
+}
+
+func (w *worker) open(ctx context.Context) (store limiter.Store, stop func(), err error) {
+	if w.Path != "" {
+		s, err := sqlite.Open(w.Path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, func() { _ = s.Close() }, nil // the process ends
+	}
+	config, err := pgxpool.ParseConfig(w.DSN)
+	if err != nil {
+		return nil, nil, err
+	}
+	config.MaxConns = connections
+	if w.Pooled {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := postgres.New(pool)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, pool.Close, pool.Ping(ctx)
+}
+
+// running are workers under way.
+type running struct {
+	processes []*os.Process
+	ended     chan struct{} // closed when all of them are
+	reports   [][]history.Call
+}
+
+// startWorkers starts workers, and has all of them begin at once.
+func startWorkers(t *testing.T, workers ...worker) *running {
+	t.Helper()
+	run := &running{ended: make(chan struct{}), reports: make([][]history.Call, len(workers))}
+	var ready, ended sync.WaitGroup
+	ready.Add(len(workers))
+	for i := range workers {
+		job, err := json.Marshal(workers[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := helper(t, "worker", workerVariable+"="+string(job))
+		stderr := new(strings.Builder)
+		cmd.Stderr = stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pipe, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		run.processes = append(run.processes, cmd.Process)
+		ended.Go(func() {
+			out := bufio.NewReader(pipe)
+			_, err := out.ReadString('\n')
+			ready.Done()
+			ready.Wait()
+			_ = in.Close() // of one that has ended it fails
+			if err == nil {
+				err = gob.NewDecoder(out).Decode(&run.reports[i])
+			}
+			if err := errors.Join(err, cmd.Wait()); err != nil {
+				t.Errorf("worker %d: %v\n%s", i, err, stderr)
+			}
+		})
+	}
+	go func() {
+		ended.Wait()
+		close(run.ended)
+	}()
+	ready.Wait()
+	return run
+}
+
+// calls waits until all workers have ended, and returns what they recorded.
+func (run *running) calls(t *testing.T) (all []history.Call) {
+	t.Helper()
+	<-run.ended
+	if t.Failed() {
+		t.FailNow()
+	}
+	for _, calls := range run.reports {
+		all = append(all, calls...)
+	}
+	return all
+}
