@@ -17,14 +17,21 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"go.uber.org/goleak"
 
 	"github.com/sqlimit/limiter/internal/dbtest"
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	stopBrowser()
-	os.Exit(code)
+	goleak.VerifyTestMain(browsing{m})
+}
+
+// browsing are tests after which the browser is stopped.
+type browsing struct{ *testing.M }
+
+func (b browsing) Run() int {
+	defer func() { stopBrowser() }()
+	return b.M.Run()
 }
 
 // patience is how long anything in the browser may take before a test fails. It is

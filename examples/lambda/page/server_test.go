@@ -33,7 +33,7 @@ func serve(t *testing.T) *service {
 	s := &service{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	store := failing{memory.New(), &s.down}
 	limit := func(name string, policy limiter.Policy) *limiter.Limiter {
-		l, err := limiter.New(store, name, policy, limiter.WithClock(s.clock))
+		l, err := limiter.New(store, name, policy, limiter.WithClock(s.clock), limiter.WithTimeout(patience))
 		if err != nil {
 			t.Fatal(err)
 		}

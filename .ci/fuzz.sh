@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Fuzzes every target there is, two at a time, and prints what each did. It finds them
+# itself, so that none can be forgotten.
+#
+#   fuzz.sh [<seconds for each target>]     20 without
+#
+# What it finds is left in the package's testdata/fuzz: mend it, and commit the file, which
+# is a test from then on.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export seconds=${1:-20}
+work=$(mktemp -d)
+export work
+trap 'rm -rf "$work"' EXIT
+
+# Packages with their targets: <import path> <directory> <target>.
+go list -f '{{.ImportPath}} {{.Dir}}' ./... | while read -r package dir; do
+	{ grep -hoE '^func Fuzz\w*' "$dir"/*_test.go 2>/dev/null || true; } | while read -r _ target; do
+		echo "$package $dir $target"
+	done
+done >"$work/targets"
+[[ -s $work/targets ]] || { echo "there is no target" && exit 1; }
+
+# Each package once, and not for each of its targets: they are built with counters.
+cut -d ' ' -f 1 "$work/targets" | sort -u | while read -r package; do
+	go test -c -fuzz=. -o "$work/bin/${package//\//_}" "$package"
+done
+echo "built after $SECONDS s"
+
+fuzz() {
+	local package=$1 dir=$2 target=$3 log status=0 runs
+	log=$work/$target.${package//\//_}
+	(cd "$dir" && exec "$work/bin/${package//\//_}" -test.run='^$' -test.fuzz="^$target\$" \
+		-test.fuzztime="${seconds}s" -test.fuzzminimizetime=1s -test.parallel=1 \
+		-test.fuzzcachedir="$(go env GOCACHE)/fuzz/$package") >"$log" 2>&1 </dev/null || status=$?
+	runs=$(grep -oE 'execs: [0-9]+' "$log" | tail -n 1 | cut -d ' ' -f 2 || true)
+	if ((status != 0 || ${runs:-0} == 0)); then
+		printf '%s.%s: exit status %d\n' "$package" "$target" "$status"
+		cat "$log"
+		return 1
+	fi
+	printf '%-40s %-50s %9d executions\n' "${package#*/*/}" "$target" "$runs"
+}
+export -f fuzz
+
+# One worker each: as many as there are processors would be twice as many processes.
+xargs -P 2 -L 1 bash -c 'fuzz "$@"' fuzz <"$work/targets"
+echo "$(wc -l <"$work/targets") targets in $SECONDS s"

@@ -1,0 +1,186 @@
+package limiter_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// workflow is what is looked at of a file in .github/workflows.
+type workflow struct {
+	On          map[string]any
+	Permissions map[string]string
+	Jobs        map[string]struct {
+		Permissions map[string]string
+		Minutes     int `yaml:"timeout-minutes"`
+		Steps       []step
+	}
+}
+
+type step struct {
+	Uses yaml.Node
+	Run  string
+	With map[string]any
+}
+
+// workflows returns the workflows by the names of their files.
+func workflows(t *testing.T) map[string]workflow {
+	t.Helper()
+	files, err := filepath.Glob(".github/workflows/*")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("workflows: %q, %v", files, err)
+	}
+	all := map[string]workflow{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var w workflow
+		if err := yaml.Unmarshal(text, &w); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if len(w.On) == 0 || len(w.Jobs) == 0 {
+			t.Errorf("%s does nothing, or never", file)
+		}
+		all[file] = w
+	}
+	return all
+}
+
+var (
+	pinned  = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40}$`)
+	release = regexp.MustCompile(`^# v\d+\.\d+\.\d+$`)
+	inRepo  = regexp.MustCompile(`(?:^|[\s"'=])(\.(?:ci)?/[\w./-]*)`)
+	program = regexp.MustCompile(`go (?:run|install) (\S+@\S+)`)
+)
+
+func TestWorkflows_may_read_and_no_more(t *testing.T) {
+	t.Parallel()
+	for file, w := range workflows(t) {
+		if len(w.Permissions) != 1 || w.Permissions["contents"] != "read" {
+			t.Errorf("%s has permissions %v, want contents: read", file, w.Permissions)
+		}
+		if _, found := w.On["pull_request_target"]; found {
+			t.Errorf("%s runs with secrets on what others propose", file)
+		}
+		for name, job := range w.Jobs {
+			if job.Permissions != nil {
+				t.Errorf("%s: job %s asks for permissions %v", file, name, job.Permissions)
+			}
+			if job.Minutes < 1 {
+				t.Errorf("%s: job %s has no time limit of its own", file, name)
+			}
+		}
+	}
+}
+
+func TestWorkflows_use_what_cannot_change(t *testing.T) {
+	t.Parallel()
+	versions := map[string]string{} // an action is the same everywhere
+	for file, w := range workflows(t) {
+		for name, job := range w.Jobs {
+			for _, s := range job.Steps {
+				uses := s.Uses.Value
+				if uses == "" {
+					continue
+				}
+				action, commit, _ := strings.Cut(uses, "@")
+				if !pinned.MatchString(uses) || !release.MatchString(s.Uses.LineComment) {
+					t.Errorf("%s: job %s uses %s %s, want 40 hex digits and their version", file, name, uses, s.Uses.LineComment)
+				}
+				if was, found := versions[action]; found && was != commit {
+					t.Errorf("%s: job %s uses %s, elsewhere it is %s", file, name, uses, was)
+				}
+				versions[action] = commit
+				if action == "actions/checkout" && s.With["persist-credentials"] != false {
+					t.Errorf("%s: job %s leaves its credentials to all that runs after the checkout", file, name)
+				}
+			}
+		}
+	}
+}
+
+func TestWorkflows_run_what_there_is(t *testing.T) {
+	t.Parallel()
+	var named []string
+	for file, w := range workflows(t) {
+		for name, job := range w.Jobs {
+			for _, s := range job.Steps {
+				if strings.Contains(s.Run, "${{") {
+					t.Errorf("%s: job %s runs text that somebody else may have written:\n%s", file, name, s.Run)
+				}
+				for _, m := range inRepo.FindAllStringSubmatch(s.Run, -1) {
+					path := strings.TrimSuffix(m[1], "...")
+					if _, err := os.Stat(path); err != nil {
+						t.Errorf("%s: job %s: %v", file, name, err)
+					}
+					named = append(named, m[1])
+				}
+				for _, m := range program.FindAllStringSubmatch(s.Run, -1) {
+					if !regexp.MustCompile(`@v\d+\.\d+\.\d+$`).MatchString(m[1]) {
+						t.Errorf("%s: job %s runs %s, of no fixed version", file, name, m[1])
+					}
+				}
+			}
+		}
+	}
+	for _, want := range []string{".ci/run", ".ci/fuzz.sh", ".ci/linter.sh", ".ci/packages.sh", "./prove", "./..."} {
+		if !slices.Contains(named, want) {
+			t.Errorf("no workflow runs %s (they name %q)", want, named)
+		}
+	}
+}
+
+func TestDependabot_looks_after_every_module_and_keeps_sqlite_with_its_libc(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(".github/dependabot.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		Version int
+		Updates []struct {
+			Ecosystem   string `yaml:"package-ecosystem"`
+			Directories []string
+			Directory   string
+			Groups      map[string]struct{ Patterns []string }
+		}
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil || config.Version != 2 {
+		t.Fatalf("version %d, %v", config.Version, err)
+	}
+	mods, err := filepath.Glob("*/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"/"}
+	for _, mod := range mods {
+		want = append(want, "/"+filepath.Dir(mod))
+	}
+	ecosystems := map[string]bool{}
+	for _, u := range config.Updates {
+		ecosystems[u.Ecosystem] = true
+		if u.Ecosystem != "gomod" {
+			continue
+		}
+		if !slices.Equal(u.Directories, want) {
+			t.Errorf("modules %q, want %q", u.Directories, want)
+		}
+		together := false
+		for _, g := range u.Groups {
+			together = together || slices.Contains(g.Patterns, "modernc.org/*")
+		}
+		if !together {
+			t.Error("modernc.org/sqlite and modernc.org/libc are not updated together")
+		}
+	}
+	if !ecosystems["gomod"] || !ecosystems["github-actions"] {
+		t.Errorf("ecosystems %v", ecosystems)
+	}
+}
