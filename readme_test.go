@@ -119,3 +119,49 @@ func TestTheReadmesProgramRuns(t *testing.T) {
 		}
 	}
 }
+
+func TestTheThreatModelNamesTestsThatThereAre(t *testing.T) {
+	text, err := os.ReadFile("SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, m := range regexp.MustCompile("`([\\w/]+)\\.((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(text), -1) {
+		named++
+		dir := m[1]
+		if dir == "limiter" {
+			dir = "."
+		}
+		if !holds(t, dir+"/*_test.go", "\nfunc "+m[2]+"(") {
+			t.Errorf("there is no %s.%s", m[1], m[2])
+		}
+	}
+	for _, m := range regexp.MustCompile("`storetest (\"[^\"]+\")`").FindAllStringSubmatch(string(text), -1) {
+		named++
+		if !holds(t, "storetest/*.go", "\n\t\t"+m[1]+",\n") {
+			t.Errorf("there is no case %s in storetest", m[1])
+		}
+	}
+	if lines := strings.Count(string(text), "\n"); named < 40 || lines > 150 {
+		t.Errorf("%d tests in %d lines, want at least 40 in at most 150", named, lines)
+	}
+}
+
+// holds reports whether one of the files that match pattern holds text.
+func holds(t *testing.T, pattern, text string) bool {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(content), text) {
+			return true
+		}
+	}
+	return false
+}
