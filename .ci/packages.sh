@@ -7,7 +7,6 @@ wanted=(
 	gcc libc6-dev                      # the race detector is linked by the C compiler
 	debootstrap debian-archive-keyring # images
 	postgresql-15 pgbouncer            # programs for the tests that run them on this host
-	libfaketime                        # other clocks for the servers of prove
 	redis-server                       # what the benchmarks compare with
 	chromium fonts-dejavu-core         # the browser that opens the example's page, and letters for it
 )

@@ -140,7 +140,7 @@ func (h *timeline) note(k *watched, cost int64, r limiter.Result, s limiter.Stat
 		segment.Grants = append(segment.Grants, steps.Grant{Cost: cost, State: s})
 		k.taken += cost
 	default:
-		segment.Refused = max(segment.Refused, s.Now)
+		segment.Refuse(s)
 		k.owed = max(k.owed, time.Duration(s.Row.FullAt-s.Now))
 		if most := longest(k.policy) + limiter.ClockTolerance; r.RetryAfter > most {
 			h.refused = append(h.refused, fmt.Errorf("%s: a take is to come back in %v, want at most %v: %+v", k.name, r.RetryAfter, most, s))

@@ -12,11 +12,7 @@ import (
 // A table holds instants from 1970 to 2116. A take by a clock that is not between them is
 // ErrInvalid, whom nobody lets in, and leaves the key as it was.
 func TestAServerWhoseClockIsOutOfRangeGrantsNothing(t *testing.T) {
-	library, err := cluster.FakeTime()
-	if err != nil {
-		cluster.Unavailable(t, "faketime", err)
-	}
-	server, clock := cluster.NewWithClock(t, library, durable...)
+	server, clock := cluster.NewWithClock(t, durable...)
 	migrate(t, server.DSN())
 	store := openStore(t, server.DSN())
 	var all []*limiter.Limiter

@@ -44,11 +44,7 @@ func distance(r *rand.Rand, most time.Duration) time.Duration {
 }
 
 func TestStepsOfTheServersClockGrantNothingAndLockNobodyOut(t *testing.T) {
-	library, err := cluster.FakeTime()
-	if err != nil {
-		cluster.Unavailable(t, "faketime", err)
-	}
-	server, clock := cluster.NewWithClock(t, library, durable...)
+	server, clock := cluster.NewWithClock(t, durable...)
 	migrate(t, server.DSN())
 	of := stores(t, 2, server.DSN()+"&pool_max_conns=4")
 	for _, c := range []struct {
@@ -122,7 +118,7 @@ func (h *timeline) judge(t *testing.T, r *campaign.Round, quiet bool, took time.
 			more = max(0, more-steps.AtMost(k.policy, took, made))
 		}
 		if over += more; more > 0 {
-			t.Logf("%s: %d over after steps of %v", k.name, more, made)
+			t.Logf("%s: %d over after steps of %v: %+v", k.name, more, made, k.segments)
 		}
 	}
 	r.None(campaign.OverAdmitted, over)

@@ -17,11 +17,7 @@ import (
 // is behind grants nothing more; one that is ahead grants what comes back in the time that
 // has passed by it.
 func TestAFailoverToAServerWithAnotherClockGrantsNoMoreThanItsTime(t *testing.T) {
-	library, err := cluster.FakeTime()
-	if err != nil {
-		cluster.Unavailable(t, "faketime", err)
-	}
-	primary, clock := cluster.NewWithClock(t, library, durable...)
+	primary, clock := cluster.NewWithClock(t, durable...)
 	migrate(t, primary.DSN())
 	front := relay.New(t, primary.Port())
 	of := stores(t, 4, dsnAt(front.Port())+"&pool_max_conns=1")
@@ -30,7 +26,7 @@ func TestAFailoverToAServerWithAnotherClockGrantsNoMoreThanItsTime(t *testing.T)
 		h := newTimeline(r.Seed, clock.Now())
 		began, made := time.Now(), []time.Duration(nil)
 		for _, skew := range []time.Duration{-distance(r.Rand, month), distance(r.Rand, month)} {
-			standby, its := primary.StandbyWithClock(primary.Port(), library, clock.Ahead()+skew)
+			standby, its := primary.StandbyWithClock(primary.Port(), clock.Ahead()+skew)
 			awaitSync(t, primary)
 			stop := h.callers(t.Context(), r.Rand, 16, of)
 			h.untilUsedUp(t)

@@ -8,7 +8,7 @@
 //   - a temporary cluster of the newest PostgreSQL that is installed on this host.
 //
 // With none of them the test is skipped. LIMITER_TEST_REQUIRE, a list of "postgres", "pgbouncer",
-// "goose", "chromium", "tmpfs" and "faketime", makes such a skip a failure, so that a green run
+// "goose", "chromium", "tmpfs" and "cc", makes such a skip a failure, so that a green run
 // proves what it seems to prove; so another word in it fails all tests of a package. A server that
 // was asked for by DSN or image and does not answer is a failure in any case.
 //
@@ -104,7 +104,7 @@ func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
 }
 
 // require is what LIMITER_TEST_REQUIRE may ask for.
-var require = []string{"postgres", "pgbouncer", "goose", "chromium", "tmpfs", "faketime"}
+var require = []string{"postgres", "pgbouncer", "goose", "chromium", "tmpfs", "cc"}
 
 // checkRequire fails if LIMITER_TEST_REQUIRE has a word that protects nothing.
 func checkRequire() error {

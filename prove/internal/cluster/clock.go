@@ -1,73 +1,92 @@
 package cluster
 
 import (
-	"fmt"
+	_ "embed" // the library's source
 	"os"
+	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
+
+// preload is what moves the clock of a server. libfaketime does so, too, but opens a file and
+// allocates memory whenever a program asks for the time; PostgreSQL asks in the handlers of its
+// timers, and every few hundred steps a session died of a heap that was not whole.
+//
+//go:embed preload/clock.c
+var preload string
 
 // Clock is that of a server, which can be set to other times while it runs. It goes as
 // fast as that of this machine. It is for one goroutine.
 type Clock struct {
-	t     testing.TB
-	file  string
-	ahead time.Duration
+	// ahead is the memory that the server's processes look into, in nanoseconds.
+	ahead *atomic.Int64
 }
 
-// FakeTime is the library that moves a program's clock, or an error where it is not.
-func FakeTime() (string, error) {
-	for _, pattern := range []string{"/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib*/faketime/libfaketimeMT.so.1"} {
-		if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
-			return found[0], nil
-		}
-	}
-	return "", fmt.Errorf("no libfaketimeMT.so.1 in /usr/lib; install libfaketime")
-}
-
-// NewWithClock is [New] with a clock that can be set. Its library is that of [FakeTime].
-func NewWithClock(t testing.TB, library string, settings ...string) (*Cluster, *Clock) {
+// NewWithClock is [New] with a clock that can be set. It needs a C compiler.
+func NewWithClock(t testing.TB, settings ...string) (*Cluster, *Clock) {
 	t.Helper()
 	c := prepare(t, settings)
-	clock := c.withClock(library, 0)
+	clock := c.withClock(0)
 	c.fromTemplate()
 	c.Start()
 	return c, clock
 }
 
 // withClock gives a cluster that has not started a clock so much ahead of this machine's.
-func (c *Cluster) withClock(library string, ahead time.Duration) *Clock {
+func (c *Cluster) withClock(ahead time.Duration) *Clock {
 	c.t.Helper()
-	clock := &Clock{t: c.t, file: filepath.Join(c.dir, "clock")}
-	clock.Set(ahead)
-	c.env = []string{
-		"LD_PRELOAD=" + library, "FAKETIME_TIMESTAMP_FILE=" + clock.file,
-		"FAKETIME_NO_CACHE=1",            // each reading looks into the file
-		"FAKETIME_DONT_FAKE_MONOTONIC=1", // as a machine's monotonic clock goes on when the other is set
+	library, file := filepath.Join(c.dir, "clock.so"), filepath.Join(c.dir, "clock")
+	source := library + ".c"
+	if err := os.WriteFile(source, []byte(preload), 0o644); err != nil {
+		c.t.Fatal(err)
 	}
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		Unavailable(c.t, "cc", err)
+	}
+	if out, err := exec.CommandContext(c.t.Context(), compiler, "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
+		c.t.Fatalf("%s: %v\n%s", compiler, err, out)
+	}
+	clock := &Clock{ahead: shared(c.t, file)}
+	clock.Set(ahead)
+	c.env = []string{"LD_PRELOAD=" + library, "LIMITER_CLOCK=" + file}
 	return clock
 }
 
-// Set makes the clock so much ahead of this machine's.
-func (k *Clock) Set(ahead time.Duration) {
-	k.t.Helper()
-	// In place of the one before as a whole: a reader finds one or the other.
-	next := k.file + ".next"
-	if err := os.WriteFile(next, []byte(fmt.Sprintf("%+.9f\n", ahead.Seconds())), 0o644); err != nil {
-		k.t.Fatal(err)
+// shared makes a file of one number, and maps it.
+func shared(t testing.TB, name string) *atomic.Int64 {
+	t.Helper()
+	var number atomic.Int64
+	if err := os.WriteFile(name, make([]byte, unsafe.Sizeof(number)), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	if err := os.Rename(next, k.file); err != nil {
-		k.t.Fatal(err)
+	file, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	k.ahead = ahead
+	defer file.Close()
+	memory, err := unix.Mmap(int(file.Fd()), 0, int(unsafe.Sizeof(number)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Munmap(memory); err != nil {
+			t.Error(err)
+		}
+	})
+	return (*atomic.Int64)(unsafe.Pointer(&memory[0]))
 }
+
+// Set makes the clock so much ahead of this machine's.
+func (k *Clock) Set(ahead time.Duration) { k.ahead.Store(int64(ahead)) }
 
 // Ahead is how much the clock is ahead of this machine's.
-func (k *Clock) Ahead() time.Duration { return k.ahead }
+func (k *Clock) Ahead() time.Duration { return time.Duration(k.ahead.Load()) }
 
-// Now is no later than what the clock says, and earlier by microseconds at most: the
-// library computes with floating-point numbers.
-func (k *Clock) Now() time.Time {
-	return time.Now().Add(k.ahead - 20*time.Microsecond)
-}
+// Now is what the clock says, in the whole microseconds that PostgreSQL reads.
+func (k *Clock) Now() time.Time { return time.Now().Round(0).Add(k.Ahead()).Truncate(time.Microsecond) }

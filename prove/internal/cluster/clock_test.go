@@ -10,11 +10,7 @@ import (
 )
 
 func TestTheClockOfAServerIsSetWhileItRuns(t *testing.T) {
-	library, err := cluster.FakeTime()
-	if err != nil {
-		cluster.Unavailable(t, "faketime", err)
-	}
-	server, clock := cluster.NewWithClock(t, library)
+	server, clock := cluster.NewWithClock(t)
 	conn, err := pgx.Connect(t.Context(), server.DSN())
 	if err != nil {
 		t.Fatal(err)

@@ -22,11 +22,11 @@ func (c *Cluster) Standby(port int, settings ...string) *Cluster {
 }
 
 // StandbyWithClock is [Cluster.Standby] with a clock of its own, so much ahead of this
-// machine's. Its library is that of [FakeTime].
-func (c *Cluster) StandbyWithClock(port int, library string, ahead time.Duration, settings ...string) (*Cluster, *Clock) {
+// machine's.
+func (c *Cluster) StandbyWithClock(port int, ahead time.Duration, settings ...string) (*Cluster, *Clock) {
 	c.t.Helper()
 	s := c.standby(port, settings)
-	clock := s.withClock(library, ahead)
+	clock := s.withClock(ahead)
 	s.Start()
 	return s, clock
 }

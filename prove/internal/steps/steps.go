@@ -18,8 +18,17 @@ type Segment struct {
 	// since 1970.
 	Began  int64
 	Grants []Grant
-	// Refused is the latest reading of the clock by which a take was refused, or 0.
-	Refused int64
+	// Refused is the latest reading of the clock by which a take was refused, or 0, and At
+	// the earliest that was told with a refusal as that of the row's latest change.
+	Refused, At int64
+}
+
+// Refuse enters a take that was refused.
+func (s *Segment) Refuse(told limiter.State) {
+	if s.Refused == 0 || told.Row.At < s.At {
+		s.At = told.Row.At
+	}
+	s.Refused = max(s.Refused, told.Now)
 }
 
 // Grant is a take that was granted, and what was told of it.
@@ -43,8 +52,11 @@ func overBucket(p limiter.TokenBucket, segments []Segment) (over int64) {
 	step := int64(p.Step())
 	var full, clock int64
 	for _, s := range segments {
+		if s.unseen(clock) {
+			continue
+		}
 		if back(s, clock) {
-			full, clock = s.Began+max(0, full-clock), s.Began
+			full, clock = s.anchored()+max(0, full-clock), s.anchored()
 		}
 		slices.SortFunc(s.Grants, func(a, b Grant) int { return cmp.Compare(a.State.Row.FullAt, b.State.Row.FullAt) })
 		for _, g := range s.Grants {
@@ -62,13 +74,16 @@ func overBucket(p limiter.TokenBucket, segments []Segment) (over int64) {
 func overWindow(p limiter.FixedWindow, segments []Segment) (over int64) {
 	var start, used, clock int64
 	for _, s := range segments {
+		if s.unseen(clock) {
+			continue
+		}
 		if back(s, clock) {
 			// What was counted in the window that it fell into is known only if that is
 			// the latest one.
 			if into := s.Began - s.Began%int64(p.Window); into < start {
 				start, used = into, p.Limit
 			}
-			clock = s.Began
+			clock = s.anchored()
 		}
 		slices.SortFunc(s.Grants, func(a, b Grant) int {
 			x, y := a.State.Row, b.State.Row
@@ -98,6 +113,20 @@ func overWindow(p limiter.FixedWindow, segments []Segment) (over int64) {
 // back reports whether the clock was stepped back before a segment, by more than is taken
 // for statements that wait for each other.
 func back(s Segment, clock int64) bool { return s.Began < clock-int64(limiter.ClockTolerance) }
+
+// unseen reports whether what the clock said in a segment can have left no trace: nobody asked, or all
+// were refused and found the row as it was. The steps before and after such a segment are one.
+func (s Segment) unseen(clock int64) bool {
+	return len(s.Grants) == 0 && (s.Refused == 0 || back(s, clock) && s.At > s.Refused)
+}
+
+// anchored is the clock as it was when a row was set right after a step back.
+func (s Segment) anchored() int64 {
+	if len(s.Grants) == 0 {
+		return max(s.Began, s.At)
+	}
+	return s.Began
+}
 
 // AtMost returns what a key can be granted in a time by a clock that runs, and makes
 // these steps, while statements are under way: each step backwards may then add one

@@ -1,7 +1,7 @@
 // Package wallclock gives the process it runs in a clock of its own.
 //
 // Go reads the time from the page of code that the kernel maps into each process (vDSO), past the C
-// library, so that libfaketime does not reach it. That page may be written by the process that has it,
+// library, so that a library that is loaded before it does not reach it. That page may be written by the process that has it,
 // as debuggers do.
 package wallclock
 
