@@ -23,3 +23,31 @@ type Log interface {
 	// Close gives back what the log needs. The triggers stay.
 	Close() error
 }
+
+// left selects the rows that the tables have, in the form of the log.
+const left = `SELECT 0, limiter, key, full_at, 0, 0, at, step, capacity FROM limiter_token_buckets
+	UNION ALL SELECT 1, limiter, key, 0, window_start, used, at, win, lim FROM limiter_fixed_windows`
+
+// rows is what either driver answers.
+type rows interface {
+	Next() bool
+	Scan(into ...any) error
+	Err() error
+}
+
+// leftIn reads the answer to left.
+func leftIn(answer rows) (map[history.Key]limiter.Row, error) {
+	left := map[history.Key]limiter.Row{}
+	for answer.Next() {
+		var k history.Key
+		var windows int64
+		var key []byte
+		var r limiter.Row
+		if err := answer.Scan(&windows, &k.Name, &key, &r.FullAt, &r.Start, &r.Used, &r.At, &r.Period, &r.Limit); err != nil {
+			return nil, err
+		}
+		k.Window, k.Key = windows == 1, string(key)
+		left[k] = r
+	}
+	return left, answer.Err()
+}

@@ -78,24 +78,12 @@ func rowOf(n []int64) limiter.Row {
 }
 
 func readRows(ctx context.Context, conn *pgx.Conn) (map[history.Key]limiter.Row, error) {
-	rows, err := conn.Query(ctx, `SELECT false, limiter, key, full_at, 0::bigint, 0::bigint, at, step, capacity FROM limiter_token_buckets
-		UNION ALL SELECT true, limiter, key, 0, window_start, used, at, win, lim FROM limiter_fixed_windows`)
+	rows, err := conn.Query(ctx, left)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	left := map[history.Key]limiter.Row{}
-	for rows.Next() {
-		var k history.Key
-		var key []byte
-		var r limiter.Row
-		if err := rows.Scan(&k.Window, &k.Name, &key, &r.FullAt, &r.Start, &r.Used, &r.At, &r.Period, &r.Limit); err != nil {
-			return nil, err
-		}
-		k.Key = string(key)
-		left[k] = r
-	}
-	return left, rows.Err()
+	return leftIn(rows)
 }
 
 func (l *postgresLog) Clear(ctx context.Context) error {

@@ -81,24 +81,12 @@ func (l *sqliteLog) readLog(ctx context.Context) ([]history.Transition, error) {
 }
 
 func (l *sqliteLog) readRows(ctx context.Context) (map[history.Key]limiter.Row, error) {
-	rows, err := l.db.QueryContext(ctx, `SELECT 0, limiter, key, full_at, 0, 0, at, step, capacity FROM limiter_token_buckets
-		UNION ALL SELECT 1, limiter, key, 0, window_start, used, at, win, lim FROM limiter_fixed_windows`)
+	rows, err := l.db.QueryContext(ctx, left)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	left := map[history.Key]limiter.Row{}
-	for rows.Next() {
-		var k history.Key
-		var key []byte
-		var r limiter.Row
-		if err := rows.Scan(&k.Window, &k.Name, &key, &r.FullAt, &r.Start, &r.Used, &r.At, &r.Period, &r.Limit); err != nil {
-			return nil, err
-		}
-		k.Key = string(key)
-		left[k] = r
-	}
-	return left, rows.Err()
+	return leftIn(rows)
 }
 
 func (l *sqliteLog) Clear(ctx context.Context) error {

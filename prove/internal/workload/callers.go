@@ -138,24 +138,28 @@ func (c *caller) call(ctx context.Context) error {
 	switch kind := c.IntN(40); {
 	case kind == 0:
 		_, err := p.limiter.Peek(ctx, p.key)
-		return c.failed(err)
+		return c.failed(ctx, err)
 	case kind == 1 && p.spec.GivesBack && c.IntN(8) == 0:
-		return c.failed(p.limiter.Reset(ctx, p.key))
+		return c.failed(ctx, p.limiter.Reset(ctx, p.key))
 	case kind < 8 && p.spec.Reserves:
 		return c.reserve(ctx, p, cost, most)
 	}
 	granted, err := c.take(ctx, p, cost, most)
 	if err == nil && granted && p.spec.GivesBack && c.IntN(5) == 0 {
-		err = c.failed(p.limiter.Refund(ctx, p.key, cost))
+		err = c.failed(ctx, p.limiter.Refund(ctx, p.key, cost))
 	}
 	return err
 }
 
-// failed returns what is wrong with an error of a store.
-func (c *caller) failed(err error) error {
+// failed returns what is wrong with an error of a store, after a rest if nothing is.
+func (c *caller) failed(ctx context.Context, err error) error {
 	if c.Tolerant && limiter.StoreFailed(err) {
-		time.Sleep(20*time.Millisecond + rand.N(40*time.Millisecond))
-		return nil
+		select {
+		case <-time.After(20*time.Millisecond + time.Duration(c.Int64N(int64(40*time.Millisecond)))):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return err
 }
@@ -164,7 +168,7 @@ func (c *caller) failed(err error) error {
 func (c *caller) take(ctx context.Context, p place, cost, most int64) (bool, error) {
 	began := history.Clock()
 	r, err := p.limiter.AllowN(ctx, p.key, cost)
-	if err := c.answered(p, cost, most, r, 0, began, err); err != nil {
+	if err := c.answered(ctx, p, cost, most, r, 0, began, err); err != nil {
 		return false, err
 	}
 	return r.Allowed && err == nil, nil
@@ -176,14 +180,14 @@ func (c *caller) reserve(ctx context.Context, p place, cost, most int64) error {
 	wait := time.Duration(c.Int64N(int64(reach(p.limiter.Policy()))))
 	began := history.Clock()
 	r, err := p.limiter.Reserve(ctx, p.key, cost, wait)
-	if err := c.answered(p, cost, most, r.Result, wait, began, err); err != nil {
+	if err := c.answered(ctx, p, cost, most, r.Result, wait, began, err); err != nil {
 		return err
 	}
 	if err == nil && r.Allowed && r.Delay > wait {
 		return fmt.Errorf("a reservation by %+v of %d, up to %v ahead, lies %v ahead", p.limiter.Policy(), cost, wait, r.Delay)
 	}
 	if err == nil && r.Allowed && r.Delay > 0 && c.IntN(2) == 0 {
-		return c.failed(r.Cancel(ctx))
+		return c.failed(ctx, r.Cancel(ctx))
 	}
 	return nil
 }
@@ -200,7 +204,7 @@ func reach(p limiter.Policy) time.Duration {
 
 // answered records a refusal from memory, which no store hears of, and returns what cannot
 // be an answer to a request, whatever the store said.
-func (c *caller) answered(p place, cost, most int64, r limiter.Result, wait time.Duration, began int64, err error) error {
+func (c *caller) answered(ctx context.Context, p place, cost, most int64, r limiter.Result, wait time.Duration, began int64, err error) error {
 	if cost > most {
 		if !errors.Is(err, limiter.ErrExceedsCapacity) || r.Allowed {
 			return fmt.Errorf("%d of %d: %+v, %w", cost, most, r, err)
@@ -208,7 +212,7 @@ func (c *caller) answered(p place, cost, most int64, r limiter.Result, wait time
 		return nil
 	}
 	if err != nil {
-		return c.failed(err)
+		return c.failed(ctx, err)
 	}
 	if r.Source == limiter.SourceDenyCache {
 		c.recorder.Denied(limiter.Op{
