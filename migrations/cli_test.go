@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/host"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -70,7 +70,7 @@ func (d database) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	program, err := goose()
 	if err != nil {
-		dbtest.Unavailable(t, "goose", err)
+		host.Unavailable(t, "goose", err)
 	}
 	driver, dsn, table := "sqlite3", strings.TrimPrefix(d.dsn, "file:"), "limiter_goose_version"
 	if d.dialect == migrations.Postgres {

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 		os.Exit(help(name))
 	}
 	flag.Parse()
-	if err := begin(); err != nil {
+	if err := errors.Join(host.CheckRequired(), begin()); err != nil {
 		fmt.Fprintln(os.Stderr, "prove:", err)
 		os.Exit(2)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/host"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -60,7 +60,7 @@ func tmpfs(t *testing.T, size int) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
-		dbtest.Unavailable(t, "tmpfs", err)
+		host.Unavailable(t, "tmpfs", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {

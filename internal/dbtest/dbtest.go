@@ -30,12 +30,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/sqlimit/limiter/internal/host"
 )
 
 // stops holds what [Main] has to call when the tests are done.
@@ -53,7 +53,7 @@ func atExit(stop func() error) {
 // Main runs the tests of a package, stops every server that they started, looks for goroutines that
 // are left, and exits.
 func Main(m *testing.M) {
-	if err := checkRequire(); err != nil {
+	if err := host.CheckRequired(); err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
 		os.Exit(1)
 	}
@@ -91,7 +91,7 @@ func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
 	t.Helper()
 	servers, err := findServers()
 	if err != nil {
-		Unavailable(t, "postgres", err)
+		host.Unavailable(t, "postgres", err)
 	}
 	for _, server := range servers {
 		t.Run(server.Name(), func(t *testing.T) {
@@ -101,32 +101,4 @@ func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
 			run(t, server)
 		})
 	}
-}
-
-// require is what LIMITER_TEST_REQUIRE may ask for.
-var require = []string{"postgres", "pgbouncer", "goose", "chromium", "tmpfs", "cc"}
-
-// checkRequire fails if LIMITER_TEST_REQUIRE has a word that protects nothing.
-func checkRequire() error {
-	for _, what := range list("LIMITER_TEST_REQUIRE") {
-		if !slices.Contains(require, what) {
-			return fmt.Errorf("LIMITER_TEST_REQUIRE has %q; it knows %s", what, strings.Join(require, ", "))
-		}
-	}
-	return nil
-}
-
-// Unavailable ends the test for want of one of the words of LIMITER_TEST_REQUIRE: as failed if that
-// names it, else as skipped.
-func Unavailable(t *testing.T, what string, reason error) {
-	t.Helper()
-	if slices.Contains(list("LIMITER_TEST_REQUIRE"), what) {
-		t.Fatalf("dbtest: LIMITER_TEST_REQUIRE asks for %s: %v", what, reason)
-	}
-	t.Skipf("dbtest: no %s: %v", what, reason)
-}
-
-// list returns the items of an environment variable that holds a list separated by commas.
-func list(variable string) []string {
-	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' || r == ' ' })
 }

@@ -29,7 +29,7 @@ var findServers = sync.OnceValues(func() ([]*Server, error) {
 	// Keeps the progress of containers out of the output of tests; errors are returned anyway.
 	log.SetDefault(log.NewNoopLogger())
 
-	if images := list("LIMITER_TEST_POSTGRES_IMAGES"); len(images) > 0 {
+	if images := host.List("LIMITER_TEST_POSTGRES_IMAGES"); len(images) > 0 {
 		servers := make([]*Server, len(images))
 		for i, image := range images {
 			// A slash in the name of a subtest would make two levels of it.

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter/internal/host"
 )
 
 // PgBouncer starts the PgBouncer of this host in front of the database of dsn and returns the DSN of
@@ -20,7 +22,7 @@ func PgBouncer(t *testing.T, dsn string) string {
 	t.Helper()
 	program, err := findPgBouncer()
 	if err != nil {
-		Unavailable(t, "pgbouncer", err)
+		host.Unavailable(t, "pgbouncer", err)
 	}
 	target, err := pgx.ParseConfig(dsn)
 	if err != nil {

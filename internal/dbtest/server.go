@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter/internal/host"
 )
 
 // databaseTimeout bounds what is asked of a server that runs. It is generous, as on a small machine
@@ -78,7 +80,7 @@ func (s *Server) readVersion(ctx context.Context) error {
 func (s *Server) Log(t *testing.T) []byte {
 	t.Helper()
 	if s.booted.log == nil {
-		Unavailable(t, "postgres", errors.New("a server whose log can be read"))
+		host.Unavailable(t, "postgres", errors.New("a server whose log can be read"))
 	}
 	text, err := s.booted.log(t.Context())
 	if err != nil {

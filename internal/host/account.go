@@ -1,5 +1,5 @@
 // Package host tells tests what there is on the host that they run on: the programs of PostgreSQL,
-// an account that may run them, and ports.
+// an account that may run them, and ports; and what a test may not do without.
 package host
 
 import (

@@ -19,7 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"go.uber.org/goleak"
 
-	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/host"
 )
 
 func TestMain(m *testing.M) {
@@ -108,7 +108,7 @@ func newTab(t *testing.T) *tab {
 	t.Helper()
 	parent, err := browser()
 	if errors.Is(err, errNoBrowser) {
-		dbtest.Unavailable(t, "chromium", err)
+		host.Unavailable(t, "chromium", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sqlimit/limiter/internal/host"
 )
 
 // preload is what moves the clock of a server. libfaketime does so, too, but opens a file and
@@ -47,7 +49,7 @@ func (c *Cluster) withClock(ahead time.Duration) *Clock {
 	}
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
-		Unavailable(c.t, "cc", err)
+		host.Unavailable(c.t, "cc", err)
 	}
 	if out, err := exec.CommandContext(c.t.Context(), compiler, "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		c.t.Fatalf("%s: %v\n%s", compiler, err, out)

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sqlimit/limiter/internal/host"
 )
 
 // Disk is a file system of its own, in memory, that can be filled up.
@@ -29,7 +31,7 @@ func NewDisk(t testing.TB, megabytes int) *Disk {
 	}
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		_ = os.Remove(dir)
-		Unavailable(t, "tmpfs", fmt.Errorf("mount: %w", err))
+		host.Unavailable(t, "tmpfs", fmt.Errorf("mount: %w", err))
 	}
 	t.Cleanup(func() { // after that of the server on it, which is made later
 		if err := errors.Join(syscall.Unmount(dir, 0), os.Remove(dir)); err != nil {
