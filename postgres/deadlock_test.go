@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
 )
 
 // victims makes the first n writes to the tables the victims of deadlocks, and returns
@@ -115,6 +117,57 @@ func TestTransactions_that_take_in_opposite_order_cost_one_of_them_its_takes(t *
 			if s := do(t, outside, take(slow(5), key, 1)); s.Took {
 				t.Error("what was committed is not charged")
 			}
+		}
+	})
+}
+
+// A new key is added by somebody else after a statement's snapshot, and updated by a third one at
+// once, while each of the two statements is about to have the row that the other one needs next.
+func TestTakes_that_go_together_never_wait_for_each_other(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		texts := postgres.Statements(schema, false)
+		for _, c := range []struct {
+			statement, table string
+			policy           limiter.Policy
+			period, cost     int64
+		}{
+			{"bucketTakes", "limiter_token_buckets", slow(5), int64(slow(5).Step()), int64(slow(5).Step())},
+			{"windowTakes", "limiter_fixed_windows", long(5), int64(long(5).Window), 1},
+		} {
+			do(t, store, take(c.policy, "b", 1))
+			row := take(c.policy, "b", 1)
+			var wait sync.WaitGroup
+			both := func() {
+				conn := connect(t, d.dsn)
+				wait.Go(func() {
+					_, err := conn.Exec(bounded(t), texts[c.statement], []string{row.Name, row.Name}, [][]byte{[]byte("a"), []byte("b")},
+						[]int64{c.period, c.period}, []int64{5, 5}, []int64{c.cost, c.cost}, []int64{0, 0}, []int64{1, 1}, "0", []int64{0, 1})
+					if err != nil {
+						t.Errorf("%s: %v", c.statement, err)
+					}
+				})
+			}
+			release := d.hold(t, fmt.Sprintf("SELECT FROM %s.%s WHERE key = 'b' FOR UPDATE", schema, c.table))
+			both()
+			d.blocked(t, 1)
+			added := make(chan struct{})
+			wait.Go(func() {
+				defer close(added)
+				do(t, store, take(c.policy, "a", 1))
+			})
+			waiting := 1
+			select {
+			case <-added:
+			case <-time.After(200 * time.Millisecond): // it waits for the first one, which has added the key
+				waiting++
+				d.blocked(t, waiting)
+			}
+			both()
+			d.blocked(t, waiting+1)
+			release()
+			wait.Wait()
 		}
 	})
 }

@@ -105,6 +105,9 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, mend string) {
 	case undefinedStatement, duplicateStatement:
 		return limiter.ErrNotApplied, "; a pooler in transaction mode loses prepared statements: " +
 			"use postgres.WithQueryExecMode(pgx.QueryExecModeExec) or default_query_exec_mode=exec in the DSN"
+	case readOnlyTransaction:
+		return limiter.ErrNotApplied, "; this server only reads: name the primary in the DSN, " +
+			"or all servers and target_session_attrs=read-write"
 	case adminShutdown, crashShutdown, completionUnknown:
 		return limiter.ErrOutcomeUnknown, ""
 	}

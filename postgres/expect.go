@@ -13,7 +13,8 @@ import (
 type expectation int
 
 const (
-	unknown expectation = iota // the hot statement
+	unknown expectation = iota // the hot statement; there may be no row
+	unsure                     // the hot statement, too, though there is a row
 	granted                    // the grant alone, which costs less
 	refused                    // a read, which costs less still
 )
@@ -96,11 +97,15 @@ func (e *expectations) of(op limiter.Op) expectation {
 		return unknown
 	}
 	now := e.now() + found.ahead
-	if row.At = now; window {
+	if window {
 		row.Start, row.Used = found.start, found.used
 	} else {
 		row.FullAt = found.start
 	}
+	if row.Expired(now) { // it may have been swept
+		return unknown
+	}
+	row.At = now
 	next, state := op.Apply(row, now)
 	switch {
 	case !state.Took:
@@ -108,7 +113,7 @@ func (e *expectations) of(op limiter.Op) expectation {
 	case found.roomy && next.Start == row.Start: // and in the window that was seen
 		return granted
 	}
-	return unknown
+	return unsure
 }
 
 // keep remembers what op was told when the process's clock was at now.

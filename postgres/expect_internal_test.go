@@ -28,15 +28,17 @@ func TestExpectations_follow_from_the_time_that_has_gone_by(t *testing.T) {
 	}{
 		{"a bucket with half left", bucket, full(5), 5, 0, granted},
 		{"a bucket with half left, and more wanted", bucket, full(5), 6, 0, refused},
-		{"a bucket with less than half left", bucket, full(6), 4, 0, unknown},
-		{"a bucket with less, an hour later", bucket, full(6), 4, time.Hour, unknown},
+		{"a bucket with less than half left", bucket, full(6), 4, 0, unsure},
+		{"a bucket with less, half an hour later", bucket, full(6), 4, time.Hour / 2, unsure},
+		{"a bucket that may have been swept", bucket, full(6), 4, 6*time.Minute + limiter.SweepGrace, unknown},
 		{"an empty bucket", bucket, full(10), 1, 0, refused},
 		{"an empty bucket, a moment before the next token", bucket, full(10), 1, time.Minute - time.Second, refused},
-		{"an empty bucket, when a token is there", bucket, full(10), 1, time.Minute, unknown},
+		{"an empty bucket, when a token is there", bucket, full(10), 1, time.Minute, unsure},
 		{"a window with half left", window, used(5), 5, 0, granted},
-		{"a window with less than half left", window, used(6), 4, 0, unknown},
+		{"a window with less than half left", window, used(6), 4, 0, unsure},
 		{"a window with too little left", window, used(6), 5, time.Minute - time.Second, refused},
-		{"a window that has ended", window, used(5), 1, time.Minute, unknown},
+		{"a window that has ended", window, used(5), 1, time.Minute, unsure},
+		{"a window that may have been swept", window, used(5), 1, time.Minute + limiter.SweepGrace, unknown},
 	} {
 		e := newExpectations()
 		op := limiter.Op{Kind: limiter.OpTake, Name: "l", Key: "k", Policy: c.policy, Cost: c.cost}

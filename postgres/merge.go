@@ -101,13 +101,16 @@ func (c *senderConn) sendOne(ctx context.Context, db DB, r *coalesce.Row) (err e
 // sendMerged sends one statement for all rows.
 func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row) error {
 	n := len(rows)
-	names, keys, numbers := make(textsArg, n), make(byteasArg, n), make(int8sArg, 5*n)
-	periods, limits, costs, times, units := numbers[:n], numbers[n:2*n], numbers[2*n:3*n], numbers[3*n:4*n], numbers[4*n:]
+	names, keys, numbers := make(textsArg, n), make(byteasArg, n), make(int8sArg, 6*n)
+	periods, limits, costs, times, units, unseen := numbers[:n], numbers[n:2*n], numbers[2*n:3*n], numbers[3*n:4*n], numbers[4*n:5*n], numbers[5*n:]
 	for i, r := range rows {
 		names[i], keys[i] = textArg(r.Op.Name), byteaArg(r.Op.Key)
 		period, limit, cost := c.table.numbers(r.Op)
 		periods[i], limits[i], costs[i] = int8Arg(period), int8Arg(limit), int8Arg(cost)
 		times[i], units[i] = int8Arg(r.Op.At), int8Arg(r.Units)
+		if e := c.expect.of(r.Op); e == unsure || e == granted {
+			unseen[i] = 1
+		}
 		r.Decided = false
 	}
 	lockTimeout := lockTimeout
@@ -115,7 +118,7 @@ func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row
 		lockTimeout = "0" // its time limit alone ends it, as that of a lone take
 	}
 	answers, err := db.Query(ctx, c.table.statement(c.Store),
-		c.args([]any{&names, &keys, &periods, &limits, &costs, &times, &units, lockTimeout})...)
+		c.args([]any{&names, &keys, &periods, &limits, &costs, &times, &units, lockTimeout, &unseen})...)
 	if err != nil {
 		return err
 	}

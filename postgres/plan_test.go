@@ -35,8 +35,8 @@ var calls = map[string]string{
 	"windowReset":  `'l', %s`,
 	"windowLock":   `'l', %s`,
 	"windowCount":  `'l', %s, 1000000, 1, 1, NULL, 2000000000`,
-	"bucketTakes":  `'{l}', array[%s]::bytea[], '{1000}', '{1}', '{1000}', '{0}', '{1}', '1s'`,
-	"windowTakes":  `'{l}', array[%s]::bytea[], '{1000000}', '{1}', '{1}', '{0}', '{1}', '1s'`,
+	"bucketTakes":  `'{l}', array[%s]::bytea[], '{1000}', '{1}', '{1000}', '{0}', '{1}', '1s', '{1}'`,
+	"windowTakes":  `'{l}', array[%s]::bytea[], '{1000000}', '{1}', '{1}', '{0}', '{1}', '1s', '{1}'`,
 }
 
 // otherwise are the statements that look for no key.
