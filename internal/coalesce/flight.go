@@ -11,7 +11,7 @@ type flight struct {
 	rows []*Row
 
 	line    *line     // in which it is counted
-	sent    time.Time // if it is watched
+	due     time.Time // until when, if it is watched
 	stalled bool      // it is counted no more
 }
 

@@ -73,8 +73,8 @@ type Queue struct {
 	shared line
 	alone  line
 
-	watched []*flight // those of one row, in the order in which they were sent
-	alarmed bool      // somebody will look whether one is overdue
+	watched []*flight // those of one row
+	alarmed time.Time // when somebody will look whether one is overdue, or 0
 }
 
 // most is how many statements of a line may be under way.

@@ -8,7 +8,9 @@ import (
 // A statement of one row may wait for as long as its takes have time: somebody has locked
 // the row, and it holds up nobody. But it is counted in its line, and when all that there
 // may be wait for locked rows, then so does everybody else. So it is counted for
-// [Limits.Patience] only; after that another one may be sent in its place.
+// [Limits.Patience] only; after that another one may be sent in its place. One whose takes
+// have failed together with others has a tenth of that: some of them are locked, as that
+// statement has found out, and the others have waited for it.
 
 // watch notes that a flight is sent, if it is of one row: those of several do not wait.
 func (q *Queue) watch(f *flight, from *line) {
@@ -17,7 +19,11 @@ func (q *Queue) watch(f *flight, from *line) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	f.line, f.sent = from, time.Now()
+	patience := q.limits.Patience
+	if calls := f.rows[0].calls; len(calls) > 0 && calls[0].again {
+		patience /= 10
+	}
+	f.line, f.due = from, time.Now().Add(patience)
 	q.watched = append(q.watched, f)
 	q.alarm()
 }
@@ -32,15 +38,18 @@ func (q *Queue) landed(f *flight) bool {
 
 // alarm sees to it that flights for which others wait are looked at when they are overdue.
 func (q *Queue) alarm() {
-	if q.alarmed || len(q.shared.lanes) == 0 && len(q.alone.lanes) == 0 {
+	if len(q.shared.lanes) == 0 && len(q.alone.lanes) == 0 {
 		return
 	}
-	for _, f := range q.watched { // the first was sent first
-		if !f.stalled {
-			q.alarmed = true
-			time.AfterFunc(q.limits.Patience-time.Since(f.sent), q.overdue)
-			return
+	var first time.Time
+	for _, f := range q.watched {
+		if !f.stalled && (first.IsZero() || f.due.Before(first)) {
+			first = f.due
 		}
+	}
+	if !first.IsZero() && (q.alarmed.IsZero() || first.Before(q.alarmed)) {
+		q.alarmed = first
+		time.AfterFunc(time.Until(first), q.overdue)
 	}
 }
 
@@ -48,9 +57,9 @@ func (q *Queue) alarm() {
 func (q *Queue) overdue() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.alarmed = false
+	q.alarmed = time.Time{}
 	for _, f := range q.watched {
-		if f.stalled || time.Since(f.sent) < q.limits.Patience {
+		if f.stalled || time.Now().Before(f.due) {
 			continue
 		}
 		f.stalled = true
