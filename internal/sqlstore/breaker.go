@@ -22,7 +22,7 @@ const (
 	lastProbe  = time.Second
 	// An operation that took longer than its time limit, by so much, has waited for a
 	// connection to be made, in vain: the database does not even say that it is down. One
-	// such failure is enough.
+	// such failure is enough, after any other.
 	beyondLimit = time.Second
 )
 
@@ -51,7 +51,7 @@ type Breaker struct {
 	windows  bool   // fixed windows have failed
 	buckets  bool   // token buckets have failed
 	cause    error
-	asked    time.Time     // when an operation was let through at last
+	asked    time.Time     // when an operation was let through at last, or had failed
 	wait     time.Duration // from then to the next one; 0 while the Breaker is closed
 }
 
@@ -141,13 +141,13 @@ func (b *Breaker) failed(p Pass, op *limiter.Op, err error) {
 		return
 	}
 	b.failures++
-	if !p.entered.IsZero() && time.Since(p.entered) >= op.Timeout+beyondLimit {
-		b.failures = max(b.failures, breakerFailures)
-	}
 	b.cause = err
-	if b.wait == 0 && b.failures >= breakerFailures {
-		b.asked, b.wait = time.Now(), firstProbe
+	now := time.Now()
+	waited := !p.entered.IsZero() && now.Sub(p.entered) >= op.Timeout+beyondLimit
+	if b.wait == 0 && (waited || b.failures >= breakerFailures) {
+		b.wait = firstProbe
 	}
+	b.asked = now // a probe may take longer than the wait for the next one, and a lone caller made all of them
 }
 
 // failedOn is whether an operation on op's table has failed: what is missing there, a right or

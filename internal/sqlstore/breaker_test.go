@@ -91,6 +91,28 @@ func TestABreakerLetsOneThroughAtATimeThatGetsLonger(t *testing.T) {
 	})
 }
 
+func TestWhoAsksAloneDoesNotMakeEachProbeOfADatabaseThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := opened(limiter.ErrNotApplied)
+		const hangs = 3 * time.Second
+		var sent, kept int
+		for begin := time.Now(); time.Since(begin) < time.Minute; <-time.After(300 * ms) {
+			pass, refused := b.Enter(opOf("k"))
+			if refused != nil {
+				kept++
+				continue
+			}
+			sent++
+			<-time.After(hangs)
+			pass.Leave(opOf("k"), limiter.ErrNotApplied)
+		}
+		if sent < 10 || kept < 2*sent {
+			t.Errorf("of a minute's requests %d waited for the database, and %d were kept from it; want at least twice as many", sent, kept)
+		}
+	})
+}
+
 func TestABreakerClosesWhenTheDatabaseAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
