@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/sqlimit/limiter"
 )
 
 // changer finds the refunds, cancels and resets that make steps. They tell no state, so that
@@ -61,6 +63,7 @@ func (f *changer) find(open []int) {
 	}
 	slices.SortStableFunc(f.must, func(a, b *Call) int { return cmp.Compare(a.Ended, b.Ended) })
 	began, ended := f.between()
+	f.read(began, ended)
 	for _, i := range open {
 		var fit []*Call
 		for _, c := range calls {
@@ -84,6 +87,41 @@ func (f *changer) find(open []int) {
 			return cmp.Compare(due[a], due[b])
 		})
 		f.open, f.fit = append(f.open, i), append(f.fit, fit)
+	}
+}
+
+// read narrows down by when the call of each step had begun, and until when it was not over, by the
+// calls that changed nothing: a step that comes before each row of which such a call can have been
+// told has begun before that ended, and one that comes after all of them ends after that began.
+func (f *changer) read(began, ended []int64) {
+	told, begun := f.moments()
+	from, to := make([]int64, len(f.steps)+1), make([]int64, len(f.steps)+1) // by the number of steps
+	for n := range from {
+		from[n], to[n] = math.MinInt64, math.MaxInt64
+	}
+	for _, c := range f.calls {
+		if f.used[c] || c.Outcome != Answered || c.changes() || c.Op.Kind == limiter.OpTake && c.State.Took {
+			continue
+		}
+		least, most := told.before(c.Began), begun.after(c.Ended, len(f.steps))
+		first, ok := f.toldWithin(c, least, most)
+		if !ok || f.lostRace(c, least, most) { // then it may have been told of another one
+			continue
+		}
+		last := most
+		for _, ok := f.toldWithin(c, last, last); !ok; _, ok = f.toldWithin(c, last, last) {
+			last--
+		}
+		to[first] = min(to[first], c.Ended)
+		from[last] = max(from[last], c.Began)
+	}
+	for i := range f.steps { // the step that makes i of them i+1
+		from[i+1] = max(from[i+1], from[i])
+		began[i] = max(began[i], from[i])
+	}
+	for i := len(f.steps) - 1; i >= 0; i-- {
+		ended[i] = min(ended[i], to[i+1])
+		to[i] = min(to[i], to[i+1])
 	}
 }
 

@@ -95,6 +95,35 @@ func TestWhatHasExpiredMayBeSwept(t *testing.T) {
 	})
 }
 
+// Of two refunds the one that ended later was made first. Only a look in between tells, and there are
+// too many such pairs to come upon the right order of all by chance.
+func TestLooksTellWhichRefundWasMadeFirst(t *testing.T) {
+	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
+		if !k.gives || len(k.policies) > 1 {
+			return
+		}
+		w := newWorld(r, k)
+		for range 24 {
+			c, now := w.room()
+			c.Op.Cost = 10
+			next, s := c.Op.Apply(w.row, now)
+			w.answer(c, next, s)
+			began := w.at + 1000
+			for _, called := range []struct{ began, at, ended int64 }{{0, 5000, 10000}, {6000, 7000, 9000}} {
+				refund := history.Call{Op: c.Op, Began: began + called.began, Ended: began + called.ended}
+				refund.Op.Kind, refund.Op.Cost = limiter.OpRefund, 1
+				next, s := refund.Op.Apply(w.row, ahead+began+called.at)
+				w.answer(refund, next, s)
+				w.at = began + called.at - 500
+				if called.began == 0 {
+					w.look(w.row)
+				}
+			}
+		}
+		right(t, w.history())
+	})
+}
+
 func TestARefusalFromMemoryMayNotHaveHeardOfARefund(t *testing.T) {
 	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
 		if !k.gives || len(k.policies) > 1 {
