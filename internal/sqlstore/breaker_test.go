@@ -78,10 +78,15 @@ func TestABreakerLetsOneThroughAtATimeThatGetsLonger(t *testing.T) {
 		var probes []time.Duration
 		for range 4000 {
 			<-time.After(ms)
+			var under []sqlstore.Pass // way at a time
 			for range 3 {
-				if through(b, "k", limiter.ErrOutcomeUnknown) {
+				if pass, refused := b.Enter(opOf("k")); refused == nil {
+					under = append(under, pass)
 					probes = append(probes, time.Since(begin))
 				}
+			}
+			for _, pass := range under {
+				pass.Leave(opOf("k"), limiter.ErrOutcomeUnknown)
 			}
 		}
 		want := []time.Duration{50 * ms, 150 * ms, 350 * ms, 750 * ms, 1550 * ms, 2550 * ms, 3550 * ms}

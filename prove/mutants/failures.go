@@ -30,6 +30,12 @@ var breakers = []Mutant{
 		Check: Check{Package: "./internal/sqlstore", Run: "^TestABreakerLetsOneThroughAtATimeThatGetsLonger$", Says: "let through after [50ms 50ms"},
 	},
 	{
+		Name:  "who-asks-alone-makes-each-probe",
+		Bug:   "the next probe of a database that hangs is due before the one before has failed, so that who asks alone waits each time",
+		Edits: []Edit{{"internal/sqlstore/breaker.go", "	b.asked = now // a probe", "	if b.failures <= breakerFailures {\n		b.asked = now\n	}\n	// a probe"}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestWhoAsksAloneDoesNotMakeEachProbeOfADatabaseThatHangs$", Says: "were kept from it"},
+	},
+	{
 		Name: "breaker-stays-open",
 		Bug:  "a probe that the database answers does not close the breaker",
 		Edits: []Edit{{

@@ -41,11 +41,19 @@ var merged = []Mutant{
 			},
 			{
 				"postgres/sql/bucket_takes.sql",
-				"    FROM asked AS a\n    WHERE b.limiter",
-				"    FROM (SELECT asked.*, s.full_at FROM asked JOIN /* schema */limiter_token_buckets AS s USING (limiter, key)) AS a\n    WHERE b.limiter",
+				"a.unseen = 1 AS unseen", "false AS unseen",
 			},
 		},
 		Check: Check{Package: "./postgres", Run: "^TestTakes_that_go_together_count_what_was_taken_while_they_waited$", Says: "want the 1 that was left"},
+	},
+	{
+		Name: "merged-updates-before-it-adds",
+		Bug:  "takes that go together add a row while they hold others: two statements wait for each other",
+		Edits: []Edit{
+			{"postgres/sql/bucket_takes.sql", "SELECT 0::bigint AS i, limiter,", "SELECT i, '', '', granted, full_at, at, at FROM taken\nUNION ALL\nSELECT 0, limiter,"},
+			{"postgres/sql/bucket_takes.sql", "FROM added\nUNION ALL\nSELECT i, '', '', granted, full_at, at, at FROM taken\n", "FROM added\n"},
+		},
+		Check: Check{Package: "./postgres", Run: "^TestTakes_that_go_together_never_wait_for_each_other$", Says: "deadlock detected"},
 	},
 	{
 		Name: "merged-window-over-its-limit",
@@ -82,6 +90,12 @@ var merged = []Mutant{
 		Bug:   "statements that wait for locked rows count for as long as they wait: with two of them no other key goes",
 		Edits: []Edit{{"internal/coalesce/stall.go", "	if q.limits.Patience == 0 || len(f.rows) != 1 {", "	if q.limits.Patience >= 0 || len(f.rows) != 1 {"}},
 		Check: Check{Package: "./internal/coalesce", Run: "^TestRowsThatSomebodyHasLockedHoldUpNobodyElse$", Says: "; want it granted"},
+	},
+	{
+		Name:  "locked-rows-hold-up-who-came-along",
+		Bug:   "rows that met several locked ones in a statement wait 100 ms for each two of those in the next ones, too",
+		Edits: []Edit{{"internal/coalesce/stall.go", "patience /= 10", "patience /= 1"}},
+		Check: Check{Package: "./internal/coalesce", Run: "^TestRowsThatSomebodyHasLockedHoldUpNobodyElse$", Says: "; want it granted within"},
 	},
 	{
 		Name:  "the-heads-time-for-all",
