@@ -44,9 +44,9 @@ func FailOpen() Option {
 // errors for which it does that are those of [FailOpen].
 //
 // The fallback keeps a state of its own, by the Limiter's own policy, and begins with
-// every key unused. So while the store is down each process, if the fallback is in its
-// memory, admits at most what the policy admits, beside what the store admitted before
-// and after. A request whose outcome the store left unknown may be charged in both.
+// every key unused. So while the store is down each fallback admits at most what the
+// policy admits, beside what the store admitted before and after: give all Limiters of
+// one name in a process the same fallback. A request whose outcome the store left unknown may be charged in both.
 //
 // A reservation that the fallback booked is canceled there. [Limiter.Refund] and
 // [Limiter.Reset] go to the Limiter's store alone, and fail with it: give back only

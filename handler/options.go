@@ -51,7 +51,9 @@ func Skip(these func(*http.Request) bool) Option {
 // [Succeeded], the charge is given back when the handler returns, before the client
 // has all of the answer; not if it panics. The error of giving it back goes to
 // [OnError]. RateLimit tells what was left before that: use [HideQuota] where clients
-// would slow down by it. The default is to charge every request.
+// would slow down by it. What a fallback of [limiter.FailLocal] was charged is not given
+// back: while the store is down successes count, too. The default is to charge every
+// request.
 func ChargeFailures() Option {
 	return func(o *options) { o.chargeFailures = true }
 }

@@ -14,7 +14,8 @@ const schemaVersion = 1
 // Check reports whether the store can work: the database answers, the tables are
 // there with all of their columns, the role may read them, and goose's version
 // table, if there is one that the role may read, is not behind. It is made for
-// health checks. The error is [limiter.ErrMisconfigured], with the mend, or that
+// health checks, whose ctx should have a deadline: Check has no time limit of its own.
+// It does not try to write. The error is [limiter.ErrMisconfigured], with the mend, or that
 // of a failed connection.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {

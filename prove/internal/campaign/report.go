@@ -84,12 +84,7 @@ func (c *Campaign) spare() error {
 	if err != nil {
 		return err
 	}
-	for _, s := range r.Scenarios {
-		if s.Rounds < s.Wanted {
-			return fmt.Errorf("%s is of a campaign that is not done; go on with -resume, or remove the file", c.Report)
-		}
-	}
-	return nil
+	return fmt.Errorf("%s is there, of %d scenarios; go on with -resume, name another one by -report, or remove it", c.Report, len(r.Scenarios))
 }
 
 // scenario returns what is kept of a scenario.

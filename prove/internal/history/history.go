@@ -1,6 +1,6 @@
 // Package history records what callers of a store were told, and checks it twice: by a
 // witness, which is the order in which the rows themselves have changed, and by porcupine,
-// which is not told that order and has to find one.
+// which verifies that order by the specification and real time, or finds another.
 //
 // The specification is [limiter.Op.Apply], one operation after another.
 package history
@@ -109,7 +109,4 @@ type History struct {
 	// DenyAge is how long refusals were kept in memory: they may not have heard for
 	// so long of what others gave back.
 	DenyAge int64
-	// ClockSteps is whether the store's clock was set meanwhile, so that nothing
-	// follows from it for operations that do not tell what they read.
-	ClockSteps bool
 }

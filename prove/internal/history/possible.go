@@ -19,9 +19,6 @@ const slack = 2_000_000
 // offsetOf works the offset out.
 func offsetOf(h *History) offset {
 	o := offset{math.MinInt64, math.MaxInt64}
-	if h.ClockSteps {
-		return o
-	}
 	for i := range h.Calls {
 		c := &h.Calls[i]
 		if c.Outcome != Answered || c.changes() || c.Op.At != 0 {
