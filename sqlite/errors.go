@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-const mendTables = "the tables of limiter are missing or of another version; run migrations.Up(ctx, migrations.SQLite, store.DB()), or in a shell: goose -dir migrations/sqlite -table limiter_goose_version sqlite3 app.db up"
+const mendTables = "the tables of limiter are missing or of another version; run migrations.Up(ctx, migrations.SQLite, store.DB()), or in a clone of limiter: goose -dir migrations/sqlite -table limiter_goose_version sqlite3 FILE up"
 
 // errClosed is returned for an operation after Close.
 var errClosed = fmt.Errorf("%w: the Store or its database is closed; make a new one", limiter.ErrNotApplied)

@@ -95,7 +95,7 @@ func TestMissingTables(t *testing.T) {
 		}
 		for _, mend := range []string{
 			"migrations.Up(ctx, migrations.SQLite, store.DB())",
-			"goose -dir migrations/sqlite -table limiter_goose_version sqlite3 app.db up",
+			"goose -dir migrations/sqlite -table limiter_goose_version sqlite3 FILE up",
 		} {
 			if !strings.Contains(err.Error(), mend) {
 				t.Errorf("%s: %q does not name %q", what, err, mend)
