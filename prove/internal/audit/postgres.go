@@ -83,7 +83,8 @@ func readRows(ctx context.Context, conn *pgx.Conn) (map[history.Key]limiter.Row,
 		return nil, err
 	}
 	defer rows.Close()
-	return leftIn(rows)
+	left, err := leftIn(rows)
+	return left, errors.Join(err, rows.Err())
 }
 
 func (l *postgresLog) Clear(ctx context.Context) error {

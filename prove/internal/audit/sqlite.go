@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	_ "embed" // for the triggers
+	"errors"
 	"fmt"
 	"net/url"
 
@@ -86,7 +87,8 @@ func (l *sqliteLog) readRows(ctx context.Context) (map[history.Key]limiter.Row, 
 		return nil, err
 	}
 	defer rows.Close()
-	return leftIn(rows)
+	left, err := leftIn(rows)
+	return left, errors.Join(err, rows.Err())
 }
 
 func (l *sqliteLog) Clear(ctx context.Context) error {
