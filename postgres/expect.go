@@ -9,7 +9,7 @@ import (
 )
 
 // expectation is what the next take of a key is likely to get. It decides nothing but
-// which statement is sent first.
+// which statement is sent first, and whether a merged one reads the row before it updates it.
 type expectation int
 
 const (

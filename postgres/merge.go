@@ -108,7 +108,7 @@ func (c *senderConn) sendMerged(ctx context.Context, db DB, rows []*coalesce.Row
 		period, limit, cost := c.table.numbers(r.Op)
 		periods[i], limits[i], costs[i] = int8Arg(period), int8Arg(limit), int8Arg(cost)
 		times[i], units[i] = int8Arg(r.Op.At), int8Arg(r.Units)
-		if e := c.expect.of(r.Op); e == unsure || e == granted {
+		if e := c.expect.of(r.Op); e == unsure || e == granted { // there is a row, and perhaps room
 			unseen[i] = 1
 		}
 		r.Decided = false

@@ -55,7 +55,7 @@ type Limits struct {
 	// Crowd is how many takes of a key wait before it travels alone.
 	Crowd int
 	// Patience is how long a statement of one row counts as under way: it may wait for a
-	// lock. 0 is until it has ended.
+	// lock. Of takes that failed together with others it is a tenth. 0 is until it has ended.
 	Patience time.Duration
 	// Time is what keeps the time of the store's operations.
 	Time *sqlstore.Timekeeper

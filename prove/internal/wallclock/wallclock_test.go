@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		began := time.Now()
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond)
 		if passed := time.Since(began); passed < 20*time.Millisecond || passed > time.Minute {
 			panic(passed)
 		}
