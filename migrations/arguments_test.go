@@ -59,20 +59,6 @@ func TestWrongArgumentsAreErrInvalidBeforeAnyIO(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheDatabaseArePassedOn(t *testing.T) {
-	t.Parallel()
-	d := onSQLite(t)
-	run(t, d.DB, `CREATE TABLE limiter_token_buckets (theirs INTEGER)`)
-	err := migrations.Up(t.Context(), d.dialect, d.DB)
-	if coder, ok := errors.AsType[interface {
-		error
-		Code() int
-	}](err); !ok || coder.Code() != 1 || !strings.Contains(err.Error(), "already exists") {
-		t.Errorf("Up over a table of others: %v, want the driver's error", err)
-	}
-	d.wantApplied(t, false)
-}
-
 // Names of tables and views, wherever they stand for one. Constraints are named after their tables.
 var objectName = regexp.MustCompile(`(/\* schema \*/)?\blimiter_(token_buckets|fixed_windows|remaining)\b`)
 

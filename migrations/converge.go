@@ -62,6 +62,9 @@ func (m *migrator) converge(ctx context.Context, step func() error) error {
 		if races++; races > maxRaces {
 			return m.explain(err)
 		}
+		if errors.Is(err, errRaced) {
+			continue
+		}
 		if after, lookErr := m.versions.applied(ctx, m.db); !sqlitecode.IsBusy(lookErr) && (lookErr != nil || after == before) {
 			return m.explain(err)
 		}
@@ -94,19 +97,21 @@ func canceled(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: migrations: %w: %w", limiter.ErrCanceled, ctx.Err(), err)
 }
 
-// explain adds class and mend to the errors that are met most often: a database
-// of the other kind, a SQLite file that cannot be used, and missing privileges
-// (since version 15, PostgreSQL lets only the owner of a database create tables
-// in schema public).
+// explain adds a class and advice to the errors that an operator can do something
+// about. Missing privileges are frequent: since version 15, PostgreSQL lets only
+// the owner of a database create tables in schema public.
 func (m *migrator) explain(err error) error {
-	if mend := m.mend(err); mend != "" {
-		return fmt.Errorf("%w: %s: %w", limiter.ErrMisconfigured, mend, err)
+	if errors.Is(err, limiter.ErrMisconfigured) {
+		return err
+	}
+	if advice := m.advice(err); advice != "" {
+		return fmt.Errorf("%w: %s: %w", limiter.ErrMisconfigured, advice, err)
 	}
 	return err
 }
 
-// mend returns what to do about err, "" if only err itself can tell.
-func (m *migrator) mend(err error) string {
+// advice returns what to do about err, "" if only err itself can tell.
+func (m *migrator) advice(err error) string {
 	const insufficientPrivilege = "42501"
 	var state string // no SQLite driver has one
 	if coder, ok := errors.AsType[interface {
@@ -121,10 +126,32 @@ func (m *migrator) mend(err error) string {
 	case m.dialect == Postgres && strings.Contains(err.Error(), "no such table: pg_catalog."):
 		return "is this a PostgreSQL database? For SQLite give migrations.SQLite"
 	case state == insufficientPrivilege:
-		return fmt.Sprintf("to migrate, a role needs USAGE and CREATE on schema %s and must own what it removes; for Status, USAGE and SELECT on %s",
+		return fmt.Sprintf("to migrate, a role needs USAGE and CREATE on schema %s and must own the tables of limiter and %[2]s; for Status, USAGE and SELECT on %[2]s",
 			pgschema.Quote(m.schema), m.versions.Tablename())
+	case strings.HasPrefix(state, "42"), state == "" && sqlitecode.Of(err) == sqlitecode.Error:
+		return m.adviceOnObjects(err)
 	case state == "":
-		return sqlitecode.Mend(sqlitecode.Of(err))
+		return sqlitecode.Advice(sqlitecode.Of(err))
+	}
+	return ""
+}
+
+// adviceOnObjects is advice for a statement that failed because of what the
+// database holds.
+func (m *migrator) adviceOnObjects(err error) string {
+	switch {
+	case errors.Is(err, errUnreadable):
+		return fmt.Sprintf("table %s is not goose's: drop or rename it", m.versions.Tablename())
+	case m.surveyErr != nil:
+		need := "use a driver that opens :memory:"
+		if m.dialect == Postgres {
+			need = "GRANT TEMPORARY ON DATABASE to the role that migrates"
+		}
+		return fmt.Sprintf("the tables could not be compared with the migrations: %s, and try again (%v)", need, m.surveyErr)
+	case m.found.advice != "":
+		return m.found.advice
+	case strings.Contains(err.Error(), "already"):
+		return "an object that is not limiter's has one of its names: drop or rename it"
 	}
 	return ""
 }

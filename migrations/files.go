@@ -25,6 +25,9 @@ const (
 	// files for PostgreSQL.
 	schemaMark = "/* schema */"
 
+	// upMark and downMark are the annotations before the statements of each direction.
+	upMark, downMark = "-- +goose Up\n", "-- +goose Down\n"
+
 	// pinSearchPath ends with the transaction that it begins, and leaves the
 	// caller's connection as it was. A type, function or operator then comes
 	// from PostgreSQL itself, and not from a schema (or the temporary objects)
@@ -37,7 +40,7 @@ const (
 // its first line needs.
 func render(text, schema string) string {
 	text = strings.ReplaceAll(text, schemaMark, pgschema.Quote(schema)+".")
-	for _, direction := range []string{"-- +goose Up\n", "-- +goose Down\n"} {
+	for _, direction := range []string{upMark, downMark} {
 		text = strings.Replace(text, direction, direction+pinSearchPath+"\n", 1)
 	}
 	return text
@@ -45,7 +48,7 @@ func render(text, schema string) string {
 
 // files returns the migrations of the configured dialect, ready for goose.
 func (c config) files() (fs.FS, error) {
-	sub, err := fs.Sub(FS, string(c.dialect))
+	sub, err := fs.Sub(c.source, string(c.dialect))
 	if err != nil || c.dialect != Postgres {
 		return sub, err
 	}

@@ -12,18 +12,29 @@
 //	defer db.Close()
 //	return migrations.Up(ctx, migrations.Postgres, db)
 //
-// The migrations are files for goose (github.com/pressly/goose), and what has
-// been applied is noted in goose's way, in the table limiter_goose_version. The
+// The migrations are files for goose (github.com/pressly/goose). The table
+// limiter_goose_version records in goose's way which have been applied, so the
 // goose command line and this package can take turns on one database. Programs
 // that migrate in another way take the files from [FS].
 //
+// # Restored tables, and tables made by hand
+//
+// The version table may not match the tables: a dump was restored without its
+// rows, or an operator made the tables with psql. [Up] compares the tables with
+// each version, and records the one that they match exactly. If they match none,
+// Up changes nothing and says what differs.
+//
+// To know what a version looks like, Up runs the migrations on temporary tables in
+// PostgreSQL, and on a database in memory in SQLite. A role that lacks TEMPORARY
+// on the database can migrate, but not adopt tables.
+//
 // # Two deployments at once
 //
-// Any number of processes may call [Up] on one database at the same time: each
-// migration is applied once, and all of them succeed. In PostgreSQL they take
-// turns under an advisory lock. SQLite lets one transaction write at a time, and
-// a migration and the note that it was applied are one transaction: whoever
-// comes second fails, sees that the work is done, and reports success.
+// Any number of processes may call [Up] on one database at the same time. Each
+// migration is applied once, and all calls succeed. In PostgreSQL they take turns
+// under an advisory lock. SQLite lets one transaction write at a time, and a
+// migration and its record are one transaction: the second process fails, sees
+// that the work is done, and reports success.
 //
 // # Connections
 //
@@ -42,6 +53,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
+
+	"github.com/sqlimit/limiter"
 )
 
 // MigrationStatus tells whether one migration has been applied.
@@ -59,12 +72,20 @@ type MigrationStatus struct {
 // returns nil if there are none, also if a newer release has applied more than
 // it knows of.
 //
-// Wrong arguments are [limiter.ErrInvalid]. What an operator must mend is
-// [limiter.ErrMisconfigured]: a schema that does not exist, a role that may not
-// do this, a SQLite file that cannot be opened or written or is no database, a
-// database of the other [Dialect]. The end of ctx is [limiter.ErrCanceled].
-// Other errors, of connecting among them, are the driver's, of none of these
-// classes. A migration that fails leaves no trace: each runs in a transaction.
+// Up adopts tables that it did not make: if they match a version exactly, it
+// records that version and goes on from there. This repairs a database that was
+// restored without its data, or whose tables were made by hand. If the tables
+// match no version, Up changes nothing, and the error says what differs and what
+// to do. Where a version is recorded, Up ignores changes that the stores do not
+// notice, such as another fillfactor or a further index.
+//
+// Wrong arguments are [limiter.ErrInvalid]. What an operator must repair is
+// [limiter.ErrMisconfigured]: tables that match no version, a schema that does not
+// exist, a role that lacks a privilege, a SQLite file that cannot be opened or
+// written or is no database, a database of the other [Dialect]. The end of ctx is
+// [limiter.ErrCanceled]. Other errors, such as those of connecting, are the
+// driver's and have none of these classes. A migration that fails leaves no
+// trace: each runs in a transaction.
 //
 // Up waits for others that migrate the same database until ctx ends, but not
 // longer than about a minute. It does not close db. Calls may run concurrently,
@@ -75,8 +96,8 @@ func Up(ctx context.Context, d Dialect, db *sql.DB, opts ...Option) error {
 		return err
 	}
 	return m.converge(ctx, func() error {
-		if err := m.versions.create(ctx, db); err != nil {
-			return fmt.Errorf("migrations: create table %s: %w", m.versions.Tablename(), err)
+		if newer, err := m.reconcile(ctx); err != nil || newer != 0 {
+			return err
 		}
 		p, err := m.provider()
 		if err != nil {
@@ -89,11 +110,12 @@ func Up(ctx context.Context, d Dialect, db *sql.DB, opts ...Option) error {
 	})
 }
 
-// Down takes back all migrations, and with them the state of every limiter:
+// Down reverts all migrations, and removes the state of every limiter with them:
 // afterwards every key is as if never used. It leaves nothing behind, not even
-// the table in which goose notes what has been applied. It changes nothing and
-// returns nil if nothing has been applied, and fails if a newer release has
-// applied what it does not know.
+// the table in which goose records versions. It changes nothing and returns nil
+// if that table does not exist. If it exists, Down first adopts the tables as
+// [Up] does. It fails if a newer release has applied a version that it does not
+// know.
 //
 // Errors, waiting and concurrency are those of [Up]. While one process calls Up
 // and another Down, either may win.
@@ -103,8 +125,16 @@ func Down(ctx context.Context, d Dialect, db *sql.DB, opts ...Option) error {
 		return err
 	}
 	return m.converge(ctx, func() error {
-		if exists, err := m.versions.TableExists(ctx, db); err != nil || !exists {
+		if exists, err := m.versions.exists(ctx, db); err != nil || !exists {
 			return err
+		}
+		newer, err := m.reconcile(ctx)
+		if err != nil {
+			return err
+		}
+		if newer != 0 {
+			return fmt.Errorf("%w: migrations: table %s records version %d, which this release does not know: run migrations.Down of the newer release",
+				limiter.ErrMisconfigured, m.versions.Tablename(), newer)
 		}
 		p, err := m.provider()
 		if err != nil {
@@ -141,6 +171,10 @@ type migrator struct {
 	config
 	db       *sql.DB
 	versions *versionStore
+
+	releases  []release // what each version looks like, nil if survey failed
+	surveyErr error     // why survey failed
+	found     finding   // what reconcile found last
 }
 
 // open checks the arguments. It does no I/O.
@@ -185,7 +219,7 @@ func (m *migrator) status(ctx context.Context) ([]MigrationStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	exists, err := m.versions.TableExists(ctx, m.db)
+	exists, err := m.versions.exists(ctx, m.db)
 	if err != nil {
 		return nil, err
 	}

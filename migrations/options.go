@@ -3,6 +3,7 @@ package migrations
 import (
 	"database/sql"
 	"fmt"
+	"io/fs"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/pgschema"
@@ -15,6 +16,7 @@ type Option func(*config) error
 type config struct {
 	dialect Dialect
 	schema  string // PostgreSQL only; empty in SQLite
+	source  fs.FS  // FS, but for tests of migrations that do not exist yet
 }
 
 // WithSchema tells [Up], [Down] and [Status] to work in the given schema, which
@@ -38,7 +40,7 @@ func WithSchema(name string) Option {
 
 // newConfig checks everything that the caller gave, before any I/O.
 func newConfig(d Dialect, db *sql.DB, opts []Option) (config, error) {
-	c := config{dialect: d}
+	c := config{dialect: d, source: FS}
 	if _, err := d.goose(); err != nil {
 		return config{}, err
 	}

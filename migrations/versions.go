@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pressly/goose/v3/database"
 
@@ -25,10 +26,14 @@ const lockID int64 = 8189646887991628505
 // The transaction that met it was rolled back.
 var errRaced = errors.New("migrations: another process has migrated the database meanwhile")
 
-// versionStore is goose's own bookkeeping, with its table layout, so that the
-// goose command line and this package can take turns. What differs: goose looks
-// for the table by its unquoted name (and not at all in SQLite), and it notes a
-// version without looking whether it is noted already.
+// errUnreadable means that the rows of the version table could not be read.
+var errUnreadable = errors.New("migrations: read table " + versionTable)
+
+// versionStore is goose's bookkeeping, in goose's table layout, so that the goose
+// command line and this package can take turns. It differs from goose's own in
+// three ways. It looks for the table by its qualified name. It creates the table
+// in the transaction that inserts the first version, so that a failed migration
+// leaves no table behind. And it does not insert a version twice.
 type versionStore struct {
 	database.Store
 	config
@@ -51,9 +56,14 @@ func newVersionStore(c config) (*versionStore, error) {
 	return &versionStore{Store: store, config: c}, nil
 }
 
-// TableExists reports whether the version table is there. goose finds this
-// method by its name.
-func (s *versionStore) TableExists(ctx context.Context, db database.DBTxConn) (bool, error) {
+// TableExists tells goose, which finds this method by its name, not to create
+// the version table: Insert does.
+func (s *versionStore) TableExists(context.Context, database.DBTxConn) (bool, error) {
+	return true, nil
+}
+
+// exists reports whether the version table exists.
+func (s *versionStore) exists(ctx context.Context, db database.DBTxConn) (bool, error) {
 	query, args := `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?`, []any{versionTable}
 	if s.dialect == Postgres {
 		query = `SELECT count(*) FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2`
@@ -66,22 +76,75 @@ func (s *versionStore) TableExists(ctx context.Context, db database.DBTxConn) (b
 	return n > 0, nil
 }
 
-// Insert notes that a version has been applied, in the transaction that applied
-// it. Two processes may both have found the version missing; the database lets
-// them write one after the other, and the second must not note it twice.
-func (s *versionStore) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
-	_, err := s.GetMigration(ctx, db, req.Version)
-	switch {
-	case err == nil:
-		return errRaced
-	case errors.Is(err, database.ErrVersionNotFound):
-		return s.Store.Insert(ctx, db, req)
-	default:
-		return err
+// rows returns what the version table holds, the newest row first. There are
+// none if the table does not exist.
+func (s *versionStore) rows(ctx context.Context, db database.DBTxConn) (list []*database.ListMigrationsResult, exists bool, err error) {
+	if exists, err = s.exists(ctx, db); err != nil || !exists {
+		return nil, exists, err
 	}
+	if list, err = s.Store.ListMigrations(ctx, db); err != nil {
+		return nil, true, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	return list, true, nil
 }
 
-// Delete notes that a version has been taken back, as Insert does.
+// ListMigrations returns version 0, which goose needs, if nothing is recorded.
+func (s *versionStore) ListMigrations(ctx context.Context, db database.DBTxConn) ([]*database.ListMigrationsResult, error) {
+	list, _, err := s.rows(ctx, db)
+	if err == nil && len(list) == 0 {
+		list = []*database.ListMigrationsResult{{Version: 0, IsApplied: true}}
+	}
+	return list, err
+}
+
+// Insert records that a version has been applied, in the transaction that applied
+// it. Two processes may both have found the version missing. The database makes
+// them write one after the other, and the second must not record it again.
+func (s *versionStore) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
+	list, exists, err := s.rows(ctx, db)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(list, func(m *database.ListMigrationsResult) bool { return m.Version == req.Version }) {
+		return errRaced
+	}
+	if !exists {
+		if err := s.CreateVersionTable(ctx, db); err != nil {
+			return err
+		}
+	}
+	if len(list) == 0 && req.Version != 0 {
+		if err := s.Store.Insert(ctx, db, database.InsertRequest{Version: 0}); err != nil {
+			return err
+		}
+	}
+	return s.Store.Insert(ctx, db, req)
+}
+
+// replace makes the version table hold the given versions and nothing else.
+func (s *versionStore) replace(ctx context.Context, tx *sql.Tx, versions []int64) error {
+	exists, err := s.exists(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if exists {
+		_, err = tx.ExecContext(ctx, `DELETE FROM `+s.Tablename()) //nolint:gosec // the name has been checked, and is quoted
+	} else {
+		err = s.CreateVersionTable(ctx, tx)
+	}
+	for _, version := range versions {
+		if err == nil {
+			err = s.Store.Insert(ctx, tx, database.InsertRequest{Version: version})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("migrations: write table %s: %w", s.Tablename(), err)
+	}
+	return nil
+}
+
+// Delete records that a version has been reverted, in the transaction that
+// reverted it.
 func (s *versionStore) Delete(ctx context.Context, db database.DBTxConn, version int64) error {
 	if _, err := s.GetMigration(ctx, db, version); err != nil {
 		if errors.Is(err, database.ErrVersionNotFound) {
@@ -92,29 +155,7 @@ func (s *versionStore) Delete(ctx context.Context, db database.DBTxConn, version
 	return s.Store.Delete(ctx, db, version)
 }
 
-// create creates the version table if it is not there. goose would do so, too,
-// but before it takes its lock, and it sleeps for a second when it comes second.
-func (s *versionStore) create(ctx context.Context, db *sql.DB) error {
-	exists, err := s.TableExists(ctx, db)
-	if err != nil || exists {
-		return err
-	}
-	return s.transact(ctx, db, func(tx *sql.Tx) error {
-		if s.dialect == Postgres { // somebody may have created it while we waited for the lock
-			if exists, err := s.TableExists(ctx, tx); err != nil || exists {
-				return err
-			}
-		}
-		// In SQLite this comes first: a transaction that reads before it writes
-		// cannot write any more once another has. A second comer fails.
-		if err := s.CreateVersionTable(ctx, tx); err != nil {
-			return err
-		}
-		return s.Store.Insert(ctx, tx, database.InsertRequest{Version: 0})
-	})
-}
-
-// drop drops the version table unless a version is noted in it.
+// drop drops the version table unless a version is recorded in it.
 func (s *versionStore) drop(ctx context.Context, db *sql.DB) error {
 	return s.transact(ctx, db, func(tx *sql.Tx) error {
 		if s.dialect == Postgres { // the goose command line takes no advisory lock
@@ -122,18 +163,18 @@ func (s *versionStore) drop(ctx context.Context, db *sql.DB) error {
 				return err
 			}
 		}
-		// Asking by a DELETE, because a write comes first in SQLite, see create.
+		// The transaction writes before it reads: in SQLite, one that has read cannot
+		// write after another has written.
 		//nolint:gosec // the schema's name has been checked, and is quoted
 		unused := fmt.Sprintf(`DELETE FROM %[1]s WHERE version_id = 0
 			AND NOT EXISTS (SELECT 1 FROM %[1]s WHERE version_id <> 0)`, s.Tablename())
-		res, err := tx.ExecContext(ctx, unused)
-		if err != nil {
+		if _, err := tx.ExecContext(ctx, unused); err != nil {
 			return err
 		}
-		if n, err := res.RowsAffected(); err != nil || n == 0 {
+		if list, _, err := s.rows(ctx, tx); err != nil || len(list) > 0 {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `DROP TABLE `+s.Tablename())
+		_, err := tx.ExecContext(ctx, `DROP TABLE `+s.Tablename())
 		return err
 	})
 }
@@ -164,17 +205,16 @@ func (s *versionStore) transact(ctx context.Context, db *sql.DB, f func(*sql.Tx)
 // applied describes what the version table holds. Two equal answers mean that
 // nobody has migrated the database in between.
 func (s *versionStore) applied(ctx context.Context, db *sql.DB) (string, error) {
-	exists, err := s.TableExists(ctx, db)
-	if err != nil || !exists {
-		return "", err
-	}
-	list, err := s.ListMigrations(ctx, db)
+	list, exists, err := s.rows(ctx, db)
 	if err != nil {
 		// Two reads: somebody may have dropped the table in between.
-		if exists, lookErr := s.TableExists(ctx, db); lookErr == nil && !exists {
+		if exists, lookErr := s.exists(ctx, db); lookErr == nil && !exists {
 			return "", nil
 		}
 		return "", err
+	}
+	if !exists {
+		return "", nil
 	}
 	state := "versions"
 	for _, m := range list {
