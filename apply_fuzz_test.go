@@ -146,7 +146,7 @@ func checkApplied(t *testing.T, op limiter.Op, row, next limiter.Row, s limiter.
 		switch {
 		case s.Took && !window && (s.Row.FullAt-now > int64(op.Policy.(limiter.TokenBucket).Step())*limitOf(op.Policy)+int64(op.MaxWait) || s.Row.FullAt < now):
 			fail("the bucket is overdrawn")
-		case s.Took && window && (s.Row.Used > w.Limit || s.Row.Start > s.Now+int64(op.MaxWait)):
+		case s.Took && window && (s.Row.Used > w.Limit || s.Row.Start > max(s.Row.At, s.Now+int64(op.MaxWait))):
 			fail("the window is overdrawn")
 		case !s.Took && told.Took:
 			fail("what was refused passes a moment later")

@@ -86,7 +86,7 @@ func (b TokenBucket) apply(op *Op, row *Row, now int64, s *State) {
 	case OpRefund:
 		// The row's own step and reach: it may have been charged under another
 		// policy. More than a bucket holds would fill it just the same.
-		if row.Period != 0 && row.FullAt <= now+row.Limit*row.Period {
+		if row.FullAt > now && row.FullAt <= now+row.Limit*row.Period {
 			row.FullAt = max(0, row.FullAt-min(op.Cost, row.Limit)*row.Period)
 			s.Took = true
 		}
@@ -213,6 +213,7 @@ func (b TokenBucket) result(op *Op, s *State, r *Result) {
 		Remaining:  max(0, (b.Capacity*step-after)/step),
 		ResetAfter: time.Duration(ceilTo(after, s.Tick)),
 		Source:     SourceStore,
+		charged:    s.charge(),
 	}
 	cost := op.Cost
 	if op.Kind == OpLook {

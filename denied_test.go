@@ -55,7 +55,7 @@ func TestTheDenyCacheUnderConcurrentCalls(t *testing.T) {
 				}
 				switch i % 17 {
 				case 0:
-					err = d.Refund(context.Background(), key, 1)
+					_, err = d.Refund(context.Background(), key, 1)
 				case 1:
 					err = d.Reset(context.Background(), key)
 				default:

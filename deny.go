@@ -52,11 +52,18 @@ func WithDenyCache(size int, maxAge time.Duration) Option {
 	}
 }
 
-// Provisional is a further ability of a [Store]: it reports whether the store's
-// answers may be undone, because they are part of a transaction that may be rolled
-// back. [WithDenyCache] has no effect on such a store.
+// Provisional is an optional ability of a [Store]. It reports whether the store's answers
+// may be undone, because they are part of a transaction that may be rolled back. On such a
+// store [WithDenyCache] has no effect, and no failure policy answers: an error may have
+// aborted the transaction, so the caller must always get it.
 type Provisional interface {
 	Provisional() bool
+}
+
+// provisional reports whether the answers of a store may be undone.
+func provisional(s Store) bool {
+	p, ok := s.(Provisional)
+	return ok && p.Provisional()
 }
 
 // newDenyCache returns the cache that the options ask for, or nil.
@@ -67,7 +74,7 @@ func (l *Limiter) newDenyCache() *denyCache {
 	if w, ok := l.policy.(FixedWindow); ok && w.CountRejected {
 		return nil
 	}
-	if p, ok := l.store.(Provisional); ok && p.Provisional() {
+	if provisional(l.store) {
 		return nil
 	}
 	base := time.Now()

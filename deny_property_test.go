@@ -171,7 +171,7 @@ func (w *world) run() {
 			w.others(p, cost, maxWait)
 			continue
 		case kind < 17:
-			do = func() { w.must(l.Refund(context.Background(), "k", cost)) }
+			do = func() { w.must(errorOf(l.Refund(context.Background(), "k", cost))) }
 		case kind < 18:
 			do = func() { w.must(l.Reset(context.Background(), "k")) }
 		default:

@@ -119,7 +119,10 @@ func TestGivingBackEndsARefusalAtOnce(t *testing.T) {
 	t.Parallel()
 	clock := limiter.WithClock(func() time.Time { return time.Unix(2_000_000_000, 0) }) // a booking may be canceled until it may act
 	for name, giveBack := range map[string]func(d denying, r *limiter.Reservation) error{
-		"Refund": func(d denying, _ *limiter.Reservation) error { return d.Refund(t.Context(), "k", 2) },
+		"Refund": func(d denying, _ *limiter.Reservation) error { return errorOf(d.Refund(t.Context(), "k", 2)) },
+		"RefundOf": func(d denying, r *limiter.Reservation) error {
+			return errorOf(d.RefundOf(t.Context(), "k", 2, r.Result))
+		},
 		"Reset":  func(d denying, _ *limiter.Reservation) error { return d.Reset(t.Context(), "k") },
 		"Cancel": func(_ denying, r *limiter.Reservation) error { return r.Cancel(t.Context()) },
 	} {

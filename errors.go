@@ -9,7 +9,7 @@ import "errors"
 // request can never pass.
 var (
 	// ErrInvalid is returned when an argument, option or policy is wrong; the
-	// text names the mend. Nothing was charged, and the same call fails again.
+	// text says what to do. Nothing was charged, and the same call fails again.
 	ErrInvalid = errors.New("limiter: invalid")
 
 	// ErrExceedsCapacity is returned when a request costs more than the policy
@@ -22,18 +22,25 @@ var (
 	// [context.DeadlineExceeded]. Nothing was booked.
 	ErrExceedsMaxWait = errors.New("limiter: wait exceeds the longest wait")
 
-	// ErrNotApplied is returned when the store failed and the operation is
-	// known not to have been carried out, so that it may be sent again; or when it
-	// was not sent, because the database has failed at all that was sent before.
+	// ErrNotApplied is returned when the store failed, and certainly did not carry the
+	// operation out: the caller may retry it. The store may not have tried, because the
+	// operations before it failed.
 	ErrNotApplied = errors.New("limiter: not applied")
+
+	// ErrKeyBusy is returned together with [ErrNotApplied] when an operation timed out
+	// in this process, in the queue of its key, before it was sent: more callers use
+	// the key at once than the store can serve, or a transaction holds its row. Nothing was
+	// charged. The caller may retry later. The store did not fail, so [StoreFailed] reports false, and no
+	// failure policy answers: overloading a key does not bypass its limit.
+	ErrKeyBusy = errors.New("limiter: key is busy")
 
 	// ErrOutcomeUnknown is returned when the store failed after the operation
 	// may have reached it. It was carried out once or not at all.
 	ErrOutcomeUnknown = errors.New("limiter: outcome unknown")
 
-	// ErrMisconfigured is returned when the store cannot work as it is set up:
-	// tables or privileges are missing, say. The text names the mend where there
-	// is one.
+	// ErrMisconfigured is returned when the store cannot work as it is set up: for
+	// example, tables or privileges are missing. Where the store knows what an operator
+	// must do, the text says so.
 	ErrMisconfigured = errors.New("limiter: misconfigured")
 
 	// ErrCanceled is returned when the caller's context ended; the error also
@@ -42,11 +49,12 @@ var (
 	ErrCanceled = errors.New("limiter: canceled")
 )
 
-// StoreFailed reports whether err says that the store alone failed: not the input,
-// nor the set-up, nor the caller's own cancellation. Of these errors alone may a
-// failure policy, [FailOpen], [FailLocal] or one of the caller's own, let a request pass.
+// StoreFailed reports whether the store caused err: not the input, the setup, the
+// caller's own cancellation, or a key that too many callers use ([ErrKeyBusy]). A failure
+// policy ([FailOpen], [FailLocal] or one of the caller's own) may let a request pass only
+// for such an error.
 func StoreFailed(err error) bool {
-	for _, other := range []error{ErrInvalid, ErrExceedsCapacity, ErrMisconfigured, ErrCanceled, errors.ErrUnsupported} {
+	for _, other := range []error{ErrInvalid, ErrExceedsCapacity, ErrMisconfigured, ErrCanceled, ErrKeyBusy, errors.ErrUnsupported} {
 		if errors.Is(err, other) {
 			return false
 		}

@@ -28,3 +28,9 @@ func (l *Limiter) DeniedKeys() (keys []string) {
 	}
 	return keys
 }
+
+// Visible returns r without its unexported part, which a Result made in a test cannot have.
+func (r Result) Visible() Result {
+	r.charged = charge{}
+	return r
+}

@@ -37,6 +37,7 @@ func TestFailLocal_asks_the_fallback_only_for_what_the_store_failed_at(t *testin
 		{limiter.ErrInvalid, false},
 		{limiter.ErrMisconfigured, false},
 		{limiter.ErrCanceled, false},
+		{errKeyBusy, false},
 		{errors.ErrUnsupported, false},
 	} {
 		fallback := &flakyStore{Store: memory.New()}
@@ -48,7 +49,7 @@ func TestFailLocal_asks_the_fallback_only_for_what_the_store_failed_at(t *testin
 		} else if !errors.Is(err, c.class) {
 			t.Errorf("%v: Allow fails with %v", c.class, err)
 		}
-		if res != want || (err == nil) != c.local || (len(fallback.kinds) == 1) != c.local {
+		if res.Visible() != want || (err == nil) != c.local || (len(fallback.kinds) == 1) != c.local {
 			t.Errorf("%v: Allow = %+v, %v, in %d calls of the fallback; want %+v", c.class, res, err, len(fallback.kinds), want)
 		}
 	}
@@ -116,11 +117,11 @@ func TestFailLocal_cancels_a_reservation_where_it_was_booked(t *testing.T) {
 	}
 }
 
-func TestFailLocal_gives_nothing_back_to_the_fallback(t *testing.T) {
+func TestFailLocal_leaves_refunds_and_resets_to_the_store(t *testing.T) {
 	t.Parallel()
 	fallback := &flakyStore{Store: memory.New()}
 	l := newLimiter(t, &flakyStore{err: limiter.ErrNotApplied}, limiter.PerHour(1), limiter.FailLocal(fallback))
-	if err := l.Refund(t.Context(), "k", 1); !errors.Is(err, limiter.ErrNotApplied) {
+	if _, err := l.Refund(t.Context(), "k", 1); !errors.Is(err, limiter.ErrNotApplied) {
 		t.Errorf("Refund = %v", err)
 	}
 	if err := l.Reset(t.Context(), "k"); !errors.Is(err, limiter.ErrNotApplied) {
@@ -178,11 +179,4 @@ func TestFailLocal_waits_for_a_turn_of_the_fallback(t *testing.T) {
 			t.Errorf("two waited %v, want an hour", waited)
 		}
 	})
-}
-
-func TestFailLocal_without_a_fallback_is_invalid(t *testing.T) {
-	t.Parallel()
-	if _, err := limiter.New(memory.New(), "x", limiter.PerHour(1), limiter.FailLocal(nil)); !errors.Is(err, limiter.ErrInvalid) {
-		t.Errorf("New = %v", err)
-	}
 }

@@ -24,13 +24,18 @@ func FailClosed() Option {
 	}
 }
 
-// FailOpen tells the [Limiter] to let requests pass when the store fails: the
-// Result is Allowed with [SourcePolicy], nothing is booked, and there is no error: the
-// cause goes to the observer of [WithObserver] alone.
-// That is for the classes [ErrNotApplied] and [ErrOutcomeUnknown]. An invalid
-// argument, a misconfigured store and a context that has ended stay errors: nobody
-// must get in by them. So do errors of [Limiter.Refund], [Limiter.Reset] and
-// [Reservation.Cancel], which let nobody in.
+// FailOpen tells the [Limiter] to let requests pass when the store fails. The Result is
+// Allowed with [SourcePolicy], nothing is booked, and there is no error: only the observer
+// of [WithObserver] gets the cause.
+//
+// It answers only for errors that [StoreFailed] reports: of the classes [ErrNotApplied]
+// and [ErrOutcomeUnknown]. An invalid argument, a misconfigured store, a busy key
+// ([ErrKeyBusy]) and a context that has ended stay errors, because nobody must get in by
+// them. Errors of [Limiter.Refund], [Limiter.RefundOf], [Limiter.Reset] and
+// [Reservation.Cancel] stay errors as well.
+//
+// It never answers on a store whose answers may be rolled back, such as one on a
+// transaction of the caller's: see [Provisional].
 func FailOpen() Option {
 	return func(o *options) error {
 		o.fail, o.fallback = failOpen, nil
@@ -38,37 +43,38 @@ func FailOpen() Option {
 	}
 }
 
-// FailLocal tells the [Limiter] to ask another store when its own fails, as a rule
-// memory.New(): the Result is the fallback's, with [SourceLocal], and there is no
-// error: the cause goes to the observer of [WithObserver] alone. The classes of
-// errors for which it does that are those of [FailOpen].
+// FailLocal tells the [Limiter] to ask another store when its own fails, usually
+// memory.New(). The Result is the fallback's, with [SourceLocal], and there is no error:
+// only the observer of [WithObserver] gets the cause. It asks the fallback for the same
+// errors and on the same stores as [FailOpen] lets pass.
 //
-// The fallback keeps a state of its own, by the Limiter's own policy, and begins with
-// every key unused. So while the store is down each fallback admits at most what the
-// policy admits, beside what the store admitted before and after: give all Limiters of
-// one name in a process the same fallback. A request whose outcome the store left unknown may be charged in both.
+// The fallback keeps a state of its own, by the Limiter's own policy, and starts with
+// every key unused. While the store is down, each fallback therefore admits at most what
+// the policy admits, in addition to what the store admits before and after. Give all
+// Limiters of one name in a process the same fallback. A request whose outcome the store
+// left unknown may be charged in both.
 //
-// A reservation that the fallback booked is canceled there. [Limiter.Refund] and
-// [Limiter.Reset] go to the Limiter's store alone, and fail with it: give back only
-// what came with [SourceStore]. If the fallback fails, too, the request is refused, and
-// the error matches what either of the two failed with. The fallback must not be nil.
+// [Reservation.Cancel] and [Limiter.RefundOf] go to the store that booked or charged, which
+// may be the fallback. [Limiter.Refund] and [Limiter.Reset] go to the Limiter's store alone
+// and fail with it. If the fallback also fails, the request is refused, and the error
+// matches the errors of both. The fallback must not be nil.
 func FailLocal(fallback Store) Option {
 	return func(o *options) error {
-		if fallback == nil {
-			return invalid("the fallback of FailLocal is nil; pass memory.New(), or take FailClosed or FailOpen")
+		if isNil(fallback) {
+			return invalid("the fallback of FailLocal is nil (%T); pass memory.New(), or use FailClosed or FailOpen", fallback)
 		}
 		o.fail, o.fallback = failLocal, fallback
 		return nil
 	}
 }
 
-// failed is the answer of the failure policy to b.op, at which the store failed with
-// cause. It returns what the caller is told, and what the observer is: the causes of
-// both, if the fallback failed, too.
+// failed applies the failure policy to b.op, at which the store failed with cause. It
+// returns the errors for the caller and for the observer: both causes if the fallback
+// also failed.
 func (l *Limiter) failed(ctx context.Context, b *booking, res *Result, cause error) (told, seen error) {
 	*res = undecided
 	switch {
-	case l.fail == failClosed || !StoreFailed(cause):
+	case l.fail == failClosed || !StoreFailed(cause) || provisional(l.store):
 		return cause, cause
 	case l.fail == failOpen:
 		res.Allowed = true

@@ -23,6 +23,9 @@ func (s *brokenStore) Do(context.Context, limiter.Op) (limiter.State, error) {
 	return limiter.State{Took: true}, s.err
 }
 
+// errKeyBusy is the error of an operation that timed out in its key's queue.
+var errKeyBusy = fmt.Errorf("%w: %w: %w", limiter.ErrKeyBusy, limiter.ErrNotApplied, context.DeadlineExceeded)
+
 func TestFailOpen_lets_pass_only_what_the_store_failed_at(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("the cable is out")
@@ -39,6 +42,7 @@ func TestFailOpen_lets_pass_only_what_the_store_failed_at(t *testing.T) {
 		{limiter.ErrCanceled, false},
 		{fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown), false},
 		{fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrMisconfigured), false},
+		{errKeyBusy, false},
 		{errors.ErrUnsupported, false},
 		{errors.New("of no class"), false},
 	} {
@@ -70,11 +74,35 @@ func TestFailOpen_lets_pass_only_what_the_store_failed_at(t *testing.T) {
 				t.Errorf("%v: %s = %+v, %v; want Allowed %v", c.class, name, res, err, c.passes)
 			}
 		}
-		if err := l.Refund(t.Context(), "k", 1); !errors.Is(err, cause) {
+		if _, err := l.Refund(t.Context(), "k", 1); !errors.Is(err, cause) {
 			t.Errorf("%v: Refund = %v, want the store's error", c.class, err)
 		}
 		if err := l.Reset(t.Context(), "k"); !errors.Is(err, cause) {
 			t.Errorf("%v: Reset = %v, want the store's error", c.class, err)
+		}
+	}
+}
+
+// In a transaction of the caller's an error of the store means that the transaction is dead.
+func TestNoFailurePolicyAnswersOnAStoreWhoseAnswersMayBeRolledBack(t *testing.T) {
+	t.Parallel()
+	for _, class := range []error{limiter.ErrNotApplied, limiter.ErrOutcomeUnknown} {
+		for name, opt := range map[string]limiter.Option{
+			"FailClosed": limiter.FailClosed(), "FailOpen": limiter.FailOpen(), "FailLocal": limiter.FailLocal(memory.New()),
+		} {
+			var seen []limiter.Decision
+			l := newLimiter(t, inTransaction{&brokenStore{err: class}}, limiter.PerDay(1), opt,
+				limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen = append(seen, d) }))
+			res, err := l.Allow(t.Context(), "k")
+			if res != (limiter.Result{Source: limiter.SourcePolicy}) || !errors.Is(err, class) {
+				t.Errorf("%s, %v: Allow = %+v, %v; want the store's error", name, class, res, err)
+			}
+			if len(seen) != 1 || seen[0].Result != res || !errors.Is(seen[0].Err, class) {
+				t.Errorf("%s, %v: the observer saw %+v", name, class, seen)
+			}
+			if err := l.Wait(t.Context(), "k"); !errors.Is(err, class) {
+				t.Errorf("%s, %v: Wait = %v, want the store's error", name, class, err)
+			}
 		}
 	}
 }
@@ -140,7 +168,7 @@ func TestEveryOperationHasTheTimeLimit(t *testing.T) {
 		_, _ = l.Peek(t.Context(), "k")
 		r, _ := l.Reserve(t.Context(), "k", 1, time.Second)
 		_ = r.Cancel(t.Context())
-		_ = l.Refund(t.Context(), "k", 1)
+		_, _ = l.Refund(t.Context(), "k", 1)
 		_ = l.Reset(t.Context(), "k")
 		if len(store.ops) != 6 {
 			t.Errorf("%d operations, want 6", len(store.ops))
@@ -170,7 +198,7 @@ func TestTheObserverSeesEveryDecisionAndWhyThereIsNone(t *testing.T) {
 	peeked, _ := l.Peek(t.Context(), "k")
 	r, _ := l.Reserve(t.Context(), "k", 1, time.Second)
 	_ = r.Cancel(t.Context())
-	_ = l.Refund(t.Context(), "k", 1)
+	_, _ = l.Refund(t.Context(), "k", 1)
 	_, _ = l.Allow(t.Context(), "") // not a decision
 	_, _ = l.AllowN(t.Context(), "k", 3)
 	broken := newLimiter(t, &brokenStore{err: limiter.ErrNotApplied}, limiter.PerSecond(2), observe, limiter.FailOpen())

@@ -23,10 +23,10 @@
 //
 // [Limiter.Allow] and [Limiter.AllowN] decide at once; [Limiter.Peek] looks
 // without taking. [Limiter.Reserve] books a turn ahead, and [Limiter.Wait] sleeps
-// until it. Each is one round trip to the database, by one atomic statement. It
-// takes more only where a policy has just changed, a clock was stepped back, or
-// other processes changed a key that this one has just seen. Concurrent callers, in any
-// number of processes, admit exactly what the policy admits.
+// until it. Each is one round trip to the database, by one atomic statement. It takes
+// more only if a policy has just changed, a clock was stepped back, other processes
+// change the same key, or different operations wait for the key. Concurrent callers, in
+// any number of processes, admit exactly what the policy admits.
 //
 // # Tables
 //
@@ -79,10 +79,10 @@ type Limiter struct {
 
 // New returns a Limiter. It does no I/O. The name tells limiters on one store
 // apart; it has 1 to 64 of the characters A-Z a-z 0-9 . _ : / and -. The error
-// matches [ErrInvalid] and says what to mend.
+// matches [ErrInvalid] and says what to fix.
 func New(store Store, name string, policy Policy, opts ...Option) (*Limiter, error) {
-	if store == nil {
-		return nil, invalid("the store is nil; pass memory.New(), or what sqlite.Open or postgres.New returned")
+	if isNil(store) {
+		return nil, invalid("the store is nil (%T); pass memory.New(), or what sqlite.Open or postgres.New returned", store)
 	}
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 // [Limiter.Peek].
 //
 // The error is [ErrExceedsCapacity] if the policy can never admit n at once, and
-// [ErrInvalid] if n is negative or the key is empty. Else it is one of the
+// [ErrInvalid] if n is negative or the key is empty. Otherwise it is one of the
 // store's: see the classes of errors, and [FailOpen] for which of them can pass. The
 // Result that comes with an error is a refusal with [SourcePolicy].
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, err error) {
@@ -143,37 +143,6 @@ func (l *Limiter) Peek(ctx context.Context, key string) (res Result, err error) 
 	}
 	err = l.decide(ctx, &b, &res)
 	return res, err
-}
-
-// Refund gives n back to a key: after a request that was allowed but not carried
-// out, say. It never lifts a key above unused. It does nothing while
-// reservations are outstanding, since what it would give back is booked already;
-// on a fixed window it credits the current window only. A Refund whose outcome
-// is unknown must not be sent again: twice would let too much in. The error is
-// [ErrInvalid] if n is negative or the key is empty, else one of the store's.
-func (l *Limiter) Refund(ctx context.Context, key string, n int64) error {
-	if n < 0 {
-		return invalid("cannot refund %d; pass at least 0", n)
-	}
-	var op Op
-	if err := l.op(&op, OpRefund, key, n); err != nil {
-		return err
-	}
-	if n == 0 {
-		return served(ctx)
-	}
-	return l.giveBack(ctx, l.store, &op)
-}
-
-// Reset makes a key as if it had never been used, bookings included: those who
-// made them must not cancel them any more. The error is [ErrInvalid] if the key is
-// empty, else one of the store's.
-func (l *Limiter) Reset(ctx context.Context, key string) error {
-	var op Op
-	if err := l.op(&op, OpReset, key, 0); err != nil {
-		return err
-	}
-	return l.giveBack(ctx, l.store, &op)
 }
 
 // undecided is the Result that comes with an error.
@@ -214,7 +183,7 @@ func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err erro
 	return err
 }
 
-// ask has the deny cache decide b.op, or else the store.
+// ask has the deny cache decide b.op, or otherwise the store.
 func (l *Limiter) ask(ctx context.Context, b *booking, res *Result) error {
 	if l.deny != nil && b.op.Kind == OpTake {
 		return l.deny.ask(ctx, l, b, res)
@@ -224,16 +193,6 @@ func (l *Limiter) ask(ctx context.Context, b *booking, res *Result) error {
 	}
 	answer(&b.op, &b.state, res)
 	return nil
-}
-
-// giveBack has from carry out a refund, cancel or reset. While it is under way, and for
-// what was asked before it, no refusal of the key is kept.
-func (l *Limiter) giveBack(ctx context.Context, from Store, op *Op) error {
-	if l.deny != nil {
-		defer l.deny.suspend(op.Key).resume()
-	}
-	var s State
-	return l.doOn(ctx, from, op, &s)
 }
 
 // op makes op an operation on key at the time of the Limiter's clock.
@@ -253,7 +212,7 @@ func (l *Limiter) do(ctx context.Context, op *Op, s *State) error {
 	return l.doOn(ctx, l.store, op, s)
 }
 
-// doOn sends op to a store, which fills s in. A caller that has gone is not served.
+// doOn sends op to a store, which fills s in. It sends nothing if ctx has ended.
 func (l *Limiter) doOn(ctx context.Context, store Store, op *Op, s *State) (err error) {
 	if err := served(ctx); err != nil {
 		return err
@@ -265,7 +224,7 @@ func (l *Limiter) doOn(ctx context.Context, store Store, op *Op, s *State) (err 
 	return nil
 }
 
-// served returns an error if the caller has gone.
+// served returns an error if ctx has ended.
 func served(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrCanceled, err)

@@ -50,17 +50,26 @@ func TestOpApply_under_a_lock_is_a_store(t *testing.T) {
 	})
 }
 
+// storeFunc is a store that is a function.
+type storeFunc func(context.Context, limiter.Op) (limiter.State, error)
+
+func (f storeFunc) Do(ctx context.Context, op limiter.Op) (limiter.State, error) { return f(ctx, op) }
+
 func TestNew_arguments(t *testing.T) {
 	t.Parallel()
 	store, policy := memory.New(), limiter.PerSecond(1)
 	tests := []struct {
-		what  string
-		store limiter.Store
-		name  string
-		opt   limiter.Option
-		mend  string
+		what   string
+		store  limiter.Store
+		name   string
+		opt    limiter.Option
+		advice string
 	}{
 		{"no store", nil, "l", limiter.WithMaxWait(0), "memory.New()"},
+		{"a nil pointer as the store", (*memory.Store)(nil), "l", limiter.WithMaxWait(0), "the store is nil (*memory.Store)"},
+		{"a nil function as the store", storeFunc(nil), "l", limiter.WithMaxWait(0), "the store is nil (limiter_test.storeFunc)"},
+		{"no fallback", store, "l", limiter.FailLocal(nil), "memory.New()"},
+		{"a nil pointer as the fallback", store, "l", limiter.FailLocal((*memory.Store)(nil)), "the fallback of FailLocal is nil (*memory.Store)"},
 		{"no name", store, "", limiter.WithMaxWait(0), "must have 1 to 64"},
 		{"a name of 65 bytes", store, strings.Repeat("n", 65), limiter.WithMaxWait(0), "must have 1 to 64"},
 		{"a space in the name", store, "a b", limiter.WithMaxWait(0), "it may have A-Z"},
@@ -79,8 +88,8 @@ func TestNew_arguments(t *testing.T) {
 	}
 	for _, test := range tests {
 		l, err := limiter.New(test.store, test.name, policy, limiter.WithMaxWait(time.Second), test.opt)
-		if !errors.Is(err, limiter.ErrInvalid) || l != nil || !strings.Contains(err.Error(), test.mend) {
-			t.Errorf("%s: New = %v, %v, want ErrInvalid that says %q", test.what, l, err, test.mend)
+		if !errors.Is(err, limiter.ErrInvalid) || l != nil || !strings.Contains(err.Error(), test.advice) {
+			t.Errorf("%s: New = %v, %v, want ErrInvalid that says %q", test.what, l, err, test.advice)
 		}
 	}
 	name := strings.Repeat("n", 64)
@@ -119,7 +128,7 @@ func TestLimiter_passes_errors_of_the_store_on(t *testing.T) {
 		reserved, reserveErr := l.Reserve(ctx, "alice@example.com", 1, time.Second)
 		for i, err := range []error{
 			allowErr, peekErr, reserveErr, l.Wait(ctx, "alice@example.com"),
-			l.Refund(ctx, "alice@example.com", 1), l.Reset(ctx, "alice@example.com"),
+			errorOf(l.Refund(ctx, "alice@example.com", 1)), l.Reset(ctx, "alice@example.com"),
 		} {
 			if !errors.Is(err, class) || !errors.Is(err, cause) {
 				t.Errorf("method %d: %v, want %v", i, err, store.err)
@@ -171,9 +180,9 @@ func TestLimiter_asks_the_store_for_nothing_invalid(t *testing.T) {
 		{"a cost above capacity", allow(ctx, "k", 6), limiter.ErrExceedsCapacity},
 		{"the highest cost", allow(ctx, "k", math.MaxInt64), limiter.ErrExceedsCapacity},
 		{"a context that has ended", allow(gone, "k", 1), context.Canceled},
-		{"a negative refund", l.Refund(ctx, "k", -1), limiter.ErrInvalid},
-		{"a refund of nothing", l.Refund(ctx, "k", 0), nil},
-		{"a refund to nobody", l.Refund(ctx, "", 0), limiter.ErrInvalid},
+		{"a negative refund", errorOf(l.Refund(ctx, "k", -1)), limiter.ErrInvalid},
+		{"a refund of nothing", errorOf(l.Refund(ctx, "k", 0)), nil},
+		{"a refund to nobody", errorOf(l.Refund(ctx, "", 0)), limiter.ErrInvalid},
 		{"a reset of nobody", l.Reset(ctx, ""), limiter.ErrInvalid},
 		{"a reservation above capacity", reserve(l, 6, time.Second), limiter.ErrExceedsCapacity},
 		{"a negative reservation", reserve(l, -1, time.Second), limiter.ErrInvalid},
@@ -195,7 +204,7 @@ func TestLimiter_asks_the_store_for_nothing_invalid(t *testing.T) {
 	for _, now = range []time.Time{
 		{}, time.Unix(0, 0), time.Unix(-1, 0), time.Date(2080, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(math.MaxInt64, 0),
 	} {
-		for i, err := range []error{allow(ctx, "k", 1), l.Refund(ctx, "k", 1), l.Reset(ctx, "k")} {
+		for i, err := range []error{allow(ctx, "k", 1), errorOf(l.Refund(ctx, "k", 1)), l.Reset(ctx, "k")} {
 			if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), "1970 and 2079") {
 				t.Errorf("method %d when the clock says %v: %v, want ErrInvalid that says what it may say", i, now, err)
 			}
@@ -247,6 +256,8 @@ func TestRow_Expired(t *testing.T) {
 		{"a bucket", limiter.Row{FullAt: end, At: end - 100, Period: 10, Limit: 10}},
 		{"a bucket that was refunded", limiter.Row{FullAt: end - 1000, At: end, Period: 10, Limit: 10}},
 		{"a window", limiter.Row{Start: end - 10_000, Used: 1, At: end - 5000, Period: 10_000, Limit: 10}},
+		{"a window that counts refusals", limiter.Row{Start: end - 10_000, Used: 1 << 62, At: end - 5000, Period: 10_000, Limit: 10}},
+		{"a booked window that was canceled", limiter.Row{Start: end - 10_000, At: end - 50_000, Period: 10_000, Limit: 10}},
 		{"a window that was written late", limiter.Row{Start: end - 20_000, Used: 1, At: end, Period: 10_000, Limit: 10}},
 		{"a window that lies ahead of its take", limiter.Row{Start: end - 10_000, Used: 1, At: end - 50_000, Period: 10_000, Limit: 10}},
 	} {
@@ -255,6 +266,14 @@ func TestRow_Expired(t *testing.T) {
 				t.Errorf("%s: %v after its end: Expired = %v, want %v", test.what, offset, got, want)
 			}
 		}
+	}
+	const day = int64(24 * time.Hour)
+	first := limiter.Row{Used: 1, At: 1, Period: day, Limit: 10}
+	if now := day + int64(limiter.SweepGrace); first.Expired(now-1) || !first.Expired(now) {
+		t.Errorf("%+v, the first day: Expired a nanosecond before %d %v, and then %v", first, now, first.Expired(now-1), first.Expired(now))
+	}
+	if first.Used = 0; !first.Expired(1 + int64(limiter.SweepGrace)) {
+		t.Errorf("%+v, of which all was given back, is not expired", first)
 	}
 	if !(limiter.Row{}).Expired(start) || !(limiter.Row{Period: 10, Limit: 10}).Expired(start) {
 		t.Error("a key that was never used, or was reset, is not expired")
@@ -282,6 +301,9 @@ func newLimiter(t *testing.T, s limiter.Store, p limiter.Policy, opts ...limiter
 	}
 	return l
 }
+
+// errorOf returns the error of a refund.
+func errorOf(_ bool, err error) error { return err }
 
 // mustAllow checks whether Allow of the key "k" passes.
 func mustAllow(t *testing.T, l *limiter.Limiter, want bool) {

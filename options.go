@@ -22,22 +22,34 @@ type options struct {
 	denyAge  time.Duration
 }
 
-// DefaultTimeout is the time limit of an operation without [WithTimeout]: far more
-// than a database that is well needs, little enough to stand in front of a request.
+// DefaultTimeout is the time limit of an operation without [WithTimeout]: far more than a
+// healthy database needs, and short enough to stand in front of a request.
 const DefaultTimeout = 250 * time.Millisecond
 
-// WithTimeout tells the [Limiter] how long a store may take for an operation, once
-// it has a connection to its database; making one has a limit of its own, 3 s. The
-// default is [DefaultTimeout].
+// WithTimeout sets how long a store may take for an operation, from when it has a
+// connection to its database. Making a connection has a limit of its own, 3 s. The
+// default is [DefaultTimeout]. The stores of this module keep these limits.
 //
-// It is for the store to keep: those of this module do. If the context has a deadline, both limits end before it: 100 ms, or half of the
-// time that is left if that is less, so that the answer of the failure policy comes
-// while it is still of use, in the last second of a Lambda invocation, say. An
-// operation that took too long fails with [ErrNotApplied] or [ErrOutcomeUnknown],
-// and its error matches [context.DeadlineExceeded]; where the deadline was less than
-// 200 ms away, which a client may have chosen, with [ErrCanceled]. On a connection or transaction
-// of the caller's, which it could not use any more after that, there is no limit but
-// the context's.
+// Operations of one process wait for each other, and share statements. An operation that
+// waited while the store answered others has d again when it is sent, so that a slow store
+// does not fail for many callers if it does not for one.
+//
+// An operation that had its full time and did not finish fails with [ErrNotApplied] or
+// [ErrOutcomeUnknown]. That is a failure of the store, which the failure policy answers.
+// So is a connection that was not made within d.
+//
+// If the context has a deadline, an operation ends 100 ms before it, or after half of the
+// time left if that is earlier, so that the caller can still use the answer. If this
+// leaves the operation less than d, and it does not finish, the error is [ErrCanceled]; it
+// also matches [ErrOutcomeUnknown] if the operation may have been carried out. No failure
+// policy answers then, because a client may have chosen the deadline, as gRPC clients do.
+// Where deadlines are your own and a failure policy must answer, set d at least 100 ms
+// below the shortest. In AWS Lambda that means: at least 100 ms below what is left of the
+// invocation when it asks the limiter.
+//
+// Both kinds of error match [context.DeadlineExceeded]. On a connection or transaction of
+// the caller's there is no limit but the context's, because cutting a statement off costs
+// the connection.
 func WithTimeout(d time.Duration) Option {
 	return func(o *options) error {
 		if d <= 0 {
@@ -81,11 +93,15 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// WithClock tells the [Limiter] to pass the time that now returns with every
-// operation, in place of the store's own clock. It is for tests and for replays
-// of past traffic: all processes that share a key must share the clock, and no
-// two machines' clocks agree. Times must lie between 1970 and 2079. It does not
-// change how long [Limiter.Wait] sleeps. The default is the store's clock.
+// WithClock tells the [Limiter] to pass the time that now returns with every operation,
+// instead of the store's own clock. It is for tests and for replays of past traffic. All
+// processes that share a key must share the clock, and no two machines' clocks agree.
+// Times must lie between 1970 and 2079. It does not change how long [Limiter.Wait] sleeps.
+// The default is the store's clock.
+//
+// Do not run Sweep on a store while a clock more than [SweepGrace] behind the store's is
+// in use: Sweep goes by the store's own clock, and deletes rows that still count by the
+// other one. Such keys then start as if never used.
 func WithClock(now func() time.Time) Option {
 	return func(o *options) error {
 		if now == nil {

@@ -42,7 +42,7 @@ func TestTokenBucket_equals_exact_fractions(t *testing.T) {
 					case 0:
 						n := drawCost(t, 2*p.Capacity)
 						got := c.do(limiter.Op{Kind: limiter.OpRefund, Policy: p, Cost: n})
-						if want := o.refund(n, c.now); got.Took != want && o.used {
+						if want := o.refund(n, c.now); got.Took != want {
 							t.Fatalf("Refund(%d): %v, want %v", n, got.Took, want)
 						}
 					case 1:
@@ -121,9 +121,16 @@ func TestFixedWindow_equals_counting(t *testing.T) {
 			current := c.now / length
 			switch rapid.IntRange(0, 9).Draw(t, "kind") {
 			case 0:
-				n := drawCost(t, 2*limit)
-				c.do(limiter.Op{Kind: limiter.OpRefund, Policy: p, Cost: n})
-				o.refund(n, c.now)
+				n, of := drawCost(t, 2*limit), current
+				op := limiter.Op{Kind: limiter.OpRefund, Policy: p, Cost: n}
+				if len(bookings) > 0 && rapid.Bool().Draw(t, "of") {
+					b := rapid.SampledFrom(bookings[max(0, len(bookings)-3):]).Draw(t, "booking")
+					op.Booked.Row.Start, op.Booked.Row.Period = b.state.Row.Start, length
+					of = b.state.Row.Start / length
+				}
+				if got, want := c.do(op).Took, o.refund(n, of, c.now); got != want {
+					t.Fatalf("a refund of %d to window %d: %v, want %v", n, of, got, want)
+				}
 			case 1:
 				if len(bookings) == 0 || p.CountRejected {
 					continue

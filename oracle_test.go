@@ -89,7 +89,7 @@ func (o *bucketOracle) take(p limiter.TokenBucket, cost int64, maxWait time.Dura
 }
 
 func (o *bucketOracle) refund(n, now int64) bool {
-	if !o.used || o.level(now).Sign() < 0 {
+	if !o.used || o.level(now).Sign() < 0 || o.level(now).Cmp(rat(o.policy.Capacity)) >= 0 {
 		return false
 	}
 	o.tokens = new(big.Rat).Add(o.tokens, rat(min(n, o.policy.Capacity)))
@@ -129,11 +129,14 @@ func (o *windowOracle) take(cost int64, maxWait time.Duration, now int64) (bool,
 	return true, w
 }
 
-func (o *windowOracle) refund(n, now int64) {
-	w := now / int64(o.policy.Window)
-	if o.last == w {
-		o.counts[w] = max(0, o.counts[w]-n)
+// refund credits window w, if it is the current one, and returns whether it gave anything
+// back.
+func (o *windowOracle) refund(n, w, now int64) bool {
+	if o.last != w || now/int64(o.policy.Window) != w || o.counts[w] == 0 {
+		return false
 	}
+	o.counts[w] = max(0, o.counts[w]-n)
+	return true
 }
 
 func (o *windowOracle) cancel(n, w, act, now int64) {

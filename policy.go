@@ -25,7 +25,7 @@ const (
 // as a value. The interface is sealed: only this package implements it, so that
 // every store knows every policy.
 type Policy interface {
-	// check reports what is wrong with the policy and how to mend it.
+	// check reports what is wrong with the policy and how to fix it.
 	check() error
 	// limit is the highest cost that can ever pass.
 	limit() int64
@@ -43,10 +43,11 @@ func answer(op *Op, s *State, r *Result) {
 	op.Policy.(TokenBucket).result(op, s, r)
 }
 
-// delayOf is how long after s.Now the booking that s reports may act.
-func delayOf(p Policy, s *State) int64 {
+// delayOf is how long after s.Now the booking that s reports may act. It was made with a
+// MaxWait of maxWait.
+func delayOf(p Policy, s *State, maxWait time.Duration) int64 {
 	if w, ok := p.(FixedWindow); ok {
-		return w.delay(s)
+		return w.delay(s, int64(maxWait))
 	}
 	return p.(TokenBucket).delay(s)
 }

@@ -24,7 +24,7 @@ func TestNew_policies(t *testing.T) {
 	tests := []struct {
 		name   string
 		policy limiter.Policy
-		mend   string // what the error says to do; "" if the policy is valid
+		advice string // what the error says to do; "" if the policy is valid
 	}{
 		{"nil", nil, "pass a TokenBucket or a FixedWindow"},
 		{"pointer to a bucket", &limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Second}, "pass the value"},
@@ -78,7 +78,7 @@ func TestNew_policies(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			l, err := limiter.New(memory.New(), "l", test.policy)
-			if test.mend == "" {
+			if test.advice == "" {
 				if err != nil {
 					t.Errorf("New: %v, want no error", err)
 				}
@@ -87,8 +87,8 @@ func TestNew_policies(t *testing.T) {
 			if !errors.Is(err, limiter.ErrInvalid) || l != nil {
 				t.Fatalf("New = %v, %v, want ErrInvalid", l, err)
 			}
-			if !strings.Contains(err.Error(), test.mend) {
-				t.Errorf("New: %q, which does not say %q", err, test.mend)
+			if !strings.Contains(err.Error(), test.advice) {
+				t.Errorf("New: %q, which does not say %q", err, test.advice)
 			}
 		})
 	}

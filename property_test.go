@@ -59,7 +59,7 @@ type booked struct {
 // cancel returns the operation that takes the booking back.
 func (b booked) cancel() limiter.Op {
 	op := b.op
-	op.Kind, op.MaxWait, op.Booked = limiter.OpCancel, 0, b.state
+	op.Kind, op.Booked = limiter.OpCancel, b.state
 	return op
 }
 
@@ -212,6 +212,36 @@ func TestFixedWindow_admits_no_more_than_its_limit(t *testing.T) {
 						t.Fatalf("%d admitted in one window under limits %d and %d", admitted[w], a, b)
 					}
 				}
+			}
+		}
+	})
+}
+
+// A reservation acts in the window that it is charged in, on the caller's clock, also while
+// that clock is stepped back within the tolerance.
+func TestFixedWindow_acts_in_the_window_that_it_is_charged_in(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		length := rapid.Int64Range(int64(time.Millisecond), int64(3*time.Second)).Draw(t, "window")
+		p := limiter.FixedWindow{Limit: rapid.Int64Range(1, 9).Draw(t, "limit"), Window: time.Duration(length)}
+		admitted := map[int64]int64{}
+		c := &cell{t: t, now: start}
+		for range rapid.IntRange(1, 60).Draw(t, "operations") {
+			c.now += rapid.OneOf(
+				rapid.Just(int64(0)), rapid.Int64Range(0, 2*length), rapid.Int64Range(-int64(limiter.ClockTolerance), 0),
+			).Draw(t, "step")
+			c.now = max(c.now, c.row.At-int64(limiter.ClockTolerance))
+			cost := drawCost(t, p.Limit)
+			s := c.take(p, cost, limiter.MaxReserve)
+			act := booked{limiter.Op{Kind: limiter.OpTake, Policy: p, MaxWait: limiter.MaxReserve}, s}.cancel().Act()
+			switch {
+			case !s.Took || s.Now != c.now || act < c.now:
+				t.Fatalf("a take of %d: %+v, may act at %d", cost, s, act)
+			case act/length != s.Row.Start/length:
+				t.Fatalf("a take of %d is charged in the window from %d, and acts at %d", cost, s.Row.Start, act)
+			}
+			if admitted[act/length] += cost; admitted[act/length] > p.Limit {
+				t.Fatalf("%d of %d act in one window", admitted[act/length], p.Limit)
 			}
 		}
 	})

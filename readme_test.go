@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// walk calls f with the path and the text of every file of this module of which the name is wanted.
+// walk calls f with the path and the text of every file of the repository whose path is wanted.
 func walk(t *testing.T, wanted func(path string) bool, f func(path, text string)) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
@@ -21,9 +21,7 @@ func walk(t *testing.T, wanted func(path string) bool, f func(path, text string)
 			return err
 		}
 		if name := entry.Name(); entry.IsDir() {
-			// Of no interest: what is hidden, what is data, and other modules.
-			_, other := os.Stat(filepath.Join(path, "go.mod"))
-			if path != "." && (name[0] == '.' || name == "testdata" || other == nil) {
+			if path != "." && (name[0] == '.' || name == "testdata") {
 				return fs.SkipDir
 			}
 			return nil
@@ -40,12 +38,15 @@ func walk(t *testing.T, wanted func(path string) bool, f func(path, text string)
 	}
 }
 
-// snippets returns the Go code of every README, the programs of the root's apart.
+// isMarkdown reports whether a file is documentation in Markdown.
+func isMarkdown(file string) bool { return path.Ext(file) == ".md" }
+
+// snippets returns the Go code of every Markdown file. The programs in the README of the root are
+// apart, because another test runs them.
 func snippets(t *testing.T) (programs []string, fragments map[string][]string) {
 	t.Helper()
 	fragments = map[string][]string{}
-	isReadme := func(file string) bool { return path.Base(file) == "README.md" }
-	walk(t, isReadme, func(file, text string) {
+	walk(t, isMarkdown, func(file, text string) {
 		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text, -1) {
 			if file == "README.md" && strings.HasPrefix(m[1], "package main") {
 				programs = append(programs, m[1])
@@ -57,7 +58,7 @@ func snippets(t *testing.T) (programs []string, fragments map[string][]string) {
 	return programs, fragments
 }
 
-func TestTheReadmesSnippetsStandInCompiledExamples(t *testing.T) {
+func TestSnippetsOfMarkdownStandInCompiledExamples(t *testing.T) {
 	t.Parallel()
 	compiled := map[string]string{}
 	isExample := func(file string) bool {
@@ -67,17 +68,21 @@ func TestTheReadmesSnippetsStandInCompiledExamples(t *testing.T) {
 	}
 	walk(t, isExample, func(file, text string) { compiled[file] = unindent(text) })
 	programs, fragments := snippets(t)
-	// A pattern that matches nothing any more would let everything pass.
+	// If the pattern of a snippet matched nothing, this test would always pass.
 	if len(programs) == 0 {
 		t.Error("the README shows no program")
 	}
-	for _, file := range []string{"README.md", "migrations/README.md", "postgres/README.md", "sqlite/README.md"} {
+	for _, file := range []string{"README.md", "docs/recipes.md", "migrations/README.md", "postgres/README.md", "sqlite/README.md"} {
 		if len(fragments[file]) == 0 {
 			t.Errorf("%s shows no snippet", file)
 		}
 	}
+	const maxLines = 25 // what a reader takes in at once
 	for file, list := range fragments {
 		for _, f := range list {
+			if code, _, _ := strings.Cut(f, "// Output:"); strings.Count(code, "\n") > maxLines && strings.HasPrefix(file, "docs/") {
+				t.Errorf("a snippet of %s has more than %d lines:\n%s", file, maxLines, f)
+			}
 			stands := func(text string) bool { return strings.Contains(text+"\n", unindent(f)+"\n") }
 			if !slices.ContainsFunc(slices.Collect(maps.Values(compiled)), stands) {
 				t.Errorf("no example holds this snippet of %s:\n%s", file, f)

@@ -62,7 +62,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 		if r.Source == SourceLocal {
 			r.store = l.fallback
 		}
-		r.Delay = time.Duration(delayOf(l.policy, &b.state))
+		r.Delay = time.Duration(delayOf(l.policy, &b.state, maxWait))
 	}
 	return r, err
 }
@@ -85,7 +85,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 		return nil
 	}
 	op := r.booking.op
-	op.Kind, op.MaxWait, op.Booked = OpCancel, 0, r.booking.state
+	op.Kind, op.Booked = OpCancel, r.booking.state
 	if r.limiter.clock != nil {
 		at, err := checkClock(r.limiter.clock())
 		if err != nil {
@@ -93,7 +93,8 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 		}
 		op.At = at
 	}
-	return r.limiter.giveBack(ctx, r.store, &op)
+	_, err := r.limiter.giveBack(ctx, r.store, &op)
+	return err
 }
 
 // cancelTimeout bounds the Cancel of a wait whose own context has ended.

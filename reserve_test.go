@@ -97,9 +97,9 @@ func TestZero_is_checked_like_any_number(t *testing.T) {
 		"WaitN of one who has gone":       {l.WaitN(ended, "k", 0), []error{limiter.ErrCanceled, context.Canceled}},
 		"WaitN where refusals count":      {counting.WaitN(t.Context(), "k", 0), []error{limiter.ErrInvalid, errors.ErrUnsupported}},
 		"WaitN of 1 where refusals count": {counting.WaitN(t.Context(), "k", 1), []error{limiter.ErrInvalid, errors.ErrUnsupported}},
-		"Refund without a key":            {l.Refund(t.Context(), "", 0), []error{limiter.ErrInvalid}},
-		"Refund of one who has gone":      {l.Refund(ended, "k", 0), []error{limiter.ErrCanceled, context.Canceled}},
-		"Refund of nothing":               {l.Refund(t.Context(), "k", 0), nil},
+		"Refund without a key":            {errorOf(l.Refund(t.Context(), "", 0)), []error{limiter.ErrInvalid}},
+		"Refund of one who has gone":      {errorOf(l.Refund(ended, "k", 0)), []error{limiter.ErrCanceled, context.Canceled}},
+		"Refund of nothing":               {errorOf(l.Refund(t.Context(), "k", 0)), nil},
 	} {
 		if (c.err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v", name, c.err)
@@ -319,4 +319,33 @@ func TestReserve_of_0_books_nothing(t *testing.T) {
 		t.Errorf("Reserve(1) = %+v, Delay %v, %v, want it refused", refused.Result, refused.Delay, err)
 	}
 	mustAllow(t, l, false)
+}
+
+func TestWait_after_a_small_step_back_sleeps_until_its_window_by_its_own_clock(t *testing.T) {
+	t.Parallel()
+	for _, back := range []time.Duration{490 * time.Millisecond, 1900 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			var offset time.Duration
+			store := memory.New(memory.WithClock(func() time.Time { return time.Now().Add(offset) }))
+			l := newLimiter(t, store, limiter.FixedWindow{Limit: 100, Window: time.Second})
+			<-time.After(10*time.Second + 500*time.Millisecond) // a bubble begins at midnight
+			if r, err := l.AllowN(t.Context(), "k", 100); err != nil || !r.Allowed {
+				t.Fatalf("AllowN = %+v, %v", r, err)
+			}
+			offset = -back
+			left := 500*time.Millisecond + back
+			ctx, cancel := context.WithTimeout(t.Context(), left-1)
+			defer cancel()
+			elapsed(t, 0, func() {
+				if err := l.WaitN(ctx, "k", 100); !errors.Is(err, limiter.ErrExceedsMaxWait) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v back: WaitN with a deadline before the turn: %v, want ErrExceedsMaxWait", back, err)
+				}
+			})
+			elapsed(t, left, func() {
+				if err := l.WaitN(t.Context(), "k", 100); err != nil {
+					t.Errorf("%v back: WaitN: %v", back, err)
+				}
+			})
+		})
+	}
 }

@@ -7,7 +7,8 @@ import (
 
 // Result is the answer to one request. All of its fields come from one reading
 // of the key's state and one reading of the clock. The zero Result is a refusal
-// by nobody.
+// by nobody. To compare Results, compare their fields: an unexported one says what was
+// charged, for [Limiter.RefundOf].
 type Result struct {
 	// Allowed reports whether the request passed.
 	Allowed bool
@@ -26,6 +27,21 @@ type Result struct {
 	ResetAfter time.Duration
 	// Source says who decided.
 	Source Source
+
+	charged charge
+}
+
+// charge is what a decision charged, for [Limiter.RefundOf]. The zero charge is nothing.
+type charge struct {
+	start, period int64 // of the row: the charged window; for a bucket the start is 0
+}
+
+// charge returns what the take that s reports charged.
+func (s *State) charge() charge {
+	if !s.Took {
+		return charge{}
+	}
+	return charge{s.Row.Start, s.Row.Period}
 }
 
 // Source says who made a decision. The zero Source stands in a Result that no

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"reflect"
 	"time"
 )
 
@@ -22,13 +23,29 @@ import (
 // [ErrMisconfigured] if an operator must act, [ErrCanceled] if ctx ended,
 // [ErrInvalid] if the operation itself is at fault, and [errors.ErrUnsupported]
 // if the store does not know the kind of operation or policy. Its text must not
-// hold the key. A refused take is not an error. An operation that ran into
-// [Op.Timeout] fails with one of the first two, and not with ErrCanceled: the
-// caller is still there, and is to get the answer of its failure policy.
+// hold the key. A refused take is not an error. An operation that timed out in its key's
+// queue, before it was sent, matches [ErrKeyBusy] and [ErrNotApplied]. An operation that
+// had all of [Op.Timeout] and did not finish fails with one of the first two, and not with
+// ErrCanceled: the store failed, and the failure policy answers. If the deadline of ctx
+// left it less than Op.Timeout, it fails with ErrCanceled, because the caller may have
+// chosen that deadline: it must not get the failure policy's answer.
 //
 // A Store must be safe for concurrent use by many goroutines and Limiters.
 type Store interface {
 	Do(ctx context.Context, op Op) (State, error)
+}
+
+// isNil reports whether a store is nil, or a nil pointer, map or function: every call of it
+// would panic.
+func isNil(store Store) bool {
+	switch v := reflect.ValueOf(store); v.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Pointer, reflect.Map, reflect.Func:
+		return v.IsNil()
+	default:
+		return false
+	}
 }
 
 // OpKind says what an [Op] does.
@@ -39,7 +56,8 @@ const (
 	OpTake OpKind = iota + 1
 	// OpLook reads and changes nothing.
 	OpLook
-	// OpRefund gives Cost back, unless bookings are outstanding.
+	// OpRefund gives Cost back, unless bookings are outstanding or the key is as if never
+	// used.
 	OpRefund
 	// OpCancel takes the booking Booked back, unless others were made behind it
 	// or the instant at which it may act is past.
@@ -50,7 +68,7 @@ const (
 
 // Op is one operation on one key of one limiter. A [Limiter] makes only valid
 // ones: the name, key, cost and policy were checked, 0 <= Cost <= the policy's
-// limit (refunds may be higher), 0 <= MaxWait <= [MaxReserve].
+// limit (of a refund at least 1, and without that limit), 0 <= MaxWait <= [MaxReserve].
 type Op struct {
 	Kind OpKind
 	// Name is the limiter's name; state belongs to (Name, kind of Policy, Key).
@@ -61,7 +79,8 @@ type Op struct {
 	// Cost is the tokens or units to take, give back or cancel; 0 for a look
 	// or a reset.
 	Cost int64
-	// MaxWait is how far beyond now a take may book: 0 to [MaxReserve].
+	// MaxWait is how far beyond now a take may book: 0 to [MaxReserve]. A cancel has that of
+	// its take.
 	MaxWait time.Duration
 	// At is the time of the operation in nanoseconds since 1970, or 0 for the
 	// store's own clock.
@@ -69,16 +88,20 @@ type Op struct {
 	// Timeout is how long the operation may take from when the store has a
 	// connection; 0 is no limit. See [WithTimeout].
 	Timeout time.Duration
-	// Booked is, for a cancel, what the take to be taken back had returned.
+	// Booked is, for a cancel, what the take to be taken back had returned. For a refund
+	// of a fixed window its Row.Start and Row.Period are the only window to credit; if
+	// Row.Period is 0, that is the current window.
 	Booked State
 }
 
 // State is what a [Store] reports of an operation.
 type State struct {
 	// Row is the key's state, expressed in the operation's policy: after a take
-	// that was carried out, else as it was found. Only takes and looks need it.
+	// that was carried out, else as it was found. Only takes and looks need it;
+	// refunds, cancels and resets that took may report what they left.
 	Row Row
-	// Now is the clock reading that decided, in nanoseconds since 1970.
+	// Now is the operation's own clock reading, in nanoseconds since 1970. It may lie behind
+	// Row.At by up to [Op.Tolerance]; all durations count from it.
 	Now int64
 	// Tick is the resolution of the clock that Now was read from, in
 	// nanoseconds; 0 is the same as 1.
@@ -87,8 +110,8 @@ type State struct {
 	// policy, the time until it can pass, in nanoseconds; else it is 0, and that
 	// time follows from Row.
 	Wait int64
-	// Took reports whether a take was granted, or whether a refund, cancel or
-	// reset found a row that it could change.
+	// Took reports whether a take was granted, whether a refund gave anything back, or
+	// whether a cancel or reset found a row that it could change.
 	Took bool
 }
 
@@ -112,7 +135,7 @@ type Row struct {
 // before the row vanished, and which would come back in the past.
 func (r Row) Expired(now int64) bool {
 	end := max(r.FullAt, r.At)
-	if r.Start > 0 {
+	if r.Start > 0 || r.Used > 0 { // otherwise nothing was counted since the key was new or reset
 		end = max(end, r.Start+r.Period)
 	}
 	return end <= now-int64(SweepGrace)
@@ -189,5 +212,5 @@ func (op *Op) probe() Op {
 
 // Act returns, for a cancel, the instant at which the booking may act.
 func (op Op) Act() int64 {
-	return op.Booked.Now + delayOf(op.Policy, &op.Booked)
+	return op.Booked.Now + delayOf(op.Policy, &op.Booked, op.MaxWait)
 }

@@ -41,7 +41,7 @@ func (w FixedWindow) apply(op *Op, row *Row, now int64, s *State) {
 	case OpRefund:
 		// The row's own window: it may have been counted under another policy.
 		clock := max(now, row.At)
-		if row.Period != 0 && row.Start <= clock && row.Start+row.Period > clock {
+		if row.Used > 0 && row.Start <= clock && row.Start+row.Period > clock && op.credits(row) {
 			row.Used = max(0, row.Used-op.Cost)
 			s.Took = true
 		}
@@ -61,29 +61,45 @@ func (w FixedWindow) apply(op *Op, row *Row, now int64, s *State) {
 	s.Row = *row
 }
 
+// credits reports whether the refund op may credit the window of row.
+func (op *Op) credits(row *Row) bool {
+	charged := &op.Booked.Row
+	return charged.Period == 0 || charged.Start == row.Start && charged.Period == row.Period
+}
+
 func (w FixedWindow) take(op *Op, row *Row, now int64, s *State) {
 	w.see(op, row, now, s)
+	clock := s.clock()
 	if w.CountRejected {
-		s.Took = s.Row.Start <= s.Now && s.Row.Used+op.Cost <= w.Limit
-		if s.Row.Start <= s.Now { // a window ahead counts nothing before it comes
+		s.Took = s.Row.Start <= clock && s.Row.Used+op.Cost <= w.Limit
+		if s.Row.Start <= clock { // a window ahead counts nothing before it comes
 			s.Row.Used = min(s.Row.Used+op.Cost, maxUsed)
 		}
-		s.Row.At, s.Wait = s.Now, 0
+		s.Row.At, s.Wait = clock, 0
 		*row = s.Row
 		return
 	}
 	start := w.target(s.Row, op.Cost)
-	if start > s.Now+int64(op.MaxWait) {
+	if start > s.latest(op) {
 		return
 	}
 	if start != s.Row.Start {
 		s.Row.Start, s.Row.Used = start, 0
 	}
 	s.Row.Used += op.Cost
-	s.Row.At = s.Now
+	s.Row.At = clock
 	s.Took = true
 	*row = s.Row
 }
+
+// clock is the time that decides which window is the current one: the operation's own clock,
+// or the row's if that is ahead by no more than the tolerance. Durations are told on the
+// operation's own clock, s.Now, because the caller waits by that.
+func (s *State) clock() int64 { return max(s.Now, s.Row.At) }
+
+// latest is the latest start of a window that the take op may go into. The window has come by
+// the row's clock, or it comes within MaxWait by the operation's own.
+func (s *State) latest(op *Op) int64 { return max(s.Row.At, s.Now+int64(op.MaxWait)) }
 
 // see makes row what is to be kept if the take op is refused, and s the state
 // that op finds. If windows have become shorter the refusal keeps the
@@ -93,14 +109,13 @@ func (w FixedWindow) take(op *Op, row *Row, now int64, s *State) {
 // window has ended, or when the next one of this policy comes within its reach.
 func (w FixedWindow) see(op *Op, row *Row, now int64, s *State) {
 	*row = w.anchor(op, *row, now)
-	s.Now = max(now, row.At)
-	s.Row = w.carry(*row, s.Now)
+	s.Row = w.carry(*row, max(now, row.At))
 	if row.Period == int64(w.Window) || w.CountRejected {
 		return
 	}
-	if start := w.target(s.Row, op.Cost); start > s.Now+int64(op.MaxWait) {
+	if start := w.target(s.Row, op.Cost); start > s.latest(op) {
 		if row.Period > int64(w.Window) {
-			s.Row.At = s.Now
+			s.Row.At = s.clock()
 			*row = s.Row
 			return
 		}
@@ -177,24 +192,33 @@ func (w FixedWindow) convert(row Row, clock, current int64) Row {
 
 func align(t, window int64) int64 { return t - t%window }
 
-func (w FixedWindow) delay(s *State) int64 { return max(0, s.Row.Start-s.Now) }
+// delay is at most maxWait for a window that has come by the row's clock: Allow, which waits for
+// nothing, acts at once there.
+func (w FixedWindow) delay(s *State, maxWait int64) int64 {
+	d := max(0, s.Row.Start-s.Now)
+	if s.Row.Start <= s.Row.At {
+		d = min(d, maxWait)
+	}
+	return d
+}
 
 func (w FixedWindow) result(op *Op, s *State, r *Result) {
-	start, used := s.Row.Start, s.Row.Used
-	if current := align(s.Now, int64(w.Window)); start < current {
+	start, used, clock := s.Row.Start, s.Row.Used, s.clock()
+	if current := align(clock, int64(w.Window)); start < current {
 		start, used = current, 0
 	}
 	end := start
 	if used > 0 {
 		end += int64(w.Window)
 	}
-	ahead := start > s.Now
+	ahead := start > clock
 	*r = Result{
 		Allowed:   s.Took,
 		Limit:     w.Limit,
 		Remaining: max(0, w.Limit-used),
 		Used:      used,
 		Source:    SourceStore,
+		charged:   s.charge(),
 	}
 	r.ResetAfter = time.Duration(ceilTo(max(0, end-s.Now), s.Tick))
 	if ahead {

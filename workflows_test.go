@@ -130,7 +130,7 @@ func TestWorkflows_run_what_there_is(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{".ci/run", ".ci/fuzz.sh", ".ci/linter.sh", ".ci/packages.sh", "./prove", "./..."} {
+	for _, want := range []string{".ci/run", ".ci/fuzz.sh", ".ci/linter.sh", ".ci/packages.sh", "./prove", "./prove/mutants", "./..."} {
 		if !slices.Contains(named, want) {
 			t.Errorf("no workflow runs %s (they name %q)", want, named)
 		}

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
+	"time"
 
 	"github.com/sqlimit/limiter"
 )
@@ -54,7 +54,7 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, next http.Ha
 		return
 	}
 	h := w.Header()
-	h.Set("Retry-After", strconv.FormatInt(atLeastOne(res.RetryAfter), 10))
+	h.Set("Retry-After", retryAfter(r.Context(), res.RetryAfter))
 	h.Set("Cache-Control", "no-store")
 	if m.refusal != nil {
 		m.refusal.ServeHTTP(w, r)
@@ -63,23 +63,21 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, next http.Ha
 	write(w, http.StatusTooManyRequests, m.problem)
 }
 
-// retryUndecided is the Retry-After, in seconds, of an answer without a decision.
-// When a database comes back nobody knows; a second spares it a hurried crowd.
-const retryUndecided = "1"
+// retryUndecided is the Retry-After of an answer without a decision. Nobody knows when a
+// database comes back; a second spares it clients that retry at once.
+const retryUndecided = time.Second
 
 // undecided answers a request that there is no decision on, or lets it pass if an
 // option says so.
 func (m *middleware) undecided(w http.ResponseWriter, r *http.Request, next http.Handler, err error, status int) {
-	if m.onError != nil {
-		m.onError(r, err)
-	}
+	m.report(r, err)
 	if m.dryRun {
-		next.ServeHTTP(w, r.WithContext(&decision{Context: r.Context(), none: true}))
+		pass(w, r, next, &decision{Context: r.Context(), none: true})
 		return
 	}
 	if m.failOpen && !errors.Is(err, ErrNoKey) && limiter.StoreFailed(err) {
 		passed := limiter.Result{Allowed: true, Source: limiter.SourcePolicy}
-		next.ServeHTTP(w, r.WithContext(&decision{Context: r.Context(), result: passed}))
+		pass(w, r, next, &decision{Context: r.Context(), result: passed})
 		return
 	}
 	p := problem{Title: http.StatusText(status), Status: status}
@@ -87,7 +85,7 @@ func (m *middleware) undecided(w http.ResponseWriter, r *http.Request, next http
 	h.Set("Cache-Control", "no-store")
 	if status == http.StatusServiceUnavailable {
 		p.Type, p.Title = typeReducedCapacity, "Request cannot be satisfied due to temporary server capacity constraints"
-		h.Set("Retry-After", retryUndecided)
+		h.Set("Retry-After", retryAfter(r.Context(), retryUndecided))
 	}
 	write(w, status, p.body())
 }

@@ -1,15 +1,16 @@
 package handler
 
 import (
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 )
 
-// ClientIP returns a KeyFunc for the client's address: RemoteAddr's, which is
-// the other end of the connection. Behind a proxy that is the proxy, one key for
-// everybody. Where the client is found there is for one of three options to say,
-// and no header is looked at without it:
+// ClientIP returns a KeyFunc for the client's address. Without an option that is
+// RemoteAddr's, the other end of the connection, and no header is read. Behind a proxy
+// that is the proxy's address, one key for everybody. There, pass one of three options:
 //
 //	Lambda, behind package awslambda           none: it sets RemoteAddr
 //	Application Load Balancer of AWS           TrustedHops(1)
@@ -18,6 +19,11 @@ import (
 //	Cloud Run                                  TrustedHops(1)
 //	Cloud Run, external Application LB         TrustedHops(2), and ingress from it only
 //	proxies whose addresses are known          TrustedProxies(prefixes...)
+//
+// Without one of them, the first request with X-Forwarded-For or Forwarded makes ClientIP
+// log a warning to [slog.Default], once. If clients connect without a proxy, one of them
+// wrote the header, and nothing is wrong. Requests of package awslambda, and others whose
+// RemoteAddr has no port, cause no warning: no server wrote that RemoteAddr.
 //
 // The key of an IPv4 address is the address, "192.0.2.1". That of an IPv6
 // address is its prefix, "2001:db8:1:2::/64", as one client has all addresses in
@@ -32,7 +38,7 @@ import (
 // might be one that the client wrote, or one key for everybody. No error text
 // holds an address.
 //
-// ClientIP panics if an option makes no sense; the text says what to mend.
+// ClientIP panics if an option makes no sense; the text says what to do.
 func ClientIP(opts ...IPOption) KeyFunc {
 	o := ipOptions{bits: defaultIPv6Prefix}
 	for _, opt := range opts {
@@ -43,7 +49,7 @@ func ClientIP(opts ...IPOption) KeyFunc {
 	}
 	find, bits := o.find, o.bits
 	if find == nil {
-		find = peerAddr
+		find = new(untrusting).peerAddr
 	}
 	return func(r *http.Request) (string, error) {
 		addr, err := find(r)
@@ -61,6 +67,31 @@ var (
 	errFewHops     = noKey("X-Forwarded-For has fewer addresses than TrustedHops; let every proxy append the one it sees, and nobody come around them")
 	errBadHop      = noKey("X-Forwarded-For has no address where the client's belongs; let every proxy append the one it sees")
 )
+
+// untrusting finds clients where no proxy is trusted.
+type untrusting struct{ warned atomic.Bool }
+
+// peerAddr is the function peerAddr, with a warning of a proxy that nobody trusts.
+func (u *untrusting) peerAddr(r *http.Request) (netip.Addr, error) {
+	if !u.warned.Load() {
+		u.warn(r)
+	}
+	return peerAddr(r)
+}
+
+func (u *untrusting) warn(r *http.Request) {
+	for _, name := range []string{"X-Forwarded-For", "Forwarded"} {
+		if len(r.Header[name]) == 0 {
+			continue
+		}
+		// An adapter, or middleware in front, that put the client's address there left out
+		// the port.
+		if _, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && u.warned.CompareAndSwap(false, true) {
+			slog.Default().WarnContext(r.Context(), "handler.ClientIP trusts no proxy, but a request was forwarded:"+
+				" all clients behind one proxy share a key; pass TrustedProxies, TrustedHops or AddressHeader", "header", name)
+		}
+	}
+}
 
 // peerAddr returns the address at the other end of the connection.
 func peerAddr(r *http.Request) (netip.Addr, error) {

@@ -2,6 +2,7 @@ package handler_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -221,5 +222,22 @@ func costs() []cost {
 		{"TrustedProxies", handler.ClientIP(proxies), request("10.0.0.1:443", "1.1.1.1", "203.0.113.77, 10.0.0.2", "2001:db8:aaaa::1")},
 		{"TrustedHops", handler.ClientIP(handler.TrustedHops(2)), request("10.0.0.1:443", "1.1.1.1, 203.0.113.77, 35.191.0.1")},
 		{"AddressHeader", handler.ClientIP(handler.AddressHeader("CloudFront-Viewer-Address")), viewed},
+	}
+}
+
+func TestANetworkHasAKeyForEachPrefixInIt(t *testing.T) {
+	t.Parallel()
+	for bits, want := range map[int]int{64: 65_536, 56: 256, 48: 1} {
+		key, keys := handler.ClientIP(handler.IPv6Prefix(bits)), make(map[string]bool)
+		for subnet := range 65_536 {
+			k, err := key(&http.Request{RemoteAddr: fmt.Sprintf("[2001:db8:1:%x::1]:443", subnet)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys[k] = true
+		}
+		if len(keys) != want {
+			t.Errorf("a /48 has %d keys by %d bits, want %d", len(keys), bits, want)
+		}
 	}
 }

@@ -2,7 +2,10 @@ package handler
 
 import (
 	"context"
+	"net/http"
+	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/sqlimit/limiter"
 )
@@ -12,7 +15,9 @@ import (
 type decision struct {
 	context.Context
 	result    limiter.Result
-	none      bool // there is no decision, which an outer one does not stand for
+	cost      int64
+	fields    *fields // of the limiter that decided; nil if it refuses nothing
+	none      bool    // there is no decision, which an outer one does not stand for
 	succeeded atomic.Bool
 }
 
@@ -29,6 +34,32 @@ func (d *decision) Value(key any) any {
 func decisionOf(ctx context.Context) *decision {
 	d, _ := ctx.Value(decisionKey{}).(*decision)
 	return d
+}
+
+// pass calls next with d in the request's context.
+func pass(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision) {
+	inner := r.WithContext(d)
+	defer copyBack(r, inner)
+	next.ServeHTTP(w, inner)
+}
+
+// copyBack copies to outer what a handler has found out about inner, which is outer with
+// another context. net/http removes the temporary files of the request that it made, not
+// of a copy (golang/go#58809), and middleware outside of the limiter reads its Pattern.
+func copyBack(outer, inner *http.Request) {
+	outer.MultipartForm, outer.Pattern = inner.MultipartForm, inner.Pattern
+}
+
+// retryAfter returns the Retry-After of an answer to a request that is not served: wait, or
+// the longest wait for any limiter around it whose quota is used up as well. A client that
+// came earlier would be refused again.
+func retryAfter(ctx context.Context, wait time.Duration) string {
+	for d := decisionOf(ctx); d != nil; d = decisionOf(d.Context) {
+		if d.fields != nil {
+			wait = max(wait, d.fields.wait(&d.result, d.cost))
+		}
+	}
+	return strconv.FormatInt(atLeastOne(wait), 10)
 }
 
 // ResultFromContext returns the decision on a request, from the request's context,

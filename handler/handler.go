@@ -19,11 +19,21 @@
 // where a request has no key, or costs more than can ever pass, 400; where the
 // function of [Cost] returned a negative number, 500.
 //
-// Several limiters nest: limit1(limit2(next)) asks limit1 first, then limit2, and
-// calls next if both let the request pass. Their policies stand in one field. What
-// limit1 charged stays charged if limit2 refuses. So what protects others goes
-// outside, for a login the address before the account, and of two limits for one key
-// the scarcer one goes inside.
+// # Several limiters
+//
+// Limiters nest: limit1(limit2(next)) asks limit1 first, then limit2, and calls next if
+// both let the request pass. Their policies stand in one field. If limit2 refuses, what
+// limit1 charged stays charged, and Retry-After is the longest wait of all limiters that
+// were asked. Put the limiter that protects others outside: for a login, the address
+// before the account. If two limiters share a key, put the tighter one inside.
+//
+// # CORS
+//
+// CORS middleware stands outside of the limiter: cors(limit(next)). It then answers
+// preflights itself, uncharged, and adds to refusals the headers without which scripts of
+// other origins cannot read them. [ExposeHeaders] lets scripts read the limiter's headers.
+// If the CORS middleware has to stand inside, in a router say, pass [SkipPreflight];
+// scripts then see a refusal as a network error.
 package handler
 
 import (
@@ -39,17 +49,18 @@ import (
 
 // Limiter decides; [*limiter.Limiter] is one. It must be safe for concurrent use.
 // Its errors should match the classes of package limiter: those alone that
-// [limiter.StoreFailed] knows can let a request pass, with [FailOpen]. For
-// [ChargeFailures] it must have the method Refund as well.
+// [limiter.StoreFailed] knows can let a request pass, with [FailOpen]. [ChargeFailures]
+// also needs the method RefundOf, as [limiter.Limiter.RefundOf]: it must give nothing back
+// for a Result that charged nothing, and must not credit a window that was not charged.
 type Limiter interface {
 	AllowN(ctx context.Context, key string, n int64) (limiter.Result, error)
 	Name() string
 	Policy() limiter.Policy
 }
 
-// refunder is what ChargeFailures needs beside.
+// refunder is what ChargeFailures needs as well.
 type refunder interface {
-	Refund(ctx context.Context, key string, n int64) error
+	RefundOf(ctx context.Context, key string, n int64, res limiter.Result) (bool, error)
 }
 
 // New returns middleware that asks l before each request, by the key that the
@@ -74,6 +85,7 @@ type middleware struct {
 	fields  fields
 	expose  string // names of fields
 	problem []byte // the body of a refusal
+	log     errorLog
 }
 
 func newMiddleware(l Limiter, key KeyFunc, opts []Option) *middleware {
@@ -93,7 +105,7 @@ func newMiddleware(l Limiter, key KeyFunc, opts []Option) *middleware {
 	if m.chargeFailures {
 		var ok bool
 		if m.refunds, ok = l.(refunder); !ok {
-			panic("handler: ChargeFailures needs a limiter with the method Refund; pass a *limiter.Limiter, or leave the option out")
+			panic(fmt.Sprintf("handler: ChargeFailures needs a limiter with the method RefundOf, which %T does not have; pass a *limiter.Limiter, or leave the option out", l))
 		}
 	}
 	m.fields = newFields(l.Name(), l.Policy(), m.legacy)
@@ -106,7 +118,7 @@ func newMiddleware(l Limiter, key KeyFunc, opts []Option) *middleware {
 
 // serve asks the limiter, tells the client, and calls next if the request may pass.
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if m.skip != nil && m.skip(r) {
+	if m.skip != nil && m.skip(r) || m.skipPreflight && isPreflight(r) {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -141,41 +153,39 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		// A look asks about a request that costs 1; this one takes nothing.
 		res.Allowed, res.RetryAfter = true, 0
 	}
-	d := &decision{Context: r.Context(), result: res}
+	d := &decision{Context: r.Context(), result: res, cost: cost}
+	outer := r
 	r = r.WithContext(d)
-	if !m.dryRun && !m.hide {
-		m.fields.set(w.Header(), &res)
+	defer copyBack(outer, r)
+	if !m.dryRun {
+		d.fields = &m.fields
+		if !m.hide {
+			m.fields.set(w.Header(), &res)
+		}
 	}
 	if !res.Allowed {
 		m.refuse(w, r, next, &res)
 		return
 	}
 	next.ServeHTTP(w, r)
-	// What was charged so long ago that nothing is left of it has come back by itself:
-	// to give it back would lift what others were charged since.
-	if m.chargeFailures && d.succeeded.Load() && charged(&res, cost) && time.Since(begin) < res.ResetAfter {
-		m.giveBack(r, key, cost)
+	// After ResetAfter the charge has come back by itself. A refund would then credit what
+	// other requests were charged since.
+	if m.chargeFailures && d.succeeded.Load() && time.Since(begin) < res.ResetAfter {
+		m.giveBack(r, key, cost, res)
 	}
 }
 
-// charged reports whether the decision took the cost from a key where a refund gives it
-// back.
-func charged(res *limiter.Result, cost int64) bool {
-	return res.Allowed && cost > 0 && res.Source != limiter.SourcePolicy && res.Source != limiter.SourceLocal
-}
-
-// giveBack refunds a request that succeeded. That its client has gone by now changes
-// nothing; that its time is nearly over does, since the answer waits for this.
-func (m *middleware) giveBack(r *http.Request, key string, cost int64) {
+// giveBack refunds a request that succeeded, even if its client has gone by now. It keeps
+// the request's deadline, because the answer waits for it.
+func (m *middleware) giveBack(r *http.Request, key string, cost int64, res limiter.Result) {
 	ctx := context.WithoutCancel(r.Context())
 	if deadline, ok := r.Context().Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	err := m.refunds.Refund(ctx, key, cost)
-	if err != nil && m.onError != nil {
-		m.onError(r, err)
+	if _, err := m.refunds.RefundOf(ctx, key, cost, res); err != nil {
+		m.report(r, err)
 	}
 }
 

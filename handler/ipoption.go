@@ -43,10 +43,16 @@ func (o *ipOptions) findBy(option string, find func(*http.Request) (netip.Addr, 
 }
 
 // IPv6Prefix tells [ClientIP] how many leading bits of an IPv6 address make the
-// key, 32 to 128. The default is 64, which one host can have to itself; many
-// providers give a customer 56 or 48, and fewer bits count neighbors as one. Use
-// 128 where the network writes many IPv4 clients into one IPv6 prefix, as
-// translators do. IPv4 addresses always count whole.
+// key, 32 to 128. IPv4 addresses always count whole.
+//
+// The default is 64, the network of one link: a host can take any address in it. Providers
+// give a customer more than one such network: 256 in a /56, and 65,536 in a /48, each with
+// a key of its own. Fewer bits count them as one, but also neighbors whose provider gives
+// each a /64, as mobile networks do: one of them can then use up the limit of all. A second
+// limiter by 48 bits, with a larger limit and outside of the first, bounds both.
+//
+// Use 128 where the network writes many IPv4 clients into one IPv6 prefix, as
+// translators do.
 func IPv6Prefix(bits int) IPOption {
 	if bits < minIPv6Prefix || bits > 128 {
 		panic(fmt.Sprintf("handler: IPv6Prefix got %d bits; pass %d to 128, such as 64 or 56", bits, minIPv6Prefix))
@@ -185,6 +191,8 @@ func AddressHeader(name string) IPOption {
 	switch {
 	case !field.IsName(name):
 		panic(fmt.Sprintf("handler: AddressHeader got %q, which no header is called; pass a name such as \"X-Real-IP\"", name))
+	case canonical == "Host":
+		panic("handler: Host is no header of a request in Go, and holds no client's address; pass a name such as \"X-Real-IP\"")
 	case canonical == "X-Forwarded-For":
 		panic("handler: AddressHeader cannot read X-Forwarded-For, a list that clients begin; use TrustedProxies or TrustedHops")
 	case canonical == "Forwarded":

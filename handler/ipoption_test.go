@@ -203,6 +203,7 @@ func TestNonsenseForClientIPPanicsWithTheMend(t *testing.T) {
 		{"a header with a colon", "X-Real-IP", func() { handler.ClientIP(handler.AddressHeader("X-Real-IP:")) }},
 		{"a header with a blank", "X-Real-IP", func() { handler.ClientIP(handler.AddressHeader("X Real IP")) }},
 		{"a header that is not ASCII", "X-Real-IP", func() { handler.ClientIP(handler.AddressHeader("X-Réal-IP")) }},
+		{"Host as an address", "X-Real-IP", func() { handler.ClientIP(handler.AddressHeader("host")) }},
 		{"X-Forwarded-For as an address", "TrustedHops", func() { handler.ClientIP(handler.AddressHeader("x-forwarded-for")) }},
 		{"Forwarded as an address", "X-Forwarded-For", func() { handler.ClientIP(handler.AddressHeader("forwarded")) }},
 		{"proxies and hops", "TrustedProxies and TrustedHops", func() { handler.ClientIP(handler.TrustedProxies(ten), handler.TrustedHops(1)) }},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+
+	"github.com/sqlimit/limiter/handler/internal/field"
 )
 
 // KeyFunc returns what a request is limited by. An error, or an empty key, refuses
@@ -23,14 +25,20 @@ func noKey(format string, args ...any) error {
 // Header returns a KeyFunc for the value of a header, of which the request must
 // have exactly one that is not empty. Clients write headers: limit by one only
 // after it was verified, as an API key is, and by [ClientIP] before that.
+//
+// Header panics if no header can have the name. It also panics for X-Forwarded-For and
+// Forwarded, lists that clients begin, and for Host, which is no header of a request in Go.
 func Header(name string) KeyFunc {
-	if name == "" {
-		panic("handler: Header got no name; pass one such as \"X-Api-Key\"")
-	}
-	name = http.CanonicalHeaderKey(name)
-	if name == "Host" {
+	canonical := http.CanonicalHeaderKey(name)
+	switch {
+	case !field.IsName(name):
+		panic(fmt.Sprintf("handler: Header got %q, which no header is called; pass a name such as \"X-Api-Key\"", name))
+	case canonical == "Host":
 		panic("handler: Host is no header of a request in Go; pass a function that returns r.Host")
+	case canonical == "X-Forwarded-For", canonical == "Forwarded":
+		panic(fmt.Sprintf("handler: Header cannot use %s, a list that clients begin; use ClientIP with TrustedProxies or TrustedHops", canonical))
 	}
+	name = canonical
 	return func(r *http.Request) (string, error) {
 		lines := r.Header[name]
 		if len(lines) != 1 || lines[0] == "" {

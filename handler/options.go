@@ -13,6 +13,7 @@ type Option func(*options)
 type options struct {
 	cost           func(*http.Request) int64
 	skip           func(*http.Request) bool
+	skipPreflight  bool
 	chargeFailures bool
 	refusal        http.Handler
 	onRefusal      func(*http.Request, limiter.Result)
@@ -44,16 +45,33 @@ func Skip(these func(*http.Request) bool) Option {
 	return func(o *options) { o.skip = these }
 }
 
+// SkipPreflight tells the middleware to let CORS preflights pass unasked and uncharged:
+// requests with the method OPTIONS and the headers Origin and Access-Control-Request-Method.
+// Use it where CORS middleware stands inside of the limiter: see "CORS" in the package
+// documentation. Anybody can send any number of preflights, so the handlers inside must
+// answer OPTIONS without much work. The default is to ask the limiter and to charge.
+func SkipPreflight() Option {
+	return func(o *options) { o.skipPreflight = true }
+}
+
+// isPreflight reports whether r is what the Fetch standard calls a CORS-preflight request.
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
+}
+
 // ChargeFailures tells the middleware to charge only requests that fail, logins
 // with a wrong password above all. Each request is charged before it is carried out,
 // so that no number of them at once gets round the limit, and so that no more than the
-// limit can be under way at once, even if all will succeed. If the handler calls
+// limit can be in flight at once, even if all will succeed. If the handler calls
 // [Succeeded], the charge is given back when the handler returns, before the client
-// has all of the answer; not if it panics. The error of giving it back goes to
-// [OnError]. RateLimit tells what was left before that: use [HideQuota] where clients
-// would slow down by it. What a fallback of [limiter.FailLocal] was charged is not given
-// back: while the store is down successes count, too. The default is to charge every
-// request.
+// has all of the answer; not if it panics. It is given back where it was charged, which
+// may be a fallback of [limiter.FailLocal]. On a fixed window it is given back only while
+// that window runs: a request that outlasts its window stays charged in it. The error of
+// giving it back goes to [OnError].
+//
+// RateLimit tells what was left before that: use [HideQuota] where clients would slow
+// down by it. [New] panics if the limiter has no method RefundOf. The default is to charge
+// every request.
 func ChargeFailures() Option {
 	return func(o *options) { o.chargeFailures = true }
 }
@@ -78,11 +96,15 @@ func OnRefusal(f func(*http.Request, limiter.Result)) Option {
 	return func(o *options) { o.onRefusal = f }
 }
 
-// OnError tells the middleware to call f where there was no key or no decision,
-// and where a refund failed. Without it nobody learns why: the middleware logs nothing
-// by itself, and clients are not told. The error matches [ErrNoKey], or is the
-// limiter's own. Where [limiter.FailOpen] let a request pass there is none: that is
-// for [limiter.WithObserver] to see.
+// OnError tells the middleware to call f if there was no key or no decision, or if a
+// refund failed. Clients are not told why. The error matches [ErrNoKey], or is the
+// limiter's own. f is not called if [limiter.FailOpen] let the request pass: only
+// [limiter.WithObserver] sees that error. Nor is it called for [limiter.ErrCanceled]: the
+// client left, or the request's own deadline left too little time.
+//
+// The default is to log the error to [slog.Default], at most once a minute for each
+// middleware and never with a key. Errors that clients can cause are not logged:
+// ErrNoKey, [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
 func OnError(f func(*http.Request, error)) Option {
 	if f == nil {
 		panic("handler: OnError got nil; pass a function, or leave the option out")
@@ -98,10 +120,10 @@ func LegacyHeaders() Option {
 	return func(o *options) { o.legacy = true }
 }
 
-// ExposeHeaders tells the middleware to let scripts of other origins read its
-// headers, by Access-Control-Expose-Headers. Whether such scripts may ask at all
-// is for CORS middleware to say, which must not set that header after this one.
-// The default is not to expose them.
+// ExposeHeaders tells the middleware to let scripts of other origins read its headers, by
+// adding them to Access-Control-Expose-Headers. CORS middleware, which stands outside, says
+// whether such scripts may send requests at all: see "CORS" in the package documentation.
+// Middleware inside must not set that header again. The default is not to expose them.
 func ExposeHeaders() Option {
 	return func(o *options) { o.exposes = true }
 }
@@ -126,7 +148,8 @@ func DryRun() Option {
 // place of 503: where [limiter.StoreFailed] reports so of the limiter's error. [OnError]
 // gets that error, and the answer has no RateLimit fields. A limiter made with
 // [limiter.FailOpen] does it by itself, for all of its callers. A request without a key,
-// a misconfigured store and a canceled request open no door. The default is to refuse.
+// a misconfigured store, a busy key and a canceled request never pass by it. The default is
+// to refuse.
 func FailOpen() Option {
 	return func(o *options) { o.failOpen = true }
 }

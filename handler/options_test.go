@@ -156,8 +156,8 @@ func TestWhatIsPutTogetherWronglyPanicsAtTheStart(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, newClock(), "l", limiter.PerSecond(1))
 	for name, c := range map[string]struct {
-		f    func()
-		mend string
+		f      func()
+		advice string
 	}{
 		"no limiter":        {func() { handler.New(nil, oneKey) }, "limiter.New"},
 		"a nil limiter":     {func() { handler.New((*limiter.Limiter)(nil), oneKey) }, "limiter.New"},
@@ -166,7 +166,8 @@ func TestWhatIsPutTogetherWronglyPanicsAtTheStart(t *testing.T) {
 		"no next handler":   {func() { handler.New(l, oneKey)(nil) }, "pass one"},
 		"no policy":         {func() { handler.New(noPolicy{}, oneKey) }, "limiter.New"},
 		"a name no header":  {func() { handler.New(oddName{}, oneKey) }, "printable ASCII"},
-		"no refunds":        {func() { handler.New(fails(nil), oneKey, handler.ChargeFailures()) }, "Refund"},
+		"no refunds":        {func() { handler.New(fails(nil), oneKey, handler.ChargeFailures()) }, "RefundOf, which *handler_test.answers does not have"},
+		"an old refund":     {func() { handler.New(onlyRefund{fails(nil)}, oneKey, handler.ChargeFailures()) }, "RefundOf"},
 		"Cost":              {func() { handler.Cost(nil) }, "leave the option out"},
 		"Skip":              {func() { handler.Skip(nil) }, "leave the option out"},
 		"Refusal":           {func() { handler.Refusal(nil) }, "leave the option out"},
@@ -174,6 +175,12 @@ func TestWhatIsPutTogetherWronglyPanicsAtTheStart(t *testing.T) {
 		"OnError":           {func() { handler.OnError(nil) }, "leave the option out"},
 		"Header":            {func() { handler.Header("") }, "X-Api-Key"},
 		"Header of Host":    {func() { handler.Header("host") }, "r.Host"},
+		"Header of XFF":     {func() { handler.Header("x-forwarded-for") }, "TrustedHops"},
+		"Header Forwarded":  {func() { handler.Header("Forwarded") }, "TrustedHops"},
+		"a name in two":     {func() { handler.Header("X Api Key") }, "X-Api-Key"},
+		"a name's blank":    {func() { handler.Header("X-Api-Key ") }, "X-Api-Key"},
+		"a name's colon":    {func() { handler.Header("X-Api-Key:") }, "X-Api-Key"},
+		"a name's umlaut":   {func() { handler.Header("X-Äpi-Key") }, "X-Api-Key"},
 		"User":              {func() { handler.User(nil) }, "pass a function"},
 		"Join of none":      {func() { handler.Join() }, "no keys"},
 		"Join of a nil key": {func() { handler.Join(oneKey, nil) }, "nil key"},
@@ -181,8 +188,8 @@ func TestWhatIsPutTogetherWronglyPanicsAtTheStart(t *testing.T) {
 		func() {
 			defer func() {
 				text := fmt.Sprint(recover())
-				if !strings.HasPrefix(text, "handler: ") || !strings.Contains(text, c.mend) {
-					t.Errorf("%s: the panic says %q, want what to do: %q", name, text, c.mend)
+				if !strings.HasPrefix(text, "handler: ") || !strings.Contains(text, c.advice) {
+					t.Errorf("%s: the panic says %q, want what to do: %q", name, text, c.advice)
 				}
 			}()
 			c.f()
@@ -202,3 +209,8 @@ type oddName struct{ noPolicy }
 
 func (oddName) Name() string           { return "naïve" }
 func (oddName) Policy() limiter.Policy { return limiter.PerSecond(1) }
+
+// onlyRefund is a limiter that can refund, but not what a Result was charged.
+type onlyRefund struct{ handler.Limiter }
+
+func (onlyRefund) Refund(context.Context, string, int64) (bool, error) { return false, nil }

@@ -13,11 +13,7 @@ import (
 // is rounded up, because before that nothing is gained, and never longer than
 // Retry-After; 0 says that nothing has been used.
 func (f *fields) effectiveWindow(res *limiter.Result) int64 {
-	t := res.ResetAfter
-	if f.step > 0 && res.Remaining < res.Limit {
-		// A bucket is full after ResetAfter, and one token each step before that.
-		t -= time.Duration(res.Limit-res.Remaining-1) * f.step
-	}
+	t := f.until(res, min(res.Remaining+1, res.Limit))
 	if !res.Allowed {
 		t = min(t, res.RetryAfter)
 	}
@@ -25,6 +21,24 @@ func (f *fields) effectiveWindow(res *limiter.Result) int64 {
 		t = max(t, 1)
 	}
 	return seconds(t)
+}
+
+// wait returns how long the limiter would make a request of the same cost wait after the
+// decision: 0 if it would let it pass at once.
+func (f *fields) wait(res *limiter.Result, cost int64) time.Duration {
+	switch {
+	case !res.Allowed:
+		return res.RetryAfter
+	case res.Remaining >= cost || res.Source == limiter.SourcePolicy:
+		return 0 // the failure policy knows no quota
+	}
+	return f.until(res, cost)
+}
+
+// until returns the time from the decision until n can be used at once. A bucket is full
+// after ResetAfter, and has one token less each step before that. A window begins anew.
+func (f *fields) until(res *limiter.Result, n int64) time.Duration {
+	return res.ResetAfter - time.Duration(res.Limit-n)*f.step // which is 0 for a window
 }
 
 // seconds rounds up: nobody should come too early.

@@ -63,43 +63,65 @@ func TestSucceededReachesAllThatChargeFailuresAndNoOthers(t *testing.T) {
 	handler.Succeeded(t.Context()) // without a limiter around it it does nothing
 }
 
-// refunds is a limiter that counts refunds, and fails at them.
-type refunds struct {
-	answers
-	ctxErr   error
-	deadline time.Time
-	cost     []int64
+// refundStore is a store in memory that notes the refunds that it gets.
+type refundStore struct {
+	limiter.Store
+	takes, fails error  // of takes, and of refunds
+	before       func() // called with each refund
+	refunds      []int64
+	ctxErr       error
+	deadline     time.Time
 }
 
-func (r *refunds) Refund(ctx context.Context, _ string, n int64) error {
-	r.ctxErr, r.cost = ctx.Err(), append(r.cost, n)
-	r.deadline, _ = ctx.Deadline()
-	return limiter.ErrNotApplied
+func newRefundStore() *refundStore { return &refundStore{Store: memory.New(), before: func() {}} }
+
+func (s *refundStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	err := s.takes
+	if op.Kind == limiter.OpRefund {
+		s.before()
+		s.refunds, s.ctxErr, err = append(s.refunds, op.Cost), ctx.Err(), s.fails
+		s.deadline, _ = ctx.Deadline()
+	}
+	if err != nil {
+		return limiter.State{}, err
+	}
+	return s.Store.Do(ctx, op)
 }
 
 func TestAChargeIsGivenBackOnlyWhereThereWasOne(t *testing.T) {
 	t.Parallel()
-	allowed := limiter.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: time.Hour, Source: limiter.SourceStore}
-	byPolicy := limiter.Result{Allowed: true, ResetAfter: time.Hour, Source: limiter.SourcePolicy}
-	local := allowed
-	local.Source = limiter.SourceLocal
 	for _, c := range []struct {
-		name   string
-		result limiter.Result
-		cost   int64
-		panics bool
-		want   int
+		name            string
+		cost            int64
+		down            bool
+		opt             limiter.Option
+		panics          bool
+		store, fallback int // refunds that they get
 	}{
-		{"a charge", allowed, 3, false, 1},
-		{"a look", allowed, 0, false, 0},
-		{"a charge of which nothing is left", limiter.Result{Allowed: true, Limit: 10, ResetAfter: 1, Source: limiter.SourceStore}, 3, false, 0},
-		{"let pass while the store was down", byPolicy, 3, false, 0},
-		{"charged by a fallback, which no refund reaches", local, 3, false, 0},
-		{"the handler panicked", allowed, 3, true, 0},
-		{"a refusal in a dry run", limiter.Result{Limit: 10, RetryAfter: 1, Source: limiter.SourceStore}, 3, false, 0},
+		{"a charge", 3, false, limiter.FailClosed(), false, 1, 0},
+		{"a look", 0, false, limiter.FailClosed(), false, 0, 0},
+		{"let pass while the store was down", 3, true, limiter.FailOpen(), false, 0, 0},
+		{"charged by the fallback", 3, true, nil, false, 0, 1},
+		{"charged by the store, with a fallback", 3, false, nil, false, 1, 0},
+		{"the handler panicked", 3, false, limiter.FailClosed(), true, 0, 0},
+		{"a refusal in a dry run", 8, false, limiter.FailClosed(), false, 0, 0},
 	} {
+		store, fallback := newRefundStore(), newRefundStore()
+		store.fails, fallback.fails = limiter.ErrNotApplied, limiter.ErrNotApplied
+		if c.opt == nil {
+			c.opt = limiter.FailLocal(fallback)
+		}
+		l, err := limiter.New(store, "login", limiter.PerHour(10), c.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.AllowN(t.Context(), "everybody", 3); err != nil {
+			t.Fatal(err)
+		}
+		if c.down {
+			store.takes = limiter.ErrNotApplied
+		}
 		ctx, cancel := context.WithCancel(t.Context())
-		l := &refunds{answers: answers{result: c.result}}
 		var reported []error
 		h := handler.New(l, oneKey, handler.ChargeFailures(), handler.DryRun(),
 			handler.Cost(func(*http.Request) int64 { return c.cost }),
@@ -115,10 +137,15 @@ func TestAChargeIsGivenBackOnlyWhereThereWasOne(t *testing.T) {
 			defer func() { _ = recover() }()
 			askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody))
 		}()
-		if len(l.cost) != c.want || c.want == 1 && (l.cost[0] != c.cost || l.ctxErr != nil) {
-			t.Errorf("%s: given back %v in a context with error %v, want %d times %d", c.name, l.cost, l.ctxErr, c.want, c.cost)
+		if len(store.refunds) != c.store || len(fallback.refunds) != c.fallback {
+			t.Errorf("%s: given back %v to the store and %v to the fallback, want %d and %d refunds", c.name, store.refunds, fallback.refunds, c.store, c.fallback)
 		}
-		if len(reported) != c.want || c.want == 1 && !errors.Is(reported[0], limiter.ErrNotApplied) {
+		for _, s := range []*refundStore{store, fallback} {
+			if len(s.refunds) > 0 && (s.refunds[0] != c.cost || s.ctxErr != nil) {
+				t.Errorf("%s: given back %v in a context with error %v, want %d", c.name, s.refunds, s.ctxErr, c.cost)
+			}
+		}
+		if want := c.store + c.fallback; len(reported) != want || want == 1 && !errors.Is(reported[0], limiter.ErrNotApplied) {
 			t.Errorf("%s: OnError got %v", c.name, reported)
 		}
 	}
@@ -126,20 +153,24 @@ func TestAChargeIsGivenBackOnlyWhereThereWasOne(t *testing.T) {
 
 func TestARefundHasTheTimeThatTheRequestHas(t *testing.T) {
 	t.Parallel()
-	l := &refunds{answers: answers{result: limiter.Result{Allowed: true, ResetAfter: time.Hour, Source: limiter.SourceStore}}}
+	store := newRefundStore()
+	l, err := limiter.New(store, "login", limiter.PerHour(10))
+	if err != nil {
+		t.Fatal(err)
+	}
 	h := handler.New(l, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		handler.Succeeded(r.Context())
 	}))
 	ask(h)
-	if len(l.cost) != 1 || !l.deadline.IsZero() {
-		t.Errorf("%d refunds, the last until %v; want one without a deadline", len(l.cost), l.deadline)
+	if len(store.refunds) != 1 || !store.deadline.IsZero() {
+		t.Errorf("%d refunds, the last until %v; want one without a deadline", len(store.refunds), store.deadline)
 	}
 	end := time.Now().Add(time.Hour)
 	ctx, cancel := context.WithDeadline(t.Context(), end)
 	defer cancel()
 	askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody))
-	if len(l.cost) != 2 || !l.deadline.Equal(end) {
-		t.Errorf("%d refunds, the last until %v; want a second until %v", len(l.cost), l.deadline, end)
+	if len(store.refunds) != 2 || !store.deadline.Equal(end) {
+		t.Errorf("%d refunds, the last until %v; want a second until %v", len(store.refunds), store.deadline, end)
 	}
 }
 
@@ -166,6 +197,52 @@ func TestALateRefundDoesNotLiftWhatOthersWereCharged(t *testing.T) {
 		ask(h)
 		if res, err := l.Peek(t.Context(), "everybody"); err != nil || res.Remaining != 0 {
 			t.Errorf("%T: %d left, %v; want none", p, res.Remaining, err)
+		}
+	}
+}
+
+func TestASuccessThatCrossesTheEdgeDoesNotCreditTheNextWindow(t *testing.T) {
+	t.Parallel()
+	const limit = 5
+	for _, p := range []limiter.FixedWindow{
+		{Limit: limit, Window: time.Minute},
+		{Limit: limit, Window: time.Minute, CountRejected: true},
+	} {
+		for _, crosses := range []string{"while the handler runs", "while the refund is under way"} {
+			c := newClock()
+			failed := 0 // logins that passed the limiter
+			var login http.Handler
+			nextWindow := func() {
+				c.add(time.Minute)
+				for range limit {
+					askBy(login, httptest.NewRequest(http.MethodPost, "/wrong", http.NoBody))
+				}
+			}
+			store := newRefundStore()
+			if crosses == "while the refund is under way" {
+				store.before = nextWindow
+			}
+			l, err := limiter.New(store, "login", p, limiter.WithClock(func() time.Time { return c.now }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			login = handler.New(l, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/wrong" {
+					failed++
+					return
+				}
+				if crosses == "while the handler runs" {
+					nextWindow()
+				}
+				handler.Succeeded(r.Context())
+			}))
+			askBy(login, httptest.NewRequest(http.MethodPost, "/right", http.NoBody))
+			for range limit {
+				askBy(login, httptest.NewRequest(http.MethodPost, "/wrong", http.NoBody))
+			}
+			if failed != limit {
+				t.Errorf("CountRejected %v: a success crosses the edge %s, and %d failed logins pass in one window, want %d", p.CountRejected, crosses, failed, limit)
+			}
 		}
 	}
 }

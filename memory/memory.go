@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -148,17 +149,24 @@ func (sh *shard) remove(now int64, limit int) (removed int64) {
 	return removed
 }
 
-// Sweep removes up to limit keys that have been as if never used for an hour.
-// Calling it is never necessary: see [Store].
+// Sweep deletes up to limit keys that have been as if never used for an hour, and returns
+// how many it deleted, also with an error. A limit below 1 is [limiter.ErrInvalid]. Each
+// call begins at a random place, so that calls that ctx ends early delete all of them in
+// the end. Calling Sweep is never necessary: see [Store].
+//
+// Sweep goes by the Store's own clock, and deletes rows in use of a Limiter whose
+// [limiter.WithClock] is more than an hour behind: give the Store the same clock with
+// [WithClock].
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
 	if limit < 1 {
 		return 0, fmt.Errorf("memory: %w: Sweep of at most %d keys; pass at least 1", limiter.ErrInvalid, limit)
 	}
+	first := rand.IntN(shards)
 	for i := range s.shards {
 		if err := ctx.Err(); err != nil {
 			return removed, fmt.Errorf("memory: %w: %w", limiter.ErrCanceled, err)
 		}
-		sh := &s.shards[i]
+		sh := &s.shards[(first+i)%shards]
 		sh.mu.Lock()
 		removed += sh.remove(s.now().UnixNano(), limit-int(removed))
 		sh.mu.Unlock()

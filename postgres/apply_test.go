@@ -19,6 +19,20 @@ func TestOperations_on_any_row(t *testing.T) {
 	})
 }
 
+func TestOperations_on_any_row_that_are_settled(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		rowtest.Run(t, postgres.Settled{Store: d.store(t, schema, few(1))}, rows{connect(t, d.dsn), schema}, 300)
+	})
+}
+
+func TestOperations_of_one_key_that_meet(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		rowtest.RunMixed(t, d.store(t, schema, nil), rows{connect(t, d.dsn), schema}, 300)
+	})
+}
+
 func TestOperations_on_any_row_whatever_is_expected_of_it(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, refused := range []bool{false, true} {

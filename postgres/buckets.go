@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/batch"
 )
 
 // tick is the resolution of PostgreSQL's clock in nanoseconds.
@@ -19,14 +19,15 @@ func bucketOf(op limiter.Op) (p limiter.TokenBucket, step int64) {
 	return p, int64(p.Step())
 }
 
-func (b buckets) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
-	if b.merges(op) {
-		return b.bucketQueue.Take(ctx, op)
-	}
-	return b.take(ctx, b, op)
+func (b buckets) queue() *batch.Queue { return b.bucketQueue }
+
+func (b buckets) statements() tableStatements {
+	return tableStatements{b.sql.bucketTake, b.sql.bucketGrant, b.sql.bucketTakes, b.sql.bucketLock}
 }
 
-func (b buckets) statements() (take, grant string) { return b.sql.bucketTake, b.sql.bucketGrant }
+func (b buckets) take(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
+	return b.takeAsExpected(ctx, db, b, op)
+}
 
 func (b buckets) hot(ctx context.Context, db DB, sql string, op limiter.Op) (limiter.State, bool, error) {
 	p, step := bucketOf(op)
@@ -37,48 +38,56 @@ func (b buckets) hot(ctx context.Context, db DB, sql string, op limiter.Op) (lim
 	return s, found && s.Row.At <= s.Now+op.Tolerance(s.Row), err
 }
 
-func (b buckets) read(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, bool, error) {
+func (b buckets) read(ctx context.Context, db DB, op limiter.Op) (reading, bool, error) {
 	c := newHotCall(op, op.At).noTime(op, 3)
 	found, err := b.scanRow(ctx, db, b.sql.bucketRead, c.args, c.reading(5)...)
 	row := limiter.Row{FullAt: c.state[1], At: c.state[2], Period: c.state[3], Limit: c.state[4]}
-	return sqlstore.Reading{Row: row, Now: c.state[0], Tick: tickOf(op)}, found, err
+	return reading{row: row, now: c.state[0]}, found, err
 }
 
-func (b buckets) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {
-	r := sqlstore.Reading{Tick: tickOf(op)}
-	_, err := b.queryRow(ctx, read, b.sql.bucketLook,
-		[]any{op.Name, []byte(op.Key), at(op)},
-		&r.Now, &r.Row.FullAt, &r.Row.At, &r.Row.Period, &r.Row.Limit)
+func (b buckets) look(ctx context.Context, db DB, op limiter.Op) (r reading, err error) {
+	_, err = b.scanRow(ctx, db, b.sql.bucketLook, []any{op.Name, []byte(op.Key), at(op)},
+		&r.now, &r.row.FullAt, &r.row.At, &r.row.Period, &r.row.Limit)
 	return r, err
 }
 
-func (b buckets) Swap(ctx context.Context, op limiter.Op, from, to limiter.Row) (bool, error) {
+func (b buckets) swap(ctx context.Context, db DB, op limiter.Op, from, to limiter.Row) (bool, error) {
 	if from == (limiter.Row{}) {
-		return b.exec(ctx, b.sql.bucketInsert, op.Name, []byte(op.Key),
+		return b.exec(ctx, db, b.sql.bucketInsert, op.Name, []byte(op.Key),
 			to.FullAt, to.At, to.Period, to.Limit)
 	}
-	return b.exec(ctx, b.sql.bucketSwap, op.Name, []byte(op.Key),
+	return b.exec(ctx, db, b.sql.bucketSwap, op.Name, []byte(op.Key),
 		to.FullAt, to.At, to.Period, to.Limit,
 		from.FullAt, from.At, from.Period, from.Limit)
 }
 
-func (b buckets) Hold(ctx context.Context, op limiter.Op, f func(sqlstore.Table) error) error {
-	return b.hold(ctx, b.sql.bucketLock, op, func(held *Store) error {
-		return f(buckets{held})
-	})
-}
-
-func (b buckets) Change(ctx context.Context, op limiter.Op) (bool, error) {
+func (b buckets) change(ctx context.Context, db DB, op limiter.Op) (s limiter.State, err error) {
 	p, step := bucketOf(op)
+	sql, args := b.sql.bucketReset, []any{op.Name, []byte(op.Key)}
 	switch op.Kind {
 	case limiter.OpRefund:
-		return b.exec(ctx, b.sql.bucketRefund, op.Name, []byte(op.Key), op.Cost, at(op))
+		sql, args = b.sql.bucketRefund, append(args, op.Cost, at(op))
 	case limiter.OpCancel:
-		return b.exec(ctx, b.sql.bucketCancel, op.Name, []byte(op.Key), op.Cost*step,
-			op.Booked.Row.FullAt, step, p.Capacity, op.Act(), at(op))
-	default: // OpReset
-		return b.exec(ctx, b.sql.bucketReset, op.Name, []byte(op.Key))
+		sql, args = b.sql.bucketCancel, append(args, op.Cost*step, op.Booked.Row.FullAt, step, p.Capacity, op.Act(), at(op))
+	default:
 	}
+	s.Took, err = b.scanRow(ctx, db, sql, args, &s.Row.FullAt, &s.Row.At, &s.Row.Period, &s.Row.Limit)
+	return s, err
+}
+
+func (b buckets) numbers(op *limiter.Op) (period, limit, cost int64) {
+	p, step := bucketOf(*op)
+	return step, p.Capacity, op.Cost * step
+}
+
+func (buckets) columns(s *limiter.State) []any {
+	return []any{&s.Row.FullAt, &s.Now, &s.Row.At}
+}
+
+func (buckets) earlier(op *limiter.Op, s limiter.State, behind int64) limiter.State {
+	_, step := bucketOf(*op)
+	s.Row.FullAt -= behind * op.Cost * step
+	return s
 }
 
 // at is the operation's own time, or NULL.

@@ -11,12 +11,13 @@ import (
 // schemaVersion is the newest migration that the statements need.
 const schemaVersion = 1
 
-// Check reports whether the store can work: the database answers, the tables are
-// there with all of their columns, the role may read them, and goose's version
-// table, if there is one that the role may read, is not behind. It is made for
-// health checks, whose ctx should have a deadline: Check has no time limit of its own.
-// It does not try to write. The error is [limiter.ErrMisconfigured], with the mend, or that
-// of a failed connection.
+// Check reports whether the store can work: the database answers, the tables exist
+// with all of their columns, the role may read them, and no migration is missing.
+// The last is known only if goose's version table exists and the role may read it.
+// Check does not write. The error is [limiter.ErrMisconfigured], with what to do, or
+// that of a failed connection.
+//
+// Check is for health checks. It has no time limit of its own: give ctx a deadline.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
 		return fmt.Errorf("postgres: %w", err)
@@ -26,7 +27,7 @@ func (s *Store) Check(ctx context.Context) error {
 
 func (s *Store) check(ctx context.Context) error {
 	var versions bool
-	if _, err := s.queryRow(ctx, read, s.sql.check,
+	if err := s.queryRow(ctx, read, s.sql.check,
 		[]any{pgschema.Quote(s.schema) + ".limiter_goose_version"}, &versions); err != nil {
 		return err
 	}
@@ -34,8 +35,12 @@ func (s *Store) check(ctx context.Context) error {
 		return nil // made without goose, or not ours to read: all columns are there
 	}
 	var version int64
-	if _, err := s.queryRow(ctx, read, s.sql.version, nil, &version); err != nil {
+	if err := s.queryRow(ctx, read, s.sql.version, nil, &version); err != nil {
 		return err
+	}
+	if version == 0 {
+		return fmt.Errorf("%w: the tables exist, but no version of them is recorded; run %s, which records it or says what differs",
+			limiter.ErrMisconfigured, s.up())
 	}
 	if version < schemaVersion {
 		return fmt.Errorf("%w: the schema is at version %d, and %d is needed%s",

@@ -71,52 +71,73 @@ func TestTake_that_is_the_victim_of_a_deadlock_is_sent_again_and_charged_once(t 
 	})
 }
 
-// Two transactions of an application that take from two keys, each from the other one
-// first. The store sends nothing again there: the transaction has failed as a whole.
+// opposed returns two transactions that have each taken from one of two keys, and the errors
+// that they get when each then takes from the other's key. PostgreSQL ends the deadlock by
+// failing one of them, the victim.
+func opposed(t *testing.T, d *database, schema string, keys [2]string, opt limiter.Option) (txs [2]pgx.Tx, errs [2]error, victim int) {
+	t.Helper()
+	var limiters [2]*limiter.Limiter
+	for i := range txs {
+		txs[i] = begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+		limiters[i] = newLimiter(t, storeOn(t, txs[i], schema), slow(5), opt)
+		if res, err := limiters[i].Allow(bounded(t), keys[i]); err != nil || !res.Allowed {
+			t.Fatalf("the first take: %+v, %v", res, err)
+		}
+	}
+	var wait sync.WaitGroup
+	for i, l := range limiters {
+		wait.Go(func() {
+			res, err := l.Allow(bounded(t), keys[1-i])
+			if res.Allowed != (err == nil) {
+				t.Errorf("Allow = %+v, %v", res, err)
+			}
+			errs[i] = err
+		})
+	}
+	wait.Wait()
+	if errs[0] == nil {
+		victim = 1
+	}
+	return txs, errs, victim
+}
+
+// Two transactions of an application take from two keys, each from the other one first. The
+// victim's transaction is dead, so no failure policy may let its request pass.
 func TestTransactions_that_take_in_opposite_order_cost_one_of_them_its_takes(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		outside := d.store(t, schema, nil)
-		keys := [2]string{secret + "/a", secret + "/b"}
-		for _, key := range keys {
-			do(t, outside, take(slow(5), key, 1)) // makes the row
-		}
-		var txs [2]pgx.Tx
-		for i := range txs {
-			txs[i] = begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-			do(t, storeOn(t, txs[i], schema), take(slow(5), keys[i], 1))
-		}
-		var errs [2]error
-		var wait sync.WaitGroup
-		for i := range txs {
-			store := storeOn(t, txs[i], schema)
-			wait.Go(func() { _, errs[i] = store.Do(bounded(t), take(slow(5), keys[1-i], 1)) })
-		}
-		wait.Wait()
-		victim := 0
-		if errs[0] == nil {
-			victim = 1
-		}
-		wantError(t, errs[victim], limiter.ErrNotApplied)
-		if server, ok := errors.AsType[*pgconn.PgError](errs[victim]); !ok || server.Code != "40P01" {
-			t.Errorf("it is no deadlock: %v", errs[victim])
-		}
-		if errs[1-victim] != nil {
-			t.Errorf("the other one fails, too: %v", errs[1-victim])
-		}
-		if err := txs[victim].Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := txs[1-victim].Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
-		for _, key := range keys { // 1 before, and 1 of who committed
-			if s := do(t, outside, take(slow(5), key, 3)); !s.Took {
-				t.Error("what was rolled back is charged")
-			}
-			if s := do(t, outside, take(slow(5), key, 1)); s.Took {
-				t.Error("what was committed is not charged")
-			}
+		for name, opt := range failurePolicies() {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				keys := [2]string{secret + "/a/" + name, secret + "/b/" + name}
+				for _, key := range keys {
+					do(t, outside, take(slow(5), key, 1)) // makes the row
+				}
+				txs, errs, victim := opposed(t, d, schema, keys, opt)
+				wantError(t, errs[victim], limiter.ErrNotApplied)
+				if server, ok := errors.AsType[*pgconn.PgError](errs[victim]); !ok || server.Code != "40P01" {
+					t.Errorf("it is no deadlock: %v", errs[victim])
+				}
+				if errs[1-victim] != nil {
+					t.Errorf("the other one fails, too: %v", errs[1-victim])
+				}
+				wantDead(t, txs[victim])
+				if err := txs[victim].Rollback(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := txs[1-victim].Commit(t.Context()); err != nil {
+					t.Error(err)
+				}
+				for _, key := range keys { // 1 before, and 1 of who committed
+					if s := do(t, outside, take(slow(5), key, 3)); !s.Took {
+						t.Error("what was rolled back is charged")
+					}
+					if s := do(t, outside, take(slow(5), key, 1)); s.Took {
+						t.Error("what was committed is not charged")
+					}
+				}
+			})
 		}
 	})
 }

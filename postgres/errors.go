@@ -47,23 +47,23 @@ func (s *Store) interpretError(ctx context.Context, a access, err error) error {
 	if err == nil || sqlstore.Classified(err) {
 		return err
 	}
-	class, mend := s.classify(a, err)
+	class, advice := s.classify(a, err)
 	if ctx.Err() != nil && (errors.Is(class, limiter.ErrOutcomeUnknown) || errors.Is(class, limiter.ErrNotApplied)) {
 		return sqlstore.Interrupted(ctx, class, err)
 	}
-	return fmt.Errorf("%w: %w%s", class, err, mend)
+	return fmt.Errorf("%w: %w%s", class, err, advice)
 }
 
 // classify returns the class of err and, where an operator must act, what to do.
-func (s *Store) classify(a access, err error) (class error, mend string) {
+func (s *Store) classify(a access, err error) (class error, advice string) {
 	var server *pgconn.PgError
 	var connect *pgconn.ConnectError
 	connecting := errors.As(err, &connect)
 	switch {
 	case errors.As(err, &server):
-		class, mend = s.classifyState(server)
+		class, advice = s.classifyState(server)
 	case connecting && refusedTLS(connect):
-		class, mend = limiter.ErrMisconfigured, "; turn TLS on in the server, or off in the DSN: sslmode=disable"
+		class, advice = limiter.ErrMisconfigured, "; turn TLS on in the server, or off in the DSN: sslmode=disable"
 	case connecting, pgconn.SafeToRetry(err), errors.Is(err, pgx.ErrTxClosed), errors.Is(err, pgx.ErrTxCommitRollback):
 		class = limiter.ErrNotApplied
 	default:
@@ -73,9 +73,9 @@ func (s *Store) classify(a access, err error) (class error, mend string) {
 		class = limiter.ErrNotApplied
 	}
 	if connecting && s.config != nil && s.config.ConnString() == "" {
-		mend += "; the DSN is empty: is DATABASE_URL set?"
+		advice += "; the DSN is empty: is DATABASE_URL set?"
 	}
-	return class, mend
+	return class, advice
 }
 
 // refusedTLS reports whether a server has no TLS where the DSN insists on it.
@@ -95,7 +95,7 @@ func refusedTLS(e *pgconn.ConnectError) bool {
 // classifyState goes by SQLSTATE. What the server answers with an error it has
 // not carried out, except where its connection ended with it: the answer is the
 // same then for an idle connection and one in mid-statement.
-func (s *Store) classifyState(e *pgconn.PgError) (class error, mend string) {
+func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 	switch e.Code {
 	case undefinedTable, undefinedColumn, undefinedSchema:
 		return limiter.ErrMisconfigured, s.migrate()
@@ -137,8 +137,8 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, mend string) {
 }
 
 // ends reports whether an error ends its connection, and may have come after a commit: a
-// pooler that has lost its server says so in such words. Of those that the server has codes
-// for, some are only for who has nothing under way.
+// pooler that has lost its server reports such an error. The server sends some of its codes
+// only to sessions that have no statement in flight.
 func ends(e *pgconn.PgError) bool {
 	severity := e.SeverityUnlocalized
 	if severity == "" { // before PostgreSQL 9.6, and of some poolers
@@ -151,21 +151,26 @@ func ends(e *pgconn.PgError) bool {
 	return severity == "FATAL" || severity == "PANIC"
 }
 
-// migrate is what makes the tables.
+// migrate says what makes the tables.
 func (s *Store) migrate() string {
+	return fmt.Sprintf("; run %s or, if the schema has no table of limiter yet, "+
+		"in a clone of limiter, with search_path=%[2]s in the URL if it is not the role's: "+
+		`goose -dir migrations/postgres -table %[2]s.limiter_goose_version postgres "$DATABASE_URL" up`, s.up(), s.schema)
+}
+
+// up is the call that migrates the store's schema.
+func (s *Store) up() string {
 	with := ""
 	if s.schema != pgschema.Default {
 		with = fmt.Sprintf(", migrations.WithSchema(%q)", s.schema)
 	}
-	return fmt.Sprintf("; make the tables: migrations.Up(ctx, migrations.Postgres, db%s) or, "+
-		"in a clone of limiter, with search_path=%[2]s in the URL if it is not the role's: "+
-		`goose -dir migrations/postgres -table %[2]s.limiter_goose_version postgres "$DATABASE_URL" up`, with, s.schema)
+	return "migrations.Up(ctx, migrations.Postgres, db" + with + ")"
 }
 
-// spoiled reports whether the connection that err came from should not be used
+// unusable reports whether the connection that err came from should not be used
 // again: it leads to a server that is read-only now, or a pooler mixed up its
 // prepared statements.
-func spoiled(err error) bool {
+func unusable(err error) bool {
 	switch sqlState(err) {
 	case readOnlyTransaction, undefinedStatement, duplicateStatement:
 		return true
@@ -173,26 +178,40 @@ func spoiled(err error) bool {
 	return false
 }
 
-// ails reports whether an error that the store failed with tells that no operation can
-// succeed at the moment. What the server says of one statement, because of others that are
-// under way, its time, or its room on the disk, tells that it answers.
-func ails(err error) bool {
+// ended reports whether err says that the server ended an idle session. It may also have
+// ended one in mid-statement, but not for [idleSession].
+func ended(err error) bool {
+	switch sqlState(err) {
+	case idleSession, adminShutdown:
+		return true
+	}
+	return false
+}
+
+// unsent reports whether err says that the server ended the session before it read the
+// statement.
+func unsent(err error) bool { return sqlState(err) == idleSession }
+
+// down reports whether an error that the store failed with tells that no operation can
+// succeed at the moment. It does not if the server answers: it rejected one statement because of
+// others that are in flight, its time limit, or the space on the disk.
+func down(err error) bool {
 	state := sqlState(err)
 	switch state {
-	case queryCanceled, diskFull, undefinedStatement, duplicateStatement:
+	case queryCanceled, diskFull, undefinedStatement, duplicateStatement, idleSession:
 		return false
 	}
 	return !strings.HasPrefix(state, "40") && !strings.HasPrefix(state, "55") && !strings.HasPrefix(state, "0A")
 }
 
-// again reports whether an operation that was not applied may succeed if it is sent once
-// more: there is no server yet, or it has no room for one more connection, or the
-// connection was thrown away, or another transaction was in the way. Who was kept waiting
-// for a lock has waited long enough.
+// again reports whether an operation that was not applied may succeed if the store retries
+// it: the server is not there yet, has no room for one more connection, or ended the
+// session, the connection was thrown away, or another transaction was in the way. It does
+// not retry after a lock timeout, because the caller has waited long enough.
 func again(err error) bool {
 	switch sqlState(err) {
 	case serializationFailure, deadlockDetected, readOnlyTransaction, undefinedStatement, duplicateStatement,
-		tooManyConnections, cannotConnectNow:
+		tooManyConnections, cannotConnectNow, idleSession, adminShutdown:
 		return true
 	case "":
 		var connect *pgconn.ConnectError

@@ -105,7 +105,7 @@ func TestInterpretError_of_a_context_that_ended_is_canceled(t *testing.T) {
 			t.Errorf("writing %t: %v is %v; want canceled, outcome unknown %t", c.a, c.err, err, c.unknown)
 		}
 	}
-	// What an operator must mend stays what it is.
+	// What an operator must fix stays what it is.
 	if err := s.interpretError(ctx, write, state("42P01")); !errors.Is(err, limiter.ErrMisconfigured) {
 		t.Errorf("%v, want ErrMisconfigured", err)
 	}

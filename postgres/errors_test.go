@@ -16,12 +16,12 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// wantMend checks that an error tells what to do.
-func wantMend(t *testing.T, err error, mends ...string) {
+// wantAdvice checks that an error tells what to do.
+func wantAdvice(t *testing.T, err error, wants ...string) {
 	t.Helper()
-	for _, mend := range mends {
-		if err == nil || !strings.Contains(err.Error(), mend) {
-			t.Errorf("%v\ndoes not name %s", err, mend)
+	for _, advice := range wants {
+		if err == nil || !strings.Contains(err.Error(), advice) {
+			t.Errorf("%v\ndoes not name %s", err, advice)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func all(key string) []limiter.Op {
 
 func TestTables_that_are_missing_are_named_with_what_makes_them(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		for schema, mend := range map[string]string{
+		for schema, advice := range map[string]string{
 			"public": "migrations.Up(ctx, migrations.Postgres, db)",
 			"absent": `migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema("absent"))`,
 		} {
@@ -49,11 +49,11 @@ func TestTables_that_are_missing_are_named_with_what_makes_them(t *testing.T) {
 			for _, op := range all(secret) {
 				_, err := store.Do(t.Context(), op)
 				wantError(t, err, limiter.ErrMisconfigured)
-				wantMend(t, err, mend, "-table "+schema+".limiter_goose_version", "search_path="+schema)
+				wantAdvice(t, err, advice, "-table "+schema+".limiter_goose_version", "search_path="+schema)
 			}
 			_, err := store.Sweep(t.Context(), 1)
 			wantError(t, err, limiter.ErrMisconfigured)
-			wantMend(t, err, mend)
+			wantAdvice(t, err, advice)
 		}
 	})
 }
@@ -92,7 +92,7 @@ func TestRole_needs_what_the_documentation_says_and_no_more(t *testing.T) {
 			d.exec(t, grant)
 			_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 			wantError(t, err, limiter.ErrMisconfigured)
-			wantMend(t, err, fmt.Sprintf("GRANT SELECT, INSERT, UPDATE ON %q.limiter_token_buckets", schema), "DELETE to sweep")
+			wantAdvice(t, err, fmt.Sprintf("GRANT SELECT, INSERT, UPDATE ON %q.limiter_token_buckets", schema), "DELETE to sweep")
 			if err := store.Check(t.Context()); (err == nil) != (i == 2) {
 				t.Errorf("Check with grants %q: %v", grants[:i+1], err)
 			}
@@ -213,7 +213,7 @@ func TestPgBouncer_that_mixes_up_prepared_statements_is_named_with_the_way_out(t
 		t.Logf("%d of %d calls failed, %d were granted", len(errs), cap(errs), len(granted))
 		for err := range errs { // none with PgBouncer 1.21 and later
 			wantError(t, err, limiter.ErrNotApplied)
-			wantMend(t, err, "pgx.QueryExecModeExec")
+			wantAdvice(t, err, "pgx.QueryExecModeExec")
 		}
 		// None of the calls that failed was carried out.
 		s := do(t, d.store(t, schema, nil), take(slow(capacity), secret, int64(capacity-len(granted))))

@@ -1,16 +1,20 @@
 package postgres_test
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
 )
 
-// The README shows newStore to those who test their own code; this shows that it
-// works. It needs an image by name: other servers are dbtest's business.
-func TestTheReadmesStoreForTestsWorks(t *testing.T) {
+// docs/recipes.md shows newStore to users who test their own code. This test needs an image
+// by name, because dbtest starts all other servers.
+func TestTheRecipesStoreForTestsWorks(t *testing.T) {
 	image, _, _ := strings.Cut(os.Getenv("LIMITER_TEST_POSTGRES_IMAGES"), ",")
 	if image == "" {
 		t.Skip("LIMITER_TEST_POSTGRES_IMAGES names no image")
@@ -24,4 +28,46 @@ func TestTheReadmesStoreForTestsWorks(t *testing.T) {
 			t.Errorf("Allow = %+v, %v; want Allowed %t", res, err, want)
 		}
 	}
+}
+
+func TestPlaceOrder_stores_and_charges_or_does_neither(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		if err := migrations.Up(bounded(t), migrations.Postgres, d.db); err != nil {
+			t.Fatal(err)
+		}
+		// Two orders of one number fail at the commit, after the charge.
+		d.exec(t, "CREATE TABLE orders (number int UNIQUE DEFERRABLE INITIALLY DEFERRED, customer text)")
+		p := pool(t, d.dsn, few(2))
+		l, err := limiter.New(storeOn(t, p, "public"), "orders", limiter.PerDay(2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		orders := func() int { return query[int](t, d, "SELECT count(*) FROM orders") }
+		duplicate := func(err error) bool {
+			server, ok := errors.AsType[*pgconn.PgError](err)
+			return ok && server.Code == "23505"
+		}
+		for _, step := range []struct {
+			name      string
+			number    int
+			is        func(error) bool
+			orders    int
+			remaining int64
+		}{
+			{"the first order", 1, func(err error) bool { return err == nil }, 1, 1},
+			{"an order that the commit rolls back", 1, duplicate, 1, 1},
+			{"the second order", 2, func(err error) bool { return err == nil }, 2, 0},
+			{"an order too many", 3, func(err error) bool { return errors.Is(err, errTooManyOrders) }, 2, 0},
+		} {
+			if err := placeOrder(bounded(t), p, step.number, "alice"); !step.is(err) {
+				t.Errorf("%s: placeOrder = %v", step.name, err)
+			}
+			if n := orders(); n != step.orders {
+				t.Errorf("after %s there are %d orders, want %d", step.name, n, step.orders)
+			}
+			if res, err := l.Peek(bounded(t), "alice"); err != nil || res.Remaining != step.remaining {
+				t.Errorf("after %s Remaining is %d, want %d (%v)", step.name, res.Remaining, step.remaining, err)
+			}
+		}
+	})
 }

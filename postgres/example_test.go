@@ -12,16 +12,14 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// newStore gives a test of your own code a store on a PostgreSQL that lives as
-// long as the test.
+// newStore returns a store in a PostgreSQL container, which the end of the test removes.
 func newStore(t *testing.T, image string) limiter.Store {
-	ctx := t.Context()
-	container, err := tcpostgres.Run(ctx, image, tcpostgres.BasicWaitStrategies())
+	container, err := tcpostgres.Run(t.Context(), image, tcpostgres.BasicWaitStrategies())
 	testcontainers.CleanupContainer(t, container)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dsn, err := container.ConnectionString(ctx, "sslmode=disable")
+	dsn, err := container.ConnectionString(t.Context(), "sslmode=disable")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,10 +28,10 @@ func newStore(t *testing.T, image string) limiter.Store {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if err := migrations.Up(ctx, migrations.Postgres, db); err != nil {
+	if err := migrations.Up(t.Context(), migrations.Postgres, db); err != nil {
 		t.Fatal(err)
 	}
-	store, err := postgres.Open(ctx, dsn)
+	store, err := postgres.Open(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}

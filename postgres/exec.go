@@ -12,8 +12,8 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// access says whether a statement can change anything: of one that cannot, the
-// outcome is never unknown.
+// access says whether a statement can change anything. If it cannot, its outcome is never
+// unknown.
 type access bool
 
 const (
@@ -21,18 +21,16 @@ const (
 	write access = true
 )
 
-// queryRow runs a statement that answers at most one row and reports whether it
-// did.
-func (s *Store) queryRow(ctx context.Context, a access, sql string, args []any, dest ...any) (found bool, err error) {
-	err = s.run(ctx, a, func(db DB) (err error) {
-		found, err = s.scanRow(ctx, db, sql, args, dest...)
+// queryRow runs a statement that answers at most one row. Without a row it leaves dest as it is.
+func (s *Store) queryRow(ctx context.Context, a access, sql string, args []any, dest ...any) error {
+	return s.run(ctx, a, func(db DB) error {
+		_, err := s.scanRow(ctx, db, sql, args, dest...)
 		return err
 	})
-	return found && err == nil, err
 }
 
-// scanRow is queryRow on db. pgx's Scan returns the statement's own error, too,
-// which may come after the row: only then is there an answer.
+// scanRow runs a statement on db that answers at most one row, and reports whether it did. pgx's
+// Scan also returns an error that the server reports after the row. Then there is no answer.
 func (s *Store) scanRow(ctx context.Context, db DB, sql string, args []any, dest ...any) (bool, error) {
 	err := db.QueryRow(ctx, sql, s.args(args)...).Scan(dest...)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -41,32 +39,24 @@ func (s *Store) scanRow(ctx context.Context, db DB, sql string, args []any, dest
 	return err == nil, err
 }
 
-// exec runs a statement that changes at most one row and reports whether it did.
-func (s *Store) exec(ctx context.Context, sql string, args ...any) (bool, error) {
-	changed := false
-	err := s.run(ctx, write, func(db DB) error {
-		tag, err := db.Exec(ctx, sql, s.args(args)...)
-		changed = err == nil && tag.RowsAffected() > 0
-		return err
-	})
-	return changed, err
+// exec runs a statement on db that changes at most one row and reports whether it did.
+func (s *Store) exec(ctx context.Context, db DB, sql string, args ...any) (bool, error) {
+	tag, err := db.Exec(ctx, sql, s.args(args)...)
+	return err == nil && tag.RowsAffected() > 0, err
 }
 
-// hold calls f with a Store on a transaction that has locked the row. The lock is
-// a statement of its own: one that waits for it would have read the clock before.
-func (s *Store) hold(ctx context.Context, lock string, op limiter.Op, f func(held *Store) error) error {
-	return s.run(ctx, write, func(db DB) error {
-		tx, err := begin(ctx, db)
-		if err != nil {
+// hold calls f in a transaction that has locked op's row. The lock is a statement of its own,
+// because a statement that waits for the lock has read its clock before.
+func (s *Store) hold(ctx context.Context, db DB, t table, op limiter.Op, f func(tx DB) error) error {
+	tx, err := begin(ctx, db)
+	if err != nil {
+		return err
+	}
+	return commit(ctx, tx, func(tx DB) error {
+		if _, err := s.exec(ctx, tx, t.statements().lock, op.Name, []byte(op.Key)); err != nil {
 			return err
 		}
-		return commit(ctx, tx, func(tx DB) error {
-			held := &Store{options: s.options, sql: s.sql, db: tx, turn: make(chan struct{}, 1)}
-			if _, err := held.exec(ctx, lock, op.Name, []byte(op.Key)); err != nil {
-				return err
-			}
-			return f(held)
-		})
+		return f(tx)
 	})
 }
 
@@ -100,8 +90,7 @@ func (s *Store) run(ctx context.Context, a access, f func(DB) error) error {
 	return s.runOn(ctx, conn, a, f)
 }
 
-// acquire returns a connection of the pool. An error is one before anything was
-// sent.
+// acquire returns a connection of the pool. If it fails, nothing was sent.
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	pool, err := s.openPool(ctx)
 	if err != nil {
@@ -117,8 +106,8 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // met is where a connection keeps that this package has had it before.
 const met = "github.com/sqlimit/limiter/postgres: met"
 
-// fresh reports whether conn is used for the first time: then the wait for it was
-// that for its making.
+// fresh reports whether conn is used for the first time. Then the caller waited until it was
+// made.
 func fresh(conn *pgxpool.Conn) bool {
 	data := conn.Conn().PgConn().CustomData()
 	_, known := data[met]
@@ -134,23 +123,26 @@ func (s *Store) runOn(ctx context.Context, conn *pgxpool.Conn, a access, f func(
 	if s.strict.Load() {
 		err = committed(ctx, conn, f)
 	} else if err = f(conn); sqlState(err) == serializationFailure {
-		// The pool's transactions are stricter than READ COMMITTED by default. Nothing
-		// was applied, and from now on the store asks for what it needs. Others may be
-		// here at the same time: each runs its own call once more.
+		// The pool's transactions are stricter than READ COMMITTED by default. Nothing was
+		// applied, and from now on the store asks for READ COMMITTED. Several goroutines can
+		// be here at the same time; each retries its own call.
 		s.strict.Store(true)
 		err = committed(ctx, conn, f)
 	}
-	if spoiled(err) {
+	switch {
+	case unusable(err):
 		// The pool throws a closed connection away when it gets it back.
 		_ = conn.Conn().Close(ctx)
+	case ended(err):
+		s.closeIdle(ctx)
 	}
 	return s.interpretError(ctx, a, err)
 }
 
-// readError gives the error of a read within a write its class, unless it makes the
-// whole be done once more, or closes the connection.
+// readError gives the error of a read within a write its class. It returns an error as it is if
+// [Store.runOn] has to retry the whole operation or close the connection.
 func (s *Store) readError(ctx context.Context, err error) error {
-	if sqlState(err) == serializationFailure || spoiled(err) {
+	if sqlState(err) == serializationFailure || unusable(err) {
 		return err
 	}
 	return s.interpretError(ctx, read, err)
@@ -182,10 +174,29 @@ func (s *Store) openPool(ctx context.Context) (*pgxpool.Pool, error) {
 	return s.pool, nil
 }
 
-// dialing reports whether a connection of the pool is being made.
-func (s *Store) dialing() bool {
+// stat returns the statistics of the pool, nil before the first decision and after Close.
+func (s *Store) stat() *pgxpool.Stat {
 	s.mu.Lock()
 	pool := s.pool
 	s.mu.Unlock()
-	return pool != nil && pool.Stat().ConstructingConns() > 0
+	if pool == nil {
+		return nil
+	}
+	return pool.Stat()
+}
+
+// dialing reports whether a connection of the pool is being made.
+func (s *Store) dialing() bool {
+	stat := s.stat()
+	return stat != nil && stat.ConstructingConns() > 0
+}
+
+// waiting returns why an operation has no connection, if the pool has none to give.
+func (s *Store) waiting() string {
+	stat := s.stat()
+	if stat == nil || stat.AcquiredConns() < stat.MaxConns() {
+		return ""
+	}
+	return fmt.Sprintf("all %d connections of the pool are in use; if the application holds them, "+
+		"raise pool_max_conns or give the limiter a pool of its own", stat.MaxConns())
 }

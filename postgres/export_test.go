@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/batch"
 )
 
 // Statements returns the rendered statements of a store by their names, so that
@@ -41,38 +41,28 @@ func Release(conn *pgxpool.Conn) { release(conn) }
 // SchemaVersion is the version that Check wants.
 const SchemaVersion = schemaVersion
 
-// Held is a Store whose takes are decided under the row's lock, as are those that
-// lost every race before.
+// Held is a Store that decides takes under the row's lock, as those that lost a race.
 type Held struct{ *Store }
 
+// Do is [Store.Do].
 func (h Held) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	table, err := h.table(op.Policy)
-	if err != nil {
-		return limiter.State{}, err
-	}
-	if op.Kind == limiter.OpTake {
-		table = loser{table}
-	}
-	s, err := sqlstore.Do(ctx, table, op)
-	if err != nil {
-		return limiter.State{}, fmt.Errorf("postgres: %w", err)
-	}
-	return s, nil
+	return h.by(ctx, op, func(db DB, t table, c *batch.Call) error {
+		if op.Kind != limiter.OpTake {
+			return h.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
+		}
+		return h.settleHeld(ctx, db, t, []*batch.Call{c})
+	})
 }
 
-// loser loses every race but the one under the lock.
-type loser struct{ sqlstore.Table }
+// Settled is a Store that decides every operation by reading the row and replacing it, as
+// those that wait for one key together.
+type Settled struct{ *Store }
 
-func (loser) Take(context.Context, limiter.Op) (limiter.State, bool, error) {
-	return limiter.State{}, false, nil
-}
-
-func (loser) Look(context.Context, limiter.Op) (sqlstore.Reading, error) {
-	return sqlstore.Reading{Now: 1}, nil // a key that was never used, so that there is something to write
-}
-
-func (loser) Swap(context.Context, limiter.Op, limiter.Row, limiter.Row) (bool, error) {
-	return false, nil
+// Do is [Store.Do].
+func (s Settled) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	return s.by(ctx, op, func(db DB, t table, c *batch.Call) error {
+		return s.settle(ctx, db, t, []*batch.Call{c})
+	})
 }
 
 // Foreseen is a Store whose single takes expect to be granted, or refused, whatever
@@ -82,39 +72,40 @@ type Foreseen struct {
 	Refused bool
 }
 
+// Do is [Store.Do].
 func (f Foreseen) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	table, err := f.table(op.Policy)
-	if err != nil {
-		return limiter.State{}, err
+	return f.by(ctx, op, func(db DB, t table, c *batch.Call) (err error) {
+		if w, ok := op.Policy.(limiter.FixedWindow); op.Kind == limiter.OpTake && (!ok || !w.CountRejected) {
+			var state limiter.State
+			var decided bool
+			if f.Refused {
+				state, decided, err = f.stillRefused(ctx, db, t, op)
+			} else {
+				state, decided, err = t.hot(ctx, db, t.statements().grant, op)
+			}
+			if decided {
+				c.Answer(state)
+			}
+			if err != nil || decided {
+				return err
+			}
+		}
+		return f.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
+	})
+}
+
+// by carries out op by send, on a connection.
+func (s *Store) by(ctx context.Context, op limiter.Op, send func(DB, table, *batch.Call) error) (limiter.State, error) {
+	t, err := s.tableOf(op.Policy)
+	if err == nil {
+		err = checkKind(op.Kind)
 	}
-	if w, ok := op.Policy.(limiter.FixedWindow); op.Kind == limiter.OpTake && (!ok || !w.CountRejected) {
-		table = foreseen{table, f}
+	c := batch.NewCall(op)
+	if err == nil {
+		err = s.run(ctx, accessOf(&op), func(db DB) error { return send(db, t, c) })
 	}
-	s, err := sqlstore.Do(ctx, table, op)
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)
 	}
-	return s, nil
-}
-
-type foreseen struct {
-	sqlstore.Table
-	f Foreseen
-}
-
-func (t foreseen) Take(ctx context.Context, op limiter.Op) (s limiter.State, decided bool, err error) {
-	table := t.Table.(hotTable)
-	err = t.f.run(ctx, write, func(db DB) (err error) {
-		if t.f.Refused {
-			s, decided, err = t.f.stillRefused(ctx, db, table, op)
-		} else {
-			_, grant := table.statements()
-			s, decided, err = table.hot(ctx, db, grant, op)
-		}
-		return err
-	})
-	if err != nil || decided {
-		return s, decided, err
-	}
-	return t.Table.Take(ctx, op)
+	return c.State(), nil
 }

@@ -87,14 +87,15 @@ func (g *gossip) calls(t *testing.T) {
 		l := g.limiterOn(t, store, policies[0], limiter.WithDenyCache(10, time.Minute))
 		each(16, func(int) { g.said(l.Allow(ctx, g.key)) })
 		g.said(l.Peek(ctx, g.key))
-		g.failed(l.Refund(ctx, g.key, 1))
+		_, err := l.Refund(ctx, g.key, 1)
+		g.failed(err)
 		if r, err := l.Reserve(ctx, g.key, 1, time.Hour); err == nil {
 			g.said(r.Result, r.Cancel(ctx))
 		}
 		g.failed(l.Wait(ctx, g.key))
 		g.said(l.AllowN(ctx, g.key, 99))
 		g.said(l.AllowN(ctx, g.key, -1))
-		g.said(g.limiterOn(t, store, policies[1]).Allow(ctx, g.key)) // another policy: the second look
+		g.said(g.limiterOn(t, store, policies[1]).Allow(ctx, g.key)) // another policy: the store settles it
 		g.failed(l.Reset(ctx, g.key))
 		g.said(l.Allow(ctx, g.key))
 	}

@@ -196,6 +196,6 @@ func TestDatabase_that_cannot_begin_a_transaction_is_named_where_one_is_needed(t
 		do(t, store, take(slow(2), secret, 1))
 		_, err := postgres.Held{Store: store}.Do(t.Context(), take(slow(2), secret, 1))
 		wantError(t, err, limiter.ErrMisconfigured)
-		wantMend(t, err, "pass a pool")
+		wantAdvice(t, err, "pass a pool")
 	})
 }

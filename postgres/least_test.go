@@ -126,7 +126,7 @@ func TestStore_of_the_least_role_in_a_hostile_session(t *testing.T) {
 				}
 				_, err := store.Store.Sweep(t.Context(), 1)
 				wantError(t, err, limiter.ErrMisconfigured)
-				wantMend(t, err, "DELETE to sweep")
+				wantAdvice(t, err, "DELETE to sweep")
 
 				for name, text := range postgres.Statements("public", set.async) {
 					if !l.sent.sent[text] {

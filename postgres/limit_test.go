@@ -3,13 +3,18 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -45,8 +50,8 @@ func TestTimeLimit_ends_the_wait_for_a_row(t *testing.T) {
 			if res, err := open.Allow(t.Context(), secret); err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
 				t.Errorf("FailOpen answers %+v, %v", res, err)
 			}
-			if err := open.Refund(t.Context(), secret, 1); !errors.Is(err, limiter.ErrOutcomeUnknown) {
-				t.Errorf("Refund = %v", err)
+			if gave, err := open.Refund(t.Context(), secret, 1); gave || !errors.Is(err, limiter.ErrOutcomeUnknown) {
+				t.Errorf("Refund = %v, %v", gave, err)
 			}
 			release()
 			d.blocked(t, 0)
@@ -54,39 +59,100 @@ func TestTimeLimit_ends_the_wait_for_a_row(t *testing.T) {
 	})
 }
 
-func TestTimeLimit_of_a_caller_with_a_deadline_ends_before_that(t *testing.T) {
+// wantShort checks that the caller's deadline ended an operation, and that no failure policy
+// answered.
+func wantShort(t *testing.T, res limiter.Result, err error, classes ...error) {
+	t.Helper()
+	wantError(t, err, append(classes, limiter.ErrCanceled)...)
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || limiter.StoreFailed(err) {
+		t.Errorf("%v; want DeadlineExceeded, and that the store did not fail", err)
+	}
+	wantAdvice(t, err, "limiter.WithTimeout")
+	if res.Allowed || res.Source != limiter.SourcePolicy {
+		t.Errorf("the failure policy answers %+v", res)
+	}
+}
+
+// hurried is a context whose deadline leaves less than the time limit of an hour.
+func hurried(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestTimeLimit_that_the_callers_deadline_cuts_short_opens_nothing(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
-		store := d.store(t, schema, nil)
-		do(t, store, take(slow(5), secret, 1))
-		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
-		defer release()
-		l := newLimiter(t, store, slow(5), limiter.WithTimeout(time.Hour), limiter.FailOpen())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		res, err := l.Allow(ctx, secret)
-		if err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
-			t.Errorf("FailOpen answers %+v, %v", res, err)
-		}
-		if ctx.Err() != nil {
-			t.Error("the answer came after the caller's deadline")
+		p := pool(t, d.dsn, few(1))
+		store := storeOn(t, p, schema)
+		for name, opt := range map[string]limiter.Option{"FailOpen": limiter.FailOpen(), "FailLocal": limiter.FailLocal(memory.New())} {
+			l := newLimiter(t, store, slow(5), limiter.WithTimeout(time.Hour), opt)
+			do(t, store, take(slow(5), secret+name, 1))
+			release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+			res, err := l.Allow(hurried(t), secret+name)
+			wantShort(t, res, err, limiter.ErrOutcomeUnknown)
+			release()
+			d.blocked(t, 0)
+
+			conn, err := p.Acquire(bounded(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err = l.Allow(hurried(t), "another")
+			wantShort(t, res, err)
+			conn.Release()
+			if res, err := l.Peek(t.Context(), "another"); err != nil || res.Source != limiter.SourceStore || res.Remaining != 5 {
+				t.Errorf("%s: after it: %+v, %v; want the store's answer, and nothing charged", name, res, err)
+			}
 		}
 	})
 }
 
-func TestTimeLimit_counts_the_wait_for_a_connection_of_a_pool_that_is_used_up(t *testing.T) {
+// The application holds all connections of the pool that it shares with the store.
+func TestTimeLimit_counts_the_wait_for_a_connection_and_names_the_pool_that_is_used_up(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		p := pool(t, d.dsn, few(1))
-		conn, err := p.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		p := pool(t, d.dsn, few(2))
+		var held []*pgxpool.Conn
+		for range 2 {
+			conn, err := p.Acquire(bounded(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, conn)
 		}
-		l := newLimiter(t, storeOn(t, p, d.schema(t)), slow(1), limiter.WithTimeout(timeout))
-		_, err = l.Allow(t.Context(), secret)
-		wantLate(t, err, limiter.ErrNotApplied)
-		conn.Release()
-		if res, err := newLimiter(t, storeOn(t, p, d.schema(t)), slow(1)).Allow(t.Context(), secret); err != nil || !res.Allowed {
-			t.Errorf("Allow = %+v, %v: the call that never had a connection was charged", res, err)
+		store := storeOn(t, p, d.schema(t))
+		named := func(err error) {
+			t.Helper()
+			wantAdvice(t, err, "all 2 connections of the pool are in use")
+			wantAdvice(t, err, "give the limiter a pool of its own")
+			if strings.Contains(err.Error(), "database") {
+				t.Errorf("%v; the database did not fail", err)
+			}
+		}
+		for name, policy := range map[string]limiter.Policy{"buckets": slow(1), "windows": long(1), "counting": counting(1)} {
+			l := newLimiter(t, store, policy, limiter.WithTimeout(timeout))
+			each(8, func(caller int) { // some of them wait for the connection of another one's statement
+				_, err := l.Allow(t.Context(), fmt.Sprint(secret, "/", name, "/", caller))
+				if errors.Is(err, context.DeadlineExceeded) { // the breaker did not keep it from the database
+					wantLate(t, err, limiter.ErrNotApplied)
+				}
+				named(err)
+			})
+			_, err := l.Peek(t.Context(), secret)
+			named(err)
+		}
+		_, err := newLimiter(t, storeOn(t, p, d.schema(t)), slow(1)).Allow(hurried(t), secret)
+		named(err)
+		wantError(t, err, limiter.ErrCanceled)
+		for _, conn := range held {
+			conn.Release()
+		}
+		for _, policy := range []limiter.Policy{slow(1), long(1)} {
+			l := newLimiter(t, storeOn(t, p, d.schema(t)), policy)
+			if res, err := l.Allow(t.Context(), secret+"/buckets/0"); err != nil || !res.Allowed {
+				t.Errorf("Allow = %+v, %v: the call that never had a connection was charged", res, err)
+			}
 		}
 	})
 }

@@ -112,7 +112,7 @@ func TestOpen_tells_how_a_DSN_is_written(t *testing.T) {
 		"postgres://u:hunter2@h/db?sslmode=x": "sslmode",
 	} {
 		_, err := postgres.Open(t.Context(), dsn)
-		wantMend(t, err, want)
+		wantAdvice(t, err, want)
 		for _, other := range []string{form, encoded} {
 			if other != want && strings.Contains(err.Error(), other) {
 				t.Errorf("%s: %v names %s", dsn, err, other)
@@ -166,7 +166,7 @@ func TestServer_without_TLS_is_a_misconfiguration_where_the_DSN_insists(t *testi
 		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 		t.Run(mode, func(t *testing.T) { wantError(t, err, class) })
 		if class == limiter.ErrMisconfigured {
-			wantMend(t, err, "sslmode=disable")
+			wantAdvice(t, err, "sslmode=disable")
 		}
 	}
 }
@@ -229,7 +229,7 @@ func TestOpen_connects_at_the_first_decision_and_Close_disconnects(t *testing.T)
 		}
 		_, err = store.Do(t.Context(), take(slow(1), secret, 1))
 		wantError(t, err, limiter.ErrNotApplied)
-		wantMend(t, err, "closed")
+		wantAdvice(t, err, "closed")
 		_, err = store.Sweep(t.Context(), 1)
 		wantError(t, err, limiter.ErrNotApplied)
 		wantError(t, store.Check(t.Context()), limiter.ErrNotApplied)
@@ -249,7 +249,7 @@ func TestClose_before_the_first_decision_keeps_the_store_closed(t *testing.T) {
 	})
 	_, err = store.Do(t.Context(), take(slow(1), secret, 1))
 	wantError(t, err, limiter.ErrNotApplied)
-	wantMend(t, err, "closed")
+	wantAdvice(t, err, "closed")
 }
 
 func TestClose_leaves_open_what_New_was_given(t *testing.T) {
@@ -289,12 +289,12 @@ func TestStore_opened_by_many_goroutines_has_one_pool(t *testing.T) {
 
 func TestCheck_tells_what_is_missing(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		cases := []struct{ name, change, mend string }{
+		cases := []struct{ name, change, advice string }{
 			{"as migrated", "", ""},
 			{"no version table", "DROP TABLE %.limiter_goose_version", ""},
 			{"a column more", "ALTER TABLE %.limiter_token_buckets ADD later int", ""},
 			{"a newer version", "INSERT INTO %.limiter_goose_version (version_id, is_applied) VALUES (99, true)", ""},
-			{"version behind", "DELETE FROM %.limiter_goose_version WHERE version_id > 0", "version 0, and 1 is needed"},
+			{"version behind", "DELETE FROM %.limiter_goose_version WHERE version_id > 0", "no version of them is recorded"},
 			{"no buckets", "DROP TABLE %.limiter_token_buckets CASCADE", "migrations.Up"},
 			{"no windows", "DROP TABLE %.limiter_fixed_windows CASCADE", "migrations.Up"},
 			{"a column less", "ALTER TABLE %.limiter_token_buckets DROP granted", "migrations.Up"},
@@ -306,12 +306,12 @@ func TestCheck_tells_what_is_missing(t *testing.T) {
 			d.exec(t, strings.ReplaceAll(c.change, "%", schema))
 			for _, db := range []postgres.DB{pool(t, d.dsn, few(1)), connect(t, d.dsn)} {
 				err := storeOn(t, db, schema).Check(t.Context())
-				if c.mend == "" && err != nil {
+				if c.advice == "" && err != nil {
 					t.Errorf("%s: %v", c.name, err)
 				}
-				if c.mend != "" {
+				if c.advice != "" {
 					wantError(t, err, limiter.ErrMisconfigured)
-					wantMend(t, err, c.mend, fmt.Sprintf("migrations.WithSchema(%q)", schema))
+					wantAdvice(t, err, c.advice, fmt.Sprintf("migrations.WithSchema(%q)", schema))
 				}
 			}
 		}

@@ -26,11 +26,11 @@ var calls = map[string]string{
 	"bucketReset":  `'l', %s`,
 	"bucketLock":   `'l', %s`,
 	"windowTake":   `'l', %s, 1000000, 1, 1, 0, NULL, 2000000000`,
-	"windowGrant":  `'l', %s, 1000000, 1, 1, 0, NULL, 2000000000`,
+	"windowGrant":  `'l', %s, 1000000, 1, 1, 0, NULL`,
 	"windowRead":   `'l', %s, NULL`,
 	"windowLook":   `'l', %s, NULL`,
 	"windowSwap":   `'l', %s, 1, 1, 1, 1000000, 1, 1, 1, 1, 1000000, 1`,
-	"windowRefund": `'l', %s, 1, NULL`,
+	"windowRefund": `'l', %s, 1, NULL, 1000000, 1`,
 	"windowCancel": `'l', %s, 1, 1, 1000000, 1, NULL`,
 	"windowReset":  `'l', %s`,
 	"windowLock":   `'l', %s`,
@@ -40,7 +40,7 @@ var calls = map[string]string{
 }
 
 // otherwise are the statements that look for no key.
-var otherwise = []string{"bucketInsert", "windowInsert", "bucketSweep", "windowSweep", "check", "version"}
+var otherwise = []string{"bucketInsert", "windowInsert", "bucketSweep", "windowSweep", "bucketStart", "windowStart", "check", "version"}
 
 // node is what EXPLAIN tells of a part of a plan.
 type node struct {

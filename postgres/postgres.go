@@ -19,13 +19,30 @@
 // put default_query_exec_mode=exec into the DSN. The simple protocol is never used
 // for statements that decide.
 //
+// # Pools
+//
+// The store may share its pool with the application. The wait for a connection counts
+// against [limiter.WithTimeout]: if the application holds all connections, decisions fail,
+// although the database is well. The error then says that all connections of the pool are
+// in use. Raise pool_max_conns, or give the limiter a pool of its own with [Open].
+//
 // # Transactions
 //
-// With a [pgx.Tx], or a connection on which the caller began a transaction, a take
-// is part of that: a rollback gives it back, and the key's row stays locked until
-// the commit, which makes everybody wait who uses the same key. In REPEATABLE READ
-// and SERIALIZABLE a take may be refused from the transaction's snapshot, or fail
-// with SQLSTATE 40001; it never lets too much in.
+// On a [pgx.Tx], or on a connection on which the caller began a transaction, a take is
+// part of that transaction:
+//
+//   - A rollback gives the take back.
+//   - The key's row stays locked until the transaction ends. All other users of the key
+//     wait for it, so take as late as possible.
+//   - Any error that PostgreSQL reports for a take aborts the transaction: every later
+//     statement fails with SQLSTATE 25P02. The store's error is therefore always returned;
+//     [limiter.FailOpen] and [limiter.FailLocal] do not answer. Roll back, and run the
+//     whole transaction again if the error matches [limiter.ErrNotApplied].
+//   - Take keys in the same order in all transactions, by limiter and key for example.
+//     Two transactions that take the same keys in opposite order deadlock, and PostgreSQL
+//     fails one of them with SQLSTATE 40P01.
+//   - In REPEATABLE READ and SERIALIZABLE a take may be refused from the transaction's
+//     snapshot, or fail with SQLSTATE 40001. It never lets too much in.
 package postgres
 
 import (
@@ -41,7 +58,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/coalesce"
+	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/pgschema"
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
@@ -70,10 +87,11 @@ type Store struct {
 	time    sqlstore.Timekeeper
 	breaker sqlstore.Breaker
 	retries sqlstore.Retries
+	sweeper sqlstore.Sweeper
 
-	// What waits to go out together, if the Store runs on a pool.
-	bucketQueue, windowQueue *coalesce.Queue
-	// What single takes are likely to get, nil if the Store does not run on a pool.
+	// The queues of the two tables, nil if the Store does not run on a pool.
+	bucketQueue, windowQueue *batch.Queue
+	// The outcomes that single takes are expected to have, nil if the Store does not run on a pool.
 	expect *expectations
 
 	mu     sync.Mutex
@@ -150,8 +168,9 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	}
 	s.sql = render(s.schema, s.asyncCommit)
 	if s.db == nil {
-		s.time.Dialing, s.breaker.Ails, s.retries.Again = s.dialing, ails, again
-		s.bucketQueue, s.windowQueue = s.newQueue(bucketRows{}), s.newQueue(windowRows{})
+		s.time.Dialing, s.time.Waiting = s.dialing, s.waiting
+		s.breaker.Down, s.retries.Again, s.retries.Unsent = down, again, unsent
+		s.bucketQueue, s.windowQueue = s.newQueue(buckets{s}), s.newQueue(windows{s})
 		s.expect = newExpectations()
 	}
 	return nil
@@ -159,23 +178,26 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 
 // Do carries out op, as [limiter.Store] says.
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	table, err := s.table(op.Policy)
-	if err != nil {
-		return limiter.State{}, fmt.Errorf("postgres: %w", err)
+	t, err := s.tableOf(op.Policy)
+	if err == nil {
+		err = checkKind(op.Kind)
 	}
-	state, err := s.do(ctx, table, op)
+	var state limiter.State
+	if err == nil {
+		state, err = s.do(ctx, t, op)
+	}
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)
 	}
 	return state, nil
 }
 
-// do carries out op: on a pool with a time limit, once more if the first time it was
-// certainly not applied, and not at all while the database does not answer. What is
-// exclusive would be of no use after a time limit cut a statement off.
-func (s *Store) do(ctx context.Context, table sqlstore.Table, op limiter.Op) (limiter.State, error) {
+// do carries out op. On a pool it keeps op's time limit, retries an operation that was certainly
+// not applied, and sends nothing while the database does not answer. On the caller's connection
+// it does none of that: a time limit that cuts a statement off would break the connection.
+func (s *Store) do(ctx context.Context, t table, op limiter.Op) (state limiter.State, err error) {
 	if s.db != nil {
-		return sqlstore.Do(ctx, table, op)
+		return s.doNow(ctx, t, op)
 	}
 	pass, err := s.breaker.Enter(&op)
 	if err != nil {
@@ -183,10 +205,12 @@ func (s *Store) do(ctx context.Context, table sqlstore.Table, op limiter.Op) (li
 	}
 	limited, stop := s.time.Limit(ctx, op.Timeout)
 	defer stop()
-	send := func(ctx context.Context) (limiter.State, error) { return sqlstore.Do(ctx, table, op) }
-	var state limiter.State
+	send := func(ctx context.Context) (limiter.State, error) { return t.queue().Do(ctx, op) }
+	if op.Timeout <= 0 { // nothing would end a statement of the queue after the caller has left
+		send = func(ctx context.Context) (limiter.State, error) { return s.doNow(ctx, t, op) }
+	}
 	if op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel {
-		state, err = send(limited) // to give back twice would let too much in
+		state, err = send(limited) // two refunds would let too much in
 	} else {
 		state, err = s.retries.Do(limited, send)
 	}
@@ -194,19 +218,21 @@ func (s *Store) do(ctx context.Context, table sqlstore.Table, op limiter.Op) (li
 	return state, err
 }
 
-func (s *Store) table(policy limiter.Policy) (sqlstore.Table, error) {
-	switch policy.(type) {
-	case limiter.TokenBucket:
-		return buckets{s}, nil
-	case limiter.FixedWindow:
-		return windows{s}, nil
+// doNow carries out op on a connection of its own, or on the exclusive one.
+func (s *Store) doNow(ctx context.Context, t table, op limiter.Op) (limiter.State, error) {
+	c := batch.NewCall(op)
+	err := s.run(ctx, accessOf(&op), func(db DB) error {
+		return s.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
+	})
+	if err != nil {
+		return limiter.State{}, err
 	}
-	return nil, fmt.Errorf("policy %T: %w", policy, errors.ErrUnsupported)
+	return c.State(), nil
 }
 
 // Provisional reports whether the Store runs on a connection or transaction of the
-// caller's, where a rollback may undo what was decided: [limiter.WithDenyCache] keeps
-// nothing of it.
+// caller's, where a rollback may undo what was decided. There [limiter.WithDenyCache] has
+// no effect, and no failure policy answers: see [limiter.Provisional].
 func (s *Store) Provisional() bool { return s.db != nil }
 
 // Close closes the pool that [Open] made; it waits until its connections are
@@ -223,6 +249,10 @@ func (s *Store) Close() error {
 		pool.Close()
 	}
 	return nil
+}
+
+func unsupported(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), errors.ErrUnsupported)
 }
 
 func invalid(format string, args ...any) error {

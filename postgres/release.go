@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -31,4 +32,17 @@ func release(conn *pgxpool.Conn) {
 			conn.Hijack()
 		}
 	}()
+}
+
+// closeIdle closes the idle connections of the pool. A session that the server ended was
+// used later than those: it has ended them, too, and each would fail one more operation.
+func (s *Store) closeIdle(ctx context.Context) {
+	pool, err := s.openPool(ctx)
+	if err != nil {
+		return
+	}
+	for _, conn := range pool.AcquireAllIdle(ctx) {
+		_ = conn.Conn().Close(ctx)
+		conn.Release()
+	}
 }

@@ -19,6 +19,7 @@ type statements struct {
 	windowLock, windowRefund, windowCancel, windowReset           string
 	windowSweep, bucketTakes, windowTakes, check, version         string
 	bucketGrant, bucketRead, windowGrant, windowRead              string
+	bucketStart, windowStart                                      string
 }
 
 // comments are the heads of the files, which are for readers.
@@ -53,6 +54,7 @@ func render(schema string, asyncCommit bool) statements {
 		windowRefund: text("window_refund"), windowCancel: text("window_cancel"),
 		windowReset: text("window_reset"), windowSweep: text("window_sweep"),
 		bucketTakes: text("bucket_takes"), windowTakes: text("window_takes"),
+		bucketStart: text("bucket_start"), windowStart: text("window_start"),
 		check: text("check"), version: text("version"),
 	}
 }

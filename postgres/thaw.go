@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -102,17 +103,21 @@ func (u *use) rested(now time.Time, idle time.Duration) bool {
 	return rest < 0 || max(rest, idle) > restedFor
 }
 
-// alive pings conn, closes it unless it answers, and reports whether it did, or else
-// whether it was silent until the time was over. The pool's own ping
-// leaves that to pgx, which says farewell to a peer that has gone for 15 s, in which
-// the pool counts the connection: one of a single connection would be of no use.
+// leaveWithin is how long a ping goes on after its caller has left. A server that is there
+// answers in that time, and the caller learns of its deadline no more than that too late.
+const leaveWithin = 25 * time.Millisecond
+
+// alive pings conn, closes it unless it answers, and reports whether it did, or otherwise whether it
+// was silent for all of timeout. The pool's own ping leaves closing to pgx, which waits up to 15 s
+// for a peer that has gone; a pool of one connection would be of no use for so long.
 func alive(ctx context.Context, conn *pgx.Conn, timeout time.Duration) (answered, silent bool) {
-	// A caller who leaves must not take a connection along that lives.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	// A caller who leaves must not break a connection that works.
+	ping, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	if err := conn.Ping(ctx); err != nil {
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(leaveWithin, cancel) })()
+	if err := conn.Ping(ping); err != nil {
 		_ = conn.PgConn().Conn().Close()
-		return false, ctx.Err() != nil
+		return false, errors.Is(ping.Err(), context.DeadlineExceeded)
 	}
 	return true, false
 }

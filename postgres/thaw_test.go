@@ -141,6 +141,49 @@ func TestAfterAFreezePeersThatHaveGoneWithoutAWordAreGivenUp(t *testing.T) {
 	}
 }
 
+// The ping may take half a minute here, and the caller 50 ms.
+func TestACallerDoesNotWaitForThePingLongerThanItsDeadline(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		var clock wallClock
+		var gone atomic.Bool
+		p := pool(t, d.dsn, func(c *pgxpool.Config) {
+			c.MaxConns, c.PingTimeout = 1, patience
+			dial := c.ConnConfig.DialFunc
+			c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				return &swallowing{Conn: conn, gone: &gone, pings: new(atomic.Int64)}, err
+			}
+			postgres.PingAfterFreezeBy(c, clock.now)
+		})
+		l := newLimiter(t, storeOn(t, p, schema), slow(9))
+		defer gone.Store(false) // so that the server ends the last connection, too
+		for _, call := range []struct {
+			name string
+			do   func(ctx context.Context) error
+		}{
+			{"Allow", func(ctx context.Context) error { _, err := l.Allow(ctx, secret); return err }},
+			{"Peek", func(ctx context.Context) error { _, err := l.Peek(ctx, secret); return err }},
+			{"Reserve", func(ctx context.Context) error { _, err := l.Reserve(ctx, secret, 1, time.Minute); return err }},
+			{"Reset", func(ctx context.Context) error { return l.Reset(ctx, secret) }},
+		} {
+			gone.Store(false)
+			if err := l.Reset(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+			gone.Store(true)
+			clock.move(time.Hour)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			began := time.Now()
+			err := call.do(ctx)
+			if took := time.Since(began); took > patience/10 || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v after %v; want the deadline's error after 50ms", call.name, err, took)
+			}
+			cancel()
+		}
+	})
+}
+
 // counted is a connection that counts what is sent on it.
 type counted struct {
 	net.Conn

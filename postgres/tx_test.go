@@ -2,14 +2,17 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -48,6 +51,61 @@ func TestTransaction_gives_back_at_rollback_and_keeps_at_commit(t *testing.T) {
 				}
 				if r, err := l.Peek(t.Context(), "k"); err != nil || r.Remaining != s.want {
 					t.Errorf("%T step %d: Remaining = %d, want %d (%v)", policy, i, r.Remaining, s.want, err)
+				}
+			}
+		}
+	})
+}
+
+// failurePolicies are the failure policies, of which none may answer in a transaction.
+func failurePolicies() map[string]limiter.Option {
+	return map[string]limiter.Option{
+		"FailClosed": limiter.FailClosed(),
+		"FailOpen":   limiter.FailOpen(),
+		"FailLocal":  limiter.FailLocal(memory.New()),
+	}
+}
+
+// wantDead checks that PostgreSQL executes nothing more in a transaction.
+func wantDead(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	_, err := tx.Exec(bounded(t), "SELECT 1")
+	if server, ok := errors.AsType[*pgconn.PgError](err); !ok || server.Code != "25P02" {
+		t.Errorf("the next statement fails with %v, want SQLSTATE 25P02", err)
+	}
+}
+
+func TestTransaction_in_which_a_take_fails_gets_the_error_whatever_the_failure_policy(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		d.store(t, schema, nil)
+		role, dsn := d.role(t)
+		d.exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
+		for name, opt := range failurePolicies() {
+			for cause, fails := range map[string]struct {
+				dsn   string
+				lock  string // that another transaction holds
+				class error
+			}{
+				"a missing privilege": {dsn, "SELECT 1", limiter.ErrMisconfigured},
+				"a lock timeout":      {d.dsn, "LOCK TABLE " + schema + ".limiter_token_buckets IN EXCLUSIVE MODE", limiter.ErrNotApplied},
+			} {
+				tx := begin(t, connect(t, fails.dsn), pgx.ReadCommitted)
+				if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1ms'"); err != nil {
+					t.Fatal(err)
+				}
+				release := d.hold(t, fails.lock)
+				l := newLimiter(t, storeOn(t, tx, schema), slow(5), opt)
+				res, err := l.Allow(bounded(t), secret)
+				release()
+				if res.Allowed || res.Source != limiter.SourcePolicy {
+					t.Errorf("%s, %s: Allow = %+v, %v", name, cause, res, err)
+				}
+				wantError(t, err, fails.class)
+				wantDead(t, tx)
+				wantError(t, l.Wait(bounded(t), secret), limiter.ErrNotApplied) // the transaction is dead
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Error(err)
 				}
 			}
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/batch"
 )
 
 // windows is limiter_fixed_windows.
@@ -16,36 +16,38 @@ func windowOf(op limiter.Op) (p limiter.FixedWindow, length int64) {
 	return p, int64(p.Window)
 }
 
-func (w windows) Take(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
-	if p, _ := windowOf(op); p.CountRejected {
-		return w.count(ctx, op)
-	}
-	if w.merges(op) {
-		return w.windowQueue.Take(ctx, op)
-	}
-	return w.take(ctx, w, op)
+func (w windows) queue() *batch.Queue { return w.windowQueue }
+
+func (w windows) statements() tableStatements {
+	return tableStatements{w.sql.windowTake, w.sql.windowGrant, w.sql.windowTakes, w.sql.windowLock}
 }
 
-func (w windows) statements() (take, grant string) { return w.sql.windowTake, w.sql.windowGrant }
+func (w windows) take(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
+	if p, _ := windowOf(op); p.CountRejected {
+		return w.count(ctx, db, op)
+	}
+	return w.takeAsExpected(ctx, db, w, op)
+}
 
 func (w windows) hot(ctx context.Context, db DB, sql string, op limiter.Op) (limiter.State, bool, error) {
 	s := windowState(op)
 	c := newHotCall(op, s.Row.Period, s.Row.Limit, op.Cost, int64(op.MaxWait), op.At, op.Tolerance(s.Row)).noTime(op, 7)
-	found, err := w.scanRow(ctx, db, sql, c.args, c.answer(4)...)
+	args := c.args
+	if sql == w.sql.windowGrant {
+		args = args[:7]
+	}
+	found, err := w.scanRow(ctx, db, sql, args, c.answer(4)...)
 	s.Row.Start, s.Row.Used, s.Now, s.Row.At = c.state[0], c.state[1], c.state[2], c.state[3]
 	s.Took = c.took == 1
-	found = found && s.Row.At <= s.Now+op.Tolerance(s.Row)
-	s.Now = max(s.Now, s.Row.At) // a clock behind the row's counts as the row's
-	return s, found, err
+	return s, found && s.Row.At <= s.Now+op.Tolerance(s.Row), err
 }
 
-func (w windows) count(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
+func (w windows) count(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
 	s := windowState(op)
-	found, err := w.queryRow(ctx, write, w.sql.windowCount, []any{
+	found, err := w.scanRow(ctx, db, w.sql.windowCount, []any{
 		op.Name, []byte(op.Key), s.Row.Period, s.Row.Limit, op.Cost, at(op), op.Tolerance(s.Row),
-	}, &s.Row.Start, &s.Row.Used, &s.Row.At)
-	s.Now = s.Row.At
-	s.Took = s.Row.Start <= s.Now && s.Row.Used <= s.Row.Limit
+	}, &s.Row.Start, &s.Row.Used, &s.Now, &s.Row.At)
+	s.Took = s.Row.Start <= s.Row.At && s.Row.Used <= s.Row.Limit
 	return s, found, err
 }
 
@@ -55,46 +57,53 @@ func windowState(op limiter.Op) limiter.State {
 	return limiter.State{Tick: tickOf(op), Row: limiter.Row{Period: length, Limit: p.Limit}}
 }
 
-func (w windows) read(ctx context.Context, db DB, op limiter.Op) (sqlstore.Reading, bool, error) {
+func (w windows) read(ctx context.Context, db DB, op limiter.Op) (reading, bool, error) {
 	c := newHotCall(op, op.At).noTime(op, 3)
 	found, err := w.scanRow(ctx, db, w.sql.windowRead, c.args, c.reading(6)...)
 	row := limiter.Row{Start: c.state[1], Used: c.state[2], At: c.state[3], Period: c.state[4], Limit: c.state[5]}
-	return sqlstore.Reading{Row: row, Now: c.state[0], Tick: tickOf(op)}, found, err
+	return reading{row: row, now: c.state[0]}, found, err
 }
 
-func (w windows) Look(ctx context.Context, op limiter.Op) (sqlstore.Reading, error) {
-	r := sqlstore.Reading{Tick: tickOf(op)}
-	_, err := w.queryRow(ctx, read, w.sql.windowLook,
-		[]any{op.Name, []byte(op.Key), at(op)},
-		&r.Now, &r.Row.Start, &r.Row.Used, &r.Row.At, &r.Row.Period, &r.Row.Limit)
+func (w windows) look(ctx context.Context, db DB, op limiter.Op) (r reading, err error) {
+	_, err = w.scanRow(ctx, db, w.sql.windowLook, []any{op.Name, []byte(op.Key), at(op)},
+		&r.now, &r.row.Start, &r.row.Used, &r.row.At, &r.row.Period, &r.row.Limit)
 	return r, err
 }
 
-func (w windows) Swap(ctx context.Context, op limiter.Op, from, to limiter.Row) (bool, error) {
+func (w windows) swap(ctx context.Context, db DB, op limiter.Op, from, to limiter.Row) (bool, error) {
 	if from == (limiter.Row{}) {
-		return w.exec(ctx, w.sql.windowInsert, op.Name, []byte(op.Key),
+		return w.exec(ctx, db, w.sql.windowInsert, op.Name, []byte(op.Key),
 			to.Start, to.Used, to.At, to.Period, to.Limit)
 	}
-	return w.exec(ctx, w.sql.windowSwap, op.Name, []byte(op.Key),
+	return w.exec(ctx, db, w.sql.windowSwap, op.Name, []byte(op.Key),
 		to.Start, to.Used, to.At, to.Period, to.Limit,
 		from.Start, from.Used, from.At, from.Period, from.Limit)
 }
 
-func (w windows) Hold(ctx context.Context, op limiter.Op, f func(sqlstore.Table) error) error {
-	return w.hold(ctx, w.sql.windowLock, op, func(held *Store) error {
-		return f(windows{held})
-	})
-}
-
-func (w windows) Change(ctx context.Context, op limiter.Op) (bool, error) {
+func (w windows) change(ctx context.Context, db DB, op limiter.Op) (s limiter.State, err error) {
+	sql, args := w.sql.windowReset, []any{op.Name, []byte(op.Key)}
 	switch op.Kind {
 	case limiter.OpRefund:
-		return w.exec(ctx, w.sql.windowRefund, op.Name, []byte(op.Key), op.Cost, at(op))
+		sql, args = w.sql.windowRefund, append(args, op.Cost, at(op), op.Booked.Row.Period, op.Booked.Row.Start)
 	case limiter.OpCancel:
 		_, length := windowOf(op)
-		return w.exec(ctx, w.sql.windowCancel, op.Name, []byte(op.Key), op.Cost,
-			op.Booked.Row.Start, length, op.Act(), at(op))
-	default: // OpReset
-		return w.exec(ctx, w.sql.windowReset, op.Name, []byte(op.Key))
+		sql, args = w.sql.windowCancel, append(args, op.Cost, op.Booked.Row.Start, length, op.Act(), at(op))
+	default:
 	}
+	s.Took, err = w.scanRow(ctx, db, sql, args, &s.Row.Start, &s.Row.Used, &s.Row.At, &s.Row.Period, &s.Row.Limit)
+	return s, err
+}
+
+func (w windows) numbers(op *limiter.Op) (period, limit, cost int64) {
+	p, length := windowOf(*op)
+	return length, p.Limit, op.Cost
+}
+
+func (windows) columns(s *limiter.State) []any {
+	return []any{&s.Row.Start, &s.Row.Used, &s.Now, &s.Row.At}
+}
+
+func (windows) earlier(op *limiter.Op, s limiter.State, behind int64) limiter.State {
+	s.Row.Used -= behind * op.Cost
+	return s
 }

@@ -92,8 +92,7 @@ var freezable = map[string]func(ctx context.Context, l *limiter.Limiter, key str
 		return r.Allowed, err
 	},
 	refund: func(ctx context.Context, l *limiter.Limiter, key string) (bool, error) {
-		err := l.Refund(ctx, key, 1)
-		return err == nil, err
+		return l.Refund(ctx, key, 1)
 	},
 }
 

@@ -165,7 +165,7 @@ func lostStatements(t *testing.T, n *network) func(t *testing.T, r *campaign.Rou
 			case mode == pgx.QueryExecModeExec && lost != nil:
 				t.Errorf("in exec mode there is nothing to be lost: %v", lost)
 			case mode == pgx.QueryExecModeCacheStatement && (lost == nil || !strings.Contains(lost.Error(), "default_query_exec_mode=exec")):
-				t.Errorf("the error is %v; want one that names the mend", lost)
+				t.Errorf("the error is %v; want one that says what to do", lost)
 			}
 		}
 	}

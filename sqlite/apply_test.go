@@ -15,6 +15,11 @@ func TestOperationsOnAnyRow(t *testing.T) {
 	checkTypes(t, store)
 }
 
+func TestOperationsOfOneKeyThatMeet(t *testing.T) {
+	t.Parallel()
+	opened(t, func(t *testing.T, store *sqlite.Store, _ string) { rowtest.RunMixed(t, store, rows{store}, 300) })
+}
+
 // rows are those of a Store, for rowtest.
 type rows struct{ *sqlite.Store }
 

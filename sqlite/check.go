@@ -12,12 +12,12 @@ import (
 // schemaVersion is the latest migration that the statements need.
 const schemaVersion = 1
 
-// Check reports whether the Store can work: the database answers, has all tables and columns, has been
-// migrated far enough, and lets itself be written. It reads a few rows and writes none, so a health
-// check may call it at every turn. It takes the write lock for a moment; where another connection has
-// it, Check does not wait (though a busy timeout of a pool given to [New] does) and takes the file for
-// writable. Whether there is room on the disk it does not tell. What an operator must mend is
-// [limiter.ErrMisconfigured], and the text says how.
+// Check reports whether the Store can work: the database answers, has all tables and columns, no migration
+// is missing, and the database can be written. Check reads a few rows and writes none, so a health check may
+// call it every time. It takes the write lock for a moment. If another connection holds the lock, Check does
+// not wait (though a busy timeout of a pool given to [New] does) and takes the file for writable. Check does
+// not tell whether the disk has room. What an operator must repair is [limiter.ErrMisconfigured], and the
+// text says how.
 func (s *Store) Check(ctx context.Context) error {
 	_, writer, err := s.pools()
 	if err == nil && s.place != nil {
@@ -58,8 +58,11 @@ func checkVersion(ctx context.Context, from session) error {
 	if err := from.query(ctx, "check_version", into(&version)); err != nil {
 		return err
 	}
+	if version == 0 {
+		return fmt.Errorf("%w: the tables exist, but no version of them is recorded: %s, which records it or says what differs", limiter.ErrMisconfigured, runUp)
+	}
 	if version < schemaVersion {
-		return fmt.Errorf("%w: the tables are at version %d, this release needs %d: %s", limiter.ErrMisconfigured, version, schemaVersion, mendTables)
+		return fmt.Errorf("%w: the tables are at version %d, this release needs %d: %s", limiter.ErrMisconfigured, version, schemaVersion, migrateTables)
 	}
 	return nil
 }

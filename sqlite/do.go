@@ -14,7 +14,7 @@ import (
 // tick is the resolution of the clock in nanoseconds.
 const tick = 1
 
-// do carries out op in the cheapest way that there is at the moment.
+// do carries out op in the cheapest way that is free at the moment.
 func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if op.Kind < limiter.OpTake || op.Kind > limiter.OpReset {
 		return limiter.State{}, fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
@@ -45,10 +45,8 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 		defer s.leave()
 		return s.write(ctx, writer, t, op)
 	}
-	if merges(op) {
-		if state, decided, err := s.merge(ctx, op); err != nil || decided {
-			return state, err
-		}
+	if op.Timeout > 0 {
+		return s.share(ctx, op)
 	}
 	if err := s.enter(ctx); err != nil {
 		return limiter.State{}, err
@@ -57,9 +55,9 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	return s.write(ctx, writer, t, op)
 }
 
-// doAlone carries out op if nobody else writes or waits to. It waits for nothing itself, so that there
-// need be no time limit, and it needs no read before: the transaction takes the write lock only if op
-// is not refused.
+// doAlone carries out op if nobody else writes or waits to. It needs no time limit, because it waits
+// for nothing. It needs no look before, because the transaction takes the write lock only if op is not
+// refused.
 func (s *Store) doAlone(ctx context.Context, writer pool, t *table, op limiter.Op) (state limiter.State, done bool, err error) {
 	if !s.enterAlone() {
 		return limiter.State{}, false, nil
@@ -69,7 +67,7 @@ func (s *Store) doAlone(ctx context.Context, writer pool, t *table, op limiter.O
 		return limiter.State{}, true, sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
 	}
 	state, err = s.transact(ctx, writer, t, op)
-	if sqlitecode.IsBusy(err) {
+	if sqlitecode.IsBusy(err) || isFull(err) {
 		return limiter.State{}, false, nil
 	}
 	return state, true, interpretError(ctx, err, false)
@@ -77,7 +75,7 @@ func (s *Store) doAlone(ctx context.Context, writer pool, t *table, op limiter.O
 
 // write carries out op when it is this caller's turn.
 func (s *Store) write(ctx context.Context, writer pool, t *table, op limiter.Op) (state limiter.State, err error) {
-	err = attempt(ctx, func(ctx context.Context) (err error) {
+	err = attemptWrite(ctx, writer, func(ctx context.Context) (err error) {
 		state, err = s.transact(ctx, writer, t, op)
 		return err
 	})
@@ -101,8 +99,8 @@ func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.
 	return state, commit(ctx, tx)
 }
 
-// commit commits a transaction. Only here it can be in doubt what was done, unless a lock was in the
-// way.
+// commit commits a transaction. Only the commit can leave the outcome unknown, and only if it did not
+// fail because of a lock.
 func commit(ctx context.Context, tx transaction) error {
 	err := tx.commit(ctx)
 	if sqlitecode.IsBusy(err) {
@@ -124,15 +122,23 @@ func (s *Store) apply(ctx context.Context, tx transaction, t *table, op limiter.
 			return limiter.State{}, err
 		}
 	}
-	if op.Kind != limiter.OpTake {
-		return limiter.State{Took: state.Took}, nil
-	}
-	state.Tick = tick
-	return state, nil
+	return answer(op, state), nil
 }
 
-// look works out on a snapshot what op would do, and reports whether it would write. What would cannot
-// be answered from a snapshot: a take that is granted, and a refusal on a row that a stepped-back clock
+// answer returns what the store reports of op from what Apply returned.
+func answer(op limiter.Op, state limiter.State) limiter.State {
+	switch {
+	case op.Kind == limiter.OpTake || op.Kind == limiter.OpLook:
+		state.Tick = tick
+		return state
+	case state.Took:
+		return limiter.State{Took: true, Row: state.Row}
+	}
+	return limiter.State{}
+}
+
+// look works out on a snapshot what op would do, and reports whether it would write. Then the snapshot
+// must not decide: op is a take that would be granted, or a refusal on a row that a stepped-back clock
 // or another policy left.
 func (s *Store) look(ctx context.Context, reader pool, t *table, op limiter.Op) (state limiter.State, writes bool, err error) {
 	err = attempt(ctx, func(ctx context.Context) error {

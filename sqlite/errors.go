@@ -12,7 +12,11 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-const mendTables = "the tables of limiter are missing or of another version; run migrations.Up(ctx, migrations.SQLite, store.DB()), or in a clone of limiter: goose -dir migrations/sqlite -table limiter_goose_version sqlite3 FILE up"
+// What makes the tables, or records those that exist.
+const (
+	runUp         = "run migrations.Up(ctx, migrations.SQLite, store.DB())"
+	migrateTables = "the tables of limiter are missing or of another version; " + runUp + " or, if the file has no table of limiter yet, in a clone of limiter: goose -dir migrations/sqlite -table limiter_goose_version sqlite3 FILE up"
+)
 
 // errClosed is returned for an operation after Close.
 var errClosed = fmt.Errorf("%w: the Store or its database is closed; make a new one", limiter.ErrNotApplied)
@@ -24,18 +28,18 @@ func interpretError(ctx context.Context, err error, writes bool) error {
 	if err == nil || sqlstore.Classified(err) {
 		return err
 	}
-	class, mend := classify(err, writes)
+	class, advice := classify(err, writes)
 	if ctx.Err() != nil && (errors.Is(class, limiter.ErrNotApplied) || errors.Is(class, limiter.ErrOutcomeUnknown)) {
 		return sqlstore.Interrupted(ctx, class, err)
 	}
-	if mend != "" {
-		return fmt.Errorf("%w: %s: %w", class, mend, err)
+	if advice != "" {
+		return fmt.Errorf("%w: %s: %w", class, advice, err)
 	}
 	return fmt.Errorf("%w: %w", class, err)
 }
 
 // classify returns the class of err and, where somebody must act, what to do.
-func classify(err error, writes bool) (class error, mend string) {
+func classify(err error, writes bool) (class error, advice string) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		if writes {
 			return limiter.ErrOutcomeUnknown, ""
@@ -43,20 +47,22 @@ func classify(err error, writes bool) (class error, mend string) {
 		return limiter.ErrNotApplied, ""
 	}
 	text, code := err.Error(), sqlitecode.Of(err)
-	if mend := sqlitecode.Mend(code); mend != "" {
-		return limiter.ErrMisconfigured, mend
+	if advice := sqlitecode.Advice(code); advice != "" {
+		return limiter.ErrMisconfigured, advice
 	}
 	switch code {
 	case sqlitecode.Error:
 		// Our statements never change, so they fail as such only where the tables, or the release of
 		// SQLite, are not what they were written for.
 		if strings.Contains(text, "no such table") || strings.Contains(text, "no such column") || strings.Contains(text, "has no column") {
-			return limiter.ErrMisconfigured, mendTables
+			return limiter.ErrMisconfigured, migrateTables
 		}
 		return limiter.ErrMisconfigured, "SQLite does not know the statement; it needs release 3.42 or later"
 	case sqlitecode.Busy, sqlitecode.Locked:
 		return limiter.ErrNotApplied, "another connection kept the database locked"
-	case sqlitecode.Full, sqlitecode.Protocol, sqlitecode.Schema, sqlitecode.Abort, sqlitecode.Interrupt:
+	case sqlitecode.Full:
+		return limiter.ErrNotApplied, "there is no room for another key; free space on the disk"
+	case sqlitecode.Protocol, sqlitecode.Schema, sqlitecode.Abort, sqlitecode.Interrupt:
 		return limiter.ErrNotApplied, ""
 	case sqlitecode.Constraint, sqlitecode.Mismatch, sqlitecode.TooBig, sqlitecode.Range:
 		return limiter.ErrInvalid, "the database does not take the values"
@@ -70,9 +76,10 @@ func classify(err error, writes bool) (class error, mend string) {
 	return limiter.ErrOutcomeUnknown, ""
 }
 
-// ails reports whether an error that the store failed with tells that no operation can
-// succeed at the moment. A full disk has room for keys that have a row.
-func ails(err error) bool {
+// down reports whether an error that the store failed with tells that no operation can
+// succeed at the moment. On a full disk, keys that have a row are
+// decided: see room.go.
+func down(err error) bool {
 	code := sqlitecode.Of(err)
 	return code != sqlitecode.Full && code != sqlitecode.Interrupt
 }

@@ -10,8 +10,8 @@ import (
 // SchemaVersion is the latest migration that the statements need.
 const SchemaVersion = schemaVersion
 
-// MergedRows is how many keys one transaction takes.
-const MergedRows = mergedRows
+// MergedKeys is how many keys one transaction takes.
+const MergedKeys = mergedKeys
 
 // FileURI and Statement are tested by themselves.
 var FileURI = fileURI
@@ -20,6 +20,9 @@ var FileURI = fileURI
 func InterpretError(err error, writes bool) error {
 	return interpretError(context.Background(), err, writes)
 }
+
+// Attempt is attempt.
+var Attempt = attempt
 
 // SetClock gives s another clock, before its first use.
 func (s *Store) SetClock(now func() time.Time) { s.now = now }

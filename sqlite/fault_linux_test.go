@@ -1,44 +1,121 @@
 package sqlite_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/host"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// A filesystem without room for a page, on which the log cannot grow.
+// A disk that fills up stops new keys, and nothing else. How many takes came before decides how long the
+// log is, and how many keys what of the database is in the log alone.
 func TestFaults_of_a_full_disk(t *testing.T) {
-	disk := tmpfs(t, 4<<20)
-	p := &patient{T: t, path: filepath.Join(disk, "limiter.db"), key: "key"}
-	p.store = openPath(t, p.path)
-	for range 10 {
-		must(t, p.ask(t.Context()))
+	for _, c := range []struct{ takes, keys int }{{50, 1}, {50, 50}, {500, 500}, {3000, 7}, {3000, 1000}} {
+		t.Run(fmt.Sprintf("filled after %d takes on %d keys", c.takes, c.keys), func(t *testing.T) {
+			disk := tmpfs(t, 16<<20)
+			p := &patient{T: t, path: filepath.Join(disk, "limiter.db"), key: "key"}
+			p.store = openPath(t, p.path)
+			key := func(i int) string { return fmt.Sprintf("key-%d", i%c.keys) }
+			for i := range c.takes {
+				must(t, p.takes(key(i)))
+			}
+			for range 10 {
+				must(t, p.ask(t.Context()))
+			}
+			ballast := filepath.Join(disk, "ballast")
+			fill(t, ballast)
+			existing := func() {
+				t.Helper()
+				for i := range 900 {
+					if err := p.takes(key(i)); err != nil {
+						t.Fatalf("take %d on a key that has a row: %v", i, err)
+					}
+				}
+			}
+			existing()
+			p.suffer(1, nil)
+			p.suffer(4, nil)
+			refused := 0
+			for i := 0; refused < 100; i++ {
+				if i == 100_000 {
+					t.Fatal("a full disk has room for 100,000 new keys")
+				}
+				if err := p.takes(fmt.Sprintf("new-%d", i)); err != nil {
+					p.is(err, limiter.ErrNotApplied)
+					refused++
+				}
+			}
+			existing()
+			// Those that share a transaction with new keys are decided, too.
+			var beside sync.WaitGroup
+			for w := range 4 {
+				beside.Go(func() {
+					for i := range 100 {
+						if err := p.takes(fmt.Sprintf("new-%d-%d", w, i)); err != nil {
+							p.is(err, limiter.ErrNotApplied)
+						}
+					}
+				})
+				beside.Go(func() {
+					for i := range 100 {
+						if err := p.takes(key(w + 4*i)); err != nil {
+							t.Errorf("a take beside those on new keys: %v", err)
+						}
+					}
+				})
+			}
+			beside.Wait()
+			p.suffer(4, nil)
+			if r, err := p.limiter().Peek(t.Context(), p.key); err != nil || r.Remaining != budget.Capacity-p.admitted.Load() {
+				t.Errorf("Peek on a full disk = %+v, %v", r, err)
+			}
+			must(t, os.Remove(ballast))
+			begin := time.Now()
+			for i := 0; i < 3000; {
+				err := p.takes(fmt.Sprintf("later-%d", i))
+				switch {
+				case err == nil:
+					i++
+				case time.Since(begin) > recovery:
+					t.Fatalf("new key %d when the disk has room again: %v", i, err)
+				default:
+					<-time.After(time.Millisecond)
+				}
+			}
+			p.drains()
+		})
 	}
-	ballast := filepath.Join(disk, "ballast")
-	fill(t, ballast)
-	// The log's last block may have room for a few more.
-	for p.ask(t.Context()) == nil {
-		if p.admitted.Load() > 100 {
-			t.Fatal("the disk does not fill up")
+}
+
+// A pool of the caller's cannot enlarge the file ahead, but its log can begin anew.
+func TestFaults_of_a_full_disk_with_a_pool_of_ones_own(t *testing.T) {
+	disk := tmpfs(t, 4<<20)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(disk, "limiter.db")+"?_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate")
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) }) // before the disk is gone
+	store, err := sqlite.New(db)
+	must(t, err)
+	migrate(t, store)
+	p := &patient{T: t, store: store}
+	for i := range 50 {
+		must(t, p.takes(fmt.Sprint(i)))
+	}
+	fill(t, filepath.Join(disk, "ballast"))
+	for i := range 900 {
+		if err := p.takes(fmt.Sprint(i % 50)); err != nil {
+			t.Fatalf("take %d on a key that has a row: %v", i, err)
 		}
 	}
-	p.decides(limiter.ErrNotApplied)
-	p.suffer(1, limiter.ErrNotApplied)
-	p.suffer(4, limiter.ErrNotApplied)
-	if r, err := p.limiter().Peek(t.Context(), p.key); err != nil || r.Remaining != budget.Capacity-p.admitted.Load() {
-		t.Errorf("Peek on a full disk = %+v, %v", r, err)
-	}
-	must(t, os.Remove(ballast))
-	p.recovers()
-	p.drains()
 }
 
 // fill writes a file until nothing more goes onto the disk.

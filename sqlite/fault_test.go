@@ -73,6 +73,17 @@ func (p *patient) askFor(ctx context.Context, timeout time.Duration) error {
 	return err
 }
 
+// takes takes one of a key that has enough.
+func (p *patient) takes(key string) error {
+	op := takeOf("l", key, limiter.TokenBucket{Capacity: 1_000_000, Refill: 1, Interval: time.Hour}, 1)
+	op.At, op.Timeout = 0, time.Minute
+	state, err := p.store.Do(p.Context(), op)
+	if err == nil && !state.Took {
+		err = errors.New("refused")
+	}
+	return err
+}
+
 func (p *patient) took(d time.Duration) {
 	for m := p.latest.Load(); int64(d) > m && !p.latest.CompareAndSwap(m, int64(d)); m = p.latest.Load() {
 	}
@@ -163,7 +174,7 @@ func (p *patient) is(err, class error) {
 	}
 }
 
-// decides checks what a Limiter makes of the fault: no FailOpen lets pass what somebody has to mend.
+// decides checks what a Limiter makes of the fault: no FailOpen lets pass what somebody has to fix.
 func (p *patient) decides(class error) {
 	p.Helper()
 	r, err := p.limiter().Allow(p.Context(), p.key)

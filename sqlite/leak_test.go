@@ -119,7 +119,8 @@ func gossip(t *testing.T, h *heard, key string, opts ...limiter.Option) {
 		}
 		wait.Wait()
 		h.said(l.Peek(ctx, key))
-		h.said(limiter.Result{}, l.Refund(ctx, key, 1))
+		_, err := l.Refund(ctx, key, 1)
+		h.said(limiter.Result{}, err)
 		if r, err := l.Reserve(ctx, key, 1, time.Hour); err == nil {
 			h.said(r.Result, r.Cancel(ctx))
 		}

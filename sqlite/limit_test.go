@@ -28,15 +28,19 @@ func TestATimeLimitEndsTheWaitForTheWriteLock(t *testing.T) {
 		t.Errorf("FailOpen answers %+v, %v", res, err)
 	}
 
-	// A caller's own deadline leaves time for the answer.
-	patient := newLimiter(t, store, "l", limiter.PerDay(5), limiter.WithTimeout(time.Hour), limiter.FailOpen())
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if res, err := patient.Allow(ctx, "key"); err != nil || !res.Allowed {
-		t.Errorf("FailOpen under a deadline answers %+v, %v", res, err)
-	}
-	if ctx.Err() != nil {
-		t.Error("the answer came after the caller's deadline")
+	// A caller's deadline leaves time for the answer. If it leaves less than the time limit,
+	// the store did not fail.
+	for limit, passes := range map[time.Duration]bool{250 * time.Millisecond: true, time.Hour: false} {
+		open := newLimiter(t, store, "l", limiter.PerDay(5), limiter.WithTimeout(limit), limiter.FailOpen())
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		res, err := open.Allow(ctx, "key")
+		if res.Allowed != passes || errors.Is(err, limiter.ErrCanceled) == passes || limiter.StoreFailed(err) {
+			t.Errorf("FailOpen with a limit of %v under a deadline answers %+v, %v", limit, res, err)
+		}
+		if ctx.Err() != nil {
+			t.Error("the answer came after the caller's deadline")
+		}
+		cancel()
 	}
 
 	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {

@@ -5,42 +5,36 @@ import (
 	"runtime"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/coalesce"
+	"github.com/sqlimit/limiter/internal/batch"
 )
 
-// mergedRows is how many keys one transaction takes: at most a few milliseconds, after which another
-// process has its turn.
-const mergedRows = 256
-
-// merges reports whether a take can go out together with others. Units of one row are told apart by
-// how much they took, all in one window: so neither a booking ahead, nor a refusal that counts.
-func merges(op limiter.Op) bool {
-	return op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Timeout > 0 && !countsRefusals(op.Policy)
-}
+// mergedKeys is the most keys of one transaction. It takes at most a few milliseconds; then other
+// processes can write.
+const mergedKeys = 256
 
 func countsRefusals(p limiter.Policy) bool {
 	w, ok := p.(limiter.FixedWindow)
 	return ok && w.CountRejected
 }
 
-func (s *Store) newQueue() *coalesce.Queue {
-	// All keys share the one lock that there is, so none is better off in a transaction of its own.
+func (s *Store) newQueue() *batch.Queue {
+	// All keys share the one write lock: a hot key gains nothing by a transaction of its own.
 	const never = 1 << 30
-	return coalesce.New(sender{s}, coalesce.Limits{Rows: mergedRows, Shared: 1, Alone: 1, Crowd: never, Time: &s.time})
+	return batch.New(sender{s}, batch.Limits{Keys: mergedKeys, Shared: 1, Single: 1, HotKey: never, Time: &s.time})
 }
 
-// merge carries out a take together with those of others.
-func (s *Store) merge(ctx context.Context, op limiter.Op) (limiter.State, bool, error) {
+// share carries out op in a transaction together with others.
+func (s *Store) share(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	s.waiting.Add(1)
 	defer s.waiting.Add(-1)
-	return s.queue.Take(ctx, op)
+	return s.queue.Do(ctx, op)
 }
 
-// sender carries out the takes of a queue.
+// sender carries out the operations of the queue.
 type sender struct{ *Store }
 
 // Connect waits for the turn and for the write lock.
-func (s sender) Connect(ctx context.Context) (coalesce.Conn, error) {
+func (s sender) Connect(ctx context.Context) (batch.Conn, error) {
 	_, writer, err := s.pools()
 	if err != nil {
 		return nil, err
@@ -48,8 +42,9 @@ func (s sender) Connect(ctx context.Context) (coalesce.Conn, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	// Those who were just answered, or refused nothing by their look, come along if they run first: with
-	// 64 callers a transaction takes 30 keys then, and 6 otherwise. The lock is free meanwhile.
+	// Let callers run first that were just answered, or whose look did not refuse them: their
+	// operations then join this transaction. With 64 callers it has 30 keys instead of 6. The write
+	// lock is free meanwhile.
 	runtime.Gosched()
 	c := &senderConn{Store: s.Store, writer: writer}
 	if err := attempt(ctx, c.begin); err != nil {
@@ -63,7 +58,7 @@ func (s sender) Connect(ctx context.Context) (coalesce.Conn, error) {
 type senderConn struct {
 	*Store
 	writer pool
-	tx     transaction // nil if it has failed and was undone
+	tx     transaction // nil if it failed and was rolled back
 }
 
 func (c *senderConn) Fresh() bool { return false }
@@ -85,10 +80,10 @@ func (c *senderConn) rollback() {
 	}
 }
 
-// Send carries out all rows in one transaction. What fails before the commit is undone with it. Without
-// WAL the commit waits for those who read.
-func (c *senderConn) Send(ctx context.Context, rows []*coalesce.Row) error {
-	return attempt(ctx, func(ctx context.Context) (err error) {
+// Send carries out all groups in one transaction. If anything fails before the commit, it rolls
+// all of it back. Without WAL the commit waits for readers.
+func (c *senderConn) Send(ctx context.Context, groups []*batch.Group) error {
+	return attemptWrite(ctx, c.writer, func(ctx context.Context) (err error) {
 		if c.tx == nil {
 			if err := c.begin(ctx); err != nil {
 				return err
@@ -99,8 +94,8 @@ func (c *senderConn) Send(ctx context.Context, rows []*coalesce.Row) error {
 				c.rollback()
 			}
 		}()
-		for _, r := range rows {
-			if err := c.send(ctx, r); err != nil {
+		for _, g := range groups {
+			if err := c.send(ctx, g); err != nil {
 				return err
 			}
 		}
@@ -108,31 +103,28 @@ func (c *senderConn) Send(ctx context.Context, rows []*coalesce.Row) error {
 	})
 }
 
-// send carries out the takes of one key.
-func (c *senderConn) send(ctx context.Context, r *coalesce.Row) error {
-	t, err := tableOf(r.Op.Policy)
+// send carries out the operations of one key, one after another at one reading of the clock.
+func (c *senderConn) send(ctx context.Context, g *batch.Group) error {
+	op := *g.Op()
+	op.At = 0 // read the clock, for the calls without their own time
+	t, err := tableOf(op.Policy)
 	if err != nil {
 		return err
 	}
-	args := find(r.Op)
-	row, now, err := c.read(ctx, c.tx, t, r.Op, args)
+	args := find(op)
+	row, now, err := c.read(ctx, c.tx, t, op, args)
 	if err != nil {
 		return err
 	}
 	last := row
-	r.Granted, r.Decided = 0, true
-	for r.Granted < r.Units {
-		next, state := r.Op.Apply(last, now)
-		state.Tick = tick
-		if !state.Took {
-			if r.Granted == 0 {
-				r.State = state
-				r.Decided = next == row // a refusal that writes is not the same for the next unit
-			}
-			break
+	for _, call := range g.Calls {
+		at := now
+		if call.Op.At != 0 {
+			at = call.Op.At
 		}
-		last, r.State = next, state
-		r.Granted++
+		var state limiter.State
+		last, state = call.Op.Apply(last, at)
+		call.Answer(answer(call.Op, state))
 	}
 	if last == row {
 		return nil

@@ -25,7 +25,9 @@ const readers = 4
 // large ever after. Without such a reader it has 4 to 7 MB, also while the Store's own readers never rest.
 const (
 	logLimit     = "_pragma=journal_size_limit(16777216)&"
-	writerParams = logLimit + "_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate&_error_rc=1"
+	memoryParams = "_txlock=immediate&_error_rc=1"
+	writerParams = logLimit + memoryParams + "&_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL" +
+		"&_pragma=secure_delete(1)&_pragma=max_page_count(1)" // see room.go
 	// Readers, too, switch to WAL: the first may come before the writer.
 	readerParams = "_busy_timeout=0&_journal_mode=WAL&_query_only=1&_error_rc=1"
 	// What DB returns is used by others, who expect SQLite to wait.
@@ -136,7 +138,7 @@ func openPool(c connector, n int) *sql.DB {
 }
 
 func connectMemory(ctx context.Context) (driver.Conn, error) {
-	base, err := sqlite.NewConnector("file::memory:?" + writerParams)
+	base, err := sqlite.NewConnector("file::memory:?" + memoryParams)
 	if err != nil {
 		return nil, err
 	}

@@ -39,9 +39,9 @@ func TestOpen_path(t *testing.T) {
 			t.Errorf("%q: journal_mode is %q, %v; want wal", name, mode, err)
 		}
 	}
-	for path, mend := range map[string]string{"": "the path is empty", "file:app.db?mode=ro": "pass the path alone", "nul\x00.db": "zero byte"} {
-		if _, err := sqlite.Open(path); !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), mend) {
-			t.Errorf("Open(%q): %v; want ErrInvalid with %q", path, err, mend)
+	for path, advice := range map[string]string{"": "the path is empty", "file:app.db?mode=ro": "pass the path alone", "nul\x00.db": "zero byte"} {
+		if _, err := sqlite.Open(path); !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), advice) {
+			t.Errorf("Open(%q): %v; want ErrInvalid with %q", path, err, advice)
 		}
 	}
 }

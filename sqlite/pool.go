@@ -5,14 +5,16 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"sync"
+	"sync/atomic"
 )
 
 // sqlPool is connections that others use as well, by database/sql, and the statements prepared on it.
 // A prepared statement takes half the time of one that is not.
 type sqlPool struct {
 	db       *sql.DB
-	own      bool     // whether close closes db
-	prepared sync.Map // statement -> *sql.Stmt
+	own      bool        // whether close closes db
+	prepared sync.Map    // statement -> *sql.Stmt
+	covered  atomic.Bool // as of a rawConn
 }
 
 // prepare returns the prepared statement, which belongs to the pool. One that fails, because there are
@@ -55,12 +57,20 @@ func (p *sqlPool) exec(ctx context.Context, st statement, args ...any) (int64, e
 // reads reports false: whether BEGIN takes the write lock is for the parameters of the pool to say.
 func (p *sqlPool) reads() bool { return false }
 
+func (p *sqlPool) restart(ctx context.Context) error { return p.query(ctx, "checkpoint", nil) }
+
+// grow fails: the owner of the pool decides how the database grows.
+func (p *sqlPool) grow(context.Context) error { return errNoRoom }
+
 func (p *sqlPool) begin(ctx context.Context, locked bool) (transaction, error) {
 	// While the transaction has the only connection nothing can be prepared beside it.
 	for _, st := range transacted {
 		if _, err := p.prepare(ctx, st); err != nil {
 			return nil, err
 		}
+	}
+	if !p.covered.Load() {
+		_ = p.query(ctx, "checkpoint", nil)
 	}
 	conn, err := p.db.Conn(ctx)
 	if err != nil {
@@ -124,7 +134,13 @@ func (t *sqlTx) exec(ctx context.Context, st statement, args ...any) (int64, err
 	return exec(ctx, t.tx.StmtContext(ctx, stmt), args)
 }
 
-func (t *sqlTx) commit(context.Context) error { return t.tx.Commit() }
+func (t *sqlTx) commit(context.Context) error {
+	err := t.tx.Commit()
+	if err == nil {
+		t.pool.covered.Store(true)
+	}
+	return err
+}
 
 func (t *sqlTx) rollback() {
 	_ = t.tx.Rollback() // after a commit it does nothing

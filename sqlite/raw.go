@@ -5,7 +5,9 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
@@ -121,6 +123,9 @@ func (p *rawPool) begin(ctx context.Context, locked bool) (transaction, error) {
 	if locked {
 		st = "begin_locked"
 	}
+	if !c.covered {
+		_ = c.query(ctx, "checkpoint", nil) // as far as possible
+	}
 	if _, err := c.exec(ctx, st); err != nil {
 		p.release(c)
 		return nil, err
@@ -139,6 +144,12 @@ type rawConn struct {
 	args     []driver.NamedValue // of the statement that runs
 	columns  []driver.Value      // of the row that was read last
 	broken   bool
+	// covered is whether a transaction was committed. Before the first, the connection copies the log
+	// to the file, because the log may hold pages that others added, such as the tables: see room.go.
+	covered bool
+	// restarted is when the log last began anew, if nothing was committed since; full is when the disk
+	// last had no room.
+	restarted, full time.Time
 }
 
 func (c *rawConn) prepare(st statement, args []any) (driver.Stmt, error) {
@@ -208,10 +219,10 @@ func (c *rawConn) exec(_ context.Context, st statement, args ...any) (n int64, e
 	return res.RowsAffected()
 }
 
-// judge gives the connection up after an error that somebody can mend: it keeps pages that were damaged
+// judge gives the connection up after an error that somebody can fix: it keeps pages that were damaged
 // when it read them, and the rights that it had when it was opened.
 func (c *rawConn) judge(err error) {
-	if err != nil && sqlitecode.Mend(sqlitecode.Of(err)) != "" {
+	if err != nil && sqlitecode.Advice(sqlitecode.Of(err)) != "" {
 		c.broken = true
 	}
 }
@@ -235,6 +246,7 @@ func (t *rawTx) commit(ctx context.Context) error {
 	if _, err := t.exec(ctx, "commit"); err != nil {
 		return err
 	}
+	t.covered, t.restarted = true, time.Time{}
 	t.end()
 	return nil
 }
@@ -243,8 +255,9 @@ func (t *rawTx) rollback() {
 	if t.done {
 		return
 	}
-	if _, err := t.exec(context.Background(), "rollback"); err != nil {
-		t.broken = true // perhaps SQLite has rolled back already; a new connection is certain
+	_, err := t.exec(context.Background(), "rollback")
+	if err != nil && !strings.Contains(err.Error(), "no transaction is active") { // SQLite has rolled back
+		t.broken = true
 	}
 	t.end()
 }

@@ -31,13 +31,13 @@
 //
 // A take reads the key's row first. If that refuses, the answer is given, and nothing was locked or
 // written: a flood of refused requests is a flood of reads, which run beside each other and beside
-// the one writer that SQLite allows. Else a transaction reads the row, decides and writes. Takes of
-// one Store that arrive while others are under way wait, and share the next transaction; what is
-// admitted is what one after another would be. The transactions of one Store take turns; between
-// Stores and processes SQLite's write lock decides.
+// the one writer that SQLite allows. Otherwise a transaction reads the row, decides and writes.
+// Operations of one Store that arrive while others are in flight wait, and share the next
+// transaction. They admit what they would admit one after another. The transactions of one Store take
+// turns; between Stores and processes SQLite's write lock decides.
 //
 // A caller whose context or time limit ends while it waits is not charged. If it ends while a
-// transaction that others share is under way, the outcome is unknown: [limiter.ErrOutcomeUnknown].
+// transaction that others share is in flight, the outcome is unknown: [limiter.ErrOutcomeUnknown].
 //
 // The clock is the process's, read by Go, in nanoseconds: all processes on one host have the same.
 //
@@ -47,6 +47,15 @@
 // database does not wait for the disk at each take (WAL, synchronous=NORMAL): a power loss or a crash
 // of the operating system may forget the latest takes, never damage the file. With [New] that is the
 // caller's choice.
+//
+// # A full disk
+//
+// On a full disk the keys that have a row are decided as usual, and new keys are refused with
+// [limiter.ErrNotApplied]. For that, a Store that [Open] made enlarges the file before it needs the
+// pages, by an eighth, 256 kB at least and 2 MB at most. It cannot help if others enlarge the database,
+// with tables of their own, while the disk fills up, or on a filesystem that never overwrites in place
+// (Btrfs, ZFS). A Store that [New] made copies the log to the file when the disk is full, and tries once
+// more: that helps until a new key has needed a page.
 package sqlite
 
 import (
@@ -59,7 +68,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/coalesce"
+	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
@@ -71,12 +80,13 @@ type Store struct {
 	now     func() time.Time
 	time    sqlstore.Timekeeper
 	breaker sqlstore.Breaker
+	sweeper sqlstore.Sweeper
 	// turn is held by the one writer. To wait for it costs a caller that goes nothing, while to wait
 	// inside SQLite would leave it in doubt whether the statement ran; and SQLite polls, unfairly.
 	turn chan struct{}
 
-	// queue is the takes that meet, and waiting how many there are.
-	queue   *coalesce.Queue
+	// queue holds the operations that wait for the writer, and waiting is how many there are.
+	queue   *batch.Queue
 	waiting atomic.Int64
 
 	mu     sync.Mutex
@@ -130,7 +140,7 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 
 func newStore(s *Store, opts []Option) (*Store, error) {
 	s.now, s.turn, s.queue = time.Now, make(chan struct{}, 1), s.newQueue()
-	s.breaker.Ails = ails
+	s.breaker.Down = down
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, invalid("an option is nil; leave it out")

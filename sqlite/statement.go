@@ -46,5 +46,9 @@ type pool interface {
 	// reads reports whether a transaction that was begun without the write lock does not take it
 	// before it writes.
 	reads() bool
+	// restart lets the log begin anew.
+	restart(ctx context.Context) error
+	// grow makes room for new rows, or fails.
+	grow(ctx context.Context) error
 	close() error
 }

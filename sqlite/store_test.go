@@ -93,12 +93,12 @@ func TestMissingTables(t *testing.T) {
 		if !errors.Is(err, limiter.ErrMisconfigured) {
 			t.Fatalf("%s: %v; want ErrMisconfigured", what, err)
 		}
-		for _, mend := range []string{
+		for _, advice := range []string{
 			"migrations.Up(ctx, migrations.SQLite, store.DB())",
 			"goose -dir migrations/sqlite -table limiter_goose_version sqlite3 FILE up",
 		} {
-			if !strings.Contains(err.Error(), mend) {
-				t.Errorf("%s: %q does not name %q", what, err, mend)
+			if !strings.Contains(err.Error(), advice) {
+				t.Errorf("%s: %q does not name %q", what, err, advice)
 			}
 		}
 		if strings.Contains(err.Error(), "secret") {

@@ -9,59 +9,91 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// Sweep removes up to limit keys that have been as if never used for an hour, and tells how many. It
-// reads in pages of a thousand rows and takes the write lock, for about a millisecond, only where a
-// page has expired rows: it may run beside traffic, in any number of processes, from a timer or at the
-// end of a request. Without it the tables grow with the number of keys ever seen. If the context ends
-// or the database fails, it returns the number so far and the error.
+// Sweep deletes up to limit rows of keys that have been as if never used for an hour
+// ([limiter.SweepGrace]) and returns how many it deleted, also with an error. Without it the tables
+// grow with the number of keys ever seen: call it from a timer, a scheduled job or at the end of a
+// request. A limit below 1 is [limiter.ErrInvalid].
+//
+// Sweep may run beside traffic and beside other calls, in any number of processes. It reads pages of
+// 250 rows and takes the write lock, for about a millisecond, only if a page has expired rows. After
+// each page it rests for as long as the page took.
+//
+// A call that neither limit nor ctx ends looks at every row. Otherwise the Store's next call goes on
+// where this one stopped, and the first call of a new Store begins at a random place, which may be
+// before any row. So calls of any length, in one process or each in a new one, delete every expired
+// row in the end: if a call has time for 1/n of the rows, a row is deleted after n calls of one Store.
+// Calls of new Stores may need more, because their places depend on how the keys are spread.
+//
+// Sweep goes by the process's clock. Do not run it on a file that a Limiter uses with a
+// [limiter.WithClock] more than an hour behind: it would delete rows in use.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
 	now, err := limiter.Op{}.Clock(s.now)
 	if err != nil {
 		return 0, fmt.Errorf("sqlite: %w", err)
 	}
 	before := now - int64(limiter.SweepGrace)
-	removed, err = sqlstore.Sweep(ctx, limit, s.sweep(buckets, before), s.sweep(windows, before))
+	removed, err = s.sweeper.Sweep(ctx, limit, s.sweepTable(buckets, before), s.sweepTable(windows, before))
 	if err != nil {
 		return removed, fmt.Errorf("sqlite: %w", err)
 	}
 	return removed, nil
 }
 
-// sweep returns the sweep of one table, which removes what had ended at the instant before.
-func (s *Store) sweep(t *table, before int64) sqlstore.SweepPage {
-	return func(ctx context.Context, after sqlstore.Cursor, limit int) (found sqlstore.Page, err error) {
-		reader, writer, err := s.pools()
-		if err != nil {
-			return found, err
-		}
-		if after.Key == nil {
-			after.Key = []byte{} // nil is NULL, which no key compares with
-		}
-		var expired int64
-		err = attempt(ctx, func(ctx context.Context) error {
-			found, expired = sqlstore.Page{}, 0
-			return reader.query(ctx, t.page, func(columns []driver.Value) error {
-				found.Last.Name, _ = columns[0].(string)
-				found.Last.Key, _ = columns[1].([]byte)
-				found.Read++
-				var end int64
-				err := scan(columns[2:], &end)
-				expired += end
-				return err
-			}, after.Name, after.Key, before, int64(sqlstore.PageSize))
-		})
-		if err != nil || expired == 0 {
-			return found, err
-		}
-		if err := s.enter(ctx); err != nil {
-			return found, err
-		}
-		defer s.leave()
-		err = attempt(ctx, func(ctx context.Context) (err error) {
-			found.Removed, err = writer.exec(ctx, t.sweep,
-				after.Name, after.Key, found.Last.Name, found.Last.Key, before, int64(limit))
-			return err
-		})
+// sweepTable returns the sweep of one table, which deletes what had ended at the instant before.
+func (s *Store) sweepTable(t *table, before int64) sqlstore.SweepTable {
+	return sqlstore.SweepTable{
+		Random: func(ctx context.Context) (sqlstore.Cursor, error) { return s.randomPlace(ctx, t) },
+		Page: func(ctx context.Context, after sqlstore.Cursor, limit int) (sqlstore.Page, error) {
+			return s.sweepPage(ctx, t, before, after, limit)
+		},
+	}
+}
+
+// sweepPage reads a page and deletes up to limit of its expired rows.
+func (s *Store) sweepPage(ctx context.Context, t *table, before int64, after sqlstore.Cursor, limit int) (found sqlstore.Page, err error) {
+	reader, writer, err := s.pools()
+	if err != nil {
 		return found, err
 	}
+	var expired int64
+	err = attempt(ctx, func(ctx context.Context) error {
+		found, expired = sqlstore.Page{}, 0
+		return reader.query(ctx, t.page, func(columns []driver.Value) error {
+			found.Last = cursor(columns)
+			found.Read++
+			var end int64
+			err := scan(columns[2:], &end)
+			expired += end
+			return err
+		}, after.Name, keyOf(after), before, int64(sqlstore.PageSize))
+	})
+	if err != nil || expired == 0 {
+		return found, err
+	}
+	if err := s.enter(ctx); err != nil {
+		return found, err
+	}
+	defer s.leave()
+	err = attemptWrite(ctx, writer, func(ctx context.Context) (err error) {
+		found.Removed, err = writer.exec(ctx, t.sweep,
+			after.Name, keyOf(after), found.Last.Name, found.Last.Key, before, int64(limit))
+		return err
+	})
+	return found, err
+}
+
+// cursor returns the place of a row whose first columns are the primary key.
+func cursor(columns []driver.Value) (c sqlstore.Cursor) {
+	c.Name, _ = columns[0].(string)
+	c.Key, _ = columns[1].([]byte)
+	return c
+}
+
+// keyOf returns the key of a place, which may be empty but not nil: nil is NULL, with which no key
+// compares.
+func keyOf(c sqlstore.Cursor) []byte {
+	if c.Key == nil {
+		return []byte{}
+	}
+	return c.Key
 }

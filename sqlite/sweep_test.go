@@ -1,12 +1,15 @@
 package sqlite_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/sqlite"
 )
 
 func TestSweepRemovesWhatHasExpired(t *testing.T) {
@@ -56,5 +59,65 @@ func TestSweepRemovesWhatHasExpired(t *testing.T) {
 	}
 	if _, err := store.Sweep(t.Context(), 0); !errors.Is(err, limiter.ErrInvalid) {
 		t.Errorf("Sweep(0): %v, want ErrInvalid", err)
+	}
+}
+
+// countdown is a context that ends after it was looked at a number of times: a sweep looks at it before
+// each page, and before each statement. Package database/sql looks at it in a goroutine of its own.
+type countdown struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *countdown) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestShortSweepsOfNewStoresDeleteEveryExpiredRow(t *testing.T) {
+	t.Parallel()
+	const live, expired, looks, calls = 2500, 100, 30, 2000
+	for name, key := range map[string]string{ // of the row i
+		"keys of one length": `CAST(printf('%06d', i) AS BLOB)`,
+		// Each of the first 250 divides the others from the rows before it.
+		"keys of which each begins with the one before": `CAST(printf('%.*c', min(i, 250), 'k') || printf('%06d', i) AS BLOB)`,
+		"keys that are spread":                          `CAST(printf('%08x', i * 2654435761 % 4294967296) AS BLOB)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openFile(t).DB()
+			now := time.Now().UnixNano()
+			fill := func(table, columns string) {
+				t.Helper()
+				if _, err := db.ExecContext(t.Context(), fmt.Sprintf(`INSERT INTO %s
+					WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+					SELECT 'l', %s, %s FROM n`, table, live+2*expired-1, key, columns),
+					now, expired, live+expired); err != nil {
+					t.Fatal(err)
+				}
+			}
+			end := `iif(i BETWEEN ?2 AND ?3 - 1, ?1, ?1 - 86400000000000)`
+			fill("limiter_token_buckets", end+", 1, 1000, 1, 1")
+			fill("limiter_fixed_windows", end+", 1000000, 1, 1, 1, 1")
+			removed, call := int64(0), 0
+			for ; removed < 4*expired && call < calls; call++ {
+				store, err := sqlite.New(db)
+				must(t, err)
+				ctx := &countdown{Context: t.Context()}
+				ctx.left.Store(looks)
+				n, err := store.Sweep(ctx, 1_000_000)
+				if err != nil && !errors.Is(err, limiter.ErrCanceled) {
+					t.Fatal(err)
+				}
+				removed += n
+				must(t, store.Close())
+			}
+			t.Logf("%d calls removed %d rows", call, removed)
+			if removed != 4*expired {
+				t.Errorf("%d calls that look at their context %d times removed %d rows, want %d", call, looks, removed, 4*expired)
+			}
+		})
 	}
 }

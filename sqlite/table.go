@@ -10,13 +10,14 @@ import (
 // table is where the rows of one kind of policy are: the statements, and what they take and return.
 type table struct {
 	row, put    statement // read and write the row of a key
+	before      statement // reads keys, for a sweep
 	page, sweep statement
 	scan        func(columns []driver.Value, r *limiter.Row) error
 	append      func(args []any, r *limiter.Row) []any // to the limiter and the key, for put
 }
 
 var buckets = &table{
-	row: "bucket_row", put: "bucket_put", page: "bucket_page", sweep: "bucket_sweep",
+	row: "bucket_row", put: "bucket_put", before: "bucket_before", page: "bucket_page", sweep: "bucket_sweep",
 	scan: func(columns []driver.Value, r *limiter.Row) error {
 		return scan(columns, &r.FullAt, &r.At, &r.Period, &r.Limit)
 	},
@@ -26,7 +27,7 @@ var buckets = &table{
 }
 
 var windows = &table{
-	row: "window_row", put: "window_put", page: "window_page", sweep: "window_sweep",
+	row: "window_row", put: "window_put", before: "window_before", page: "window_page", sweep: "window_sweep",
 	scan: func(columns []driver.Value, r *limiter.Row) error {
 		return scan(columns, &r.Start, &r.Used, &r.At, &r.Period, &r.Limit)
 	},
@@ -57,7 +58,7 @@ func scan(columns []driver.Value, dest ...*int64) error {
 	for i, d := range dest {
 		n, ok := columns[i].(int64)
 		if !ok {
-			return fmt.Errorf("%w: a column is not an integer: %s", limiter.ErrMisconfigured, mendTables)
+			return fmt.Errorf("%w: a column is not an integer: %s", limiter.ErrMisconfigured, migrateTables)
 		}
 		*d = n
 	}

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -46,6 +47,10 @@ func (s *Store) enterAlone() bool {
 
 func (s *Store) leave() { <-s.turn }
 
+// errBusy is the error of an operation that has used up its time in this process, and has met no
+// lock: the database is not at fault, and no failure policy answers.
+var errBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
+
 // attempt calls f until it meets no lock of another connection. What SQLite refused for a lock did
 // nothing, so it is tried again, as often as SQLite itself would try. An error of f is one after which
 // nothing was done, if it has no class yet.
@@ -53,7 +58,11 @@ func attempt(ctx context.Context, f func(context.Context) error) error {
 	var deadline time.Time
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		if ctx.Err() != nil {
-			return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+			class := limiter.ErrNotApplied
+			if deadline.IsZero() && sqlstore.Ended(ctx) == nil {
+				class = errBusy
+			}
+			return sqlstore.Interrupted(ctx, class, nil)
 		}
 		err := f(ctx)
 		if err == nil {

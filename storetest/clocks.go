@@ -124,6 +124,82 @@ var clockCases = []testCase{
 		},
 	},
 	{
+		"a window's times are told on the caller's clock",
+		"after a small step back, Delay, RetryAfter and ResetAfter count from the clock of this operation: a caller that waits for them acts in the window that it was charged in",
+		func(f *fixture) {
+			for _, back := range []time.Duration{490 * ms, 1900 * ms, limiter.ClockTolerance} {
+				l := f.limiter("w"+back.String(), window(100, s))
+				const exhausted, edge = 10*s + 500*ms, 11 * s
+				at := exhausted - back
+				left := edge - at // until the window after the exhausted one
+				f.script(l, "k", []call{
+					{at: exhausted, n: 100, allowed: true, used: 100, reset: 500 * ms},
+					{at: at, verb: peek, used: 100, retry: left, reset: left},
+					{at: at, n: 1, used: 100, retry: left, reset: left},
+					{at: at, verb: reserve, n: 1, maxWait: left - ns, used: 100, retry: ns, reset: left},
+					{at: at, verb: reserve, n: 1, maxWait: left, allowed: true, used: 100, reset: left + s, delay: left},
+					{at: at, verb: reserve, n: 99, maxWait: time.Hour, allowed: true, used: 100, reset: left + s, delay: left},
+					{at: at, verb: reserve, n: 1, maxWait: left, used: 100, retry: s, reset: left + s},
+					{at: at, verb: reserve, n: 1, maxWait: time.Hour, allowed: true, used: 100, reset: left + 2*s, delay: left + s},
+					{at: edge - ns, n: 1, used: 100, retry: s + ns, reset: 2*s + ns},
+				})
+
+				c := f.limiter("c"+back.String(), limiter.FixedWindow{Limit: 100, Window: s, CountRejected: true})
+				f.script(c, "k", []call{
+					{at: exhausted, n: 100, allowed: true, used: 100, reset: 500 * ms},
+					{at: at, verb: peek, used: 100, retry: left, reset: left},
+					{at: at, n: 1, used: 101, retry: left, reset: left},
+				})
+			}
+		},
+	},
+	{
+		"a window that the row has reached is waited for on the caller's clock",
+		"after a small step back over an edge, a booking in the row's window acts when that comes, or after the longest wait if that is less: no later than Allow, which acts at once",
+		func(f *fixture) {
+			l := f.limiter("l", window(100, 10*s))
+			f.script(l, "k", []call{
+				{at: 10 * s, n: 1, allowed: true, remaining: 99, used: 1, reset: 10 * s},
+				{at: 9 * s, verb: reserve, n: 1, maxWait: time.Hour, allowed: true, remaining: 98, used: 2, reset: 11 * s, delay: s},
+				{at: 9 * s, verb: reserve, n: 1, maxWait: 300 * ms, allowed: true, remaining: 97, used: 3, reset: 11 * s, delay: 300 * ms},
+				{at: 9 * s, verb: reserve, n: 1, allowed: true, remaining: 96, used: 4, reset: 11 * s},
+				{at: 9 * s, n: 1, allowed: true, remaining: 95, used: 5, reset: 11 * s},
+				{at: 9 * s, n: 96, remaining: 95, used: 5, retry: 11 * s, reset: 11 * s},
+			})
+			f.at(9 * s)
+			r := f.books(l, "k", 5, s)
+			f.at(10 * s)
+			f.cancel(r) // its turn has just come
+			if got := f.peek(l, "k"); got.Used != 5 {
+				f.Errorf("after Cancel: %+v, want Used 5", got)
+			}
+			f.at(9 * s)
+			r = f.reserve(l, "k", 5, 300*ms)
+			f.at(9*s + 300*ms + ns)
+			f.cancel(r) // it may have acted
+			if got := f.peek(l, "k"); got.Used != 10 {
+				f.Errorf("after a late Cancel: %+v, want Used 10", got)
+			}
+		},
+	},
+	{
+		"a policy change is waited for on the caller's clock",
+		"after a small step back, a request that waits for a row under a shorter window is told so on its own clock",
+		func(f *fixture) {
+			short, long := f.limiter("l", window(2, 2*s)), f.limiter("l", window(2, 10*s))
+			f.at(15 * s)
+			f.passes(short, "k", 2)
+			f.at(14 * s)
+			if r := f.allow(long, "k", 1); r.Allowed || r.RetryAfter != 2*s {
+				f.Errorf("Allow = %+v, want RetryAfter 2s", r)
+			}
+			f.at(15*s - ns) // a little before that
+			f.refuses(long, "k", 1)
+			f.at(16 * s)
+			f.passes(long, "k", 1)
+		},
+	},
+	{
 		"a step back of up to 2 s is borne, one of more is a clock that was set back",
 		"ClockTolerance is where a row counts as written by a clock that was ahead",
 		func(f *fixture) {

@@ -43,6 +43,21 @@ func (f *fixture) allowed(l *limiter.Limiter, key string, n int64) bool {
 	return r.Allowed
 }
 
+// refunds reports whether RefundOf, or Refund, gives anything back. Like allowed, it may be
+// called from any goroutine.
+func (f *fixture) refunds(l *limiter.Limiter, key string, n int64, res limiter.Result, of bool) (gave bool) {
+	var err error
+	if of {
+		gave, err = l.RefundOf(context.Background(), key, n, res)
+	} else {
+		gave, err = l.Refund(context.Background(), key, n)
+	}
+	if err != nil {
+		f.Errorf("a refund of %d: %v", n, err)
+	}
+	return gave
+}
+
 var concurrencyCases = []testCase{
 	{
 		"first requests at once on a cold key",
@@ -213,11 +228,11 @@ var concurrencyCases = []testCase{
 		func(f *fixture) {
 			for name, p := range map[string]limiter.Policy{"b": bucket(20, time.Hour), "w": window(20, time.Hour)} {
 				l := f.limiter(name, p)
-				f.passes(l, "k", 20)
+				res := f.allow(l, "k", 20)
 				got := f.concurrently(workers, func(i int) bool {
 					if i%8 == 0 {
-						if err := l.Refund(context.Background(), "k", 1); err != nil {
-							f.Errorf("Refund: %v", err)
+						if !f.refunds(l, "k", 1, res, i%16 == 0) {
+							f.Errorf("%s: a refund of a drained key gave nothing back", name)
 						}
 						return false
 					}

@@ -33,7 +33,8 @@ var contractCases = []testCase{
 					check("Allow", err)
 					_, err = l.Peek(ctx, "k")
 					check("Peek", err)
-					check("Refund", l.Refund(ctx, "k", 1))
+					_, err = l.Refund(ctx, "k", 1)
+					check("Refund", err)
 					check("Reset", l.Reset(ctx, "k"))
 					for kind := limiter.OpTake; kind <= limiter.OpReset; kind++ {
 						op := limiter.Op{Kind: kind, Name: l.Name(), Key: "k", Policy: p, Cost: 1, At: f.now.UnixNano()}

@@ -67,7 +67,7 @@ var decisionCases = []testCase{
 				{at: 10 * s, verb: peek, used: 3, retry: 10 * s, reset: 10 * s},
 				{at: 21 * s, n: 3, allowed: true, used: 3, reset: 9 * s},
 				{at: 22 * s, n: 1, used: 4, retry: 8 * s, reset: 8 * s},
-				{at: 23 * s, verb: refund, n: 2},
+				{at: 23 * s, verb: refund, n: 2, allowed: true},
 				{at: 23 * s, n: 1, allowed: true, used: 3, reset: 7 * s},
 				{at: 24 * s, verb: reset},
 				{at: 24 * s, verb: peek, allowed: true, remaining: 3},
@@ -180,8 +180,8 @@ var decisionCases = []testCase{
 					if r, err := l.AllowN(context.Background(), "k", n); !errors.Is(err, limiter.ErrInvalid) || r.Allowed {
 						f.Errorf("%s: AllowN(%d) = %+v, %v, want ErrInvalid", name, n, r, err)
 					}
-					if err := l.Refund(context.Background(), "k", n); !errors.Is(err, limiter.ErrInvalid) {
-						f.Errorf("%s: Refund(%d) = %v, want ErrInvalid", name, n, err)
+					if gave, err := l.Refund(context.Background(), "k", n); !errors.Is(err, limiter.ErrInvalid) || gave {
+						f.Errorf("%s: Refund(%d) = %v, %v, want ErrInvalid", name, n, gave, err)
 					}
 				}
 				f.refuses(l, "k", 1)

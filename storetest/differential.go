@@ -64,6 +64,12 @@ type pair struct {
 	key       string
 }
 
+// answers are what both stores answered to one request.
+type answers struct {
+	got, want limiter.Result
+	key       string
+}
+
 // duel is one differential: the same operations on the store and the reference.
 type duel struct {
 	*fixture
@@ -73,6 +79,7 @@ type duel struct {
 	gotSpy     *spy
 	wantSpy    *spy
 	bookings   []pair
+	answers    []answers
 	generation int       // of keys
 	high       time.Time // the latest that the clock has said in this generation
 	trace      []string
@@ -114,8 +121,11 @@ func (d *duel) step(i int) {
 	switch kind := d.rnd.IntN(100); {
 	case kind < 45:
 		what = fmt.Sprintf("AllowN(%d)", n)
-		a, errA = got.AllowN(ctx, key, n)
-		b, errB = want.AllowN(ctx, key, n)
+		var ra, rb limiter.Result
+		ra, errA = got.AllowN(ctx, key, n)
+		rb, errB = want.AllowN(ctx, key, n)
+		a, b = ra, rb
+		d.answers = append(d.answers, answers{ra, rb, key})
 	case kind < 70:
 		wait := time.Duration(d.rnd.Int64N(int64(8 * s)))
 		what = fmt.Sprintf("Reserve(%d, %v)", n, wait)
@@ -127,13 +137,23 @@ func (d *duel) step(i int) {
 			return // of windows that count refusals, in both
 		}
 		d.bookings = append(d.bookings, pair{ra, rb, key})
+		d.answers = append(d.answers, answers{ra.Result, rb.Result, key})
 	case kind < 80:
 		what = "Peek"
 		a, errA = got.Peek(ctx, key)
 		b, errB = want.Peek(ctx, key)
 	case kind < 88:
 		what = fmt.Sprintf("Refund(%d)", n)
-		errA, errB = got.Refund(ctx, key, n), want.Refund(ctx, key, n)
+		a, errA = got.Refund(ctx, key, n)
+		b, errB = want.Refund(ctx, key, n)
+	case kind < 91:
+		if len(d.answers) == 0 {
+			return
+		}
+		of := d.answers[len(d.answers)-1-d.rnd.IntN(min(5, len(d.answers)))]
+		what, key = fmt.Sprintf("RefundOf(%d, %+v)", n, of.want), of.key
+		a, errA = got.RefundOf(ctx, key, n, of.got)
+		b, errB = want.RefundOf(ctx, key, n, of.want)
 	case kind < 97:
 		if len(d.bookings) == 0 {
 			return
@@ -179,7 +199,7 @@ func (d *duel) tick() {
 		if row != (limiter.Row{}) && row.Expired(d.high.UnixNano()) {
 			d.generation++
 			clear(d.reference.rows)
-			d.bookings, d.high = nil, d.now
+			d.bookings, d.answers, d.high = nil, nil, d.now
 			return
 		}
 	}

@@ -1,72 +1,12 @@
 package storetest
 
 import (
-	"math"
 	"time"
 
 	"github.com/sqlimit/limiter"
 )
 
 var giveBackCases = []testCase{
-	{
-		"Refund gives back and never above full",
-		"a refund gives back at most what was taken: no refund makes a key better than new",
-		func(f *fixture) {
-			f.script(f.limiter("b", bucket(5, s)), "k", []call{
-				{verb: refund, n: 3}, // of a key that does not exist
-				{verb: peek, allowed: true, remaining: 5},
-				{n: 4, allowed: true, remaining: 1, reset: 4 * s},
-				{verb: refund, n: 1},
-				{verb: peek, allowed: true, remaining: 2, reset: 3 * s},
-				{verb: refund, n: 1 << 50},
-				{verb: peek, allowed: true, remaining: 5},
-				{verb: refund, n: math.MaxInt64},
-				{n: 5, allowed: true, reset: 5 * s},
-				{n: 1, retry: s, reset: 5 * s},
-				{at: 2 * s, verb: refund, n: 1},
-				{at: 2 * s, n: 3, allowed: true, reset: 5 * s},
-			})
-			f.script(f.limiter("w", window(5, 10*s)), "k", []call{
-				{verb: refund, n: 3},
-				{n: 4, allowed: true, remaining: 1, used: 4, reset: 10 * s},
-				{verb: refund, n: 1},
-				{verb: peek, allowed: true, remaining: 2, used: 3, reset: 10 * s},
-				{verb: refund, n: math.MaxInt64},
-				{verb: peek, allowed: true, remaining: 5},
-				{n: 5, allowed: true, used: 5, reset: 10 * s},
-				{n: 1, used: 5, retry: 10 * s, reset: 10 * s},
-				{at: 10 * s, verb: refund, n: 5}, // the window that it was for is over
-				{at: 10 * s, n: 3, allowed: true, remaining: 2, used: 3, reset: 10 * s},
-				{at: 19 * s, verb: refund, n: 1},
-				{at: 19 * s, n: 3, allowed: true, used: 5, reset: s},
-			})
-		},
-	},
-	{
-		"Refund does nothing while bookings are outstanding",
-		"what a refund would give back under outstanding bookings is booked already",
-		func(f *fixture) {
-			b := f.limiter("b", bucket(1, s))
-			f.books(b, "k", 1, 0)
-			f.books(b, "k", 1, s)
-			f.at(s - ns)
-			f.refund(b, "k", 1)
-			f.books(b, "k", 1, s+ns)
-			f.at(2 * s) // the last one may act: nothing is outstanding any more
-			f.refund(b, "k", 1)
-			f.passes(b, "k", 1)
-			f.refuses(b, "k", 1)
-
-			w := f.limiter("w", window(2, 10*s))
-			f.at(0)
-			f.books(w, "k", 2, 0)
-			f.books(w, "k", 1, 10*s)
-			f.refund(w, "k", 2)
-			f.refuses(w, "k", 1)
-			f.books(w, "k", 1, 10*s)
-			f.books(w, "k", 1, 20*s)
-		},
-	},
 	{
 		"Reset makes a key as if never used",
 		"after a reset a key answers as a new one, bookings included, and resetting a new key is no error",

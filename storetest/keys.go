@@ -32,7 +32,7 @@ var keyCases = []testCase{
 					}
 				}
 				for _, key := range trickyKeys {
-					f.refund(l, key, 2) // with CountRejected the refusal counts, too
+					f.refund(l, key, 2, true) // with CountRejected the refusal counts, too
 					f.passes(l, key, 1)
 					f.reset(l, key)
 					f.passes(l, key, limitOf(p))
@@ -49,8 +49,10 @@ var keyCases = []testCase{
 			_, allowErr := l.Allow(ctx, "")
 			_, peekErr := l.Peek(ctx, "")
 			_, reserveErr := l.Reserve(ctx, "", 1, s)
+			_, refundErr := l.Refund(ctx, "", 1)
+			_, refundOfErr := l.RefundOf(ctx, "", 1, limiter.Result{})
 			for i, err := range []error{
-				allowErr, peekErr, reserveErr, l.Wait(ctx, ""), l.Refund(ctx, "", 1), l.Reset(ctx, ""),
+				allowErr, peekErr, reserveErr, l.Wait(ctx, ""), refundErr, refundOfErr, l.Reset(ctx, ""),
 			} {
 				if !errors.Is(err, limiter.ErrInvalid) {
 					f.Errorf("method %d with the empty key: %v, want ErrInvalid", i, err)
@@ -145,7 +147,7 @@ var keyCases = []testCase{
 				}
 				f.passes(after, key, limitOf(p))
 				f.refuses(after, key, 1)
-				f.refund(after, key, 1)
+				f.refund(after, key, 1, true)
 				f.reset(after, key)
 				for _, k := range []string{stored, spy.op.Key} {
 					if len(k) != 33 || strings.Contains(k, "someone") {
@@ -168,7 +170,7 @@ var keyCases = []testCase{
 				before := f.peek(l, "still")
 				f.passes(l, "busy", limitOf(p))
 				f.refuses(l, "busy", 1)
-				f.refund(l, "busy", 1)
+				f.refund(l, "busy", 1, true)
 				f.reset(l, "busy")
 				if after := f.peek(l, "still"); after != before {
 					f.Errorf("%s: %+v before others were used, %+v after", name, before, after)
@@ -188,9 +190,10 @@ var keyCases = []testCase{
 			_, peekErr := l.Peek(gone, key)
 			_, exceedsErr := l.AllowN(context.Background(), key, 2)
 			_, negativeErr := l.AllowN(context.Background(), key, -2)
+			_, refundErr := l.Refund(gone, key, 1)
 			_, kindErr := f.store.Do(context.Background(), f.op(99, key))
 			for i, err := range []error{
-				allowErr, peekErr, exceedsErr, negativeErr, kindErr, l.Refund(gone, key, 1), l.Reset(gone, key),
+				allowErr, peekErr, exceedsErr, negativeErr, kindErr, refundErr, l.Reset(gone, key),
 			} {
 				if err == nil {
 					f.Errorf("error %d is nil", i)

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,6 +15,12 @@ import (
 // clock may go on by itself. [Run] tests the same with times that are passed in.
 func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead func(time.Duration))) {
 	store, ahead := open(t)
+	for _, back := range []time.Duration{490 * ms, 1900 * ms} {
+		t.Run(fmt.Sprintf("windows %v ahead", back), func(t *testing.T) {
+			runSmallStep(&fixture{T: t, store: store, prefix: back.String()}, ahead, back)
+		})
+	}
+	t.Run("the first day of time", func(t *testing.T) { runFirstDay(&fixture{T: t, store: store, prefix: "1970."}, ahead) })
 	cases := []struct {
 		name   string
 		policy limiter.Policy
@@ -64,4 +71,76 @@ func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead 
 			}
 		})
 	}
+}
+
+// runSmallStep tests that the times of a window count from the store's own clock, also when it
+// was stepped back by less than its tolerance.
+func runSmallStep(f *fixture, ahead func(time.Duration), back time.Duration) {
+	for name, p := range map[string]limiter.FixedWindow{
+		"w": {Limit: 2, Window: 10 * time.Minute}, "c": {Limit: 2, Window: 10 * time.Minute, CountRejected: true},
+	} {
+		ahead(back)
+		now := f.storeNow()
+		for edgeAfter(now, p.Window).Sub(now) < time.Minute {
+			p.Window += time.Minute
+		}
+		l, edge := f.on(f.store, f.prefix+name, p), edgeAfter(now, p.Window)
+		f.passes(l, "k", 2)
+		ahead(0)
+		// told checks the time until the edge that tell returns against the clock before and after.
+		told := func(what string, tell func() time.Duration) {
+			f.Helper()
+			least := f.storeNow()
+			got := tell()
+			if most := edge.Sub(least) + time.Microsecond; got > most || got < edge.Sub(f.storeNow()) {
+				f.Errorf("%+v, %v after the clock came back: %s is %v, want %v to %v", p, back, what, got, edge.Sub(f.storeNow()), most)
+			}
+		}
+		told("RetryAfter of Peek", func() time.Duration { return f.peek(l, "k").RetryAfter })
+		told("RetryAfter of Allow", func() time.Duration { return f.allow(l, "k", 1).RetryAfter })
+		told("ResetAfter of Allow", func() time.Duration { return f.allow(l, "k", 1).ResetAfter })
+		if !p.CountRejected {
+			told("Delay of Reserve", func() time.Duration { return f.reserve(l, "k", 2, limiter.MaxReserve).Delay })
+			told("RetryAfter of Reserve", func() time.Duration {
+				return f.reserve(l, "k", 1, p.Window).RetryAfter
+			})
+		}
+	}
+}
+
+// edgeAfter returns the end of the window that now lies in.
+func edgeAfter(now time.Time, window time.Duration) time.Time {
+	return time.Unix(0, now.UnixNano()).Add(window - time.Duration(now.UnixNano())%window)
+}
+
+// runFirstDay tests that a window which starts at 1970-01-01T00:00:00Z is swept when it is over,
+// not before.
+func runFirstDay(f *fixture, ahead func(time.Duration)) {
+	sw := f.sweeper()
+	at := func(since1970 time.Duration) {
+		f.Helper()
+		ahead(0)
+		ahead(since1970 - time.Duration(f.storeNow().UnixNano()))
+	}
+	for name, p := range map[string]limiter.FixedWindow{
+		"w": {Limit: 2, Window: 24 * time.Hour}, "c": {Limit: 2, Window: 24 * time.Hour, CountRejected: true},
+	} {
+		l := f.on(f.store, f.prefix+name, p)
+		at(time.Minute)
+		f.passes(l, "k", 2)
+		at(23 * time.Hour)
+		f.sweepAll(sw, 1000)
+		f.refuses(l, "k", 1)
+		at(26 * time.Hour)
+		if n := f.sweepAll(sw, 1000); n != 1 {
+			f.Errorf("%+v: Sweep removed %d rows on the second day, want 1", p, n)
+		}
+		f.passes(l, "k", 2)
+		f.reset(l, "k")
+		at(28 * time.Hour)
+		if n := f.sweepAll(sw, 1000); n != 1 {
+			f.Errorf("%+v: Sweep removed %d rows an hour after the reset, want 1", p, n)
+		}
+	}
+	ahead(0)
 }

@@ -26,7 +26,7 @@ type call struct {
 	n       int64
 	maxWait time.Duration
 
-	allowed         bool
+	allowed         bool // of a refund: it gave something back
 	remaining, used int64
 	retry, reset    time.Duration
 	delay           time.Duration // of a reservation that was allowed
@@ -53,7 +53,7 @@ func (f *fixture) script(l *limiter.Limiter, key string, calls []call) {
 				f.Fatalf("step %d: %s at %v: Delay %v, want %v", i, what, c.at, r.Delay, c.delay)
 			}
 		case refund:
-			f.refund(l, key, c.n)
+			f.refund(l, key, c.n, c.allowed)
 			continue
 		case reset:
 			f.reset(l, key)
@@ -63,9 +63,17 @@ func (f *fixture) script(l *limiter.Limiter, key string, calls []call) {
 			Allowed: c.allowed, Limit: limitOf(l.Policy()), Remaining: c.remaining, Used: c.used,
 			RetryAfter: c.retry, ResetAfter: c.reset, Source: limiter.SourceStore,
 		}
-		if got != want {
+		if got = visible(got); got != want {
 			f.Fatalf("step %d: %+v: %s at %v\n got %+v\nwant %+v", i, l.Policy(), what, c.at, got, want)
 		}
+	}
+}
+
+// visible returns r without its unexported part, which a Result made here cannot have.
+func visible(r limiter.Result) limiter.Result {
+	return limiter.Result{
+		Allowed: r.Allowed, Limit: r.Limit, Remaining: r.Remaining, Used: r.Used,
+		RetryAfter: r.RetryAfter, ResetAfter: r.ResetAfter, Source: r.Source,
 	}
 }
 

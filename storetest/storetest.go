@@ -44,8 +44,8 @@ import (
 // tests of a group run one after another and differ in the limiter's name.
 //
 // Three methods are tested if the store has them: Sweep(context.Context, int)
-// (int64, error), which removes the rows that [limiter.Row.Expired] names, and
-// without which the store keeps them; Check(context.Context) error; and Close()
+// (int64, error), which removes the rows that [limiter.Row.Expired] names, looks at
+// its context between statements, and without which the store keeps the rows; Check(context.Context) error; and Close()
 // error, which may be called twice.
 func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 	groups := []struct {
@@ -56,7 +56,7 @@ func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 		{"refill", refillCases},
 		{"windows", windowCases},
 		{"reservations", reservationCases},
-		{"give back", giveBackCases},
+		{"give back", slices.Concat(refundCases, giveBackCases)},
 		{"policy changes", slices.Concat(policyCases, windowPolicyCases)},
 		{"clock steps", clockCases},
 		{"keys", keyCases},
@@ -191,10 +191,19 @@ func (f *fixture) cancel(r *limiter.Reservation) {
 	}
 }
 
-func (f *fixture) refund(l *limiter.Limiter, key string, n int64) {
+// refund checks whether Refund gives anything back.
+func (f *fixture) refund(l *limiter.Limiter, key string, n int64, want bool) {
 	f.Helper()
-	if err := l.Refund(context.Background(), key, n); err != nil {
-		f.Fatalf("Refund(%d) at %v: %v", n, f.now.Sub(epoch), err)
+	if gave, err := l.Refund(context.Background(), key, n); err != nil || gave != want {
+		f.Fatalf("Refund(%d) at %v = %v, %v, want %v", n, f.now.Sub(epoch), gave, err, want)
+	}
+}
+
+// refundOf checks whether RefundOf gives anything back to the key "k".
+func (f *fixture) refundOf(l *limiter.Limiter, n int64, res limiter.Result, want bool) {
+	f.Helper()
+	if gave, err := l.RefundOf(context.Background(), "k", n, res); err != nil || gave != want {
+		f.Fatalf("RefundOf(%d, %+v) at %v = %v, %v, want %v", n, res, f.now.Sub(epoch), gave, err, want)
 	}
 }
 

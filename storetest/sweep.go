@@ -46,6 +46,26 @@ func (f *fixture) sweepAll(sw sweeper, limit int) (total int64) {
 // days is far more than any row of these cases counts for.
 const days = 100 * 24 * time.Hour
 
+// countdown is a context that ends after it was looked at a number of times.
+type countdown struct {
+	context.Context
+	left atomic.Int64
+}
+
+// looks returns a context that ends after n looks at its Err.
+func looks(n int64) *countdown {
+	c := &countdown{Context: context.Background()}
+	c.left.Store(n)
+	return c
+}
+
+func (c *countdown) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
 var sweepCases = []testCase{
 	{
 		"Sweep removes what has expired",
@@ -130,6 +150,49 @@ var sweepCases = []testCase{
 			})
 			if n := f.sweepAll(sw, 1050); n != 16*70 {
 				f.Errorf("Sweep removed %d rows in all, want %d", n, 16*70)
+			}
+		},
+	},
+	{
+		"Sweep reaches every row, however short its calls",
+		"calls that end long before they have read every row delete all expired rows in the end",
+		func(f *fixture) {
+			sw := f.sweeper()
+			f.sweepAll(sw, 1000)
+			b, w := f.limiter("b", bucket(1, s)), f.limiter("w", window(1, s))
+			now := f.storeNow()
+			f.now = now.Add(days)
+			f.concurrently(16, func(i int) bool { // more than five pages that stay, before the expired rows
+				for j := range 90 {
+					f.allowed(b, fmt.Sprint("a", i, "-", j), 1)
+				}
+				return true
+			})
+			const plenty = 1 << 40
+			whole := looks(plenty)
+			if n, err := sw.Sweep(whole, 1000); n != 0 || err != nil {
+				f.Fatalf("Sweep removed %d rows, %v, want 0", n, err)
+			}
+			needed := plenty - whole.left.Load()
+			if needed < 5 {
+				f.Fatalf("Sweep looked at its context %d times on 1440 rows, want at least 5", needed)
+			}
+			const expired = 20
+			f.now = now.Add(-days)
+			for i := range expired {
+				f.passes(b, fmt.Sprint("z", i), 1)
+				f.passes(w, fmt.Sprint("z", i), 1)
+			}
+			removed := int64(0)
+			for call := 0; removed < 2*expired; call++ {
+				if call == 200 {
+					f.Fatalf("%d calls, each a third of what a whole sweep takes, removed %d of %d expired rows", call, removed, 2*expired)
+				}
+				n, err := sw.Sweep(looks(needed/3), 1000)
+				if err != nil && !errors.Is(err, limiter.ErrCanceled) {
+					f.Fatalf("Sweep: %v", err)
+				}
+				removed += n
 			}
 		},
 	},

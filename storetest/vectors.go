@@ -109,7 +109,7 @@ func (h history) replay(t *testing.T, store limiter.Store, name string) {
 				got.Delay = &r.Delay
 			}
 		case "refund":
-			err = l.Refund(ctx, s.Key, s.N)
+			_, err = l.Refund(ctx, s.Key, s.N)
 		case "cancel":
 			err = booked[s.Ref].Cancel(ctx)
 		case "reset":

@@ -71,12 +71,12 @@ var windowCases = []testCase{
 			f.script(l, "k", []call{
 				{at: 9 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: s},
 				{at: 10 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: 10 * s},
-				{at: 9*s + 990*ms, n: 1, allowed: true, used: 3, reset: 10 * s},
-				{at: 9*s + 990*ms, n: 1, used: 3, retry: 10 * s, reset: 10 * s},
-				{at: 9*s + 990*ms, verb: peek, used: 3, retry: 10 * s, reset: 10 * s},
+				{at: 9*s + 990*ms, n: 1, allowed: true, used: 3, reset: 10*s + 10*ms},
+				{at: 9*s + 990*ms, n: 1, used: 3, retry: 10*s + 10*ms, reset: 10*s + 10*ms},
+				{at: 9*s + 990*ms, verb: peek, used: 3, retry: 10*s + 10*ms, reset: 10*s + 10*ms},
 				{at: 10*s + 10*ms, n: 1, used: 3, retry: 9990 * ms, reset: 9990 * ms},
-				{at: 9*s + 990*ms, verb: refund, n: 1},
-				{at: 9*s + 990*ms, n: 1, allowed: true, used: 3, reset: 10 * s},
+				{at: 9*s + 990*ms, verb: refund, n: 1, allowed: true},
+				{at: 9*s + 990*ms, n: 1, allowed: true, used: 3, reset: 10*s + 10*ms},
 			})
 		},
 	},
@@ -94,7 +94,7 @@ var windowCases = []testCase{
 						Allowed: true, Limit: 2, Remaining: 1, Used: 1,
 						ResetAfter: s - time.Duration(i)*10*ms, Source: limiter.SourceStore,
 					}
-					if r := f.allow(l, "k", 1); r != want {
+					if r := f.allow(l, "k", 1); visible(r) != want {
 						f.Fatalf("step %d: %s: Allow = %+v, want %+v", i, name, r, want)
 					}
 					f.passes(l, "k", 1)

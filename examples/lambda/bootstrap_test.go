@@ -19,7 +19,7 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// recordings are those of package awslambda.
+// recordings is the directory of the recorded events of package awslambda.
 var recordings = filepath.Join("..", "..", "handler", "awslambda", "testdata")
 
 // recorded reads a recorded event.
@@ -32,8 +32,7 @@ func recorded(tb testing.TB, path ...string) []byte {
 	return event
 }
 
-// request is a recorded HTTP request of the kind that the file is named after, with
-// another method, path and body.
+// request returns the recorded HTTP request of a file with another method, path and body.
 func request(tb testing.TB, file, method, path, body string) []byte {
 	tb.Helper()
 	var event map[string]any
@@ -55,7 +54,7 @@ func request(tb testing.TB, file, method, path, body string) []byte {
 	return edited
 }
 
-// The program as it is deployed, in processes of its own.
+// TestTheBuiltProgram runs the binary as Lambda and Cloud Run do.
 func TestTheBuiltProgram(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -63,13 +62,13 @@ func TestTheBuiltProgram(t *testing.T) {
 	}
 	binary := build(t, ".")
 	for name, test := range map[string]func(*testing.T, string){
-		"limits the four kinds of HTTP events":    limitsTheFourKinds,
-		"sweeps when an event says so":            sweepsOnSchedule,
-		"fails on events that it does not know":   failsOnUnknownEvents,
-		"answers before the deadline":             answersBeforeTheDeadline,
-		"sweeps when its argument says so":        sweepsByArgument,
-		"finishes what is under way at a SIGTERM": drainsAtSIGTERM,
-		"leaves no connections behind":            closesItsConnections,
+		"limits the four kinds of HTTP events":   limitsTheFourKinds,
+		"sweeps at scheduled events":             sweepsOnSchedule,
+		"fails on unknown events":                failsOnUnknownEvents,
+		"responds before the deadline":           answersBeforeTheDeadline,
+		"sweeps with the argument sweep":         sweepsByArgument,
+		"finishes requests in flight at SIGTERM": drainsAtSIGTERM,
+		"leaves no connections behind":           closesItsConnections,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,7 +77,7 @@ func TestTheBuiltProgram(t *testing.T) {
 	}
 }
 
-// startFunction launches the program as a function.
+// startFunction starts the program as a Lambda function.
 func startFunction(t *testing.T, binary string, env map[string]string) (*runtimeAPI, *process) {
 	t.Helper()
 	api := newRuntimeAPI(t)
@@ -104,7 +103,7 @@ func limitsTheFourKinds(t *testing.T, binary string) {
 			event := request(t, c.file, http.MethodGet, "/search", "")
 			first := api.ask(t, p, event)
 			if first.StatusCode != http.StatusOK || !strings.Contains(first.Body, `"found"`) {
-				t.Fatalf("the first answer is %+v", first)
+				t.Fatalf("the first response is %+v", first)
 			}
 			if got := first.header("Ratelimit-Policy"); got != `"search";q=10;w=10` {
 				t.Errorf("RateLimit-Policy: %s", got)
@@ -115,7 +114,7 @@ func limitsTheFourKinds(t *testing.T, binary string) {
 			refused := first
 			for n := 1; refused.StatusCode == http.StatusOK; n++ {
 				if n == 100 {
-					t.Fatal("a hundred requests passed")
+					t.Fatal("a hundred requests were allowed")
 				}
 				refused = api.ask(t, p, event)
 			}
@@ -130,7 +129,7 @@ func limitsTheFourKinds(t *testing.T, binary string) {
 	}
 }
 
-// expired uses n keys three hours ago: of none of them anything is left.
+// expired uses n keys three hours ago, so all of their rows have expired.
 func expired(t *testing.T, store limiter.Store, n int) {
 	t.Helper()
 	l, err := limiter.New(store, "search", policies["search"],
@@ -145,7 +144,7 @@ func expired(t *testing.T, store limiter.Store, n int) {
 	}
 }
 
-// fileStore is a store on a migrated file, for what happens beside the program.
+// fileStore returns a store on a migrated SQLite file, which the program can share.
 func fileStore(t *testing.T) (path string, store *sqlite.Store) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "limiter.db")
@@ -166,7 +165,7 @@ func sweepsOnSchedule(t *testing.T, binary string) {
 	for _, event := range [][]byte{recorded(t, recordings, "other-scheduled.json"), recorded(t, "testdata", "scheduler.json")} {
 		expired(t, store, 3)
 		for _, want := range []string{`{"removed":3}`, `{"removed":0}`} {
-			if o := api.invoke(t, p, event, patience); o.error || string(o.body) != want {
+			if o := api.invoke(t, p, event, testTimeout); o.error || string(o.body) != want {
 				t.Errorf("%s: %s (an error: %t), want %s", event, o.body, o.error, want)
 			}
 		}
@@ -183,7 +182,7 @@ func sweepsByArgument(t *testing.T, binary string) {
 	}
 	p = launch(t, binary, map[string]string{"LIMITER_SQLITE": path}, "swep")
 	p.wait(t)
-	if p.err == nil || !strings.Contains(p.output.String(), "the only one there is is sweep") {
+	if p.err == nil || !strings.Contains(p.output.String(), "pass sweep or none") {
 		t.Errorf("swep: %v, %s", p.err, &p.output)
 	}
 }
@@ -191,17 +190,17 @@ func sweepsByArgument(t *testing.T, binary string) {
 func failsOnUnknownEvents(t *testing.T, binary string) {
 	api, p := startFunction(t, binary, map[string]string{"LIMITER_SQLITE": filepath.Join(t.TempDir(), "limiter.db")})
 	for _, event := range []string{string(recorded(t, recordings, "other-websocket.json")), `{"detail-type": "Object Created"}`, `{}`} {
-		if o := api.invoke(t, p, []byte(event), patience); !o.error || !strings.Contains(string(o.body), errUnknownEvent.Error()) {
+		if o := api.invoke(t, p, []byte(event), testTimeout); !o.error || !strings.Contains(string(o.body), errUnknownEvent.Error()) {
 			t.Errorf("%s: %s (an error: %t), want %v", event, o.body, o.error, errUnknownEvent)
 		}
 	}
 	if r := api.ask(t, p, request(t, "httpapi.json", http.MethodGet, "/search", "")); r.StatusCode != http.StatusOK {
-		t.Errorf("after them a request is answered %+v", r)
+		t.Errorf("after unknown events the response is %+v", r)
 	}
 }
 
 func answersBeforeTheDeadline(t *testing.T, binary string) {
-	// A server that takes connections and never says anything.
+	// This server accepts connections and never sends a byte.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +225,7 @@ func answersBeforeTheDeadline(t *testing.T, binary string) {
 			t.Errorf("within %v: %s, %v; want 503 with Retry-After", within, o.body, err)
 		}
 		if late := o.at.Sub(deadline); late > 0 {
-			t.Errorf("within %v: the answer came %v after the deadline", within, late)
+			t.Errorf("within %v: the response came %v after the deadline", within, late)
 		}
 	}
 }
@@ -246,7 +245,7 @@ func closesItsConnections(t *testing.T, binary string) {
 			t.Errorf("%d connections before the first event, want none", n)
 		}
 		if r := api.ask(t, p, request(t, "functionurl.json", http.MethodGet, "/search", "")); r.StatusCode != http.StatusOK {
-			t.Errorf("the answer is %+v", r)
+			t.Errorf("the response is %+v", r)
 		}
 		if n := connections(); n != 1 {
 			t.Errorf("%d connections after it, want 1", n)
@@ -258,7 +257,7 @@ func closesItsConnections(t *testing.T, binary string) {
 	})
 }
 
-// migrated makes a database with tables.
+// migrated returns a database with the tables.
 func migrated(t *testing.T, server *dbtest.Server) (dsn string, db *sql.DB) {
 	t.Helper()
 	dsn = server.Database(t)

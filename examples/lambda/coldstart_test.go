@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// coldStart is one start of a function: from exec until it asks for its first event,
-// and from when it gets that until it has answered.
+// coldStart is one start of a function. init is the time from exec to the first poll for an
+// event, and event the time from that event to the response.
 type coldStart struct{ init, event time.Duration }
 
 func startCold(b *testing.B, binary string, env map[string]string, event []byte) (coldStart, *process) {
@@ -21,7 +21,7 @@ func startCold(b *testing.B, binary string, env map[string]string, event []byte)
 	p := launch(b, binary, env)
 	asked := <-api.asked
 	given := time.Now()
-	o := api.invoke(b, p, event, patience)
+	o := api.invoke(b, p, event, testTimeout)
 	if o.error || !strings.Contains(string(o.body), `"statusCode":200`) {
 		b.Fatalf("%s\n%s", o.body, &p.output)
 	}
@@ -29,8 +29,8 @@ func startCold(b *testing.B, binary string, env map[string]string, event []byte)
 	return coldStart{asked.Sub(p.started), o.at.Sub(given)}, p
 }
 
-// BenchmarkColdStart starts the function anew each time, up to its first decision, and
-// in turn one that does nothing. What is ours is the difference.
+// BenchmarkColdStart starts the function up to its first decision, in turn with a function
+// that does nothing. The difference is the program's own share.
 func BenchmarkColdStart(b *testing.B) {
 	hello, program := build(b, "./testdata/hello"), build(b, ".")
 	for _, migrated := range []bool{true, false} {
@@ -47,7 +47,7 @@ func BenchmarkColdStart(b *testing.B) {
 				return map[string]string{"LIMITER_SQLITE": filepath.Join(files, fmt.Sprintf("%d.db", n))}
 			}
 			recorded := string(request(b, "httpapi.json", http.MethodGet, "/search", ""))
-			// One client would soon be refused.
+			// The limit would soon refuse a single client.
 			event := func() []byte {
 				n++
 				return []byte(strings.ReplaceAll(recorded, `"192.0.2.1"`, fmt.Sprintf(`"10.0.%d.%d"`, n/256, n%256)))
@@ -67,7 +67,7 @@ func BenchmarkColdStart(b *testing.B) {
 			report(ours.event, "ms-first-event")
 			report(floor.init+floor.event, "ms-hello")
 			report(ours.init+ours.event-floor.init-floor.event, "ms-own")
-			report(0, "ns/op") // of two processes, and of no use
+			report(0, "ns/op") // it would be that of two processes
 			if migrated {
 				logInits(b, program, env(), event())
 			}
@@ -77,7 +77,7 @@ func BenchmarkColdStart(b *testing.B) {
 
 var traced = regexp.MustCompile(`init (\S+) @(\S+) ms, (\S+) ms clock`)
 
-// logInits logs what the packages' own initialization took, after which main begins.
+// logInits logs how long the initialization of the packages takes.
 func logInits(b *testing.B, binary string, env map[string]string, event []byte) {
 	b.Helper()
 	env["GODEBUG"] = "inittrace=1"

@@ -10,13 +10,13 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// A hundred clients with connections of their own, from one address, ask at the same
-// time for what twenty of them can have. A 503 fails the test as a false count does.
+// A hundred clients at one address, each with its own connection, send requests at the same
+// time, and twenty of them are allowed. A 503 fails the test as a wrong count does.
 func TestAHundredClientsAtOnceGetExactlyWhatIsAllowed(t *testing.T) {
 	const clients, allowed = 100, 20
 	onEach(t, func(t *testing.T, env map[string]string) {
-		// Nothing comes back while the test runs: the window is one of 30 years, of
-		// which the next begins in 2029.
+		// Nothing refills while the test runs. The window is 30 years long, and the next
+		// one begins in 2029.
 		changed := maps.Clone(policies)
 		changed["search"] = limiter.TokenBucket{Capacity: allowed, Refill: 1, Interval: 24 * time.Hour}
 		changed["export-burst"] = limiter.TokenBucket{Capacity: clients, Refill: 1, Interval: 24 * time.Hour}
@@ -32,7 +32,7 @@ func TestAHundredClientsAtOnceGetExactlyWhatIsAllowed(t *testing.T) {
 				wait.Go(func() {
 					transport := &http.Transport{}
 					defer transport.CloseIdleConnections()
-					client := &http.Client{Transport: transport, Timeout: patience}
+					client := &http.Client{Transport: transport, Timeout: testTimeout}
 					<-begin
 					req, err := http.NewRequestWithContext(t.Context(), route.method, url+route.path, http.NoBody)
 					if err != nil {
@@ -53,7 +53,7 @@ func TestAHundredClientsAtOnceGetExactlyWhatIsAllowed(t *testing.T) {
 			close(begin)
 			wait.Wait()
 			if want := map[int]int{http.StatusOK: allowed, http.StatusTooManyRequests: clients - allowed}; !maps.Equal(codes, want) {
-				t.Errorf("%s %s: answers %v, want %v", route.method, route.path, codes, want)
+				t.Errorf("%s %s: statuses %v, want %v", route.method, route.path, codes, want)
 			}
 		}
 	})

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// listens waits until the server says where it listens.
+// listens waits until the server logs its address.
 func listens(t *testing.T, p *process) (address string) {
 	t.Helper()
 	said := regexp.MustCompile(`listening address=\S*:(\d+)`)
@@ -32,7 +32,7 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -41,7 +41,7 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 		"Expect: 100-continue\r\nContent-Length: 31\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	// The server says so when the handler reads the body: it is under way.
+	// The server sends 100 when the handler reads the body: the request is in flight.
 	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
 	buf := make([]byte, len(goOn))
 	if _, err := io.ReadFull(conn, buf); err != nil || string(buf) != goOn {
@@ -62,7 +62,7 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 	}
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 OK\r\n") || !strings.Contains(string(answer), `{"welcome":"alice"}`) {
-		t.Errorf("the request under way was answered %q, %v", answer, err)
+		t.Errorf("the response to the request in flight is %q, %v", answer, err)
 	}
 	p.wait(t)
 	if p.err != nil {

@@ -8,18 +8,14 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-// password is everybody's.
+// password is the password of every account.
 const password = "open sesame"
 
-// maxForm is the longest body of a login, in bytes.
-const maxForm = 4 << 10
-
-// account returns what logins are limited by: the account that they are for, in the
-// one form in which the accounts' names are compared. "Alice" and " alice " would have
-// five attempts each otherwise.
+// account returns the key of login-account: the account's name in a normal form.
+// Otherwise "Alice" and " alice " would have five attempts each.
 func account(r *http.Request) (string, error) {
 	if err := r.ParseForm(); err != nil {
-		return "", handler.ErrNoKey // not err, which can quote the form
+		return "", handler.ErrNoKey // not err: it can quote the form
 	}
 	return strings.ToLower(strings.TrimSpace(r.PostForm.Get("user"))), nil
 }

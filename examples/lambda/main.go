@@ -1,13 +1,14 @@
 // Command lambda is one HTTP service with several limits, as a server and as an
-// AWS Lambda function. Run it and ask it twenty times:
+// AWS Lambda function. Run it and send twenty requests:
 //
 //	go run ./examples/lambda
 //	for i in $(seq 20); do curl -si localhost:8080 | head -1; done
 //
-// Where Lambda has started it, it serves events; with the argument "sweep" it
-// removes rows that nobody needs any more, and ends; else it listens on $PORT
-// (8080). State is in PostgreSQL if DATABASE_URL is set, in tables that were made
-// before; else in an SQLite file, which it creates: $LIMITER_SQLITE, or
+// In Lambda the program serves events. With the argument "sweep" it deletes expired
+// rows and exits. Otherwise it listens on $PORT, 8080 by default.
+//
+// If DATABASE_URL is set, the program stores the limits in PostgreSQL, in tables that
+// must exist. Otherwise it creates an SQLite file: $LIMITER_SQLITE, or
 // limiter-example.db in the directory for temporary files. See README.md.
 package main
 
@@ -36,17 +37,17 @@ func main() {
 	}
 }
 
-// program is what the process is made of; tests make others.
+// program holds what the process depends on. Tests replace it.
 type program struct {
 	getenv   func(string) string
 	args     []string
 	policies map[string]limiter.Policy
-	// listening is told the address of the server. It may be nil.
+	// listening is called with the address of the server. It may be nil.
 	listening func(net.Addr)
 }
 
-// run does what the environment and the arguments ask for, until that is done or ctx
-// ends.
+// run sweeps, serves events or serves HTTP, as the environment and the arguments say. It
+// returns when it has finished or ctx ends.
 func (p program) run(ctx context.Context) error {
 	s, err := readSettings(p.getenv)
 	if err != nil {
@@ -63,17 +64,17 @@ func (p program) run(ctx context.Context) error {
 		done, err := sweep(ctx, store)
 		return errors.Join(json.NewEncoder(os.Stdout).Encode(done), err)
 	case len(p.args) > 0:
-		return fmt.Errorf("the arguments are %q; the only one there is is sweep", p.args)
+		return fmt.Errorf("unknown arguments %q; pass sweep or none", p.args)
 	}
 	if s.databaseURL == "" {
-		slog.Warn("without DATABASE_URL the limits are this instance's own", "sqlite", s.sqlite)
+		slog.Warn("DATABASE_URL is not set: this instance does not share its limits", "sqlite", s.sqlite)
 	}
 	handler, err := routes(store, s.client(), p.policies)
 	if err != nil {
 		return err
 	}
 	if s.inLambda {
-		serveEvents(handler, store) // and never returns
+		serveEvents(handler, store) // does not return
 	}
 	if err := checkAtStart(ctx, store); err != nil {
 		return err

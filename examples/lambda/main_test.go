@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// onEach runs a test on SQLite and on every PostgreSQL, with the environment that
-// names a database of its own.
+// onEach runs a test on SQLite and on every PostgreSQL. The environment names a database
+// of its own.
 func onEach(t *testing.T, run func(t *testing.T, env map[string]string)) {
 	t.Helper()
 	t.Parallel()
@@ -64,8 +64,8 @@ func lookup(env map[string]string) func(string) string {
 	return func(name string) string { return env[name] }
 }
 
-// Ten requests pass, then all but those that the time they took has paid for are
-// refused, each with a Retry-After of a second.
+// The first ten requests are allowed. Later ones are refused with Retry-After: 1, except
+// those that find a token that was refilled meanwhile.
 func TestTwentyRequestsShowTheLimit(t *testing.T) {
 	onEach(t, func(t *testing.T, env map[string]string) {
 		url := start(t, env, policies)
@@ -81,12 +81,12 @@ func TestTwentyRequestsShowTheLimit(t *testing.T) {
 			}
 		}
 		if codes[http.StatusOK]+codes[http.StatusTooManyRequests] != 20 || codes[http.StatusTooManyRequests] == 0 {
-			t.Errorf("answers %v, want 20 of 200 and 429, and a 429 among them", codes)
+			t.Errorf("statuses %v, want 20 of 200 and 429, and at least one 429", codes)
 		}
 	})
 }
 
-// get asks for a page and reads it to its end.
+// get sends a request and reads the whole response.
 func get(t *testing.T, url string) (code int, header http.Header) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -104,7 +104,7 @@ func get(t *testing.T, url string) (code int, header http.Header) {
 	return resp.StatusCode, resp.Header
 }
 
-func TestADatabaseWithoutTablesIsSaidAtTheStart(t *testing.T) {
+func TestAServerDoesNotStartOnADatabaseWithoutTables(t *testing.T) {
 	t.Parallel()
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		env := map[string]string{"DATABASE_URL": server.Database(t), "PORT": "0"}
@@ -115,7 +115,7 @@ func TestADatabaseWithoutTablesIsSaidAtTheStart(t *testing.T) {
 	})
 }
 
-func TestAServerStartsWithoutItsDatabaseAndRefuses(t *testing.T) {
+func TestAServerStartsWithoutItsDatabaseAndSends503(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// policies say what the limiter of each name lets pass.
+// policies holds the policy of each limiter, by name.
 var policies = map[string]limiter.Policy{
 	"limits":        limiter.TokenBucket{Capacity: 30, Refill: 3, Interval: time.Second},
 	"page":          limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Second},
@@ -18,15 +18,15 @@ var policies = map[string]limiter.Policy{
 	"login-account": limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Minute},
 }
 
-// byAddress are the limiters whose key is the client's address.
+// byAddress names the limiters whose key is the client's address, in the order in which
+// GET /limits reports them.
 var byAddress = []string{"search", "export-burst", "export-day", "login-address", "page"}
 
-// storeTimeout is how long a decision may take. The default is 250 ms; a small
-// instance that has just been handed 80 requests at once can need more than that for
-// the last of them, and to wait is better there than to turn them away.
+// storeTimeout bounds a decision. The default of 250 ms is too short for a small instance
+// that gets 80 requests at once: the last of them would get 503.
 const storeTimeout = 2 * time.Second
 
-// newLimiters returns a limiter for each policy, by name.
+// newLimiters returns a limiter of each policy, by name.
 func newLimiters(store limiter.Store, policies map[string]limiter.Policy) (map[string]*limiter.Limiter, error) {
 	limiters := make(map[string]*limiter.Limiter, len(policies))
 	var errs []error

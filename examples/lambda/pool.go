@@ -10,23 +10,22 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// serverConns is how many connections a server has at most: of 80 requests at a time
-// few are at the database at the same instant. Instances times this must be less than
-// the database's max_connections.
+// serverConns bounds the connections of a server. Ten are enough for 80 concurrent
+// requests, because few of them use the database at the same time. The number of instances
+// times serverConns must be less than the database's max_connections.
 const serverConns = 10
 
-// connectTimeout is how long a connection may take to be made.
+// connectTimeout bounds connecting to the database.
 const connectTimeout = 3 * time.Second
 
-// poolConfig returns the pool's configuration: what the DSN says, and where it says
-// nothing, what fits. What pgx itself has there is made for long-lived servers with a
-// database to themselves.
+// poolConfig returns the configuration of the pool. Settings in the DSN override the ones
+// here. The defaults of pgx suit long-lived servers that have a database to themselves.
 func poolConfig(s settings) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(s.databaseURL)
 	if err != nil {
 		return nil, err
 	}
-	// pgx knows nothing of pools, and leaves their settings where they are.
+	// ParseConfig of pgx does not know the settings of pools. It keeps them in RuntimeParams.
 	dsn, err := pgx.ParseConfig(s.databaseURL)
 	if err != nil {
 		return nil, err
@@ -36,13 +35,13 @@ func poolConfig(s settings) (*pgxpool.Config, error) {
 			apply()
 		}
 	}
-	// Connections are closed well before the credentials that they were made with
-	// expire, and spread over time, so that not all instances connect at once.
+	// A connection is closed well before its credentials expire. The jitter keeps the
+	// instances from connecting all at once.
 	conns, lifetime, jitter, idle := serverConns, 30*time.Minute, 5*time.Minute, 5*time.Minute
 	if s.inLambda {
 		// A function serves one request at a time, except on Lambda Managed Instances.
-		// The second connection is for when the first one is being buried, which can
-		// take pgx 15 s. Idle ones are closed only when the function runs.
+		// The second connection serves while pgx closes a broken one, which can take
+		// 15 s. Idle connections are closed only while the function runs.
 		conns, lifetime, jitter, idle = max(2, lambdacontext.MaxConcurrency()), 10*time.Minute, time.Minute, 2*time.Minute
 	}
 	unless("pool_max_conns", func() { config.MaxConns = int32(conns) })
@@ -52,8 +51,8 @@ func poolConfig(s settings) (*pgxpool.Config, error) {
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	// Between two invocations the process stands still, and its connections die
-	// unnoticed.
+	// The process is frozen between two invocations and does not notice that its
+	// connections die.
 	postgres.PingAfterFreeze(config)
 	return config, nil
 }

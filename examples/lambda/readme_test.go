@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// commands are the shell commands of README.md, without comments, a line each.
+// commands returns the shell commands of README.md without comments, one per line.
 func commands(t *testing.T) []string {
 	t.Helper()
 	readme, err := os.ReadFile("README.md")
@@ -28,7 +28,7 @@ func commands(t *testing.T) []string {
 	return list
 }
 
-func TestTheReadmesCommandsFitTheFiles(t *testing.T) {
+func TestTheCommandsOfTheReadmeFitTheFiles(t *testing.T) {
 	t.Parallel()
 	_, f := template(t)
 	list := commands(t)
@@ -45,7 +45,7 @@ func TestTheReadmesCommandsFitTheFiles(t *testing.T) {
 	deploy := index("sam deploy --template-file examples/lambda/template.yaml")
 	replace := index("gcloud run services replace")
 	if goose > bootstrap || bootstrap > deploy || goose > replace {
-		t.Errorf("the tables come first (%d), then the build (%d), then what needs it (%d, %d)", goose, bootstrap, deploy, replace)
+		t.Errorf("the tables come first (%d), then the build (%d), then the commands that need them (%d, %d)", goose, bootstrap, deploy, replace)
 	}
 	mod, err := os.ReadFile(filepath.Join("..", "..", "go.mod"))
 	if err != nil {

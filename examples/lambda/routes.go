@@ -1,23 +1,21 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/examples/lambda/page"
 	"github.com/sqlimit/limiter/handler"
 )
 
-// routes returns the service, behind its limiters. Those of one route nest: the
-// outer one is asked first, and what it charged stays charged if the inner one
-// refuses, so that the scarcer quota is inside.
+// routes returns the handler of all routes, behind their limiters. Two limiters of a route
+// nest: the outer one decides first, and keeps its charge if the inner one refuses.
+// Therefore the tighter limit is inside.
 func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Policy) (http.Handler, error) {
 	limiters, err := newLimiters(store, policies)
 	if err != nil {
@@ -31,31 +29,33 @@ func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Pol
 	mux.Handle("GET /search", limit("search", client)(http.HandlerFunc(search)))
 	mux.Handle("POST /export",
 		limit("export-burst", client)(limit("export-day", client)(http.HandlerFunc(export))))
-	// By address first, so that one client cannot try many accounts, then by account,
-	// so that many clients cannot try one. Only failures count: nobody is locked out for
-	// logging in often.
-	mux.Handle("POST /login", http.MaxBytesHandler(
+	// The limit by address stops one client from trying many accounts. The limit by account
+	// stops many clients from trying one. Both charge failures only, so frequent logins are
+	// not refused.
+	mux.Handle("POST /login",
 		limit("login-address", client, handler.ChargeFailures())(
-			limit("login-account", account, handler.ChargeFailures(), handler.HideQuota())(http.HandlerFunc(login))), maxForm))
+			limit("login-account", account, handler.ChargeFailures(), handler.HideQuota())(http.HandlerFunc(login))))
 
-	// What the caller has left: nothing is charged, and the headers are the answer.
+	// GET /limits sends the client's quotas in the headers, and charges none of them.
 	look := http.Handler(status(http.StatusNoContent))
 	for _, name := range slices.Backward(byAddress) {
 		look = limit(name, client, handler.Cost(func(*http.Request) int64 { return 0 }))(look)
 	}
-	// To look costs reads of the database, and has a limit that is not shown: what it
-	// would show is how often the page looks.
+	// It reads the database once for each limit, so it has a limit of its own. That one is
+	// hidden, because it would show only how often the page polls.
 	mux.Handle("GET /limits", limit("limits", client, handler.HideQuota())(look))
 
-	// Not /healthz, which Cloud Run answers itself. Probes have no address to be
-	// limited by.
-	mux.Handle("GET /health", health(store))
-	return mux, nil
+	// Cloud Run reserves /healthz. A probe has no address, so /health has no limit.
+	mux.Handle("GET /health", health(store, readClocks))
+	return http.MaxBytesHandler(mux, maxBody), nil
 }
 
-// logError logs why there was no decision. Requests without a key may be a client's
-// affair, and could fill the log; but if it is TRUSTED_HOPS that is wrong, all have none:
-// the first is logged.
+// maxBody is the longest body of a request, in bytes. A login needs less, and the other
+// routes read no body. Without a limit a client could fill the memory and /tmp.
+const maxBody = 4 << 10
+
+// logError logs why there was no decision. It logs only the first request without a key:
+// clients can send many, but if TRUSTED_HOPS is wrong, no request has a key.
 func logError(r *http.Request, err error) {
 	report := func() {
 		slog.ErrorContext(r.Context(), "no decision", "route", r.Pattern, "error", err)
@@ -69,8 +69,9 @@ func logError(r *http.Request, err error) {
 
 var firstWithoutKey sync.Once
 
+// search reads the query only: FormValue would also read a body.
 func search(w http.ResponseWriter, r *http.Request) {
-	answer(w, http.StatusOK, map[string]any{"query": r.FormValue("q"), "found": []string{}})
+	answer(w, http.StatusOK, map[string]any{"query": r.URL.Query().Get("q"), "found": []string{}})
 }
 
 func export(w http.ResponseWriter, _ *http.Request) {
@@ -81,26 +82,10 @@ func export(w http.ResponseWriter, _ *http.Request) {
 func answer(w http.ResponseWriter, code int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(value) // who has gone does not read it
+	_ = json.NewEncoder(w).Encode(value) // an error means that the client has left
 }
 
-// status answers with a status and nothing else.
+// status returns a handler that sends a status without a body.
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
-}
-
-// healthTimeout is how long a database that is well needs at most to say so.
-const healthTimeout = 2 * time.Second
-
-func health(store Store) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
-		defer cancel()
-		if err := store.Check(ctx); err != nil {
-			slog.ErrorContext(ctx, "not healthy", "error", err)
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
-	}
 }

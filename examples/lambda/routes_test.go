@@ -14,10 +14,10 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// service is the program's handler on a memory of its own.
+// service returns the program's handler on a memory store.
 func service(t *testing.T, s settings) http.Handler {
 	t.Helper()
-	now := time.Now() // stands still, so that nothing comes back
+	now := time.Now() // the clock stands still, so nothing refills
 	h, err := routes(memory.New(memory.WithClock(func() time.Time { return now })), s.client(), policies)
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func service(t *testing.T, s settings) http.Handler {
 	return h
 }
 
-// send sends a request from an address, with a form as its body if there is one.
+// send sends a request from an address, with a form as the body unless it is empty.
 func send(h http.Handler, from, method, target, form string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader(form))
 	r.RemoteAddr = from
@@ -41,7 +41,7 @@ func credentials(user, password string) string {
 	return url.Values{"user": {user}, "password": {password}}.Encode()
 }
 
-func TestEachRouteTellsItsOwnLimits(t *testing.T) {
+func TestEachRouteSendsItsOwnLimits(t *testing.T) {
 	t.Parallel()
 	const right, wrong = "user=alice&password=open+sesame", "user=alice&password=guess"
 	for _, c := range []struct {
@@ -56,7 +56,7 @@ func TestEachRouteTellsItsOwnLimits(t *testing.T) {
 		{"POST", "/login", right, 200, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
 		{"POST", "/login", wrong, 401, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
 		{"POST", "/login", "user=+&password=guess", 400, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
-		{"POST", "/login", "user=" + strings.Repeat("a", maxForm), 400, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
+		{"POST", "/login", "user=" + strings.Repeat("a", maxBody), 400, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
 		{
 			"GET", "/limits", "", 204,
 			`"search";q=10;w=10, "export-burst";q=3;w=6, "export-day";q=20;w=86400, "login-address";q=20;w=60, "page";q=10;w=10`,
@@ -77,15 +77,14 @@ func TestEachRouteTellsItsOwnLimits(t *testing.T) {
 			}
 			continue
 		}
-		// The time to the end of the day, which is the last that any of them tells, is
-		// not looked at.
+		// The test ignores the time to the end of the day, which is the last parameter.
 		if len(policy) != 1 || policy[0] != c.policy || len(quota) != 1 || !strings.HasPrefix(quota[0], c.quota) {
 			t.Errorf("%s %s: %q and %q, want one field each: %s and %s", c.method, c.path, policy, quota, c.policy, c.quota)
 		}
 	}
 }
 
-func TestToLookAtOnesLimitsChargesNothing(t *testing.T) {
+func TestLimitsChargesNothing(t *testing.T) {
 	t.Parallel()
 	h := service(t, settings{})
 	for range 25 {
@@ -98,7 +97,7 @@ func TestToLookAtOnesLimitsChargesNothing(t *testing.T) {
 	}
 }
 
-func TestAnAccountIsGuardedWhateverAddressesItIsTriedFrom(t *testing.T) {
+func TestTheLimitOfAnAccountHoldsForAllAddresses(t *testing.T) {
 	t.Parallel()
 	h := service(t, settings{})
 	names := []string{"Alice@example.com", "alice@example.com", " ALICE@example.com ", "\talice@EXAMPLE.com\n", "Alice@Example.Com"}
@@ -108,7 +107,7 @@ func TestAnAccountIsGuardedWhateverAddressesItIsTriedFrom(t *testing.T) {
 			t.Fatalf("attempt %d: %d, want 401", i+1, resp.Code)
 		}
 	}
-	// The right password does not help now, or an attacker would know it.
+	// The right password is refused, too. Otherwise an attacker would learn it.
 	for _, password := range []string{"guess", password} {
 		resp := send(h, "203.0.113.9:1", "POST", "/login", credentials("alice@example.com", password))
 		if resp.Code != http.StatusTooManyRequests || resp.Header().Get("Retry-After") != "60" {
@@ -116,7 +115,7 @@ func TestAnAccountIsGuardedWhateverAddressesItIsTriedFrom(t *testing.T) {
 		}
 		for field, lines := range resp.Header() {
 			if strings.Contains(strings.Join(lines, ""), "login-account") {
-				t.Errorf("%s tells how the account stands: %q", field, lines)
+				t.Errorf("%s names the limit of the account: %q", field, lines)
 			}
 		}
 	}
@@ -125,7 +124,7 @@ func TestAnAccountIsGuardedWhateverAddressesItIsTriedFrom(t *testing.T) {
 	}
 }
 
-func TestOnlyLoginsThatFailCount(t *testing.T) {
+func TestOnlyFailedLoginsAreCharged(t *testing.T) {
 	t.Parallel()
 	h := service(t, settings{})
 	try := func(user, secret string, want int) {
@@ -143,7 +142,7 @@ func TestOnlyLoginsThatFailCount(t *testing.T) {
 	try("alice", password, http.StatusTooManyRequests)
 }
 
-func TestTheClientIsFoundBehindAsManyProxiesAsThereAre(t *testing.T) {
+func TestTheAddressOfTheClientIsFoundBehindProxies(t *testing.T) {
 	t.Parallel()
 	const forwarded = "198.51.100.66, 203.0.113.7, 198.51.100.1" // the first is the client's own invention
 	for _, c := range []struct {
@@ -187,12 +186,12 @@ func TestTheClientIsFoundBehindAsManyProxiesAsThereAre(t *testing.T) {
 	}
 }
 
-// broken is a store that cannot work.
+// broken is a store whose check fails.
 type broken struct{ *memory.Store }
 
 func (broken) Check(context.Context) error { return errors.New("broken") }
 
-func TestHealthIsThatOfTheStore(t *testing.T) {
+func TestHealthReportsTheCheckOfTheStore(t *testing.T) {
 	t.Parallel()
 	h, err := routes(broken{memory.New()}, settings{}.client(), policies)
 	if err != nil {

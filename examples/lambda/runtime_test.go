@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// patience bounds whatever a test waits for.
-const patience = 30 * time.Second
+// testTimeout bounds everything that a test waits for.
+const testTimeout = 30 * time.Second
 
-// build builds the program as the README says, for this machine.
+// build builds the program as in the README, but for this machine.
 func build(tb testing.TB, source string) (binary string) {
 	tb.Helper()
 	binary = filepath.Join(tb.TempDir(), "bootstrap")
@@ -32,16 +32,16 @@ func build(tb testing.TB, source string) (binary string) {
 	return binary
 }
 
-// process is the built program while it runs.
+// process is a running program.
 type process struct {
 	*exec.Cmd
 	started time.Time
 	ended   chan struct{}
-	err     error // of Wait, when ended is closed
+	err     error // of Wait; valid once ended is closed
 	output  locked
 }
 
-// locked is a buffer that can be read while it is written.
+// locked is a buffer that is safe for concurrent use.
 type locked struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -59,8 +59,8 @@ func (l *locked) String() string {
 	return l.buf.String()
 }
 
-// launch starts a program in an environment of its own. It is killed when the test
-// ends, if it still runs.
+// launch starts a program with env as its environment. The program is killed when the test
+// ends.
 func launch(tb testing.TB, binary string, env map[string]string, args ...string) *process {
 	tb.Helper()
 	p := &process{Cmd: exec.Command(binary, args...), ended: make(chan struct{})}
@@ -86,22 +86,22 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// wait returns when the process has ended by itself.
+// wait waits until the process has ended by itself.
 func (p *process) wait(t *testing.T) {
 	t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatalf("the process does not end\n%s", &p.output)
 	}
 }
 
-// await returns when what the test waits for has come to pass.
+// await waits until come returns true. Otherwise it fails the test with the given text.
 func (p *process) await(t *testing.T, otherwise string, come func() bool) {
 	t.Helper()
 	again := time.NewTicker(5 * time.Millisecond)
 	defer again.Stop()
-	for end := time.Now().Add(patience); !come(); <-again.C {
+	for end := time.Now().Add(testTimeout); !come(); <-again.C {
 		select {
 		case <-p.ended:
 			t.Fatalf("%s; the process ended: %v\n%s", otherwise, p.err, &p.output)
@@ -113,14 +113,14 @@ func (p *process) await(t *testing.T, otherwise string, come func() bool) {
 	}
 }
 
-// runtimeAPI is a Lambda Runtime API on loopback: what a bootstrap talks to.
+// runtimeAPI is a Lambda Runtime API on loopback, for a bootstrap to poll.
 // https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 type runtimeAPI struct {
 	server  *httptest.Server
 	address string
-	asked   chan time.Time  // the process asks for an event
-	events  chan invocation // is answered with one
-	answers chan outcome    // and answers it
+	asked   chan time.Time  // when the process polls for an event
+	events  chan invocation // the events for the process
+	answers chan outcome    // the results that the process posts
 	last    int
 }
 
@@ -130,7 +130,7 @@ type invocation struct {
 	deadline time.Time
 }
 
-// outcome is what became of an event.
+// outcome is the result of an event.
 type outcome struct {
 	id    string
 	body  []byte
@@ -149,7 +149,7 @@ func newRuntimeAPI(tb testing.TB) *runtimeAPI {
 		_, _ = io.WriteString(w, "{}")
 	})
 	mux.HandleFunc("GET /2020-01-01/extension/event/next", func(_ http.ResponseWriter, r *http.Request) {
-		<-r.Context().Done() // an extension without events is never answered
+		<-r.Context().Done() // there are no events for the extension
 	})
 	a.server = httptest.NewServer(mux)
 	tb.Cleanup(func() {
@@ -186,29 +186,29 @@ func (a *runtimeAPI) answer(failed bool) http.HandlerFunc {
 	}
 }
 
-// invoke hands an event to the process and waits for what becomes of it.
+// invoke sends an event to the process and waits for the outcome.
 func (a *runtimeAPI) invoke(tb testing.TB, p *process, event []byte, within time.Duration) outcome {
 	tb.Helper()
 	a.last++
 	i := invocation{fmt.Sprintf("request-%d", a.last), event, time.Now().Add(within)}
-	timeout := time.After(patience)
+	timeout := time.After(testTimeout)
 	select {
 	case a.events <- i:
 	case <-p.ended:
 		tb.Fatalf("the process ended: %v\n%s", p.err, &p.output)
 	case <-timeout:
-		tb.Fatalf("the process does not ask for an event\n%s", &p.output)
+		tb.Fatalf("the process does not poll for an event\n%s", &p.output)
 	}
 	select {
 	case o := <-a.answers:
 		if o.id != i.id {
-			tb.Fatalf("an answer to %s, want one to %s", o.id, i.id)
+			tb.Fatalf("the response is to %s, want one to %s", o.id, i.id)
 		}
 		return o
 	case <-p.ended:
 		tb.Fatalf("the process ended: %v\n%s", p.err, &p.output)
 	case <-timeout:
-		tb.Fatalf("no answer\n%s", &p.output)
+		tb.Fatalf("no response\n%s", &p.output)
 	}
 	panic("not reached")
 }
@@ -222,7 +222,8 @@ type response struct {
 	Body              string              `json:"body"`
 }
 
-// header returns a field's value in the place where it is, or "".
+// header returns the value of a header, or "". The kinds of responses keep it in one of two
+// places.
 func (r response) header(name string) string {
 	if lines := r.MultiValueHeaders[name]; len(lines) > 0 {
 		return strings.Join(lines, ", ")
@@ -230,10 +231,10 @@ func (r response) header(name string) string {
 	return r.Headers[name]
 }
 
-// ask is invoke for an HTTP request, whose answer must be a response.
+// ask is invoke for an HTTP request. The outcome must be a response.
 func (a *runtimeAPI) ask(tb testing.TB, p *process, event []byte) (r response) {
 	tb.Helper()
-	o := a.invoke(tb, p, event, patience)
+	o := a.invoke(tb, p, event, testTimeout)
 	if o.error {
 		tb.Fatalf("the function failed: %s\n%s", o.body, &p.output)
 	}

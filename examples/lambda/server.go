@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// drainTimeout is how long requests under way may take once the service is told to
-// stop: Cloud Run kills it 10 s after SIGTERM.
+// drainTimeout bounds the requests in flight after SIGTERM. Cloud Run kills the process
+// after 10 s.
 const drainTimeout = 8 * time.Second
 
-// serve serves until ctx ends, and then what is under way.
+// serve serves HTTP until ctx ends, and then finishes the requests in flight.
 func serve(ctx context.Context, port string, handler http.Handler, listening func(net.Addr)) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", port))
 	if err != nil {
@@ -33,7 +33,7 @@ func serve(ctx context.Context, port string, handler http.Handler, listening fun
 		defer cancel()
 		err := server.Shutdown(drain)
 		if err != nil {
-			_ = server.Close() // or the store would wait for what is under way
+			_ = server.Close() // otherwise closing the store waits for the requests in flight
 		}
 		drained <- err
 	}()

@@ -71,26 +71,26 @@ func TestTheServiceFitsTheProgram(t *testing.T) {
 		t.Errorf("the environment is %v; DATABASE_URL comes from the secret, one proxy is in front, and PORT is set by Cloud Run", env)
 	}
 	if len(c.Ports) != 1 || c.StartupProbe.HTTPGet.Port != c.Ports[0].ContainerPort {
-		t.Errorf("the probe asks port %d of %+v", c.StartupProbe.HTTPGet.Port, c.Ports)
+		t.Errorf("the probe uses port %d, and the ports are %+v", c.StartupProbe.HTTPGet.Port, c.Ports)
 	}
 	if got := send(service(t, settings{}), "@", http.MethodGet, c.StartupProbe.HTTPGet.Path, "").Code; got != http.StatusNoContent {
-		t.Errorf("the probe's path is answered %d", got)
+		t.Errorf("the path of the probe gets %d", got)
 	}
 	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	if seconds(c.StartupProbe.TimeoutSeconds) <= healthTimeout || c.StartupProbe.PeriodSeconds < c.StartupProbe.TimeoutSeconds {
-		t.Errorf("the probe is %+v; an answer can take %v", c.StartupProbe, healthTimeout)
+		t.Errorf("the probe is %+v; a check can take %v", c.StartupProbe, healthTimeout)
 	}
 	if seconds(revision.Spec.TimeoutSeconds) <= slowest() {
-		t.Errorf("a request has %d s; an answer can take %v", revision.Spec.TimeoutSeconds, slowest())
+		t.Errorf("the timeout of a request is %d s; a response can take %v", revision.Spec.TimeoutSeconds, slowest())
 	}
 	// Cloud Run kills a container 10 s after SIGTERM.
 	if drainTimeout+healthTimeout > 10*time.Second {
-		t.Errorf("to drain may take %v", drainTimeout)
+		t.Errorf("draining can take %v; Cloud Run kills the process after 10 s", drainTimeout)
 	}
-	// All of an instance's requests wait for its connections. 100 ms for two decisions
-	// is much.
+	// The concurrent requests of an instance share its connections. 100 ms for two
+	// decisions is a lot.
 	if wait := time.Duration(revision.Spec.ContainerConcurrency) * 100 * time.Millisecond / serverConns; wait == 0 || wait > storeTimeout {
-		t.Errorf("the last of %d requests at once waits %v for a connection", revision.Spec.ContainerConcurrency, wait)
+		t.Errorf("the last of %d concurrent requests waits %v for a connection", revision.Spec.ContainerConcurrency, wait)
 	}
 	var instances int
 	if _, err := fmt.Sscan(revision.Metadata.Annotations["autoscaling.knative.dev/maxScale"], &instances); err != nil || instances*serverConns > maxConnections {

@@ -10,17 +10,17 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-// settings are what the environment says.
+// settings holds the values of the environment.
 type settings struct {
-	// databaseURL is the DSN of PostgreSQL; without one, sqlite is used.
+	// databaseURL is the DSN of PostgreSQL. If it is empty, the program uses SQLite.
 	databaseURL string
 	// sqlite is the path of the SQLite file.
 	sqlite string
-	// port is what the server listens on.
+	// port is the port that the server listens on.
 	port string
-	// trustedHops is how many proxies every request to the server comes through.
+	// trustedHops is the number of proxies in front of the server.
 	trustedHops int
-	// inLambda tells that Lambda has started the process.
+	// inLambda reports whether Lambda started the process.
 	inLambda bool
 }
 
@@ -32,18 +32,16 @@ func readSettings(getenv func(string) string) (settings, error) {
 		inLambda:    getenv("AWS_LAMBDA_RUNTIME_API") != "",
 	}
 	hops, err := strconv.ParseUint(cmp.Or(getenv("TRUSTED_HOPS"), "0"), 10, 8)
-	if hops > 16 { // what handler.TrustedHops takes
-		err = strconv.ErrRange
-	}
-	if err != nil {
-		return settings{}, fmt.Errorf("TRUSTED_HOPS is not a number of proxies: set it to 1 on Cloud Run, to 2 behind its load balancer, to 0 if clients connect themselves: %w", err)
+	if err != nil || hops > 16 { // the maximum of handler.TrustedHops
+		return settings{}, fmt.Errorf("TRUSTED_HOPS is %q; set it to the number of proxies, 0 to 16: 1 on Cloud Run, 2 behind its load balancer, 0 if clients connect directly", getenv("TRUSTED_HOPS"))
 	}
 	s.trustedHops = int(hops)
 	return s, nil
 }
 
-// client returns what a request is limited by: its address. In Lambda it is in the
-// event, where no client can write; a server has it from its proxies, if there are any.
+// client returns the key of a request: the client's address. In Lambda the event has it,
+// and no client can forge it. A server behind proxies reads it from the header that they
+// append to.
 func (s settings) client() handler.KeyFunc {
 	if s.inLambda || s.trustedHops == 0 {
 		return handler.ClientIP()

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// variables returns the names of all variables that the program reads.
+// variables returns the names of all environment variables that the program reads.
 func variables(t *testing.T) (names []string) {
 	t.Helper()
 	if _, err := readSettings(func(name string) string {
@@ -22,7 +22,7 @@ func variables(t *testing.T) (names []string) {
 	return slices.Compact(names)
 }
 
-func TestAnEmptyEnvironmentIsAServerOnSQLite(t *testing.T) {
+func TestAnEmptyEnvironmentMakesAServerOnSQLite(t *testing.T) {
 	t.Parallel()
 	s, err := readSettings(func(string) string { return "" })
 	if err != nil || s.databaseURL != "" || s.port != "8080" || s.trustedHops != 0 || s.inLambda || !strings.HasSuffix(s.sqlite, "limiter-example.db") {
@@ -43,7 +43,7 @@ func TestTrustedHopsIsANumberOfProxies(t *testing.T) {
 	}
 }
 
-func TestThePoolFitsWhereTheDSNSaysNothing(t *testing.T) {
+func TestTheDSNOverridesThePoolSettings(t *testing.T) {
 	t.Parallel()
 	type pool struct {
 		conns                           int32
@@ -73,18 +73,18 @@ func TestThePoolFitsWhereTheDSNSaysNothing(t *testing.T) {
 			t.Errorf("%s, in Lambda %t: %+v, want %+v", c.dsn, c.inLambda, got, c.want)
 		}
 		if config.MinConns != 0 || config.MinIdleConns != 0 {
-			t.Errorf("%s: a pool that connects in the background", c.dsn)
+			t.Errorf("%s: the pool connects in the background", c.dsn)
 		}
 		if config.ShouldPing == nil || config.PingTimeout == 0 {
 			t.Errorf("%s: the pool does not notice a freeze", c.dsn)
 		}
 	}
 	if pgx, err := pgxpool.ParseConfig("host=localhost"); err != nil || pgx.MaxConnLifetime == server.lifetime {
-		t.Errorf("pgx has these settings by itself (%v): nothing was tested", err)
+		t.Errorf("these settings are the defaults of pgx (%v), so the test shows nothing", err)
 	}
 }
 
-func TestADSNThatIsNoneIsNotQuoted(t *testing.T) {
+func TestTheErrorOfAnInvalidDSNDoesNotQuoteIt(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{"postgres://user:secret/word@localhost/db", "postgres//user:secret@localhost", "secret", "host=localhost password=secret pool_max_conns=many"} {
 		store, err := openStore(t.Context(), settings{databaseURL: dsn})

@@ -13,7 +13,7 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// Store is what the program needs of either database.
+// Store is implemented by the stores of both databases.
 type Store interface {
 	limiter.Store
 	Check(ctx context.Context) error
@@ -21,10 +21,9 @@ type Store interface {
 	Close() error
 }
 
-// openStore opens the database that the settings name. For PostgreSQL it does no
-// I/O: a function that starts has a request to answer, whose decision connects.
-// Tables there are made when a service is deployed, by a role that may make them; a
-// file that is the program's own it may well make itself.
+// openStore opens the database that the settings name. For PostgreSQL it does no I/O: the
+// first decision connects. It creates the tables of an SQLite file, which is the program's
+// own. The tables of PostgreSQL are created at deployment, by a role that may do that.
 func openStore(ctx context.Context, s settings) (Store, error) {
 	if s.databaseURL != "" {
 		return openPostgres(ctx, s)
@@ -40,24 +39,24 @@ func openStore(ctx context.Context, s settings) (Store, error) {
 	return store, nil
 }
 
-// pooled is a store and the pool that was made for it.
+// pooled is a store with a pool of its own.
 type pooled struct {
 	*postgres.Store
 	pool *pgxpool.Pool
 }
 
-// Close closes the pool, when all of its connections are back.
+// Close closes the pool. It waits until all connections are returned.
 func (p pooled) Close() error {
 	p.pool.Close()
 	return nil
 }
 
-var errDatabaseURL = errors.New("DATABASE_URL cannot be used")
+var errDatabaseURL = errors.New("DATABASE_URL is not a valid DSN")
 
 func openPostgres(ctx context.Context, s settings) (Store, error) {
 	config, err := poolConfig(s)
 	if err != nil {
-		// pgx quotes the DSN, in which there may be a password. Open does not.
+		// The error of pgx quotes the DSN, which can contain a password. That of Open does not.
 		_, err = postgres.Open(ctx, s.databaseURL)
 		return nil, errors.Join(errDatabaseURL, err)
 	}
@@ -73,9 +72,9 @@ func openPostgres(ctx context.Context, s settings) (Store, error) {
 	return pooled{store, pool}, nil
 }
 
-// checkAtStart returns an error if an operator must act: better no server than one
-// that refuses everything. A database that is down comes back, and until then its
-// limiters say 503.
+// checkAtStart returns an error if the database is misconfigured: a server that cannot make
+// a decision must not start. A database that is down is only logged, because it comes
+// back. Until then requests get 503.
 func checkAtStart(ctx context.Context, store Store) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -84,7 +83,7 @@ func checkAtStart(ctx context.Context, store Store) error {
 		return err
 	}
 	if err != nil {
-		slog.Error("the database does not answer", "error", err)
+		slog.Error("cannot reach the database", "error", err)
 	}
 	return nil
 }

@@ -7,17 +7,18 @@ import (
 	"time"
 )
 
-// sweepMargin is what a sweep leaves of its time, to answer in.
+// sweepMargin is the time that a sweep leaves for the response.
 const sweepMargin = time.Second
 
-// swept is the outcome of a sweep.
+// swept is the result of a sweep.
 type swept struct {
-	// Removed is how many rows were removed.
+	// Removed is the number of rows that were deleted.
 	Removed int64 `json:"removed"`
 }
 
-// sweep removes the rows of all keys that have been as if never used for an hour, a
-// page at a time. If the time of ctx is not enough the next sweep goes on.
+// sweep deletes the rows of keys that have been as if never used for an hour, in batches.
+// If the deadline of ctx comes first, later sweeps delete the rest: each starts where the
+// last one of its process stopped, or at a random row.
 func sweep(ctx context.Context, store Store) (swept, error) {
 	limited := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -27,7 +28,7 @@ func sweep(ctx context.Context, store Store) (swept, error) {
 	}
 	removed, err := store.Sweep(limited, math.MaxInt)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "the sweep was not finished in its time", "removed", removed)
+		slog.WarnContext(ctx, "the sweep reached its deadline; the next one continues", "removed", removed)
 		err = nil
 	}
 	return swept{Removed: removed}, err

@@ -13,16 +13,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxConnections is what PostgreSQL has if nobody changes it, less what it keeps for
-// superusers, and some for people.
+// maxConnections is PostgreSQL's default max_connections, less 3 connections reserved for
+// superusers and 10 for people.
 const maxConnections = 100 - 3 - 10
 
-// slowest returns how long the program may take for an answer: it connects, and the
-// route with the most limiters has so many decisions.
+// slowest returns the longest time to a response: the program connects, and the route with
+// the most limiters makes a decision for each.
 func slowest() time.Duration { return connectTimeout + time.Duration(len(byAddress))*storeTimeout }
 
-// text is a value of a YAML file of which only the text counts, whatever tag it has:
-// CloudFormation's !Sub and !Ref.
+// text is the text of a YAML scalar. It ignores the tag: CloudFormation has !Sub and !Ref.
 type text string
 
 func (t *text) UnmarshalYAML(n *yaml.Node) error {
@@ -60,7 +59,7 @@ type samFunction struct {
 	} `yaml:"Properties"`
 }
 
-// template reads template.yaml, in which nothing may stand that is not looked at.
+// template parses template.yaml. Unknown fields fail the test.
 func template(t *testing.T) (parameters []string, function samFunction) {
 	t.Helper()
 	var file struct {
@@ -76,7 +75,7 @@ func template(t *testing.T) (parameters []string, function samFunction) {
 	decode(t, "template.yaml", &file)
 	f, ok := file.Resources["Limiter"]
 	if !ok || len(file.Resources) != 1 || f.Type != "AWS::Serverless::Function" || file.Transform != "AWS::Serverless-2016-10-31" {
-		t.Fatalf("the template has %+v, want one function of SAM's", file.Resources)
+		t.Fatalf("the template has %+v, want one SAM function", file.Resources)
 	}
 	for name := range file.Parameters {
 		parameters = append(parameters, name)
@@ -111,20 +110,20 @@ func TestTheTemplateFitsTheProgram(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(string(value), -1) {
 			if !slices.Contains(parameters, m[1]) {
-				t.Errorf("%s refers to %s; there are the parameters %v", name, m[1], parameters)
+				t.Errorf("%s refers to %s; the parameters are %v", name, m[1], parameters)
 			}
 		}
 	}
 	if p.Environment.Variables["DATABASE_URL"] == "" {
-		t.Error("no DATABASE_URL: an SQLite file would limit each instance by itself")
+		t.Error("no DATABASE_URL: on SQLite every instance has limits of its own")
 	}
 	for _, ref := range []text{p.VpcConfig.SubnetIDs, p.VpcConfig.SecurityGroupIDs} {
 		if !slices.Contains(parameters, string(ref)) {
-			t.Errorf("VpcConfig refers to %s; there are the parameters %v", ref, parameters)
+			t.Errorf("VpcConfig refers to %s; the parameters are %v", ref, parameters)
 		}
 	}
 	if timeout := time.Duration(p.Timeout) * time.Second; timeout <= slowest() || timeout <= sweepMargin {
-		t.Errorf("the function has %v; an answer can take %v", timeout, slowest())
+		t.Errorf("the timeout of the function is %v; a response can take %v", timeout, slowest())
 	}
 	config, err := poolConfig(settings{databaseURL: "host=localhost", inLambda: true})
 	if err != nil {
@@ -135,9 +134,8 @@ func TestTheTemplateFitsTheProgram(t *testing.T) {
 	}
 }
 
-// Whatever the template lets invoke the function, the program serves: what such a
-// source sends is given to it.
-func TestTheTemplatesEventsAreServed(t *testing.T) {
+// The program serves the events of every source in the template.
+func TestTheEventsOfTheTemplateAreServed(t *testing.T) {
 	t.Parallel()
 	_, f := template(t)
 	recording := map[string][]byte{
@@ -155,7 +153,7 @@ func TestTheTemplatesEventsAreServed(t *testing.T) {
 	for name, e := range f.Properties.Events {
 		event, ok := recording[e.Type]
 		if !ok {
-			t.Errorf("event %s: nobody knows whether %s is served", name, e.Type)
+			t.Errorf("event %s: the test has no recording of the type %s", name, e.Type)
 			continue
 		}
 		answer, err := events(h, store).Invoke(t.Context(), event)
@@ -164,10 +162,10 @@ func TestTheTemplatesEventsAreServed(t *testing.T) {
 		}
 		sweeps = sweeps || strings.HasPrefix(e.Type, "Schedule")
 		if e.Properties["Input"] != nil {
-			t.Errorf("event %s: its input is not the event that the program knows", name)
+			t.Errorf("event %s: with an input of its own the program does not know the event", name)
 		}
 	}
 	if !sweeps {
-		t.Error("nothing sweeps")
+		t.Error("no event starts a sweep")
 	}
 }

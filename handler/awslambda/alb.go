@@ -61,7 +61,6 @@ var albForm = form[events.ALBTargetGroupRequest, events.ALBTargetGroupResponse]{
 		}
 		return a
 	},
-	status: func(r *events.ALBTargetGroupResponse) int { return r.StatusCode },
 	merge: func(e *events.ALBTargetGroupRequest, r *events.ALBTargetGroupResponse, h http.Header) {
 		r.Headers, r.MultiValueHeaders = merged(h, r.Headers, r.MultiValueHeaders, multiValue(e))
 	},

@@ -43,20 +43,31 @@
 //
 // Responses are buffered, and Flush sends nothing: Lambda sends a response when the
 // function has returned. (For a function URL with the invoke mode RESPONSE_STREAM,
-// pass the limited handler to package lambdaurl of aws-lambda-go.) A body that is
-// not UTF-8, or has a Content-Encoding, is passed in base64; a REST API must list
-// its type among its binary media types to decode it. Header fields of one name are
-// joined by commas where the form has one value for a name, but for Set-Cookie. An
-// ALB has room for several cookies only if its target group has multi-value headers
-// enabled.
+// pass the limited handler to package lambdaurl of aws-lambda-go.)
+//
+// A body is sent in base64 if it is not UTF-8, if it has a Content-Encoding, or if that is
+// shorter than the body as a JSON string: Lambda takes 6 MB of JSON. A REST API decodes
+// base64 only for the API's binary media types. For a REST API, a body without control
+// characters therefore stays text.
+//
+// Header fields of one name are joined by commas where the form has one value for a
+// name, but for Set-Cookie. An ALB has room for several cookies only if its target group
+// has multi-value headers enabled.
 //
 // A panic is not recovered: it ends the process, as that of any function does.
 //
+// After each invocation, also after a panic, the adapters remove the temporary files of
+// [http.Request.MultipartForm]. They do not see a form that was parsed on a copy of the request, as
+// [http.StripPrefix], [http.MaxBytesHandler] and Request.WithContext make one outside of a limiter:
+// there the handler that parses a form must call RemoveAll itself.
+//
 // # Deadlines
 //
-// A request's context is the invocation's, and ends with it. A limiter.Limiter ends
-// its own time limit before that, so that there is still an answer when the store
-// hangs: that of its failure policy.
+// A request's context is the invocation's, and ends with it. A limiter.Limiter answers
+// 100 ms before that, also when the store hangs. If the operation had all of the time that
+// limiter.WithTimeout gives it, its failure policy answers. Otherwise the answer is 503.
+// So keep that time, 250 ms by default, at least 100 ms below what is left of the
+// invocation when it asks the limiter.
 package awslambda
 
 import (
@@ -83,14 +94,7 @@ var ErrUnknownEvent = errors.New("awslambda: the event comes from no API Gateway
 //
 // It is safe for concurrent use if h and other are. It panics if h is nil.
 func Handler(h http.Handler, other lambda.Handler) lambda.Handler {
-	mustServe(h)
-	return &dispatcher{h, other}
-}
-
-func mustServe(h http.Handler) {
-	if h == nil {
-		panic("awslambda: the handler is nil; pass one, such as an *http.ServeMux")
-	}
+	return &dispatcher{readable(h), other}
 }
 
 type dispatcher struct {
@@ -121,7 +125,7 @@ func invoke[E, R any](ctx context.Context, payload []byte, f *form[E, R], h http
 	if err := json.Unmarshal(payload, event); err != nil {
 		return nil, fmt.Errorf("awslambda: the event cannot be read: %w", err)
 	}
-	response := f.answer(event, f.serve(ctx, event, h).response())
+	response := f.respond(event, f.serve(ctx, event, h))
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false) // six bytes for each < of a page, of 6 MB that a response may have
@@ -169,7 +173,8 @@ func kindOf(payload []byte) kind {
 		return kindREST
 	case e.Version != "2.0" || rc.HTTP.Method == "":
 		return kindOther
-	case strings.Contains(rc.DomainName, ".lambda-url."): // <url-id>.lambda-url.<region>.on.aws
+	case strings.Contains(rc.DomainName, ".lambda-url.") && strings.HasSuffix(rc.DomainName, ".on.aws"):
+		// <url-id>.lambda-url.<region>.on.aws; no custom domain ends with on.aws.
 		return kindFunctionURL
 	}
 	return kindHTTPAPI

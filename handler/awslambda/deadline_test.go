@@ -40,7 +40,8 @@ func TestAHungStoreGetsTheFailurePolicysAnswerBeforeTheInvocationEnds(t *testing
 		{"closed, with little time", 200 * time.Millisecond, 100 * time.Millisecond, limiter.FailClosed(), http.StatusServiceUnavailable},
 		{"closed, at the very end", 10 * time.Millisecond, 5 * time.Millisecond, limiter.FailClosed(), http.StatusServiceUnavailable},
 		{"open, with time", 3 * time.Second, 250 * time.Millisecond, limiter.FailOpen(), http.StatusOK},
-		{"open, with little time", 200 * time.Millisecond, 100 * time.Millisecond, limiter.FailOpen(), http.StatusOK},
+		{"open, with just enough time", 350 * time.Millisecond, 250 * time.Millisecond, limiter.FailOpen(), http.StatusOK},
+		{"open, with less than the time limit", 349 * time.Millisecond, 249 * time.Millisecond, limiter.FailOpen(), http.StatusServiceUnavailable},
 	}
 	for _, tt := range tests {
 		for _, g := range gateways() {

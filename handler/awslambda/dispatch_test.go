@@ -37,6 +37,32 @@ func TestOtherEventsGoToTheOtherHandler(t *testing.T) {
 	}
 }
 
+// Only AWS has names under on.aws. A custom domain of an HTTP API can hold anything else.
+func TestAFunctionURLIsKnownByTheEndOfItsDomain(t *testing.T) {
+	t.Parallel()
+	const url = "abcdefghijklmnopqrstuvwxyz012345.lambda-url.eu-central-1.on.aws"
+	for domain, want := range map[string]bool{
+		url:                                           true,
+		"u1.lambda-url.us-gov-west-1.on.aws":          true,
+		"api.lambda-url.example.com":                  false,
+		"x.lambda-url.on.aws.example.com":             false,
+		url + ".example.com":                          false,
+		"lambda-url.eu-central-1.on.aws.":             false,
+		"a1b2.execute-api.eu-central-1.amazonaws.com": false,
+		"a1b2.execute-api.eu-central-1.on.aws":        false,
+	} {
+		var ctx context.Context
+		h := awslambda.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() }), nil)
+		payload := bytes.ReplaceAll(recorded(t, "functionurl"), []byte(url), []byte(domain))
+		if _, err := h.Invoke(t.Context(), payload); err != nil {
+			t.Fatal(err)
+		}
+		if _, got := awslambda.EventFromContext[events.LambdaFunctionURLRequest](ctx); got != want {
+			t.Errorf("%s: a function URL: %v, want %v", domain, got, want)
+		}
+	}
+}
+
 func TestWhatIsNoEventIsUnknown(t *testing.T) {
 	t.Parallel()
 	h := awslambda.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was served") }), nil)
@@ -106,9 +132,16 @@ func TestANilHandlerPanicsWhenTheProgramIsPutTogether(t *testing.T) {
 		"ALB":         func() { awslambda.ALB(nil) },
 		"LimitALB":    func() { awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP())(nil) },
 		"no limiter":  func() { awslambda.LimitREST(nil, handler.ClientIP()) },
+		"no key":      func() { awslambda.LimitREST(newLimiter(t, 1), nil) },
+		"no refunds": func() {
+			awslambda.LimitHTTPAPI(noRefunds{newLimiter(t, 1)}, handler.ClientIP(), handler.ChargeFailures())
+		},
 	} {
 		if !panics(f) {
 			t.Errorf("%s: no panic", name)
 		}
 	}
 }
+
+// noRefunds is a limiter without the method RefundOf.
+type noRefunds struct{ handler.Limiter }

@@ -164,10 +164,11 @@ func ExampleLimitHTTPAPI() {
 		return event.PathParameters["account"], nil
 	}
 	limit := awslambda.LimitHTTPAPI(examplePerClient(), account, handler.ChargeFailures(), handler.HideQuota())
-	login := limit(func(_ context.Context, event events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	login := limit(func(ctx context.Context, event events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
 		if event.Body != "the password" {
 			return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusUnauthorized}, nil
 		}
+		handler.Succeeded(ctx)
 		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusNoContent}, nil
 	})
 	// In main: lambda.Start(login)

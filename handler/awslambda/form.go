@@ -11,8 +11,8 @@ type form[E, R any] struct {
 	request func(*E) message
 	// answer writes the response to an event.
 	answer func(*E, response) R
-	// status returns a response's status code.
-	status func(*R) int
+	// decodes reports whether the gateway decodes every body in base64; nil if it does.
+	decodes func(*E) bool
 	// merge adds header fields to a response.
 	merge func(*E, *R, http.Header)
 	// route returns the gateway's route that matched; nil if it has none.
@@ -21,23 +21,48 @@ type form[E, R any] struct {
 
 // handle returns the function that serves events with h.
 func (f *form[E, R]) handle(h http.Handler) func(context.Context, E) (R, error) {
-	mustServe(h)
+	h = readable(h)
 	return func(ctx context.Context, event E) (R, error) {
-		return f.answer(&event, f.serve(ctx, &event, h).response()), nil
+		return f.respond(&event, f.serve(ctx, &event, h)), nil
 	}
+}
+
+// respond returns the response to an event that a handler wrote.
+func (f *form[E, R]) respond(event *E, w *recorder) R {
+	return f.answer(event, w.response(f.decodes == nil || f.decodes(event)))
 }
 
 // serve carries out the request in an event.
 func (f *form[E, R]) serve(ctx context.Context, event *E, h http.Handler) *recorder {
 	m := f.request(event)
 	w := &recorder{header: make(http.Header), head: m.method == http.MethodHead}
-	r, err := m.httpRequest(context.WithValue(ctx, eventKey{}, event))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return w
-	}
+	r := m.httpRequest(context.WithValue(ctx, eventKey{}, event))
+	defer removeFiles(r)
 	h.ServeHTTP(w, r)
 	return w
+}
+
+// readable returns a handler that answers an event that is no request with 400, and passes all
+// others to h. It panics if h is nil.
+func readable(h http.Handler) http.Handler {
+	if h == nil {
+		panic("awslambda: the handler is nil; pass one, such as an *http.ServeMux")
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := unreadable(r); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// removeFiles removes the temporary files of a form. Those of an
+// invocation that panicked would otherwise fill /tmp until Lambda replaces the environment.
+func removeFiles(r *http.Request) {
+	if r.MultipartForm != nil {
+		_ = r.MultipartForm.RemoveAll()
+	}
 }
 
 type eventKey struct{}

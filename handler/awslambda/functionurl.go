@@ -47,7 +47,6 @@ var functionURLForm = form[events.LambdaFunctionURLRequest, events.LambdaFunctio
 			IsBase64Encoded: r.base64,
 		}
 	},
-	status: func(r *events.LambdaFunctionURLResponse) int { return r.StatusCode },
 	merge: func(_ *events.LambdaFunctionURLRequest, r *events.LambdaFunctionURLResponse, h http.Header) {
 		r.Headers, _ = merged(h, r.Headers, nil, false)
 	},

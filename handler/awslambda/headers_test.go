@@ -146,3 +146,31 @@ func TestASkippedRequestLeavesTheResponseAlone(t *testing.T) {
 		t.Errorf("%+v, %v; want the function's own", got, err)
 	}
 }
+
+func TestRetryAfterOfNestedFunctionsIsTheLongestWait(t *testing.T) {
+	t.Parallel()
+	for _, g := range gateways() {
+		outer, inner := newNamed(t, "outer", 2), newNamed(t, "inner", 60)
+		if _, err := inner.AllowN(t.Context(), client, 60); err != nil {
+			t.Fatal(err)
+		}
+		var ctx context.Context
+		keep := g.limit(outer, handler.ClientIP())(func(c context.Context) (int, map[string]string, error) {
+			ctx = c
+			return http.StatusOK, nil, nil
+		})
+		for _, want := range []string{"60", "1800"} { // the outer bucket has 1 left, then none
+			payload := g.payload(t, request(t, "GET", "/", ""))
+			if _, err := keep.Invoke(t.Context(), payload); err != nil {
+				t.Fatal(err)
+			}
+			out, err := g.limit(inner, handler.ClientIP())(ok).Invoke(ctx, payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a := g.read(t, out); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") != want {
+				t.Errorf("%s: status %d, Retry-After %s; want 429 and %s", g.name, a.status, a.header.Get("Retry-After"), want)
+			}
+		}
+	}
+}

@@ -23,8 +23,12 @@ func HTTPAPI(h http.Handler) HTTPAPIFunc { return httpAPIForm.handle(h) }
 //
 // The key function and the options see the event as an *http.Request, whose context
 // has it for [EventFromContext]; [handler.Route] is the route of API Gateway, for a REST
-// API its resource whatever the method. A refusal is a response of the event's kind, with status 429. The function's context
-// has the decision for [handler.ResultFromContext].
+// API its resource whatever the method. A refusal is a response of the event's kind, with
+// status 429. The function's context has the decision for [handler.ResultFromContext].
+//
+// An event whose path or body cannot be decoded has no key: it is refused with 400 and
+// charges nothing. If [handler.Skip] or [handler.DryRun] lets it pass, it reaches the
+// function. Skip then sees the path as it was sent, and no body.
 //
 // To the response that the function returns, the limiter's header fields are added.
 // RateLimit-Policy, RateLimit and Access-Control-Expose-Headers are lists: the
@@ -32,8 +36,9 @@ func HTTPAPI(h http.Handler) HTTPAPIFunc { return httpAPIForm.handle(h) }
 // value stays. The function's maps are not written to. An error of the function is
 // returned as it is.
 //
-// With [handler.ChargeFailures], a response with a status from 200 to 399, and no
-// error, has succeeded: the function need not say so.
+// With [handler.ChargeFailures] the function calls [handler.Succeeded] with its context
+// when the request has succeeded. A status does not tell: a login may answer a wrong
+// password by a redirect.
 //
 // LimitHTTPAPI panics as handler.New does, and the middleware if the function is nil.
 func LimitHTTPAPI(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(HTTPAPIFunc) HTTPAPIFunc {
@@ -64,7 +69,6 @@ var httpAPIForm = form[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPRe
 			IsBase64Encoded: r.base64,
 		}
 	},
-	status: func(r *events.APIGatewayV2HTTPResponse) int { return r.StatusCode },
 	merge: func(_ *events.APIGatewayV2HTTPRequest, r *events.APIGatewayV2HTTPResponse, h http.Header) {
 		r.Headers, _ = merged(h, r.Headers, nil, false) // MultiValueHeaders mean nothing to an HTTP API
 	},

@@ -12,7 +12,7 @@ import (
 // limit returns middleware for functions that take the event itself. It is that of
 // package handler, with the function as a handler that writes nothing.
 func (f *form[E, R]) limit(l handler.Limiter, key handler.KeyFunc, opts []handler.Option) func(func(context.Context, E) (R, error)) func(context.Context, E) (R, error) {
-	limited := handler.New(l, key, opts...)
+	limited := handler.New(l, keyOfReadable(key), opts...)
 	return func(next func(context.Context, E) (R, error)) func(context.Context, E) (R, error) {
 		if next == nil {
 			panic("awslambda: the next function is nil; pass the one that is to be limited")
@@ -22,9 +22,6 @@ func (f *form[E, R]) limit(l handler.Limiter, key handler.KeyFunc, opts []handle
 			call := limited(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				passed = true
 				out, err = next(r.Context(), event)
-				if status := f.status(&out); err == nil && 200 <= status && status < 400 {
-					handler.Succeeded(r.Context())
-				}
 			}))
 			w := f.serve(ctx, &event, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if f.route != nil {
@@ -33,13 +30,27 @@ func (f *form[E, R]) limit(l handler.Limiter, key handler.KeyFunc, opts []handle
 				call.ServeHTTP(w, r)
 			}))
 			if !passed {
-				return f.answer(&event, w.response()), nil
+				return f.respond(&event, w), nil
 			}
 			if err == nil && len(w.header) > 0 {
 				f.merge(&event, &out, w.header)
 			}
 			return out, err
 		}
+	}
+}
+
+// keyOfReadable returns a function that calls key, or returns an error for an event that is no
+// request: the limiter refuses that with 400, unless an option says otherwise.
+func keyOfReadable(key handler.KeyFunc) handler.KeyFunc {
+	if key == nil {
+		return nil // handler.New panics
+	}
+	return func(r *http.Request) (string, error) {
+		if err := unreadable(r); err != nil {
+			return "", err
+		}
+		return key(r)
 	}
 }
 

@@ -133,36 +133,34 @@ func invoke[E, R any](t *testing.T, event string, limit func(func(context.Contex
 	return limit(func(context.Context, E) (out R, err error) { return out, nil })(t.Context(), e)
 }
 
-func TestWhatSucceededIsGivenBackWithChargeFailures(t *testing.T) {
+// A login may answer a wrong password by a redirect, back to the form.
+func TestWithChargeFailuresOnlyWhatTheFunctionSaysHasSucceeded(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		name      string
-		status    int
-		err       error
-		remaining int64
-	}{
-		{"200", 200, nil, 5},
-		{"204", 204, nil, 5},
-		{"303", 303, nil, 5},
-		{"399", 399, nil, 5},
-		{"400", 400, nil, 4},
-		{"401", 401, nil, 4},
-		{"500", 500, nil, 4},
-		{"no status", 0, nil, 4},
-		{"an error", 200, errors.New("failed"), 4},
-	}
 	for _, g := range gateways() {
-		for _, tt := range tests {
+		for _, status := range []int{http.StatusOK, http.StatusNoContent, http.StatusSeeOther, http.StatusUnauthorized, http.StatusInternalServerError, 0} {
 			l := newLimiter(t, 5)
-			h := g.limit(l, handler.ClientIP(), handler.ChargeFailures())(func(context.Context) (int, map[string]string, error) {
-				return tt.status, nil, tt.err
-			})
-			if _, err := h.Invoke(t.Context(), g.payload(t, request(t, "GET", "/", ""))); err != tt.err {
-				t.Errorf("%s, %s: %v", g.name, tt.name, err)
+			attempt := func(succeeds bool, wantStatus int, wantLeft int64) {
+				t.Helper()
+				h := g.limit(l, handler.ClientIP(), handler.ChargeFailures())(func(ctx context.Context) (int, map[string]string, error) {
+					if succeeds {
+						handler.Succeeded(ctx)
+					}
+					return status, nil, nil
+				})
+				a := g.send(t, h, request(t, "POST", "/login", ""))
+				res, err := l.Peek(t.Context(), client)
+				if a.status != wantStatus || err != nil || res.Remaining != wantLeft {
+					t.Errorf("%s, status %d, succeeds: %v: answered %d, %d left, %v; want %d and %d left",
+						g.name, status, succeeds, a.status, res.Remaining, err, wantStatus, wantLeft)
+				}
 			}
-			if res, err := l.Peek(t.Context(), client); err != nil || res.Remaining != tt.remaining {
-				t.Errorf("%s, %s: %d left, %v; want %d", g.name, tt.name, res.Remaining, err, tt.remaining)
+			for range 10 {
+				attempt(true, status, 5)
 			}
+			for left := range 5 {
+				attempt(false, status, int64(4-left))
+			}
+			attempt(true, http.StatusTooManyRequests, 0)
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package awslambda_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"reflect"
@@ -141,6 +143,21 @@ func TestARefusalOfOnesOwnIsTheEventsResponse(t *testing.T) {
 			a := g.send(t, h, request(t, "GET", "/", ""))
 			if a.status != http.StatusServiceUnavailable || a.body != "come back later" || a.header.Get("Set-Cookie") != "seen=1" || a.header.Get("Retry-After") == "" {
 				t.Errorf("%s, %s: %+v", g.name, way, a)
+			}
+		}
+	}
+}
+
+// Every gateway forwards requests, and the event says whose.
+func TestInLambdaNoProxyHasToBeTrusted(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	for _, g := range gateways() {
+		for way, h := range limited(&g, newLimiter(t, 2), handler.ClientIP()) {
+			if a := g.send(t, h, request(t, "GET", "/", "")); a.status != http.StatusOK || log.Len() > 0 {
+				t.Errorf("%s, %s: status %d, logged %q", g.name, way, a.status, log.String())
 			}
 		}
 	}

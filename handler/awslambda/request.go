@@ -33,13 +33,11 @@ var (
 	errBody = errors.New("the body is not in base64, though the event says so")
 )
 
-// httpRequest returns the request as an http.Server would have made it. The errors
-// hold nothing of the request.
-func (m *message) httpRequest(ctx context.Context) (*http.Request, error) {
+// httpRequest returns the request as an http.Server would have made it. If the path or the
+// body cannot be decoded, the request has the path as it was sent, or no body, and
+// unreadable returns the error.
+func (m *message) httpRequest(ctx context.Context) *http.Request {
 	u, err := m.url()
-	if err != nil {
-		return nil, err
-	}
 	r := &http.Request{
 		Method:     cmp.Or(m.method, http.MethodGet),
 		URL:        u,
@@ -57,9 +55,9 @@ func (m *message) httpRequest(ctx context.Context) (*http.Request, error) {
 	}
 	body := m.body
 	if m.base64 {
-		decoded, err := base64.StdEncoding.DecodeString(body)
-		if err != nil {
-			return nil, errBody
+		decoded, decodeErr := base64.StdEncoding.DecodeString(body)
+		if decodeErr != nil {
+			decoded, err = nil, errBody
 		}
 		body = string(decoded)
 	}
@@ -67,13 +65,24 @@ func (m *message) httpRequest(ctx context.Context) (*http.Request, error) {
 		r.Body = io.NopCloser(strings.NewReader(body))
 		r.ContentLength = int64(len(body))
 	}
-	return r.WithContext(ctx), nil
+	if err != nil {
+		ctx = context.WithValue(ctx, unreadableKey{}, err)
+	}
+	return r.WithContext(ctx)
+}
+
+type unreadableKey struct{}
+
+// unreadable returns why an event is no request, or nil. The error holds nothing of it.
+func unreadable(r *http.Request) error {
+	err, _ := r.Context().Value(unreadableKey{}).(error)
+	return err
 }
 
 // url returns path and query. The escaped form of a path is kept if it is not the
 // usual one, as url.Parse does. A path that the gateway has unescaped must not be
 // unescaped again: what its routes and authorizers see as "/%61dmin" would become
-// "/admin" behind them.
+// "/admin" behind them. A path that cannot be unescaped is kept as it is.
 func (m *message) url() (*url.URL, error) {
 	path := m.path
 	if !strings.HasPrefix(path, "/") {
@@ -83,10 +92,11 @@ func (m *message) url() (*url.URL, error) {
 	if m.unescaped {
 		return u, nil
 	}
-	var err error
-	if u.Path, err = url.PathUnescape(path); err != nil {
-		return nil, errPath
+	unescaped, err := url.PathUnescape(path)
+	if err != nil {
+		return u, errPath
 	}
+	u.Path = unescaped
 	if u.EscapedPath() != path {
 		u.RawPath = path
 	}

@@ -71,8 +71,9 @@ type response struct {
 	base64 bool
 }
 
-// response returns what the handler wrote.
-func (w *recorder) response() response {
+// response returns what the handler wrote. Whether the gateway decodes every body in
+// base64 is for the caller to say.
+func (w *recorder) response(decodes bool) response {
 	w.writeStatus()
 	r := response{status: w.status, header: make(http.Header, len(w.sent)+1)}
 	for name, lines := range w.sent {
@@ -96,12 +97,31 @@ func (w *recorder) response() response {
 	if len(body) == 0 {
 		return r
 	}
-	if (encoding == "" || strings.EqualFold(encoding, "identity")) && utf8.Valid(body) {
+	text := (encoding == "" || strings.EqualFold(encoding, "identity")) && utf8.Valid(body)
+	if text && !shorterInBase64(body, decodes) {
 		r.body = string(body)
 	} else {
 		r.body, r.base64 = base64.StdEncoding.EncodeToString(body), true
 	}
 	return r
+}
+
+// shorterInBase64 reports whether a body of UTF-8 is shorter in base64 than as a JSON
+// string: encoding/json turns a NUL into six bytes, and a quote into two. If the gateway
+// does not decode every body, only one with control characters is not sent as text.
+func shorterInBase64(body []byte, decodes bool) bool {
+	binary := false
+	quoted := len(body) + 3*(bytes.Count(body, []byte("\u2028"))+bytes.Count(body, []byte("\u2029")))
+	for _, c := range body {
+		switch {
+		case c == '"', c == '\\', '\b' <= c && c <= '\r' && c != '\v':
+			quoted++ // a backslash in front
+		case c < ' ':
+			quoted += 5
+			binary = binary || c != '\x1b' // text for a terminal has escapes
+		}
+	}
+	return (decodes || binary) && base64.StdEncoding.EncodedLen(len(body)) < quoted
 }
 
 // ofConnections are header fields of one connection, and the gateway's is not ours.

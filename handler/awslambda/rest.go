@@ -24,6 +24,10 @@ func LimitREST(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) f
 	return restForm.limit(l, key, opts)
 }
 
+// ofHTTPAPI reports whether an event is one of an HTTP API with payload format 1.0. Only
+// HTTP APIs have no resources; only they unescape the path, and decode every body in base64.
+func ofHTTPAPI(e *events.APIGatewayProxyRequest) bool { return e.RequestContext.ResourceID == "" }
+
 var restForm = form[events.APIGatewayProxyRequest, events.APIGatewayProxyResponse]{
 	request: func(e *events.APIGatewayProxyRequest) message {
 		query := make(url.Values) // REST APIs unescape it, so that it is escaped again
@@ -31,10 +35,9 @@ var restForm = form[events.APIGatewayProxyRequest, events.APIGatewayProxyRespons
 			query[name] = values
 		}
 		return message{
-			method: e.HTTPMethod,
-			path:   e.Path,
-			// Only HTTP APIs have no resources, and only they unescape the path.
-			unescaped: e.RequestContext.ResourceID == "",
+			method:    e.HTTPMethod,
+			path:      e.Path,
+			unescaped: ofHTTPAPI(e),
 			query:     query.Encode(),
 			header:    headerOf(e.MultiValueHeaders, e.Headers),
 			host:      e.RequestContext.DomainName,
@@ -53,7 +56,7 @@ var restForm = form[events.APIGatewayProxyRequest, events.APIGatewayProxyRespons
 			IsBase64Encoded:   r.base64,
 		}
 	},
-	status: func(r *events.APIGatewayProxyResponse) int { return r.StatusCode },
+	decodes: ofHTTPAPI, // a REST API decodes only what it knows as binary
 	merge: func(_ *events.APIGatewayProxyRequest, r *events.APIGatewayProxyResponse, h http.Header) {
 		r.Headers, r.MultiValueHeaders = merged(h, r.Headers, r.MultiValueHeaders, false)
 	},

@@ -52,6 +52,8 @@ func Of(err error) int {
 		{"no such table", Error},
 		{"no such column", Error},
 		{"has no column", Error},
+		{"already exists", Error},
+		{"there is already", Error},
 		{"attempt to write a readonly database", ReadOnly},
 		{"database or disk is full", Full},
 		{"unable to open database file", CantOpen},
@@ -72,12 +74,12 @@ func IsBusy(err error) bool {
 	return c == Busy || c == Locked
 }
 
-// Mend returns what an operator must do about a database that cannot be used as
+// Advice returns what an operator must do about a database that cannot be used as
 // it stands there, and "" for a code that tells of something else.
-func Mend(code int) string {
+func Advice(code int) string {
 	switch code {
 	case ReadOnly:
-		return "the database cannot be written; mend the permissions of the file, its -wal and -shm, and its directory, or the parameters of the connection"
+		return "the database cannot be written; fix the permissions of the file, its -wal and -shm, and its directory, or the parameters of the connection"
 	case CantOpen, Perm, Auth:
 		return "the database cannot be opened; see that its directory exists and that this process may write there"
 	case NotADB, Corrupt:

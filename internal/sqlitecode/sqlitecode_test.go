@@ -45,10 +45,10 @@ func TestOfKnowsEveryDriversWay(t *testing.T) {
 
 func TestMendIsForTheFileAlone(t *testing.T) {
 	t.Parallel()
-	mended := map[int]bool{3: true, 8: true, 11: true, 14: true, 23: true, 26: true}
+	advised := map[int]bool{3: true, 8: true, 11: true, 14: true, 23: true, 26: true}
 	for code := range 30 {
-		if got := sqlitecode.Mend(code); (got != "") != mended[code] {
-			t.Errorf("Mend(%d) = %q", code, got)
+		if got := sqlitecode.Advice(code); (got != "") != advised[code] {
+			t.Errorf("Advice(%d) = %q", code, got)
 		}
 	}
 }

@@ -41,9 +41,9 @@ func TestAwaitEndsWithTheTimeOfTheOperation(t *testing.T) {
 		{name: "restarted after the connection", timeout: 250 * ms, connected: 200 * ms, restarted: 400 * ms, again: 250 * ms, want: 650 * ms},
 		{name: "connected after it was restarted", timeout: 250 * ms, restarted: 200 * ms, again: 250 * ms, connected: 400 * ms, want: 450 * ms},
 		{name: "restarted too late", timeout: 250 * ms, restarted: 251 * ms, again: time.Second, want: 250 * ms},
-		{name: "the deadline leaves 100 ms", timeout: time.Second, deadline: 400 * ms, want: 300 * ms},
-		{name: "also after the connection", timeout: time.Second, deadline: 400 * ms, connected: 200 * ms, want: 300 * ms},
-		{name: "also when restarted", timeout: time.Second, deadline: 400 * ms, restarted: 200 * ms, again: time.Minute, want: 300 * ms},
+		{name: "the deadline leaves 100 ms", timeout: time.Second, deadline: 400 * ms, want: 300 * ms, canceled: true},
+		{name: "also after the connection", timeout: time.Second, deadline: 400 * ms, connected: 200 * ms, want: 300 * ms, canceled: true},
+		{name: "also when restarted", timeout: time.Second, deadline: 400 * ms, restarted: 200 * ms, again: time.Minute, want: 300 * ms, canceled: true},
 		{name: "also while a connection is being made", timeout: 250 * ms, deadline: 400 * ms, dialing: time.Hour, want: 300 * ms},
 		{name: "half of a short deadline", timeout: time.Second, deadline: 60 * ms, want: 30 * ms, canceled: true},
 		{name: "also of one that is restarted", timeout: time.Second, deadline: 60 * ms, restarted: 20 * ms, again: time.Minute, want: 30 * ms, canceled: true},
@@ -99,10 +99,11 @@ func TestARestartCountsFromItsCall(t *testing.T) {
 		deadline    time.Duration // of the caller's context, 0 for none
 		first, then time.Duration // what the operation is given after 200 and 300 ms
 		want        time.Duration
+		canceled    bool
 	}{
 		{name: "more than there was", first: 2 * time.Second, then: 2 * time.Second, want: 2300 * ms},
 		{name: "less than there was", first: 300 * ms, then: 100 * ms, want: 400 * ms},
-		{name: "more than the caller has", deadline: time.Second, first: 150 * ms, then: time.Hour, want: 900 * ms},
+		{name: "more than the caller has", deadline: time.Second, first: 150 * ms, then: time.Hour, want: 900 * ms, canceled: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			parent := t.Context()
@@ -120,7 +121,7 @@ func TestARestartCountsFromItsCall(t *testing.T) {
 			if got := time.Since(begin); got != c.want {
 				t.Errorf("%s: it ended after %v, want %v", c.name, got, c.want)
 			}
-			if parent.Err() != nil || sqlstore.Ended(ctx) != nil {
+			if parent.Err() != nil || (sqlstore.Ended(ctx) != nil) != c.canceled {
 				t.Errorf("%s: the caller's context: %v, Ended: %v", c.name, parent.Err(), sqlstore.Ended(ctx))
 			}
 		})

@@ -31,13 +31,12 @@ const (
 // Now and then it lets one through, which finds out. The zero Breaker is closed: it lets
 // everything through. A Breaker is safe for concurrent use.
 //
-// A row that somebody has locked looks like a database that hangs to whoever wants that
-// row alone. So what only one key has failed at is kept from that key only.
+// To its callers a locked row looks like a database that hangs. So while only one key fails,
+// only that key is blocked.
 type Breaker struct {
-	// Ails reports whether an error, of a class that the store failed with, tells that
-	// the database cannot work at the moment; else it tells that it answers. nil is
-	// always.
-	Ails func(error) bool
+	// Down reports whether an error of the store means that the database cannot work at the
+	// moment. Otherwise the database answered. nil always reports true.
+	Down func(error) bool
 
 	failing atomic.Bool // whether there is anything to lock mu for
 	// round counts the ends of failures in a row. What was sent in an earlier one says
@@ -79,7 +78,7 @@ func (b *Breaker) Enter(op *limiter.Op) (Pass, error) {
 		return p, nil
 	}
 	if passed := since(b.asked, now); passed >= 0 && passed < b.wait {
-		return p, fmt.Errorf("%w: the database failed %d times in a row, the next try is %v after the one before: %v",
+		return p, fmt.Errorf("%w: not sent, because the last %d tries failed; the next one is %v after the one before: %v",
 			b.class(), b.failures, b.wait, b.cause) //nolint:errorlint // that one may have been sent, this one was not
 	}
 	b.asked, b.wait = now, min(2*b.wait, lastProbe)
@@ -102,7 +101,7 @@ func (p Pass) Leave(op *limiter.Op, err error) {
 		b.answered()
 	case errors.Is(err, limiter.ErrCanceled), !limiter.StoreFailed(err) && !errors.Is(err, limiter.ErrMisconfigured):
 		// It says nothing of the database.
-	case b.Ails == nil || b.Ails(err):
+	case b.Down == nil || b.Down(err):
 		b.failed(p, op, err)
 	default:
 		b.answered()
@@ -143,7 +142,7 @@ func (b *Breaker) failed(p Pass, op *limiter.Op, err error) {
 	b.failures++
 	b.cause = err
 	now := time.Now()
-	waited := !p.entered.IsZero() && now.Sub(p.entered) >= op.Timeout+beyondLimit
+	waited := !p.entered.IsZero() && now.Sub(p.entered)-beyondLimit >= op.Timeout
 	if b.wait == 0 && (waited || b.failures >= breakerFailures) {
 		b.wait = firstProbe
 	}

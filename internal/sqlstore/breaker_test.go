@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,9 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
+
+// errKeyBusy is the error of an operation that timed out in its key's queue.
+var errKeyBusy = fmt.Errorf("%w: %w", limiter.ErrKeyBusy, limiter.ErrNotApplied)
 
 func opOf(key string) *limiter.Op { return &limiter.Op{Name: "name", Key: key} }
 
@@ -52,6 +56,11 @@ func TestABreakerOpensAfterFiveFailuresInARow(t *testing.T) {
 				false,
 			},
 			{
+				"operations that timed out in their key's queue",
+				[]error{errKeyBusy, errKeyBusy, errKeyBusy, errKeyBusy, errKeyBusy, errKeyBusy},
+				false,
+			},
+			{
 				"callers who left in between",
 				[]error{limiter.ErrNotApplied, limiter.ErrNotApplied, limiter.ErrCanceled, limiter.ErrNotApplied, limiter.ErrCanceled, limiter.ErrNotApplied, limiter.ErrNotApplied},
 				true,
@@ -68,6 +77,25 @@ func TestABreakerOpensAfterFiveFailuresInARow(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestABreakerOpensAfterFiveFailuresWhateverTheTimeLimit(t *testing.T) {
+	t.Parallel()
+	for _, timeout := range []time.Duration{0, 1, 250 * ms, math.MaxInt64 - time.Second, math.MaxInt64} {
+		b := new(sqlstore.Breaker)
+		for i := range 5 {
+			op := opOf(fmt.Sprint(i))
+			op.Timeout = timeout
+			pass, refused := b.Enter(op)
+			if refused != nil {
+				t.Errorf("time limit %v: operation %d was not let through: %v", timeout, i, refused)
+			}
+			pass.Leave(op, limiter.ErrNotApplied)
+		}
+		if through(b, "k", nil) {
+			t.Errorf("time limit %v: it is not open", timeout)
+		}
+	}
 }
 
 func TestABreakerLetsOneThroughAtATimeThatGetsLonger(t *testing.T) {
@@ -122,7 +150,7 @@ func TestABreakerClosesWhenTheDatabaseAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(limiter.ErrNotApplied)
-		b.Ails = func(err error) bool { return !strings.Contains(err.Error(), "row") }
+		b.Down = func(err error) bool { return !strings.Contains(err.Error(), "row") }
 		for _, answer := range []error{nil, fmt.Errorf("%w: the row is locked", limiter.ErrNotApplied)} {
 			<-time.After(time.Second)
 			if !through(b, "k", answer) {

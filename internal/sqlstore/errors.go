@@ -16,28 +16,33 @@ func Classified(err error) bool {
 		errors.Is(err, limiter.ErrCanceled)
 }
 
-// Interrupted returns the error of an operation that ctx ended, where err is what
-// the driver made of it, or nil, and class is whether the operation was carried out.
-// If the caller ended ctx that stands first; if a [Limit] did, the driver's error is
-// only quoted, because it says that the caller did.
+// Interrupted returns the error of an operation that ctx ended. err is what the driver made
+// of it, or nil. class says whether the operation was carried out. If the caller ended ctx,
+// or its deadline left too little time, the error is [limiter.ErrCanceled].
+//
+// Of a context that a [Limit] ended the driver says that it was canceled, as if by the
+// caller: the error quotes the driver's, and does not match it.
+//
+// Of an operation that was not sent, the error says what it waited for.
 func Interrupted(ctx context.Context, class, err error) error {
+	byLimit, waiting := endedByLimit(ctx)
+	unknown := errors.Is(class, limiter.ErrOutcomeUnknown)
+	cause := errLimit
 	if ended := Ended(ctx); ended != nil {
-		canceled := fmt.Errorf("%w: %w", limiter.ErrCanceled, ended)
-		if errors.Is(class, limiter.ErrOutcomeUnknown) {
-			canceled = fmt.Errorf("%w: %w", canceled, class)
+		if unknown {
+			ended = fmt.Errorf("%w: %w", ended, class)
 		}
-		return wrap(canceled, err)
+		class, cause = limiter.ErrCanceled, ended
 	}
-	late := fmt.Errorf("%w: %w", class, errLimit)
-	if err == nil || err.Error() == context.Canceled.Error() {
-		return late
+	if waiting != "" && !unknown {
+		cause = fmt.Errorf("%s: %w", waiting, cause)
 	}
-	return fmt.Errorf("%w: %v", late, err) //nolint:errorlint // it would match context.Canceled
-}
-
-func wrap(outer, err error) error {
-	if err == nil {
+	outer := fmt.Errorf("%w: %w", class, cause)
+	switch {
+	case err == nil || err.Error() == context.Canceled.Error():
 		return outer
+	case byLimit:
+		return fmt.Errorf("%w: %v", outer, err) //nolint:errorlint // it would match context.Canceled
 	}
 	return fmt.Errorf("%w: %w", outer, err)
 }

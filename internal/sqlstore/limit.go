@@ -16,10 +16,6 @@ const (
 	// headroom is what an operation leaves of the time that its context has, for
 	// the caller to answer in.
 	headroom = 100 * time.Millisecond
-	// near is how far off a deadline must be for a store that does not keep it to
-	// have failed. A nearer one may be a client's choice, and is then not to decide
-	// that the client gets what it would not get otherwise.
-	near = 2 * headroom
 	// lingering is how long a statement may go on after its caller has left: to cut it
 	// off costs the connection, and most are about to answer.
 	lingering = 100 * time.Millisecond
@@ -29,13 +25,17 @@ const (
 // ends when the operation has used up its time: [limiter.Op.Timeout], from when it
 // has a connection.
 //
-// It costs a channel only when somebody waits for it.
+// It ends before the caller's deadline. If that leaves less than [limiter.Op.Timeout] from
+// the start, the caller ended the operation, and the store did not fail: a client may have
+// chosen the deadline, and must not get from a failure policy what the store would refuse.
+//
+// A Limit allocates a channel only when a goroutine waits for it.
 type Limit struct {
 	context.Context // the caller's, which can end earlier
 	keeper          *Timekeeper
 	timeout         time.Duration
-	end             time.Time // of all there is; zero if there is no such time
-	short           bool      // the deadline was near from the beginning
+	end             time.Time // the latest due, which the caller's deadline sets; zero if there is none
+	short           bool      // the end leaves less than timeout from the start
 	watch           watch
 
 	mu        sync.Mutex
@@ -43,8 +43,9 @@ type Limit struct {
 	connected bool
 	waited    bool
 	lingers   bool
-	over      error // the cause, if the Limit ended the operation
-	err       error // what Err returns from now on
+	over      error  // the cause, if the Limit ended the operation
+	waiting   string // why it had no connection then, if that is known
+	err       error  // what Err returns from now on
 
 	// What there is when somebody waits.
 	done   chan struct{}
@@ -60,12 +61,15 @@ type hook struct {
 
 type limitKey struct{}
 
-// The causes of a context that a Limit has ended: for the operation's own time, and
-// for that of a caller who left it next to none.
-var (
-	errLimit = fmt.Errorf("no answer in the time that the operation had: %w", context.DeadlineExceeded)
-	errShort = fmt.Errorf("too little time before the caller's deadline: %w", context.DeadlineExceeded)
-)
+// errLimit is the cause of a Limit that ended because the operation used up its time.
+var errLimit = fmt.Errorf("no answer within the time limit: %w", context.DeadlineExceeded)
+
+// tooShort returns the cause of a Limit that ended because the caller's deadline left the
+// operation less than its time.
+func (l *Limit) tooShort() error {
+	return fmt.Errorf("the context's deadline leaves less than the time limit of %v; "+
+		"use a later deadline, or a shorter limit with limiter.WithTimeout: %w", l.timeout, context.DeadlineExceeded)
+}
 
 // Connected tells the Limit that ctx is, if it is one, that there is a connection
 // now. Only the first call does anything.
@@ -91,6 +95,23 @@ func Restart(ctx context.Context, timeout time.Duration) {
 	}
 }
 
+// Renew gives the operation whose Limit ctx is its full time again, from now on. A queue calls it
+// when it sends an operation that waited while the store answered others. If the caller's
+// deadline leaves less than that, the caller ended the operation, and the store did not fail.
+func Renew(ctx context.Context) {
+	l, ok := ctx.(*Limit)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.connected = true
+	if due := l.within(time.Now(), l.timeout); due.After(l.due) {
+		l.due = due // expire goes by it; to tell the keeper now would cost every call
+	}
+	l.short = l.short || l.due.Equal(l.end)
+}
+
 // Linger lets the operation whose Limit ctx is go on for 100 ms after its caller has
 // left, from now on, when it has a connection: what it sends there is under way.
 func Linger(ctx context.Context) {
@@ -106,8 +127,9 @@ func Limited(ctx context.Context) bool {
 	return ctx.Value(limitKey{}) != nil
 }
 
-// Ended returns the error of a context that the caller ended, if only by a deadline
-// too near for a store to keep, and nil if it has not ended or its time limit ended it.
+// Ended returns the error of a context that the caller ended, also by a deadline that
+// left the operation less than its time. It returns nil if the context has not ended, or
+// if the operation used up its time.
 func Ended(ctx context.Context) error {
 	if l, ok := ctx.Value(limitKey{}).(*Limit); ok {
 		switch over := l.cause(); {
@@ -121,6 +143,18 @@ func Ended(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// endedByLimit reports whether a Limit ended ctx, and not the caller; and, if it is known,
+// why the operation had no connection.
+func endedByLimit(ctx context.Context) (ended bool, waiting string) {
+	l, ok := ctx.Value(limitKey{}).(*Limit)
+	if !ok {
+		return false, ""
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over != nil, l.waiting
 }
 
 // Done returns a channel that is closed when the operation has used up its time, or
@@ -245,7 +279,10 @@ func (l *Limit) expire() {
 	if err == nil {
 		err, l.over = context.Canceled, errLimit
 		if l.short && !now.Before(l.end) {
-			l.over = errShort
+			l.over = l.tooShort()
+		}
+		if !l.connected && l.keeper.Waiting != nil {
+			l.waiting = l.keeper.Waiting()
 		}
 	}
 	l.finish(err)

@@ -30,6 +30,10 @@ type Retries struct {
 	// Again reports whether an operation that failed so may succeed if it is sent once
 	// more, a moment later. nil is never.
 	Again func(error) bool
+	// Unsent reports whether an error, for which Again reports true, means that the database
+	// did not get the operation: a retry then costs it nothing, is not counted, and needs no
+	// pause. nil is never.
+	Unsent func(error) bool
 
 	spent atomic.Int64 // in operations, retryShare for each one that was sent once more
 }
@@ -42,7 +46,7 @@ func (r *Retries) Do(ctx context.Context, send func(ctx context.Context) (limite
 	}
 	s, err := send(ctx)
 	for n := 0; n < retries && err != nil && r.again(err); n++ {
-		inTime := pause(ctx, leastPause+rand.N(mostPause-leastPause))
+		inTime := r.unsent(err) && ctx.Err() == nil || pause(ctx, leastPause+rand.N(mostPause-leastPause))
 		if gone := left(ctx); gone != nil { // who left must not be charged
 			return limiter.State{}, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, gone, err)
 		}
@@ -59,6 +63,9 @@ func (r *Retries) again(err error) bool {
 	if r.Again == nil || !errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) || !r.Again(err) {
 		return false
 	}
+	if r.unsent(err) {
+		return true
+	}
 	for {
 		spent := r.spent.Load()
 		if spent > retryShare*(retryBurst-1) {
@@ -69,6 +76,8 @@ func (r *Retries) again(err error) bool {
 		}
 	}
 }
+
+func (r *Retries) unsent(err error) bool { return r.Unsent != nil && r.Unsent(err) }
 
 // pause waits for d, and reports whether ctx is still there after it.
 func pause(ctx context.Context, d time.Duration) bool {

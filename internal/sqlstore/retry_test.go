@@ -99,6 +99,32 @@ func TestNothingIsSentAgainWhenThereIsNoTimeOrNobodyLeft(t *testing.T) {
 	})
 }
 
+// The server ended the session before it read the operation.
+func TestWhatTheDatabaseDidNotGetIsSentAgainAtOnceAndNotCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		r := sqlstore.Retries{Again: busy, Unsent: busy}
+		for operation := range 1000 {
+			ctx, stop := new(sqlstore.Timekeeper).Limit(t.Context(), time.Second)
+			sent := 0
+			_, err := r.Do(ctx, func(context.Context) (limiter.State, error) {
+				if sent++; sent < 3 {
+					return limiter.State{}, errBusy
+				}
+				return limiter.State{}, nil
+			})
+			stop()
+			if err != nil || sent != 3 {
+				t.Fatalf("operation %d was sent %d times, at last %v", operation, sent, err)
+			}
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // A database at which everything fails is not to get three times as much to do.
 func TestOfManyOperationsATenthIsSentAgain(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -13,84 +14,246 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// answer is what a table says to one statement of a sweep.
-type answer struct {
-	removed int64
-	read    int
-	err     error
+// rows is a table: its keys in order, and whether each has expired.
+type rows struct {
+	name    string
+	keys    []string
+	expired map[string]bool
+	random  func(n int) int // chooses where a sweep starts
+	failing string          // page that fails, by the key that it comes after
+
+	log *[]string // of the pages, by the key that they come after
 }
 
-// table answers in order; it notes what it was asked in log, and its n-th page
-// ends at the key n.
-func table(name string, log *[]string, answers ...answer) sqlstore.SweepPage {
-	n := 0
-	return func(_ context.Context, after sqlstore.Cursor, limit int) (sqlstore.Page, error) {
-		*log = append(*log, fmt.Sprintf("%s after %s%s: %d", name, after.Name, after.Key, limit))
-		if n == len(answers) {
-			return sqlstore.Page{}, errors.New("asked too often")
-		}
-		a := answers[n]
-		n++
-		return sqlstore.Page{
-			Removed: a.removed, Read: a.read,
-			Last: sqlstore.Cursor{Name: name, Key: []byte(fmt.Sprint(n))},
-		}, a.err
+// newRows returns a table of n rows that stay.
+func newRows(name string, n int, log *[]string) *rows {
+	r := &rows{name: name, expired: map[string]bool{}, random: func(int) int { return 0 }, failing: "none", log: log}
+	for i := range n {
+		r.keys = append(r.keys, key(i))
+	}
+	return r
+}
+
+func key(i int) string { return fmt.Sprintf("%05d", i) }
+
+func (r *rows) expire(from, to int) *rows {
+	for i := from; i < to; i++ {
+		r.expired[key(i)] = true
+	}
+	return r
+}
+
+func (r *rows) table() sqlstore.SweepTable {
+	return sqlstore.SweepTable{
+		Random: func(context.Context) (c sqlstore.Cursor, err error) {
+			if len(r.keys) > 0 {
+				if i := r.random(len(r.keys)); i > 0 {
+					c = sqlstore.Cursor{Name: r.name, Key: []byte(r.keys[i-1])}
+				}
+			}
+			return c, nil
+		},
+		Page: func(_ context.Context, after sqlstore.Cursor, limit int) (p sqlstore.Page, err error) {
+			*r.log = append(*r.log, fmt.Sprintf("%s %s", r.name, after.Key))
+			if string(after.Key) == r.failing {
+				return p, errBroken
+			}
+			first, found := slices.BinarySearch(r.keys, string(after.Key))
+			if found {
+				first++
+			}
+			page := slices.Clone(r.keys[first:min(len(r.keys), first+sqlstore.PageSize)])
+			for _, k := range page {
+				p.Read++
+				p.Last = sqlstore.Cursor{Name: r.name, Key: []byte(k)}
+				if r.expired[k] && p.Removed < int64(limit) {
+					p.Removed++
+					delete(r.expired, k)
+					r.keys = slices.DeleteFunc(r.keys, func(have string) bool { return have == k })
+				}
+			}
+			return p, nil
+		},
 	}
 }
 
-func TestSweep_goes_page_by_page_and_table_by_table(t *testing.T) {
+// countdown is a context that ends after it was looked at a number of times.
+type countdown struct {
+	context.Context
+	left int
+}
+
+func (c *countdown) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// of returns the entries of a log that are of one table.
+func of(name string, log []string) (pages []string) {
+	for _, entry := range log {
+		if entry[:len(name)] == name {
+			pages = append(pages, entry)
+		}
+	}
+	return pages
+}
+
+func TestSweep_goes_once_around_each_table_from_a_random_row(t *testing.T) {
 	t.Parallel()
-	const full = sqlstore.PageSize
-	cases := []struct {
-		name    string
-		limit   int
-		a, b    []answer
-		log     []string
-		removed int64
-		err     error
+	for _, c := range []struct {
+		name  string
+		rows  int
+		start int
+		log   []string
 	}{
-		{"nothing there", 5, []answer{{}}, []answer{{}}, []string{"a after : 5", "b after : 5"}, 0, nil},
-		{"less than a page", 5000, []answer{{3, 10, nil}}, []answer{{4, 4, nil}}, []string{"a after : 250", "b after : 250"}, 7, nil},
-		{
-			"pages, of which one has nothing to remove", 5000,
-			[]answer{{full, full, nil}, {0, full, nil}, {1, full - 1, nil}},
-			[]answer{{2, full, nil}, {}},
-			[]string{"a after : 250", "a after a1: 250", "a after a2: 250", "b after : 250", "b after b1: 250"},
-			full + 3, nil,
-		},
-		{
-			"the limit ends it within a table", 400,
-			[]answer{{full, full, nil}, {150, full, nil}},
-			nil,
-			[]string{"a after : 250", "a after a1: 150"},
-			400, nil,
-		},
-		{
-			"the limit is for all tables together", 10,
-			[]answer{{7, 7, nil}},
-			[]answer{{3, full, nil}},
-			[]string{"a after : 10", "b after : 3"},
-			10, nil,
-		},
-		{"the first fails", 10, []answer{{err: errBroken}}, nil, []string{"a after : 10"}, 0, errBroken},
-		{
-			"one in the middle fails", 5000,
-			[]answer{{full, full, nil}, {5, 5, nil}},
-			[]answer{{2, full, nil}, {err: errBroken}},
-			[]string{"a after : 250", "a after a1: 250", "b after : 250", "b after b1: 250"},
-			full + 7, errBroken,
-		},
-		{"no limit", 0, nil, nil, nil, 0, limiter.ErrInvalid},
-		{"less than none", -1, nil, nil, nil, 0, limiter.ErrInvalid},
-	}
-	for _, c := range cases {
+		{"an empty table", 0, 0, []string{"a "}},
+		{"less than a page", 10, 0, []string{"a "}},
+		{"less than a page, from its middle", 10, 5, []string{"a 00004", "a "}},
+		{"a page", 250, 0, []string{"a ", "a 00249"}},
+		{"pages", 600, 0, []string{"a ", "a 00249", "a 00499"}},
+		{"pages, from the first row of the second", 600, 250, []string{"a 00249", "a 00499", "a "}},
+		{"pages, from the middle", 600, 300, []string{"a 00299", "a 00549", "a ", "a 00249"}},
+		{"pages, from the last row", 600, 599, []string{"a 00598", "a ", "a 00249", "a 00499"}},
+	} {
 		var log []string
-		removed, err := sqlstore.Sweep(t.Context(), c.limit, table("a", &log, c.a...), table("b", &log, c.b...))
-		if removed != c.removed || !errors.Is(err, c.err) {
-			t.Errorf("%s: Sweep = %d, %v; want %d, %v", c.name, removed, err, c.removed, c.err)
+		a, b := newRows("a", c.rows, &log), newRows("b", 3, &log).expire(1, 2)
+		a.random = func(int) int { return c.start }
+		var s sqlstore.Sweeper
+		if n, err := s.Sweep(t.Context(), 10, a.table(), b.table()); n != 1 || err != nil {
+			t.Errorf("%s: Sweep = %d, %v, want 1", c.name, n, err)
 		}
-		if !slices.Equal(log, c.log) {
-			t.Errorf("%s: asked\n%q, want\n%q", c.name, log, c.log)
+		if got := of("a", log); !slices.Equal(got, c.log) {
+			t.Errorf("%s: the pages after %q, want %q", c.name, got, c.log)
+		}
+		if got := of("b", log); len(got) != 1 {
+			t.Errorf("%s: of the other table the pages after %q, want one", c.name, got)
+		}
+	}
+}
+
+func TestSweep_takes_pages_of_the_tables_in_turn(t *testing.T) {
+	t.Parallel()
+	var log []string
+	a, b := newRows("a", 800, &log), newRows("b", 300, &log)
+	var s sqlstore.Sweeper
+	if n, err := s.Sweep(t.Context(), 10, a.table(), b.table()); n != 0 || err != nil {
+		t.Errorf("Sweep = %d, %v", n, err)
+	}
+	want := []string{"a ", "b ", "a 00249", "b 00249", "a 00499", "a 00749"}
+	if log[0] == "b " { // which is first is random
+		want = []string{"b ", "a ", "b 00249", "a 00249", "a 00499", "a 00749"}
+	}
+	if !slices.Equal(log, want) {
+		t.Errorf("the pages after %q, want %q", log, want)
+	}
+}
+
+func TestSweep_goes_on_where_the_last_call_stopped(t *testing.T) {
+	t.Parallel()
+	var log []string
+	a := newRows("a", 1000, &log).expire(100, 150)
+	var s sqlstore.Sweeper
+	sweep := func(ctx context.Context, limit int, removed int64, want error, pages ...string) {
+		t.Helper()
+		log = nil
+		if n, err := s.Sweep(ctx, limit, a.table()); n != removed || !errors.Is(err, want) {
+			t.Errorf("Sweep = %d, %v; want %d, %v", n, err, removed, want)
+		}
+		if !slices.Equal(log, pages) {
+			t.Errorf("the pages after %q, want %q", log, pages)
+		}
+	}
+	// The limit leaves expired rows in the page.
+	sweep(t.Context(), 20, 20, nil, "a ")
+	sweep(t.Context(), 20, 20, nil, "a ")
+	sweep(&countdown{Context: t.Context(), left: 2}, 20, 10, limiter.ErrCanceled, "a ", "a 00289")
+	a.expire(700, 701)
+	a.failing = "00789"
+	sweep(t.Context(), 20, 1, errBroken, "a 00539", "a 00789")
+	sweep(t.Context(), 20, 0, errBroken, "a 00789")
+	a.failing = "none"
+	sweep(t.Context(), 20, 0, nil, "a 00789", "a ", "a 00299", "a 00549")
+	sweep(&countdown{Context: t.Context()}, 20, 0, limiter.ErrCanceled)
+}
+
+func TestSweep_that_could_not_choose_a_row_begins_at_the_first_the_next_time(t *testing.T) {
+	t.Parallel()
+	var log []string
+	a := newRows("a", 300, &log)
+	a.random = func(int) int { return 200 }
+	chooses := 0
+	table := a.table()
+	table.Random = func(context.Context) (sqlstore.Cursor, error) { chooses++; return sqlstore.Cursor{}, errBroken }
+	var s sqlstore.Sweeper
+	if _, err := s.Sweep(t.Context(), 10, table); !errors.Is(err, errBroken) {
+		t.Errorf("Sweep: %v, want %v", err, errBroken)
+	}
+	if _, err := s.Sweep(t.Context(), 10, table); err != nil || !slices.Equal(log, []string{"a ", "a 00249"}) || chooses != 1 {
+		t.Errorf("a second Sweep: %v, the pages after %q, and it chose %d times", err, log, chooses-1)
+	}
+}
+
+func TestSweep_that_is_always_too_short_deletes_every_expired_row_in_the_end(t *testing.T) {
+	t.Parallel()
+	const live, expired = 20_000, 1000
+	for _, c := range []struct {
+		name  string
+		calls int  // of two pages, while the larger table has more than 80
+		from  int  // where the expired rows are
+		keep  bool // whether all calls are of one Store
+	}{
+		{"calls of one store, the expired rows last", 100, live, true},
+		{"each call in a new store, the expired rows last", 8000, live, false},
+		{"each call in a new store, the expired rows first", 8000, 0, false},
+	} {
+		synctest.Test(t, func(t *testing.T) { // where no statement takes any time, so that nothing rests
+			var log []string
+			a := newRows("a", live+expired, &log).expire(c.from, c.from+expired)
+			b := newRows("b", 1000, &log).expire(0, 500)
+			a.random = func(n int) int { return rand.IntN(n) - rand.IntN(sqlstore.PageSize) }
+			b.random = a.random
+			s := &sqlstore.Sweeper{}
+			for call := 0; len(a.expired)+len(b.expired) > 0; call++ {
+				if call == c.calls {
+					t.Fatalf("%s: %d calls left %d and %d expired rows of %d and %d",
+						c.name, call, len(a.expired), len(b.expired), expired, 500)
+				}
+				if !c.keep {
+					s = &sqlstore.Sweeper{}
+				}
+				_, err := s.Sweep(&countdown{Context: t.Context(), left: 2}, live, a.table(), b.table())
+				if err != nil && !errors.Is(err, limiter.ErrCanceled) {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func TestSweep_deletes_as_many_rows_as_it_may(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int{1, 249, 250, 251, 700, 1199, 1200, 5000} {
+		var log []string
+		a, b := newRows("a", 1000, &log).expire(0, 700), newRows("b", 500, &log).expire(0, 500)
+		var s sqlstore.Sweeper
+		left := 1200
+		for left > 0 {
+			n, err := s.Sweep(t.Context(), limit, a.table(), b.table())
+			if want := int64(min(limit, left)); n != want || err != nil {
+				t.Fatalf("Sweep(%d) = %d, %v; want %d", limit, n, err, want)
+			}
+			left -= int(n)
+		}
+		if n, err := s.Sweep(t.Context(), limit, a.table(), b.table()); n != 0 || err != nil {
+			t.Errorf("a Sweep(%d) of what is left = %d, %v", limit, n, err)
+		}
+	}
+	for _, limit := range []int{0, -1} {
+		var s sqlstore.Sweeper
+		if n, err := s.Sweep(t.Context(), limit, newRows("a", 1, nil).table()); n != 0 || !errors.Is(err, limiter.ErrInvalid) {
+			t.Errorf("Sweep(%d) = %d, %v, want ErrInvalid", limit, n, err)
 		}
 	}
 }
@@ -99,7 +262,7 @@ func TestSweep_rests_for_as_long_as_its_statements_take(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		takes, want time.Duration // of three statements, and of two rests between them
-		canceled    bool          // in the first rest, which the second statement tells
+		canceled    bool          // in the first rest
 	}{
 		{takes: 10 * ms, want: 50 * ms},
 		{takes: time.Second, want: 3200 * ms}, // not for longer than 100 ms
@@ -113,14 +276,15 @@ func TestSweep_rests_for_as_long_as_its_statements_take(t *testing.T) {
 			}
 			pages := []int{sqlstore.PageSize, sqlstore.PageSize, 1}
 			begin := time.Now()
-			_, err := sqlstore.Sweep(ctx, 5000, func(ctx context.Context, _ sqlstore.Cursor, _ int) (sqlstore.Page, error) {
-				if ctx.Err() != nil {
-					return sqlstore.Page{}, ctx.Err()
-				}
-				<-time.After(c.takes)
-				read := pages[0]
-				pages = pages[1:]
-				return sqlstore.Page{Read: read}, nil
+			var s sqlstore.Sweeper
+			_, err := s.Sweep(ctx, 5000, sqlstore.SweepTable{
+				Random: func(context.Context) (sqlstore.Cursor, error) { return sqlstore.Cursor{}, nil },
+				Page: func(context.Context, sqlstore.Cursor, int) (sqlstore.Page, error) {
+					<-time.After(c.takes)
+					read := pages[0]
+					pages = pages[1:]
+					return sqlstore.Page{Read: read}, nil
+				},
 			})
 			if took := time.Since(begin); took != c.want || (err != nil) != c.canceled {
 				t.Errorf("statements of %v: a sweep of %v, %v; want one of %v", c.takes, took, err, c.want)

@@ -16,6 +16,9 @@ type Timekeeper struct {
 	// Dialing reports whether a connection is being made; nil is never. It must not
 	// change once the Timekeeper is in use.
 	Dialing func() bool
+	// Waiting returns why operations wait for a connection and what to do, or "" if there
+	// are free connections; nil returns "". It must not change once the Timekeeper is in use.
+	Waiting func() string
 
 	mu      sync.Mutex
 	watched byDue
@@ -35,9 +38,8 @@ func (k *Timekeeper) Limit(ctx context.Context, timeout time.Duration) (limited 
 	now := time.Now()
 	l := &Limit{Context: ctx, keeper: k, timeout: timeout}
 	if deadline, ok := ctx.Deadline(); ok {
-		left := deadline.Sub(now)
-		l.end = deadline.Add(-min(headroom, left/2))
-		l.short = left < near
+		l.end = deadline.Add(-min(headroom, deadline.Sub(now)/2))
+		l.short = l.end.Before(now.Add(timeout))
 	}
 	l.due = l.within(now, timeout)
 	return l, l.stop
@@ -71,18 +73,28 @@ func (k *Timekeeper) forget(l *Limit) {
 	}
 }
 
-// wind sets a timer for the first, unless one rings before. It is a new one each time,
-// a few times a second at most: one that was made in a bubble cannot be set outside.
+// farthest is how far ahead a timer is set at most. One that an earlier timer replaced stays
+// set until it rings: of a far time limit they would pile up.
+const farthest = 10 * time.Second
+
+// wind sets a timer for the first that is due, unless a timer rings before. It is a new one
+// each time, a few times a second at most: a timer that was made in a bubble of
+// testing/synctest cannot be set again outside.
 func (k *Timekeeper) wind() {
 	if len(k.watched) == 0 {
 		return
 	}
-	if due := k.watched[0].watch.due; !k.set || due.Before(k.rings) {
-		k.set, k.rings = true, due
-		k.timers++
-		timer := k.timers
-		time.AfterFunc(time.Until(due), func() { k.ring(timer) })
+	due := k.watched[0].watch.due
+	if k.set && !due.Before(k.rings) {
+		return
 	}
+	if latest := time.Now().Add(farthest); latest.Before(due) {
+		due = latest
+	}
+	k.set, k.rings = true, due
+	k.timers++
+	timer := k.timers
+	time.AfterFunc(time.Until(due), func() { k.ring(timer) })
 }
 
 // ring tells those that are due.

@@ -41,9 +41,9 @@ func boundedBucket(grants []Call, p limiter.TokenBucket) error {
 func boundedWindows(grants []Call, p limiter.FixedWindow) error {
 	used := make(map[int64]int64)
 	for i, g := range grants {
-		start := g.State.Row.Start
-		if g.State.Now < start || g.State.Now >= start+int64(p.Window) || start%int64(p.Window) != 0 {
-			return fmt.Errorf("bound: grant %d of %d is in the window of %d at %d", i+1, len(grants), start, g.State.Now)
+		start, clock := g.State.Row.Start, max(g.State.Now, g.State.Row.At)
+		if clock < start || clock >= start+int64(p.Window) || start%int64(p.Window) != 0 {
+			return fmt.Errorf("bound: grant %d of %d is in the window of %d at %d", i+1, len(grants), start, clock)
 		}
 		if used[start] += g.Op.Cost; used[start] > p.Limit {
 			return fmt.Errorf("bound: %d in the window of %d, %d more than the policy allows", used[start], start, used[start]-p.Limit)

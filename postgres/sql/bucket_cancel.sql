@@ -11,3 +11,4 @@ FROM clock
 WHERE b.limiter = $1::text AND b.key = $2::bytea
   AND b.full_at = $4::bigint AND b.step = $5::bigint AND b.capacity = $6::bigint
   AND clock.at <= $7::bigint
+RETURNING b.full_at, b.at, b.step, b.capacity

@@ -3,3 +3,4 @@
 -- $1 limiter, $2 key
 UPDATE /* schema */limiter_token_buckets SET full_at = 0, at = 0
 WHERE limiter = $1::text AND key = $2::bytea
+RETURNING full_at, at, step, capacity

@@ -11,3 +11,4 @@ FROM clock
 WHERE b.limiter = $1::text AND b.key = $2::bytea
   AND b.window_start = $4::bigint AND b.win = $5::bigint
   AND clock.at <= $6::bigint
+RETURNING b.window_start, b.used, b.at, b.win, b.lim

@@ -1,6 +1,6 @@
 -- Counts a request in a fixed window that counts refusals, too.
 --
--- Answers one row (window_start, used, at): the request is allowed if used is at
+-- Answers one row (window_start, used, now, at): the request is allowed if used is at
 -- most the limit and the window is not ahead. None if the row is another policy's
 -- or lies ahead of the clock. A window ahead, left behind by reservations of an
 -- earlier policy, counts nothing before it comes.
@@ -25,4 +25,4 @@ SET window_start = greatest(b.window_start, excluded.window_start),
     granted = 1
 WHERE b.win = excluded.win AND b.lim = excluded.lim
   AND b.at <= excluded.at + $7::bigint
-RETURNING b.window_start, b.used, b.at
+RETURNING b.window_start, b.used, (SELECT clock.at FROM clock), b.at

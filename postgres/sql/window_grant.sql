@@ -3,7 +3,8 @@
 --
 -- Answers one row (1, window_start, used, now, at), or none.
 --
--- The arguments are those of window_take.sql.
+-- It answers none either if the row's clock is ahead of the statement's, because RETURNING
+-- can tell only the row's. The arguments are those of window_take.sql, without $8.
 INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
 SELECT $1::text, $2::bytea, clock.at - clock.at % $3::bigint, $3::bigint, $4::bigint, $5::bigint, clock.at, 1
 FROM (
@@ -23,8 +24,8 @@ SET window_start = CASE
     at = greatest(b.at, excluded.at),
     granted = 1
 WHERE b.win = excluded.win AND b.lim = excluded.lim
-  AND b.at <= excluded.at + $8::bigint
+  AND b.at <= excluded.at
   AND (b.window_start < excluded.window_start
     OR CASE WHEN b.used + excluded.used <= b.lim THEN b.window_start ELSE b.window_start + b.win END
-       <= greatest(b.at, excluded.at) + $6::bigint)
+       <= excluded.at + $6::bigint)
 RETURNING 1, b.window_start, b.used, b.at, b.at

@@ -3,3 +3,4 @@
 -- $1 limiter, $2 key
 UPDATE /* schema */limiter_fixed_windows SET window_start = 0, used = 0, at = 0
 WHERE limiter = $1::text AND key = $2::bytea
+RETURNING window_start, used, at, win, lim

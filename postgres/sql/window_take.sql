@@ -7,7 +7,8 @@
 --
 -- The row is a frontier: a take goes into its window if it fits there, else into
 -- the one after it; windows before it are full. A clock behind the row's books in
--- the row's window: greatest() everywhere.
+-- the row's window: greatest() everywhere. The answer's now is the statement's own clock,
+-- by which the caller waits.
 --
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 longest wait,
 -- $7 time of the operation or NULL, $8 how far the row may lie ahead of the clock
@@ -21,7 +22,7 @@ WITH clock AS MATERIALIZED (
       AND (b.win <> $3::bigint OR b.lim <> $4::bigint
         OR b.window_start >= clock.cur
           AND CASE WHEN b.used + $5::bigint <= $4::bigint THEN b.window_start ELSE b.window_start + $3::bigint END
-              > greatest(b.at, clock.at) + $6::bigint)
+              > greatest(b.at, clock.at + $6::bigint))
 ), taken AS (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
     SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, 1
@@ -43,9 +44,9 @@ WITH clock AS MATERIALIZED (
       AND b.at <= excluded.at + $8::bigint
       AND (b.window_start < excluded.window_start
         OR CASE WHEN b.used + excluded.used <= b.lim THEN b.window_start ELSE b.window_start + b.win END
-           <= greatest(b.at, excluded.at) + $6::bigint)
+           <= greatest(b.at, excluded.at + $6::bigint))
     RETURNING b.window_start, b.used, b.at
 )
-SELECT 1, window_start, used, at, at FROM taken
+SELECT 1, window_start, used, clock.at, taken.at FROM taken, clock
 UNION ALL
 SELECT 0, window_start, used, at, row_at FROM unfit WHERE win = $3::bigint AND lim = $4::bigint

@@ -56,11 +56,11 @@ WITH clock AS MATERIALIZED (
       AND b.at <= a.at + 2000000000
       AND (b.window_start < a.cur
         OR CASE WHEN b.used + a.cost <= b.lim THEN b.window_start ELSE b.window_start + b.win END <= greatest(b.at, a.at))
-    RETURNING a.i, b.granted, b.window_start, b.used, b.at
+    RETURNING a.i, b.granted, b.window_start, b.used, a.at AS now, b.at
 )
 SELECT 0::bigint AS i, limiter, pg_catalog.encode(key, 'hex'), granted, window_start, used, at, at FROM added
 UNION ALL
-SELECT i, '', '', granted, window_start, used, at, at FROM taken
+SELECT i, '', '', granted, window_start, used, now, at FROM taken
 UNION ALL
 SELECT i, '', '', 0, window_start, used, at, row_at FROM found
 WHERE same AND window_start >= cur

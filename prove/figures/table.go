@@ -40,7 +40,7 @@ func tableOf(reports []report) (string, error) {
 			case s.Rounds < s.Wanted:
 				return "", fmt.Errorf("%q has %d of %d rounds; resume it", s.Name, s.Rounds, s.Wanted)
 			case len(s.Failed) > 0:
-				return "", fmt.Errorf("%q failed in round %d; mend that, and begin anew", s.Name, s.Failed[0].Round)
+				return "", fmt.Errorf("%q failed in round %d; fix that, and begin again", s.Name, s.Failed[0].Round)
 			}
 			into := postgres
 			if strings.Contains(s.Name, "SQLite") {

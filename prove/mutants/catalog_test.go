@@ -24,6 +24,50 @@ func TestEveryMutantCanBePlanted(t *testing.T) {
 	}
 }
 
+func TestTierCIHasAMutantOrTwoOfEachGroup(t *testing.T) {
+	t.Parallel()
+	for _, group := range groups() {
+		n := 0
+		for _, m := range group {
+			if m.CI {
+				n++
+			}
+		}
+		if n < 1 || n > 2 {
+			t.Errorf("the group of %s has %d mutants with CI, want 1 or 2", group[0].Name, n)
+		}
+	}
+}
+
+func TestSelectedMutantsAreOfTheTierAndMatchTheName(t *testing.T) {
+	t.Parallel()
+	mutants := []Mutant{{Name: "one", CI: true}, {Name: "two"}, {Name: "three", CI: true}}
+	for _, c := range []struct{ tier, names, want string }{
+		{"all", "", "one two three"},
+		{"ci", "", "one three"},
+		{"ci", "^t", "three"},
+		{"all", "^t", "two three"},
+	} {
+		selected, err := selection(mutants, c.tier, c.names)
+		var names []string
+		for _, m := range selected {
+			names = append(names, m.Name)
+		}
+		if got := strings.Join(names, " "); got != c.want || err != nil {
+			t.Errorf("tier %s, name %q: selected %q, %v; want %q", c.tier, c.names, got, err, c.want)
+		}
+	}
+	for _, c := range []struct{ tier, names, says string }{
+		{"ci", "^two$", `no mutant in tier ci matches "^two$"`},
+		{"nightly", "", `-tier is "nightly"; it must be ci or all`},
+		{"all", "(", "-run: error parsing regexp"},
+	} {
+		if got, err := selection(mutants, c.tier, c.names); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("tier %s, name %q: selected %v, %v; want an error that says %s", c.tier, c.names, got, err, c.says)
+		}
+	}
+}
+
 func TestEveryMutantSaysWhatItIsAndWhatFindsIt(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile(`^[a-zA-Z0-9-]+$`)
@@ -113,11 +157,11 @@ func TestNamesOfBugsAreThoseOfTheirAddresses(t *testing.T) {
 func TestATableHasItsPlace(t *testing.T) {
 	t.Parallel()
 	mutants := []Mutant{{
-		Name: "a", Bug: "b", Found: []string{"https://github.com/o/r/pull/1", "https://github.com/o/r/issues/2"},
+		Name: "a", CI: true, Bug: "b", Found: []string{"https://github.com/o/r/pull/1", "https://github.com/o/r/issues/2"},
 		Check: Check{Package: "./c", Run: "^TestD$|^TestE$"}, Also: []Check{{Package: "./f", Run: "^TestG$"}},
 	}}
 	const want = "| mutant | the bug | who had it | killed by |\n|---|---|---|---|\n" +
-		"| `a` | b | [o/r#1](https://github.com/o/r/pull/1), [o/r#2](https://github.com/o/r/issues/2) | `./c ^TestD$\\|^TestE$`; `./f ^TestG$` |\n"
+		"| `a` (ci) | b | [o/r#1](https://github.com/o/r/pull/1), [o/r#2](https://github.com/o/r/issues/2) | `./c ^TestD$\\|^TestE$`; `./f ^TestG$` |\n"
 	got, err := withTable("head\n"+tableBegins+"old\n"+tableEnds+"tail\n", mutants)
 	if err != nil || got != "head\n"+tableBegins+want+tableEnds+"tail\n" {
 		t.Errorf("%v\n%s", err, got)

@@ -25,6 +25,7 @@ var breakers = []Mutant{
 	},
 	{
 		Name:  "breaker-lets-all-through",
+		CI:    true,
 		Bug:   "once it is time for a probe everybody is let through, and waits for a database that hangs",
 		Edits: []Edit{{"internal/sqlstore/breaker.go", "	b.asked, b.wait = now, min(2*b.wait, lastProbe)\n", ""}},
 		Check: Check{Package: "./internal/sqlstore", Run: "^TestABreakerLetsOneThroughAtATimeThatGetsLonger$", Says: "let through after [50ms 50ms"},
@@ -62,6 +63,7 @@ var breakers = []Mutant{
 var retried = []Mutant{
 	{
 		Name: "retry-of-what-is-unknown",
+		CI:   true,
 		Bug:  "a take whose outcome is unknown is sent again",
 		Edits: []Edit{
 			{
@@ -96,9 +98,22 @@ var retried = []Mutant{
 var fallbacks = []Mutant{
 	{
 		Name:  "fail-local-for-any-error",
+		CI:    true,
 		Bug:   "FailLocal asks the fallback whatever the error",
-		Edits: []Edit{{"failure.go", "	case l.fail == failClosed || !StoreFailed(cause):", "	case l.fail == failClosed || l.fail == failOpen && !StoreFailed(cause):"}},
+		Edits: []Edit{{"failure.go", "	case l.fail == failClosed || !StoreFailed(cause) || provisional(l.store):", "	case l.fail == failClosed || l.fail == failOpen && !StoreFailed(cause) || provisional(l.store):"}},
 		Check: Check{Package: ".", Run: "^TestFailLocal_asks_the_fallback_only_for_what_the_store_failed_at$", Says: "invalid: Allow = {Allowed:true"},
+	},
+	{
+		Name:  "near-deadline-is-the-stores-failure",
+		Bug:   "what a caller's deadline cuts below the time limit counts as the store's failure, so that a client who chooses it passes by FailOpen",
+		Edits: []Edit{{"internal/sqlstore/timekeeper.go", "		l.short = l.end.Before(now.Add(timeout))\n", ""}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestALimitEndsAnOperationInItsTime$", Says: "a_deadline_that_leaves_a_nanosecond_less"},
+	},
+	{
+		Name:  "failure-policy-in-a-transaction",
+		Bug:   "a failure policy answers in a transaction of the caller's, which the error has aborted",
+		Edits: []Edit{{"failure.go", " || provisional(l.store):", ":"}},
+		Check: Check{Package: "./postgres", Run: "^TestTransaction_in_which_a_take_fails_gets_the_error_whatever_the_failure_policy$", Says: "FailOpen, a lock timeout: Allow = {Allowed:true"},
 	},
 	{
 		Name:  "fallback-never-charged",
@@ -122,22 +137,28 @@ var fallbacks = []Mutant{
 		Name: "refund-to-the-fallback",
 		Bug:  "what the database took is given back to the fallback while the database is down",
 		Edits: []Edit{{
-			"limiter.go",
-			"	if n == 0 {\n		return served(ctx)\n	}\n	return l.giveBack(ctx, l.store, &op)",
-			"	if n == 0 {\n		return served(ctx)\n	}\n	if err := l.giveBack(ctx, l.store, &op); err == nil || l.fail != failLocal {\n		return err\n	}\n	return l.giveBack(ctx, l.fallback, &op)",
+			"refund.go",
+			"	return l.giveBack(ctx, from, &op)",
+			"	if gave, err := l.giveBack(ctx, from, &op); err == nil || l.fail != failLocal {\n		return gave, err\n	}\n	return l.giveBack(ctx, l.fallback, &op)",
 		}},
-		Check: Check{Package: ".", Run: "^TestFailLocal_gives_nothing_back_to_the_fallback$", Says: "Refund = <nil>"},
+		Check: Check{Package: ".", Run: "^TestFailLocal_leaves_refunds_and_resets_to_the_store$", Says: "Refund = <nil>"},
 	},
 	{
 		Name:  "fallbacks-charge-refunded",
-		Bug:   "the handler gives the database back what a fallback was charged",
-		Edits: []Edit{{"handler/handler.go", " && res.Source != limiter.SourceLocal", ""}},
-		Check: Check{Package: "./handler", Run: "^TestAChargeIsGivenBackOnlyWhereThereWasOne$", Says: "charged by a fallback, which no refund reaches: given back [3]"},
+		Bug:   "the store is given back what the fallback was charged",
+		Edits: []Edit{{"refund.go", "		if from = l.fallback; from == nil {", "		if l.fallback == nil {"}},
+		Check: Check{Package: "./handler", Run: "^TestAChargeIsGivenBackOnlyWhereThereWasOne$", Says: "charged by the fallback: given back [3] to the store"},
 	},
 	{
 		Name:  "no-charge-refunded",
-		Bug:   "the handler gives back what FailOpen let pass without a charge",
-		Edits: []Edit{{"handler/handler.go", " && res.Source != limiter.SourcePolicy", ""}},
-		Check: Check{Package: "./handler", Run: "^TestAChargeIsGivenBackOnlyWhereThereWasOne$", Says: "let pass while the store was down: given back [3]"},
+		Bug:   "RefundOf gives back what FailOpen let pass without a charge",
+		Edits: []Edit{{"refund.go", "	case res.charged == charge{}:", "	case res.charged == charge{} && !res.Allowed:"}},
+		Check: Check{Package: ".", Run: "^TestRefundOf_of_what_charged_nothing_asks_no_store$", Says: "RefundOf a pass by FailOpen = true"},
+	},
+	{
+		Name:  "success-credits-the-next-window",
+		Bug:   "a login that succeeds after the edge of its window lets another failed login pass in the next one",
+		Edits: []Edit{{"refund.go", "	return l.refund(ctx, from, key, n, res.charged)", "	return l.refund(ctx, from, key, n, charge{})"}},
+		Check: Check{Package: "./handler", Run: "^TestASuccessThatCrossesTheEdgeDoesNotCreditTheNextWindow$", Says: "6 failed logins pass in one window, want 5"},
 	},
 }

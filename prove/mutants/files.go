@@ -4,6 +4,7 @@ package main
 var files = []Mutant{
 	{
 		Name:  "file-gone-unseen",
+		CI:    true,
 		Bug:   "takes are granted in a file that was removed or replaced, and forgotten with it",
 		Edits: []Edit{{"sqlite/raw.go", "	if err := p.place.check(); err != nil {\n		return nil, err\n	}\n	<-p.free", "	<-p.free"}},
 		Check: Check{Package: "./sqlite", Run: "^TestATakeThatWaitsForALockMissesTheFileMeanwhile$", Says: "of whose file nothing was left when the lock was free"},
@@ -20,7 +21,7 @@ var files = []Mutant{
 	{
 		Name:  "damaged-connection-kept",
 		Bug:   "a connection that has read damaged pages is used after the file was put right, and reads them still",
-		Edits: []Edit{{"sqlite/raw.go", "	if err != nil && sqlitecode.Mend(sqlitecode.Of(err)) != \"\" {\n		c.broken = true", "	if err != nil && sqlitecode.Mend(sqlitecode.Of(err)) == \"\" {\n		c.broken = true"}},
+		Edits: []Edit{{"sqlite/raw.go", "	if err != nil && sqlitecode.Advice(sqlitecode.Of(err)) != \"\" {\n		c.broken = true", "	if err != nil && sqlitecode.Advice(sqlitecode.Of(err)) == \"\" {\n		c.broken = true"}},
 		Check: Check{Package: "./sqlite", Run: "^TestFaults_of_files$/^the_pages_are_garbage$", Says: "after the fault: "},
 	},
 }

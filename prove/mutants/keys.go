@@ -4,6 +4,7 @@ package main
 var keys = []Mutant{
 	{
 		Name:  "limiters-share-keys",
+		CI:    true,
 		Bug:   "two limiters share what a key has left",
 		Found: []string{"https://github.com/spring-cloud/spring-cloud-gateway/issues/2288"},
 		Edits: []Edit{
@@ -85,6 +86,7 @@ var addresses = []Mutant{
 	},
 	{
 		Name:  "leftmost-address",
+		CI:    true,
 		Bug:   "the client is the leftmost address in X-Forwarded-For, which the client writes",
 		Found: []string{"https://github.com/migadu/alps/pull/18"},
 		Edits: []Edit{{
@@ -155,19 +157,42 @@ var answers = []Mutant{
 	},
 	{
 		Name:  "headers-from-a-second-read",
+		CI:    true,
 		Bug:   "what is left is read again after the decision, and tells of what others did meanwhile",
 		Found: []string{"https://github.com/Kuadrant/limitador/pull/157"},
 		Edits: []Edit{{
 			"handler/handler.go",
-			"	if !m.dryRun && !m.hide {\n		m.fields.set(w.Header(), &res)",
-			"	if !m.dryRun && !m.hide {\n		if again, err := m.limiter.AllowN(r.Context(), key, 0); err == nil {\n			res.Remaining, res.ResetAfter = again.Remaining, again.ResetAfter\n		}\n		m.fields.set(w.Header(), &res)",
+			"		if !m.hide {\n			m.fields.set(w.Header(), &res)",
+			"		if !m.hide {\n			if again, err := m.limiter.AllowN(r.Context(), key, 0); err == nil {\n				res.Remaining, res.ResetAfter = again.Remaining, again.ResetAfter\n			}\n			m.fields.set(w.Header(), &res)",
 		}},
 		Check: Check{Package: "./handler", Run: "^TestHeadersTellOfTheDecisionAndNotOfWhatCameAfterIt$", Says: "want 3 left"},
 	},
 	{
+		Name: "uploads-left-behind",
+		Bug:  "the files of uploads stay in the directory for temporary files, because net/http does not see the form",
+		Found: []string{
+			"https://github.com/golang/go/issues/58809",
+			"https://github.com/open-telemetry/opentelemetry-go-contrib/issues/9070",
+		},
+		Edits: []Edit{{"handler/context.go", "	outer.MultipartForm, outer.Pattern = inner.MultipartForm, inner.Pattern\n", ""}},
+		Check: Check{Package: "./handler", Run: "^TestTheServerRemovesTheFilesOfAnUpload$", Says: "of 1 files in TMPDIR 1 are left"},
+	},
+	{
+		Name:  "redirect-as-success",
+		Bug:   "a login behind a function is taken for a success by its status, which may be a redirect back to the form",
+		Edits: []Edit{{"handler/awslambda/limit.go", "				out, err = next(r.Context(), event)\n", "				out, err = next(r.Context(), event)\n				handler.Succeeded(r.Context())\n"}},
+		Check: Check{Package: "./handler/awslambda", Run: "^TestWithChargeFailuresOnlyWhatTheFunctionSaysHasSucceeded$", Says: "5 left, <nil>; want 303 and 4 left"},
+	},
+	{
+		Name:  "retry-after-of-the-innermost",
+		Bug:   "Retry-After is the wait of the limiter that refuses, though an outer one will refuse for longer",
+		Edits: []Edit{{"handler/context.go", "	for d := decisionOf(ctx); d != nil; d = decisionOf(d.Context) {\n		if d.fields != nil {", "	for d := decisionOf(ctx); d != nil; d = nil {\n		if d.fields != nil {"}},
+		Check: Check{Package: "./handler", Run: "^TestRetryAfterIsTheLongestWaitOfAllLimitersThatWereAsked$", Says: "Retry-After: [\"2\"], want \"60\""},
+	},
+	{
 		Name:  "late-refund",
 		Bug:   "a charge that has come back by itself is given back, and lifts what others were charged since",
-		Edits: []Edit{{"handler/handler.go", "charged(&res, cost) && time.Since(begin) < res.ResetAfter {", "charged(&res, cost) && time.Since(begin) < 1<<62 {"}},
+		Edits: []Edit{{"handler/handler.go", "d.succeeded.Load() && time.Since(begin) < res.ResetAfter {", "d.succeeded.Load() && time.Since(begin) < 1<<62 {"}},
 		Check: Check{Package: "./handler", Run: "^TestALateRefundDoesNotLiftWhatOthersWereCharged$", Says: "1 left, <nil>; want none"},
 	},
 }

@@ -34,6 +34,7 @@ const longest = time.Minute
 func run(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	names := flags.String("run", "", "a regular expression: only mutants whose names match")
+	tier := flags.String("tier", "all", "which mutants: all, or ci (one or two of each group)")
 	list := flags.Bool("list", false, "list the mutants and plant none")
 	update := flags.Bool("update", false, "write the table of all mutants into README.md and plant none")
 	report := flags.String("report", "", "a file to write the results to, as JSON")
@@ -43,18 +44,9 @@ func run(ctx context.Context, args []string) (err error) {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	wanted, err := regexp.Compile(*names)
+	mutants, err := selection(catalog(), *tier, *names)
 	if err != nil {
 		return err
-	}
-	var mutants []Mutant
-	for _, m := range catalog() {
-		if wanted.MatchString(m.Name) {
-			mutants = append(mutants, m)
-		}
-	}
-	if len(mutants) == 0 {
-		return fmt.Errorf("there is no mutant whose name matches %s", *names)
 	}
 	root, err := repository(ctx)
 	if err != nil {
@@ -99,6 +91,27 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	return sum(results, took)
+}
+
+// selection returns the mutants of a tier whose names match a regular expression.
+func selection(mutants []Mutant, tier, names string) ([]Mutant, error) {
+	if tier != "ci" && tier != "all" {
+		return nil, fmt.Errorf("-tier is %q; it must be ci or all", tier)
+	}
+	wanted, err := regexp.Compile(names)
+	if err != nil {
+		return nil, fmt.Errorf("-run: %w", err)
+	}
+	var selected []Mutant
+	for _, m := range mutants {
+		if wanted.MatchString(m.Name) && (m.CI || tier == "all") {
+			selected = append(selected, m)
+		}
+	}
+	if len(selected) == 0 {
+		return nil, fmt.Errorf("no mutant in tier %s matches %q; -list shows the names", tier, names)
+	}
+	return selected, nil
 }
 
 // repository returns the root of the clone that this is run in.

@@ -10,6 +10,9 @@ import (
 type Mutant struct {
 	// Name is what -run selects it by.
 	Name string
+	// CI is whether it is in tier ci, which every change has to pass. Each group of the
+	// catalog has at least one.
+	CI bool
 	// Bug is what it breaks, in one sentence without its full stop.
 	Bug string
 	// Found is the addresses of where others had the same bug, if any are known.

@@ -26,6 +26,7 @@ var outcomes = []Mutant{
 	},
 	{
 		Name:  "commit-safe-to-retry",
+		CI:    true,
 		Bug:   "a commit whose answer was lost counts as not sent, as pgx says of the simple protocol",
 		Edits: []Edit{{"postgres/tx.go", "func (commitError) SafeToRetry() bool { return false }", "func (commitError) SafeToRetry() bool { return true }"}},
 		Check: Check{Package: "./postgres", Run: "^TestCommit_of_a_take_under_the_lock_whose_answer_is_lost_has_an_unknown_outcome$", Says: `matches "limiter: not applied": true, want false`},
@@ -54,7 +55,7 @@ var outcomes = []Mutant{
 	{
 		Name:  "fail-open-for-any-error",
 		Bug:   "FailOpen lets pass whatever the error",
-		Edits: []Edit{{"failure.go", "	case l.fail == failClosed || !StoreFailed(cause):", "	case l.fail == failClosed:"}},
+		Edits: []Edit{{"failure.go", "	case l.fail == failClosed || !StoreFailed(cause) || provisional(l.store):", "	case l.fail == failClosed || provisional(l.store):"}},
 		Check: Check{Package: ".", Run: "^TestFailOpen_opens_no_door_to_bad_input_or_a_caller_who_left$", Says: "= {Allowed:true"},
 	},
 	{
@@ -62,7 +63,7 @@ var outcomes = []Mutant{
 		Bug:  "an error's text has the detail of the database's, and with it the key",
 		Edits: []Edit{{
 			"postgres/errors.go",
-			"		class, mend = s.classifyState(server)", "		class, mend = s.classifyState(server)\n		mend += server.Detail",
+			"		class, advice = s.classifyState(server)", "		class, advice = s.classifyState(server)\n		advice += server.Detail",
 		}},
 		Check: Check{Package: "./postgres", Run: "^TestInterpretError_gives_every_error_its_class$", Says: "tells the key"},
 	},
@@ -72,6 +73,7 @@ var outcomes = []Mutant{
 var connections = []Mutant{
 	{
 		Name:  "read-only-connection-kept",
+		CI:    true,
 		Bug:   "after a failover a connection to what is a replica now goes back into the pool",
 		Found: []string{"https://github.com/envoyproxy/ratelimit/pull/1191", "https://github.com/formancehq/go-libs/pull/601"},
 		Edits: []Edit{{
@@ -147,46 +149,63 @@ var queues = []Mutant{
 		Name: "queue-refuses-too-early",
 		Bug:  "what was not granted beside others is refused by a clock that was read before the row was locked",
 		Edits: []Edit{{
-			"internal/coalesce/lead.go",
-			"says: this one's clock was read before the lock.\n				back = append(back, c)", "says: this one's clock was read before the lock.\n				c.finish(limiter.State{}, true, nil)",
+			"internal/batch/lead.go",
+			"				back = append(back, c)\n", "				if err == nil && !c.Undecided {\n					c.finish(nil)\n					continue\n				}\n				back = append(back, c)\n",
 		}},
-		Check: Check{Package: "./internal/coalesce", Run: "^TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder$", Says: "want 1, 16 and 6"},
+		Check: Check{Package: "./internal/batch", Run: "^TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder$", Says: "want 1, 16 and 6"},
 	},
 	{
 		Name:  "queue-ends-with-a-caller",
 		Bug:   "a statement that many wait for is canceled when one of them leaves",
-		Edits: []Edit{{"internal/coalesce/lead.go", "context.WithoutCancel(head.ctx)", "head.ctx"}},
-		Check: Check{Package: "./internal/coalesce", Run: "^TestACallerWhoLeavesInMidStatementEndsItForNobody$", Says: "of the others took, want 2"},
+		Edits: []Edit{{"internal/batch/lead.go", "context.WithoutCancel(head.ctx)", "head.ctx"}},
+		Check: Check{Package: "./internal/batch", Run: "^TestACallerWhoLeavesInMidStatementEndsItForNobody$", Says: "of the others took, want 2"},
 	},
 	{
 		Name:  "queue-mixes-costs",
 		Bug:   "takes of different costs become units of one row, all at the cost of the first",
-		Edits: []Edit{{"internal/coalesce/lead.go", "a.Policy == b.Policy && a.Cost == b.Cost && a.At == b.At", "a.Policy == b.Policy && a.At == b.At"}},
-		Check: Check{Package: "./internal/coalesce", Run: "^TestOnlyTheLeadingRunOfEqualTakesMerges$", Says: "statements of [1 4 2 1] units"},
+		Edits: []Edit{{"internal/batch/call.go", "a.Cost == b.Cost && a.MaxWait", "a.MaxWait"}},
+		Check: Check{Package: "./postgres", Run: "^TestOperations_of_one_key_that_meet$", Says: "no order explains the answers"},
 	},
 	{
 		Name: "queue-sends-twice",
 		Bug:  "takes that may have been carried out together are sent again one by one",
 		Edits: []Edit{{
-			"internal/coalesce/lead.go",
+			"internal/batch/lead.go",
 			"&& !errors.Is(err, limiter.ErrOutcomeUnknown)", "&& !errors.Is(err, limiter.ErrInvalid)",
 		}},
-		Check: Check{Package: "./internal/coalesce", Run: "^TestWhatMayHaveBeenAppliedIsNotSentAgain$", Says: "5 statements, want 3"},
+		Check: Check{Package: "./internal/batch", Run: "^TestWhatMayHaveBeenAppliedIsNotSentAgain$", Says: "5 statements, want 3"},
 		Also:  []Check{harness("TestConnectionsAreCutAtEveryByte", "double charges: ")},
 	},
 	{
 		Name: "queue-charges-who-has-left",
+		CI:   true,
 		Bug:  "a caller who left while it waited is charged",
 		Edits: []Edit{{
-			"internal/coalesce/lead.go",
-			"			l.waiting = slices.DeleteFunc(l.waiting, func(c *call) bool { return c.left })\n", "",
+			"internal/batch/key.go",
+			"			case c.left:\n", "",
+		}, {
+			"internal/batch/key.go",
+			"k.waiting[0].left {", "k.waiting[0].left && k.waiting[0].sent {",
 		}},
-		Check: Check{Package: "./internal/coalesce", Run: "^TestACallerWhoLeavesWhileItWaitsIsNotCharged$", Says: "sent map["},
+		Check: Check{Package: "./internal/batch", Run: "^TestACallerWhoLeavesWhileItWaitsIsNotCharged$", Says: "sent map["},
 	},
 	{
 		Name:  "queue-fails-together",
 		Bug:   "one row that the database refuses fails all that were sent with it",
-		Edits: []Edit{{"internal/coalesce/lead.go", "	apart := err != nil && (len", "	apart := err == nil && (len"}},
-		Check: Check{Package: "./internal/coalesce", Run: "^TestOneBadRowDecidesForNoOther$", Says: "the bad row was sent 1 times, want once with others and once alone"},
+		Edits: []Edit{{"internal/batch/lead.go", "	retry := err != nil && calls > 1", "	retry := err != nil && calls < 1"}},
+		Check: Check{Package: "./internal/batch", Run: "^TestOneBadRowDecidesForNoOther$", Says: "the bad row was sent 1 times, want once with others and once alone"},
+	},
+	{
+		Name:  "queue-passes-busy-keys",
+		CI:    true,
+		Bug:   "an operation that times out behind others of its key is the store's failure, which FailOpen lets pass",
+		Edits: []Edit{{"internal/batch/queue.go", "		class = errKeyBusy\n", ""}},
+		Check: Check{Package: "./postgres", Run: "^TestBusy_key_that_times_out_in_its_queue_does_not_pass_by_FailOpen$", Says: "want a refusal with ErrKeyBusy"},
+	},
+	{
+		Name:  "queue-lets-a-key-go-twice",
+		Bug:   "operations other than plain takes do not wait for each other in the process, and fill the pool",
+		Edits: []Edit{{"postgres/postgres.go", "if op.Timeout <= 0 {", "if op.Timeout <= 0 || !merges(&op) {"}},
+		Check: Check{Package: "./postgres", Run: "^TestBusy_key_holds_one_connection_whatever_its_callers_do$", Says: "the key holds 2 connections, want 1"},
 	},
 }

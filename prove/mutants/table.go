@@ -30,7 +30,11 @@ func table(mutants []Mutant) (string, error) {
 			// A bar would end the cell, also within a span of code.
 			checks = append(checks, "`"+strings.ReplaceAll(check.Package+" "+check.Run, "|", `\|`)+"`")
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Bug, strings.Join(found, ", "), strings.Join(checks, "; "))
+		name := "`" + m.Name + "`"
+		if m.CI {
+			name += " (ci)"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, m.Bug, strings.Join(found, ", "), strings.Join(checks, "; "))
 	}
 	return b.String(), nil
 }

@@ -4,6 +4,7 @@ package main
 var tables = []Mutant{
 	{
 		Name: "tables-unlogged",
+		CI:   true,
 		Bug:  "the tables are UNLOGGED: a crash of the server forgets all that was taken",
 		Edits: []Edit{{
 			"migrations/postgres/00001_create_limiter_tables.sql",
@@ -34,6 +35,12 @@ var tables = []Mutant{
 		Check: Check{Package: "./migrations", Run: "^TestSQLiteColumnsRejectOtherTypes$", Says: "takes 1.5"},
 	},
 	{
+		Name:  "tables-adopted-unseen",
+		Bug:   "tables that lack a constraint are recorded as migrated",
+		Edits: []Edit{{"migrations/layout.go", "{ return d.wanted || d.kind != kindParameter }", "{ return d.kind != kindConstraint && d.kind != kindParameter }"}},
+		Check: Check{Package: "./migrations", Run: "^TestUpSaysWhatDiffersAndLeavesNoTrace$/^sqlite$", Says: "Up: <nil>, want ErrMisconfigured"},
+	},
+	{
 		Name:  "schema-by-the-search-path",
 		Bug:   "a table is found by search_path, which may lead to somebody else's",
 		Edits: []Edit{{"postgres/sql/bucket_look.sql", "LEFT JOIN /* schema */limiter_token_buckets", "LEFT JOIN limiter_token_buckets"}},
@@ -52,8 +59,8 @@ var tables = []Mutant{
 		Found: []string{"https://github.com/vutran1710/PyrateLimiter/pull/287"},
 		Edits: []Edit{{
 			"postgres/buckets.go",
-			"		return b.exec(ctx, b.sql.bucketReset, op.Name",
-			"		return b.exec(ctx, strings.Replace(b.sql.bucketReset, \"$2::bytea\", \"coalesce(nullif($2::bytea, $2::bytea), '\"+op.Key+\"')\", 1), op.Name",
+			"	sql, args := b.sql.bucketReset, ",
+			"	sql, args := strings.Replace(b.sql.bucketReset, \"$2::bytea\", \"coalesce(nullif($2::bytea, $2::bytea), '\"+op.Key+\"')\", 1), ",
 		}, {"postgres/buckets.go", "import (\n	\"context\"\n", "import (\n	\"context\"\n	\"strings\"\n"}},
 		Check: Check{Package: "./postgres", Run: "^TestStore$/^postgres/^connection$/^keys$", Says: "Reset at 0s: limiter"},
 	},
@@ -68,6 +75,12 @@ var tables = []Mutant{
 // sweeps are bugs of removing what has expired.
 var sweeps = []Mutant{
 	{
+		Name:  "sweep-forgets-the-first-window",
+		Bug:   "a window that starts at 1970 is taken for a reset one, and is swept while it runs",
+		Edits: []Edit{{"sqlite/sql/window_sweep.sql", "window_start > 0 OR used > 0", "window_start > 0"}, {"sqlite/sql/window_page.sql", "window_start > 0 OR used > 0", "window_start > 0"}},
+		Check: Check{Package: "./sqlite", Run: "^TestStoreWhoseClockIsSteppedBack$/^the_first_day_of_time$", Says: "want it to be refused"},
+	},
+	{
 		Name:  "sweep-removes-what-counts",
 		Bug:   "a sweep removes buckets that are not full again, by when they were last used",
 		Found: []string{"https://github.com/hpcloud/tail/pull/105"},
@@ -79,6 +92,7 @@ var sweeps = []Mutant{
 	},
 	{
 		Name:  "sweep-does-not-look-again",
+		CI:    true,
 		Bug:   "a sweep removes a row that was taken from after the sweep had read it",
 		Edits: []Edit{{"postgres/sql/bucket_sweep.sql", "\n      AND greatest(b.full_at, b.at) <= clock.at - $5::bigint", "\n      AND clock.at > $5::bigint"}},
 		Check: Check{Package: "./postgres", Run: "^TestSweep_keeps_a_row_that_is_taken_from_while_it_is_under_way$", Says: "the row that was taken from is gone"},
@@ -88,6 +102,12 @@ var sweeps = []Mutant{
 		Bug:   "a sweep of SQLite removes rows that have not rested for an hour",
 		Edits: []Edit{{"sqlite/sweep.go", "	before := now - int64(limiter.SweepGrace)", "	before := now - int64(limiter.SweepGrace)>>30"}},
 		Check: harness("TestHistoriesOnSQLite", "removed too soon"),
+	},
+	{
+		Name:  "sweep-always-from-the-first-row",
+		Bug:   "each sweep starts at the first row, and one that is too short never reaches the last",
+		Edits: []Edit{{"internal/sqlstore/sweep.go", "at, begun := s.places[table]", "at, begun := Cursor{}, true"}},
+		Check: Check{Package: "./internal/sqlstore", Run: "^TestSweep_that_is_always_too_short_deletes_every_expired_row_in_the_end$", Says: "calls left 1000 and"},
 	},
 	{
 		Name:  "sweep-without-grace",

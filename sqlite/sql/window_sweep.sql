@@ -9,7 +9,7 @@ WHERE (limiter, key) IN (
     FROM limiter_fixed_windows
     WHERE (limiter, key) > (?1, ?2)
       AND (limiter, key) <= (?3, ?4)
-      AND max(at, iif(window_start > 0, window_start + win, 0)) <= ?5
+      AND max(at, iif(window_start > 0 OR used > 0, window_start + win, 0)) <= ?5
     ORDER BY limiter, key
     LIMIT ?6
 );

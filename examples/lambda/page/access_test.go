@@ -25,26 +25,26 @@ func TestThePageWorksByKeyboard(t *testing.T) {
 		}
 	}
 	if want := []string{"search", "search20", "export", "wrong", "right"}; !slices.Equal(order, want) {
-		t.Fatalf("the tabulator leads to %q, want %q", order, want)
+		t.Fatalf("the tab key leads to %q, want %q", order, want)
 	}
 	b.do(chromedp.KeyEvent(kb.Enter))
-	b.untilTally("1 passed")
+	b.untilTally("1 allowed")
 	for range 2 {
 		b.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
 	}
 	b.do(chromedp.KeyEvent(" "))
-	seen := b.untilTally("2 passed")
+	seen := b.untilTally("2 allowed")
 	if seen.Log[1].What != "Log in" || seen.Log[0].What != "Export" {
-		t.Errorf("Enter on the last button and space on Export made\n%s", seen)
+		t.Errorf("after Enter on the last button and space on Export the page shows\n%s", seen)
 	}
 	b.untilBars("export-burst 2 of 3")
 }
 
-func TestAScreenReaderIsToldWhatIsSeen(t *testing.T) {
+func TestTheAccessibilityTreeHasAllThatIsVisible(t *testing.T) {
 	t.Parallel()
 	_, b := ready(t)
 	b.click("search")
-	b.untilTally("1 passed")
+	b.untilTally("1 allowed")
 	b.untilBars("search 9 of 10")
 	var told []string
 	for _, node := range call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
@@ -63,18 +63,18 @@ func TestAScreenReaderIsToldWhatIsSeen(t *testing.T) {
 	}
 	want := []string{
 		"heading Your rate limits, live",
-		"button Search", "button Search × 20", "button Export", "button Log in (wrong password)", "button Log in (right)",
-		"heading Limits", "status  polite",
+		"button Search", "button Search × 20", "button Export", "button Log in, wrong password", "button Log in, right password",
+		"heading Your limits", "status  polite",
 		"meter search 9, 0 to 10", "meter export-burst 3, 0 to 3", "meter export-day 20, 0 to 20",
 		"meter login-address 20, 0 to 20", "meter page 10, 0 to 10",
-		"heading Latest answers", "log Latest answers polite",
+		"heading Responses", "status  polite",
 	}
 	slices.Sort(told)
 	slices.Sort(want)
 	if !slices.Equal(told, want) {
-		t.Errorf("it is told\n%s\nwant\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
+		t.Errorf("the tree has\n%s\nwant\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
 	}
-	// The protocol does not tell how a meter's value is read out.
+	// The protocol does not report the text of a meter's value.
 	if got := eval[string](b, `document.querySelector("[role=meter]").ariaValueText`); got != "9 of 10" {
 		t.Errorf("the first meter is read out as %q, want 9 of 10", got)
 	}
@@ -100,8 +100,8 @@ func property(node *accessibility.Node, name string) string {
 	return ""
 }
 
-// contrasts finds the lowest contrast of a text with what is behind it, by the
-// formula of WCAG 2.2 (relative luminance), and names the element.
+// contrasts returns the contrast of each text with its background, by the formula of WCAG 2.2
+// (relative luminance).
 const contrasts = `(() => {
 	const numbers = (color) => color.match(/[\d.]+/g).map(Number);
 	const luminance = (color) => {
@@ -121,7 +121,7 @@ const contrasts = `(() => {
 	return found;
 })()`
 
-func TestTextStandsOutInBothColorSchemesAndFitsAPhone(t *testing.T) {
+func TestTextHasContrastInBothColorSchemesAndFitsASmallPhone(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	b := newTab(t)
@@ -129,17 +129,17 @@ func TestTextStandsOutInBothColorSchemesAndFitsAPhone(t *testing.T) {
 	b.visit(s.URL)
 	b.untilBars("search 10 of 10")
 	for _, step := range []struct{ click, tally string }{
-		{"search20", "10 passed, 10 refused"},
-		{"export", "11 passed, 10 refused"},
+		{"search20", "10 allowed, 10 refused"},
+		{"export", "11 allowed, 10 refused"},
 	} {
 		b.click(step.click)
 		b.untilTally(step.tally)
 	}
 	s.down.Store(true)
 	b.click("search")
-	b.until("all kinds of answers", func(s state) bool { return s.Tally == "11 passed, 10 refused, 1 undecided" && s.Trouble != "" })
+	b.until("response of each kind", func(s state) bool { return s.Tally == "11 allowed, 10 refused, 1 error" && s.Trouble != "" })
 	if got := eval[int](b, "document.documentElement.scrollWidth"); got > 320 {
-		t.Errorf("the page is %d pixels wide on a phone that has 320", got)
+		t.Errorf("the page is %d pixels wide on a screen of 320", got)
 	}
 	for _, scheme := range []string{"light", "dark"} {
 		b.emulate(scheme)
@@ -161,16 +161,16 @@ func TestTextStandsOutInBothColorSchemesAndFitsAPhone(t *testing.T) {
 	}
 }
 
-func TestNothingMovesForThoseWhoWantNoMotion(t *testing.T) {
+func TestThePageRespectsReducedMotion(t *testing.T) {
 	t.Parallel()
 	_, b := ready(t)
 	const duration = `getComputedStyle(document.querySelector(".fill")).transitionDuration`
 	if got := eval[string](b, duration); got != "0s" {
-		t.Errorf("with less motion a bar takes %s to move", got)
+		t.Errorf("with reduced motion a bar moves for %s", got)
 	}
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
 	if got := eval[string](b, duration); got != "0.3s" {
-		t.Errorf("a bar takes %s to move, want 0.3s", got)
+		t.Errorf("a bar moves for %s, want 0.3s", got)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(browsing{m})
 }
 
-// browsing are tests after which the browser is stopped.
+// browsing runs the tests and then stops the browser.
 type browsing struct{ *testing.M }
 
 func (b browsing) Run() int {
@@ -34,17 +34,16 @@ func (b browsing) Run() int {
 	return b.M.Run()
 }
 
-// patience is how long anything in the browser may take before a test fails. It is
-// never waited for when all is well.
-const patience = time.Minute
+// testTimeout bounds everything that a test waits for.
+const testTimeout = time.Minute
 
 var (
 	errNoBrowser = errors.New("none of chromium, chromium-browser and google-chrome is installed")
 	stopBrowser  = func() {}
 )
 
-// browser starts Chromium once, for the first test that asks, with a profile in a
-// temporary directory. Each test has a window and a store of cookies of its own in it.
+// browser starts Chromium once, at the first call, with a profile in a temporary directory.
+// Each test has its own window and cookies.
 var browser = sync.OnceValues(func() (context.Context, error) {
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -58,18 +57,18 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.DisableGPU)
 	if os.Getuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // which root cannot have
+		options = append(options, chromedp.NoSandbox) // Chromium's sandbox does not run as root
 	}
 	allocated, release := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, cancel := chromedp.NewContext(allocated)
 	stopBrowser = func() {
-		closing, done := context.WithTimeout(ctx, patience)
-		_ = chromedp.Cancel(closing) // kills it, if it does not close
+		closing, done := context.WithTimeout(ctx, testTimeout)
+		_ = chromedp.Cancel(closing) // kills the browser if it does not close
 		done()
 		release()
 	}
-	// A deadline of this context would be the browser's.
-	late := time.AfterFunc(patience, cancel)
+	// A deadline of ctx would end the browser, so a timer bounds the start.
+	late := time.AfterFunc(testTimeout, cancel)
 	defer late.Stop()
 	if err := chromedp.Do(ctx); err != nil {
 		return nil, fmt.Errorf("start %s: %w", path, err)
@@ -77,7 +76,7 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 	return ctx, nil
 })
 
-// tab is a window of the browser with the page in it.
+// tab is a window of the browser that shows the page.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -86,9 +85,8 @@ type tab struct {
 	problems []string
 }
 
-// open shows what is at the URL to a visitor who has not been there. The test fails
-// if the page writes to the console: that is where exceptions and violations of the
-// content security policy end up.
+// open opens the URL in a new tab. The test fails if the page writes to the console, where
+// the browser reports exceptions and violations of the content security policy.
 func open(t *testing.T, url string) *tab {
 	t.Helper()
 	b := newTab(t)
@@ -97,7 +95,7 @@ func open(t *testing.T, url string) *tab {
 			return
 		}
 		for _, problem := range b.console() {
-			t.Errorf("the browser complains: %s", problem)
+			t.Errorf("the console of the browser has: %s", problem)
 		}
 	})
 	b.visit(url)
@@ -115,7 +113,7 @@ func newTab(t *testing.T) *tab {
 	}
 	ctx, cancel := chromedp.NewContext(parent, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
-	ctx, stop := context.WithTimeout(ctx, patience)
+	ctx, stop := context.WithTimeout(ctx, testTimeout)
 	t.Cleanup(stop)
 	b := &tab{t: t, ctx: ctx}
 	if err := chromedp.Listen(ctx, b.hear); err != nil {
@@ -131,7 +129,7 @@ func (b *tab) visit(url string) {
 	b.do(chromedp.Navigate(url))
 }
 
-// watchTimers makes the timers that a page waits for visible.
+// watchTimers records the pending timers of a page.
 const watchTimers = `{
 	const set = setTimeout, clear = clearTimeout;
 	window.pending = new Map();
@@ -143,8 +141,7 @@ const watchTimers = `{
 	window.clearTimeout = (id) => { pending.delete(id); clear(id); };
 }`
 
-// emulate sets the color scheme. There is no motion: what is to be seen is there at
-// once.
+// emulate sets the color scheme and turns motion off, so changes are visible at once.
 func (b *tab) emulate(scheme string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
@@ -153,8 +150,8 @@ func (b *tab) emulate(scheme string) {
 	}})
 }
 
-// hear keeps what a page without faults does not cause. That an answer was a refusal
-// is written to the console by the browser itself.
+// hear records the messages that a correct page does not cause. The browser itself logs
+// responses with an error status, which the tests expect.
 func (b *tab) hear(event any) {
 	var problem string
 	switch e := event.(type) {
@@ -180,10 +177,10 @@ func (b *tab) hear(event any) {
 
 var expected = []string{"a status of 401", "a status of 429", "a status of 503", "net::ERR_EMPTY_RESPONSE"}
 
-// console returns what the page has caused to be complained about.
+// console returns the messages that hear recorded.
 func (b *tab) console() []string {
 	b.t.Helper()
-	eval[int](b, "1") // what happened before its answer has been heard by then
+	eval[int](b, "1") // the browser sends earlier messages before this result
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.problems)
@@ -196,13 +193,13 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// click clicks on the button with an ID.
+// click clicks the button with an ID.
 func (b *tab) click(id string) {
 	b.t.Helper()
 	b.do(chromedp.Click(chromedp.CSS("#" + id)))
 }
 
-// eval returns the value of an expression in the page.
+// eval evaluates an expression in the page.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))

@@ -1,6 +1,6 @@
 package page
 
-// Embedded and HandlerOf let tests serve the page as another checkout has it.
+// Embedded and HandlerOf let tests serve the page with other line endings.
 var (
 	Embedded  = embedded
 	HandlerOf = handler

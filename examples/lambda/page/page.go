@@ -1,5 +1,5 @@
-// Package page is the start page of the example: it draws the caller's own limits
-// from the RateLimit headers of the answers, as any client could.
+// Package page is the start page of the example. It shows the limits of the client that
+// opens it, which it reads from the RateLimit headers as any client can.
 package page
 
 import (
@@ -16,15 +16,15 @@ import (
 //go:embed index.html
 var embedded []byte
 
-// Handler returns a handler for GET and HEAD that serves the page: one file without
-// external parts, to be revalidated by its ETag on each visit. The page asks
-// GET limits, GET search, POST export and POST login, relative to its own address,
-// so mount it at the root that these have in common. It is safe for concurrent use.
+// Handler returns a handler for GET and HEAD that serves the page. The page is one file
+// without external resources, and browsers revalidate it by its ETag on each visit. It
+// sends GET limits, GET search, POST export and POST login relative to its own address, so
+// mount it at the root of these routes. The handler is safe for concurrent use.
 func Handler() http.Handler { return handler(embedded) }
 
 func handler(html []byte) http.Handler {
-	// A browser hashes what it parsed, in which every line ends with \n, whatever a
-	// checkout made of them.
+	// The browser hashes the parsed text, in which every line ends with \n. A checkout
+	// may have changed the line endings.
 	html = bytes.ReplaceAll(html, []byte("\r\n"), []byte("\n"))
 	sum := sha256.Sum256(html)
 	etag := `"` + hex.EncodeToString(sum[:16]) + `"`
@@ -41,12 +41,12 @@ func handler(html []byte) http.Handler {
 	})
 }
 
-// inline matches what the page has between the tags of a style or a script.
+// inline matches the text of a style or script element of the page.
 var inline = regexp.MustCompile(`(?s)<(style|script)>(.*?)</(?:style|script)>`)
 
-// contentPolicy allows the page its own style and script, its icon and requests to
-// where it came from. Trusted types make the browser refuse to parse a string as
-// HTML, so that no text of a server can become any.
+// contentPolicy returns the Content-Security-Policy of the page. It allows the page's own
+// style and script, its icon, and requests to its origin. Trusted types make the browser
+// refuse to parse a string as HTML, so text of a server never becomes markup.
 func contentPolicy(html []byte) string {
 	hashes := map[string]string{}
 	for _, match := range inline.FindAllSubmatch(html, -1) {

@@ -41,7 +41,7 @@ func TestThePageIsRevalidatedByItsETag(t *testing.T) {
 	}
 }
 
-func TestThePageMayDoNothingButWhatItDoes(t *testing.T) {
+func TestTheContentPolicyAllowsOnlyWhatThePageNeeds(t *testing.T) {
 	t.Parallel()
 	w := get(t, http.MethodGet, nil)
 	html := w.Body.String()
@@ -49,7 +49,7 @@ func TestThePageMayDoNothingButWhatItDoes(t *testing.T) {
 		_, rest, found := strings.Cut(html, "<"+tag+">")
 		text, _, closed := strings.Cut(rest, "</"+tag+">")
 		if !found || !closed || strings.Contains(rest, "<"+tag) {
-			t.Fatalf("the page has not one %s without attributes", tag)
+			t.Fatalf("the page must have exactly one %s element, without attributes", tag)
 		}
 		sum := sha256.Sum256([]byte(text))
 		return base64.StdEncoding.EncodeToString(sum[:])

@@ -11,7 +11,7 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// item is what the page takes from a header: a String and its Integer parameters.
+// item is a member of a header that the page uses: a String and its Integer parameters.
 type item struct {
 	Name   string           `json:"name"`
 	Params map[string]int64 `json:"params"`
@@ -19,7 +19,7 @@ type item struct {
 
 func (i item) String() string { return fmt.Sprintf("%q %v", i.Name, i.Params) }
 
-// read returns what a parser that others wrote makes of a header.
+// read parses a header with the package httpsfv.
 func read(header string) []item {
 	list, err := httpsfv.UnmarshalList([]string{header})
 	if err != nil {
@@ -47,7 +47,7 @@ func read(header string) []item {
 	return items
 }
 
-// readByPage returns what the page makes of headers.
+// readByPage parses headers in the page.
 func readByPage(b *tab, headers []string) [][]item {
 	b.t.Helper()
 	text, err := json.Marshal(headers)
@@ -61,7 +61,7 @@ func same(a, b []item) bool {
 	return slices.EqualFunc(a, b, func(a, b item) bool { return a.String() == b.String() })
 }
 
-func TestThePageReadsHeadersAsTheStandardSays(t *testing.T) {
+func TestThePageParsesHeadersByTheStandard(t *testing.T) {
 	t.Parallel()
 	none := []item(nil)
 	cases := []struct {
@@ -129,9 +129,9 @@ func TestThePageReadsHeadersAsTheStandardSays(t *testing.T) {
 	}
 }
 
-func TestThePageReadsAnyHeaderAsAnotherParserDoes(t *testing.T) {
+func TestThePageParsesAnyHeaderLikeAnotherParser(t *testing.T) {
 	t.Parallel()
-	// Parts that a header is made of, and some that do not belong.
+	// These are the parts of a header, and some that are invalid.
 	parts := strings.Split(`"a"§"b\"c"§"\\"§"§\§;§;r=1§;t=0§;q=10§;w=-5§;pk=:YWJj:§;x=1.5§;y§;z=?1§; r=2§, §,§ ,§`+
 		" \t§ §(§)§tok§*t:/§12§-1§1.25§-§?0§?§@17§@§:YQ==:§:§%\"%c3%a4\"§%\"§%§=§.§é", "§")
 	random := rand.New(rand.NewPCG(1, 2))
@@ -140,7 +140,7 @@ func TestThePageReadsAnyHeaderAsAnotherParserDoes(t *testing.T) {
 	for i := range headers {
 		var header strings.Builder
 		for range 1 + random.IntN(8) {
-			// Most of what is drawn evenly is no list within a few parts.
+			// An even choice of parts makes few valid lists.
 			if random.IntN(3) > 0 {
 				header.WriteString(parts[random.IntN(2)])
 				header.WriteString(parts[6+random.IntN(12)])
@@ -154,7 +154,7 @@ func TestThePageReadsAnyHeaderAsAnotherParserDoes(t *testing.T) {
 		}
 	}
 	if valid < len(headers)/20 || valid > len(headers)*19/20 {
-		t.Fatalf("%d of %d headers are valid; a test of both needs more of the others", valid, len(headers))
+		t.Fatalf("%d of %d headers are valid; the test needs more of the other kind", valid, len(headers))
 	}
 	b := open(t, serve(t).URL)
 	for i, got := range readByPage(b, headers) {

@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"bufio"
+	"context"
 	"flag"
 	"net"
 	"os"
@@ -15,10 +16,9 @@ import (
 	"time"
 )
 
-var url = flag.String("url", "", "the `address` of a service whose page TestThePageOfTheProgram visits, in place of a program that it starts")
+var url = flag.String("url", "", "the `address` of a service for TestThePageOfTheProgram, instead of a program that the test starts")
 
-// It asserts only what is so at whatever speed the program's clock runs, and on
-// whatever it was asked before.
+// The assertions hold at any speed of the program's clock, and after any earlier requests.
 func TestThePageOfTheProgram(t *testing.T) {
 	t.Parallel()
 	newTab(t) // without a browser there is nothing to start the program for
@@ -27,7 +27,7 @@ func TestThePageOfTheProgram(t *testing.T) {
 		address = start(t)
 	}
 	b := open(t, address)
-	b.until("the bars of all limits but the account's", func(s state) bool {
+	b.until("bar of each limit by address", func(s state) bool {
 		var names []string
 		for _, bar := range s.Bars {
 			names = append(names, bar.Name)
@@ -37,16 +37,16 @@ func TestThePageOfTheProgram(t *testing.T) {
 	})
 
 	b.click("search20")
-	seen := b.until("twenty answers", func(s state) bool { return sum(s.Tally) == 20 })
+	seen := b.until("tally of twenty responses", func(s state) bool { return sum(s.Tally) == 20 })
 	i := slices.IndexFunc(seen.Log, func(a answer) bool { return a.Status == "429" })
 	if i < 0 {
-		t.Fatalf("none of twenty searches at once is refused:\n%s", seen)
+		t.Fatalf("none of twenty concurrent searches is refused:\n%s", seen)
 	}
-	if got := seen.Log[i]; got.What != "Search: refused by search" || !slices.Equal(got.Lines, []string{"Retry-After: 1", `RateLimit: "search";r=0;t=1`}) {
-		t.Errorf("the refusal is shown as %+v", got)
+	if got := seen.Log[i]; !strings.HasSuffix(got.What, ": refused by search") || !slices.Equal(got.Lines, []string{"Retry-After: 1", `RateLimit: "search";r=0;t=1`}) {
+		t.Errorf("the refusal reads %+v", got)
 	}
 	before := quota(t, seen, "search")
-	b.until("that searches come back", func(s state) bool { return quota(t, s, "search") > before })
+	b.until("refill of search", func(s state) bool { return quota(t, s, "search") > before })
 
 	for _, step := range []struct {
 		click, what string
@@ -58,7 +58,7 @@ func TestThePageOfTheProgram(t *testing.T) {
 	} {
 		n := sum(b.state().Tally)
 		b.click(step.click)
-		seen := b.until("one answer more", func(s state) bool { return sum(s.Tally) == n+1 })
+		seen := b.until("further response", func(s state) bool { return sum(s.Tally) == n+1 })
 		if got := seen.Log[0]; !strings.HasPrefix(got.What, step.what) || !slices.Contains(step.statuses, got.Status) {
 			t.Errorf("after a click on %s the log shows %+v", step.click, got)
 		}
@@ -75,7 +75,7 @@ func sum(tally string) (total int) {
 	return total
 }
 
-// quota returns what a bar says is left.
+// quota returns the remaining quota that a bar shows.
 func quota(t *testing.T, s state, name string) int {
 	t.Helper()
 	left, _, _ := strings.Cut(s.bar(name).Text, " ")
@@ -94,10 +94,13 @@ func start(t *testing.T) string {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "..").CombinedOutput(); err != nil {
 		t.Fatalf("build the example: %v\n%s", err, out)
 	}
-	run := exec.CommandContext(t.Context(), program)
+	// The program outlives the tab. Otherwise the browser would report failed requests.
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(stop)
+	run := exec.CommandContext(ctx, program)
 	run.Env = append(os.Environ(), "PORT=0", "DATABASE_URL=", "AWS_LAMBDA_RUNTIME_API=", "TRUSTED_HOPS=", "LIMITER_SQLITE="+filepath.Join(dir, "limiter.db"))
 	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
-	run.WaitDelay = patience
+	run.WaitDelay = testTimeout
 	log, err := run.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -119,18 +122,21 @@ func start(t *testing.T) string {
 		_ = run.Wait() // that it was interrupted
 		close(done)
 	}()
-	t.Cleanup(func() { <-done }) // the test's context has ended by then
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
 	select {
 	case p, ok := <-port:
 		if !ok {
-			t.Fatal("the program ends before it listens")
+			t.Fatal("the program ended before it listened")
 		}
 		return "http://" + net.JoinHostPort("127.0.0.1", p)
-	case <-time.After(patience):
-		t.Fatal("the program does not say that it listens")
+	case <-time.After(testTimeout):
+		t.Fatal("the program does not log its port")
 	}
 	return ""
 }
 
-// listening matches the line of the program's log that tells its port.
+// listening matches the log line with the program's port.
 var listening = regexp.MustCompile(`listening.* address=\S*:(\d+)`)

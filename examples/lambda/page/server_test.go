@@ -16,13 +16,15 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// service has the routes and the policies of the example, on a clock that stands
-// until a test moves it.
+// service has the routes and the policies of the example. Its clock stands still until a test
+// moves it.
 type service struct {
 	*httptest.Server
 	down  atomic.Bool  // the store fails
 	mute  atomic.Bool  // connections break instead of being answered
-	looks atomic.Int64 // answers of /limits
+	looks atomic.Int64 // responses of /limits
+
+	failures atomic.Int64 // decisions that the store failed
 
 	mu  sync.Mutex
 	now time.Time
@@ -31,9 +33,9 @@ type service struct {
 func serve(t *testing.T) *service {
 	t.Helper()
 	s := &service{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	store := failing{memory.New(), &s.down}
+	store := failing{memory.New(), s}
 	limit := func(name string, policy limiter.Policy) *limiter.Limiter {
-		l, err := limiter.New(store, name, policy, limiter.WithClock(s.clock), limiter.WithTimeout(patience))
+		l, err := limiter.New(store, name, policy, limiter.WithClock(s.clock), limiter.WithTimeout(testTimeout))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +92,7 @@ func (s *service) clock() time.Time {
 	return s.now
 }
 
-// pass lets time pass.
+// pass moves the clock.
 func (s *service) pass(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,11 +102,12 @@ func (s *service) pass(d time.Duration) {
 // failing is a store that can be down.
 type failing struct {
 	limiter.Store
-	down *atomic.Bool
+	service *service
 }
 
 func (f failing) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	if f.down.Load() {
+	if f.service.down.Load() {
+		f.service.failures.Add(1)
 		return limiter.State{}, fmt.Errorf("the store is down: %w", limiter.ErrNotApplied)
 	}
 	return f.Store.Do(ctx, op)

@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter/examples/lambda/page"
 )
 
-// says is a server whose answers carry the headers that a test makes up.
+// says starts a server that sends the headers of the test.
 func says(t *testing.T, headers func(path string) (policy, quota string)) string {
 	t.Helper()
 	start := page.Handler()
@@ -35,7 +35,7 @@ func TestTextOfTheServerIsNeverMarkup(t *testing.T) {
 	}))
 	b.untilBars(name + " 5 of 5")
 	b.click("search")
-	seen := b.untilTally("1 passed")
+	seen := b.untilTally("1 allowed")
 	if got, want := seen.Log[0].Lines, []string{`RateLimit: "` + name + `";r=5`}; !slices.Equal(got, want) {
 		t.Errorf("the log shows %q, want %q", got, want)
 	}
@@ -44,7 +44,7 @@ func TestTextOfTheServerIsNeverMarkup(t *testing.T) {
 	}
 }
 
-func TestHeadersThatCannotBeReadShowNothing(t *testing.T) {
+func TestInvalidHeadersShowNothing(t *testing.T) {
 	t.Parallel()
 	b := open(t, says(t, func(path string) (string, string) {
 		if path == "/search" {
@@ -53,21 +53,21 @@ func TestHeadersThatCannotBeReadShowNothing(t *testing.T) {
 		return `"a";q=10;w=`, `"a;r=7`
 	}))
 	b.click("export")
-	seen := b.untilTally("1 passed")
+	seen := b.untilTally("1 allowed")
 	if len(seen.Bars) != 0 {
-		t.Errorf("of headers with mistakes the page draws\n%s", seen)
+		t.Errorf("for invalid headers the page shows\n%s", seen)
 	}
 	if got, want := seen.Log[0].Lines, []string{`RateLimit: "a;r=7`}; !slices.Equal(got, want) {
-		t.Errorf("the log shows %q, want the line as it came, %q", got, want)
+		t.Errorf("the log shows %q, want the header unchanged, %q", got, want)
 	}
 	b.click("search")
 	seen = b.untilBars("search 7 of 10")
 	if len(seen.Bars) != 1 {
-		t.Errorf("of one quota among others that make no sense the page draws\n%s", seen)
+		t.Errorf("for one valid quota among invalid ones the page shows\n%s", seen)
 	}
 }
 
-func TestNumbersBeyondTheOrdinaryAreDrawn(t *testing.T) {
+func TestExtremeNumbersAreDrawn(t *testing.T) {
 	t.Parallel()
 	b := open(t, says(t, func(string) (string, string) {
 		return `"nothing";q=0, "over";q=2, "huge";q=999999999999999;w=999999999999999`,
@@ -79,10 +79,10 @@ func TestNumbersBeyondTheOrdinaryAreDrawn(t *testing.T) {
 			t.Errorf("%s is filled to %d %%, want %d %%", seen.Bars[i].Name, got, want)
 		}
 	}
-	b.until("that it looks again in a minute", func(s state) bool { return slices.Equal(s.Waits, []int{60_000}) })
+	b.until("poll in a minute", func(s state) bool { return slices.Equal(s.Waits, []int{60_000}) })
 }
 
-func TestAnswersThatWereOvertakenUndoNothing(t *testing.T) {
+func TestAnOlderResponseDoesNotReplaceANewerOne(t *testing.T) {
 	t.Parallel()
 	var quota atomic.Value
 	quota.Store(`"search";r=4;t=1`)
@@ -99,21 +99,21 @@ func TestAnswersThatWereOvertakenUndoNothing(t *testing.T) {
 	b.click("search") // is told 4, late
 	<-held
 	b.click("search") // is told 2, at once
-	b.untilTally("1 passed")
+	b.untilTally("1 allowed")
 	quota.Store(`"search";r=2;t=3600`) // so that no look puts right what the late answer did
-	b.until("that it looks again in a minute", func(s state) bool { return slices.Equal(s.Waits, []int{60_000}) })
+	b.until("poll in a minute", func(s state) bool { return slices.Equal(s.Waits, []int{60_000}) })
 	b.untilBars("search 2 of 10")
 	close(hold)
-	seen := b.untilTally("2 passed")
+	seen := b.untilTally("2 allowed")
 	if got, want := seen.Log[0].Lines, []string{`RateLimit: "search";r=4;t=1`}; !slices.Equal(got, want) {
-		t.Errorf("the latest answer shows %q, want %q", got, want)
+		t.Errorf("the latest entry shows %q, want %q", got, want)
 	}
 	if got := seen.bar("search").Text; got != "2 of 10" {
-		t.Errorf("the bar says %s, want the 2 of 10 that the later request was told", got)
+		t.Errorf("the bar says %s, want the 2 of 10 of the later request", got)
 	}
 }
 
-func TestACheckoutWithOtherEndsOfLinesWorks(t *testing.T) {
+func TestACheckoutWithWindowsLineEndingsWorks(t *testing.T) {
 	t.Parallel()
 	unix := bytes.ReplaceAll(page.Embedded, []byte("\r\n"), []byte("\n"))
 	windows := page.HandlerOf(bytes.ReplaceAll(unix, []byte("\n"), []byte("\r\n")))
@@ -127,8 +127,8 @@ func TestACheckoutWithOtherEndsOfLinesWorks(t *testing.T) {
 	open(t, s.URL).untilBars("a 1 of 1")
 }
 
-// The tests believe what the browser writes to its console, so that must be heard.
-func TestViolationsOfTheContentPolicyAreHeard(t *testing.T) {
+// The tests rely on the messages in the console, so the tab must record them.
+func TestTheTabRecordsViolationsOfTheContentPolicy(t *testing.T) {
 	t.Parallel()
 	start := page.Handler()
 	for name, harm := range map[string]struct{ markup, want string }{
@@ -158,7 +158,7 @@ func TestViolationsOfTheContentPolicyAreHeard(t *testing.T) {
 			case "markup":
 				eval[bool](b, `(() => { try { document.body.innerHTML = "<b>"; return false } catch { return true } })()`)
 			}
-			b.until("a complaint", func(state) bool {
+			b.until("message in the console", func(state) bool {
 				return slices.ContainsFunc(b.console(), func(problem string) bool { return strings.Contains(problem, harm.want) })
 			})
 		})

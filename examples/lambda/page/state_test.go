@@ -10,13 +10,15 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// state is what a visitor sees, and what the page waits for.
+// state is what a visitor sees, and the pending timers of the page.
 type state struct {
 	Bars    []bar    `json:"bars"`
 	Log     []answer `json:"log"`
 	Tally   string   `json:"tally"`
 	Trouble string   `json:"trouble"`
-	Waits   []int    `json:"waits"` // of its timers, in milliseconds
+	Summary string   `json:"summary"` // what a screen reader hears of the last click
+	Hints   []string `json:"hints"`   // those that are visible
+	Waits   []int    `json:"waits"`   // of its timers, in milliseconds
 }
 
 type bar struct {
@@ -49,6 +51,8 @@ const readState = `({
 	})),
 	tally: document.getElementById("tally").textContent,
 	trouble: document.getElementById("trouble").textContent,
+	summary: document.getElementById("summary").textContent,
+	hints: [...document.querySelectorAll(".hint")].filter((hint) => hint.getClientRects().length).map((hint) => hint.textContent),
 	waits: [...pending.values()],
 })`
 
@@ -57,12 +61,12 @@ func (b *tab) state() state {
 	return eval[state](b, readState)
 }
 
-// until waits for what the page is to show, and fails if it does not come.
+// until waits until shown returns true. It fails the test if that does not happen.
 func (b *tab) until(what string, shown func(state) bool) state {
 	b.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience / 2)
+	late := time.After(testTimeout / 2)
 	for {
 		s := b.state()
 		if shown(s) {
@@ -71,13 +75,12 @@ func (b *tab) until(what string, shown func(state) bool) state {
 		select {
 		case <-tick.C:
 		case <-late:
-			b.t.Fatalf("the page does not show %s, but\n%s", what, s)
+			b.t.Fatalf("no %s; the page shows\n%s", what, s)
 		}
 	}
 }
 
-// untilBars waits until the bars that are named say what they should, as in "search
-// 9 of 10", and are drawn so.
+// untilBars waits until the named bars show the given text, as in "search 9 of 10".
 func (b *tab) untilBars(want ...string) state {
 	b.t.Helper()
 	return b.until(strings.Join(want, ", "), func(s state) bool {
@@ -90,7 +93,7 @@ func (b *tab) untilBars(want ...string) state {
 	})
 }
 
-// untilTally waits until so many answers of each kind were counted.
+// untilTally waits until the page shows the given counts.
 func (b *tab) untilTally(want string) state {
 	b.t.Helper()
 	return b.until(want, func(s state) bool { return s.Tally == want })
@@ -112,11 +115,11 @@ func (s state) String() string {
 	for _, a := range s.Log {
 		fmt.Fprintf(&text, "%s %s %q\n", a.Status, a.What, a.Lines)
 	}
-	fmt.Fprintf(&text, "tally %q, trouble %q, waits for %v ms", s.Tally, s.Trouble, s.Waits)
+	fmt.Fprintf(&text, "tally %q, trouble %q, summary %q, hints %q, waits for %v ms", s.Tally, s.Trouble, s.Summary, s.Hints, s.Waits)
 	return text.String()
 }
 
-// call runs a command of the protocol on the tab.
+// call runs a command of the DevTools protocol on the tab.
 func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	b.t.Helper()
 	result, err := chromedp.Call(b.ctx, command, params)

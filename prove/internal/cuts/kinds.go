@@ -124,7 +124,7 @@ func peek(l of) func(*Lane) []answer {
 
 func refund(l of) func(*Lane) []answer {
 	return call(func(ctx context.Context, w *Lane, key string) (bool, error) {
-		return true, l(w).Refund(ctx, key, 1)
+		return l(w).Refund(ctx, key, 1)
 	})
 }
 

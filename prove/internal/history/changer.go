@@ -50,7 +50,7 @@ func (f *changer) find(open []int) {
 	var calls []*Call
 	of := map[*Call]span{}
 	for _, c := range f.calls {
-		if c.changes() && (c.Outcome == Unknown || c.Outcome == Answered && c.State.Took) {
+		if !f.used[c] && c.changes() && (c.Outcome == Unknown || c.Outcome == Answered && c.State.Took) {
 			calls = append(calls, c)
 			of[c] = f.offset.during(c)
 		}

@@ -45,7 +45,7 @@ func (k *rowHistory) latest() int64 {
 // unexplained says what is wrong with a step that no call explains.
 func (k *rowHistory) unexplained(i int, s *step) {
 	for _, c := range k.told[s.new] {
-		if k.used[c] || !c.State.Took {
+		if k.used[c] || !c.State.Took || c.changes() {
 			continue
 		}
 		k.used[c] = true

@@ -40,7 +40,8 @@ func outcomeOf(err error) Outcome {
 // Call is one operation, and what was told of it.
 type Call struct {
 	Op limiter.Op
-	// State is what the store said; of refunds, cancels and resets Took alone counts.
+	// State is what the store said; of refunds, cancels and resets Took, and the row that they left
+	// if the store tells it.
 	State   limiter.State
 	Outcome Outcome
 	// Began and Ended enclose the operation, by the [Clock] of all processes.

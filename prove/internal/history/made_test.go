@@ -123,7 +123,7 @@ func (w *world) answer(c history.Call, next limiter.Row, s limiter.State) *histo
 	w.write(next, 1)
 	c.State = s
 	if c.Op.Kind > limiter.OpLook {
-		c.State = limiter.State{Took: s.Took}
+		c.State = changed(s)
 	} else {
 		c.State.Tick = 1000
 	}
@@ -132,6 +132,14 @@ func (w *world) answer(c history.Call, next limiter.Row, s limiter.State) *histo
 	}
 	w.calls = append(w.calls, c)
 	return &w.calls[len(w.calls)-1]
+}
+
+// changed is what a refund, cancel or reset is told.
+func changed(s limiter.State) limiter.State {
+	if !s.Took {
+		return limiter.State{}
+	}
+	return limiter.State{Took: true, Row: s.Row}
 }
 
 func (w *world) write(next limiter.Row, units int64) {
@@ -166,12 +174,39 @@ func (w *world) merge() {
 	w.write(row, units)
 }
 
+// settle carries out some takes of one policy in one, at one reading of the clock, which is after that
+// of the row: the row has not changed since both were read.
+func (w *world) settle() {
+	row, began, policy := w.row, w.at, w.policies[w.IntN(len(w.policies))]
+	_, now := w.call(limiter.Op{})
+	now = max(now, row.At+1)
+	for range 2 + w.IntN(4) {
+		c, _ := w.call(limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: policy, Cost: 1 + w.Int64N(3)})
+		if w.gives && w.IntN(4) == 0 {
+			c.Op.MaxWait = time.Duration(w.Int64N(15 * ms))
+		}
+		c.Began, c.Ended = min(began-w.Int64N(2*ms), now-ahead), max(w.at+w.Int64N(2*ms), now-ahead)
+		var s limiter.State
+		row, s = c.Op.Apply(row, now)
+		s.Tick = 1000
+		c.State = s
+		if s.Took {
+			w.granted = append(w.granted, c)
+		}
+		w.calls = append(w.calls, c)
+	}
+	w.write(row, 1)
+}
+
 // run carries out n operations, of which some go together.
 func (w *world) run(n int) {
 	for range n {
-		if w.merges && w.IntN(10) == 0 {
+		switch {
+		case w.merges && w.IntN(10) == 0:
 			w.merge()
-		} else {
+		case w.IntN(10) == 0:
+			w.settle()
+		default:
 			w.do(w.op())
 		}
 	}

@@ -12,6 +12,9 @@ import (
 func (k *rowHistory) match() {
 	var open []int
 	for i := range k.steps {
+		if k.steps[i].call != nil {
+			continue // a take of unknown outcome among several
+		}
 		if found := k.candidates(&k.steps[i], math.MaxInt64); len(found) == 1 {
 			k.take(i, found[0])
 		} else if !k.steps[i].swept {
@@ -45,10 +48,16 @@ func (k *rowHistory) take(i int, c *Call) {
 	k.used[c] = true
 }
 
-// candidates returns the takes that tell of a step, and that began by an instant.
+// candidates returns the calls that tell of a step, and that began by an instant.
 func (k *rowHistory) candidates(s *step, by int64) (found []*Call) {
 	for _, c := range k.told[s.new] {
 		if k.used[c] || c.Began > by {
+			continue
+		}
+		if c.changes() {
+			if next, ok := c.tells(s.old, k.offset.during(c)); ok && next == s.new && next != s.old {
+				found = append(found, c)
+			}
 			continue
 		}
 		if next, state := c.apply(s.old, c.State.Now); next != s.new || state != c.State {

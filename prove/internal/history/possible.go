@@ -64,11 +64,11 @@ func (c *Call) tells(row limiter.Row, during span) (limiter.Row, bool) {
 		next, s := c.apply(row, c.State.Now)
 		return next, s == c.State
 	}
-	for _, now := range [...]int64{during.from, during.to, row.Start, row.Start + row.Period - 1} {
+	for _, now := range [...]int64{during.from, during.to, row.FullAt - 1, row.Start, row.Start + row.Period - 1} {
 		if now < during.from || now > during.to {
 			continue
 		}
-		if next, s := c.Op.Apply(row, now); s.Took == c.State.Took {
+		if next, s := c.Op.Apply(row, now); s.Took == c.State.Took && (c.State.Row == limiter.Row{} || next == c.State.Row) {
 			return next, true
 		}
 	}

@@ -2,12 +2,15 @@ package history
 
 import "github.com/sqlimit/limiter"
 
-// split makes steps of a transition: one of each take. Takes that go out together cost the
-// same, so that any that is known tells the number.
+// split makes steps of a transition: one for each call that it carried out. Equal takes that a
+// statement merged cost the same, so that any of them that is known tells the number.
 func (k *rowHistory) split(t Transition) {
 	whole := step{old: t.Old, new: t.New, swept: t.New == (limiter.Row{})}
 	if whole.swept || t.New == t.Old {
 		k.steps = append(k.steps, whole)
+		return
+	}
+	if k.splitSeveral(t, true) {
 		return
 	}
 	try := func(c *Call, now int64) bool {
@@ -27,7 +30,7 @@ func (k *rowHistory) split(t Transition) {
 		return true
 	}
 	for _, c := range k.told[t.New] {
-		if try(c, c.State.Now) {
+		if !c.changes() && try(c, c.State.Now) {
 			return
 		}
 	}
@@ -36,6 +39,9 @@ func (k *rowHistory) split(t Transition) {
 			return
 		}
 	}
+	if k.splitSeveral(t, false) {
+		return
+	}
 	k.steps = append(k.steps, whole)
 }
 
@@ -43,7 +49,7 @@ func (k *rowHistory) split(t Transition) {
 // may not have been told.
 func (k *rowHistory) heard(row limiter.Row, c *Call) bool {
 	for _, other := range k.told[row] {
-		if other.State.Took && other.Op.Cost == c.Op.Cost {
+		if !other.changes() && other.State.Took && other.Op.Cost == c.Op.Cost {
 			return true
 		}
 	}

@@ -51,7 +51,8 @@ type rowHistory struct {
 
 	steps    []step
 	used     map[*Call]bool          // what explains a step
-	told     map[limiter.Row][]*Call // takes, by what they were told
+	told     map[limiter.Row][]*Call // calls, by the row that they were told
+	writers  map[int64][]*Call       // takes, by the clock reading of the row that they were told
 	clock    map[*Call]int64         // what it read for takes of unknown outcome, by what they wrote
 	reads    [][]*Call               // what changed nothing, by how many steps there had been
 	races    map[*Call]bool          // that were lost
@@ -127,14 +128,20 @@ func (k *rowHistory) check() {
 func (k *rowHistory) explain() {
 	k.steps, k.reads = nil, nil
 	k.used, k.told = map[*Call]bool{}, map[limiter.Row][]*Call{}
+	k.writers = map[int64][]*Call{}
 	k.clock, k.races = map[*Call]int64{}, map[*Call]bool{}
 	for _, c := range k.calls {
 		if c.Outcome == Unknown {
 			k.report.Unknown++
 			k.doubtful = true
 		}
+		// All resets leave the same row: which of them made a change it does not tell.
+		if c.Outcome == Answered && c.changes() && c.Op.Kind != limiter.OpReset && c.State.Took && c.State.Row != (limiter.Row{}) {
+			k.told[c.State.Row] = append(k.told[c.State.Row], c)
+		}
 		if c.Outcome == Answered && c.Op.Kind == limiter.OpTake {
 			k.told[c.State.Row] = append(k.told[c.State.Row], c)
+			k.writers[c.State.Row.At] = append(k.writers[c.State.Row.At], c)
 		}
 	}
 	k.chained()

@@ -65,6 +65,8 @@ func Classify(r limiter.Result, err error) string {
 		return Granted
 	case err == nil:
 		return Refused
+	case errors.Is(err, limiter.ErrKeyBusy):
+		return NotApplied
 	case !limiter.StoreFailed(err):
 		return Wrong
 	case errors.Is(err, limiter.ErrOutcomeUnknown):

@@ -24,6 +24,7 @@ func TestClassesOfAnswersAreToldApart(t *testing.T) {
 		{limiter.Result{}, nil, ledger.Refused},
 		{limiter.Result{}, fmt.Errorf("x: %w", limiter.ErrNotApplied), ledger.NotApplied},
 		{limiter.Result{}, fmt.Errorf("x: %w", limiter.ErrOutcomeUnknown), ledger.Unknown},
+		{limiter.Result{}, errors.Join(limiter.ErrKeyBusy, limiter.ErrNotApplied), ledger.NotApplied},
 		{limiter.Result{}, limiter.ErrInvalid, ledger.Wrong},
 		{limiter.Result{}, limiter.ErrMisconfigured, ledger.Wrong},
 		{limiter.Result{}, errors.Join(limiter.ErrCanceled, limiter.ErrOutcomeUnknown), ledger.Wrong},

@@ -144,16 +144,21 @@ func (c *caller) call(ctx context.Context) error {
 	case kind < 8 && p.spec.Reserves:
 		return c.reserve(ctx, p, cost, most)
 	}
-	granted, err := c.take(ctx, p, cost, most)
-	if err == nil && granted && p.spec.GivesBack && c.IntN(5) == 0 {
-		err = c.failed(ctx, p.limiter.Refund(ctx, p.key, cost))
+	r, err := c.take(ctx, p, cost, most)
+	if err == nil && r.Allowed && p.spec.GivesBack && c.IntN(5) == 0 {
+		if c.IntN(2) == 0 {
+			_, err = p.limiter.RefundOf(ctx, p.key, cost, r)
+		} else {
+			_, err = p.limiter.Refund(ctx, p.key, cost)
+		}
+		err = c.failed(ctx, err)
 	}
 	return err
 }
 
 // failed returns what is wrong with an error of a store, after a rest if nothing is.
 func (c *caller) failed(ctx context.Context, err error) error {
-	if c.Tolerant && limiter.StoreFailed(err) {
+	if c.Tolerant && (limiter.StoreFailed(err) || errors.Is(err, limiter.ErrKeyBusy)) {
 		select {
 		case <-time.After(20*time.Millisecond + time.Duration(c.Int64N(int64(40*time.Millisecond)))):
 			return nil
@@ -164,14 +169,11 @@ func (c *caller) failed(ctx context.Context, err error) error {
 	return err
 }
 
-// take takes at once.
-func (c *caller) take(ctx context.Context, p place, cost, most int64) (bool, error) {
+// take takes at once. If that failed as it may, the Result is a refusal.
+func (c *caller) take(ctx context.Context, p place, cost, most int64) (limiter.Result, error) {
 	began := history.Clock()
 	r, err := p.limiter.AllowN(ctx, p.key, cost)
-	if err := c.answered(ctx, p, cost, most, r, 0, began, err); err != nil {
-		return false, err
-	}
-	return r.Allowed && err == nil, nil
+	return r, c.answered(ctx, p, cost, most, r, 0, began, err)
 }
 
 // reserve books up to as far ahead as a full bucket lasts, or two windows. Of what lies ahead

@@ -1,4 +1,4 @@
-package coalesce_test
+package batch_test
 
 import (
 	"context"
@@ -8,19 +8,21 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/coalesce"
+	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// sender is a store in memory: statements take as long as a test says, and do what
-// one take after another would have done.
+// sender is a store in memory. Its statements take as long as a test says, and carry out one
+// take after another.
 type sender struct {
 	takes time.Duration // of a statement
 	dial  time.Duration // of a connection
 
 	// before, if set, is called before a statement does anything; its error is the
 	// statement's.
-	before func(ctx context.Context, rows []*coalesce.Row) error
+	before func(ctx context.Context, groups []*batch.Group) error
+	// undecided, if set, says which calls a statement cannot decide.
+	undecided func(groups []*batch.Group, c *batch.Call) bool
 	// connect, if set, gives the error of a connection.
 	connect func() error
 
@@ -37,7 +39,7 @@ type statement struct {
 	keys       []string
 }
 
-func (s *sender) Connect(ctx context.Context) (coalesce.Conn, error) {
+func (s *sender) Connect(ctx context.Context) (batch.Conn, error) {
 	if s.dial > 0 {
 		select {
 		case <-time.After(s.dial):
@@ -66,11 +68,11 @@ func (c conn) Release() {
 	c.alive--
 }
 
-func (c conn) Send(ctx context.Context, rows []*coalesce.Row) error {
+func (c conn) Send(ctx context.Context, groups []*batch.Group) error {
 	st := statement{begin: time.Now(), units: map[string]int64{}}
-	for _, r := range rows {
-		st.units[r.Op.Key] = r.Units
-		st.keys = append(st.keys, r.Op.Key)
+	for _, g := range groups {
+		st.units[g.Op().Key] = int64(len(g.Calls))
+		st.keys = append(st.keys, g.Op().Key)
 	}
 	defer func() {
 		c.mu.Lock()
@@ -84,7 +86,7 @@ func (c conn) Send(ctx context.Context, rows []*coalesce.Row) error {
 		return sqlstore.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
 	}
 	if c.before != nil {
-		if err := c.before(ctx, rows); err != nil {
+		if err := c.before(ctx, groups); err != nil {
 			return err
 		}
 	}
@@ -94,22 +96,24 @@ func (c conn) Send(ctx context.Context, rows []*coalesce.Row) error {
 		c.rows = map[string]limiter.Row{}
 	}
 	now := time.Now().UnixNano()
-	for _, r := range rows {
-		r.Decided = true
-		for range r.Units {
-			next, state := r.Op.Apply(c.rows[r.Op.Key], now)
-			if r.Granted == 0 || state.Took {
-				r.State = state
+	for _, g := range groups {
+		for i, call := range g.Calls {
+			if call.Undecided = c.undecided != nil && c.undecided(groups, call); call.Undecided {
+				continue
 			}
-			if !state.Took {
-				break
+			next, state := call.Op.Apply(c.rows[g.Op().Key], now)
+			if g.Equal && i > 0 && !state.Took && g.Calls[0].State().Took {
+				break // as in SQL: the next statement decides whether it is refused
 			}
-			c.rows[r.Op.Key] = next
-			r.Granted++
+			c.rows[g.Op().Key] = next
+			call.Answer(state)
 		}
 	}
 	return nil
 }
+
+// merges reports whether an operation shares statements: a take that books nothing ahead.
+func merges(op *limiter.Op) bool { return op.Kind == limiter.OpTake && op.MaxWait == 0 }
 
 // statements returns what was sent so far.
 func (s *sender) statements() []statement {
@@ -129,21 +133,20 @@ func take(key string, cost int64) limiter.Op {
 	return limiter.Op{Kind: limiter.OpTake, Name: "l", Key: key, Policy: perHour, Cost: cost, Timeout: timeout}
 }
 
-func newQueue(s *sender) *coalesce.Queue {
-	return coalesce.New(s, coalesce.Limits{Rows: 4, Shared: 2, Alone: 2, Crowd: 2, Time: new(sqlstore.Timekeeper)})
+func newQueue(s *sender) *batch.Queue {
+	return batch.New(s, batch.Limits{Keys: 4, Shared: 2, Single: 2, HotKey: 2, Merges: merges, Time: new(sqlstore.Timekeeper)})
 }
 
 // answer is what a take returned.
 type answer struct {
-	state   limiter.State
-	decided bool
-	err     error
-	after   time.Duration
+	state limiter.State
+	err   error
+	after time.Duration
 }
 
 // ask sends takes from goroutines of their own, in their order, each with its time
 // limit as a store gives it.
-func ask(ctx context.Context, q *coalesce.Queue, ops ...limiter.Op) (wait func() []answer) {
+func ask(ctx context.Context, q *batch.Queue, ops ...limiter.Op) (wait func() []answer) {
 	answers := make([]answer, len(ops))
 	begin := time.Now()
 	var all sync.WaitGroup
@@ -152,7 +155,7 @@ func ask(ctx context.Context, q *coalesce.Queue, ops ...limiter.Op) (wait func()
 			limited, stop := new(sqlstore.Timekeeper).Limit(ctx, op.Timeout)
 			defer stop()
 			a := &answers[i]
-			a.state, a.decided, a.err = q.Take(limited, op)
+			a.state, a.err = q.Do(limited, op)
 			a.after = time.Since(begin)
 		})
 		synctest.Wait()
@@ -166,8 +169,8 @@ func ask(ctx context.Context, q *coalesce.Queue, ops ...limiter.Op) (wait func()
 func took(t *testing.T, answers []answer) (n int) {
 	t.Helper()
 	for i, a := range answers {
-		if a.err != nil || !a.decided {
-			t.Errorf("take %d: decided %v, %v", i, a.decided, a.err)
+		if a.err != nil {
+			t.Errorf("take %d: %v", i, a.err)
 		}
 		if a.state.Took {
 			n++

@@ -1,4 +1,4 @@
-package coalesce_test
+package batch_test
 
 import (
 	"testing"

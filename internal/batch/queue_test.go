@@ -1,4 +1,4 @@
-package coalesce_test
+package batch_test
 
 import (
 	"context"
@@ -6,18 +6,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/coalesce"
+	"github.com/sqlimit/limiter/internal/batch"
 )
 
 // in runs a test on a clock that moves when all wait, and sees to it that nothing is
 // left behind.
-func in(t *testing.T, test func(t *testing.T, s *sender, q *coalesce.Queue)) {
+func in(t *testing.T, test func(t *testing.T, s *sender, q *batch.Queue)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -31,7 +30,7 @@ func in(t *testing.T, test func(t *testing.T, s *sender, q *coalesce.Queue)) {
 }
 
 func TestALoneTakeGoesAtOnceInAStatementOfItsOwn(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		for range 3 {
 			answers := ask(t.Context(), q, take("a", 1))()
 			if took(t, answers) != 1 || answers[0].after != s.takes {
@@ -47,8 +46,8 @@ func TestALoneTakeGoesAtOnceInAStatementOfItsOwn(t *testing.T) {
 }
 
 func TestTakesThatArriveMeanwhileGoTogether(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
-		// Two statements are under way at once; what comes then waits for the first.
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+		// Two statements are in flight at once; later takes wait for the first.
 		answers := ask(t.Context(), q, take("d", 1), take("e", 1), take("c", 1), take("a", 1), take("b", 1))()
 		if n := took(t, answers); n != 5 {
 			t.Errorf("%d took, want 5", n)
@@ -68,7 +67,7 @@ func TestTakesThatArriveMeanwhileGoTogether(t *testing.T) {
 }
 
 func TestAStatementHasOnlySoManyRows(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		var ops []limiter.Op
 		for i := range 12 {
 			ops = append(ops, take(fmt.Sprint("key", i), 1))
@@ -87,14 +86,14 @@ func TestAStatementHasOnlySoManyRows(t *testing.T) {
 }
 
 func TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		ops := []limiter.Op{take("hot", 90)}
 		for range 16 {
 			ops = append(ops, take("hot", 1))
 		}
 		answers := ask(t.Context(), q, ops...)()
 		for i, a := range answers {
-			if want := i <= 10; a.err != nil || !a.decided || a.state.Took != want {
+			if want := i <= 10; a.err != nil || a.state.Took != want {
 				t.Errorf("take %d: %+v, want Took %v", i, a, want)
 			}
 			if i > 0 && i <= 10 {
@@ -104,7 +103,7 @@ func TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder(t *testing.T) {
 				}
 			}
 		}
-		// What was not granted beside the others is asked about once more.
+		// Takes that were not granted beside the others are sent once more.
 		var units []int64
 		for _, st := range s.statements() {
 			units = append(units, st.units["hot"])
@@ -115,26 +114,102 @@ func TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder(t *testing.T) {
 	})
 }
 
-func TestOnlyTheLeadingRunOfEqualTakesMerges(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+func TestTakesOfAPolicyThatWaitForAKeyGoTogether(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		other := take("k", 1)
 		other.Policy = limiter.PerHour(200)
 		later := take("k", 1)
 		later.At = 1e18
-		ops := []limiter.Op{take("k", 1), take("k", 1), take("k", 1), take("k", 2), take("k", 1), other, other, later}
-		took(t, ask(t.Context(), q, ops...)())
+		refund := take("k", 5)
+		refund.Kind = limiter.OpRefund
+		var equal []bool
+		s.before = func(_ context.Context, groups []*batch.Group) error {
+			equal = append(equal, groups[0].Equal)
+			return nil
+		}
+		ops := []limiter.Op{take("k", 1), take("k", 1), take("k", 1), take("k", 2), other, later, refund}
+		for i, a := range ask(t.Context(), q, ops...)() {
+			if a.err != nil || !a.state.Took {
+				t.Errorf("operation %d: %+v, %v", i, a.state, a.err)
+			}
+		}
+		took(t, ask(t.Context(), q, take("k", 1), take("k", 1), take("k", 1))())
 		var units []int64
 		for _, st := range s.statements() {
 			units = append(units, st.units["k"])
 		}
-		if fmt.Sprint(units) != "[1 2 1 1 2 1]" {
-			t.Errorf("statements of %v units", units)
+		if fmt.Sprint(units, equal) != "[1 3 1 1 1 1 2] [true false true true false true true]" {
+			t.Errorf("statements of %v operations, units of one: %v", units, equal)
 		}
 	})
 }
 
-func TestAKeyForWhichSeveralWaitTravelsAlone(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+func TestOperationsThatShareNoStatementGoSideBySide(t *testing.T) {
+	in(t, func(t *testing.T, _ *sender, q *batch.Queue) {
+		var ops []limiter.Op
+		for i := range 5 {
+			op := take(fmt.Sprint("key", i), 1)
+			op.MaxWait = time.Second
+			ops = append(ops, op)
+		}
+		answers := ask(t.Context(), q, ops...)()
+		if n := took(t, answers); n != 5 {
+			t.Errorf("%d took, want 5", n)
+		}
+		for i, want := range []time.Duration{10 * ms, 10 * ms, 20 * ms, 20 * ms, 30 * ms} { // two at a time
+			if got := answers[i].after; got != want {
+				t.Errorf("the answer to %d came after %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+func TestAReadDoesNotWaitForTheLockOfItsKey(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+		locked := ask(t.Context(), q, take("k", 1), take("k", 1))
+		look := take("k", 0)
+		look.Kind = limiter.OpLook
+		if a := ask(t.Context(), q, look)()[0]; a.err != nil || a.after != s.takes {
+			t.Errorf("%v after %v, want an answer after %v", a.err, a.after, s.takes)
+		}
+		took(t, locked())
+	})
+}
+
+func TestACallThatRunsOutOfTimeBehindItsOwnKeyIsNotTheStoresFailure(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+		s.takes = 200 * ms
+		first := ask(t.Context(), q, take("k", 1))
+		<-time.After(10 * ms)
+		short := take("k", 1)
+		short.Timeout = 50 * ms
+		a := ask(t.Context(), q, short)()[0]
+		if !errors.Is(a.err, limiter.ErrKeyBusy) || !errors.Is(a.err, limiter.ErrNotApplied) || limiter.StoreFailed(a.err) {
+			t.Errorf("%v, want ErrKeyBusy and ErrNotApplied, and no failure of the store", a.err)
+		}
+		took(t, first())
+		if n := len(s.statements()); n != 1 {
+			t.Errorf("%d statements, want 1", n)
+		}
+	})
+}
+
+func TestWhatAStatementCannotDecideGoesAgainByItself(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+		s.undecided = func(groups []*batch.Group, c *batch.Call) bool { return len(groups) > 1 && c.Op.Key == "b" }
+		answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("b", 1), take("c", 1))()
+		if n := took(t, answers); n != 5 {
+			t.Errorf("%d took, want 5", n)
+		}
+		sent := s.statements()
+		if last := sent[len(sent)-1]; fmt.Sprint(last.keys) != "[b]" {
+			t.Errorf("the last statement was for %v, want b", last.keys)
+		}
+	})
+}
+
+func TestAKeyForWhichSeveralWaitIsSentOnItsOwn(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		took(t, ask(t.Context(), q, take("x", 1), take("y", 1), take("hot", 1), take("cold", 1), take("hot", 1), take("mild", 1))())
 		var sent []map[string]int64
 		for _, st := range s.statements() {
@@ -149,7 +224,7 @@ func TestAKeyForWhichSeveralWaitTravelsAlone(t *testing.T) {
 }
 
 func TestAKeyIsInOneStatementAtATime(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		waits := make([]func() []answer, 8)
 		for i := range waits {
 			waits[i] = ask(t.Context(), q, take("a", 1), take("b", 1), take(fmt.Sprint(i), 1))
@@ -172,7 +247,7 @@ func TestAKeyIsInOneStatementAtATime(t *testing.T) {
 }
 
 func TestACallerWhoLeavesWhileItWaitsIsNotCharged(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		ctx, cancel := context.WithCancel(t.Context())
 		first := ask(t.Context(), q, take("a", 1), take("b", 1))
 		gone := ask(ctx, q, take("a", 1), take("c", 1))
@@ -199,9 +274,9 @@ func TestACallerWhoLeavesWhileItWaitsIsNotCharged(t *testing.T) {
 }
 
 func TestACallerWhoLeavesInMidStatementEndsItForNobody(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		ctx, cancel := context.WithCancel(t.Context())
-		ask(t.Context(), q, take("a", 1)) // what comes now has to wait, and goes together
+		ask(t.Context(), q, take("a", 1)) // takes that come now have to wait, and go together
 		leaves := ask(ctx, q, take("a", 1))
 		stays := ask(t.Context(), q, take("a", 1), take("a", 1))
 		<-time.After(s.takes + s.takes/2)
@@ -218,7 +293,7 @@ func TestACallerWhoLeavesInMidStatementEndsItForNobody(t *testing.T) {
 	})
 }
 
-func TestACallerWhoCarriesOutHisOwnTakeHasALittleTimeToEndIt(t *testing.T) {
+func TestACallerWhoSendsItsOwnTakeHasALittleTimeToEndIt(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		takes, wants time.Duration
@@ -228,7 +303,7 @@ func TestACallerWhoCarriesOutHisOwnTakeHasALittleTimeToEndIt(t *testing.T) {
 		{name: "a statement that hangs", takes: time.Hour, wants: 105 * ms},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+			in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 				s.takes = c.takes
 				ctx, cancel := context.WithCancel(t.Context())
 				leaves := ask(ctx, q, take("a", 1))
@@ -252,7 +327,7 @@ func TestACallerWhoCarriesOutHisOwnTakeHasALittleTimeToEndIt(t *testing.T) {
 }
 
 func TestATimeLimitCountsTheTimeInTheQueue(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		s.takes = 200 * ms
 		first := ask(t.Context(), q, take("a", 1), take("b", 1))
 		<-time.After(10 * ms)
@@ -271,7 +346,7 @@ func TestATimeLimitCountsTheTimeInTheQueue(t *testing.T) {
 }
 
 func TestAStatementEndsWithTheLongestTimeLimitOfItsTakes(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		s.takes = time.Hour // hangs
 		short, long := take("a", 1), take("b", 1)
 		short.Timeout, long.Timeout = 50*ms, 100*ms
@@ -279,115 +354,6 @@ func TestAStatementEndsWithTheLongestTimeLimitOfItsTakes(t *testing.T) {
 			if want := []time.Duration{50 * ms, 100 * ms}[i]; !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != want {
 				t.Errorf("take %d: %v after %v, want ErrOutcomeUnknown after %v", i, a.err, a.after, want)
 			}
-		}
-	})
-}
-
-func TestOneBadRowDecidesForNoOther(t *testing.T) {
-	for _, class := range []error{limiter.ErrInvalid, limiter.ErrNotApplied} {
-		t.Run(class.Error(), func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
-				bad := errors.New("bad row")
-				s.before = func(_ context.Context, rows []*coalesce.Row) error {
-					for _, r := range rows {
-						if r.Op.Key == "bad" {
-							return fmt.Errorf("%w: %w", class, bad)
-						}
-					}
-					return nil
-				}
-				answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("bad", 1), take("b", 1))()
-				for i, a := range answers {
-					if i == 3 {
-						if !errors.Is(a.err, bad) || !errors.Is(a.err, class) {
-							t.Errorf("the bad one: %v", a.err)
-						}
-						continue
-					}
-					if a.err != nil || !a.state.Took {
-						t.Errorf("take %d: %+v", i, a)
-					}
-				}
-				sent := 0
-				for _, st := range s.statements() {
-					sent += int(st.units["bad"])
-				}
-				if sent != 2 {
-					t.Errorf("the bad row was sent %d times, want once with others and once alone", sent)
-				}
-			})
-		})
-	}
-}
-
-func TestWhatMayHaveBeenAppliedIsNotSentAgain(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
-		s.before = func(_ context.Context, rows []*coalesce.Row) error {
-			if len(rows) > 1 {
-				return limiter.ErrOutcomeUnknown
-			}
-			return nil
-		}
-		answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("b", 1))()
-		for i, a := range answers[2:] {
-			if !errors.Is(a.err, limiter.ErrOutcomeUnknown) {
-				t.Errorf("take %d: %v", i+2, a.err)
-			}
-		}
-		if n := len(s.statements()); n != 3 {
-			t.Errorf("%d statements, want 3", n)
-		}
-	})
-}
-
-func TestAPanicIsAnErrorOfAllThatItConcerns(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
-		s.before = func(_ context.Context, rows []*coalesce.Row) error {
-			if len(rows) > 1 {
-				panic("broken")
-			}
-			return nil
-		}
-		for i, a := range ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("b", 1))() {
-			if (i > 1) != errors.Is(a.err, limiter.ErrOutcomeUnknown) {
-				t.Errorf("take %d: %v", i, a.err)
-			}
-		}
-		s.connect = func() error { panic("broken") }
-		for i, a := range ask(t.Context(), q, take("x", 1), take("y", 1))() {
-			if !errors.Is(a.err, limiter.ErrNotApplied) {
-				t.Errorf("take %d: %v", i, a.err)
-			}
-		}
-		synctest.Wait()
-		s.connect = nil
-		if n := took(t, ask(t.Context(), q, take("a", 1))()); n != 1 {
-			t.Error("the queue has stopped")
-		}
-	})
-}
-
-func TestWithoutAConnectionAllThatWaitFailUncharged(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
-		s.dial = 5 * ms
-		var up atomic.Bool
-		s.connect = func() error {
-			if !up.Load() {
-				return limiter.ErrNotApplied
-			}
-			return nil
-		}
-		for i, a := range ask(t.Context(), q, take("a", 1), take("a", 1), take("b", 1), take("c", 1))() {
-			if !errors.Is(a.err, limiter.ErrNotApplied) || a.after > 2*s.dial {
-				t.Errorf("take %d: %v after %v", i, a.err, a.after)
-			}
-		}
-		if len(s.statements()) != 0 {
-			t.Error("something was sent")
-		}
-		up.Store(true)
-		if n := took(t, ask(t.Context(), q, take("a", 1))()); n != 1 {
-			t.Error("the queue has stopped")
 		}
 	})
 }

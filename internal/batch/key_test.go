@@ -1,4 +1,4 @@
-package coalesce_test
+package batch_test
 
 import (
 	"context"
@@ -10,19 +10,19 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/coalesce"
+	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// Lanes are used again, for other keys: what one held or where it stood must not be
-// of any account to the next. Here all that can happen to a lane does: it is short or
-// crowded, its callers leave, its statement fails and it travels alone.
-func TestEachKeyIsExactInALaneThatOthersHad(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *coalesce.Queue) {
+// Key queues are reused for other keys, which must not find anything of the key before. Here
+// everything that can happen to a key queue does: it has few or many calls, its callers leave, its
+// statement fails, and it is sent on its own.
+func TestEachKeyIsExactInAQueueThatOthersHad(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
-		s.before = func(_ context.Context, rows []*coalesce.Row) error {
-			if len(rows) > 1 && rows[0].Op.Key[0] == 'b' {
+		s.before = func(_ context.Context, groups []*batch.Group) error {
+			if len(groups) > 1 && groups[0].Op().Key[0] == 'b' {
 				return limiter.ErrNotApplied
 			}
 			return nil
@@ -68,8 +68,8 @@ func TestEachKeyIsExactInALaneThatOthersHad(t *testing.T) {
 				case errors.Is(a.err, limiter.ErrOutcomeUnknown): // from now on we cannot tell
 					k.doubt += op.Cost
 				case errors.Is(a.err, limiter.ErrCanceled): // it is not charged
-				case a.err != nil || !a.decided:
-					t.Errorf("seed %d: %s: decided %v, %v", seed, op.Key, a.decided, a.err)
+				case a.err != nil:
+					t.Errorf("seed %d: %s: %v", seed, op.Key, a.err)
 				case k.doubt == 0:
 					k.row, want = op.Apply(k.row, time.Now().UnixNano())
 					if a.state.Took != want.Took {
@@ -80,7 +80,7 @@ func TestEachKeyIsExactInALaneThatOthersHad(t *testing.T) {
 					k.granted += op.Cost
 				}
 			}
-			<-time.After(3 * s.takes) // the statements of those who have left
+			<-time.After(3 * s.takes) // the statements of callers who have left
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			step := int64(policy.Step())
@@ -93,7 +93,7 @@ func TestEachKeyIsExactInALaneThatOthersHad(t *testing.T) {
 		}
 		last := begin(0)
 		for n := range 30 {
-			next := begin(n + 1) // while the one before is still under way
+			next := begin(n + 1) // while the round before is still in flight
 			check(last)
 			last = next
 		}
@@ -102,17 +102,17 @@ func TestEachKeyIsExactInALaneThatOthersHad(t *testing.T) {
 }
 
 // apart runs a test as in does, on a queue of one statement of each kind at a time.
-func apart(t *testing.T, rows, crowd int, test func(t *testing.T, s *sender, q *coalesce.Queue)) {
+func apart(t *testing.T, rows, hotKey int, test func(t *testing.T, s *sender, q *batch.Queue)) {
 	t.Helper()
-	in(t, func(t *testing.T, s *sender, _ *coalesce.Queue) {
-		test(t, s, coalesce.New(s, coalesce.Limits{Rows: rows, Shared: 1, Alone: 1, Crowd: crowd, Time: new(sqlstore.Timekeeper)}))
+	in(t, func(t *testing.T, s *sender, _ *batch.Queue) {
+		test(t, s, batch.New(s, batch.Limits{Keys: rows, Shared: 1, Single: 1, HotKey: hotKey, Merges: merges, Time: new(sqlstore.Timekeeper)}))
 	})
 }
 
 // slow makes the statements of a key take d longer.
-func slow(key string, d time.Duration) func(ctx context.Context, rows []*coalesce.Row) error {
-	return func(_ context.Context, rows []*coalesce.Row) error {
-		if rows[0].Op.Key == key {
+func slow(key string, d time.Duration) func(ctx context.Context, groups []*batch.Group) error {
+	return func(_ context.Context, groups []*batch.Group) error {
+		if groups[0].Op().Key == key {
 			<-time.After(d)
 		}
 		return nil
@@ -120,10 +120,10 @@ func slow(key string, d time.Duration) func(ctx context.Context, rows []*coalesc
 }
 
 func TestAKeyDoesNotTakeThePlaceThatAnotherLeft(t *testing.T) {
-	apart(t, 1, 2, func(t *testing.T, s *sender, q *coalesce.Queue) {
+	apart(t, 1, 2, func(t *testing.T, s *sender, q *batch.Queue) {
 		s.before = slow("first", 50*ms)
-		// One take of "moves" waits behind the first key; with a second one it is
-		// busy, and goes by another line while its place in this one is passed over.
+		// One take of "moves" waits behind the first key. With a second one the key is
+		// hot and moves to the other line, and this line skips it.
 		waits := []func() []answer{ask(t.Context(), q, take("first", 1), take("moves", 1), take("moves", 1), take("second", 1))}
 		<-time.After(2 * s.takes)
 		if n := len(s.statements()); n != 1 {
@@ -143,10 +143,10 @@ func TestAKeyDoesNotTakeThePlaceThatAnotherLeft(t *testing.T) {
 	})
 }
 
-func TestAKeyDoesNotTravelAloneForAnotherThatHadTo(t *testing.T) {
-	apart(t, 4, 100, func(t *testing.T, s *sender, q *coalesce.Queue) {
-		s.before = func(_ context.Context, rows []*coalesce.Row) error {
-			if len(rows) > 1 && rows[0].Op.Key == "bad" {
+func TestAKeyIsNotSentOnItsOwnBecauseAnotherWas(t *testing.T) {
+	apart(t, 4, 100, func(t *testing.T, s *sender, q *batch.Queue) {
+		s.before = func(_ context.Context, groups []*batch.Group) error {
+			if len(groups) > 1 && groups[0].Op().Key == "bad" {
 				return limiter.ErrInvalid
 			}
 			return nil
@@ -155,7 +155,7 @@ func TestAKeyDoesNotTravelAloneForAnotherThatHadTo(t *testing.T) {
 		first := ask(t.Context(), q, take("first", 1), take("bad", 1))
 		leave := ask(ctx, q, take("c", 1), take("d", 1))
 		<-time.After(2*s.takes + ms)
-		cancel() // after they have failed beside the bad one, and before they go apart
+		cancel() // after they have failed beside the bad one, and before each is sent on its own
 		for i, a := range leave() {
 			if !errors.Is(a.err, limiter.ErrCanceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
 				t.Errorf("take %d: %v, want ErrCanceled, and nothing unknown", i, a.err)

@@ -1,0 +1,100 @@
+package limiter_test
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	codeBlocks = regexp.MustCompile("(?s)```.*?```")
+	codeSpans  = regexp.MustCompile("`[^`\n]*`")
+	headings   = regexp.MustCompile(`(?m)^#+ +(.*?) *$`)
+	links      = regexp.MustCompile(`\]\(<?([^)>\s]+)|(?m)^ *\[[^\]]+\]: +(\S+)`)
+	linkTarget = regexp.MustCompile(`\]\([^)]*\)`)
+	noAnchor   = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
+)
+
+// linksOf returns the targets of the links and images of a Markdown text.
+func linksOf(text string) []string {
+	text = codeSpans.ReplaceAllString(codeBlocks.ReplaceAllString(text, ""), "")
+	var targets []string
+	for _, m := range links.FindAllStringSubmatch(text, -1) {
+		targets = append(targets, m[1]+m[2])
+	}
+	return targets
+}
+
+// anchorsOf returns the anchors that GitHub gives to the headings of a Markdown text.
+func anchorsOf(text string) []string {
+	var anchors []string
+	seen := map[string]int{}
+	for _, m := range headings.FindAllStringSubmatch(codeBlocks.ReplaceAllString(text, ""), -1) {
+		anchor := strings.ToLower(linkTarget.ReplaceAllString(m[1], ""))
+		anchor = strings.ReplaceAll(noAnchor.ReplaceAllString(anchor, ""), " ", "-")
+		n := seen[anchor]
+		seen[anchor]++
+		if n > 0 {
+			anchor = fmt.Sprintf("%s-%d", anchor, n)
+		}
+		anchors = append(anchors, anchor)
+	}
+	return anchors
+}
+
+func TestLinksOfMarkdownResolve(t *testing.T) {
+	t.Parallel()
+	texts := map[string]string{}
+	walk(t, isMarkdown, func(file, text string) { texts[file] = text })
+	files, anchors := 0, 0
+	for file, text := range texts {
+		for _, link := range linksOf(text) {
+			if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
+				continue
+			}
+			name, anchor, hasAnchor := strings.Cut(link, "#")
+			target := file
+			if name != "" {
+				target = path.Join(path.Dir(file), name)
+				files++
+			}
+			if _, err := os.Stat(target); err != nil || strings.HasPrefix(target, "../") {
+				t.Errorf("%s links to %s, which is no file of this repository", file, link)
+				continue
+			}
+			if hasAnchor {
+				anchors++
+				if !slices.Contains(anchorsOf(texts[target]), anchor) {
+					t.Errorf("%s links to %s, but %s has no such heading", file, link, target)
+				}
+			}
+		}
+	}
+	// If the patterns matched nothing, this test would always pass.
+	if files < 30 || anchors < 10 {
+		t.Errorf("found %d links to files and %d to headings, want at least 30 and 10", files, anchors)
+	}
+}
+
+func TestAnchorsAreThoseOfGitHub(t *testing.T) {
+	t.Parallel()
+	const text = "# Limit each route: chi, echo and gin\n## `Wait` and [`Reserve`](x.md#y)\n" +
+		"```sh\n# a comment\n```\n## Twice\n## Twice\n## under_score - and – dash\n"
+	want := []string{"limit-each-route-chi-echo-and-gin", "wait-and-reserve", "twice", "twice-1", "under_score---and--dash"}
+	if got := anchorsOf(text); !slices.Equal(got, want) {
+		t.Errorf("anchorsOf = %q, want %q", got, want)
+	}
+}
+
+func TestLinksAreFoundOutsideOfCode(t *testing.T) {
+	t.Parallel()
+	const text = "[a](b.md#c) ![d](e.svg \"title\") `[no](f)` [`g`](<h.md>)\n```\n[no](i)\n```\n[j]: k.md\n"
+	want := []string{"b.md#c", "e.svg", "h.md", "k.md"}
+	if got := linksOf(text); !slices.Equal(got, want) {
+		t.Errorf("linksOf = %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,136 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+func Example_worker() {
+	calls, err := limiter.New(memory.New(), "partner-api",
+		limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 10 * time.Millisecond},
+		limiter.WithMaxWait(30*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, job := range []string{"first", "second", "third"} {
+		err := calls.Wait(context.Background(), "partner")
+		if errors.Is(err, limiter.ErrExceedsMaxWait) {
+			fmt.Println("put back:", job) // more than 30 s of work is booked ahead
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("call for the", job, "job")
+	}
+	// Output:
+	// call for the first job
+	// call for the second job
+	// call for the third job
+}
+
+func Example_booking() {
+	ctx := context.Background()
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	calls, err := limiter.New(memory.New(), "callback", limiter.PerMinute(1),
+		limiter.WithClock(func() time.Time { return noon })) // only for the exact output below
+	if err != nil {
+		log.Fatal(err)
+	}
+	book := func() *limiter.Reservation {
+		r, err := calls.Reserve(ctx, "support", 1, 90*time.Second)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if !r.Allowed {
+			fmt.Println("no turn within 90 s")
+			return r
+		}
+		fmt.Println("call in", r.Delay)
+		return r
+	}
+	book()
+	second := book()
+	book()
+	fmt.Println("cancel:", second.Cancel(ctx))
+	book()
+	// Output:
+	// call in 0s
+	// call in 1m0s
+	// no turn within 90 s
+	// cancel: <nil>
+	// call in 1m0s
+}
+
+func Example_batch() {
+	mails, err := limiter.New(memory.New(), "mail", limiter.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	addresses, sent := make([]string, 250), 0
+	for chunk := range slices.Chunk(addresses, 50) {
+		err := mails.WaitN(ctx, "provider", int64(len(chunk)))
+		if errors.Is(err, limiter.ErrExceedsMaxWait) {
+			break // the next turn comes after the deadline of ctx
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		sent += len(chunk) // send them here
+	}
+	fmt.Println("sent", sent, "of", len(addresses))
+	// Output: sent 100 of 250
+}
+
+// normalEmail returns the form of an email address that is its key.
+func normalEmail(typed string) string {
+	return strings.ToLower(strings.TrimSpace(typed))
+}
+
+func Example_normalization() {
+	logins, err := limiter.New(memory.New(), "login", limiter.PerHour(2))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, typed := range []string{"Alice@example.com", " alice@example.com", "ALICE@example.com"} {
+		res, err := logins.Allow(context.Background(), normalEmail(typed))
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(res.Allowed, res.Remaining)
+	}
+	// Output:
+	// true 1
+	// true 0
+	// false 0
+}
+
+func TestTheThirdWaitTakesTwoMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, err := limiter.New(memory.New(), "partner-api", limiter.PerMinute(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for range 3 {
+			if err := calls.Wait(t.Context(), "partner"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start); took != 2*time.Minute {
+			t.Errorf("three calls took %v, want 2m0s", took)
+		}
+	})
+}

@@ -1,0 +1,116 @@
+package handler_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// logged makes slog write to a buffer until the test ends. The test must not be parallel.
+func logged(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	before, buf := slog.Default(), new(bytes.Buffer)
+	slog.SetDefault(slog.New(slog.NewTextHandler(buf, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return buf
+}
+
+func TestWithoutOnErrorAFailureIsLoggedOnceAMinute(t *testing.T) {
+	for _, err := range []error{
+		fmt.Errorf("limiter %q: %w: no tables", "fake", limiter.ErrMisconfigured),
+		limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrInvalid, errors.New("of no class"),
+	} {
+		for name, opts := range map[string][]handler.Option{"": nil, "fail open": {handler.FailOpen()}, "dry run": {handler.DryRun()}} {
+			log := logged(t)
+			synctest.Test(t, func(t *testing.T) {
+				h := handler.New(fails(err), oneKey, opts...)(&served{})
+				for minute := range 3 {
+					for range 20 {
+						ask(h)
+						<-time.After(3*time.Second - 1) // a minute, but for 20 ns
+					}
+					<-time.After(20)
+					if lines := strings.Count(log.String(), "\n"); lines != minute+1 {
+						t.Errorf("%v, %s: %d lines in %d minutes: %s", err, name, lines, minute+1, log)
+					}
+				}
+			})
+			text := log.String()
+			if !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "limiter=fake") || !strings.Contains(text, strings.ReplaceAll(err.Error(), `"`, `\"`)) {
+				t.Errorf("%v: the log does not say which limiter failed and why: %s", err, text)
+			}
+			if strings.Contains(text, "everybody") {
+				t.Errorf("%v: the log holds the key: %s", err, text)
+			}
+		}
+	}
+}
+
+func TestWhatClientsCauseIsNotLogged(t *testing.T) {
+	log := logged(t)
+	secret := func(*http.Request) (string, error) { return "", errors.New("cannot parse alice@example.com") }
+	for _, h := range []http.Handler{
+		handler.New(fails(nil), secret)(&served{}),
+		handler.New(fails(limiter.ErrExceedsCapacity), oneKey)(&served{}),
+		handler.New(fails(fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrKeyBusy)), oneKey)(&served{}),
+		handler.New(fails(fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown)), oneKey)(&served{}),
+		handler.New(&answers{result: limiter.Result{Limit: 1, Source: limiter.SourceStore}}, oneKey)(&served{}),
+		handler.New(fails(limiter.ErrMisconfigured), oneKey, handler.OnError(func(*http.Request, error) {}))(&served{}),
+	} {
+		ask(h)
+	}
+	if log.Len() > 0 {
+		t.Errorf("logged: %s", log)
+	}
+}
+
+func TestADSNThatIsEmptyIsInTheLog(t *testing.T) {
+	log := logged(t)
+	t.Setenv("PGHOST", t.TempDir()) // where no server listens
+	store, err := postgres.Open(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	l, err := limiter.New(store, "search", limiter.PerSecond(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := handler.New(l, handler.ClientIP())(&served{})
+	for range 10 {
+		wantStatus(t, ask(h), http.StatusServiceUnavailable)
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "DATABASE_URL") || strings.Contains(text, "192.0.2.1") {
+		t.Errorf("ten requests without DATABASE_URL were logged as %q; want one line that names it, and no key", text)
+	}
+}
+
+func TestAClientThatLeavesIsNoError(t *testing.T) {
+	t.Parallel()
+	store := storeFunc(func(ctx context.Context, _ limiter.Op) (limiter.State, error) {
+		<-ctx.Done()
+		return limiter.State{}, fmt.Errorf("%w: %w", limiter.ErrCanceled, ctx.Err())
+	})
+	l, err := limiter.New(store, "l", limiter.PerSecond(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := handler.New(l, oneKey, handler.OnError(func(_ *http.Request, err error) { t.Errorf("OnError got %v", err) }))(&served{})
+	ctx, leave := context.WithCancel(t.Context())
+	time.AfterFunc(time.Millisecond, leave)
+	wantStatus(t, askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)), http.StatusServiceUnavailable)
+	// Those who have left before the limiter is asked.
+	wantStatus(t, askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)), http.StatusServiceUnavailable)
+}

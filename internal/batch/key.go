@@ -1,0 +1,181 @@
+package batch
+
+import (
+	"slices"
+
+	"github.com/sqlimit/limiter"
+)
+
+// keyID identifies a key queue. Reads have queues of their own, so that they do not wait for
+// a statement that waits for a row lock.
+type keyID struct {
+	name, key    string
+	window, read bool
+}
+
+func idOf(op *limiter.Op) keyID {
+	_, window := op.Policy.(limiter.FixedWindow)
+	return keyID{op.Name, op.Key, window, op.Kind == limiter.OpLook}
+}
+
+// keyQueue holds the calls of one key that wait, in order of arrival. They wait while a
+// statement of the key is in flight. If they were sent, they would wait for the row lock, each
+// on a connection of its own.
+type keyQueue struct {
+	keyID
+	waiting  []*Call
+	inFlight bool
+	mixed    bool   // the waiting calls are not units of one row
+	apart    bool   // must not share a statement with other keys
+	line     *line  // the line in which the queue waits, or nil
+	moved    bool   // a line that the queue has left may still hold it
+	answers  uint64 // the line's count when the queue entered it
+	renew    bool   // the store has answered others while the calls waited
+}
+
+// push adds a call to the queue.
+func (k *keyQueue) push(c *Call, merges func(*limiter.Op) bool) {
+	if merges != nil && !k.mixed {
+		k.mixed = !merges(&c.Op) || len(k.waiting) > 0 && !equal(&k.waiting[0].Op, &c.Op)
+	}
+	k.waiting = append(k.waiting, c)
+}
+
+// putBack puts calls that were not answered before those that arrived later. It drops the calls
+// whose callers have left.
+func (k *keyQueue) putBack(calls []*Call, merges func(*limiter.Op) bool) {
+	later := k.waiting
+	k.waiting, k.mixed = nil, false
+	for _, c := range slices.Concat(calls, later) {
+		c.sent = c.sent && c.left
+		if !c.left {
+			k.push(c, merges)
+		}
+	}
+}
+
+// fill moves waiting calls to a group: all takes, or looks, of the first call's policy and time; an
+// operation that gives back goes by itself. So an audit of the row can tell which calls made a
+// change: each grant of a group tells the row that it left.
+func (k *keyQueue) fill(g *Group, merges func(*limiter.Op) bool) {
+	waiting, first := k.waiting, &k.waiting[0].Op
+	if first.Kind != limiter.OpTake && first.Kind != limiter.OpLook {
+		g.add(waiting[0])
+		k.waiting = waiting[1:]
+	} else {
+		g.Equal = merges != nil
+		k.waiting, k.mixed = waiting[:0], false
+		for _, c := range waiting {
+			switch {
+			case c.left:
+			case c.Op.Kind == first.Kind && c.Op.Policy == first.Policy && c.Op.At == first.At:
+				g.add(c)
+				g.Equal = g.Equal && merges(&c.Op) && equal(first, &c.Op)
+			default:
+				k.push(c, merges)
+			}
+		}
+		clear(waiting[len(k.waiting):])
+	}
+	g.renew, k.renew = k.served(), false
+	k.line, k.inFlight = nil, true
+}
+
+// served reports whether the store has answered others while the calls of a key waited.
+func (k *keyQueue) served() bool {
+	return k.renew || k.line != nil && k.answers != k.line.answers
+}
+
+// spareKeys is how many key queues are kept for reuse.
+const spareKeys = 1024
+
+// key returns the queue of a key.
+func (q *Queue) key(id keyID) *keyQueue {
+	k := q.keys[id]
+	if k != nil {
+		return k
+	}
+	if n := len(q.spare); n > 0 {
+		k, q.spare = q.spare[n-1], q.spare[:n-1]
+	} else {
+		k = new(keyQueue)
+	}
+	k.keyID = id
+	q.keys[id] = k
+	return k
+}
+
+// drop removes a key queue in which no call waits. A queue that a line may still hold is not
+// reused.
+func (q *Queue) drop(k *keyQueue) {
+	delete(q.keys, k.keyID)
+	if !k.moved && len(q.spare) < spareKeys {
+		*k = keyQueue{waiting: k.waiting}
+		q.spare = append(q.spare, k)
+	}
+}
+
+// lineFor returns the line for the next statement of a key. If no call waits, op is the next.
+func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
+	alone := k.apart || k.mixed || len(k.waiting) >= q.limits.HotKey
+	if len(k.waiting) == 0 && q.limits.Merges != nil {
+		alone = alone || !q.limits.Merges(op)
+	}
+	if alone {
+		return &q.single
+	}
+	return &q.shared
+}
+
+// free ends the statement of a key: calls that arrived meanwhile are sent next. answered
+// reports whether the store answered the statement. It returns what [Queue.enqueue] returns.
+func (q *Queue) free(k *keyQueue, answered bool) *line {
+	k.inFlight, k.renew = false, answered
+	if len(k.waiting) == 0 {
+		q.drop(k)
+		return nil
+	}
+	return q.enqueue(k)
+}
+
+// enqueue puts a key for which calls wait into its line. It returns the line if a goroutine
+// must be started to lead it.
+func (q *Queue) enqueue(k *keyQueue) (start *line) {
+	if k.inFlight || len(k.waiting) == 0 {
+		return nil
+	}
+	to := q.lineFor(k, &k.waiting[0].Op)
+	if k.line == to {
+		return nil
+	}
+	k.moved = k.moved || k.line != nil // the line that it leaves skips it
+	k.line, k.answers = to, to.answers
+	to.keys = append(to.keys, k)
+	if to.inFlight >= q.limit(to) {
+		q.setTimer()
+		return nil
+	}
+	to.inFlight++
+	return to
+}
+
+// first returns the first key of a line. It removes keys that have moved, and those whose
+// callers have all left.
+func (q *Queue) first(from *line) *keyQueue {
+	for len(from.keys) > 0 {
+		k := from.keys[0]
+		if k.line == from {
+			for len(k.waiting) > 0 && k.waiting[0].left {
+				k.waiting = k.waiting[1:]
+			}
+			if len(k.waiting) > 0 {
+				return k
+			}
+			k.line = nil
+			q.drop(k)
+		}
+		from.keys = from.keys[1:]
+	}
+	from.keys = nil
+	return nil
+}

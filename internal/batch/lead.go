@@ -1,0 +1,172 @@
+package batch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+// lead sends statements for a line until no key waits in it. The statements run under no
+// caller's context: a caller who leaves would break the connection, and leave the outcome of
+// the other calls unknown.
+func (q *Queue) lead(from *line) {
+	for head := q.head(from); head != nil; head = q.head(from) {
+		ctx, stop := q.limits.Time.Limit(context.WithoutCancel(head.ctx), head.Op.Timeout)
+		conn, err := q.connect(ctx)
+		goOn := true
+		// If the time is over, it was the head's, and its caller has left. The other calls
+		// have time limits of their own.
+		if err == nil || ctx.Err() == nil {
+			goOn = q.sendNext(ctx, from, conn, err)
+		}
+		stop()
+		if !goOn {
+			return
+		}
+		if head.Op.Kind == limiter.OpTake || head.Op.Kind == limiter.OpLook {
+			runtime.Gosched() // callers who were just answered may want to join the next statement
+		}
+	}
+}
+
+// head returns the call that has waited longest; its time limit bounds the wait for a
+// connection. If no call waits, head returns nil, and the line counts one statement less.
+func (q *Queue) head(from *line) *Call {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if k := q.first(from); k != nil {
+		return k.waiting[0]
+	}
+	from.inFlight--
+	return nil
+}
+
+func (q *Queue) connect(ctx context.Context) (conn Conn, err error) {
+	defer recovered(limiter.ErrNotApplied, &err)
+	return q.sender.Connect(ctx)
+}
+
+// recovered turns a panic into an error. It is chance whether the goroutine of a caller sends a
+// statement, who could recover the panic, or one of the queue, where it would end the process.
+func recovered(class error, err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%w: panic: %v", class, p)
+	}
+}
+
+// sendNext sends one statement for keys of a line, or tells their callers why there is no
+// connection. It reports whether the leader may send another one.
+func (q *Queue) sendNext(ctx context.Context, from *line, conn Conn, err error) (goOn bool) {
+	if conn != nil {
+		defer conn.Release()
+	}
+	st := statements.Get().(*statement)
+	defer st.recycle()
+	q.fill(from, st)
+	if len(st.groups) == 0 {
+		return true
+	}
+	if err == nil {
+		q.watch(st, from)
+		err = q.send(ctx, conn, st.groups)
+	} else {
+		for _, g := range st.groups {
+			for _, c := range g.Calls {
+				c.retried = true // no call is at fault: do not send the keys one by one
+			}
+		}
+	}
+	return q.complete(st, from, err) || q.rejoin(from)
+}
+
+// fill moves keys of a line to a statement: one key of the single line, otherwise as many as fit.
+func (q *Queue) fill(from *line, st *statement) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	most := 1
+	if from == &q.shared {
+		most = q.limits.Keys
+	}
+	for len(st.groups) < most {
+		k := q.first(from)
+		if k == nil {
+			break
+		}
+		from.keys = from.keys[1:]
+		k.fill(st.group(), q.limits.Merges)
+	}
+	slices.SortFunc(st.groups, func(a, b *Group) int {
+		return cmp.Or(cmp.Compare(a.Op().Name, b.Op().Name), cmp.Compare(a.Op().Key, b.Op().Key))
+	})
+}
+
+// send sends a statement. A panic is an error of all its calls.
+func (q *Queue) send(ctx context.Context, conn Conn, groups []*Group) (err error) {
+	var longest time.Duration
+	for _, g := range groups {
+		for _, c := range g.Calls {
+			longest = max(longest, c.Op.Timeout)
+			switch {
+			case g.renew && !c.retried:
+				sqlstore.Renew(c.ctx)
+			case conn.Fresh():
+				sqlstore.Connected(c.ctx)
+			}
+		}
+	}
+	sqlstore.Restart(ctx, longest)
+	defer recovered(limiter.ErrOutcomeUnknown, &err)
+	return conn.Send(ctx, groups)
+}
+
+// complete tells callers the outcome of a statement, and ends it for its keys. It reports
+// whether the statement still counted as in flight.
+func (q *Queue) complete(st *statement, from *line, err error) (counted bool) {
+	// One invalid or locked row must not fail the other calls.
+	calls := len(st.groups) + len(st.groups[0].Calls) - 1
+	retry := err != nil && calls > 1 && !errors.Is(err, limiter.ErrOutcomeUnknown)
+	var start []*line
+	q.mu.Lock()
+	counted = q.unwatch(st)
+	if err == nil {
+		from.answers++
+	}
+	for _, g := range st.groups {
+		k := q.keys[idOf(g.Op())]
+		k.apart = false
+		var back []*Call
+		for _, c := range g.Calls {
+			switch {
+			case c.answered && err == nil:
+				c.finish(nil)
+			case err != nil && (!retry || c.retried):
+				c.finish(err)
+			default:
+				// The call failed together with others, was not granted beside them, or could
+				// not be decided. The next statement decides whether it is refused, because
+				// this one read its clock before it locked the row.
+				c.answered, c.retried = false, c.retried || err != nil
+				k.apart = k.apart || err != nil || c.Undecided
+				back = append(back, c)
+			}
+		}
+		if len(back) > 0 {
+			k.putBack(back, q.limits.Merges)
+		}
+		if line := q.free(k, err == nil); line != nil {
+			start = append(start, line)
+		}
+	}
+	q.mu.Unlock()
+	for _, line := range start {
+		go q.lead(line)
+	}
+	return counted
+}

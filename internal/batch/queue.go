@@ -1,0 +1,141 @@
+// Package batch sends the operations of a SQL store. In one process a key has at most one
+// statement in flight that writes, and one that reads. Operations that arrive meanwhile wait in
+// the key's queue, and go out together. Operations of different keys share statements where the
+// store can merge them. The outcome is the same as if one operation had followed another.
+//
+// Packages postgres and sqlite call [Queue.Do] for each operation.
+package batch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+// Sender makes the connections of one store.
+type Sender interface {
+	// Connect waits for a connection. If it fails, nothing was sent.
+	Connect(ctx context.Context) (Conn, error)
+}
+
+// Conn is a connection for one statement.
+type Conn interface {
+	// Send carries out the groups, which are of different keys and sorted by limiter and key.
+	// It calls [Call.Answer] for each call that it decides. A call that is alone in its statement
+	// must be answered; the queue sends others again that are not. If Send fails, the answers do
+	// not count: nothing was carried out, unless the error matches [limiter.ErrOutcomeUnknown].
+	Send(ctx context.Context, groups []*Group) error
+	// Fresh reports whether the connection was made for this statement.
+	Fresh() bool
+	// Release gives the connection back.
+	Release()
+}
+
+// Limits bound what a [Queue] sends.
+type Limits struct {
+	// Keys is the most keys that share a statement.
+	Keys int
+	// Shared is the most statements in flight that several keys can share. Single is the most
+	// statements in flight that belong to one key each.
+	Shared, Single int
+	// HotKey is how many calls wait for a key before it gets statements of its own. Other
+	// processes also wait for the row of such a key, so it must not hold up keys that share a
+	// statement.
+	HotKey int
+	// LockWait is how long a statement of one key counts as in flight, because it may wait for
+	// a row lock. For calls that failed together with others it is a tenth of that. 0 means
+	// that a statement counts until it ends.
+	LockWait time.Duration
+	// Merges reports whether equal operations of a key can be units of one row, and share a
+	// statement with other keys. Other operations get statements of one key. nil means that
+	// any operations can share a statement.
+	Merges func(op *limiter.Op) bool
+	// Time keeps the time limits of the store's operations.
+	Time *sqlstore.Timekeeper
+}
+
+// Queue holds the operations of one store that wait to be sent. It is safe for concurrent use;
+// the zero Queue is not valid.
+type Queue struct {
+	sender Sender
+	limits Limits
+
+	mu     sync.Mutex
+	keys   map[keyID]*keyQueue
+	spare  []*keyQueue // for reuse
+	shared line
+	single line
+
+	watched  []*statement // of one key
+	watchEnd time.Time    // when the next watch ends, if a timer is set
+}
+
+// New returns a Queue. It does no I/O and starts nothing.
+func New(sender Sender, limits Limits) *Queue {
+	return &Queue{sender: sender, limits: limits, keys: map[keyID]*keyQueue{}}
+}
+
+// line holds the key queues that wait for a statement of one kind, and counts the statements
+// of that kind that are in flight.
+type line struct {
+	keys     []*keyQueue
+	inFlight int
+	answers  uint64 // how many statements the store has answered
+}
+
+// limit is how many statements of a line may be in flight.
+func (q *Queue) limit(l *line) int {
+	if l == &q.shared {
+		return q.limits.Shared
+	}
+	return q.limits.Single
+}
+
+// errKeyBusy is the error of a call that timed out while its key was in flight, or while the store
+// answered others: the store is not at fault.
+var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
+
+// Do carries out op and returns its state. It does so in the caller's goroutine if the key has
+// nothing in flight and the line is below its limit. If ctx ends before op was sent, op is not
+// charged; after that its outcome is unknown. The ctx is one that [sqlstore.Timekeeper.Limit]
+// returned.
+func (q *Queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	q.mu.Lock()
+	k := q.key(idOf(&op))
+	if to := q.lineFor(k, &op); !k.inFlight && k.line == nil && to.inFlight < q.limit(to) {
+		k.inFlight = true
+		to.inFlight++
+		q.mu.Unlock()
+		return q.sendOwn(ctx, op, to)
+	}
+	c := &Call{ctx: ctx, Op: op, done: make(chan struct{})}
+	k.push(c, q.limits.Merges)
+	start := q.enqueue(k)
+	q.mu.Unlock()
+	if start != nil {
+		go q.lead(start)
+	}
+	if !sqlstore.Await(ctx, c.done) {
+		return c.state, c.err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-c.done: // in the same instant as ctx
+		return c.state, c.err
+	default:
+	}
+	c.left = true
+	class := limiter.ErrNotApplied
+	switch {
+	case c.sent && op.Kind != limiter.OpLook: // a look has no outcome
+		class = limiter.ErrOutcomeUnknown
+	case sqlstore.Ended(ctx) == nil && (k.inFlight || k.served()):
+		class = errKeyBusy
+	}
+	return limiter.State{}, sqlstore.Interrupted(ctx, class, nil)
+}

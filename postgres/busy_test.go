@@ -1,0 +1,172 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+)
+
+// busyOperations are the operations by which many callers use one key, which already has a row.
+var busyOperations = []struct {
+	name   string
+	merges bool // whether few statements carry out many of them
+	op     func(i int) limiter.Op
+}{
+	{"takes", true, func(int) limiter.Op { return take(slow(1<<17), "busy", 1) }},
+	{"takes of several costs", true, func(i int) limiter.Op { return take(slow(1<<17), "busy", 1+int64(i%7)) }},
+	{"takes in a window", true, func(int) limiter.Op { return take(long(1<<40), "busy", 1) }},
+	{"takes that count when they are refused", true, func(int) limiter.Op { return take(counting(1<<40), "busy", 1) }},
+	{"reservations", true, func(int) limiter.Op { return reservation(slow(1<<17), time.Hour) }},
+	{"reservations of several waits", true, func(i int) limiter.Op { return reservation(slow(1<<17), time.Duration(i)*time.Second) }},
+	{"reservations in a window", true, func(int) limiter.Op { return reservation(long(1<<40), time.Hour) }},
+	{"refunds", false, func(int) limiter.Op { return ofKind(limiter.OpRefund, slow(1<<17)) }},
+	{"refunds in a window", false, func(int) limiter.Op { return ofKind(limiter.OpRefund, long(1<<40)) }},
+	{"resets", false, func(int) limiter.Op { return ofKind(limiter.OpReset, slow(1<<17)) }},
+	{"takes by two policies", false, func(i int) limiter.Op { return take(slow(1<<17+int64(i%2)), "busy", 1) }},
+	{"operations of all kinds", false, func(i int) limiter.Op {
+		op := ofKind(limiter.OpKind(1+i%5), slow(1<<17))
+		op.Cost = 1 + int64(i%3)
+		return op
+	}},
+}
+
+func ofKind(kind limiter.OpKind, policy limiter.Policy) limiter.Op {
+	op := take(policy, "busy", 1)
+	op.Kind = kind
+	return op
+}
+
+func reservation(policy limiter.Policy, maxWait time.Duration) limiter.Op {
+	op := take(policy, "busy", 1)
+	op.MaxWait = maxWait
+	return op
+}
+
+// If each caller of a locked row waited on a connection of its own, the first two callers would
+// use up a pool of two connections.
+func TestBusy_key_holds_one_connection_whatever_its_callers_do(t *testing.T) {
+	const callers = 200
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, c := range busyOperations {
+			t.Run(c.name, func(t *testing.T) {
+				schema := d.schema(t)
+				traced := new(counter)
+				p := pool(t, d.dsn, func(config *pgxpool.Config) {
+					config.MaxConns = 2
+					config.ConnConfig.Tracer = traced
+				})
+				store := storeOn(t, p, schema)
+				do(t, store, c.op(0))
+				if c.op(0).Kind != limiter.OpTake || c.name == "operations of all kinds" {
+					first := take(c.op(0).Policy, "busy", 1<<10)
+					do(t, store, first)
+				}
+				release := d.hold(t, fmt.Sprintf("SELECT FROM %s.limiter_token_buckets FOR UPDATE; SELECT FROM %[1]s.limiter_fixed_windows FOR UPDATE", schema))
+				var all sync.WaitGroup
+				for i := range callers {
+					op := c.op(i)
+					op.Timeout = patience
+					all.Go(func() {
+						if _, err := store.Do(t.Context(), op); err != nil {
+							t.Errorf("operation %d: %v", i, err)
+						}
+					})
+				}
+				d.blocked(t, 1)
+				other := take(c.op(0).Policy, "other", 1)
+				other.Timeout = patience / 3
+				if _, err := store.Do(t.Context(), other); err != nil {
+					t.Errorf("another key beside it: %v", err)
+				}
+				if n := p.Stat().AcquiredConns(); n > 1 {
+					t.Errorf("the key holds %d connections, want 1", n)
+				}
+				before := traced.Load()
+				release()
+				all.Wait()
+				// What gives back goes by itself, and so may the policies of takes that take turns.
+				if n := traced.Load() - before; n > callers/10 && c.merges {
+					t.Errorf("%d statements for %d callers", n, callers)
+				}
+			})
+		}
+	})
+}
+
+func TestBusy_key_that_times_out_in_its_queue_does_not_pass_by_FailOpen(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, policy := range []limiter.Policy{slow(1 << 17), counting(1 << 40)} {
+			schema := d.schema(t)
+			store := d.store(t, schema, few(4))
+			first := newLimiter(t, store, policy)
+			l := newLimiter(t, store, policy, limiter.FailOpen(), limiter.WithTimeout(timeout))
+			if _, err := first.Allow(t.Context(), "busy"); err != nil {
+				t.Fatal(err)
+			}
+			release := d.hold(t, fmt.Sprintf("SELECT FROM %s.limiter_token_buckets FOR UPDATE; SELECT FROM %[1]s.limiter_fixed_windows FOR UPDATE", schema))
+			var head sync.WaitGroup
+			head.Go(func() { // it has time
+				if _, err := first.Allow(t.Context(), "busy"); err != nil {
+					t.Error(err)
+				}
+			})
+			d.blocked(t, 1)
+			each(workers, func(int) {
+				res, err := l.Allow(t.Context(), "busy")
+				if !errors.Is(err, limiter.ErrKeyBusy) || !errors.Is(err, limiter.ErrNotApplied) || res.Allowed {
+					t.Errorf("%+v: %+v, %v; want a refusal with ErrKeyBusy and ErrNotApplied", policy, res, err)
+				}
+			})
+			if res, err := l.Allow(t.Context(), "other"); err != nil || res.Source != limiter.SourceStore {
+				t.Errorf("%+v: another key: %+v, %v; want it decided by the store", policy, res, err)
+			}
+			release()
+			head.Wait()
+		}
+	})
+}
+
+// Of each operation 300 callers leave at a random instant, half of them by a deadline.
+func TestCallers_who_leave_cost_hardly_a_connection(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, c := range busyOperations {
+			t.Run(c.name, func(t *testing.T) {
+				p := pool(t, d.dsn, few(8))
+				store := storeOn(t, p, d.schema(t))
+				do(t, store, c.op(0))
+				var left sync.WaitGroup
+				for worker := range 4 {
+					left.Go(func() {
+						for i := range 75 {
+							after := 100*time.Microsecond + rand.N(time.Millisecond)
+							ctx, leave := context.WithCancel(t.Context())
+							if i%2 == 0 {
+								time.AfterFunc(after, leave)
+							} else {
+								ctx, leave = context.WithTimeout(t.Context(), after)
+							}
+							op := c.op(4*i + worker)
+							op.Timeout = patience
+							if _, err := store.Do(ctx, op); err != nil && !errors.Is(err, limiter.ErrCanceled) {
+								t.Error(err)
+							}
+							leave()
+						}
+					})
+				}
+				left.Wait()
+				if n := p.Stat().NewConnsCount(); n > 8+5 {
+					t.Errorf("%d connections were made, want at most 13", n)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,37 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+var errTooManyOrders = errors.New("too many orders today")
+
+// placeOrder stores an order and charges its customer, or does neither.
+func placeOrder(ctx context.Context, pool *pgxpool.Pool, number int, customer string) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "INSERT INTO orders (number, customer) VALUES ($1, $2)", number, customer)
+		if err != nil {
+			return err
+		}
+		store, err := postgres.New(tx)
+		if err != nil {
+			return err
+		}
+		orders, err := limiter.New(store, "orders", limiter.PerDay(2))
+		if err != nil {
+			return err
+		}
+		res, err := orders.Allow(ctx, customer) // last: it locks the customer's row until the end
+		if err == nil && !res.Allowed {
+			err = errTooManyOrders
+		}
+		return err // an error rolls back the order and the charge
+	})
+}

@@ -1,0 +1,107 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// gone waits until the server has ended all connections of an application.
+func (d *database) gone(t *testing.T, application string) {
+	t.Helper()
+	for query[int](t, d, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", application) > 0 {
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-bounded(t).Done():
+			t.Fatal("the connections are still there")
+		}
+	}
+}
+
+// idlers makes a store whose pool of 8 has as many idle connections, and returns what makes
+// them again.
+func (d *database) idlers(t *testing.T, schema, application string, params map[string]string) (store *postgres.Store, idle func()) {
+	t.Helper()
+	const conns = 8
+	p := pool(t, d.dsn, func(c *pgxpool.Config) {
+		c.MaxConns = conns
+		c.ConnConfig.RuntimeParams["application_name"] = application
+		for name, value := range params {
+			c.ConnConfig.RuntimeParams[name] = value
+		}
+	})
+	return storeOn(t, p, schema), func() {
+		var held []*pgxpool.Conn
+		for range conns {
+			conn, err := p.Acquire(bounded(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, conn)
+		}
+		for _, conn := range held {
+			conn.Release()
+		}
+	}
+}
+
+// The server ends a session that idles before it reads another statement, so nothing that
+// was sent on it was carried out.
+func TestSessions_that_idled_too_long_fail_no_decision(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store, idle := d.idlers(t, schema, "idle", map[string]string{"idle_session_timeout": "300ms"})
+		const rounds = 12 // more than a budget of retries would bear
+		policies := []limiter.Policy{slow(rounds), long(rounds), counting(rounds)}
+		for round := range rounds {
+			policy := policies[round%len(policies)]
+			l := newLimiter(t, store, policy)
+			key := func(caller int) string { return fmt.Sprint(secret, "/", round%len(policies), "/", caller) }
+			idle()
+			d.gone(t, "idle")
+			each(6, func(caller int) {
+				if res, err := l.Allow(t.Context(), key(caller)); err != nil || !res.Allowed {
+					t.Errorf("round %d: Allow = %+v, %v", round, res, err)
+				}
+			})
+			idle()
+			d.gone(t, "idle")
+			want := int64(rounds - 1 - round/len(policies))
+			if res, err := l.Peek(t.Context(), key(0)); err != nil || res.Remaining != want {
+				t.Errorf("round %d: Peek = %+v, %v; want %d to be left", round, res, err, want)
+			}
+		}
+	})
+}
+
+// An administrator may end a session in mid-statement with the same words as an idle one. A
+// read may be repeated all the same.
+func TestSessions_that_an_administrator_ended_fail_no_read(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		for _, policy := range []limiter.Policy{slow(5), long(5)} {
+			store, idle := d.idlers(t, schema, "ended", nil)
+			end := func() {
+				idle()
+				d.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'ended'")
+				d.gone(t, "ended")
+			}
+			l := newLimiter(t, store, policy)
+			end()
+			if res, err := l.Peek(t.Context(), secret); err != nil || !res.Allowed {
+				t.Errorf("%T: Peek = %+v, %v", policy, res, err)
+			}
+			end()
+			_, err := l.Allow(t.Context(), secret)
+			wantError(t, err, limiter.ErrOutcomeUnknown)
+			if res, err := l.Allow(t.Context(), secret); err != nil || !res.Allowed {
+				t.Errorf("%T: on the next connection: Allow = %+v, %v", policy, res, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,173 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
+)
+
+// accessOf says whether an operation can change anything.
+func accessOf(op *limiter.Op) access {
+	if op.Kind == limiter.OpLook {
+		return read
+	}
+	return write
+}
+
+// carryOut carries out the calls of one key on db. A lone call has a statement of its own, and
+// equal takes share a merged one. [Store.settle] decides all others, and what these statements
+// could not decide.
+func (s *Store) carryOut(ctx context.Context, db DB, t table, g *batch.Group) error {
+	switch {
+	case g.Calls[0].Undecided:
+	case len(g.Calls) == 1:
+		if err := s.carryOutOne(ctx, db, t, g.Calls[0]); err != nil {
+			return err
+		}
+	case g.Equal:
+		err := s.sendMerged(ctx, db, t, []*batch.Group{g})
+		if err != nil || g.Decided {
+			return err
+		}
+	}
+	return s.settle(ctx, db, t, g.Calls)
+}
+
+// carryOutOne sends the statement of a single operation. It leaves a look, and a take that the
+// statement does not decide, to [Store.settle].
+func (s *Store) carryOutOne(ctx context.Context, db DB, t table, c *batch.Call) error {
+	switch c.Op.Kind {
+	case limiter.OpLook:
+	case limiter.OpTake:
+		state, decided, err := t.take(ctx, db, c.Op)
+		if err != nil {
+			return err
+		}
+		if decided {
+			c.Answer(state)
+		}
+	default:
+		state, err := t.change(ctx, db, c.Op)
+		if err != nil {
+			return err
+		}
+		c.Answer(state)
+	}
+	return nil
+}
+
+// settle decides calls of one key by [limiter.Op.Apply]: in two statements, however many calls
+// there are, and seldom five more. It reads the row and the clock, and answers the calls that would
+// change nothing. It applies the others one after another, and replaces the row if it is still what
+// was read. Otherwise it decides them again while it holds the row's lock.
+func (s *Store) settle(ctx context.Context, db DB, t table, calls []*batch.Call) error {
+	calls = unanswered(calls)
+	if len(calls) == 0 {
+		return nil
+	}
+	r, err := t.look(ctx, db, anyTime(calls[0].Op))
+	if err != nil {
+		return s.readError(ctx, err)
+	}
+	for _, c := range calls {
+		if next, state := r.apply(r.row, c.Op); next == r.row {
+			c.Answer(state)
+		}
+	}
+	if calls = unanswered(calls); len(calls) == 0 {
+		return nil
+	}
+	next, states := applyAll(r, calls)
+	won, err := swapIfChanged(ctx, db, t, calls, r.row, next)
+	if err != nil {
+		return err
+	}
+	if !won {
+		return s.settleHeld(ctx, db, t, calls)
+	}
+	answerAll(calls, states)
+	return nil
+}
+
+// holds is how often settleHeld tries. If there is no row, it can lock none, and the swap fails if
+// another process has added one. The second try locks that row.
+const holds = 2
+
+// settleHeld decides calls of one key while it holds the row's lock. Takes that lose the race even
+// so are refused, and may be retried at once: see [limiter.Result].RetryAfter.
+func (s *Store) settleHeld(ctx context.Context, db DB, t table, calls []*batch.Call) error {
+	var r reading
+	var states []limiter.State
+	for range holds {
+		won := false
+		err := s.hold(ctx, db, t, calls[0].Op, func(tx DB) (err error) {
+			if r, err = t.look(ctx, tx, anyTime(calls[0].Op)); err != nil {
+				return err
+			}
+			var next limiter.Row
+			next, states = applyAll(r, calls)
+			won, err = swapIfChanged(ctx, tx, t, calls, r.row, next)
+			return err
+		})
+		if err != nil { // also that of the commit
+			return err
+		}
+		if won {
+			answerAll(calls, states)
+			return nil
+		}
+	}
+	if slices.ContainsFunc(calls, func(c *batch.Call) bool { return c.Op.Kind != limiter.OpTake }) {
+		return fmt.Errorf("%w: other processes kept changing the row", limiter.ErrNotApplied)
+	}
+	for i, c := range calls {
+		look := c.Op
+		look.Kind = limiter.OpLook
+		_, found := r.apply(r.row, look)
+		found.Wait = states[i].Wait // a look tells the wait for a cost of 1
+		c.Answer(found)
+	}
+	return nil
+}
+
+// applyAll applies calls one after another to the row that was read.
+func applyAll(r reading, calls []*batch.Call) (limiter.Row, []limiter.State) {
+	row, states := r.row, make([]limiter.State, len(calls))
+	for i, c := range calls {
+		row, states[i] = r.apply(row, c.Op)
+	}
+	return row, states
+}
+
+func swapIfChanged(ctx context.Context, db DB, t table, calls []*batch.Call, from, to limiter.Row) (bool, error) {
+	if from == to {
+		return true, nil
+	}
+	return t.swap(ctx, db, calls[0].Op, from, to)
+}
+
+func answerAll(calls []*batch.Call, states []limiter.State) {
+	for i, c := range calls {
+		c.Answer(states[i])
+	}
+}
+
+// unanswered returns the calls that have no answer yet.
+func unanswered(calls []*batch.Call) (rest []*batch.Call) {
+	for _, c := range calls {
+		if !c.Answered() {
+			rest = append(rest, c)
+		}
+	}
+	return rest
+}
+
+// anyTime returns op without its own time: a reading for several operations is at the time of the
+// database.
+func anyTime(op limiter.Op) limiter.Op {
+	op.At = 0
+	return op
+}

@@ -1,0 +1,175 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
+)
+
+// script is a table and its database. It answers what a test says, and records its steps. It uses
+// readings and swaps up in order, and fails in one step.
+type script struct {
+	table
+	pgx.Tx
+	readings []limiter.Row
+	swaps    []bool
+	fails    string // the step that fails, as "look 2"
+
+	steps   []string
+	swapped [][2]limiter.Row
+}
+
+var errScript = errors.New("broken")
+
+func (s *script) step(name string) error {
+	s.steps = append(s.steps, name)
+	n := 0
+	for _, step := range s.steps {
+		if step == name {
+			n++
+		}
+	}
+	if want, nth, _ := strings.Cut(s.fails, " "); want == name && (nth == "" || nth == "1" && n == 1 || nth == "2" && n == 2) {
+		return errScript
+	}
+	return nil
+}
+
+func (s *script) take(context.Context, DB, limiter.Op) (limiter.State, bool, error) {
+	return limiter.State{}, false, s.step("take")
+}
+
+func (s *script) look(context.Context, DB, limiter.Op) (r reading, err error) {
+	err = s.step("look")
+	r, s.readings = reading{row: s.readings[0], now: settleTime}, s.readings[1:]
+	return r, err
+}
+
+func (s *script) swap(_ context.Context, _ DB, _ limiter.Op, from, to limiter.Row) (won bool, err error) {
+	err = s.step("swap")
+	s.swapped = append(s.swapped, [2]limiter.Row{from, to})
+	won, s.swaps = s.swaps[0], s.swaps[1:]
+	return won, err
+}
+
+func (s *script) statements() tableStatements { return tableStatements{lock: "lock"} }
+func (s *script) Begin(context.Context) (pgx.Tx, error) {
+	err := s.step("begin")
+	return s, err
+}
+
+func (s *script) Commit(context.Context) error   { return s.step("commit") }
+func (s *script) Rollback(context.Context) error { return nil }
+func (s *script) Conn() *pgx.Conn                { return nil }
+func (s *script) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	return pgconn.CommandTag{}, s.step("lock")
+}
+
+const settleTime = 1_800_000_000_000_000_000
+
+var (
+	settlePolicy = limiter.PerHour(3)
+	settleStep   = int64(settlePolicy.Step())
+)
+
+// full is a row of which n tokens are taken.
+func full(n int64) limiter.Row {
+	if n == 0 {
+		return limiter.Row{}
+	}
+	return limiter.Row{FullAt: settleTime + n*settleStep, At: settleTime, Period: settleStep, Limit: 3}
+}
+
+func TestCarryOut_goes_from_the_statement_to_the_lock(t *testing.T) {
+	t.Parallel()
+	op := func(kind limiter.OpKind, cost int64) limiter.Op {
+		return limiter.Op{Kind: kind, Name: "n", Key: "k", Policy: settlePolicy, Cost: cost}
+	}
+	take, refund := op(limiter.OpTake, 1), op(limiter.OpRefund, 1)
+	const held = "begin lock look swap commit"
+	cases := []struct {
+		name     string
+		ops      []limiter.Op
+		readings []limiter.Row
+		swaps    []bool
+		fails    string
+		steps    string
+		took     []bool      // nil: no answers
+		left     limiter.Row // by the last swap
+		err      error
+	}{
+		{name: "a take that the statement does not decide", ops: []limiter.Op{take}, readings: []limiter.Row{full(1)}, swaps: []bool{true}, steps: "take look swap", took: []bool{true}, left: full(2)},
+		{name: "a take without a row", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{true}, steps: "take look swap", took: []bool{true}, left: full(1)},
+		{name: "a refusal writes nothing", ops: []limiter.Op{take}, readings: []limiter.Row{full(3)}, steps: "take look", took: []bool{false}},
+		{name: "a look", ops: []limiter.Op{op(limiter.OpLook, 0)}, readings: []limiter.Row{full(1)}, steps: "look", took: []bool{false}},
+		{name: "a lost race", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(2)}, swaps: []bool{false, true}, steps: "take look swap " + held, took: []bool{true}, left: full(3)},
+		{name: "a lost race, then refused under the lock", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(3)}, swaps: []bool{false}, steps: "take look swap begin lock look commit", took: []bool{false}, left: full(1)},
+		{name: "a row that was just added", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, true}, steps: "take look swap " + held + " " + held, took: []bool{true}, left: full(3)},
+		{name: "every race lost", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, false}, steps: "take look swap " + held + " " + held, took: []bool{false}, left: full(3)},
+		{name: "a refund that loses every race", ops: []limiter.Op{take, refund, refund}, readings: []limiter.Row{full(1), full(2), full(3)}, swaps: []bool{false, false, false}, steps: "look swap " + held + " " + held, left: full(1), err: limiter.ErrNotApplied},
+
+		{name: "takes of several costs", ops: []limiter.Op{take, op(limiter.OpTake, 3), take, take}, readings: []limiter.Row{full(1)}, swaps: []bool{true}, steps: "look swap", took: []bool{true, false, true, false}, left: full(3)},
+		{name: "takes that the row refuses", ops: []limiter.Op{op(limiter.OpTake, 2), op(limiter.OpTake, 3)}, readings: []limiter.Row{full(2)}, steps: "look", took: []bool{false, false}},
+		{name: "a take that a refund makes room for", ops: []limiter.Op{refund, op(limiter.OpTake, 2)}, readings: []limiter.Row{full(2)}, swaps: []bool{true}, steps: "look swap", took: []bool{true, false}, left: full(1)},
+
+		{name: "the statement fails", ops: []limiter.Op{take}, fails: "take", steps: "take", err: errScript},
+		{name: "the first look fails", ops: []limiter.Op{take}, readings: []limiter.Row{{}}, fails: "look", steps: "take look", err: errScript},
+		{name: "the first swap fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{true}, fails: "swap", steps: "take look swap", left: full(1), err: errScript},
+		{name: "the transaction fails to begin", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{false}, fails: "begin", steps: "take look swap begin", left: full(1), err: errScript},
+		{name: "the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{false}, fails: "lock", steps: "take look swap begin lock", left: full(1), err: errScript},
+		{name: "the look under the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), {}}, swaps: []bool{false}, fails: "look 2", steps: "take look swap begin lock look", left: full(1), err: errScript},
+		{name: "the swap under the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(1)}, swaps: []bool{false, true}, fails: "swap 2", steps: "take look swap begin lock look swap", left: full(2), err: errScript},
+		{name: "the commit fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(1)}, swaps: []bool{false, true}, fails: "commit", steps: "take look swap " + held, left: full(2), err: errScript},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := &script{readings: c.readings, swaps: c.swaps, fails: c.fails}
+			g := &batch.Group{}
+			for _, op := range c.ops {
+				g.Calls = append(g.Calls, batch.NewCall(op))
+			}
+			err := new(Store).carryOut(t.Context(), s, s, g)
+			if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+				t.Errorf("error %v, want %v", err, c.err)
+			}
+			if steps := strings.Join(s.steps, " "); steps != c.steps {
+				t.Errorf("steps %q, want %q", steps, c.steps)
+			}
+			if n := len(s.swapped); n > 0 && s.swapped[n-1][1] != c.left || n == 0 && c.left != (limiter.Row{}) {
+				t.Errorf("swaps %+v, want the last to leave %+v", s.swapped, c.left)
+			}
+			var took []bool
+			for _, call := range g.Calls {
+				if call.Answered() {
+					took = append(took, call.State().Took)
+				}
+			}
+			if !slices.Equal(took, c.took) {
+				t.Errorf("answers %v, want %v", took, c.took)
+			}
+		})
+	}
+}
+
+func TestSettle_tells_a_take_that_loses_every_race_its_own_wait(t *testing.T) {
+	t.Parallel()
+	larger := limiter.TokenBucket{Capacity: 100, Refill: 1, Interval: settlePolicy.Step()}
+	c := batch.NewCall(limiter.Op{Kind: limiter.OpTake, Name: "n", Key: "k", Policy: larger, Cost: 50})
+	s := &script{readings: []limiter.Row{full(3), full(3), full(3)}, swaps: []bool{false, false, false}}
+	if err := new(Store).settle(t.Context(), s, s, []*batch.Call{c}); err != nil {
+		t.Fatal(err)
+	}
+	_, want := c.Op.Apply(full(3), settleTime)
+	if got := c.State(); got.Took || got.Wait != want.Wait {
+		t.Errorf("state %+v, want a refusal with Wait %d", got, want.Wait)
+	}
+}

@@ -1,0 +1,87 @@
+package limiter
+
+import "context"
+
+// Refund gives n back to a key, for example after a request that passed but was not
+// carried out. It reports whether it gave anything back. It gives nothing back if the key
+// is as if never used, or while reservations are outstanding: those have booked what it
+// would give back. A refund never lifts a key above unused.
+//
+// On a fixed window it credits the current window, even if the request was charged in an
+// earlier one. To credit only the window that was charged, use [Limiter.RefundOf].
+//
+// Never retry a refund whose outcome is unknown: two refunds would let too much in. The
+// error is [ErrInvalid] if n is negative or the key is empty. Otherwise it is one of the
+// store's.
+func (l *Limiter) Refund(ctx context.Context, key string, n int64) (bool, error) {
+	return l.refund(ctx, l.store, key, n, charge{})
+}
+
+// RefundOf is [Limiter.Refund] for a request that was charged with res. On a fixed window
+// it credits only the window in which res was charged: after that window has ended it gives
+// nothing back, so a late refund never credits the requests of a later window. On a token
+// bucket it is Refund.
+//
+// If res charged nothing, RefundOf gives nothing back and does no I/O. That is the case for
+// a refusal (also where CountRejected counts it), for a Peek, and for a request that
+// [FailOpen] let pass. If the fallback of [FailLocal] was charged, RefundOf refunds the
+// fallback. Pass a Result only to the Limiter that returned it, with the same key, and only
+// once: RefundOf does not remember what it gave back.
+//
+// The errors are those of Refund, and [ErrInvalid] if a fallback was charged and the
+// Limiter has none.
+func (l *Limiter) RefundOf(ctx context.Context, key string, n int64, res Result) (bool, error) {
+	from := l.store
+	switch {
+	case res.charged == charge{}:
+		from = nil
+	case res.Source == SourceLocal:
+		if from = l.fallback; from == nil {
+			return false, invalid("limiter %q: the Result was charged by a fallback, and this limiter has none; pass it to the limiter that returned it", l.name)
+		}
+	}
+	return l.refund(ctx, from, key, n, res.charged)
+}
+
+// refund gives n of what was charged back to a key in from, which is nil if nothing was
+// charged. The zero charge stands for the current window.
+func (l *Limiter) refund(ctx context.Context, from Store, key string, n int64, of charge) (bool, error) {
+	if n < 0 {
+		return false, invalid("cannot refund %d; pass at least 0", n)
+	}
+	var op Op
+	if err := l.op(&op, OpRefund, key, n); err != nil {
+		return false, err
+	}
+	if n == 0 || from == nil {
+		return false, served(ctx)
+	}
+	if _, ok := l.policy.(FixedWindow); ok {
+		op.Booked.Row = Row{Start: of.start, Period: of.period}
+	}
+	return l.giveBack(ctx, from, &op)
+}
+
+// Reset makes a key as if it had never been used. It also forgets the key's charges and
+// bookings: do not refund or cancel them afterwards. The error is [ErrInvalid] if the key
+// is empty. Otherwise it is one of the store's.
+func (l *Limiter) Reset(ctx context.Context, key string) error {
+	var op Op
+	if err := l.op(&op, OpReset, key, 0); err != nil {
+		return err
+	}
+	_, err := l.giveBack(ctx, l.store, &op)
+	return err
+}
+
+// giveBack has from carry out a refund, cancel or reset, and reports whether that changed
+// anything. Until it returns, the deny cache keeps no refusal of the key. Nor does it keep a
+// refusal that was asked for before giveBack returned.
+func (l *Limiter) giveBack(ctx context.Context, from Store, op *Op) (bool, error) {
+	if l.deny != nil {
+		defer l.deny.suspend(op.Key).resume()
+	}
+	var s State
+	err := l.doOn(ctx, from, op, &s)
+	return s.Took, err
+}

@@ -1,0 +1,154 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sqlimit/limiter/internal/sqlitecode"
+)
+
+// On a full disk the log (-wal) cannot grow. But it can begin anew, in the space that it has, when the
+// database file holds all its pages. So a Store can decide keys that have a row, if the file has a place
+// for each page of the database. The writer of a Store that [Open] made keeps it so: it takes new pages
+// only from free ones that are in the file, and adds free pages when there are none (grow). If the disk
+// has no room for these, SQLite refuses what needs a new page: new keys.
+
+// attemptWrite is attempt for an f that writes through p and leaves no transaction open. If SQLite finds
+// no room, attemptWrite makes room and calls f again.
+func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) error {
+	err := attempt(ctx, f)
+	if isFull(err) {
+		soon, cancel := context.WithTimeout(ctx, readersLeave)
+		_ = attempt(soon, p.restart) // if it fails, so does f
+		cancel()
+		err = attempt(ctx, f)
+	}
+	for range mostGrowths {
+		if !isFull(err) || attempt(ctx, p.grow) != nil {
+			break
+		}
+		err = attempt(ctx, f)
+	}
+	return err
+}
+
+func isFull(err error) bool { return sqlitecode.Of(err) == sqlitecode.Full }
+
+// readersLeave is how long restart waits for connections that read from the log. A Store reads for
+// microseconds.
+const readersLeave = 20 * time.Millisecond
+
+// logInUse is the error of a log that cannot begin anew yet.
+type logInUse struct{}
+
+func (logInUse) Error() string { return "the log is being read" }
+func (logInUse) Code() int     { return sqlitecode.Busy }
+
+// restart lets the log begin anew, in the space that it has.
+func (p *rawPool) restart(ctx context.Context) error {
+	c, err := p.acquire()
+	if err != nil {
+		return err
+	}
+	defer p.release(c)
+	if time.Since(c.restarted) < lookEvery {
+		return nil // the log had room: f failed for another reason
+	}
+	err = c.query(ctx, "restart", func(columns []driver.Value) error {
+		if busy, ok := columns[0].(int64); !ok || busy != 0 {
+			return logInUse{}
+		}
+		return nil
+	})
+	if err == nil {
+		c.restarted = time.Now()
+	}
+	return err
+}
+
+const (
+	// leastGrowth and mostGrowth bound how many pages are added at once: an eighth of those there are.
+	leastGrowth, mostGrowth = 64, 512
+	// mostGrowths is how often pages are added for one transaction: it may split mergedKeys pages.
+	mostGrowths = 8
+)
+
+var errNoRoom = errors.New("the disk is full")
+
+// grow enlarges the database file by pages that are free.
+func (p *rawPool) grow(ctx context.Context) error {
+	c, err := p.acquire()
+	if err != nil {
+		return err
+	}
+	defer p.release(c)
+	if time.Since(c.full) < lookEvery {
+		return errNoRoom
+	}
+	if err := c.addPages(ctx, filepath.Dir(p.place.path)); err != nil {
+		_, _ = c.exec(ctx, "rollback")
+		_, _ = c.exec(ctx, "limit")
+		if errors.Is(err, errNoRoom) {
+			c.full = time.Now()
+		}
+		return err
+	}
+	return c.query(ctx, "checkpoint", nil)
+}
+
+// addPages begins a transaction and adds free pages to the database. SQLite writes them because the
+// connection has secure_delete on. Otherwise the file would have a hole there, which takes no room on
+// the disk.
+func (c *rawConn) addPages(ctx context.Context, dir string) error {
+	if _, err := c.exec(ctx, "begin_locked"); err != nil {
+		return err
+	}
+	var pages, size, vacuum int64
+	err := c.query(ctx, "size", func(columns []driver.Value) error { return scan(columns, &pages, &size, &vacuum) })
+	if err != nil {
+		return err
+	}
+	room := size * min(max(pages/8, leastGrowth), mostGrowth)
+	if err := tryRoom(dir, 2*room); err != nil { // in the log, and in the file
+		return err
+	}
+	exec := func(st statement, args ...any) {
+		if err == nil {
+			_, err = c.exec(ctx, st, args...)
+		}
+	}
+	exec("unlimit")
+	if vacuum == 0 { // otherwise the database keeps no free pages
+		exec("room_make", room)
+		exec("room_drop")
+		exec("limit")
+	}
+	exec("commit")
+	return err
+}
+
+// tryRoom returns errNoRoom if the disk has no room for some bytes. It writes them to a file in dir, and
+// removes it: no other check is certain.
+func tryRoom(dir string, bytes int64) error {
+	f, err := os.CreateTemp(dir, ".limiter-room-*")
+	if os.IsPermission(err) {
+		return nil // cannot tell
+	}
+	if err != nil {
+		return errNoRoom
+	}
+	defer func() {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+	}()
+	for block := make([]byte, 64<<10); bytes > 0; bytes -= int64(len(block)) {
+		if _, err := f.Write(block); err != nil {
+			return errNoRoom
+		}
+	}
+	return nil
+}

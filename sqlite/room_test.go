@@ -1,0 +1,57 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+func TestNewKeysEnlargeTheFile(t *testing.T) {
+	t.Parallel()
+	const callers, keys = 8, 500
+	for name, pragma := range map[string]string{
+		"a file as Open makes it":           "",
+		"a file that keeps no free pages":   "_auto_vacuum=1",
+		"a file that frees pages on demand": "_auto_vacuum=2",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := movable(t)
+			db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?"+pragma)
+			must(t, err)
+			_, err = db.ExecContext(t.Context(), "CREATE TABLE other (x)")
+			must(t, err)
+			must(t, db.Close())
+			// Two Stores, as two processes have.
+			stores := []*sqlite.Store{openPath(t, path), openPath(t, path)}
+			var all sync.WaitGroup
+			for w := range callers {
+				all.Go(func() {
+					p := &patient{T: t, store: stores[w%len(stores)]}
+					for i := range keys {
+						if err := p.takes(fmt.Sprintf("key-%d-%d", i, w)); err != nil {
+							t.Errorf("a new key: %v", err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			if got := dump(t, stores[0], "SELECT count(*) FROM limiter_token_buckets"); got != fmt.Sprintln(callers*keys) {
+				t.Errorf("%s rows, want %d", got, callers*keys)
+			}
+			if got := dump(t, stores[0], "SELECT name FROM sqlite_schema WHERE name LIKE '%room%'"); got != "" {
+				t.Errorf("the schema has %s left in it", got)
+			}
+			left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".limiter*"))
+			must(t, err)
+			if len(left) > 0 {
+				t.Errorf("files are left: %v", left)
+			}
+		})
+	}
+}

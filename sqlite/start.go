@@ -1,0 +1,99 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/sqlimit/limiter/internal/sqlstore"
+)
+
+// lastName is after the name of any limiter, which has letters, digits and punctuation.
+const lastName = "\x7f"
+
+// randomPlace chooses a place in a table from where a sweep starts. SQLite cannot find the n-th row
+// without reading those before it. So randomPlace divides the keys in two, goes on with either part, and
+// stops when both parts are smaller than a page. Clients make the keys up: a part smaller than a page is
+// set aside together with a page of the other, and seldom chosen. So a client needs a page of rows for
+// each step that randomPlace takes, and for each factor of 2 by which its rows get likelier than others.
+func (s *Store) randomPlace(ctx context.Context, t *table) (place sqlstore.Cursor, err error) {
+	const page, seldom = sqlstore.PageSize, 16
+	first, err := s.keys(ctx, t.page, "", []byte{}, int64(0), int64(1))
+	if err != nil {
+		return place, err
+	}
+	last, err := s.keys(ctx, t.before, lastName, []byte{}, int64(1))
+	if err != nil || len(first) == 0 || len(last) == 0 {
+		return place, err
+	}
+	// The rows to choose from are after place and in [lo, hi].
+	for lo, hi := first[0], last[0]; lo.Compare(hi) < 0; {
+		middle := between(lo, hi)
+		outside := func(c sqlstore.Cursor) bool { return c.Compare(lo) < 0 || c.Compare(hi) > 0 }
+		below, err := s.keys(ctx, t.before, middle.Name, keyOf(middle), int64(page))
+		if err != nil {
+			return place, err
+		}
+		above, err := s.keys(ctx, t.page, middle.Name, keyOf(middle), int64(0), int64(page))
+		if err != nil {
+			return place, err
+		}
+		below, above = slices.DeleteFunc(below, outside), slices.DeleteFunc(above, outside)
+		fewBelow, fewAbove := len(below) < page, len(above) < page
+		switch {
+		case !fewBelow && !fewAbove && rand.IntN(2) == 0:
+			hi = below[0]
+		case !fewBelow && !fewAbove:
+			place, lo = middle, above[0]
+		case !fewAbove && rand.IntN(seldom) > 0:
+			place, lo = above[page-1], above[page-1]
+		case !fewBelow && rand.IntN(seldom) > 0:
+			hi = below[page-1]
+		case rand.IntN(2) == 0:
+			return middle, nil
+		case !fewBelow:
+			return below[page-1], nil
+		default:
+			return place, nil
+		}
+	}
+	return place, nil
+}
+
+// between returns a place after lo and not after hi: the beginning that both share, and one more byte.
+func between(lo, hi sqlstore.Cursor) sqlstore.Cursor {
+	if lo.Name != hi.Name {
+		return sqlstore.Cursor{Name: string(divide([]byte(lo.Name), []byte(hi.Name)))}
+	}
+	return sqlstore.Cursor{Name: lo.Name, Key: divide(lo.Key, hi.Key)}
+}
+
+func divide(lo, hi []byte) []byte {
+	shared, least := 0, 0
+	for shared < len(lo) && lo[shared] == hi[shared] {
+		shared++
+	}
+	if shared < len(lo) {
+		least = int(lo[shared]) + 1
+	}
+	b := least + rand.IntN(int(hi[shared])-least+1)
+	return append(bytes.Clone(hi[:shared]), byte(b))
+}
+
+// keys runs a statement that reads places.
+func (s *Store) keys(ctx context.Context, st statement, args ...any) (found []sqlstore.Cursor, err error) {
+	reader, _, err := s.pools()
+	if err != nil {
+		return nil, err
+	}
+	err = attempt(ctx, func(ctx context.Context) error {
+		found = found[:0]
+		return reader.query(ctx, st, func(columns []driver.Value) error {
+			found = append(found, cursor(columns))
+			return nil
+		}, args...)
+	})
+	return found, err
+}
