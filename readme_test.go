@@ -72,7 +72,7 @@ func TestSnippetsOfMarkdownStandInCompiledExamples(t *testing.T) {
 	if len(programs) == 0 {
 		t.Error("the README shows no program")
 	}
-	for _, file := range []string{"README.md", "docs/recipes.md", "migrations/README.md", "postgres/README.md", "sqlite/README.md"} {
+	for _, file := range []string{"README.md", "docs/recipes.md", "docs/operations.md"} {
 		if len(fragments[file]) == 0 {
 			t.Errorf("%s shows no snippet", file)
 		}

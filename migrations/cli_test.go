@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +143,53 @@ func TestTheGooseCommandWorksInASchemaOfItsOwn(t *testing.T) {
 		d.up(t, opt)
 		d.cli(t, "down")
 		d.wantApplied(t, false, opt)
+	})
+}
+
+// The page's reader has no clone: the commands find the files by the go.mod of the reader's module.
+func TestTheGooseCommandsOfTheOperationsPageMigrate(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := func(beginning string) string {
+		command := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(beginning) + `.*$`).FindString(string(page))
+		if command == "" {
+			t.Fatalf("docs/operations.md has no command that begins with %s", beginning)
+		}
+		return command + "\n"
+	}
+	repository, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	onEach(t, func(t *testing.T, d database) {
+		program, err := goose()
+		if err != nil {
+			host.Unavailable(t, "goose", err)
+		}
+		script := line("dir=") + line(`goose -dir "$dir/postgres" -table public.`)
+		if d.dialect == migrations.SQLite {
+			script = line("dir=") + line(`goose -dir "$dir/sqlite"`)
+			script = strings.Replace(script, "app.db", `"$DATABASE_URL"`, 1)
+		}
+		module := t.TempDir()
+		goMod := "module example.com/app\n\ngo 1.26.0\n\nrequire github.com/sqlimit/limiter v0.0.0\n\n" +
+			"replace github.com/sqlimit/limiter => " + filepath.ToSlash(repository) + "\n"
+		if err := os.WriteFile(filepath.Join(module, "go.mod"), []byte(goMod), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.CommandContext(t.Context(), "sh", "-euc", script)
+		c.Dir = module
+		c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "DATABASE_URL="+strings.TrimPrefix(d.dsn, "file:"),
+			"PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
+		if _, err := output(c); err != nil {
+			t.Fatal(err)
+		}
+		d.wantGolden(t)
+		d.up(t) // nothing to do
+		d.wantNotedOnce(t)
 	})
 }
 

@@ -143,7 +143,7 @@ func (d database) role(t *testing.T, grants ...string) database {
 	return d
 }
 
-func TestRolesNeedNoMoreThanTheReadmeSays(t *testing.T) {
+func TestRolesNeedNoMoreThanTheOperationsPageSays(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
 		run(t, d.DB, `CREATE SCHEMA app`)

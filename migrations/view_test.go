@@ -108,16 +108,16 @@ func (d database) wantRemaining(t *testing.T, key int, c viewCase) {
 	}
 }
 
-// The statements that the README shows can be pasted.
-func TestTheReadmesStatementsShowKeysAsText(t *testing.T) {
+// The statements that docs/operations.md shows can be pasted.
+func TestTheStatementsOfTheOperationsPageShowKeysAsText(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("README.md")
+	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	statements := regexp.MustCompile(`(?m)^    SELECT .*limiter_remaining$`).FindAllString(string(readme), -1)
+	statements := regexp.MustCompile(`(?m)^    SELECT .*limiter_remaining$`).FindAllString(string(page), -1)
 	if len(statements) != 2 {
-		t.Fatalf("the README has the statements %q, want one for each database", statements)
+		t.Fatalf("docs/operations.md has the statements %q, want one for each database", statements)
 	}
 	onEach(t, func(t *testing.T, d database) {
 		statement, ofAny, insert := statements[0], "encode(key, 'escape')", `INSERT INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted)

@@ -39,7 +39,7 @@ func ExampleOpen() {
 	// false 0
 }
 
-// Example_file stands in the README.
+// Example_file stands in docs/operations.md.
 func Example_file() {
 	work := func(ctx context.Context) error {
 		store, err := sqlite.Open("/var/lib/app/limits.db")

@@ -194,17 +194,17 @@ func TestNewOnAReadOnlyPool(t *testing.T) {
 	}
 }
 
-// The DSN that the README shows, apart from the directory, does what it says there.
-func TestTheReadmesDSN(t *testing.T) {
+// The DSN that docs/operations.md shows, apart from the directory, does what it says there.
+func TestTheDSNOfTheOperationsPage(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("README.md")
+	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const dir = "file:/var/lib/app/"
-	dsn := regexp.MustCompile(dir + `[^"\s]*`).FindString(string(readme))
+	dsn := regexp.MustCompile(dir + `[^"\s]*`).FindString(string(page))
 	if dsn == "" {
-		t.Fatalf("the README shows no DSN in %s", dir)
+		t.Fatalf("docs/operations.md shows no DSN in %s", dir)
 	}
 	db, err := sql.Open("sqlite", strings.Replace(dsn, dir, "file:"+filepath.ToSlash(t.TempDir())+"/", 1))
 	if err != nil {

@@ -1,0 +1,36 @@
+package limiter_test
+
+import (
+	"context"
+	"expvar"
+	"fmt"
+	"log"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+func ExampleWithObserver() {
+	var decisions expvar.Map // in your program: a counter of your metrics library
+	observe := func(_ context.Context, d limiter.Decision) {
+		outcome := "refused"
+		switch {
+		case d.Err != nil:
+			outcome = "failed" // for the log: d.Err says why the store made no decision
+		case d.Result.Allowed:
+			outcome = "allowed"
+		}
+		decisions.Add(d.Limiter+" "+outcome+" "+d.Result.Source.String(), 1)
+	}
+	logins, err := limiter.New(memory.New(), "login", limiter.PerMinute(2), limiter.WithObserver(observe))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		if _, err := logins.Allow(context.Background(), "alice@example.com"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println(decisions.String())
+	// Output: {"login allowed store": 2, "login refused store": 1}
+}

@@ -1,0 +1,27 @@
+package postgres_test
+
+import (
+	"context"
+	"log"
+	"math"
+	"os"
+	"time"
+
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// One run of a scheduled job.
+func ExampleStore_Sweep() {
+	store, err := postgres.Open(context.Background(), os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	removed, err := store.Sweep(ctx, math.MaxInt)
+	if err != nil && ctx.Err() == nil {
+		log.Fatal(err)
+	}
+	log.Printf("deleted %d expired rows", removed)
+}
