@@ -5,34 +5,34 @@ import (
 	"time"
 )
 
-// TokenBucket is a policy: a bucket holds up to Capacity tokens, a request takes
-// as many as it costs, and Refill tokens come back each Interval, evenly (not
-// all at its end). Over any stretch of time t at most Capacity + t·Refill/Interval
-// tokens are taken. A new key's bucket is full.
+// TokenBucket is a policy that allows a burst and then a steady rate. A bucket holds up to Capacity
+// tokens. A request takes as many tokens as it costs. Refill tokens come back per Interval, evenly
+// spread over it. During any time t, requests take at most Capacity + t·Refill/Interval tokens. The
+// bucket of a new key is full.
 //
-// One token takes Interval/Refill, rounded up to the nanosecond: never faster
-// than asked. That time must be at least 1 µs, and the time to fill the whole
-// bucket at most 30 years. The zero TokenBucket is not valid.
+// One token takes Interval/Refill to come back, rounded up to the nanosecond, so a bucket never
+// refills faster than requested. That time must be at least 1 µs. The time to fill the whole bucket
+// must be at most 30 years. The zero TokenBucket is not valid.
 type TokenBucket struct {
-	Capacity int64
-	Refill   int64
-	Interval time.Duration
+	Capacity int64         // the most tokens that a bucket holds, at least 1
+	Refill   int64         // how many tokens come back per Interval, at least 1
+	Interval time.Duration // at most 30 years
 }
 
-// PerSecond returns a bucket of n tokens that fills in a second.
+// PerSecond returns a bucket of n tokens that fills in one second.
 func PerSecond(n int64) TokenBucket { return TokenBucket{n, n, time.Second} }
 
-// PerMinute returns a bucket of n tokens that fills in a minute.
+// PerMinute returns a bucket of n tokens that fills in one minute.
 func PerMinute(n int64) TokenBucket { return TokenBucket{n, n, time.Minute} }
 
-// PerHour returns a bucket of n tokens that fills in an hour.
+// PerHour returns a bucket of n tokens that fills in one hour.
 func PerHour(n int64) TokenBucket { return TokenBucket{n, n, time.Hour} }
 
 // PerDay returns a bucket of n tokens that fills in 24 hours.
 func PerDay(n int64) TokenBucket { return TokenBucket{n, n, 24 * time.Hour} }
 
-// Step returns the time of one token, rounded up to the nanosecond. It is 0 if
-// the policy is not valid.
+// Step returns the time in which one token comes back, rounded up to the nanosecond. It returns 0
+// if the policy is not valid.
 func (b TokenBucket) Step() time.Duration {
 	if b.Refill <= 0 || b.Interval <= 0 {
 		return 0
@@ -62,17 +62,17 @@ func (b TokenBucket) check() error {
 
 func (b TokenBucket) limit() int64 { return b.Capacity }
 
-// reach is the time in which an empty bucket fills.
+// reach is the time in nanoseconds in which an empty bucket fills.
 func (b TokenBucket) reach() int64 { return b.Capacity * int64(b.Step()) }
 
-// late is how far the bucket would be overdrawn after cost: at most 0 if the
-// request can pass at once, else the time until it can.
+// late is the time in nanoseconds until a request of this cost can pass. It is 0 or negative if the
+// request can pass now.
 func (b TokenBucket) late(fullAt, cost, now int64) int64 {
 	return max(fullAt, now) - now + (cost-b.Capacity)*int64(b.Step())
 }
 
-// refuses reports whether the take op is refused on a row of this policy whose clock
-// is not ahead.
+// refuses reports whether the take op is refused on a row of this policy that is not ahead of the
+// clock.
 func (b TokenBucket) refuses(op *Op, row *Row, now int64) bool {
 	return b.late(row.FullAt, op.Cost, now) > int64(op.MaxWait)
 }
@@ -118,9 +118,9 @@ func (b TokenBucket) take(op *Op, row *Row, now int64, s *State) {
 	*row = s.Row
 }
 
-// see makes row what is to be kept if the take op is refused, and s the state
-// that op finds. A row of another policy is worked out anew at each
-// request and refills by that policy until it is written.
+// see sets row to what the store keeps if the take op is refused, and s to the state that op finds.
+// Every request computes a row of another policy anew, and the row refills by that policy until it
+// is written. See DESIGN.md, "A refusal may convert a row of another policy".
 func (b TokenBucket) see(op *Op, row *Row, now int64, s *State) {
 	anchor(op, row, now)
 	s.Row = *row
@@ -135,10 +135,8 @@ func (b TokenBucket) see(op *Op, row *Row, now int64, s *State) {
 	}
 }
 
-// anchor sets a row right whose clock was stepped back: the debt that was left
-// at its latest take is what is owed now. A refusal writes this, too: worked out
-// anew at every request it would never shrink, and lock the key out for the
-// whole step.
+// anchor corrects a row whose clock was stepped back: what the key owed at its latest take, it owes
+// from now on. See DESIGN.md, "A refusal writes a row whose clock was stepped back".
 func anchor(op *Op, row *Row, now int64) {
 	if row.At > now+op.Tolerance(*row) {
 		row.FullAt = max(0, now+row.FullAt-row.At)
@@ -146,7 +144,7 @@ func anchor(op *Op, row *Row, now int64) {
 	}
 }
 
-// carry makes row what this policy sees, and reports whether it was another's.
+// carry converts row to this policy, and reports whether it was a row of another one.
 func (b TokenBucket) carry(row *Row, now int64) bool {
 	step := int64(b.Step())
 	if row.Period == step && row.Limit == b.Capacity {
@@ -157,11 +155,10 @@ func (b TokenBucket) carry(row *Row, now int64) bool {
 	return true
 }
 
-// waitUnder returns how long a refused request has to wait if the row stays under
-// the policy that wrote it. If that never comes, because its bucket is too small,
-// or comes later than need be, because it refills more slowly, the refusal writes
-// the converted row instead, and ok is false. In the other direction it does not:
-// a refused request of a slow policy would slow a fast one down.
+// waitUnder returns how long a refused request must wait if the row stays under the policy that
+// wrote it. If that policy's bucket is too small or refills more slowly, ok is false, and the
+// refusal writes the converted row. In the other direction it does not, because a refused request
+// of a slow policy would slow down a fast one.
 func (b TokenBucket) waitUnder(row Row, op *Op, now int64) (wait int64, ok bool) {
 	step, was := int64(b.Step()), row.Limit*row.Period
 	need := op.Cost*step - int64(op.MaxWait) // of what is left, in this policy's time
@@ -179,10 +176,10 @@ func (b TokenBucket) waitUnder(row Row, op *Op, now int64) (wait int64, ok bool)
 	return max(0, row.FullAt-now) - was + need, need <= was
 }
 
-// convert returns the FullAt that carries a row over to a policy with the given
-// step and reach. Alternating between policies then admits no more than
-// max(capacity) + t·max(rate). Outstanding bookings carry their last instant
-// over; else the tokens left do, as a fraction, rounded down.
+// convert returns the FullAt that carries a row over to a policy with the given step and reach. If
+// two policies alternate, they then admit at most max(capacity) + t·max(rate). If there are
+// bookings, their last instant is kept. Otherwise the fraction of tokens that is left is kept,
+// rounded down.
 func convert(row Row, step, reach, now int64) int64 {
 	if row.Period == 0 || row.At == 0 { // never used, or reset
 		return 0

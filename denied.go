@@ -15,9 +15,9 @@ const (
 	deniedTries = 4
 )
 
-// denied is a bounded map of refusals by key. When it is full a new key takes the
-// place of one of its shard, of a few the one that was kept first: whoever floods it
-// with keys cannot know which, and pays with a round trip for each.
+// denied is a bounded map of refusals by key. If it is full, a new key replaces one of its shard:
+// the oldest of a few random keys. A client that floods the map with keys cannot know which one
+// goes, and pays a round trip for each.
 type denied struct {
 	seed   maphash.Seed
 	shards [deniedShards]deniedShard
@@ -45,7 +45,7 @@ func (d *denied) shard(key string) *deniedShard {
 	return &d.shards[maphash.String(d.seed, key)%deniedShards]
 }
 
-// find returns the key's refusal, or nil, and the generation to keep a new one by.
+// find returns the key's refusal, or nil, and the generation that keep needs.
 func (d *denied) find(key string) (r *refusal, gen uint64) {
 	sh := d.shard(key)
 	sh.mu.RLock()
@@ -54,7 +54,7 @@ func (d *denied) find(key string) (r *refusal, gen uint64) {
 	return r, gen
 }
 
-// known returns sum as a string, which needs no memory if such a key is held.
+// known returns sum as a string. It allocates nothing if the map holds that key.
 func (d *denied) known(sum []byte) string {
 	sh := &d.shards[maphash.Bytes(d.seed, sum)%deniedShards]
 	sh.mu.RLock()
@@ -66,7 +66,7 @@ func (d *denied) known(sum []byte) string {
 	return string(sum)
 }
 
-// keep keeps r, unless something was given back since find returned gen.
+// keep stores r, unless something was given back since find returned gen.
 func (d *denied) keep(r *refusal, gen uint64) {
 	sh := d.shard(r.key)
 	for range 2 {
@@ -92,7 +92,7 @@ func (d *denied) tryKeep(sh *deniedShard, r *refusal, gen uint64) bool {
 	return true
 }
 
-// reserve counts a key more, if there is room.
+// reserve counts one more key, if there is room.
 func (d *denied) reserve() bool {
 	for {
 		n := d.held.Load()
@@ -105,7 +105,7 @@ func (d *denied) reserve() bool {
 	}
 }
 
-// makeRoom forgets a key of any shard.
+// makeRoom forgets one key of any shard.
 func (d *denied) makeRoom() {
 	for i := range d.shards {
 		sh := &d.shards[i]
@@ -119,7 +119,7 @@ func (d *denied) makeRoom() {
 	}
 }
 
-// evict forgets one key; the caller has the lock, and counts.
+// evict forgets one key. The caller holds the lock and updates the count.
 func (sh *deniedShard) evict() bool {
 	var first *refusal
 	tries := 0
@@ -138,7 +138,7 @@ func (sh *deniedShard) evict() bool {
 	return true
 }
 
-// drop forgets r if it is still what is kept of its key.
+// drop forgets r if it is still the key's refusal.
 func (d *denied) drop(r *refusal) {
 	sh := d.shard(r.key)
 	sh.mu.Lock()

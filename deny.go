@@ -6,36 +6,34 @@ import (
 )
 
 const (
-	// DefaultDenyAge is the maxAge of [WithDenyCache] if that is 0.
+	// DefaultDenyAge is the maxAge of [WithDenyCache] if 0 is passed.
 	DefaultDenyAge = time.Second
 	// MaxDenyAge is the highest maxAge of [WithDenyCache].
 	MaxDenyAge = time.Hour
-	// MaxDenySize is the highest size of [WithDenyCache]: a key takes about 250
-	// bytes and its own length.
+	// MaxDenySize is the highest size of [WithDenyCache] in keys. A key takes about 250 bytes and
+	// its own length.
 	MaxDenySize = 1 << 20
 )
 
-// WithDenyCache tells the [Limiter] to remember up to size keys that its store
-// refused, each for at most maxAge, and to refuse from memory what the store would
-// refuse still: a flood of requests on few keys then costs no round trips. The size
-// is 1 to [MaxDenySize]; maxAge is up to [MaxDenyAge], and 0 means [DefaultDenyAge].
-// The default is no cache.
+// WithDenyCache tells the [Limiter] to remember up to size keys that its store refused, each for at
+// most maxAge. While the store would still refuse them, the Limiter refuses them from memory, so a
+// flood of requests for a few keys costs no round trips. The size is 1 to [MaxDenySize]. The maxAge
+// is 0 to [MaxDenyAge], and 0 means [DefaultDenyAge]. The default is no cache.
 //
-// What is kept is the key's state, by which a request of any cost and any wait is
-// judged with the policy's own formula, at a time that is not before the store's:
-// the store's clock when it refused, plus what has passed since that request was
-// sent. So nothing is refused that the store would let pass, but for what it could
-// not be told: what other processes, or other Limiters in this one, give back or reset,
-// a policy that they change, or a step forward of the store's clock are seen up to
-// maxAge late. The Limiter's own Refund, Reset and Cancel are seen at once, unless
-// their outcome is unknown. The cache never lets anything pass, and [Limiter.Peek]
-// does not use it. Its Results have [SourceDenyCache], RetryAfter and ResetAfter
-// may be longer than the store's by the time of a round trip.
+// The cache keeps the state of a refused key and applies the policy's own formula to requests of
+// any cost and wait. It uses the latest time that the store's clock can show by now, so it refuses
+// nothing that the store would let pass. It cannot know what other processes, or other Limiters of
+// this process, give back or reset, that they change the policy, or that the store's clock was
+// stepped forward. It sees such changes up to maxAge late. It sees the Limiter's own Refund, Reset
+// and Cancel at once, unless their outcome is unknown.
 //
-// It is of no use, and off, for a [FixedWindow] with CountRejected, whose refusals
-// count, and on a store whose answers may be rolled back: see [Provisional]. With
-// [WithClock] the cache follows that clock. Keys are held as they are stored, so
-// that with [WithKeyDigest] no key is kept.
+// The cache never lets a request pass, and [Limiter.Peek] does not use it. Its Results have
+// [SourceDenyCache]. Their RetryAfter and ResetAfter may be longer than the store's by one round
+// trip.
+//
+// The cache is off for a [FixedWindow] with CountRejected, because its refusals count, and for a
+// store whose decisions may be rolled back: see [Provisional]. With [WithClock] it follows that
+// clock. It holds keys as the store keeps them, so with [WithKeyDigest] it holds no plain key.
 func WithDenyCache(size int, maxAge time.Duration) Option {
 	return func(o *options) error {
 		if size < 1 || size > MaxDenySize {
@@ -52,21 +50,21 @@ func WithDenyCache(size int, maxAge time.Duration) Option {
 	}
 }
 
-// Provisional is an optional ability of a [Store]. It reports whether the store's answers
-// may be undone, because they are part of a transaction that may be rolled back. On such a
-// store [WithDenyCache] has no effect, and no failure policy answers: an error may have
-// aborted the transaction, so the caller must always get it.
+// Provisional is an optional interface of a [Store]. It reports whether the store's decisions may
+// be undone, because they are part of a transaction that may be rolled back. On such a store
+// [WithDenyCache] has no effect, and no failure policy answers: an error may have aborted the
+// transaction, so the caller must always get it.
 type Provisional interface {
 	Provisional() bool
 }
 
-// provisional reports whether the answers of a store may be undone.
+// provisional reports whether a store's decisions may be undone.
 func provisional(s Store) bool {
 	p, ok := s.(Provisional)
 	return ok && p.Provisional()
 }
 
-// newDenyCache returns the cache that the options ask for, or nil.
+// newDenyCache returns the cache for the Limiter's options, or nil.
 func (l *Limiter) newDenyCache() *denyCache {
 	if l.denySize == 0 {
 		return nil
@@ -86,19 +84,20 @@ func (l *Limiter) newDenyCache() *denyCache {
 	return c
 }
 
-// denyCache answers takes that the store would refuse.
+// denyCache refuses takes that the store would refuse. See DESIGN.md, "The deny cache stores
+// states, not answers".
 type denyCache struct {
 	keys   denied
 	maxAge int64
 	clock  func() instant
 }
 
-// instant is a reading of the local clock, in nanoseconds. While a process is
-// frozen the monotonic clock may stand still, and the wall clock may be set.
+// instant is a reading of the local clock, in nanoseconds. The monotonic clock may stand still
+// while a process is frozen, and the wall clock may be set.
 type instant struct{ wall, mono int64 }
 
-// since returns how long ago then was: what either clock says if that is more, and
-// a negative number if the wall clock went back.
+// since returns how long ago then was: the larger value of both clocks. It is negative if the wall
+// clock went back.
 func (i instant) since(then instant) int64 {
 	if i.wall < then.wall {
 		return -1
@@ -106,7 +105,7 @@ func (i instant) since(then instant) int64 {
 	return max(i.wall-then.wall, i.mono-then.mono)
 }
 
-// now reads the local clock, which is that of WithClock if op has its time.
+// now reads the local clock. If op has its own time, that is the clock.
 func (c *denyCache) now(op *Op) instant {
 	if op.At != 0 {
 		return instant{op.At, op.At}
@@ -114,7 +113,7 @@ func (c *denyCache) now(op *Op) instant {
 	return c.clock()
 }
 
-// refusal is what is kept of a refused key. It does not change.
+// refusal is what the cache keeps of a refused key. It does not change.
 type refusal struct {
 	key   string
 	state State
@@ -124,14 +123,13 @@ type refusal struct {
 	sent, received instant
 }
 
-// drift is the part of a stretch of time by which the store's clock may go faster
-// than the local one: a clock that is being set right runs up to 500 ppm off, and
-// there are two.
+// drift is the fraction, 1/500, by which the store's clock may run faster than the local one: a
+// clock that is being adjusted is up to 500 ppm off, and there are two.
 const drift = 500
 
-// refuses reports whether the policy refuses op by the latest time that the store's
-// clock can show when the refusal is of that age. Later takes by others only lower what
-// is left, and a refusal at one time is one at every earlier time.
+// refuses reports whether the policy refuses op at the latest time that the store's clock can show
+// when the refusal is of this age. Later takes only lower what is left, and a refusal at one time
+// implies a refusal at every earlier time.
 func (r *refusal) refuses(op *Op, age int64) bool {
 	if op.At == 0 { // a coarse clock showed the start of its tick
 		age += age/drift + max(0, r.state.Tick-1)
@@ -145,7 +143,8 @@ func (r *refusal) refuses(op *Op, age int64) bool {
 	return op.Policy.(TokenBucket).refuses(op, &r.state.Row, now)
 }
 
-// ask has the cache decide the take b.op, or else the store, whose refusal it keeps.
+// ask asks the cache for a decision on the take b.op, and otherwise the store. It keeps the store's
+// refusal.
 func (c *denyCache) ask(ctx context.Context, l *Limiter, b *booking, res *Result) error {
 	if err := served(ctx); err != nil {
 		return err
@@ -181,8 +180,9 @@ func (c *denyCache) ask(ctx context.Context, l *Limiter, b *booking, res *Result
 	return nil
 }
 
-// suspend forgets key, and keeps no refusal until resume is called, nor after that
-// of what was asked before it: the store may have refused it before it gave back.
+// suspend forgets key. Until resume is called, the cache keeps no refusal of the key's shard. After
+// that it keeps none that was requested before resume, because the store may have refused before it
+// gave back.
 func (c *denyCache) suspend(key string) *deniedShard {
 	return c.keys.suspend(key)
 }

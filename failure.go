@@ -14,9 +14,9 @@ const (
 	failLocal
 )
 
-// FailClosed tells the [Limiter] to refuse when the store fails: the Result is a
-// refusal with [SourcePolicy], and comes with the error. This is the default; of
-// several failure policies the last counts.
+// FailClosed tells the [Limiter] to refuse requests when the store fails. The Result is a refusal
+// with [SourcePolicy] and comes with the error. This is the default. If several failure policies
+// are passed, the last one counts.
 func FailClosed() Option {
 	return func(o *options) error {
 		o.fail, o.fallback = failClosed, nil
@@ -24,18 +24,17 @@ func FailClosed() Option {
 	}
 }
 
-// FailOpen tells the [Limiter] to let requests pass when the store fails. The Result is
-// Allowed with [SourcePolicy], nothing is booked, and there is no error: only the observer
-// of [WithObserver] gets the cause.
+// FailOpen tells the [Limiter] to let requests pass when the store fails. The Result is Allowed
+// with [SourcePolicy], nothing is booked, and the error is nil. Only the observer of [WithObserver]
+// sees the cause.
 //
-// It answers only for errors that [StoreFailed] reports: of the classes [ErrNotApplied]
-// and [ErrOutcomeUnknown]. An invalid argument, a misconfigured store, a busy key
-// ([ErrKeyBusy]) and a context that has ended stay errors, because nobody must get in by
-// them. Errors of [Limiter.Refund], [Limiter.RefundOf], [Limiter.Reset] and
-// [Reservation.Cancel] stay errors as well.
+// FailOpen answers only for errors for which [StoreFailed] returns true: those of the classes
+// [ErrNotApplied] and [ErrOutcomeUnknown]. An invalid argument, a misconfigured store, a busy key
+// ([ErrKeyBusy]) and a context that has ended stay errors, and let no request pass. Errors of
+// [Limiter.Refund], [Limiter.RefundOf], [Limiter.Reset] and [Reservation.Cancel] also stay errors.
 //
-// It never answers on a store whose answers may be rolled back, such as one on a
-// transaction of the caller's: see [Provisional].
+// FailOpen has no effect on a store whose decisions may be rolled back, such as one on the caller's
+// transaction: see [Provisional].
 func FailOpen() Option {
 	return func(o *options) error {
 		o.fail, o.fallback = failOpen, nil
@@ -43,21 +42,20 @@ func FailOpen() Option {
 	}
 }
 
-// FailLocal tells the [Limiter] to ask another store when its own fails, usually
-// memory.New(). The Result is the fallback's, with [SourceLocal], and there is no error:
-// only the observer of [WithObserver] gets the cause. It asks the fallback for the same
-// errors and on the same stores as [FailOpen] lets pass.
+// FailLocal tells the [Limiter] to ask the fallback when its store fails. The fallback is usually
+// memory.New(). The Result is the fallback's, with [SourceLocal], and the error is nil. Only the
+// observer of [WithObserver] sees the cause. FailLocal applies to the same errors and stores as
+// [FailOpen].
 //
-// The fallback keeps a state of its own, by the Limiter's own policy, and starts with
-// every key unused. While the store is down, each fallback therefore admits at most what
-// the policy admits, in addition to what the store admits before and after. Give all
-// Limiters of one name in a process the same fallback. A request whose outcome the store
-// left unknown may be charged in both.
+// The fallback has its own state and applies the Limiter's policy. Every key starts unused. While
+// the store fails, each fallback therefore admits up to what the policy admits, in addition to what
+// the store admits before and after. Give all Limiters of one name in a process the same fallback.
+// A request whose outcome the store left unknown may be charged in both.
 //
-// [Reservation.Cancel] and [Limiter.RefundOf] go to the store that booked or charged, which
-// may be the fallback. [Limiter.Refund] and [Limiter.Reset] go to the Limiter's store alone
-// and fail with it. If the fallback also fails, the request is refused, and the error
-// matches the errors of both. The fallback must not be nil.
+// [Reservation.Cancel] and [Limiter.RefundOf] go to the store that booked or charged, which may be
+// the fallback. [Limiter.Refund] and [Limiter.Reset] go only to the Limiter's store and fail with
+// it. If the fallback also fails, the request is refused, and the error matches both errors. The
+// fallback must not be nil.
 func FailLocal(fallback Store) Option {
 	return func(o *options) error {
 		if isNil(fallback) {
@@ -68,9 +66,9 @@ func FailLocal(fallback Store) Option {
 	}
 }
 
-// failed applies the failure policy to b.op, at which the store failed with cause. It
-// returns the errors for the caller and for the observer: both causes if the fallback
-// also failed.
+// failed applies the failure policy to b.op, for which the store failed with cause. It returns the
+// errors for the caller and for the observer. If the fallback also failed, both errors have both
+// causes.
 func (l *Limiter) failed(ctx context.Context, b *booking, res *Result, cause error) (told, seen error) {
 	*res = undecided
 	switch {

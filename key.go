@@ -9,8 +9,8 @@ import (
 
 const (
 	maxName = 64
-	// maxKey is the longest key that is stored as it is. PostgreSQL refuses an
-	// index row beyond a third of a page (2,704 bytes), name and key together.
+	// maxKey is the longest key that is stored as it is. PostgreSQL refuses an index row of more
+	// than a third of a page (2,704 bytes) for name and key together.
 	maxKey = 255
 )
 
@@ -29,23 +29,22 @@ func checkName(name string) error {
 	return nil
 }
 
-// keyer makes stored keys out of keys. It is safe for concurrent use.
+// keyer converts keys to stored keys. It is safe for concurrent use.
 type keyer struct {
 	secret []byte    // nil to store keys as they are
 	hashes sync.Pool // of *keyHash: making one costs more than using it
 }
 
-// keyHash holds what is written to hash and read from it, which would be allocated
-// each time otherwise.
+// keyHash holds the input and output of hash, which would otherwise be allocated each time.
 type keyHash struct {
 	hash hash.Hash
 	in   [sha256.BlockSize]byte
 	sum  [1 + sha256.Size]byte
 }
 
-// stored returns the key as stores keep it. Any string is a key, and no two
-// are stored alike: what is stored as a hash begins with byte 0, which no key
-// stored as it is does. A hash becomes a string by known, which may know it.
+// stored returns the key as stores keep it. Any string is a valid key except "", and no two keys
+// are stored alike: a hashed key begins with byte 0, which no other stored key does. The function
+// known returns the hash as a string.
 func (k *keyer) stored(key string, known func(sum []byte) string) (string, error) {
 	if key == "" {
 		return "", invalid("the key is empty, which would be one limit for everybody; pass what tells callers apart")

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Option changes how a [Limiter] works. An option that is nil or out of range is
-// an error of [New].
+// Option changes how a [Limiter] works. [New] rejects an option that is nil or has a value out of
+// range.
 type Option func(*options) error
 
 type options struct {
@@ -22,34 +22,34 @@ type options struct {
 	denyAge  time.Duration
 }
 
-// DefaultTimeout is the time limit of an operation without [WithTimeout]: far more than a
-// healthy database needs, and short enough to stand in front of a request.
+// DefaultTimeout is the time limit of an operation without [WithTimeout].
 const DefaultTimeout = 250 * time.Millisecond
 
-// WithTimeout sets how long a store may take for an operation, from when it has a
-// connection to its database. Making a connection has a limit of its own, 3 s. The
-// default is [DefaultTimeout]. The stores of this module keep these limits.
+// WithTimeout sets how long a store may take for an operation, counted from when it has a
+// connection to its database. Connecting has its own limit of 3 s. The default is [DefaultTimeout].
+// The stores of this module keep these limits.
 //
-// Operations of one process wait for each other, and share statements. An operation that
-// waited while the store answered others has d again when it is sent, so that a slow store
-// does not fail for many callers if it does not for one.
+// Operations of one process wait for each other and share statements. An operation that waited
+// while the store answered others gets the full d again when it is sent. So a store that is fast
+// enough for one caller does not fail for many.
 //
-// An operation that had its full time and did not finish fails with [ErrNotApplied] or
-// [ErrOutcomeUnknown]. That is a failure of the store, which the failure policy answers.
-// So is a connection that was not made within d.
+// If an operation does not finish in time, it fails with [ErrNotApplied] or [ErrOutcomeUnknown].
+// That is a failure of the store, and the failure policy answers. The same holds for a connection
+// that is not made in time.
 //
-// If the context has a deadline, an operation ends 100 ms before it, or after half of the
-// time left if that is earlier, so that the caller can still use the answer. If this
-// leaves the operation less than d, and it does not finish, the error is [ErrCanceled]; it
-// also matches [ErrOutcomeUnknown] if the operation may have been carried out. No failure
-// policy answers then, because a client may have chosen the deadline, as gRPC clients do.
-// Where deadlines are your own and a failure policy must answer, set d at least 100 ms
-// below the shortest. In AWS Lambda that means: at least 100 ms below what is left of the
-// invocation when it asks the limiter.
+// If the context has a deadline, an operation ends 100 ms before it, or after half of the remaining
+// time if that is earlier, so that the caller can still use the answer. If that leaves less than d,
+// and the operation does not finish, the error is [ErrCanceled]. It also matches
+// [ErrOutcomeUnknown] if the operation may have been carried out. No failure policy answers then,
+// because a client may have chosen the deadline, as gRPC clients do.
 //
-// Both kinds of error match [context.DeadlineExceeded]. On a connection or transaction of
-// the caller's there is no limit but the context's, because cutting a statement off costs
-// the connection.
+// If you set the deadlines yourself and a failure policy must answer, set d at least 100 ms below
+// the shortest one. In AWS Lambda, set d at least 100 ms below the time that is left of the
+// invocation.
+//
+// Both kinds of error match [context.DeadlineExceeded]. On a connection or transaction of the
+// caller, only the context limits an operation, because cutting a statement off costs the
+// connection.
 func WithTimeout(d time.Duration) Option {
 	return func(o *options) error {
 		if d <= 0 {
@@ -60,29 +60,28 @@ func WithTimeout(d time.Duration) Option {
 	}
 }
 
-// Observer is told of each decision when it has been made, for logs and metrics. It
-// runs in the caller's goroutine, many at a time, and should not block. It must not
+// Observer is a function that the [Limiter] calls after each decision, for logs and metrics. It
+// runs in the caller's goroutine, concurrently with other calls, and should not block. It must not
 // change the Result.
 type Observer func(ctx context.Context, d Decision)
 
-// Decision is what an [Observer] is told. It holds no key.
+// Decision is what an [Observer] gets. It contains no key.
 type Decision struct {
 	// Limiter is the limiter's name.
 	Limiter string
-	// Cost is what was asked for; 0 for [Limiter.Peek].
+	// Cost is the cost of the request; 0 for [Limiter.Peek].
 	Cost int64
 	// Result is what the caller gets.
 	Result Result
-	// Err is why the store made no decision, or nil if it made one. With
-	// [FailOpen] and [FailLocal] the caller does not get it.
+	// Err is why the store made no decision, or nil if it made one. With [FailOpen] and [FailLocal]
+	// the caller does not get this error.
 	Err error
-	// Duration is how long it took.
+	// Duration is how long the decision took.
 	Duration time.Duration
 }
 
-// WithObserver tells the [Limiter] to call o with each decision of its store or its
-// deny cache, and each that the store failed to make. The default is nobody, which
-// costs nothing.
+// WithObserver tells the [Limiter] to call o after each decision of its store or deny cache, and
+// after each failure of the store. The default is no observer.
 func WithObserver(o Observer) Option {
 	return func(opts *options) error {
 		if o == nil {
@@ -93,15 +92,14 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// WithClock tells the [Limiter] to pass the time that now returns with every operation,
-// instead of the store's own clock. It is for tests and for replays of past traffic. All
-// processes that share a key must share the clock, and no two machines' clocks agree.
-// Times must lie between 1970 and 2079. It does not change how long [Limiter.Wait] sleeps.
-// The default is the store's clock.
+// WithClock tells the [Limiter] to use the time that now returns, instead of the store's clock. Use
+// it for tests and for replays of past traffic only: all processes that share a key must share the
+// clock, and the clocks of two machines never agree. Times must be between 1970 and 2079. WithClock
+// does not change how long [Limiter.Wait] sleeps. The default is the store's clock.
 //
-// Do not run Sweep on a store while a clock more than [SweepGrace] behind the store's is
-// in use: Sweep goes by the store's own clock, and deletes rows that still count by the
-// other one. Such keys then start as if never used.
+// Do not run Sweep on a store while a clock is in use that is more than [SweepGrace] behind the
+// store's. Sweep goes by the store's clock and would delete rows that still count. Their keys would
+// start unused.
 func WithClock(now func() time.Time) Option {
 	return func(o *options) error {
 		if now == nil {
@@ -112,8 +110,8 @@ func WithClock(now func() time.Time) Option {
 	}
 }
 
-// WithMaxWait tells [Limiter.Wait] and [Limiter.WaitN] how long they may wait at
-// most: 0 to [MaxReserve]. The default is MaxReserve.
+// WithMaxWait limits how long [Limiter.Wait] and [Limiter.WaitN] may wait: 0 to [MaxReserve]. The
+// default is MaxReserve.
 func WithMaxWait(d time.Duration) Option {
 	return func(o *options) error {
 		if err := checkMaxWait(d); err != nil {
@@ -124,13 +122,13 @@ func WithMaxWait(d time.Duration) Option {
 	}
 }
 
-// WithKeyDigest tells the [Limiter] to store HMAC-SHA-256(secret, key) in place
-// of the key, for those who must keep no personal data: addresses and e-mail
-// addresses can be found again from a plain hash by trying them all. All
-// processes that share keys must share the secret. With a new secret the counts of
-// all keys begin anew, as if none had been used: each can be used up once more, and
-// while processes with both are running, by either. The rows of before are not found
-// again, and go with a sweep. By default keys are stored as they are.
+// WithKeyDigest tells the [Limiter] to store HMAC-SHA-256(secret, key) instead of the key. Use it
+// if you must not store personal data. A plain hash is not enough, because addresses and e-mail
+// addresses can be found again by trying all of them. All processes that share keys must share the
+// secret. The default is to store keys as they are.
+//
+// With a new secret, all keys start unused. While processes with both secrets run, a client can use
+// up both limits. Sweep deletes the old rows.
 func WithKeyDigest(secret []byte) Option {
 	return func(o *options) error {
 		if len(secret) == 0 {

@@ -21,9 +21,8 @@ const (
 	maxLimit = 1 << 60
 )
 
-// Policy says how much a key may do: a [TokenBucket] or a [FixedWindow], given
-// as a value. The interface is sealed: only this package implements it, so that
-// every store knows every policy.
+// Policy is how much a key may do: a [TokenBucket] or a [FixedWindow], passed by value. Only this
+// package implements the interface, so that every store knows every policy.
 type Policy interface {
 	// check reports what is wrong with the policy and how to fix it.
 	check() error
@@ -34,7 +33,7 @@ type Policy interface {
 // The algorithms are not in the interface, but found by the type: what is passed
 // to a method of an unknown type has to be on the heap, or be copied each time.
 
-// answer derives the caller's answer r from what a store reported of op.
+// answer sets r to the caller's Result, given what a store returned for op.
 func answer(op *Op, s *State, r *Result) {
 	if w, ok := op.Policy.(FixedWindow); ok {
 		w.result(op, s, r)
@@ -43,8 +42,8 @@ func answer(op *Op, s *State, r *Result) {
 	op.Policy.(TokenBucket).result(op, s, r)
 }
 
-// delayOf is how long after s.Now the booking that s reports may act. It was made with a
-// MaxWait of maxWait.
+// delayOf returns how many nanoseconds after s.Now the turn of a booking comes. The booking was
+// made with maxWait.
 func delayOf(p Policy, s *State, maxWait time.Duration) int64 {
 	if w, ok := p.(FixedWindow); ok {
 		return w.delay(s, int64(maxWait))
@@ -52,8 +51,8 @@ func delayOf(p Policy, s *State, maxWait time.Duration) int64 {
 	return p.(TokenBucket).delay(s)
 }
 
-// checkPolicy reports what is wrong with p. A pointer to a policy has the
-// methods of the policy, so it is the dynamic type that is looked at.
+// checkPolicy returns what is wrong with p. It looks at the dynamic type, because a pointer to a
+// policy also has the policy's methods.
 func checkPolicy(p Policy) error {
 	switch p.(type) {
 	case TokenBucket, FixedWindow:
@@ -65,7 +64,7 @@ func checkPolicy(p Policy) error {
 	}
 }
 
-// checkSpan reports whether a duration of a policy is out of its bounds.
+// checkSpan returns an error if a duration of a policy is out of bounds.
 func checkSpan(field string, d, shortest time.Duration) error {
 	switch {
 	case d < shortest:

@@ -2,34 +2,31 @@ package limiter
 
 import "context"
 
-// Refund gives n back to a key, for example after a request that passed but was not
-// carried out. It reports whether it gave anything back. It gives nothing back if the key
-// is as if never used, or while reservations are outstanding: those have booked what it
-// would give back. A refund never lifts a key above unused.
+// Refund gives n back to a key, for example after a request that passed but was not carried out. It
+// reports whether it gave anything back. It gives nothing back if the key is unused, or while
+// reservations are outstanding, because those have booked what it would give back. A refund never
+// gives a key more than an unused key has.
 //
-// On a fixed window it credits the current window, even if the request was charged in an
-// earlier one. To credit only the window that was charged, use [Limiter.RefundOf].
+// On a fixed window, Refund credits the current window, even if the request was charged in an
+// earlier one. To credit only the charged window, use [Limiter.RefundOf].
 //
-// Never retry a refund whose outcome is unknown: two refunds would let too much in. The
-// error is [ErrInvalid] if n is negative or the key is empty. Otherwise it is one of the
-// store's.
+// Never retry a refund whose outcome is unknown: a second refund would admit too much. The error is
+// [ErrInvalid] if n is negative or the key is empty. Otherwise it is the store's.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) (bool, error) {
 	return l.refund(ctx, l.store, key, n, charge{})
 }
 
-// RefundOf is [Limiter.Refund] for a request that was charged with res. On a fixed window
-// it credits only the window in which res was charged: after that window has ended it gives
-// nothing back, so a late refund never credits the requests of a later window. On a token
-// bucket it is Refund.
+// RefundOf is [Limiter.Refund] for the request that was charged with res. On a fixed window it
+// credits only the window in which res was charged. After that window has ended, it gives nothing
+// back, so a late refund never credits a later window. On a token bucket it is Refund.
 //
-// If res charged nothing, RefundOf gives nothing back and does no I/O. That is the case for
-// a refusal (also where CountRejected counts it), for a Peek, and for a request that
-// [FailOpen] let pass. If the fallback of [FailLocal] was charged, RefundOf refunds the
-// fallback. Pass a Result only to the Limiter that returned it, with the same key, and only
-// once: RefundOf does not remember what it gave back.
+// If res charged nothing, RefundOf gives nothing back and does no I/O. That is the case for a
+// refusal (even one that CountRejected counts), for a Peek, and for a request that [FailOpen] let
+// pass. If the fallback of [FailLocal] was charged, RefundOf refunds the fallback.
 //
-// The errors are those of Refund, and [ErrInvalid] if a fallback was charged and the
-// Limiter has none.
+// Pass a Result only to the Limiter that returned it, with the same key, and only once: RefundOf
+// does not remember what it gave back. The errors are those of Refund, and [ErrInvalid] if a
+// fallback was charged and the Limiter has none.
 func (l *Limiter) RefundOf(ctx context.Context, key string, n int64, res Result) (bool, error) {
 	from := l.store
 	switch {
@@ -43,8 +40,8 @@ func (l *Limiter) RefundOf(ctx context.Context, key string, n int64, res Result)
 	return l.refund(ctx, from, key, n, res.charged)
 }
 
-// refund gives n of what was charged back to a key in from, which is nil if nothing was
-// charged. The zero charge stands for the current window.
+// refund gives n of a charge back to a key in from. If from is nil, nothing was charged. The zero
+// charge means the current window.
 func (l *Limiter) refund(ctx context.Context, from Store, key string, n int64, of charge) (bool, error) {
 	if n < 0 {
 		return false, invalid("cannot refund %d; pass at least 0", n)
@@ -62,9 +59,9 @@ func (l *Limiter) refund(ctx context.Context, from Store, key string, n int64, o
 	return l.giveBack(ctx, from, &op)
 }
 
-// Reset makes a key as if it had never been used. It also forgets the key's charges and
-// bookings: do not refund or cancel them afterwards. The error is [ErrInvalid] if the key
-// is empty. Otherwise it is one of the store's.
+// Reset makes a key unused, as if it had never been charged. It also forgets the key's charges and
+// bookings, so do not refund or cancel them afterwards. The error is [ErrInvalid] if the key is
+// empty. Otherwise it is the store's.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var op Op
 	if err := l.op(&op, OpReset, key, 0); err != nil {
@@ -74,9 +71,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return err
 }
 
-// giveBack has from carry out a refund, cancel or reset, and reports whether that changed
-// anything. Until it returns, the deny cache keeps no refusal of the key. Nor does it keep a
-// refusal that was asked for before giveBack returned.
+// giveBack tells from to carry out a refund, cancel or reset, and reports whether that changed
+// anything. Until it returns, the deny cache keeps no refusal of the key, nor later one that was
+// requested before that.
 func (l *Limiter) giveBack(ctx context.Context, from Store, op *Op) (bool, error) {
 	if l.deny != nil {
 		defer l.deny.suspend(op.Key).resume()

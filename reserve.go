@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Reservation is the answer to [Limiter.Reserve]. If Allowed, the cost is
-// booked, and the caller may act after Delay; it must not act before. If not,
-// nothing was booked, Delay is the longest duration there is, and RetryAfter
-// says when the same call could succeed. The zero Reservation is a refusal. A
-// Reservation is safe for concurrent use.
+// Reservation is the answer to [Limiter.Reserve]. If Allowed is true, the cost is booked, and the
+// caller may act after Delay but not before. Otherwise nothing is booked, Delay is the largest
+// Duration, and RetryAfter is the wait until the same call can succeed.
+//
+// The zero Reservation is a refusal. A Reservation is safe for concurrent use.
 type Reservation struct {
 	Result
 	// Delay is the time from the decision until the caller may act.
@@ -25,19 +25,19 @@ type Reservation struct {
 	canceled atomic.Bool
 }
 
-// booking is what it takes to cancel a take: the operation and its outcome.
+// booking is what a cancel needs: the operation and its state.
 type booking struct {
 	op    Op
 	state State
 }
 
-// Reserve books n ahead, in order of arrival and in one round trip, if the turn
-// comes within maxWait, which is 0 to [MaxReserve]. On a fixed window it may book
-// a later window. A Reserve of 0 books nothing and is always allowed.
+// Reserve books a request of cost n ahead, in order of arrival, if its turn comes within maxWait.
+// The maxWait is 0 to [MaxReserve]. On a fixed window Reserve may book a later window. It is one
+// round trip. A Reserve of 0 books nothing and is always allowed.
 //
-// The Reservation is never nil. The errors are those of [Limiter.AllowN]; for a
-// window with CountRejected, where a place in line has no meaning, [ErrInvalid]
-// and [errors.ErrUnsupported].
+// The Reservation is never nil. The errors are those of [Limiter.AllowN]. For a window with
+// CountRejected, which has no order of turns, the error matches [ErrInvalid] and
+// [errors.ErrUnsupported].
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time.Duration) (*Reservation, error) {
 	r := &Reservation{Result: undecided, Delay: math.MaxInt64, limiter: l}
 	if err := l.checkReserve(maxWait); err != nil {
@@ -75,11 +75,11 @@ func (l *Limiter) checkReserve(maxWait time.Duration) error {
 	return checkMaxWait(maxWait)
 }
 
-// Cancel gives the booking back if the turn has not come yet and nobody has
-// booked behind it; else it does nothing, because what is behind it was promised
-// its own instant, and giving this one back would let two act in it. Only the
-// first call does anything, whatever its outcome: twice would give back too
-// much. It needs a context that has not ended. The error is one of the store's.
+// Cancel gives the booking back if its turn has not come yet and nobody has booked after it.
+// Otherwise it does nothing, because later bookings rely on their own turn.
+//
+// Only the first call does anything, whatever its outcome: a second one could give back too much.
+// The context must not have ended. The error is the store's.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	if r.booking.op.Kind == 0 || r.canceled.Swap(true) {
 		return nil
@@ -97,7 +97,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return err
 }
 
-// cancelTimeout bounds the Cancel of a wait whose own context has ended.
+// cancelTimeout bounds the cancel of a wait whose own context has ended.
 const cancelTimeout = time.Second
 
 // Wait is shorthand for WaitN(ctx, key, 1).
@@ -105,15 +105,14 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 	return l.WaitN(ctx, key, 1)
 }
 
-// WaitN books n and sleeps until it may act, in order of arrival: one round trip,
-// no polling, nobody overtakes. It returns nil when the caller may act; a wait
-// for 0 books nothing and does so at once. It sleeps in real time, whatever
-// [WithClock] says.
+// WaitN books a request of cost n and sleeps until its turn, in order of arrival. It is one round
+// trip and does not poll. It returns nil when the caller may act. A wait for 0 books nothing and
+// returns at once. WaitN sleeps in real time, even with [WithClock].
 //
-// If the turn lies beyond [WithMaxWait] or the context's deadline, nothing is
-// booked, and WaitN returns [ErrExceedsMaxWait] without sleeping. If the context
-// ends during the sleep, the booking is canceled as [Reservation.Cancel] does,
-// and the error is [ErrCanceled]. The other errors are those of [Limiter.Reserve].
+// If the turn comes after [WithMaxWait] or the context's deadline, WaitN books nothing and returns
+// [ErrExceedsMaxWait] without sleeping. If the context ends during the sleep, WaitN cancels the
+// booking as [Reservation.Cancel] does, and returns [ErrCanceled]. The other errors are those of
+// [Limiter.Reserve].
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if n == 0 {
 		var op Op

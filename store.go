@@ -6,37 +6,38 @@ import (
 	"time"
 )
 
-// Store keeps the state of keys. Applications make one with a store package,
-// pass it to [New] and are done with it; the rest of this comment is for those
-// who write one. [github.com/sqlimit/limiter/storetest] holds the tests that
-// every Store must pass.
+// Store keeps the state of keys. Applications get one from package postgres, sqlite or memory and
+// pass it to [New]. The rest of this comment is for authors of a new store; package
+// [github.com/sqlimit/limiter/storetest] tests its rules.
 //
-// Do carries out op and returns the state that it left or found, together with
-// the clock reading that it used. It must be atomic: concurrent calls on one
-// (Name, Key) must answer as if they had come one after another, each as
-// [Op.Apply] says, on the state that the one before it left. State that
-// [Row.Expired] reports as expired may be forgotten.
+// Do carries out op and returns the resulting state and the clock reading that it used. It must be
+// atomic: concurrent calls for one (Name, Key) return what they would return one after another,
+// each as [Op.Apply] says. A Store may forget state for which [Row.Expired] returns true.
 //
-// Do must carry the operation out at most once, and must not retry one whose
-// outcome it does not know. An error must match [ErrNotApplied] if the operation
-// was certainly not carried out, [ErrOutcomeUnknown] if it may have been,
-// [ErrMisconfigured] if an operator must act, [ErrCanceled] if ctx ended,
-// [ErrInvalid] if the operation itself is at fault, and [errors.ErrUnsupported]
-// if the store does not know the kind of operation or policy. Its text must not
-// hold the key. A refused take is not an error. An operation that timed out in its key's
-// queue, before it was sent, matches [ErrKeyBusy] and [ErrNotApplied]. An operation that
-// had all of [Op.Timeout] and did not finish fails with one of the first two, and not with
-// ErrCanceled: the store failed, and the failure policy answers. If the deadline of ctx
-// left it less than Op.Timeout, it fails with ErrCanceled, because the caller may have
-// chosen that deadline: it must not get the failure policy's answer.
+// Do carries out an operation at most once. It must not retry an operation whose outcome it does
+// not know. Its error matches one of these, and its text does not contain the key:
 //
-// A Store must be safe for concurrent use by many goroutines and Limiters.
+//   - [ErrNotApplied]: the operation was certainly not carried out.
+//   - [ErrOutcomeUnknown]: the operation may have been carried out.
+//   - [ErrKeyBusy] and [ErrNotApplied]: the operation timed out in its key's queue before it was
+//     sent.
+//   - [ErrMisconfigured]: an operator must act.
+//   - [ErrCanceled]: ctx ended.
+//   - [ErrInvalid]: the operation itself is wrong.
+//   - [errors.ErrUnsupported]: the store does not know the kind of operation or policy.
+//
+// A refused take is not an error. An operation that had all of [Op.Timeout] and did not finish
+// fails with ErrNotApplied or ErrOutcomeUnknown, so that the failure policy answers. If the
+// deadline of ctx left less than Op.Timeout, it fails with ErrCanceled. The caller may have chosen
+// that deadline, and must not get the failure policy's answer.
+//
+// A Store must be safe for concurrent use by any number of goroutines and Limiters.
 type Store interface {
 	Do(ctx context.Context, op Op) (State, error)
 }
 
-// isNil reports whether a store is nil, or a nil pointer, map or function: every call of it
-// would panic.
+// isNil reports whether a store is nil, or a nil pointer, map or function. Every call of such a
+// store would panic.
 func isNil(store Store) bool {
 	switch v := reflect.ValueOf(store); v.Kind() {
 	case reflect.Invalid:
@@ -48,91 +49,87 @@ func isNil(store Store) bool {
 	}
 }
 
-// OpKind says what an [Op] does.
+// OpKind is what an [Op] does. The zero OpKind is not valid.
 type OpKind uint8
 
 const (
-	// OpTake takes Cost, or books it up to MaxWait ahead, or leaves all as it is.
+	// OpTake takes Cost, or books it up to MaxWait ahead. If neither is possible, it is refused.
 	OpTake OpKind = iota + 1
-	// OpLook reads and changes nothing.
+	// OpLook reads the state and changes nothing.
 	OpLook
-	// OpRefund gives Cost back, unless bookings are outstanding or the key is as if never
-	// used.
+	// OpRefund gives Cost back. It gives nothing back while bookings are outstanding, or if the key
+	// is unused.
 	OpRefund
-	// OpCancel takes the booking Booked back, unless others were made behind it
-	// or the instant at which it may act is past.
+	// OpCancel cancels the booking Booked. It does nothing if later bookings exist, or if the
+	// booking's turn has come.
 	OpCancel
-	// OpReset makes the key as if it had never been used.
+	// OpReset makes the key unused, as if it had never been charged.
 	OpReset
 )
 
-// Op is one operation on one key of one limiter. A [Limiter] makes only valid
-// ones: the name, key, cost and policy were checked, 0 <= Cost <= the policy's
-// limit (of a refund at least 1, and without that limit), 0 <= MaxWait <= [MaxReserve].
+// Op is one operation on one key of one limiter. A [Limiter] makes only valid ones: it checks the
+// name, key, cost and policy. Cost is 0 to the policy's limit (for a refund at least 1, with no
+// upper limit), and MaxWait is 0 to [MaxReserve].
 type Op struct {
 	Kind OpKind
-	// Name is the limiter's name; state belongs to (Name, kind of Policy, Key).
+	// Name is the limiter's name. State belongs to (Name, kind of Policy, Key).
 	Name string
-	// Key is the key as it is to be stored: 1 to 255 bytes of any value.
+	// Key is the key as the store keeps it: 1 to 255 arbitrary bytes.
 	Key    string
 	Policy Policy
-	// Cost is the tokens or units to take, give back or cancel; 0 for a look
-	// or a reset.
+	// Cost is the number of tokens or units to take, give back or cancel. It is 0 for a look or a
+	// reset.
 	Cost int64
-	// MaxWait is how far beyond now a take may book: 0 to [MaxReserve]. A cancel has that of
-	// its take.
+	// MaxWait is how far ahead of now a take may book: 0 to [MaxReserve]. A cancel has the MaxWait
+	// of its take.
 	MaxWait time.Duration
-	// At is the time of the operation in nanoseconds since 1970, or 0 for the
-	// store's own clock.
+	// At is the time of the operation in nanoseconds since 1970; 0 means the store's clock.
 	At int64
-	// Timeout is how long the operation may take from when the store has a
-	// connection; 0 is no limit. See [WithTimeout].
+	// Timeout is how long the operation may take, counted from when the store has a connection; 0
+	// means no limit. See [WithTimeout].
 	Timeout time.Duration
-	// Booked is, for a cancel, what the take to be taken back had returned. For a refund
-	// of a fixed window its Row.Start and Row.Period are the only window to credit; if
-	// Row.Period is 0, that is the current window.
+	// Booked is, for a cancel, the State that the take returned. For a refund of a fixed window,
+	// Row.Start and Row.Period name the only window to credit; if Row.Period is 0, that is the
+	// current window.
 	Booked State
 }
 
-// State is what a [Store] reports of an operation.
+// State is what a [Store] returns for an operation.
 type State struct {
-	// Row is the key's state, expressed in the operation's policy: after a take
-	// that was carried out, else as it was found. Only takes and looks need it;
-	// refunds, cancels and resets that took may report what they left.
+	// Row is the key's state in terms of the operation's policy: after a take that was granted,
+	// otherwise as the store found it. Takes and looks must set it. Refunds, cancels and resets may
+	// set it if they changed the row.
 	Row Row
-	// Now is the operation's own clock reading, in nanoseconds since 1970. It may lie behind
-	// Row.At by up to [Op.Tolerance]; all durations count from it.
+	// Now is the clock reading of the operation in nanoseconds since 1970. All durations count from
+	// it. It may be behind Row.At by up to [Op.Tolerance].
 	Now int64
-	// Tick is the resolution of the clock that Now was read from, in
-	// nanoseconds; 0 is the same as 1.
+	// Tick is the resolution in nanoseconds of the clock that Now was read from; 0 means 1.
 	Tick int64
-	// Wait is, for a request that is refused on a row which stays under another
-	// policy, the time until it can pass, in nanoseconds; else it is 0, and that
-	// time follows from Row.
+	// Wait is set for a refused request whose row stays under another policy: the time in
+	// nanoseconds until the request can pass. Otherwise it is 0, and that time follows from Row.
 	Wait int64
-	// Took reports whether a take was granted, whether a refund gave anything back, or
-	// whether a cancel or reset found a row that it could change.
+	// Took reports whether a take was granted, whether a refund gave anything back, or whether a
+	// cancel or reset found a row that it could change.
 	Took bool
 }
 
-// Row is the stored state of one key under one policy. The zero Row is that of
-// a key that was never used. Instants are nanoseconds since 1970.
+// Row is the stored state of one key under one policy. The zero Row means that the key was never
+// used. Instants are in nanoseconds since 1970.
 type Row struct {
 	// FullAt is the instant at which a token bucket is full again.
 	FullAt int64
-	// Start and Used are a fixed window's frontier: the latest window that
-	// anything was counted in, and the count. Windows before it are full.
+	// Start is the start of the latest window in which anything was counted, and Used is the count.
+	// All windows before it are closed.
 	Start, Used int64
 	// At is the clock reading of the latest take.
 	At int64
-	// Period and Limit are the policy that wrote the row: the time of one token
-	// and the capacity, or a window's length and its limit.
+	// Period and Limit are the policy that wrote the row: the step and the capacity of a bucket, or
+	// the length and the limit of a window.
 	Period, Limit int64
 }
 
-// Expired reports whether the row can be forgotten at now: for an hour it has
-// been as if it had never been used. The hour is for takes whose clock was read
-// before the row vanished, and which would come back in the past.
+// Expired reports whether a store may forget the row at now: the key has been unused for one hour
+// ([SweepGrace]). The hour protects takes whose clock was read before the row was deleted.
 func (r Row) Expired(now int64) bool {
 	end := max(r.FullAt, r.At)
 	if r.Start > 0 || r.Used > 0 { // otherwise nothing was counted since the key was new or reset
@@ -142,24 +139,22 @@ func (r Row) Expired(now int64) bool {
 }
 
 const (
-	// MaxReserve is the longest that a reservation can lie ahead.
+	// MaxReserve is how far ahead a reservation can be at most.
 	MaxReserve = time.Hour
-	// SweepGrace is how long a row stays after it is as if never used.
+	// SweepGrace is how long a row stays after its key is unused again.
 	SweepGrace = time.Hour
-	// ClockTolerance is how far a row may lie ahead of the clock before the
-	// clock counts as stepped back. Statements that wait for each other read
-	// their clocks out of order by up to 28 ms (measured on PostgreSQL 15). See
-	// [Op.Tolerance].
+	// ClockTolerance is how far a row may be ahead of the clock before the store concludes that the
+	// clock was stepped back. Statements that wait for each other read their clocks out of order by
+	// up to 28 ms (measured on PostgreSQL 15). See [Op.Tolerance].
 	ClockTolerance = 2 * time.Second
 
-	// maxClock bounds clocks such that an instant plus the longest debt stays
-	// below 2^62, the highest that a table holds: the year 2079.
+	// maxClock is the latest clock reading, in the year 2079. An instant plus the longest debt then
+	// stays below 2^62, the highest value that a table holds.
 	maxClock = 1<<62 - 1<<60 - int64(MaxReserve)
 )
 
-// Clock returns the operation's own time or, if it has none, the reading of
-// now, in nanoseconds since 1970. It is ErrInvalid if the reading lies outside
-// 1970 to 2079, where instants could not be stored.
+// Clock returns the operation's own time or, if it has none, the reading of now, in nanoseconds
+// since 1970. The error is [ErrInvalid] if the reading is not between 1970 and 2079.
 func (op Op) Clock(now func() time.Time) (int64, error) {
 	if op.At != 0 {
 		return op.At, nil
@@ -176,11 +171,10 @@ func checkClock(t time.Time) (int64, error) {
 	return t.UnixNano(), nil
 }
 
-// Tolerance returns how far, in nanoseconds, row may lie ahead of the operation's
-// clock before the clock counts as stepped back: [ClockTolerance], and for an
-// operation on a fixed window that brings its own time the row's window if that
-// is longer. Such an operation may simply be late; the store's own clock is read
-// after the row was, and cannot be.
+// Tolerance returns how far, in nanoseconds, row may be ahead of the operation's clock before the
+// clock counts as stepped back. That is [ClockTolerance]. For an operation on a fixed window with
+// its own time it is the row's window if that is longer, because such an operation may be late. The
+// store's own clock cannot be late: it is read after the row.
 func (op Op) Tolerance(row Row) int64 {
 	if _, ok := op.Policy.(FixedWindow); ok && op.At != 0 {
 		return max(int64(ClockTolerance), row.Period)
@@ -188,11 +182,12 @@ func (op Op) Tolerance(row Row) int64 {
 	return int64(ClockTolerance)
 }
 
-// Apply is the definition of every operation: it returns the row that op leaves
-// and the state that it reports when the key's row is row (the zero Row if there
-// is none) and the clock reads now. If the returned row equals row there is
-// nothing to write. Apply is a pure function; a Store that calls it under a
-// lock, or writes its row by compare-and-set, is right.
+// Apply defines every operation. It takes the key's row (the zero Row if there is none) and a clock
+// reading in nanoseconds since 1970. It returns the row after the operation and the State that the
+// store must return. If next equals row, the store writes nothing.
+//
+// Apply is a pure function. A Store is correct if it calls Apply under a lock, or writes the row by
+// compare-and-set.
 func (op Op) Apply(row Row, now int64) (next Row, s State) {
 	if w, ok := op.Policy.(FixedWindow); ok {
 		w.apply(&op, &row, now, &s)
@@ -202,15 +197,16 @@ func (op Op) Apply(row Row, now int64) (next Row, s State) {
 	return row, s
 }
 
-// probeCost is what a look asks about.
+// probeCost is the cost that a look asks about.
 const probeCost = 1
 
-// probe is the take that a look asks about.
+// probe returns the take that a look asks about.
 func (op *Op) probe() Op {
 	return Op{Kind: OpTake, Policy: op.Policy, Cost: probeCost, At: op.At}
 }
 
-// Act returns, for a cancel, the instant at which the booking may act.
+// Act returns, for a cancel, the instant at which the booking's turn comes, in nanoseconds since
+// 1970.
 func (op Op) Act() int64 {
 	return op.Booked.Now + delayOf(op.Policy, &op.Booked, op.MaxWait)
 }

@@ -2,25 +2,23 @@ package limiter
 
 import "time"
 
-// FixedWindow is a policy: at most Limit requests pass in each Window. Windows
-// are aligned to 1970-01-01T00:00:00Z, so that all callers share their edges. Up
-// to twice Limit can pass within one window's length, half at the end of a
-// window and half at the start of the next: that is the nature of fixed windows;
-// take a [TokenBucket] where it matters.
+// FixedWindow is a policy that allows at most Limit requests per Window. Windows are aligned to
+// 1970-01-01T00:00:00Z, so that all callers share their edges. Within one window's length, up to
+// twice Limit can pass: half at the end of one window, half at the start of the next. Use a
+// [TokenBucket] where that matters.
 //
-// With CountRejected a refused request is counted, too, so that a client that
-// keeps asking stays refused to the end of the window, and [Result.Used] is the
-// total of its requests. Every request then writes, and [Limiter.Reserve] and
-// [Limiter.Wait] are [errors.ErrUnsupported].
+// With CountRejected, refused requests also count. A client that keeps asking then stays refused
+// until the window ends, and [Result].Used is the total of its requests. Every request then writes,
+// and [Limiter.Reserve] and [Limiter.Wait] fail with [errors.ErrUnsupported].
 //
-// Limit is 1 to 2^60, Window 1 ms to 30 years. The zero FixedWindow is not valid.
+// The zero FixedWindow is not valid.
 type FixedWindow struct {
-	Limit         int64
-	Window        time.Duration
-	CountRejected bool
+	Limit         int64         // the cost that passes per Window: 1 to 2^60
+	Window        time.Duration // 1 ms to 30 years
+	CountRejected bool          // refused requests also count
 }
 
-// maxUsed is where the count of a window saturates.
+// maxUsed is the value at which the count of a window saturates.
 const maxUsed = 1 << 62
 
 func (w FixedWindow) check() error {
@@ -92,21 +90,20 @@ func (w FixedWindow) take(op *Op, row *Row, now int64, s *State) {
 	*row = s.Row
 }
 
-// clock is the time that decides which window is the current one: the operation's own clock,
-// or the row's if that is ahead by no more than the tolerance. Durations are told on the
-// operation's own clock, s.Now, because the caller waits by that.
+// clock is the time that decides which window is current: the operation's clock, or the row's if
+// that is ahead by no more than the tolerance. Durations count from s.Now, because the caller waits
+// by the operation's clock.
 func (s *State) clock() int64 { return max(s.Now, s.Row.At) }
 
-// latest is the latest start of a window that the take op may go into. The window has come by
-// the row's clock, or it comes within MaxWait by the operation's own.
+// latest is the latest start of a window that the take op may use: one that has begun by the row's
+// clock, or that begins within MaxWait by the operation's clock.
 func (s *State) latest(op *Op) int64 { return max(s.Row.At, s.Now+int64(op.MaxWait)) }
 
-// see makes row what is to be kept if the take op is refused, and s the state
-// that op finds. If windows have become shorter the refusal keeps the
-// converted row: else a full day would be a full hour until the day ends. In the
-// other direction it does not: two versions that take turns would start the
-// shorter window anew each time. The request then passes when the row's own
-// window has ended, or when the next one of this policy comes within its reach.
+// see sets row to what the store keeps if the take op is refused, and s to the state that op finds.
+// If windows became shorter, the refusal keeps the converted row. Otherwise a full day would be a
+// full hour until the day ends. If windows became longer, it does not, because two policies in use
+// together would start the shorter window anew each time. The request then passes when the row's
+// own window ends, or when the next window of this policy is within its reach.
 func (w FixedWindow) see(op *Op, row *Row, now int64, s *State) {
 	*row = w.anchor(op, *row, now)
 	s.Row = w.carry(*row, max(now, row.At))
@@ -126,8 +123,8 @@ func (w FixedWindow) see(op *Op, row *Row, now int64, s *State) {
 	}
 }
 
-// target is the start of the window that cost goes into: the frontier's if it
-// fits there, else the one after it.
+// target is the start of the window that cost goes into: the row's window if cost fits there,
+// otherwise the next one.
 func (w FixedWindow) target(row Row, cost int64) int64 {
 	if row.Used+cost <= w.Limit {
 		return row.Start
@@ -135,16 +132,15 @@ func (w FixedWindow) target(row Row, cost int64) int64 {
 	return row.Start + int64(w.Window)
 }
 
-// refuses reports whether the take op is refused on a row of this policy whose clock
-// is not ahead.
+// refuses reports whether the take op is refused on a row of this policy that is not ahead of the
+// clock.
 func (w FixedWindow) refuses(op *Op, row *Row, now int64) bool {
 	return row.Start >= align(now, int64(w.Window)) && w.target(*row, op.Cost) > now+int64(op.MaxWait)
 }
 
-// anchor sets a row right whose clock was stepped back. What was counted in the
-// window that it fell into is known only if that is the row's own; any other is
-// full, so that nothing is granted by the step. A refusal writes this, too, else
-// every window of the whole step would be full.
+// anchor corrects a row whose clock was stepped back. The count of the window that the clock is in
+// now is known only if it is the row's own. Any other window counts as full, so that the step
+// grants nothing. A refusal also writes this; otherwise every window of the step would be full.
 func (w FixedWindow) anchor(op *Op, row Row, now int64) Row {
 	if row.At > now+op.Tolerance(row) {
 		start := align(now+max(0, row.Start-row.At), row.Period)
@@ -156,10 +152,10 @@ func (w FixedWindow) anchor(op *Op, row Row, now int64) Row {
 	return row
 }
 
-// carry returns the row as this policy sees it, not before the current window.
-// The clock is the row's if the operation's is a little behind it: a statement
-// that read it before the window's edge and came to the row after it must
-// neither reopen the old window nor count against the new one twice.
+// carry converts row to this policy and moves it to the current window if it is behind. If the
+// operation's clock is a little behind the row's, clock is the row's. A statement that read its
+// clock before the edge of a window and reached the row after it must neither reopen the old window
+// nor count twice.
 func (w FixedWindow) carry(row Row, clock int64) Row {
 	current := align(clock, int64(w.Window))
 	if row.Period != int64(w.Window) {
@@ -172,9 +168,8 @@ func (w FixedWindow) carry(row Row, clock int64) Row {
 	return row
 }
 
-// convert carries a frontier over to windows of another length. One that lies
-// ahead starts with the window that its start falls into, full if that is not
-// ahead any more; a window that is still running keeps its count.
+// convert converts a row to windows of another length. A window ahead becomes the window that its
+// start is in, and that is full if it is not ahead. A window that is still running keeps its count.
 func (w FixedWindow) convert(row Row, clock, current int64) Row {
 	switch {
 	case row.Start > clock:
@@ -192,8 +187,8 @@ func (w FixedWindow) convert(row Row, clock, current int64) Row {
 
 func align(t, window int64) int64 { return t - t%window }
 
-// delay is at most maxWait for a window that has come by the row's clock: Allow, which waits for
-// nothing, acts at once there.
+// delay is at most maxWait for a window that has begun by the row's clock, because Allow, which
+// waits for nothing, acts at once there.
 func (w FixedWindow) delay(s *State, maxWait int64) int64 {
 	d := max(0, s.Row.Start-s.Now)
 	if s.Row.Start <= s.Row.At {

@@ -1,0 +1,105 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// A burst of 3, and then one request every 20 seconds.
+func ExampleTokenBucket() {
+	bucket := limiter.TokenBucket{Capacity: 3, Refill: 3, Interval: time.Minute}
+	fmt.Println(bucket == limiter.PerMinute(3), bucket.Step())
+	// Output: true 20s
+}
+
+// A job that was charged but did not run gets its units back.
+func ExampleLimiter_RefundOf() {
+	jobs, err := limiter.New(memory.New(), "jobs", limiter.FixedWindow{Limit: 5, Window: 24 * time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	res, err := jobs.AllowN(ctx, "tenant-7", 4)
+	if err != nil {
+		log.Fatal(err)
+	}
+	gave, err := jobs.RefundOf(ctx, "tenant-7", 4, res)
+	if err != nil {
+		log.Fatal(err)
+	}
+	left, err := jobs.Peek(ctx, "tenant-7")
+	fmt.Println(res.Remaining, gave, left.Remaining, err)
+	// Output: 1 true 5 <nil>
+}
+
+// Count decisions by limiter, source and outcome, and log the failures of the store.
+func ExampleWithObserver() {
+	api, err := limiter.New(memory.New(), "api", limiter.PerMinute(1),
+		limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
+			if d.Err != nil {
+				log.Print(d.Err)
+			}
+			fmt.Println(d.Limiter, d.Result.Source, d.Result.Allowed)
+		}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		if _, err := api.Allow(context.Background(), "customer-7"); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// api store true
+	// api store false
+}
+
+// After the first refusal the flood is refused from memory.
+func ExampleWithDenyCache() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	logins, err := limiter.New(memory.New(), "login", limiter.PerMinute(1),
+		limiter.WithDenyCache(10_000, 0), // 10,000 keys for up to limiter.DefaultDenyAge
+		limiter.WithClock(func() time.Time { return now }))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		res, err := logins.Allow(context.Background(), "192.0.2.1")
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(res.Allowed, res.Source, res.RetryAfter)
+	}
+	// Output:
+	// true store 0s
+	// false store 1m0s
+	// false deny_cache 1m0s
+}
+
+// A store that fails every operation.
+type exampleDownStore struct{}
+
+func (exampleDownStore) Do(context.Context, limiter.Op) (limiter.State, error) {
+	return limiter.State{}, fmt.Errorf("broken: %w", limiter.ErrNotApplied)
+}
+
+// With FailOpen a request passes if the store fails, but not if the input is wrong.
+func ExampleFailOpen() {
+	api, err := limiter.New(exampleDownStore{}, "api", limiter.PerSecond(10), limiter.FailOpen())
+	if err != nil {
+		log.Fatal(err)
+	}
+	res, err := api.Allow(context.Background(), "customer-7")
+	fmt.Println(res.Allowed, res.Source, err)
+	_, err = api.Allow(context.Background(), "") // no key
+	fmt.Println(errors.Is(err, limiter.ErrInvalid), limiter.StoreFailed(err))
+	// Output:
+	// true policy <nil>
+	// true false
+}
