@@ -38,28 +38,6 @@ func ExampleLimiter_RefundOf() {
 	// Output: 1 true 5 <nil>
 }
 
-// Count decisions by limiter, source and outcome, and log the failures of the store.
-func ExampleWithObserver() {
-	api, err := limiter.New(memory.New(), "api", limiter.PerMinute(1),
-		limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
-			if d.Err != nil {
-				log.Print(d.Err)
-			}
-			fmt.Println(d.Limiter, d.Result.Source, d.Result.Allowed)
-		}))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for range 2 {
-		if _, err := api.Allow(context.Background(), "customer-7"); err != nil {
-			log.Fatal(err)
-		}
-	}
-	// Output:
-	// api store true
-	// api store false
-}
-
 // After the first refusal the flood is refused from memory.
 func ExampleWithDenyCache() {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
