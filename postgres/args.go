@@ -6,11 +6,10 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// The arguments of the hot statements are pointers to types of their own, which pgx
-// encodes as they are: of a plain argument, and of each element of a plain slice, it
-// needs an object made. Where it sends text, as in [pgx.QueryExecModeExec], it asks
-// for TextValue first. A tracer that prints arguments prints addresses: no key gets into
-// a log.
+// The arguments of the hot statements are pointers to these types. pgx encodes them without an
+// allocation; a plain argument, and each element of a plain slice, costs one. Where pgx sends text,
+// as in [pgx.QueryExecModeExec], it calls TextValue. A tracer that prints arguments prints
+// addresses, so no key gets into a log.
 type (
 	textArg  string
 	byteaArg []byte
@@ -75,14 +74,14 @@ func convert[From, To any](from []From, f func(From) To) []To {
 	return to
 }
 
-// asText is pgx's own text for a plain value.
+// asText is pgx's text format of a plain value.
 func asText(oid uint32, value any) (pgtype.Text, error) {
 	text, err := pgtype.NewMap().Encode(oid, pgtype.TextFormatCode, value, nil)
 	return pgtype.Text{String: string(text), Valid: true}, err
 }
 
-// hotCall is the arguments of a statement for one take, and the room for its answer, in
-// one piece.
+// hotCall holds the arguments of a statement for one take and the memory for its answer, in one
+// allocation.
 type hotCall struct {
 	name    textArg
 	key     byteaArg
@@ -95,7 +94,7 @@ type hotCall struct {
 	columns [7]any
 }
 
-// newHotCall takes the numbers that follow limiter and key.
+// newHotCall returns the call for op. The numbers are the arguments after limiter and key.
 func newHotCall(op limiter.Op, numbers ...int64) *hotCall {
 	c := &hotCall{name: textArg(op.Name), key: byteaArg(op.Key)}
 	c.args = append(c.list[:0], &c.name, &c.key)
@@ -106,8 +105,7 @@ func newHotCall(op limiter.Op, numbers ...int64) *hotCall {
 	return c
 }
 
-// noTime makes the argument at i, counted from 1, NULL if the operation has no time of
-// its own.
+// noTime sets argument i, counted from 1, to NULL if the operation has no time of its own.
 func (c *hotCall) noTime(op limiter.Op, i int) *hotCall {
 	if op.At == 0 {
 		c.args[i-1] = nil
@@ -115,11 +113,11 @@ func (c *hotCall) noTime(op limiter.Op, i int) *hotCall {
 	return c
 }
 
-// answer returns where the columns of the hot statement's answer go: whether it took,
-// and n numbers of the state.
+// answer returns the destinations of the hot statement's answer: whether it took, and n numbers of
+// the state.
 func (c *hotCall) answer(n int) []any { return c.numbersOf(append(c.columns[:0], &c.took), n) }
 
-// reading returns where the columns of the row that was read go, and the clock's.
+// reading returns the destinations of the n columns of the row and the clock.
 func (c *hotCall) reading(n int) []any { return c.numbersOf(c.columns[:0], n) }
 
 func (c *hotCall) numbersOf(to []any, n int) []any {

@@ -90,7 +90,7 @@ func (buckets) earlier(op *limiter.Op, s limiter.State, behind int64) limiter.St
 	return s
 }
 
-// at is the operation's own time, or NULL.
+// at returns the operation's own time, or NULL.
 func at(op limiter.Op) any {
 	if op.At == 0 {
 		return nil
@@ -98,7 +98,7 @@ func at(op limiter.Op) any {
 	return op.At
 }
 
-// tickOf is the resolution of the clock that decides op.
+// tickOf is the resolution of the clock that decides op, in nanoseconds.
 func tickOf(op limiter.Op) int64 {
 	if op.At == 0 {
 		return tick

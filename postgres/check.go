@@ -11,13 +11,13 @@ import (
 // schemaVersion is the newest migration that the statements need.
 const schemaVersion = 1
 
-// Check reports whether the store can work: the database answers, the tables exist
-// with all of their columns, the role may read them, and no migration is missing.
-// The last is known only if goose's version table exists and the role may read it.
-// Check does not write. The error is [limiter.ErrMisconfigured], with what to do, or
-// that of a failed connection.
+// Check reports whether the store can work: the database answers, the tables exist with all
+// columns, the role may read them, and no migration is missing. It finds missing migrations only if
+// goose's version table exists and the role may read it. Check writes nothing. The error matches
+// [limiter.ErrMisconfigured] and says what to do, or it is the error of a failed connection.
 //
-// Check is for health checks. It has no time limit of its own: give ctx a deadline.
+// Use Check for health checks. It has no time limit of its own, so give ctx a deadline. It is safe
+// for concurrent use.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
 		return fmt.Errorf("postgres: %w", err)

@@ -36,13 +36,12 @@ const (
 	crashShutdown        = "57P02"
 )
 
-// replanned is where the server finds that a prepared statement means something else
-// since a table was altered. It has no SQLSTATE of its own, and its text is translated.
+// replanned is the server's routine that reports that a prepared statement has another meaning
+// since a table was altered. The error has no SQLSTATE of its own, and its text is translated.
 const replanned = "RevalidateCachedQuery"
 
-// interpretError gives err its class: one of the limiter's errors, so that
-// callers need not know SQLSTATEs, with the driver's error behind it. An error
-// of the server's own has no key in its text, only in its detail.
+// interpretError gives err its class and keeps the driver's error, so that callers need not know
+// SQLSTATEs. The text of a server error contains no key; only its detail does.
 func (s *Store) interpretError(ctx context.Context, a access, err error) error {
 	if err == nil || sqlstore.Classified(err) {
 		return err
@@ -54,7 +53,7 @@ func (s *Store) interpretError(ctx context.Context, a access, err error) error {
 	return fmt.Errorf("%w: %w%s", class, err, advice)
 }
 
-// classify returns the class of err and, where an operator must act, what to do.
+// classify returns the class of err and, if an operator must act, what to do.
 func (s *Store) classify(a access, err error) (class error, advice string) {
 	var server *pgconn.PgError
 	var connect *pgconn.ConnectError
@@ -78,8 +77,8 @@ func (s *Store) classify(a access, err error) (class error, advice string) {
 	return class, advice
 }
 
-// refusedTLS reports whether a server has no TLS where the DSN insists on it.
-// Where it does not, pgx went on without.
+// refusedTLS reports whether the server has no TLS although the DSN requires it. If the DSN does
+// not require it, pgx connects without TLS.
 func refusedTLS(e *pgconn.ConnectError) bool {
 	if e.Config == nil || e.Config.TLSConfig == nil {
 		return false
@@ -92,9 +91,9 @@ func refusedTLS(e *pgconn.ConnectError) bool {
 	return strings.Contains(e.Error(), "server refused TLS connection") // pgx has no name for it
 }
 
-// classifyState goes by SQLSTATE. What the server answers with an error it has
-// not carried out, except where its connection ended with it: the answer is the
-// same then for an idle connection and one in mid-statement.
+// classifyState returns the class for an SQLSTATE. The server has not carried out a statement that
+// it answers with an error. The exception is an error that ends the connection: the server sends
+// the same one to an idle session and in mid-statement.
 func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 	switch e.Code {
 	case undefinedTable, undefinedColumn, undefinedSchema:
@@ -136,9 +135,9 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 	return limiter.ErrNotApplied, ""
 }
 
-// ends reports whether an error ends its connection, and may have come after a commit: a
-// pooler that has lost its server reports such an error. The server sends some of its codes
-// only to sessions that have no statement in flight.
+// ends reports whether an error ends its connection and may have come after a commit. A pooler that
+// has lost its server reports such an error. The server sends some of its codes only to sessions
+// without a statement in flight.
 func ends(e *pgconn.PgError) bool {
 	severity := e.SeverityUnlocalized
 	if severity == "" { // before PostgreSQL 9.6, and of some poolers
@@ -151,14 +150,14 @@ func ends(e *pgconn.PgError) bool {
 	return severity == "FATAL" || severity == "PANIC"
 }
 
-// migrate says what makes the tables.
+// migrate returns advice on how to create the tables.
 func (s *Store) migrate() string {
 	return fmt.Sprintf("; run %s or, if the schema has no table of limiter yet, "+
 		"in a clone of limiter, with search_path=%[2]s in the URL if it is not the role's: "+
 		`goose -dir migrations/postgres -table %[2]s.limiter_goose_version postgres "$DATABASE_URL" up`, s.up(), s.schema)
 }
 
-// up is the call that migrates the store's schema.
+// up returns the call that migrates the store's schema.
 func (s *Store) up() string {
 	with := ""
 	if s.schema != pgschema.Default {
@@ -167,9 +166,8 @@ func (s *Store) up() string {
 	return "migrations.Up(ctx, migrations.Postgres, db" + with + ")"
 }
 
-// unusable reports whether the connection that err came from should not be used
-// again: it leads to a server that is read-only now, or a pooler mixed up its
-// prepared statements.
+// unusable reports whether the connection that returned err must not be used again: it leads to a
+// server that is read-only now, or a pooler mixed up its prepared statements.
 func unusable(err error) bool {
 	switch sqlState(err) {
 	case readOnlyTransaction, undefinedStatement, duplicateStatement:
@@ -178,8 +176,8 @@ func unusable(err error) bool {
 	return false
 }
 
-// ended reports whether err says that the server ended an idle session. It may also have
-// ended one in mid-statement, but not for [idleSession].
+// ended reports whether err says that the server ended the session. Except for [idleSession], that
+// may have been in mid-statement.
 func ended(err error) bool {
 	switch sqlState(err) {
 	case idleSession, adminShutdown:
@@ -188,13 +186,12 @@ func ended(err error) bool {
 	return false
 }
 
-// unsent reports whether err says that the server ended the session before it read the
-// statement.
+// unsent reports whether err says that the server ended the session before it read the statement.
 func unsent(err error) bool { return sqlState(err) == idleSession }
 
-// down reports whether an error that the store failed with tells that no operation can
-// succeed at the moment. It does not if the server answers: it rejected one statement because of
-// others that are in flight, its time limit, or the space on the disk.
+// down reports whether a failure means that no operation can succeed at the moment. It returns
+// false if the server answers: it rejected one statement because of others in flight, its time
+// limit, or a full disk.
 func down(err error) bool {
 	state := sqlState(err)
 	switch state {
@@ -204,10 +201,10 @@ func down(err error) bool {
 	return !strings.HasPrefix(state, "40") && !strings.HasPrefix(state, "55") && !strings.HasPrefix(state, "0A")
 }
 
-// again reports whether an operation that was not applied may succeed if the store retries
-// it: the server is not there yet, has no room for one more connection, or ended the
-// session, the connection was thrown away, or another transaction was in the way. It does
-// not retry after a lock timeout, because the caller has waited long enough.
+// again reports whether an operation that was not applied may succeed if the store retries it. That
+// is so if the server is starting, has no free connection or ended the session, if the connection
+// was closed, or if another transaction was in the way. It is not so after a lock timeout, because
+// the caller has waited long enough.
 func again(err error) bool {
 	switch sqlState(err) {
 	case serializationFailure, deadlockDetected, readOnlyTransaction, undefinedStatement, duplicateStatement,
@@ -220,9 +217,9 @@ func again(err error) bool {
 	return false
 }
 
-// dsnReason says what pgx finds wrong with a DSN and how to write it, without the
-// DSN, which may hold a password: pgx masks only what it recognizes as one. Of one
-// that has no form at all, its reason may quote any part.
+// dsnReason returns what is wrong with a DSN and how to write one. It never returns the DSN, which
+// may contain a password: pgx masks only what it recognizes as one. If the DSN has no known form,
+// pgx's own reason may quote any part of it.
 func dsnReason(err error) string {
 	const form = "; write postgres://user:password@host:5432/database" //nolint:gosec // a form, not a password
 	var parse *pgconn.ParseConfigError

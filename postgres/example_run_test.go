@@ -30,6 +30,19 @@ func TestTheRecipesStoreForTestsWorks(t *testing.T) {
 	}
 }
 
+func TestLimitLogin_refuses_the_third_login(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		if err := migrations.Up(bounded(t), migrations.Postgres, d.db); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []bool{true, true, false} {
+			if res, err := limitLogin(bounded(t), d.dsn, "ann@example.com"); err != nil || res.Allowed != want {
+				t.Errorf("limitLogin = %+v, %v; want Allowed %t", res, err, want)
+			}
+		}
+	})
+}
+
 func TestPlaceOrder_stores_and_charges_or_does_neither(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		if err := migrations.Up(bounded(t), migrations.Postgres, d.db); err != nil {

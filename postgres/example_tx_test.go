@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"log"
+	"os"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,4 +36,17 @@ func placeOrder(ctx context.Context, pool *pgxpool.Pool, number int, customer st
 		}
 		return err // an error rolls back the order and the charge
 	})
+}
+
+// The order and its charge commit together, or not at all.
+func ExampleNew_transaction() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	if err := placeOrder(ctx, pool, 1, "ann@example.com"); errors.Is(err, errTooManyOrders) {
+		log.Print("come back tomorrow")
+	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
-// Option changes how a [Store] works. An option that is nil or out of range is
-// an error of [New] and [Open].
+// Option changes how a [Store] works. [New] and [Open] reject an option that is nil or has an
+// invalid value.
 type Option func(*options) error
 
 type options struct {
@@ -18,8 +18,8 @@ type options struct {
 	asyncCommit bool
 }
 
-// WithSchema tells the [Store] which schema the tables are in. It must match
-// ^[a-z_][a-z0-9_]{0,47}$. The default is public; search_path is never used.
+// WithSchema sets the schema of the tables. The name must match ^[a-z_][a-z0-9_]{0,47}$. The
+// default is public. The store never uses search_path.
 func WithSchema(name string) Option {
 	return func(o *options) error {
 		if err := pgschema.Check(name); err != nil {
@@ -30,10 +30,10 @@ func WithSchema(name string) Option {
 	}
 }
 
-// WithQueryExecMode tells the [Store] to run its statements in mode, in place of
-// the connection's own. The simple protocol is refused: pgx would take a
-// connection that broke after a commit as one that never sent the statement. A
-// connection whose own mode is the simple protocol is used in exec mode.
+// WithQueryExecMode makes the [Store] run its statements in mode, instead of the connection's
+// default. It rejects the simple protocol, because there pgx cannot tell a statement that was never
+// sent from one whose connection broke after the commit. If the connection's default is the simple
+// protocol, the store uses the exec mode.
 func WithQueryExecMode(mode pgx.QueryExecMode) Option {
 	return func(o *options) error {
 		switch mode {
@@ -48,13 +48,12 @@ func WithQueryExecMode(mode pgx.QueryExecMode) Option {
 	}
 }
 
-// WithAsyncCommit tells the [Store] not to wait until a take is on disk
-// (synchronous_commit = off, for the takes alone). A crash of the database server
-// may then forget the takes of its last fraction of a second, which lets as many
-// in again; nothing else can be lost. In a transaction of the caller's it changes
-// how all of that commits: it is refused on a [pgx.Tx], but a connection on which
-// the caller begins one looks like any other. The default is the database's own
-// durability.
+// WithAsyncCommit makes takes return before they are on disk (synchronous_commit = off for these
+// statements). If the database server crashes, it may forget the takes of the last fraction of a
+// second and admit as many again. Nothing else can be lost. The default is the database's setting.
+//
+// [New] rejects it on a [pgx.Tx], because it would change how the caller's transaction commits. On
+// a connection, it also affects a transaction that the caller begins there.
 func WithAsyncCommit() Option {
 	return func(o *options) error {
 		o.asyncCommit = true

@@ -1,48 +1,3 @@
-// Package postgres is a limiter.Store on PostgreSQL 14 and later, by pgx v5. A
-// decision is one statement in one round trip, or seldom two: it needs no function, trigger,
-// extension, advisory lock or session state, so it runs behind any pooler. The
-// database's clock decides.
-//
-// The tables come from package migrations. The role of the application needs
-// SELECT, INSERT and UPDATE on them, and DELETE for [Store.Sweep]. SELECT on
-// goose's own table lets [Store.Check] notice a migration that is missing:
-//
-//	GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO app;
-//	GRANT SELECT ON limiter_goose_version TO app;
-//	GRANT DELETE ON limiter_token_buckets, limiter_fixed_windows TO sweeper;
-//
-// # Poolers
-//
-// The store uses the connection's own query mode, by default cache_statement.
-// Behind PgBouncer before 1.21, and other poolers in transaction mode that keep
-// no prepared statements, pass [WithQueryExecMode] of [pgx.QueryExecModeExec], or
-// put default_query_exec_mode=exec into the DSN. The simple protocol is never used
-// for statements that decide.
-//
-// # Pools
-//
-// The store may share its pool with the application. The wait for a connection counts
-// against [limiter.WithTimeout]: if the application holds all connections, decisions fail,
-// although the database is well. The error then says that all connections of the pool are
-// in use. Raise pool_max_conns, or give the limiter a pool of its own with [Open].
-//
-// # Transactions
-//
-// On a [pgx.Tx], or on a connection on which the caller began a transaction, a take is
-// part of that transaction:
-//
-//   - A rollback gives the take back.
-//   - The key's row stays locked until the transaction ends. All other users of the key
-//     wait for it, so take as late as possible.
-//   - Any error that PostgreSQL reports for a take aborts the transaction: every later
-//     statement fails with SQLSTATE 25P02. The store's error is therefore always returned;
-//     [limiter.FailOpen] and [limiter.FailLocal] do not answer. Roll back, and run the
-//     whole transaction again if the error matches [limiter.ErrNotApplied].
-//   - Take keys in the same order in all transactions, by limiter and key for example.
-//     Two transactions that take the same keys in opposite order deadlock, and PostgreSQL
-//     fails one of them with SQLSTATE 40P01.
-//   - In REPEATABLE READ and SERIALIZABLE a take may be refused from the transaction's
-//     snapshot, or fail with SQLSTATE 40001. It never lets too much in.
 package postgres
 
 import (
@@ -63,19 +18,18 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// DB is what a [Store] runs its statements on: a [*pgxpool.Pool], a [*pgx.Conn]
-// or a [pgx.Tx]. All but the pool are exclusive: the store makes one call after
-// another on them. In a transaction, also one that the caller began on the
-// connection, the store never commits or rolls back: where it needs a transaction
-// of its own it makes a savepoint.
+// DB is what a [Store] runs its statements on: a [*pgxpool.Pool], a [*pgx.Conn] or a [pgx.Tx]. On a
+// connection or transaction the store runs one call after another. If the caller has begun a
+// transaction there, the store never commits it or rolls it back. Where the store needs a
+// transaction of its own, it makes a savepoint.
 type DB interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Store keeps state in PostgreSQL. Make one with [New] or [Open]; the zero Store
-// is not valid. A Store is safe for concurrent use, whatever it runs on.
+// Store is a [limiter.Store] in PostgreSQL. Make one with [New] or [Open]; the zero Store is not
+// valid. A Store is safe for concurrent use, also on a connection or transaction.
 type Store struct {
 	options
 	db     DB            // of New, if it is not a pool
@@ -99,8 +53,8 @@ type Store struct {
 	closed bool
 }
 
-// New returns a Store that runs on db, which stays the caller's. It does no I/O.
-// The error matches [limiter.ErrInvalid].
+// New returns a Store on db. It does no I/O. The Store never closes db. The error matches
+// [limiter.ErrInvalid].
 func New(db DB, opts ...Option) (*Store, error) {
 	if v := reflect.ValueOf(db); db == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("the database is nil (%T); pass a *pgxpool.Pool, *pgx.Conn or pgx.Tx", db)
@@ -125,12 +79,13 @@ func New(db DB, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Open returns a Store on a pool of its own, which connects at the first
-// decision. The DSN is that of [pgxpool.ParseConfig]: a URL or keywords, with
-// pool_max_conns and its siblings; what it leaves out is taken from the PG*
-// variables, as by every client of PostgreSQL, but for connect_timeout, which is 3 s
-// then. The error matches
-// [limiter.ErrInvalid] if the DSN or an option is wrong. Call [Store.Close].
+// Open returns a Store on a connection pool of its own. The pool connects at the first decision.
+// Call [Store.Close] when the Store is not needed any more.
+//
+// The dsn is a URL or a list of keywords, as for [pgxpool.ParseConfig], including pool_max_conns
+// and the other settings of the pool. Missing settings come from the PG* environment variables,
+// except that connect_timeout is 3 s by default. The error matches [limiter.ErrInvalid] if the dsn
+// or an option is wrong, and [limiter.ErrCanceled] if ctx has ended.
 func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("postgres: %w: %w", limiter.ErrCanceled, err)
@@ -176,7 +131,7 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	return nil
 }
 
-// Do carries out op, as [limiter.Store] says.
+// Do implements [limiter.Store].
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	t, err := s.tableOf(op.Policy)
 	if err == nil {
@@ -193,8 +148,8 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 }
 
 // do carries out op. On a pool it keeps op's time limit, retries an operation that was certainly
-// not applied, and sends nothing while the database does not answer. On the caller's connection
-// it does none of that: a time limit that cuts a statement off would break the connection.
+// not applied, and sends nothing while the breaker is open. On the caller's connection it does none
+// of that, because a time limit that cuts off a statement breaks the connection.
 func (s *Store) do(ctx context.Context, t table, op limiter.Op) (state limiter.State, err error) {
 	if s.db != nil {
 		return s.doNow(ctx, t, op)
@@ -218,7 +173,7 @@ func (s *Store) do(ctx context.Context, t table, op limiter.Op) (state limiter.S
 	return state, err
 }
 
-// doNow carries out op on a connection of its own, or on the exclusive one.
+// doNow carries out op outside of the queue.
 func (s *Store) doNow(ctx context.Context, t table, op limiter.Op) (limiter.State, error) {
 	c := batch.NewCall(op)
 	err := s.run(ctx, accessOf(&op), func(db DB) error {
@@ -230,13 +185,13 @@ func (s *Store) doNow(ctx context.Context, t table, op limiter.Op) (limiter.Stat
 	return c.State(), nil
 }
 
-// Provisional reports whether the Store runs on a connection or transaction of the
-// caller's, where a rollback may undo what was decided. There [limiter.WithDenyCache] has
-// no effect, and no failure policy answers: see [limiter.Provisional].
+// Provisional reports whether the Store runs on a connection or transaction of the caller, where a
+// rollback may undo decisions. It implements [limiter.Provisional].
 func (s *Store) Provisional() bool { return s.db != nil }
 
-// Close closes the pool that [Open] made; it waits until its connections are
-// back. What was passed to [New] stays open, and the Store on it usable.
+// Close closes the pool that [Open] made, and waits until all its connections are released. It does
+// not close what was passed to [New]; that Store stays usable. Close always returns nil and may be
+// called more than once.
 func (s *Store) Close() error {
 	if s.config == nil {
 		return nil

@@ -7,15 +7,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// farewell is for how long a connection that was given up counts in its pool: less than
-// limiter.DefaultTimeout, so that the next operation can still make another one.
+// farewell is how long a broken connection stays in its pool. It is less than
+// limiter.DefaultTimeout, so that the next operation can still make a new one.
 const farewell = 100 * time.Millisecond
 
-// release gives a connection back to its pool. When pgx has given one up, because an
-// answer did not come in time, it asks the server to cancel the statement and waits until
-// the server ends the connection: that takes a few round trips, but 15 s if the peer has
-// gone without a word. A pool of one connection, as it is in a function of Lambda, would be
-// of no use for so long. It forgets such a connection, which then ends by itself.
+// release returns a connection to its pool. If pgx has given the connection up, because an answer
+// did not come in time, pgx asks the server to cancel the statement and waits until the server
+// closes the connection. That takes a few round trips, but 15 s if the peer is silent. After 100 ms
+// release takes such a connection out of the pool, and pgx closes it later. See DESIGN.md, "A
+// broken connection leaves the pool after 100 ms".
 func release(conn *pgxpool.Conn) {
 	pg := conn.Conn().PgConn()
 	if !pg.IsClosed() {
@@ -34,8 +34,8 @@ func release(conn *pgxpool.Conn) {
 	}()
 }
 
-// closeIdle closes the idle connections of the pool. A session that the server ended was
-// used later than those: it has ended them, too, and each would fail one more operation.
+// closeIdle closes the idle connections of the pool. If the server ended the session that was used
+// last, it has ended those as well, and each would fail one more operation.
 func (s *Store) closeIdle(ctx context.Context) {
 	pool, err := s.openPool(ctx)
 	if err != nil {

@@ -22,7 +22,7 @@ type statements struct {
 	bucketStart, windowStart                                      string
 }
 
-// comments are the heads of the files, which are for readers.
+// comments matches the comments at the head of the files.
 var comments = regexp.MustCompile(`(?m)^\s*--.*\n`)
 
 func render(schema string, asyncCommit bool) statements {

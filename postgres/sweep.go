@@ -11,23 +11,21 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// Sweep deletes up to limit rows of keys that have been as if never used for an hour
-// ([limiter.SweepGrace]) and returns how many it deleted, also with an error; a statement
-// that ctx interrupts may have deleted up to 250 more. Without Sweep a key that was used
-// once keeps its row forever: run it from a scheduled job. The role needs DELETE on the
-// tables. A limit below 1 is [limiter.ErrInvalid].
+// Sweep deletes up to limit rows of keys that have been unused for one hour ([limiter.SweepGrace]).
+// It returns how many it deleted, also with an error; a statement that ctx interrupts may have
+// deleted up to 250 more. Without Sweep the row of a key stays forever, so call it from a scheduled
+// job. The role needs DELETE on the tables. If limit is below 1, the error is [limiter.ErrInvalid].
 //
-// Sweep may run beside traffic and beside other calls. A statement reads at most 250 rows
-// and waits for no row lock; after each, Sweep rests for as long as the statement took.
+// Sweep may run beside traffic and other sweeps. Each statement reads at most 250 rows and waits
+// for no row lock. After each statement Sweep rests as long as the statement took.
 //
-// A call that neither limit nor ctx ends looks at every row. Otherwise the Store's next call
-// goes on where this one stopped, and the first call of a new Store begins at a random row.
-// So calls of any length, in one process or each in a new one, delete every expired row in
-// the end: if a call has time for 1/n of the rows, a row is deleted after n calls of
-// one Store, or after about n calls of new Stores on average.
+// A call that ends neither by limit nor by ctx visits every row. Otherwise the Store's next call
+// continues where this one stopped. The first call of a new Store starts at a random row. If a call
+// has time for 1/n of the rows, every expired row is deleted after n calls of one Store, or after
+// about n calls of new Stores on average.
 //
 // Sweep goes by the database's clock. Do not run it on tables that a Limiter uses with a
-// [limiter.WithClock] more than an hour behind: it would delete rows in use.
+// [limiter.WithClock] that is more than one hour behind: it would delete rows in use.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
 	removed, err = s.sweeper.Sweep(ctx, limit,
 		s.sweepTable("limiter_token_buckets", s.sql.bucketStart, s.sql.bucketSweep),
@@ -38,8 +36,8 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error)
 	return removed, err
 }
 
-// sweepTable returns the sweep of one table by two statements: start chooses a place to
-// start from, and page sweeps the rows after a place.
+// sweepTable returns the statements that sweep one table: start chooses a random row, and page
+// sweeps the rows after a row.
 func (s *Store) sweepTable(table, start, page string) sqlstore.SweepTable {
 	return sqlstore.SweepTable{
 		Random: func(ctx context.Context) (at sqlstore.Cursor, err error) {

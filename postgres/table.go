@@ -47,8 +47,8 @@ type reading struct {
 	now int64
 }
 
-// apply is op.Apply on row at the time of the reading, or at op's own. Of a refund, cancel or
-// reset it reports what the statement for a single one does.
+// apply is op.Apply on row at the time of the reading, or at op's own time. For a refund, cancel or
+// reset it returns what the statement for a single one returns.
 func (r reading) apply(row limiter.Row, op limiter.Op) (limiter.Row, limiter.State) {
 	now := r.now
 	if op.At != 0 {

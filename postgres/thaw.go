@@ -11,41 +11,38 @@ import (
 )
 
 const (
-	// restedFor is how long a connection may rest before it is asked whether it is
-	// alive. To ask costs a round trip, as much as a decision: pgxpool's own second
-	// would double the time of every request that comes a moment after the last one.
+	// restedFor is how long a connection may be idle before the pool pings it. A ping is a round
+	// trip, as long as a decision. pgxpool's default of 1 s would double the time of every request
+	// that comes a moment after the last one.
 	restedFor = 5 * time.Second
-	// pongWithin is how long the answer may take: less than limiter.DefaultTimeout,
-	// so that a decision that met a dead connection can still make a new one.
+	// pongWithin is how long a ping may take. It is less than limiter.DefaultTimeout, so that a
+	// decision that got a dead connection can still make a new one.
 	pongWithin = 200 * time.Millisecond
 )
 
-// lastUse is where a connection keeps its latest *use, in its CustomData.
+// lastUse is the key in CustomData under which a connection keeps its latest *use.
 const lastUse = "github.com/sqlimit/limiter/postgres: last use"
 
-// use is when a connection was taken from its pool: by the wall clock, and as which
-// in the order of all uses, since clocks can be stepped back.
+// use is when a connection was taken from its pool: the wall clock, and the position in the order
+// of all uses, because clocks can be stepped back.
 type use struct {
 	at   time.Time
 	turn int64
 }
 
-// PingAfterFreeze makes the pools of config notice connections that died while the
-// process stood still, as it does between two invocations of a Lambda function. A
-// pool measures rest on a clock that stands still with the process: it takes a
-// connection whose server has long closed it for one that was used a moment ago,
-// and what is sent on it is lost, with an outcome that nobody knows.
+// PingAfterFreeze makes the pools of config notice connections that died while the process was
+// frozen, as a Lambda function is between two invocations. Without it, a pool takes such a
+// connection for one that was used a moment ago, because its clock stands still with the process. A
+// statement sent on it is lost, and its outcome is unknown.
 //
-// Pools of config ping a connection before they hand it out if by the wall clock it
-// was taken more than 5 s ago, or in the future. One that has not answered when
-// config's PingTimeout is over, which becomes 200 ms if it is 0, is closed, with all
-// that have not been used since, and another takes its place. Connections that rest
-// for less are not pinged, where pgxpool would ping after 1 s. Its own ping has no limit
-// where the operation has no deadline: a peer that has gone without a word then holds its
-// place in the pool for 75 s. Hooks that config has are called as before.
+// A pool then pings a connection before use if, by the wall clock, its last use was more than 5 s
+// ago or in the future. If the connection does not answer within config.PingTimeout (200 ms if that
+// is 0), the pool closes it and all connections that were last used before it, and makes a new one.
+// Connections with less idle time get no ping, while pgxpool by default pings after 1 s without a
+// limit of its own. PingAfterFreeze keeps the hooks of config.
 //
-// Call it once, before [pgxpool.NewWithConfig]. [Open] has done it for the pools that
-// it makes. It does no I/O, starts nothing, and panics if config is nil.
+// Call it once, before [pgxpool.NewWithConfig]. [Open] calls it for its own pools. It does no I/O.
+// It panics if config is nil.
 func PingAfterFreeze(config *pgxpool.Config) {
 	pingAfterFreeze(config, time.Now)
 }
@@ -63,7 +60,7 @@ func pingAfterFreeze(config *pgxpool.Config, now func() time.Time) {
 		return before
 	}
 
-	// A connection whose caller has gone before it was made goes to the pool unused.
+	// If the caller leaves before the connection is made, it goes to the pool unused.
 	afterConnect := config.AfterConnect
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		note(conn)
@@ -73,15 +70,15 @@ func pingAfterFreeze(config *pgxpool.Config, now func() time.Time) {
 		return afterConnect(ctx, conn)
 	}
 
-	// The use is noted when a connection is taken and not when it is given back: for
-	// AfterRelease pgxpool would start a goroutine each time, which a freeze can hold
-	// up. A use takes milliseconds; a long one costs a ping that was not needed.
+	// The use is noted when a connection is taken, not when it is released: for AfterRelease pgxpool
+	// starts a goroutine each time, which a freeze can delay. A use takes milliseconds; a long one
+	// costs an unnecessary ping.
 	shouldPing := config.ShouldPing
 	config.ShouldPing = func(ctx context.Context, p pgxpool.ShouldPingParams) bool {
 		before := note(p.Conn)
 		switch {
 		case before != nil && before.turn <= dead.Load():
-			// Gone with one that was used after it: to ask each would take too long.
+			// One that was used after it has died. Pinging each one would take too long.
 			_ = p.Conn.PgConn().Conn().Close()
 			return true // the pool's ping fails at once, and it drops the connection
 		case before == nil || before.rested(now(), p.IdleDuration):
@@ -103,13 +100,13 @@ func (u *use) rested(now time.Time, idle time.Duration) bool {
 	return rest < 0 || max(rest, idle) > restedFor
 }
 
-// leaveWithin is how long a ping goes on after its caller has left. A server that is there
-// answers in that time, and the caller learns of its deadline no more than that too late.
+// leaveWithin is how long a ping continues after its caller has left. A working server answers in
+// that time, and the caller learns of its deadline at most that much late.
 const leaveWithin = 25 * time.Millisecond
 
-// alive pings conn, closes it unless it answers, and reports whether it did, or otherwise whether it
-// was silent for all of timeout. The pool's own ping leaves closing to pgx, which waits up to 15 s
-// for a peer that has gone; a pool of one connection would be of no use for so long.
+// alive pings conn and closes it unless it answers. It reports whether conn answered, and otherwise
+// whether it was silent for all of timeout. The pool's own ping leaves closing to pgx, which waits
+// up to 15 s for a silent peer; a pool of one connection would be blocked for that time.
 func alive(ctx context.Context, conn *pgx.Conn, timeout time.Duration) (answered, silent bool) {
 	// A caller who leaves must not break a connection that works.
 	ping, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)

@@ -9,16 +9,15 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// transaction is what is needed of a [pgx.Tx].
+// transaction is the part of [pgx.Tx] that the store uses.
 type transaction interface {
 	DB
 	Commit(ctx context.Context) error
 	Rollback(ctx context.Context) error
 }
 
-// begin begins a READ COMMITTED transaction, or makes a savepoint if db is in a
-// transaction already: there, BEGIN is only a warning, and a COMMIT would end
-// what is the caller's.
+// begin begins a READ COMMITTED transaction. If db is in a transaction, it makes a savepoint
+// instead: there, BEGIN is only a warning, and COMMIT would end the caller's transaction.
 func begin(ctx context.Context, db DB) (transaction, error) {
 	switch b := db.(type) {
 	case interface { // a connection
@@ -37,7 +36,7 @@ func begin(ctx context.Context, db DB) (transaction, error) {
 	return nil, fmt.Errorf("%w: a %T cannot begin a transaction; pass a pool, a connection or a pgx.Tx", limiter.ErrMisconfigured, db)
 }
 
-// connOf returns the connection that db runs on, nil if it does not tell.
+// connOf returns the connection that db runs on, or nil if db does not tell.
 func connOf(db DB) *pgx.Conn {
 	switch db := db.(type) {
 	case *pgx.Conn:
@@ -48,7 +47,7 @@ func connOf(db DB) *pgx.Conn {
 	return nil
 }
 
-// commit calls f in tx, and commits unless it fails.
+// commit calls f in tx, and commits unless f fails.
 func commit(ctx context.Context, tx transaction, f func(DB) error) error {
 	// After a commit it does nothing, and after a failed one it would only say
 	// that the connection is closed.
@@ -62,15 +61,14 @@ func commit(ctx context.Context, tx transaction, f func(DB) error) error {
 	return nil
 }
 
-// commitError is the error of a COMMIT. It has no parameters, so that pgx sends
-// it in the simple protocol, and reports for a connection that broke behind it
-// that nothing was sent.
+// commitError is the error of a COMMIT. COMMIT has no parameters, so pgx sends it in the simple
+// protocol. If the connection then breaks, pgx wrongly reports that nothing was sent.
 type commitError struct{ error }
 
 func (e commitError) Unwrap() error   { return e.error }
 func (commitError) SafeToRetry() bool { return false }
 
-// savepoint is one in a transaction that the caller began on a connection.
+// savepoint is a savepoint in a transaction that the caller began on a connection.
 type savepoint struct {
 	DB
 	released bool

@@ -51,7 +51,7 @@ func (w windows) count(ctx context.Context, db DB, op limiter.Op) (limiter.State
 	return s, found, err
 }
 
-// windowState is what there is to say before the answer of a take.
+// windowState returns what is known of a take's state before the statement answers.
 func windowState(op limiter.Op) limiter.State {
 	p, length := windowOf(op)
 	return limiter.State{Tick: tickOf(op), Row: limiter.Row{Period: length, Limit: p.Limit}}
