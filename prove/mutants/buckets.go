@@ -27,7 +27,7 @@ var buckets = []Mutant{
 	},
 	{
 		Name: "bucket-written-from-excluded",
-		Bug:  "a take writes what it would write for an unused key, and so forgets what others took",
+		Bug:  "a take writes the row of an unused key and forgets the takes of others",
 		Edits: []Edit{{
 			"postgres/sql/bucket_grant.sql",
 			"SET full_at = greatest(b.full_at, excluded.at) + $5::bigint", "SET full_at = excluded.full_at",
@@ -36,7 +36,7 @@ var buckets = []Mutant{
 	},
 	{
 		Name: "bucket-saves-up",
-		Bug:  "without greatest() a bucket that rests saves up more than its capacity",
+		Bug:  "without greatest(), an idle bucket saves up more than its capacity",
 		Edits: []Edit{{
 			"postgres/sql/bucket_take.sql",
 			"SET full_at = greatest(b.full_at, excluded.at) + $5::bigint", "SET full_at = b.full_at + $5::bigint",
@@ -45,7 +45,7 @@ var buckets = []Mutant{
 	},
 	{
 		Name: "bucket-of-another-policy",
-		Bug:  "a row that another policy wrote is read as if this one had",
+		Bug:  "the row of another policy is read as a row of this one",
 		Edits: []Edit{
 			{
 				"postgres/sql/bucket_take.sql",
@@ -60,7 +60,7 @@ var buckets = []Mutant{
 	},
 	{
 		Name:  "bucket-swapped-unseen",
-		Bug:   "a row that was read is written back without a look at whether it has changed since",
+		Bug:   "a row is written back without checking whether it has changed since it was read",
 		Found: []string{"https://github.com/gravitee-io/issues/issues/2206"},
 		Edits: []Edit{{
 			"postgres/sql/bucket_swap.sql",
@@ -71,7 +71,7 @@ var buckets = []Mutant{
 	},
 	{
 		Name: "bucket-foreseen-refusal",
-		Bug:  "a take that is expected to be refused is refused although its row has to be written first",
+		Bug:  "a take that is expected to be refused is refused, although its row must be written first",
 		Edits: []Edit{{
 			"postgres/take.go",
 			"return state, next == r.row && !state.Took, nil", "_ = next\n\treturn state, !state.Took, nil",
@@ -80,7 +80,7 @@ var buckets = []Mutant{
 	},
 	{
 		Name:  "bucket-first-take-collides",
-		Bug:   "of two first takes of a key that meet one is an error",
+		Bug:   "if two callers take from a new key at the same time, one gets an error",
 		Found: []string{"https://github.com/gravitee-io/issues/issues/1002", "https://github.com/cheddar-me/pecorino/pull/30"},
 		Edits: []Edit{{
 			"postgres/sql/bucket_take.sql",
@@ -118,7 +118,7 @@ SELECT 1, full_at, at, at FROM updated
 	},
 	{
 		Name: "bucket-answers-from-a-second-read",
-		Bug:  "what is left is read again after the take, and is what others left",
+		Bug:  "Remaining is read again after the take, and includes the takes of others",
 		Edits: []Edit{{
 			"postgres/take.go",
 			"	switch {\n	case err == nil && decided:\n",

@@ -10,13 +10,13 @@ var denials = []Mutant{
 	},
 	{
 		Name:  "denied-by-a-clock-read-late",
-		Bug:   "the age of a refusal is counted from when its answer came, not from when it was asked for",
+		Bug:   "the age of a refusal counts from its answer, not from its request",
 		Edits: []Edit{{"deny.go", "sent: sent, received: c.now(op)}", "sent: c.now(op), received: c.now(op)}"}},
 		Check: Check{Package: ".", Run: "^TestTheDenyCacheRefusesOnlyWhatTheStoreWouldRefuse$", Says: "the cache"},
 	},
 	{
 		Name:  "denied-after-a-refund",
-		Bug:   "the deny cache does not hear of a refund",
+		Bug:   "a refund does not invalidate the deny cache",
 		Found: []string{"https://github.com/envoyproxy/ratelimit/pull/1230"},
 		Edits: []Edit{{
 			"denied.go",
@@ -27,20 +27,20 @@ var denials = []Mutant{
 	{
 		Name:  "denied-beside-a-refund",
 		CI:    true,
-		Bug:   "a refusal that was asked for before a refund is kept after it",
+		Bug:   "a refusal that was requested before a refund is cached after it",
 		Edits: []Edit{{"denied.go", "	if sh.gen != gen || sh.paused > 0 {", "	if sh.gen+1 < gen {"}},
 		Check: Check{Package: ".", Run: "^TestTheDenyCacheRefusesOnlyWhatTheStoreWouldRefuse$", Says: "which the store would grant"},
 	},
 	{
 		Name:  "denied-under-another-policy",
-		Bug:   "a refusal on a row of another policy is kept, and judged by this one's",
+		Bug:   "a refusal on a row of another policy is cached, and judged by this policy",
 		Found: []string{"https://github.com/envoyproxy/ratelimit/issues/1077"},
 		Edits: []Edit{{"deny.go", "	if !b.state.Took && b.state.Wait == 0 {", "	if !b.state.Took {"}},
 		Check: Check{Package: ".", Run: "^TestTheDenyCacheIsOffWhereItCouldBeWrong$", Says: "another policy: Allow = {Allowed:false"},
 	},
 	{
 		Name:  "denied-while-frozen",
-		Bug:   "the age of a refusal is read from a clock that stands still while the process is frozen",
+		Bug:   "the age of a refusal is read from a clock that stops while the process is frozen",
 		Edits: []Edit{{"deny.go", "	return max(i.wall-then.wall, i.mono-then.mono)", "	return i.mono - then.mono"}},
 		Check: Check{Package: ".", Run: "^TestAWallClockThatGoesBackEndsARefusal$", Says: "<nil>; want Allowed false by store"},
 	},

@@ -5,13 +5,13 @@ var files = []Mutant{
 	{
 		Name:  "file-gone-unseen",
 		CI:    true,
-		Bug:   "takes are granted in a file that was removed or replaced, and forgotten with it",
+		Bug:   "takes are granted in a file that was removed or replaced, and are lost with it",
 		Edits: []Edit{{"sqlite/raw.go", "	if err := p.place.check(); err != nil {\n		return nil, err\n	}\n	<-p.free", "	<-p.free"}},
 		Check: Check{Package: "./sqlite", Run: "^TestATakeThatWaitsForALockMissesTheFileMeanwhile$", Says: "of whose file nothing was left when the lock was free"},
 	},
 	{
 		Name: "companions-gone-unseen",
-		Bug:  "that a file's log is gone, and with it what was granted last, is not noticed",
+		Bug:  "the store does not notice that a file's log, with the last takes, is gone",
 		Edits: []Edit{{
 			"sqlite/place.go",
 			"	for _, c := range p.companions {\n		if err := leadsTo(c.path, c.file); err != nil {", "	for _, c := range p.companions {\n		if err := leadsTo(p.path, p.file); err != nil {",
@@ -20,7 +20,7 @@ var files = []Mutant{
 	},
 	{
 		Name:  "damaged-connection-kept",
-		Bug:   "a connection that has read damaged pages is used after the file was put right, and reads them still",
+		Bug:   "a connection that has read damaged pages is kept after the file was repaired, and still reads them",
 		Edits: []Edit{{"sqlite/raw.go", "	if err != nil && sqlitecode.Advice(sqlitecode.Of(err)) != \"\" {\n		c.broken = true", "	if err != nil && sqlitecode.Advice(sqlitecode.Of(err)) == \"\" {\n		c.broken = true"}},
 		Check: Check{Package: "./sqlite", Run: "^TestFaults_of_files$/^the_pages_are_garbage$", Says: "after the fault: "},
 	},

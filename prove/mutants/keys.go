@@ -5,7 +5,7 @@ var keys = []Mutant{
 	{
 		Name:  "limiters-share-keys",
 		CI:    true,
-		Bug:   "two limiters share what a key has left",
+		Bug:   "two limiters share the state of a key",
 		Found: []string{"https://github.com/spring-cloud/spring-cloud-gateway/issues/2288"},
 		Edits: []Edit{
 			{"memory/memory.go", "e.key != op.Key || e.name != op.Name ||", "e.key != op.Key ||"},
@@ -24,7 +24,7 @@ var keys = []Mutant{
 	},
 	{
 		Name:  "hash-is-a-key-of-its-own",
-		Bug:   "a key that looks like the hash of another is the same key",
+		Bug:   "a key that looks like the hash of another key shares its state",
 		Edits: []Edit{{"key.go", "&& len(key) <= maxKey && key[0] != 0 {", "&& len(key) <= maxKey {"}},
 		Check: Check{Package: ".", Run: "^TestStoredKey$", Says: "want it stored as it is: false"},
 	},
@@ -48,7 +48,7 @@ var keys = []Mutant{
 	},
 	{
 		Name:  "one-credential-many-keys",
-		Bug:   "of several lines of a header the last is the key, while the first may be the credential that is read",
+		Bug:   "the last of several header lines is the key, but the application may read the first as the credential",
 		Found: []string{"https://github.com/hyperdxio/hyperdx/issues/2775"},
 		Edits: []Edit{
 			{"handler/key.go", "if len(lines) != 1 || lines[0] == \"\" {", "if len(lines) == 0 || lines[0] == \"\" {"},
@@ -62,14 +62,14 @@ var keys = []Mutant{
 var addresses = []Mutant{
 	{
 		Name:  "mapped-addresses-in-one-prefix",
-		Bug:   "IPv4 addresses that are mapped into IPv6 are masked, so that all of IPv4 is one key",
+		Bug:   "IPv4-mapped addresses are masked as IPv6, so all of IPv4 is one key",
 		Found: []string{"https://nvd.nist.gov/vuln/detail/CVE-2026-30827"},
 		Edits: []Edit{{"handler/clientip.go", "addr = addr.Unmap().WithZone(\"\")", "addr = addr.WithZone(\"\")"}},
 		Check: Check{Package: "./handler", Run: "^TestMappedAddressesAreKnownByValueNotNotation$", Says: "key \"::/56\", error <nil>; want \"1.2.3.4\""},
 	},
 	{
 		Name:  "mapped-addresses-by-notation",
-		Bug:   "whether an address is a mapped one is decided by how it is written",
+		Bug:   "an address is recognized as IPv4-mapped by its notation, not its value",
 		Found: []string{"https://github.com/express-rate-limit/express-rate-limit/pull/667"},
 		Edits: []Edit{
 			{"handler/clientip.go", "	return plainAddr(netip.ParseAddr(s))\n", "	addr, err := netip.ParseAddr(s)\n	if b := addr.As16(); err == nil && strings.Contains(s, \".\") {\n		addr = netip.AddrFrom4([4]byte(b[12:]))\n	}\n	return plainAddr(addr, err)\n"},
@@ -98,7 +98,7 @@ var addresses = []Mutant{
 	},
 	{
 		Name: "first-line-only",
-		Bug:  "of several lines X-Forwarded-For only the first is read, as by Header.Get: the client's own",
+		Bug:  "only the first line of X-Forwarded-For is read, as by Header.Get: that is the client's own",
 		Edits: []Edit{{
 			"handler/ipoption.go",
 			"slices.Backward(r.Header[\"X-Forwarded-For\"])", "slices.Backward([]string{r.Header.Get(\"X-Forwarded-For\")})",
@@ -107,7 +107,7 @@ var addresses = []Mutant{
 	},
 	{
 		Name:  "header-from-anybody",
-		Bug:   "X-Forwarded-For is believed of whoever connects",
+		Bug:   "X-Forwarded-For is believed from every peer",
 		Found: []string{"https://github.com/leodip/goiabada/issues/87", "https://github.com/qjoly/talosctl-oidc/pull/128"},
 		Edits: []Edit{{"handler/ipoption.go", "		if err != nil || !trusted(addr) {", "		if err != nil {"}},
 		Check: Check{Package: "./handler", Run: "^TestTrustedProxiesReadUpToTheFirstThatIsNotOne$", Says: "key \"1.1.1.1\", error <nil>; want \"198.51.100.1\""},
@@ -121,7 +121,7 @@ var addresses = []Mutant{
 	},
 	{
 		Name: "lambda-address-from-a-header",
-		Bug:  "in Lambda the client's address is taken from a header, and not from the gateway",
+		Bug:  "in Lambda the client's address is read from a header, not from the gateway",
 		Edits: []Edit{{
 			"handler/awslambda/rest.go",
 			"			addr:      e.RequestContext.Identity.SourceIP,",
@@ -135,20 +135,20 @@ var addresses = []Mutant{
 var answers = []Mutant{
 	{
 		Name:  "outage-is-429",
-		Bug:   "a client is told that it asked too often when the database is down",
+		Bug:   "a client gets 429 when the database is down",
 		Found: []string{"https://github.com/istio/istio/issues/12115", "https://github.com/firecrawl/firecrawl/issues/3728"},
 		Edits: []Edit{{"handler/handler.go", "	return http.StatusServiceUnavailable\n", "	return http.StatusTooManyRequests\n"}},
 		Check: Check{Package: "./handler", Run: "^TestWithoutADecisionTheAnswerIsAnErrorAndNeverAPass$", Says: "status 429, want 503"},
 	},
 	{
 		Name:  "handler-fails-open-for-any-error",
-		Bug:   "the handler's FailOpen lets pass whatever the error",
+		Bug:   "the handler's FailOpen lets requests pass for every error",
 		Edits: []Edit{{"handler/answer.go", "!errors.Is(err, ErrNoKey) && limiter.StoreFailed(err) {", "!errors.Is(err, ErrNoKey) {"}},
 		Check: Check{Package: "./handler", Run: "^TestWithoutADecisionTheAnswerIsAnErrorAndNeverAPass$", Says: "status 418, want 503"},
 	},
 	{
 		Name:  "retry-after-rounded-down",
-		Bug:   "Retry-After is cut to whole seconds: who waits for so long is refused again, and 0 is no wait",
+		Bug:   "Retry-After is rounded down to seconds, so a client that waits for it is refused again",
 		Found: []string{"https://github.com/hashicorp/boundary/pull/4094", "https://github.com/fastify/fastify-rate-limit/pull/325"},
 		Edits: []Edit{
 			{"handler/quota.go", "return max(1, seconds(d))", "return int64(d / time.Second)"},
@@ -158,7 +158,7 @@ var answers = []Mutant{
 	{
 		Name:  "headers-from-a-second-read",
 		CI:    true,
-		Bug:   "what is left is read again after the decision, and tells of what others did meanwhile",
+		Bug:   "the headers are read again after the decision, and include the requests of others",
 		Found: []string{"https://github.com/Kuadrant/limitador/pull/157"},
 		Edits: []Edit{{
 			"handler/handler.go",
@@ -169,7 +169,7 @@ var answers = []Mutant{
 	},
 	{
 		Name: "uploads-left-behind",
-		Bug:  "the files of uploads stay in the directory for temporary files, because net/http does not see the form",
+		Bug:  "temporary files of uploads are left behind, because net/http does not see the form",
 		Found: []string{
 			"https://github.com/golang/go/issues/58809",
 			"https://github.com/open-telemetry/opentelemetry-go-contrib/issues/9070",
@@ -179,19 +179,19 @@ var answers = []Mutant{
 	},
 	{
 		Name:  "redirect-as-success",
-		Bug:   "a login behind a function is taken for a success by its status, which may be a redirect back to the form",
+		Bug:   "a login behind a function counts as successful by its status, which may be a redirect back to the form",
 		Edits: []Edit{{"handler/awslambda/limit.go", "				out, err = next(r.Context(), event)\n", "				out, err = next(r.Context(), event)\n				handler.Succeeded(r.Context())\n"}},
 		Check: Check{Package: "./handler/awslambda", Run: "^TestWithChargeFailuresOnlyWhatTheFunctionSaysHasSucceeded$", Says: "5 left, <nil>; want 303 and 4 left"},
 	},
 	{
 		Name:  "retry-after-of-the-innermost",
-		Bug:   "Retry-After is the wait of the limiter that refuses, though an outer one will refuse for longer",
+		Bug:   "Retry-After is the wait of the inner limiter, although an outer one will refuse for longer",
 		Edits: []Edit{{"handler/context.go", "	for d := decisionOf(ctx); d != nil; d = decisionOf(d.Context) {\n		if d.fields != nil {", "	for d := decisionOf(ctx); d != nil; d = nil {\n		if d.fields != nil {"}},
 		Check: Check{Package: "./handler", Run: "^TestRetryAfterIsTheLongestWaitOfAllLimitersThatWereAsked$", Says: "Retry-After: [\"2\"], want \"60\""},
 	},
 	{
 		Name:  "late-refund",
-		Bug:   "a charge that has come back by itself is given back, and lifts what others were charged since",
+		Bug:   "a charge that has refilled by itself is refunded, which lifts later charges of others",
 		Edits: []Edit{{"handler/handler.go", "d.succeeded.Load() && time.Since(begin) < res.ResetAfter {", "d.succeeded.Load() && time.Since(begin) < 1<<62 {"}},
 		Check: Check{Package: "./handler", Run: "^TestALateRefundDoesNotLiftWhatOthersWereCharged$", Says: "1 left, <nil>; want none"},
 	},

@@ -4,7 +4,7 @@ package main
 var merged = []Mutant{
 	{
 		Name: "merged-cold-key-unclamped",
-		Bug:  "takes that meet at an unused key are all granted, however many there are",
+		Bug:  "concurrent takes of an unused key are all granted",
 		Edits: []Edit{{
 			"postgres/sql/bucket_takes.sql",
 			"least(a.units, a.capacity * a.step / a.spend) AS units", "a.units",
@@ -13,7 +13,7 @@ var merged = []Mutant{
 	},
 	{
 		Name: "merged-all-granted",
-		Bug:  "of takes that go together all are said to be granted if one is",
+		Bug:  "if one of several merged takes is granted, all are reported as granted",
 		Edits: []Edit{{
 			"postgres/sql/bucket_takes.sql",
 			"granted = least(a.units, (a.at + b.capacity * b.step - greatest(b.full_at, a.at)) / a.spend)", "granted = a.units",
@@ -23,7 +23,7 @@ var merged = []Mutant{
 	{
 		Name: "merged-by-a-snapshot",
 		CI:   true,
-		Bug:  "how many of the takes that go together are granted is read before the row was locked",
+		Bug:  "the number of merged takes to grant is read before the row is locked",
 		Edits: []Edit{
 			{
 				"postgres/sql/bucket_takes.sql",
@@ -49,7 +49,7 @@ var merged = []Mutant{
 	},
 	{
 		Name: "merged-updates-before-it-adds",
-		Bug:  "takes that go together add a row while they hold others: two statements wait for each other",
+		Bug:  "merged takes insert a row while they hold locks on others, so two statements deadlock",
 		Edits: []Edit{
 			{"postgres/sql/bucket_takes.sql", "SELECT 0::bigint AS i, limiter,", "SELECT i, '', '', granted, full_at, at, at FROM taken\nUNION ALL\nSELECT 0, limiter,"},
 			{"postgres/sql/bucket_takes.sql", "FROM added\nUNION ALL\nSELECT i, '', '', granted, full_at, at, at FROM taken\n", "FROM added\n"},
@@ -58,7 +58,7 @@ var merged = []Mutant{
 	},
 	{
 		Name: "merged-window-over-its-limit",
-		Bug:  "takes that go together fill a window beyond its limit",
+		Bug:  "merged takes fill a window beyond its limit",
 		Edits: []Edit{{
 			"postgres/sql/window_takes.sql",
 			"THEN b.used + least(a.units, (b.lim - b.used) / a.cost) * a.cost", "THEN b.used + a.units * a.cost",
@@ -67,7 +67,7 @@ var merged = []Mutant{
 	},
 	{
 		Name: "merged-one-more",
-		Bug:  "of takes that share a transaction of SQLite one more is granted than there is room for",
+		Bug:  "takes that share a SQLite transaction are granted one too many",
 		Edits: []Edit{{
 			"sqlite/merge.go",
 			"		call.Answer(answer(call.Op, state))\n",
@@ -77,7 +77,7 @@ var merged = []Mutant{
 	},
 	{
 		Name: "merged-takes-stored-short",
-		Bug:  "of takes that share a transaction of SQLite one is granted and not stored",
+		Bug:  "one of the takes that share a SQLite transaction is granted but not stored",
 		Edits: []Edit{{
 			"sqlite/merge.go",
 			"	_, err = c.tx.exec(ctx, t.put, t.append(args, &last)...)\n",
@@ -88,25 +88,25 @@ var merged = []Mutant{
 	},
 	{
 		Name:  "locked-rows-hold-up-everybody",
-		Bug:   "statements that wait for locked rows count for as long as they wait: with two of them no other key goes",
+		Bug:   "statements that wait for locked rows count as in flight all the time, so two of them block all other keys",
 		Edits: []Edit{{"internal/batch/watch.go", "	if q.limits.LockWait == 0 || len(st.groups) != 1 {", "	if q.limits.LockWait >= 0 || len(st.groups) != 1 {"}},
 		Check: Check{Package: "./internal/batch", Run: "^TestRowsThatSomebodyHasLockedHoldUpNobodyElse$", Says: "; want it granted"},
 	},
 	{
 		Name:  "locked-rows-hold-up-who-came-along",
-		Bug:   "rows that met several locked ones in a statement wait 100 ms for each two of those in the next ones, too",
+		Bug:   "after a statement with several locked rows, the other rows wait 100 ms for each two of those again",
 		Edits: []Edit{{"internal/batch/watch.go", "wait /= 10", "wait /= 1"}},
 		Check: Check{Package: "./internal/batch", Run: "^TestRowsThatSomebodyHasLockedHoldUpNobodyElse$", Says: "; want it granted within"},
 	},
 	{
 		Name:  "the-heads-time-for-all",
-		Bug:   "when the time of whoever waits first is over, all behind him are told that theirs is",
+		Bug:   "when the first waiter times out, all waiters behind it also get a timeout",
 		Edits: []Edit{{"internal/batch/lead.go", "if err == nil || ctx.Err() == nil {", "if err == nil || ctx.Err() != nil {"}},
 		Check: Check{Package: "./internal/batch", Run: "^TestTheTimeLimitOfTheFirstCallIsNotThatOfTheOthers$", Says: "of the 2 calls behind it took"},
 	},
 	{
 		Name:  "who-left-while-waiting-again-passes",
-		Bug:   "a caller who leaves while he waits for a second statement is told that the store failed, which FailOpen lets pass",
+		Bug:   "a caller who leaves before its second statement gets a failure of the store, which FailOpen lets pass",
 		Edits: []Edit{{"internal/sqlstore/limit.go", "		if err := l.Context.Err(); err != nil { // also", "		if err := l.Context.Err(); err != nil && !l.lingers { // also"}},
 		Check: Check{Package: "./internal/sqlstore", Run: "^TestAwaitEndsWithTheCaller$", Says: "after a statement, limit 1s: Ended: <nil>"},
 	},

@@ -4,7 +4,7 @@ package main
 var outcomes = []Mutant{
 	{
 		Name: "lost-answer-is-not-applied",
-		Bug:  "a connection that broke after the statement was sent counts as one that sent nothing",
+		Bug:  "a connection that broke after the statement was sent counts as not sent",
 		Edits: []Edit{{
 			"postgres/errors.go",
 			"	default:\n		class = limiter.ErrOutcomeUnknown", "	default:\n		class = limiter.ErrNotApplied",
@@ -14,7 +14,7 @@ var outcomes = []Mutant{
 	},
 	{
 		Name: "terminated-is-not-applied",
-		Bug:  "a backend that was terminated in mid-statement counts as one that did nothing",
+		Bug:  "a backend that was terminated in mid-statement counts as not applied",
 		Edits: []Edit{{
 			"postgres/errors.go",
 			"	case adminShutdown, crashShutdown, completionUnknown:", "	case crashShutdown, completionUnknown:",
@@ -45,7 +45,7 @@ var outcomes = []Mutant{
 	},
 	{
 		Name: "bad-input-is-a-failure",
-		Bug:  "an error that the key or the numbers cause counts as one of the store, at which FailOpen lets pass",
+		Bug:  "an error caused by the key or the numbers counts as the store's failure, which FailOpen lets pass",
 		Edits: []Edit{{
 			"postgres/errors.go",
 			"	case \"21\", \"22\", \"23\", \"54\": // the statement's own data\n		return limiter.ErrInvalid, \"\"", "	case \"21\", \"22\", \"23\", \"54\": // the statement's own data\n		return limiter.ErrNotApplied, \"\"",
@@ -54,13 +54,13 @@ var outcomes = []Mutant{
 	},
 	{
 		Name:  "fail-open-for-any-error",
-		Bug:   "FailOpen lets pass whatever the error",
+		Bug:   "FailOpen lets requests pass for every error",
 		Edits: []Edit{{"failure.go", "	case l.fail == failClosed || !StoreFailed(cause) || provisional(l.store):", "	case l.fail == failClosed || provisional(l.store):"}},
 		Check: Check{Package: ".", Run: "^TestFailOpen_opens_no_door_to_bad_input_or_a_caller_who_left$", Says: "= {Allowed:true"},
 	},
 	{
 		Name: "error-tells-the-key",
-		Bug:  "an error's text has the detail of the database's, and with it the key",
+		Bug:  "an error's text holds the database's detail, and with it the key",
 		Edits: []Edit{{
 			"postgres/errors.go",
 			"		class, advice = s.classifyState(server)", "		class, advice = s.classifyState(server)\n		advice += server.Detail",
@@ -74,7 +74,7 @@ var connections = []Mutant{
 	{
 		Name:  "read-only-connection-kept",
 		CI:    true,
-		Bug:   "after a failover a connection to what is a replica now goes back into the pool",
+		Bug:   "after a failover, a connection to a server that is now a replica goes back into the pool",
 		Found: []string{"https://github.com/envoyproxy/ratelimit/pull/1191", "https://github.com/formancehq/go-libs/pull/601"},
 		Edits: []Edit{{
 			"postgres/errors.go",
@@ -84,14 +84,14 @@ var connections = []Mutant{
 	},
 	{
 		Name:  "frozen-connection-trusted",
-		Bug:   "after a freeze of the process a connection is used whose server has long gone",
+		Bug:   "after a freeze, the store uses a connection that the server closed long ago",
 		Found: []string{"https://github.com/brianc/node-postgres/issues/2112", "https://github.com/brianc/node-postgres/issues/2243"},
 		Edits: []Edit{{"postgres/thaw.go", "	return rest < 0 || max(rest, idle) > restedFor", "	return rest < 0 || idle > restedFor"}},
 		Check: Check{Package: "./postgres", Run: "^TestAfterAFreezeNoConnectionIsHandedOutThatTheServerHasClosed$", Says: "limiter: outcome unknown"},
 	},
 	{
 		Name:  "given-up-connection-holds-its-place",
-		Bug:   "a connection whose peer has gone without a word goes back to the pool, which waits 15 s for its farewell",
+		Bug:   "a connection to a silent peer goes back to the pool, which waits 15 s to close it",
 		Edits: []Edit{{"postgres/release.go", "	if !pg.IsClosed() {", "	if pg != nil {"}},
 		Check: Check{
 			Package: "./postgres", Run: "^TestConnection_that_was_given_up_leaves_its_pool$",
@@ -100,7 +100,7 @@ var connections = []Mutant{
 	},
 	{
 		Name:  "given-up-connection-is-never-released",
-		Bug:   "a connection that was given up keeps its place in the pool for ever",
+		Bug:   "a connection that was given up keeps its place in the pool forever",
 		Edits: []Edit{{"postgres/release.go", "	go func() {", "	return\n	go func() {"}},
 		Check: Check{
 			Package: "./postgres", Run: "^TestConnection_that_was_given_up_leaves_its_pool$",
@@ -125,7 +125,7 @@ var connections = []Mutant{
 	},
 	{
 		Name:  "sqlite-snapshot-is-stale",
-		Bug:   "a transaction whose snapshot is out of date when it first writes fails, in place of being run again",
+		Bug:   "a transaction whose snapshot is stale at its first write fails instead of being run again",
 		Found: []string{"https://github.com/ovumcy/ovumcy-web/pull/155"},
 		Edits: []Edit{{"internal/sqlitecode/sqlitecode.go", "return coder.Code() & 0xff", "return coder.Code()"}},
 		Check: Check{Package: "./sqlite", Run: "^TestWhatIsTakenBetweenReadingAndWritingCounts$", Says: "database is locked (517)"},
@@ -133,7 +133,7 @@ var connections = []Mutant{
 	},
 	{
 		Name: "sqlite-decided-on-a-snapshot",
-		Bug:  "in SQLite a take is decided by what was read before the transaction that writes",
+		Bug:  "in SQLite a take is decided by a read before the transaction that writes",
 		Edits: []Edit{{
 			"sqlite/do.go",
 			"	row, now, err := s.read(ctx, tx, t, op, args)", "	row, now, err := s.read(ctx, s.reader, t, op, args)",
@@ -147,7 +147,7 @@ var connections = []Mutant{
 var queues = []Mutant{
 	{
 		Name: "queue-refuses-too-early",
-		Bug:  "what was not granted beside others is refused by a clock that was read before the row was locked",
+		Bug:  "a take that was not granted in a merged statement is refused by a clock that was read before the lock",
 		Edits: []Edit{{
 			"internal/batch/lead.go",
 			"				back = append(back, c)\n", "				if err == nil && !c.Undecided {\n					c.finish(nil)\n					continue\n				}\n				back = append(back, c)\n",
@@ -156,19 +156,19 @@ var queues = []Mutant{
 	},
 	{
 		Name:  "queue-ends-with-a-caller",
-		Bug:   "a statement that many wait for is canceled when one of them leaves",
+		Bug:   "a shared statement is canceled when one of its callers leaves",
 		Edits: []Edit{{"internal/batch/lead.go", "context.WithoutCancel(head.ctx)", "head.ctx"}},
 		Check: Check{Package: "./internal/batch", Run: "^TestACallerWhoLeavesInMidStatementEndsItForNobody$", Says: "of the others took, want 2"},
 	},
 	{
 		Name:  "queue-mixes-costs",
-		Bug:   "takes of different costs become units of one row, all at the cost of the first",
+		Bug:   "takes of different costs are merged, all at the cost of the first",
 		Edits: []Edit{{"internal/batch/call.go", "a.Cost == b.Cost && a.MaxWait", "a.MaxWait"}},
 		Check: Check{Package: "./postgres", Run: "^TestOperations_of_one_key_that_meet$", Says: "no order explains the answers"},
 	},
 	{
 		Name: "queue-sends-twice",
-		Bug:  "takes that may have been carried out together are sent again one by one",
+		Bug:  "merged takes of unknown outcome are sent again one by one",
 		Edits: []Edit{{
 			"internal/batch/lead.go",
 			"&& !errors.Is(err, limiter.ErrOutcomeUnknown)", "&& !errors.Is(err, limiter.ErrInvalid)",
@@ -191,20 +191,20 @@ var queues = []Mutant{
 	},
 	{
 		Name:  "queue-fails-together",
-		Bug:   "one row that the database refuses fails all that were sent with it",
+		Bug:   "one row that the database rejects fails all takes of the statement",
 		Edits: []Edit{{"internal/batch/lead.go", "	retry := err != nil && calls > 1", "	retry := err != nil && calls < 1"}},
 		Check: Check{Package: "./internal/batch", Run: "^TestOneBadRowDecidesForNoOther$", Says: "the bad row was sent 1 times, want once with others and once alone"},
 	},
 	{
 		Name:  "queue-passes-busy-keys",
 		CI:    true,
-		Bug:   "an operation that times out behind others of its key is the store's failure, which FailOpen lets pass",
+		Bug:   "an operation that times out in its key's queue counts as the store's failure, which FailOpen lets pass",
 		Edits: []Edit{{"internal/batch/queue.go", "		class = errKeyBusy\n", ""}},
 		Check: Check{Package: "./postgres", Run: "^TestBusy_key_that_times_out_in_its_queue_does_not_pass_by_FailOpen$", Says: "want a refusal with ErrKeyBusy"},
 	},
 	{
 		Name:  "queue-lets-a-key-go-twice",
-		Bug:   "operations other than plain takes do not wait for each other in the process, and fill the pool",
+		Bug:   "operations other than plain takes do not queue in the process, and use up the pool",
 		Edits: []Edit{{"postgres/postgres.go", "if op.Timeout <= 0 {", "if op.Timeout <= 0 || !merges(&op) {"}},
 		Check: Check{Package: "./postgres", Run: "^TestBusy_key_holds_one_connection_whatever_its_callers_do$", Says: "the key holds 2 connections, want 1"},
 	},

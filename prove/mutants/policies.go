@@ -4,7 +4,7 @@ package main
 var policies = []Mutant{
 	{
 		Name:  "refusals-stop-the-refill",
-		Bug:   "a refused request sets the time of the last refill, so that who polls never gets a token back",
+		Bug:   "a refusal resets the time of the last refill, so a polling client never gets a token back",
 		Found: []string{"https://github.com/svix/diom/pull/115"},
 		Edits: []Edit{{
 			"bucket.go",
@@ -16,7 +16,7 @@ var policies = []Mutant{
 	{
 		Name:  "refill-in-whole-tokens",
 		CI:    true,
-		Bug:   "a take drops the part of a token that has come back",
+		Bug:   "a take drops the fraction of a token that has refilled",
 		Found: []string{"https://github.com/firecracker-microvm/firecracker/pull/3370", "https://github.com/attune-io/attune/issues/739"},
 		Edits: []Edit{{
 			"bucket.go",
@@ -36,7 +36,7 @@ var policies = []Mutant{
 	},
 	{
 		Name:  "bucket-refuses-the-last",
-		Bug:   "a bucket refuses what would empty it",
+		Bug:   "a bucket refuses a take that would empty it",
 		Found: []string{"https://github.com/nerves-hub/nerves_hub_web/pull/1161"},
 		Edits: []Edit{{
 			"bucket.go",
@@ -46,7 +46,7 @@ var policies = []Mutant{
 	},
 	{
 		Name:  "cost-overflows",
-		Bug:   "a cost that is large enough overflows, and passes",
+		Bug:   "a large cost overflows and passes",
 		Found: []string{"https://github.com/redis/redis/pull/14826"},
 		Edits: []Edit{{"limiter.go", "	if n > l.policy.limit() {", "	if n > l.policy.limit() && n < 1<<40 {"}},
 		Check: Check{Package: "./memory", Run: "^TestStore$/^decisions$", Says: "want ErrExceedsCapacity"},
@@ -60,20 +60,20 @@ var policies = []Mutant{
 	},
 	{
 		Name:  "retry-after-too-early",
-		Bug:   "the wait is rounded down, so that who comes back then is refused again",
+		Bug:   "the wait is rounded down, so a caller that waits for it is refused again",
 		Found: []string{"https://github.com/brandur/redis-cell/issues/56"},
 		Edits: []Edit{{"result.go", "	return ns - ns%tick + tick", "	return ns - ns%tick"}},
 		Check: Check{Package: "./postgres", Run: "^TestRetryAfter_is_tight_to_the_microsecond$", Says: "Took = false, want true"},
 	},
 	{
 		Name:  "policy-change-fills-the-bucket",
-		Bug:   "a policy that changes gives every key a full bucket",
+		Bug:   "a policy change gives every key a full bucket",
 		Edits: []Edit{{"bucket.go", "		left = min(left, q)", "		_ = q"}},
 		Check: Check{Package: "./memory", Run: "^TestStore$/^policy_changes$", Says: "want {Allowed:true Limit:100 Remaining:5"},
 	},
 	{
 		Name:  "policy-change-drops-bookings",
-		Bug:   "a policy that changes forgets what is booked ahead",
+		Bug:   "a policy change forgets bookings",
 		Edits: []Edit{{"bucket.go", "		return row.FullAt - was + reach", "		return now + reach"}},
 		Check: Check{Package: "./memory", Run: "^TestStore$/^policy_changes$", Says: "Delay 500ms, want true, 2.5s"},
 	},
@@ -83,7 +83,7 @@ var policies = []Mutant{
 var clocks = []Mutant{
 	{
 		Name:  "clock-step-freezes-keys",
-		Bug:   "after a clock was set back keys stay refused until it has caught up",
+		Bug:   "after a step back of the clock, keys stay refused until it has caught up",
 		Found: []string{"https://github.com/ProfessionalWiki/MediaWiki-MCP-Server/issues/557"},
 		Edits: []Edit{{"bucket.go", "	if row.At > now+op.Tolerance(*row) {", "	if row.At > now+op.Tolerance(*row)+1<<60 {"}},
 		Check: Check{Package: "./memory", Run: "^TestStore$/^clock_steps$", Says: "after the clock was set back by 3s: RetryAfter 4s, want 1s"},
@@ -91,7 +91,7 @@ var clocks = []Mutant{
 	},
 	{
 		Name:  "clock-step-fills-buckets",
-		Bug:   "a clock that is set back makes every bucket full",
+		Bug:   "a step back of the clock fills every bucket",
 		Edits: []Edit{{"bucket.go", "		row.FullAt = max(0, now+row.FullAt-row.At)", "		row.FullAt = now"}},
 		Check: Check{Package: "./memory", Run: "^TestStore$/^clock_steps$", Says: "after the clock was set back by 3s: AllowN(1) = {Allowed:true"},
 		Also:  []Check{harness("TestStepsOfTheServersClockGrantNothingAndLockNobodyOut$/^clock_steps_between_statements", "over-admitted: ")},
@@ -111,7 +111,7 @@ var clocks = []Mutant{
 	},
 	{
 		Name: "waits-on-the-rows-clock-in-SQL",
-		Bug:  "a refusal by the database tells the row's clock as its own, so that RetryAfter is too short after a small step back",
+		Bug:  "a refusal reports the row's clock as its own, so RetryAfter is too short after a small step back",
 		Edits: []Edit{{
 			"postgres/sql/window_take.sql",
 			"SELECT 0, window_start, used, at, row_at FROM unfit", "SELECT 0, window_start, used, greatest(at, row_at), row_at FROM unfit",
@@ -120,13 +120,13 @@ var clocks = []Mutant{
 	},
 	{
 		Name:  "clock-of-the-transaction",
-		Bug:   "the clock is that of the begin of the transaction, and stands still in it",
+		Bug:   "the clock is read at the start of the transaction and does not advance in it",
 		Edits: []Edit{{"postgres/sql/bucket_take.sql", "pg_catalog.clock_timestamp()", "pg_catalog.now()"}},
 		Check: Check{Package: "./postgres", Run: "^TestClock_goes_on_within_a_transaction$", Says: "before it began"},
 	},
 	{
 		Name: "clock-in-milliseconds",
-		Bug:  "the database's clock is cut to milliseconds",
+		Bug:  "the database's clock is truncated to milliseconds",
 		Edits: []Edit{{
 			"postgres/sql/bucket_take.sql",
 			"* 1000000::double precision)::bigint * 1000)", "* 1000::double precision)::bigint * 1000000)",
@@ -135,7 +135,7 @@ var clocks = []Mutant{
 	},
 	{
 		Name: "clock-of-the-application",
-		Bug:  "the clock of the application decides, in place of the database's",
+		Bug:  "the application's clock decides instead of the database's",
 		Edits: []Edit{{
 			"postgres/args.go",
 			"	if op.At == 0 {\n		c.args[i-1] = nil\n	}", "	if op.At == 0 {\n		c.args[i-1] = time.Now().UnixNano()\n	}",
@@ -149,7 +149,7 @@ var clocks = []Mutant{
 var giveBacks = []Mutant{
 	{
 		Name: "refund-under-bookings",
-		Bug:  "a refund gives back time that is booked",
+		Bug:  "a refund gives back booked time",
 		Edits: []Edit{{
 			"bucket.go",
 			"if row.FullAt > now && row.FullAt <= now+row.Limit*row.Period {", "if row.FullAt > now {",
@@ -158,7 +158,7 @@ var giveBacks = []Mutant{
 	},
 	{
 		Name: "refund-of-a-window-ahead",
-		Bug:  "a refund credits a window that lies ahead and is booked",
+		Bug:  "a refund credits a later window that is booked",
 		Edits: []Edit{{
 			"window.go",
 			"if row.Used > 0 && row.Start <= clock && row.Start+row.Period > clock &&", "if row.Used > 0 && row.Start+row.Period > clock &&",
@@ -167,7 +167,7 @@ var giveBacks = []Mutant{
 	},
 	{
 		Name: "late-refund-credits-a-later-window",
-		Bug:  "a refund that arrives after the edge of the charged window credits the window that follows",
+		Bug:  "a refund after the end of the charged window credits the next window",
 		Edits: []Edit{{
 			"postgres/sql/window_refund.sql",
 			"  AND ($5::bigint = 0 OR b.win = $5::bigint AND b.window_start = $6::bigint)\n", "  AND ($5::bigint = 0 OR $6::bigint >= 0)\n",
@@ -176,7 +176,7 @@ var giveBacks = []Mutant{
 	},
 	{
 		Name:  "refund-of-an-unused-key",
-		Bug:   "a refund of a bucket that has refilled by itself says that it gave something back",
+		Bug:   "a refund of a bucket that has refilled by itself reports that it gave something back",
 		Edits: []Edit{{"postgres/sql/bucket_refund.sql", "  AND b.full_at > clock.at\n", ""}},
 		Check: Check{Package: "./postgres", Run: "^TestStore$/^postgres/^connection$/^give_back$", Says: "= true, <nil>, want false"},
 	},
@@ -215,7 +215,7 @@ var giveBacks = []Mutant{
 	{
 		Name: "refund-sent-twice",
 		CI:   true,
-		Bug:  "a refund whose outcome is unknown is sent again",
+		Bug:  "a refund of unknown outcome is retried",
 		Edits: []Edit{
 			{
 				"internal/sqlstore/retry.go",

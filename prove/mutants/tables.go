@@ -5,7 +5,7 @@ var tables = []Mutant{
 	{
 		Name: "tables-unlogged",
 		CI:   true,
-		Bug:  "the tables are UNLOGGED: a crash of the server forgets all that was taken",
+		Bug:  "the tables are UNLOGGED, so a crash of the server loses all takes",
 		Edits: []Edit{{
 			"migrations/postgres/00001_create_limiter_tables.sql",
 			"CREATE TABLE /* schema */limiter_token_buckets", "CREATE UNLOGGED TABLE /* schema */limiter_token_buckets",
@@ -14,7 +14,7 @@ var tables = []Mutant{
 	},
 	{
 		Name:  "commits-asynchronous",
-		Bug:   "takes are acknowledged before they are on the disk, although nobody asked for that",
+		Bug:   "takes are acknowledged before they are on disk, without WithAsyncCommit",
 		Edits: []Edit{{"postgres/statements.go", "	if asyncCommit {", "	if asyncCommit || true {"}},
 		Check: Check{Package: "./postgres", Run: "^TestAsyncCommit_is_for_the_takes_alone$", Says: "committed with off, want on"},
 		Also:  []Check{harness("TestAClusterThatIsKilledForgetsNothingThatItAcknowledged", "acknowledged takes lost: ")},
@@ -27,7 +27,7 @@ var tables = []Mutant{
 	},
 	{
 		Name: "table-not-strict",
-		Bug:  "SQLite makes a real of an integer that overflows, and a text of anything",
+		Bug:  "SQLite stores an overflowed integer as a real, and accepts text in any column",
 		Edits: []Edit{{
 			"migrations/sqlite/00001_create_limiter_tables.sql",
 			"buckets_granted_check CHECK (granted >= 0)\n) STRICT,", "buckets_granted_check CHECK (granted >= 0)\n)",
@@ -42,13 +42,13 @@ var tables = []Mutant{
 	},
 	{
 		Name:  "schema-by-the-search-path",
-		Bug:   "a table is found by search_path, which may lead to somebody else's",
+		Bug:   "a table is found by search_path, which may lead to another user's table",
 		Edits: []Edit{{"postgres/sql/bucket_look.sql", "LEFT JOIN /* schema */limiter_token_buckets", "LEFT JOIN limiter_token_buckets"}},
 		Check: Check{Package: "./postgres", Run: "^TestSession_settings_do_not_change_any_answer$", Says: "column b.limiter does not exist"},
 	},
 	{
 		Name:  "schema-in-the-text",
-		Bug:   "any string is put into statements as the name of a schema",
+		Bug:   "any string is accepted as the name of a schema in statements",
 		Found: []string{"https://github.com/vutran1710/PyrateLimiter/pull/286"},
 		Edits: []Edit{{"internal/pgschema/pgschema.go", "	if pattern.MatchString(name) {", "	if len(name) < 1<<20 {"}},
 		Check: Check{Package: "./internal/pgschema", Run: "^TestCheck$", Says: "want good false"},
@@ -66,7 +66,7 @@ var tables = []Mutant{
 	},
 	{
 		Name:  "operator-of-somebody-else",
-		Bug:   "an operator is called with types that somebody else's fits better",
+		Bug:   "an operator is called with types that another user's operator fits better",
 		Edits: []Edit{{"postgres/sql/bucket_take.sql", "* 1000000::double precision)", "* 1000000)"}},
 		Check: Check{Package: "./postgres", Run: "^TestStatements_use_the_operators_of_pg_catalog_alone$", Says: "bucketTake: ERROR"},
 	},
@@ -76,13 +76,13 @@ var tables = []Mutant{
 var sweeps = []Mutant{
 	{
 		Name:  "sweep-forgets-the-first-window",
-		Bug:   "a window that starts at 1970 is taken for a reset one, and is swept while it runs",
+		Bug:   "a window that starts at 1970 counts as reset, and is swept while it runs",
 		Edits: []Edit{{"sqlite/sql/window_sweep.sql", "window_start > 0 OR used > 0", "window_start > 0"}, {"sqlite/sql/window_page.sql", "window_start > 0 OR used > 0", "window_start > 0"}},
 		Check: Check{Package: "./sqlite", Run: "^TestStoreWhoseClockIsSteppedBack$/^the_first_day_of_time$", Says: "want it to be refused"},
 	},
 	{
 		Name:  "sweep-removes-what-counts",
-		Bug:   "a sweep removes buckets that are not full again, by when they were last used",
+		Bug:   "a sweep deletes buckets by their last use, although they are not full again",
 		Found: []string{"https://github.com/hpcloud/tail/pull/105"},
 		Edits: []Edit{
 			{"postgres/sql/bucket_sweep.sql", "greatest(page.full_at, page.at)", "page.at"},
@@ -93,13 +93,13 @@ var sweeps = []Mutant{
 	{
 		Name:  "sweep-does-not-look-again",
 		CI:    true,
-		Bug:   "a sweep removes a row that was taken from after the sweep had read it",
+		Bug:   "a sweep deletes a row that was charged after the sweep had read it",
 		Edits: []Edit{{"postgres/sql/bucket_sweep.sql", "\n      AND greatest(b.full_at, b.at) <= clock.at - $5::bigint", "\n      AND clock.at > $5::bigint"}},
 		Check: Check{Package: "./postgres", Run: "^TestSweep_keeps_a_row_that_is_taken_from_while_it_is_under_way$", Says: "the row that was taken from is gone"},
 	},
 	{
 		Name:  "sweep-of-what-was-just-used",
-		Bug:   "a sweep of SQLite removes rows that have not rested for an hour",
+		Bug:   "a sweep of SQLite deletes rows that expired less than an hour ago",
 		Edits: []Edit{{"sqlite/sweep.go", "	before := now - int64(limiter.SweepGrace)", "	before := now - int64(limiter.SweepGrace)>>30"}},
 		Check: harness("TestHistoriesOnSQLite", "removed too soon"),
 	},
@@ -111,7 +111,7 @@ var sweeps = []Mutant{
 	},
 	{
 		Name:  "sweep-without-grace",
-		Bug:   "a sweep removes a row at once, and a take whose clock was read before comes back in the past",
+		Bug:   "a sweep deletes a row as soon as it expires, and a take with an older clock recreates it in the past",
 		Edits: []Edit{{"store.go", "return end <= now-int64(SweepGrace)", "return end <= now"}},
 		Check: Check{Package: "./memory", Run: "^TestStore$/^sweep$", Says: "Sweep removed 2 rows, want 0"},
 	},

@@ -37,7 +37,7 @@ var windows = []Mutant{
 	},
 	{
 		Name:  "window-refuses-the-last",
-		Bug:   "of a limit of n only n - 1 requests pass",
+		Bug:   "with a limit of n, only n - 1 requests pass",
 		Found: []string{"https://github.com/akira-io/laravel-sisp/issues/113"},
 		Edits: []Edit{{"window.go", "if row.Used+cost <= w.Limit {", "if row.Used+cost < w.Limit {"}},
 		Check: Check{Package: "./memory", Run: "^TestStore$/^windows$", Says: "want it to pass"},
@@ -45,7 +45,7 @@ var windows = []Mutant{
 	{
 		Name:  "window-passes-one-more",
 		CI:    true,
-		Bug:   "with CountRejected a request passes if the limit was not exceeded before it",
+		Bug:   "with CountRejected, the limit is compared with the count before the request",
 		Found: []string{"https://github.com/api7/aisix/issues/950"},
 		Edits: []Edit{{
 			"postgres/windows.go",
@@ -55,7 +55,7 @@ var windows = []Mutant{
 	},
 	{
 		Name: "window-count-overflows",
-		Bug:  "the count of refused requests grows beyond what a table holds",
+		Bug:  "the count of refused requests exceeds the range of the column",
 		Edits: []Edit{{
 			"window.go",
 			"s.Row.Used = min(s.Row.Used+op.Cost, maxUsed)", "s.Row.Used += op.Cost",
