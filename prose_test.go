@@ -1,0 +1,111 @@
+package limiter_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// maxWords is the most words that a sentence may have. Aim at 25.
+const maxWords = 35
+
+// unwanted maps words that no page needs to what to write instead.
+var unwanted = map[*regexp.Regexp]string{
+	regexp.MustCompile(`(?i)\bmend(s|ed|ing)?\b`):    "fix",
+	regexp.MustCompile(`(?i)\bin place of\b`):        "instead of",
+	regexp.MustCompile(`(?i), too([.,;:)]|$)`):       "also",
+	regexp.MustCompile(`(?i)(^|[.,;:(|] )else\b`):    "otherwise",
+	regexp.MustCompile(`(?i)\bwho(so)?ever\b`):       "who that is: the caller, the client, the server",
+	regexp.MustCompile(`(?i)\b(simply|obviously)\b`): "nothing in its place",
+	regexp.MustCompile(`(?i)\b(lanes?|flights|boarding|patience|crowds?|gossip|prey|thaw(s|ed)?|spoil(s|ed|t)?|ails?)\b`): "what it is, not a metaphor",
+	regexp.MustCompile(`(?i)\b(behaviou|colou|honou|favou)rs?\b|\b(cent|met)res?\b|\blicences?\b|\bcancell(ed|ing)\b`):    "the American spelling",
+}
+
+var (
+	notProse    = regexp.MustCompile("(?ms)^ *```.*?^ *```$|<!--.*?-->")
+	ownLine     = regexp.MustCompile(`^\s*(\||#|<)`) // a row of a table, a heading, HTML
+	listItem    = regexp.MustCompile(`^\s*([-*+]|\d+\.|>)\s+`)
+	sentenceEnd = regexp.MustCompile("[.!?][\"')*_\\]]*$")
+	wordOfText  = regexp.MustCompile(`\S*[\p{L}\p{N}]\S*`)
+)
+
+// proseErrors returns what to change in a Markdown text: the line, the first words, what to do. It
+// ignores code and the targets of links. Headings and rows of tables may be long.
+func proseErrors(text string) (errs []string) {
+	text = notProse.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
+	text = linkTarget.ReplaceAllString(codeSpans.ReplaceAllString(text, "code"), "]")
+	start, sentence := 0, ""
+	end := func(mayBeLong bool) {
+		words := wordOfText.FindAllString(sentence, -1)
+		where := fmt.Sprintf("%d: %q: ", start, strings.Join(words[:min(6, len(words))], " "))
+		for pattern, instead := range unwanted {
+			if found := pattern.FindString(sentence); found != "" {
+				errs = append(errs, where+fmt.Sprintf("instead of %q write %s", strings.Trim(found, ".,;:(| "), instead))
+			}
+		}
+		if len(words) > maxWords && !mayBeLong {
+			errs = append(errs, where+fmt.Sprintf("the sentence has %d words; split it, %d are the most", len(words), maxWords))
+		}
+		sentence = ""
+	}
+	code, empty := false, true
+	for i, line := range strings.Split(text, "\n") {
+		item, own := listItem.MatchString(line), ownLine.MatchString(line)
+		code = strings.HasPrefix(line, "    ") && (code || empty) && !item
+		if empty = strings.TrimSpace(line) == ""; empty || code || item || own {
+			end(false)
+		}
+		if code {
+			continue
+		}
+		for word := range strings.FieldsSeq(listItem.ReplaceAllString(line, "")) {
+			if sentence == "" {
+				start, sentence = i+1, word
+			} else {
+				sentence += " " + word
+			}
+			if !own && sentenceEnd.MatchString(word) {
+				end(false)
+			}
+		}
+		if own {
+			end(true)
+		}
+	}
+	end(false)
+	return errs
+}
+
+// notConverted are pages that are about to be rewritten.
+var notConverted = []string{"README.md", "DESIGN.md", "docs/faults.md", "docs/guide.md", "docs/performance.md"}
+
+func TestPagesHaveShortSentencesAndPlainWords(t *testing.T) {
+	t.Parallel()
+	walk(t, func(file string) bool { return isMarkdown(file) && !slices.Contains(notConverted, file) }, func(file, text string) {
+		for _, err := range proseErrors(text) {
+			t.Errorf("%s:%s", file, err)
+		}
+	})
+}
+
+func TestProseErrorsNameTheLineAndTheRemedy(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("word ", maxWords)
+	for text, want := range map[string]string{
+		"One.\n\nTwo comes in\nplace of one.": `3: "Two comes in place of one.": instead of "in place of" write instead of`,
+		"- It waits.\n- It waits, too.":       `2: "It waits, too.": instead of "too" write also`,
+		"| a | else it runs |":                `1: "a else it runs": instead of "else" write otherwise`,
+		"# Mending":                           `1: "Mending": instead of "Mending" write fix`,
+		"Short. " + long + "end.":             `1: "word word word word word word": the sentence has 36 words; split it, 35 are the most`,
+		"    code\n\n" + long + "\nend.":      `3: "word word word word word word": the sentence has 36 words; split it, 35 are the most`,
+		long + "\n\n- " + long + "\n\n| " + long + long + "|\n# " + long + long: "",
+		"```sh\nmend\n```\n\n    mend\n\n<!-- mend\n-->":                        "",
+		"Too many, or something else: `mend` [it](mend.md).":                    "",
+	} {
+		if got := strings.Join(proseErrors(text), "\n"); got != want {
+			t.Errorf("proseErrors(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
