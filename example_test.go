@@ -20,6 +20,7 @@ import (
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/sqlite"
 )
 
 // A clock that stands still makes the answers of a test exact.
@@ -170,14 +171,25 @@ func ExampleFailLocal() {
 
 func Example_postgres() {
 	ctx := context.Background()
-	store, err := postgres.Open(ctx, os.Getenv("DATABASE_URL"))
+	store, err := postgres.Open(ctx, os.Getenv("DATABASE_URL")) // or postgres.New(pool)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = store.Close() }()
-	if err := store.Check(ctx); err != nil { // connection, tables, privileges
+	logins, err := limiter.New(store, "login", limiter.PerMinute(5)) // 5 at once, then 1 every 12 s
+	if err != nil {
 		log.Fatal(err)
 	}
+	res, err := logins.Allow(ctx, "alice@example.com") // any string is a key
+	fmt.Println(res.Allowed, res.Remaining, res.RetryAfter, err)
+}
+
+func Example_sqlite() {
+	store, err := sqlite.Open("app.db")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = limiter.New(store, "login", limiter.PerMinute(5))
+	fmt.Println(err)
 }
 
 // The pool of the application serves as it is.

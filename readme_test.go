@@ -41,14 +41,14 @@ func walk(t *testing.T, wanted func(path string) bool, f func(path, text string)
 // isMarkdown reports whether a file is documentation in Markdown.
 func isMarkdown(file string) bool { return path.Ext(file) == ".md" }
 
-// snippets returns the Go code of every Markdown file. The programs in the README of the root are
-// apart, because another test runs them.
+// snippets returns the Go code of every Markdown file. Whole programs are apart, because another
+// test runs them.
 func snippets(t *testing.T) (programs []string, fragments map[string][]string) {
 	t.Helper()
 	fragments = map[string][]string{}
 	walk(t, isMarkdown, func(file, text string) {
 		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text, -1) {
-			if file == "README.md" && strings.HasPrefix(m[1], "package main") {
+			if strings.HasPrefix(m[1], "package main") {
 				programs = append(programs, m[1])
 			} else {
 				fragments[file] = append(fragments[file], m[1])
@@ -70,9 +70,9 @@ func TestSnippetsOfMarkdownStandInCompiledExamples(t *testing.T) {
 	programs, fragments := snippets(t)
 	// If the pattern of a snippet matched nothing, this test would always pass.
 	if len(programs) == 0 {
-		t.Error("the README shows no program")
+		t.Error("no page shows a program")
 	}
-	for _, file := range []string{"README.md", "docs/recipes.md", "docs/operations.md"} {
+	for _, file := range []string{"README.md", "docs/guide.md", "docs/operations.md", "docs/recipes.md"} {
 		if len(fragments[file]) == 0 {
 			t.Errorf("%s shows no snippet", file)
 		}
@@ -100,7 +100,7 @@ func unindent(code string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestTheReadmesProgramRuns(t *testing.T) {
+func TestTheGuidesProgramRuns(t *testing.T) {
 	t.Parallel()
 	programs, _ := snippets(t)
 	for _, program := range programs {
@@ -122,6 +122,62 @@ func TestTheReadmesProgramRuns(t *testing.T) {
 		if string(out) != want {
 			t.Errorf("the program printed\n%swant\n%s", out, want)
 		}
+	}
+}
+
+func TestSpeedsOfThePagesStandInTheResults(t *testing.T) {
+	t.Parallel()
+	var results strings.Builder
+	walk(t, func(file string) bool { return isMarkdown(file) && strings.HasPrefix(file, "bench/results/") },
+		func(_, text string) { results.WriteString(text) })
+	rates := regexp.MustCompile(`[\d,]+,\d{3}\b`)
+	measured := rates.FindAllString(results.String(), -1)
+	claims := 0
+	for file, heading := range map[string]string{"README.md": "## How fast", "docs/performance.md": "# Performance"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, section, _ := strings.Cut(string(text), heading+"\n")
+		section, _, _ = strings.Cut(section, "\n## How it is proved")
+		for _, rate := range rates.FindAllString(section, -1) {
+			claims++
+			if !slices.Contains(measured, rate) {
+				t.Errorf("%s says %s, which no file of bench/results does", file, rate)
+			}
+		}
+	}
+	if claims < 50 {
+		t.Errorf("found %d rates in the pages, want at least 50", claims)
+	}
+}
+
+func TestPagesNameFilesThatThereAre(t *testing.T) {
+	t.Parallel()
+	named := 0
+	isPage := func(file string) bool { return isMarkdown(file) && strings.HasPrefix(file, "docs/") }
+	walk(t, isPage, func(page, text string) {
+		for _, m := range regexp.MustCompile("`((?:\\w+/)*\\w+\\.(?:go|jsonl|svg|sql))`").FindAllStringSubmatch(text, -1) {
+			named++
+			if _, err := os.Stat(m[1]); err != nil && m[1] != "main.go" { // which the reader writes
+				t.Errorf("%s names %s, which is no file of this repository", page, m[1])
+			}
+		}
+	})
+	if named < 80 {
+		t.Errorf("found %d files in the pages, want at least 80", named)
+	}
+}
+
+func TestTheReadmeIsShort(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const maxWords = 900 // what a reader takes in within a few minutes
+	if n := len(strings.Fields(string(text))); n > maxWords {
+		t.Errorf("README.md has %d words, want at most %d; move what is more to docs", n, maxWords)
 	}
 }
 

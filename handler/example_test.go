@@ -1,7 +1,9 @@
 package handler_test
 
 import (
+	"context"
 	"fmt"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -40,6 +42,36 @@ func ExampleNew() {
 	// 200 ["search";q=2;w=120] ["search";r=1;t=60] []
 	// 200 ["search";q=2;w=120] ["search";r=0;t=60] []
 	// 429 ["search";q=2;w=120] ["search";r=0;t=60] [60]
+}
+
+// A server logs why there was no decision, and tells its platform whether the store works.
+func ExampleOnError() {
+	store := memory.New() // in your program: postgres.Open
+	searches, err := limiter.New(store, "search", limiter.PerMinute(60))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit := handler.New(searches, handler.ClientIP(), handler.OnError(func(r *http.Request, err error) {
+		slog.ErrorContext(r.Context(), "no rate limit decision", "error", err)
+	}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /search", limit(http.HandlerFunc(search)))
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		if err := store.Check(ctx); err != nil {
+			http.Error(w, "the database is not ready", http.StatusServiceUnavailable)
+		}
+	})
+
+	for _, path := range []string{"/search", "/health"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		fmt.Println(path, w.Code, w.Header()["Ratelimit"])
+	}
+	// Output:
+	// /search 200 ["search";r=59;t=1]
+	// /health 200 []
 }
 
 // A login is limited by address, which stops one machine that tries many accounts,

@@ -3,34 +3,60 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-func TestTheReadmeTellsWhatTheReportsSay(t *testing.T) {
+func TestTheDocumentsTellWhatTheReportsSay(t *testing.T) {
 	t.Chdir("../..")
 	paths, err := filepath.Glob("prove/results/*.json")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no reports: %v", err)
 	}
-	before, err := os.ReadFile(readme)
-	if err != nil {
-		t.Fatal(err)
-	}
 	reports, err := read(paths)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := tableOf(reports)
+	blocks, err := blocksOf(reports)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := replace(string(before), table)
+	for file, block := range blocks {
+		before, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := replace(file, string(before), block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after != string(before) {
+			t.Errorf("%s differs from the reports; renew it: go run ./prove/figures prove/results/*.json\nwant\n%s", file, block)
+		}
+	}
+}
+
+func TestTheReadmeRoundsTheNumberOfOperationsDown(t *testing.T) {
+	text, err := os.ReadFile("../../" + readme)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after != string(before) {
-		t.Errorf("README.md does not tell what the reports say; renew it: go run ./prove/figures prove/results/*.json\nwant\n%s", table)
+	claim := regexp.MustCompile(`More than (\d+) million operations`).FindSubmatch(text)
+	row := regexp.MustCompile(`(?m)^\| operations checked \| ([\d,]+) \| ([\d,]+) \|$`).FindSubmatch(text)
+	if claim == nil || row == nil {
+		t.Fatalf("%s has the claim %q and the row %q, want both", readme, claim, row)
+	}
+	number := func(digits []byte) int {
+		n, err := strconv.Atoi(strings.ReplaceAll(string(digits), ",", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if sum := number(row[1]) + number(row[2]); sum/1_000_000 != number(claim[1]) {
+		t.Errorf("%s says more than %s million operations, and its table %d", readme, claim[1], sum)
 	}
 }
 

@@ -1,9 +1,10 @@
-// Command figures puts the figures of reports of campaigns into the project's README, between
-// the lines that say so:
+// Command figures writes the figures of campaign reports into the documentation: a short table
+// into README.md, and the full one with the list of runs into docs/faults.md. Each file marks
+// the place with two comments.
 //
 //	go run ./prove/figures [-o] prove/results/*.json
 //
-// With -o it prints the table and changes nothing.
+// With -o the command prints what docs/faults.md would get, and writes no file.
 package main
 
 import (
@@ -16,12 +17,13 @@ import (
 
 const (
 	readme = "README.md"
+	faults = "docs/faults.md"
 	begin  = "<!-- figures: go run ./prove/figures prove/results/*.json -->\n"
 	end    = "<!-- end of figures -->\n"
 )
 
 func main() {
-	only := flag.Bool("o", false, "print the table, and change nothing")
+	only := flag.Bool("o", false, "print the full table, and write no file")
 	flag.Parse()
 	if err := run(flag.Args(), *only); err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
@@ -34,26 +36,31 @@ func run(paths []string, only bool) error {
 	if err != nil {
 		return err
 	}
-	table, err := tableOf(reports)
+	blocks, err := blocksOf(reports)
 	if err != nil {
 		return err
 	}
 	if only {
-		fmt.Print(table)
+		fmt.Print(blocks[faults])
 		return nil
 	}
-	text, err := os.ReadFile(readme)
-	if err != nil {
-		return err
+	for file, block := range blocks {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		changed, err := replace(file, string(text), block)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(changed), 0o644); err != nil {
+			return err
+		}
 	}
-	changed, err := replace(string(text), table)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(readme, []byte(changed), 0o644)
+	return nil
 }
 
-// report is what is needed of a campaign's.
+// report is the part of a campaign's report that the figures come from.
 type report struct {
 	Tier      string            `json:"tier"`
 	Seed      uint64            `json:"seed"`
@@ -88,12 +95,12 @@ func read(paths []string) ([]report, error) {
 	return reports, nil
 }
 
-// replace returns text with a table in place of the one between the marks.
-func replace(text, table string) (string, error) {
+// replace returns the text of a file with block between the two marks.
+func replace(file, text, block string) (string, error) {
 	before, rest, found := strings.Cut(text, begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		return "", fmt.Errorf("%s has no lines %q and %q", readme, begin, end)
+		return "", fmt.Errorf("%s has no lines %q and %q", file, begin, end)
 	}
-	return before + begin + table + end + after, nil
+	return before + begin + block + end + after, nil
 }

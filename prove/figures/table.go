@@ -9,38 +9,46 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 )
 
-// twice is what the histories count of calls that both checkers have judged.
-const twice = "operations checked by porcupine, too"
-
-// rows are the lines of the table: what they are called, and what stands in them.
-var rows = []struct {
-	name     string
-	postgres []string
-	sqlite   []string
-}{
-	{"operations checked; of them twice, by the row's own order and by porcupine", []string{campaign.Operations, twice}, []string{campaign.Operations, twice}},
-	{"kills: of the cluster, a backend, PgBouncer; of a process", []string{campaign.ClusterKills, campaign.BackendKills, campaign.PoolerKills}, []string{campaign.ProcessKills}},
-	{"connections cut (larger tiers: at every byte); logs cut, at and within every frame", []string{campaign.Cuts}, []string{campaign.Truncations}},
-	{"clock steps of ±1 ms to ±10 years, failovers, frozen clients", []string{campaign.ClockSteps, campaign.Failovers, campaign.Freezes}, nil},
-	{"**over-admitted, acknowledged takes lost, double charges**", bad, bad},
+// row is a line of the tables. A column without a count stays empty.
+type row struct {
+	name             string
+	postgres, sqlite string // what the reports call the count
+	short            bool   // README.md has the row, too
 }
 
-// bad is what must not be.
-var bad = []string{campaign.OverAdmitted, campaign.LostTakes, campaign.DoubleCharges}
+var rows = []row{
+	{"operations checked", campaign.Operations, campaign.Operations, true},
+	{"of these, also checked by porcupine", checkedTwice, checkedTwice, true},
+	{"kills of the server", campaign.ClusterKills, "", true},
+	{"terminated or killed backends", campaign.BackendKills, "", false},
+	{"kills of PgBouncer", campaign.PoolerKills, "", false},
+	{"kills of a process that uses the file", "", campaign.ProcessKills, true},
+	{"connections cut", campaign.Cuts, "", true},
+	{"write-ahead logs cut, between and inside frames", "", campaign.Truncations, false},
+	{"clock steps of ±1 ms to ±10 years", campaign.ClockSteps, "", true},
+	{"failovers", campaign.Failovers, "", false},
+	{"frozen clients", campaign.Freezes, "", false},
+	{"**over-admitted**", campaign.OverAdmitted, campaign.OverAdmitted, true},
+	{"**acknowledged takes lost**", campaign.LostTakes, campaign.LostTakes, true},
+	{"**double charges**", campaign.DoubleCharges, campaign.DoubleCharges, true},
+}
 
-// tableOf returns the table of all reports together.
-func tableOf(reports []report) (string, error) {
+// checkedTwice is the count of operations that the witness and porcupine have both checked.
+const checkedTwice = "operations checked by porcupine, too"
+
+// blocksOf returns the text between the marks of each file.
+func blocksOf(reports []report) (map[string]string, error) {
 	postgres, sqlite := map[string]int64{}, map[string]int64{}
 	for _, r := range reports {
 		if r.Fraction != 0 || strings.HasSuffix(r.Versions["limiter"], "-dirty") {
-			return "", fmt.Errorf("a report is of a part of its tier, or of code that was not committed")
+			return nil, fmt.Errorf("a report is of a part of its tier, or of code that was not committed")
 		}
 		for _, s := range r.Scenarios {
 			switch {
 			case s.Rounds < s.Wanted:
-				return "", fmt.Errorf("%q has %d of %d rounds; resume it", s.Name, s.Rounds, s.Wanted)
+				return nil, fmt.Errorf("%q has %d of %d rounds; resume it", s.Name, s.Rounds, s.Wanted)
 			case len(s.Failed) > 0:
-				return "", fmt.Errorf("%q failed in round %d; fix that, and begin again", s.Name, s.Failed[0].Round)
+				return nil, fmt.Errorf("%q failed in round %d; fix that, and begin again", s.Name, s.Failed[0].Round)
 			}
 			into := postgres
 			if strings.Contains(s.Name, "SQLite") {
@@ -51,36 +59,55 @@ func tableOf(reports []report) (string, error) {
 			}
 		}
 	}
-	var b strings.Builder
-	b.WriteString("| | PostgreSQL | SQLite |\n|---|---:|---:|\n")
-	for _, row := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.name, cell(postgres, row.postgres), cell(sqlite, row.sqlite))
-	}
-	fmt.Fprintf(&b, "\nRun: %s; %s, SQLite by modernc.org/sqlite %s.\n",
-		strings.Join(distinct(reports, sourceOf), "; "),
-		strings.Join(distinct(reports, func(r report) string { return server(r.Versions["postgres"]) }), ", "),
-		strings.Join(distinct(reports, func(r report) string { return r.Versions["modernc.org/sqlite"] }), ", "))
-	if n := postgres[campaign.LostAsyncCommit]; n > 0 {
-		fmt.Fprintf(&b, "What is asked for costs what it costs: `WithAsyncCommit` lost %s takes in %s kills", grouped(n), grouped(kills(reports, "WithAsyncCommit", campaign.ClusterKills)))
-		fmt.Fprintf(&b, ",\nand failover to an asynchronous standby that lagged behind %s in %s.\n", grouped(postgres[campaign.LostAsyncFailover]), grouped(kills(reports, "asynchronous standby", campaign.Failovers)))
-	}
-	return b.String(), nil
+	all, short := table(rows, postgres, sqlite), slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !r.short })
+	return map[string]string{
+		readme: table(short, postgres, sqlite),
+		faults: all + lost(reports, postgres) + runs(reports),
+	}, nil
 }
 
-// sourceOf tells what was run: a tier, or those of its scenarios that the report has, if they
-// are few.
-func sourceOf(r report) string {
-	var seconds float64
-	var names []string
-	for _, s := range r.Scenarios {
-		seconds += s.Seconds
-		names = append(names, s.Name)
+func table(rows []row, postgres, sqlite map[string]int64) string {
+	var b strings.Builder
+	b.WriteString("| | PostgreSQL | SQLite |\n|---|---:|---:|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.name, cell(postgres, r.postgres), cell(sqlite, r.sqlite))
 	}
-	what := "tier " + r.Tier
-	if len(names) < 5 {
-		what += " of " + strings.Join(names, ", ")
+	return b.String()
+}
+
+// lost tells what options that trade durability for speed have cost.
+func lost(reports []report, postgres map[string]int64) string {
+	if postgres[campaign.LostAsyncCommit] == 0 {
+		return ""
 	}
-	return fmt.Sprintf("%s at %s, %.0f minutes, seed %d", what, r.Versions["limiter"], seconds/60, r.Seed)
+	return fmt.Sprintf(`
+Two settings give up durability. `+"`WithAsyncCommit`"+` lost %s takes (kills of the server: %s). A failover to an asynchronous
+standby that lagged behind lost %s takes (failovers: %s).
+`,
+		grouped(postgres[campaign.LostAsyncCommit]), grouped(kills(reports, "WithAsyncCommit", campaign.ClusterKills)),
+		grouped(postgres[campaign.LostAsyncFailover]), grouped(kills(reports, "asynchronous standby", campaign.Failovers)))
+}
+
+// runs lists the reports: what ran, of which commit, and how to repeat it.
+func runs(reports []report) string {
+	var b strings.Builder
+	b.WriteString("\n| tier | scenarios | commit | minutes | seed |\n|---|---|---|---:|---:|\n")
+	for _, r := range reports {
+		var seconds float64
+		var names []string
+		for _, s := range r.Scenarios {
+			seconds += s.Seconds
+			names = append(names, s.Name)
+		}
+		if len(names) > 4 {
+			names = []string{fmt.Sprintf("all %d", len(names))}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %.0f | %d |\n", r.Tier, strings.Join(names, ", "), r.Versions["limiter"], seconds/60, r.Seed)
+	}
+	fmt.Fprintf(&b, "\nVersions: %s; modernc.org/sqlite %s.\n",
+		strings.Join(distinct(reports, func(r report) string { return server(r.Versions["postgres"]) }), ", "),
+		strings.Join(distinct(reports, func(r report) string { return r.Versions["modernc.org/sqlite"] }), ", "))
+	return b.String()
 }
 
 // server returns the name and the version in what postgres --version says.
@@ -92,7 +119,7 @@ func server(version string) string {
 	return fields[1] + " " + fields[2]
 }
 
-// kills returns what the scenarios with a word in their name have counted of something.
+// kills sums up a count over the scenarios whose name contains word.
 func kills(reports []report, word, what string) (n int64) {
 	for _, r := range reports {
 		for _, s := range r.Scenarios {
@@ -104,13 +131,12 @@ func kills(reports []report, word, what string) (n int64) {
 	return n
 }
 
-// cell returns counts as they stand in the table.
-func cell(counts map[string]int64, of []string) string {
-	numbers := make([]string, len(of))
-	for i, what := range of {
-		numbers[i] = grouped(counts[what])
+// cell returns a count as it stands in a table.
+func cell(counts map[string]int64, what string) string {
+	if what == "" {
+		return ""
 	}
-	return strings.Join(numbers, "; ")
+	return grouped(counts[what])
 }
 
 func distinct(reports []report, of func(report) string) (all []string) {
