@@ -1,7 +1,13 @@
-// Package memory is a limiter.Store in the process: the reference that other
-// stores are compared with, the store for tests of code that limits, and a limit
-// for one process. Its state is lost with the process and shared with nobody;
-// on serverless, where every request may meet a new process, it limits nothing.
+// Package memory stores the state of limiters in the memory of one process.
+//
+// Use it in tests of code that limits, for a limit that one process alone keeps, and as the
+// fallback of [limiter.FailLocal]. The state is lost when the process ends, and no other process
+// shares it. Where each request may reach a new process, as on AWS Lambda, it limits nothing; use
+// package postgres there.
+//
+//	logins, err := limiter.New(memory.New(), "login", limiter.PerMinute(5))
+//
+// Package memory is also the reference that package storetest compares other stores with.
 package memory
 
 import (
@@ -24,10 +30,9 @@ const (
 	minTidy = 64
 )
 
-// Store keeps state in maps, by way of [limiter.Op.Apply] under a lock. It
-// forgets keys an hour after they are as if never used, when it would otherwise
-// grow, so that it holds at most about twice the keys in use. Make one with
-// [New]; a Store is safe for concurrent use.
+// Store is a [limiter.Store] that keeps rows in maps. When it would otherwise grow, it forgets keys
+// that have been unused for one hour, so that it holds at most about twice the keys in use. Make
+// one with [New]; the zero Store is not valid. A Store is safe for concurrent use.
 type Store struct {
 	now    func() time.Time
 	seed   maphash.Seed
@@ -44,8 +49,8 @@ type shard struct {
 	_ [96]byte
 }
 
-// entry is the row of one key. Those of the same hash, which are rare but for the two
-// policies of one limiter, are a list.
+// entry is the row of one key. Entries with the same hash form a list. They are rare, except for
+// the two policies of one limiter.
 type entry struct {
 	next      *entry
 	name, key string
@@ -62,11 +67,11 @@ func (sh *shard) find(hash uint64, op *limiter.Op, window bool) *entry {
 	return e
 }
 
-// Option changes how a [Store] works.
+// Option changes how a [Store] works. [New] ignores a nil Option.
 type Option func(*Store)
 
-// WithClock tells the [Store] to read the time from now, in place of the
-// process's clock, for tests that move time by hand. A nil now is ignored.
+// WithClock makes the [Store] read the time from now, instead of the process's clock, so that tests
+// can set the time. A nil now is ignored. The function now must be safe for concurrent use.
 func WithClock(now func() time.Time) Option {
 	return func(s *Store) {
 		if now != nil {
@@ -89,7 +94,7 @@ func New(opts ...Option) *Store {
 	return s
 }
 
-// Do carries out op, as [limiter.Store] says.
+// Do implements [limiter.Store].
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if err := ctx.Err(); err != nil {
 		return limiter.State{}, fmt.Errorf("memory: %w: %w", limiter.ErrCanceled, err)
@@ -149,14 +154,14 @@ func (sh *shard) remove(now int64, limit int) (removed int64) {
 	return removed
 }
 
-// Sweep deletes up to limit keys that have been as if never used for an hour, and returns
-// how many it deleted, also with an error. A limit below 1 is [limiter.ErrInvalid]. Each
-// call begins at a random place, so that calls that ctx ends early delete all of them in
-// the end. Calling Sweep is never necessary: see [Store].
+// Sweep deletes up to limit keys that have been unused for one hour. It returns how many it
+// deleted, also with an error. Calling Sweep is never necessary, because the Store forgets keys by
+// itself. If limit is below 1, the error is [limiter.ErrInvalid]; if ctx has ended, it is
+// [limiter.ErrCanceled]. Each call starts at a random place, so that calls that ctx ends early
+// reach all keys in the end.
 //
-// Sweep goes by the Store's own clock, and deletes rows in use of a Limiter whose
-// [limiter.WithClock] is more than an hour behind: give the Store the same clock with
-// [WithClock].
+// Sweep goes by the Store's clock. If a Limiter uses a [limiter.WithClock] that is more than one
+// hour behind, Sweep deletes rows in use; give the Store the same clock with [WithClock].
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
 	if limit < 1 {
 		return 0, fmt.Errorf("memory: %w: Sweep of at most %d keys; pass at least 1", limiter.ErrInvalid, limit)
@@ -177,8 +182,8 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error)
 	return removed, nil
 }
 
-// Check returns nil: a Store in memory is always in order.
+// Check returns nil, because a Store in memory always works.
 func (s *Store) Check(context.Context) error { return nil }
 
-// Close returns nil: there is nothing to close. The Store stays usable.
+// Close returns nil and does nothing. The Store stays usable.
 func (s *Store) Close() error { return nil }

@@ -9,15 +9,17 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
-// schemaVersion is the latest migration that the statements need.
+// schemaVersion is the newest migration that the statements need.
 const schemaVersion = 1
 
-// Check reports whether the Store can work: the database answers, has all tables and columns, no migration
-// is missing, and the database can be written. Check reads a few rows and writes none, so a health check may
-// call it every time. It takes the write lock for a moment. If another connection holds the lock, Check does
-// not wait (though a busy timeout of a pool given to [New] does) and takes the file for writable. Check does
-// not tell whether the disk has room. What an operator must repair is [limiter.ErrMisconfigured], and the
-// text says how.
+// Check reports whether the Store can work: the database answers, has all tables and columns, lacks
+// no migration and can be written. It reads a few rows and writes none, so a health check may call
+// it each time. The error matches [limiter.ErrMisconfigured] if an operator must act, and says what
+// to do.
+//
+// Check takes the write lock for a moment. If another connection holds the lock, Check does not
+// wait and assumes that the file is writable; with a pool of [New], that pool's busy timeout
+// applies. Check does not test whether the disk has room. It is safe for concurrent use.
 func (s *Store) Check(ctx context.Context) error {
 	_, writer, err := s.pools()
 	if err == nil && s.place != nil {
@@ -26,7 +28,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sqlite: check: %w", err)
 	}
-	// On the connection that takes use, because it is the one that sets up the file.
+	// Use the connection that takes use, because that one sets up the file.
 	err = attempt(ctx, func(ctx context.Context) error {
 		if err := writer.query(ctx, "check_columns", nil); err != nil {
 			return err
@@ -46,7 +48,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// checkVersion reports whether all migrations that this release needs have been applied.
+// checkVersion returns an error if a migration that this release needs has not been applied.
 func checkVersion(ctx context.Context, from session) error {
 	var versioned, version int64
 	into := func(n *int64) func([]driver.Value) error {

@@ -14,7 +14,7 @@ import (
 // tick is the resolution of the clock in nanoseconds.
 const tick = 1
 
-// do carries out op in the cheapest way that is free at the moment.
+// do carries out op in the cheapest way that is possible at the moment.
 func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if op.Kind < limiter.OpTake || op.Kind > limiter.OpReset {
 		return limiter.State{}, fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
@@ -55,9 +55,9 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	return s.write(ctx, writer, t, op)
 }
 
-// doAlone carries out op if nobody else writes or waits to. It needs no time limit, because it waits
-// for nothing. It needs no look before, because the transaction takes the write lock only if op is not
-// refused.
+// doAlone carries out op if nobody else writes or waits to write. It needs no time limit, because
+// it waits for nothing. It needs no look first, because the transaction takes the write lock only
+// if op is not refused.
 func (s *Store) doAlone(ctx context.Context, writer pool, t *table, op limiter.Op) (state limiter.State, done bool, err error) {
 	if !s.enterAlone() {
 		return limiter.State{}, false, nil
@@ -73,7 +73,7 @@ func (s *Store) doAlone(ctx context.Context, writer pool, t *table, op limiter.O
 	return state, true, interpretError(ctx, err, false)
 }
 
-// write carries out op when it is this caller's turn.
+// write carries out op. The caller may write.
 func (s *Store) write(ctx context.Context, writer pool, t *table, op limiter.Op) (state limiter.State, err error) {
 	err = attemptWrite(ctx, writer, func(ctx context.Context) (err error) {
 		state, err = s.transact(ctx, writer, t, op)
@@ -99,8 +99,8 @@ func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.
 	return state, commit(ctx, tx)
 }
 
-// commit commits a transaction. Only the commit can leave the outcome unknown, and only if it did not
-// fail because of a lock.
+// commit commits a transaction. Only a commit can leave the outcome unknown, unless it failed
+// because of a lock.
 func commit(ctx context.Context, tx transaction) error {
 	err := tx.commit(ctx)
 	if sqlitecode.IsBusy(err) {
@@ -125,7 +125,7 @@ func (s *Store) apply(ctx context.Context, tx transaction, t *table, op limiter.
 	return answer(op, state), nil
 }
 
-// answer returns what the store reports of op from what Apply returned.
+// answer converts the state that Apply returned to the state that the store returns.
 func answer(op limiter.Op, state limiter.State) limiter.State {
 	switch {
 	case op.Kind == limiter.OpTake || op.Kind == limiter.OpLook:
@@ -137,9 +137,9 @@ func answer(op limiter.Op, state limiter.State) limiter.State {
 	return limiter.State{}
 }
 
-// look works out on a snapshot what op would do, and reports whether it would write. Then the snapshot
-// must not decide: op is a take that would be granted, or a refusal on a row that a stepped-back clock
-// or another policy left.
+// look computes on a snapshot what op would do, and reports whether it would write. If so, the
+// snapshot must not decide: op is a take that would be granted, or a refusal on a row that a
+// stepped-back clock or another policy left.
 func (s *Store) look(ctx context.Context, reader pool, t *table, op limiter.Op) (state limiter.State, writes bool, err error) {
 	err = attempt(ctx, func(ctx context.Context) error {
 		row, now, err := s.read(ctx, reader, t, op, find(op))
@@ -157,9 +157,9 @@ func (s *Store) look(ctx context.Context, reader pool, t *table, op limiter.Op) 
 	return state, writes, nil
 }
 
-// read reads the row of op that args find, the zero Row if there is none, and then the clock. In this
-// order no row can seem to come from a clock ahead of ours, however long the process was stopped in
-// between; that it may be a little old does no harm, because takes only lower what is left.
+// read reads the row of op that args find (the zero Row if there is none), and then the clock. In
+// this order no row seems to come from a clock ahead of ours, however long the process was stopped
+// in between. A slightly old row does no harm, because takes only lower what is left.
 func (s *Store) read(ctx context.Context, from session, t *table, op limiter.Op, args []any) (limiter.Row, int64, error) {
 	var row limiter.Row
 	err := from.query(ctx, t.row, func(columns []driver.Value) error { return t.scan(columns, &row) }, args...)

@@ -21,9 +21,9 @@ const (
 // errClosed is returned for an operation after Close.
 var errClosed = fmt.Errorf("%w: the Store or its database is closed; make a new one", limiter.ErrNotApplied)
 
-// interpretError gives an error its class: one of the limiter's errors, with the driver's behind it.
-// A statement that SQLite answered with a result code did nothing, except where the disk failed, which
-// may have been after the commit. writes tells whether the statement may have changed anything.
+// interpretError gives an error its class and keeps the driver's error. A statement that SQLite
+// answered with a result code did nothing, unless the disk failed, which may be after the commit.
+// writes says whether the statement may have changed anything.
 func interpretError(ctx context.Context, err error, writes bool) error {
 	if err == nil || sqlstore.Classified(err) {
 		return err
@@ -38,7 +38,7 @@ func interpretError(ctx context.Context, err error, writes bool) error {
 	return fmt.Errorf("%w: %w", class, err)
 }
 
-// classify returns the class of err and, where somebody must act, what to do.
+// classify returns the class of err and, if somebody must act, what to do.
 func classify(err error, writes bool) (class error, advice string) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		if writes {
@@ -52,8 +52,7 @@ func classify(err error, writes bool) (class error, advice string) {
 	}
 	switch code {
 	case sqlitecode.Error:
-		// Our statements never change, so they fail as such only where the tables, or the release of
-		// SQLite, are not what they were written for.
+		// The statements never change. They fail only if the tables or the release of SQLite do not fit.
 		if strings.Contains(text, "no such table") || strings.Contains(text, "no such column") || strings.Contains(text, "has no column") {
 			return limiter.ErrMisconfigured, migrateTables
 		}
@@ -76,9 +75,8 @@ func classify(err error, writes bool) (class error, advice string) {
 	return limiter.ErrOutcomeUnknown, ""
 }
 
-// down reports whether an error that the store failed with tells that no operation can
-// succeed at the moment. On a full disk, keys that have a row are
-// decided: see room.go.
+// down reports whether a failure means that no operation can succeed at the moment. On a full disk,
+// keys that have a row are still decided: see room.go.
 func down(err error) bool {
 	code := sqlitecode.Of(err)
 	return code != sqlitecode.Full && code != sqlitecode.Interrupt

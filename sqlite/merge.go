@@ -42,9 +42,9 @@ func (s sender) Connect(ctx context.Context) (batch.Conn, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	// Let callers run first that were just answered, or whose look did not refuse them: their
-	// operations then join this transaction. With 64 callers it has 30 keys instead of 6. The write
-	// lock is free meanwhile.
+	// First let other callers run: those that were just answered, and those that their look did not
+	// refuse. Their operations then join this transaction. With 64 callers it has 30 keys instead of
+	// 6. The write lock is free meanwhile.
 	runtime.Gosched()
 	c := &senderConn{Store: s.Store, writer: writer}
 	if err := attempt(ctx, c.begin); err != nil {

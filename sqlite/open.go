@@ -12,32 +12,32 @@ import (
 
 const memoryPath = ":memory:"
 
-// readers is how many refusals and looks are read at once. A read takes a few microseconds, so a few
-// keep all cores busy; each connection costs memory for its page cache.
+// readers is how many refusals and looks are read at the same time. A read takes a few
+// microseconds, so a few keep all cores busy. Each connection costs memory for its page cache.
 const readers = 4
 
-// The parameters of the connections. What the Store itself uses has no busy timeout: it waits for
-// locks in Go, where the end of a context ends the wait; this driver's busy wait does not look at it.
-// _error_rc leaves messages of earlier operations out of the text of errors.
+// The parameters of the connections. The Store's own connections have no busy timeout. The Store
+// waits for locks in Go, where the end of a context ends the wait; this driver's busy wait ignores the
+// context. _error_rc keeps messages of earlier operations out of error texts.
 //
-// The log (-wal) grows for as long as somebody reads in one transaction, and a log begun anew keeps its
-// size unless there is a limit. A log of 800 MB, which 15 s of takes made beside a reader, was that
-// large ever after. Without such a reader it has 4 to 7 MB, also while the Store's own readers never rest.
+// The log (-wal) grows while another connection reads in one transaction, and keeps its size unless
+// there is a limit. 15 s of takes beside such a reader made a log of 800 MB for good. Without such a
+// reader it has 4 to 7 MB, even if the Store's own readers are always busy.
 const (
 	logLimit     = "_pragma=journal_size_limit(16777216)&"
 	memoryParams = "_txlock=immediate&_error_rc=1"
 	writerParams = logLimit + memoryParams + "&_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL" +
 		"&_pragma=secure_delete(1)&_pragma=max_page_count(1)" // see room.go
-	// Readers, too, switch to WAL: the first may come before the writer.
+	// Readers also switch to WAL, because the first one may come before the writer.
 	readerParams = "_busy_timeout=0&_journal_mode=WAL&_query_only=1&_error_rc=1"
-	// What DB returns is used by others, who expect SQLite to wait.
+	// The users of what DB returns expect SQLite to wait.
 	sharedParams = logLimit + "_busy_timeout=5000&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate&_error_rc=1"
 )
 
-// DB returns the database that the Store works on, to migrate it or to look into it. It is the pool
-// that [New] was given; for a file that [Open] opened, a pool of one connection of its own, which
-// waits up to 5 s for locks; for ":memory:" the only connection there is, so that a transaction held
-// on it holds up the Store. [Store.Close] closes it if Open opened it.
+// DB returns the database of the Store, for migrations and queries. For a Store of [New] it is the
+// pool that was passed. For a file of [Open] it is a pool of one connection that waits up to 5 s
+// for locks. For ":memory:" it is the only connection there is, so a transaction on it blocks the
+// Store. [Store.Close] closes the database if Open opened it.
 func (s *Store) DB() *sql.DB {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Store) DB() *sql.DB {
 	return s.db
 }
 
-// pools returns the pools to read and to write through, and opens them at the first use.
+// pools returns the pools for reads and writes. The first call opens them.
 func (s *Store) pools() (reader, writer pool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *Store) openPools() {
 	s.reader = newRawPool(s.where(), readerParams, readers)
 }
 
-// where returns the place of the file, which is settled at the first use.
+// where returns the place of the file, which the first call fixes.
 func (s *Store) where() *place {
 	if s.place == nil {
 		s.place = newPlace(s.path)
@@ -90,8 +90,8 @@ func (s *Store) where() *place {
 
 func (s *Store) closePools() error {
 	var errs []error
-	// The writer last: the last connection that leaves a file removes its companions, which a
-	// connection that only reads cannot.
+	// Close the writer last. The last connection to a file removes the -wal and -shm files, which a
+	// connection that only reads cannot do.
 	if s.db != nil && s.path != "" && s.path != memoryPath {
 		errs = append(errs, s.db.Close())
 	}
@@ -128,8 +128,8 @@ func fileURI(path string) string {
 	return b.String()
 }
 
-// openPool returns a pool of up to n connections that stay open when they are idle: to open one costs
-// about as much as a hundred decisions.
+// openPool returns a pool of up to n connections that stay open when idle. Opening a connection
+// costs about as much as a hundred decisions.
 func openPool(c connector, n int) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(n)
@@ -145,7 +145,8 @@ func connectMemory(ctx context.Context) (driver.Conn, error) {
 	return base.Connect(ctx)
 }
 
-// connector opens connections. It leaves all errors to the first use, where sql.Open has some of its own.
+// connector opens connections. It reports all errors at the first use; sql.Open reports some
+// earlier.
 type connector func(context.Context) (driver.Conn, error)
 
 // Connect opens a connection.

@@ -17,13 +17,14 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// lookEvery is how long operations rely on a look at the file. What is granted in a file that was removed
-// is forgotten with it, so it is short; a look costs some 3 µs.
+// lookEvery is how long operations rely on a check of the file. What is granted in a removed file
+// is lost, so this is short. A check costs about 3 µs.
 const lookEvery = 100 * time.Millisecond
 
-// place is a path, and the file that the Store found or made there. SQLite does not notice when the file
-// is removed or replaced: its connections go on in one without a name, which vanishes when they close,
-// while a new connection makes an empty file, or opens the other with a log that is not its own.
+// place is a path and the file that the Store found or created there. SQLite does not notice when
+// the file is removed or replaced: its connections continue in a file without a name, which
+// disappears when they close. A new connection creates an empty file, or opens the other file with
+// the wrong log. See DESIGN.md, "The store watches its file".
 type place struct {
 	path string // absolute, if the working directory can be told
 
@@ -34,7 +35,7 @@ type place struct {
 	file  os.FileInfo // nil before the first connection
 	conns int         // how many connections hold the companions
 	// companions are the -wal and -shm files. The last connection to a file removes them, so they are
-	// known only while there is one.
+	// known only while there is a connection.
 	companions []companion
 }
 
@@ -44,18 +45,18 @@ type companion struct {
 }
 
 func newPlace(path string) *place {
-	// Connections open at different times; the program may change its directory between them. If the
-	// directory cannot be told, SQLite fails on the relative path, and says so.
+	// The program may change its directory between two connections. If the directory is unknown,
+	// SQLite fails on the relative path and says so.
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
 	return &place{path: path}
 }
 
-// check reports what was wrong with the file at most lookEvery ago.
+// check returns what was wrong with the file at most lookEvery ago.
 func (p *place) check() error {
 	now, looked := time.Now().UnixNano(), p.looked.Load()
-	// One looks; the others rely on the look before, and wait for nothing.
+	// One operation checks; the others rely on the check before and do not wait.
 	if d := now - looked; (d < 0 || d >= int64(lookEvery)) && p.looked.CompareAndSwap(looked, now) {
 		return p.look()
 	}
@@ -65,8 +66,8 @@ func (p *place) check() error {
 	return nil
 }
 
-// look reports whether the path leads to another file now, or to none. If it leads to the Store's again,
-// then that is as if it had always done so: nothing was written in between.
+// look returns an error if the path leads to another file now, or to none. If it leads to the
+// Store's file again, all is well, because nothing was written in between.
 func (p *place) look() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +109,7 @@ func moved(what string, err error) error {
 		"or end every process that has it open, remove the -wal and -shm files that they leave, and start again: %w", limiter.ErrMisconfigured, what, err)
 }
 
-// stat returns what tells the file at path from others.
+// stat returns the identity of the file at path.
 func stat(path string) (os.FileInfo, error) {
 	file, err := os.Stat(path)
 	if err == nil {
@@ -117,7 +118,8 @@ func stat(path string) (os.FileInfo, error) {
 	return file, err
 }
 
-// connect opens a connection with the given parameters. Only the first one of a Store makes the file.
+// connect opens a connection with the given parameters. Only the first connection of a Store
+// creates the file.
 func (p *place) connect(ctx context.Context, params string) (driver.Conn, error) {
 	if err := p.look(); err != nil {
 		return nil, err
@@ -143,7 +145,7 @@ func (p *place) connect(ctx context.Context, params string) (driver.Conn, error)
 		}
 	}
 	if err != nil {
-		// If it was the file that failed, all others are to know at once, and not go on for a while.
+		// If the file is at fault, all other operations must know at once.
 		if moved := p.look(); moved != nil {
 			err = moved
 		}
@@ -157,7 +159,8 @@ func (p *place) connector(params string) connector {
 	return func(ctx context.Context) (driver.Conn, error) { return p.connect(ctx, params) }
 }
 
-// opened sees to it that a connection is to the Store's file, which was known before if it was there.
+// opened checks that a new connection leads to the Store's file. known is the file that existed
+// before, if any.
 func (p *place) opened(known os.FileInfo) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +180,7 @@ func (p *place) opened(known os.FileInfo) error {
 	return nil
 }
 
-// hold notes that a connection keeps the companions where they are from now on, until release.
+// hold notes that a connection keeps the -wal and -shm files in place until release.
 func (p *place) hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,8 +188,8 @@ func (p *place) hold() {
 	p.note()
 }
 
-// note notes the companions that are not known yet: SQLite makes them when something is read for the
-// first time in a file that has just been switched to WAL.
+// note records the -wal and -shm files that are not known yet. SQLite creates them at the first
+// read of a file that was just switched to WAL.
 func (p *place) note() {
 	if len(p.companions) == len(suffixes) {
 		return
@@ -206,7 +209,7 @@ func (p *place) note() {
 // suffixes are those of the companions.
 var suffixes = []string{"-wal", "-shm"}
 
-// release takes back a hold, before the connection is closed.
+// release undoes hold, before the connection is closed.
 func (p *place) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

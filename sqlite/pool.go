@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// sqlPool is connections that others use as well, by database/sql, and the statements prepared on it.
+// sqlPool is a pool that others also use, through database/sql, and the statements prepared on it.
 // A prepared statement takes half the time of one that is not.
 type sqlPool struct {
 	db       *sql.DB
@@ -17,8 +17,8 @@ type sqlPool struct {
 	covered  atomic.Bool // as of a rawConn
 }
 
-// prepare returns the prepared statement, which belongs to the pool. One that fails, because there are
-// no tables yet, is tried again at the next use.
+// prepare returns the prepared statement, which belongs to the pool. If preparing fails, because
+// there are no tables yet, the next use tries again.
 func (p *sqlPool) prepare(ctx context.Context, st statement) (*sql.Stmt, error) {
 	if stmt, ok := p.prepared.Load(st); ok {
 		return stmt.(*sql.Stmt), nil
@@ -54,16 +54,16 @@ func (p *sqlPool) exec(ctx context.Context, st statement, args ...any) (int64, e
 	return exec(ctx, stmt, args)
 }
 
-// reads reports false: whether BEGIN takes the write lock is for the parameters of the pool to say.
+// reads returns false, because the pool's settings decide whether BEGIN takes the write lock.
 func (p *sqlPool) reads() bool { return false }
 
 func (p *sqlPool) restart(ctx context.Context) error { return p.query(ctx, "checkpoint", nil) }
 
-// grow fails: the owner of the pool decides how the database grows.
+// grow fails, because the owner of the pool decides how the database grows.
 func (p *sqlPool) grow(context.Context) error { return errNoRoom }
 
 func (p *sqlPool) begin(ctx context.Context, locked bool) (transaction, error) {
-	// While the transaction has the only connection nothing can be prepared beside it.
+	// While the transaction has the only connection, no statement can be prepared.
 	for _, st := range transacted {
 		if _, err := p.prepare(ctx, st); err != nil {
 			return nil, err
@@ -76,7 +76,7 @@ func (p *sqlPool) begin(ctx context.Context, locked bool) (transaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The context is that of the wait for a connection; the transaction is ended by whoever began it.
+	// The context ends only the wait for a connection. The caller ends the transaction.
 	tx, err := conn.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
 		_ = conn.Close()
@@ -108,10 +108,10 @@ func (p *sqlPool) close() (err error) {
 	return err
 }
 
-// transacted is the statements that run in transactions.
+// transacted lists the statements that run in transactions.
 var transacted = []statement{"lock", buckets.row, buckets.put, windows.row, windows.put}
 
-// sqlTx is a transaction on a connection of its own, which it gives back when it ends.
+// sqlTx is a transaction on its own connection, which it releases when it ends.
 type sqlTx struct {
 	pool *sqlPool
 	conn *sql.Conn

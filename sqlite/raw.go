@@ -12,11 +12,10 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
-// rawPool is connections that nobody else uses, without database/sql, which costs half as much again
-// as the statements. Connections are held for the microseconds that a statement or transaction takes,
-// never while something is waited for; so no context ends what has begun, and its outcome is known. If
-// the driver interrupted a statement it would drop the connection, too, and it starts two goroutines a
-// statement to be able to.
+// rawPool is a pool that only this Store uses. It bypasses database/sql, which costs half as much
+// again as the statements. A connection is held only for the microseconds of a statement or
+// transaction, never during a wait. So no context interrupts a statement, and its outcome is known.
+// An interrupt would also cost the connection, and two goroutines per statement.
 type rawPool struct {
 	place  *place
 	params string        // of the connections
@@ -35,8 +34,8 @@ func newRawPool(at *place, params string, n int) *rawPool {
 	return p
 }
 
-// acquire returns a connection, if the path leads to the Store's file still: it may have been removed
-// while a lock was waited for, after which this is called again.
+// acquire returns a connection if the path still leads to the Store's file. The file may have been
+// removed during a wait for a lock, after which acquire is called again.
 func (p *rawPool) acquire() (*rawConn, error) {
 	if err := p.place.check(); err != nil {
 		return nil, err
@@ -65,7 +64,7 @@ func (p *rawPool) acquire() (*rawConn, error) {
 	return &rawConn{pool: p, conn: conn, prepared: map[statement]driver.Stmt{}}, nil
 }
 
-// release gives a connection back, or closes it if it is broken.
+// release returns a connection to the pool, or closes it if it is broken.
 func (p *rawPool) release(c *rawConn) {
 	if c.broken {
 		_ = c.close()
@@ -77,7 +76,7 @@ func (p *rawPool) release(c *rawConn) {
 	p.free <- struct{}{}
 }
 
-// close waits until no connection is in use, and closes them. Later uses fail.
+// close waits until no connection is in use, and closes all. Later uses fail.
 func (p *rawPool) close() error {
 	for range cap(p.free) {
 		<-p.free
@@ -135,8 +134,8 @@ func (p *rawPool) begin(ctx context.Context, locked bool) (transaction, error) {
 
 func (*rawPool) reads() bool { return true }
 
-// rawConn is a connection and the statements prepared on it. One that fails to be prepared, because
-// there are no tables yet, is tried again at the next use.
+// rawConn is a connection and the statements prepared on it. If preparing fails, because there are
+// no tables yet, the next use tries again.
 type rawConn struct {
 	pool     *rawPool
 	conn     driver.Conn
@@ -144,11 +143,11 @@ type rawConn struct {
 	args     []driver.NamedValue // of the statement that runs
 	columns  []driver.Value      // of the row that was read last
 	broken   bool
-	// covered is whether a transaction was committed. Before the first, the connection copies the log
-	// to the file, because the log may hold pages that others added, such as the tables: see room.go.
+	// covered is whether a transaction was committed. Before the first one, the connection copies the
+	// log to the file, because the log may hold pages that others added, such as the tables: see room.go.
 	covered bool
-	// restarted is when the log last began anew, if nothing was committed since; full is when the disk
-	// last had no room.
+	// restarted is when the log last started from its beginning, if nothing was committed since; full
+	// is when the disk last had no room.
 	restarted, full time.Time
 }
 
@@ -219,8 +218,8 @@ func (c *rawConn) exec(_ context.Context, st statement, args ...any) (n int64, e
 	return res.RowsAffected()
 }
 
-// judge gives the connection up after an error that somebody can fix: it keeps pages that were damaged
-// when it read them, and the rights that it had when it was opened.
+// judge closes the connection after an error that an operator can repair, because a connection
+// keeps damaged pages that it read, and the rights that it had when it was opened.
 func (c *rawConn) judge(err error) {
 	if err != nil && sqlitecode.Advice(sqlitecode.Of(err)) != "" {
 		c.broken = true
@@ -236,7 +235,7 @@ func (c *rawConn) close() error {
 	return errors.Join(append(errs, c.conn.Close())...)
 }
 
-// rawTx is a transaction on a connection, which it gives back when it ends.
+// rawTx is a transaction on a connection, which it releases when it ends.
 type rawTx struct {
 	*rawConn
 	done bool

@@ -11,14 +11,14 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
-// On a full disk the log (-wal) cannot grow. But it can begin anew, in the space that it has, when the
-// database file holds all its pages. So a Store can decide keys that have a row, if the file has a place
-// for each page of the database. The writer of a Store that [Open] made keeps it so: it takes new pages
-// only from free ones that are in the file, and adds free pages when there are none (grow). If the disk
-// has no room for these, SQLite refuses what needs a new page: new keys.
+// On a full disk the log (-wal) cannot grow. But it can start from its beginning, in the space that it
+// has, if the database file has a place for each page. Then the Store can decide keys that have a
+// row. The writer of a Store of [Open] maintains this: it takes new pages only from the free ones in
+// the file, and adds free pages when there are none (grow). If the disk has no room for those, SQLite
+// rejects what needs a new page: new keys.
 
-// attemptWrite is attempt for an f that writes through p and leaves no transaction open. If SQLite finds
-// no room, attemptWrite makes room and calls f again.
+// attemptWrite is attempt for an f that writes through p and leaves no transaction open. If the
+// disk is full, it makes room and calls f again.
 func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) error {
 	err := attempt(ctx, f)
 	if isFull(err) {
@@ -48,7 +48,7 @@ type logInUse struct{}
 func (logInUse) Error() string { return "the log is being read" }
 func (logInUse) Code() int     { return sqlitecode.Busy }
 
-// restart lets the log begin anew, in the space that it has.
+// restart makes the log start from its beginning, in the space that it has.
 func (p *rawPool) restart(ctx context.Context) error {
 	c, err := p.acquire()
 	if err != nil {
@@ -71,15 +71,15 @@ func (p *rawPool) restart(ctx context.Context) error {
 }
 
 const (
-	// leastGrowth and mostGrowth bound how many pages are added at once: an eighth of those there are.
+	// leastGrowth and mostGrowth bound how many pages grow adds: an eighth of the existing ones.
 	leastGrowth, mostGrowth = 64, 512
-	// mostGrowths is how often pages are added for one transaction: it may split mergedKeys pages.
+	// mostGrowths is how often one transaction may add pages: it may split mergedKeys pages.
 	mostGrowths = 8
 )
 
 var errNoRoom = errors.New("the disk is full")
 
-// grow enlarges the database file by pages that are free.
+// grow enlarges the database file by free pages.
 func (p *rawPool) grow(ctx context.Context) error {
 	c, err := p.acquire()
 	if err != nil {
@@ -100,9 +100,9 @@ func (p *rawPool) grow(ctx context.Context) error {
 	return c.query(ctx, "checkpoint", nil)
 }
 
-// addPages begins a transaction and adds free pages to the database. SQLite writes them because the
-// connection has secure_delete on. Otherwise the file would have a hole there, which takes no room on
-// the disk.
+// addPages begins a transaction and adds free pages to the database. The connection has
+// secure_delete on, so that SQLite writes these pages. Otherwise the file would have a hole there,
+// which reserves no space on the disk.
 func (c *rawConn) addPages(ctx context.Context, dir string) error {
 	if _, err := c.exec(ctx, "begin_locked"); err != nil {
 		return err
@@ -131,8 +131,8 @@ func (c *rawConn) addPages(ctx context.Context, dir string) error {
 	return err
 }
 
-// tryRoom returns errNoRoom if the disk has no room for some bytes. It writes them to a file in dir, and
-// removes it: no other check is certain.
+// tryRoom returns errNoRoom if the disk has no room for this many bytes. It writes them to a
+// temporary file in dir and removes it, because no other check is certain.
 func tryRoom(dir string, bytes int64) error {
 	f, err := os.CreateTemp(dir, ".limiter-room-*")
 	if os.IsPermission(err) {

@@ -10,14 +10,14 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// lastName is after the name of any limiter, which has letters, digits and punctuation.
+// lastName sorts after the name of any limiter, which has letters, digits and punctuation.
 const lastName = "\x7f"
 
-// randomPlace chooses a place in a table from where a sweep starts. SQLite cannot find the n-th row
-// without reading those before it. So randomPlace divides the keys in two, goes on with either part, and
-// stops when both parts are smaller than a page. Clients make the keys up: a part smaller than a page is
-// set aside together with a page of the other, and seldom chosen. So a client needs a page of rows for
-// each step that randomPlace takes, and for each factor of 2 by which its rows get likelier than others.
+// randomPlace returns the position where a sweep starts. SQLite cannot find the n-th row without
+// reading all rows before it. So randomPlace divides the keys in two, continues with one part, and
+// stops when both parts are smaller than a page. Clients choose the keys, so a part smaller than a
+// page is set aside together with a page of the other part, and seldom chosen. A client then needs
+// a page of rows for each step, and each step makes its rows at most twice as likely.
 func (s *Store) randomPlace(ctx context.Context, t *table) (place sqlstore.Cursor, err error) {
 	const page, seldom = sqlstore.PageSize, 16
 	first, err := s.keys(ctx, t.page, "", []byte{}, int64(0), int64(1))
@@ -62,7 +62,7 @@ func (s *Store) randomPlace(ctx context.Context, t *table) (place sqlstore.Curso
 	return place, nil
 }
 
-// between returns a place after lo and not after hi: the beginning that both share, and one more byte.
+// between returns a position after lo and not after hi: their common prefix and one more byte.
 func between(lo, hi sqlstore.Cursor) sqlstore.Cursor {
 	if lo.Name != hi.Name {
 		return sqlstore.Cursor{Name: string(divide([]byte(lo.Name), []byte(hi.Name)))}
@@ -82,7 +82,7 @@ func divide(lo, hi []byte) []byte {
 	return append(bytes.Clone(hi[:shared]), byte(b))
 }
 
-// keys runs a statement that reads places.
+// keys runs a statement that reads positions.
 func (s *Store) keys(ctx context.Context, st statement, args ...any) (found []sqlstore.Cursor, err error) {
 	reader, _, err := s.pools()
 	if err != nil {

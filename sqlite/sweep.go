@@ -9,23 +9,22 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
-// Sweep deletes up to limit rows of keys that have been as if never used for an hour
-// ([limiter.SweepGrace]) and returns how many it deleted, also with an error. Without it the tables
-// grow with the number of keys ever seen: call it from a timer, a scheduled job or at the end of a
-// request. A limit below 1 is [limiter.ErrInvalid].
+// Sweep deletes up to limit rows of keys that have been unused for one hour ([limiter.SweepGrace]).
+// It returns how many it deleted, also with an error. Without Sweep the tables grow with the number
+// of keys ever used, so call it from a timer, a scheduled job or at the end of a request. If limit
+// is below 1, the error is [limiter.ErrInvalid].
 //
-// Sweep may run beside traffic and beside other calls, in any number of processes. It reads pages of
-// 250 rows and takes the write lock, for about a millisecond, only if a page has expired rows. After
-// each page it rests for as long as the page took.
+// Sweep may run beside traffic and other sweeps, in any number of processes. It reads pages of 250
+// rows. Only if a page has expired rows, it takes the write lock for about one millisecond. After
+// each page it rests as long as the page took.
 //
-// A call that neither limit nor ctx ends looks at every row. Otherwise the Store's next call goes on
-// where this one stopped, and the first call of a new Store begins at a random place, which may be
-// before any row. So calls of any length, in one process or each in a new one, delete every expired
-// row in the end: if a call has time for 1/n of the rows, a row is deleted after n calls of one Store.
-// Calls of new Stores may need more, because their places depend on how the keys are spread.
+// A call that ends neither by limit nor by ctx visits every row. Otherwise the Store's next call
+// continues where this one stopped, and the first call of a new Store starts at a random place. If
+// a call has time for 1/n of the rows, every expired row is deleted after n calls of one Store.
+// Calls of new Stores may need more, because their places depend on how the keys are distributed.
 //
 // Sweep goes by the process's clock. Do not run it on a file that a Limiter uses with a
-// [limiter.WithClock] more than an hour behind: it would delete rows in use.
+// [limiter.WithClock] that is more than one hour behind: it would delete rows in use.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
 	now, err := limiter.Op{}.Clock(s.now)
 	if err != nil {
@@ -39,7 +38,8 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error)
 	return removed, nil
 }
 
-// sweepTable returns the sweep of one table, which deletes what had ended at the instant before.
+// sweepTable returns the statements that sweep one table. They delete rows whose keys were unused
+// at the instant before.
 func (s *Store) sweepTable(t *table, before int64) sqlstore.SweepTable {
 	return sqlstore.SweepTable{
 		Random: func(ctx context.Context) (sqlstore.Cursor, error) { return s.randomPlace(ctx, t) },
@@ -82,15 +82,15 @@ func (s *Store) sweepPage(ctx context.Context, t *table, before int64, after sql
 	return found, err
 }
 
-// cursor returns the place of a row whose first columns are the primary key.
+// cursor returns the position of a row whose first columns are the primary key.
 func cursor(columns []driver.Value) (c sqlstore.Cursor) {
 	c.Name, _ = columns[0].(string)
 	c.Key, _ = columns[1].([]byte)
 	return c
 }
 
-// keyOf returns the key of a place, which may be empty but not nil: nil is NULL, with which no key
-// compares.
+// keyOf returns the key of a position. It may be empty but not nil, because nil is NULL, which
+// compares with no key.
 func keyOf(c sqlstore.Cursor) []byte {
 	if c.Key == nil {
 		return []byte{}

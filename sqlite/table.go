@@ -7,7 +7,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// table is where the rows of one kind of policy are: the statements, and what they take and return.
+// table holds the statements for one kind of policy, with their arguments and columns.
 type table struct {
 	row, put    statement // read and write the row of a key
 	before      statement // reads keys, for a sweep
@@ -36,10 +36,10 @@ var windows = &table{
 	},
 }
 
-// find returns the arguments by which the row of op is found. They have room for what put appends.
+// find returns the arguments that find the row of op, with capacity for what put appends.
 func find(op limiter.Op) []any { return append(make([]any, 0, 7), op.Name, []byte(op.Key)) }
 
-// tableOf returns the table for a policy's kind.
+// tableOf returns the table for a kind of policy.
 func tableOf(p limiter.Policy) (*table, error) {
 	switch p.(type) {
 	case limiter.TokenBucket:

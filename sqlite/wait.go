@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// patience is how long a lock is waited for where there is no time limit.
+	// patience is how long an operation without a time limit waits for a lock.
 	patience                 = 5 * time.Second
 	firstPause, longestPause = 100 * time.Microsecond, 5 * time.Millisecond
 )
 
-// enter waits until it is this caller's turn to write. It goes by order of arrival.
+// enter waits until this caller may write, in order of arrival.
 func (s *Store) enter(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -32,7 +32,7 @@ func (s *Store) enter(ctx context.Context) error {
 	}
 }
 
-// enterAlone reports whether it is this caller's turn at once, since nobody else writes or waits.
+// enterAlone reports whether this caller may write at once, because nobody else writes or waits.
 func (s *Store) enterAlone() bool {
 	if s.waiting.Load() > 0 {
 		return false
@@ -47,13 +47,13 @@ func (s *Store) enterAlone() bool {
 
 func (s *Store) leave() { <-s.turn }
 
-// errBusy is the error of an operation that has used up its time in this process, and has met no
-// lock: the database is not at fault, and no failure policy answers.
+// errBusy is the error of an operation that timed out in this process without meeting a lock. The
+// database is not at fault, so no failure policy answers.
 var errBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
-// attempt calls f until it meets no lock of another connection. What SQLite refused for a lock did
-// nothing, so it is tried again, as often as SQLite itself would try. An error of f is one after which
-// nothing was done, if it has no class yet.
+// attempt calls f until it meets no lock of another connection. A statement that SQLite refused
+// because of a lock did nothing, so attempt tries it again, as often as SQLite itself would. If f
+// fails with an error without a class, nothing was done.
 func attempt(ctx context.Context, f func(context.Context) error) error {
 	var deadline time.Time
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -75,7 +75,7 @@ func attempt(ctx context.Context, f func(context.Context) error) error {
 		if !sqlitecode.IsBusy(err) || now.After(deadline) && !sqlstore.Limited(ctx) {
 			return interpretError(ctx, err, false)
 		}
-		// A random half to whole, so that two who met once do not meet again and again.
+		// Half the pause and a random part of the rest, so that two waiters do not collide again.
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
 		select {
 		case <-timer.C:
