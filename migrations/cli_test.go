@@ -160,37 +160,66 @@ func TestTheGooseCommandsOfTheOperationsPageMigrate(t *testing.T) {
 		}
 		return command + "\n"
 	}
-	repository, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
 	onEach(t, func(t *testing.T, d database) {
-		program, err := goose()
-		if err != nil {
-			host.Unavailable(t, "goose", err)
-		}
 		script := line("dir=") + line(`goose -dir "$dir/postgres" -table public.`)
 		if d.dialect == migrations.SQLite {
 			script = line("dir=") + line(`goose -dir "$dir/sqlite"`)
 			script = strings.Replace(script, "app.db", `"$DATABASE_URL"`, 1)
 		}
-		module := t.TempDir()
-		goMod := "module example.com/app\n\ngo 1.26.0\n\nrequire github.com/sqlimit/limiter v0.0.0\n\n" +
-			"replace github.com/sqlimit/limiter => " + filepath.ToSlash(repository) + "\n"
-		if err := os.WriteFile(filepath.Join(module, "go.mod"), []byte(goMod), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c := exec.CommandContext(t.Context(), "sh", "-euc", script)
-		c.Dir = module
-		c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "DATABASE_URL="+strings.TrimPrefix(d.dsn, "file:"),
-			"PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
-		if _, err := output(c); err != nil {
-			t.Fatal(err)
-		}
+		d.shell(t, script)
 		d.wantGolden(t)
 		d.up(t) // nothing to do
 		d.wantNotedOnce(t)
 	})
+}
+
+func TestTheCommandsOfTheReadmeMigrateAndShowWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile(`(?m)^    go run (github.com/pressly/goose/v3/cmd/goose@(v\S+)) .*\\\n.*$`).FindSubmatch(readme)
+	statement := regexp.MustCompile(`(?m)^    psql .*"(SELECT .*)"$`).FindSubmatch(readme)
+	if command == nil || statement == nil {
+		t.Fatalf("README.md has the command %q and the statement %q, want both", command, statement)
+	}
+	onPostgres(t, func(t *testing.T, d database) {
+		if program, err := goose(); err == nil && !strings.Contains(program, "goose-"+string(command[2])) {
+			t.Errorf("README.md runs goose %s, the tests %s", command[2], program)
+		}
+		d.shell(t, strings.Replace(string(command[0]), "go run "+string(command[1]), "goose", 1))
+		d.wantGolden(t)
+		if _, err := d.ExecContext(t.Context(), string(statement[1])); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// shell runs a script in a new module that uses this one. It finds goose in its PATH.
+func (d database) shell(t *testing.T, script string) {
+	t.Helper()
+	program, err := goose()
+	if err != nil {
+		host.Unavailable(t, "goose", err)
+	}
+	repository, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	module := t.TempDir()
+	goMod := "module example.com/app\n\ngo 1.26.0\n\nrequire github.com/sqlimit/limiter v0.0.0\n\n" +
+		"replace github.com/sqlimit/limiter => " + filepath.ToSlash(repository) + "\n"
+	if err := os.WriteFile(filepath.Join(module, "go.mod"), []byte(goMod), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), "sh", "-euc", script)
+	c.Dir = module
+	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "DATABASE_URL="+strings.TrimPrefix(d.dsn, "file:"),
+		"PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	if _, err := output(c); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // The goose command takes no lock: only the state of the database tells that it has done the work.
