@@ -17,15 +17,15 @@ import (
 	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
-// release is a version with the tables that its migration and all earlier ones make.
+// release is a version and the tables that its migration and all earlier ones create.
 type release struct {
 	version int64
 	layout  layout
 }
 
-// survey finds out what each version looks like, from version 0 with no table at
-// all. It applies the migrations where they leave no trace, so that the files
-// remain the only definition of the tables.
+// survey learns what each version looks like, starting with version 0, which has no table. It
+// applies the migrations where they leave no trace, so that the files remain the only definition of
+// the tables.
 func (m *migrator) survey(ctx context.Context) ([]release, error) {
 	c := m.config
 	if c.dialect == Postgres {
@@ -66,9 +66,8 @@ func (m *migrator) survey(ctx context.Context) ([]release, error) {
 	return releases, err
 }
 
-// scratch runs f where tables can be made that disappear afterwards: in
-// PostgreSQL a transaction, for temporary tables, that is rolled back; in SQLite a
-// database in memory, of the same driver.
+// scratch runs f where tables disappear afterwards: in PostgreSQL as temporary tables in a
+// transaction that is rolled back, in SQLite in a database in memory of the same driver.
 func (m *migrator) scratch(ctx context.Context, f func(database.DBTxConn) error) error {
 	if m.dialect == Postgres {
 		tx, err := m.db.BeginTx(ctx, nil)
@@ -92,19 +91,18 @@ type inMemory struct{ driver driver.Driver }
 func (c inMemory) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(":memory:") }
 func (c inMemory) Driver() driver.Driver                        { return c.driver }
 
-// finding is what a database turned out to hold.
+// finding is what reconcile found in a database.
 type finding struct {
 	newer  int64   // the version that a newer release has recorded, or 0
 	record []int64 // what the version table must hold instead; nil if it is right
 	advice string  // what differs from the recorded version, "" if nothing does
 }
 
-// reconcile makes the version table agree with the tables that are there. It
-// fails if they are not those of any version. If a newer release has recorded a
-// version, reconcile returns it.
+// reconcile makes the version table match the existing tables. It fails if they are not those of
+// any version. If a newer release has recorded a version, reconcile returns it.
 //
-// Where survey fails, reconcile does nothing: a database whose record is right
-// needs no comparison.
+// If survey fails, reconcile does nothing, because a database whose record is right needs no
+// comparison.
 func (m *migrator) reconcile(ctx context.Context) (newer int64, err error) {
 	if m.releases == nil && m.surveyErr == nil {
 		m.releases, m.surveyErr = m.survey(ctx)
@@ -192,9 +190,8 @@ func (m *migrator) examine(ctx context.Context, db database.DBTxConn) (finding, 
 	return finding{}, fmt.Errorf("%w: migrations: %s", limiter.ErrMisconfigured, advice)
 }
 
-// matching returns the releases up to the one that the tables match exactly, nil if
-// they match none. If they match several, which differ in rows alone, that is the
-// recorded one, or else the newest.
+// matching returns the releases up to the one that the tables match exactly, or nil. If they match
+// several that differ only in rows, it is the recorded one, otherwise the newest.
 func (m *migrator) matching(got layout, recorded int64) (releases []release) {
 	for i, r := range m.releases {
 		if len(diff(got, r.layout, exactly)) == 0 {
@@ -206,8 +203,8 @@ func (m *migrator) matching(got layout, recorded int64) (releases []release) {
 	return releases
 }
 
-// nearest returns the release that the tables should match, with the differences:
-// that of the recorded version, or else the one with the fewest differences.
+// nearest returns the release that the tables should match, with the differences: that of the
+// recorded version, otherwise the one with the fewest differences.
 func (m *migrator) nearest(got layout, recorded int64) (best release, changes []difference) {
 	for _, r := range m.releases[1:] {
 		list := diff(got, r.layout, exactly)

@@ -14,32 +14,31 @@ import (
 )
 
 const (
-	// patience bounds the wait for others that migrate the same database, where
-	// ctx ends later or never. A migration takes milliseconds on empty tables.
-	patience = time.Minute
+	// longestWait is the longest wait for others that migrate the same database. A migration takes
+	// milliseconds on empty tables.
+	longestWait = time.Minute
 
-	// maxRaces bounds how often a step may lose to others. Each loss means that
-	// somebody else has applied or removed a version, so a handful are many.
+	// maxRaces is how often a step may lose to another process. After each loss another process has
+	// applied or removed a version, so a few are many.
 	maxRaces = 10
 
 	firstPause, longestPause = 5 * time.Millisecond, 100 * time.Millisecond
 )
 
-// converge runs step until it succeeds, fails for a reason of its own, or must
-// not wait any longer. step must do nothing if there is nothing left to do.
+// converge runs step until it succeeds, fails for a reason of its own, or must not wait any longer.
+// step must do nothing if there is nothing left to do.
 //
-// An error is judged by what it left: if the version table has changed since
-// before the step, somebody else has migrated the database meanwhile (their
-// "create" makes ours fail), and step looks again. If nothing has changed, the
-// error is the step's own. That needs no list of each driver's error codes. A
-// SQLite database that is locked is waited for, by asking again: the driver's
-// own busy timeout belongs to the caller and may be 0, and it cannot help a
-// transaction whose view of the database is out of date.
+// If step fails, converge reads the version table. If it has changed since before the step, another
+// process has migrated the database (its "create" makes ours fail), and step runs again. If nothing
+// has changed, the error is the step's own. So no list of each driver's error codes is needed.
+//
+// If a SQLite database is locked, converge tries again. The driver's own busy timeout belongs to
+// the caller and may be 0. Nor can it help a transaction whose view of the database is out of date.
 func (m *migrator) converge(ctx context.Context, step func() error) error {
 	if err := m.checkSchema(ctx); err != nil {
 		return canceled(ctx, m.explain(err))
 	}
-	waiting, cancel := context.WithTimeout(ctx, patience)
+	waiting, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
 	delay := firstPause
 	for races := 0; ; {
@@ -71,8 +70,8 @@ func (m *migrator) converge(ctx context.Context, step func() error) error {
 	}
 }
 
-// checkSchema fails if the schema does not exist, in PostgreSQL. Creating it is
-// left to the caller, because so are its owner and its privileges.
+// checkSchema fails if the schema does not exist in PostgreSQL. The caller must create it, because
+// the caller decides on its owner and privileges.
 func (m *migrator) checkSchema(ctx context.Context) error {
 	if m.dialect != Postgres {
 		return nil
@@ -89,7 +88,7 @@ func (m *migrator) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// canceled says that ctx ended, if it did: drivers tell it in their own ways.
+// canceled returns [limiter.ErrCanceled] if ctx ended. Drivers report that in different ways.
 func canceled(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -97,9 +96,9 @@ func canceled(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: migrations: %w: %w", limiter.ErrCanceled, ctx.Err(), err)
 }
 
-// explain adds a class and advice to the errors that an operator can do something
-// about. Missing privileges are frequent: since version 15, PostgreSQL lets only
-// the owner of a database create tables in schema public.
+// explain adds a class and advice to errors that an operator can fix. Missing privileges are
+// frequent: since version 15, PostgreSQL lets only the owner of a database create tables in schema
+// public.
 func (m *migrator) explain(err error) error {
 	if errors.Is(err, limiter.ErrMisconfigured) {
 		return err
@@ -156,8 +155,8 @@ func (m *migrator) adviceOnObjects(err error) string {
 	return ""
 }
 
-// pause waits for a random half to whole of d, so that two processes that met
-// once do not meet again and again. It reports false if ctx ended first.
+// pause waits for a random time between half of d and d, so that two processes do not collide
+// again. It reports false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d/2 + rand.N(d/2))
 	defer timer.Stop()

@@ -8,8 +8,8 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Dialect is the kind of database that [Up], [Down] and [Status] work on. The
-// zero value is none and is refused.
+// Dialect is the kind of database that [Up], [Down] and [Status] work on. The zero Dialect is not
+// valid.
 type Dialect string
 
 const (
@@ -19,7 +19,7 @@ const (
 	SQLite Dialect = "sqlite"
 )
 
-// goose returns the name that goose has for the dialect.
+// goose returns goose's name of the dialect.
 func (d Dialect) goose() (goose.Dialect, error) {
 	switch d {
 	case Postgres:

@@ -12,32 +12,28 @@ import (
 	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
-// FS holds the migrations as they are shipped, in the directories postgres and
-// sqlite, one file a version, with goose annotations. It is for programs that
-// run them with tools of their own: the files are valid as they stand. FS is
+// FS holds the migrations in the directories postgres and sqlite: one file per version, with goose
+// annotations. Use it to run them with another tool; the files are valid as they are. FS is
 // read-only and safe for concurrent use.
 //
 //go:embed postgres/*.sql sqlite/*.sql
 var FS embed.FS
 
 const (
-	// schemaMark stands directly before every name of a table or view in the
-	// files for PostgreSQL.
+	// schemaMark precedes every name of a table or view in the files for PostgreSQL.
 	schemaMark = "/* schema */"
 
 	// upMark and downMark are the annotations before the statements of each direction.
 	upMark, downMark = "-- +goose Up\n", "-- +goose Down\n"
 
-	// pinSearchPath ends with the transaction that it begins, and leaves the
-	// caller's connection as it was. A type, function or operator then comes
-	// from PostgreSQL itself, and not from a schema (or the temporary objects)
-	// that the connection's search_path happens to put before it.
+	// pinSearchPath ends with its transaction and leaves the caller's connection as it was. Types,
+	// functions and operators then come from PostgreSQL itself, not from a schema or temporary
+	// object that the connection's search_path names first.
 	pinSearchPath = "SET LOCAL search_path = pg_catalog, pg_temp;"
 )
 
-// render returns one migration with every name qualified by the schema. goose
-// runs each direction of a file in one transaction, which is what SET LOCAL in
-// its first line needs.
+// render returns one migration with all names qualified by the schema. goose runs each direction of
+// a file in one transaction, which SET LOCAL in its first line needs.
 func render(text, schema string) string {
 	text = strings.ReplaceAll(text, schemaMark, pgschema.Quote(schema)+".")
 	for _, direction := range []string{upMark, downMark} {

@@ -9,7 +9,7 @@ import (
 	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
-// Option changes what [Up], [Down] and [Status] do. A nil Option is refused.
+// Option changes what [Up], [Down] and [Status] do. They reject a nil Option.
 type Option func(*config) error
 
 // config is what the options set.
@@ -19,11 +19,9 @@ type config struct {
 	source  fs.FS  // FS, but for tests of migrations that do not exist yet
 }
 
-// WithSchema tells [Up], [Down] and [Status] to work in the given schema, which
-// must exist; the store needs the same name. The default is public, whatever
-// the connection's search_path is. The name must match
-// ^[a-z_][a-z0-9_]{0,47}$, and the dialect must be [Postgres]: anything else is
-// [limiter.ErrInvalid].
+// WithSchema sets the schema in PostgreSQL. It must exist, and the store needs the same name. The
+// default is public, whatever the connection's search_path is. The name must match
+// ^[a-z_][a-z0-9_]{0,47}$. With another name, or with [SQLite], the error is [limiter.ErrInvalid].
 func WithSchema(name string) Option {
 	return func(c *config) error {
 		if c.dialect == SQLite {
@@ -38,7 +36,7 @@ func WithSchema(name string) Option {
 	}
 }
 
-// newConfig checks everything that the caller gave, before any I/O.
+// newConfig checks all arguments, before any I/O.
 func newConfig(d Dialect, db *sql.DB, opts []Option) (config, error) {
 	c := config{dialect: d, source: FS}
 	if _, err := d.goose(); err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
-// versionTable is where goose notes what has been applied. The name is our own:
-// in goose's default table, version 1 of the application's migrations and ours
-// would be taken for each other.
+// versionTable is where goose records what has been applied. It has a name of its own, because
+// goose's default table may hold the application's migrations with the same version numbers.
 const versionTable = "limiter_goose_version"
 
 // lockID is the advisory lock under which PostgreSQL is migrated: the 64-bit
@@ -22,8 +21,8 @@ const versionTable = "limiter_goose_version"
 // goose's default is shared by every program that migrates with goose.
 const lockID int64 = 8189646887991628505
 
-// errRaced means that somebody else applied or removed the same version first.
-// The transaction that met it was rolled back.
+// errRaced means that another process applied or removed the same version first. The transaction
+// was rolled back.
 var errRaced = errors.New("migrations: another process has migrated the database meanwhile")
 
 // errUnreadable means that the rows of the version table could not be read.
@@ -181,7 +180,7 @@ func (s *versionStore) drop(ctx context.Context, db *sql.DB) error {
 
 // transact runs f in a transaction, in PostgreSQL under the advisory lock.
 func (s *versionStore) transact(ctx context.Context, db *sql.DB, f func(*sql.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -202,8 +201,8 @@ func (s *versionStore) transact(ctx context.Context, db *sql.DB, f func(*sql.Tx)
 	return tx.Commit()
 }
 
-// applied describes what the version table holds. Two equal answers mean that
-// nobody has migrated the database in between.
+// applied describes what the version table holds. Two equal answers mean that no process has
+// migrated the database in between.
 func (s *versionStore) applied(ctx context.Context, db *sql.DB) (string, error) {
 	list, exists, err := s.rows(ctx, db)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// patience is how long an operation without a time limit waits for a lock.
-	patience                 = 5 * time.Second
+	// longestWait is how long an operation without a time limit waits for a lock.
+	longestWait              = 5 * time.Second
 	firstPause, longestPause = 100 * time.Microsecond, 5 * time.Millisecond
 )
 
@@ -70,7 +70,7 @@ func attempt(ctx context.Context, f func(context.Context) error) error {
 		}
 		now := time.Now()
 		if deadline.IsZero() {
-			deadline = now.Add(patience)
+			deadline = now.Add(longestWait)
 		}
 		if !sqlitecode.IsBusy(err) || now.After(deadline) && !sqlstore.Limited(ctx) {
 			return interpretError(ctx, err, false)

@@ -10,9 +10,9 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Bench measures decisions on a store, by its own clock: allowed ones on one key
-// and on many, and refused ones, by one caller and by many at once. The function
-// open returns an empty store and closes it with b.Cleanup.
+// Bench measures decisions on a store with the store's own clock: granted ones on one key and on
+// many, and refused ones, each from one caller and from many at the same time. The function open
+// returns an empty store and closes it with b.Cleanup.
 func Bench(b *testing.B, open func(b *testing.B) limiter.Store) {
 	const many = 10_000
 	plenty := limiter.TokenBucket{Capacity: 1 << 30, Refill: 1_000_000, Interval: time.Second}
@@ -51,11 +51,11 @@ func Bench(b *testing.B, open func(b *testing.B) limiter.Store) {
 	}
 }
 
-// benchLimiter returns a Limiter with key 0 used once, so that a limit of 1
-// refuses from the first decision that is measured on.
+// benchLimiter returns a Limiter whose key 0 was used once, so that a limit of 1 refuses from the
+// first measured decision on.
 func benchLimiter(b *testing.B, store limiter.Store, p limiter.Policy) *limiter.Limiter {
 	b.Helper()
-	l, err := limiter.New(store, "bench", p, limiter.WithTimeout(patience))
+	l, err := limiter.New(store, "bench", p, limiter.WithTimeout(timeLimit))
 	if err != nil {
 		b.Fatal(err)
 	}

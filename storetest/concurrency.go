@@ -126,7 +126,7 @@ var concurrencyCases = []testCase{
 				f.concurrently(24, func(i int) bool {
 					// Clocks up to 28 ms apart, as they are read out of order.
 					now := epoch.Add(time.Duration(step)*400*ms + time.Duration(i%8)*4*ms)
-					l, err := limiter.New(f.store, f.prefix+"l", p, limiter.WithTimeout(patience),
+					l, err := limiter.New(f.store, f.prefix+"l", p, limiter.WithTimeout(timeLimit),
 						limiter.WithClock(func() time.Time { return now }))
 					if err != nil {
 						f.Errorf("New: %v", err)

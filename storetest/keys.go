@@ -32,7 +32,7 @@ var keyCases = []testCase{
 					}
 				}
 				for _, key := range trickyKeys {
-					f.refund(l, key, 2, true) // with CountRejected the refusal counts, too
+					f.refund(l, key, 2, true) // with CountRejected the refusal also counts
 					f.passes(l, key, 1)
 					f.reset(l, key)
 					f.passes(l, key, limitOf(p))

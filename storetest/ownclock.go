@@ -9,10 +9,10 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// RunClock tests what a store does when its own clock is stepped back, for stores
-// whose clock a test can move. The function open returns an empty store and a
-// function that puts its clock ahead of its usual time, by 0 for not at all; the
-// clock may go on by itself. [Run] tests the same with times that are passed in.
+// RunClock tests what a store does when its own clock is stepped back. Use it for a store whose
+// clock a test can move. The function open returns an empty store and the function ahead, which
+// sets how far the store's clock is ahead of its usual time. The clock may run meanwhile. [Run]
+// tests the same with times that the tests pass in.
 func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead func(time.Duration))) {
 	store, ahead := open(t)
 	for _, back := range []time.Duration{490 * ms, 1900 * ms} {

@@ -1,29 +1,3 @@
-// Package storetest holds the tests that every [limiter.Store] must pass. They
-// know no store by name: a store is good if it answers as [limiter.Op.Apply]
-// says, whatever it is made of.
-//
-// Typical usage, in a test of a store:
-//
-//	func TestStore(t *testing.T) {
-//		storetest.Run(t, func(t *testing.T) limiter.Store {
-//			db := openDatabase(t) // an empty one, closed by t.Cleanup
-//			return mystore.New(db)
-//		})
-//	}
-//
-//	func BenchmarkStore(b *testing.B) {
-//		storetest.Bench(b, func(b *testing.B) limiter.Store { ... })
-//	}
-//
-// The tests should not produce any false positives: a store that fails one
-// breaks the rule that is printed with the failure. They may have false
-// negatives: races that need more load, faults of connections and servers, and
-// anything that happens only after days are not found by them.
-//
-// No test sleeps. Nearly all of them pass the time in, as with
-// [limiter.WithClock], so that they are exact to the nanosecond; a few read the
-// store's own clock. The random ones print their seed when they fail; the
-// environment variable STORETEST_SEED repeats one.
 package storetest
 
 import (
@@ -39,14 +13,17 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Run runs all tests, as subtests of t. The function open returns an empty store
-// and closes it with t.Cleanup; it is called once for each group of tests. The
-// tests of a group run one after another and differ in the limiter's name.
+// Run runs all tests as subtests of t. The function open returns an empty store and closes it with
+// t.Cleanup. Run calls it once for each group of tests. The tests of a group run one after another
+// and use different limiter names.
 //
-// Three methods are tested if the store has them: Sweep(context.Context, int)
-// (int64, error), which removes the rows that [limiter.Row.Expired] names, looks at
-// its context between statements, and without which the store keeps the rows; Check(context.Context) error; and Close()
-// error, which may be called twice.
+// Run also tests these methods if the store has them:
+//
+//   - Sweep(context.Context, int) (int64, error) removes the rows for which [limiter.Row.Expired]
+//     returns true, and checks its context between statements. A store without Sweep keeps the
+//     rows.
+//   - Check(context.Context) error.
+//   - Close() error, which may be called twice.
 func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 	groups := []struct {
 		name  string
@@ -84,18 +61,18 @@ func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 	t.Run("close", func(t *testing.T) { runClose(t, open) })
 }
 
-// testCase is one test: rule is the sentence that it shows to be broken.
+// testCase is one test. Its rule is the sentence that a failure disproves.
 type testCase struct {
 	name, rule string
 	run        func(f *fixture)
 }
 
-// epoch is the instant at which the cases begin: midnight, so that it is aligned
-// to any window that divides a day, and in 2033, so that no store that forgets
-// by its own clock forgets what a case has just written.
+// epoch is the instant at which the tests begin. It is midnight, so that it is the edge of any
+// window that divides a day. It is in 2033, so that no store that forgets by its own clock forgets
+// what a test has written.
 var epoch = time.Unix(86_400*23_148, 0)
 
-// fixture is what a case works with.
+// fixture is what a test works with.
 type fixture struct {
 	*testing.T
 	store  limiter.Store
@@ -103,20 +80,20 @@ type fixture struct {
 	now    time.Time // what the limiters' clock says
 }
 
-// limiter returns a Limiter on the case's clock; its name is the case's own.
+// limiter returns a Limiter on the test's clock, with a name that only this test uses.
 func (f *fixture) limiter(name string, p limiter.Policy) *limiter.Limiter {
 	f.Helper()
 	return f.on(f.store, f.prefix+name, p, limiter.WithClock(f.clock))
 }
 
-// patience is the time limit of an operation: what a store answers is asked for
-// here, not how fast a busy machine lets it.
-const patience = time.Minute
+// timeLimit is the time limit of an operation. It is long, because these tests check what a store
+// answers, not how fast a busy machine lets it.
+const timeLimit = time.Minute
 
-// on returns a Limiter on any store, with no options but opts and patience.
+// on returns a Limiter on any store, with opts and timeLimit.
 func (f *fixture) on(s limiter.Store, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	f.Helper()
-	l, err := limiter.New(s, name, p, append(opts, limiter.WithTimeout(patience))...)
+	l, err := limiter.New(s, name, p, append(opts, limiter.WithTimeout(timeLimit))...)
 	if err != nil {
 		f.Fatalf("New(%q, %+v): %v", name, p, err)
 	}
@@ -128,7 +105,7 @@ func (f *fixture) clock() time.Time { return f.now }
 // at sets the clock to an offset from the epoch.
 func (f *fixture) at(d time.Duration) { f.now = epoch.Add(d) }
 
-// allow is AllowN, which must not fail.
+// allow calls AllowN, which must not fail.
 func (f *fixture) allow(l *limiter.Limiter, key string, n int64) limiter.Result {
 	f.Helper()
 	r, err := l.AllowN(context.Background(), key, n)
@@ -138,7 +115,7 @@ func (f *fixture) allow(l *limiter.Limiter, key string, n int64) limiter.Result 
 	return r
 }
 
-// passes and refuses check whether AllowN passes.
+// passes and refuses check whether AllowN lets a request pass.
 func (f *fixture) passes(l *limiter.Limiter, key string, n int64) {
 	f.Helper()
 	if r := f.allow(l, key, n); !r.Allowed {
@@ -153,7 +130,7 @@ func (f *fixture) refuses(l *limiter.Limiter, key string, n int64) {
 	}
 }
 
-// peek is Peek, which must not fail.
+// peek calls Peek, which must not fail.
 func (f *fixture) peek(l *limiter.Limiter, key string) limiter.Result {
 	f.Helper()
 	r, err := l.Peek(context.Background(), key)
@@ -163,7 +140,7 @@ func (f *fixture) peek(l *limiter.Limiter, key string) limiter.Result {
 	return r
 }
 
-// reserve is Reserve, which must not fail.
+// reserve calls Reserve, which must not fail.
 func (f *fixture) reserve(l *limiter.Limiter, key string, n int64, maxWait time.Duration) *limiter.Reservation {
 	f.Helper()
 	r, err := l.Reserve(context.Background(), key, n, maxWait)

@@ -82,7 +82,7 @@ func (h history) replay(t *testing.T, store limiter.Store, name string) {
 	t.Helper()
 	ctx := context.Background()
 	var now time.Time
-	l, err := limiter.New(store, name, h.policy(), limiter.WithTimeout(patience),
+	l, err := limiter.New(store, name, h.policy(), limiter.WithTimeout(timeLimit),
 		limiter.WithClock(func() time.Time { return now }))
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
