@@ -179,7 +179,7 @@ func TestTheCommandsOfTheReadmeMigrateAndShowWhatIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := regexp.MustCompile(`(?m)^    go run (github.com/pressly/goose/v3/cmd/goose@(v\S+)) .*\\\n.*$`).FindSubmatch(readme)
+	command := regexp.MustCompile(`(?m)^    go run (github\.com/pressly/goose/v3/cmd/goose@(v\S+)) .*\\\n.*$`).FindSubmatch(readme)
 	statement := regexp.MustCompile(`(?m)^    psql .*"(SELECT .*)"$`).FindSubmatch(readme)
 	if command == nil || statement == nil {
 		t.Fatalf("README.md has the command %q and the statement %q, want both", command, statement)
