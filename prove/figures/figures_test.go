@@ -43,7 +43,7 @@ func TestTheReadmeRoundsTheNumberOfOperationsDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim := regexp.MustCompile(`More than (\d+) million operations`).FindSubmatch(text)
+	claim := regexp.MustCompile(`More than (\d+) million\s+operations`).FindSubmatch(text)
 	row := regexp.MustCompile(`(?m)^\| operations checked \| ([\d,]+) \| ([\d,]+) \|$`).FindSubmatch(text)
 	if claim == nil || row == nil {
 		t.Fatalf("%s has the claim %q and the row %q, want both", readme, claim, row)
