@@ -9,7 +9,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// problem is a problem document, RFC 9457, with the extension that the draft adds.
+// problem is a problem document (RFC 9457) with the draft's extension.
 type problem struct {
 	Type     string   `json:"type,omitempty"`
 	Title    string   `json:"title"`
@@ -63,12 +63,11 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, next http.Ha
 	write(w, http.StatusTooManyRequests, m.problem)
 }
 
-// retryUndecided is the Retry-After of an answer without a decision. Nobody knows when a
-// database comes back; a second spares it clients that retry at once.
+// retryUndecided is the Retry-After of an answer without a decision. It spares a database that
+// comes back the clients that would retry at once.
 const retryUndecided = time.Second
 
-// undecided answers a request that there is no decision on, or lets it pass if an
-// option says so.
+// undecided answers a request without a decision, or lets it pass if an option says so.
 func (m *middleware) undecided(w http.ResponseWriter, r *http.Request, next http.Handler, err error, status int) {
 	m.report(r, err)
 	if m.dryRun {

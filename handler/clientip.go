@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// ClientIP returns a KeyFunc for the client's address. Without an option that is
-// RemoteAddr's, the other end of the connection, and no header is read. Behind a proxy
-// that is the proxy's address, one key for everybody. There, pass one of three options:
+// ClientIP returns a KeyFunc for the client's address. Without an option that is RemoteAddr, the
+// other end of the connection, and no header is read. Behind a proxy RemoteAddr is the proxy's
+// address, one key for all clients. There, pass one of three options:
 //
 //	Lambda, behind package awslambda           none: it sets RemoteAddr
 //	Application Load Balancer of AWS           TrustedHops(1)
@@ -20,25 +20,22 @@ import (
 //	Cloud Run, external Application LB         TrustedHops(2), and ingress from it only
 //	proxies whose addresses are known          TrustedProxies(prefixes...)
 //
-// Without one of them, the first request with X-Forwarded-For or Forwarded makes ClientIP
-// log a warning to [slog.Default], once. If clients connect without a proxy, one of them
-// wrote the header, and nothing is wrong. Requests of package awslambda, and others whose
-// RemoteAddr has no port, cause no warning: no server wrote that RemoteAddr.
+// Without one of them, the first request with X-Forwarded-For or Forwarded makes ClientIP log a
+// warning to slog.Default, once. If clients connect without a proxy, a client wrote the header, and
+// nothing is wrong. Requests whose RemoteAddr has no port cause no warning, such as those of
+// package awslambda, because no server set that RemoteAddr.
 //
-// The key of an IPv4 address is the address, "192.0.2.1". That of an IPv6
-// address is its prefix, "2001:db8:1:2::/64", as one client has all addresses in
-// it: see [IPv6Prefix]. An IPv4 address that is mapped into IPv6, in whatever
-// notation, is the IPv4 address.
+// The key of an IPv4 address is the address: "192.0.2.1". The key of an IPv6 address is its prefix,
+// "2001:db8:1:2::/64", because one client has all addresses in it: see [IPv6Prefix]. An IPv4
+// address that is mapped into IPv6 counts as the IPv4 address, in any notation.
 //
-// An address may be followed by a port, and one of IPv6 may stand in brackets,
-// which it must with a port. Zones, ports and blanks around it are dropped.
-// Nothing else can be read: no names, quotes or "unknown", and not 0.0.0.0 or
-// ::, which are nobody's address. If what would be the client's address is
-// missing or cannot be read, the error matches [ErrNoKey]: another in its place
-// might be one that the client wrote, or one key for everybody. No error text
-// holds an address.
+// An address may have a port and, for IPv6, brackets, which are required with a port. ClientIP
+// drops zones, ports and surrounding blanks. It accepts no names, quotes or "unknown", and not
+// 0.0.0.0 or ::, which belong to no client. If the client's address is missing or unreadable, the
+// error matches [ErrNoKey]. Another address instead could be one that the client wrote, or one key
+// for all clients. No error text contains an address.
 //
-// ClientIP panics if an option makes no sense; the text says what to do.
+// ClientIP panics if an option is invalid; the text says what to do.
 func ClientIP(opts ...IPOption) KeyFunc {
 	o := ipOptions{bits: defaultIPv6Prefix}
 	for _, opt := range opts {
@@ -60,7 +57,7 @@ func ClientIP(opts ...IPOption) KeyFunc {
 	}
 }
 
-// These texts are made once, since clients can cause the errors at will.
+// These texts are made once, because clients can cause the errors at will.
 var (
 	errNoPeer      = noKey("RemoteAddr is no address; behind a Unix socket use TrustedHops or AddressHeader; in Lambda the event has none: a health check, or an event of another kind than the function is for")
 	errUnforwarded = noKey("a trusted proxy sent no X-Forwarded-For; let it append the address it sees, and trust no prefix that clients are in")
@@ -68,10 +65,10 @@ var (
 	errBadHop      = noKey("X-Forwarded-For has no address where the client's belongs; let every proxy append the one it sees")
 )
 
-// untrusting finds clients where no proxy is trusted.
+// untrusting finds clients without a trusted proxy.
 type untrusting struct{ warned atomic.Bool }
 
-// peerAddr is the function peerAddr, with a warning of a proxy that nobody trusts.
+// peerAddr is the function peerAddr with a warning about an untrusted proxy.
 func (u *untrusting) peerAddr(r *http.Request) (netip.Addr, error) {
 	if !u.warned.Load() {
 		u.warn(r)
@@ -84,8 +81,7 @@ func (u *untrusting) warn(r *http.Request) {
 		if len(r.Header[name]) == 0 {
 			continue
 		}
-		// An adapter, or middleware in front, that put the client's address there left out
-		// the port.
+		// An adapter or middleware put the client's address there, without a port.
 		if _, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && u.warned.CompareAndSwap(false, true) {
 			slog.Default().WarnContext(r.Context(), "handler.ClientIP trusts no proxy, but a request was forwarded:"+
 				" all clients behind one proxy share a key; pass TrustedProxies, TrustedHops or AddressHeader", "header", name)
@@ -102,9 +98,9 @@ func peerAddr(r *http.Request) (netip.Addr, error) {
 	return addr, nil
 }
 
-// readAddr reads an address that may have brackets and a port, and reports
-// whether it is somebody's. It is never a mapped one and has no zone: only then
-// do masks and prefixes do what they say.
+// readAddr reads an address that may have brackets and a port, and reports whether it can be a
+// client's. The address is never a mapped one and has no zone, because masks and prefixes would not
+// work on those.
 func readAddr(s string) (netip.Addr, bool) {
 	s = strings.Trim(s, " \t")
 	switch {
@@ -121,7 +117,7 @@ func readAddr(s string) (netip.Addr, bool) {
 	return plainAddr(netip.ParseAddr(s))
 }
 
-// plainAddr returns what was read in the one form that each address has here.
+// plainAddr returns an address in the one form that each address has here.
 func plainAddr(addr netip.Addr, err error) (netip.Addr, bool) {
 	addr = addr.Unmap().WithZone("")
 	return addr, err == nil && !addr.IsUnspecified()

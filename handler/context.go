@@ -10,8 +10,8 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// decision is the context of a request that was decided on. That it is a context
-// itself saves an allocation.
+// decision is the context of a request that was decided. It is a context itself, which saves an
+// allocation.
 type decision struct {
 	context.Context
 	result    limiter.Result
@@ -23,7 +23,7 @@ type decision struct {
 
 type decisionKey struct{}
 
-// Value returns the decision itself, or what the request's context holds.
+// Value returns the decision itself, or a value of the request's context.
 func (d *decision) Value(key any) any {
 	if key == (decisionKey{}) {
 		return d
@@ -43,16 +43,15 @@ func pass(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision
 	next.ServeHTTP(w, inner)
 }
 
-// copyBack copies to outer what a handler has found out about inner, which is outer with
-// another context. net/http removes the temporary files of the request that it made, not
-// of a copy (golang/go#58809), and middleware outside of the limiter reads its Pattern.
+// copyBack copies to outer what a handler learned about inner, which is outer with another context.
+// net/http removes the temporary files of the request that it made, not of a copy
+// (golang/go#58809), and middleware outside of the limiter reads its Pattern.
 func copyBack(outer, inner *http.Request) {
 	outer.MultipartForm, outer.Pattern = inner.MultipartForm, inner.Pattern
 }
 
-// retryAfter returns the Retry-After of an answer to a request that is not served: wait, or
-// the longest wait for any limiter around it whose quota is used up as well. A client that
-// came earlier would be refused again.
+// retryAfter returns the Retry-After of a request that is not served: wait, or the longest wait of
+// an outer limiter whose quota is used up. A client that comes earlier would be refused again.
 func retryAfter(ctx context.Context, wait time.Duration) string {
 	for d := decisionOf(ctx); d != nil; d = decisionOf(d.Context) {
 		if d.fields != nil {
@@ -62,10 +61,10 @@ func retryAfter(ctx context.Context, wait time.Duration) string {
 	return strconv.FormatInt(atLeastOne(wait), 10)
 }
 
-// ResultFromContext returns the decision on a request, from the request's context,
-// and reports whether there is one: not if the request was skipped, nor in a dry run
-// that could not decide. Where FailOpen let it pass, its Source is
-// [limiter.SourcePolicy]. Of several middlewares it is the innermost's.
+// ResultFromContext returns the decision on a request, from the request's context. It reports false
+// if the request was skipped, or if a dry run could not decide. If FailOpen let the request pass,
+// the Source is [limiter.SourcePolicy]. With several limiters it is the decision of the innermost
+// one.
 func ResultFromContext(ctx context.Context) (limiter.Result, bool) {
 	if d := decisionOf(ctx); d != nil && !d.none {
 		return d.result, true
@@ -73,10 +72,9 @@ func ResultFromContext(ctx context.Context) (limiter.Result, bool) {
 	return limiter.Result{}, false
 }
 
-// Succeeded says that a request, of which ctx is the context, did what it was to
-// do: every middleware around it that has [ChargeFailures] gives back what the
-// request was charged. Elsewhere it does nothing. It may be called more than once,
-// and concurrently, until the handler returns.
+// Succeeded says that a request has succeeded; ctx is the request's context. Every middleware
+// around it with [ChargeFailures] then gives back what it charged. Without such middleware it does
+// nothing. It may be called more than once, and concurrently, until the handler returns.
 func Succeeded(ctx context.Context) {
 	for d := decisionOf(ctx); d != nil; d = decisionOf(d.Context) {
 		d.succeeded.Store(true)

@@ -97,15 +97,14 @@ func exposed(hidden, withLegacy bool) string {
 	return "RateLimit-Policy, RateLimit, Retry-After"
 }
 
-// exposeTo lets scripts of other origins read fields, which nested limiters may have
-// done already.
+// exposeTo lets scripts of other origins read fields. Nested limiters may have done so already.
 func exposeTo(h http.Header, names string) {
 	if !slices.Contains(h[exposeField], names) {
 		h.Add(exposeField, names)
 	}
 }
 
-// join appends an item to a list, which nested limiters share.
+// join appends an item to a list that nested limiters share.
 func join(lines []string, item string) string {
 	if len(lines) == 0 {
 		return item
@@ -113,8 +112,8 @@ func join(lines []string, item string) string {
 	return strings.Join(lines, ", ") + ", " + item
 }
 
-// appendQuota appends the item of RateLimit: the name, r and, if the quota is not
-// whole, t.
+// appendQuota appends the item of RateLimit: the name and r. If the quota is not whole, it also
+// appends t.
 func (f *fields) appendQuota(b []byte, res *limiter.Result) []byte {
 	b = append(b, f.name...)
 	b = append(b, ";r="...)

@@ -1,39 +1,3 @@
-// Package handler puts a limiter in front of an [http.Handler]: on a server, on
-// Cloud Run and, with package awslambda beside it, in AWS Lambda.
-//
-//	limit := handler.New(perClient, handler.ClientIP())
-//	http.Handle("GET /search", limit(search))
-//
-// It is middleware of the usual form, func(http.Handler) http.Handler, and does not
-// wrap the ResponseWriter, so that [http.Flusher], [http.Hijacker] and the rest
-// work as before. chi takes it as it is, r.Use(limit), and echo by
-// e.Use(echo.WrapMiddleware(limit)). Any router is itself a handler: limit(gin.New()).
-//
-// # What clients are told
-//
-// With every decision come RateLimit-Policy and RateLimit as in
-// draft-ietf-httpapi-ratelimit-headers-11 (Go spells them Ratelimit; names of fields
-// have no case). A refusal is 429 Too Many Requests with Retry-After,
-// Cache-Control: no-store and a problem document (RFC 9457) of the draft's type
-// quota-exceeded. Where no decision could be had the answer is 503 with Retry-After;
-// where a request has no key, or costs more than can ever pass, 400; where the
-// function of [Cost] returned a negative number, 500.
-//
-// # Several limiters
-//
-// Limiters nest: limit1(limit2(next)) asks limit1 first, then limit2, and calls next if
-// both let the request pass. Their policies stand in one field. If limit2 refuses, what
-// limit1 charged stays charged, and Retry-After is the longest wait of all limiters that
-// were asked. Put the limiter that protects others outside: for a login, the address
-// before the account. If two limiters share a key, put the tighter one inside.
-//
-// # CORS
-//
-// CORS middleware stands outside of the limiter: cors(limit(next)). It then answers
-// preflights itself, uncharged, and adds to refusals the headers without which scripts of
-// other origins cannot read them. [ExposeHeaders] lets scripts read the limiter's headers.
-// If the CORS middleware has to stand inside, in a router say, pass [SkipPreflight];
-// scripts then see a refusal as a network error.
 package handler
 
 import (
@@ -47,26 +11,28 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Limiter decides; [*limiter.Limiter] is one. It must be safe for concurrent use.
-// Its errors should match the classes of package limiter: those alone that
-// [limiter.StoreFailed] knows can let a request pass, with [FailOpen]. [ChargeFailures]
-// also needs the method RefundOf, as [limiter.Limiter.RefundOf]: it must give nothing back
-// for a Result that charged nothing, and must not credit a window that was not charged.
+// Limiter makes the decisions; a [*limiter.Limiter] is one. It must be safe for concurrent use.
+//
+// Its errors should match the classes of package limiter. With [FailOpen], a request passes only
+// after an error for which [limiter.StoreFailed] returns true. [ChargeFailures] also needs the
+// method RefundOf of [limiter.Limiter]: it must give nothing back for a Result that charged
+// nothing, and must not credit a window that was not charged.
 type Limiter interface {
 	AllowN(ctx context.Context, key string, n int64) (limiter.Result, error)
 	Name() string
 	Policy() limiter.Policy
 }
 
-// refunder is what ChargeFailures needs as well.
+// refunder is the additional method that ChargeFailures needs.
 type refunder interface {
 	RefundOf(ctx context.Context, key string, n int64, res limiter.Result) (bool, error)
 }
 
-// New returns middleware that asks l before each request, by the key that the
-// KeyFunc returns. It does no I/O and may be used for any number of handlers,
-// concurrently. New panics, as a program that is put together wrongly should when
-// it starts, if l, key or an option is nil or out of range.
+// New returns middleware that asks l before each request. The KeyFunc returns the key of the
+// request. New does no I/O. The middleware may be used for any number of handlers, concurrently.
+//
+// New panics if l, key or an option is nil or out of range, because such a program is wrong from
+// its start.
 func New(l Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newMiddleware(l, key, opts)
 	return func(next http.Handler) http.Handler {
@@ -189,7 +155,7 @@ func (m *middleware) giveBack(r *http.Request, key string, cost int64, res limit
 	}
 }
 
-// statusOf is what the client is told of an error of the limiter.
+// statusOf is the status for an error of the limiter.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, limiter.ErrExceedsCapacity):

@@ -24,8 +24,8 @@ const (
 	maxTrustedHops = 16
 )
 
-// IPOption changes how [ClientIP] finds the client and what its key is.
-// [TrustedProxies], [TrustedHops] and [AddressHeader] exclude each other.
+// IPOption changes how [ClientIP] finds the client and what its key is. [TrustedProxies],
+// [TrustedHops] and [AddressHeader] exclude each other.
 type IPOption func(*ipOptions)
 
 type ipOptions struct {
@@ -42,17 +42,16 @@ func (o *ipOptions) findBy(option string, find func(*http.Request) (netip.Addr, 
 	o.find, o.by = find, option
 }
 
-// IPv6Prefix tells [ClientIP] how many leading bits of an IPv6 address make the
-// key, 32 to 128. IPv4 addresses always count whole.
+// IPv6Prefix sets how many leading bits of an IPv6 address are the key: 32 to 128. IPv4 addresses
+// always count whole.
 //
-// The default is 64, the network of one link: a host can take any address in it. Providers
-// give a customer more than one such network: 256 in a /56, and 65,536 in a /48, each with
-// a key of its own. Fewer bits count them as one, but also neighbors whose provider gives
-// each a /64, as mobile networks do: one of them can then use up the limit of all. A second
-// limiter by 48 bits, with a larger limit and outside of the first, bounds both.
+// The default is 64, the network of one link, because a host can use any address in it. Providers
+// give a customer more than one such network: 256 in a /56 and 65,536 in a /48, each with its own
+// key. Fewer bits count them as one. But they also merge neighbors if the provider gives each a
+// /64, as mobile networks do, and one neighbor can then use up the limit of all. To bound both, add
+// a second limiter by 48 bits, with a larger limit, outside of the first one.
 //
-// Use 128 where the network writes many IPv4 clients into one IPv6 prefix, as
-// translators do.
+// Use 128 where a network maps many IPv4 clients into one IPv6 prefix, as translators do.
 func IPv6Prefix(bits int) IPOption {
 	if bits < minIPv6Prefix || bits > 128 {
 		panic(fmt.Sprintf("handler: IPv6Prefix got %d bits; pass %d to 128, such as 64 or 56", bits, minIPv6Prefix))
@@ -60,21 +59,19 @@ func IPv6Prefix(bits int) IPOption {
 	return func(o *ipOptions) { o.bits = bits }
 }
 
-// TrustedProxies tells [ClientIP] which addresses are those of proxies of yours,
-// each of which must append the address it sees to X-Forwarded-For. A connection
-// from elsewhere is the client's own, and the header is not looked at. Else the
-// header, all lines of it, is read from the right, and the first address that is
-// not one of the proxies is the client: what clients write stands to the left of
-// that and is never read. If all are proxies, the leftmost is the client.
+// TrustedProxies sets the addresses of your proxies. Each of them must append the address that it
+// sees to X-Forwarded-For. If a connection comes from elsewhere, its address is the client, and the
+// header is not read. Otherwise all lines of the header are read from the right. The first address
+// that is not a proxy is the client; if all are proxies, it is the leftmost. What clients write is
+// to the left of that and is never read.
 //
-// An element that cannot be read, empty ones included, ends the search with an
-// error that matches [ErrNoKey], as does a proxy that sends no such header, or
-// nobody could tell its clients apart. Health checks that a proxy makes itself
-// have none, either: [Skip] them.
+// An element that cannot be read, even an empty one, ends the search with an error that matches
+// [ErrNoKey]. So does a proxy that sends no such header, because its clients could not be told
+// apart. Health checks of the proxy itself have no header either: [Skip] them.
 //
-// Whoever connects from one of the prefixes chooses its own key, so they must
-// hold no clients: list the proxies, not the network that they share with others.
-// Prefixes of no bits panic, since they trust everybody.
+// A client that connects from one of the prefixes chooses its own key. So list only the proxies,
+// not the network that they share with others. Prefixes of 0 bits panic, because they trust every
+// client.
 func TrustedProxies(prefixes ...netip.Prefix) IPOption {
 	if len(prefixes) == 0 {
 		panic("handler: TrustedProxies got no prefixes; pass those of the proxies' addresses, or leave it out")
@@ -126,17 +123,15 @@ func checkProxies(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96).Masked()
 }
 
-// TrustedHops tells [ClientIP] how many proxies of yours, 1 to 16, every request
-// comes through, each of which must append the address it sees to
-// X-Forwarded-For: the client is the n-th element from the right over all lines
-// of the header, 1 being the last. Elements count even if they are empty.
-// RemoteAddr is not looked at.
+// TrustedHops sets how many of your proxies every request passes through: 1 to 16. Each of them
+// must append the address that it sees to X-Forwarded-For. The client is the n-th element from the
+// right over all lines of the header; 1 is the last one. Empty elements count. RemoteAddr is not
+// used.
 //
-// A header of fewer elements is an error that matches [ErrNoKey]: the request
-// came around a proxy, or one does not append. That a request came around them
-// with a header of its own cannot be seen, and it chooses its key, as clients do
-// if n is greater than the number of proxies. So make sure that nothing connects
-// but the last proxy, as with the ingress setting of Cloud Run.
+// If the header has fewer elements, the error matches [ErrNoKey]: the request bypassed a proxy, or
+// a proxy does not append. A request that bypasses the proxies with a header of its own cannot be
+// detected, and chooses its key. So do clients if n is greater than the number of proxies. Make
+// sure that only the last proxy can connect, for example with the ingress setting of Cloud Run.
 func TrustedHops(n int) IPOption {
 	if n < 1 || n > maxTrustedHops {
 		panic(fmt.Sprintf("handler: TrustedHops got %d; pass the number of proxies in front, 1 to %d, or leave it out if there are none", n, maxTrustedHops))
@@ -175,17 +170,15 @@ func forwardedFor(r *http.Request) iter.Seq[string] {
 	}
 }
 
-// AddressHeader tells [ClientIP] to read the client's address from a header in
-// which the proxy in front puts that address alone, such as X-Real-IP,
-// CF-Connecting-IP or CloudFront-Viewer-Address. A request without it, with
-// several lines or with anything but one address is an error that matches
-// [ErrNoKey]. In CloudFront-Viewer-Address a port follows the last colon, with
-// or without brackets around an IPv6 address, as CloudFront writes none.
+// AddressHeader reads the client's address from a header in which the proxy puts that address
+// alone, such as X-Real-IP, CF-Connecting-IP or CloudFront-Viewer-Address. If a request has no such
+// line, several lines, or anything but one address, the error matches [ErrNoKey]. In
+// CloudFront-Viewer-Address a port follows the last colon, with or without brackets around an IPv6
+// address, because CloudFront writes none.
 //
-// The proxy must set the header on every request, over what the client sent, and
-// nothing else may connect: who can send the header chooses the key. RemoteAddr
-// is not looked at. X-Forwarded-For and Forwarded hold lists that clients begin,
-// and panic.
+// The proxy must set the header on every request and overwrite the client's, and nothing else may
+// be able to connect: the sender of the header chooses the key. RemoteAddr is not used.
+// AddressHeader panics for X-Forwarded-For and Forwarded, which are lists that clients begin.
 func AddressHeader(name string) IPOption {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {

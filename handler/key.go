@@ -9,25 +9,23 @@ import (
 	"github.com/sqlimit/limiter/handler/internal/field"
 )
 
-// KeyFunc returns what a request is limited by. An error, or an empty key, refuses
-// the request with 400: it is neither let pass nor counted with others of which
-// the key is unknown. It must be safe for concurrent use.
+// KeyFunc returns the key by which a request is limited. If it returns an error or an empty key,
+// the request is refused with 400. It must be safe for concurrent use.
 type KeyFunc func(*http.Request) (string, error)
 
-// ErrNoKey is matched by the errors of this package's key functions: the request
-// has nothing to be limited by.
+// ErrNoKey means that a request has no key. The errors of this package's key functions match it.
 var ErrNoKey = errors.New("handler: the request has no key")
 
 func noKey(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrNoKey, fmt.Sprintf(format, args...))
 }
 
-// Header returns a KeyFunc for the value of a header, of which the request must
-// have exactly one that is not empty. Clients write headers: limit by one only
-// after it was verified, as an API key is, and by [ClientIP] before that.
+// Header returns a KeyFunc for the value of a header. The request must have exactly one line of it,
+// which is not empty. Clients can write any header, so limit by one only after it was verified, as
+// an API key is. Before that, limit by [ClientIP].
 //
-// Header panics if no header can have the name. It also panics for X-Forwarded-For and
-// Forwarded, lists that clients begin, and for Host, which is no header of a request in Go.
+// Header panics if name is not a valid header name. It also panics for X-Forwarded-For and
+// Forwarded, which are lists that clients begin, and for Host, which Go does not keep as a header.
 func Header(name string) KeyFunc {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
@@ -48,9 +46,8 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// User returns a KeyFunc for the user that authentication, which must run before
-// the limiter, found. The function returns "" for nobody; such a request is
-// refused.
+// User returns a KeyFunc for the user that authentication found. Authentication must run before the
+// limiter. If name returns "", there is no user, and the request is refused.
 func User(name func(*http.Request) string) KeyFunc {
 	if name == nil {
 		panic("handler: User got nil; pass a function that returns the authenticated user's name")
@@ -64,11 +61,12 @@ func User(name func(*http.Request) string) KeyFunc {
 	}
 }
 
-// Route returns a KeyFunc for the pattern that the router matched, which must set
-// [http.Request.Pattern] as [http.ServeMux] and chi do. The limiter must wrap the
-// route's handler (chi: r.With(limit).Get(...)) and not the router, which has not
-// matched the request before it is called: it finds no pattern there, or that of
-// another router around it, one for all of its routes.
+// Route returns a KeyFunc for the pattern that the router matched. The router must set
+// [http.Request.Pattern], as [http.ServeMux] and chi do.
+//
+// The limiter must wrap the route's handler (chi: r.With(limit).Get(...)), not the router. A router
+// sets the pattern after it was called. Around it the limiter finds no pattern, or that of an outer
+// router, which is the same for all routes.
 func Route() KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if r.Pattern == "" {
@@ -78,9 +76,9 @@ func Route() KeyFunc {
 	}
 }
 
-// Join returns a KeyFunc for the keys together, such as route and user. Each is
-// preceded by its length, so that no two lists of keys give the same: ("a", "bc")
-// and ("ab", "c") differ.
+// Join returns a KeyFunc for several keys together, such as route and user. The length of each key
+// precedes it, so that two different lists never give the same key: ("a", "bc") and ("ab", "c")
+// differ.
 func Join(keys ...KeyFunc) KeyFunc {
 	if len(keys) == 0 {
 		panic("handler: Join got no keys")

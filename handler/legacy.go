@@ -18,15 +18,14 @@ const (
 	legacyNames = "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Used, X-RateLimit-Reset, X-RateLimit-Resource"
 )
 
-// legacy writes the headers of the time before the draft, as GitHub does.
+// legacy writes the X-RateLimit headers as GitHub does.
 type legacy struct {
 	resource string
-	window   time.Duration // of a fixed window, else 0
+	window   time.Duration // of a fixed window; otherwise 0
 	now      func() time.Time
 }
 
-// set writes the headers, unless those of an outer limiter are tighter: there is
-// no list of them.
+// set writes the headers, unless those of an outer limiter are tighter. They cannot be lists.
 func (l *legacy) set(h http.Header, res *limiter.Result) {
 	if lines := h[legacyRemaining]; len(lines) == 1 && res.Allowed {
 		if outer, err := strconv.ParseInt(lines[0], 10, 64); err == nil && outer <= res.Remaining {
@@ -45,10 +44,10 @@ func (l *legacy) set(h http.Header, res *limiter.Result) {
 	h[legacyResource] = []string{l.resource}
 }
 
-// reset returns the instant at which the quota is whole again, in seconds since
-// 1970, rounded up. A window ends at a multiple of its length: taking the nearest
-// keeps the answers to one window's requests the same, whatever the time that each
-// took and the difference between this clock and the store's.
+// reset returns the instant at which the quota is whole again, in seconds since 1970, rounded up. A
+// window ends at a multiple of its length. The nearest multiple keeps the answers to one window's
+// requests the same. It depends neither on the time that each took nor on the difference between
+// this clock and the store's.
 func (l *legacy) reset(after time.Duration) int64 {
 	at := l.now().Add(after)
 	if l.window > 0 && after > 0 {

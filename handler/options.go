@@ -6,8 +6,8 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Option changes how the middleware of [New] works. Functions that options take
-// are called by many requests at once.
+// Option changes how the middleware of [New] works. Functions that are passed to options must be
+// safe for concurrent use.
 type Option func(*options)
 
 type options struct {
@@ -25,10 +25,9 @@ type options struct {
 	failOpen       bool
 }
 
-// Cost tells the middleware what a request costs. One that costs 0 takes nothing
-// and passes always, with the headers that say what is left. One that costs more
-// than the limiter could ever admit is answered 400, and one with a negative cost,
-// which is a mistake in the function, 500. The default is 1.
+// Cost sets what a request costs. A request of cost 0 takes nothing and always passes, with the
+// headers that say what is left. A request that costs more than the limiter ever admits gets 400.
+// One with a negative cost, which is a mistake in the function, gets 500. The default is 1.
 func Cost(of func(*http.Request) int64) Option {
 	if of == nil {
 		panic("handler: Cost got nil; pass a function, or leave the option out")
@@ -36,8 +35,8 @@ func Cost(of func(*http.Request) int64) Option {
 	return func(o *options) { o.cost = of }
 }
 
-// Skip tells the middleware which requests to let pass unasked and uncharged. The
-// default is none.
+// Skip lets requests pass without asking the limiter or charging: those for which these returns
+// true. The default is none.
 func Skip(these func(*http.Request) bool) Option {
 	if these == nil {
 		panic("handler: Skip got nil; pass a function, or leave the option out")
@@ -45,11 +44,11 @@ func Skip(these func(*http.Request) bool) Option {
 	return func(o *options) { o.skip = these }
 }
 
-// SkipPreflight tells the middleware to let CORS preflights pass unasked and uncharged:
-// requests with the method OPTIONS and the headers Origin and Access-Control-Request-Method.
-// Use it where CORS middleware stands inside of the limiter: see "CORS" in the package
-// documentation. Anybody can send any number of preflights, so the handlers inside must
-// answer OPTIONS without much work. The default is to ask the limiter and to charge.
+// SkipPreflight lets CORS preflights pass without asking the limiter or charging. These are
+// requests with the method OPTIONS and the headers Origin and Access-Control-Request-Method. Use it
+// if CORS middleware is inside of the limiter: see "CORS" in the package documentation. Any client
+// can send any number of preflights, so the inner handlers must answer OPTIONS with little work.
+// The default is to charge them.
 func SkipPreflight() Option {
 	return func(o *options) { o.skipPreflight = true }
 }
@@ -59,27 +58,26 @@ func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-// ChargeFailures tells the middleware to charge only requests that fail, logins
-// with a wrong password above all. Each request is charged before it is carried out,
-// so that no number of them at once gets round the limit, and so that no more than the
-// limit can be in flight at once, even if all will succeed. If the handler calls
-// [Succeeded], the charge is given back when the handler returns, before the client
-// has all of the answer; not if it panics. It is given back where it was charged, which
-// may be a fallback of [limiter.FailLocal]. On a fixed window it is given back only while
-// that window runs: a request that outlasts its window stays charged in it. The error of
-// giving it back goes to [OnError].
+// ChargeFailures charges only requests that fail, such as logins with a wrong password. Each
+// request is charged before it is carried out, so that simultaneous requests do not exceed the
+// limit. At most the limit can be in flight, even if all will succeed.
 //
-// RateLimit tells what was left before that: use [HideQuota] where clients would slow
-// down by it. [New] panics if the limiter has no method RefundOf. The default is to charge
-// every request.
+// If the handler calls [Succeeded], the charge is given back when the handler returns, before the
+// client has the whole answer. If the handler panics, the charge stays. It is given back where it
+// was charged, which may be a fallback of [limiter.FailLocal]. On a fixed window it is given back
+// only while that window runs, so a request that outlasts its window stays charged. [OnError] gets
+// the error of giving it back.
+//
+// RateLimit says what was left before that. Use [HideQuota] if clients would slow down because of
+// it. New panics if the limiter has no method RefundOf. The default is to charge every request.
 func ChargeFailures() Option {
 	return func(o *options) { o.chargeFailures = true }
 }
 
-// Refusal tells the middleware to answer refused requests by h. When h is called
-// the headers are set, Retry-After and Cache-Control among them, and
-// [ResultFromContext] has the decision; what is left is status and body. A handler that
-// sets no status answers 200, as any other. The default is 429 with a problem document.
+// Refusal answers refused requests with h. When h is called, the headers are set, including
+// Retry-After and Cache-Control, and [ResultFromContext] has the decision. h writes the status and
+// the body; if it sets no status, the answer is 200, as for any handler. The default is 429 with a
+// problem document.
 func Refusal(h http.Handler) Option {
 	if h == nil {
 		panic("handler: Refusal got nil; pass a handler, or leave the option out")
@@ -87,8 +85,8 @@ func Refusal(h http.Handler) Option {
 	return func(o *options) { o.refusal = h }
 }
 
-// OnRefusal tells the middleware to call f with each refusal, before it is sent,
-// for logs and metrics; with [DryRun], with each that would have been one.
+// OnRefusal calls f with each refusal before it is sent, for logs and metrics. With [DryRun] it
+// calls f with each request that would have been refused.
 func OnRefusal(f func(*http.Request, limiter.Result)) Option {
 	if f == nil {
 		panic("handler: OnRefusal got nil; pass a function, or leave the option out")
@@ -96,15 +94,15 @@ func OnRefusal(f func(*http.Request, limiter.Result)) Option {
 	return func(o *options) { o.onRefusal = f }
 }
 
-// OnError tells the middleware to call f if there was no key or no decision, or if a
-// refund failed. Clients are not told why. The error matches [ErrNoKey], or is the
-// limiter's own. f is not called if [limiter.FailOpen] let the request pass: only
-// [limiter.WithObserver] sees that error. Nor is it called for [limiter.ErrCanceled]: the
-// client left, or the request's own deadline left too little time.
+// OnError calls f if there was no key or no decision, or if a refund failed. Clients do not learn
+// the reason. The error matches [ErrNoKey], or is the limiter's. The middleware does not call f if
+// [limiter.FailOpen] let the request pass; only [limiter.WithObserver] sees that error. Nor does it
+// call f for [limiter.ErrCanceled]: the client left, or the request's own deadline left too little
+// time.
 //
-// The default is to log the error to [slog.Default], at most once a minute for each
-// middleware and never with a key. Errors that clients can cause are not logged:
-// ErrNoKey, [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
+// The default is to log the error to slog.Default, at most once a minute for each middleware and
+// never with a key. Errors that clients can cause are not logged: ErrNoKey,
+// [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
 func OnError(f func(*http.Request, error)) Option {
 	if f == nil {
 		panic("handler: OnError got nil; pass a function, or leave the option out")
@@ -112,44 +110,43 @@ func OnError(f func(*http.Request, error)) Option {
 	return func(o *options) { o.onError = f }
 }
 
-// LegacyHeaders tells the middleware to send X-RateLimit-Limit, -Remaining, -Used,
-// -Reset and -Resource as well, with GitHub's meaning: Reset is in seconds since
-// 1970 (https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api).
-// Of several limiters they tell the tightest. The default is not to send them.
+// LegacyHeaders also sends X-RateLimit-Limit, -Remaining, -Used, -Reset and -Resource, with
+// GitHub's meaning
+// (https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api). Reset is in
+// seconds since 1970. With several limiters they describe the tightest one. The default is not to
+// send them.
 func LegacyHeaders() Option {
 	return func(o *options) { o.legacy = true }
 }
 
-// ExposeHeaders tells the middleware to let scripts of other origins read its headers, by
-// adding them to Access-Control-Expose-Headers. CORS middleware, which stands outside, says
-// whether such scripts may send requests at all: see "CORS" in the package documentation.
-// Middleware inside must not set that header again. The default is not to expose them.
+// ExposeHeaders lets scripts of other origins read the limiter's headers, by adding them to
+// Access-Control-Expose-Headers. CORS middleware outside decides whether such scripts may send
+// requests at all: see "CORS" in the package documentation. Middleware inside must not set that
+// header again. The default is not to expose them.
 func ExposeHeaders() Option {
 	return func(o *options) { o.exposes = true }
 }
 
-// HideQuota tells the middleware to send no policy and no quota, for limiters
-// whose key is not the caller's own: what is left of an account's logins tells
-// anybody that it is under attack. A refusal still has Retry-After. The default is
-// to send them.
+// HideQuota sends no policy and no quota. Use it if the key is not the caller's own: the remaining
+// logins of an account tell anybody that it is under attack. A refusal still has Retry-After. The
+// default is to send them.
 func HideQuota() Option {
 	return func(o *options) { o.hide = true }
 }
 
-// DryRun tells the middleware to decide and charge as ever, to report by
-// [OnRefusal], [OnError] and [ResultFromContext], and to let every request pass,
-// without a header. It is for trying a policy on real traffic. The default is to
-// refuse.
+// DryRun decides and charges as usual and reports by [OnRefusal], [OnError] and
+// [ResultFromContext], but lets every request pass, without headers. Use it to try a policy on real
+// traffic. The default is to refuse.
 func DryRun() Option {
 	return func(o *options) { o.dryRun = true }
 }
 
-// FailOpen tells the middleware to let requests pass when the store failed, in
-// place of 503: where [limiter.StoreFailed] reports so of the limiter's error. [OnError]
-// gets that error, and the answer has no RateLimit fields. A limiter made with
-// [limiter.FailOpen] does it by itself, for all of its callers. A request without a key,
-// a misconfigured store, a busy key and a canceled request never pass by it. The default is
-// to refuse.
+// FailOpen lets requests pass when the store fails, instead of answering 503. A store failure is an
+// error for which [limiter.StoreFailed] returns true. [OnError] gets that error, and the answer has
+// no RateLimit fields. A request without a key, a misconfigured store, a busy key and a canceled
+// request never pass because of it. The default is to refuse.
+//
+// A limiter with [limiter.FailOpen] does the same by itself, for all its callers.
 func FailOpen() Option {
 	return func(o *options) { o.failOpen = true }
 }

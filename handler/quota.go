@@ -8,10 +8,10 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// effectiveWindow returns, in seconds, the draft's t: for how long no more than
-// what remains can be used. A bucket gains its next token then, a window ends. It
-// is rounded up, because before that nothing is gained, and never longer than
-// Retry-After; 0 says that nothing has been used.
+// effectiveWindow returns the draft's t in seconds: how long no more than what remains can be used.
+// That is the time until a bucket gains its next token or a window ends. With the time until the
+// quota is whole, clients that spread their requests evenly would slow down for nothing. It is
+// rounded up and never longer than Retry-After. It is 0 if nothing has been used.
 func (f *fields) effectiveWindow(res *limiter.Result) int64 {
 	t := f.until(res, min(res.Remaining+1, res.Limit))
 	if !res.Allowed {
@@ -41,7 +41,7 @@ func (f *fields) until(res *limiter.Result, n int64) time.Duration {
 	return res.ResetAfter - time.Duration(res.Limit-n)*f.step // which is 0 for a window
 }
 
-// seconds rounds up: nobody should come too early.
+// seconds rounds up, so that no client comes too early.
 func seconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

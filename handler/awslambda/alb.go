@@ -12,15 +12,15 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-// ALBFunc is a function for events of an Application Load Balancer.
+// ALBFunc is a Lambda function for the events of an Application Load Balancer.
 type ALBFunc = func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error)
 
-// ALB returns a function that serves the events of an Application Load Balancer with
-// h. It panics if h is nil.
+// ALB returns a function that serves the events of an Application Load Balancer with h. It panics
+// if h is nil.
 func ALB(h http.Handler) ALBFunc { return albForm.handle(h) }
 
-// LimitALB is [LimitHTTPAPI] for functions that take the events of an Application
-// Load Balancer, which name no route.
+// LimitALB is [LimitHTTPAPI] for functions that take the events of an Application Load Balancer,
+// which have no route.
 func LimitALB(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(ALBFunc) ALBFunc {
 	return albForm.limit(l, key, opts)
 }
@@ -66,12 +66,12 @@ var albForm = form[events.ALBTargetGroupRequest, events.ALBTargetGroupResponse]{
 	},
 }
 
-// multiValue reports whether the target group has multi-value headers enabled. Then
-// the load balancer sends and reads MultiValueHeaders, else Headers, never both.
+// multiValue reports whether the target group has multi-value headers enabled. The load balancer
+// then sends and reads only MultiValueHeaders, otherwise only Headers.
 func multiValue(e *events.ALBTargetGroupRequest) bool { return e.MultiValueHeaders != nil }
 
-// lastForwarded returns the address that the load balancer appended. In a header of
-// several lines it is in the last.
+// lastForwarded returns the address that the load balancer appended. If the header has several
+// lines, it is in the last one.
 func lastForwarded(h http.Header) string {
 	lines := h["X-Forwarded-For"]
 	if len(lines) == 0 {
@@ -81,15 +81,15 @@ func lastForwarded(h http.Header) string {
 	return strings.Trim(last[strings.LastIndexByte(last, ',')+1:], " \t")
 }
 
-// description returns the status with its reason phrase. Where HTTP knows none it is
-// the one that net/http sends, as there must be one.
+// description returns the status with its reason phrase. If HTTP defines none, it is the phrase
+// that net/http sends, because there must be one.
 func description(status int) string {
 	code := strconv.Itoa(status)
 	return code + " " + cmp.Or(http.StatusText(status), "status code "+code)
 }
 
-// spelling returns the i-th spelling of name, in upper and lower case. A map with one
-// line for each name has room for several lines so; AWS promises to send only one.
+// spelling returns the i-th spelling of name in upper and lower case. With different spellings, a
+// map with one line per name has room for several lines. AWS promises to send only one.
 func spelling(name string, i int) string {
 	b := []byte(name)
 	for at := 0; at < len(b) && i > 0; at++ {

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// form is how one kind of event E is read, and its response R written.
+// form reads one kind of event, E, and writes its response, R.
 type form[E, R any] struct {
 	// request reads an event.
 	request func(*E) message
@@ -67,11 +67,12 @@ func removeFiles(r *http.Request) {
 
 type eventKey struct{}
 
-// EventFromContext returns the event that is being served, from the context of its
-// request, and reports whether it is an E: events.APIGatewayProxyRequest,
-// events.APIGatewayV2HTTPRequest, events.LambdaFunctionURLRequest or
-// events.ALBTargetGroupRequest. In it are what a request has no room for, such as
-// what an authorizer found out. Its maps are shared and must not be changed.
+// EventFromContext returns the event of a request, from the request's context. E is
+// events.APIGatewayProxyRequest, events.APIGatewayV2HTTPRequest, events.LambdaFunctionURLRequest or
+// events.ALBTargetGroupRequest. It reports false if the event is not an E.
+//
+// Use it for what a request cannot hold, such as the result of an authorizer. The maps of the event
+// are shared and must not be changed.
 func EventFromContext[E any](ctx context.Context) (E, bool) {
 	if event, ok := ctx.Value(eventKey{}).(*E); ok {
 		return *event, true

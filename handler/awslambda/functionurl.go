@@ -10,16 +10,16 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-// FunctionURLFunc is a function for events of a function URL with the invoke mode
+// FunctionURLFunc is a Lambda function for the events of a function URL with the invoke mode
 // BUFFERED, which is the default.
 type FunctionURLFunc = func(context.Context, events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error)
 
-// FunctionURL returns a function that serves the events of a function URL with h. It
-// panics if h is nil.
+// FunctionURL returns a function that serves the events of a function URL with h. It panics if h is
+// nil.
 func FunctionURL(h http.Handler) FunctionURLFunc { return functionURLForm.handle(h) }
 
-// LimitFunctionURL is [LimitHTTPAPI] for functions that take the events of a function
-// URL, which name no route.
+// LimitFunctionURL is [LimitHTTPAPI] for functions that take the events of a function URL, which
+// have no route.
 func LimitFunctionURL(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(FunctionURLFunc) FunctionURLFunc {
 	return functionURLForm.limit(l, key, opts)
 }

@@ -10,37 +10,35 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-// HTTPAPIFunc is a function for events of an API Gateway HTTP API with payload
-// format 2.0.
+// HTTPAPIFunc is a Lambda function for the events of an HTTP API with payload format 2.0.
 type HTTPAPIFunc = func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)
 
-// HTTPAPI returns a function that serves the events of an HTTP API with payload
-// format 2.0 with h. It panics if h is nil.
+// HTTPAPI returns a function that serves the events of an HTTP API with payload format 2.0 with h.
+// It panics if h is nil.
 func HTTPAPI(h http.Handler) HTTPAPIFunc { return httpAPIForm.handle(h) }
 
-// LimitHTTPAPI returns middleware, as [handler.New] does, for functions that take the
-// events of an HTTP API with payload format 2.0.
+// LimitHTTPAPI returns middleware, like [handler.New], for functions that take the events of an
+// HTTP API with payload format 2.0.
 //
-// The key function and the options see the event as an *http.Request, whose context
-// has it for [EventFromContext]; [handler.Route] is the route of API Gateway, for a REST
-// API its resource whatever the method. A refusal is a response of the event's kind, with
-// status 429. The function's context has the decision for [handler.ResultFromContext].
+// The key function and the options get the event as an *http.Request, and [EventFromContext]
+// returns the event from the request's context. [handler.Route] is the route of API Gateway; for a
+// REST API it is the resource, with any method. A refusal is a response of the event's kind with
+// status 429. [handler.ResultFromContext] returns the decision from the function's context.
 //
-// An event whose path or body cannot be decoded has no key: it is refused with 400 and
-// charges nothing. If [handler.Skip] or [handler.DryRun] lets it pass, it reaches the
-// function. Skip then sees the path as it was sent, and no body.
+// If the path or body of an event cannot be decoded, the event has no key. It is refused with 400
+// and charges nothing. If [handler.Skip] or [handler.DryRun] lets it pass, it reaches the function.
+// Skip then gets the path as it was sent, and no body.
 //
-// To the response that the function returns, the limiter's header fields are added.
-// RateLimit-Policy, RateLimit and Access-Control-Expose-Headers are lists: the
-// function's own values follow the limiter's. Of any other field, the function's own
-// value stays. The function's maps are not written to. An error of the function is
-// returned as it is.
+// The limiter's header fields are added to the function's response. RateLimit-Policy, RateLimit and
+// Access-Control-Expose-Headers are lists, in which the function's values follow the limiter's. For
+// any other field the function's value stays. The middleware does not write to the function's maps,
+// and returns an error of the function unchanged.
 //
-// With [handler.ChargeFailures] the function calls [handler.Succeeded] with its context
-// when the request has succeeded. A status does not tell: a login may answer a wrong
-// password by a redirect.
+// With [handler.ChargeFailures], the function calls [handler.Succeeded] with its context if the
+// request has succeeded. The status does not show that: a login may answer a wrong password with a
+// redirect.
 //
-// LimitHTTPAPI panics as handler.New does, and the middleware if the function is nil.
+// LimitHTTPAPI panics as handler.New does. The middleware panics if the function is nil.
 func LimitHTTPAPI(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(HTTPAPIFunc) HTTPAPIFunc {
 	return httpAPIForm.limit(l, key, opts)
 }
@@ -75,8 +73,8 @@ var httpAPIForm = form[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPRe
 	route: func(e *events.APIGatewayV2HTTPRequest) string { return e.RouteKey },
 }
 
-// headerWithCookies returns the header of an event that has cookies apart. Function
-// URLs leave them in the header, too.
+// headerWithCookies returns the header of an event that has its cookies in a separate list.
+// Function URLs also leave them in the header.
 func headerWithCookies(lines map[string]string, cookies []string) http.Header {
 	h := headerOf(nil, lines)
 	if len(cookies) > 0 {

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// message is a request in a form that all events have in common.
+// message is a request in a form that all events share.
 type message struct {
 	method    string
 	path      string
@@ -103,8 +103,8 @@ func (m *message) url() (*url.URL, error) {
 	return u, nil
 }
 
-// headerOf returns the header that an event has as lists of lines, or else as lines.
-// Names that differ only in case, which no gateway sends, come in a fixed order.
+// headerOf returns the header that an event has as lists of lines, otherwise as single lines. Names
+// that differ only in case, which no gateway sends, come in a fixed order.
 func headerOf(lists map[string][]string, lines map[string]string) http.Header {
 	h := make(http.Header, max(len(lists), len(lines)))
 	for name, list := range sorted(lists, lines) {
@@ -114,8 +114,8 @@ func headerOf(lists map[string][]string, lines map[string]string) http.Header {
 	return h
 }
 
-// sorted yields what an event has as lists of values, or else as single values, in
-// the order of their names.
+// sorted yields what an event has as lists of values, otherwise as single values, in the order of
+// their names.
 func sorted(lists map[string][]string, values map[string]string) iter.Seq2[string, []string] {
 	if len(lists) == 0 {
 		lists = make(map[string][]string, len(values))

@@ -63,7 +63,7 @@ func (w *recorder) mayWrite() bool {
 	return w.status != http.StatusNoContent && w.status != http.StatusNotModified
 }
 
-// response is a response in a form that all events have in common.
+// response is a response in a form that all events share.
 type response struct {
 	status int
 	header http.Header // without empty fields

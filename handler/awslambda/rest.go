@@ -10,16 +10,16 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-// RESTFunc is a function for events of an API Gateway REST API, or of an HTTP API
-// with payload format 1.0.
+// RESTFunc is a Lambda function for the events of a REST API, or of an HTTP API with payload format
+// 1.0.
 type RESTFunc = func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error)
 
-// REST returns a function that serves the events of a REST API, or of an HTTP API
-// with payload format 1.0, with h. It panics if h is nil.
+// REST returns a function that serves the events of a REST API, or of an HTTP API with payload
+// format 1.0, with h. It panics if h is nil.
 func REST(h http.Handler) RESTFunc { return restForm.handle(h) }
 
-// LimitREST is [LimitHTTPAPI] for functions that take the events of a REST API, or of
-// an HTTP API with payload format 1.0.
+// LimitREST is [LimitHTTPAPI] for functions that take the events of a REST API, or of an HTTP API
+// with payload format 1.0.
 func LimitREST(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(RESTFunc) RESTFunc {
 	return restForm.limit(l, key, opts)
 }

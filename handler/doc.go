@@ -1,0 +1,40 @@
+// Package handler limits the requests to an [http.Handler].
+//
+// Use it on a server, on Cloud Run, and with package awslambda in AWS Lambda. New returns
+// middleware of the usual form, func(http.Handler) http.Handler:
+//
+//	limit := handler.New(perClient, handler.ClientIP())
+//	http.Handle("GET /search", limit(search))
+//
+// The middleware does not wrap the ResponseWriter, so [http.Flusher], [http.Hijacker] and others
+// work as before. In chi write r.Use(limit), in echo e.Use(echo.WrapMiddleware(limit)). The router
+// of any framework is itself a handler: limit(gin.New()).
+//
+// # Responses
+//
+// Each response has the fields RateLimit-Policy and RateLimit of
+// draft-ietf-httpapi-ratelimit-headers-11. (Go spells them Ratelimit; field names are not
+// case-sensitive.)
+//
+//   - A refusal is 429 Too Many Requests with Retry-After, Cache-Control: no-store and a problem
+//     document (RFC 9457) of the draft's type quota-exceeded.
+//   - If there was no decision, the answer is 503 with Retry-After.
+//   - If a request has no key, or costs more than can ever pass, the answer is 400.
+//   - If the function of [Cost] returns a negative number, the answer is 500.
+//
+// # Several limiters
+//
+// Limiters nest: limit1(limit2(next)) asks limit1 first, then limit2, and calls next if both let the
+// request pass. Their policies share one header field. If limit2 refuses, what limit1 charged stays
+// charged, and Retry-After is the longest wait of the limiters that were asked.
+//
+// Put the limiter that protects others outside. For a login, put the limiter by address outside of
+// the one by account. If two limiters share a key, put the tighter one inside.
+//
+// # CORS
+//
+// Put CORS middleware outside of the limiter: cors(limit(next)). It then answers preflights itself,
+// uncharged, and adds the headers to refusals that let scripts of other origins read them.
+// [ExposeHeaders] lets scripts read the limiter's headers. If the CORS middleware must be inside,
+// for example in a router, pass [SkipPreflight]. Scripts then see a refusal as a network error.
+package handler
