@@ -191,7 +191,7 @@ func convert(row Row, step, reach, now int64) int64 {
 	}
 	hi, lo := bits.Mul64(uint64(was-debt), uint64(step))
 	left := uint64(reach)
-	if hi < uint64(row.Period) { // else the quotient exceeds 64 bits, and reach
+	if hi < uint64(row.Period) { // otherwise the quotient exceeds 64 bits, and reach
 		q, _ := bits.Div64(hi, lo, uint64(row.Period))
 		left = min(left, q)
 	}

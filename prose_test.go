@@ -86,6 +86,40 @@ func TestPagesHaveShortSentencesAndPlainWords(t *testing.T) {
 	})
 }
 
+// commentsOf returns the comments that have lines of their own in a Go file, at the same lines.
+func commentsOf(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		comment, found := strings.CutPrefix(strings.TrimSpace(line), "// ")
+		if !found {
+			comment = ""
+		}
+		lines[i] = comment
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestCommentsHaveShortSentencesAndPlainWords(t *testing.T) {
+	t.Parallel()
+	isCode := func(file string) bool {
+		return strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go") &&
+			!strings.HasPrefix(file, "bench/") && !strings.HasPrefix(file, "prove/")
+	}
+	walk(t, isCode, func(file, text string) {
+		for _, err := range proseErrors(commentsOf(text)) {
+			t.Errorf("%s:%s", file, err)
+		}
+	})
+}
+
+func TestCommentsOfKeepsTheLinesOfComments(t *testing.T) {
+	t.Parallel()
+	const text = "//go:build unix\n\npackage p // short\n\n// One,\n//\tcode\n//\n\t// two.\n"
+	if got, want := commentsOf(text), "\n\n\n\nOne,\n\n\ntwo.\n"; got != want {
+		t.Errorf("commentsOf = %q, want %q", got, want)
+	}
+}
+
 func TestProseErrorsNameTheLineAndTheRemedy(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("word ", maxWords)

@@ -14,7 +14,7 @@ type expectation int
 
 const (
 	unknown expectation = iota // the hot statement; there may be no row
-	unsure                     // the hot statement, too, though there is a row
+	unsure                     // the hot statement, although there is a row
 	granted                    // the grant alone, which costs less
 	refused                    // a read, which costs less still
 )
@@ -74,9 +74,9 @@ func (e *expectations) now() int64 {
 }
 
 // of returns what to expect of op: what follows from the state that was seen, carried
-// forward to now. It expects a grant only of what had plenty: many processes that share
-// a busy key each see only now and then how little is left, and would all try to write
-// what one of them can. An operation with a time of its own is not looked up.
+// forward to now. It expects a grant only of what had plenty. Many processes that share
+// a busy key each see only now and then how little is left. All of them would try to write
+// what only one of them can. An operation with a time of its own is not looked up.
 func (e *expectations) of(op limiter.Op) expectation {
 	if e == nil || op.At != 0 {
 		return unknown

@@ -1,15 +1,16 @@
-// Command lambda is one HTTP service with several limits, as a server and as an
-// AWS Lambda function. Run it and send twenty requests:
+// Command lambda is an example of an HTTP service with several limits. It runs as a server and as
+// an AWS Lambda function. Copy it to start a service of your own. To try it, run it and send twenty
+// requests:
 //
 //	go run ./examples/lambda
 //	for i in $(seq 20); do curl -si localhost:8080 | head -1; done
 //
-// In Lambda the program serves events. With the argument "sweep" it deletes expired
-// rows and exits. Otherwise it listens on $PORT, 8080 by default.
+// In Lambda the program serves events. With the argument "sweep" it deletes expired rows and exits.
+// Otherwise it listens on $PORT, 8080 by default.
 //
-// If DATABASE_URL is set, the program stores the limits in PostgreSQL, in tables that
-// must exist. Otherwise it creates an SQLite file: $LIMITER_SQLITE, or
-// limiter-example.db in the directory for temporary files. See README.md.
+// If DATABASE_URL is set, the program stores the limits in PostgreSQL, in tables that must exist.
+// Otherwise it creates a SQLite file: $LIMITER_SQLITE, or limiter-example.db in the directory for
+// temporary files. See README.md.
 package main
 
 import (

@@ -1,9 +1,10 @@
-// Package batch sends the operations of a SQL store. In one process a key has at most one
-// statement in flight that writes, and one that reads. Operations that arrive meanwhile wait in
-// the key's queue, and go out together. Operations of different keys share statements where the
-// store can merge them. The outcome is the same as if one operation had followed another.
+// Package batch queues the operations of a SQL store and sends them together. In one process a key
+// has at most one statement in flight that writes, and one that reads. Operations that arrive
+// meanwhile wait in the key's queue. Operations of different keys share statements where the store
+// can merge them. The outcome is as if one operation had followed another.
 //
-// Packages postgres and sqlite call [Queue.Do] for each operation.
+// Packages postgres and sqlite call [Queue.Do] for each operation, and implement [Sender]. See
+// DESIGN.md, "One queue per key" and "Takes of many keys share a statement".
 package batch
 
 import (

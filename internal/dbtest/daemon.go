@@ -22,12 +22,12 @@ const (
 	readyInterval = 20 * time.Millisecond
 )
 
-// daemon is a server program of this host in a temporary directory of its own. Where the tests run as
-// root it runs as somebody else: neither PostgreSQL nor PgBouncer accepts root.
+// daemon is a server program of this machine in a temporary directory. If the tests run as root, it
+// runs as another user, because PostgreSQL and PgBouncer refuse to run as root.
 type daemon struct {
 	dir     string
 	log     string         // file that the program writes to
-	account *host.Account  // nil: whoever runs the tests
+	account *host.Account  // nil: the account of the tests
 	quit    syscall.Signal // makes the program stop at once
 	process *os.Process
 	exited  chan struct{}

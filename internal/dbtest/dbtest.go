@@ -1,18 +1,20 @@
-// Package dbtest gives a test a real PostgreSQL database, and PgBouncer in front of it.
+// Package dbtest gives a test a real PostgreSQL database, and PgBouncer in front of it. The tests
+// of migrations, postgres, the examples and prove call it.
 //
 // It takes the first of these that it finds:
 //
 //   - the server of the DSN in LIMITER_TEST_POSTGRES_DSN, whose role may create databases;
 //   - a container of each image in LIMITER_TEST_POSTGRES_IMAGES, separated by commas;
 //   - a container of postgres:17-alpine, if Docker has that image or can pull it;
-//   - a temporary cluster of the newest PostgreSQL that is installed on this host.
+//   - a temporary cluster of the newest PostgreSQL that is installed on this machine.
 //
-// With none of them the test is skipped. LIMITER_TEST_REQUIRE, a list of "postgres", "pgbouncer",
-// "goose", "chromium", "tmpfs" and "cc", makes such a skip a failure, so that a green run
-// proves what it seems to prove; so another word in it fails all tests of a package. A server that
-// was asked for by DSN or image and does not answer is a failure in any case.
+// Without any of them the test is skipped. LIMITER_TEST_REQUIRE makes such a skip a failure. It is
+// a list of "postgres", "pgbouncer", "goose", "chromium", "tmpfs" and "cc"; any other word fails
+// all tests of a package. If a server was requested by DSN or image and does not answer, the test
+// fails in any case.
 //
-// Servers start when a test first asks, are shared by the tests of a package, and stop in [Main]:
+// Servers start when a test first needs them, are shared by the tests of a package, and stop in
+// [Main]:
 //
 //	func TestMain(m *testing.M) { dbtest.Main(m) }
 //
@@ -23,7 +25,7 @@
 //		})
 //	}
 //
-// When all of it has stopped, Main fails a package that has left goroutines behind.
+// When all servers have stopped, Main fails a package that has left goroutines behind.
 package dbtest
 
 import (
@@ -38,7 +40,7 @@ import (
 	"github.com/sqlimit/limiter/internal/host"
 )
 
-// stops holds what [Main] has to call when the tests are done.
+// stops holds what [Main] must call when the tests are done.
 var stops struct {
 	sync.Mutex
 	list []func() error
@@ -50,8 +52,8 @@ func atExit(stop func() error) {
 	stops.list = append(stops.list, stop)
 }
 
-// Main runs the tests of a package, stops every server that they started, looks for goroutines that
-// are left, and exits.
+// Main runs the tests of a package, stops all servers that they started, looks for leaked
+// goroutines, and exits.
 func Main(m *testing.M) {
 	if err := host.CheckRequired(); err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
@@ -85,8 +87,8 @@ func stopAll() error {
 	return errors.Join(errs...)
 }
 
-// EachPostgres calls run as a subtest for every server there is, named like "postgres:17". The
-// subtests run one after another, except where run calls t.Parallel.
+// EachPostgres calls run as a subtest for each server, with a name like "postgres:17". The subtests
+// run one after another, unless run calls t.Parallel.
 func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
 	t.Helper()
 	servers, err := findServers()

@@ -14,10 +14,10 @@ import (
 	"github.com/sqlimit/limiter/internal/host"
 )
 
-// PgBouncer starts the PgBouncer of this host in front of the database of dsn and returns the DSN of
-// that database behind it. It pools transactions over four server connections and hands them out in
-// turn, so that a statement which needs what an earlier one left in its session finds it missing. It
-// stops when the test ends.
+// PgBouncer starts the PgBouncer of this machine in front of the database of dsn, and returns the
+// DSN of that database behind it. It pools transactions over four server connections and uses them
+// in turn. A statement that needs what an earlier one left in its session then fails. It stops when
+// the test ends.
 func PgBouncer(t *testing.T, dsn string) string {
 	t.Helper()
 	program, err := findPgBouncer()

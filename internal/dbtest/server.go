@@ -89,8 +89,8 @@ func (s *Server) Log(t *testing.T) []byte {
 	return text
 }
 
-// Database creates an empty database for this test and returns its DSN, a URL. The database is
-// dropped when the test ends, whoever is still connected.
+// Database creates an empty database for this test and returns its DSN, a URL. It drops the
+// database when the test ends, even if clients are still connected.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
 	name := "limiter_test_" + strings.ToLower(rand.Text())

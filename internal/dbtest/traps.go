@@ -15,12 +15,12 @@ var trapTypes = []string{
 // symbols are the operators that statements use, if only by IN, CASE or BETWEEN.
 var symbols = []string{"+", "-", "*", "/", "%", "=", "<>", "<", "<=", ">", ">=", "|", "&", "<<", ">>", "||"}
 
-// TrapOperators returns a statement that makes in schema each operator that pg_catalog does not
-// have. Although PostgreSQL searches pg_catalog first, it takes what fits the types exactly,
-// wherever in search_path that is, before what needs a conversion: who may create objects in a
-// schema of the path, as anybody may in public before version 15, has code of his own run by whoever
-// runs a statement such as SELECT now_in_seconds * 1000000. What the operators here answer fits
-// nowhere, so that a statement that would use one cannot even be prepared.
+// TrapOperators returns a statement that creates in schema each operator that pg_catalog does not
+// have. PostgreSQL searches pg_catalog first, but prefers an operator that fits the types exactly,
+// anywhere in search_path, to one that needs a conversion. So a user who may create objects in a
+// schema of the path can have code run by a statement such as SELECT now_in_seconds * 1000000.
+// Before version 15, any user may do so in public. The operators return a type that fits nowhere,
+// so a statement that would use one cannot even be prepared.
 func TrapOperators(schema string) string {
 	quoted := func(list []string) string { return "'" + strings.Join(list, "', '") + "'" }
 	return fmt.Sprintf(`DO $do$

@@ -1,5 +1,6 @@
-// Package host tells tests what there is on the host that they run on: the programs of PostgreSQL,
-// an account that may run them, and ports; and what a test may not do without.
+// Package host finds what tests need on this machine: the programs of PostgreSQL, an account that
+// may run them, and free ports. It also decides whether a test may be skipped. Packages
+// internal/dbtest and prove, and tests, call it.
 package host
 
 import (
@@ -10,11 +11,11 @@ import (
 	"strconv"
 )
 
-// Account is a user of this host.
+// Account is a user of this machine.
 type Account struct{ UID, GID int }
 
-// Unprivileged returns the account for programs that refuse to run as root: nil, that is this
-// process's own, unless that is root.
+// Unprivileged returns the account for programs that refuse to run as root. It returns nil, this
+// process's own account, unless that is root.
 func Unprivileged() (*Account, error) {
 	if os.Getuid() != 0 {
 		return nil, nil

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// required is what LIMITER_TEST_REQUIRE may ask for.
+// required lists the words that LIMITER_TEST_REQUIRE may have.
 var required = []string{"postgres", "pgbouncer", "goose", "chromium", "tmpfs", "cc"}
 
-// CheckRequired fails if LIMITER_TEST_REQUIRE has a word that protects nothing.
+// CheckRequired returns an error if LIMITER_TEST_REQUIRE has an unknown word.
 func CheckRequired() error {
 	for _, what := range List("LIMITER_TEST_REQUIRE") {
 		if !slices.Contains(required, what) {
@@ -21,8 +21,8 @@ func CheckRequired() error {
 	return nil
 }
 
-// Unavailable ends the test for want of one of the words of LIMITER_TEST_REQUIRE: as failed if that
-// names it, else as skipped.
+// Unavailable ends a test that lacks what. The test fails if LIMITER_TEST_REQUIRE has that word;
+// otherwise it is skipped.
 func Unavailable(t testing.TB, what string, reason error) {
 	t.Helper()
 	if slices.Contains(List("LIMITER_TEST_REQUIRE"), what) {

@@ -1,5 +1,5 @@
-// Package keytrace finds what is left of a key in what programs write, in the forms that
-// they write bytes in. It is for tests.
+// Package keytrace finds traces of a key in the output of programs, in the forms in which they
+// write bytes. Tests call it to check that no key gets into errors or logs.
 package keytrace
 
 import (
@@ -18,7 +18,7 @@ import (
 	"unicode/utf16"
 )
 
-// Traces are the forms of texts that nobody is to find. They are safe for concurrent use.
+// Traces are the forms of texts that must not appear. They are safe for concurrent use.
 type Traces []trace
 
 type trace struct {
@@ -26,9 +26,8 @@ type trace struct {
 	text []byte
 }
 
-// Of returns the forms of texts, and of the halves of each, since what prints a text may
-// cut it off. Halves are long enough to be found nowhere by chance if a text has 20 bytes
-// or more, all of them its own.
+// Of returns the forms of texts, and of the halves of each, because a program may cut a text off.
+// If a text has 20 or more bytes that appear nowhere else, its halves are not found by chance.
 func Of(texts ...string) Traces {
 	var all Traces
 	for _, text := range texts {
@@ -38,7 +37,7 @@ func Of(texts ...string) Traces {
 				all = append(all, trace{part + name, []byte(form)})
 			}
 		}
-		// A hash without a secret tells an address to whoever tries all of them.
+		// An attacker finds the address of a hash without a secret by trying all addresses.
 		sum := sha256.Sum256([]byte(text))
 		all = append(all, trace{"SHA-256", sum[:]}, trace{"SHA-256 in hex", []byte(hex.EncodeToString(sum[:]))})
 	}
@@ -129,15 +128,15 @@ func inUTF16(text string, high int) string {
 	return b.String()
 }
 
-// Text returns what an error says to whoever prints it, or any error behind it.
+// Text returns the texts of an error and of all errors behind it.
 func Text(err error) string {
 	var b strings.Builder
 	walk(err, func(err error) { fmt.Fprintf(&b, "%T: %v\n%+v\n%q\n", err, err, err, err) })
 	return b.String()
 }
 
-// Fields returns what is in the errors behind an error, said or not, as who logs them
-// with their fields would see it.
+// Fields returns what the fields of an error and of all errors behind it contain, as a structured
+// log would show them.
 func Fields(err error) string {
 	var b strings.Builder
 	walk(err, func(err error) {

@@ -1,5 +1,5 @@
-// Package pgschema says what the schema of the tables in PostgreSQL may be
-// called, to those who make them and those who use them.
+// Package pgschema checks and quotes the name of the schema of the tables in PostgreSQL. Packages
+// migrations and postgres call it.
 package pgschema
 
 import (
@@ -9,15 +9,14 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Default is the schema where nothing else is asked for.
+// Default is the schema if no other is given.
 const Default = "public"
 
-// pattern keeps out what would need quoting or folding. PostgreSQL cuts names at
-// 63 bytes without an error; a name of 48 leaves room and is never cut.
+// pattern excludes names that would need quoting or case folding. PostgreSQL cuts names at 63 bytes
+// without an error; a name of at most 48 bytes is never cut.
 var pattern = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
-// Check returns an error that matches [limiter.ErrInvalid] unless name can be
-// that of a schema.
+// Check returns an error that matches [limiter.ErrInvalid] if name is not a valid schema name.
 func Check(name string) error {
 	if pattern.MatchString(name) {
 		return nil
@@ -25,6 +24,6 @@ func Check(name string) error {
 	return fmt.Errorf("%w: the schema's name is %q; it must match %s", limiter.ErrInvalid, name, pattern)
 }
 
-// Quote makes an SQL identifier of a name that has been checked. It may be a
-// reserved word such as user; it holds no quotation mark.
+// Quote returns name as a quoted SQL identifier, so that it may be a reserved word such as user.
+// The name must have passed [Check].
 func Quote(name string) string { return `"` + name + `"` }

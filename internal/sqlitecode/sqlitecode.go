@@ -1,5 +1,5 @@
-// Package sqlitecode reads the result codes of SQLite in drivers' errors. It
-// names no driver.
+// Package sqlitecode reads SQLite's result codes from the errors of any driver. Packages sqlite and
+// migrations call it.
 package sqlitecode
 
 import (
@@ -29,9 +29,9 @@ const (
 	NotADB     = 26
 )
 
-// Of returns the primary result code in err, 0 if there is none. Drivers that
-// have no method for it still pass on SQLite's own words, which do not change;
-// those for what is met most are looked for.
+// Of returns the primary result code in err, or 0 if there is none. If the driver's error has no
+// method for the code, Of looks for SQLite's own words, which do not change, for the most frequent
+// codes.
 func Of(err error) int {
 	if err == nil {
 		return 0
@@ -67,15 +67,14 @@ func Of(err error) int {
 	return 0
 }
 
-// IsBusy reports whether a lock of another connection was in the way, so that
-// nothing was done.
+// IsBusy reports whether a statement did nothing because of another connection's lock.
 func IsBusy(err error) bool {
 	c := Of(err)
 	return c == Busy || c == Locked
 }
 
-// Advice returns what an operator must do about a database that cannot be used as
-// it stands there, and "" for a code that tells of something else.
+// Advice returns what an operator must do about a database that cannot be used, or "" if the code
+// has another meaning.
 func Advice(code int) string {
 	switch code {
 	case ReadOnly:

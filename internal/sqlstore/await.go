@@ -2,9 +2,9 @@ package sqlstore
 
 import "context"
 
-// Await waits until it can receive from done, or ctx has ended, and reports whether
-// ctx has. A [Limit] does not have to hear of its caller's end for that, which would
-// cost more than the wait.
+// Await waits until it can receive from done or ctx has ended, and reports whether ctx has ended.
+// If ctx is a [Limit], Await waits for the caller's context itself, because a Limit that must learn
+// of its caller's end costs more than the wait.
 func Await(ctx context.Context, done <-chan struct{}) (ended bool) {
 	select {
 	case <-done:

@@ -12,49 +12,50 @@ import (
 )
 
 const (
-	// breakerFailures is how many operations in a row have to fail for the database to
-	// count as down.
+	// breakerFailures is how many failures in a row open the Breaker.
 	breakerFailures = 5
-	// From then on one operation is let through after firstProbe, and then one each after
-	// twice as long, up to lastProbe: a pooler that restarts is back soon, while who waits
-	// for a database for long is not to ask it often.
+	// After firstProbe the Breaker lets one operation through, then one each after twice as long,
+	// up to lastProbe. So a pooler that restarts costs a moment, and a database that is down for
+	// long is not asked often.
 	firstProbe = 50 * time.Millisecond
 	lastProbe  = time.Second
-	// An operation that took longer than its time limit, by so much, has waited for a
-	// connection to be made, in vain: the database does not even say that it is down. One
-	// such failure is enough, after any other.
+	// beyondLimit is how much longer than its time limit an operation must take to show that no
+	// connection could be made: the database does not even say that it is down. One such failure is
+	// enough after any other.
 	beyondLimit = time.Second
 )
 
-// Breaker keeps operations from a database that does not answer, so that each costs
-// microseconds in place of its time limit, and not everybody asks it when it comes back.
-// Now and then it lets one through, which finds out. The zero Breaker is closed: it lets
-// everything through. A Breaker is safe for concurrent use.
+// Breaker keeps operations from a database that does not answer. Each then costs microseconds
+// instead of its time limit, and the database is not flooded when it comes back. Now and then the
+// Breaker lets one operation through to find out.
 //
-// To its callers a locked row looks like a database that hangs. So while only one key fails,
-// only that key is blocked.
+// To its callers a locked row looks like a hung database. So while only one key fails, only that
+// key is blocked. See DESIGN.md, "The breaker belongs to the store".
+//
+// The zero Breaker is closed: it lets every operation through. A Breaker is safe for concurrent
+// use.
 type Breaker struct {
-	// Down reports whether an error of the store means that the database cannot work at the
-	// moment. Otherwise the database answered. nil always reports true.
+	// Down reports whether an error of the store means that the database cannot work at the moment.
+	// Otherwise the database answered. If Down is nil, every error means that.
 	Down func(error) bool
 
 	failing atomic.Bool // whether there is anything to lock mu for
-	// round counts the ends of failures in a row. What was sent in an earlier one says
-	// nothing of this one.
+	// round counts the ends of series of failures. The outcome of an operation that was sent in an
+	// earlier round does not count.
 	round atomic.Uint64
 
 	mu       sync.Mutex
 	failures int
-	key      uint64 // that has failed, by its hash
-	others   bool   // other keys have failed, too
+	key      uint64 // the hash of the key that has failed
+	others   bool   // other keys have also failed
 	windows  bool   // fixed windows have failed
 	buckets  bool   // token buckets have failed
 	cause    error
-	asked    time.Time     // when an operation was let through at last, or had failed
+	asked    time.Time     // when the last operation was let through, or failed
 	wait     time.Duration // from then to the next one; 0 while the Breaker is closed
 }
 
-// Pass is a Breaker's leave to ask the database for one operation.
+// Pass is the Breaker's permission to send one operation.
 type Pass struct {
 	breaker  *Breaker
 	round    uint64
@@ -62,9 +63,8 @@ type Pass struct {
 	entered  time.Time // if there were any
 }
 
-// Enter returns a Pass for op, or an error if the database is not to be asked: of class
-// [limiter.ErrMisconfigured] if that is what its operations failed as, else
-// [limiter.ErrNotApplied].
+// Enter returns a Pass for op, or an error if the operation must not be sent. The error matches
+// [limiter.ErrMisconfigured] if that is why operations failed, otherwise [limiter.ErrNotApplied].
 func (b *Breaker) Enter(op *limiter.Op) (Pass, error) {
 	p := Pass{breaker: b, round: b.round.Load()}
 	if !b.failing.Load() {
@@ -85,7 +85,7 @@ func (b *Breaker) Enter(op *limiter.Op) (Pass, error) {
 	return p, nil
 }
 
-// class is that of the error of an operation which is not sent.
+// class is the class of the error of an operation that is not sent.
 func (b *Breaker) class() error {
 	if errors.Is(b.cause, limiter.ErrMisconfigured) {
 		return limiter.ErrMisconfigured
@@ -93,7 +93,7 @@ func (b *Breaker) class() error {
 	return limiter.ErrNotApplied
 }
 
-// Leave tells what came of the operation that the Pass was for.
+// Leave tells the Breaker the outcome of the operation.
 func (p Pass) Leave(op *limiter.Op, err error) {
 	b := p.breaker
 	switch {
@@ -120,9 +120,8 @@ func (b *Breaker) answered() {
 	b.failing.Store(false)
 }
 
-// failed counts a failure, and opens the Breaker if there were enough. Of operations that
-// were under way together one counts: that of many which shared a statement is one failure,
-// and so is a pooler that restarts.
+// failed counts a failure, and opens the Breaker if there were enough. Failures that were in flight
+// together count once: they may share a statement, or a pooler may have restarted.
 func (b *Breaker) failed(p Pass, op *limiter.Op, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,8 +148,8 @@ func (b *Breaker) failed(p Pass, op *limiter.Op, err error) {
 	b.asked = now // a probe may take longer than the wait for the next one, and a lone caller made all of them
 }
 
-// failedOn is whether an operation on op's table has failed: what is missing there, a right or
-// a column, the other one may have.
+// failedOn is whether an operation on op's table has failed. A right or column that is missing
+// there may exist for the other table.
 func (b *Breaker) failedOn(op *limiter.Op) *bool {
 	if _, ok := op.Policy.(limiter.FixedWindow); ok {
 		return &b.windows
@@ -158,15 +157,15 @@ func (b *Breaker) failedOn(op *limiter.Op) *bool {
 	return &b.buckets
 }
 
-// seed is that of the hashes of keys that failed.
+// seed is the seed of the hashes of keys.
 var seed = maphash.MakeSeed()
 
 func hashOf(op *limiter.Op) uint64 {
 	return maphash.String(seed, op.Name)*31 + maphash.String(seed, op.Key)
 }
 
-// since returns how long ago then was: by the wall clock, too, because the other one may
-// stand still while a process is frozen. It is negative if the wall clock went back.
+// since returns how long ago then was, as the larger value of both clocks, because the monotonic
+// clock may stand still while a process is frozen. It is negative if the wall clock went back.
 func since(then, now time.Time) time.Duration {
 	wall := now.Round(0).Sub(then.Round(0))
 	if wall < 0 {

@@ -1,4 +1,4 @@
-// Package sqlstore is what the SQL stores share around their statements: time limits, retries,
-// the breaker, classes of errors, and the sweep. Packages postgres and sqlite call it, and
-// internal/batch.
+// Package sqlstore is the part around the statements that the SQL stores share: time limits,
+// retries, the breaker, error classes, and sweeps. Packages postgres, sqlite and internal/batch
+// call it. See DESIGN.md, "Failure".
 package sqlstore

@@ -8,22 +8,20 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Classified reports whether err has its class already, as that of a statement in
-// a transaction of the store's own has.
+// Classified reports whether err already has a class.
 func Classified(err error) bool {
 	return errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) ||
 		errors.Is(err, limiter.ErrMisconfigured) || errors.Is(err, limiter.ErrInvalid) ||
 		errors.Is(err, limiter.ErrCanceled)
 }
 
-// Interrupted returns the error of an operation that ctx ended. err is what the driver made
-// of it, or nil. class says whether the operation was carried out. If the caller ended ctx,
-// or its deadline left too little time, the error is [limiter.ErrCanceled].
+// Interrupted returns the error of an operation that ctx ended. err is the driver's error, or nil.
+// class says whether the operation was carried out. If the caller ended ctx, or its deadline left
+// too little time, the error is [limiter.ErrCanceled].
 //
-// Of a context that a [Limit] ended the driver says that it was canceled, as if by the
-// caller: the error quotes the driver's, and does not match it.
-//
-// Of an operation that was not sent, the error says what it waited for.
+// If a [Limit] ended the context, the driver says that it was canceled, as if by the caller. The
+// error then quotes the driver's and does not match it. If the operation was not sent, the error
+// says what it waited for.
 func Interrupted(ctx context.Context, class, err error) error {
 	byLimit, waiting := endedByLimit(ctx)
 	unknown := errors.Is(class, limiter.ErrOutcomeUnknown)

@@ -9,25 +9,24 @@ import (
 )
 
 const (
-	// DialLimit is how long an operation waits for a connection that is being
-	// made: TCP, TLS and authentication are a dozen round trips, and a database that
-	// sleeps takes a second or two to wake up.
+	// DialLimit is how long an operation waits for a connection that is being made. TCP, TLS and
+	// authentication take a dozen round trips, and a sleeping database takes a second or two to
+	// wake up.
 	DialLimit = 3 * time.Second
-	// headroom is what an operation leaves of the time that its context has, for
-	// the caller to answer in.
+	// headroom is how long before the context's deadline an operation ends, so that the caller can
+	// still answer.
 	headroom = 100 * time.Millisecond
-	// lingering is how long a statement may go on after its caller has left: to cut it
-	// off costs the connection, and most are about to answer.
+	// lingering is how long a statement may continue after its caller has left. Cutting it off
+	// costs the connection, and most statements are about to end.
 	lingering = 100 * time.Millisecond
 )
 
-// Limit is the context of one operation on a database that others use as well. It
-// ends when the operation has used up its time: [limiter.Op.Timeout], from when it
-// has a connection.
+// Limit is the context of one operation. It ends when the operation has used up its time:
+// [limiter.Op.Timeout], counted from when it has a connection.
 //
-// It ends before the caller's deadline. If that leaves less than [limiter.Op.Timeout] from
-// the start, the caller ended the operation, and the store did not fail: a client may have
-// chosen the deadline, and must not get from a failure policy what the store would refuse.
+// It ends before the caller's deadline. If that leaves less than Op.Timeout from the start, the
+// caller ended the operation, and the store did not fail. A client may have chosen the deadline,
+// and must not get a failure policy's answer because of it.
 //
 // A Limit allocates a channel only when a goroutine waits for it.
 type Limit struct {
@@ -53,7 +52,7 @@ type Limit struct {
 	hooks  *hook
 }
 
-// hook is a function to be called when a Limit has ended.
+// hook is a function that is called when a Limit has ended.
 type hook struct {
 	f    func()
 	next *hook
@@ -61,18 +60,17 @@ type hook struct {
 
 type limitKey struct{}
 
-// errLimit is the cause of a Limit that ended because the operation used up its time.
+// errLimit is the cause if the operation used up its time.
 var errLimit = fmt.Errorf("no answer within the time limit: %w", context.DeadlineExceeded)
 
-// tooShort returns the cause of a Limit that ended because the caller's deadline left the
-// operation less than its time.
+// tooShort returns the cause if the caller's deadline left the operation less than its time.
 func (l *Limit) tooShort() error {
 	return fmt.Errorf("the context's deadline leaves less than the time limit of %v; "+
 		"use a later deadline, or a shorter limit with limiter.WithTimeout: %w", l.timeout, context.DeadlineExceeded)
 }
 
-// Connected tells the Limit that ctx is, if it is one, that there is a connection
-// now. Only the first call does anything.
+// Connected tells the Limit in ctx, if there is one, that the operation has a connection. Only the
+// first call does anything.
 func Connected(ctx context.Context) {
 	l, ok := ctx.Value(limitKey{}).(*Limit)
 	if !ok {
@@ -85,8 +83,7 @@ func Connected(ctx context.Context) {
 	}
 }
 
-// Restart gives the operation whose Limit ctx is timeout from now, for what it does
-// with the connection that it has.
+// Restart gives the operation of the Limit ctx its timeout again, from now on.
 func Restart(ctx context.Context, timeout time.Duration) {
 	if l, ok := ctx.(*Limit); ok {
 		l.mu.Lock()
@@ -95,9 +92,9 @@ func Restart(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// Renew gives the operation whose Limit ctx is its full time again, from now on. A queue calls it
-// when it sends an operation that waited while the store answered others. If the caller's
-// deadline leaves less than that, the caller ended the operation, and the store did not fail.
+// Renew gives the operation of the Limit ctx its full time again, from now on. A queue calls it
+// when it sends an operation that waited while the store answered others. If the caller's deadline
+// leaves less than that, the caller ended the operation, and the store did not fail.
 func Renew(ctx context.Context) {
 	l, ok := ctx.(*Limit)
 	if !ok {
@@ -112,8 +109,8 @@ func Renew(ctx context.Context) {
 	l.short = l.short || l.due.Equal(l.end)
 }
 
-// Linger lets the operation whose Limit ctx is go on for 100 ms after its caller has
-// left, from now on, when it has a connection: what it sends there is under way.
+// Linger lets the operation of the Limit ctx continue for 100 ms after its caller has left. Call it
+// when the operation has a connection and is about to be sent.
 func Linger(ctx context.Context) {
 	if l, ok := ctx.(*Limit); ok {
 		l.mu.Lock()
@@ -127,9 +124,9 @@ func Limited(ctx context.Context) bool {
 	return ctx.Value(limitKey{}) != nil
 }
 
-// Ended returns the error of a context that the caller ended, also by a deadline that
-// left the operation less than its time. It returns nil if the context has not ended, or
-// if the operation used up its time.
+// Ended returns the error of a context that the caller ended, also by a deadline that left the
+// operation less than its time. It returns nil if the context has not ended, or if the operation
+// used up its time.
 func Ended(ctx context.Context) error {
 	if l, ok := ctx.Value(limitKey{}).(*Limit); ok {
 		switch over := l.cause(); {
@@ -145,8 +142,8 @@ func Ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// endedByLimit reports whether a Limit ended ctx, and not the caller; and, if it is known,
-// why the operation had no connection.
+// endedByLimit reports whether a Limit ended ctx, not the caller. If it is known, endedByLimit also
+// returns why the operation had no connection.
 func endedByLimit(ctx context.Context) (ended bool, waiting string) {
 	l, ok := ctx.Value(limitKey{}).(*Limit)
 	if !ok {
@@ -169,8 +166,8 @@ func (l *Limit) Done() <-chan struct{} {
 	return l.done
 }
 
-// wait makes the channel that is closed when the context has ended, and has the time
-// kept, but for the caller's.
+// wait creates the channel that is closed when the context ends, and starts the time limit. It does
+// not watch the caller's context.
 func (l *Limit) wait() {
 	l.look()
 	if l.done != nil {
@@ -192,8 +189,8 @@ func (l *Limit) Err() error {
 	return l.err
 }
 
-// AfterFunc calls f in its own goroutine after the context has ended, as
-// [context.AfterFunc] does, which looks for it here.
+// AfterFunc calls f in its own goroutine after the context has ended. [context.AfterFunc] calls
+// this method.
 func (l *Limit) AfterFunc(f func()) (stop func() bool) {
 	l.Done()
 	l.mu.Lock()
@@ -217,7 +214,7 @@ func (l *Limit) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// Value returns the Limit itself, or what the caller's context holds.
+// Value returns the Limit itself, or a value of the caller's context.
 func (l *Limit) Value(key any) any {
 	if key == (limitKey{}) {
 		return l
@@ -231,7 +228,7 @@ func (l *Limit) cause() error {
 	return l.over
 }
 
-// within returns the time that lies d after now, or the end if that is earlier.
+// within returns now plus d, or the end if that is earlier.
 func (l *Limit) within(now time.Time, d time.Duration) time.Time {
 	due := now.Add(d)
 	if !l.end.IsZero() && l.end.Before(due) {
@@ -248,7 +245,7 @@ func (l *Limit) restart(timeout time.Duration) {
 	l.again(timeout)
 }
 
-// again gives the operation d from now.
+// again gives the operation d from now on.
 func (l *Limit) again(d time.Duration) {
 	l.due = l.within(time.Now(), d)
 	if l.done != nil {

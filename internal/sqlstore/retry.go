@@ -12,34 +12,34 @@ import (
 )
 
 const (
-	// retries is how often an operation that was not applied is sent once more.
+	// retries is how often an operation that was not applied is retried.
 	retries = 2
-	// Before that it waits for leastPause and up to as much again as is left to mostPause,
-	// so that those who failed together do not come together again.
+	// The pause before a retry is random, from leastPause to mostPause, so that operations that
+	// failed together do not collide again.
 	leastPause = 5 * time.Millisecond
 	mostPause  = 25 * time.Millisecond
-	// Of a store's operations a tenth may be sent once more, and retryBurst at once: a
-	// database that fails at all of them is not to get more of them for that.
+	// A tenth of a store's operations may be retried, and retryBurst at the same time. A database
+	// at which everything fails must not get a multiple of the load.
 	retryShare = 10
 	retryBurst = 10
 )
 
-// Retries sends operations once more that were certainly not applied. The zero Retries
-// sends none. It is safe for concurrent use.
+// Retries retries operations that were certainly not applied. The zero Retries retries none. It is
+// safe for concurrent use.
 type Retries struct {
-	// Again reports whether an operation that failed so may succeed if it is sent once
-	// more, a moment later. nil is never.
+	// Again reports whether an operation that failed with this error may succeed a moment later. If
+	// Again is nil, none may.
 	Again func(error) bool
-	// Unsent reports whether an error, for which Again reports true, means that the database
-	// did not get the operation: a retry then costs it nothing, is not counted, and needs no
-	// pause. nil is never.
+	// Unsent reports whether an error, for which Again returns true, means that the database did
+	// not get the operation. Such a retry costs the database nothing, is not counted and needs no
+	// pause. If Unsent is nil, there are no such errors.
 	Unsent func(error) bool
 
 	spent atomic.Int64 // in operations, retryShare for each one that was sent once more
 }
 
-// Do calls send, and again where that may help while ctx, the operation's [Limit], leaves
-// time for it. It never does so after an error that leaves the outcome unknown.
+// Do calls send, and calls it again where that may help, while ctx, the operation's [Limit], leaves
+// time. It never does so after an error that leaves the outcome unknown.
 func (r *Retries) Do(ctx context.Context, send func(ctx context.Context) (limiter.State, error)) (limiter.State, error) {
 	if r.spent.Load() > 0 {
 		r.spent.Add(-1)
@@ -58,7 +58,7 @@ func (r *Retries) Do(ctx context.Context, send func(ctx context.Context) (limite
 	return s, err
 }
 
-// again reports whether an operation is to be sent once more.
+// again reports whether to retry an operation.
 func (r *Retries) again(err error) bool {
 	if r.Again == nil || !errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) || !r.Again(err) {
 		return false
@@ -79,7 +79,7 @@ func (r *Retries) again(err error) bool {
 
 func (r *Retries) unsent(err error) bool { return r.Unsent != nil && r.Unsent(err) }
 
-// pause waits for d, and reports whether ctx is still there after it.
+// pause waits for d, and reports whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -91,8 +91,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// left returns why the caller is not there any more, if only for a [Limit] that goes on
-// for a while after that, and nil if he is.
+// left returns why the caller has left, or nil. A [Limit] may continue for a while after that.
 func left(ctx context.Context) error {
 	if l, ok := ctx.(*Limit); ok {
 		return l.Context.Err()

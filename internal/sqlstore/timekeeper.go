@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Timekeeper ends the operations of one store when their time is over. It has one timer
-// for all of them, which stays set when the operation is over for which it was: to set
-// one, and to stop it, wakes up a thread each time, and took a tenth of the time of a
-// lone statement. It is safe for concurrent use; the zero value is valid, and owns no
-// goroutine.
+// Timekeeper ends the operations of one store when their time is over. It has one timer for all of
+// them, because setting and stopping a timer wakes up a thread each time. That took a tenth of the
+// time of a lone statement. The timer stays set when its operation ends.
+//
+// A Timekeeper is safe for concurrent use. The zero value is valid and owns no goroutine.
 type Timekeeper struct {
-	// Dialing reports whether a connection is being made; nil is never. It must not
-	// change once the Timekeeper is in use.
+	// Dialing reports whether a connection is being made. If it is nil, none is. It must not change
+	// once the Timekeeper is in use.
 	Dialing func() bool
-	// Waiting returns why operations wait for a connection and what to do, or "" if there
-	// are free connections; nil returns "". It must not change once the Timekeeper is in use.
+	// Waiting returns why operations wait for a connection and what to do, or "" if there are free
+	// connections. If it is nil, it returns "". It must not change once the Timekeeper is in use.
 	Waiting func() string
 
 	mu      sync.Mutex
@@ -27,10 +27,10 @@ type Timekeeper struct {
 	timers  int       // how many there were; one that was set before rings for nothing
 }
 
-// Limit returns a context that ends timeout after [Connected] was called on it,
-// or on the way there: when timeout is over, or while a connection is being made,
-// after 3 s. It ends some time before ctx does, so that the caller can still use the
-// answer. The caller must call stop. If timeout is 0 it returns ctx.
+// Limit returns a context that ends timeout after [Connected] was called on it. If Connected is not
+// called, it ends after timeout, or after 3 s while a connection is being made. It ends some time
+// before ctx does, so that the caller can still use the answer. The caller must call stop. If
+// timeout is 0, Limit returns ctx.
 func (k *Timekeeper) Limit(ctx context.Context, timeout time.Duration) (limited context.Context, stop func()) {
 	if timeout <= 0 {
 		return ctx, func() {}
@@ -45,7 +45,7 @@ func (k *Timekeeper) Limit(ctx context.Context, timeout time.Duration) (limited 
 	return l, l.stop
 }
 
-// watch sees to it that l is told when it is due, also if it is watched already.
+// watch makes the Timekeeper end l when it is due. l may be watched already.
 func (k *Timekeeper) watch(l *Limit, due time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -56,8 +56,8 @@ func (k *Timekeeper) watch(l *Limit, due time.Time) {
 		l.watch.due = due
 		heap.Fix(&k.watched, l.watch.place-1)
 	}
-	// That the timer has not rung though it should have is so for a store that was used
-	// in a bubble of testing/synctest, where there is another time.
+	// An overdue timer means that the store was used in a testing/synctest bubble, which has
+	// its own time.
 	if stale := due.Sub(k.rings) > max(l.timeout, DialLimit); stale {
 		k.set = false
 	}
@@ -73,13 +73,13 @@ func (k *Timekeeper) forget(l *Limit) {
 	}
 }
 
-// farthest is how far ahead a timer is set at most. One that an earlier timer replaced stays
-// set until it rings: of a far time limit they would pile up.
+// farthest is how far ahead a timer is set at most. A timer that an earlier one replaced stays set
+// until it fires, so timers for long time limits would accumulate.
 const farthest = 10 * time.Second
 
-// wind sets a timer for the first that is due, unless a timer rings before. It is a new one
-// each time, a few times a second at most: a timer that was made in a bubble of
-// testing/synctest cannot be set again outside.
+// wind sets a timer for the first Limit that is due, unless a timer fires earlier. The timer is new
+// each time, at most a few times a second, because a timer from a testing/synctest bubble cannot be
+// reset outside.
 func (k *Timekeeper) wind() {
 	if len(k.watched) == 0 {
 		return
@@ -97,14 +97,14 @@ func (k *Timekeeper) wind() {
 	time.AfterFunc(time.Until(due), func() { k.ring(timer) })
 }
 
-// ring tells those that are due.
+// ring ends the Limits that are due.
 func (k *Timekeeper) ring(timer int) {
 	for l := k.late(timer); l != nil; l = k.late(timer) {
 		l.expire()
 	}
 }
 
-// late returns the first if it is due, watched no more; else it winds the timer.
+// late removes and returns the first Limit if it is due. Otherwise it winds the timer.
 func (k *Timekeeper) late(timer int) *Limit {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -119,13 +119,13 @@ func (k *Timekeeper) late(timer int) *Limit {
 	return nil
 }
 
-// watch is where a Limit is among those that are watched. It is the Timekeeper's.
+// watch is the position of a Limit among those that are watched. It belongs to the Timekeeper.
 type watch struct {
 	due   time.Time
 	place int // in the heap, counted from 1; 0 if it is not there
 }
 
-// byDue is a heap of those that are watched.
+// byDue is a heap of the watched Limits.
 type byDue []*Limit
 
 func (h byDue) Len() int           { return len(h) }
@@ -136,14 +136,14 @@ func (h byDue) Swap(i, j int) {
 	h[i].watch.place, h[j].watch.place = i+1, j+1
 }
 
-// Push is [heap.Interface]'s.
+// Push implements [heap.Interface].
 func (h *byDue) Push(x any) {
 	l := x.(*Limit)
 	*h = append(*h, l)
 	l.watch.place = len(*h)
 }
 
-// Pop is [heap.Interface]'s.
+// Pop implements [heap.Interface].
 func (h *byDue) Pop() any {
 	last := len(*h) - 1
 	l := (*h)[last]

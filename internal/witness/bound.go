@@ -6,10 +6,9 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// bounded checks the promise of the policy itself, without Op.Apply: for any two grants
-// of a bucket that all from the one to the other cost at most its capacity and what came
-// back between their clock readings, and for each window that it has no more than its
-// limit.
+// bounded checks the promise of the policy itself, without Op.Apply. For any two grants of a
+// bucket, all grants from the first to the second cost at most its capacity and what came back
+// between their clock readings. No window has more than its limit.
 func (h *history) bounded() error {
 	if len(h.grants) == 0 {
 		return nil
@@ -23,8 +22,8 @@ func (h *history) bounded() error {
 	return fmt.Errorf("bound: a policy of type %T", h.grants[0].Op.Policy)
 }
 
-// boundedBucket looks at all pairs in one pass: with what was spent before a grant, less
-// its clock reading, the least so far is that of the worst beginning.
+// boundedBucket checks all pairs in one pass. It keeps the least value so far of what was spent
+// before a grant, less its clock reading: that is the worst beginning.
 func boundedBucket(grants []Call, p limiter.TokenBucket) error {
 	step := int64(p.Step())
 	spent, least := int64(0), int64(1)<<62

@@ -8,11 +8,10 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// CheckGivenBack returns what is wrong with calls among which are refunds, each of what
-// a take before it was granted. Those tell no state, and move the row back, so that there
-// is no order to be found; but what all of them have taken can be counted. opened is the
-// row before them: it has less than it could, and until they have ended nothing comes
-// back by time. left is the row after them.
+// CheckGivenBack returns what is wrong with takes and with refunds of granted ones. Refunds return
+// no state and move the row back, so there is no order to find; but what all calls took can be
+// counted. opened is the row before them: it is partly used, and nothing comes back by time until
+// they have ended. left is the row after them.
 func CheckGivenBack(calls []Call, opened, left limiter.Row) error {
 	var given, taken ledger
 	for _, c := range calls {

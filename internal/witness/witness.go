@@ -1,10 +1,11 @@
-// Package witness checks what concurrent callers of a store were told of one key: that
-// there is an order in which [limiter.Op.Apply], one operation after another, tells them
-// the same, and that no caller was told of what began after he had his answer.
+// Package witness checks what a store answered to concurrent callers of one key. It verifies that
+// there is an order in which [limiter.Op.Apply], one operation after another, gives the same
+// answers. It also verifies that no answer reflects an operation that began after that answer.
+// The tests of package postgres call it.
 //
-// The order is the row's own. A take that is granted moves a bucket's FullAt, or a
-// window's Start and Used, ahead, so that the answers themselves say which grant came
-// before which: no store has to be changed to be looked at.
+// The order is that of the row. A granted take moves a bucket's FullAt, or a window's Start and
+// Used, forward. So the answers themselves show the order of the grants, and no store must be
+// changed for the check.
 package witness
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Call is one operation, and what was told of it.
+// Call is one operation and its answer.
 type Call struct {
 	Op    limiter.Op
 	State limiter.State
@@ -25,13 +26,12 @@ type Call struct {
 	Began, Ended int64
 }
 
-// granted reports whether the call is a take that was.
+// granted reports whether the call is a granted take.
 func (c Call) granted() bool { return c.Op.Kind == limiter.OpTake && c.State.Took }
 
-// Check returns what is wrong with calls, which are all takes, without a MaxWait, and
-// looks of one key under one policy since it was never used, in any order. left is the
-// row that the store has in the end. It takes n log n steps, and more only where many
-// calls were under way at a time.
+// Check returns what is wrong with calls: takes without MaxWait, and looks, of one key under one
+// policy since it was unused, in any order. left is the row in the end. Check takes n log n steps,
+// and more only where many calls were in flight at the same time.
 func Check(calls []Call, left limiter.Row) error {
 	h := newHistory(calls)
 	return errors.Join(h.replay(left), h.inTime(), h.bounded(), h.answered())
@@ -90,7 +90,7 @@ func (h *history) replay(left limiter.Row) error {
 	return nil
 }
 
-// inTime checks that no grant had ended before one began that came before it.
+// inTime checks that no grant ended before an earlier one in the row's order began.
 func (h *history) inTime() error {
 	var began int64
 	for i, g := range h.grants {
@@ -102,9 +102,9 @@ func (h *history) inTime() error {
 	return nil
 }
 
-// answered checks the refusals and looks: each must be what is told of a state that the
-// key had between the last grant that was told before the call began and the first one
-// that began after it had ended.
+// answered checks the refusals and looks. The earliest state that fits is after the last grant that
+// was answered before the call began. The latest is before the first grant that began after the
+// call ended. The answer must fit one of these states.
 func (h *history) answered() error {
 	// How many grants there are at least once one has been told, and at most before one
 	// begins.
@@ -131,7 +131,7 @@ func (h *history) answered() error {
 	return nil
 }
 
-// told returns an error unless c is what is told when there were least to most grants.
+// told returns an error unless c is the answer for some number of grants from least to most.
 func (h *history) told(c Call, least, most int) error {
 	for n := least; n <= most; n++ {
 		if _, want := c.apply(h.row(n)); want == c.State {

@@ -12,10 +12,10 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// RunMerged tests that takes of the same keys at the same time, which a store may
-// carry out together, answer and leave what [limiter.Op.Apply] says of one after
-// another, whatever row they find. The takes of a key are all alike, so that their
-// order makes no difference. The store is empty; count is the number of rounds.
+// RunMerged tests takes of the same keys at the same time, which a store may carry out together.
+// Whatever row they find, their answers and the row must be what [limiter.Op.Apply] returns for one
+// after another. The takes of a key are equal, so that their order makes no difference. The store
+// is empty. count is the number of rounds.
 func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
 	const keys, takes = 6, 5
 	policies := []limiter.Policy{

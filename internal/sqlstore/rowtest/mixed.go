@@ -11,9 +11,9 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// RunMixed tests that different operations on one key at the same time, which a store may carry
-// out together, answer and leave what [limiter.Op.Apply] says of one after another in some order.
-// The store is empty; count is the number of rounds.
+// RunMixed tests different operations on one key at the same time, which a store may carry out
+// together. Their answers and the row must be what [limiter.Op.Apply] returns for one after another
+// in some order. The store is empty. count is the number of rounds.
 func RunMixed(t *testing.T, store limiter.Store, rows Rows, count int) {
 	const together = 5
 	policies := []limiter.Policy{

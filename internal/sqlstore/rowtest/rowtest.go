@@ -1,6 +1,6 @@
-// Package rowtest compares what a SQL store does to its rows with what
-// limiter.Op.Apply says, for any row that there may be. The store's own tests
-// give it a way to write and to read one.
+// Package rowtest compares what a SQL store does to its rows with what [limiter.Op.Apply] returns,
+// for any row that can exist. The tests of packages postgres and sqlite call it, with a way to
+// write and read a row.
 package rowtest
 
 import (
@@ -12,8 +12,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Rows writes and reads the row of an operation's limiter and key, in the table
-// of its policy.
+// Rows writes and reads the row of an operation's limiter and key, in the table of its policy.
 type Rows interface {
 	Insert(t *testing.T, op limiter.Op, row limiter.Row)
 	// Read returns the zero Row if there is none.
@@ -25,10 +24,9 @@ const second = int64(time.Second)
 // start is a whole day, so that windows begin with it.
 const start = 86_400 * 20_000 * second
 
-// Run tests that, whatever row an operation finds, it answers and leaves what
-// Op.Apply says. The rows lie around every bound there is: of the policy, the
-// clock, its tolerance and the window. The store is empty; count is the number
-// of operations for each policy.
+// Run tests that the store answers an operation as Op.Apply says and leaves the same row, whatever
+// row it finds. The rows lie around every bound: of the policy, the clock, its tolerance and the
+// window. The store is empty. count is the number of operations for each policy.
 func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
 	policies := []limiter.Policy{
 		limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Second},
