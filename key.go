@@ -47,7 +47,7 @@ type keyHash struct {
 // known returns the hash as a string.
 func (k *keyer) stored(key string, known func(sum []byte) string) (string, error) {
 	if key == "" {
-		return "", invalid("the key is empty, which would be one limit for everybody; pass what tells callers apart")
+		return "", invalid("the key is empty; pass what identifies the caller, such as a user ID")
 	}
 	if k.secret == nil && len(key) <= maxKey && key[0] != 0 {
 		return key, nil

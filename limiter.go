@@ -107,7 +107,7 @@ func (l *Limiter) take(ctx context.Context, key string, n int64, maxWait time.Du
 		return invalid("the cost is %d; pass at least 0", n)
 	}
 	if n > l.policy.limit() {
-		return fmt.Errorf("%w: limiter %q: the cost is %d of at most %d", ErrExceedsCapacity, l.name, n, l.policy.limit())
+		return fmt.Errorf("%w: limiter %q: the cost is %d; the policy admits at most %d", ErrExceedsCapacity, l.name, n, l.policy.limit())
 	}
 	b.op.MaxWait = maxWait
 	return l.decide(ctx, b, res)

@@ -44,7 +44,7 @@ func (l *Limiter) RefundOf(ctx context.Context, key string, n int64, res Result)
 // charge means the current window.
 func (l *Limiter) refund(ctx context.Context, from Store, key string, n int64, of charge) (bool, error) {
 	if n < 0 {
-		return false, invalid("cannot refund %d; pass at least 0", n)
+		return false, invalid("the refund is %d; it must be at least 0", n)
 	}
 	var op Op
 	if err := l.op(&op, OpRefund, key, n); err != nil {

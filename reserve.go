@@ -69,7 +69,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 
 func (l *Limiter) checkReserve(maxWait time.Duration) error {
 	if w, ok := l.policy.(FixedWindow); ok && w.CountRejected {
-		return fmt.Errorf("%w: limiter %q: a window that counts refusals has no line to wait in; use Allow, or leave CountRejected out: %w",
+		return fmt.Errorf("%w: limiter %q: a window with CountRejected cannot be booked ahead; use Allow, or leave CountRejected out: %w",
 			ErrInvalid, l.name, errors.ErrUnsupported)
 	}
 	return checkMaxWait(maxWait)

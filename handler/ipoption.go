@@ -183,9 +183,9 @@ func AddressHeader(name string) IPOption {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
 	case !field.IsName(name):
-		panic(fmt.Sprintf("handler: AddressHeader got %q, which no header is called; pass a name such as \"X-Real-IP\"", name))
+		panic(fmt.Sprintf("handler: AddressHeader got %q, which is not a valid header name; pass a name such as \"X-Real-IP\"", name))
 	case canonical == "Host":
-		panic("handler: Host is no header of a request in Go, and holds no client's address; pass a name such as \"X-Real-IP\"")
+		panic("handler: Go does not keep Host as a header, and it holds no client's address; pass a name such as \"X-Real-IP\"")
 	case canonical == "X-Forwarded-For":
 		panic("handler: AddressHeader cannot read X-Forwarded-For, a list that clients begin; use TrustedProxies or TrustedHops")
 	case canonical == "Forwarded":

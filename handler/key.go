@@ -30,9 +30,9 @@ func Header(name string) KeyFunc {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
 	case !field.IsName(name):
-		panic(fmt.Sprintf("handler: Header got %q, which no header is called; pass a name such as \"X-Api-Key\"", name))
+		panic(fmt.Sprintf("handler: Header got %q, which is not a valid header name; pass a name such as \"X-Api-Key\"", name))
 	case canonical == "Host":
-		panic("handler: Host is no header of a request in Go; pass a function that returns r.Host")
+		panic("handler: Go does not keep Host as a header; pass a function that returns r.Host")
 	case canonical == "X-Forwarded-For", canonical == "Forwarded":
 		panic(fmt.Sprintf("handler: Header cannot use %s, a list that clients begin; use ClientIP with TrustedProxies or TrustedHops", canonical))
 	}
@@ -55,7 +55,7 @@ func User(name func(*http.Request) string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		user := name(r)
 		if user == "" {
-			return "", noKey("nobody is authenticated; put the limiter behind authentication")
+			return "", noKey("the request has no authenticated user; put the limiter behind authentication")
 		}
 		return user, nil
 	}

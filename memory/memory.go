@@ -164,7 +164,7 @@ func (sh *shard) remove(now int64, limit int) (removed int64) {
 // hour behind, Sweep deletes rows in use; give the Store the same clock with [WithClock].
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
 	if limit < 1 {
-		return 0, fmt.Errorf("memory: %w: Sweep of at most %d keys; pass at least 1", limiter.ErrInvalid, limit)
+		return 0, fmt.Errorf("memory: %w: the limit of Sweep is %d; it must be at least 1", limiter.ErrInvalid, limit)
 	}
 	first := rand.IntN(shards)
 	for i := range s.shards {

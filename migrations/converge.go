@@ -82,7 +82,7 @@ func (m *migrator) checkSchema(ctx context.Context) error {
 		return fmt.Errorf("migrations: look for schema %s: %w", pgschema.Quote(m.schema), err)
 	}
 	if n == 0 {
-		return fmt.Errorf("%w: migrations: schema %s does not exist in this database: run CREATE SCHEMA %s first, or give WithSchema another name",
+		return fmt.Errorf("%w: migrations: schema %s does not exist in this database: run CREATE SCHEMA %s first, or pass another name to WithSchema",
 			limiter.ErrMisconfigured, pgschema.Quote(m.schema), pgschema.Quote(m.schema))
 	}
 	return nil
@@ -121,9 +121,9 @@ func (m *migrator) advice(err error) string {
 	}
 	switch {
 	case m.dialect == SQLite && state != "":
-		return "is this a SQLite database? For PostgreSQL give migrations.Postgres"
+		return "is this a SQLite database? For PostgreSQL pass migrations.Postgres"
 	case m.dialect == Postgres && strings.Contains(err.Error(), "no such table: pg_catalog."):
-		return "is this a PostgreSQL database? For SQLite give migrations.SQLite"
+		return "is this a PostgreSQL database? For SQLite pass migrations.SQLite"
 	case state == insufficientPrivilege:
 		return fmt.Sprintf("to migrate, a role needs USAGE and CREATE on schema %s and must own the tables of limiter and %[2]s; for Status, USAGE and SELECT on %[2]s",
 			pgschema.Quote(m.schema), m.versions.Tablename())

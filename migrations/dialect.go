@@ -27,7 +27,7 @@ func (d Dialect) goose() (goose.Dialect, error) {
 	case SQLite:
 		return goose.DialectSQLite3, nil
 	default:
-		return "", fmt.Errorf("%w: migrations: unknown dialect %q: give migrations.Postgres or migrations.SQLite",
+		return "", fmt.Errorf("%w: migrations: unknown dialect %q: pass migrations.Postgres or migrations.SQLite",
 			limiter.ErrInvalid, string(d))
 	}
 }

@@ -90,11 +90,11 @@ func TestADatabaseOfTheOtherKindIsNamed(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d database) {
 		d.up(t)
-		other, mend, driver := d, "is this a SQLite database? For PostgreSQL give migrations.Postgres", "SQLSTATE"
+		other, mend, driver := d, "is this a SQLite database? For PostgreSQL pass migrations.Postgres", "SQLSTATE"
 		other.dialect = migrations.SQLite
 		if d.dialect == migrations.SQLite {
 			other.dialect = migrations.Postgres
-			mend, driver = "is this a PostgreSQL database? For SQLite give migrations.SQLite", "pg_catalog"
+			mend, driver = "is this a PostgreSQL database? For SQLite pass migrations.SQLite", "pg_catalog"
 		}
 		for call, err := range other.calls(t.Context()) {
 			wantMisconfigured(t, call, err, mend, driver)

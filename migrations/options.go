@@ -43,7 +43,7 @@ func newConfig(d Dialect, db *sql.DB, opts []Option) (config, error) {
 		return config{}, err
 	}
 	if db == nil {
-		return config{}, fmt.Errorf("%w: migrations: db is nil: give an open *sql.DB", limiter.ErrInvalid)
+		return config{}, fmt.Errorf("%w: migrations: db is nil: pass an open *sql.DB", limiter.ErrInvalid)
 	}
 	if d == Postgres {
 		c.schema = pgschema.Default

@@ -135,7 +135,7 @@ func (s *Store) sendMerged(ctx context.Context, db DB, t table, groups []*batch.
 			g, added = find(groups, added, answer.name, key)
 		}
 		if g == nil {
-			return fmt.Errorf("%w: the database answers for a key that it was not asked about", limiter.ErrOutcomeUnknown)
+			return fmt.Errorf("%w: the database answered for a key that the statement did not contain", limiter.ErrOutcomeUnknown)
 		}
 		op := g.Op()
 		g.State, g.Granted = answer.state, answer.granted

@@ -42,7 +42,7 @@ func WithQueryExecMode(mode pgx.QueryExecMode) Option {
 			o.mode = &mode
 			return nil
 		case pgx.QueryExecModeSimpleProtocol:
-			return invalid("the simple protocol cannot tell whether a statement was carried out; use pgx.QueryExecModeExec, which any pooler takes, too")
+			return invalid("the simple protocol cannot tell whether a statement was carried out; use pgx.QueryExecModeExec, which works behind any pooler")
 		}
 		return invalid("there is no query mode %d; use one of pgx's QueryExecMode constants", mode)
 	}

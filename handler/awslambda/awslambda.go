@@ -14,7 +14,7 @@ import (
 
 // ErrUnknownEvent is the error of [Handler] for an event of another kind, such as a scheduled one,
 // if it has no handler for other events.
-var ErrUnknownEvent = errors.New("awslambda: the event comes from no API Gateway, function URL or load balancer; pass a lambda.Handler for other events")
+var ErrUnknownEvent = errors.New("awslambda: the event is not from API Gateway, a function URL or a load balancer; pass a lambda.Handler for other events")
 
 // Handler returns a [lambda.Handler] that serves the four kinds of HTTP events with h. It passes
 // all other events to other, which [lambda.NewHandler] makes from a function. These are scheduled

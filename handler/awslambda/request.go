@@ -29,8 +29,8 @@ type message struct {
 }
 
 var (
-	errPath = errors.New("the path has an escape that is not one")
-	errBody = errors.New("the body is not in base64, though the event says so")
+	errPath = errors.New("the path has an invalid escape")
+	errBody = errors.New("the body is not valid base64, although the event says that it is")
 )
 
 // httpRequest returns the request as an http.Server would have made it. If the path or the

@@ -78,7 +78,7 @@ func (b *Breaker) Enter(op *limiter.Op) (Pass, error) {
 		return p, nil
 	}
 	if passed := since(b.asked, now); passed >= 0 && passed < b.wait {
-		return p, fmt.Errorf("%w: not sent, because the last %d tries failed; the next one is %v after the one before: %v",
+		return p, fmt.Errorf("%w: not sent, because the last %d tries failed; the next try is %v after the last one: %v",
 			b.class(), b.failures, b.wait, b.cause) //nolint:errorlint // that one may have been sent, this one was not
 	}
 	b.asked, b.wait = now, min(2*b.wait, lastProbe)

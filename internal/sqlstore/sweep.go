@@ -66,7 +66,7 @@ type Sweeper struct {
 // returns the number of deleted rows and the error.
 func (s *Sweeper) Sweep(ctx context.Context, limit int, tables ...SweepTable) (removed int64, err error) {
 	if limit < 1 {
-		return 0, fmt.Errorf("%w: Sweep of at most %d keys; pass at least 1", limiter.ErrInvalid, limit)
+		return 0, fmt.Errorf("%w: the limit of Sweep is %d; it must be at least 1", limiter.ErrInvalid, limit)
 	}
 	var circles []*circle
 	for i, t := range tables {
