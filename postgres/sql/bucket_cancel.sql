@@ -1,7 +1,8 @@
--- Takes a booking back if the row is still what it wrote, so that nobody has
--- booked behind it, and the instant at which it may act is not past.
--- $1 limiter, $2 key, $3 spend: cost * step, $4 full_at that the booking wrote,
--- $5 step, $6 capacity, $7 instant at which it may act, $8 time or NULL
+-- Cancels a booking if the row is still what the booking wrote (nobody has booked after it), and
+-- its turn has not come.
+--
+-- $1 limiter, $2 key, $3 spend: cost * step, $4 full_at that the booking wrote, $5 step, $6
+-- capacity, $7 instant of its turn, $8 time or NULL
 WITH clock AS MATERIALIZED (
     SELECT coalesce($8::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at
 )

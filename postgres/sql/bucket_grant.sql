@@ -1,11 +1,11 @@
--- Grants a take from a token bucket that is expected to have room: what bucket_take.sql
--- does, without the read that comes first there, for a quarter less of the server's time.
+-- Grants a take from a token bucket that is expected to have room. It does what bucket_take.sql
+-- does, without its first read, in a quarter less of the server's time.
 --
--- Answers one row (1, full_at, now, at), or none if the take was not carried out. Then
--- the row was locked in vain, and bucket_take.sql has to be asked.
+-- Answers one row (1, full_at, now, at), or none if it did not grant the take. Then the row was
+-- locked in vain, and bucket_take.sql must follow.
 --
--- The arguments are those of bucket_take.sql. OFFSET 0 says what PostgreSQL does anyway:
--- the clock is read once.
+-- The arguments are those of bucket_take.sql. OFFSET 0 states what PostgreSQL does anyway: it
+-- reads the clock once.
 INSERT INTO /* schema */limiter_token_buckets AS b (limiter, key, full_at, at, step, capacity, granted)
 SELECT $1::text, $2::bytea, clock.at + $5::bigint, clock.at, $3::bigint, $4::bigint, 1
 FROM (

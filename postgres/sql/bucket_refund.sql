@@ -1,5 +1,6 @@
--- Gives tokens back, at the row's own step, unless the bucket is full or bookings are
--- outstanding. More than a bucket holds would fill it just the same, and could overflow.
+-- Gives tokens back at the row's own step, unless the bucket is full or bookings are outstanding.
+-- More tokens than a bucket holds would have the same effect, and could overflow.
+--
 -- $1 limiter, $2 key, $3 tokens, $4 time of the operation or NULL
 WITH clock AS MATERIALIZED (
     SELECT coalesce($4::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at

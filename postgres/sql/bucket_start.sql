@@ -1,11 +1,12 @@
--- Chooses a place for a sweep to start from: up to a page before a row chosen at random, so
--- that the first page is as likely to hold one row as another. It reads about 512 kB of the
--- table, or all of a smaller one. It returns no row if the place is before the first row, or if it
--- finds no row in these blocks. The key is in hex: how bytes come in text depends on a setting of the
--- session.
--- The choice does not depend on the keys: clients make them up, and may give all of theirs the same
--- prefix.
--- $1 qualified name of the table, $2 rows between the place and the chosen row
+-- Chooses the row at which a sweep starts: up to a page before a random row, so that the first
+-- page may hold any row with the same probability. It reads about 512 kB of the table, or all of a
+-- smaller one. It answers no row if that is before the first row, or if these blocks hold no row.
+-- The key is in hex, because the text form of bytes depends on a setting of the session.
+--
+-- The choice does not depend on the keys, because clients choose them and may use one prefix for
+-- all.
+--
+-- $1 qualified name of the table, $2 rows between the start and the random row
 SELECT place.limiter, pg_catalog.encode(place.key, 'hex')
 FROM (
     SELECT limiter, key

@@ -1,10 +1,11 @@
--- Removes expired rows among the next ones after a cursor, and answers how many
--- it removed, how many it looked at, and the last of these, its key in hex: how
--- bytes come in text depends on a setting of the session.
--- A row that somebody holds is left for another time. The condition stands twice:
--- the second time it is checked on the row as it is when it is deleted.
--- $1 limiter and $2 key of the cursor, $3 rows to look at, $4 rows to remove,
--- $5 grace in ns
+-- Deletes expired rows among the rows after a cursor. Answers how many it deleted, how many it
+-- read, and the last row that it read. The key is in hex, because the text form of bytes depends
+-- on a setting of the session.
+--
+-- It skips locked rows. The condition appears twice, because the second one checks the row as it
+-- is when it is deleted.
+--
+-- $1 limiter and $2 key of the cursor, $3 rows to read, $4 rows to delete, $5 grace in ns
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at
 ), page AS MATERIALIZED (

@@ -1,25 +1,24 @@
 -- Grants a take from a token bucket, or refuses it.
 --
--- Answers one row (1, full_at, now, at) if the take was carried out, one row
--- (0, full_at, now, at) with what was found if it is refused, and none if the
--- row is another policy's, lies ahead of the clock, or was taken from under us.
+-- Answers one row (1, full_at, now, at) if it granted the take, and one row (0, full_at, now, at)
+-- with the row that it found if it refused. It answers no row if the bucket has another policy or
+-- lies ahead of the clock, or if another process changed it meanwhile.
 --
--- A grant reads nothing but the target row, under its lock, in DO UPDATE: any
--- value computed before the lock may be stale, and would let too much in. A
--- refusal may come from the snapshot, because takes only lower what is left; it
--- takes no lock and no transaction id, and writes nothing. Nor does a row of
--- another policy that the snapshot shows: the INSERT could only lock it in vain.
+-- A grant reads only the target row, under its lock, in DO UPDATE. Any value that was computed
+-- before the lock may be stale and would admit too much. A refusal may come from the snapshot,
+-- because takes only lower what is left. It takes no lock and no transaction id, and writes
+-- nothing. If the snapshot shows a row of another policy, the INSERT is skipped, because it could
+-- only lock the row.
 --
--- The clock reaches the update through excluded, so that the statement also runs
--- where SET and WHERE must be immutable (Citus).
+-- The clock reaches the update through excluded, so that the statement also runs where SET and
+-- WHERE must be immutable (Citus).
 --
--- The epoch is read as a double, which takes less time than a numeric and has room for
--- every microsecond until 2106. What it is multiplied by is a double, too, as every operator
--- here has the types of one of PostgreSQL's own: else one that fits better could come from
--- whoever may create objects in a schema of search_path.
+-- The epoch is read as a double, which is faster than a numeric and holds every microsecond until
+-- 2106. It is multiplied by a double, because every operator must have the types of one in
+-- pg_catalog: see DESIGN.md, "Operators have built-in types".
 --
--- $1 limiter, $2 key, $3 step, $4 capacity, $5 spend: cost * step, $6 reach:
--- capacity * step + longest wait, $7 time of the operation or NULL
+-- $1 limiter, $2 key, $3 step, $4 capacity, $5 spend: cost * step, $6 reach: capacity * step +
+-- longest wait, $7 time of the operation or NULL
 WITH clock AS MATERIALIZED (
     SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
 ), unfit AS (

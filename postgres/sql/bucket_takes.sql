@@ -1,37 +1,29 @@
--- Grants takes from many token buckets: of each key as many of $7 units, each of
--- which costs $5, as there is room for.
+-- Grants takes from many token buckets: for each key as many of $7 units as there is room for. A
+-- unit costs $5.
 --
--- Answers one row (i, limiter, key, granted, full_at, now, at) for each key that the
--- statement could decide on; granted is 0 for one that is refused. i is the key's place
--- in the arrays, counted from 1. A row that was added has limiter and key instead, and
--- 0: RETURNING cannot name what was not inserted. The key is in hex, as how bytes come in
--- text depends on a setting of the session. For keys that it cannot decide on, which
--- are those that bucket_take.sql cannot, those whose row somebody else has just added or
--- removed, and those that were said to have a row and have none, it answers none.
+-- Answers one row (i, limiter, key, granted, full_at, now, at) for each key that the statement
+-- could decide; granted is 0 for a refusal. i is the key's place in the arrays, counted from 1. An
+-- inserted row has limiter and key instead, and i is 0, because RETURNING cannot name what was not
+-- inserted. The key is in hex, because the text form of bytes depends on a setting of the session.
+-- It answers no row for the keys that bucket_take.sql cannot decide, for rows that another process
+-- has just inserted or deleted, and for keys in $9 that have no row.
 --
--- An UPDATE, because an INSERT that finds its row locks it first and then updates it:
--- two records in the WAL in place of one, and two ways down the index. What admits is
--- read from the target row, under its lock: if somebody has changed that since the
--- snapshot, PostgreSQL evaluates WHERE and SET anew on what it is now. Where the
--- snapshot cannot admit, nothing is locked. A key that probably has a row with room is
--- updated unseen, and read only if it was not updated; others are read first.
+-- It uses UPDATE, because an INSERT that finds its row locks it first and then updates it: two WAL
+-- records instead of one, and two index searches. The condition for a grant is read from the
+-- target row under its lock. If another process has changed the row since the snapshot, PostgreSQL
+-- evaluates WHERE and SET again. If the snapshot cannot admit, nothing is locked. A key in $9 is
+-- updated unseen, and read only if it was not updated. Other keys are read first.
 --
--- Rows are added before others are updated, and in the order of their keys both times,
--- so that no two statements wait for each other. Who adds a row that somebody else has
--- just added waits for who has updated that since, and must not hold an updated row
--- meanwhile; who updates waits only for others that update, as his snapshot shows no row
--- that was not there before.
+-- Rows are inserted before others are updated, in key order both times, so that no two statements
+-- wait for each other: see DESIGN.md, "Merged statements cannot deadlock".
 --
--- Each key stands here once. The conditions of asked are always true: by what the
--- planner makes of them it expects one row, and so goes through the index for each,
--- in order, in place of reading all of the table. LIMIT 1 is for the same purpose. So is
--- = ANY, which no merge join can use: through all of the index in its order, as for one,
--- costs no more than to one key of it in a table that held no rows, or one, when the
--- session planned, and the plan stays when there are more.
+-- Each key appears once. The conditions of asked are always true. They make the planner expect one
+-- row, so that it uses the index for each key instead of reading the whole table. LIMIT 1 has the
+-- same purpose. So has = ANY, which no merge join can use: a merge join over the whole index looks
+-- cheap if the table was empty when the session planned.
 --
--- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the
--- operations or 0, $7 units, $8 how long to wait for a lock, $9 1 for keys to be updated
--- unseen, else 0
+-- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the operations or 0, $7
+-- units, $8 lock timeout, $9 1 for keys to be updated unseen, otherwise 0
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at
     FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS patience/* and commit */

@@ -1,6 +1,6 @@
--- Fails unless every column that the statements use can be read; answers whether
--- goose's version table is there and can be read, too, which the application's
--- role need not be able to.
+-- Fails unless every column that the statements use can be read. Answers whether goose's version
+-- table exists and can be read; the application's role may lack that right.
+--
 -- $1 qualified name of the version table
 SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass($1::text), 'SELECT'), false)
 WHERE NOT EXISTS (

@@ -1,7 +1,7 @@
--- Takes a booking back while the row still tells of the window that it went into
--- and the instant at which it may act is not past.
--- $1 limiter, $2 key, $3 units, $4 window_start of the booking, $5 win,
--- $6 instant at which it may act, $7 time of the operation or NULL
+-- Cancels a booking if the row still has the window of the booking, and its turn has not come.
+--
+-- $1 limiter, $2 key, $3 units, $4 window_start of the booking, $5 win, $6 instant of its turn, $7
+-- time of the operation or NULL
 WITH clock AS MATERIALIZED (
     SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at
 )

@@ -1,12 +1,12 @@
--- Counts a request in a fixed window that counts refusals, too.
+-- Counts a request in a fixed window that also counts refusals.
 --
--- Answers one row (window_start, used, now, at): the request is allowed if used is at
--- most the limit and the window is not ahead. None if the row is another policy's
--- or lies ahead of the clock. A window ahead, left behind by reservations of an
--- earlier policy, counts nothing before it comes.
+-- Answers one row (window_start, used, now, at). The request is allowed if used is at most the
+-- limit and the window is not ahead. It answers no row if the row has another policy or lies ahead
+-- of the clock. A window ahead, which reservations of an earlier policy left, counts nothing
+-- before it comes.
 --
--- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL,
--- $7 how far the row may lie ahead of the clock
+-- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL, $7 how far
+-- the row may lie ahead of the clock
 WITH clock AS MATERIALIZED (
     SELECT at, at - at % $3::bigint AS cur
     FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading

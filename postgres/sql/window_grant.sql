@@ -1,10 +1,11 @@
--- Grants a take in a fixed window that is expected to have room: it is to
--- window_take.sql what bucket_grant.sql is to bucket_take.sql.
+-- Grants a take in a fixed window that is expected to have room: what bucket_grant.sql is to
+-- bucket_take.sql.
 --
--- Answers one row (1, window_start, used, now, at), or none.
+-- Answers one row (1, window_start, used, now, at), or none if it did not grant the take. It also
+-- answers none if the row's clock is ahead of the statement's, because RETURNING knows only the
+-- row's.
 --
--- It answers none either if the row's clock is ahead of the statement's, because RETURNING
--- can tell only the row's. The arguments are those of window_take.sql, without $8.
+-- The arguments are those of window_take.sql without $8.
 INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
 SELECT $1::text, $2::bytea, clock.at - clock.at % $3::bigint, $3::bigint, $4::bigint, $5::bigint, clock.at, 1
 FROM (

@@ -1,17 +1,16 @@
 -- Grants a take in a fixed window, or refuses it.
 --
--- Answers one row (1, window_start, used, now, at) if the take was carried out,
--- one row (0, window_start, used, now, at) with what was found if it is refused,
--- and none if the row is another policy's, lies ahead of the clock, or was taken
--- from under us. What bucket_take.sql says of locks and snapshots holds here.
+-- Answers one row (1, window_start, used, now, at) if it granted the take, and one row (0,
+-- window_start, used, now, at) with the row that it found if it refused. It answers no row if the
+-- row has another policy or lies ahead of the clock, or if another process changed it meanwhile.
+-- See bucket_take.sql for locks and snapshots.
 --
--- The row is a frontier: a take goes into its window if it fits there, else into
--- the one after it; windows before it are full. A clock behind the row's books in
--- the row's window: greatest() everywhere. The answer's now is the statement's own clock,
--- by which the caller waits.
+-- A take goes into the row's window if it fits there, otherwise into the next one. Earlier windows
+-- are closed. A clock behind the row's counts in the row's window: hence greatest(). now in the
+-- answer is the statement's own clock, by which the caller waits.
 --
--- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 longest wait,
--- $7 time of the operation or NULL, $8 how far the row may lie ahead of the clock
+-- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 longest wait, $7 time of the operation or
+-- NULL, $8 how far the row may lie ahead of the clock
 WITH clock AS MATERIALIZED (
     SELECT at, at - at % $3::bigint AS cur
     FROM (SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading

@@ -1,11 +1,10 @@
--- Grants takes in many fixed windows: of each key as many of $7 units, each of which
--- costs $5, as its window has room for. It is to window_take.sql what
--- bucket_takes.sql is to bucket_take.sql, and made like it.
+-- Grants takes in many fixed windows: for each key as many of $7 units as its window has room for.
+-- A unit costs $5. It works like bucket_takes.sql.
 --
 -- Answers (i, limiter, key, granted, window_start, used, now, at).
 --
--- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or
--- 0, $7 units, $8 how long to wait for a lock, $9 1 for keys to be updated unseen, else 0
+-- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or 0, $7
+-- units, $8 lock timeout, $9 1 for keys to be updated unseen, otherwise 0
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at
     FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS patience/* and commit */
