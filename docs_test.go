@@ -98,3 +98,35 @@ func TestLinksAreFoundOutsideOfCode(t *testing.T) {
 		t.Errorf("linksOf = %q, want %q", got, want)
 	}
 }
+
+func TestCommentsNameHeadingsOfDesign(t *testing.T) {
+	t.Parallel()
+	design, err := os.ReadFile("DESIGN.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known []string
+	for _, m := range headings.FindAllStringSubmatch(string(design), -1) {
+		known = append(known, m[1])
+	}
+	lineBreak := regexp.MustCompile(`\n\s*(//|--)\s*`)
+	reference := regexp.MustCompile(`DESIGN\.md, ("[^"]+"(?: and "[^"]+")*)`)
+	isCode := func(file string) bool {
+		return path.Ext(file) == ".sql" || path.Ext(file) == ".go" && !strings.HasSuffix(file, "_test.go")
+	}
+	found := 0
+	walk(t, isCode, func(file, text string) {
+		for _, m := range reference.FindAllStringSubmatch(lineBreak.ReplaceAllString(text, " "), -1) {
+			for _, heading := range strings.Split(strings.Trim(m[1], `"`), `" and "`) {
+				found++
+				if !slices.Contains(known, heading) {
+					t.Errorf("%s names the heading %q, which DESIGN.md does not have", file, heading)
+				}
+			}
+		}
+	})
+	// If the pattern matched nothing, this test would always pass.
+	if found < 5 {
+		t.Errorf("found %d references to headings, want at least 5", found)
+	}
+}

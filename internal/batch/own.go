@@ -9,7 +9,8 @@ import (
 
 // sendOwn carries out an operation in its caller's goroutine, because waking another goroutine
 // and being woken by it takes a third of the statement's time. [Queue.Do] has marked the key as
-// in flight, and counted the statement in the line from.
+// in flight, and counted the statement in the line from. See DESIGN.md, "A lone operation runs in its
+// caller's goroutine".
 func (q *Queue) sendOwn(ctx context.Context, op limiter.Op, from *line) (limiter.State, error) {
 	st := statements.Get().(*statement)
 	var err error
