@@ -54,7 +54,7 @@ func (s *Store) Hold(ctx context.Context, op limiter.Op, f func(do func() (limit
 		return err
 	}
 	defer s.leave()
-	return attempt(ctx, func(ctx context.Context) error {
+	return attemptWrite(ctx, writer, func(ctx context.Context) error {
 		tx, err := writer.begin(ctx, true)
 		if err != nil {
 			return err
