@@ -62,7 +62,6 @@ const (
 var contenders = []contender{
 	{name: "ours-postgres", title: "limiter, PostgreSQL", backend: onPostgres, sample: 1, open: openPostgres},
 	{name: "ours-postgres-async", title: "limiter, PostgreSQL, async commit", backend: onPostgres, sample: 1, open: openPostgresAsync},
-	{name: "ours-postgres-unseen", title: "limiter, PostgreSQL, keys never seen", backend: onPostgres, sample: 1, callers: []int{1}, open: openPostgresUnseen},
 	{name: "upsert-postgres", title: "UPSERT by hand, PostgreSQL", backend: onPostgres, sample: 1, open: openUpsert},
 	{name: "upsert-rows", title: "UPSERT of 256 rows: ceiling", backend: onPostgres, sample: 1, rows: 256, open: openRows},
 	{name: "select-postgres", title: "SELECT by hand, PostgreSQL", backend: onPostgres, sample: 1, scenarios: []string{"refused"}, open: openSelect},

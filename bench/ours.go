@@ -12,9 +12,9 @@ import (
 
 // ours is a Limiter on store. It waits as long as its peers, who have no time limit: a thousand
 // callers on a database with two cores may have to.
-func ours(store limiter.Store, p policy, opts ...limiter.Option) (decider, error) {
+func ours(store limiter.Store, p policy) (decider, error) {
 	bucket := limiter.TokenBucket{Capacity: p.capacity, Refill: 1, Interval: p.step}
-	l, err := limiter.New(store, p.name, bucket, append(opts, limiter.WithTimeout(30*time.Second))...)
+	l, err := limiter.New(store, p.name, bucket, limiter.WithTimeout(30*time.Second))
 	if err != nil {
 		return decider{}, err
 	}
@@ -38,16 +38,6 @@ func openPostgresAsync(ctx context.Context, b *backends, p policy) (decider, err
 		return decider{}, err
 	}
 	return ours(store, p)
-}
-
-// openPostgresUnseen decides as a process does that meets each key for the first time. A store
-// foresees nothing of takes that bring their own time.
-func openPostgresUnseen(ctx context.Context, b *backends, p policy) (decider, error) {
-	store, err := oursOnPostgres(ctx, b, "ours_unseen")
-	if err != nil {
-		return decider{}, err
-	}
-	return ours(store, p, limiter.WithClock(time.Now))
 }
 
 // oursOnPostgres has tables of its own, as those of a peer would.

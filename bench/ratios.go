@@ -8,9 +8,7 @@ type comparison struct{ ours, peer, title string }
 var comparisons = []comparison{
 	{"ours-postgres", "upsert-postgres", "PostgreSQL ÷ UPSERT by hand"},
 	{"ours-postgres-async", "upsert-postgres", "PostgreSQL, async commit ÷ UPSERT by hand"},
-	{"ours-postgres-unseen", "upsert-postgres", "PostgreSQL, keys never seen ÷ UPSERT by hand"},
 	{"ours-postgres", "select-postgres", "PostgreSQL ÷ SELECT by hand"},
-	{"ours-postgres-unseen", "select-postgres", "PostgreSQL, keys never seen ÷ SELECT by hand"},
 	{"ours-postgres", "upsert-rows", "PostgreSQL ÷ UPSERT of 256 rows"},
 	{"ours-postgres", "redis_rate", "PostgreSQL ÷ redis_rate"},
 	{"ours-postgres-async", "redis_rate", "PostgreSQL, async commit ÷ redis_rate"},

@@ -33,16 +33,6 @@ func TestOperations_of_one_key_that_meet(t *testing.T) {
 	})
 }
 
-func TestOperations_on_any_row_whatever_is_expected_of_it(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		for _, refused := range []bool{false, true} {
-			schema := d.schema(t)
-			store := postgres.Foreseen{Store: d.store(t, schema, few(1)), Refused: refused}
-			rowtest.Run(t, store, rows{connect(t, d.dsn), schema}, 300)
-		}
-	})
-}
-
 // rows are those of a schema, for rowtest.
 type rows struct {
 	conn   *pgx.Conn

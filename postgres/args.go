@@ -90,8 +90,8 @@ type hotCall struct {
 	list    [8]any // what args is made of
 
 	took    int64
-	state   [6]int64
-	columns [7]any
+	state   [4]int64
+	columns [5]any
 }
 
 // newHotCall returns the call for op. The numbers are the arguments after limiter and key.
@@ -113,14 +113,10 @@ func (c *hotCall) noTime(op limiter.Op, i int) *hotCall {
 	return c
 }
 
-// answer returns the destinations of the hot statement's answer: whether it took, and n numbers of
-// the state.
-func (c *hotCall) answer(n int) []any { return c.numbersOf(append(c.columns[:0], &c.took), n) }
-
-// reading returns the destinations of the n columns of the row and the clock.
-func (c *hotCall) reading(n int) []any { return c.numbersOf(c.columns[:0], n) }
-
-func (c *hotCall) numbersOf(to []any, n int) []any {
+// answer returns where the columns of the hot statement's answer go: whether it took,
+// and n numbers of the state.
+func (c *hotCall) answer(n int) []any {
+	to := append(c.columns[:0], &c.took)
 	for i := range c.state[:n] {
 		to = append(to, &c.state[i])
 	}

@@ -22,27 +22,16 @@ func bucketOf(op limiter.Op) (p limiter.TokenBucket, step int64) {
 func (b buckets) queue() *batch.Queue { return b.bucketQueue }
 
 func (b buckets) statements() tableStatements {
-	return tableStatements{b.sql.bucketTake, b.sql.bucketGrant, b.sql.bucketTakes, b.sql.bucketLock}
+	return tableStatements{b.sql.bucketTakes, b.sql.bucketLock}
 }
 
 func (b buckets) take(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
-	return b.takeAsExpected(ctx, db, b, op)
-}
-
-func (b buckets) hot(ctx context.Context, db DB, sql string, op limiter.Op) (limiter.State, bool, error) {
 	p, step := bucketOf(op)
 	c := newHotCall(op, step, p.Capacity, op.Cost*step, p.Capacity*step+int64(op.MaxWait), op.At).noTime(op, 7)
-	found, err := b.scanRow(ctx, db, sql, c.args, c.answer(3)...)
+	found, err := b.scanRow(ctx, db, b.sql.bucketTake, c.args, c.answer(3)...)
 	s := limiter.State{Tick: tickOf(op), Took: c.took == 1, Now: c.state[1]}
 	s.Row = limiter.Row{FullAt: c.state[0], At: c.state[2], Period: step, Limit: p.Capacity}
 	return s, found && s.Row.At <= s.Now+op.Tolerance(s.Row), err
-}
-
-func (b buckets) read(ctx context.Context, db DB, op limiter.Op) (reading, bool, error) {
-	c := newHotCall(op, op.At).noTime(op, 3)
-	found, err := b.scanRow(ctx, db, b.sql.bucketRead, c.args, c.reading(5)...)
-	row := limiter.Row{FullAt: c.state[1], At: c.state[2], Period: c.state[3], Limit: c.state[4]}
-	return reading{row: row, now: c.state[0]}, found, err
 }
 
 func (b buckets) look(ctx context.Context, db DB, op limiter.Op) (r reading, err error) {

@@ -63,7 +63,6 @@ func TestClock_has_all_microseconds(t *testing.T) {
 			"window count": take(counting(1), "c", 1),
 		} {
 			const readings = 20
-			// Of a key that was seen before something is expected, which other statements ask for.
 			whole := map[bool]int{}
 			for i := range 2 * readings {
 				fresh := i >= readings

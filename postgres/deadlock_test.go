@@ -164,7 +164,7 @@ func TestTakes_that_go_together_never_wait_for_each_other(t *testing.T) {
 				conn := connect(t, d.dsn)
 				wait.Go(func() {
 					_, err := conn.Exec(bounded(t), texts[c.statement], []string{row.Name, row.Name}, [][]byte{[]byte("a"), []byte("b")},
-						[]int64{c.period, c.period}, []int64{5, 5}, []int64{c.cost, c.cost}, []int64{0, 0}, []int64{1, 1}, "0", []int64{0, 1})
+						[]int64{c.period, c.period}, []int64{5, 5}, []int64{c.cost, c.cost}, []int64{0, 0}, []int64{1, 1}, "0")
 					if err != nil {
 						t.Errorf("%s: %v", c.statement, err)
 					}

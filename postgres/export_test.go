@@ -65,35 +65,6 @@ func (s Settled) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	})
 }
 
-// Foreseen is a Store whose single takes expect to be granted, or refused, whatever
-// they are.
-type Foreseen struct {
-	*Store
-	Refused bool
-}
-
-// Do is [Store.Do].
-func (f Foreseen) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	return f.by(ctx, op, func(db DB, t table, c *batch.Call) (err error) {
-		if w, ok := op.Policy.(limiter.FixedWindow); op.Kind == limiter.OpTake && (!ok || !w.CountRejected) {
-			var state limiter.State
-			var decided bool
-			if f.Refused {
-				state, decided, err = f.stillRefused(ctx, db, t, op)
-			} else {
-				state, decided, err = t.hot(ctx, db, t.statements().grant, op)
-			}
-			if decided {
-				c.Answer(state)
-			}
-			if err != nil || decided {
-				return err
-			}
-		}
-		return f.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
-	})
-}
-
 // by carries out op by send, on a connection.
 func (s *Store) by(ctx context.Context, op limiter.Op, send func(DB, table, *batch.Call) error) (limiter.State, error) {
 	t, err := s.tableOf(op.Policy)

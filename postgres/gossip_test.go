@@ -81,7 +81,7 @@ func (g *gossip) calls(t *testing.T) {
 	schema, ctx := g.schema(t), bounded(t)
 	for _, policies := range [][2]limiter.Policy{{slow(3), slow(4)}, {long(3), long(4)}, {counting(3), counting(4)}} {
 		store := g.pool(t, schema, nil)
-		for _, s := range []limiter.Store{store, postgres.Held{Store: store}, postgres.Foreseen{Store: store}, postgres.Foreseen{Store: store, Refused: true}} {
+		for _, s := range []limiter.Store{store, postgres.Held{Store: store}} {
 			g.said(g.limiterOn(t, s, policies[0]).Allow(ctx, g.key))
 		}
 		l := g.limiterOn(t, store, policies[0], limiter.WithDenyCache(10, time.Minute))

@@ -117,9 +117,6 @@ func TestStore_of_the_least_role_in_a_hostile_session(t *testing.T) {
 				store := l.open(t, opts...)
 				for _, p := range []limiter.Policy{slow(5), long(5)} {
 					do(t, postgres.Held{Store: store.Store}, take(p, "k", 1))
-					for _, refused := range []bool{false, true} {
-						do(t, postgres.Foreseen{Store: store.Store, Refused: refused}, take(p, "k", 1))
-					}
 				}
 				if err := store.Check(t.Context()); err != nil {
 					t.Errorf("Check: %v", err)

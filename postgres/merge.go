@@ -88,17 +88,14 @@ func (c *senderConn) Send(ctx context.Context, groups []*batch.Group) error {
 // room for. Calls of a group that are not granted beside others stay unanswered.
 func (s *Store) sendMerged(ctx context.Context, db DB, t table, groups []*batch.Group) error {
 	n := len(groups)
-	names, keys, numbers := make(textsArg, n), make(byteasArg, n), make(int8sArg, 6*n)
-	periods, limits, costs, times, units, unseen := numbers[:n], numbers[n:2*n], numbers[2*n:3*n], numbers[3*n:4*n], numbers[4*n:5*n], numbers[5*n:]
+	names, keys, numbers := make(textsArg, n), make(byteasArg, n), make(int8sArg, 5*n)
+	periods, limits, costs, times, units := numbers[:n], numbers[n:2*n], numbers[2*n:3*n], numbers[3*n:4*n], numbers[4*n:]
 	for i, g := range groups {
 		op := g.Op()
 		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
 		period, limit, cost := t.numbers(op)
 		periods[i], limits[i], costs[i] = int8Arg(period), int8Arg(limit), int8Arg(cost)
 		times[i], units[i] = int8Arg(op.At), int8Arg(len(g.Calls))
-		if e := s.expect.of(*op); e == unsure || e == granted { // there is a row, and perhaps room
-			unseen[i] = 1
-		}
 		g.Decided = false
 	}
 	lockTimeout := lockTimeout
@@ -106,7 +103,7 @@ func (s *Store) sendMerged(ctx context.Context, db DB, t table, groups []*batch.
 		lockTimeout = "0" // only its time limit ends it, as it does a lone take
 	}
 	answers, err := db.Query(ctx, t.statements().merged,
-		s.args([]any{&names, &keys, &periods, &limits, &costs, &times, &units, lockTimeout, &unseen})...)
+		s.args([]any{&names, &keys, &periods, &limits, &costs, &times, &units, lockTimeout})...)
 	if err != nil {
 		return err
 	}
@@ -119,7 +116,7 @@ func (s *Store) sendMerged(ctx context.Context, db DB, t table, groups []*batch.
 		state   limiter.State
 	}
 	columns := append([]any{&answer.place, &answer.name, &answer.key, &answer.granted}, t.columns(&answer.state)...)
-	added, now := 0, s.expect.now()
+	added := 0
 	for answers.Next() {
 		if err := answers.Scan(columns...); err != nil {
 			return err
@@ -148,16 +145,13 @@ func (s *Store) sendMerged(ctx context.Context, db DB, t table, groups []*batch.
 		return err
 	}
 	for _, g := range groups {
-		s.answerUnits(t, g, now)
+		answerUnits(t, g)
 	}
 	return nil
 }
 
 // answerUnits answers the calls of a group from what a merged statement returned for its key.
-func (s *Store) answerUnits(t table, g *batch.Group, now int64) {
-	if g.Decided {
-		s.expect.keep(*g.Op(), g.State, now)
-	}
+func answerUnits(t table, g *batch.Group) {
 	for i, c := range g.Calls {
 		switch {
 		case !g.Decided:

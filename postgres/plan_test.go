@@ -17,8 +17,6 @@ import (
 // for the key.
 var calls = map[string]string{
 	"bucketTake":   `'l', %s, 1000, 1, 1000, 1000, NULL`,
-	"bucketGrant":  `'l', %s, 1000, 1, 1000, 1000, NULL`,
-	"bucketRead":   `'l', %s, NULL`,
 	"bucketLook":   `'l', %s, NULL`,
 	"bucketSwap":   `'l', %s, 2, 2, 1000, 1, 1, 1, 1000, 1`,
 	"bucketRefund": `'l', %s, 1, NULL`,
@@ -26,8 +24,6 @@ var calls = map[string]string{
 	"bucketReset":  `'l', %s`,
 	"bucketLock":   `'l', %s`,
 	"windowTake":   `'l', %s, 1000000, 1, 1, 0, NULL, 2000000000`,
-	"windowGrant":  `'l', %s, 1000000, 1, 1, 0, NULL`,
-	"windowRead":   `'l', %s, NULL`,
 	"windowLook":   `'l', %s, NULL`,
 	"windowSwap":   `'l', %s, 1, 1, 1, 1000000, 1, 1, 1, 1, 1000000, 1`,
 	"windowRefund": `'l', %s, 1, NULL, 1000000, 1`,
@@ -35,8 +31,8 @@ var calls = map[string]string{
 	"windowReset":  `'l', %s`,
 	"windowLock":   `'l', %s`,
 	"windowCount":  `'l', %s, 1000000, 1, 1, NULL, 2000000000`,
-	"bucketTakes":  `'{l}', array[%s]::bytea[], '{1000}', '{1}', '{1000}', '{0}', '{1}', '1s', '{1}'`,
-	"windowTakes":  `'{l}', array[%s]::bytea[], '{1000000}', '{1}', '{1}', '{0}', '{1}', '1s', '{1}'`,
+	"bucketTakes":  `'{l}', array[%s]::bytea[], '{1000}', '{1}', '{1000}', '{0}', '{1}', '1s'`,
+	"windowTakes":  `'{l}', array[%s]::bytea[], '{1000000}', '{1}', '{1}', '{0}', '{1}', '1s'`,
 }
 
 // otherwise are the statements that look for no key.

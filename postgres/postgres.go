@@ -45,8 +45,6 @@ type Store struct {
 
 	// The queues of the two tables, nil if the Store does not run on a pool.
 	bucketQueue, windowQueue *batch.Queue
-	// The outcomes that single takes are expected to have, nil if the Store does not run on a pool.
-	expect *expectations
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // of New, or made from config at the first decision
@@ -126,7 +124,6 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 		s.time.Dialing, s.time.Waiting = s.dialing, s.waiting
 		s.breaker.Down, s.retries.Again, s.retries.Unsent = down, again, unsent
 		s.bucketQueue, s.windowQueue = s.newQueue(buckets{s}), s.newQueue(windows{s})
-		s.expect = newExpectations()
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func TestStatements_that_commit_asynchronously_are_the_takes(t *testing.T) {
 	sync := postgres.Statements("public", false)
 	for name, text := range postgres.Statements("public", true) {
 		takes := slices.Contains([]string{
-			"bucketTake", "bucketGrant", "bucketTakes", "windowTake", "windowGrant", "windowTakes", "windowCount",
+			"bucketTake", "bucketTakes", "windowTake", "windowTakes", "windowCount",
 		}, name)
 		if got := strings.Count(text, "set_config('synchronous_commit', 'off', true)"); takes && got != 1 || !takes && text != sync[name] {
 			t.Errorf("%s: %d times\n%s", name, got, text)

@@ -18,7 +18,6 @@ type statements struct {
 	windowTake, windowCount, windowLook, windowSwap, windowInsert string
 	windowLock, windowRefund, windowCancel, windowReset           string
 	windowSweep, bucketTakes, windowTakes, check, version         string
-	bucketGrant, bucketRead, windowGrant, windowRead              string
 	bucketStart, windowStart                                      string
 }
 
@@ -41,8 +40,6 @@ func render(schema string, asyncCommit bool) statements {
 		return strings.TrimSpace(fill.Replace(comments.ReplaceAllString(string(b), "")))
 	}
 	return statements{
-		bucketGrant: text("bucket_grant"), bucketRead: text("bucket_read"),
-		windowGrant: text("window_grant"), windowRead: text("window_read"),
 		bucketTake: text("bucket_take"), bucketLook: text("bucket_look"),
 		bucketSwap: text("bucket_swap"), bucketInsert: text("bucket_insert"),
 		bucketLock:   text("bucket_lock"),

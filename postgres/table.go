@@ -14,16 +14,11 @@ type table interface {
 	queue() *batch.Queue
 	statements() tableStatements
 
-	// take carries out a single take by one statement, or two if it expected wrongly. It decides
-	// only if the row has op's policy and is not ahead of the clock. Otherwise it writes nothing.
+	// take carries out a single take by one statement. It decides only if the row has op's policy
+	// and is not ahead of the clock. Otherwise it writes nothing.
 	take(ctx context.Context, db DB, op limiter.Op) (s limiter.State, decided bool, err error)
-	// hot runs the hot statement, or the grant alone, for take.
-	hot(ctx context.Context, db DB, sql string, op limiter.Op) (s limiter.State, decided bool, err error)
 	// look reads the row, the zero Row if there is none, and the clock.
 	look(ctx context.Context, db DB, op limiter.Op) (reading, error)
-	// read reads the row, if there is one, and the clock. It is cheaper than look, because its
-	// plan has one node.
-	read(ctx context.Context, db DB, op limiter.Op) (r reading, found bool, err error)
 	// swap replaces the row from, the zero Row if there was none, by to. It reports false if the
 	// row has changed.
 	swap(ctx context.Context, db DB, op limiter.Op, from, to limiter.Row) (bool, error)
@@ -39,7 +34,7 @@ type table interface {
 }
 
 // tableStatements are the texts of the statements on a table that the [Store] chooses.
-type tableStatements struct{ take, grant, merged, lock string }
+type tableStatements struct{ merged, lock string }
 
 // reading is a row and the clock, read by one statement.
 type reading struct {

@@ -19,24 +19,16 @@ func windowOf(op limiter.Op) (p limiter.FixedWindow, length int64) {
 func (w windows) queue() *batch.Queue { return w.windowQueue }
 
 func (w windows) statements() tableStatements {
-	return tableStatements{w.sql.windowTake, w.sql.windowGrant, w.sql.windowTakes, w.sql.windowLock}
+	return tableStatements{w.sql.windowTakes, w.sql.windowLock}
 }
 
 func (w windows) take(ctx context.Context, db DB, op limiter.Op) (limiter.State, bool, error) {
 	if p, _ := windowOf(op); p.CountRejected {
 		return w.count(ctx, db, op)
 	}
-	return w.takeAsExpected(ctx, db, w, op)
-}
-
-func (w windows) hot(ctx context.Context, db DB, sql string, op limiter.Op) (limiter.State, bool, error) {
 	s := windowState(op)
 	c := newHotCall(op, s.Row.Period, s.Row.Limit, op.Cost, int64(op.MaxWait), op.At, op.Tolerance(s.Row)).noTime(op, 7)
-	args := c.args
-	if sql == w.sql.windowGrant {
-		args = args[:7]
-	}
-	found, err := w.scanRow(ctx, db, sql, args, c.answer(4)...)
+	found, err := w.scanRow(ctx, db, w.sql.windowTake, c.args, c.answer(4)...)
 	s.Row.Start, s.Row.Used, s.Now, s.Row.At = c.state[0], c.state[1], c.state[2], c.state[3]
 	s.Took = c.took == 1
 	return s, found && s.Row.At <= s.Now+op.Tolerance(s.Row), err
@@ -55,13 +47,6 @@ func (w windows) count(ctx context.Context, db DB, op limiter.Op) (limiter.State
 func windowState(op limiter.Op) limiter.State {
 	p, length := windowOf(op)
 	return limiter.State{Tick: tickOf(op), Row: limiter.Row{Period: length, Limit: p.Limit}}
-}
-
-func (w windows) read(ctx context.Context, db DB, op limiter.Op) (reading, bool, error) {
-	c := newHotCall(op, op.At).noTime(op, 3)
-	found, err := w.scanRow(ctx, db, w.sql.windowRead, c.args, c.reading(6)...)
-	row := limiter.Row{Start: c.state[1], Used: c.state[2], At: c.state[3], Period: c.state[4], Limit: c.state[5]}
-	return reading{row: row, now: c.state[0]}, found, err
 }
 
 func (w windows) look(ctx context.Context, db DB, op limiter.Op) (r reading, err error) {

@@ -5,14 +5,14 @@
 -- could decide; granted is 0 for a refusal. i is the key's place in the arrays, counted from 1. An
 -- inserted row has limiter and key instead, and i is 0, because RETURNING cannot name what was not
 -- inserted. The key is in hex, because the text form of bytes depends on a setting of the session.
--- It answers no row for the keys that bucket_take.sql cannot decide, for rows that another process
--- has just inserted or deleted, and for keys in $9 that have no row.
+-- It answers no row for the keys that bucket_take.sql cannot decide, and for rows that another
+-- process has just inserted or deleted.
 --
 -- It uses UPDATE, because an INSERT that finds its row locks it first and then updates it: two WAL
 -- records instead of one, and two index searches. The condition for a grant is read from the
 -- target row under its lock. If another process has changed the row since the snapshot, PostgreSQL
--- evaluates WHERE and SET again. If the snapshot cannot admit, nothing is locked. A key in $9 is
--- updated unseen, and read only if it was not updated. Other keys are read first.
+-- evaluates WHERE and SET again. Every key is read first. If the snapshot cannot admit, nothing is
+-- locked.
 --
 -- Rows are inserted before others are updated, in key order both times, so that no two statements
 -- wait for each other: see DESIGN.md, "Merged statements cannot deadlock".
@@ -23,28 +23,28 @@
 -- cheap if the table was empty when the session planned.
 --
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the operations or 0, $7
--- units, $8 lock timeout, $9 1 for keys to be updated unseen, otherwise 0
+-- units, $8 lock timeout
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at
-    FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS patience/* and commit */
+    FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS timeout/* and commit */
 ), asked AS MATERIALIZED (
-    SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, least(a.units, a.capacity * a.step / a.spend) AS units, a.unseen = 1 AS unseen,
+    SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, least(a.units, a.capacity * a.step / a.spend) AS units,
         CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at
-    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $9::bigint[])
-        WITH ORDINALITY AS a (limiter, key, step, capacity, spend, at, units, unseen, i), clock
+    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+        WITH ORDINALITY AS a (limiter, key, step, capacity, spend, at, units, i), clock
     WHERE a.step > 0 AND a.capacity > 0 AND a.spend > 0 AND a.units > 0
 ), found AS MATERIALIZED (
     SELECT a.*, b.full_at, b.at AS row_at, b.step = a.step AND b.capacity = a.capacity AS same
     FROM asked AS a LEFT JOIN LATERAL (
         SELECT full_at, at, step, capacity FROM /* schema */limiter_token_buckets AS r
-        WHERE NOT a.unseen AND r.limiter = a.limiter AND r.key = a.key
+        WHERE r.limiter = a.limiter AND r.key = a.key
         LIMIT 1
     ) AS b ON true
 ), added AS (
     INSERT INTO /* schema */limiter_token_buckets AS b (limiter, key, full_at, at, step, capacity, granted)
     SELECT limiter, key, at + units * spend, at, step, capacity, units
     FROM found
-    WHERE NOT unseen AND full_at IS NULL
+    WHERE full_at IS NULL
     ON CONFLICT (limiter, key) DO NOTHING
     RETURNING b.limiter, b.key, b.granted, b.full_at, b.at
 ), taken AS (
@@ -54,7 +54,7 @@ WITH clock AS MATERIALIZED (
         at = a.at,
         granted = least(a.units, (a.at + b.capacity * b.step - greatest(b.full_at, a.at)) / a.spend)
     FROM found AS a
-    WHERE (a.unseen OR a.full_at + a.spend <= a.at + a.capacity * a.step)
+    WHERE a.full_at + a.spend <= a.at + a.capacity * a.step
       AND b.limiter = ANY (ARRAY[a.limiter]) AND b.key = a.key
       AND b.step = a.step AND b.capacity = a.capacity
       AND b.at <= a.at + 2000000000
@@ -66,11 +66,3 @@ UNION ALL
 SELECT i, '', '', granted, full_at, at, at FROM taken
 UNION ALL
 SELECT i, '', '', 0, full_at, at, row_at FROM found WHERE same AND full_at + spend > at + capacity * step
-UNION ALL
-SELECT a.i, '', '', 0, b.full_at, a.at, b.at FROM asked AS a CROSS JOIN LATERAL (
-    SELECT full_at, at, step, capacity FROM /* schema */limiter_token_buckets AS r
-    WHERE r.limiter = a.limiter AND r.key = a.key
-    LIMIT 1
-) AS b
-WHERE a.unseen AND a.i NOT IN (SELECT i FROM taken)
-  AND b.step = a.step AND b.capacity = a.capacity AND b.full_at + a.spend > a.at + a.capacity * a.step

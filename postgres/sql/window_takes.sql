@@ -3,30 +3,30 @@
 --
 -- Answers (i, limiter, key, granted, window_start, used, now, at).
 --
--- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or 0, $7
--- units, $8 lock timeout, $9 1 for keys to be updated unseen, otherwise 0
+-- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or 0, $7 units,
+-- $8 lock timeout
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at
-    FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS patience/* and commit */
+    FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS timeout/* and commit */
 ), asked AS MATERIALIZED (
-    SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, least(a.units, a.lim / a.cost) AS units, a.unseen = 1 AS unseen,
+    SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, least(a.units, a.lim / a.cost) AS units,
         CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at,
         CASE a.at WHEN 0 THEN clock.at - clock.at % a.win ELSE a.at - a.at % a.win END AS cur
-    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $9::bigint[])
-        WITH ORDINALITY AS a (limiter, key, win, lim, cost, at, units, unseen, i), clock
+    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+        WITH ORDINALITY AS a (limiter, key, win, lim, cost, at, units, i), clock
     WHERE a.win > 0 AND a.lim > 0 AND a.cost > 0 AND a.units > 0
 ), found AS MATERIALIZED (
     SELECT a.*, b.window_start, b.used, b.at AS row_at, b.win = a.win AND b.lim = a.lim AS same
     FROM asked AS a LEFT JOIN LATERAL (
         SELECT window_start, used, at, win, lim FROM /* schema */limiter_fixed_windows AS r
-        WHERE NOT a.unseen AND r.limiter = a.limiter AND r.key = a.key
+        WHERE r.limiter = a.limiter AND r.key = a.key
         LIMIT 1
     ) AS b ON true
 ), added AS (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
     SELECT limiter, key, cur, win, lim, units * cost, at, units
     FROM found
-    WHERE NOT unseen AND used IS NULL
+    WHERE used IS NULL
     ON CONFLICT (limiter, key) DO NOTHING
     RETURNING b.limiter, b.key, b.granted, b.window_start, b.used, b.at
 ), taken AS (
@@ -48,7 +48,7 @@ WITH clock AS MATERIALIZED (
             ELSE a.units
         END
     FROM found AS a
-    WHERE (a.unseen OR a.window_start < a.cur
+    WHERE (a.window_start < a.cur
         OR CASE WHEN a.used + a.cost <= a.lim THEN a.window_start ELSE a.window_start + a.win END <= greatest(a.row_at, a.at))
       AND b.limiter = ANY (ARRAY[a.limiter]) AND b.key = a.key
       AND b.win = a.win AND b.lim = a.lim
@@ -64,12 +64,3 @@ UNION ALL
 SELECT i, '', '', 0, window_start, used, at, row_at FROM found
 WHERE same AND window_start >= cur
   AND CASE WHEN used + cost <= lim THEN window_start ELSE window_start + win END > greatest(row_at, at)
-UNION ALL
-SELECT a.i, '', '', 0, b.window_start, b.used, a.at, b.at FROM asked AS a CROSS JOIN LATERAL (
-    SELECT window_start, used, at, win, lim FROM /* schema */limiter_fixed_windows AS r
-    WHERE r.limiter = a.limiter AND r.key = a.key
-    LIMIT 1
-) AS b
-WHERE a.unseen AND a.i NOT IN (SELECT i FROM taken)
-  AND b.win = a.win AND b.lim = a.lim AND b.window_start >= a.cur
-  AND CASE WHEN b.used + a.cost <= b.lim THEN b.window_start ELSE b.window_start + b.win END > greatest(b.at, a.at)

@@ -40,10 +40,6 @@ var merged = []Mutant{
 				"AND greatest(b.full_at, a.at) + a.spend <= a.at + b.capacity * b.step\n    RETURNING",
 				"AND greatest(a.full_at, a.at) + a.spend <= a.at + a.capacity * a.step\n    RETURNING",
 			},
-			{
-				"postgres/sql/bucket_takes.sql",
-				"a.unseen = 1 AS unseen", "false AS unseen",
-			},
 		},
 		Check: Check{Package: "./postgres", Run: "^TestTakes_that_go_together_count_what_was_taken_while_they_waited$", Says: "want the 1 that was left"},
 	},

@@ -1,0 +1,124 @@
+package postgres_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// tracer records the statements that a pool sends.
+type tracer struct {
+	mu    sync.Mutex
+	sent  []string
+	names map[string]string // by text
+}
+
+func newTracer(schema string) *tracer {
+	r := &tracer{names: map[string]string{}}
+	for name, text := range postgres.Statements(schema, false) {
+		r.names[text] = name
+	}
+	return r
+}
+
+func (r *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name, ok := r.names[data.SQL]
+	if !ok {
+		name = data.SQL // begin, say
+	}
+	r.sent = append(r.sent, name)
+	return ctx
+}
+
+func (*tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// take returns the statements that were sent since its last call.
+func (r *tracer) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sent := r.sent
+	r.sent = nil
+	return sent
+}
+
+// in puts the tracer into a pool.
+func (r *tracer) in(c *pgxpool.Config) { c.ConnConfig.Tracer = r }
+
+func TestSingleTakeSendsOneStatement(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, c := range []struct {
+			policy limiter.Policy
+			sent   string
+		}{{slow(8), "bucketTake"}, {long(8), "windowTake"}, {counting(8), "windowCount"}} {
+			schema := d.schema(t)
+			r := newTracer(schema)
+			store, other := d.store(t, schema, r.in), d.store(t, schema, nil)
+			refund := take(c.policy, "k", 8)
+			refund.Kind = limiter.OpRefund
+			later := take(c.policy, "k", 1)
+			later.At = time.Now().UnixNano()
+			for _, step := range []struct {
+				name  string
+				other []limiter.Op // another process's operations before the take
+				op    limiter.Op
+				took  bool
+			}{
+				{"of a new key", nil, take(c.policy, "k", 1), true},
+				{"with much left", nil, take(c.policy, "k", 6), true},
+				{"after others took the rest", []limiter.Op{take(c.policy, "k", 1)}, take(c.policy, "k", 1), false},
+				{"after a refusal", nil, take(c.policy, "k", 1), false},
+				{"after a refund", []limiter.Op{refund, refund}, take(c.policy, "k", 8), true},
+				{"at a time of its own", nil, later, false},
+			} {
+				for _, op := range step.other {
+					do(t, other, op)
+				}
+				step.op.Timeout = patience
+				if s := do(t, store, step.op); s.Took != step.took {
+					t.Errorf("%+v: a take %s: %+v, want Took %v", c.policy, step.name, s, step.took)
+				}
+				if sent := r.take(); !slices.Equal(sent, []string{c.sent}) {
+					t.Errorf("%+v: a take %s sent %v, want %s", c.policy, step.name, sent, c.sent)
+				}
+			}
+		}
+	})
+}
+
+func TestTakeUnderAnotherPolicySendsItsStatementAndThenReadsTheRow(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, c := range []struct {
+			policy, other    limiter.Policy
+			refused, granted []string
+		}{
+			{slow(8), slow(9), []string{"bucketTake", "bucketLook"}, []string{"bucketTake", "bucketLook", "bucketSwap"}},
+			{long(8), long(9), []string{"windowTake", "windowLook"}, []string{"windowTake", "windowLook", "windowSwap"}},
+		} {
+			schema := d.schema(t)
+			r := newTracer(schema)
+			store := d.store(t, schema, r.in)
+			do(t, d.store(t, schema, nil), take(c.other, "k", 7))
+			for _, step := range []struct {
+				cost int64
+				want []string
+			}{{4, c.refused}, {4, c.refused}, {1, c.granted}} {
+				if s := do(t, store, take(c.policy, "k", step.cost)); s.Took != (step.cost == 1) {
+					t.Errorf("%T: a take of %d: %+v", c.policy, step.cost, s)
+				}
+				if sent := r.take(); !slices.Equal(sent, step.want) {
+					t.Errorf("%T: a take of %d sent %v, want %v", c.policy, step.cost, sent, step.want)
+				}
+			}
+		}
+	})
+}
