@@ -6,9 +6,9 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// The arguments of the hot statements are pointers to these types. pgx encodes them without an
-// allocation; a plain argument, and each element of a plain slice, costs one. Where pgx sends text,
-// as in [pgx.QueryExecModeExec], it calls TextValue. A tracer that prints arguments prints
+// The arguments of takes are pointers to these types, which pgx encodes without an allocation. A
+// plain argument, and each element of a plain slice, would need one. If pgx sends text, as in
+// [pgx.QueryExecModeExec], it asks for TextValue first. A tracer that prints arguments prints
 // addresses, so no key gets into a log.
 type (
 	textArg  string
@@ -80,45 +80,42 @@ func asText(oid uint32, value any) (pgtype.Text, error) {
 	return pgtype.Text{String: string(text), Valid: true}, err
 }
 
-// hotCall holds the arguments of a statement for one take and the memory for its answer, in one
-// allocation.
-type hotCall struct {
+// takeCall is a single take: its arguments, and where its answer goes, in one allocation.
+type takeCall struct {
+	sql     string
+	args    []any
+	columns []any
+	answer  answer
+
 	name    textArg
 	key     byteaArg
 	numbers [6]int8Arg
-	args    []any
 	list    [8]any // what args is made of
-
-	took    int64
-	state   [4]int64
-	columns [5]any
+	fields  [7]any // what columns is made of
 }
 
-// newHotCall returns the call for op. The numbers are the arguments after limiter and key.
-func newHotCall(op limiter.Op, numbers ...int64) *hotCall {
-	c := &hotCall{name: textArg(op.Name), key: byteaArg(op.Key)}
+func newTakeCall(t *table, op *limiter.Op) *takeCall {
+	c := &takeCall{name: textArg(op.Name), key: byteaArg(op.Key)}
 	c.args = append(c.list[:0], &c.name, &c.key)
-	for i, n := range numbers {
-		c.numbers[i] = int8Arg(n)
-		c.args = append(c.args, &c.numbers[i])
-	}
-	return c
-}
-
-// noTime sets argument i, counted from 1, to NULL if the operation has no time of its own.
-func (c *hotCall) noTime(op limiter.Op, i int) *hotCall {
+	c.columns = c.answer.columns(c.fields[:0], t)
+	period, limit, cost := t.numbers(op)
+	c.add(period, limit, cost)
 	if op.At == 0 {
-		c.args[i-1] = nil
+		c.args = append(c.args, nil)
+	} else {
+		c.add(op.At)
 	}
+	text, more := t.take(&t.sql, op)
+	c.sql = text
+	c.add(more...)
 	return c
 }
 
-// answer returns where the columns of the hot statement's answer go: whether it took,
-// and n numbers of the state.
-func (c *hotCall) answer(n int) []any {
-	to := append(c.columns[:0], &c.took)
-	for i := range c.state[:n] {
-		to = append(to, &c.state[i])
+// add appends arguments.
+func (c *takeCall) add(numbers ...int64) {
+	for _, n := range numbers {
+		place := &c.numbers[len(c.args)-2]
+		*place = int8Arg(n)
+		c.args = append(c.args, place)
 	}
-	return to
 }

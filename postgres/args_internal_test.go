@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -43,17 +44,28 @@ func TestArguments_are_sent_as_plain_ones_are(t *testing.T) {
 	}
 }
 
-func TestArguments_of_a_hot_call_have_NULL_for_no_time(t *testing.T) {
+func TestTakeCallHasNULLForNoTime(t *testing.T) {
 	t.Parallel()
+	store := &Store{options: options{schema: "public"}, db: new(script)}
 	for _, at := range []int64{0, 7} {
-		op := limiter.Op{Name: "l", Key: "k", At: at}
-		c := newHotCall(op, 1, 0, 3, 0, op.At, 6).noTime(op, 7)
-		if len(c.args) != 8 {
-			t.Fatalf("%d arguments, want 8", len(c.args))
-		}
-		for i, arg := range c.args {
-			if (arg == nil) != (at == 0 && i == 6) {
-				t.Errorf("time %d: argument %d is %v", at, i+1, arg)
+		for _, c := range []struct {
+			table  table
+			policy limiter.Policy
+			args   int
+		}{
+			{buckets, limiter.PerHour(3), 7},
+			{windows, limiter.FixedWindow{Limit: 3, Window: time.Hour}, 8},
+			{windows, limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true}, 7},
+		} {
+			op := &limiter.Op{Name: "l", Key: "k", Policy: c.policy, At: at}
+			call := newTakeCall(store.open(c.table), op)
+			if len(call.args) != c.args {
+				t.Errorf("%+v: %d arguments, want %d", c.policy, len(call.args), c.args)
+			}
+			for i, arg := range call.args {
+				if (arg == nil) != (at == 0 && i == 5) {
+					t.Errorf("%+v, time %d: argument %d is %v", c.policy, at, i+1, arg)
+				}
 			}
 		}
 	}

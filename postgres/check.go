@@ -27,7 +27,7 @@ func (s *Store) Check(ctx context.Context) error {
 
 func (s *Store) check(ctx context.Context) error {
 	var versions bool
-	if err := s.queryRow(ctx, read, s.sql.check,
+	if err := s.queryRow(ctx, read, s.text("check"),
 		[]any{pgschema.Quote(s.schema) + ".limiter_goose_version"}, &versions); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (s *Store) check(ctx context.Context) error {
 		return nil // made without goose, or not ours to read: all columns are there
 	}
 	var version int64
-	if err := s.queryRow(ctx, read, s.sql.version, nil, &version); err != nil {
+	if err := s.queryRow(ctx, read, s.text("version"), nil, &version); err != nil {
 		return err
 	}
 	if version == 0 {

@@ -47,13 +47,13 @@ func (s *Store) exec(ctx context.Context, db DB, sql string, args ...any) (bool,
 
 // hold calls f in a transaction that has locked op's row. The lock is a statement of its own,
 // because a statement that waits for the lock has read its clock before.
-func (s *Store) hold(ctx context.Context, db DB, t table, op limiter.Op, f func(tx DB) error) error {
+func (s *Store) hold(ctx context.Context, db DB, t *table, op *limiter.Op, f func(tx DB) error) error {
 	tx, err := begin(ctx, db)
 	if err != nil {
 		return err
 	}
 	return commit(ctx, tx, func(tx DB) error {
-		if _, err := s.exec(ctx, tx, t.statements().lock, op.Name, []byte(op.Key)); err != nil {
+		if _, err := s.exec(ctx, tx, t.sql.lock, op.Name, []byte(op.Key)); err != nil {
 			return err
 		}
 		return f(tx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -14,10 +15,15 @@ import (
 // Statements returns the rendered statements of a store by their names, so that
 // tests can prepare and explain them.
 func Statements(schema string, asyncCommit bool) map[string]string {
-	v := reflect.ValueOf(render(schema, asyncCommit))
-	texts := map[string]string{}
-	for i := range v.NumField() {
-		texts[v.Type().Field(i).Name] = v.Field(i).String()
+	o := &options{schema: schema, asyncCommit: asyncCommit}
+	texts := map[string]string{"check": o.text("check"), "version": o.text("version")}
+	for _, t := range []table{buckets, windows} {
+		v := reflect.ValueOf(o.statements(&t))
+		for i := range v.NumField() {
+			if name := v.Type().Field(i).Name; v.Field(i).Len() > 0 {
+				texts[t.kind+strings.ToUpper(name[:1])+name[1:]] = v.Field(i).String()
+			}
+		}
 	}
 	return texts
 }
@@ -46,7 +52,7 @@ type Held struct{ *Store }
 
 // Do is [Store.Do].
 func (h Held) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	return h.by(ctx, op, func(db DB, t table, c *batch.Call) error {
+	return h.by(ctx, op, func(db DB, t *table, c *batch.Call) error {
 		if op.Kind != limiter.OpTake {
 			return h.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
 		}
@@ -60,13 +66,13 @@ type Settled struct{ *Store }
 
 // Do is [Store.Do].
 func (s Settled) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	return s.by(ctx, op, func(db DB, t table, c *batch.Call) error {
+	return s.by(ctx, op, func(db DB, t *table, c *batch.Call) error {
 		return s.settle(ctx, db, t, []*batch.Call{c})
 	})
 }
 
 // by carries out op by send, on a connection.
-func (s *Store) by(ctx context.Context, op limiter.Op, send func(DB, table, *batch.Call) error) (limiter.State, error) {
+func (s *Store) by(ctx context.Context, op limiter.Op, send func(DB, *table, *batch.Call) error) (limiter.State, error) {
 	t, err := s.tableOf(op.Policy)
 	if err == nil {
 		err = checkKind(op.Kind)

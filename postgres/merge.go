@@ -40,7 +40,7 @@ func merges(op *limiter.Op) bool {
 	return op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0
 }
 
-func (s *Store) newQueue(t table) *batch.Queue {
+func (s *Store) newQueue(t *table) *batch.Queue {
 	return batch.New(sender{s, t}, batch.Limits{
 		Keys: mergedKeys, Shared: sharedStatements, Single: singleStatements, HotKey: hotKey,
 		LockWait: lockWait, Merges: merges, Time: &s.time,
@@ -50,7 +50,7 @@ func (s *Store) newQueue(t table) *batch.Queue {
 // sender sends the statements of one table's queue.
 type sender struct {
 	*Store
-	table table
+	table *table
 }
 
 func (s sender) Connect(ctx context.Context) (batch.Conn, error) {
@@ -84,64 +84,34 @@ func (c *senderConn) Send(ctx context.Context, groups []*batch.Group) error {
 	})
 }
 
-// sendMerged grants takes of many keys by one statement: of each group as many as there is
-// room for. Calls of a group that are not granted beside others stay unanswered.
-func (s *Store) sendMerged(ctx context.Context, db DB, t table, groups []*batch.Group) error {
-	n := len(groups)
-	names, keys, numbers := make(textsArg, n), make(byteasArg, n), make(int8sArg, 5*n)
-	periods, limits, costs, times, units := numbers[:n], numbers[n:2*n], numbers[2*n:3*n], numbers[3*n:4*n], numbers[4*n:]
-	for i, g := range groups {
-		op := g.Op()
-		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
-		period, limit, cost := t.numbers(op)
-		periods[i], limits[i], costs[i] = int8Arg(period), int8Arg(limit), int8Arg(cost)
-		times[i], units[i] = int8Arg(op.At), int8Arg(len(g.Calls))
-		g.Decided = false
-	}
-	lockTimeout := lockTimeout
-	if n == 1 {
-		lockTimeout = "0" // only its time limit ends it, as it does a lone take
-	}
-	answers, err := db.Query(ctx, t.statements().merged,
-		s.args([]any{&names, &keys, &periods, &limits, &costs, &times, &units, lockTimeout})...)
+// sendMerged grants takes of many keys by one statement: for each group as many as there is room
+// for. Calls of a group that are not granted beside others stay unanswered.
+func (s *Store) sendMerged(ctx context.Context, db DB, t *table, groups []*batch.Group) error {
+	rows, err := db.Query(ctx, t.sql.takes, s.args(mergedArgs(t, groups))...)
 	if err != nil {
 		return err
 	}
-	defer answers.Close()
-	var answer struct {
-		place   int64 // of the group, counted from 1; if it is 0, name and key identify the group
-		name    string
-		key     string // in hex
-		granted int64
-		state   limiter.State
-	}
-	columns := append([]any{&answer.place, &answer.name, &answer.key, &answer.granted}, t.columns(&answer.state)...)
-	added := 0
-	for answers.Next() {
-		if err := answers.Scan(columns...); err != nil {
+	defer rows.Close()
+	var place int64      // of the group, counted from 1; if it is 0, name and key identify the group
+	var name, key string // the key is in hex
+	var a answer
+	columns := a.columns([]any{&place, &name, &key}, t)
+	added := 0 // the index of the next group to look at for a row that was added
+	for rows.Next() {
+		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
 		var g *batch.Group
-		if answer.place > 0 && answer.place <= int64(n) {
-			g = groups[answer.place-1]
-		} else {
-			key, err := hex.DecodeString(answer.key)
-			if err != nil {
-				return err
-			}
-			g, added = find(groups, added, answer.name, key)
-		}
-		if g == nil {
+		if place > 0 && place <= int64(len(groups)) {
+			g = groups[place-1]
+		} else if g, added = find(groups, added, name, key); g == nil {
 			return fmt.Errorf("%w: the database answered for a key that the statement did not contain", limiter.ErrOutcomeUnknown)
 		}
-		op := g.Op()
-		g.State, g.Granted = answer.state, answer.granted
-		g.State.Tick, g.State.Took = tickOf(*op), answer.granted > 0
-		g.State.Row.Period, g.State.Row.Limit, _ = t.numbers(op)
-		g.Decided = g.State.Row.At <= g.State.Now+op.Tolerance(g.State.Row)
+		a.decide(t, g.Op())
+		g.State, g.Granted, g.Decided = a.state, a.granted, a.decided
 	}
 	// The server can report an error after the last row. Then there is no answer.
-	if err := answers.Err(); err != nil {
+	if err := rows.Err(); err != nil {
 		return err
 	}
 	for _, g := range groups {
@@ -150,8 +120,30 @@ func (s *Store) sendMerged(ctx context.Context, db DB, t table, groups []*batch.
 	return nil
 }
 
+// mergedArgs returns the arguments of a merged statement.
+func mergedArgs(t *table, groups []*batch.Group) []any {
+	n := len(groups)
+	names, keys := make(textsArg, n), make(byteasArg, n)
+	numbers := make(int8sArg, 5*n)
+	periods, limits, costs := numbers[:n], numbers[n:2*n], numbers[2*n:3*n]
+	times, units := numbers[3*n:4*n], numbers[4*n:]
+	for i, g := range groups {
+		g.Decided = false
+		op := g.Op()
+		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
+		period, limit, cost := t.numbers(op)
+		periods[i], limits[i], costs[i] = int8Arg(period), int8Arg(limit), int8Arg(cost)
+		times[i], units[i] = int8Arg(op.At), int8Arg(len(g.Calls))
+	}
+	lockTimeout := lockTimeout
+	if n == 1 {
+		lockTimeout = "0" // as for a lone take, only its time limit ends it
+	}
+	return []any{&names, &keys, &periods, &limits, &costs, &times, &units, lockTimeout}
+}
+
 // answerUnits answers the calls of a group from what a merged statement returned for its key.
-func answerUnits(t table, g *batch.Group) {
+func answerUnits(t *table, g *batch.Group) {
 	for i, c := range g.Calls {
 		switch {
 		case !g.Decided:
@@ -159,17 +151,23 @@ func answerUnits(t table, g *batch.Group) {
 		case g.Granted == 0:
 			c.Answer(g.State)
 		case int64(i) < g.Granted:
-			c.Answer(t.earlier(g.Op(), g.State, g.Granted-1-int64(i)))
+			state := g.State
+			state.Row = t.earlier(g.Op(), state.Row, g.Granted-1-int64(i))
+			c.Answer(state)
 		}
 	}
 }
 
-// find returns the group of a key, and where to look for the next one. Added rows come in the
-// order of the groups, but the server does not promise it.
-func find(groups []*batch.Group, from int, name string, key []byte) (*batch.Group, int) {
+// find returns the group of a key in hex, nil if there is none, and where to look for the next one.
+// Added rows come in the order of the groups, but the server does not promise it.
+func find(groups []*batch.Group, from int, name, key string) (*batch.Group, int) {
+	raw, err := hex.DecodeString(key)
+	if err != nil {
+		return nil, from
+	}
 	for i := range groups {
 		g := groups[(from+i)%len(groups)]
-		if g.Op().Key == string(key) && g.Op().Name == name {
+		if g.Op().Key == string(raw) && g.Op().Name == name {
 			return g, from + i + 1
 		}
 	}

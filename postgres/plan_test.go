@@ -16,15 +16,15 @@ import (
 // calls is what each statement that finds its row by the key is called with; %s stands
 // for the key.
 var calls = map[string]string{
-	"bucketTake":   `'l', %s, 1000, 1, 1000, 1000, NULL`,
-	"bucketLook":   `'l', %s, NULL`,
+	"bucketTake":   `'l', %s, 1000, 1, 1000, NULL, 1000`,
+	"bucketLook":   `'l', %s`,
 	"bucketSwap":   `'l', %s, 2, 2, 1000, 1, 1, 1, 1000, 1`,
 	"bucketRefund": `'l', %s, 1, NULL`,
 	"bucketCancel": `'l', %s, 1, 1, 1000, 1, 1, NULL`,
 	"bucketReset":  `'l', %s`,
 	"bucketLock":   `'l', %s`,
-	"windowTake":   `'l', %s, 1000000, 1, 1, 0, NULL, 2000000000`,
-	"windowLook":   `'l', %s, NULL`,
+	"windowTake":   `'l', %s, 1000000, 1, 1, NULL, 2000000000, 0`,
+	"windowLook":   `'l', %s`,
 	"windowSwap":   `'l', %s, 1, 1, 1, 1000000, 1, 1, 1, 1, 1000000, 1`,
 	"windowRefund": `'l', %s, 1, NULL, 1000000, 1`,
 	"windowCancel": `'l', %s, 1, 1, 1000000, 1, NULL`,

@@ -35,7 +35,6 @@ type Store struct {
 	db     DB            // of New, if it is not a pool
 	turn   chan struct{} // held while db is in use
 	config *pgxpool.Config
-	sql    statements
 	strict atomic.Bool // the pool's default isolation gave a 40001
 
 	time    sqlstore.Timekeeper
@@ -43,8 +42,7 @@ type Store struct {
 	retries sqlstore.Retries
 	sweeper sqlstore.Sweeper
 
-	// The queues of the two tables, nil if the Store does not run on a pool.
-	bucketQueue, windowQueue *batch.Queue
+	buckets, windows *table
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // of New, or made from config at the first decision
@@ -119,12 +117,11 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 		exec := pgx.QueryExecModeExec
 		s.mode = &exec
 	}
-	s.sql = render(s.schema, s.asyncCommit)
 	if s.db == nil {
 		s.time.Dialing, s.time.Waiting = s.dialing, s.waiting
 		s.breaker.Down, s.retries.Again, s.retries.Unsent = down, again, unsent
-		s.bucketQueue, s.windowQueue = s.newQueue(buckets{s}), s.newQueue(windows{s})
 	}
+	s.buckets, s.windows = s.open(buckets), s.open(windows)
 	return nil
 }
 
@@ -147,7 +144,7 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 // do carries out op. On a pool it keeps op's time limit, retries an operation that was certainly
 // not applied, and sends nothing while the breaker is open. On the caller's connection it does none
 // of that, because a time limit that cuts off a statement breaks the connection.
-func (s *Store) do(ctx context.Context, t table, op limiter.Op) (state limiter.State, err error) {
+func (s *Store) do(ctx context.Context, t *table, op limiter.Op) (state limiter.State, err error) {
 	if s.db != nil {
 		return s.doNow(ctx, t, op)
 	}
@@ -157,7 +154,7 @@ func (s *Store) do(ctx context.Context, t table, op limiter.Op) (state limiter.S
 	}
 	limited, stop := s.time.Limit(ctx, op.Timeout)
 	defer stop()
-	send := func(ctx context.Context) (limiter.State, error) { return t.queue().Do(ctx, op) }
+	send := func(ctx context.Context) (limiter.State, error) { return t.queue.Do(ctx, op) }
 	if op.Timeout <= 0 { // nothing would end a statement of the queue after the caller has left
 		send = func(ctx context.Context) (limiter.State, error) { return s.doNow(ctx, t, op) }
 	}
@@ -171,7 +168,7 @@ func (s *Store) do(ctx context.Context, t table, op limiter.Op) (state limiter.S
 }
 
 // doNow carries out op outside of the queue.
-func (s *Store) doNow(ctx context.Context, t table, op limiter.Op) (limiter.State, error) {
+func (s *Store) doNow(ctx context.Context, t *table, op limiter.Op) (limiter.State, error) {
 	c := batch.NewCall(op)
 	err := s.run(ctx, accessOf(&op), func(db DB) error {
 		return s.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})

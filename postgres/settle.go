@@ -20,7 +20,7 @@ func accessOf(op *limiter.Op) access {
 // carryOut carries out the calls of one key on db. A lone call has a statement of its own, and
 // equal takes share a merged one. [Store.settle] decides all others, and what these statements
 // could not decide.
-func (s *Store) carryOut(ctx context.Context, db DB, t table, g *batch.Group) error {
+func (s *Store) carryOut(ctx context.Context, db DB, t *table, g *batch.Group) error {
 	switch {
 	case g.Calls[0].Undecided:
 	case len(g.Calls) == 1:
@@ -38,11 +38,11 @@ func (s *Store) carryOut(ctx context.Context, db DB, t table, g *batch.Group) er
 
 // carryOutOne sends the statement of a single operation. It leaves a look, and a take that the
 // statement does not decide, to [Store.settle].
-func (s *Store) carryOutOne(ctx context.Context, db DB, t table, c *batch.Call) error {
+func (s *Store) carryOutOne(ctx context.Context, db DB, t *table, c *batch.Call) error {
 	switch c.Op.Kind {
 	case limiter.OpLook:
 	case limiter.OpTake:
-		state, decided, err := t.take(ctx, db, c.Op)
+		state, decided, err := s.take(ctx, db, t, &c.Op)
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (s *Store) carryOutOne(ctx context.Context, db DB, t table, c *batch.Call) 
 			c.Answer(state)
 		}
 	default:
-		state, err := t.change(ctx, db, c.Op)
+		state, err := s.change(ctx, db, t, &c.Op)
 		if err != nil {
 			return err
 		}
@@ -64,12 +64,12 @@ func (s *Store) carryOutOne(ctx context.Context, db DB, t table, c *batch.Call) 
 // change nothing. It applies the others one after another, and replaces the row if it is still what
 // was read. Otherwise it decides them again while it holds the row's lock. See DESIGN.md, "Settle
 // decides what a statement cannot".
-func (s *Store) settle(ctx context.Context, db DB, t table, calls []*batch.Call) error {
+func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
 	calls = unanswered(calls)
 	if len(calls) == 0 {
 		return nil
 	}
-	r, err := t.look(ctx, db, anyTime(calls[0].Op))
+	r, err := s.look(ctx, db, t, &calls[0].Op)
 	if err != nil {
 		return s.readError(ctx, err)
 	}
@@ -82,7 +82,7 @@ func (s *Store) settle(ctx context.Context, db DB, t table, calls []*batch.Call)
 		return nil
 	}
 	next, states := applyAll(r, calls)
-	won, err := swapIfChanged(ctx, db, t, calls, r.row, next)
+	won, err := s.swapIfChanged(ctx, db, t, calls, r.row, next)
 	if err != nil {
 		return err
 	}
@@ -99,18 +99,18 @@ const holds = 2
 
 // settleHeld decides calls of one key while it holds the row's lock. Takes that lose the race even
 // so are refused, and may be retried at once: see [limiter.Result].RetryAfter.
-func (s *Store) settleHeld(ctx context.Context, db DB, t table, calls []*batch.Call) error {
+func (s *Store) settleHeld(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
 	var r reading
 	var states []limiter.State
 	for range holds {
 		won := false
-		err := s.hold(ctx, db, t, calls[0].Op, func(tx DB) (err error) {
-			if r, err = t.look(ctx, tx, anyTime(calls[0].Op)); err != nil {
+		err := s.hold(ctx, db, t, &calls[0].Op, func(tx DB) (err error) {
+			if r, err = s.look(ctx, tx, t, &calls[0].Op); err != nil {
 				return err
 			}
 			var next limiter.Row
 			next, states = applyAll(r, calls)
-			won, err = swapIfChanged(ctx, tx, t, calls, r.row, next)
+			won, err = s.swapIfChanged(ctx, tx, t, calls, r.row, next)
 			return err
 		})
 		if err != nil { // also that of the commit
@@ -143,11 +143,11 @@ func applyAll(r reading, calls []*batch.Call) (limiter.Row, []limiter.State) {
 	return row, states
 }
 
-func swapIfChanged(ctx context.Context, db DB, t table, calls []*batch.Call, from, to limiter.Row) (bool, error) {
+func (s *Store) swapIfChanged(ctx context.Context, db DB, t *table, calls []*batch.Call, from, to limiter.Row) (bool, error) {
 	if from == to {
 		return true, nil
 	}
-	return t.swap(ctx, db, calls[0].Op, from, to)
+	return s.swap(ctx, db, t, &calls[0].Op, from, to)
 }
 
 func answerAll(calls []*batch.Call, states []limiter.State) {
@@ -164,11 +164,4 @@ func unanswered(calls []*batch.Call) (rest []*batch.Call) {
 		}
 	}
 	return rest
-}
-
-// anyTime returns op without its own time: a reading for several operations is at the time of the
-// database.
-func anyTime(op limiter.Op) limiter.Op {
-	op.At = 0
-	return op
 }

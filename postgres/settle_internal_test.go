@@ -14,17 +14,16 @@ import (
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-// script is a table and its database. It answers what a test says, and records its steps. It uses
-// readings and swaps up in order, and fails in one step.
+// script is a database that answers what a test says, and records its steps. It uses readings and
+// swaps up in order, and fails in one step.
 type script struct {
-	table
 	pgx.Tx
 	readings []limiter.Row
 	swaps    []bool
 	fails    string // the step that fails, as "look 2"
 
 	steps   []string
-	swapped [][2]limiter.Row
+	swapped []limiter.Row // what the swaps were to leave
 }
 
 var errScript = errors.New("broken")
@@ -43,24 +42,54 @@ func (s *script) step(name string) error {
 	return nil
 }
 
-func (s *script) take(context.Context, DB, limiter.Op) (limiter.State, bool, error) {
-	return limiter.State{}, false, s.step("take")
+// scripted is the table of a script. Each statement is the name of its step.
+func scripted() *table {
+	t := buckets
+	t.sql = tableStatements{take: "take", look: "look", insert: "swap", swap: "swap", lock: "lock"}
+	return &t
 }
 
-func (s *script) look(context.Context, DB, limiter.Op) (r reading, err error) {
-	err = s.step("look")
-	r, s.readings = reading{row: s.readings[0], now: settleTime}, s.readings[1:]
-	return r, err
+// QueryRow is a take, which the statement does not decide, or a look.
+func (s *script) QueryRow(_ context.Context, sql string, _ ...any) pgx.Row {
+	if err := s.step(sql); err != nil {
+		return scriptRow{err: err}
+	}
+	if sql == "take" {
+		return scriptRow{err: pgx.ErrNoRows}
+	}
+	r := s.readings[0]
+	s.readings = s.readings[1:]
+	return scriptRow{values: []int64{settleTime, r.FullAt, r.At, r.Period, r.Limit}}
 }
 
-func (s *script) swap(_ context.Context, _ DB, _ limiter.Op, from, to limiter.Row) (won bool, err error) {
-	err = s.step("swap")
-	s.swapped = append(s.swapped, [2]limiter.Row{from, to})
-	won, s.swaps = s.swaps[0], s.swaps[1:]
-	return won, err
+type scriptRow struct {
+	values []int64
+	err    error
 }
 
-func (s *script) statements() tableStatements { return tableStatements{lock: "lock"} }
+func (r scriptRow) Scan(to ...any) error {
+	for i, v := range r.values {
+		*to[i].(*int64) = v
+	}
+	return r.err
+}
+
+// Exec is a lock or a swap.
+func (s *script) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	err := s.step(sql)
+	if sql == "lock" {
+		return pgconn.CommandTag{}, err
+	}
+	n := func(i int) int64 { return *args[i].(*int64) }
+	s.swapped = append(s.swapped, limiter.Row{FullAt: n(2), At: n(3), Period: n(4), Limit: n(5)})
+	won := s.swaps[0]
+	s.swaps = s.swaps[1:]
+	if won {
+		return pgconn.NewCommandTag("UPDATE 1"), err
+	}
+	return pgconn.NewCommandTag("UPDATE 0"), err
+}
+
 func (s *script) Begin(context.Context) (pgx.Tx, error) {
 	err := s.step("begin")
 	return s, err
@@ -69,9 +98,6 @@ func (s *script) Begin(context.Context) (pgx.Tx, error) {
 func (s *script) Commit(context.Context) error   { return s.step("commit") }
 func (s *script) Rollback(context.Context) error { return nil }
 func (s *script) Conn() *pgx.Conn                { return nil }
-func (s *script) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
-	return pgconn.CommandTag{}, s.step("lock")
-}
 
 const settleTime = 1_800_000_000_000_000_000
 
@@ -137,14 +163,14 @@ func TestCarryOut_goes_from_the_statement_to_the_lock(t *testing.T) {
 			for _, op := range c.ops {
 				g.Calls = append(g.Calls, batch.NewCall(op))
 			}
-			err := new(Store).carryOut(t.Context(), s, s, g)
+			err := new(Store).carryOut(t.Context(), s, scripted(), g)
 			if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
 				t.Errorf("error %v, want %v", err, c.err)
 			}
 			if steps := strings.Join(s.steps, " "); steps != c.steps {
 				t.Errorf("steps %q, want %q", steps, c.steps)
 			}
-			if n := len(s.swapped); n > 0 && s.swapped[n-1][1] != c.left || n == 0 && c.left != (limiter.Row{}) {
+			if n := len(s.swapped); n > 0 && s.swapped[n-1] != c.left || n == 0 && c.left != (limiter.Row{}) {
 				t.Errorf("swaps %+v, want the last to leave %+v", s.swapped, c.left)
 			}
 			var took []bool
@@ -165,7 +191,7 @@ func TestSettle_tells_a_take_that_loses_every_race_its_own_wait(t *testing.T) {
 	larger := limiter.TokenBucket{Capacity: 100, Refill: 1, Interval: settlePolicy.Step()}
 	c := batch.NewCall(limiter.Op{Kind: limiter.OpTake, Name: "n", Key: "k", Policy: larger, Cost: 50})
 	s := &script{readings: []limiter.Row{full(3), full(3), full(3)}, swaps: []bool{false, false, false}}
-	if err := new(Store).settle(t.Context(), s, s, []*batch.Call{c}); err != nil {
+	if err := new(Store).settle(t.Context(), s, scripted(), []*batch.Call{c}); err != nil {
 		t.Fatal(err)
 	}
 	_, want := c.Op.Apply(full(3), settleTime)

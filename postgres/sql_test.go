@@ -9,23 +9,34 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// camel is how the file of a statement is called in Go: bucket_take.sql is
-// bucketTake.
-func camel(file string) string {
-	return regexp.MustCompile(`_.`).ReplaceAllStringFunc(strings.TrimSuffix(file, ".sql"),
-		func(s string) string { return strings.ToUpper(s[1:]) })
+// names returns the names of the statements of a file: bucket_take.sql is bucketTake, and look.sql
+// is bucketLook and windowLook.
+func names(file string) []string {
+	file = strings.TrimSuffix(file, ".sql")
+	if file == "check" || file == "version" {
+		return []string{file}
+	}
+	upper := func(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+	if table, name, own := strings.Cut(file, "_"); own {
+		return []string{table + upper(name)}
+	}
+	return []string{"bucket" + upper(file), "window" + upper(file)}
 }
 
-func TestStatements_are_the_files_and_rendered_to_the_end(t *testing.T) {
+func TestStatementsAreTheFilesRenderedToTheEnd(t *testing.T) {
 	t.Parallel()
 	texts := postgres.Statements("limits", false)
+	n := 0
 	for _, file := range postgres.Files() {
-		if texts[camel(file)] == "" {
-			t.Errorf("nothing uses sql/%s", file)
+		for _, name := range names(file) {
+			n++
+			if texts[name] == "" {
+				t.Errorf("no statement %s comes from sql/%s", name, file)
+			}
 		}
 	}
-	if len(texts) != len(postgres.Files()) {
-		t.Errorf("%d statements come from %d files", len(texts), len(postgres.Files()))
+	if len(texts) != n {
+		t.Errorf("%d statements, want %d", len(texts), n)
 	}
 	tables := regexp.MustCompile(`(\S*)\blimiter_(token_buckets|fixed_windows|goose_version)`)
 	for name, text := range texts {
@@ -46,7 +57,7 @@ func TestStatements_are_the_files_and_rendered_to_the_end(t *testing.T) {
 			}
 		}
 		for _, session := range []string{"synchronous_commit", "set_config", "advisory", "TEMP", "now()", "current_timestamp"} {
-			// What is set for a merged statement alone ends with it.
+			// The lock timeout of a merged statement ends with it.
 			text = strings.Replace(text, "pg_catalog.set_config('lock_timeout', $8::text, true)", "", 1)
 			if strings.Contains(text, session) {
 				t.Errorf("%s has %s in it", name, session)
@@ -55,7 +66,7 @@ func TestStatements_are_the_files_and_rendered_to_the_end(t *testing.T) {
 	}
 }
 
-func TestStatements_that_commit_asynchronously_are_the_takes(t *testing.T) {
+func TestOnlyTakesCommitAsynchronously(t *testing.T) {
 	t.Parallel()
 	sync := postgres.Statements("public", false)
 	for name, text := range postgres.Statements("public", true) {
@@ -68,7 +79,7 @@ func TestStatements_that_commit_asynchronously_are_the_takes(t *testing.T) {
 	}
 }
 
-func TestStatements_are_understood_by_the_server(t *testing.T) {
+func TestServerCanPrepareEveryStatement(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		conn := connect(t, d.dsn)

@@ -2,56 +2,84 @@ package postgres
 
 import (
 	"embed"
+	"fmt"
 	"regexp"
 	"strings"
 
 	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
+// files are templates of statements. Those of one table begin with its kind. The others, except
+// check and version, are rendered for each table.
+//
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements are the texts of sql/*.sql, rendered for one store.
-type statements struct {
-	bucketTake, bucketLook, bucketSwap, bucketInsert, bucketLock  string
-	bucketRefund, bucketCancel, bucketReset, bucketSweep          string
-	windowTake, windowCount, windowLook, windowSwap, windowInsert string
-	windowLock, windowRefund, windowCancel, windowReset           string
-	windowSweep, bucketTakes, windowTakes, check, version         string
-	bucketStart, windowStart                                      string
+// tableStatements are the rendered statements on one table.
+type tableStatements struct {
+	take, takes, count, refund, cancel            string // of a file of the table's own
+	look, insert, swap, lock, reset, start, sweep string
+}
+
+// statements returns the statements on t.
+func (o *options) statements(t *table) tableStatements {
+	n := len(t.columns)
+	state := t.columns[:n-policyColumns]
+	both := []string{
+		"/* table */", pgschema.Quote(o.schema) + "." + t.name,
+		"/* columns */", strings.Join(t.columns, ", "),
+		"/* columns or 0 */", each("coalesce(b.%s, 0)", t.columns),
+		"/* state = 0 */", each("%s = 0", state),
+		"/* new */", parameters(3, n),
+		"/* old */", parameters(3+n, n),
+		"/* end */", t.end,
+	}
+	shared := func(file string) string { return o.text(file, both...) }
+	own := func(file string) string { return o.text(t.kind + "_" + file) }
+	texts := tableStatements{
+		take: own("take"), takes: own("takes"), refund: own("refund"), cancel: own("cancel"),
+		look: shared("look"), insert: shared("insert"), swap: shared("swap"), lock: shared("lock"),
+		reset: shared("reset"), start: shared("start"), sweep: shared("sweep"),
+	}
+	if t.counts {
+		texts.count = own("count")
+	}
+	return texts
 }
 
 // comments matches the comments at the head of the files.
 var comments = regexp.MustCompile(`(?m)^\s*--.*\n`)
 
-func render(schema string, asyncCommit bool) statements {
+// text renders a file. It replaces pairs, the schema and the way to commit.
+func (o *options) text(file string, pairs ...string) string {
+	b, err := files.ReadFile("sql/" + file + ".sql")
+	if err != nil {
+		panic(err) // no file has this name
+	}
 	commit := ""
-	if asyncCommit {
-		// Local to the statement's own transaction.
+	if o.asyncCommit {
+		// It holds for the statement's own transaction only.
 		commit = " FROM pg_catalog.set_config('synchronous_commit', 'off', true)"
 	}
-	fill := strings.NewReplacer("/* schema */", pgschema.Quote(schema)+".",
-		"/* commit */", commit, "/* and commit */", strings.Replace(commit, " FROM ", ", ", 1))
-	text := func(name string) string {
-		b, err := files.ReadFile("sql/" + name + ".sql")
-		if err != nil {
-			panic(err) // a name below is not that of an embedded file
-		}
-		return strings.TrimSpace(fill.Replace(comments.ReplaceAllString(string(b), "")))
+	fill := strings.NewReplacer(append(pairs, "/* schema */", pgschema.Quote(o.schema)+".",
+		"/* commit */", commit, "/* and commit */", strings.Replace(commit, " FROM ", ", ", 1))...)
+	return strings.TrimSpace(fill.Replace(comments.ReplaceAllString(string(b), "")))
+}
+
+// each returns a list with one element for each column.
+func each(format string, columns []string) string {
+	list := make([]string, len(columns))
+	for i, c := range columns {
+		list[i] = fmt.Sprintf(format, c)
 	}
-	return statements{
-		bucketTake: text("bucket_take"), bucketLook: text("bucket_look"),
-		bucketSwap: text("bucket_swap"), bucketInsert: text("bucket_insert"),
-		bucketLock:   text("bucket_lock"),
-		bucketRefund: text("bucket_refund"), bucketCancel: text("bucket_cancel"),
-		bucketReset: text("bucket_reset"), bucketSweep: text("bucket_sweep"),
-		windowTake: text("window_take"), windowCount: text("window_count"),
-		windowLook: text("window_look"), windowLock: text("window_lock"),
-		windowSwap: text("window_swap"), windowInsert: text("window_insert"),
-		windowRefund: text("window_refund"), windowCancel: text("window_cancel"),
-		windowReset: text("window_reset"), windowSweep: text("window_sweep"),
-		bucketTakes: text("bucket_takes"), windowTakes: text("window_takes"),
-		bucketStart: text("bucket_start"), windowStart: text("window_start"),
-		check: text("check"), version: text("version"),
+	return strings.Join(list, ", ")
+}
+
+// parameters returns a list of n parameters.
+func parameters(first, n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("$%d::bigint", first+i)
 	}
+	return strings.Join(list, ", ")
 }

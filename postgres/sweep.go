@@ -27,23 +27,20 @@ import (
 // Sweep goes by the database's clock. Do not run it on tables that a Limiter uses with a
 // [limiter.WithClock] that is more than one hour behind: it would delete rows in use.
 func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
-	removed, err = s.sweeper.Sweep(ctx, limit,
-		s.sweepTable("limiter_token_buckets", s.sql.bucketStart, s.sql.bucketSweep),
-		s.sweepTable("limiter_fixed_windows", s.sql.windowStart, s.sql.windowSweep))
+	removed, err = s.sweeper.Sweep(ctx, limit, s.sweepTable(s.buckets), s.sweepTable(s.windows))
 	if err != nil {
 		err = fmt.Errorf("postgres: %w", err)
 	}
 	return removed, err
 }
 
-// sweepTable returns the statements that sweep one table: start chooses a random row, and page
-// sweeps the rows after a row.
-func (s *Store) sweepTable(table, start, page string) sqlstore.SweepTable {
+// sweepTable returns the statements that sweep t.
+func (s *Store) sweepTable(t *table) sqlstore.SweepTable {
 	return sqlstore.SweepTable{
 		Random: func(ctx context.Context) (at sqlstore.Cursor, err error) {
 			var key string
-			err = s.queryRow(ctx, read, start, []any{
-				pgschema.Quote(s.schema) + "." + table, rand.Int64N(sqlstore.PageSize),
+			err = s.queryRow(ctx, read, t.sql.start, []any{
+				pgschema.Quote(s.schema) + "." + t.name, rand.Int64N(sqlstore.PageSize),
 			}, &at.Name, &key)
 			if err == nil {
 				at.Key, err = hex.DecodeString(key)
@@ -56,7 +53,7 @@ func (s *Store) sweepTable(table, start, page string) sqlstore.SweepTable {
 				key = []byte{} // the empty key, before all others, not NULL
 			}
 			var last string
-			err = s.queryRow(ctx, write, page, []any{
+			err = s.queryRow(ctx, write, t.sql.sweep, []any{
 				after.Name, key, int64(sqlstore.PageSize), int64(limit), int64(limiter.SweepGrace),
 			}, &found.Removed, &found.Read, &found.Last.Name, &last)
 			if err == nil {

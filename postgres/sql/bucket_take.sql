@@ -1,6 +1,6 @@
 -- Grants a take from a token bucket, or refuses it.
 --
--- Answers one row (1, full_at, now, at) if it granted the take, and one row (0, full_at, now, at)
+-- Answers one row (1, now, full_at, at) if it granted the take, and one row (0, now, full_at, at)
 -- with the row that it found if it refused. It answers no row if the bucket has another policy or
 -- lies ahead of the clock, or if another process changed it meanwhile.
 --
@@ -17,16 +17,16 @@
 -- 2106. It is multiplied by a double, because every operator must have the types of one in
 -- pg_catalog: see DESIGN.md, "Operators have built-in types".
 --
--- $1 limiter, $2 key, $3 step, $4 capacity, $5 spend: cost * step, $6 reach: capacity * step +
--- longest wait, $7 time of the operation or NULL
+-- $1 limiter, $2 key, $3 step, $4 capacity, $5 spend: cost * step, $6 time of the operation or
+-- NULL, $7 reach: capacity * step + longest wait
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
+    SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
 ), unfit AS (
     SELECT b.full_at, clock.at, b.at AS row_at, b.step, b.capacity
     FROM /* schema */limiter_token_buckets AS b, clock
     WHERE b.limiter = $1::text AND b.key = $2::bytea
       AND (b.step <> $3::bigint OR b.capacity <> $4::bigint
-        OR b.full_at + $5::bigint > clock.at + $6::bigint)
+        OR b.full_at + $5::bigint > clock.at + $7::bigint)
 ), taken AS (
     INSERT INTO /* schema */limiter_token_buckets AS b (limiter, key, full_at, at, step, capacity, granted)
     SELECT $1::text, $2::bytea, at + $5::bigint, at, $3::bigint, $4::bigint, 1
@@ -38,9 +38,9 @@ WITH clock AS MATERIALIZED (
         granted = 1
     WHERE b.step = excluded.step AND b.capacity = excluded.capacity
       AND b.at <= excluded.at + 2000000000
-      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $6::bigint
+      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $7::bigint
     RETURNING b.full_at, b.at
 )
-SELECT 1, full_at, at, at FROM taken
+SELECT 1, at, full_at, at FROM taken
 UNION ALL
-SELECT 0, full_at, at, row_at FROM unfit WHERE step = $3::bigint AND capacity = $4::bigint
+SELECT 0, at, full_at, row_at FROM unfit WHERE step = $3::bigint AND capacity = $4::bigint

@@ -1,7 +1,7 @@
 -- Grants takes from many token buckets: for each key as many of $7 units as there is room for. A
 -- unit costs $5.
 --
--- Answers one row (i, limiter, key, granted, full_at, now, at) for each key that the statement
+-- Answers one row (i, limiter, key, granted, now, full_at, at) for each key that the statement
 -- could decide; granted is 0 for a refusal. i is the key's place in the arrays, counted from 1. An
 -- inserted row has limiter and key instead, and i is 0, because RETURNING cannot name what was not
 -- inserted. The key is in hex, because the text form of bytes depends on a setting of the session.
@@ -61,8 +61,8 @@ WITH clock AS MATERIALIZED (
       AND greatest(b.full_at, a.at) + a.spend <= a.at + b.capacity * b.step
     RETURNING a.i, b.granted, b.full_at, b.at
 )
-SELECT 0::bigint AS i, limiter, pg_catalog.encode(key, 'hex'), granted, full_at, at, at FROM added
+SELECT 0::bigint AS i, limiter, pg_catalog.encode(key, 'hex'), granted, at, full_at, at FROM added
 UNION ALL
-SELECT i, '', '', granted, full_at, at, at FROM taken
+SELECT i, '', '', granted, at, full_at, at FROM taken
 UNION ALL
-SELECT i, '', '', 0, full_at, at, row_at FROM found WHERE same AND full_at + spend > at + capacity * step
+SELECT i, '', '', 0, at, full_at, row_at FROM found WHERE same AND full_at + spend > at + capacity * step

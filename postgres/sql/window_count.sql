@@ -1,9 +1,9 @@
 -- Counts a request in a fixed window that also counts refusals.
 --
--- Answers one row (window_start, used, now, at). The request is allowed if used is at most the
--- limit and the window is not ahead. It answers no row if the row has another policy or lies ahead
--- of the clock. A window ahead, which reservations of an earlier policy left, counts nothing
--- before it comes.
+-- Answers one row (1, now, window_start, used, at) if it allowed the request. It answers 0 instead
+-- of 1 if used is over the limit or the window is ahead. It answers no row if the row has another
+-- policy or lies ahead of the clock. A window ahead, which reservations of an earlier policy left,
+-- counts nothing before it comes.
 --
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL, $7 how far
 -- the row may lie ahead of the clock
@@ -25,4 +25,5 @@ SET window_start = greatest(b.window_start, excluded.window_start),
     granted = 1
 WHERE b.win = excluded.win AND b.lim = excluded.lim
   AND b.at <= excluded.at + $7::bigint
-RETURNING b.window_start, b.used, (SELECT clock.at FROM clock), b.at
+RETURNING CASE WHEN b.window_start <= b.at AND b.used <= b.lim THEN 1 ELSE 0 END,
+    (SELECT clock.at FROM clock), b.window_start, b.used, b.at

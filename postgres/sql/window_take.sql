@@ -1,7 +1,7 @@
 -- Grants a take in a fixed window, or refuses it.
 --
--- Answers one row (1, window_start, used, now, at) if it granted the take, and one row (0,
--- window_start, used, now, at) with the row that it found if it refused. It answers no row if the
+-- Answers one row (1, now, window_start, used, at) if it granted the take, and one row (0,
+-- now, window_start, used, at) with the row that it found if it refused. It answers no row if the
 -- row has another policy or lies ahead of the clock, or if another process changed it meanwhile.
 -- See bucket_take.sql for locks and snapshots.
 --
@@ -9,11 +9,11 @@
 -- are closed. A clock behind the row's counts in the row's window: hence greatest(). now in the
 -- answer is the statement's own clock, by which the caller waits.
 --
--- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 longest wait, $7 time of the operation or
--- NULL, $8 how far the row may lie ahead of the clock
+-- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL,
+-- $7 how far the row may lie ahead of the clock, $8 longest wait
 WITH clock AS MATERIALIZED (
     SELECT at, at - at % $3::bigint AS cur
-    FROM (SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
+    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
 ), unfit AS (
     SELECT b.window_start, b.used, clock.at, b.at AS row_at, b.win, b.lim
     FROM /* schema */limiter_fixed_windows AS b, clock
@@ -21,7 +21,7 @@ WITH clock AS MATERIALIZED (
       AND (b.win <> $3::bigint OR b.lim <> $4::bigint
         OR b.window_start >= clock.cur
           AND CASE WHEN b.used + $5::bigint <= $4::bigint THEN b.window_start ELSE b.window_start + $3::bigint END
-              > greatest(b.at, clock.at + $6::bigint))
+              > greatest(b.at, clock.at + $8::bigint))
 ), taken AS (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
     SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, 1
@@ -40,12 +40,12 @@ WITH clock AS MATERIALIZED (
         at = greatest(b.at, excluded.at),
         granted = 1
     WHERE b.win = excluded.win AND b.lim = excluded.lim
-      AND b.at <= excluded.at + $8::bigint
+      AND b.at <= excluded.at + $7::bigint
       AND (b.window_start < excluded.window_start
         OR CASE WHEN b.used + excluded.used <= b.lim THEN b.window_start ELSE b.window_start + b.win END
-           <= greatest(b.at, excluded.at + $6::bigint))
+           <= greatest(b.at, excluded.at + $8::bigint))
     RETURNING b.window_start, b.used, b.at
 )
-SELECT 1, window_start, used, clock.at, taken.at FROM taken, clock
+SELECT 1, clock.at, window_start, used, taken.at FROM taken, clock
 UNION ALL
-SELECT 0, window_start, used, at, row_at FROM unfit WHERE win = $3::bigint AND lim = $4::bigint
+SELECT 0, at, window_start, used, row_at FROM unfit WHERE win = $3::bigint AND lim = $4::bigint

@@ -1,7 +1,7 @@
 -- Grants takes in many fixed windows: for each key as many of $7 units as its window has room for.
 -- A unit costs $5. It works like bucket_takes.sql.
 --
--- Answers (i, limiter, key, granted, window_start, used, now, at).
+-- Answers (i, limiter, key, granted, now, window_start, used, at).
 --
 -- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or 0, $7 units,
 -- $8 lock timeout
@@ -57,10 +57,10 @@ WITH clock AS MATERIALIZED (
         OR CASE WHEN b.used + a.cost <= b.lim THEN b.window_start ELSE b.window_start + b.win END <= greatest(b.at, a.at))
     RETURNING a.i, b.granted, b.window_start, b.used, a.at AS now, b.at
 )
-SELECT 0::bigint AS i, limiter, pg_catalog.encode(key, 'hex'), granted, window_start, used, at, at FROM added
+SELECT 0::bigint AS i, limiter, pg_catalog.encode(key, 'hex'), granted, at, window_start, used, at FROM added
 UNION ALL
-SELECT i, '', '', granted, window_start, used, now, at FROM taken
+SELECT i, '', '', granted, now, window_start, used, at FROM taken
 UNION ALL
-SELECT i, '', '', 0, window_start, used, at, row_at FROM found
+SELECT i, '', '', 0, at, window_start, used, row_at FROM found
 WHERE same AND window_start >= cur
   AND CASE WHEN used + cost <= lim THEN window_start ELSE window_start + win END > greatest(row_at, at)

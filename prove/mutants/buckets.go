@@ -8,7 +8,7 @@ var buckets = []Mutant{
 		Found: []string{"https://github.com/cheddar-me/pecorino/pull/31"},
 		Edits: []Edit{{
 			"postgres/sql/bucket_take.sql",
-			"\n      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $6::bigint", "",
+			"\n      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $7::bigint", "",
 		}},
 		Check: Check{Package: "./postgres", Run: "^TestBucket_whose_second_waiting_take_has_an_older_clock$", Says: "Took = true, true"},
 	},
@@ -18,10 +18,10 @@ var buckets = []Mutant{
 		Bug:  "a take is admitted by a subquery, which sees the snapshot and not the locked row",
 		Edits: []Edit{{
 			"postgres/sql/bucket_take.sql",
-			"\n      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $6::bigint",
+			"\n      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $7::bigint",
 			`
       AND greatest((SELECT s.full_at FROM /* schema */limiter_token_buckets AS s WHERE s.limiter = $1::text AND s.key = $2::bytea),
-            excluded.at) + $5::bigint <= excluded.at + $6::bigint`,
+            excluded.at) + $5::bigint <= excluded.at + $7::bigint`,
 		}},
 		Check: Check{Package: "./postgres", Run: "^TestBucket_whose_second_waiting_take_has_an_older_clock$", Says: "Took = true, true"},
 	},
@@ -63,9 +63,8 @@ var buckets = []Mutant{
 		Bug:   "a row is written back without checking whether it has changed since it was read",
 		Found: []string{"https://github.com/gravitee-io/issues/issues/2206"},
 		Edits: []Edit{{
-			"postgres/sql/bucket_swap.sql",
-			"AND full_at = $7::bigint AND at = $8::bigint AND step = $9::bigint AND capacity = $10::bigint",
-			"AND ($7::bigint, $8::bigint, $9::bigint, $10::bigint) IS NOT NULL",
+			"postgres/sql/swap.sql",
+			"AND (/* columns */) = (/* old */)", "AND (/* old */) IS NOT NULL",
 		}},
 		Check: Check{Package: "./postgres", Run: "^TestTake_under_a_new_policy_counts_what_was_taken_while_it_waited$", Says: "4 were granted of 3"},
 	},
@@ -81,10 +80,10 @@ var buckets = []Mutant{
         granted = 1
     WHERE b.step = excluded.step AND b.capacity = excluded.capacity
       AND b.at <= excluded.at + 2000000000
-      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $6::bigint
+      AND greatest(b.full_at, excluded.at) + $5::bigint <= excluded.at + $7::bigint
     RETURNING b.full_at, b.at
 )
-SELECT 1, full_at, at, at FROM taken
+SELECT 1, at, full_at, at FROM taken
 `,
 			`      AND NOT EXISTS (SELECT FROM /* schema */limiter_token_buckets AS r WHERE r.limiter = $1::text AND r.key = $2::bytea)
     RETURNING b.full_at, b.at
@@ -94,12 +93,12 @@ SELECT 1, full_at, at, at FROM taken
     FROM clock
     WHERE b.limiter = $1::text AND b.key = $2::bytea
       AND b.step = $3::bigint AND b.capacity = $4::bigint AND b.at <= clock.at + 2000000000
-      AND greatest(b.full_at, clock.at) + $5::bigint <= clock.at + $6::bigint
+      AND greatest(b.full_at, clock.at) + $5::bigint <= clock.at + $7::bigint
     RETURNING b.full_at, b.at
 )
-SELECT 1, full_at, at, at FROM taken
+SELECT 1, at, full_at, at FROM taken
 UNION ALL
-SELECT 1, full_at, at, at FROM updated
+SELECT 1, at, full_at, at FROM updated
 `,
 		}},
 		Check: Check{
@@ -113,7 +112,7 @@ SELECT 1, full_at, at, at FROM updated
 		Edits: []Edit{{
 			"postgres/settle.go",
 			"		if decided {\n			c.Answer(state)\n",
-			"		if decided {\n			if again, lost := t.look(ctx, db, c.Op); state.Took && lost == nil {\n				state.Row = again.row\n			}\n			c.Answer(state)\n",
+			"		if decided {\n			if again, lost := s.look(ctx, db, t, &c.Op); state.Took && lost == nil {\n				state.Row = again.row\n			}\n			c.Answer(state)\n",
 		}},
 		Check: Check{Package: "./postgres", Run: "^TestGrants_of_a_busy_key_are_those_of_a_sequential_run$", Says: "want"},
 	},

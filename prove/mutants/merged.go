@@ -47,8 +47,8 @@ var merged = []Mutant{
 		Name: "merged-updates-before-it-adds",
 		Bug:  "merged takes insert a row while they hold locks on others, so two statements deadlock",
 		Edits: []Edit{
-			{"postgres/sql/bucket_takes.sql", "SELECT 0::bigint AS i, limiter,", "SELECT i, '', '', granted, full_at, at, at FROM taken\nUNION ALL\nSELECT 0, limiter,"},
-			{"postgres/sql/bucket_takes.sql", "FROM added\nUNION ALL\nSELECT i, '', '', granted, full_at, at, at FROM taken\n", "FROM added\n"},
+			{"postgres/sql/bucket_takes.sql", "SELECT 0::bigint AS i, limiter,", "SELECT i, '', '', granted, at, full_at, at FROM taken\nUNION ALL\nSELECT 0, limiter,"},
+			{"postgres/sql/bucket_takes.sql", "FROM added\nUNION ALL\nSELECT i, '', '', granted, at, full_at, at FROM taken\n", "FROM added\n"},
 		},
 		Check: Check{Package: "./postgres", Run: "^TestTakes_that_go_together_never_wait_for_each_other$", Says: "deadlock detected"},
 	},

@@ -114,7 +114,7 @@ var clocks = []Mutant{
 		Bug:  "a refusal reports the row's clock as its own, so RetryAfter is too short after a small step back",
 		Edits: []Edit{{
 			"postgres/sql/window_take.sql",
-			"SELECT 0, window_start, used, at, row_at FROM unfit", "SELECT 0, window_start, used, greatest(at, row_at), row_at FROM unfit",
+			"SELECT 0, at, window_start, used, row_at FROM unfit", "SELECT 0, greatest(at, row_at), window_start, used, row_at FROM unfit",
 		}},
 		Check: Check{Package: "./postgres", Run: "^TestStore$/^postgres/^connection$/^clock_steps$", Says: "want {Allowed:false Limit:100"},
 	},
@@ -138,7 +138,7 @@ var clocks = []Mutant{
 		Bug:  "the application's clock decides instead of the database's",
 		Edits: []Edit{{
 			"postgres/args.go",
-			"	if op.At == 0 {\n		c.args[i-1] = nil\n	}", "	if op.At == 0 {\n		c.args[i-1] = time.Now().UnixNano()\n	}",
+			"c.args = append(c.args, nil)", "c.add(time.Now().UnixNano())",
 		}, {"postgres/args.go", "import (\n", "import (\n	\"time\"\n"}},
 		Check: Check{Package: "./postgres", Run: "^TestClock_is_the_databases$", Says: "want the server's"},
 		Also:  []Check{harness("TestHistoriesOnPostgreSQL", "the store's clock was ")},

@@ -15,7 +15,7 @@ var tables = []Mutant{
 	{
 		Name:  "commits-asynchronous",
 		Bug:   "takes are acknowledged before they are on disk, without WithAsyncCommit",
-		Edits: []Edit{{"postgres/statements.go", "	if asyncCommit {", "	if asyncCommit || true {"}},
+		Edits: []Edit{{"postgres/statements.go", "	if o.asyncCommit {", "	if o.asyncCommit || true {"}},
 		Check: Check{Package: "./postgres", Run: "^TestAsyncCommit_is_for_the_takes_alone$", Says: "committed with off, want on"},
 		Also:  []Check{harness("TestAClusterThatIsKilledForgetsNothingThatItAcknowledged", "acknowledged takes lost: ")},
 	},
@@ -43,7 +43,7 @@ var tables = []Mutant{
 	{
 		Name:  "schema-by-the-search-path",
 		Bug:   "a table is found by search_path, which may lead to another user's table",
-		Edits: []Edit{{"postgres/sql/bucket_look.sql", "LEFT JOIN /* schema */limiter_token_buckets", "LEFT JOIN limiter_token_buckets"}},
+		Edits: []Edit{{"postgres/sql/look.sql", "LEFT JOIN /* table */", "LEFT JOIN limiter_token_buckets"}},
 		Check: Check{Package: "./postgres", Run: "^TestSession_settings_do_not_change_any_answer$", Says: "column b.limiter does not exist"},
 	},
 	{
@@ -58,10 +58,10 @@ var tables = []Mutant{
 		Bug:   "a key is put into the text of a statement",
 		Found: []string{"https://github.com/vutran1710/PyrateLimiter/pull/287"},
 		Edits: []Edit{{
-			"postgres/buckets.go",
-			"	sql, args := b.sql.bucketReset, ",
-			"	sql, args := strings.Replace(b.sql.bucketReset, \"$2::bytea\", \"coalesce(nullif($2::bytea, $2::bytea), '\"+op.Key+\"')\", 1), ",
-		}, {"postgres/buckets.go", "import (\n	\"context\"\n", "import (\n	\"context\"\n	\"strings\"\n"}},
+			"postgres/table.go",
+			"	sql, args := t.sql.reset, ",
+			"	sql, args := strings.Replace(t.sql.reset, \"$2::bytea\", \"coalesce(nullif($2::bytea, $2::bytea), '\"+op.Key+\"')\", 1), ",
+		}, {"postgres/table.go", "import (\n	\"context\"\n", "import (\n	\"context\"\n	\"strings\"\n"}},
 		Check: Check{Package: "./postgres", Run: "^TestStore$/^postgres/^connection$/^keys$", Says: "Reset at 0s: limiter"},
 	},
 	{
@@ -85,8 +85,8 @@ var sweeps = []Mutant{
 		Bug:   "a sweep deletes buckets by their last use, although they are not full again",
 		Found: []string{"https://github.com/hpcloud/tail/pull/105"},
 		Edits: []Edit{
-			{"postgres/sql/bucket_sweep.sql", "greatest(page.full_at, page.at)", "page.at"},
-			{"postgres/sql/bucket_sweep.sql", "greatest(b.full_at, b.at)", "b.at"},
+			{"postgres/sql/sweep.sql", "greatest(/* end */, at) AS", "at AS"},
+			{"postgres/sql/sweep.sql", "greatest(/* end */, at) <=", "b.at <="},
 		},
 		Check: Check{Package: "./postgres", Run: "^TestSweep_removes_what_expired_an_hour_ago_and_nothing_else$", Says: "rows are left, want 1511 each"},
 	},
@@ -94,7 +94,7 @@ var sweeps = []Mutant{
 		Name:  "sweep-does-not-look-again",
 		CI:    true,
 		Bug:   "a sweep deletes a row that was charged after the sweep had read it",
-		Edits: []Edit{{"postgres/sql/bucket_sweep.sql", "\n      AND greatest(b.full_at, b.at) <= clock.at - $5::bigint", "\n      AND clock.at > $5::bigint"}},
+		Edits: []Edit{{"postgres/sql/sweep.sql", "\n      AND greatest(/* end */, at) <= clock.now - $5::bigint", "\n      AND clock.now > $5::bigint"}},
 		Check: Check{Package: "./postgres", Run: "^TestSweep_keeps_a_row_that_is_taken_from_while_it_is_under_way$", Says: "the row that was taken from is gone"},
 	},
 	{

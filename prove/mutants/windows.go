@@ -48,8 +48,8 @@ var windows = []Mutant{
 		Bug:   "with CountRejected, the limit is compared with the count before the request",
 		Found: []string{"https://github.com/api7/aisix/issues/950"},
 		Edits: []Edit{{
-			"postgres/windows.go",
-			"s.Took = s.Row.Start <= s.Row.At && s.Row.Used <= s.Row.Limit", "s.Took = s.Row.Start <= s.Row.At && s.Row.Used-op.Cost <= s.Row.Limit",
+			"postgres/sql/window_count.sql",
+			"AND b.used <= b.lim THEN 1", "AND b.used - $5::bigint <= b.lim THEN 1",
 		}},
 		Check: Check{Package: "./postgres", Run: "^TestOperations_on_any_row$", Says: "want {"},
 	},

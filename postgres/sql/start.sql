@@ -10,7 +10,7 @@
 SELECT place.limiter, pg_catalog.encode(place.key, 'hex')
 FROM (
     SELECT limiter, key
-    FROM /* schema */limiter_fixed_windows TABLESAMPLE SYSTEM ((
+    FROM /* table */ TABLESAMPLE SYSTEM ((
         SELECT least(100, 52428800::double precision / greatest(1, pg_catalog.pg_relation_size($1::text::regclass))::double precision)
     ))
     ORDER BY pg_catalog.random()
@@ -18,7 +18,7 @@ FROM (
 ) AS chosen
 CROSS JOIN LATERAL (
     SELECT limiter, key
-    FROM /* schema */limiter_fixed_windows
+    FROM /* table */
     WHERE (limiter, key) < (chosen.limiter, chosen.key)
     ORDER BY limiter DESC, key DESC
     LIMIT 1 OFFSET $2::bigint

@@ -1,3 +1,0 @@
--- Locks a row until the transaction ends.
--- $1 limiter, $2 key
-SELECT FROM /* schema */limiter_fixed_windows WHERE limiter = $1::text AND key = $2::bytea FOR UPDATE
