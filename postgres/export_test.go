@@ -60,12 +60,15 @@ func (h Held) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	})
 }
 
-// Settled is a Store that decides every operation by reading the row and replacing it, as
+// Settled is a Store that decides takes and looks by reading the row and replacing it, as it decides
 // those that wait for one key together.
 type Settled struct{ *Store }
 
 // Do is [Store.Do].
 func (s Settled) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	if batch.GivesBack(&op) {
+		return s.Store.Do(ctx, op)
+	}
 	return s.by(ctx, op, func(db DB, t *table, c *batch.Call) error {
 		return s.settle(ctx, db, t, []*batch.Call{c})
 	})

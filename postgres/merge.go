@@ -22,6 +22,8 @@ const (
 	singleStatements = 16
 	// hotKey is how many calls wait for a key before it gets statements of its own.
 	hotKey = 8
+	// giveBacks is the most statements of a pgx batch. They hold the row's lock until the last.
+	giveBacks = 64
 	// lockTimeout is how long a statement for many keys waits for a locked row. Then the store
 	// tries its keys one by one.
 	lockTimeout = "100ms"
@@ -41,10 +43,14 @@ func merges(op *limiter.Op) bool {
 }
 
 func (s *Store) newQueue(t *table) *batch.Queue {
-	return batch.New(sender{s, t}, batch.Limits{
+	limits := batch.Limits{
 		Keys: mergedKeys, Shared: sharedStatements, Single: singleStatements, HotKey: hotKey,
-		LockWait: lockWait, Merges: merges, Time: &s.time,
-	})
+		GiveBacks: giveBacks, LockWait: lockWait, Merges: merges, Time: &s.time,
+	}
+	if s.mode != nil {
+		limits.GiveBacks = 1 // pgx sends a batch in the query mode of the connection alone
+	}
+	return batch.New(sender{s, t}, limits)
 }
 
 // sender sends the statements of one table's queue.

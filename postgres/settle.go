@@ -2,8 +2,8 @@ package postgres
 
 import (
 	"context"
-	"fmt"
-	"slices"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
@@ -27,6 +27,8 @@ func (s *Store) carryOut(ctx context.Context, db DB, t *table, g *batch.Group) e
 		if err := s.carryOutOne(ctx, db, t, g.Calls[0]); err != nil {
 			return err
 		}
+	case batch.GivesBack(g.Op()):
+		return s.giveBack(ctx, db, t, g.Calls)
 	case g.Equal:
 		err := s.sendMerged(ctx, db, t, []*batch.Group{g})
 		if err != nil || g.Decided {
@@ -50,7 +52,7 @@ func (s *Store) carryOutOne(ctx context.Context, db DB, t *table, c *batch.Call)
 			c.Answer(state)
 		}
 	default:
-		state, err := s.change(ctx, db, t, &c.Op)
+		state, err := s.giveBackOne(ctx, db, t, &c.Op)
 		if err != nil {
 			return err
 		}
@@ -59,7 +61,30 @@ func (s *Store) carryOutOne(ctx context.Context, db DB, t *table, c *batch.Call)
 	return nil
 }
 
-// settle decides calls of one key by [limiter.Op.Apply]: in two statements, however many calls
+// giveBack sends the statements of several refunds, cancels and resets in one round trip. The
+// server carries them out in one transaction.
+func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
+	states := make([]limiter.State, len(calls))
+	var statements pgx.Batch
+	for i, c := range calls {
+		sql, args := t.giveBack(&c.Op)
+		statements.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
+			var err error
+			states[i].Took, err = scanned(row.Scan(t.fields(nil, &states[i].Row)...))
+			return err
+		})
+	}
+	conn := db.(interface { // of a pool, or a transaction on one
+		SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
+	})
+	if err := conn.SendBatch(ctx, &statements).Close(); err != nil {
+		return err
+	}
+	answerAll(calls, states)
+	return nil
+}
+
+// settle decides takes and looks of one key by [limiter.Op.Apply]: in two statements, however many calls
 // there are, and seldom five more. It reads the row and the clock, and answers the calls that would
 // change nothing. It applies the others one after another, and replaces the row if it is still what
 // was read. Otherwise it decides them again while it holds the row's lock. See DESIGN.md, "Settle
@@ -97,7 +122,7 @@ func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call
 // another process has added one. The second try locks that row.
 const holds = 2
 
-// settleHeld decides calls of one key while it holds the row's lock. Takes that lose the race even
+// settleHeld decides takes of one key while it holds the row's lock. Takes that lose the race even
 // so are refused, and may be retried at once: see [limiter.Result].RetryAfter.
 func (s *Store) settleHeld(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
 	var r reading
@@ -120,9 +145,6 @@ func (s *Store) settleHeld(ctx context.Context, db DB, t *table, calls []*batch.
 			answerAll(calls, states)
 			return nil
 		}
-	}
-	if slices.ContainsFunc(calls, func(c *batch.Call) bool { return c.Op.Kind != limiter.OpTake }) {
-		return fmt.Errorf("%w: other processes kept changing the row", limiter.ErrNotApplied)
 	}
 	for i, c := range calls {
 		look := c.Op

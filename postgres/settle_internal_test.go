@@ -119,7 +119,7 @@ func TestCarryOut_goes_from_the_statement_to_the_lock(t *testing.T) {
 	op := func(kind limiter.OpKind, cost int64) limiter.Op {
 		return limiter.Op{Kind: kind, Name: "n", Key: "k", Policy: settlePolicy, Cost: cost}
 	}
-	take, refund := op(limiter.OpTake, 1), op(limiter.OpRefund, 1)
+	take := op(limiter.OpTake, 1)
 	const held = "begin lock look swap commit"
 	cases := []struct {
 		name     string
@@ -140,11 +140,9 @@ func TestCarryOut_goes_from_the_statement_to_the_lock(t *testing.T) {
 		{name: "a lost race, then refused under the lock", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(3)}, swaps: []bool{false}, steps: "take look swap begin lock look commit", took: []bool{false}, left: full(1)},
 		{name: "a row that was just added", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, true}, steps: "take look swap " + held + " " + held, took: []bool{true}, left: full(3)},
 		{name: "every race lost", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, false}, steps: "take look swap " + held + " " + held, took: []bool{false}, left: full(3)},
-		{name: "a refund that loses every race", ops: []limiter.Op{take, refund, refund}, readings: []limiter.Row{full(1), full(2), full(3)}, swaps: []bool{false, false, false}, steps: "look swap " + held + " " + held, left: full(1), err: limiter.ErrNotApplied},
 
 		{name: "takes of several costs", ops: []limiter.Op{take, op(limiter.OpTake, 3), take, take}, readings: []limiter.Row{full(1)}, swaps: []bool{true}, steps: "look swap", took: []bool{true, false, true, false}, left: full(3)},
 		{name: "takes that the row refuses", ops: []limiter.Op{op(limiter.OpTake, 2), op(limiter.OpTake, 3)}, readings: []limiter.Row{full(2)}, steps: "look", took: []bool{false, false}},
-		{name: "a take that a refund makes room for", ops: []limiter.Op{refund, op(limiter.OpTake, 2)}, readings: []limiter.Row{full(2)}, swaps: []bool{true}, steps: "look swap", took: []bool{true, false}, left: full(1)},
 
 		{name: "the statement fails", ops: []limiter.Op{take}, fails: "take", steps: "take", err: errScript},
 		{name: "the first look fails", ops: []limiter.Op{take}, readings: []limiter.Row{{}}, fails: "look", steps: "take look", err: errScript},

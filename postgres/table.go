@@ -91,18 +91,24 @@ func (s *Store) swap(ctx context.Context, db DB, t *table, op *limiter.Op, from,
 	return s.exec(ctx, db, t.sql.swap, t.fields(args, &from)...)
 }
 
-// change carries out a single refund, cancel or reset. The state has the row only if it took.
-func (s *Store) change(ctx context.Context, db DB, t *table, op *limiter.Op) (state limiter.State, err error) {
-	sql, args := t.sql.reset, []any{op.Name, []byte(op.Key)}
-	switch op.Kind {
-	case limiter.OpRefund:
-		sql, args = t.sql.refund, append(args, t.refund(op)...)
-	case limiter.OpCancel:
-		sql, args = t.sql.cancel, append(args, t.cancel(op)...)
-	default:
-	}
+// giveBackOne carries out a single refund, cancel or reset. The state has the row only if it took.
+func (s *Store) giveBackOne(ctx context.Context, db DB, t *table, op *limiter.Op) (state limiter.State, err error) {
+	sql, args := t.giveBack(op)
 	state.Took, err = s.scanRow(ctx, db, sql, args, t.fields(nil, &state.Row)...)
 	return state, err
+}
+
+// giveBack returns the statement of a refund, cancel or reset.
+func (t *table) giveBack(op *limiter.Op) (sql string, args []any) {
+	args = []any{op.Name, []byte(op.Key)}
+	switch op.Kind {
+	case limiter.OpRefund:
+		return t.sql.refund, append(args, t.refund(op)...)
+	case limiter.OpCancel:
+		return t.sql.cancel, append(args, t.cancel(op)...)
+	default:
+		return t.sql.reset, args
+	}
 }
 
 // reading is a row and the clock, read by one statement.
@@ -111,22 +117,14 @@ type reading struct {
 	now int64
 }
 
-// apply is op.Apply on row at the time of the reading, or at op's own time. For a refund, cancel or
-// reset it returns what the statement for a single one returns.
+// apply applies a take or a look to row, at the time of the reading or at op's own.
 func (r reading) apply(row limiter.Row, op limiter.Op) (limiter.Row, limiter.State) {
 	now := r.now
 	if op.At != 0 {
 		now = op.At
 	}
 	next, s := op.Apply(row, now)
-	switch {
-	case op.Kind == limiter.OpTake || op.Kind == limiter.OpLook:
-		s.Tick = tickOf(&op)
-	case s.Took:
-		s = limiter.State{Took: true, Row: next}
-	default:
-		s = limiter.State{}
-	}
+	s.Tick = tickOf(&op)
 	return next, s
 }
 

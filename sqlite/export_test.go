@@ -3,8 +3,6 @@ package sqlite
 import (
 	"context"
 	"time"
-
-	"github.com/sqlimit/limiter"
 )
 
 // SchemaVersion is the latest migration that the statements need.
@@ -38,31 +36,4 @@ func Statements() (map[string]string, error) {
 		}
 	}
 	return texts, err
-}
-
-// Hold calls f in a transaction that has the write lock, with a function that carries out op in it.
-func (s *Store) Hold(ctx context.Context, op limiter.Op, f func(do func() (limiter.State, error)) error) error {
-	t, err := tableOf(op.Policy)
-	if err != nil {
-		return err
-	}
-	_, writer, err := s.pools()
-	if err != nil {
-		return err
-	}
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.leave()
-	return attemptWrite(ctx, writer, func(ctx context.Context) error {
-		tx, err := writer.begin(ctx, true)
-		if err != nil {
-			return err
-		}
-		defer tx.rollback()
-		if err := f(func() (limiter.State, error) { return s.apply(ctx, tx, t, op) }); err != nil {
-			return err
-		}
-		return commit(ctx, tx)
-	})
 }

@@ -5,6 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
 )
 
 // The log that grows beside a reader is small again after it, and no take fails meanwhile.
@@ -12,7 +15,7 @@ func TestTheLogShrinksWhenALongReadHasEnded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log.db")
 	store := openPath(t, path)
-	l := newLimiter(t, store, "l", held["window"], at(t0))
+	l := newLimiter(t, store, "l", limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour}, at(t0))
 	if _, err := l.Allow(t.Context(), "key"); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func countsRefusals(p limiter.Policy) bool {
 func (s *Store) newQueue() *batch.Queue {
 	// All keys share the one write lock: a hot key gains nothing by a transaction of its own.
 	const never = 1 << 30
-	return batch.New(sender{s}, batch.Limits{Keys: mergedKeys, Shared: 1, Single: 1, HotKey: never, Time: &s.time})
+	return batch.New(sender{s}, batch.Limits{Keys: mergedKeys, Shared: 1, Single: 1, HotKey: never, GiveBacks: mergedKeys, Time: &s.time})
 }
 
 // share carries out op in a transaction together with others.
@@ -116,19 +116,22 @@ func (c *senderConn) send(ctx context.Context, g *batch.Group) error {
 	if err != nil {
 		return err
 	}
-	last := row
-	for _, call := range g.Calls {
+	written := row
+	for i, call := range g.Calls {
 		at := now
 		if call.Op.At != 0 {
 			at = call.Op.At
 		}
 		var state limiter.State
-		last, state = call.Op.Apply(last, at)
+		row, state = call.Op.Apply(row, at)
 		call.Answer(answer(call.Op, state))
+		if row == written || i < len(g.Calls)-1 && !batch.GivesBack(&call.Op) {
+			continue
+		}
+		if _, err := c.tx.exec(ctx, t.put, t.append(args[:len(args):len(args)], &row)...); err != nil {
+			return err
+		}
+		written = row
 	}
-	if last == row {
-		return nil
-	}
-	_, err = c.tx.exec(ctx, t.put, t.append(args, &last)...)
-	return err
+	return nil
 }

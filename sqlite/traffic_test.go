@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -119,4 +120,33 @@ func TestMixedTakesByManyAdmitExactly(t *testing.T) {
 		}
 	}
 	checkTypes(t, stores[0])
+}
+
+// eachPool runs f on Stores on one file, by pools of their own.
+func eachPool(t *testing.T, f func(t *testing.T, open func() *sqlite.Store)) {
+	t.Helper()
+	t.Run("file", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "limiter.db")
+		f(t, func() *sqlite.Store { return openPath(t, path) })
+	})
+	// Transactions begin without a lock here, and without WAL.
+	t.Run("deferred transactions", func(t *testing.T) {
+		t.Parallel()
+		dsn := "file:" + filepath.ToSlash(filepath.Join(t.TempDir(), "limiter.db")) + "?_busy_timeout=0&_synchronous=OFF"
+		f(t, func() *sqlite.Store {
+			db, err := sql.Open("sqlite", dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			db.SetMaxIdleConns(4)
+			t.Cleanup(func() { db.Close() })
+			return newStore(t, db)
+		})
+	})
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		store := openPath(t, ":memory:")
+		f(t, func() *sqlite.Store { return store })
+	})
 }

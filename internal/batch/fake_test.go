@@ -134,7 +134,7 @@ func take(key string, cost int64) limiter.Op {
 }
 
 func newQueue(s *sender) *batch.Queue {
-	return batch.New(s, batch.Limits{Keys: 4, Shared: 2, Single: 2, HotKey: 2, Merges: merges, Time: new(sqlstore.Timekeeper)})
+	return batch.New(s, batch.Limits{Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges, Time: new(sqlstore.Timekeeper)})
 }
 
 // answer is what a take returned.

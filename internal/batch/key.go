@@ -54,31 +54,41 @@ func (k *keyQueue) putBack(calls []*Call, merges func(*limiter.Op) bool) {
 	}
 }
 
-// fill moves waiting calls to a group: all takes, or looks, of the first call's policy and time; an
-// operation that gives back goes by itself. So an audit of the row can tell which calls made a
-// change: each grant of a group tells the row that it left.
-func (k *keyQueue) fill(g *Group, merges func(*limiter.Op) bool) {
+// fill moves waiting calls to a group: a run of calls that give back, or all takes or looks of the
+// first call's policy and time.
+func (k *keyQueue) fill(g *Group, l *Limits) {
 	waiting, first := k.waiting, &k.waiting[0].Op
-	if first.Kind != limiter.OpTake && first.Kind != limiter.OpLook {
-		g.add(waiting[0])
-		k.waiting = waiting[1:]
+	if GivesBack(first) {
+		for len(k.waiting) > 0 && len(g.Calls) < max(l.GiveBacks, 1) && GivesBack(&k.waiting[0].Op) {
+			if c := k.waiting[0]; !c.left {
+				g.add(c)
+			}
+			k.waiting = k.waiting[1:]
+		}
 	} else {
-		g.Equal = merges != nil
+		g.Equal = l.Merges != nil
 		k.waiting, k.mixed = waiting[:0], false
 		for _, c := range waiting {
 			switch {
 			case c.left:
 			case c.Op.Kind == first.Kind && c.Op.Policy == first.Policy && c.Op.At == first.At:
 				g.add(c)
-				g.Equal = g.Equal && merges(&c.Op) && equal(first, &c.Op)
+				g.Equal = g.Equal && l.Merges(&c.Op) && equal(first, &c.Op)
 			default:
-				k.push(c, merges)
+				k.push(c, l.Merges)
 			}
 		}
 		clear(waiting[len(k.waiting):])
 	}
 	g.renew, k.renew = k.served(), false
 	k.line, k.inFlight = nil, true
+}
+
+// GivesBack reports whether an operation is a refund, cancel or reset. A [Conn] writes the row for
+// each of them, even if a group has several: an audit of the row can then tell which of them made a
+// change. Of a grant it can tell by the state.
+func GivesBack(op *limiter.Op) bool {
+	return op.Kind != limiter.OpTake && op.Kind != limiter.OpLook
 }
 
 // served reports whether the store has answered others while the calls of a key waited.

@@ -30,7 +30,7 @@ func (q *Queue) lead(from *line) {
 		if !goOn {
 			return
 		}
-		if head.Op.Kind == limiter.OpTake || head.Op.Kind == limiter.OpLook {
+		if !GivesBack(&head.Op) {
 			runtime.Gosched() // callers who were just answered may want to join the next statement
 		}
 	}
@@ -100,7 +100,7 @@ func (q *Queue) fill(from *line, st *statement) {
 			break
 		}
 		from.keys = from.keys[1:]
-		k.fill(st.group(), q.limits.Merges)
+		k.fill(st.group(), &q.limits)
 	}
 	slices.SortFunc(st.groups, func(a, b *Group) int {
 		return cmp.Or(cmp.Compare(a.Op().Name, b.Op().Name), cmp.Compare(a.Op().Key, b.Op().Key))

@@ -47,6 +47,9 @@ type Limits struct {
 	// processes also wait for the row of such a key, so it must not hold up keys that share a
 	// statement.
 	HotKey int
+	// GiveBacks is the most refunds, cancels and resets of one key that share a statement. They
+	// share it with no other key. 0 means 1.
+	GiveBacks int
 	// LockWait is how long a statement of one key counts as in flight, because it may wait for
 	// a row lock. For calls that failed together with others it is a tenth of that. 0 means
 	// that a statement counts until it ends.

@@ -144,6 +144,31 @@ func TestTakesOfAPolicyThatWaitForAKeyGoTogether(t *testing.T) {
 	})
 }
 
+func TestRefundsCancelsAndResetsThatWaitForAKeyGoTogether(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+		op := func(kind limiter.OpKind, cost int64) limiter.Op {
+			op := take("k", cost)
+			op.Kind = kind
+			return op
+		}
+		refund, reset := op(limiter.OpRefund, 1), op(limiter.OpReset, 0)
+		took(t, ask(t.Context(), q, take("k", 5))())
+		for i, a := range ask(t.Context(), q, refund, refund, op(limiter.OpRefund, 2), reset, take("k", 1), take("k", 1), refund)() {
+			if a.err != nil || !a.state.Took {
+				t.Errorf("operation %d: %+v, %v", i, a.state, a.err)
+			}
+		}
+		var units []int64
+		for _, st := range s.statements() {
+			units = append(units, st.units["k"])
+		}
+		// The first goes alone, at once. Of those that wait, no more than three go together.
+		if fmt.Sprint(units) != "[1 1 3 2 1]" {
+			t.Errorf("statements of %v operations, want 1, 1, 3, 2 and 1", units)
+		}
+	})
+}
+
 func TestOperationsThatShareNoStatementGoSideBySide(t *testing.T) {
 	in(t, func(t *testing.T, _ *sender, q *batch.Queue) {
 		var ops []limiter.Op

@@ -76,8 +76,8 @@ var merged = []Mutant{
 		Bug:  "one of the takes that share a SQLite transaction is granted but not stored",
 		Edits: []Edit{{
 			"sqlite/merge.go",
-			"	_, err = c.tx.exec(ctx, t.put, t.append(args, &last)...)\n",
-			"	last.FullAt, last.Used = max(0, last.FullAt-last.Period), max(0, last.Used-1)\n	_, err = c.tx.exec(ctx, t.put, t.append(args, &last)...)\n",
+			"		if _, err := c.tx.exec(",
+			"		row.FullAt, row.Used = max(0, row.FullAt-row.Period), max(0, row.Used-1)\n		if _, err := c.tx.exec(",
 		}},
 		Check: Check{Package: "./sqlite", Run: "^TestTakesThatMeetOnAnyRow$", Says: " times {Kind:"},
 		Also:  []Check{harness("TestProcessesThatAreKilledForgetNothingThatTheyAcknowledged", "acknowledged takes lost: ")},

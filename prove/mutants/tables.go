@@ -59,8 +59,8 @@ var tables = []Mutant{
 		Found: []string{"https://github.com/vutran1710/PyrateLimiter/pull/287"},
 		Edits: []Edit{{
 			"postgres/table.go",
-			"	sql, args := t.sql.reset, ",
-			"	sql, args := strings.Replace(t.sql.reset, \"$2::bytea\", \"coalesce(nullif($2::bytea, $2::bytea), '\"+op.Key+\"')\", 1), ",
+			"		return t.sql.reset, args",
+			"		return strings.Replace(t.sql.reset, \"$2::bytea\", \"coalesce(nullif($2::bytea, $2::bytea), '\"+op.Key+\"')\", 1), args",
 		}, {"postgres/table.go", "import (\n	\"context\"\n", "import (\n	\"context\"\n	\"strings\"\n"}},
 		Check: Check{Package: "./postgres", Run: "^TestStore$/^postgres/^connection$/^keys$", Says: "Reset at 0s: limiter"},
 	},
