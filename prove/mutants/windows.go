@@ -51,7 +51,7 @@ var windows = []Mutant{
 			"postgres/sql/window_count.sql",
 			"AND b.used <= b.lim THEN 1", "AND b.used - $5::bigint <= b.lim THEN 1",
 		}},
-		Check: Check{Package: "./postgres", Run: "^TestOperations_on_any_row$", Says: "want {"},
+		Check: Check{Package: "./postgres", Run: "^TestSingleTakeSendsOneStatement$", Says: "a take after others took the rest"},
 	},
 	{
 		Name: "window-count-overflows",
