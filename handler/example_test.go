@@ -2,6 +2,7 @@ package handler_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -44,18 +45,16 @@ func ExampleNew() {
 	// 429 ["search";q=2;w=120] ["search";r=0;t=60] [60]
 }
 
-// A server logs why there was no decision, and tells its platform whether the store works.
-func ExampleOnError() {
+// A server tells its platform whether the store works.
+func Example_server() {
 	store := memory.New() // in your program: postgres.Open
 	searches, err := limiter.New(store, "search", limiter.PerMinute(60))
 	if err != nil {
 		log.Fatal(err)
 	}
-	limit := handler.New(searches, handler.ClientIP(), handler.OnError(func(r *http.Request, err error) {
-		slog.ErrorContext(r.Context(), "no rate limit decision", "error", err)
-	}))
+	limit := handler.New(searches, handler.ClientIP()) // searches: a limiter as above
 	mux := http.NewServeMux()
-	mux.Handle("GET /search", limit(http.HandlerFunc(search)))
+	mux.Handle("GET /search", limit(http.HandlerFunc(search))) // search: your handler
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()
@@ -72,6 +71,17 @@ func ExampleOnError() {
 	// Output:
 	// /search 200 ["search";r=59;t=1]
 	// /health 200 []
+}
+
+// Unlike the default, OnError gets every failure. Clients can send any number of requests without a key.
+func ExampleOnError() {
+	limit := handler.New(mustLimiter("search", limiter.PerMinute(60)), handler.ClientIP(),
+		handler.OnError(func(r *http.Request, err error) {
+			if !errors.Is(err, handler.ErrNoKey) {
+				slog.ErrorContext(r.Context(), "no rate limit decision", "error", err)
+			}
+		}))
+	http.Handle("GET /logged", limit(http.HandlerFunc(search)))
 }
 
 // A login is limited by address, which stops one machine that tries many accounts,
