@@ -29,17 +29,17 @@ const DefaultTimeout = 250 * time.Millisecond
 // connection to its database. Connecting has its own limit of 3 s. The default is [DefaultTimeout].
 // The stores of this module keep these limits.
 //
-// Operations of one process wait for each other and share statements. An operation that waited
-// while the store answered others gets the full d again when it is sent. So a store that is fast
-// enough for one caller does not fail for many.
+// Operations of one process wait for each other and share statements. Time in the queue does not
+// count while the store answers others: the operation gets the full d when it is sent. So a store
+// that is fast enough for one caller does not fail for many.
 //
 // If an operation does not finish in time, it fails with [ErrNotApplied] or [ErrOutcomeUnknown].
 // That is a failure of the store, and the failure policy answers. The same holds for a connection
 // that is not made in time.
 //
-// If the context has a deadline, an operation ends 100 ms before it, or after half of the remaining
-// time if that is earlier, so that the caller can still use the answer. If that leaves less than d,
-// and the operation does not finish, the error is [ErrCanceled]. It also matches
+// If the context has a deadline, an operation ends 100 ms before it, so that the caller can still
+// use the answer. If less than 200 ms are left, it ends after half of them. If that leaves less than
+// d, and the operation does not finish, the error is [ErrCanceled]. It also matches
 // [ErrOutcomeUnknown] if the operation may have been carried out. No failure policy answers then,
 // because a client may have chosen the deadline, as gRPC clients do.
 //
@@ -48,8 +48,8 @@ const DefaultTimeout = 250 * time.Millisecond
 // invocation.
 //
 // Both kinds of error match [context.DeadlineExceeded]. On a connection or transaction of the
-// caller, only the context limits an operation, because cutting a statement off costs the
-// connection.
+// caller, WithTimeout has no effect, because cutting a statement off costs the connection. Give the
+// context a deadline there.
 func WithTimeout(d time.Duration) Option {
 	return func(o *options) error {
 		if d <= 0 {

@@ -14,12 +14,14 @@
 //
 // The migrations are files for goose (github.com/pressly/goose). The table limiter_goose_version
 // records in goose's format which ones have been applied, so the goose command line and this package
-// can take turns on one database. Programs with another migration tool take the files from [FS].
+// can take turns on one database. Programs with another migration tool take the files from [FS]. Do
+// not pass a file to psql or to the sqlite3 shell: they would also run the part after "goose Down",
+// which drops all tables.
 //
 // # Restored tables, and tables made by hand
 //
 // The version table may not match the tables, for example because a dump was restored without its
-// rows, or because an operator created the tables with psql. [Up] compares the tables with each
+// rows, or because an operator created the tables with the statements of a file. [Up] compares the tables with each
 // version and records the one that they match exactly. If they match none, Up changes nothing and
 // returns the differences.
 //

@@ -38,7 +38,9 @@
 //
 //   - A rollback undoes the take.
 //   - The key's row stays locked until the transaction ends, and all other users of the key wait.
-//     Take as late as possible.
+//     Past their time limit they fail, and [limiter.FailOpen] and [limiter.FailLocal] answer for
+//     them. Take as late as possible, and use [limiter.FailClosed] for limiters of the same name.
+//   - [limiter.WithTimeout] has no effect. Give the context a deadline.
 //   - An error that PostgreSQL reports for a take aborts the transaction: later statements fail with
 //     SQLSTATE 25P02. So the store always returns its error, and [limiter.FailOpen] and
 //     [limiter.FailLocal] have no effect. Roll back. If the error matches [limiter.ErrNotApplied],

@@ -152,9 +152,8 @@ func ends(e *pgconn.PgError) bool {
 
 // migrate returns advice on how to create the tables.
 func (s *Store) migrate() string {
-	return fmt.Sprintf("; run %s or, if the schema has no table of limiter yet, "+
-		"in a clone of limiter, with search_path=%[2]s in the URL if it is not the role's: "+
-		`goose -dir migrations/postgres -table %[2]s.limiter_goose_version postgres "$DATABASE_URL" up`, s.up(), s.schema)
+	return fmt.Sprintf("; create the tables in schema %s: call %s, or run goose: "+
+		"see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables", s.schema, s.up())
 }
 
 // up returns the call that migrates the store's schema.

@@ -115,9 +115,8 @@ func TestInterpretError_names_the_mend(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ schema, code, want string }{
 		{"public", "42P01", "migrations.Up(ctx, migrations.Postgres, db)"},
-		{"public", "42P01", `goose -dir migrations/postgres -table public.limiter_goose_version postgres "$DATABASE_URL" up`},
-		{"limits", "42P01", `goose -dir migrations/postgres -table limits.limiter_goose_version postgres "$DATABASE_URL" up`},
-		{"limits", "42P01", "in a clone of limiter, with search_path=limits in the URL"},
+		{"public", "42P01", "or run goose: see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables"},
+		{"limits", "42P01", "create the tables in schema limits"},
 		{"public", "28P01", "; see user and password in the DSN"},
 		{"public", "3D000", "; create the database, or name another in the DSN"},
 		{"limits", "42703", `migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema("limits"))`},

@@ -15,7 +15,7 @@ import (
 // What makes the tables, or records those that exist.
 const (
 	runUp         = "run migrations.Up(ctx, migrations.SQLite, store.DB())"
-	migrateTables = "the tables of limiter are missing or of another version; " + runUp + " or, if the file has no table of limiter yet, in a clone of limiter: goose -dir migrations/sqlite -table limiter_goose_version sqlite3 FILE up"
+	migrateTables = "the tables of limiter are missing or of another version; " + runUp + ", or goose: see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables"
 )
 
 // errClosed is returned for an operation after Close.

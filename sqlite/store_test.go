@@ -95,7 +95,7 @@ func TestMissingTables(t *testing.T) {
 		}
 		for _, advice := range []string{
 			"migrations.Up(ctx, migrations.SQLite, store.DB())",
-			"goose -dir migrations/sqlite -table limiter_goose_version sqlite3 FILE up",
+			"or goose: see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables",
 		} {
 			if !strings.Contains(err.Error(), advice) {
 				t.Errorf("%s: %q does not name %q", what, err, advice)

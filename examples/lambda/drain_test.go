@@ -14,7 +14,7 @@ import (
 // listens waits until the server logs its address.
 func listens(t *testing.T, p *process) (address string) {
 	t.Helper()
-	said := regexp.MustCompile(`listening address=\S*:(\d+)`)
+	said := regexp.MustCompile(`listening url=http://localhost:(\d+)`)
 	p.await(t, "the server does not listen", func() bool {
 		if m := said.FindStringSubmatch(p.output.String()); m != nil {
 			address = net.JoinHostPort("127.0.0.1", m[1])

@@ -20,7 +20,8 @@ func serve(ctx context.Context, port string, handler http.Handler, listening fun
 	if err != nil {
 		return fmt.Errorf("listen on $PORT: %w", err)
 	}
-	slog.Info("listening", "address", listener.Addr().String())
+	_, port, _ = net.SplitHostPort(listener.Addr().String()) // the port that the system chose for 0
+	slog.Info("listening", "url", "http://localhost:"+port)
 	if listening != nil {
 		listening(listener.Addr())
 	}

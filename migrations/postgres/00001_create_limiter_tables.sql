@@ -1,7 +1,8 @@
 -- The tables and the view of limiter, for PostgreSQL 14 and later.
 --
--- This file is valid as it stands: the goose command line and psql put the objects into the first
--- schema of search_path. migrations.Up replaces each /* schema */ by a quoted schema name.
+-- Do not pass this file to psql: it would also run the part after "goose Down", which drops all
+-- tables. The goose command line puts the objects into the first schema of search_path.
+-- migrations.Up replaces each /* schema */ by a quoted schema name.
 --
 -- Every instant is an integer: nanoseconds since 1970-01-01 00:00 UTC, on the database's clock.
 -- Every instant lies in [0, 2^62), which leaves room to add two of them without an overflow.

@@ -1,5 +1,8 @@
 -- The tables and the view of limiter, for SQLite 3.42 and later.
 --
+-- Do not pass this file to the sqlite3 shell: it would also run the part after "goose Down", which
+-- drops all tables.
+--
 -- Every instant is an integer: nanoseconds since 1970-01-01 00:00 UTC, on the clock of the process.
 -- Every instant lies in [0, 2^62], which leaves room to add two of them without an overflow.
 --
