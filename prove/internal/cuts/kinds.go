@@ -16,8 +16,9 @@ type Kind struct {
 	number int // what its limiters are named after
 	// unit is what each that is carried out adds to what its key has spent.
 	unit int64
-	// reads is whether it only reads, so that its outcome is never unknown.
-	reads bool
+	// reads is whether it only reads, so that its outcome is never unknown. refused is whether its
+	// statement could write, but does not.
+	reads, refused bool
 	// Fresh is whether it is done on a connection that has to be made.
 	Fresh bool
 	// strict is whether the pool's transactions are, so that the store makes its own.
@@ -40,12 +41,11 @@ type answer struct {
 // Words by which the statements of package postgres can be told apart.
 const (
 	theHot         = "unfit AS"
-	theGrant       = "OFFSET 0"
-	theRead        = "SELECT coalesce($3::bigint"
 	theLook        = "LEFT JOIN"
-	theBucketSwap  = "AND capacity = $10"
+	theSwap        = ", granted) = ("
 	theMerged      = "unnest("
 	theWindowCount = "4611686018427387904"
+	theRefund      = "SET full_at = greatest(0, b.full_at - least("
 	theBegin       = "begin isolation level read committed"
 	theCommit      = "commit"
 )
@@ -55,35 +55,35 @@ func Kinds() []Kind {
 	buckets := func(w *Lane) *limiter.Limiter { return w.bucket }
 	windows := func(w *Lane) *limiter.Limiter { return w.window }
 	kinds := []Kind{
-		{Name: "bucket take", unit: 1, statements: []string{theHot}, act: take(buckets)},
-		{Name: "bucket take by the grant alone", unit: 1, statements: []string{theGrant}, setup: setup(take(buckets)), act: take(buckets)},
-		{Name: "bucket take that is refused by a read", unit: 1, reads: true, statements: []string{theRead}, setup: setup(take(tight)), act: take(tight)},
-		{Name: "bucket take that a read does not refuse", unit: 1, statements: []string{theRead, theHot}, setup: reopened, act: take(tight)},
-		{Name: "bucket take under a new policy", unit: 2, statements: []string{theGrant, theHot, theLook, theBucketSwap}, setup: setup(take(buckets)), act: take(wider)},
+		{Name: "bucket take", unit: 1, statements: []string{theHot}, act: once(take(buckets))},
+		{Name: "bucket take of a row", unit: 1, statements: []string{theHot}, setup: setup(take(buckets)), act: once(take(buckets))},
+		{Name: "bucket take that is refused", unit: 1, refused: true, statements: []string{theHot}, setup: setup(take(tight)), act: once(take(tight))},
+		{Name: "bucket take under a new policy", unit: 2, statements: []string{theHot, theLook, theSwap}, setup: setup(take(buckets)), act: once(take(wider))},
 		{Name: "bucket takes that are merged", unit: 1, statements: []string{theMerged}, act: together(buckets)},
-		{Name: "bucket refund", unit: -1, setup: twice(take(buckets)), act: refund(buckets)},
-		{Name: "bucket cancel", unit: -1, setup: book(func(w *Lane) *limiter.Limiter { return w.line }), act: cancelBooking},
-		{Name: "bucket reset", unit: -2, setup: twice(take(buckets)), act: reset(buckets)},
-		{Name: "bucket peek", unit: 1, reads: true, setup: setup(take(buckets)), act: peek(buckets)},
-		{Name: "bucket reservation", unit: 1, act: reserve(buckets)},
+		{Name: "bucket refund", unit: -1, setup: twice(take(buckets)), act: once(refund(buckets))},
+		{Name: "bucket refunds that are sent together", unit: -1, statements: []string{theRefund}, setup: twice(take(buckets)), act: refundsTogether(buckets)},
+		{Name: "bucket cancel", unit: -1, setup: book(func(w *Lane) *limiter.Limiter { return w.line }), act: once(cancelBooking)},
+		{Name: "bucket reset", unit: -2, setup: twice(take(buckets)), act: once(reset(buckets))},
+		{Name: "bucket peek", unit: 1, reads: true, setup: setup(take(buckets)), act: once(peek(buckets))},
+		{Name: "bucket reservation", unit: 1, act: once(reserve(buckets))},
 
-		{Name: "window take", unit: 1, statements: []string{theHot}, act: take(windows)},
-		{Name: "window take by the grant alone", unit: 1, statements: []string{theGrant}, setup: setup(take(windows)), act: take(windows)},
-		{Name: "window take that is refused by a read", unit: 1, reads: true, statements: []string{theRead}, setup: setup(take(narrow)), act: take(narrow)},
-		{Name: "window take that counts refusals", unit: 1, statements: []string{theWindowCount}, act: take(func(w *Lane) *limiter.Limiter { return w.counts })},
+		{Name: "window take", unit: 1, statements: []string{theHot}, act: once(take(windows))},
+		{Name: "window take of a row", unit: 1, statements: []string{theHot}, setup: setup(take(windows)), act: once(take(windows))},
+		{Name: "window take that is refused", unit: 1, refused: true, statements: []string{theHot}, setup: setup(take(narrow)), act: once(take(narrow))},
+		{Name: "window take that counts refusals", unit: 1, statements: []string{theWindowCount}, act: once(take(func(w *Lane) *limiter.Limiter { return w.counts }))},
 		{Name: "window takes that are merged", unit: 1, statements: []string{theMerged}, act: together(windows)},
-		{Name: "window refund", unit: -1, setup: twice(take(windows)), act: refund(windows)},
-		{Name: "window cancel", unit: -1, setup: book(func(w *Lane) *limiter.Limiter { return w.rota }), act: cancelBooking},
-		{Name: "window reset", unit: -2, setup: twice(take(windows)), act: reset(windows)},
-		{Name: "window peek", unit: 1, reads: true, setup: setup(take(windows)), act: peek(windows)},
-		{Name: "window reservation", unit: 1, act: reserve(windows)},
+		{Name: "window refund", unit: -1, setup: twice(take(windows)), act: once(refund(windows))},
+		{Name: "window cancel", unit: -1, setup: book(func(w *Lane) *limiter.Limiter { return w.rota }), act: once(cancelBooking)},
+		{Name: "window reset", unit: -2, setup: twice(take(windows)), act: once(reset(windows))},
+		{Name: "window peek", unit: 1, reads: true, setup: setup(take(windows)), act: once(peek(windows))},
+		{Name: "window reservation", unit: 1, act: once(reserve(windows))},
 
-		{Name: "first bucket take of a connection", unit: 1, Fresh: true, act: take(buckets)},
-		{Name: "first peek of a connection", unit: 1, reads: true, Fresh: true, act: peek(buckets)},
+		{Name: "first bucket take of a connection", unit: 1, Fresh: true, act: once(take(buckets))},
+		{Name: "first peek of a connection", unit: 1, reads: true, Fresh: true, act: once(peek(buckets))},
 
-		{Name: "bucket take in a transaction", unit: 1, strict: true, statements: []string{theBegin, theCommit}, act: take(buckets)},
+		{Name: "bucket take in a transaction", unit: 1, strict: true, statements: []string{theBegin, theCommit}, act: once(take(buckets))},
 		{Name: "bucket takes that are merged in a transaction", unit: 1, strict: true, statements: []string{theBegin, theMerged, theCommit}, act: together(buckets)},
-		{Name: "bucket refund in a transaction", unit: -1, strict: true, statements: []string{theBegin, theCommit}, setup: twice(take(buckets)), act: refund(buckets)},
+		{Name: "bucket refund in a transaction", unit: -1, strict: true, statements: []string{theBegin, theCommit}, setup: twice(take(buckets)), act: once(refund(buckets))},
 	}
 	for i := range kinds {
 		kinds[i].number = i
@@ -98,57 +98,63 @@ func tight(w *Lane) *limiter.Limiter  { return w.tight }
 func narrow(w *Lane) *limiter.Limiter { return w.narrow }
 func wider(w *Lane) *limiter.Limiter  { return w.wider }
 
-// call is an operation on the first key.
-func call(f func(ctx context.Context, w *Lane, key string) (carried bool, err error)) func(*Lane) []answer {
-	return func(w *Lane) []answer {
-		began := time.Now()
-		carried, err := f(context.Background(), w, w.keys[0])
-		return []answer{{w.keys[0], carried && err == nil, err, time.Since(began)}}
+// operation is what a kind does on a key.
+type operation func(ctx context.Context, w *Lane, key string) (carried bool, err error)
+
+// answer does the operation.
+func (do operation) answer(ctx context.Context, w *Lane, key string) answer {
+	began := time.Now()
+	carried, err := do(ctx, w, key)
+	return answer{key, carried && err == nil, err, time.Since(began)}
+}
+
+// once does an operation on the first key.
+func once(do operation) func(*Lane) []answer {
+	return func(w *Lane) []answer { return []answer{do.answer(context.Background(), w, w.keys[0])} }
+}
+
+func take(l of) operation {
+	return func(ctx context.Context, w *Lane, key string) (bool, error) {
+		res, err := l(w).Allow(ctx, key)
+		return res.Allowed, err
 	}
 }
 
-func take(l of) func(*Lane) []answer {
-	return call(func(ctx context.Context, w *Lane, key string) (bool, error) {
-		res, err := l(w).Allow(ctx, key)
-		return res.Allowed, err
-	})
-}
-
 // peek is never what carries something out.
-func peek(l of) func(*Lane) []answer {
-	return call(func(ctx context.Context, w *Lane, key string) (bool, error) {
+func peek(l of) operation {
+	return func(ctx context.Context, w *Lane, key string) (bool, error) {
 		_, err := l(w).Peek(ctx, key)
 		return false, err
-	})
+	}
 }
 
-func refund(l of) func(*Lane) []answer {
-	return call(func(ctx context.Context, w *Lane, key string) (bool, error) {
+func refund(l of) operation {
+	return func(ctx context.Context, w *Lane, key string) (bool, error) {
 		return l(w).Refund(ctx, key, 1)
-	})
+	}
 }
 
-func reset(l of) func(*Lane) []answer {
-	return call(func(ctx context.Context, w *Lane, key string) (bool, error) {
+func reset(l of) operation {
+	return func(ctx context.Context, w *Lane, key string) (bool, error) {
 		return true, l(w).Reset(ctx, key)
-	})
+	}
 }
 
-func reserve(l of) func(*Lane) []answer {
-	return call(func(ctx context.Context, w *Lane, key string) (bool, error) {
+func reserve(l of) operation {
+	return func(ctx context.Context, w *Lane, key string) (bool, error) {
 		r, err := l(w).Reserve(ctx, key, 1, time.Hour)
 		return r.Allowed, err
-	})
+	}
 }
 
 // setup does an operation before the one that is cut.
-func setup(before func(*Lane) []answer) func(*Lane) error {
-	return func(w *Lane) error { return before(w)[0].err }
+func setup(before operation) func(*Lane) error {
+	return func(w *Lane) error { return once(before)(w)[0].err }
 }
 
 // twice does one twice.
-func twice(before func(*Lane) []answer) func(*Lane) error {
-	return func(w *Lane) error { return errors.Join(before(w)[0].err, before(w)[0].err) }
+func twice(before operation) func(*Lane) error {
+	return func(w *Lane) error { return errors.Join(setup(before)(w), setup(before)(w)) }
 }
 
 // book makes a reservation that can be canceled: for its turn it has to wait.
@@ -162,17 +168,8 @@ func book(l of) func(*Lane) error {
 	}
 }
 
-var cancelBooking = call(func(ctx context.Context, w *Lane, _ string) (bool, error) {
+func cancelBooking(ctx context.Context, w *Lane, _ string) (bool, error) {
 	return true, w.booked.Cancel(ctx)
-})
-
-// reopened makes a key that the store believes to be exhausted, and that is not any more.
-func reopened(w *Lane) error {
-	if err := setup(take(tight))(w); err != nil {
-		return err
-	}
-	_, err := w.db.Exec(context.Background(), "UPDATE limiter_token_buckets SET full_at = 0, at = 0 WHERE limiter = $1 AND key = $2", w.name, []byte(w.keys[0]))
-	return err
 }
 
 // waiting is a context that tells when somebody waits for its end.
@@ -192,38 +189,45 @@ func (w *waiting) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// together has four takes of three keys go out in one statement: they arrive while two
-// others wait for the pool's only connection, which leave then.
+// together has four takes of three keys go out in one statement.
 func together(l of) func(*Lane) []answer {
 	return func(w *Lane) []answer {
-		held, err := w.pool.Acquire(context.Background())
-		if err != nil {
-			return []answer{{key: w.keys[0], err: err}}
-		}
-		ahead, leave := context.WithCancel(context.Background())
-		defer leave()
-		var gone, done sync.WaitGroup
-		for _, key := range []string{"ahead", "ahead, too"} {
-			ctx := newWaiting(ahead)
-			gone.Go(func() { _, _ = l(w).Allow(ctx, key) })
-			<-ctx.waited
-		}
 		// The first key has two: they are one row, of two units.
-		keys := slices.Concat(w.keys[:1], w.keys)
-		answers := make([]answer, len(keys))
-		for i, key := range keys {
-			ctx := newWaiting(context.Background())
-			done.Go(func() {
-				began := time.Now()
-				res, err := l(w).Allow(ctx, key)
-				answers[i] = answer{key, res.Allowed && err == nil, err, time.Since(began)}
-			})
-			<-ctx.waited
-		}
-		leave()
-		gone.Wait()
-		held.Release()
-		done.Wait()
-		return answers
+		return meet(w, slices.Concat(w.keys[:1], w.keys), []string{"ahead", "ahead, too"}, take(l))
 	}
+}
+
+// refundsTogether has two refunds of a key go out in one round trip.
+func refundsTogether(l of) func(*Lane) []answer {
+	return func(w *Lane) []answer {
+		return meet(w, []string{w.keys[0], w.keys[0]}, w.keys[:1], refund(l))
+	}
+}
+
+// meet does an operation on each of keys at once: they arrive while those on the keys ahead wait for
+// the pool's only connection, which leave then.
+func meet(w *Lane, keys, ahead []string, do operation) []answer {
+	held, err := w.pool.Acquire(context.Background())
+	if err != nil {
+		return []answer{{key: w.keys[0], err: err}}
+	}
+	leaving, leave := context.WithCancel(context.Background())
+	defer leave()
+	var gone, done sync.WaitGroup
+	for _, key := range ahead {
+		ctx := newWaiting(leaving)
+		gone.Go(func() { _, _ = do(ctx, w, key) })
+		<-ctx.waited
+	}
+	answers := make([]answer, len(keys))
+	for i, key := range keys {
+		ctx := newWaiting(context.Background())
+		done.Go(func() { answers[i] = do.answer(ctx, w, key) })
+		<-ctx.waited
+	}
+	leave()
+	gone.Wait()
+	held.Release()
+	done.Wait()
+	return answers
 }

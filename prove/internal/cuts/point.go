@@ -78,7 +78,7 @@ func (w *Lane) attempt(cut cutproxy.Cut) (a attempt, err error) {
 // succeeded returns an error unless an attempt did all that it should.
 func (w *Lane) succeeded(a attempt) error {
 	for _, answer := range a.answers {
-		if answer.err != nil || answer.carried == w.kind.reads {
+		if answer.err != nil || answer.carried == (w.kind.reads || w.kind.refused) {
 			return fmt.Errorf("carried out %t, %w", answer.carried, answer.err)
 		}
 	}
