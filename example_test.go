@@ -96,17 +96,16 @@ func ExampleLimiter_Reserve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx := context.Background()
 	for range 3 {
-		r, err := mails.Reserve(ctx, "newsletter", 1, 90*time.Second)
-		if err != nil {
+		r, err := mails.Reserve(context.Background(), "newsletter", 1, 90*time.Second)
+		switch {
+		case err != nil:
 			log.Fatal(err)
-		}
-		if !r.Allowed {
+		case !r.Allowed:
 			fmt.Println("too far ahead; ask again in", r.RetryAfter)
-			continue
+		default:
+			fmt.Println("send in", r.Delay)
 		}
-		fmt.Println("send in", r.Delay)
 	}
 	// Output:
 	// send in 0s

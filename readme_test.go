@@ -100,7 +100,7 @@ func unindent(code string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestTheGuidesProgramRuns(t *testing.T) {
+func TestTheGuidesProgramsCompileAndRun(t *testing.T) {
 	t.Parallel()
 	programs, _ := snippets(t)
 	for _, program := range programs {
@@ -111,6 +111,9 @@ func TestTheGuidesProgramRuns(t *testing.T) {
 		}
 		if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source).CombinedOutput(); err != nil {
 			t.Fatalf("go build: %v\n%s", err, out)
+		}
+		if strings.Contains(program, "DATABASE_URL") {
+			continue // it needs a server; that it compiles is enough here
 		}
 		run := exec.CommandContext(t.Context(), binary)
 		run.Dir = dir // where it leaves its database

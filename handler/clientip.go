@@ -18,7 +18,8 @@ import (
 //	Cloudflare, and nothing else can connect   AddressHeader("CF-Connecting-IP")
 //	Cloud Run                                  TrustedHops(1)
 //	Cloud Run, external Application LB         TrustedHops(2), and ingress from it only
-//	proxies whose addresses are known          TrustedProxies(prefixes...)
+//	nginx, Kubernetes: proxies whose           TrustedProxies(prefixes...)
+//	addresses are known
 //
 // Without one of them, the first request with X-Forwarded-For or Forwarded makes ClientIP log a
 // warning to slog.Default, once. If clients connect without a proxy, a client wrote the header, and

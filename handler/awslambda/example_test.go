@@ -16,6 +16,7 @@ import (
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
 	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/postgres"
 )
 
 // A Lambda function would keep the state in PostgreSQL; memory is for the examples.
@@ -38,7 +39,33 @@ func exampleEvent(name string) []byte {
 	return payload
 }
 
-// One program, on a server and in Lambda, where it also does something every hour.
+// serve serves requests on a server, and events in Lambda. There it also sweeps at scheduled events.
+func serve(limited http.Handler, store *postgres.Store) error {
+	if os.Getenv("AWS_LAMBDA_RUNTIME_API") == "" { // Lambda sets it
+		return http.ListenAndServe(":8080", limited)
+	}
+	hourly := lambda.NewHandler(func(ctx context.Context, _ events.EventBridgeEvent) (int64, error) {
+		return store.Sweep(ctx, 10_000) // the next sweep deletes the rest
+	})
+	lambda.Start(awslambda.Handler(limited, hourly)) // does not return
+	return nil
+}
+
+// One program for a server and for Lambda.
+func ExampleHandler_serverAndLambda() {
+	store, err := postgres.Open(context.Background(), os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	perClient, err := limiter.New(store, "per-client", limiter.PerMinute(60))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limited := handler.New(perClient, handler.ClientIP())(http.NotFoundHandler())
+	log.Fatal(serve(limited, store))
+}
+
+// HTTP events are limited, and the scheduled event goes to a function of its own.
 func ExampleHandler() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders/", func(w http.ResponseWriter, _ *http.Request) {
@@ -51,8 +78,7 @@ func ExampleHandler() {
 		return nil
 	})
 	h := awslambda.Handler(limited, hourly)
-	// On a server: http.ListenAndServe(":8080", limited)
-	// In Lambda:   lambda.Start(h)
+	// In main: lambda.Start(h)
 
 	for _, event := range []string{"httpapi", "alb", "other-scheduled"} {
 		response, err := h.Invoke(context.Background(), exampleEvent(event))
