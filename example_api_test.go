@@ -60,16 +60,16 @@ func ExampleWithDenyCache() {
 	// false deny_cache 1m0s
 }
 
-// A store that fails every operation.
-type exampleDownStore struct{}
+// downStore fails every operation.
+type downStore struct{}
 
-func (exampleDownStore) Do(context.Context, limiter.Op) (limiter.State, error) {
+func (downStore) Do(context.Context, limiter.Op) (limiter.State, error) {
 	return limiter.State{}, fmt.Errorf("broken: %w", limiter.ErrNotApplied)
 }
 
 // With FailOpen a request passes if the store fails, but not if the input is wrong.
 func ExampleFailOpen() {
-	api, err := limiter.New(exampleDownStore{}, "api", limiter.PerSecond(10), limiter.FailOpen())
+	api, err := limiter.New(downStore{}, "api", limiter.PerSecond(10), limiter.FailOpen())
 	if err != nil {
 		log.Fatal(err)
 	}

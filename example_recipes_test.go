@@ -22,14 +22,15 @@ func Example_worker() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	ctx := context.Background() // in your program: one that ends at shutdown
 	for _, job := range []string{"first", "second", "third"} {
-		err := calls.Wait(context.Background(), "partner")
-		if errors.Is(err, limiter.ErrExceedsMaxWait) {
-			fmt.Println("put back:", job) // more than 30 s of work is booked ahead
-			continue
+		err := calls.Wait(ctx, "partner")
+		if errors.Is(err, limiter.ErrCanceled) {
+			return // shutdown
 		}
-		if err != nil {
-			log.Fatal(err)
+		if err != nil { // more than 30 s of work is booked ahead, or the store failed
+			fmt.Println("put back, and pause:", job, err)
+			continue
 		}
 		fmt.Println("call for the", job, "job")
 	}

@@ -70,7 +70,7 @@ func logIn(w http.ResponseWriter, r *http.Request) {
 func Example_login() {
 	byAddress := handler.New(mustLimiter("login-address", limiter.PerMinute(20)),
 		handler.ClientIP(), handler.ChargeFailures())
-	byAccount := handler.New(mustLimiter("login-account", limiter.PerHour(2)),
+	byAccount := handler.New(mustLimiter("login-account", limiter.PerMinute(2)),
 		handler.User(account), handler.ChargeFailures(), handler.HideQuota())
 	h := byAddress(decodeLogin(byAccount(http.HandlerFunc(logIn))))
 

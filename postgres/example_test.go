@@ -4,16 +4,16 @@ import (
 	"database/sql"
 	"testing"
 
+	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 	"github.com/testcontainers/testcontainers-go"
 	tcpostgres "github.com/testcontainers/testcontainers-go/modules/postgres"
 
-	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 )
 
 // newStore returns a store in a PostgreSQL container, which the end of the test removes.
-func newStore(t *testing.T, image string) limiter.Store {
+func newStore(t *testing.T, image string) *postgres.Store {
 	container, err := tcpostgres.Run(t.Context(), image, tcpostgres.BasicWaitStrategies())
 	testcontainers.CleanupContainer(t, container)
 	if err != nil {

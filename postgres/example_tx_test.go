@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log"
 	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,6 +18,8 @@ var errTooManyOrders = errors.New("too many orders today")
 
 // placeOrder stores an order and charges its customer, or does neither.
 func placeOrder(ctx context.Context, pool *pgxpool.Pool, number int, customer string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // limiter.WithTimeout has no effect in a transaction
+	defer cancel()
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "INSERT INTO orders (number, customer) VALUES ($1, $2)", number, customer)
 		if err != nil {
