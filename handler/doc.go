@@ -28,7 +28,7 @@
 // request pass. Their policies share one header field. If limit2 refuses, what limit1 charged stays
 // charged, and Retry-After is the longest wait of the limiters that were asked.
 //
-// Put the limiter that protects others outside. For a login, put the limiter by address outside of
+// Put the limiter with the broader key outside. For a login, put the limiter by address outside of
 // the one by account. If two limiters share a key, put the tighter one inside.
 //
 // # CORS
