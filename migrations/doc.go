@@ -21,9 +21,9 @@
 // # Restored tables, and tables made by hand
 //
 // The version table may not match the tables, for example because a dump was restored without its
-// rows, or because an operator created the tables with the statements of a file. [Up] compares the tables with each
-// version and records the one that they match exactly. If they match none, Up changes nothing and
-// returns the differences.
+// rows, or because an operator created the tables with the statements of a file. [Up] compares the
+// tables with each version and records the one that they match exactly. If they match none, Up
+// changes nothing and returns the differences.
 //
 // To learn what a version looks like, Up runs the migrations on temporary tables in PostgreSQL, and
 // in memory in SQLite. A role without the TEMPORARY privilege on the database can migrate, but

@@ -167,7 +167,7 @@ func (s site) wantCheck(t *testing.T, text string) {
 	if text == "" && err != nil {
 		t.Errorf("Check: %v, want none", err)
 	}
-	if text == unrecorded && err != nil && strings.Contains(err.Error(), "goose -dir") {
+	if text == unrecorded && err != nil && strings.Contains(err.Error(), "goose: see") {
 		t.Errorf("Check: %v: the goose command line adopts no tables", err)
 	}
 	if text != "" && (!errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), text)) {
