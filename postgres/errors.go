@@ -152,7 +152,7 @@ func ends(e *pgconn.PgError) bool {
 
 // migrate returns advice on how to create the tables.
 func (s *Store) migrate() string {
-	return fmt.Sprintf("; create the tables in schema %s: call %s, or run goose: "+
+	return fmt.Sprintf("; create or upgrade the tables in schema %s: call %s, or run goose: "+
 		"see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables", s.schema, s.up())
 }
 

@@ -116,7 +116,7 @@ func TestInterpretError_names_the_mend(t *testing.T) {
 	cases := []struct{ schema, code, want string }{
 		{"public", "42P01", "migrations.Up(ctx, migrations.Postgres, db)"},
 		{"public", "42P01", "or run goose: see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables"},
-		{"limits", "42P01", "create the tables in schema limits"},
+		{"limits", "42P01", "create or upgrade the tables in schema limits"},
 		{"public", "28P01", "; see user and password in the DSN"},
 		{"public", "3D000", "; create the database, or name another in the DSN"},
 		{"limits", "42703", `migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema("limits"))`},
