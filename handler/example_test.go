@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -52,9 +53,14 @@ func Example_server() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	limit := handler.New(searches, handler.ClientIP()) // searches: a limiter as above
+	var failures atomic.Int64
+	limit := handler.New(searches, handler.ClientIP(), handler.OnError(func(r *http.Request, err error) {
+		if !errors.Is(err, handler.ErrNoKey) { // the client's fault
+			failures.Add(1) // your metric
+		}
+	}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /search", limit(http.HandlerFunc(search))) // search: your handler
+	mux.Handle("GET /search", limit(http.HandlerFunc(search)))
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()
