@@ -54,7 +54,7 @@ func Example_server() {
 		log.Fatal(err)
 	}
 	var failures atomic.Int64
-	limit := handler.New(searches, handler.ClientIP(), handler.OnError(func(r *http.Request, err error) {
+	limit := handler.New(searches, handler.ClientIP(), handler.OnError(func(_ *http.Request, err error) {
 		if !errors.Is(err, handler.ErrNoKey) { // the client's fault
 			failures.Add(1) // your metric
 		}
