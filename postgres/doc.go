@@ -23,7 +23,9 @@
 // The store uses the connection's query mode, which is cache_statement by default. PgBouncer before
 // 1.21, and other poolers in transaction mode, keep no prepared statements. Behind them, pass
 // [WithQueryExecMode] with [pgx.QueryExecModeExec], or add default_query_exec_mode=exec to the DSN.
-// The store never uses the simple protocol for statements that decide.
+// The store never uses the simple protocol for statements that decide. Do not use describe_exec
+// behind a pooler in transaction mode: pgx parses and executes a statement in two round trips, which
+// may go to two servers.
 //
 // # Pools
 //

@@ -113,7 +113,7 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 			return err
 		}
 	}
-	if s.mode == nil && conn != nil && conn.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+	if s.mode == nil && conn != nil && needsExecMode(conn) {
 		exec := pgx.QueryExecModeExec
 		s.mode = &exec
 	}
@@ -206,4 +206,19 @@ func unsupported(format string, args ...any) error {
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("postgres: %w: %s", limiter.ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// needsExecMode reports whether the store cannot use the connection's own query mode: the simple
+// protocol, or a mode whose cache is turned off, in which pgx fails each statement.
+func needsExecMode(conn *pgx.ConnConfig) bool {
+	switch conn.DefaultQueryExecMode {
+	case pgx.QueryExecModeSimpleProtocol:
+		return true
+	case pgx.QueryExecModeCacheStatement:
+		return conn.StatementCacheCapacity <= 0
+	case pgx.QueryExecModeCacheDescribe:
+		return conn.DescriptionCacheCapacity <= 0
+	default:
+		return false
+	}
 }

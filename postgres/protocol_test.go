@@ -53,3 +53,21 @@ func TestStatements_are_not_sent_in_the_simple_protocol_that_a_pool_asks_for(t *
 		}
 	})
 }
+
+// pgx fails each statement in a mode whose cache is turned off, and nothing is sent.
+func TestStore_decides_on_connections_without_a_statement_cache(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		for name, change := range map[string]func(*pgx.ConnConfig){
+			"cache_statement": func(c *pgx.ConnConfig) { c.StatementCacheCapacity = 0 },
+			"cache_describe": func(c *pgx.ConnConfig) {
+				c.DefaultQueryExecMode, c.DescriptionCacheCapacity = pgx.QueryExecModeCacheDescribe, 0
+			},
+		} {
+			store := storeOn(t, pool(t, d.dsn, func(c *pgxpool.Config) { change(c.ConnConfig) }), schema)
+			for _, op := range all(name) {
+				do(t, store, op)
+			}
+		}
+	})
+}
