@@ -139,4 +139,4 @@ func start(t *testing.T) string {
 }
 
 // listening matches the log line with the program's port.
-var listening = regexp.MustCompile(`listening.* address=\S*:(\d+)`)
+var listening = regexp.MustCompile(`listening url=http://localhost:(\d+)`)
