@@ -22,8 +22,8 @@ const schemaVersion = 1
 // applies. Check does not test whether the disk has room. It is safe for concurrent use.
 func (s *Store) Check(ctx context.Context) error {
 	_, writer, err := s.pools()
-	if err == nil && s.place != nil {
-		err = s.place.look()
+	if err == nil && s.file != nil {
+		err = s.file.checkNow()
 	}
 	if err != nil {
 		return fmt.Errorf("sqlite: check: %w", err)

@@ -47,7 +47,7 @@ func (s *Store) DB() *sql.DB {
 	if s.path == memoryPath {
 		s.openPools()
 	} else {
-		s.db = openPool(s.where().connector(sharedParams), 1)
+		s.db = openPool(s.watched().connector(sharedParams), 1)
 	}
 	if s.closed {
 		_ = s.db.Close() // never used: there is nothing that could fail
@@ -76,16 +76,16 @@ func (s *Store) openPools() {
 		s.reader = s.writer
 		return
 	}
-	s.writer = newRawPool(s.where(), writerParams, 1)
-	s.reader = newRawPool(s.where(), readerParams, readers)
+	s.writer = newRawPool(s.watched(), writerParams, 1)
+	s.reader = newRawPool(s.watched(), readerParams, readers)
 }
 
-// where returns the place of the file, which the first call fixes.
-func (s *Store) where() *place {
-	if s.place == nil {
-		s.place = newPlace(s.path)
+// watched returns the file of the Store. The first call resolves its path.
+func (s *Store) watched() *watchedFile {
+	if s.file == nil {
+		s.file = watch(s.path)
 	}
-	return s.place
+	return s.file
 }
 
 func (s *Store) closePools() error {

@@ -17,7 +17,7 @@ import (
 // transaction, never during a wait. So no context interrupts a statement, and its outcome is known.
 // An interrupt would also cost the connection, and two goroutines per statement.
 type rawPool struct {
-	place  *place
+	file   *watchedFile
 	params string        // of the connections
 	free   chan struct{} // holds one for each connection that may be used now
 
@@ -26,8 +26,8 @@ type rawPool struct {
 	closed bool
 }
 
-func newRawPool(at *place, params string, n int) *rawPool {
-	p := &rawPool{place: at, params: params, free: make(chan struct{}, n)}
+func newRawPool(file *watchedFile, params string, n int) *rawPool {
+	p := &rawPool{file: file, params: params, free: make(chan struct{}, n)}
 	for range n {
 		p.free <- struct{}{}
 	}
@@ -37,7 +37,7 @@ func newRawPool(at *place, params string, n int) *rawPool {
 // acquire returns a connection if the path still leads to the Store's file. The file may have been
 // removed during a wait for a lock, after which acquire is called again.
 func (p *rawPool) acquire() (*rawConn, error) {
-	if err := p.place.check(); err != nil {
+	if err := p.file.check(); err != nil {
 		return nil, err
 	}
 	<-p.free
@@ -55,12 +55,12 @@ func (p *rawPool) acquire() (*rawConn, error) {
 	case c != nil:
 		return c, nil
 	}
-	conn, err := p.place.connect(context.Background(), p.params)
+	conn, err := p.file.connect(context.Background(), p.params)
 	if err != nil {
 		p.free <- struct{}{}
 		return nil, err
 	}
-	p.place.hold()
+	p.file.hold()
 	return &rawConn{pool: p, conn: conn, prepared: map[statement]driver.Stmt{}}, nil
 }
 
@@ -227,7 +227,7 @@ func (c *rawConn) judge(err error) {
 }
 
 func (c *rawConn) close() error {
-	c.pool.place.release()
+	c.pool.file.release()
 	var errs []error
 	for _, stmt := range c.prepared {
 		errs = append(errs, stmt.Close())

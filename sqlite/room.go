@@ -55,7 +55,7 @@ func (p *rawPool) restart(ctx context.Context) error {
 		return err
 	}
 	defer p.release(c)
-	if time.Since(c.restarted) < lookEvery {
+	if time.Since(c.restarted) < checkEvery {
 		return nil // the log had room: f failed for another reason
 	}
 	err = c.query(ctx, "restart", func(columns []driver.Value) error {
@@ -86,10 +86,10 @@ func (p *rawPool) grow(ctx context.Context) error {
 		return err
 	}
 	defer p.release(c)
-	if time.Since(c.full) < lookEvery {
+	if time.Since(c.full) < checkEvery {
 		return errNoRoom
 	}
-	if err := c.addPages(ctx, filepath.Dir(p.place.path)); err != nil {
+	if err := c.addPages(ctx, filepath.Dir(p.file.path)); err != nil {
 		_, _ = c.exec(ctx, "rollback")
 		_, _ = c.exec(ctx, "limit")
 		if errors.Is(err, errNoRoom) {

@@ -33,10 +33,10 @@ type Store struct {
 
 	mu     sync.Mutex
 	closed bool
-	place  *place  // of the file; nil before the first use, and if there is none
-	db     *sql.DB // what DB returns, nil before the first use
-	reader pool    // nil before the first use
-	writer pool    // the same as reader if there is one pool for all
+	file   *watchedFile // nil before the first use, and if there is none
+	db     *sql.DB      // what DB returns, nil before the first use
+	reader pool         // nil before the first use
+	writer pool         // the same as reader if there is one pool for all
 }
 
 // Option changes how a [Store] works. There are no options yet. To choose the settings of the

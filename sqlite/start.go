@@ -13,32 +13,32 @@ import (
 // lastName sorts after the name of any limiter, which has letters, digits and punctuation.
 const lastName = "\x7f"
 
-// randomPlace returns the position where a sweep starts. SQLite cannot find the n-th row without
-// reading all rows before it. So randomPlace divides the keys in two, continues with one part, and
+// randomCursor returns the position where a sweep starts. SQLite cannot find the n-th row without
+// reading all rows before it. So randomCursor divides the keys in two, continues with one part, and
 // stops when both parts are smaller than a page. Clients choose the keys, so a part smaller than a
 // page is set aside together with a page of the other part, and seldom chosen. A client then needs
 // a page of rows for each step, and each step makes its rows at most twice as likely.
-func (s *Store) randomPlace(ctx context.Context, t *table) (place sqlstore.Cursor, err error) {
+func (s *Store) randomCursor(ctx context.Context, t *table) (after sqlstore.Cursor, err error) {
 	const page, seldom = sqlstore.PageSize, 16
 	first, err := s.keys(ctx, t.page, "", []byte{}, int64(0), int64(1))
 	if err != nil {
-		return place, err
+		return after, err
 	}
 	last, err := s.keys(ctx, t.before, lastName, []byte{}, int64(1))
 	if err != nil || len(first) == 0 || len(last) == 0 {
-		return place, err
+		return after, err
 	}
-	// The rows to choose from are after place and in [lo, hi].
+	// The rows to choose from lie in [lo, hi] and come after the cursor.
 	for lo, hi := first[0], last[0]; lo.Compare(hi) < 0; {
 		middle := between(lo, hi)
 		outside := func(c sqlstore.Cursor) bool { return c.Compare(lo) < 0 || c.Compare(hi) > 0 }
 		below, err := s.keys(ctx, t.before, middle.Name, keyOf(middle), int64(page))
 		if err != nil {
-			return place, err
+			return after, err
 		}
 		above, err := s.keys(ctx, t.page, middle.Name, keyOf(middle), int64(0), int64(page))
 		if err != nil {
-			return place, err
+			return after, err
 		}
 		below, above = slices.DeleteFunc(below, outside), slices.DeleteFunc(above, outside)
 		fewBelow, fewAbove := len(below) < page, len(above) < page
@@ -46,9 +46,9 @@ func (s *Store) randomPlace(ctx context.Context, t *table) (place sqlstore.Curso
 		case !fewBelow && !fewAbove && rand.IntN(2) == 0:
 			hi = below[0]
 		case !fewBelow && !fewAbove:
-			place, lo = middle, above[0]
+			after, lo = middle, above[0]
 		case !fewAbove && rand.IntN(seldom) > 0:
-			place, lo = above[page-1], above[page-1]
+			after, lo = above[page-1], above[page-1]
 		case !fewBelow && rand.IntN(seldom) > 0:
 			hi = below[page-1]
 		case rand.IntN(2) == 0:
@@ -56,10 +56,10 @@ func (s *Store) randomPlace(ctx context.Context, t *table) (place sqlstore.Curso
 		case !fewBelow:
 			return below[page-1], nil
 		default:
-			return place, nil
+			return after, nil
 		}
 	}
-	return place, nil
+	return after, nil
 }
 
 // between returns a position after lo and not after hi: their common prefix and one more byte.

@@ -19,9 +19,9 @@ import (
 // each page it rests as long as the page took.
 //
 // A call that ends neither by limit nor by ctx visits every row. Otherwise the Store's next call
-// continues where this one stopped, and the first call of a new Store starts at a random place. If
+// continues where this one stopped, and the first call of a new Store starts at a random position. If
 // a call has time for 1/n of the rows, every expired row is deleted after n calls of one Store.
-// Calls of new Stores may need more, because their places depend on how the keys are distributed.
+// Calls of new Stores may need more, because their positions depend on how the keys are distributed.
 //
 // Sweep goes by the process's clock. Do not run it on a file that a Limiter uses with a
 // [limiter.WithClock] that is more than one hour behind: it would delete rows in use.
@@ -42,7 +42,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error)
 // at the instant before.
 func (s *Store) sweepTable(t *table, before int64) sqlstore.SweepTable {
 	return sqlstore.SweepTable{
-		Random: func(ctx context.Context) (sqlstore.Cursor, error) { return s.randomPlace(ctx, t) },
+		Random: func(ctx context.Context) (sqlstore.Cursor, error) { return s.randomCursor(ctx, t) },
 		Page: func(ctx context.Context, after sqlstore.Cursor, limit int) (sqlstore.Page, error) {
 			return s.sweepPage(ctx, t, before, after, limit)
 		},

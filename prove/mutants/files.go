@@ -6,15 +6,14 @@ var files = []Mutant{
 		Name:  "file-gone-unseen",
 		CI:    true,
 		Bug:   "takes are granted in a file that was removed or replaced, and are lost with it",
-		Edits: []Edit{{"sqlite/raw.go", "	if err := p.place.check(); err != nil {\n		return nil, err\n	}\n	<-p.free", "	<-p.free"}},
+		Edits: []Edit{{"sqlite/raw.go", "	if err := p.file.check(); err != nil {\n		return nil, err\n	}\n	<-p.free", "	<-p.free"}},
 		Check: Check{Package: "./sqlite", Run: "^TestATakeThatWaitsForALockMissesTheFileMeanwhile$", Says: "of whose file nothing was left when the lock was free"},
 	},
 	{
 		Name: "companions-gone-unseen",
 		Bug:  "the store does not notice that a file's log, with the last takes, is gone",
 		Edits: []Edit{{
-			"sqlite/place.go",
-			"	for _, c := range p.companions {\n		if err := leadsTo(c.path, c.file); err != nil {", "	for _, c := range p.companions {\n		if err := leadsTo(p.path, p.file); err != nil {",
+			"sqlite/file.go", "file, err := stat(path + suffix)", "file, err := stat(path)",
 		}},
 		Check: Check{Package: "./sqlite", Run: "^TestCompanionsOfAFileThatWasNotInWALModeAreMissedToo$", Says: "that -wal is gone is not noticed"},
 	},
