@@ -3,6 +3,9 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -10,17 +13,20 @@ import (
 	"testing"
 	"time"
 
+	driversqlite "modernc.org/sqlite"
+
 	"github.com/sqlimit/limiter"
 )
 
 // BenchmarkTake measures takes on many keys beside the statement that one would write by hand, prepared,
-// with the same settings, on one connection. Compare the two within one run.
+// with the same settings, on one connection: by database/sql, and by the driver alone, as the Store uses
+// it. Compare them within one run.
 func BenchmarkTake(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		for _, c := range []struct {
 			name string
 			open func(b testing.TB) func(key string) bool
-		}{{"ours", oursPlenty}, {"by hand", byHand}} {
+		}{{"ours", oursPlenty}, {"by hand", byHand}, {"by hand without a pool", byHandOnDriver}} {
 			b.Run(strconv.Itoa(callers)+" callers/"+c.name, func(b *testing.B) {
 				measure(b, callers, c.open(b), true)
 			})
@@ -81,24 +87,24 @@ func ours(b testing.TB, p limiter.Policy) func(key string) bool {
 	}
 }
 
-func byHand(b testing.TB) func(key string) bool {
-	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(filepath.Join(b.TempDir(), "hand.db"))+
-		"?_busy_timeout=5000&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { db.Close() })
-	db.SetMaxOpenConns(1)
-	if _, err := db.ExecContext(b.Context(), "CREATE TABLE buckets (key TEXT PRIMARY KEY, full_at INTEGER NOT NULL) STRICT, WITHOUT ROWID"); err != nil {
-		b.Fatal(err)
-	}
-	take, err := db.PrepareContext(b.Context(), `INSERT INTO buckets AS b (key, full_at) VALUES (?1, ?2 + ?3)
+const (
+	byHandParams = "?_busy_timeout=5000&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate"
+	byHandTable  = "CREATE TABLE buckets (key TEXT PRIMARY KEY, full_at INTEGER NOT NULL) STRICT, WITHOUT ROWID"
+	byHandTake   = `INSERT INTO buckets AS b (key, full_at) VALUES (?1, ?2 + ?3)
 ON CONFLICT (key) DO UPDATE SET full_at = max(b.full_at, ?2) + ?3
 WHERE max(b.full_at, ?2) + ?3 <= ?2 + ?4
-RETURNING full_at`)
-	if err != nil {
-		b.Fatal(err)
-	}
+RETURNING full_at`
+)
+
+func byHand(b testing.TB) func(key string) bool {
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(filepath.Join(b.TempDir(), "hand.db"))+byHandParams)
+	must(b, err)
+	b.Cleanup(func() { db.Close() })
+	db.SetMaxOpenConns(1)
+	_, err = db.ExecContext(b.Context(), byHandTable)
+	must(b, err)
+	take, err := db.PrepareContext(b.Context(), byHandTake)
+	must(b, err)
 	b.Cleanup(func() { take.Close() })
 	return func(key string) bool {
 		var fullAt int64
@@ -107,6 +113,38 @@ RETURNING full_at`)
 			b.Error(err)
 		}
 		return err == nil
+	}
+}
+
+func byHandOnDriver(b testing.TB) func(key string) bool {
+	connector, err := driversqlite.NewConnector("file:" + filepath.ToSlash(filepath.Join(b.TempDir(), "hand.db")) + byHandParams)
+	must(b, err)
+	conn, err := connector.Connect(b.Context())
+	must(b, err)
+	b.Cleanup(func() { conn.Close() })
+	_, err = conn.(driver.ExecerContext).ExecContext(b.Context(), byHandTable, nil)
+	must(b, err)
+	take, err := conn.Prepare(byHandTake)
+	must(b, err)
+	b.Cleanup(func() { take.Close() })
+	var mu sync.Mutex
+	var fullAt [1]driver.Value
+	return func(key string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		rows, err := take.(driver.StmtQueryContext).QueryContext(context.Background(), []driver.NamedValue{
+			{Ordinal: 1, Value: key},
+			{Ordinal: 2, Value: time.Now().UnixNano()},
+			{Ordinal: 3, Value: int64(1000)},
+			{Ordinal: 4, Value: int64(1000) << 30},
+		})
+		if err == nil {
+			err = errors.Join(rows.Next(fullAt[:]), rows.Next(fullAt[:]), rows.Close())
+		}
+		if !errors.Is(err, io.EOF) { // of the second Next
+			b.Error(err)
+		}
+		return fullAt[0] != nil
 	}
 }
 

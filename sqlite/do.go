@@ -85,18 +85,50 @@ func (s *Store) write(ctx context.Context, writer pool, t *table, op limiter.Op)
 	return state, nil
 }
 
-// transact carries out op in a transaction of its own.
+// transact carries out op in a transaction of its own. It reads first, so that an operation that
+// changes nothing, such as a refused take, needs no write lock.
 func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.Op) (limiter.State, error) {
 	tx, err := writer.begin(ctx, false)
 	if err != nil {
 		return limiter.State{}, err
 	}
 	defer tx.rollback()
-	state, err := s.apply(ctx, tx, t, op)
+	key := keyArgs(&op)
+	row, now, err := s.read(ctx, tx, t, &op, key)
 	if err != nil {
 		return limiter.State{}, err
 	}
-	return state, commit(ctx, tx)
+	next, state := op.Apply(row, now)
+	if next != row {
+		granted, err := takeAlone(ctx, tx, t, &op, now, key)
+		if err == nil && !granted {
+			err = put(ctx, tx, t, &next, key)
+		}
+		if err != nil {
+			return limiter.State{}, err
+		}
+	}
+	return answer(op, state), commit(ctx, tx)
+}
+
+// takeAlone takes by an UPSERT, which decides, in a transaction that has read the row. So the row
+// that it leaves is known. If granted is false, nothing was written, and [limiter.Op.Apply] decides.
+func takeAlone(ctx context.Context, tx transaction, t *table, op *limiter.Op, now int64, key []any) (granted bool, err error) {
+	if op.Kind != limiter.OpTake {
+		return false, nil
+	}
+	st, args := t.take(op, now, 1, key)
+	changed, err := tx.exec(ctx, st.silent(), args...)
+	return changed > 0, err
+}
+
+// put writes the row that [limiter.Op.Apply] returned.
+func put(ctx context.Context, tx transaction, t *table, row *limiter.Row, key []any) error {
+	for _, field := range t.fields(row) {
+		key = append(key, *field)
+	}
+	_, err := tx.exec(ctx, t.put, key...)
+	return err
 }
 
 // commit commits a transaction. Only a commit can leave the outcome unknown, unless it failed
@@ -107,22 +139,6 @@ func commit(ctx context.Context, tx transaction) error {
 		return err
 	}
 	return interpretError(ctx, err, true)
-}
-
-// apply carries out op in a transaction.
-func (s *Store) apply(ctx context.Context, tx transaction, t *table, op limiter.Op) (limiter.State, error) {
-	args := find(op)
-	row, now, err := s.read(ctx, tx, t, op, args)
-	if err != nil {
-		return limiter.State{}, err
-	}
-	next, state := op.Apply(row, now)
-	if next != row {
-		if _, err := tx.exec(ctx, t.put, t.append(args, &next)...); err != nil {
-			return limiter.State{}, err
-		}
-	}
-	return answer(op, state), nil
 }
 
 // answer converts the state that Apply returned to the state that the store returns.
@@ -142,7 +158,7 @@ func answer(op limiter.Op, state limiter.State) limiter.State {
 // stepped-back clock or another policy left.
 func (s *Store) look(ctx context.Context, reader pool, t *table, op limiter.Op) (state limiter.State, writes bool, err error) {
 	err = attempt(ctx, func(ctx context.Context) error {
-		row, now, err := s.read(ctx, reader, t, op, find(op))
+		row, now, err := s.read(ctx, reader, t, &op, keyArgs(&op))
 		if err != nil {
 			return err
 		}
@@ -157,15 +173,15 @@ func (s *Store) look(ctx context.Context, reader pool, t *table, op limiter.Op) 
 	return state, writes, nil
 }
 
-// read reads the row of op that args find (the zero Row if there is none), and then the clock. In
-// this order no row seems to come from a clock ahead of ours, however long the process was stopped
-// in between. A slightly old row does no harm, because takes only lower what is left.
-func (s *Store) read(ctx context.Context, from session, t *table, op limiter.Op, args []any) (limiter.Row, int64, error) {
-	var row limiter.Row
-	err := from.query(ctx, t.row, func(columns []driver.Value) error { return t.scan(columns, &row) }, args...)
+// read reads the row of op, the zero Row if there is none, and then the clock. In this order no row
+// seems to come from a clock ahead of ours, however long the process was stopped in between. A
+// slightly old row does no harm, because takes only lower what is left.
+func (s *Store) read(ctx context.Context, from session, t *table, op *limiter.Op, key []any) (row limiter.Row, now int64, err error) {
+	fields := t.fields(&row)
+	err = from.query(ctx, t.row, func(columns []driver.Value) error { return scan(columns, fields...) }, key...)
 	if err != nil {
 		return limiter.Row{}, 0, err
 	}
-	now, err := op.Clock(s.now)
+	now, err = op.Clock(s.now)
 	return row, now, err
 }

@@ -31,11 +31,12 @@
 // # Decisions
 //
 // A take first reads the key's row. If the row refuses it, nothing is locked or written, so refused
-// requests run beside each other and beside the one writer that SQLite allows. Otherwise a
-// transaction reads the row, decides and writes it.
+// requests run beside each other and beside the one writer that SQLite allows. Otherwise one UPSERT
+// decides and writes, in the same transaction as the read or in one that has the write lock.
 //
 // Operations of one Store that arrive while others are in flight wait, and share the next
-// transaction. They admit what they would admit one after another. Between Stores and processes,
+// transaction. Equal takes of one key share one UPSERT. They admit what they would admit one after
+// another. Between Stores and processes,
 // SQLite's write lock decides.
 //
 // If the context or time limit of a caller ends while the caller waits, nothing is charged. If it

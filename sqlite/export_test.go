@@ -26,14 +26,10 @@ var Attempt = attempt
 func (s *Store) SetClock(now func() time.Time) { s.now = now }
 
 // Statements returns the text of every statement, by name.
-func Statements() (map[string]string, error) {
-	entries, err := files.ReadDir("sql")
-	texts := map[string]string{}
-	for _, e := range entries {
-		name := e.Name()[:len(e.Name())-len(".sql")]
-		if texts[name], err = statement(name).text(); err != nil {
-			return nil, err
-		}
+func Statements() map[string]string {
+	named := map[string]string{}
+	for name, text := range texts {
+		named[string(name)] = text
 	}
-	return texts, err
+	return named
 }

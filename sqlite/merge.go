@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql/driver"
 	"runtime"
 
 	"github.com/sqlimit/limiter"
@@ -11,11 +12,6 @@ import (
 // mergedKeys is the most keys of one transaction. It takes at most a few milliseconds; then other
 // processes can write.
 const mergedKeys = 256
-
-func countsRefusals(p limiter.Policy) bool {
-	w, ok := p.(limiter.FixedWindow)
-	return ok && w.CountRejected
-}
 
 func (s *Store) newQueue() *batch.Queue {
 	// All keys share the one write lock: a hot key gains nothing by a transaction of its own.
@@ -103,16 +99,64 @@ func (c *senderConn) Send(ctx context.Context, groups []*batch.Group) error {
 	})
 }
 
-// send carries out the operations of one key, one after another at one reading of the clock.
+// send carries out the operations of one key. The transaction has the write lock, so one UPSERT
+// decides equal takes. Op.Apply decides all others, and what the UPSERT could not decide.
 func (c *senderConn) send(ctx context.Context, g *batch.Group) error {
-	op := *g.Op()
-	op.At = 0 // read the clock, for the calls without their own time
+	op := g.Op()
 	t, err := tableOf(op.Policy)
 	if err != nil {
 		return err
 	}
-	args := find(op)
-	row, now, err := c.read(ctx, c.tx, t, op, args)
+	if !g.Equal {
+		return c.apply(ctx, t, g)
+	}
+	now, err := op.Clock(c.now)
+	if err != nil {
+		return err
+	}
+	units := int64(len(g.Calls))
+	row, granted, err := c.takeUnits(ctx, t, op, now, units)
+	switch {
+	case err != nil:
+		return err
+	case !granted:
+		return c.apply(ctx, t, g)
+	}
+	_, _, cost := t.numbers(op)
+	for i, call := range g.Calls {
+		row := row
+		*t.charged(&row) -= (units - 1 - int64(i)) * cost
+		// A window that counts refusals counts all units, and tells by the count which of them pass.
+		call.Answer(limiter.State{Row: row, Now: now, Tick: tick, Took: row.Used <= row.Limit})
+	}
+	return nil
+}
+
+// takeUnits takes units of op by one UPSERT, which decides, and returns the row that it left. If
+// granted is false, nothing was written, and [limiter.Op.Apply] decides.
+func (c *senderConn) takeUnits(ctx context.Context, t *table, op *limiter.Op, now, units int64) (row limiter.Row, granted bool, err error) {
+	period, limit, _ := t.numbers(op)
+	// Units that may wait could have to wait for different windows. More units than the limit would be
+	// too many for a key without a row, which the UPSERT inserts unconditionally.
+	if op.Kind != limiter.OpTake || units > 1 && op.MaxWait > 0 || op.Cost > limit/units {
+		return row, false, nil
+	}
+	fields := t.fields(&row)
+	st, args := t.take(op, now, units, keyArgs(op))
+	err = c.tx.query(ctx, st, func(columns []driver.Value) error {
+		granted = true
+		return scan(columns, fields[:len(fields)-policyColumns]...)
+	}, args...)
+	row.Period, row.Limit = period, limit
+	return row, granted, err
+}
+
+// apply carries out the operations of one key, one after another at one reading of the clock.
+func (c *senderConn) apply(ctx context.Context, t *table, g *batch.Group) error {
+	op := *g.Op()
+	op.At = 0 // read the clock, for the calls without their own time
+	key := keyArgs(&op)
+	row, now, err := c.read(ctx, c.tx, t, &op, key)
 	if err != nil {
 		return err
 	}
@@ -128,7 +172,7 @@ func (c *senderConn) send(ctx context.Context, g *batch.Group) error {
 		if row == written || i < len(g.Calls)-1 && !batch.GivesBack(&call.Op) {
 			continue
 		}
-		if _, err := c.tx.exec(ctx, t.put, t.append(args[:len(args):len(args)], &row)...); err != nil {
+		if err := put(ctx, c.tx, t, &row, key); err != nil {
 			return err
 		}
 		written = row

@@ -184,6 +184,66 @@ func TestTakesThatMeetShareATransaction(t *testing.T) {
 	}
 }
 
+// Takes that meet and all fit are one UPSERT. If they do not all fit, Op.Apply decides them one after
+// another.
+func TestEqualTakesThatMeetAreUnitsOfOneUpsert(t *testing.T) {
+	t.Parallel()
+	window := limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour}
+	counting := window
+	counting.CountRejected = true
+	for _, c := range []struct {
+		policy limiter.Policy
+		before int64 // taken before they meet
+		takes  int
+		units  int64 // what the row says of the latest UPSERT
+	}{
+		{slow, 0, 50, 50},
+		{slow, 9, 41, 41},
+		{slow, 9, 42, 1},
+		{slow, 0, 51, 1},
+		{window, 0, 50, 50},
+		{window, 9, 41, 41},
+		{window, 9, 42, 1},
+		{counting, 0, 50, 50},
+		{counting, 9, 50, 50}, // counts all, also those that do not pass
+		{counting, 0, 51, 1},
+	} {
+		t.Run(fmt.Sprintf("%+v after %d, %d times", c.policy, c.before, c.takes), func(t *testing.T) {
+			t.Parallel()
+			opened(t, func(t *testing.T, store *sqlite.Store, _ string) {
+				op := takeOf("l", "key", c.policy, 1)
+				if c.before > 0 {
+					if _, err := store.Do(t.Context(), takeOf("l", "key", c.policy, c.before)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				row := read(t, store, op)
+				ops := slices.Clone(ahead)
+				for range c.takes {
+					ops = append(ops, op)
+				}
+				for i, a := range meet(t, store, nil, ops...)[len(ahead):] {
+					var want limiter.State
+					row, want = op.Apply(row, op.At)
+					want.Tick = a.Tick
+					if a.err != nil || a.State != want {
+						t.Fatalf("take %d: %+v, %v, want %+v", i, a.State, a.err, want)
+					}
+				}
+				if left := read(t, store, op); left != row {
+					t.Errorf("left %+v, want %+v", left, row)
+				}
+				var units int64
+				err := store.DB().QueryRowContext(t.Context(),
+					"SELECT granted FROM limiter_token_buckets WHERE limiter = 'l' UNION ALL SELECT granted FROM limiter_fixed_windows").Scan(&units)
+				if err != nil || units != c.units {
+					t.Errorf("the row says %d units, %v, want %d", units, err, c.units)
+				}
+			})
+		})
+	}
+}
+
 // commits counts the transactions in the WAL of a database: a frame that ends one holds the size of the
 // database, see https://www.sqlite.org/fileformat2.html#the_write_ahead_log.
 func commits(t *testing.T, path string) (n int) {

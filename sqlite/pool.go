@@ -23,11 +23,7 @@ func (p *sqlPool) prepare(ctx context.Context, st statement) (*sql.Stmt, error) 
 	if stmt, ok := p.prepared.Load(st); ok {
 		return stmt.(*sql.Stmt), nil
 	}
-	text, err := st.text()
-	if err != nil {
-		return nil, err
-	}
-	stmt, err := p.db.PrepareContext(ctx, text)
+	stmt, err := p.db.PrepareContext(ctx, texts[st])
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +105,10 @@ func (p *sqlPool) close() (err error) {
 }
 
 // transacted lists the statements that run in transactions.
-var transacted = []statement{"lock", buckets.row, buckets.put, windows.row, windows.put}
+var transacted = []statement{
+	"lock", buckets.row, buckets.put, windows.row, windows.put,
+	"bucket_take", "bucket_take_silent", "window_take", "window_take_silent", "window_count", "window_count_silent",
+}
 
 // sqlTx is a transaction on its own connection, which it releases when it ends.
 type sqlTx struct {

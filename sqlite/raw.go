@@ -159,11 +159,7 @@ func (c *rawConn) prepare(st statement, args []any) (driver.Stmt, error) {
 	if stmt, ok := c.prepared[st]; ok {
 		return stmt, nil
 	}
-	text, err := st.text()
-	if err != nil {
-		return nil, err
-	}
-	stmt, err := c.conn.Prepare(text)
+	stmt, err := c.conn.Prepare(texts[st])
 	if err != nil {
 		return nil, err
 	}

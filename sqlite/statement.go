@@ -7,17 +7,62 @@ import (
 	"strings"
 )
 
+// files are statements. Those that contain "/* table */" are templates for both tables.
+//
 //go:embed sql/*.sql
 var files embed.FS
 
-// statement is the name of a file in sql, without its suffix.
+// statement is the name of a statement: that of its file without the suffix. The name of one that
+// was made from a template begins with the kind of its table, as in bucket_row.
 type statement string
 
-// text returns the statement without trailing white space. The driver prepares whatever follows a
-// statement each time, even white space.
-func (st statement) text() (string, error) {
-	b, err := files.ReadFile("sql/" + string(st) + ".sql")
-	return strings.TrimSpace(string(b)), err
+// silent returns the statement without its RETURNING clause, for which SQLite opens a temporary
+// table. That takes a fourth of the time of a lone take.
+func (st statement) silent() statement { return st + "_silent" }
+
+// texts are the texts of all statements.
+var texts = render(buckets, windows)
+
+func render(tables ...*table) map[statement]string {
+	entries, err := files.ReadDir("sql")
+	if err != nil {
+		panic(err) // the directory is part of the program
+	}
+	texts := map[statement]string{}
+	for _, e := range entries {
+		b, err := files.ReadFile("sql/" + e.Name())
+		if err != nil {
+			panic(err)
+		}
+		// Without white space at the end: the driver prepares whatever follows a statement each time.
+		name, text := strings.TrimSuffix(e.Name(), ".sql"), strings.TrimSpace(string(b))
+		if !strings.Contains(text, "/* table */") {
+			texts[statement(name)] = text
+			if silent, _, returns := strings.Cut(text, "\nRETURNING "); returns {
+				texts[statement(name).silent()] = silent + ";"
+			}
+			continue
+		}
+		for _, t := range tables {
+			texts[statement(t.kind+"_"+name)] = t.render(text)
+		}
+	}
+	return texts
+}
+
+// render fills in a template.
+func (t *table) render(text string) string {
+	set := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		set[i] = c + " = excluded." + c
+	}
+	return strings.NewReplacer(
+		"/* table */", t.name,
+		"/* columns */", strings.Join(t.columns, ", "),
+		"/* parameters */", strings.Repeat("?, ", len(t.columns)),
+		"/* set */", strings.Join(set, ", "),
+		"/* end */", t.end,
+	).Replace(text)
 }
 
 // session runs statements.

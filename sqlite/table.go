@@ -7,37 +7,94 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// table holds the statements for one kind of policy, with their arguments and columns.
+// table describes one of the two tables: its columns, and how its statements differ from those of
+// the other. Its values are [buckets] and [windows].
 type table struct {
-	row, put    statement // read and write the row of a key
-	before      statement // reads keys, for a sweep
-	page, sweep statement
-	scan        func(columns []driver.Value, r *limiter.Row) error
-	append      func(args []any, r *limiter.Row) []any // to the limiter and the key, for put
+	name    string
+	kind    string   // the beginning of the names of its statements
+	columns []string // of a row beside limiter, key and granted; the last two are the policy's
+	end     string   // SQL: when a row is as if never used
+
+	// fields returns the fields of a row, in the order of columns.
+	fields func(row *limiter.Row) []*int64
+	// numbers returns the two columns of op's policy, and op's cost in the unit of the state.
+	numbers func(op *limiter.Op) (period, limit, cost int64)
+	// take returns the statement that takes units of op at an instant, and appends its arguments to
+	// those of the key.
+	take func(op *limiter.Op, now, units int64, key []any) (statement, []any)
+	// charged returns the field to which a take adds its cost.
+	charged func(row *limiter.Row) *int64
+
+	row, put            statement // read and write the row of a key
+	before, page, sweep statement // of a sweep
 }
 
-var buckets = &table{
-	row: "bucket_row", put: "bucket_put", before: "bucket_before", page: "bucket_page", sweep: "bucket_sweep",
-	scan: func(columns []driver.Value, r *limiter.Row) error {
-		return scan(columns, &r.FullAt, &r.At, &r.Period, &r.Limit)
+// policyColumns is how many columns hold the policy: those of [limiter.Row].Period and Limit.
+const policyColumns = 2
+
+var buckets = newTable(table{
+	name:    "limiter_token_buckets",
+	kind:    "bucket",
+	columns: []string{"full_at", "at", "step", "capacity"},
+	end:     "full_at",
+	fields: func(row *limiter.Row) []*int64 {
+		return []*int64{&row.FullAt, &row.At, &row.Period, &row.Limit}
 	},
-	append: func(args []any, r *limiter.Row) []any {
-		return append(args, r.FullAt, r.At, r.Period, r.Limit)
+	numbers: func(op *limiter.Op) (period, limit, cost int64) {
+		p, step := bucketOf(op)
+		return step, p.Capacity, op.Cost * step
 	},
+	take: func(op *limiter.Op, now, units int64, key []any) (statement, []any) {
+		p, step := bucketOf(op)
+		latest := now + p.Capacity*step + int64(op.MaxWait)
+		return "bucket_take", append(key, now+units*op.Cost*step, now, step, p.Capacity, units, latest)
+	},
+	charged: func(row *limiter.Row) *int64 { return &row.FullAt },
+})
+
+var windows = newTable(table{
+	name:    "limiter_fixed_windows",
+	kind:    "window",
+	columns: []string{"window_start", "used", "at", "win", "lim"},
+	// A row that was reset has no window that could still be running. A window that starts at 1970
+	// has a count.
+	end: "iif(window_start > 0 OR used > 0, window_start + win, 0)",
+	fields: func(row *limiter.Row) []*int64 {
+		return []*int64{&row.Start, &row.Used, &row.At, &row.Period, &row.Limit}
+	},
+	numbers: func(op *limiter.Op) (period, limit, cost int64) {
+		p, length := windowOf(op)
+		return length, p.Limit, op.Cost
+	},
+	take: func(op *limiter.Op, now, units int64, key []any) (statement, []any) {
+		p, length := windowOf(op)
+		latestAt := now + op.Tolerance(limiter.Row{Period: length})
+		args := append(key, now-now%length, units*op.Cost, now, length, p.Limit, units, latestAt)
+		if p.CountRejected {
+			return "window_count", args
+		}
+		return "window_take", append(args, now+int64(op.MaxWait))
+	},
+	charged: func(row *limiter.Row) *int64 { return &row.Used },
+})
+
+func newTable(t table) *table {
+	of := func(file string) statement { return statement(t.kind + "_" + file) }
+	t.row, t.put, t.before, t.page, t.sweep = of("row"), of("put"), of("before"), of("page"), of("sweep")
+	return &t
 }
 
-var windows = &table{
-	row: "window_row", put: "window_put", before: "window_before", page: "window_page", sweep: "window_sweep",
-	scan: func(columns []driver.Value, r *limiter.Row) error {
-		return scan(columns, &r.Start, &r.Used, &r.At, &r.Period, &r.Limit)
-	},
-	append: func(args []any, r *limiter.Row) []any {
-		return append(args, r.Start, r.Used, r.At, r.Period, r.Limit)
-	},
+// bucketOf returns op's policy, and the time of one token.
+func bucketOf(op *limiter.Op) (p limiter.TokenBucket, step int64) {
+	p = op.Policy.(limiter.TokenBucket)
+	return p, int64(p.Step())
 }
 
-// find returns the arguments that find the row of op, with capacity for what put appends.
-func find(op limiter.Op) []any { return append(make([]any, 0, 7), op.Name, []byte(op.Key)) }
+// windowOf returns op's policy, and the length of its windows.
+func windowOf(op *limiter.Op) (p limiter.FixedWindow, length int64) {
+	p = op.Policy.(limiter.FixedWindow)
+	return p, int64(p.Window)
+}
 
 // tableOf returns the table for a kind of policy.
 func tableOf(p limiter.Policy) (*table, error) {
@@ -49,6 +106,14 @@ func tableOf(p limiter.Policy) (*table, error) {
 	}
 	return nil, unsupported(p)
 }
+
+func countsRefusals(p limiter.Policy) bool {
+	w, ok := p.(limiter.FixedWindow)
+	return ok && w.CountRejected
+}
+
+// keyArgs returns the arguments that find the row of op, with capacity for those that follow.
+func keyArgs(op *limiter.Op) []any { return append(make([]any, 0, 10), op.Name, []byte(op.Key)) }
 
 // scan reads columns that are integers.
 func scan(columns []driver.Value, dest ...*int64) error {

@@ -66,14 +66,14 @@ func (k *keyQueue) fill(g *Group, l *Limits) {
 			k.waiting = k.waiting[1:]
 		}
 	} else {
-		g.Equal = l.Merges != nil
+		g.Equal = true
 		k.waiting, k.mixed = waiting[:0], false
 		for _, c := range waiting {
 			switch {
 			case c.left:
 			case c.Op.Kind == first.Kind && c.Op.Policy == first.Policy && c.Op.At == first.At:
 				g.add(c)
-				g.Equal = g.Equal && l.Merges(&c.Op) && equal(first, &c.Op)
+				g.Equal = g.Equal && l.merges(&c.Op) && equal(first, &c.Op)
 			default:
 				k.push(c, l.Merges)
 			}
@@ -128,10 +128,7 @@ func (q *Queue) drop(k *keyQueue) {
 // lineFor returns the line for the next statement of a key. If no call waits, op is the next.
 func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
 	alone := k.apart || k.mixed || len(k.waiting) >= q.limits.HotKey
-	if len(k.waiting) == 0 && q.limits.Merges != nil {
-		alone = alone || !q.limits.Merges(op)
-	}
-	if alone {
+	if alone || len(k.waiting) == 0 && !q.limits.merges(op) {
 		return &q.single
 	}
 	return &q.shared

@@ -21,7 +21,7 @@ func (q *Queue) sendOwn(ctx context.Context, op limiter.Op, from *line) (limiter
 	st.own = Call{Op: op}
 	g := st.group()
 	g.Calls = append(g.Calls[:0], &st.own)
-	g.Equal = q.limits.Merges != nil && q.limits.Merges(&st.own.Op)
+	g.Equal = q.limits.merges(&st.own.Op)
 	if err = q.connectAndSend(ctx, st, from); err != nil {
 		return limiter.State{}, err
 	}

@@ -62,6 +62,8 @@ type Limits struct {
 	Time *sqlstore.Timekeeper
 }
 
+func (l *Limits) merges(op *limiter.Op) bool { return l.Merges == nil || l.Merges(op) }
+
 // Queue holds the operations of one store that wait to be sent. It is safe for concurrent use;
 // the zero Queue is not valid.
 type Queue struct {

@@ -67,20 +67,34 @@ var merged = []Mutant{
 		Edits: []Edit{{
 			"sqlite/merge.go",
 			"		call.Answer(answer(call.Op, state))\n",
-			"		state.Took = state.Took || last.Used+call.Op.Cost == last.Limit+1\n		call.Answer(answer(call.Op, state))\n",
+			"		state.Took = state.Took || row.Used+call.Op.Cost == row.Limit+1\n		call.Answer(answer(call.Op, state))\n",
 		}},
 		Check: harness("TestProcessesThatShareAFileAdmitExactly", "over-admitted: "),
 	},
 	{
 		Name: "merged-takes-stored-short",
-		Bug:  "one of the takes that share a SQLite transaction is granted but not stored",
-		Edits: []Edit{{
-			"sqlite/merge.go",
-			"		if _, err := c.tx.exec(",
-			"		row.FullAt, row.Used = max(0, row.FullAt-row.Period), max(0, row.Used-1)\n		if _, err := c.tx.exec(",
-		}},
-		Check: Check{Package: "./sqlite", Run: "^TestTakesThatMeetOnAnyRow$", Says: " times {Kind:"},
+		Bug:  "one of the equal takes that share a SQLite statement is granted but not stored",
+		Edits: []Edit{
+			{"sqlite/table.go", "now+units*op.Cost*step", "now+max(1, units-1)*op.Cost*step"},
+			{"sqlite/table.go", "units*op.Cost, now, length", "max(1, units-1)*op.Cost, now, length"},
+		},
+		Check: Check{Package: "./sqlite", Run: "^TestEqualTakesThatMeetAreUnitsOfOneUpsert$", Says: "take 0: "},
+	},
+	{
+		Name:  "merged-not-committed",
+		Bug:   "takes of several keys that share a SQLite transaction are answered but not committed",
+		Edits: []Edit{{"sqlite/merge.go", "		return commit(ctx, c.tx)", "		if len(groups) > 1 {\n			return nil\n		}\n		return commit(ctx, c.tx)"}},
+		Check: Check{Package: "./sqlite", Run: "^TestTakesThatMeetShareATransaction$", Says: " takes were 0 transactions, want 1"},
 		Also:  []Check{harness("TestProcessesThatAreKilledForgetNothingThatTheyAcknowledged", "acknowledged takes lost: ")},
+	},
+	{
+		Name: "merged-refuses-too-late",
+		Bug:  "in SQLite a take passes if anything at all is left in the bucket",
+		Edits: []Edit{{
+			"sqlite/sql/bucket_take.sql",
+			"  AND max(b.full_at, excluded.at) + excluded.full_at - excluded.at <= ?", "  AND max(b.full_at, excluded.at) < ?",
+		}},
+		Check: Check{Package: "./sqlite", Run: "^TestEqualTakesThatMeetAreUnitsOfOneUpsert$", Says: "take 41: "},
 	},
 	{
 		Name:  "locked-rows-hold-up-everybody",

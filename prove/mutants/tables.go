@@ -77,7 +77,7 @@ var sweeps = []Mutant{
 	{
 		Name:  "sweep-forgets-the-first-window",
 		Bug:   "a window that starts at 1970 counts as reset, and is swept while it runs",
-		Edits: []Edit{{"sqlite/sql/window_sweep.sql", "window_start > 0 OR used > 0", "window_start > 0"}, {"sqlite/sql/window_page.sql", "window_start > 0 OR used > 0", "window_start > 0"}},
+		Edits: []Edit{{"sqlite/table.go", "window_start > 0 OR used > 0", "window_start > 0"}},
 		Check: Check{Package: "./sqlite", Run: "^TestStoreWhoseClockIsSteppedBack$/^the_first_day_of_time$", Says: "want it to be refused"},
 	},
 	{

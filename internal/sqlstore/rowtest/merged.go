@@ -25,6 +25,8 @@ func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
 		limiter.FixedWindow{Limit: 3, Window: time.Second},
 		limiter.FixedWindow{Limit: 3, Window: time.Hour},
 		limiter.FixedWindow{Limit: 4, Window: time.Hour},
+		limiter.FixedWindow{Limit: 3, Window: time.Second, CountRejected: true},
+		limiter.FixedWindow{Limit: 4, Window: time.Hour, CountRejected: true},
 	}
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -1,7 +1,7 @@
 -- The audit of the limiter's tables in SQLite, in the form of that in PostgreSQL.
 --
--- The store writes by REPLACE, which for triggers is an INSERT alone. BEFORE it the row
--- that it replaces is still there. If the INSERT fails, what the trigger wrote is undone.
+-- The store writes by UPSERTs. AFTER triggers tell whether one inserted or updated. If it did
+-- neither, they tell nothing. If the transaction fails, what a trigger wrote is undone.
 
 CREATE TABLE audit (
     seq INTEGER PRIMARY KEY,
@@ -10,10 +10,14 @@ CREATE TABLE audit (
     new_full_at INTEGER, new_start INTEGER, new_used INTEGER, new_at INTEGER, new_period INTEGER, new_lim INTEGER -- the row after, or NULLs
 );
 
-CREATE TRIGGER audit_bucket_put BEFORE INSERT ON limiter_token_buckets BEGIN
+CREATE TRIGGER audit_bucket_insert AFTER INSERT ON limiter_token_buckets BEGIN
+    INSERT INTO audit (windows, limiter, key, new_full_at, new_start, new_used, new_at, new_period, new_lim)
+    VALUES (0, NEW.limiter, NEW.key, NEW.full_at, 0, 0, NEW.at, NEW.step, NEW.capacity);
+END;
+
+CREATE TRIGGER audit_bucket_update AFTER UPDATE ON limiter_token_buckets BEGIN
     INSERT INTO audit (windows, limiter, key, full_at, start, used, at, period, lim, new_full_at, new_start, new_used, new_at, new_period, new_lim)
-    SELECT 0, NEW.limiter, NEW.key, b.full_at, 0, 0, b.at, b.step, b.capacity, NEW.full_at, 0, 0, NEW.at, NEW.step, NEW.capacity
-    FROM (SELECT 1) LEFT JOIN limiter_token_buckets AS b ON b.limiter = NEW.limiter AND b.key = NEW.key;
+    VALUES (0, NEW.limiter, NEW.key, OLD.full_at, 0, 0, OLD.at, OLD.step, OLD.capacity, NEW.full_at, 0, 0, NEW.at, NEW.step, NEW.capacity);
 END;
 
 CREATE TRIGGER audit_bucket_delete AFTER DELETE ON limiter_token_buckets BEGIN
@@ -21,22 +25,17 @@ CREATE TRIGGER audit_bucket_delete AFTER DELETE ON limiter_token_buckets BEGIN
     VALUES (0, OLD.limiter, OLD.key, OLD.full_at, 0, 0, OLD.at, OLD.step, OLD.capacity);
 END;
 
-CREATE TRIGGER audit_window_put BEFORE INSERT ON limiter_fixed_windows BEGIN
+CREATE TRIGGER audit_window_insert AFTER INSERT ON limiter_fixed_windows BEGIN
+    INSERT INTO audit (windows, limiter, key, new_full_at, new_start, new_used, new_at, new_period, new_lim)
+    VALUES (1, NEW.limiter, NEW.key, 0, NEW.window_start, NEW.used, NEW.at, NEW.win, NEW.lim);
+END;
+
+CREATE TRIGGER audit_window_update AFTER UPDATE ON limiter_fixed_windows BEGIN
     INSERT INTO audit (windows, limiter, key, full_at, start, used, at, period, lim, new_full_at, new_start, new_used, new_at, new_period, new_lim)
-    SELECT 1, NEW.limiter, NEW.key, 0, w.window_start, w.used, w.at, w.win, w.lim, 0, NEW.window_start, NEW.used, NEW.at, NEW.win, NEW.lim
-    FROM (SELECT 1) LEFT JOIN limiter_fixed_windows AS w ON w.limiter = NEW.limiter AND w.key = NEW.key;
+    VALUES (1, NEW.limiter, NEW.key, 0, OLD.window_start, OLD.used, OLD.at, OLD.win, OLD.lim, 0, NEW.window_start, NEW.used, NEW.at, NEW.win, NEW.lim);
 END;
 
 CREATE TRIGGER audit_window_delete AFTER DELETE ON limiter_fixed_windows BEGIN
     INSERT INTO audit (windows, limiter, key, full_at, start, used, at, period, lim)
     VALUES (1, OLD.limiter, OLD.key, 0, OLD.window_start, OLD.used, OLD.at, OLD.win, OLD.lim);
-END;
-
--- The store does not update rows, today. If it ever does this tells, rather than miss it.
-CREATE TRIGGER audit_bucket_update BEFORE UPDATE ON limiter_token_buckets BEGIN
-    SELECT RAISE(ABORT, 'the audit knows no UPDATE');
-END;
-
-CREATE TRIGGER audit_window_update BEFORE UPDATE ON limiter_fixed_windows BEGIN
-    SELECT RAISE(ABORT, 'the audit knows no UPDATE');
 END;

@@ -1,7 +1,0 @@
--- Writes a token bucket's row, in the transaction that has read it: SQLite lets a transaction write
--- only while nobody else has written since it read. REPLACE, since it is faster than an UPSERT by a
--- tenth; there is nothing in the row that would be lost.
---
--- Parameters in the order of the columns.
-REPLACE INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted)
-VALUES (?, ?, ?, ?, ?, ?, 1);
