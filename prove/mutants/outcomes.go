@@ -36,7 +36,7 @@ var outcomes = []Mutant{
 		Bug:  "takes are sent in the simple protocol, in which a lost answer looks like nothing sent",
 		Edits: []Edit{{
 			"postgres/postgres.go",
-			"conn.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {", "conn.DefaultQueryExecMode == 1<<20 {",
+			"	case pgx.QueryExecModeSimpleProtocol:\n		return true", "	case pgx.QueryExecModeSimpleProtocol:\n		return false",
 		}},
 		Check: Check{
 			Package: "./postgres", Run: "^TestStatements_are_not_sent_in_the_simple_protocol_that_a_pool_asks_for$",
