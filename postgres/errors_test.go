@@ -49,7 +49,7 @@ func TestTables_that_are_missing_are_named_with_what_makes_them(t *testing.T) {
 			for _, op := range all(secret) {
 				_, err := store.Do(t.Context(), op)
 				wantError(t, err, limiter.ErrMisconfigured)
-				wantAdvice(t, err, advice, "-table "+schema+".limiter_goose_version", "search_path="+schema)
+				wantAdvice(t, err, advice, "operations.md#create-the-tables")
 			}
 			_, err := store.Sweep(t.Context(), 1)
 			wantError(t, err, limiter.ErrMisconfigured)
