@@ -12,8 +12,9 @@ import (
 const schemaVersion = 1
 
 // Check reports whether the store can work: the database answers, the tables exist with all
-// columns, the role may read them, and no migration is missing. It finds missing migrations only if
-// goose's version table exists and the role may read it. Check writes nothing. The error matches
+// columns, the role may read them, and no migration is missing. If Citus distributes the tables, the
+// store must have [WithCitus]. Check finds missing migrations only if goose's version table exists
+// and the role may read it. Check writes nothing. The error matches
 // [limiter.ErrMisconfigured] and says what to do, or it is the error of a failed connection.
 //
 // Use Check for health checks. It has no time limit of its own, so give ctx a deadline. It is safe
@@ -26,10 +27,15 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 func (s *Store) check(ctx context.Context) error {
-	var versions bool
+	var versions, citus bool
 	if err := s.queryRow(ctx, read, s.text("check"),
-		[]any{pgschema.Quote(s.schema) + ".limiter_goose_version"}, &versions); err != nil {
+		[]any{pgschema.Quote(s.schema) + ".limiter_goose_version"}, &versions, &citus); err != nil {
 		return err
+	}
+	if citus && !s.citus {
+		if err := s.checkCitus(ctx); err != nil {
+			return err
+		}
 	}
 	if !versions {
 		return nil // made without goose, or not ours to read: all columns are there

@@ -29,7 +29,9 @@ const (
 	queryCanceled        = "57014"
 	idleSession          = "57P05"
 	cannotConnectNow     = "57P03"
+	lockNotAvailable     = "55P03"
 	undefinedTable       = "42P01"
+	indeterminateType    = "42P18"
 	undefinedSchema      = "3F000"
 	undefinedStatement   = "26000"
 	adminShutdown        = "57P01"
@@ -107,6 +109,8 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 	case readOnlyTransaction:
 		return limiter.ErrNotApplied, "; this server only reads: name the primary in the DSN, " +
 			"or all servers and target_session_attrs=read-write"
+	case indeterminateType:
+		return limiter.ErrMisconfigured, s.refusedByCitus()
 	case adminShutdown, crashShutdown, completionUnknown:
 		return limiter.ErrOutcomeUnknown, ""
 	}
@@ -126,13 +130,21 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 		return limiter.ErrMisconfigured, ""
 	case "0A":
 		if e.Routine != replanned {
-			return limiter.ErrMisconfigured, ""
+			return limiter.ErrMisconfigured, s.refusedByCitus()
 		}
 	}
 	if ends(e) {
 		return limiter.ErrOutcomeUnknown, ""
 	}
 	return limiter.ErrNotApplied, ""
+}
+
+// refusedByCitus returns advice on a statement that the server does not support.
+func (s *Store) refusedByCitus() string {
+	if s.citus {
+		return ""
+	}
+	return "; if Citus distributes the tables, pass postgres.WithCitus()"
 }
 
 // ends reports whether an error ends its connection and may have come after a commit. A pooler that

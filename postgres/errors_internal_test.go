@@ -124,6 +124,8 @@ func TestInterpretError_names_the_mend(t *testing.T) {
 		{"limits", "42501", `GRANT SELECT, INSERT, UPDATE ON "limits".limiter_token_buckets, "limits".limiter_fixed_windows`},
 		{"limits", "42501", `GRANT USAGE ON SCHEMA "limits"`},
 		{"public", "42P05", "postgres.WithQueryExecMode(pgx.QueryExecModeExec)"},
+		{"public", "0A000", "; if Citus distributes the tables, pass postgres.WithCitus()"},
+		{"public", "42P18", "pass postgres.WithCitus()"},
 		{"public", "26000", "default_query_exec_mode=exec"},
 	}
 	for _, c := range cases {

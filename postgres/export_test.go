@@ -15,7 +15,18 @@ import (
 // Statements returns the rendered statements of a store by their names, so that
 // tests can prepare and explain them.
 func Statements(schema string, asyncCommit bool) map[string]string {
-	o := &options{schema: schema, asyncCommit: asyncCommit}
+	return statements(&options{schema: schema, asyncCommit: asyncCommit})
+}
+
+// CitusStatements is Statements of a store with WithCitus.
+func CitusStatements(schema string) map[string]string {
+	o := &options{schema: schema, citus: true}
+	texts := statements(o)
+	texts["distributed"] = o.text("distributed_citus")
+	return texts
+}
+
+func statements(o *options) map[string]string {
 	texts := map[string]string{"check": o.text("check"), "version": o.text("version")}
 	for _, t := range []table{buckets, windows} {
 		v := reflect.ValueOf(o.statements(&t))

@@ -29,8 +29,9 @@ func TestMain(m *testing.M) {
 
 // database is a database of one test, with a schema for each store in it.
 type database struct {
-	dsn string
-	db  *sql.DB
+	dsn   string
+	db    *sql.DB
+	citus bool // it is the coordinator of a Citus cluster
 }
 
 var schemas atomic.Int64
@@ -50,6 +51,9 @@ func newDatabase(t *testing.T, server *dbtest.Server) *database {
 // schema makes the tables in a schema of their own.
 func (d *database) schema(t *testing.T) string {
 	t.Helper()
+	if d.citus {
+		return d.distribute(t)
+	}
 	name := fmt.Sprintf("s%d", schemas.Add(1))
 	d.exec(t, "CREATE SCHEMA "+name)
 	if err := migrations.Up(t.Context(), migrations.Postgres, d.db, migrations.WithSchema(name)); err != nil {

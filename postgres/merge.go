@@ -50,6 +50,9 @@ func (s *Store) newQueue(t *table) *batch.Queue {
 	if s.mode != nil {
 		limits.GiveBacks = 1 // pgx sends a batch in the query mode of the connection alone
 	}
+	if s.citus {
+		limits.Keys, limits.HotKey = 1, 0 // a statement goes to one shard
+	}
 	return batch.New(sender{s, t}, limits)
 }
 

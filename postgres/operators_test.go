@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/sqlimit/limiter/postgres"
 )
 
 // syntax is what looks like a call and is looked up nowhere: unnest only as that of
@@ -18,7 +16,7 @@ var syntax = []string{"coalesce", "greatest", "least", "unnest"}
 
 func TestStatements_name_the_schema_of_every_function(t *testing.T) {
 	t.Parallel()
-	for name, text := range postgres.Statements("public", true) {
+	for name, text := range everyStatement("public", true) {
 		for _, call := range regexp.MustCompile(`([\w.]+)\(`).FindAllStringSubmatch(text, -1) {
 			if !strings.HasPrefix(call[1], "pg_catalog.") && !slices.Contains(syntax, call[1]) {
 				t.Errorf("%s calls %s without its schema", name, call[1])
@@ -31,7 +29,7 @@ func TestStatements_use_the_operators_of_pg_catalog_alone(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema, evil := d.schema(t), d.shadow(t)
 		conn := d.connectOn(t, evil)
-		for name, text := range postgres.Statements(schema, true) {
+		for name, text := range everyStatement(schema, true) {
 			if _, err := conn.Prepare(t.Context(), "", text); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}

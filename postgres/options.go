@@ -16,6 +16,7 @@ type options struct {
 	schema      string
 	mode        *pgx.QueryExecMode // nil: the connection's own
 	asyncCommit bool
+	citus       bool
 }
 
 // WithSchema sets the schema of the tables. The name must match ^[a-z_][a-z0-9_]{0,47}$. The
@@ -57,6 +58,22 @@ func WithQueryExecMode(mode pgx.QueryExecMode) Option {
 func WithAsyncCommit() Option {
 	return func(o *options) error {
 		o.asyncCommit = true
+		return nil
+	}
+}
+
+// WithCitus makes the [Store] work on tables that Citus distributes by key. Each decision then
+// sends statements that touch one key. A take reads the row first and answers a refusal from it. It
+// is granted by one UPSERT, by the coordinator's clock. Equal takes of one key share an UPSERT;
+// takes of different keys do not share statements. See docs/citus.md.
+//
+// Without WithCitus, such tables refuse some statements of the store, and the others are slow.
+// [Store.Check] says so. The store also works with WithCitus on tables that are not distributed, but
+// slower. [New] and [Open] reject it together with [WithAsyncCommit], because commits happen on the
+// workers: set synchronous_commit there.
+func WithCitus() Option {
+	return func(o *options) error {
+		o.citus = true
 		return nil
 	}
 }

@@ -113,6 +113,9 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 			return err
 		}
 	}
+	if s.citus && s.asyncCommit {
+		return invalid("WithAsyncCommit does not reach the workers of Citus; leave it out, and set synchronous_commit there")
+	}
 	if s.mode == nil && conn != nil && needsExecMode(conn) {
 		exec := pgx.QueryExecModeExec
 		s.mode = &exec

@@ -23,6 +23,11 @@ func accessOf(op *limiter.Op) access {
 func (s *Store) carryOut(ctx context.Context, db DB, t *table, g *batch.Group) error {
 	switch {
 	case g.Calls[0].Undecided:
+	case s.citus && g.Op().Kind == limiter.OpTake && (g.Equal || len(g.Calls) == 1):
+		err := s.takeOnCitus(ctx, db, t, g)
+		if err != nil || g.Decided {
+			return err
+		}
 	case len(g.Calls) == 1:
 		if err := s.carryOutOne(ctx, db, t, g.Calls[0]); err != nil {
 			return err

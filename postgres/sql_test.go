@@ -9,34 +9,54 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// names returns the names of the statements of a file: bucket_take.sql is bucketTake, and look.sql
-// is bucketLook and windowLook.
-func names(file string) []string {
-	file = strings.TrimSuffix(file, ".sql")
-	if file == "check" || file == "version" {
-		return []string{file}
+// names returns the names of the statements of a file, and whether only a store with WithCitus has
+// them: bucket_take.sql is bucketTake, and look.sql is bucketLook and windowLook.
+func names(file string) (names []string, citus bool) {
+	file, citus = strings.CutSuffix(strings.TrimSuffix(file, ".sql"), "_citus")
+	if file == "check" || file == "version" || file == "distributed" {
+		return []string{file}, citus
 	}
 	upper := func(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 	if table, name, own := strings.Cut(file, "_"); own {
-		return []string{table + upper(name)}
+		return []string{table + upper(name)}, citus
 	}
-	return []string{"bucket" + upper(file), "window" + upper(file)}
+	return []string{"bucket" + upper(file), "window" + upper(file)}, citus
+}
+
+// everyStatement returns the statements of stores with and without WithCitus that PostgreSQL alone
+// can prepare.
+func everyStatement(schema string, async bool) map[string]string {
+	texts := postgres.Statements(schema, async)
+	for name, text := range postgres.CitusStatements(schema) {
+		if name != "distributed" { // it reads a catalog of Citus
+			texts[name+" on Citus"] = text
+		}
+	}
+	return texts
 }
 
 func TestStatementsAreTheFilesRenderedToTheEnd(t *testing.T) {
 	t.Parallel()
-	texts := postgres.Statements("limits", false)
+	texts, onCitus := postgres.Statements("limits", false), postgres.CitusStatements("limits")
 	n := 0
 	for _, file := range postgres.Files() {
-		for _, name := range names(file) {
-			n++
-			if texts[name] == "" {
+		names, citus := names(file)
+		for _, name := range names {
+			if citus && onCitus[name] == "" || !citus && texts[name] == "" {
 				t.Errorf("no statement %s comes from sql/%s", name, file)
+			}
+			if !citus {
+				n++
 			}
 		}
 	}
 	if len(texts) != n {
 		t.Errorf("%d statements, want %d", len(texts), n)
+	}
+	for name, text := range onCitus {
+		if texts[name] != text {
+			texts[name+" on Citus"] = text
+		}
 	}
 	tables := regexp.MustCompile(`(\S*)\blimiter_(token_buckets|fixed_windows|goose_version)`)
 	for name, text := range texts {
@@ -84,7 +104,7 @@ func TestServerCanPrepareEveryStatement(t *testing.T) {
 		schema := d.schema(t)
 		conn := connect(t, d.dsn)
 		for _, async := range []bool{false, true} {
-			for name, text := range postgres.Statements(schema, async) {
+			for name, text := range everyStatement(schema, async) {
 				if _, err := conn.Prepare(t.Context(), "", text); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}

@@ -19,6 +19,7 @@ var files embed.FS
 type tableStatements struct {
 	take, takes, count, refund, cancel            string // of a file of the table's own
 	look, insert, swap, lock, reset, start, sweep string
+	clock, sample, before, page, remove           string // on Citus, instead of takes, count, start and sweep
 }
 
 // statements returns the statements on t.
@@ -37,10 +38,18 @@ func (o *options) statements(t *table) tableStatements {
 	shared := func(file string) string { return o.text(file, both...) }
 	own := func(file string) string { return o.text(t.kind + "_" + file) }
 	texts := tableStatements{
-		take: own("take"), takes: own("takes"), refund: own("refund"), cancel: own("cancel"),
+		refund: own("refund"), cancel: own("cancel"),
 		look: shared("look"), insert: shared("insert"), swap: shared("swap"), lock: shared("lock"),
-		reset: shared("reset"), start: shared("start"), sweep: shared("sweep"),
+		reset: shared("reset"),
 	}
+	if o.citus {
+		texts.take, texts.look, texts.clock = own("take_citus"), shared("look_citus"), o.text("clock_citus")
+		texts.sample, texts.before = shared("sample_citus"), shared("before_citus")
+		texts.page, texts.remove = shared("page_citus"), shared("remove_citus")
+		return texts
+	}
+	texts.take, texts.takes = own("take"), own("takes")
+	texts.start, texts.sweep = shared("start"), shared("sweep")
 	if t.counts {
 		texts.count = own("count")
 	}

@@ -17,7 +17,8 @@ import (
 // job. The role needs DELETE on the tables. If limit is below 1, the error is [limiter.ErrInvalid].
 //
 // Sweep may run beside traffic and other sweeps. Each statement reads at most 250 rows and waits
-// for no row lock. After each statement Sweep rests as long as the statement took.
+// for no row lock, with [WithCitus] for at most 100 ms. After each statement Sweep rests as long as
+// the statement took.
 //
 // A call that ends neither by limit nor by ctx visits every row. Otherwise the Store's next call
 // continues where this one stopped. The first call of a new Store starts at a random row. If a call
@@ -36,6 +37,9 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error)
 
 // sweepTable returns the statements that sweep t.
 func (s *Store) sweepTable(t *table) sqlstore.SweepTable {
+	if s.citus {
+		return s.sweepTableOnCitus(t)
+	}
 	return sqlstore.SweepTable{
 		Random: func(ctx context.Context) (at sqlstore.Cursor, err error) {
 			var key string

@@ -75,7 +75,16 @@ func (s *Store) take(ctx context.Context, db DB, t *table, op *limiter.Op) (stat
 }
 
 // look reads the row, the zero Row if there is none, and the clock.
-func (s *Store) look(ctx context.Context, db DB, t *table, op *limiter.Op) (r reading, err error) {
+func (s *Store) look(ctx context.Context, db DB, t *table, op *limiter.Op) (reading, error) {
+	r, err := s.readRow(ctx, db, t, op)
+	if err == nil && s.citus && op.At == 0 {
+		err = s.coordinatorClock(ctx, db, t, &r)
+	}
+	return r, err
+}
+
+// readRow is look, by the clock of the server that holds the row.
+func (s *Store) readRow(ctx context.Context, db DB, t *table, op *limiter.Op) (r reading, err error) {
 	_, err = s.scanRow(ctx, db, t.sql.look, []any{op.Name, []byte(op.Key)},
 		t.fields([]any{&r.now}, &r.row)...)
 	return r, err

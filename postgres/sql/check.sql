@@ -1,8 +1,10 @@
 -- Fails unless every column that the statements use can be read. Answers whether goose's version
--- table exists and can be read; the application's role may lack that right.
+-- table exists and can be read, which the application's role may lack, and whether the database has
+-- Citus.
 --
 -- $1 qualified name of the version table
-SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass($1::text), 'SELECT'), false)
+SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass($1::text), 'SELECT'), false),
+    pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL
 WHERE NOT EXISTS (
     SELECT limiter, key, full_at, at, step, capacity, granted
     FROM /* schema */limiter_token_buckets WHERE false

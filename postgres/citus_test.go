@@ -1,0 +1,334 @@
+package postgres_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/storetest"
+)
+
+// onCitus runs a test on the cluster whose coordinator LIMITER_TEST_CITUS_DSN names, as a superuser.
+func onCitus(t *testing.T, run func(t *testing.T, d *database)) {
+	t.Helper()
+	dsn := os.Getenv("LIMITER_TEST_CITUS_DSN")
+	if dsn == "" {
+		t.Skip("LIMITER_TEST_CITUS_DSN is not set: it names the coordinator of a Citus cluster")
+	}
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	run(t, &database{dsn: dsn, db: db, citus: true})
+}
+
+// distribute makes the tables in a schema of their own, as docs/citus.md says. Other tests may use
+// the same database, so the schema goes when the test ends.
+func (d *database) distribute(t *testing.T) (schema string) {
+	t.Helper()
+	schema = "limiter_test_" + strings.ToLower(rand.Text())
+	t.Cleanup(func() {
+		if _, err := d.db.ExecContext(context.WithoutCancel(t.Context()), "DROP SCHEMA IF EXISTS "+schema+" CASCADE"); err != nil {
+			t.Errorf("drop the schema: %v", err)
+		}
+	})
+	d.exec(t, "CREATE SCHEMA "+schema)
+	if err := migrations.Up(t.Context(), migrations.Postgres, d.db, migrations.WithSchema(schema)); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
+		d.exec(t, fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key', shard_count := 8)", schema, table))
+	}
+	return schema
+}
+
+// onBoth runs a test with tables on a Citus cluster, and on PostgreSQL alone. The store there also
+// has WithCitus.
+func onBoth(t *testing.T, run func(t *testing.T, d *database)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("cluster", func(t *testing.T) { onCitus(t, run) })
+	t.Run("PostgreSQL", func(t *testing.T) { onPostgres(t, run) })
+}
+
+func TestCitus_Store(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *database) {
+		for _, h := range handles {
+			switch h.name {
+			case "pool, cache_statement", "pool, exec", "transaction":
+			default:
+				continue
+			}
+			t.Run(h.name, func(t *testing.T) {
+				storetest.Run(t, func(t *testing.T) limiter.Store {
+					schema := d.schema(t) // it can be dropped only after the transaction has ended
+					return storeOn(t, h.open(t, d.dsn), schema, postgres.WithCitus())
+				})
+			})
+		}
+	})
+}
+
+// The keys are one hot key, 16 and 500. Two goroutines sweep beside the takes.
+func TestCitus_Takes_of_64_workers_on_two_stores_are_granted_exactly(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *database) {
+		for kind, policy := range map[string]func(int64) limiter.Policy{
+			"bucket":                      func(n int64) limiter.Policy { return slow(n) },
+			"window":                      func(n int64) limiter.Policy { return long(n) },
+			"window that counts refusals": func(n int64) limiter.Policy { return counting(n) },
+		} {
+			t.Run(kind, func(t *testing.T) {
+				const coldKeys = 500
+				schema := d.schema(t)
+				d.seedExpired(t, schema, coldKeys)
+				exact(t, [2]*postgres.Store{
+					d.store(t, schema, few(16), postgres.WithCitus()), d.store(t, schema, few(16), postgres.WithCitus()),
+				}, policy, coldKeys)
+			})
+		}
+	})
+}
+
+func TestCitus_Reservations_of_64_workers_are_booked_once(t *testing.T) {
+	policy := limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Minute}
+	onBoth(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		stores := [2]*postgres.Store{d.store(t, schema, nil, postgres.WithCitus()), d.store(t, schema, nil, postgres.WithCitus())}
+		seen := map[int64]bool{}
+		granted := booked(t, stores, policy, 30*time.Minute, 1)
+		for _, s := range granted {
+			seen[s.Row.FullAt] = true
+		}
+		if len(seen) != 5+30 || len(granted) != 5+30 {
+			t.Errorf("%d were booked at %d instants, want 5 at once and 30 in the minutes ahead", len(granted), len(seen))
+		}
+	})
+}
+
+// Only the clock of the row's node differs here: it is clock_timestamp(), which look.sql reads.
+func TestCitus_A_workers_clock_decides_nothing(t *testing.T) {
+	const short = 10 * time.Millisecond
+	cases := map[string][2]limiter.Policy{ // one that is free again soon, and one that is not
+		"bucket":                      {limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: short}, slow(1)},
+		"window":                      {limiter.FixedWindow{Limit: 1, Window: short}, long(1)},
+		"window that counts refusals": {limiter.FixedWindow{Limit: 1, Window: short, CountRejected: true}, counting(1)},
+	}
+	onPostgres(t, func(t *testing.T, d *database) {
+		ahead := d.movableClock(t)
+		for _, by := range []time.Duration{-2 * time.Hour, -5 * time.Second, -1900 * time.Millisecond, time.Second, 5 * time.Second, 2 * time.Hour} {
+			ahead(by)
+			store := d.store(t, d.schema(t), nil, postgres.WithQueryExecMode(pgx.QueryExecModeExec), postgres.WithCitus())
+			for name, policies := range cases {
+				for range 2 {
+					began := time.Now()
+					for !do(t, store, take(policies[0], name+", short", 1)).Took {
+						if time.Since(began) > 3*time.Second/2 {
+							t.Errorf("%s, worker %v ahead: takes that fit are refused", name, by)
+							break
+						}
+					}
+				}
+				for i := range 3 {
+					if s := do(t, store, take(policies[1], name, 1)); s.Took != (i == 0) {
+						t.Errorf("%s, worker %v ahead: Took = %t at take %d", name, by, s.Took, i)
+					}
+				}
+			}
+		}
+	})
+}
+
+// LIMITER_TEST_CITUS_DSN may name a cluster whose workers have wrong clocks.
+func TestCitus_The_coordinators_clock_decides(t *testing.T) {
+	onCitus(t, func(t *testing.T, d *database) {
+		workers := query[string](t, d, `SELECT string_agg(nodeport || ': ' || result, ', ')
+			FROM run_command_on_workers('SELECT round(extract(epoch FROM clock_timestamp()))')`)
+		t.Logf("the workers' clocks are %s, this process has %d", workers, time.Now().Unix())
+		admitAtTheirRates(t, "cluster", d.store(t, d.schema(t), few(16), postgres.WithCitus()))
+	})
+}
+
+// admitAtTheirRates asks for 8 keys each of a bucket of 10 tokens a second and of a window of 5 for
+// 4 s. It checks that each key gets what its policy admits: no more, and not much less, because the
+// machine may be busy.
+func admitAtTheirRates(t *testing.T, name string, store limiter.Store) {
+	t.Helper()
+	const asked = 4 * time.Second
+	bucket := newLimiter(t, store, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 100 * time.Millisecond})
+	window := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second})
+	granted := make([]int, 16)
+	began := time.Now()
+	each(len(granted), func(i int) {
+		l := bucket
+		if i%2 > 0 {
+			l = window
+		}
+		for time.Since(began) < asked {
+			r, err := l.Allow(t.Context(), fmt.Sprint(i))
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			if r.Allowed {
+				granted[i]++
+			}
+			<-time.After(r.RetryAfter)
+		}
+	})
+	took := time.Since(began).Seconds()
+	for i, n := range granted {
+		least, most := 20, 5+10*took+1
+		if i%2 > 0 { // one window may end just after the beginning, and one begin just before the end
+			least, most = 10, 5*(took+2)
+		}
+		if n < least || float64(n) > most {
+			t.Errorf("%s: key %d was granted %d in %.1f s, want %d to %.0f", name, i, n, took, least, most)
+		}
+	}
+	t.Logf("%s: %v granted in %.1f s", name, granted, took)
+}
+
+func TestCitus_Clock_of_the_database_is_stepped_back(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		storetest.RunClock(t, func(t *testing.T) (limiter.Store, func(time.Duration)) {
+			store := d.store(t, d.schema(t), nil, postgres.WithQueryExecMode(pgx.QueryExecModeExec), postgres.WithCitus())
+			move := d.movableClock(t)
+			return store, func(by time.Duration) {
+				d.exec(t, fmt.Sprintf(`CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
+					LANGUAGE sql STABLE AS 'SELECT transaction_timestamp() + interval ''%f seconds'''`, by.Seconds()))
+				move(0)
+			}
+		})
+	})
+}
+
+func TestCitus_Sweep(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil, postgres.WithCitus())
+		d.rows(t, schema, "a", 600, "59 minutes")
+		d.rows(t, schema, "b", 600, "61 minutes")
+		if n, err := store.Sweep(bounded(t), 100); err != nil || n != 100 {
+			t.Errorf("Sweep(100) = %d, %v", n, err)
+		}
+		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE limiter = 'l' AND key = 'b000600' FOR UPDATE")
+		n, err := store.Sweep(bounded(t), 10_000)
+		if err != nil || n < 600 {
+			t.Errorf("Sweep beside a locked row = %d, %v; want all pages but one", n, err)
+		}
+		release()
+		rest, err := store.Sweep(bounded(t), 10_000)
+		if err != nil || n+rest != 1100 {
+			t.Errorf("Sweep = %d and %d, %v; want 1100", n, rest, err)
+		}
+		if got := d.count(t, schema, "true"); got != [2]int{600, 600} {
+			t.Errorf("%d rows are left, want 600 each", got)
+		}
+	})
+}
+
+func TestCitus_Tables_that_it_distributes_need_the_option(t *testing.T) {
+	onCitus(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		without := d.store(t, schema, nil)
+		const advice = "pass postgres.WithCitus()"
+		err := without.Check(t.Context())
+		if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), advice) {
+			t.Errorf("Check: %v", err)
+		}
+		if err := d.store(t, schema, nil, postgres.WithCitus()).Check(t.Context()); err != nil {
+			t.Errorf("Check of a store with the option: %v", err)
+		}
+		_, err = without.Sweep(t.Context(), 1)
+		wantError(t, err, limiter.ErrMisconfigured)
+		if !strings.Contains(err.Error(), advice) {
+			t.Errorf("Sweep: %v", err)
+		}
+		l := newLimiter(t, without, slow(1000))
+		refused := make(chan error, workers)
+		each(workers, func(int) {
+			_, err := l.Allow(t.Context(), secret)
+			refused <- err
+		})
+		close(refused)
+		n := 0
+		for err := range refused {
+			if err != nil {
+				n++
+				wantError(t, err, limiter.ErrMisconfigured)
+				if !strings.Contains(err.Error(), advice) {
+					t.Errorf("Allow: %v", err)
+				}
+			}
+		}
+		if n == 0 {
+			t.Error("no merged statement was refused")
+		}
+	})
+}
+
+func TestCitus_Check_finds_nothing_to_distribute_on_PostgreSQL(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		if err := d.store(t, d.schema(t), nil, postgres.WithCitus()).Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWithCitus_and_WithAsyncCommit_are_invalid(t *testing.T) {
+	t.Parallel()
+	_, err := postgres.Open(t.Context(), "", postgres.WithCitus(), postgres.WithAsyncCommit())
+	wantError(t, err, limiter.ErrInvalid)
+}
+
+// Citus plans such statements for one shard, and evaluates their clock once. Only the cluster's
+// tests can show that; this one keeps the statements from leaving what was shown.
+func TestCitus_Statements_of_a_decision_stay_in_the_subset_that_runs_there(t *testing.T) {
+	t.Parallel()
+	clock := regexp.MustCompile(`(clock|statement)_timestamp\(\)|\bclock\.at\b`)
+	const coalesced = `coalesce\(\$\d::bigint, [^\n]*?_timestamp[^\n]*?\* 1000\)`
+	n := 0
+	for name, text := range postgres.CitusStatements("limits") {
+		op := strings.TrimPrefix(strings.TrimPrefix(name, "bucket"), "window")
+		switch op {
+		case "Take", "Look", "Insert", "Swap", "Lock", "Refund", "Cancel", "Reset", "Clock":
+			n++
+		default:
+			continue
+		}
+		if tables := regexp.MustCompile(`"limits"\.\w+`).FindAllString(text, -1); len(tables) != 1 && op != "Clock" {
+			t.Errorf("%s names %d tables:\n%s", name, len(tables), text)
+		}
+		byKey := strings.Contains(text, "limiter = $1::text AND ") && strings.Contains(text, "key = $2::bytea") ||
+			strings.Contains(text, "VALUES ($1::text, $2::bytea,")
+		if !byKey && op != "Clock" {
+			t.Errorf("%s is not of one key:\n%s", name, text)
+		}
+		for _, unwanted := range []string{"LATERAL", "unnest", "ANY", "MERGE", "INSERT INTO.*SELECT", "AS (MATERIALIZED )?\\(\\s*(INSERT|UPDATE|DELETE)"} {
+			if regexp.MustCompile("(?s)" + unwanted).MatchString(text) {
+				t.Errorf("%s has %s:\n%s", name, unwanted, text)
+			}
+		}
+		// What an INSERT or UPDATE does to the row uses the clock that VALUES or a CTE has read.
+		text = regexp.MustCompile(coalesced).ReplaceAllString(text, "")
+		if _, does, ok := strings.Cut(text, "DO UPDATE"); ok && clock.MatchString(does) {
+			t.Errorf("%s reads the clock outside of VALUES:\n%s", name, text)
+		}
+	}
+	if n != 18 {
+		t.Errorf("%d statements, want 18", n)
+	}
+}
