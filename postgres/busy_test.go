@@ -86,13 +86,16 @@ func TestBusy_key_holds_one_connection_whatever_its_callers_do(t *testing.T) {
 				if _, err := store.Do(t.Context(), other); err != nil {
 					t.Errorf("another key beside it: %v", err)
 				}
-				if n := p.Stat().AcquiredConns(); n > 1 {
-					t.Errorf("the key holds %d connections, want 1", n)
+				// A look that is under way has another one for a moment.
+				for ctx := bounded(t); p.Stat().AcquiredConns() > 1; {
+					if ctx.Err() != nil {
+						t.Fatal("the key holds 2 connections, want 1")
+					}
 				}
 				before := traced.Load()
 				release()
 				all.Wait()
-				// What gives back goes by itself, and so may the policies of takes that take turns.
+				// What gives back has a statement of its own, and so may takes whose policies take turns.
 				if n := traced.Load() - before; n > callers/10 && c.merges {
 					t.Errorf("%d statements for %d callers", n, callers)
 				}
