@@ -38,8 +38,9 @@ fuzz() {
 	local package=$1 dir=$2 target=$3 log status=0 runs
 	log=$work/$target.${package//\//_}
 	# An interrupt ends it, and not -test.fuzztime, whose end Go before 1.27 now and then takes
-	# for a failure (go.dev/issue/75804).
-	(cd "$dir" && exec timeout --preserve-status --signal=INT --kill-after=30 "$seconds" \
+	# for a failure (go.dev/issue/75804). It goes to the coordinator alone: a worker that ends
+	# before its coordinator knows counts as a failure, too.
+	(cd "$dir" && exec timeout --foreground --preserve-status --signal=INT --kill-after=30 "$seconds" \
 		"$work/bin/${package//\//_}" -test.run='^$' -test.fuzz="^$target\$" \
 		-test.fuzzminimizetime=1s -test.parallel=1 \
 		-test.fuzzcachedir="$(go env GOCACHE)/fuzz/$package") >"$log" 2>&1 </dev/null || status=$?
