@@ -23,11 +23,11 @@ func (d database) calls(ctx context.Context) map[string]error {
 	}
 }
 
-// wantMisconfigured fails the test unless err is, with the mend and the driver's error behind it.
-func wantMisconfigured(t *testing.T, what string, err error, mend, driver string) {
+// wantMisconfigured fails the test unless err is, with the advice and the driver's error behind it.
+func wantMisconfigured(t *testing.T, what string, err error, advice, driver string) {
 	t.Helper()
-	if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), mend) || !strings.Contains(err.Error(), driver) {
-		t.Errorf("%s: %v, want ErrMisconfigured with %q and %q", what, err, mend, driver)
+	if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), advice) || !strings.Contains(err.Error(), driver) {
+		t.Errorf("%s: %v, want ErrMisconfigured with %q and %q", what, err, advice, driver)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestASQLiteFileThatCannotBeUsedNamesTheMend(t *testing.T) {
 	if err := os.WriteFile(corrupt, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ name, path, mend, driver string }{
+	for _, c := range []struct{ name, path, advice, driver string }{
 		{"no directory", filepath.Join(dir, "no", "such.db"), "see that its directory exists", "(14)"},
 		{"a directory", dir, "see that its directory exists", "(14)"},
 		{"no file, to read", filepath.Join(dir, "none.db?mode=ro"), "see that its directory exists", "(14)"},
@@ -63,7 +63,7 @@ func TestASQLiteFileThatCannotBeUsedNamesTheMend(t *testing.T) {
 			d.DB = d.open(t)
 			d.dialect = dialect
 			for call, err := range d.calls(t.Context()) {
-				wantMisconfigured(t, c.name+": "+call, err, c.mend, c.driver)
+				wantMisconfigured(t, c.name+": "+call, err, c.advice, c.driver)
 			}
 		}
 	}
@@ -90,14 +90,14 @@ func TestADatabaseOfTheOtherKindIsNamed(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d database) {
 		d.up(t)
-		other, mend, driver := d, "is this a SQLite database? For PostgreSQL pass migrations.Postgres", "SQLSTATE"
+		other, advice, driver := d, "is this a SQLite database? For PostgreSQL pass migrations.Postgres", "SQLSTATE"
 		other.dialect = migrations.SQLite
 		if d.dialect == migrations.SQLite {
 			other.dialect = migrations.Postgres
-			mend, driver = "is this a PostgreSQL database? For SQLite pass migrations.SQLite", "pg_catalog"
+			advice, driver = "is this a PostgreSQL database? For SQLite pass migrations.SQLite", "pg_catalog"
 		}
 		for call, err := range other.calls(t.Context()) {
-			wantMisconfigured(t, call, err, mend, driver)
+			wantMisconfigured(t, call, err, advice, driver)
 		}
 		d.wantGolden(t)
 	})

@@ -72,7 +72,7 @@ func (s site) check(t *testing.T) error {
 }
 
 // byHand runs the shipped file as an operator does who has no goose. edits are pairs of a text in the
-// file and what stands there instead, the first time that it occurs.
+// file and the text that replaces it, once.
 func (s site) byHand(t *testing.T, edits ...string) {
 	t.Helper()
 	text, err := fs.ReadFile(migrations.FS, string(s.dialect)+"/00001_create_limiter_tables.sql")
