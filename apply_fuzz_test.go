@@ -40,7 +40,7 @@ func leftRow(window bool, ahead, used, at, period, limit int64) limiter.Row {
 	if window {
 		row.Period, row.Limit = fold(period, int64(time.Millisecond), int64(thirtyYears)), fold(limit, 1, 1<<60)
 		if row.At > 0 {
-			row.Start = row.At + fold(ahead, 0, int64(limiter.MaxReserve))
+			row.Start = row.At + fold(ahead, 0, int64(limiter.MaxBlock)) // more than a booking reaches
 			row.Start -= row.Start % row.Period
 			row.Used = fold(used, 0, maxStored)
 		}
@@ -49,23 +49,35 @@ func leftRow(window bool, ahead, used, at, period, limit int64) limiter.Row {
 	row.Period = fold(period, int64(time.Microsecond), int64(thirtyYears))
 	row.Limit = fold(limit, 1, int64(thirtyYears)/row.Period)
 	if row.At > 0 {
-		row.FullAt = max(0, row.At+fold(ahead, -row.At, row.Limit*row.Period+int64(limiter.MaxReserve)))
+		row.FullAt = max(0, row.At+fold(ahead, -row.At, longestDebt+1)) // more than a booking reaches
 	}
 	return row
 }
 
 // fuzzedOp is an operation such as a Limiter makes.
 func fuzzedOp(p limiter.Policy, kind uint8, cost, wait, now int64, own bool, booked limiter.Row) limiter.Op {
-	op := limiter.Op{Kind: limiter.OpKind(1 + kind%5), Policy: p, Name: "l", Key: "k"}
+	op := limiter.Op{Kind: limiter.OpKind(1 + kind%8), Policy: p, Name: "l", Key: "k"}
 	if own {
 		op.At = now
+	}
+	if w, ok := p.(limiter.FixedWindow); ok && w.CountRejected && op.Kind == limiter.OpTakeUpTo {
+		op.Kind = limiter.OpTake
 	}
 	switch op.Kind {
 	case limiter.OpTake:
 		op.Cost = fold(cost, 1, limitOf(p))
 		op.MaxWait = time.Duration(fold(wait, 0, int64(limiter.MaxReserve)))
-	case limiter.OpRefund:
+	case limiter.OpLook:
+		op.Cost = fold(cost, 0, limitOf(p))
+	case limiter.OpRefund, limiter.OpTakeUpTo:
 		op.Cost = fold(cost, 1, math.MaxInt64)
+	case limiter.OpCharge:
+		op.Cost = fold(cost, 1, math.MaxInt64)
+		if b, ok := p.(limiter.TokenBucket); ok {
+			op.Cost = fold(cost, 1, int64(thirtyYears/b.Step()))
+		}
+	case limiter.OpBlock:
+		op.Cost = fold(cost, 1, int64(limiter.MaxBlock))
 	case limiter.OpCancel:
 		op.Cost = fold(cost, 1, limitOf(p))
 		op.Booked = limiter.State{Row: booked, Now: fold(wait, 1, now), Took: true}
@@ -79,7 +91,7 @@ func fuzzedOp(p limiter.Policy, kind uint8, cost, wait, now int64, own bool, boo
 func FuzzApply(f *testing.F) {
 	hour, day := int64(time.Hour), 24*int64(time.Hour)
 	now := int64(1_800_000_000) * int64(time.Second)
-	for kind := range uint8(5) {
+	for kind := range uint8(8) {
 		kind <<= 3
 		for _, window := range []bool{false, true} {
 			f.Add(false, window, int64(5), hour, kind, int64(1), int64(0), now, true, 2*hour, int64(3), now, hour, int64(5))
@@ -131,7 +143,6 @@ func checkApplied(t *testing.T, op limiter.Op, row, next limiter.Row, s limiter.
 		t.Helper()
 		t.Errorf("%+v at %d on\n%+v leaves\n%+v and tells\n%+v: %s", op, now, row, next, s, what)
 	}
-	w, window := op.Policy.(limiter.FixedWindow)
 	switch op.Kind {
 	case limiter.OpLook:
 		if next != row {
@@ -141,17 +152,47 @@ func checkApplied(t *testing.T, op limiter.Op, row, next limiter.Row, s limiter.
 		if next.FullAt > row.FullAt || next.Used > row.Used || next.Start != row.Start || next.At != row.At {
 			fail("what was given back was taken")
 		}
-	case limiter.OpTake:
-		again, told := op.Apply(next, now)
-		switch {
-		case s.Took && !window && (s.Row.FullAt-now > int64(op.Policy.(limiter.TokenBucket).Step())*limitOf(op.Policy)+int64(op.MaxWait) || s.Row.FullAt < now):
-			fail("the bucket is overdrawn")
-		case s.Took && window && (s.Row.Used > w.Limit || s.Row.Start > max(s.Row.At, s.Now+int64(op.MaxWait))):
-			fail("the window is overdrawn")
-		case !s.Took && told.Took:
-			fail("what was refused passes a moment later")
-		case !s.Took && !w.CountRejected && again != next:
-			fail("a refusal writes anew each time")
+		if row.Used == maxStored && next != row {
+			fail("a block was lifted")
 		}
+	case limiter.OpCharge:
+		if taken := one(op, op.Cost, row, now); op.Cost <= limitOf(op.Policy) && taken != s.Took || op.Cost > limitOf(op.Policy) && s.Took {
+			fail("the charge does not know whether there was room")
+		}
+		_, found := limiter.Op{Kind: limiter.OpLook, Policy: op.Policy, At: op.At}.Apply(row, now)
+		if next.Used < min(op.Cost, maxStored) && next.FullAt <= max(now, found.Row.FullAt) && next.FullAt < now+longestDebt {
+			fail("nothing was charged")
+		}
+	case limiter.OpBlock:
+		if one(op, 1, next, now) || one(op, 1, next, now+op.Cost-1) {
+			fail("a blocked key passes")
+		}
+	case limiter.OpTake, limiter.OpTakeUpTo:
+		checkTaken(op, next, s, now, fail)
+	}
+}
+
+// one reports whether a take of cost passes on row.
+func one(op limiter.Op, cost int64, row limiter.Row, now int64) bool {
+	_, s := limiter.Op{Kind: limiter.OpTake, Policy: op.Policy, Cost: cost, At: op.At}.Apply(row, now)
+	return s.Took
+}
+
+func checkTaken(op limiter.Op, next limiter.Row, s limiter.State, now int64, fail func(string)) {
+	w, window := op.Policy.(limiter.FixedWindow)
+	again, told := op.Apply(next, now)
+	switch {
+	case s.Took && !window && (s.Row.FullAt-now > int64(op.Policy.(limiter.TokenBucket).Step())*limitOf(op.Policy)+int64(op.MaxWait) || s.Row.FullAt < now):
+		fail("the bucket is overdrawn")
+	case s.Took && window && (s.Row.Used > w.Limit || s.Row.Start > max(s.Row.At, s.Now+int64(op.MaxWait))):
+		fail("the window is overdrawn")
+	case op.Kind == limiter.OpTakeUpTo && (s.Taken > 0) != s.Took || s.Taken > op.Cost:
+		fail("it does not know what it took")
+	case s.Taken > 0 && s.Taken < op.Cost && told.Took:
+		fail("there is more than it took")
+	case !s.Took && told.Took:
+		fail("what was refused passes a moment later")
+	case !s.Took && !w.CountRejected && again != next:
+		fail("a refusal writes anew each time")
 	}
 }

@@ -5,6 +5,14 @@ import (
 	"time"
 )
 
+// The bucket is kept as one instant, as in the generic cell rate algorithm (GCRA, ITU-T I.371):
+//
+//   - step: GCRA's emission interval, in which one token comes back
+//   - FullAt: GCRA's theoretical arrival time, at which the bucket is full again
+//   - fill time: Capacity steps, GCRA's burst tolerance plus one step
+//   - debt: FullAt minus now, the time that the bucket still takes to fill
+//   - deficit: how much of the debt must pass before a request has room
+
 // TokenBucket is a policy that allows a burst and then a steady rate. A bucket holds up to Capacity
 // tokens. A request takes as many tokens as it costs. Refill tokens come back per Interval, evenly
 // spread over it. During any time t, requests take at most Capacity + t·Refill/Interval tokens. The
@@ -19,10 +27,12 @@ type TokenBucket struct {
 	Interval time.Duration // at most 30 years
 }
 
-// PerSecond returns a bucket of n tokens that fills in one second.
+// PerSecond returns a bucket of n tokens that fills in one second. [PerMinute] says what can pass.
 func PerSecond(n int64) TokenBucket { return TokenBucket{n, n, time.Second} }
 
-// PerMinute returns a bucket of n tokens that fills in one minute.
+// PerMinute returns a bucket of n tokens that fills in one minute. Up to 2n can pass within a minute:
+// n at once, and n that refill meanwhile. For at most n in any minute, where n is 2 or more, pass
+// n/2.
 func PerMinute(n int64) TokenBucket { return TokenBucket{n, n, time.Minute} }
 
 // PerHour returns a bucket of n tokens that fills in one hour.
@@ -62,29 +72,33 @@ func (b TokenBucket) check() error {
 
 func (b TokenBucket) limit() int64 { return b.Capacity }
 
-// reach is the time in nanoseconds in which an empty bucket fills.
-func (b TokenBucket) reach() int64 { return b.Capacity * int64(b.Step()) }
+// fillTime is the time in nanoseconds in which an empty bucket fills.
+func (b TokenBucket) fillTime() int64 { return b.Capacity * int64(b.Step()) }
 
-// late is the time in nanoseconds until a request of this cost can pass. It is 0 or negative if the
+// deficit is the time in nanoseconds until a request of this cost can pass. It is 0 or negative if the
 // request can pass now.
-func (b TokenBucket) late(fullAt, cost, now int64) int64 {
+func (b TokenBucket) deficit(fullAt, cost, now int64) int64 {
 	return max(fullAt, now) - now + (cost-b.Capacity)*int64(b.Step())
 }
 
 // refuses reports whether the take op is refused on a row of this policy that is not ahead of the
 // clock.
 func (b TokenBucket) refuses(op *Op, row *Row, now int64) bool {
-	return b.late(row.FullAt, op.Cost, now) > int64(op.MaxWait)
+	return b.deficit(row.FullAt, op.needs(), now) > int64(op.MaxWait)
 }
 
 func (b TokenBucket) apply(op *Op, row *Row, now int64, s *State) {
 	s.Now = now
 	switch op.Kind {
-	case OpTake:
+	case OpTake, OpTakeUpTo:
 		b.take(op, row, now, s)
 		return
+	case OpCharge:
+		b.charge(op, row, now, s)
+	case OpBlock:
+		b.block(op, row, now, s)
 	case OpRefund:
-		// The row's own step and reach: it may have been charged under another
+		// The row's own step and fill time: it may have been charged under another
 		// policy. More than a bucket holds would fill it just the same.
 		if row.FullAt > now && row.FullAt <= now+row.Limit*row.Period {
 			row.FullAt = max(0, row.FullAt-min(op.Cost, row.Limit)*row.Period)
@@ -101,27 +115,52 @@ func (b TokenBucket) apply(op *Op, row *Row, now int64, s *State) {
 		row.FullAt, row.At = 0, 0
 	default: // OpLook
 		probe, found := op.probe(), *row
-		b.see(&probe, &found, now, s)
+		b.normalize(&probe, &found, now, s)
 		return
 	}
 	s.Row = *row
 }
 
 func (b TokenBucket) take(op *Op, row *Row, now int64, s *State) {
-	b.see(op, row, now, s)
+	b.normalize(op, row, now, s)
 	if b.refuses(op, &s.Row, now) {
 		return
 	}
-	s.Row.FullAt = max(s.Row.FullAt, now) + op.Cost*int64(b.Step())
+	full, step := max(s.Row.FullAt, now), int64(b.Step())
+	cost := op.Cost
+	if op.Kind == OpTakeUpTo {
+		cost = min(cost, (now+b.fillTime()-full)/step)
+		s.Taken = cost
+	}
+	s.Row.FullAt = full + cost*step
 	s.Row.At = now
 	s.Took = true
 	*row = s.Row
 }
 
-// see sets row to what the store keeps if the take op is refused, and s to the state that op finds.
+// charge takes the cost whatever is left. The debt is bounded, so that no instant overflows.
+func (b TokenBucket) charge(op *Op, row *Row, now int64, s *State) {
+	anchor(op, row, now)
+	b.carry(row, now)
+	s.Took = b.deficit(row.FullAt, op.Cost, now) <= 0
+	row.FullAt = max(row.FullAt, min(max(row.FullAt, now)+op.Cost*int64(b.Step()), now+maxDebt))
+	row.At = now
+}
+
+// block makes the bucket empty until the time of the block is over. The instant always changes, so
+// that no booking of before can be canceled.
+func (b TokenBucket) block(op *Op, row *Row, now int64, s *State) {
+	anchor(op, row, now)
+	b.carry(row, now)
+	s.Took = true
+	row.FullAt = max(row.FullAt+1, now+op.Cost+b.fillTime())
+	row.At = now
+}
+
+// normalize sets row to what the store keeps if the take op is refused, and s to the state that op finds.
 // Every request computes a row of another policy anew, and the row refills by that policy until it
 // is written. See DESIGN.md, "A refusal may convert a row of another policy".
-func (b TokenBucket) see(op *Op, row *Row, now int64, s *State) {
+func (b TokenBucket) normalize(op *Op, row *Row, now int64, s *State) {
 	anchor(op, row, now)
 	s.Row = *row
 	if b.carry(&s.Row, now) && b.refuses(op, &s.Row, now) {
@@ -150,7 +189,7 @@ func (b TokenBucket) carry(row *Row, now int64) bool {
 	if row.Period == step && row.Limit == b.Capacity {
 		return false
 	}
-	row.FullAt = convert(*row, step, b.reach(), now)
+	row.FullAt = convert(*row, step, b.fillTime(), now)
 	row.Period, row.Limit = step, b.Capacity
 	return true
 }
@@ -161,7 +200,7 @@ func (b TokenBucket) carry(row *Row, now int64) bool {
 // of a slow policy would slow down a fast one.
 func (b TokenBucket) waitUnder(row Row, op *Op, now int64) (wait int64, ok bool) {
 	step, was := int64(b.Step()), row.Limit*row.Period
-	need := op.Cost*step - int64(op.MaxWait) // of what is left, in this policy's time
+	need := op.needs()*step - int64(op.MaxWait) // of what is left, in this policy's time
 	if step < row.Period {
 		return 0, false
 	}
@@ -176,30 +215,30 @@ func (b TokenBucket) waitUnder(row Row, op *Op, now int64) (wait int64, ok bool)
 	return max(0, row.FullAt-now) - was + need, need <= was
 }
 
-// convert returns the FullAt that carries a row over to a policy with the given step and reach. If
+// convert returns the FullAt that carries a row over to a policy with the given step and fill time. If
 // two policies alternate, they then admit at most max(capacity) + t·max(rate). If there are
-// bookings, their last instant is kept. Otherwise the fraction of tokens that is left is kept,
-// rounded down.
-func convert(row Row, step, reach, now int64) int64 {
+// bookings, their last instant is kept. Otherwise the number of tokens that are left is kept, up to
+// the new capacity.
+func convert(row Row, step, fillTime, now int64) int64 {
 	if row.Period == 0 || row.At == 0 { // never used, or reset
 		return 0
 	}
 	was := row.Limit * row.Period
 	debt := max(0, row.FullAt-now)
 	if debt > was {
-		return row.FullAt - was + reach
+		return min(row.FullAt-was+fillTime, now+maxDebt)
 	}
 	hi, lo := bits.Mul64(uint64(was-debt), uint64(step))
-	left := uint64(reach)
-	if hi < uint64(row.Period) { // otherwise the quotient exceeds 64 bits, and reach
+	left := uint64(fillTime)
+	if hi < uint64(row.Period) { // otherwise the quotient exceeds 64 bits, and fillTime
 		q, _ := bits.Div64(hi, lo, uint64(row.Period))
 		left = min(left, q)
 	}
-	return now + reach - int64(left)
+	return now + fillTime - int64(left)
 }
 
 func (b TokenBucket) delay(s *State) int64 {
-	return max(0, s.Row.FullAt-(s.Now+b.reach()))
+	return max(0, s.Row.FullAt-(s.Now+b.fillTime()))
 }
 
 func (b TokenBucket) result(op *Op, s *State, r *Result) {
@@ -210,18 +249,12 @@ func (b TokenBucket) result(op *Op, s *State, r *Result) {
 		Remaining:  max(0, (b.Capacity*step-after)/step),
 		ResetAfter: time.Duration(ceilTo(after, s.Tick)),
 		Source:     SourceStore,
-		charged:    s.charge(),
+		Policy:     op.Policy,
+		charged:    op.charge(s),
 	}
-	cost := op.Cost
+	wait := b.deficit(s.Row.FullAt, op.needs(), s.Now) - int64(op.MaxWait)
 	if op.Kind == OpLook {
-		cost = probeCost
-		r.Allowed = b.late(s.Row.FullAt, cost, s.Now) <= 0
+		r.Allowed = wait <= 0
 	}
-	if !r.Allowed {
-		wait := b.late(s.Row.FullAt, cost, s.Now) - int64(op.MaxWait)
-		if s.Wait > 0 {
-			wait = s.Wait
-		}
-		r.RetryAfter = retryAfter(wait, s.Tick)
-	}
+	r.retryAfter(op, s, wait)
 }

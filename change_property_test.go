@@ -13,7 +13,7 @@ import (
 // I5 under a changed policy: whatever policy wrote the row, a request that is
 // refused passes after its RetryAfter if nobody else asks, and not a nanosecond
 // earlier. (It may on a window behind bookings for windows of another length.)
-func TestRetryAfter_is_true_after_a_policy_change(t *testing.T) {
+func TestRetryAfterIsTrueAfterAPolicyChange(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var was, p limiter.Policy
@@ -27,7 +27,14 @@ func TestRetryAfter_is_true_after_a_policy_change(t *testing.T) {
 		}
 		c := &cell{t: t, now: start}
 		for range rapid.IntRange(1, 4).Draw(t, "takes") {
-			c.take(was, drawCost(t, limitOf(was)), rapid.SampledFrom([]time.Duration{0, 0, 2 * unit}).Draw(t, "wait"))
+			switch rapid.IntRange(0, 5).Draw(t, "kind") {
+			case 0:
+				c.do(limiter.Op{Kind: limiter.OpCharge, Policy: was, Cost: drawCost(t, 3*limitOf(was))})
+			case 1:
+				c.do(limiter.Op{Kind: limiter.OpBlock, Policy: was, Cost: rapid.Int64Range(1, 3*int64(unit)).Draw(t, "block")})
+			default:
+				c.take(was, drawCost(t, limitOf(was)), rapid.SampledFrom([]time.Duration{0, 0, 2 * unit}).Draw(t, "wait"))
+			}
 			c.now += rapid.Int64Range(0, 2*int64(unit)).Draw(t, "pause")
 		}
 		cost := drawCost(t, limitOf(p))
@@ -36,12 +43,28 @@ func TestRetryAfter_is_true_after_a_policy_change(t *testing.T) {
 			t.Fatal(err)
 		}
 		maxWait := rapid.SampledFrom([]time.Duration{0, 0, unit / 1000, unit, 60 * unit}).Draw(t, "reach")
+		upTo := maxWait == 0 && rapid.Bool().Draw(t, "up to")
+		if upTo {
+			cost = 1 // of which the answer tells
+		}
 		ask := func() limiter.Result {
-			r, err := l.Reserve(t.Context(), "k", cost, maxWait)
+			looked := ask(c, l, cost, true)
+			var res limiter.Result
+			var err error
+			if upTo {
+				_, res, err = l.AllowUpTo(t.Context(), "k", 5)
+			} else {
+				var r *limiter.Reservation
+				r, err = l.Reserve(t.Context(), "k", cost, maxWait)
+				res = r.Result
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			return r.Result
+			if maxWait == 0 && (looked.Allowed != res.Allowed || looked.RetryAfter != res.RetryAfter) {
+				t.Fatalf("PeekN(%d) = %+v, and then the request: %+v", cost, looked, res)
+			}
+			return res
 		}
 		found := c.row
 		r := ask()

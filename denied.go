@@ -36,9 +36,6 @@ type deniedShard struct {
 
 func (d *denied) init(size int) {
 	d.seed, d.size = maphash.MakeSeed(), int64(size)
-	for i := range d.shards {
-		d.shards[i].keys = make(map[string]*refusal)
-	}
 }
 
 func (d *denied) shard(key string) *deniedShard {
@@ -87,6 +84,9 @@ func (d *denied) tryKeep(sh *deniedShard, r *refusal, gen uint64) bool {
 		if !sh.evict() {
 			return false
 		}
+	}
+	if sh.keys == nil {
+		sh.keys = make(map[string]*refusal)
 	}
 	sh.keys[r.key] = r
 	return true

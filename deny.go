@@ -69,17 +69,10 @@ func (l *Limiter) newDenyCache() *denyCache {
 	if l.denySize == 0 {
 		return nil
 	}
-	if w, ok := l.policy.(FixedWindow); ok && w.CountRejected {
+	if countsRejected(l.policy) && l.policyFor == nil || provisional(l.store) {
 		return nil
 	}
-	if provisional(l.store) {
-		return nil
-	}
-	base := time.Now()
-	c := &denyCache{maxAge: int64(l.denyAge), clock: func() instant {
-		t := time.Now()
-		return instant{t.UnixNano(), int64(t.Sub(base))}
-	}}
+	c := &denyCache{maxAge: int64(l.denyAge), base: time.Now()}
 	c.keys.init(l.denySize)
 	return c
 }
@@ -89,7 +82,8 @@ func (l *Limiter) newDenyCache() *denyCache {
 type denyCache struct {
 	keys   denied
 	maxAge int64
-	clock  func() instant
+	base   time.Time      // of the monotonic clock
+	clock  func() instant // nil for the local clock
 }
 
 // instant is a reading of the local clock, in nanoseconds. The monotonic clock may stand still
@@ -110,13 +104,18 @@ func (c *denyCache) now(op *Op) instant {
 	if op.At != 0 {
 		return instant{op.At, op.At}
 	}
-	return c.clock()
+	if c.clock != nil {
+		return c.clock()
+	}
+	t := time.Now()
+	return instant{t.UnixNano(), int64(t.Sub(c.base))}
 }
 
 // refusal is what the cache keeps of a refused key. It does not change.
 type refusal struct {
-	key   string
-	state State
+	key    string
+	policy Policy
+	state  State
 	// sent and received are the local times around the store's reading of its
 	// clock, state.Now: the store's time is now between state.Now plus the time
 	// since received and state.Now plus the time since sent.
@@ -149,35 +148,57 @@ func (c *denyCache) ask(ctx context.Context, l *Limiter, b *booking, res *Result
 	if err := served(ctx); err != nil {
 		return err
 	}
-	op := &b.op
-	kept, gen := c.keys.find(op.Key)
-	sent := c.now(op)
-	if kept != nil {
-		if age := sent.since(kept.sent); age >= 0 && age <= c.maxAge && kept.refuses(op, age) {
-			b.state = kept.state
-			// The earliest time that the store's clock can show: what waits
-			// for as long as RetryAfter has waited long enough.
-			b.state.Now += max(0, sent.since(kept.received))
-			answer(op, &b.state, res)
-			res.Source = SourceDenyCache
-			return nil
+	q, refused := c.find(&b.op, &b.state)
+	if !refused {
+		if err := l.do(ctx, &b.op, &b.state); err != nil {
+			return err
 		}
-		c.keys.drop(kept)
+		c.keep(&b.op, &b.state, q)
 	}
-	if err := l.do(ctx, op, &b.state); err != nil {
-		return err
-	}
-	answer(op, &b.state, res)
-	// A state with a Wait is that of a row which stays under another policy: the
-	// policy's formula does not hold for it. One that would pass was refused only
-	// because others kept changing the row.
-	if !b.state.Took && b.state.Wait == 0 {
-		r := refusal{key: op.Key, state: b.state, sent: sent, received: c.now(op)}
-		if age := r.received.since(sent); age >= 0 && age <= c.maxAge && r.refuses(op, age) {
-			c.keys.keep(&r, gen)
-		}
+	answer(&b.op, &b.state, res)
+	if refused {
+		res.Source = SourceDenyCache
 	}
 	return nil
+}
+
+// question is when the cache was asked about a key.
+type question struct {
+	sent instant
+	gen  uint64 // of the key's shard
+}
+
+// find reports whether the cache refuses op, and sets s to the state of its key. Otherwise the store
+// must be asked, and its answer passed to keep.
+func (c *denyCache) find(op *Op, s *State) (q question, refused bool) {
+	kept, gen := c.keys.find(op.Key)
+	q = question{c.now(op), gen}
+	if kept == nil {
+		return q, false
+	}
+	age := q.sent.since(kept.sent)
+	if age < 0 || age > c.maxAge || kept.policy != op.Policy || !kept.refuses(op, age) {
+		c.keys.drop(kept)
+		return q, false
+	}
+	*s = kept.state
+	// The earliest time that the store's clock can show: a caller who waits for RetryAfter has
+	// waited long enough.
+	s.Now += max(0, q.sent.since(kept.received))
+	return q, true
+}
+
+// keep keeps the store's answer to op if it is a refusal that later ones follow from. A state with a
+// Wait is that of a row under another policy, for which this policy's formula does not hold. A take
+// that would pass was refused only because other processes kept changing the row.
+func (c *denyCache) keep(op *Op, s *State, q question) {
+	if s.Took || s.Wait != 0 {
+		return
+	}
+	r := refusal{key: op.Key, policy: op.Policy, state: *s, sent: q.sent, received: c.now(op)}
+	if age := r.received.since(q.sent); age >= 0 && age <= c.maxAge && r.refuses(op, age) {
+		c.keys.keep(&r, q.gen)
+	}
 }
 
 // suspend forgets key. Until resume is called, the cache keeps no refusal of the key's shard. After

@@ -140,7 +140,7 @@ func TestGivingBackEndsARefusalAtOnce(t *testing.T) {
 	}
 }
 
-func TestWithClock_moves_the_deny_cache(t *testing.T) {
+func TestWithClockMovesTheDenyCache(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(2_000_000_000, 0)
 	d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(10, 0), limiter.WithClock(func() time.Time { return now }))
@@ -245,7 +245,7 @@ func anotherPolicy(t *testing.T) *limiter.Limiter {
 	return newLimiter(t, s, limiter.PerDay(1), limiter.WithDenyCache(1, 0))
 }
 
-func TestWithDenyCache_out_of_range(t *testing.T) {
+func TestWithDenyCacheOutOfRange(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		size   int
@@ -305,4 +305,18 @@ func TestACachedRefusalIsObservedAndServesNobodyWhoLeft(t *testing.T) {
 	if err := d.Wait(t.Context(), "k"); !errors.Is(err, limiter.ErrExceedsMaxWait) || d.store.calls != calls {
 		t.Errorf("Wait = %v, in %d calls of the store", err, d.store.calls-calls)
 	}
+}
+
+// The row was charged after the edge of a window, and the clock shows a time before the edge. The
+// store counts in the row's window then, and so must the cache.
+func TestTheDenyCacheCountsInTheWindowOfARowAheadOfTheClock(t *testing.T) {
+	t.Parallel()
+	edge := time.Unix(0, start)
+	now := edge.Add(time.Millisecond)
+	d := newDenying(t, limiter.FixedWindow{Limit: 10, Window: time.Hour}, limiter.WithClock(func() time.Time { return now }))
+	d.expect("k", 9, true, store)
+	now = edge.Add(-time.Second)
+	d.expect("k", 5, false, store)
+	d.expect("k", 5, false, cache)
+	d.expect("k", 1, true, store)
 }

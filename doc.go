@@ -24,8 +24,17 @@
 //
 // # Decisions
 //
-// [Limiter.Allow] and [Limiter.AllowN] decide at once. [Limiter.Peek] reads without charging.
-// [Limiter.Reserve] books a turn ahead, and [Limiter.Wait] sleeps until its turn. Package
+// [Limiter.Allow] and [Limiter.AllowN] decide at once, and [Limiter.AllowUpTo] takes as much as there
+// is room for. [Limiter.Peek] and [Limiter.PeekN] read without charging. [Limiter.Reserve] books a turn
+// ahead, and [Limiter.Wait] sleeps until its turn. [AllowAll] takes from several limits or from none.
+//
+// [Limiter.Charge] charges a cost that is known only afterwards. [Limiter.Refund] and
+// [Limiter.RefundOf] give a charge back. [Limiter.Block] refuses all requests of a key for a time, and
+// [Limiter.Reset] makes a key unused.
+//
+// [WithPolicyFor] chooses the policy of each request, by plan for example. Package
+// [github.com/sqlimit/limiter/overrides] reads the policies of single keys from a table.
+// [Limiter.On] puts a Limiter on another store, such as one on a transaction. Package
 // [github.com/sqlimit/limiter/handler] limits HTTP handlers.
 //
 // A decision is usually one round trip to the database. It takes more if the policy has changed, if
@@ -41,8 +50,8 @@
 // # Clock
 //
 // The store's clock decides. In PostgreSQL that is the server's clock, so the clocks of application
-// machines do not matter. A clock that is stepped back grants nothing. It locks no key out for
-// longer than the key's debt, or one window.
+// machines do not matter. A clock that is stepped back grants nothing. A key then waits at most as
+// long as it had to wait before the step, or one window, plus 2 s.
 //
 // # Failure
 //

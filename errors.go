@@ -45,6 +45,9 @@ var (
 	// privileges are missing. The text says what an operator must do, if the store knows.
 	ErrMisconfigured = errors.New("limiter: misconfigured")
 
+	// ErrNoPolicy means that the function of [WithPolicyFor] failed. Nothing was charged.
+	ErrNoPolicy = errors.New("limiter: no policy")
+
 	// ErrCanceled means that the caller's context ended. The error also matches [context.Canceled]
 	// or [context.DeadlineExceeded]. If it also matches [ErrOutcomeUnknown], the operation may have
 	// been carried out.
@@ -52,10 +55,11 @@ var (
 )
 
 // StoreFailed reports whether the store caused err. It returns false if the cause is the input, the
-// setup, the caller's cancellation, or a key with too many callers ([ErrKeyBusy]). Let a request
-// pass after an error only if StoreFailed returns true; [FailOpen] and [FailLocal] do the same.
+// setup, the function of [WithPolicyFor], the caller's cancellation, or a key with too many callers
+// ([ErrKeyBusy]). Let a request pass after an error only if StoreFailed returns true; [FailOpen] and
+// [FailLocal] do the same.
 func StoreFailed(err error) bool {
-	for _, other := range []error{ErrInvalid, ErrExceedsCapacity, ErrMisconfigured, ErrCanceled, ErrKeyBusy, errors.ErrUnsupported} {
+	for _, other := range []error{ErrInvalid, ErrExceedsCapacity, ErrMisconfigured, ErrNoPolicy, ErrCanceled, ErrKeyBusy, errors.ErrUnsupported} {
 		if errors.Is(err, other) {
 			return false
 		}

@@ -22,14 +22,20 @@ func Example_worker() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	jobs := make(chan string, 3)
+	jobs <- "first"
+	jobs <- "second"
+	jobs <- "third"
+
 	ctx := context.Background() // in your program: one that ends at shutdown
-	for _, job := range []string{"first", "second", "third"} {
-		err := calls.Wait(ctx, "partner")
-		if errors.Is(err, limiter.ErrCanceled) {
-			return // shutdown
-		}
-		if err != nil { // more than 30 s of work is booked ahead, or the store failed
-			fmt.Println("put back, and pause:", job, err)
+	for range 3 {
+		job := <-jobs // in your program: take a job from the queue
+		if err := calls.Wait(ctx, "partner"); err != nil {
+			jobs <- job // put it back
+			if errors.Is(err, limiter.ErrCanceled) {
+				return // shutdown
+			}
+			time.Sleep(5 * time.Second) // more than 30 s of work is booked ahead, or the store failed
 			continue
 		}
 		fmt.Println("call for the", job, "job")

@@ -183,7 +183,12 @@ func Example_postgres() {
 }
 
 func Example_sqlite() {
+	ctx := context.Background()
 	store, err := sqlite.Open("app.db")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = migrations.Up(ctx, migrations.SQLite, store.DB())
 	if err != nil {
 		log.Fatal(err)
 	}

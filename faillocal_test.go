@@ -26,7 +26,7 @@ func (s *flakyStore) Do(ctx context.Context, op limiter.Op) (limiter.State, erro
 	return s.Store.Do(ctx, op)
 }
 
-func TestFailLocal_asks_the_fallback_only_for_what_the_store_failed_at(t *testing.T) {
+func TestFailLocalAsksTheFallbackOnlyForWhatTheStoreFailedAt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		class error
@@ -45,7 +45,7 @@ func TestFailLocal_asks_the_fallback_only_for_what_the_store_failed_at(t *testin
 		res, err := l.Allow(t.Context(), "k")
 		want := limiter.Result{Source: limiter.SourcePolicy}
 		if c.local {
-			want = limiter.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Minute, Source: limiter.SourceLocal}
+			want = limiter.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Minute, Source: limiter.SourceLocal, Policy: limiter.PerHour(2)}
 		} else if !errors.Is(err, c.class) {
 			t.Errorf("%v: Allow fails with %v", c.class, err)
 		}
@@ -57,7 +57,7 @@ func TestFailLocal_asks_the_fallback_only_for_what_the_store_failed_at(t *testin
 
 // What the store admits and what the fallback admits while the store is down are each at
 // most what the policy admits.
-func TestFailLocal_admits_during_an_outage_what_the_policy_admits_once_more(t *testing.T) {
+func TestFailLocalAdmitsDuringAnOutageWhatThePolicyAdmitsOnceMore(t *testing.T) {
 	t.Parallel()
 	store := &flakyStore{Store: memory.New()}
 	l := newLimiter(t, store, limiter.PerHour(5), limiter.FailLocal(memory.New()))
@@ -84,7 +84,7 @@ func TestFailLocal_admits_during_an_outage_what_the_policy_admits_once_more(t *t
 	}
 }
 
-func TestFailLocal_cancels_a_reservation_where_it_was_booked(t *testing.T) {
+func TestFailLocalCancelsAReservationWhereItWasBooked(t *testing.T) {
 	t.Parallel()
 	store, fallback := &flakyStore{Store: memory.New()}, &flakyStore{Store: memory.New()}
 	l := newLimiter(t, store, limiter.PerHour(1), limiter.FailLocal(fallback))
@@ -117,7 +117,7 @@ func TestFailLocal_cancels_a_reservation_where_it_was_booked(t *testing.T) {
 	}
 }
 
-func TestFailLocal_leaves_refunds_and_resets_to_the_store(t *testing.T) {
+func TestFailLocalLeavesRefundsAndResetsToTheStore(t *testing.T) {
 	t.Parallel()
 	fallback := &flakyStore{Store: memory.New()}
 	l := newLimiter(t, &flakyStore{err: limiter.ErrNotApplied}, limiter.PerHour(1), limiter.FailLocal(fallback))
@@ -132,7 +132,7 @@ func TestFailLocal_leaves_refunds_and_resets_to_the_store(t *testing.T) {
 	}
 }
 
-func TestFailLocal_refuses_if_the_fallback_fails_too(t *testing.T) {
+func TestFailLocalRefusesIfTheFallbackFailsToo(t *testing.T) {
 	t.Parallel()
 	var seen limiter.Decision
 	l := newLimiter(t, &flakyStore{err: limiter.ErrNotApplied}, limiter.PerHour(1),
@@ -147,7 +147,7 @@ func TestFailLocal_refuses_if_the_fallback_fails_too(t *testing.T) {
 	}
 }
 
-func TestFailLocal_tells_the_observer_who_decided_and_why(t *testing.T) {
+func TestFailLocalTellsTheObserverWhoDecidedAndWhy(t *testing.T) {
 	t.Parallel()
 	var seen []limiter.Decision
 	store := &flakyStore{Store: memory.New()}
@@ -165,7 +165,7 @@ func TestFailLocal_tells_the_observer_who_decided_and_why(t *testing.T) {
 	}
 }
 
-func TestFailLocal_waits_for_a_turn_of_the_fallback(t *testing.T) {
+func TestFailLocalWaitsForATurnOfTheFallback(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, &flakyStore{err: limiter.ErrNotApplied}, limiter.PerHour(1), limiter.FailLocal(memory.New()))

@@ -26,7 +26,7 @@ func (s *brokenStore) Do(context.Context, limiter.Op) (limiter.State, error) {
 // errKeyBusy is the error of an operation that timed out in its key's queue.
 var errKeyBusy = fmt.Errorf("%w: %w: %w", limiter.ErrKeyBusy, limiter.ErrNotApplied, context.DeadlineExceeded)
 
-func TestFailOpen_lets_pass_only_what_the_store_failed_at(t *testing.T) {
+func TestFailOpenLetsPassOnlyWhatTheStoreFailedAt(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("the cable is out")
 	for _, c := range []struct {
@@ -107,7 +107,7 @@ func TestNoFailurePolicyAnswersOnAStoreWhoseAnswersMayBeRolledBack(t *testing.T)
 	}
 }
 
-func TestFailOpen_opens_no_door_to_bad_input_or_a_caller_who_left(t *testing.T) {
+func TestFailOpenOpensNoDoorToBadInputOrACallerWhoLeft(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{err: limiter.ErrNotApplied}
 	l := newLimiter(t, store, limiter.PerSecond(5), limiter.FailOpen())
@@ -211,11 +211,11 @@ func TestTheObserverSeesEveryDecisionAndWhyThereIsNone(t *testing.T) {
 	}
 	seen[4].Err = nil
 	for i, want := range []limiter.Decision{
-		{Limiter: "l", Cost: 2, Result: took},
+		{Limiter: "l", Cost: 2, Taken: 2, Result: took},
 		{Limiter: "l", Cost: 1, Result: refused},
 		{Limiter: "l", Cost: 0, Result: peeked},
-		{Limiter: "l", Cost: 1, Result: r.Result},
-		{Limiter: "l", Cost: 1, Result: open},
+		{Limiter: "l", Cost: 1, Taken: 1, Result: r.Result},
+		{Limiter: "l", Cost: 1, Taken: 1, Result: open},
 	} {
 		if seen[i] != want {
 			t.Errorf("decision %d: %+v, want %+v", i, seen[i], want)

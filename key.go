@@ -29,6 +29,9 @@ func checkName(name string) error {
 	return nil
 }
 
+// isPlain reports whether a key is stored as it is, if there is no secret.
+func isPlain(key string) bool { return key != "" && len(key) <= maxKey && key[0] != 0 }
+
 // keyer converts keys to stored keys. It is safe for concurrent use.
 type keyer struct {
 	secret []byte    // nil to store keys as they are
@@ -43,13 +46,13 @@ type keyHash struct {
 }
 
 // stored returns the key as stores keep it. Any string is a valid key except "", and no two keys
-// are stored alike: a hashed key begins with byte 0, which no other stored key does. The function
-// known returns the hash as a string.
-func (k *keyer) stored(key string, known func(sum []byte) string) (string, error) {
+// are stored alike: a hashed key begins with byte 0, which no other stored key does. If the deny
+// cache has the hash, its string is used again.
+func (k *keyer) stored(key string, deny *denyCache) (string, error) {
 	if key == "" {
 		return "", invalid("the key is empty; pass what identifies the caller, such as a user ID")
 	}
-	if k.secret == nil && len(key) <= maxKey && key[0] != 0 {
+	if k.secret == nil && isPlain(key) {
 		return key, nil
 	}
 	h, ok := k.hashes.Get().(*keyHash)
@@ -67,7 +70,8 @@ func (k *keyer) stored(key string, known func(sum []byte) string) (string, error
 		key = key[n:]
 	}
 	h.hash.Sum(h.sum[:1])
-	return known(h.sum[:]), nil
+	if deny != nil {
+		return deny.keys.known(h.sum[:]), nil
+	}
+	return string(h.sum[:]), nil
 }
-
-func asString(sum []byte) string { return string(sum) }

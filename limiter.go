@@ -18,8 +18,7 @@ type Limiter struct {
 	store  Store
 	name   string
 	policy Policy
-	keys   keyer
-	known  func(sum []byte) string // makes a stored key of a hash
+	keys   *keyer
 	deny   *denyCache
 	options
 }
@@ -47,17 +46,36 @@ func New(store Store, name string, policy Policy, opts ...Option) (*Limiter, err
 			return nil, err
 		}
 	}
-	l.keys.secret, l.known = l.secret, asString
-	if l.deny = l.newDenyCache(); l.deny != nil {
-		l.known = l.deny.keys.known
-	}
+	l.keys = &keyer{secret: l.secret}
+	l.deny = l.newDenyCache()
 	return l, nil
+}
+
+// On returns a Limiter with the name, policy and options of l on another store: for example, one on
+// the transaction of a request. Its deny cache is empty, and it has none on a [Provisional] store.
+// On does no I/O and no more than 2 allocations. If store is nil, all operations of the returned
+// Limiter fail with [ErrInvalid].
+func (l *Limiter) On(store Store) *Limiter {
+	on := *l
+	if on.store = store; isNil(store) {
+		on.store = noStore{}
+	}
+	on.deny = on.newDenyCache()
+	return &on
+}
+
+// noStore is the store of a Limiter that [Limiter.On] returned for none.
+type noStore struct{}
+
+func (noStore) Do(context.Context, Op) (State, error) {
+	return State{}, invalid("the store that was passed to On is nil; pass what sqlite.Open or postgres.New returned")
 }
 
 // Name returns the name that was passed to [New].
 func (l *Limiter) Name() string { return l.name }
 
-// Policy returns the policy that was passed to [New].
+// Policy returns the policy that was passed to [New]. With [WithPolicyFor] another one may decide: see
+// [Result].Policy.
 func (l *Limiter) Policy() Policy { return l.policy }
 
 // Allow is shorthand for AllowN(ctx, key, 1).
@@ -78,15 +96,54 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, 
 		return l.Peek(ctx, key)
 	}
 	var b booking
-	err = l.take(ctx, key, n, 0, &b, &res)
+	if err := l.op(ctx, &b.op, OpTake, key, n); err != nil {
+		return undecided, err
+	}
+	if err := l.checkCost(&b.op); err != nil {
+		return undecided, err
+	}
+	err = l.decide(ctx, &b, &res)
 	return res, err
 }
 
-// Peek returns the state of a key without charging it or writing anything. Allowed and RetryAfter
-// are what [Limiter.Allow] would return now. The errors are those of [Limiter.AllowN].
-func (l *Limiter) Peek(ctx context.Context, key string) (res Result, err error) {
+// AllowUpTo charges as many of n to the key as there is room for, and returns how many. It charges
+// none if there is no room for 1: this is a refusal, with the RetryAfter of a request of cost 1. Use
+// it for jobs that can do a part of their work.
+//
+// The cost n may be more than the policy ever admits. The error is [ErrInvalid] if n is below 1. For
+// a window with CountRejected it also matches [errors.ErrUnsupported]. Otherwise the errors are
+// those of [Limiter.AllowN]. If [FailOpen] lets the request pass, taken is n.
+func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (taken int64, res Result, err error) {
 	var b booking
-	if err := l.op(&b.op, OpLook, key, 0); err != nil {
+	res = undecided
+	if err := l.op(ctx, &b.op, OpTakeUpTo, key, n); err != nil {
+		return 0, res, err
+	}
+	if n < 1 {
+		return 0, res, invalid("the cost is %d; pass at least 1", n)
+	}
+	if err := checkNotCounting(&b.op); err != nil {
+		return 0, res, err
+	}
+	err = l.decide(ctx, &b, &res)
+	taken = b.taken(&res)
+	return taken, res, err
+}
+
+// Peek is shorthand for PeekN(ctx, key, 1).
+func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
+	return l.PeekN(ctx, key, 0)
+}
+
+// PeekN returns the state of a key without charging it or writing anything. Allowed and RetryAfter
+// are what [Limiter.AllowN] would return now for a request of cost n. If n is 0, they are those for a
+// request of cost 1. The errors are those of AllowN.
+func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (res Result, err error) {
+	var b booking
+	if err := l.op(ctx, &b.op, OpLook, key, n); err != nil {
+		return undecided, err
+	}
+	if err := l.checkCost(&b.op); err != nil {
 		return undecided, err
 	}
 	err = l.decide(ctx, &b, &res)
@@ -96,25 +153,20 @@ func (l *Limiter) Peek(ctx context.Context, key string) (res Result, err error) 
 // undecided is the Result that comes with an error.
 var undecided = Result{Source: SourcePolicy}
 
-// take carries out or books a request of cost n, which is not 0. It fills in b and res. These are
-// pointers, here and below, because copying large structs costs most of a decision in memory.
-func (l *Limiter) take(ctx context.Context, key string, n int64, maxWait time.Duration, b *booking, res *Result) error {
-	*res = undecided
-	if err := l.op(&b.op, OpTake, key, n); err != nil {
-		return err
+// checkCost returns an error if the policy never admits the cost of op.
+func (l *Limiter) checkCost(op *Op) error {
+	if op.Cost < 0 {
+		return invalid("the cost is %d; pass at least 0", op.Cost)
 	}
-	if n < 0 {
-		return invalid("the cost is %d; pass at least 0", n)
+	if most := op.Policy.limit(); op.Cost > most {
+		return fmt.Errorf("%w: limiter %q: the cost is %d; the policy admits at most %d", ErrExceedsCapacity, l.name, op.Cost, most)
 	}
-	if n > l.policy.limit() {
-		return fmt.Errorf("%w: limiter %q: the cost is %d; the policy admits at most %d", ErrExceedsCapacity, l.name, n, l.policy.limit())
-	}
-	b.op.MaxWait = maxWait
-	return l.decide(ctx, b, res)
+	return nil
 }
 
 // decide asks the deny cache or the store for a decision on b.op. If the store fails, it applies
-// the failure policy. Then it calls the observer.
+// the failure policy. Then it calls the observer. It takes pointers, as the functions below do,
+// because copying large structs costs most of a decision in memory.
 func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err error) {
 	var begin time.Time
 	if l.observer != nil {
@@ -125,14 +177,14 @@ func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err erro
 		err, cause = l.failed(ctx, b, res, cause)
 	}
 	if l.observer != nil {
-		l.observer(ctx, Decision{Limiter: l.name, Cost: b.op.Cost, Result: *res, Err: cause, Duration: time.Since(begin)})
+		l.observer(ctx, Decision{Limiter: l.name, Cost: b.op.Cost, Taken: b.taken(res), Result: *res, Err: cause, Duration: time.Since(begin)})
 	}
 	return err
 }
 
 // ask asks the deny cache, and otherwise the store, for a decision on b.op.
 func (l *Limiter) ask(ctx context.Context, b *booking, res *Result) error {
-	if l.deny != nil && b.op.Kind == OpTake {
+	if l.deny != nil && b.op.Kind != OpLook && !countsRejected(b.op.Policy) {
 		return l.deny.ask(ctx, l, b, res)
 	}
 	if err := l.do(ctx, &b.op, &b.state); err != nil {
@@ -142,16 +194,33 @@ func (l *Limiter) ask(ctx context.Context, b *booking, res *Result) error {
 	return nil
 }
 
-// op makes op an operation on key, at the time of the Limiter's clock if it has one.
-func (l *Limiter) op(op *Op, kind OpKind, key string, n int64) (err error) {
+// op makes op an operation on key, by the policy for this request, and at the time of the Limiter's
+// clock if it has one. What gives back needs no policy but the kind of the Limiter's own.
+func (l *Limiter) op(ctx context.Context, op *Op, kind OpKind, key string, n int64) (err error) {
 	op.Kind, op.Name, op.Policy, op.Cost, op.Timeout = kind, l.name, l.policy, n, l.timeout
-	if op.Key, err = l.keys.stored(key, l.known); err != nil {
+	if op.Key, err = l.keys.stored(key, l.deny); err != nil {
 		return err
+	}
+	if l.policyFor != nil && kind != OpRefund && kind != OpReset {
+		if op.Policy, err = l.choosePolicy(ctx, key); err != nil {
+			return err
+		}
 	}
 	if l.clock != nil {
 		op.At, err = checkClock(l.clock())
 	}
 	return err
+}
+
+// taken is how much the decision res on b.op took. What [FailOpen] lets pass counts as taken.
+func (b *booking) taken(res *Result) int64 {
+	switch {
+	case !res.Allowed || b.op.Kind == OpLook:
+		return 0
+	case b.op.Kind == OpTakeUpTo && res.Source != SourcePolicy:
+		return b.state.Taken
+	}
+	return b.op.Cost
 }
 
 // do sends op to the Limiter's store and fills in s.

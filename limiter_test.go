@@ -24,12 +24,8 @@ func (s *applyStore) Do(ctx context.Context, op limiter.Op) (limiter.State, erro
 	if ctx.Err() != nil {
 		return limiter.State{}, errors.Join(limiter.ErrCanceled, ctx.Err())
 	}
-	if op.Kind < limiter.OpTake || op.Kind > limiter.OpReset {
+	if op.Kind < limiter.OpTake || op.Kind > limiter.OpBlock {
 		return limiter.State{}, errors.ErrUnsupported
-	}
-	kind := "bucket"
-	if _, ok := op.Policy.(limiter.FixedWindow); ok {
-		kind = "window"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,13 +33,43 @@ func (s *applyStore) Do(ctx context.Context, op limiter.Op) (limiter.State, erro
 	if err != nil {
 		return limiter.State{}, err
 	}
-	id := [3]string{kind, op.Name, op.Key}
+	id := rowOf(&op)
 	next, state := op.Apply(s.rows[id], now)
 	s.rows[id] = next
 	return state, nil
 }
 
-func TestOpApply_under_a_lock_is_a_store(t *testing.T) {
+func (s *applyStore) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	if ctx.Err() != nil {
+		return nil, errors.Join(limiter.ErrCanceled, ctx.Err())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := ops[0].Clock(time.Now)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]limiter.Row, len(ops))
+	for i := range ops {
+		rows[i] = s.rows[rowOf(&ops[i])]
+	}
+	next, states := limiter.ApplyAll(ops, rows, now)
+	for i := range ops {
+		s.rows[rowOf(&ops[i])] = next[i]
+	}
+	return states, nil
+}
+
+// rowOf identifies the row of an operation.
+func rowOf(op *limiter.Op) [3]string {
+	kind := "bucket"
+	if _, ok := op.Policy.(limiter.FixedWindow); ok {
+		kind = "window"
+	}
+	return [3]string{kind, op.Name, op.Key}
+}
+
+func TestOpApplyUnderALockIsAStore(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(*testing.T) limiter.Store {
 		return &applyStore{rows: map[[3]string]limiter.Row{}}
@@ -55,7 +81,7 @@ type storeFunc func(context.Context, limiter.Op) (limiter.State, error)
 
 func (f storeFunc) Do(ctx context.Context, op limiter.Op) (limiter.State, error) { return f(ctx, op) }
 
-func TestNew_arguments(t *testing.T) {
+func TestNewArguments(t *testing.T) {
 	t.Parallel()
 	store, policy := memory.New(), limiter.PerSecond(1)
 	tests := []struct {
@@ -102,7 +128,7 @@ func TestNew_arguments(t *testing.T) {
 	}
 }
 
-func TestWithKeyDigest_keeps_its_own_copy_of_the_secret(t *testing.T) {
+func TestWithKeyDigestKeepsItsOwnCopyOfTheSecret(t *testing.T) {
 	t.Parallel()
 	store, secret := memory.New(), []byte("secret")
 	a := newLimiter(t, store, limiter.PerDay(1), limiter.WithKeyDigest(secret))
@@ -113,7 +139,7 @@ func TestWithKeyDigest_keeps_its_own_copy_of_the_secret(t *testing.T) {
 	mustAllow(t, b, false)
 }
 
-func TestLimiter_passes_errors_of_the_store_on(t *testing.T) {
+func TestLimiterPassesErrorsOfTheStoreOn(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	cause := errors.New("the cable is out")
@@ -149,7 +175,7 @@ func TestLimiter_passes_errors_of_the_store_on(t *testing.T) {
 	}
 }
 
-func TestLimiter_asks_the_store_for_nothing_invalid(t *testing.T) {
+func TestLimiterAsksTheStoreForNothingInvalid(t *testing.T) {
 	t.Parallel()
 	store := &brokenStore{}
 	now := time.Unix(1e9, 0)
@@ -224,7 +250,7 @@ func (s *coarseStore) Do(_ context.Context, op limiter.Op) (limiter.State, error
 	return state, nil
 }
 
-func TestResult_waits_are_rounded_up_to_the_tick_of_the_clock(t *testing.T) {
+func TestResultWaitsAreRoundedUpToTheTickOfTheClock(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		policy limiter.Policy
@@ -246,7 +272,7 @@ func TestResult_waits_are_rounded_up_to_the_tick_of_the_clock(t *testing.T) {
 	}
 }
 
-func TestRow_Expired(t *testing.T) {
+func TestRowExpired(t *testing.T) {
 	t.Parallel()
 	const end = start
 	for _, test := range []struct {
@@ -280,7 +306,7 @@ func TestRow_Expired(t *testing.T) {
 	}
 }
 
-func TestSource_String(t *testing.T) {
+func TestSourceString(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[limiter.Source]string{
 		0: "none", limiter.SourceStore: "store", limiter.SourceDenyCache: "deny_cache",

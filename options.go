@@ -11,15 +11,16 @@ import (
 type Option func(*options) error
 
 type options struct {
-	maxWait  time.Duration
-	timeout  time.Duration
-	fail     failurePolicy
-	fallback Store // of failLocal
-	observer Observer
-	clock    func() time.Time
-	secret   []byte
-	denySize int
-	denyAge  time.Duration
+	maxWait   time.Duration
+	timeout   time.Duration
+	fail      failurePolicy
+	fallback  Store // of failLocal
+	policyFor func(ctx context.Context, key string) (Policy, error)
+	observer  Observer
+	clock     func() time.Time
+	secret    []byte
+	denySize  int
+	denyAge   time.Duration
 }
 
 // DefaultTimeout is the time limit of an operation without [WithTimeout].
@@ -71,6 +72,9 @@ type Decision struct {
 	Limiter string
 	// Cost is the cost of the request; 0 for [Limiter.Peek].
 	Cost int64
+	// Taken is how much of the cost the request took: all of it or nothing, except for
+	// [Limiter.AllowUpTo]. It is also the cost if [FailOpen] let the request pass.
+	Taken int64
 	// Result is what the caller gets.
 	Result Result
 	// Err is why the store made no decision, or nil if it made one. With [FailOpen] and [FailLocal]

@@ -12,7 +12,7 @@ import (
 type bucketOracle struct {
 	policy limiter.TokenBucket // that of the latest take
 	used   bool
-	tokens *big.Rat // left after the latest take; below 0 while bookings are outstanding
+	tokens *big.Rat // left after the latest take; below 0 while bookings or debt are outstanding
 	at     int64    // the clock of the latest take
 }
 
@@ -29,6 +29,13 @@ func over(ns *big.Rat, step time.Duration) *big.Rat {
 
 func minRat(a, b *big.Rat) *big.Rat {
 	if a.Cmp(b) < 0 {
+		return a
+	}
+	return b
+}
+
+func maxRat(a, b *big.Rat) *big.Rat {
+	if a.Cmp(b) > 0 {
 		return a
 	}
 	return b
@@ -60,11 +67,62 @@ func (o *bucketOracle) under(p limiter.TokenBucket, now int64) *big.Rat {
 		return level
 	}
 	if level.Sign() < 0 {
-		return over(times(level, o.policy.Step()), p.Step())
+		return owing(p, minRat(owes(p, times(level, o.policy.Step())), rat(longestDebt)))
 	}
 	ns := times(level, p.Step())
 	floor := new(big.Int).Quo(ns.Num(), ns.Denom())
 	return minRat(over(new(big.Rat).SetInt(floor), p.Step()), rat(p.Capacity))
+}
+
+// longestDebt is how many nanoseconds ahead of now a bucket can be full at most.
+const longestDebt = 1 << 60
+
+// owes is the time until a bucket of p is full. The time left is that in which its tokens came back;
+// it is below 0 for a debt.
+func owes(p limiter.TokenBucket, left *big.Rat) *big.Rat {
+	return new(big.Rat).Sub(times(rat(p.Capacity), p.Step()), left)
+}
+
+// owing is the level of a bucket that is full after ns.
+func owing(p limiter.TokenBucket, ns *big.Rat) *big.Rat {
+	return new(big.Rat).Sub(rat(p.Capacity), over(ns, p.Step()))
+}
+
+// charge takes n whatever is left, and returns whether there was room for it.
+func (o *bucketOracle) charge(p limiter.TokenBucket, n, now int64) bool {
+	*o = o.setBack(now)
+	level := o.under(p, now)
+	before, after := owes(p, times(level, p.Step())), new(big.Rat).Sub(level, rat(n))
+	if owes(p, times(after, p.Step())).Cmp(rat(longestDebt)) > 0 {
+		after = owing(p, maxRat(before, rat(longestDebt)))
+	}
+	*o = bucketOracle{policy: p, used: true, tokens: after, at: now}
+	return level.Cmp(rat(n)) >= 0
+}
+
+// block makes the bucket empty when d has passed. It always changes the level.
+func (o *bucketOracle) block(p limiter.TokenBucket, d, now int64) {
+	*o = o.setBack(now)
+	more := owes(p, times(o.under(p, now), p.Step()))
+	more.Add(more, rat(1))
+	empty := over(rat(-d), p.Step())
+	*o = bucketOracle{policy: p, used: true, tokens: minRat(empty, owing(p, more)), at: now}
+}
+
+// takeUpTo takes as many of n as there are, and returns how many.
+func (o *bucketOracle) takeUpTo(p limiter.TokenBucket, n, now int64) int64 {
+	was := o.setBack(now)
+	level := was.under(p, now)
+	whole := new(big.Int).Quo(level.Num(), level.Denom())
+	if level.Sign() > 0 && whole.Sign() > 0 {
+		n = min(n, whole.Int64())
+	} else {
+		n = 1
+	}
+	if took, _ := o.take(p, n, 0, now); !took {
+		return 0
+	}
+	return n
 }
 
 // take returns whether the take passes, and after how long.
@@ -114,8 +172,10 @@ func (o *windowOracle) take(cost int64, maxWait time.Duration, now int64) (bool,
 	length := int64(o.policy.Window)
 	w := max(now/length, o.last)
 	if o.policy.CountRejected {
-		o.last = w
-		o.counts[w] += cost
+		if w > now/length {
+			return false, w
+		}
+		o.count(w, cost)
 		return o.counts[w] <= o.policy.Limit, w
 	}
 	if o.counts[w]+cost > o.policy.Limit {
@@ -124,15 +184,56 @@ func (o *windowOracle) take(cost int64, maxWait time.Duration, now int64) (bool,
 	if w*length-now > int64(maxWait) {
 		return false, w
 	}
-	o.counts[w] += cost
-	o.last = w
+	o.count(w, cost)
 	return true, w
+}
+
+// full is the count at which a window is blocked: nothing is given back there.
+const full = 1 << 62
+
+// count adds n to the count of window w, which is the latest one from now on.
+func (o *windowOracle) count(w, n int64) {
+	sum := new(big.Int).Add(big.NewInt(o.counts[w]), big.NewInt(n))
+	if sum.Cmp(big.NewInt(full)) > 0 {
+		sum.SetInt64(full)
+	}
+	o.counts[w], o.last = sum.Int64(), w
+}
+
+// charge counts n whatever is left. It returns whether there was room for it, and the window.
+func (o *windowOracle) charge(n, now int64) (bool, int64) {
+	current := now / int64(o.policy.Window)
+	w := max(current, o.last)
+	room := w == current && n <= o.policy.Limit-o.counts[w]
+	o.count(w, n)
+	return room, w
+}
+
+// block fills the window in which d ends. It returns that window.
+func (o *windowOracle) block(d, now int64) int64 {
+	w := max((now+d)/int64(o.policy.Window), o.last)
+	o.count(w, full)
+	return w
+}
+
+// takeUpTo takes as many of n as the current window has room for, and returns how many.
+func (o *windowOracle) takeUpTo(n, now int64) int64 {
+	w := now / int64(o.policy.Window)
+	if o.last > w {
+		return 0
+	}
+	n = min(n, o.policy.Limit-o.counts[w])
+	if n <= 0 {
+		return 0
+	}
+	o.count(w, n)
+	return n
 }
 
 // refund credits window w, if it is the current one, and returns whether it gave anything
 // back.
 func (o *windowOracle) refund(n, w, now int64) bool {
-	if o.last != w || now/int64(o.policy.Window) != w || o.counts[w] == 0 {
+	if o.last != w || now/int64(o.policy.Window) != w || o.counts[w] == 0 || o.counts[w] == full {
 		return false
 	}
 	o.counts[w] = max(0, o.counts[w]-n)
@@ -140,7 +241,7 @@ func (o *windowOracle) refund(n, w, now int64) bool {
 }
 
 func (o *windowOracle) cancel(n, w, act, now int64) {
-	if o.last == w && now <= act {
+	if o.last == w && now <= act && o.counts[w] < full {
 		o.counts[w] = max(0, o.counts[w]-n)
 	}
 }

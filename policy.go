@@ -75,6 +75,11 @@ func checkSpan(field string, d, shortest time.Duration) error {
 	return nil
 }
 
+func countsRejected(p Policy) bool {
+	w, ok := p.(FixedWindow)
+	return ok && w.CountRejected
+}
+
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }

@@ -13,7 +13,7 @@ import (
 
 const thirtyYears = 262_980 * time.Hour
 
-func TestNew_policies(t *testing.T) {
+func TestNewPolicies(t *testing.T) {
 	t.Parallel()
 	bucket := func(capacity, refill int64, interval time.Duration) limiter.Policy {
 		return limiter.TokenBucket{Capacity: capacity, Refill: refill, Interval: interval}
@@ -94,7 +94,7 @@ func TestNew_policies(t *testing.T) {
 	}
 }
 
-func TestTokenBucket_Step(t *testing.T) {
+func TestTokenBucketStep(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		refill         int64
@@ -125,7 +125,7 @@ func TestTokenBucket_Step(t *testing.T) {
 	}
 }
 
-func TestPerInterval_fills_in_its_interval(t *testing.T) {
+func TestPerIntervalFillsInItsInterval(t *testing.T) {
 	t.Parallel()
 	for interval, per := range map[time.Duration]func(int64) limiter.TokenBucket{
 		time.Second: limiter.PerSecond, time.Minute: limiter.PerMinute,

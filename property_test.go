@@ -111,7 +111,7 @@ func bound(acts []act, tokens, step int64) error {
 // I1, I14, I15: the bound holds over every pair of admissions, by the instants
 // at which they may act, net of refunds and cancels, also while two policies
 // alternate.
-func TestTokenBucket_admits_no_more_than_its_bound(t *testing.T) {
+func TestTokenBucketAdmitsNoMoreThanItsBound(t *testing.T) {
 	t.Parallel()
 	for _, policies := range []int{1, 2, 3} {
 		t.Run(fmt.Sprintf("%d policies", policies), func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestTokenBucket_admits_no_more_than_its_bound(t *testing.T) {
 
 // I17: in every aligned window at most the limit is admitted, net of refunds and
 // cancels, also while two limits alternate.
-func TestFixedWindow_admits_no_more_than_its_limit(t *testing.T) {
+func TestFixedWindowAdmitsNoMoreThanItsLimit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		const length = 1_000_000
@@ -219,7 +219,7 @@ func TestFixedWindow_admits_no_more_than_its_limit(t *testing.T) {
 
 // A reservation acts in the window that it is charged in, on the caller's clock, also while
 // that clock is stepped back within the tolerance.
-func TestFixedWindow_acts_in_the_window_that_it_is_charged_in(t *testing.T) {
+func TestFixedWindowActsInTheWindowThatItIsChargedIn(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.Int64Range(int64(time.Millisecond), int64(3*time.Second)).Draw(t, "window")
@@ -249,7 +249,7 @@ func TestFixedWindow_acts_in_the_window_that_it_is_charged_in(t *testing.T) {
 
 // I4, I7: a key that is asked for more than it has, and looked at, any number of
 // times, admits afterwards exactly what it would have admitted.
-func TestApply_refusals_and_looks_change_nothing(t *testing.T) {
+func TestApplyRefusalsAndLooksChangeNothing(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var ps []limiter.Policy
@@ -311,7 +311,7 @@ func limitOf(p limiter.Policy) int64 {
 }
 
 // I5: the RetryAfter of a refusal is tight, and idle time fills a bucket.
-func TestLimiter_RetryAfter_is_tight(t *testing.T) {
+func TestLimiterRetryAfterIsTight(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var p limiter.Policy = drawBucket(t, "bucket")

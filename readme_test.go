@@ -172,42 +172,73 @@ func TestPagesNameFilesThatThereAre(t *testing.T) {
 	}
 }
 
-func TestTheReadmeIsShort(t *testing.T) {
+func TestTheRecipeGetsTheTestedTestcontainers(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("README.md")
+	const module = "github.com/testcontainers/testcontainers-go/modules/postgres"
+	goMod, err := os.ReadFile("go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const maxWords = 900 // what a reader takes in within a few minutes
-	if n := len(strings.Fields(string(text))); n > maxWords {
-		t.Errorf("README.md has %d words, want at most %d; move what is more to docs", n, maxWords)
+	version := regexp.MustCompile(regexp.QuoteMeta(module) + ` (v\S+)`).FindSubmatch(goMod)
+	if version == nil {
+		t.Fatalf("go.mod does not require %s", module)
+	}
+	if want := "go get " + module + "@" + string(version[1]) + "\n"; !holds(t, "docs/recipes.md", want) {
+		t.Errorf("docs/recipes.md does not hold %q", want)
 	}
 }
 
-func TestTheThreatModelNamesTestsThatThereAre(t *testing.T) {
+func TestTheReadmeAndTheDesignAreShort(t *testing.T) {
+	t.Parallel()
+	for file, most := range map[string]int{"README.md": 900, "DESIGN.md": 2500} { // words that a reader takes in
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(strings.Fields(string(text))); n > most {
+			t.Errorf("%s has %d words, want at most %d; shorten it, or move what is more to docs", file, n, most)
+		}
+	}
+}
+
+func TestTablesOfRulesNameTestsThatThereAre(t *testing.T) {
+	t.Parallel()
+	for page, least := range map[string]int{"SECURITY.md": 40, "prove/README.md": 100} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := 0
+		for _, m := range regexp.MustCompile("`([\\w/]+)\\.((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(text), -1) {
+			named++
+			dir := m[1]
+			if dir == "limiter" {
+				dir = "."
+			}
+			if !holds(t, dir+"/*_test.go", "\nfunc "+m[2]+"(") {
+				t.Errorf("%s: there is no %s.%s", page, m[1], m[2])
+			}
+		}
+		for _, m := range regexp.MustCompile("`storetest (\"[^\"]+\")`").FindAllStringSubmatch(string(text), -1) {
+			named++
+			if !holds(t, "storetest/*.go", "\n\t\t"+m[1]+",\n") {
+				t.Errorf("%s: there is no case %s in storetest", page, m[1])
+			}
+		}
+		if named < least {
+			t.Errorf("%s names %d tests, want at least %d", page, named, least)
+		}
+	}
+}
+
+func TestTheThreatModelIsShort(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("SECURITY.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := 0
-	for _, m := range regexp.MustCompile("`([\\w/]+)\\.((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(text), -1) {
-		named++
-		dir := m[1]
-		if dir == "limiter" {
-			dir = "."
-		}
-		if !holds(t, dir+"/*_test.go", "\nfunc "+m[2]+"(") {
-			t.Errorf("there is no %s.%s", m[1], m[2])
-		}
-	}
-	for _, m := range regexp.MustCompile("`storetest (\"[^\"]+\")`").FindAllStringSubmatch(string(text), -1) {
-		named++
-		if !holds(t, "storetest/*.go", "\n\t\t"+m[1]+",\n") {
-			t.Errorf("there is no case %s in storetest", m[1])
-		}
-	}
-	if lines := strings.Count(string(text), "\n"); named < 40 || lines > 150 {
-		t.Errorf("%d tests in %d lines, want at least 40 in at most 150", named, lines)
+	if lines := strings.Count(string(text), "\n"); lines > 150 {
+		t.Errorf("SECURITY.md has %d lines, want at most 150", lines)
 	}
 }
 

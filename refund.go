@@ -47,7 +47,7 @@ func (l *Limiter) refund(ctx context.Context, from Store, key string, n int64, o
 		return false, invalid("the refund is %d; it must be at least 0", n)
 	}
 	var op Op
-	if err := l.op(&op, OpRefund, key, n); err != nil {
+	if err := l.op(ctx, &op, OpRefund, key, n); err != nil {
 		return false, err
 	}
 	if n == 0 || from == nil {
@@ -64,7 +64,7 @@ func (l *Limiter) refund(ctx context.Context, from Store, key string, n int64, o
 // empty. Otherwise it is the store's.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var op Op
-	if err := l.op(&op, OpReset, key, 0); err != nil {
+	if err := l.op(ctx, &op, OpReset, key, 0); err != nil {
 		return err
 	}
 	_, err := l.giveBack(ctx, l.store, &op)

@@ -10,7 +10,7 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-func TestRefundOf_of_what_charged_nothing_asks_no_store(t *testing.T) {
+func TestRefundOfOfWhatChargedNothingAsksNoStore(t *testing.T) {
 	t.Parallel()
 	for _, p := range []limiter.Policy{
 		limiter.PerDay(2),
@@ -46,7 +46,7 @@ func TestRefundOf_of_what_charged_nothing_asks_no_store(t *testing.T) {
 	}
 }
 
-func TestRefundOf_checks_its_arguments(t *testing.T) {
+func TestRefundOfChecksItsArguments(t *testing.T) {
 	t.Parallel()
 	store := &flakyStore{Store: memory.New()}
 	l := newLimiter(t, store, limiter.PerDay(5))
@@ -86,7 +86,7 @@ func TestRefundOf_checks_its_arguments(t *testing.T) {
 	}
 }
 
-func TestRefundOf_passes_errors_of_the_store_on(t *testing.T) {
+func TestRefundOfPassesErrorsOfTheStoreOn(t *testing.T) {
 	t.Parallel()
 	store := &flakyStore{Store: memory.New()}
 	l := newLimiter(t, store, limiter.PerDay(5), limiter.FailOpen())
@@ -105,7 +105,7 @@ func TestRefundOf_passes_errors_of_the_store_on(t *testing.T) {
 	}
 }
 
-func TestFailLocal_refunds_a_result_where_it_was_charged(t *testing.T) {
+func TestFailLocalRefundsAResultWhereItWasCharged(t *testing.T) {
 	t.Parallel()
 	store, fallback := &flakyStore{Store: memory.New()}, &flakyStore{Store: memory.New()}
 	l := newLimiter(t, store, limiter.PerDay(1), limiter.FailLocal(fallback))

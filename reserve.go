@@ -40,20 +40,17 @@ type booking struct {
 // [errors.ErrUnsupported].
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time.Duration) (*Reservation, error) {
 	r := &Reservation{Result: undecided, Delay: math.MaxInt64, limiter: l}
-	if err := l.checkReserve(maxWait); err != nil {
-		return r, err
-	}
-	if n == 0 {
-		res, err := l.Peek(ctx, key)
-		r.Result = res
-		if err == nil {
-			r.Allowed, r.RetryAfter, r.Delay = true, 0, 0
-		}
+	if err := checkMaxWait(maxWait); err != nil {
 		return r, err
 	}
 	var b booking
-	err := l.take(ctx, key, n, maxWait, &b, &r.Result)
+	if err := l.reservation(ctx, &b.op, key, n, maxWait); err != nil {
+		return r, err
+	}
+	err := l.decide(ctx, &b, &r.Result)
 	switch {
+	case n == 0 && err == nil:
+		r.Allowed, r.RetryAfter, r.Delay = true, 0, 0
 	case err != nil || !r.Allowed:
 	case r.Source == SourcePolicy: // let pass without a booking
 		r.Delay = 0
@@ -62,17 +59,35 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 		if r.Source == SourceLocal {
 			r.store = l.fallback
 		}
-		r.Delay = time.Duration(delayOf(l.policy, &b.state, maxWait))
+		r.Delay = time.Duration(delayOf(b.op.Policy, &b.state, maxWait))
 	}
 	return r, err
 }
 
-func (l *Limiter) checkReserve(maxWait time.Duration) error {
-	if w, ok := l.policy.(FixedWindow); ok && w.CountRejected {
-		return fmt.Errorf("%w: limiter %q: a window with CountRejected cannot be booked ahead; use Allow, or leave CountRejected out: %w",
-			ErrInvalid, l.name, errors.ErrUnsupported)
+// reservation makes op the take of a reservation. A reservation of 0 is a look.
+func (l *Limiter) reservation(ctx context.Context, op *Op, key string, n int64, maxWait time.Duration) error {
+	kind := OpTake
+	if n == 0 {
+		kind, maxWait = OpLook, 0
 	}
-	return checkMaxWait(maxWait)
+	if err := l.op(ctx, op, kind, key, n); err != nil {
+		return err
+	}
+	if err := checkNotCounting(op); err != nil {
+		return err
+	}
+	op.MaxWait = maxWait
+	return l.checkCost(op)
+}
+
+// checkNotCounting returns an error if op's policy is a window with CountRejected, which can only
+// allow or refuse whole requests at once.
+func checkNotCounting(op *Op) error {
+	if !countsRejected(op.Policy) {
+		return nil
+	}
+	return fmt.Errorf("%w: limiter %q: a window with CountRejected serves only Allow and AllowN; use them, or leave CountRejected out: %w",
+		ErrInvalid, op.Name, errors.ErrUnsupported)
 }
 
 // Cancel gives the booking back if its turn has not come yet and nobody has booked after it.
@@ -116,10 +131,7 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if n == 0 {
 		var op Op
-		if err := l.op(&op, OpLook, key, 0); err != nil {
-			return err
-		}
-		if err := l.checkReserve(0); err != nil {
+		if err := l.reservation(ctx, &op, key, 0, 0); err != nil {
 			return err
 		}
 		return served(ctx)

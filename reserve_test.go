@@ -40,7 +40,7 @@ func nextTurn(t *testing.T, l *limiter.Limiter, want time.Duration) *limiter.Res
 	return r
 }
 
-func TestWait_sleeps_until_its_turn(t *testing.T) {
+func TestWaitSleepsUntilItsTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, memory.New(), oncePerSecond)
@@ -66,7 +66,7 @@ func TestWait_sleeps_until_its_turn(t *testing.T) {
 	})
 }
 
-func TestWaitN_of_0_does_not_wait(t *testing.T) {
+func TestWaitNOf0DoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, memory.New(), oncePerSecond)
@@ -80,7 +80,7 @@ func TestWaitN_of_0_does_not_wait(t *testing.T) {
 	})
 }
 
-func TestZero_is_checked_like_any_number(t *testing.T) {
+func TestZeroIsCheckedLikeAnyNumber(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -112,7 +112,7 @@ func TestZero_is_checked_like_any_number(t *testing.T) {
 	}
 }
 
-func TestWait_lets_waiters_go_in_the_order_in_which_they_came(t *testing.T) {
+func TestWaitLetsWaitersGoInTheOrderInWhichTheyCame(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 20
@@ -142,7 +142,7 @@ func TestWait_lets_waiters_go_in_the_order_in_which_they_came(t *testing.T) {
 	})
 }
 
-func TestWait_says_at_once_that_the_deadline_comes_before_the_turn(t *testing.T) {
+func TestWaitSaysAtOnceThatTheDeadlineComesBeforeTheTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, memory.New(), oncePerSecond)
@@ -167,7 +167,7 @@ func TestWait_says_at_once_that_the_deadline_comes_before_the_turn(t *testing.T)
 	})
 }
 
-func TestWait_with_a_deadline_that_has_passed_books_nothing(t *testing.T) {
+func TestWaitWithADeadlineThatHasPassedBooksNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, memory.New(), oncePerSecond)
@@ -180,7 +180,7 @@ func TestWait_with_a_deadline_that_has_passed_books_nothing(t *testing.T) {
 	})
 }
 
-func TestWait_gives_its_turn_back_if_the_context_ends(t *testing.T) {
+func TestWaitGivesItsTurnBackIfTheContextEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, memory.New(), oncePerSecond)
@@ -196,7 +196,7 @@ func TestWait_gives_its_turn_back_if_the_context_ends(t *testing.T) {
 	})
 }
 
-func TestWait_keeps_its_turn_booked_if_others_wait_behind_it(t *testing.T) {
+func TestWaitKeepsItsTurnBookedIfOthersWaitBehindIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, memory.New(), oncePerSecond)
@@ -214,7 +214,7 @@ func TestWait_keeps_its_turn_booked_if_others_wait_behind_it(t *testing.T) {
 	})
 }
 
-func TestWait_is_bounded_by_WithMaxWait(t *testing.T) {
+func TestWaitIsBoundedByWithMaxWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -266,7 +266,7 @@ func (s *cancelSpy) Do(ctx context.Context, op limiter.Op) (limiter.State, error
 	return limiter.State{}, s.err
 }
 
-func TestWait_that_is_canceled_says_so_even_if_the_store_is_down(t *testing.T) {
+func TestWaitThatIsCanceledSaysSoEvenIfTheStoreIsDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("down")
@@ -285,7 +285,7 @@ func TestWait_that_is_canceled_says_so_even_if_the_store_is_down(t *testing.T) {
 	})
 }
 
-func TestReservation_Cancel_is_sent_once_whatever_its_outcome(t *testing.T) {
+func TestReservationCancelIsSentOnceWhateverItsOutcome(t *testing.T) {
 	t.Parallel()
 	down := errors.New("down")
 	store := &cancelSpy{Store: memory.New(), err: down}
@@ -303,7 +303,7 @@ func TestReservation_Cancel_is_sent_once_whatever_its_outcome(t *testing.T) {
 	}
 }
 
-func TestReserve_of_0_books_nothing(t *testing.T) {
+func TestReserveOf0BooksNothing(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, memory.New(), limiter.PerDay(1))
 	mustAllow(t, l, true)
@@ -321,7 +321,7 @@ func TestReserve_of_0_books_nothing(t *testing.T) {
 	mustAllow(t, l, false)
 }
 
-func TestWait_after_a_small_step_back_sleeps_until_its_window_by_its_own_clock(t *testing.T) {
+func TestWaitAfterASmallStepBackSleepsUntilItsWindowByItsOwnClock(t *testing.T) {
 	t.Parallel()
 	for _, back := range []time.Duration{490 * time.Millisecond, 1900 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {

@@ -19,12 +19,15 @@ type Result struct {
 	// while a reservation is in a later window, and 0 for a token bucket.
 	Used int64
 	// RetryAfter is the shortest wait after which the same request can pass, if nobody else takes
-	// meanwhile, rounded up to the tick of the store's clock. It is 0 if Allowed.
+	// meanwhile, rounded up to the tick of the store's clock. It is 0 if Allowed. After
+	// [Limiter.Charge] it is the wait for a request of cost 1.
 	RetryAfter time.Duration
 	// ResetAfter is the time until the key is unused again.
 	ResetAfter time.Duration
 	// Source is what made the decision.
 	Source Source
+	// Policy is the policy that decided. It is nil if there was no decision.
+	Policy Policy
 
 	charged charge
 }
@@ -34,12 +37,24 @@ type charge struct {
 	start, period int64 // of the row: the charged window; for a bucket the start is 0
 }
 
-// charge returns what the take with the state s charged.
-func (s *State) charge() charge {
-	if !s.Took {
+// charge returns what op charged.
+func (op *Op) charge(s *State) charge {
+	if !s.Took && op.Kind != OpCharge {
 		return charge{}
 	}
 	return charge{s.Row.Start, s.Row.Period}
+}
+
+// retryAfter sets RetryAfter, given the nanoseconds until the request can pass.
+func (r *Result) retryAfter(op *Op, s *State, wait int64) {
+	if s.Wait > 0 {
+		wait = s.Wait
+	}
+	switch {
+	case op.Kind == OpCharge && wait <= 0:
+	case op.Kind == OpCharge || !r.Allowed:
+		r.RetryAfter = retryAfter(wait, s.Tick)
+	}
 }
 
 // Source is what made a decision. The zero Source means that there was no decision.

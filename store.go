@@ -36,6 +36,11 @@ type Store interface {
 	Do(ctx context.Context, op Op) (State, error)
 }
 
+func isWindow(p Policy) bool {
+	_, ok := p.(FixedWindow)
+	return ok
+}
+
 // isNil reports whether a store is nil, or a nil pointer, map or function. Every call of such a
 // store would panic.
 func isNil(store Store) bool {
@@ -65,11 +70,18 @@ const (
 	OpCancel
 	// OpReset makes the key unused, as if it had never been charged.
 	OpReset
+	// OpTakeUpTo takes as many of Cost as there is room for. If there is room for none, it is
+	// refused.
+	OpTakeUpTo
+	// OpCharge takes Cost, also if there is no room for it.
+	OpCharge
+	// OpBlock refuses takes until Cost nanoseconds have passed.
+	OpBlock
 )
 
 // Op is one operation on one key of one limiter. A [Limiter] makes only valid ones: it checks the
-// name, key, cost and policy. Cost is 0 to the policy's limit (for a refund at least 1, with no
-// upper limit), and MaxWait is 0 to [MaxReserve].
+// name, key, cost and policy. Cost is 0 to the policy's limit, and MaxWait is 0 to [MaxReserve]. A
+// refund, a charge or a take of up to Cost has a Cost of at least 1, which may be above the limit.
 type Op struct {
 	Kind OpKind
 	// Name is the limiter's name. State belongs to (Name, kind of Policy, Key).
@@ -77,8 +89,9 @@ type Op struct {
 	// Key is the key as the store keeps it: 1 to 255 arbitrary bytes.
 	Key    string
 	Policy Policy
-	// Cost is the number of tokens or units to take, give back or cancel. It is 0 for a look or a
-	// reset.
+	// Cost is the number of tokens or units to take, give back or cancel. For a look it is the cost
+	// of the take that it asks about; 0 means 1. It is 0 for a reset. For a block it is a time in
+	// nanoseconds, 1 to [MaxBlock].
 	Cost int64
 	// MaxWait is how far ahead of now a take may book: 0 to [MaxReserve]. A cancel has the MaxWait
 	// of its take.
@@ -96,9 +109,9 @@ type Op struct {
 
 // State is what a [Store] returns for an operation.
 type State struct {
-	// Row is the key's state in terms of the operation's policy: after a take that was granted,
-	// otherwise as the store found it. Takes and looks must set it. Refunds, cancels and resets may
-	// set it if they changed the row.
+	// Row is the key's state in terms of the operation's policy: after a take that was granted, a
+	// charge or a block, otherwise as the store found it. Takes, looks and charges must set it. Blocks
+	// may set it, and refunds, cancels and resets if they changed the row.
 	Row Row
 	// Now is the clock reading of the operation in nanoseconds since 1970. All durations count from
 	// it. It may be behind Row.At by up to [Op.Tolerance].
@@ -108,8 +121,11 @@ type State struct {
 	// Wait is set for a refused request whose row stays under another policy: the time in
 	// nanoseconds until the request can pass. Otherwise it is 0, and that time follows from Row.
 	Wait int64
-	// Took reports whether a take was granted, whether a refund gave anything back, or whether a
-	// cancel or reset found a row that it could change.
+	// Taken is how much an [OpTakeUpTo] took.
+	Taken int64
+	// Took reports whether a take was granted, whether a charge had room, whether a refund gave
+	// anything back, or whether a cancel or reset found a row that it could change. It is true for a
+	// block.
 	Took bool
 }
 
@@ -128,8 +144,8 @@ type Row struct {
 	Period, Limit int64
 }
 
-// Expired reports whether a store may forget the row at now: the key has been unused for one hour
-// ([SweepGrace]). The hour protects takes whose clock was read before the row was deleted.
+// Expired reports whether a store may forget the row at now: its limit has been full again for one
+// hour ([SweepGrace]). The hour protects takes whose clock was read before the row was deleted.
 func (r Row) Expired(now int64) bool {
 	end := max(r.FullAt, r.At)
 	if r.Start > 0 || r.Used > 0 { // otherwise nothing was counted since the key was new or reset
@@ -141,6 +157,8 @@ func (r Row) Expired(now int64) bool {
 const (
 	// MaxReserve is how far ahead a reservation can be at most.
 	MaxReserve = time.Hour
+	// MaxBlock is how long [Limiter.Block] can block a key at most: 5 years of 365.25 days.
+	MaxBlock = 43_830 * time.Hour
 	// SweepGrace is how long a row stays after its key is unused again.
 	SweepGrace = time.Hour
 	// ClockTolerance is how far a row may be ahead of the clock before the store concludes that the
@@ -150,7 +168,11 @@ const (
 
 	// maxClock is the latest clock reading, in the year 2079. An instant plus the longest debt then
 	// stays below 2^62, the highest value that a table holds.
-	maxClock = 1<<62 - 1<<60 - int64(MaxReserve)
+	maxClock = 1<<62 - maxDebt - int64(MaxReserve)
+
+	// maxDebt is how far ahead of the clock a charge can put the instant at which a bucket is full:
+	// 36 years in nanoseconds.
+	maxDebt = 1 << 60
 )
 
 // Clock returns the operation's own time or, if it has none, the reading of now, in nanoseconds
@@ -197,12 +219,21 @@ func (op Op) Apply(row Row, now int64) (next Row, s State) {
 	return row, s
 }
 
-// probeCost is the cost that a look asks about.
-const probeCost = 1
+// needs is the cost for which there must be room. For a charge it is that of the take after it.
+func (op *Op) needs() int64 {
+	switch op.Kind {
+	case OpTakeUpTo, OpCharge:
+		return 1
+	case OpLook:
+		return max(1, op.Cost)
+	default:
+		return op.Cost
+	}
+}
 
 // probe returns the take that a look asks about.
 func (op *Op) probe() Op {
-	return Op{Kind: OpTake, Policy: op.Policy, Cost: probeCost, At: op.At}
+	return Op{Kind: OpTake, Policy: op.Policy, Cost: op.needs(), At: op.At}
 }
 
 // Act returns, for a cancel, the instant at which the booking's turn comes, in nanoseconds since

@@ -3,9 +3,9 @@ package limiter
 import "time"
 
 // FixedWindow is a policy that allows at most Limit requests per Window. Windows are aligned to
-// 1970-01-01T00:00:00Z, so that all callers share their edges. Within one window's length, up to
-// twice Limit can pass: half at the end of one window, half at the start of the next. Use a
-// [TokenBucket] where that matters.
+// 1970-01-01T00:00:00Z, so that all callers share their edges. Around an edge, up to twice Limit can
+// pass within an instant: half at the end of one window, half at the start of the next. A
+// [TokenBucket] never admits more than its capacity at once.
 //
 // With CountRejected, refused requests also count. A client that keeps asking then stays refused
 // until the window ends, and [Result].Used is the total of its requests. Every request then writes,
@@ -33,18 +33,22 @@ func (w FixedWindow) limit() int64 { return w.Limit }
 func (w FixedWindow) apply(op *Op, row *Row, now int64, s *State) {
 	s.Now = now
 	switch op.Kind {
-	case OpTake:
+	case OpTake, OpTakeUpTo:
 		w.take(op, row, now, s)
 		return
+	case OpCharge:
+		w.charge(op, row, now, s)
+	case OpBlock:
+		w.block(op, row, now, s)
 	case OpRefund:
 		// The row's own window: it may have been counted under another policy.
 		clock := max(now, row.At)
-		if row.Used > 0 && row.Start <= clock && row.Start+row.Period > clock && op.credits(row) {
+		if row.Used > 0 && row.Used < maxUsed && row.Start <= clock && row.Start+row.Period > clock && op.credits(row) {
 			row.Used = max(0, row.Used-op.Cost)
 			s.Took = true
 		}
 	case OpCancel:
-		if row.Start == op.Booked.Row.Start && row.Period == int64(w.Window) && now <= op.Act() {
+		if row.Start == op.Booked.Row.Start && row.Period == int64(w.Window) && row.Used < maxUsed && now <= op.Act() {
 			row.Used = max(0, row.Used-op.Cost)
 			s.Took = true
 		}
@@ -53,7 +57,7 @@ func (w FixedWindow) apply(op *Op, row *Row, now int64, s *State) {
 		row.Start, row.Used, row.At = 0, 0, 0
 	default: // OpLook
 		probe, found := op.probe(), *row
-		w.see(&probe, &found, now, s)
+		w.normalize(&probe, &found, now, s)
 		return
 	}
 	s.Row = *row
@@ -66,7 +70,7 @@ func (op *Op) credits(row *Row) bool {
 }
 
 func (w FixedWindow) take(op *Op, row *Row, now int64, s *State) {
-	w.see(op, row, now, s)
+	w.normalize(op, row, now, s)
 	clock := s.clock()
 	if w.CountRejected {
 		s.Took = s.Row.Start <= clock && s.Row.Used+op.Cost <= w.Limit
@@ -77,17 +81,43 @@ func (w FixedWindow) take(op *Op, row *Row, now int64, s *State) {
 		*row = s.Row
 		return
 	}
-	start := w.target(s.Row, op.Cost)
+	start := w.target(s.Row, op.needs())
 	if start > s.latest(op) {
 		return
 	}
 	if start != s.Row.Start {
 		s.Row.Start, s.Row.Used = start, 0
 	}
-	s.Row.Used += op.Cost
+	cost := op.Cost
+	if op.Kind == OpTakeUpTo {
+		cost = min(cost, w.Limit-s.Row.Used)
+		s.Taken = cost
+	}
+	s.Row.Used += cost
 	s.Row.At = clock
 	s.Took = true
 	*row = s.Row
+}
+
+// charge counts the cost whatever is left, in the row's window.
+func (w FixedWindow) charge(op *Op, row *Row, now int64, s *State) {
+	*row = w.anchor(op, *row, now)
+	clock := max(now, row.At)
+	*row = w.carry(*row, clock)
+	s.Took = row.Start <= clock && op.Cost <= w.Limit-row.Used
+	row.Used += min(op.Cost, maxUsed-row.Used)
+	row.At = clock
+}
+
+// block makes the window in which the block ends count as full. The highest count marks a block: a
+// refund or cancel does not change it.
+func (w FixedWindow) block(op *Op, row *Row, now int64, s *State) {
+	*row = w.anchor(op, *row, now)
+	clock := max(now, row.At)
+	*row = w.carry(*row, clock)
+	s.Took = true
+	row.Start, row.Used = max(row.Start, align(now+op.Cost, int64(w.Window))), maxUsed
+	row.At = clock
 }
 
 // clock is the time that decides which window is current: the operation's clock, or the row's if
@@ -99,18 +129,18 @@ func (s *State) clock() int64 { return max(s.Now, s.Row.At) }
 // clock, or that begins within MaxWait by the operation's clock.
 func (s *State) latest(op *Op) int64 { return max(s.Row.At, s.Now+int64(op.MaxWait)) }
 
-// see sets row to what the store keeps if the take op is refused, and s to the state that op finds.
+// normalize sets row to what the store keeps if the take op is refused, and s to the state that op finds.
 // If windows became shorter, the refusal keeps the converted row. Otherwise a full day would be a
 // full hour until the day ends. If windows became longer, it does not, because two policies in use
 // together would start the shorter window anew each time. The request then passes when the row's
 // own window ends, or when the next window of this policy is within its reach.
-func (w FixedWindow) see(op *Op, row *Row, now int64, s *State) {
+func (w FixedWindow) normalize(op *Op, row *Row, now int64, s *State) {
 	*row = w.anchor(op, *row, now)
 	s.Row = w.carry(*row, max(now, row.At))
 	if row.Period == int64(w.Window) || w.CountRejected {
 		return
 	}
-	if start := w.target(s.Row, op.Cost); start > s.latest(op) {
+	if start := w.target(s.Row, op.needs()); start > s.latest(op) {
 		if row.Period > int64(w.Window) {
 			s.Row.At = s.clock()
 			*row = s.Row
@@ -135,7 +165,7 @@ func (w FixedWindow) target(row Row, cost int64) int64 {
 // refuses reports whether the take op is refused on a row of this policy that is not ahead of the
 // clock.
 func (w FixedWindow) refuses(op *Op, row *Row, now int64) bool {
-	return row.Start >= align(now, int64(w.Window)) && w.target(*row, op.Cost) > now+int64(op.MaxWait)
+	return row.Start >= align(now, int64(w.Window)) && w.target(*row, op.needs()) > now+int64(op.MaxWait)
 }
 
 // anchor corrects a row whose clock was stepped back. The count of the window that the clock is in
@@ -143,9 +173,16 @@ func (w FixedWindow) refuses(op *Op, row *Row, now int64) bool {
 // grants nothing. A refusal also writes this; otherwise every window of the step would be full.
 func (w FixedWindow) anchor(op *Op, row Row, now int64) Row {
 	if row.At > now+op.Tolerance(row) {
-		start := align(now+max(0, row.Start-row.At), row.Period)
+		ahead := max(0, row.Start-row.At)
+		if row.Used == maxUsed { // a block lasts at least as long as it would have
+			ahead = max(0, row.Start+row.Period-1-row.At)
+		}
+		start := align(now+ahead, row.Period)
 		if start < row.Start {
-			row.Start, row.Used = start, row.Limit
+			row.Start = start
+			if row.Used < maxUsed { // a block stays
+				row.Used = row.Limit
+			}
 		}
 		row.At = now
 	}
@@ -170,11 +207,12 @@ func (w FixedWindow) carry(row Row, clock int64) Row {
 
 // convert converts a row to windows of another length. A window ahead becomes the window that its
 // start is in, and that is full if it is not ahead. A window that is still running keeps its count.
+// A block stays a block.
 func (w FixedWindow) convert(row Row, clock, current int64) Row {
 	switch {
 	case row.Start > clock:
 		row.Start = align(row.Start, int64(w.Window))
-		if row.Start <= clock {
+		if row.Start <= clock && row.Used < maxUsed {
 			row.Used = w.Limit
 		}
 	case row.Start+row.Period <= clock:
@@ -213,22 +251,17 @@ func (w FixedWindow) result(op *Op, s *State, r *Result) {
 		Remaining: max(0, w.Limit-used),
 		Used:      used,
 		Source:    SourceStore,
-		charged:   s.charge(),
+		Policy:    op.Policy,
+		charged:   op.charge(s),
 	}
 	r.ResetAfter = time.Duration(ceilTo(max(0, end-s.Now), s.Tick))
-	if ahead {
+	if ahead || used == maxUsed {
 		r.Remaining, r.Used = 0, w.Limit
 	}
-	cost := op.Cost
 	if op.Kind == OpLook {
-		cost = probeCost
-		r.Allowed = !ahead && used+cost <= w.Limit
+		r.Allowed = !ahead && used+op.needs() <= w.Limit
 	}
-	if !r.Allowed {
-		wait := w.target(Row{Start: start, Used: used}, cost) - s.Now - int64(op.MaxWait)
-		if s.Wait > 0 {
-			wait = s.Wait
-		}
-		r.RetryAfter = retryAfter(wait, s.Tick)
+	if wait := w.target(Row{Start: start, Used: used}, op.needs()); !r.Allowed || wait > clock {
+		r.retryAfter(op, s, wait-s.Now-int64(op.MaxWait))
 	}
 }

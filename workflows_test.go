@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -60,7 +61,7 @@ var (
 	program = regexp.MustCompile(`go (?:run|install) (\S+@\S+)`)
 )
 
-func TestWorkflows_may_read_and_no_more(t *testing.T) {
+func TestWorkflowsMayReadAndNoMore(t *testing.T) {
 	t.Parallel()
 	for file, w := range workflows(t) {
 		if len(w.Permissions) != 1 || w.Permissions["contents"] != "read" {
@@ -80,7 +81,7 @@ func TestWorkflows_may_read_and_no_more(t *testing.T) {
 	}
 }
 
-func TestWorkflows_use_what_cannot_change(t *testing.T) {
+func TestWorkflowsUseWhatCannotChange(t *testing.T) {
 	t.Parallel()
 	versions := map[string]string{} // an action is the same everywhere
 	for file, w := range workflows(t) {
@@ -106,7 +107,7 @@ func TestWorkflows_use_what_cannot_change(t *testing.T) {
 	}
 }
 
-func TestWorkflows_run_what_there_is(t *testing.T) {
+func TestWorkflowsRunWhatThereIs(t *testing.T) {
 	t.Parallel()
 	var named []string
 	for file, w := range workflows(t) {
@@ -137,7 +138,61 @@ func TestWorkflows_run_what_there_is(t *testing.T) {
 	}
 }
 
-func TestDependabot_looks_after_every_module_and_keeps_sqlite_with_its_libc(t *testing.T) {
+// modules returns the directories of all modules of this repository: "./", "./bench" and so on.
+func modules(t *testing.T) []string {
+	t.Helper()
+	var dirs []string
+	isMod := func(file string) bool { return path.Base(file) == "go.mod" }
+	walk(t, isMod, func(file, _ string) { dirs = append(dirs, "./"+strings.TrimPrefix(path.Dir(file), ".")) })
+	slices.Sort(dirs)
+	if len(dirs) < 2 {
+		t.Fatalf("found the modules %q", dirs)
+	}
+	return dirs
+}
+
+// .ci/run vets, lints and tidies the modules of the workspace.
+func TestTheWorkspaceHoldsEveryModule(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("go.work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "use (")
+	list, _, _ = strings.Cut(list, ")")
+	got := strings.Fields(list)
+	for i, dir := range got {
+		got[i] = "./" + strings.TrimPrefix(path.Clean(dir), ".")
+	}
+	if want := modules(t); !slices.Equal(got, want) {
+		t.Errorf("go.work uses %q, want %q", got, want)
+	}
+}
+
+func TestWorkflowsThatNameModulesNameAll(t *testing.T) {
+	t.Parallel()
+	loops := 0
+	for file, w := range workflows(t) {
+		for name, job := range w.Jobs {
+			for _, s := range job.Steps {
+				_, list, found := strings.Cut(s.Run, "for module in ")
+				if !found {
+					continue
+				}
+				loops++
+				list, _, _ = strings.Cut(list, ";")
+				if got, want := strings.Fields(list), modules(t); !slices.Equal(got, want) {
+					t.Errorf("%s: job %s names the modules %q, want %q", file, name, got, want)
+				}
+			}
+		}
+	}
+	if loops < 2 {
+		t.Errorf("found %d jobs that name modules, want at least 2", loops)
+	}
+}
+
+func TestDependabotLooksAfterEveryModuleAndKeepsSqliteWithItsLibc(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(".github/dependabot.yaml")
 	if err != nil {
@@ -155,13 +210,9 @@ func TestDependabot_looks_after_every_module_and_keeps_sqlite_with_its_libc(t *t
 	if err := yaml.Unmarshal(text, &config); err != nil || config.Version != 2 {
 		t.Fatalf("version %d, %v", config.Version, err)
 	}
-	mods, err := filepath.Glob("*/go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"/"}
-	for _, mod := range mods {
-		want = append(want, "/"+filepath.Dir(mod))
+	want := modules(t)
+	for i, dir := range want {
+		want[i] = strings.TrimPrefix(dir, ".")
 	}
 	ecosystems := map[string]bool{}
 	for _, u := range config.Updates {

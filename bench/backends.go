@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sqlimit/limiter/bench/internal/load"
 	"github.com/sqlimit/limiter/bench/internal/pg"
+	"github.com/sqlimit/limiter/internal/daemon"
 )
 
 // How many connections the contenders on PostgreSQL share, and those on Redis. For the UPSERT by hand
-// there is no best number: on two cores 32 decided up to a quarter more on many keys than 16, and as
-// much less on one key; with 8 it was the other way round. On Redis 32 were faster than 16.
+// there is no best number. On two cores, 32 connections were up to a quarter faster than 16 on many
+// keys, and as much slower on one key. 8 were the opposite. On Redis, 32 were faster than 16.
 const (
 	defaultPoolSize = 16
 	redisPoolSize   = 32
@@ -42,8 +45,7 @@ func newBackends(o options) (*backends, error) {
 	}
 	b := &backends{postgresDSN: o.postgres, redisAddr: o.redis, poolSize: o.pool, dir: dir, prefix: fmt.Sprintf("bench_%d", os.Getpid())}
 	b.atClose(func() error { return os.RemoveAll(dir) })
-	// For the account that PostgreSQL runs as.
-	return b, os.Chmod(dir, 0o755)
+	return b, os.Chmod(dir, 0o755) // for the account that the servers run as
 }
 
 func (b *backends) atClose(stop func() error) { b.stops = append(b.stops, stop) }
@@ -91,9 +93,36 @@ func (b *backends) redis(ctx context.Context) (*redis.Client, error) {
 	return client, nil
 }
 
+// startRedis starts a server that keeps nothing on disk, and returns its address.
+func (b *backends) startRedis(ctx context.Context) (addr string, err error) {
+	server, err := daemon.New(b.dir, "redis", syscall.SIGKILL)
+	if err != nil {
+		return "", err
+	}
+	b.atClose(server.Stop)
+	ctx, cancel := context.WithTimeout(ctx, load.Grace)
+	defer cancel()
+	address := func(port uint16) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+	port, err := server.Serve(ctx, "redis-server",
+		func(port uint16) ([]string, error) {
+			return []string{"--bind", "127.0.0.1", "--port", fmt.Sprint(port), "--save", "", "--appendonly", "no"}, nil
+		},
+		func(ctx context.Context, port uint16) error {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address(port))
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+	if err != nil {
+		return "", fmt.Errorf("start redis-server, or pass -redis: %w", err)
+	}
+	return address(port), nil
+}
+
 // removeKeys removes what the run left on a server that stays.
 func removeKeys(client *redis.Client, prefix string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), load.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), load.Grace)
 	defer cancel()
 	found := client.Scan(ctx, 0, "*"+prefix+"*", 1000).Iterator()
 	for found.Next(ctx) {

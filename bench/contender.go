@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// policy is what a contender limits to, in its own terms: a bucket where it has one, else that
-// many requests a day.
+// policy is the limit of a contender. A contender without a bucket allows capacity requests a day.
 type policy struct {
 	name     string
 	capacity int64
@@ -25,7 +24,7 @@ type decider struct {
 	// allow decides on one request of cost 1.
 	allow func(ctx context.Context, key string) (bool, error)
 	// batch decides on a request for each key and returns how many passed. Contenders with rows have
-	// it in place of allow.
+	// it instead of allow.
 	batch func(ctx context.Context, keys []string) (granted int, err error)
 	// close releases what open acquired; nil if that is nothing.
 	close func() error
@@ -37,9 +36,9 @@ type contender struct {
 	title     string   // what tables and plots say
 	backend   string   // where its state is
 	callers   []int    // with which numbers of callers it runs; nil: with all
-	scenarios []string // in which it runs; nil: in all
+	scenarios []string // in which it runs; nil: in all that are not named
 	// rows is how many requests it sends at once. A contender with rows ignores callers: it has
-	// batchers of its own, and shows what one could reach at best.
+	// batchers of its own, and shows the best possible rate.
 	rows int
 	// sample is one in how many decisions is timed: reading the clock twice takes about as long as
 	// a decision in the process does.
@@ -65,6 +64,8 @@ var contenders = []contender{
 	{name: "upsert-postgres", title: "UPSERT by hand, PostgreSQL", backend: onPostgres, sample: 1, open: openUpsert},
 	{name: "upsert-rows", title: "UPSERT of 256 rows: ceiling", backend: onPostgres, sample: 1, rows: 256, open: openRows},
 	{name: "select-postgres", title: "SELECT by hand, PostgreSQL", backend: onPostgres, sample: 1, scenarios: []string{"refused"}, open: openSelect},
+	{name: "ours-all", title: "limiter, AllowAll of two, PostgreSQL", backend: onPostgres, sample: 1, scenarios: []string{"two"}, open: openAll},
+	{name: "upsert-two", title: "two UPSERTs by hand in a transaction", backend: onPostgres, sample: 1, scenarios: []string{"two"}, open: openTwoUpserts},
 	{name: "redis_rate", title: "redis_rate, Redis", backend: onRedis, sample: 1, open: openRedisRate},
 	{name: "throttled", title: "throttled, Redis", backend: onRedis, sample: 1, open: openThrottled},
 	{name: "ulule", title: "ulule/limiter, Redis", backend: onRedis, sample: 1, open: openUlule},

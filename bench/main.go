@@ -8,24 +8,16 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/sqlimit/limiter/bench/internal/command"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("bench", run) }
 
 func run(ctx context.Context) (err error) {
 	o, err := parse(os.Args[1:])
@@ -60,7 +52,7 @@ func run(ctx context.Context) (err error) {
 
 // report returns all that is to be known of a run.
 func report(environment string, o options, began time.Time, out *outcome) string {
-	return fmt.Sprintf("## Results of %s\n\n%s- Method: %d × %v a case, each after %v of warming up; the cases that are compared take turns\n\n%s",
+	return fmt.Sprintf("## Results of %s\n\n%s- Method: %d rounds. A case runs for %v in each round, after a warm-up of %v. Cases that are compared take turns.\n\n%s",
 		began.UTC().Format(time.DateOnly), environment, o.rounds, o.length, o.length/warmth, out.markdown())
 }
 

@@ -24,7 +24,7 @@ func (o *outcome) markdown() string {
 
 func (o *outcome) writeScenario(b *strings.Builder, sc scenario) {
 	fmt.Fprintf(b, "### %s: %s\n\n", sc.name, sc.about)
-	b.WriteString("| limiter | state in | callers | decisions/s | lowest to highest | p50 | p99 |\n")
+	b.WriteString("| limiter | state is in | callers | decisions/s | lowest to highest | p50 | p99 |\n")
 	b.WriteString("|---|---|---:|---:|---:|---:|---:|\n")
 	for _, contender := range contenders {
 		for _, g := range o.groups {
@@ -68,7 +68,7 @@ func (o *outcome) writeRatios(b *strings.Builder) {
 	if len(columns) == 0 {
 		return
 	}
-	b.WriteString("### Ratios\n\nDecisions a second of limiter by those of another in the same round: median (lowest to highest).\n\n| scenario | callers |")
+	b.WriteString("### Ratios\n\nThe rate of limiter divided by the rate of another in the same round: median (lowest to highest).\n\n| scenario | callers |")
 	for _, c := range columns {
 		fmt.Fprintf(b, " %s |", c.title)
 	}

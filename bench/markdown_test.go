@@ -31,7 +31,7 @@ func example() *outcome {
 	return o
 }
 
-func TestMarkdown_tells_rates_spreads_and_failures(t *testing.T) {
+func TestMarkdownTellsRatesSpreadsAndFailures(t *testing.T) {
 	t.Parallel()
 	text := example().markdown()
 	for _, want := range []string{
@@ -49,7 +49,7 @@ func TestMarkdown_tells_rates_spreads_and_failures(t *testing.T) {
 	}
 }
 
-func TestPlots_are_drawn_of_what_was_measured(t *testing.T) {
+func TestPlotsAreDrawnOfWhatWasMeasured(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := example().plot(dir); err != nil {

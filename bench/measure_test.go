@@ -14,7 +14,7 @@ import (
 
 var only = slices.Repeat([]string{"a"}, load.OrderLength)
 
-func TestMeasure_fails_on_a_wrong_decision_and_on_an_error(t *testing.T) {
+func TestMeasureFailsOnAWrongDecisionAndOnAnError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
@@ -36,7 +36,7 @@ func TestMeasure_fails_on_a_wrong_decision_and_on_an_error(t *testing.T) {
 	}
 }
 
-func TestFill_asks_for_every_key_once(t *testing.T) {
+func TestFillAsksForEveryKeyOnce(t *testing.T) {
 	t.Parallel()
 	names := scenario{name: "x", keys: 1000}.keyNames("")
 	var asked atomic.Int64
@@ -62,7 +62,7 @@ func TestFill_asks_for_every_key_once(t *testing.T) {
 	}
 }
 
-func TestMerged_has_each_key_once(t *testing.T) {
+func TestMergedHasEachKeyOnce(t *testing.T) {
 	t.Parallel()
 	names, units := merged([]string{"a", "b", "a", "c", "a"})
 	if !slices.Equal(names, []string{"a", "b", "c"}) || !slices.Equal(units, []int64{3, 1, 1}) {

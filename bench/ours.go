@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -30,6 +31,26 @@ func openPostgres(ctx context.Context, b *backends, p policy) (decider, error) {
 		return decider{}, err
 	}
 	return ours(store, p)
+}
+
+// openAll decides over two limits at once: two buckets of each key.
+func openAll(ctx context.Context, b *backends, p policy) (decider, error) {
+	store, err := oursOnPostgres(ctx, b, "ours_all")
+	if err != nil {
+		return decider{}, err
+	}
+	var both [2]*limiter.Limiter
+	for i := range both {
+		bucket := limiter.TokenBucket{Capacity: p.capacity, Refill: 1, Interval: p.step}
+		both[i], err = limiter.New(store, fmt.Sprint(p.name, i), bucket, limiter.WithTimeout(30*time.Second))
+		if err != nil {
+			return decider{}, err
+		}
+	}
+	return decider{allow: func(ctx context.Context, key string) (bool, error) {
+		res, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: both[0], Key: key}, limiter.Claim{Limiter: both[1], Key: key})
+		return res.Allowed, err
+	}}, nil
 }
 
 func openPostgresAsync(ctx context.Context, b *backends, p policy) (decider, error) {

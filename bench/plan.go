@@ -27,7 +27,7 @@ type selection struct {
 func (s selection) plan() []group {
 	var groups []group
 	for _, sc := range scenarios {
-		rowsDone := sc.name == "lone" // nothing to put together
+		rowsDone := sc.name == "lone" || sc.named // nothing to put together
 		for _, callers := range sc.callers {
 			if len(s.callers) > 0 && !slices.Contains(s.callers, callers) {
 				continue
@@ -36,7 +36,7 @@ func (s selection) plan() []group {
 			for _, c := range contenders {
 				switch {
 				case !s.run.MatchString(sc.name + "/" + c.name):
-				case c.scenarios != nil && !slices.Contains(c.scenarios, sc.name):
+				case (c.scenarios != nil || sc.named) && !slices.Contains(c.scenarios, sc.name):
 				case c.rows > 0:
 					if !rowsDone {
 						g = append(g, testCase{sc, batchers * c.rows, c})

@@ -23,10 +23,9 @@ const (
 	barWidth   = vg.Length(9)
 	barGap     = vg.Length(2)
 	rowGap     = vg.Length(8)
-	labelGap   = vg.Length(12) // for viewers whose letters are wider
+	labelGap   = vg.Length(24) // for viewers whose letters are wider
 	plotMargin = vg.Length(70) // title and axis
-	// legendShare is how much wider than its longest bar a plot is, for the legend.
-	legendShare = 0.25
+	legendLine = vg.Length(17) // height of an entry of the legend, which stands above the bars
 )
 
 // colors are of the first, second and third number of callers, for eyes of every kind; gray is of the
@@ -89,13 +88,14 @@ func (o *outcome) plotScenario(path string, sc scenario, within func(contender) 
 			return err
 		}
 	}
-	titles := make([]string, 0, len(shown))
+	entries, titles := len(numbers), make([]string, 0, len(shown))
 	for row, c := range shown {
 		title := c.title
 		if s := o.measured(sc, c)[batchers*c.rows]; s != nil && c.rows > 0 {
-			// Where it is beyond the others by far, its bar leaves the plot.
+			// If it is far above the others, its bar leaves the plot.
 			title = fmt.Sprintf("%s (%s/s)", c.title, stats.Thousands(s.rate().Median))
-			if err := addBars(p, []bar{{float64(row), s}}, gray, fmt.Sprintf("%d rows, twice", c.rows)); err != nil {
+			entries++
+			if err := addBars(p, []bar{{float64(row), s}}, gray, fmt.Sprintf("%d statements of %d rows", batchers, c.rows)); err != nil {
 				return err
 			}
 		}
@@ -103,10 +103,11 @@ func (o *outcome) plotScenario(path string, sc scenario, within func(contender) 
 	}
 	p.NominalY(titles...)
 	p.Y.Padding = labelGap
-	p.X.Min, p.X.Max = 0, highest*(1+legendShare)
-	p.Y.Min, p.Y.Max = -0.5, float64(len(shown))-0.5
+	p.X.Min, p.X.Max = 0, highest
 	row := vg.Length(len(numbers))*(barWidth+barGap) + rowGap
-	return save(p, vg.Length(len(shown))*row+plotMargin, path)
+	legend := vg.Length(entries) * legendLine
+	p.Y.Min, p.Y.Max = -0.5, float64(len(shown))-0.5+float64(legend/row)
+	return save(p, vg.Length(len(shown))*row+legend+plotMargin, path)
 }
 
 // save writes a plot. A viewer that lacks its font is to take one with the same widths.
@@ -130,7 +131,8 @@ func newPlot(sc scenario) *plot.Plot {
 	}
 	p.Title.Text = sc.name + ": " + sc.about
 	p.Title.Padding = 2 * barGap
-	p.X.Label.Text = "decisions a second: median of the rounds, lowest to highest"
+	p.Legend.Top, p.Legend.Left = true, true
+	p.X.Label.Text = "decisions per second: median (bar), lowest to highest (line)"
 	p.X.Tick.Marker = thousandsTicks{}
 	lines := plotter.NewGrid()
 	lines.Horizontal.Width = 0

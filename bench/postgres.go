@@ -13,15 +13,11 @@ func (b *backends) postgres(ctx context.Context) (*pg.Database, error) {
 	if b.pg != nil {
 		return b.pg, nil
 	}
-	dsn := b.postgresDSN
-	if dsn == "" {
-		var stop func() error
-		var err error
-		if dsn, stop, err = pg.Start(ctx, b.dir); err != nil {
-			return nil, err
-		}
-		b.atClose(stop)
+	dsn, stop, err := pg.Server(ctx, b.postgresDSN, b.dir)
+	if err != nil {
+		return nil, err
 	}
+	b.atClose(stop)
 	database, err := pg.Open(ctx, dsn, b.prefix, b.poolSize)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
-// progress tells how far the run is: on one line of a terminal, else on a line a case.
+// progress prints how far the run is: on one line of a terminal, otherwise on a line per case.
 type progress struct {
 	out         io.Writer
 	terminal    bool

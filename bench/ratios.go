@@ -10,6 +10,7 @@ var comparisons = []comparison{
 	{"ours-postgres-async", "upsert-postgres", "PostgreSQL, async commit ÷ UPSERT by hand"},
 	{"ours-postgres", "select-postgres", "PostgreSQL ÷ SELECT by hand"},
 	{"ours-postgres", "upsert-rows", "PostgreSQL ÷ UPSERT of 256 rows"},
+	{"ours-all", "upsert-two", "AllowAll of two limits ÷ two UPSERTs by hand"},
 	{"ours-postgres", "redis_rate", "PostgreSQL ÷ redis_rate"},
 	{"ours-postgres-async", "redis_rate", "PostgreSQL, async commit ÷ redis_rate"},
 	{"ours-sqlite", "upsert-sqlite", "SQLite ÷ UPSERT by hand"},

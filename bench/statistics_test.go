@@ -8,7 +8,7 @@ import (
 	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
-func TestRatios_are_of_the_same_round(t *testing.T) {
+func TestRatiosAreOfTheSameRound(t *testing.T) {
 	t.Parallel()
 	ours := &series{rates: map[int]float64{0: 10, 1: 20, 2: 300}}
 	peer := &series{rates: map[int]float64{0: 5, 1: 10, 2: 100, 3: 1}}
@@ -17,7 +17,7 @@ func TestRatios_are_of_the_same_round(t *testing.T) {
 	}
 }
 
-func TestSeries_that_failed_says_so(t *testing.T) {
+func TestSeriesThatFailedSaysSo(t *testing.T) {
 	t.Parallel()
 	s := &series{rates: make(map[int]float64)}
 	s.add(0, load.Measurement{Rate: 5}, nil)

@@ -41,6 +41,39 @@ func openUpsert(ctx context.Context, b *backends, p policy) (decider, error) {
 	}}, nil
 }
 
+// openTwoUpserts is what one writes for two limits: the statement above for each of them, in a
+// transaction that is rolled back if one refuses.
+func openTwoUpserts(ctx context.Context, b *backends, p policy) (decider, error) {
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return decider{}, err
+	}
+	var statements [2]string
+	for i := range statements {
+		table, err := newTable(ctx, pg, fmt.Sprint("upsert_", p.name, "_", i), "key text COLLATE \"C\" PRIMARY KEY, full_at timestamptz NOT NULL")
+		if err != nil {
+			return decider{}, err
+		}
+		statements[i] = fmt.Sprintf(upsertSQL, table)
+	}
+	capacity := time.Duration(p.capacity) * p.step
+	return decider{allow: func(ctx context.Context, key string) (bool, error) {
+		err := pgx.BeginFunc(ctx, pg.Pool, func(tx pgx.Tx) error {
+			for _, statement := range statements {
+				var fullAt time.Time
+				if err := tx.QueryRow(ctx, statement, key, p.step, capacity).Scan(&fullAt); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		return err == nil, err
+	}}, nil
+}
+
 // openSelect is no limiter: it reads a row by its key, which is the least that a refusal costs. The
 // first request for a key writes the row.
 func openSelect(ctx context.Context, b *backends, p policy) (decider, error) {

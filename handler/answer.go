@@ -31,36 +31,48 @@ func (p problem) body() []byte {
 	return append(body, '\n')
 }
 
-// quotaExceeded is the body of a refusal. It does not name a policy that is hidden.
-func quotaExceeded(name string, hide bool) []byte {
-	p := problem{
-		Type:   typeQuotaExceeded,
-		Title:  "Request cannot be satisfied as assigned quota has been exceeded",
-		Status: http.StatusTooManyRequests,
+// quotaExceeded is the body of a refusal by the policies with these names. Hidden policies have no
+// names.
+func quotaExceeded(names []string) []byte {
+	return problem{
+		Type:     typeQuotaExceeded,
+		Title:    "Request cannot be satisfied as assigned quota has been exceeded",
+		Status:   http.StatusTooManyRequests,
+		Violated: names,
+	}.body()
+}
+
+// violated returns the names of the policies that had no room.
+func (d *decision) violated() (names []string) {
+	for i := range d.parts {
+		if p := &d.parts[i]; p.result != nil && !p.result.Allowed {
+			names = append(names, p.rule.name)
+		}
 	}
-	if !hide {
-		p.Violated = []string{name}
-	}
-	return p.body()
+	return names
 }
 
 // refuse answers a refused request, or in a dry run only reports it.
-func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, next http.Handler, res *limiter.Result) {
+func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision) {
 	if m.onRefusal != nil {
-		m.onRefusal(r, *res)
+		m.onRefusal(r, d.result)
 	}
 	if m.dryRun {
 		next.ServeHTTP(w, r)
 		return
 	}
 	h := w.Header()
-	h.Set("Retry-After", retryAfter(r.Context(), res.RetryAfter))
+	h.Set("Retry-After", retryAfter(d, d.result.RetryAfter))
 	h.Set("Cache-Control", "no-store")
 	if m.refusal != nil {
 		m.refusal.ServeHTTP(w, r)
 		return
 	}
-	write(w, http.StatusTooManyRequests, m.problem)
+	body := m.problem
+	if body == nil {
+		body = quotaExceeded(d.violated())
+	}
+	write(w, http.StatusTooManyRequests, body)
 }
 
 // retryUndecided is the Retry-After of an answer without a decision. It spares a database that

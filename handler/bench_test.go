@@ -1,6 +1,7 @@
 package handler_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -30,7 +31,29 @@ func BenchmarkServe(b *testing.B) {
 		}
 		return handler.New(l, handler.ClientIP(), opts...)
 	}
+	all := func() func(http.Handler) http.Handler {
+		store := memory.New()
+		var rules []handler.Rule
+		for name, p := range map[string]limiter.Policy{
+			"search": limiter.TokenBucket{Capacity: 1 << 36, Refill: 1, Interval: time.Millisecond},
+			"day":    limiter.FixedWindow{Limit: 1 << 50, Window: 24 * time.Hour},
+		} {
+			l, err := limiter.New(store, name, p)
+			if err != nil {
+				b.Fatal(err)
+			}
+			rules = append(rules, handler.Rule{Limiter: l, Key: handler.ClientIP()})
+		}
+		return handler.NewAll(rules)
+	}
 	plenty := limiter.TokenBucket{Capacity: 1 << 36, Refill: 1, Interval: time.Millisecond}
+	planned, err := limiter.New(memory.New(), "search", limiter.PerSecond(1), limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) {
+		return plenty, nil
+	}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	plan := handler.New(planned, handler.ClientIP())
 	one := limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 24 * time.Hour}
 	for _, bm := range []struct {
 		name string
@@ -39,6 +62,8 @@ func BenchmarkServe(b *testing.B) {
 		{"Empty", next},
 		{"Allowed", limit("search", plenty)(next)},
 		{"AllowedByTwo", limit("search", plenty)(limit("day", limiter.FixedWindow{Limit: 1 << 50, Window: 24 * time.Hour})(next))},
+		{"AllowedByAll", all()(next)},
+		{"AllowedByPlan", plan(next)},
 		{"AllowedLegacy", limit("search", plenty, handler.LegacyHeaders())(next)},
 		{"Refused", limit("search", one)(next)},
 	} {

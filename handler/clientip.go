@@ -10,9 +10,8 @@ import (
 
 // ClientIP returns a KeyFunc for the client's address. Without an option that is RemoteAddr, the
 // other end of the connection, and no header is read. Behind a proxy RemoteAddr is the proxy's
-// address, one key for all clients. There, pass one of three options:
+// address, one key for all clients. There, pass an option:
 //
-//	Lambda, behind package awslambda           none: it sets RemoteAddr
 //	Application Load Balancer of AWS           TrustedHops(1)
 //	CloudFront, and nothing else can connect   AddressHeader("CloudFront-Viewer-Address")
 //	Cloudflare, and nothing else can connect   AddressHeader("CF-Connecting-IP")
@@ -21,7 +20,9 @@ import (
 //	nginx, Kubernetes: proxies whose           TrustedProxies(prefixes...)
 //	addresses are known
 //
-// Without one of them, the first request with X-Forwarded-For or Forwarded makes ClientIP log a
+// In Lambda, package awslambda sets RemoteAddr, so no option is needed.
+//
+// Without an option, the first request with X-Forwarded-For or Forwarded makes ClientIP log a
 // warning to slog.Default, once. If clients connect without a proxy, a client wrote the header, and
 // nothing is wrong. Requests whose RemoteAddr has no port cause no warning, such as those of
 // package awslambda, because no server set that RemoteAddr.
@@ -61,9 +62,9 @@ func ClientIP(opts ...IPOption) KeyFunc {
 // These texts are made once, because clients can cause the errors at will.
 var (
 	errNoPeer      = noKey("RemoteAddr is no address; behind a Unix socket use TrustedHops or AddressHeader; in Lambda the event has none: a health check, or an event of another kind than the function is for")
-	errUnforwarded = noKey("a trusted proxy sent no X-Forwarded-For; let it append the address it sees, and trust no prefix that clients are in")
-	errFewHops     = noKey("X-Forwarded-For has fewer addresses than TrustedHops; let every proxy append the one it sees, and nobody come around them")
-	errBadHop      = noKey("X-Forwarded-For has no address where the client's belongs; let every proxy append the one it sees")
+	errUnforwarded = noKey("a trusted proxy sent no X-Forwarded-For; every proxy must append the address that it sees, and no trusted prefix may contain clients")
+	errFewHops     = noKey("X-Forwarded-For has fewer addresses than TrustedHops; every proxy must append the address that it sees, and no request may bypass the proxies")
+	errBadHop      = noKey("X-Forwarded-For has no address where the client's belongs; every proxy must append the address that it sees")
 )
 
 // untrusting finds clients without a trusted proxy.

@@ -3,7 +3,6 @@ package handler
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -14,11 +13,21 @@ import (
 // allocation.
 type decision struct {
 	context.Context
-	result    limiter.Result
-	cost      int64
-	fields    *fields // of the limiter that decided; nil if it refuses nothing
-	none      bool    // there is no decision, which an outer one does not stand for
+	result    limiter.Result // of the whole
+	parts     []part         // one for each rule
+	one       [1]part        // parts, if there is one rule: this saves an allocation
+	binding   *part          // the part that decides: see [limiter.AllResult]
+	none      bool           // there is no decision, which an outer one does not stand for
 	succeeded atomic.Bool
+}
+
+// part is what one rule has to do with a decision.
+type part struct {
+	rule   *rule
+	key    string
+	cost   int64
+	result *limiter.Result // nil if nobody asked this limiter, or nobody knows its state
+	fields *fields         // of the policy that decided; nil if a dry run refuses nothing
 }
 
 type decisionKey struct{}
@@ -54,17 +63,19 @@ func copyBack(outer, inner *http.Request) {
 // an outer limiter whose quota is used up. A client that comes earlier would be refused again.
 func retryAfter(ctx context.Context, wait time.Duration) string {
 	for d := decisionOf(ctx); d != nil; d = decisionOf(d.Context) {
-		if d.fields != nil {
-			wait = max(wait, d.fields.wait(&d.result, d.cost))
+		for i := range d.parts {
+			if p := &d.parts[i]; p.fields != nil && p.result != nil {
+				wait = max(wait, p.fields.wait(p.result, p.cost))
+			}
 		}
 	}
-	return strconv.FormatInt(atLeastOne(wait), 10)
+	return RetryAfter(wait)
 }
 
 // ResultFromContext returns the decision on a request, from the request's context. It reports false
 // if the request was skipped, or if a dry run could not decide. If FailOpen let the request pass,
-// the Source is [limiter.SourcePolicy]. With several limiters it is the decision of the innermost
-// one.
+// the Source is [limiter.SourcePolicy]. With [NewAll] it is the decision as a whole. With limiters
+// that nest it is that of the innermost one.
 func ResultFromContext(ctx context.Context) (limiter.Result, bool) {
 	if d := decisionOf(ctx); d != nil && !d.none {
 		return d.result, true

@@ -7,8 +7,9 @@
 //	http.Handle("GET /search", limit(search))
 //
 // The middleware does not wrap the ResponseWriter, so [http.Flusher], [http.Hijacker] and others
-// work as before. In chi write r.Use(limit), in echo e.Use(echo.WrapMiddleware(limit)). The router
-// of any framework is itself a handler: limit(gin.New()).
+// work as before. In chi write r.With(limit).Get(path, h), in echo e.GET(path, h,
+// echo.WrapMiddleware(limit)). With r.Use and e.Use all routes share one limit, and [Route] does not
+// work. The router of any framework is itself a handler: limit(gin.New()).
 //
 // # Responses
 //
@@ -20,16 +21,29 @@
 //     document (RFC 9457) of the draft's type quota-exceeded.
 //   - If there was no decision, the answer is 503 with Retry-After.
 //   - If a request has no key, or costs more than can ever pass, the answer is 400.
-//   - If the function of [Cost] returns a negative number, the answer is 500.
+//   - If the function of [Cost] or [Rule] returns a negative number, the answer is 500.
+//
+// The fields tell the policy that decided, which may be the one that [limiter.WithPolicyFor] chose.
 //
 // # Several limiters
 //
-// Limiters nest: limit1(limit2(next)) asks limit1 first, then limit2, and calls next if both let the
-// request pass. Their policies share one header field. If limit2 refuses, what limit1 charged stays
-// charged, and Retry-After is the longest wait of the limiters that were asked.
+// [NewAll] asks several limiters of one store for one decision. A request is charged to all of them
+// or to none. On PostgreSQL this takes one round trip if all its keys were used before:
 //
-// Put the limiter with the broader key outside. For a login, put the limiter by address outside of
-// the one by account. If two limiters share a key, put the tighter one inside.
+//	limit := handler.NewAll([]handler.Rule{
+//		{Limiter: perSecond, Key: handler.ClientIP()},
+//		{Limiter: perDay, Key: handler.ClientIP()},
+//	})
+//
+// Limiters also nest, and may then have different stores and options: limit1(limit2(next)) asks
+// limit1 first, then limit2, and calls next if both let the request pass. Their policies share one
+// header field. If limit2 refuses, what limit1 charged stays charged, and Retry-After is the longest
+// wait of the limiters that were asked.
+//
+// If limiters nest, put the one with the broader key outside. If two share a key, put the one that
+// refills more slowly inside: for example, the limit per second outside and the limit per day
+// inside. A request that the inner one refuses stays charged by the outer one, which has that back
+// within a second.
 //
 // # CORS
 //

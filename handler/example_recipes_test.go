@@ -8,8 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
 )
@@ -89,51 +87,4 @@ func Example_login() {
 	// 401
 	// 401
 	// 429
-}
-
-func Example_routes() {
-	perRoute := handler.New(mustLimiter("api", limiter.PerMinute(2)),
-		handler.Join(handler.Route(), handler.ClientIP()))
-	exports := handler.New(mustLimiter("export", limiter.PerHour(1)), handler.ClientIP())
-
-	router := chi.NewRouter()
-	router.With(perRoute).Get("/search", search)
-	router.With(perRoute).Get("/items/{id}", search)
-	router.With(perRoute, exports).Get("/export", search)
-
-	for _, path := range []string{"/items/1", "/items/2", "/items/3", "/search", "/export", "/export"} {
-		w := httptest.NewRecorder()
-		router.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
-		fmt.Println(path, w.Code)
-	}
-	// Output:
-	// /items/1 200
-	// /items/2 200
-	// /items/3 429
-	// /search 200
-	// /export 200
-	// /export 429
-}
-
-// around calls next if limit lets r pass, and reports whether it did. Otherwise limit has
-// answered r.
-func around(limit func(http.Handler) http.Handler, w http.ResponseWriter, r *http.Request, next func(*http.Request)) (passed bool) {
-	limit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		passed = true
-		next(r)
-	})).ServeHTTP(w, r)
-	return passed
-}
-
-func Example_otherRouter() {
-	limit := handler.New(mustLimiter("search", limiter.PerMinute(1)), handler.ClientIP())
-	for range 2 {
-		w := httptest.NewRecorder()
-		r := httptest.NewRequest(http.MethodGet, "/search", http.NoBody)
-		passed := around(limit, w, r, func(r *http.Request) { search(w, r) })
-		fmt.Println(passed, w.Code)
-	}
-	// Output:
-	// true 200
-	// false 429
 }

@@ -8,11 +8,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/go-chi/chi/v5"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
@@ -46,6 +45,42 @@ func ExampleNew() {
 	// 429 ["search";q=2;w=120] ["search";r=0;t=60] [60]
 }
 
+// A client may export twice at once, and ten pages a day. The second request has too many pages for
+// the day, so it is not charged to the burst either.
+func ExampleNewAll() {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	store := memory.New(memory.WithClock(func() time.Time { return now })) // in your program: postgres.Open
+	burst, err := limiter.New(store, "burst", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: 2 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	day, err := limiter.New(store, "day", limiter.FixedWindow{Limit: 10, Window: 24 * time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	pages := func(r *http.Request) int64 {
+		n, _ := strconv.ParseInt(r.URL.Query().Get("pages"), 10, 64)
+		return max(n, 1)
+	}
+	limit := handler.NewAll([]handler.Rule{
+		{Limiter: burst, Key: handler.ClientIP()},
+		{Limiter: day, Key: handler.ClientIP(), Cost: pages},
+	})
+	mux := http.NewServeMux()
+	mux.Handle("POST /export", limit(http.HandlerFunc(search)))
+
+	for _, target := range []string{"/export?pages=6", "/export?pages=6", "/export?pages=4", "/export"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, target, http.NoBody))
+		fmt.Println(w.Code, w.Header()["Ratelimit"], w.Header()["Retry-After"])
+	}
+	// Output:
+	// 200 ["burst";r=1;t=2, "day";r=4;t=43200] []
+	// 429 ["burst";r=1;t=2, "day";r=4;t=43200] [43200]
+	// 200 ["burst";r=0;t=2, "day";r=0;t=43200] []
+	// 429 ["burst";r=0;t=2, "day";r=0;t=43200] [43200]
+}
+
 // A server tells its platform whether the store works.
 func Example_server() {
 	store := memory.New() // in your program: postgres.Open
@@ -55,9 +90,10 @@ func Example_server() {
 	}
 	var failures atomic.Int64
 	limit := handler.New(searches, handler.ClientIP(), handler.OnError(func(_ *http.Request, err error) {
-		if !errors.Is(err, handler.ErrNoKey) { // the client's fault
-			failures.Add(1) // your metric
+		if errors.Is(err, handler.ErrNoKey) {
+			return // the client's fault, or a wrong proxy option
 		}
+		failures.Add(1) // your metric
 	}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /search", limit(http.HandlerFunc(search)))
@@ -128,13 +164,6 @@ func ExampleResultFromContext() {
 	}))
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	// Output: 4 previews left
-}
-
-// Any router that takes func(http.Handler) http.Handler takes this middleware.
-func Example_chi() {
-	router := chi.NewRouter()
-	router.Use(handler.New(mustLimiter("all", limiter.PerSecond(50)), handler.ClientIP()))
-	router.Get("/search", search)
 }
 
 // A new policy is tried on real traffic before it refuses anybody.

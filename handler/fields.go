@@ -22,7 +22,7 @@ const (
 // maxInteger is the largest Integer of a Structured Field, RFC 9651, section 3.3.1.
 const maxInteger = 999_999_999_999_999
 
-// fields writes one limiter's part of the header fields.
+// fields writes one policy's part of the header fields.
 type fields struct {
 	name   string // as a String of a Structured Field
 	policy string // its item of RateLimit-Policy
@@ -31,9 +31,11 @@ type fields struct {
 	legacy *legacy
 }
 
-func newFields(name string, p limiter.Policy, withLegacy bool) fields {
-	f := fields{name: quote(name)}
-	item := []byte(f.name)
+// newFields returns the fields of a limiter with the policy p. It reports false if p is none.
+func newFields(name, quoted string, p limiter.Policy, withLegacy bool) (fields, bool) {
+	f := fields{name: quoted}
+	var buf [128]byte
+	item := append(buf[:0], quoted...)
 	quota := func(q int64, w time.Duration) {
 		item = append(item, ";q="...)
 		item = strconv.AppendInt(item, min(q, maxInteger), 10)
@@ -48,13 +50,13 @@ func newFields(name string, p limiter.Policy, withLegacy bool) fields {
 		f.window = p.Window
 		quota(p.Limit, p.Window)
 	default:
-		panic("handler: the limiter has no policy; pass what limiter.New returned")
+		return fields{}, false
 	}
 	f.policy = string(item)
 	if withLegacy {
 		f.legacy = &legacy{resource: name, window: f.window, now: time.Now}
 	}
-	return f
+	return f, true
 }
 
 // fillTime returns how long an empty bucket takes to fill. The sum of its steps,
@@ -71,19 +73,68 @@ func fillTime(b limiter.TokenBucket) time.Duration {
 	return time.Duration(min(ns, math.MaxInt64))
 }
 
-// set adds what res says to a response's header.
-func (f *fields) set(h http.Header, res *limiter.Result) {
-	// One allocation for both lines; neither can grow into the other.
-	lines := []string{join(h[policyField], f.policy), ""}
-	h[policyField] = lines[0:1:1]
-	if res.Source != limiter.SourcePolicy { // which knows no quota
-		var buf [128]byte
-		lines[1] = join(h[quotaField], string(f.appendQuota(buf[:0], res)))
-		h[quotaField] = lines[1:2:2]
-		if f.legacy != nil {
-			f.legacy.set(h, res)
+// findFields sets the fields of each part: those of the policy that decided, which may be another one
+// than the limiter's own. These are prepared. Others are made for the request.
+func (d *decision) findFields(withLegacy bool) {
+	for i := range d.parts {
+		p := &d.parts[i]
+		p.fields = &p.rule.fields
+		if p.result == nil || p.result.Policy == nil || p.result.Policy == p.rule.policy {
+			continue
+		}
+		if f, ok := newFields(p.rule.name, p.rule.fields.name, p.result.Policy, withLegacy); ok {
+			p.fields = &f
 		}
 	}
+}
+
+// setFields adds what d says to a response's header.
+func (m *middleware) setFields(h http.Header, d *decision) {
+	policies := m.policies
+	var buf [128]byte
+	quotas := buf[:0]
+	for i := range d.parts {
+		p := &d.parts[i]
+		if p.fields != &p.rule.fields {
+			policies = "" // not the prepared ones
+		}
+		if p.knowsQuota() {
+			if len(quotas) > 0 {
+				quotas = append(quotas, ", "...)
+			}
+			quotas = p.fields.appendQuota(quotas, p.result)
+		}
+	}
+	if policies == "" {
+		policies = policiesOf(d.parts)
+	}
+	// One allocation for both lines; neither can grow into the other.
+	lines := []string{join(h[policyField], policies), ""}
+	h[policyField] = lines[0:1:1]
+	if len(quotas) > 0 {
+		lines[1] = join(h[quotaField], string(quotas))
+		h[quotaField] = lines[1:2:2]
+	}
+	if b := d.binding; b.fields.legacy != nil && b.knowsQuota() {
+		b.fields.legacy.set(h, b.result)
+	}
+}
+
+// knowsQuota reports whether the state of the part's key is known. A failure policy knows none.
+func (p *part) knowsQuota() bool {
+	return p.result != nil && p.result.Source != limiter.SourcePolicy
+}
+
+// policiesOf returns the items of RateLimit-Policy.
+func policiesOf(parts []part) string {
+	if len(parts) == 1 {
+		return parts[0].fields.policy
+	}
+	items := make([]string, len(parts))
+	for i := range parts {
+		items[i] = parts[i].fields.policy
+	}
+	return strings.Join(items, ", ")
 }
 
 // exposed returns the names of the fields that an answer may have.

@@ -74,6 +74,7 @@ func TestWithoutADecisionTheAnswerIsAnErrorAndNeverAPass(t *testing.T) {
 		{"the outcome is unknown", fails(limiter.ErrOutcomeUnknown), oneKey, 503, "1", reduced, true},
 		{"the key is busy", fails(fmt.Errorf("%w: %w", limiter.ErrKeyBusy, limiter.ErrNotApplied)), oneKey, 503, "1", reduced, false},
 		{"the store is set up wrongly", fails(limiter.ErrMisconfigured), oneKey, 503, "1", reduced, false},
+		{"no policy was chosen", fails(fmt.Errorf("%w: %w", limiter.ErrNoPolicy, limiter.ErrNotApplied)), oneKey, 503, "1", reduced, false},
 		{"the caller has gone", fails(fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown)), oneKey, 503, "1", reduced, false},
 		{"an error of no class", fails(errors.New("broken")), oneKey, 503, "1", reduced, false},
 		{"a cost that can never pass", fails(limiter.ErrExceedsCapacity), oneKey, 400, "", nil, false},

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/memory"
@@ -149,20 +147,4 @@ func TestOverARealConnectionAnAddressIsLimitedAsAWhole(t *testing.T) {
 		}
 		_, _ = resp.Body.Close(), conn.Close()
 	}
-}
-
-func TestItIsMiddlewareOfChi(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	r := chi.NewRouter()
-	r.Use(handler.New(newLimiter(t, c, "all", limiter.PerMinute(60)), handler.ClientIP()))
-	r.With(handler.New(newLimiter(t, c, "item", limiter.PerMinute(1)), handler.Join(handler.Route(), handler.ClientIP()))).
-		Get("/items/{id}", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, chi.URLParam(r, "id")) })
-	server := serve(t, r)
-	resp := get(t, server, "/items/7")
-	if string(resp.body) != "7" {
-		t.Errorf("%q, want the item", resp.body)
-	}
-	wantHeaders(t, resp.header, map[string]string{"RateLimit": `"all";r=59;t=1, "item";r=0;t=60`})
-	wantStatus(t, get(t, server, "/items/8"), http.StatusTooManyRequests)
 }

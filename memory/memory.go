@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,8 +32,8 @@ const (
 )
 
 // Store is a [limiter.Store] that keeps rows in maps. When it would otherwise grow, it forgets keys
-// that have been unused for one hour, so that it holds at most about twice the keys in use. Make
-// one with [New]; the zero Store is not valid. A Store is safe for concurrent use.
+// whose limit has been full again for one hour, so that it holds at most about twice the keys in
+// use. Make one with [New]; the zero Store is not valid. A Store is safe for concurrent use.
 type Store struct {
 	now    func() time.Time
 	seed   maphash.Seed
@@ -59,8 +60,8 @@ type entry struct {
 }
 
 // find returns the entry of an operation, or nil.
-func (sh *shard) find(hash uint64, op *limiter.Op, window bool) *entry {
-	e := sh.rows[hash]
+func (sh *shard) find(hash uint64, op *limiter.Op) *entry {
+	e, window := sh.rows[hash], isWindow(op)
 	for e != nil && (e.key != op.Key || e.name != op.Name || e.window != window) {
 		e = e.next
 	}
@@ -99,11 +100,10 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if err := ctx.Err(); err != nil {
 		return limiter.State{}, fmt.Errorf("memory: %w: %w", limiter.ErrCanceled, err)
 	}
-	if op.Kind < limiter.OpTake || op.Kind > limiter.OpReset {
+	if op.Kind < limiter.OpTake || op.Kind > limiter.OpBlock {
 		return limiter.State{}, fmt.Errorf("memory: operation %d: %w", op.Kind, errors.ErrUnsupported)
 	}
-	_, window := op.Policy.(limiter.FixedWindow)
-	hash := maphash.String(s.seed, op.Key) + 31*maphash.String(s.seed, op.Name)
+	hash := s.hash(&op)
 	sh := &s.shards[hash%shards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -112,22 +112,80 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("memory: %w", err)
 	}
-	if e := sh.find(hash, &op, window); e != nil {
+	if e := sh.find(hash, &op); e != nil {
 		next, state := op.Apply(e.row, now)
 		e.row = next
 		return state, nil
 	}
 	next, state := op.Apply(limiter.Row{}, now)
-	if next != (limiter.Row{}) {
-		sh.rows[hash] = &entry{next: sh.rows[hash], name: op.Name, key: op.Key, window: window, row: next}
-		if sh.held++; sh.held >= sh.tidyAt {
-			// Of an operation's own time and the store's, the earlier: neither a
-			// replay of the past nor a test of the future forgets what counts.
-			sh.remove(min(now, s.now().UnixNano()), sh.held)
-			sh.tidyAt = max(minTidy, 2*sh.held)
+	s.add(sh, hash, &op, next, now)
+	return state, nil
+}
+
+// DoAll implements [limiter.AllStore].
+func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("memory: %w: %w", limiter.ErrCanceled, err)
+	}
+	hashes, locks := make([]uint64, len(ops)), make([]uint64, len(ops))
+	for i := range ops {
+		hashes[i] = s.hash(&ops[i])
+		locks[i] = hashes[i] % shards
+	}
+	slices.Sort(locks)
+	locks = slices.Compact(locks)
+	for _, i := range locks {
+		s.shards[i].mu.Lock()
+	}
+	defer func() {
+		for _, i := range locks {
+			s.shards[i].mu.Unlock()
+		}
+	}()
+	now, err := ops[0].Clock(s.now)
+	if err != nil {
+		return nil, fmt.Errorf("memory: %w", err)
+	}
+	entries, rows := make([]*entry, len(ops)), make([]limiter.Row, len(ops))
+	for i := range ops {
+		sh := &s.shards[hashes[i]%shards]
+		if entries[i] = sh.find(hashes[i], &ops[i]); entries[i] != nil {
+			rows[i] = entries[i].row
 		}
 	}
-	return state, nil
+	next, states := limiter.ApplyAll(ops, rows, now)
+	for i, e := range entries {
+		if e != nil {
+			e.row = next[i]
+		} else {
+			s.add(&s.shards[hashes[i]%shards], hashes[i], &ops[i], next[i], now)
+		}
+	}
+	return states, nil
+}
+
+// hash returns the hash of an operation's limiter and key.
+func (s *Store) hash(op *limiter.Op) uint64 {
+	return maphash.String(s.seed, op.Key) + 31*maphash.String(s.seed, op.Name)
+}
+
+// add stores the first row of a key. If the shard has grown, it forgets expired rows.
+func (s *Store) add(sh *shard, hash uint64, op *limiter.Op, row limiter.Row, now int64) {
+	if row == (limiter.Row{}) {
+		return
+	}
+	sh.rows[hash] = &entry{next: sh.rows[hash], name: op.Name, key: op.Key, window: isWindow(op), row: row}
+	if sh.held++; sh.held >= sh.tidyAt {
+		// Of an operation's own time and the store's, the earlier: neither a replay of the past nor a
+		// test of the future forgets what counts.
+		sh.remove(min(now, s.now().UnixNano()), sh.held)
+		sh.tidyAt = max(minTidy, 2*sh.held)
+	}
+}
+
+func isWindow(op *limiter.Op) bool {
+	_, ok := op.Policy.(limiter.FixedWindow)
+	return ok
 }
 
 // remove deletes up to limit rows that are expired at now.
@@ -154,9 +212,9 @@ func (sh *shard) remove(now int64, limit int) (removed int64) {
 	return removed
 }
 
-// Sweep deletes up to limit keys that have been unused for one hour. It returns how many it
-// deleted, also with an error. Calling Sweep is never necessary, because the Store forgets keys by
-// itself. If limit is below 1, the error is [limiter.ErrInvalid]; if ctx has ended, it is
+// Sweep deletes up to limit keys whose limit has been full again for one hour. It returns how many
+// it deleted, also with an error. Calling Sweep is never necessary, because the Store forgets keys
+// by itself. If limit is below 1, the error is [limiter.ErrInvalid]; if ctx has ended, it is
 // [limiter.ErrCanceled]. Each call starts at a random place, so that calls that ctx ends early
 // reach all keys in the end.
 //

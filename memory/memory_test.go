@@ -17,7 +17,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) limiter.Store { return memory.New() })
 }
 
-func TestStore_whose_clock_is_stepped_back(t *testing.T) {
+func TestStoreWhoseClockIsSteppedBack(t *testing.T) {
 	t.Parallel()
 	storetest.RunClock(t, func(*testing.T) (limiter.Store, func(time.Duration)) {
 		c := newClock()
@@ -26,7 +26,7 @@ func TestStore_whose_clock_is_stepped_back(t *testing.T) {
 	})
 }
 
-func TestStore_whose_clock_is_stepped_back_within_a_window_keeps_its_count(t *testing.T) {
+func TestStoreWhoseClockIsSteppedBackWithinAWindowKeepsItsCount(t *testing.T) {
 	t.Parallel()
 	c := newClock() // 3 hours and 33 minutes after midnight
 	l := newLimiter(t, memory.New(memory.WithClock(c.Now)), limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour})
@@ -84,7 +84,7 @@ func allow(t *testing.T, l *limiter.Limiter, key string) bool {
 	return r.Allowed
 }
 
-func TestWithClock_sets_the_store_s_clock(t *testing.T) {
+func TestWithClockSetsTheStoreSClock(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	l := newLimiter(t, memory.New(memory.WithClock(c.Now), memory.WithClock(nil), nil), limiter.PerSecond(1))
@@ -99,7 +99,7 @@ func TestWithClock_sets_the_store_s_clock(t *testing.T) {
 	}
 }
 
-func TestStore_holds_no_more_than_about_twice_the_keys_in_use(t *testing.T) {
+func TestStoreHoldsNoMoreThanAboutTwiceTheKeysInUse(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	store := memory.New(memory.WithClock(c.Now))
@@ -130,7 +130,7 @@ func TestStore_holds_no_more_than_about_twice_the_keys_in_use(t *testing.T) {
 	}
 }
 
-func TestStore_forgets_nothing_that_counts_when_operations_bring_their_own_time(t *testing.T) {
+func TestStoreForgetsNothingThatCountsWhenOperationsBringTheirOwnTime(t *testing.T) {
 	t.Parallel()
 	store := memory.New()
 	now := time.Now().Add(-1000 * time.Hour) // a replay of the past
@@ -151,7 +151,7 @@ func TestStore_forgets_nothing_that_counts_when_operations_bring_their_own_time(
 	}
 }
 
-func TestSweep_beside_concurrent_traffic(t *testing.T) {
+func TestSweepBesideConcurrentTraffic(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	store := memory.New(memory.WithClock(c.Now))
@@ -178,4 +178,32 @@ func TestSweep_beside_concurrent_traffic(t *testing.T) {
 	traffic.Wait()
 	stop()
 	sweeps.Wait()
+}
+
+// The store forgets expired rows when it grows. An operation with its own time, hours ahead, must not
+// make it forget rows that count by the store's clock.
+func TestATimeAheadForgetsNoKeyInUse(t *testing.T) {
+	t.Parallel()
+	store := memory.New()
+	policy := limiter.PerHour(1)
+	own, err := limiter.New(store, "own", policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(1000 * time.Hour)
+	ahead, err := limiter.New(store, "ahead", policy, limiter.WithClock(func() time.Time { return later }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := own.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+		t.Fatalf("Allow = %+v, %v", res, err)
+	}
+	for i := range 40_000 { // every part of the store grows
+		if _, err := ahead.Allow(t.Context(), strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if res, err := own.Allow(t.Context(), "k"); err != nil || res.Allowed {
+		t.Errorf("Allow = %+v, %v, want it refused", res, err)
+	}
 }

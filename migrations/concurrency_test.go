@@ -19,11 +19,11 @@ import (
 // sqliteModes are the ways in which applications open SQLite files. Without a busy timeout, whoever
 // meets a lock fails at once.
 var sqliteModes = map[string][]string{
-	"rollback journal":                      {},
-	"rollback journal, immediate":           {"_txlock", "immediate"},
-	"rollback journal, patient":             {"_pragma", "busy_timeout(5000)"},
-	"write-ahead log":                       {"_pragma", "journal_mode(wal)"},
-	"write-ahead log, patient and deferred": {"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)"},
+	"rollback journal":                        {},
+	"rollback journal, immediate":             {"_txlock", "immediate"},
+	"rollback journal, busy timeout":          {"_pragma", "busy_timeout(5000)"},
+	"write-ahead log":                         {"_pragma", "journal_mode(wal)"},
+	"write-ahead log, busy timeout, deferred": {"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)"},
 	"write-ahead log, as the store opens it": {
 		"_pragma", "busy_timeout(5000)", "_pragma", "journal_mode(wal)",
 		"_txlock", "immediate",
@@ -175,17 +175,17 @@ func TestALockedSQLiteFileIsWaitedForUntilTheContextEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	impatient := d.open(t)
+	waiting := d.open(t)
 
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	err = migrations.Up(short, d.dialect, impatient)
+	err = migrations.Up(short, d.dialect, waiting)
 	if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Up while the file is locked: %v, want ErrCanceled and DeadlineExceeded", err)
 	}
 
 	done := make(chan error)
-	go func() { done <- migrations.Up(t.Context(), d.dialect, impatient) }()
+	go func() { done <- migrations.Up(t.Context(), d.dialect, waiting) }()
 	if err := other.Rollback(); err != nil {
 		t.Fatal(err)
 	}

@@ -105,14 +105,9 @@ func TestAHostileSearchPathDoesNotMatter(t *testing.T) {
 
 // The goose command line and psql leave search_path as it is, and whoever reads the view runs
 // what is called in it.
-func TestTheFileUsesNothingThatSomebodyElsePutIntoTheSchema(t *testing.T) {
+func TestTheFilesUseNothingThatSomebodyElsePutIntoTheSchema(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
-		text, err := migrations.FS.ReadFile("postgres/00001_create_limiter_tables.sql")
-		if err != nil {
-			t.Fatal(err)
-		}
-		up, _, _ := strings.Cut(string(text), "-- +goose Down")
 		run(t, d.DB, dbtest.TrapOperators("public"))
 		for _, f := range []string{
 			"to_timestamp(numeric)", "to_timestamp(bigint)", "date_part(text, timestamptz)", "extract(text, timestamptz)",
@@ -120,7 +115,18 @@ func TestTheFileUsesNothingThatSomebodyElsePutIntoTheSchema(t *testing.T) {
 		} {
 			run(t, d.DB, `CREATE FUNCTION public.`+f+` RETURNS point LANGUAGE plpgsql AS $$BEGIN RAISE 'hijacked'; END$$`)
 		}
-		run(t, d.DB, up, d.insert("limiter_token_buckets", "full_at", "5", 0), `SELECT * FROM limiter_remaining`)
+		s := site{database: d}
+		s.byHand(t)
+		s.runFile(t, "00002_create_limiter_overrides.sql")
+		run(t, d.DB, d.insert("limiter_token_buckets", "full_at", "5", 0), `SELECT * FROM limiter_remaining`)
+		for i, o := range []override{
+			{kind: "bucket", capacity: 5, refill: 5, period: int64(time.Minute)},
+			{kind: "window", capacity: 5, period: int64(time.Minute), expires: 1},
+		} {
+			if err := d.insertOverride(t, i, o); err != nil {
+				t.Error(err)
+			}
+		}
 	})
 }
 
@@ -162,7 +168,7 @@ func TestRolesNeedNoMoreThanTheOperationsPageSays(t *testing.T) {
 		d.wantGolden(t)
 
 		const tables = `app.limiter_token_buckets, app.limiter_fixed_windows`
-		app := d.role(t, `GRANT USAGE ON SCHEMA app`, `GRANT SELECT, INSERT, UPDATE ON `+tables)
+		app := d.role(t, `GRANT USAGE ON SCHEMA app`, `GRANT SELECT, INSERT, UPDATE ON `+tables, `GRANT SELECT ON app.limiter_overrides`)
 		sweeper := d.role(t, `GRANT USAGE ON SCHEMA app`, `GRANT SELECT, INSERT, UPDATE, DELETE ON `+tables)
 		reader := d.role(t, `GRANT USAGE ON SCHEMA app`, `GRANT SELECT ON app.limiter_remaining, app.limiter_goose_version`)
 
@@ -172,6 +178,7 @@ func TestRolesNeedNoMoreThanTheOperationsPageSays(t *testing.T) {
 		if _, err := app.ExecContext(t.Context(), remove); err == nil {
 			t.Error("the application's role may DELETE")
 		}
+		run(t, app.DB, `SELECT * FROM app.limiter_overrides`)
 		run(t, reader.DB, `SELECT * FROM app.limiter_remaining`)
 		reader.wantApplied(t, true, opt)
 		run(t, sweeper.DB, remove)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter/internal/dbtest"
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -21,9 +21,9 @@ type restored struct {
 
 func TestUpAdoptsWhatPgRestoreHasMade(t *testing.T) {
 	t.Parallel()
-	programs, major, err := host.PostgreSQL(t.Context())
+	programs, major, err := testenv.PostgreSQL(t.Context())
 	if err != nil {
-		host.Unavailable(t, "postgres", err)
+		testenv.Unavailable(t, "postgres", err)
 	}
 	newest, err := strconv.Atoi(major)
 	if err != nil {

@@ -98,13 +98,14 @@ func (s *versionStore) ListMigrations(ctx context.Context, db database.DBTxConn)
 
 // Insert records that a version has been applied, in the transaction that applied
 // it. Two processes may both have found the version missing. The database makes
-// them write one after the other, and the second must not record it again.
+// them write one after the other, and the second must not record it again. Nor may
+// a process record a version after another one has reverted the version before it.
 func (s *versionStore) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
 	list, exists, err := s.rows(ctx, db)
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(list, func(m *database.ListMigrationsResult) bool { return m.Version == req.Version }) {
+	if has(list, req.Version) || req.Version > 1 && !has(list, req.Version-1) {
 		return errRaced
 	}
 	if !exists {
@@ -143,15 +144,21 @@ func (s *versionStore) replace(ctx context.Context, tx *sql.Tx, versions []int64
 }
 
 // Delete records that a version has been reverted, in the transaction that
-// reverted it.
+// reverted it. Another process may have reverted it before, or have applied a later
+// version meanwhile, which needs this one.
 func (s *versionStore) Delete(ctx context.Context, db database.DBTxConn, version int64) error {
-	if _, err := s.GetMigration(ctx, db, version); err != nil {
-		if errors.Is(err, database.ErrVersionNotFound) {
-			return errRaced
-		}
+	list, _, err := s.rows(ctx, db)
+	if err != nil {
 		return err
 	}
+	if !has(list, version) || has(list, version+1) {
+		return errRaced
+	}
 	return s.Store.Delete(ctx, db, version)
+}
+
+func has(list []*database.ListMigrationsResult, version int64) bool {
+	return slices.ContainsFunc(list, func(m *database.ListMigrationsResult) bool { return m.Version == version })
 }
 
 // drop drops the version table unless a version is recorded in it.

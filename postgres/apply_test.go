@@ -8,25 +8,25 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore/rowtest"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 )
 
-func TestOperations_on_any_row(t *testing.T) {
+func TestOperationsOnAnyRow(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		rowtest.Run(t, d.store(t, schema, few(1)), rows{connect(t, d.dsn), schema}, 300)
 	})
 }
 
-func TestOperations_on_any_row_that_are_settled(t *testing.T) {
+func TestOperationsOnAnyRowThatAreSettled(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		rowtest.Run(t, postgres.Settled{Store: d.store(t, schema, few(1))}, rows{connect(t, d.dsn), schema}, 300)
 	})
 }
 
-func TestOperations_of_one_key_that_meet(t *testing.T) {
+func TestOperationsOfOneKeyThatMeet(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		rowtest.RunMixed(t, d.store(t, schema, nil), rows{connect(t, d.dsn), schema}, 300)

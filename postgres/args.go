@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"github.com/jackc/pgx/v5/pgtype"
-
-	"github.com/sqlimit/limiter"
 )
 
 // The arguments of takes are pointers to these types, which pgx encodes without an allocation. A
@@ -78,44 +76,4 @@ func convert[From, To any](from []From, f func(From) To) []To {
 func asText(oid uint32, value any) (pgtype.Text, error) {
 	text, err := pgtype.NewMap().Encode(oid, pgtype.TextFormatCode, value, nil)
 	return pgtype.Text{String: string(text), Valid: true}, err
-}
-
-// takeCall is a single take: its arguments, and where its answer goes, in one allocation.
-type takeCall struct {
-	sql     string
-	args    []any
-	columns []any
-	answer  answer
-
-	name    textArg
-	key     byteaArg
-	numbers [6]int8Arg
-	list    [8]any // what args is made of
-	fields  [7]any // what columns is made of
-}
-
-func newTakeCall(t *table, op *limiter.Op) *takeCall {
-	c := &takeCall{name: textArg(op.Name), key: byteaArg(op.Key)}
-	c.args = append(c.list[:0], &c.name, &c.key)
-	c.columns = c.answer.columns(c.fields[:0], t)
-	period, limit, cost := t.numbers(op)
-	c.add(period, limit, cost)
-	if op.At == 0 {
-		c.args = append(c.args, nil)
-	} else {
-		c.add(op.At)
-	}
-	text, more := t.take(&t.sql, op)
-	c.sql = text
-	c.add(more...)
-	return c
-}
-
-// add appends arguments.
-func (c *takeCall) add(numbers ...int64) {
-	for _, n := range numbers {
-		place := &c.numbers[len(c.args)-2]
-		*place = int8Arg(n)
-		c.args = append(c.args, place)
-	}
 }

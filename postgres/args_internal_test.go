@@ -10,7 +10,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-func TestArguments_are_sent_as_plain_ones_are(t *testing.T) {
+func TestArgumentsAreSentAsPlainOnesAre(t *testing.T) {
 	t.Parallel()
 	name, key, number := textArg("a\"{,}\\ b"), byteaArg("\x00k'\\"), int8Arg(-1<<62)
 	names, keys, numbers := textsArg{name, "NULL", ""}, byteasArg{key, {}}, int8sArg{number, 0, 1 << 62}
@@ -55,7 +55,7 @@ func TestTakeCallHasNULLForNoTime(t *testing.T) {
 		}{
 			{buckets, limiter.PerHour(3), 7},
 			{windows, limiter.FixedWindow{Limit: 3, Window: time.Hour}, 8},
-			{windows, limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true}, 7},
+			{windows, limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true}, 8},
 		} {
 			op := &limiter.Op{Name: "l", Key: "k", Policy: c.policy, At: at}
 			call := newTakeCall(store.open(c.table), op)

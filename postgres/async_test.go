@@ -29,7 +29,7 @@ func (d *database) record(t *testing.T, schema, setting string) {
 	}
 }
 
-func TestAsyncCommit_is_for_the_takes_alone(t *testing.T) {
+func TestAsyncCommitIsForTheTakesAlone(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		d.recordCommits(t, schema)
@@ -81,7 +81,7 @@ func TestAsyncCommit_is_for_the_takes_alone(t *testing.T) {
 	})
 }
 
-func TestAsyncCommit_is_refused_on_a_transaction(t *testing.T) {
+func TestAsyncCommitIsRefusedOnATransaction(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 		nested, err := tx.Begin(t.Context())

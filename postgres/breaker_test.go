@@ -29,7 +29,7 @@ func (d *down) dial(ctx context.Context, network, address string) (net.Conn, err
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
-func TestDatabase_that_is_down_is_not_asked_by_everybody_and_is_used_again_when_it_is_back(t *testing.T) {
+func TestDatabaseThatIsDownIsNotAskedByEverybodyAndIsUsedAgainWhenItIsBack(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		network := new(down)
 		store := d.store(t, d.schema(t), func(c *pgxpool.Config) { c.ConnConfig.DialFunc = network.dial })
@@ -65,7 +65,7 @@ func TestDatabase_that_is_down_is_not_asked_by_everybody_and_is_used_again_when_
 
 // Should the error be wrong, a second refund lets too much in, while a second take only costs
 // its caller more.
-func TestGiving_back_is_sent_once_even_if_it_was_not_applied(t *testing.T) {
+func TestGivingBackIsSentOnceEvenIfItWasNotApplied(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for kind, want := range map[limiter.OpKind]int64{limiter.OpRefund: 1, limiter.OpCancel: 1, limiter.OpTake: 3, limiter.OpReset: 3} {

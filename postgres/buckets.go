@@ -15,9 +15,16 @@ var buckets = table{
 		p, step := bucketOf(op)
 		return step, p.Capacity, op.Cost * step
 	},
-	take: func(sql *tableStatements, op *limiter.Op) (text string, more []int64) {
+	takeStatement: func(sql *tableStatements, op *limiter.Op) (text string, more []int64) {
 		p, step := bucketOf(op)
+		if op.Kind == limiter.OpCharge {
+			return sql.take, []int64{maxDebt}
+		}
 		return sql.take, []int64{p.Capacity*step + int64(op.MaxWait)}
+	},
+	charged: func(op *limiter.Op, s *limiter.State) (charged, room bool) {
+		p, step := bucketOf(op)
+		return s.Took, s.Row.FullAt <= s.Now+p.Capacity*step
 	},
 	refund: func(op *limiter.Op) []any { return []any{op.Cost, at(op)} },
 	cancel: func(op *limiter.Op) []any {
@@ -30,6 +37,10 @@ var buckets = table{
 		return row
 	},
 }
+
+// maxDebt is how far ahead of the clock a charge can put the instant at which a bucket is full, in
+// nanoseconds. If that is not far enough, [limiter.Op.Apply] decides.
+const maxDebt = 1 << 60
 
 // bucketOf returns op's policy, and the time of one token.
 func bucketOf(op *limiter.Op) (p limiter.TokenBucket, step int64) {

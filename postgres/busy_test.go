@@ -52,7 +52,7 @@ func reservation(policy limiter.Policy, maxWait time.Duration) limiter.Op {
 
 // If each caller of a locked row waited on a connection of its own, the first two callers would
 // use up a pool of two connections.
-func TestBusy_key_holds_one_connection_whatever_its_callers_do(t *testing.T) {
+func TestBusyKeyHoldsOneConnectionWhateverItsCallersDo(t *testing.T) {
 	const callers = 200
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, c := range busyOperations {
@@ -69,11 +69,11 @@ func TestBusy_key_holds_one_connection_whatever_its_callers_do(t *testing.T) {
 					first := take(c.op(0).Policy, "busy", 1<<10)
 					do(t, store, first)
 				}
-				release := d.hold(t, fmt.Sprintf("SELECT FROM %s.limiter_token_buckets FOR UPDATE; SELECT FROM %[1]s.limiter_fixed_windows FOR UPDATE", schema))
+				release := d.holdLock(t, fmt.Sprintf("SELECT FROM %s.limiter_token_buckets FOR UPDATE; SELECT FROM %[1]s.limiter_fixed_windows FOR UPDATE", schema))
 				var all sync.WaitGroup
 				for i := range callers {
 					op := c.op(i)
-					op.Timeout = patience
+					op.Timeout = testTimeout
 					all.Go(func() {
 						if _, err := store.Do(t.Context(), op); err != nil {
 							t.Errorf("operation %d: %v", i, err)
@@ -82,7 +82,7 @@ func TestBusy_key_holds_one_connection_whatever_its_callers_do(t *testing.T) {
 				}
 				d.blocked(t, 1)
 				other := take(c.op(0).Policy, "other", 1)
-				other.Timeout = patience / 3
+				other.Timeout = testTimeout / 3
 				if _, err := store.Do(t.Context(), other); err != nil {
 					t.Errorf("another key beside it: %v", err)
 				}
@@ -104,7 +104,7 @@ func TestBusy_key_holds_one_connection_whatever_its_callers_do(t *testing.T) {
 	})
 }
 
-func TestBusy_key_that_times_out_in_its_queue_does_not_pass_by_FailOpen(t *testing.T) {
+func TestBusyKeyThatTimesOutInItsQueueDoesNotPassByFailOpen(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, policy := range []limiter.Policy{slow(1 << 17), counting(1 << 40)} {
 			schema := d.schema(t)
@@ -114,7 +114,7 @@ func TestBusy_key_that_times_out_in_its_queue_does_not_pass_by_FailOpen(t *testi
 			if _, err := first.Allow(t.Context(), "busy"); err != nil {
 				t.Fatal(err)
 			}
-			release := d.hold(t, fmt.Sprintf("SELECT FROM %s.limiter_token_buckets FOR UPDATE; SELECT FROM %[1]s.limiter_fixed_windows FOR UPDATE", schema))
+			release := d.holdLock(t, fmt.Sprintf("SELECT FROM %s.limiter_token_buckets FOR UPDATE; SELECT FROM %[1]s.limiter_fixed_windows FOR UPDATE", schema))
 			var head sync.WaitGroup
 			head.Go(func() { // it has time
 				if _, err := first.Allow(t.Context(), "busy"); err != nil {
@@ -138,7 +138,7 @@ func TestBusy_key_that_times_out_in_its_queue_does_not_pass_by_FailOpen(t *testi
 }
 
 // Of each operation 300 callers leave at a random instant, half of them by a deadline.
-func TestCallers_who_leave_cost_hardly_a_connection(t *testing.T) {
+func TestCallersWhoLeaveCostHardlyAConnection(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, c := range busyOperations {
 			t.Run(c.name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestCallers_who_leave_cost_hardly_a_connection(t *testing.T) {
 								ctx, leave = context.WithTimeout(t.Context(), after)
 							}
 							op := c.op(4*i + worker)
-							op.Timeout = patience
+							op.Timeout = testTimeout
 							if _, err := store.Do(ctx, op); err != nil && !errors.Is(err, limiter.ErrCanceled) {
 								t.Error(err)
 							}
@@ -166,8 +166,9 @@ func TestCallers_who_leave_cost_hardly_a_connection(t *testing.T) {
 					})
 				}
 				left.Wait()
-				if n := p.Stat().NewConnsCount(); n > 8+5 {
-					t.Errorf("%d connections were made, want at most 13", n)
+				// A caller that ended its connection would make 300 of them.
+				if n := p.Stat().NewConnsCount(); n > 8+15 {
+					t.Errorf("%d connections were made, want at most 23", n)
 				}
 			})
 		}

@@ -22,7 +22,7 @@ func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group
 	if !merges(op) {
 		return nil
 	}
-	r, err := s.readRow(ctx, db, t, op)
+	r, err := s.readRowByNodeClock(ctx, db, t, op)
 	if err != nil {
 		return s.readError(ctx, err)
 	}
@@ -41,11 +41,14 @@ func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group
 		return nil
 	}
 	period, limit, cost := t.numbers(op)
-	_, more := t.take(&t.sql, op)
+	_, more := t.takeStatement(&t.sql, op)
 	var a answer
 	g.Decided, err = s.scanRow(ctx, db, t.sql.take, []any{
 		op.Name, []byte(op.Key), period, limit, cost, at(op), more[0], int64(len(g.Calls)),
 	}, a.columns(nil, t)...)
+	if err == nil && !g.Decided {
+		s.counters.SecondLooks.Add(int64(len(g.Calls)))
+	}
 	if err != nil || !g.Decided {
 		return err
 	}
@@ -54,7 +57,7 @@ func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group
 		a.state.Now = op.At // the statement answers the row's
 	}
 	g.State, g.Granted = a.state, a.granted
-	answerUnits(t, g)
+	s.answerUnits(t, g)
 	return nil
 }
 

@@ -23,7 +23,7 @@ func (d *database) moveShard(t *testing.T, schema, key, mode string) {
 }
 
 // The hot key and 15 others are taken from while their shards move between the workers.
-func TestCitus_Takes_are_granted_exactly_while_shards_move(t *testing.T) {
+func TestCitusTakesAreGrantedExactlyWhileShardsMove(t *testing.T) {
 	onCitus(t, func(t *testing.T, d *database) {
 		for _, mode := range []string{"force_logical", "block_writes"} {
 			const limit = 100_000 // more than is asked for

@@ -6,14 +6,14 @@ import (
 	"math/rand/v2"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/sweep"
 )
 
 // sweepTableOnCitus returns the statements that sweep t.
-func (s *Store) sweepTableOnCitus(t *table) sqlstore.SweepTable {
-	return sqlstore.SweepTable{
-		Random: func(ctx context.Context) (sqlstore.Cursor, error) { return s.randomRow(ctx, t) },
-		Page: func(ctx context.Context, after sqlstore.Cursor, limit int) (sqlstore.Page, error) {
+func (s *Store) sweepTableOnCitus(t *table) sweep.Table {
+	return sweep.Table{
+		Random: func(ctx context.Context) (sweep.Cursor, error) { return s.randomRow(ctx, t) },
+		Page: func(ctx context.Context, after sweep.Cursor, limit int) (sweep.Page, error) {
 			return s.sweepPage(ctx, t, after, limit)
 		},
 	}
@@ -25,21 +25,21 @@ var samples = []float64{0.001, 0.1}
 
 // randomRow returns the row at which a sweep starts, like start.sql: up to a page before a random
 // row. It returns the zero Cursor if that is before the first row, or if the samples hold no row.
-func (s *Store) randomRow(ctx context.Context, t *table) (at sqlstore.Cursor, err error) {
+func (s *Store) randomRow(ctx context.Context, t *table) (at sweep.Cursor, err error) {
 	for _, percent := range samples {
 		at, err = s.readCursor(ctx, t.sql.sample, percent)
 		if err != nil {
 			return at, err
 		}
 		if at.Name != "" {
-			return s.readCursor(ctx, t.sql.before, at.Name, keyArg(at), rand.Int64N(sqlstore.PageSize))
+			return s.readCursor(ctx, t.sql.before, at.Name, keyArg(at), rand.Int64N(sweep.PageSize))
 		}
 	}
 	return at, nil
 }
 
 // readCursor runs a statement that answers a row's place, or no row.
-func (s *Store) readCursor(ctx context.Context, sql string, args ...any) (at sqlstore.Cursor, err error) {
+func (s *Store) readCursor(ctx context.Context, sql string, args ...any) (at sweep.Cursor, err error) {
 	var key string
 	if err = s.queryRow(ctx, read, sql, args, &at.Name, &key); err == nil {
 		at.Key, err = hex.DecodeString(key)
@@ -49,8 +49,8 @@ func (s *Store) readCursor(ctx context.Context, sql string, args ...any) (at sql
 
 // sweepPage sweeps a page of t by one statement that reads it, and one for each limiter in it that
 // deletes. Citus has no FOR UPDATE SKIP LOCKED for rows of several shards.
-func (s *Store) sweepPage(ctx context.Context, t *table, after sqlstore.Cursor, limit int) (found sqlstore.Page, err error) {
-	var expired []sqlstore.Cursor
+func (s *Store) sweepPage(ctx context.Context, t *table, after sweep.Cursor, limit int) (found sweep.Page, err error) {
+	var expired []sweep.Cursor
 	err = s.run(ctx, read, func(db DB) error {
 		found, expired, err = s.readPage(ctx, db, t, after)
 		return err
@@ -70,9 +70,9 @@ func (s *Store) sweepPage(ctx context.Context, t *table, after sqlstore.Cursor, 
 }
 
 // readPage reads the rows after a cursor, and returns those that have expired.
-func (s *Store) readPage(ctx context.Context, db DB, t *table, after sqlstore.Cursor) (found sqlstore.Page, expired []sqlstore.Cursor, err error) {
+func (s *Store) readPage(ctx context.Context, db DB, t *table, after sweep.Cursor) (found sweep.Page, expired []sweep.Cursor, err error) {
 	rows, err := db.Query(ctx, t.sql.page, s.args([]any{
-		after.Name, keyArg(after), int64(sqlstore.PageSize), int64(limiter.SweepGrace),
+		after.Name, keyArg(after), int64(sweep.PageSize), int64(limiter.SweepGrace),
 	})...)
 	if err != nil {
 		return found, nil, err
@@ -97,7 +97,7 @@ func (s *Store) readPage(ctx context.Context, db DB, t *table, after sqlstore.Cu
 
 // remove deletes rows of one limiter that are still expired. If it has to wait long for one of them,
 // it deletes none: a later sweep finds them again.
-func (s *Store) remove(ctx context.Context, t *table, name string, rows []sqlstore.Cursor) (removed int64, err error) {
+func (s *Store) remove(ctx context.Context, t *table, name string, rows []sweep.Cursor) (removed int64, err error) {
 	keys := make([][]byte, len(rows))
 	for i, row := range rows {
 		keys[i] = row.Key
@@ -139,7 +139,7 @@ func boundLockWaits(ctx context.Context, tx DB) error {
 }
 
 // keyArg returns the key of a cursor. That before all rows is the empty key, not NULL.
-func keyArg(c sqlstore.Cursor) []byte {
+func keyArg(c sweep.Cursor) []byte {
 	if c.Key == nil {
 		return []byte{}
 	}

@@ -64,7 +64,7 @@ func onBoth(t *testing.T, run func(t *testing.T, d *database)) {
 	t.Run("PostgreSQL", func(t *testing.T) { onPostgres(t, run) })
 }
 
-func TestCitus_Store(t *testing.T) {
+func TestCitusStore(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
 		for _, h := range handles {
 			switch h.name {
@@ -83,7 +83,7 @@ func TestCitus_Store(t *testing.T) {
 }
 
 // The keys are one hot key, 16 and 500. Two goroutines sweep beside the takes.
-func TestCitus_Takes_of_64_workers_on_two_stores_are_granted_exactly(t *testing.T) {
+func TestCitusTakesOf64WorkersOnTwoStoresAreGrantedExactly(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
 		for kind, policy := range map[string]func(int64) limiter.Policy{
 			"bucket":                      func(n int64) limiter.Policy { return slow(n) },
@@ -102,7 +102,7 @@ func TestCitus_Takes_of_64_workers_on_two_stores_are_granted_exactly(t *testing.
 	})
 }
 
-func TestCitus_Reservations_of_64_workers_are_booked_once(t *testing.T) {
+func TestCitusReservationsOf64WorkersAreBookedOnce(t *testing.T) {
 	policy := limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Minute}
 	onBoth(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
@@ -118,8 +118,8 @@ func TestCitus_Reservations_of_64_workers_are_booked_once(t *testing.T) {
 	})
 }
 
-// Only the clock of the row's node differs here: it is clock_timestamp(), which look.sql reads.
-func TestCitus_A_workers_clock_decides_nothing(t *testing.T) {
+// Only the clock of the row's node differs here: it is clock_timestamp(), which read.sql reads.
+func TestCitusAWorkersClockDecidesNothing(t *testing.T) {
 	const short = 10 * time.Millisecond
 	cases := map[string][2]limiter.Policy{ // one that is free again soon, and one that is not
 		"bucket":                      {limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: short}, slow(1)},
@@ -152,7 +152,7 @@ func TestCitus_A_workers_clock_decides_nothing(t *testing.T) {
 }
 
 // LIMITER_TEST_CITUS_DSN may name a cluster whose workers have wrong clocks.
-func TestCitus_The_coordinators_clock_decides(t *testing.T) {
+func TestCitusTheCoordinatorsClockDecides(t *testing.T) {
 	onCitus(t, func(t *testing.T, d *database) {
 		workers := query[string](t, d, `SELECT string_agg(nodeport || ': ' || result, ', ')
 			FROM run_command_on_workers('SELECT round(extract(epoch FROM clock_timestamp()))')`)
@@ -201,7 +201,7 @@ func admitAtTheirRates(t *testing.T, name string, store limiter.Store) {
 	t.Logf("%s: %v granted in %.1f s", name, granted, took)
 }
 
-func TestCitus_Clock_of_the_database_is_stepped_back(t *testing.T) {
+func TestCitusClockOfTheDatabaseIsSteppedBack(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		storetest.RunClock(t, func(t *testing.T) (limiter.Store, func(time.Duration)) {
 			store := d.store(t, d.schema(t), nil, postgres.WithQueryExecMode(pgx.QueryExecModeExec), postgres.WithCitus())
@@ -215,7 +215,7 @@ func TestCitus_Clock_of_the_database_is_stepped_back(t *testing.T) {
 	})
 }
 
-func TestCitus_Sweep(t *testing.T) {
+func TestCitusSweep(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil, postgres.WithCitus())
@@ -224,7 +224,7 @@ func TestCitus_Sweep(t *testing.T) {
 		if n, err := store.Sweep(bounded(t), 100); err != nil || n != 100 {
 			t.Errorf("Sweep(100) = %d, %v", n, err)
 		}
-		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE limiter = 'l' AND key = 'b000600' FOR UPDATE")
+		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE limiter = 'l' AND key = 'b000600' FOR UPDATE")
 		n, err := store.Sweep(bounded(t), 10_000)
 		if err != nil || n < 600 {
 			t.Errorf("Sweep beside a locked row = %d, %v; want all pages but one", n, err)
@@ -240,7 +240,7 @@ func TestCitus_Sweep(t *testing.T) {
 	})
 }
 
-func TestCitus_Tables_that_it_distributes_need_the_option(t *testing.T) {
+func TestCitusTablesThatItDistributesNeedTheOption(t *testing.T) {
 	onCitus(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		without := d.store(t, schema, nil)
@@ -280,7 +280,7 @@ func TestCitus_Tables_that_it_distributes_need_the_option(t *testing.T) {
 	})
 }
 
-func TestCitus_Check_finds_nothing_to_distribute_on_PostgreSQL(t *testing.T) {
+func TestCitusCheckFindsNothingToDistributeOnPostgreSQL(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		if err := d.store(t, d.schema(t), nil, postgres.WithCitus()).Check(t.Context()); err != nil {
 			t.Error(err)
@@ -288,7 +288,7 @@ func TestCitus_Check_finds_nothing_to_distribute_on_PostgreSQL(t *testing.T) {
 	})
 }
 
-func TestWithCitus_and_WithAsyncCommit_are_invalid(t *testing.T) {
+func TestWithCitusAndWithAsyncCommitAreInvalid(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.Open(t.Context(), "", postgres.WithCitus(), postgres.WithAsyncCommit())
 	wantError(t, err, limiter.ErrInvalid)
@@ -296,7 +296,7 @@ func TestWithCitus_and_WithAsyncCommit_are_invalid(t *testing.T) {
 
 // Citus plans such statements for one shard, and evaluates their clock once. Only the cluster's
 // tests can show that; this one keeps the statements from leaving what was shown.
-func TestCitus_Statements_of_a_decision_stay_in_the_subset_that_runs_there(t *testing.T) {
+func TestCitusStatementsOfADecisionStayInTheSubsetThatRunsThere(t *testing.T) {
 	t.Parallel()
 	clock := regexp.MustCompile(`(clock|statement)_timestamp\(\)|\bclock\.at\b`)
 	const coalesced = `coalesce\(\$\d::bigint, [^\n]*?_timestamp[^\n]*?\* 1000\)`
@@ -304,7 +304,7 @@ func TestCitus_Statements_of_a_decision_stay_in_the_subset_that_runs_there(t *te
 	for name, text := range postgres.CitusStatements("limits") {
 		op := strings.TrimPrefix(strings.TrimPrefix(name, "bucket"), "window")
 		switch op {
-		case "Take", "Look", "Insert", "Swap", "Lock", "Refund", "Cancel", "Reset", "Clock":
+		case "Take", "Read", "Add", "Insert", "Swap", "Lock", "Refund", "Cancel", "Reset", "Clock":
 			n++
 		default:
 			continue
@@ -328,7 +328,7 @@ func TestCitus_Statements_of_a_decision_stay_in_the_subset_that_runs_there(t *te
 			t.Errorf("%s reads the clock outside of VALUES:\n%s", name, text)
 		}
 	}
-	if n != 18 {
-		t.Errorf("%d statements, want 18", n)
+	if n != 20 {
+		t.Errorf("%d statements, want 20", n)
 	}
 }

@@ -16,7 +16,7 @@ import (
 const serverClock = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000`
 
 // The statements take the epoch as a double, which is read faster than as a numeric.
-func TestClock_reads_each_microsecond_as_it_is(t *testing.T) {
+func TestClockReadsEachMicrosecondAsItIs(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		wrong := query[int](t, d, `SELECT count(*) FROM (
 			SELECT timestamptz '1970-01-01 UTC' + make_interval(secs => s) + n * interval '1 microsecond' AS t
@@ -28,7 +28,7 @@ func TestClock_reads_each_microsecond_as_it_is(t *testing.T) {
 	})
 }
 
-func TestClock_is_the_databases(t *testing.T) {
+func TestClockIsTheDatabases(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		// The clock of this one database is a day ahead of the application's, and
 		// of its own other clocks.
@@ -54,7 +54,7 @@ func TestClock_is_the_databases(t *testing.T) {
 	})
 }
 
-func TestClock_has_all_microseconds(t *testing.T) {
+func TestClockHasAllMicroseconds(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		store := d.store(t, d.schema(t), nil)
 		for name, op := range map[string]limiter.Op{
@@ -83,7 +83,7 @@ func TestClock_has_all_microseconds(t *testing.T) {
 }
 
 // What has begun keeps its now() to the end, and a transaction may last.
-func TestClock_goes_on_within_a_transaction(t *testing.T) {
+func TestClockGoesOnWithinATransaction(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 		store := storeOn(t, tx, d.schema(t))
@@ -113,7 +113,7 @@ func (d *database) movableClock(t *testing.T) (ahead func(time.Duration)) {
 	}
 }
 
-func TestClock_of_the_database_is_stepped_back(t *testing.T) {
+func TestClockOfTheDatabaseIsSteppedBack(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		storetest.RunClock(t, func(t *testing.T) (limiter.Store, func(time.Duration)) {
 			// A plan that is kept would keep the clock of its time, too: PostgreSQL
@@ -124,7 +124,7 @@ func TestClock_of_the_database_is_stepped_back(t *testing.T) {
 	})
 }
 
-func TestClock_of_the_operation_goes_before_the_databases(t *testing.T) {
+func TestClockOfTheOperationGoesBeforeTheDatabases(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		store := d.store(t, d.schema(t), nil)
 		for i, policy := range []limiter.Policy{slow(2), long(2), counting(2)} {
@@ -159,7 +159,7 @@ func (d *database) copyRows(t *testing.T, schema, from, to string) {
 		SELECT window_start, win, lim, used, at, granted, limiter, '%s' FROM %[1]s.limiter_fixed_windows WHERE key = '%[3]s'`, schema, to, from))
 }
 
-func TestRetryAfter_is_tight_to_the_microsecond(t *testing.T) {
+func TestRetryAfterIsTightToTheMicrosecond(t *testing.T) {
 	cases := []struct {
 		name    string
 		policy  limiter.Policy

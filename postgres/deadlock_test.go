@@ -31,7 +31,7 @@ func (d *database) victims(t *testing.T, schema string, n int) (writes func() in
 	return func() int { return query[int](t, d, "SELECT last_value FROM "+schema+".writes") }
 }
 
-func TestTake_that_is_the_victim_of_a_deadlock_is_sent_again_and_charged_once(t *testing.T) {
+func TestTakeThatIsTheVictimOfADeadlockIsSentAgainAndChargedOnce(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, c := range []struct {
 			deadlocks, writes int
@@ -46,7 +46,7 @@ func TestTake_that_is_the_victim_of_a_deadlock_is_sent_again_and_charged_once(t 
 				writes := d.victims(t, schema, c.deadlocks)
 				store := d.store(t, schema, nil)
 				op := take(policy, secret, 3)
-				op.Timeout = patience
+				op.Timeout = testTimeout
 				s, err := store.Do(bounded(t), op)
 				if c.class != nil {
 					wantError(t, err, c.class)
@@ -103,7 +103,7 @@ func opposed(t *testing.T, d *database, schema string, keys [2]string, opt limit
 
 // Two transactions of an application take from two keys, each from the other one first. The
 // victim's transaction is dead, so no failure policy may let its request pass.
-func TestTransactions_that_take_in_opposite_order_cost_one_of_them_its_takes(t *testing.T) {
+func TestTransactionsThatTakeInOppositeOrderCostOneOfThemItsTakes(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		outside := d.store(t, schema, nil)
@@ -144,7 +144,7 @@ func TestTransactions_that_take_in_opposite_order_cost_one_of_them_its_takes(t *
 
 // A new key is added by somebody else after a statement's snapshot, and updated by a third one at
 // once, while each of the two statements is about to have the row that the other one needs next.
-func TestTakes_that_go_together_never_wait_for_each_other(t *testing.T) {
+func TestTakesThatGoTogetherNeverWaitForEachOther(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
@@ -170,7 +170,7 @@ func TestTakes_that_go_together_never_wait_for_each_other(t *testing.T) {
 					}
 				})
 			}
-			release := d.hold(t, fmt.Sprintf("SELECT FROM %s.%s WHERE key = 'b' FOR UPDATE", schema, c.table))
+			release := d.holdLock(t, fmt.Sprintf("SELECT FROM %s.%s WHERE key = 'b' FOR UPDATE", schema, c.table))
 			both()
 			d.blocked(t, 1)
 			added := make(chan struct{})

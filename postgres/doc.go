@@ -12,10 +12,10 @@
 //
 // Package migrations creates the tables. The application's role needs SELECT, INSERT and UPDATE on
 // them. [Store.Sweep] also needs DELETE. With SELECT on goose's own table, [Store.Check] notices
-// missing migrations:
+// missing migrations. [Store.Overrides] needs SELECT on limiter_overrides:
 //
 //	GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO app;
-//	GRANT SELECT ON limiter_goose_version TO app;
+//	GRANT SELECT ON limiter_goose_version, limiter_overrides TO app;
 //	GRANT DELETE ON limiter_token_buckets, limiter_fixed_windows TO sweeper;
 //
 // # Poolers

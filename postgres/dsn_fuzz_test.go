@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/keytrace"
+	"github.com/sqlimit/limiter/internal/keyleak"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -26,7 +26,7 @@ func FuzzDSN(f *testing.F) {
 		}
 	}
 	const password = "kTq9zWvX7pLm"
-	traces := keytrace.Of(password)
+	traces := keyleak.Of(password)
 	f.Fuzz(func(t *testing.T, form uint8, before, after, host, rest string) {
 		in := before + password + after
 		dsn := map[uint8]string{
@@ -47,7 +47,7 @@ func FuzzDSN(f *testing.F) {
 		if !errors.Is(err, limiter.ErrInvalid) {
 			t.Errorf("Open(%q): %v, want ErrInvalid", dsn, err)
 		}
-		if found := traces.In([]byte(keytrace.Text(err))); len(found) > 0 {
+		if found := traces.In([]byte(keyleak.Text(err))); len(found) > 0 {
 			t.Errorf("Open(%q) tells the password as %q: %v", dsn, found, err)
 		}
 	})

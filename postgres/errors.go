@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/internal/pgschema"
-	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
 // SQLSTATEs that are treated apart from their class (PostgreSQL manual,
@@ -45,12 +45,12 @@ const replanned = "RevalidateCachedQuery"
 // interpretError gives err its class and keeps the driver's error, so that callers need not know
 // SQLSTATEs. The text of a server error contains no key; only its detail does.
 func (s *Store) interpretError(ctx context.Context, a access, err error) error {
-	if err == nil || sqlstore.Classified(err) {
+	if err == nil || opcontext.Classified(err) {
 		return err
 	}
 	class, advice := s.classify(a, err)
 	if ctx.Err() != nil && (errors.Is(class, limiter.ErrOutcomeUnknown) || errors.Is(class, limiter.ErrNotApplied)) {
-		return sqlstore.Interrupted(ctx, class, err)
+		return opcontext.Interrupted(ctx, class, err)
 	}
 	return fmt.Errorf("%w: %w%s", class, err, advice)
 }
@@ -102,7 +102,7 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 		return limiter.ErrMisconfigured, s.migrate()
 	case insufficientRights:
 		return limiter.ErrMisconfigured, fmt.Sprintf("; grant the role what it needs: "+
-			`GRANT USAGE ON SCHEMA %[1]q TO role; GRANT SELECT, INSERT, UPDATE ON %[1]q.limiter_token_buckets, %[1]q.limiter_fixed_windows TO role (and DELETE to sweep)`, s.schema)
+			`GRANT USAGE ON SCHEMA %[1]q TO role; GRANT SELECT, INSERT, UPDATE ON %[1]q.limiter_token_buckets, %[1]q.limiter_fixed_windows TO role (and DELETE to sweep); for package overrides, GRANT SELECT ON %[1]q.limiter_overrides TO role`, s.schema)
 	case undefinedStatement, duplicateStatement:
 		return limiter.ErrNotApplied, "; a pooler in transaction mode loses prepared statements: " +
 			"use postgres.WithQueryExecMode(pgx.QueryExecModeExec) or default_query_exec_mode=exec in the DSN"
@@ -197,13 +197,13 @@ func ended(err error) bool {
 	return false
 }
 
-// unsent reports whether err says that the server ended the session before it read the statement.
-func unsent(err error) bool { return sqlState(err) == idleSession }
+// wasNotSent reports whether err says that the server ended the session before it read the statement.
+func wasNotSent(err error) bool { return sqlState(err) == idleSession }
 
-// down reports whether a failure means that no operation can succeed at the moment. It returns
+// isOutage reports whether a failure means that no operation can succeed at the moment. It returns
 // false if the server answers: it rejected one statement because of others in flight, its time
 // limit, or a full disk.
-func down(err error) bool {
+func isOutage(err error) bool {
 	state := sqlState(err)
 	switch state {
 	case queryCanceled, diskFull, undefinedStatement, duplicateStatement, idleSession:
@@ -212,11 +212,11 @@ func down(err error) bool {
 	return !strings.HasPrefix(state, "40") && !strings.HasPrefix(state, "55") && !strings.HasPrefix(state, "0A")
 }
 
-// again reports whether an operation that was not applied may succeed if the store retries it. That
+// isRetryable reports whether an operation that was not applied may succeed if the store retries it. That
 // is so if the server is starting, has no free connection or ended the session, if the connection
 // was closed, or if another transaction was in the way. It is not so after a lock timeout, because
 // the caller has waited long enough.
-func again(err error) bool {
+func isRetryable(err error) bool {
 	switch sqlState(err) {
 	case serializationFailure, deadlockDetected, readOnlyTransaction, undefinedStatement, duplicateStatement,
 		tooManyConnections, cannotConnectNow, idleSession, adminShutdown:

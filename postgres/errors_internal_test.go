@@ -25,7 +25,7 @@ func state(code string) error {
 	return fmt.Errorf("wrapped: %w", &pgconn.PgError{Severity: "ERROR", Code: code, Message: "m", Detail: "Key (key)=(secret)"})
 }
 
-func TestInterpretError_gives_every_error_its_class(t *testing.T) {
+func TestInterpretErrorGivesEveryErrorItsClass(t *testing.T) {
 	t.Parallel()
 	lost := &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}
 	cases := []struct {
@@ -82,7 +82,7 @@ func TestInterpretError_gives_every_error_its_class(t *testing.T) {
 	}
 }
 
-func TestInterpretError_of_a_context_that_ended_is_canceled(t *testing.T) {
+func TestInterpretErrorOfAContextThatEndedIsCanceled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -111,7 +111,7 @@ func TestInterpretError_of_a_context_that_ended_is_canceled(t *testing.T) {
 	}
 }
 
-func TestInterpretError_names_the_mend(t *testing.T) {
+func TestInterpretErrorNamesTheMend(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ schema, code, want string }{
 		{"public", "42P01", "migrations.Up(ctx, migrations.Postgres, db)"},

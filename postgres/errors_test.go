@@ -39,7 +39,7 @@ func all(key string) []limiter.Op {
 	}
 }
 
-func TestTables_that_are_missing_are_named_with_what_makes_them(t *testing.T) {
+func TestTablesThatAreMissingAreNamedWithWhatMakesThem(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for schema, advice := range map[string]string{
 			"public": "migrations.Up(ctx, migrations.Postgres, db)",
@@ -79,7 +79,7 @@ func (d *database) role(t *testing.T) (name, dsn string) {
 	return name, u.String()
 }
 
-func TestRole_needs_what_the_documentation_says_and_no_more(t *testing.T) {
+func TestRoleNeedsWhatTheDocumentationSaysAndNoMore(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		name, dsn := d.role(t)
@@ -123,7 +123,7 @@ func TestRole_needs_what_the_documentation_says_and_no_more(t *testing.T) {
 	})
 }
 
-func TestConnection_that_the_server_refuses_is_not_applied_or_a_misconfiguration(t *testing.T) {
+func TestConnectionThatTheServerRefusesIsNotAppliedOrAMisconfiguration(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		name, dsn := d.role(t)
 		change := func(f func(u *url.URL)) string {
@@ -158,7 +158,7 @@ func TestConnection_that_the_server_refuses_is_not_applied_or_a_misconfiguration
 	})
 }
 
-func TestStatement_that_an_altered_table_gave_another_meaning_is_told_by_the_routine(t *testing.T) {
+func TestStatementThatAnAlteredTableGaveAnotherMeaningIsToldByTheRoutine(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		conn := connect(t, d.dsn)
 		d.exec(t, "CREATE TABLE t (a int)")
@@ -174,7 +174,7 @@ func TestStatement_that_an_altered_table_gave_another_meaning_is_told_by_the_rou
 	})
 }
 
-func TestTime_that_cannot_be_stored_is_invalid(t *testing.T) {
+func TestTimeThatCannotBeStoredIsInvalid(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		store := d.store(t, d.schema(t), nil)
 		for _, at := range []int64{-1, 1<<62 + 1, 1<<63 - 1} {
@@ -188,7 +188,7 @@ func TestTime_that_cannot_be_stored_is_invalid(t *testing.T) {
 	})
 }
 
-func TestPgBouncer_that_mixes_up_prepared_statements_is_named_with_the_way_out(t *testing.T) {
+func TestPgBouncerThatMixesUpPreparedStatementsIsNamedWithTheWayOut(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := storeOn(t, pool(t, dbtest.PgBouncer(t, d.dsn), func(c *pgxpool.Config) {
@@ -223,7 +223,7 @@ func TestPgBouncer_that_mixes_up_prepared_statements_is_named_with_the_way_out(t
 	})
 }
 
-func TestOperation_or_policy_that_is_unknown_is_unsupported(t *testing.T) {
+func TestOperationOrPolicyThatIsUnknownIsUnsupported(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		store := d.store(t, d.schema(t), nil)
 		unknown := take(slow(1), "k", 1)

@@ -50,7 +50,7 @@ func (d *database) seedExpired(t *testing.T, schema string, coldKeys int) {
 		FROM generate_series(0, %[3]d, 2) AS i`, schema, coldLimit, coldKeys-1))
 }
 
-func TestTakes_of_64_workers_on_two_stores_are_granted_exactly(t *testing.T) {
+func TestTakesOf64WorkersOnTwoStoresAreGrantedExactly(t *testing.T) {
 	cases := []struct {
 		pair     int
 		kind     string
@@ -118,7 +118,7 @@ func exact(t *testing.T, stores [2]*postgres.Store, policy func(int64) limiter.P
 	t.Logf("%d expired rows were removed meanwhile", removed.Load())
 }
 
-func TestRefusals_are_counted_exactly(t *testing.T) {
+func TestRefusalsAreCountedExactly(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		l := newLimiter(t, d.store(t, d.schema(t), nil), counting(50))
 		seen := newTally()
@@ -134,7 +134,7 @@ func TestRefusals_are_counted_exactly(t *testing.T) {
 	})
 }
 
-func TestTakes_of_different_costs_add_up_exactly(t *testing.T) {
+func TestTakesOfDifferentCostsAddUpExactly(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		stores := pairs[0].open(t, d, schema)
@@ -183,7 +183,7 @@ func booked(t *testing.T, stores [2]*postgres.Store, policy limiter.Policy, maxW
 	return granted
 }
 
-func TestReservations_of_64_workers_are_spaced_by_the_step(t *testing.T) {
+func TestReservationsOf64WorkersAreSpacedByTheStep(t *testing.T) {
 	policy := limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Minute}
 	step, reach := int64(time.Minute), int64(5*time.Minute)
 	onPostgres(t, func(t *testing.T, d *database) {
@@ -208,7 +208,7 @@ func TestReservations_of_64_workers_are_spaced_by_the_step(t *testing.T) {
 	})
 }
 
-func TestReservations_fill_one_window_after_another(t *testing.T) {
+func TestReservationsFillOneWindowAfterAnother(t *testing.T) {
 	// The windows of 20 minutes that begin within 40 minutes: this one, the next
 	// and, as it happens, one more.
 	policy := limiter.FixedWindow{Limit: 10, Window: 20 * time.Minute}
@@ -230,7 +230,7 @@ func TestReservations_fill_one_window_after_another(t *testing.T) {
 	})
 }
 
-func TestPolicies_that_alternate_admit_no_more_than_the_larger(t *testing.T) {
+func TestPoliciesThatAlternateAdmitNoMoreThanTheLarger(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		stores := pairs[0].open(t, d, d.schema(t))
 		for kind, two := range map[string][2]limiter.Policy{

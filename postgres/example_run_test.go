@@ -30,7 +30,29 @@ func TestTheRecipesStoreForTestsWorks(t *testing.T) {
 	}
 }
 
-func TestLimitLogin_refuses_the_third_login(t *testing.T) {
+// The store uses a schema of its own, and the schema is gone after the test.
+func TestTheRecipesStoreOnAServerWorks(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		const schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'test\\_%'"
+		before := query[int](t, d, schemas)
+		t.Run("in use", func(t *testing.T) {
+			l, err := limiter.New(newServerStore(t, d.dsn), "orders", limiter.PerDay(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []bool{true, false} {
+				if res, err := l.Allow(t.Context(), "alice"); err != nil || res.Allowed != want {
+					t.Errorf("Allow = %+v, %v; want Allowed %t", res, err, want)
+				}
+			}
+		})
+		if after := query[int](t, d, schemas); after != before {
+			t.Errorf("%d schemas are left, want %d", after, before)
+		}
+	})
+}
+
+func TestLimitLoginRefusesTheThirdLogin(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		if err := migrations.Up(bounded(t), migrations.Postgres, d.db); err != nil {
 			t.Fatal(err)
@@ -43,7 +65,7 @@ func TestLimitLogin_refuses_the_third_login(t *testing.T) {
 	})
 }
 
-func TestPlaceOrder_stores_and_charges_or_does_neither(t *testing.T) {
+func TestPlaceOrderStoresAndChargesOrDoesNeither(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		if err := migrations.Up(bounded(t), migrations.Postgres, d.db); err != nil {
 			t.Fatal(err)
@@ -72,7 +94,7 @@ func TestPlaceOrder_stores_and_charges_or_does_neither(t *testing.T) {
 			{"the second order", 2, func(err error) bool { return err == nil }, 2, 0},
 			{"an order too many", 3, func(err error) bool { return errors.Is(err, errTooManyOrders) }, 2, 0},
 		} {
-			if err := placeOrder(bounded(t), p, step.number, "alice"); !step.is(err) {
+			if err := placeOrder(bounded(t), p, l, step.number, "alice"); !step.is(err) {
 				t.Errorf("%s: placeOrder = %v", step.name, err)
 			}
 			if n := orders(); n != step.orders {

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"os"
 	"time"
@@ -17,7 +18,7 @@ import (
 var errTooManyOrders = errors.New("too many orders today")
 
 // placeOrder stores an order and charges its customer, or does neither.
-func placeOrder(ctx context.Context, pool *pgxpool.Pool, number int, customer string) error {
+func placeOrder(ctx context.Context, pool *pgxpool.Pool, orders *limiter.Limiter, number int, customer string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // limiter.WithTimeout has no effect in a transaction
 	defer cancel()
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -29,13 +30,9 @@ func placeOrder(ctx context.Context, pool *pgxpool.Pool, number int, customer st
 		if err != nil {
 			return err
 		}
-		orders, err := limiter.New(store, "orders", limiter.PerDay(2))
-		if err != nil {
-			return err
-		}
-		res, err := orders.Allow(ctx, customer) // last: it locks the customer's row until the end
+		res, err := orders.On(store).Allow(ctx, customer) // last: it locks the customer's row until the end
 		if err == nil && !res.Allowed {
-			err = errTooManyOrders
+			err = fmt.Errorf("%w: retry in %v", errTooManyOrders, res.RetryAfter)
 		}
 		return err // an error rolls back the order and the charge
 	})
@@ -49,7 +46,15 @@ func ExampleNew_transaction() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	if err := placeOrder(ctx, pool, 1, "ann@example.com"); errors.Is(err, errTooManyOrders) {
-		log.Print("come back tomorrow")
+	store, err := postgres.New(pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	orders, err := limiter.New(store, "orders", limiter.PerDay(20)) // once, when the program starts
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := placeOrder(ctx, pool, orders, 1, "ann@example.com"); errors.Is(err, errTooManyOrders) {
+		log.Print(err)
 	}
 }

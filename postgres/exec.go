@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // access says whether a statement can change anything. If it cannot, its outcome is never
@@ -49,9 +49,9 @@ func (s *Store) exec(ctx context.Context, db DB, sql string, args ...any) (bool,
 	return err == nil && tag.RowsAffected() > 0, err
 }
 
-// hold calls f in a transaction that has locked op's row. The lock is a statement of its own,
-// because a statement that waits for the lock has read its clock before.
-func (s *Store) hold(ctx context.Context, db DB, t *table, op *limiter.Op, f func(tx DB) error) error {
+// withRowLocked calls f in a transaction that has locked op's row. The lock is a statement of its
+// own, because a statement that waits for the lock has read its clock before.
+func (s *Store) withRowLocked(ctx context.Context, db DB, t *table, op *limiter.Op, f func(tx DB) error) error {
 	tx, err := begin(ctx, db)
 	if err != nil {
 		return err
@@ -72,25 +72,22 @@ func (s *Store) args(args []any) []any {
 	return append([]any{*s.mode}, args...)
 }
 
-// run calls f with a connection: the exclusive one in turn, or one of the pool.
+// run calls f with a connection: the exclusive one when it is free, or one of the pool.
 func (s *Store) run(ctx context.Context, a access, f func(DB) error) error {
 	if s.db != nil {
 		select {
-		case s.turn <- struct{}{}:
+		case s.inUse <- struct{}{}:
 		case <-ctx.Done():
-			return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+			return opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil)
 		}
-		defer func() { <-s.turn }()
+		defer func() { <-s.inUse }()
 		return s.interpretError(ctx, a, f(s.db))
 	}
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer release(conn)
-	if fresh(conn) {
-		sqlstore.Connected(ctx)
-	}
+	defer s.release(conn)
 	return s.runOn(ctx, conn, a, f)
 }
 
@@ -107,16 +104,16 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
-// met is where a connection keeps that this package has had it before.
-const met = "github.com/sqlimit/limiter/postgres: met"
+// usedBefore is the key in CustomData of a connection that this package has used before.
+const usedBefore = "github.com/sqlimit/limiter/postgres: used before"
 
 // fresh reports whether conn is used for the first time. Then the caller waited until it was
 // made.
 func fresh(conn *pgxpool.Conn) bool {
 	data := conn.Conn().PgConn().CustomData()
-	_, known := data[met]
+	_, known := data[usedBefore]
 	if !known {
-		data[met] = true
+		data[usedBefore] = true
 	}
 	return !known
 }

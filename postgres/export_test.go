@@ -27,7 +27,12 @@ func CitusStatements(schema string) map[string]string {
 }
 
 func statements(o *options) map[string]string {
-	texts := map[string]string{"check": o.text("check"), "version": o.text("version")}
+	texts := map[string]string{"check": o.text("check"), "version": o.text("version"), "overrides": o.text("overrides")}
+	for name, counts := range map[string][2]int{"allBucket": {1, 0}, "allWindow": {0, 1}, "allBoth": {2, 2}, "allMost": {4, 4}} {
+		if !o.citus {
+			texts[name] = o.allText(counts)
+		}
+	}
 	for _, t := range []table{buckets, windows} {
 		v := reflect.ValueOf(o.statements(&t))
 		for i := range v.NumField() {
@@ -53,21 +58,21 @@ func Files() []string {
 }
 
 // Release gives a connection back to its pool.
-func Release(conn *pgxpool.Conn) { release(conn) }
+func Release(conn *pgxpool.Conn) { new(Store).release(conn) }
 
 // SchemaVersion is the version that Check wants.
 const SchemaVersion = schemaVersion
 
-// Held is a Store that decides takes under the row's lock, as those that lost a race.
-type Held struct{ *Store }
+// RowLocked is a Store that decides takes under the row's lock, as those that lost a race.
+type RowLocked struct{ *Store }
 
 // Do is [Store.Do].
-func (h Held) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	return h.by(ctx, op, func(db DB, t *table, c *batch.Call) error {
+func (s RowLocked) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	return s.by(ctx, op, func(db DB, t *table, c *batch.Call) error {
 		if op.Kind != limiter.OpTake {
-			return h.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
+			return s.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
 		}
-		return h.settleHeld(ctx, db, t, []*batch.Call{c})
+		return s.settleLocked(ctx, db, t, []*batch.Call{c})
 	})
 }
 
@@ -99,4 +104,20 @@ func (s *Store) by(ctx context.Context, op limiter.Op, send func(DB, *table, *ba
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)
 	}
 	return c.State(), nil
+}
+
+// SettledAll is a Store that decides over several limits in a transaction.
+type SettledAll struct{ *Store }
+
+// DoAll is [Store.DoAll].
+func (s SettledAll) DoAll(ctx context.Context, ops []limiter.Op) (states []limiter.State, err error) {
+	tables, err := s.tablesOf(ops)
+	if err != nil {
+		return nil, err
+	}
+	err = s.run(ctx, write, func(db DB) error {
+		states, err = s.settleAll(ctx, db, tables, ops, false)
+		return err
+	})
+	return states, err
 }

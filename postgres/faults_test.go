@@ -16,7 +16,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-func TestContext_that_ended_before_the_call_is_canceled(t *testing.T) {
+func TestContextThatEndedBeforeTheCallIsCanceled(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -40,7 +40,7 @@ func TestContext_that_ended_before_the_call_is_canceled(t *testing.T) {
 	})
 }
 
-func TestContext_that_ends_while_the_statement_runs_leaves_a_take_unknown_but_not_a_look(t *testing.T) {
+func TestContextThatEndsWhileTheStatementRunsLeavesATakeUnknownButNotALook(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
@@ -58,7 +58,7 @@ func TestContext_that_ends_while_the_statement_runs_leaves_a_take_unknown_but_no
 			do(t, store, op)
 		}
 		for _, c := range cases {
-			release := d.hold(t, strings.ReplaceAll(c.lock, "%", schema))
+			release := d.holdLock(t, strings.ReplaceAll(c.lock, "%", schema))
 			ctx, cancel := context.WithCancel(bounded(t))
 			var err error
 			var wait sync.WaitGroup
@@ -77,12 +77,12 @@ func TestContext_that_ends_while_the_statement_runs_leaves_a_take_unknown_but_no
 	})
 }
 
-func TestBackend_that_is_terminated_in_mid_statement_leaves_the_outcome_unknown(t *testing.T) {
+func TestBackendThatIsTerminatedInMidStatementLeavesTheOutcomeUnknown(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
 		do(t, store, take(slow(5), secret, 1))
-		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
 		var err error
 		var wait sync.WaitGroup
 		wait.Go(func() { _, err = store.Do(bounded(t), take(slow(5), secret, 1)) })
@@ -94,17 +94,40 @@ func TestBackend_that_is_terminated_in_mid_statement_leaves_the_outcome_unknown(
 	})
 }
 
+// A block reads the row before it writes.
+func TestReadOfAWriteThatIsTerminatedIsRetried(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		for _, policy := range []limiter.Policy{slow(5), long(5)} {
+			op := take(policy, secret, int64(time.Minute))
+			op.Kind, op.Timeout = limiter.OpBlock, testTimeout
+			release := d.holdLock(t, fmt.Sprintf("LOCK %s.limiter_token_buckets, %[1]s.limiter_fixed_windows IN ACCESS EXCLUSIVE MODE", schema))
+			var err error
+			var wait sync.WaitGroup
+			wait.Go(func() { _, err = store.Do(bounded(t), op) })
+			query[bool](t, d, "SELECT pg_terminate_backend($1)", d.blocked(t, 1))
+			d.blocked(t, 1) // the retry
+			release()
+			wait.Wait()
+			if err != nil {
+				t.Errorf("%T: %v", policy, err)
+			}
+		}
+	})
+}
+
 // Sent twice, it would give back twice.
-func TestGiving_back_that_is_terminated_in_mid_statement_is_not_sent_again(t *testing.T) {
+func TestGivingBackThatIsTerminatedInMidStatementIsNotSentAgain(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
 		for _, policy := range []limiter.Policy{slow(5), long(5)} {
 			booked := do(t, store, take(policy, secret, 3))
 			for _, kind := range []limiter.OpKind{limiter.OpRefund, limiter.OpCancel, limiter.OpReset} {
-				op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: patience, Booked: booked}
+				op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: testTimeout, Booked: booked}
 				op.Booked.Now += int64(time.Minute) // so that it may still be canceled
-				release := d.hold(t, fmt.Sprintf("LOCK %s.limiter_token_buckets, %[1]s.limiter_fixed_windows IN EXCLUSIVE MODE", schema))
+				release := d.holdLock(t, fmt.Sprintf("LOCK %s.limiter_token_buckets, %[1]s.limiter_fixed_windows IN EXCLUSIVE MODE", schema))
 				var err error
 				var wait sync.WaitGroup
 				wait.Go(func() { _, err = store.Do(bounded(t), op) })
@@ -121,7 +144,7 @@ func TestGiving_back_that_is_terminated_in_mid_statement_is_not_sent_again(t *te
 	})
 }
 
-func TestLock_that_is_not_had_in_the_servers_time_is_not_applied(t *testing.T) {
+func TestLockThatIsNotHadInTheServersTimeIsNotApplied(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for _, setting := range []string{"lock_timeout", "statement_timeout"} { // 55P03, 57014
@@ -129,7 +152,7 @@ func TestLock_that_is_not_had_in_the_servers_time_is_not_applied(t *testing.T) {
 				c.ConnConfig.RuntimeParams[setting] = "20ms"
 			})
 			do(t, d.store(t, schema, nil), take(slow(5), secret, 1))
-			release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+			release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
 			_, err := store.Do(bounded(t), take(slow(5), secret, 1))
 			wantError(t, err, limiter.ErrNotApplied)
 			release()
@@ -137,7 +160,7 @@ func TestLock_that_is_not_had_in_the_servers_time_is_not_applied(t *testing.T) {
 	})
 }
 
-func TestPool_without_a_free_connection_is_canceled_and_not_unknown(t *testing.T) {
+func TestPoolWithoutAFreeConnectionIsCanceledAndNotUnknown(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		p := pool(t, d.dsn, few(1))
 		store := storeOn(t, p, d.schema(t))
@@ -159,7 +182,7 @@ func TestPool_without_a_free_connection_is_canceled_and_not_unknown(t *testing.T
 	})
 }
 
-func TestServer_that_is_read_only_loses_its_connection(t *testing.T) {
+func TestServerThatIsReadOnlyLosesItsConnection(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		// The first connections lead to a server that is read-only, as after a failover;
 		// whoever connects then comes to one that is not.

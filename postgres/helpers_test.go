@@ -17,8 +17,8 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// patience bounds whatever a test waits for.
-const patience = 30 * time.Second
+// testTimeout bounds whatever a test waits for.
+const testTimeout = 30 * time.Second
 
 // workers is how many goroutines call at once where calls race.
 const workers = 64
@@ -51,7 +51,7 @@ func onPostgres(t *testing.T, run func(t *testing.T, d *database)) {
 // bounded is the context of the test with a limit.
 func bounded(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -81,7 +81,7 @@ func storeOn(t *testing.T, db postgres.DB, schema string, opts ...postgres.Optio
 func newLimiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	// What is decided is tested, not how fast a busy machine lets it; options may say otherwise.
-	l, err := limiter.New(store, "test", policy, append([]limiter.Option{limiter.WithTimeout(patience)}, opts...)...)
+	l, err := limiter.New(store, "test", policy, append([]limiter.Option{limiter.WithTimeout(testTimeout)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +116,8 @@ func query[T any](t *testing.T, d *database, sql string, args ...any) T {
 	return value
 }
 
-// hold runs sql in a transaction that keeps its locks until it is released.
-func (d *database) hold(t *testing.T, statement string) (release func()) {
+// holdLock runs sql in a transaction that keeps its locks until it is released.
+func (d *database) holdLock(t *testing.T, statement string) (release func()) {
 	t.Helper()
 	tx, err := d.db.BeginTx(bounded(t), nil)
 	if err != nil {

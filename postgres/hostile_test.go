@@ -30,7 +30,10 @@ func (d *database) shadow(t *testing.T) (schema string) {
 		`CREATE AGGREGATE %s.count(*) (SFUNC = int8inc, STYPE = bigint, INITCOND = '0', FINALFUNC = %[1]s.fail)`,
 		`CREATE TABLE %s.limiter_token_buckets (wrong int)`,
 		`CREATE TABLE %s.limiter_fixed_windows (wrong int)`,
+		`CREATE TABLE %s.limiter_overrides (wrong int)`,
 		`CREATE TABLE %s.limiter_goose_version (wrong int)`,
+		`CREATE FUNCTION %s.statement_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT ''epoch''::timestamptz'`,
+		`CREATE FUNCTION %s.encode(bytea, text) RETURNS text LANGUAGE plpgsql AS 'BEGIN RAISE ''hijacked''; END'`,
 	} {
 		d.exec(t, fmt.Sprintf(sql, schema))
 	}
@@ -52,7 +55,7 @@ func settings(path string) func(*pgxpool.Config) {
 	}
 }
 
-func TestSession_settings_do_not_change_any_answer(t *testing.T) {
+func TestSessionSettingsDoNotChangeAnyAnswer(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		evil := d.shadow(t)
 		for name, path := range map[string]string{

@@ -52,7 +52,7 @@ func (d *database) idlers(t *testing.T, schema, application string, params map[s
 
 // The server ends a session that idles before it reads another statement, so nothing that
 // was sent on it was carried out.
-func TestSessions_that_idled_too_long_fail_no_decision(t *testing.T) {
+func TestSessionsThatIdledTooLongFailNoDecision(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store, idle := d.idlers(t, schema, "idle", map[string]string{"idle_session_timeout": "300ms"})
@@ -81,7 +81,7 @@ func TestSessions_that_idled_too_long_fail_no_decision(t *testing.T) {
 
 // An administrator may end a session in mid-statement with the same words as an idle one. A
 // read may be repeated all the same.
-func TestSessions_that_an_administrator_ended_fail_no_read(t *testing.T) {
+func TestSessionsThatAnAdministratorEndedFailNoRead(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for _, policy := range []limiter.Policy{slow(5), long(5)} {

@@ -25,7 +25,7 @@ func isolated(level string) func(*pgxpool.Config) {
 	}
 }
 
-func TestPool_whose_transactions_are_stricter_by_default_is_exact(t *testing.T) {
+func TestPoolWhoseTransactionsAreStricterByDefaultIsExact(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, level := range []string{"repeatable read", "serializable"} {
 			schema := d.schema(t)
@@ -48,7 +48,7 @@ func TestPool_whose_transactions_are_stricter_by_default_is_exact(t *testing.T) 
 	})
 }
 
-func TestPool_whose_transactions_are_stricter_is_asked_for_read_committed_after_the_first_conflict(t *testing.T) {
+func TestPoolWhoseTransactionsAreStricterIsAskedForReadCommittedAfterTheFirstConflict(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, level := range []string{"repeatable read", "serializable"} {
 			schema := d.schema(t)
@@ -73,7 +73,7 @@ func TestPool_whose_transactions_are_stricter_is_asked_for_read_committed_after_
 	})
 }
 
-func TestDatabase_whose_transactions_are_stricter_by_default_is_exact_through_pgbouncer(t *testing.T) {
+func TestDatabaseWhoseTransactionsAreStricterByDefaultIsExactThroughPgbouncer(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		name := query[string](t, d, "SELECT current_database()::text")
@@ -139,7 +139,7 @@ func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 // COMMIT goes in the simple protocol, after which pgx calls any broken
 // connection safe to retry.
-func TestCommit_whose_answer_is_lost_has_an_unknown_outcome(t *testing.T) {
+func TestCommitWhoseAnswerIsLostHasAnUnknownOutcome(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		p := &cutter{}

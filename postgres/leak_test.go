@@ -12,7 +12,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
-	"github.com/sqlimit/limiter/internal/keytrace"
+	"github.com/sqlimit/limiter/internal/keyleak"
 )
 
 // talkative makes sessions of a database tell the server's log all that there is to tell.
@@ -23,13 +23,13 @@ var talkative = map[string]string{
 	"log_lock_waits": "on", "deadlock_timeout": "10ms", "debug_print_plan": "on",
 }
 
-// heard is what was said, by who said it.
-type heard struct {
+// transcript keeps what was said, by who said it.
+type transcript struct {
 	mu sync.Mutex
 	by map[string][]byte
 }
 
-func (h *heard) add(source string, text []byte) {
+func (h *transcript) add(source string, text []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.by[source] = append(append(h.by[source], text...), '\n')
@@ -38,8 +38,8 @@ func (h *heard) add(source string, text []byte) {
 // holders are what holds a key that is not digested. Nothing else does at any time.
 var holders = []string{"server's log", "write-ahead log", "tables", "files of the tables", "pgx's tracer", "fields of errors"}
 
-func TestKey_that_is_digested_is_nowhere_to_be_found(t *testing.T) {
-	t.Parallel()
+// It is not parallel, because it searches all that the server writes meanwhile.
+func TestKeyThatIsDigestedIsNowhereToBeFound(t *testing.T) {
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		d := newDatabase(t, server)
 		if !query[bool](t, d, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user") {
@@ -52,16 +52,16 @@ func TestKey_that_is_digested_is_nowhere_to_be_found(t *testing.T) {
 		wal := d.keepWAL(t)
 		secret := "the-secret-of-" + rand.Text()
 		digested, plain := "alice+"+rand.Text()+"&ö@example.org", "bob+"+rand.Text()+"&é@example.net"
-		with, without := &heard{by: map[string][]byte{}}, &heard{by: map[string][]byte{}}
-		(&gossip{d, with, digested, []limiter.Option{limiter.WithKeyDigest([]byte(secret))}}).run(t)
-		(&gossip{d, without, plain, nil}).run(t)
-		for _, h := range []*heard{with, without} {
+		with, without := &transcript{by: map[string][]byte{}}, &transcript{by: map[string][]byte{}}
+		(&leakProbe{d, with, digested, []limiter.Option{limiter.WithKeyDigest([]byte(secret))}}).run(t)
+		(&leakProbe{d, without, plain, nil}).run(t)
+		for _, h := range []*transcript{with, without} {
 			h.add("server's log", d.log(t, server))
 			h.add("write-ahead log", wal())
 			d.stored(t, h)
 		}
 
-		traces, control := keytrace.Of(digested, secret), keytrace.Of(plain)
+		traces, control := keyleak.Of(digested, secret), keyleak.Of(plain)
 		for _, source := range slices.Sorted(maps.Keys(with.by)) {
 			if found := traces.In(with.by[source]); len(found) > 0 {
 				t.Errorf("%s: the key or the secret as %s", source, strings.Join(found, ", "))
@@ -136,7 +136,7 @@ func (d *database) files(t *testing.T, names string, args ...any) (all []byte) {
 }
 
 // stored adds what the tables say, and what is in their files and those of their indexes.
-func (d *database) stored(t *testing.T, h *heard) {
+func (d *database) stored(t *testing.T, h *transcript) {
 	t.Helper()
 	const ours = `FROM pg_class WHERE relname ~ '^limiter_(token_buckets|fixed_windows)'`
 	dump := query[string](t, d, `SELECT string_agg(query_to_xml('SELECT * FROM ' || oid::regclass, true, true, '')::text, '') `+ours+` AND relkind = 'r'`)

@@ -22,12 +22,26 @@ type statements struct {
 
 var ownSchema = regexp.MustCompile(`"s\d+"\.`)
 
-func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+func (s *statements) keep(sql string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sent[ownSchema.ReplaceAllString(q.SQL, `"public".`)] = true
+	s.sent[ownSchema.ReplaceAllString(sql, `"public".`)] = true
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	s.keep(q.SQL)
 	return ctx
 }
+
+func (s *statements) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
+	for _, q := range b.Batch.QueuedQueries {
+		s.keep(q.SQL)
+	}
+	return ctx
+}
+
+func (s *statements) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (s *statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
@@ -75,7 +89,7 @@ func (l *least) open(t *testing.T, opts ...postgres.Option) unprivileged {
 	for _, grant := range []string{
 		"USAGE ON SCHEMA " + schema + " TO " + l.app + ", " + l.sweeper,
 		"SELECT, INSERT, UPDATE ON " + tables + " TO " + l.app,
-		"SELECT ON " + schema + ".limiter_goose_version TO " + l.app,
+		"SELECT ON " + schema + ".limiter_goose_version, " + schema + ".limiter_overrides TO " + l.app,
 		"SELECT, UPDATE, DELETE ON " + tables + " TO " + l.sweeper,
 	} {
 		l.exec(t, "GRANT "+grant)
@@ -102,7 +116,7 @@ var sets = []struct {
 	}},
 }
 
-func TestStore_of_the_least_role_in_a_hostile_session(t *testing.T) {
+func TestStoreOfTheLeastRoleInAHostileSession(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, set := range sets {
 			t.Run(set.name, func(t *testing.T) {
@@ -116,10 +130,17 @@ func TestStore_of_the_least_role_in_a_hostile_session(t *testing.T) {
 				// What the suite does not bring about for sure.
 				store := l.open(t, opts...)
 				for _, p := range []limiter.Policy{slow(5), long(5)} {
-					do(t, postgres.Held{Store: store.Store}, take(p, "k", 1))
+					do(t, postgres.RowLocked{Store: store.Store}, take(p, "k", 1))
+				}
+				// A row of another policy, and one that is missing.
+				for _, p := range []limiter.Policy{slow(6), long(6)} {
+					doAll(t, store.Store, take(p, "k", 1), take(p, "new", 1))
 				}
 				if err := store.Check(t.Context()); err != nil {
 					t.Errorf("Check: %v", err)
+				}
+				if _, err := store.Overrides(t.Context(), "test", 1); err != nil {
+					t.Errorf("Overrides: %v", err)
 				}
 				_, err := store.Store.Sweep(t.Context(), 1)
 				wantError(t, err, limiter.ErrMisconfigured)

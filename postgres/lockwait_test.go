@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 
 // A take that goes out alone waits for its row as long as its time limit allows. So
 // must those of one key that go out together: they hold up nobody else.
-func TestTakes_of_one_key_wait_for_its_row_as_long_as_their_time_limit_allows(t *testing.T) {
+func TestTakesOfOneKeyWaitForItsRowAsLongAsTheirTimeLimitAllows(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for kind, policy := range map[string]limiter.Policy{
 			"limiter_token_buckets": slow(100),
@@ -17,9 +18,17 @@ func TestTakes_of_one_key_wait_for_its_row_as_long_as_their_time_limit_allows(t 
 		} {
 			schema := d.schema(t)
 			store := d.store(t, schema, nil)
-			l := newLimiter(t, store, policy, limiter.WithTimeout(patience))
+			l := newLimiter(t, store, policy, limiter.WithTimeout(testTimeout))
 			do(t, store, take(policy, "held", 1))
-			release := d.hold(t, "SELECT FROM "+schema+"."+kind+" WHERE key = 'held' FOR UPDATE")
+			release := d.holdLock(t, "SELECT FROM "+schema+"."+kind+" WHERE key = 'held' FOR UPDATE")
+			// The first caller leaves, and the statement of all others finds the row locked.
+			ctx, leave := context.WithCancel(t.Context())
+			first := make(chan error)
+			go func() {
+				_, err := l.Allow(ctx, "held")
+				first <- err
+			}()
+			d.blocked(t, 1)
 			const callers = 12
 			answers := make(chan error, callers)
 			go each(callers, func(int) {
@@ -29,6 +38,11 @@ func TestTakes_of_one_key_wait_for_its_row_as_long_as_their_time_limit_allows(t 
 				}
 				answers <- err
 			})
+			for store.Stats().Queued < callers && t.Context().Err() == nil {
+				<-time.After(time.Millisecond)
+			}
+			leave()
+			wantError(t, <-first, limiter.ErrCanceled, limiter.ErrOutcomeUnknown)
 			// Many times as long as a statement for many keys waits.
 			var early []error
 			for locked := time.After(time.Second); locked != nil; {
@@ -47,6 +61,10 @@ func TestTakes_of_one_key_wait_for_its_row_as_long_as_their_time_limit_allows(t 
 				if err := <-answers; err != nil {
 					t.Errorf("%s: %v", kind, err)
 				}
+			}
+			// One made the row, one is of the first caller, and one of all others.
+			if n := store.Stats().Statements; n != 3 {
+				t.Errorf("%s: %d statements, want 3", kind, n)
 			}
 		}
 	})

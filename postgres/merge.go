@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 )
@@ -43,54 +41,17 @@ func merges(op *limiter.Op) bool {
 }
 
 func (s *Store) newQueue(t *table) *batch.Queue {
-	limits := batch.Limits{
+	config := batch.Config{
 		Keys: mergedKeys, Shared: sharedStatements, Single: singleStatements, HotKey: hotKey,
-		GiveBacks: giveBacks, LockWait: lockWait, Merges: merges, Time: &s.time,
+		GiveBacks: giveBacks, LockWait: lockWait, Merges: merges, Deadlines: &s.deadlines, Counters: &s.counters,
 	}
 	if s.mode != nil {
-		limits.GiveBacks = 1 // pgx sends a batch in the query mode of the connection alone
+		config.GiveBacks = 1 // pgx sends a batch in the query mode of the connection alone
 	}
 	if s.citus {
-		limits.Keys, limits.HotKey = 1, 0 // a statement goes to one shard
+		config.Keys, config.HotKey = 1, 0 // a statement goes to one shard
 	}
-	return batch.New(sender{s, t}, limits)
-}
-
-// sender sends the statements of one table's queue.
-type sender struct {
-	*Store
-	table *table
-}
-
-func (s sender) Connect(ctx context.Context) (batch.Conn, error) {
-	conn, err := s.acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &senderConn{s, conn, fresh(conn)}, nil
-}
-
-type senderConn struct {
-	sender
-	conn  *pgxpool.Conn
-	fresh bool
-}
-
-func (c *senderConn) Fresh() bool { return c.fresh }
-func (c *senderConn) Release()    { release(c.conn) }
-
-// Send carries out several keys by a merged statement, and one key by [Store.carryOut].
-func (c *senderConn) Send(ctx context.Context, groups []*batch.Group) error {
-	a := write
-	if len(groups) == 1 {
-		a = accessOf(groups[0].Op())
-	}
-	return c.runOn(ctx, c.conn, a, func(db DB) error {
-		if len(groups) == 1 {
-			return c.carryOut(ctx, db, c.table, groups[0])
-		}
-		return c.sendMerged(ctx, db, c.table, groups)
-	})
+	return batch.New(sender{s, t}, config)
 }
 
 // sendMerged grants takes of many keys by one statement: for each group as many as there is room
@@ -101,18 +62,18 @@ func (s *Store) sendMerged(ctx context.Context, db DB, t *table, groups []*batch
 		return err
 	}
 	defer rows.Close()
-	var place int64      // of the group, counted from 1; if it is 0, name and key identify the group
+	var number int64     // of the group, counted from 1; if it is 0, name and key identify the group
 	var name, key string // the key is in hex
 	var a answer
-	columns := a.columns([]any{&place, &name, &key}, t)
+	columns := a.columns([]any{&number, &name, &key}, t)
 	added := 0 // the index of the next group to look at for a row that was added
 	for rows.Next() {
 		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
 		var g *batch.Group
-		if place > 0 && place <= int64(len(groups)) {
-			g = groups[place-1]
+		if number > 0 && number <= int64(len(groups)) {
+			g = groups[number-1]
 		} else if g, added = find(groups, added, name, key); g == nil {
 			return fmt.Errorf("%w: the database answered for a key that the statement did not contain", limiter.ErrOutcomeUnknown)
 		}
@@ -124,7 +85,7 @@ func (s *Store) sendMerged(ctx context.Context, db DB, t *table, groups []*batch
 		return err
 	}
 	for _, g := range groups {
-		answerUnits(t, g)
+		s.answerUnits(t, g)
 	}
 	return nil
 }
@@ -138,11 +99,11 @@ func mergedArgs(t *table, groups []*batch.Group) []any {
 	times, units := numbers[3*n:4*n], numbers[4*n:]
 	for i, g := range groups {
 		g.Decided = false
-		op := g.Op()
+		op, n := unitsOf(g)
 		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
-		period, limit, cost := t.numbers(op)
+		period, limit, cost := t.numbers(&op)
 		periods[i], limits[i], costs[i] = int8Arg(period), int8Arg(limit), int8Arg(cost)
-		times[i], units[i] = int8Arg(op.At), int8Arg(len(g.Calls))
+		times[i], units[i] = int8Arg(op.At), int8Arg(n)
 	}
 	lockTimeout := lockTimeout
 	if n == 1 {
@@ -151,18 +112,35 @@ func mergedArgs(t *table, groups []*batch.Group) []any {
 	return []any{&names, &keys, &periods, &limits, &costs, &times, &units, lockTimeout}
 }
 
+// unitsOf returns a unit of a group's operation, and how many units the group asks for. A take of up
+// to its cost is that many units of 1.
+func unitsOf(g *batch.Group) (unit limiter.Op, units int64) {
+	unit = *g.Op()
+	if unit.Kind == limiter.OpTakeUpTo {
+		units, unit.Cost = unit.Cost, 1
+		return unit, units
+	}
+	return unit, int64(len(g.Calls))
+}
+
 // answerUnits answers the calls of a group from what a merged statement returned for its key.
-func answerUnits(t *table, g *batch.Group) {
+func (s *Store) answerUnits(t *table, g *batch.Group) {
 	for i, c := range g.Calls {
 		switch {
 		case !g.Decided:
 			c.Undecided = true
 		case g.Granted == 0:
 			c.Answer(g.State)
+		case c.Op.Kind == limiter.OpTakeUpTo:
+			g.State.Taken = g.Granted
+			c.Answer(g.State)
 		case int64(i) < g.Granted:
 			state := g.State
 			state.Row = t.earlier(g.Op(), state.Row, g.Granted-1-int64(i))
 			c.Answer(state)
+		}
+		if !c.Answered() {
+			s.counters.SecondLooks.Add(1)
 		}
 	}
 }

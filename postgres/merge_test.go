@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore/rowtest"
+	"github.com/sqlimit/limiter/internal/rowtest"
 )
 
-func TestTakes_that_go_together_on_any_row(t *testing.T) {
+func TestTakesThatGoTogetherOnAnyRow(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for name, change := range map[string]func(*pgxpool.Config){
 			"binary": few(8),
@@ -32,16 +32,16 @@ func TestTakes_that_go_together_on_any_row(t *testing.T) {
 	})
 }
 
-func TestTakes_that_go_together_do_not_wait_for_a_row_that_somebody_holds(t *testing.T) {
+func TestTakesThatGoTogetherDoNotWaitForARowThatSomebodyHolds(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
-		l := newLimiter(t, store, slow(100), limiter.WithTimeout(patience))
+		l := newLimiter(t, store, slow(100), limiter.WithTimeout(testTimeout))
 		keys := []string{"held", "held, too", "and another"} // more than there are statements at a time
 		for _, key := range keys {
 			do(t, store, take(slow(100), key, 1))
 		}
-		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
 		defer release()
 		var held, others sync.WaitGroup
 		for i := range 4 * len(keys) {
@@ -67,7 +67,7 @@ func TestTakes_that_go_together_do_not_wait_for_a_row_that_somebody_holds(t *tes
 }
 
 // What others take while a merged statement waits for the row is not in its snapshot.
-func TestTakes_that_go_together_count_what_was_taken_while_they_waited(t *testing.T) {
+func TestTakesThatGoTogetherCountWhatWasTakenWhileTheyWaited(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for table, policy := range map[string]limiter.Policy{"limiter_token_buckets": slow(4), "limiter_fixed_windows": long(4)} {
@@ -77,7 +77,7 @@ func TestTakes_that_go_together_count_what_was_taken_while_they_waited(t *testin
 				do(t, store, take(policy, key, 1))
 			}
 			// As many statements are under way as there may be, so that others have to wait.
-			release := d.hold(t, fmt.Sprintf("SELECT FROM %s.%s WHERE key IN ('x', 'y') FOR UPDATE", schema, table))
+			release := d.holdLock(t, fmt.Sprintf("SELECT FROM %s.%s WHERE key IN ('x', 'y') FOR UPDATE", schema, table))
 			seen := newTally()
 			var first, callers sync.WaitGroup
 			for _, key := range []string{"x", "y"} {
@@ -103,7 +103,7 @@ func TestTakes_that_go_together_count_what_was_taken_while_they_waited(t *testin
 	})
 }
 
-func TestRefusals_that_go_together_leave_no_trace_in_the_database(t *testing.T) {
+func TestRefusalsThatGoTogetherLeaveNoTraceInTheDatabase(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)

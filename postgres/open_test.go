@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/pressly/goose/v3"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/migrations"
@@ -22,7 +21,7 @@ import (
 // nowhere is a DSN that parses; nobody listens there.
 const nowhere = "postgres://user:hunter2@127.0.0.1:1/db?sslmode=disable"
 
-func TestNew_refuses_a_database_that_is_nil(t *testing.T) {
+func TestNewRefusesADatabaseThatIsNil(t *testing.T) {
 	t.Parallel()
 	for _, db := range []postgres.DB{
 		nil, (*pgxpool.Pool)(nil), (*pgx.Conn)(nil), (*pgxpool.Conn)(nil), (*pgxpool.Tx)(nil), pgx.Tx(nil),
@@ -32,7 +31,7 @@ func TestNew_refuses_a_database_that_is_nil(t *testing.T) {
 	}
 }
 
-func TestOptions_that_are_wrong_are_invalid(t *testing.T) {
+func TestOptionsThatAreWrongAreInvalid(t *testing.T) {
 	t.Parallel()
 	wrong := map[string]postgres.Option{
 		"nil": nil, "simple protocol": postgres.WithQueryExecMode(pgx.QueryExecModeSimpleProtocol),
@@ -67,7 +66,7 @@ func TestOptions_that_are_wrong_are_invalid(t *testing.T) {
 	}
 }
 
-func TestOpen_refuses_a_wrong_DSN_and_does_not_tell_its_password(t *testing.T) {
+func TestOpenRefusesAWrongDSNAndDoesNotTellItsPassword(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{
 		"postgres://u:hunter2@h:port/db",
@@ -96,7 +95,7 @@ func TestOpen_refuses_a_wrong_DSN_and_does_not_tell_its_password(t *testing.T) {
 	}
 }
 
-func TestOpen_tells_how_a_DSN_is_written(t *testing.T) {
+func TestOpenTellsHowADSNIsWritten(t *testing.T) {
 	t.Parallel()
 	const form, encoded = "; write postgres://user:password@host:5432/database", "must be percent-encoded"
 	for dsn, want := range map[string]string{
@@ -122,7 +121,7 @@ func TestOpen_tells_how_a_DSN_is_written(t *testing.T) {
 }
 
 // Not parallel: the environment is everybody's.
-func TestConnection_that_fails_with_an_empty_DSN_says_so(t *testing.T) {
+func TestConnectionThatFailsWithAnEmptyDSNSaysSo(t *testing.T) {
 	for name, value := range map[string]string{"PGHOST": "127.0.0.1", "PGPORT": "1", "PGUSER": "u", "PGSSLMODE": "disable"} {
 		t.Setenv(name, value)
 	}
@@ -155,7 +154,7 @@ func plaintext(t *testing.T) (address string) {
 	})
 }
 
-func TestServer_without_TLS_is_a_misconfiguration_where_the_DSN_insists(t *testing.T) {
+func TestServerWithoutTLSIsAMisconfigurationWhereTheDSNInsists(t *testing.T) {
 	t.Parallel()
 	address := plaintext(t)
 	for mode, class := range map[string]error{
@@ -171,7 +170,7 @@ func TestServer_without_TLS_is_a_misconfiguration_where_the_DSN_insists(t *testi
 	}
 }
 
-func TestOpen_with_a_context_that_has_ended_is_canceled(t *testing.T) {
+func TestOpenWithAContextThatHasEndedIsCanceled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -180,7 +179,7 @@ func TestOpen_with_a_context_that_has_ended_is_canceled(t *testing.T) {
 }
 
 // Other tests start goroutines meanwhile, but by far not one for each store.
-func TestConstructors_start_no_goroutines(t *testing.T) {
+func TestConstructorsStartNoGoroutines(t *testing.T) {
 	p := pool(t, nowhere, nil)
 	before := runtime.NumGoroutine()
 	const stores = 100
@@ -203,7 +202,7 @@ func (d *database) sessions(t *testing.T, application string) int {
 	return query[int](t, d, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", application)
 }
 
-func TestOpen_connects_at_the_first_decision_and_Close_disconnects(t *testing.T) {
+func TestOpenConnectsAtTheFirstDecisionAndCloseDisconnects(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		application := fmt.Sprintf("limiter-open-%d", schemas.Add(1))
 		store, err := postgres.Open(t.Context(), d.dsn+"&application_name="+application, postgres.WithSchema(d.schema(t)))
@@ -236,7 +235,7 @@ func TestOpen_connects_at_the_first_decision_and_Close_disconnects(t *testing.T)
 	})
 }
 
-func TestClose_before_the_first_decision_keeps_the_store_closed(t *testing.T) {
+func TestCloseBeforeTheFirstDecisionKeepsTheStoreClosed(t *testing.T) {
 	t.Parallel()
 	store, err := postgres.Open(t.Context(), nowhere)
 	if err != nil {
@@ -252,7 +251,7 @@ func TestClose_before_the_first_decision_keeps_the_store_closed(t *testing.T) {
 	wantAdvice(t, err, "closed")
 }
 
-func TestClose_leaves_open_what_New_was_given(t *testing.T) {
+func TestCloseLeavesOpenWhatNewWasGiven(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for _, db := range []postgres.DB{pool(t, d.dsn, few(1)), connect(t, d.dsn), begin(t, connect(t, d.dsn), pgx.ReadCommitted)} {
@@ -270,7 +269,7 @@ func TestClose_leaves_open_what_New_was_given(t *testing.T) {
 	})
 }
 
-func TestStore_opened_by_many_goroutines_has_one_pool(t *testing.T) {
+func TestStoreOpenedByManyGoroutinesHasOnePool(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		application := fmt.Sprintf("limiter-once-%d", schemas.Add(1))
@@ -287,7 +286,7 @@ func TestStore_opened_by_many_goroutines_has_one_pool(t *testing.T) {
 	})
 }
 
-func TestCheck_tells_what_is_missing(t *testing.T) {
+func TestCheckTellsWhatIsMissing(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		cases := []struct{ name, change, advice string }{
 			{"as migrated", "", ""},
@@ -318,24 +317,45 @@ func TestCheck_tells_what_is_missing(t *testing.T) {
 	})
 }
 
-func TestCheck_knows_the_newest_migration(t *testing.T) {
-	t.Parallel()
-	entries, err := migrations.FS.ReadDir("postgres")
-	if err != nil {
-		t.Fatal(err)
-	}
-	newest, err := goose.NumericComponent(entries[len(entries)-1].Name()) // in order of their names
-	if err != nil || newest != postgres.SchemaVersion {
-		t.Errorf("Check wants version %d, and the newest migration is %d (%v)", postgres.SchemaVersion, newest, err)
-	}
+// A migration that decisions need must raise SchemaVersion. Otherwise they fail here.
+func TestDecisionsNeedNoMigrationAfterTheOneThatCheckWants(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := fmt.Sprintf("s%d", schemas.Add(1))
+		d.exec(t, "CREATE SCHEMA "+schema)
+		entries, err := migrations.FS.ReadDir("postgres")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries[:postgres.SchemaVersion] { // in order of their names
+			text, err := migrations.FS.ReadFile("postgres/" + e.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			up, _, _ := strings.Cut(string(text), "-- +goose Down")
+			d.exec(t, strings.ReplaceAll(up, "/* schema */", schema+"."))
+		}
+		store := d.store(t, schema, nil)
+		if err := store.Check(t.Context()); err != nil {
+			t.Errorf("Check: %v", err)
+		}
+		for _, op := range all("k") {
+			do(t, store, op)
+		}
+		if _, err := store.Sweep(t.Context(), 1); err != nil {
+			t.Errorf("Sweep: %v", err)
+		}
+		_, err = store.Overrides(t.Context(), "test", 1)
+		wantError(t, err, limiter.ErrMisconfigured)
+		wantAdvice(t, err, "migrations.Up", schema)
+	})
 }
 
-func TestCheck_without_a_server_is_not_applied(t *testing.T) {
+func TestCheckWithoutAServerIsNotApplied(t *testing.T) {
 	t.Parallel()
 	wantError(t, storeOn(t, pool(t, nowhere, nil), "public").Check(t.Context()), limiter.ErrNotApplied)
 }
 
-func TestOpen_bounds_how_long_a_connection_may_take_to_be_made(t *testing.T) {
+func TestOpenBoundsHowLongAConnectionMayTakeToBeMade(t *testing.T) {
 	t.Parallel()
 	for dsn, want := range map[string]time.Duration{
 		"host=localhost":                   3 * time.Second,

@@ -14,7 +14,7 @@ import (
 // several arrays at once, which the grammar knows.
 var syntax = []string{"coalesce", "greatest", "least", "unnest"}
 
-func TestStatements_name_the_schema_of_every_function(t *testing.T) {
+func TestStatementsNameTheSchemaOfEveryFunction(t *testing.T) {
 	t.Parallel()
 	for name, text := range everyStatement("public", true) {
 		for _, call := range regexp.MustCompile(`([\w.]+)\(`).FindAllStringSubmatch(text, -1) {
@@ -25,7 +25,7 @@ func TestStatements_name_the_schema_of_every_function(t *testing.T) {
 	}
 }
 
-func TestStatements_use_the_operators_of_pg_catalog_alone(t *testing.T) {
+func TestStatementsUseTheOperatorsOfPgCatalogAlone(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema, evil := d.schema(t), d.shadow(t)
 		conn := d.connectOn(t, evil)
@@ -46,7 +46,7 @@ func TestStatements_use_the_operators_of_pg_catalog_alone(t *testing.T) {
 // It is the limit that SECURITY.md names: a path that puts another schema before
 // pg_catalog gives it every statement of the session. Nothing but OPERATOR(pg_catalog.+)
 // in place of each + would help, and it would help limiter's statements alone.
-func TestSearch_path_that_puts_a_schema_before_pg_catalog_gives_it_the_operators(t *testing.T) {
+func TestSearchPathThatPutsASchemaBeforePgCatalogGivesItTheOperators(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		evil := fmt.Sprintf("evil%d", schemas.Add(1))
 		d.exec(t, fmt.Sprintf(`CREATE SCHEMA %s;

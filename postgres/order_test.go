@@ -23,7 +23,7 @@ type request struct{ at, cost int64 }
 // first that waits gets it first. (Of more, the others may overtake each other.)
 func (d *database) queued(t *testing.T, store limiter.Store, schema, table string, policy limiter.Policy, requests [2]request) (states [2]limiter.State) {
 	t.Helper()
-	release := d.hold(t, fmt.Sprintf("SELECT FROM %s.%s FOR UPDATE", schema, table))
+	release := d.holdLock(t, fmt.Sprintf("SELECT FROM %s.%s FOR UPDATE", schema, table))
 	var wait sync.WaitGroup
 	for i, r := range requests {
 		op := take(policy, "k", r.cost)
@@ -42,7 +42,7 @@ func (d *database) queued(t *testing.T, store limiter.Store, schema, table strin
 }
 
 // The second one finds no row when it looks, and one when it writes.
-func TestFirst_takes_of_a_key_that_meet_are_both_decided(t *testing.T) {
+func TestFirstTakesOfAKeyThatMeetAreBothDecided(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
@@ -74,7 +74,7 @@ func TestFirst_takes_of_a_key_that_meet_are_both_decided(t *testing.T) {
 }
 
 // The row of another policy is read first, and written in a second statement.
-func TestTake_under_a_new_policy_counts_what_was_taken_while_it_waited(t *testing.T) {
+func TestTakeUnderANewPolicyCountsWhatWasTakenWhileItWaited(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
@@ -102,7 +102,7 @@ func TestTake_under_a_new_policy_counts_what_was_taken_while_it_waited(t *testin
 	})
 }
 
-func TestWindow_edge_that_passes_while_takes_wait_for_the_row(t *testing.T) {
+func TestWindowEdgeThatPassesWhileTakesWaitForTheRow(t *testing.T) {
 	const hour = int64(time.Hour)
 	const late, early = edge - int64(time.Millisecond), edge + int64(time.Millisecond)
 	cases := []struct {
@@ -149,7 +149,7 @@ func TestWindow_edge_that_passes_while_takes_wait_for_the_row(t *testing.T) {
 	})
 }
 
-func TestBucket_whose_second_waiting_take_has_an_older_clock(t *testing.T) {
+func TestBucketWhoseSecondWaitingTakeHasAnOlderClock(t *testing.T) {
 	const step, second = int64(time.Hour), int64(time.Second)
 	cases := []struct {
 		requests [2]request // on a bucket of 3 that is full again at edge + 1 step
@@ -200,7 +200,7 @@ func (d *database) monotone(t *testing.T, schema string) {
 
 // Every grant of a busy key, put in the order in which the row went through
 // them, is what the algorithm answers when it is run alone.
-func TestGrants_of_a_busy_key_are_those_of_a_sequential_run(t *testing.T) {
+func TestGrantsOfABusyKeyAreThoseOfASequentialRun(t *testing.T) {
 	cases := []struct {
 		name   string
 		policy limiter.Policy

@@ -17,26 +17,33 @@ import (
 // for the key.
 var calls = map[string]string{
 	"bucketTake":   `'l', %s, 1000, 1, 1000, NULL, 1000`,
-	"bucketLook":   `'l', %s`,
+	"bucketRead":   `'l', %s`,
 	"bucketSwap":   `'l', %s, 2, 2, 1000, 1, 1, 1, 1000, 1`,
 	"bucketRefund": `'l', %s, 1, NULL`,
 	"bucketCancel": `'l', %s, 1, 1, 1000, 1, 1, NULL`,
 	"bucketReset":  `'l', %s`,
 	"bucketLock":   `'l', %s`,
 	"windowTake":   `'l', %s, 1000000, 1, 1, NULL, 2000000000, 0`,
-	"windowLook":   `'l', %s`,
+	"windowRead":   `'l', %s`,
 	"windowSwap":   `'l', %s, 1, 1, 1, 1000000, 1, 1, 1, 1, 1000000, 1`,
 	"windowRefund": `'l', %s, 1, NULL, 1000000, 1`,
 	"windowCancel": `'l', %s, 1, 1, 1000000, 1, NULL`,
 	"windowReset":  `'l', %s`,
 	"windowLock":   `'l', %s`,
-	"windowCount":  `'l', %s, 1000000, 1, 1, NULL, 2000000000`,
+	"windowCount":  `'l', %s, 1000000, 1, 1, NULL, 2000000000, 0`,
+	"allBucket":    `NULL, 'l', %s, 1000, 1, 1000, 1000`,
+	"allWindow":    `NULL, 'l', %s, 1000000, 1, 1, 2000000000`,
+	"allBoth":      `NULL, 'l', %[1]s, 1000, 1, 1000, 1000, 'm', %[1]s, 1000, 1, 1000, 1000, 'l', %[1]s, 1000000, 1, 1, 2000000000, 'm', %[1]s, 1000000, 1, 1, 2000000000`,
+	"allMost":      `NULL, 'l', %[1]s, 1000, 1, 1000, 1000, 'm', %[1]s, 1000, 1, 1000, 1000, 'n', %[1]s, 1000, 1, 1000, 1000, 'o', %[1]s, 1000, 1, 1000, 1000, 'l', %[1]s, 1000000, 1, 1, 2000000000, 'm', %[1]s, 1000000, 1, 1, 2000000000, 'n', %[1]s, 1000000, 1, 1, 2000000000, 'o', %[1]s, 1000000, 1, 1, 2000000000`,
 	"bucketTakes":  `'{l}', array[%s]::bytea[], '{1000}', '{1}', '{1000}', '{0}', '{1}', '1s'`,
 	"windowTakes":  `'{l}', array[%s]::bytea[], '{1000000}', '{1}', '{1}', '{0}', '{1}', '1s'`,
 }
 
 // otherwise are the statements that look for no key.
-var otherwise = []string{"bucketInsert", "windowInsert", "bucketSweep", "windowSweep", "bucketStart", "windowStart", "check", "version"}
+var otherwise = []string{
+	"bucketInsert", "windowInsert", "bucketSweep", "windowSweep", "bucketStart", "windowStart", "check", "version",
+	"bucketAdd", "windowAdd", "bucketClock", "windowClock", "overrides",
+}
 
 // node is what EXPLAIN tells of a part of a plan.
 type node struct {
@@ -121,7 +128,7 @@ func (d *database) vacuum(t *testing.T, schema string) {
 	d.exec(t, fmt.Sprintf("VACUUM %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", schema))
 }
 
-func TestPlans_are_watched_of_every_statement(t *testing.T) {
+func TestPlansAreWatchedOfEveryStatement(t *testing.T) {
 	t.Parallel()
 	for name := range postgres.Statements("public", false) {
 		if _, ok := calls[name]; ok == slices.Contains(otherwise, name) {
@@ -130,7 +137,7 @@ func TestPlans_are_watched_of_every_statement(t *testing.T) {
 	}
 }
 
-func TestPlans_find_the_row_by_the_primary_key(t *testing.T) {
+func TestPlansFindTheRowByThePrimaryKey(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		d.rows(t, schema, "k", 10_000, "0")
@@ -149,7 +156,7 @@ func TestPlans_find_the_row_by_the_primary_key(t *testing.T) {
 // These plans stay while the tables grow. The planner takes an empty table for one of a
 // row, and in a table of one row to go through all of the index costs no more than to
 // look for a key in it.
-func TestPlans_made_for_tables_that_were_next_to_empty_find_the_row_by_the_primary_key(t *testing.T) {
+func TestPlansMadeForTablesThatWereNextToEmptyFindTheRowByThePrimaryKey(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for rows := range 3 {
@@ -169,7 +176,7 @@ func TestPlans_made_for_tables_that_were_next_to_empty_find_the_row_by_the_prima
 	})
 }
 
-func TestSessions_that_planned_for_one_row_read_a_few_pages_of_50000(t *testing.T) {
+func TestSessionsThatPlannedForOneRowReadAFewPagesOf50000(t *testing.T) {
 	const most = 50 // pages; the tables have 800
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)

@@ -14,8 +14,10 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/breaker"
+	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/internal/pgschema"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/sweep"
 )
 
 // DB is what a [Store] runs its statements on: a [*pgxpool.Pool], a [*pgx.Conn] or a [pgx.Tx]. On a
@@ -33,16 +35,19 @@ type DB interface {
 type Store struct {
 	options
 	db     DB            // of New, if it is not a pool
-	turn   chan struct{} // held while db is in use
+	inUse  chan struct{} // full while db is in use
 	config *pgxpool.Config
 	strict atomic.Bool // the pool's default isolation gave a 40001
 
-	time    sqlstore.Timekeeper
-	breaker sqlstore.Breaker
-	retries sqlstore.Retries
-	sweeper sqlstore.Sweeper
+	deadlines opcontext.Deadlines
+	breaker   breaker.Breaker
+	retries   retrier
+	counters  batch.Counters
+	sweeper   sweep.Sweeper
 
 	buckets, windows *table
+	allTexts         sync.Map // statements of decisions over several limits, by how many of each table
+	turns            *turns   // of these decisions
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // of New, or made from config at the first decision
@@ -61,7 +66,7 @@ func New(db DB, opts ...Option) (*Store, error) {
 		s.db, s.pool = nil, pool
 		conn = pool.Config().ConnConfig
 	} else {
-		s.turn = make(chan struct{}, 1)
+		s.inUse = make(chan struct{}, 1)
 		if c := connOf(db); c != nil {
 			conn = c.Config()
 		}
@@ -93,7 +98,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	PingAfterFreeze(config)
 	if config.ConnConfig.ConnectTimeout == 0 {
 		// As long as a decision waits for it: a dial that hangs holds its place in the pool.
-		config.ConnConfig.ConnectTimeout = sqlstore.DialLimit
+		config.ConnConfig.ConnectTimeout = opcontext.DialTimeout
 	}
 	s := &Store{config: config}
 	if err := s.configure(config.ConnConfig, opts); err != nil {
@@ -104,7 +109,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 
 // configure applies the options and renders the statements.
 func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
-	s.schema = pgschema.Default
+	s.schema, s.retries.counted = pgschema.Default, &s.counters.Retries
 	for _, opt := range opts {
 		if opt == nil {
 			return invalid("an option is nil; leave it out")
@@ -121,10 +126,11 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 		s.mode = &exec
 	}
 	if s.db == nil {
-		s.time.Dialing, s.time.Waiting = s.dialing, s.waiting
-		s.breaker.Down, s.retries.Again, s.retries.Unsent = down, again, unsent
+		s.deadlines.Dialing, s.deadlines.WaitReason = s.dialing, s.waiting
+		s.breaker.IsOutage, s.retries.isRetryable, s.retries.wasNotSent = isOutage, isRetryable, wasNotSent
 	}
 	s.buckets, s.windows = s.open(buckets), s.open(windows)
+	s.turns = newTurns(allStatements)
 	return nil
 }
 
@@ -155,7 +161,7 @@ func (s *Store) do(ctx context.Context, t *table, op limiter.Op) (state limiter.
 	if err != nil {
 		return limiter.State{}, err
 	}
-	limited, stop := s.time.Limit(ctx, op.Timeout)
+	limited, stop := s.deadlines.WithTimeout(ctx, op.Timeout)
 	defer stop()
 	send := func(ctx context.Context) (limiter.State, error) { return t.queue.Do(ctx, op) }
 	if op.Timeout <= 0 { // nothing would end a statement of the queue after the caller has left
@@ -164,7 +170,7 @@ func (s *Store) do(ctx context.Context, t *table, op limiter.Op) (state limiter.
 	if op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel {
 		state, err = send(limited) // two refunds would let too much in
 	} else {
-		state, err = s.retries.Do(limited, send)
+		state, err = s.retries.do(limited, send)
 	}
 	pass.Leave(&op, err)
 	return state, err
@@ -174,12 +180,21 @@ func (s *Store) do(ctx context.Context, t *table, op limiter.Op) (state limiter.
 func (s *Store) doNow(ctx context.Context, t *table, op limiter.Op) (limiter.State, error) {
 	c := batch.NewCall(op)
 	err := s.run(ctx, accessOf(&op), func(db DB) error {
+		s.counters.Sent(1, 1)
 		return s.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
 	})
 	if err != nil {
 		return limiter.State{}, err
 	}
 	return c.State(), nil
+}
+
+// Stats returns what the Store has done since it was made. It does no I/O and waits for none. On a
+// connection or transaction of the caller, nothing is queued, retried or counted as lost.
+func (s *Store) Stats() limiter.StoreStats {
+	stats := s.counters.Stats()
+	stats.BreakerOpen, stats.BreakerOpenings = s.breaker.Stats()
+	return stats
 }
 
 // Provisional reports whether the Store runs on a connection or transaction of the caller, where a

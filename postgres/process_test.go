@@ -22,7 +22,7 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// What makes a process of this test binary a worker of [TestTakes_of_two_processes_are_those_of_a_sequential_run].
+// What makes a process of this test binary a worker of [TestTakesOfTwoProcessesAreThoseOfASequentialRun].
 const (
 	workerDSN    = "LIMITER_TEST_WORKER_DSN"
 	workerSchema = "LIMITER_TEST_WORKER_SCHEMA"
@@ -43,7 +43,7 @@ func init() {
 
 // work says that it is ready, takes when it is told to, and reports what it was told.
 func work(ctx context.Context, in io.Reader, out io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 2*testTimeout)
 	defer cancel()
 	config, err := pgxpool.ParseConfig(os.Getenv(workerDSN))
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *scribe) do(ctx context.Context, kind limiter.OpKind, n int, key string,
 // without one it would not go out together with others.
 func (c record) op() limiter.Op {
 	m := mixture[c.Limiter]
-	return limiter.Op{Kind: c.Kind, Name: m.name, Key: c.Key, Policy: m.policy, Cost: c.Cost, Timeout: patience}
+	return limiter.Op{Kind: c.Kind, Name: m.name, Key: c.Key, Policy: m.policy, Cost: c.Cost, Timeout: testTimeout}
 }
 
 // processes runs workers on a schema, all at once, and returns their reports.

@@ -84,7 +84,7 @@ func (r *scribe) call(ctx context.Context, rnd *rand.Rand, n int, key string) er
 	return err
 }
 
-func TestTakes_of_two_processes_are_those_of_a_sequential_run(t *testing.T) {
+func TestTakesOfTwoProcessesAreThoseOfASequentialRun(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, few(1))

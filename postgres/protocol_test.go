@@ -26,7 +26,7 @@ func (a asked) Write(b []byte) (int, error) {
 
 // In the simple protocol pgx takes a statement whose answer was lost for one that it never
 // sent.
-func TestStatements_are_not_sent_in_the_simple_protocol_that_a_pool_asks_for(t *testing.T) {
+func TestStatementsAreNotSentInTheSimpleProtocolThatAPoolAsksFor(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		var mu sync.Mutex
@@ -42,7 +42,7 @@ func TestStatements_are_not_sent_in_the_simple_protocol_that_a_pool_asks_for(t *
 		store := storeOn(t, p, schema)
 		for _, op := range all("k") {
 			do(t, store, op)
-			op.Timeout = patience // by way of the queue, if it is a take
+			op.Timeout = testTimeout // by way of the queue, if it is a take
 			do(t, store, op)
 		}
 		mu.Lock()
@@ -55,7 +55,7 @@ func TestStatements_are_not_sent_in_the_simple_protocol_that_a_pool_asks_for(t *
 }
 
 // pgx fails each statement in a mode whose cache is turned off, and nothing is sent.
-func TestStore_decides_on_connections_without_a_statement_cache(t *testing.T) {
+func TestStoreDecidesOnConnectionsWithoutAStatementCache(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for name, change := range map[string]func(*pgx.ConnConfig){

@@ -105,6 +105,27 @@ func TestGrantsAndCountedRefusalsWrite(t *testing.T) {
 	})
 }
 
+// A charge counts in a window that lies ahead, here of a block. The statement for charges of the
+// current window must leave that row alone.
+func TestAChargeOfAWindowAheadWritesItsRowOnce(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		block := take(limiter.FixedWindow{Limit: 3, Window: time.Hour}, "k", int64(5*time.Hour))
+		block.Kind = limiter.OpBlock
+		do(t, store, block)
+		charge := block
+		charge.Kind, charge.Cost = limiter.OpCharge, 1
+		// Each update puts a new version of the row behind the latest one on its page.
+		place := fmt.Sprintf("SELECT (ctid::text::point)[1]::bigint FROM %s.limiter_fixed_windows WHERE key = 'k'", schema)
+		before := query[int64](t, d, place)
+		do(t, store, charge)
+		if after := query[int64](t, d, place); after != before+1 {
+			t.Errorf("a charge made %d versions of the row, want 1", after-before)
+		}
+	})
+}
+
 // It is not parallel: no other test of this package may write meanwhile.
 func TestRefusalsWriteNoWAL(t *testing.T) {
 	const calls = 1000

@@ -7,23 +7,24 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// farewell is how long a broken connection stays in its pool. It is less than
+// cleanupWait is how long a broken connection stays in its pool. It is less than
 // limiter.DefaultTimeout, so that the next operation can still make a new one.
-const farewell = 100 * time.Millisecond
+const cleanupWait = 100 * time.Millisecond
 
 // release returns a connection to its pool. If pgx has given the connection up, because an answer
 // did not come in time, pgx asks the server to cancel the statement and waits until the server
 // closes the connection. That takes a few round trips, but 15 s if the peer is silent. After 100 ms
 // release takes such a connection out of the pool, and pgx closes it later. See DESIGN.md, "A
 // broken connection leaves the pool after 100 ms".
-func release(conn *pgxpool.Conn) {
+func (s *Store) release(conn *pgxpool.Conn) {
 	pg := conn.Conn().PgConn()
 	if !pg.IsClosed() {
 		conn.Release()
 		return
 	}
+	s.counters.ConnectionsLost.Add(1)
 	go func() {
-		timer := time.NewTimer(farewell)
+		timer := time.NewTimer(cleanupWait)
 		defer timer.Stop()
 		select {
 		case <-pg.CleanupDone():

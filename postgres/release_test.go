@@ -13,7 +13,7 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-func TestConnection_that_was_given_up_leaves_its_pool(t *testing.T) {
+func TestConnectionThatWasGivenUpLeavesItsPool(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for name, silent := range map[string]bool{"the server ends it": false, "its peer has gone without a word": true} {
 			var gone atomic.Bool
@@ -55,7 +55,7 @@ func TestConnection_that_was_given_up_leaves_its_pool(t *testing.T) {
 	})
 }
 
-func TestPool_of_one_connection_has_room_again_soon_after_its_peer_has_gone_without_a_word(t *testing.T) {
+func TestPoolOfOneConnectionHasRoomAgainSoonAfterItsPeerHasGoneWithoutAWord(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for name, of := range map[string]limiter.Op{
@@ -85,7 +85,7 @@ func TestPool_of_one_connection_has_room_again_soon_after_its_peer_has_gone_with
 			}
 			// pgx goes on for 15 s to say farewell.
 			next := look(slow(5), secret)
-			next.Timeout = patience / 4
+			next.Timeout = testTimeout / 4
 			began := time.Now()
 			if _, err := store.Do(bounded(t), next); err != nil || time.Since(began) > 5*time.Second {
 				t.Errorf("%s: the next operation: %v after %v", name, err, time.Since(began))

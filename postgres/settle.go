@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -9,70 +10,13 @@ import (
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-// accessOf says whether an operation can change anything.
-func accessOf(op *limiter.Op) access {
-	if op.Kind == limiter.OpLook {
-		return read
-	}
-	return write
-}
-
-// carryOut carries out the calls of one key on db. A lone call has a statement of its own, and
-// equal takes share a merged one. [Store.settle] decides all others, and what these statements
-// could not decide.
-func (s *Store) carryOut(ctx context.Context, db DB, t *table, g *batch.Group) error {
-	switch {
-	case g.Calls[0].Undecided:
-	case s.citus && g.Op().Kind == limiter.OpTake && (g.Equal || len(g.Calls) == 1):
-		err := s.takeOnCitus(ctx, db, t, g)
-		if err != nil || g.Decided {
-			return err
-		}
-	case len(g.Calls) == 1:
-		if err := s.carryOutOne(ctx, db, t, g.Calls[0]); err != nil {
-			return err
-		}
-	case batch.GivesBack(g.Op()):
-		return s.giveBack(ctx, db, t, g.Calls)
-	case g.Equal:
-		err := s.sendMerged(ctx, db, t, []*batch.Group{g})
-		if err != nil || g.Decided {
-			return err
-		}
-	}
-	return s.settle(ctx, db, t, g.Calls)
-}
-
-// carryOutOne sends the statement of a single operation. It leaves a look, and a take that the
-// statement does not decide, to [Store.settle].
-func (s *Store) carryOutOne(ctx context.Context, db DB, t *table, c *batch.Call) error {
-	switch c.Op.Kind {
-	case limiter.OpLook:
-	case limiter.OpTake:
-		state, decided, err := s.take(ctx, db, t, &c.Op)
-		if err != nil {
-			return err
-		}
-		if decided {
-			c.Answer(state)
-		}
-	default:
-		state, err := s.giveBackOne(ctx, db, t, &c.Op)
-		if err != nil {
-			return err
-		}
-		c.Answer(state)
-	}
-	return nil
-}
-
-// giveBack sends the statements of several refunds, cancels and resets in one round trip. The
+// giveBackAll sends the statements of several refunds, cancels and resets in one round trip. The
 // server carries them out in one transaction.
-func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
+func (s *Store) giveBackAll(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
 	states := make([]limiter.State, len(calls))
 	var statements pgx.Batch
 	for i, c := range calls {
-		sql, args := t.giveBack(&c.Op)
+		sql, args := t.giveBackStatement(&c.Op)
 		statements.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
 			var err error
 			states[i].Took, err = scanned(row.Scan(t.fields(nil, &states[i].Row)...))
@@ -89,17 +33,17 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 	return nil
 }
 
-// settle decides takes and looks of one key by [limiter.Op.Apply]: in two statements, however many calls
-// there are, and seldom five more. It reads the row and the clock, and answers the calls that would
-// change nothing. It applies the others one after another, and replaces the row if it is still what
-// was read. Otherwise it decides them again while it holds the row's lock. See DESIGN.md, "Settle
-// decides what a statement cannot".
+// settle decides all calls of one key but those that give back by [limiter.Op.Apply]: in two
+// statements, however many calls there are, and seldom five more. It reads the row and the clock,
+// and answers the calls that would change nothing. It applies the others one after another, and
+// replaces the row if it is still what was read. Otherwise it decides them again while it holds the
+// row's lock. See DESIGN.md, "Settle decides what a statement cannot".
 func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
 	calls = unanswered(calls)
 	if len(calls) == 0 {
 		return nil
 	}
-	r, err := s.look(ctx, db, t, &calls[0].Op)
+	r, err := s.readRow(ctx, db, t, &calls[0].Op)
 	if err != nil {
 		return s.readError(ctx, err)
 	}
@@ -117,25 +61,26 @@ func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call
 		return err
 	}
 	if !won {
-		return s.settleHeld(ctx, db, t, calls)
+		return s.settleLocked(ctx, db, t, calls)
 	}
 	answerAll(calls, states)
 	return nil
 }
 
-// holds is how often settleHeld tries. If there is no row, it can lock none, and the swap fails if
-// another process has added one. The second try locks that row.
-const holds = 2
+// lockTries is how often settleLocked tries. If there is no row, it can lock none, and the swap
+// fails if another process has added one. The second try locks that row.
+const lockTries = 2
 
-// settleHeld decides takes of one key while it holds the row's lock. Takes that lose the race even
-// so are refused, and may be retried at once: see [limiter.Result].RetryAfter.
-func (s *Store) settleHeld(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
+// settleLocked decides calls of one key while it holds the row's lock. Takes that lose the race
+// even so are refused, and may be retried at once: see [limiter.Result].RetryAfter. Charges and
+// blocks fail.
+func (s *Store) settleLocked(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
 	var r reading
 	var states []limiter.State
-	for range holds {
+	for range lockTries {
 		won := false
-		err := s.hold(ctx, db, t, &calls[0].Op, func(tx DB) (err error) {
-			if r, err = s.look(ctx, tx, t, &calls[0].Op); err != nil {
+		err := s.withRowLocked(ctx, db, t, &calls[0].Op, func(tx DB) (err error) {
+			if r, err = s.readRow(ctx, tx, t, &calls[0].Op); err != nil {
 				return err
 			}
 			var next limiter.Row
@@ -151,10 +96,13 @@ func (s *Store) settleHeld(ctx context.Context, db DB, t *table, calls []*batch.
 			return nil
 		}
 	}
+	if op := &calls[0].Op; op.Kind == limiter.OpCharge || op.Kind == limiter.OpBlock {
+		return fmt.Errorf("%w: other processes kept changing the row", limiter.ErrNotApplied)
+	}
 	for i, c := range calls {
-		look := c.Op
-		look.Kind = limiter.OpLook
-		_, found := r.apply(r.row, look)
+		peek := c.Op
+		peek.Kind = limiter.OpLook
+		_, found := r.apply(r.row, peek)
 		found.Wait = states[i].Wait // a look tells the wait for a cost of 1
 		c.Answer(found)
 	}

@@ -20,7 +20,7 @@ type script struct {
 	pgx.Tx
 	readings []limiter.Row
 	swaps    []bool
-	fails    string // the step that fails, as "look 2"
+	fails    string // the step that fails, as "read 2"
 
 	steps   []string
 	swapped []limiter.Row // what the swaps were to leave
@@ -45,11 +45,11 @@ func (s *script) step(name string) error {
 // scripted is the table of a script. Each statement is the name of its step.
 func scripted() *table {
 	t := buckets
-	t.sql = tableStatements{take: "take", look: "look", insert: "swap", swap: "swap", lock: "lock"}
+	t.sql = tableStatements{take: "take", read: "read", insert: "swap", swap: "swap", lock: "lock"}
 	return &t
 }
 
-// QueryRow is a take, which the statement does not decide, or a look.
+// QueryRow is a take, which the statement does not decide, or a read.
 func (s *script) QueryRow(_ context.Context, sql string, _ ...any) pgx.Row {
 	if err := s.step(sql); err != nil {
 		return scriptRow{err: err}
@@ -114,13 +114,13 @@ func full(n int64) limiter.Row {
 	return limiter.Row{FullAt: settleTime + n*settleStep, At: settleTime, Period: settleStep, Limit: 3}
 }
 
-func TestCarryOut_goes_from_the_statement_to_the_lock(t *testing.T) {
+func TestCarryOutGoesFromTheStatementToTheLock(t *testing.T) {
 	t.Parallel()
 	op := func(kind limiter.OpKind, cost int64) limiter.Op {
 		return limiter.Op{Kind: kind, Name: "n", Key: "k", Policy: settlePolicy, Cost: cost}
 	}
 	take := op(limiter.OpTake, 1)
-	const held = "begin lock look swap commit"
+	const underLock = "begin lock read swap commit"
 	cases := []struct {
 		name     string
 		ops      []limiter.Op
@@ -132,26 +132,26 @@ func TestCarryOut_goes_from_the_statement_to_the_lock(t *testing.T) {
 		left     limiter.Row // by the last swap
 		err      error
 	}{
-		{name: "a take that the statement does not decide", ops: []limiter.Op{take}, readings: []limiter.Row{full(1)}, swaps: []bool{true}, steps: "take look swap", took: []bool{true}, left: full(2)},
-		{name: "a take without a row", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{true}, steps: "take look swap", took: []bool{true}, left: full(1)},
-		{name: "a refusal writes nothing", ops: []limiter.Op{take}, readings: []limiter.Row{full(3)}, steps: "take look", took: []bool{false}},
-		{name: "a look", ops: []limiter.Op{op(limiter.OpLook, 0)}, readings: []limiter.Row{full(1)}, steps: "look", took: []bool{false}},
-		{name: "a lost race", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(2)}, swaps: []bool{false, true}, steps: "take look swap " + held, took: []bool{true}, left: full(3)},
-		{name: "a lost race, then refused under the lock", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(3)}, swaps: []bool{false}, steps: "take look swap begin lock look commit", took: []bool{false}, left: full(1)},
-		{name: "a row that was just added", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, true}, steps: "take look swap " + held + " " + held, took: []bool{true}, left: full(3)},
-		{name: "every race lost", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, false}, steps: "take look swap " + held + " " + held, took: []bool{false}, left: full(3)},
+		{name: "a take that the statement does not decide", ops: []limiter.Op{take}, readings: []limiter.Row{full(1)}, swaps: []bool{true}, steps: "take read swap", took: []bool{true}, left: full(2)},
+		{name: "a take without a row", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{true}, steps: "take read swap", took: []bool{true}, left: full(1)},
+		{name: "a refusal writes nothing", ops: []limiter.Op{take}, readings: []limiter.Row{full(3)}, steps: "take read", took: []bool{false}},
+		{name: "a look", ops: []limiter.Op{op(limiter.OpLook, 0)}, readings: []limiter.Row{full(1)}, steps: "read", took: []bool{false}},
+		{name: "a lost race", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(2)}, swaps: []bool{false, true}, steps: "take read swap " + underLock, took: []bool{true}, left: full(3)},
+		{name: "a lost race, then refused under the lock", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(3)}, swaps: []bool{false}, steps: "take read swap begin lock read commit", took: []bool{false}, left: full(1)},
+		{name: "a row that was just added", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, true}, steps: "take read swap " + underLock + " " + underLock, took: []bool{true}, left: full(3)},
+		{name: "every race lost", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, false}, steps: "take read swap " + underLock + " " + underLock, took: []bool{false}, left: full(3)},
 
-		{name: "takes of several costs", ops: []limiter.Op{take, op(limiter.OpTake, 3), take, take}, readings: []limiter.Row{full(1)}, swaps: []bool{true}, steps: "look swap", took: []bool{true, false, true, false}, left: full(3)},
-		{name: "takes that the row refuses", ops: []limiter.Op{op(limiter.OpTake, 2), op(limiter.OpTake, 3)}, readings: []limiter.Row{full(2)}, steps: "look", took: []bool{false, false}},
+		{name: "takes of several costs", ops: []limiter.Op{take, op(limiter.OpTake, 3), take, take}, readings: []limiter.Row{full(1)}, swaps: []bool{true}, steps: "read swap", took: []bool{true, false, true, false}, left: full(3)},
+		{name: "takes that the row refuses", ops: []limiter.Op{op(limiter.OpTake, 2), op(limiter.OpTake, 3)}, readings: []limiter.Row{full(2)}, steps: "read", took: []bool{false, false}},
 
 		{name: "the statement fails", ops: []limiter.Op{take}, fails: "take", steps: "take", err: errScript},
-		{name: "the first look fails", ops: []limiter.Op{take}, readings: []limiter.Row{{}}, fails: "look", steps: "take look", err: errScript},
-		{name: "the first swap fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{true}, fails: "swap", steps: "take look swap", left: full(1), err: errScript},
-		{name: "the transaction fails to begin", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{false}, fails: "begin", steps: "take look swap begin", left: full(1), err: errScript},
-		{name: "the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{false}, fails: "lock", steps: "take look swap begin lock", left: full(1), err: errScript},
-		{name: "the look under the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), {}}, swaps: []bool{false}, fails: "look 2", steps: "take look swap begin lock look", left: full(1), err: errScript},
-		{name: "the swap under the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(1)}, swaps: []bool{false, true}, fails: "swap 2", steps: "take look swap begin lock look swap", left: full(2), err: errScript},
-		{name: "the commit fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(1)}, swaps: []bool{false, true}, fails: "commit", steps: "take look swap " + held, left: full(2), err: errScript},
+		{name: "the first read fails", ops: []limiter.Op{take}, readings: []limiter.Row{{}}, fails: "read", steps: "take read", err: errScript},
+		{name: "the first swap fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{true}, fails: "swap", steps: "take read swap", left: full(1), err: errScript},
+		{name: "the transaction fails to begin", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{false}, fails: "begin", steps: "take read swap begin", left: full(1), err: errScript},
+		{name: "the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{false}, fails: "lock", steps: "take read swap begin lock", left: full(1), err: errScript},
+		{name: "the read under the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), {}}, swaps: []bool{false}, fails: "read 2", steps: "take read swap begin lock read", left: full(1), err: errScript},
+		{name: "the swap under the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(1)}, swaps: []bool{false, true}, fails: "swap 2", steps: "take read swap begin lock read swap", left: full(2), err: errScript},
+		{name: "the commit fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(1)}, swaps: []bool{false, true}, fails: "commit", steps: "take read swap " + underLock, left: full(2), err: errScript},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestCarryOut_goes_from_the_statement_to_the_lock(t *testing.T) {
 	}
 }
 
-func TestSettle_tells_a_take_that_loses_every_race_its_own_wait(t *testing.T) {
+func TestSettleTellsATakeThatLosesEveryRaceItsOwnWait(t *testing.T) {
 	t.Parallel()
 	larger := limiter.TokenBucket{Capacity: 100, Refill: 1, Interval: settlePolicy.Step()}
 	c := batch.NewCall(limiter.Op{Kind: limiter.OpTake, Name: "n", Key: "k", Policy: larger, Cost: 50})

@@ -83,7 +83,7 @@ func TestSingleTakeSendsOneStatement(t *testing.T) {
 				for _, op := range step.other {
 					do(t, other, op)
 				}
-				step.op.Timeout = patience
+				step.op.Timeout = testTimeout
 				if s := do(t, store, step.op); s.Took != step.took {
 					t.Errorf("%+v: a take %s: %+v, want Took %v", c.policy, step.name, s, step.took)
 				}
@@ -101,8 +101,8 @@ func TestTakeUnderAnotherPolicySendsItsStatementAndThenReadsTheRow(t *testing.T)
 			policy, other    limiter.Policy
 			refused, granted []string
 		}{
-			{slow(8), slow(9), []string{"bucketTake", "bucketLook"}, []string{"bucketTake", "bucketLook", "bucketSwap"}},
-			{long(8), long(9), []string{"windowTake", "windowLook"}, []string{"windowTake", "windowLook", "windowSwap"}},
+			{slow(8), slow(9), []string{"bucketTake", "bucketRead"}, []string{"bucketTake", "bucketRead", "bucketSwap"}},
+			{long(8), long(9), []string{"windowTake", "windowRead"}, []string{"windowTake", "windowRead", "windowSwap"}},
 		} {
 			schema := d.schema(t)
 			r := newTracer(schema)

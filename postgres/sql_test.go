@@ -10,11 +10,14 @@ import (
 )
 
 // names returns the names of the statements of a file, and whether only a store with WithCitus has
-// them: bucket_take.sql is bucketTake, and look.sql is bucketLook and windowLook.
+// them: bucket_take.sql is bucketTake, and read.sql is bucketRead and windowRead.
 func names(file string) (names []string, citus bool) {
 	file, citus = strings.CutSuffix(strings.TrimSuffix(file, ".sql"), "_citus")
-	if file == "check" || file == "version" || file == "distributed" {
+	if slices.Contains([]string{"check", "version", "overrides", "distributed"}, file) {
 		return []string{file}, citus
+	}
+	if file == "all" {
+		return []string{"allBoth", "allMost"}, citus
 	}
 	upper := func(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 	if table, name, own := strings.Cut(file, "_"); own {
@@ -58,10 +61,10 @@ func TestStatementsAreTheFilesRenderedToTheEnd(t *testing.T) {
 			texts[name+" on Citus"] = text
 		}
 	}
-	tables := regexp.MustCompile(`(\S*)\blimiter_(token_buckets|fixed_windows|goose_version)`)
+	tables := regexp.MustCompile(`(\S*)\blimiter_(token_buckets|fixed_windows|overrides|goose_version)`)
 	for name, text := range texts {
 		// A comment at the end of a statement swallows what a driver puts after it.
-		for _, left := range []string{"--", "/*", "*/", ";", "%!"} {
+		for _, left := range []string{"--", "/*", "*/", ";", "%!", "{", "}"} {
 			if strings.Contains(text, left) {
 				t.Errorf("%s has %q left in it:\n%s", name, left, text)
 			}
@@ -92,6 +95,7 @@ func TestOnlyTakesCommitAsynchronously(t *testing.T) {
 	for name, text := range postgres.Statements("public", true) {
 		takes := slices.Contains([]string{
 			"bucketTake", "bucketTakes", "windowTake", "windowTakes", "windowCount",
+			"allBoth", "allMost", "allBucket", "allWindow",
 		}, name)
 		if got := strings.Count(text, "set_config('synchronous_commit', 'off', true)"); takes && got != 1 || !takes && text != sync[name] {
 			t.Errorf("%s: %d times\n%s", name, got, text)

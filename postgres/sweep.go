@@ -8,13 +8,14 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/pgschema"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/sweep"
 )
 
-// Sweep deletes up to limit rows of keys that have been unused for one hour ([limiter.SweepGrace]).
-// It returns how many it deleted, also with an error; a statement that ctx interrupts may have
-// deleted up to 250 more. Without Sweep the row of a key stays forever, so call it from a scheduled
-// job. The role needs DELETE on the tables. If limit is below 1, the error is [limiter.ErrInvalid].
+// Sweep deletes up to limit rows of keys whose limit has been full again for one hour
+// ([limiter.SweepGrace]). It returns how many it deleted, also with an error; a statement that ctx
+// interrupts may have deleted up to 250 more. Without Sweep the row of a key stays forever, so call
+// it from a scheduled job. The role needs DELETE on the tables. If limit is below 1, the error is
+// [limiter.ErrInvalid].
 //
 // Sweep may run beside traffic and other sweeps. Each statement reads at most 250 rows and waits
 // for no row lock, with [WithCitus] for at most 100 ms. After each statement Sweep rests as long as
@@ -36,29 +37,29 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error)
 }
 
 // sweepTable returns the statements that sweep t.
-func (s *Store) sweepTable(t *table) sqlstore.SweepTable {
+func (s *Store) sweepTable(t *table) sweep.Table {
 	if s.citus {
 		return s.sweepTableOnCitus(t)
 	}
-	return sqlstore.SweepTable{
-		Random: func(ctx context.Context) (at sqlstore.Cursor, err error) {
+	return sweep.Table{
+		Random: func(ctx context.Context) (at sweep.Cursor, err error) {
 			var key string
 			err = s.queryRow(ctx, read, t.sql.start, []any{
-				pgschema.Quote(s.schema) + "." + t.name, rand.Int64N(sqlstore.PageSize),
+				pgschema.Quote(s.schema) + "." + t.name, rand.Int64N(sweep.PageSize),
 			}, &at.Name, &key)
 			if err == nil {
 				at.Key, err = hex.DecodeString(key)
 			}
 			return at, err
 		},
-		Page: func(ctx context.Context, after sqlstore.Cursor, limit int) (found sqlstore.Page, err error) {
+		Page: func(ctx context.Context, after sweep.Cursor, limit int) (found sweep.Page, err error) {
 			key := after.Key
 			if key == nil {
 				key = []byte{} // the empty key, before all others, not NULL
 			}
 			var last string
 			err = s.queryRow(ctx, write, t.sql.sweep, []any{
-				after.Name, key, int64(sqlstore.PageSize), int64(limit), int64(limiter.SweepGrace),
+				after.Name, key, int64(sweep.PageSize), int64(limit), int64(limiter.SweepGrace),
 			}, &found.Removed, &found.Read, &found.Last.Name, &last)
 			if err == nil {
 				found.Last.Key, err = hex.DecodeString(last)

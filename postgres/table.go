@@ -20,10 +20,13 @@ type table struct {
 	fields func(to []any, row *limiter.Row) []any
 	// numbers returns the two columns of op's policy, and op's cost as the statements take it.
 	numbers func(op *limiter.Op) (period, limit, cost int64)
-	// take returns the statement of a single take, and its arguments after the time.
-	take func(sql *tableStatements, op *limiter.Op) (text string, more []int64)
+	// takeStatement returns the statement of a single take, and its arguments after the time.
+	takeStatement func(sql *tableStatements, op *limiter.Op) (text string, more []int64)
 	// refund and cancel return the arguments of their statements after the key.
 	refund, cancel func(op *limiter.Op) []any
+	// charged reports what the statement of a charge did: whether it charged op, and whether there was
+	// room for it.
+	charged func(op *limiter.Op, s *limiter.State) (charged, room bool)
 	// earlier returns the row before the last units of op, as many as behind; row is the one after.
 	earlier func(op *limiter.Op, row limiter.Row, behind int64) limiter.Row
 
@@ -56,7 +59,7 @@ func (s *Store) tableOf(policy limiter.Policy) (*table, error) {
 
 // checkKind returns an error for an operation that the Store does not know.
 func checkKind(kind limiter.OpKind) error {
-	if kind < limiter.OpTake || kind > limiter.OpReset {
+	if kind < limiter.OpTake || kind > limiter.OpBlock {
 		return unsupported("operation %d", kind)
 	}
 	return nil
@@ -65,50 +68,45 @@ func checkKind(kind limiter.OpKind) error {
 // The following methods run one statement on the connection or transaction db. Their errors have no
 // class yet: see [Store.interpretError].
 
-// take carries out a single take. It decides only if the row has op's policy and is not ahead of the
-// clock. Otherwise it writes nothing.
-func (s *Store) take(ctx context.Context, db DB, t *table, op *limiter.Op) (state limiter.State, decided bool, err error) {
-	c := newTakeCall(t, op)
-	found, err := s.scanRow(ctx, db, c.sql, c.args, c.columns...)
-	c.answer.decide(t, op)
-	return c.answer.state, found && c.answer.decided, err
-}
-
-// look reads the row, the zero Row if there is none, and the clock.
-func (s *Store) look(ctx context.Context, db DB, t *table, op *limiter.Op) (reading, error) {
-	r, err := s.readRow(ctx, db, t, op)
+// readRow reads the row, the zero Row if there is none, and the clock.
+func (s *Store) readRow(ctx context.Context, db DB, t *table, op *limiter.Op) (reading, error) {
+	r, err := s.readRowByNodeClock(ctx, db, t, op)
 	if err == nil && s.citus && op.At == 0 {
 		err = s.coordinatorClock(ctx, db, t, &r)
 	}
 	return r, err
 }
 
-// readRow is look, by the clock of the server that holds the row.
-func (s *Store) readRow(ctx context.Context, db DB, t *table, op *limiter.Op) (r reading, err error) {
-	_, err = s.scanRow(ctx, db, t.sql.look, []any{op.Name, []byte(op.Key)},
+// readRowByNodeClock is readRow, by the clock of the server that holds the row.
+func (s *Store) readRowByNodeClock(ctx context.Context, db DB, t *table, op *limiter.Op) (r reading, err error) {
+	_, err = s.scanRow(ctx, db, t.sql.read, []any{op.Name, []byte(op.Key)},
 		t.fields([]any{&r.now}, &r.row)...)
 	return r, err
 }
 
-// swap replaces the row from, the zero Row if there was none, by to. It reports false if the row has
-// changed.
+// swap replaces the row from, the zero Row if there was none, by to. It reports false if the row
+// has changed.
 func (s *Store) swap(ctx context.Context, db DB, t *table, op *limiter.Op, from, to limiter.Row) (bool, error) {
-	args := t.fields([]any{op.Name, []byte(op.Key)}, &to)
 	if from == (limiter.Row{}) {
-		return s.exec(ctx, db, t.sql.insert, args...)
+		return s.exec(ctx, db, t.sql.insert, t.fields([]any{op.Name, []byte(op.Key)}, &to)...)
 	}
-	return s.exec(ctx, db, t.sql.swap, t.fields(args, &from)...)
+	return s.exec(ctx, db, t.sql.swap, t.swapArgs(op, from, to)...)
+}
+
+// swapArgs returns the arguments of the statement that replaces a row.
+func (t *table) swapArgs(op *limiter.Op, from, to limiter.Row) []any {
+	return t.fields(t.fields([]any{op.Name, []byte(op.Key)}, &to), &from)
 }
 
 // giveBackOne carries out a single refund, cancel or reset. The state has the row only if it took.
 func (s *Store) giveBackOne(ctx context.Context, db DB, t *table, op *limiter.Op) (state limiter.State, err error) {
-	sql, args := t.giveBack(op)
+	sql, args := t.giveBackStatement(op)
 	state.Took, err = s.scanRow(ctx, db, sql, args, t.fields(nil, &state.Row)...)
 	return state, err
 }
 
-// giveBack returns the statement of a refund, cancel or reset.
-func (t *table) giveBack(op *limiter.Op) (sql string, args []any) {
+// giveBackStatement returns the statement of a refund, cancel or reset.
+func (t *table) giveBackStatement(op *limiter.Op) (sql string, args []any) {
 	args = []any{op.Name, []byte(op.Key)}
 	switch op.Kind {
 	case limiter.OpRefund:
@@ -135,28 +133,6 @@ func (r reading) apply(row limiter.Row, op limiter.Op) (limiter.Row, limiter.Sta
 	next, s := op.Apply(row, now)
 	s.Tick = tickOf(&op)
 	return next, s
-}
-
-// answer is what the statement of a take returns for a key.
-type answer struct {
-	granted int64 // units
-	state   limiter.State
-	decided bool
-}
-
-// columns appends the columns of the answer: granted, now, and those of the row without the policy.
-func (a *answer) columns(to []any, t *table) []any {
-	to = t.fields(append(to, &a.granted, &a.state.Now), &a.state.Row)
-	return to[:len(to)-policyColumns]
-}
-
-// decide adds what the statement does not return. The answer does not decide if the row is ahead of
-// the clock.
-func (a *answer) decide(t *table, op *limiter.Op) {
-	s := &a.state
-	s.Tick, s.Took = tickOf(op), a.granted > 0
-	s.Row.Period, s.Row.Limit, _ = t.numbers(op)
-	a.decided = s.Row.At <= s.Now+op.Tolerance(s.Row)
 }
 
 // tick is the resolution of PostgreSQL's clock in nanoseconds.

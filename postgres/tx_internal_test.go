@@ -27,7 +27,7 @@ func (tx *fakeTx) Rollback(context.Context) error {
 	return errors.New("conn closed")
 }
 
-func TestCommit_rolls_back_what_failed_and_keeps_the_first_error(t *testing.T) {
+func TestCommitRollsBackWhatFailedAndKeepsTheFirstError(t *testing.T) {
 	t.Parallel()
 	lost := safe{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}}
 	failed := state("40001")

@@ -25,7 +25,7 @@ func begin(t *testing.T, conn *pgx.Conn, level pgx.TxIsoLevel) pgx.Tx {
 	return tx
 }
 
-func TestTransaction_gives_back_at_rollback_and_keeps_at_commit(t *testing.T) {
+func TestTransactionGivesBackAtRollbackAndKeepsAtCommit(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		outside := d.store(t, schema, nil)
@@ -75,7 +75,7 @@ func wantDead(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-func TestTransaction_in_which_a_take_fails_gets_the_error_whatever_the_failure_policy(t *testing.T) {
+func TestTransactionInWhichATakeFailsGetsTheErrorWhateverTheFailurePolicy(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		d.store(t, schema, nil)
@@ -94,7 +94,7 @@ func TestTransaction_in_which_a_take_fails_gets_the_error_whatever_the_failure_p
 				if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1ms'"); err != nil {
 					t.Fatal(err)
 				}
-				release := d.hold(t, fails.lock)
+				release := d.holdLock(t, fails.lock)
 				l := newLimiter(t, storeOn(t, tx, schema), slow(5), opt)
 				res, err := l.Allow(bounded(t), secret)
 				release()
@@ -112,7 +112,7 @@ func TestTransaction_in_which_a_take_fails_gets_the_error_whatever_the_failure_p
 	})
 }
 
-func TestTransaction_that_has_ended_is_not_applied(t *testing.T) {
+func TestTransactionThatHasEndedIsNotApplied(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
@@ -125,7 +125,7 @@ func TestTransaction_that_has_ended_is_not_applied(t *testing.T) {
 	})
 }
 
-func TestTransaction_that_failed_before_is_not_applied(t *testing.T) {
+func TestTransactionThatFailedBeforeIsNotApplied(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 		if _, err := tx.Exec(t.Context(), "SELECT 1/0"); err == nil {
@@ -136,7 +136,7 @@ func TestTransaction_that_failed_before_is_not_applied(t *testing.T) {
 	})
 }
 
-func TestSnapshot_of_a_transaction_refuses_or_fails_but_never_over_admits(t *testing.T) {
+func TestSnapshotOfATransactionRefusesOrFailsButNeverOverAdmits(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		outside := d.store(t, schema, nil)
@@ -175,7 +175,7 @@ func TestSnapshot_of_a_transaction_refuses_or_fails_but_never_over_admits(t *tes
 	})
 }
 
-func TestTransactions_of_any_isolation_together_admit_no_more_than_the_policy(t *testing.T) {
+func TestTransactionsOfAnyIsolationTogetherAdmitNoMoreThanThePolicy(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		p := pool(t, d.dsn, few(12))
@@ -215,7 +215,7 @@ func TestTransactions_of_any_isolation_together_admit_no_more_than_the_policy(t 
 	})
 }
 
-func TestConnection_serves_many_goroutines_one_after_another(t *testing.T) {
+func TestConnectionServesManyGoroutinesOneAfterAnother(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for name, db := range map[string]postgres.DB{
@@ -236,12 +236,12 @@ func TestConnection_serves_many_goroutines_one_after_another(t *testing.T) {
 	})
 }
 
-func TestConnection_in_use_makes_others_wait_until_they_leave(t *testing.T) {
+func TestConnectionInUseMakesOthersWaitUntilTheyLeave(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := storeOn(t, connect(t, d.dsn), schema)
 		do(t, store, take(slow(3), "k", 1))
-		release := d.hold(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
 		var wait sync.WaitGroup
 		wait.Go(func() { do(t, store, take(slow(3), "k", 1)) })
 		d.blocked(t, 1)
@@ -259,7 +259,7 @@ func TestConnection_in_use_makes_others_wait_until_they_leave(t *testing.T) {
 	})
 }
 
-func TestAnswers_on_a_connection_are_provisional(t *testing.T) {
+func TestAnswersOnAConnectionAreProvisional(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		conn := connect(t, d.dsn)

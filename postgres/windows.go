@@ -16,14 +16,18 @@ var windows = table{
 		p, length := windowOf(op)
 		return length, p.Limit, op.Cost
 	},
-	take: func(sql *tableStatements, op *limiter.Op) (text string, more []int64) {
+	takeStatement: func(sql *tableStatements, op *limiter.Op) (text string, more []int64) {
 		p, length := windowOf(op)
 		ahead := op.Tolerance(limiter.Row{Period: length, Limit: p.Limit})
-		if p.CountRejected {
-			return sql.count, []int64{ahead}
+		switch {
+		case op.Kind == limiter.OpCharge:
+			return sql.count, []int64{ahead, 1}
+		case p.CountRejected:
+			return sql.count, []int64{ahead, 0}
 		}
 		return sql.take, []int64{ahead, int64(op.MaxWait)}
 	},
+	charged: func(_ *limiter.Op, s *limiter.State) (charged, room bool) { return true, s.Took },
 	refund: func(op *limiter.Op) []any {
 		return []any{op.Cost, at(op), op.Booked.Row.Period, op.Booked.Row.Start}
 	},

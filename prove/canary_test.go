@@ -2,7 +2,6 @@ package prove_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +17,7 @@ import (
 func TestPgxStillCallsWhatWasCommittedInTheSimpleProtocolSafeToRetry(t *testing.T) {
 	proof.Rounds(t, "the canary of pgx", campaign.Sizes{CI: 1, Nightly: 1, Release: 1}, func(t *testing.T, r *campaign.Round) {
 		c := cluster.New(t, "fsync=off")
-		proxy := cutproxy.New(t, fmt.Sprintf("127.0.0.1:%d", c.Port()))
+		proxy := cutproxy.New(t, c.Port())
 		config, err := pgx.ParseConfig(c.DSN())
 		if err != nil {
 			t.Fatal(err)
@@ -32,7 +31,7 @@ func TestPgxStillCallsWhatWasCommittedInTheSimpleProtocolSafeToRetry(t *testing.
 			t.Fatal(err)
 		}
 		config = config.Copy()
-		config.Port, config.DefaultQueryExecMode = proxy.Port(), pgx.QueryExecModeSimpleProtocol
+		config.Port, config.DefaultQueryExecMode = uint16(proxy.Port()), pgx.QueryExecModeSimpleProtocol
 		var wrong int64
 		for after := range int64(8) {
 			conn, err := pgx.ConnectConfig(t.Context(), config)

@@ -38,15 +38,26 @@ func longest(p limiter.Policy) time.Duration {
 	return time.Duration(b.Capacity) * b.Step()
 }
 
-// recorder is a store that keeps the last state it told, for one goroutine.
+// recorder is a store that keeps the last states it told, for one goroutine.
 type recorder struct {
 	limiter.Store
 	last limiter.State
+	all  map[ledger.ID]limiter.State // of the last decision over several limits
 }
 
 func (r *recorder) Do(ctx context.Context, op limiter.Op) (s limiter.State, err error) {
 	r.last, err = r.Store.Do(ctx, op)
 	return r.last, err
+}
+
+// DoAll implements [limiter.AllStore].
+func (r *recorder) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	states, err := r.Store.(limiter.AllStore).DoAll(ctx, ops)
+	r.all = map[ledger.ID]limiter.State{}
+	for i, s := range states {
+		r.all[ledger.ID{Limiter: ops[i].Name, Key: ops[i].Key}] = s
+	}
+	return states, err
 }
 
 // watched is a key, and what was told of it.
@@ -148,40 +159,62 @@ func (h *timeline) note(k *watched, cost int64, r limiter.Result, s limiter.Stat
 	}
 }
 
-// callers has so many take from the keys by a store until stop is called.
+// callers lets n callers take from the keys until stop is called.
 func (h *timeline) callers(ctx context.Context, r *rand.Rand, n int, of []limiter.Store) (stop func()) {
-	ended := make(chan struct{})
-	var wait sync.WaitGroup
-	for i := range n {
-		own := rand.New(rand.NewPCG(r.Uint64(), uint64(i)))
-		rec := &recorder{Store: of[i%len(of)]}
-		wait.Go(func() {
-			for {
-				select {
-				case <-ended:
-					return
-				default:
-				}
-				h.gate.RLock()
-				h.take(ctx, rec, h.keys[own.IntN(len(h.keys))], 1+own.Int64N(3))
-				h.gate.RUnlock()
-			}
-		})
+	recorders := make([]*recorder, n)
+	for i := range recorders {
+		recorders[i] = &recorder{Store: of[i%len(of)]}
 	}
-	return func() {
-		close(ended)
-		wait.Wait()
-	}
+	return repeat(r, n, func(r *rand.Rand, caller int) {
+		h.gate.RLock()
+		defer h.gate.RUnlock()
+		if r.IntN(4) == 0 {
+			h.takeSeveral(ctx, recorders[caller], r)
+		} else {
+			h.take(ctx, recorders[caller], h.keys[r.IntN(len(h.keys))], 1+r.Int64N(3))
+		}
+	})
 }
 
 // take asks for cost of a key, and notes the answer.
 func (h *timeline) take(ctx context.Context, rec *recorder, k *watched, cost int64) (allowed bool) {
-	// A Limiter of its own for each call is a few words of memory.
-	lim, err := limiter.New(rec, k.name, k.policy, limiter.WithTimeout(5*time.Second))
+	r, err := rec.limiter(k).AllowN(ctx, k.key, cost)
+	h.note(k, cost, r, rec.last, err)
+	return r.Allowed
+}
+
+// limiter returns a Limiter of a key. One of its own for each call is a few words of memory.
+func (r *recorder) limiter(k *watched) *limiter.Limiter {
+	lim, err := limiter.New(r, k.name, k.policy, limiter.WithTimeout(5*time.Second))
 	if err != nil {
 		panic(err) // the policies are the test's own
 	}
-	r, err := lim.AllowN(ctx, k.key, cost)
-	h.note(k, cost, r, rec.last, err)
-	return r.Allowed
+	return lim
+}
+
+// takeSeveral asks for some of several keys in one decision, and notes the answer.
+func (h *timeline) takeSeveral(ctx context.Context, rec *recorder, r *rand.Rand) {
+	var keys []*watched
+	var claims []limiter.Claim
+	for _, i := range r.Perm(len(h.keys))[:3] {
+		k := h.keys[i]
+		if w, ok := k.policy.(limiter.FixedWindow); ok && w.CountRejected {
+			continue // such a window cannot take part
+		}
+		keys = append(keys, k)
+		claims = append(claims, limiter.Claim{Limiter: rec.limiter(k), Key: k.key, Cost: 1 + r.Int64N(3)})
+	}
+	if len(claims) == 0 {
+		return
+	}
+	res, err := limiter.AllowAll(ctx, claims...)
+	for i, claim := range claims {
+		state := rec.all[ledger.ID{Limiter: keys[i].name, Key: claim.Key}]
+		switch {
+		case err != nil:
+			h.note(keys[i], claim.Cost, limiter.Result{}, state, err)
+		case res.Allowed || !state.Took: // otherwise it had room, and was not charged
+			h.note(keys[i], claim.Cost, res.Each[i], state, nil)
+		}
+	}
 }

@@ -30,9 +30,9 @@ func TestConnectionsAreCutAtEveryByte(t *testing.T) {
 			all: proof.Tier != campaign.CI, offset: int64(r.Rand.Uint32()), r: r,
 		}
 		kinds := make(chan cuts.Kind)
-		var lanes sync.WaitGroup
+		var clients sync.WaitGroup
 		for range 2 * runtime.NumCPU() { // each waits for connections most of the time
-			lanes.Go(func() {
+			clients.Go(func() {
 				for kind := range kinds {
 					if err := sweep.cut(t, kind); err != nil {
 						t.Errorf("%s in %s: %v", kind.Name, sweep.mode.Name, err)
@@ -44,7 +44,7 @@ func TestConnectionsAreCutAtEveryByte(t *testing.T) {
 			kinds <- kind
 		}
 		close(kinds)
-		lanes.Wait()
+		clients.Wait()
 		r.None(campaign.DoubleCharges, sweep.surplus)
 		r.None(campaign.LostTakes, sweep.lost)
 	})
@@ -65,12 +65,12 @@ type cutSweep struct {
 
 // cut cuts an operation at every byte of what is sent and of what is answered.
 func (s *cutSweep) cut(t *testing.T, kind cuts.Kind) error {
-	lane, err := cuts.NewLane(t, s.dsn, s.mode, kind)
+	client, err := cuts.NewClient(t, s.dsn, s.mode, kind)
 	if err != nil {
 		return err
 	}
-	defer lane.Close()
-	sizes, err := lane.Measure()
+	defer client.Close()
+	sizes, err := client.Measure()
 	if err != nil {
 		return fmt.Errorf("without a cut: %w", err)
 	}
@@ -84,7 +84,7 @@ func (s *cutSweep) cut(t *testing.T, kind cuts.Kind) error {
 		if point > sizes[cutproxy.Request] {
 			cut.Direction, cut.After = cutproxy.Response, point-sizes[cutproxy.Request]-1
 		}
-		found, err := lane.Cut(cut)
+		found, err := client.Cut(cut)
 		s.note(found)
 		if err != nil {
 			return fmt.Errorf("cut after %d of %d bytes of the %v, RST %t: %w", cut.After, sizes[cut.Direction], cut.Direction, cut.Reset, err)

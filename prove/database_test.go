@@ -11,10 +11,11 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
-// patience is how long a test waits for what takes a moment.
-const patience = 30 * time.Second
+// waitLimit is how long a test waits for what takes a moment.
+const waitLimit = 30 * time.Second
 
 // interval is how often is asked what nothing tells.
 const interval = 5 * time.Millisecond
@@ -33,7 +34,7 @@ func openStore(t testing.TB, dsn string, opts ...postgres.Option) *postgres.Stor
 // connection is one of the test's own, to be closed by the caller.
 func connection(t testing.TB, dsn string) *pgx.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -68,7 +69,7 @@ func query[T any](t testing.TB, dsn, sql string, args ...any) (answer T) {
 // compare compares what is stored with what was told, once nothing is under way.
 func (l *load) compare(t testing.TB, dsn string) ledger.Verdict {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	conn := connection(t, dsn)
 	defer conn.Close(context.Background())
@@ -104,12 +105,13 @@ func (l *load) judge(t testing.TB, r *campaign.Round, v ledger.Verdict) {
 	if v.Double > 0 || v.Over > 0 {
 		logFound(t, v)
 	}
+	countSeveral(r, l.ledger)
 	for class, n := range l.ledger.Classes() {
 		switch class {
-		case ledger.NotApplied: // of most the server has not even heard
+		case outcome.NotApplied: // of most the server has not even heard
 			r.Count("answers of a store that was down", n)
 			continue
-		case ledger.Unknown:
+		case outcome.Unknown:
 			r.Count(campaign.Unknown, n)
 		}
 		r.Count(campaign.Operations, n)
@@ -145,14 +147,14 @@ func (l *load) grants(t testing.TB, r *campaign.Round, lim *limiter.Limiter, key
 	for {
 		class, err := l.take(t.Context(), lim, key, 1)
 		took := time.Since(began)
-		if class == ledger.Granted {
+		if class == outcome.Carried {
 			r.Most("recovery", took)
 			if took > recovery {
 				t.Errorf("a store works again after %v, want at most %v", took, recovery)
 			}
 			return
 		}
-		if took > patience {
+		if took > waitLimit {
 			t.Fatalf("a store does not work again: %s, %v", class, err)
 		}
 		wait(t.Context(), interval)

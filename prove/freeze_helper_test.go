@@ -18,7 +18,6 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
-	"github.com/sqlimit/limiter/prove/internal/wallclock"
 )
 
 // freezing is the name of the helper that is frozen, and of its limiter.
@@ -34,9 +33,6 @@ func init() { helpers[freezing] = answerCalls }
 // answerCalls is a function as in Lambda: it has one connection, does what each line that
 // it reads says with the key there, and writes a line with class, duration and error.
 func answerCalls() error {
-	if err := wallclock.Shift(0); err != nil { // so that it can be set later on
-		return err
-	}
 	config, err := pgxpool.ParseConfig(os.Getenv(freezingDSN))
 	if err != nil {
 		return err
@@ -165,8 +161,8 @@ func (f *function) answer() (s said, err error) {
 		}
 		took, err := strconv.ParseInt(fields[1], 10, 64)
 		return said{fields[0], time.Duration(took), fields[2]}, err
-	case <-time.After(patience):
-		return s, fmt.Errorf("the function does not answer within %v", patience)
+	case <-time.After(waitLimit):
+		return s, fmt.Errorf("the function does not answer within %v", waitLimit)
 	}
 }
 
@@ -200,4 +196,4 @@ func (f *function) freeze(ctx context.Context) error {
 	}
 }
 
-func (f *function) thaw() error { return f.cmd.Process.Signal(syscall.SIGCONT) }
+func (f *function) resume() error { return f.cmd.Process.Signal(syscall.SIGCONT) }

@@ -16,30 +16,25 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
-	"github.com/sqlimit/limiter/prove/internal/wallclock"
 )
 
-// rested is the time without use from which on a connection is pinged, and a little more.
+// rested is a little more than the idle time after which a connection is pinged.
 const rested = 5*time.Second + 300*time.Millisecond
 
 func TestAFunctionThatIsFrozenInMidCallIsChargedOnceOrNotAtAll(t *testing.T) {
 	server := cluster.New(t, durable...)
 	migrate(t, server.DSN())
 	proof.Rounds(t, "functions frozen in mid-call", campaign.Sizes{CI: 1, Nightly: 20, Release: 25}, func(t *testing.T, r *campaign.Round) {
-		var lanes [6]*freezer
+		var clients [6]*freezer
 		var all sync.WaitGroup
-		late := newTardiness()
-		for i := range lanes {
+		late := newTimerDelay()
+		for i := range clients {
 			f := &freezer{
 				server: server, name: fmt.Sprintf("function-%d-%d", r.Number, i), ping: i%2 == 0,
 				rand: rand.New(rand.NewPCG(r.Seed, uint64(i))), counts: map[string]int64{}, wrong: map[string]int64{},
 			}
 			for n := range frozenIn {
-				e := freeze{call: frozenIn[n], lasts: 100*time.Millisecond + time.Duration(f.rand.Int64N(int64(most())))}
-				if n%2 == i/2%2 { // each call in one lane or another
-					e.pretended = 65*time.Second + time.Duration(f.rand.Int64N(int64(2*time.Hour)))
-				}
-				f.freezes = append(f.freezes, e)
+				f.freezes = append(f.freezes, freeze{frozenIn[n], 100*time.Millisecond + time.Duration(f.rand.Int64N(int64(most())))})
 			}
 			switch {
 			case i < 2 && proof.Tier != campaign.CI && r.Number%20 == 0: // with the ping and without
@@ -47,7 +42,7 @@ func TestAFunctionThatIsFrozenInMidCallIsChargedOnceOrNotAtAll(t *testing.T) {
 			case i < 2:
 				f.freezes = []freeze{{call: allow, lasts: rested}}
 			}
-			lanes[i] = f
+			clients[i] = f
 			all.Go(func() {
 				if err := f.run(t); err != nil {
 					t.Errorf("%s, with pings %t: %v", f.name, f.ping, err)
@@ -56,7 +51,7 @@ func TestAFunctionThatIsFrozenInMidCallIsChargedOnceOrNotAtAll(t *testing.T) {
 		}
 		all.Wait()
 		lag := late.stop()
-		for _, f := range lanes {
+		for _, f := range clients {
 			f.report(t, r, lag)
 		}
 	})
@@ -65,18 +60,13 @@ func TestAFunctionThatIsFrozenInMidCallIsChargedOnceOrNotAtAll(t *testing.T) {
 // frozenIn are the calls that a function is frozen in.
 var frozenIn = [...]string{allow, peek, reserve, refund}
 
-// freeze is one of a function: the call that it is frozen in, and for how long.
+// freeze says in which call a function is frozen, and for how long.
 type freeze struct {
 	call  string
 	lasts time.Duration
-	// pretended is for how long it was by the function's wall clock; 0 is lasts. The other
-	// clock stands still in a function that is frozen.
-	pretended time.Duration
 }
 
-func (e freeze) wall() time.Duration { return max(e.lasts, e.pretended) }
-
-// most is how long a freeze lasts at most, but for those that are longer on purpose.
+// most is the longest random freeze.
 func most() time.Duration {
 	if proof.Tier == campaign.CI {
 		return time.Second
@@ -96,23 +86,22 @@ type freezer struct {
 	function *function
 	db       *pgx.Conn
 
-	ahead   time.Duration // of the function's wall clock
 	counts  map[string]int64
 	wrong   map[string]int64 // that must not be
-	longest time.Duration    // of the calls after a thaw
-	thawed  time.Duration    // from a thaw to the answer of the call that was frozen
+	longest time.Duration    // of the calls after a freeze
+	resumed time.Duration    // from the end of a freeze to the answer of the call that was frozen
 }
 
 func (f *freezer) run(t *testing.T) (err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	f.proxy = cutproxy.New(t, addressOf(f.server.Port()))
+	f.proxy = cutproxy.New(t, f.server.Port())
 	defer f.proxy.Break()
 	if f.db, err = pgx.Connect(ctx, f.server.DSN()); err != nil {
 		return err
 	}
 	defer f.db.Close(context.Background())
-	dsn := fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&application_name=%s", f.proxy.Port(), f.name)
+	dsn := dsnAt(f.proxy.Port()) + "&application_name=" + f.name
 	if f.function, err = newFunction(t, dsn, f.ping); err != nil {
 		return err
 	}
@@ -128,7 +117,7 @@ func (f *freezer) run(t *testing.T) (err error) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("freeze %d, in %s, of %v and %v pretended: %w", i, e.call, e.lasts, e.pretended, err)
+			return fmt.Errorf("freeze %d, in %s, of %v: %w", i, e.call, e.lasts, err)
 		}
 	}
 	return nil
@@ -154,26 +143,19 @@ func (f *freezer) freeze(ctx context.Context, key string, e freeze) error {
 	if err := f.function.freeze(ctx); err != nil {
 		return err
 	}
-	if e.pretended > 0 {
-		f.ahead += e.pretended - e.lasts
-		if err := wallclock.ShiftOther(f.function.cmd.Process.Pid, f.ahead); err != nil {
-			return err
-		}
-		f.counts["freezes of more than a minute, pretended"]++
-	}
 	means, err := f.meanwhile(ctx, e.lasts, release)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := f.function.thaw(); err != nil {
+	if err := f.function.resume(); err != nil {
 		return err
 	}
 	frozen, err := f.function.answer()
 	if err != nil {
 		return err
 	}
-	f.thawed = max(f.thawed, time.Since(began))
+	f.resumed = max(f.resumed, time.Since(began))
 	f.counts[campaign.Freezes]++
 	f.counts["frozen in "+e.call+", "+means+": "+frozen.class]++
 	if !told.note(e.call, frozen.class) {
@@ -185,8 +167,8 @@ func (f *freezer) freeze(ctx context.Context, key string, e freeze) error {
 	return f.afterwards(ctx, key+"/next", e, means)
 }
 
-// callIn has the function begin a call, and returns what lets it go on if it was held up
-// on purpose: one in three, by whoever has its row, or by the network if that holds up none.
+// callIn makes the function begin a call. One call in three is held up by a lock on its row, or by
+// the network if the call locks no row. release ends that.
 func (f *freezer) callIn(ctx context.Context, key, call string) (release func(), err error) {
 	release = func() {}
 	during := f.rand.IntN(3) == 0
@@ -216,9 +198,9 @@ func (f *freezer) callIn(ctx context.Context, key, call string) (release func(),
 
 const forgotten = "the connection is forgotten"
 
-// errStuck is that of a pool which pgxpool's own ping makes useless: of a connection that
-// rested for a second it has no time limit but a minute, and the farewell takes 15 s more,
-// in which the connection counts. It is why there is PingAfterFreeze.
+// errStuck is the error of a pool that pgxpool's own ping blocks. That ping has a time limit of a
+// minute, and closing the connection takes 15 s more, in which it counts in the pool. PingAfterFreeze
+// exists for this reason.
 var errStuck = errors.New("the pool waits for a peer that has gone")
 
 // meanwhile does something while the function is frozen for d, and says what.
@@ -237,9 +219,8 @@ func (f *freezer) meanwhile(ctx context.Context, d time.Duration, release func()
 	return means, err
 }
 
-// afterwards takes again. If it rested for long by its wall clock and is pinged, the first
-// call works. Else the first may find out that the connection has gone, and the second one
-// works.
+// afterwards takes again. If the function was frozen for long and pings, the first call works.
+// Otherwise the first call may find the connection broken, and the second one works.
 func (f *freezer) afterwards(ctx context.Context, key string, e freeze, means string) error {
 	const resting = 900 * time.Millisecond // and a moment before and after the freeze
 	told := &told{}
@@ -257,14 +238,14 @@ func (f *freezer) afterwards(ctx context.Context, key string, e freeze, means st
 		if call > 0 && !f.ping && means == forgotten && e.lasts > resting && next.class == outcome.NotApplied {
 			return errStuck
 		}
-		if call > 0 || f.ping && e.wall() >= rested || next.class != outcome.Unknown && next.class != outcome.NotApplied {
+		if call > 0 || f.ping && e.lasts >= rested || next.class != outcome.Unknown && next.class != outcome.NotApplied {
 			return fmt.Errorf("%s, and call %d after it is %s: %s", means, call+1, next.class, next.err)
 		}
 	}
 	return f.judge(ctx, key, told)
 }
 
-// report counts what was found, where timers rang as late as lag.
+// report counts what was found. Timers fired up to lag too late.
 func (f *freezer) report(t *testing.T, r *campaign.Round, lag time.Duration) {
 	t.Helper()
 	for what, n := range f.counts {
@@ -273,10 +254,10 @@ func (f *freezer) report(t *testing.T, r *campaign.Round, lag time.Duration) {
 	for _, what := range []string{campaign.LostTakes, campaign.DoubleCharges, campaign.OverAdmitted, lostRefunds} {
 		r.None(what, f.wrong[what])
 	}
-	r.Most("answer of a frozen call after the thaw", f.thawed)
+	r.Most("answer of a frozen call after the freeze", f.resumed)
 	r.Most("answer of a call after a freeze", f.longest)
 	limit := limiter.DefaultTimeout + dialLimit + lateness() + lag
-	if f.longest > limit || f.thawed > limit {
-		t.Errorf("%s was answered %v after a thaw, and %v later on", f.name, f.thawed, f.longest)
+	if f.longest > limit || f.resumed > limit {
+		t.Errorf("%s was answered %v after the freeze, and %v later on", f.name, f.resumed, f.longest)
 	}
 }

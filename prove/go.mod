@@ -7,7 +7,8 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/rs/zerolog v1.33.0
-	github.com/sqlimit/limiter v0.0.0-00010101000000-000000000000
+	github.com/sqlimit/limiter v0.1.0
+	golang.org/x/mod v0.42.0
 	golang.org/x/sys v0.48.0
 	modernc.org/sqlite v1.60.1
 )

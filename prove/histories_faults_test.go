@@ -7,29 +7,29 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
-	"github.com/sqlimit/limiter/prove/internal/pooler"
-	"github.com/sqlimit/limiter/prove/internal/relay"
 	"github.com/sqlimit/limiter/prove/internal/workload"
 )
 
 // What callers were told has to agree with the rows whatever came in between, in any pair.
 func TestHistoriesUnderPairsOfFaults(t *testing.T) {
-	server := cluster.New(t, ailingServer...)
+	server := cluster.New(t, systemSettings...)
 	log := migrated(t, server)
-	a := &ailing{
-		server: server, front: relay.New(t, server.Port()),
-		pooler: pooler.New(t, server.Port(), "server_login_retry = 0.1"),
+	a := &system{
+		server: server, front: cutproxy.New(t, server.Port()),
+		pooler: dbtest.NewPooler(t, server.DSN(), "server_login_retry = 0.1"),
 	}
-	ailed := workload.Options{Callers: 48, Timeout: limiter.DefaultTimeout, Tolerant: true}
+	tolerant := workload.Options{Callers: 48, Timeout: limiter.DefaultTimeout, Tolerant: true}
 	proof.Rounds(t, "histories under pairs of faults", campaign.Sizes{CI: 1, Nightly: 50, Release: 200}, func(t *testing.T, r *campaign.Round) {
 		workers := []worker{
-			{DSN: dsnAt(a.front.Port()) + "&application_name=" + application, Ahead: time.Hour, Options: ailed},
-			{DSN: a.pooler.DSN(), Pooled: true, Options: ailed},
+			{DSN: dsnAt(a.front.Port()) + "&application_name=" + application, Options: tolerant},
+			{DSN: a.pooler.DSN(), Pooled: true, Options: tolerant},
 		}
-		h := openHistory(t, r, log, workers)
+		h := openHistory(t, r, log, time.Now(), workers)
 		run := startWorkers(t, workers...)
 		a.workers = run.processes
 		pairs := 0

@@ -3,6 +3,7 @@ package prove_test
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/prove/internal/audit"
@@ -26,6 +27,6 @@ func TestHistoriesOnSQLite(t *testing.T) {
 	}
 	defer log.Close()
 	proof.Rounds(t, "histories on SQLite", campaign.Sizes{CI: 1, Nightly: 20, Release: 130}, func(t *testing.T, r *campaign.Round) {
-		historyRound(t, r, log, store, worker{Path: path, Options: busy}, worker{Path: path, Options: busy})
+		historyRound(t, r, log, time.Now(), store, worker{Path: path, Options: busy}, worker{Path: path, Options: busy})
 	})
 }

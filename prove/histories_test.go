@@ -51,22 +51,22 @@ func swept(t *testing.T, s sweeper, run func()) (removed int64) {
 	return removed
 }
 
-// historyRound is a round of the workload, recorded and checked twice. Rows are swept
-// meanwhile.
-func historyRound(t *testing.T, r *campaign.Round, log audit.Log, s sweeper, workers ...worker) {
+// historyRound is a round of the workload, recorded and checked twice. Expired rows are swept
+// meanwhile. The store's clock reads now.
+func historyRound(t *testing.T, r *campaign.Round, log audit.Log, now time.Time, s sweeper, workers ...worker) {
 	t.Helper()
-	h := openHistory(t, r, log, workers)
+	h := openHistory(t, r, log, now, workers)
 	r.Count("expired rows swept", swept(t, s, func() { h.Calls = startWorkers(t, workers...).calls(t) }))
 	closeHistory(t, r, log, h)
 }
 
-// openHistory prepares what a round begins with.
-func openHistory(t *testing.T, r *campaign.Round, log audit.Log, workers []worker) *history.History {
+// openHistory prepares a round. The store's clock reads now.
+func openHistory(t *testing.T, r *campaign.Round, log audit.Log, now time.Time, workers []worker) *history.History {
 	t.Helper()
 	if err := log.Clear(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	opened := workload.Expired(r.Number, time.Now())
+	opened := workload.Expired(r.Number, now)
 	if err := log.Seed(t.Context(), opened); err != nil {
 		t.Fatal(err)
 	}

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 )
 
-// lasting are policies under which nothing comes back while a test runs: of each kind
-// one that is never used up, so that all that is lost shows, and one that soon is, so
-// that each one too many shows.
+// lasting are policies under which nothing comes back while a test runs. Of each kind, one is never
+// used up, so that every lost take shows. The other is soon used up, so that every take too many shows.
 var lasting = []struct {
 	name   string
 	policy limiter.Policy
@@ -32,12 +32,13 @@ func capacityOf(p limiter.Policy) int64 {
 	return p.(limiter.TokenBucket).Capacity
 }
 
-// load is callers who take from the same keys by several stores, as several processes
-// do, and note what they are told.
+// load is callers of the same keys on several stores, as in several processes. It records their
+// answers.
 type load struct {
 	ledger   *ledger.Ledger
 	limiters [][]*limiter.Limiter // of each store
-	epoch    int                  // keys of another epoch are other keys
+	epoch    int                  // part of every key
+	singles  bool                 // no decision is over several limits
 }
 
 func newLoad(t *testing.T, stores []limiter.Store, opts ...limiter.Option) *load {
@@ -62,57 +63,75 @@ func lastingOf(t *testing.T, store limiter.Store, opts ...limiter.Option) (of []
 	return of
 }
 
-// take asks a limiter for cost of a key, and notes the answer.
+// take takes cost of a key and records the answer.
 func (l *load) take(ctx context.Context, lim *limiter.Limiter, key string, cost int64) (class string, err error) {
 	r, err := lim.AllowN(ctx, key, cost)
 	return l.note(lim, key, cost, r, err), err
 }
 
-// note enters an answer.
+// note records an answer.
 func (l *load) note(lim *limiter.Limiter, key string, cost int64, r limiter.Result, err error) (class string) {
 	_, window := lim.Policy().(limiter.FixedWindow)
 	id := ledger.ID{Window: window, Limiter: lim.Name(), Key: key}
 	return l.ledger.Note(id, capacityOf(lim.Policy()), cost, r, err)
 }
 
-// start has so many callers take until stop is called, which waits for them.
+// ask makes a request with the limiters of a store, and records the answer.
+func (l *load) ask(ctx context.Context, of []*limiter.Limiter, q request) error {
+	for i := range q {
+		q[i].key = fmt.Sprintf("%d/%s", l.epoch, q[i].key)
+	}
+	r, err := q.ask(ctx, of)
+	l.ledger.NoteAll(q.takes(), r, err)
+	return err
+}
+
+// begin starts 64 callers of a round, on new keys after each epoch.
+func (l *load) begin(t *testing.T, r *campaign.Round, dsn string) (stop func()) {
+	t.Helper()
+	if r.Number%epoch == 0 {
+		l.renew(t, dsn)
+	}
+	return l.start(t.Context(), r.Rand, 64)
+}
+
+// start lets callers take until stop is called.
 func (l *load) start(ctx context.Context, r *rand.Rand, callers int) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wait sync.WaitGroup
+	return repeat(r, callers, func(r *rand.Rand, caller int) { l.step(ctx, r, caller) })
+}
+
+// repeat calls step again and again in each of n goroutines, until stop is called. stop waits for
+// them, because the answers of all calls count.
+func repeat(r *rand.Rand, n int, step func(r *rand.Rand, caller int)) (stop func()) {
 	ended := make(chan struct{})
-	for i := range callers {
+	var all sync.WaitGroup
+	for i := range n {
 		own := rand.New(rand.NewPCG(r.Uint64(), uint64(i)))
-		wait.Go(func() {
+		all.Go(func() {
 			for {
 				select {
 				case <-ended:
 					return
 				default:
 				}
-				l.step(ctx, own, i)
+				step(own, i)
 			}
 		})
 	}
 	return func() {
 		close(ended)
-		wait.Wait() // nobody is cut off: what he is told counts
-		cancel()
+		all.Wait()
 	}
 }
 
-// step is one take by a caller: of the hot key, a warm one, or one that is cold.
+// step is one request by a caller.
 func (l *load) step(ctx context.Context, r *rand.Rand, caller int) {
-	of := l.limiters[caller%len(l.limiters)]
-	lim := of[r.IntN(len(of))]
-	key := fmt.Sprintf("%d/cold/%d", l.epoch, r.IntN(1000))
-	switch p := r.IntN(10); {
-	case p < 3:
-		key = fmt.Sprintf("%d/hot", l.epoch)
-	case p < 7:
-		key = fmt.Sprintf("%d/warm/%d", l.epoch, r.IntN(16))
+	q := draw(r)
+	if l.singles {
+		q = q[len(q)-1:] // its first key would be one for this request only
 	}
-	if _, err := l.take(ctx, lim, key, 1+r.Int64N(3)); err != nil {
-		// A server that is down is not asked as fast as a processor can: it is to come up.
+	if err := l.ask(ctx, l.limiters[caller%len(l.limiters)], q); err != nil {
+		// Callers of a server that is down pause, so that it can start.
 		wait(ctx, time.Duration(10+r.IntN(20))*time.Millisecond)
 	}
 }

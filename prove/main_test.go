@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 )
@@ -22,7 +22,6 @@ var (
 	tier      = flag.String("tier", "ci", "how much is done: ci (10 minutes), nightly (2 hours) or release (6 hours)")
 	seed      = flag.Uint64("seed", 0, "what all randomness comes from; 0 chooses one")
 	report    = flag.String("report", "report-TIER.json", "the file that the report is written to, as JSON, after each round")
-	resume    = flag.Bool("resume", false, "go on where the report ends")
 	round     = flag.Int("round", 0, "the number of the only round to be run")
 	fraction  = flag.Float64("fraction", 0, "the part of the tier's rounds to be run, above 0 to 1; 0 is all")
 	perCaller = flag.Int("calls", 150, "how many calls each caller makes in a round of a history")
@@ -48,7 +47,7 @@ func TestMain(m *testing.M) {
 		os.Exit(help(name))
 	}
 	flag.Parse()
-	if err := errors.Join(host.CheckRequired(), begin()); err != nil {
+	if err := errors.Join(testenv.CheckRequired(), begin()); err != nil {
 		fmt.Fprintln(os.Stderr, "prove:", err)
 		os.Exit(2)
 	}
@@ -88,7 +87,7 @@ func helper(t testing.TB, name string, env ...string) *exec.Cmd {
 
 func begin() (err error) {
 	proof, err = campaign.New(campaign.Options{
-		Tier: campaign.Tier(*tier), Seed: *seed, Report: strings.Replace(*report, "TIER", *tier, 1), Resume: *resume, Round: *round, Fraction: *fraction,
+		Tier: campaign.Tier(*tier), Seed: *seed, Report: strings.Replace(*report, "TIER", *tier, 1), Round: *round, Fraction: *fraction,
 		Versions: versions(),
 	})
 	if err != nil {
@@ -116,7 +115,7 @@ func versions() map[string]string {
 }
 
 func postgresProgram() string {
-	programs, _, err := host.PostgreSQL(context.Background())
+	programs, _, err := testenv.PostgreSQL(context.Background())
 	if err != nil {
 		return "postgres"
 	}

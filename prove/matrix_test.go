@@ -17,11 +17,8 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
-	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
-
-// misconfigured is the class that [ledger.Classify] takes for wrong.
-const misconfigured = "misconfigured"
 
 // lateness is how much later than its deadline an answer may come: where a machine does
 // other things meanwhile, CI is set.
@@ -121,7 +118,7 @@ func (f fault) look(t *testing.T, r *campaign.Round, server *cluster.Cluster) {
 	p.lim = p.load.limiters[0][0]
 	if !f.cold {
 		p.load.recovers(t, r, time.Now())
-		if class, err := p.load.take(t.Context(), p.lim, probedKey, 1); class != ledger.Granted {
+		if class, err := p.load.take(t.Context(), p.lim, probedKey, 1); class != outcome.Carried {
 			t.Fatalf("before the fault a take is %s: %v", class, err)
 		}
 	}
@@ -148,7 +145,7 @@ func (f fault) look(t *testing.T, r *campaign.Round, server *cluster.Cluster) {
 	if p.failures >= enough && !f.answers {
 		p.whileOpen(t)
 	}
-	if p.first == nil && f.class != ledger.Granted {
+	if p.first == nil && f.class != outcome.Carried {
 		t.Errorf("no take fails")
 	}
 	end()
@@ -212,13 +209,11 @@ func (p *probed) probe(t *testing.T) (took time.Duration) {
 		t.Errorf("an answer takes %v, want at most %v: %v", took, limit+lateness(), err)
 	}
 
-	class := ledger.Classify(res, err)
-	if errors.Is(err, limiter.ErrMisconfigured) {
-		class = misconfigured
-	} else {
+	class := outcome.Of(res.Allowed, err)
+	if class != outcome.Misconfigured {
 		p.load.note(p.lim, key, 1, res, err)
 	}
-	if class == ledger.Granted {
+	if class == outcome.Carried {
 		return took
 	}
 	p.failures++
@@ -254,7 +249,7 @@ func (p *probed) whileHeld(t *testing.T, on *target, dsn string) (end func()) {
 	end = p.begin(t, on)
 	select {
 	case <-answered:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("a take is not answered")
 	}
 	return end

@@ -2,7 +2,6 @@ package prove_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +13,6 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 	"github.com/sqlimit/limiter/prove/internal/tables"
 )
-
-// addressOf is that of a port of this host.
-func addressOf(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 
 // oneKey is a limiter on a store of its own, and one key of it.
 type oneKey struct {
@@ -56,7 +52,7 @@ func (k oneKey) quiet(t *testing.T) {
 	t.Helper()
 	conn := connection(t, k.dsn)
 	defer conn.Close(context.Background())
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	if err := ledger.Quiet(ctx, conn); err != nil {
 		t.Fatal(err)
@@ -92,7 +88,7 @@ func (k oneKey) fails(t *testing.T, r *campaign.Round, limit time.Duration, duri
 func (k oneKey) failure(t *testing.T, r *campaign.Round, limit time.Duration, during func(), classes ...string) error {
 	t.Helper()
 	before := k.spent(t)
-	late := newTardiness()
+	late := newTimerDelay()
 	began := time.Now()
 	type answer struct {
 		res  limiter.Result
@@ -162,7 +158,7 @@ func (k oneKey) blocked(t *testing.T, sessions int) {
 	t.Helper()
 	conn := connection(t, k.dsn)
 	defer conn.Close(context.Background())
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	for n := -1; n < sessions; wait(ctx, time.Millisecond) {
 		if err := conn.QueryRow(ctx, "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").Scan(&n); err != nil {

@@ -24,9 +24,9 @@ func lockRows() []networkFault {
 		{"pool exhaustion", poolExhausted},
 		{"lock queue by a stuck transaction: a lone take", loneTakeOfLockedRow},
 		{"lock queue by a stuck transaction: a merged take beside cold keys", coldKeysBesideLockedRow},
-		stormOf("lock queue by a stuck transaction: the table", func(_ *testing.T, n *network) storm {
+		loadRow("lock queue by a stuck transaction: the table", func(_ *testing.T, n *network) loadFault {
 			var release func()
-			return storm{
+			return loadFault{
 				dsn: n.server.DSN() + "&pool_max_conns=8", must: []string{outcome.Unknown},
 				begin: func(t *testing.T) {
 					release = holdBy(t, n.server.DSN(), "LOCK limiter_token_buckets, limiter_fixed_windows")
@@ -109,7 +109,7 @@ func coldKeysBesideLockedRow(_ *testing.T, n *network) func(t *testing.T, r *cam
 		hot, cold := map[string]int64{}, map[string]int64{}
 		var waits []time.Duration // of cold keys
 		var failure error
-		late := newTardiness()
+		late := newTimerDelay()
 		ended := time.Now().Add(1500 * time.Millisecond)
 		var callers sync.WaitGroup
 		for i := range 32 {
@@ -177,7 +177,7 @@ func canceledMidFlight(_ *testing.T, n *network) func(t *testing.T, r *campaign.
 			told[fmt.Sprint(k.key, "/", i)] = map[string]int64{}
 		}
 		var longest time.Duration
-		late := newTardiness()
+		late := newTimerDelay()
 		var callers sync.WaitGroup
 		for i := range 16 {
 			own := rand.New(rand.NewPCG(r.Seed, uint64(i)))

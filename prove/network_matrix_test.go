@@ -2,7 +2,6 @@ package prove_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"syscall"
 	"testing"
@@ -26,8 +25,8 @@ type networkFault struct {
 	make func(t *testing.T, n *network) func(t *testing.T, r *campaign.Round)
 }
 
-// stormOf is a row that is a storm.
-func stormOf(name string, of func(t *testing.T, n *network) storm) networkFault {
+// loadRow is a row that is a loadFault.
+func loadRow(name string, of func(t *testing.T, n *network) loadFault) networkFault {
 	return networkFault{name, func(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
 		s := of(t, n)
 		s.server = n.server.DSN()
@@ -54,48 +53,48 @@ func TestFaultMatrixNetwork(t *testing.T) {
 
 // slowRows are those of a network that is slow, loses what is sent, or breaks.
 func slowRows() []networkFault {
-	toxic := func(name string, s storm, toxics ...string) networkFault {
-		return stormOf(name, func(t *testing.T, n *network) storm {
-			return newPoison(t, n.server.Port()).storm(s, toxics...)
+	toxic := func(name string, s loadFault, toxics ...string) networkFault {
+		return loadRow(name, func(t *testing.T, n *network) loadFault {
+			return newToxics(t, n.server.Port()).loadFault(s, toxics...)
 		})
 	}
 	granted, unknown := []string{outcome.Carried}, []string{outcome.Unknown}
 	return []networkFault{
-		toxic("slow: within the time limit", storm{must: granted}, `latency downstream {"latency":40,"jitter":20}`),
-		toxic("slow: beyond the time limit", storm{must: unknown, dials: true}, `latency downstream {"latency":400,"jitter":100}`),
-		toxic("slow: little bandwidth", storm{must: unknown, dials: true}, `bandwidth downstream {"rate":1}`, `bandwidth upstream {"rate":1}`),
-		toxic("slow: a few bytes at a time", storm{must: granted, dials: true}, `slicer downstream {"average_size":3,"delay":50}`, `slicer upstream {"average_size":40,"delay":50}`),
-		toxic("hang: no answer comes back", storm{must: unknown, dials: true}, `timeout downstream {"timeout":0}`),
-		toxic("hang: no request arrives", storm{must: unknown, dials: true}, `timeout upstream {"timeout":0}`),
-		toxic("reset mid-statement", storm{must: unknown, dials: true}, `reset_peer downstream {"timeout":0}`),
-		toxic("reset of what was sent", storm{must: unknown, dials: true}, `reset_peer upstream {"timeout":1}`),
-		toxic("end mid-statement", storm{must: unknown, dials: true}, `limit_data downstream {"bytes":700}`),
+		toxic("slow: within the time limit", loadFault{must: granted}, `latency downstream {"latency":40,"jitter":20}`),
+		toxic("slow: beyond the time limit", loadFault{must: unknown, dials: true}, `latency downstream {"latency":400,"jitter":100}`),
+		toxic("slow: little bandwidth", loadFault{must: unknown, dials: true}, `bandwidth downstream {"rate":1}`, `bandwidth upstream {"rate":1}`),
+		toxic("slow: a few bytes at a time", loadFault{must: granted, dials: true}, `slicer downstream {"average_size":3,"delay":50}`, `slicer upstream {"average_size":40,"delay":50}`),
+		toxic("hang: no answer comes back", loadFault{must: unknown, dials: true}, `timeout downstream {"timeout":0}`),
+		toxic("hang: no request arrives", loadFault{must: unknown, dials: true}, `timeout upstream {"timeout":0}`),
+		toxic("reset mid-statement", loadFault{must: unknown, dials: true}, `reset_peer downstream {"timeout":0}`),
+		toxic("reset of what was sent", loadFault{must: unknown, dials: true}, `reset_peer upstream {"timeout":1}`),
+		toxic("end mid-statement", loadFault{must: unknown, dials: true}, `limit_data downstream {"bytes":700}`),
 	}
 }
 
 // silentRows are those of a peer that says nothing any more.
 func silentRows() []networkFault {
 	unknown := []string{outcome.Unknown}
-	peer := func(name string, s storm, begin, end func(*cutproxy.Proxy)) networkFault {
-		return stormOf(name, func(t *testing.T, n *network) storm {
-			p := cutproxy.New(t, addressOf(n.server.Port()))
-			s.dsn = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&pool_max_conns=8", p.Port())
+	peer := func(name string, s loadFault, begin, end func(*cutproxy.Proxy)) networkFault {
+		return loadRow(name, func(t *testing.T, n *network) loadFault {
+			p := cutproxy.New(t, n.server.Port())
+			s.dsn = dsnAt(p.Port()) + "&pool_max_conns=8"
 			s.begin, s.end = func(*testing.T) { begin(p) }, func(*testing.T) { end(p) }
 			s.after = p.Break // pgx takes 15 s to say farewell to a peer that is silent
 			return s
 		})
 	}
 	return []networkFault{
-		peer("dead peer, and another one comes in its place", storm{must: unknown, dials: true},
+		peer("dead peer, and another one comes in its place", loadFault{must: unknown, dials: true},
 			(*cutproxy.Proxy).Stall, func(p *cutproxy.Proxy) { p.Strand(); p.Resume() }),
-		peer("dead peer that resets what it does not know when it is back", storm{must: unknown, dials: true},
+		peer("dead peer that resets what it does not know when it is back", loadFault{must: unknown, dials: true},
 			(*cutproxy.Proxy).Stall, func(p *cutproxy.Proxy) { p.Break(); p.Resume() }),
-		peer("packets that come late, but come", storm{must: unknown, dials: true},
+		peer("packets that come late, but come", loadFault{must: unknown, dials: true},
 			(*cutproxy.Proxy).Stall, (*cutproxy.Proxy).Resume),
-		peer("connections that somebody on the way has forgotten", storm{must: unknown, dials: true},
+		peer("connections that somebody on the way has forgotten", loadFault{must: unknown, dials: true},
 			(*cutproxy.Proxy).Strand, func(*cutproxy.Proxy) {}),
 		{"dead peer of a pool with one connection", deadPeerOfOne},
-		stormOf("slow, hang: sessions of the server stand still", func(_ *testing.T, n *network) storm {
+		loadRow("slow, hang: sessions of the server stand still", func(_ *testing.T, n *network) loadFault {
 			signal := func(t *testing.T, s syscall.Signal) {
 				for _, pid := range query[[]int](t, n.server.DSN(), "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'stopped'") {
 					if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -103,7 +102,7 @@ func silentRows() []networkFault {
 					}
 				}
 			}
-			return storm{
+			return loadFault{
 				dsn: n.server.DSN() + "&pool_max_conns=8&application_name=stopped", must: unknown, dials: true,
 				begin: func(t *testing.T) { signal(t, syscall.SIGSTOP) },
 				end:   func(t *testing.T) { signal(t, syscall.SIGCONT) },
@@ -115,8 +114,8 @@ func silentRows() []networkFault {
 // deadPeerOfOne is what a function meets in Lambda: it has one connection, whose peer
 // has gone without a word, and cannot be told that either.
 func deadPeerOfOne(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
-	p := cutproxy.New(t, addressOf(n.server.Port()))
-	dsn := fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable&pool_max_conns=1", p.Port())
+	p := cutproxy.New(t, n.server.Port())
+	dsn := dsnAt(p.Port()) + "&pool_max_conns=1"
 	return func(t *testing.T, r *campaign.Round) {
 		k := newOneKey(t, n, r, dsn, limiter.DefaultTimeout)
 		t.Cleanup(p.Break)

@@ -12,33 +12,33 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
-	"github.com/sqlimit/limiter/prove/internal/pooler"
 )
 
 // behind is a DSN to a pooler, in the mode for poolers.
-func behind(p *pooler.Pooler) string {
+func behind(p *dbtest.Pooler) string {
 	return p.DSN() + "&pool_max_conns=8&default_query_exec_mode=exec"
 }
 
 // poolerRows are those of a PgBouncer.
 func poolerRows() []networkFault {
 	return []networkFault{
-		stormOf("pgbouncer killed and started", func(t *testing.T, n *network) storm {
-			p := pooler.New(t, n.server.Port(), "default_pool_size = 8")
-			return storm{
+		loadRow("pgbouncer killed and started", func(t *testing.T, n *network) loadFault {
+			p := dbtest.NewPooler(t, n.server.DSN(), "default_pool_size = 8")
+			return loadFault{
 				dsn: behind(p), dials: true, count: campaign.PoolerKills, must: []string{outcome.NotApplied},
 				begin: func(*testing.T) { p.Kill() },
 				end:   func(*testing.T) { p.Start() },
 			}
 		}),
-		stormOf("pgbouncer limits: server_login_retry", func(t *testing.T, n *network) storm {
-			between := cutproxy.New(t, addressOf(n.server.Port()))
-			p := pooler.New(t, int(between.Port()), "default_pool_size = 8", "server_login_retry = 1")
-			return storm{
+		loadRow("pgbouncer limits: server_login_retry", func(t *testing.T, n *network) loadFault {
+			between := cutproxy.New(t, n.server.Port())
+			p := dbtest.NewPooler(t, dsnAt(between.Port()), "default_pool_size = 8", "server_login_retry = 1")
+			return loadFault{
 				dsn: behind(p), dials: true, must: []string{outcome.Unknown},
 				begin: func(*testing.T) { between.Refuse(true); between.Break() },
 				end:   func(*testing.T) { between.Refuse(false) },
@@ -53,7 +53,7 @@ func poolerRows() []networkFault {
 
 // tooManyClients has all places for clients taken.
 func tooManyClients(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
-	p := pooler.New(t, n.server.Port(), "max_client_conn = 3")
+	p := dbtest.NewPooler(t, n.server.DSN(), "max_client_conn = 3")
 	return func(t *testing.T, r *campaign.Round) {
 		k := newOneKey(t, n, r, behind(p), limiter.DefaultTimeout)
 		var others []*pgx.Conn
@@ -70,11 +70,11 @@ func tooManyClients(t *testing.T, n *network) func(t *testing.T, r *campaign.Rou
 }
 
 // behindPlain is the same for a connection that is none of a pool's.
-func behindPlain(p *pooler.Pooler) string { return p.DSN() + "&default_query_exec_mode=exec" }
+func behindPlain(p *dbtest.Pooler) string { return p.DSN() + "&default_query_exec_mode=exec" }
 
 // noServerInTime has the only session of the server in use.
 func noServerInTime(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
-	p := pooler.New(t, n.server.Port(), "default_pool_size = 1", "query_wait_timeout = 1")
+	p := dbtest.NewPooler(t, n.server.DSN(), "default_pool_size = 1", "query_wait_timeout = 1")
 	return func(t *testing.T, r *campaign.Round) {
 		const limit = 4 * time.Second // longer than the pooler waits
 		k := newOneKey(t, n, r, behind(p), limit)
@@ -101,15 +101,15 @@ func noServerInTime(t *testing.T, n *network) func(t *testing.T, r *campaign.Rou
 
 // serverCrashBehind breaks the pooler's own connections in mid-statement.
 func serverCrashBehind(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
-	between := cutproxy.New(t, addressOf(n.server.Port()))
-	p := pooler.New(t, int(between.Port()), "server_login_retry = 1")
+	between := cutproxy.New(t, n.server.Port())
+	p := dbtest.NewPooler(t, dsnAt(between.Port()), "server_login_retry = 1")
 	return func(t *testing.T, r *campaign.Round) {
-		k := newOneKey(t, n, r, behind(p), patience)
+		k := newOneKey(t, n, r, behind(p), waitLimit)
 		if _, err := k.Allow(t.Context(), k.key); err != nil {
 			t.Fatal(err)
 		}
 		release := k.hold(t)
-		err := k.failure(t, r, patience, func() {
+		err := k.failure(t, r, waitLimit, func() {
 			k.blocked(t, 1)
 			between.Break()
 			r.Count(campaign.Cuts, 1)
@@ -126,7 +126,7 @@ func serverCrashBehind(t *testing.T, n *network) func(t *testing.T, r *campaign.
 // statements that were prepared in it. The callers are processes with a connection each:
 // of those who share one store its retries help most.
 func lostStatements(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
-	p := pooler.New(t, n.server.Port(), "default_pool_size = 4", "server_round_robin = 1")
+	p := dbtest.NewPooler(t, n.server.DSN(), "default_pool_size = 4", "server_round_robin = 1")
 	return func(t *testing.T, r *campaign.Round) {
 		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
 			var callers [8]struct {

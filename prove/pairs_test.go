@@ -9,89 +9,89 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
-	"github.com/sqlimit/limiter/prove/internal/pooler"
-	"github.com/sqlimit/limiter/prove/internal/relay"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 )
 
-// ailing is an application and its database, between which faults come in pairs.
-type ailing struct {
+// system is an application and its database, to which faults happen in pairs.
+type system struct {
 	server  *cluster.Cluster
-	front   *relay.Relay // between one of the workers and the server
-	pooler  *pooler.Pooler
+	front   *cutproxy.Proxy // between one of the workers and the server
+	pooler  *dbtest.Pooler
 	workers []*os.Process
 }
 
-// ailingServer is the settings of its server. One that is to come back after a crash waits for
-// sessions that have not heard the first word of their clients yet, which may hang.
-var ailingServer = slices.Concat(durable, []string{"authentication_timeout=1s"})
+// systemSettings are the settings of its server. After a crash, a server waits for sessions whose
+// clients have sent nothing yet, and these clients may hang.
+var systemSettings = slices.Concat(durable, []string{"authentication_timeout=1s"})
 
-// aFault begins, and returns what ends it, or nil if it came to nothing.
+// aFault is a fault. begin starts it and returns a function that ends it, or nil if it had no effect.
 type aFault struct {
 	name  string
-	begin func(*testing.T, *ailing) (end func())
+	begin func(*testing.T, *system) (end func())
 }
 
-// around are faults between a server that works and its clients, or of what clients share.
+// around are faults between a working server and its clients.
 var around = []aFault{
-	{"connections cut", func(_ *testing.T, a *ailing) func() {
+	{"connections cut", func(_ *testing.T, a *system) func() {
 		a.front.Cut()
 		return func() {}
 	}},
-	{"connections hang", func(_ *testing.T, a *ailing) func() {
+	{"connections hang", func(_ *testing.T, a *system) func() {
 		a.front.Stall()
 		return a.front.Cut
 	}},
-	{"tables locked", func(t *testing.T, a *ailing) func() {
+	{"tables locked", func(t *testing.T, a *system) func() {
 		conn := connection(t, a.server.DSN())
 		if _, err := conn.Exec(t.Context(), `BEGIN; SET LOCAL lock_timeout = '2s'; LOCK limiter_token_buckets, limiter_fixed_windows IN SHARE MODE`); err != nil {
 			_ = conn.Close(context.Background())
-			return nil // in the time that there was
+			return nil // the lock did not come in time
 		}
 		return func() { _ = conn.Close(context.Background()) } // the server may have gone
 	}},
-	{"read-only", func(t *testing.T, a *ailing) func() {
+	{"read-only", func(t *testing.T, a *system) func() {
 		return setting("default_transaction_read_only", "on")(t, &target{server: a.server})
 	}},
-	{"sessions terminated", func(t *testing.T, a *ailing) func() {
+	{"sessions terminated", func(t *testing.T, a *system) func() {
 		execute(t, a.server.DSN(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND random() < 0.5`)
 		return func() {}
 	}},
 }
 
-// ofClients are faults of a pooler, and of a process of the application.
+// ofClients are faults of a pooler and of a process of the application.
 var ofClients = []aFault{
-	{"pooler killed", func(_ *testing.T, a *ailing) func() {
+	{"pooler killed", func(_ *testing.T, a *system) func() {
 		a.pooler.Kill()
 		return a.pooler.Start
 	}},
-	{"client frozen", func(_ *testing.T, a *ailing) func() {
+	{"client frozen", func(_ *testing.T, a *system) func() {
 		_ = a.workers[0].Signal(syscall.SIGSTOP) // it may have ended
 		return func() { _ = a.workers[0].Signal(syscall.SIGCONT) }
 	}},
 }
 
-// inside are faults of the server.
+// inside are faults of the server itself.
 var inside = []aFault{
-	{"server killed", func(_ *testing.T, a *ailing) func() {
+	{"server killed", func(_ *testing.T, a *system) func() {
 		a.server.Kill()
 		return a.server.Start
 	}},
-	{"server frozen", func(_ *testing.T, a *ailing) func() { return a.server.Freeze() }},
-	{"session killed", func(t *testing.T, a *ailing) func() {
+	{"server frozen", func(_ *testing.T, a *system) func() { return a.server.Freeze() }},
+	{"session killed", func(t *testing.T, a *system) func() {
 		if !killBackend(t, a.server) {
 			return nil // none has come back since the fault before
 		}
 		return a.server.Await
 	}},
-	{"none of the server", func(*testing.T, *ailing) func() { return func() {} }},
+	{"none of the server", func(*testing.T, *system) func() { return func() {} }},
 }
 
-// pair has two faults come and go, one of them outside of the server, and reports whether the
-// application was at work meanwhile.
-func (a *ailing) pair(t *testing.T, r *campaign.Round, ended <-chan struct{}, outside []aFault) bool {
+// pair starts and ends two faults, one of them outside of the server. It reports whether the
+// application was still running.
+func (a *system) pair(t *testing.T, r *campaign.Round, ended <-chan struct{}, outside []aFault) bool {
 	t.Helper()
 	pause(t.Context(), r, 600*time.Millisecond)
 	select {

@@ -22,10 +22,7 @@ func TestAClusterThatIsKilledForgetsAMomentOfAsynchronousCommits(t *testing.T) {
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8", postgres.WithAsyncCommit()))
 	proof.Rounds(t, "kills of a cluster, WithAsyncCommit", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, func(t *testing.T, r *campaign.Round) {
-		if r.Number%epoch == 0 {
-			load.renew(t, server.DSN())
-		}
-		stop := load.start(t.Context(), r.Rand, 64)
+		stop := load.begin(t, r, server.DSN())
 		// Longer than what may be lost, so that it shows if more is.
 		wait(t.Context(), 4*walWriterDelay+time.Duration(r.Rand.Int64N(int64(walWriterDelay))))
 		server.Kill()

@@ -25,10 +25,7 @@ func TestBackendsThatEndAloneLeaveEachChargeOnceOrNotAtAll(t *testing.T) {
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8&application_name="+application))
 	proof.Rounds(t, "backends terminated", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, func(t *testing.T, r *campaign.Round) {
-		if r.Number%epoch == 0 {
-			load.renew(t, server.DSN())
-		}
-		stop := load.start(t.Context(), r.Rand, 64)
+		stop := load.begin(t, r, server.DSN())
 		conn := connection(t, server.DSN())
 		defer conn.Close(context.Background())
 		var killed int64
@@ -57,10 +54,7 @@ func TestABackendThatIsKilledTakesAllOthersAlongAndNothingIsLost(t *testing.T) {
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8&application_name="+application))
 	proof.Rounds(t, "backends killed", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, func(t *testing.T, r *campaign.Round) {
-		if r.Number%epoch == 0 {
-			load.renew(t, server.DSN())
-		}
-		stop := load.start(t.Context(), r.Rand, 64)
+		stop := load.begin(t, r, server.DSN())
 		load.recovers(t, r, time.Now())
 		wait(t.Context(), 20*time.Millisecond+time.Duration(r.Rand.Int64N(int64(180*time.Millisecond))))
 		if !killBackend(t, server) {
@@ -78,7 +72,7 @@ func TestABackendThatIsKilledTakesAllOthersAlongAndNothingIsLost(t *testing.T) {
 // ended all others for it. It reports false if there is none.
 func killBackend(t *testing.T, server *cluster.Cluster) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	other := connection(t, server.DSN())
 	defer other.Close(context.Background())

@@ -17,7 +17,7 @@ func TestAServerWhoseClockIsOutOfRangeGrantsNothing(t *testing.T) {
 	store := openStore(t, server.DSN())
 	var all []*limiter.Limiter
 	for _, c := range clocked {
-		l, err := limiter.New(store, c.name, c.policy, limiter.FailOpen(), limiter.WithTimeout(patience))
+		l, err := limiter.New(store, c.name, c.policy, limiter.FailOpen(), limiter.WithTimeout(waitLimit))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
-	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
 // sqlState is the server's code of an error, if it has one.
@@ -45,7 +45,7 @@ func TestAFullDiskStopsNewKeysAndNotThoseThereAre(t *testing.T) {
 		var err error
 		for range 20 {
 			class, failed := load.take(t.Context(), lim, "recovery", 1)
-			if class == ledger.Granted {
+			if class == outcome.Carried {
 				granted++
 			}
 			err = errors.Join(err, failed)
@@ -87,7 +87,7 @@ func (l *load) untilRefusedRoom(t *testing.T, lim *limiter.Limiter) {
 	for n := range 10_000 {
 		class, err := l.take(t.Context(), lim, fmt.Sprintf("%d/new/%d", l.epoch, n), 1)
 		if sqlState(err) == noRoom {
-			if class != ledger.NotApplied {
+			if class != outcome.NotApplied {
 				t.Errorf("a new key on a full disk is %s: %v", class, err)
 			}
 			return
@@ -104,10 +104,7 @@ func TestAServerWhoseLogHasNoRoomForgetsNothing(t *testing.T) {
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8"))
 	proof.Rounds(t, "logs full", campaign.Sizes{CI: 1, Nightly: 5, Release: 20}, func(t *testing.T, r *campaign.Round) {
-		if r.Number%epoch == 0 {
-			load.renew(t, server.DSN())
-		}
-		stop := load.start(t.Context(), r.Rand, 64)
+		stop := load.begin(t, r, server.DSN())
 		pause(t.Context(), r, 200*time.Millisecond)
 		disk.Fill()
 		fillLog(t, server.DSN())

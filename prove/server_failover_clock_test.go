@@ -9,8 +9,8 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
-	"github.com/sqlimit/limiter/prove/internal/relay"
 )
 
 // A failover to a server with another clock is a step of the clock that decides. One that
@@ -19,7 +19,7 @@ import (
 func TestAFailoverToAServerWithAnotherClockGrantsNoMoreThanItsTime(t *testing.T) {
 	primary, clock := cluster.NewWithClock(t, durable...)
 	migrate(t, primary.DSN())
-	front := relay.New(t, primary.Port())
+	front := cutproxy.New(t, primary.Port())
 	of := stores(t, 4, dsnAt(front.Port())+"&pool_max_conns=1")
 	const month = 30 * 24 * time.Hour
 	proof.Rounds(t, "failovers to a standby with another clock", campaign.Sizes{CI: 1, Nightly: 10, Release: 30}, func(t *testing.T, r *campaign.Round) {
@@ -50,7 +50,7 @@ func TestAFailoverToAServerWithAnotherClockGrantsNoMoreThanItsTime(t *testing.T)
 // whatever is granted too much shows.
 func (h *timeline) untilUsedUp(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; wait(t.Context(), interval) {
+	for deadline := time.Now().Add(waitLimit); ; wait(t.Context(), interval) {
 		h.mu.Lock()
 		left := slices.IndexFunc(h.keys, func(k *watched) bool {
 			return longest(k.policy) > time.Second && k.segments[len(k.segments)-1].Refused == 0
@@ -67,7 +67,7 @@ func (h *timeline) untilUsedUp(t *testing.T) {
 
 // failOver has a standby take over from a server that is killed while no statement is under
 // way, and waits until each store has found it.
-func (h *timeline) failOver(t *testing.T, r *campaign.Round, of []limiter.Store, primary, standby *cluster.Cluster, front *relay.Relay) {
+func (h *timeline) failOver(t *testing.T, r *campaign.Round, of []limiter.Store, primary, standby *cluster.Cluster, front *cutproxy.Proxy) {
 	t.Helper()
 	conn := connection(t, primary.DSN())
 	defer conn.Close(context.Background())

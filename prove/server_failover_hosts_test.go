@@ -11,7 +11,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
-	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
 // A DSN may name all servers, of which it wants the one that takes writes: then nothing has
@@ -60,10 +60,10 @@ func TestAFailoverIsFoundByADSNThatNamesBothServers(t *testing.T) {
 // when it makes a connection.
 func (l *load) untilNobodyWrites(t *testing.T, lim *limiter.Limiter) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; wait(t.Context(), interval) {
+	for deadline := time.Now().Add(waitLimit); ; wait(t.Context(), interval) {
 		class, err := l.take(t.Context(), lim, "recovery", 1)
 		if _, refused := errors.AsType[*pgconn.ConnectError](err); refused {
-			if class != ledger.NotApplied {
+			if class != outcome.NotApplied {
 				t.Errorf("a take without a server that takes writes is %s: %v", class, err)
 			}
 			return

@@ -7,7 +7,7 @@ import (
 
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
-	"github.com/sqlimit/limiter/prove/internal/relay"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 )
 
 // dsnAt is that of the superuser at a port of the loopback interface.
@@ -18,7 +18,7 @@ func dsnAt(port int) string {
 // until waits for SQL to select true.
 func until(t testing.TB, dsn, sql string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !query[bool](t, dsn, sql); {
+	for deadline := time.Now().Add(waitLimit); !query[bool](t, dsn, sql); {
 		if time.Now().After(deadline) {
 			t.Fatalf("it does not come true: %s", sql)
 		}
@@ -37,17 +37,14 @@ func TestAFailoverToASynchronousStandbyForgetsNothingThatWasAcknowledged(t *test
 	primary := cluster.New(t, durable...)
 	migrate(t, primary.DSN())
 	// One caller has a way of its own, so that its connections can be counted.
-	front, side := relay.New(t, primary.Port()), relay.New(t, primary.Port())
+	front, side := cutproxy.New(t, primary.Port()), cutproxy.New(t, primary.Port())
 	load := newLoad(t, stores(t, 2, dsnAt(front.Port())+"&pool_max_conns=8"))
 	one := lastingOf(t, openStore(t, dsnAt(side.Port())+"&pool_max_conns=1"))[0]
 	proof.Rounds(t, "failovers to a synchronous standby", campaign.Sizes{CI: 1, Nightly: 20, Release: 60}, func(t *testing.T, r *campaign.Round) {
-		if r.Number%epoch == 0 {
-			load.renew(t, primary.DSN())
-		}
 		standby := primary.Standby(primary.Port())
 		awaitSync(t, primary)
 
-		stop := load.start(t.Context(), r.Rand, 64)
+		stop := load.begin(t, r, primary.DSN())
 		pause(t.Context(), r, 300*time.Millisecond)
 		primary.Kill()
 		front.Point(standby.Port())
@@ -77,17 +74,14 @@ func TestAFailoverToASynchronousStandbyForgetsNothingThatWasAcknowledged(t *test
 func TestAFailoverToAnAsynchronousStandbyForgetsWhatItHadNotReceived(t *testing.T) {
 	primary := cluster.New(t, durable...)
 	migrate(t, primary.DSN())
-	front, replication := relay.New(t, primary.Port()), relay.New(t, primary.Port())
+	front, replication := cutproxy.New(t, primary.Port()), cutproxy.New(t, primary.Port())
 	load := newLoad(t, stores(t, 2, dsnAt(front.Port())+"&pool_max_conns=8"))
 	proof.Rounds(t, "failovers to an asynchronous standby", campaign.Sizes{CI: 1, Nightly: 20, Release: 25}, func(t *testing.T, r *campaign.Round) {
-		if r.Number%epoch == 0 {
-			load.renew(t, primary.DSN())
-		}
 		replication.Point(primary.Port())
 		standby := primary.Standby(replication.Port())
 		until(t, primary.DSN(), "SELECT count(*) > 0 FROM pg_stat_replication WHERE state = 'streaming'")
 
-		stop := load.start(t.Context(), r.Rand, 64)
+		stop := load.begin(t, r, primary.DSN())
 		pause(t.Context(), r, 300*time.Millisecond)
 		behind := time.Now()
 		replication.Stall()

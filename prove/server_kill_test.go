@@ -20,10 +20,7 @@ func TestAClusterThatIsKilledForgetsNothingThatItAcknowledged(t *testing.T) {
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8"))
 	proof.Rounds(t, "kills of a cluster", campaign.Sizes{CI: 4, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
-		if r.Number%epoch == 0 {
-			load.renew(t, server.DSN())
-		}
-		stop := load.start(t.Context(), r.Rand, 64)
+		stop := load.begin(t, r, server.DSN())
 		wait(t.Context(), 20*time.Millisecond+time.Duration(r.Rand.Int64N(int64(280*time.Millisecond))))
 		server.Kill()
 		r.Count(campaign.ClusterKills, 1)

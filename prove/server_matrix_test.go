@@ -10,7 +10,7 @@ import (
 
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
-	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
 func TestFaultMatrixServer(t *testing.T) {
@@ -36,8 +36,8 @@ func TestFaultMatrixServerOfAFullDisk(t *testing.T) {
 		server    func(t testing.TB, disk *cluster.Disk, settings ...string) *cluster.Cluster
 		fill      func(t *testing.T, dsn string)
 	}{
-		{fault{name: "no room for a new key", class: ledger.NotApplied, state: noRoom, fresh: true, probes: 1000, answers: true}, 100, cluster.NewOn, fillTables},
-		{fault{name: "no room for the log of changes", class: ledger.Unknown, also: []string{ledger.NotApplied}}, 32, cluster.NewWithLogOn, fillLog},
+		{fault{name: "no room for a new key", class: outcome.NotApplied, state: noRoom, fresh: true, probes: 1000, answers: true}, 100, cluster.NewOn, fillTables},
+		{fault{name: "no room for the log of changes", class: outcome.Unknown, also: []string{outcome.NotApplied}}, 32, cluster.NewWithLogOn, fillLog},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			disk := cluster.NewDisk(t, c.megabytes)
@@ -58,44 +58,44 @@ func TestFaultMatrixServerOfAFullDisk(t *testing.T) {
 
 // serverFaults are the rows of the fault matrix that the server itself is the cause of.
 var serverFaults = []fault{
-	{name: "down at start", class: ledger.NotApplied, cold: true, begin: killed},
-	{name: "down", class: ledger.Unknown, also: []string{ledger.NotApplied}, begin: killed},
-	{name: "down in mid-statement", class: ledger.Unknown, also: []string{ledger.NotApplied}, held: true, begin: killed},
-	{name: "starting up", class: ledger.NotApplied, state: "57P03", cold: true, begin: func(_ *testing.T, on *target) func() {
+	{name: "down at start", class: outcome.NotApplied, cold: true, begin: killed},
+	{name: "down", class: outcome.Unknown, also: []string{outcome.NotApplied}, begin: killed},
+	{name: "down in mid-statement", class: outcome.Unknown, also: []string{outcome.NotApplied}, held: true, begin: killed},
+	{name: "starting up", class: outcome.NotApplied, state: "57P03", cold: true, begin: func(_ *testing.T, on *target) func() {
 		on.server.Withhold()
 		return on.server.Release
 	}},
-	{name: "shutting down", class: ledger.NotApplied, state: "57P03", cold: true, begin: shuttingDown},
-	{name: "shut down in mid-statement", class: ledger.Unknown, state: "57P01", also: []string{ledger.NotApplied}, held: true, begin: func(_ *testing.T, on *target) func() {
+	{name: "shutting down", class: outcome.NotApplied, state: "57P03", cold: true, begin: shuttingDown},
+	{name: "shut down in mid-statement", class: outcome.Unknown, state: "57P01", also: []string{outcome.NotApplied}, held: true, begin: func(_ *testing.T, on *target) func() {
 		on.server.Stop()
 		return on.server.Start
 	}},
-	{name: "too many connections", class: ledger.NotApplied, state: "53300", cold: true, begin: noConnectionLeft, dsn: asRole},
-	{name: "the session is terminated", class: ledger.Unknown, state: "57P01", held: true, begin: signaled("pg_terminate_backend")},
-	{name: "the statement is canceled", class: ledger.NotApplied, state: "57014", held: true, begin: signaled("pg_cancel_backend")},
-	{name: "deadlock", class: ledger.Granted, held: true, begin: deadlocked},
-	{name: "deadlock again and again", class: ledger.NotApplied, state: deadlock, answers: true, begin: changed(victim,
+	{name: "too many connections", class: outcome.NotApplied, state: "53300", cold: true, begin: noConnectionLeft, dsn: asRole},
+	{name: "the session is terminated", class: outcome.Unknown, state: "57P01", held: true, begin: signaled("pg_terminate_backend")},
+	{name: "the statement is canceled", class: outcome.NotApplied, state: "57014", held: true, begin: signaled("pg_cancel_backend")},
+	{name: "deadlock", class: outcome.Carried, held: true, begin: deadlocked},
+	{name: "deadlock again and again", class: outcome.NotApplied, state: deadlock, answers: true, begin: changed(victim,
 		"DROP TRIGGER victim ON limiter_token_buckets; DROP FUNCTION victim")},
-	{name: "another session crashes", class: ledger.Unknown, also: []string{ledger.NotApplied}, held: true, probes: 4, begin: crashed},
-	{name: "the session stands still", class: ledger.Unknown, also: []string{ledger.NotApplied}, probes: 2, begin: sessionStopped},
-	{name: "the server stands still", class: ledger.Unknown, also: []string{ledger.NotApplied}, slow: true, begin: func(_ *testing.T, on *target) func() {
+	{name: "another session crashes", class: outcome.Unknown, also: []string{outcome.NotApplied}, held: true, probes: 4, begin: crashed},
+	{name: "the session stands still", class: outcome.Unknown, also: []string{outcome.NotApplied}, probes: 2, begin: sessionStopped},
+	{name: "the server stands still", class: outcome.Unknown, also: []string{outcome.NotApplied}, slow: true, begin: func(_ *testing.T, on *target) func() {
 		return on.server.Freeze()
 	}},
-	{name: "commits hang", class: ledger.Unknown, also: []string{ledger.NotApplied}, begin: setting("synchronous_standby_names", "'nobody'")},
-	{name: "read-only", class: ledger.NotApplied, state: "25006", begin: setting("default_transaction_read_only", "on")},
-	{name: "tables missing", class: misconfigured, state: "42P01", begin: changed(
+	{name: "commits hang", class: outcome.Unknown, also: []string{outcome.NotApplied}, begin: setting("synchronous_standby_names", "'nobody'")},
+	{name: "read-only", class: outcome.NotApplied, state: "25006", begin: setting("default_transaction_read_only", "on")},
+	{name: "tables missing", class: outcome.Misconfigured, state: "42P01", begin: changed(
 		"ALTER TABLE limiter_token_buckets RENAME TO renamed", "ALTER TABLE renamed RENAME TO limiter_token_buckets")},
-	{name: "a column missing, as in an older schema", class: misconfigured, state: "42703", begin: changed(
+	{name: "a column missing, as in an older schema", class: outcome.Misconfigured, state: "42703", begin: changed(
 		"ALTER TABLE limiter_token_buckets RENAME granted TO renamed", "ALTER TABLE limiter_token_buckets RENAME renamed TO granted")},
-	{name: "a column more, as in a newer schema", class: ledger.Granted, begin: changed(
+	{name: "a column more, as in a newer schema", class: outcome.Carried, begin: changed(
 		"ALTER TABLE limiter_token_buckets ADD more bigint NOT NULL DEFAULT 1", "ALTER TABLE limiter_token_buckets DROP more")},
-	{name: "no rights", class: misconfigured, state: "42501", dsn: asRole, begin: changed(
+	{name: "no rights", class: outcome.Misconfigured, state: "42501", dsn: asRole, begin: changed(
 		"REVOKE UPDATE ON limiter_token_buckets FROM application", "GRANT UPDATE ON limiter_token_buckets TO application")},
-	{name: "no login", class: misconfigured, state: "28000", cold: true, dsn: asRole, begin: changed(
+	{name: "no login", class: outcome.Misconfigured, state: "28000", cold: true, dsn: asRole, begin: changed(
 		"ALTER ROLE application NOLOGIN", "ALTER ROLE application LOGIN")},
-	{name: "the password changed", class: misconfigured, state: "28P01", cold: true, dsn: withPassword, begin: changed(
+	{name: "the password changed", class: outcome.Misconfigured, state: "28P01", cold: true, dsn: withPassword, begin: changed(
 		"ALTER ROLE "+secured+" PASSWORD 'second'", "ALTER ROLE "+secured+" PASSWORD 'first'")},
-	{name: "the database dropped", class: misconfigured, state: "3D000", cold: true, database: apart, begin: dropped},
+	{name: "the database dropped", class: outcome.Misconfigured, state: "3D000", cold: true, database: apart, begin: dropped},
 }
 
 const (

@@ -13,7 +13,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
-	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
 // takesARound is how many takes a round has that are to be in each other's way.
@@ -46,8 +46,16 @@ func (l *load) few(ctx context.Context, r *rand.Rand, callers, n int) {
 		wait.Go(func() {
 			of := l.limiters[i%len(l.limiters)]
 			for begun.Add(1) <= int64(n) {
-				key := fmt.Sprintf("%d/few/%d", l.epoch, own.IntN(12))
-				_, _ = l.take(ctx, of[own.IntN(len(of))], key, 1) // it is noted
+				q := draw(own)
+				if i%2 == 0 {
+					q = q[len(q)-1:] // decisions over several limits share no statement, and take long
+				}
+				for i := range q {
+					if i > 0 || len(q) == 1 {
+						q[i].key, q[i].cost = fmt.Sprintf("few/%d", own.IntN(12)), 1
+					}
+				}
+				_ = l.ask(ctx, of, q) // it is recorded
 			}
 		})
 	}
@@ -110,7 +118,7 @@ func (l *load) untilReadOnly(t *testing.T, lim *limiter.Limiter) {
 	for began := time.Now(); ; wait(t.Context(), interval) {
 		class, err := l.take(t.Context(), lim, "read-only", 1)
 		if sqlState(err) == "25006" {
-			if class != ledger.NotApplied {
+			if class != outcome.NotApplied {
 				t.Errorf("a take on a server that only reads is %s: %v", class, err)
 			}
 			return

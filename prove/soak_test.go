@@ -10,7 +10,7 @@ import (
 
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
-	"github.com/sqlimit/limiter/prove/internal/relay"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 )
 
 // remains is what is in use when nobody calls.
@@ -30,25 +30,23 @@ func (u remains) within(first remains) bool {
 }
 
 func TestAfterFaultsNothingIsLeftBehind(t *testing.T) {
-	server := cluster.New(t, ailingServer...)
+	server := cluster.New(t, systemSettings...)
 	migrate(t, server.DSN())
-	a := &ailing{server: server, front: relay.New(t, server.Port())}
+	a := &system{server: server, front: cutproxy.New(t, server.Port())}
 	const processes, connections = 2, 8
 	load := newLoad(t, stores(t, processes, fmt.Sprintf("%s&pool_max_conns=%d&application_name=%s", dsnAt(a.front.Port()), connections, application)))
+	load.singles = true // the heap would grow by the ledger's entries of their own keys
 	dice := rand.New(rand.NewPCG(proof.Seed, 0))
 	stop := load.start(t.Context(), dice, 64)
 	wait(t.Context(), time.Second)
 	stop()
 	first := inUse(t, server)
-	// There may be more connections later, each with three goroutines, most of them the relay's.
+	// There may be more connections later, each with three goroutines, most of them the proxy's.
 	more := processes*connections - first.connections
 	first.connections, first.goroutines = first.connections+more, first.goroutines+3*int(more)
 
 	proof.Rounds(t, "what faults leave behind", campaign.Sizes{CI: 2, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
-		if r.Number%epoch == 0 {
-			load.renew(t, server.DSN())
-		}
-		stop := load.start(t.Context(), r.Rand, 64)
+		stop := load.begin(t, r, server.DSN())
 		for range 3 {
 			a.pair(t, r, nil, around)
 		}

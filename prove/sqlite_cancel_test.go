@@ -69,7 +69,7 @@ func openOwn(t testing.TB, path string) *sqlite.Store {
 // told.
 func leave(t *testing.T, r *campaign.Round, store limiter.Store, callers int) []error {
 	t.Helper()
-	l, err := limiter.New(store, lasting[0].name, lasting[0].policy, limiter.WithTimeout(patience))
+	l, err := limiter.New(store, lasting[0].name, lasting[0].policy, limiter.WithTimeout(waitLimit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,11 @@ import (
 
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
-// preysARound is how many processes are killed in a round, each while the others go on.
-const preysARound = 3
+// killsARound is how many processes are killed in a round, each while the others go on.
+const killsARound = 3
 
 // A process that is killed takes with it what was under way, and nothing else. All rounds
 // have the same file, with the logs that those who were killed have left.
@@ -23,13 +24,13 @@ func TestProcessesThatAreKilledForgetNothingThatTheyAcknowledged(t *testing.T) {
 			forget(t, path, told)
 		}
 		var all sync.WaitGroup
-		for range preysARound {
-			p := release(t, path, r.Rand.Uint64(), into(told))
+		for range killsARound {
+			p := startTaker(t, path, r.Rand.Uint64(), into(told))
 			after, early := time.Duration(r.Rand.Int64N(int64(60*time.Millisecond))), r.Rand.IntN(5) == 0
 			all.Go(func() { p.kill(t, after, early) })
 		}
 		all.Wait()
-		r.Count(campaign.ProcessKills, preysARound)
+		r.Count(campaign.ProcessKills, killsARound)
 		if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
 			r.Count("logs recovered", 1)
 		}
@@ -67,9 +68,10 @@ func judgeFile(t testing.TB, r *campaign.Round, v ledger.Verdict, told *ledger.L
 	if err := told.WrongErrors(); err != nil {
 		t.Error(err)
 	}
+	countSeveral(r, told)
 	for class, n := range told.Classes() {
 		r.Count(campaign.Operations, n)
-		if class == ledger.Unknown {
+		if class == outcome.Unknown {
 			r.Count(campaign.Unknown, n)
 		}
 	}

@@ -59,13 +59,15 @@ func TestALogThatIsCutAnywhereHoldsTheTakesUpToThere(t *testing.T) {
 // last was granted.
 func takesOf(t testing.TB, r *campaign.Round, store limiter.Store) func(n int) bool {
 	t.Helper()
-	limiters, err := sqliteLimiters(store, limiter.WithTimeout(patience))
+	limiters, err := sqliteLimiters(store, limiter.WithTimeout(waitLimit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return func(n int) (granted bool) {
 		for range n {
-			result, err := draw(r.Rand).ask(t.Context(), limiters)
+			q := draw(r.Rand)
+			q = q[len(q)-1:] // more rows would make the file grow, which empties the log
+			result, err := q.ask(t.Context(), limiters)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,17 +15,17 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 )
 
-// A file that is gone while processes have it open is missed by all of them, and made anew
-// by none. When it is back, nothing that they granted is lost.
+// If a file is moved away, every process that has it open notices that, and none makes a new file.
+// When the file is back, no granted take is lost.
 func TestAFileThatIsAwayIsMissedAndNothingIsLost(t *testing.T) {
 	proof.Rounds(t, "files of SQLite away", campaign.Sizes{CI: 4, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
 		path := newFile(t)
 		told := ledger.New()
-		herd := newHerd(t, path, r, told)
+		takers := newTakers(t, path, r, told)
 		pause(t.Context(), r, 100*time.Millisecond)
 		back := takeAway(t, r, path)
 		began := time.Now()
-		herd.all(t, "miss the file", func(a *animal) bool { return a.missed.Load() })
+		takers.all(t, "miss the file", func(a *member) bool { return a.missed.Load() })
 		r.Most("until a file was missed", time.Since(began))
 		pause(t.Context(), r, 200*time.Millisecond)
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
@@ -33,10 +33,10 @@ func TestAFileThatIsAwayIsMissedAndNothingIsLost(t *testing.T) {
 		}
 		back()
 		began = time.Now()
-		herd.all(t, "work again", func(a *animal) bool { return !a.missed.Load() })
+		takers.all(t, "work again", func(a *member) bool { return !a.missed.Load() })
 		r.Most("recovery", time.Since(began))
 		pause(t.Context(), r, 50*time.Millisecond)
-		herd.kill(t)
+		takers.kill(t)
 		db := lookInto(t, path)
 		defer db.Close()
 		judgeFile(t, r, told.Compare(storedIn(t, db)), told)
@@ -44,20 +44,20 @@ func TestAFileThatIsAwayIsMissedAndNothingIsLost(t *testing.T) {
 	})
 }
 
-// A file that is gone for good takes along what was granted in it, and for a moment more is
-// granted in it than the next one knows of.
+// If a file is removed for good, its grants are lost. For a moment the processes still grant takes in
+// the removed file.
 func TestAFileThatIsRemovedIsMissed(t *testing.T) {
 	proof.Rounds(t, "files of SQLite removed", campaign.Sizes{CI: 4, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
 		path := newFile(t)
 		told := ledger.New()
-		herd := newHerd(t, path, r, told)
+		takers := newTakers(t, path, r, told)
 		if r.Number%2 == 0 { // else they are about to open the connections that they need
 			pause(t.Context(), r, 100*time.Millisecond)
 		}
 		db := lookInto(t, path) // keeps what the path does not lead to any more
 		defer db.Close()
 		storedIn(t, db)
-		before := herd.granted.Load()
+		before := takers.granted.Load()
 		companions := r.Rand.IntN(2) == 0
 		for _, file := range []string{path, path + "-wal", path + "-shm"} {
 			if file == path || companions {
@@ -67,23 +67,23 @@ func TestAFileThatIsRemovedIsMissed(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		herd.all(t, "miss the file", func(a *animal) bool { return a.missed.Load() })
+		takers.all(t, "miss the file", func(a *member) bool { return a.missed.Load() })
 		r.Most("until a file was missed", time.Since(began))
-		after := herd.granted.Load()
+		after := takers.granted.Load()
 		r.Count("takes granted in a removed file", after-before)
 		pause(t.Context(), r, 100*time.Millisecond)
-		if more := herd.granted.Load() - after; more > int64(len(herd.animals)*preyWorkers) { // which were under way
+		if more := takers.granted.Load() - after; more > int64(len(takers.members)*takerWorkers) { // which were under way
 			t.Errorf("%d takes were granted after the file was missed", more)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("where the file was there is one now, %v", err)
 		}
-		herd.kill(t)
+		takers.kill(t)
 		judgeFile(t, r, told.Compare(storedIn(t, db)), told)
 	})
 }
 
-// takeAway moves a file, alone or with what belongs to it, and returns what brings it back.
+// takeAway moves a file, alone or with its companions. back moves it back.
 func takeAway(t *testing.T, r *campaign.Round, path string) (back func()) {
 	t.Helper()
 	files := []string{path}
@@ -108,24 +108,24 @@ func takeAway(t *testing.T, r *campaign.Round, path string) (back func()) {
 	}
 }
 
-// herd is processes that take from one file.
-type herd struct {
-	animals []*animal
+// takers are processes that take from one file.
+type takers struct {
+	members []*member
 	granted atomic.Int64
 }
 
-type animal struct {
-	*prey
-	missed atomic.Bool // the last that it said of the file is that it is not there
+type member struct {
+	*taker
+	missed atomic.Bool // its last answer says that the file is missing
 }
 
-func newHerd(t *testing.T, path string, r *campaign.Round, told *ledger.Ledger) *herd {
+func newTakers(t *testing.T, path string, r *campaign.Round, told *ledger.Ledger) *takers {
 	t.Helper()
-	h := &herd{}
+	h := &takers{}
 	for range 2 {
-		a := &animal{}
+		a := &member{}
 		enter := into(told)
-		a.prey = release(t, path, r.Rand.Uint64(), func(w want, result limiter.Result, err error) {
+		a.taker = startTaker(t, path, r.Rand.Uint64(), func(q request, result limiter.Result, err error) {
 			missed := errors.Is(err, limiter.ErrMisconfigured)
 			if missed || err == nil {
 				a.missed.Store(missed)
@@ -134,41 +134,41 @@ func newHerd(t *testing.T, path string, r *campaign.Round, told *ledger.Ledger) 
 				h.granted.Add(1)
 			}
 			if !missed {
-				enter(w, result, err)
+				enter(q, result, err)
 			}
 		})
-		h.animals = append(h.animals, a)
+		h.members = append(h.members, a)
 	}
-	for _, a := range h.animals {
+	for _, a := range h.members {
 		<-a.first
 	}
 	return h
 }
 
-// all waits until something is true of all processes.
-func (h *herd) all(t *testing.T, what string, is func(*animal) bool) {
+// all waits until a condition holds for all processes.
+func (h *takers) all(t *testing.T, what string, is func(*member) bool) {
 	t.Helper()
 	for began := time.Now(); ; wait(t.Context(), time.Millisecond) {
 		n := 0
-		for _, a := range h.animals {
+		for _, a := range h.members {
 			if is(a) {
 				n++
 			}
 		}
-		if n == len(h.animals) {
+		if n == len(h.members) {
 			return
 		}
 		if took := time.Since(began); took > recovery {
-			t.Fatal(fmt.Sprint(n, " of ", len(h.animals), " processes ", what, " after ", took))
+			t.Fatal(fmt.Sprint(n, " of ", len(h.members), " processes ", what, " after ", took))
 		}
 	}
 }
 
-func (h *herd) kill(t *testing.T) {
+func (h *takers) kill(t *testing.T) {
 	t.Helper()
 	var all sync.WaitGroup
-	for _, a := range h.animals {
-		all.Go(func() { a.prey.kill(t, 0, false) })
+	for _, a := range h.members {
+		all.Go(func() { a.taker.kill(t, 0, false) })
 	}
 	all.Wait()
 }

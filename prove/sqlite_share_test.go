@@ -36,7 +36,7 @@ var shared = []struct {
 	{"counted", limiter.FixedWindow{Limit: 90, Window: 262_980 * time.Hour, CountRejected: true}},
 }
 
-func init() { helpers["sharer"] = beASharer }
+func init() { helpers["sharer"] = shareUntilRefused }
 
 // What many processes admit of one file, by pools of their own or of the store's, is what
 // the policy says: not one more, and not one less.
@@ -49,7 +49,7 @@ func TestProcessesThatShareAFileAdmitExactly(t *testing.T) {
 		begin := make(chan struct{})
 		ready.Add(sharers)
 		for i := range sharers {
-			cmd := helper(t, "sharer", preyFile+"="+path, fmt.Sprint(preySeed, "=", r.Rand.Uint64()), fmt.Sprint("LIMITER_PROVE_OWN=", i%2))
+			cmd := helper(t, "sharer", takerFile+"="+path, fmt.Sprint(takerSeed, "=", r.Rand.Uint64()), fmt.Sprint("LIMITER_PROVE_OWN=", i%2))
 			cmd.Stderr = os.Stderr
 			in, err := cmd.StdinPipe()
 			if err != nil {
@@ -113,13 +113,13 @@ func TestProcessesThatShareAFileAdmitExactly(t *testing.T) {
 	})
 }
 
-// beASharer takes when its input is closed, and prints how much it got of each key.
-func beASharer() error {
-	seed, err := strconv.ParseUint(os.Getenv(preySeed), 10, 64)
+// shareUntilRefused takes when its input is closed, and prints how much it got of each key.
+func shareUntilRefused() error {
+	seed, err := strconv.ParseUint(os.Getenv(takerSeed), 10, 64)
 	if err != nil {
 		return err
 	}
-	path := os.Getenv(preyFile)
+	path := os.Getenv(takerFile)
 	store, err := sqlite.Open(path)
 	if os.Getenv("LIMITER_PROVE_OWN") == "1" {
 		var db *sql.DB
@@ -178,7 +178,7 @@ func share(ctx context.Context, store limiter.Store, seed uint64) (map[ledger.ID
 }
 
 func exhaust(ctx context.Context, store limiter.Store, name string, p limiter.Policy, key string) (n int64, err error) {
-	l, err := limiter.New(store, name, p, limiter.WithTimeout(patience))
+	l, err := limiter.New(store, name, p, limiter.WithTimeout(waitLimit))
 	if err != nil {
 		return 0, err
 	}

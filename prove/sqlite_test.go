@@ -1,10 +1,7 @@
 package prove_test
 
 import (
-	"context"
 	"database/sql"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -94,32 +91,6 @@ func intact(t testing.TB, db *sql.DB) {
 	}
 }
 
-// want is a take that somebody is about to ask for.
-type want struct {
-	kind int // of lasting
-	key  string
-	cost int64
-}
-
-// draw returns the next want: of the hot key, a warm one, or one that is cold.
-func draw(r *rand.Rand) want {
-	w := want{kind: r.IntN(len(lasting)), key: "hot", cost: 1 + r.Int64N(3)}
-	switch p := r.IntN(10); {
-	case p < 3:
-		w.key = fmt.Sprint("cold ", r.IntN(1000))
-	case p < 7:
-		w.key = fmt.Sprint("warm ", r.IntN(16))
-	}
-	return w
-}
-
-func (w want) id() ledger.ID {
-	_, window := lasting[w.kind].policy.(limiter.FixedWindow)
-	return ledger.ID{Window: window, Limiter: lasting[w.kind].name, Key: w.key}
-}
-
-func (w want) capacity() int64 { return capacityOf(lasting[w.kind].policy) }
-
 // sqliteLimiters returns a limiter of each kind on a store.
 func sqliteLimiters(store limiter.Store, opts ...limiter.Option) (all []*limiter.Limiter, err error) {
 	for _, kind := range lasting {
@@ -130,9 +101,4 @@ func sqliteLimiters(store limiter.Store, opts ...limiter.Option) (all []*limiter
 		all = append(all, l)
 	}
 	return all, nil
-}
-
-// ask asks for what is wanted.
-func (w want) ask(ctx context.Context, of []*limiter.Limiter) (limiter.Result, error) {
-	return of[w.kind].AllowN(ctx, w.key, w.cost)
 }

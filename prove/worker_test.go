@@ -20,7 +20,6 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/history"
-	"github.com/sqlimit/limiter/prove/internal/wallclock"
 	"github.com/sqlimit/limiter/prove/internal/workload"
 	"github.com/sqlimit/limiter/sqlite"
 )
@@ -35,8 +34,6 @@ type worker struct {
 	DSN    string // of a PostgreSQL database,
 	Pooled bool   // behind a pooler of transactions, or
 	Path   string // of a SQLite file
-	// Ahead is how far its clock is ahead of that of its host.
-	Ahead time.Duration
 	workload.Options
 }
 
@@ -51,11 +48,6 @@ func work() error {
 	var w worker
 	if err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &w); err != nil {
 		return err
-	}
-	if w.Ahead != 0 {
-		if err := wallclock.Shift(w.Ahead); err != nil {
-			return err
-		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), roundTime)
 	defer cancel()

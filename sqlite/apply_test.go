@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore/rowtest"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/sqlite"
 )
 

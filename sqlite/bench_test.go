@@ -44,7 +44,44 @@ func BenchmarkRefusal(b *testing.B) {
 	}
 }
 
+// BenchmarkAllowAll measures requests over a bucket and a window beside two requests, one after the
+// other. Compare them within one run.
+func BenchmarkAllowAll(b *testing.B) {
+	for _, callers := range []int{1, 64} {
+		for _, c := range []struct {
+			name  string
+			allow func(key string, bucket, window *limiter.Limiter) (limiter.Result, error)
+		}{
+			{"together", func(key string, bucket, window *limiter.Limiter) (limiter.Result, error) {
+				res, err := limiter.AllowAll(context.Background(), limiter.Claim{Limiter: bucket, Key: key}, limiter.Claim{Limiter: window, Key: key})
+				return res.Result, err
+			}},
+			{"one by one", func(key string, bucket, window *limiter.Limiter) (limiter.Result, error) {
+				if r, err := bucket.Allow(context.Background(), key); err != nil || !r.Allowed {
+					return r, err
+				}
+				return window.Allow(context.Background(), key)
+			}},
+		} {
+			b.Run(strconv.Itoa(callers)+" callers/"+c.name, func(b *testing.B) {
+				store := openFile(b)
+				bucket := newLimiter(b, store, "bench", plenty)
+				window := newLimiter(b, store, "bench", limiter.FixedWindow{Limit: 1 << 30, Window: 24 * time.Hour})
+				measure(b, callers, func(key string) bool {
+					r, err := c.allow(key, bucket, window)
+					if err != nil {
+						b.Error(err)
+					}
+					return r.Allowed
+				}, true)
+			})
+		}
+	}
+}
+
 const benchKeys = 10_000
+
+var plenty = limiter.TokenBucket{Capacity: 1 << 30, Refill: 1_000_000, Interval: time.Second}
 
 func benchKey(i int64) string { return "client-" + strconv.FormatInt(i%benchKeys, 10) }
 
@@ -73,7 +110,7 @@ func measure(b *testing.B, callers int, allow func(key string) bool, want bool) 
 }
 
 func oursPlenty(b testing.TB) func(key string) bool {
-	return ours(b, limiter.TokenBucket{Capacity: 1 << 30, Refill: 1_000_000, Interval: time.Second})
+	return ours(b, plenty)
 }
 
 func ours(b testing.TB, p limiter.Policy) func(key string) bool {

@@ -7,16 +7,17 @@ import (
 	"fmt"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/internal/sqlitecode"
-	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
 // tick is the resolution of the clock in nanoseconds.
 const tick = 1
 
 // do carries out op in the cheapest way that is possible at the moment.
-func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	if op.Kind < limiter.OpTake || op.Kind > limiter.OpReset {
+func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err error) {
+	if op.Kind < limiter.OpTake || op.Kind > limiter.OpBlock {
 		return limiter.State{}, fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
 	}
 	t, err := tableOf(op.Policy)
@@ -27,62 +28,55 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if err != nil {
 		return limiter.State{}, err
 	}
-	if op.Kind != limiter.OpLook && writer.reads() {
-		if state, done, err := s.doAlone(ctx, writer, t, op); done {
-			return state, err
-		}
-	}
-	ctx, stop := s.time.Limit(ctx, op.Timeout)
-	defer stop()
-	if op.Kind == limiter.OpLook || op.Kind == limiter.OpTake && !countsRefusals(op.Policy) {
-		// A look, or a take that can be refused without a lock.
-		state, writes, err := s.look(ctx, reader, t, op)
-		if err != nil || !writes || op.Kind == limiter.OpLook {
-			return state, err
-		}
-	}
-	if s.enterAlone() {
-		defer s.leave()
-		return s.write(ctx, writer, t, op)
-	}
-	if op.Timeout > 0 {
-		return s.share(ctx, op)
-	}
-	if err := s.enter(ctx); err != nil {
-		return limiter.State{}, err
-	}
-	defer s.leave()
-	return s.write(ctx, writer, t, op)
-}
-
-// doAlone carries out op if nobody else writes or waits to write. It needs no time limit, because
-// it waits for nothing. It needs no look first, because the transaction takes the write lock only
-// if op is not refused.
-func (s *Store) doAlone(ctx context.Context, writer pool, t *table, op limiter.Op) (state limiter.State, done bool, err error) {
-	if !s.enterAlone() {
-		return limiter.State{}, false, nil
-	}
-	defer s.leave()
-	if ctx.Err() != nil {
-		return limiter.State{}, true, sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
-	}
-	state, err = s.transact(ctx, writer, t, op)
-	if sqlitecode.IsBusy(err) || isFull(err) {
-		return limiter.State{}, false, nil
-	}
-	return state, true, interpretError(ctx, err, false)
-}
-
-// write carries out op. The caller may write.
-func (s *Store) write(ctx context.Context, writer pool, t *table, op limiter.Op) (state limiter.State, err error) {
-	err = attemptWrite(ctx, writer, func(ctx context.Context) (err error) {
+	transact := func(ctx context.Context) (err error) {
 		state, err = s.transact(ctx, writer, t, op)
 		return err
-	})
-	if err != nil {
-		return limiter.State{}, err
 	}
-	return state, nil
+	if op.Kind != limiter.OpLook && writer.reads() {
+		if done, err := s.attemptAlone(ctx, 1, transact); done {
+			return state, err
+		}
+	}
+	ctx, stop := s.deadlines.WithTimeout(ctx, op.Timeout)
+	defer stop()
+	if op.Kind == limiter.OpLook || refusable(&op) {
+		state, writes, err := s.peek(ctx, reader, t, op)
+		if err != nil || !writes || op.Kind == limiter.OpLook {
+			s.counters.Sent(1, 1)
+			return state, err
+		}
+	}
+	if !s.tryStartWriting() {
+		if op.Timeout > 0 {
+			return s.doQueued(ctx, op)
+		}
+		if err := s.startWritingFor(ctx, 1); err != nil {
+			return limiter.State{}, err
+		}
+	}
+	defer s.stopWriting()
+	s.counters.Sent(1, 1)
+	err = attemptWrite(ctx, writer, transact)
+	return state, err
+}
+
+// attemptAlone calls transact, which makes a transaction for so many rows, if nobody else writes or waits to write. It
+// needs no time limit, because it waits for nothing. It needs no look first, because the transaction
+// takes the write lock only if it is not refused.
+func (s *Store) attemptAlone(ctx context.Context, rows int, transact func(context.Context) error) (done bool, err error) {
+	if !s.tryStartWriting() {
+		return false, nil
+	}
+	defer s.stopWriting()
+	if ctx.Err() != nil {
+		return true, opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil)
+	}
+	err = transact(ctx)
+	if sqlitecode.IsBusy(err) || isFull(err) {
+		return false, nil
+	}
+	s.counters.Sent(rows, rows)
+	return true, interpretError(ctx, err, false)
 }
 
 // transact carries out op in a transaction of its own. It reads first, so that an operation that
@@ -102,22 +96,26 @@ func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.
 	if next != row {
 		granted, err := takeAlone(ctx, tx, t, &op, now, key)
 		if err == nil && !granted {
+			if op.Kind == limiter.OpTake {
+				s.counters.SecondLooks.Add(1)
+			}
 			err = put(ctx, tx, t, &next, key)
 		}
 		if err != nil {
 			return limiter.State{}, err
 		}
 	}
-	return answer(op, state), commit(ctx, tx)
+	return answer(op, state), s.commit(ctx, tx)
 }
 
 // takeAlone takes by an UPSERT, which decides, in a transaction that has read the row. So the row
-// that it leaves is known. If granted is false, nothing was written, and [limiter.Op.Apply] decides.
+// that it leaves is known. If granted is false, nothing was written, and [limiter.Op.Apply]
+// decides.
 func takeAlone(ctx context.Context, tx transaction, t *table, op *limiter.Op, now int64, key []any) (granted bool, err error) {
 	if op.Kind != limiter.OpTake {
 		return false, nil
 	}
-	st, args := t.take(op, now, 1, key)
+	st, args := t.takeStatement(op, now, 1, key)
 	changed, err := tx.exec(ctx, st.silent(), args...)
 	return changed > 0, err
 }
@@ -133,9 +131,13 @@ func put(ctx context.Context, tx transaction, t *table, row *limiter.Row, key []
 
 // commit commits a transaction. Only a commit can leave the outcome unknown, unless it failed
 // because of a lock.
-func commit(ctx context.Context, tx transaction) error {
+func (s *Store) commit(ctx context.Context, tx transaction) error {
 	err := tx.commit(ctx)
-	if sqlitecode.IsBusy(err) {
+	switch {
+	case err == nil:
+		s.commits.Add(1)
+		return nil
+	case sqlitecode.IsBusy(err):
 		return err
 	}
 	return interpretError(ctx, err, true)
@@ -144,7 +146,7 @@ func commit(ctx context.Context, tx transaction) error {
 // answer converts the state that Apply returned to the state that the store returns.
 func answer(op limiter.Op, state limiter.State) limiter.State {
 	switch {
-	case op.Kind == limiter.OpTake || op.Kind == limiter.OpLook:
+	case !batch.GivesBack(&op):
 		state.Tick = tick
 		return state
 	case state.Took:
@@ -153,10 +155,15 @@ func answer(op limiter.Op, state limiter.State) limiter.State {
 	return limiter.State{}
 }
 
-// look computes on a snapshot what op would do, and reports whether it would write. If so, the
+// refusable reports whether op is a take that is refused without the write lock.
+func refusable(op *limiter.Op) bool {
+	return (op.Kind == limiter.OpTake || op.Kind == limiter.OpTakeUpTo) && !countsRefusals(op.Policy)
+}
+
+// peek computes on a snapshot what op would do, and reports whether it would write. If so, the
 // snapshot must not decide: op is a take that would be granted, or a refusal on a row that a
 // stepped-back clock or another policy left.
-func (s *Store) look(ctx context.Context, reader pool, t *table, op limiter.Op) (state limiter.State, writes bool, err error) {
+func (s *Store) peek(ctx context.Context, reader pool, t *table, op limiter.Op) (state limiter.State, writes bool, err error) {
 	err = attempt(ctx, func(ctx context.Context) error {
 		row, now, err := s.read(ctx, reader, t, &op, keyArgs(&op))
 		if err != nil {
@@ -177,11 +184,15 @@ func (s *Store) look(ctx context.Context, reader pool, t *table, op limiter.Op) 
 // seems to come from a clock ahead of ours, however long the process was stopped in between. A
 // slightly old row does no harm, because takes only lower what is left.
 func (s *Store) read(ctx context.Context, from session, t *table, op *limiter.Op, key []any) (row limiter.Row, now int64, err error) {
-	fields := t.fields(&row)
-	err = from.query(ctx, t.row, func(columns []driver.Value) error { return scan(columns, fields...) }, key...)
-	if err != nil {
+	if row, err = readRow(ctx, from, t, key); err != nil {
 		return limiter.Row{}, 0, err
 	}
 	now, err = op.Clock(s.now)
 	return row, now, err
+}
+
+func readRow(ctx context.Context, from session, t *table, key []any) (row limiter.Row, err error) {
+	fields := t.fields(&row)
+	err = from.query(ctx, t.row, func(columns []driver.Value) error { return scan(columns, fields...) }, key...)
+	return row, err
 }

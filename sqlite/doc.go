@@ -32,12 +32,17 @@
 //
 // A take first reads the key's row. If the row refuses it, nothing is locked or written, so refused
 // requests run beside each other and beside the one writer that SQLite allows. Otherwise one UPSERT
-// decides and writes, in the same transaction as the read or in one that has the write lock.
+// decides and writes, in the same transaction as the read or in one that has the write lock. A take by
+// AllowUpTo needs no lock either if there is room for nothing. Peek never needs it. A request on a
+// window that counts refusals, Charge and Block always write.
+//
+// AllowAll reads the rows of all claims as of one instant. If one of them refuses, nothing is locked
+// or written. Otherwise one transaction that has the write lock decides and writes all rows.
 //
 // Operations of one Store that arrive while others are in flight wait, and share the next
 // transaction. Equal takes of one key share one UPSERT. They admit what they would admit one after
-// another. Between Stores and processes,
-// SQLite's write lock decides.
+// another. An AllowAll waits in the same line, and has a transaction of its own. Between Stores and
+// processes, SQLite's write lock decides.
 //
 // If the context or time limit of a caller ends while the caller waits, nothing is charged. If it
 // ends while a shared transaction is in flight, the error is [limiter.ErrOutcomeUnknown].

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/internal/sqlitecode"
-	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
 // What makes the tables, or records those that exist.
@@ -25,12 +25,12 @@ var errClosed = fmt.Errorf("%w: the Store or its database is closed; make a new 
 // answered with a result code did nothing, unless the disk failed, which may be after the commit.
 // writes says whether the statement may have changed anything.
 func interpretError(ctx context.Context, err error, writes bool) error {
-	if err == nil || sqlstore.Classified(err) {
+	if err == nil || opcontext.Classified(err) {
 		return err
 	}
 	class, advice := classify(err, writes)
 	if ctx.Err() != nil && (errors.Is(class, limiter.ErrNotApplied) || errors.Is(class, limiter.ErrOutcomeUnknown)) {
-		return sqlstore.Interrupted(ctx, class, err)
+		return opcontext.Interrupted(ctx, class, err)
 	}
 	if advice != "" {
 		return fmt.Errorf("%w: %s: %w", class, advice, err)
@@ -75,9 +75,9 @@ func classify(err error, writes bool) (class error, advice string) {
 	return limiter.ErrOutcomeUnknown, ""
 }
 
-// down reports whether a failure means that no operation can succeed at the moment. On a full disk,
+// isOutage reports whether a failure means that no operation can succeed at the moment. On a full disk,
 // keys that have a row are still decided: see room.go.
-func down(err error) bool {
+func isOutage(err error) bool {
 	code := sqlitecode.Of(err)
 	return code != sqlitecode.Full && code != sqlitecode.Interrupt
 }

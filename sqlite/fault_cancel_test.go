@@ -15,7 +15,7 @@ import (
 
 // Callers leave at any time, alone and while others are there. What each is told agrees with what it was
 // charged.
-func TestFaults_of_callers_who_leave(t *testing.T) {
+func TestFaultsOfCallersWhoLeave(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string

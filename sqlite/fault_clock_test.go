@@ -58,7 +58,7 @@ func (s *stepped) takes(policy limiter.Policy) (n int64) {
 	}
 }
 
-func TestFaults_of_clocks(t *testing.T) {
+func TestFaultsOfClocks(t *testing.T) {
 	t.Parallel()
 	bucket := limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Second}
 	window := limiter.FixedWindow{Limit: 5, Window: 10 * time.Second}
@@ -110,7 +110,7 @@ func TestFaults_of_clocks(t *testing.T) {
 }
 
 // Steps fall between the reading of a row and that of the clock, too.
-func TestFaults_of_clocks_under_traffic(t *testing.T) {
+func TestFaultsOfClocksUnderTraffic(t *testing.T) {
 	t.Parallel()
 	s := newStepped(t)
 	bucket := limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Second}

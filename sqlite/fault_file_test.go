@@ -12,11 +12,11 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-func TestFaults_of_files(t *testing.T) {
+func TestFaultsOfFiles(t *testing.T) {
 	for _, f := range []fault{
 		{
 			name: "the tables are gone", class: limiter.ErrMisconfigured,
-			begin: func(p *patient) func() {
+			begin: func(p *faulty) func() {
 				rename := func(from, to string) {
 					_, err := p.store.DB().ExecContext(p.Context(), "ALTER TABLE "+from+" RENAME TO "+to)
 					must(p, err)
@@ -27,15 +27,15 @@ func TestFaults_of_files(t *testing.T) {
 		},
 		{
 			name: "the pages are garbage", class: limiter.ErrMisconfigured,
-			begin: func(p *patient) func() { return damage(p, garbage(4096)) },
+			begin: func(p *faulty) func() { return damage(p, garbage(4096)) },
 		},
 		{
 			name: "all of it is garbage", class: limiter.ErrMisconfigured,
-			begin: func(p *patient) func() { return damage(p, garbage(0)) },
+			begin: func(p *faulty) func() { return damage(p, garbage(0)) },
 		},
 		{
 			name: "it is cut short", class: limiter.ErrMisconfigured,
-			begin: func(p *patient) func() { return damage(p, func(whole []byte) []byte { return whole[:4096] }) },
+			begin: func(p *faulty) func() { return damage(p, func(whole []byte) []byte { return whole[:4096] }) },
 		},
 	} {
 		t.Run(f.name, f.run)
@@ -51,7 +51,7 @@ func garbage(after int) func(whole []byte) []byte {
 
 // damage does something to the contents of the file, and returns what puts them right. In between nobody
 // else may change them, as a repair would.
-func damage(p *patient, how func(whole []byte) []byte) (end func()) {
+func damage(p *faulty, how func(whole []byte) []byte) (end func()) {
 	p.Helper()
 	// Then all is in the file, and nothing in the log or in the caches of connections.
 	for _, query := range []string{"CREATE TABLE another (a)", "PRAGMA wal_checkpoint(TRUNCATE)"} {
@@ -72,14 +72,14 @@ func damage(p *patient, how func(whole []byte) []byte) (end func()) {
 	}
 }
 
-func contents(p *patient, f *os.File) []byte {
+func contents(p *faulty, f *os.File) []byte {
 	p.Helper()
 	all, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<30))
 	must(p, err)
 	return all
 }
 
-func overwrite(p *patient, f *os.File, with []byte) {
+func overwrite(p *faulty, f *os.File, with []byte) {
 	p.Helper()
 	must(p, f.Truncate(int64(len(with))))
 	_, err := f.WriteAt(with, 0)
@@ -87,31 +87,31 @@ func overwrite(p *patient, f *os.File, with []byte) {
 }
 
 // Faults that a Store meets at its first use, which makes the file if it can.
-func TestFaults_from_the_start(t *testing.T) {
+func TestFaultsFromTheStart(t *testing.T) {
 	for _, f := range []struct {
 		name       string
-		begin, end func(p *patient)
+		begin, end func(p *faulty)
 	}{
 		{
 			"there is no directory",
-			func(p *patient) { p.path = filepath.Join(filepath.Dir(p.path), "missing", "limiter.db") },
-			func(p *patient) {
+			func(p *faulty) { p.path = filepath.Join(filepath.Dir(p.path), "missing", "limiter.db") },
+			func(p *faulty) {
 				must(p, os.Mkdir(filepath.Dir(p.path), 0o700))
 				migrate(p, p.store)
 			},
 		},
 		{
 			"there is a directory in its place",
-			func(p *patient) { must(p, os.Mkdir(p.path, 0o700)) },
-			func(p *patient) {
+			func(p *faulty) { must(p, os.Mkdir(p.path, 0o700)) },
+			func(p *faulty) {
 				must(p, os.Remove(p.path))
 				migrate(p, p.store)
 			},
 		},
 		{
 			"there is something else in its place",
-			func(p *patient) { must(p, os.WriteFile(p.path, bytes.Repeat([]byte("not a database\n"), 999), 0o600)) },
-			func(p *patient) {
+			func(p *faulty) { must(p, os.WriteFile(p.path, bytes.Repeat([]byte("not a database\n"), 999), 0o600)) },
+			func(p *faulty) {
 				if all, err := os.ReadFile(p.path); err != nil || len(all) != 15*999 {
 					p.Errorf("of what is not a database there are %d bytes, %v", len(all), err)
 				}
@@ -119,18 +119,18 @@ func TestFaults_from_the_start(t *testing.T) {
 				migrate(p, p.store)
 			},
 		},
-		{"there are no tables", func(*patient) {}, func(p *patient) { migrate(p, p.store) }},
+		{"there are no tables", func(*faulty) {}, func(p *faulty) { migrate(p, p.store) }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
-			p := &patient{T: t, path: movable(t), key: "key"}
+			p := &faulty{T: t, path: movable(t), key: "key"}
 			f.begin(p)
 			store, err := sqlite.Open(p.path)
 			must(t, err)
 			defer store.Close()
 			p.store = store
 			p.decides(limiter.ErrMisconfigured)
-			p.suffer(1, limiter.ErrMisconfigured)
-			p.suffer(4, limiter.ErrMisconfigured)
+			p.wantFailures(1, limiter.ErrMisconfigured)
+			p.wantFailures(4, limiter.ErrMisconfigured)
 			f.end(p)
 			p.recovers()
 			p.drains()
@@ -139,10 +139,10 @@ func TestFaults_from_the_start(t *testing.T) {
 }
 
 // SQLite's own limit on the size of a file. What is in it can still be changed.
-func TestFaults_of_a_full_file(t *testing.T) {
+func TestFaultsOfAFullFile(t *testing.T) {
 	db := openPool(t, "&_journal_mode=WAL")
 	db.SetMaxOpenConns(1) // the limit is the connection's
-	p := &patient{T: t, key: "key", store: newStore(t, db)}
+	p := &faulty{T: t, key: "key", store: newStore(t, db)}
 	for range 10 {
 		must(t, p.ask(t.Context()))
 	}
@@ -151,16 +151,16 @@ func TestFaults_of_a_full_file(t *testing.T) {
 	limit := func(n int) { must(t, db.QueryRow(fmt.Sprintf("PRAGMA max_page_count = %d", n)).Scan(&n)) }
 	limit(pages)
 
-	other := &patient{T: t, store: p.store}
+	other := &faulty{T: t, store: p.store}
 	for other.key = "0"; other.ask(t.Context()) == nil; other.key += "0" {
 		if len(other.key) == 255 {
 			t.Fatal("the file does not fill up")
 		}
 	}
 	other.decides(limiter.ErrNotApplied)
-	other.suffer(1, limiter.ErrNotApplied)
-	other.suffer(4, limiter.ErrNotApplied)
-	p.suffer(1, nil)
+	other.wantFailures(1, limiter.ErrNotApplied)
+	other.wantFailures(4, limiter.ErrNotApplied)
+	p.wantFailures(1, nil)
 	limit(1 << 30)
 	other.admitted.Store(0)
 	other.recovers()

@@ -13,17 +13,17 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
 // A disk that fills up stops new keys, and nothing else. How many takes came before decides how long the
 // log is, and how many keys what of the database is in the log alone.
-func TestFaults_of_a_full_disk(t *testing.T) {
-	for _, c := range []struct{ takes, keys int }{{50, 1}, {50, 50}, {500, 500}, {3000, 7}, {3000, 1000}} {
+func TestFaultsOfAFullDisk(t *testing.T) {
+	for _, c := range []struct{ takes, keys int }{{50, 1}, {500, 500}, {3000, 1000}} {
 		t.Run(fmt.Sprintf("filled after %d takes on %d keys", c.takes, c.keys), func(t *testing.T) {
 			disk := tmpfs(t, 16<<20)
-			p := &patient{T: t, path: filepath.Join(disk, "limiter.db"), key: "key"}
+			p := &faulty{T: t, path: filepath.Join(disk, "limiter.db"), key: "key"}
 			p.store = openPath(t, p.path)
 			key := func(i int) string { return fmt.Sprintf("key-%d", i%c.keys) }
 			for i := range c.takes {
@@ -43,8 +43,8 @@ func TestFaults_of_a_full_disk(t *testing.T) {
 				}
 			}
 			existing()
-			p.suffer(1, nil)
-			p.suffer(4, nil)
+			p.wantFailures(1, nil)
+			p.wantFailures(4, nil)
 			refused := 0
 			for i := 0; refused < 100; i++ {
 				if i == 100_000 {
@@ -75,7 +75,7 @@ func TestFaults_of_a_full_disk(t *testing.T) {
 				})
 			}
 			beside.Wait()
-			p.suffer(4, nil)
+			p.wantFailures(4, nil)
 			if r, err := p.limiter().Peek(t.Context(), p.key); err != nil || r.Remaining != budget.Capacity-p.admitted.Load() {
 				t.Errorf("Peek on a full disk = %+v, %v", r, err)
 			}
@@ -98,7 +98,7 @@ func TestFaults_of_a_full_disk(t *testing.T) {
 }
 
 // A pool of the caller's cannot enlarge the file ahead, but its log can begin anew.
-func TestFaults_of_a_full_disk_with_a_pool_of_ones_own(t *testing.T) {
+func TestFaultsOfAFullDiskWithAPoolOfOnesOwn(t *testing.T) {
 	disk := tmpfs(t, 4<<20)
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(disk, "limiter.db")+"?_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate")
 	must(t, err)
@@ -106,7 +106,7 @@ func TestFaults_of_a_full_disk_with_a_pool_of_ones_own(t *testing.T) {
 	store, err := sqlite.New(db)
 	must(t, err)
 	migrate(t, store)
-	p := &patient{T: t, store: store}
+	p := &faulty{T: t, store: store}
 	for i := range 50 {
 		must(t, p.takes(fmt.Sprint(i)))
 	}
@@ -137,7 +137,7 @@ func tmpfs(t *testing.T, size int) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
-		host.Unavailable(t, "tmpfs", err)
+		testenv.Unavailable(t, "tmpfs", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
@@ -148,7 +148,7 @@ func tmpfs(t *testing.T, size int) string {
 }
 
 // Somebody who may read the file and not write it.
-func TestFaults_of_rights(t *testing.T) {
+func TestFaultsOfRights(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		dir, file os.FileMode
@@ -159,7 +159,7 @@ func TestFaults_of_rights(t *testing.T) {
 		{"the directory may not be searched", 0, 0o666},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := &patient{T: t, path: movable(t), key: "key"}
+			p := &faulty{T: t, path: movable(t), key: "key"}
 			must(t, openPath(t, p.path).Close())
 			for dir := filepath.Dir(p.path); dir != filepath.Dir(os.TempDir()); dir = filepath.Dir(dir) {
 				if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o001 == 0 {

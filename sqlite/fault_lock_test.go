@@ -16,15 +16,15 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-func TestFaults_of_locks(t *testing.T) {
+func TestFaultsOfLocks(t *testing.T) {
 	for _, f := range []fault{
 		{
 			name: "another connection writes", class: limiter.ErrNotApplied,
-			begin: func(p *patient) func() { return holds(p, connect(p, ""), "BEGIN IMMEDIATE") },
+			begin: func(p *faulty) func() { return holds(p, connect(p, ""), "BEGIN IMMEDIATE") },
 		},
 		{
 			name: "another process writes", class: limiter.ErrNotApplied,
-			begin: func(p *patient) func() {
+			begin: func(p *faulty) func() {
 				process, in := writer(p)
 				return func() {
 					must(p, in.Close())
@@ -34,7 +34,7 @@ func TestFaults_of_locks(t *testing.T) {
 		},
 		{
 			name: "another process is killed while it writes", class: limiter.ErrNotApplied,
-			begin: func(p *patient) func() {
+			begin: func(p *faulty) func() {
 				process, _ := writer(p)
 				return func() {
 					must(p, process.Process.Kill())
@@ -45,11 +45,11 @@ func TestFaults_of_locks(t *testing.T) {
 		{
 			// Without WAL who writes keeps readers out, and those keep out who writes.
 			name: "another connection has all of the file", class: limiter.ErrNotApplied, open: withoutWAL,
-			begin: func(p *patient) func() { return holds(p, connect(p, ""), "BEGIN EXCLUSIVE") },
+			begin: func(p *faulty) func() { return holds(p, connect(p, ""), "BEGIN EXCLUSIVE") },
 		},
 		{
 			name: "another process is killed while it writes, without WAL", class: limiter.ErrNotApplied, open: withoutWAL,
-			begin: func(p *patient) func() {
+			begin: func(p *faulty) func() {
 				process, _ := writer(p)
 				return func() {
 					must(p, process.Process.Kill())
@@ -60,19 +60,19 @@ func TestFaults_of_locks(t *testing.T) {
 		{
 			// The commit waits, when all has been done but that.
 			name: "another connection reads, without WAL", class: limiter.ErrNotApplied, doubt: true, open: withoutWAL,
-			begin: func(p *patient) func() {
+			begin: func(p *faulty) func() {
 				return holds(p, connect(p, ""), "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
 			},
 		},
 		{
 			name: "another connection reads",
-			begin: func(p *patient) func() {
+			begin: func(p *faulty) func() {
 				return holds(p, connect(p, ""), "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
 			},
 		},
 		{
 			name: "another connection writes, and waits itself", class: limiter.ErrNotApplied,
-			begin: func(p *patient) func() { return holds(p, connect(p, "?_busy_timeout=60000"), "BEGIN IMMEDIATE") },
+			begin: func(p *faulty) func() { return holds(p, connect(p, "?_busy_timeout=60000"), "BEGIN IMMEDIATE") },
 		},
 	} {
 		t.Run(f.name, f.run)
@@ -87,7 +87,7 @@ func withoutWAL(t testing.TB, path string) *sqlite.Store {
 }
 
 // connect returns a connection to the file that the Store does not know of.
-func connect(p *patient, params string) *sql.Conn {
+func connect(p *faulty, params string) *sql.Conn {
 	p.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(p.path)+params)
 	must(p, err)
@@ -99,7 +99,7 @@ func connect(p *patient, params string) *sql.Conn {
 }
 
 // holds begins a transaction, and returns what ends it.
-func holds(p *patient, conn *sql.Conn, queries ...string) func() {
+func holds(p *faulty, conn *sql.Conn, queries ...string) func() {
 	p.Helper()
 	for _, query := range queries {
 		_, err := conn.ExecContext(p.Context(), query)
@@ -112,7 +112,7 @@ func holds(p *patient, conn *sql.Conn, queries ...string) func() {
 }
 
 // writer returns a process that writes in a transaction, which it ends when its input is closed.
-func writer(p *patient) (*exec.Cmd, io.Closer) {
+func writer(p *faulty) (*exec.Cmd, io.Closer) {
 	p.Helper()
 	process := exec.CommandContext(p.Context(), os.Args[0])
 	process.Env = append(os.Environ(), "SQLITE_TEST_WRITER="+p.path)

@@ -13,10 +13,10 @@ import (
 
 // SQLITE_BUSY_SNAPSHOT comes where a transaction has read, somebody else has written, and it writes: at
 // once, whatever the busy timeout. The Store reads the clock between the two, which lets this test in.
-func TestFaults_of_snapshots(t *testing.T) {
-	p := &patient{T: t, path: movable(t), key: "key"}
+func TestFaultsOfSnapshots(t *testing.T) {
+	p := &faulty{T: t, path: movable(t), key: "key"}
 	p.store = openPath(t, p.path)
-	other := &patient{T: t, path: p.path, key: "key", store: openPath(t, p.path)}
+	other := &faulty{T: t, path: p.path, key: "key", store: openPath(t, p.path)}
 	must(t, other.ask(t.Context()))
 	meddles, reads := 0, 0
 	p.store.SetClock(func() time.Time {
@@ -29,7 +29,7 @@ func TestFaults_of_snapshots(t *testing.T) {
 	// Who comes too late once tries again, on what is there then.
 	for _, meddles = range []int{1, 2, 7} {
 		reads = 0
-		p.suffer(1, nil)
+		p.wantFailures(1, nil)
 	}
 	// Who always does is not applied.
 	meddles, reads = 1<<30, 0
@@ -44,7 +44,7 @@ func TestFaults_of_snapshots(t *testing.T) {
 
 func TestABusySnapshotIsNotApplied(t *testing.T) {
 	t.Parallel()
-	p := &patient{T: t, path: movable(t)}
+	p := &faulty{T: t, path: movable(t)}
 	openPath(t, p.path)
 	late, early := connect(p, "?_busy_timeout=5000"), connect(p, "?_busy_timeout=5000")
 	rollback := holds(p, late, "BEGIN", "SELECT count(*) FROM limiter_token_buckets")

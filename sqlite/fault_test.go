@@ -37,8 +37,8 @@ func grace() time.Duration {
 // budget is so much that a fault does not use it up, and hardly any of it comes back during a test.
 var budget = limiter.TokenBucket{Capacity: 500, Refill: 1, Interval: 24 * time.Hour}
 
-// patient is a Store in trouble, and what it admitted.
-type patient struct {
+// faulty is a Store that meets a fault, and counts what the Store admits.
+type faulty struct {
 	*testing.T
 	path  string
 	store *sqlite.Store
@@ -53,12 +53,12 @@ type patient struct {
 }
 
 // ask takes one, as a Limiter asks a Store.
-func (p *patient) ask(ctx context.Context) error { return p.askFor(ctx, time.Minute) }
+func (p *faulty) ask(ctx context.Context) error { return p.askFor(ctx, time.Minute) }
 
 // askSoon takes one that has to be answered soon.
-func (p *patient) askSoon(ctx context.Context) error { return p.askFor(ctx, faultTimeout) }
+func (p *faulty) askSoon(ctx context.Context) error { return p.askFor(ctx, faultTimeout) }
 
-func (p *patient) askFor(ctx context.Context, timeout time.Duration) error {
+func (p *faulty) askFor(ctx context.Context, timeout time.Duration) error {
 	op := takeOf("l", p.key, budget, 1)
 	op.At, op.Timeout = 0, timeout
 	begin := time.Now()
@@ -74,7 +74,7 @@ func (p *patient) askFor(ctx context.Context, timeout time.Duration) error {
 }
 
 // takes takes one of a key that has enough.
-func (p *patient) takes(key string) error {
+func (p *faulty) takes(key string) error {
 	op := takeOf("l", key, limiter.TokenBucket{Capacity: 1_000_000, Refill: 1, Interval: time.Hour}, 1)
 	op.At, op.Timeout = 0, time.Minute
 	state, err := p.store.Do(p.Context(), op)
@@ -84,18 +84,18 @@ func (p *patient) takes(key string) error {
 	return err
 }
 
-func (p *patient) took(d time.Duration) {
+func (p *faulty) took(d time.Duration) {
 	for m := p.latest.Load(); int64(d) > m && !p.latest.CompareAndSwap(m, int64(d)); m = p.latest.Load() {
 	}
 }
 
 // limiter returns the Limiter that asks for the same as ask.
-func (p *patient) limiter(opts ...limiter.Option) *limiter.Limiter {
+func (p *faulty) limiter(opts ...limiter.Option) *limiter.Limiter {
 	return newLimiter(p.T, p.store, "l", budget, append([]limiter.Option{limiter.WithTimeout(faultTimeout)}, opts...)...)
 }
 
-// suffer sees to it that takes by several callers are answered by class, nil for a decision, in time.
-func (p *patient) suffer(callers int, class error) {
+// wantFailures checks that takes by several callers get an error of class in time, or a decision if class is nil.
+func (p *faulty) wantFailures(callers int, class error) {
 	p.Helper()
 	answers := make(chan error, 2*callers)
 	stalled := p.inTime(func() {
@@ -120,7 +120,7 @@ func (p *patient) suffer(callers int, class error) {
 }
 
 // inTime sees to it that no take of f takes too long. It returns for how long the process stood still.
-func (p *patient) inTime(f func()) (stalled time.Duration) {
+func (p *faulty) inTime(f func()) (stalled time.Duration) {
 	p.Helper()
 	p.latest.Store(0)
 	stop := stalls()
@@ -161,7 +161,7 @@ func stalls() (stop func() time.Duration) {
 var classes = []error{limiter.ErrInvalid, limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrCanceled}
 
 // is checks that err has the class, and no other.
-func (p *patient) is(err, class error) {
+func (p *faulty) is(err, class error) {
 	p.Helper()
 	if p.doubt && errors.Is(err, limiter.ErrOutcomeUnknown) {
 		class = limiter.ErrOutcomeUnknown
@@ -175,7 +175,7 @@ func (p *patient) is(err, class error) {
 }
 
 // decides checks what a Limiter makes of the fault: no FailOpen lets pass what somebody has to fix.
-func (p *patient) decides(class error) {
+func (p *faulty) decides(class error) {
 	p.Helper()
 	r, err := p.limiter().Allow(p.Context(), p.key)
 	if r.Allowed || r.Source != limiter.SourcePolicy || !errors.Is(err, class) {
@@ -188,7 +188,7 @@ func (p *patient) decides(class error) {
 }
 
 // recovers waits until takes are decided again.
-func (p *patient) recovers() {
+func (p *faulty) recovers() {
 	p.Helper()
 	begin := time.Now()
 	for {
@@ -205,7 +205,7 @@ func (p *patient) recovers() {
 }
 
 // drains takes what is left, and compares what was admitted with what the policy allows.
-func (p *patient) drains() {
+func (p *faulty) drains() {
 	p.Helper()
 	for before := int64(-1); before != p.admitted.Load(); {
 		before = p.admitted.Load()
@@ -227,7 +227,7 @@ type fault struct {
 	doubt bool
 	open  func(t testing.TB, path string) *sqlite.Store
 	// begin makes the fault happen to the Store, and returns what ends it.
-	begin func(p *patient) (end func())
+	begin func(p *faulty) (end func())
 }
 
 func (f fault) run(t *testing.T) {
@@ -235,7 +235,7 @@ func (f fault) run(t *testing.T) {
 	if open == nil {
 		open = openPath
 	}
-	p := &patient{T: t, path: movable(t), key: "key"}
+	p := &faulty{T: t, path: movable(t), key: "key"}
 	t.Cleanup(func() {
 		for _, f := range p.files {
 			f.Close()
@@ -249,9 +249,9 @@ func (f fault) run(t *testing.T) {
 	if f.class != nil {
 		p.decides(f.class)
 	}
-	p.suffer(1, f.class)
+	p.wantFailures(1, f.class)
 	p.doubt = f.doubt
-	p.suffer(4, f.class)
+	p.wantFailures(4, f.class)
 	end()
 	p.recovers()
 	p.drains()

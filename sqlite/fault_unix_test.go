@@ -11,14 +11,14 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-func TestFaults_of_paths(t *testing.T) {
+func TestFaultsOfPaths(t *testing.T) {
 	for _, m := range moves {
 		if m.back == nil {
 			continue
 		}
 		f := fault{
 			name: m.name, class: limiter.ErrMisconfigured,
-			begin: func(p *patient) func() {
+			begin: func(p *faulty) func() {
 				m.away(p.T, p.path)
 				p.misses()
 				return func() { m.back(p.T, p.path) }
@@ -30,7 +30,7 @@ func TestFaults_of_paths(t *testing.T) {
 
 // misses takes until the Store misses its file, which must not last long: what it admits meanwhile is
 // lost if the file is.
-func (p *patient) misses() {
+func (p *faulty) misses() {
 	p.Helper()
 	begin, stop := time.Now(), stalls()
 	for {
@@ -46,13 +46,13 @@ func (p *patient) misses() {
 }
 
 // A file that is gone for good is made anew when somebody says so: by opening it.
-func TestFaults_of_a_file_that_does_not_come_back(t *testing.T) {
-	p := &patient{T: t, path: movable(t), key: "key"}
+func TestFaultsOfAFileThatDoesNotComeBack(t *testing.T) {
+	p := &faulty{T: t, path: movable(t), key: "key"}
 	p.store = openPath(t, p.path)
 	must(t, p.ask(t.Context()))
 	must(t, os.Remove(p.path))
 	p.misses()
-	p.suffer(4, limiter.ErrMisconfigured)
+	p.wantFailures(4, limiter.ErrMisconfigured)
 	must(t, p.store.Close())
 	for _, suffix := range []string{"-wal", "-shm"} {
 		must(t, os.Remove(p.path+suffix))

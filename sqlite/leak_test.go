@@ -15,29 +15,29 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/keytrace"
+	"github.com/sqlimit/limiter/internal/keyleak"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// heard is what was said of a key, by who said it.
-type heard struct {
+// transcript keeps what was said of a key, by who said it.
+type transcript struct {
 	mu sync.Mutex
 	by map[string][]byte
 }
 
-func (h *heard) add(source string, text []byte) {
+func (h *transcript) add(source string, text []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.by[source] = append(append(h.by[source], text...), '\n')
 }
 
-func (h *heard) said(r limiter.Result, err error) {
+func (h *transcript) said(r limiter.Result, err error) {
 	h.add("results", fmt.Appendf(nil, "%+v %#v", r, r))
-	h.add("errors", []byte(keytrace.Text(err)+keytrace.Fields(err)))
+	h.add("errors", []byte(keyleak.Text(err)+keyleak.Fields(err)))
 }
 
 // limiter returns one whose observer is heard.
-func (h *heard) limiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
+func (h *transcript) limiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	return newLimiter(t, store, "l", policy, append(opts, limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
 		h.add("observer", fmt.Appendf(nil, "%+v %#v", d, d))
@@ -46,7 +46,7 @@ func (h *heard) limiter(t *testing.T, store limiter.Store, policy limiter.Policy
 }
 
 // files adds every file of a directory.
-func (h *heard) files(t *testing.T, dir string) {
+func (h *transcript) files(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -65,11 +65,11 @@ func TestADigestedKeyIsNowhereToBeFound(t *testing.T) {
 	t.Parallel()
 	secret := "the-secret-of-" + rand.Text()
 	digested, plain := "alice+"+rand.Text()+"&ö@example.org", "bob+"+rand.Text()+"&é@example.net"
-	with, without := &heard{by: map[string][]byte{}}, &heard{by: map[string][]byte{}}
-	gossip(t, with, digested, limiter.WithKeyDigest([]byte(secret)))
-	gossip(t, without, plain)
+	with, without := &transcript{by: map[string][]byte{}}, &transcript{by: map[string][]byte{}}
+	useKey(t, with, digested, limiter.WithKeyDigest([]byte(secret)))
+	useKey(t, without, plain)
 
-	traces, control := keytrace.Of(digested, secret), keytrace.Of(plain)
+	traces, control := keyleak.Of(digested, secret), keyleak.Of(plain)
 	for _, source := range slices.Sorted(maps.Keys(with.by)) {
 		if found := traces.In(with.by[source]); len(found) > 0 {
 			t.Errorf("%s: the key or the secret as %s", source, strings.Join(found, ", "))
@@ -87,8 +87,8 @@ func TestADigestedKeyIsNowhereToBeFound(t *testing.T) {
 	}
 }
 
-// gossip does all that can be done with a key, and has it heard what is said of it.
-func gossip(t *testing.T, h *heard, key string, opts ...limiter.Option) {
+// useKey does everything that can be done with a key, and records what programs say about it.
+func useKey(t *testing.T, h *transcript, key string, opts ...limiter.Option) {
 	t.Helper()
 	dir, ctx := t.TempDir(), t.Context()
 	path := filepath.Join(dir, "app.db")
@@ -124,6 +124,12 @@ func gossip(t *testing.T, h *heard, key string, opts ...limiter.Option) {
 		if r, err := l.Reserve(ctx, key, 1, time.Hour); err == nil {
 			h.said(r.Result, r.Cancel(ctx))
 		}
+		h.said(l.Charge(ctx, key, 1))
+		_, r, err := l.AllowUpTo(ctx, key, 2)
+		h.said(r, err)
+		res, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: key})
+		h.said(res.Result, err)
+		h.said(limiter.Result{}, l.Block(ctx, key, time.Second))
 		h.said(limiter.Result{}, l.Reset(ctx, key))
 		h.said(l.Allow(ctx, key))
 	}

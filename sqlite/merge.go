@@ -16,11 +16,11 @@ const mergedKeys = 256
 func (s *Store) newQueue() *batch.Queue {
 	// All keys share the one write lock: a hot key gains nothing by a transaction of its own.
 	const never = 1 << 30
-	return batch.New(sender{s}, batch.Limits{Keys: mergedKeys, Shared: 1, Single: 1, HotKey: never, GiveBacks: mergedKeys, Time: &s.time})
+	return batch.New(sender{s}, batch.Config{Keys: mergedKeys, Shared: 1, Single: 1, HotKey: never, GiveBacks: mergedKeys, Deadlines: &s.deadlines, Counters: &s.counters})
 }
 
-// share carries out op in a transaction together with others.
-func (s *Store) share(ctx context.Context, op limiter.Op) (limiter.State, error) {
+// doQueued carries out op in a transaction together with others.
+func (s *Store) doQueued(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	s.waiting.Add(1)
 	defer s.waiting.Add(-1)
 	return s.queue.Do(ctx, op)
@@ -29,13 +29,13 @@ func (s *Store) share(ctx context.Context, op limiter.Op) (limiter.State, error)
 // sender carries out the operations of the queue.
 type sender struct{ *Store }
 
-// Connect waits for the turn and for the write lock.
+// Connect waits until it may write, and for the write lock.
 func (s sender) Connect(ctx context.Context) (batch.Conn, error) {
 	_, writer, err := s.pools()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.startWriting(ctx); err != nil {
 		return nil, err
 	}
 	// First let other callers run: those that were just answered, and those that their look did not
@@ -44,7 +44,7 @@ func (s sender) Connect(ctx context.Context) (batch.Conn, error) {
 	runtime.Gosched()
 	c := &senderConn{Store: s.Store, writer: writer}
 	if err := attempt(ctx, c.begin); err != nil {
-		s.leave()
+		s.stopWriting()
 		return nil, err
 	}
 	return c, nil
@@ -61,7 +61,7 @@ func (c *senderConn) Fresh() bool { return false }
 
 func (c *senderConn) Release() {
 	c.rollback()
-	c.leave()
+	c.stopWriting()
 }
 
 func (c *senderConn) begin(ctx context.Context) (err error) {
@@ -95,7 +95,7 @@ func (c *senderConn) Send(ctx context.Context, groups []*batch.Group) error {
 				return err
 			}
 		}
-		return commit(ctx, c.tx)
+		return c.commit(ctx, c.tx)
 	})
 }
 
@@ -120,6 +120,9 @@ func (c *senderConn) send(ctx context.Context, g *batch.Group) error {
 	case err != nil:
 		return err
 	case !granted:
+		if op.Kind == limiter.OpTake {
+			c.counters.SecondLooks.Add(units)
+		}
 		return c.apply(ctx, t, g)
 	}
 	_, _, cost := t.numbers(op)
@@ -142,7 +145,7 @@ func (c *senderConn) takeUnits(ctx context.Context, t *table, op *limiter.Op, no
 		return row, false, nil
 	}
 	fields := t.fields(&row)
-	st, args := t.take(op, now, units, keyArgs(op))
+	st, args := t.takeStatement(op, now, units, keyArgs(op))
 	err = c.tx.query(ctx, st, func(columns []driver.Value) error {
 		granted = true
 		return scan(columns, fields[:len(fields)-policyColumns]...)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore/rowtest"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -272,7 +272,7 @@ func TestABadRowFailsOnlyItsOwnTakes(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		setup string // before the tables are first used
-		spoil string // while the takes wait, so that none is failed by its first look
+		fault string // while the takes wait, so that none is failed by its first look
 		class error
 	}{
 		{"that cannot be read", loosen, "INSERT INTO limiter_token_buckets VALUES ('l', CAST('bad' AS BLOB), 1.5, 0, 1, 1, 1)", limiter.ErrMisconfigured},
@@ -293,7 +293,7 @@ func TestABadRowFailsOnlyItsOwnTakes(t *testing.T) {
 					}
 				}
 				answers := meet(t, store, func(writer *sql.Conn) {
-					if _, err := writer.ExecContext(t.Context(), c.spoil); err != nil {
+					if _, err := writer.ExecContext(t.Context(), c.fault); err != nil {
 						t.Fatal(err)
 					}
 				}, ops...)

@@ -76,8 +76,8 @@ func (s *Store) openPools() {
 		s.reader = s.writer
 		return
 	}
-	s.writer = newRawPool(s.watched(), writerParams, 1)
-	s.reader = newRawPool(s.watched(), readerParams, readers)
+	s.writer = newRawPool(s.watched(), writerParams, 1, &s.counters.ConnectionsLost)
+	s.reader = newRawPool(s.watched(), readerParams, readers, &s.counters.ConnectionsLost)
 }
 
 // watched returns the file of the Store. The first call resolves its path.

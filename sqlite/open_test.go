@@ -17,7 +17,7 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-func TestOpen_path(t *testing.T) {
+func TestOpenPath(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"plain.db", "with space.db", "question?mode=memory.db", "hash#fragment.db", "percent%41.db", "amp&_query_only=1.db",

@@ -68,24 +68,41 @@ func (p *sqlPool) begin(ctx context.Context, locked bool) (transaction, error) {
 	if !p.covered.Load() {
 		_ = p.query(ctx, "checkpoint", nil)
 	}
+	t, err := p.beginTx(ctx, nil)
+	if err != nil || !locked {
+		return t, err
+	}
+	if _, err := t.exec(ctx, "lock"); err != nil {
+		t.rollback()
+		return nil, err
+	}
+	return t, nil
+}
+
+// snapshot asks for a transaction that only reads, because the pool's settings may say that others
+// begin with the write lock.
+func (p *sqlPool) snapshot(ctx context.Context) (transaction, error) {
+	for _, st := range []statement{buckets.row, windows.row} {
+		if _, err := p.prepare(ctx, st); err != nil {
+			return nil, err
+		}
+	}
+	return p.beginTx(ctx, &sql.TxOptions{ReadOnly: true})
+}
+
+// beginTx begins a transaction on a connection of its own. The context ends only the wait for the
+// connection. The caller ends the transaction.
+func (p *sqlPool) beginTx(ctx context.Context, opts *sql.TxOptions) (transaction, error) {
 	conn, err := p.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// The context ends only the wait for a connection. The caller ends the transaction.
-	tx, err := conn.BeginTx(context.WithoutCancel(ctx), nil)
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), opts)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
-	t := &sqlTx{pool: p, conn: conn, tx: tx}
-	if locked {
-		if _, err := t.exec(ctx, "lock"); err != nil {
-			t.rollback()
-			return nil, err
-		}
-	}
-	return t, nil
+	return &sqlTx{pool: p, conn: conn, tx: tx}, nil
 }
 
 func (p *sqlPool) close() (err error) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqlimit/limiter/internal/sqlitecode"
@@ -20,14 +21,15 @@ type rawPool struct {
 	file   *watchedFile
 	params string        // of the connections
 	free   chan struct{} // holds one for each connection that may be used now
+	lost   *atomic.Int64 // how many connections were closed because they are broken
 
 	mu     sync.Mutex
 	idle   []*rawConn // the last was used last: its cache is the freshest
 	closed bool
 }
 
-func newRawPool(file *watchedFile, params string, n int) *rawPool {
-	p := &rawPool{file: file, params: params, free: make(chan struct{}, n)}
+func newRawPool(file *watchedFile, params string, n int, lost *atomic.Int64) *rawPool {
+	p := &rawPool{file: file, params: params, free: make(chan struct{}, n), lost: lost}
 	for range n {
 		p.free <- struct{}{}
 	}
@@ -67,6 +69,7 @@ func (p *rawPool) acquire() (*rawConn, error) {
 // release returns a connection to the pool, or closes it if it is broken.
 func (p *rawPool) release(c *rawConn) {
 	if c.broken {
+		p.lost.Add(1)
 		_ = c.close()
 	} else {
 		p.mu.Lock()
@@ -118,18 +121,21 @@ func (p *rawPool) begin(ctx context.Context, locked bool) (transaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := statement("begin")
-	if locked {
-		st = "begin_locked"
-	}
 	if !c.covered {
 		_ = c.query(ctx, "checkpoint", nil) // as far as possible
 	}
-	if _, err := c.exec(ctx, st); err != nil {
-		p.release(c)
+	if locked {
+		return c.begin(ctx, "begin_locked")
+	}
+	return c.begin(ctx, "begin")
+}
+
+func (p *rawPool) snapshot(ctx context.Context) (transaction, error) {
+	c, err := p.acquire()
+	if err != nil {
 		return nil, err
 	}
-	return &rawTx{rawConn: c}, nil
+	return c.begin(ctx, "begin")
 }
 
 func (*rawPool) reads() bool { return true }
@@ -149,6 +155,15 @@ type rawConn struct {
 	// restarted is when the log last started from its beginning, if nothing was committed since; full
 	// is when the disk last had no room.
 	restarted, full time.Time
+}
+
+// begin begins a transaction by st. If it fails, it releases the connection.
+func (c *rawConn) begin(ctx context.Context, st statement) (transaction, error) {
+	if _, err := c.exec(ctx, st); err != nil {
+		c.pool.release(c)
+		return nil, err
+	}
+	return &rawTx{rawConn: c}, nil
 }
 
 func (c *rawConn) prepare(st statement, args []any) (driver.Stmt, error) {

@@ -31,7 +31,7 @@ func TestNewKeysEnlargeTheFile(t *testing.T) {
 			var all sync.WaitGroup
 			for w := range callers {
 				all.Go(func() {
-					p := &patient{T: t, store: stores[w%len(stores)]}
+					p := &faulty{T: t, store: stores[w%len(stores)]}
 					for i := range keys {
 						if err := p.takes(fmt.Sprintf("key-%d-%d", i, w)); err != nil {
 							t.Errorf("a new key: %v", err)

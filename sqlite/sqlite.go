@@ -11,25 +11,30 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/breaker"
+	"github.com/sqlimit/limiter/internal/opcontext"
+	"github.com/sqlimit/limiter/internal/sweep"
 )
 
 // Store is a [limiter.Store] in the tables limiter_token_buckets and limiter_fixed_windows, which
 // package migrations creates. Make one with [Open] or [New]; the zero Store is not valid. A Store
 // is safe for concurrent use.
 type Store struct {
-	path    string // of the file, or ":memory:"; empty if the pool is the caller's
-	now     func() time.Time
-	time    sqlstore.Timekeeper
-	breaker sqlstore.Breaker
-	sweeper sqlstore.Sweeper
-	// turn is held by the one writer. A caller that stops waiting for it is not charged. A caller that
-	// stops waiting inside SQLite would not know whether the statement ran, and SQLite polls, unfairly.
-	turn chan struct{}
+	path      string // of the file, or ":memory:"; empty if the pool is the caller's
+	now       func() time.Time
+	deadlines opcontext.Deadlines
+	breaker   breaker.Breaker
+	sweeper   sweep.Sweeper
+	// writing is full while somebody writes. A caller that stops waiting for it is not charged. A
+	// caller that stops waiting inside SQLite would not know whether the statement ran, and SQLite
+	// polls, unfairly.
+	writing chan struct{}
+	commits atomic.Uint64 // how many transactions were committed
 
 	// queue holds the operations that wait for the writer, and waiting is how many there are.
-	queue   *batch.Queue
-	waiting atomic.Int64
+	queue    *batch.Queue
+	waiting  atomic.Int64
+	counters batch.Counters
 
 	mu     sync.Mutex
 	closed bool
@@ -81,8 +86,8 @@ func New(db *sql.DB, opts ...Option) (*Store, error) {
 }
 
 func newStore(s *Store, opts []Option) (*Store, error) {
-	s.now, s.turn, s.queue = time.Now, make(chan struct{}, 1), s.newQueue()
-	s.breaker.Down = down
+	s.now, s.writing, s.queue = time.Now, make(chan struct{}, 1), s.newQueue()
+	s.breaker.IsOutage = isOutage
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, invalid("an option is nil; leave it out")
@@ -106,6 +111,13 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
 	}
 	return state, nil
+}
+
+// Stats returns what the Store has done since it was made. It does no I/O and waits for none.
+func (s *Store) Stats() limiter.StoreStats {
+	stats := s.counters.Stats()
+	stats.BreakerOpen, stats.BreakerOpenings = s.breaker.Stats()
+	return stats
 }
 
 // Close closes what [Open] opened. The pool that was passed to [New] stays open. Operations in

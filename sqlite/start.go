@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/sweep"
 )
 
 // lastName sorts after the name of any limiter, which has letters, digits and punctuation.
@@ -18,8 +18,8 @@ const lastName = "\x7f"
 // stops when both parts are smaller than a page. Clients choose the keys, so a part smaller than a
 // page is set aside together with a page of the other part, and seldom chosen. A client then needs
 // a page of rows for each step, and each step makes its rows at most twice as likely.
-func (s *Store) randomCursor(ctx context.Context, t *table) (after sqlstore.Cursor, err error) {
-	const page, seldom = sqlstore.PageSize, 16
+func (s *Store) randomCursor(ctx context.Context, t *table) (after sweep.Cursor, err error) {
+	const page, seldom = sweep.PageSize, 16
 	first, err := s.keys(ctx, t.page, "", []byte{}, int64(0), int64(1))
 	if err != nil {
 		return after, err
@@ -31,7 +31,7 @@ func (s *Store) randomCursor(ctx context.Context, t *table) (after sqlstore.Curs
 	// The rows to choose from lie in [lo, hi] and come after the cursor.
 	for lo, hi := first[0], last[0]; lo.Compare(hi) < 0; {
 		middle := between(lo, hi)
-		outside := func(c sqlstore.Cursor) bool { return c.Compare(lo) < 0 || c.Compare(hi) > 0 }
+		outside := func(c sweep.Cursor) bool { return c.Compare(lo) < 0 || c.Compare(hi) > 0 }
 		below, err := s.keys(ctx, t.before, middle.Name, keyOf(middle), int64(page))
 		if err != nil {
 			return after, err
@@ -63,11 +63,11 @@ func (s *Store) randomCursor(ctx context.Context, t *table) (after sqlstore.Curs
 }
 
 // between returns a position after lo and not after hi: their common prefix and one more byte.
-func between(lo, hi sqlstore.Cursor) sqlstore.Cursor {
+func between(lo, hi sweep.Cursor) sweep.Cursor {
 	if lo.Name != hi.Name {
-		return sqlstore.Cursor{Name: string(divide([]byte(lo.Name), []byte(hi.Name)))}
+		return sweep.Cursor{Name: string(divide([]byte(lo.Name), []byte(hi.Name)))}
 	}
-	return sqlstore.Cursor{Name: lo.Name, Key: divide(lo.Key, hi.Key)}
+	return sweep.Cursor{Name: lo.Name, Key: divide(lo.Key, hi.Key)}
 }
 
 func divide(lo, hi []byte) []byte {
@@ -83,7 +83,7 @@ func divide(lo, hi []byte) []byte {
 }
 
 // keys runs a statement that reads positions.
-func (s *Store) keys(ctx context.Context, st statement, args ...any) (found []sqlstore.Cursor, err error) {
+func (s *Store) keys(ctx context.Context, st statement, args ...any) (found []sweep.Cursor, err error) {
 	reader, _, err := s.pools()
 	if err != nil {
 		return nil, err

@@ -88,6 +88,8 @@ type pool interface {
 	// begin begins a transaction. If locked is true, the transaction holds the write lock.
 	// Otherwise it may hold it, unless reads returns true.
 	begin(ctx context.Context, locked bool) (transaction, error)
+	// snapshot begins a transaction that only reads, without the write lock. It ends by rollback.
+	snapshot(ctx context.Context) (transaction, error)
 	// reads reports whether an unlocked transaction takes the write lock only when it writes.
 	reads() bool
 	// restart makes the log start from its beginning.

@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -141,16 +138,42 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Who adds a migration that the statements need has to raise schemaVersion with it.
-func TestCheckKnowsTheNewestMigration(t *testing.T) {
+// A migration that decisions need must raise SchemaVersion. Otherwise they fail here.
+func TestDecisionsNeedNoMigrationAfterTheOneThatCheckWants(t *testing.T) {
 	t.Parallel()
 	files, err := fs.Glob(migrations.FS, "sqlite/*.sql")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("files: %v, %v", files, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	number, _, _ := strings.Cut(path.Base(slices.Max(files)), "_")
-	if newest, err := strconv.Atoi(number); err != nil || newest != sqlite.SchemaVersion {
-		t.Errorf("the newest file is %s (%v), schemaVersion is %d", slices.Max(files), err, sqlite.SchemaVersion)
+	store, err := sqlite.Open(filepath.Join(t.TempDir(), "limiter.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	for _, file := range files[:sqlite.SchemaVersion] { // in order of their names
+		text, err := fs.ReadFile(migrations.FS, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		up, _, _ := strings.Cut(string(text), "-- +goose Down")
+		if _, err := store.DB().ExecContext(t.Context(), up); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Check(t.Context()); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	for _, policy := range []limiter.Policy{day, limiter.FixedWindow{Limit: 5, Window: time.Hour, CountRejected: true}} {
+		if _, err := newLimiter(t, store, "l", policy).Allow(t.Context(), "k"); err != nil {
+			t.Errorf("Allow: %v", err)
+		}
+	}
+	if _, err := store.Sweep(t.Context(), 1); err != nil {
+		t.Errorf("Sweep: %v", err)
+	}
+	_, err = store.Overrides(t.Context(), "l", 1)
+	if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), "migrations.Up") {
+		t.Errorf("Overrides: %v, want ErrMisconfigured and what to do", err)
 	}
 }
 

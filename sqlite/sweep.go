@@ -6,13 +6,13 @@ import (
 	"fmt"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/sweep"
 )
 
-// Sweep deletes up to limit rows of keys that have been unused for one hour ([limiter.SweepGrace]).
-// It returns how many it deleted, also with an error. Without Sweep the tables grow with the number
-// of keys ever used, so call it from a timer, a scheduled job or at the end of a request. If limit
-// is below 1, the error is [limiter.ErrInvalid].
+// Sweep deletes up to limit rows of keys whose limit has been full again for one hour
+// ([limiter.SweepGrace]). It returns how many it deleted, also with an error. Without Sweep the
+// tables grow with the number of keys ever used, so call it from a timer, a scheduled job or at the
+// end of a request. If limit is below 1, the error is [limiter.ErrInvalid].
 //
 // Sweep may run beside traffic and other sweeps, in any number of processes. It reads pages of 250
 // rows. Only if a page has expired rows, it takes the write lock for about one millisecond. After
@@ -40,24 +40,24 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error)
 
 // sweepTable returns the statements that sweep one table. They delete rows whose keys were unused
 // at the instant before.
-func (s *Store) sweepTable(t *table, before int64) sqlstore.SweepTable {
-	return sqlstore.SweepTable{
-		Random: func(ctx context.Context) (sqlstore.Cursor, error) { return s.randomCursor(ctx, t) },
-		Page: func(ctx context.Context, after sqlstore.Cursor, limit int) (sqlstore.Page, error) {
+func (s *Store) sweepTable(t *table, before int64) sweep.Table {
+	return sweep.Table{
+		Random: func(ctx context.Context) (sweep.Cursor, error) { return s.randomCursor(ctx, t) },
+		Page: func(ctx context.Context, after sweep.Cursor, limit int) (sweep.Page, error) {
 			return s.sweepPage(ctx, t, before, after, limit)
 		},
 	}
 }
 
 // sweepPage reads a page and deletes up to limit of its expired rows.
-func (s *Store) sweepPage(ctx context.Context, t *table, before int64, after sqlstore.Cursor, limit int) (found sqlstore.Page, err error) {
+func (s *Store) sweepPage(ctx context.Context, t *table, before int64, after sweep.Cursor, limit int) (found sweep.Page, err error) {
 	reader, writer, err := s.pools()
 	if err != nil {
 		return found, err
 	}
 	var expired int64
 	err = attempt(ctx, func(ctx context.Context) error {
-		found, expired = sqlstore.Page{}, 0
+		found, expired = sweep.Page{}, 0
 		return reader.query(ctx, t.page, func(columns []driver.Value) error {
 			found.Last = cursor(columns)
 			found.Read++
@@ -65,15 +65,15 @@ func (s *Store) sweepPage(ctx context.Context, t *table, before int64, after sql
 			err := scan(columns[2:], &end)
 			expired += end
 			return err
-		}, after.Name, keyOf(after), before, int64(sqlstore.PageSize))
+		}, after.Name, keyOf(after), before, int64(sweep.PageSize))
 	})
 	if err != nil || expired == 0 {
 		return found, err
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.startWriting(ctx); err != nil {
 		return found, err
 	}
-	defer s.leave()
+	defer s.stopWriting()
 	err = attemptWrite(ctx, writer, func(ctx context.Context) (err error) {
 		found.Removed, err = writer.exec(ctx, t.sweep,
 			after.Name, keyOf(after), found.Last.Name, found.Last.Key, before, int64(limit))
@@ -83,7 +83,7 @@ func (s *Store) sweepPage(ctx context.Context, t *table, before int64, after sql
 }
 
 // cursor returns the position of a row whose first columns are the primary key.
-func cursor(columns []driver.Value) (c sqlstore.Cursor) {
+func cursor(columns []driver.Value) (c sweep.Cursor) {
 	c.Name, _ = columns[0].(string)
 	c.Key, _ = columns[1].([]byte)
 	return c
@@ -91,7 +91,7 @@ func cursor(columns []driver.Value) (c sqlstore.Cursor) {
 
 // keyOf returns the key of a position. It may be empty but not nil, because nil is NULL, which
 // compares with no key.
-func keyOf(c sqlstore.Cursor) []byte {
+func keyOf(c sweep.Cursor) []byte {
 	if c.Key == nil {
 		return []byte{}
 	}

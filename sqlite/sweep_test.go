@@ -78,7 +78,7 @@ func (c *countdown) Err() error {
 
 func TestShortSweepsOfNewStoresDeleteEveryExpiredRow(t *testing.T) {
 	t.Parallel()
-	const live, expired, looks, calls = 1500, 100, 24, 2000
+	const live, expired, looks, calls = 600, 100, 24, 1000
 	for name, key := range map[string]string{ // of the row i
 		"keys of one length": `CAST(printf('%06d', i) AS BLOB)`,
 		// Each of the first 250 divides the others from the rows before it.

@@ -19,9 +19,9 @@ type table struct {
 	fields func(row *limiter.Row) []*int64
 	// numbers returns the two columns of op's policy, and op's cost in the unit of the state.
 	numbers func(op *limiter.Op) (period, limit, cost int64)
-	// take returns the statement that takes units of op at an instant, and appends its arguments to
-	// those of the key.
-	take func(op *limiter.Op, now, units int64, key []any) (statement, []any)
+	// takeStatement returns the statement that takes units of op at an instant, and appends its
+	// arguments to those of the key.
+	takeStatement func(op *limiter.Op, now, units int64, key []any) (statement, []any)
 	// charged returns the field to which a take adds its cost.
 	charged func(row *limiter.Row) *int64
 
@@ -44,7 +44,7 @@ var buckets = newTable(table{
 		p, step := bucketOf(op)
 		return step, p.Capacity, op.Cost * step
 	},
-	take: func(op *limiter.Op, now, units int64, key []any) (statement, []any) {
+	takeStatement: func(op *limiter.Op, now, units int64, key []any) (statement, []any) {
 		p, step := bucketOf(op)
 		latest := now + p.Capacity*step + int64(op.MaxWait)
 		return "bucket_take", append(key, now+units*op.Cost*step, now, step, p.Capacity, units, latest)
@@ -66,7 +66,7 @@ var windows = newTable(table{
 		p, length := windowOf(op)
 		return length, p.Limit, op.Cost
 	},
-	take: func(op *limiter.Op, now, units int64, key []any) (statement, []any) {
+	takeStatement: func(op *limiter.Op, now, units int64, key []any) (statement, []any) {
 		p, length := windowOf(op)
 		latestAt := now + op.Tolerance(limiter.Row{Period: length})
 		args := append(key, now-now%length, units*op.Cost, now, length, p.Limit, units, latestAt)

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/internal/sqlitecode"
-	"github.com/sqlimit/limiter/internal/sqlstore"
 )
 
 const (
@@ -17,35 +17,56 @@ const (
 	firstPause, longestPause = 100 * time.Microsecond, 5 * time.Millisecond
 )
 
-// enter waits until this caller may write, in order of arrival.
-func (s *Store) enter(ctx context.Context) error {
+// startWriting waits until this caller may write, in order of arrival. If others were carried out
+// meanwhile, the database works: the caller gets its full time again, and a timeout is errBusy.
+func (s *Store) startWriting(ctx context.Context) error {
 	select {
-	case s.turn <- struct{}{}:
+	case s.writing <- struct{}{}:
 		return nil
 	default:
 	}
+	before := s.commits.Load()
 	select {
-	case s.turn <- struct{}{}:
-		return nil
+	case s.writing <- struct{}{}:
+		if s.commits.Load() != before {
+			opcontext.Renew(ctx)
+			return nil
+		}
+		if ctx.Err() == nil {
+			return nil
+		}
+		s.stopWriting()
 	case <-ctx.Done():
-		return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
 	}
+	class := limiter.ErrNotApplied
+	if s.commits.Load() != before && opcontext.EndedByCaller(ctx) == nil {
+		class = errBusy
+	}
+	return opcontext.Interrupted(ctx, class, nil)
 }
 
-// enterAlone reports whether this caller may write at once, because nobody else writes or waits.
-func (s *Store) enterAlone() bool {
+// startWritingFor is startWriting for operations that wait in no queue.
+func (s *Store) startWritingFor(ctx context.Context, operations int) error {
+	s.counters.Queued.Add(int64(operations))
+	defer s.counters.Queued.Add(-int64(operations))
+	return s.startWriting(ctx)
+}
+
+// tryStartWriting reports whether this caller may write at once, because nobody else writes or
+// waits.
+func (s *Store) tryStartWriting() bool {
 	if s.waiting.Load() > 0 {
 		return false
 	}
 	select {
-	case s.turn <- struct{}{}:
+	case s.writing <- struct{}{}:
 		return true
 	default:
 		return false
 	}
 }
 
-func (s *Store) leave() { <-s.turn }
+func (s *Store) stopWriting() { <-s.writing }
 
 // errBusy is the error of an operation that timed out in this process without meeting a lock. The
 // database is not at fault, so no failure policy answers.
@@ -59,10 +80,10 @@ func attempt(ctx context.Context, f func(context.Context) error) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		if ctx.Err() != nil {
 			class := limiter.ErrNotApplied
-			if deadline.IsZero() && sqlstore.Ended(ctx) == nil {
+			if deadline.IsZero() && opcontext.EndedByCaller(ctx) == nil {
 				class = errBusy
 			}
-			return sqlstore.Interrupted(ctx, class, nil)
+			return opcontext.Interrupted(ctx, class, nil)
 		}
 		err := f(ctx)
 		if err == nil {
@@ -72,7 +93,7 @@ func attempt(ctx context.Context, f func(context.Context) error) error {
 		if deadline.IsZero() {
 			deadline = now.Add(longestWait)
 		}
-		if !sqlitecode.IsBusy(err) || now.After(deadline) && !sqlstore.Limited(ctx) {
+		if !sqlitecode.IsBusy(err) || now.After(deadline) && !opcontext.HasTimeLimit(ctx) {
 			return interpretError(ctx, err, false)
 		}
 		// Half the pause and a random part of the rest, so that two waiters do not collide again.
@@ -81,7 +102,7 @@ func attempt(ctx context.Context, f func(context.Context) error) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+			return opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -23,7 +23,7 @@ func TestTimeUsedUpInTheProcessIsNotTheDatabasesFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				ctx, stop := new(sqlstore.Timekeeper).Limit(t.Context(), 10*time.Millisecond)
+				ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), 10*time.Millisecond)
 				defer stop()
 				if busy {
 					<-ctx.Done()

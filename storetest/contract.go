@@ -36,7 +36,10 @@ var contractCases = []testCase{
 					_, err = l.Refund(ctx, "k", 1)
 					check("Refund", err)
 					check("Reset", l.Reset(ctx, "k"))
-					for kind := limiter.OpTake; kind <= limiter.OpReset; kind++ {
+					_, err = l.Charge(ctx, "k", 1)
+					check("Charge", err)
+					check("Block", l.Block(ctx, "k", s))
+					for kind := limiter.OpTake; kind <= limiter.OpBlock; kind++ {
 						op := limiter.Op{Kind: kind, Name: l.Name(), Key: "k", Policy: p, Cost: 1, At: f.now.UnixNano()}
 						_, err := f.store.Do(ctx, op)
 						check("Store.Do", err)
@@ -54,7 +57,7 @@ var contractCases = []testCase{
 		func(f *fixture) {
 			l := f.limiter("l", bucket(1, s))
 			f.passes(l, "k", 1)
-			for _, kind := range []limiter.OpKind{0, limiter.OpReset + 1, 99, 255} {
+			for _, kind := range []limiter.OpKind{0, limiter.OpBlock + 1, 99, 255} {
 				if _, err := f.store.Do(context.Background(), f.op(kind, "k")); !errors.Is(err, errors.ErrUnsupported) {
 					f.Errorf("operation %d: %v, want errors.ErrUnsupported", kind, err)
 				}

@@ -118,7 +118,29 @@ func (d *duel) step(i int) {
 	var a, b any // the answers
 	var errA, errB error
 	what := ""
-	switch kind := d.rnd.IntN(100); {
+	switch kind := d.rnd.IntN(115); {
+	case kind >= 110:
+		n := time.Duration(1 + d.rnd.Int64N(int64(5*s)))
+		what = fmt.Sprintf("Block(%v)", n)
+		errA, errB = got.Block(ctx, key, n), want.Block(ctx, key, n)
+	case kind >= 105:
+		n += d.rnd.Int64N(3 * limitOf(got.Policy()))
+		what = fmt.Sprintf("Charge(%d)", n)
+		var ra, rb limiter.Result
+		ra, errA = got.Charge(ctx, key, n)
+		rb, errB = want.Charge(ctx, key, n)
+		a, b = ra, rb
+		d.answers = append(d.answers, answers{ra, rb, key})
+	case kind >= 100:
+		n += d.rnd.Int64N(3)
+		what = fmt.Sprintf("AllowUpTo(%d)", n)
+		ta, ra, errorA := got.AllowUpTo(ctx, key, n)
+		tb, rb, errorB := want.AllowUpTo(ctx, key, n)
+		if errors.Is(errorA, errors.ErrUnsupported) && errors.Is(errorB, errors.ErrUnsupported) {
+			return // of windows that count refusals, in both
+		}
+		a, b, errA, errB = fmt.Sprint(ta, ra), fmt.Sprint(tb, rb), errorA, errorB
+		d.answers = append(d.answers, answers{ra, rb, key})
 	case kind < 45:
 		what = fmt.Sprintf("AllowN(%d)", n)
 		var ra, rb limiter.Result
@@ -139,9 +161,10 @@ func (d *duel) step(i int) {
 		d.bookings = append(d.bookings, pair{ra, rb, key})
 		d.answers = append(d.answers, answers{ra.Result, rb.Result, key})
 	case kind < 80:
-		what = "Peek"
-		a, errA = got.Peek(ctx, key)
-		b, errB = want.Peek(ctx, key)
+		n = d.rnd.Int64N(n + 1)
+		what = fmt.Sprintf("PeekN(%d)", n)
+		a, errA = got.PeekN(ctx, key, n)
+		b, errB = want.PeekN(ctx, key, n)
 	case kind < 88:
 		what = fmt.Sprintf("Refund(%d)", n)
 		a, errA = got.Refund(ctx, key, n)
@@ -209,11 +232,11 @@ func (d *duel) tick() {
 func (d *duel) compare() {
 	d.Helper()
 	got, want := d.gotSpy.state, d.wantSpy.state
-	if got.Took != want.Took {
-		d.fail("Took %v, want %v", got.Took, want.Took)
+	if got.Took != want.Took || got.Taken != want.Taken {
+		d.fail("Took %v of %d, want %v of %d", got.Took, got.Taken, want.Took, want.Taken)
 	}
 	switch d.gotSpy.op.Kind {
-	case limiter.OpTake, limiter.OpLook:
+	case limiter.OpTake, limiter.OpLook, limiter.OpTakeUpTo, limiter.OpCharge:
 		if got.Row != want.Row || got.Now != want.Now || got.Tick > 1 {
 			d.fail("state\n %+v, want\n %+v", got, want)
 		}

@@ -16,6 +16,9 @@ const (
 	reserve
 	refund
 	reset
+	charge
+	upTo  // AllowUpTo
+	block // for maxWait
 )
 
 // call is one step of a script: what is done at an offset from the epoch, and
@@ -23,13 +26,14 @@ const (
 type call struct {
 	at      time.Duration
 	verb    verb
-	n       int64
-	maxWait time.Duration
+	n       int64         // of a peek: 0 for Peek
+	maxWait time.Duration // of a block: how long it lasts
 
 	allowed         bool // of a refund: it gave something back
 	remaining, used int64
 	retry, reset    time.Duration
 	delay           time.Duration // of a reservation that was allowed
+	taken           int64         // by AllowUpTo
 }
 
 // script runs calls on one key, one after another.
@@ -44,8 +48,8 @@ func (f *fixture) script(l *limiter.Limiter, key string, calls []call) {
 			what = fmt.Sprintf("AllowN(%d)", c.n)
 			got = f.allow(l, key, c.n)
 		case peek:
-			what = "Peek"
-			got = f.peek(l, key)
+			what = fmt.Sprintf("PeekN(%d)", c.n)
+			got = f.peekN(l, key, c.n)
 		case reserve:
 			what = fmt.Sprintf("Reserve(%d, %v)", c.n, c.maxWait)
 			r := f.reserve(l, key, c.n, c.maxWait)
@@ -57,6 +61,18 @@ func (f *fixture) script(l *limiter.Limiter, key string, calls []call) {
 			continue
 		case reset:
 			f.reset(l, key)
+			continue
+		case charge:
+			what = fmt.Sprintf("Charge(%d)", c.n)
+			got = f.charge(l, key, c.n)
+		case upTo:
+			what = fmt.Sprintf("AllowUpTo(%d)", c.n)
+			var taken int64
+			if taken, got = f.allowUpTo(l, key, c.n); taken != c.taken {
+				f.Fatalf("step %d: %s at %v takes %d, want %d", i, what, c.at, taken, c.taken)
+			}
+		case block:
+			f.block(l, key, c.maxWait)
 			continue
 		}
 		want := limiter.Result{

@@ -23,6 +23,7 @@ import (
 //     returns true, and checks its context between statements. A store without Sweep keeps the
 //     rows.
 //   - Check(context.Context) error.
+//   - DoAll of [limiter.AllStore].
 //   - Close() error, which may be called twice.
 func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 	groups := []struct {
@@ -34,31 +35,37 @@ func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 		{"windows", windowCases},
 		{"reservations", reservationCases},
 		{"give back", slices.Concat(refundCases, giveBackCases)},
+		{"charges and blocks", slices.Concat(chargeCases, upToCases, blockCases)},
 		{"policy changes", slices.Concat(policyCases, windowPolicyCases)},
 		{"clock steps", clockCases},
 		{"keys", keyCases},
 		{"contract", contractCases},
-		{"concurrency", concurrencyCases},
+		{"concurrency", slices.Concat(concurrencyCases, chargeConcurrencyCases)},
 		{"differential", differentialCases},
 		{"sweep", sweepCases},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {
-			store := open(t)
-			for i, c := range g.cases {
-				t.Run(c.name, func(t *testing.T) {
-					defer func() {
-						if t.Failed() {
-							t.Logf("the rule: %s", c.rule)
-						}
-					}()
-					c.run(&fixture{T: t, store: store, prefix: fmt.Sprintf("c%d.", i), now: epoch})
-				})
-			}
+			runCases(t, open(t), g.cases)
 		})
 	}
+	t.Run("all or none", func(t *testing.T) { runAll(t, open) })
 	t.Run("vectors", func(t *testing.T) { runVectors(t, open) })
 	t.Run("close", func(t *testing.T) { runClose(t, open) })
+}
+
+// runCases runs the cases of a group.
+func runCases(t *testing.T, store limiter.Store, cases []testCase) {
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("the rule: %s", c.rule)
+				}
+			}()
+			c.run(&fixture{T: t, store: store, prefix: fmt.Sprintf("c%d.", i), now: epoch})
+		})
+	}
 }
 
 // testCase is one test. Its rule is the sentence that a failure disproves.
@@ -138,6 +145,47 @@ func (f *fixture) peek(l *limiter.Limiter, key string) limiter.Result {
 		f.Fatalf("Peek at %v: %v", f.now.Sub(epoch), err)
 	}
 	return r
+}
+
+// peekN calls PeekN, or Peek if n is 0, which must not fail.
+func (f *fixture) peekN(l *limiter.Limiter, key string, n int64) limiter.Result {
+	f.Helper()
+	if n == 0 {
+		return f.peek(l, key)
+	}
+	r, err := l.PeekN(context.Background(), key, n)
+	if err != nil {
+		f.Fatalf("PeekN(%d) at %v: %v", n, f.now.Sub(epoch), err)
+	}
+	return r
+}
+
+// charge calls Charge, which must not fail.
+func (f *fixture) charge(l *limiter.Limiter, key string, n int64) limiter.Result {
+	f.Helper()
+	r, err := l.Charge(context.Background(), key, n)
+	if err != nil {
+		f.Fatalf("Charge(%d) at %v: %v", n, f.now.Sub(epoch), err)
+	}
+	return r
+}
+
+// allowUpTo calls AllowUpTo, which must not fail.
+func (f *fixture) allowUpTo(l *limiter.Limiter, key string, n int64) (int64, limiter.Result) {
+	f.Helper()
+	taken, r, err := l.AllowUpTo(context.Background(), key, n)
+	if err != nil || (taken > 0) != r.Allowed {
+		f.Fatalf("AllowUpTo(%d) at %v: %d, %+v, %v", n, f.now.Sub(epoch), taken, r, err)
+	}
+	return taken, r
+}
+
+// block calls Block, which must not fail.
+func (f *fixture) block(l *limiter.Limiter, key string, d time.Duration) {
+	f.Helper()
+	if err := l.Block(context.Background(), key, d); err != nil {
+		f.Fatalf("Block(%v) at %v: %v", d, f.now.Sub(epoch), err)
+	}
 }
 
 // reserve calls Reserve, which must not fail.

@@ -15,8 +15,8 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// vectors holds histories with exact answers, from a model in exact integers
-// that is independent of this module: one JSON object a line.
+// vectors holds histories with exact answers, from models that are independent of [limiter.Op.Apply]:
+// one JSON object a line. vectors_test.go of the root makes the ones with charges and blocks.
 //
 //go:embed vectors.jsonl
 var vectors []byte
@@ -53,6 +53,8 @@ type answer struct {
 	RetryAfter *time.Duration `json:"retry_after,omitempty"`
 	ResetAfter *time.Duration `json:"reset_after,omitempty"`
 	Delay      *time.Duration `json:"delay,omitempty"`
+	Taken      *int64         `json:"taken,omitempty"`
+	Gave       *bool          `json:"gave,omitempty"` // a refund, where the history says so
 	Error      string         `json:"error,omitempty"`
 }
 
@@ -99,8 +101,20 @@ func (h history) replay(t *testing.T, store limiter.Store, name string) {
 			got = answerOf(r)
 		case "peek":
 			var r limiter.Result
-			r, err = l.Peek(ctx, s.Key)
+			r, err = l.PeekN(ctx, s.Key, s.N)
 			got = answerOf(r)
+		case "charge":
+			var r limiter.Result
+			r, err = l.Charge(ctx, s.Key, s.N)
+			got = answerOf(r)
+		case "allow_up_to":
+			var r limiter.Result
+			var taken int64
+			taken, r, err = l.AllowUpTo(ctx, s.Key, s.N)
+			got = answerOf(r)
+			got.Taken = &taken
+		case "block":
+			err = l.Block(ctx, s.Key, s.MaxWait)
 		case "reserve":
 			var r *limiter.Reservation
 			r, err = l.Reserve(ctx, s.Key, s.N, s.MaxWait)
@@ -109,7 +123,10 @@ func (h history) replay(t *testing.T, store limiter.Store, name string) {
 				got.Delay = &r.Delay
 			}
 		case "refund":
-			_, err = l.Refund(ctx, s.Key, s.N)
+			var gave bool
+			if gave, err = l.Refund(ctx, s.Key, s.N); s.Want.Gave != nil {
+				got.Gave = &gave
+			}
 		case "cancel":
 			err = booked[s.Ref].Cancel(ctx)
 		case "reset":

@@ -15,7 +15,7 @@ import (
 const ticks = 100
 
 // busy returns how many seconds of CPU the workers and the server's processes have used; NaN if this
-// host cannot tell, as it runs another system or the server is elsewhere.
+// machine cannot tell, because it runs another system or the server is elsewhere.
 func (m *meter) busy(ctx context.Context) float64 {
 	rows, err := m.database.Pool.Query(ctx, "SELECT pid FROM pg_stat_activity")
 	if err != nil {

@@ -1,7 +1,7 @@
-// Command beside measures what a hot key costs the cold ones beside it, in several processes that share
-// a PostgreSQL: how many decisions on cold keys a second there are, and how long they take, with and
-// without callers who all want one key. On a machine whose cores are busy any caller costs the others
-// something; so it also lets those callers have cold keys of their own.
+// Command beside measures what a hot key costs cold keys, in several processes that share a
+// PostgreSQL. It reports the rate and the latency of decisions on cold keys, with and without callers
+// of one hot key. If all cores are busy, any caller slows the others down. So it also measures as many
+// callers of other cold keys.
 //
 //	go run ./bench/beside
 package main
@@ -12,11 +12,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
+	"github.com/sqlimit/limiter/bench/internal/command"
 	"github.com/sqlimit/limiter/bench/internal/machine"
 	"github.com/sqlimit/limiter/bench/internal/pg"
 )
@@ -25,18 +24,11 @@ import (
 const prefix = "beside"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	var err error
 	if schema := os.Getenv(workerSchema); schema != "" {
-		err = work(ctx, schema, os.Getenv(workerDSN))
-	} else {
-		err = run(ctx)
+		command.Main("beside", func(ctx context.Context) error { return work(ctx, schema, os.Getenv(workerDSN)) })
+		return
 	}
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "beside:", err)
-		os.Exit(1)
-	}
+	command.Main("beside", run)
 }
 
 // options are those of the command line.
@@ -77,17 +69,11 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.Chmod(dir, 0o755); err != nil { // for the account that PostgreSQL runs as
+	dsn, stop, err := pg.Server(ctx, o.postgres, dir)
+	if err != nil {
 		return err
 	}
-	dsn := o.postgres
-	if dsn == "" {
-		var stop func() error
-		if dsn, stop, err = pg.Start(ctx, dir); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, stop()) }()
-	}
+	defer func() { err = errors.Join(err, stop()) }()
 	database, err := pg.Open(ctx, dsn, fmt.Sprintf("%s_%d", prefix, os.Getpid()), 2)
 	if err != nil {
 		return err
@@ -104,7 +90,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	items := append(machine.Describe(ctx, dir), machine.Item{Name: "PostgreSQL", Value: database.Describe(ctx)})
-	text := fmt.Sprintf("## A hot key beside cold ones, %s\n\n%s- Method: %d × %v a case, each after %v of warming up; the cases take turns\n\n%s",
+	text := fmt.Sprintf("## A hot key beside cold keys, %s\n\n%s- Method: %d rounds. A case runs for %v in each round, after a warm-up of %v. The cases take turns.\n\n%s",
 		began.UTC().Format(time.DateOnly), machine.List(items), o.rounds, o.length, o.length/warmth, results.markdown(o))
 	fmt.Print(text)
 	if o.out == "" {

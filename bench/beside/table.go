@@ -23,10 +23,10 @@ func (o options) title(number int) string {
 // markdown returns the results for people.
 func (r *results) markdown(o options) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Callers in each of %d processes, on %d cold keys that all share. Medians of the rounds (lowest to highest); "+
-		"the ratio is to the first line in the same round, p99 that of the slowest process. The share is what the callers beside would "+
-		"use of the CPU if a decision cost them what it costs without the cold ones.\n\n", o.processes, coldKeys)
-	b.WriteString("| callers of a process | cold decisions/s | ratio | p99 of cold | other decisions/s | cores busy | share of the others |\n")
+	fmt.Fprintf(&b, "There are %d processes; all share the %d cold keys. Figures are medians of the rounds (lowest to highest). The ratio "+
+		"compares with the first line in the same round. p99 is that of the slowest process. The last column is the CPU that the "+
+		"other callers would use if a decision cost them what it costs without callers of cold keys.\n\n", o.processes, coldKeys)
+	b.WriteString("| callers in each process | cold decisions/s | ratio | p99 of cold | other decisions/s | busy cores | CPU share of the others |\n")
 	b.WriteString("|---|---:|---:|---:|---:|---:|---:|\n")
 	for c := range r {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", o.title(c),
@@ -38,7 +38,7 @@ func (r *results) markdown(o options) string {
 			figure(r.each(func(s *round) float64 { return s.share(c) }), stats.TwoDigits))
 	}
 	hot := stats.SpreadOf(r.each(func(s *round) float64 { return s[besideHot].cold / s[besideOwn].cold }))
-	fmt.Fprintf(&b, "\nBeside the hot key the cold ones have %s (%s to %s) of the rate that they have beside as many callers on cold keys.\n",
+	fmt.Fprintf(&b, "\nBeside the hot key, cold keys get %s (%s to %s) of the rate that they get beside as many callers of other cold keys.\n",
 		stats.TwoDigits(hot.Median), stats.TwoDigits(hot.Low), stats.TwoDigits(hot.High))
 	return b.String()
 }

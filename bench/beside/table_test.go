@@ -30,7 +30,7 @@ func TestTheTableComparesTheCasesOfARound(t *testing.T) {
 		"| 64 on cold keys | 7,500 (5,000 to 10,000) | 1.0 (1.0 to 1.0) | 20 ms (20 ms to 20 ms) |  | 2.0 (2.0 to 2.0) |  |\n",
 		"| 64 on cold keys, 16 on a hot one | 6,000 (4,000 to 8,000) | 0.80 (0.80 to 0.80) | 30 ms (30 ms to 30 ms) | 3,000 (2,000 to 4,000) | 2.0 (2.0 to 2.0) | 0.10 (0.10 to 0.10) |\n",
 		"| 16 on other cold keys |  |  |  | 6,000 (4,000 to 8,000) | 1.6 (1.6 to 1.6) |  |\n",
-		"have 1.0 (1.0 to 1.0) of the rate",
+		"get 1.0 (1.0 to 1.0) of the rate",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the table has no line\n%s\n%s", want, text)

@@ -28,8 +28,8 @@ const (
 	coldKeys = 10_000
 	// connections are those of the pool of a process.
 	connections = 16
-	// patience is the limiters' time limit: a database with few cores may need longer than the default.
-	patience = 30 * time.Second
+	// timeLimit is the limiters' time limit: a database with few cores may need longer than the default.
+	timeLimit = 30 * time.Second
 )
 
 // task is what a worker is told to do.
@@ -65,7 +65,7 @@ func work(ctx context.Context, schema, dsn string) error {
 	plenty := limiter.TokenBucket{Capacity: 1_000_000_000, Refill: 1_000_000, Interval: time.Second}
 	var w worker
 	for name, l := range map[string]**limiter.Limiter{"cold": &w.cold, "own": &w.own, "hot": &w.hot} {
-		if *l, err = limiter.New(store, name, plenty, limiter.WithTimeout(patience)); err != nil {
+		if *l, err = limiter.New(store, name, plenty, limiter.WithTimeout(timeLimit)); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,7 @@
 // Command busykey measures what many callers of one key cost the callers of other keys, for every
-// operation that a limiter has: how long the others wait, how many requests pass only by FailOpen,
-// how many connections are made, and how many operations on the busy key are decided in a second.
-// Each case takes turns with one in which the busy key is a plain token bucket, whose takes merge.
+// operation of a limiter. It reports how long the others wait, and how many requests pass only by
+// FailOpen. It also reports the connections made, and the decisions on the busy key per second. Each
+// case takes turns with one in which the busy key is a plain token bucket, whose takes merge.
 //
 //	go run ./bench/busykey
 package main
@@ -12,26 +12,17 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/sqlimit/limiter/bench/internal/command"
 	"github.com/sqlimit/limiter/bench/internal/pg"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "busykey:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("busykey", run) }
 
 // options are those of the command line.
 type options struct {
@@ -87,13 +78,10 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.Chmod(dir, 0o755); err != nil { // for the account that PostgreSQL runs as
-		return err
-	}
 	b := &bench{options: o, path: filepath.Join(dir, "busykey.db"), dsn: o.postgres}
-	if b.dsn == "" && !o.sqlite {
+	if !o.sqlite {
 		var stop func() error
-		if b.dsn, stop, err = pg.Start(ctx, dir); err != nil {
+		if b.dsn, stop, err = pg.Server(ctx, b.dsn, dir); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, stop()) }()

@@ -17,8 +17,8 @@ func measureHOT(ctx context.Context, b *bench) (section, error) {
 	keys := b.rows / 100
 	s := section{
 		title: "HOT updates",
-		about: fmt.Sprintf("%s keys that exist, in a table for each load, which takes turns with the others: %d × %v. From pg_stat_user_tables. "+
-			"A statement updates a row once, however many takes of its key it carries.", stats.Thousands(float64(keys)), b.rounds, b.length),
+		about: fmt.Sprintf("%s existing keys. Each load has its own table and runs %d × %v, in turns. The counts are from pg_stat_user_tables. "+
+			"A statement updates a row once, no matter how many takes of its key it carries.", stats.Thousands(float64(keys)), b.rounds, b.length),
 		columns: []string{"load", "decisions", "updates", "HOT", "table before", "table after", "autovacuums"},
 	}
 	order := load.Order(keys, true)
@@ -32,8 +32,8 @@ func measureHOT(ctx context.Context, b *bench) (section, error) {
 		load    func(*table) load.Load
 		callers int
 	}{
-		{"64 callers, all keys alike", uniform, 64},
-		{"256 callers, all keys alike", uniform, 256},
+		{"64 callers, all keys equally likely", uniform, 64},
+		{"256 callers, all keys equally likely", uniform, 256},
 		{"64 callers, one key", one, 64},
 		{"256 callers, one key", one, 256},
 		{"64 callers, Zipf (s = 1.1)", zipf, 64},

@@ -27,7 +27,7 @@ type sized struct {
 func measureLatency(ctx context.Context, b *bench) (section, error) {
 	s := section{
 		title:   "A decision in a large table",
-		about:   fmt.Sprintf("Keys that exist, drawn at random, all alike. %d × %v a case, in turns; p50 and p99 over all rounds.", b.rounds, b.length),
+		about:   fmt.Sprintf("Existing keys, drawn at random, all equally likely. Each case runs %d × %v, in turns. p50 and p99 are over all rounds.", b.rounds, b.length),
 		columns: []string{"rows", "callers", "decisions/s", "lowest to highest", "p50", "p99", "WAL a decision"},
 	}
 	var tables []*sized
@@ -103,7 +103,7 @@ func (b *bench) walPosition(ctx context.Context) (bytes int64, err error) {
 // row is the line of the table for a number of callers.
 func (t *sized) row(callers int) []string {
 	all := summarize(t.measured[callers])
-	// Warming up wrote, too.
+	// The warm-up also wrote.
 	decisions := all.Requests + all.Requests/warmth
 	return append([]string{stats.Thousands(float64(t.rows)), strconv.Itoa(callers)},
 		append(all.cells(), bytesText(t.wal[callers]/int64(decisions)))...)

@@ -1,7 +1,12 @@
-// Command growth measures how the tables of limiter in PostgreSQL behave as they grow and are used: the
-// time of a decision in a small and in a large table, how many updates are HOT, how many bytes the
-// tables take after many takes, what traffic notices of a sweep, and of a plan that was made when the
-// table was tiny. Each has a target, and a figure that misses it is said to.
+// Command growth measures how the tables of limiter in PostgreSQL behave as they grow. It measures:
+//
+//   - the latency of a decision in a small and in a large table
+//   - the share of updates that are HOT
+//   - the size of a table after many takes
+//   - the latency beside a sweep
+//   - the latency by plans that were made when the table was tiny
+//
+// Each figure has a target, and the report says which targets are missed.
 package main
 
 import (
@@ -10,25 +15,16 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"time"
 
+	"github.com/sqlimit/limiter/bench/internal/command"
 	"github.com/sqlimit/limiter/bench/internal/machine"
 	"github.com/sqlimit/limiter/bench/internal/pg"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "growth:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("growth", run) }
 
 // parts are all, in the order in which they are measured.
 var parts = []struct {
@@ -53,18 +49,12 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if o.postgres == "" {
-		if err := os.Chmod(dir, 0o755); err != nil { // for the account that PostgreSQL runs as
-			return err
-		}
-		dsn, stop, err := pg.Start(ctx, dir)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, stop()) }()
-		o.postgres = dsn
+	dsn, stop, err := pg.Server(ctx, o.postgres, dir)
+	if err != nil {
+		return err
 	}
-	database, err := pg.Open(ctx, o.postgres, fmt.Sprintf("growth_%d", os.Getpid()), o.pool)
+	defer func() { err = errors.Join(err, stop()) }()
+	database, err := pg.Open(ctx, dsn, fmt.Sprintf("growth_%d", os.Getpid()), o.pool)
 	if err != nil {
 		return err
 	}

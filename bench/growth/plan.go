@@ -24,9 +24,9 @@ const (
 func measurePlan(ctx context.Context, b *bench) (section, error) {
 	rows := b.rows / 100
 	s := section{
-		title: "A plan from when the table was tiny",
-		about: fmt.Sprintf("Sessions that were in use while the table was tiny, and had been vacuumed, go on in it with %s rows, before autovacuum has seen these; beside them sessions that are new. "+
-			"%d × %v a case, in turns.", stats.Thousands(float64(rows)), b.rounds, b.length),
+		title: "A plan made when the table was tiny",
+		about: fmt.Sprintf("Old sessions made their plans while the table was tiny. Then it grows to %s rows, before autovacuum runs. "+
+			"Old and new sessions run %d × %v a case, in turns.", stats.Thousands(float64(rows)), b.rounds, b.length),
 		columns: []string{"callers", "sessions", "decisions/s", "lowest to highest", "p50", "p99"},
 	}
 	for _, callers := range []int{1, 64} {

@@ -17,14 +17,14 @@ type section struct {
 
 // target is a bound, and the figure that has to keep to it.
 type target struct {
-	about   string // what the figure is, and its bound
-	figure  string
-	reached bool
+	about  string // what the figure is, and its bound
+	figure string
+	met    bool
 }
 
-// verdict says whether the target was reached.
+// verdict says whether the target is met.
 func (t target) verdict() string {
-	if t.reached {
+	if t.met {
 		return "met"
 	}
 	return "MISSED"

@@ -9,7 +9,7 @@ import (
 	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
-func TestBytes_have_three_digits(t *testing.T) {
+func TestBytesHaveThreeDigits(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{
 		0: "0 B", 999: "999 B", 1000: "0.98 kB", 1024: "1.00 kB", 8192: "8.00 kB", 65_536: "64.0 kB", 999 << 10: "999 kB",
@@ -21,7 +21,7 @@ func TestBytes_have_three_digits(t *testing.T) {
 	}
 }
 
-func TestShares_tell_almost_all_from_all(t *testing.T) {
+func TestSharesTellAlmostAllFromAll(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		part, all int64
@@ -47,7 +47,7 @@ func rounds(latencies ...time.Duration) []load.Measurement {
 	return list
 }
 
-func TestRatios_are_of_the_same_round(t *testing.T) {
+func TestRatiosAreOfTheSameRound(t *testing.T) {
 	t.Parallel()
 	got := compare(rounds(8, 16, 31), rounds(4, 4, 31), median)
 	if want := (stats.Spread{Median: 2, Low: 1, High: 4}); got != want {
@@ -55,7 +55,7 @@ func TestRatios_are_of_the_same_round(t *testing.T) {
 	}
 }
 
-func TestSummary_is_of_all_rounds(t *testing.T) {
+func TestSummaryIsOfAllRounds(t *testing.T) {
 	t.Parallel()
 	s := summarize(rounds(2, 4, 8))
 	if got, want := strings.Join(s.cells(), " | "), "2 | 1 to 3 | 4 ns | 8 ns"; got != want || s.Requests != 3 {
@@ -63,7 +63,7 @@ func TestSummary_is_of_all_rounds(t *testing.T) {
 	}
 }
 
-func TestReport_says_which_targets_were_missed(t *testing.T) {
+func TestReportSaysWhichTargetsWereMissed(t *testing.T) {
 	t.Parallel()
 	text := report("- Machine: this\n", time.Unix(0, 0), []section{{
 		title: "A question", about: "What was done.", columns: []string{"case", "figure"}, rows: [][]string{{"one", "1"}, {"two", "2"}},
@@ -92,7 +92,7 @@ What was done.
 	}
 }
 
-func TestParse_refuses_what_cannot_be_measured(t *testing.T) {
+func TestParseRefusesWhatCannotBeMeasured(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"-rows", "10"}, {"-takes", "0"}, {"-time", "0s"}, {"-rounds", "0"}, {"-pool", "1"}, {"-run", "("}, {"more"}} {
 		if _, err := parse(args); err == nil {

@@ -23,7 +23,7 @@ func measureSize(ctx context.Context, b *bench) (section, error) {
 	keys := b.takes / 100
 	s := section{
 		title:   "Bytes over many takes",
-		about:   fmt.Sprintf("%s keys, drawn at random, in a table that is empty at first; %d callers.", stats.Thousands(float64(keys)), callers),
+		about:   fmt.Sprintf("%d callers draw from %s keys at random. The table is empty at first.", callers, stats.Thousands(float64(keys))),
 		columns: []string{"takes", "takes/s", "table", "index", "HOT of these", "dead rows", "autovacuums"},
 	}
 	t, err := b.newTable(ctx, "size", b.pool)

@@ -81,7 +81,7 @@ func bytesText(n int64) string {
 // callersText returns a number of callers.
 func callersText(n int) string {
 	if n == 1 {
-		return "a lone caller"
+		return "1 caller"
 	}
 	return fmt.Sprintf("%d callers", n)
 }

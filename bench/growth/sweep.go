@@ -35,14 +35,14 @@ func measureSweep(ctx context.Context, b *bench) (section, error) {
 	keys := expired / (live - 1)
 	s := section{
 		title: "A sweep beside traffic",
-		about: fmt.Sprintf("%s expired rows are removed in %d sweeps, which take turns with %v without one. Meanwhile %d callers take from %s other rows, "+
-			"one in %d of those on every page. A request of a caller with a pace has waited since it was due.",
-			stats.Thousands(float64(expired)), b.rounds, b.length, callers, stats.Thousands(float64(keys)), live),
+		about: fmt.Sprintf("%d sweeps delete %s expired rows in all, in turns with %v without a sweep. Meanwhile %d callers take from %s other rows, "+
+			"which are one in %d of the rows on every page. At a steady pace, the time of a request counts from the moment at which it is due.",
+			b.rounds, stats.Thousands(float64(expired)), b.length, callers, stats.Thousands(float64(keys)), live),
 		columns: []string{"traffic", "sweep", "decisions/s", "lowest to highest", "p50", "p99", "p99.9", "swept/s"},
 	}
 	for i, c := range []*swept{
-		{about: fmt.Sprintf("%d callers, each every %v", callers, pace), every: pace},
-		{about: fmt.Sprintf("%d callers, at once again: saturated", callers)},
+		{about: fmt.Sprintf("%d callers, one request each every %v", callers, pace), every: pace},
+		{about: fmt.Sprintf("%d callers without a pause: saturated", callers)},
 	} {
 		t, err := b.newTable(ctx, "sweep_"+strconv.Itoa(i), b.pool)
 		if err != nil {

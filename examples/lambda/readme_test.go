@@ -51,7 +51,7 @@ func TestTheCommandsOfTheReadmeFitTheFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	install := list[max(0, index("go install github.com/pressly/goose/v3/cmd/goose@"))]
+	install := list[max(0, index("github.com/pressly/goose/v3/cmd/goose@"))]
 	if version := install[strings.LastIndex(install, "@")+1:]; !strings.Contains(string(mod), "github.com/pressly/goose/v3 "+version+"\n") {
 		t.Errorf("%s: go.mod has another version", install)
 	}

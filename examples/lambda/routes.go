@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 
 	"github.com/sqlimit/limiter"
@@ -13,37 +12,41 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-// routes returns the handler of all routes, behind their limiters. Two limiters of a route
-// nest: the outer one decides first, and keeps its charge if the inner one refuses.
-// Therefore the tighter limit is inside.
+// routes returns the handler of all routes, behind their limiters. A route with two limits asks for
+// one decision: a request that either limit refuses is charged to neither.
 func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Policy) (http.Handler, error) {
 	limiters, err := newLimiters(store, policies)
 	if err != nil {
 		return nil, err
 	}
-	limit := func(name string, key handler.KeyFunc, opts ...handler.Option) func(http.Handler) http.Handler {
-		return handler.New(limiters[name], key, append(opts, handler.OnError(logError))...)
+	onError := handler.OnError(logError)
+	limit := func(name string, opts ...handler.Option) func(http.Handler) http.Handler {
+		return handler.New(limiters[name], client, append(opts, onError)...)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", limit("page", client)(page.Handler()))
-	mux.Handle("GET /search", limit("search", client)(http.HandlerFunc(search)))
-	mux.Handle("POST /export",
-		limit("export-burst", client)(limit("export-day", client)(http.HandlerFunc(export))))
+	mux.Handle("GET /{$}", limit("page")(page.Handler()))
+	mux.Handle("GET /search", limit("search")(http.HandlerFunc(search)))
+	mux.Handle("POST /export", handler.NewAll([]handler.Rule{
+		{Limiter: limiters["export-burst"], Key: client},
+		{Limiter: limiters["export-day"], Key: client},
+	}, onError)(http.HandlerFunc(export)))
 	// The limit by address stops one client from trying many accounts. The limit by account
 	// stops many clients from trying one. Both charge failures only, so frequent logins are
-	// not refused.
-	mux.Handle("POST /login",
-		limit("login-address", client, handler.ChargeFailures())(
-			limit("login-account", account, handler.ChargeFailures(), handler.HideQuota())(http.HandlerFunc(login))))
+	// not refused. Both are hidden, because the quota of an account is not its callers' own.
+	mux.Handle("POST /login", handler.NewAll([]handler.Rule{
+		{Limiter: limiters["login-address"], Key: client},
+		{Limiter: limiters["login-account"], Key: account},
+	}, onError, handler.ChargeFailures(), handler.HideQuota())(http.HandlerFunc(login)))
 
-	// GET /limits sends the client's quotas in the headers, and charges none of them.
-	look := http.Handler(status(http.StatusNoContent))
-	for _, name := range slices.Backward(byAddress) {
-		look = limit(name, client, handler.Cost(func(*http.Request) int64 { return 0 }))(look)
+	// GET /limits sends the client's quotas in the headers, and charges none of them. It reads
+	// the database once for each limit, so it has a limit of its own. That one is hidden,
+	// because it would show only how often the page polls.
+	var look []handler.Rule
+	for _, name := range byAddress {
+		look = append(look, handler.Rule{Limiter: limiters[name], Key: client, Cost: free})
 	}
-	// It reads the database once for each limit, so it has a limit of its own. That one is
-	// hidden, because it would show only how often the page polls.
-	mux.Handle("GET /limits", limit("limits", client, handler.HideQuota())(look))
+	mux.Handle("GET /limits", limit("limits", handler.HideQuota())(
+		handler.NewAll(look, onError)(status(http.StatusNoContent))))
 
 	// Cloud Run reserves /healthz. A probe has no address, so /health has no limit.
 	mux.Handle("GET /health", health(store, readClocks))
@@ -68,6 +71,9 @@ func logError(r *http.Request, err error) {
 }
 
 var firstWithoutKey sync.Once
+
+// free is the cost of a request that is charged to no limit.
+func free(*http.Request) int64 { return 0 }
 
 // search reads the query only: FormValue would also read a body.
 func search(w http.ResponseWriter, r *http.Request) {

@@ -53,10 +53,10 @@ func TestEachRouteSendsItsOwnLimits(t *testing.T) {
 		{"HEAD", "/", "", 200, `"page";q=10;w=10`, `"page";r=9;t=1`},
 		{"GET", "/search?q=go", "", 200, `"search";q=10;w=10`, `"search";r=9;t=1`},
 		{"POST", "/export", "", 200, `"export-burst";q=3;w=6, "export-day";q=20;w=86400`, `"export-burst";r=2;t=2, "export-day";r=19;t=`},
-		{"POST", "/login", right, 200, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
-		{"POST", "/login", wrong, 401, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
-		{"POST", "/login", "user=+&password=guess", 400, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
-		{"POST", "/login", "user=" + strings.Repeat("a", maxBody), 400, `"login-address";q=20;w=60`, `"login-address";r=19;t=3`},
+		{"POST", "/login", right, 200, "", ""},
+		{"POST", "/login", wrong, 401, "", ""},
+		{"POST", "/login", "user=+&password=guess", 400, "", ""},
+		{"POST", "/login", "user=" + strings.Repeat("a", maxBody), 400, "", ""},
 		{
 			"GET", "/limits", "", 204,
 			`"search";q=10;w=10, "export-burst";q=3;w=6, "export-day";q=20;w=86400, "login-address";q=20;w=60, "page";q=10;w=10`,
@@ -121,6 +121,28 @@ func TestTheLimitOfAnAccountHoldsForAllAddresses(t *testing.T) {
 	}
 	if resp := send(h, "203.0.113.9:1", "POST", "/login", credentials("bob@example.com", password)); resp.Code != http.StatusOK {
 		t.Errorf("another account: %d, want 200", resp.Code)
+	}
+}
+
+func TestARequestThatOneLimitRefusesIsNotChargedToTheOther(t *testing.T) {
+	t.Parallel()
+	h := service(t, settings{})
+	const from = "192.0.2.1:1"
+	for i, want := range []int{200, 200, 200, 429, 429, 429} {
+		if resp := send(h, from, "POST", "/export", ""); resp.Code != want {
+			t.Errorf("export %d: %d, want %d", i+1, resp.Code, want)
+		}
+	}
+	for i, want := range []int{401, 401, 401, 401, 401, 429, 429, 429} {
+		if resp := send(h, from, "POST", "/login", credentials("alice", "guess")); resp.Code != want {
+			t.Errorf("login %d: %d, want %d", i+1, resp.Code, want)
+		}
+	}
+	quotas := send(h, from, "GET", "/limits", "").Header().Get("Ratelimit")
+	for _, want := range []string{`"export-burst";r=0;`, `"export-day";r=17;`, `"login-address";r=15;`} {
+		if !strings.Contains(quotas, want) {
+			t.Errorf("RateLimit: %s, want %s", quotas, want)
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 // Store is implemented by the stores of both databases.
 type Store interface {
-	limiter.Store
+	limiter.AllStore // handler.NewAll needs it
 	Check(ctx context.Context) error
 	Sweep(ctx context.Context, limit int) (removed int64, err error)
 	Close() error

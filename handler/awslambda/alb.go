@@ -25,6 +25,12 @@ func LimitALB(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) fu
 	return albForm.limit(l, key, opts)
 }
 
+// LimitAllALB is [LimitAllHTTPAPI] for functions that take the events of an Application Load
+// Balancer, which have no route.
+func LimitAllALB(rules []handler.Rule, opts ...handler.Option) func(ALBFunc) ALBFunc {
+	return albForm.limitAll(rules, opts)
+}
+
 var albForm = form[events.ALBTargetGroupRequest, events.ALBTargetGroupResponse]{
 	request: func(e *events.ALBTargetGroupRequest) message {
 		var query []string // still escaped, names included

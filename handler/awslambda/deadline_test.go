@@ -10,7 +10,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // hungStore is a store whose database does not answer, with the time limit that the
@@ -18,10 +18,10 @@ import (
 type hungStore struct{}
 
 func (hungStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	ctx, stop := new(sqlstore.Timekeeper).Limit(ctx, op.Timeout)
+	ctx, stop := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
 	defer stop()
 	<-ctx.Done()
-	if err := sqlstore.Ended(ctx); err != nil {
+	if err := opcontext.EndedByCaller(ctx); err != nil {
 		return limiter.State{}, fmt.Errorf("%w: %w", limiter.ErrCanceled, err)
 	}
 	return limiter.State{}, fmt.Errorf("%w: %w", limiter.ErrNotApplied, context.Cause(ctx))

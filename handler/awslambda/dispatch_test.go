@@ -131,6 +131,9 @@ func TestANilHandlerPanicsWhenTheProgramIsPutTogether(t *testing.T) {
 		"FunctionURL": func() { awslambda.FunctionURL(nil) },
 		"ALB":         func() { awslambda.ALB(nil) },
 		"LimitALB":    func() { awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP())(nil) },
+		"LimitAllALB": func() { awslambda.LimitAllALB(newRules(t, 1))(nil) },
+		"no rules":    func() { awslambda.LimitAllREST(nil) },
+		"no rule key": func() { awslambda.LimitAllHTTPAPI([]handler.Rule{{Limiter: newLimiter(t, 1)}}) },
 		"no limiter":  func() { awslambda.LimitREST(nil, handler.ClientIP()) },
 		"no key":      func() { awslambda.LimitREST(newLimiter(t, 1), nil) },
 		"no refunds": func() {

@@ -15,7 +15,9 @@
 //		...
 //	}))
 //
-// The limiter's responses have the form of the event.
+// The limiter's responses have the form of the event. [LimitAllREST], [LimitAllHTTPAPI],
+// [LimitAllFunctionURL] and [LimitAllALB] ask several limiters for one decision, as
+// [handler.NewAll] does.
 //
 // # Addresses
 //

@@ -3,6 +3,7 @@ package awslambda_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -44,7 +45,10 @@ func serve(limited http.Handler, store *postgres.Store) error {
 	if os.Getenv("AWS_LAMBDA_RUNTIME_API") == "" { // Lambda sets it
 		return http.ListenAndServe(":8080", limited)
 	}
-	hourly := lambda.NewHandler(func(ctx context.Context, _ events.EventBridgeEvent) (int64, error) {
+	hourly := lambda.NewHandler(func(ctx context.Context, e events.EventBridgeEvent) (int64, error) {
+		if e.DetailType != "Scheduled Event" {
+			return 0, errors.New("this is neither an HTTP request nor a scheduled event")
+		}
 		return store.Sweep(ctx, 10_000) // the next sweep deletes the rest
 	})
 	lambda.Start(awslambda.Handler(limited, hourly)) // does not return
@@ -94,6 +98,22 @@ func ExampleHandler() {
 	// httpapi 200
 	// alb 429
 	// sweeping
+}
+
+// A function needs no AWS to be tested.
+func ExampleHandler_test() {
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	limited := handler.New(examplePerClient(), handler.ClientIP())(hello)
+	event, err := os.ReadFile("testdata/httpapi.json")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	out, err := awslambda.Handler(limited, nil).Invoke(context.Background(), event)
+	fmt.Print(string(out), err)
+	// Output:
+	// {"statusCode":200,"headers":{"Content-Type":"text/plain; charset=utf-8","Ratelimit":"\"per-client\";r=0;t=60","Ratelimit-Policy":"\"per-client\";q=1;w=60"},"multiValueHeaders":null,"body":"hello","cookies":null}
+	// <nil>
 }
 
 func ExampleREST() {
@@ -211,6 +231,41 @@ func ExampleLimitHTTPAPI() {
 	// 204  <nil>
 	// 401  <nil>
 	// 429 60 <nil>
+}
+
+// A client may send two requests at once and three an hour. A refusal is charged to neither limit.
+func ExampleLimitAllHTTPAPI() {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	store := memory.New(memory.WithClock(func() time.Time { return now })) // in your program: postgres.Open
+	burst, err := limiter.New(store, "burst", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	hour, err := limiter.New(store, "hour", limiter.FixedWindow{Limit: 3, Window: time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit := awslambda.LimitAllHTTPAPI([]handler.Rule{
+		{Limiter: burst, Key: handler.ClientIP()},
+		{Limiter: hour, Key: handler.ClientIP()},
+	})
+	f := limit(func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusOK}, nil
+	})
+	// In main: lambda.Start(f)
+
+	var event events.APIGatewayV2HTTPRequest
+	if err := json.Unmarshal(exampleEvent("httpapi"), &event); err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		response, err := f(context.Background(), event)
+		fmt.Println(response.StatusCode, response.Headers["Ratelimit"], err)
+	}
+	// Output:
+	// 200 "burst";r=1;t=1, "hour";r=2;t=3600 <nil>
+	// 200 "burst";r=0;t=1, "hour";r=1;t=3600 <nil>
+	// 429 "burst";r=0;t=1, "hour";r=1;t=3600 <nil>
 }
 
 func ExampleLimitFunctionURL() {

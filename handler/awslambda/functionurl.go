@@ -24,6 +24,12 @@ func LimitFunctionURL(l handler.Limiter, key handler.KeyFunc, opts ...handler.Op
 	return functionURLForm.limit(l, key, opts)
 }
 
+// LimitAllFunctionURL is [LimitAllHTTPAPI] for functions that take the events of a function URL,
+// which have no route.
+func LimitAllFunctionURL(rules []handler.Rule, opts ...handler.Option) func(FunctionURLFunc) FunctionURLFunc {
+	return functionURLForm.limitAll(rules, opts)
+}
+
 var functionURLForm = form[events.LambdaFunctionURLRequest, events.LambdaFunctionURLResponse]{
 	request: func(e *events.LambdaFunctionURLRequest) message {
 		return message{

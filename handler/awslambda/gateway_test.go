@@ -30,6 +30,8 @@ type gateway struct {
 	answer func(t *testing.T, res *lambdaResponse) http.Header
 	// limit returns a limited function that takes the event itself, as a handler.
 	limit func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler
+	// limitAll returns one that several limiters limit.
+	limitAll func(rules []handler.Rule, opts ...handler.Option) func(function) lambda.Handler
 	// plain is the adapter for this gateway alone.
 	plain func(http.Handler) lambda.Handler
 	// single says that the last line of a header, and the last parameter of a name,
@@ -67,13 +69,10 @@ func gateways() []gateway {
 		answer: restAnswer,
 		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.REST(h)) },
 		limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
-			limit := awslambda.LimitREST(l, key, opts...)
-			return func(f function) lambda.Handler {
-				return lambda.NewHandler(limit(func(ctx context.Context, _ events.APIGatewayProxyRequest) (res events.APIGatewayProxyResponse, err error) {
-					res.StatusCode, res.Headers, err = f(ctx)
-					return res, err
-				}))
-			}
+			return restFunction(awslambda.LimitREST(l, key, opts...))
+		},
+		limitAll: func(rules []handler.Rule, opts ...handler.Option) func(function) lambda.Handler {
+			return restFunction(awslambda.LimitAllREST(rules, opts...))
 		},
 	}
 	format1 := rest
@@ -90,22 +89,10 @@ func gateways() []gateway {
 		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.ALB(h)) },
 		single: true,
 		limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
-			limit := awslambda.LimitALB(l, key, opts...)
-			return func(f function) lambda.Handler {
-				return lambda.NewHandler(limit(func(ctx context.Context, e events.ALBTargetGroupRequest) (res events.ALBTargetGroupResponse, err error) {
-					var header map[string]string
-					res.StatusCode, header, err = f(ctx)
-					res.StatusDescription = "000 Of The Function's Own"
-					res.Headers = header
-					if e.MultiValueHeaders != nil && header != nil {
-						res.Headers, res.MultiValueHeaders = nil, make(map[string][]string)
-						for name, value := range header {
-							res.MultiValueHeaders[name] = []string{value}
-						}
-					}
-					return res, err
-				}))
-			}
+			return albFunction(awslambda.LimitALB(l, key, opts...))
+		},
+		limitAll: func(rules []handler.Rule, opts ...handler.Option) func(function) lambda.Handler {
+			return albFunction(awslambda.LimitAllALB(rules, opts...))
 		},
 	}
 	multi := alb
@@ -123,13 +110,10 @@ func gateways() []gateway {
 			answer: v2Answer,
 			plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.HTTPAPI(h)) },
 			limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
-				limit := awslambda.LimitHTTPAPI(l, key, opts...)
-				return func(f function) lambda.Handler {
-					return lambda.NewHandler(limit(func(ctx context.Context, _ events.APIGatewayV2HTTPRequest) (res events.APIGatewayV2HTTPResponse, err error) {
-						res.StatusCode, res.Headers, err = f(ctx)
-						return res, err
-					}))
-				}
+				return httpAPIFunction(awslambda.LimitHTTPAPI(l, key, opts...))
+			},
+			limitAll: func(rules []handler.Rule, opts ...handler.Option) func(function) lambda.Handler {
+				return httpAPIFunction(awslambda.LimitAllHTTPAPI(rules, opts...))
 			},
 		},
 		{
@@ -140,17 +124,63 @@ func gateways() []gateway {
 			answer: v2Answer,
 			plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.FunctionURL(h)) },
 			limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
-				limit := awslambda.LimitFunctionURL(l, key, opts...)
-				return func(f function) lambda.Handler {
-					return lambda.NewHandler(limit(func(ctx context.Context, _ events.LambdaFunctionURLRequest) (res events.LambdaFunctionURLResponse, err error) {
-						res.StatusCode, res.Headers, err = f(ctx)
-						return res, err
-					}))
-				}
+				return functionURLFunction(awslambda.LimitFunctionURL(l, key, opts...))
+			},
+			limitAll: func(rules []handler.Rule, opts ...handler.Option) func(function) lambda.Handler {
+				return functionURLFunction(awslambda.LimitAllFunctionURL(rules, opts...))
 			},
 		},
 		alb,
 		multi,
+	}
+}
+
+// restFunction returns functions behind limit as handlers.
+func restFunction(limit func(awslambda.RESTFunc) awslambda.RESTFunc) func(function) lambda.Handler {
+	return func(f function) lambda.Handler {
+		return lambda.NewHandler(limit(func(ctx context.Context, _ events.APIGatewayProxyRequest) (res events.APIGatewayProxyResponse, err error) {
+			res.StatusCode, res.Headers, err = f(ctx)
+			return res, err
+		}))
+	}
+}
+
+// albFunction returns functions behind limit as handlers.
+func albFunction(limit func(awslambda.ALBFunc) awslambda.ALBFunc) func(function) lambda.Handler {
+	return func(f function) lambda.Handler {
+		return lambda.NewHandler(limit(func(ctx context.Context, e events.ALBTargetGroupRequest) (res events.ALBTargetGroupResponse, err error) {
+			var header map[string]string
+			res.StatusCode, header, err = f(ctx)
+			res.StatusDescription = "000 Of The Function's Own"
+			res.Headers = header
+			if e.MultiValueHeaders != nil && header != nil {
+				res.Headers, res.MultiValueHeaders = nil, make(map[string][]string)
+				for name, value := range header {
+					res.MultiValueHeaders[name] = []string{value}
+				}
+			}
+			return res, err
+		}))
+	}
+}
+
+// httpAPIFunction returns functions behind limit as handlers.
+func httpAPIFunction(limit func(awslambda.HTTPAPIFunc) awslambda.HTTPAPIFunc) func(function) lambda.Handler {
+	return func(f function) lambda.Handler {
+		return lambda.NewHandler(limit(func(ctx context.Context, _ events.APIGatewayV2HTTPRequest) (res events.APIGatewayV2HTTPResponse, err error) {
+			res.StatusCode, res.Headers, err = f(ctx)
+			return res, err
+		}))
+	}
+}
+
+// functionURLFunction returns functions behind limit as handlers.
+func functionURLFunction(limit func(awslambda.FunctionURLFunc) awslambda.FunctionURLFunc) func(function) lambda.Handler {
+	return func(f function) lambda.Handler {
+		return lambda.NewHandler(limit(func(ctx context.Context, _ events.LambdaFunctionURLRequest) (res events.LambdaFunctionURLResponse, err error) {
+			res.StatusCode, res.Headers, err = f(ctx)
+			return res, err
+		}))
 	}
 }
 

@@ -43,6 +43,14 @@ func LimitHTTPAPI(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option
 	return httpAPIForm.limit(l, key, opts)
 }
 
+// LimitAllHTTPAPI is [LimitHTTPAPI] with several limiters and one decision over all of them, as
+// [handler.NewAll] makes it. The functions of a [handler.Rule] get the event as an *http.Request.
+//
+// LimitAllHTTPAPI panics as handler.NewAll does. The middleware panics if the function is nil.
+func LimitAllHTTPAPI(rules []handler.Rule, opts ...handler.Option) func(HTTPAPIFunc) HTTPAPIFunc {
+	return httpAPIForm.limitAll(rules, opts)
+}
+
 var httpAPIForm = form[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPResponse]{
 	request: func(e *events.APIGatewayV2HTTPRequest) message {
 		return message{

@@ -4,15 +4,29 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/sqlimit/limiter/handler"
 )
 
-// limit returns middleware for functions that take the event itself. It is that of
-// package handler, with the function as a handler that writes nothing.
+// limit returns middleware by one limiter for functions that take the event itself.
 func (f *form[E, R]) limit(l handler.Limiter, key handler.KeyFunc, opts []handler.Option) func(func(context.Context, E) (R, error)) func(context.Context, E) (R, error) {
-	limited := handler.New(l, keyOfReadable(key), opts...)
+	return f.around(handler.New(l, keyOfReadable(key), opts...))
+}
+
+// limitAll returns middleware by several limiters for functions that take the event itself.
+func (f *form[E, R]) limitAll(rules []handler.Rule, opts []handler.Option) func(func(context.Context, E) (R, error)) func(context.Context, E) (R, error) {
+	rules = slices.Clone(rules)
+	for i := range rules {
+		rules[i].Key = keyOfReadable(rules[i].Key)
+	}
+	return f.around(handler.NewAll(rules, opts...))
+}
+
+// around returns middleware for functions that take the event itself. It is limited, which is
+// middleware of package handler, with the function as a handler that writes nothing.
+func (f *form[E, R]) around(limited func(http.Handler) http.Handler) func(func(context.Context, E) (R, error)) func(context.Context, E) (R, error) {
 	return func(next func(context.Context, E) (R, error)) func(context.Context, E) (R, error) {
 		if next == nil {
 			panic("awslambda: the next function is nil; pass the one that is to be limited")
@@ -44,7 +58,7 @@ func (f *form[E, R]) limit(l handler.Limiter, key handler.KeyFunc, opts []handle
 // request: the limiter refuses that with 400, unless an option says otherwise.
 func keyOfReadable(key handler.KeyFunc) handler.KeyFunc {
 	if key == nil {
-		return nil // handler.New panics
+		return nil // package handler panics
 	}
 	return func(r *http.Request) (string, error) {
 		if err := unreadable(r); err != nil {

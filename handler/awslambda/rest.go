@@ -24,6 +24,12 @@ func LimitREST(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) f
 	return restForm.limit(l, key, opts)
 }
 
+// LimitAllREST is [LimitAllHTTPAPI] for functions that take the events of a REST API, or of an HTTP
+// API with payload format 1.0.
+func LimitAllREST(rules []handler.Rule, opts ...handler.Option) func(RESTFunc) RESTFunc {
+	return restForm.limitAll(rules, opts)
+}
+
 // ofHTTPAPI reports whether an event is one of an HTTP API with payload format 1.0. Only
 // HTTP APIs have no resources; only they unescape the path, and decode every body in base64.
 func ofHTTPAPI(e *events.APIGatewayProxyRequest) bool { return e.RequestContext.ResourceID == "" }

@@ -24,6 +24,8 @@ type Call struct {
 	sent    bool          // the operation may have been carried out
 	left    bool          // the caller has left, and the call must not be sent any more
 	retried bool          // failed together with others, and is sent once more
+	holds   bool          // waits for the key itself: see [Queue.Hold]
+	served  bool          // the store answered others while a Hold waited
 }
 
 // NewCall returns a Call for a store that sends it without a [Queue].
@@ -52,7 +54,7 @@ func equal(a, b *limiter.Op) bool {
 // Group is the calls of one key in one statement, in order of arrival. It has at least one.
 type Group struct {
 	Calls []*Call
-	// Equal reports whether the calls are units of one operation that [Limits.Merges] accepts.
+	// Equal reports whether the calls are units of one operation that [Config.Merges] accepts.
 	Equal bool
 
 	// Decided, Granted and State belong to the [Conn]. It keeps there what a statement returned

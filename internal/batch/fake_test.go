@@ -9,7 +9,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // sender is a store in memory. Its statements take as long as a test says, and carry out one
@@ -83,7 +83,7 @@ func (c conn) Send(ctx context.Context, groups []*batch.Group) error {
 	select {
 	case <-time.After(c.takes):
 	case <-ctx.Done():
-		return sqlstore.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
+		return opcontext.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
 	}
 	if c.before != nil {
 		if err := c.before(ctx, groups); err != nil {
@@ -134,7 +134,7 @@ func take(key string, cost int64) limiter.Op {
 }
 
 func newQueue(s *sender) *batch.Queue {
-	return batch.New(s, batch.Limits{Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges, Time: new(sqlstore.Timekeeper)})
+	return batch.New(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges, Deadlines: new(opcontext.Deadlines)})
 }
 
 // answer is what a take returned.
@@ -152,7 +152,7 @@ func ask(ctx context.Context, q *batch.Queue, ops ...limiter.Op) (wait func() []
 	var all sync.WaitGroup
 	for i, op := range ops {
 		all.Go(func() {
-			limited, stop := new(sqlstore.Timekeeper).Limit(ctx, op.Timeout)
+			limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
 			defer stop()
 			a := &answers[i]
 			a.state, a.err = q.Do(limited, op)

@@ -35,7 +35,7 @@ type keyQueue struct {
 
 // push adds a call to the queue.
 func (k *keyQueue) push(c *Call, merges func(*limiter.Op) bool) {
-	if merges != nil && !k.mixed {
+	if merges != nil && !k.mixed && !c.holds {
 		k.mixed = !merges(&c.Op) || len(k.waiting) > 0 && !equal(&k.waiting[0].Op, &c.Op)
 	}
 	k.waiting = append(k.waiting, c)
@@ -54,28 +54,32 @@ func (k *keyQueue) putBack(calls []*Call, merges func(*limiter.Op) bool) {
 	}
 }
 
-// fill moves waiting calls to a group: a run of calls that give back, or all takes or looks of the
-// first call's policy and time.
-func (k *keyQueue) fill(g *Group, l *Limits) {
+// fill moves waiting calls to a group: a run of calls that give back, or all calls of the first one's
+// kind, policy and time. A Hold ends both, so that it gets the key in its turn.
+func (k *keyQueue) fill(g *Group, config *Config) {
 	waiting, first := k.waiting, &k.waiting[0].Op
 	if GivesBack(first) {
-		for len(k.waiting) > 0 && len(g.Calls) < max(l.GiveBacks, 1) && GivesBack(&k.waiting[0].Op) {
+		for len(k.waiting) > 0 && len(g.Calls) < max(config.GiveBacks, 1) && GivesBack(&k.waiting[0].Op) {
 			if c := k.waiting[0]; !c.left {
 				g.add(c)
+				config.Counters.Queued.Add(-1)
 			}
 			k.waiting = k.waiting[1:]
 		}
 	} else {
 		g.Equal = true
 		k.waiting, k.mixed = waiting[:0], false
+		held := false
 		for _, c := range waiting {
+			held = held || c.holds
 			switch {
 			case c.left:
-			case c.Op.Kind == first.Kind && c.Op.Policy == first.Policy && c.Op.At == first.At:
+			case !held && c.Op.Kind == first.Kind && c.Op.Policy == first.Policy && c.Op.At == first.At:
 				g.add(c)
-				g.Equal = g.Equal && l.merges(&c.Op) && equal(first, &c.Op)
+				config.Counters.Queued.Add(-1)
+				g.Equal = g.Equal && config.merges(&c.Op) && equal(first, &c.Op)
 			default:
-				k.push(c, l.Merges)
+				k.push(c, config.Merges)
 			}
 		}
 		clear(waiting[len(k.waiting):])
@@ -88,7 +92,7 @@ func (k *keyQueue) fill(g *Group, l *Limits) {
 // each of them, even if a group has several: an audit of the row can then tell which of them made a
 // change. Of a grant it can tell by the state.
 func GivesBack(op *limiter.Op) bool {
-	return op.Kind != limiter.OpTake && op.Kind != limiter.OpLook
+	return op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel || op.Kind == limiter.OpReset
 }
 
 // served reports whether the store has answered others while the calls of a key waited.
@@ -127,8 +131,8 @@ func (q *Queue) drop(k *keyQueue) {
 
 // lineFor returns the line for the next statement of a key. If no call waits, op is the next.
 func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
-	alone := k.apart || k.mixed || len(k.waiting) >= q.limits.HotKey
-	if alone || len(k.waiting) == 0 && !q.limits.merges(op) {
+	alone := k.apart || k.mixed || len(k.waiting) >= q.config.HotKey
+	if alone || len(k.waiting) == 0 && !q.config.merges(op) {
 		return &q.single
 	}
 	return &q.shared
@@ -138,8 +142,10 @@ func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
 // reports whether the store answered the statement. It returns what [Queue.enqueue] returns.
 func (q *Queue) free(k *keyQueue, answered bool) *line {
 	k.inFlight, k.renew = false, answered
-	if len(k.waiting) == 0 {
-		q.drop(k)
+	if !k.next(q.config.Merges) {
+		if !k.inFlight {
+			q.drop(k)
+		}
 		return nil
 	}
 	return q.enqueue(k)
@@ -158,7 +164,7 @@ func (q *Queue) enqueue(k *keyQueue) (start *line) {
 	k.moved = k.moved || k.line != nil // the line that it leaves skips it
 	k.line, k.answers = to, to.answers
 	to.keys = append(to.keys, k)
-	if to.inFlight >= q.limit(to) {
+	if to.inFlight >= q.maxInFlight(to) {
 		q.setTimer()
 		return nil
 	}
@@ -166,20 +172,18 @@ func (q *Queue) enqueue(k *keyQueue) (start *line) {
 	return to
 }
 
-// first returns the first key of a line. It removes keys that have moved, and those whose
-// callers have all left.
+// first returns the first key of a line. It removes keys that have moved, those whose callers have all
+// left, and those that a Hold now has.
 func (q *Queue) first(from *line) *keyQueue {
 	for len(from.keys) > 0 {
 		k := from.keys[0]
 		if k.line == from {
-			for len(k.waiting) > 0 && k.waiting[0].left {
-				k.waiting = k.waiting[1:]
-			}
-			if len(k.waiting) > 0 {
+			if k.next(q.config.Merges) {
 				return k
 			}
-			k.line = nil
-			q.drop(k)
+			if k.line = nil; !k.inFlight {
+				q.drop(k)
+			}
 		}
 		from.keys = from.keys[1:]
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // Key queues are reused for other keys, which must not find anything of the key before. Here
@@ -105,7 +105,7 @@ func TestEachKeyIsExactInAQueueThatOthersHad(t *testing.T) {
 func apart(t *testing.T, rows, hotKey int, test func(t *testing.T, s *sender, q *batch.Queue)) {
 	t.Helper()
 	in(t, func(t *testing.T, s *sender, _ *batch.Queue) {
-		test(t, s, batch.New(s, batch.Limits{Keys: rows, Shared: 1, Single: 1, HotKey: hotKey, Merges: merges, Time: new(sqlstore.Timekeeper)}))
+		test(t, s, batch.New(s, batch.Config{Keys: rows, Shared: 1, Single: 1, HotKey: hotKey, Merges: merges, Deadlines: new(opcontext.Deadlines)}))
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // lead sends statements for a line until no key waits in it. The statements run under no
@@ -18,7 +18,7 @@ import (
 // the other calls unknown.
 func (q *Queue) lead(from *line) {
 	for head := q.head(from); head != nil; head = q.head(from) {
-		ctx, stop := q.limits.Time.Limit(context.WithoutCancel(head.ctx), head.Op.Timeout)
+		ctx, stop := q.config.Deadlines.WithTimeout(context.WithoutCancel(head.ctx), head.Op.Timeout)
 		conn, err := q.connect(ctx)
 		goOn := true
 		// If the time is over, it was the head's, and its caller has left. The other calls
@@ -92,7 +92,7 @@ func (q *Queue) fill(from *line, st *statement) {
 	defer q.mu.Unlock()
 	most := 1
 	if from == &q.shared {
-		most = q.limits.Keys
+		most = q.config.Keys
 	}
 	for len(st.groups) < most {
 		k := q.first(from)
@@ -100,7 +100,7 @@ func (q *Queue) fill(from *line, st *statement) {
 			break
 		}
 		from.keys = from.keys[1:]
-		k.fill(st.group(), &q.limits)
+		k.fill(st.group(), &q.config)
 	}
 	slices.SortFunc(st.groups, func(a, b *Group) int {
 		return cmp.Or(cmp.Compare(a.Op().Name, b.Op().Name), cmp.Compare(a.Op().Key, b.Op().Key))
@@ -110,18 +110,21 @@ func (q *Queue) fill(from *line, st *statement) {
 // send sends a statement. A panic is an error of all its calls.
 func (q *Queue) send(ctx context.Context, conn Conn, groups []*Group) (err error) {
 	var longest time.Duration
+	units := 0
 	for _, g := range groups {
+		units += len(g.Calls)
 		for _, c := range g.Calls {
 			longest = max(longest, c.Op.Timeout)
 			switch {
 			case g.renew && !c.retried:
-				sqlstore.Renew(c.ctx)
+				opcontext.Renew(c.ctx)
 			case conn.Fresh():
-				sqlstore.Connected(c.ctx)
+				opcontext.Connected(c.ctx)
 			}
 		}
 	}
-	sqlstore.Restart(ctx, longest)
+	opcontext.Restart(ctx, longest)
+	q.config.Counters.Sent(len(groups), units)
 	defer recovered(limiter.ErrOutcomeUnknown, &err)
 	return conn.Send(ctx, groups)
 }
@@ -153,12 +156,18 @@ func (q *Queue) complete(st *statement, from *line, err error) (counted bool) {
 				// not be decided. The next statement decides whether it is refused, because
 				// this one read its clock before it locked the row.
 				c.answered, c.retried = false, c.retried || err != nil
+				if !c.left {
+					q.config.Counters.Queued.Add(1)
+					if err != nil {
+						q.config.Counters.Retries.Add(1)
+					}
+				}
 				k.apart = k.apart || err != nil || c.Undecided
 				back = append(back, c)
 			}
 		}
 		if len(back) > 0 {
-			k.putBack(back, q.limits.Merges)
+			k.putBack(back, q.config.Merges)
 		}
 		if line := q.free(k, err == nil); line != nil {
 			start = append(start, line)

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // sendOwn carries out an operation in its caller's goroutine, because waking another goroutine
@@ -21,7 +21,7 @@ func (q *Queue) sendOwn(ctx context.Context, op limiter.Op, from *line) (limiter
 	st.own = Call{Op: op}
 	g := st.group()
 	g.Calls = append(g.Calls[:0], &st.own)
-	g.Equal = q.limits.merges(&st.own.Op)
+	g.Equal = q.config.merges(&st.own.Op)
 	if err = q.connectAndSend(ctx, st, from); err != nil {
 		return limiter.State{}, err
 	}
@@ -43,28 +43,31 @@ func (q *Queue) ownEnded(id keyID, st *statement, from *line, err error) {
 	if start != nil {
 		go q.lead(start)
 	}
-	if start != from && from.inFlight < q.limit(from) && q.first(from) != nil {
+	if start != from && from.inFlight < q.maxInFlight(from) && q.first(from) != nil {
 		from.inFlight++
 		go q.lead(from)
 	}
 }
 
 // connectAndSend sends a statement under its caller's context. If the caller leaves while the
-// statement runs, the statement has a moment left to end: see [sqlstore.Linger].
+// statement runs, the statement has a moment left to end: see [opcontext.DelayCancel].
 func (q *Queue) connectAndSend(ctx context.Context, st *statement, from *line) (err error) {
+	q.config.Counters.Queued.Add(1)
 	conn, err := q.connect(ctx)
+	q.config.Counters.Queued.Add(-1)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
 	if conn.Fresh() {
-		sqlstore.Connected(ctx)
+		opcontext.Connected(ctx)
 	}
-	if ctx.Err() != nil || sqlstore.Ended(ctx) != nil {
-		return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+	if ctx.Err() != nil || opcontext.EndedByCaller(ctx) != nil {
+		return opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil)
 	}
-	sqlstore.Linger(ctx)
+	opcontext.DelayCancel(ctx)
 	q.watch(st, from)
+	q.config.Counters.Sent(1, 1)
 	defer recovered(limiter.ErrOutcomeUnknown, &err)
 	return conn.Send(ctx, st.groups)
 }

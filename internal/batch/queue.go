@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // Sender makes the connections of one store.
@@ -36,8 +36,8 @@ type Conn interface {
 	Release()
 }
 
-// Limits bound what a [Queue] sends.
-type Limits struct {
+// Config says how much a [Queue] sends at a time.
+type Config struct {
 	// Keys is the most keys that share a statement.
 	Keys int
 	// Shared is the most statements in flight that several keys can share. Single is the most
@@ -58,17 +58,20 @@ type Limits struct {
 	// statement with other keys. Other operations get statements of one key. nil means that
 	// any operations can share a statement.
 	Merges func(op *limiter.Op) bool
-	// Time keeps the time limits of the store's operations.
-	Time *sqlstore.Timekeeper
+	// Deadlines keeps the time limits of the store's operations.
+	Deadlines *opcontext.Deadlines
+	// Counters counts what the queue does. Queues of one store may share them. nil means that
+	// nobody wants to know.
+	Counters *Counters
 }
 
-func (l *Limits) merges(op *limiter.Op) bool { return l.Merges == nil || l.Merges(op) }
+func (config *Config) merges(op *limiter.Op) bool { return config.Merges == nil || config.Merges(op) }
 
 // Queue holds the operations of one store that wait to be sent. It is safe for concurrent use;
 // the zero Queue is not valid.
 type Queue struct {
 	sender Sender
-	limits Limits
+	config Config
 
 	mu     sync.Mutex
 	keys   map[keyID]*keyQueue
@@ -81,8 +84,11 @@ type Queue struct {
 }
 
 // New returns a Queue. It does no I/O and starts nothing.
-func New(sender Sender, limits Limits) *Queue {
-	return &Queue{sender: sender, limits: limits, keys: map[keyID]*keyQueue{}}
+func New(sender Sender, config Config) *Queue {
+	if config.Counters == nil {
+		config.Counters = new(Counters)
+	}
+	return &Queue{sender: sender, config: config, keys: map[keyID]*keyQueue{}}
 }
 
 // line holds the key queues that wait for a statement of one kind, and counts the statements
@@ -93,12 +99,12 @@ type line struct {
 	answers  uint64 // how many statements the store has answered
 }
 
-// limit is how many statements of a line may be in flight.
-func (q *Queue) limit(l *line) int {
+// maxInFlight is how many statements of a line may be in flight.
+func (q *Queue) maxInFlight(l *line) int {
 	if l == &q.shared {
-		return q.limits.Shared
+		return q.config.Shared
 	}
-	return q.limits.Single
+	return q.config.Single
 }
 
 // errKeyBusy is the error of a call that timed out while its key was in flight, or while the store
@@ -107,41 +113,50 @@ var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", 
 
 // Do carries out op and returns its state. It does so in the caller's goroutine if the key has
 // nothing in flight and the line is below its limit. If ctx ends before op was sent, op is not
-// charged; after that its outcome is unknown. The ctx is one that [sqlstore.Timekeeper.Limit]
+// charged; after that its outcome is unknown. The ctx is one that [opcontext.Deadlines.WithTimeout]
 // returned.
 func (q *Queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	q.mu.Lock()
 	k := q.key(idOf(&op))
-	if to := q.lineFor(k, &op); !k.inFlight && k.line == nil && to.inFlight < q.limit(to) {
+	if to := q.lineFor(k, &op); !k.inFlight && k.line == nil && to.inFlight < q.maxInFlight(to) {
 		k.inFlight = true
 		to.inFlight++
 		q.mu.Unlock()
 		return q.sendOwn(ctx, op, to)
 	}
 	c := &Call{ctx: ctx, Op: op, done: make(chan struct{})}
-	k.push(c, q.limits.Merges)
+	k.push(c, q.config.Merges)
+	q.config.Counters.Queued.Add(1)
 	start := q.enqueue(k)
 	q.mu.Unlock()
 	if start != nil {
 		go q.lead(start)
 	}
-	if !sqlstore.Await(ctx, c.done) {
-		return c.state, c.err
+	if err := q.await(c, k); err != nil {
+		return limiter.State{}, err
+	}
+	return c.state, nil
+}
+
+// await waits for the outcome of c, a call in the queue k, and returns its error. If ctx ends before,
+// the caller leaves.
+func (q *Queue) await(c *Call, k *keyQueue) error {
+	if !opcontext.Await(c.ctx, c.done) {
+		return c.err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
 	case <-c.done: // in the same instant as ctx
-		return c.state, c.err
+		return c.err
 	default:
 	}
 	c.left = true
-	class := limiter.ErrNotApplied
-	switch {
-	case c.sent && op.Kind != limiter.OpLook: // a look has no outcome
-		class = limiter.ErrOutcomeUnknown
-	case sqlstore.Ended(ctx) == nil && (k.inFlight || k.served()):
-		class = errKeyBusy
+	if !c.sent && !c.holds {
+		q.config.Counters.Queued.Add(-1)
 	}
-	return limiter.State{}, sqlstore.Interrupted(ctx, class, nil)
+	if c.sent && c.Op.Kind != limiter.OpLook { // a look has no outcome
+		return opcontext.Interrupted(c.ctx, limiter.ErrOutcomeUnknown, nil)
+	}
+	return Unsent(c.ctx, k.inFlight || k.served())
 }

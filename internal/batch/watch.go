@@ -7,19 +7,19 @@ import (
 
 // A statement of one key may wait for a row lock until the time of its calls is over. It holds up
 // no other key, but it counts in its line. If all statements of a line waited for locks, every
-// other key would wait as well. So a statement counts for [Limits.LockWait] only; then the line may
+// other key would wait as well. So a statement counts for [Config.LockWait] only; then the line may
 // send another one. Calls that failed together with others have a tenth of that, because some of
 // their rows are probably locked, and the other calls have waited long enough.
 
 // watch sets when a statement stops counting. It watches only statements of one key: the store
 // gives those of several keys a short lock timeout.
 func (q *Queue) watch(st *statement, from *line) {
-	if q.limits.LockWait == 0 || len(st.groups) != 1 {
+	if q.config.LockWait == 0 || len(st.groups) != 1 {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	wait := q.limits.LockWait
+	wait := q.config.LockWait
 	if st.groups[0].Calls[0].retried {
 		wait /= 10
 	}
@@ -64,7 +64,7 @@ func (q *Queue) replaceOverdue() {
 		}
 		st.overdue = true
 		st.line.inFlight--
-		if q.first(st.line) != nil && st.line.inFlight < q.limit(st.line) {
+		if q.first(st.line) != nil && st.line.inFlight < q.maxInFlight(st.line) {
 			st.line.inFlight++
 			go q.lead(st.line)
 		}
@@ -77,7 +77,7 @@ func (q *Queue) replaceOverdue() {
 func (q *Queue) rejoin(from *line) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if from.inFlight >= q.limit(from) {
+	if from.inFlight >= q.maxInFlight(from) {
 		return false
 	}
 	from.inFlight++

@@ -3,6 +3,7 @@ package batch_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -10,7 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
-	"github.com/sqlimit/limiter/internal/sqlstore"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // locking returns a queue and its sender. A statement of one locked key waits until its time is
@@ -26,9 +27,9 @@ func locking(locked ...string) (*sender, *batch.Queue) {
 			return limiter.ErrNotApplied
 		}
 		<-ctx.Done()
-		return sqlstore.Interrupted(ctx, limiter.ErrNotApplied, nil)
+		return opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil)
 	}
-	return s, batch.New(s, batch.Limits{Keys: 4, Shared: 2, Single: 2, HotKey: 2, Merges: merges, LockWait: 100 * ms, Time: new(sqlstore.Timekeeper)})
+	return s, batch.New(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 2, Merges: merges, LockWait: 100 * ms, Deadlines: new(opcontext.Deadlines)})
 }
 
 func TestRowsThatSomebodyHasLockedHoldUpNobodyElse(t *testing.T) {
@@ -68,22 +69,87 @@ func TestRowsThatSomebodyHasLockedHoldUpNobodyElse(t *testing.T) {
 
 func TestWhenLocksAreGoneThereAreAsManyStatementsAsBefore(t *testing.T) {
 	t.Parallel()
+	for name, pause := range map[string]time.Duration{"locked together": 0, "locked one after another": 50 * ms} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, q := locking("x", "y")
+				x := ask(t.Context(), q, take("x", 1))
+				<-time.After(pause)
+				ask(t.Context(), q, take("y", 1), take("a", 1))()
+				x()
+				from := len(s.statements())
+				ask(t.Context(), q, take("b", 1), take("c", 1), take("d", 1), take("e", 1), take("f", 1), take("g", 1), take("h", 1))()
+				checkInFlight(t, s.statements()[from:], 2)
+			})
+		})
+	}
+}
+
+// A leader whose statement waited for a lock does not lead another one, because another leader took
+// its place.
+func TestALeaderThatWaitedForALockDoesNotComeBackBesideTheOneInItsPlace(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, q := locking("x", "y")
-		ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1))()
-		from := len(s.statements())
-		ask(t.Context(), q, take("b", 1), take("c", 1), take("d", 1), take("e", 1), take("f", 1), take("g", 1), take("h", 1))()
-		after := s.statements()[from:]
-		for _, st := range after {
-			n := 0
-			for _, other := range after {
-				if !other.begin.After(st.begin) && other.end.After(st.begin) {
-					n++
-				}
+		s, q := locking("x")
+		booking := func(key string) limiter.Op { // a statement of its own
+			op := take(key, 1)
+			op.MaxWait = time.Minute
+			return op
+		}
+		keys := func(prefix string) (ops []limiter.Op) {
+			for i := range 40 {
+				ops = append(ops, booking(fmt.Sprint(prefix, i)))
 			}
-			if n > 2 {
-				t.Errorf("%d statements were in flight at a time, want at most 2", n)
+			return ops
+		}
+		first := ask(t.Context(), q, append([]limiter.Op{booking("a"), booking("b"), booking("x")}, keys("c")...)...)
+		<-time.After(150 * ms)
+		ask(t.Context(), q, keys("d")...)()
+		first()
+		<-time.After(time.Second)
+		checkInFlight(t, s.statements(), 2)
+	})
+}
+
+// checkInFlight checks that no more than most statements were in flight at a time. A statement that
+// waited for a lock does not count.
+func checkInFlight(t *testing.T, statements []statement, most int) {
+	t.Helper()
+	statements = slices.DeleteFunc(statements, func(st statement) bool { return st.end.Sub(st.begin) > 100*ms })
+	for _, st := range statements {
+		n := 0
+		for _, other := range statements {
+			if !other.begin.After(st.begin) && other.end.After(st.begin) {
+				n++
 			}
+		}
+		if n > most {
+			t.Fatalf("%d statements were in flight at a time, want at most %d", n, most)
+		}
+	}
+}
+
+func TestAStatementHasAllItsTimeOnceItIsConnected(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sender{dial: 100 * ms, takes: 10 * ms}
+		s.before = func(ctx context.Context, groups []*batch.Group) error {
+			if groups[0].Op().Key == "fails" {
+				return limiter.ErrNotApplied
+			}
+			select {
+			case <-time.After(190 * ms):
+				return nil
+			case <-ctx.Done():
+				return opcontext.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
+			}
+		}
+		q := batch.New(s, batch.Config{Keys: 4, Shared: 1, Single: 1, HotKey: 2, Merges: merges, Deadlines: new(opcontext.Deadlines)})
+		took(t, ask(t.Context(), q, take("lone", 1))()) // in its caller's goroutine
+		answers := ask(t.Context(), q, take("fails", 1), take("b", 1), take("c", 1))()
+		if n := took(t, answers[1:]); n != 2 {
+			t.Errorf("%d of the 2 calls of a leader took", n)
 		}
 	})
 }

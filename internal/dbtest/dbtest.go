@@ -37,7 +37,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // stops holds what [Main] must call when the tests are done.
@@ -55,7 +55,7 @@ func atExit(stop func() error) {
 // Main runs the tests of a package, stops all servers that they started, looks for leaked
 // goroutines, and exits.
 func Main(m *testing.M) {
-	if err := host.CheckRequired(); err != nil {
+	if err := testenv.CheckRequired(); err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
 		os.Exit(1)
 	}
@@ -93,7 +93,7 @@ func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
 	t.Helper()
 	servers, err := findServers()
 	if err != nil {
-		host.Unavailable(t, "postgres", err)
+		testenv.Unavailable(t, "postgres", err)
 	}
 	for _, server := range servers {
 		t.Run(server.Name(), func(t *testing.T) {

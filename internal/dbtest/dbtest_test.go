@@ -41,7 +41,7 @@ func query[T any](t *testing.T, conn *pgx.Conn, sql string) T {
 	return value
 }
 
-func TestEachPostgres_servers_answer_with_their_version(t *testing.T) {
+func TestEachPostgresServersAnswerWithTheirVersion(t *testing.T) {
 	EachPostgres(t, func(t *testing.T, server *Server) {
 		conn := connect(t, server.Database(t))
 		number, err := strconv.Atoi(query[string](t, conn, "SHOW server_version_num"))
@@ -57,7 +57,7 @@ func TestEachPostgres_servers_answer_with_their_version(t *testing.T) {
 	})
 }
 
-func TestDatabase_is_distinct_and_goes_with_its_test(t *testing.T) {
+func TestDatabaseIsDistinctAndGoesWithItsTest(t *testing.T) {
 	EachPostgres(t, func(t *testing.T, server *Server) {
 		names := make(map[string]bool)
 		t.Run("distinct", func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestDatabase_is_distinct_and_goes_with_its_test(t *testing.T) {
 	})
 }
 
-func TestDatabase_serves_parallel_tests(t *testing.T) {
+func TestDatabaseServesParallelTests(t *testing.T) {
 	EachPostgres(t, func(t *testing.T, server *Server) {
 		for i := range 8 {
 			t.Run(strconv.Itoa(i), func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestDatabase_serves_parallel_tests(t *testing.T) {
 	})
 }
 
-func TestLog_has_what_a_session_makes_the_server_say(t *testing.T) {
+func TestLogHasWhatASessionMakesTheServerSay(t *testing.T) {
 	EachPostgres(t, func(t *testing.T, server *Server) {
 		conn := connect(t, server.Database(t))
 		if _, err := conn.Exec(t.Context(), "DO $$BEGIN RAISE LOG 'here I am'; END$$"); err != nil {
@@ -106,7 +106,7 @@ func TestLog_has_what_a_session_makes_the_server_say(t *testing.T) {
 	})
 }
 
-func TestPgBouncer_pools_transactions_over_several_connections(t *testing.T) {
+func TestPgBouncerPoolsTransactionsOverSeveralConnections(t *testing.T) {
 	EachPostgres(t, func(t *testing.T, server *Server) {
 		dsn := PgBouncer(t, server.Database(t))
 
@@ -135,7 +135,7 @@ func TestPgBouncer_pools_transactions_over_several_connections(t *testing.T) {
 	})
 }
 
-func TestPgBouncer_keeps_no_session(t *testing.T) {
+func TestPgBouncerKeepsNoSession(t *testing.T) {
 	EachPostgres(t, func(t *testing.T, server *Server) {
 		conn := connect(t, PgBouncer(t, server.Database(t)))
 		pids := make(map[int]bool)
@@ -148,7 +148,7 @@ func TestPgBouncer_keeps_no_session(t *testing.T) {
 	})
 }
 
-func TestDsnURL_is_read_back(t *testing.T) {
+func TestDsnURLIsReadBack(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1", "/var/run/postgresql"} {
 		dsn := dsnURL(host, 5433, "us er", "p:a/s@s?'", "name")
 		config, err := pgx.ParseConfig(dsn)
@@ -162,7 +162,7 @@ func TestDsnURL_is_read_back(t *testing.T) {
 	}
 }
 
-func TestMain_refuses_to_require_what_nobody_knows(t *testing.T) {
+func TestMainRefusesToRequireWhatNobodyKnows(t *testing.T) {
 	for value, want := range map[string]string{
 		"":                           "",
 		"postgres,pgbouncer,goose":   "",

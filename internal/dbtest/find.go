@@ -11,7 +11,7 @@ import (
 
 	"github.com/testcontainers/testcontainers-go/log"
 
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // startTimeout bounds the start of one server, the pull of its image included.
@@ -29,7 +29,7 @@ var findServers = sync.OnceValues(func() ([]*Server, error) {
 	// Keeps the progress of containers out of the output of tests; errors are returned anyway.
 	log.SetDefault(log.NewNoopLogger())
 
-	if images := host.List("LIMITER_TEST_POSTGRES_IMAGES"); len(images) > 0 {
+	if images := testenv.List("LIMITER_TEST_POSTGRES_IMAGES"); len(images) > 0 {
 		servers := make([]*Server, len(images))
 		for i, image := range images {
 			// A slash in the name of a subtest would make two levels of it.
@@ -53,7 +53,7 @@ var findServers = sync.OnceValues(func() ([]*Server, error) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	programs, major, noCluster := host.PostgreSQL(ctx)
+	_, major, noCluster := testenv.PostgreSQL(ctx)
 	if noCluster != nil {
 		return nil, errors.Join(
 			fmt.Errorf("container: %w", noContainer),
@@ -61,7 +61,5 @@ var findServers = sync.OnceValues(func() ([]*Server, error) {
 			errors.New("LIMITER_TEST_POSTGRES_DSN is not set"),
 		)
 	}
-	return []*Server{newServer("postgres:"+major, func(ctx context.Context) (booted, error) {
-		return startCluster(ctx, programs)
-	})}, nil
+	return []*Server{newServer("postgres:"+major, startCluster)}, nil
 })

@@ -15,7 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/daemon"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // databaseTimeout bounds what is asked of a server that runs. It is generous, as on a small machine
@@ -52,6 +53,16 @@ func newServer(name string, boot func(ctx context.Context) (booted, error)) *Ser
 	return s
 }
 
+// startCluster starts a temporary cluster. [Main] stops it.
+func startCluster(ctx context.Context) (booted, error) {
+	p, err := daemon.StartPostgres(ctx, "", "max_connections=200", "fsync=off", "full_page_writes=off")
+	if err != nil {
+		return booted{}, err
+	}
+	atExit(p.Stop)
+	return booted{p.DSN, func(context.Context) ([]byte, error) { return p.Log() }}, nil
+}
+
 // Name returns what tells this server from others, for example "postgres:17".
 func (s *Server) Name() string { return s.name }
 
@@ -80,7 +91,7 @@ func (s *Server) readVersion(ctx context.Context) error {
 func (s *Server) Log(t *testing.T) []byte {
 	t.Helper()
 	if s.booted.log == nil {
-		host.Unavailable(t, "postgres", errors.New("a server whose log can be read"))
+		testenv.Unavailable(t, "postgres", errors.New("a server whose log can be read"))
 	}
 	text, err := s.booted.log(t.Context())
 	if err != nil {

@@ -60,7 +60,7 @@ func payloads() []string {
 	return all
 }
 
-func TestCheck_refuses_what_would_be_SQL(t *testing.T) {
+func TestCheckRefusesWhatWouldBeSQL(t *testing.T) {
 	t.Parallel()
 	all, refused := payloads(), 0
 	for _, name := range all {

@@ -21,7 +21,7 @@
 -- NULL, $7 reach: capacity * step + longest wait
 WITH clock AS MATERIALIZED (
     SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
-), unfit AS (
+), blocked AS (
     SELECT b.full_at, clock.at, b.at AS row_at, b.step, b.capacity
     FROM /* schema */limiter_token_buckets AS b, clock
     WHERE b.limiter = $1::text AND b.key = $2::bytea
@@ -31,7 +31,7 @@ WITH clock AS MATERIALIZED (
     INSERT INTO /* schema */limiter_token_buckets AS b (limiter, key, full_at, at, step, capacity, granted)
     SELECT $1::text, $2::bytea, at + $5::bigint, at, $3::bigint, $4::bigint, 1
     FROM clock
-    WHERE NOT EXISTS (SELECT FROM unfit)
+    WHERE NOT EXISTS (SELECT FROM blocked)
     ON CONFLICT (limiter, key) DO UPDATE
     SET full_at = greatest(b.full_at, excluded.at) + $5::bigint,
         at = excluded.at,
@@ -43,4 +43,4 @@ WITH clock AS MATERIALIZED (
 )
 SELECT 1, at, full_at, at FROM taken
 UNION ALL
-SELECT 0, at, full_at, row_at FROM unfit WHERE step = $3::bigint AND capacity = $4::bigint
+SELECT 0, at, full_at, row_at FROM blocked WHERE step = $3::bigint AND capacity = $4::bigint

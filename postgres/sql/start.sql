@@ -7,7 +7,7 @@
 -- all.
 --
 -- $1 qualified name of the table, $2 rows between the start and the random row
-SELECT place.limiter, pg_catalog.encode(place.key, 'hex')
+SELECT before.limiter, pg_catalog.encode(before.key, 'hex')
 FROM (
     SELECT limiter, key
     FROM /* table */ TABLESAMPLE SYSTEM ((
@@ -22,4 +22,4 @@ CROSS JOIN LATERAL (
     WHERE (limiter, key) < (chosen.limiter, chosen.key)
     ORDER BY limiter DESC, key DESC
     LIMIT 1 OFFSET $2::bigint
-) AS place
+) AS before

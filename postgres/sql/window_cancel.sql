@@ -1,4 +1,5 @@
--- Cancels a booking if the row still has the window of the booking, and its turn has not come.
+-- Cancels a booking if the row still has the window of the booking, and its turn has not come. It does
+-- nothing if the window is blocked.
 --
 -- $1 limiter, $2 key, $3 units, $4 window_start of the booking, $5 win, $6 instant of its turn, $7
 -- time of the operation or NULL
@@ -9,6 +10,6 @@ UPDATE /* schema */limiter_fixed_windows AS b
 SET used = greatest(0, b.used - $3::bigint)
 FROM clock
 WHERE b.limiter = $1::text AND b.key = $2::bytea
-  AND b.window_start = $4::bigint AND b.win = $5::bigint
+  AND b.window_start = $4::bigint AND b.win = $5::bigint AND b.used < 4611686018427387904
   AND clock.at <= $6::bigint
 RETURNING b.window_start, b.used, b.at, b.win, b.lim

@@ -1,12 +1,13 @@
--- Counts a request in a fixed window that also counts refusals.
+-- Counts a request in a fixed window that also counts refusals, or a charge.
 --
 -- Answers one row (1, now, window_start, used, at) if it allowed the request. It answers 0 instead
 -- of 1 if used is over the limit or the window is ahead. It answers no row if the row has another
 -- policy or lies ahead of the clock. A window ahead, which reservations of an earlier policy left,
--- counts nothing before it comes.
+-- counts nothing before it comes. A charge must also count there: then this statement writes nothing
+-- and answers no row.
 --
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL, $7 how far
--- the row may lie ahead of the clock
+-- the row may lie ahead of the clock, $8 1 for a charge, otherwise 0
 WITH clock AS MATERIALIZED (
     SELECT at, at - at % $3::bigint AS cur
     FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
@@ -25,5 +26,6 @@ SET window_start = greatest(b.window_start, excluded.window_start),
     granted = 1
 WHERE b.win = excluded.win AND b.lim = excluded.lim
   AND b.at <= excluded.at + $7::bigint
+  AND ($8::bigint = 0 OR b.window_start <= greatest(b.at, excluded.at))
 RETURNING CASE WHEN b.window_start <= b.at AND b.used <= b.lim THEN 1 ELSE 0 END,
     (SELECT clock.at FROM clock), b.window_start, b.used, b.at

@@ -14,7 +14,7 @@
 WITH clock AS MATERIALIZED (
     SELECT at, at - at % $3::bigint AS cur
     FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
-), unfit AS (
+), blocked AS (
     SELECT b.window_start, b.used, clock.at, b.at AS row_at, b.win, b.lim
     FROM /* schema */limiter_fixed_windows AS b, clock
     WHERE b.limiter = $1::text AND b.key = $2::bytea
@@ -26,7 +26,7 @@ WITH clock AS MATERIALIZED (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
     SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, 1
     FROM clock
-    WHERE NOT EXISTS (SELECT FROM unfit)
+    WHERE NOT EXISTS (SELECT FROM blocked)
     ON CONFLICT (limiter, key) DO UPDATE
     SET window_start = CASE
             WHEN b.window_start < excluded.window_start THEN excluded.window_start
@@ -48,4 +48,4 @@ WITH clock AS MATERIALIZED (
 )
 SELECT 1, clock.at, window_start, used, taken.at FROM taken, clock
 UNION ALL
-SELECT 0, at, window_start, used, row_at FROM unfit WHERE win = $3::bigint AND lim = $4::bigint
+SELECT 0, at, window_start, used, row_at FROM blocked WHERE win = $3::bigint AND lim = $4::bigint

@@ -72,9 +72,6 @@ type report struct {
 		Wanted  int              `json:"wanted"`
 		Seconds float64          `json:"seconds"`
 		Counts  map[string]int64 `json:"counts"`
-		Failed  []struct {
-			Round int `json:"round"`
-		} `json:"failed"`
 	} `json:"scenarios"`
 }
 

@@ -51,8 +51,8 @@ func (c campaign) run(ctx context.Context, mutants []Mutant) []Result {
 	c.each(len(mutants), func(i int) {
 		began := time.Now()
 		r := Result{Mutant: mutants[i]}
-		for _, check := range r.Mutant.checks() {
-			if err := sound[check.id()]; err != nil {
+		for _, check := range r.Mutant.Checks {
+			if err := sound[check.command()]; err != nil {
 				r.Outcome, r.Said = NoCheck, err.Error()
 			}
 		}
@@ -92,11 +92,11 @@ func (c campaign) baseline(ctx context.Context, mutants []Mutant) map[string]err
 	checks := map[string][]Check{} // of a package
 	sound := map[string]error{}
 	for _, m := range mutants {
-		for _, check := range m.checks() {
-			if _, known := sound[check.id()]; known {
+		for _, check := range m.Checks {
+			if _, known := sound[check.command()]; known {
 				continue
 			}
-			sound[check.id()] = nil
+			sound[check.command()] = nil
 			if checks[check.Package] == nil {
 				packages = append(packages, check.Package)
 			}
@@ -127,11 +127,11 @@ func (c campaign) pass(ctx context.Context, pkg string, checks []Check) map[stri
 	}
 	for _, check := range checks {
 		if err != nil {
-			errs[check.id()] = err
+			errs[check.command()] = err
 			continue
 		}
 		if said, err := c.tests.run(ctx, program, check); err != nil {
-			errs[check.id()] = fmt.Errorf("on the code as it is: %w\n%s", err, said)
+			errs[check.command()] = fmt.Errorf("on the code as it is: %w\n%s", err, said)
 		}
 	}
 	return errs
@@ -154,7 +154,7 @@ func (c campaign) plant(ctx context.Context, m Mutant) (Outcome, string) {
 	}
 	programs := map[string]string{}
 	outcome, said := NotRun, "no check"
-	for _, check := range m.checks() {
+	for _, check := range m.Checks {
 		program := programs[check.Package]
 		if program == "" {
 			if program, err = c.tests.build(ctx, check.Package, overlay, dir); err != nil {

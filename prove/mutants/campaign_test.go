@@ -71,36 +71,36 @@ func write(t *testing.T, files map[string]string) (dir string) {
 
 func TestEveryMutantThatLivesIsToldWithTheReason(t *testing.T) {
 	t.Parallel()
-	check := func(test, says string) Check { return Check{Package: ".", Run: "^" + test + "$", Says: says} }
+	check := func(test, says string) Check { return Check{".", "^" + test + "$", says} }
 	minus := Edit{"small.go", "a + b", "a - b"}
 	cases := []struct {
 		mutant Mutant
 		want   Outcome
 		says   string
 	}{
-		{Mutant{Name: "killed", Edits: []Edit{minus}, Check: check("TestSum", "sum is -1, want 5")}, Killed, "--- FAIL: TestSum"},
-		{Mutant{Name: "in an embedded file", Edits: []Edit{{"greeting.txt", "hello", "bye"}}, Check: check("TestGreeting", `"bye\n"`)}, Killed, "greeting is"},
+		{Mutant{Name: "killed", Edits: []Edit{minus}, Checks: []Check{check("TestSum", "sum is -1, want 5")}}, Killed, "--- FAIL: TestSum"},
+		{Mutant{Name: "in an embedded file", Edits: []Edit{{"greeting.txt", "hello", "bye"}}, Checks: []Check{check("TestGreeting", `"bye\n"`)}}, Killed, "greeting is"},
 		{
 			Mutant{
 				Name:  "two edits of a file",
-				Edits: []Edit{{"small.go", "a + b", "b + b"}, {"small.go", "b + b }\n", "b + b + b }\n"}}, Check: check("TestSum", "sum is 9"),
+				Edits: []Edit{{"small.go", "a + b", "b + b"}, {"small.go", "b + b }\n", "b + b + b }\n"}}, Checks: []Check{check("TestSum", "sum is 9")},
 			}, Killed, "sum is 9",
 		},
-		{Mutant{Name: "survivor", Edits: []Edit{{"small.go", "a * b", "a / b"}}, Check: check("TestSpare", "spare")}, Survived, "--- PASS: TestSpare"},
-		{Mutant{Name: "killed twice", Edits: []Edit{minus}, Check: check("TestSum", "sum is"), Also: []Check{check("TestSum", "want 5")}}, Killed, "want 5"},
-		{Mutant{Name: "unseen by the second", Edits: []Edit{minus}, Check: check("TestSum", "sum is"), Also: []Check{check("TestSpare", "1")}}, Survived, "TestSpare"},
-		{Mutant{Name: "without a second", Edits: []Edit{minus}, Check: check("TestSum", "sum is"), Also: []Check{check("TestBroken", "as")}}, NoCheck, "TestBroken"},
-		{Mutant{Name: "another reason", Edits: []Edit{minus}, Check: check("TestSum", "sum is 7")}, WrongReason, `it does not say "sum is 7", but`},
-		{Mutant{Name: "no Go", Edits: []Edit{{"small.go", "a + b", "a +"}}, Check: check("TestSum", "sum is")}, NoBuild, "syntax error"},
-		{Mutant{Name: "not there", Edits: []Edit{{"small.go", "a % b", "a"}}, Check: check("TestSum", "sum is")}, NotPlanted, "0 times"},
-		{Mutant{Name: "there twice", Edits: []Edit{{"small.go", "1", "2"}}, Check: check("TestTwice", "2")}, NotPlanted, "2 times"},
-		{Mutant{Name: "no change", Edits: []Edit{{"small.go", "a + b", "a + b"}}, Check: check("TestSum", "sum is")}, NotPlanted, "nothing is changed"},
-		{Mutant{Name: "no file", Edits: []Edit{{"none.go", "a", "b"}}, Check: check("TestSum", "sum is")}, NotPlanted, "none.go"},
-		{Mutant{Name: "a check that never passes", Edits: []Edit{minus}, Check: check("TestBroken", "as ever")}, NoCheck, "on the code as it is"},
-		{Mutant{Name: "a check of no test", Edits: []Edit{minus}, Check: check("TestNone", "sum is")}, NoCheck, "runs no test"},
-		{Mutant{Name: "a check that is skipped", Edits: []Edit{minus}, Check: check("TestSkipped|TestSum", "sum is")}, NoCheck, "skips a test"},
-		{Mutant{Name: "no package", Edits: []Edit{minus}, Check: Check{Package: "./none", Run: "^TestSum$", Says: "sum is"}}, NoCheck, "none"},
-		{Mutant{Name: "endless", Edits: []Edit{{"small.go", "return false", "return true"}}, Check: check("TestEndless", "it ended")}, WrongReason, "test timed out"},
+		{Mutant{Name: "survivor", Edits: []Edit{{"small.go", "a * b", "a / b"}}, Checks: []Check{check("TestSpare", "spare")}}, Survived, "--- PASS: TestSpare"},
+		{Mutant{Name: "killed twice", Edits: []Edit{minus}, Checks: []Check{check("TestSum", "sum is"), check("TestSum", "want 5")}}, Killed, "want 5"},
+		{Mutant{Name: "unseen by the second", Edits: []Edit{minus}, Checks: []Check{check("TestSum", "sum is"), check("TestSpare", "1")}}, Survived, "TestSpare"},
+		{Mutant{Name: "without a second", Edits: []Edit{minus}, Checks: []Check{check("TestSum", "sum is"), check("TestBroken", "as")}}, NoCheck, "TestBroken"},
+		{Mutant{Name: "another reason", Edits: []Edit{minus}, Checks: []Check{check("TestSum", "sum is 7")}}, WrongReason, `it does not say "sum is 7", but`},
+		{Mutant{Name: "no Go", Edits: []Edit{{"small.go", "a + b", "a +"}}, Checks: []Check{check("TestSum", "sum is")}}, NoBuild, "syntax error"},
+		{Mutant{Name: "not there", Edits: []Edit{{"small.go", "a % b", "a"}}, Checks: []Check{check("TestSum", "sum is")}}, NotPlanted, "0 times"},
+		{Mutant{Name: "there twice", Edits: []Edit{{"small.go", "1", "2"}}, Checks: []Check{check("TestTwice", "2")}}, NotPlanted, "2 times"},
+		{Mutant{Name: "no change", Edits: []Edit{{"small.go", "a + b", "a + b"}}, Checks: []Check{check("TestSum", "sum is")}}, NotPlanted, "nothing is changed"},
+		{Mutant{Name: "no file", Edits: []Edit{{"none.go", "a", "b"}}, Checks: []Check{check("TestSum", "sum is")}}, NotPlanted, "none.go"},
+		{Mutant{Name: "a check that never passes", Edits: []Edit{minus}, Checks: []Check{check("TestBroken", "as ever")}}, NoCheck, "on the code as it is"},
+		{Mutant{Name: "a check of no test", Edits: []Edit{minus}, Checks: []Check{check("TestNone", "sum is")}}, NoCheck, "runs no test"},
+		{Mutant{Name: "a check that is skipped", Edits: []Edit{minus}, Checks: []Check{check("TestSkipped|TestSum", "sum is")}}, NoCheck, "skips a test"},
+		{Mutant{Name: "no package", Edits: []Edit{minus}, Checks: []Check{{"./none", "^TestSum$", "sum is"}}}, NoCheck, "none"},
+		{Mutant{Name: "endless", Edits: []Edit{{"small.go", "return false", "return true"}}, Checks: []Check{check("TestEndless", "it ended")}}, WrongReason, "test timed out"},
 	}
 	dir := write(t, module)
 	var mutants []Mutant
@@ -129,44 +129,5 @@ func TestEveryMutantThatLivesIsToldWithTheReason(t *testing.T) {
 	}
 	if left, err := os.ReadDir(c.dir); err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
-	}
-}
-
-func TestAMutantHasToBeKilledEachTime(t *testing.T) {
-	t.Parallel()
-	luck := map[string]string{
-		"go.mod":   module["go.mod"],
-		"small.go": "package small\n\nfunc lucky(bool) bool { return true }\n",
-		// The first run is on the code as it is. Of the mutant, the first one fails alone.
-		"small_test.go": `package small
-
-import (
-	"os"
-	"testing"
-)
-
-func TestLuck(t *testing.T) {
-	runs, _ := os.ReadFile("runs")
-	if err := os.WriteFile("runs", append(runs, '.'), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if !lucky(len(runs) != 1) {
-		t.Error("no luck")
-	}
-}
-`,
-	}
-	mutant := Mutant{
-		Name: "seldom seen", Edits: []Edit{{"small.go", "(bool) bool { return true }", "(b bool) bool { return b }"}},
-		Check: Check{Package: ".", Run: "^TestLuck$", Says: "no luck"},
-	}
-	for times, want := range map[int]Outcome{1: Killed, 2: Survived} {
-		c := campaign{
-			tests: tests{root: write(t, luck), env: []string{"GOWORK=off", "GOFLAGS=-buildvcs=false"}, limit: time.Minute},
-			dir:   t.TempDir(), parallel: 1, times: times, report: func(Result) {},
-		}
-		if r := c.run(t.Context(), []Mutant{mutant})[0]; r.Outcome != want {
-			t.Errorf("%d times: %s, want %s\n%s", times, r.Outcome, want, r.Said)
-		}
 	}
 }

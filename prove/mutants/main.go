@@ -1,5 +1,5 @@
-// Command mutants plants known bugs in the code, one after another, and sees whether the
-// tests find them. See its README.
+// Command mutants plants known bugs in the code, one after another, and checks that the tests find
+// them. See its README.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,41 +37,39 @@ func run(ctx context.Context, args []string) (err error) {
 	names := flags.String("run", "", "a regular expression: only mutants whose names match")
 	tier := flags.String("tier", "all", "which mutants: all, or ci (one or two of each group)")
 	list := flags.Bool("list", false, "list the mutants and plant none")
-	update := flags.Bool("update", false, "write the table of all mutants into README.md and plant none")
-	report := flags.String("report", "", "a file to write the results to, as JSON")
 	parallel := flags.Int("p", runtime.NumCPU(), "how many to plant at a time")
 	times := flags.Int("times", 1, "how often to run each check on its mutant; it has to fail each time")
-	verbose := flags.Bool("v", false, "show what the checks say of mutants that they kill, too")
+	verbose := flags.Bool("v", false, "also show the output of checks that kill their mutant")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	mutants, err := selection(catalog(), *tier, *names)
+	groups, err := parse(catalogText)
 	if err != nil {
 		return err
+	}
+	mutants, err := selection(slices.Concat(groups...), *tier, *names)
+	if err != nil {
+		return err
+	}
+	if *list {
+		for _, m := range mutants {
+			fmt.Printf("%s: %s\n", m.Name, m.Bug)
+			for _, check := range m.Checks {
+				fmt.Printf("    %s\n", check.command())
+			}
+		}
+		return nil
 	}
 	root, err := repository(ctx)
 	if err != nil {
 		return err
 	}
-	switch {
-	case *list:
-		for _, m := range mutants {
-			fmt.Printf("%s: %s\n", m.Name, m.Bug)
-			for _, check := range m.checks() {
-				fmt.Printf("    %s\n", check.command())
-			}
-		}
-		return nil
-	case *update:
-		return updateReadme(filepath.Join(root, "prove", "mutants", "README.md"), catalog())
-	}
-
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// Servers of checks run as another user, and what they leave has to go, too.
+	// Checks start servers as another user. Their files are also removed.
 	temp := filepath.Join(dir, "tmp")
 	if err := errors.Join(os.Chmod(dir, 0o711), os.Mkdir(temp, 0o700), os.Chmod(temp, 0o777|os.ModeSticky)); err != nil {
 		return err
@@ -79,18 +78,12 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() { err = errors.Join(err, stop()) }()
 	env = append(env, "TMPDIR="+temp)
 	began := time.Now()
 	c := campaign{tests: tests{root, env, longest}, dir: dir, parallel: max(1, *parallel), times: max(1, *times), report: func(r Result) { show(r, *verbose) }}
 	results := c.run(ctx, mutants)
-	took := time.Since(began)
-	if *report != "" {
-		if err := writeReport(*report, results, took); err != nil {
-			return err
-		}
-	}
-	return sum(results, took)
+	return sum(results, time.Since(began))
 }
 
 // selection returns the mutants of a tier whose names match a regular expression.

@@ -43,7 +43,7 @@ var errFailed = errors.New("the check failed")
 func (t tests) run(ctx context.Context, program string, c Check) (said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.limit+unwind)
 	defer cancel()
-	args := append([]string{"-test.run=" + c.Run, "-test.v", "-test.count=1", "-test.timeout=" + t.limit.String()}, c.Args...)
+	args := append([]string{"-test.run=" + c.Run, "-test.v", "-test.count=1", "-test.timeout=" + t.limit.String()}, c.args()...)
 	cmd := t.command(ctx, filepath.Join(t.root, c.Package), program, args...)
 	out, err := cmd.CombinedOutput()
 	said = string(out)

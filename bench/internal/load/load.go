@@ -13,8 +13,8 @@ import (
 	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
-// Patience is how much longer than its time something may take until it counts as hanging.
-const Patience = time.Minute
+// Grace is how much longer than its time something may take until it counts as hanging.
+const Grace = time.Minute
 
 // ErrNone is returned with what was measured if no request was answered while counting.
 var ErrNone = errors.New("no decision within the time")
@@ -61,7 +61,7 @@ type run struct {
 // Run lets callers ask for warm and then, counting, for length. A request counts if its answer came
 // while counting. The first error ends it.
 func (l Load) Run(ctx context.Context, callers int, warm, length time.Duration) (Measurement, error) {
-	ctx, cancel := context.WithTimeout(ctx, warm+length+Patience)
+	ctx, cancel := context.WithTimeout(ctx, warm+length+Grace)
 	defer cancel()
 	return l.While(ctx, callers, warm, func(ctx context.Context) error {
 		pause(ctx, length)
@@ -131,7 +131,7 @@ func (r *run) call(ctx context.Context, start int, due time.Time) {
 		if now == measuring {
 			counted += uint64(r.Requests)
 		}
-		// Those that are under way at the end are timed, too, or none that is slow would be.
+		// Calls in flight at the end are also timed. Otherwise the slowest would be left out.
 		if timed && now != warming {
 			latencies.Add(time.Since(began))
 		}

@@ -19,7 +19,7 @@ func takes(d time.Duration) func(context.Context, int) error {
 	}
 }
 
-func TestRun_counts_what_was_decided_in_its_time(t *testing.T) {
+func TestRunCountsWhatWasDecidedInItsTime(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		load     load.Load
@@ -46,7 +46,7 @@ func TestRun_counts_what_was_decided_in_its_time(t *testing.T) {
 	}
 }
 
-func TestRun_times_one_call_in_so_many(t *testing.T) {
+func TestRunTimesOneCallInSoMany(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got, err := load.Load{Ask: takes(time.Millisecond), Sample: 32}.Run(t.Context(), 1, 0, 3200*time.Millisecond-1)
@@ -56,7 +56,7 @@ func TestRun_times_one_call_in_so_many(t *testing.T) {
 	})
 }
 
-func TestWhile_counts_as_long_as_the_work_takes_and_fails_with_it(t *testing.T) {
+func TestWhileCountsAsLongAsTheWorkTakesAndFailsWithIt(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for name, want := range map[string]error{"done": nil, "failed": broken} {
@@ -75,7 +75,7 @@ func TestWhile_counts_as_long_as_the_work_takes_and_fails_with_it(t *testing.T) 
 	}
 }
 
-func TestPaced_callers_count_the_time_since_a_call_was_due(t *testing.T) {
+func TestPacedCallersCountTheTimeSinceACallWasDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -96,7 +96,7 @@ func TestPaced_callers_count_the_time_since_a_call_was_due(t *testing.T) {
 	})
 }
 
-func TestRun_that_counts_nothing_fails_and_tells_what_was_under_way(t *testing.T) {
+func TestRunThatCountsNothingFailsAndTellsWhatWasUnderWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got, err := load.Load{Ask: takes(32 * time.Second)}.Run(t.Context(), 1, 0, time.Second)

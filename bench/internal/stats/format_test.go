@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestNumbers_have_the_digits_that_are_right(t *testing.T) {
+func TestNumbersHaveTheDigitsThatAreRight(t *testing.T) {
 	t.Parallel()
 	for v, want := range map[float64]string{0: "0", 12.4: "12", 999: "999", 104_876: "105,000", 1_234_567: "1,230,000", math.NaN(): "-"} {
 		if got := Thousands(v); got != want {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestSpread_has_the_median_and_both_ends(t *testing.T) {
+func TestSpreadHasTheMedianAndBothEnds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		values []float64

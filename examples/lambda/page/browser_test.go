@@ -19,7 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"go.uber.org/goleak"
 
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -106,7 +106,7 @@ func newTab(t *testing.T) *tab {
 	t.Helper()
 	parent, err := browser()
 	if errors.Is(err, errNoBrowser) {
-		host.Unavailable(t, "chromium", err)
+		testenv.Unavailable(t, "chromium", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -51,7 +52,7 @@ func TestRepeatedRefusalsShareAnEntry(t *testing.T) {
 	}
 	s.pass(time.Second)
 	click("export", false)
-	if got, want := b.state().Log[0].Lines, []string{"Retry-After: 1", `RateLimit: "export-burst";r=0;t=1`}; !slices.Equal(got, want) {
+	if got, want := b.state().Log[0].Lines, []string{"Retry-After: 1", `RateLimit: "export-burst";r=0;t=1, "export-day";r=17;t=43198`}; !slices.Equal(got, want) {
 		t.Errorf("the entry shows %q, want those of the latest refusal, %q", got, want)
 	}
 }
@@ -97,8 +98,12 @@ func TestAnEmptyPageSaysWhatToDo(t *testing.T) {
 func TestAWindowTellsItsEndAndABucketItsNextUnit(t *testing.T) {
 	t.Parallel()
 	const policy = `"day";q=20;w=86400, "late";q=20;w=86400, "bucket";q=10;w=10, "empty";q=10;w=10, "debt";q=10;w=10, "full";q=10;w=10`
+	var later atomic.Bool // no window is mistaken for a bucket at its end
 	b := open(t, says(t, func(path string) (string, string) {
-		if path == "/search" { // later: no window is mistaken for a bucket at its end
+		if path == "/search" {
+			later.Store(true)
+		}
+		if later.Load() {
 			return policy, `"day";r=17;t=60`
 		}
 		return policy, `"day";r=17;t=67543, "late";r=17;t=4320, "bucket";r=9;t=1, "empty";r=0;t=1, "debt";r=0;t=90, "full";r=10;t=5`

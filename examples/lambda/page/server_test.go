@@ -51,15 +51,14 @@ func serve(t *testing.T) *service {
 	)
 	ip := handler.ClientIP()
 	user := handler.User(func(r *http.Request) string { return r.PostFormValue("user") })
-	look := handler.Cost(func(*http.Request) int64 { return 0 })
-
-	limits := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	var look []handler.Rule
+	for _, l := range []*limiter.Limiter{search, burst, day, address, pages} {
+		look = append(look, handler.Rule{Limiter: l, Key: ip, Cost: func(*http.Request) int64 { return 0 }})
+	}
+	limits := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.looks.Add(1)
 		w.WriteHeader(http.StatusNoContent)
-	}))
-	for _, l := range []*limiter.Limiter{pages, address, day, burst, search} { // from the inside out
-		limits = handler.New(l, ip, look)(limits)
-	}
+	})
 	login := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.PostFormValue("password") != "open sesame" {
 			http.Error(w, "wrong password", http.StatusUnauthorized)
@@ -71,11 +70,11 @@ func serve(t *testing.T) *service {
 
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", handler.New(pages, ip)(page.Handler()))
-	mux.Handle("GET /limits", limits)
+	mux.Handle("GET /limits", handler.NewAll(look)(limits))
 	mux.Handle("GET /search", handler.New(search, ip)(ok))
-	mux.Handle("POST /export", handler.New(burst, ip)(handler.New(day, ip)(ok)))
-	mux.Handle("POST /login", handler.New(address, ip, handler.ChargeFailures())(
-		handler.New(account, user, handler.ChargeFailures(), handler.HideQuota())(login)))
+	mux.Handle("POST /export", handler.NewAll([]handler.Rule{{Limiter: burst, Key: ip}, {Limiter: day, Key: ip}})(ok))
+	mux.Handle("POST /login", handler.NewAll([]handler.Rule{{Limiter: address, Key: ip}, {Limiter: account, Key: user}},
+		handler.ChargeFailures(), handler.HideQuota())(login))
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.mute.Load() {
 			panic(http.ErrAbortHandler)
@@ -101,14 +100,29 @@ func (s *service) pass(d time.Duration) {
 
 // failing is a store that can be down.
 type failing struct {
-	limiter.Store
+	limiter.AllStore
 	service *service
 }
 
 func (f failing) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	if f.service.down.Load() {
-		f.service.failures.Add(1)
-		return limiter.State{}, fmt.Errorf("the store is down: %w", limiter.ErrNotApplied)
+	if err := f.fail(); err != nil {
+		return limiter.State{}, err
 	}
-	return f.Store.Do(ctx, op)
+	return f.AllStore.Do(ctx, op)
+}
+
+func (f failing) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	if err := f.fail(); err != nil {
+		return nil, err
+	}
+	return f.AllStore.DoAll(ctx, ops)
+}
+
+// fail returns an error if the store is down.
+func (f failing) fail() error {
+	if !f.service.down.Load() {
+		return nil
+	}
+	f.service.failures.Add(1)
+	return fmt.Errorf("the store is down: %w", limiter.ErrNotApplied)
 }

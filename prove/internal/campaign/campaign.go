@@ -1,13 +1,13 @@
-// Package campaign runs scenarios in rounds, as many as a tier asks for, and keeps what
-// they counted in a report.
+// Package campaign runs scenarios in rounds, as many as a tier asks for, and writes what they
+// counted to a report. The tests of prove call it.
 //
-// Each round has a seed of its own, made of the campaign's, the scenario's name and the
-// round's number: so a round that failed can be run alone, and a campaign that was
-// interrupted goes on where its report ends.
+// Each round has its own seed, made of the campaign's seed, the scenario's name and the round's
+// number. So a round that failed can be run alone.
 package campaign
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 )
@@ -37,8 +37,8 @@ func (s Sizes) of(tier Tier) int {
 	return s.Release
 }
 
-// What scenarios count, where several count the same. A scenario may count other things,
-// too, in words that a reader understands.
+// Counts that several scenarios have. A scenario may also count other things, in words that a reader
+// understands.
 const (
 	Operations   = "operations checked"
 	Unknown      = "outcomes unknown"
@@ -52,30 +52,28 @@ const (
 	Failovers    = "failovers"
 	Freezes      = "freezes"
 
-	// These must be 0, which [Round.None] sees to.
+	// These must be 0: [Round.None] fails otherwise.
 	OverAdmitted  = "over-admitted"
 	LostTakes     = "acknowledged takes lost"
 	DoubleCharges = "double charges"
 
-	// These are what their setting costs.
+	// These are what a setting costs.
 	LostAsyncCommit   = "acknowledged takes lost with WithAsyncCommit"
 	LostAsyncFailover = "acknowledged takes lost by asynchronous failover"
 )
 
-// Options is what a campaign is started with.
+// Options configure a campaign.
 type Options struct {
 	Tier Tier
-	// Seed is what all randomness comes from; 0 is to choose one.
+	// Seed is the seed of all random choices. 0 chooses one.
 	Seed uint64
-	// Report is the file that the report is written to after each round; empty is none.
+	// Report is the file that the report is written to after each round. Empty means no file.
 	Report string
-	// Resume is whether to go on where the report ends.
-	Resume bool
-	// Round, if it is above 0, is the number of the only round to be run.
+	// Round, if it is above 0, is the only round to run.
 	Round int
-	// Fraction is the part of the tier's rounds that are run, above 0 to 1; 0 is all.
+	// Fraction is the part of the tier's rounds to run, above 0 and at most 1. 0 runs all.
 	Fraction float64
-	// Versions tells what is tested.
+	// Versions are those of what is tested.
 	Versions map[string]string
 }
 
@@ -85,7 +83,7 @@ type Campaign struct {
 	report *report
 }
 
-// New returns a Campaign. It reads the report if it is to be resumed.
+// New returns a Campaign. It returns an error if the report of a longer tier would be overwritten.
 func New(o Options) (*Campaign, error) {
 	if !slices.Contains(tiers, o.Tier) {
 		return nil, fmt.Errorf("there is no tier %q; there are %s", o.Tier, strings.Trim(fmt.Sprint(tiers), "[]"))
@@ -94,17 +92,8 @@ func New(o Options) (*Campaign, error) {
 		return nil, fmt.Errorf("the fraction is %v; it must be above 0 and up to 1", o.Fraction)
 	}
 	c := &Campaign{Options: o}
-	if o.Resume {
-		if o.Report == "" {
-			return nil, fmt.Errorf("to resume needs the report of before")
-		}
-		if err := c.resume(); err != nil {
-			return nil, err
-		}
-		return c, nil
-	}
-	if err := c.spare(); err != nil {
-		return nil, err
+	if _, err := os.Stat(o.Report); err == nil && o.Tier != CI && o.Round == 0 {
+		return nil, fmt.Errorf("%s exists; name another file by -report, or remove it", o.Report)
 	}
 	if c.Seed == 0 {
 		c.Seed = freshSeed()

@@ -2,10 +2,6 @@ package campaign
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -31,60 +27,10 @@ type scenario struct {
 	Seconds float64          `json:"seconds"`
 	Counts  map[string]int64 `json:"counts"`
 	Most    map[string]int64 `json:"most_ms"` // milliseconds
-	// Failed is the rounds that failed, and what they counted.
-	Failed []failure `json:"failed,omitempty"`
-}
-
-// failure is a round that failed.
-type failure struct {
-	Round  int              `json:"round"`
-	Counts map[string]int64 `json:"counts"`
 }
 
 func newReport(o Options) *report {
 	return &report{Tier: o.Tier, Seed: o.Seed, Fraction: o.Fraction, Began: time.Now().UTC().Truncate(time.Second), Versions: o.Versions, Scenarios: []*scenario{}}
-}
-
-func (c *Campaign) resume() error {
-	r, err := readReport(c.Report)
-	if err != nil {
-		return fmt.Errorf("resume: %w", err)
-	}
-	if r.Tier != c.Tier || c.Seed != 0 && c.Seed != r.Seed || c.Fraction != r.Fraction {
-		return fmt.Errorf("resume %s: it is of tier %s, seed %d and fraction %v", c.Report, r.Tier, r.Seed, r.Fraction)
-	}
-	if !maps.Equal(r.Versions, c.Versions) {
-		return fmt.Errorf("resume %s: it is of other versions: %v, and here are %v", c.Report, r.Versions, c.Versions)
-	}
-	c.Seed, c.report = r.Seed, r
-	return nil
-}
-
-func readReport(path string) (*report, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	r := new(report)
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return r, nil
-}
-
-// spare keeps hours of work from being written over.
-func (c *Campaign) spare() error {
-	if c.Tier == CI || c.Report == "" || c.Round > 0 {
-		return nil
-	}
-	r, err := readReport(c.Report)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("%s is there, of %d scenarios; go on with -resume, name another one by -report, or remove it", c.Report, len(r.Scenarios))
 }
 
 // scenario returns what is kept of a scenario.
@@ -121,7 +67,7 @@ func (r *report) total() {
 	}
 }
 
-// write puts the report in place of the one before, whole or not at all.
+// write replaces the report file atomically.
 func (r *report) write(path string) error {
 	if path == "" {
 		return nil

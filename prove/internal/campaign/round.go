@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Round is one round of a scenario. Its counts are the scenario's once it has passed.
-// It is for one goroutine.
+// Round is one round of a scenario. Its counts become the scenario's when it has passed. It is for
+// one goroutine.
 type Round struct {
 	// Number counts from 1.
 	Number int
-	// Seed is the round's own, and Rand what to draw from it.
+	// Seed is the round's own seed, and Rand its random numbers.
 	Seed uint64
 	Rand *rand.Rand
 
@@ -23,10 +23,10 @@ type Round struct {
 	most   map[string]int64
 }
 
-// Count adds n to what the scenario has counted of something.
+// Count adds n to a count of the scenario.
 func (r *Round) Count(what string, n int64) { r.counts[what] += n }
 
-// None counts something that must not be: the test fails if n is not 0.
+// None counts something that must not happen: the test fails if n is not 0.
 func (r *Round) None(what string, n int64) {
 	r.t.Helper()
 	r.Count(what, n)
@@ -35,20 +35,19 @@ func (r *Round) None(what string, n int64) {
 	}
 }
 
-// Most keeps the highest of something, a latency, say.
+// Most keeps the highest value of something, such as a latency.
 func (r *Round) Most(what string, d time.Duration) {
 	r.most[what] = max(r.most[what], d.Milliseconds())
 }
 
-// Rounds runs the rounds that a scenario has left to do in the campaign's tier, and stops
-// at the first that fails.
+// Rounds runs the rounds of a scenario in the campaign's tier, and stops at the first that fails.
 func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func(t *testing.T, r *Round)) {
 	t.Helper()
 	s := c.report.scenario(scenario, c.wanted(sizes))
 	if c.Round > s.Wanted {
 		t.Fatalf("%s has no round %d in tier %s, but %d", scenario, c.Round, c.Tier, s.Wanted)
 	}
-	for number := s.Rounds + 1; number <= s.Wanted; number++ {
+	for number := 1; number <= s.Wanted; number++ {
 		if c.Round > 0 && number != c.Round {
 			continue
 		}
@@ -66,29 +65,16 @@ func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func
 	t.Logf("%s: %d rounds, %v", scenario, s.Rounds, s.Counts)
 }
 
-// run runs one round, and ends the test if it fails, be it in the middle.
+// run runs one round. If the round fails, it ends the test and prints how to repeat the round.
 func (c *Campaign) run(t *testing.T, s *scenario, r *Round, round func(t *testing.T, r *Round)) {
 	t.Helper()
 	defer func() {
-		if !t.Failed() {
-			return
+		if t.Failed() {
+			t.Fatalf("%s failed in round %d of %d; to run it alone: -tier=%s -seed=%d -round=%d -run='^%s$'",
+				s.Name, r.Number, s.Wanted, c.Tier, c.Seed, r.Number, t.Name())
 		}
-		if err := c.fail(s, r); err != nil {
-			t.Error(err)
-		}
-		t.Fatalf("%s failed in round %d of %d; to run it alone: -tier=%s -seed=%d -round=%d -run='^%s$'",
-			s.Name, r.Number, s.Wanted, c.Tier, c.Seed, r.Number, t.Name())
 	}()
 	round(t, r)
-}
-
-// fail keeps that a round failed, which going on later must not hide.
-func (c *Campaign) fail(s *scenario, r *Round) error {
-	if c.Round > 0 {
-		return nil
-	}
-	s.Failed = append(s.Failed, failure{r.Number, r.counts})
-	return c.report.write(c.Report)
 }
 
 func (c *Campaign) wanted(sizes Sizes) int {
@@ -117,7 +103,7 @@ func roundSeed(seed uint64, scenario string, number int) uint64 {
 	return h.Sum64()
 }
 
-// freshSeed returns a seed that is not 0 and that JSON keeps, whoever reads it.
+// freshSeed returns a random seed that is not 0 and that a JSON number holds exactly.
 func freshSeed() uint64 {
 	var b [8]byte
 	_, _ = cryptorand.Read(b[:]) // it never fails

@@ -12,12 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-// preload is what moves the clock of a server. libfaketime does so, too, but opens a file and
-// allocates memory whenever a program asks for the time; PostgreSQL asks in the handlers of its
-// timers, and every few hundred steps a session died of a heap that was not whole.
+// preload is the library that moves the clock of a server. libfaketime opens a file and allocates
+// memory whenever a program reads the time. PostgreSQL reads it in signal handlers, so every few
+// hundred steps a session crashed on a corrupt heap.
 //
 //go:embed preload/clock.c
 var preload string
@@ -49,7 +49,7 @@ func (c *Cluster) withClock(ahead time.Duration) *Clock {
 	}
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
-		host.Unavailable(c.t, "cc", err)
+		testenv.Unavailable(c.t, "cc", err)
 	}
 	if out, err := exec.CommandContext(c.t.Context(), compiler, "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		c.t.Fatalf("%s: %v\n%s", compiler, err, out)

@@ -15,12 +15,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 const (
-	// patience is how long a server may take to start or to stop.
-	patience = 60 * time.Second
+	// startLimit is how long a server may take to start or to stop.
+	startLimit = 60 * time.Second
 	// interval is how often it is asked whether it has.
 	interval = 20 * time.Millisecond
 )
@@ -60,7 +60,7 @@ func (c *Cluster) init(options ...string) {
 // prepare returns a cluster without data.
 func prepare(t testing.TB, settings []string) *Cluster {
 	t.Helper()
-	programs, _, err := host.PostgreSQL(t.Context())
+	programs, _, err := testenv.PostgreSQL(t.Context())
 	if err != nil {
 		t.Fatalf("cluster: %v; install postgresql", err)
 	}
@@ -101,7 +101,7 @@ func (c *Cluster) Start() {
 // Await waits until the server lets somebody in.
 func (c *Cluster) Await() {
 	c.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(startLimit)
 	for {
 		err := c.admits(c.DSN())
 		if err == nil {
@@ -193,7 +193,7 @@ func (c *Cluster) end(signal syscall.Signal) {
 	select {
 	case <-c.exited:
 		c.process = nil
-	case <-time.After(patience):
+	case <-time.After(startLimit):
 		c.t.Fatalf("the server does not stop:\n%s", c.Log())
 	}
 }
@@ -225,14 +225,14 @@ func (c *Cluster) command(ctx context.Context, program string, args ...string) *
 	cmd := exec.CommandContext(ctx, filepath.Join(c.programs, program), args...)
 	cmd.Dir = c.dir
 	// If the test is killed its servers go with it.
-	cmd.SysProcAttr = host.Attributes(account(c.t), syscall.SIGQUIT)
+	cmd.SysProcAttr = testenv.Attributes(account(c.t), syscall.SIGQUIT)
 	return cmd
 }
 
 // run runs a program of PostgreSQL to its end.
 func (c *Cluster) run(program string, args ...string) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	if out, err := c.command(ctx, program, args...).CombinedOutput(); err != nil {
 		c.t.Fatalf("%s: %v\n%s", program, err, out)
@@ -241,7 +241,7 @@ func (c *Cluster) run(program string, args ...string) {
 
 func freePort(t testing.TB) int {
 	t.Helper()
-	port, err := host.FreePort()
+	port, err := testenv.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

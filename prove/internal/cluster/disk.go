@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // Disk is a file system of its own, in memory, that can be filled up.
@@ -31,7 +31,7 @@ func NewDisk(t testing.TB, megabytes int) *Disk {
 	}
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
 		_ = os.Remove(dir)
-		host.Unavailable(t, "tmpfs", fmt.Errorf("mount: %w", err))
+		testenv.Unavailable(t, "tmpfs", fmt.Errorf("mount: %w", err))
 	}
 	t.Cleanup(func() { // after that of the server on it, which is made later
 		if err := errors.Join(syscall.Unmount(dir, 0), os.Remove(dir)); err != nil {
@@ -51,7 +51,7 @@ func (d *Disk) Fill() {
 		d.t.Fatal(err)
 	}
 	defer file.Close()
-	// A page each, so that the last one is filled, too.
+	// One page at a time, so that the last page is also filled.
 	for page := make([]byte, 4096); err == nil; {
 		_, err = file.Write(page)
 	}
@@ -108,7 +108,7 @@ func (c *Cluster) Ended() bool {
 // so meanwhile for want of what it was just given.
 func (c *Cluster) Revive() {
 	c.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(interval) {
+	for deadline := time.Now().Add(startLimit); ; time.Sleep(interval) {
 		if c.Ended() {
 			c.process = nil
 			c.Launch()

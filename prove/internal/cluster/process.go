@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sqlimit/limiter/internal/host"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // account is who PostgreSQL runs as if this is root, whom it does not accept.
-func account(t testing.TB) *host.Account {
+func account(t testing.TB) *testenv.Account {
 	t.Helper()
-	as, err := host.Unprivileged()
+	as, err := testenv.Unprivileged()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func statOf(path string) (parent int, state byte) {
 // stopped waits until a process that was sent a SIGSTOP stands still: until then it can
 // make another.
 func stopped(pid int) {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(startLimit)
 	for time.Now().Before(deadline) {
 		switch _, state := statOf(fmt.Sprintf("/proc/%d/stat", pid)); state {
 		case 'T', 'Z', 0:
@@ -74,7 +74,7 @@ func stopped(pid int) {
 // gone waits until a process has ended. Its parent, which would say so, is dead.
 func (c *Cluster) gone(pid int) {
 	c.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(startLimit)
 	for {
 		if _, state := statOf(fmt.Sprintf("/proc/%d/stat", pid)); state == 0 || state == 'Z' {
 			return

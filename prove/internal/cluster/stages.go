@@ -14,12 +14,12 @@ import (
 const (
 	// cannotConnectNow is the SQLSTATE of a server that starts, or ends.
 	cannotConnectNow = "57P03"
-	// invalidPassword is that of one who has none, too.
+	// invalidPassword is the SQLSTATE for a wrong password, and for none.
 	invalidPassword = "28P01"
 )
 
-// Withhold starts the server anew such that it runs, and goes on starting up until
-// Release is called: nobody is let in.
+// Withhold restarts the server and keeps it in its start-up until Release is called. It refuses all
+// connections.
 func (c *Cluster) Withhold() {
 	c.t.Helper()
 	c.Stop()
@@ -33,7 +33,7 @@ func (c *Cluster) Withhold() {
 	c.awaitRefusal(c.DSN(), cannotConnectNow)
 }
 
-// Release lets a server that was withheld come up.
+// Release ends the start-up of a withheld server.
 func (c *Cluster) Release() {
 	c.t.Helper()
 	if err := os.WriteFile(filepath.Join(c.data(), "promote"), nil, 0o644); err != nil {
@@ -43,7 +43,7 @@ func (c *Cluster) Release() {
 	c.Await()
 }
 
-// Drain has the server let nobody in any more, and end when its last session has.
+// Drain makes the server refuse connections, and stop when its last session ends.
 func (c *Cluster) Drain() {
 	c.t.Helper()
 	_ = c.process.Process.Signal(syscall.SIGTERM)
@@ -56,12 +56,12 @@ func (c *Cluster) AwaitEnd() {
 	select {
 	case <-c.exited:
 		c.process = nil
-	case <-time.After(patience):
+	case <-time.After(startLimit):
 		c.t.Fatalf("the server does not end:\n%s", c.Log())
 	}
 }
 
-// AskPassword has the server ask a role for its password from now on.
+// AskPassword makes the server ask a role for its password.
 func (c *Cluster) AskPassword(role string) {
 	c.t.Helper()
 	path := filepath.Join(c.data(), "pg_hba.conf") // of which the first line that fits counts
@@ -76,10 +76,10 @@ func (c *Cluster) AskPassword(role string) {
 	c.awaitRefusal(strings.Replace(c.DSN(), "postgres@", role+"@", 1), invalidPassword)
 }
 
-// awaitRefusal waits until the server does not let somebody in, and says why.
+// awaitRefusal waits until the server refuses a connection with a SQLSTATE.
 func (c *Cluster) awaitRefusal(dsn, state string) {
 	c.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(interval) {
+	for deadline := time.Now().Add(startLimit); ; time.Sleep(interval) {
 		err := c.admits(dsn)
 		var refusal *pgconn.PgError
 		if errors.As(err, &refusal) && refusal.Code == state {
@@ -91,8 +91,8 @@ func (c *Cluster) awaitRefusal(dsn, state string) {
 	}
 }
 
-// Freeze stops the server and all of its processes, and returns what lets them go on.
-func (c *Cluster) Freeze() (thaw func()) {
+// Freeze stops the server and all its processes by SIGSTOP. resume continues them.
+func (c *Cluster) Freeze() (resume func()) {
 	c.t.Helper()
 	pid := c.process.Process.Pid
 	_ = syscall.Kill(pid, syscall.SIGSTOP)

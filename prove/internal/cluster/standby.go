@@ -53,7 +53,7 @@ func (c *Cluster) follow(port int) {
 // Promote makes a standby a primary, and waits until it is.
 func (c *Cluster) Promote() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, c.DSN())
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Cluster) Promote() {
 	}
 	defer conn.Close(ctx)
 	var done bool
-	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, $1)", int(patience/time.Second)).Scan(&done); err != nil || !done {
+	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, $1)", int(startLimit/time.Second)).Scan(&done); err != nil || !done {
 		c.t.Fatalf("the standby is not promoted: %v\n%s", err, c.Log())
 	}
 }

@@ -1,10 +1,12 @@
-// Package cutproxy stands between a client and its server, passes on an exact number of
-// bytes, and then cuts the connection; or it falls silent, as a peer does that has gone.
+// Package cutproxy is a TCP proxy between a test's clients and a server of this machine. It cuts
+// a connection after an exact number of bytes, stops answering, or leads to another server, as
+// an address does that a failover moves. The tests of prove use it.
 package cutproxy
 
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -29,47 +31,64 @@ type Cut struct {
 	// After is how many bytes of that direction pass. Of 0 none does, and the cut is
 	// made when there is a first one.
 	After int64
-	// Reset is whether the client sees RST; else it sees FIN.
+	// Reset is whether the client sees RST; otherwise it sees FIN.
 	Reset bool
 	// Fresh is whether to cut the next connection that is made, from its first byte, and
 	// not the next that is used.
 	Fresh bool
 }
 
-// Proxy accepts connections and passes them on to one server. It is safe for concurrent
-// use, and ends with the test.
+// Proxy accepts connections and passes them on to a server. It is safe for concurrent use, and
+// ends with the test.
 type Proxy struct {
 	t        testing.TB
-	upstream string
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu      sync.Mutex
-	links   map[*link]bool
-	armed   *Trap         // waits for a connection; nil if there is none
-	gate    chan struct{} // closed unless all stand still
-	refuses bool
-	closed  bool
+	mu       sync.Mutex
+	upstream string
+	links    map[*link]bool
+	accepted int64
+	armed    *Trap         // waits for a connection; nil if there is none
+	gate     chan struct{} // closed unless the proxy is stalled
+	refuses  bool
+	closed   bool
 }
 
-// New starts a proxy to the server at upstream, "host:port".
-func New(t testing.TB, upstream string) *Proxy {
+// New starts a proxy to a port of the loopback interface.
+func New(t testing.TB, port int) *Proxy {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{t: t, upstream: upstream, listener: listener, links: map[*link]bool{}, gate: make(chan struct{})}
+	p := &Proxy{t: t, listener: listener, links: map[*link]bool{}, gate: make(chan struct{})}
 	close(p.gate)
+	p.Point(port)
 	p.running.Go(p.accept)
 	t.Cleanup(p.close)
 	return p
 }
 
-// Port is where the proxy listens, on 127.0.0.1.
-func (p *Proxy) Port() uint16 { return p.listener.Addr().(*net.TCPAddr).AddrPort().Port() }
+// Port is the port of 127.0.0.1 that the proxy listens on.
+func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
 
-// Arm has the next connection cut that is used, or made. There is one cut at a time.
+// Point makes new connections lead to another port. Existing ones stay where they are.
+func (p *Proxy) Point(port int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.upstream = fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// Accepted returns how many connections there have been.
+func (p *Proxy) Accepted() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
+// Arm cuts the next connection that is used or, if the cut is Fresh, made. There is one cut at a
+// time.
 func (p *Proxy) Arm(c Cut) *Trap {
 	trap := &Trap{Cut: c, proxy: p, finished: make(chan struct{})}
 	p.mu.Lock()
@@ -78,8 +97,8 @@ func (p *Proxy) Arm(c Cut) *Trap {
 	return trap
 }
 
-// Stall lets nothing pass from now on, in either direction, as if all packets were lost:
-// connections seem to be made, and stay without an answer.
+// Stall lets nothing pass from now on, in either direction, as if all packets were lost.
+// Connections can still be made, but get no answer.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +109,7 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// Resume lets pass what Stall has held up, and all that comes.
+// Resume passes on what Stall has held back, and everything after it.
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +120,8 @@ func (p *Proxy) Resume() {
 	}
 }
 
-// Strand lets nothing pass any more of the connections that there are, as if their peer
-// had gone without a word. New ones work.
+// Strand lets nothing more pass on the existing connections, as if their peer had vanished. New
+// connections work.
 func (p *Proxy) Strand() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,8 +130,7 @@ func (p *Proxy) Strand() {
 	}
 }
 
-// Refuse has connections refused from now on, as soon as they are made, or lets them be
-// made again.
+// Refuse closes new connections at once, or accepts them again.
 func (p *Proxy) Refuse(is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,13 +146,18 @@ func (p *Proxy) Break() {
 	}
 }
 
+// Cut breaks all connections and ends a stall. What the stall held back is lost.
+func (p *Proxy) Cut() {
+	p.Break()
+	p.Resume()
+}
+
 func (p *Proxy) close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
 	_ = p.listener.Close()
-	p.Break()
-	p.Resume()
+	p.Cut()
 	p.running.Wait()
 }
 
@@ -148,15 +171,15 @@ func (p *Proxy) accept() {
 	}
 }
 
-// cancelRequest is the code by which a client of PostgreSQL asks for an end of what
-// another connection does. pgx does so whenever it gives a connection up, some time
-// later: such a connection is none of those to be cut.
+// cancelRequest is the code by which a client of PostgreSQL cancels the statement of another
+// connection. pgx does so some time after it gives up a connection. Such a connection is not cut.
 const cancelRequest = 80877102
 
 func (p *Proxy) serve(client *net.TCPConn) {
 	l := &link{proxy: p, client: client, over: make(chan struct{}), stranded: make(chan struct{})}
 	p.mu.Lock()
-	fresh := p.armed
+	p.accepted++
+	fresh, upstream := p.armed, p.upstream
 	if p.closed || p.refuses {
 		p.mu.Unlock()
 		_ = client.Close()
@@ -178,7 +201,7 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	}
 	l.exempt = n == len(head) && binary.BigEndian.Uint32(head[4:]) == cancelRequest
 	l.made = fresh
-	server, err := new(net.Dialer).DialContext(context.Background(), "tcp4", p.upstream)
+	server, err := new(net.Dialer).DialContext(context.Background(), "tcp4", upstream)
 	if err != nil {
 		return
 	}

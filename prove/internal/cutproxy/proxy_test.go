@@ -1,11 +1,9 @@
 package cutproxy_test
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -16,7 +14,7 @@ import (
 )
 
 // echo is a server that answers each byte with itself, and counts what it has got.
-func echo(t *testing.T, got *atomic.Int64) string {
+func echo(t *testing.T, got *atomic.Int64) (port int) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -35,7 +33,7 @@ func echo(t *testing.T, got *atomic.Int64) string {
 			}()
 		}
 	}()
-	return listener.Addr().String()
+	return listener.Addr().(*net.TCPAddr).Port
 }
 
 type counter struct{ n *atomic.Int64 }
@@ -47,7 +45,7 @@ func (c counter) Write(b []byte) (int, error) {
 
 func dial(t *testing.T, p *cutproxy.Proxy) net.Conn {
 	t.Helper()
-	conn, err := net.DialTCP("tcp4", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(p.Port())})
+	conn, err := net.DialTCP("tcp4", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: p.Port()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,79 +142,21 @@ func TestOneConnectionIsCutAndNoneThatIsNotUsed(t *testing.T) {
 	}
 }
 
-// The code of a request to cancel: see the protocol of PostgreSQL.
-func TestARequestToCancelIsNotCut(t *testing.T) {
-	var got atomic.Int64
-	p := cutproxy.New(t, echo(t, &got))
-	trap := p.Arm(cutproxy.Cut{Fresh: true})
-	request := string(append([]byte{0, 0, 0, 16, 4, 210, 22, 46}, make([]byte, 8)...))
-	if answer, err := ask(t, dial(t, p), request); err != nil || answer != request {
-		t.Errorf("it gets %q, %v", answer, err)
-	}
-	if trap.Disarm() {
-		t.Error("it was cut")
-	}
-}
-
-func TestNothingPassesAStalledProxyAndNothingIsLost(t *testing.T) {
-	var got atomic.Int64
-	p := cutproxy.New(t, echo(t, &got))
-	conn := dial(t, p)
-	if _, err := ask(t, conn, words); err != nil {
+func TestNewConnectionsLeadToTheServerThatTheProxyPointsTo(t *testing.T) {
+	var first, second atomic.Int64
+	p := cutproxy.New(t, echo(t, &first))
+	old := dial(t, p)
+	if _, err := ask(t, old, words); err != nil {
 		t.Fatal(err)
 	}
-	got.Store(0)
-	p.Stall()
-	p.Stall()
-	if _, err := io.WriteString(conn, words); err != nil {
-		t.Fatal(err)
+	p.Point(echo(t, &second))
+	for _, conn := range []net.Conn{old, dial(t, p)} {
+		if answer, err := ask(t, conn, words); err != nil || answer != words {
+			t.Errorf("the proxy answered %q, %v", answer, err)
+		}
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil || got.Load() > 0 {
-		t.Errorf("%d bytes reached the client, %d the server", n, got.Load())
-	}
-	p.Resume()
-	p.Resume()
-	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	answer := make([]byte, len(words))
-	if _, err := io.ReadFull(conn, answer); err != nil || !bytes.Equal(answer, []byte(words)) {
-		t.Errorf("afterwards comes %q, %v", answer, err)
-	}
-}
-
-func TestAStrandedConnectionStaysSilentAndANewOneWorks(t *testing.T) {
-	var got atomic.Int64
-	p := cutproxy.New(t, echo(t, &got))
-	conn := dial(t, p)
-	if _, err := ask(t, conn, words); err != nil {
-		t.Fatal(err)
-	}
-	p.Strand()
-	p.Strand()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	if answer, err := ask(t, conn, words); answer != "" || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("it gets %q, %v", answer, err)
-	}
-	if answer, err := ask(t, dial(t, p), words); answer != words || err != nil {
-		t.Errorf("a new one gets %q, %v", answer, err)
-	}
-}
-
-func TestARefusedConnectionEndsAtOnce(t *testing.T) {
-	var got atomic.Int64
-	p := cutproxy.New(t, echo(t, &got))
-	p.Refuse(true)
-	if n, err := dial(t, p).Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("it reads %d bytes, %v", n, err)
-	}
-	p.Refuse(false)
-	if answer, err := ask(t, dial(t, p), words); answer != words || err != nil {
-		t.Errorf("a later one gets %q, %v", answer, err)
+	if first.Load() != int64(2*len(words)) || second.Load() != int64(len(words)) || p.Accepted() != 2 {
+		t.Errorf("the servers got %d and %d bytes on %d connections, want %d and %d on 2",
+			first.Load(), second.Load(), p.Accepted(), 2*len(words), len(words))
 	}
 }

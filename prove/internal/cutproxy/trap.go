@@ -73,8 +73,8 @@ func (t *Trap) Sent() string {
 	return string(t.sent)
 }
 
-// patience is how long a server may take to be done with a connection that has ended.
-const patience = 30 * time.Second
+// closeLimit is how long a server may take to be done with a connection that has ended.
+const closeLimit = 30 * time.Second
 
 // Disarm sees to it that nothing is cut any more, and reports whether something was.
 // The server has done with that connection then: what it was asked for has been carried
@@ -93,7 +93,7 @@ func (t *Trap) Disarm() (cut bool) {
 	if cut {
 		select {
 		case <-t.finished:
-		case <-time.After(patience):
+		case <-time.After(closeLimit):
 			t.proxy.t.Errorf("the server goes on with a connection that was cut after %d bytes of the %v", t.After, t.Direction)
 		}
 	}

@@ -21,13 +21,15 @@ type Kind struct {
 	reads, refused bool
 	// Fresh is whether it is done on a connection that has to be made.
 	Fresh bool
+	// joint is whether it takes from all keys or from none.
+	joint bool
 	// strict is whether the pool's transactions are, so that the store makes its own.
 	strict bool
 	// statements are parts of the statements that it is to send.
 	statements []string
 	// setup is what comes before it, on the same connection; nil is nothing.
-	setup func(*Lane) error
-	act   func(*Lane) []answer
+	setup func(*Client) error
+	act   func(*Client) []answer
 }
 
 // answer is what was told of one call.
@@ -40,10 +42,11 @@ type answer struct {
 
 // Words by which the statements of package postgres can be told apart.
 const (
-	theHot         = "unfit AS"
+	theHot         = "blocked AS"
 	theLook        = "LEFT JOIN"
 	theSwap        = ", granted) = ("
 	theMerged      = "unnest("
+	theAll         = "held1 AS"
 	theWindowCount = "4611686018427387904"
 	theRefund      = "SET full_at = greatest(0, b.full_at - least("
 	theBegin       = "begin isolation level read committed"
@@ -52,8 +55,10 @@ const (
 
 // Kinds are all kinds.
 func Kinds() []Kind {
-	buckets := func(w *Lane) *limiter.Limiter { return w.bucket }
-	windows := func(w *Lane) *limiter.Limiter { return w.window }
+	buckets := func(w *Client) *limiter.Limiter { return w.bucket }
+	windows := func(w *Client) *limiter.Limiter { return w.window }
+	three := []of{buckets, buckets, windows}
+	sameKind, underAnother := slices.Repeat([]of{buckets}, 3), slices.Repeat([]of{wider}, 3)
 	kinds := []Kind{
 		{Name: "bucket take", unit: 1, statements: []string{theHot}, act: once(take(buckets))},
 		{Name: "bucket take of a row", unit: 1, statements: []string{theHot}, setup: setup(take(buckets)), act: once(take(buckets))},
@@ -62,7 +67,7 @@ func Kinds() []Kind {
 		{Name: "bucket takes that are merged", unit: 1, statements: []string{theMerged}, act: together(buckets)},
 		{Name: "bucket refund", unit: -1, setup: twice(take(buckets)), act: once(refund(buckets))},
 		{Name: "bucket refunds that are sent together", unit: -1, statements: []string{theRefund}, setup: twice(take(buckets)), act: refundsTogether(buckets)},
-		{Name: "bucket cancel", unit: -1, setup: book(func(w *Lane) *limiter.Limiter { return w.line }), act: once(cancelBooking)},
+		{Name: "bucket cancel", unit: -1, setup: book(func(w *Client) *limiter.Limiter { return w.line }), act: once(cancelBooking)},
 		{Name: "bucket reset", unit: -2, setup: twice(take(buckets)), act: once(reset(buckets))},
 		{Name: "bucket peek", unit: 1, reads: true, setup: setup(take(buckets)), act: once(peek(buckets))},
 		{Name: "bucket reservation", unit: 1, act: once(reserve(buckets))},
@@ -70,13 +75,18 @@ func Kinds() []Kind {
 		{Name: "window take", unit: 1, statements: []string{theHot}, act: once(take(windows))},
 		{Name: "window take of a row", unit: 1, statements: []string{theHot}, setup: setup(take(windows)), act: once(take(windows))},
 		{Name: "window take that is refused", unit: 1, refused: true, statements: []string{theHot}, setup: setup(take(narrow)), act: once(take(narrow))},
-		{Name: "window take that counts refusals", unit: 1, statements: []string{theWindowCount}, act: once(take(func(w *Lane) *limiter.Limiter { return w.counts }))},
+		{Name: "window take that counts refusals", unit: 1, statements: []string{theWindowCount}, act: once(take(func(w *Client) *limiter.Limiter { return w.counts }))},
 		{Name: "window takes that are merged", unit: 1, statements: []string{theMerged}, act: together(windows)},
 		{Name: "window refund", unit: -1, setup: twice(take(windows)), act: once(refund(windows))},
-		{Name: "window cancel", unit: -1, setup: book(func(w *Lane) *limiter.Limiter { return w.rota }), act: once(cancelBooking)},
+		{Name: "window cancel", unit: -1, setup: book(func(w *Client) *limiter.Limiter { return w.rota }), act: once(cancelBooking)},
 		{Name: "window reset", unit: -2, setup: twice(take(windows)), act: once(reset(windows))},
 		{Name: "window peek", unit: 1, reads: true, setup: setup(take(windows)), act: once(peek(windows))},
 		{Name: "window reservation", unit: 1, act: once(reserve(windows))},
+
+		{Name: "decision over several limits", unit: 1, joint: true, statements: []string{theAll}, act: all(three...)},
+		{Name: "decision over several limits with rows", unit: 1, joint: true, statements: []string{theAll}, setup: setupAll(three...), act: all(three...)},
+		{Name: "decision over several limits that is refused", unit: 1, joint: true, refused: true, statements: []string{theAll}, setup: setup(take(tight)), act: all(tight, buckets, windows)},
+		{Name: "decision over several limits under a new policy", unit: 2, joint: true, statements: []string{theAll, theSwap, theCommit}, setup: setupAll(sameKind...), act: all(underAnother...)},
 
 		{Name: "first bucket take of a connection", unit: 1, Fresh: true, act: once(take(buckets))},
 		{Name: "first peek of a connection", unit: 1, reads: true, Fresh: true, act: once(peek(buckets))},
@@ -84,6 +94,7 @@ func Kinds() []Kind {
 		{Name: "bucket take in a transaction", unit: 1, strict: true, statements: []string{theBegin, theCommit}, act: once(take(buckets))},
 		{Name: "bucket takes that are merged in a transaction", unit: 1, strict: true, statements: []string{theBegin, theMerged, theCommit}, act: together(buckets)},
 		{Name: "bucket refund in a transaction", unit: -1, strict: true, statements: []string{theBegin, theCommit}, setup: twice(take(buckets)), act: once(refund(buckets))},
+		{Name: "decision over several limits in a transaction", unit: 1, joint: true, strict: true, statements: []string{theBegin, theAll, theCommit}, act: all(three...)},
 	}
 	for i := range kinds {
 		kinds[i].number = i
@@ -91,75 +102,92 @@ func Kinds() []Kind {
 	return kinds
 }
 
-// of chooses one of a lane's limiters.
-type of func(*Lane) *limiter.Limiter
+// of chooses one of a client's limiters.
+type of func(*Client) *limiter.Limiter
 
-func tight(w *Lane) *limiter.Limiter  { return w.tight }
-func narrow(w *Lane) *limiter.Limiter { return w.narrow }
-func wider(w *Lane) *limiter.Limiter  { return w.wider }
+func tight(w *Client) *limiter.Limiter  { return w.tight }
+func narrow(w *Client) *limiter.Limiter { return w.narrow }
+func wider(w *Client) *limiter.Limiter  { return w.wider }
 
 // operation is what a kind does on a key.
-type operation func(ctx context.Context, w *Lane, key string) (carried bool, err error)
+type operation func(ctx context.Context, w *Client, key string) (carried bool, err error)
 
 // answer does the operation.
-func (do operation) answer(ctx context.Context, w *Lane, key string) answer {
+func (do operation) answer(ctx context.Context, w *Client, key string) answer {
 	began := time.Now()
 	carried, err := do(ctx, w, key)
 	return answer{key, carried && err == nil, err, time.Since(began)}
 }
 
 // once does an operation on the first key.
-func once(do operation) func(*Lane) []answer {
-	return func(w *Lane) []answer { return []answer{do.answer(context.Background(), w, w.keys[0])} }
+func once(do operation) func(*Client) []answer {
+	return func(w *Client) []answer { return []answer{do.answer(context.Background(), w, w.keys[0])} }
 }
 
 func take(l of) operation {
-	return func(ctx context.Context, w *Lane, key string) (bool, error) {
+	return func(ctx context.Context, w *Client, key string) (bool, error) {
 		res, err := l(w).Allow(ctx, key)
 		return res.Allowed, err
 	}
 }
 
+// all is one decision over the keys, each of which has its limiter. Its answer is of the first key.
+func all(limiters ...of) func(*Client) []answer {
+	return once(func(ctx context.Context, w *Client, _ string) (bool, error) {
+		var claims []limiter.Claim
+		for i, l := range limiters {
+			claims = append(claims, limiter.Claim{Limiter: l(w), Key: w.keys[i]})
+		}
+		r, err := limiter.AllowAll(ctx, claims...)
+		return r.Allowed, err
+	})
+}
+
+// setupAll makes such a decision before the operation that is cut.
+func setupAll(limiters ...of) func(*Client) error {
+	return func(w *Client) error { return all(limiters...)(w)[0].err }
+}
+
 // peek is never what carries something out.
 func peek(l of) operation {
-	return func(ctx context.Context, w *Lane, key string) (bool, error) {
+	return func(ctx context.Context, w *Client, key string) (bool, error) {
 		_, err := l(w).Peek(ctx, key)
 		return false, err
 	}
 }
 
 func refund(l of) operation {
-	return func(ctx context.Context, w *Lane, key string) (bool, error) {
+	return func(ctx context.Context, w *Client, key string) (bool, error) {
 		return l(w).Refund(ctx, key, 1)
 	}
 }
 
 func reset(l of) operation {
-	return func(ctx context.Context, w *Lane, key string) (bool, error) {
+	return func(ctx context.Context, w *Client, key string) (bool, error) {
 		return true, l(w).Reset(ctx, key)
 	}
 }
 
 func reserve(l of) operation {
-	return func(ctx context.Context, w *Lane, key string) (bool, error) {
+	return func(ctx context.Context, w *Client, key string) (bool, error) {
 		r, err := l(w).Reserve(ctx, key, 1, time.Hour)
 		return r.Allowed, err
 	}
 }
 
 // setup does an operation before the one that is cut.
-func setup(before operation) func(*Lane) error {
-	return func(w *Lane) error { return once(before)(w)[0].err }
+func setup(before operation) func(*Client) error {
+	return func(w *Client) error { return once(before)(w)[0].err }
 }
 
 // twice does one twice.
-func twice(before operation) func(*Lane) error {
-	return func(w *Lane) error { return errors.Join(setup(before)(w), setup(before)(w)) }
+func twice(before operation) func(*Client) error {
+	return func(w *Client) error { return errors.Join(setup(before)(w), setup(before)(w)) }
 }
 
 // book makes a reservation that can be canceled: for its turn it has to wait.
-func book(l of) func(*Lane) error {
-	return func(w *Lane) (err error) {
+func book(l of) func(*Client) error {
+	return func(w *Client) (err error) {
 		if err := setup(take(l))(w); err != nil {
 			return err
 		}
@@ -168,7 +196,7 @@ func book(l of) func(*Lane) error {
 	}
 }
 
-func cancelBooking(ctx context.Context, w *Lane, _ string) (bool, error) {
+func cancelBooking(ctx context.Context, w *Client, _ string) (bool, error) {
 	return true, w.booked.Cancel(ctx)
 }
 
@@ -190,23 +218,23 @@ func (w *waiting) Done() <-chan struct{} {
 }
 
 // together has four takes of three keys go out in one statement.
-func together(l of) func(*Lane) []answer {
-	return func(w *Lane) []answer {
+func together(l of) func(*Client) []answer {
+	return func(w *Client) []answer {
 		// The first key has two: they are one row, of two units.
 		return meet(w, slices.Concat(w.keys[:1], w.keys), []string{"ahead", "ahead, too"}, take(l))
 	}
 }
 
 // refundsTogether has two refunds of a key go out in one round trip.
-func refundsTogether(l of) func(*Lane) []answer {
-	return func(w *Lane) []answer {
+func refundsTogether(l of) func(*Client) []answer {
+	return func(w *Client) []answer {
 		return meet(w, []string{w.keys[0], w.keys[0]}, w.keys[:1], refund(l))
 	}
 }
 
 // meet does an operation on each of keys at once: they arrive while those on the keys ahead wait for
 // the pool's only connection, which leave then.
-func meet(w *Lane, keys, ahead []string, do operation) []answer {
+func meet(w *Client, keys, ahead []string, do operation) []answer {
 	held, err := w.pool.Acquire(context.Background())
 	if err != nil {
 		return []answer{{key: w.keys[0], err: err}}

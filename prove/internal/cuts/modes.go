@@ -34,7 +34,7 @@ func Modes() (modes []Mode) {
 }
 
 // makeStrict lets the store find out that transactions of its pool see a snapshot.
-func (w *Lane) makeStrict(ctx context.Context) error {
+func (w *Client) makeStrict(ctx context.Context) error {
 	const key = "strict"
 	if _, err := w.bucket.Allow(ctx, key); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 
 // Measure does the operation without a cut, on a connection that has done it before, and
 // returns how many bytes it sends and is sent.
-func (w *Lane) Measure() (sizes [2]int64, err error) {
+func (w *Client) Measure() (sizes [2]int64, err error) {
 	if err := w.once(); err != nil {
 		return sizes, err
 	}
@@ -45,7 +45,7 @@ func (w *Lane) Measure() (sizes [2]int64, err error) {
 }
 
 // measureDial makes a connection and returns how many bytes that takes.
-func (w *Lane) measureDial() (sizes [2]int64, err error) {
+func (w *Client) measureDial() (sizes [2]int64, err error) {
 	trap := w.proxy.Arm(cutproxy.Cut{After: math.MaxInt64, Fresh: true})
 	defer trap.Disarm()
 	w.pool.Reset()
@@ -62,7 +62,7 @@ type attempt struct {
 }
 
 // attempt does the operation on a connection that is cut meanwhile.
-func (w *Lane) attempt(cut cutproxy.Cut) (a attempt, err error) {
+func (w *Client) attempt(cut cutproxy.Cut) (a attempt, err error) {
 	if err := w.ready(); err != nil {
 		return a, err
 	}
@@ -76,7 +76,7 @@ func (w *Lane) attempt(cut cutproxy.Cut) (a attempt, err error) {
 }
 
 // succeeded returns an error unless an attempt did all that it should.
-func (w *Lane) succeeded(a attempt) error {
+func (w *Client) succeeded(a attempt) error {
 	for _, answer := range a.answers {
 		if answer.err != nil || answer.carried == (w.kind.reads || w.kind.refused) {
 			return fmt.Errorf("carried out %t, %w", answer.carried, answer.err)
@@ -87,7 +87,7 @@ func (w *Lane) succeeded(a attempt) error {
 }
 
 // once does the operation, which is not to fail.
-func (w *Lane) once() error {
+func (w *Client) once() error {
 	a, err := w.attempt(cutproxy.Cut{After: math.MaxInt64})
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (w *Lane) once() error {
 	return w.succeeded(a)
 }
 
-func (w *Lane) spent() (map[string]int64, error) {
+func (w *Client) spent() (map[string]int64, error) {
 	return tables.Spent(context.Background(), w.db, w.name, w.keys...)
 }
 
@@ -112,7 +112,7 @@ type Finding struct {
 
 // Cut does the operation on a connection that is cut meanwhile, and then once more, which
 // has to succeed. The error says what is wrong.
-func (w *Lane) Cut(cut cutproxy.Cut) (found Finding, err error) {
+func (w *Client) Cut(cut cutproxy.Cut) (found Finding, err error) {
 	cut.Fresh = w.kind.Fresh
 	a, err := w.attempt(cut)
 	if err != nil {
@@ -139,7 +139,7 @@ func (w *Lane) Cut(cut cutproxy.Cut) (found Finding, err error) {
 
 // mayBeUnknown reports whether something may have been carried out where a connection was
 // cut, as far as the client can tell: not by a read, nor while the connection was made.
-func (w *Lane) mayBeUnknown(cut cutproxy.Cut) bool {
+func (w *Client) mayBeUnknown(cut cutproxy.Cut) bool {
 	made := w.dial[cut.Direction]
 	if cut.Direction == cutproxy.Request {
 		made++ // what comes back then does not pass any more
@@ -148,13 +148,23 @@ func (w *Lane) mayBeUnknown(cut cutproxy.Cut) bool {
 }
 
 // judge compares what was answered with what is stored.
-func (w *Lane) judge(a attempt) (found Finding, err error) {
+func (w *Client) judge(a attempt) (found Finding, err error) {
 	spent, err := w.spent()
 	if err != nil {
 		return found, err
 	}
 	found.Classes = map[string]int64{}
-	for _, key := range w.keys {
+	keys := w.keys
+	if w.kind.joint {
+		// What is true of the first key is true of all.
+		for _, key := range keys[1:] {
+			if first := keys[0]; spent[key]-a.before[key] != spent[first]-a.before[first] {
+				err = errors.Join(err, fmt.Errorf("not all was taken, or none: %v is spent, and was %v", spent, a.before))
+			}
+		}
+		keys = keys[:1]
+	}
+	for _, key := range keys {
 		change := spent[key] - a.before[key]
 		carried := change / w.kind.unit
 		told := map[string]int64{}

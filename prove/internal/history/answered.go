@@ -17,10 +17,10 @@ type moment struct {
 // moments are in the order of their instants.
 type moments []moment
 
-// answered checks the calls that changed nothing: each must be what is told of a state that
-// the row had between the last step that was told before the call began, or that somebody
-// knew of by then, and the first one whose call began after it had ended. It leaves with
-// each number of steps those that were told of it.
+// answered checks the calls that changed nothing. Each answer must fit a state that the row had
+// during the call. The earliest such state is the last one that any caller knew of before the call
+// began. The latest is the one before the first step whose call began after this one ended. It stores
+// each call with the number of steps of its state.
 func (k *rowHistory) answered() {
 	told, begun := k.moments()
 	var ended moments // of those found so far, with the steps that they know of
@@ -139,9 +139,9 @@ func (k *rowHistory) changing() bool {
 	return false
 }
 
-// lostRace reports whether c is the refusal of a request that had no try left when it lost
-// the row, which it could not hold because there was none: it had been swept after a reset.
-// The request is told of what it found, and to come back at once.
+// lostRace reports whether c is the refusal of a request that lost a race for its row on its last
+// try. It could not lock the row, because a sweep had removed it after a reset. The answer holds what
+// the request found, and tells the caller to retry at once.
 func (k *rowHistory) lostRace(c *Call, least, most int) bool {
 	if c.Outcome != Answered || c.Op.Kind != limiter.OpTake {
 		return false

@@ -4,11 +4,10 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// bounded checks the promise of the policy itself, without [limiter.Op.Apply]. For any two
-// grants of a bucket all from the one to the other, less what was given back, cost at most
-// its capacity and what came back between the instants at which they may act. No window has
-// more than its limit. Where the policy changed it is the largest capacity and the fastest
-// refill, and of windows the highest limit, if their length is one.
+// bounded checks the promise of the policy itself, without [limiter.Op.Apply]. Between any two grants
+// of a bucket, all grants cost at most the capacity plus the refill in that time. What was given back
+// does not count. No window has more than its limit. If the policy changed, the largest capacity, the
+// fastest refill and the highest limit count. Windows of several lengths are not checked.
 func (k *rowHistory) bounded() {
 	if k.key.Window {
 		k.boundedWindows()
@@ -19,7 +18,7 @@ func (k *rowHistory) bounded() {
 
 // policies returns the policies of the steps: their number, the shortest and the longest
 // period, and the highest limit.
-func (k *rowHistory) policies() (shortest, longest, reach, limit int64) {
+func (k *rowHistory) policies() (shortest, longest, ahead, limit int64) {
 	for i := range k.steps {
 		if c := k.steps[i].call; c != nil {
 			period, most := numbers(c.Op.Policy)
@@ -45,7 +44,7 @@ func numbers(p limiter.Policy) (period, limit int64) {
 // boundedBucket looks at all pairs in one pass: with what was spent before a grant, less
 // the instant at which it may act, the least so far is that of the worst beginning.
 func (k *rowHistory) boundedBucket() {
-	step, slowest, reach, _ := k.policies()
+	step, slowest, ahead, _ := k.policies()
 	if len(k.steps) == 0 || k.opened.FullAt > k.steps[0].new.At {
 		return // what was spent before is not known
 	}
@@ -75,7 +74,7 @@ func (k *rowHistory) boundedBucket() {
 			}
 			least = min(least, spent-act)
 			spent += c.Op.Cost * step
-			if over := spent - act - least - reach; over > 0 {
+			if over := spent - act - least - ahead; over > 0 {
 				k.fault(Over, "up to step %d of %d some stretch of time has %d ns' worth of tokens more than the policy allows", i+1, len(k.steps), over)
 				return
 			}

@@ -9,9 +9,9 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// changer finds the refunds, cancels and resets that make steps. They tell no state, so that
-// one may be taken for another of the same amount until it is found that the other has no
-// step left, or was over by then: so it has to be able to go back.
+// changer finds the refunds, cancels and resets that made steps. Their answers hold no state, so one
+// may be mistaken for another of the same amount. The mistake shows when the other call has no step
+// left, or had ended by then. So the search has to backtrack.
 type changer struct {
 	*rowHistory
 	open  []int     // the steps, in order
@@ -90,9 +90,9 @@ func (f *changer) find(open []int) {
 	}
 }
 
-// read narrows down by when the call of each step had begun, and until when it was not over, by the
-// calls that changed nothing: a step that comes before each row of which such a call can have been
-// told has begun before that ended, and one that comes after all of them ends after that began.
+// read uses the calls that changed nothing to bound the times of each step's call. If a step comes
+// before every row that such a call can have read, its call began before the read ended. If it comes
+// after all of them, its call ended after the read began.
 func (f *changer) read(began, ended []int64) {
 	told, begun := f.moments()
 	from, to := make([]int64, len(f.steps)+1), make([]int64, len(f.steps)+1) // by the number of steps

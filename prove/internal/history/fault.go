@@ -43,12 +43,12 @@ func (f Fault) Error() string { return fmt.Sprintf("%s: %s: %s", f.Kind, f.Key, 
 
 // Report is what there is to say of a history.
 type Report struct {
-	// Operations is how many calls there are, Unknown how many of them whose outcome was
-	// not known to the caller, Applied how many of those the row has, and Charged how many
-	// takes it has in all.
+	// Operations is the number of calls. Unknown is the number of calls of unknown outcome, and
+	// Applied the number of these that were carried out. Charged is the number of all takes that
+	// were carried out.
 	Operations, Unknown, Applied, Charged int64
-	// LostRaces is how many requests were refused though there was room, because others
-	// kept changing the row: which is told to the caller.
+	// LostRaces is the number of requests that were refused although there was room, because
+	// others kept changing the row. Their callers are told so.
 	LostRaces int64
 	Faults    []Fault
 }

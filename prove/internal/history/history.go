@@ -1,6 +1,6 @@
-// Package history records what callers of a store were told, and checks it twice: by a
-// witness, which is the order in which the rows themselves have changed, and by porcupine,
-// which verifies that order by the specification and real time, or finds another.
+// Package history records the answers that callers of a store got, and checks them twice. The witness
+// is the order in which the rows changed. porcupine verifies that order by the specification and real
+// time, or finds another one. The tests of prove call both.
 //
 // The specification is [limiter.Op.Apply], one operation after another.
 package history
@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Outcome is what a caller knows of his operation.
+// Outcome is what a caller knows of its operation.
 type Outcome uint8
 
 const (

@@ -8,10 +8,10 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Check checks a history by what its rows say: each change of a row must be explained by
-// calls, each call that was told that it changed a row by one change, in an order that no
-// caller can contradict, and all other answers by a state that the row had at the time. It
-// takes n log n steps, and more only where many calls were under way at a time.
+// Check checks a history by the changes of its rows. Calls must explain each change of a row, and one
+// change each call that changed a row according to its answer. The order of the changes must not
+// contradict the times of the calls. All other answers must fit a state that the row had at the time.
+// It takes n log n steps, and more only if many calls were in flight together.
 func Check(h *History) *Report {
 	r := &Report{Operations: int64(len(h.Calls))}
 	offset := offsetOf(h)

@@ -1,6 +1,6 @@
-// Package ledger keeps what the callers of limiters were told, key by key, and compares
-// it with what a database has stored. It is for keys that get nothing back by time, so
-// that each charge can be counted for as long as its key is used.
+// Package ledger records the answers that callers of limiters got, by key, and compares them with
+// what a database has stored. It is for keys that get nothing back by time, so that every charge can
+// be counted as long as its key is used.
 package ledger
 
 import (
@@ -12,89 +12,89 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
-// ID is what an account is found by.
+// ID identifies a key.
 type ID struct {
 	Window       bool // a fixed window, else a token bucket: each has a table
 	Limiter, Key string
 }
 
-// Charge is one that a caller was told to be carried out, and when.
+// Charge is a granted take, and when its caller got the answer.
 type Charge struct {
 	Cost int64
 	Told time.Time
 }
 
+// Take is a request for cost of a key.
+type Take struct {
+	ID
+	Capacity, Cost int64
+}
+
 // account is what callers were told of a key.
 type account struct {
 	capacity int64
-	told     []Charge // with what was found to be stored besides
-	unknown  int64    // cost of those whose outcome nobody knows
-	admitted int64    // all that callers were ever told
+	told     []Charge // also what a comparison found stored in addition
+	unknown  int64    // cost of the takes of unknown outcome
+	admitted int64    // cost of all takes that were granted
 }
 
 // Ledger is safe for concurrent use. Make one with [New].
 type Ledger struct {
 	mu       sync.Mutex
 	accounts map[ID]*account
+	joint    [][]Take // decisions of unknown outcome over several keys
 	classes  map[string]int64
+	several  map[string]int64 // of these, the answers for several keys
 	wrong    []error
-	calls    int64
 }
 
 // New returns a Ledger without accounts.
 func New() *Ledger {
-	return &Ledger{accounts: map[ID]*account{}, classes: map[string]int64{}}
+	return &Ledger{accounts: map[ID]*account{}, classes: map[string]int64{}, several: map[string]int64{}}
 }
 
-// Granted, Refused, NotApplied and Unknown are what [Ledger.Note] finds.
-const (
-	Granted    = "granted"
-	Refused    = "refused"
-	NotApplied = "not applied"
-	Unknown    = "unknown"
-	Wrong      = "wrong"
-)
-
-// Classify returns what an answer says of its charge. A server that fails is neither
-// misconfigured, nor the caller's fault.
-func Classify(r limiter.Result, err error) string {
-	switch {
-	case err == nil && r.Allowed:
-		return Granted
-	case err == nil:
-		return Refused
-	case errors.Is(err, limiter.ErrKeyBusy):
-		return NotApplied
-	case !limiter.StoreFailed(err):
-		return Wrong
-	case errors.Is(err, limiter.ErrOutcomeUnknown):
-		return Unknown
-	}
-	return NotApplied
+// Note enters the answer to a request for cost of a key, and returns its class. The faults of a
+// server explain answers of the classes Carried, Refused, NotApplied and Unknown only.
+func (l *Ledger) Note(id ID, capacity, cost int64, r limiter.Result, err error) (class string) {
+	return l.NoteAll([]Take{{id, capacity, cost}}, r, err)
 }
 
-// Note enters what a caller was told who asked for cost of a key, and returns what
-// [Classify] does.
-func (l *Ledger) Note(id ID, capacity, cost int64, r limiter.Result, err error) string {
-	class := Classify(r, err)
-	now := time.Now()
+// NoteAll is Note of one decision over several keys. No other request may use the first of them: if
+// the outcome is unknown, its row tells [Ledger.Compare] whether all takes were carried out or none.
+func (l *Ledger) NoteAll(takes []Take, r limiter.Result, err error) (class string) {
+	class = outcome.Of(r.Allowed, err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.calls++
 	l.classes[class]++
+	if len(takes) > 1 {
+		l.several[class]++
+	}
 	switch class {
-	case Wrong:
+	case outcome.Carried:
+		for _, take := range takes {
+			l.carried(take)
+			l.account(take.ID, take.Capacity).admitted += take.Cost
+		}
+	case outcome.Unknown:
+		first := takes[0]
+		l.account(first.ID, first.Capacity).unknown += first.Cost
+		if len(takes) > 1 {
+			l.joint = append(l.joint, takes)
+		}
+	case outcome.Refused, outcome.NotApplied:
+	default:
 		l.wrong = append(l.wrong, err)
-	case Granted:
-		a := l.account(id, capacity)
-		a.told = append(a.told, Charge{cost, now})
-		a.admitted += cost
-	case Unknown:
-		l.account(id, capacity).unknown += cost
 	}
 	return class
+}
+
+// carried enters a take that was carried out.
+func (l *Ledger) carried(take Take) {
+	a := l.account(take.ID, take.Capacity)
+	a.told = append(a.told, Charge{take.Cost, time.Now()})
 }
 
 func (l *Ledger) account(id ID, capacity int64) *account {
@@ -106,7 +106,7 @@ func (l *Ledger) account(id ID, capacity int64) *account {
 	return a
 }
 
-// Classes returns how many calls had which outcome, and forgets it.
+// Classes returns the number of answers of each class since the last call.
 func (l *Ledger) Classes() map[string]int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,16 @@ func (l *Ledger) Classes() map[string]int64 {
 	return maps.Clone(l.classes)
 }
 
-// WrongErrors returns those that no fault of a server explains.
+// Several returns the number of answers of each class that were for several keys, since the last
+// call.
+func (l *Ledger) Several() map[string]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer clear(l.several)
+	return maps.Clone(l.several)
+}
+
+// WrongErrors returns the errors that no fault of a server explains.
 func (l *Ledger) WrongErrors() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,27 +135,31 @@ func (l *Ledger) WrongErrors() error {
 
 // Verdict is what a comparison found.
 type Verdict struct {
-	// Lost is how many takes callers were told of that are not stored. Double is what is
-	// stored though nobody can have been charged it, and Over what is above the capacity,
-	// in what takes cost.
+	// Lost is the number of granted takes that are not stored. Double is the stored cost that no
+	// answer explains. Over is the cost above the capacity.
 	Lost, Double, Over int64
-	// Oldest is when the earliest of what is lost was told, the zero time if nothing is.
+	// Oldest is when the earliest lost take was granted, the zero time if none is lost.
 	Oldest time.Time
-	// Keys is how many were compared, and Found what is wrong with the first ones.
-	Keys  int
-	Found []string
+	Found  []string // what is wrong, by key
 }
 
-// Compare compares what is stored with what callers were told, while nothing is under
-// way. From then on it is what is stored that counts: what is lost is found once, and
-// so is what an unknown outcome has left.
+// Compare compares what is stored with what callers were told. No call may be in flight. Later
+// comparisons start from what is stored now, so each lost or unexplained take is reported once.
 func (l *Ledger) Compare(stored map[ID]int64) Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id := range stored {
-		l.account(id, stored[id]) // one that nobody was told of: all of it is too much
+	for _, takes := range l.joint {
+		for _, take := range takes[1:] {
+			if stored[takes[0].ID] > 0 {
+				l.carried(take)
+			}
+		}
 	}
-	v := Verdict{Keys: len(l.accounts)}
+	l.joint = nil
+	for id := range stored {
+		l.account(id, stored[id]) // if no caller was told of it, all of it is too much
+	}
+	var v Verdict
 	for _, id := range slices.SortedFunc(maps.Keys(l.accounts), compareIDs) {
 		v.compare(id, l.accounts[id], stored[id])
 	}
@@ -173,7 +186,7 @@ func (v *Verdict) compare(id ID, a *account, stored int64) {
 	if stored > kept {
 		a.told = append(a.told, Charge{stored - kept, time.Now()})
 	}
-	a.admitted -= lost // it can be had again, which is not to be found at each comparison
+	a.admitted -= lost // it can be granted again, and must not be reported each time
 }
 
 // Forget removes all accounts.
@@ -181,4 +194,5 @@ func (l *Ledger) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.accounts)
+	l.joint = nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
 var (
@@ -14,24 +15,28 @@ var (
 	key     = ledger.ID{Limiter: "l", Key: "k"}
 )
 
-func TestClassesOfAnswersAreToldApart(t *testing.T) {
+func TestAnswersThatNoFaultExplainsAreWrong(t *testing.T) {
 	for _, c := range []struct {
 		result limiter.Result
 		err    error
 		want   string
+		wrong  bool
 	}{
-		{allowed, nil, ledger.Granted},
-		{limiter.Result{}, nil, ledger.Refused},
-		{limiter.Result{}, fmt.Errorf("x: %w", limiter.ErrNotApplied), ledger.NotApplied},
-		{limiter.Result{}, fmt.Errorf("x: %w", limiter.ErrOutcomeUnknown), ledger.Unknown},
-		{limiter.Result{}, errors.Join(limiter.ErrKeyBusy, limiter.ErrNotApplied), ledger.NotApplied},
-		{limiter.Result{}, limiter.ErrInvalid, ledger.Wrong},
-		{limiter.Result{}, limiter.ErrMisconfigured, ledger.Wrong},
-		{limiter.Result{}, errors.Join(limiter.ErrCanceled, limiter.ErrOutcomeUnknown), ledger.Wrong},
-		{limiter.Result{}, errors.New("of no class"), ledger.Wrong},
+		{allowed, nil, outcome.Carried, false},
+		{limiter.Result{}, nil, outcome.Refused, false},
+		{limiter.Result{}, fmt.Errorf("x: %w", limiter.ErrNotApplied), outcome.NotApplied, false},
+		{limiter.Result{}, fmt.Errorf("x: %w", limiter.ErrOutcomeUnknown), outcome.Unknown, false},
+		{limiter.Result{}, errors.Join(limiter.ErrKeyBusy, limiter.ErrNotApplied), outcome.NotApplied, false},
+		{limiter.Result{}, errors.Join(limiter.ErrNotApplied, limiter.ErrOutcomeUnknown), outcome.Other, true},
+		{limiter.Result{}, limiter.ErrInvalid, outcome.Invalid, true},
+		{limiter.Result{}, limiter.ErrMisconfigured, outcome.Misconfigured, true},
+		{limiter.Result{}, limiter.ErrCanceled, outcome.Canceled, true},
+		{limiter.Result{}, errors.Join(limiter.ErrCanceled, limiter.ErrOutcomeUnknown), outcome.CanceledLate, true},
+		{limiter.Result{}, errors.New("of no class"), outcome.Other, true},
 	} {
-		if got := ledger.Classify(c.result, c.err); got != c.want {
-			t.Errorf("%+v, %v is %s, want %s", c.result, c.err, got, c.want)
+		l := ledger.New()
+		if got := l.Note(key, 10, 1, c.result, c.err); got != c.want || (l.WrongErrors() != nil) != c.wrong {
+			t.Errorf("%+v, %v is %s, want %s; wrong: %v", c.result, c.err, got, c.want, l.WrongErrors())
 		}
 	}
 }
@@ -108,5 +113,36 @@ func TestAnUnknownOutcomeExcusesOneCharge(t *testing.T) {
 	}
 	if v := l.Compare(map[ledger.ID]int64{key: 1}); v.Double != 1 {
 		t.Errorf("a charge that came after the comparison: %+v, want it to be too many", v)
+	}
+}
+
+// A decision of unknown outcome is known by the row that only it uses. Then its other rows have to
+// agree, as exactly as if the caller had been told.
+func TestADecisionOverSeveralKeysIsCarriedOutAsAWholeOrNot(t *testing.T) {
+	own, other := ledger.ID{Limiter: "l", Key: "own"}, ledger.ID{Window: true, Limiter: "l", Key: "k"}
+	takes := []ledger.Take{{own, 10, 1}, {key, 10, 2}, {other, 10, 3}}
+	for _, c := range []struct {
+		name         string
+		err          error
+		stored       map[ledger.ID]int64
+		lost, double int64
+	}{
+		{"as told", nil, map[ledger.ID]int64{own: 1, key: 2, other: 3}, 0, 0},
+		{"told, and a part is missing", nil, map[ledger.ID]int64{own: 1, key: 2}, 1, 0},
+		{"carried out", limiter.ErrOutcomeUnknown, map[ledger.ID]int64{own: 1, key: 2, other: 3}, 0, 0},
+		{"not carried out", limiter.ErrOutcomeUnknown, nil, 0, 0},
+		{"carried out in part", limiter.ErrOutcomeUnknown, map[ledger.ID]int64{own: 1, other: 3}, 1, 0},
+		{"carried out but for its own row", limiter.ErrOutcomeUnknown, map[ledger.ID]int64{key: 2, other: 3}, 0, 5},
+		{"carried out twice", limiter.ErrOutcomeUnknown, map[ledger.ID]int64{own: 2, key: 4, other: 6}, 0, 6},
+		{"not applied, but in part", limiter.ErrNotApplied, map[ledger.ID]int64{key: 2}, 0, 2},
+	} {
+		l := ledger.New()
+		l.NoteAll(takes, limiter.Result{Allowed: c.err == nil}, c.err)
+		if v := l.Compare(c.stored); v.Lost != c.lost || v.Double != c.double {
+			t.Errorf("%s: %+v, want %d lost and %d double", c.name, v, c.lost, c.double)
+		}
+		if v := l.Compare(c.stored); v.Lost != 0 || v.Double != 0 {
+			t.Errorf("%s: what was found is found again: %+v", c.name, v)
+		}
 	}
 }

@@ -128,9 +128,9 @@ func (s Segment) anchored() int64 {
 	return s.Began
 }
 
-// AtMost returns what a key can be granted in a time by a clock that runs, and makes
-// these steps, while statements are under way: each step backwards may then add one
-// capacity, and one forwards adds what comes back in the time that it leaves out.
+// AtMost returns the most that a key can be granted in a time if the clock makes these steps while
+// statements are in flight. Each step backwards may add one capacity. A step forwards adds the refill
+// of the time that it skips.
 func AtMost(p limiter.Policy, took time.Duration, made []time.Duration) int64 {
 	switch p := p.(type) {
 	case limiter.FixedWindow:

@@ -20,9 +20,9 @@ WHERE limiter = $1 AND ($2::bytea[] IS NULL OR key = ANY ($2))
 UNION ALL SELECT convert_from(key, 'UTF8'), used FROM limiter_fixed_windows
 WHERE limiter = $1 AND ($2::bytea[] IS NULL OR key = ANY ($2))`
 
-// Spent returns what each of some keys of a limiter has spent, or of all of them if none
-// is named: tokens of a bucket that gains none while it is used, or units of the window
-// that its row is about. A key that has no row is left out.
+// Spent returns what keys of a limiter have spent; without names, of all its keys. That is tokens of a
+// bucket that gains none while it is used, or units of the window of the row. A key without a row is
+// left out.
 func Spent(ctx context.Context, db Querier, limiter string, keys ...string) (map[string]int64, error) {
 	var wanted [][]byte
 	for _, k := range keys {

@@ -179,7 +179,7 @@ func (c *caller) take(ctx context.Context, p place, cost, most int64) (limiter.R
 // reserve books up to as far ahead as a full bucket lasts, or two windows. Of what lies ahead
 // half is canceled.
 func (c *caller) reserve(ctx context.Context, p place, cost, most int64) error {
-	wait := time.Duration(c.Int64N(int64(reach(p.limiter.Policy()))))
+	wait := time.Duration(c.Int64N(int64(bookable(p.limiter.Policy()))))
 	began := history.Clock()
 	r, err := p.limiter.Reserve(ctx, p.key, cost, wait)
 	if err := c.answered(ctx, p, cost, most, r.Result, wait, began, err); err != nil {
@@ -194,7 +194,7 @@ func (c *caller) reserve(ctx context.Context, p place, cost, most int64) error {
 	return nil
 }
 
-func reach(p limiter.Policy) time.Duration {
+func bookable(p limiter.Policy) time.Duration {
 	switch p := p.(type) {
 	case limiter.TokenBucket:
 		return time.Duration(p.Capacity) * p.Step()

@@ -7,9 +7,8 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/history"
 )
 
-// Expired returns rows of keys that a round is about to use, as they are when nobody has
-// used them for more than an hour: a sweep that runs meanwhile removes some of them before
-// they are used, and the others must be as good as none.
+// Expired returns rows of keys that a round is about to use, as if no caller had used them for more
+// than an hour. A sweep removes some of them before they are used. The others must count as no row.
 func Expired(round int, now time.Time) map[history.Key]limiter.Row {
 	rows := map[history.Key]limiter.Row{}
 	old := now.Add(-limiter.SweepGrace - time.Minute).UnixNano()

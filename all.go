@@ -1,0 +1,110 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+)
+
+// MaxClaims is how many claims [AllowAll] accepts.
+const MaxClaims = 8
+
+// Claim is one part of a decision over several limits: see [AllowAll].
+type Claim struct {
+	Limiter *Limiter
+	Key     string
+	Cost    int64 // 0 means 1
+}
+
+// AllResult is the answer of [AllowAll].
+type AllResult struct {
+	// Result is that of the decision as a whole. Allowed reports whether every claim was taken.
+	// RetryAfter is the longest of the claims that had no room. The other fields are those of the
+	// claim Binding.
+	Result
+	// Binding is the index of the claim that decides. If the request is refused, that is the one that
+	// can pass last. Otherwise it is the one with the smallest Remaining by its cost. Of several such
+	// claims it is the first.
+	Binding int
+	// Each has the Result of every claim, in the order given. If the request was refused, Allowed
+	// reports whether that limit alone had room, and nothing was charged. If a deny cache refused it,
+	// only the claims that it refused have a Result, and RetryAfter is a lower bound.
+	Each []Result
+}
+
+// AllowAll takes every claim or none: the request passes only if all limits have room, and only then
+// it is charged to all of them. It accepts 1 to [MaxClaims] claims in any order.
+//
+// All limiters must share one [Store], which implements [AllStore]; the stores of this module do.
+// Claims with the same limiter name, kind of policy and key are one claim, and their costs add up.
+// Either all limiters have [WithClock] or none; the clock of the first claim decides.
+//
+// The strictest failure policy of the limiters answers: [FailClosed], then [FailLocal], then
+// [FailOpen]. Limiters with FailLocal must share one fallback, which must also be an AllStore. It is
+// asked for their claims only. The shortest of the time limits counts. The observer of each claim's
+// limiter gets one [Decision]. Its Result is that of the claim, with Allowed of the whole.
+//
+// The errors are those of [Limiter.AllowN]; a sum of costs above a capacity is also
+// [ErrExceedsCapacity]. A window with CountRejected, and a store without the ability, are
+// [ErrInvalid] and [errors.ErrUnsupported]. With an error, Each is nil and nothing is charged, unless
+// the error matches [ErrOutcomeUnknown]: then all claims were charged or none.
+//
+// After a clock was stepped back, RetryAfter may be up to 2 s short. To give a claim back, pass its
+// Result of Each to [Limiter.RefundOf].
+func AllowAll(ctx context.Context, claims ...Claim) (AllResult, error) {
+	d := joint{claims: claims}
+	if err := d.prepare(ctx); err != nil {
+		return AllResult{Result: undecided}, err
+	}
+	return d.decide(ctx)
+}
+
+// AllStore is an optional interface of a [Store], which [AllowAll] needs.
+//
+// DoAll carries out takes of different rows, all or none, as [ApplyAll] says, and returns their
+// states in the same order. It is atomic in the same sense as Do, and its errors are those of Do.
+// There are 1 to [MaxClaims] takes, with the same At and Timeout, a MaxWait of 0 and no policy with
+// CountRejected. They are sorted as [Op.Compare] says, which is the order in which to lock their
+// rows.
+type AllStore interface {
+	Store
+	DoAll(ctx context.Context, ops []Op) ([]State, error)
+}
+
+// Compare orders operations by the row that they use: token buckets before fixed windows, then by
+// name and key. It returns 0 if they use the same row.
+func (op *Op) Compare(other *Op) int {
+	if a, b := isWindow(op.Policy), isWindow(other.Policy); a != b {
+		if a {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(strings.Compare(op.Name, other.Name), strings.Compare(op.Key, other.Key))
+}
+
+// ApplyAll defines [AllStore].DoAll, as [Op.Apply] defines an operation. It takes the rows of ops and
+// a clock reading. If every take has room, it returns the rows after them. Otherwise it returns the
+// rows that the refused takes leave, and the others as they were. Took of a state tells whether that
+// take alone had room.
+func ApplyAll(ops []Op, rows []Row, now int64) (next []Row, states []State) {
+	next, states = slices.Clone(rows), make([]State, len(ops))
+	all := true
+	for i, op := range ops {
+		next[i], states[i] = op.Apply(rows[i], now)
+		all = all && states[i].Took
+	}
+	if all {
+		return next, states
+	}
+	for i, op := range ops {
+		if states[i].Took {
+			next[i] = rows[i]
+			op.Kind = OpLook
+			_, states[i] = op.Apply(rows[i], now)
+			states[i].Took = true
+		}
+	}
+	return next, states
+}

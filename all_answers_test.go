@@ -1,0 +1,332 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// allSpy is an AllStore that remembers what DoAll got, and fails if err is set.
+type allSpy struct {
+	*memory.Store
+	calls int
+	ops   []limiter.Op
+	err   error
+}
+
+func (s *allSpy) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	s.calls++
+	if s.ops = ops; s.err != nil {
+		return nil, s.err
+	}
+	return s.Store.DoAll(ctx, ops)
+}
+
+// fixed is a clock that stands still.
+func fixed() limiter.Option {
+	return limiter.WithClock(func() time.Time { return time.Unix(0, start) })
+}
+
+// named returns a Limiter with a name.
+func named(t *testing.T, s limiter.Store, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
+	t.Helper()
+	l, err := limiter.New(s, name, p, append([]limiter.Option{fixed()}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// claims are claims of cost 1 on the key "k".
+func claims(ls ...*limiter.Limiter) (cs []limiter.Claim) {
+	for _, l := range ls {
+		cs = append(cs, limiter.Claim{Limiter: l, Key: "k"})
+	}
+	return cs
+}
+
+func TestAllowAllTellsEachObserverItsOwnClaim(t *testing.T) {
+	t.Parallel()
+	spy := &allSpy{Store: memory.New()}
+	seen := map[string][]limiter.Decision{}
+	observe := limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen[d.Limiter] = append(seen[d.Limiter], d) })
+	a := named(t, spy, "a", limiter.PerHour(5), observe, limiter.FailOpen())
+	b := named(t, spy, "b", limiter.FixedWindow{Limit: 3, Window: time.Hour}, observe, limiter.FailOpen())
+	mute := named(t, spy, "mute", limiter.PerHour(9), limiter.FailOpen())
+	cs := []limiter.Claim{{Limiter: mute, Key: "k"}, {Limiter: b, Key: "k", Cost: 2}, {Limiter: a, Key: "k"}}
+	down := limiter.ErrOutcomeUnknown
+	for _, c := range []struct {
+		what    string
+		err     error
+		allowed bool
+		has     []bool // whether each claim alone has room
+	}{
+		{"taken", nil, true, []bool{true, true, true}},
+		{"refused", nil, false, []bool{true, false, true}},
+		{"let pass", down, true, []bool{true, true, true}},
+		{"failed", limiter.ErrMisconfigured, false, nil},
+	} {
+		clear(seen)
+		spy.err = c.err
+		res, err := limiter.AllowAll(t.Context(), cs...)
+		if res.Allowed != c.allowed || len(res.Each) != len(c.has) || (err != nil) != (c.what == "failed") {
+			t.Fatalf("%s: %+v, %v", c.what, res, err)
+		}
+		for i, has := range c.has {
+			if res.Each[i].Allowed != has {
+				t.Errorf("%s: claim %d: %+v, want Allowed %v", c.what, i, res.Each[i], has)
+			}
+		}
+		for i, name := range map[int]string{1: "b", 2: "a"} {
+			want := limiter.Decision{Limiter: name, Cost: max(1, cs[i].Cost), Result: limiter.Result{Source: limiter.SourcePolicy}, Err: c.err}
+			if c.has != nil {
+				want.Result = res.Each[i]
+				want.Result.Allowed = c.allowed
+			}
+			if c.allowed {
+				want.Taken = want.Cost
+			}
+			if len(seen[name]) != 1 {
+				t.Errorf("%s: the observer of %q saw %d decisions, want 1", c.what, name, len(seen[name]))
+				continue
+			}
+			got := seen[name][0]
+			if !errors.Is(got.Err, c.err) {
+				t.Errorf("%s: the observer of %q saw %v, want %v", c.what, name, got.Err, c.err)
+			}
+			if got.Err, got.Duration = want.Err, 0; got != want {
+				t.Errorf("%s: the observer of %q saw\n     %+v\nwant %+v", c.what, name, got, want)
+			}
+		}
+	}
+}
+
+func TestAllowAllAndTheDenyCaches(t *testing.T) {
+	t.Parallel()
+	spy := &allSpy{Store: memory.New()}
+	deny := limiter.WithDenyCache(10, time.Minute)
+	a := named(t, spy, "a", limiter.PerHour(5), deny)
+	b := named(t, spy, "b", limiter.PerHour(1), deny)
+	c := named(t, spy, "c", limiter.FixedWindow{Limit: 1, Window: time.Hour}, deny)
+	plain := named(t, spy, "plain", limiter.PerHour(1))
+	ask := func(calls int, cs ...limiter.Claim) limiter.AllResult {
+		t.Helper()
+		spy.calls = 0
+		res, err := limiter.AllowAll(t.Context(), cs...)
+		if err != nil || spy.calls != calls {
+			t.Fatalf("%+v, %v, in %d calls of the store, want %d", res, err, spy.calls, calls)
+		}
+		return res
+	}
+	if res := ask(1, claims(c, a, b)...); !res.Allowed {
+		t.Fatalf("new keys: %+v", res)
+	}
+	if res := ask(1, claims(a, b)...); res.Allowed || !res.Each[0].Allowed || res.Each[1].Allowed || res.Source != limiter.SourceStore {
+		t.Fatalf("b has no room: %+v", res)
+	}
+	if _, held := a.Denied(); held != 0 {
+		t.Error("the cache of a keeps a claim that had room")
+	}
+	if _, held := b.Denied(); held != 1 {
+		t.Error("the cache of b does not keep the claim without room")
+	}
+	res := ask(0, claims(c, a, b)...)
+	if res.Allowed || res.Source != limiter.SourceDenyCache || res.Binding != 2 || res.RetryAfter != time.Hour ||
+		res.Each[0] != (limiter.Result{}) || res.Each[1] != (limiter.Result{}) || res.Each[2].Source != limiter.SourceDenyCache || res.Each[2].Allowed {
+		t.Errorf("b is kept: %+v, want Each of b only", res)
+	}
+	if res := ask(1, claims(c, a)...); res.Allowed || res.Binding != 0 { // keeps c
+		t.Errorf("c has no room: %+v", res)
+	}
+	if res := ask(0, claims(c, b, a)...); res.Each[0].Source != limiter.SourceDenyCache || res.Each[1].Source != limiter.SourceDenyCache || res.Each[2].Source != 0 {
+		t.Errorf("b and c are kept: %+v", res)
+	}
+	if r, err := b.Allow(t.Context(), "k"); err != nil || r.Source != limiter.SourceDenyCache {
+		t.Errorf("Allow of what AllowAll was refused: %+v, %v", r, err)
+	}
+	if err := b.Reset(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	if res := ask(1, claims(a, b, plain)...); !res.Allowed {
+		t.Errorf("after Reset: %+v", res)
+	}
+	ask(1, claims(plain)...)
+	ask(1, claims(plain)...) // has no cache
+	if r, err := a.Peek(t.Context(), "k"); err != nil || r.Remaining != 3 {
+		t.Errorf("a was taken twice, and has %+v, %v", r, err)
+	}
+}
+
+func TestAllowAllUsesThePolicyOfEachRequest(t *testing.T) {
+	t.Parallel()
+	spy := &allSpy{Store: memory.New()}
+	pa, pb := &plans{policy: limiter.PerHour(2)}, &plans{}
+	a := named(t, spy, "a", limiter.PerHour(9), pa.option(), limiter.FailOpen())
+	b := named(t, spy, "b", limiter.FixedWindow{Limit: 9, Window: time.Hour}, pb.option(), limiter.FailOpen())
+	res, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: b, Key: "y", Cost: 9}, limiter.Claim{Limiter: a, Key: "x", Cost: 2})
+	if err != nil || !res.Allowed || res.Each[0].Policy != b.Policy() || res.Each[1].Policy != pa.policy || res.Policy != b.Policy() {
+		t.Errorf("%+v, %v, want it allowed by the policies of the request", res, err)
+	}
+	if pa.calls != 1 || pa.key != "x" || pb.calls != 1 || pb.key != "y" {
+		t.Errorf("f ran %d times for %q and %d times for %q, want once each", pa.calls, pa.key, pb.calls, pb.key)
+	}
+	cause := errors.New("no plans")
+	for name, c := range map[string]struct {
+		plans plans
+		cost  int64
+		class error
+	}{
+		"a cost above the chosen policy": {plans{policy: limiter.PerHour(2)}, 3, limiter.ErrExceedsCapacity},
+		"another kind":                   {plans{policy: limiter.FixedWindow{Limit: 9, Window: time.Hour}}, 1, limiter.ErrInvalid},
+		"an error":                       {plans{err: errors.Join(cause, limiter.ErrNotApplied)}, 1, limiter.ErrNoPolicy},
+	} {
+		*pa = c.plans
+		spy.calls = 0
+		res, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: b, Key: "k"}, limiter.Claim{Limiter: a, Key: "k", Cost: c.cost})
+		if !errors.Is(err, c.class) || limiter.StoreFailed(err) || res.Allowed || res.Each != nil || spy.calls != 0 {
+			t.Errorf("%s: %+v, %v, in %d calls of the store, want %v", name, res, err, spy.calls, c.class)
+		}
+	}
+	*pa, pb.policy = plans{}, limiter.FixedWindow{Limit: 9, Window: time.Hour, CountRejected: true}
+	if _, err := limiter.AllowAll(t.Context(), claims(a, b)...); !errors.Is(err, limiter.ErrInvalid) || !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a chosen window that counts refusals: %v, want ErrInvalid and ErrUnsupported", err)
+	}
+}
+
+func TestAllowAllTakesTheShortestTimeLimit(t *testing.T) {
+	t.Parallel()
+	spy := &allSpy{Store: memory.New()}
+	a := named(t, spy, "a", limiter.PerHour(9), limiter.WithTimeout(3*time.Second))
+	b := named(t, spy, "b", limiter.PerHour(9), limiter.WithTimeout(time.Second))
+	c := named(t, spy, "c", limiter.PerHour(9), limiter.WithTimeout(2*time.Second))
+	if _, err := limiter.AllowAll(t.Context(), claims(c, b, a)...); err != nil || len(spy.ops) != 3 {
+		t.Fatal(err, spy.ops)
+	}
+	for i, op := range spy.ops {
+		if op.Timeout != time.Second || op.At != start || op.MaxWait != 0 || op.Kind != limiter.OpTake || op.Name != string("abc"[i]) {
+			t.Errorf("operation %d: %+v, want them sorted, with the shortest time limit", i, op)
+		}
+	}
+}
+
+func TestAllowAllChecksTheFallbacks(t *testing.T) {
+	t.Parallel()
+	spy := &allSpy{Store: memory.New(), err: limiter.ErrNotApplied}
+	one, two := memory.New(), memory.New()
+	for name, c := range map[string]struct {
+		opts  []limiter.Option
+		class error // nil for an answer
+	}{
+		"one fallback":                          {[]limiter.Option{limiter.FailLocal(one), limiter.FailLocal(one)}, nil},
+		"one fallback, and open":                {[]limiter.Option{limiter.FailOpen(), limiter.FailLocal(one), limiter.FailLocal(one)}, nil},
+		"two fallbacks":                         {[]limiter.Option{limiter.FailLocal(one), limiter.FailLocal(two)}, limiter.ErrInvalid},
+		"two fallbacks, and open between":       {[]limiter.Option{limiter.FailLocal(one), limiter.FailOpen(), limiter.FailLocal(two)}, limiter.ErrInvalid},
+		"two fallbacks, and closed":             {[]limiter.Option{limiter.FailClosed(), limiter.FailLocal(one), limiter.FailLocal(two)}, limiter.ErrInvalid},
+		"a fallback without the ability":        {[]limiter.Option{limiter.FailLocal(&brokenStore{})}, errors.ErrUnsupported},
+		"a fallback that is invalid without it": {[]limiter.Option{limiter.FailLocal(&brokenStore{})}, limiter.ErrInvalid},
+		"a fallback that cannot be compared":    {[]limiter.Option{limiter.FailLocal(wideStore{one, nil})}, limiter.ErrInvalid},
+		"local, then closed":                    {[]limiter.Option{limiter.FailLocal(one), limiter.FailClosed()}, limiter.ErrNotApplied},
+		"closed, then local, then open":         {[]limiter.Option{limiter.FailClosed(), limiter.FailLocal(one), limiter.FailOpen()}, limiter.ErrNotApplied},
+	} {
+		var ls []*limiter.Limiter
+		for i, opt := range c.opts {
+			ls = append(ls, named(t, spy, string("abc"[i]), limiter.PerHour(100), opt))
+		}
+		res, err := limiter.AllowAll(t.Context(), claims(ls...)...)
+		if !errors.Is(err, c.class) || res.Allowed != (c.class == nil) {
+			t.Errorf("%s: %+v, %v, want %v", name, res, err, c.class)
+		}
+	}
+	l := named(t, &txSpy{spy}, "a", limiter.PerHour(1), limiter.FailOpen())
+	if res, err := limiter.AllowAll(t.Context(), claims(l)...); res.Allowed || !errors.Is(err, limiter.ErrNotApplied) {
+		t.Errorf("in a transaction: %+v, %v, want the error", res, err)
+	}
+	both := named(t, spy, "a", limiter.PerHour(1), limiter.FailLocal(&allSpy{Store: one, err: limiter.ErrOutcomeUnknown}))
+	if res, err := limiter.AllowAll(t.Context(), claims(both)...); res.Allowed || !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, limiter.ErrOutcomeUnknown) {
+		t.Errorf("a fallback that fails: %+v, %v, want both errors", res, err)
+	}
+}
+
+// txSpy is an AllStore on a transaction.
+type txSpy struct{ *allSpy }
+
+func (*txSpy) Provisional() bool { return true }
+
+func TestAllowAllBindsTheFirstOfEqualClaims(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		policies []limiter.Policy // of the limiters "a", "b" and so on
+		order    []int            // of the claims
+		binding  []int            // of each request
+	}{
+		"buckets":               {[]limiter.Policy{limiter.PerHour(1), limiter.PerHour(1)}, []int{0, 1}, []int{0, 0}},
+		"buckets, reversed":     {[]limiter.Policy{limiter.PerHour(1), limiter.PerHour(1)}, []int{1, 0}, []int{0, 0}},
+		"a window and a bucket": {[]limiter.Policy{limiter.FixedWindow{Limit: 1, Window: time.Hour}, limiter.PerHour(1)}, []int{0, 1}, []int{0, 0}},
+		"the smallest share":    {[]limiter.Policy{limiter.PerHour(9), limiter.PerHour(2), limiter.PerHour(3)}, []int{0, 1, 2}, []int{1, 1, 1}},
+		"the longest wait":      {[]limiter.Policy{limiter.PerMinute(1), limiter.PerDay(1), limiter.PerHour(1)}, []int{0, 1, 2}, []int{0, 1}},
+		"one row twice":         {[]limiter.Policy{limiter.PerHour(9), limiter.PerHour(2)}, []int{1, 0, 1}, []int{0, 0}},
+	} {
+		s := memory.New()
+		var cs []limiter.Claim
+		for _, i := range c.order {
+			cs = append(cs, limiter.Claim{Limiter: named(t, s, string("abc"[i]), c.policies[i]), Key: "k"})
+		}
+		for i, want := range c.binding {
+			res, err := limiter.AllowAll(t.Context(), cs...)
+			if err != nil || res.Binding != want || res.Limit != res.Each[want].Limit || res.RetryAfter != res.Each[want].RetryAfter {
+				t.Errorf("%s: request %d: %+v, %v, want binding %d", name, i, res, err, want)
+			}
+		}
+	}
+}
+
+func TestAllowAllCanBeRefundedByClaim(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	spy := &allSpy{Store: memory.New()}
+	fallback := memory.New()
+	a := named(t, spy, "a", limiter.PerHour(2), limiter.FailLocal(fallback))
+	b := named(t, spy, "b", limiter.FixedWindow{Limit: 2, Window: time.Hour}, limiter.FailOpen())
+	cs := []limiter.Claim{{Limiter: b, Key: "k", Cost: 2}, {Limiter: a, Key: "k"}}
+	refund := func(res limiter.AllResult, want ...bool) {
+		t.Helper()
+		for i, c := range cs {
+			if gave, err := c.Limiter.RefundOf(ctx, "k", max(1, c.Cost), res.Each[i]); err != nil || gave != want[i] {
+				t.Errorf("RefundOf claim %d of %+v: %v, %v, want %v", i, res.Each[i], gave, err, want[i])
+			}
+		}
+		if gave, err := a.RefundOf(ctx, "k", 1, res.Result); err != nil || gave {
+			t.Errorf("RefundOf the whole: %v, %v, want nothing", gave, err)
+		}
+	}
+	ask := func() limiter.AllResult {
+		t.Helper()
+		res, err := limiter.AllowAll(ctx, cs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	first := ask()
+	refused := ask() // b has no room, so nothing was charged
+	refund(refused, false, false)
+	refund(first, true, true)
+	for _, l := range []*limiter.Limiter{a, b} {
+		if r, err := l.Peek(ctx, "k"); err != nil || r.Remaining != 2 {
+			t.Errorf("%s: %+v, %v, want all of it back", l.Name(), r, err)
+		}
+	}
+	spy.err = limiter.ErrNotApplied
+	local := ask()
+	if local.Each[0].Source != limiter.SourcePolicy || local.Each[1].Source != limiter.SourceLocal {
+		t.Errorf("%+v, want b let pass and a asked of the fallback", local)
+	}
+	refund(local, false, true)
+	if r, err := a.On(fallback).Peek(ctx, "k"); err != nil || r.Remaining != 2 {
+		t.Errorf("the fallback: %+v, %v, want all of it back", r, err)
+	}
+}

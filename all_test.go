@@ -1,0 +1,162 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+func TestAllowAllTakesEveryClaimOrNone(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, start)
+	clock := limiter.WithClock(func() time.Time { return now })
+	store := memory.New()
+	second, err := limiter.New(store, "second", limiter.PerSecond(2), clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	day, err := limiter.New(store, "day", limiter.FixedWindow{Limit: 3, Window: 24 * time.Hour}, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := func() limiter.AllResult {
+		t.Helper()
+		res, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: day, Key: "k"}, limiter.Claim{Limiter: second, Key: "k"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	for i, want := range []struct {
+		pause          time.Duration
+		allowed        bool
+		binding        int
+		retry          time.Duration
+		dayHas, secHas bool
+	}{
+		{0, true, 1, 0, true, true},
+		{0, true, 1, 0, true, true},
+		{0, false, 1, time.Second / 2, true, false},
+		{time.Second, true, 0, 0, true, true},
+		{0, false, 0, 24*time.Hour - time.Second, false, true},
+	} {
+		now = now.Add(want.pause)
+		res := all()
+		if res.Allowed != want.allowed || res.Binding != want.binding || res.RetryAfter != want.retry ||
+			res.Each[0].Allowed != want.dayHas || res.Each[1].Allowed != want.secHas {
+			t.Errorf("step %d: %+v, want %+v", i, res, want)
+		}
+	}
+	if res, err := second.Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
+		t.Errorf("after a refusal by another limit: %+v, %v, want 1 left", res, err)
+	}
+}
+
+func TestAllowAllSaysWhatIsWrongWithItsClaims(t *testing.T) {
+	t.Parallel()
+	store := memory.New()
+	bucket := newLimiter(t, store, limiter.PerSecond(5))
+	other := newLimiter(t, memory.New(), limiter.PerSecond(5))
+	counts := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Hour, CountRejected: true})
+	clocked := newLimiter(t, store, limiter.PerHour(5), limiter.WithClock(time.Now))
+	changed := newLimiter(t, store, limiter.PerHour(5))
+	unable := newLimiter(t, struct{ limiter.Store }{store}, limiter.PerSecond(5))
+	incomparable := newLimiter(t, wideStore{store, nil}, limiter.PerSecond(5))
+	claim := func(l *limiter.Limiter) limiter.Claim { return limiter.Claim{Limiter: l, Key: "k"} }
+	for name, c := range map[string]struct {
+		claims []limiter.Claim
+		class  error
+	}{
+		"no claims":                 {nil, limiter.ErrInvalid},
+		"nine claims":               {make([]limiter.Claim, 9), limiter.ErrInvalid},
+		"no limiter":                {[]limiter.Claim{{Key: "k"}}, limiter.ErrInvalid},
+		"no key":                    {[]limiter.Claim{{Limiter: bucket}}, limiter.ErrInvalid},
+		"a negative cost":           {[]limiter.Claim{{Limiter: bucket, Key: "k", Cost: -1}}, limiter.ErrInvalid},
+		"two stores":                {[]limiter.Claim{claim(bucket), claim(other)}, limiter.ErrInvalid},
+		"a window that counts":      {[]limiter.Claim{claim(counts)}, errors.ErrUnsupported},
+		"one clock":                 {[]limiter.Claim{claim(bucket), claim(clocked)}, limiter.ErrInvalid},
+		"two policies":              {[]limiter.Claim{claim(bucket), claim(changed)}, limiter.ErrInvalid},
+		"a store without DoAll":     {[]limiter.Claim{claim(unable)}, errors.ErrUnsupported},
+		"a store without ==":        {[]limiter.Claim{claim(incomparable)}, limiter.ErrInvalid},
+		"On(nil)":                   {[]limiter.Claim{claim(bucket.On(nil))}, limiter.ErrInvalid},
+		"a cost over the limit":     {[]limiter.Claim{{Limiter: bucket, Key: "k", Cost: 6}}, limiter.ErrExceedsCapacity},
+		"a sum over the limit":      {[]limiter.Claim{{Limiter: bucket, Key: "k", Cost: 3}, {Limiter: bucket, Key: "k", Cost: 3}}, limiter.ErrExceedsCapacity},
+		"a sum that would overflow": {overflow(bucket), limiter.ErrExceedsCapacity},
+	} {
+		res, err := limiter.AllowAll(t.Context(), c.claims...)
+		if !errors.Is(err, c.class) || res.Allowed || res.Each != nil || limiter.StoreFailed(err) {
+			t.Errorf("%s: %+v, %v, want a refusal with %v", name, res, err, c.class)
+		}
+	}
+	if res, err := bucket.Peek(t.Context(), "k"); err != nil || res.Remaining != 5 {
+		t.Errorf("afterwards the key has %+v, %v, want all", res, err)
+	}
+}
+
+func overflow(l *limiter.Limiter) (claims []limiter.Claim) {
+	for range limiter.MaxClaims {
+		claims = append(claims, limiter.Claim{Limiter: l, Key: "k", Cost: 5})
+	}
+	return claims
+}
+
+// wideStore is an AllStore that cannot be compared.
+type wideStore struct {
+	*memory.Store
+	_ []int
+}
+
+func TestAllowAllAddsUpClaimsOfOneRow(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, memory.New(), limiter.PerHour(5))
+	twice := []limiter.Claim{{Limiter: l, Key: "k", Cost: 2}, {Limiter: l, Key: "k"}}
+	if res, err := limiter.AllowAll(t.Context(), twice...); err != nil || !res.Allowed || res.Remaining != 2 || res.Each[0] != res.Each[1] {
+		t.Errorf("%+v, %v, want it allowed with 2 left", res, err)
+	}
+	if res, err := limiter.AllowAll(t.Context(), twice...); err != nil || res.Allowed || res.Remaining != 2 {
+		t.Errorf("%+v, %v, want it refused with 2 left", res, err)
+	}
+}
+
+// failingAll is an AllStore that fails.
+type failingAll struct {
+	*memory.Store
+	err error
+}
+
+func (s *failingAll) DoAll(context.Context, []limiter.Op) ([]limiter.State, error) {
+	return nil, s.err
+}
+
+func TestAllowAllAppliesTheStrictestFailurePolicy(t *testing.T) {
+	t.Parallel()
+	fallback := memory.New()
+	for name, c := range map[string]struct {
+		opts    []limiter.Option
+		passes  []bool
+		sources []limiter.Source
+	}{
+		"open":             {[]limiter.Option{limiter.FailOpen(), limiter.FailOpen()}, []bool{true, true}, []limiter.Source{limiter.SourcePolicy, limiter.SourcePolicy}},
+		"local and open":   {[]limiter.Option{limiter.FailLocal(fallback), limiter.FailOpen()}, []bool{true, false}, []limiter.Source{limiter.SourceLocal, limiter.SourcePolicy}},
+		"closed and open":  {[]limiter.Option{limiter.FailClosed(), limiter.FailOpen()}, []bool{false, false}, nil},
+		"closed and local": {[]limiter.Option{limiter.FailClosed(), limiter.FailLocal(fallback)}, []bool{false, false}, nil},
+	} {
+		store := &failingAll{memory.New(), limiter.ErrNotApplied}
+		a, b := newLimiter(t, store, limiter.PerHour(1), c.opts[0]), newLimiter(t, store, limiter.FixedWindow{Limit: 1, Window: time.Hour}, c.opts[1])
+		for i, want := range c.passes {
+			res, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: a, Key: name}, limiter.Claim{Limiter: b, Key: name})
+			if res.Allowed != want || (err == nil) != (c.sources != nil) {
+				t.Fatalf("%s: call %d: %+v, %v, want %v", name, i, res, err, want)
+			}
+			for j, source := range c.sources {
+				if res.Each[j].Source != source {
+					t.Errorf("%s: call %d: claim %d: %+v, want it from %v", name, i, j, res.Each[j], source)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Charge charges n to a key whatever is left. Use it for costs that are known only afterwards, such
+// as the tokens of a language model or the bytes of an answer. The key may go into debt, and later
+// requests wait until it is paid. A window forgets the debt when it ends.
+//
+// Allowed reports whether the key had room for n. RetryAfter is the wait for a request of cost 1
+// afterwards. A Charge of 0 charges nothing and returns what [Limiter.Peek] returns. Estimate low:
+// take the estimate by [Limiter.AllowN] and charge the rest, because a [Limiter.Refund] gives nothing
+// back while a bucket is in debt.
+//
+// The debt of a bucket grows up to 36 years, the count of a window up to 2^62. The error is
+// [ErrInvalid] if n is negative or the key is empty, and [ErrExceedsCapacity] if a bucket takes over
+// 30 years to refill n tokens. Otherwise it is the store's: no failure policy answers, and no
+// observer is called. If the error matches [ErrOutcomeUnknown], a retry may charge twice.
+func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, error) {
+	kind := OpCharge
+	if n == 0 {
+		kind = OpLook
+	}
+	var b booking
+	if err := l.op(ctx, &b.op, kind, key, n); err != nil {
+		return undecided, err
+	}
+	if n < 0 {
+		return undecided, invalid("the charge is %d; pass at least 0, and use Refund to give back", n)
+	}
+	if bucket, ok := b.op.Policy.(TokenBucket); ok && n > int64(maxSpan/bucket.Step()) {
+		return undecided, fmt.Errorf("%w: limiter %q: the charge is %d; at %v each that takes over 30 years to refill", ErrExceedsCapacity, l.name, n, bucket.Step())
+	}
+	if err := l.do(ctx, &b.op, &b.state); err != nil {
+		return undecided, err
+	}
+	var res Result
+	answer(&b.op, &b.state, &res)
+	return res, nil
+}
+
+// Block refuses every request of a key for at least d. [Limiter.Reset] ends the block. Nothing else
+// does: neither a Refund or Cancel nor, on a bucket, a change of the policy. A bucket is empty when
+// the block ends.
+//
+// A window is blocked until the end of the window in which d ends, and its count is forgotten. If the
+// length of the windows changes, the block may end earlier. [Limiter.Reserve] and [Limiter.Wait] may
+// book a turn after the block.
+//
+// The duration d is above 0 and at most [MaxBlock]; otherwise the error is [ErrInvalid]. Other errors
+// are the store's: no failure policy answers. If one matches [ErrOutcomeUnknown], call Block again.
+func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
+	var op Op
+	if err := l.op(ctx, &op, OpBlock, key, int64(d)); err != nil {
+		return err
+	}
+	if d <= 0 || d > MaxBlock {
+		return invalid("the block lasts %v; pass more than 0 and at most %v", d, MaxBlock)
+	}
+	var s State
+	return l.do(ctx, &op, &s)
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
+)
+
+// resetJSON is what reset prints.
+type resetJSON struct {
+	Limiter string `json:"limiter"`
+	show.KeyJSON
+	Reset bool `json:"reset"` // false if the key had no state
+}
+
+func (a *app) reset() *cobra.Command {
+	var key keyFlags
+	cmd := &cobra.Command{
+		Use:   "reset LIMITER KEY",
+		Short: "Make a key unused, which also ends a block",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, stored, err := key.target(args)
+			if err != nil {
+				return err
+			}
+			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
+				done, err := db.Reset(ctx, name, stored)
+				if err != nil {
+					return err
+				}
+				if a.json() {
+					return show.JSON(a.stdout, resetJSON{name, show.NewKeyJSON(stored), done})
+				}
+				if !done {
+					fmt.Fprintf(a.out, "%s of limiter %s is unused already\n", show.Key(stored), name)
+					return nil
+				}
+				fmt.Fprintf(a.out, "reset %s of limiter %s\n", show.Key(stored), name)
+				return nil
+			})
+		},
+	}
+	a.completeLimiters(cmd)
+	key.register(cmd)
+	return cmd
+}
+
+func (a *app) block() *cobra.Command {
+	var key keyFlags
+	var policy policyFlags
+	var d time.Duration
+	cmd := &cobra.Command{
+		Use:   "block LIMITER KEY --for DURATION",
+		Short: "Refuse all requests of a key for a time",
+		Long: "Block refuses all requests of a key for a time. On a window it lasts until the end of the window\n" +
+			"in which that time ends. If the key is unused, the policy is that of another key of the limiter,\n" +
+			"unless you pass one.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, stored, err := key.target(args)
+			if err != nil {
+				return err
+			}
+			p, err := policy.policy()
+			if err != nil {
+				return err
+			}
+			if p != nil {
+				if err := database.CheckPolicy(name, p); err != nil {
+					return err
+				}
+			}
+			if d <= 0 || d > limiter.MaxBlock {
+				return usageError{fmt.Errorf("--for is %v; it must be above 0 and at most %v", d, limiter.MaxBlock)}
+			}
+			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
+				if err := db.Block(ctx, name, stored, int64(d), p); err != nil {
+					return err
+				}
+				return a.peekKey(ctx, db, name, stored)
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&d, "for", 0, "how long, such as 1h")
+	a.completeLimiters(cmd)
+	key.register(cmd)
+	policy.register(cmd)
+	return cmd
+}
+
+// completeLimiters makes a shell complete the name of a limiter, which is the first argument.
+func (a *app) completeLimiters(cmd *cobra.Command) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		a.timeout = min(a.timeout, 2*time.Second) // somebody waits at the prompt
+		var names []string
+		err := a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) (err error) {
+			names, err = db.Limiters(ctx)
+			return err
+		})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var valid []string // what no limiter has as a name does not reach the shell
+		for _, name := range names {
+			if !errors.Is(database.CheckPolicy(name, limiter.PerMinute(1)), limiter.ErrInvalid) {
+				valid = append(valid, name)
+			}
+		}
+		return valid, cobra.ShellCompDirectiveNoFileComp
+	}
+}

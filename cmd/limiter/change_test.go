@@ -1,0 +1,239 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/hex"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/overrides"
+)
+
+func TestResetMakesAKeyUnused(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		use(t, db.store, "login", bucket, "alice", 5)
+		use(t, db.store, "login", window, "alice", 10) // of the policy before
+		contains(t, succeeds(t, db.url, "reset", "login", "alice").stdout, `reset "alice" of limiter login`)
+		use(t, db.store, "login", bucket, "alice", 5)
+		use(t, db.store, "login", window, "alice", 10)
+
+		type reset struct {
+			Limiter string  `json:"limiter"`
+			Key     *string `json:"key"`
+			KeyHex  string  `json:"key_hex"`
+			Reset   bool    `json:"reset"`
+		}
+		if got := decode[reset](t, succeeds(t, db.url, "reset", "login", "alice", "-o", "json")); !got.Reset || *got.Key != "alice" {
+			t.Errorf("%+v", got)
+		}
+		if got := decode[reset](t, succeeds(t, db.url, "reset", "login", "bob", "-o", "json")); got.Reset {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestBlockRefusesAKeyUntilReset(t *testing.T) {
+	t.Parallel()
+	for kind, p := range map[string]limiter.Policy{"bucket": bucket, "window": window} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(t *testing.T, db target) {
+				use(t, db.store, "login", p, "alice", 1)
+				contains(t, succeeds(t, db.url, "block", "login", "alice", "--for", "2h").stdout, "refused    for another")
+				s := decode[peeked](t, succeeds(t, db.url, "peek", "login", "alice", "-o", "json")).States[0]
+				if s.Allowed || s.RetryAfter < 2*3600-60 {
+					t.Errorf("%+v", s)
+				}
+				// An unused key takes the policy of another key.
+				contains(t, succeeds(t, db.url, "block", "login", "bob", "--for", "2h").stdout, "refused    for another")
+				succeeds(t, db.url, "reset", "login", "bob")
+				use(t, db.store, "login", p, "bob", 1)
+			})
+		})
+	}
+}
+
+func TestBlockNeedsAPolicyIfNoKeyHasOne(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		fails(t, db.url, 2, []string{"--capacity", "--limit"}, "block", "login", "alice", "--for", "1h")
+		fails(t, db.url, 2, []string{"one of the two"}, "block", "login", "alice", "--for", "1h", "--limit", "3", "--capacity", "3")
+		fails(t, db.url, 2, []string{"Capacity"}, "block", "login", "alice", "--for", "1h", "--interval", "3s")
+		fails(t, db.url, 2, []string{"name"}, "block", "log in", "alice", "--for", "1h", "--limit", "3", "--window", "1h")
+		fails(t, db.url, 2, []string{"--for is"}, "block", "login", "alice", "--for", "-1h")
+		fails(t, db.url, 2, []string{"--for is 0s"}, "block", "login", "alice")
+		got := decode[peeked](t, succeeds(t, db.url, "block", "login", "alice", "--for", "1h", "--limit", "3", "--window", "1h", "-o", "json"))
+		if len(got.States) != 1 || got.States[0].Allowed || got.States[0].Policy.Limit != 3 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// overridden is the JSON of an override.
+type overridden struct {
+	Limiter   string     `json:"limiter"`
+	Key       *string    `json:"key"`
+	KeyHex    string     `json:"key_hex"`
+	Policy    policyOf   `json:"policy"`
+	Note      string     `json:"note"`
+	ExpiresAt *time.Time `json:"expires_at"`
+	Expired   bool       `json:"expired"`
+}
+
+func TestAnOverrideReachesTheLimiter(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		contains(t, succeeds(t, db.url, "override", "set", "login", "alice", "--capacity", "50", "--interval", "1h", "--note", "by \x1b[31mBob", "--expires-in", "1h").stdout,
+			`"alice"`, "bucket of 50", `by \x1b[31mBob`)
+		succeeds(t, db.url, "override", "set", "exports", "alice", "--limit", "70", "--window", "24h", "--count-rejected")
+		succeeds(t, db.url, "override", "set", "login", "alice", "--capacity", "60", "--refill", "2", "--interval", "1h", "--note", "more", "--expires-in", "1h")
+
+		chosen := overrides.New(db.store.(overrides.Source), "login")
+		if p, err := chosen(t.Context(), "alice"); err != nil || p != (limiter.TokenBucket{Capacity: 60, Refill: 2, Interval: time.Hour}) {
+			t.Errorf("policy %+v, %v", p, err)
+		}
+		list := decode[[]overridden](t, succeeds(t, db.url, "override", "list", "-o", "json"))
+		if len(list) != 2 || list[0].Policy != (policyOf{Kind: "window", Limit: 70, Window: 86400, CountRejected: true}) || list[0].ExpiresAt != nil {
+			t.Fatalf("%+v", list)
+		}
+		if o := list[1]; *o.Key != "alice" || o.Note != "more" || o.Expired || time.Until(*o.ExpiresAt) < 59*time.Minute {
+			t.Errorf("%+v", o)
+		}
+		if got := succeeds(t, db.url, "override", "list", "login").stdout; strings.Count(got, "\n") != 2 {
+			t.Errorf("%s", got)
+		}
+		succeeds(t, db.url, "override", "rm", "login", "alice")
+		fails(t, db.url, 1, []string{"has no override"}, "override", "rm", "login", "alice")
+	})
+}
+
+func TestAnOverrideThatWouldFailRequestsIsRefused(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		use(t, db.store, "login", bucket, "alice", 1)
+		fails(t, db.url, 2, []string{"kind bucket"}, "override", "set", "login", "bob", "--limit", "5", "--window", "1h")
+		fails(t, db.url, 2, []string{"no policy"}, "override", "set", "login", "bob")
+		fails(t, db.url, 2, []string{"Interval"}, "override", "set", "login", "bob", "--capacity", "5")
+		fails(t, db.url, 2, []string{"set, list or rm"}, "override")
+	})
+}
+
+func TestARoleThatOnlyReadsCannotChange(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	use(t, db.store, "login", bucket, "alice", 1)
+	reader := newRole(t, db, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO %s")
+	contains(t, succeeds(t, reader, "peek", "login", "alice").stdout, "1 of 5")
+	succeeds(t, reader, "override", "list")
+	succeeds(t, reader, "migrate", "status")
+	for _, args := range [][]string{
+		{"reset", "login", "alice"},
+		{"block", "login", "alice", "--for", "1h"},
+		{"override", "set", "login", "alice", "--capacity", "5", "--interval", "1m"},
+		{"override", "rm", "login", "alice"},
+		{"sweep"},
+	} {
+		fails(t, reader, 4, []string{"permission denied", "grant"}, args...)
+	}
+}
+
+func TestCommandsWorkInAnotherSchema(t *testing.T) {
+	t.Parallel()
+	url := emptyPostgres(t)
+	execute(t, url, `CREATE SCHEMA "user"`)
+	succeeds(t, url, "migrate", "up", "--schema", "user")
+	succeeds(t, url, "block", "login", "alice", "--for", "1h", "--capacity", "5", "--interval", "1m", "--schema", "user")
+	contains(t, succeeds(t, url, "peek", "login", "alice", "--schema", "user").stdout, "refused")
+	succeeds(t, url, "sweep", "--schema", "user")
+	fails(t, url, 4, []string{"--schema"}, "peek", "login", "alice")
+	fails(t, url, 2, []string{"schema's name"}, "peek", "login", "alice", "--schema", `x"; DROP TABLE y`)
+}
+
+func TestAShellCompletesCommandsAndLimiters(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		use(t, db.store, "login", bucket, "alice", 1)
+		use(t, db.store, "exports", window, "alice", 1)
+		contains(t, succeeds(t, db.url, "__complete", "peek", "").stdout, "exports\nlogin\n")
+		contains(t, succeeds(t, db.url, "__complete", "over").stdout, "override")
+		contains(t, succeeds(t, db.url, "completion", "bash").stdout, "complete -o default")
+		// A name that no limiter can have does not reach the shell.
+		in := hex.EncodeToString([]byte("\x1b[2J"))
+		if strings.HasPrefix(db.url, "sqlite:") {
+			db.exec(t, "INSERT INTO limiter_token_buckets VALUES (x'"+in+"' || '', x'61', 0, 0, 1, 1, 0)")
+		} else {
+			db.exec(t, "INSERT INTO limiter_token_buckets VALUES (0, 0, 1, 1, 0, convert_from('\\x"+in+"', 'UTF8'), '\\x61')")
+		}
+		if got := succeeds(t, db.url, "__complete", "peek", "").stdout; strings.Contains(got, "2J") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// migrated is the JSON of a migration.
+type migrated struct {
+	Version   int64      `json:"version"`
+	Name      string     `json:"name"`
+	AppliedAt *time.Time `json:"applied_at"`
+}
+
+func TestMigrateCreatesAndDropsTheTables(t *testing.T) {
+	t.Parallel()
+	cycle := func(t *testing.T, url string) {
+		t.Helper()
+		succeeds(t, url, "migrate", "up")
+		for _, m := range decode[[]migrated](t, succeeds(t, url, "migrate", "status", "-o", "json")) {
+			if m.AppliedAt == nil {
+				t.Errorf("%+v", m)
+			}
+		}
+		contains(t, succeeds(t, url, "migrate", "up").stdout, "00001_create_limiter_tables.sql")
+		fails(t, url, 2, []string{"--yes"}, "migrate", "down")
+		succeeds(t, url, "peek", "login", "alice")
+		contains(t, succeeds(t, url, "migrate", "down", "--yes").stdout, "limiter migrate up")
+		fails(t, url, 4, []string{"migrate up"}, "peek", "login", "alice")
+		if a := limiterCLI(t, url, "migrate", "status"); a.code != 5 || a.stderr != "" {
+			t.Errorf("%+v", a)
+		}
+		fails(t, url, 2, []string{"up, down or status"}, "migrate")
+	}
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); cycle(t, emptyPostgres(t)) })
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); cycle(t, "sqlite:"+filepath.Join(t.TempDir(), "new.db")) })
+}
+
+// swept is the JSON of sweep.
+type swept struct {
+	Deleted  int64   `json:"deleted"`
+	Complete bool    `json:"complete"`
+	Seconds  float64 `json:"seconds"`
+}
+
+// expired returns a statement that adds n rows that a sweep deletes.
+func expired(url string, n string) string {
+	if strings.HasPrefix(url, "sqlite:") {
+		return `WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < ` + n + `)
+			INSERT INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted)
+			SELECT 'old', CAST('k' || n AS BLOB), 1, 1, 1000, 1, 0 FROM i`
+	}
+	return `INSERT INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted)
+		SELECT 'old', ('k' || n)::bytea, 1, 1, 1000, 1, 0 FROM generate_series(1, ` + n + `) AS n`
+}
+
+func TestSweepDeletesWhatHasExpired(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		use(t, db.store, "login", bucket, "alice", 1)
+		db.exec(t, expired(db.url, "1700"))
+		if got := decode[swept](t, succeeds(t, db.url, "sweep", "--limit", "200", "-o", "json")); got.Deleted != 200 || got.Complete {
+			t.Errorf("%+v", got)
+		}
+		contains(t, succeeds(t, db.url, "sweep").stdout, "deleted 1500 rows", "no other row has expired")
+		contains(t, succeeds(t, db.url, "peek", "login", "alice").stdout, "1 of 5")
+		fails(t, db.url, 2, []string{"negative"}, "sweep", "--limit", "-1")
+	})
+}

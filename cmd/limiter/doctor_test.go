@@ -1,0 +1,284 @@
+//go:build unix
+
+package main_test
+
+import (
+	"context"
+	_ "embed" // the library that moves a clock
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// finding is the JSON of a check.
+type finding struct {
+	Check  string `json:"check"`
+	OK     bool   `json:"ok"`
+	Found  string `json:"found"`
+	Advice string `json:"advice"`
+}
+
+// problems returns what the doctor finds that is not ok.
+func problems(t *testing.T, url string, args ...string) (bad []finding) {
+	t.Helper()
+	a := limiterCLI(t, url, append([]string{"doctor", "-o", "json"}, args...)...)
+	for _, f := range decode[[]finding](t, a) {
+		if !f.OK {
+			bad = append(bad, f)
+		}
+		if f.OK != (f.Advice == "") || f.Found == "" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if want := map[bool]int{true: 5, false: 0}[len(bad) > 0]; a.code != want {
+		t.Errorf("exit code %d, want %d\n%s%s", a.code, want, a.stdout, a.stderr)
+	}
+	return bad
+}
+
+// finds wants exactly one problem: the check, and what its advice says.
+func finds(t *testing.T, url, check, advice string, args ...string) {
+	t.Helper()
+	bad := problems(t, url, args...)
+	if len(bad) != 1 || bad[0].Check != check || !strings.Contains(bad[0].Advice, advice) {
+		t.Errorf("found %+v, want %s: %s", bad, check, advice)
+	}
+}
+
+func TestDoctorFindsNothingInAHealthyDatabase(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		use(t, db.store, "login", bucket, "alice", 1)
+		use(t, db.store, "exports", window, "alice", 1)
+		if bad := problems(t, db.url); len(bad) > 0 {
+			t.Errorf("%+v", bad)
+		}
+		contains(t, succeeds(t, db.url, "doctor").stdout, "ok  connection", "all 2 are applied", "0 of 1 rows, all read")
+	})
+}
+
+func TestDoctorFindsMissingTables(t *testing.T) {
+	t.Parallel()
+	a := limiterCLI(t, emptyPostgres(t), "doctor")
+	contains(t, a.stdout, "FIX", "limiter migrate up", "lacks limiter_token_buckets, limiter_fixed_windows")
+	if a.code != 5 || a.stderr != "" {
+		t.Errorf("%+v", a)
+	}
+	empty := filepath.Join(t.TempDir(), "empty.db")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if bad := problems(t, "sqlite:"+empty); len(bad) < 2 {
+		t.Errorf("%+v", bad)
+	}
+}
+
+func TestDoctorSaysThatTheDatabaseIsDown(t *testing.T) {
+	t.Parallel()
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := limiterCLI(t, "postgres://user:hunter2@127.0.0.1:"+port+"/db", "doctor")
+	contains(t, a.stdout, "FIX  connection", "check the URL")
+	if a.code != 3 || strings.Contains(a.stdout+a.stderr, "hunter2") {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestDoctorFindsAnOldMigration(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		db.exec(t, "DROP TABLE limiter_overrides", "DELETE FROM limiter_goose_version WHERE version_id = 2")
+		finds(t, db.url, "migrations", "limiter migrate up")
+	})
+}
+
+func TestDoctorFindsAMissingPrivilege(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	reader := newRole(t, db, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO %s", "GRANT INSERT, UPDATE ON limiter_token_buckets TO %s")
+	finds(t, reader, "privileges", `GRANT SELECT, INSERT, UPDATE ON "public".limiter_fixed_windows TO`)
+	application := newRole(t, db, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO %s", "GRANT INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO %s")
+	contains(t, succeeds(t, application, "doctor").stdout, "may not sweep")
+}
+
+func TestDoctorFindsWhatSlowsATableDown(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, check, advice string
+		statements          []string
+	}{
+		{"no page floor", "storage of limiter_token_buckets", "first 32 pages", []string{"TRUNCATE limiter_token_buckets"}},
+		{"no fillfactor", "storage of limiter_fixed_windows", "fillfactor = 70", []string{"ALTER TABLE limiter_fixed_windows RESET (fillfactor)"}},
+		{"truncated by VACUUM", "storage of limiter_fixed_windows", "vacuum_truncate = off", []string{"ALTER TABLE limiter_fixed_windows RESET (vacuum_truncate)"}},
+		{"low HOT ratio", "HOT updates of limiter_token_buckets", "drop indexes", []string{
+			"CREATE INDEX ON limiter_token_buckets (at)",
+			"INSERT INTO limiter_token_buckets SELECT 4e18, 1, 1000, 5, 0, 'login', 'a'",
+			"DO $$ BEGIN FOR i IN 1..1200 LOOP UPDATE limiter_token_buckets SET at = at + 1; END LOOP; END $$",
+		}},
+		{"dead rows", "dead rows of limiter_token_buckets", "VACUUM", []string{
+			"ALTER TABLE limiter_token_buckets SET (autovacuum_enabled = off)", expired("", "12000"), "DELETE FROM limiter_token_buckets",
+		}},
+		{"expired rows", "expired rows of limiter_token_buckets", "limiter sweep", []string{expired("", "12000")}},
+		{"a server that only reads", "server", "primary", []string{
+			"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			db := migratedPostgres(t)
+			db.exec(t, c.statements...)
+			finds(t, db.url, c.check, c.advice)
+		})
+	}
+}
+
+func TestDoctorFindsExpiredRowsOfSQLite(t *testing.T) {
+	t.Parallel()
+	db := migratedSQLite(t)
+	db.exec(t, expired(db.url, "30000")) // more than one chunk
+	bad := problems(t, db.url)
+	if len(bad) != 1 || bad[0].Check != "expired rows of limiter_token_buckets" || !strings.Contains(bad[0].Found, "in a sample") {
+		t.Errorf("%+v", bad)
+	}
+}
+
+func TestDoctorFindsAPoolerWithTheWrongQueryMode(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	pooler := pgBouncer(t, db.url)
+	finds(t, pooler, "query mode", "default_query_exec_mode=exec")
+	contains(t, succeeds(t, pooler+"&default_query_exec_mode=exec", "doctor").stdout, "exec works behind this pooler, which is in transaction mode")
+	finds(t, pooler+"&default_query_exec_mode=describe_exec", "query mode", "default_query_exec_mode=exec")
+	contains(t, succeeds(t, db.url, "doctor").stdout, "there is no pooler")
+
+	// The other commands work in any mode.
+	use(t, db.store, "login", bucket, "alice", 1)
+	succeeds(t, pooler, "migrate", "status")
+	contains(t, succeeds(t, pooler, "peek", "login", "alice").stdout, "1 of 5")
+	succeeds(t, pooler, "block", "login", "alice", "--for", "1h")
+	succeeds(t, pooler, "reset", "login", "alice")
+	succeeds(t, pooler, "override", "set", "login", "alice", "--capacity", "7", "--interval", "1m")
+	contains(t, succeeds(t, pooler, "override", "list").stdout, "bucket of 7")
+	succeeds(t, pooler, "sweep")
+}
+
+// pgBouncer starts a pooler in transaction mode and returns the URL of the database behind it.
+func pgBouncer(t *testing.T, target string) string {
+	t.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		program = "/usr/sbin/pgbouncer" // not in everybody's PATH
+		if _, missing := os.Stat(program); missing != nil {
+			unavailable(t, "pgbouncer", err)
+		}
+	}
+	config, err := pgx.ParseConfig(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := serverDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password := ""
+	if config.Password != "" {
+		password = " password='" + config.Password + "'"
+	}
+	ini := "[databases]\n* = host=" + config.Host + " port=" + u.Port() + " user=" + config.User + password +
+		"\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = " + port +
+		"\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_prepared_statements = 0\n"
+	file := filepath.Join(dir, "pgbouncer.ini")
+	write := func(ini string) {
+		if err := os.WriteFile(file, []byte(ini), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if version, err := exec.Command(program, "--version").Output(); err != nil || strings.Contains(string(version), "1.18") {
+		ini = strings.Replace(ini, "max_prepared_statements = 0\n", "", 1) // unknown before 1.21
+	}
+	write(ini)
+	s, err := startServer(dir, "KILL", nil, program, "--quiet", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.stop)
+	u.Host = "127.0.0.1:" + port
+	answers := func(ctx context.Context) error {
+		conn, err := pgx.Connect(ctx, u.String())
+		if err == nil {
+			err = conn.Close(ctx)
+		}
+		return err
+	}
+	if err := await(s, answers); err != nil {
+		t.Fatal(err)
+	}
+	return u.String()
+}
+
+//go:embed testdata/clock.c
+var clockSource string
+
+func TestDoctorFindsAClockThatDiffers(t *testing.T) {
+	t.Parallel()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		unavailable(t, "cc", err)
+	}
+	c, err := initCluster()
+	if err != nil {
+		unavailable(t, "postgres", err)
+	}
+	source, library := filepath.Join(c.dir, "clock.c"), filepath.Join(c.dir, "clock.so")
+	if err := os.WriteFile(source, []byte(clockSource), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(compiler, "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", compiler, err, out)
+	}
+	server, err := c.start("LD_PRELOAD=" + library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	succeeds(t, server, "migrate", "up")
+	finds(t, server, "clock", "synchronize")
+	contains(t, limiterCLI(t, server, "doctor").stdout, "ahead of this machine")
+}
+
+func TestDoctorFindsATableThatCitusDoesNotDistribute(t *testing.T) {
+	t.Parallel()
+	admin := os.Getenv("LIMITER_TEST_CITUS_DSN")
+	if admin == "" {
+		t.Skip("LIMITER_TEST_CITUS_DSN is not set")
+	}
+	schema := "cli_doctor"
+	execute(t, admin, "DROP SCHEMA IF EXISTS "+schema+" CASCADE", "CREATE SCHEMA "+schema)
+	t.Cleanup(func() { execute(t, admin, "DROP SCHEMA "+schema+" CASCADE") })
+	succeeds(t, admin, "migrate", "up", "--schema", schema)
+	execute(t, admin, "SELECT create_distributed_table('"+schema+".limiter_token_buckets', 'key')")
+	finds(t, admin, "Citus table limiter_fixed_windows", "create_distributed_table", "--schema", schema)
+	execute(t, admin, "SELECT create_distributed_table('"+schema+".limiter_fixed_windows', 'key')")
+	if bad := problems(t, admin, "--schema", schema); len(bad) > 0 {
+		t.Errorf("%+v", bad)
+	}
+	succeeds(t, admin, "block", "login", "alice", "--for", "1h", "--capacity", "5", "--interval", "1m", "--schema", schema)
+	succeeds(t, admin, "sweep", "--schema", schema)
+	contains(t, succeeds(t, admin, "top", "--schema", schema).stdout, `"alice"`)
+	succeeds(t, admin, "reset", "login", "alice", "--schema", schema)
+}

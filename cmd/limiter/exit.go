@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqlimit/limiter"
+)
+
+// The exit codes. Scripts depend on them: docs/cli.md lists them.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // any other failure
+	exitUsage       = 2   // a wrong command, flag or argument
+	exitUnreachable = 3   // the database does not answer
+	exitSetup       = 4   // tables, migrations or privileges are missing
+	exitAttention   = 5   // the command worked and found something to do
+	exitInterrupted = 130 // by Ctrl-C or SIGTERM
+)
+
+// usageError is a wrong command, flag or argument.
+type usageError struct{ error }
+
+// Unwrap returns the cause.
+func (e usageError) Unwrap() error { return e.error }
+
+// errAttention means that the command worked and found something to do, and has said so.
+var errAttention = errors.New("something needs attention")
+
+// exitCode returns the exit code for the error of a command.
+func exitCode(ctx context.Context, err error) int {
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errAttention):
+		return exitAttention
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.As(err, &usage), errors.Is(err, limiter.ErrInvalid), errors.Is(err, limiter.ErrExceedsCapacity):
+		return exitUsage
+	case isSetup(err):
+		return exitSetup
+	case isUnreachable(err):
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+// isSetup reports whether an operator must change the database's setup.
+func isSetup(err error) bool {
+	var server *pgconn.PgError
+	if !errors.As(err, &server) || len(server.Code) < 2 {
+		return errors.Is(err, limiter.ErrMisconfigured)
+	}
+	switch server.Code[:2] {
+	case "28", "3D", "3F", "42": // password, no such database or schema, tables and privileges
+		return true
+	}
+	return errors.Is(err, limiter.ErrMisconfigured)
+}
+
+// isUnreachable reports whether the database does not answer.
+func isUnreachable(err error) bool {
+	var connect *pgconn.ConnectError
+	var network net.Error
+	var server *pgconn.PgError
+	if errors.As(err, &server) && len(server.Code) >= 2 {
+		switch server.Code[:2] {
+		case "08", "53", "57": // the connection, no free connection, shutting down
+			return true
+		}
+	}
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, os.ErrNotExist) ||
+		errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,144 @@
+// Package database reads and changes the tables of limiter in PostgreSQL and SQLite. The commands
+// call it.
+package database
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+// DB is an open database. It is safe for concurrent use.
+type DB struct {
+	// Dialect says which of the two databases it is.
+	Dialect migrations.Dialect
+	// SQL runs statements on either database. It knows $1, and @ stands for the schema: see [DB.sql].
+	SQL *sql.DB
+	// Path is the file of SQLite, and empty for PostgreSQL.
+	Path string
+	// Schema is that of the tables in PostgreSQL.
+	Schema string
+	// URL is that of PostgreSQL as it was given.
+	URL string
+
+	pool *pgxpool.Pool
+	file *sqlite.Store
+}
+
+// Options are the settings of [Open].
+type Options struct {
+	URL    string // postgres://... or sqlite:PATH
+	Schema string // in PostgreSQL; empty means public
+	Create bool   // make the file of SQLite if it does not exist
+}
+
+// Open opens a database. For PostgreSQL it does no I/O. The error matches [limiter.ErrInvalid] if an
+// option is wrong, and [os.ErrNotExist] if there is no such file. It never holds a password.
+func Open(ctx context.Context, o Options) (*DB, error) {
+	path, isFile := strings.CutPrefix(o.URL, "sqlite:")
+	switch {
+	case isFile:
+		return openSQLite(path, o)
+	case strings.HasPrefix(o.URL, "postgres://"), strings.HasPrefix(o.URL, "postgresql://"):
+		return openPostgres(ctx, o)
+	case o.URL == "":
+		return nil, fmt.Errorf("%w: no database is given; pass --database or set DATABASE_URL to postgres://... or sqlite:PATH", limiter.ErrInvalid)
+	}
+	// Not the text itself: it may hold a password.
+	return nil, fmt.Errorf("%w: the database must be postgres://... or sqlite:PATH", limiter.ErrInvalid)
+}
+
+func openSQLite(path string, o Options) (*DB, error) {
+	if o.Schema != "" {
+		return nil, fmt.Errorf("%w: SQLite has no schemas; leave out --schema", limiter.ErrInvalid)
+	}
+	if !o.Create { // opening would make an empty file
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("open the database: %w; create it by limiter migrate up", err)
+		}
+	}
+	store, err := sqlite.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &DB{Dialect: migrations.SQLite, SQL: store.DB(), Path: path, file: store}, nil
+}
+
+func openPostgres(ctx context.Context, o Options) (*DB, error) {
+	if o.Schema == "" {
+		o.Schema = "public"
+	}
+	// It checks URL and schema, and its errors hold no password. It does not connect.
+	checked, err := postgres.Open(ctx, o.URL, postgres.WithSchema(o.Schema))
+	if err != nil {
+		return nil, err
+	}
+	if err := checked.Close(); err != nil {
+		return nil, err
+	}
+	config, err := pgxpool.ParseConfig(o.URL)
+	if err != nil {
+		return nil, errors.New("the database's URL cannot be parsed")
+	}
+	configure(config.ConnConfig, o.URL)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return &DB{
+		Dialect: migrations.Postgres, SQL: stdlib.OpenDBFromPool(pool),
+		Schema: o.Schema, URL: o.URL, pool: pool,
+	}, nil
+}
+
+// configure completes the settings of a URL. The query mode is one that works behind every pooler.
+func configure(c *pgx.ConnConfig, url string) {
+	if !strings.Contains(url, "connect_timeout=") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
+		c.ConnectTimeout = connectTimeout
+	}
+	if !strings.Contains(url, "default_query_exec_mode=") {
+		c.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "limiter"
+	}
+}
+
+// Close closes all connections.
+func (db *DB) Close() {
+	if db.file != nil {
+		_ = db.file.Close()
+		return
+	}
+	_ = db.SQL.Close()
+	db.pool.Close()
+}
+
+// text returns a statement in which the name of the schema replaces each @.
+func (db *DB) text(statement string) string {
+	schema := ""
+	if db.Dialect == migrations.Postgres {
+		schema = `"` + db.Schema + `".` // it needs no escaping: postgres.Open has checked it
+	}
+	return strings.ReplaceAll(statement, "@", schema)
+}
+
+// now returns the expression for the database's clock in nanoseconds since 1970.
+func (db *DB) now() string {
+	if db.Dialect == migrations.Postgres {
+		return "(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000"
+	}
+	return "CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000"
+}

@@ -1,0 +1,90 @@
+package database
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sqlimit/limiter/migrations"
+)
+
+// Finding is what one check found.
+type Finding struct {
+	Check  string `json:"check"`
+	OK     bool   `json:"ok"`
+	Found  string `json:"found"`
+	Advice string `json:"advice"` // what to do; empty if OK
+}
+
+// report collects findings.
+type report struct{ findings []Finding }
+
+func (r *report) ok(check, format string, args ...any) {
+	r.findings = append(r.findings, Finding{check, true, fmt.Sprintf(format, args...), ""})
+}
+
+func (r *report) bad(check, advice, format string, args ...any) {
+	r.findings = append(r.findings, Finding{check, false, fmt.Sprintf(format, args...), advice})
+}
+
+// failed reports that a check could not be made.
+func (r *report) failed(check string, err error) {
+	r.bad(check, "fix the cause and run limiter doctor again", "the check failed: %s", strings.TrimPrefix(err.Error(), "limiter: "))
+}
+
+// Doctor checks everything that the stores need. The error is that of a failed connection, which
+// is then also a finding.
+func (db *DB) Doctor(ctx context.Context) ([]Finding, error) {
+	var r report
+	if err := db.SQL.PingContext(ctx); err != nil {
+		r.bad("connection", "check the URL, and that the server runs and lets this host and role in", "%v", err)
+		return r.findings, err
+	}
+	r.ok("connection", "the database answers")
+	if db.Dialect == migrations.Postgres {
+		return db.doctorPostgres(ctx, &r)
+	}
+	return db.doctorSQLite(ctx, &r)
+}
+
+// migrations checks that no migration is missing. It reports whether the tables of takes can be there.
+func (r *report) migrations(ctx context.Context, db *DB) {
+	list, err := migrations.Status(ctx, db.Dialect, db.SQL, db.Migrations()...)
+	if err != nil {
+		r.failed("migrations", err)
+		return
+	}
+	applied := 0
+	for _, m := range list {
+		if m.Applied {
+			applied++
+		}
+	}
+	switch {
+	case applied == len(list):
+		r.ok("migrations", "all %d are applied", applied)
+	case applied == 0:
+		r.bad("migrations", "run limiter migrate up, which also adopts tables that exist", "none is recorded")
+	default:
+		r.bad("migrations", "run limiter migrate up", "%d of %d are applied", applied, len(list))
+	}
+}
+
+// minExpired is how many expired rows are worth a sweep.
+const minExpired = 10_000
+
+// expired checks how many rows wait for a sweep.
+func (r *report) expired(ctx context.Context, db *DB) {
+	for _, k := range Kinds() {
+		c, err := db.CountExpired(ctx, k)
+		check := "expired rows of " + k.Table()
+		switch {
+		case err != nil:
+			r.failed(check, err)
+		case (c.Expired >= minExpired || c.Of == inSample) && c.Expired > c.Rows/4:
+			r.bad(check, "run limiter sweep, and run it regularly", "%s", c)
+		default:
+			r.ok(check, "%s", c)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package database
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+func (db *DB) doctorPostgres(ctx context.Context, r *report) ([]Finding, error) {
+	if err := db.checkServer(ctx, r); err != nil {
+		return r.findings, err
+	}
+	db.checkPooler(ctx, r)
+	db.checkClock(ctx, r)
+	r.migrations(ctx, db)
+	if !db.checkTables(ctx, r) {
+		return r.findings, nil // the other checks would say the same
+	}
+	distributed, err := db.checkCitus(ctx, r)
+	if err != nil {
+		r.failed("Citus", err)
+	}
+	for _, k := range Kinds() {
+		if !distributed { // the rows and their statistics are then on the workers
+			db.checkStorage(ctx, r, k)
+			db.checkUpdates(ctx, r, k)
+		}
+	}
+	r.expired(ctx, db)
+	return r.findings, nil
+}
+
+// checkServer checks the version, and that the server writes.
+func (db *DB) checkServer(ctx context.Context, r *report) error {
+	var number int
+	var version, readOnly string
+	err := db.pool.QueryRow(ctx, `SELECT pg_catalog.current_setting('server_version_num')::int,
+		pg_catalog.current_setting('server_version'), pg_catalog.current_setting('transaction_read_only')`).
+		Scan(&number, &version, &readOnly)
+	switch {
+	case err != nil:
+		return err
+	case number < 140000:
+		r.bad("server", "upgrade to PostgreSQL 14 or later", "PostgreSQL %s", version)
+	case readOnly == "on":
+		r.bad("server", "name the primary in the URL, or all servers and target_session_attrs=read-write", "PostgreSQL %s only reads", version)
+	default:
+		r.ok("server", "PostgreSQL %s, writable", version)
+	}
+	return nil
+}
+
+const (
+	// maxSkew is how far the clocks of the server and of this machine may differ.
+	maxSkew = 100 * time.Millisecond
+	// clockReadings is how often the server's clock is read. The fastest reading is the most exact.
+	clockReadings = 5
+)
+
+// checkClock compares the server's clock with that of this machine. A clock that is wrong makes
+// Retry-After wrong where applications print instants, and an override ends at the wrong time.
+func (db *DB) checkClock(ctx context.Context, r *report) {
+	var skew, margin time.Duration
+	for i := range clockReadings {
+		began := time.Now()
+		var server int64
+		if err := db.pool.QueryRow(ctx, "SELECT "+db.now()).Scan(&server); err != nil {
+			r.failed("clock", err)
+			return
+		}
+		trip := time.Since(began)
+		if i == 0 || trip/2 < margin {
+			skew, margin = time.Unix(0, server).Sub(began.Add(trip/2)), trip/2
+		}
+	}
+	text := fmt.Sprintf("the server is %s ahead of this machine, give or take %s", show(skew), show(margin))
+	if skew < 0 {
+		text = fmt.Sprintf("the server is %s behind this machine, give or take %s", show(-skew), show(margin))
+	}
+	if skew.Abs()-margin > maxSkew {
+		r.bad("clock", "synchronize both clocks, by NTP for example", "%s", text)
+		return
+	}
+	r.ok("clock", "%s", text)
+}
+
+func show(d time.Duration) string { return d.Round(100 * time.Microsecond).String() }
+
+// checkTables checks that the tables exist and that the role may use them. It reports whether the
+// tables of takes can be read.
+func (db *DB) checkTables(ctx context.Context, r *report) bool {
+	var missing, denied, noSweep, optional []string
+	for _, name := range []string{"limiter_token_buckets", "limiter_fixed_windows", "limiter_overrides", "limiter_goose_version"} {
+		var exists, sel, ins, upd, del bool
+		err := db.pool.QueryRow(ctx, `SELECT c.oid IS NOT NULL,
+				coalesce(pg_catalog.has_table_privilege(c.oid, 'SELECT'), false), coalesce(pg_catalog.has_table_privilege(c.oid, 'INSERT'), false),
+				coalesce(pg_catalog.has_table_privilege(c.oid, 'UPDATE'), false), coalesce(pg_catalog.has_table_privilege(c.oid, 'DELETE'), false)
+			FROM (SELECT 1) AS one LEFT JOIN pg_catalog.pg_class AS c
+				ON c.relname = $1 AND c.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = $2)`,
+			name, db.Schema).Scan(&exists, &sel, &ins, &upd, &del)
+		take := name == "limiter_token_buckets" || name == "limiter_fixed_windows"
+		switch {
+		case err != nil:
+			r.failed("tables", err)
+			return false
+		case !exists && take:
+			missing = append(missing, name)
+		case exists && take && !(sel && ins && upd):
+			denied = append(denied, name)
+		case exists && take && !del:
+			noSweep = append(noSweep, name)
+		case exists && !take && !sel:
+			optional = append(optional, name)
+		}
+	}
+	if len(missing) > 0 {
+		r.bad("tables", "run limiter migrate up, or pass the --schema that has the tables", "schema %s lacks %s", db.Schema, strings.Join(missing, ", "))
+		return false
+	}
+	r.ok("tables", "all are in schema %s", db.Schema)
+	usage := false
+	if err := db.pool.QueryRow(ctx, "SELECT pg_catalog.has_schema_privilege($1, 'USAGE')", db.Schema).Scan(&usage); err != nil {
+		r.failed("privileges", err)
+		return false
+	}
+	switch {
+	case !usage:
+		r.bad("privileges", fmt.Sprintf(`GRANT USAGE ON SCHEMA %q TO the role`, db.Schema), "the role may not use schema %s", db.Schema)
+		return false
+	case len(denied) > 0:
+		r.bad("privileges", fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE ON %s TO the role`, db.text("@"+strings.Join(denied, ", @"))),
+			"the role may not take from %s", strings.Join(denied, ", "))
+		return false
+	}
+	text := "the role may take"
+	if len(noSweep) > 0 {
+		text += "; it may not sweep, which needs DELETE"
+	}
+	if len(optional) > 0 {
+		text += "; it may not read " + strings.Join(optional, ", ")
+	}
+	r.ok("privileges", "%s", text)
+	return true
+}
+
+// checkCitus checks that both tables are distributed or none. It reports whether one is.
+func (db *DB) checkCitus(ctx context.Context, r *report) (bool, error) {
+	has, err := db.hasCitus(ctx)
+	if err != nil || !has {
+		return false, err
+	}
+	distributed, err := db.distributed(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, k := range Kinds() {
+		is := false
+		for _, d := range distributed {
+			is = is || d == k
+		}
+		check := "Citus table " + k.Table()
+		if is {
+			r.ok(check, "distributed; pass postgres.WithCitus()")
+		} else {
+			r.bad(check, fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key'): see docs/citus.md", db.Schema, k.Table()), "not distributed")
+		}
+	}
+	return len(distributed) > 0, nil
+}
+
+// pageFloor is how many pages the migration leaves under each table.
+const pageFloor = 32
+
+// checkStorage checks the settings of a table, and the pages that keep the planner on the primary key.
+func (db *DB) checkStorage(ctx context.Context, r *report, k Kind) {
+	check := "storage of " + k.Table()
+	var options string
+	var pages int64
+	err := db.pool.QueryRow(ctx, `SELECT coalesce(pg_catalog.array_to_string(c.reloptions, ' '), ''), pg_catalog.pg_relation_size(c.oid) / 8192
+		FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass($1::text)`, db.text("@"+k.Table())).Scan(&options, &pages)
+	truncates := !strings.Contains(options, "vacuum_truncate=off") && !strings.Contains(options, "vacuum_truncate=false")
+	switch {
+	case err != nil:
+		r.failed(check, err)
+	case !strings.Contains(options, "fillfactor=70") || truncates:
+		r.bad(check, db.text("ALTER TABLE @"+k.Table()+" SET (fillfactor = 70, vacuum_truncate = off)"), "the settings are %q", options)
+	case pages < pageFloor:
+		r.bad(check, `bring back the first 32 pages: see docs/operations.md, "Keep the first 32 pages of each table"`, "%d pages of 8 kB, and the floor is %d", pages, pageFloor)
+	default:
+		r.ok(check, "%d pages of 8 kB, fillfactor 70", pages)
+	}
+}
+
+const (
+	minUpdates = 1000   // fewer say nothing about a table
+	minHOT     = 0.90   // of all updates; 0.997 is usual
+	minDead    = 10_000 // fewer dead rows are no burden
+)
+
+// checkUpdates checks how many updates were HOT, and whether VACUUM keeps up.
+func (db *DB) checkUpdates(ctx context.Context, r *report, k Kind) {
+	var updates, hot, dead, live int64
+	err := db.pool.QueryRow(ctx, `SELECT n_tup_upd, n_tup_hot_upd, n_dead_tup, n_live_tup
+		FROM pg_catalog.pg_stat_all_tables WHERE relid = pg_catalog.to_regclass($1::text)`, db.text("@"+k.Table())).
+		Scan(&updates, &hot, &dead, &live)
+	if err != nil {
+		r.failed("updates of "+k.Table(), err)
+		return
+	}
+	share := float64(hot) / float64(max(1, updates))
+	check := "HOT updates of " + k.Table()
+	switch {
+	case updates < minUpdates:
+		r.ok(check, "too few updates to judge: %d", updates)
+	case share < minHOT:
+		r.bad(check, "drop indexes other than the primary key, and look for transactions that stay open for long", "%.1f %% of %d updates", 100*share, updates)
+	default:
+		r.ok(check, "%.1f %% of %d updates", 100*share, updates)
+	}
+	check = "dead rows of " + k.Table()
+	if dead > minDead && dead > live {
+		r.bad(check, "run VACUUM, look for transactions that stay open for long, and see that autovacuum runs", "%d dead, %d live", dead, live)
+		return
+	}
+	r.ok(check, "%d dead, %d live", dead, live)
+}

@@ -1,0 +1,37 @@
+package database
+
+import (
+	"context"
+	"fmt"
+)
+
+// oldestSQLite is the oldest version that the stores support.
+var oldestSQLite = [2]int{3, 42}
+
+func (db *DB) doctorSQLite(ctx context.Context, r *report) ([]Finding, error) {
+	var version, journal string
+	if err := db.SQL.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version); err != nil {
+		return r.findings, err
+	}
+	var v [2]int
+	if _, err := fmt.Sscanf(version, "%d.%d", &v[0], &v[1]); err == nil && (v[0] < oldestSQLite[0] || v[0] == oldestSQLite[0] && v[1] < oldestSQLite[1]) {
+		r.bad("version", "use a driver with SQLite 3.42 or later", "SQLite %s", version)
+	} else {
+		r.ok("version", "SQLite %s", version)
+	}
+	if err := db.SQL.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal); err != nil {
+		r.failed("journal", err)
+	} else if journal != "wal" {
+		r.bad("journal", "run PRAGMA journal_mode = wal: otherwise refusals wait for writers", "the mode is %s", journal)
+	} else {
+		r.ok("journal", "the mode is WAL")
+	}
+	r.migrations(ctx, db)
+	if err := db.file.Check(ctx); err != nil {
+		r.bad("tables", "run limiter migrate up; the file and its directory must be writable", "%v", err)
+		return r.findings, nil // the other checks would say the same
+	}
+	r.ok("tables", "all can be read and written")
+	r.expired(ctx, db)
+	return r.findings, nil
+}

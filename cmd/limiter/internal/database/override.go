@@ -1,0 +1,99 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// Override is a row of limiter_overrides.
+type Override struct {
+	Limiter   string
+	Key       []byte // as stored
+	Policy    limiter.Policy
+	Note      string
+	ExpiresAt time.Time // the zero time means never
+}
+
+// SetOverride writes an override, instead of an earlier one of the key. The error matches
+// [limiter.ErrInvalid] if all keys of the limiter have another kind of policy: all requests of this
+// key would then fail.
+func (db *DB) SetOverride(ctx context.Context, o Override) error {
+	if err := CheckPolicy(o.Limiter, o.Policy); err != nil {
+		return err
+	}
+	rows, err := db.Policies(ctx, o.Limiter)
+	if err != nil {
+		return err
+	}
+	if kind := KindOf(o.Policy); len(rows) == 1 && rows[0].Kind != kind {
+		return fmt.Errorf("%w: limiter %q has policies of kind %s, and the override is of kind %s; requests of its key would fail",
+			limiter.ErrInvalid, o.Limiter, rows[0].Kind, kind)
+	}
+	var capacity, period int64
+	var refill, expires sql.NullInt64
+	kind := "bucket"
+	switch p := o.Policy.(type) {
+	case limiter.TokenBucket:
+		capacity, period, refill = p.Capacity, int64(p.Interval), sql.NullInt64{Int64: p.Refill, Valid: true}
+	case limiter.FixedWindow:
+		capacity, period, kind = p.Limit, int64(p.Window), "window"
+		if p.CountRejected {
+			kind = "window_counting"
+		}
+	}
+	if !o.ExpiresAt.IsZero() {
+		expires = sql.NullInt64{Int64: o.ExpiresAt.UnixNano(), Valid: true}
+	}
+	note := sql.NullString{String: o.Note, Valid: o.Note != ""}
+	_, err = db.SQL.ExecContext(ctx, db.text(`INSERT INTO @limiter_overrides
+			(limiter, key, kind, capacity, refill, period, note, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		ON CONFLICT (limiter, key) DO UPDATE SET kind = excluded.kind, capacity = excluded.capacity,
+			refill = excluded.refill, period = excluded.period, note = excluded.note, expires_at = excluded.expires_at`),
+		o.Limiter, o.Key, kind, capacity, refill, period, note, expires)
+	return db.explain(err)
+}
+
+// RemoveOverride deletes the override of a key and reports whether there was one.
+func (db *DB) RemoveOverride(ctx context.Context, name string, key []byte) (bool, error) {
+	done, err := db.SQL.ExecContext(ctx, db.text("DELETE FROM @limiter_overrides WHERE limiter = $1 AND key = $2"), name, key)
+	if err != nil {
+		return false, db.explain(err)
+	}
+	n, err := done.RowsAffected()
+	return n > 0, err
+}
+
+// Overrides returns at most limit overrides in the order of limiters and keys, also those that have
+// expired. An empty name means all limiters.
+func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override, error) {
+	rows, err := db.SQL.QueryContext(ctx, db.text(`SELECT limiter, key, kind, capacity, coalesce(refill, 0), period,
+			coalesce(note, ''), coalesce(expires_at, 0)
+		FROM @limiter_overrides WHERE $1 = '' OR limiter = $1 ORDER BY limiter, key LIMIT $2`), name, int64(limit))
+	if err != nil {
+		return nil, db.explain(err)
+	}
+	defer rows.Close()
+	var list []Override
+	for rows.Next() {
+		var o Override
+		var kind string
+		var capacity, refill, period, expires int64
+		if err := rows.Scan(&o.Limiter, &o.Key, &kind, &capacity, &refill, &period, &o.Note, &expires); err != nil {
+			return nil, err
+		}
+		o.Policy = limiter.FixedWindow{Limit: capacity, Window: time.Duration(period), CountRejected: kind == "window_counting"}
+		if kind == "bucket" {
+			o.Policy = limiter.TokenBucket{Capacity: capacity, Refill: refill, Interval: time.Duration(period)}
+		}
+		if expires != 0 {
+			o.ExpiresAt = time.Unix(0, expires).UTC()
+		}
+		list = append(list, o)
+	}
+	return list, db.explain(rows.Err())
+}

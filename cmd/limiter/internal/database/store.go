@@ -1,0 +1,173 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// Store is what the commands need of a store.
+type Store interface {
+	limiter.Store
+	Sweep(ctx context.Context, limit int) (int64, error)
+	Check(ctx context.Context) error
+}
+
+// Store returns a store on the database. It works on tables that Citus distributes, and on others.
+func (db *DB) Store(ctx context.Context) (Store, error) {
+	if db.file != nil {
+		return db.file, nil
+	}
+	opts := []postgres.Option{postgres.WithSchema(db.Schema)}
+	distributed, err := db.distributed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(distributed) > 0 {
+		opts = append(opts, postgres.WithCitus())
+	}
+	return postgres.New(db.pool, opts...)
+}
+
+// hasCitus reports whether the database has the extension.
+func (db *DB) hasCitus(ctx context.Context) (has bool, err error) {
+	err = db.pool.QueryRow(ctx, "SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL").Scan(&has)
+	return has, err
+}
+
+// distributed returns the tables that Citus distributes, in PostgreSQL.
+func (db *DB) distributed(ctx context.Context) ([]Kind, error) {
+	if has, err := db.hasCitus(ctx); err != nil || !has {
+		return nil, err
+	}
+	var found []Kind
+	for _, k := range Kinds() {
+		var is bool
+		err := db.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_partition
+			WHERE logicalrelid = pg_catalog.to_regclass($1::text) AND partmethod = 'h')`, db.text("@"+k.Table())).Scan(&is)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			found = append(found, k)
+		}
+	}
+	return found, nil
+}
+
+// Migrations are the options of package migrations for the database.
+func (db *DB) Migrations() []migrations.Option {
+	if db.Dialect == migrations.Postgres {
+		return []migrations.Option{migrations.WithSchema(db.Schema)}
+	}
+	return nil
+}
+
+// Policies returns the policy of one row of the limiter for each kind: what other keys have.
+func (db *DB) Policies(ctx context.Context, name string) ([]Row, error) {
+	var found []Row
+	for _, k := range Kinds() {
+		rows, err := db.query(ctx, "SELECT "+k.columns()+", "+db.now()+" FROM @"+k.Table()+
+			" WHERE limiter = $1 ORDER BY key LIMIT 1", name)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, rows...)
+	}
+	return found, nil
+}
+
+// CheckPolicy returns an error that matches [limiter.ErrInvalid] if no limiter can have the name or
+// the policy.
+func CheckPolicy(name string, p limiter.Policy) error {
+	_, err := limiter.New(frozen{}, name, p)
+	return err
+}
+
+// KindOf returns the kind of a policy.
+func KindOf(p limiter.Policy) Kind {
+	if _, ok := p.(limiter.FixedWindow); ok {
+		return Window
+	}
+	return Bucket
+}
+
+// Reset makes a key unused. It reports whether the key had a row.
+func (db *DB) Reset(ctx context.Context, name string, key []byte) (bool, error) {
+	rows, err := db.Find(ctx, name, key)
+	if err != nil {
+		return false, err
+	}
+	for _, r := range rows {
+		if err := db.do(ctx, limiter.Op{Kind: limiter.OpReset, Name: name, Key: string(key), Policy: r.Policy()}); err != nil {
+			return false, err
+		}
+	}
+	return len(rows) > 0, nil
+}
+
+// do carries out an operation on a key.
+func (db *DB) do(ctx context.Context, op limiter.Op) error {
+	store, err := db.Store(ctx)
+	if err == nil {
+		_, err = store.Do(ctx, op)
+	}
+	return db.explain(err)
+}
+
+// Block refuses all requests of a key for a time in nanoseconds. The error matches
+// [limiter.ErrInvalid] if no row tells the policy and p is nil.
+func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p limiter.Policy) error {
+	policies := []limiter.Policy{p}
+	if p == nil {
+		rows, err := db.Find(ctx, name, key)
+		if err == nil && len(rows) == 0 {
+			rows, err = db.Policies(ctx, name)
+		}
+		if err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return fmt.Errorf("%w: no key of limiter %q has state that tells its policy; pass --capacity and --interval, or --limit and --window",
+				limiter.ErrInvalid, name)
+		}
+		policies = nil
+		for _, r := range rows {
+			policies = append(policies, r.Policy())
+		}
+	}
+	for _, p := range policies {
+		if err := db.do(ctx, limiter.Op{Kind: limiter.OpBlock, Name: name, Key: string(key), Policy: p, Cost: ns}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxLimiters is how many limiters [DB.Limiters] returns at most.
+const maxLimiters = 1000
+
+// Limiters returns the names of the limiters that have state, in order. It reads one row for each.
+func (db *DB) Limiters(ctx context.Context) ([]string, error) {
+	var names []string
+	for after := ""; len(names) < maxLimiters; {
+		var next sql.NullString
+		// Each min() is one look into an index, however many keys a limiter has.
+		err := db.SQL.QueryRowContext(ctx, db.text(`SELECT min(name) FROM (
+			SELECT min(limiter) AS name FROM @limiter_token_buckets WHERE limiter > $1
+			UNION ALL
+			SELECT min(limiter) FROM @limiter_fixed_windows WHERE limiter > $1) AS tables`), after).Scan(&next)
+		if err != nil {
+			return nil, db.explain(err)
+		}
+		if !next.Valid {
+			break
+		}
+		names, after = append(names, next.String), next.String
+	}
+	return names, nil
+}

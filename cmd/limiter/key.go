@@ -1,0 +1,58 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqlimit/limiter"
+)
+
+// keyFlags are the ways to name a key.
+type keyFlags struct {
+	hex    string
+	secret string
+}
+
+func (k *keyFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&k.hex, "key-hex", "", "the key in hex as it is stored, instead of KEY: key_hex in JSON output")
+	cmd.Flags().StringVar(&k.secret, "key-digest-file", "", "file with the secret of WithKeyDigest: KEY is the key before the digest")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		want := 2
+		if k.hex != "" {
+			want = 1
+		}
+		if len(args) != want {
+			return fmt.Errorf("got %d arguments; write %s LIMITER KEY, or %[2]s LIMITER --key-hex HEX", len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// target returns the limiter and the stored key that the arguments name.
+func (k *keyFlags) target(args []string) (name string, key []byte, err error) {
+	if k.hex != "" {
+		if k.secret != "" {
+			return "", nil, usageError{errors.New("--key-hex is the key as it is stored; leave out --key-digest-file")}
+		}
+		key, err = hex.DecodeString(k.hex)
+		if err != nil || len(key) == 0 || len(key) > 255 {
+			return "", nil, usageError{fmt.Errorf("--key-hex is %q; it must be 1 to 255 bytes in hex", k.hex)}
+		}
+		return args[0], key, nil
+	}
+	var secret []byte
+	if k.secret != "" {
+		if secret, err = os.ReadFile(k.secret); err != nil {
+			return "", nil, usageError{err}
+		}
+		if len(secret) == 0 {
+			return "", nil, usageError{fmt.Errorf("%s is empty; it must hold the secret of WithKeyDigest", k.secret)}
+		}
+	}
+	stored, err := limiter.StoredKey(args[1], secret)
+	return args[0], []byte(stored), err
+}

@@ -1,0 +1,122 @@
+//go:build unix
+
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// program is the built binary.
+var program string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "limiter-cli-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		defer stopServers()
+		program = filepath.Join(dir, "limiter")
+		if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// answer is what a run of the program left.
+type answer struct {
+	stdout, stderr string
+	code           int
+}
+
+// command returns a run of the program on a database, with nothing from the test's environment that
+// could lead to another one.
+func command(ctx context.Context, url string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "TERM=xterm-256color"}
+	if url != "" {
+		cmd.Env = append(cmd.Env, "DATABASE_URL="+url)
+	}
+	return cmd
+}
+
+// limiterCLI runs the program.
+func limiterCLI(t *testing.T, url string, args ...string) answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := command(ctx, url, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	a := answer{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	for _, out := range []string{a.stdout, a.stderr} {
+		if i := strings.IndexFunc(out, isControl); i >= 0 {
+			t.Errorf("limiter %q printed the control character %q", args, out[i:i+1])
+		}
+	}
+	return a
+}
+
+func isControl(r rune) bool {
+	return r != '\n' && r != '\t' && (r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e)
+}
+
+// succeeds runs the program and wants exit code 0.
+func succeeds(t *testing.T, url string, args ...string) answer {
+	t.Helper()
+	a := limiterCLI(t, url, args...)
+	if a.code != 0 {
+		t.Fatalf("limiter %q: exit code %d\n%s%s", args, a.code, a.stdout, a.stderr)
+	}
+	return a
+}
+
+// fails runs the program and wants an exit code, and texts on standard error.
+func fails(t *testing.T, url string, code int, texts []string, args ...string) {
+	t.Helper()
+	a := limiterCLI(t, url, args...)
+	if a.code != code {
+		t.Errorf("limiter %q: exit code %d, want %d\n%s%s", args, a.code, code, a.stdout, a.stderr)
+	}
+	contains(t, a.stderr, texts...)
+}
+
+// contains wants texts in what the program printed.
+func contains(t *testing.T, out string, texts ...string) {
+	t.Helper()
+	for _, want := range texts {
+		if !strings.Contains(out, want) {
+			t.Errorf("want %q in:\n%s", want, out)
+		}
+	}
+}
+
+// decode reads JSON with exactly the fields of T.
+func decode[T any](t *testing.T, a answer) T {
+	t.Helper()
+	var v T
+	dec := json.NewDecoder(strings.NewReader(a.stdout))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&v); err != nil {
+		t.Fatalf("%v in:\n%s%s", err, a.stdout, a.stderr)
+	}
+	return v
+}

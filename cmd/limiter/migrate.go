@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
+	"github.com/sqlimit/limiter/migrations"
+)
+
+// migrationJSON is a migration in the output of migrate.
+type migrationJSON struct {
+	Version   int64      `json:"version"`
+	Name      string     `json:"name"`
+	AppliedAt *time.Time `json:"applied_at"` // null if it has not been applied
+}
+
+func (a *app) migrate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Create, upgrade or drop the tables",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return usageError{errors.New("write limiter migrate up, down or status")}
+		},
+	}
+	var yes bool
+	down := a.migration("down", "Drop all tables and the state of all limiters", func(ctx context.Context, db *database.DB) error {
+		return migrations.Down(ctx, db.Dialect, db.SQL, db.Migrations()...)
+	})
+	down.Flags().BoolVar(&yes, "yes", false, "confirm that the state of all limiters is lost")
+	down.PreRunE = func(*cobra.Command, []string) error {
+		if !yes {
+			return usageError{errors.New("this drops all tables and the state of all limiters; pass --yes to do it")}
+		}
+		return nil
+	}
+	cmd.AddCommand(down,
+		a.migration("up", "Apply the migrations that are missing", func(ctx context.Context, db *database.DB) error {
+			return migrations.Up(ctx, db.Dialect, db.SQL, db.Migrations()...)
+		}),
+		a.migration("status", "List the migrations; exit code 5 if one is missing", nil))
+	return cmd
+}
+
+// migration returns a command that changes the tables, unless change is nil, and lists the migrations.
+func (a *app) migration(use, short string, change func(context.Context, *database.DB) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			db, err := a.openDB(cmd.Context(), use == "up")
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			if change != nil {
+				if err := change(cmd.Context(), db); err != nil {
+					return err
+				}
+			}
+			list, err := migrations.Status(cmd.Context(), db.Dialect, db.SQL, db.Migrations()...)
+			if err != nil {
+				return err
+			}
+			if err := a.printMigrations(list); err != nil {
+				return err
+			}
+			for _, m := range list {
+				if !m.Applied && use == "status" {
+					return errAttention
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) printMigrations(list []migrations.MigrationStatus) error {
+	rows := []migrationJSON{}
+	for _, m := range list {
+		row := migrationJSON{Version: m.Version, Name: m.Name}
+		if m.Applied {
+			row.AppliedAt = &m.AppliedAt
+		}
+		rows = append(rows, row)
+	}
+	if a.json() {
+		return show.JSON(a.stdout, rows)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "VERSION\tNAME\tAPPLIED")
+	for _, r := range rows {
+		applied := "no: run limiter migrate up"
+		if r.AppliedAt != nil {
+			applied = r.AppliedAt.Format(time.DateTime)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\n", r.Version, r.Name, applied)
+	}
+	return w.Flush()
+}

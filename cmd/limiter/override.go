@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
+)
+
+// overrideJSON is an override in JSON.
+type overrideJSON struct {
+	Limiter string `json:"limiter"`
+	show.KeyJSON
+	Policy    policyJSON `json:"policy"`
+	Note      string     `json:"note"`
+	ExpiresAt *time.Time `json:"expires_at"` // null if it never ends
+	Expired   bool       `json:"expired"`
+}
+
+func (a *app) override() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "override",
+		Short: "Give single keys a policy of their own",
+		Long: "Override writes the table limiter_overrides. Applications that use package overrides follow\n" +
+			"within seconds; others ignore the table.",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return usageError{errors.New("write limiter override set, list or rm")}
+		},
+	}
+	cmd.AddCommand(a.overrideSet(), a.overrideList(), a.overrideRemove())
+	return cmd
+}
+
+func (a *app) overrideSet() *cobra.Command {
+	var key keyFlags
+	var policy policyFlags
+	var note string
+	var expires time.Duration
+	cmd := &cobra.Command{
+		Use:   "set LIMITER KEY --capacity N --interval D | --limit N --window D",
+		Short: "Set the policy of a key",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, stored, err := key.target(args)
+			if err != nil {
+				return err
+			}
+			p, err := policy.policy()
+			if err != nil {
+				return err
+			}
+			if p == nil {
+				return usageError{errors.New("no policy is given; pass --capacity and --interval, or --limit and --window")}
+			}
+			o := database.Override{Limiter: name, Key: stored, Policy: p, Note: note}
+			if expires < 0 {
+				return usageError{fmt.Errorf("--expires-in is %v; it must be above 0", expires)}
+			}
+			if expires > 0 {
+				o.ExpiresAt = time.Now().Add(expires).UTC().Round(time.Second)
+			}
+			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
+				if err := db.SetOverride(ctx, o); err != nil {
+					return err
+				}
+				return a.printOverrides([]database.Override{o})
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&note, "note", "", "who asked for the override, and why")
+	f.DurationVar(&expires, "expires-in", 0, "when the override ends, such as 24h (default: never)")
+	a.completeLimiters(cmd)
+	key.register(cmd)
+	policy.register(cmd)
+	return cmd
+}
+
+func (a *app) overrideList() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list [LIMITER]",
+		Short: "List the overrides, also those that have expired",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 {
+				return usageError{fmt.Errorf("--max is %d; it must be at least 1", limit)}
+			}
+			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
+				list, err := db.Overrides(ctx, append(args, "")[0], limit)
+				if err != nil {
+					return err
+				}
+				return a.printOverrides(list)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "max", 10_000, "how many to list at most")
+	a.completeLimiters(cmd)
+	return cmd
+}
+
+func (a *app) overrideRemove() *cobra.Command {
+	var key keyFlags
+	cmd := &cobra.Command{
+		Use:   "rm LIMITER KEY",
+		Short: "Remove the override of a key; exit code 1 if it has none",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, stored, err := key.target(args)
+			if err != nil {
+				return err
+			}
+			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
+				found, err := db.RemoveOverride(ctx, name, stored)
+				if err != nil {
+					return err
+				}
+				if !found {
+					return fmt.Errorf("%s of limiter %s has no override", show.Key(stored), name)
+				}
+				if a.json() {
+					return show.JSON(a.stdout, map[string]any{"removed": true})
+				}
+				fmt.Fprintf(a.out, "removed the override of %s of limiter %s\n", show.Key(stored), name)
+				return nil
+			})
+		},
+	}
+	a.completeLimiters(cmd)
+	key.register(cmd)
+	return cmd
+}
+
+func (a *app) printOverrides(list []database.Override) error {
+	rows := []overrideJSON{}
+	for _, o := range list {
+		row := overrideJSON{Limiter: o.Limiter, KeyJSON: show.NewKeyJSON(o.Key), Policy: newPolicy(o.Policy), Note: o.Note}
+		if !o.ExpiresAt.IsZero() {
+			row.ExpiresAt, row.Expired = &o.ExpiresAt, !o.ExpiresAt.After(time.Now())
+		}
+		rows = append(rows, row)
+	}
+	if a.json() {
+		return show.JSON(a.stdout, rows)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "LIMITER\tKEY\tPOLICY\tEXPIRES\tNOTE")
+	for _, r := range rows {
+		expires := "never"
+		if r.ExpiresAt != nil {
+			expires = r.ExpiresAt.Format(time.RFC3339)
+		}
+		if r.Expired {
+			expires += " (expired)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", show.Cell(r.Limiter), r.Text(), r.Policy, expires, show.Cell(r.Note))
+	}
+	return w.Flush()
+}

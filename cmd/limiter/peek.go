@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
+)
+
+// peekJSON is what peek prints.
+type peekJSON struct {
+	Limiter string `json:"limiter"`
+	show.KeyJSON
+	States []stateJSON `json:"states"` // none if the key is unused
+}
+
+// stateJSON is what a key may do.
+type stateJSON struct {
+	Policy     policyJSON `json:"policy"`
+	Allowed    bool       `json:"allowed"` // a request of cost 1 passes now
+	Used       int64      `json:"used"`
+	Remaining  int64      `json:"remaining"`
+	RetryAfter float64    `json:"retry_after_seconds"`
+	ResetAfter float64    `json:"reset_after_seconds"`
+}
+
+func (a *app) peek() *cobra.Command {
+	var key keyFlags
+	cmd := &cobra.Command{
+		Use:   "peek LIMITER KEY",
+		Short: "Show what a key may do now",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, stored, err := key.target(args)
+			if err != nil {
+				return err
+			}
+			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
+				return a.peekKey(ctx, db, name, stored)
+			})
+		},
+	}
+	a.completeLimiters(cmd)
+	key.register(cmd)
+	return cmd
+}
+
+func (a *app) peekKey(ctx context.Context, db *database.DB, name string, key []byte) error {
+	rows, err := db.Find(ctx, name, key)
+	if err != nil {
+		return err
+	}
+	answer := peekJSON{Limiter: name, KeyJSON: show.NewKeyJSON(key), States: []stateJSON{}}
+	for _, r := range rows {
+		s, err := r.Look(ctx)
+		if err != nil {
+			return err
+		}
+		answer.States = append(answer.States, newState(s))
+	}
+	if a.json() {
+		return show.JSON(a.stdout, answer)
+	}
+	fmt.Fprintf(a.out, "limiter    %s\nkey        %s\n", name, show.Key(key))
+	if len(answer.States) == 0 {
+		fmt.Fprintln(a.out, "state      unused: all of the limit is left")
+	}
+	for _, s := range answer.States {
+		s.print(a.out)
+	}
+	return nil
+}
+
+func newState(s database.State) stateJSON {
+	return stateJSON{
+		newPolicy(s.Policy), s.Allowed, s.Used, s.Remaining,
+		show.Seconds(s.RetryAfter), show.Seconds(s.ResetAfter),
+	}
+}
+
+func (s stateJSON) print(w io.Writer) {
+	fmt.Fprintf(w, "policy     %s\nused       %d of %d\nremaining  %d\n", s.Policy, s.Used, s.Policy.limit(), s.Remaining)
+	if !s.Allowed {
+		fmt.Fprintf(w, "refused    for another %s\n", seconds(s.RetryAfter))
+	}
+	if s.ResetAfter > 0 {
+		fmt.Fprintf(w, "unused     in %s\n", seconds(s.ResetAfter))
+	}
+}
+
+func seconds(s float64) string { return show.Duration(time.Duration(s * float64(time.Second))) }

@@ -1,0 +1,195 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sqlimit/limiter"
+)
+
+// peeked is the JSON of peek.
+type peeked struct {
+	Limiter string  `json:"limiter"`
+	Key     *string `json:"key"`
+	KeyHex  string  `json:"key_hex"`
+	States  []struct {
+		Policy     policyOf `json:"policy"`
+		Allowed    bool     `json:"allowed"`
+		Used       int64    `json:"used"`
+		Remaining  int64    `json:"remaining"`
+		RetryAfter float64  `json:"retry_after_seconds"`
+		ResetAfter float64  `json:"reset_after_seconds"`
+	} `json:"states"`
+}
+
+type policyOf struct {
+	Kind          string  `json:"kind"`
+	Capacity      int64   `json:"capacity"`
+	Refill        int64   `json:"refill"`
+	Interval      float64 `json:"interval_seconds"`
+	Limit         int64   `json:"limit"`
+	Window        float64 `json:"window_seconds"`
+	CountRejected bool    `json:"count_rejected"`
+}
+
+func TestPeekShowsWhatABucketHasLeft(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		use(t, db.store, "login", bucket, "alice", 3)
+		contains(t, succeeds(t, db.url, "peek", "login", "alice").stdout,
+			`"alice"`, "bucket of 5, one back every 24h0m0s", "3 of 5", "remaining  2")
+
+		got := decode[peeked](t, succeeds(t, db.url, "peek", "login", "alice", "--output", "json"))
+		if got.Key == nil || *got.Key != "alice" || got.KeyHex != hex.EncodeToString([]byte("alice")) || len(got.States) != 1 {
+			t.Fatalf("%+v", got)
+		}
+		s := got.States[0]
+		if want := (policyOf{Kind: "bucket", Capacity: 5, Refill: 1, Interval: 86400}); s.Policy != want {
+			t.Errorf("policy %+v, want %+v", s.Policy, want)
+		}
+		if !s.Allowed || s.Used != 3 || s.Remaining != 2 || s.ResetAfter < 3*86400-60 || s.ResetAfter > 3*86400 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestPeekShowsWhatAWindowHasLeft(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		use(t, db.store, "exports", window, "alice", 10)
+		contains(t, succeeds(t, db.url, "peek", "exports", "alice").stdout, "10 of 10", "remaining  0", "refused")
+		s := decode[peeked](t, succeeds(t, db.url, "peek", "exports", "alice", "-o", "json")).States[0]
+		if s.Allowed || s.Used != 10 || s.Policy.Limit != 10 || s.RetryAfter <= 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestPeekSaysThatAKeyIsUnused(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		contains(t, succeeds(t, db.url, "peek", "login", "nobody").stdout, "unused")
+		if got := decode[peeked](t, succeeds(t, db.url, "peek", "login", "nobody", "-o", "json")); len(got.States) != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// hostile are keys that would harm a terminal, or are no text.
+var hostile = map[string]string{
+	"NUL":                  "a\x00b",
+	"escape sequence":      "\x1b]0;owned\x07\x1b[2J",
+	"invalid UTF-8":        "\xff\xfe",
+	"C1 control character": "\u009b31m",
+	"direction mark":       "user\u202etxt.exe",
+	"line break":           "a\r\nb",
+	"quote":                `"'\`,
+}
+
+func TestPeekNeverPrintsAKeyRaw(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		for name, key := range hostile {
+			use(t, db.store, "login", bucket, key, 1)
+			in := hex.EncodeToString([]byte(key))
+			// Every run checks that no control character is printed.
+			contains(t, succeeds(t, db.url, "peek", "login", "--key-hex", in).stdout, "1 of 5")
+			got := decode[peeked](t, succeeds(t, db.url, "peek", "login", "--key-hex", in, "-o", "json"))
+			if got.KeyHex != in || len(got.States) != 1 || got.Key != nil && *got.Key != key || (got.Key == nil) != (key == "\xff\xfe") {
+				t.Errorf("%s: %+v", name, got)
+			}
+			if !strings.Contains(key, "\x00") {
+				contains(t, succeeds(t, db.url, "peek", "login", key).stdout, "1 of 5")
+			}
+		}
+		// A name that is not a limiter's.
+		contains(t, succeeds(t, db.url, "peek", "\x1b[31m", "key").stdout, `\x1b[31m`)
+		fails(t, db.url, 2, []string{`\x1b[31m`}, "\x1b[31m")
+	})
+}
+
+func TestPeekFindsADigestedKey(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		secret := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(secret, []byte("0123456789abcdef"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		use(t, db.store, "login", bucket, "alice", 2, limiter.WithKeyDigest([]byte("0123456789abcdef")))
+		got := decode[peeked](t, succeeds(t, db.url, "peek", "login", "alice", "--key-digest-file", secret, "-o", "json"))
+		if got.Key != nil || len(got.States) != 1 || got.States[0].Used != 2 {
+			t.Errorf("%+v", got)
+		}
+		contains(t, succeeds(t, db.url, "peek", "login", "--key-hex", got.KeyHex).stdout, "0x"+got.KeyHex, "2 of 5")
+	})
+}
+
+func TestAWrongCommandExitsWith2(t *testing.T) {
+	t.Parallel()
+	db := migratedSQLite(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"peak"}, `unknown command "peak"`},
+		{[]string{"peek"}, "LIMITER KEY"},
+		{[]string{"peek", "login", "alice", "bob"}, "LIMITER KEY"},
+		{[]string{"peek", "login", "--key-hex", "xy"}, "in hex"},
+		{[]string{"peek", "login", ""}, "key is empty"},
+		{[]string{"peek", "login", "alice", "--no-such-flag"}, "unknown flag"},
+		{[]string{"peek", "login", "alice", "--output", "xml"}, "text or json"},
+		{[]string{"peek", "login", "alice", "--schema", "other"}, "leave out --schema"},
+		{[]string{"peek", "login", "alice", "--key-digest-file", "/nonexistent"}, "no such file"},
+		{[]string{"peek", "login", "alice", "--database", "mysql://user:hunter2@host/db"}, "postgres://... or sqlite:PATH"},
+		{[]string{"peek", "login", "alice", "--database", "postgres://user:hunter2@host:port/db"}, "port"},
+	} {
+		fails(t, db.url, 2, []string{c.want}, c.args...)
+		if a := limiterCLI(t, db.url, c.args...); strings.Contains(a.stderr, "hunter2") {
+			t.Errorf("%q prints the password: %s", c.args, a.stderr)
+		}
+	}
+	fails(t, "", 2, []string{"DATABASE_URL"}, "peek", "login", "alice")
+}
+
+func TestADatabaseThatIsDownExitsWith3(t *testing.T) {
+	t.Parallel()
+	port, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails(t, "postgres://user:hunter2@127.0.0.1:"+port+"/db", 3, []string{"connect"}, "peek", "login", "alice")
+	path := filepath.Join(t.TempDir(), "missing.db")
+	fails(t, "sqlite:"+path, 3, []string{"no such file", "migrate up"}, "peek", "login", "alice")
+	if _, err := os.Stat(path); err == nil {
+		t.Error("peek made an empty file")
+	}
+}
+
+func TestMissingTablesExitWith4(t *testing.T) {
+	t.Parallel()
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		fails(t, emptyPostgres(t), 4, []string{"limiter migrate up"}, "peek", "login", "alice")
+		fails(t, migratedPostgres(t).url, 4, []string{"--schema"}, "peek", "login", "alice", "--schema", "other")
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "empty.db")
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		fails(t, "sqlite:"+path, 4, []string{"limiter migrate up"}, "peek", "login", "alice")
+	})
+}
+
+func TestARoleWithoutPrivilegesExitsWith4(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	reader := newRole(t, db)
+	fails(t, reader, 4, []string{"grant"}, "peek", "login", "alice")
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
+)
+
+// policyFlags are the ways to give a policy.
+type policyFlags struct {
+	capacity, refill, limit int64
+	interval, window        time.Duration
+	countRejected           bool
+}
+
+func (p *policyFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Int64Var(&p.capacity, "capacity", 0, "of a bucket: how many tokens it holds")
+	f.Int64Var(&p.refill, "refill", 1, "of a bucket: tokens that come back per interval")
+	f.DurationVar(&p.interval, "interval", 0, "of a bucket")
+	f.Int64Var(&p.limit, "limit", 0, "of a window: requests per window")
+	f.DurationVar(&p.window, "window", 0, "of a window: its length, such as 24h")
+	f.BoolVar(&p.countRejected, "count-rejected", false, "of a window: refused requests also count")
+}
+
+// policy returns the policy that the flags give, or nil.
+func (p *policyFlags) policy() (limiter.Policy, error) {
+	bucket, window := p.capacity != 0 || p.interval != 0, p.limit != 0 || p.window != 0 || p.countRejected
+	switch {
+	case bucket && window:
+		return nil, usageError{errors.New("--capacity, --refill and --interval are those of a bucket, --limit, --window and --count-rejected those of a window; pass one of the two")}
+	case bucket:
+		return limiter.TokenBucket{Capacity: p.capacity, Refill: p.refill, Interval: p.interval}, nil
+	case window:
+		return limiter.FixedWindow{Limit: p.limit, Window: p.window, CountRejected: p.countRejected}, nil
+	}
+	return nil, nil
+}
+
+// policyJSON is a policy in JSON.
+type policyJSON struct {
+	Kind          database.Kind `json:"kind"`
+	Capacity      int64         `json:"capacity,omitempty"` // of a bucket
+	Refill        int64         `json:"refill,omitempty"`
+	Interval      float64       `json:"interval_seconds,omitempty"`
+	Limit         int64         `json:"limit,omitempty"` // of a window
+	Window        float64       `json:"window_seconds,omitempty"`
+	CountRejected bool          `json:"count_rejected,omitempty"`
+}
+
+func newPolicy(p limiter.Policy) policyJSON {
+	switch p := p.(type) {
+	case limiter.TokenBucket:
+		return policyJSON{Kind: database.Bucket, Capacity: p.Capacity, Refill: p.Refill, Interval: show.Seconds(p.Interval)}
+	case limiter.FixedWindow:
+		return policyJSON{Kind: database.Window, Limit: p.Limit, Window: show.Seconds(p.Window), CountRejected: p.CountRejected}
+	}
+	return policyJSON{}
+}
+
+func (p policyJSON) limit() int64 { return max(p.Capacity, p.Limit) }
+
+// String returns the policy for people.
+func (p policyJSON) String() string {
+	switch {
+	case p.Kind == database.Bucket && p.Refill == 1:
+		return fmt.Sprintf("bucket of %d, one back every %s", p.Capacity, seconds(p.Interval))
+	case p.Kind == database.Bucket:
+		return fmt.Sprintf("bucket of %d, %d back every %s", p.Capacity, p.Refill, seconds(p.Interval))
+	case p.CountRejected:
+		return fmt.Sprintf("%d per window of %s, counts refusals", p.Limit, seconds(p.Window))
+	}
+	return fmt.Sprintf("%d per window of %s", p.Limit, seconds(p.Window))
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
+)
+
+// app is one run of the program.
+type app struct {
+	database, schema, output string
+	timeout                  time.Duration
+
+	stdout, stderr io.Writer
+	rawStderr      io.Writer // stderr without escapes, for the progress of a sweep
+	out            io.Writer // stdout, with everything escaped that is not printable
+	began          bool      // arguments and flags were right
+}
+
+// run runs a command line and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	a := &app{stdout: stdout, rawStderr: stderr, stderr: show.Writer(stderr), out: show.Writer(stdout)}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.began {
+		err = usageError{err}
+	}
+	if err != nil && !errors.Is(err, errAttention) {
+		fmt.Fprintf(a.stderr, "limiter: %s\n", strings.TrimPrefix(err.Error(), "limiter: "))
+		if !a.began {
+			fmt.Fprintln(a.stderr, "Run limiter help for the commands.")
+		}
+	}
+	return exitCode(ctx, err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "limiter",
+		Short:         "Show and change the state of limiters in PostgreSQL and SQLite",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.output != "text" && a.output != "json" {
+				return fmt.Errorf("--output is %q; it must be text or json", a.output)
+			}
+			a.began = true
+			return nil
+		},
+	}
+	flags := root.PersistentFlags()
+	flags.StringVarP(&a.database, "database", "d", "", "postgres://... or sqlite:PATH (default: $DATABASE_URL)")
+	flags.StringVar(&a.schema, "schema", "", "schema of the tables in PostgreSQL (default: public)")
+	flags.StringVarP(&a.output, "output", "o", "text", "text or json")
+	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long a command may take, except for migrate, sweep and top")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(a.migrate(), a.peek(), a.reset(), a.block(), a.override(), a.sweep(), a.doctor(), a.top())
+	return root
+}
+
+// open opens the database.
+func (a *app) open(ctx context.Context) (*database.DB, error) { return a.openDB(ctx, false) }
+
+func (a *app) openDB(ctx context.Context, create bool) (*database.DB, error) {
+	url := a.database
+	if url == "" {
+		url = os.Getenv("DATABASE_URL")
+	}
+	return database.Open(ctx, database.Options{URL: url, Schema: a.schema, Create: create})
+}
+
+// json reports whether the command prints JSON.
+func (a *app) json() bool { return a.output == "json" }
+
+// briefly runs f on the database within the time limit.
+func (a *app) briefly(ctx context.Context, f func(ctx context.Context, db *database.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return f(ctx, db)
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+
+	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
+)
+
+// sweepBatch is how many rows one call of Sweep deletes at most. Between two calls the progress moves.
+const sweepBatch = 1000
+
+// sweepJSON is what sweep prints.
+type sweepJSON struct {
+	Deleted  int64   `json:"deleted"`
+	Complete bool    `json:"complete"` // every row was visited
+	Seconds  float64 `json:"seconds"`
+}
+
+func (a *app) sweep() *cobra.Command {
+	var limit int64
+	var longest time.Duration
+	cmd := &cobra.Command{
+		Use:   "sweep",
+		Short: "Delete the rows of keys that have been unused for an hour",
+		Long: "Sweep deletes the rows of keys that have been unused for an hour. It rests as long as it works, and\n" +
+			"may run beside traffic. Ctrl-C ends it; what was deleted stays deleted.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 || longest < 0 {
+				return usageError{fmt.Errorf("--limit and --for must not be negative")}
+			}
+			db, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			store, err := db.Store(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			if longest > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, longest)
+				defer cancel()
+			}
+			began := time.Now()
+			p := startProgress(a.terminal(), began, func() int64 { return estimate(ctx, db) })
+			result, err := sweepAll(ctx, store.Sweep, limit, &p.deleted)
+			p.stop()
+			result.Seconds = show.Seconds(time.Since(began))
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+			if printed := a.printSweep(result); printed != nil {
+				return printed
+			}
+			return cmd.Context().Err() // --for is not an interrupt
+		},
+	}
+	cmd.Flags().Int64Var(&limit, "limit", 0, "delete at most so many rows (default: all)")
+	cmd.Flags().DurationVar(&longest, "for", 0, "stop after this time (default: when every row was visited)")
+	return cmd
+}
+
+// sweepAll calls sweep until every row was visited, limit rows were deleted (0 means no limit) or
+// ctx ended.
+func sweepAll(ctx context.Context, sweep func(context.Context, int) (int64, error), limit int64, deleted *atomic.Int64) (sweepJSON, error) {
+	for {
+		batch := int64(sweepBatch)
+		if limit > 0 {
+			batch = min(batch, limit-deleted.Load())
+		}
+		if batch == 0 {
+			return sweepJSON{Deleted: deleted.Load()}, nil
+		}
+		n, err := sweep(ctx, int(batch))
+		deleted.Add(n)
+		if err != nil || n < batch {
+			return sweepJSON{Deleted: deleted.Load(), Complete: err == nil}, err
+		}
+	}
+}
+
+func (a *app) printSweep(s sweepJSON) error {
+	if a.json() {
+		return show.JSON(a.stdout, s)
+	}
+	rest := "; there may be more"
+	if s.Complete {
+		rest = "; no other row has expired"
+	}
+	fmt.Fprintf(a.out, "deleted %d rows in %s%s\n", s.Deleted, seconds(s.Seconds), rest)
+	return nil
+}
+
+// terminal returns standard error if it is a terminal, otherwise nil.
+func (a *app) terminal() io.Writer {
+	if file, ok := a.rawStderr.(*os.File); ok && term.IsTerminal(file.Fd()) {
+		return file
+	}
+	return nil
+}
+
+// estimate returns about how many rows a sweep will delete, or 0 if that is not known.
+func estimate(ctx context.Context, db *database.DB) (rows int64) {
+	for _, k := range database.Kinds() {
+		c, err := db.CountExpired(ctx, k)
+		if err != nil || c.Partial() {
+			return 0
+		}
+		rows += c.Expired
+	}
+	return rows
+}
+
+// progress shows on a terminal how far a sweep is.
+type progress struct {
+	deleted atomic.Int64
+	done    chan struct{}
+	ended   chan struct{}
+}
+
+// startProgress starts to draw on w, unless that is nil. The function total tells how many rows the
+// sweep will delete.
+func startProgress(w io.Writer, began time.Time, total func() int64) *progress {
+	p := &progress{done: make(chan struct{}), ended: make(chan struct{})}
+	var rows int64
+	if w != nil {
+		rows = total() // before the sweep deletes any
+	}
+	go func() {
+		defer close(p.ended)
+		if w == nil {
+			return
+		}
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for step := 0; ; step++ {
+			fmt.Fprintf(w, "\r%s", progressLine(p.deleted.Load(), rows, step, time.Since(began)))
+			select {
+			case <-p.done:
+				fmt.Fprintf(w, "\r%s\r", strings.Repeat(" ", 75))
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return p
+}
+
+// progressLine returns a line of at most 75 columns. If nobody knows the total, the bar only moves.
+func progressLine(deleted, total int64, step int, elapsed time.Duration) string {
+	bar, of := []byte(strings.Repeat(".", 20)), ""
+	if total > 0 {
+		full := min(20, int(20*deleted/total))
+		copy(bar, strings.Repeat("=", full))
+		of = fmt.Sprintf(" of about %d", total)
+	} else {
+		bar[step%20], bar[(step+1)%20] = '=', '='
+	}
+	return fmt.Sprintf("[%s] %d%s rows deleted, %s ", bar, deleted, of, elapsed.Round(time.Second))
+}
+
+// stop clears the line.
+func (p *progress) stop() {
+	close(p.done)
+	<-p.ended
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+
+	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
+)
+
+// topJSON is what top prints.
+type topJSON struct {
+	RowsRead int64            `json:"rows_read"`
+	All      bool             `json:"all"` // every row was read, otherwise a sample
+	Limiters []topLimiterJSON `json:"limiters"`
+}
+
+// topLimiterJSON are the keys of a limiter that use most of their limit, the first of them most.
+type topLimiterJSON struct {
+	Limiter string       `json:"limiter"`
+	Keys    []topKeyJSON `json:"keys"`
+}
+
+type topKeyJSON struct {
+	show.KeyJSON
+	stateJSON
+}
+
+func (a *app) top() *cobra.Command {
+	var keys int
+	var once bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "top [LIMITER]",
+		Short: "Show the keys that use most of their limits, live on a terminal",
+		Long: "Top shows the keys that use most of their limits. On a terminal it reads again every second, until you\n" +
+			"press q. In a pipe it prints one table. Of a large table it reads a part each time, and keeps the\n" +
+			"keys that use most. Refusals are not stored, so it shows what is used.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if keys < 1 || keys > 1000 {
+				return usageError{fmt.Errorf("--keys is %d; it must be 1 to 1000", keys)}
+			}
+			if every < time.Second {
+				return usageError{fmt.Errorf("--every is %v; it must be at least 1s", every)}
+			}
+			db, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			top := database.NewTop(db, append(args, "")[0], keys)
+			read := func() (database.Reading, error) {
+				ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
+				defer cancel()
+				return top.Read(ctx)
+			}
+			first, err := read() // a wrong database is an error, not a screen
+			if err != nil {
+				return err
+			}
+			out, isFile := a.stdout.(*os.File)
+			if once || a.json() || !isFile || !term.IsTerminal(out.Fd()) {
+				return a.printTop(first, widthOf(out))
+			}
+			end, err := tea.NewProgram(&screen{read: read, every: every, reading: first, at: time.Now(), width: 80, height: 24},
+				tea.WithContext(cmd.Context()), tea.WithOutput(out)).Run()
+			if s, ok := end.(*screen); ok && s.err != nil {
+				return s.err
+			}
+			if errors.Is(err, tea.ErrInterrupted) {
+				return nil // Ctrl-C is as good as q
+			}
+			return err
+		},
+	}
+	cmd.Flags().IntVarP(&keys, "keys", "n", 10, "keys for each limiter, 1 to 1000")
+	cmd.Flags().BoolVar(&once, "once", false, "print one table, also on a terminal")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "how often to read")
+	a.completeLimiters(cmd)
+	return cmd
+}
+
+// widthOf returns the width of a terminal in columns, and 0 for anything that is none.
+func widthOf(file *os.File) int {
+	if file == nil {
+		return 0
+	}
+	width, _, err := term.GetSize(file.Fd())
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+func (a *app) printTop(r database.Reading, width int) error {
+	if !a.json() {
+		_, err := fmt.Fprint(a.out, topText(r, width, 0))
+		return err
+	}
+	answer := topJSON{RowsRead: r.Rows, All: r.All, Limiters: []topLimiterJSON{}}
+	for _, l := range r.Limiters {
+		one := topLimiterJSON{Limiter: l.Limiter, Keys: []topKeyJSON{}}
+		for _, u := range l.Keys {
+			one.Keys = append(one.Keys, topKeyJSON{show.NewKeyJSON(u.Key), newState(u.State)})
+		}
+		answer.Limiters = append(answer.Limiters, one)
+	}
+	return show.JSON(a.stdout, answer)
+}
+
+// screen is the live screen of top.
+type screen struct {
+	read          func() (database.Reading, error)
+	every         time.Duration
+	reading       database.Reading
+	at            time.Time // of the reading
+	err           error     // of the latest reading
+	width, height int
+}
+
+// tick says that it is time to read.
+type tick struct{}
+
+// read is the answer of a reading.
+type readingMsg struct {
+	reading database.Reading
+	err     error
+}
+
+// Init implements [tea.Model].
+func (s *screen) Init() tea.Cmd { return s.wait() }
+
+func (s *screen) wait() tea.Cmd {
+	return tea.Tick(s.every, func(time.Time) tea.Msg { return tick{} })
+}
+
+// Update implements [tea.Model]. A reading begins only after the one before has ended.
+func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.KeyPressMsg:
+		switch msg.String() {
+		case "q", "esc", "ctrl+c":
+			s.err = nil
+			return s, tea.Quit
+		}
+	case tea.WindowSizeMsg:
+		s.width, s.height = msg.Width, msg.Height
+	case tick:
+		return s, func() tea.Msg {
+			r, err := s.read()
+			return readingMsg{r, err}
+		}
+	case readingMsg:
+		if s.err = msg.err; msg.err == nil {
+			s.reading, s.at = msg.reading, time.Now()
+		}
+		next := s.wait()
+		return s, next
+	}
+	return s, nil
+}
+
+// View implements [tea.Model].
+func (s *screen) View() tea.View {
+	status := "q quits"
+	if s.err != nil {
+		status = fmt.Sprintf("as of %s; the database fails: %s", s.at.Format(time.TimeOnly), show.Cell(s.err.Error()))
+	}
+	v := tea.NewView(topText(s.reading, s.width, s.height-1) + show.Clip(status, s.width))
+	v.AltScreen = true
+	return v
+}

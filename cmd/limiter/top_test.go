@@ -1,0 +1,204 @@
+//go:build unix
+
+package main_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/creack/pty"
+)
+
+// topped is the JSON of top.
+type topped struct {
+	RowsRead int64 `json:"rows_read"`
+	All      bool  `json:"all"`
+	Limiters []struct {
+		Limiter string `json:"limiter"`
+		Keys    []struct {
+			Key        *string  `json:"key"`
+			KeyHex     string   `json:"key_hex"`
+			Policy     policyOf `json:"policy"`
+			Allowed    bool     `json:"allowed"`
+			Used       int64    `json:"used"`
+			Remaining  int64    `json:"remaining"`
+			RetryAfter float64  `json:"retry_after_seconds"`
+			ResetAfter float64  `json:"reset_after_seconds"`
+		} `json:"keys"`
+	} `json:"limiters"`
+}
+
+func TestTopShowsTheKeysThatUseMost(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		for i := range int64(5) {
+			use(t, db.store, "login", bucket, "user"+strconv.FormatInt(i, 10), i+1)
+		}
+		use(t, db.store, "exports", window, "a", 4)
+		got := decode[topped](t, succeeds(t, db.url, "top", "-n", "3", "-o", "json"))
+		if got.RowsRead != 6 || !got.All || len(got.Limiters) != 2 || len(got.Limiters[1].Keys) != 3 {
+			t.Fatalf("%+v", got)
+		}
+		for i, k := range got.Limiters[1].Keys {
+			if *k.Key != fmt.Sprintf("user%d", 4-i) || k.Used != int64(5-i) {
+				t.Errorf("place %d: %s %+v", i, *k.Key, k)
+			}
+		}
+		contains(t, succeeds(t, db.url, "top", "exports").stdout, "exports\n   40 %  4 of 10  unused in")
+		if out := succeeds(t, db.url, "top", "exports").stdout; strings.Contains(out, "login") {
+			t.Error(out)
+		}
+		contains(t, succeeds(t, db.url, "top", "unknown").stdout, "unknown: no key in use was found")
+		fails(t, db.url, 2, []string{"--every"}, "top", "--every", "10ms")
+	})
+}
+
+func TestTopOfALargeTableReadsAPart(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		use(t, db.store, "small", bucket, "alice", 3)
+		rows := map[bool]string{true: "60000", false: "150000"}[strings.HasPrefix(db.url, "sqlite:")]
+		db.exec(t, expired(db.url, rows))
+		got := decode[topped](t, succeeds(t, db.url, "top", "-o", "json"))
+		if got.All || got.RowsRead < 1000 || got.RowsRead > 110_000 {
+			t.Errorf("read %d rows, all: %v", got.RowsRead, got.All)
+		}
+		if l := got.Limiters[1]; l.Limiter != "small" || len(l.Keys) != 1 || l.Keys[0].Used != 3 {
+			t.Errorf("a small limiter beside a large one: %+v", l)
+		}
+	})
+}
+
+// terminal is a run of the program on a terminal of 80 columns.
+type terminal struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	file *os.File
+
+	mu   sync.Mutex
+	text bytes.Buffer
+	read chan struct{} // closed at the end of the output
+}
+
+func openTerminal(t *testing.T, url string, args ...string) *terminal {
+	t.Helper()
+	cmd := command(t.Context(), url, args...)
+	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	x := &terminal{t: t, cmd: cmd, file: file, read: make(chan struct{})}
+	go func() {
+		defer close(x.read)
+		buf := make([]byte, 4096)
+		for {
+			n, err := file.Read(buf)
+			x.mu.Lock()
+			x.text.Write(buf[:n])
+			x.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return x
+}
+
+func (x *terminal) output() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.text.String()
+}
+
+// await waits until the program has printed text.
+func (x *terminal) await(text string) {
+	x.t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for !strings.Contains(ansi.Strip(x.output()), text) {
+		select {
+		case <-poll.C:
+		case <-deadline.C:
+			x.t.Fatalf("no %q in %q", text, x.output())
+		}
+	}
+}
+
+// end waits for the end of the program and returns its exit code.
+func (x *terminal) end() int {
+	_ = x.cmd.Wait()
+	<-x.read
+	return x.cmd.ProcessState.ExitCode()
+}
+
+func TestTopOnATerminalFollowsUntilQ(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		use(t, db.store, "login", bucket, "\x1b]0;owned\x07"+strings.Repeat("x", 200)+"end", 2)
+		x := openTerminal(t, db.url, "top")
+		x.await("q quits")
+		x.await(`\x1b]0;owned\a`)
+		x.await(`…`)
+		use(t, db.store, "exports", window, "late", 7)
+		x.await("7 of 10")
+		if _, err := x.file.WriteString("q"); err != nil {
+			t.Fatal(err)
+		}
+		if code := x.end(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		if out := x.output(); strings.Contains(out, "\x1b]0;") || strings.Contains(out, strings.Repeat("x", 80)) {
+			t.Errorf("%q", out)
+		}
+	})
+}
+
+func TestTopFitsATerminalOf80Columns(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		for _, key := range []string{strings.Repeat("k", 250), strings.Repeat("界", 80), "\x1b[31m\u202e", strings.Repeat("\xff", 100)} {
+			use(t, db.store, strings.Repeat("l", 64), bucket, key, 1)
+		}
+		x := openTerminal(t, db.url, "top", "--once")
+		if code := x.end(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		for line := range strings.Lines(x.output()) {
+			line = strings.TrimRight(line, "\r\n")
+			if ansi.StringWidth(line) > 80 || strings.ContainsFunc(line, isControl) {
+				t.Errorf("%d columns: %q", ansi.StringWidth(line), line)
+			}
+		}
+	})
+}
+
+func TestSweepShowsProgressAndCanBeInterrupted(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		db.exec(t, expired(db.url, "40000"))
+		x := openTerminal(t, db.url, "sweep")
+		x.await("rows deleted")
+		if !strings.HasPrefix(db.url, "sqlite:") { // which reads a part only
+			x.await("of about ")
+		}
+		x.await("000")
+		if err := x.cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if code := x.end(); code != 130 {
+			t.Errorf("exit code %d, want 130: %q", code, x.output())
+		}
+		contains(t, x.output(), "there may be more")
+	})
+}

@@ -1,0 +1,234 @@
+package dashboards_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/dashboards"
+	"github.com/sqlimit/limiter/dashboards/internal/history"
+	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/otellimiter"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+const scrapes, interval = 9, 15 * time.Second
+
+// broken is a store that always fails.
+type broken struct{}
+
+func (broken) Do(context.Context, limiter.Op) (limiter.State, error) {
+	return limiter.State{}, fmt.Errorf("%w: the database is down", limiter.ErrNotApplied)
+}
+
+// record decides as programs do, through the OpenTelemetry SDK and its exporter, and scrapes the
+// metrics as Prometheus does. Only the times of the scrapes are made up.
+func record(t *testing.T) (h *history.History, registry *prometheus.Registry, end time.Time) {
+	t.Helper()
+	registry = prometheus.NewRegistry()
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := metric.NewMeterProvider(metric.WithReader(exporter))
+	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
+
+	store, err := sqlite.Open(filepath.Join(t.TempDir(), "limits.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	if err := migrations.Up(t.Context(), migrations.SQLite, store.DB()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := otellimiter.Watch(provider, store); err != nil {
+		t.Fatal(err)
+	}
+	observe := limiter.WithObserver(otellimiter.Observer(provider))
+	newLimiter := func(store limiter.Store, name string, opts ...limiter.Option) *limiter.Limiter {
+		opts = append(opts, observe, limiter.WithTimeout(time.Minute))
+		l, err := limiter.New(store, name, limiter.FixedWindow{Limit: 27, Window: 365 * 24 * time.Hour}, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	search := newLimiter(store, "search")                                     // it has room for 3 of 4 requests
+	login := newLimiter(store, "login", limiter.WithDenyCache(10, time.Hour)) // it refuses most from memory
+	local := newLimiter(broken{}, "local", limiter.FailLocal(memory.New()))
+	open := newLimiter(broken{}, "open", limiter.FailOpen())
+	closed := newLimiter(broken{}, "closed")
+
+	if h, err = history.New(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	end = time.Now()
+	for n := range scrapes {
+		for range 3 {
+			_, _ = search.Allow(t.Context(), "key")
+			_, _ = login.AllowN(t.Context(), "key", 9)
+			_, _ = local.Allow(t.Context(), "key")
+			_, _ = open.Allow(t.Context(), "key")
+			_, _ = closed.Allow(t.Context(), "key")
+		}
+		_, _ = search.AllowN(t.Context(), "key", 27) // more than is left
+		if err := h.Scrape(t.Context(), registry, end.Add(time.Duration(n-scrapes+1)*interval)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h, registry, end
+}
+
+const positive = -1 // value of a series
+
+// panels has what each panel shows of what record does, by the legend.
+var panels = map[string]map[string]float64{
+	"Decisions by result":         {"allowed": 0.6, "refused": 4.0 / 15, "error": 0.2},
+	"Share of refusals":           {"search": 0.25, "login": 1},
+	"Units taken":                 {"search": 0.2, "login": 0, "local": 0.2, "open": 0.2},
+	"Duration of decisions":       {"median": positive, "99 %": positive},
+	"Decisions without the store": {"deny_cache": 0.2, "local": 0.2, "policy": 0.4},
+	"Failures by class":           {"not_applied": 0.6},
+	"Statements of the stores":    {"statements": 4.0 / 15, "retries": 0},
+	"Takes in a statement":        {"takes": 1, "keys": 1},
+	"Breakers that are open":      {"open": 0},
+}
+
+// expand replaces Grafana's variables as it does if all limiters are chosen.
+func expand(t *testing.T, d dashboards.Dashboard, expr string) string {
+	t.Helper()
+	all := ""
+	for _, v := range d.Templating.List {
+		if v.Name == "limiter" {
+			all = v.AllValue
+		}
+	}
+	expr = strings.NewReplacer("$limiter", all, "$__rate_interval", "1m").Replace(expr)
+	if all == "" || strings.Contains(expr, "$") {
+		t.Fatalf("%s: a variable is not known", expr)
+	}
+	return expr
+}
+
+func TestEveryPanelShowsTheDecisions(t *testing.T) {
+	t.Parallel()
+	h, _, end := record(t)
+	d := read(t, "decisions.json")
+	variable := regexp.MustCompile(`{{(\w+)}}`)
+	for _, p := range d.Panels {
+		got := map[string]float64{}
+		for _, target := range p.Targets {
+			matrix, err := h.Query(t.Context(), expand(t, d, target.Expr), end, end, time.Second)
+			if err != nil {
+				t.Fatalf("%q: %v", p.Title, err)
+			}
+			for _, series := range matrix {
+				legend := variable.ReplaceAllStringFunc(target.LegendFormat, func(name string) string {
+					return series.Metric.Get(strings.Trim(name, "{}"))
+				})
+				got[legend] = series.Floats[len(series.Floats)-1].F
+			}
+		}
+		want := panels[p.Title]
+		if len(want) == 0 || len(got) != len(want) {
+			t.Errorf("%q shows %v, want %v", p.Title, got, want)
+		}
+		for legend, value := range want {
+			if shown, ok := got[legend]; !ok || value == positive && shown <= 0 || value != positive && math.Abs(shown-value) > 1e-9 {
+				t.Errorf("%q shows %v of %s, want %v", p.Title, got, legend, value)
+			}
+		}
+	}
+}
+
+func TestEveryQueryNamesMetricsAndLabelsThatAreEmitted(t *testing.T) {
+	t.Parallel()
+	_, registry, _ := record(t)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	emitted := map[string][]string{} // labels of each metric
+	for _, f := range families {
+		name := f.GetName()
+		if f.GetType().String() == "HISTOGRAM" {
+			name += "_bucket"
+			emitted[name] = append(emitted[name], "le")
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				emitted[name] = append(emitted[name], l.GetName())
+			}
+		}
+	}
+	d := read(t, "decisions.json")
+	used := map[string]bool{}
+	check := func(expr string) {
+		parsed, err := history.Parser().ParseExpr(expr)
+		if err != nil {
+			t.Fatalf("%s: %v", expr, err)
+		}
+		var names, asked []string
+		parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
+			switch node := node.(type) {
+			case *parser.VectorSelector:
+				names = append(names, node.Name)
+				for _, m := range node.LabelMatchers {
+					if m.Name != model.MetricNameLabel {
+						asked = append(asked, m.Name)
+					}
+				}
+			case *parser.AggregateExpr:
+				asked = append(asked, node.Grouping...)
+			}
+			return nil
+		})
+		for _, name := range names {
+			used[name] = true
+			if emitted[name] == nil {
+				t.Errorf("%s: the metric %s is not emitted", expr, name)
+			}
+			for _, label := range asked {
+				if !slices.Contains(emitted[name], label) {
+					t.Errorf("%s: %s has no label %s, only %q", expr, name, label, emitted[name])
+				}
+			}
+		}
+	}
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			check(expand(t, d, target.Expr))
+		}
+	}
+	for _, v := range d.Templating.List {
+		if m := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`).FindStringSubmatch(v.Definition); m != nil {
+			check("count by (" + m[2] + ") (" + m[1] + ")")
+		} else if v.Type == "query" {
+			t.Errorf("the variable %s has the query %s", v.Name, v.Definition)
+		}
+	}
+	for name := range emitted {
+		if strings.HasPrefix(name, "sqlimit_") && !used[name] {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+}

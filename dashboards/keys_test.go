@@ -1,0 +1,152 @@
+package dashboards_test
+
+import (
+	"database/sql"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// tables are the rows that each panel shows of what fill writes.
+var tables = map[string]struct {
+	columns string
+	rows    int
+	holds   string // in the first row
+}{
+	"Limiters":                    {"limiter policy keys exhausted", 2, "api|token bucket|3|1"},
+	"Keys by what they have left": {"left keys", 4, "0 to 10 %|1"},
+	"Tables":                      {"table rows dead_rows hot_updates last_autovacuum", 2, "limiter_fixed_windows|"},
+	"Keys with the least left":    {"limiter key policy remaining lim percent_left resets_at", 4, `api|empty|token bucket|0|10|0.0|`},
+	"Overrides in force":          {"limiter key kind capacity note expires_at", 1, `api|\000\377|bucket|5|a note|`},
+}
+
+// fill writes rows of two limiters and an override. One key is not text.
+func fill(t *testing.T, db *sql.DB, dsn string) {
+	t.Helper()
+	if err := migrations.Up(t.Context(), migrations.Postgres, db); err != nil {
+		t.Fatal(err)
+	}
+	store, err := postgres.Open(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	api, err := limiter.New(store, "api", limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Hour}, limiter.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	day, err := limiter.New(store, "day", limiter.FixedWindow{Limit: 3, Window: 365 * 24 * time.Hour}, limiter.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, take := range []struct {
+		l   *limiter.Limiter
+		key string
+		n   int64
+	}{{api, "empty", 10}, {api, "half", 5}, {api, "\x00\xff", 1}, {day, "one left", 2}} {
+		if res, err := take.l.AllowN(t.Context(), take.key, take.n); err != nil || !res.Allowed {
+			t.Fatalf("AllowN(%q) = %+v, %v", take.key, res, err)
+		}
+	}
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period, note, expires_at)
+		VALUES ('api', '\x00ff', 'bucket', 5, 5, 60000000000, 'a note', NULL), ('api', 'past', 'window', 5, NULL, 60000000000, NULL, 1)`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEveryQueryOfTheKeysShowsRows(t *testing.T) {
+	t.Parallel()
+	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
+		t.Parallel()
+		dsn := server.Database(t)
+		db, err := sql.Open("pgx", dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		fill(t, db, dsn)
+		db.SetMaxOpenConns(1) // the role is the connection's
+		for _, statement := range []string{
+			"CREATE ROLE limiter_dashboards", // it has what docs/operations.md says that Grafana needs
+			"GRANT USAGE ON SCHEMA public TO limiter_dashboards",
+			"GRANT SELECT ON limiter_remaining, limiter_token_buckets, limiter_fixed_windows, limiter_overrides TO limiter_dashboards",
+			"SET ROLE limiter_dashboards",
+		} {
+			if _, err := db.ExecContext(t.Context(), statement); err != nil {
+				t.Fatalf("%s: %v", statement, err)
+			}
+		}
+		t.Cleanup(func() { // roles belong to the server, not to the database
+			for _, statement := range []string{"RESET ROLE", "DROP OWNED BY limiter_dashboards", "DROP ROLE limiter_dashboards"} {
+				if _, err := db.Exec(statement); err != nil {
+					t.Errorf("%s: %v", statement, err)
+				}
+			}
+		})
+		d := read(t, "keys.json")
+		names := ""
+		for _, v := range d.Templating.List {
+			if v.Name == "limiter" {
+				names = v.Definition
+			}
+		}
+		_, limiters := query(t, db, names)
+		if want := []string{"api", "day"}; !slices.Equal(limiters, want) {
+			t.Fatalf("the variable has the limiters %q, want %q", limiters, want)
+		}
+		chosen := "'" + strings.Join(limiters, "','") + "'" // as Grafana's sqlstring has it
+		for _, p := range d.Panels {
+			want, ok := tables[p.Title]
+			if !ok {
+				t.Errorf("no rows are known of %q", p.Title)
+			}
+			columns, rows := query(t, db, strings.ReplaceAll(p.Targets[0].RawSQL, "${limiter:sqlstring}", chosen))
+			if columns != want.columns || len(rows) != want.rows || !strings.HasPrefix(rows[0], want.holds) {
+				t.Errorf("%q has the columns %s and the rows %q, want %+v", p.Title, columns, rows, want)
+			}
+		}
+	})
+}
+
+// query returns the names of the columns, and the rows with "|" between values.
+func query(t *testing.T, db *sql.DB, text string) (columns string, lines []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), text)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make([]sql.NullString, len(names))
+	places := make([]any, len(names))
+	for i := range values {
+		places[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(places...); err != nil {
+			t.Fatal(err)
+		}
+		var line []string
+		for _, v := range values {
+			line = append(line, v.String)
+		}
+		lines = append(lines, strings.Join(line, "|"))
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(names, " "), lines
+}

@@ -1,0 +1,153 @@
+package limiter_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/overrides"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+// Ten requests at once are within both limits. The eleventh is refused, and the day is not charged.
+func Example_secondAndDay() {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	store := memory.New(memory.WithClock(func() time.Time { return noon })) // only for the exact output below
+	second, err := limiter.New(store, "api-second", limiter.PerSecond(10))
+	if err != nil {
+		log.Fatal(err)
+	}
+	day, err := limiter.New(store, "api-day", limiter.FixedWindow{Limit: 1000, Window: 24 * time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 11 {
+		claims := []limiter.Claim{{Limiter: second, Key: "customer-7"}, {Limiter: day, Key: "customer-7"}}
+		res, err := limiter.AllowAll(context.Background(), claims...)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if !res.Allowed {
+			fmt.Println(claims[res.Binding].Limiter.Name(), "refuses for", res.RetryAfter)
+			fmt.Println("left for the day:", res.Each[1].Remaining)
+		}
+	}
+	// Output:
+	// api-second refuses for 100ms
+	// left for the day: 990
+}
+
+func Example_userAndOrganization() {
+	store := memory.New()
+	users, err := limiter.New(store, "user", limiter.PerHour(2))
+	if err != nil {
+		log.Fatal(err)
+	}
+	organizations, err := limiter.New(store, "organization", limiter.PerHour(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, user := range []string{"ann", "ann", "ann", "bob", "eve"} {
+		res, err := limiter.AllowAll(context.Background(),
+			limiter.Claim{Limiter: users, Key: "acme/" + user},
+			limiter.Claim{Limiter: organizations, Key: "acme"})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(user, res.Allowed, res.Each[0].Remaining, res.Each[1].Remaining)
+	}
+	// Output:
+	// ann true 1 2
+	// ann true 0 1
+	// ann false 0 1
+	// bob true 1 0
+	// eve false 2 0
+}
+
+type planKey struct{}
+
+// ofPlan returns the policy of the plan that is in the context.
+func ofPlan(ctx context.Context, _ string) (limiter.Policy, error) {
+	plan, _ := ctx.Value(planKey{}).(string)
+	switch plan {
+	case "free":
+		return limiter.PerDay(100), nil
+	case "pro":
+		return limiter.PerDay(10_000), nil
+	}
+	return nil, fmt.Errorf("there is no plan %q", plan)
+}
+
+func Example_plans() {
+	api, err := limiter.New(memory.New(), "api", limiter.PerDay(100), limiter.WithPolicyFor(ofPlan))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, plan := range []string{"free", "pro"} {
+		// In your program: where the customer is authenticated.
+		ctx := context.WithValue(context.Background(), planKey{}, plan)
+		res, err := api.AllowN(ctx, "customer-7", 60)
+		fmt.Println(plan, res.Allowed, res.Remaining, "of", res.Limit, err)
+	}
+	// Output:
+	// free true 40 of 100 <nil>
+	// pro false 40 of 10000 <nil>
+}
+
+func Example_plansAndOverrides() {
+	ctx := context.WithValue(context.Background(), planKey{}, "free")
+	store, err := sqlite.Open(":memory:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	if err := migrations.Up(ctx, migrations.SQLite, store.DB()); err != nil {
+		log.Fatal(err)
+	}
+	_, err = store.DB().ExecContext(ctx, `
+		INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period)
+		VALUES ('api', CAST('customer-42' AS BLOB), 'bucket', 1000, 1000, 60000000000)`)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	byKey := overrides.New(store, "api")
+	l, err := limiter.New(store, "api", limiter.PerDay(100),
+		limiter.WithPolicyFor(func(ctx context.Context, key string) (limiter.Policy, error) {
+			if p, err := byKey(ctx, key); p != nil || err != nil {
+				return p, err
+			}
+			return ofPlan(ctx, key)
+		}))
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	for _, customer := range []string{"customer-42", "customer-43"} {
+		res, err := l.Allow(ctx, customer)
+		fmt.Println(customer, res.Remaining, "of", res.Limit, err)
+	}
+	// Output:
+	// customer-42 999 of 1000 <nil>
+	// customer-43 99 of 100 <nil>
+}
+
+// A request that costs more than the limit admits at once fits only in parts.
+func ExampleLimiter_PeekN() {
+	uploads, err := limiter.New(memory.New(), "upload-megabytes", limiter.PerHour(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	for _, megabytes := range []int64{60, 100} {
+		res, err := uploads.PeekN(ctx, "tenant-7", megabytes)
+		fmt.Println(res.Allowed, res.Remaining, err)
+	}
+	// Output:
+	// true 100 <nil>
+	// true 100 <nil>
+}

@@ -1,0 +1,225 @@
+package grpclimiter_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/grpclimiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// clock is a time that a test moves.
+type clock struct{ now time.Time }
+
+func newClock() *clock { return &clock{time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)} }
+
+func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
+
+// newOn returns a limiter on a store and the clock.
+func newOn(t testing.TB, store limiter.Store, c *clock, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
+	t.Helper()
+	l, err := limiter.New(store, name, p, append(opts, limiter.WithClock(func() time.Time { return c.now }))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// newLimiter returns a limiter in memory on a clock that stands still.
+func newLimiter(t testing.TB, p limiter.Policy) *limiter.Limiter {
+	t.Helper()
+	return newOn(t, memory.New(), newClock(), "api", p)
+}
+
+// oneKey is one key for all.
+func oneKey(context.Context, grpclimiter.Call) (string, error) { return "everybody", nil }
+
+// service echoes messages, and counts the calls that reach it.
+type service struct {
+	testpb.UnimplementedTestServiceServer
+	calls atomic.Int64
+	last  context.Context // of the call, which a test may read after the call
+	takes time.Duration   // how long a unary call takes
+}
+
+func (s *service) called(ctx context.Context) {
+	s.calls.Add(1)
+	s.last = ctx
+}
+
+func (s *service) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+	s.called(ctx)
+	<-time.After(s.takes)
+	return &testpb.SimpleResponse{}, nil
+}
+
+func (s *service) StreamingOutputCall(_ *testpb.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
+	s.called(stream.Context())
+	for range 3 {
+		if err := stream.Send(&testpb.StreamingOutputCallResponse{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *service) StreamingInputCall(stream grpc.ClientStreamingServer[testpb.StreamingInputCallRequest, testpb.StreamingInputCallResponse]) error {
+	s.called(stream.Context())
+	for {
+		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
+			return stream.SendAndClose(&testpb.StreamingInputCallResponse{})
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
+	s.called(stream.Context())
+	for {
+		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := stream.Send(&testpb.StreamingOutputCallResponse{}); err != nil {
+			return err
+		}
+	}
+}
+
+// from is a listener whose connections seem to come from another address.
+type from struct {
+	net.Listener
+	peer net.Addr
+}
+
+func (l from) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return fromConn{conn, l.peer}, err
+}
+
+type fromConn struct {
+	net.Conn
+	peer net.Addr
+}
+
+func (c fromConn) RemoteAddr() net.Addr { return c.peer }
+
+// serve starts a server that is limited, and returns a client of it.
+func serve(t testing.TB, limits ...*grpclimiter.Interceptor) (*service, testpb.TestServiceClient) {
+	t.Helper()
+	return serveOn(t, listen(t, "127.0.0.1:0"), limits...)
+}
+
+// serveFrom is serve with the client at an address of the form "192.0.2.1:1234".
+func serveFrom(t testing.TB, peer string, limits ...*grpclimiter.Interceptor) (*service, testpb.TestServiceClient) {
+	t.Helper()
+	addr, err := net.ResolveTCPAddr("tcp", peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, from{listen(t, "127.0.0.1:0"), addr}, limits...)
+}
+
+func listen(t testing.TB, address string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func serveOn(t testing.TB, listener net.Listener, limits ...*grpclimiter.Interceptor) (*service, testpb.TestServiceClient) {
+	t.Helper()
+	var opts []grpc.ServerOption
+	for _, limit := range limits {
+		opts = append(opts, grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))
+	}
+	s := &service{}
+	return s, start(t, grpc.NewServer(opts...), s, listener)
+}
+
+// start runs a server with the service, and returns a client of it.
+func start(t testing.TB, server *grpc.Server, s *service, listener net.Listener) testpb.TestServiceClient {
+	t.Helper()
+	testpb.RegisterTestServiceServer(server, s)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return testpb.NewTestServiceClient(conn)
+}
+
+// call makes a unary call with pairs of metadata, and returns the header of its answer.
+func call(t testing.TB, client testpb.TestServiceClient, pairs ...string) (metadata.MD, error) {
+	t.Helper()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), pairs...)
+	var header metadata.MD
+	_, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.Header(&header))
+	return header, err
+}
+
+// wantCode checks the code of an error and its RetryInfo; 0 is for none.
+func wantCode(t testing.TB, err error, code codes.Code, retry time.Duration) {
+	t.Helper()
+	s := status.Convert(err)
+	if s.Code() != code {
+		t.Errorf("%v, want %v", err, code)
+	}
+	var got time.Duration
+	for _, detail := range s.Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			got = info.GetRetryDelay().AsDuration()
+		}
+	}
+	if got != retry {
+		t.Errorf("RetryInfo says %v, want %v", got, retry)
+	}
+}
+
+// wantHeader checks response metadata; "" is for a name that must not be there.
+func wantHeader(t testing.TB, header metadata.MD, policy, quota, retryAfter string) {
+	t.Helper()
+	for name, want := range map[string]string{"ratelimit-policy": policy, "ratelimit": quota, "retry-after": retryAfter} {
+		got := header.Get(name)
+		if want == "" && len(got) > 0 || want != "" && !slices.Equal(got, []string{want}) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// left returns what a key has left.
+func left(t testing.TB, l *limiter.Limiter, key string) int64 {
+	t.Helper()
+	res, err := l.Peek(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Remaining
+}

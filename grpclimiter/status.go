@@ -1,0 +1,95 @@
+package grpclimiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+)
+
+// retryUndecided is the delay after a call without a decision. It spares a database that comes back
+// the clients that would retry at once.
+const retryUndecided = time.Second
+
+// refusal returns the status of a call that d refuses, and nil if the call may pass.
+func (i *Interceptor) refusal(ctx context.Context, call Call, d *decision, md metadata.MD) error {
+	if d.result.Allowed {
+		return nil
+	}
+	if i.onRefusal != nil {
+		i.onRefusal(ctx, call, d.result)
+	}
+	if i.dryRun {
+		return nil
+	}
+	message := "rate limit exceeded"
+	if names := d.violated(); len(names) > 0 && !i.hide {
+		message += ": " + strings.Join(names, ", ")
+	}
+	return retryable(codes.ResourceExhausted, message, d.result.RetryAfter, md)
+}
+
+// undecided returns the status of a call without a decision, or its context if an option lets it
+// pass.
+func (i *Interceptor) undecided(ctx context.Context, call Call, err error, md metadata.MD) (context.Context, error) {
+	i.report(ctx, call, err)
+	switch {
+	case i.dryRun:
+		return withResult(ctx, limiter.Result{}, false), nil
+	case i.failOpen && !errors.Is(err, ErrNoKey) && limiter.StoreFailed(err):
+		return withResult(ctx, limiter.Result{Allowed: true, Source: limiter.SourcePolicy}, true), nil
+	case errors.Is(err, ErrNoKey):
+		return ctx, status.Error(codes.InvalidArgument, "the call has no key for its rate limit")
+	case errors.Is(err, limiter.ErrExceedsCapacity): // no wait would help
+		return ctx, status.Error(codes.InvalidArgument, "the call costs more than its rate limit ever admits")
+	case errors.Is(err, limiter.ErrInvalid): // a negative cost, say: not the client's fault
+		return ctx, status.Error(codes.Internal, "the rate limiter was used wrongly")
+	case errors.Is(err, limiter.ErrCanceled):
+		if errors.Is(err, context.DeadlineExceeded) {
+			return ctx, status.FromContextError(context.DeadlineExceeded).Err()
+		}
+		return ctx, status.FromContextError(context.Canceled).Err()
+	}
+	return ctx, retryable(codes.Unavailable, "the rate limiter could not decide", retryUndecided, md)
+}
+
+// retryable returns a status that tells the client when to retry, and adds the same to md.
+func retryable(code codes.Code, message string, wait time.Duration, md metadata.MD) error {
+	md[retryAfterField] = []string{handler.RetryAfter(wait)}
+	info := &errdetails.RetryInfo{RetryDelay: durationpb.New(toMilliseconds(wait))}
+	s, err := status.New(code, message).WithDetails(info)
+	if err != nil {
+		panic(fmt.Sprintf("grpclimiter: %v", err)) // the code is not OK, and RetryInfo can be encoded
+	}
+	return s.Err()
+}
+
+// toMilliseconds rounds up, so that no client comes too early. It is at least 1 ms.
+func toMilliseconds(d time.Duration) time.Duration {
+	d = min(max(d, 1), math.MaxInt64-time.Millisecond) // the sum does not overflow
+	return (d - 1).Truncate(time.Millisecond) + time.Millisecond
+}
+
+// report passes err to OnError, or logs it if there is no OnError. It ignores callers that left,
+// which could fill the log. It does not log an ErrNoKey: the application may have written its text,
+// and put a key into it.
+func (i *Interceptor) report(ctx context.Context, call Call, err error) {
+	switch {
+	case errors.Is(err, limiter.ErrCanceled):
+	case i.onError != nil:
+		i.onError(ctx, call, err)
+	case !errors.Is(err, ErrNoKey):
+		i.log.Error(ctx, i.name, err)
+	}
+}

@@ -1,0 +1,36 @@
+package handler
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// FieldItems returns what the middleware of [New] adds to the fields RateLimit-Policy and RateLimit
+// for a decision of l. It is for transports other than net/http, such as gRPC. Both fields are
+// lists: join the items of several limiters with ", ".
+//
+// quota is "" if nothing is known of the key's state: for a decision of a failure policy, and for
+// the zero Result, which stands for a limiter that was not asked. FieldItems panics for a limiter
+// that New does not accept.
+func FieldItems(l Limiter, res limiter.Result) (policy, quota string) {
+	p := res.Policy
+	if p == nil {
+		p = l.Policy()
+	}
+	f, ok := newFields(l.Name(), quote(l.Name()), p, false)
+	if !ok {
+		panic("handler: the limiter has no policy; pass what limiter.New returned")
+	}
+	if res.Source != 0 && res.Source != limiter.SourcePolicy {
+		quota = string(f.appendQuota(nil, &res))
+	}
+	return f.policy, quota
+}
+
+// RetryAfter returns the value of Retry-After for a wait, as the middleware writes it: in seconds,
+// rounded up, and at least 1.
+func RetryAfter(wait time.Duration) string {
+	return strconv.FormatInt(atLeastOne(wait), 10)
+}

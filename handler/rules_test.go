@@ -1,0 +1,248 @@
+package handler_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/memory"
+)
+
+func TestARequestIsChargedToAllRulesOrNone(t *testing.T) {
+	t.Parallel()
+	c, next := newClock(), &served{}
+	rules := burstAndDay(t, memory.New(), c, 100)
+	rules[0].Cost, rules[1].Cost = costOf("burst"), costOf("day")
+	h := handler.NewAll(rules)(next)
+	const policies = `"burst";q=3;w=6, "day";q=100;w=86400`
+	for i, step := range []struct {
+		after    time.Duration
+		cost     string
+		status   int
+		quota    string
+		retry    string
+		violated []string
+	}{
+		{0, "burst=1&day=1", http.StatusTeapot, `"burst";r=2;t=2, "day";r=99;t=43200`, "", nil},
+		{0, "burst=2&day=1", http.StatusTeapot, `"burst";r=0;t=2, "day";r=98;t=43200`, "", nil},
+		{0, "burst=1&day=1", http.StatusTooManyRequests, `"burst";r=0;t=2, "day";r=98;t=43200`, "2", []string{"burst"}},
+		{0, "burst=3&day=99", http.StatusTooManyRequests, `"burst";r=0;t=2, "day";r=98;t=43200`, "43200", []string{"burst", "day"}},
+		{2 * time.Second, "burst=1&day=99", http.StatusTooManyRequests, `"burst";r=1;t=2, "day";r=98;t=43198`, "43198", []string{"day"}},
+		{0, "burst=1&day=0", http.StatusTeapot, `"burst";r=0;t=2`, "", nil}, // only the policy of day
+		{0, "burst=0&day=1", http.StatusTeapot, `"day";r=97;t=43198`, "", nil},
+		{0, "burst=0&day=98", http.StatusTooManyRequests, `"day";r=97;t=43198`, "43198", []string{"day"}},
+		{0, "burst=0&day=0", http.StatusTeapot, `"burst";r=0;t=2, "day";r=97;t=43198`, "", nil}, // a look at both
+		{0, "burst=4&day=1", http.StatusBadRequest, "", "", nil},                                // can never pass
+		{0, "burst=1&day=-1", http.StatusInternalServerError, "", "", nil},
+		{0, "burst=0&day=-1", http.StatusInternalServerError, "", "", nil},
+		{4 * time.Second, "burst=2&day=97", http.StatusTeapot, `"burst";r=0;t=2, "day";r=0;t=43194`, "", nil},
+	} {
+		c.add(step.after)
+		resp := askBy(h, httptest.NewRequest(http.MethodGet, "/?"+step.cost, http.NoBody))
+		problem := wantStatus(t, resp, step.status)
+		want := map[string]string{"RateLimit-Policy": policies, "RateLimit": step.quota, "Retry-After": step.retry}
+		if step.quota == "" {
+			want["RateLimit-Policy"] = ""
+		}
+		wantHeaders(t, resp.header, want)
+		if got := violated(problem); !slices.Equal(got, step.violated) {
+			t.Errorf("violated-policies %q, want %q", got, step.violated)
+		}
+		if t.Failed() {
+			t.Fatalf("in step %d, %s", i, step.cost)
+		}
+	}
+	if next.calls != 6 {
+		t.Errorf("the handler was called %d times, want 6", next.calls)
+	}
+}
+
+func TestARequestThatTakesNothingWritesNothing(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newSharedStore()
+	store.takes = errors.New("nothing is taken")
+	rules := burstAndDay(t, store, c, 2)
+	rules[0].Cost, rules[1].Cost = costOf("n"), costOf("n")
+	for range 3 {
+		resp := ask(handler.NewAll(rules)(&served{}))
+		wantStatus(t, resp, http.StatusTeapot)
+		wantHeaders(t, resp.header, map[string]string{"RateLimit": `"burst";r=3, "day";r=2`})
+	}
+	if store.reads != 6 {
+		t.Errorf("%d reads, want one for each rule and request", store.reads)
+	}
+}
+
+func TestARequestWithoutOneOfItsKeysIsChargedToNoRule(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, key := range map[string]handler.KeyFunc{
+		"no key":   func(*http.Request) (string, error) { return "", nil },
+		"an error": func(*http.Request) (string, error) { return "k", broken },
+		"a store":  func(*http.Request) (string, error) { return "", limiter.ErrNotApplied },
+	} {
+		for i := range 2 {
+			rules := burstAndDay(t, memory.New(), newClock(), 2)
+			rules[i].Key = key
+			rules[i].Cost = func(*http.Request) int64 { return 0 }
+			var reported []error
+			h := handler.NewAll(rules, handler.FailOpen(), handler.OnError(func(_ *http.Request, err error) { reported = append(reported, err) }))(&served{})
+			resp := ask(h)
+			wantStatus(t, resp, http.StatusBadRequest)
+			wantHeaders(t, resp.header, map[string]string{"RateLimit": "", "RateLimit-Policy": "", "Retry-After": ""})
+			if len(reported) != 1 || !errors.Is(reported[0], handler.ErrNoKey) || name == "an error" && !errors.Is(reported[0], broken) {
+				t.Errorf("%s: OnError got %v, want ErrNoKey", name, reported)
+			}
+			if got := left(t, rules); !slices.Equal(got, []int64{3, 2}) {
+				t.Errorf("%s: %d left", name, got)
+			}
+		}
+	}
+}
+
+func TestWithoutADecisionOverAllRulesTheAnswerIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		err    error
+		opt    limiter.Option
+		status int
+		open   int // the status with handler.FailOpen
+		policy string
+	}{
+		{"the store failed", limiter.ErrNotApplied, limiter.FailClosed(), 503, http.StatusTeapot, ""},
+		{"the outcome is unknown", limiter.ErrOutcomeUnknown, limiter.FailClosed(), 503, http.StatusTeapot, ""},
+		{"the store is set up wrongly", limiter.ErrMisconfigured, limiter.FailOpen(), 503, 503, ""},
+		{"the limiters fail open", limiter.ErrNotApplied, limiter.FailOpen(), http.StatusTeapot, http.StatusTeapot, `"burst";q=3;w=6, "day";q=2;w=86400`},
+	} {
+		store := newSharedStore()
+		store.takes = c.err
+		rules := burstAndDay(t, store, newClock(), 2, c.opt)
+		var reported []error
+		onError := handler.OnError(func(_ *http.Request, err error) { reported = append(reported, err) })
+		var seen limiter.Result
+		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			seen, _ = handler.ResultFromContext(r.Context())
+			w.WriteHeader(http.StatusTeapot)
+		})
+		resp := ask(handler.NewAll(rules, onError, handler.LegacyHeaders())(next))
+		wantStatus(t, resp, c.status)
+		wantHeaders(t, resp.header, map[string]string{"RateLimit": "", "RateLimit-Policy": c.policy, "X-RateLimit-Limit": ""})
+		wantStatus(t, ask(handler.NewAll(rules, onError, handler.FailOpen())(next)), c.open)
+		if want := (limiter.Result{Allowed: true, Source: limiter.SourcePolicy}); c.open == http.StatusTeapot && seen != want {
+			t.Errorf("%s: the application sees %+v, want %+v", c.name, seen, want)
+		}
+		want := 2
+		if c.status == http.StatusTeapot {
+			want = 0 // only the observer sees that
+		}
+		if len(reported) != want || want > 0 && !errors.Is(reported[0], c.err) {
+			t.Errorf("%s: OnError got %v, want %d errors", c.name, reported, want)
+		}
+	}
+}
+
+func TestALookThatFailsIsNoPass(t *testing.T) {
+	t.Parallel()
+	store := newSharedStore()
+	store.looks = limiter.ErrNotApplied
+	rules := burstAndDay(t, store, newClock(), 2)
+	rules[0].Cost, rules[1].Cost = costOf("n"), costOf("n")
+	resp := ask(handler.NewAll(rules, handler.OnError(func(*http.Request, error) {}))(&served{}))
+	wantStatus(t, resp, http.StatusServiceUnavailable)
+	wantHeaders(t, resp.header, map[string]string{"RateLimit": "", "RateLimit-Policy": "", "Retry-After": "1"})
+}
+
+func TestTheApplicationSeesTheDecisionOverAllRules(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	rules := burstAndDay(t, memory.New(), c, 2)
+	type seen struct {
+		Allowed         bool
+		Limit           int64
+		Remaining       int64
+		RetryAfter      time.Duration
+		FromContextSame bool
+	}
+	var got []seen
+	see := func(r *http.Request, res limiter.Result) {
+		same, ok := handler.ResultFromContext(r.Context())
+		got = append(got, seen{res.Allowed, res.Limit, res.Remaining, res.RetryAfter, ok && same == res})
+	}
+	passes := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		res, _ := handler.ResultFromContext(r.Context())
+		see(r, res)
+	})
+	h := handler.NewAll(rules, handler.OnRefusal(see))(passes)
+	for range 3 {
+		ask(h)
+	}
+	want := []seen{
+		{true, 2, 1, 0, true}, // of the scarcer one
+		{true, 2, 0, 0, true},
+		{false, 2, 0, 12 * time.Hour, true},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("seen %+v\nwant %+v", got, want)
+	}
+}
+
+func TestRulesNestWithOtherLimiters(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	outer := handler.NewAll(burstAndDay(t, memory.New(), c, 2))
+	inner := handler.New(newLimiter(t, c, "inner", limiter.PerSecond(1)), oneKey)
+	h := outer(inner(&served{}))
+	resp := ask(h)
+	wantStatus(t, resp, http.StatusTeapot)
+	wantHeaders(t, resp.header, map[string]string{
+		"RateLimit-Policy": `"burst";q=3;w=6, "day";q=2;w=86400, "inner";q=1;w=1`,
+		"RateLimit":        `"burst";r=2;t=2, "day";r=1;t=43200, "inner";r=0;t=1`,
+	})
+	resp = ask(h) // refused by inner, after outer was charged for the last time today
+	if got := violated(wantStatus(t, resp, http.StatusTooManyRequests)); !slices.Equal(got, []string{"inner"}) {
+		t.Errorf("violated-policies %q, want inner", got)
+	}
+	wantHeaders(t, resp.header, map[string]string{"Retry-After": "43200"})
+}
+
+func TestRulesMayHaveKeysOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), memory.New()
+	rules := []handler.Rule{
+		{Limiter: newOn(t, store, c, "client", limiter.PerHour(2)), Key: handler.ClientIP()},
+		{Limiter: newOn(t, store, c, "account", limiter.PerHour(3)), Key: handler.Header("X-Account")},
+	}
+	h := handler.NewAll(rules)(&served{})
+	for i, step := range []struct {
+		address, account string
+		violated         []string
+	}{
+		{"192.0.2.1:1", "alice", nil},
+		{"192.0.2.1:1", "bob", nil},
+		{"192.0.2.1:1", "carol", []string{"client"}},
+		{"192.0.2.2:1", "alice", nil},
+		{"192.0.2.3:1", "alice", nil},
+		{"192.0.2.4:1", "alice", []string{"account"}},
+		{"192.0.2.1:1", "alice", []string{"client", "account"}},
+		{"192.0.2.4:1", "carol", nil}, // neither was charged for a refusal
+		{"192.0.2.4:1", "carol", nil},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.RemoteAddr = step.address
+		r.Header.Set("X-Account", step.account)
+		var problem map[string]any
+		if resp := askBy(h, r); resp.status != http.StatusTeapot {
+			problem = wantStatus(t, resp, http.StatusTooManyRequests)
+		}
+		if got := violated(problem); !slices.Equal(got, step.violated) {
+			t.Fatalf("step %d: violated-policies %q, want %q", i, got, step.violated)
+		}
+	}
+}

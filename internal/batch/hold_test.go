@@ -1,0 +1,218 @@
+package batch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/opcontext"
+)
+
+// hold waits for a key in a goroutine of its own.
+func hold(ctx context.Context, q *batch.Queue, op limiter.Op) (wait func() (served bool, err error)) {
+	var served bool
+	var err error
+	var all sync.WaitGroup
+	all.Go(func() {
+		limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
+		defer stop()
+		served, err = q.Hold(limited, &op)
+	})
+	synctest.Wait()
+	return func() (bool, error) {
+		all.Wait()
+		return served, err
+	}
+}
+
+func TestTakesOfAHeldKeyWaitAndThenGoTogether(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+		op := take("k", 1)
+		if served, err := hold(t.Context(), q, op)(); served || err != nil {
+			t.Fatalf("Hold of an idle key = %v, %v", served, err)
+		}
+		answers := ask(t.Context(), q, op, op, op)
+		took(t, ask(t.Context(), q, take("other", 1))())
+		if sent := s.statements(); len(sent) != 1 || sent[0].keys[0] != "other" {
+			t.Errorf("sent %+v while the key is held, want the other key only", sent)
+		}
+		q.Release(&op, true)
+		if n := took(t, answers()); n != 3 {
+			t.Errorf("%d took, want 3", n)
+		}
+		if sent := s.statements(); len(sent) != 2 || sent[1].units["k"] != 3 {
+			t.Errorf("sent %+v, want 3 takes together", sent)
+		}
+	})
+}
+
+func TestAHoldGetsTheKeyInItsTurn(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+		op := take("k", 1)
+		first := ask(t.Context(), q, op)
+		before := ask(t.Context(), q, op, op)
+		held := hold(t.Context(), q, op)
+		after := ask(t.Context(), q, op, op)
+		next := hold(t.Context(), q, op)
+		if served, err := held(); !served || err != nil {
+			t.Errorf("Hold = %v, %v, want it after others were served", served, err)
+		}
+		if n := took(t, first()) + took(t, before()); n != 3 {
+			t.Errorf("%d took before the Hold, want 3", n)
+		}
+		<-time.After(3 * s.takes)
+		if sent := s.statements(); len(sent) != 2 || sent[1].units["k"] != 2 {
+			t.Errorf("sent %+v before the key is released, want one take and then two", sent)
+		}
+		q.Release(&op, true)
+		if n := took(t, after()); n != 2 {
+			t.Errorf("%d took after the Hold, want 2", n)
+		}
+		if _, err := next(); err != nil {
+			t.Error(err)
+		}
+		q.Release(&op, false)
+	})
+}
+
+func TestAHoldWhoseCallerLeavesIsSkipped(t *testing.T) {
+	in(t, func(t *testing.T, _ *sender, q *batch.Queue) {
+		op := take("k", 1)
+		if _, err := hold(t.Context(), q, op)(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := hold(ctx, q, op)
+		timesOut := hold(t.Context(), q, op)
+		long := op
+		long.Timeout = time.Minute
+		stays, answers := hold(t.Context(), q, long), ask(t.Context(), q, long)
+		cancel()
+		if _, err := leaves(); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrKeyBusy) {
+			t.Errorf("a caller who leaves gets %v, want ErrCanceled", err)
+		}
+		if _, err := timesOut(); !errors.Is(err, limiter.ErrKeyBusy) || !errors.Is(err, limiter.ErrNotApplied) {
+			t.Errorf("after the time limit: %v, want ErrKeyBusy and ErrNotApplied", err)
+		}
+		q.Release(&op, false)
+		if _, err := stays(); err != nil {
+			t.Error(err)
+		}
+		q.Release(&op, true)
+		if n := took(t, answers()); n != 1 {
+			t.Error("the take behind the Hold was not sent")
+		}
+	})
+}
+
+func TestAHoldBehindCallersWhoHaveLeftGetsTheKey(t *testing.T) {
+	in(t, func(t *testing.T, _ *sender, q *batch.Queue) {
+		busy := ask(t.Context(), q, take("a", 1), take("b", 1)) // as many statements as may be in flight
+		ctx, cancel := context.WithCancel(t.Context())
+		left := ask(ctx, q, take("k", 1))
+		op := take("k", 1)
+		held := hold(t.Context(), q, op)
+		cancel()
+		left()
+		if _, err := held(); err != nil {
+			t.Error(err)
+		}
+		took(t, busy())
+		behind := ask(t.Context(), q, op)
+		q.Release(&op, true)
+		if n := took(t, behind()); n != 1 {
+			t.Error("the take behind the Hold was not sent")
+		}
+	})
+}
+
+// Callers hold several keys, in order, beside takes that share statements, callers who leave and
+// statements that fail. A held key is in no statement, and in the end every queue is empty.
+func TestHeldKeysAreInNoStatement(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+		seed := rand.Uint64()
+		r := rand.New(rand.NewPCG(seed, 0))
+		var mu sync.Mutex
+		held := map[string]bool{}
+		s.before = func(_ context.Context, groups []*batch.Group) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, g := range groups {
+				if held[g.Op().Key] {
+					t.Errorf("seed %d: a statement has a key that is held", seed)
+				}
+			}
+			if len(groups) > 2 {
+				return limiter.ErrNotApplied
+			}
+			return nil
+		}
+		several := func(ctx context.Context, keys []int, last time.Duration) {
+			limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, timeout)
+			defer stop()
+			for _, k := range keys {
+				op := take(fmt.Sprint(k), 1)
+				if _, err := q.Hold(limited, &op); err != nil {
+					// It is busy only if the store answered others, and some statements fail here.
+					if ctx.Err() == nil && !errors.Is(err, limiter.ErrNotApplied) {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+					return
+				}
+				mu.Lock()
+				if held[op.Key] {
+					t.Errorf("seed %d: two hold a key", seed)
+				}
+				held[op.Key] = true
+				mu.Unlock()
+				defer func() {
+					mu.Lock()
+					held[op.Key] = false
+					mu.Unlock()
+					q.Release(&op, true)
+				}()
+			}
+			<-time.After(last)
+		}
+		var all sync.WaitGroup
+		for range 400 {
+			ctx, cancel := context.WithCancel(t.Context())
+			t.Cleanup(cancel)
+			keys := r.Perm(6)[:1+r.IntN(4)]
+			slices.Sort(keys)
+			pause := time.Duration(r.IntN(10)) * ms
+			if r.IntN(2) == 0 {
+				all.Go(func() { several(ctx, keys, pause) })
+			} else {
+				op := take(fmt.Sprint(keys[0]), 1+r.Int64N(2))
+				op.Timeout = time.Minute
+				limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
+				all.Go(func() {
+					defer stop()
+					if _, err := q.Do(limited, op); err != nil && ctx.Err() == nil {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+				})
+			}
+			if r.IntN(5) == 0 {
+				cancel()
+			}
+			if r.IntN(3) == 0 {
+				<-time.After(time.Duration(r.IntN(8)) * ms)
+			}
+		}
+		all.Wait()
+		<-time.After(time.Second)
+		if n := q.Keys(); n != 0 {
+			t.Errorf("seed %d: %d key queues are left", seed, n)
+		}
+	})
+}

@@ -1,0 +1,197 @@
+// Package breaker keeps operations from a database that does not answer. The Do methods of postgres
+// and sqlite call [Breaker.Enter] before each operation and [Pass.Leave] after it.
+package breaker
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+const (
+	// openAfter is how many failures in a row open the Breaker.
+	openAfter = 5
+	// After firstProbe the Breaker lets one operation through, then one each after twice as long,
+	// up to lastProbe. So a pooler that restarts costs a moment, and a database that is down for
+	// long is not asked often.
+	firstProbe = 50 * time.Millisecond
+	lastProbe  = time.Second
+	// beyondLimit is how much longer than its time limit an operation must take to show that no
+	// connection could be made: the database does not even say that it is down. One such failure is
+	// enough after any other.
+	beyondLimit = time.Second
+)
+
+// Breaker keeps operations from a database that does not answer. Each then costs microseconds
+// instead of its time limit, and the database is not flooded when it comes back. Now and then the
+// Breaker lets one operation through to find out.
+//
+// To its callers a locked row looks like a hung database. So while only one key fails, only that
+// key is blocked. See DESIGN.md, "The breaker belongs to the store".
+//
+// The zero Breaker is closed: it lets every operation through. A Breaker is safe for concurrent
+// use.
+type Breaker struct {
+	// IsOutage reports whether an error of the store means that the database cannot work at the
+	// moment. Otherwise the database answered. If IsOutage is nil, every error means that.
+	IsOutage func(error) bool
+
+	failing atomic.Bool // whether there is anything to lock mu for
+	// round counts the ends of series of failures. The outcome of an operation that was sent in an
+	// earlier round does not count.
+	round atomic.Uint64
+
+	mu       sync.Mutex
+	failures int
+	key      uint64 // the hash of the key that has failed
+	others   bool   // other keys have also failed
+	windows  bool   // fixed windows have failed
+	buckets  bool   // token buckets have failed
+	cause    error
+	last     time.Time     // when the last operation was let through, or failed
+	wait     time.Duration // from then to the next one; 0 while the Breaker is closed
+	openings int64         // how often wait became more than 0
+}
+
+// Pass is the Breaker's permission to send one operation.
+type Pass struct {
+	breaker  *Breaker
+	round    uint64
+	failures int       // that there were when it was given
+	entered  time.Time // if there were any
+}
+
+// Enter returns a Pass for op, or an error if the operation must not be sent. The error matches
+// [limiter.ErrMisconfigured] if that is why operations failed, otherwise [limiter.ErrNotApplied].
+// With others, op and they are one operation on several keys, which is not sent if one of them must
+// not be.
+func (b *Breaker) Enter(op *limiter.Op, others ...*limiter.Op) (Pass, error) {
+	p := Pass{breaker: b, round: b.round.Load()}
+	if !b.failing.Load() {
+		return p, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	p.failures, p.entered = b.failures, now
+	blocked := b.blocks(op)
+	for _, other := range others {
+		blocked = blocked || b.blocks(other)
+	}
+	if !blocked {
+		return p, nil
+	}
+	if passed := since(b.last, now); passed >= 0 && passed < b.wait {
+		return p, fmt.Errorf("%w: not sent, because the last %d tries failed; the next try is %v after the last one: %v",
+			b.class(), b.failures, b.wait, b.cause) //nolint:errorlint // that one may have been sent, this one was not
+	}
+	b.last, b.wait = now, min(2*b.wait, lastProbe)
+	return p, nil
+}
+
+// Stats reports whether the Breaker is open, for one key or for all, and how often it was opened.
+func (b *Breaker) Stats() (open bool, openings int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.wait > 0, b.openings
+}
+
+// blocks reports whether the Breaker is open for the key of op.
+func (b *Breaker) blocks(op *limiter.Op) bool {
+	return b.wait > 0 && (b.others || hashOf(op) == b.key) && (!errors.Is(b.cause, limiter.ErrMisconfigured) || *b.failedOn(op))
+}
+
+// class is the class of the error of an operation that is not sent.
+func (b *Breaker) class() error {
+	if errors.Is(b.cause, limiter.ErrMisconfigured) {
+		return limiter.ErrMisconfigured
+	}
+	return limiter.ErrNotApplied
+}
+
+// Leave tells the Breaker the outcome of the operation.
+func (p Pass) Leave(op *limiter.Op, err error) {
+	b := p.breaker
+	switch {
+	case err == nil:
+		b.answered()
+	case errors.Is(err, limiter.ErrCanceled), !limiter.StoreFailed(err) && !errors.Is(err, limiter.ErrMisconfigured):
+		// It says nothing of the database.
+	case b.IsOutage == nil || b.IsOutage(err):
+		b.failed(p, op, err)
+	default:
+		b.answered()
+	}
+}
+
+// answered closes the Breaker.
+func (b *Breaker) answered() {
+	if !b.failing.Load() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.round.Add(1)
+	b.failures, b.others, b.windows, b.buckets, b.cause, b.wait = 0, false, false, false, nil, 0
+	b.failing.Store(false)
+}
+
+// failed counts a failure, and opens the Breaker if there were enough. Failures that were in flight
+// together count once: they may share a statement, or a pooler may have restarted.
+func (b *Breaker) failed(p Pass, op *limiter.Op, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.round != b.round.Load() {
+		return
+	}
+	if key := hashOf(op); b.failures == 0 {
+		b.key = key
+		b.failing.Store(true)
+	} else if key != b.key {
+		b.others = true
+	}
+	*b.failedOn(op) = true
+	if p.failures != b.failures {
+		return
+	}
+	b.failures++
+	b.cause = err
+	now := time.Now()
+	waited := !p.entered.IsZero() && now.Sub(p.entered)-beyondLimit >= op.Timeout
+	if b.wait == 0 && (waited || b.failures >= openAfter) {
+		b.wait = firstProbe
+		b.openings++
+	}
+	b.last = now // a probe may take longer than the wait for the next one, and a lone caller made all of them
+}
+
+// failedOn is whether an operation on op's table has failed. A right or column that is missing
+// there may exist for the other table.
+func (b *Breaker) failedOn(op *limiter.Op) *bool {
+	if _, ok := op.Policy.(limiter.FixedWindow); ok {
+		return &b.windows
+	}
+	return &b.buckets
+}
+
+// seed is the seed of the hashes of keys.
+var seed = maphash.MakeSeed()
+
+func hashOf(op *limiter.Op) uint64 {
+	return maphash.String(seed, op.Name)*31 + maphash.String(seed, op.Key)
+}
+
+// since returns how long ago then was, as the larger value of both clocks, because the monotonic
+// clock may stand still while a process is frozen. It is negative if the wall clock went back.
+func since(then, now time.Time) time.Duration {
+	wall := now.Round(0).Sub(then.Round(0))
+	if wall < 0 {
+		return wall
+	}
+	return max(wall, now.Sub(then))
+}

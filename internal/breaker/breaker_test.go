@@ -1,0 +1,379 @@
+package breaker_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/breaker"
+)
+
+const ms = time.Millisecond
+
+// errKeyBusy is the error of an operation that timed out in its key's queue.
+var errKeyBusy = fmt.Errorf("%w: %w", limiter.ErrKeyBusy, limiter.ErrNotApplied)
+
+func opOf(key string) *limiter.Op { return &limiter.Op{Name: "name", Key: key} }
+
+// through sends an operation on key that ends with err, and reports whether it was let
+// through.
+func through(b *breaker.Breaker, key string, err error) bool {
+	op := opOf(key)
+	pass, refused := b.Enter(op)
+	if refused == nil {
+		pass.Leave(op, err)
+	}
+	return refused == nil
+}
+
+// opened is a Breaker that several keys have failed at.
+func opened(err error) *breaker.Breaker {
+	b := new(breaker.Breaker)
+	for i := range 5 {
+		through(b, fmt.Sprint(i), err)
+	}
+	return b
+}
+
+func TestABreakerOpensAfterFiveFailuresInARow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			name string
+			errs []error
+			open bool
+		}{
+			{"4 failures", []error{limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrNotApplied, limiter.ErrNotApplied}, false},
+			{"5 failures", []error{limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrNotApplied, limiter.ErrNotApplied, limiter.ErrMisconfigured}, true},
+			{"an answer in between", []error{limiter.ErrNotApplied, limiter.ErrNotApplied, limiter.ErrNotApplied, nil, limiter.ErrNotApplied, limiter.ErrNotApplied}, false},
+			{
+				"callers who left, bad input and what is not known",
+				[]error{limiter.ErrCanceled, fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown), limiter.ErrInvalid, errors.ErrUnsupported, limiter.ErrCanceled, limiter.ErrInvalid},
+				false,
+			},
+			{
+				"operations that timed out in their key's queue",
+				[]error{errKeyBusy, errKeyBusy, errKeyBusy, errKeyBusy, errKeyBusy, errKeyBusy},
+				false,
+			},
+			{
+				"callers who left in between",
+				[]error{limiter.ErrNotApplied, limiter.ErrNotApplied, limiter.ErrCanceled, limiter.ErrNotApplied, limiter.ErrCanceled, limiter.ErrNotApplied, limiter.ErrNotApplied},
+				true,
+			},
+		} {
+			b := new(breaker.Breaker)
+			for i, err := range c.errs {
+				if !through(b, fmt.Sprint(i), err) {
+					t.Errorf("%s: operation %d was not let through", c.name, i)
+				}
+			}
+			if open := !through(b, "k", nil); open != c.open {
+				t.Errorf("%s: open is %v", c.name, open)
+			}
+		}
+	})
+}
+
+func TestABreakerOpensAfterFiveFailuresWhateverTheTimeLimit(t *testing.T) {
+	t.Parallel()
+	for _, timeout := range []time.Duration{0, 1, 250 * ms, math.MaxInt64 - time.Second, math.MaxInt64} {
+		b := new(breaker.Breaker)
+		for i := range 5 {
+			op := opOf(fmt.Sprint(i))
+			op.Timeout = timeout
+			pass, refused := b.Enter(op)
+			if refused != nil {
+				t.Errorf("time limit %v: operation %d was not let through: %v", timeout, i, refused)
+			}
+			pass.Leave(op, limiter.ErrNotApplied)
+		}
+		if through(b, "k", nil) {
+			t.Errorf("time limit %v: it is not open", timeout)
+		}
+	}
+}
+
+func TestABreakerLetsOneThroughAtATimeThatGetsLonger(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := opened(limiter.ErrNotApplied)
+		begin := time.Now()
+		var probes []time.Duration
+		for range 4000 {
+			<-time.After(ms)
+			var under []breaker.Pass // way at a time
+			for range 3 {
+				if pass, refused := b.Enter(opOf("k")); refused == nil {
+					under = append(under, pass)
+					probes = append(probes, time.Since(begin))
+				}
+			}
+			for _, pass := range under {
+				pass.Leave(opOf("k"), limiter.ErrOutcomeUnknown)
+			}
+		}
+		want := []time.Duration{50 * ms, 150 * ms, 350 * ms, 750 * ms, 1550 * ms, 2550 * ms, 3550 * ms}
+		if fmt.Sprint(probes) != fmt.Sprint(want) {
+			t.Errorf("let through after %v, want %v", probes, want)
+		}
+	})
+}
+
+func TestWhoAsksAloneDoesNotMakeEachProbeOfADatabaseThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := opened(limiter.ErrNotApplied)
+		const hangs = 3 * time.Second
+		var sent, kept int
+		for begin := time.Now(); time.Since(begin) < time.Minute; <-time.After(300 * ms) {
+			pass, refused := b.Enter(opOf("k"))
+			if refused != nil {
+				kept++
+				continue
+			}
+			sent++
+			<-time.After(hangs)
+			pass.Leave(opOf("k"), limiter.ErrNotApplied)
+		}
+		if sent < 10 || kept < 2*sent {
+			t.Errorf("of a minute's requests %d waited for the database, and %d were kept from it; want at least twice as many", sent, kept)
+		}
+	})
+}
+
+func TestABreakerClosesWhenTheDatabaseAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := opened(limiter.ErrNotApplied)
+		b.IsOutage = func(err error) bool { return !strings.Contains(err.Error(), "row") }
+		for _, answer := range []error{nil, fmt.Errorf("%w: the row is locked", limiter.ErrNotApplied)} {
+			<-time.After(time.Second)
+			if !through(b, "k", answer) {
+				t.Fatal("nothing was let through after a second")
+			}
+			for i := range 20 {
+				if !through(b, fmt.Sprint(i), nil) {
+					t.Fatalf("%v: it is still open", answer)
+				}
+			}
+			for i := range 5 {
+				through(b, fmt.Sprint(i), limiter.ErrNotApplied)
+			}
+			if through(b, "k", nil) {
+				t.Fatalf("%v: it does not open any more", answer)
+			}
+		}
+	})
+}
+
+func TestAProbeOfACallerWhoLeftSaysNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := opened(limiter.ErrNotApplied)
+		<-time.After(50 * ms)
+		if !through(b, "k", limiter.ErrCanceled) || through(b, "k", nil) {
+			t.Error("it did not stay open")
+		}
+		<-time.After(100 * ms)
+		for range 2 {
+			if !through(b, "k", nil) {
+				t.Error("it did not close with the next probe")
+			}
+		}
+	})
+}
+
+// Many may share a statement, and its error: that is one failure.
+func TestOfOperationsUnderWayTogetherOneFailureCounts(t *testing.T) {
+	t.Parallel()
+	b := new(breaker.Breaker)
+	for n := range 5 {
+		if !through(b, "k", nil) {
+			t.Fatalf("open after %d failures", n)
+		}
+		for range n { // so many in a row so far, which the answer above has ended
+			through(b, "k", limiter.ErrNotApplied)
+		}
+		var ops []*limiter.Op
+		var passes []breaker.Pass
+		for i := range 64 {
+			op := opOf(fmt.Sprint(i))
+			pass, err := b.Enter(op)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ops, passes = append(ops, op), append(passes, pass)
+		}
+		for i, pass := range passes {
+			pass.Leave(ops[i], limiter.ErrOutcomeUnknown)
+		}
+		op := opOf("another")
+		pass, err := b.Enter(op)
+		if open := err != nil; open != (n == 4) {
+			t.Errorf("after %d failures and one of 64 operations: open is %v", n, open)
+		}
+		if err == nil {
+			pass.Leave(op, nil)
+		}
+	}
+}
+
+// Else a row that somebody holds would keep everybody out.
+func TestABreakerThatOneKeyHasOpenedIsOpenForThatKeyAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := new(breaker.Breaker)
+		for range 9 {
+			through(b, "locked", limiter.ErrOutcomeUnknown)
+		}
+		if through(b, "locked", nil) {
+			t.Error("it is not open for its key")
+		}
+		another := opOf("another")
+		pass, err := b.Enter(another)
+		if err != nil {
+			t.Fatalf("it is open for other keys: %v", err)
+		}
+		pass.Leave(another, limiter.ErrOutcomeUnknown)
+		if through(b, "third", nil) {
+			t.Error("it is not open for all when another key has failed, too")
+		}
+	})
+}
+
+func TestOneConnectionWaitedForInVainOpensABreakerThatSomethingFailedBefore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for took, want := range map[time.Duration]bool{3 * time.Second: true, 1250 * ms: true, 1249 * ms: false, 250 * ms: false} {
+			b := new(breaker.Breaker)
+			through(b, "first", limiter.ErrOutcomeUnknown)
+			op := opOf("second")
+			op.Timeout = 250 * ms
+			pass, err := b.Enter(op)
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(took)
+			pass.Leave(op, limiter.ErrNotApplied)
+			if open := !through(b, "third", nil); open != want {
+				t.Errorf("after a failure that took %v of 250ms: open is %v", took, open)
+			}
+		}
+	})
+}
+
+func TestWhatIsMissingInOneTableKeepsNobodyFromTheOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for class, want := range map[error]bool{limiter.ErrMisconfigured: true, limiter.ErrNotApplied: false} {
+			b := opened(class) // by buckets
+			window := &limiter.Op{Name: "name", Key: "k", Policy: limiter.FixedWindow{}}
+			pass, err := b.Enter(window)
+			if asked := err == nil; asked != want {
+				t.Fatalf("after buckets have failed as %v a window is asked: %v", class, asked)
+			} else if !asked {
+				continue
+			}
+			pass.Leave(window, class)
+			if _, err := b.Enter(window); !errors.Is(err, class) {
+				t.Errorf("when both have failed a window is asked again: %v", err)
+			}
+		}
+	})
+}
+
+func TestWhatWasSentBeforeTheLastAnswerDoesNotCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := new(breaker.Breaker)
+		var slow []*limiter.Op
+		var passes []breaker.Pass
+		for i := range 5 { // each is the next failure in a row, but for the answer that comes before it ends
+			op := opOf(fmt.Sprint("slow ", i))
+			pass, err := b.Enter(op)
+			if err != nil {
+				t.Fatal(err)
+			}
+			slow, passes = append(slow, op), append(passes, pass)
+			through(b, fmt.Sprint(i), limiter.ErrNotApplied)
+		}
+		<-time.After(time.Second)
+		if !through(b, "k", nil) {
+			t.Fatal("nothing was let through after a second")
+		}
+		for i, pass := range passes {
+			pass.Leave(slow[i], limiter.ErrOutcomeUnknown)
+		}
+		if !through(b, "k", nil) {
+			t.Error("operations of before have opened it again")
+		}
+	})
+}
+
+func TestTheErrorOfAnOpenBreakerHasTheClassThatFits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for cause, want := range map[error]error{
+			limiter.ErrNotApplied:     limiter.ErrNotApplied,
+			limiter.ErrOutcomeUnknown: limiter.ErrNotApplied, // this one was not sent
+			limiter.ErrMisconfigured:  limiter.ErrMisconfigured,
+		} {
+			_, err := opened(fmt.Errorf("%w: the reason", cause)).Enter(opOf("k"))
+			if !errors.Is(err, want) || errors.Is(err, limiter.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "the reason") {
+				t.Errorf("after %v: %v", cause, err)
+			}
+		}
+	})
+}
+
+func TestABreakerIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	var b breaker.Breaker
+	var wait sync.WaitGroup
+	for i := range 8 {
+		wait.Go(func() {
+			for n := range 1000 {
+				var err error
+				if (n/10+i)%2 == 0 {
+					err = limiter.ErrNotApplied
+				}
+				through(&b, fmt.Sprint(n%3), err)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func TestABreakerTellsWhetherItIsOpenAndHowOftenItWasOpened(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := new(breaker.Breaker)
+		want := func(open bool, openings int64) {
+			t.Helper()
+			if o, n := b.Stats(); o != open || n != openings {
+				t.Errorf("open %v, opened %d times; want %v, %d", o, n, open, openings)
+			}
+		}
+		want(false, 0)
+		for round := range int64(3) {
+			for range 5 {
+				want(false, round)
+				through(b, "k", limiter.ErrNotApplied)
+			}
+			want(true, round+1)
+			<-time.After(50 * ms)
+			through(b, "k", limiter.ErrNotApplied) // a probe that fails opens it no second time
+			want(true, round+1)
+			<-time.After(time.Second)
+			through(b, "k", nil)
+			want(false, round+1)
+		}
+	})
+}

@@ -1,0 +1,29 @@
+package breaker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+func TestAnOpenBreakerLetsOneThroughIfTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	var b Breaker
+	for i := range openAfter {
+		op := limiter.Op{Key: fmt.Sprint(i)}
+		pass, err := b.Enter(&op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass.Leave(&op, limiter.ErrNotApplied)
+	}
+	b.last = time.Now().Round(0).Add(time.Hour)
+	if _, err := b.Enter(&limiter.Op{}); err != nil {
+		t.Errorf("the first operation: %v, want it let through", err)
+	}
+	if _, err := b.Enter(&limiter.Op{}); err == nil {
+		t.Error("the second operation was let through, too")
+	}
+}

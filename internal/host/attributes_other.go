@@ -1,8 +1,0 @@
-//go:build !unix
-
-package host
-
-import "syscall"
-
-// Attributes has nothing to say where there is no root.
-func Attributes(*Account, syscall.Signal) *syscall.SysProcAttr { return nil }

@@ -1,0 +1,67 @@
+package keyleak_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/sqlimit/limiter/internal/keyleak"
+)
+
+const key = "kzvq-7dXw&alice+ö@example.org/pq93Hmf"
+
+func TestTracesAreFoundInEveryFormAndAlignment(t *testing.T) {
+	t.Parallel()
+	traces := keyleak.Of(key)
+	for before := range 4 {
+		for after := range 4 {
+			whole := strings.Repeat("<", before) + key + strings.Repeat(">", after)
+			for name, text := range map[string]string{
+				"raw": whole, "hex": hex.EncodeToString([]byte(whole)), "upper hex": fmt.Sprintf("%X", whole),
+				"base64": base64.StdEncoding.EncodeToString([]byte(whole)), "base64url": base64.URLEncoding.EncodeToString([]byte(whole)),
+				"query": url.QueryEscape(whole), "Go": fmt.Sprintf("%q", whole), "Go bytes": fmt.Sprint([]byte(whole)),
+				"Go bytes in source": fmt.Sprintf("%#v", []byte(whole)), "percent": "%" + strings.ReplaceAll(fmt.Sprintf("% x", whole), " ", "%"),
+				"first half": whole[:before+len(key)/2], "last half": whole[before+len(key)/2:],
+				"lower": strings.ToLower(whole), "SQL": "'" + whole + "'",
+			} {
+				if len(traces.In([]byte(text))) == 0 {
+					t.Errorf("%s with %d before and %d behind: nothing found in %s", name, before, after, text)
+				}
+			}
+		}
+	}
+}
+
+func TestTracesAreNotFoundWhereThereAreNone(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "alice", "example.org", strings.Repeat("kzvq", 9), key[:len(key)/2-1]} {
+		if found := keyleak.Of(key).In([]byte(text)); len(found) > 0 {
+			t.Errorf("%q: found as %v", text, found)
+		}
+	}
+}
+
+type detailed struct{ Detail string }
+
+func (*detailed) Error() string { return "something failed" }
+
+func TestFieldsAreWhatAnErrorDoesNotSay(t *testing.T) {
+	t.Parallel()
+	err := fmt.Errorf("outer: %w", errors.Join(errors.New("other"), fmt.Errorf("inner: %w", &detailed{Detail: key})))
+	traces := keyleak.Of(key)
+	if found := traces.In([]byte(fmt.Sprint(err))); len(found) > 0 {
+		t.Errorf("the text has it as %v", found)
+	}
+	if len(traces.In([]byte(keyleak.Fields(err)))) == 0 {
+		t.Errorf("the fields are %s", keyleak.Fields(err))
+	}
+	for _, part := range []string{"outer", "other", "inner", "something failed"} {
+		if !strings.Contains(keyleak.Text(err), part) {
+			t.Errorf("the text has no %q: %s", part, keyleak.Text(err))
+		}
+	}
+}

@@ -1,0 +1,348 @@
+// Package opcontext keeps the time limits of the operations of a SQL store: [Deadlines] makes a
+// [Context] for each operation. It also says who ended an operation, the time limit or the caller,
+// and which error follows from that.
+//
+// Packages postgres and sqlite make the contexts, and internal/batch waits on them. The package
+// internal/sweep uses [Interrupted]. See DESIGN.md, "A timeout is not the caller's cancellation".
+package opcontext
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// DialTimeout is how long an operation waits for a connection that is being made. TCP, TLS and
+	// authentication take a dozen round trips, and a sleeping database takes a second or two to
+	// wake up.
+	DialTimeout = 3 * time.Second
+	// headroom is how long before the context's deadline an operation ends, so that the caller can
+	// still answer.
+	headroom = 100 * time.Millisecond
+	// cancelDelay is how long a statement may continue after its caller has left. Cutting it off
+	// costs the connection, and most statements are about to end.
+	cancelDelay = 100 * time.Millisecond
+)
+
+// Context is the context of one operation. It ends when the operation has used up its time:
+// [limiter.Op.Timeout], counted from when it has a connection.
+//
+// It ends before the caller's deadline. If that leaves less than Op.Timeout from the start, the
+// caller ended the operation, and the store did not fail. A client may have chosen the deadline,
+// and must not get a failure policy's answer because of it.
+//
+// A Context allocates a channel only when a goroutine waits for it.
+type Context struct {
+	context.Context // the caller's, which can end earlier
+	deadlines       *Deadlines
+	timeout         time.Duration
+	end             time.Time // the latest due, which the caller's deadline sets; zero if there is none
+	shortDeadline   bool      // the end leaves less than timeout from the start
+	entry           heapEntry
+
+	mu              sync.Mutex
+	due             time.Time
+	connected       bool
+	dialTimeGranted bool
+	delaysCancel    bool
+	cause           error  // why, if the Context ended the operation
+	waitReason      string // why it had no connection then, if that is known
+	err             error  // what Err returns from now on
+
+	// What there is when somebody waits.
+	done         chan struct{}
+	stopWatching func() bool // from the caller's context; nil if that is not watched
+	callbacks    *callback
+}
+
+// callback is a function that is called when a Context has ended.
+type callback struct {
+	f    func()
+	next *callback
+}
+
+type contextKey struct{}
+
+// errTimedOut is the cause if the operation used up its time.
+var errTimedOut = fmt.Errorf("no answer within the time limit: %w", context.DeadlineExceeded)
+
+// deadlineTooNear returns the cause if the caller's deadline left the operation less than its time.
+func (c *Context) deadlineTooNear() error {
+	return fmt.Errorf("the context's deadline leaves less than the time limit of %v; "+
+		"use a later deadline, or a shorter limit with limiter.WithTimeout: %w", c.timeout, context.DeadlineExceeded)
+}
+
+// Connected tells the Context in ctx, if there is one, that the operation has a connection. Only
+// the first call does anything.
+func Connected(ctx context.Context) {
+	c, ok := ctx.Value(contextKey{}).(*Context)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.connected {
+		c.restart(c.timeout)
+	}
+}
+
+// Restart gives the operation of the Context ctx its timeout again, from now on.
+func Restart(ctx context.Context, timeout time.Duration) {
+	if c, ok := ctx.(*Context); ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.restart(timeout)
+	}
+}
+
+// Renew gives the operation of the Context ctx its full time again, from now on. A queue calls it
+// when it sends an operation that waited while the store answered others. If the caller's deadline
+// leaves less than that, the caller ended the operation, and the store did not fail.
+func Renew(ctx context.Context) {
+	c, ok := ctx.(*Context)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.connected = true
+	if due := c.within(time.Now(), c.timeout); due.After(c.due) {
+		c.due = due // expire goes by it; to schedule it now would cost every call
+	}
+	c.shortDeadline = c.shortDeadline || c.due.Equal(c.end)
+}
+
+// DelayCancel lets the operation of the Context ctx continue for 100 ms after its caller has left.
+// Call it when the operation has a connection and is about to be sent.
+func DelayCancel(ctx context.Context) {
+	if c, ok := ctx.(*Context); ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.connected, c.delaysCancel = true, true
+	}
+}
+
+// HasTimeLimit reports whether a time limit ends ctx.
+func HasTimeLimit(ctx context.Context) bool {
+	return ctx.Value(contextKey{}) != nil
+}
+
+// EndedByCaller returns the error of a context that the caller ended, also by a deadline that left
+// the operation less than its time. It returns nil if the context has not ended, or if the
+// operation used up its time.
+func EndedByCaller(ctx context.Context) error {
+	if c, ok := ctx.Value(contextKey{}).(*Context); ok {
+		switch cause := c.endCause(); {
+		case errors.Is(cause, errTimedOut):
+			return nil
+		case cause != nil:
+			return cause
+		}
+		if err := c.Context.Err(); err != nil { // also while the statement may continue
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// CallerErr returns the error of the caller's context. A [Context] may continue for a while after
+// that has ended, and may end before it.
+func CallerErr(ctx context.Context) error {
+	if c, ok := ctx.(*Context); ok {
+		return c.Context.Err()
+	}
+	return ctx.Err()
+}
+
+// timedOut reports whether a Context ended ctx, not the caller. If it is known, timedOut also
+// returns why the operation had no connection.
+func timedOut(ctx context.Context) (ended bool, waitReason string) {
+	c, ok := ctx.Value(contextKey{}).(*Context)
+	if !ok {
+		return false, ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause != nil, c.waitReason
+}
+
+// Done returns a channel that is closed when the operation has used up its time, or
+// the caller's context ends.
+func (c *Context) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.startTimer()
+	if c.err == nil && c.stopWatching == nil && c.Context.Done() != nil {
+		c.stopWatching = context.AfterFunc(c.Context, c.callerEnded)
+	}
+	return c.done
+}
+
+// startTimer creates the channel that is closed when the context ends, and starts the time limit.
+// It does not watch the caller's context.
+func (c *Context) startTimer() {
+	c.checkCaller()
+	if c.done != nil {
+		return
+	}
+	c.done = make(chan struct{})
+	if c.err != nil {
+		close(c.done)
+		return
+	}
+	c.deadlines.schedule(c, c.due)
+}
+
+// Err returns why the context has ended, and nil if it has not.
+func (c *Context) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checkCaller()
+	return c.err
+}
+
+// AfterFunc calls f in its own goroutine after the context has ended. [context.AfterFunc] calls
+// this method.
+func (c *Context) AfterFunc(f func()) (stop func() bool) {
+	c.Done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		go f()
+		return func() bool { return false }
+	}
+	h := &callback{f, c.callbacks}
+	c.callbacks = h
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for at := &c.callbacks; *at != nil; at = &(*at).next {
+			if *at == h {
+				*at = h.next
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// Value returns the Context itself, or a value of the caller's context.
+func (c *Context) Value(key any) any {
+	if key == (contextKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+func (c *Context) endCause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// within returns now plus d, or the end if that is earlier.
+func (c *Context) within(now time.Time, d time.Duration) time.Time {
+	due := now.Add(d)
+	if !c.end.IsZero() && c.end.Before(due) {
+		return c.end
+	}
+	return due
+}
+
+func (c *Context) restart(timeout time.Duration) {
+	if c.err != nil {
+		return
+	}
+	c.connected = true
+	c.extend(timeout)
+}
+
+// extend gives the operation d from now on.
+func (c *Context) extend(d time.Duration) {
+	c.due = c.within(time.Now(), d)
+	if c.done != nil {
+		c.deadlines.schedule(c, c.due)
+	}
+}
+
+// expire ends the context if its time is over, unless a connection is being made.
+func (c *Context) expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.err != nil {
+		return
+	}
+	if now.Before(c.due) { // started anew in the meantime
+		c.deadlines.schedule(c, c.due)
+		return
+	}
+	dialing := c.deadlines.Dialing
+	more := DialTimeout - c.timeout
+	if !c.connected && !c.dialTimeGranted && more > 0 && dialing != nil && dialing() && c.within(now, more).After(now) {
+		c.dialTimeGranted = true
+		c.extend(more)
+		return
+	}
+	err := c.Context.Err()
+	if err == nil {
+		err, c.cause = context.Canceled, errTimedOut
+		if c.shortDeadline && !now.Before(c.end) {
+			c.cause = c.deadlineTooNear()
+		}
+		if !c.connected && c.deadlines.WaitReason != nil {
+			c.waitReason = c.deadlines.WaitReason()
+		}
+	}
+	c.finish(err)
+}
+
+// checkCaller ends the context if the caller's has ended.
+func (c *Context) checkCaller() {
+	if c.err == nil && !c.delaysCancel {
+		if err := c.Context.Err(); err != nil {
+			c.finish(err)
+		}
+	}
+}
+
+// callerEnded is called when the caller's context has ended.
+func (c *Context) callerEnded() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch now := time.Now(); {
+	case c.err != nil:
+	case !c.delaysCancel:
+		c.finish(c.Context.Err())
+	case now.Add(cancelDelay).Before(c.due):
+		c.extend(cancelDelay)
+	}
+}
+
+// finish ends the context.
+func (c *Context) finish(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	if c.done == nil {
+		return
+	}
+	c.deadlines.unschedule(c)
+	close(c.done)
+	for ; c.callbacks != nil; c.callbacks = c.callbacks.next {
+		go c.callbacks.f()
+	}
+}
+
+func (c *Context) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopWatching != nil {
+		c.stopWatching()
+	}
+	c.finish(context.Canceled)
+}

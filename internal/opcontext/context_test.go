@@ -1,0 +1,197 @@
+package opcontext_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
+)
+
+const ms = time.Millisecond
+
+func TestALimitEndsAnOperationInItsTime(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		timeout   time.Duration
+		deadline  time.Duration // of the caller's context, 0 for none
+		dialing   bool          // as long as there is no connection
+		connected time.Duration // when the connection is there, 0 for never
+		renewed   time.Duration // when it is sent, having waited for others, 0 for never
+		want      time.Duration
+		canceled  bool // it counts as the caller's own end
+	}{
+		{name: "no connection, and none is being made", timeout: 250 * ms, want: 250 * ms},
+		{name: "a connection at once", timeout: 250 * ms, connected: 1, want: 250*ms + 1},
+		{name: "counted from the connection", timeout: 250 * ms, connected: 200 * ms, want: 450 * ms},
+		{name: "a connection is being made", timeout: 250 * ms, dialing: true, want: 3 * time.Second},
+		{name: "a connection was made late", timeout: 250 * ms, dialing: true, connected: 2900 * ms, want: 3150 * ms},
+		{name: "a time limit above that of dialing", timeout: time.Minute, dialing: true, want: time.Minute},
+		{name: "a deadline that leaves all of the time limit", timeout: 250 * ms, deadline: 350 * ms, want: 250 * ms},
+		{name: "a deadline that leaves a nanosecond less", timeout: 250 * ms, deadline: 350*ms - 1, want: 250*ms - 1, canceled: true},
+		{name: "a deadline that leaves less after the connection", timeout: 250 * ms, deadline: 400 * ms, connected: 100 * ms, want: 300 * ms},
+		{name: "a deadline that leaves all after the connection", timeout: 250 * ms, deadline: 450 * ms, connected: 100 * ms, want: 350 * ms},
+		{name: "a deadline beyond that", timeout: 250 * ms, deadline: time.Second, want: 250 * ms},
+		{name: "a connection is being made for longer than the time limit", timeout: 250 * ms, deadline: 400 * ms, dialing: true, want: 300 * ms},
+		{name: "a connection is being made, and the deadline leaves less", timeout: 250 * ms, deadline: 300 * ms, dialing: true, want: 200 * ms, canceled: true},
+		{name: "a connection was made late, and the deadline leaves less", timeout: 250 * ms, deadline: time.Second, dialing: true, connected: 800 * ms, want: 900 * ms},
+		{name: "half of a short deadline", timeout: time.Second, deadline: 60 * ms, want: 30 * ms, canceled: true},
+		{name: "a time limit within a short deadline", timeout: 10 * ms, deadline: 60 * ms, want: 10 * ms},
+		{name: "the longest time limit", timeout: math.MaxInt64, deadline: time.Second, want: 900 * ms, canceled: true},
+		{name: "the longest time limit, while a connection is being made", timeout: math.MaxInt64, deadline: 10 * time.Second, dialing: true, want: 9900 * ms, canceled: true},
+		{name: "the longest time limit, with a connection", timeout: math.MaxInt64, deadline: 10 * time.Second, connected: ms, want: 9900 * ms, canceled: true},
+		{name: "its full time again after it waited for others", timeout: 250 * ms, renewed: 240 * ms, want: 490 * ms},
+		{name: "it waited for others, and the deadline leaves all", timeout: 250 * ms, deadline: time.Second, renewed: 200 * ms, want: 450 * ms},
+		{name: "it waited for others, and the deadline leaves less", timeout: 250 * ms, deadline: 400 * ms, renewed: 200 * ms, want: 300 * ms, canceled: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				parent := t.Context()
+				if c.deadline > 0 {
+					var cancel func()
+					parent, cancel = context.WithTimeout(parent, c.deadline)
+					defer cancel()
+				}
+				begin := time.Now()
+				ctx, stop := (&opcontext.Deadlines{Dialing: func() bool { return c.dialing }}).WithTimeout(parent, c.timeout)
+				defer stop()
+				if c.connected > 0 {
+					time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms)) })
+				}
+				if c.renewed > 0 {
+					time.AfterFunc(c.renewed, func() { opcontext.Renew(ctx) })
+				}
+				<-ctx.Done()
+				if got := time.Since(begin); got != c.want {
+					t.Errorf("it ended after %v, want %v", got, c.want)
+				}
+				if parent.Err() != nil || (opcontext.EndedByCaller(ctx) != nil) != c.canceled {
+					t.Errorf("the caller's context: %v, Ended: %v", parent.Err(), opcontext.EndedByCaller(ctx))
+				}
+				err := opcontext.Interrupted(ctx, limiter.ErrNotApplied, fmt.Errorf("the driver: %w", context.Canceled))
+				if errors.Is(err, limiter.ErrCanceled) != c.canceled || errors.Is(err, limiter.ErrNotApplied) == c.canceled ||
+					!errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+					t.Errorf("Interrupted = %v", err)
+				}
+				if c.canceled && !strings.Contains(err.Error(), "the time limit of "+c.timeout.String()) {
+					t.Errorf("the error does not say what the deadline was too near for: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestTheErrorOfAnOperationThatNeverHadAConnectionSaysWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	const full = "the pool is full"
+	for name, c := range map[string]struct {
+		begun    func(ctx context.Context)
+		deadline time.Duration
+		class    error
+		says     bool
+	}{
+		"no connection":                   {func(context.Context) {}, time.Hour, limiter.ErrNotApplied, true},
+		"no connection, a short deadline": {func(context.Context) {}, 300 * ms, limiter.ErrNotApplied, true},
+		"a connection":                    {opcontext.Connected, time.Hour, limiter.ErrNotApplied, false},
+		"it was sent":                     {func(context.Context) {}, time.Hour, limiter.ErrOutcomeUnknown, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			parent, cancel := context.WithTimeout(t.Context(), c.deadline)
+			defer cancel()
+			ctx, stop := (&opcontext.Deadlines{WaitReason: func() string { return full }}).WithTimeout(parent, 250*ms)
+			defer stop()
+			c.begun(ctx)
+			<-ctx.Done()
+			for _, cause := range []error{nil, context.Canceled, errBroken} {
+				err := opcontext.Interrupted(ctx, c.class, cause)
+				if says := strings.Contains(err.Error(), full); says != c.says || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+func TestALimitLeavesACallersEndToTheCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		parent, cancel := context.WithCancel(t.Context())
+		ctx, stop := new(opcontext.Deadlines).WithTimeout(parent, time.Second)
+		defer stop()
+		if opcontext.EndedByCaller(ctx) != nil {
+			t.Error("Ended before anything did")
+		}
+		time.AfterFunc(ms, cancel)
+		<-ctx.Done()
+		for _, class := range []error{limiter.ErrNotApplied, limiter.ErrOutcomeUnknown} {
+			for _, cause := range []error{nil, errBroken} {
+				err := opcontext.Interrupted(ctx, class, cause)
+				if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) || cause != nil && !errors.Is(err, cause) ||
+					errors.Is(err, limiter.ErrOutcomeUnknown) != (class == limiter.ErrOutcomeUnknown) {
+					t.Errorf("Interrupted(%v, %v) = %v", class, cause, err)
+				}
+			}
+		}
+	})
+}
+
+func TestALimitThatWasStoppedDoesNothingMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
+		stop()
+		opcontext.Connected(ctx) // must not start the timer again: the bubble would see it
+		<-time.After(time.Hour)  // it costs nothing in a bubble
+		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			t.Errorf("it ended by %v", context.Cause(ctx))
+		}
+	})
+}
+
+func TestNoTimeLimitIsTheCallersContext(t *testing.T) {
+	t.Parallel()
+	ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), 0)
+	defer stop()
+	if ctx != t.Context() {
+		t.Error("a context without a limit is another one")
+	}
+	opcontext.Connected(ctx)
+}
+
+// A timer that was replaced by an earlier one stays set until it rings.
+func TestTimersOfFarTimeLimitsDoNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deadlines := new(opcontext.Deadlines)
+		far, stop := deadlines.WithTimeout(t.Context(), math.MaxInt64)
+		defer stop()
+		far.Done()
+		objects := func() uint64 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapObjects
+		}
+		const operations = 20000
+		before := objects()
+		for range operations {
+			near, stop := deadlines.WithTimeout(t.Context(), 250*ms)
+			<-near.Done()
+			stop()
+		}
+		if grown := int64(objects()) - int64(before); grown > operations/2 {
+			t.Errorf("after %d operations there are %d objects more", operations, grown)
+		}
+		if far.Err() != nil {
+			t.Errorf("the far limit ended: %v", far.Err())
+		}
+	})
+}

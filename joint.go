@@ -1,0 +1,314 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"reflect"
+	"slices"
+	"time"
+)
+
+// joint is a decision over several limits.
+type joint struct {
+	claims []Claim
+	parts  []part // one for each row, in the order of Op.Compare
+	ops    []Op   // of the parts
+	store  AllStore
+
+	fail     failurePolicy // the strictest
+	fallback AllStore      // of failLocal
+}
+
+// part is the claims of one row.
+type part struct {
+	claims    []int // by their index
+	deny      *denyCache
+	local     bool // one of the limiters has FailLocal
+	state     State
+	refused   bool // by the deny cache
+	undecided bool // nobody decided: see FailOpen
+	question  question
+}
+
+// limiter returns the limiter of the part's first claim.
+func (d *joint) limiter(p *part) *Limiter { return d.claims[p.claims[0]].Limiter }
+
+// prepare checks the claims and makes the parts.
+func (d *joint) prepare(ctx context.Context) error {
+	if n := len(d.claims); n < 1 || n > MaxClaims {
+		return invalid("AllowAll got %d claims; pass 1 to %d", n, MaxClaims)
+	}
+	for i, c := range d.claims {
+		if c.Limiter == nil {
+			return invalid("the Limiter of claim %d is nil; pass what New returned", i)
+		}
+	}
+	if err := d.prepareStores(); err != nil {
+		return err
+	}
+	ops := make([]Op, len(d.claims))
+	order := make([]int, len(d.claims))
+	first := d.claims[0].Limiter
+	timeout := first.timeout
+	for i, c := range d.claims {
+		l := c.Limiter
+		order[i], timeout = i, min(timeout, l.timeout)
+		if (l.clock == nil) != (first.clock == nil) {
+			return invalid("limiter %q and limiter %q: only one of them has WithClock; set it for both or for none", first.name, l.name)
+		}
+		if err := l.op(ctx, &ops[i], OpTake, c.Key, cmp.Or(c.Cost, 1)); err != nil {
+			return err
+		}
+		if err := cmp.Or(l.checkCost(&ops[i]), checkNotCounting(&ops[i])); err != nil {
+			return err
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return ops[a].Compare(&ops[b]) })
+	for _, i := range order {
+		op := &ops[i]
+		op.At, op.Timeout = ops[0].At, timeout
+		if err := d.add(i, op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add adds a claim to the last part if that is of the same row, and otherwise makes a part.
+func (d *joint) add(claim int, op *Op) error {
+	l := d.claims[claim].Limiter
+	last := len(d.parts) - 1
+	if last < 0 || d.ops[last].Compare(op) != 0 {
+		d.parts, d.ops = append(d.parts, part{}), append(d.ops, *op)
+		last++
+	} else {
+		sum := &d.ops[last]
+		if sum.Policy != op.Policy {
+			return invalid("limiter %q: two claims of one key have different policies; use one limiter for both", op.Name)
+		}
+		if most := op.Policy.limit(); op.Cost > most-sum.Cost {
+			return fmt.Errorf("%w: limiter %q: the claims of one key cost %d and %d; the policy admits at most %d", ErrExceedsCapacity, op.Name, sum.Cost, op.Cost, most)
+		}
+		sum.Cost += op.Cost
+	}
+	p := &d.parts[last]
+	p.claims = append(p.claims, claim)
+	p.deny = cmp.Or(p.deny, l.deny)
+	p.local = p.local || l.fail == failLocal
+	return nil
+}
+
+// prepareStores finds the store and the failure policy of all limiters.
+func (d *joint) prepareStores() error {
+	first := d.claims[0].Limiter
+	var err error
+	if d.store, err = allStore(first.store); err != nil {
+		return err
+	}
+	d.fail = failOpen
+	for _, c := range d.claims {
+		l := c.Limiter
+		if !same(l.store, first.store) {
+			return invalid("limiter %q and limiter %q have different stores; pass limiters of one store", first.name, l.name)
+		}
+		switch {
+		case l.fail == failClosed:
+			d.fail = failClosed
+		case l.fail == failLocal:
+			if d.fail != failClosed {
+				d.fail = failLocal
+			}
+			fallback, err := allStore(l.fallback)
+			switch {
+			case err != nil:
+				return fmt.Errorf("the fallback of FailLocal: %w", err)
+			case d.fallback != nil && !same(fallback, d.fallback):
+				return invalid("the limiters of AllowAll have different fallbacks; pass the same one to FailLocal")
+			}
+			d.fallback = fallback
+		}
+	}
+	return nil
+}
+
+// allStore returns s as an AllStore that can be compared.
+func allStore(s Store) (AllStore, error) {
+	all, ok := s.(AllStore)
+	switch {
+	case s == noStore{}:
+		_, err := s.Do(context.Background(), Op{})
+		return nil, err
+	case !ok:
+		return nil, fmt.Errorf("%w: a %T cannot decide over several limits; pass limiters on a store of package postgres, sqlite or memory: %w", ErrInvalid, s, errors.ErrUnsupported)
+	case !reflect.ValueOf(s).Comparable():
+		return nil, invalid("a %T cannot be compared; use a pointer as the store", s)
+	}
+	return all, nil
+}
+
+// same reports whether two stores are one. The second one can be compared.
+func same(a, b Store) bool {
+	return reflect.ValueOf(a).Comparable() && a == b
+}
+
+// decide asks the deny caches or the store. If the store fails, it applies the failure policy. Then it
+// calls the observers.
+func (d *joint) decide(ctx context.Context) (res AllResult, err error) {
+	begin := time.Now()
+	source, cause := d.ask(ctx)
+	told := cause
+	if cause != nil {
+		source, told, cause = d.failed(ctx, cause)
+	}
+	res.Result = undecided
+	if told == nil {
+		res = d.result(source)
+	}
+	for i, c := range d.claims {
+		if c.Limiter.observer == nil {
+			continue
+		}
+		seen := Decision{Limiter: c.Limiter.name, Cost: cmp.Or(c.Cost, 1), Result: undecided, Err: cause, Duration: time.Since(begin)}
+		if res.Each != nil {
+			seen.Result = res.Each[i]
+		}
+		if seen.Result.Allowed = res.Allowed; res.Allowed {
+			seen.Taken = seen.Cost
+		}
+		c.Limiter.observer(ctx, seen)
+	}
+	return res, told
+}
+
+// ask asks the deny caches, and otherwise the store.
+func (d *joint) ask(ctx context.Context) (Source, error) {
+	if err := served(ctx); err != nil {
+		return 0, err
+	}
+	refused := false
+	for i := range d.parts {
+		if p := &d.parts[i]; p.deny != nil {
+			p.question, p.refused = p.deny.find(&d.ops[i], &p.state)
+			refused = refused || p.refused
+		}
+	}
+	if refused {
+		return SourceDenyCache, nil
+	}
+	if err := d.askStore(ctx, d.store, nil); err != nil {
+		return 0, err
+	}
+	for i := range d.parts {
+		if p := &d.parts[i]; p.deny != nil {
+			p.deny.keep(&d.ops[i], &p.state, p.question)
+		}
+	}
+	return SourceStore, nil
+}
+
+// askStore asks store for all parts, or for those that only accepts.
+func (d *joint) askStore(ctx context.Context, store AllStore, only func(p *part) bool) error {
+	if err := served(ctx); err != nil {
+		return err
+	}
+	var ops []Op
+	var parts []*part
+	for i := range d.parts {
+		if p := &d.parts[i]; only == nil || only(p) {
+			ops, parts = append(ops, d.ops[i]), append(parts, p)
+		} else {
+			p.undecided = true
+		}
+	}
+	states, err := store.DoAll(ctx, ops)
+	if err != nil {
+		return fmt.Errorf("limiter %q: %w", d.limiter(parts[0]).name, err)
+	}
+	for i, p := range parts {
+		p.state = states[i]
+	}
+	return nil
+}
+
+// failed applies the failure policy. It returns the errors for the caller and for the observers, as
+// [Limiter.failed] does.
+func (d *joint) failed(ctx context.Context, cause error) (source Source, told, seen error) {
+	if d.fail == failClosed || !StoreFailed(cause) || provisional(d.store) {
+		return 0, cause, cause
+	}
+	if d.fail == failOpen {
+		for i := range d.parts {
+			d.parts[i].undecided = true
+		}
+		return SourcePolicy, nil, cause
+	}
+	if err := d.askStore(ctx, d.fallback, func(p *part) bool { return p.local }); err != nil {
+		both := fmt.Errorf("%w; and the fallback: %w", cause, err)
+		return 0, both, both
+	}
+	return SourceLocal, nil, cause
+}
+
+// result makes the answer of what source decided.
+func (d *joint) result(source Source) AllResult {
+	res := AllResult{Each: make([]Result, len(d.claims))}
+	allowed := source != SourceDenyCache
+	for i := range d.parts {
+		p, op := &d.parts[i], &d.ops[i]
+		var r Result
+		switch {
+		case p.undecided:
+			r = Result{Allowed: true, Source: SourcePolicy}
+		case source == SourceDenyCache && !p.refused:
+		default:
+			answer(op, &p.state, &r)
+			r.Source = source
+			allowed = allowed && r.Allowed
+		}
+		for _, c := range p.claims {
+			res.Each[c] = r
+		}
+	}
+	if !allowed {
+		for i := range res.Each {
+			res.Each[i].charged = charge{}
+		}
+	}
+	res.Binding = d.binding(res.Each, allowed)
+	res.Result = res.Each[res.Binding]
+	res.Allowed, res.charged = allowed, charge{}
+	return res
+}
+
+// binding returns the claim that decides: see [AllResult].
+func (d *joint) binding(each []Result, allowed bool) int {
+	best, bestCost := -1, int64(0)
+	for i := range d.parts {
+		claim, cost := d.parts[i].claims[0], d.ops[i].Cost
+		r := &each[claim]
+		if r.Allowed != allowed || d.parts[i].undecided || r.Source == 0 {
+			continue
+		}
+		if best >= 0 {
+			order := cmp.Compare(each[best].RetryAfter, r.RetryAfter)
+			if allowed {
+				order = compareShares(r.Remaining, cost, each[best].Remaining, bestCost)
+			}
+			if cmp.Or(order, cmp.Compare(claim, best)) > 0 {
+				continue
+			}
+		}
+		best, bestCost = claim, cost
+	}
+	return max(best, 0)
+}
+
+// compareShares compares a/aCost with b/bCost.
+func compareShares(a, aCost, b, bCost int64) int {
+	aHi, aLo := bits.Mul64(uint64(a), uint64(bCost))
+	bHi, bLo := bits.Mul64(uint64(b), uint64(aCost))
+	return cmp.Or(cmp.Compare(aHi, bHi), cmp.Compare(aLo, bLo))
+}

@@ -1,0 +1,130 @@
+// Package limiterslog logs why limiters made no decision, through [log/slog] and at a bounded rate.
+//
+// It logs failures of the store and misconfiguration, also those that [limiter.FailOpen] and
+// [limiter.FailLocal] hide from the caller. It never logs a refusal, and never a key. Use it if no
+// middleware reports errors: package handler logs them by itself unless handler.OnError is set.
+//
+// Pass what [Observer] returns to [limiter.WithObserver]. For errors that no observer gets, such as
+// those of Refund and Charge, and for middleware of your own, call [Log.Error].
+package limiterslog
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// interval is how long a Log is silent about a limiter and a class of errors after each line.
+const interval = time.Minute
+
+// Observer is shorthand for New(logger).Observe.
+func Observer(logger *slog.Logger) limiter.Observer { return New(logger).Observe }
+
+// Log writes errors of limiters to a logger. It writes the first error of a limiter and a class at
+// once, and then at most one a minute. Each line has the level Error and these attributes:
+//
+//   - limiter: the name of the limiter
+//   - error: the error, whose text says what to do if the store knows
+//   - suppressed: how many errors of this limiter and class came since the last line, if any
+//
+// The classes are the errors of package limiter, such as [limiter.ErrMisconfigured]. The zero Log
+// writes to [slog.Default]. A Log is safe for concurrent use.
+type Log struct {
+	logger *slog.Logger
+
+	mu    sync.Mutex
+	kinds map[kind]*silence
+}
+
+// kind is what a Log counts together.
+type kind struct {
+	limiter string
+	class   error
+}
+
+// silence is the time since the last line of a kind.
+type silence struct {
+	since      int64 // ns since 1970
+	suppressed int64
+}
+
+// New returns a Log on logger. If logger is nil, the Log writes to what [slog.Default] is at that time.
+func New(logger *slog.Logger) *Log { return &Log{logger: logger} }
+
+// Observe is a [limiter.Observer]. It passes the error of a decision to [Log.Error].
+func (l *Log) Observe(ctx context.Context, d limiter.Decision) {
+	if d.Err != nil {
+		l.Error(ctx, d.Limiter, d.Err)
+	}
+}
+
+// Error writes the error of the limiter with this name, unless too little time has passed. It ignores
+// errors that clients can cause: [limiter.ErrCanceled], [limiter.ErrExceedsCapacity],
+// [limiter.ErrExceedsMaxWait] and [limiter.ErrKeyBusy]. The err must not be nil. Errors of the stores
+// of this module contain no key; a store of your own must keep to that.
+func (l *Log) Error(ctx context.Context, name string, err error) {
+	class, ofClients := classOf(err)
+	if ofClients {
+		return
+	}
+	suppressed, silent := l.isSilent(kind{name, class})
+	if silent {
+		return
+	}
+	logger := l.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	attrs := []slog.Attr{slog.String("limiter", name), slog.Any("error", err)}
+	if suppressed > 0 {
+		attrs = append(attrs, slog.Int64("suppressed", suppressed))
+	}
+	logger.LogAttrs(ctx, slog.LevelError, "the rate limiter failed", attrs...)
+}
+
+// isSilent reports whether an error of this kind must not be written now. If it may be written, it
+// returns how many were not written before.
+func (l *Log) isSilent(k kind) (suppressed int64, silent bool) {
+	now := time.Now().UnixNano() // not monotonic, because that clock may stand still while a process is frozen
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.kinds[k]
+	if s == nil {
+		if l.kinds == nil {
+			l.kinds = map[kind]*silence{}
+		}
+		l.kinds[k] = &silence{since: now}
+		return 0, false
+	}
+	// A clock that went back does not silence the log.
+	if passed := time.Duration(now - s.since); 0 <= passed && passed < interval {
+		s.suppressed++
+		return 0, true
+	}
+	suppressed = s.suppressed
+	*s = silence{since: now}
+	return suppressed, false
+}
+
+// classOf returns the class of an error, nil if it has none, and whether clients can cause it. An error
+// may match several classes; the first one counts.
+func classOf(err error) (class error, ofClients bool) {
+	for _, class := range []error{limiter.ErrCanceled, limiter.ErrKeyBusy, limiter.ErrExceedsCapacity, limiter.ErrExceedsMaxWait} {
+		if errors.Is(err, class) {
+			return class, true
+		}
+	}
+	for _, class := range []error{
+		limiter.ErrMisconfigured, limiter.ErrNoPolicy, limiter.ErrInvalid, errors.ErrUnsupported,
+		limiter.ErrOutcomeUnknown, limiter.ErrNotApplied,
+	} {
+		if errors.Is(err, class) {
+			return class, false
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,102 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+func TestOnKeepsNamePolicyAndOptions(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, start)
+	var seen []limiter.Decision
+	l := newLimiter(t, memory.New(), limiter.PerHour(1),
+		limiter.WithClock(func() time.Time { return now }), limiter.WithKeyDigest([]byte("secret")), limiter.WithTimeout(7*time.Second),
+		limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen = append(seen, d) }), limiter.FailOpen())
+	mustAllow(t, l, true)
+	spy := &opSpy{Store: memory.New()}
+	on := l.On(spy)
+	mustAllow(t, on, true) // its own state
+	mustAllow(t, on, false)
+	mustAllow(t, l, false)
+	if on.Name() != "l" || on.Policy() != l.Policy() || len(seen) != 4 {
+		t.Errorf("%q, %+v, %d decisions seen, want what New was given, and 4", on.Name(), on.Policy(), len(seen))
+	}
+	if spy.last.Name != "l" || spy.last.Key == "k" || spy.last.At != start || spy.last.Timeout != 7*time.Second {
+		t.Errorf("the operation is %+v, want the name, digest, clock and timeout of the limiter", spy.last)
+	}
+	if r, err := l.On(&brokenStore{err: limiter.ErrNotApplied}).Allow(t.Context(), "k"); err != nil || !r.Allowed || r.Source != limiter.SourcePolicy {
+		t.Errorf("FailOpen on another store: %+v, %v", r, err)
+	}
+}
+
+func TestOnHasItsOwnDenyCache(t *testing.T) {
+	t.Parallel()
+	d := newDenying(t, limiter.PerDay(1))
+	d.expect("k", 1, true, store)
+	d.expect("k", 1, false, store)
+	d.expect("k", 1, false, cache)
+	other := &countingStore{inner: memory.New()}
+	on := denying{d.On(other), t, other}
+	on.expect("k", 1, true, store) // the other store has room
+	on.expect("k", 1, false, store)
+	on.expect("k", 1, false, cache)
+	if err := on.Reset(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	on.expect("k", 1, true, store)
+	d.expect("k", 1, false, cache)
+	tx := denying{d.On(inTransaction{memory.New()}), t, other}
+	tx.expect("k", 1, true, store)
+	for range 3 { // a refusal of a transaction may be rolled back
+		tx.expect("k", 1, false, store)
+	}
+	again := denying{tx.On(memory.New()), t, other}
+	again.expect("k", 1, true, store)
+	again.expect("k", 1, false, store)
+	again.expect("k", 1, false, cache)
+}
+
+func TestOnNoStoreIsInvalid(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l := newLimiter(t, memory.New(), limiter.PerHour(5), limiter.FailLocal(memory.New()), limiter.WithDenyCache(5, 0))
+	for name, store := range map[string]limiter.Store{"nil": nil, "a nil pointer": (*memory.Store)(nil), "a nil function": storeFunc(nil)} {
+		on := l.On(store)
+		r, allowErr := on.Allow(ctx, "k")
+		_, _, upToErr := on.AllowUpTo(ctx, "k", 1)
+		_, chargeErr := on.Charge(ctx, "k", 1)
+		_, reserveErr := on.Reserve(ctx, "k", 1, 0)
+		_, allErr := limiter.AllowAll(ctx, limiter.Claim{Limiter: on, Key: "k"})
+		_, peekErr := on.Peek(ctx, "k")
+		for i, err := range []error{
+			allowErr, upToErr, chargeErr, reserveErr, allErr, peekErr, errorOf(on.Refund(ctx, "k", 1)),
+			on.Reset(ctx, "k"), on.Wait(ctx, "k"), on.Block(ctx, "k", 1),
+		} {
+			if !errors.Is(err, limiter.ErrInvalid) || r.Allowed || limiter.StoreFailed(err) {
+				t.Errorf("%s: method %d: %v, %+v, want ErrInvalid", name, i, err, r)
+			}
+		}
+		mustAllow(t, on.On(memory.New()), true)
+	}
+}
+
+func TestOnAllocatesLittle(t *testing.T) {
+	store := memory.New()
+	for name, opts := range map[string][]limiter.Option{
+		"plain": nil, "with a deny cache": {limiter.WithDenyCache(1000, time.Minute)}, "with a digest": {limiter.WithKeyDigest([]byte("secret")), limiter.FailOpen()},
+	} {
+		l := newLimiter(t, store, limiter.PerHour(5), opts...)
+		var on *limiter.Limiter
+		if n := testing.AllocsPerRun(100, func() { on = l.On(store) }); n > 2 && !raceEnabled {
+			t.Errorf("%s: On allocates %v times, want at most 2", name, n)
+		}
+		if n := testing.AllocsPerRun(100, func() { on = l.On(nil) }); n > 2 && !raceEnabled || on == nil {
+			t.Errorf("%s: On(nil) allocates %v times, want at most 2", name, n)
+		}
+	}
+}

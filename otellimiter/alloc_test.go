@@ -1,0 +1,53 @@
+package otellimiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/otellimiter"
+)
+
+var decisions = map[string]limiter.Decision{
+	"allowed": {Limiter: "l", Cost: 1, Taken: 1, Result: limiter.Result{Allowed: true, Source: limiter.SourceStore}, Duration: 1e6},
+	"refused": {Limiter: "l", Cost: 1, Result: limiter.Result{Source: limiter.SourceDenyCache}, Duration: 1e3},
+	"error":   {Limiter: "l", Cost: 1, Result: limiter.Result{Source: limiter.SourcePolicy}, Err: fmt.Errorf("%w: no answer", limiter.ErrOutcomeUnknown), Duration: 25e7},
+	"other":   {Limiter: "l", Cost: 1, Result: limiter.Result{Source: limiter.SourcePolicy}, Err: errors.New("of no class"), Duration: 1e6},
+}
+
+// It is not parallel, because AllocsPerRun counts the allocations of the whole process.
+func TestADecisionAllocatesNothing(t *testing.T) {
+	for name, provider := range map[string]metric.MeterProvider{"noop": noop.MeterProvider{}, "SDK": newMeter(t).MeterProvider} {
+		observe := otellimiter.Observer(provider, otellimiter.WithSpanEvents())
+		for kind, d := range decisions {
+			ctx := context.Background()
+			if n := testing.AllocsPerRun(1000, func() { observe(ctx, d) }); n != 0 {
+				t.Errorf("%s, %s: %v allocations a decision", name, kind, n)
+			}
+		}
+	}
+}
+
+// BenchmarkDecision measures a decision in memory, without an observer and with one.
+func BenchmarkDecision(b *testing.B) {
+	for name, opts := range map[string][]limiter.Option{
+		"no observer": nil,
+		"SDK":         {limiter.WithObserver(otellimiter.Observer(newMeter(b)))},
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := newLimiter(b, memory.New(), "l", limiter.PerDay(1<<30), opts...)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := l.Allow(b.Context(), "key"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,70 @@
+package otellimiter_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/otellimiter"
+)
+
+// A store of somebody else may put the key into its errors. Not even then it is in the metrics or in
+// the span.
+func TestTheKeyIsNowhere(t *testing.T) {
+	t.Parallel()
+	const key = "alice-9f31c2@example.com"
+	m, recorder := newMeter(t), tracetest.NewSpanRecorder()
+	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorder))
+	ctx, span := provider.Tracer("test").Start(t.Context(), "request")
+	leaky := fails{fmt.Errorf("%w: cannot update %q", limiter.ErrNotApplied, key)}
+	for i, store := range []limiter.Store{memory.New(), leaky, fails{fmt.Errorf("no class: %s", key)}} {
+		for j, opt := range []limiter.Option{limiter.FailClosed(), limiter.FailOpen(), limiter.FailLocal(leaky)} {
+			l := newLimiter(t, store, fmt.Sprintf("l%d%d", i, j), limiter.PerDay(1), opt, limiter.WithDenyCache(10, time.Minute),
+				limiter.WithObserver(otellimiter.Observer(m, otellimiter.WithSpanEvents())))
+			for range 3 {
+				_, _ = l.Allow(ctx, key)
+				_, _ = l.Peek(ctx, key)
+				_, _, _ = l.AllowUpTo(ctx, key, 2)
+				_, _ = limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: key})
+			}
+		}
+	}
+	span.End()
+	var all metricdata.ResourceMetrics
+	if err := m.reader.Collect(context.Background(), &all); err != nil {
+		t.Fatal(err)
+	}
+	inJSON, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := recorder.Ended()[0].Events()
+	if len(events) < 9*3*3 {
+		t.Errorf("%d events", len(events))
+	}
+	text := fmt.Sprintf("%s %+v %+v %v", inJSON, all, events, m.points(t))
+	digest := sha256.Sum256([]byte(key))
+	for _, form := range []string{
+		key, "9f31c2", "alice", hex.EncodeToString([]byte(key)), base64.StdEncoding.EncodeToString([]byte(key))[:24],
+		hex.EncodeToString(digest[:]), fmt.Sprint([]byte(key)), fmt.Sprint(digest),
+	} {
+		if strings.Contains(text, form) {
+			t.Errorf("the key appears as %s", form)
+		}
+	}
+	if !strings.Contains(text, "not_applied") || !strings.Contains(text, "l00") {
+		t.Error("what was searched has not even the names of limiters and classes")
+	}
+}

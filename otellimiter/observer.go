@@ -1,0 +1,120 @@
+package otellimiter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sqlimit/limiter"
+)
+
+// scope is the name of the meter.
+const scope = "github.com/sqlimit/limiter/otellimiter"
+
+// Option changes what [Observer] does.
+type Option func(*observer)
+
+// WithSpanEvents also adds an event named sqlimit.decision to the span in the caller's context, with
+// the attributes of the metrics. Nothing is added if the span is not recording. No spans are made.
+func WithSpanEvents() Option { return func(o *observer) { o.spanEvents = true } }
+
+// Observer returns an observer that records each decision in the metrics of provider. If provider is
+// nil, it is [otel.GetMeterProvider]. One observer can serve any number of limiters, and is safe for
+// concurrent use. A decision allocates nothing here, but a provider may.
+//
+// If the provider cannot make an instrument, [otel.Handle] gets the error, and nothing is recorded.
+func Observer(provider metric.MeterProvider, opts ...Option) limiter.Observer {
+	o := new(observer)
+	for _, opt := range opts {
+		opt(o)
+	}
+	var err error
+	if o.instruments, err = newInstruments(meterOf(provider)); err != nil {
+		otel.Handle(err)
+		o.instruments, _ = newInstruments(noop.Meter{})
+	}
+	o.limiters.Store(&map[string]*outcomes{})
+	return o.observe
+}
+
+func meterOf(provider metric.MeterProvider) metric.Meter {
+	if provider == nil {
+		provider = otel.GetMeterProvider()
+	}
+	return provider.Meter(scope)
+}
+
+// instruments are those that record decisions.
+type instruments struct {
+	decisions, units metric.Int64Counter
+	duration         metric.Float64Histogram
+}
+
+// boundaries are those of the durations in seconds. A decision takes microseconds from a deny cache,
+// about a millisecond in a database nearby, up to 250 ms by the default time limit, and 3 s more if no
+// connection can be made.
+var boundaries = []float64{
+	0.00001, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
+}
+
+func newInstruments(m metric.Meter) (i instruments, err error) {
+	var errs [3]error
+	i.decisions, errs[0] = m.Int64Counter("sqlimit.decisions", metric.WithUnit("{decision}"),
+		metric.WithDescription("Decisions about requests."))
+	i.units, errs[1] = m.Int64Counter("sqlimit.units", metric.WithUnit("{unit}"),
+		metric.WithDescription("What the decisions took."))
+	i.duration, errs[2] = m.Float64Histogram("sqlimit.decision.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long the decisions took."), metric.WithExplicitBucketBoundaries(boundaries...))
+	return i, errors.Join(errs[:]...)
+}
+
+// observer records decisions.
+type observer struct {
+	instruments
+	spanEvents bool
+
+	limiters atomic.Pointer[map[string]*outcomes] // by name; replaced to add one
+	mu       sync.Mutex                           // of those who add one
+}
+
+// observe is the [limiter.Observer].
+func (o *observer) observe(ctx context.Context, d limiter.Decision) {
+	s := o.outcomes(d.Limiter).series(&d)
+	o.decisions.Add(ctx, 1, s.add...)
+	if d.Taken > 0 {
+		o.units.Add(ctx, d.Taken, s.add...)
+	}
+	o.duration.Record(ctx, d.Duration.Seconds(), s.record...)
+	if !o.spanEvents {
+		return
+	}
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.AddEvent("sqlimit.decision", s.event...)
+	}
+}
+
+// outcomes returns what is known of a limiter.
+func (o *observer) outcomes(name string) *outcomes {
+	if found := (*o.limiters.Load())[name]; found != nil {
+		return found
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	known := *o.limiters.Load()
+	if found := known[name]; found != nil {
+		return found
+	}
+	added := &outcomes{name: name}
+	next := map[string]*outcomes{name: added}
+	for name, found := range known {
+		next[name] = found
+	}
+	o.limiters.Store(&next)
+	return added
+}

@@ -1,0 +1,274 @@
+package otellimiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/otellimiter"
+)
+
+func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		store limiter.Store
+		opts  []limiter.Option
+		do    func(l *limiter.Limiter)
+		want  []string
+	}{
+		{"a request that passes and one that is refused", memory.New(), nil, func(l *limiter.Limiter) {
+			for range 2 {
+				_, _ = l.AllowN(context.Background(), "key", 3)
+			}
+		}, []string{
+			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
+			"units limiter=l result=allowed source=store: 3",
+			"decisions limiter=l result=refused source=store: 1", "decision.duration limiter=l result=refused source=store: 1",
+		}},
+		{"what a deny cache refuses", memory.New(), []limiter.Option{limiter.WithDenyCache(10, time.Minute)}, func(l *limiter.Limiter) {
+			for range 3 {
+				_, _ = l.AllowN(context.Background(), "key", 4)
+			}
+		}, []string{
+			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
+			"units limiter=l result=allowed source=store: 4",
+			"decisions limiter=l result=refused source=store: 1", "decision.duration limiter=l result=refused source=store: 1",
+			"decisions limiter=l result=refused source=deny_cache: 1", "decision.duration limiter=l result=refused source=deny_cache: 1",
+		}},
+		{"a Peek and a PeekN, which take nothing", memory.New(), nil, func(l *limiter.Limiter) {
+			_, _ = l.Peek(context.Background(), "key")
+			_, _ = l.PeekN(context.Background(), "key", 2)
+		}, []string{"decisions limiter=l result=allowed source=store: 2", "decision.duration limiter=l result=allowed source=store: 2"}},
+		{"an AllowUpTo that takes a part", memory.New(), nil, func(l *limiter.Limiter) {
+			_, _, _ = l.AllowUpTo(context.Background(), "key", 9)
+		}, []string{
+			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
+			"units limiter=l result=allowed source=store: 4",
+		}},
+		{"a Reserve", memory.New(), nil, func(l *limiter.Limiter) {
+			for range 2 {
+				_, _ = l.Reserve(context.Background(), "key", 4, time.Hour)
+			}
+		}, []string{
+			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
+			"units limiter=l result=allowed source=store: 4",
+			"decisions limiter=l result=refused source=store: 1", "decision.duration limiter=l result=refused source=store: 1",
+		}},
+		{"what is no decision", memory.New(), nil, func(l *limiter.Limiter) {
+			_, _ = l.Charge(context.Background(), "key", 1)
+			_, _ = l.Refund(context.Background(), "key", 1)
+			_ = l.Block(context.Background(), "key", time.Minute)
+			_ = l.Reset(context.Background(), "key")
+		}, nil},
+		{"a store that fails", fails{limiter.ErrNotApplied}, nil, func(l *limiter.Limiter) {
+			_, _ = l.Allow(context.Background(), "key")
+		}, []string{
+			"decisions error.type=not_applied limiter=l result=error source=policy: 1",
+			"decision.duration error.type=not_applied limiter=l result=error source=policy: 1",
+		}},
+		{"FailOpen", fails{limiter.ErrOutcomeUnknown}, []limiter.Option{limiter.FailOpen()}, func(l *limiter.Limiter) {
+			_, _ = l.AllowN(context.Background(), "key", 2)
+		}, []string{
+			"decisions error.type=outcome_unknown limiter=l result=allowed source=policy: 1",
+			"decision.duration error.type=outcome_unknown limiter=l result=allowed source=policy: 1",
+			"units error.type=outcome_unknown limiter=l result=allowed source=policy: 2",
+		}},
+		{"FailLocal", fails{limiter.ErrNotApplied}, []limiter.Option{limiter.FailLocal(memory.New())}, func(l *limiter.Limiter) {
+			for range 2 {
+				_, _ = l.AllowN(context.Background(), "key", 4)
+			}
+		}, []string{
+			"decisions error.type=not_applied limiter=l result=allowed source=local: 1",
+			"decision.duration error.type=not_applied limiter=l result=allowed source=local: 1",
+			"units error.type=not_applied limiter=l result=allowed source=local: 4",
+			"decisions error.type=not_applied limiter=l result=refused source=local: 1",
+			"decision.duration error.type=not_applied limiter=l result=refused source=local: 1",
+		}},
+		{"a fallback that also fails", fails{limiter.ErrNotApplied}, []limiter.Option{limiter.FailLocal(fails{limiter.ErrMisconfigured})}, func(l *limiter.Limiter) {
+			_, _ = l.Allow(context.Background(), "key")
+		}, []string{
+			"decisions error.type=misconfigured limiter=l result=error source=policy: 1",
+			"decision.duration error.type=misconfigured limiter=l result=error source=policy: 1",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMeter(t)
+			opts := append([]limiter.Option{limiter.WithObserver(otellimiter.Observer(m))}, c.opts...)
+			c.do(newLimiter(t, c.store, "l", limiter.PerDay(4), opts...))
+			m.wantPoints(t, c.want...)
+		})
+	}
+}
+
+func TestADecisionOverSeveralLimitsIsOneOfEachLimiter(t *testing.T) {
+	t.Parallel()
+	m, store := newMeter(t), memory.New()
+	observe := limiter.WithObserver(otellimiter.Observer(m))
+	minute, day := newLimiter(t, store, "minute", limiter.PerDay(9), observe), newLimiter(t, store, "day", limiter.PerDay(3), observe)
+	for range 2 {
+		if _, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: minute, Key: "key", Cost: 2}, limiter.Claim{Limiter: day, Key: "key", Cost: 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var want []string
+	for name, units := range map[string]int{"minute": 2, "day": 3} {
+		for _, result := range []string{"allowed", "refused"} {
+			for _, metric := range []string{"decisions", "decision.duration"} {
+				want = append(want, fmt.Sprintf("%s limiter=%s result=%s source=store: 1", metric, name, result))
+			}
+		}
+		want = append(want, fmt.Sprintf("units limiter=%s result=allowed source=store: %d", name, units))
+	}
+	m.wantPoints(t, want...)
+}
+
+func TestTheTypeOfAnErrorIsItsClass(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{limiter.ErrNotApplied, "not_applied"},
+		{limiter.ErrOutcomeUnknown, "outcome_unknown"},
+		{limiter.ErrMisconfigured, "misconfigured"},
+		{limiter.ErrCanceled, "canceled"},
+		{limiter.ErrInvalid, "invalid"},
+		{errors.ErrUnsupported, "unsupported"},
+		{errors.New("of no class"), "_OTHER"},
+		{fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrKeyBusy), "key_busy"},
+		{fmt.Errorf("%w: %w", limiter.ErrOutcomeUnknown, limiter.ErrCanceled), "canceled"},
+		{fmt.Errorf("%w; and the fallback: %w", limiter.ErrNotApplied, limiter.ErrOutcomeUnknown), "outcome_unknown"},
+	} {
+		m := newMeter(t)
+		l := newLimiter(t, fails{c.err}, "l", limiter.PerDay(1), limiter.WithObserver(otellimiter.Observer(m)))
+		if _, err := l.Allow(t.Context(), "key"); !errors.Is(err, c.err) {
+			t.Fatal(err)
+		}
+		m.wantPoints(t,
+			"decisions error.type="+c.want+" limiter=l result=error source=policy: 1",
+			"decision.duration error.type="+c.want+" limiter=l result=error source=policy: 1")
+	}
+}
+
+func TestMetricsHaveUnitsAndSumsGrow(t *testing.T) {
+	t.Parallel()
+	m := newMeter(t)
+	observe := otellimiter.Observer(m)
+	d := limiter.Decision{Limiter: "l", Cost: 2, Taken: 2, Result: limiter.Result{Allowed: true, Source: limiter.SourceStore}, Duration: 1500 * time.Microsecond}
+	for range 3 {
+		observe(t.Context(), d)
+	}
+	found := m.collect(t)
+	for name, unit := range map[string]string{"sqlimit.decisions": "{decision}", "sqlimit.units": "{unit}", "sqlimit.decision.duration": "s"} {
+		if one := found[name]; one.Unit != unit || one.Description == "" {
+			t.Errorf("%s: unit %q, description %q; want the unit %q", name, one.Unit, one.Description, unit)
+		}
+	}
+	for _, name := range []string{"sqlimit.decisions", "sqlimit.units"} {
+		if data := found[name].Data.(metricdata.Sum[int64]); !data.IsMonotonic || data.Temporality != metricdata.CumulativeTemporality {
+			t.Errorf("%s is %+v", name, data)
+		}
+	}
+	p := found["sqlimit.decision.duration"].Data.(metricdata.Histogram[float64]).DataPoints[0]
+	if p.Count != 3 || p.Sum < 0.0044 || p.Sum > 0.0046 {
+		t.Errorf("3 decisions of 1.5 ms are %d of %v s", p.Count, p.Sum)
+	}
+	for _, want := range []float64{0.0001, 0.001, 0.25, 5} { // a deny cache, a database, the time limit, a connection
+		if !slices.Contains(p.Bounds, want) {
+			t.Errorf("the boundaries %v lack %v", p.Bounds, want)
+		}
+	}
+}
+
+func TestASourceOfALaterVersionIsRecorded(t *testing.T) {
+	t.Parallel()
+	m := newMeter(t)
+	otellimiter.Observer(m)(t.Context(), limiter.Decision{Limiter: "l", Result: limiter.Result{Source: 77}})
+	m.wantPoints(t, "decisions limiter=l result=refused source=source(77): 1", "decision.duration limiter=l result=refused source=source(77): 1")
+}
+
+func TestManyLimitersAreRecordedConcurrently(t *testing.T) {
+	t.Parallel()
+	m := newMeter(t)
+	observe := otellimiter.Observer(m)
+	const limiters, workers, rounds = 20, 8, 50
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for i := range limiters * rounds {
+				observe(context.Background(), limiter.Decision{Limiter: fmt.Sprint(i % limiters), Taken: 1, Result: limiter.Result{Allowed: true, Source: limiter.SourceStore}})
+			}
+		})
+	}
+	all.Wait()
+	var want []string
+	for i := range limiters {
+		for _, metric := range []string{"decisions", "decision.duration", "units"} {
+			want = append(want, fmt.Sprintf("%s limiter=%d result=allowed source=store: %d", metric, i, workers*rounds))
+		}
+	}
+	m.wantPoints(t, want...)
+}
+
+// broken makes no instruments.
+type broken struct{ noop.MeterProvider }
+
+func (broken) Meter(string, ...metric.MeterOption) metric.Meter { return brokenMeter{} }
+
+type brokenMeter struct{ noop.Meter }
+
+var errBroken = errors.New("no instruments today")
+
+func (brokenMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	return nil, errBroken
+}
+
+func (brokenMeter) Int64ObservableCounter(string, ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
+	return nil, errBroken
+}
+
+// It sets globals, so it is not parallel.
+func TestAProviderThatFailsFailsNoDecision(t *testing.T) {
+	before := otel.GetErrorHandler()
+	defer otel.SetErrorHandler(before)
+	var handled []error
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { handled = append(handled, err) }))
+	l := newLimiter(t, memory.New(), "l", limiter.PerDay(1), limiter.WithObserver(otellimiter.Observer(broken{})))
+	if res, err := l.Allow(t.Context(), "key"); err != nil || !res.Allowed {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if len(handled) != 1 || !errors.Is(handled[0], errBroken) {
+		t.Errorf("the error handler got %v", handled)
+	}
+	if _, err := otellimiter.Watch(broken{}, new(stats)); !errors.Is(err, errBroken) {
+		t.Errorf("Watch: %v", err)
+	}
+}
+
+// It sets globals, so it is not parallel.
+func TestWithoutAProviderTheGlobalOneIsUsed(t *testing.T) {
+	before := otel.GetMeterProvider()
+	defer otel.SetMeterProvider(before)
+	m := newMeter(t)
+	otel.SetMeterProvider(m)
+	otellimiter.Observer(nil)(t.Context(), limiter.Decision{Limiter: "l", Result: limiter.Result{Source: limiter.SourceStore}})
+	if _, err := otellimiter.Watch(nil, new(stats)); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(m.collect(t)); n != 7 {
+		t.Errorf("%d metrics, want 7", n)
+	}
+}

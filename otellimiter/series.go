@@ -1,0 +1,117 @@
+package otellimiter
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sqlimit/limiter"
+)
+
+// The names of the attributes.
+const (
+	limiterKey = attribute.Key("sqlimit.limiter")
+	resultKey  = attribute.Key("sqlimit.result")
+	sourceKey  = attribute.Key("sqlimit.source")
+	errorKey   = attribute.Key("error.type")
+)
+
+// results are the values of sqlimit.result.
+var results = [...]string{"allowed", "refused", "error"}
+
+const (
+	allowed = iota
+	refused
+	failed
+)
+
+// classes are the values of error.type, and the errors that they stand for. An error may match
+// several; the first one counts. A class that says that the store is not at fault comes first, as in
+// [limiter.StoreFailed].
+var classes = [...]struct {
+	name string
+	err  error
+}{
+	{name: ""}, // no error
+	{"canceled", limiter.ErrCanceled},
+	{"key_busy", limiter.ErrKeyBusy},
+	{"misconfigured", limiter.ErrMisconfigured},
+	{"invalid", limiter.ErrInvalid},
+	{"unsupported", errors.ErrUnsupported},
+	{"outcome_unknown", limiter.ErrOutcomeUnknown},
+	{"not_applied", limiter.ErrNotApplied},
+	{name: "_OTHER"},
+}
+
+// sources is how many sources a decision can have: [limiter.SourcePolicy] is the last.
+const sources = int(limiter.SourcePolicy) + 1
+
+// series is what is recorded with each measurement of one outcome.
+type series struct {
+	add    []metric.AddOption
+	record []metric.RecordOption
+	event  []trace.EventOption
+}
+
+// outcomes has the series of one limiter. They are made when they are first needed, and kept.
+type outcomes struct {
+	name string
+	made [len(results)][sources][len(classes)]atomic.Pointer[series]
+}
+
+// series returns the series of a decision.
+func (o *outcomes) series(d *limiter.Decision) *series {
+	result, source, class := resultOf(d), d.Result.Source, classOf(d.Err)
+	if int(source) >= sources {
+		return o.newSeries(result, source, class) // a source of a later version
+	}
+	place := &o.made[result][source][class]
+	s := place.Load()
+	if s == nil {
+		s = o.newSeries(result, source, class)
+		place.Store(s) // two goroutines may do so, with equal series
+	}
+	return s
+}
+
+func (o *outcomes) newSeries(result int, source limiter.Source, class int) *series {
+	attrs := []attribute.KeyValue{
+		limiterKey.String(o.name), resultKey.String(results[result]), sourceKey.String(source.String()),
+	}
+	if class > 0 {
+		attrs = append(attrs, errorKey.String(classes[class].name))
+	}
+	set := metric.WithAttributeSet(attribute.NewSet(attrs...))
+	return &series{
+		add: []metric.AddOption{set}, record: []metric.RecordOption{set},
+		event: []trace.EventOption{trace.WithAttributes(attrs...)},
+	}
+}
+
+// resultOf returns the index in results of what the caller got. If a failure policy answered, that is
+// no error.
+func resultOf(d *limiter.Decision) int {
+	switch {
+	case d.Result.Allowed:
+		return allowed
+	case d.Err != nil && d.Result.Source != limiter.SourceLocal:
+		return failed
+	}
+	return refused
+}
+
+// classOf returns the index of an error in classes.
+func classOf(err error) int {
+	if err == nil {
+		return 0
+	}
+	for i, class := range classes {
+		if class.err != nil && errors.Is(err, class.err) {
+			return i
+		}
+	}
+	return len(classes) - 1
+}

@@ -1,0 +1,101 @@
+package overrides_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/overrides"
+)
+
+// fakeSource is a source that the test controls.
+type fakeSource struct {
+	mu    sync.Mutex
+	list  []limiter.Override
+	err   error
+	takes time.Duration // how long a read takes, unless its context ends first
+	reads int
+	limit int // of the latest read
+}
+
+func (s *fakeSource) Overrides(ctx context.Context, name string, limit int) ([]limiter.Override, error) {
+	s.mu.Lock()
+	list, err, takes := s.list, s.err, s.takes
+	s.reads++
+	s.limit = limit
+	s.mu.Unlock()
+	if name != "api" {
+		return nil, fmt.Errorf("the limiter is %q", name)
+	}
+	select {
+	case <-time.After(takes):
+		return list, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// set replaces the overrides: one for key, with this capacity.
+func (s *fakeSource) set(key string, capacity int64) {
+	s.change(func() { s.list = []limiter.Override{{Key: key, Policy: limiter.PerMinute(capacity)}} })
+}
+
+func (s *fakeSource) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *fakeSource) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
+}
+
+// clocks are clocks that the test moves.
+type clocks struct {
+	wall      time.Time
+	monotonic time.Duration
+}
+
+func newClocks() *clocks { return &clocks{wall: time.Unix(1_800_000_000, 0)} }
+
+func (c *clocks) option() overrides.Option {
+	return overrides.WithClocks(func() time.Time { return c.wall }, func() time.Duration { return c.monotonic })
+}
+
+func (c *clocks) advance(d time.Duration) {
+	c.wall, c.monotonic = c.wall.Add(d), c.monotonic+d
+}
+
+type policyFor = func(context.Context, string) (limiter.Policy, error)
+
+// want fails the test unless the key has an override with this capacity. 0 means none.
+func want(t *testing.T, f policyFor, key string, capacity int64) {
+	t.Helper()
+	got, err := f(t.Context(), key)
+	var policy limiter.Policy
+	if capacity > 0 {
+		policy = limiter.PerMinute(capacity)
+	}
+	if err != nil || got != policy {
+		t.Errorf("the policy of %q is %+v, %v; want %+v", key, got, err, policy)
+	}
+}
+
+// reported collects what OnError gets.
+type reported struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (r *reported) option() overrides.Option {
+	return overrides.OnError(func(err error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.errs = append(r.errs, err)
+	})
+}

@@ -1,0 +1,228 @@
+// Package overrides gives single keys a policy of their own: a customer who may do more for a day, or
+// an abuser who may do less. Operators write the policies to the table limiter_overrides, and running
+// processes follow within seconds.
+//
+// [New] returns a function for [limiter.WithPolicyFor]:
+//
+//	l, err := limiter.New(store, "api", limiter.PerMinute(100),
+//		limiter.WithPolicyFor(overrides.New(store, "api", overrides.MaxAge(10*time.Second))))
+//
+// The function keeps a copy of the limiter's overrides. If the copy is too old, the caller reads all
+// of them by one query while the others use the old copy. So a decision sends no statement of its own
+// for its policy, and no goroutine runs in the background.
+//
+// A key in the table has the form that stores use: see [limiter.StoredKey]. The table comes with the
+// second migration of package migrations.
+package overrides
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+const (
+	// most is how many overrides a limiter may have. Their copy takes about 2 MB in each process.
+	most = 10_000
+	// readTimeout is how long a read may take. The caller who does it waits as long.
+	readTimeout = time.Second
+)
+
+// Source is where overrides come from. The stores of packages postgres and sqlite are sources.
+type Source interface {
+	// Overrides returns at most limit overrides of the limiter with this name. It leaves out those
+	// that have expired. It must be safe for concurrent use.
+	Overrides(ctx context.Context, name string, limit int) ([]limiter.Override, error)
+}
+
+// New returns a function for [limiter.WithPolicyFor] that looks for the key among the overrides of the
+// limiter with this name. It returns nil for a key without one, and then the policy of [limiter.New]
+// decides. New does no I/O. The function is safe for concurrent use.
+//
+// A change in the database takes effect at the first request after [MaxAge]. Other requests may use
+// the old copy for one second more, while the new one is read. An override ends at its ExpiresAt by
+// the process's clock, also if the copy is younger.
+//
+// The first requests of a process wait for the first read. A read ends after one second. If it fails,
+// the old copy stays in use; a process that has no copy uses the policy of [limiter.New]. The next
+// request after MaxAge tries again. [OnError] gets the error. A limiter with more than 10,000
+// overrides is such a failure.
+//
+// The policies must be of the same kind as that of the limiter. Otherwise the requests of their keys
+// fail with [limiter.ErrInvalid].
+//
+// If an argument of New is not valid, the function fails with an error that matches
+// [limiter.ErrInvalid], and so does every request.
+func New(source Source, name string, opts ...Option) func(ctx context.Context, key string) (limiter.Policy, error) {
+	return newCache(source, name, opts).policyFor
+}
+
+// cache holds a copy of the overrides of a limiter.
+type cache struct {
+	options
+	source Source
+	name   string
+	wrong  error // what is wrong with the arguments
+
+	current atomic.Pointer[snapshot] // nil before the first read
+	reading chan struct{}            // full while a caller reads
+}
+
+// snapshot is a copy that does not change.
+type snapshot struct {
+	read  instant // when the read began, or when it failed
+	byKey map[string]override
+}
+
+type override struct {
+	policy limiter.Policy
+	ends   int64 // ns since 1970, 0 for never
+}
+
+// instant is a reading of both clocks of the process.
+type instant struct {
+	wall      int64         // ns since 1970
+	monotonic time.Duration // since the process began, without the time in which it was frozen
+}
+
+// since returns the time since u. While a process is frozen, the monotonic clock may stand still, and
+// the wall clock may be stepped back. So the longer time counts.
+func (t instant) since(u instant) time.Duration {
+	return max(time.Duration(t.wall-u.wall), t.monotonic-u.monotonic)
+}
+
+func newCache(source Source, name string, opts []Option) *cache {
+	c := &cache{source: source, name: name, reading: make(chan struct{}, 1)}
+	c.maxAge, c.onError, c.now = 10*time.Second, c.log, processClock()
+	c.wrong = c.check(opts)
+	return c
+}
+
+// processClock returns a function that reads both clocks.
+func processClock() func() instant {
+	start := time.Now()
+	return func() instant {
+		now := time.Now()
+		return instant{now.UnixNano(), now.Sub(start)}
+	}
+}
+
+// check applies the options and returns what is wrong with the arguments.
+func (c *cache) check(opts []Option) error {
+	if v := reflect.ValueOf(c.source); c.source == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return invalid("the source of New is nil (%T); pass the store", c.source)
+	}
+	if c.name == "" {
+		return invalid("the name of New is empty; pass the name of the limiter")
+	}
+	for i, opt := range opts {
+		if opt == nil {
+			return invalid("option %d of New is nil; leave it out", i)
+		}
+		if err := opt(&c.options); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// policyFor returns the policy of a key, nil if there is no override.
+func (c *cache) policyFor(ctx context.Context, key string) (limiter.Policy, error) {
+	if c.wrong != nil {
+		return nil, c.wrong
+	}
+	now, copied := c.now(), c.current.Load()
+	if copied == nil || now.since(copied.read) >= c.maxAge {
+		var err error
+		if copied, err = c.refresh(ctx, copied); err != nil {
+			return nil, err
+		}
+		now = c.now()
+	}
+	if len(copied.byKey) == 0 {
+		return nil, nil
+	}
+	stored, err := limiter.StoredKey(key, c.secret)
+	if err != nil {
+		return nil, err
+	}
+	o, found := copied.byKey[stored]
+	if !found || o.ends != 0 && o.ends <= now.wall {
+		return nil, nil
+	}
+	return o.policy, nil
+}
+
+// refresh reads the overrides, unless another caller does that. Then it returns the old copy. If there
+// is none, it waits for the first one.
+func (c *cache) refresh(ctx context.Context, old *snapshot) (*snapshot, error) {
+	if old == nil {
+		select {
+		case c.reading <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	} else {
+		select {
+		case c.reading <- struct{}{}:
+		default:
+			return old, nil
+		}
+	}
+	defer func() { <-c.reading }()
+	began := c.now()
+	latest := c.current.Load()
+	if latest != nil && (old == nil || began.since(latest.read) < c.maxAge) {
+		return latest, nil // another caller has read it meanwhile
+	}
+	byKey, err := c.read(ctx)
+	if err == nil {
+		latest = &snapshot{began, byKey}
+		c.current.Store(latest)
+		return latest, nil
+	}
+	if latest != nil {
+		byKey = latest.byKey
+	}
+	latest = &snapshot{c.now(), byKey}
+	c.current.Store(latest)
+	c.onError(fmt.Errorf("overrides: limiter %q: %w", c.name, err))
+	return latest, nil
+}
+
+// read reads all overrides. It goes on if the caller leaves, because all others need the result.
+func (c *cache) read(ctx context.Context) (map[string]override, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	list, err := c.source.Overrides(ctx, c.name, most+1)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) > most {
+		return nil, fmt.Errorf("%w: there are more than %d overrides; delete some, or choose policies by plan in a function of your own for WithPolicyFor",
+			limiter.ErrMisconfigured, most)
+	}
+	byKey := make(map[string]override, len(list))
+	for _, o := range list {
+		var ends int64
+		if !o.ExpiresAt.IsZero() {
+			ends = o.ExpiresAt.UnixNano()
+		}
+		byKey[o.Key] = override{o.Policy, ends}
+	}
+	return byKey, nil
+}
+
+// log reports errors if there is no [OnError]. It is called at most once per [MaxAge].
+func (c *cache) log(err error) {
+	slog.Default().Error("limiter: the overrides could not be read; those that were read before stay in use", "error", err)
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("overrides: %w: %s", limiter.ErrInvalid, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,390 @@
+package overrides_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/overrides"
+)
+
+func TestAChangeTakesEffectAfterMaxAge(t *testing.T) {
+	t.Parallel()
+	source, clock := &fakeSource{}, newClocks()
+	f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), clock.option())
+	want(t, f, "k", 0)
+	source.set("k", 5)
+	clock.advance(10*time.Second - 1)
+	want(t, f, "k", 0)
+	if n := source.count(); n != 1 {
+		t.Errorf("%d reads before MaxAge, want 1", n)
+	}
+	clock.advance(1)
+	want(t, f, "k", 5)
+	want(t, f, "other", 0)
+	source.set("other", 7)
+	clock.advance(10 * time.Second)
+	want(t, f, "k", 0)
+	want(t, f, "other", 7)
+	if n := source.count(); n != 3 {
+		t.Errorf("%d reads, want 3", n)
+	}
+}
+
+func TestTheDefaultAgeIsTenSeconds(t *testing.T) {
+	t.Parallel()
+	source, clock := &fakeSource{}, newClocks()
+	f := overrides.New(source, "api", clock.option())
+	for _, c := range []struct {
+		after time.Duration
+		reads int
+	}{{0, 1}, {10*time.Second - 1, 1}, {1, 2}} {
+		clock.advance(c.after)
+		want(t, f, "k", 0)
+		if n := source.count(); n != c.reads {
+			t.Errorf("%d reads, want %d", n, c.reads)
+		}
+	}
+}
+
+func TestTheCopyAgesByTheClockThatSaysMore(t *testing.T) {
+	t.Parallel()
+	const age = 10 * time.Second
+	for _, c := range []struct {
+		name            string
+		wall, monotonic time.Duration
+		reads           int
+	}{
+		{"both", age, age, 2},
+		{"a frozen process", age, 0, 2},
+		{"a wall clock that was stepped back", -time.Hour, age, 2},
+		{"neither", age - 1, age - 1, 1},
+		{"a wall clock that was stepped back, too early", -time.Hour, age - 1, 1},
+	} {
+		source, clock := &fakeSource{}, newClocks()
+		f := overrides.New(source, "api", overrides.MaxAge(age), clock.option())
+		want(t, f, "k", 0)
+		clock.wall, clock.monotonic = clock.wall.Add(c.wall), clock.monotonic+c.monotonic
+		want(t, f, "k", 0)
+		if n := source.count(); n != c.reads {
+			t.Errorf("%s: %d reads, want %d", c.name, n, c.reads)
+		}
+	}
+}
+
+func TestAnOverrideEndsThoughTheCopyIsYounger(t *testing.T) {
+	t.Parallel()
+	source, clock := &fakeSource{}, newClocks()
+	source.list = []limiter.Override{{Key: "k", Policy: limiter.PerMinute(5), ExpiresAt: clock.wall.Add(time.Second)}}
+	f := overrides.New(source, "api", overrides.MaxAge(time.Hour), clock.option())
+	want(t, f, "k", 5)
+	clock.advance(time.Second - 1)
+	want(t, f, "k", 5)
+	clock.advance(1)
+	want(t, f, "k", 0)
+	if n := source.count(); n != 1 {
+		t.Errorf("%d reads, want 1", n)
+	}
+}
+
+func TestAFailedReadKeepsTheOldCopy(t *testing.T) {
+	t.Parallel()
+	source, clock, seen := &fakeSource{}, newClocks(), &reported{}
+	down := errors.New("down")
+	source.err = down
+	f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), clock.option(), seen.option())
+	step := func(change func(), key string, capacity int64, reads, errs int) {
+		t.Helper()
+		source.change(change)
+		want(t, f, key, capacity)
+		want(t, f, key, capacity)
+		if source.count() != reads || len(seen.errs) != errs {
+			t.Errorf("%d reads and %d errors, want %d and %d", source.count(), len(seen.errs), reads, errs)
+		}
+		clock.advance(10 * time.Second)
+	}
+	list := []limiter.Override{{Key: "k", Policy: limiter.PerMinute(5)}}
+	step(func() {}, "k", 0, 1, 1) // there is no copy yet
+	step(func() { source.list, source.err = list, nil }, "k", 5, 2, 1)
+	step(func() { source.list, source.err = nil, down }, "k", 5, 3, 2)
+	step(func() {}, "k", 5, 4, 3)
+	step(func() { source.err = nil }, "k", 0, 5, 3)
+	for _, err := range seen.errs {
+		if !errors.Is(err, down) || !strings.Contains(err.Error(), `limiter "api"`) {
+			t.Errorf("OnError got %v, want the source's error and the limiter's name", err)
+		}
+	}
+}
+
+func TestAReadEndsAfterOneSecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source, seen := &fakeSource{}, &reported{}
+		source.set("k", 5)
+		f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), seen.option())
+		want(t, f, "k", 5)
+		time.Sleep(10 * time.Second) //nolint:forbidigo // in a bubble
+		source.change(func() { source.takes = time.Hour })
+		began := time.Now()
+		want(t, f, "k", 5)
+		if d := time.Since(began); d != time.Second {
+			t.Errorf("the read took %v, want 1 s", d)
+		}
+		if len(seen.errs) != 1 || !errors.Is(seen.errs[0], context.DeadlineExceeded) {
+			t.Errorf("OnError got %v, want a timeout", seen.errs)
+		}
+		time.Sleep(10*time.Second - 1) //nolint:forbidigo // in a bubble
+		want(t, f, "k", 5)
+		if n := source.count(); n != 2 {
+			t.Errorf("%d reads, want no retry before MaxAge has passed since the failure", n)
+		}
+	})
+}
+
+func TestTheFirstCallersWaitForTheFirstRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &fakeSource{takes: 500 * time.Millisecond}
+		source.set("k", 5)
+		f := overrides.New(source, "api")
+		for range 64 {
+			go want(t, f, "k", 5)
+		}
+		synctest.Wait()
+		// A caller whose context ends does not wait any longer.
+		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		if _, err := f(short, "k"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 100*time.Millisecond {
+			t.Errorf("after %v: %v, want DeadlineExceeded after 100 ms", time.Since(began), err)
+		}
+		synctest.Wait()
+		want(t, f, "k", 5)
+		if n := source.count(); n != 1 {
+			t.Errorf("%d reads, want 1", n)
+		}
+	})
+}
+
+func TestOneCallerReadsWhileTheOthersUseTheOldCopy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &fakeSource{}
+		source.set("k", 5)
+		f := overrides.New(source, "api", overrides.MaxAge(10*time.Second))
+		want(t, f, "k", 5)
+		time.Sleep(10 * time.Second) //nolint:forbidigo // in a bubble
+		source.set("k", 7)
+		source.change(func() { source.takes = 500 * time.Millisecond })
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			want(t, f, "k", 7)
+		}()
+		synctest.Wait()
+		began := time.Now()
+		for range 64 {
+			want(t, f, "k", 5)
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("the others waited for %v", d)
+		}
+		<-done
+		want(t, f, "k", 7)
+		if n := source.count(); n != 2 {
+			t.Errorf("%d reads, want 2", n)
+		}
+	})
+}
+
+func TestAReadDoesNotEndWithItsCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source, seen := &fakeSource{takes: 500 * time.Millisecond}, &reported{}
+		source.set("k", 5)
+		f := overrides.New(source, "api", seen.option())
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if p, err := f(ctx, "k"); err != nil || p != limiter.Policy(limiter.PerMinute(5)) {
+			t.Errorf("the caller who read got %v, %v", p, err)
+		}
+		want(t, f, "k", 5)
+		if n := source.count(); n != 1 || len(seen.errs) != 0 {
+			t.Errorf("%d reads, errors %v; want one read that succeeds", n, seen.errs)
+		}
+	})
+}
+
+func TestTenThousandOverridesAreTheMost(t *testing.T) {
+	t.Parallel()
+	source, clock, seen := &fakeSource{}, newClocks(), &reported{}
+	add := func(n int) {
+		for range n {
+			source.list = append(source.list, limiter.Override{
+				Key: fmt.Sprint(len(source.list)), Policy: limiter.PerMinute(int64(len(source.list) + 1)),
+			})
+		}
+	}
+	add(10_000)
+	f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), clock.option(), seen.option())
+	want(t, f, "9999", 10_000)
+	if len(seen.errs) != 0 || source.limit != 10_001 {
+		t.Errorf("errors %v with a limit of %d, want none and 10,001", seen.errs, source.limit)
+	}
+	add(1)
+	clock.advance(10 * time.Second)
+	want(t, f, "9999", 10_000)
+	want(t, f, "10000", 0)
+	if len(seen.errs) != 1 || !errors.Is(seen.errs[0], limiter.ErrMisconfigured) || !strings.Contains(seen.errs[0].Error(), "10000 overrides") {
+		t.Errorf("OnError got %v, want ErrMisconfigured with the number", seen.errs)
+	}
+}
+
+func TestKeysAreComparedAsTheyAreStored(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("k", 1000)
+	for _, secret := range [][]byte{nil, []byte("a secret")} {
+		for _, key := range []string{"k", long, "\x00"} {
+			stored, err := limiter.StoredKey(key, secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source := &fakeSource{}
+			source.set(stored, 5)
+			opts := []limiter.Option{}
+			var digest []overrides.Option
+			if secret != nil {
+				opts, digest = append(opts, limiter.WithKeyDigest(secret)), append(digest, overrides.WithKeyDigest(secret))
+			}
+			opts = append(opts, limiter.WithPolicyFor(overrides.New(source, "api", digest...)))
+			l, err := limiter.New(memory.New(), "api", limiter.PerMinute(1), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, err := l.AllowN(t.Context(), key, 5); err != nil || !r.Allowed || r.Policy != limiter.Policy(limiter.PerMinute(5)) {
+				t.Errorf("AllowN with the override: %+v, %v; want it allowed", r, err)
+			}
+			if _, err := l.AllowN(t.Context(), key+"x", 5); !errors.Is(err, limiter.ErrExceedsCapacity) {
+				t.Errorf("AllowN without an override: %v, want ErrExceedsCapacity", err)
+			}
+		}
+	}
+}
+
+func TestWrongArgumentsFailEveryRequest(t *testing.T) {
+	t.Parallel()
+	source := &fakeSource{}
+	for name, f := range map[string]policyFor{
+		"no source":          overrides.New(nil, "api"),
+		"a typed nil source": overrides.New((*fakeSource)(nil), "api"),
+		"no name":            overrides.New(source, ""),
+		"a nil option":       overrides.New(source, "api", nil),
+		"MaxAge of 0":        overrides.New(source, "api", overrides.MaxAge(0)),
+		"a negative MaxAge":  overrides.New(source, "api", overrides.MaxAge(-1)),
+		"no secret":          overrides.New(source, "api", overrides.WithKeyDigest(nil)),
+		"no OnError":         overrides.New(source, "api", overrides.OnError(nil)),
+	} {
+		l, err := limiter.New(memory.New(), "api", limiter.PerMinute(1), limiter.FailOpen(), limiter.WithPolicyFor(f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := l.Allow(t.Context(), "k")
+		if !errors.Is(err, limiter.ErrInvalid) || !errors.Is(err, limiter.ErrNoPolicy) || r.Allowed {
+			t.Errorf("%s: %+v, %v; want a refusal with ErrInvalid", name, r, err)
+		}
+	}
+	if n := source.count(); n != 0 {
+		t.Errorf("%d reads, want none", n)
+	}
+}
+
+func TestAnOverrideOfTheOtherKindFailsTheRequestsOfItsKey(t *testing.T) {
+	t.Parallel()
+	source := &fakeSource{list: []limiter.Override{{Key: "k", Policy: limiter.FixedWindow{Limit: 1, Window: time.Hour}}}}
+	l, err := limiter.New(memory.New(), "api", limiter.PerMinute(1), limiter.WithPolicyFor(overrides.New(source, "api")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("Allow: %v, want ErrInvalid", err)
+	}
+	if r, err := l.Allow(t.Context(), "other"); err != nil || !r.Allowed {
+		t.Errorf("Allow of another key: %+v, %v; want it allowed", r, err)
+	}
+}
+
+// Not in parallel, because the default logger is a variable.
+func TestWithoutOnErrorFailuresAreLogged(t *testing.T) {
+	var text bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	source, clock := &fakeSource{err: errors.New("down")}, newClocks()
+	f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), clock.option())
+	for range 2 {
+		for range 5 {
+			want(t, f, "secret-key", 0)
+		}
+		clock.advance(10 * time.Second)
+	}
+	if n := strings.Count(text.String(), "down"); n != 2 || strings.Contains(text.String(), "secret-key") {
+		t.Errorf("the log has %d errors, want 2 without the key:\n%s", n, &text)
+	}
+}
+
+func TestOnErrorMayAskAgain(t *testing.T) {
+	t.Parallel()
+	source := &fakeSource{err: errors.New("down")}
+	var f policyFor
+	var calls atomic.Int64
+	f = overrides.New(source, "api", overrides.OnError(func(error) {
+		calls.Add(1)
+		want(t, f, "k", 0)
+	}))
+	want(t, f, "k", 0)
+	if n := calls.Load(); n != 1 {
+		t.Errorf("OnError was called %d times, want once", n)
+	}
+}
+
+func TestAKeyWithoutADigestCostsNoAllocation(t *testing.T) {
+	source := &fakeSource{}
+	source.set("k", 5)
+	f := overrides.New(source, "api")
+	for _, key := range []string{"k", "other"} {
+		if n := testing.AllocsPerRun(1000, func() { _, _ = f(t.Context(), key) }); n != 0 {
+			t.Errorf("%q costs %v allocations, want none", key, n)
+		}
+	}
+}
+
+func BenchmarkPolicyFor(b *testing.B) {
+	source := &fakeSource{}
+	for i := range 10_000 {
+		source.list = append(source.list, limiter.Override{Key: fmt.Sprintf("customer-%d", i), Policy: limiter.PerMinute(5)})
+	}
+	secret := []byte("a secret")
+	for name, f := range map[string]policyFor{
+		"plain":  overrides.New(source, "api"),
+		"digest": overrides.New(source, "api", overrides.WithKeyDigest(secret)),
+		"none":   overrides.New(&fakeSource{}, "api"),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := f(b.Context(), "customer-77"); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,251 @@
+package limiter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// plans is the function of WithPolicyFor, which counts its calls.
+type plans struct {
+	calls  int
+	key    string
+	policy limiter.Policy
+	err    error
+}
+
+func (p *plans) option() limiter.Option {
+	return limiter.WithPolicyFor(func(_ context.Context, key string) (limiter.Policy, error) {
+		p.calls++
+		p.key = key
+		return p.policy, p.err
+	})
+}
+
+func TestWithPolicyForIsAskedOncePerRequest(t *testing.T) {
+	t.Parallel()
+	p := &plans{}
+	clock := limiter.WithClock(func() time.Time { return time.Unix(0, start) })
+	l := newLimiter(t, memory.New(), limiter.PerHour(100), p.option(), clock, limiter.WithKeyDigest([]byte("secret")))
+	ctx := t.Context()
+	booked, err := l.Reserve(ctx, "k", 1, 0)
+	if err != nil || p.calls != 1 {
+		t.Fatalf("Reserve: %v, f ran %d times", err, p.calls)
+	}
+	for _, c := range []struct {
+		what string
+		want int
+		do   func() error
+	}{
+		{"Allow", 1, func() error { _, err := l.Allow(ctx, "k"); return err }},
+		{"AllowN(0)", 1, func() error { _, err := l.AllowN(ctx, "k", 0); return err }},
+		{"AllowUpTo", 1, func() error { _, _, err := l.AllowUpTo(ctx, "k", 3); return err }},
+		{"Peek", 1, func() error { _, err := l.Peek(ctx, "k"); return err }},
+		{"PeekN", 1, func() error { _, err := l.PeekN(ctx, "k", 3); return err }},
+		{"Reserve(0)", 1, func() error { _, err := l.Reserve(ctx, "k", 0, 0); return err }},
+		{"Wait", 1, func() error { return l.Wait(ctx, "k") }},
+		{"WaitN(0)", 1, func() error { return l.WaitN(ctx, "k", 0) }},
+		{"Charge", 1, func() error { _, err := l.Charge(ctx, "k", 1); return err }},
+		{"Charge(0)", 1, func() error { _, err := l.Charge(ctx, "k", 0); return err }},
+		{"AllowAll", 1, func() error { _, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: "k"}); return err }},
+		{"Refund", 0, func() error { return errorOf(l.Refund(ctx, "k", 1)) }},
+		{"RefundOf", 0, func() error { return errorOf(l.RefundOf(ctx, "k", 1, booked.Result)) }},
+		{"Cancel", 0, func() error { return booked.Cancel(ctx) }},
+		{"Block", 1, func() error { return l.Block(ctx, "k", time.Second) }},
+		{"Reset", 0, func() error { return l.Reset(ctx, "k") }},
+	} {
+		p.calls, p.key = 0, "k"
+		if err := c.do(); err != nil || p.calls != c.want || p.key != "k" {
+			t.Errorf("%s: %v, f ran %d times for %q, want %d", c.what, err, p.calls, p.key, c.want)
+		}
+	}
+}
+
+func TestWithPolicyForChoosesThePolicy(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, start)
+	p := &plans{}
+	own := limiter.PerHour(2)
+	l := newLimiter(t, memory.New(), own, p.option(), limiter.WithClock(func() time.Time { return now }))
+	for i, c := range []struct {
+		policy  limiter.Policy
+		n       int64
+		allowed bool
+		left    int64
+	}{
+		{nil, 1, true, 1}, // the policy of New
+		{own, 1, true, 0}, // the same
+		{nil, 1, false, 0},
+		{limiter.PerHour(10), 1, false, 0}, // what is left carries over, not the share
+		{limiter.PerMinute(2), 1, false, 0},
+	} {
+		p.policy = c.policy
+		want := c.policy
+		if want == nil {
+			want = own
+		}
+		r, err := l.AllowN(t.Context(), "k", c.n)
+		if err != nil || r.Allowed != c.allowed || r.Remaining != c.left || r.Policy != want || r.Limit != limitOf(want) {
+			t.Errorf("step %d: %+v, %v, want Allowed %v with %d left by %+v", i, r, err, c.allowed, c.left, want)
+		}
+	}
+	now = now.Add(time.Minute) // by the policy of the latest refusal
+	if r, err := l.Allow(t.Context(), "k"); err != nil || !r.Allowed || r.Remaining != 1 {
+		t.Errorf("after an upgrade and a minute: %+v, %v, want it to pass", r, err)
+	}
+	if p.policy = limiter.PerMinute(1); l.Policy() != limiter.Policy(own) {
+		t.Errorf("Policy = %+v, want that of New", l.Policy())
+	}
+	if r, err := l.AllowN(t.Context(), "k", 2); !errors.Is(err, limiter.ErrExceedsCapacity) || r.Policy != nil {
+		t.Errorf("a cost above the chosen policy: %+v, %v, want ErrExceedsCapacity", r, err)
+	}
+}
+
+func TestWithPolicyForRefusesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	cause := errors.New("the table of plans is locked")
+	bucket := limiter.PerHour(5)
+	for _, c := range []struct {
+		what    string
+		ctx     context.Context
+		plans   plans
+		classes []error
+		calls   int
+	}{
+		{"a window for a bucket", t.Context(), plans{policy: limiter.FixedWindow{Limit: 5, Window: time.Hour}}, []error{limiter.ErrInvalid}, 1},
+		{"a policy that is not valid", t.Context(), plans{policy: limiter.TokenBucket{Capacity: -1, Refill: 1, Interval: time.Hour}}, []error{limiter.ErrInvalid}, 1},
+		{"a pointer", t.Context(), plans{policy: &bucket}, []error{limiter.ErrInvalid}, 1},
+		{"a nil pointer", t.Context(), plans{policy: (*limiter.TokenBucket)(nil)}, []error{limiter.ErrInvalid}, 1},
+		{"a wrapped policy", t.Context(), plans{policy: struct{ limiter.Policy }{bucket}}, []error{limiter.ErrInvalid}, 1},
+		{"an error", t.Context(), plans{err: cause}, []error{limiter.ErrNoPolicy, cause}, 1},
+		{"an error with a policy", t.Context(), plans{policy: bucket, err: cause}, []error{limiter.ErrNoPolicy, cause}, 1},
+		{"a store's error", t.Context(), plans{err: fmt.Errorf("%w: %w", limiter.ErrNotApplied, cause)}, []error{limiter.ErrNoPolicy, limiter.ErrNotApplied}, 1},
+		{"an unknown outcome", t.Context(), plans{err: limiter.ErrOutcomeUnknown}, []error{limiter.ErrNoPolicy}, 1},
+		{"a caller who has left", gone, plans{err: cause}, []error{limiter.ErrCanceled, context.Canceled}, 0},
+	} {
+		for name, fail := range map[string]limiter.Option{"closed": limiter.FailClosed(), "open": limiter.FailOpen(), "local": limiter.FailLocal(memory.New())} {
+			store := &brokenStore{}
+			p := c.plans
+			l := newLimiter(t, struct {
+				limiter.Store
+				all
+			}{store, all{}}, bucket, p.option(), fail)
+			r, allowErr := l.Allow(c.ctx, "k")
+			taken, upTo, upToErr := l.AllowUpTo(c.ctx, "k", 1)
+			charged, chargeErr := l.Charge(c.ctx, "k", 1)
+			if r.Allowed || upTo.Allowed || taken != 0 || charged.Allowed {
+				t.Errorf("%s: %s: %+v, %+v, %+v, want refusals", c.what, name, r, upTo, charged)
+			}
+			_, reserveErr := l.Reserve(c.ctx, "k", 1, 0)
+			_, peekErr := l.Peek(c.ctx, "k")
+			for i, err := range []error{allowErr, upToErr, chargeErr, reserveErr, peekErr, l.Block(c.ctx, "k", 1), l.Wait(c.ctx, "k")} {
+				for _, class := range c.classes {
+					if !errors.Is(err, class) || limiter.StoreFailed(err) {
+						t.Errorf("%s: %s: method %d: %v, want %v, which is not a failure of the store", c.what, name, i, err, class)
+					}
+				}
+			}
+			if store.calls != 0 || p.calls != 7*c.calls {
+				t.Errorf("%s: %s: %d calls of the store and %d of f, want 0 and %d", c.what, name, store.calls, p.calls, 7*c.calls)
+			}
+		}
+	}
+}
+
+// all makes a store an AllStore.
+type all struct{}
+
+func (all) DoAll(context.Context, []limiter.Op) ([]limiter.State, error) {
+	return nil, limiter.ErrMisconfigured
+}
+
+func TestAnErrorOfWithPolicyForBySomeoneWhoLeavesIsACancellation(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	l := newLimiter(t, memory.New(), limiter.PerHour(5), limiter.WithPolicyFor(func(ctx context.Context, _ string) (limiter.Policy, error) {
+		leave()
+		return nil, ctx.Err()
+	}))
+	if r, err := l.Allow(ctx, "k"); r.Allowed || !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrNoPolicy) {
+		t.Errorf("Allow = %+v, %v, want ErrCanceled", r, err)
+	}
+}
+
+func TestWithPolicyForIsNotNil(t *testing.T) {
+	t.Parallel()
+	if _, err := limiter.New(memory.New(), "l", limiter.PerHour(1), limiter.WithPolicyFor(nil)); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("New: %v, want ErrInvalid", err)
+	}
+}
+
+func TestACachedRefusalCountsOnlyForItsPolicy(t *testing.T) {
+	t.Parallel()
+	p := &plans{}
+	now := time.Unix(0, start)
+	d := newDenying(t, limiter.PerHour(1), p.option(), limiter.WithClock(func() time.Time { return now }))
+	d.expect("k", 1, true, store)
+	d.expect("k", 1, false, store)
+	d.expect("k", 1, false, cache)
+	p.policy = limiter.PerHour(1) // an equal one
+	d.expect("k", 1, false, cache)
+	p.policy = limiter.PerSecond(60)
+	d.expect("k", 1, false, store) // upgraded: what is left carries over
+	d.expect("k", 1, false, cache)
+	now = now.Add(time.Second / 60)
+	p.policy = nil
+	d.expect("k", 1, false, store) // and back
+	p.policy = limiter.PerSecond(60)
+	now = now.Add(time.Second / 60)
+	d.expect("k", 1, true, store)
+
+	w := newDenying(t, limiter.FixedWindow{Limit: 1, Window: time.Hour}, p.option(), limiter.WithClock(func() time.Time { return now }))
+	p.policy = nil
+	w.expect("k", 1, true, store)
+	w.expect("k", 1, false, store)
+	w.expect("k", 1, false, cache)
+	p.policy = limiter.FixedWindow{Limit: 1, Window: time.Hour, CountRejected: true}
+	for used := range int64(3) { // its refusals count, so the store must see them
+		if r := w.expect("k", 1, false, store); r.Used != used+2 {
+			t.Errorf("a window that counts refusals: %+v, want %d used", r, used+2)
+		}
+	}
+}
+
+func TestCancelGivesBackUnderThePolicyOfTheBooking(t *testing.T) {
+	t.Parallel()
+	p := &plans{policy: limiter.PerHour(7)}
+	now := time.Unix(0, start)
+	ops := &opSpy{Store: memory.New()}
+	l := newLimiter(t, ops, limiter.PerHour(2), p.option(), limiter.WithClock(func() time.Time { return now }))
+	r, err := l.Reserve(t.Context(), "k", 7, 0)
+	if err != nil || !r.Allowed || r.Policy != p.policy {
+		t.Fatalf("Reserve: %+v, %v", r, err)
+	}
+	booked := p.policy
+	p.policy = limiter.PerHour(3)
+	if err := r.Cancel(t.Context()); err != nil || ops.last.Kind != limiter.OpCancel || ops.last.Policy != booked {
+		t.Errorf("Cancel: %v, sent as %+v, want the policy %+v", err, ops.last, booked)
+	}
+	p.policy = booked
+	if r, err := l.AllowN(t.Context(), "k", 7); err != nil || !r.Allowed {
+		t.Errorf("after Cancel: %+v, %v, want all of it back", r, err)
+	}
+}
+
+// opSpy remembers the latest operation.
+type opSpy struct {
+	limiter.Store
+	last limiter.Op
+}
+
+func (s *opSpy) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	s.last = op
+	return s.Store.Do(ctx, op)
+}

@@ -1,0 +1,227 @@
+package postgres_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// allPaths are the ways in which a store decides over several limits.
+var allPaths = []struct {
+	name string
+	of   func(s *postgres.Store) limiter.AllStore
+}{
+	{"by one statement", func(s *postgres.Store) limiter.AllStore { return s }},
+	{"in a transaction", func(s *postgres.Store) limiter.AllStore { return postgres.SettledAll{Store: s} }},
+}
+
+// allPairs are pairs of takes in the order in which their rows are locked.
+var allPairs = map[string][2]limiter.Op{
+	"two buckets":            {take(slow(5), "a", 2), take(slow(5), "b", 2)},
+	"two windows":            {take(long(5), "a", 2), take(long(5), "b", 2)},
+	"a bucket and a window":  {take(slow(5), "k", 2), take(long(5), "k", 2)},
+	"a window behind bucket": {take(slow(5), "z", 2), take(long(5), "a", 2)},
+}
+
+// onPairs runs a test for each pair on each path.
+func onPairs(t *testing.T, run func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op)) {
+	t.Helper()
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, path := range allPaths {
+			for name, pair := range allPairs {
+				t.Run(path.name+", "+name, func(t *testing.T) {
+					schema := d.schema(t)
+					run(t, d, schema, path.of(d.store(t, schema, nil)), pair)
+				})
+			}
+		}
+	})
+}
+
+// freeRow is how long a take waits at most for a row that nobody should have locked.
+const freeRow = 3 * time.Second
+
+// doAll decides over several limits, named in an order that is not that of their locks.
+func doAll(t *testing.T, store limiter.AllStore, ops ...limiter.Op) (states []limiter.State, took bool) {
+	t.Helper()
+	for i := range ops {
+		ops[i].Timeout = testTimeout
+	}
+	slices.SortFunc(ops, func(a, b limiter.Op) int { return a.Compare(&b) })
+	states, err := store.DoAll(bounded(t), ops)
+	if err != nil {
+		t.Fatalf("DoAll(%+v): %v", ops, err)
+	}
+	return states, !slices.ContainsFunc(states, func(s limiter.State) bool { return !s.Took })
+}
+
+// rowOf is SQL that finds the row of op.
+func rowOf(schema string, op limiter.Op) string {
+	table := "limiter_token_buckets"
+	if _, ok := op.Policy.(limiter.FixedWindow); ok {
+		table = "limiter_fixed_windows"
+	}
+	return fmt.Sprintf("%s.%s WHERE limiter = '%s' AND key = '%s'", schema, table, op.Name, op.Key)
+}
+
+// A decision that waits for its first row must hold no later one: another take gets that at once.
+func TestDecisionOverSeveralLimitsLocksItsRowsInOrder(t *testing.T) {
+	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
+		other := d.store(t, schema, nil)
+		for _, op := range pair {
+			do(t, other, op)
+		}
+		release := d.holdLock(t, "SELECT FROM "+rowOf(schema, pair[0])+" FOR UPDATE")
+		done := make(chan bool)
+		go func() {
+			var claims []limiter.Claim
+			for _, op := range []limiter.Op{pair[1], pair[0]} {
+				claims = append(claims, limiter.Claim{Limiter: newLimiter(t, store, op.Policy), Key: op.Key, Cost: op.Cost})
+			}
+			res, err := limiter.AllowAll(bounded(t), claims...)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- res.Allowed
+		}()
+		d.blocked(t, 1)
+		second := pair[1]
+		second.Timeout = freeRow
+		if s := do(t, other, second); !s.Took {
+			t.Errorf("%+v", s)
+		}
+		release()
+		if <-done {
+			t.Error("it took 2 from a row of which 3 were left, and 2 were taken meanwhile")
+		}
+	})
+}
+
+// If rows are missing, they are added in the same order.
+func TestDecisionOverSeveralLimitsAddsItsRowsInOrder(t *testing.T) {
+	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
+		other := d.store(t, schema, nil)
+		tx, err := connect(t, d.dsn).Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(t, storeOn(t, tx, schema), pair[0]) // adds the first row, and does not commit
+		done := make(chan bool)
+		go func() {
+			_, took := doAll(t, store, pair[1], pair[0])
+			done <- took
+		}()
+		d.blocked(t, 1)
+		second := pair[1]
+		second.Cost, second.Timeout = 1, freeRow
+		if s := do(t, other, second); !s.Took {
+			t.Errorf("%+v", s)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !<-done {
+			t.Error("it was refused, though 3 and 4 of 5 were left")
+		}
+		for i, left := range []int64{1, 2} {
+			op := pair[i]
+			op.Cost = left
+			if s := do(t, other, op); !s.Took {
+				t.Errorf("row %d: %d are not left", i, left)
+			}
+			op.Cost = 1
+			if s := do(t, other, op); s.Took {
+				t.Errorf("row %d: more than %d were left", i, left)
+			}
+		}
+	})
+}
+
+// While a decision waits for a row, another process takes from it: as much as leaves room, or more.
+func TestDecisionOverSeveralLimitsCountsWhatWasTakenWhileItWaited(t *testing.T) {
+	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
+		for i := range pair {
+			for _, cost := range []int64{2, 3} {
+				ops := pair
+				for j := range ops {
+					ops[j].Name = fmt.Sprint("l", i, cost)
+					first := ops[j]
+					first.Cost = 1
+					do(t, d.store(t, schema, few(1)), first)
+				}
+				tx, err := connect(t, d.dsn).Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				meanwhile := ops[i]
+				meanwhile.Cost = cost
+				do(t, storeOn(t, tx, schema), meanwhile)
+				done := make(chan bool)
+				go func() {
+					states, took := doAll(t, store, ops[:]...)
+					if want := cost <= 2; states[i].Took != want || !states[1-i].Took {
+						t.Errorf("row %d, %d taken meanwhile: %+v", i, cost, states)
+					}
+					done <- took
+				}()
+				d.blocked(t, 1)
+				if err := tx.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				took := <-done
+				if took != (cost <= 2) {
+					t.Errorf("row %d, %d of 4 taken meanwhile: took %v", i, cost, took)
+				}
+				for j, op := range ops {
+					left := int64(4)
+					if j == i {
+						left -= cost
+					}
+					if took {
+						left -= 2
+					}
+					if op.Cost = left; left > 0 && !do(t, d.store(t, schema, few(1)), op).Took {
+						t.Errorf("row %d, %d taken from row %d meanwhile: %d are not left", j, cost, i, left)
+					}
+					if op.Cost = 1; do(t, d.store(t, schema, few(1)), op).Took {
+						t.Errorf("row %d, %d taken from row %d meanwhile: more than %d were left", j, cost, i, left)
+					}
+				}
+			}
+		}
+	})
+}
+
+// A clock that was read before the lock would let a row's clock go back, and could refuse what has
+// refilled since.
+func TestDecisionOverSeveralLimitsReadsTheClockAfterItsLastLock(t *testing.T) {
+	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
+		for _, op := range pair {
+			op.Cost = 1
+			do(t, d.store(t, schema, few(1)), op)
+		}
+		release := d.holdLock(t, "SELECT FROM "+rowOf(schema, pair[1])+" FOR UPDATE")
+		done := make(chan []limiter.State)
+		go func() {
+			states, _ := doAll(t, store, pair[:]...)
+			done <- states
+		}()
+		d.blocked(t, 1)
+		clock := query[int64](t, d, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000")
+		release()
+		for i, s := range <-done {
+			if !s.Took || s.Now < clock || s.Row.At < clock {
+				t.Errorf("take %d: %+v, want it by a clock after %d", i, s, clock)
+			}
+		}
+		for _, op := range pair {
+			if at := query[int64](t, d, "SELECT at FROM "+rowOf(schema, op)); at < clock {
+				t.Errorf("the row has %d, want at least %d", at, clock)
+			}
+		}
+	})
+}

@@ -1,0 +1,160 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// override sets an override of a bucket for the limiter "test". expires is SQL, in ns since 1970.
+func (d *database) override(t *testing.T, schema, key string, capacity int64, expires string) {
+	t.Helper()
+	d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_overrides (limiter, key, kind, capacity, refill, period, expires_at)
+		VALUES ('test', '%s', 'bucket', %d, 1, 3600000000000, %s)`, schema, key, capacity, expires))
+}
+
+// wantOverrides fails the test unless the store has these overrides of the limiter "test".
+func wantOverrides(t *testing.T, store *postgres.Store, keys ...string) {
+	t.Helper()
+	list, err := store.Overrides(bounded(t), "test", 10)
+	if err != nil || len(list) != len(keys) {
+		t.Errorf("Overrides = %+v, %v; want %q", list, err, keys)
+		return
+	}
+	for i, o := range list {
+		if o.Key != keys[i] || o.Policy != limiter.Policy(slow(int64(i+1))) {
+			t.Errorf("override %d is %+v, want the key %q", i, o, keys[i])
+		}
+	}
+}
+
+func TestOverridesAreReadOnEveryDBInEveryQueryMode(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		d.override(t, schema, `\xff00`, 2, "NULL")
+		d.override(t, schema, "a", 1, "NULL")
+		for _, mode := range []pgx.QueryExecMode{
+			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+			pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+		} {
+			t.Run(mode.String(), func(t *testing.T) {
+				p := pool(t, d.dsn, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+				conn, err := p.Acquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Release()
+				tx, err := p.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = tx.Rollback(t.Context()) }()
+				for _, db := range []postgres.DB{p, conn.Conn(), tx} {
+					for _, opts := range [][]postgres.Option{nil, {postgres.WithCitus()}} {
+						wantOverrides(t, storeOn(t, db, schema, opts...), "a", "\xff\x00")
+					}
+				}
+			})
+		}
+	})
+}
+
+func TestOverridesExpireByTheDatabasesClock(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		d.override(t, schema, "a", 1, serverClock+" + 3600000000000")
+		d.override(t, schema, "b", 9, serverClock)
+		d.override(t, schema, "c", 2, "NULL")
+		wantOverrides(t, d.store(t, schema, nil), "a", "c")
+	})
+}
+
+func TestOverridesInAHostileSession(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema, evil := d.schema(t), d.shadow(t)
+		d.override(t, schema, "a", 1, serverClock+" + 3600000000000")
+		d.override(t, schema, "b", 9, serverClock)
+		for _, path := range []string{evil, evil + ", pg_catalog", `""`} {
+			for _, set := range sets {
+				store := d.store(t, schema, func(c *pgxpool.Config) {
+					settings(path)(c)
+					set.change(c)
+				})
+				wantOverrides(t, store, "a")
+			}
+		}
+	})
+}
+
+func TestErrorsOfOverridesSayWhatToDoAndNoKey(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		d.override(t, schema, secret, 1, "NULL")
+		name, dsn := d.role(t)
+		d.exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+name)
+		app := storeOn(t, pool(t, dsn, few(1)), schema)
+		_, err := app.Overrides(t.Context(), "test", 0)
+		wantError(t, err, limiter.ErrInvalid)
+		_, err = app.Overrides(t.Context(), "te\x00st", 1)
+		wantError(t, err, limiter.ErrInvalid)
+		_, err = app.Overrides(t.Context(), "test", 10)
+		wantError(t, err, limiter.ErrMisconfigured)
+		wantAdvice(t, err, fmt.Sprintf(`GRANT SELECT ON %q.limiter_overrides`, schema))
+		d.exec(t, "GRANT SELECT ON "+schema+".limiter_overrides TO "+name)
+		wantOverrides(t, app, secret)
+
+		d.exec(t, "ALTER TABLE "+schema+".limiter_overrides DROP CONSTRAINT limiter_overrides_check")
+		d.exec(t, "UPDATE "+schema+".limiter_overrides SET kind = 'later'")
+		_, err = app.Overrides(t.Context(), "test", 10)
+		wantError(t, err, limiter.ErrMisconfigured)
+		wantAdvice(t, err, `"later"`)
+
+		d.exec(t, "DROP TABLE "+schema+".limiter_overrides")
+		_, err = app.Overrides(t.Context(), "test", 10)
+		wantError(t, err, limiter.ErrMisconfigured)
+		wantAdvice(t, err, "migrations.Up", schema)
+
+		_, err = storeOn(t, pool(t, nowhere, nil), schema).Overrides(t.Context(), "test", 1)
+		wantError(t, err, limiter.ErrNotApplied)
+	})
+}
+
+// Overrides of thousands of keys must not cost more than a read by the primary key.
+func TestOverridesOfALimiterAreReadByThePrimaryKey(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_overrides (limiter, key, kind, capacity, refill, period)
+			SELECT 'l' || i %% 100, int4send(i), 'bucket', 1, 1, 1000000000 FROM generate_series(1, 20000) AS i`, schema))
+		d.exec(t, "ANALYZE "+schema+".limiter_overrides")
+		began := time.Now()
+		list, err := d.store(t, schema, nil).Overrides(t.Context(), "l7", 1000)
+		if err != nil || len(list) != 200 {
+			t.Errorf("%d overrides, %v; want 200", len(list), err)
+		}
+		t.Logf("%d overrides in %v", len(list), time.Since(began))
+		text := strings.NewReplacer("$1", "'l7'", "$2", "1000").Replace(postgres.Statements(schema, false)["overrides"])
+		rows, err := d.db.QueryContext(t.Context(), "EXPLAIN "+text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		var plan strings.Builder
+		for rows.Next() {
+			var line string
+			if err := rows.Scan(&line); err != nil {
+				t.Fatal(err)
+			}
+			plan.WriteString(line + "\n")
+		}
+		if err := rows.Err(); err != nil || !strings.Contains(plan.String(), "limiter_overrides_pkey") {
+			t.Errorf("the plan does not use the primary key, %v:\n%s", err, &plan)
+		}
+	})
+}

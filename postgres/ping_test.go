@@ -1,0 +1,296 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// wallClock is a clock that a test moves. The monotonic one goes on by itself, and
+// hardly at all while a test runs: as if the process had been frozen.
+type wallClock struct{ ahead atomic.Int64 }
+
+func (c *wallClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c *wallClock) move(d time.Duration) { c.ahead.Add(int64(d)) }
+
+func TestAfterAFreezeNoConnectionIsHandedOutThatTheServerHasClosed(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		for name, freeze := range map[string]time.Duration{"an hour": time.Hour, "the clock stepped back": -time.Hour} {
+			var clock wallClock
+			p := pool(t, d.dsn, func(c *pgxpool.Config) {
+				c.MaxConns = 1
+				postgres.PingAfterFreezeBy(c, clock.now)
+			})
+			store := storeOn(t, p, schema)
+			do(t, store, take(slow(5), name, 1))
+			d.terminate(t, backend(t, p))
+			clock.move(freeze)
+			if s := do(t, store, take(slow(5), name, 1)); !s.Took {
+				t.Errorf("%s: the take was not granted: %+v", name, s)
+			}
+			if n := p.Stat().NewConnsCount(); n != 2 {
+				t.Errorf("%s: %d connections were made, want 2", name, n)
+			}
+		}
+	})
+}
+
+// backend returns the server's process of a pool's only connection. It counts as use.
+func backend(t *testing.T, p *pgxpool.Pool) (pid uint32) {
+	t.Helper()
+	if err := p.AcquireFunc(bounded(t), func(c *pgxpool.Conn) error {
+		pid = c.Conn().PgConn().PID()
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// terminate ends a session and waits until it has ended.
+func (d *database) terminate(t *testing.T, pid uint32) {
+	t.Helper()
+	if !query[bool](t, d, "SELECT pg_terminate_backend($1, 30000)", pid) {
+		t.Fatalf("the server's process %d did not end", pid)
+	}
+}
+
+// swallowing is a connection to a peer that has gone without a word: what is sent
+// gets lost, and nothing ever comes back.
+type swallowing struct {
+	net.Conn
+	gone   *atomic.Bool
+	pings  *atomic.Int64
+	closed atomic.Bool
+}
+
+func (c *swallowing) Close() error {
+	c.closed.Store(true)
+	return c.Conn.Close()
+}
+
+func (c *swallowing) Write(b []byte) (int, error) {
+	if !c.gone.Load() || c.closed.Load() {
+		return c.Conn.Write(b)
+	}
+	if b[0] == 'Q' { // a query: https://www.postgresql.org/docs/current/protocol-message-formats.html
+		c.pings.Add(1)
+	}
+	return len(b), nil
+}
+
+func TestAfterAFreezePeersThatHaveGoneWithoutAWordAreGivenUp(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		for _, conns := range []int64{1, 2, 4} {
+			var clock wallClock
+			var dials, pings atomic.Int64 // pgx dials to cancel the ping, too
+			var gone atomic.Bool
+			p := pool(t, d.dsn, func(c *pgxpool.Config) {
+				c.MaxConns = int32(conns)
+				dial := c.ConnConfig.DialFunc
+				c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+					conn, err := dial(ctx, network, address)
+					if err == nil && dials.Add(1) <= conns {
+						conn = &swallowing{Conn: conn, gone: &gone, pings: &pings}
+					}
+					return conn, err
+				}
+				postgres.PingAfterFreezeBy(c, clock.now)
+			})
+			store := storeOn(t, p, schema)
+			made := make([]*pgxpool.Conn, conns)
+			for i := range made {
+				c, err := p.Acquire(bounded(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				made[i] = c
+			}
+			for _, c := range made {
+				c.Release()
+			}
+			do(t, store, take(slow(9), secret, 1))
+			gone.Store(true)
+			clock.move(time.Hour)
+			// The limit is generous for slow machines: without a PingTimeout all of it is used up.
+			op := take(slow(9), secret, 1)
+			op.Timeout = testTimeout / 2
+			if s := do(t, store, op); !s.Took || p.Stat().NewConnsCount() != conns+1 {
+				t.Errorf("%d connections, of %d: %+v; want a take on a new one", p.Stat().NewConnsCount(), conns, s)
+			}
+			// Were each of them asked, their answers would be waited for one after another.
+			if pings.Load() != 1 {
+				t.Errorf("%d of %d dead connections were asked, want 1", pings.Load(), conns)
+			}
+		}
+	})
+	if postgres.PingTimeout >= limiter.DefaultTimeout {
+		t.Errorf("a ping may take %v: a take by default has %v, and needs some of it", postgres.PingTimeout, limiter.DefaultTimeout)
+	}
+}
+
+// The ping may take half a minute here, and the caller 50 ms.
+func TestACallerDoesNotWaitForThePingLongerThanItsDeadline(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		var clock wallClock
+		var gone atomic.Bool
+		p := pool(t, d.dsn, func(c *pgxpool.Config) {
+			c.MaxConns, c.PingTimeout = 1, testTimeout
+			dial := c.ConnConfig.DialFunc
+			c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				return &swallowing{Conn: conn, gone: &gone, pings: new(atomic.Int64)}, err
+			}
+			postgres.PingAfterFreezeBy(c, clock.now)
+		})
+		l := newLimiter(t, storeOn(t, p, schema), slow(9))
+		defer gone.Store(false) // so that the server ends the last connection, too
+		for _, call := range []struct {
+			name string
+			do   func(ctx context.Context) error
+		}{
+			{"Allow", func(ctx context.Context) error { _, err := l.Allow(ctx, secret); return err }},
+			{"Peek", func(ctx context.Context) error { _, err := l.Peek(ctx, secret); return err }},
+			{"Reserve", func(ctx context.Context) error { _, err := l.Reserve(ctx, secret, 1, time.Minute); return err }},
+			{"Reset", func(ctx context.Context) error { return l.Reset(ctx, secret) }},
+		} {
+			gone.Store(false)
+			if err := l.Reset(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+			gone.Store(true)
+			clock.move(time.Hour)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			began := time.Now()
+			err := call.do(ctx)
+			if took := time.Since(began); took > testTimeout/10 || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v after %v; want the deadline's error after 50ms", call.name, err, took)
+			}
+			cancel()
+		}
+	})
+}
+
+// counted is a connection that counts what is sent on it.
+type counted struct {
+	net.Conn
+	sent *int
+}
+
+func (c counted) Write(b []byte) (int, error) {
+	*c.sent++
+	return c.Conn.Write(b)
+}
+
+func TestAConnectionIsPingedByTheTimeSinceItsLastUse(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		cases := []struct {
+			name       string
+			wall, idle time.Duration
+			pings      int
+		}{
+			{"used a moment ago", time.Second, time.Second, 0},
+			{"pgxpool itself would ping", 5 * time.Second, 5 * time.Second, 0},
+			{"rested", 5*time.Second + time.Millisecond, 5 * time.Second, 1},
+			{"frozen", time.Hour, time.Millisecond, 1},
+			{"the wall clock stepped back over the rest", time.Second, time.Minute, 1},
+			{"the wall clock stepped back", -time.Millisecond, time.Second, 1},
+		}
+		for _, c := range cases {
+			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			config, sent := parse(t, d.dsn), 0
+			dial := config.ConnConfig.DialFunc
+			config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				return counted{conn, &sent}, err
+			}
+			conn, err := pgx.ConnectConfig(t.Context(), config.ConnConfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(t.Context())
+			postgres.PingAfterFreezeBy(config, func() time.Time { return now })
+			pings := func() int {
+				sent = 0
+				if config.ShouldPing(t.Context(), pgxpool.ShouldPingParams{Conn: conn, IdleDuration: c.idle}) {
+					t.Errorf("%s: the pool is to ping, too", c.name)
+				}
+				return sent
+			}
+			if n := pings(); n != 1 {
+				t.Errorf("%s: %d pings on a connection of unknown age, want 1", c.name, n)
+			}
+			if err := config.AfterConnect(t.Context(), conn); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // what is noted at a use counts for the next one
+				now = now.Add(c.wall)
+				if n := pings(); n != c.pings {
+					t.Errorf("%s: %d pings, want %d", c.name, n, c.pings)
+				}
+			}
+		}
+	})
+}
+
+func TestPingAfterFreezeKeepsWhatTheConfigurationHas(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		failed := errors.New("by the own hook")
+		config := parse(t, d.dsn)
+		config.PingTimeout = time.Minute
+		config.AfterConnect = func(context.Context, *pgx.Conn) error { return failed }
+		config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration == time.Second }
+		postgres.PingAfterFreeze(config)
+		if config.PingTimeout != time.Minute {
+			t.Errorf("PingTimeout %v, want that of the configuration", config.PingTimeout)
+		}
+		conn := connect(t, d.dsn)
+		if err := config.AfterConnect(t.Context(), conn); err != failed {
+			t.Errorf("AfterConnect = %v, want the own hook's error", err)
+		}
+		for _, idle := range []time.Duration{0, time.Second} {
+			if got := config.ShouldPing(t.Context(), pgxpool.ShouldPingParams{Conn: conn, IdleDuration: idle}); got != (idle == time.Second) {
+				t.Errorf("ShouldPing after %v = %t, want the own hook's answer", idle, got)
+			}
+		}
+	})
+}
+
+func TestOpenPingsAfterAFreeze(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]time.Duration{
+		"host=localhost":                      postgres.PingTimeout,
+		"host=localhost pool_ping_timeout=3s": 3 * time.Second,
+	} {
+		store, err := postgres.Open(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		if c := postgres.PoolConfig(store); c.ShouldPing == nil || c.AfterConnect == nil || c.PingTimeout != want {
+			t.Errorf("%s: hooks %t and %t, PingTimeout %v; want both, and %v", dsn, c.ShouldPing != nil, c.AfterConnect != nil, c.PingTimeout, want)
+		}
+	}
+}
+
+func parse(t *testing.T, dsn string) *pgxpool.Config {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}

@@ -1,0 +1,97 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
+)
+
+const (
+	// retries is how often an operation that was not applied is retried.
+	retries = 2
+	// The pause before a retry is random, from leastPause to mostPause, so that operations that
+	// failed together do not collide again.
+	leastPause = 5 * time.Millisecond
+	mostPause  = 25 * time.Millisecond
+	// A tenth of a store's operations may be retried, and retryBurst at the same time. A database
+	// at which everything fails must not get a multiple of the load.
+	retryShare = 10
+	retryBurst = 10
+)
+
+// retrier retries operations that were certainly not applied. The zero retrier retries none. It is
+// safe for concurrent use.
+type retrier struct {
+	// isRetryable reports whether an operation that failed with this error may succeed a moment
+	// later. If isRetryable is nil, none may.
+	isRetryable func(error) bool
+	// wasNotSent reports whether a retryable error means that the database did not get the
+	// operation. Such a retry costs the database nothing, is not counted and needs no pause. If
+	// wasNotSent is nil, there are no such errors.
+	wasNotSent func(error) bool
+
+	counted *atomic.Int64 // how many operations were sent once more; nil if nobody wants to know
+	spent   atomic.Int64  // in operations, retryShare for each one that was sent once more
+}
+
+// do calls send, and calls it again where that may help, while ctx, the operation's context, leaves
+// time. It never does so after an error that leaves the outcome unknown.
+func (r *retrier) do(ctx context.Context, send func(ctx context.Context) (limiter.State, error)) (limiter.State, error) {
+	if r.spent.Load() > 0 {
+		r.spent.Add(-1)
+	}
+	s, err := send(ctx)
+	for n := 0; n < retries && err != nil && r.mayRetry(err); n++ {
+		inTime := r.notSent(err) && ctx.Err() == nil || pause(ctx, leastPause+rand.N(mostPause-leastPause))
+		if gone := opcontext.CallerErr(ctx); gone != nil { // the caller must not be charged
+			return limiter.State{}, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, gone, err)
+		}
+		if !inTime {
+			break
+		}
+		if r.counted != nil {
+			r.counted.Add(1)
+		}
+		s, err = send(ctx)
+	}
+	return s, err
+}
+
+// mayRetry reports whether to retry an operation.
+func (r *retrier) mayRetry(err error) bool {
+	if r.isRetryable == nil || !errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) || !r.isRetryable(err) {
+		return false
+	}
+	if r.notSent(err) {
+		return true
+	}
+	for {
+		spent := r.spent.Load()
+		if spent > retryShare*(retryBurst-1) {
+			return false
+		}
+		if r.spent.CompareAndSwap(spent, spent+retryShare) {
+			return true
+		}
+	}
+}
+
+func (r *retrier) notSent(err error) bool { return r.wasNotSent != nil && r.wasNotSent(err) }
+
+// pause waits for d, and reports whether ctx has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
+)
+
+var (
+	errMayRetry     = fmt.Errorf("%w: busy", limiter.ErrNotApplied)
+	errMustNotRetry = fmt.Errorf("%w: down", limiter.ErrNotApplied)
+)
+
+func mayRetry(err error) bool {
+	return errors.Is(err, errMayRetry) || errors.Is(err, limiter.ErrOutcomeUnknown)
+}
+
+func TestWhatWasNotAppliedIsSentAgainTwiceAtMost(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		errs []error // of one sending after another; none from then on
+		want error
+		sent int
+	}{
+		{"success", nil, nil, 1},
+		{"not applied once", []error{errMayRetry}, nil, 2},
+		{"not applied twice", []error{errMayRetry, errMayRetry}, nil, 3},
+		{"never applied", []error{errMayRetry, errMayRetry, errMayRetry, errMayRetry}, errMayRetry, 3},
+		{"not applied, for what does not pass so soon", []error{errMustNotRetry}, errMustNotRetry, 1},
+		{"unknown", []error{limiter.ErrOutcomeUnknown}, limiter.ErrOutcomeUnknown, 1},
+		{"unknown after what was not applied", []error{errMayRetry, limiter.ErrOutcomeUnknown}, limiter.ErrOutcomeUnknown, 2},
+		{"both at once", []error{errors.Join(errMayRetry, limiter.ErrOutcomeUnknown)}, limiter.ErrOutcomeUnknown, 1},
+		{"misconfigured", []error{limiter.ErrMisconfigured}, limiter.ErrMisconfigured, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := retrier{isRetryable: mayRetry}
+				ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
+				defer stop()
+				begin, sent := time.Now(), 0
+				_, err := r.do(ctx, func(context.Context) (limiter.State, error) {
+					if sent++; sent > len(c.errs) {
+						return limiter.State{}, nil
+					}
+					return limiter.State{}, c.errs[sent-1]
+				})
+				if !errors.Is(err, c.want) || sent != c.sent {
+					t.Errorf("sent %d times, at last %v; want %d times and %v", sent, err, c.sent, c.want)
+				}
+				pauses := sent - 1
+				if took := int(time.Since(begin) / time.Millisecond); took < pauses*5 || took > pauses*25 {
+					t.Errorf("it took %d ms with %d pauses", took, pauses)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsSentAgainWhenThereIsNoTimeOrNobodyLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			timeout   time.Duration
+			leaves    bool
+			continues bool
+			want      error
+		}{
+			"no time":                        {4 * time.Millisecond, false, false, errMayRetry},
+			"the caller left":                {time.Second, true, false, limiter.ErrCanceled},
+			"the caller left in a statement": {time.Second, true, true, limiter.ErrCanceled},
+		} {
+			caller, leave := context.WithCancel(t.Context())
+			defer leave()
+			ctx, stop := new(opcontext.Deadlines).WithTimeout(caller, c.timeout)
+			defer stop()
+			r, sent := retrier{isRetryable: mayRetry}, 0
+			_, err := r.do(ctx, func(ctx context.Context) (limiter.State, error) {
+				sent++
+				if c.continues {
+					opcontext.DelayCancel(ctx)
+				}
+				if c.leaves {
+					leave()
+				}
+				return limiter.State{}, errMayRetry
+			})
+			if sent != 1 || !errors.Is(err, c.want) || errors.Is(err, limiter.ErrCanceled) != c.leaves {
+				t.Errorf("%s: sent %d times, %v", name, sent, err)
+			}
+		}
+	})
+}
+
+// The server ended the session before it read the operation.
+func TestWhatTheDatabaseDidNotGetIsSentAgainAtOnceAndNotCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		r := retrier{isRetryable: mayRetry, wasNotSent: mayRetry}
+		for operation := range 1000 {
+			ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
+			sent := 0
+			_, err := r.do(ctx, func(context.Context) (limiter.State, error) {
+				if sent++; sent < 3 {
+					return limiter.State{}, errMayRetry
+				}
+				return limiter.State{}, nil
+			})
+			stop()
+			if err != nil || sent != 3 {
+				t.Fatalf("operation %d was sent %d times, at last %v", operation, sent, err)
+			}
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A database at which everything fails is not to get three times as much to do.
+func TestOfManyOperationsATenthIsSentAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, sent := retrier{isRetryable: mayRetry}, 0
+		const operations = 2000
+		for range operations {
+			ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
+			_, _ = r.do(ctx, func(context.Context) (limiter.State, error) {
+				sent++
+				return limiter.State{}, errMayRetry
+			})
+			stop()
+		}
+		if again := sent - operations; again < operations/10 || again > operations/10+10 {
+			t.Errorf("%d of %d were sent again", again, operations)
+		}
+	})
+}

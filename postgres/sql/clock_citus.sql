@@ -1,3 +1,0 @@
--- Reads the clock of the coordinator, the one that bucket_take_citus.sql reads. On Citus, look.sql
--- reads that of the worker that has the row.
-SELECT (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) * 1000000::double precision)::bigint * 1000

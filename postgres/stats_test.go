@@ -1,0 +1,210 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+func TestStatsCountWhatTheStoreHasDone(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		op := func(kind limiter.OpKind, cost int64) limiter.Op {
+			op := take(slow(5), "a", cost)
+			op.Kind = kind
+			return op
+		}
+		var others []limiter.Op
+		for _, kind := range []limiter.OpKind{limiter.OpLook, limiter.OpTakeUpTo, limiter.OpCharge, limiter.OpRefund, limiter.OpBlock, limiter.OpReset} {
+			others = append(others, op(kind, 3))
+		}
+		for _, c := range []struct {
+			name   string
+			before []limiter.Op // of another process
+			ops    []limiter.Op
+			all    bool // the ops are one decision
+			want   limiter.StoreStats
+		}{
+			{"nothing", nil, nil, false, limiter.StoreStats{}},
+			{"a single take", nil, []limiter.Op{op(limiter.OpTake, 1)}, false, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
+			{"one operation of each other kind", nil, others, false, limiter.StoreStats{Statements: 6, Rows: 6, Units: 6}},
+			{
+				"a take from a row of another policy",
+				[]limiter.Op{take(slow(7), "a", 1)},
+				[]limiter.Op{op(limiter.OpTake, 1)},
+				false,
+				limiter.StoreStats{Statements: 1, Rows: 1, Units: 1, SecondLooks: 1},
+			},
+			{"four limits at once", four(1), four(1), true, limiter.StoreStats{Statements: 1, Rows: 4, Units: 4}},
+			{
+				"four limits at once whose rows are missing", nil, four(1),
+				true,
+				limiter.StoreStats{Statements: 1, Rows: 4, Units: 4, SecondLooks: 4},
+			},
+		} {
+			schema := d.schema(t)
+			for name, timeout := range map[string]time.Duration{"in the queue": testTimeout, "without a time limit": 0} {
+				key := fmt.Sprint(timeout)
+				with := func(ops []limiter.Op) []limiter.Op {
+					ops = slices.Clone(ops)
+					for i := range ops {
+						ops[i].Timeout = timeout
+						ops[i].Key += key
+					}
+					return ops
+				}
+				for _, op := range with(c.before) {
+					do(t, d.store(t, schema, few(1)), op)
+				}
+				store := d.store(t, schema, nil)
+				if c.all {
+					if _, err := store.DoAll(bounded(t), with(c.ops)); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					for _, op := range with(c.ops) {
+						do(t, store, op)
+					}
+				}
+				if got := store.Stats(); got != c.want {
+					t.Errorf("%s, %s: %+v, want %+v", c.name, name, got, c.want)
+				}
+			}
+		}
+	})
+}
+
+func TestStatsCountOnAConnectionOfTheCaller(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		store := storeOn(t, connect(t, d.dsn), d.schema(t))
+		do(t, store, take(slow(5), "a", 1))
+		doAll(t, store, take(slow(5), "a", 1))
+		if got, want := store.Stats(), (limiter.StoreStats{Statements: 2, Rows: 2, Units: 2}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+func TestStatsOfManyCallersOfOneKeyHaveFewerStatementsThanUnits(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		store := d.store(t, d.schema(t), nil)
+		l := newLimiter(t, store, slow(1000))
+		each(workers, func(int) {
+			for range 5 {
+				if _, err := l.Allow(t.Context(), "hot"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		got := store.Stats()
+		if got.Units != 5*workers || got.Rows != got.Statements || got.Statements >= got.Units/2 || got.Queued != 0 {
+			t.Errorf("%+v after %d takes of one key", got, 5*workers)
+		}
+	})
+}
+
+func TestStatsShowWhoWaitsForALockedRow(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		do(t, d.store(t, schema, few(1)), take(slow(100), "held", 1))
+		for _, op := range four(1) {
+			do(t, d.store(t, schema, few(1)), op)
+		}
+		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+		const callers = 12
+		var all sync.WaitGroup
+		op := take(slow(100), "held", 1)
+		op.Timeout = testTimeout
+		for range callers {
+			all.Go(func() { do(t, store, op) })
+		}
+		for range 2 {
+			all.Go(func() { doAll(t, store, four(1)...) })
+		}
+		// One statement of the key and one of all four limits wait for the lock, and are not queued.
+		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers-1+4 })
+		gone, leave := context.WithCancel(t.Context())
+		all.Go(func() {
+			_, err := store.Do(gone, op)
+			wantError(t, err, limiter.ErrCanceled)
+		})
+		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers+4 })
+		leave()
+		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers-1+4 })
+		release()
+		all.Wait()
+		want := limiter.StoreStats{Statements: 4, Rows: 2 + 8, Units: callers + 8}
+		if got := store.Stats(); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+// waitForStats waits until the statistics of a store are as they should be.
+func waitForStats(t *testing.T, store *postgres.Store, ready func(limiter.StoreStats) bool) {
+	t.Helper()
+	for ctx := bounded(t); !ready(store.Stats()); {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("%+v", store.Stats())
+		}
+	}
+}
+
+func TestStatsCountALostConnection(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		do(t, d.store(t, schema, few(1)), take(slow(5), secret, 1))
+		store := d.store(t, schema, nil)
+		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+		var err error
+		var wait sync.WaitGroup
+		wait.Go(func() { _, err = store.Do(bounded(t), take(slow(5), secret, 1)) })
+		query[bool](t, d, "SELECT pg_terminate_backend($1)", d.blocked(t, 1))
+		wait.Wait()
+		wantError(t, err, limiter.ErrOutcomeUnknown)
+		release()
+		do(t, store, take(slow(5), secret, 1))
+		want := limiter.StoreStats{Statements: 2, Rows: 2, Units: 2, ConnectionsLost: 1}
+		if got := store.Stats(); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+func TestStatsShowTheBreakerAndRetries(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		network := new(down)
+		store := d.store(t, d.schema(t), func(c *pgxpool.Config) { c.ConnConfig.DialFunc = network.dial })
+		want := limiter.StoreStats{}
+		for n := range 5 {
+			_, err := store.Do(bounded(t), take(slow(5), string(rune('a'+n)), 1))
+			wantError(t, err, limiter.ErrNotApplied)
+			want.Retries += 2
+			want.BreakerOpen = n == 4
+			if want.BreakerOpen {
+				want.BreakerOpenings = 1
+			}
+			if got := store.Stats(); got != want {
+				t.Errorf("after %d failures: %+v, want %+v", n+1, got, want)
+			}
+		}
+		network.up.Store(true)
+		waitForStats(t, store, func(s limiter.StoreStats) bool {
+			_, _ = store.Do(t.Context(), take(slow(5), "a", 0)) // the breaker lets one through now and then
+			return !s.BreakerOpen
+		})
+		if got := store.Stats(); got.BreakerOpenings != 1 || got.Retries != 10 || got.Statements == 0 {
+			t.Errorf("when the database is back: %+v", got)
+		}
+	})
+}

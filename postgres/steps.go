@@ -1,0 +1,120 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// step is one of several statements of a transaction. Without dest it answers no row.
+type step struct {
+	sql   string
+	args  []any
+	dest  []any
+	found *bool // set to whether it answered a row; may be nil
+}
+
+func (p *step) scan(row pgx.Row) error {
+	found, err := scanned(row.Scan(p.dest...))
+	if p.found != nil {
+		*p.found = found
+	}
+	return err
+}
+
+// sendSteps sends statements in one round trip, or one after another if db cannot or if they need a
+// query mode of their own: pgx sends a batch in the query mode of the connection.
+func (s *Store) sendSteps(ctx context.Context, db DB, steps []step) error {
+	conn, ok := db.(interface {
+		SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
+	})
+	if !ok || s.mode != nil {
+		for i := range steps {
+			p := &steps[i]
+			var err error
+			if p.dest == nil {
+				_, err = db.Exec(ctx, p.sql, s.args(p.args)...)
+			} else {
+				err = p.scan(db.QueryRow(ctx, p.sql, s.args(p.args)...))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var statements pgx.Batch
+	for i := range steps {
+		p := &steps[i]
+		queued := statements.Queue(p.sql, p.args...)
+		if p.dest == nil {
+			queued.Exec(func(pgconn.CommandTag) error { return nil })
+		} else {
+			queued.QueryRow(p.scan)
+		}
+	}
+	return conn.SendBatch(ctx, &statements).Close()
+}
+
+// pipelined is a transaction whose BEGIN and COMMIT go with other statements.
+type pipelined struct {
+	*pgxpool.Conn
+}
+
+// beginWith begins a transaction, as [begin] does, and sends its first statements. If they fail, the
+// transaction is rolled back.
+func (s *Store) beginWith(ctx context.Context, db DB, steps []step) (tx transaction, err error) {
+	if conn, ok := db.(*pgxpool.Conn); ok && s.mode == nil && conn.Conn().PgConn().TxStatus() == 'I' {
+		tx = pipelined{conn}
+		err = s.sendSteps(ctx, conn, append([]step{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, steps...))
+	} else if tx, err = begin(ctx, db); err == nil {
+		err = s.sendSteps(ctx, tx, steps)
+	} else {
+		return nil, err
+	}
+	if err != nil {
+		_ = tx.Rollback(ctx)
+		return nil, err
+	}
+	return tx, nil
+}
+
+// commitWith sends the last statements of a transaction, and commits it.
+func (s *Store) commitWith(ctx context.Context, tx transaction, steps []step) error {
+	var err error
+	if p, ok := tx.(pipelined); ok {
+		err = s.sendSteps(ctx, p.Conn, append(steps, step{sql: "COMMIT"}))
+	} else if err = s.sendSteps(ctx, tx, steps); err == nil {
+		err = tx.Commit(ctx)
+	}
+	if err != nil {
+		return commitError{err}
+	}
+	return nil
+}
+
+// Commit implements [transaction].
+func (p pipelined) Commit(ctx context.Context) error {
+	_, err := p.Exec(ctx, "COMMIT")
+	return err
+}
+
+// Rollback implements [transaction]. After a commit it does nothing.
+func (p pipelined) Rollback(ctx context.Context) error {
+	if pg := p.Conn.Conn().PgConn(); pg.IsClosed() || pg.TxStatus() == 'I' {
+		return nil
+	}
+	_, err := p.Exec(ctx, "ROLLBACK")
+	return err
+}
+
+// inTransaction reports whether db is, or may be, in a transaction of the caller.
+func inTransaction(db DB) bool {
+	if _, ok := db.(pgx.Tx); ok {
+		return true
+	}
+	c := connOf(db)
+	return c == nil || c.PgConn().TxStatus() != 'I'
+}

@@ -1,0 +1,148 @@
+// Package cuts does operations on connections that are cut, and checks whether each was carried out.
+// TestConnectionsAreCutAtEveryByte calls it.
+package cuts
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
+)
+
+const (
+	// limit is the time limit of the operations and of connecting. They end long before, unless the
+	// machine is busy.
+	limit = 30 * time.Second
+	// never is an interval in which no token comes back during a test.
+	never = 240 * time.Hour
+)
+
+// Client repeats one kind of operation in one mode, on one connection through a proxy that cuts it. It
+// is for one goroutine.
+type Client struct {
+	mode  Mode
+	kind  Kind
+	name  string // of its limiters
+	proxy *cutproxy.Proxy
+	pool  *pgxpool.Pool
+	db    *pgx.Conn // past the proxy
+
+	bucket, wider, tight, line   *limiter.Limiter // of buckets
+	window, narrow, counts, rota *limiter.Limiter // of windows
+
+	serial   int
+	keys     []string             // of the operation that is next
+	booked   *limiter.Reservation // by its setup
+	dial     [2]int64             // bytes of the making of a connection
+	unheeded bool                 // the connection was cut, and nobody knows it yet
+}
+
+// NewClient returns a Client to the server of dsn, which has the tables. Its limiters have names of
+// their own. It ends with the test, or with Close.
+func NewClient(t testing.TB, dsn string, mode Mode, kind Kind) (*Client, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	w := &Client{mode: mode, kind: kind, name: fmt.Sprint(mode.Name, "/", kind.number)}
+	conn := config.ConnConfig
+	w.proxy = cutproxy.New(t, int(conn.Port))
+	conn.Host, conn.Port = "127.0.0.1", uint16(w.proxy.Port())
+	conn.ConnectTimeout = limit
+	conn.DefaultQueryExecMode = mode.pool
+	config.MaxConns = 1
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // its bytes would be counted
+	if kind.strict {
+		conn.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+	}
+	if w.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config); err != nil {
+		return nil, err
+	}
+	t.Cleanup(w.pool.Close)
+	store, err := postgres.New(w.pool, mode.opts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.makeLimiters(store); err != nil {
+		return nil, err
+	}
+	if w.db, err = pgx.Connect(t.Context(), dsn); err != nil {
+		return nil, err
+	}
+	t.Cleanup(w.Close)
+	if kind.strict {
+		err = w.makeStrict(t.Context())
+	}
+	return w, err
+}
+
+func (w *Client) makeLimiters(store limiter.Store) (err error) {
+	// At a time of its own none of its windows ends.
+	noon := func() time.Time { return time.Date(2026, 6, 1, 12, 30, 0, 0, time.UTC) }
+	for _, l := range []struct {
+		to     **limiter.Limiter
+		policy limiter.Policy
+		opts   []limiter.Option
+	}{
+		{&w.bucket, limiter.TokenBucket{Capacity: 1000, Refill: 1, Interval: never}, nil},
+		{&w.wider, limiter.TokenBucket{Capacity: 1001, Refill: 1, Interval: never}, nil},
+		{&w.tight, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: never}, nil},
+		{&w.line, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 30 * time.Minute}, nil},
+		{&w.window, limiter.FixedWindow{Limit: 1000, Window: 100 * never}, nil},
+		{&w.narrow, limiter.FixedWindow{Limit: 1, Window: 100 * never}, nil},
+		{&w.counts, limiter.FixedWindow{Limit: 1000, Window: 100 * never, CountRejected: true}, nil},
+		{&w.rota, limiter.FixedWindow{Limit: 1, Window: time.Hour}, []limiter.Option{limiter.WithClock(noon)}},
+	} {
+		if *l.to, err = limiter.New(store, w.name, l.policy, append(l.opts, limiter.WithTimeout(limit))...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close closes the Client's connections.
+func (w *Client) Close() {
+	w.pool.Close()
+	_ = w.db.Close(context.Background())
+}
+
+// next makes new keys, of the same length as those before.
+func (w *Client) next() {
+	w.serial++
+	w.keys = w.keys[:0]
+	for i := range 3 {
+		w.keys = append(w.keys, fmt.Sprintf("%08d%c", w.serial, 'a'+i))
+	}
+}
+
+// ready makes all ready for the operation.
+func (w *Client) ready() error {
+	w.next()
+	if w.unheeded {
+		w.unheeded = false
+		// The first call finds the connection broken.
+		if _, err := w.bucket.Peek(context.Background(), "another key"); err != nil && outcome.Of(false, err) != outcome.NotApplied {
+			return err
+		}
+	}
+	if w.kind.setup == nil {
+		return nil
+	}
+	return w.kind.setup(w)
+}
+
+// act does the operation.
+func (w *Client) act() []answer {
+	if w.kind.Fresh {
+		w.pool.Reset()
+	}
+	return w.kind.act(w)
+}

@@ -1,0 +1,207 @@
+package prove_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
+)
+
+const (
+	// nearDeadline is the deadline of half of the callers. They get their answer headroom earlier.
+	nearDeadline = 600 * time.Millisecond
+	headroom     = 100 * time.Millisecond
+	// quietTime is the time without a failure after which a fault counts as overcome.
+	quietTime = 300 * time.Millisecond
+)
+
+// loadFault is a fault under load.
+type loadFault struct {
+	dsn        string // how stores reach the server
+	server     string // the DSN of the server itself
+	begin, end func(t *testing.T)
+	lasts      time.Duration // 0 means 700 ms
+	// dials is whether connecting may hang. It has a limit of its own.
+	dials bool
+	// after runs before the stores of the row are closed. It may be nil.
+	after func()
+	// must are classes of answers. At least one answer of each must come during the fault.
+	must []string
+	// count is a count that rises by one each round. It may be empty.
+	count string
+}
+
+// loadRun is a run of a loadFault, and what its callers measured.
+type loadRun struct {
+	*load
+	loadFault
+
+	mu       sync.Mutex
+	classes  map[string]int64
+	failed   time.Time     // time of the last failure
+	failure  error         // the last failure
+	granted  time.Time     // time of the last grant
+	longest  time.Duration // the longest latency
+	overtime time.Duration // the longest time by which an answer was late
+	latest   string        // that answer
+}
+
+// run lets callers take while the fault begins, lasts and ends, until it is overcome.
+func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
+	t.Helper()
+	w := &loadRun{load: l, loadFault: s, classes: map[string]int64{}}
+	late := newTimerDelay()
+	stop := repeat(r.Rand, 32, func(own *rand.Rand, caller int) {
+		w.step(t.Context(), own, caller)
+		wait(t.Context(), time.Duration(2+own.IntN(10))*time.Millisecond)
+	})
+	wait(t.Context(), 100*time.Millisecond)
+	w.forget()
+	s.begin(t)
+	lasts := s.lasts
+	if lasts == 0 {
+		lasts = 700 * time.Millisecond
+	}
+	wait(t.Context(), lasts)
+	s.end(t)
+	ended := time.Now()
+	seen := w.forget()
+	for _, class := range s.must {
+		if seen[class] == 0 {
+			t.Errorf("no answer was %q: %v", class, seen)
+		}
+	}
+	for w.troubled(ended) && time.Since(ended) < recovery+quietTime {
+		wait(t.Context(), 5*time.Millisecond)
+	}
+	stop()
+	after := w.forget()
+	for class, n := range seen {
+		r.Count("meanwhile "+class, n)
+	}
+	if s.count != "" {
+		r.Count(s.count, 1)
+	}
+	r.Most("answer", w.longest)
+	r.Most("answer later than its limit", max(0, w.overtime))
+	r.Most("recovery", max(0, w.failed.Sub(ended)))
+	lag := late.stop()
+	r.Most("a timer rang too late", lag)
+	if n := seen[outcome.Canceled] + seen[outcome.CanceledLate] + after[outcome.Canceled] + after[outcome.CanceledLate]; n > 0 && lag+lateness() < headroom {
+		t.Errorf("%d answers were that the caller left, who had time: %v", n, w.failure)
+	}
+	if w.overtime > lateness()+lag {
+		t.Errorf("an answer came %v later than it may, where timers ring %v late: %s", w.overtime, lag, w.latest)
+	}
+	if took := w.failed.Sub(ended); took > recovery {
+		t.Errorf("the last failure was %v after the end of the fault, since which callers were told %v: %v", took, after, w.failure)
+	}
+	l.exact(t, r, w.server)
+}
+
+// step is one take of a caller, and every other caller has a near deadline.
+func (w *loadRun) step(ctx context.Context, r *rand.Rand, caller int) {
+	of := w.limiters[caller%len(w.limiters)]
+	lim := of[r.IntN(len(of))]
+	limit := 2 * limiter.DefaultTimeout // a connection that has just been made begins it anew
+	if w.dials {
+		limit = dialLimit + limiter.DefaultTimeout
+	}
+	if caller%2 == 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, nearDeadline)
+		defer cancel()
+		limit = min(limit, nearDeadline-headroom)
+	}
+	began := time.Now()
+	key, cost := fmt.Sprintf("%d/%d", w.epoch, r.IntN(40)), 1+r.Int64N(3)
+	res, err := lim.AllowN(ctx, key, cost)
+	now := time.Now()
+	class := w.note(lim, key, cost, res, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.classes[class]++
+	switch class {
+	case outcome.Carried:
+		w.granted = now
+	case outcome.Refused:
+	default:
+		w.failed, w.failure = now, err
+	}
+	took := now.Sub(began)
+	w.longest = max(w.longest, took)
+	if over := took - limit; over > w.overtime {
+		w.overtime, w.latest = over, fmt.Sprintf("%s after %v, with a limit of %v: %v", class, took, limit, err)
+	}
+}
+
+// note notes an answer. Callers with a near deadline may get ErrCanceled if the machine
+// was late, and is then said to be.
+func (w *loadRun) note(lim *limiter.Limiter, key string, cost int64, res limiter.Result, err error) string {
+	_, window := lim.Policy().(limiter.FixedWindow)
+	id := ledger.ID{Window: window, Limiter: lim.Name(), Key: key}
+	class := outcome.Of(res.Allowed, err)
+	switch class {
+	case outcome.Canceled:
+		err = limiter.ErrNotApplied
+	case outcome.CanceledLate:
+		err = limiter.ErrOutcomeUnknown
+	}
+	w.ledger.Note(id, capacityOf(lim.Policy()), cost, res, err)
+	return class
+}
+
+// forget returns the number of answers of each class since the last call.
+func (w *loadRun) forget() map[string]int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := w.classes
+	w.classes = map[string]int64{}
+	return seen
+}
+
+// troubled reports whether callers still suffer from a fault that has ended.
+func (w *loadRun) troubled(ended time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	bad := slices.MaxFunc([]time.Time{ended, w.failed}, time.Time.Compare)
+	return time.Since(bad) < quietTime || w.granted.Before(bad)
+}
+
+// timerDelay measures how late timers fire, as they do on a busy machine.
+type timerDelay struct {
+	most  time.Duration
+	ended chan struct{}
+	done  sync.WaitGroup
+}
+
+func newTimerDelay() *timerDelay {
+	const tick = 5 * time.Millisecond
+	l := &timerDelay{ended: make(chan struct{})}
+	l.done.Go(func() {
+		for {
+			began := time.Now()
+			select {
+			case <-l.ended:
+				return
+			case <-time.After(tick):
+				l.most = max(l.most, time.Since(began)-tick)
+			}
+		}
+	})
+	return l
+}
+
+func (l *timerDelay) stop() time.Duration {
+	close(l.ended)
+	l.done.Wait()
+	return l.most
+}

@@ -1,0 +1,150 @@
+// Package publish_test installs the published modules as a user does, from a module proxy.
+package publish_test
+
+import (
+	"errors"
+	"fmt"
+	"go/build"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+)
+
+const (
+	root    = "../.."
+	version = "v0.1.0" // that the published modules require of each other
+)
+
+// published returns the directories of the published modules by their paths. The other modules of
+// the workspace replace the root module, so nobody else could build them.
+func published(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "go.work"))
+	must(t, err)
+	work, err := modfile.ParseWork("go.work", text, nil)
+	must(t, err)
+	dirs := map[string]string{}
+	for _, use := range work.Use {
+		dir := filepath.Join(root, use.Path)
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		must(t, err)
+		mod, err := modfile.Parse("go.mod", text, nil)
+		must(t, err)
+		if len(mod.Replace) == 0 {
+			dirs[mod.Module.Mod.Path] = dir
+		}
+	}
+	return dirs
+}
+
+// serve writes the files that a module proxy answers with.
+func serve(t *testing.T, proxy, path, dir string) {
+	t.Helper()
+	to := filepath.Join(proxy, path, "@v")
+	must(t, os.MkdirAll(to, 0o755))
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	must(t, err)
+	for name, text := range map[string]string{
+		"list": version, version + ".mod": string(mod),
+		version + ".info": fmt.Sprintf(`{"Version":%q,"Time":"2026-01-01T00:00:00Z"}`, version),
+	} {
+		must(t, os.WriteFile(filepath.Join(to, name), []byte(text), 0o644))
+	}
+	archive, err := os.Create(filepath.Join(to, version+".zip"))
+	must(t, err)
+	must(t, zip.CreateFromDir(archive, module.Version{Path: path, Version: version}, dir))
+	must(t, archive.Close())
+}
+
+// packages returns the import paths of the packages in a module that others may import, and those
+// of its commands.
+func packages(t *testing.T, path, dir string) (libraries, commands []string) {
+	t.Helper()
+	must(t, filepath.WalkDir(dir, func(at string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		name := entry.Name()
+		_, other := os.Stat(filepath.Join(at, "go.mod"))
+		if at != dir && (name == "internal" || name == "testdata" || strings.HasPrefix(name, ".") || other == nil) {
+			return filepath.SkipDir
+		}
+		p, err := build.ImportDir(at, 0)
+		if none := (*build.NoGoError)(nil); errors.As(err, &none) || err == nil && len(p.GoFiles) == 0 {
+			return nil // no files, or tests only
+		} else if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(dir, at)
+		importPath := filepath.ToSlash(filepath.Join(path, relative))
+		if p.Name == "main" {
+			commands = append(commands, importPath)
+		} else {
+			libraries = append(libraries, importPath)
+		}
+		return err
+	}))
+	return libraries, commands
+}
+
+func TestPublishedModulesAreOfUseOutsideTheRepository(t *testing.T) {
+	home := t.TempDir()
+	proxy, bin, app := filepath.Join(home, "proxy"), filepath.Join(home, "bin"), filepath.Join(home, "app")
+	goCommand := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir = app
+		// The module cache holds all other modules as a proxy serves them. With -trimpath their
+		// packages come from the build cache, wherever their source is.
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-trimpath -modcacherw", "GOSUMDB=off", "GOBIN="+bin,
+			"GOMODCACHE="+filepath.Join(home, "modules"), "GOPROXY=file://"+proxy+",file://"+downloads(t))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	must(t, os.Mkdir(app, 0o755))
+	var imports, commands []string
+	for path, dir := range published(t) {
+		serve(t, proxy, path, dir)
+		libraries, programs := packages(t, path, dir)
+		imports, commands = append(imports, libraries...), append(commands, programs...)
+	}
+	if len(imports) < 8 || len(commands) == 0 {
+		t.Fatalf("found the packages %q and the commands %q", imports, commands)
+	}
+
+	must(t, os.WriteFile(filepath.Join(app, "main.go"), []byte("package main\n\nimport (\n\t_ \""+strings.Join(imports, "\"\n\t_ \"")+"\"\n)\n\nfunc main() {}\n"), 0o644))
+	goCommand("mod", "init", "example.com/app")
+	goCommand("mod", "tidy")
+	goCommand("build", "-o", os.DevNull, ".")
+	for _, command := range commands {
+		goCommand("install", command+"@"+version)
+		program := filepath.Join(bin, filepath.Base(command))
+		if out, err := exec.CommandContext(t.Context(), program, "--help").CombinedOutput(); err != nil {
+			t.Errorf("%s --help: %v\n%s", command, err, out)
+		}
+	}
+}
+
+// downloads is where the go command keeps what it has downloaded.
+func downloads(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
+	must(t, err)
+	return filepath.Join(strings.TrimSpace(string(out)), "cache", "download")
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,155 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+func TestStatsCountWhatTheStoreHasDone(t *testing.T) {
+	t.Parallel()
+	op := func(kind limiter.OpKind, cost int64) limiter.Op {
+		op := takeOf("l", "a", slow, cost)
+		op.Kind = kind
+		return op
+	}
+	window := limiter.FixedWindow{Limit: 5, Window: 24 * time.Hour}
+	for pool, open := range map[string]func(t *testing.T) *sqlite.Store{
+		"file":     func(t *testing.T) *sqlite.Store { return openFile(t) },
+		"memory":   func(t *testing.T) *sqlite.Store { return openPath(t, ":memory:") },
+		"own pool": func(t *testing.T) *sqlite.Store { return newStore(t, openPool(t, "")) },
+	} {
+		for _, c := range []struct {
+			name string
+			ops  []limiter.Op
+			all  bool // the last two at once
+			want limiter.StoreStats
+		}{
+			{"nothing", nil, false, limiter.StoreStats{}},
+			{"a single take", []limiter.Op{op(limiter.OpTake, 1)}, false, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
+			{
+				"one operation of each other kind, and a refusal",
+				[]limiter.Op{op(limiter.OpLook, 1), op(limiter.OpTakeUpTo, 50), op(limiter.OpTake, 1), op(limiter.OpCharge, 1), op(limiter.OpRefund, 1), op(limiter.OpBlock, 1), op(limiter.OpReset, 1)},
+				false,
+				limiter.StoreStats{Statements: 7, Rows: 7, Units: 7},
+			},
+			{
+				"a take from a row of another policy",
+				[]limiter.Op{op(limiter.OpTake, 1), takeOf("l", "a", limiter.TokenBucket{Capacity: 7, Refill: 1, Interval: time.Hour}, 1)},
+				false,
+				limiter.StoreStats{Statements: 2, Rows: 2, Units: 2, SecondLooks: 1},
+			},
+			{
+				"two limits at once",
+				[]limiter.Op{op(limiter.OpTake, 1), takeOf("l", "a", window, 1)},
+				true,
+				limiter.StoreStats{Statements: 1, Rows: 2, Units: 2},
+			},
+		} {
+			store := open(t)
+			if c.all {
+				if _, err := store.DoAll(t.Context(), c.ops); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				for _, op := range c.ops {
+					if _, err := store.Do(t.Context(), op); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if got := store.Stats(); got != c.want {
+				t.Errorf("%s, %s: %+v, want %+v", pool, c.name, got, c.want)
+			}
+		}
+	}
+}
+
+func TestStatsShowWhoWaitsForTheWriteLock(t *testing.T) {
+	t.Parallel()
+	store := openFile(t)
+	conn := lock(t, store)
+	defer conn.Close()
+	const callers = 12
+	var all sync.WaitGroup
+	start := func(ready func(limiter.StoreStats) bool, do func() error) {
+		all.Go(func() {
+			if err := do(); err != nil {
+				t.Error(err)
+			}
+		})
+		waitForStats(t, store, ready)
+	}
+	doOne := func() error {
+		_, err := store.Do(t.Context(), takeOf("l", "hot", slow, 1))
+		return err
+	}
+	start(func(s limiter.StoreStats) bool { return s.Statements == 1 }, doOne) // this one waits for the lock
+	for i := range int64(callers - 1) {
+		start(func(s limiter.StoreStats) bool { return s.Queued == i+1 }, doOne)
+	}
+	start(func(s limiter.StoreStats) bool { return s.Queued == callers+1 }, func() error {
+		_, err := store.DoAll(t.Context(), []limiter.Op{takeOf("l", "a", slow, 1), takeOf("l", "b", slow, 1)})
+		return err
+	})
+	if _, err := conn.ExecContext(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	// The second caller waits for the writer alone, those behind it share a transaction.
+	want := limiter.StoreStats{Statements: 4, Rows: 5, Units: callers + 2}
+	if got := store.Stats(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// waitForStats waits until the statistics of a store are as they should be.
+func waitForStats(t *testing.T, store *sqlite.Store, ready func(limiter.StoreStats) bool) {
+	t.Helper()
+	for deadline := time.After(30 * time.Second); !ready(store.Stats()); {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-deadline:
+			t.Fatalf("%+v", store.Stats())
+		}
+	}
+}
+
+func TestStatsShowTheBreakerAndLostConnections(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limiter.db")
+	store := openPath(t, path)
+	if _, err := store.Do(t.Context(), takeOf("l", "a", slow, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.DB().ExecContext(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(bytes.Repeat([]byte{0xa5}, int(info.Size())), 0); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 6 {
+		if _, err := store.Do(t.Context(), takeOf("l", string(rune('a'+n)), slow, 1)); err == nil {
+			t.Error("a take from a damaged file succeeded")
+		}
+	}
+	got := store.Stats()
+	if got.BreakerOpenings != 1 || !got.BreakerOpen || got.ConnectionsLost < 1 || got.Statements > 6 || got.Retries != 0 {
+		t.Errorf("%+v after 6 takes from a damaged file", got)
+	}
+}

@@ -1,0 +1,309 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// runAll tests [limiter.AllowAll] on a store that is a [limiter.AllStore].
+func runAll(t *testing.T, open func(t *testing.T) limiter.Store) {
+	store := open(t)
+	if _, ok := store.(limiter.AllStore); !ok {
+		t.Skip("the store is not a limiter.AllStore")
+	}
+	runCases(t, store, slices.Concat(allCases, allConcurrencyCases, allDifferentialCases))
+}
+
+// claim is a claim of cost n on the key "k".
+func claim(l *limiter.Limiter, n int64) limiter.Claim {
+	return limiter.Claim{Limiter: l, Key: "k", Cost: n}
+}
+
+// all calls AllowAll, which must not fail.
+func (f *fixture) all(claims ...limiter.Claim) limiter.AllResult {
+	f.Helper()
+	res, err := limiter.AllowAll(context.Background(), claims...)
+	if err != nil {
+		f.Fatalf("AllowAll at %v: %v", f.now.Sub(epoch), err)
+	}
+	if len(res.Each) != len(claims) {
+		f.Fatalf("AllowAll at %v: %d results for %d claims", f.now.Sub(epoch), len(res.Each), len(claims))
+	}
+	return res
+}
+
+// row returns the row of the key "k" as its limiter finds it.
+func (f *fixture) row(l *limiter.Limiter) limiter.Row {
+	f.Helper()
+	state, err := f.store.Do(context.Background(), limiter.Op{
+		Kind: limiter.OpLook, Name: l.Name(), Key: "k", Policy: l.Policy(), At: f.now.UnixNano(), Timeout: timeLimit,
+	})
+	if err != nil {
+		f.Fatalf("a look at %v: %v", f.now.Sub(epoch), err)
+	}
+	return state.Row
+}
+
+// manyLimits returns limiters of n different limits, in both tables.
+func (f *fixture) manyLimits(n int, limit func(i int) int64) (ls []*limiter.Limiter) {
+	for i := range n {
+		var p limiter.Policy = bucket(limit(i), time.Hour)
+		if i%2 == 1 {
+			p = window(limit(i), 24*time.Hour)
+		}
+		ls = append(ls, f.limiter(fmt.Sprint("l", i), p))
+	}
+	return ls
+}
+
+var allCases = []testCase{
+	{
+		"all or none",
+		"AllowAll charges every claim or none, says which has room, and when all have",
+		func(f *fixture) {
+			second, day := f.limiter("second", bucket(2, s)), f.limiter("day", window(5, 24*time.Hour))
+			for i, want := range []struct {
+				at                     time.Duration
+				secondCost, dayCost    int64
+				allowed                bool
+				binding                int
+				retry                  time.Duration
+				secondHas, dayHas      bool
+				secondLeft, dayCounted int64
+			}{
+				{0, 1, 3, true, 1, 0, true, true, 1, 3},
+				{0, 2, 1, false, 0, s, false, true, 1, 3},
+				{0, 1, 3, false, 1, 24 * time.Hour, true, false, 1, 3},
+				{0, 2, 3, false, 1, 24 * time.Hour, false, false, 1, 3},
+				{0, 1, 1, true, 0, 0, true, true, 0, 4},
+				{0, 1, 1, false, 0, s, false, true, 0, 4},
+				{s, 1, 1, true, 0, 0, true, true, 0, 5},
+				{10 * s, 1, 1, false, 1, 24*time.Hour - 10*s, true, false, 2, 5},
+				{24 * time.Hour, 2, 5, true, 0, 0, true, true, 0, 5},
+			} {
+				f.at(want.at)
+				res := f.all(claim(second, want.secondCost), claim(day, want.dayCost))
+				if res.Allowed != want.allowed || res.Binding != want.binding || res.RetryAfter != want.retry || res.Source != limiter.SourceStore ||
+					res.Each[0].Allowed != want.secondHas || res.Each[1].Allowed != want.dayHas ||
+					res.Each[0].Remaining != want.secondLeft || res.Each[1].Used != want.dayCounted {
+					f.Fatalf("step %d: %+v, want %+v", i, res, want)
+				}
+				if left, used := f.peek(second, "k").Remaining, f.peek(day, "k").Used; left != want.secondLeft || used != want.dayCounted {
+					f.Fatalf("step %d: %d left and %d used afterwards, want %+v", i, left, used, want)
+				}
+			}
+		},
+	},
+	{
+		"claims of one row are one claim",
+		"claims with the same limiter name, kind of policy and key are one claim, and their costs add up",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{"b": bucket(5, time.Hour), "w": window(5, time.Hour)} {
+				l, same := f.limiter(name, p), f.limiter(name, p)
+				another := f.limiter(name+"2", p)
+				claims := []limiter.Claim{claim(l, 2), claim(another, 1), claim(same, 1)}
+				if res := f.all(claims...); !res.Allowed || res.Remaining != 2 || visible(res.Each[0]) != visible(res.Each[2]) {
+					f.Errorf("%s: %+v, want it to pass with 2 left", name, res)
+				}
+				if res := f.all(claims...); res.Allowed || res.Each[0].Allowed || res.Each[2].Allowed || !res.Each[1].Allowed {
+					f.Errorf("%s: %+v, want it to be refused", name, res)
+				}
+				if res := f.all(claim(l, 1), claim(same, 1)); !res.Allowed || res.Remaining != 0 {
+					f.Errorf("%s: %+v, want it to pass with nothing left", name, res)
+				}
+				if left := f.peek(another, "k").Remaining; left != 4 {
+					f.Errorf("%s: %d left of the other limit, want 4", name, left)
+				}
+			}
+			// A bucket and a window of one name are two rows.
+			if res := f.all(claim(f.limiter("x", bucket(1, time.Hour)), 1), claim(f.limiter("x", window(1, time.Hour)), 1)); !res.Allowed {
+				f.Errorf("a bucket and a window of one name: %+v, want it to pass", res)
+			}
+		},
+	},
+	{
+		"the order of claims makes no difference",
+		"AllowAll takes 1 to 8 claims in any order, and answers in that order",
+		func(f *fixture) {
+			ls := f.manyLimits(limiter.MaxClaims, func(i int) int64 { return int64(100 + i) })
+			rnd := f.random()
+			for n := 1; n <= len(ls); n++ {
+				used := make([]int64, n)
+				for i, l := range ls[:n] {
+					used[i] = 100 + int64(i) - f.peek(l, "k").Remaining
+				}
+				order := rnd.Perm(n)
+				claims := make([]limiter.Claim, n)
+				for at, i := range order {
+					claims[at] = claim(ls[i], int64(1+i))
+				}
+				res := f.all(claims...)
+				for at, i := range order {
+					if left := 100 + int64(i) - used[i] - int64(1+i); !res.Allowed || res.Each[at].Limit != 100+int64(i) || res.Each[at].Remaining != left {
+						f.Fatalf("%d claims in the order %v: claim %d is %+v, want %d left", n, order, at, res.Each[at], left)
+					}
+				}
+			}
+		},
+	},
+	{
+		"RetryAfter then passes",
+		"a refused request passes after RetryAfter if nobody else takes, and not a nanosecond earlier",
+		func(f *fixture) {
+			rnd := f.random()
+			for round := range 30 {
+				f.at(time.Duration(rnd.Int64N(int64(s))))
+				var claims []limiter.Claim
+				for i := range 1 + rnd.IntN(limiter.MaxClaims) {
+					var p limiter.Policy = limiter.TokenBucket{Capacity: 1 + rnd.Int64N(9), Refill: 1 + rnd.Int64N(3), Interval: time.Duration(1 + rnd.Int64N(int64(time.Minute)))}
+					if rnd.IntN(2) == 0 {
+						p = window(1+rnd.Int64N(9), time.Duration(1+rnd.IntN(100))*s)
+					}
+					l := f.limiter(fmt.Sprintf("r%d-%d", round, i), p)
+					if rnd.IntN(3) > 0 {
+						f.passes(l, "k", 1+rnd.Int64N(limitOf(p)))
+					}
+					if b, ok := p.(limiter.TokenBucket); ok && rnd.IntN(4) == 0 {
+						f.charge(l, "k", 1+rnd.Int64N(2*b.Capacity))
+					}
+					claims = append(claims, claim(l, 1+rnd.Int64N(limitOf(p))))
+				}
+				res := f.all(claims...)
+				if res.Allowed {
+					continue
+				}
+				longest := time.Duration(0)
+				for _, r := range res.Each {
+					longest = max(longest, r.RetryAfter)
+				}
+				if res.RetryAfter != longest || res.RetryAfter != res.Each[res.Binding].RetryAfter || res.RetryAfter <= 0 {
+					f.Fatalf("round %d: %+v, want RetryAfter %v", round, res, longest)
+				}
+				refused := f.now
+				f.now = refused.Add(res.RetryAfter - ns)
+				if early := f.all(claims...); early.Allowed {
+					f.Fatalf("round %d: 1ns before RetryAfter: %+v, after %+v", round, early, res)
+				}
+				f.now = refused.Add(res.RetryAfter)
+				if then := f.all(claims...); !then.Allowed {
+					f.Fatalf("round %d: after RetryAfter: %+v, after %+v", round, then, res)
+				}
+			}
+		},
+	},
+	{
+		"a refusal changes nothing else",
+		"a refused AllowAll leaves the rows of all its claims as they were, and what was booked there can be canceled",
+		func(f *fixture) {
+			ls := f.manyLimits(4, func(int) int64 { return 3 })
+			f.passes(ls[3], "k", 3)
+			booking := f.books(ls[0], "k", 3, 0)
+			rows := func() (rows [4]limiter.Row) {
+				for i, l := range ls {
+					rows[i] = f.row(l)
+				}
+				return rows
+			}
+			for _, at := range []time.Duration{0, time.Minute} {
+				f.at(at)
+				before := rows()
+				if res := f.all(claim(ls[1], 1), claim(ls[3], 1), claim(ls[2], 2)); res.Allowed || !res.Each[0].Allowed || !res.Each[2].Allowed {
+					f.Errorf("%+v, want it to be refused by claim 1 alone", res)
+				}
+				if res := f.all(claim(ls[0], 1), claim(ls[1], 1)); res.Allowed || res.Binding != 0 {
+					f.Errorf("%+v, want it to be refused by claim 0", res)
+				}
+				if after := rows(); after != before {
+					f.Errorf("at %v the rows were %+v, are %+v", at, before, after)
+				}
+			}
+			f.at(0)
+			f.cancel(booking)
+			if res := f.all(claim(ls[0], 3), claim(ls[1], 3)); !res.Allowed {
+				f.Errorf("after a cancel: %+v, want it to pass", res)
+			}
+		},
+	},
+	{
+		"a policy that changes on one claim's row",
+		"a row of another policy is carried over as for a single request, and the other claims are taken or not with it",
+		func(f *fixture) {
+			for name, ps := range map[string][2]limiter.Policy{
+				"b": {bucket(10, time.Hour), bucket(4, time.Hour)}, "w": {window(10, time.Hour), window(4, time.Hour)},
+				"faster": {bucket(10, time.Hour), bucket(4, time.Minute)}, "shorter": {window(10, 24*time.Hour), window(4, time.Hour)},
+			} {
+				before, after, other := f.limiter(name, ps[0]), f.limiter(name, ps[1]), f.limiter(name+"-other", bucket(9, time.Hour))
+				f.passes(before, "k", 8)
+				if res := f.all(claim(other, 1), claim(after, 3)); res.Allowed || !res.Each[0].Allowed || res.Each[1].Allowed {
+					f.Errorf("%s: %+v, want claim 1 to refuse it: 8 of 10 were taken", name, res)
+				}
+				if left := f.peek(other, "k").Remaining; left != 9 {
+					f.Errorf("%s: after a refusal %d are left of the other limit, want 9", name, left)
+				}
+				f.reset(after, "k")
+				f.passes(before, "k", 3)
+				if res := f.all(claim(after, 1), claim(other, 2)); !res.Allowed || res.Each[1].Remaining != 7 {
+					f.Errorf("%s: %+v, want it to pass: 3 of 10 were taken", name, res)
+				}
+			}
+		},
+	},
+	{
+		"a clock step on one claim's row",
+		"a row ahead of the clock is corrected as for a single request, and grants nothing that is not owed",
+		func(f *fixture) {
+			b, w, other := f.limiter("b", bucket(5, time.Hour)), f.limiter("w", window(5, time.Hour)), f.limiter("other", bucket(9, time.Hour))
+			f.at(24 * time.Hour)
+			f.passes(b, "k", 3)
+			f.passes(w, "k", 3)
+			f.at(0)
+			if res := f.all(claim(b, 1), claim(w, 1), claim(other, 1)); res.Allowed || !res.Each[0].Allowed || res.Each[1].Allowed || !res.Each[2].Allowed {
+				f.Errorf("%+v, want the window to refuse it until it ends", res)
+			}
+			if res := f.all(claim(b, 2), claim(other, 1)); !res.Allowed || res.Each[0].Remaining != 0 || res.Each[1].Remaining != 8 {
+				f.Errorf("%+v, want it to pass with nothing left of the bucket", res)
+			}
+			if res := f.all(claim(other, 1), claim(b, 1)); res.Allowed || res.RetryAfter != time.Hour {
+				f.Errorf("%+v, want it to be refused for 1h", res)
+			}
+			f.at(time.Hour)
+			if res := f.all(claim(b, 1), claim(w, 1), claim(other, 1)); !res.Allowed {
+				f.Errorf("after 1h: %+v, want it to pass", res)
+			}
+		},
+	},
+	{
+		"a context that has ended charges nothing",
+		"AllowAll with a context that has ended is ErrCanceled and changes nothing",
+		func(f *fixture) {
+			ls := f.manyLimits(2, func(int) int64 { return 2 })
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if res, err := limiter.AllowAll(ctx, claim(ls[0], 1), claim(ls[1], 1)); !errors.Is(err, limiter.ErrCanceled) || res.Allowed {
+				f.Errorf("AllowAll: %+v, %v, want ErrCanceled", res, err)
+			}
+			ops := []limiter.Op{f.takeOp(ls[0]), f.takeOp(ls[1])}
+			if _, err := f.store.(limiter.AllStore).DoAll(ctx, ops); !errors.Is(err, limiter.ErrCanceled) {
+				f.Errorf("DoAll: %v, want ErrCanceled", err)
+			}
+			if res := f.all(claim(ls[0], 2), claim(ls[1], 2)); !res.Allowed {
+				f.Errorf("afterwards: %+v, want it to pass", res)
+			}
+		},
+	},
+}
+
+// takeOp is a take of cost 1 from the key "k".
+func (f *fixture) takeOp(l *limiter.Limiter) limiter.Op {
+	return limiter.Op{Kind: limiter.OpTake, Name: l.Name(), Key: "k", Policy: l.Policy(), Cost: 1, At: f.now.UnixNano(), Timeout: timeLimit}
+}
+
+// someOf returns 1 to [limiter.MaxClaims] of n numbers, in random order.
+func someOf(rnd *rand.Rand, n int) []int { return rnd.Perm(n)[:1+rnd.IntN(limiter.MaxClaims)] }

@@ -1,0 +1,200 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+var blockCases = []testCase{
+	{
+		"a blocked bucket is empty when the block ends",
+		"a block refuses all requests until it is over, and the bucket fills from then on",
+		func(f *fixture) {
+			f.script(f.limiter("l", bucket(3, s)), "k", []call{
+				{verb: block, maxWait: 10 * s},
+				{n: 1, retry: 11 * s, reset: 13 * s},
+				{at: s, verb: upTo, n: 2, retry: 10 * s, reset: 12 * s},
+				{at: s, verb: block, maxWait: s}, // shorter: it changes nothing that can be told
+				{at: 2 * s, verb: refund, n: 3},
+				{at: 3 * s, verb: reserve, n: 1, maxWait: 7 * s, retry: s + ns, reset: 10*s + ns},
+				{at: 10 * s, verb: peek, retry: s + ns, reset: 3*s + ns},
+				{at: 11 * s, n: 1, retry: ns, reset: 2*s + ns},
+				{at: 11*s + ns, n: 1, allowed: true, reset: 3 * s},
+				{at: 20 * s, verb: block, maxWait: 5 * s},
+				{at: 21 * s, verb: charge, n: 1, retry: 6 * s, reset: 8 * s}, // is paid after the block
+				{at: 21 * s, verb: reset},
+				{at: 21 * s, n: 3, allowed: true, reset: 3 * s},
+			})
+		},
+	},
+	{
+		"a blocked window lasts to its end",
+		"a block refuses all requests until the end of the window in which it ends, and refunds do not open it",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{"w": window(3, 10*s), "c": counting(3, 10*s)} {
+				f.script(f.limiter(name, p), "k", []call{
+					{at: s, n: 1, allowed: true, remaining: 2, used: 1, reset: 9 * s},
+					{at: s, verb: block, maxWait: 2 * s},
+					{at: s, n: 1, used: 3, retry: 9 * s, reset: 9 * s},
+					{at: 2 * s, verb: refund, n: 9},
+					{at: 2 * s, verb: charge, n: 5, used: 3, retry: 8 * s, reset: 8 * s},
+					{at: 10*s - ns, verb: peek, used: 3, retry: ns, reset: ns},
+					{at: 10 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: 10 * s},
+					{at: 10 * s, verb: block, maxWait: 20 * s},
+					{at: 11 * s, verb: block, maxWait: s}, // shorter: it changes nothing
+					{at: 11 * s, n: 1, used: 3, retry: 29 * s, reset: 29 * s},
+					{at: 35 * s, n: 1, used: 3, retry: 5 * s, reset: 5 * s},
+					{at: 35 * s, verb: refund, n: math.MaxInt64},
+					{at: 35 * s, verb: peek, n: 3, used: 3, retry: 5 * s, reset: 5 * s},
+					{at: 40 * s, n: 3, allowed: true, used: 3, reset: 10 * s},
+					{at: 50 * s, verb: block, maxWait: time.Hour},
+					{at: 50 * s, verb: reset},
+					{at: 50 * s, n: 3, allowed: true, used: 3, reset: 10 * s},
+				})
+			}
+		},
+	},
+	{
+		"reservations and a block",
+		"a reservation may be booked behind a block, and one from before it gives nothing back",
+		func(f *fixture) {
+			b := f.limiter("b", bucket(1, s))
+			f.books(b, "k", 1, 0)
+			before := f.books(b, "k", 1, s)
+			f.block(b, "k", 10*s)
+			f.cancel(before)
+			f.refundOf(b, 1, before.Result, false)
+			behind := f.books(b, "k", 1, 11*s)
+			f.cancel(behind)
+			f.books(b, "k", 1, 11*s)
+
+			w := f.limiter("w", window(1, 10*s))
+			f.books(w, "k", 1, 0)
+			before = f.books(w, "k", 1, 10*s)
+			f.block(w, "k", 11*s)
+			f.cancel(before)
+			f.refundOf(w, 1, before.Result, false)
+			behind = f.books(w, "k", 1, 20*s)
+			f.cancel(behind)
+			f.refuses(w, "k", 1)
+			f.books(w, "k", 1, 20*s)
+			f.at(10 * s)
+			f.refundOf(w, 1, before.Result, false)
+			f.refuses(w, "k", 1)
+		},
+	},
+	{
+		"a block outlasts a change of the policy",
+		"no policy of a bucket ends a block early, and none of a window makes it one that a refund opens",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{
+				"larger": bucket(50, s), "smaller": bucket(1, s), "faster": bucket(3, ms), "slower": bucket(3, time.Hour),
+			} {
+				f.at(0)
+				f.block(f.limiter(name, bucket(3, s)), "k", time.Minute)
+				l := f.limiter(name, p)
+				for _, at := range []time.Duration{0, time.Minute - ns} {
+					f.at(at)
+					f.refuses(l, "k", 1)
+					f.refund(l, "k", 50, false)
+					f.refund(f.limiter(name, bucket(3, s)), "k", 50, false)
+				}
+			}
+			for name, p := range map[string]limiter.Policy{
+				"more": window(9, 10*s), "counts": counting(9, 10*s), "shorter": window(9, 5*s), "longer": window(9, time.Minute),
+			} {
+				f.at(s)
+				f.block(f.limiter(name, window(3, 10*s)), "k", 15*s) // until 20 s
+				l := f.limiter(name, p)
+				for _, at := range []time.Duration{s, 12 * s, 15*s - ns} {
+					f.at(at)
+					f.refuses(l, "k", 1)
+					f.refund(l, "k", 9, false)
+					f.charge(l, "k", 1) // which writes the row under the policy
+					f.refund(l, "k", 9, false)
+				}
+			}
+		},
+	},
+	{
+		"a block outlasts a clock that is set back",
+		"a clock that goes back makes a block later, not shorter",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{"b": bucket(3, s), "w": window(3, 10*s), "c": counting(3, 10*s)} {
+				l := f.limiter(name, p)
+				for _, back := range []time.Duration{s, 65 * s, 30 * time.Minute, 23*time.Minute + 8*s} {
+					f.at(time.Hour + s)
+					f.reset(l, "k")
+					f.block(l, "k", 8*s)
+					f.now = f.now.Add(-back)
+					f.refuses(l, "k", 1)
+					f.now = f.now.Add(8*s - ns)
+					f.refuses(l, "k", 1)
+					f.refund(l, "k", 3, false)
+					f.now = f.now.Add(back + 20*s)
+					f.passes(l, "k", 1)
+				}
+			}
+		},
+	},
+	{
+		"a block has bounds",
+		"a block lasts more than 0 and at most MaxBlock",
+		func(f *fixture) {
+			for name, p := range allPolicies {
+				l := f.limiter(name, p)
+				for _, d := range []time.Duration{0, -1, limiter.MaxBlock + 1, math.MinInt64, math.MaxInt64} {
+					if err := l.Block(context.Background(), "k", d); !errors.Is(err, limiter.ErrInvalid) {
+						f.Errorf("%s: Block(%v): %v, want ErrInvalid", name, d, err)
+					}
+				}
+				f.passes(l, "k", limitOf(p))
+				f.block(l, "k", 1)
+				f.refuses(l, "k", 1)
+				f.block(l, "k", limiter.MaxBlock)
+				if r := f.allow(l, "k", 1); r.Allowed || r.RetryAfter <= limiter.MaxBlock || r.RetryAfter > limiter.MaxBlock+3*s {
+					f.Errorf("%s: after the longest block: %+v", name, r)
+				}
+				f.at(limiter.MaxBlock)
+				f.refuses(l, "k", 1)
+				f.at(limiter.MaxBlock + 3*s)
+				f.passes(l, "k", 1)
+				f.at(0)
+			}
+			slow := f.limiter("slow", bucket(1, 30*year))
+			f.block(slow, "k", limiter.MaxBlock)
+			if r := f.peek(slow, "k"); r.RetryAfter != 35*year {
+				f.Errorf("a bucket that fills in 30 years: %+v", r)
+			}
+		},
+	},
+	{
+		"a block of a new key, by its own clock",
+		"a key that was never used can be blocked, also by the store's clock",
+		func(f *fixture) {
+			for name, p := range allPolicies {
+				l := f.limiter(name, p)
+				f.block(l, "new", time.Minute)
+				f.refuses(l, "new", 1)
+				f.passes(l, "other", 1)
+				own := f.on(f.store, f.prefix+name+"-own", p)
+				f.block(own, "k", time.Hour)
+				if r := f.allow(own, "k", 1); r.Allowed || r.RetryAfter < 59*time.Minute {
+					f.Errorf("%s: by the store's clock: %+v", name, r)
+				}
+				charged := f.charge(own, "charged", limitOf(p)+1)
+				r := f.allow(own, "charged", 1)
+				// A window that ended between the two forgets the charge.
+				if _, window := p.(limiter.FixedWindow); r.Allowed && !(window && r.ResetAfter > charged.ResetAfter) {
+					f.Errorf("%s: by the store's clock, after a charge: %+v", name, r)
+				}
+				f.reset(own, "k")
+				f.passes(own, "k", 1)
+			}
+		},
+	},
+}
