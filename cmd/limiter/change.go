@@ -21,76 +21,51 @@ type resetJSON struct {
 }
 
 func (a *app) reset() *cobra.Command {
-	var key keyFlags
-	cmd := &cobra.Command{
-		Use:   "reset LIMITER KEY",
-		Short: "Make a key unused, which also ends a block",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, stored, err := key.target(args)
-			if err != nil {
+	return a.keyCommand("reset LIMITER KEY", "Make a key unused, which also ends a block",
+		func(ctx context.Context, db *database.DB, name string, key []byte) error {
+			done, err := db.Reset(ctx, name, key)
+			switch {
+			case err != nil:
 				return err
+			case a.json():
+				return show.JSON(a.stdout, resetJSON{name, show.NewKeyJSON(key), done})
+			case done:
+				fmt.Fprintf(a.out, "reset %s of limiter %s\n", show.Key(key), name)
+			default:
+				fmt.Fprintf(a.out, "%s of limiter %s is unused already\n", show.Key(key), name)
 			}
-			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
-				done, err := db.Reset(ctx, name, stored)
-				if err != nil {
-					return err
-				}
-				if a.json() {
-					return show.JSON(a.stdout, resetJSON{name, show.NewKeyJSON(stored), done})
-				}
-				if !done {
-					fmt.Fprintf(a.out, "%s of limiter %s is unused already\n", show.Key(stored), name)
-					return nil
-				}
-				fmt.Fprintf(a.out, "reset %s of limiter %s\n", show.Key(stored), name)
-				return nil
-			})
-		},
-	}
-	a.completeLimiters(cmd)
-	key.register(cmd)
-	return cmd
+			return nil
+		})
 }
 
 func (a *app) block() *cobra.Command {
-	var key keyFlags
-	var policy policyFlags
+	var flags policyFlags
+	var policy limiter.Policy
 	var d time.Duration
-	cmd := &cobra.Command{
-		Use:   "block LIMITER KEY --for DURATION",
-		Short: "Refuse all requests of a key for a time",
-		Long: "Block refuses all requests of a key for a time. On a window it lasts until the end of the window\n" +
-			"in which that time ends. If the key is unused, the policy is that of another key of the limiter,\n" +
-			"unless you pass one.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, stored, err := key.target(args)
-			if err != nil {
+	cmd := a.keyCommand("block LIMITER KEY --for DURATION", "Refuse all requests of a key for a time",
+		func(ctx context.Context, db *database.DB, name string, key []byte) error {
+			if err := db.Block(ctx, name, key, int64(d), policy); err != nil {
 				return err
 			}
-			p, err := policy.policy()
-			if err != nil {
-				return err
-			}
-			if p != nil {
-				if err := database.CheckPolicy(name, p); err != nil {
-					return err
-				}
-			}
-			if d <= 0 || d > limiter.MaxBlock {
-				return usageError{fmt.Errorf("--for is %v; it must be above 0 and at most %v", d, limiter.MaxBlock)}
-			}
-			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
-				if err := db.Block(ctx, name, stored, int64(d), p); err != nil {
-					return err
-				}
-				return a.peekKey(ctx, db, name, stored)
-			})
-		},
+			return a.peekKey(ctx, db, name, key)
+		})
+	cmd.Long = "Block refuses all requests of a key for a time. On a window it lasts until the end of the window\n" +
+		"in which that time ends. If the key is unused, the policy is that of another key of the limiter,\n" +
+		"unless you pass one."
+	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		if policy, err = flags.policy(); err != nil {
+			return err
+		}
+		if d <= 0 || d > limiter.MaxBlock {
+			return usageError{fmt.Errorf("--for is %v; it must be above 0 and at most %v", d, limiter.MaxBlock)}
+		}
+		if policy != nil {
+			return database.CheckPolicy(args[0], policy)
+		}
+		return nil
 	}
 	cmd.Flags().DurationVar(&d, "for", 0, "how long, such as 1h")
-	a.completeLimiters(cmd)
-	key.register(cmd)
-	policy.register(cmd)
+	flags.register(cmd)
 	return cmd
 }
 

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"text/tabwriter"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -19,8 +20,8 @@ func (a *app) doctor() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
 				findings, err := db.Doctor(ctx)
-				if printed := a.printFindings(findings); printed != nil || err != nil {
-					return errorOr(printed, err)
+				if err := cmp.Or(a.printFindings(findings), err); err != nil {
+					return err
 				}
 				for _, f := range findings {
 					if !f.OK {
@@ -33,25 +34,14 @@ func (a *app) doctor() *cobra.Command {
 	}
 }
 
-// errorOr returns the first error that is not nil.
-func errorOr(first, second error) error {
-	if first != nil {
-		return first
-	}
-	return second
-}
-
 func (a *app) printFindings(findings []database.Finding) error {
-	if a.json() {
-		return show.JSON(a.stdout, findings)
-	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	for _, f := range findings {
-		if f.OK {
-			fmt.Fprintf(w, "ok\t%s\t%s\n", f.Check, show.Cell(f.Found))
-			continue
+	return a.printTable(findings, func(w io.Writer) {
+		for _, f := range findings {
+			if f.OK {
+				fmt.Fprintf(w, "ok\t%s\t%s\n", f.Check, show.Cell(f.Found))
+				continue
+			}
+			fmt.Fprintf(w, "FIX\t%s\t%s\n\t\t-> %s\n", f.Check, show.Cell(f.Found), show.Cell(f.Advice))
 		}
-		fmt.Fprintf(w, "FIX\t%s\t%s\n\t\t-> %s\n", f.Check, show.Cell(f.Found), show.Cell(f.Advice))
-	}
-	return w.Flush()
+	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -9,7 +10,29 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
 )
+
+// keyCommand returns a command whose arguments name a limiter and a key. It calls do within the time
+// limit, with the stored key.
+func (a *app) keyCommand(use, short string, do func(ctx context.Context, db *database.DB, name string, key []byte) error) *cobra.Command {
+	var key keyFlags
+	cmd := &cobra.Command{
+		Use: use, Short: short,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, stored, err := key.target(args)
+			if err != nil {
+				return err
+			}
+			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
+				return do(ctx, db, name, stored)
+			})
+		},
+	}
+	a.completeLimiters(cmd)
+	key.register(cmd)
+	return cmd
+}
 
 // keyFlags are the ways to name a key.
 type keyFlags struct {

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
-	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -90,17 +89,14 @@ func (a *app) printMigrations(list []migrations.MigrationStatus) error {
 		}
 		rows = append(rows, row)
 	}
-	if a.json() {
-		return show.JSON(a.stdout, rows)
-	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "VERSION\tNAME\tAPPLIED")
-	for _, r := range rows {
-		applied := "no: run limiter migrate up"
-		if r.AppliedAt != nil {
-			applied = r.AppliedAt.Format(time.DateTime)
+	return a.printTable(rows, func(w io.Writer) {
+		fmt.Fprintln(w, "VERSION\tNAME\tAPPLIED")
+		for _, r := range rows {
+			applied := "no: run limiter migrate up"
+			if r.AppliedAt != nil {
+				applied = r.AppliedAt.Format(time.DateTime)
+			}
+			fmt.Fprintf(w, "%d\t%s\t%s\n", r.Version, r.Name, applied)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\n", r.Version, r.Name, applied)
-	}
-	return w.Flush()
+	})
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,46 +39,36 @@ func (a *app) override() *cobra.Command {
 }
 
 func (a *app) overrideSet() *cobra.Command {
-	var key keyFlags
-	var policy policyFlags
-	var note string
+	var flags policyFlags
+	o := database.Override{}
 	var expires time.Duration
-	cmd := &cobra.Command{
-		Use:   "set LIMITER KEY --capacity N --interval D | --limit N --window D",
-		Short: "Set the policy of a key",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, stored, err := key.target(args)
-			if err != nil {
-				return err
-			}
-			p, err := policy.policy()
-			if err != nil {
-				return err
-			}
-			if p == nil {
-				return usageError{errors.New("no policy is given; pass --capacity and --interval, or --limit and --window")}
-			}
-			o := database.Override{Limiter: name, Key: stored, Policy: p, Note: note}
-			if expires < 0 {
-				return usageError{fmt.Errorf("--expires-in is %v; it must be above 0", expires)}
-			}
+	cmd := a.keyCommand("set LIMITER KEY --capacity N --interval D | --limit N --window D", "Set the policy of a key",
+		func(ctx context.Context, db *database.DB, name string, key []byte) error {
+			o.Limiter, o.Key = name, key
 			if expires > 0 {
 				o.ExpiresAt = time.Now().Add(expires).UTC().Round(time.Second)
 			}
-			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
-				if err := db.SetOverride(ctx, o); err != nil {
-					return err
-				}
-				return a.printOverrides([]database.Override{o})
-			})
-		},
+			if err := db.SetOverride(ctx, o); err != nil {
+				return err
+			}
+			return a.printOverrides([]database.Override{o})
+		})
+	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
+		if o.Policy, err = flags.policy(); err != nil {
+			return err
+		}
+		if o.Policy == nil {
+			return usageError{errors.New("no policy is given; pass --capacity and --interval, or --limit and --window")}
+		}
+		if expires < 0 {
+			return usageError{fmt.Errorf("--expires-in is %v; it must be above 0", expires)}
+		}
+		return nil
 	}
 	f := cmd.Flags()
-	f.StringVar(&note, "note", "", "who asked for the override, and why")
+	f.StringVar(&o.Note, "note", "", "who asked for the override, and why")
 	f.DurationVar(&expires, "expires-in", 0, "when the override ends, such as 24h (default: never)")
-	a.completeLimiters(cmd)
-	key.register(cmd)
-	policy.register(cmd)
+	flags.register(cmd)
 	return cmd
 }
 
@@ -107,34 +97,20 @@ func (a *app) overrideList() *cobra.Command {
 }
 
 func (a *app) overrideRemove() *cobra.Command {
-	var key keyFlags
-	cmd := &cobra.Command{
-		Use:   "rm LIMITER KEY",
-		Short: "Remove the override of a key; exit code 1 if it has none",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, stored, err := key.target(args)
-			if err != nil {
+	return a.keyCommand("rm LIMITER KEY", "Remove the override of a key; exit code 1 if it has none",
+		func(ctx context.Context, db *database.DB, name string, key []byte) error {
+			found, err := db.RemoveOverride(ctx, name, key)
+			switch {
+			case err != nil:
 				return err
+			case !found:
+				return fmt.Errorf("%s of limiter %s has no override", show.Key(key), name)
+			case a.json():
+				return show.JSON(a.stdout, map[string]any{"removed": true})
 			}
-			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
-				found, err := db.RemoveOverride(ctx, name, stored)
-				if err != nil {
-					return err
-				}
-				if !found {
-					return fmt.Errorf("%s of limiter %s has no override", show.Key(stored), name)
-				}
-				if a.json() {
-					return show.JSON(a.stdout, map[string]any{"removed": true})
-				}
-				fmt.Fprintf(a.out, "removed the override of %s of limiter %s\n", show.Key(stored), name)
-				return nil
-			})
-		},
-	}
-	a.completeLimiters(cmd)
-	key.register(cmd)
-	return cmd
+			fmt.Fprintf(a.out, "removed the override of %s of limiter %s\n", show.Key(key), name)
+			return nil
+		})
 }
 
 func (a *app) printOverrides(list []database.Override) error {
@@ -146,20 +122,17 @@ func (a *app) printOverrides(list []database.Override) error {
 		}
 		rows = append(rows, row)
 	}
-	if a.json() {
-		return show.JSON(a.stdout, rows)
-	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "LIMITER\tKEY\tPOLICY\tEXPIRES\tNOTE")
-	for _, r := range rows {
-		expires := "never"
-		if r.ExpiresAt != nil {
-			expires = r.ExpiresAt.Format(time.RFC3339)
+	return a.printTable(rows, func(w io.Writer) {
+		fmt.Fprintln(w, "LIMITER\tKEY\tPOLICY\tEXPIRES\tNOTE")
+		for _, r := range rows {
+			expires := "never"
+			if r.ExpiresAt != nil {
+				expires = r.ExpiresAt.Format(time.RFC3339)
+			}
+			if r.Expired {
+				expires += " (expired)"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", show.Cell(r.Limiter), r.Text(), r.Policy, expires, show.Cell(r.Note))
 		}
-		if r.Expired {
-			expires += " (expired)"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", show.Cell(r.Limiter), r.Text(), r.Policy, expires, show.Cell(r.Note))
-	}
-	return w.Flush()
+	})
 }

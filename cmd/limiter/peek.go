@@ -30,23 +30,7 @@ type stateJSON struct {
 }
 
 func (a *app) peek() *cobra.Command {
-	var key keyFlags
-	cmd := &cobra.Command{
-		Use:   "peek LIMITER KEY",
-		Short: "Show what a key may do now",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, stored, err := key.target(args)
-			if err != nil {
-				return err
-			}
-			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
-				return a.peekKey(ctx, db, name, stored)
-			})
-		},
-	}
-	a.completeLimiters(cmd)
-	key.register(cmd)
-	return cmd
+	return a.keyCommand("peek LIMITER KEY", "Show what a key may do now", a.peekKey)
 }
 
 func (a *app) peekKey(ctx context.Context, db *database.DB, name string, key []byte) error {

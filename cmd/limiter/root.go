@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,6 +84,16 @@ func (a *app) openDB(ctx context.Context, create bool) (*database.DB, error) {
 
 // json reports whether the command prints JSON.
 func (a *app) json() bool { return a.output == "json" }
+
+// printTable prints rows as JSON, or what text writes, with a tab between two columns.
+func (a *app) printTable(rows any, text func(w io.Writer)) error {
+	if a.json() {
+		return show.JSON(a.stdout, rows)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	text(w)
+	return w.Flush()
+}
 
 // briefly runs f on the database within the time limit.
 func (a *app) briefly(ctx context.Context, f func(ctx context.Context, db *database.DB) error) error {
