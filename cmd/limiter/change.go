@@ -21,7 +21,7 @@ type resetJSON struct {
 }
 
 func (a *app) reset() *cobra.Command {
-	return a.keyCommand("reset LIMITER KEY", "Make a key unused, which also ends a block",
+	return a.keyCommand("reset LIMITER KEY", "Forget what a key has used, and end its block",
 		func(ctx context.Context, db *database.DB, name string, key []byte) error {
 			done, err := db.Reset(ctx, name, key)
 			switch {
@@ -50,7 +50,7 @@ func (a *app) block() *cobra.Command {
 			return a.peekKey(ctx, db, name, key)
 		})
 	cmd.Long = "Block refuses all requests of a key for a time. On a window it lasts until the end of the window\n" +
-		"in which that time ends. If the key is unused, the policy is that of another key of the limiter,\n" +
+		"in which that time ends. For an unused key, block takes the policy of another key of the limiter,\n" +
 		"unless you pass one."
 	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
 		if policy, err = flags.policy(); err != nil {
@@ -84,7 +84,7 @@ func (a *app) completeLimiters(cmd *cobra.Command) {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		var valid []string // what no limiter has as a name does not reach the shell
+		var valid []string // a name that limiter.New rejects must not reach the shell
 		for _, name := range names {
 			if !errors.Is(database.CheckPolicy(name, limiter.PerMinute(1)), limiter.ErrInvalid) {
 				valid = append(valid, name)

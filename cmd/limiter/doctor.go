@@ -15,7 +15,7 @@ import (
 func (a *app) doctor() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Check everything that limiters need; exit code 5 if something is to do",
+		Short: "Check everything that limiters need; exit code 5 if there is something to fix",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {

@@ -49,7 +49,7 @@ func (k *keyFlags) register(cmd *cobra.Command) {
 			want = 1
 		}
 		if len(args) != want {
-			return fmt.Errorf("got %d arguments; write %s LIMITER KEY, or %[2]s LIMITER --key-hex HEX", len(args), cmd.CommandPath())
+			return fmt.Errorf("the arguments are %q; write %s LIMITER KEY, or %[2]s LIMITER --key-hex HEX", args, cmd.CommandPath())
 		}
 		return nil
 	}

@@ -94,7 +94,7 @@ func (a *app) printMigrations(list []migrations.MigrationStatus) error {
 		for _, r := range rows {
 			applied := "no: run limiter migrate up"
 			if r.AppliedAt != nil {
-				applied = r.AppliedAt.Format(time.DateTime)
+				applied = r.AppliedAt.UTC().Format(time.RFC3339)
 			}
 			fmt.Fprintf(w, "%d\t%s\t%s\n", r.Version, r.Name, applied)
 		}

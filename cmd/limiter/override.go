@@ -27,7 +27,7 @@ func (a *app) override() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "override",
 		Short: "Give single keys a policy of their own",
-		Long: "Override writes the table limiter_overrides. Applications that use package overrides follow\n" +
+		Long: "Override reads and writes the table limiter_overrides. Programs that use package overrides follow\n" +
 			"within seconds; others ignore the table.",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -76,7 +76,7 @@ func (a *app) overrideList() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list [LIMITER]",
-		Short: "List the overrides, also those that have expired",
+		Short: "List the overrides, including expired ones",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 1 {
@@ -91,7 +91,7 @@ func (a *app) overrideList() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "max", 10_000, "how many to list at most")
+	cmd.Flags().IntVar(&limit, "max", 10_000, "list at most this many")
 	a.completeLimiters(cmd)
 	return cmd
 }

@@ -16,7 +16,7 @@ import (
 type peekJSON struct {
 	Limiter string `json:"limiter"`
 	show.KeyJSON
-	States []stateJSON `json:"states"` // none if the key is unused
+	States []stateJSON `json:"states"` // empty if the key is unused
 }
 
 // stateJSON is what a key may do.

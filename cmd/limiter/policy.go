@@ -23,18 +23,18 @@ func (p *policyFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Int64Var(&p.capacity, "capacity", 0, "of a bucket: how many tokens it holds")
 	f.Int64Var(&p.refill, "refill", 1, "of a bucket: tokens that come back per interval")
-	f.DurationVar(&p.interval, "interval", 0, "of a bucket")
+	f.DurationVar(&p.interval, "interval", 0, "of a bucket: how long a refill takes, such as 1m")
 	f.Int64Var(&p.limit, "limit", 0, "of a window: requests per window")
 	f.DurationVar(&p.window, "window", 0, "of a window: its length, such as 24h")
 	f.BoolVar(&p.countRejected, "count-rejected", false, "of a window: refused requests also count")
 }
 
-// policy returns the policy that the flags give, or nil.
+// policy returns the policy that the flags describe, or nil if none is set.
 func (p *policyFlags) policy() (limiter.Policy, error) {
 	bucket, window := p.capacity != 0 || p.interval != 0, p.limit != 0 || p.window != 0 || p.countRejected
 	switch {
 	case bucket && window:
-		return nil, usageError{errors.New("--capacity, --refill and --interval are those of a bucket, --limit, --window and --count-rejected those of a window; pass one of the two")}
+		return nil, usageError{errors.New("--capacity, --refill and --interval describe a bucket; --limit, --window and --count-rejected describe a window; pass one of the two")}
 	case bucket:
 		return limiter.TokenBucket{Capacity: p.capacity, Refill: p.refill, Interval: p.interval}, nil
 	case window:

@@ -23,8 +23,8 @@ type app struct {
 
 	stdout, stderr io.Writer
 	rawStderr      io.Writer // stderr without escapes, for the progress of a sweep
-	out            io.Writer // stdout, with everything escaped that is not printable
-	began          bool      // arguments and flags were right
+	out            io.Writer // stdout, with escapes for everything that is not printable
+	began          bool      // the arguments and flags were valid
 }
 
 // run runs a command line and returns the exit code.

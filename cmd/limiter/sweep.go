@@ -16,7 +16,7 @@ import (
 	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
 )
 
-// sweepBatch is how many rows one call of Sweep deletes at most. Between two calls the progress moves.
+// sweepBatch is how many rows one call of Sweep deletes at most. The progress bar moves after each call.
 const sweepBatch = 1000
 
 // sweepJSON is what sweep prints.
@@ -68,8 +68,8 @@ func (a *app) sweep() *cobra.Command {
 			return cmd.Context().Err() // --for is not an interrupt
 		},
 	}
-	cmd.Flags().Int64Var(&limit, "limit", 0, "delete at most so many rows (default: all)")
-	cmd.Flags().DurationVar(&longest, "for", 0, "stop after this time (default: when every row was visited)")
+	cmd.Flags().Int64Var(&limit, "limit", 0, "delete at most this many rows (default: all)")
+	cmd.Flags().DurationVar(&longest, "for", 0, "stop after this time, such as 30s (default: when every row was visited)")
 	return cmd
 }
 
@@ -100,7 +100,7 @@ func (a *app) printSweep(s sweepJSON) error {
 	if s.Complete {
 		rest = "; no other row has expired"
 	}
-	fmt.Fprintf(a.out, "deleted %d rows in %s%s\n", s.Deleted, seconds(s.Seconds), rest)
+	fmt.Fprintf(a.out, "deleted %s in %s%s\n", show.Count(s.Deleted, "row"), seconds(s.Seconds), rest)
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (a *app) terminal() io.Writer {
 	return nil
 }
 
-// estimate returns about how many rows a sweep will delete, or 0 if that is not known.
+// estimate returns about how many rows a sweep will delete, or 0 if it cannot tell.
 func estimate(ctx context.Context, db *database.DB) (rows int64) {
 	for _, k := range database.Kinds() {
 		c, err := db.CountExpired(ctx, k)
@@ -131,8 +131,8 @@ type progress struct {
 	ended   chan struct{}
 }
 
-// startProgress starts to draw on w, unless that is nil. The function total tells how many rows the
-// sweep will delete.
+// startProgress starts to draw on w, unless w is nil. total returns how many rows the sweep will
+// delete.
 func startProgress(w io.Writer, began time.Time, total func() int64) *progress {
 	p := &progress{done: make(chan struct{}), ended: make(chan struct{})}
 	var rows int64
@@ -159,7 +159,7 @@ func startProgress(w io.Writer, began time.Time, total func() int64) *progress {
 	return p
 }
 
-// progressLine returns a line of at most 75 columns. If nobody knows the total, the bar only moves.
+// progressLine returns a line of at most 75 columns. If total is 0, it is unknown, and the bar only moves.
 func progressLine(deleted, total int64, step int, elapsed time.Duration) string {
 	bar, of := []byte(strings.Repeat(".", 20)), ""
 	if total > 0 {

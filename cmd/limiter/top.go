@@ -22,7 +22,7 @@ type topJSON struct {
 	Limiters []topLimiterJSON `json:"limiters"`
 }
 
-// topLimiterJSON are the keys of a limiter that use most of their limit, the first of them most.
+// topLimiterJSON is a limiter with the keys that use most of their limits, highest first.
 type topLimiterJSON struct {
 	Limiter string       `json:"limiter"`
 	Keys    []topKeyJSON `json:"keys"`
@@ -41,8 +41,8 @@ func (a *app) top() *cobra.Command {
 		Use:   "top [LIMITER]",
 		Short: "Show the keys that use most of their limits, live on a terminal",
 		Long: "Top shows the keys that use most of their limits. On a terminal it reads again every second, until you\n" +
-			"press q. In a pipe it prints one table. Of a large table it reads a part each time, and keeps the\n" +
-			"keys that use most. Refusals are not stored, so it shows what is used.",
+			"press q. In a pipe it prints one table. It reads only a part of a large table each time, and keeps\n" +
+			"the keys that use most. Refusals are not stored, so top shows what is used.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if keys < 1 || keys > 1000 {
@@ -62,7 +62,7 @@ func (a *app) top() *cobra.Command {
 				defer cancel()
 				return top.Read(ctx)
 			}
-			first, err := read() // a wrong database is an error, not a screen
+			first, err := read() // before the screen starts, so that a wrong database is a plain error
 			if err != nil {
 				return err
 			}
@@ -76,7 +76,7 @@ func (a *app) top() *cobra.Command {
 				return s.err
 			}
 			if errors.Is(err, tea.ErrInterrupted) {
-				return nil // Ctrl-C is as good as q
+				return nil // Ctrl-C quits, like q
 			}
 			return err
 		},
@@ -88,7 +88,7 @@ func (a *app) top() *cobra.Command {
 	return cmd
 }
 
-// widthOf returns the width of a terminal in columns, and 0 for anything that is none.
+// widthOf returns the width of a terminal in columns, or 0 if file is no terminal.
 func widthOf(file *os.File) int {
 	if file == nil {
 		return 0
@@ -126,10 +126,10 @@ type screen struct {
 	width, height int
 }
 
-// tick says that it is time to read.
+// tick is the message that it is time to read.
 type tick struct{}
 
-// read is the answer of a reading.
+// readingMsg is what a reading returned.
 type readingMsg struct {
 	reading database.Reading
 	err     error

@@ -12,17 +12,16 @@ import (
 // numbersWidth is the width of the columns beside the key.
 const numbersWidth = 47
 
-// topText returns a reading as text, every line of which ends with a line break. A width or height
-// of 0 means no limit.
+// topText returns a reading as lines of text. A width or height of 0 means no limit.
 func topText(r database.Reading, width, height int) string {
-	lines := []string{fmt.Sprintf("%d rows read: %s", r.Rows, readText(r))}
+	lines := []string{fmt.Sprintf("%s read: %s", show.Count(r.Rows, "row"), readText(r))}
 	share := len(r.Limiters)
 	if share == 0 {
 		lines = append(lines, "No limiter has any state.")
 	}
 	for i, l := range r.Limiters {
 		shown := l.Keys
-		if height > 0 { // the limiters share what is left of the screen: a header and a line at least
+		if height > 0 { // share the rest of the screen evenly; each limiter gets its name and at least one key
 			left := (height-len(lines))/(share-i) - 2
 			shown = shown[:min(len(shown), max(left, 1))]
 		}

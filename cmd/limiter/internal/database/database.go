@@ -22,9 +22,10 @@ import (
 
 // DB is an open database. It is safe for concurrent use.
 type DB struct {
-	// Dialect says which of the two databases it is.
+	// Dialect is that of the database.
 	Dialect migrations.Dialect
-	// SQL runs statements on either database. It knows $1, and @ stands for the schema: see [DB.sql].
+	// SQL runs statements on either database. Arguments are $1, $2 and so on; [DB.text] replaces @ by the
+	// schema.
 	SQL *sql.DB
 	// Path is the file of SQLite, and empty for PostgreSQL.
 	Path string
@@ -56,7 +57,7 @@ func Open(ctx context.Context, o Options) (*DB, error) {
 	case o.URL == "":
 		return nil, fmt.Errorf("%w: no database is given; pass --database or set DATABASE_URL to postgres://... or sqlite:PATH", limiter.ErrInvalid)
 	}
-	// Not the text itself: it may hold a password.
+	// The error does not quote the URL, which may hold a password.
 	return nil, fmt.Errorf("%w: the database must be postgres://... or sqlite:PATH", limiter.ErrInvalid)
 }
 
@@ -80,7 +81,7 @@ func openPostgres(ctx context.Context, o Options) (*DB, error) {
 	if o.Schema == "" {
 		o.Schema = "public"
 	}
-	// It checks URL and schema, and its errors hold no password. It does not connect.
+	// Open checks the URL and the schema, and its errors hold no password. It does not connect.
 	checked, err := postgres.Open(ctx, o.URL, postgres.WithSchema(o.Schema))
 	if err != nil {
 		return nil, err

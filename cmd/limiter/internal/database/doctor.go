@@ -47,7 +47,7 @@ func (db *DB) Doctor(ctx context.Context) ([]Finding, error) {
 	return db.doctorSQLite(ctx, &r)
 }
 
-// migrations checks that no migration is missing. It reports whether the tables of takes can be there.
+// migrations checks that no migration is missing.
 func (r *report) migrations(ctx context.Context, db *DB) {
 	list, err := migrations.Status(ctx, db.Dialect, db.SQL, db.Migrations()...)
 	if err != nil {

@@ -17,8 +17,8 @@ const connectTimeout = 3 * time.Second
 // explain says what to do about an error of a statement. The error then matches
 // [limiter.ErrMisconfigured].
 func (db *DB) explain(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, limiter.ErrMisconfigured) { // a store has said it
+		return err
 	}
 	var server *pgconn.PgError
 	advice := ""

@@ -18,7 +18,7 @@ type Override struct {
 	ExpiresAt time.Time // the zero time means never
 }
 
-// SetOverride writes an override, instead of an earlier one of the key. The error matches
+// SetOverride writes an override. It replaces an earlier override of the key. The error matches
 // [limiter.ErrInvalid] if all keys of the limiter have another kind of policy: all requests of this
 // key would then fail.
 func (db *DB) SetOverride(ctx context.Context, o Override) error {
@@ -68,8 +68,8 @@ func (db *DB) RemoveOverride(ctx context.Context, name string, key []byte) (bool
 	return n > 0, err
 }
 
-// Overrides returns at most limit overrides in the order of limiters and keys, also those that have
-// expired. An empty name means all limiters.
+// Overrides returns at most limit overrides, sorted by limiter and key, including expired ones. An
+// empty name means all limiters.
 func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override, error) {
 	rows, err := db.SQL.QueryContext(ctx, db.text(`SELECT limiter, key, kind, capacity, coalesce(refill, 0), period,
 			coalesce(note, ''), coalesce(expires_at, 0)

@@ -21,8 +21,8 @@ const (
 	chunkRows, chunkRowsPostgres = 20_000, 4000
 )
 
-// sample returns a FROM item with a bounded part of a table in PostgreSQL, and its share of the table:
-// 1 if it is all of it. Every page is equally likely to be in it.
+// sample returns a FROM item with a bounded part of a table in PostgreSQL, and the share of the table
+// that it reads: 1 for the whole table. Every page is equally likely to be in the sample.
 func (db *DB) sample(ctx context.Context, k Kind) (from string, share float64, err error) {
 	size := "pg_catalog.pg_relation_size"
 	if distributed, err := db.distributed(ctx); err != nil {
@@ -41,11 +41,11 @@ func (db *DB) sample(ctx context.Context, k Kind) (from string, share float64, e
 	return fmt.Sprintf("@%s AS part TABLESAMPLE SYSTEM (%g)", k.Table(), 100*share), share, nil
 }
 
-// walk reads the keys of a limiter in order, a chunk at a time, in turns.
+// walk reads the keys of a limiter in order, one chunk at a time. After the last chunk it starts again.
 type walk struct {
 	kind    Kind
 	limiter string
-	after   []byte // the last key of the chunk before
+	after   []byte // the last key of the previous chunk
 	begun   bool
 }
 
@@ -75,7 +75,7 @@ func (w *walk) begin(ctx context.Context, db *DB, rows int64) (all bool, err err
 			return false, db.explain(err)
 		}
 	}
-	w.after = between(first, final, 0.9*rand.Float64()) // not so near the end that little is left
+	w.after = between(first, final, 0.9*rand.Float64()) // never near the end, so that enough keys follow
 	return false, nil
 }
 
@@ -123,18 +123,17 @@ const (
 // Count is a number of rows.
 type Count struct {
 	Rows, Expired int64
-	// Of says what was counted.
-	Of string
+	Of            string // what was counted
 }
 
 // String returns the count for people.
 func (c Count) String() string { return fmt.Sprintf("%d of %d rows, %s", c.Expired, c.Rows, c.Of) }
 
-// Partial reports whether the numbers are those of a part of the table.
+// Partial reports whether the count covers only a part of the table.
 func (c Count) Partial() bool { return c.Of == inSample }
 
-// CountExpired counts the rows of a table that a sweep would delete. Of a large table it reads a
-// sample.
+// CountExpired counts the rows of a table that a sweep would delete. It reads only a sample of a large
+// table.
 func (db *DB) CountExpired(ctx context.Context, k Kind) (Count, error) {
 	if db.Dialect == migrations.Postgres {
 		from, share, err := db.sample(ctx, k)

@@ -67,7 +67,8 @@ func (db *DB) Migrations() []migrations.Option {
 	return nil
 }
 
-// Policies returns the policy of one row of the limiter for each kind: what other keys have.
+// Policies returns one row of the limiter for each kind of policy. Its policy stands for that of other
+// keys.
 func (db *DB) Policies(ctx context.Context, name string) ([]Row, error) {
 	var found []Row
 	for _, k := range Kinds() {
@@ -119,8 +120,8 @@ func (db *DB) do(ctx context.Context, op limiter.Op) error {
 	return db.explain(err)
 }
 
-// Block refuses all requests of a key for a time in nanoseconds. The error matches
-// [limiter.ErrInvalid] if no row tells the policy and p is nil.
+// Block refuses all requests of a key for ns nanoseconds. If p is nil, rows of the limiter tell the
+// policy; without a row the error matches [limiter.ErrInvalid].
 func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p limiter.Policy) error {
 	policies := []limiter.Policy{p}
 	if p == nil {
@@ -156,7 +157,7 @@ func (db *DB) Limiters(ctx context.Context) ([]string, error) {
 	var names []string
 	for after := ""; len(names) < maxLimiters; {
 		var next sql.NullString
-		// Each min() is one look into an index, however many keys a limiter has.
+		// Each min() is one index lookup, however many keys a limiter has.
 		err := db.SQL.QueryRowContext(ctx, db.text(`SELECT min(name) FROM (
 			SELECT min(limiter) AS name FROM @limiter_token_buckets WHERE limiter > $1
 			UNION ALL

@@ -10,8 +10,8 @@ import (
 	"github.com/sqlimit/limiter/migrations"
 )
 
-// Top finds the keys that use most of their limits. It is for one goroutine. Of large tables each
-// [Top.Read] reads a part, and Top remembers the best keys of the parts before.
+// Top finds the keys that use most of their limits. It is not safe for concurrent use. Each [Top.Read]
+// reads only a part of a large table, and Top remembers the best keys of earlier parts.
 type Top struct {
 	db      *DB
 	limiter string // empty for all
@@ -39,17 +39,17 @@ func (u Usage) Share() float64 { return float64(u.Used) / float64(max(1, u.Limit
 type Reading struct {
 	Limiters []Usages
 	Rows     int64 // how many were read now
-	All      bool  // these are all rows
+	All      bool  // the tables have no other rows
 }
 
-// Usages are the keys of a limiter that use most, the first of them most.
+// Usages are the keys of a limiter that use most of their limits, highest first.
 type Usages struct {
 	Limiter string
 	Keys    []Usage
 }
 
-// NewTop returns a Top for the limiter of this name, or for all if it is empty. It keeps so many keys
-// for each limiter.
+// NewTop returns a Top for the limiter of this name, or for all limiters if name is empty. It keeps at
+// most the given number of keys for each limiter.
 func NewTop(db *DB, name string, keys int) *Top {
 	return &Top{db: db, limiter: name, keys: keys, walks: map[place]*walk{}, best: map[string][]Usage{}}
 }
@@ -57,8 +57,8 @@ func NewTop(db *DB, name string, keys int) *Top {
 // maxWalks is how many limiters of large tables one Read looks at.
 const maxWalks = 50
 
-// Read reads a part of the tables: all rows of small ones, otherwise a sample, and the best keys of
-// earlier calls by their primary keys.
+// Read reads all rows of small tables and a sample of large ones. It reads the best keys of earlier
+// calls again, by their primary keys.
 func (t *Top) Read(ctx context.Context) (Reading, error) {
 	names := []string{t.limiter}
 	if t.limiter == "" {
@@ -70,7 +70,7 @@ func (t *Top) Read(ctx context.Context) (Reading, error) {
 	r := Reading{All: true}
 	found := map[string]Row{} // by table, limiter and key
 	for _, k := range Kinds() {
-		if err := t.again(ctx, k, found); err != nil {
+		if err := t.reread(ctx, k, found); err != nil {
 			return r, err
 		}
 		rows, n, all, err := t.table(ctx, k, names)
@@ -86,7 +86,7 @@ func (t *Top) Read(ctx context.Context) (Reading, error) {
 	t.best = map[string][]Usage{}
 	for _, row := range found {
 		s, err := row.Look(ctx)
-		if err == nil && s.Used > 0 { // no policy has such a row otherwise: its numbers mean nothing
+		if err == nil && s.Used > 0 { // after an error the numbers mean nothing: no policy writes such a row
 			t.best[row.Limiter] = append(t.best[row.Limiter], Usage{row, s})
 		}
 	}
@@ -103,8 +103,8 @@ func (t *Top) Read(ctx context.Context) (Reading, error) {
 
 func (r Row) id() string { return string(r.Kind) + "\x00" + r.Limiter + "\x00" + string(r.Key) }
 
-// again reads the best keys of earlier calls.
-func (t *Top) again(ctx context.Context, k Kind, found map[string]Row) error {
+// reread reads the best keys of earlier calls again.
+func (t *Top) reread(ctx context.Context, k Kind, found map[string]Row) error {
 	for name, best := range t.best {
 		keys, marks := []any{name}, []string(nil)
 		for _, u := range best {
@@ -144,7 +144,7 @@ func (t *Top) table(ctx context.Context, k Kind, names []string) (rows []Row, n 
 			return rows, n, true, err
 		}
 	}
-	// The keys of each limiter in turns. So a limiter of few keys does not disappear beside one of many.
+	// Read a chunk of each limiter, so that a limiter with few keys does not disappear beside one with many.
 	all = t.db.Dialect == migrations.SQLite && len(names) <= maxWalks
 	names = names[:min(len(names), maxWalks)]
 	rowsOfAll := chunkRows
@@ -169,7 +169,7 @@ func (t *Top) table(ctx context.Context, k Kind, names []string) (rows []Row, n 
 		if err != nil {
 			return nil, 0, false, err
 		}
-		w.begun = !complete // a limiter may grow
+		w.begun = !complete // begin again next time, because a limiter may grow
 		rows, n, all = append(rows, more...), n+read, all && complete
 	}
 	return rows, n, all, nil
@@ -197,8 +197,8 @@ func (t *Top) bestOf(ctx context.Context, k Kind, from string, args ...any) ([]R
 	return found, n, t.db.explain(rows.Err())
 }
 
-// share returns an expression that orders the rows of a limiter by the used part of their limits. The
-// exact numbers are those of [Row.Look].
+// share returns an expression for the used share of a row's limit, which orders the rows of a limiter.
+// [Row.Look] has the exact numbers.
 func (k Kind) share(now string) string {
 	if k == Bucket {
 		return "CASE WHEN full_at > " + now + " THEN CAST(full_at - " + now + " AS double precision) / CAST(step AS double precision) / CAST(capacity AS double precision) ELSE 0 END"

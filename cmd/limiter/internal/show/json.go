@@ -61,6 +61,14 @@ func NewKeyJSON(key []byte) KeyJSON {
 	return k
 }
 
+// Count returns a number of things for people. The noun is in the singular.
+func Count(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // Seconds is a duration for JSON.
 func Seconds(d time.Duration) float64 { return d.Seconds() }
 
