@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
@@ -21,207 +17,247 @@ import (
 
 // allMixture is limiters for decisions over several limits, on one store.
 type allMixture struct {
-	store  *postgres.Store
-	exact  []*limiter.Limiter // of one policy each, in use on one key
-	others []*limiter.Limiter // of rows with two policies, some of which are reset
-	own    []*limiter.Limiter // of a key for each decision
+	store    *postgres.Store
+	exact    []*limiter.Limiter    // of one policy each, in use on one key; the ledger counts them
+	versions [2][]*limiter.Limiter // of the same two rows by two policies; the ledger counts them
+	reset    []*limiter.Limiter    // of a row that is reset
+	own      []*limiter.Limiter    // of a key for each decision
 }
 
-// allLimit is the limit of each exact row. The decisions ask for more.
-const allLimit = 300
+const (
+	// allLimit is the limit of each exact row, and versionLimit that of the rows of two policies. The
+	// decisions ask for more.
+	allLimit     = 300
+	versionLimit = 100
+	// allRounds is how many decisions each goroutine makes.
+	allRounds = 15
+)
 
-func newAllMixture(t *testing.T, store *postgres.Store) *allMixture {
-	t.Helper()
+func newAllMixture(store *postgres.Store) (*allMixture, error) {
+	var failed error
 	named := func(name string, p limiter.Policy) *limiter.Limiter {
 		l, err := limiter.New(store, name, p, limiter.WithTimeout(testTimeout))
-		if err != nil {
-			t.Fatal(err)
-		}
+		failed = errors.Join(failed, err)
 		return l
 	}
 	m := &allMixture{store: store}
 	for i := range 4 {
 		m.exact = append(m.exact, named(fmt.Sprint("exact", i), slow(allLimit)), named(fmt.Sprint("exact", i), long(allLimit)))
 	}
-	for i := range 2 { // of the same rows
-		limit := 5000 + int64(i)
-		m.others = append(m.others, named("other", slow(limit)), named("other", long(limit)), named("reset", slow(limit)))
+	for i := range m.versions {
+		limit := versionLimit + int64(i)
+		m.versions[i] = []*limiter.Limiter{named("versions", slow(limit)), named("versions", long(limit))}
+		m.reset = append(m.reset, named("reset", slow(limit)))
 	}
 	m.own = []*limiter.Limiter{named("own", slow(2)), named("own", long(2))}
-	return m
+	return m, failed
 }
 
 // ledger counts what each row was charged, apart from the store.
 type ledger struct {
-	exact   [8]atomic.Int64
-	granted atomic.Int64
-	refused atomic.Int64
-	mu      sync.Mutex
-	own     map[string]bool // whether the decision of this key was granted
+	mu       sync.Mutex
+	Exact    [8]int64
+	Versions [2]int64
+	Granted  int64
+	Refused  int64
+	Own      map[string]bool // whether the decision of this key was granted
+}
+
+func (l *ledger) add(o *ledger) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.Exact {
+		l.Exact[i] += o.Exact[i]
+	}
+	for i := range l.Versions {
+		l.Versions[i] += o.Versions[i]
+	}
+	l.Granted += o.Granted
+	l.Refused += o.Refused
+	if l.Own == nil {
+		l.Own = map[string]bool{}
+	}
+	maps.Copy(l.Own, o.Own)
 }
 
 // decide makes one decision over 1 to 8 limits in any order.
 func (m *allMixture) decide(ctx context.Context, r *rand.Rand, key string, l *ledger) error {
+	var charge ledger
+	size := 1 + r.IntN(limiter.MaxClaims)
 	claims := []limiter.Claim{{Limiter: m.own[r.IntN(2)], Key: key}}
-	var charged [8]int64
-	for _, i := range r.Perm(len(m.exact))[:r.IntN(6)] {
-		cost := 1 + r.Int64N(3)
-		claims = append(claims, limiter.Claim{Limiter: m.exact[i], Key: "k", Cost: cost})
-		charged[i] += cost
-		if r.IntN(8) == 0 { // the same row twice
-			claims = append(claims, limiter.Claim{Limiter: m.exact[i], Key: "k"})
-			charged[i]++
+	claim := func(l *limiter.Limiter, cost int64, charged *int64) {
+		if len(claims) < size {
+			claims = append(claims, limiter.Claim{Limiter: l, Key: "k", Cost: cost})
+			*charged += max(1, cost) // 0 means 1
 		}
 	}
-	if r.IntN(3) == 0 {
-		claims = append(claims, limiter.Claim{Limiter: m.others[r.IntN(len(m.others))], Key: "k"})
+	i, twoPolicies := r.IntN(2), false
+	switch r.IntN(6) {
+	case 0:
+		claim(m.versions[r.IntN(2)][i], 0, &charge.Versions[i])
+	case 1:
+		claim(m.reset[r.IntN(2)], 0, new(int64))
+	case 2: // no decision can be made for one row by two policies
+		twoPolicies = true
+		claims = append(claims, limiter.Claim{Limiter: m.versions[0][i], Key: "k"}, limiter.Claim{Limiter: m.versions[1][i], Key: "k"})
 	}
-	if len(claims) > limiter.MaxClaims {
-		return nil
+	for _, i := range r.Perm(len(m.exact)) {
+		claim(m.exact[i], r.Int64N(4), &charge.Exact[i])
+		if r.IntN(8) == 0 { // the same row twice
+			claim(m.exact[i], 0, &charge.Exact[i])
+		}
 	}
 	r.Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
 	res, err := limiter.AllowAll(ctx, claims...)
-	if err != nil {
+	charge.Own = map[string]bool{key: res.Allowed}
+	switch {
+	case twoPolicies && (res.Allowed || !errors.Is(err, limiter.ErrInvalid)):
+		return fmt.Errorf("one row by two policies: %+v, %v", res, err)
+	case !twoPolicies && err != nil:
 		return err
-	}
-	l.mu.Lock()
-	l.own[key] = res.Allowed
-	l.mu.Unlock()
-	if !res.Allowed {
-		l.refused.Add(1)
-		if !slices.ContainsFunc(res.Each, func(r limiter.Result) bool { return !r.Allowed }) {
+	case !res.Allowed:
+		l.add(&ledger{Refused: 1, Own: charge.Own})
+		if !twoPolicies && !slices.ContainsFunc(res.Each, func(r limiter.Result) bool { return !r.Allowed }) {
 			return fmt.Errorf("refused although each limit had room: %+v", res)
 		}
 		return nil
 	}
-	l.granted.Add(1)
-	for i, cost := range charged {
-		l.exact[i].Add(cost)
+	charge.Granted = 1
+	l.add(&charge)
+	n := slices.IndexFunc(claims, func(c limiter.Claim) bool { return slices.Contains(m.exact, c.Limiter) })
+	if n < 0 || r.IntN(3) > 0 {
+		return nil
 	}
-	if i := slices.IndexFunc(claims, func(c limiter.Claim) bool { return c.Key == "k" && slices.Contains(m.exact, c.Limiter) }); i >= 0 && r.IntN(3) == 0 {
-		c := claims[i]
-		back, err := c.Limiter.RefundOf(ctx, c.Key, 1, res.Each[i])
-		if err != nil {
-			return err
-		}
-		if back {
-			l.exact[slices.Index(m.exact, c.Limiter)].Add(-1)
-		}
+	return m.refund(ctx, claims[n], res.Each[n], l)
+}
+
+func (m *allMixture) refund(ctx context.Context, c limiter.Claim, charged limiter.Result, l *ledger) error {
+	back, err := c.Limiter.RefundOf(ctx, c.Key, 1, charged)
+	if back {
+		var credit ledger
+		credit.Exact[slices.Index(m.exact, c.Limiter)] = -1
+		l.add(&credit)
 	}
-	return nil
+	return err
 }
 
 // beside carries out another operation on the same rows.
 func (m *allMixture) beside(ctx context.Context, r *rand.Rand, l *ledger) error {
-	switch r.IntN(6) {
+	var charge ledger
+	var res limiter.Result
+	var err error
+	switch i := r.IntN(2); r.IntN(6) {
 	case 0:
-		_, err := m.store.Sweep(ctx, 100)
-		return err
+		_, err = m.store.Sweep(ctx, 100)
 	case 1:
-		i := r.IntN(2)
-		return m.others[3*i+2].Reset(ctx, "k")
+		err = m.reset[i].Reset(ctx, "k")
 	case 2:
-		_, err := m.others[r.IntN(len(m.others))].Allow(ctx, "k")
-		return err
+		charge.Versions[i] = 1
+		res, err = m.versions[r.IntN(2)][i].Allow(ctx, "k")
 	default:
 		i := r.IntN(len(m.exact))
-		res, err := m.exact[i].Allow(ctx, "k")
-		if res.Allowed {
-			l.exact[i].Add(1)
-		}
+		charge.Exact[i] = 1
+		res, err = m.exact[i].Allow(ctx, "k")
+	}
+	if res.Allowed {
+		l.add(&charge)
+	}
+	return err
+}
+
+// decisions is half of the goroutines of a test. They name the limits in any order, beside takes that
+// share statements, refunds, resets, other policies and sweeps.
+func decisions(ctx context.Context, store *postgres.Store, process *worker, report *report) error {
+	m, err := newAllMixture(store)
+	if err != nil {
 		return err
 	}
-}
-
-// deadlocks counts the victims of deadlocks among the statements of a pool.
-type deadlocks struct{ atomic.Int64 }
-
-func (*deadlocks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-
-func (d *deadlocks) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
-	if e, ok := errors.AsType[*pgconn.PgError](data.Err); ok && e.Code == "40P01" {
-		d.Add(1)
-	}
-}
-
-// All workers of two stores name the limits in any order, beside takes that share statements, refunds,
-// resets, other policies and sweeps. Each decision has a row of its own, which tells whether it was
-// charged. The other rows tell how much was charged in all.
-func TestDecisionsOverSeveralLimitsChargeAllOrNoneInAnyInterleaving(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) { chargeAllOrNone(t, d, 15) })
-}
-
-func chargeAllOrNone(t *testing.T, d *database, rounds int, opts ...postgres.Option) {
-	t.Helper()
-	schema := d.schema(t)
-	victims := new(deadlocks)
-	var pools []*pgxpool.Pool
-	var mixtures []*allMixture
-	for range 2 {
-		p := pool(t, d.dsn, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.Tracer = 12, victims })
-		pools = append(pools, p)
-		mixtures = append(mixtures, newAllMixture(t, storeOn(t, p, schema, opts...)))
-	}
-	l := &ledger{own: map[string]bool{}}
-	seed := rand.Uint64()
-	each(workers, func(worker int) {
-		r := rand.New(rand.NewPCG(seed, uint64(worker)))
-		m := mixtures[worker%2]
-		for n := range rounds {
-			err := m.decide(t.Context(), r, fmt.Sprintf("%d-%d", worker, n), l)
+	report.Ledger = new(ledger)
+	failed := make([]error, workers/2)
+	each(len(failed), func(caller int) {
+		n := process.Number*len(failed) + caller
+		r := rand.New(rand.NewPCG(process.Seed, uint64(n)))
+		for round := range allRounds {
+			err := m.decide(ctx, r, fmt.Sprintf("%d-%d", n, round), report.Ledger)
 			if r.IntN(2) == 0 {
-				err = errors.Join(err, m.beside(t.Context(), r, l))
+				err = errors.Join(err, m.beside(ctx, r, report.Ledger))
 			}
-			if err != nil {
-				t.Errorf("seed %d: %v", seed, err)
-			}
+			failed[caller] = errors.Join(failed[caller], err)
 		}
 	})
-	d.checkLedger(t, schema, seed, l)
-	for _, p := range pools {
-		p.Close()
+	return errors.Join(failed...)
+}
+
+// Each decision has a row of its own, which tells whether it was charged. The other rows tell how much
+// was charged in all.
+func TestDecisionsOverSeveralLimitsOfTwoProcessesChargeAllOrNoneInAnyInterleaving(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) { chargeAllOrNone(t, d, worker{}) })
+}
+
+func chargeAllOrNone(t *testing.T, d *database, w worker) {
+	t.Helper()
+	w.Job, w.DSN, w.Schema, w.Conns, w.Seed = "decisions", d.dsn, d.schema(t), 12, rand.Uint64()
+	var all ledger
+	var victims int64
+	for _, r := range processes(t, w, 2) {
+		all.add(r.Ledger)
+		victims += r.Deadlocks
 	}
+	t.Logf("seed %d: %d granted, %d refused", w.Seed, all.Granted, all.Refused)
+	d.checkLedger(t, w.Schema, w.Seed, &all)
 	d.wantNoDeadlocks(t, victims)
 }
 
 // checkLedger compares the rows with what was granted.
 func (d *database) checkLedger(t *testing.T, schema string, seed uint64, l *ledger) {
 	t.Helper()
-	if l.granted.Load() == 0 || l.refused.Load() == 0 {
-		t.Errorf("seed %d: %d granted and %d refused, want a mixture", seed, l.granted.Load(), l.refused.Load())
+	if l.Granted == 0 || l.Refused == 0 {
+		t.Errorf("seed %d: %d granted and %d refused, want a mixture", seed, l.Granted, l.Refused)
+	}
+	if want := workers * allRounds; len(l.Own) != want {
+		t.Errorf("seed %d: %d decisions, want %d", seed, len(l.Own), want)
 	}
 	conn := connect(t, d.dsn)
 	r := rows{conn, schema}
 	now := time.Now().UnixNano()
-	used := func(op limiter.Op) int64 {
-		row := r.Read(t, op)
-		if _, ok := op.Policy.(limiter.FixedWindow); ok {
-			return row.Used
+	used := func(name, key string, policy limiter.Policy) (charged, limit int64) {
+		row := r.Read(t, limiter.Op{Name: name, Key: key, Policy: policy})
+		if _, ok := policy.(limiter.FixedWindow); ok {
+			return row.Used, row.Limit
 		}
 		step := int64(slow(1).Step())
-		return max(0, row.FullAt-now+step-1) / step
+		return max(0, row.FullAt-now+step-1) / step, row.Limit
 	}
-	for i := range l.exact {
-		op := limiter.Op{Name: fmt.Sprint("exact", i/2), Key: "k", Policy: slow(allLimit)}
-		if i%2 == 1 {
-			op.Policy = long(allLimit)
-		}
-		if got, want := used(op), l.exact[i].Load(); got != want || want > allLimit {
-			t.Errorf("seed %d: row %d of %+v was charged %d, want %d of %d", seed, i, op.Policy, got, want, allLimit)
+	both := []limiter.Policy{slow(1), long(1)}
+	for i, want := range l.Exact {
+		if got, _ := used(fmt.Sprint("exact", i/2), "k", both[i%2]); got != want || want > allLimit {
+			t.Errorf("seed %d: row %d of %T was charged %d, want %d of %d", seed, i, both[i%2], got, want, allLimit)
 		}
 	}
-	for key, granted := range l.own {
-		n := used(limiter.Op{Name: "own", Key: key, Policy: slow(2)}) + used(limiter.Op{Name: "own", Key: key, Policy: long(2)})
-		if want := map[bool]int64{true: 1}[granted]; n != want {
-			t.Errorf("seed %d: the row of a decision was charged %d, want %d", seed, n, want)
+	for i, want := range l.Versions {
+		got, limit := used("versions", "k", both[i])
+		// A change of policy keeps the tokens left. The bucket may have begun with those of either policy.
+		if _, ok := both[i].(limiter.TokenBucket); ok {
+			got -= limit - versionLimit
+			if got == want-1 {
+				got++
+			}
+		}
+		if got != want || want > versionLimit+1 {
+			t.Errorf("seed %d: the row of two policies of %T was charged %d, want %d of %d", seed, both[i], got, want, versionLimit+1)
+		}
+	}
+	for key, granted := range l.Own {
+		bucket, _ := used("own", key, both[0])
+		window, _ := used("own", key, both[1])
+		if want := map[bool]int64{true: 1}[granted]; bucket+window != want {
+			t.Errorf("seed %d: the row of a decision was charged %d, want %d", seed, bucket+window, want)
 		}
 	}
 }
 
-// wantNoDeadlocks checks the statistics of the database when all pools are closed.
-func (d *database) wantNoDeadlocks(t *testing.T, victims *deadlocks) {
+// wantNoDeadlocks checks the statistics of the database when all other sessions have ended.
+func (d *database) wantNoDeadlocks(t *testing.T, victims int64) {
 	t.Helper()
 	ctx := bounded(t)
 	for query[int](t, d, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'`) > 0 {
@@ -231,12 +267,12 @@ func (d *database) wantNoDeadlocks(t *testing.T, victims *deadlocks) {
 			t.Fatal("sessions remain")
 		}
 	}
-	if n := query[int64](t, d, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); n+victims.Load() > 0 {
-		t.Errorf("%d deadlocks, of which %d were seen, want none", n, victims.Load())
+	if n := query[int64](t, d, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); n+victims > 0 {
+		t.Errorf("%d deadlocks, of which %d were seen, want none", n, victims)
 	}
 }
 
 // WithCitus also works on tables that are not distributed.
 func TestCitusDecisionsOverSeveralLimitsChargeAllOrNone(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) { chargeAllOrNone(t, d, 15, postgres.WithCitus()) })
+	onPostgres(t, func(t *testing.T, d *database) { chargeAllOrNone(t, d, worker{Citus: true}) })
 }

@@ -3,7 +3,7 @@ package postgres_test
 import (
 	"bufio"
 	"context"
-	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,22 +16,43 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// What makes a process of this test binary a worker of [TestTakesOfTwoProcessesAreThoseOfASequentialRun].
-const (
-	workerDSN    = "LIMITER_TEST_WORKER_DSN"
-	workerSchema = "LIMITER_TEST_WORKER_SCHEMA"
-	workerNumber = "LIMITER_TEST_WORKER_NUMBER"
-)
+// workerVariable makes a process of this test binary a worker. It is a [worker] as JSON.
+const workerVariable = "LIMITER_TEST_WORKER"
+
+// worker is what a process has to do.
+type worker struct {
+	Job         string // of jobs
+	DSN, Schema string
+	Conns       int32
+	Citus       bool
+	Number      int
+	Seed        uint64
+}
+
+// report is what a worker was told, and what it sent for that.
+type report struct {
+	Records    []record
+	Ledger     *ledger
+	Statements int64
+	Deadlocks  int64
+}
+
+// jobs are what workers can do.
+var jobs = map[string]func(context.Context, *postgres.Store, *worker, *report) error{
+	"callers":   callers,
+	"decisions": decisions,
+}
 
 // A worker neither runs tests nor starts servers.
 func init() {
-	if os.Getenv(workerDSN) == "" {
+	if os.Getenv(workerVariable) == "" {
 		return
 	}
 	if err := work(context.Background(), os.Stdin, os.Stdout); err != nil {
@@ -41,22 +62,30 @@ func init() {
 	os.Exit(0)
 }
 
-// work says that it is ready, takes when it is told to, and reports what it was told.
+// work says that it is ready, does its job when it is told to, and reports what it was told.
 func work(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*testTimeout)
 	defer cancel()
-	config, err := pgxpool.ParseConfig(os.Getenv(workerDSN))
+	var w worker
+	if err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &w); err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(w.DSN)
 	if err != nil {
 		return err
 	}
 	sent := new(counter)
-	config.MaxConns, config.ConnConfig.Tracer = 8, sent
+	config.MaxConns, config.ConnConfig.Tracer = w.Conns, sent
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	store, err := postgres.New(pool, postgres.WithSchema(os.Getenv(workerSchema)))
+	opts := []postgres.Option{postgres.WithSchema(w.Schema)}
+	if w.Citus {
+		opts = append(opts, postgres.WithCitus())
+	}
+	store, err := postgres.New(pool, opts...)
 	if err != nil {
 		return err
 	}
@@ -70,14 +99,10 @@ func work(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	sent.Store(0)
-	records, err := callers(ctx, store, os.Getenv(workerNumber))
-	return errors.Join(err, gob.NewEncoder(out).Encode(report{records, sent.Load()}))
-}
-
-// report is what a worker was told, and how many statements it sent for that.
-type report struct {
-	Records    []record
-	Statements int64
+	var r report
+	err = jobs[w.Job](ctx, store, &w, &r)
+	r.Statements, r.Deadlocks = sent.Load(), sent.deadlocks.Load()
+	return errors.Join(err, json.NewEncoder(out).Encode(r))
 }
 
 // record is an operation on a key of a limiter of the mixture, and its answer.
@@ -90,15 +115,22 @@ type record struct {
 	Began, Ended int64
 }
 
-// counter counts the statements of a pool.
-type counter struct{ atomic.Int64 }
+// counter counts the statements of a pool, and those that were the victims of deadlocks.
+type counter struct {
+	atomic.Int64
+	deadlocks atomic.Int64
+}
 
 func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	c.Add(1)
 	return ctx
 }
 
-func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (c *counter) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	if e, ok := errors.AsType[*pgconn.PgError](data.Err); ok && e.Code == "40P01" {
+		c.deadlocks.Add(1)
+	}
+}
 
 // scribe carries out operations and remembers them. Its clock goes on evenly, and is
 // that of all processes: what it reads at first is the host's.
@@ -134,8 +166,8 @@ func (c record) op() limiter.Op {
 	return limiter.Op{Kind: c.Kind, Name: m.name, Key: c.Key, Policy: m.policy, Cost: c.Cost, Timeout: testTimeout}
 }
 
-// processes runs workers on a schema, all at once, and returns their reports.
-func processes(t *testing.T, d *database, schema string, n int) []report {
+// processes runs n workers like w, all at once, and returns their reports.
+func processes(t *testing.T, w worker, n int) []report {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -145,8 +177,13 @@ func processes(t *testing.T, d *database, schema string, n int) []report {
 	var ready, ended sync.WaitGroup
 	ready.Add(n)
 	for i := range reports {
-		worker := exec.CommandContext(bounded(t), self)
-		worker.Env = append(os.Environ(), workerDSN+"="+d.dsn, workerSchema+"="+schema, fmt.Sprint(workerNumber, "=", i))
+		w.Number = i
+		job, err := json.Marshal(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		worker := exec.CommandContext(t.Context(), self)
+		worker.Env = append(os.Environ(), workerVariable+"="+string(job))
 		stderr := new(strings.Builder)
 		worker.Stderr = stderr
 		in, err := worker.StdinPipe()
@@ -167,7 +204,7 @@ func processes(t *testing.T, d *database, schema string, n int) []report {
 			ready.Wait()
 			_ = in.Close() // of one that has ended it fails
 			if err == nil {
-				err = gob.NewDecoder(out).Decode(&reports[i])
+				err = json.NewDecoder(out).Decode(&reports[i])
 			}
 			if err := errors.Join(err, worker.Wait()); err != nil {
 				t.Errorf("worker %d: %v\n%s", i, err, stderr)

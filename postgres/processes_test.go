@@ -10,6 +10,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/witness"
+	"github.com/sqlimit/limiter/postgres"
 )
 
 // mixture are the limiters that the processes share, all on one store.
@@ -38,12 +39,12 @@ const (
 // callers take, look and give back as in a process of some application: a third of
 // them all want the same two keys, and the others' keys are mixed. Cold keys come in
 // the same order in all processes, so that they meet at each.
-func callers(ctx context.Context, store limiter.Store, process string) ([]record, error) {
+func callers(ctx context.Context, store *postgres.Store, process *worker, report *report) error {
 	r := newScribe(store)
 	var cold atomic.Int64
 	var failed atomic.Pointer[error]
 	each(callersOfAProcess, func(caller int) {
-		rnd := rand.New(rand.NewPCG(uint64(caller), uint64(len(process))+uint64(process[0])))
+		rnd := rand.New(rand.NewPCG(uint64(caller), uint64(process.Number)))
 		for range callsOfACaller {
 			n := 2 + rnd.IntN(len(mixture)-2)
 			if caller%3 == 0 {
@@ -61,9 +62,10 @@ func callers(ctx context.Context, store limiter.Store, process string) ([]record
 		}
 	})
 	if err := failed.Load(); err != nil {
-		return nil, *err
+		return *err
 	}
-	return r.records, nil
+	report.Records = r.records
+	return nil
 }
 
 // call takes, or now and then looks. Most takes cost 1, as those that are alike go out
@@ -99,7 +101,7 @@ func TestTakesOfTwoProcessesAreThoseOfASequentialRun(t *testing.T) {
 		}
 		histories := map[limiter.Op][]witness.Call{}
 		var asked, statements int64
-		for _, report := range processes(t, d, schema, 2) {
+		for _, report := range processes(t, worker{Job: "callers", DSN: d.dsn, Schema: schema, Conns: 8}, 2) {
 			statements += report.Statements
 			for _, c := range report.Records {
 				op := c.op()
