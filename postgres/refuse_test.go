@@ -132,18 +132,39 @@ func TestRefusalsWriteNoWAL(t *testing.T) {
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		d := newDatabase(t, server)
 		store := d.store(t, d.schema(t), few(1))
-		for _, policy := range []limiter.Policy{slow(1), long(1)} {
-			op := take(policy, "k", 1)
+		spent := []limiter.Op{take(slow(1), "k", 1), take(long(1), "k", 1)}
+		refusals := map[string]func(){}
+		for _, op := range spent {
 			do(t, store, op)
+			refusals[fmt.Sprintf("%T", op.Policy)] = func() {
+				if s := do(t, store, op); s.Took {
+					t.Fatal("Took = true")
+				}
+			}
+		}
+		for _, op := range four(1) {
+			do(t, store, op)
+		}
+		missing := []limiter.Op{take(slow(1), "missing", 1), take(long(1), "missing", 1)}
+		for name, ops := range map[string][]limiter.Op{
+			"several limits, all of them spent": spent,
+			"several limits, some with room":    {four(1)[0], spent[0], four(1)[2], spent[1]},
+			"several limits, some missing":      {spent[0], missing[0], spent[1], missing[1]},
+		} {
+			refusals[name] = func() {
+				if _, took := doAll(t, store, ops...); took {
+					t.Fatal("all were taken")
+				}
+			}
+		}
+		for name, refuse := range refusals {
 			// The server writes WAL of its own now and then. One run of five without any
 			// is enough.
 			least := int64(1) << 62
 			for range 5 {
 				before := query[string](t, d, "SELECT pg_current_wal_insert_lsn()::text")
 				for range calls {
-					if s := do(t, store, op); s.Took {
-						t.Fatal("Took = true")
-					}
+					refuse()
 				}
 				least = min(least, query[int64](t, d, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1::pg_lsn)::bigint", before))
 				if least == 0 {
@@ -151,7 +172,7 @@ func TestRefusalsWriteNoWAL(t *testing.T) {
 				}
 			}
 			if least != 0 {
-				t.Errorf("%T: %d refusals wrote %d bytes of WAL, want 0", policy, calls, least)
+				t.Errorf("%s: %d refusals wrote %d bytes of WAL, want 0", name, calls, least)
 			}
 		}
 	})
