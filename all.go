@@ -20,12 +20,12 @@ type Claim struct {
 // AllResult is the answer of [AllowAll].
 type AllResult struct {
 	// Result is that of the decision as a whole. Allowed reports whether every claim was taken.
-	// RetryAfter is the longest of the claims that had no room. The other fields are those of the
-	// claim Binding.
+	// RetryAfter is the longest wait of the claims that had no room. The other fields are those of
+	// the claim Binding.
 	Result
 	// Binding is the index of the claim that decides. If the request is refused, that is the one that
-	// can pass last. Otherwise it is the one with the smallest Remaining by its cost. Of several such
-	// claims it is the first.
+	// can pass last. Otherwise it is the one with the smallest Remaining relative to its cost. A tie
+	// goes to the first claim.
 	Binding int
 	// Each has the Result of every claim, in the order given. If the request was refused, Allowed
 	// reports whether that limit alone had room, and nothing was charged. If a deny cache refused it,
@@ -41,14 +41,15 @@ type AllResult struct {
 // Either all limiters have [WithClock] or none; the clock of the first claim decides.
 //
 // The strictest failure policy of the limiters answers: [FailClosed], then [FailLocal], then
-// [FailOpen]. Limiters with FailLocal must share one fallback, which must also be an AllStore. It is
-// asked for their claims only. The shortest of the time limits counts. The observer of each claim's
+// [FailOpen]. Limiters with FailLocal must share one fallback, which must also be an AllStore. The
+// fallback decides only their claims. The shortest of the time limits counts. The observer of each claim's
 // limiter gets one [Decision]. Its Result is that of the claim, with Allowed of the whole.
 //
 // The errors are those of [Limiter.AllowN]; a sum of costs above a capacity is also
-// [ErrExceedsCapacity]. A window with CountRejected, and a store without the ability, are
-// [ErrInvalid] and [errors.ErrUnsupported]. With an error, Each is nil and nothing is charged, unless
-// the error matches [ErrOutcomeUnknown]: then all claims were charged or none.
+// [ErrExceedsCapacity]. If a policy is a window with CountRejected, or the store is not an AllStore,
+// the error matches both [ErrInvalid] and [errors.ErrUnsupported]. With an error, Each is nil and
+// nothing is charged, unless the error matches [ErrOutcomeUnknown]: then all claims were charged or
+// none.
 //
 // After a clock was stepped back, RetryAfter may be up to 2 s short. To give a claim back, pass its
 // Result of Each to [Limiter.RefundOf].
@@ -86,8 +87,8 @@ func (op *Op) Compare(other *Op) int {
 
 // ApplyAll defines [AllStore].DoAll, as [Op.Apply] defines an operation. It takes the rows of ops and
 // a clock reading. If every take has room, it returns the rows after them. Otherwise it returns the
-// rows that the refused takes leave, and the others as they were. Took of a state tells whether that
-// take alone had room.
+// rows that the refused takes leave, and the other rows unchanged. State.Took reports whether that take
+// alone had room.
 func ApplyAll(ops []Op, rows []Row, now int64) (next []Row, states []State) {
 	next, states = slices.Clone(rows), make([]State, len(ops))
 	all := true

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Charge charges n to a key whatever is left. Use it for costs that are known only afterwards, such
+// Charge charges n to a key, whatever is left. Use it for costs that are known only afterwards, such
 // as the tokens of a language model or the bytes of an answer. The key may go into debt, and later
 // requests wait until it is paid. A window forgets the debt when it ends.
 //
@@ -15,10 +15,10 @@ import (
 // take the estimate by [Limiter.AllowN] and charge the rest, because a [Limiter.Refund] gives nothing
 // back while a bucket is in debt.
 //
-// The debt of a bucket grows up to 36 years, the count of a window up to 2^62. The error is
+// The debt of a bucket grows up to 36 years, and the count of a window up to 2^62. The error is
 // [ErrInvalid] if n is negative or the key is empty, and [ErrExceedsCapacity] if a bucket takes over
-// 30 years to refill n tokens. Otherwise it is the store's: no failure policy answers, and no
-// observer is called. If the error matches [ErrOutcomeUnknown], a retry may charge twice.
+// 30 years to refill n tokens. Other errors are the store's: no failure policy answers, and no
+// observer is called. If an error matches [ErrOutcomeUnknown], a retry may charge twice.
 func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, error) {
 	kind := OpCharge
 	if n == 0 {
@@ -42,9 +42,9 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, erro
 	return res, nil
 }
 
-// Block refuses every request of a key for at least d. [Limiter.Reset] ends the block. Nothing else
-// does: neither a Refund or Cancel nor, on a bucket, a change of the policy. A bucket is empty when
-// the block ends.
+// Block refuses every request of a key for at least d. [Limiter.Reset] ends the block. A Refund or
+// Cancel does not, and neither does a change of a bucket's policy. A bucket is empty when the block
+// ends.
 //
 // A window is blocked until the end of the window in which d ends, and its count is forgotten. If the
 // length of the windows changes, the block may end earlier. [Limiter.Reserve] and [Limiter.Wait] may

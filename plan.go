@@ -31,8 +31,8 @@ func WithPolicyFor(f func(ctx context.Context, key string) (Policy, error)) Opti
 	}
 }
 
-// choosePolicy returns the policy for a request with this key. It checks policies each time, which
-// costs less than to remember those that were checked.
+// choosePolicy returns the policy for a request with this key. It checks the policy each time, which
+// costs less than remembering the policies that it has checked.
 func (l *Limiter) choosePolicy(ctx context.Context, key string) (Policy, error) {
 	if err := served(ctx); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (l *Limiter) choosePolicy(ctx context.Context, key string) (Policy, error) 
 		return nil, fmt.Errorf("limiter %q: the function of WithPolicyFor: %w", l.name, err)
 	}
 	if isWindow(p) != isWindow(l.policy) {
-		return nil, invalid("limiter %q: the function of WithPolicyFor returned a %T, and New was given a %T; return the same kind, or make another limiter", l.name, p, l.policy)
+		return nil, invalid("limiter %q: the function of WithPolicyFor returned a %T, and New got a %T; return the same kind, or make another limiter", l.name, p, l.policy)
 	}
 	return p, nil
 }

@@ -86,7 +86,7 @@ func checkNotCounting(op *Op) error {
 	if !countsRejected(op.Policy) {
 		return nil
 	}
-	return fmt.Errorf("%w: limiter %q: a window with CountRejected serves only Allow and AllowN; use them, or leave CountRejected out: %w",
+	return fmt.Errorf("%w: limiter %q: a window with CountRejected has no Reserve, Wait, AllowUpTo or AllowAll; call AllowN, or leave CountRejected out: %w",
 		ErrInvalid, op.Name, errors.ErrUnsupported)
 }
 

@@ -3,7 +3,8 @@
 //   - decisions.json, for Prometheus: the metrics of package otellimiter
 //   - keys.json, for PostgreSQL: the view limiter_remaining
 //
-// No program needs to import it. It is a module of its own for the dependencies of the tests.
+// No program needs to import it. It is a module of its own because of the dependencies of its tests.
+// To use a dashboard, import the file in Grafana: see docs/operations.md#dashboards.
 package dashboards
 
 import (

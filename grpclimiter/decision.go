@@ -22,12 +22,12 @@ type decision struct {
 	parts  []part         // one for each rule
 }
 
-// part is what one rule has to do with a decision.
+// part is the part of one rule in a decision.
 type part struct {
 	rule   *rule
 	key    string
 	cost   int64
-	result limiter.Result // the zero Result if nobody asked this limiter, or nobody knows its state
+	result limiter.Result // the zero Result if this limiter was not asked, or its state is not known
 }
 
 // ask asks the limiters for the decision d.
@@ -66,14 +66,14 @@ func (i *Interceptor) ask(ctx context.Context, d *decision) error {
 func (p *part) ask(ctx context.Context) (err error) {
 	p.result, err = p.rule.limiter.AllowN(ctx, p.key, p.cost)
 	if err == nil && p.cost == 0 {
-		// A look asks about a call that costs 1; this one takes nothing.
+		// AllowN with 0 is a Peek, which asks about a cost of 1. This call takes nothing, so it passes.
 		p.result.Allowed, p.result.RetryAfter = true, 0
 	}
 	return err
 }
 
-// look asks each limiter what is left, for a call that takes nothing. The limiter with the least
-// decides. A failure policy knows no quota, so it decides only alone.
+// look asks each limiter what is left, for a call that takes nothing. The limiter with the least left
+// decides. A failure policy knows no quota, so its answer counts only if all answers are of that kind.
 func (d *decision) look(ctx context.Context) error {
 	for n := range d.parts {
 		p := &d.parts[n]
@@ -123,7 +123,7 @@ type resultKey struct{}
 // decided is what withResult keeps.
 type decided struct {
 	result limiter.Result
-	known  bool // false: there is no decision, which an outer one does not stand for
+	known  bool // false if there is no decision; it then hides that of an outer interceptor
 }
 
 func withResult(ctx context.Context, res limiter.Result, known bool) context.Context {

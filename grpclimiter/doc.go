@@ -31,6 +31,6 @@
 // # Several limiters
 //
 // [NewAll] asks several limiters of one store for one decision. A call is charged to all of them or
-// to none. Interceptors can also be chained. Each of them then adds its own lines of metadata, a
-// call that the second one refuses stays charged by the first, and retry-after is the second one's.
+// to none. Interceptors can also be chained. Each of them then adds its own lines of metadata. A call
+// that the second one refuses stays charged by the first, and retry-after is the second one's.
 package grpclimiter

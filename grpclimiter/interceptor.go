@@ -16,8 +16,8 @@ import (
 	"github.com/sqlimit/limiter/limiterslog"
 )
 
-// Interceptor asks for a decision before each call. It is made by [New] or [NewAll], and may serve
-// any number of servers, concurrently.
+// Interceptor asks for a decision before each call. [New] and [NewAll] make it. It may serve any
+// number of servers, concurrently.
 type Interceptor struct {
 	options
 	rules []rule
@@ -178,7 +178,7 @@ func (i *Interceptor) decide(ctx context.Context, call Call, send func(metadata.
 		ctx, err = withResult(ctx, d.result, true), i.refusal(ctx, call, d, md)
 	}
 	if len(md) > 0 && !i.dryRun {
-		_ = send(md) // fails only if an outer interceptor has sent the header: the call goes on without
+		_ = send(md) // fails only if an outer interceptor has sent the header; the call then goes on without these fields
 	}
 	return ctx, d, err
 }

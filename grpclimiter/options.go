@@ -32,8 +32,8 @@ func Cost(of func(context.Context, Call) int64) Option {
 	return func(o *options) { o.cost = of }
 }
 
-// Skip lets calls pass without asking the limiter or charging: those for which these returns true.
-// The default is none.
+// Skip lets a call pass without a decision or a charge if these returns true. The default is to skip
+// no call.
 func Skip(these func(context.Context, Call) bool) Option {
 	if these == nil {
 		panic("grpclimiter: Skip got nil; pass a function, or leave the option out")
@@ -66,14 +66,14 @@ func OnRefusal(f func(context.Context, Call, limiter.Result)) Option {
 	return func(o *options) { o.onRefusal = f }
 }
 
-// OnError calls f if there was no key or no decision, or if a refund failed. Clients do not learn the reason. The error
-// matches [ErrNoKey], or is the limiter's. The interceptor does not call f if [limiter.FailOpen]
-// let the call pass; only [limiter.WithObserver] sees that error. Nor does it call f for
-// [limiter.ErrCanceled]: the caller left, or the call's own deadline left too little time.
+// OnError calls f if there was no key or no decision, or if a refund failed. Clients do not learn the
+// reason. The error matches [ErrNoKey], or is the limiter's. The interceptor does not call f if
+// [limiter.FailOpen] let the call pass; only [limiter.WithObserver] sees that error. Nor does it call
+// f for [limiter.ErrCanceled]: the caller left, or the call's own deadline left too little time.
 //
 // The default is to log the error by a [limiterslog.Log]: to slog.Default, at most once a minute for
-// each interceptor and class of errors, and never with a key. Errors that clients can cause are not logged: ErrNoKey,
-// [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
+// each interceptor and class of errors, and never with a key. Errors that clients can cause are not
+// logged: ErrNoKey, [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
 func OnError(f func(context.Context, Call, error)) Option {
 	if f == nil {
 		panic("grpclimiter: OnError got nil; pass a function, or leave the option out")

@@ -7,14 +7,14 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// refunder is the additional method that ChargeFailures needs.
+// refunder is a limiter with the method that ChargeFailures needs.
 type refunder interface {
 	RefundOf(ctx context.Context, key string, n int64, res limiter.Result) (bool, error)
 }
 
-// giveBack refunds a call that succeeded after it took a while, even if its caller has left by now.
-// It keeps the call's deadline, because the status waits for it. A charge has come back by itself
-// ResetAfter later: a refund would then credit what other calls were charged since.
+// giveBack refunds the charge of a call that succeeded, even if its caller has left. It keeps the
+// call's deadline, because the status is sent after it. took is how long the call ran. After
+// ResetAfter the charge has expired, and a refund would credit what other calls were charged since.
 func (i *Interceptor) giveBack(ctx context.Context, call Call, d *decision, took time.Duration) {
 	if !i.chargeFailures || d == nil {
 		return

@@ -18,8 +18,8 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-// retryUndecided is the delay after a call without a decision. It spares a database that comes back
-// the clients that would retry at once.
+// retryUndecided is the delay after a call without a decision. It keeps clients from retrying at once
+// against a database that has only begun to recover.
 const retryUndecided = time.Second
 
 // refusal returns the status of a call that d refuses, and nil if the call may pass.
@@ -53,7 +53,7 @@ func (i *Interceptor) undecided(ctx context.Context, call Call, err error, md me
 		return ctx, status.Error(codes.InvalidArgument, "the call has no key for its rate limit")
 	case errors.Is(err, limiter.ErrExceedsCapacity): // no wait would help
 		return ctx, status.Error(codes.InvalidArgument, "the call costs more than its rate limit ever admits")
-	case errors.Is(err, limiter.ErrInvalid): // a negative cost, say: not the client's fault
+	case errors.Is(err, limiter.ErrInvalid): // such as a negative cost, which is not the client's fault
 		return ctx, status.Error(codes.Internal, "the rate limiter was used wrongly")
 	case errors.Is(err, limiter.ErrCanceled):
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -81,9 +81,8 @@ func toMilliseconds(d time.Duration) time.Duration {
 	return (d - 1).Truncate(time.Millisecond) + time.Millisecond
 }
 
-// report passes err to OnError, or logs it if there is no OnError. It ignores callers that left,
-// which could fill the log. It does not log an ErrNoKey: the application may have written its text,
-// and put a key into it.
+// report passes err to OnError, or logs it if there is no OnError. It ignores callers that left, which
+// could fill the log. It does not log ErrNoKey, because the application's text may contain a key.
 func (i *Interceptor) report(ctx context.Context, call Call, err error) {
 	switch {
 	case errors.Is(err, limiter.ErrCanceled):

@@ -7,13 +7,13 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// FieldItems returns what the middleware of [New] adds to the fields RateLimit-Policy and RateLimit
-// for a decision of l. It is for transports other than net/http, such as gRPC. Both fields are
-// lists: join the items of several limiters with ", ".
+// FieldItems returns the items that the middleware of [New] writes to the fields RateLimit-Policy and
+// RateLimit for a decision of l. It is for transports other than net/http, such as gRPC. Both fields
+// are lists: join the items of several limiters with ", ".
 //
-// quota is "" if nothing is known of the key's state: for a decision of a failure policy, and for
-// the zero Result, which stands for a limiter that was not asked. FieldItems panics for a limiter
-// that New does not accept.
+// quota is "" if the key's state is not known: for a decision of a failure policy, and for the zero
+// Result, which stands for a limiter that was not asked. FieldItems panics for a limiter that New
+// does not accept.
 func FieldItems(l Limiter, res limiter.Result) (policy, quota string) {
 	p := res.Policy
 	if p == nil {

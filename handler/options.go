@@ -36,8 +36,8 @@ func Cost(of func(*http.Request) int64) Option {
 	return func(o *options) { o.cost = of }
 }
 
-// Skip lets requests pass without asking the limiter or charging: those for which these returns
-// true. The default is none.
+// Skip lets a request pass without a decision or a charge if these returns true. The default is to
+// skip no request.
 func Skip(these func(*http.Request) bool) Option {
 	if these == nil {
 		panic("handler: Skip got nil; pass a function, or leave the option out")
@@ -102,8 +102,8 @@ func OnRefusal(f func(*http.Request, limiter.Result)) Option {
 // time.
 //
 // The default is to log the error by a [limiterslog.Log]: to slog.Default, at most once a minute for
-// each middleware and class of errors, and never with a key. Errors that clients can cause are not logged: ErrNoKey,
-// [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
+// each middleware and class of errors, and never with a key. Errors that clients can cause are not
+// logged: ErrNoKey, [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
 func OnError(f func(*http.Request, error)) Option {
 	if f == nil {
 		panic("handler: OnError got nil; pass a function, or leave the option out")

@@ -117,14 +117,14 @@ func (m *middleware) ask(d *decision) error {
 func (p *part) ask(ctx context.Context) (limiter.Result, error) {
 	res, err := p.rule.limiter.AllowN(ctx, p.key, p.cost)
 	if err == nil && p.cost == 0 {
-		// A look asks about a request that costs 1; this one takes nothing.
+		// AllowN with 0 is a Peek, which asks about a cost of 1. This request takes nothing, so it passes.
 		res.Allowed, res.RetryAfter = true, 0
 	}
 	return res, err
 }
 
 // look asks each limiter what is left, for a request that takes nothing. The limiter with the least
-// decides.
+// left decides.
 func (d *decision) look() error {
 	for i := range d.parts {
 		p := &d.parts[i]

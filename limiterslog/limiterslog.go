@@ -1,11 +1,11 @@
 // Package limiterslog logs why limiters made no decision, through [log/slog] and at a bounded rate.
 //
-// It logs failures of the store and misconfiguration, also those that [limiter.FailOpen] and
-// [limiter.FailLocal] hide from the caller. It never logs a refusal, and never a key. Use it if no
-// middleware reports errors: package handler logs them by itself unless handler.OnError is set.
+// It logs failures of the store and misconfiguration, even if [limiter.FailOpen] or
+// [limiter.FailLocal] hides them from the caller. It never logs a refusal or a key. Packages handler
+// and grpclimiter log in the same way by themselves, unless their option OnError is set.
 //
-// Pass what [Observer] returns to [limiter.WithObserver]. For errors that no observer gets, such as
-// those of Refund and Charge, and for middleware of your own, call [Log.Error].
+// Pass what [Observer] returns to [limiter.WithObserver]. Call [Log.Error] in middleware of your own,
+// and for errors that no observer gets, such as those of Refund and Charge.
 package limiterslog
 
 import (
@@ -28,7 +28,7 @@ func Observer(logger *slog.Logger) limiter.Observer { return New(logger).Observe
 // once, and then at most one a minute. Each line has the level Error and these attributes:
 //
 //   - limiter: the name of the limiter
-//   - error: the error, whose text says what to do if the store knows
+//   - error: the error; if the store knows what to do, the text says so
 //   - suppressed: how many errors of this limiter and class came since the last line, if any
 //
 // The classes are the errors of package limiter, such as [limiter.ErrMisconfigured]. The zero Log
@@ -46,13 +46,14 @@ type kind struct {
 	class   error
 }
 
-// silence is the time since the last line of a kind.
+// silence is the time after a line of a kind, in which errors are counted but not written.
 type silence struct {
 	since      int64 // ns since 1970
 	suppressed int64
 }
 
-// New returns a Log on logger. If logger is nil, the Log writes to what [slog.Default] is at that time.
+// New returns a Log that writes to logger. A nil logger means what [slog.Default] returns when the Log
+// writes.
 func New(logger *slog.Logger) *Log { return &Log{logger: logger} }
 
 // Observe is a [limiter.Observer]. It passes the error of a decision to [Log.Error].
@@ -64,8 +65,8 @@ func (l *Log) Observe(ctx context.Context, d limiter.Decision) {
 
 // Error writes the error of the limiter with this name, unless too little time has passed. It ignores
 // errors that clients can cause: [limiter.ErrCanceled], [limiter.ErrExceedsCapacity],
-// [limiter.ErrExceedsMaxWait] and [limiter.ErrKeyBusy]. The err must not be nil. Errors of the stores
-// of this module contain no key; a store of your own must keep to that.
+// [limiter.ErrExceedsMaxWait] and [limiter.ErrKeyBusy]. The err must not be nil. Errors of this
+// module's stores contain no key; errors of your own store must not contain one either.
 func (l *Log) Error(ctx context.Context, name string, err error) {
 	class, ofClients := classOf(err)
 	if ofClients {
@@ -86,10 +87,10 @@ func (l *Log) Error(ctx context.Context, name string, err error) {
 	logger.LogAttrs(ctx, slog.LevelError, "the rate limiter failed", attrs...)
 }
 
-// isSilent reports whether an error of this kind must not be written now. If it may be written, it
-// returns how many were not written before.
+// isSilent reports whether an error of this kind must not be written now. Otherwise it returns how many
+// were suppressed since the last line.
 func (l *Log) isSilent(k kind) (suppressed int64, silent bool) {
-	now := time.Now().UnixNano() // not monotonic, because that clock may stand still while a process is frozen
+	now := time.Now().UnixNano() // the wall clock, because the monotonic one may stop while the process is frozen
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.kinds[k]
@@ -100,7 +101,7 @@ func (l *Log) isSilent(k kind) (suppressed int64, silent bool) {
 		l.kinds[k] = &silence{since: now}
 		return 0, false
 	}
-	// A clock that went back does not silence the log.
+	// A clock that was stepped back does not silence the log.
 	if passed := time.Duration(now - s.since); 0 <= passed && passed < interval {
 		s.suppressed++
 		return 0, true

@@ -1,5 +1,5 @@
-// Package otellimiter makes OpenTelemetry metrics of the decisions of limiters and of what their
-// store does.
+// Package otellimiter reports the decisions of limiters, and the work of their store, as
+// OpenTelemetry metrics.
 //
 // Pass what [Observer] returns to [limiter.WithObserver], and pass the store to [Watch]:
 //
@@ -9,10 +9,10 @@
 //
 // # Metrics
 //
-// From Observer, for each decision:
+// Observer records these metrics for each decision:
 //
 //   - sqlimit.decisions, a counter: the decisions of the store, the deny cache and the failure policy.
-//     A Peek is a decision.
+//     A Peek is also a decision.
 //   - sqlimit.decision.duration, a histogram in seconds
 //   - sqlimit.units, a counter: what the decisions took. A Peek and a refusal take nothing.
 //
@@ -22,15 +22,15 @@
 //   - sqlimit.result: allowed, refused or error, as the caller got it
 //   - sqlimit.source: store, deny_cache, local or policy, as [limiter.Source.String] returns it
 //   - error.type, if the store made no decision: not_applied, outcome_unknown, misconfigured, key_busy,
-//     canceled, invalid, unsupported or _OTHER. With FailOpen and FailLocal the result is then not
-//     error.
+//     canceled, invalid, unsupported or _OTHER. If FailOpen or FailLocal answers, error.type is set
+//     and the result is allowed or refused.
 //
-// From Watch, when the metrics are read: the counters sqlimit.store.statements, sqlimit.store.rows,
-// sqlimit.store.units and sqlimit.store.retries, which [limiter.StoreStats] explains, and the gauge
+// Watch reports the counters sqlimit.store.statements, sqlimit.store.rows, sqlimit.store.units and
+// sqlimit.store.retries, which [limiter.StoreStats] explains. It also reports the gauge
 // sqlimit.store.breaker.state, which is 1 while the breaker is open and otherwise 0.
 //
-// No attribute contains a key. Charge, Block, Refund, RefundOf, Cancel and Reset are no decisions:
-// limiters tell observers nothing of them. They are among sqlimit.store.units.
+// No attribute contains a key. Charge, Block, Refund, RefundOf, Cancel and Reset are not decisions, so
+// only sqlimit.store.units counts them.
 //
 // # Several observers
 //

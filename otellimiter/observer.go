@@ -21,14 +21,15 @@ const scope = "github.com/sqlimit/limiter/otellimiter"
 type Option func(*observer)
 
 // WithSpanEvents also adds an event named sqlimit.decision to the span in the caller's context, with
-// the attributes of the metrics. Nothing is added if the span is not recording. No spans are made.
+// the attributes of the metrics. It adds nothing to a span that is not recording, and makes no spans.
 func WithSpanEvents() Option { return func(o *observer) { o.spanEvents = true } }
 
-// Observer returns an observer that records each decision in the metrics of provider. If provider is
-// nil, it is [otel.GetMeterProvider]. One observer can serve any number of limiters, and is safe for
-// concurrent use. A decision allocates nothing here, but a provider may.
+// Observer returns an observer that records each decision in the metrics of provider. A nil provider
+// means [otel.GetMeterProvider]. One observer can serve any number of limiters, and is safe for
+// concurrent use. The observer allocates nothing for a decision, but the provider may.
 //
-// If the provider cannot make an instrument, [otel.Handle] gets the error, and nothing is recorded.
+// If the provider cannot make an instrument, [otel.Handle] gets the error, and the observer records
+// nothing.
 func Observer(provider metric.MeterProvider, opts ...Option) limiter.Observer {
 	o := new(observer)
 	for _, opt := range opts {
@@ -50,13 +51,13 @@ func meterOf(provider metric.MeterProvider) metric.Meter {
 	return provider.Meter(scope)
 }
 
-// instruments are those that record decisions.
+// instruments record decisions.
 type instruments struct {
 	decisions, units metric.Int64Counter
 	duration         metric.Float64Histogram
 }
 
-// boundaries are those of the durations in seconds. A decision takes microseconds from a deny cache,
+// boundaries are the histogram's buckets in seconds. A decision takes microseconds from a deny cache,
 // about a millisecond in a database nearby, up to 250 ms by the default time limit, and 3 s more if no
 // connection can be made.
 var boundaries = []float64{
@@ -79,8 +80,8 @@ type observer struct {
 	instruments
 	spanEvents bool
 
-	limiters atomic.Pointer[map[string]*outcomes] // by name; replaced to add one
-	mu       sync.Mutex                           // of those who add one
+	limiters atomic.Pointer[map[string]*outcomes] // by name; copied and replaced to add a limiter
+	mu       sync.Mutex                           // held while adding a limiter
 }
 
 // observe is the [limiter.Observer].
@@ -99,7 +100,7 @@ func (o *observer) observe(ctx context.Context, d limiter.Decision) {
 	}
 }
 
-// outcomes returns what is known of a limiter.
+// outcomes returns the outcomes of a limiter, which it adds at the limiter's first decision.
 func (o *observer) outcomes(name string) *outcomes {
 	if found := (*o.limiters.Load())[name]; found != nil {
 		return found

@@ -28,9 +28,8 @@ const (
 	failed
 )
 
-// classes are the values of error.type, and the errors that they stand for. An error may match
-// several; the first one counts. A class that says that the store is not at fault comes first, as in
-// [limiter.StoreFailed].
+// classes are the values of error.type and their errors. If an error matches several, the first one
+// counts. Classes that do not blame the store come first, as in [limiter.StoreFailed].
 var classes = [...]struct {
 	name string
 	err  error
@@ -46,17 +45,17 @@ var classes = [...]struct {
 	{name: "_OTHER"},
 }
 
-// sources is how many sources a decision can have: [limiter.SourcePolicy] is the last.
+// sources is the number of sources, of which [limiter.SourcePolicy] is the last.
 const sources = int(limiter.SourcePolicy) + 1
 
-// series is what is recorded with each measurement of one outcome.
+// series holds the attributes of one outcome, as options of the instruments and of span events.
 type series struct {
 	add    []metric.AddOption
 	record []metric.RecordOption
 	event  []trace.EventOption
 }
 
-// outcomes has the series of one limiter. They are made when they are first needed, and kept.
+// outcomes holds the series of one limiter. Each is made when it is first needed, and kept.
 type outcomes struct {
 	name string
 	made [len(results)][sources][len(classes)]atomic.Pointer[series]
@@ -72,7 +71,7 @@ func (o *outcomes) series(d *limiter.Decision) *series {
 	s := place.Load()
 	if s == nil {
 		s = o.newSeries(result, source, class)
-		place.Store(s) // two goroutines may do so, with equal series
+		place.Store(s) // two goroutines may do this at once, with equal series
 	}
 	return s
 }
@@ -91,8 +90,8 @@ func (o *outcomes) newSeries(result int, source limiter.Source, class int) *seri
 	}
 }
 
-// resultOf returns the index in results of what the caller got. If a failure policy answered, that is
-// no error.
+// resultOf returns the index in results of what the caller got. The answer of a failure policy is not
+// an error.
 func resultOf(d *limiter.Decision) int {
 	switch {
 	case d.Result.Allowed:

@@ -14,17 +14,17 @@ import (
 
 // Store is what [Watch] reads: a store of package postgres or sqlite, or one of your own.
 type Store interface {
-	// Stats returns what the store has done. It is called each time the metrics are read, possibly
-	// by several goroutines, and should not block.
+	// Stats returns what the store has done. The provider calls it each time it reads the metrics,
+	// possibly in several goroutines, so it should not block.
 	Stats() limiter.StoreStats
 }
 
-// Watch makes the statistics of a store metrics of provider, which reads them when it collects
-// metrics. If provider is nil, it is [otel.GetMeterProvider]. Call Unregister of the returned
-// registration to end that, for example before the store is closed.
+// Watch reports the statistics of a store as metrics of provider, which reads them when it collects
+// metrics. A nil provider means [otel.GetMeterProvider]. To stop, call Unregister of the returned
+// registration, for example before you close the store.
 //
 // If a process has several stores, pass attributes that tell them apart. The error matches
-// [limiter.ErrInvalid] if store is nil. Otherwise it is the provider's.
+// [limiter.ErrInvalid] if store is nil; any other error is the provider's.
 func Watch(provider metric.MeterProvider, store Store, attrs ...attribute.KeyValue) (metric.Registration, error) {
 	if v := reflect.ValueOf(store); store == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("otellimiter: %w: the store is nil (%T); pass what postgres.Open or sqlite.Open returned", limiter.ErrInvalid, store)
@@ -40,7 +40,7 @@ func Watch(provider metric.MeterProvider, store Store, attrs ...attribute.KeyVal
 	rows := counter(1, "sqlimit.store.rows", "{row}", "Rows in these statements: one for each key.")
 	units := counter(2, "sqlimit.store.units", "{operation}", "Operations in these statements.")
 	retries := counter(3, "sqlimit.store.retries", "{operation}", "Operations that were sent again after a failure.")
-	// Without a unit: some exporters take a gauge of the unit 1 for a ratio.
+	// It has no unit, because some exporters add "ratio" to the name of a gauge with the unit 1.
 	breaker, err := m.Int64ObservableGauge("sqlimit.store.breaker.state",
 		metric.WithDescription("1 while the breaker is open because the database does not answer, otherwise 0."))
 	errs[4] = err

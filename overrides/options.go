@@ -8,17 +8,17 @@ import (
 // Option changes what the function of [New] does. New rejects a nil Option.
 type Option func(*options) error
 
-// options are what the options set.
+// options are the settings.
 type options struct {
 	maxAge  time.Duration
 	secret  []byte
 	onError func(error)
-	now     func() instant // of tests
+	now     func() instant // replaced by tests
 }
 
-// MaxAge is how old the copy of the overrides may become before a request reads them again. It must be
-// above 0. The default is 10 s. The age counts by the wall clock and by the monotonic clock, whichever
-// says more, because processes may be frozen between two requests.
+// MaxAge sets how old the copy of the overrides may become before a request reads them again. It must
+// be above 0. The default is 10 s. The age is that of the wall clock or of the monotonic clock, whichever
+// is greater, because a process may be frozen between two requests.
 func MaxAge(d time.Duration) Option {
 	return func(o *options) error {
 		if d <= 0 {
@@ -29,7 +29,8 @@ func MaxAge(d time.Duration) Option {
 	}
 }
 
-// WithKeyDigest must have the same secret as [limiter.WithKeyDigest] of the limiter, if that has one.
+// WithKeyDigest sets the secret of the limiter's keys. If the limiter has [limiter.WithKeyDigest], pass
+// the same secret here; otherwise no override matches.
 func WithKeyDigest(secret []byte) Option {
 	return func(o *options) error {
 		if len(secret) == 0 {
@@ -40,8 +41,8 @@ func WithKeyDigest(secret []byte) Option {
 	}
 }
 
-// OnError tells the function to call f with the error of each read that failed, in the goroutine of
-// the request. The error contains no key. Without OnError such errors are logged by [log/slog.Default].
+// OnError calls f with the error of each failed read, in the goroutine of the request. The error
+// contains no key. The default is to log it to [log/slog.Default].
 func OnError(f func(error)) Option {
 	return func(o *options) error {
 		if f == nil {

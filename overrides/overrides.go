@@ -7,9 +7,9 @@
 //	l, err := limiter.New(store, "api", limiter.PerMinute(100),
 //		limiter.WithPolicyFor(overrides.New(store, "api", overrides.MaxAge(10*time.Second))))
 //
-// The function keeps a copy of the limiter's overrides. If the copy is too old, the caller reads all
-// of them by one query while the others use the old copy. So a decision sends no statement of its own
-// for its policy, and no goroutine runs in the background.
+// The function keeps a copy of the limiter's overrides. If the copy is too old, one caller reads all
+// of them in one query, while the others use the old copy. Other decisions send no statement for
+// their policy, and no goroutine runs in the background.
 //
 // A key in the table has the form that stores use: see [limiter.StoredKey]. The table comes with the
 // second migration of package migrations.
@@ -29,7 +29,7 @@ import (
 const (
 	// most is how many overrides a limiter may have. Their copy takes about 2 MB in each process.
 	most = 10_000
-	// readTimeout is how long a read may take. The caller who does it waits as long.
+	// readTimeout is how long a read may take. The caller that reads waits for it.
 	readTimeout = time.Second
 )
 
@@ -46,15 +46,15 @@ type Source interface {
 //
 // A change in the database takes effect at the first request after [MaxAge]. Other requests may use
 // the old copy for one second more, while the new one is read. An override ends at its ExpiresAt by
-// the process's clock, also if the copy is younger.
+// the process's clock, without a new read.
 //
 // The first requests of a process wait for the first read. A read ends after one second. If it fails,
 // the old copy stays in use; a process that has no copy uses the policy of [limiter.New]. The next
 // request after MaxAge tries again. [OnError] gets the error. A limiter with more than 10,000
 // overrides is such a failure.
 //
-// The policies must be of the same kind as that of the limiter. Otherwise the requests of their keys
-// fail with [limiter.ErrInvalid].
+// The policies must be of the same kind as the limiter's. Otherwise requests with their keys fail with
+// [limiter.ErrInvalid].
 //
 // If an argument of New is not valid, the function fails with an error that matches
 // [limiter.ErrInvalid], and so does every request.
@@ -67,13 +67,13 @@ type cache struct {
 	options
 	source Source
 	name   string
-	wrong  error // what is wrong with the arguments
+	wrong  error // from the arguments; nil if they are valid
 
 	current atomic.Pointer[snapshot] // nil before the first read
 	reading chan struct{}            // full while a caller reads
 }
 
-// snapshot is a copy that does not change.
+// snapshot is an immutable copy of the overrides.
 type snapshot struct {
 	read  instant // when the read began, or when it failed
 	byKey map[string]override
@@ -87,7 +87,7 @@ type override struct {
 // instant is a reading of both clocks of the process.
 type instant struct {
 	wall      int64         // ns since 1970
-	monotonic time.Duration // since the process began, without the time in which it was frozen
+	monotonic time.Duration // since processClock was called; it may not count time in which the process is frozen
 }
 
 // since returns the time since u. While a process is frozen, the monotonic clock may stand still, and
@@ -158,8 +158,8 @@ func (c *cache) policyFor(ctx context.Context, key string) (limiter.Policy, erro
 	return o.policy, nil
 }
 
-// refresh reads the overrides, unless another caller does that. Then it returns the old copy. If there
-// is none, it waits for the first one.
+// refresh reads the overrides. If another caller is reading them, it returns the old copy, or waits if
+// there is none.
 func (c *cache) refresh(ctx context.Context, old *snapshot) (*snapshot, error) {
 	if old == nil {
 		select {
@@ -178,7 +178,7 @@ func (c *cache) refresh(ctx context.Context, old *snapshot) (*snapshot, error) {
 	began := c.now()
 	latest := c.current.Load()
 	if latest != nil && (old == nil || began.since(latest.read) < c.maxAge) {
-		return latest, nil // another caller has read it meanwhile
+		return latest, nil // another caller has read it in the meantime
 	}
 	byKey, err := c.read(ctx)
 	if err == nil {
@@ -195,7 +195,7 @@ func (c *cache) refresh(ctx context.Context, old *snapshot) (*snapshot, error) {
 	return latest, nil
 }
 
-// read reads all overrides. It goes on if the caller leaves, because all others need the result.
+// read reads all overrides. It continues if the caller leaves, because other callers need the result.
 func (c *cache) read(ctx context.Context) (map[string]override, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
