@@ -15,7 +15,7 @@ func (db *DB) doctorPostgres(ctx context.Context, r *report) ([]Finding, error) 
 	db.checkClock(ctx, r)
 	r.migrations(ctx, db)
 	if !db.checkTables(ctx, r) {
-		return r.findings, nil // the other checks would say the same
+		return r.findings, nil // the other checks would fail for the same reason
 	}
 	distributed, err := db.checkCitus(ctx, r)
 	if err != nil {
@@ -58,8 +58,8 @@ const (
 	clockReadings = 5
 )
 
-// checkClock compares the server's clock with that of this machine. A clock that is wrong makes
-// Retry-After wrong where applications print instants, and an override ends at the wrong time.
+// checkClock compares the server's clock with that of this machine. If they differ, instants that
+// applications compute from RetryAfter are wrong, and overrides end at the wrong time.
 func (db *DB) checkClock(ctx context.Context, r *report) {
 	var skew, margin time.Duration
 	for i := range clockReadings {
@@ -88,7 +88,7 @@ func (db *DB) checkClock(ctx context.Context, r *report) {
 func show(d time.Duration) string { return d.Round(100 * time.Microsecond).String() }
 
 // checkTables checks that the tables exist and that the role may use them. It reports whether the
-// tables of takes can be read.
+// other checks can read the tables of buckets and windows.
 func (db *DB) checkTables(ctx context.Context, r *report) bool {
 	var missing, denied, noSweep, optional []string
 	for _, name := range []string{"limiter_token_buckets", "limiter_fixed_windows", "limiter_overrides", "limiter_goose_version"} {
@@ -130,10 +130,10 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 		return false
 	case len(denied) > 0:
 		r.bad("privileges", fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE ON %s TO the role`, db.text("@"+strings.Join(denied, ", @"))),
-			"the role may not take from %s", strings.Join(denied, ", "))
+			"the role may not read and write %s", strings.Join(denied, ", "))
 		return false
 	}
-	text := "the role may take"
+	text := "the role may decide requests"
 	if len(noSweep) > 0 {
 		text += "; it may not sweep, which needs DELETE"
 	}
@@ -144,7 +144,8 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 	return true
 }
 
-// checkCitus checks that both tables are distributed or none. It reports whether one is.
+// checkCitus checks that the tables are distributed, if the server has Citus. It reports whether one
+// is distributed.
 func (db *DB) checkCitus(ctx context.Context, r *report) (bool, error) {
 	has, err := db.hasCitus(ctx)
 	if err != nil || !has {
@@ -169,10 +170,11 @@ func (db *DB) checkCitus(ctx context.Context, r *report) (bool, error) {
 	return len(distributed) > 0, nil
 }
 
-// pageFloor is how many pages the migration leaves under each table.
+// pageFloor is how many pages the migration gives each table.
 const pageFloor = 32
 
-// checkStorage checks the settings of a table, and the pages that keep the planner on the primary key.
+// checkStorage checks the settings of a table, and that it has the pages that make the planner use the
+// primary key.
 func (db *DB) checkStorage(ctx context.Context, r *report, k Kind) {
 	check := "storage of " + k.Table()
 	var options string

@@ -14,7 +14,7 @@ import (
 // connectTimeout is how long connecting may take, unless the URL says otherwise.
 const connectTimeout = 3 * time.Second
 
-// explain says what to do about an error of a statement. The error then matches
+// explain adds what to do to an error of a statement, if it knows that. The error then matches
 // [limiter.ErrMisconfigured].
 func (db *DB) explain(err error) error {
 	if err == nil || errors.Is(err, limiter.ErrMisconfigured) { // a store has said it

@@ -41,9 +41,9 @@ func (db *DB) checkPooler(ctx context.Context, r *report) {
 // probeTimeout is how long the pooler may take to give a server process to each of the connections.
 const probeTimeout = 3 * time.Second
 
-// probe connects a few times. While other connections hold server processes, the first one must go on
-// with another process if the pooler gives them out by transaction. A prepared statement of the first
-// connection then shows whether the pooler keeps it.
+// probe opens several connections to find out what the pooler does. While other connections hold server
+// processes, a pooler in transaction mode gives the first connection another process. A prepared
+// statement of the first connection then shows whether the pooler still knows it.
 func probe(ctx context.Context, config *pgx.ConnConfig) (pooled, transactions bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -67,7 +67,7 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (pooled, transactions bo
 	if err != nil {
 		return false, false, err
 	}
-	if pooled = first != int64(conn.PgConn().PID()); !pooled { // a pooler has numbers of its own
+	if pooled = first != int64(conn.PgConn().PID()); !pooled { // a pooler reports process ids of its own
 		return false, false, nil
 	}
 	var holders []*pgx.Conn
@@ -82,7 +82,7 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (pooled, transactions bo
 			return true, false, err
 		}
 		holders = append(holders, holder)
-		// The simple protocol, which no pooler can get wrong.
+		// The simple protocol works behind every pooler.
 		if _, err := holder.PgConn().Exec(ctx, "BEGIN; SELECT 1").ReadAll(); err != nil {
 			return true, false, err
 		}

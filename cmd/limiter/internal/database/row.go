@@ -84,14 +84,13 @@ func (db *DB) scan(rows *sql.Rows, others ...any) (Row, error) {
 	into := append([]any{&r.Kind, &r.Limiter, &r.Key, &s.FullAt, &s.Start, &s.Used, &s.At, &s.Period, &s.Limit}, others...)
 	err := rows.Scan(append(into, &r.Now)...)
 	if db.Dialect == migrations.SQLite {
-		r.Now = time.Now().UnixNano() // the clock of the stores, finer than that of SQL
+		r.Now = time.Now().UnixNano() // the stores use this clock, which is finer than SQL's
 	}
 	return r, err
 }
 
-// Policy returns the policy that wrote the row. A bucket's burst and rate are those of the policy,
-// but the row does not tell whether the rate was 1 per second or 60 per minute. Neither does it tell
-// whether a window counts refusals.
+// Policy returns the policy that wrote the row, as far as the row tells. It does not tell whether a
+// bucket's rate was 1 per second or 60 per minute, nor whether a window counts refused requests.
 func (r Row) Policy() limiter.Policy {
 	if r.Kind == Bucket {
 		return limiter.TokenBucket{Capacity: r.State.Limit, Refill: 1, Interval: time.Duration(r.State.Period)}
