@@ -2,7 +2,7 @@ package limiter
 
 import "time"
 
-// Override is the policy of one key, which is not that of its limiter. Operators set overrides in the
+// Override is a policy of one key, which replaces that of its limiter. Operators set overrides in the
 // table limiter_overrides, and package [github.com/sqlimit/limiter/overrides] applies them.
 type Override struct {
 	Key       string    // as stores keep it: see [StoredKey]

@@ -30,7 +30,7 @@ type StoreStats struct {
 	// Queued is how many operations wait to be sent now: for others of the same key, for a statement
 	// that they can share, or for a connection. It is a gauge: it also falls.
 	Queued int64
-	// BreakerOpen reports whether the store sends most operations nowhere now, because the database
+	// BreakerOpen reports whether the store does not send most operations now, because the database
 	// does not answer for one key or for all.
 	BreakerOpen bool
 	// BreakerOpenings is how often BreakerOpen became true.

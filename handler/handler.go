@@ -25,7 +25,7 @@ type Limiter interface {
 	Policy() limiter.Policy
 }
 
-// refunder is the additional method that ChargeFailures needs.
+// refunder is a limiter with the method that ChargeFailures needs.
 type refunder interface {
 	RefundOf(ctx context.Context, key string, n int64, res limiter.Result) (bool, error)
 }

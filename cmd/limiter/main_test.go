@@ -7,32 +7,26 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	program "github.com/sqlimit/limiter/cmd/limiter"
 )
 
-// program is the built binary.
-var program string
+// asProgram is set in the environment of a process that runs the program instead of the tests. So
+// the test binary has the program in it, and a cached result never hides a change.
+const asProgram = "LIMITER_TEST_AS_PROGRAM=1"
 
 func TestMain(m *testing.M) {
+	if slices.Contains(os.Environ(), asProgram) {
+		program.Main()
+	}
 	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "limiter-cli-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
 		defer stopServers()
-		program = filepath.Join(dir, "limiter")
-		if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-			return 1
-		}
 		return m.Run()
 	}())
 }
@@ -46,8 +40,8 @@ type answer struct {
 // command returns a run of the program on a database, with nothing from the test's environment that
 // could lead to another one.
 func command(ctx context.Context, url string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "TERM=xterm-256color"}
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = []string{asProgram, "PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "TERM=xterm-256color"}
 	if url != "" {
 		cmd.Env = append(cmd.Env, "DATABASE_URL="+url)
 	}

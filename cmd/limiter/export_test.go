@@ -1,0 +1,4 @@
+package main
+
+// Main is the program.
+var Main = main
