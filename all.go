@@ -42,8 +42,10 @@ type AllResult struct {
 //
 // The strictest failure policy of the limiters answers: [FailClosed], then [FailLocal], then
 // [FailOpen]. Limiters with FailLocal must share one fallback, which must also be an AllStore. The
-// fallback decides only their claims. The shortest of the time limits counts. The observer of each claim's
-// limiter gets one [Decision]. Its Result is that of the claim, with Allowed of the whole.
+// fallback decides only their claims. The shortest of the time limits counts. The observer of each
+// claim's limiter gets one [Decision]. Its Result is that of the claim, with Allowed of the whole. If
+// the request was refused, the Result also has the Source of the whole, because a fallback or a deny
+// cache can refuse the request without deciding this claim.
 //
 // The errors are those of [Limiter.AllowN]; a sum of costs above a capacity is also
 // [ErrExceedsCapacity]. If a policy is a window with CountRejected, or the store is not an AllStore,

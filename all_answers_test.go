@@ -105,6 +105,38 @@ func TestAllowAllTellsEachObserverItsOwnClaim(t *testing.T) {
 	}
 }
 
+// A refusal has a source that metrics can count, also for the claims that nobody was asked about.
+func TestAllowAllTellsObserversWhatRefused(t *testing.T) {
+	t.Parallel()
+	spy := &allSpy{Store: memory.New()}
+	seen := map[string]limiter.Decision{}
+	observe := limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen[d.Limiter] = d })
+	fallback := limiter.FailLocal(memory.New())
+	local := named(t, spy, "local", limiter.PerHour(1), observe, fallback, limiter.WithDenyCache(10, time.Minute))
+	open := named(t, spy, "open", limiter.PerHour(9), observe, limiter.FailOpen())
+	wants := func(what string, allowed bool, ofLocal, ofOpen limiter.Source) {
+		t.Helper()
+		if res, err := limiter.AllowAll(t.Context(), claims(open, local)...); err != nil || res.Allowed != allowed {
+			t.Errorf("%s: %+v, %v", what, res, err)
+		}
+		for name, source := range map[string]limiter.Source{"local": ofLocal, "open": ofOpen} {
+			d := seen[name]
+			if d.Result.Allowed != allowed || d.Result.Source != source || !errors.Is(d.Err, spy.err) || (d.Taken == 1) != allowed {
+				t.Errorf("%s: the observer of %q saw %+v, want Source %v", what, name, d, source)
+			}
+		}
+	}
+	wants("taken", true, limiter.SourceStore, limiter.SourceStore)
+	wants("refused", false, limiter.SourceStore, limiter.SourceStore)
+	wants("refused from memory", false, limiter.SourceDenyCache, limiter.SourceDenyCache)
+	spy.err = limiter.ErrOutcomeUnknown
+	if err := local.Reset(t.Context(), "k"); err != nil { // ends what the deny cache keeps
+		t.Fatal(err)
+	}
+	wants("taken from the fallback", true, limiter.SourceLocal, limiter.SourcePolicy)
+	wants("refused by the fallback", false, limiter.SourceLocal, limiter.SourceLocal)
+}
+
 func TestAllowAllAndTheDenyCaches(t *testing.T) {
 	t.Parallel()
 	spy := &allSpy{Store: memory.New()}

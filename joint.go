@@ -174,6 +174,9 @@ func (d *joint) decide(ctx context.Context) (res AllResult, err error) {
 		seen := Decision{Limiter: c.Limiter.name, Cost: cmp.Or(c.Cost, 1), Result: undecided, Err: cause, Duration: time.Since(begin)}
 		if res.Each != nil {
 			seen.Result = res.Each[i]
+			if !res.Allowed {
+				seen.Result.Source = source // also if this limiter was not asked: see AllowAll
+			}
 		}
 		if seen.Result.Allowed = res.Allowed; res.Allowed {
 			seen.Taken = seen.Cost

@@ -135,6 +135,41 @@ func TestADecisionOverSeveralLimitsIsOneOfEachLimiter(t *testing.T) {
 	m.wantPoints(t, want...)
 }
 
+func TestARefusalOverSeveralLimitsIsNoErrorOfALimiterThatWasNotAsked(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		store  limiter.Store
+		opt    limiter.Option // of the limiter that refuses
+		passes string         // attributes of the other limiter's decisions
+		others []string
+	}{
+		{"the fallback refuses", fails{limiter.ErrNotApplied}, limiter.FailLocal(memory.New()),
+			"error.type=not_applied limiter=other result=allowed source=policy: 1",
+			[]string{"error.type=not_applied limiter=other result=refused source=local: 2"}},
+		{"the deny cache refuses", memory.New(), limiter.WithDenyCache(10, time.Minute),
+			"limiter=other result=allowed source=store: 1",
+			[]string{"limiter=other result=refused source=store: 1", "limiter=other result=refused source=deny_cache: 1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMeter(t)
+			refuses := newLimiter(t, c.store, "refuses", limiter.PerDay(1), c.opt)
+			other := newLimiter(t, c.store, "other", limiter.PerDay(9), limiter.FailOpen(), limiter.WithObserver(otellimiter.Observer(m)))
+			for range 3 {
+				if _, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: other, Key: "key"}, limiter.Claim{Limiter: refuses, Key: "key"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := []string{"units " + c.passes}
+			for _, attrs := range append(c.others, c.passes) {
+				want = append(want, "decisions "+attrs, "decision.duration "+attrs)
+			}
+			m.wantPoints(t, want...)
+		})
+	}
+}
+
 func TestTheTypeOfAnErrorIsItsClass(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
