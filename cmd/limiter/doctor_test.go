@@ -169,8 +169,21 @@ func TestDoctorFindsAPoolerWithTheWrongQueryMode(t *testing.T) {
 	succeeds(t, pooler, "sweep")
 }
 
-// pgBouncer starts a pooler in transaction mode and returns the URL of the database behind it.
-func pgBouncer(t *testing.T, target string) string {
+func TestDoctorJudgesPoolersOfOtherSettings(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	full := pgBouncer(t, db.url, "default_pool_size = 1")
+	finds(t, full, "query mode", "default_query_exec_mode=exec")
+	contains(t, succeeds(t, full+"&default_query_exec_mode=exec", "doctor").stdout, "exec works behind this pooler")
+	bad := problems(t, pgBouncer(t, db.url, "pool_mode = statement")+"&default_query_exec_mode=exec")
+	if len(bad) == 0 || bad[0].Check != "query mode" || bad[0].Advice != "set pool_mode = transaction" {
+		t.Errorf("%+v", bad)
+	}
+}
+
+// pgBouncer starts a pooler in transaction mode, unless settings say otherwise, and returns the URL of
+// the database behind it.
+func pgBouncer(t *testing.T, target string, settings ...string) string {
 	t.Helper()
 	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -212,7 +225,7 @@ func pgBouncer(t *testing.T, target string) string {
 	if version, err := exec.Command(program, "--version").Output(); err != nil || strings.Contains(string(version), "1.18") {
 		ini = strings.Replace(ini, "max_prepared_statements = 0\n", "", 1) // unknown before 1.21
 	}
-	write(ini)
+	write(ini + strings.Join(settings, "\n") + "\n") // the last one of a name counts
 	s, err := startServer(dir, "KILL", nil, program, "--quiet", file)
 	if err != nil {
 		t.Fatal(err)

@@ -2,20 +2,28 @@ package database
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
 )
 
 func (db *DB) doctorPostgres(ctx context.Context, r *report) ([]Finding, error) {
-	if err := db.checkServer(ctx, r); err != nil {
+	writable, err := db.checkServer(ctx, r)
+	if err != nil {
 		return r.findings, err
 	}
 	db.checkPooler(ctx, r)
 	db.checkClock(ctx, r)
-	r.migrations(ctx, db)
-	if !db.checkTables(ctx, r) {
+	all := r.migrations(ctx, db)
+	if !db.checkTables(ctx, r, all) {
 		return r.findings, nil // the other checks would fail for the same reason
+	}
+	if writable {
+		db.checkDecisions(ctx, r)
 	}
 	distributed, err := db.checkCitus(ctx, r)
 	if err != nil {
@@ -32,15 +40,15 @@ func (db *DB) doctorPostgres(ctx context.Context, r *report) ([]Finding, error) 
 }
 
 // checkServer checks the version, and that the server writes.
-func (db *DB) checkServer(ctx context.Context, r *report) error {
+func (db *DB) checkServer(ctx context.Context, r *report) (writable bool, err error) {
 	var number int
 	var version, readOnly string
-	err := db.pool.QueryRow(ctx, `SELECT pg_catalog.current_setting('server_version_num')::int,
+	err = db.pool.QueryRow(ctx, `SELECT pg_catalog.current_setting('server_version_num')::int,
 		pg_catalog.current_setting('server_version'), pg_catalog.current_setting('transaction_read_only')`).
 		Scan(&number, &version, &readOnly)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case number < 140000:
 		r.bad("server", "upgrade to PostgreSQL 14 or later", "PostgreSQL %s", version)
 	case readOnly == "on":
@@ -48,7 +56,7 @@ func (db *DB) checkServer(ctx context.Context, r *report) error {
 	default:
 		r.ok("server", "PostgreSQL %s, writable", version)
 	}
-	return nil
+	return readOnly != "on", nil
 }
 
 const (
@@ -88,10 +96,12 @@ func (db *DB) checkClock(ctx context.Context, r *report) {
 func show(d time.Duration) string { return d.Round(100 * time.Microsecond).String() }
 
 // checkTables checks that the tables exist and that the role may use them. It reports whether the
-// other checks can read the tables of buckets and windows.
-func (db *DB) checkTables(ctx context.Context, r *report) bool {
+// other checks can read the tables of buckets and windows. If all is true, the table of overrides must
+// also exist.
+func (db *DB) checkTables(ctx context.Context, r *report, all bool) bool {
 	var missing, denied, noSweep, optional []string
-	for _, name := range []string{"limiter_token_buckets", "limiter_fixed_windows", "limiter_overrides", "limiter_goose_version"} {
+	noOverrides := false
+	for _, name := range []string{"limiter_token_buckets", "limiter_fixed_windows", overridesTable, "limiter_goose_version"} {
 		var exists, sel, ins, upd, del bool
 		err := db.pool.QueryRow(ctx, `SELECT c.oid IS NOT NULL,
 				coalesce(pg_catalog.has_table_privilege(c.oid, 'SELECT'), false), coalesce(pg_catalog.has_table_privilege(c.oid, 'INSERT'), false),
@@ -106,6 +116,8 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 			return false
 		case !exists && take:
 			missing = append(missing, name)
+		case !exists && name == overridesTable:
+			noOverrides = all
 		case exists && take && !(sel && ins && upd):
 			denied = append(denied, name)
 		case exists && take && !del:
@@ -118,7 +130,11 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 		r.bad("tables", "run limiter migrate up, or pass the --schema that has the tables", "schema %s lacks %s", db.Schema, strings.Join(missing, ", "))
 		return false
 	}
-	r.ok("tables", "all are in schema %s", db.Schema)
+	if noOverrides {
+		r.bad("tables", restoreAdvice, "schema %s lacks %s, which package overrides reads", db.Schema, overridesTable)
+	} else {
+		r.ok("tables", "all are in schema %s", db.Schema)
+	}
 	usage := false
 	if err := db.pool.QueryRow(ctx, "SELECT pg_catalog.has_schema_privilege($1, 'USAGE')", db.Schema).Scan(&usage); err != nil {
 		r.failed("privileges", err)
@@ -142,6 +158,36 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 	}
 	r.ok("privileges", "%s", text)
 	return true
+}
+
+// checkDecisions decides a request of each kind, and rolls that back. It finds why decisions fail
+// although tables and privileges exist: a missing column or primary key, a trigger, or a row policy.
+func (db *DB) checkDecisions(ctx context.Context, r *report) {
+	for _, p := range []limiter.Policy{limiter.PerHour(1), limiter.FixedWindow{Limit: 1, Window: time.Hour}} {
+		if err := db.tryDecision(ctx, p); err != nil {
+			r.bad("decisions", restoreAdvice, "a decision by %s failed: %s", KindOf(p).Table(), strings.TrimPrefix(err.Error(), "postgres: limiter: "))
+			return
+		}
+	}
+	r.ok("decisions", "a decision of each kind worked, and was rolled back")
+}
+
+// tryDecision decides on a key that nobody else uses, in a transaction that it rolls back.
+func (db *DB) tryDecision(ctx context.Context, p limiter.Policy) error {
+	opts, err := db.storeOptions(ctx)
+	if err != nil {
+		return err
+	}
+	tx, err := db.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	store, err := postgres.New(tx, opts...)
+	if err == nil {
+		_, err = store.Do(ctx, limiter.Op{Kind: limiter.OpTake, Name: "limiter-doctor", Key: rand.Text(), Policy: p, Cost: 1})
+	}
+	return err
 }
 
 // checkCitus checks that the tables are distributed, if the server has Citus. It reports whether one

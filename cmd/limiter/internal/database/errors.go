@@ -44,3 +44,9 @@ func (db *DB) explain(err error) error {
 	}
 	return fmt.Errorf("%w: %w; %s", limiter.ErrMisconfigured, err, advice)
 }
+
+// isDenied reports whether the role lacks a privilege.
+func isDenied(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == "42501"
+}

@@ -22,7 +22,15 @@ func (db *DB) checkPooler(ctx context.Context, r *report) {
 	pooled, transactions, err := probe(ctx, config)
 	const advice = "add default_query_exec_mode=exec to the URL, or pass postgres.WithQueryExecMode(pgx.QueryExecModeExec)"
 	var server *pgconn.PgError
+	anywhere := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
+	full := pooled && errors.Is(err, context.DeadlineExceeded)
 	switch {
+	case errors.Is(err, errNoTransactions):
+		r.bad("query mode", "set pool_mode = transaction", "the pooler is in statement mode, and limiters need transactions")
+	case full && anywhere:
+		r.ok("query mode", "%s works behind this pooler, which has few server connections", mode)
+	case full:
+		r.bad("query mode", advice, "the pooler has too few server connections to find out whether mode %s works there", mode)
 	case errors.As(err, &server) && (server.Code == "26000" || server.Code == "42P05" || server.Code == "08P01"):
 		r.bad("query mode", advice, "a pooler in transaction mode loses the prepared statements of mode %s: %s", mode, server.Message)
 	case err != nil:
@@ -40,6 +48,9 @@ func (db *DB) checkPooler(ctx context.Context, r *report) {
 
 // probeTimeout is how long the pooler may take to give a server process to each of the connections.
 const probeTimeout = 3 * time.Second
+
+// errNoTransactions means that a pooler is in statement mode.
+var errNoTransactions = errors.New("the pooler allows no transactions")
 
 // probe opens several connections to find out what the pooler does. While other connections hold server
 // processes, a pooler in transaction mode gives the first connection another process. A prepared
@@ -84,6 +95,10 @@ func probe(ctx context.Context, config *pgx.ConnConfig) (pooled, transactions bo
 		holders = append(holders, holder)
 		// The simple protocol works behind every pooler.
 		if _, err := holder.PgConn().Exec(ctx, "BEGIN; SELECT 1").ReadAll(); err != nil {
+			var server *pgconn.PgError
+			if errors.As(err, &server) && server.Code == "08P01" {
+				err = errNoTransactions
+			}
 			return true, false, err
 		}
 		if pid, err := ask(); err != nil || pid != first {

@@ -22,15 +22,21 @@ func (db *DB) Store(ctx context.Context) (Store, error) {
 	if db.file != nil {
 		return db.file, nil
 	}
-	opts := []postgres.Option{postgres.WithSchema(db.Schema)}
-	distributed, err := db.distributed(ctx)
+	opts, err := db.storeOptions(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return postgres.New(db.pool, opts...)
+}
+
+// storeOptions returns the options of a store in PostgreSQL.
+func (db *DB) storeOptions(ctx context.Context) ([]postgres.Option, error) {
+	opts := []postgres.Option{postgres.WithSchema(db.Schema)}
+	distributed, err := db.distributed(ctx)
 	if len(distributed) > 0 {
 		opts = append(opts, postgres.WithCitus())
 	}
-	return postgres.New(db.pool, opts...)
+	return opts, err
 }
 
 // hasCitus reports whether the database has the extension.

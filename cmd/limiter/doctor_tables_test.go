@@ -1,0 +1,91 @@
+//go:build unix
+
+package main_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// applicationGrants are those that docs/operations.md asks for.
+var applicationGrants = []string{
+	"GRANT USAGE ON SCHEMA public TO %s",
+	"GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO %s",
+}
+
+func TestDoctorFindsNothingAsTheRoleOfAnApplication(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	role := newRole(t, db, applicationGrants...)
+	if bad := problems(t, role); len(bad) > 0 {
+		t.Errorf("%+v", bad)
+	}
+	contains(t, succeeds(t, role, "doctor").stdout, "a decision of each kind worked", "may not sweep", "may not read limiter_goose_version")
+	if rows := succeeds(t, db.url, "top").stdout; !strings.Contains(rows, "0 rows read") {
+		t.Errorf("the doctor left rows:\n%s", rows)
+	}
+}
+
+func TestDoctorFindsWhyDecisionsFail(t *testing.T) {
+	t.Parallel()
+	for name, statement := range map[string]string{
+		"no column":      "ALTER TABLE limiter_token_buckets DROP COLUMN granted CASCADE",
+		"no primary key": "ALTER TABLE limiter_fixed_windows DROP CONSTRAINT limiter_fixed_windows_pkey",
+		"a row policy":   "ALTER TABLE limiter_token_buckets ENABLE ROW LEVEL SECURITY",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := migratedPostgres(t)
+			role := newRole(t, db, applicationGrants...)
+			db.exec(t, statement)
+			finds(t, role, "decisions", "restore what is missing")
+		})
+	}
+}
+
+func TestDoctorFindsThatTheTableOfOverridesIsMissing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		db.exec(t, "DROP TABLE limiter_overrides")
+		finds(t, db.url, "tables", "restore what is missing")
+	})
+}
+
+func TestDoctorSaysThatADirectoryCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	dir, err := serverDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	file, copied := filepath.Join(dir, "app.db"), filepath.Join(dir, "limiter")
+	succeeds(t, "sqlite:"+file, "migrate", "up")
+	binary, err := os.ReadFile(program)
+	if err == nil {
+		err = errors.Join(os.WriteFile(copied, binary, 0o755), os.Chmod(file, 0o444), os.Chmod(dir, 0o555))
+		t.Cleanup(func() { _ = os.Chmod(dir, 0o755) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t.Context(), "sqlite:"+file, "doctor")
+	cmd.Path, cmd.Dir = copied, dir
+	unprivileged(cmd) // root may write any file
+	out, err := cmd.Output()
+	if err == nil || cmd.ProcessState.ExitCode() != 4 {
+		t.Errorf("exit code %d, want 4", cmd.ProcessState.ExitCode())
+	}
+	contains(t, string(out), "FIX  connection", "make the file and its directory writable")
+}
+
+func TestOperatorsWhoMayOnlyWriteOverridesSetThem(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	role := newRole(t, db, "GRANT USAGE ON SCHEMA public TO %s", "GRANT SELECT, INSERT, UPDATE, DELETE ON limiter_overrides TO %s")
+	contains(t, succeeds(t, role, "override", "set", "login", "alice", "--capacity", "7", "--interval", "1m").stdout, "bucket of 7")
+	contains(t, succeeds(t, role, "override", "list").stdout, "bucket of 7")
+	succeeds(t, role, "override", "rm", "login", "alice")
+}
