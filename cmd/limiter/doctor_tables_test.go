@@ -63,7 +63,7 @@ func TestDoctorSaysThatADirectoryCannotBeWritten(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	file, copied := filepath.Join(dir, "app.db"), filepath.Join(dir, "limiter")
 	succeeds(t, "sqlite:"+file, "migrate", "up")
-	binary, err := os.ReadFile(program)
+	binary, err := os.ReadFile(os.Args[0])
 	if err == nil {
 		err = errors.Join(os.WriteFile(copied, binary, 0o755), os.Chmod(file, 0o444), os.Chmod(dir, 0o555))
 		t.Cleanup(func() { _ = os.Chmod(dir, 0o755) })

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 
@@ -41,7 +42,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitAttention
 	case ctx.Err() != nil:
 		return exitInterrupted
-	case errors.As(err, &usage), errors.Is(err, limiter.ErrInvalid), errors.Is(err, limiter.ErrExceedsCapacity):
+	case errors.As(err, &usage), isInput(err), errors.Is(err, limiter.ErrInvalid), errors.Is(err, limiter.ErrExceedsCapacity):
 		return exitUsage
 	case isSetup(err):
 		return exitSetup
@@ -49,6 +50,12 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUnreachable
 	}
 	return exitFailed
+}
+
+// isInput reports whether the database refused an argument that is no text.
+func isInput(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == "22021"
 }
 
 // isSetup reports whether an operator must change the database's setup.
@@ -67,7 +74,8 @@ func isSetup(err error) bool {
 // isUnreachable reports whether the database does not answer.
 func isUnreachable(err error) bool {
 	var connect *pgconn.ConnectError
-	var network net.Error
+	var network *net.OpError // not net.Error, which also matches the errors of files
+	var name *net.DNSError
 	var server *pgconn.PgError
 	if errors.As(err, &server) && len(server.Code) >= 2 {
 		switch server.Code[:2] {
@@ -75,6 +83,6 @@ func isUnreachable(err error) bool {
 			return true
 		}
 	}
-	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, os.ErrNotExist) ||
-		errors.Is(err, context.DeadlineExceeded)
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.As(err, &name) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrNotExist) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -38,6 +38,9 @@ func (a *app) override() *cobra.Command {
 	return cmd
 }
 
+// lastYear is the last whole year that the table can store, in nanoseconds since 1970.
+const lastYear = 2261
+
 func (a *app) overrideSet() *cobra.Command {
 	var flags policyFlags
 	o := database.Override{}
@@ -45,9 +48,6 @@ func (a *app) overrideSet() *cobra.Command {
 	cmd := a.keyCommand("set LIMITER KEY --capacity N --interval D | --limit N --window D", "Set the policy of a key",
 		func(ctx context.Context, db *database.DB, name string, key []byte) error {
 			o.Limiter, o.Key = name, key
-			if expires > 0 {
-				o.ExpiresAt = time.Now().Add(expires).UTC().Round(time.Second)
-			}
 			if err := db.SetOverride(ctx, o); err != nil {
 				return err
 			}
@@ -60,8 +60,11 @@ func (a *app) overrideSet() *cobra.Command {
 		if o.Policy == nil {
 			return usageError{errors.New("no policy is given; pass --capacity and --interval, or --limit and --window")}
 		}
-		if expires < 0 {
-			return usageError{fmt.Errorf("--expires-in is %v; it must be above 0", expires)}
+		if cmd.Flags().Changed("expires-in") {
+			o.ExpiresAt = time.Now().Add(expires).UTC().Round(time.Second)
+			if expires <= 0 || o.ExpiresAt.Year() > lastYear {
+				return usageError{fmt.Errorf("--expires-in is %v; it must be above 0, and end before the year %d", expires, lastYear+1)}
+			}
 		}
 		return nil
 	}

@@ -17,10 +17,13 @@ type policyFlags struct {
 	capacity, refill, limit int64
 	interval, window        time.Duration
 	countRejected           bool
+
+	given func(flag string) bool
 }
 
 func (p *policyFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
+	p.given = f.Changed
 	f.Int64Var(&p.capacity, "capacity", 0, "of a bucket: how many tokens it holds")
 	f.Int64Var(&p.refill, "refill", 1, "of a bucket: tokens that come back per interval")
 	f.DurationVar(&p.interval, "interval", 0, "of a bucket: how long a refill takes, such as 1m")
@@ -31,7 +34,8 @@ func (p *policyFlags) register(cmd *cobra.Command) {
 
 // policy returns the policy that the flags describe, or nil if none is set.
 func (p *policyFlags) policy() (limiter.Policy, error) {
-	bucket, window := p.capacity != 0 || p.interval != 0, p.limit != 0 || p.window != 0 || p.countRejected
+	bucket := p.given("capacity") || p.given("refill") || p.given("interval")
+	window := p.given("limit") || p.given("window") || p.given("count-rejected")
 	switch {
 	case bucket && window:
 		return nil, usageError{errors.New("--capacity, --refill and --interval describe a bucket; --limit, --window and --count-rejected describe a window; pass one of the two")}

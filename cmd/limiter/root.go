@@ -22,21 +22,27 @@ type app struct {
 	timeout                  time.Duration
 
 	stdout, stderr io.Writer
-	rawStderr      io.Writer // stderr without escapes, for the progress of a sweep
-	out            io.Writer // stdout, with escapes for everything that is not printable
-	began          bool      // the arguments and flags were valid
+	rawStderr      io.Writer    // stderr without escapes, for the progress of a sweep
+	out            *show.Writer // stdout, with escapes for everything that is not printable
+	began          bool         // the arguments and flags were valid
 }
 
 // run runs a command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	a := &app{stdout: stdout, rawStderr: stderr, stderr: show.Writer(stderr), out: show.Writer(stdout)}
+	a := &app{stdout: stdout, rawStderr: stderr, stderr: &show.Writer{To: stderr}, out: &show.Writer{To: stdout}}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = a.out.Err // a full disk, for example
+	}
 	if err != nil && !a.began {
 		err = usageError{err}
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted")
 	}
 	if err != nil && !errors.Is(err, errAttention) {
 		fmt.Fprintf(a.stderr, "limiter: %s\n", strings.TrimPrefix(err.Error(), "limiter: "))
@@ -56,6 +62,9 @@ func (a *app) root() *cobra.Command {
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if a.output != "text" && a.output != "json" {
 				return fmt.Errorf("--output is %q; it must be text or json", a.output)
+			}
+			if a.timeout <= 0 {
+				return fmt.Errorf("--timeout is %v; it must be above 0", a.timeout)
 			}
 			a.began = true
 			return nil

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -59,10 +58,15 @@ func (a *app) sweep() *cobra.Command {
 			result, err := sweepAll(ctx, store.Sweep, limit, &p.deleted)
 			p.stop()
 			result.Seconds = show.Seconds(time.Since(began))
-			if err != nil && ctx.Err() == nil {
+			failed := err != nil && ctx.Err() == nil
+			if failed && result.Deleted == 0 {
 				return err
 			}
-			if printed := a.printSweep(result); printed != nil {
+			printed := a.printSweep(result)
+			switch {
+			case failed:
+				return err
+			case printed != nil:
 				return printed
 			}
 			return cmd.Context().Err() // --for is not an interrupt
@@ -105,7 +109,7 @@ func (a *app) printSweep(s sweepJSON) error {
 }
 
 // terminal returns standard error if it is a terminal, otherwise nil.
-func (a *app) terminal() io.Writer {
+func (a *app) terminal() *os.File {
 	if file, ok := a.rawStderr.(*os.File); ok && term.IsTerminal(file.Fd()) {
 		return file
 	}
@@ -133,7 +137,7 @@ type progress struct {
 
 // startProgress starts to draw on w, unless w is nil. total returns how many rows the sweep will
 // delete.
-func startProgress(w io.Writer, began time.Time, total func() int64) *progress {
+func startProgress(w *os.File, began time.Time, total func() int64) *progress {
 	p := &progress{done: make(chan struct{}), ended: make(chan struct{})}
 	var rows int64
 	if w != nil {
@@ -147,10 +151,14 @@ func startProgress(w io.Writer, began time.Time, total func() int64) *progress {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for step := 0; ; step++ {
-			fmt.Fprintf(w, "\r%s", progressLine(p.deleted.Load(), rows, step, time.Since(began)))
+			width := progressWidth
+			if columns := widthOf(w); columns > 0 {
+				width = min(width, columns-1)
+			}
+			fmt.Fprintf(w, "\r%s", show.Clip(progressLine(p.deleted.Load(), rows, step, time.Since(began)), width))
 			select {
 			case <-p.done:
-				fmt.Fprintf(w, "\r%s\r", strings.Repeat(" ", 75))
+				fmt.Fprintf(w, "\r%s\r", strings.Repeat(" ", width))
 				return
 			case <-tick.C:
 			}
@@ -159,7 +167,11 @@ func startProgress(w io.Writer, began time.Time, total func() int64) *progress {
 	return p
 }
 
-// progressLine returns a line of at most 75 columns. If total is 0, it is unknown, and the bar only moves.
+// progressWidth is how many columns the progress takes at most.
+const progressWidth = 75
+
+// progressLine returns a line of at most [progressWidth] columns. If total is 0, it is unknown, and the
+// bar only moves.
 func progressLine(deleted, total int64, step int, elapsed time.Duration) string {
 	bar, of := []byte(strings.Repeat(".", 20)), ""
 	if total > 0 {

@@ -20,7 +20,7 @@ type Override struct {
 
 // SetOverride writes an override. It replaces an earlier override of the key. The error matches
 // [limiter.ErrInvalid] if all keys of the limiter have another kind of policy: all requests of this
-// key would then fail. A role that may not read the tables of takes is not told.
+// key would then fail. The check is left out if the role may not read these tables.
 func (db *DB) SetOverride(ctx context.Context, o Override) error {
 	if err := CheckPolicy(o.Limiter, o.Policy); err != nil {
 		return err

@@ -3,6 +3,7 @@
 package show
 
 import (
+	"cmp"
 	"encoding/hex"
 	"io"
 	"strconv"
@@ -45,13 +46,15 @@ func Text(s string) string {
 func keep(r rune) bool { return strconv.IsPrint(r) || r == '\n' || r == '\t' }
 
 // Writer passes text on as [Text] returns it. Each Write must end at the end of a character.
-func Writer(w io.Writer) io.Writer { return writer{w} }
-
-type writer struct{ io.Writer }
+type Writer struct {
+	To  io.Writer
+	Err error // of the first Write that failed
+}
 
 // Write writes the escaped text. It reports the length of the text before escaping.
-func (w writer) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.Writer, Text(string(p))); err != nil {
+func (w *Writer) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.To, Text(string(p))); err != nil {
+		w.Err = cmp.Or(w.Err, err)
 		return 0, err
 	}
 	return len(p), nil
@@ -59,9 +62,5 @@ func (w writer) Write(p []byte) (int, error) {
 
 // Cell returns s for one cell of a table: like [Text], with line breaks and tabs escaped.
 func Cell(s string) string {
-	quoted := strconv.Quote(Text(s))
-	if !strings.ContainsAny(s, "\n\t") {
-		return Text(s)
-	}
-	return quoted[1 : len(quoted)-1]
+	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(Text(s))
 }

@@ -1,0 +1,142 @@
+//go:build unix
+
+package main_test
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/creack/pty"
+)
+
+func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full")
+	}
+	defer full.Close()
+	db := migratedSQLite(t)
+	for _, args := range []string{"peek login alice", "reset login alice", "sweep", "sweep -o json", "top", "doctor", "override list"} {
+		cmd := command(t.Context(), db.url, strings.Fields(args)...)
+		var stderr strings.Builder
+		cmd.Stdout, cmd.Stderr = full, &stderr
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), "no space left") {
+			t.Errorf("limiter %s: %v, %q, want exit code 1", args, err, stderr.String())
+		}
+	}
+}
+
+func TestWrongArgumentsAreNotIgnored(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	use(t, db.store, "login", bucket, "alice", 1)
+	for text, args := range map[string]string{
+		"--timeout is 0s":                "peek login alice --timeout 0",
+		"TokenBucket.Capacity is 0":      "block login alice --for 1h --refill 5",
+		"FixedWindow.Limit is 0":         "block login alice --for 1h --limit 0",
+		"--expires-in is 0s":             "override set login alice --capacity 5 --interval 1s --expires-in 0s",
+		"--expires-in is 2562047h0m0s":   "override set login alice --capacity 5 --interval 1s --expires-in 2562047h",
+		"invalid byte sequence":          "peek \xff alice",
+		"TokenBucket.Interval is 0s; it": "override set login alice --capacity 5 --interval 0",
+	} {
+		fails(t, db.url, 2, []string{text}, strings.Fields(args)...)
+	}
+	set := []string{"override", "set", "login", "alice", "--capacity", "5", "--interval", "1s", "--note", "a\x1b[2J\n\"b\""}
+	contains(t, succeeds(t, db.url, set...).stdout, `a\x1b[2J\n"b"`)
+}
+
+func TestSweepSaysWhatItDeletedBeforeItFailed(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	db.exec(t, expired("", "5000"), "CREATE SEQUENCE deletes", `CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('deletes') > 2500 THEN RAISE 'terminating connection' USING ERRCODE = '57P01'; END IF;
+			RETURN old;
+		END $$`, "CREATE TRIGGER stop BEFORE DELETE ON limiter_token_buckets FOR EACH ROW EXECUTE FUNCTION stop()")
+	a := limiterCLI(t, db.url, "sweep", "-o", "json")
+	if got := decode[swept](t, a); a.code != 3 || got.Deleted == 0 || got.Complete {
+		t.Errorf("%+v, want exit code 3 and the rows that were deleted", a)
+	}
+	contains(t, a.stderr, "terminating connection")
+}
+
+// The connection is lost while the program waits for the answer to a statement.
+func TestALostConnectionExitsWith3(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	u, err := url.Parse(db.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	target := u.Host
+	u.Host = proxy.Addr().String()
+	go func() {
+		for {
+			client, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			go loseStatements(client, target)
+		}
+	}()
+	fails(t, u.String(), 3, []string{"unexpected EOF"}, "peek", "login", "alice")
+}
+
+// loseStatements passes on what a client and a server say until the client sends a statement.
+func loseStatements(client net.Conn, target string) {
+	defer client.Close()
+	server, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() { _, _ = io.Copy(client, server) }()
+	buf := make([]byte, 4096)
+	for {
+		n, err := client.Read(buf)
+		if err != nil || buf[0] == 'P' || buf[0] == 'Q' {
+			return
+		}
+		if _, err := server.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func TestTheProgressOfASweepFitsANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	db.exec(t, expired("", "3000"))
+	cmd := command(t.Context(), db.url, "sweep")
+	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 10, Cols: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var out []byte
+	buf := make([]byte, 4096)
+	for {
+		n, err := file.Read(buf)
+		if out = append(out, buf[:n]...); err != nil {
+			break
+		}
+	}
+	_ = cmd.Wait()
+	lines := strings.Split(string(out), "\r")
+	for _, line := range lines[:len(lines)-2] { // before the result
+		if width := ansi.StringWidth(line); width >= 20 && !strings.Contains(line, "deleted 3000 rows in") {
+			t.Errorf("%d columns: %q", width, line)
+		}
+	}
+	contains(t, string(out), "deleted 3000 rows in", "[")
+}
