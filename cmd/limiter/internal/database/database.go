@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -117,14 +118,26 @@ func configure(c *pgx.ConnConfig, url string) {
 	}
 }
 
+// closeTimeout is how long [DB.Close] waits for a server that does not answer. pgx alone waits for
+// 15 s after a statement was interrupted, and the program would not end.
+const closeTimeout = time.Second
+
 // Close closes all connections.
 func (db *DB) Close() {
 	if db.file != nil {
 		_ = db.file.Close()
 		return
 	}
-	_ = db.SQL.Close()
-	db.pool.Close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = db.SQL.Close()
+		db.pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeTimeout):
+	}
 }
 
 // text returns a statement in which the name of the schema replaces each @.
