@@ -47,8 +47,9 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, erro
 // ends.
 //
 // A window is blocked until the end of the window in which d ends, and its count is forgotten. If the
-// length of the windows changes, the block may end earlier. [Limiter.Reserve] and [Limiter.Wait] may
-// book a turn after the block.
+// length of the windows changes, the block may end earlier. If the key is then charged or blocked
+// again, it may end later, with the window of the new length. [Limiter.Reserve] and [Limiter.Wait]
+// may book a turn after the block.
 //
 // The duration d is above 0 and at most [MaxBlock]; otherwise the error is [ErrInvalid]. Other errors
 // are the store's: no failure policy answers. If one matches [ErrOutcomeUnknown], call Block again.

@@ -106,6 +106,14 @@ func judge(t *testing.T, r *campaign.Round, h *history.History) {
 			r.Count("operations refused from memory", 1)
 		case c.Op.Kind == limiter.OpTake && c.Op.MaxWait > 0 && c.State.Took:
 			r.Count("reservations", 1)
+		case c.Op.Kind == limiter.OpTakeUpTo && c.State.Took && c.State.Taken < c.Op.Cost:
+			r.Count("takes of a part", 1)
+		case c.Op.Kind == limiter.OpCharge && c.Outcome == history.Answered && !c.State.Took:
+			r.Count("charges into debt", 1)
+		case c.Op.Kind == limiter.OpCharge && c.State.Took:
+			r.Count("charges with room", 1)
+		case c.Op.Kind == limiter.OpBlock && c.State.Took:
+			r.Count("blocks", 1)
 		case c.Op.Kind == limiter.OpRefund && c.State.Took:
 			r.Count("refunds", 1)
 		case c.Op.Kind == limiter.OpCancel && c.State.Took:

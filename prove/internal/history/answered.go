@@ -27,7 +27,7 @@ func (k *rowHistory) answered() {
 	k.reads = make([][]*Call, len(k.steps)+1)
 	changing := k.changing()
 	for _, c := range k.calls {
-		if k.used[c] || c.Outcome == Unknown || c.Outcome == NotApplied || c.Op.Kind == limiter.OpTake && c.State.Took {
+		if k.used[c] || c.Outcome == Unknown || c.Outcome == NotApplied || c.granted() {
 			continue
 		}
 		least, most := told.before(c.Began), begun.after(c.Ended, len(k.steps))
@@ -143,7 +143,7 @@ func (k *rowHistory) changing() bool {
 // try. It could not lock the row, because a sweep had removed it after a reset. The answer holds what
 // the request found, and tells the caller to retry at once.
 func (k *rowHistory) lostRace(c *Call, least, most int) bool {
-	if c.Outcome != Answered || c.Op.Kind != limiter.OpTake {
+	if c.Outcome != Answered || !c.takes() {
 		return false
 	}
 	look, gone := Call{Op: c.Op, State: c.State}, false
@@ -176,8 +176,12 @@ func (k *rowHistory) deniedLate(c *Call, told moments, least int) bool {
 
 // wrong says what is wrong with an answer.
 func (k *rowHistory) wrong(c *Call, least, most int) {
-	if c.Outcome == Answered && !c.changes() {
-		if _, s := c.Op.Apply(c.State.Row, c.State.Now); s.Took && c.Op.Kind == limiter.OpTake {
+	if c.Outcome == Answered && c.forced() {
+		k.fault(Lost, "%s", c)
+		return
+	}
+	if c.Outcome == Answered && c.takes() {
+		if _, s := c.Op.Apply(c.State.Row, c.State.Now); s.Took {
 			k.fault(Answer, "refused where there is room: %s", c)
 			return
 		}

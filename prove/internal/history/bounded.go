@@ -6,8 +6,9 @@ import (
 
 // bounded checks the promise of the policy itself, without [limiter.Op.Apply]. Between any two grants
 // of a bucket, all grants cost at most the capacity plus the refill in that time. What was given back
-// does not count. No window has more than its limit. If the policy changed, the largest capacity, the
-// fastest refill and the highest limit count. Windows of several lengths are not checked.
+// does not count. No window has more than its limit. A charge may exceed both, but a later grant must
+// not. If the policy changed, the largest capacity, the fastest refill and the highest limit count.
+// Windows of several lengths are not checked.
 func (k *rowHistory) bounded() {
 	if k.key.Window {
 		k.boundedWindows()
@@ -63,17 +64,21 @@ func (k *rowHistory) boundedBucket() {
 				return // what the change of policy has cut off cannot be told from what is given back
 			}
 			spent -= c.Op.Cost * step
-		case limiter.OpTake:
-			if s.old == s.new || c.Outcome == Answered && !c.State.Took {
+		case limiter.OpCharge:
+			least = min(least, spent-s.new.At)
+			spent += c.Op.Cost * step
+		case limiter.OpTake, limiter.OpTakeUpTo:
+			passed := s.passed()
+			if passed == 0 {
 				continue
 			}
-			act := s.new.At + max(0, s.new.FullAt-s.new.At-s.new.Period*s.new.Limit)
+			act := s.acts()
 			if step != slowest { // the fastest refill is the most that comes back, not the least that came
 				latest = max(latest, act)
 				act = latest
 			}
 			least = min(least, spent-act)
-			spent += c.Op.Cost * step
+			spent += passed * step
 			if over := spent - act - least - ahead; over > 0 {
 				k.fault(Over, "up to step %d of %d some stretch of time has %d ns' worth of tokens more than the policy allows", i+1, len(k.steps), over)
 				return
@@ -98,14 +103,68 @@ func (k *rowHistory) boundedWindows() {
 			clear(used)
 		case limiter.OpRefund, limiter.OpCancel:
 			used[s.old.Start] -= s.old.Used - s.new.Used
-		case limiter.OpTake:
-			if c.Outcome == Answered && !c.State.Took || countsRejected(&c.Op) && s.new.Used > s.new.Limit {
+		case limiter.OpCharge:
+			used[s.new.Start] += c.Op.Cost
+		case limiter.OpTake, limiter.OpTakeUpTo:
+			passed := s.passed()
+			if passed == 0 {
 				continue
 			}
-			if used[s.new.Start] += c.Op.Cost; used[s.new.Start] > limit || s.new.Start%s.new.Period != 0 {
+			if used[s.new.Start] += passed; used[s.new.Start] > limit || s.new.Start%s.new.Period != 0 {
 				k.fault(Over, "up to step %d of %d the window of %d has %d of %d", i+1, len(k.steps), s.new.Start, used[s.new.Start], limit)
 				return
 			}
 		}
 	}
+}
+
+// blocked checks that nothing passes before a block is over, unless a reset ended it. A refund gives
+// nothing back before that. Windows of several lengths are not checked, because a change of the length
+// may shorten a block.
+func (k *rowHistory) blocked() {
+	if shortest, longest, _, _ := k.policies(); k.key.Window && shortest != longest {
+		return
+	}
+	over := int64(0)
+	for i := range k.steps {
+		s := &k.steps[i]
+		if s.call == nil {
+			continue
+		}
+		switch c := s.call; c.Op.Kind {
+		case limiter.OpReset, limiter.OpRefund: // a refund's clock may be ahead of that of the takes after it
+			over = 0
+		case limiter.OpBlock:
+			now := c.State.Now
+			if c.Outcome == Unknown {
+				now = k.clock[c]
+			}
+			over = max(over, now+c.Op.Cost)
+		case limiter.OpTake, limiter.OpTakeUpTo:
+			if early := over - s.acts(); early > 0 && s.passed() > 0 {
+				k.fault(Over, "step %d of %d passes %d ns before a block is over: %s", i+1, len(k.steps), early, c)
+				return
+			}
+		}
+	}
+}
+
+// passed is the cost that the take of a step let pass, now or later.
+func (s *step) passed() int64 {
+	c, told := s.call, s.call.State
+	if c.Outcome == Unknown {
+		_, told = c.Op.Apply(s.old, s.new.At)
+	}
+	switch {
+	case s.old == s.new || !told.Took:
+		return 0
+	case c.Op.Kind == limiter.OpTakeUpTo:
+		return told.Taken
+	}
+	return c.Op.Cost
+}
+
+// acts is when what the take of a step let pass may act.
+func (s *step) acts() int64 {
+	return max(s.new.Start, s.new.At+max(0, s.new.FullAt-s.new.At-s.new.Period*s.new.Limit))
 }

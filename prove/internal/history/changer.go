@@ -5,8 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-
-	"github.com/sqlimit/limiter"
 )
 
 // changer finds the refunds, cancels and resets that made steps. Their answers hold no state, so one
@@ -100,7 +98,7 @@ func (f *changer) read(began, ended []int64) {
 		from[n], to[n] = math.MinInt64, math.MaxInt64
 	}
 	for _, c := range f.calls {
-		if f.used[c] || c.Outcome != Answered || c.changes() || c.Op.Kind == limiter.OpTake && c.State.Took {
+		if f.used[c] || c.Outcome != Answered || c.changes() || c.granted() {
 			continue
 		}
 		least, most := told.before(c.Began), begun.after(c.Ended, len(f.steps))

@@ -17,12 +17,12 @@ func (k *rowHistory) explained() {
 			}
 		case s.call == nil:
 			k.unexplained(i, s)
-		case s.call.Op.Kind == limiter.OpTake && (s.call.State.Took || s.call.Outcome == Unknown):
+		case s.call.takes() && (s.call.State.Took || s.call.Outcome == Unknown):
 			k.report.Charged++
 		}
 	}
 	for _, c := range k.calls {
-		if c.Outcome == Answered && c.Op.Kind == limiter.OpTake && c.State.Took && !k.used[c] {
+		if c.Outcome == Answered && c.granted() && !k.used[c] {
 			k.fault(Lost, "%s", c)
 		}
 	}
@@ -45,12 +45,12 @@ func (k *rowHistory) latest() int64 {
 // unexplained says what is wrong with a step that no call explains.
 func (k *rowHistory) unexplained(i int, s *step) {
 	for _, c := range k.told[s.new] {
-		if k.used[c] || !c.State.Took || c.changes() {
+		if k.used[c] || !c.granted() && !c.forced() {
 			continue
 		}
 		k.used[c] = true
 		next, want := c.apply(s.old, c.State.Now)
-		if !want.Took {
+		if c.takes() && (!want.Took || c.State.Taken > want.Taken) {
 			k.fault(Over, "step %d of %d: %s\n found %+v", i+1, len(k.steps), c, s.old)
 		} else {
 			k.fault(Answer, "step %d of %d: %s\n found %+v\n so that it should have left %+v", i+1, len(k.steps), c, s.old, next)

@@ -12,7 +12,8 @@ type Kind string
 const (
 	// Over is a request that was let in though there was no room for it.
 	Over Kind = "over-admitted"
-	// Lost is a take that was answered as granted, and that the row does not have.
+	// Lost is a take that was answered as granted, or a charge or block that was acknowledged, and
+	// that the row does not have.
 	Lost Kind = "acknowledged take lost"
 	// Double is a charge of a row that no call explains that is not explained by another.
 	Double Kind = "charged by nobody, or twice"

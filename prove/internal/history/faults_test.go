@@ -25,6 +25,23 @@ func (w *world) refused() (history.Call, int64) {
 	}
 }
 
+// charged is what [world.charge] charges: more than there ever is.
+const charged = 40
+
+// charge is a charge that exceeds what there is, and what the clock reads.
+func (w *world) charge() (history.Call, int64) {
+	c, now := w.room()
+	c.Op.Kind, c.Op.Cost = limiter.OpCharge, charged
+	return c, now
+}
+
+// block is a block of so many nanoseconds, and what the clock reads.
+func (w *world) block(d int64) (history.Call, int64) {
+	c, now := w.room()
+	c.Op.Kind, c.Op.Cost = limiter.OpBlock, d
+	return c, now
+}
+
 // faults are what a store may do wrong, in a world in which all else is right.
 var faults = []struct {
 	name string
@@ -84,6 +101,113 @@ var faults = []struct {
 		w.write(next, 1)
 		c.Outcome = history.NotApplied
 		w.calls = append(w.calls, c)
+		return true
+	}},
+	{name: "a charge that is told and not booked", want: []history.Kind{history.Lost}, do: func(w *world) bool {
+		c, now := w.charge()
+		_, s := c.Op.Apply(w.row, now)
+		w.answer(c, w.row, s)
+		w.look(w.row)
+		return true
+	}},
+	{name: "a charge that is booked twice", want: []history.Kind{history.Double}, do: func(w *world) bool {
+		c, now := w.charge()
+		w.carryOut(c, now)
+		next, _ := c.Op.Apply(w.row, now)
+		w.write(next, 1)
+		w.look(w.row)
+		return true
+	}},
+	{name: "a charge that is booked twice in one change", want: []history.Kind{history.Answer, history.Lost}, do: func(w *world) bool {
+		c, now := w.charge()
+		next, s := c.Op.Apply(w.row, now)
+		s.Row, _ = c.Op.Apply(next, now)
+		w.answer(c, s.Row, s)
+		return true
+	}},
+	{name: "a charge of unknown outcome that is booked twice", want: []history.Kind{history.Double}, hidden: true, do: func(w *world) bool {
+		c, now := w.charge()
+		for range 2 {
+			next, _ := c.Op.Apply(w.row, now)
+			w.write(next, 1)
+		}
+		c.Outcome = history.Unknown
+		w.calls = append(w.calls, c)
+		return true
+	}},
+	{name: "a charge that stops at the limit", want: []history.Kind{history.Answer}, do: func(w *world) bool {
+		c, now := w.charge()
+		_, s := c.Op.Apply(w.row, now)
+		c.Op.Cost = 10
+		s.Row, _ = c.Op.Apply(w.row, now)
+		c.Op.Cost = charged
+		w.answer(c, s.Row, s)
+		return true
+	}},
+	{name: "a part of a take of more than there is", want: []history.Kind{history.Over}, do: func(w *world) bool {
+		c, now := w.room()
+		c.Op.Kind, c.Op.Cost = limiter.OpTakeUpTo, charged
+		_, s := c.Op.Apply(w.row, now)
+		if s.Taken++; w.bucket() {
+			s.Row.FullAt += s.Row.Period
+		} else {
+			s.Row.Used++
+		}
+		w.answer(c, s.Row, s)
+		return w.name != "counted"
+	}},
+	{name: "a part of a take that says more than it took", want: []history.Kind{history.Over}, do: func(w *world) bool {
+		c, now := w.room()
+		c.Op.Kind, c.Op.Cost = limiter.OpTakeUpTo, charged
+		next, s := c.Op.Apply(w.row, now)
+		s.Taken++
+		w.answer(c, next, s)
+		return w.name != "counted"
+	}},
+	{name: "a take that passes during a block", want: []history.Kind{history.Over}, do: func(w *world) bool {
+		c, now := w.block(5 * ms)
+		w.carryOut(c, now)
+		w.at += ms
+		c.Op.Kind, c.Op.Cost, c.Began, c.Ended = limiter.OpTake, 1, w.at-100, w.at+100
+		row := w.row
+		if w.bucket() {
+			row.FullAt += row.Period
+		} else {
+			row.Start, row.Used = w.row.Start-w.row.Start%w.row.Period, 1
+		}
+		row.At = now + ms
+		w.answer(c, row, limiter.State{Row: row, Now: row.At, Took: true})
+		return true
+	}},
+	{name: "a block that is too short", want: []history.Kind{history.Answer}, do: func(w *world) bool {
+		c, now := w.block(500 * ms)
+		short := c.Op
+		short.Cost = 50 * ms
+		next, s := short.Apply(w.row, now)
+		w.answer(c, next, s)
+		return true
+	}},
+	{name: "a block that is booked shorter than it is told", want: []history.Kind{history.Lost}, do: func(w *world) bool {
+		c, now := w.block(500 * ms)
+		_, s := c.Op.Apply(w.row, now)
+		short := c.Op
+		short.Cost = 50 * ms
+		next, _ := short.Apply(w.row, now)
+		w.answer(c, next, s)
+		w.look(w.row)
+		return true
+	}},
+	{name: "a block that a refund shortens", want: []history.Kind{history.Given, history.Double}, hidden: true, do: func(w *world) bool {
+		c, now := w.block(50 * ms)
+		w.carryOut(c, now)
+		c.Op.Kind, c.Op.Cost = limiter.OpRefund, 1
+		row := w.row
+		if w.bucket() {
+			row.FullAt -= row.Period
+		} else {
+			row.Used--
+		}
+		w.answer(c, row, limiter.State{Row: row, Took: true})
 		return true
 	}},
 	{name: "a refusal where there is room", want: []history.Kind{history.Answer}, do: func(w *world) bool {

@@ -40,8 +40,8 @@ func outcomeOf(err error) Outcome {
 // Call is one operation, and what was told of it.
 type Call struct {
 	Op limiter.Op
-	// State is what the store said; of refunds, cancels and resets Took, and the row that they left
-	// if the store tells it.
+	// State is what the store said. Of refunds, cancels and resets it is Took, and the row that they
+	// left if the store tells it.
 	State   limiter.State
 	Outcome Outcome
 	// Began and Ended enclose the operation, by the [Clock] of all processes.
@@ -53,9 +53,24 @@ func (c *Call) changes() bool {
 	return c.Op.Kind == limiter.OpRefund || c.Op.Kind == limiter.OpCancel || c.Op.Kind == limiter.OpReset
 }
 
+// takes reports whether the call is a take, of all or of a part of its cost.
+func (c *Call) takes() bool { return c.Op.Kind == limiter.OpTake || c.Op.Kind == limiter.OpTakeUpTo }
+
+// forced reports whether the call is a charge or a block, which no row refuses.
+func (c *Call) forced() bool { return c.Op.Kind == limiter.OpCharge || c.Op.Kind == limiter.OpBlock }
+
+// writes reports whether the call may write a row and is told that row: a take, a charge or a block.
+func (c *Call) writes() bool { return c.takes() || c.forced() }
+
+// granted reports whether the call is a take whose caller was told that it passed.
+func (c *Call) granted() bool { return c.takes() && c.State.Took }
+
+// refused reports whether the call is a take whose caller was told that it did not pass.
+func (c *Call) refused() bool { return c.takes() && !c.State.Took }
+
 // String tells the call without its key.
 func (c *Call) String() string {
-	kind := [...]string{"?", "take", "look", "refund", "cancel", "reset"}[c.Op.Kind]
+	kind := [...]string{"?", "take", "look", "refund", "cancel", "reset", "take of up to its cost", "charge", "block"}[c.Op.Kind]
 	told := fmt.Sprintf("%+v", c.State)
 	switch c.Outcome {
 	case Unknown:

@@ -73,9 +73,27 @@ func newWorld(r *rand.Rand, k kind) *world { return &world{Rand: r, kind: k, at:
 
 func (w *world) id() history.Key { return history.Key{Window: !w.bucket(), Name: "made", Key: key} }
 
-// op is a take, or anything else that can be done to a key.
+// taking is a take of all or a part of its cost, a charge or a block.
+func (w *world) taking(policy limiter.Policy) limiter.Op {
+	op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: policy, Cost: 1 + w.Int64N(3)}
+	switch w.IntN(40) {
+	case 0, 1, 2:
+		op.Kind = limiter.OpCharge
+	case 3:
+		op.Kind, op.Cost = limiter.OpCharge, 1+w.Int64N(15)
+	case 4, 5, 6:
+		if w.name != "counted" {
+			op.Kind, op.Cost = limiter.OpTakeUpTo, 1+w.Int64N(12)
+		}
+	case 7:
+		op.Kind, op.Cost = limiter.OpBlock, 1+w.Int64N(8*ms)
+	}
+	return op
+}
+
+// op is anything that can be done to a key, most often a take.
 func (w *world) op() limiter.Op {
-	op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: w.policies[w.IntN(len(w.policies))], Cost: 1 + w.Int64N(3)}
+	op := w.taking(w.policies[w.IntN(len(w.policies))])
 	if w.IntN(12) == 0 {
 		op.Kind, op.Cost = limiter.OpLook, 0
 		return op
@@ -85,7 +103,9 @@ func (w *world) op() limiter.Op {
 	}
 	switch w.IntN(8) {
 	case 0:
-		op.MaxWait = time.Duration(w.Int64N(15 * ms))
+		if op.Kind == limiter.OpTake {
+			op.MaxWait = time.Duration(w.Int64N(15 * ms))
+		}
 	case 1, 2:
 		if len(w.granted) == 0 {
 			break
@@ -114,20 +134,30 @@ func (w *world) call(op limiter.Op) (history.Call, int64) {
 // do carries out op.
 func (w *world) do(op limiter.Op) *history.Call {
 	c, now := w.call(op)
-	next, s := op.Apply(w.row, now)
+	return w.carryOut(c, now)
+}
+
+// carryOut carries out a call when the store's clock reads now.
+func (w *world) carryOut(c history.Call, now int64) *history.Call {
+	next, s := c.Op.Apply(w.row, now)
 	return w.answer(c, next, s)
 }
 
 // answer records a call that leaves a row and is told of a state.
 func (w *world) answer(c history.Call, next limiter.Row, s limiter.State) *history.Call {
-	w.write(next, 1)
+	units := int64(1)
+	if w.merges { // a statement for units takes up to a cost
+		units = max(1, s.Taken)
+	}
+	w.write(next, units)
 	c.State = s
-	if c.Op.Kind > limiter.OpLook {
+	switch c.Op.Kind {
+	case limiter.OpRefund, limiter.OpCancel, limiter.OpReset:
 		c.State = changed(s)
-	} else {
+	default:
 		c.State.Tick = 1000
 	}
-	if c.Op.Kind == limiter.OpTake && s.Took {
+	if (c.Op.Kind == limiter.OpTake || c.Op.Kind == limiter.OpTakeUpTo) && s.Took {
 		w.granted = append(w.granted, c)
 	}
 	w.calls = append(w.calls, c)
@@ -174,15 +204,15 @@ func (w *world) merge() {
 	w.write(row, units)
 }
 
-// settle carries out some takes of one policy in one, at one reading of the clock, which is after that
-// of the row: the row has not changed since both were read.
+// settle carries out some takes, charges and blocks of one policy in one transition, at one reading of
+// the clock. It is after that of the row: the row has not changed since both were read.
 func (w *world) settle() {
 	row, began, policy := w.row, w.at, w.policies[w.IntN(len(w.policies))]
 	_, now := w.call(limiter.Op{})
 	now = max(now, row.At+1)
 	for range 2 + w.IntN(4) {
-		c, _ := w.call(limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: policy, Cost: 1 + w.Int64N(3)})
-		if w.gives && w.IntN(4) == 0 {
+		c, _ := w.call(w.taking(policy))
+		if w.gives && c.Op.Kind == limiter.OpTake && w.IntN(4) == 0 {
 			c.Op.MaxWait = time.Duration(w.Int64N(15 * ms))
 		}
 		c.Began, c.Ended = min(began-w.Int64N(2*ms), now-ahead), max(w.at+w.Int64N(2*ms), now-ahead)
@@ -190,7 +220,7 @@ func (w *world) settle() {
 		row, s = c.Op.Apply(row, now)
 		s.Tick = 1000
 		c.State = s
-		if s.Took {
+		if s.Took && c.Op.Kind == limiter.OpTake {
 			w.granted = append(w.granted, c)
 		}
 		w.calls = append(w.calls, c)

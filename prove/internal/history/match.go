@@ -63,7 +63,7 @@ func (k *rowHistory) candidates(s *step, by int64) (found []*Call) {
 		if next, state := c.apply(s.old, c.State.Now); next != s.new || state != c.State {
 			continue
 		}
-		if s.old != s.new || countsRejected(&c.Op) {
+		if s.old != s.new || c.forced() || countsRejected(&c.Op) {
 			found = append(found, c)
 		}
 	}
@@ -93,7 +93,7 @@ func (c *Call) end() int64 {
 	return c.Ended
 }
 
-// unknown finds a take of unknown outcome that makes a step.
+// unknown finds a take, charge or block of unknown outcome that makes a step.
 func (k *rowHistory) unknown(i int, _, ended int64) *Call {
 	s := &k.steps[i]
 	var fit []*Call
@@ -101,7 +101,7 @@ func (k *rowHistory) unknown(i int, _, ended int64) *Call {
 		if c.Began > ended {
 			break
 		}
-		if c.Outcome == Unknown && c.Op.Kind == limiter.OpTake && !k.used[c] && k.makes(c, s, span{}) {
+		if c.Outcome == Unknown && c.writes() && !k.used[c] && k.makes(c, s, span{}) {
 			fit = append(fit, c)
 		}
 	}
@@ -110,15 +110,27 @@ func (k *rowHistory) unknown(i int, _, ended int64) *Call {
 	}
 	c := fit[k.attempt*(i+1)%len(fit)] // the first, and at another attempt perhaps another
 	k.report.Applied++
-	k.clock[c] = s.new.At
+	k.clock[c], _ = c.reads(s)
 	return c
+}
+
+// reads returns what the clock read for a take, charge or block if it made a step, and whether it can
+// have made it. The row tells the reading, unless the row was ahead of the clock. Then the window of a
+// block tells the latest reading that is possible.
+func (c *Call) reads(s *step) (now int64, ok bool) {
+	now = s.new.At
+	if w, window := c.Op.Policy.(limiter.FixedWindow); window && c.Op.Kind == limiter.OpBlock {
+		now = min(now, s.new.Start+int64(w.Window)-1-c.Op.Cost)
+	}
+	next, _ := c.Op.Apply(s.old, now)
+	return now, next == s.new && (next != s.old || c.forced() || countsRejected(&c.Op))
 }
 
 // makes reports whether c makes a step, if it was applied.
 func (k *rowHistory) makes(c *Call, s *step, during span) bool {
-	if !c.changes() { // what a take writes tells the clock that it read
-		next, _ := c.Op.Apply(s.old, s.new.At)
-		return next == s.new && (next != s.old || countsRejected(&c.Op))
+	if !c.changes() {
+		_, ok := c.reads(s)
+		return ok
 	}
 	applied := *c
 	applied.Outcome, applied.State.Took = Answered, true

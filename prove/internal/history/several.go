@@ -7,15 +7,15 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// several finds the takes that one transition carried out one after another: a store decides
-// the takes that wait for a key together, at one reading of the clock, and writes the row once. Each
-// grant tells the row that it left, so only grants of unknown outcome have to be guessed.
+// several finds the takes, charges and blocks that one transition carried out one after another. A
+// store decides the calls that wait for a key together, at one reading of the clock, and writes the row
+// once. Each call tells the row that it left, so only those of unknown outcome have to be guessed.
 type several struct {
 	*rowHistory
 	to      limiter.Row
 	all     bool
-	takes   []*Call // that were told of a row of this reading; a refusal may have converted it
-	unknown []*Call // takes of unknown outcome
+	takes   []*Call // and others, told of a row of this reading; a refusal may have converted it
+	unknown []*Call // of unknown outcome
 	used    map[*Call]bool
 	tries   int
 	rows    []limiter.Row
@@ -25,7 +25,7 @@ type several struct {
 // mostPaths is how often several tries a call for a place.
 const mostPaths = 20_000
 
-// splitSeveral makes a step of each take that a transition carried out, and reports whether it
+// splitSeveral makes a step of each call that a transition carried out, and reports whether it
 // found them: if all is true, all that were told of a row of its reading. In a window a late take
 // has the reading of the one before.
 func (k *rowHistory) splitSeveral(t Transition, all bool) bool {
@@ -33,28 +33,22 @@ func (k *rowHistory) splitSeveral(t Transition, all bool) bool {
 		return false
 	}
 	s := &several{rowHistory: k, to: t.New, all: all, takes: slices.Clone(k.writers[t.New.At]), used: map[*Call]bool{}, rows: []limiter.Row{t.Old}}
-	// A refusal that converts the row comes before a grant that would convert it as well.
+	// A refusal that converts the row comes before a call that would convert it as well.
 	slices.SortStableFunc(s.takes, func(a, b *Call) int {
-		switch {
-		case a.State.Took == b.State.Took:
+		switch refused := a.refused(); {
+		case refused == b.refused():
 			return 0
-		case b.State.Took:
+		case refused:
 			return -1
 		}
 		return 1
 	})
-	for _, c := range k.calls {
-		if during := k.offset.during(c); c.Outcome == Unknown && c.Op.Kind == limiter.OpTake && !k.used[c] && during.from <= t.New.At && during.to >= t.New.At {
-			s.unknown = append(s.unknown, c)
-		}
-	}
+	s.unknown = k.unknownAt(t.New.At)
 	if k.attempt > 0 {
 		r := rand.New(rand.NewPCG(uint64(k.attempt), uint64(len(k.steps))))
 		r.Shuffle(len(s.unknown), func(i, j int) { s.unknown[i], s.unknown[j] = s.unknown[j], s.unknown[i] })
 	}
-	whole := step{old: t.Old, new: t.New}
-	alone := func(c *Call) bool { return k.makes(c, &whole, span{}) }
-	if all && !slices.ContainsFunc(s.takes, (*Call).counts) || !all && slices.ContainsFunc(s.unknown, alone) || !s.find(t.Old) {
+	if all && !slices.ContainsFunc(s.takes, s.counts) || !s.find(t.Old) {
 		return false
 	}
 	for n, c := range s.calls {
@@ -68,12 +62,34 @@ func (k *rowHistory) splitSeveral(t Transition, all bool) bool {
 	return true
 }
 
-// counts reports whether a take has changed the count.
-func (c *Call) counts() bool { return c.State.Took || countsRejected(&c.Op) }
+// unknownAt returns the takes, charges and blocks of unknown outcome that may have been carried out
+// when the clock read now.
+func (k *rowHistory) unknownAt(now int64) (calls []*Call) {
+	for _, c := range k.calls {
+		if during := k.offset.during(c); c.Outcome == Unknown && c.writes() && !k.used[c] && during.from <= now && during.to >= now {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
 
-// find finds takes that lead from row to the end.
+// counts reports whether a take, charge or block changed the count at this reading. In a window a later
+// call may have an earlier reading, and is told the same clock of the row.
+func (s *several) counts(c *Call) bool {
+	return c.State.Now == s.to.At && (!c.refused() || countsRejected(&c.Op))
+}
+
+// missing reports whether c changed the count, but has no place in what was found.
+func (s *several) missing(c *Call) bool {
+	return s.counts(c) && !s.used[c] && !slices.ContainsFunc(s.rows, func(row limiter.Row) bool {
+		next, state := c.apply(row, c.State.Now) // a charge changes nothing on a blocked window
+		return next == row && state == c.State
+	})
+}
+
+// find finds calls that lead from row to the end.
 func (s *several) find(row limiter.Row) bool {
-	if row == s.to && len(s.rows) > 1 && (!s.all || !slices.ContainsFunc(s.takes, func(c *Call) bool { return c.counts() && !s.used[c] })) {
+	if row == s.to && len(s.rows) > 1 && (!s.all || !slices.ContainsFunc(s.takes, s.missing)) {
 		return true
 	}
 	for _, c := range s.takes {
@@ -81,7 +97,12 @@ func (s *several) find(row limiter.Row) bool {
 			return true
 		}
 	}
+	tried := map[limiter.Op]bool{}
 	for _, c := range s.unknown {
+		if s.used[c] || tried[c.Op] {
+			continue
+		}
+		tried[c.Op] = true
 		if next, _ := c.Op.Apply(row, s.to.At); s.goOn(c, row, next) {
 			return true
 		}

@@ -1,6 +1,10 @@
 package history
 
-import "github.com/sqlimit/limiter"
+import (
+	"slices"
+
+	"github.com/sqlimit/limiter"
+)
 
 // split makes steps of a transition: one for each call that it carried out. Equal takes that a
 // statement merged cost the same, so that any of them that is known tells the number.
@@ -13,47 +17,61 @@ func (k *rowHistory) split(t Transition) {
 	if k.splitSeveral(t, true) {
 		return
 	}
-	try := func(c *Call, now int64) bool {
+	unknown := k.unknownAt(t.New.At)
+	most, unit := int64(0), limiter.Row{}
+	// A take of up to its cost is as many units as takes of cost 1, so several numbers of calls may be
+	// possible. Each attempt prefers others, so that not all transitions prefer the same.
+	more := k.attempt>>(len(k.steps)%6)&1 == 0
+	consider := func(c *Call, now int64, more bool, spare []*Call) {
 		n, cost, ok := units(c, t, now)
-		for i := int64(1); ok && i < n; i++ {
-			ok = k.heard(less(t.New, cost, i), c)
-		}
-		if !ok {
-			return false
-		}
-		row := t.Old
-		for i := range n {
-			next := less(t.New, cost, n-1-i)
-			k.steps = append(k.steps, step{old: row, new: next})
-			row = next
-		}
-		return true
-	}
-	for _, c := range k.told[t.New] {
-		if !c.changes() && try(c, c.State.Now) {
-			return
+		if ok && (most == 0 || more && n > most || !more && n < most) && k.unheard(t, c, n, cost) <= equal(spare, c) {
+			most, unit = n, cost
 		}
 	}
-	for _, c := range k.calls {
-		if c.Outcome == Unknown && c.Op.Kind == limiter.OpTake && try(c, t.New.At) {
-			return
+	for _, spare := range [...][]*Call{nil, unknown} { // first without calls of unknown outcome
+		for _, c := range k.told[t.New] {
+			if !c.changes() && (most == 0 || spare == nil) {
+				consider(c, c.State.Now, more, spare)
+			}
 		}
 	}
-	if k.splitSeveral(t, false) {
+	if most == 0 {
+		for _, c := range unknown {
+			now, _ := c.reads(&whole)
+			consider(c, now, !more, unknown)
+		}
+	}
+	if most == 0 && k.splitSeveral(t, false) {
 		return
 	}
-	k.steps = append(k.steps, whole)
+	row := t.Old
+	for i := range max(1, most) {
+		next := less(t.New, unit, max(1, most)-1-i)
+		k.steps = append(k.steps, step{old: row, new: next})
+		row = next
+	}
 }
 
-// heard reports whether a take like c was told of a row in the middle of a transition, or
-// may not have been told.
-func (k *rowHistory) heard(row limiter.Row, c *Call) bool {
-	for _, other := range k.told[row] {
-		if !other.changes() && other.State.Took && other.Op.Cost == c.Op.Cost {
-			return true
+// equal returns how many of the calls are the same operation as c.
+func equal(calls []*Call, c *Call) (n int64) {
+	for _, other := range calls {
+		if other.Op == c.Op {
+			n++
 		}
 	}
-	return k.doubtful
+	return n
+}
+
+// unheard returns of how many rows no take like c was told, if n of them make a transition.
+func (k *rowHistory) unheard(t Transition, c *Call, n int64, cost limiter.Row) (rows int64) {
+	for i := range n {
+		if !slices.ContainsFunc(k.told[less(t.New, cost, i)], func(other *Call) bool {
+			return other == c || other.granted() && other.Op == c.Op && (c.Outcome == Unknown || other.State.Now == c.State.Now)
+		}) {
+			rows++
+		}
+	}
+	return rows
 }
 
 // units returns how many takes like c make t, and by how much each moves the row.
@@ -63,8 +81,8 @@ func units(c *Call, t Transition, now int64) (n int64, cost limiter.Row, ok bool
 	case c.Outcome == Answered && s.Took != c.State.Took:
 		return 0, cost, false
 	case first == t.New:
-		return 1, cost, t.Units <= 1
-	case !s.Took:
+		return 1, cost, t.Units <= 1 || t.Units == s.Taken
+	case !s.Took || c.Op.Kind != limiter.OpTake:
 		return 0, cost, false
 	}
 	rest := limiter.Row{FullAt: t.New.FullAt - first.FullAt, Used: t.New.Used - first.Used}

@@ -52,8 +52,8 @@ type rowHistory struct {
 	steps    []step
 	used     map[*Call]bool          // what explains a step
 	told     map[limiter.Row][]*Call // calls, by the row that they were told
-	writers  map[int64][]*Call       // takes, by the clock reading of the row that they were told
-	clock    map[*Call]int64         // what it read for takes of unknown outcome, by what they wrote
+	writers  map[int64][]*Call       // that may write, by the clock reading of the row that they were told
+	clock    map[*Call]int64         // what it read for those of unknown outcome, by what they wrote
 	reads    [][]*Call               // what changed nothing, by how many steps there had been
 	races    map[*Call]bool          // that were lost
 	doubtful bool                    // there are calls of unknown outcome
@@ -139,7 +139,7 @@ func (k *rowHistory) explain() {
 		if c.Outcome == Answered && c.changes() && c.Op.Kind != limiter.OpReset && c.State.Took && c.State.Row != (limiter.Row{}) {
 			k.told[c.State.Row] = append(k.told[c.State.Row], c)
 		}
-		if c.Outcome == Answered && c.Op.Kind == limiter.OpTake {
+		if c.Outcome == Answered && c.writes() {
 			k.told[c.State.Row] = append(k.told[c.State.Row], c)
 			k.writers[c.State.Row.At] = append(k.writers[c.State.Row.At], c)
 		}
@@ -153,6 +153,7 @@ func (k *rowHistory) explain() {
 	k.inTime()
 	k.answered()
 	k.bounded()
+	k.blocked()
 }
 
 // order is the calls in an order that explains all of them, if there is no fault: those

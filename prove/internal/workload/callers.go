@@ -16,6 +16,9 @@ import (
 // DenyAge is how long Limiters keep refusals in memory.
 const DenyAge = 100 * time.Millisecond
 
+// longestBlock is the longest block: a key is not blocked for most of a round.
+const longestBlock = 20 * time.Millisecond
+
 // Numbers of keys.
 const (
 	warmKeys = 16   // of each limiter
@@ -124,6 +127,12 @@ func (c *caller) place() place {
 	return place{spec: &Specs[n], limiter: versions[version], key: key, hot: kind < 5}
 }
 
+// partial reports whether a part of a request can pass there.
+func (p place) partial() bool {
+	w, window := p.limiter.Policy().(limiter.FixedWindow)
+	return !window || !w.CountRejected
+}
+
 func warmKey(round, n int) string { return fmt.Sprintf("warm %d.%d", round, n) }
 func coldKey(round, n int) string { return fmt.Sprintf("cold %d.%d", round, n) }
 
@@ -141,19 +150,69 @@ func (c *caller) call(ctx context.Context) error {
 		return c.failed(ctx, err)
 	case kind == 1 && p.spec.GivesBack && c.IntN(8) == 0:
 		return c.failed(ctx, p.limiter.Reset(ctx, p.key))
+	case kind == 2 && c.IntN(8) == 0:
+		d := 1 + c.Int64N(int64(longestBlock))
+		return c.forced(ctx, p, p.limiter.Block(ctx, p.key, time.Duration(d)))
 	case kind < 8 && p.spec.Reserves:
 		return c.reserve(ctx, p, cost, most)
+	case kind == 8:
+		return c.charge(ctx, p, cost, most)
+	case kind < 11 && p.partial():
+		return c.takeUpTo(ctx, p, 1+2*cost, most)
 	}
 	r, err := c.take(ctx, p, cost, most)
-	if err == nil && r.Allowed && p.spec.GivesBack && c.IntN(5) == 0 {
-		if c.IntN(2) == 0 {
-			_, err = p.limiter.RefundOf(ctx, p.key, cost, r)
-		} else {
-			_, err = p.limiter.Refund(ctx, p.key, cost)
-		}
-		err = c.failed(ctx, err)
+	if err != nil {
+		return err
 	}
-	return err
+	return c.refund(ctx, p, cost, r)
+}
+
+// refund sometimes gives back what r charged.
+func (c *caller) refund(ctx context.Context, p place, cost int64, r limiter.Result) (err error) {
+	switch {
+	case !r.Allowed || !p.spec.GivesBack || c.IntN(5) > 0:
+		return nil
+	case c.IntN(2) == 0:
+		_, err = p.limiter.RefundOf(ctx, p.key, cost, r)
+	default:
+		_, err = p.limiter.Refund(ctx, p.key, cost)
+	}
+	return c.failed(ctx, err)
+}
+
+// charge charges cost, which may be more than there is or ever will be.
+func (c *caller) charge(ctx context.Context, p place, cost, most int64) error {
+	r, err := p.limiter.Charge(ctx, p.key, cost)
+	if err != nil {
+		return c.forced(ctx, p, err)
+	}
+	if r.Source != limiter.SourceStore || r.Limit != most || r.Remaining < 0 || r.Remaining > most || r.RetryAfter < 0 || r.ResetAfter < 0 {
+		return fmt.Errorf("by %+v, a charge of %d: %+v", p.limiter.Policy(), cost, r)
+	}
+	return c.refund(ctx, p, cost, r)
+}
+
+// forced returns what is wrong with the error of a charge or block. A key that is reset and swept all
+// the time may have no row whenever one looks for it; the store says that it did not apply the call.
+func (c *caller) forced(ctx context.Context, p place, err error) error {
+	if p.spec.GivesBack && errors.Is(err, limiter.ErrNotApplied) && !errors.Is(err, limiter.ErrOutcomeUnknown) {
+		return nil
+	}
+	return c.failed(ctx, err)
+}
+
+// takeUpTo takes as much of cost as there is room for.
+func (c *caller) takeUpTo(ctx context.Context, p place, cost, most int64) error {
+	op := limiter.Op{Kind: limiter.OpTakeUpTo, Cost: cost}
+	began := history.Clock()
+	taken, r, err := p.limiter.AllowUpTo(ctx, p.key, cost)
+	if err == nil && (taken > cost || r.Allowed != (taken > 0)) {
+		return fmt.Errorf("by %+v, for up to %d: %d taken, %+v", p.limiter.Policy(), cost, taken, r)
+	}
+	if wrong := c.answered(ctx, p, op, most, r, began, err); wrong != nil || err != nil {
+		return wrong
+	}
+	return c.refund(ctx, p, taken, r)
 }
 
 // failed returns what is wrong with an error of a store, after a rest if nothing is.
@@ -173,7 +232,7 @@ func (c *caller) failed(ctx context.Context, err error) error {
 func (c *caller) take(ctx context.Context, p place, cost, most int64) (limiter.Result, error) {
 	began := history.Clock()
 	r, err := p.limiter.AllowN(ctx, p.key, cost)
-	return r, c.answered(ctx, p, cost, most, r, 0, began, err)
+	return r, c.answered(ctx, p, limiter.Op{Kind: limiter.OpTake, Cost: cost}, most, r, began, err)
 }
 
 // reserve books up to as far ahead as a full bucket lasts, or two windows. Of what lies ahead
@@ -182,7 +241,8 @@ func (c *caller) reserve(ctx context.Context, p place, cost, most int64) error {
 	wait := time.Duration(c.Int64N(int64(bookable(p.limiter.Policy()))))
 	began := history.Clock()
 	r, err := p.limiter.Reserve(ctx, p.key, cost, wait)
-	if err := c.answered(ctx, p, cost, most, r.Result, wait, began, err); err != nil {
+	op := limiter.Op{Kind: limiter.OpTake, Cost: cost, MaxWait: wait}
+	if err := c.answered(ctx, p, op, most, r.Result, began, err); err != nil {
 		return err
 	}
 	if err == nil && r.Allowed && r.Delay > wait {
@@ -205,11 +265,11 @@ func bookable(p limiter.Policy) time.Duration {
 }
 
 // answered records a refusal from memory, which no store hears of, and returns what cannot
-// be an answer to a request, whatever the store said.
-func (c *caller) answered(ctx context.Context, p place, cost, most int64, r limiter.Result, wait time.Duration, began int64, err error) error {
-	if cost > most {
+// be an answer to op, whatever the store said.
+func (c *caller) answered(ctx context.Context, p place, op limiter.Op, most int64, r limiter.Result, began int64, err error) error {
+	if op.Kind == limiter.OpTake && op.Cost > most {
 		if !errors.Is(err, limiter.ErrExceedsCapacity) || r.Allowed {
-			return fmt.Errorf("%d of %d: %+v, %w", cost, most, r, err)
+			return fmt.Errorf("%d of %d: %+v, %w", op.Cost, most, r, err)
 		}
 		return nil
 	}
@@ -217,9 +277,8 @@ func (c *caller) answered(ctx context.Context, p place, cost, most int64, r limi
 		return c.failed(ctx, err)
 	}
 	if r.Source == limiter.SourceDenyCache {
-		c.recorder.Denied(limiter.Op{
-			Kind: limiter.OpTake, Name: p.limiter.Name(), Key: p.key, Policy: p.limiter.Policy(), Cost: cost, MaxWait: wait,
-		}, began, history.Clock())
+		op.Name, op.Key, op.Policy = p.limiter.Name(), p.key, p.limiter.Policy()
+		c.recorder.Denied(op, began, history.Clock())
 	}
 	possible := r.Limit == most && r.Remaining >= 0 && r.Remaining <= most && r.ResetAfter >= 0
 	if r.Allowed {
@@ -228,7 +287,7 @@ func (c *caller) answered(ctx context.Context, p place, cost, most int64, r limi
 		possible = possible && r.RetryAfter > 0
 	}
 	if !possible {
-		return fmt.Errorf("by %+v, for %d, up to %v ahead: %+v", p.limiter.Policy(), cost, wait, r)
+		return fmt.Errorf("by %+v, for %d, up to %v ahead: %+v", p.limiter.Policy(), op.Cost, op.MaxWait, r)
 	}
 	return nil
 }
