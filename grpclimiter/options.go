@@ -47,8 +47,8 @@ func Skip(these func(context.Context, Call) bool) Option {
 // limit can be in flight, even if all will succeed.
 //
 // If the call succeeds, the charge is given back before the client has the status. If the method
-// panics, the charge stays. It is given back where it was charged, which may be a fallback of
-// [limiter.FailLocal]. On a fixed window it is given back only while that window runs, so a call that
+// panics, or the call's deadline ends first, the charge stays. It is given back where it was charged,
+// which may be a fallback of [limiter.FailLocal]. On a fixed window it is given back only while that window runs, so a call that
 // outlasts its window stays charged. [OnError] gets the error of giving it back.
 //
 // The metadata says what was left before that. Use [HideQuota] if clients would slow down because of

@@ -23,8 +23,9 @@ type Store interface {
 // metrics. A nil provider means [otel.GetMeterProvider]. To stop, call Unregister of the returned
 // registration, for example before you close the store.
 //
-// If a process has several stores, pass attributes that tell them apart. The error matches
-// [limiter.ErrInvalid] if store is nil; any other error is the provider's.
+// Watch each store once: the counters of registrations with equal attributes are added up. If a process
+// has several stores, pass attributes that tell them apart. The error matches [limiter.ErrInvalid] if
+// store is nil; any other error is the provider's.
 func Watch(provider metric.MeterProvider, store Store, attrs ...attribute.KeyValue) (metric.Registration, error) {
 	if v := reflect.ValueOf(store); store == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("otellimiter: %w: the store is nil (%T); pass what postgres.Open or sqlite.Open returned", limiter.ErrInvalid, store)
