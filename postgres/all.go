@@ -54,26 +54,25 @@ func (s *Store) doAll(ctx context.Context, tables []*table, ops []limiter.Op) (s
 	if s.db != nil {
 		return s.doAllNow(ctx, tables, ops)
 	}
-	first := &ops[0]
-	others := make([]*limiter.Op, len(ops)-1)
-	for i := range others {
-		others[i] = &ops[i+1]
+	all := make([]*limiter.Op, len(ops))
+	for i := range ops {
+		all[i] = &ops[i]
 	}
-	pass, err := s.breaker.Enter(first, others...)
+	pass, err := s.breaker.Enter(all...)
 	if err != nil {
 		return nil, err
 	}
-	limited, stop := s.deadlines.WithTimeout(ctx, first.Timeout)
+	limited, stop := s.deadlines.WithTimeout(ctx, ops[0].Timeout)
 	defer stop()
 	_, err = s.retries.do(limited, func(ctx context.Context) (_ limiter.State, err error) {
-		if first.Timeout <= 0 { // as in do
+		if ops[0].Timeout <= 0 { // as in do
 			states, err = s.doAllNow(ctx, tables, ops)
 		} else {
 			states, err = s.doAllInTurn(ctx, tables, ops)
 		}
 		return limiter.State{}, err
 	})
-	pass.Leave(first, err)
+	pass.Leave(err, all...)
 	return states, err
 }
 

@@ -76,3 +76,31 @@ func TestDecisionOverSeveralLimitsThatIsTerminatedInMidStatementIsUnknownAndNotS
 		}
 	})
 }
+
+// To the callers of decisions, a locked row looks like a hung database. Here it is one that all of
+// them share.
+func TestDecisionsOverALockedRowKeepNoOtherKeyFromTheDatabase(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		user := newLimiter(t, store, slow(5), limiter.WithTimeout(timeout))
+		shared := newLimiter(t, store, long(50), limiter.WithTimeout(timeout))
+		decide := func(i int) error {
+			_, err := limiter.AllowAll(bounded(t), limiter.Claim{Limiter: user, Key: fmt.Sprint(secret, i)}, limiter.Claim{Limiter: shared, Key: secret})
+			return err
+		}
+		if err := decide(0); err != nil {
+			t.Fatal(err)
+		}
+		release := d.holdLock(t, fmt.Sprintf("SELECT FROM %s.limiter_fixed_windows FOR UPDATE", schema))
+		for i := 0; !store.Stats().BreakerOpen; i++ {
+			if err := decide(i); !limiter.StoreFailed(err) {
+				t.Fatalf("decision %d: %v, want a failure of the store", i, err)
+			}
+		}
+		if res, err := newLimiter(t, store, slow(5)).Allow(bounded(t), "another"); err != nil || !res.Allowed {
+			t.Errorf("another key: %+v, %v", res, err)
+		}
+		release()
+	})
+}

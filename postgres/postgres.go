@@ -172,7 +172,7 @@ func (s *Store) do(ctx context.Context, t *table, op limiter.Op) (state limiter.
 	} else {
 		state, err = s.retries.do(limited, send)
 	}
-	pass.Leave(&op, err)
+	pass.Leave(err, &op)
 	return state, err
 }
 

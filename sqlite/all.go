@@ -14,17 +14,17 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 	if len(ops) == 0 {
 		return nil, invalid("there is no operation")
 	}
-	var others []*limiter.Op
-	for i := range ops[1:] {
-		others = append(others, &ops[1+i])
+	all := make([]*limiter.Op, len(ops))
+	for i := range ops {
+		all[i] = &ops[i]
 	}
-	pass, err := s.breaker.Enter(&ops[0], others...)
+	pass, err := s.breaker.Enter(all...)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
 	j := joint{Store: s, ops: ops}
 	err = j.do(ctx)
-	pass.Leave(&ops[j.at], err)
+	pass.Leave(err, &ops[j.at])
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}

@@ -106,7 +106,7 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
 	}
 	state, err := s.do(ctx, op)
-	pass.Leave(&op, err)
+	pass.Leave(err, &op)
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
 	}

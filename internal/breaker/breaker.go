@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,8 +32,8 @@ const (
 // instead of its time limit, and the database is not flooded when it comes back. Now and then the
 // Breaker lets one operation through to find out.
 //
-// To its callers a locked row looks like a hung database. So while only one key fails, only that
-// key is blocked. See DESIGN.md, "The breaker belongs to the store".
+// To its callers a locked row looks like a hung database. So an operation is blocked only if it uses
+// every key that all failed operations used. See DESIGN.md, "The breaker belongs to the store".
 //
 // The zero Breaker is closed: it lets every operation through. A Breaker is safe for concurrent
 // use.
@@ -48,10 +49,8 @@ type Breaker struct {
 
 	mu       sync.Mutex
 	failures int
-	key      uint64 // the hash of the key that has failed
-	others   bool   // other keys have also failed
-	windows  bool   // fixed windows have failed
-	buckets  bool   // token buckets have failed
+	keys     []uint64        // the hashes of the keys that every failed operation used
+	tables   [allTables]bool // whether operations on these tables have failed: see tablesOf
 	cause    error
 	last     time.Time     // when the last operation was let through, or failed
 	wait     time.Duration // from then to the next one; 0 while the Breaker is closed
@@ -66,11 +65,10 @@ type Pass struct {
 	entered  time.Time // if there were any
 }
 
-// Enter returns a Pass for op, or an error if the operation must not be sent. The error matches
-// [limiter.ErrMisconfigured] if that is why operations failed, otherwise [limiter.ErrNotApplied].
-// With others, op and they are one operation on several keys, which is not sent if one of them must
-// not be.
-func (b *Breaker) Enter(op *limiter.Op, others ...*limiter.Op) (Pass, error) {
+// Enter returns a Pass for an operation, or an error if the operation must not be sent. The error
+// matches [limiter.ErrMisconfigured] if that is why operations failed, otherwise
+// [limiter.ErrNotApplied]. Several ops are one operation on several keys.
+func (b *Breaker) Enter(ops ...*limiter.Op) (Pass, error) {
 	p := Pass{breaker: b, round: b.round.Load()}
 	if !b.failing.Load() {
 		return p, nil
@@ -79,11 +77,7 @@ func (b *Breaker) Enter(op *limiter.Op, others ...*limiter.Op) (Pass, error) {
 	defer b.mu.Unlock()
 	now := time.Now()
 	p.failures, p.entered = b.failures, now
-	blocked := b.blocks(op)
-	for _, other := range others {
-		blocked = blocked || b.blocks(other)
-	}
-	if !blocked {
+	if !b.blocks(ops) {
 		return p, nil
 	}
 	if passed := since(b.last, now); passed >= 0 && passed < b.wait {
@@ -101,9 +95,13 @@ func (b *Breaker) Stats() (open bool, openings int64) {
 	return b.wait > 0, b.openings
 }
 
-// blocks reports whether the Breaker is open for the key of op.
-func (b *Breaker) blocks(op *limiter.Op) bool {
-	return b.wait > 0 && (b.others || hashOf(op) == b.key) && (!errors.Is(b.cause, limiter.ErrMisconfigured) || *b.failedOn(op))
+// blocks reports whether the Breaker is open for an operation. If the operation does not use all keys
+// that the failed ones used, it may not need the row that is locked.
+func (b *Breaker) blocks(ops []*limiter.Op) bool {
+	if b.wait == 0 || slices.ContainsFunc(b.keys, func(key uint64) bool { return !uses(ops, key) }) {
+		return false
+	}
+	return !errors.Is(b.cause, limiter.ErrMisconfigured) || b.failedOn(tablesOf(ops))
 }
 
 // class is the class of the error of an operation that is not sent.
@@ -114,8 +112,8 @@ func (b *Breaker) class() error {
 	return limiter.ErrNotApplied
 }
 
-// Leave tells the Breaker the outcome of the operation.
-func (p Pass) Leave(op *limiter.Op, err error) {
+// Leave tells the Breaker the outcome of the operation. If it failed, ops are those that may be why.
+func (p Pass) Leave(err error, ops ...*limiter.Op) {
 	b := p.breaker
 	switch {
 	case err == nil:
@@ -123,7 +121,7 @@ func (p Pass) Leave(op *limiter.Op, err error) {
 	case errors.Is(err, limiter.ErrCanceled), !limiter.StoreFailed(err) && !errors.Is(err, limiter.ErrMisconfigured):
 		// It says nothing of the database.
 	case b.IsOutage == nil || b.IsOutage(err):
-		b.failed(p, op, err)
+		b.failed(p, ops, err)
 	default:
 		b.answered()
 	}
@@ -137,32 +135,35 @@ func (b *Breaker) answered() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.round.Add(1)
-	b.failures, b.others, b.windows, b.buckets, b.cause, b.wait = 0, false, false, false, nil, 0
+	b.failures, b.tables, b.cause, b.wait = 0, [allTables]bool{}, nil, 0
 	b.failing.Store(false)
 }
 
 // failed counts a failure, and opens the Breaker if there were enough. Failures that were in flight
 // together count once: they may share a statement, or a pooler may have restarted.
-func (b *Breaker) failed(p Pass, op *limiter.Op, err error) {
+func (b *Breaker) failed(p Pass, ops []*limiter.Op, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p.round != b.round.Load() {
 		return
 	}
-	if key := hashOf(op); b.failures == 0 {
-		b.key = key
+	if b.failures == 0 {
+		b.keys = b.keys[:0]
+		for _, op := range ops {
+			b.keys = append(b.keys, hashOf(op))
+		}
 		b.failing.Store(true)
-	} else if key != b.key {
-		b.others = true
+	} else {
+		b.keys = slices.DeleteFunc(b.keys, func(key uint64) bool { return !uses(ops, key) })
 	}
-	*b.failedOn(op) = true
+	b.tables[tablesOf(ops)] = true
 	if p.failures != b.failures {
 		return
 	}
 	b.failures++
 	b.cause = err
 	now := time.Now()
-	waited := !p.entered.IsZero() && now.Sub(p.entered)-beyondLimit >= op.Timeout
+	waited := !p.entered.IsZero() && now.Sub(p.entered)-beyondLimit >= ops[0].Timeout
 	if b.wait == 0 && (waited || b.failures >= openAfter) {
 		b.wait = firstProbe
 		b.openings++
@@ -170,17 +171,43 @@ func (b *Breaker) failed(p Pass, op *limiter.Op, err error) {
 	b.last = now // a probe may take longer than the wait for the next one, and a lone caller made all of them
 }
 
-// failedOn is whether an operation on op's table has failed. A right or column that is missing
-// there may exist for the other table.
-func (b *Breaker) failedOn(op *limiter.Op) *bool {
-	if _, ok := op.Policy.(limiter.FixedWindow); ok {
-		return &b.windows
+// A set of tables has one bit for each.
+const (
+	bucketTable = 1 << iota
+	windowTable
+	allTables = 1 << iota // how many sets there are
+)
+
+// tablesOf returns the tables that an operation uses.
+func tablesOf(ops []*limiter.Op) (tables int) {
+	for _, op := range ops {
+		if _, ok := op.Policy.(limiter.FixedWindow); ok {
+			tables |= windowTable
+		} else {
+			tables |= bucketTable
+		}
 	}
-	return &b.buckets
+	return tables
+}
+
+// failedOn reports whether an operation has failed that used none but these tables. A right or column
+// that is missing in one table may exist in the other.
+func (b *Breaker) failedOn(tables int) bool {
+	for failed, did := range b.tables {
+		if did && failed&^tables == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // seed is the seed of the hashes of keys.
 var seed = maphash.MakeSeed()
+
+// uses reports whether an operation uses the key with this hash.
+func uses(ops []*limiter.Op, key uint64) bool {
+	return slices.ContainsFunc(ops, func(op *limiter.Op) bool { return hashOf(op) == key })
+}
 
 func hashOf(op *limiter.Op) uint64 {
 	return maphash.String(seed, op.Name)*31 + maphash.String(seed, op.Key)

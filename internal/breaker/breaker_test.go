@@ -27,7 +27,7 @@ func through(b *breaker.Breaker, key string, err error) bool {
 	op := opOf(key)
 	pass, refused := b.Enter(op)
 	if refused == nil {
-		pass.Leave(op, err)
+		pass.Leave(err, op)
 	}
 	return refused == nil
 }
@@ -92,7 +92,7 @@ func TestABreakerOpensAfterFiveFailuresWhateverTheTimeLimit(t *testing.T) {
 			if refused != nil {
 				t.Errorf("time limit %v: operation %d was not let through: %v", timeout, i, refused)
 			}
-			pass.Leave(op, limiter.ErrNotApplied)
+			pass.Leave(limiter.ErrNotApplied, op)
 		}
 		if through(b, "k", nil) {
 			t.Errorf("time limit %v: it is not open", timeout)
@@ -116,7 +116,7 @@ func TestABreakerLetsOneThroughAtATimeThatGetsLonger(t *testing.T) {
 				}
 			}
 			for _, pass := range under {
-				pass.Leave(opOf("k"), limiter.ErrOutcomeUnknown)
+				pass.Leave(limiter.ErrOutcomeUnknown, opOf("k"))
 			}
 		}
 		want := []time.Duration{50 * ms, 150 * ms, 350 * ms, 750 * ms, 1550 * ms, 2550 * ms, 3550 * ms}
@@ -140,7 +140,7 @@ func TestWhoAsksAloneDoesNotMakeEachProbeOfADatabaseThatHangs(t *testing.T) {
 			}
 			sent++
 			<-time.After(hangs)
-			pass.Leave(opOf("k"), limiter.ErrNotApplied)
+			pass.Leave(limiter.ErrNotApplied, opOf("k"))
 		}
 		if sent < 10 || kept < 2*sent {
 			t.Errorf("of a minute's requests %d waited for the database, and %d were kept from it; want at least twice as many", sent, kept)
@@ -212,7 +212,7 @@ func TestOfOperationsUnderWayTogetherOneFailureCounts(t *testing.T) {
 			ops, passes = append(ops, op), append(passes, pass)
 		}
 		for i, pass := range passes {
-			pass.Leave(ops[i], limiter.ErrOutcomeUnknown)
+			pass.Leave(limiter.ErrOutcomeUnknown, ops[i])
 		}
 		op := opOf("another")
 		pass, err := b.Enter(op)
@@ -220,7 +220,7 @@ func TestOfOperationsUnderWayTogetherOneFailureCounts(t *testing.T) {
 			t.Errorf("after %d failures and one of 64 operations: open is %v", n, open)
 		}
 		if err == nil {
-			pass.Leave(op, nil)
+			pass.Leave(nil, op)
 		}
 	}
 }
@@ -241,9 +241,90 @@ func TestABreakerThatOneKeyHasOpenedIsOpenForThatKeyAlone(t *testing.T) {
 		if err != nil {
 			t.Fatalf("it is open for other keys: %v", err)
 		}
-		pass.Leave(another, limiter.ErrOutcomeUnknown)
+		pass.Leave(limiter.ErrOutcomeUnknown, another)
 		if through(b, "third", nil) {
 			t.Error("it is not open for all when another key has failed, too")
+		}
+	})
+}
+
+// throughAll sends an operation on several keys, as through does.
+func throughAll(b *breaker.Breaker, err error, ops ...*limiter.Op) bool {
+	pass, refused := b.Enter(ops...)
+	if refused == nil {
+		pass.Leave(err, ops...)
+	}
+	return refused == nil
+}
+
+func TestABreakerIsOpenForOperationsThatUseEveryKeyThatAllFailedOnesUsed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, locked, other := opOf("a"), opOf("locked"), opOf("other")
+		for _, c := range []struct {
+			name   string
+			failed func(i int) []*limiter.Op
+			open   map[string][]*limiter.Op
+			closed map[string][]*limiter.Op
+		}{
+			{
+				"the same keys each time",
+				func(int) []*limiter.Op { return []*limiter.Op{a, locked} },
+				map[string][]*limiter.Op{"both": {locked, a}, "both and another": {other, locked, a}},
+				map[string][]*limiter.Op{"one": {a}, "the other": {locked}, "one and another": {locked, other}},
+			},
+			{
+				"one key each time",
+				func(i int) []*limiter.Op { return []*limiter.Op{opOf(fmt.Sprint(i)), locked} },
+				map[string][]*limiter.Op{"that": {locked}, "that and another": {other, locked}},
+				map[string][]*limiter.Op{"another": {other}, "one of those": {opOf("1"), a}},
+			},
+			{
+				"no key each time",
+				func(i int) []*limiter.Op { return []*limiter.Op{opOf(fmt.Sprint(i)), opOf(fmt.Sprint(i + 1))} },
+				map[string][]*limiter.Op{"another": {other}, "several": {a, other}},
+				nil,
+			},
+		} {
+			trip := func() *breaker.Breaker {
+				b := new(breaker.Breaker)
+				for i := range 5 {
+					throughAll(b, limiter.ErrOutcomeUnknown, c.failed(i)...)
+				}
+				return b
+			}
+			for name, ops := range c.open {
+				if throughAll(trip(), nil, ops...) {
+					t.Errorf("%s: it is not open for %s", c.name, name)
+				}
+			}
+			for name, ops := range c.closed {
+				if !throughAll(trip(), nil, ops...) {
+					t.Errorf("%s: it is open for %s", c.name, name)
+				}
+			}
+		}
+	})
+}
+
+func TestWhatIsMissingInOneOfTwoTablesKeepsNobodyFromEither(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := new(breaker.Breaker)
+		both := func(i int) []*limiter.Op {
+			return []*limiter.Op{opOf(fmt.Sprint("bucket ", i)), {Name: "name", Key: fmt.Sprint("window ", i), Policy: limiter.FixedWindow{}}}
+		}
+		for i := range 5 {
+			throughAll(b, limiter.ErrMisconfigured, both(i)...)
+		}
+		if throughAll(b, nil, both(5)...) {
+			t.Error("it is not open for operations on both tables")
+		}
+		if window := both(6)[1]; !throughAll(b, limiter.ErrMisconfigured, window) || throughAll(b, nil, window) {
+			t.Error("a window is not asked once")
+		}
+		if !throughAll(b, nil, both(7)[0]) {
+			t.Error("it is open for buckets, of which none has failed alone")
 		}
 	})
 }
@@ -261,7 +342,7 @@ func TestOneConnectionWaitedForInVainOpensABreakerThatSomethingFailedBefore(t *t
 				t.Fatal(err)
 			}
 			<-time.After(took)
-			pass.Leave(op, limiter.ErrNotApplied)
+			pass.Leave(limiter.ErrNotApplied, op)
 			if open := !through(b, "third", nil); open != want {
 				t.Errorf("after a failure that took %v of 250ms: open is %v", took, open)
 			}
@@ -281,7 +362,7 @@ func TestWhatIsMissingInOneTableKeepsNobodyFromTheOther(t *testing.T) {
 			} else if !asked {
 				continue
 			}
-			pass.Leave(window, class)
+			pass.Leave(class, window)
 			if _, err := b.Enter(window); !errors.Is(err, class) {
 				t.Errorf("when both have failed a window is asked again: %v", err)
 			}
@@ -309,7 +390,7 @@ func TestWhatWasSentBeforeTheLastAnswerDoesNotCount(t *testing.T) {
 			t.Fatal("nothing was let through after a second")
 		}
 		for i, pass := range passes {
-			pass.Leave(slow[i], limiter.ErrOutcomeUnknown)
+			pass.Leave(limiter.ErrOutcomeUnknown, slow[i])
 		}
 		if !through(b, "k", nil) {
 			t.Error("operations of before have opened it again")

@@ -17,7 +17,7 @@ func TestAnOpenBreakerLetsOneThroughIfTheClockWasSetBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pass.Leave(&op, limiter.ErrNotApplied)
+		pass.Leave(limiter.ErrNotApplied, &op)
 	}
 	b.last = time.Now().Round(0).Add(time.Hour)
 	if _, err := b.Enter(&limiter.Op{}); err != nil {
