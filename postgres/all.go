@@ -107,26 +107,29 @@ func (s *Store) doAllInTurn(ctx context.Context, tables []*table, ops []limiter.
 
 // awaitTurn waits for the keys in the order of ops, so that no two wait for each other, then for one
 // of the turns, and then for a connection. It sets how many keys are held, and what ends the turn. It
-// reports whether the store answered others meanwhile.
+// reports whether the store answered others meanwhile: if so, it is not at fault if the time ends.
 func (s *Store) awaitTurn(ctx context.Context, tables []*table, ops []limiter.Op, held *int, leave *func(bool)) (conn *pgxpool.Conn, waited bool, err error) {
 	s.counters.Queued.Add(int64(len(ops)))
 	defer s.counters.Queued.Add(-int64(len(ops)))
+	defer func() {
+		if err != nil && waited && ctx.Err() != nil {
+			err = batch.Unsent(ctx, true)
+		}
+	}()
 	for i, t := range tables {
 		served, err := t.queue.Hold(ctx, &ops[i])
 		if err != nil {
-			return nil, false, err
+			return nil, waited, err
 		}
 		*held, waited = i+1, waited || served
 	}
 	served, end, err := s.turns.enter(ctx)
+	waited = waited || served
 	if err != nil {
-		return nil, false, err
+		return nil, waited, err
 	}
 	*leave = end
 	conn, err = s.acquire(ctx)
-	if waited = waited || served; err != nil && waited && ctx.Err() != nil {
-		err = batch.Unsent(ctx, true)
-	}
 	return conn, waited, err
 }
 

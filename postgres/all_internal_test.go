@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+)
+
+// A decision waits for its first key until the store has answered the operation that held it. When its
+// time ends, it waits for its next key, a turn or a connection, where nobody is answered.
+func TestDecisionThatTimesOutAfterItWaitedForABusyKeyIsNotAFailureOfTheStore(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second
+	op := func(key string, timeout time.Duration) limiter.Op {
+		return limiter.Op{Kind: limiter.OpTake, Name: "test", Key: key, Policy: limiter.PerHour(5), Cost: 1, Timeout: timeout}
+	}
+	for where, block := range map[string]func(ctx context.Context, s *Store, all *sync.WaitGroup){
+		"its next key": func(ctx context.Context, s *Store, all *sync.WaitGroup) {
+			for i := range singleStatements + 1 { // the last one waits for one of the others to end
+				reservation := op(fmt.Sprint("b", i), 10*timeout)
+				reservation.MaxWait = time.Hour
+				all.Go(func() { _, _ = s.Do(ctx, reservation) })
+				synctest.Wait()
+			}
+		},
+		"a turn": func(_ context.Context, s *Store, _ *sync.WaitGroup) {
+			for range allStatements {
+				<-s.turns.free
+			}
+		},
+		"a connection": func(context.Context, *Store, *sync.WaitGroup) {},
+	} {
+		for _, answered := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				config, err := pgxpool.ParseConfig("postgres://app@127.0.0.1/app")
+				if err != nil {
+					t.Fatal(err)
+				}
+				config.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				pool, err := pgxpool.NewWithConfig(ctx, config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer pool.Close()
+				s, err := New(pool)
+				if err != nil {
+					t.Fatal(err)
+				}
+				busy := op("a", timeout)
+				if _, err := s.buckets.queue.Hold(ctx, &busy); err != nil {
+					t.Fatal(err)
+				}
+				var all sync.WaitGroup
+				block(ctx, s, &all)
+				var decision sync.WaitGroup
+				decision.Go(func() {
+					_, err := s.DoAll(ctx, []limiter.Op{busy, op(fmt.Sprint("b", singleStatements), timeout)})
+					if !errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrKeyBusy) != answered || limiter.StoreFailed(err) == answered {
+						t.Errorf("waiting for %s, its first key answered %v: %v", where, answered, err)
+					}
+				})
+				synctest.Wait()
+				<-time.After(timeout / 2)
+				s.buckets.queue.Release(&busy, answered)
+				decision.Wait()
+				stop()
+				all.Wait()
+			})
+		}
+	}
+}
