@@ -167,8 +167,8 @@ func TestCallersWhoLeaveCostHardlyAConnection(t *testing.T) {
 				}
 				left.Wait()
 				// A caller that ended its connection would make 300 of them.
-				if n := p.Stat().NewConnsCount(); n > 8+15 {
-					t.Errorf("%d connections were made, want at most 23", n)
+				if n := p.Stat().NewConnsCount(); n > 8+5 {
+					t.Errorf("%d connections were made, want at most 13", n)
 				}
 			})
 		}

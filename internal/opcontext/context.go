@@ -25,6 +25,10 @@ const (
 	// cancelDelay is how long a statement may continue after its caller has left. Cutting it off
 	// costs the connection, and most statements are about to end.
 	cancelDelay = 100 * time.Millisecond
+	// deadlineDelay is how long after the caller's deadline a statement may continue, if that deadline
+	// leaves less than twice as long. Otherwise each caller with a deadline of a few milliseconds could
+	// cut off a statement on a busy machine.
+	deadlineDelay = 25 * time.Millisecond
 )
 
 // Context is the context of one operation. It ends when the operation has used up its time:
@@ -40,6 +44,7 @@ type Context struct {
 	deadlines       *Deadlines
 	timeout         time.Duration
 	end             time.Time // the latest due, which the caller's deadline sets; zero if there is none
+	statementEnd    time.Time // the end of a statement that is in flight, if it is another one
 	shortDeadline   bool      // the end leaves less than timeout from the start
 	entry           heapEntry
 
@@ -115,13 +120,19 @@ func Renew(ctx context.Context) {
 	c.shortDeadline = c.shortDeadline || c.due.Equal(c.end)
 }
 
-// DelayCancel lets the operation of the Context ctx continue for 100 ms after its caller has left.
-// Call it when the operation has a connection and is about to be sent.
+// DelayCancel lets the operation of the Context ctx continue for 100 ms after its caller has left, and
+// for 25 ms after a deadline that left less than 50 ms. Call it when the operation has a connection and is about to be sent.
 func DelayCancel(ctx context.Context) {
 	if c, ok := ctx.(*Context); ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.connected, c.delaysCancel = true, true
+		if !c.statementEnd.IsZero() {
+			atEnd := c.due.Equal(c.end)
+			if c.end = c.statementEnd; atEnd {
+				c.due = c.within(time.Now(), c.timeout) // expire goes by it
+			}
+		}
 	}
 }
 
@@ -288,11 +299,14 @@ func (c *Context) expire() {
 		return
 	}
 	err := c.Context.Err()
-	if err == nil {
+	tooNear := c.shortDeadline && (!now.Before(c.end) || c.end.Equal(c.statementEnd)) && !errors.Is(err, context.Canceled)
+	switch {
+	case tooNear:
+		err, c.cause = context.Canceled, c.deadlineTooNear()
+	case err == nil:
 		err, c.cause = context.Canceled, errTimedOut
-		if c.shortDeadline && !now.Before(c.end) {
-			c.cause = c.deadlineTooNear()
-		}
+	}
+	if c.cause != nil {
 		if !c.connected && c.deadlines.WaitReason != nil {
 			c.waitReason = c.deadlines.WaitReason()
 		}

@@ -90,6 +90,50 @@ func TestALimitEndsAnOperationInItsTime(t *testing.T) {
 	}
 }
 
+func TestAStatementMayContinueAfterANearDeadline(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		timeout, deadline time.Duration
+		sent              time.Duration
+		want              time.Duration
+		caller            bool // the caller ended it
+	}{
+		{timeout: time.Second, deadline: ms, want: 26 * ms, caller: true},
+		{timeout: time.Second, deadline: 40 * ms, sent: 19 * ms, want: 65 * ms, caller: true},
+		{timeout: time.Second, deadline: 50*ms - 1, want: 75*ms - 1, caller: true},
+		{timeout: time.Second, deadline: 50 * ms, want: 25 * ms, caller: true}, // as without a statement
+		{timeout: time.Second, deadline: 400 * ms, sent: 100 * ms, want: 300 * ms, caller: true},
+		{timeout: 10 * ms, deadline: 40 * ms, sent: 5 * ms, want: 10 * ms}, // its own time limit
+		{timeout: 30 * ms, deadline: 40 * ms, sent: 5 * ms, want: 35 * ms, caller: true},
+	} {
+		t.Run(fmt.Sprint(c.timeout, " ", c.deadline), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				parent, cancel := context.WithTimeout(t.Context(), c.deadline)
+				defer cancel()
+				begin := time.Now()
+				ctx, stop := new(opcontext.Deadlines).WithTimeout(parent, c.timeout)
+				defer stop()
+				if c.sent > 0 {
+					<-time.After(c.sent)
+				}
+				opcontext.DelayCancel(ctx)
+				<-ctx.Done()
+				if got := time.Since(begin); got != c.want {
+					t.Errorf("it ended after %v, want %v", got, c.want)
+				}
+				err := opcontext.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
+				if errors.Is(err, limiter.ErrCanceled) != c.caller || !errors.Is(err, limiter.ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Interrupted = %v", err)
+				}
+				if c.caller && !strings.Contains(err.Error(), "the time limit of "+c.timeout.String()) {
+					t.Errorf("the error does not say what the deadline was too near for: %v", err)
+				}
+			})
+		})
+	}
+}
+
 func TestTheErrorOfAnOperationThatNeverHadAConnectionSaysWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	const full = "the pool is full"

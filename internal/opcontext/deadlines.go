@@ -38,7 +38,11 @@ func (d *Deadlines) WithTimeout(ctx context.Context, timeout time.Duration) (lim
 	now := time.Now()
 	c := &Context{Context: ctx, deadlines: d, timeout: timeout}
 	if deadline, ok := ctx.Deadline(); ok {
-		c.end = deadline.Add(-min(headroom, deadline.Sub(now)/2))
+		left := deadline.Sub(now)
+		c.end = deadline.Add(-min(headroom, left/2))
+		if left < 2*deadlineDelay {
+			c.statementEnd = deadline.Add(deadlineDelay)
+		}
 		c.shortDeadline = c.end.Before(now.Add(timeout))
 	}
 	c.due = c.within(now, timeout)
