@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +16,7 @@ import (
 type resetJSON struct {
 	Limiter string `json:"limiter"`
 	show.KeyJSON
-	Reset bool `json:"reset"` // false if the key had no state
+	Reset bool `json:"reset"` // false if the key had no row
 }
 
 func (a *app) reset() *cobra.Command {
@@ -57,7 +56,7 @@ func (a *app) block() *cobra.Command {
 			return err
 		}
 		if d <= 0 || d > limiter.MaxBlock {
-			return usageError{fmt.Errorf("--for is %v; it must be above 0 and at most %v", d, limiter.MaxBlock)}
+			return usageError{fmt.Errorf("--for is %v; pass how long, above 0 and at most %v", d, limiter.MaxBlock)}
 		}
 		if policy != nil {
 			return database.CheckPolicy(args[0], policy)
@@ -86,7 +85,7 @@ func (a *app) completeLimiters(cmd *cobra.Command) {
 		}
 		var valid []string // a name that limiter.New rejects must not reach the shell
 		for _, name := range names {
-			if !errors.Is(database.CheckPolicy(name, limiter.PerMinute(1)), limiter.ErrInvalid) {
+			if database.CheckName(name) == nil {
 				valid = append(valid, name)
 			}
 		}

@@ -66,7 +66,7 @@ func TestBlockNeedsAPolicyIfNoKeyHasOne(t *testing.T) {
 		fails(t, db.url, 2, []string{"Capacity"}, "block", "login", "alice", "--for", "1h", "--interval", "3s")
 		fails(t, db.url, 2, []string{"name"}, "block", "log in", "alice", "--for", "1h", "--limit", "3", "--window", "1h")
 		fails(t, db.url, 2, []string{"--for is"}, "block", "login", "alice", "--for", "-1h")
-		fails(t, db.url, 2, []string{"--for is 0s"}, "block", "login", "alice")
+		fails(t, db.url, 2, []string{"--for is 0s; pass how long"}, "block", "login", "alice")
 		got := decode[peeked](t, succeeds(t, db.url, "block", "login", "alice", "--for", "1h", "--limit", "3", "--window", "1h", "-o", "json"))
 		if len(got.States) != 1 || got.States[0].Allowed || got.States[0].Policy.Limit != 3 {
 			t.Errorf("%+v", got)
@@ -107,7 +107,7 @@ func TestAnOverrideReachesTheLimiter(t *testing.T) {
 		if got := succeeds(t, db.url, "override", "list", "login").stdout; strings.Count(got, "\n") != 2 {
 			t.Errorf("%s", got)
 		}
-		succeeds(t, db.url, "override", "rm", "login", "alice")
+		contains(t, succeeds(t, db.url, "override", "rm", "login", "alice", "-o", "json").stdout, `"login"`, `"alice"`, `"removed": true`)
 		fails(t, db.url, 1, []string{"has no override"}, "override", "rm", "login", "alice")
 	})
 }

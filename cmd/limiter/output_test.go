@@ -140,3 +140,16 @@ func TestTheProgressOfASweepFitsANarrowTerminal(t *testing.T) {
 	}
 	contains(t, string(out), "deleted 3000 rows in", "[")
 }
+
+func TestCommandsRejectNamesThatNoLimiterHas(t *testing.T) {
+	t.Parallel()
+	db := migratedSQLite(t)
+	for _, args := range [][]string{{"peek", "log in", "k"}, {"reset", "", "k"}, {"top", "log!"}, {"override", "list", "ä"}, {"override", "rm", "log in", "k"}} {
+		fails(t, db.url, 2, []string{"the limiter's name"}, args...)
+	}
+}
+
+func TestVersionIsThatOfTheModule(t *testing.T) {
+	t.Parallel()
+	contains(t, succeeds(t, "", "--version").stdout, "limiter version ")
+}

@@ -99,6 +99,13 @@ func (a *app) overrideList() *cobra.Command {
 	return cmd
 }
 
+// removedJSON is what override rm prints.
+type removedJSON struct {
+	Limiter string `json:"limiter"`
+	show.KeyJSON
+	Removed bool `json:"removed"`
+}
+
 func (a *app) overrideRemove() *cobra.Command {
 	return a.keyCommand("rm LIMITER KEY", "Remove the override of a key; exit code 1 if it has none",
 		func(ctx context.Context, db *database.DB, name string, key []byte) error {
@@ -109,7 +116,7 @@ func (a *app) overrideRemove() *cobra.Command {
 			case !found:
 				return fmt.Errorf("%s of limiter %s has no override", show.Key(key), name)
 			case a.json():
-				return show.JSON(a.stdout, map[string]any{"removed": true})
+				return show.JSON(a.stdout, removedJSON{name, show.NewKeyJSON(key), true})
 			}
 			fmt.Fprintf(a.out, "removed the override of %s of limiter %s\n", show.Key(key), name)
 			return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -59,7 +60,8 @@ func (a *app) root() *cobra.Command {
 		Short:         "Show and change the state of limiters in PostgreSQL and SQLite",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		Version:       version(),
+		PersistentPreRunE: func(_ *cobra.Command, args []string) error {
 			if a.output != "text" && a.output != "json" {
 				return fmt.Errorf("--output is %q; it must be text or json", a.output)
 			}
@@ -67,6 +69,9 @@ func (a *app) root() *cobra.Command {
 				return fmt.Errorf("--timeout is %v; it must be above 0", a.timeout)
 			}
 			a.began = true
+			if len(args) > 0 { // the name of a limiter, in every command
+				return database.CheckName(args[0])
+			}
 			return nil
 		},
 	}
@@ -78,6 +83,14 @@ func (a *app) root() *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.migrate(), a.peek(), a.reset(), a.block(), a.override(), a.sweep(), a.doctor(), a.top())
 	return root
+}
+
+// version returns the version of the module, which go install records.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
 }
 
 // open opens the database.

@@ -121,7 +121,8 @@ func Renew(ctx context.Context) {
 }
 
 // DelayCancel lets the operation of the Context ctx continue for 100 ms after its caller has left, and
-// for 25 ms after a deadline that left less than 50 ms. Call it when the operation has a connection and is about to be sent.
+// for 25 ms after a deadline that left less than 50 ms. Call it when the operation has a connection and
+// is about to be sent.
 func DelayCancel(ctx context.Context) {
 	if c, ok := ctx.(*Context); ok {
 		c.mu.Lock()

@@ -95,6 +95,9 @@ func CheckPolicy(name string, p limiter.Policy) error {
 	return err
 }
 
+// CheckName returns an error that matches [limiter.ErrInvalid] if no limiter can have the name.
+func CheckName(name string) error { return CheckPolicy(name, limiter.PerMinute(1)) }
+
 // KindOf returns the kind of a policy.
 func KindOf(p limiter.Policy) Kind {
 	if _, ok := p.(limiter.FixedWindow); ok {
