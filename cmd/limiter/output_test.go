@@ -42,7 +42,7 @@ func TestWrongArgumentsAreNotIgnored(t *testing.T) {
 		"FixedWindow.Limit is 0":         "block login alice --for 1h --limit 0",
 		"--expires-in is 0s":             "override set login alice --capacity 5 --interval 1s --expires-in 0s",
 		"--expires-in is 2562047h0m0s":   "override set login alice --capacity 5 --interval 1s --expires-in 2562047h",
-		"invalid byte sequence":          "peek \xff alice",
+		"name has byte 0xff":             "peek \xff alice",
 		"TokenBucket.Interval is 0s; it": "override set login alice --capacity 5 --interval 0",
 	} {
 		fails(t, db.url, 2, []string{text}, strings.Fields(args)...)
