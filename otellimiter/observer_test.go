@@ -144,12 +144,18 @@ func TestARefusalOverSeveralLimitsIsNoErrorOfALimiterThatWasNotAsked(t *testing.
 		passes string         // attributes of the other limiter's decisions
 		others []string
 	}{
-		{"the fallback refuses", fails{limiter.ErrNotApplied}, limiter.FailLocal(memory.New()),
+		{
+			"the fallback refuses",
+			fails{limiter.ErrNotApplied},
+			limiter.FailLocal(memory.New()),
 			"error.type=not_applied limiter=other result=allowed source=policy: 1",
-			[]string{"error.type=not_applied limiter=other result=refused source=local: 2"}},
-		{"the deny cache refuses", memory.New(), limiter.WithDenyCache(10, time.Minute),
+			[]string{"error.type=not_applied limiter=other result=refused source=local: 2"},
+		},
+		{
+			"the deny cache refuses", memory.New(), limiter.WithDenyCache(10, time.Minute),
 			"limiter=other result=allowed source=store: 1",
-			[]string{"limiter=other result=refused source=store: 1", "limiter=other result=refused source=deny_cache: 1"}},
+			[]string{"limiter=other result=refused source=store: 1", "limiter=other result=refused source=deny_cache: 1"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
