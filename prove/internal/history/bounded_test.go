@@ -85,7 +85,7 @@ func applied(r *rand.Rand, policies []limiter.TokenBucket, resets, reserves, cha
 			op.MaxWait = time.Duration(r.Int64N(p.Capacity * int64(p.Step())))
 		case charges && r.IntN(10) == 0:
 			op.Kind, op.Cost = limiter.OpCharge, 1+r.Int64N(2+r.Int64N(2*p.Capacity))
-		case charges && r.IntN(10) == 0:
+		case charges && r.IntN(9) == 0:
 			op.Kind, op.Cost = limiter.OpTakeUpTo, 1+r.Int64N(2*p.Capacity)
 		case charges && r.IntN(60) == 0:
 			op.Kind, op.Cost = limiter.OpBlock, 1+r.Int64N(int64(50*time.Millisecond))
