@@ -121,3 +121,21 @@ func (s SettledAll) DoAll(ctx context.Context, ops []limiter.Op) (states []limit
 	})
 	return states, err
 }
+
+// GiveBackAll carries out refunds of a key in one batch, as the queue does.
+func GiveBackAll(ctx context.Context, s *Store, refunds []limiter.Op) error {
+	t, err := s.tableOf(refunds[0].Policy)
+	if err != nil {
+		return err
+	}
+	calls := make([]*batch.Call, len(refunds))
+	for i, op := range refunds {
+		calls[i] = batch.NewCall(op)
+	}
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.release(conn)
+	return s.runOn(ctx, conn, write, func(db DB) error { return s.giveBackAll(ctx, db, t, calls) })
+}

@@ -27,7 +27,7 @@ func (s *Store) giveBackAll(ctx context.Context, db DB, t *table, calls []*batch
 		SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
 	})
 	if err := conn.SendBatch(ctx, &statements).Close(); err != nil {
-		return err
+		return commitError{err}
 	}
 	answerAll(calls, states)
 	return nil

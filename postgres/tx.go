@@ -61,8 +61,9 @@ func commit(ctx context.Context, tx transaction, f func(DB) error) error {
 	return nil
 }
 
-// commitError is the error of a COMMIT. COMMIT has no parameters, so pgx sends it in the simple
-// protocol. If the connection then breaks, pgx wrongly reports that nothing was sent.
+// commitError is the error of a COMMIT, or of a batch that the server commits at its end. If the
+// connection breaks during a COMMIT, which pgx sends in the simple protocol, or between the results of a
+// batch in QueryExecModeExec, pgx wrongly reports that nothing was sent.
 type commitError struct{ error }
 
 func (e commitError) Unwrap() error   { return e.error }
