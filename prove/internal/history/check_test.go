@@ -162,3 +162,23 @@ func TestARefusalFromMemoryMayNotHaveHeardOfARefund(t *testing.T) {
 		}
 	})
 }
+
+// Three takes of cost 1 and one take of up to 3 make the same change. Only the time of the second change
+// tells which of them made it.
+func TestOneTakeOfUpToItsCostIsNotMistakenForSeveralTakes(t *testing.T) {
+	t.Parallel()
+	k := kinds[0]
+	w := newWorld(rand.New(rand.NewPCG(1, 0)), k)
+	take := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: k.policies[0], Cost: 1}
+	upTo := take
+	upTo.Kind, upTo.Cost = limiter.OpTakeUpTo, 3
+	for range 3 {
+		w.calls = append(w.calls, history.Call{Op: take, Outcome: history.Unknown, Began: w.at, Ended: w.at + 50*ms})
+	}
+	w.calls = append(w.calls, history.Call{Op: upTo, Outcome: history.Unknown, Began: w.at, Ended: w.at + 200*ms})
+	for _, at := range []int64{w.at + 20*ms, w.at + 150*ms} {
+		next, _ := upTo.Apply(w.row, ahead+at)
+		w.write(next, 1)
+	}
+	right(t, w.history())
+}
