@@ -30,6 +30,7 @@ func TestHistoriesUnderPairsOfFaults(t *testing.T) {
 			{DSN: a.pooler.DSN(), Pooled: true, Options: tolerant},
 		}
 		h := openHistory(t, r, log, time.Now(), workers)
+		a.awaitPooler(t)
 		run := startWorkers(t, workers...)
 		a.workers = run.processes
 		pairs := 0

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sqlimit/limiter/internal/daemon"
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
@@ -26,6 +27,25 @@ type system struct {
 // systemSettings are the settings of its server. After a crash, a server waits for sessions whose
 // clients have sent nothing yet, and these clients may hang.
 var systemSettings = slices.Concat(durable, []string{"authentication_timeout=1s"})
+
+// awaitPooler waits until a query passes the pooler. A PgBouncer whose last login failed refuses its
+// next client, although the server works again. Without this wait, that client can be a worker of
+// the next round.
+func (a *system) awaitPooler(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	for {
+		err := daemon.Answers(ctx, a.pooler.DSN())
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("no query passes the pooler: %v", err)
+		}
+		wait(ctx, interval)
+	}
+}
 
 // aFault is a fault. begin starts it and returns a function that ends it, or nil if it had no effect.
 type aFault struct {
