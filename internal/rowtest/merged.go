@@ -18,16 +18,6 @@ import (
 // is empty. count is the number of rounds.
 func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
 	const keys, takes = 6, 5
-	policies := []limiter.Policy{
-		limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Second},
-		limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Hour},
-		limiter.TokenBucket{Capacity: 4, Refill: 1, Interval: time.Hour},
-		limiter.FixedWindow{Limit: 3, Window: time.Second},
-		limiter.FixedWindow{Limit: 3, Window: time.Hour},
-		limiter.FixedWindow{Limit: 4, Window: time.Hour},
-		limiter.FixedWindow{Limit: 3, Window: time.Second, CountRejected: true},
-		limiter.FixedWindow{Limit: 4, Window: time.Hour, CountRejected: true},
-	}
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for round := range count {

@@ -24,20 +24,22 @@ const second = int64(time.Second)
 // start is a whole day, so that windows begin with it.
 const start = 86_400 * 20_000 * second
 
+// policies are such that some have the period of others, or the limit. The last two count refusals.
+var policies = []limiter.Policy{
+	limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Second},
+	limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Hour},
+	limiter.TokenBucket{Capacity: 4, Refill: 1, Interval: time.Hour},
+	limiter.FixedWindow{Limit: 3, Window: time.Second},
+	limiter.FixedWindow{Limit: 3, Window: time.Hour},
+	limiter.FixedWindow{Limit: 4, Window: time.Hour},
+	limiter.FixedWindow{Limit: 3, Window: time.Second, CountRejected: true},
+	limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true},
+}
+
 // Run tests that the store answers an operation as Op.Apply says and leaves the same row, whatever
 // row it finds. The rows lie around every bound: of the policy, the clock, its tolerance and the
 // window. The store is empty. count is the number of operations for each policy.
 func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
-	policies := []limiter.Policy{
-		limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Second},
-		limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Hour},
-		limiter.TokenBucket{Capacity: 4, Refill: 1, Interval: time.Hour},
-		limiter.FixedWindow{Limit: 3, Window: time.Second},
-		limiter.FixedWindow{Limit: 3, Window: time.Hour},
-		limiter.FixedWindow{Limit: 4, Window: time.Hour},
-		limiter.FixedWindow{Limit: 3, Window: time.Second, CountRejected: true},
-		limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true},
-	}
 	for n, p := range policies {
 		t.Run(fmt.Sprintf("%+v", p), func(t *testing.T) {
 			seed := rand.Uint64()
