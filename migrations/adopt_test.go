@@ -1,7 +1,6 @@
 package migrations_test
 
 import (
-	"database/sql"
 	"errors"
 	"regexp"
 	"strings"
@@ -17,9 +16,7 @@ func TestUpRepairsWhatMatchesAVersion(t *testing.T) {
 		mustUp(t, s)
 		s.wantUsable(t)
 		s.wantGolden(t)
-		if err := migrations.Down(t.Context(), s.dialect, s.DB, s.opts...); err != nil {
-			t.Errorf("Down: %v", err)
-		}
+		s.down(t, s.opts...)
 		s.wantEmpty(t)
 	})
 }
@@ -41,12 +38,8 @@ func TestUpLeavesTheApplicationsTablesAlone(t *testing.T) {
 		before := s.everything(t)
 		mustUp(t, s)
 		s.wantUsable(t)
-		if err := migrations.Down(t.Context(), s.dialect, s.DB, s.opts...); err != nil {
-			t.Fatalf("Down: %v", err)
-		}
-		if after := s.everything(t); after != before {
-			t.Errorf("Down has left:\n%s\nthere was:\n%s", after, before)
-		}
+		s.down(t, s.opts...)
+		s.wantUnchanged(t, before)
 	})
 }
 
@@ -66,9 +59,7 @@ func TestUpSaysWhatDiffersAndLeavesNoTrace(t *testing.T) {
 				t.Errorf("Up: %v, want %q in it", err, want)
 			}
 		}
-		if after := s.everything(t); after != before {
-			t.Errorf("Up has failed and left:\n%s\nthere was:\n%s", after, before)
-		}
+		s.wantUnchanged(t, before)
 		// The advice helps.
 		if found := remedy.FindStringSubmatch(err.Error()); found != nil {
 			run(t, s.DB, found[1])
@@ -92,9 +83,7 @@ func TestUpNamesTheRemedyForAnObjectThatItDoesNotCompare(t *testing.T) {
 		run(t, s.DB, obstacle)
 		before := s.everything(t)
 		wantMisconfigured(t, "Up", s.up(t), "drop or rename it", "already")
-		if after := s.everything(t); after != before {
-			t.Errorf("Up has failed and left:\n%s\nthere was:\n%s", after, before)
-		}
+		s.wantUnchanged(t, before)
 		run(t, s.DB, remove)
 		mustUp(t, s)
 		s.wantUsable(t)
@@ -104,21 +93,16 @@ func TestUpNamesTheRemedyForAnObjectThatItDoesNotCompare(t *testing.T) {
 func TestDownSaysWhatKeepsItFromRevertingAMigration(t *testing.T) {
 	t.Parallel()
 	onSites(t, func(t *testing.T, s site) {
-		down := func() error { return migrations.Down(t.Context(), s.dialect, s.DB, s.opts...) }
 		mustUp(t, s)
 		run(t, s.DB, `DROP VIEW limiter_remaining`)
 		s.wantUsable(t) // no store needs the view
 		run(t, s.DB, `DROP TABLE limiter_overrides`, `DELETE FROM limiter_goose_version WHERE version_id = 2`)
 		before := s.everything(t) // Down reverts one migration after the other, so it would get this far
-		err := down()
+		err := migrations.Down(t.Context(), s.dialect, s.DB, s.opts...)
 		wantMisconfigured(t, "Down", err, "view limiter_remaining is missing", "down")
-		if after := s.everything(t); after != before {
-			t.Errorf("Down has failed and left:\n%s\nthere was:\n%s", after, before)
-		}
+		s.wantUnchanged(t, before)
 		run(t, s.DB, remedy.FindStringSubmatch(err.Error())[1])
-		if err := down(); err != nil {
-			t.Errorf("Down: %v", err)
-		}
+		s.down(t, s.opts...)
 		s.wantEmpty(t)
 	})
 }
@@ -163,9 +147,7 @@ func TestUpOfAnOlderReleaseChangesNothing(t *testing.T) {
 		before := s.everything(t)
 		err := migrations.Down(t.Context(), s.dialect, s.DB, s.opts...)
 		wantMisconfigured(t, "Down", err, "version 99", "newer release")
-		if after := s.everything(t); after != before {
-			t.Errorf("Down has failed and left:\n%s\nthere was:\n%s", after, before)
-		}
+		s.wantUnchanged(t, before)
 	})
 }
 
@@ -187,9 +169,7 @@ func TestTheGooseCommandAgreesWithWhatUpAdopted(t *testing.T) {
 			}
 			before := s.everything(t)
 			d.cli(t, "up") // nothing to do
-			if after := s.everything(t); after != before {
-				t.Errorf("goose up has changed:\n%s\nto:\n%s", before, after)
-			}
+			s.wantUnchanged(t, before)
 			d.cli(t, "down-to", "0")
 			d.wantApplied(t, false)
 			d.down(t)
@@ -203,37 +183,10 @@ func TestDeploymentsAtOnceAdoptOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, d database) {
 		s := site{database: d}
 		s.byHand(t)
-		var handles [6]*sql.DB
-		for i := range handles {
-			handles[i] = d.open(t)
-		}
-		err := together(len(handles), func(i int) error { return migrations.Up(t.Context(), d.dialect, handles[i]) })
-		if err != nil {
+		if err := d.together(t, 6, nil, migrations.Up); err != nil {
 			t.Errorf("Up: %v", err)
 		}
 		s.wantUsable(t)
-	})
-}
-
-func TestUpAndDownOverTablesMadeByHandAtOnceLeaveNothingHalfDone(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, d database) {
-		s := site{database: d}
-		s.byHand(t)
-		s.noteVersions(t)
-		var handles [6]*sql.DB
-		for i := range handles {
-			handles[i] = d.open(t)
-		}
-		_ = together(len(handles), func(i int) error {
-			if i%2 == 0 {
-				return migrations.Up(t.Context(), d.dialect, handles[i])
-			}
-			return migrations.Down(t.Context(), d.dialect, handles[i])
-		})
-		mustUp(t, s)
-		s.wantUsable(t)
-		d.wantGolden(t)
 	})
 }
 
@@ -267,15 +220,11 @@ func TestRolesThatMayNotAdoptAreToldWhatTheyNeed(t *testing.T) {
 		role := s
 		role.database = s.role(t, `GRANT USAGE ON SCHEMA app`)
 		wantMisconfigured(t, "Up without CREATE", role.up(t), "CREATE on schema", "42501")
-		if after := s.everything(t); after != before {
-			t.Errorf("Up has failed and left:\n%s\nthere was:\n%s", after, before)
-		}
+		s.wantUnchanged(t, before)
 		s.noteVersions(t, 0)
 		before = s.everything(t)
 		wantMisconfigured(t, "Up without the version table", role.up(t), "limiter_goose_version", "42501")
-		if after := s.everything(t); after != before {
-			t.Errorf("Up has failed and left:\n%s\nthere was:\n%s", after, before)
-		}
+		s.wantUnchanged(t, before)
 		mustUp(t, s)
 		s.wantUsable(t)
 		run(t, s.DB, `GRANT SELECT ON limiter_goose_version TO PUBLIC`)

@@ -227,16 +227,12 @@ func TestUpSucceedsWhileTheGooseCommandMigrates(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d database) {
 		command := d.command(t, "up")
-		err := together(3, func(i int) error {
-			if i == 0 {
-				_, _ = output(command) // may lose, and then fails
-				return nil
-			}
-			return migrations.Up(t.Context(), d.dialect, d.DB)
-		})
-		if err != nil {
+		var other sync.WaitGroup
+		other.Go(func() { _, _ = output(command) }) // may lose, and then fails
+		if err := d.together(t, 2, nil, migrations.Up); err != nil {
 			t.Errorf("Up: %v", err)
 		}
+		other.Wait()
 		d.wantGolden(t)
 		d.wantNotedOnce(t)
 	})

@@ -30,14 +30,22 @@ var sqliteModes = map[string][]string{
 	},
 }
 
-// together calls f n times at once and returns the errors.
-func together(n int, f func(i int) error) error {
+// migration is [migrations.Up] or [migrations.Down].
+type migration = func(context.Context, migrations.Dialect, *sql.DB, ...migrations.Option) error
+
+// together runs migrations in turn on n handles of their own, all at once, and returns the errors.
+func (d database) together(t *testing.T, n int, params []string, run ...migration) error {
+	t.Helper()
 	var wait sync.WaitGroup
 	errs, start := make([]error, n), make(chan struct{})
 	for i := range n {
+		db := d.open(t, params...)
+		if d.dialect == migrations.Postgres {
+			db.SetMaxOpenConns(1) // it stays open, with the locks that it holds
+		}
 		wait.Go(func() {
 			<-start
-			errs[i] = f(i)
+			errs[i] = run[i%len(run)](t.Context(), d.dialect, db)
 		})
 	}
 	close(start)
@@ -62,19 +70,12 @@ func TestDeploymentsAtOnceMigrateSQLiteOnce(t *testing.T) {
 			t.Parallel()
 			for range 4 {
 				d := onSQLite(t)
-				const n = 8
-				var handles [n]*sql.DB
-				for i := range handles {
-					handles[i] = d.open(t, params...)
-				}
-				err := together(n, func(i int) error { return migrations.Up(t.Context(), migrations.SQLite, handles[i]) })
-				if err != nil {
+				if err := d.together(t, 8, params, migrations.Up); err != nil {
 					t.Fatalf("Up: %v", err)
 				}
 				d.wantGolden(t)
 				d.wantNotedOnce(t)
-				err = together(n, func(i int) error { return migrations.Down(t.Context(), migrations.SQLite, handles[i]) })
-				if err != nil {
+				if err := d.together(t, 8, params, migrations.Down); err != nil {
 					t.Fatalf("Down: %v", err)
 				}
 				d.wantEmpty(t)
@@ -125,42 +126,33 @@ func TestProcessesAtOnceMigrateSQLiteOnce(t *testing.T) {
 func TestUpAndDownAtOnceLeaveNothingHalfDone(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d database) {
-		const n = 4
-		var handles [n]*sql.DB
-		for i := range handles {
-			handles[i] = d.open(t)
-		}
-		// Either may win, and who loses may say so; what counts is what they leave.
-		_ = together(n, func(i int) error {
-			if i%2 == 0 {
-				return migrations.Up(t.Context(), d.dialect, handles[i])
+		s := site{database: d}
+		for _, byHand := range []bool{false, true} {
+			if byHand {
+				s.byHand(t)
+				s.noteVersions(t)
 			}
-			return migrations.Down(t.Context(), d.dialect, handles[i])
-		})
-		d.up(t)
-		d.wantGolden(t)
-		d.wantNotedOnce(t)
+			// Either may win, and who loses may say so; what counts is what they leave.
+			_ = d.together(t, 6, nil, migrations.Up, migrations.Down)
+			mustUp(t, s)
+			s.wantUsable(t)
+			d.wantGolden(t)
+			d.down(t)
+		}
 	})
 }
 
 func TestDeploymentsAtOnceMigratePostgreSQLOnce(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
-		const n = 4
-		var handles [n]*sql.DB
-		for i := range handles {
-			handles[i] = d.open(t)
-			handles[i].SetMaxOpenConns(1)
-		}
-		err := together(n, func(i int) error { return migrations.Up(t.Context(), d.dialect, handles[i]) })
-		if err != nil {
+		if err := d.together(t, 4, nil, migrations.Up); err != nil {
 			t.Fatalf("Up: %v", err)
 		}
 		d.wantGolden(t)
 		d.wantNotedOnce(t)
 		// The lock is given back: the same connections, which are still open, hold none.
 		var locks int
-		err = d.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_locks
+		err := d.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_locks
 			WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&locks)
 		if err != nil || locks != 0 {
 			t.Errorf("%d advisory locks are held (%v), want 0", locks, err)

@@ -14,12 +14,12 @@ import (
 )
 
 // calls returns the errors of all functions on one database.
-func (d database) calls(ctx context.Context) map[string]error {
-	_, status := migrations.Status(ctx, d.dialect, d.DB)
+func (d database) calls(ctx context.Context, opts ...migrations.Option) map[string]error {
+	_, status := migrations.Status(ctx, d.dialect, d.DB, opts...)
 	return map[string]error{
-		"Up":     migrations.Up(ctx, d.dialect, d.DB),
+		"Up":     migrations.Up(ctx, d.dialect, d.DB, opts...),
 		"Status": status,
-		"Down":   migrations.Down(ctx, d.dialect, d.DB),
+		"Down":   migrations.Down(ctx, d.dialect, d.DB, opts...),
 	}
 }
 

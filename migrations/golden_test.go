@@ -100,17 +100,12 @@ func (d database) wantEmpty(t *testing.T) {
 	}
 }
 
-func TestUpCreatesWhatTheGoldenFileSays(t *testing.T) {
+func TestOneConnectionIsEnoughAndNeitherStatusNorDownLeaveAnything(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d database) {
-		d.up(t)
-		d.wantGolden(t)
-	})
-}
-
-func TestDownLeavesNothing(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, d database) {
+		d.SetMaxOpenConns(1)
+		d.wantApplied(t, false)
+		d.wantEmpty(t)
 		for round := range 3 {
 			d.up(t)
 			d.up(t) // nothing to do
@@ -121,6 +116,7 @@ func TestDownLeavesNothing(t *testing.T) {
 			d.down(t)
 			d.wantEmpty(t)
 			d.down(t) // nothing to do, and nothing is created for it
+			d.wantApplied(t, false)
 			d.wantEmpty(t)
 		}
 		d.up(t)
@@ -128,25 +124,6 @@ func TestDownLeavesNothing(t *testing.T) {
 		if err := d.PingContext(t.Context()); err != nil {
 			t.Errorf("the caller's database is closed: %v", err)
 		}
-	})
-}
-
-func TestStatusOfAnEmptyDatabaseWritesNothing(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, d database) {
-		d.wantApplied(t, false)
-		d.wantEmpty(t)
-	})
-}
-
-func TestOneConnectionIsEnough(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, d database) {
-		d.SetMaxOpenConns(1)
-		d.up(t)
-		d.wantApplied(t, true)
-		d.down(t)
-		d.wantApplied(t, false)
 	})
 }
 

@@ -42,15 +42,8 @@ func TestAMissingSchemaNamesTheMend(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
 		opt := migrations.WithSchema("missing")
-		_, status := migrations.Status(t.Context(), d.dialect, d.DB, opt)
-		for name, err := range map[string]error{
-			"Up":     migrations.Up(t.Context(), d.dialect, d.DB, opt),
-			"Down":   migrations.Down(t.Context(), d.dialect, d.DB, opt),
-			"Status": status,
-		} {
-			if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), `CREATE SCHEMA "missing"`) {
-				t.Errorf("%s: %v, want ErrMisconfigured with CREATE SCHEMA", name, err)
-			}
+		for name, err := range d.calls(t.Context(), opt) {
+			wantMisconfigured(t, name, err, `CREATE SCHEMA "missing"`, "")
 		}
 		run(t, d.DB, `CREATE SCHEMA "missing"`)
 		d.up(t, opt)

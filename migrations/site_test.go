@@ -143,6 +143,14 @@ func (s site) everything(t *testing.T) string {
 	return text
 }
 
+// wantUnchanged fails the test unless everything is as it was before.
+func (s site) wantUnchanged(t *testing.T, before string) {
+	t.Helper()
+	if after := s.everything(t); after != before {
+		t.Errorf("there is:\n%s\nthere was:\n%s", after, before)
+	}
+}
+
 // each returns the statement for the dialect.
 func (s site) each(postgres, sqlite string) string {
 	if s.dialect == migrations.SQLite {
@@ -168,9 +176,7 @@ func (s site) wantUsable(t *testing.T) {
 	s.wantNotedOnce(t)
 	before := s.everything(t)
 	mustUp(t, s)
-	if after := s.everything(t); after != before {
-		t.Errorf("a second Up has changed:\n%s\nto:\n%s", before, after)
-	}
+	s.wantUnchanged(t, before) // by a second Up
 }
 
 // wantCheck fails the test unless Check says the text, or passes if that is empty.
