@@ -45,7 +45,7 @@ func TestDecisionOverSeveralLimitsThatIsTerminatedInMidStatementIsUnknownAndNotS
 			var wait sync.WaitGroup
 			failures = nil
 			wait.Go(func() { res, err = limiter.AllowAll(bounded(t), claims...) })
-			query[bool](t, d, "SELECT pg_terminate_backend($1)", d.blocked(t, 1))
+			d.terminateBlocked(t)
 			wait.Wait()
 			if n := sent.Load() - before; n != 1 {
 				t.Errorf("%s: %d statements were sent, want 1", c.name, n)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -105,10 +107,7 @@ func TestDecisionOverSeveralLimitsLocksItsRowsInOrder(t *testing.T) {
 func TestDecisionOverSeveralLimitsAddsItsRowsInOrder(t *testing.T) {
 	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
 		other := d.store(t, schema, nil)
-		tx, err := connect(t, d.dsn).Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 		do(t, storeOn(t, tx, schema), pair[0]) // adds the first row, and does not commit
 		done := make(chan bool)
 		go func() {
@@ -121,9 +120,7 @@ func TestDecisionOverSeveralLimitsAddsItsRowsInOrder(t *testing.T) {
 		if s := do(t, other, second); !s.Took {
 			t.Errorf("%+v", s)
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
+		end(t, tx, true)
 		if !<-done {
 			t.Error("it was refused, though 3 and 4 of 5 were left")
 		}
@@ -153,10 +150,7 @@ func TestDecisionOverSeveralLimitsCountsWhatWasTakenWhileItWaited(t *testing.T) 
 					first.Cost = 1
 					do(t, d.store(t, schema, few(1)), first)
 				}
-				tx, err := connect(t, d.dsn).Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 				meanwhile := ops[i]
 				meanwhile.Cost = cost
 				do(t, storeOn(t, tx, schema), meanwhile)
@@ -169,9 +163,7 @@ func TestDecisionOverSeveralLimitsCountsWhatWasTakenWhileItWaited(t *testing.T) 
 					done <- took
 				}()
 				d.blocked(t, 1)
-				if err := tx.Commit(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				end(t, tx, true)
 				took := <-done
 				if took != (cost <= 2) {
 					t.Errorf("row %d, %d of 4 taken meanwhile: took %v", i, cost, took)
@@ -211,7 +203,7 @@ func TestDecisionOverSeveralLimitsReadsTheClockAfterItsLastLock(t *testing.T) {
 			done <- states
 		}()
 		d.blocked(t, 1)
-		clock := query[int64](t, d, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000")
+		clock := query[int64](t, d, "SELECT "+serverClock)
 		release()
 		for i, s := range <-done {
 			if !s.Took || s.Now < clock || s.Row.At < clock {

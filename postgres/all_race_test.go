@@ -259,14 +259,9 @@ func (d *database) checkLedger(t *testing.T, schema string, seed uint64, l *ledg
 // wantNoDeadlocks checks the statistics of the database when all other sessions have ended.
 func (d *database) wantNoDeadlocks(t *testing.T, victims int64) {
 	t.Helper()
-	ctx := bounded(t)
-	for query[int](t, d, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'`) > 0 {
-		select {
-		case <-time.After(2 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatal("sessions remain")
-		}
-	}
+	waitFor(t, "all other sessions have ended", func() bool {
+		return query[int](t, d, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'`) == 0
+	})
 	if n := query[int64](t, d, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); n+victims > 0 {
 		t.Errorf("%d deadlocks, of which %d were seen, want none", n, victims)
 	}

@@ -19,32 +19,26 @@ import (
 
 var _ limiter.AllStore = (*postgres.Store)(nil)
 
-// decideOnAnyRows tests decisions over several limits on every handle. of makes what is tested.
-func decideOnAnyRows(t *testing.T, of func(*postgres.Store) limiter.AllStore) {
-	t.Helper()
+func TestDecisionsOverSeveralLimitsOnAnyRows(t *testing.T) {
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		for _, h := range handles {
 			t.Run(h.name, func(t *testing.T) {
 				t.Parallel()
-				d := newDatabase(t, server)
-				schema := d.schema(t)
-				db := h.open(t, d.dsn)
-				conn := connect(t, d.dsn)
-				if tx, ok := db.(pgx.Tx); ok {
-					conn = tx.Conn() // the rows are not committed
+				for _, path := range allPaths {
+					d := newDatabase(t, server)
+					schema := d.schema(t)
+					db := h.open(t, d.dsn)
+					conn := connect(t, d.dsn)
+					if tx, ok := db.(pgx.Tx); ok {
+						conn = tx.Conn() // the rows are not committed
+					}
+					t.Run(path.name, func(t *testing.T) {
+						rowtest.RunAll(t, path.of(storeOn(t, db, schema)), rows{conn, schema}, 150)
+					})
 				}
-				rowtest.RunAll(t, of(storeOn(t, db, schema)), rows{conn, schema}, 150)
 			})
 		}
 	})
-}
-
-func TestDecisionsOverSeveralLimitsOnAnyRows(t *testing.T) {
-	decideOnAnyRows(t, func(s *postgres.Store) limiter.AllStore { return s })
-}
-
-func TestDecisionsOverSeveralLimitsOnAnyRowsThatAreSettled(t *testing.T) {
-	decideOnAnyRows(t, func(s *postgres.Store) limiter.AllStore { return postgres.SettledAll{Store: s} })
 }
 
 // four are takes from four rows, two of each table.
@@ -111,9 +105,7 @@ func TestRefusalOfSeveralLimitsLeavesNoTrace(t *testing.T) {
 			if assigned(t, tx) {
 				t.Error("the transaction got an id")
 			}
-			if err := tx.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			end(t, tx, false)
 			if after := d.traces(t, schema, "a") + d.traces(t, schema, "b"); after != before {
 				t.Errorf("the rows were\n%s and are\n%s", before, after)
 			}
@@ -144,13 +136,7 @@ func TestDecisionOverSeveralLimitsEndsWithTheTransactionOfItsCaller(t *testing.T
 				if conn.PgConn().TxStatus() != 'T' {
 					t.Fatal("the transaction has ended")
 				}
-				end := tx.Rollback
-				if commits {
-					end = tx.Commit
-				}
-				if err := end(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				end(t, tx, commits)
 			}
 			left := take(long(5), "a", 5)
 			if commits {

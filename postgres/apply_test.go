@@ -14,15 +14,15 @@ import (
 
 func TestOperationsOnAnyRow(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		rowtest.Run(t, d.store(t, schema, few(1)), rows{connect(t, d.dsn), schema}, 300)
-	})
-}
-
-func TestOperationsOnAnyRowThatAreSettled(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		rowtest.Run(t, postgres.Settled{Store: d.store(t, schema, few(1))}, rows{connect(t, d.dsn), schema}, 300)
+		for name, of := range map[string]func(*postgres.Store) limiter.Store{
+			"by one statement": func(s *postgres.Store) limiter.Store { return s },
+			"settled":          func(s *postgres.Store) limiter.Store { return postgres.Settled{Store: s} },
+		} {
+			schema := d.schema(t)
+			t.Run(name, func(t *testing.T) {
+				rowtest.Run(t, of(d.store(t, schema, few(1))), rows{connect(t, d.dsn), schema}, 300)
+			})
+		}
 	})
 }
 

@@ -1,9 +1,6 @@
 package postgres_test
 
 import (
-	"context"
-	"crypto/rand"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -15,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/storetest"
 )
@@ -27,32 +23,9 @@ func onCitus(t *testing.T, run func(t *testing.T, d *database)) {
 	if dsn == "" {
 		t.Skip("LIMITER_TEST_CITUS_DSN is not set: it names the coordinator of a Citus cluster")
 	}
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	run(t, &database{dsn: dsn, db: db, citus: true})
-}
-
-// distribute makes the tables in a schema of their own, as docs/citus.md says. Other tests may use
-// the same database, so the schema goes when the test ends.
-func (d *database) distribute(t *testing.T) (schema string) {
-	t.Helper()
-	schema = "limiter_test_" + strings.ToLower(rand.Text())
-	t.Cleanup(func() {
-		if _, err := d.db.ExecContext(context.WithoutCancel(t.Context()), "DROP SCHEMA IF EXISTS "+schema+" CASCADE"); err != nil {
-			t.Errorf("drop the schema: %v", err)
-		}
-	})
-	d.exec(t, "CREATE SCHEMA "+schema)
-	if err := migrations.Up(t.Context(), migrations.Postgres, d.db, migrations.WithSchema(schema)); err != nil {
-		t.Fatal(err)
-	}
-	for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
-		d.exec(t, fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key', shard_count := 8)", schema, table))
-	}
-	return schema
+	d := openDatabase(t, dsn)
+	d.shared, d.citus = true, true
+	run(t, d)
 }
 
 // onBoth runs a test with tables on a Citus cluster, and on PostgreSQL alone. The store there also
@@ -85,11 +58,7 @@ func TestCitusStore(t *testing.T) {
 // The keys are one hot key, 16 and 500. Two goroutines sweep beside the takes.
 func TestCitusTakesOf64WorkersOnTwoStoresAreGrantedExactly(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
-		for kind, policy := range map[string]func(int64) limiter.Policy{
-			"bucket":                      func(n int64) limiter.Policy { return slow(n) },
-			"window":                      func(n int64) limiter.Policy { return long(n) },
-			"window that counts refusals": func(n int64) limiter.Policy { return counting(n) },
-		} {
+		for kind, policy := range kinds {
 			t.Run(kind, func(t *testing.T) {
 				const coldKeys = 500
 				schema := d.schema(t)
@@ -276,14 +245,6 @@ func TestCitusTablesThatItDistributesNeedTheOption(t *testing.T) {
 		}
 		if n == 0 {
 			t.Error("no merged statement was refused")
-		}
-	})
-}
-
-func TestCitusCheckFindsNothingToDistributeOnPostgreSQL(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		if err := d.store(t, d.schema(t), nil, postgres.WithCitus()).Check(t.Context()); err != nil {
-			t.Error(err)
 		}
 	})
 }

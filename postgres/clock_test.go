@@ -124,21 +124,6 @@ func TestClockOfTheDatabaseIsSteppedBack(t *testing.T) {
 	})
 }
 
-func TestClockOfTheOperationGoesBeforeTheDatabases(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		store := d.store(t, d.schema(t), nil)
-		for i, policy := range []limiter.Policy{slow(2), long(2), counting(2)} {
-			op := take(policy, fmt.Sprint(i), 1)
-			for _, at := range []int64{1_000_000_000_000_000_001, 1_000_000_000_000_000_001, 1_000_000_000_000_000_002} {
-				op.At = at
-				if s := do(t, store, op); s.Now != at || s.Tick > 1 {
-					t.Errorf("%T at %d: Now = %d, Tick = %d", policy, at, s.Now, s.Tick)
-				}
-			}
-		}
-	})
-}
-
 // recorder keeps the last state that a store reported.
 type recorder struct {
 	limiter.Store

@@ -19,15 +19,11 @@ import (
 func (d *database) victims(t *testing.T, schema string, n int) (writes func() int) {
 	t.Helper()
 	d.exec(t, "CREATE SEQUENCE "+schema+".writes")
-	d.exec(t, fmt.Sprintf(`CREATE FUNCTION %s.victim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF nextval('%[1]s.writes') <= %d THEN
+	d.trigger(t, schema, "victim", "BEFORE INSERT OR UPDATE", fmt.Sprintf(`
+		IF nextval('%s.writes') <= %d THEN
 			RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
 		END IF;
-		RETURN NEW;
-	END $$`, schema, n))
-	for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
-		d.exec(t, fmt.Sprintf(`CREATE TRIGGER victim BEFORE INSERT OR UPDATE ON %s.%s FOR EACH ROW EXECUTE FUNCTION %[1]s.victim()`, schema, table))
-	}
+		RETURN NEW;`, schema, n))
 	return func() int { return query[int](t, d, "SELECT last_value FROM "+schema+".writes") }
 }
 
@@ -123,12 +119,8 @@ func TestTransactionsThatTakeInOppositeOrderCostOneOfThemItsTakes(t *testing.T) 
 					t.Errorf("the other one fails, too: %v", errs[1-victim])
 				}
 				wantDead(t, txs[victim])
-				if err := txs[victim].Rollback(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if err := txs[1-victim].Commit(t.Context()); err != nil {
-					t.Error(err)
-				}
+				end(t, txs[victim], false)
+				end(t, txs[1-victim], true)
 				for _, key := range keys { // 1 before, and 1 of who committed
 					if s := do(t, outside, take(slow(5), key, 3)); !s.Took {
 						t.Error("what was rolled back is charged")

@@ -222,16 +222,3 @@ func TestPgBouncerThatMixesUpPreparedStatementsIsNamedWithTheWayOut(t *testing.T
 		}
 	})
 }
-
-func TestOperationOrPolicyThatIsUnknownIsUnsupported(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		store := d.store(t, d.schema(t), nil)
-		unknown := take(slow(1), "k", 1)
-		unknown.Kind = 99
-		for _, op := range []limiter.Op{unknown, take(nil, "k", 1)} {
-			if _, err := store.Do(t.Context(), op); !errors.Is(err, errors.ErrUnsupported) {
-				t.Errorf("Do(%+v): %v, want ErrUnsupported", op, err)
-			}
-		}
-	})
-}

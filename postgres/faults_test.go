@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,30 +14,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 )
-
-func TestContextThatEndedBeforeTheCallIsCanceled(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		stores := map[string]limiter.Store{
-			"pool": d.store(t, schema, nil), "connection": storeOn(t, connect(t, d.dsn), schema),
-			"transaction": storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema),
-		}
-		for name, store := range stores {
-			for _, op := range all(secret) {
-				_, err := store.Do(ctx, op)
-				wantError(t, err, limiter.ErrCanceled)
-				if !errors.Is(err, context.Canceled) {
-					t.Errorf("%s: %v does not match context.Canceled", name, err)
-				}
-			}
-			if s := do(t, store, look(slow(1), secret)); s.Row != (limiter.Row{Period: int64(time.Hour), Limit: 1}) {
-				t.Errorf("%s: the key was charged: %+v", name, s.Row)
-			}
-		}
-	})
-}
 
 func TestContextThatEndsWhileTheStatementRunsLeavesATakeUnknownButNotALook(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
@@ -60,12 +35,9 @@ func TestContextThatEndsWhileTheStatementRunsLeavesATakeUnknownButNotALook(t *te
 		for _, c := range cases {
 			release := d.holdLock(t, strings.ReplaceAll(c.lock, "%", schema))
 			ctx, cancel := context.WithCancel(bounded(t))
-			var err error
-			var wait sync.WaitGroup
-			wait.Go(func() { _, err = store.Do(ctx, c.op) })
-			d.blocked(t, 1)
+			answer := d.send(ctx, t, store, c.op)
 			cancel()
-			wait.Wait()
+			_, err := answer()
 			wantError(t, err, c.classes...)
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%v does not match context.Canceled", err)
@@ -83,14 +55,16 @@ func TestBackendThatIsTerminatedInMidStatementLeavesTheOutcomeUnknown(t *testing
 		store := d.store(t, schema, nil)
 		do(t, store, take(slow(5), secret, 1))
 		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
-		var err error
-		var wait sync.WaitGroup
-		wait.Go(func() { _, err = store.Do(bounded(t), take(slow(5), secret, 1)) })
-		query[bool](t, d, "SELECT pg_terminate_backend($1)", d.blocked(t, 1))
-		wait.Wait()
+		answer := d.send(bounded(t), t, store, take(slow(5), secret, 1))
+		d.terminateBlocked(t)
+		_, err := answer()
 		wantError(t, err, limiter.ErrOutcomeUnknown)
 		release()
 		do(t, store, take(slow(5), secret, 1))
+		want := limiter.StoreStats{Statements: 3, Rows: 3, Units: 3, ConnectionsLost: 1}
+		if got := store.Stats(); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
 	})
 }
 
@@ -103,14 +77,11 @@ func TestReadOfAWriteThatIsTerminatedIsRetried(t *testing.T) {
 			op := take(policy, secret, int64(time.Minute))
 			op.Kind, op.Timeout = limiter.OpBlock, testTimeout
 			release := d.holdLock(t, fmt.Sprintf("LOCK %s.limiter_token_buckets, %[1]s.limiter_fixed_windows IN ACCESS EXCLUSIVE MODE", schema))
-			var err error
-			var wait sync.WaitGroup
-			wait.Go(func() { _, err = store.Do(bounded(t), op) })
-			query[bool](t, d, "SELECT pg_terminate_backend($1)", d.blocked(t, 1))
+			answer := d.send(bounded(t), t, store, op)
+			d.terminateBlocked(t)
 			d.blocked(t, 1) // the retry
 			release()
-			wait.Wait()
-			if err != nil {
+			if _, err := answer(); err != nil {
 				t.Errorf("%T: %v", policy, err)
 			}
 		}
@@ -128,13 +99,11 @@ func TestGivingBackThatIsTerminatedInMidStatementIsNotSentAgain(t *testing.T) {
 				op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: testTimeout, Booked: booked}
 				op.Booked.Now += int64(time.Minute) // so that it may still be canceled
 				release := d.holdLock(t, fmt.Sprintf("LOCK %s.limiter_token_buckets, %[1]s.limiter_fixed_windows IN EXCLUSIVE MODE", schema))
-				var err error
-				var wait sync.WaitGroup
-				wait.Go(func() { _, err = store.Do(bounded(t), op) })
-				query[bool](t, d, "SELECT pg_terminate_backend($1)", d.blocked(t, 1))
+				answer := d.send(bounded(t), t, store, op)
+				d.terminateBlocked(t)
 				d.blocked(t, 0)
 				release()
-				wait.Wait()
+				_, err := answer()
 				wantError(t, err, limiter.ErrOutcomeUnknown)
 				if s := do(t, store, look(policy, secret)); s.Row != booked.Row {
 					t.Errorf("%T: operation %d was carried out by somebody: %+v, want %+v", policy, kind, s.Row, booked.Row)

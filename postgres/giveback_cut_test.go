@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -51,11 +50,7 @@ func TestGiveBacksOfABrokenConnectionAreNeverCalledNotAppliedOnceTheyAre(t *test
 				left.Store(-1)
 				p := pool(t, d.dsn, func(c *pgxpool.Config) {
 					c.MaxConns, c.ConnConfig.DefaultQueryExecMode = 1, m
-					dial := c.ConnConfig.DialFunc
-					c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-						conn, err := dial(ctx, network, address)
-						return &cutting{conn, &left}, err
-					}
+					wrap(c.ConnConfig, func(conn net.Conn) net.Conn { return &cutting{conn, &left} })
 				})
 				store := storeOn(t, p, schema)
 				key := fmt.Sprint(secret, m, after)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
@@ -41,6 +43,13 @@ func counting(limit int64) limiter.FixedWindow {
 	return w
 }
 
+// kinds are the policies above by the names of their kinds.
+var kinds = map[string]func(n int64) limiter.Policy{
+	"bucket":                      func(n int64) limiter.Policy { return slow(n) },
+	"window":                      func(n int64) limiter.Policy { return long(n) },
+	"window that counts refusals": func(n int64) limiter.Policy { return counting(n) },
+}
+
 // onPostgres runs a test in a database of its own on every server.
 func onPostgres(t *testing.T, run func(t *testing.T, d *database)) {
 	t.Helper()
@@ -69,7 +78,7 @@ func (d *database) store(t *testing.T, schema string, change func(*pgxpool.Confi
 	return storeOn(t, pool(t, d.dsn, change), schema, opts...)
 }
 
-func storeOn(t *testing.T, db postgres.DB, schema string, opts ...postgres.Option) *postgres.Store {
+func storeOn(t testing.TB, db postgres.DB, schema string, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
 	store, err := postgres.New(db, append([]postgres.Option{postgres.WithSchema(schema)}, opts...)...)
 	if err != nil {
@@ -153,6 +162,76 @@ func (d *database) blocked(t *testing.T, n int) (pid int) {
 		case <-time.After(2 * time.Millisecond):
 		case <-ctx.Done():
 			t.Fatalf("%d backends are blocked, want %d", waiting, n)
+		}
+	}
+}
+
+// trigger runs a body in PL/pgSQL before or after each of some changes of the tables' rows.
+func (d *database) trigger(t *testing.T, schema, name, when, body string) {
+	t.Helper()
+	d.exec(t, fmt.Sprintf("CREATE FUNCTION %s.%s() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN %s END $$", schema, name, body))
+	for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
+		d.exec(t, fmt.Sprintf("CREATE TRIGGER %s %s ON %s.%s FOR EACH ROW EXECUTE FUNCTION %[3]s.%[1]s()", name, when, schema, table))
+	}
+}
+
+// send sends op and returns when it waits for a lock. answer waits for its outcome.
+func (d *database) send(ctx context.Context, t *testing.T, store limiter.Store, op limiter.Op) (answer func() (limiter.State, error)) {
+	t.Helper()
+	var s limiter.State
+	var err error
+	var answered sync.WaitGroup
+	answered.Go(func() { s, err = store.Do(ctx, op) })
+	d.blocked(t, 1)
+	return func() (limiter.State, error) {
+		answered.Wait()
+		return s, err
+	}
+}
+
+// terminateBlocked ends the session that waits for a lock.
+func (d *database) terminateBlocked(t *testing.T) {
+	t.Helper()
+	query[bool](t, d, "SELECT pg_terminate_backend($1)", d.blocked(t, 1))
+}
+
+// useUp acquires all n connections of a pool.
+func useUp(t *testing.T, p *pgxpool.Pool, n int) (release func()) {
+	t.Helper()
+	held := make([]*pgxpool.Conn, n)
+	for i := range held {
+		var err error
+		if held[i], err = p.Acquire(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		for _, conn := range held {
+			conn.Release()
+		}
+	}
+}
+
+// wrap changes each connection that a pool makes.
+func wrap(config *pgx.ConnConfig, change func(net.Conn) net.Conn) {
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err == nil {
+			conn = change(conn)
+		}
+		return conn, err
+	}
+}
+
+// waitFor waits until ready reports true.
+func waitFor(t *testing.T, what string, ready func() bool) {
+	t.Helper()
+	for ctx := bounded(t); !ready(); {
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("waited in vain until %s", what)
 		}
 	}
 }

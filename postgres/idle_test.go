@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -14,13 +13,7 @@ import (
 // gone waits until the server has ended all connections of an application.
 func (d *database) gone(t *testing.T, application string) {
 	t.Helper()
-	for query[int](t, d, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", application) > 0 {
-		select {
-		case <-time.After(2 * time.Millisecond):
-		case <-bounded(t).Done():
-			t.Fatal("the connections are still there")
-		}
-	}
+	waitFor(t, "no connection is left", func() bool { return d.sessions(t, application) == 0 })
 }
 
 // idlers makes a store whose pool of 8 has as many idle connections, and returns what makes
@@ -36,17 +29,7 @@ func (d *database) idlers(t *testing.T, schema, application string, params map[s
 		}
 	})
 	return storeOn(t, p, schema), func() {
-		var held []*pgxpool.Conn
-		for range conns {
-			conn, err := p.Acquire(bounded(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			held = append(held, conn)
-		}
-		for _, conn := range held {
-			conn.Release()
-		}
+		useUp(t, p, conns)()
 	}
 }
 

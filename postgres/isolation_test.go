@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -33,7 +32,7 @@ func TestPoolWhoseTransactionsAreStricterByDefaultIsExact(t *testing.T) {
 			stores := [2]*postgres.Store{
 				d.store(t, schema, isolated(level)), d.store(t, schema, isolated(level)),
 			}
-			exact(t, stores, func(n int64) limiter.Policy { return slow(n) }, 100)
+			exact(t, stores, kinds["bucket"], 100)
 			for _, op := range []limiter.Op{
 				{Kind: limiter.OpLook}, {Kind: limiter.OpRefund, Cost: 1}, {Kind: limiter.OpReset},
 			} {
@@ -57,13 +56,11 @@ func TestPoolWhoseTransactionsAreStricterIsAskedForReadCommittedAfterTheFirstCon
 			do(t, store, take(slow(5), "k", 1))
 			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 			do(t, storeOn(t, tx, schema), take(slow(5), "k", 1))
-			var wait sync.WaitGroup
-			wait.Go(func() { do(t, store, take(slow(5), "k", 1)) })
-			d.blocked(t, 1)
-			if err := tx.Commit(t.Context()); err != nil { // the other's snapshot is out of date
-				t.Fatal(err)
+			answer := d.send(bounded(t), t, store, take(slow(5), "k", 1))
+			end(t, tx, true) // the other's snapshot is out of date
+			if _, err := answer(); err != nil {
+				t.Error(err)
 			}
-			wait.Wait()
 			do(t, store, take(slow(5), "k", 1))
 			got := query[string](t, d, "SELECT string_agg(mode, ', ' ORDER BY n) FROM "+schema+".commits")
 			if want := level + ", read committed, read committed, read committed"; got != want {
@@ -80,7 +77,7 @@ func TestDatabaseWhoseTransactionsAreStricterByDefaultIsExactThroughPgbouncer(t 
 		d.exec(t, "ALTER DATABASE "+name+" SET default_transaction_isolation = 'serializable'")
 		behind := mode(pgx.QueryExecModeExec)(t, dbtest.PgBouncer(t, d.dsn))
 		stores := [2]*postgres.Store{d.store(t, schema, nil), storeOn(t, behind, schema)}
-		exact(t, stores, func(n int64) limiter.Policy { return long(n) }, 100)
+		exact(t, stores, kinds["window"], 100)
 	})
 }
 
@@ -143,14 +140,7 @@ func TestCommitWhoseAnswerIsLostHasAnUnknownOutcome(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		p := &cutter{}
-		config, err := pgxpool.ParseConfig(p.listen(t, d.dsn))
-		if err != nil {
-			t.Fatal(err)
-		}
-		store := d.store(t, schema, func(c *pgxpool.Config) {
-			isolated("repeatable read")(c)
-			c.ConnConfig.Host, c.ConnConfig.Port = config.ConnConfig.Host, config.ConnConfig.Port
-		})
+		store := storeOn(t, pool(t, p.listen(t, d.dsn), isolated("repeatable read")), schema)
 		policy := slow(1000)
 		// Takes of one key at once, until one fails and the store asks for READ COMMITTED.
 		each(16, func(int) {
@@ -161,7 +151,7 @@ func TestCommitWhoseAnswerIsLostHasAnUnknownOutcome(t *testing.T) {
 			}
 		})
 		p.armed.Store(true)
-		_, err = store.Do(t.Context(), take(policy, secret, 1))
+		_, err := store.Do(t.Context(), take(policy, secret, 1))
 		p.armed.Store(false)
 		if p.cuts.Load() == 0 {
 			t.Fatalf("no COMMIT was cut: the store does not ask for READ COMMITTED (%v)", err)

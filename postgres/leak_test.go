@@ -85,15 +85,12 @@ func (d *database) log(t *testing.T, server *dbtest.Server) []byte {
 	t.Helper()
 	mark := "all is said " + rand.Text()
 	d.exec(t, "DO $$BEGIN RAISE LOG '"+mark+"'; END$$")
-	for ctx := bounded(t); ; {
-		text := server.Log(t)
-		if bytes.Contains(text, []byte(mark)) {
-			return text
-		}
-		if ctx.Err() != nil {
-			t.Fatal("the mark does not appear in the server's log")
-		}
-	}
+	var text []byte
+	waitFor(t, "the mark appears in the server's log", func() bool {
+		text = server.Log(t)
+		return bytes.Contains(text, []byte(mark))
+	})
+	return text
 }
 
 // keepWAL returns a function that reads what was written to the write-ahead log since

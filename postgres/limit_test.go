@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/postgres"
@@ -96,13 +94,10 @@ func TestTimeLimitThatTheCallersDeadlineCutsShortOpensNothing(t *testing.T) {
 			release()
 			d.blocked(t, 0)
 
-			conn, err := p.Acquire(bounded(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			release = useUp(t, p, 1)
 			res, err = l.Allow(hurried(t), "another")
 			wantShort(t, res, err)
-			conn.Release()
+			release()
 			if res, err := l.Peek(t.Context(), "another"); err != nil || res.Source != limiter.SourceStore || res.Remaining != 5 {
 				t.Errorf("%s: after it: %+v, %v; want the store's answer, and nothing charged", name, res, err)
 			}
@@ -114,14 +109,7 @@ func TestTimeLimitThatTheCallersDeadlineCutsShortOpensNothing(t *testing.T) {
 func TestTimeLimitCountsTheWaitForAConnectionAndNamesThePoolThatIsUsedUp(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		p := pool(t, d.dsn, few(2))
-		var held []*pgxpool.Conn
-		for range 2 {
-			conn, err := p.Acquire(bounded(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			held = append(held, conn)
-		}
+		release := useUp(t, p, 2)
 		store := storeOn(t, p, d.schema(t))
 		named := func(err error) {
 			t.Helper()
@@ -146,9 +134,7 @@ func TestTimeLimitCountsTheWaitForAConnectionAndNamesThePoolThatIsUsedUp(t *test
 		_, err := newLimiter(t, storeOn(t, p, d.schema(t)), slow(1)).Allow(hurried(t), secret)
 		named(err)
 		wantError(t, err, limiter.ErrCanceled)
-		for _, conn := range held {
-			conn.Release()
-		}
+		release()
 		for _, policy := range []limiter.Policy{slow(1), long(1)} {
 			l := newLimiter(t, storeOn(t, p, d.schema(t)), policy)
 			if res, err := l.Allow(t.Context(), secret+"/buckets/0"); err != nil || !res.Allowed {
@@ -200,30 +186,20 @@ func TestTimeLimitEndsTheWaitForAServerThatSaysNothing(t *testing.T) {
 // after it was made.
 func dbProxy(t *testing.T, to string, delay time.Duration) (address string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			timer := time.AfterFunc(delay, func() {
-				server, err := net.Dial("tcp", to)
-				if err != nil {
-					_ = conn.Close()
-					return
-				}
-				go pipe(server, conn)
-				go pipe(conn, server)
-			})
-			t.Cleanup(func() { timer.Stop(); _ = conn.Close() })
+	return accept(t, func(conn net.Conn) {
+		defer conn.Close()
+		select {
+		case <-time.After(delay):
+		case <-t.Context().Done():
+			return
 		}
-	}()
-	return listener.Addr().String()
+		server, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		go pipe(server, conn)
+		pipe(conn, server)
+	})
 }
 
 // pipe copies until either end is closed, and closes both.

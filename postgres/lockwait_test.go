@@ -38,9 +38,7 @@ func TestTakesOfOneKeyWaitForItsRowAsLongAsTheirTimeLimitAllows(t *testing.T) {
 				}
 				answers <- err
 			})
-			for store.Stats().Queued < callers && t.Context().Err() == nil {
-				<-time.After(time.Millisecond)
-			}
+			waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued >= callers })
 			leave()
 			wantError(t, <-first, limiter.ErrCanceled, limiter.ErrOutcomeUnknown)
 			// Many times as long as a statement for many keys waits.

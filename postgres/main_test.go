@@ -2,8 +2,10 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,40 +31,55 @@ func TestMain(m *testing.M) {
 
 // database is a database of one test, with a schema for each store in it.
 type database struct {
-	dsn   string
-	db    *sql.DB
-	citus bool // it is the coordinator of a Citus cluster
+	dsn    string
+	db     *sql.DB
+	shared bool // others use it, so the schemas go when the test ends
+	citus  bool // it is the coordinator of a Citus cluster
 }
 
 var schemas atomic.Int64
 
 func newDatabase(t *testing.T, server *dbtest.Server) *database {
 	t.Helper()
-	d := &database{dsn: server.Database(t)}
-	db, err := sql.Open("pgx", d.dsn)
+	return openDatabase(t, server.Database(t))
+}
+
+func openDatabase(t testing.TB, dsn string) *database {
+	t.Helper()
+	db, err := sql.Open("pgx", dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	d.db = db
-	return d
+	return &database{dsn: dsn, db: db}
 }
 
-// schema makes the tables in a schema of their own.
-func (d *database) schema(t *testing.T) string {
+// schema makes the tables in a schema of their own. On a Citus cluster it distributes them, as
+// docs/citus.md says.
+func (d *database) schema(t testing.TB) string {
 	t.Helper()
-	if d.citus {
-		return d.distribute(t)
-	}
 	name := fmt.Sprintf("s%d", schemas.Add(1))
+	if d.shared {
+		name = "limiter_test_" + strings.ToLower(rand.Text())
+		t.Cleanup(func() {
+			if _, err := d.db.ExecContext(context.WithoutCancel(t.Context()), "DROP SCHEMA IF EXISTS "+name+" CASCADE"); err != nil {
+				t.Errorf("drop the schema: %v", err)
+			}
+		})
+	}
 	d.exec(t, "CREATE SCHEMA "+name)
 	if err := migrations.Up(t.Context(), migrations.Postgres, d.db, migrations.WithSchema(name)); err != nil {
 		t.Fatal(err)
 	}
+	if d.citus {
+		for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
+			d.exec(t, fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key', shard_count := 8)", name, table))
+		}
+	}
 	return name
 }
 
-func (d *database) exec(t *testing.T, sql string) {
+func (d *database) exec(t testing.TB, sql string) {
 	t.Helper()
 	if _, err := d.db.ExecContext(t.Context(), sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -70,12 +87,9 @@ func (d *database) exec(t *testing.T, sql string) {
 }
 
 // pool opens a pool on dsn with changes.
-func pool(t *testing.T, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool {
+func pool(t testing.TB, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := parse(t, dsn)
 	if change != nil {
 		change(config)
 	}
@@ -85,4 +99,13 @@ func pool(t *testing.T, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool 
 	}
 	t.Cleanup(p.Close)
 	return p
+}
+
+func parse(t testing.TB, dsn string) *pgxpool.Config {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
 }

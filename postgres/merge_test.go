@@ -90,9 +90,7 @@ func TestTakesThatGoTogetherCountWhatWasTakenWhileTheyWaited(t *testing.T) {
 				callers.Go(func() { seen.allow(t, l, "k", 1) })
 			}
 			d.blocked(t, 3) // the five, when the others have been waited for long enough
-			if err := tx.Commit(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			end(t, tx, true)
 			callers.Wait()
 			release()
 			first.Wait()

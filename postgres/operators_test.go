@@ -29,9 +29,11 @@ func TestStatementsUseTheOperatorsOfPgCatalogAlone(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema, evil := d.schema(t), d.shadow(t)
 		conn := d.connectOn(t, evil)
-		for name, text := range everyStatement(schema, true) {
-			if _, err := conn.Prepare(t.Context(), "", text); err != nil {
-				t.Errorf("%s: %v", name, err)
+		for _, async := range []bool{false, true} {
+			for name, text := range everyStatement(schema, async) {
+				if _, err := conn.Prepare(t.Context(), "", text); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
 			}
 		}
 		// The form that the statements had: a number times an integer literal, which

@@ -53,20 +53,10 @@ func TestFirstTakesOfAKeyThatMeetAreBothDecided(t *testing.T) {
 				if s := do(t, storeOn(t, tx, schema), take(policy, key, 2)); !s.Took {
 					t.Errorf("%s: the first one is refused", key)
 				}
-				var second limiter.State
-				var wait sync.WaitGroup
-				wait.Go(func() { second = do(t, store, take(policy, key, 2)) })
-				d.blocked(t, 1)
-				end := tx.Rollback
-				if commit {
-					end = tx.Commit
-				}
-				if err := end(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				wait.Wait()
-				if second.Took == commit {
-					t.Errorf("%s: of 3 the second one is granted 2: %t", key, second.Took)
+				answer := d.send(bounded(t), t, store, take(policy, key, 2))
+				end(t, tx, commit)
+				if second, err := answer(); err != nil || second.Took == commit {
+					t.Errorf("%s: of 3 the second one is granted 2: %t, %v", key, second.Took, err)
 				}
 			}
 		}
@@ -87,16 +77,10 @@ func TestTakeUnderANewPolicyCountsWhatWasTakenWhileItWaited(t *testing.T) {
 			do(t, store, take(c.old, key, 2))
 			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 			do(t, storeOn(t, tx, schema), take(c.old, key, 1))
-			var got limiter.State
-			var wait sync.WaitGroup
-			wait.Go(func() { got = do(t, store, take(c.next, key, 1)) })
-			d.blocked(t, 1)
-			if err := tx.Commit(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			wait.Wait()
-			if got.Took {
-				t.Errorf("from %+v to %+v: 4 were granted of 3: %+v", c.old, c.next, got)
+			answer := d.send(bounded(t), t, store, take(c.next, key, 1))
+			end(t, tx, true)
+			if got, err := answer(); err != nil || got.Took {
+				t.Errorf("from %+v to %+v: 4 were granted of 3: %+v, %v", c.old, c.next, got, err)
 			}
 		}
 	})
@@ -183,19 +167,15 @@ func TestBucketWhoseSecondWaitingTakeHasAnOlderClock(t *testing.T) {
 // monotone makes the database refuse to move a row's time backwards.
 func (d *database) monotone(t *testing.T, schema string) {
 	t.Helper()
-	d.exec(t, fmt.Sprintf(`CREATE FUNCTION %s.monotone() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	d.trigger(t, schema, "monotone", "BEFORE UPDATE", `
 		IF TG_TABLE_NAME = 'limiter_token_buckets' THEN
-			IF NEW.full_at <= OLD.full_at THEN RAISE 'full_at fell by %% ns', OLD.full_at - NEW.full_at; END IF;
+			IF NEW.full_at <= OLD.full_at THEN RAISE 'full_at fell by % ns', OLD.full_at - NEW.full_at; END IF;
 		ELSE
 			IF NEW.window_start < OLD.window_start THEN RAISE 'an old window was reopened'; END IF;
 			IF NEW.window_start = OLD.window_start AND NEW.used <= OLD.used THEN RAISE 'a count was lost'; END IF;
 			IF NEW.at < OLD.at THEN RAISE 'a clock went back'; END IF;
 		END IF;
-		RETURN NEW;
-	END $$`, schema))
-	for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
-		d.exec(t, fmt.Sprintf(`CREATE TRIGGER monotone BEFORE UPDATE ON %s.%s FOR EACH ROW EXECUTE FUNCTION %[1]s.monotone()`, schema, table))
-	}
+		RETURN NEW;`)
 }
 
 // Every grant of a busy key, put in the order in which the row went through

@@ -140,21 +140,8 @@ func TestOverridesOfALimiterAreReadByThePrimaryKey(t *testing.T) {
 		}
 		t.Logf("%d overrides in %v", len(list), time.Since(began))
 		text := strings.NewReplacer("$1", "'l7'", "$2", "1000").Replace(postgres.Statements(schema, false)["overrides"])
-		rows, err := d.db.QueryContext(t.Context(), "EXPLAIN "+text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer rows.Close()
-		var plan strings.Builder
-		for rows.Next() {
-			var line string
-			if err := rows.Scan(&line); err != nil {
-				t.Fatal(err)
-			}
-			plan.WriteString(line + "\n")
-		}
-		if err := rows.Err(); err != nil || !strings.Contains(plan.String(), "limiter_overrides_pkey") {
-			t.Errorf("the plan does not use the primary key, %v:\n%s", err, &plan)
+		if plan := query[string](t, d, "EXPLAIN (FORMAT JSON) "+text); !strings.Contains(plan, "limiter_overrides_pkey") {
+			t.Errorf("the plan does not use the primary key:\n%s", plan)
 		}
 	})
 }

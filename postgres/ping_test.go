@@ -99,28 +99,16 @@ func TestAfterAFreezePeersThatHaveGoneWithoutAWordAreGivenUp(t *testing.T) {
 			var gone atomic.Bool
 			p := pool(t, d.dsn, func(c *pgxpool.Config) {
 				c.MaxConns = int32(conns)
-				dial := c.ConnConfig.DialFunc
-				c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-					conn, err := dial(ctx, network, address)
-					if err == nil && dials.Add(1) <= conns {
-						conn = &swallowing{Conn: conn, gone: &gone, pings: &pings}
+				wrap(c.ConnConfig, func(conn net.Conn) net.Conn {
+					if dials.Add(1) > conns {
+						return conn
 					}
-					return conn, err
-				}
+					return &swallowing{Conn: conn, gone: &gone, pings: &pings}
+				})
 				postgres.PingAfterFreezeBy(c, clock.now)
 			})
 			store := storeOn(t, p, schema)
-			made := make([]*pgxpool.Conn, conns)
-			for i := range made {
-				c, err := p.Acquire(bounded(t))
-				if err != nil {
-					t.Fatal(err)
-				}
-				made[i] = c
-			}
-			for _, c := range made {
-				c.Release()
-			}
+			useUp(t, p, int(conns))()
 			do(t, store, take(slow(9), secret, 1))
 			gone.Store(true)
 			clock.move(time.Hour)
@@ -149,11 +137,7 @@ func TestACallerDoesNotWaitForThePingLongerThanItsDeadline(t *testing.T) {
 		var gone atomic.Bool
 		p := pool(t, d.dsn, func(c *pgxpool.Config) {
 			c.MaxConns, c.PingTimeout = 1, testTimeout
-			dial := c.ConnConfig.DialFunc
-			c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-				conn, err := dial(ctx, network, address)
-				return &swallowing{Conn: conn, gone: &gone, pings: new(atomic.Int64)}, err
-			}
+			wrap(c.ConnConfig, func(conn net.Conn) net.Conn { return &swallowing{Conn: conn, gone: &gone, pings: new(atomic.Int64)} })
 			postgres.PingAfterFreezeBy(c, clock.now)
 		})
 		l := newLimiter(t, storeOn(t, p, schema), slow(9))
@@ -212,11 +196,7 @@ func TestAConnectionIsPingedByTheTimeSinceItsLastUse(t *testing.T) {
 		for _, c := range cases {
 			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			config, sent := parse(t, d.dsn), 0
-			dial := config.ConnConfig.DialFunc
-			config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-				conn, err := dial(ctx, network, address)
-				return counted{conn, &sent}, err
-			}
+			wrap(config.ConnConfig, func(conn net.Conn) net.Conn { return counted{conn, &sent} })
 			conn, err := pgx.ConnectConfig(t.Context(), config.ConnConfig)
 			if err != nil {
 				t.Fatal(err)
@@ -267,30 +247,4 @@ func TestPingAfterFreezeKeepsWhatTheConfigurationHas(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestOpenPingsAfterAFreeze(t *testing.T) {
-	t.Parallel()
-	for dsn, want := range map[string]time.Duration{
-		"host=localhost":                      postgres.PingTimeout,
-		"host=localhost pool_ping_timeout=3s": 3 * time.Second,
-	} {
-		store, err := postgres.Open(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
-		if c := postgres.PoolConfig(store); c.ShouldPing == nil || c.AfterConnect == nil || c.PingTimeout != want {
-			t.Errorf("%s: hooks %t and %t, PingTimeout %v; want both, and %v", dsn, c.ShouldPing != nil, c.AfterConnect != nil, c.PingTimeout, want)
-		}
-	}
-}
-
-func parse(t *testing.T, dsn string) *pgxpool.Config {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return config
 }

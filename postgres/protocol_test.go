@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"net"
 	"sync"
 	"testing"
@@ -33,11 +32,7 @@ func TestStatementsAreNotSentInTheSimpleProtocolThatAPoolAsksFor(t *testing.T) {
 		kinds := map[byte]int{}
 		p := pool(t, d.dsn, func(c *pgxpool.Config) {
 			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-			dial := c.ConnConfig.DialFunc
-			c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-				conn, err := dial(ctx, network, address)
-				return asked{conn, &mu, kinds}, err
-			}
+			wrap(c.ConnConfig, func(conn net.Conn) net.Conn { return asked{conn, &mu, kinds} })
 		})
 		store := storeOn(t, p, schema)
 		for _, op := range all("k") {

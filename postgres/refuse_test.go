@@ -64,17 +64,12 @@ func TestRefusalLeavesNoTraceInTheDatabase(t *testing.T) {
 					t.Errorf("%s: Took = true", c.name)
 				}
 			}
-			tx, err := conn.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			tx := begin(t, conn, pgx.ReadCommitted)
 			do(t, storeOn(t, tx, schema), c.op)
 			if assigned(t, tx) {
 				t.Errorf("%s: the transaction got an id", c.name)
 			}
-			if err := tx.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			end(t, tx, false)
 			after := d.traces(t, schema, "k")
 			if after != before {
 				t.Errorf("%s: the row was\n%s and is\n%s", c.name, before, after)
@@ -89,17 +84,12 @@ func TestGrantsAndCountedRefusalsWrite(t *testing.T) {
 		schema := d.schema(t)
 		for i, policy := range []limiter.Policy{slow(2), long(2), counting(1)} {
 			for range 2 { // the second one of counting is refused, but counted
-				tx, err := conn.Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				tx := begin(t, conn, pgx.ReadCommitted)
 				do(t, storeOn(t, tx, schema), take(policy, fmt.Sprint(i), 1))
 				if !assigned(t, tx) {
 					t.Errorf("%+v: the transaction got no id", policy)
 				}
-				if err := tx.Commit(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				end(t, tx, true)
 			}
 		}
 	})

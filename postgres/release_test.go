@@ -17,19 +17,11 @@ func TestConnectionThatWasGivenUpLeavesItsPool(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for name, silent := range map[string]bool{"the server ends it": false, "its peer has gone without a word": true} {
 			var gone atomic.Bool
-			config, err := pgxpool.ParseConfig(d.dsn)
-			if err != nil {
-				t.Fatal(err)
-			}
-			dial := config.ConnConfig.DialFunc
-			config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-				conn, err := dial(ctx, network, address)
-				if err == nil {
-					conn = &swallowing{Conn: conn, gone: &gone, pings: new(atomic.Int64)}
-					t.Cleanup(func() { _ = conn.Close() }) // then pgx, too, has done with it
-				}
-				return conn, err
-			}
+			config := parse(t, d.dsn)
+			wrap(config.ConnConfig, func(conn net.Conn) net.Conn {
+				t.Cleanup(func() { _ = conn.Close() }) // then pgx, too, has done with it
+				return &swallowing{Conn: conn, gone: &gone, pings: new(atomic.Int64)}
+			})
 			p, err := pgxpool.NewWithConfig(t.Context(), config)
 			if err != nil {
 				t.Fatal(err)
@@ -67,14 +59,12 @@ func TestPoolOfOneConnectionHasRoomAgainSoonAfterItsPeerHasGoneWithoutAWord(t *t
 			var gone atomic.Bool
 			p := pool(t, d.dsn, func(c *pgxpool.Config) {
 				c.MaxConns = 1
-				dial := c.ConnConfig.DialFunc
-				c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-					conn, err := dial(ctx, network, address)
-					if err == nil && dials.Add(1) == 1 {
-						conn = &swallowing{Conn: conn, gone: &gone, pings: &pings}
+				wrap(c.ConnConfig, func(conn net.Conn) net.Conn {
+					if dials.Add(1) > 1 {
+						return conn
 					}
-					return conn, err
-				}
+					return &swallowing{Conn: conn, gone: &gone, pings: &pings}
+				})
 			})
 			store := storeOn(t, p, schema)
 			do(t, store, look(slow(5), secret))

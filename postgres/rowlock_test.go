@@ -91,8 +91,11 @@ func TestTransactionOnAConnectionStaysTheCallers(t *testing.T) {
 		schema := d.schema(t)
 		outside := d.store(t, schema, nil)
 		for name, conn := range connections(t, d.dsn) {
-			plain := storeOn(t, conn, schema)
-			for way, store := range map[string]limiter.Store{"by the hot statement": plain, "under the lock": postgres.RowLocked{Store: plain}} {
+			for way, on := range map[string]func(tx pgx.Tx) limiter.Store{
+				"by the hot statement": func(pgx.Tx) limiter.Store { return storeOn(t, conn, schema) },
+				"under the lock":       func(pgx.Tx) limiter.Store { return postgres.RowLocked{Store: storeOn(t, conn, schema)} },
+				"on the transaction":   func(tx pgx.Tx) limiter.Store { return storeOn(t, tx, schema) },
+			} {
 				for _, policy := range []limiter.Policy{slow(3), long(3)} {
 					key := fmt.Sprint(name, way)
 					do(t, outside, take(policy, key, 1))
@@ -102,19 +105,13 @@ func TestTransactionOnAConnectionStaysTheCallers(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						if s := do(t, store, take(policy, key, 1)); !s.Took {
+						if s := do(t, on(tx), take(policy, key, 1)); !s.Took {
 							t.Errorf("%s, %s: Took = false", name, way)
 						}
 						if row := do(t, outside, look(policy, key)).Row; row != before {
 							t.Errorf("%s, %s, %T: others see the take before the caller's commit", name, way, policy)
 						}
-						end := tx.Rollback
-						if commit {
-							end = tx.Commit
-						}
-						if err := end(t.Context()); err != nil {
-							t.Errorf("%s, %s: the caller's end of the transaction: %v", name, way, err)
-						}
+						end(t, tx, commit)
 						if row := do(t, outside, look(policy, key)).Row; (row != before) != commit {
 							t.Errorf("%s, %s, %T: committed %t, the row was\n%+v and is\n%+v", name, way, policy, commit, before, row)
 						}
@@ -143,9 +140,7 @@ func TestTakeThatFailsUnderTheLockLeavesTheCallersTransactionUsable(t *testing.T
 			if s := do(t, store, take(slow(1), name, 1)); !s.Took {
 				t.Errorf("%s: Took = false", name)
 			}
-			if err := tx.Commit(t.Context()); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			end(t, tx, true)
 		}
 	})
 }

@@ -102,17 +102,3 @@ func TestOnlyTakesCommitAsynchronously(t *testing.T) {
 		}
 	}
 }
-
-func TestServerCanPrepareEveryStatement(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		conn := connect(t, d.dsn)
-		for _, async := range []bool{false, true} {
-			for name, text := range everyStatement(schema, async) {
-				if _, err := conn.Prepare(t.Context(), "", text); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-			}
-		}
-	})
-}

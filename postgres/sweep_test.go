@@ -123,9 +123,7 @@ func TestSweepSkipsRowsThatSomebodyHoldsWithoutWaiting(t *testing.T) {
 		for _, f := range release {
 			f()
 		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		end(t, tx, true)
 		if n, err = store.Sweep(bounded(t), 1000); err != nil || n != 2 {
 			t.Errorf("Sweep afterwards = %d, %v; want 2", n, err)
 		}

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,36 +24,16 @@ func begin(t *testing.T, conn *pgx.Conn, level pgx.TxIsoLevel) pgx.Tx {
 	return tx
 }
 
-func TestTransactionGivesBackAtRollbackAndKeepsAtCommit(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		outside := d.store(t, schema, nil)
-		conn := connect(t, d.dsn)
-		for _, policy := range []limiter.Policy{slow(3), long(3)} {
-			l := newLimiter(t, outside, policy)
-			steps := []struct {
-				commit bool
-				want   int64 // remaining afterwards
-			}{{false, 3}, {true, 2}, {false, 2}, {true, 1}}
-			for i, s := range steps {
-				tx := begin(t, conn, pgx.ReadCommitted)
-				do(t, storeOn(t, tx, schema), take(policy, "k", 1))
-				if r, err := l.Peek(t.Context(), "k"); err != nil || r.Remaining == s.want && s.commit {
-					t.Errorf("%T step %d: others see the take before its commit (%v)", policy, i, err)
-				}
-				end := tx.Rollback
-				if s.commit {
-					end = tx.Commit
-				}
-				if err := end(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if r, err := l.Peek(t.Context(), "k"); err != nil || r.Remaining != s.want {
-					t.Errorf("%T step %d: Remaining = %d, want %d (%v)", policy, i, r.Remaining, s.want, err)
-				}
-			}
-		}
-	})
+// end commits a transaction or rolls it back.
+func end(t *testing.T, tx pgx.Tx, commit bool) {
+	t.Helper()
+	end := tx.Rollback
+	if commit {
+		end = tx.Commit
+	}
+	if err := end(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // failurePolicies are the failure policies, of which none may answer in a transaction.
@@ -104,9 +83,7 @@ func TestTransactionInWhichATakeFailsGetsTheErrorWhateverTheFailurePolicy(t *tes
 				wantError(t, err, fails.class)
 				wantDead(t, tx)
 				wantError(t, l.Wait(bounded(t), secret), limiter.ErrNotApplied) // the transaction is dead
-				if err := tx.Rollback(t.Context()); err != nil {
-					t.Error(err)
-				}
+				end(t, tx, false)
 			}
 		}
 	})
@@ -117,21 +94,8 @@ func TestTransactionThatHasEndedIsNotApplied(t *testing.T) {
 		schema := d.schema(t)
 		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 		store := storeOn(t, tx, schema)
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		end(t, tx, true)
 		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
-		wantError(t, err, limiter.ErrNotApplied)
-	})
-}
-
-func TestTransactionThatFailedBeforeIsNotApplied(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-		if _, err := tx.Exec(t.Context(), "SELECT 1/0"); err == nil {
-			t.Fatal("no error")
-		}
-		_, err := storeOn(t, tx, d.schema(t)).Do(t.Context(), take(slow(1), secret, 1))
 		wantError(t, err, limiter.ErrNotApplied)
 	})
 }
@@ -157,9 +121,7 @@ func TestSnapshotOfATransactionRefusesOrFailsButNeverOverAdmits(t *testing.T) {
 				do(t, outside, take(policy, key, 2))
 				_, err := inside.Do(t.Context(), take(policy, key, 1))
 				wantError(t, err, limiter.ErrNotApplied)
-				if err := tx.Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				end(t, tx, false)
 
 				// The key is freed behind the snapshot, in which it is used up.
 				tx, inside = snapshot()
@@ -167,9 +129,7 @@ func TestSnapshotOfATransactionRefusesOrFailsButNeverOverAdmits(t *testing.T) {
 				if s := do(t, inside, take(policy, key, 1)); s.Took {
 					t.Errorf("%s, %T: granted from a snapshot in which nothing is left", level, policy)
 				}
-				if err := tx.Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				end(t, tx, false)
 			}
 		}
 	})
@@ -215,44 +175,22 @@ func TestTransactionsOfAnyIsolationTogetherAdmitNoMoreThanThePolicy(t *testing.T
 	})
 }
 
-func TestConnectionServesManyGoroutinesOneAfterAnother(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		for name, db := range map[string]postgres.DB{
-			"connection":  connect(t, d.dsn),
-			"transaction": begin(t, connect(t, d.dsn), pgx.ReadCommitted),
-		} {
-			l := newLimiter(t, storeOn(t, db, schema), slow(100))
-			seen := newTally()
-			each(workers, func(int) {
-				for range 3 {
-					seen.allow(t, l, name, 1)
-				}
-			})
-			if seen.granted[name] != 100 {
-				t.Errorf("%s: granted %d of 100", name, seen.granted[name])
-			}
-		}
-	})
-}
-
 func TestConnectionInUseMakesOthersWaitUntilTheyLeave(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := storeOn(t, connect(t, d.dsn), schema)
 		do(t, store, take(slow(3), "k", 1))
 		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
-		var wait sync.WaitGroup
-		wait.Go(func() { do(t, store, take(slow(3), "k", 1)) })
-		d.blocked(t, 1)
-
+		answer := d.send(bounded(t), t, store, take(slow(3), "k", 1))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := store.Do(ctx, take(slow(3), secret, 1))
 		wantError(t, err, limiter.ErrCanceled)
 
 		release()
-		wait.Wait()
+		if _, err := answer(); err != nil {
+			t.Error(err)
+		}
 		if s := do(t, store, look(slow(3), secret)); s.Row.FullAt != 0 {
 			t.Error("the call that left was charged")
 		}
@@ -277,19 +215,14 @@ func TestAnswersOnAConnectionAreProvisional(t *testing.T) {
 			}
 		}
 		// A refusal that is rolled back leaves nothing behind that refuses.
-		tx, err := conn.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := begin(t, conn, pgx.ReadCommitted)
 		l := newLimiter(t, storeOn(t, conn, schema), slow(1), limiter.WithDenyCache(10, time.Minute))
 		for _, want := range []bool{true, false} {
 			if res, err := l.Allow(t.Context(), "k"); err != nil || res.Allowed != want || res.Source != limiter.SourceStore {
 				t.Errorf("in the transaction: %+v, %v; want Allowed %v by the store", res, err, want)
 			}
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		end(t, tx, false)
 		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
 			t.Errorf("after the rollback: %+v, %v", res, err)
 		}
