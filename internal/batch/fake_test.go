@@ -122,6 +122,14 @@ func (s *sender) statements() []statement {
 	return append([]statement(nil), s.sent...)
 }
 
+// units returns of how many operations on a key each statement was so far.
+func (s *sender) units(key string) (units []int64) {
+	for _, st := range s.statements() {
+		units = append(units, st.units[key])
+	}
+	return units
+}
+
 const (
 	ms      = time.Millisecond
 	timeout = 250 * ms

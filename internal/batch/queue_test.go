@@ -104,10 +104,7 @@ func TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder(t *testing.T) {
 			}
 		}
 		// Takes that were not granted beside the others are sent once more.
-		var units []int64
-		for _, st := range s.statements() {
-			units = append(units, st.units["hot"])
-		}
+		units := s.units("hot")
 		if fmt.Sprint(units) != "[1 16 6]" {
 			t.Errorf("statements of %v units, want 1, 16 and 6", units)
 		}
@@ -134,10 +131,7 @@ func TestTakesOfAPolicyThatWaitForAKeyGoTogether(t *testing.T) {
 			}
 		}
 		took(t, ask(t.Context(), q, take("k", 1), take("k", 1), take("k", 1))())
-		var units []int64
-		for _, st := range s.statements() {
-			units = append(units, st.units["k"])
-		}
+		units := s.units("k")
 		if fmt.Sprint(units, equal) != "[1 3 1 1 1 1 2] [true false true true false true true]" {
 			t.Errorf("statements of %v operations, units of one: %v", units, equal)
 		}
@@ -158,10 +152,7 @@ func TestRefundsCancelsAndResetsThatWaitForAKeyGoTogether(t *testing.T) {
 				t.Errorf("operation %d: %+v, %v", i, a.state, a.err)
 			}
 		}
-		var units []int64
-		for _, st := range s.statements() {
-			units = append(units, st.units["k"])
-		}
+		units := s.units("k")
 		// The first goes alone, at once. Of those that wait, no more than three go together.
 		if fmt.Sprint(units) != "[1 1 3 2 1]" {
 			t.Errorf("statements of %v operations, want 1, 1, 3, 2 and 1", units)

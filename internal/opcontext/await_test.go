@@ -52,12 +52,7 @@ func TestAwaitEndsWithTheTimeOfTheOperation(t *testing.T) {
 			t.Parallel()
 			for _, asked := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
-					parent := t.Context()
-					if c.deadline > 0 {
-						var cancel func()
-						parent, cancel = context.WithTimeout(parent, c.deadline)
-						defer cancel()
-					}
+					parent := within(t, c.deadline)
 					begin := time.Now()
 					ctx, stop := (&opcontext.Deadlines{Dialing: func() bool { return time.Since(begin) < c.dialing }}).WithTimeout(parent, c.timeout)
 					defer stop()
@@ -106,12 +101,7 @@ func TestARestartCountsFromItsCall(t *testing.T) {
 		{name: "more than the caller has", deadline: time.Second, first: 150 * ms, then: time.Hour, want: 900 * ms, canceled: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			parent := t.Context()
-			if c.deadline > 0 {
-				var cancel func()
-				parent, cancel = context.WithTimeout(parent, c.deadline)
-				defer cancel()
-			}
+			parent := within(t, c.deadline)
 			begin := time.Now()
 			ctx, stop := new(opcontext.Deadlines).WithTimeout(parent, time.Second)
 			defer stop()

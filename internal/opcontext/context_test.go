@@ -17,6 +17,17 @@ import (
 
 const ms = time.Millisecond
 
+// within is the context of the test with a deadline, or without one if that is 0.
+func within(t *testing.T, deadline time.Duration) context.Context {
+	t.Helper()
+	if deadline == 0 {
+		return t.Context()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func TestALimitEndsAnOperationInItsTime(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -55,12 +66,7 @@ func TestALimitEndsAnOperationInItsTime(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				parent := t.Context()
-				if c.deadline > 0 {
-					var cancel func()
-					parent, cancel = context.WithTimeout(parent, c.deadline)
-					defer cancel()
-				}
+				parent := within(t, c.deadline)
 				begin := time.Now()
 				ctx, stop := (&opcontext.Deadlines{Dialing: func() bool { return c.dialing }}).WithTimeout(parent, c.timeout)
 				defer stop()
