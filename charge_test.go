@@ -28,7 +28,7 @@ func TestNoFailurePolicyAnswersAChargeOrABlock(t *testing.T) {
 			seen := 0
 			l := newLimiter(t, store, limiter.PerHour(5), fail, limiter.WithObserver(func(context.Context, limiter.Decision) { seen++ }))
 			for n, kind := range map[int64]limiter.OpKind{0: limiter.OpLook, 3: limiter.OpCharge} {
-				store.kinds = nil
+				store.ops = nil
 				r, err := l.Charge(ctx, "k", n)
 				if !errors.Is(err, class) || r.Visible() != (limiter.Result{Source: limiter.SourcePolicy}) {
 					t.Errorf("%s: Charge(%d) = %+v, %v, want %v", name, n, r, err, class)
@@ -36,13 +36,13 @@ func TestNoFailurePolicyAnswersAChargeOrABlock(t *testing.T) {
 				if gave, err := l.RefundOf(ctx, "k", 3, r); gave || err != nil {
 					t.Errorf("%s: RefundOf a charge that failed: %v, %v", name, gave, err)
 				}
-				if len(store.kinds) != 1 || store.kinds[0] != kind {
-					t.Errorf("%s: Charge(%d) sends %v, want %v once", name, n, store.kinds, kind)
+				if len(store.ops) != 1 || store.ops[0].Kind != kind {
+					t.Errorf("%s: Charge(%d) sends %v, want %v once", name, n, store.ops, kind)
 				}
 			}
-			store.kinds = nil
-			if err := l.Block(ctx, "k", time.Hour); !errors.Is(err, class) || len(store.kinds) != 1 || store.kinds[0] != limiter.OpBlock {
-				t.Errorf("%s: Block = %v, sent %v, want %v and one block", name, err, store.kinds, class)
+			store.ops = nil
+			if err := l.Block(ctx, "k", time.Hour); !errors.Is(err, class) || len(store.ops) != 1 || store.ops[0].Kind != limiter.OpBlock {
+				t.Errorf("%s: Block = %v, sent %v, want %v and one block", name, err, store.ops, class)
 			}
 			store.err = nil
 			if _, err := l.Charge(ctx, "k", 3); err != nil {

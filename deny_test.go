@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,29 +12,16 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// denying is a Limiter with a deny cache of 10 keys on a store that counts.
+// denying is a Limiter with a deny cache of 10 keys on a store that remembers.
 type denying struct {
 	*limiter.Limiter
 	t     *testing.T
-	store *countingStore
-}
-
-type countingStore struct {
-	inner limiter.Store
-	mu    sync.Mutex
-	calls int
-}
-
-func (s *countingStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	s.mu.Lock()
-	s.calls++
-	s.mu.Unlock()
-	return s.inner.Do(ctx, op)
+	store *flakyStore
 }
 
 func newDenying(t *testing.T, p limiter.Policy, opts ...limiter.Option) denying {
 	t.Helper()
-	store := &countingStore{inner: memory.New()}
+	store := &flakyStore{Store: memory.New()}
 	return denying{newLimiter(t, store, p, append([]limiter.Option{limiter.WithDenyCache(10, time.Minute)}, opts...)...), t, store}
 }
 
@@ -64,10 +50,10 @@ func TestTheDenyCacheAnswersAsTheStoreWould(t *testing.T) {
 			d := newDenying(t, p)
 			d.expect("k", 2, true, store)
 			d.expect("k", 3, false, store)
-			calls := d.store.calls
+			calls := len(d.store.ops)
 			for _, n := range []int64{3, 4} {
 				for _, wait := range []time.Duration{0, 10 * time.Millisecond} {
-					want, err := newLimiter(t, d.store.inner, p).Reserve(t.Context(), "k", n, wait)
+					want, err := newLimiter(t, d.store.Store, p).Reserve(t.Context(), "k", n, wait)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -82,8 +68,8 @@ func TestTheDenyCacheAnswersAsTheStoreWould(t *testing.T) {
 					<-time.After(time.Millisecond)
 				}
 			}
-			if d.store.calls != calls {
-				t.Errorf("%T: the store was asked %d times more", p, d.store.calls-calls)
+			if len(d.store.ops) != calls {
+				t.Errorf("%T: the store was asked %d times more", p, len(d.store.ops)-calls)
 			}
 			if r, err := d.Peek(t.Context(), "k"); err != nil || !r.Allowed || r.Source != store {
 				t.Errorf("%T: Peek = %+v, %v", p, r, err)
@@ -301,9 +287,9 @@ func TestACachedRefusalIsObservedAndServesNobodyWhoLeft(t *testing.T) {
 	if r, err := d.AllowN(t.Context(), "k", 3); r.Source != limiter.SourcePolicy || !errors.Is(err, limiter.ErrExceedsCapacity) {
 		t.Errorf("AllowN(3) = %+v, %v; want ErrExceedsCapacity", r, err)
 	}
-	calls := d.store.calls
-	if err := d.Wait(t.Context(), "k"); !errors.Is(err, limiter.ErrExceedsMaxWait) || d.store.calls != calls {
-		t.Errorf("Wait = %v, in %d calls of the store", err, d.store.calls-calls)
+	calls := len(d.store.ops)
+	if err := d.Wait(t.Context(), "k"); !errors.Is(err, limiter.ErrExceedsMaxWait) || len(d.store.ops) != calls {
+		t.Errorf("Wait = %v, in %d calls of the store", err, len(d.store.ops)-calls)
 	}
 }
 

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,15 +12,19 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// flakyStore is a store that fails with err while that is not nil.
+// flakyStore remembers what it was asked for. It fails with err while that is not nil.
 type flakyStore struct {
 	limiter.Store
-	err   error
-	kinds []limiter.OpKind
+	err error
+
+	mu  sync.Mutex
+	ops []limiter.Op
 }
 
 func (s *flakyStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	s.kinds = append(s.kinds, op.Kind)
+	s.mu.Lock()
+	s.ops = append(s.ops, op)
+	s.mu.Unlock()
 	if s.err != nil {
 		return limiter.State{}, s.err
 	}
@@ -49,8 +54,8 @@ func TestFailLocalAsksTheFallbackOnlyForWhatTheStoreFailedAt(t *testing.T) {
 		} else if !errors.Is(err, c.class) {
 			t.Errorf("%v: Allow fails with %v", c.class, err)
 		}
-		if res.Visible() != want || (err == nil) != c.local || (len(fallback.kinds) == 1) != c.local {
-			t.Errorf("%v: Allow = %+v, %v, in %d calls of the fallback; want %+v", c.class, res, err, len(fallback.kinds), want)
+		if res.Visible() != want || (err == nil) != c.local || (len(fallback.ops) == 1) != c.local {
+			t.Errorf("%v: Allow = %+v, %v, in %d calls of the fallback; want %+v", c.class, res, err, len(fallback.ops), want)
 		}
 	}
 }
@@ -103,12 +108,12 @@ func TestFailLocalCancelsAReservationWhereItWasBooked(t *testing.T) {
 			other = fallback
 		}
 		store.err = nil // it is back before the reservation is canceled
-		asked, askedOther := len(booked.kinds), len(other.kinds)
+		asked, askedOther := len(booked.ops), len(other.ops)
 		if err := r.Cancel(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if len(booked.kinds) != asked+1 || booked.kinds[asked] != limiter.OpCancel || len(other.kinds) != askedOther {
-			t.Errorf("Cancel of a booking by %v asked the stores %v and %v", r.Source, booked.kinds, other.kinds)
+		if len(booked.ops) != asked+1 || booked.ops[asked].Kind != limiter.OpCancel || len(other.ops) != askedOther {
+			t.Errorf("Cancel of a booking by %v asked the stores %v and %v", r.Source, booked.ops, other.ops)
 		}
 		store.err = down
 		if again, err := l.Reserve(t.Context(), "k", 1, time.Hour); err != nil || !again.Allowed {
@@ -127,8 +132,8 @@ func TestFailLocalLeavesRefundsAndResetsToTheStore(t *testing.T) {
 	if err := l.Reset(t.Context(), "k"); !errors.Is(err, limiter.ErrNotApplied) {
 		t.Errorf("Reset = %v", err)
 	}
-	if len(fallback.kinds) != 0 {
-		t.Errorf("the fallback was asked for %v", fallback.kinds)
+	if len(fallback.ops) != 0 {
+		t.Errorf("the fallback was asked for %v", fallback.ops)
 	}
 }
 

@@ -87,9 +87,7 @@ func TestFailOpenLetsPassOnlyWhatTheStoreFailedAt(t *testing.T) {
 func TestNoFailurePolicyAnswersOnAStoreWhoseAnswersMayBeRolledBack(t *testing.T) {
 	t.Parallel()
 	for _, class := range []error{limiter.ErrNotApplied, limiter.ErrOutcomeUnknown} {
-		for name, opt := range map[string]limiter.Option{
-			"FailClosed": limiter.FailClosed(), "FailOpen": limiter.FailOpen(), "FailLocal": limiter.FailLocal(memory.New()),
-		} {
+		for name, opt := range failurePolicies() {
 			var seen []limiter.Decision
 			l := newLimiter(t, inTransaction{&brokenStore{err: class}}, limiter.PerDay(1), opt,
 				limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen = append(seen, d) }))
@@ -144,14 +142,6 @@ func TestTheLastFailurePolicyCounts(t *testing.T) {
 	}
 }
 
-// opStore keeps the operations that it was asked for.
-type opStore struct{ ops []limiter.Op }
-
-func (s *opStore) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
-	s.ops = append(s.ops, op)
-	return limiter.State{Took: true, Row: limiter.Row{Limit: 1, Period: 1e9}}, nil
-}
-
 func TestEveryOperationHasTheTimeLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -162,7 +152,7 @@ func TestEveryOperationHasTheTimeLimit(t *testing.T) {
 		{[]limiter.Option{limiter.WithTimeout(time.Second)}, time.Second},
 		{[]limiter.Option{limiter.WithTimeout(1)}, 1},
 	} {
-		store := &opStore{}
+		store := &flakyStore{Store: memory.New()}
 		l := newLimiter(t, store, limiter.PerSecond(1), c.opts...)
 		_, _ = l.Allow(t.Context(), "k")
 		_, _ = l.Peek(t.Context(), "k")

@@ -208,6 +208,7 @@ func TestLimiterAsksTheStoreForNothingInvalid(t *testing.T) {
 		{"a context that has ended", allow(gone, "k", 1), context.Canceled},
 		{"a negative refund", errorOf(l.Refund(ctx, "k", -1)), limiter.ErrInvalid},
 		{"a refund of nothing", errorOf(l.Refund(ctx, "k", 0)), nil},
+		{"a refund of nothing by a caller who has left", errorOf(l.Refund(gone, "k", 0)), limiter.ErrCanceled},
 		{"a refund to nobody", errorOf(l.Refund(ctx, "", 0)), limiter.ErrInvalid},
 		{"a reset of nobody", l.Reset(ctx, ""), limiter.ErrInvalid},
 		{"a reservation above capacity", reserve(l, 6, time.Second), limiter.ErrExceedsCapacity},
@@ -219,6 +220,9 @@ func TestLimiterAsksTheStoreForNothingInvalid(t *testing.T) {
 		{"a reservation of nothing where refusals count", reserve(counts, 0, time.Second), errors.ErrUnsupported},
 		{"a wait where refusals count", counts.Wait(ctx, "k"), errors.ErrUnsupported},
 		{"a wait for nothing", l.WaitN(ctx, "k", 0), nil},
+		{"a wait for nothing by nobody", l.WaitN(ctx, "", 0), limiter.ErrInvalid},
+		{"a wait for nothing by a caller who has left", l.WaitN(gone, "k", 0), context.Canceled},
+		{"a wait for nothing where refusals count", counts.WaitN(ctx, "k", 0), errors.ErrUnsupported},
 		{"a wait for a negative cost", l.WaitN(ctx, "k", -1), limiter.ErrInvalid},
 		{"a wait above capacity", l.WaitN(ctx, "k", 6), limiter.ErrExceedsCapacity},
 	}

@@ -18,7 +18,7 @@ func TestOnKeepsNamePolicyAndOptions(t *testing.T) {
 		limiter.WithClock(func() time.Time { return now }), limiter.WithKeyDigest([]byte("secret")), limiter.WithTimeout(7*time.Second),
 		limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen = append(seen, d) }), limiter.FailOpen())
 	mustAllow(t, l, true)
-	spy := &opSpy{Store: memory.New()}
+	spy := &flakyStore{Store: memory.New()}
 	on := l.On(spy)
 	mustAllow(t, on, true) // its own state
 	mustAllow(t, on, false)
@@ -26,8 +26,8 @@ func TestOnKeepsNamePolicyAndOptions(t *testing.T) {
 	if on.Name() != "l" || on.Policy() != l.Policy() || len(seen) != 4 {
 		t.Errorf("%q, %+v, %d decisions seen, want what New was given, and 4", on.Name(), on.Policy(), len(seen))
 	}
-	if spy.last.Name != "l" || spy.last.Key == "k" || spy.last.At != start || spy.last.Timeout != 7*time.Second {
-		t.Errorf("the operation is %+v, want the name, digest, clock and timeout of the limiter", spy.last)
+	if op := spy.ops[1]; op.Name != "l" || op.Key == "k" || op.At != start || op.Timeout != 7*time.Second {
+		t.Errorf("the operation is %+v, want the name, digest, clock and timeout of the limiter", op)
 	}
 	if r, err := l.On(&brokenStore{err: limiter.ErrNotApplied}).Allow(t.Context(), "k"); err != nil || !r.Allowed || r.Source != limiter.SourcePolicy {
 		t.Errorf("FailOpen on another store: %+v, %v", r, err)
@@ -40,7 +40,7 @@ func TestOnHasItsOwnDenyCache(t *testing.T) {
 	d.expect("k", 1, true, store)
 	d.expect("k", 1, false, store)
 	d.expect("k", 1, false, cache)
-	other := &countingStore{inner: memory.New()}
+	other := &flakyStore{Store: memory.New()}
 	on := denying{d.On(other), t, other}
 	on.expect("k", 1, true, store) // the other store has room
 	on.expect("k", 1, false, store)

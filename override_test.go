@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
 )
 
 func TestStoredKeyIsTheKeyThatTheStoreGets(t *testing.T) {
 	t.Parallel()
 	for _, secret := range [][]byte{nil, []byte("a secret")} {
 		for _, key := range []string{"k", strings.Repeat("k", 255), strings.Repeat("k", 256), "\x00", "\x00k", "änn@example.com"} {
-			store := &opStore{}
+			store := &flakyStore{Store: memory.New()}
 			var opts []limiter.Option
 			if secret != nil {
 				opts = append(opts, limiter.WithKeyDigest(secret))

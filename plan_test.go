@@ -130,7 +130,7 @@ func TestWithPolicyForRefusesWhatIsWrong(t *testing.T) {
 		{"an unknown outcome", t.Context(), plans{err: limiter.ErrOutcomeUnknown}, []error{limiter.ErrNoPolicy}, 1},
 		{"a caller who has left", gone, plans{err: cause}, []error{limiter.ErrCanceled, context.Canceled}, 0},
 	} {
-		for name, fail := range map[string]limiter.Option{"closed": limiter.FailClosed(), "open": limiter.FailOpen(), "local": limiter.FailLocal(memory.New())} {
+		for name, fail := range failurePolicies() {
 			store := &brokenStore{}
 			p := c.plans
 			l := newLimiter(t, struct {
@@ -222,30 +222,19 @@ func TestCancelGivesBackUnderThePolicyOfTheBooking(t *testing.T) {
 	t.Parallel()
 	p := &plans{policy: limiter.PerHour(7)}
 	now := time.Unix(0, start)
-	ops := &opSpy{Store: memory.New()}
-	l := newLimiter(t, ops, limiter.PerHour(2), p.option(), limiter.WithClock(func() time.Time { return now }))
+	store := &flakyStore{Store: memory.New()}
+	l := newLimiter(t, store, limiter.PerHour(2), p.option(), limiter.WithClock(func() time.Time { return now }))
 	r, err := l.Reserve(t.Context(), "k", 7, 0)
 	if err != nil || !r.Allowed || r.Policy != p.policy {
 		t.Fatalf("Reserve: %+v, %v", r, err)
 	}
 	booked := p.policy
 	p.policy = limiter.PerHour(3)
-	if err := r.Cancel(t.Context()); err != nil || ops.last.Kind != limiter.OpCancel || ops.last.Policy != booked {
-		t.Errorf("Cancel: %v, sent as %+v, want the policy %+v", err, ops.last, booked)
+	if err := r.Cancel(t.Context()); err != nil || store.ops[1].Kind != limiter.OpCancel || store.ops[1].Policy != booked {
+		t.Errorf("Cancel: %v, sent as %+v, want the policy %+v", err, store.ops[1], booked)
 	}
 	p.policy = booked
 	if r, err := l.AllowN(t.Context(), "k", 7); err != nil || !r.Allowed {
 		t.Errorf("after Cancel: %+v, %v, want all of it back", r, err)
 	}
-}
-
-// opSpy remembers the latest operation.
-type opSpy struct {
-	limiter.Store
-	last limiter.Op
-}
-
-func (s *opSpy) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	s.last = op
-	return s.Store.Do(ctx, op)
 }

@@ -31,14 +31,14 @@ func TestRefundOfOfWhatChargedNothingAsksNoStore(t *testing.T) {
 			t.Fatal("FailOpen does not let it pass")
 		}
 		store.err = nil
-		asked := len(store.kinds)
+		asked := len(store.ops)
 		for name, res := range results {
-			if gave, err := l.RefundOf(t.Context(), "k", 1, res); gave || err != nil || len(store.kinds) != asked {
-				t.Errorf("%T: RefundOf %s = %v, %v, in %d calls; want false in none", p, name, gave, err, len(store.kinds)-asked)
+			if gave, err := l.RefundOf(t.Context(), "k", 1, res); gave || err != nil || len(store.ops) != asked {
+				t.Errorf("%T: RefundOf %s = %v, %v, in %d calls; want false in none", p, name, gave, err, len(store.ops)-asked)
 			}
 		}
-		if gave, err := l.RefundOf(t.Context(), "k", 0, charged); gave || err != nil || len(store.kinds) != asked {
-			t.Errorf("%T: RefundOf of 0 = %v, %v, in %d calls; want false in none", p, gave, err, len(store.kinds)-asked)
+		if gave, err := l.RefundOf(t.Context(), "k", 0, charged); gave || err != nil || len(store.ops) != asked {
+			t.Errorf("%T: RefundOf of 0 = %v, %v, in %d calls; want false in none", p, gave, err, len(store.ops)-asked)
 		}
 		if gave, err := l.RefundOf(t.Context(), "k", 1, charged); !gave || err != nil {
 			t.Errorf("%T: RefundOf what was charged = %v, %v, want true", p, gave, err)
@@ -61,7 +61,7 @@ func TestRefundOfChecksItsArguments(t *testing.T) {
 	if err != nil || byFallback.Source != limiter.SourceLocal {
 		t.Fatalf("Allow = %+v, %v", byFallback, err)
 	}
-	asked := len(store.kinds)
+	asked := len(store.ops)
 	for _, c := range []struct {
 		what string
 		ctx  context.Context
@@ -81,8 +81,8 @@ func TestRefundOfChecksItsArguments(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", c.what, gave, err, c.want)
 		}
 	}
-	if len(store.kinds) != asked {
-		t.Errorf("the store was asked for %v", store.kinds[asked:])
+	if len(store.ops) != asked {
+		t.Errorf("the store was asked for %v", store.ops[asked:])
 	}
 }
 
@@ -95,11 +95,11 @@ func TestRefundOfPassesErrorsOfTheStoreOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, store.err = range []error{limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrCanceled} {
-		asked := len(store.kinds)
+		asked := len(store.ops)
 		if gave, err := l.RefundOf(t.Context(), "k", 1, res); gave || !errors.Is(err, store.err) {
 			t.Errorf("RefundOf = %v, %v, want %v", gave, err, store.err)
 		}
-		if n := len(store.kinds) - asked; n != 1 {
+		if n := len(store.ops) - asked; n != 1 {
 			t.Errorf("%v: the store was asked %d times: to give back twice would let too much in", store.err, n)
 		}
 	}
@@ -119,12 +119,12 @@ func TestFailLocalRefundsAResultWhereItWasCharged(t *testing.T) {
 			t.Fatalf("Allow = %+v, %v", res, err)
 		}
 		store.err = nil // it is back before the refund
-		asked, askedOther := len(c.charged.kinds), len(c.other.kinds)
+		asked, askedOther := len(c.charged.ops), len(c.other.ops)
 		if gave, err := l.RefundOf(t.Context(), "k", 1, res); !gave || err != nil {
 			t.Errorf("RefundOf a Result by %v = %v, %v, want true", res.Source, gave, err)
 		}
-		if len(c.charged.kinds) != asked+1 || len(c.other.kinds) != askedOther {
-			t.Errorf("RefundOf a Result by %v asked the stores %v and %v", res.Source, c.charged.kinds, c.other.kinds)
+		if len(c.charged.ops) != asked+1 || len(c.other.ops) != askedOther {
+			t.Errorf("RefundOf a Result by %v asked the stores %v and %v", res.Source, c.charged.ops, c.other.ops)
 		}
 		store.err = c.down
 		mustAllow(t, l, true)

@@ -80,38 +80,6 @@ func TestWaitNOf0DoesNotWait(t *testing.T) {
 	})
 }
 
-func TestZeroIsCheckedLikeAnyNumber(t *testing.T) {
-	t.Parallel()
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	counting, err := limiter.New(memory.New(), "l", limiter.FixedWindow{Limit: 1, Window: time.Hour, CountRejected: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newLimiter(t, memory.New(), oncePerSecond)
-	for name, c := range map[string]struct {
-		err  error
-		want []error
-	}{
-		"WaitN without a key":             {l.WaitN(t.Context(), "", 0), []error{limiter.ErrInvalid}},
-		"WaitN of one who has gone":       {l.WaitN(ended, "k", 0), []error{limiter.ErrCanceled, context.Canceled}},
-		"WaitN where refusals count":      {counting.WaitN(t.Context(), "k", 0), []error{limiter.ErrInvalid, errors.ErrUnsupported}},
-		"WaitN of 1 where refusals count": {counting.WaitN(t.Context(), "k", 1), []error{limiter.ErrInvalid, errors.ErrUnsupported}},
-		"Refund without a key":            {errorOf(l.Refund(t.Context(), "", 0)), []error{limiter.ErrInvalid}},
-		"Refund of one who has gone":      {errorOf(l.Refund(ended, "k", 0)), []error{limiter.ErrCanceled, context.Canceled}},
-		"Refund of nothing":               {errorOf(l.Refund(t.Context(), "k", 0)), nil},
-	} {
-		if (c.err == nil) != (c.want == nil) {
-			t.Errorf("%s: %v", name, c.err)
-		}
-		for _, want := range c.want {
-			if !errors.Is(c.err, want) {
-				t.Errorf("%s: %v, want %v", name, c.err, want)
-			}
-		}
-	}
-}
-
 func TestWaitLetsWaitersGoInTheOrderInWhichTheyCame(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
