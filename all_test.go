@@ -1,7 +1,6 @@
 package limiter_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -122,16 +121,6 @@ func TestAllowAllAddsUpClaimsOfOneRow(t *testing.T) {
 	}
 }
 
-// failingAll is an AllStore that fails.
-type failingAll struct {
-	*memory.Store
-	err error
-}
-
-func (s *failingAll) DoAll(context.Context, []limiter.Op) ([]limiter.State, error) {
-	return nil, s.err
-}
-
 func TestAllowAllAppliesTheStrictestFailurePolicy(t *testing.T) {
 	t.Parallel()
 	fallback := memory.New()
@@ -145,7 +134,7 @@ func TestAllowAllAppliesTheStrictestFailurePolicy(t *testing.T) {
 		"closed and open":  {[]limiter.Option{limiter.FailClosed(), limiter.FailOpen()}, []bool{false, false}, nil},
 		"closed and local": {[]limiter.Option{limiter.FailClosed(), limiter.FailLocal(fallback)}, []bool{false, false}, nil},
 	} {
-		store := &failingAll{memory.New(), limiter.ErrNotApplied}
+		store := &allSpy{Store: memory.New(), err: limiter.ErrNotApplied}
 		a, b := newLimiter(t, store, limiter.PerHour(1), c.opts[0]), newLimiter(t, store, limiter.FixedWindow{Limit: 1, Window: time.Hour}, c.opts[1])
 		for i, want := range c.passes {
 			res, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: a, Key: name}, limiter.Claim{Limiter: b, Key: name})
