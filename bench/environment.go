@@ -22,10 +22,10 @@ func describe(ctx context.Context, b *backends) string {
 	if b.pg != nil {
 		database = b.pg.Describe(ctx)
 	}
-	return machine.List(append(machine.Describe(ctx, b.dir),
+	return machine.Describe(ctx, b.dir,
 		machine.Item{Name: "PostgreSQL", Value: database},
 		machine.Item{Name: "Redis", Value: b.describeRedis(ctx)},
-		machine.Item{Name: "Modules", Value: modules()}))
+		machine.Item{Name: "Modules", Value: modules()})
 }
 
 func (b *backends) describeRedis(ctx context.Context) string {

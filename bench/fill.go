@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"slices"
-	"sync"
-	"sync/atomic"
-)
 
-// fillers is how many fill at a time.
-const fillers = 64
+	"github.com/sqlimit/limiter/bench/internal/load"
+)
 
 // fill asks for every key once, so that all of them are there, and those that let one request pass
 // have nothing left. All of these requests must pass.
@@ -21,20 +18,5 @@ func fill(ctx context.Context, d decider, names []string, rows int) error {
 		}
 		return nil
 	}
-	var next atomic.Int64
-	var wait sync.WaitGroup
-	errs := make(chan error, fillers)
-	for range fillers {
-		wait.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(names)); i = next.Add(1) - 1 {
-				if err := expect(ctx, d, names[i], true); err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	wait.Wait()
-	close(errs)
-	return <-errs // nil if nobody failed
+	return load.Each(len(names), func(i int) error { return expect(ctx, d, names[i], true) })
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter/bench/internal/command"
+	"github.com/sqlimit/limiter/bench/internal/load"
 )
 
 func main() { command.Main("bench", run) }
@@ -53,7 +54,7 @@ func run(ctx context.Context) (err error) {
 // report returns all that is to be known of a run.
 func report(environment string, o options, began time.Time, out *outcome) string {
 	return fmt.Sprintf("## Results of %s\n\n%s- Method: %d rounds. A case runs for %v in each round, after a warm-up of %v. Cases that are compared take turns.\n\n%s",
-		began.UTC().Format(time.DateOnly), environment, o.rounds, o.length, o.length/warmth, out.markdown())
+		began.UTC().Format(time.DateOnly), environment, o.rounds, o.length, o.length/load.Warmth, out.markdown())
 }
 
 type options struct {

@@ -80,7 +80,7 @@ func (o *outcome) writeRatios(b *strings.Builder) {
 		fmt.Fprintf(b, "| %s | %d |", g[0].scenario.name, callersOf(g))
 		for _, c := range columns {
 			if r, ok := o.ratio(c, g); ok {
-				fmt.Fprintf(b, " %s (%s to %s) |", stats.TwoDigits(r.Median), stats.TwoDigits(r.Low), stats.TwoDigits(r.High))
+				fmt.Fprintf(b, " %s |", r.Text(stats.TwoDigits))
 			} else {
 				b.WriteString(" |")
 			}

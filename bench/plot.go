@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -80,11 +79,7 @@ func (o *outcome) plotScenario(path string, sc scenario, within func(contender) 
 			y := float64(row) + (float64(len(numbers)-1)/2-float64(i))/barsARow(len(numbers))
 			bars = append(bars, bar{y, o.measured(sc, c)[n]})
 		}
-		label := strconv.Itoa(n) + " callers"
-		if n == 1 {
-			label = "1 caller"
-		}
-		if err := addBars(p, bars, colors[i%len(colors)], label); err != nil {
+		if err := addBars(p, bars, colors[i%len(colors)], stats.Callers(n)); err != nil {
 			return err
 		}
 	}

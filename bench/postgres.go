@@ -13,12 +13,7 @@ func (b *backends) postgres(ctx context.Context) (*pg.Database, error) {
 	if b.pg != nil {
 		return b.pg, nil
 	}
-	dsn, stop, err := pg.Server(ctx, b.postgresDSN, b.dir)
-	if err != nil {
-		return nil, err
-	}
-	b.atClose(stop)
-	database, err := pg.Open(ctx, dsn, b.prefix, b.poolSize)
+	database, err := pg.Open(ctx, b.postgresDSN, b.dir, b.prefix, b.poolSize)
 	if err != nil {
 		return nil, err
 	}

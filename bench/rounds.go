@@ -21,9 +21,6 @@ type runner struct {
 	order map[string][]string
 }
 
-// warmth is what share of its time a case gets before it counts.
-const warmth = 4
-
 // measure runs all groups in each round. The cases of a group come in another order in each round,
 // the same in every run: what one leaves behind, such as work for PostgreSQL's vacuum, meets each of
 // the others. A case that fails does not stop them, but is not run again.
@@ -38,7 +35,6 @@ func (r *runner) measure(ctx context.Context, groups []group) (*outcome, error) 
 				if out.of(c).err != nil {
 					continue
 				}
-				r.progress.begin(round, c)
 				m, err := r.one(ctx, c)
 				if ctx.Err() != nil {
 					return out, errors.Join(context.Cause(ctx), r.close())
@@ -48,7 +44,7 @@ func (r *runner) measure(ctx context.Context, groups []group) (*outcome, error) 
 					errs = append(errs, err)
 				}
 				out.of(c).add(round, m, err)
-				r.progress.end(m, err)
+				r.progress.end(round, c, m, err)
 			}
 		}
 	}
@@ -66,7 +62,7 @@ func (r *runner) one(ctx context.Context, c testCase) (load.Measurement, error) 
 	if c.contender.rows > 0 {
 		callers = batchers
 	}
-	return l.Run(ctx, callers, r.length/warmth, r.length)
+	return l.Run(ctx, callers, r.length/load.Warmth, r.length)
 }
 
 // decider returns the contender of c, which it opens and fills when it is first asked for.

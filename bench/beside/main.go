@@ -16,12 +16,10 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter/bench/internal/command"
+	"github.com/sqlimit/limiter/bench/internal/load"
 	"github.com/sqlimit/limiter/bench/internal/machine"
 	"github.com/sqlimit/limiter/bench/internal/pg"
 )
-
-// prefix is that of the schema's name.
-const prefix = "beside"
 
 func main() {
 	if schema := os.Getenv(workerSchema); schema != "" {
@@ -64,17 +62,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(o.dir, "limiter-beside-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	dsn, stop, err := pg.Server(ctx, o.postgres, dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	database, err := pg.Open(ctx, dsn, fmt.Sprintf("%s_%d", prefix, os.Getpid()), 2)
+	database, err := pg.Open(ctx, o.postgres, o.dir, fmt.Sprintf("beside_%d", os.Getpid()), 2)
 	if err != nil {
 		return err
 	}
@@ -85,13 +73,13 @@ func run(ctx context.Context) (err error) {
 	}
 	began := time.Now()
 	m := &meter{options: o, database: database}
-	results, err := m.measure(ctx, dsn, schema)
+	results, err := m.measure(ctx, database.DSN, schema)
 	if err != nil {
 		return err
 	}
-	items := append(machine.Describe(ctx, dir), machine.Item{Name: "PostgreSQL", Value: database.Describe(ctx)})
+	environment := machine.Describe(ctx, o.dir, machine.Item{Name: "PostgreSQL", Value: database.Describe(ctx)})
 	text := fmt.Sprintf("## A hot key beside cold keys, %s\n\n%s- Method: %d rounds. A case runs for %v in each round, after a warm-up of %v. The cases take turns.\n\n%s",
-		began.UTC().Format(time.DateOnly), machine.List(items), o.rounds, o.length, o.length/warmth, results.markdown(o))
+		began.UTC().Format(time.DateOnly), environment, o.rounds, o.length, o.length/load.Warmth, results.markdown(o))
 	fmt.Print(text)
 	if o.out == "" {
 		return nil

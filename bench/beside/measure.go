@@ -11,11 +11,9 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/sqlimit/limiter/bench/internal/load"
 	"github.com/sqlimit/limiter/bench/internal/pg"
 )
-
-// warmth is what share of its time a case gets before it counts.
-const warmth = 4
 
 // The cases.
 const (
@@ -29,7 +27,7 @@ const (
 
 // task returns what each process does in a case.
 func (o options) task(number int) task {
-	t := task{Warm: o.length / warmth, Length: o.length}
+	t := task{Warm: o.length / load.Warmth, Length: o.length}
 	if number <= besideOwn {
 		t.Cold = o.cold
 	}

@@ -38,8 +38,8 @@ func (r *results) markdown(o options) string {
 			figure(r.each(func(s *round) float64 { return s.share(c) }), stats.TwoDigits))
 	}
 	hot := stats.SpreadOf(r.each(func(s *round) float64 { return s[besideHot].cold / s[besideOwn].cold }))
-	fmt.Fprintf(&b, "\nBeside the hot key, cold keys get %s (%s to %s) of the rate that they get beside as many callers of other cold keys.\n",
-		stats.TwoDigits(hot.Median), stats.TwoDigits(hot.Low), stats.TwoDigits(hot.High))
+	fmt.Fprintf(&b, "\nBeside the hot key, cold keys get %s of the rate that they get beside as many callers of other cold keys.\n",
+		hot.Text(stats.TwoDigits))
 	return b.String()
 }
 
@@ -71,5 +71,5 @@ func figure(values []float64, format func(float64) string) string {
 	if math.IsNaN(s.Median) || s.High == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s to %s)", format(s.Median), format(s.Low), format(s.High))
+	return s.Text(format)
 }

@@ -101,18 +101,9 @@ type worker struct {
 
 // fill asks for all cold keys, so that rows are updated later and not inserted.
 func (w *worker) fill(ctx context.Context) error {
-	const fillers = 64
-	errs := make([]error, fillers)
-	var wait sync.WaitGroup
-	for i := range fillers {
-		wait.Go(func() {
-			for turn := i; turn < coldKeys && errs[i] == nil; turn += fillers {
-				errs[i] = errors.Join(w.ask(w.cold)(ctx, turn), w.ask(w.own)(ctx, turn))
-			}
-		})
-	}
-	wait.Wait()
-	return errors.Join(errs...)
+	return load.Each(coldKeys, func(turn int) error {
+		return errors.Join(w.ask(w.cold)(ctx, turn), w.ask(w.own)(ctx, turn))
+	})
 }
 
 // ask returns a function that asks l, for the one key of the hot limiter, or for one key after another.

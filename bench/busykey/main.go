@@ -12,14 +12,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sqlimit/limiter/bench/internal/command"
-	"github.com/sqlimit/limiter/bench/internal/pg"
 )
 
 func main() { command.Main("busykey", run) }
@@ -73,22 +71,10 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "limiter-busykey-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &bench{options: o, path: filepath.Join(dir, "busykey.db"), dsn: o.postgres}
-	if !o.sqlite {
-		var stop func() error
-		if b.dsn, stop, err = pg.Server(ctx, b.dsn, dir); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, stop()) }()
-	}
+	b := &bench{options: o}
+	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
 	return b.measure(ctx, os.Stdout)
 }

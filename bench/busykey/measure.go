@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,20 +35,24 @@ const (
 // bench is a run.
 type bench struct {
 	options
-	dsn, path string
+	dir, path string // of the SQLite file
 	database  *pg.Database
 	schema    string
 }
 
 func (b *bench) prepare(ctx context.Context) (err error) {
 	if b.sqlite {
+		if b.dir, err = os.MkdirTemp("", "limiter-busykey-"); err != nil {
+			return err
+		}
+		b.path = filepath.Join(b.dir, "busykey.db")
 		store, err := sqlite.Open(b.path)
 		if err != nil {
 			return err
 		}
 		return errors.Join(migrations.Up(ctx, migrations.SQLite, store.DB()), store.Close())
 	}
-	if b.database, err = pg.Open(ctx, b.dsn, "busykey", 1); err != nil {
+	if b.database, err = pg.Open(ctx, b.postgres, "", "busykey", 1); err != nil {
 		return err
 	}
 	b.schema, err = b.database.Migrated(ctx, fmt.Sprint(os.Getpid()))
@@ -55,10 +60,10 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 }
 
 func (b *bench) close() error {
-	if b.database == nil {
-		return nil
+	if b.database != nil {
+		return b.database.Close()
 	}
-	return b.database.Close()
+	return os.RemoveAll(b.dir)
 }
 
 // sample is what one round of a case measured.
@@ -140,7 +145,7 @@ func (b *bench) store(ctx context.Context, size int) (store limiter.Store, made 
 		s, err := sqlite.Open(b.path)
 		return s, func() int64 { return 0 }, func() { _ = s.Close() }, err
 	}
-	config, err := pgxpool.ParseConfig(b.dsn)
+	config, err := pgxpool.ParseConfig(b.database.DSN)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -41,14 +41,8 @@ func measureHOT(ctx context.Context, b *bench) (section, error) {
 	}
 	tables, before, decisions := make([]*table, len(loads)), make([]counters, len(loads)), make([]uint64, len(loads))
 	for i := range loads {
-		t, err := b.newTable(ctx, "hot_"+strconv.Itoa(i), b.pool)
+		t, err := b.filledTable(ctx, "hot_"+strconv.Itoa(i), b.pool, keys, 1)
 		if err != nil {
-			return s, err
-		}
-		if err := t.fill(ctx, keys, 1); err != nil {
-			return s, err
-		}
-		if err := t.settle(ctx); err != nil {
 			return s, err
 		}
 		if before[i], err = t.counters(ctx); err != nil {

@@ -12,9 +12,6 @@ import (
 // slower is how many times as long the median decision may take in the large table.
 const slower = 1.3
 
-// warmth is what share of its time a case gets before it counts.
-const warmth = 4
-
 // sized is a table of so many rows, and what was measured of it: by number of callers, in each round.
 type sized struct {
 	*table
@@ -33,14 +30,8 @@ func measureLatency(ctx context.Context, b *bench) (section, error) {
 	var tables []*sized
 	for _, rows := range []int{b.rows / 1000, b.rows} {
 		b.progress("latency: filling %s rows", stats.Thousands(float64(rows)))
-		t, err := b.newTable(ctx, "latency_"+strconv.Itoa(rows), b.pool)
+		t, err := b.filledTable(ctx, "latency_"+strconv.Itoa(rows), b.pool, rows, 1)
 		if err != nil {
-			return s, err
-		}
-		if err := t.fill(ctx, rows, 1); err != nil {
-			return s, err
-		}
-		if err := t.settle(ctx); err != nil {
 			return s, err
 		}
 		tables = append(tables, &sized{t, rows, make(map[int][]load.Measurement), make(map[int]int64)})
@@ -63,12 +54,12 @@ func measureLatency(ctx context.Context, b *bench) (section, error) {
 		ratio := compare(tables[1].measured[n], tables[0].measured[n], median)
 		if n == 1 {
 			s.targets = append(s.targets, target{
-				fmt.Sprintf("%s: p50 in the large table ÷ in the small one, median of the rounds, at most %s", callersText(n), stats.TwoDigits(slower)),
-				ratioText(ratio), ratio.Median <= slower,
+				fmt.Sprintf("%s: p50 in the large table ÷ in the small one, median of the rounds, at most %s", stats.Callers(n), stats.TwoDigits(slower)),
+				ratio.Text(stats.TwoDigits), ratio.Median <= slower,
 			})
 			continue
 		}
-		s.about += fmt.Sprintf(" %s: p50 in the large table ÷ in the small one is %s.", callersText(n), ratioText(ratio))
+		s.about += fmt.Sprintf(" %s: p50 in the large table ÷ in the small one is %s.", stats.Callers(n), ratio.Text(stats.TwoDigits))
 	}
 	for _, t := range tables {
 		if err := t.drop(ctx); err != nil {
@@ -84,7 +75,7 @@ func (t *sized) measure(ctx context.Context, callers int) error {
 	if err != nil {
 		return err
 	}
-	m, err := t.uniform(t.rows, 1).Run(ctx, callers, t.bench.length/warmth, t.bench.length)
+	m, err := t.uniform(t.rows, 1).Run(ctx, callers, t.bench.length/load.Warmth, t.bench.length)
 	if err != nil {
 		return err
 	}
@@ -104,7 +95,7 @@ func (b *bench) walPosition(ctx context.Context) (bytes int64, err error) {
 func (t *sized) row(callers int) []string {
 	all := summarize(t.measured[callers])
 	// The warm-up also wrote.
-	decisions := all.Requests + all.Requests/warmth
+	decisions := all.Requests + all.Requests/load.Warmth
 	return append([]string{stats.Thousands(float64(t.rows)), strconv.Itoa(callers)},
 		append(all.cells(), bytesText(t.wal[callers]/int64(decisions)))...)
 }

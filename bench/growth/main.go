@@ -44,17 +44,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	began := time.Now()
-	dir, err := os.MkdirTemp(o.dir, "limiter-growth-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	dsn, stop, err := pg.Server(ctx, o.postgres, dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	database, err := pg.Open(ctx, dsn, fmt.Sprintf("growth_%d", os.Getpid()), o.pool)
+	database, err := pg.Open(ctx, o.postgres, o.dir, fmt.Sprintf("growth_%d", os.Getpid()), o.pool)
 	if err != nil {
 		return err
 	}
@@ -72,7 +62,7 @@ func run(ctx context.Context) (err error) {
 		b.progress("%s: %s", p.name, s.verdicts())
 		sections = append(sections, s)
 	}
-	text := report(machine.List(append(machine.Describe(ctx, dir), machine.Item{Name: "PostgreSQL", Value: b.Describe(ctx)})), began, sections)
+	text := report(machine.Describe(ctx, o.dir, machine.Item{Name: "PostgreSQL", Value: b.Describe(ctx)}), began, sections)
 	fmt.Print(text)
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err

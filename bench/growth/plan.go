@@ -40,8 +40,8 @@ func measurePlan(ctx context.Context, b *bench) (section, error) {
 		}
 		ratio := compare(measured[0], measured[1], median)
 		s.targets = append(s.targets, target{
-			fmt.Sprintf("%s: p50 of old sessions ÷ of new ones, median of the rounds, at most %s", callersText(callers), stats.TwoDigits(outdated)),
-			ratioText(ratio), ratio.Median <= outdated,
+			fmt.Sprintf("%s: p50 of old sessions ÷ of new ones, median of the rounds, at most %s", stats.Callers(callers), stats.TwoDigits(outdated)),
+			ratio.Text(stats.TwoDigits), ratio.Median <= outdated,
 		})
 	}
 	return s, nil
@@ -49,20 +49,14 @@ func measurePlan(ctx context.Context, b *bench) (section, error) {
 
 // plans measures old and new sessions in turns.
 func (b *bench) plans(ctx context.Context, rows, callers int) (measured [2][]load.Measurement, err error) {
-	t, err := b.newTable(ctx, "plan_"+strconv.Itoa(callers), planners)
+	t, err := b.filledTable(ctx, "plan_"+strconv.Itoa(callers), planners, tiny, 1)
 	if err != nil {
-		return measured, err
-	}
-	if err := t.fill(ctx, tiny, 1); err != nil {
 		return measured, err
 	}
 	if err := t.exec(ctx, "ALTER TABLE %s SET (autovacuum_enabled = off)"); err != nil {
 		return measured, err
 	}
-	if err := t.settle(ctx); err != nil {
-		return measured, err
-	}
-	if _, err := t.uniform(tiny, 1).Run(ctx, callers, 0, b.length/warmth); err != nil {
+	if _, err := t.uniform(tiny, 1).Run(ctx, callers, 0, b.length/load.Warmth); err != nil {
 		return measured, err
 	}
 	if err := t.exec(ctx, "DELETE FROM %s"); err != nil {
@@ -79,13 +73,13 @@ func (b *bench) plans(ctx context.Context, rows, callers int) (measured [2][]loa
 	for round := range b.rounds {
 		for i := range sessions {
 			i = (i + round) % len(sessions)
-			m, err := sessions[i].uniform(rows, 1).Run(ctx, callers, b.length/warmth, b.length)
+			m, err := sessions[i].uniform(rows, 1).Run(ctx, callers, b.length/load.Warmth, b.length)
 			if err != nil && !errors.Is(err, load.ErrNone) { // what was under way tells enough
 				return measured, err
 			}
 			measured[i] = append(measured[i], m)
 		}
-		b.progress("plan: %s: round %d of %d", callersText(callers), round+1, b.rounds)
+		b.progress("plan: %s: round %d of %d", stats.Callers(callers), round+1, b.rounds)
 	}
 	old.pool.Close()
 	return measured, t.drop(ctx)

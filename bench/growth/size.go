@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/sqlimit/limiter/bench/internal/load"
 	"github.com/sqlimit/limiter/bench/internal/stats"
@@ -34,7 +33,7 @@ func measureSize(ctx context.Context, b *bench) (section, error) {
 	var before counters
 	var sizes []int64
 	for i := range samples {
-		m, err := limited(t.uniform(keys, 1), b.takes/samples).measure(ctx, callers)
+		m, err := runUntil(ctx, t.uniform(keys, 1), callers, b.takes/samples)
 		if err != nil {
 			return s, err
 		}
@@ -58,13 +57,8 @@ func measureSize(ctx context.Context, b *bench) (section, error) {
 	return s, t.drop(ctx)
 }
 
-// limitedLoad is a load of a number of requests, however long they take.
-type limitedLoad struct {
-	load load.Load
-	done chan struct{}
-}
-
-func limited(l load.Load, requests int) limitedLoad {
+// runUntil lets callers ask until so many requests are answered, however long they take.
+func runUntil(ctx context.Context, l load.Load, callers, requests int) (load.Measurement, error) {
 	done := make(chan struct{})
 	var asked atomic.Int64
 	ask := l.Ask
@@ -75,13 +69,9 @@ func limited(l load.Load, requests int) limitedLoad {
 		}
 		return err
 	}
-	return limitedLoad{l, done}
-}
-
-func (l limitedLoad) measure(ctx context.Context, callers int) (load.Measurement, error) {
-	return l.load.While(ctx, callers, time.Duration(0), func(ctx context.Context) error {
+	return l.While(ctx, callers, 0, func(ctx context.Context) error {
 		select {
-		case <-l.done:
+		case <-done:
 		case <-ctx.Done():
 		}
 		return nil

@@ -49,11 +49,6 @@ func compare(rounds, baseline []load.Measurement, figure func(*load.Measurement)
 	return stats.SpreadOf(ratios)
 }
 
-// ratioText returns a median and its spread.
-func ratioText(s stats.Spread) string {
-	return fmt.Sprintf("%s (%s to %s)", stats.TwoDigits(s.Median), stats.TwoDigits(s.Low), stats.TwoDigits(s.High))
-}
-
 // percent returns a share with the digits that tell it from all.
 func percent(part, all int64) string {
 	if all == 0 {
@@ -76,12 +71,4 @@ func bytesText(n int64) string {
 		}
 	}
 	return fmt.Sprintf("%.*f %s", decimals, v, names[0])
-}
-
-// callersText returns a number of callers.
-func callersText(n int) string {
-	if n == 1 {
-		return "1 caller"
-	}
-	return fmt.Sprintf("%d callers", n)
 }

@@ -44,14 +44,8 @@ func measureSweep(ctx context.Context, b *bench) (section, error) {
 		{about: fmt.Sprintf("%d callers, one request each every %v", callers, pace), every: pace},
 		{about: fmt.Sprintf("%d callers without a pause: saturated", callers)},
 	} {
-		t, err := b.newTable(ctx, "sweep_"+strconv.Itoa(i), b.pool)
+		t, err := b.filledTable(ctx, "sweep_"+strconv.Itoa(i), b.pool, keys*live, live)
 		if err != nil {
-			return s, err
-		}
-		if err := t.fill(ctx, keys*live, live); err != nil {
-			return s, err
-		}
-		if err := t.settle(ctx); err != nil {
 			return s, err
 		}
 		l := t.uniform(keys, live)
@@ -67,7 +61,7 @@ func measureSweep(ctx context.Context, b *bench) (section, error) {
 		ratio := compare(c.while, c.without, p99)
 		s.targets = append(s.targets, target{
 			fmt.Sprintf("%s: p99 beside the sweep ÷ without it, median of the rounds, at most %d", c.about, disturbed),
-			ratioText(ratio), ratio.Median <= disturbed,
+			ratio.Text(stats.TwoDigits), ratio.Median <= disturbed,
 		})
 		if err := t.drop(ctx); err != nil {
 			return s, err
@@ -78,11 +72,11 @@ func measureSweep(ctx context.Context, b *bench) (section, error) {
 
 // measure adds a round.
 func (c *swept) measure(ctx context.Context, t *table, l load.Load, callers, rows int) error {
-	without, err := l.Run(ctx, callers, t.bench.length/warmth, t.bench.length)
+	without, err := l.Run(ctx, callers, t.bench.length/load.Warmth, t.bench.length)
 	if err != nil {
 		return err
 	}
-	while, err := l.While(ctx, callers, t.bench.length/warmth, func(ctx context.Context) error {
+	while, err := l.While(ctx, callers, t.bench.length/load.Warmth, func(ctx context.Context) error {
 		began := time.Now()
 		removed, err := t.store.Sweep(ctx, rows)
 		c.took += time.Since(began)

@@ -100,13 +100,21 @@ func (t *table) fill(ctx context.Context, rows, live int) error {
 	return t.exec(ctx, fmt.Sprintf(fillSQL, rows, live, name, step.Nanoseconds(), int64(capacity)))
 }
 
-// settle leaves a table that was filled as autovacuum does after so many inserts, and on disk.
-func (t *table) settle(ctx context.Context) error {
-	if err := t.exec(ctx, "VACUUM (ANALYZE) %s"); err != nil {
-		return err
+// filledTable is newTable and fill. It leaves the table as autovacuum does after so many inserts, and
+// on disk.
+func (b *bench) filledTable(ctx context.Context, schema string, connections, rows, live int) (*table, error) {
+	t, err := b.newTable(ctx, schema, connections)
+	if err != nil {
+		return nil, err
 	}
-	_, err := t.bench.Pool.Exec(ctx, "CHECKPOINT")
-	return err
+	if err := t.fill(ctx, rows, live); err != nil {
+		return nil, err
+	}
+	if err := t.exec(ctx, "VACUUM (ANALYZE) %s"); err != nil {
+		return nil, err
+	}
+	_, err = b.Pool.Exec(ctx, "CHECKPOINT")
+	return t, err
 }
 
 // keyOf returns the key of a row of fill.

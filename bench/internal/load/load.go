@@ -16,6 +16,9 @@ import (
 // Grace is how much longer than its time something may take until it counts as hanging.
 const Grace = time.Minute
 
+// Warmth is the share of its time that a case runs before it counts: a fourth.
+const Warmth = 4
+
 // ErrNone is returned with what was measured if no request was answered while counting.
 var ErrNone = errors.New("no decision within the time")
 

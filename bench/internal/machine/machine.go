@@ -3,6 +3,7 @@ package machine
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -14,21 +15,18 @@ import (
 // Item is something that figures depend on.
 type Item struct{ Name, Value string }
 
-// Describe returns what the figures of any benchmark depend on that keeps its files in dir.
-func Describe(ctx context.Context, dir string) []Item {
-	return []Item{
+// Describe returns what the figures of a benchmark depend on, as a list in Markdown. The benchmark
+// keeps its files in dir; empty is the system's directory for temporary files. What could not be found
+// out is left out.
+func Describe(ctx context.Context, dir string, more ...Item) string {
+	var list strings.Builder
+	for _, item := range append([]Item{
 		{"Machine", fmt.Sprintf("%d × %s, %s of memory; callers and servers share it", runtime.NumCPU(), field("/proc/cpuinfo", "model name"), gibibytes(field("/proc/meminfo", "MemTotal")))},
 		{"System", strings.TrimSpace(strings.Trim(field("/etc/os-release", "PRETTY_NAME"), `"`) + ", Linux " + line("/proc/sys/kernel/osrelease"))},
-		{"Files", fileSystem(ctx, dir)},
+		{"Files", output(ctx, "findmnt", "--noheadings", "--output=FSTYPE", "--target="+cmp.Or(dir, os.TempDir()))},
 		{"Go", runtime.Version()},
-		{"limiter", revision(ctx)},
-	}
-}
-
-// List returns items as a list in Markdown. What could not be found out is left out.
-func List(items []Item) string {
-	var list strings.Builder
-	for _, item := range items {
+		{"limiter", output(ctx, "git", "describe", "--always", "--dirty", "--tags")},
+	}, more...) {
 		if item.Value != "" {
 			fmt.Fprintf(&list, "- %s: %s\n", item.Name, item.Value)
 		}
@@ -63,15 +61,6 @@ func gibibytes(kilobytes string) string {
 		return "an unknown amount"
 	}
 	return fmt.Sprintf("%.0f GiB", n/(1<<20))
-}
-
-// fileSystem returns the type of what dir is on.
-func fileSystem(ctx context.Context, dir string) string {
-	return output(ctx, "findmnt", "--noheadings", "--output=FSTYPE", "--target="+dir)
-}
-
-func revision(ctx context.Context) string {
-	return output(ctx, "git", "describe", "--always", "--dirty", "--tags")
 }
 
 // output returns what a program prints, or nothing if it fails.

@@ -1,39 +1,61 @@
+// Package pg starts a PostgreSQL, and keeps what a benchmark needs in a database.
 package pg
 
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 
+	"github.com/sqlimit/limiter/internal/daemon"
 	"github.com/sqlimit/limiter/migrations"
 )
 
-// dropTimeout is how long it may take to remove what a run made.
-const dropTimeout = time.Minute
+const (
+	// startTimeout is how long a server may take until it answers.
+	startTimeout = time.Minute
+	// dropTimeout is how long it may take to remove what a run made.
+	dropTimeout = time.Minute
+)
 
 // Database is a database with schemas of one run, and a pool.
 type Database struct {
 	Pool *pgxpool.Pool
+	DSN  string
 
-	dsn, prefix string
-	schemas     map[string]bool
+	prefix  string
+	schemas map[string]bool
+	server  *daemon.Postgres // nil if it was there before
 }
 
-// Open connects to a database, with a pool of so many connections. The names of schemas begin with prefix.
-func Open(ctx context.Context, dsn, prefix string, connections int) (*Database, error) {
-	d := &Database{dsn: dsn, prefix: prefix, schemas: make(map[string]bool)}
+// Open connects to a database, with a pool of so many connections. The names of schemas begin with
+// prefix. If dsn is empty, Open starts the newest PostgreSQL of this machine in dir, with its defaults
+// (commits are durable), but with room for more connections: growth has 112.
+func Open(ctx context.Context, dsn, dir, prefix string, connections int) (*Database, error) {
+	d := &Database{DSN: dsn, prefix: prefix, schemas: make(map[string]bool)}
+	if dsn == "" {
+		starting, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+		var err error
+		if d.server, err = daemon.StartPostgres(starting, dir, "max_connections=200"); err != nil {
+			return nil, fmt.Errorf("start PostgreSQL, or pass -postgres: %w", err)
+		}
+		d.DSN = d.server.DSN
+	}
 	var err error
-	d.Pool, err = d.NewPool(ctx, connections)
-	return d, err
+	if d.Pool, err = d.NewPool(ctx, connections); err != nil {
+		return nil, errors.Join(err, d.stop())
+	}
+	return d, nil
 }
 
 // NewPool returns another pool on the same database.
 func (d *Database) NewPool(ctx context.Context, connections int) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(d.dsn)
+	config, err := pgxpool.ParseConfig(d.DSN)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +91,7 @@ func (d *Database) Migrated(ctx context.Context, name string) (schema string, er
 	if err != nil || !created {
 		return schema, err
 	}
-	db, err := sql.Open("pgx", d.dsn)
+	db, err := sql.Open("pgx", d.DSN)
 	if err != nil {
 		return "", err
 	}
@@ -88,15 +110,22 @@ func (d *Database) Drop(ctx context.Context, schema string) error {
 
 // Close removes all that the run made, and closes the pool.
 func (d *Database) Close() error {
-	defer d.Pool.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 	defer cancel()
+	var errs []error
 	for schema := range d.schemas {
-		if err := d.Drop(ctx, schema); err != nil {
-			return err
-		}
+		errs = append(errs, d.Drop(ctx, schema))
 	}
-	return nil
+	d.Pool.Close()
+	return errors.Join(append(errs, d.stop())...)
+}
+
+// stop ends the server that Open started.
+func (d *Database) stop() error {
+	if d.server == nil {
+		return nil
+	}
+	return d.server.Stop()
 }
 
 // Describe returns the version of the server and the settings that figures depend on, or nothing if it

@@ -46,3 +46,11 @@ func TwoDigits(v float64) string {
 	}
 	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
+
+// Callers returns a number of callers.
+func Callers(n int) string {
+	if n == 1 {
+		return "1 caller"
+	}
+	return fmt.Sprintf("%d callers", n)
+}

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"fmt"
 	"math"
 	"slices"
 )
@@ -20,4 +21,9 @@ func SpreadOf(values []float64) Spread {
 		median = (sorted[middle-1] + median) / 2
 	}
 	return Spread{Median: median, Low: sorted[0], High: sorted[len(sorted)-1]}
+}
+
+// Text returns the median, and in parentheses the lowest and the highest.
+func (s Spread) Text(format func(float64) string) string {
+	return fmt.Sprintf("%s (%s to %s)", format(s.Median), format(s.Low), format(s.High))
 }
