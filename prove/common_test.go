@@ -32,12 +32,7 @@ func migrate(t testing.TB, dsn string) {
 // keyOf is a key that no other round has.
 func keyOf(seed uint64) string { return fmt.Sprintf("key %016x", seed) }
 
-// pause waits for up to most, as the round's chance has it, and returns how long.
-func pause(ctx context.Context, r *campaign.Round, most time.Duration) time.Duration {
-	d := time.Duration(r.Rand.Int64N(int64(most)))
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-	return d
+// pause waits for up to most, as the round's chance has it.
+func pause(ctx context.Context, r *campaign.Round, most time.Duration) {
+	wait(ctx, time.Duration(r.Rand.Int64N(int64(most))))
 }

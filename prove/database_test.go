@@ -66,8 +66,8 @@ func query[T any](t testing.TB, dsn, sql string, args ...any) (answer T) {
 	return answer
 }
 
-// compare compares what is stored with what was told, once nothing is under way.
-func (l *load) compare(t testing.TB, dsn string) ledger.Verdict {
+// quiet waits until no statement is under way.
+func quiet(t testing.TB, dsn string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
@@ -76,7 +76,15 @@ func (l *load) compare(t testing.TB, dsn string) ledger.Verdict {
 	if err := ledger.Quiet(ctx, conn); err != nil {
 		t.Fatal(err)
 	}
-	stored, err := ledger.Read(ctx, conn)
+}
+
+// compare compares what is stored with what was told, once nothing is under way.
+func (l *load) compare(t testing.TB, dsn string) ledger.Verdict {
+	t.Helper()
+	quiet(t, dsn)
+	conn := connection(t, dsn)
+	defer conn.Close(context.Background())
+	stored, err := ledger.Read(t.Context(), conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,42 +94,39 @@ func (l *load) compare(t testing.TB, dsn string) ledger.Verdict {
 // exact compares, and counts what must not be.
 func (l *load) exact(t testing.TB, r *campaign.Round, dsn string) {
 	t.Helper()
-	v := l.compare(t, dsn)
-	r.None(campaign.LostTakes, v.Lost)
-	if v.Lost > 0 {
-		logFound(t, v)
-	}
-	l.judge(t, r, v)
+	judgeAll(t, r, l.ledger, l.compare(t, dsn))
 }
 
-// judge counts all of a comparison but what is lost, and the answers since the last one.
-func (l *load) judge(t testing.TB, r *campaign.Round, v ledger.Verdict) {
+// judgeAll counts all of a comparison, and the answers since the last one.
+func judgeAll(t testing.TB, r *campaign.Round, told *ledger.Ledger, v ledger.Verdict) {
+	t.Helper()
+	r.None(campaign.LostTakes, v.Lost)
+	judgeKept(t, r, told, v)
+}
+
+// judgeKept counts all of a comparison but what is lost, and the answers since the last one.
+func judgeKept(t testing.TB, r *campaign.Round, told *ledger.Ledger, v ledger.Verdict) {
 	t.Helper()
 	r.None(campaign.DoubleCharges, v.Double)
 	r.None(campaign.OverAdmitted, v.Over)
-	if err := l.ledger.WrongErrors(); err != nil {
+	for _, found := range v.Found[:min(len(v.Found), 5)] {
+		t.Log(found)
+	}
+	if err := told.WrongErrors(); err != nil {
 		t.Error(err)
 	}
-	if v.Double > 0 || v.Over > 0 {
-		logFound(t, v)
+	for class, n := range told.Several() {
+		r.Count("decisions over several limits: "+class, n)
 	}
-	countSeveral(r, l.ledger)
-	for class, n := range l.ledger.Classes() {
+	for class, n := range told.Classes() {
 		switch class {
-		case outcome.NotApplied: // of most the server has not even heard
+		case outcome.NotApplied: // the server never got most of them
 			r.Count("answers of a store that was down", n)
 			continue
 		case outcome.Unknown:
 			r.Count(campaign.Unknown, n)
 		}
 		r.Count(campaign.Operations, n)
-	}
-}
-
-func logFound(t testing.TB, v ledger.Verdict) {
-	t.Helper()
-	for _, found := range v.Found[:min(len(v.Found), 5)] {
-		t.Log(found)
 	}
 }
 

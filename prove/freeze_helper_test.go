@@ -17,6 +17,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
@@ -175,25 +176,10 @@ func (f *function) take(key string) (said, error) {
 }
 
 // freeze stops the function, and waits until it stands still.
-func (f *function) freeze(ctx context.Context) error {
-	if err := f.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	stat := fmt.Sprintf("/proc/%d/stat", f.cmd.Process.Pid)
-	for {
-		text, err := os.ReadFile(stat)
-		if err != nil {
-			return err
-		}
-		// "12 (a name, with anything in it) T 1 ..."
-		if _, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')'):]), " "); strings.HasPrefix(rest, "T") {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		wait(ctx, 100*time.Microsecond)
-	}
+func (f *function) freeze() error {
+	err := f.cmd.Process.Signal(syscall.SIGSTOP)
+	cluster.Stopped(f.cmd.Process.Pid)
+	return err
 }
 
 func (f *function) resume() error { return f.cmd.Process.Signal(syscall.SIGCONT) }

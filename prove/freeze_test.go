@@ -140,7 +140,7 @@ func (f *freezer) freeze(ctx context.Context, key string, e freeze) error {
 		return err
 	}
 	defer release()
-	if err := f.function.freeze(ctx); err != nil {
+	if err := f.function.freeze(); err != nil {
 		return err
 	}
 	means, err := f.meanwhile(ctx, e.lasts, release)

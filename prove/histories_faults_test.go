@@ -1,7 +1,6 @@
 package prove_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
-	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/prove/internal/workload"
 )
 
@@ -41,11 +39,7 @@ func TestHistoriesUnderPairsOfFaults(t *testing.T) {
 			t.Error("the history ended before any fault came")
 		}
 		h.Calls = run.calls(t)
-		conn := connection(t, server.DSN())
-		defer conn.Close(context.Background())
-		if err := ledger.Quiet(t.Context(), conn); err != nil {
-			t.Fatal(err)
-		}
+		quiet(t, server.DSN())
 		closeHistory(t, r, log, h)
 	})
 }

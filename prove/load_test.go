@@ -51,16 +51,25 @@ func newLoad(t *testing.T, stores []limiter.Store, opts ...limiter.Option) *load
 }
 
 // lastingOf returns a limiter of each of the lasting policies.
-func lastingOf(t *testing.T, store limiter.Store, opts ...limiter.Option) (of []*limiter.Limiter) {
+func lastingOf(t testing.TB, store limiter.Store, opts ...limiter.Option) []*limiter.Limiter {
 	t.Helper()
-	for _, kind := range lasting {
-		made, err := limiter.New(store, kind.name, kind.policy, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		of = append(of, made)
+	all, err := newLasting(store, opts...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return of
+	return all
+}
+
+// newLasting is lastingOf for a process that is no test.
+func newLasting(store limiter.Store, opts ...limiter.Option) (all []*limiter.Limiter, err error) {
+	for _, kind := range lasting {
+		l, err := limiter.New(store, kind.name, kind.policy, opts...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
 }
 
 // take takes cost of a key and records the answer.

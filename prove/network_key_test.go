@@ -9,7 +9,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
-	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 	"github.com/sqlimit/limiter/prove/internal/tables"
 )
@@ -45,18 +44,6 @@ func (k oneKey) spent(t *testing.T) int64 {
 		t.Fatal(err)
 	}
 	return stored[k.key]
-}
-
-// quiet waits until nothing is under way.
-func (k oneKey) quiet(t *testing.T) {
-	t.Helper()
-	conn := connection(t, k.dsn)
-	defer conn.Close(context.Background())
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-	defer cancel()
-	if err := ledger.Quiet(ctx, conn); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // works takes until it is granted, and keeps how long that took. A fault has just ended.
@@ -124,7 +111,7 @@ func (k oneKey) failure(t *testing.T, r *campaign.Round, limit time.Duration, du
 // next one's.
 func (k oneKey) charged(t *testing.T, r *campaign.Round, before int64, told map[string]int64) {
 	t.Helper()
-	k.quiet(t)
+	quiet(t, k.dsn)
 	certain, possible := outcome.Bounds(told)
 	charges := k.spent(t) - before
 	r.Count(campaign.Unknown, possible)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
-	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
@@ -146,8 +145,6 @@ func (w *loadRun) step(ctx context.Context, r *rand.Rand, caller int) {
 // note notes an answer. Callers with a near deadline may get ErrCanceled if the machine
 // was late, and is then said to be.
 func (w *loadRun) note(lim *limiter.Limiter, key string, cost int64, res limiter.Result, err error) string {
-	_, window := lim.Policy().(limiter.FixedWindow)
-	id := ledger.ID{Window: window, Limiter: lim.Name(), Key: key}
 	class := outcome.Of(res.Allowed, err)
 	switch class {
 	case outcome.Canceled:
@@ -155,7 +152,7 @@ func (w *loadRun) note(lim *limiter.Limiter, key string, cost int64, res limiter
 	case outcome.CanceledLate:
 		err = limiter.ErrOutcomeUnknown
 	}
-	w.ledger.Note(id, capacityOf(lim.Policy()), cost, res, err)
+	w.load.note(lim, key, cost, res, err)
 	return class
 }
 

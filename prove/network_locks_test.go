@@ -206,7 +206,7 @@ func canceledMidFlight(_ *testing.T, n *network) func(t *testing.T, r *campaign.
 		if longest > lingering+lateness()+lag {
 			t.Errorf("a caller who left was answered %v later, where timers ring %v late", longest, lag)
 		}
-		k.quiet(t)
+		quiet(t, k.dsn)
 		conn := connection(t, n.server.DSN())
 		defer conn.Close(context.Background())
 		stored, err := tables.Spent(t.Context(), conn, k.Name())

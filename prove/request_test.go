@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 )
 
@@ -75,11 +74,4 @@ func (q request) takes() (takes []ledger.Take) {
 		takes = append(takes, ledger.Take{ID: id, Capacity: capacityOf(kind.policy), Cost: w.cost})
 	}
 	return takes
-}
-
-// countSeveral counts the answers to decisions over several limits since the last call.
-func countSeveral(r *campaign.Round, told *ledger.Ledger) {
-	for class, n := range told.Several() {
-		r.Count("decisions over several limits: "+class, n)
-	}
 }

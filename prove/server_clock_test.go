@@ -10,7 +10,6 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
-	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/prove/internal/steps"
 )
 
@@ -88,18 +87,22 @@ func (h *timeline) stepBetween(t *testing.T, r *campaign.Round, dsn string, cloc
 	t.Helper()
 	h.gate.Lock()
 	defer h.gate.Unlock()
+	h.settle(t, dsn)
+	clock.Set(clockStep(r.Rand, clock.Ahead()))
+	h.segment(clock.Now())
+}
+
+// settle ends a segment when no statement is under way any more.
+func (h *timeline) settle(t *testing.T, dsn string) {
+	t.Helper()
+	quiet(t, dsn)
 	conn := connection(t, dsn)
 	defer conn.Close(context.Background())
-	if err := ledger.Quiet(t.Context(), conn); err != nil {
-		t.Fatal(err)
-	}
 	owed, err := debts(t.Context(), conn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.owing(owed)
-	clock.Set(clockStep(r.Rand, clock.Ahead()))
-	h.segment(clock.Now())
 }
 
 // judge counts what was granted beside what may have been.

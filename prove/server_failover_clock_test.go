@@ -1,7 +1,6 @@
 package prove_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
-	"github.com/sqlimit/limiter/prove/internal/ledger"
 )
 
 // A failover to a server with another clock is a step of the clock that decides. One that
@@ -69,16 +67,7 @@ func (h *timeline) untilUsedUp(t *testing.T) {
 // way, and waits until each store has found it.
 func (h *timeline) failOver(t *testing.T, r *campaign.Round, of []limiter.Store, primary, standby *cluster.Cluster, front *cutproxy.Proxy) {
 	t.Helper()
-	conn := connection(t, primary.DSN())
-	defer conn.Close(context.Background())
-	if err := ledger.Quiet(t.Context(), conn); err != nil {
-		t.Fatal(err)
-	}
-	owed, err := debts(t.Context(), conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.owing(owed)
+	h.settle(t, primary.DSN())
 	primary.Kill()
 	front.Point(standby.Port())
 	standby.Promote()

@@ -85,9 +85,7 @@ func TestStricterIsolationByDefaultAdmitsNoMoreAndFailsSeldom(t *testing.T) {
 		} else {
 			r.Count("serialization failures", int64(n))
 		}
-		v := load.compare(t, server.DSN())
-		r.None(campaign.LostTakes, v.Lost)
-		load.judge(t, r, v)
+		load.exact(t, r, server.DSN())
 	})
 }
 
@@ -96,10 +94,7 @@ func TestAServerThatTurnsReadOnlyUnderLoadRefusesAndComesBack(t *testing.T) {
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8"))
 	proof.Rounds(t, "read-only for a while", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, func(t *testing.T, r *campaign.Round) {
-		if r.Number%epoch == 0 {
-			load.renew(t, server.DSN())
-		}
-		stop := load.start(t.Context(), r.Rand, 64)
+		stop := load.begin(t, r, server.DSN())
 		load.recovers(t, r, time.Now())
 		pause(t.Context(), r, 100*time.Millisecond)
 		end := setting("default_transaction_read_only", "on")(t, &target{server: server})

@@ -8,7 +8,6 @@ import (
 
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
-	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
 // killsARound is how many processes are killed in a round, each while the others go on.
@@ -36,7 +35,7 @@ func TestProcessesThatAreKilledForgetNothingThatTheyAcknowledged(t *testing.T) {
 		}
 		db := lookInto(t, path)
 		defer db.Close()
-		judgeFile(t, r, told.Compare(storedIn(t, db)), told)
+		judgeAll(t, r, told, told.Compare(storedIn(t, db)))
 		if r.Number%10 == 0 {
 			intact(t, db)
 		}
@@ -54,25 +53,4 @@ func forget(t testing.TB, path string, told *ledger.Ledger) {
 		}
 	}
 	told.Forget()
-}
-
-// judgeFile counts what a comparison has found, and the answers since the last one.
-func judgeFile(t testing.TB, r *campaign.Round, v ledger.Verdict, told *ledger.Ledger) {
-	t.Helper()
-	r.None(campaign.LostTakes, v.Lost)
-	r.None(campaign.DoubleCharges, v.Double)
-	r.None(campaign.OverAdmitted, v.Over)
-	for _, found := range v.Found[:min(len(v.Found), 5)] {
-		t.Log(found)
-	}
-	if err := told.WrongErrors(); err != nil {
-		t.Error(err)
-	}
-	countSeveral(r, told)
-	for class, n := range told.Classes() {
-		r.Count(campaign.Operations, n)
-		if class == outcome.Unknown {
-			r.Count(campaign.Unknown, n)
-		}
-	}
 }

@@ -59,10 +59,7 @@ func TestALogThatIsCutAnywhereHoldsTheTakesUpToThere(t *testing.T) {
 // last was granted.
 func takesOf(t testing.TB, r *campaign.Round, store limiter.Store) func(n int) bool {
 	t.Helper()
-	limiters, err := sqliteLimiters(store, limiter.WithTimeout(waitLimit))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiters := lastingOf(t, store, limiter.WithTimeout(waitLimit))
 	return func(n int) (granted bool) {
 		for range n {
 			q := draw(r.Rand)

@@ -39,7 +39,7 @@ func TestAFileThatIsAwayIsMissedAndNothingIsLost(t *testing.T) {
 		takers.kill(t)
 		db := lookInto(t, path)
 		defer db.Close()
-		judgeFile(t, r, told.Compare(storedIn(t, db)), told)
+		judgeAll(t, r, told, told.Compare(storedIn(t, db)))
 		intact(t, db)
 	})
 }
@@ -79,7 +79,7 @@ func TestAFileThatIsRemovedIsMissed(t *testing.T) {
 			t.Errorf("where the file was there is one now, %v", err)
 		}
 		takers.kill(t)
-		judgeFile(t, r, told.Compare(storedIn(t, db)), told)
+		judgeAll(t, r, told, told.Compare(storedIn(t, db)))
 	})
 }
 

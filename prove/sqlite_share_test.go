@@ -1,16 +1,17 @@
 package prove_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
+	"encoding/gob"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,56 +45,23 @@ func TestProcessesThatShareAFileAdmitExactly(t *testing.T) {
 	proof.Rounds(t, "processes on one SQLite file", campaign.Sizes{CI: 2, Nightly: 60, Release: 200}, func(t *testing.T, r *campaign.Round) {
 		path := newFile(t)
 		admitted := map[ledger.ID]int64{}
-		var mu sync.Mutex
-		var ready, ended sync.WaitGroup
-		begin := make(chan struct{})
-		ready.Add(sharers)
+		var got [sharers + 1]map[ledger.ID]int64 // the last is of this process
+		var helpers []*exec.Cmd
 		for i := range sharers {
-			cmd := helper(t, "sharer", takerFile+"="+path, fmt.Sprint(takerSeed, "=", r.Rand.Uint64()), fmt.Sprint("LIMITER_PROVE_OWN=", i%2))
-			cmd.Stderr = os.Stderr
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			ended.Go(func() {
-				lines := bufio.NewScanner(out)
-				lines.Scan() // it says that it is ready
-				ready.Done()
-				<-begin
-				_ = in.Close() // of one that has ended it fails
-				for lines.Scan() {
-					var id ledger.ID
-					var n int64
-					if _, err := fmt.Sscan(lines.Text(), &id.Window, &id.Limiter, &id.Key, &n); err != nil {
-						t.Errorf("%q: %v", lines.Text(), err)
-					}
-					mu.Lock()
-					admitted[id] += n
-					mu.Unlock()
-				}
-				if err := cmd.Wait(); err != nil {
-					t.Error(err)
-				}
-			})
+			helpers = append(helpers, helper(t, "sharer", takerFile+"="+path, fmt.Sprint(takerSeed, "=", r.Rand.Uint64()), fmt.Sprint("LIMITER_PROVE_OWN=", i%2)))
 		}
-		ready.Wait()
-		close(begin)
+		ended := startTogether(t, helpers, func(i int, out io.Reader) error { return gob.NewDecoder(out).Decode(&got[i]) })
 		store := openFile(t, path)
 		defer store.Close()
-		own, err := share(t.Context(), store, r.Seed)
-		if err != nil {
+		var err error
+		if got[sharers], err = share(t.Context(), store, r.Seed); err != nil {
 			t.Fatal(err)
 		}
-		ended.Wait()
-		for id, n := range own {
-			admitted[id] += n
+		<-ended
+		for _, of := range got {
+			for id, n := range of {
+				admitted[id] += n
+			}
 		}
 		db := lookInto(t, path)
 		defer db.Close()
@@ -113,7 +81,7 @@ func TestProcessesThatShareAFileAdmitExactly(t *testing.T) {
 	})
 }
 
-// shareUntilRefused takes when its input is closed, and prints how much it got of each key.
+// shareUntilRefused takes when its input is closed, and tells how much it got of each key.
 func shareUntilRefused() error {
 	seed, err := strconv.ParseUint(os.Getenv(takerSeed), 10, 64)
 	if err != nil {
@@ -134,19 +102,11 @@ func shareUntilRefused() error {
 	if err := store.Check(context.Background()); err != nil {
 		return err
 	}
-	if _, err := fmt.Println("ready"); err != nil {
-		return err
-	}
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+	if err := awaitStart(); err != nil {
 		return err
 	}
 	got, err := share(context.Background(), store, seed)
-	var lines strings.Builder
-	for id, n := range got {
-		fmt.Fprintln(&lines, id.Window, id.Limiter, id.Key, n)
-	}
-	fmt.Print(lines.String())
-	return err
+	return errors.Join(err, gob.NewEncoder(os.Stdout).Encode(got))
 }
 
 // share takes from all keys until they refuse, and returns what it got.

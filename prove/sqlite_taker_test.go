@@ -64,7 +64,7 @@ func takeUntilKilled() error {
 	if err != nil {
 		return err
 	}
-	limiters, err := sqliteLimiters(store, limiter.WithTimeout(waitLimit))
+	limiters, err := newLasting(store, limiter.WithTimeout(waitLimit))
 	if err != nil {
 		return err
 	}

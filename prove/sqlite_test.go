@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/sqlite"
@@ -89,16 +88,4 @@ func intact(t testing.TB, db *sql.DB) {
 	if err := db.QueryRowContext(t.Context(), "PRAGMA integrity_check").Scan(&found); err != nil || found != "ok" {
 		t.Errorf("the database is damaged: %s, %v", found, err)
 	}
-}
-
-// sqliteLimiters returns a limiter of each kind on a store.
-func sqliteLimiters(store limiter.Store, opts ...limiter.Option) (all []*limiter.Limiter, err error) {
-	for _, kind := range lasting {
-		l, err := limiter.New(store, kind.name, kind.policy, opts...)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, l)
-	}
-	return all, nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -56,10 +57,7 @@ func work() error {
 		return err
 	}
 	defer stop()
-	if _, err := fmt.Println("ready"); err != nil {
-		return err
-	}
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil { // closed when all are ready
+	if err := awaitStart(); err != nil {
 		return err
 	}
 	calls, err := workload.Run(ctx, store, w.Options)
@@ -94,25 +92,22 @@ func (w *worker) open(ctx context.Context) (store limiter.Store, stop func(), er
 	return s, pool.Close, pool.Ping(ctx)
 }
 
-// running are workers under way.
-type running struct {
-	processes []*os.Process
-	ended     chan struct{} // closed when all of them are
-	reports   [][]history.Call
+// awaitStart says that a helper of startTogether is ready, and waits until all of them are.
+func awaitStart() error {
+	if _, err := fmt.Println("ready"); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
-// startWorkers starts workers, and has all of them begin at once.
-func startWorkers(t *testing.T, workers ...worker) *running {
+// startTogether starts helpers, and has all of them begin at once. collect reads what the i-th one
+// prints from then on. ended is closed when all of them have ended.
+func startTogether(t *testing.T, helpers []*exec.Cmd, collect func(i int, out io.Reader) error) (ended <-chan struct{}) {
 	t.Helper()
-	run := &running{ended: make(chan struct{}), reports: make([][]history.Call, len(workers))}
-	var ready, ended sync.WaitGroup
-	ready.Add(len(workers))
-	for i := range workers {
-		job, err := json.Marshal(workers[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := helper(t, "worker", workerVariable+"="+string(job))
+	var ready, all sync.WaitGroup
+	ready.Add(len(helpers))
+	for i, cmd := range helpers {
 		stderr := new(strings.Builder)
 		cmd.Stderr = stderr
 		in, err := cmd.StdinPipe()
@@ -126,26 +121,54 @@ func startWorkers(t *testing.T, workers ...worker) *running {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		run.processes = append(run.processes, cmd.Process)
-		ended.Go(func() {
+		all.Go(func() {
 			out := bufio.NewReader(pipe)
 			_, err := out.ReadString('\n')
 			ready.Done()
 			ready.Wait()
 			_ = in.Close() // of one that has ended it fails
 			if err == nil {
-				err = gob.NewDecoder(out).Decode(&run.reports[i])
+				err = collect(i, out)
 			}
 			if err := errors.Join(err, cmd.Wait()); err != nil {
-				t.Errorf("worker %d: %v\n%s", i, err, stderr)
+				t.Errorf("helper %d: %v\n%s", i, err, stderr)
 			}
 		})
 	}
+	over := make(chan struct{})
 	go func() {
-		ended.Wait()
-		close(run.ended)
+		all.Wait()
+		close(over)
 	}()
 	ready.Wait()
+	return over
+}
+
+// running are workers under way.
+type running struct {
+	processes []*os.Process
+	ended     <-chan struct{} // closed when all of them are
+	reports   [][]history.Call
+}
+
+// startWorkers starts workers, and has all of them begin at once.
+func startWorkers(t *testing.T, workers ...worker) *running {
+	t.Helper()
+	run := &running{reports: make([][]history.Call, len(workers))}
+	var helpers []*exec.Cmd
+	for _, w := range workers {
+		job, err := json.Marshal(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		helpers = append(helpers, helper(t, "worker", workerVariable+"="+string(job)))
+	}
+	run.ended = startTogether(t, helpers, func(i int, out io.Reader) error {
+		return gob.NewDecoder(out).Decode(&run.reports[i])
+	})
+	for _, cmd := range helpers {
+		run.processes = append(run.processes, cmd.Process)
+	}
 	return run
 }
 

@@ -101,19 +101,24 @@ func (c *Cluster) Start() {
 // Await waits until the server lets somebody in.
 func (c *Cluster) Await() {
 	c.t.Helper()
-	deadline := time.Now().Add(startLimit)
-	for {
-		err := c.admits(c.DSN())
-		if err == nil {
+	c.until("let somebody in", func(err error) bool {
+		if err != nil && c.Ended() {
+			c.t.Fatalf("the server did not start:\n%s", c.Log())
+		}
+		return err == nil
+	}, c.DSN())
+}
+
+// until connects until done accepts the outcome.
+func (c *Cluster) until(what string, done func(err error) bool, dsn string) {
+	c.t.Helper()
+	for deadline := time.Now().Add(startLimit); ; time.Sleep(interval) {
+		err := c.admits(dsn)
+		if done(err) {
 			return
 		}
-		select {
-		case <-c.exited:
-			c.t.Fatalf("the server did not start:\n%s", c.Log())
-		case <-time.After(interval):
-		}
 		if time.Now().After(deadline) {
-			c.t.Fatalf("the server does not let anybody in: %v\n%s", err, c.Log())
+			c.t.Fatalf("the server does not %s: %v\n%s", what, err, c.Log())
 		}
 	}
 }
@@ -171,7 +176,7 @@ func (c *Cluster) Kill() {
 	pid := c.process.Process.Pid
 	// Stopped first, so that it neither makes new processes nor cleans up after dead ones.
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
-	stopped(pid)
+	Stopped(pid)
 	children := childrenOf(pid)
 	for _, child := range children {
 		_ = syscall.Kill(child, syscall.SIGKILL) // it may have gone by itself

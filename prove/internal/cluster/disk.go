@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/sqlimit/limiter/internal/testenv"
 )
@@ -108,17 +107,11 @@ func (c *Cluster) Ended() bool {
 // so meanwhile for want of what it was just given.
 func (c *Cluster) Revive() {
 	c.t.Helper()
-	for deadline := time.Now().Add(startLimit); ; time.Sleep(interval) {
-		if c.Ended() {
+	c.until("come up again", func(err error) bool {
+		if err != nil && c.Ended() {
 			c.process = nil
 			c.Launch()
 		}
-		err := c.admits(c.DSN())
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("the server does not come up again: %v\n%s", err, c.Log())
-		}
-	}
+		return err == nil
+	}, c.DSN())
 }

@@ -58,9 +58,9 @@ func statOf(path string) (parent int, state byte) {
 	return parent, fields[0][0]
 }
 
-// stopped waits until a process that was sent a SIGSTOP stands still: until then it can
+// Stopped waits until a process that was sent a SIGSTOP stands still: until then it can
 // make another.
-func stopped(pid int) {
+func Stopped(pid int) {
 	deadline := time.Now().Add(startLimit)
 	for time.Now().Before(deadline) {
 		switch _, state := statOf(fmt.Sprintf("/proc/%d/stat", pid)); state {

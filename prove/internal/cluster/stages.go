@@ -79,16 +79,10 @@ func (c *Cluster) AskPassword(role string) {
 // awaitRefusal waits until the server refuses a connection with a SQLSTATE.
 func (c *Cluster) awaitRefusal(dsn, state string) {
 	c.t.Helper()
-	for deadline := time.Now().Add(startLimit); ; time.Sleep(interval) {
-		err := c.admits(dsn)
-		var refusal *pgconn.PgError
-		if errors.As(err, &refusal) && refusal.Code == state {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("the server does not refuse: %v\n%s", err, c.Log())
-		}
-	}
+	c.until("refuse", func(err error) bool {
+		refusal, ok := errors.AsType[*pgconn.PgError](err)
+		return ok && refusal.Code == state
+	}, dsn)
 }
 
 // Freeze stops the server and all its processes by SIGSTOP. resume continues them.
@@ -96,7 +90,7 @@ func (c *Cluster) Freeze() (resume func()) {
 	c.t.Helper()
 	pid := c.process.Process.Pid
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
-	stopped(pid)
+	Stopped(pid)
 	children := childrenOf(pid)
 	for _, child := range children {
 		_ = syscall.Kill(child, syscall.SIGSTOP) // it may have gone by itself

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,41 +14,35 @@ import (
 
 // Standby makes a server that has all that this one has and follows it by a port, which
 // is its own or that of something that leads to it, and starts it. It has the settings
-// of this one, and those given.
-func (c *Cluster) Standby(port int, settings ...string) *Cluster {
+// of this one.
+func (c *Cluster) Standby(port int) *Cluster {
 	c.t.Helper()
-	s := c.standby(port, settings)
+	s := c.standby(port)
 	s.Start()
 	return s
 }
 
 // StandbyWithClock is [Cluster.Standby] with a clock of its own, so much ahead of this
 // machine's.
-func (c *Cluster) StandbyWithClock(port int, ahead time.Duration, settings ...string) (*Cluster, *Clock) {
+func (c *Cluster) StandbyWithClock(port int, ahead time.Duration) (*Cluster, *Clock) {
 	c.t.Helper()
-	s := c.standby(port, settings)
+	s := c.standby(port)
 	clock := s.withClock(ahead)
 	s.Start()
 	return s, clock
 }
 
 // standby makes a standby that has not started.
-func (c *Cluster) standby(port int, settings []string) *Cluster {
+func (c *Cluster) standby(port int) *Cluster {
 	c.t.Helper()
-	s := prepare(c.t, append(append([]string{}, c.settings...), settings...))
+	s := prepare(c.t, slices.Clone(c.settings))
 	s.run("pg_basebackup", "--pgdata="+s.data(), "--host=127.0.0.1", "--port="+strconv.Itoa(c.port), "--username=postgres",
 		"--checkpoint=fast", "--wal-method=stream", "--no-sync")
-	s.follow(port)
-	return s
-}
-
-// follow makes a cluster a standby when it starts.
-func (c *Cluster) follow(port int) {
-	c.t.Helper()
-	c.settings = append(c.settings, fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres application_name=standby", port))
-	if err := os.WriteFile(filepath.Join(c.data(), "standby.signal"), nil, 0o644); err != nil {
+	s.settings = append(s.settings, fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres application_name=standby", port))
+	if err := os.WriteFile(filepath.Join(s.data(), "standby.signal"), nil, 0o644); err != nil {
 		c.t.Fatal(err)
 	}
+	return s
 }
 
 // Promote makes a standby a primary, and waits until it is.

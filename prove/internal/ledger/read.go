@@ -16,33 +16,27 @@ func compareIDs(a, b ID) int {
 
 // What is stored. A bucket's is exact for as long as its key is younger than the time
 // of one token.
-const (
-	bucketsStored = `SELECT limiter, key, greatest(0, full_at - now + step - 1) / step
-		FROM limiter_token_buckets, (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 AS now) AS clock`
-	windowsStored = `SELECT limiter, key, used FROM limiter_fixed_windows`
-)
+const selectStored = `SELECT false, limiter, key, greatest(0, full_at - now + step - 1) / step
+	FROM limiter_token_buckets, (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 AS now) AS clock
+	UNION ALL SELECT true, limiter, key, used FROM limiter_fixed_windows`
 
 // Read returns what is stored of each key.
 func Read(ctx context.Context, conn *pgx.Conn) (map[ID]int64, error) {
-	stored := map[ID]int64{}
-	for window, sql := range map[bool]string{false: bucketsStored, true: windowsStored} {
-		rows, err := conn.Query(ctx, sql)
-		if err != nil {
-			return nil, err
-		}
-		var name string
-		var key []byte
-		var units int64
-		if _, err := pgx.ForEachRow(rows, []any{&name, &key, &units}, func() error {
-			if units > 0 {
-				stored[ID{window, name, string(key)}] = units
-			}
-			return nil
-		}); err != nil {
-			return nil, err
-		}
+	rows, err := conn.Query(ctx, selectStored)
+	if err != nil {
+		return nil, err
 	}
-	return stored, nil
+	stored := map[ID]int64{}
+	var id ID
+	var key []byte
+	var units int64
+	_, err = pgx.ForEachRow(rows, []any{&id.Window, &id.Limiter, &key, &units}, func() error {
+		if id.Key = string(key); units > 0 {
+			stored[id] = units
+		}
+		return nil
+	})
+	return stored, err
 }
 
 // active counts statements of others. One whose caller has left may still be at work.
