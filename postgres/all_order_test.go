@@ -125,15 +125,7 @@ func TestDecisionOverSeveralLimitsAddsItsRowsInOrder(t *testing.T) {
 			t.Error("it was refused, though 3 and 4 of 5 were left")
 		}
 		for i, left := range []int64{1, 2} {
-			op := pair[i]
-			op.Cost = left
-			if s := do(t, other, op); !s.Took {
-				t.Errorf("row %d: %d are not left", i, left)
-			}
-			op.Cost = 1
-			if s := do(t, other, op); s.Took {
-				t.Errorf("row %d: more than %d were left", i, left)
-			}
+			wantLeft(t, other, pair[i], left, fmt.Sprint("row ", i))
 		}
 	})
 }
@@ -176,12 +168,7 @@ func TestDecisionOverSeveralLimitsCountsWhatWasTakenWhileItWaited(t *testing.T) 
 					if took {
 						left -= 2
 					}
-					if op.Cost = left; left > 0 && !do(t, d.store(t, schema, few(1)), op).Took {
-						t.Errorf("row %d, %d taken from row %d meanwhile: %d are not left", j, cost, i, left)
-					}
-					if op.Cost = 1; do(t, d.store(t, schema, few(1)), op).Took {
-						t.Errorf("row %d, %d taken from row %d meanwhile: more than %d were left", j, cost, i, left)
-					}
+					wantLeft(t, d.store(t, schema, few(1)), op, left, fmt.Sprintf("row %d, %d taken from row %d meanwhile", j, cost, i))
 				}
 			}
 		}

@@ -49,7 +49,7 @@ func four(cost int64) []limiter.Op {
 func TestDecisionOverSeveralLimitsSendsOneStatementOrTwoIfRowsAreMissing(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
-		r := newTracer(schema)
+		r := newTracer(false)
 		store := d.store(t, schema, r.in)
 		do(t, d.store(t, schema, few(1)), take(long(5), "a", 1)) // the other rows are missing
 		for _, step := range []struct {
@@ -138,17 +138,8 @@ func TestDecisionOverSeveralLimitsEndsWithTheTransactionOfItsCaller(t *testing.T
 				}
 				end(t, tx, commits)
 			}
-			left := take(long(5), "a", 5)
-			if commits {
-				left.Cost = 1
-			}
-			if !do(t, outside, left).Took {
-				t.Errorf("commits %v: %d are not left", commits, left.Cost)
-			}
-			left.Cost = 1
-			if do(t, outside, left).Took {
-				t.Errorf("commits %v: more were left", commits)
-			}
+			left := map[bool]int64{true: 1, false: 5}[commits]
+			wantLeft(t, outside, take(long(5), "a", 0), left, fmt.Sprint("commits ", commits))
 		}
 	})
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/memory"
-	"github.com/sqlimit/limiter/postgres"
 )
 
 // down is a network without a server, until it is up.
@@ -84,11 +83,7 @@ func TestGivingBackIsSentOnceEvenIfItWasNotApplied(t *testing.T) {
 
 // BenchmarkDown is what a decision costs while the database is down.
 func BenchmarkDown(b *testing.B) {
-	store, err := postgres.Open(b.Context(), "postgres://app@127.0.0.1:1/app?sslmode=disable")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = store.Close() }()
+	store := opened(b, nowhere)
 	for name, opt := range map[string]limiter.Option{"closed": limiter.FailClosed(), "local": limiter.FailLocal(memory.New())} {
 		b.Run(name, func(b *testing.B) {
 			l, err := limiter.New(store, "down", limiter.PerHour(1<<20), opt)

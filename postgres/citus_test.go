@@ -71,19 +71,10 @@ func TestCitusTakesOf64WorkersOnTwoStoresAreGrantedExactly(t *testing.T) {
 	})
 }
 
-func TestCitusReservationsOf64WorkersAreBookedOnce(t *testing.T) {
-	policy := limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Minute}
+func TestCitusReservationsOf64WorkersAreSpacedByTheStep(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
-		stores := [2]*postgres.Store{d.store(t, schema, nil, postgres.WithCitus()), d.store(t, schema, nil, postgres.WithCitus())}
-		seen := map[int64]bool{}
-		granted := booked(t, stores, policy, 30*time.Minute, 1)
-		for _, s := range granted {
-			seen[s.Row.FullAt] = true
-		}
-		if len(seen) != 5+30 || len(granted) != 5+30 {
-			t.Errorf("%d were booked at %d instants, want 5 at once and 30 in the minutes ahead", len(granted), len(seen))
-		}
+		spaced(t, [2]*postgres.Store{d.store(t, schema, nil, postgres.WithCitus()), d.store(t, schema, nil, postgres.WithCitus())})
 	})
 }
 

@@ -56,12 +56,7 @@ func TestTakeThatIsTheVictimOfADeadlockIsSentAgainAndChargedOnce(t *testing.T) {
 				if c.class != nil {
 					left = 5
 				}
-				if s := do(t, store, take(policy, secret, left)); !s.Took {
-					t.Errorf("%T after %d deadlocks: %d of 5 are not left", policy, c.deadlocks, left)
-				}
-				if s := do(t, store, take(policy, secret, 1)); s.Took {
-					t.Errorf("%T after %d deadlocks: more than 5 were granted", policy, c.deadlocks)
-				}
+				wantLeft(t, store, take(policy, secret, 0), left, fmt.Sprintf("%T after %d deadlocks", policy, c.deadlocks))
 			}
 		}
 	})
@@ -122,12 +117,7 @@ func TestTransactionsThatTakeInOppositeOrderCostOneOfThemItsTakes(t *testing.T) 
 				end(t, txs[victim], false)
 				end(t, txs[1-victim], true)
 				for _, key := range keys { // 1 before, and 1 of who committed
-					if s := do(t, outside, take(slow(5), key, 3)); !s.Took {
-						t.Error("what was rolled back is charged")
-					}
-					if s := do(t, outside, take(slow(5), key, 1)); s.Took {
-						t.Error("what was committed is not charged")
-					}
+					wantLeft(t, outside, take(slow(5), key, 0), 3, key)
 				}
 			})
 		}

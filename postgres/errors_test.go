@@ -13,7 +13,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
-	"github.com/sqlimit/limiter/postgres"
 )
 
 // wantAdvice checks that an error tells what to do.
@@ -142,17 +141,10 @@ func TestConnectionThatTheServerRefusesIsNotAppliedOrAMisconfiguration(t *testin
 			change(func(u *url.URL) { u.User = url.UserPassword(name, "hunter3") }):     limiter.ErrMisconfigured,
 			change(func(u *url.URL) { u.Host = "127.0.0.1:1" }):                         limiter.ErrNotApplied,
 		} {
-			store, err := postgres.Open(t.Context(), dsn)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = store.Do(t.Context(), take(slow(1), secret, 1))
+			_, err := opened(t, dsn).Do(t.Context(), take(slow(1), secret, 1))
 			wantError(t, err, class)
 			if strings.Contains(err.Error(), "hunter") {
 				t.Errorf("the error tells the password: %v", err)
-			}
-			if err := store.Close(); err != nil {
-				t.Errorf("Close: %v", err)
 			}
 		}
 	})

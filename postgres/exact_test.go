@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,49 +116,6 @@ func exact(t *testing.T, stores [2]*postgres.Store, policy func(int64) limiter.P
 	t.Logf("%d expired rows were removed meanwhile", removed.Load())
 }
 
-func TestRefusalsAreCountedExactly(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		l := newLimiter(t, d.store(t, d.schema(t), nil), counting(50))
-		seen := newTally()
-		each(workers, func(int) {
-			for range 5 {
-				seen.allow(t, l, "hot", 1)
-			}
-		})
-		r, err := l.Peek(t.Context(), "hot")
-		if err != nil || seen.granted["hot"] != 50 || r.Used != 5*workers {
-			t.Errorf("granted %d of 50, Used = %d of %d calls (%v)", seen.granted["hot"], r.Used, 5*workers, err)
-		}
-	})
-}
-
-func TestTakesOfDifferentCostsAddUpExactly(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		stores := pairs[0].open(t, d, schema)
-		for key, policy := range map[string]limiter.Policy{"bucket": slow(500), "window": long(500)} {
-			ls := [2]*limiter.Limiter{newLimiter(t, stores[0], policy), newLimiter(t, stores[1], policy)}
-			seen := newTally()
-			each(workers, func(worker int) {
-				for range 6 {
-					seen.allow(t, ls[worker%2], key, 1+rand.Int64N(7))
-				}
-			})
-			r, err := ls[0].Peek(t.Context(), key)
-			if err != nil || r.Remaining != 500-seen.granted[key] {
-				t.Errorf("%s: Remaining = %d after %d of 500 (%v)", key, r.Remaining, seen.granted[key], err)
-			}
-			// What was refused was too dear: single tokens fill the rest.
-			for range 8 {
-				seen.allow(t, ls[1], key, 1)
-			}
-			if got := seen.granted[key]; got != 500 {
-				t.Errorf("%s: granted %d in all, want 500", key, got)
-			}
-		}
-	})
-}
-
 // booked has 64 workers reserve n times each on one key, and returns what was granted.
 func booked(t *testing.T, stores [2]*postgres.Store, policy limiter.Policy, maxWait time.Duration, n int) (granted []limiter.State) {
 	t.Helper()
@@ -183,28 +139,30 @@ func booked(t *testing.T, stores [2]*postgres.Store, policy limiter.Policy, maxW
 }
 
 func TestReservationsOf64WorkersAreSpacedByTheStep(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) { spaced(t, pairs[1].open(t, d, d.schema(t))) })
+}
+
+func spaced(t *testing.T, stores [2]*postgres.Store) {
+	t.Helper()
 	policy := limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Minute}
 	step, reach := int64(time.Minute), int64(5*time.Minute)
-	onPostgres(t, func(t *testing.T, d *database) {
-		stores := pairs[1].open(t, d, d.schema(t))
-		acts := map[int64]bool{} // the instants at which bookings act, before the first one: at once
-		first := int64(1) << 62
-		for _, s := range booked(t, stores, policy, 30*time.Minute, 3) {
-			act := s.Row.FullAt - reach
-			if acts[act] {
-				t.Errorf("two bookings act at %d", act)
-			}
-			acts[act], first = true, min(first, act)
+	acts := map[int64]bool{} // the instants at which bookings act, before the first one: at once
+	first := int64(1) << 62
+	for _, s := range booked(t, stores, policy, 30*time.Minute, 3) {
+		act := s.Row.FullAt - reach
+		if acts[act] {
+			t.Errorf("two bookings act at %d", act)
 		}
-		if len(acts) != 5+30 {
-			t.Errorf("%d were booked, want 5 at once and 30 in the minutes ahead", len(acts))
+		acts[act], first = true, min(first, act)
+	}
+	if len(acts) != 5+30 {
+		t.Errorf("%d were booked, want 5 at once and 30 in the minutes ahead", len(acts))
+	}
+	for i := range int64(len(acts)) {
+		if !acts[first+i*step] {
+			t.Errorf("nobody acts %d steps after the first", i)
 		}
-		for i := range int64(len(acts)) {
-			if !acts[first+i*step] {
-				t.Errorf("nobody acts %d steps after the first", i)
-			}
-		}
-	})
+	}
 }
 
 func TestReservationsFillOneWindowAfterAnother(t *testing.T) {

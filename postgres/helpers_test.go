@@ -87,6 +87,21 @@ func storeOn(t testing.TB, db postgres.DB, schema string, opts ...postgres.Optio
 	return store
 }
 
+// opened is a store from Open, which the test closes in the end.
+func opened(t testing.TB, dsn string, opts ...postgres.Option) *postgres.Store {
+	t.Helper()
+	store, err := postgres.Open(t.Context(), dsn, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return store
+}
+
 func newLimiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	// What is decided is tested, not how fast a busy machine lets it; options may say otherwise.
@@ -113,6 +128,17 @@ func do(t *testing.T, store limiter.Store, op limiter.Op) limiter.State {
 		t.Fatalf("Do(%+v): %v", op, err)
 	}
 	return s
+}
+
+// wantLeft fails the test unless a key has exactly so many units left. It takes them.
+func wantLeft(t *testing.T, store limiter.Store, op limiter.Op, left int64, what string) {
+	t.Helper()
+	if op.Cost = left; left > 0 && !do(t, store, op).Took {
+		t.Errorf("%s: %d are not left", what, left)
+	}
+	if op.Cost = 1; do(t, store, op).Took {
+		t.Errorf("%s: more than %d were left", what, left)
+	}
 }
 
 // query reads one value.

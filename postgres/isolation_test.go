@@ -2,10 +2,8 @@ package postgres_test
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net"
-	"net/url"
 	"sync/atomic"
 	"testing"
 
@@ -81,58 +79,43 @@ func TestDatabaseWhoseTransactionsAreStricterByDefaultIsExactThroughPgbouncer(t 
 	})
 }
 
-// cutter is a proxy that, once armed, passes a COMMIT on, waits for the server's
-// answer, and breaks the connection in place of passing it back.
+// cutter makes connections that, once it is armed, pass a COMMIT on, wait for the server's answer, and
+// break instead of passing it back.
 type cutter struct {
 	armed atomic.Bool
 	cuts  atomic.Int64
 }
 
-// listen starts the proxy in front of the server of dsn.
-func (p *cutter) listen(t *testing.T, dsn string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
+// in has a pool make such connections.
+func (p *cutter) in(change func(*pgxpool.Config)) func(*pgxpool.Config) {
+	return func(c *pgxpool.Config) {
+		change(c)
+		wrap(c.ConnConfig, func(conn net.Conn) net.Conn { return &committing{Conn: conn, cutter: p} })
 	}
-	server := u.Host
-	u.Host = accept(t, func(client net.Conn) { p.serve(client, server) })
-	return u.String()
 }
 
-func (p *cutter) serve(client net.Conn, address string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", address)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	var cut atomic.Bool
-	go func() {
-		defer server.Close()
-		buffer := make([]byte, 1<<16)
-		for {
-			n, err := client.Read(buffer)
-			if p.armed.Load() && bytes.Contains(buffer[:n], []byte("commit\x00")) {
-				cut.Store(true)
-			}
-			if _, failed := server.Write(buffer[:n]); err != nil || failed != nil {
-				return
-			}
-		}
-	}()
-	_, _ = io.Copy(writer(func(b []byte) (int, error) {
-		if cut.Load() {
-			p.cuts.Add(1)
-			return 0, errors.New("cut")
-		}
-		return client.Write(b)
-	}), server)
+type committing struct {
+	net.Conn
+	*cutter
+	cut atomic.Bool
 }
 
-type writer func([]byte) (int, error)
+func (c *committing) Write(b []byte) (int, error) {
+	if c.armed.Load() && bytes.Contains(b, []byte("commit\x00")) {
+		c.cut.Store(true)
+	}
+	return c.Conn.Write(b)
+}
 
-func (w writer) Write(b []byte) (int, error) { return w(b) }
+func (c *committing) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil || !c.cut.Load() {
+		return n, err
+	}
+	c.cuts.Add(1)
+	_ = c.Close()
+	return 0, io.EOF
+}
 
 // COMMIT goes in the simple protocol, after which pgx calls any broken
 // connection safe to retry.
@@ -140,7 +123,7 @@ func TestCommitWhoseAnswerIsLostHasAnUnknownOutcome(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		p := &cutter{}
-		store := storeOn(t, pool(t, p.listen(t, d.dsn), isolated("repeatable read")), schema)
+		store := d.store(t, schema, p.in(isolated("repeatable read")))
 		policy := slow(1000)
 		// Takes of one key at once, until one fails and the store asks for READ COMMITTED.
 		each(16, func(int) {

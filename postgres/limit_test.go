@@ -150,15 +150,9 @@ func TestTimeLimitDoesNotCountTheMakingOfAConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		proxy := dbProxy(t, u.Host, 3*timeout)
-		u.Host = proxy
+		u.Host = dbProxy(t, u.Host, 3*timeout)
 		schema := d.schema(t)
-		store, err := postgres.Open(t.Context(), u.String(), postgres.WithSchema(schema))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = store.Close() })
-		l := newLimiter(t, store, slow(1), limiter.WithTimeout(2*timeout))
+		l := newLimiter(t, opened(t, u.String(), postgres.WithSchema(schema)), slow(1), limiter.WithTimeout(2*timeout))
 		if res, err := l.Allow(t.Context(), secret); err != nil || !res.Allowed {
 			t.Errorf("Allow = %+v, %v; want it to wait for a connection that takes longer than its time limit", res, err)
 		}
@@ -167,15 +161,11 @@ func TestTimeLimitDoesNotCountTheMakingOfAConnection(t *testing.T) {
 
 func TestTimeLimitEndsTheWaitForAServerThatSaysNothing(t *testing.T) {
 	t.Parallel()
-	store, err := postgres.Open(t.Context(), "postgres://u@"+dbProxy(t, "", time.Hour)+"/db?sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
+	store := opened(t, "postgres://u@"+dbProxy(t, "", time.Hour)+"/db?sslmode=disable")
 	l := newLimiter(t, store, slow(1), limiter.WithTimeout(timeout))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // within which the 3 s of dialing must stay
 	defer cancel()
-	_, err = l.Allow(ctx, secret)
+	_, err := l.Allow(ctx, secret)
 	wantLate(t, err, limiter.ErrNotApplied)
 	if ctx.Err() != nil {
 		t.Error("the answer came after the caller's deadline")

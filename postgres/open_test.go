@@ -96,17 +96,10 @@ func TestConnectionThatFailsWithAnEmptyDSNSaysSo(t *testing.T) {
 	}
 	const hint = "the DSN is empty: is DATABASE_URL set?"
 	for _, dsn := range []string{"", nowhere} {
-		store, err := postgres.Open(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = store.Do(t.Context(), take(slow(1), secret, 1))
+		_, err := opened(t, dsn).Do(t.Context(), take(slow(1), secret, 1))
 		wantError(t, err, limiter.ErrNotApplied)
 		if err != nil && strings.Contains(err.Error(), hint) != (dsn == "") {
 			t.Errorf("DSN %q: %v", dsn, err)
-		}
-		if err := store.Close(); err != nil {
-			t.Errorf("Close: %v", err)
 		}
 	}
 }
@@ -174,10 +167,7 @@ func (d *database) sessions(t *testing.T, application string) int {
 func TestOpenConnectsAtTheFirstDecisionAndCloseDisconnects(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		application := fmt.Sprintf("limiter-open-%d", schemas.Add(1))
-		store, err := postgres.Open(t.Context(), d.dsn+"&application_name="+application, postgres.WithSchema(d.schema(t)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := opened(t, d.dsn+"&application_name="+application, postgres.WithSchema(d.schema(t)))
 		if n := d.sessions(t, application); n != 0 {
 			t.Errorf("Open made %d connections", n)
 		}
@@ -191,7 +181,7 @@ func TestOpenConnectsAtTheFirstDecisionAndCloseDisconnects(t *testing.T) {
 			}
 		}
 		d.gone(t, application) // the server notices a moment later
-		_, err = store.Do(t.Context(), take(slow(1), secret, 1))
+		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 		wantError(t, err, limiter.ErrNotApplied)
 		wantAdvice(t, err, "closed")
 		_, err = store.Sweep(t.Context(), 1)
@@ -202,16 +192,13 @@ func TestOpenConnectsAtTheFirstDecisionAndCloseDisconnects(t *testing.T) {
 
 func TestCloseBeforeTheFirstDecisionKeepsTheStoreClosed(t *testing.T) {
 	t.Parallel()
-	store, err := postgres.Open(t.Context(), nowhere)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := opened(t, nowhere)
 	each(8, func(int) {
 		if err := store.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	})
-	_, err = store.Do(t.Context(), take(slow(1), secret, 1))
+	_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 	wantError(t, err, limiter.ErrNotApplied)
 	wantAdvice(t, err, "closed")
 }
@@ -238,11 +225,7 @@ func TestStoreOpenedByManyGoroutinesHasOnePool(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		application := fmt.Sprintf("limiter-once-%d", schemas.Add(1))
-		store, err := postgres.Open(t.Context(), d.dsn+"&pool_max_conns=2&application_name="+application, postgres.WithSchema(schema))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = store.Close() }()
+		store := opened(t, d.dsn+"&pool_max_conns=2&application_name="+application, postgres.WithSchema(schema))
 		l, seen := newLimiter(t, store, slow(50)), newTally()
 		each(workers, func(int) { seen.allow(t, l, "k", 1) })
 		if n := d.sessions(t, application); n > 2 || seen.granted["k"] != 50 {
@@ -329,12 +312,7 @@ func TestOpenBoundsTheMakingOfAConnectionAndPingsAfterAFreeze(t *testing.T) {
 		"host=localhost": {3 * time.Second, postgres.PingTimeout},
 		"host=localhost connect_timeout=9 pool_ping_timeout=3s": {9 * time.Second, 3 * time.Second},
 	} {
-		store, err := postgres.Open(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
-		c := postgres.PoolConfig(store)
+		c := postgres.PoolConfig(opened(t, dsn))
 		if c.ConnConfig.ConnectTimeout != want.connect || c.PingTimeout != want.ping || c.ShouldPing == nil || c.AfterConnect == nil {
 			t.Errorf("%s: ConnectTimeout %v, PingTimeout %v, hooks %t and %t; want %+v and both", dsn,
 				c.ConnConfig.ConnectTimeout, c.PingTimeout, c.ShouldPing != nil, c.AfterConnect != nil, want)

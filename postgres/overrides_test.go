@@ -66,16 +66,6 @@ func TestOverridesAreReadOnEveryDBInEveryQueryMode(t *testing.T) {
 	})
 }
 
-func TestOverridesExpireByTheDatabasesClock(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		d.override(t, schema, "a", 1, serverClock+" + 3600000000000")
-		d.override(t, schema, "b", 9, serverClock)
-		d.override(t, schema, "c", 2, "NULL")
-		wantOverrides(t, d.store(t, schema, nil), "a", "c")
-	})
-}
-
 func TestOverridesInAHostileSession(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema, evil := d.schema(t), d.shadow(t)

@@ -153,19 +153,27 @@ func TestCommitOfATakeUnderTheLockWhoseAnswerIsLostHasAnUnknownOutcome(t *testin
 			few(1)(c)
 			c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 		}
-		for name, open := range map[string]func(dsn string) postgres.DB{
-			"pool":        func(dsn string) postgres.DB { return pool(t, dsn, few(1)) },
-			"strict pool": func(dsn string) postgres.DB { return pool(t, dsn, strict) },
-			"connection":  func(dsn string) postgres.DB { return connect(t, dsn) },
-		} {
+		for name, change := range map[string]func(*pgxpool.Config){"pool": few(1), "strict pool": strict, "connection": few(1)} {
 			p := &cutter{}
-			store := postgres.RowLocked{Store: storeOn(t, open(p.listen(t, d.dsn)), schema)}
+			open := func() postgres.DB {
+				pool := pool(t, d.dsn, p.in(change))
+				if name != "connection" {
+					return pool
+				}
+				conn, err := pool.Acquire(bounded(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(conn.Release)
+				return conn
+			}
+			store := postgres.RowLocked{Store: storeOn(t, open(), schema)}
 			for _, policy := range []limiter.Policy{slow(9), long(9)} {
 				key := secret + name
 				do(t, direct, take(policy, key, 1))
 				before := do(t, direct, look(policy, key)).Row
 				if name == "connection" && policy == limiter.Policy(long(9)) {
-					store = postgres.RowLocked{Store: storeOn(t, open(p.listen(t, d.dsn)), schema)} // the other is cut
+					store = postgres.RowLocked{Store: storeOn(t, open(), schema)} // the other is cut
 				}
 				p.armed.Store(true)
 				_, err := store.Do(bounded(t), take(policy, key, 1))

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
@@ -14,33 +15,48 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// tracer records the statements that a pool sends.
+// tracer records the statements that pools send, of stores with or without WithAsyncCommit.
 type tracer struct {
 	mu    sync.Mutex
 	sent  []string
-	names map[string]string // by text
+	names map[string]string // by the text for schema public
 }
 
-func newTracer(schema string) *tracer {
+func newTracer(async bool) *tracer {
 	r := &tracer{names: map[string]string{}}
-	for name, text := range postgres.Statements(schema, false) {
+	for name, text := range postgres.Statements("public", async) {
 		r.names[text] = name
 	}
 	return r
 }
 
-func (r *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+var ownSchema = regexp.MustCompile(`"s\d+"\.`)
+
+func (r *tracer) keep(sql string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	name, ok := r.names[data.SQL]
+	name, ok := r.names[ownSchema.ReplaceAllString(sql, `"public".`)]
 	if !ok {
-		name = data.SQL // begin, say
+		name = sql // begin, say
 	}
 	r.sent = append(r.sent, name)
+}
+
+func (r *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	r.keep(q.SQL)
 	return ctx
 }
 
-func (*tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (r *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
+	for _, q := range b.Batch.QueuedQueries {
+		r.keep(q.SQL)
+	}
+	return ctx
+}
+
+func (*tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (*tracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // take returns the statements that were sent since its last call.
 func (r *tracer) take() []string {
@@ -61,7 +77,7 @@ func TestSingleTakeSendsOneStatement(t *testing.T) {
 			sent   string
 		}{{slow(8), "bucketTake"}, {long(8), "windowTake"}, {counting(8), "windowCount"}} {
 			schema := d.schema(t)
-			r := newTracer(schema)
+			r := newTracer(false)
 			store, other := d.store(t, schema, r.in), d.store(t, schema, nil)
 			refund := take(c.policy, "k", 8)
 			refund.Kind = limiter.OpRefund
@@ -105,7 +121,7 @@ func TestTakeUnderAnotherPolicySendsItsStatementAndThenReadsTheRow(t *testing.T)
 			{long(8), long(9), []string{"windowTake", "windowRead"}, []string{"windowTake", "windowRead", "windowSwap"}},
 		} {
 			schema := d.schema(t)
-			r := newTracer(schema)
+			r := newTracer(false)
 			store := d.store(t, schema, r.in)
 			do(t, d.store(t, schema, nil), take(c.other, "k", 7))
 			for _, step := range []struct {

@@ -175,17 +175,3 @@ func TestSweepKeepsARowThatIsTakenFromWhileItIsUnderWay(t *testing.T) {
 		}
 	})
 }
-
-func TestSweepOfNoKeysIsInvalidAndOfAnEndedContextCanceled(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		store := d.store(t, d.schema(t), nil)
-		for _, limit := range []int{0, -1} {
-			_, err := store.Sweep(t.Context(), limit)
-			wantError(t, err, limiter.ErrInvalid)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err := store.Sweep(ctx, 1)
-		wantError(t, err, limiter.ErrCanceled)
-	})
-}
