@@ -29,7 +29,9 @@ type Store struct {
 	// caller that stops waiting inside SQLite would not know whether the statement ran, and SQLite
 	// polls, unfairly.
 	writing chan struct{}
-	commits atomic.Uint64 // how many transactions were committed
+	// contended is whether the latest transaction met a lock of another connection.
+	contended atomic.Bool
+	commits   atomic.Uint64 // how many transactions were committed
 
 	// queue holds the operations that wait for the writer, and waiting is how many there are.
 	queue    *batch.Queue

@@ -132,13 +132,17 @@ func (q *Queue) send(ctx context.Context, conn Conn, groups []*Group) (err error
 // complete tells callers the outcome of a statement, and ends it for its keys. It reports
 // whether the statement still counted as in flight.
 func (q *Queue) complete(st *statement, from *line, err error) (counted bool) {
+	answered := err == nil
+	if errors.Is(err, ErrLocked) {
+		err = nil
+	}
 	// One invalid or locked row must not fail the other calls.
 	calls := len(st.groups) + len(st.groups[0].Calls) - 1
 	retry := err != nil && calls > 1 && !errors.Is(err, limiter.ErrOutcomeUnknown)
 	var start []*line
 	q.mu.Lock()
 	counted = q.unwatch(st)
-	if err == nil {
+	if answered {
 		from.answers++
 	}
 	for _, g := range st.groups {
@@ -169,7 +173,7 @@ func (q *Queue) complete(st *statement, from *line, err error) (counted bool) {
 		if len(back) > 0 {
 			k.putBack(back, q.config.Merges)
 		}
-		if line := q.free(k, err == nil); line != nil {
+		if line := q.free(k, answered); line != nil {
 			start = append(start, line)
 		}
 	}

@@ -1,8 +1,7 @@
 -- Grants a take from a token bucket, or several equal ones at once.
 --
--- Answers one row if it granted all of them. It answers no row and writes nothing if the bucket has
--- less left, has another policy, or lies ahead of the clock. Then Op.Apply decides. A lone take
--- runs the statement without RETURNING.
+-- Writes nothing if the bucket has less left, has another policy, or lies ahead of the clock. Then
+-- put.sql writes what Op.Apply decided.
 --
 -- The row of VALUES is that of a key that was never used. So excluded.full_at - excluded.at is what
 -- the takes cost.
@@ -18,5 +17,4 @@ SET full_at = max(b.full_at, excluded.at) + excluded.full_at - excluded.at,
     granted = excluded.granted
 WHERE b.step = excluded.step AND b.capacity = excluded.capacity
   AND b.at <= excluded.at + 2000000000
-  AND max(b.full_at, excluded.at) + excluded.full_at - excluded.at <= ?
-RETURNING full_at, at;
+  AND max(b.full_at, excluded.at) + excluded.full_at - excluded.at <= ?;
