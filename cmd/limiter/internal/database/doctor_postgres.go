@@ -18,7 +18,15 @@ func (db *DB) doctorPostgres(ctx context.Context, r *report) ([]Finding, error) 
 	}
 	db.checkPooler(ctx, r)
 	db.checkClock(ctx, r)
-	all := r.migrations(ctx, db)
+	all := false
+	switch worker, err := db.isCitusWorker(ctx); {
+	case err != nil:
+		r.failed("migrations", err)
+	case worker:
+		r.ok("migrations", "not known, because this is a worker of Citus; the coordinator records them")
+	default:
+		all = r.migrations(ctx, db)
+	}
 	if !db.checkTables(ctx, r, all) {
 		return r.findings, nil // the other checks would fail for the same reason
 	}
@@ -190,30 +198,36 @@ func (db *DB) tryDecision(ctx context.Context, p limiter.Policy) error {
 	return err
 }
 
-// checkCitus checks that the tables are distributed, if the server has Citus. It reports whether one
-// is distributed.
-func (db *DB) checkCitus(ctx context.Context, r *report) (bool, error) {
+// checkCitus checks how Citus distributes the tables, if the server has it. It reports whether Citus
+// stores the rows of one of them.
+func (db *DB) checkCitus(ctx context.Context, r *report) (distributed bool, err error) {
 	has, err := db.hasCitus(ctx)
 	if err != nil || !has {
 		return false, err
 	}
-	distributed, err := db.distributed(ctx)
-	if err != nil {
-		return false, err
-	}
 	for _, k := range Kinds() {
-		is := false
-		for _, d := range distributed {
-			is = is || d == k
+		const plain, byKey = "not distributed", "distributed by key"
+		var found string
+		if err := db.pool.QueryRow(ctx, `SELECT coalesce((SELECT CASE
+				WHEN partmethod = 'h' THEN 'distributed by ' || pg_catalog.column_to_column_name(logicalrelid, partkey)
+				WHEN repmodel = 't' THEN 'a reference table'
+			END FROM pg_catalog.pg_dist_partition WHERE logicalrelid = pg_catalog.to_regclass($1::text)), $2)`,
+			db.text("@"+k.Table()), plain).Scan(&found); err != nil {
+			return false, err
 		}
 		check := "Citus table " + k.Table()
-		if is {
-			r.ok(check, "distributed; pass postgres.WithCitus()")
-		} else {
-			r.bad(check, fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key'): see docs/citus.md", db.Schema, k.Table()), "not distributed")
+		distribute := fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key'): see docs/citus.md", db.Schema, k.Table())
+		switch found {
+		case byKey:
+			r.ok(check, "%s; pass postgres.WithCitus()", found)
+		case plain:
+			r.bad(check, distribute, "%s", found)
+		default:
+			r.bad(check, fmt.Sprintf("SELECT undistribute_table('%s.%s'), then ", db.Schema, k.Table())+distribute, "%s", found)
 		}
+		distributed = distributed || found != plain
 	}
-	return len(distributed) > 0, nil
+	return distributed, nil
 }
 
 // pageFloor is how many pages the migration gives each table.

@@ -45,6 +45,15 @@ func (db *DB) hasCitus(ctx context.Context) (has bool, err error) {
 	return has, err
 }
 
+// isCitusWorker reports whether the server is a worker of a Citus cluster.
+func (db *DB) isCitusWorker(ctx context.Context) (is bool, err error) {
+	if has, err := db.hasCitus(ctx); err != nil || !has {
+		return false, err
+	}
+	err = db.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_local_group WHERE groupid <> 0)").Scan(&is)
+	return is, err
+}
+
 // distributed returns the tables that Citus distributes, in PostgreSQL.
 func (db *DB) distributed(ctx context.Context) ([]Kind, error) {
 	if has, err := db.hasCitus(ctx); err != nil || !has {
