@@ -205,7 +205,11 @@ func chargeAllOrNone(t *testing.T, d *database, w worker) {
 	}
 	t.Logf("seed %d: %d granted, %d refused", w.Seed, all.Granted, all.Refused)
 	d.checkLedger(t, w.Schema, w.Seed, &all)
-	d.wantNoDeadlocks(t, victims)
+	if !d.citus { // Citus finds deadlocks that do not exist, and other tests use its database
+		d.wantNoDeadlocks(t, victims)
+	} else if victims > 0 {
+		t.Errorf("seed %d: callers saw %d deadlocks, want none", w.Seed, victims)
+	}
 }
 
 // checkLedger compares the rows with what was granted.
@@ -267,7 +271,6 @@ func (d *database) wantNoDeadlocks(t *testing.T, victims int64) {
 	}
 }
 
-// WithCitus also works on tables that are not distributed.
 func TestCitusDecisionsOverSeveralLimitsChargeAllOrNone(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) { chargeAllOrNone(t, d, worker{Citus: true}) })
+	onBoth(t, func(t *testing.T, d *database) { chargeAllOrNone(t, d, worker{Citus: true}) })
 }
