@@ -218,6 +218,11 @@ func TestCitusTablesThatItDistributesNeedTheOption(t *testing.T) {
 			t.Errorf("Sweep: %v", err)
 		}
 		l := newLimiter(t, without, slow(1000))
+		_, err = limiter.AllowAll(t.Context(), limiter.Claim{Limiter: l, Key: "a"}, limiter.Claim{Limiter: l, Key: "b"})
+		wantError(t, err, limiter.ErrMisconfigured)
+		if !strings.Contains(err.Error(), advice) {
+			t.Errorf("AllowAll: %v", err)
+		}
 		refused := make(chan error, workers)
 		each(workers, func(int) {
 			_, err := l.Allow(t.Context(), secret)

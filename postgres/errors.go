@@ -32,6 +32,7 @@ const (
 	lockNotAvailable     = "55P03"
 	undefinedTable       = "42P01"
 	indeterminateType    = "42P18"
+	syntaxError          = "42601"
 	undefinedSchema      = "3F000"
 	undefinedStatement   = "26000"
 	adminShutdown        = "57P01"
@@ -109,7 +110,7 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 	case readOnlyTransaction:
 		return limiter.ErrNotApplied, "; this server only reads: name the primary in the DSN, " +
 			"or all servers and target_session_attrs=read-write"
-	case indeterminateType:
+	case indeterminateType, syntaxError:
 		return limiter.ErrMisconfigured, s.refusedByCitus()
 	case adminShutdown, crashShutdown, completionUnknown:
 		return limiter.ErrOutcomeUnknown, ""

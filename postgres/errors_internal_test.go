@@ -126,6 +126,7 @@ func TestInterpretErrorNamesTheMend(t *testing.T) {
 		{"public", "42P05", "postgres.WithQueryExecMode(pgx.QueryExecModeExec)"},
 		{"public", "0A000", "; if Citus distributes the tables, pass postgres.WithCitus()"},
 		{"public", "42P18", "pass postgres.WithCitus()"},
+		{"public", "42601", "pass postgres.WithCitus()"},
 		{"public", "26000", "default_query_exec_mode=exec"},
 	}
 	for _, c := range cases {
