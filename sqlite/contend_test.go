@@ -12,11 +12,11 @@ import (
 
 // Operations that meet are read and decided before their transaction needs the write lock. Another
 // connection can take the lock in between, or write.
-func TestOfOperationsThatMeetOnlyThoseThatWriteWaitForTheLock(t *testing.T) {
+func TestOperationsThatMeetWaitForTheLockOnlyIfTheyWrite(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name, meddle, end string
-		waiting           int // of the takes
+		name, begin, end string // statements of the other connection
+		waiting          int    // how many takes wait until the end
 	}{
 		{"another connection has the lock", "BEGIN IMMEDIATE", "COMMIT", 10},
 		{"another connection has written", "INSERT INTO limiter_token_buckets VALUES ('other', x'00', 0, 0, 1000, 1, 1)", "", 0},
@@ -41,7 +41,7 @@ func TestOfOperationsThatMeetOnlyThoseThatWriteWaitForTheLock(t *testing.T) {
 				}
 
 				// The clock is read between reading and writing. The first caller stays there, so that the
-				// others wait. The second goes by itself, those behind it share a transaction.
+				// others wait. The second is carried out alone. Those behind it share a transaction.
 				first := make(chan struct{})
 				var readings, granted, refused atomic.Int64
 				store.SetClock(func() time.Time {
@@ -49,7 +49,7 @@ func TestOfOperationsThatMeetOnlyThoseThatWriteWaitForTheLock(t *testing.T) {
 					case 1:
 						<-first
 					case 3:
-						run(c.meddle)
+						run(c.begin)
 					}
 					return t0
 				})

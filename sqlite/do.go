@@ -12,6 +12,9 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
+// tick is the resolution of the clock in nanoseconds.
+const tick = 1
+
 // do carries out op in the cheapest way that is possible at the moment.
 func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err error) {
 	if op.Kind < limiter.OpTake || op.Kind > limiter.OpBlock {
@@ -57,9 +60,9 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	return state, err
 }
 
-// attemptAlone calls transact, which makes a transaction for so many rows, if nobody else writes or waits to write. It
-// needs no time limit, because it waits for nothing. It needs no look first, because the transaction
-// takes the write lock only if it is not refused.
+// attemptAlone calls transact, which makes a transaction of so many rows, if no other caller writes
+// or waits to write. It needs no time limit, because it waits for nothing. It needs no look first,
+// because the transaction takes the write lock only if it is not refused.
 func (s *Store) attemptAlone(ctx context.Context, rows int, transact func(context.Context) error) (done bool, err error) {
 	if !s.tryStartWriting() {
 		return false, nil
@@ -78,8 +81,8 @@ func (s *Store) attemptAlone(ctx context.Context, rows int, transact func(contex
 }
 
 // isContended reports whether another connection may have the write lock. Then a take looks first
-// whether it is refused, so that a refusal does not wait behind those who wait for the lock. In a
-// pool that also others use, the Store cannot tell.
+// whether it is refused, so that a refusal does not wait behind takes that wait for the lock. In a
+// pool of the caller, the Store cannot tell.
 func (s *Store) isContended(writer pool) bool { return !writer.reads() || s.contended.Load() }
 
 // transact carries out op in a transaction of its own.

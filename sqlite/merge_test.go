@@ -184,8 +184,8 @@ func TestTakesThatMeetShareATransaction(t *testing.T) {
 	}
 }
 
-// Takes that meet and fit are one UPSERT. Refusals that count change the row, too: then Op.Apply
-// decides all.
+// Takes that meet and are granted are one UPSERT. If a refusal counts, it also changes the row, which
+// is then written as Op.Apply returned it.
 func TestEqualTakesThatMeetAreUnitsOfOneUpsert(t *testing.T) {
 	t.Parallel()
 	window := limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour}

@@ -7,12 +7,9 @@ import (
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-// tick is the resolution of the clock in nanoseconds.
-const tick = 1
-
 // carryOut carries out the operations of all groups in a transaction, commits it and answers the
 // calls. It reads first, so that operations that change nothing, such as refused takes, need no
-// write lock. If it fails, only those are answered.
+// write lock. If it fails, it leaves only groups answered that change nothing.
 func (s *Store) carryOut(ctx context.Context, tx transaction, groups []*batch.Group) (err error) {
 	var changes []change
 	defer func() {
@@ -40,7 +37,7 @@ type change struct {
 	key   []any
 	row   limiter.Row
 	now   int64
-	units int64 // of how many equal takes; 0 if it is of other operations
+	units int64 // how many equal takes it grants; 0 if other operations changed the row
 }
 
 // decide reads the row of a group and lets [limiter.Op.Apply] decide its calls, one after another at
@@ -73,7 +70,7 @@ func (s *Store) decide(ctx context.Context, tx transaction, g *batch.Group, chan
 			continue
 		}
 		c := change{group: g, table: t, key: key, row: row, now: at}
-		// Takes that may wait could wait for different windows. Refusals also can change the row.
+		// Takes that may wait could wait for different windows. A refusal can also change the row.
 		if op.Kind == limiter.OpTake && g.Equal && (units == 1 || op.MaxWait == 0) && row == taken {
 			c.units = units
 		}

@@ -30,7 +30,7 @@ func (f *failing) exec(context.Context, statement, ...any) (int64, error) { retu
 func (f *failing) commit(context.Context) error                           { return f.next() }
 func (f *failing) rollback()                                              {}
 
-func TestWhicheverStepOfATransactionFailsNoGrantIsAnswered(t *testing.T) {
+func TestTransactionThatFailsAtAnyStepAnswersNoGrant(t *testing.T) {
 	const steps = 5 // two rows are read and written, then the commit
 	for fails := 1; fails <= steps+1; fails++ {
 		var groups []*batch.Group

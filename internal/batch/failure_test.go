@@ -51,7 +51,7 @@ func TestOneBadRowDecidesForNoOther(t *testing.T) {
 	}
 }
 
-func TestOfCallsThatMeetALockOnlyTheUnansweredWaitForIt(t *testing.T) {
+func TestCallsThatMeetALockWaitForItOnlyIfTheyAreUnanswered(t *testing.T) {
 	for name, lock := range map[string]time.Duration{"a short lock": timeout / 2, "a long lock": 2 * timeout} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, s *sender, _ *batch.Queue) {

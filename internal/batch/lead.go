@@ -156,9 +156,9 @@ func (q *Queue) complete(st *statement, from *line, err error) (counted bool) {
 			case err != nil && (!retry || c.retried):
 				c.finish(err)
 			default:
-				// The call failed together with others, was not granted beside them, or could
-				// not be decided. The next statement decides whether it is refused, because
-				// this one read its clock before it locked the row.
+				// The call failed together with others, was not granted beside them, waits for
+				// a lock, or could not be decided. The next statement decides whether it is
+				// refused, because this one read its clock before it locked the row.
 				c.answered, c.retried = false, c.retried || err != nil
 				if !c.left {
 					q.config.Counters.Queued.Add(1)
