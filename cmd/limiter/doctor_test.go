@@ -50,14 +50,20 @@ func finds(t *testing.T, url, check, advice string, args ...string) {
 	}
 }
 
+// nothingFound wants no problem.
+func nothingFound(t *testing.T, url string, args ...string) {
+	t.Helper()
+	if bad := problems(t, url, args...); len(bad) > 0 {
+		t.Errorf("%+v", bad)
+	}
+}
+
 func TestDoctorFindsNothingInAHealthyDatabase(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db target) {
 		use(t, db.store, "login", bucket, "alice", 1)
 		use(t, db.store, "exports", window, "alice", 1)
-		if bad := problems(t, db.url); len(bad) > 0 {
-			t.Errorf("%+v", bad)
-		}
+		nothingFound(t, db.url)
 		contains(t, succeeds(t, db.url, "doctor").stdout, "ok  connection", "all 2 are applied", "0 of 1 rows, all read")
 	})
 }
@@ -272,78 +278,4 @@ func TestDoctorFindsAClockThatDiffers(t *testing.T) {
 	succeeds(t, server, "migrate", "up")
 	finds(t, server, "clock", "synchronize")
 	contains(t, limiterCLI(t, server, "doctor").stdout, "ahead of this machine")
-}
-
-func TestDoctorFindsATableThatCitusDoesNotDistribute(t *testing.T) {
-	t.Parallel()
-	admin := onCitus(t, "cli_doctor")
-	execute(t, admin, "SELECT create_distributed_table('cli_doctor.limiter_token_buckets', 'key')")
-	finds(t, admin, "Citus table limiter_fixed_windows", "create_distributed_table", "--schema", "cli_doctor")
-	execute(t, admin, "SELECT create_distributed_table('cli_doctor.limiter_fixed_windows', 'key')")
-	nothingFound(t, admin, "--schema", "cli_doctor")
-	succeeds(t, admin, "block", "login", "alice", "--for", "1h", "--capacity", "5", "--interval", "1m", "--schema", "cli_doctor")
-	succeeds(t, admin, "sweep", "--schema", "cli_doctor")
-	contains(t, succeeds(t, admin, "top", "--schema", "cli_doctor").stdout, `"alice"`)
-	succeeds(t, admin, "reset", "login", "alice", "--schema", "cli_doctor")
-}
-
-func TestDoctorFindsTablesThatCitusDistributesInAnotherWay(t *testing.T) {
-	t.Parallel()
-	admin := onCitus(t, "cli_distributed")
-	execute(t, admin,
-		"SELECT create_distributed_table('cli_distributed.limiter_token_buckets', 'limiter')",
-		"SELECT create_reference_table('cli_distributed.limiter_fixed_windows')")
-	bad := problems(t, admin, "--schema", "cli_distributed")
-	if len(bad) != 2 || bad[0].Found != "distributed by limiter" || bad[1].Found != "a reference table" {
-		t.Errorf("%+v", bad)
-	}
-	for _, f := range bad { // the advice is SQL up to the page that it names
-		advice, _, _ := strings.Cut(f.Advice, ": see")
-		undistribute, distribute, _ := strings.Cut(advice, ", then ")
-		execute(t, admin, undistribute, distribute)
-	}
-	nothingFound(t, admin, "--schema", "cli_distributed")
-}
-
-func TestDoctorFindsNothingOnAWorkerOfCitus(t *testing.T) {
-	t.Parallel()
-	admin := onCitus(t, "cli_worker")
-	execute(t, admin,
-		"SELECT create_distributed_table('cli_worker.limiter_token_buckets', 'key')",
-		"SELECT create_distributed_table('cli_worker.limiter_fixed_windows', 'key')")
-	worker, err := url.Parse(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pgx.Connect(t.Context(), admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	err = conn.QueryRow(t.Context(), "SELECT node_name || ':' || node_port FROM citus_get_active_worker_nodes() LIMIT 1").Scan(&worker.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nothingFound(t, worker.String(), "--schema", "cli_worker")
-}
-
-func nothingFound(t *testing.T, url string, args ...string) {
-	t.Helper()
-	if bad := problems(t, url, args...); len(bad) > 0 {
-		t.Errorf("%+v", bad)
-	}
-}
-
-// onCitus makes the tables in a schema on the cluster whose coordinator LIMITER_TEST_CITUS_DSN names,
-// as a superuser.
-func onCitus(t *testing.T, schema string) (admin string) {
-	t.Helper()
-	admin = os.Getenv("LIMITER_TEST_CITUS_DSN")
-	if admin == "" {
-		t.Skip("LIMITER_TEST_CITUS_DSN is not set")
-	}
-	execute(t, admin, "DROP SCHEMA IF EXISTS "+schema+" CASCADE", "CREATE SCHEMA "+schema)
-	t.Cleanup(func() { execute(t, admin, "DROP SCHEMA "+schema+" CASCADE") })
-	succeeds(t, admin, "migrate", "up", "--schema", schema)
-	return admin
 }
