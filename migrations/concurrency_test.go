@@ -33,7 +33,8 @@ var sqliteModes = map[string][]string{
 // migration is [migrations.Up] or [migrations.Down].
 type migration = func(context.Context, migrations.Dialect, *sql.DB, ...migrations.Option) error
 
-// together runs migrations in turn on n handles of their own, all at once, and returns the errors.
+// together starts n migrations at once, each on a handle of its own, and returns their errors. The
+// first is run[0], the second run[1], and so on in turn.
 func (d database) together(t *testing.T, n int, params []string, run ...migration) error {
 	t.Helper()
 	var wait sync.WaitGroup

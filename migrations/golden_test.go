@@ -100,7 +100,7 @@ func (d database) wantEmpty(t *testing.T) {
 	}
 }
 
-func TestOneConnectionIsEnoughAndNeitherStatusNorDownLeaveAnything(t *testing.T) {
+func TestStatusAndDownLeaveNothingAndNeedOneConnection(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d database) {
 		d.SetMaxOpenConns(1)

@@ -34,7 +34,7 @@ type Database struct {
 
 // Open connects to a database, with a pool of so many connections. The names of schemas begin with
 // prefix. If dsn is empty, Open starts the newest PostgreSQL of this machine in dir, with its defaults
-// (commits are durable), but with room for more connections: growth has 112.
+// (commits are durable), but with room for more connections: growth opens 112.
 func Open(ctx context.Context, dsn, dir, prefix string, connections int) (*Database, error) {
 	d := &Database{DSN: dsn, prefix: prefix, schemas: make(map[string]bool)}
 	if dsn == "" {

@@ -101,7 +101,7 @@ func (c *Cluster) Start() {
 // Await waits until the server lets somebody in.
 func (c *Cluster) Await() {
 	c.t.Helper()
-	c.until("let somebody in", func(err error) bool {
+	c.until("accept a connection", func(err error) bool {
 		if err != nil && c.Ended() {
 			c.t.Fatalf("the server did not start:\n%s", c.Log())
 		}
