@@ -15,18 +15,6 @@ func TestOperationsOnAnyRow(t *testing.T) {
 	checkTypes(t, store)
 }
 
-func TestUpsertsGrantWhatApplyGrants(t *testing.T) {
-	t.Parallel()
-	store := openPath(t, ":memory:")
-	rowtest.RunUpserts(t, rows{store}, func(op limiter.Op, units int64) bool {
-		granted, err := store.Upsert(t.Context(), op, units)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return granted
-	}, 2000)
-}
-
 func TestOperationsOfOneKeyThatMeet(t *testing.T) {
 	t.Parallel()
 	opened(t, func(t *testing.T, store *sqlite.Store, _ string) { rowtest.RunMixed(t, store, rows{store}, 300) })

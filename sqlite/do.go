@@ -29,7 +29,7 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 		return limiter.State{}, err
 	}
 	transact := func(ctx context.Context) (err error) {
-		state, err = s.transact(ctx, writer, op)
+		state, err = s.transact(ctx, writer, t, op)
 		return err
 	}
 	if op.Kind != limiter.OpLook && writer.reads() {
@@ -39,7 +39,7 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	}
 	ctx, stop := s.deadlines.WithTimeout(ctx, op.Timeout)
 	defer stop()
-	if op.Kind == limiter.OpLook || s.isContended(writer) && refusable(&op) {
+	if op.Kind == limiter.OpLook || refusable(&op) {
 		state, writes, err := s.peek(ctx, reader, t, op)
 		if err != nil || !writes || op.Kind == limiter.OpLook {
 			s.counters.Sent(1, 1)
@@ -60,9 +60,9 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	return state, err
 }
 
-// attemptAlone calls transact, which makes a transaction of so many rows, if no other caller writes
-// or waits to write. It needs no time limit, because it waits for nothing. It needs no look first,
-// because the transaction takes the write lock only if it is not refused.
+// attemptAlone calls transact, which makes a transaction for so many rows, if nobody else writes or waits to write. It
+// needs no time limit, because it waits for nothing. It needs no look first, because the transaction
+// takes the write lock only if it is not refused.
 func (s *Store) attemptAlone(ctx context.Context, rows int, transact func(context.Context) error) (done bool, err error) {
 	if !s.tryStartWriting() {
 		return false, nil
@@ -72,7 +72,6 @@ func (s *Store) attemptAlone(ctx context.Context, rows int, transact func(contex
 		return true, opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil)
 	}
 	err = transact(ctx)
-	s.contended.Store(sqlitecode.IsBusy(err))
 	if sqlitecode.IsBusy(err) || isFull(err) {
 		return false, nil
 	}
@@ -80,23 +79,45 @@ func (s *Store) attemptAlone(ctx context.Context, rows int, transact func(contex
 	return true, interpretError(ctx, err, false)
 }
 
-// isContended reports whether another connection may have the write lock. Then a take looks first
-// whether it is refused, so that a refusal does not wait behind takes that wait for the lock. In a
-// pool of the caller, the Store cannot tell.
-func (s *Store) isContended(writer pool) bool { return !writer.reads() || s.contended.Load() }
-
-// transact carries out op in a transaction of its own.
-func (s *Store) transact(ctx context.Context, writer pool, op limiter.Op) (limiter.State, error) {
+// transact carries out op in a transaction of its own. It reads first, so that an operation that
+// changes nothing, such as a refused take, needs no write lock.
+func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.Op) (limiter.State, error) {
 	tx, err := writer.begin(ctx, false)
 	if err != nil {
 		return limiter.State{}, err
 	}
 	defer tx.rollback()
-	call := batch.NewCall(op)
-	if err := s.carryOut(ctx, tx, []*batch.Group{{Calls: []*batch.Call{call}, Equal: true}}); err != nil {
+	key := keyArgs(&op)
+	row, now, err := s.read(ctx, tx, t, &op, key)
+	if err != nil {
 		return limiter.State{}, err
 	}
-	return call.State(), nil
+	next, state := op.Apply(row, now)
+	if next != row {
+		granted, err := takeAlone(ctx, tx, t, &op, now, key)
+		if err == nil && !granted {
+			if op.Kind == limiter.OpTake {
+				s.counters.SecondLooks.Add(1)
+			}
+			err = put(ctx, tx, t, &next, key)
+		}
+		if err != nil {
+			return limiter.State{}, err
+		}
+	}
+	return answer(op, state), s.commit(ctx, tx)
+}
+
+// takeAlone takes by an UPSERT, which decides, in a transaction that has read the row. So the row
+// that it leaves is known. If granted is false, nothing was written, and [limiter.Op.Apply]
+// decides.
+func takeAlone(ctx context.Context, tx transaction, t *table, op *limiter.Op, now int64, key []any) (granted bool, err error) {
+	if op.Kind != limiter.OpTake {
+		return false, nil
+	}
+	st, args := t.takeStatement(op, now, 1, key)
+	changed, err := tx.exec(ctx, st.silent(), args...)
+	return changed > 0, err
 }
 
 // put writes the row that [limiter.Op.Apply] returned.

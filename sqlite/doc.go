@@ -30,15 +30,11 @@
 //
 // # Decisions
 //
-// A take reads the key's row in a transaction. If the row refuses it, the transaction needs no write
-// lock and writes nothing, so refusals do not wait for other Stores and processes. Otherwise one
-// UPSERT decides and writes, in the same transaction. If another connection has the write lock, or
-// has written since the read, the Store waits for the lock, then reads and decides again. A take by
+// A take first reads the key's row. If the row refuses it, nothing is locked or written, so refused
+// requests run beside each other and beside the one writer that SQLite allows. Otherwise one UPSERT
+// decides and writes, in the same transaction as the read or in one that has the write lock. A take by
 // AllowUpTo needs no lock either if there is room for nothing. Peek never needs it. A request on a
 // window that counts refusals, Charge and Block always write.
-//
-// A Store of [New] cannot tell when a transaction takes the lock, so a take first reads the row outside
-// of one. A Store of [Open] does so while other connections have the lock.
 //
 // AllowAll reads the rows of all claims as of one instant. If one of them refuses, nothing is locked
 // or written. Otherwise one transaction that has the write lock decides and writes all rows.

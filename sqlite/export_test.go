@@ -3,8 +3,6 @@ package sqlite
 import (
 	"context"
 	"time"
-
-	"github.com/sqlimit/limiter"
 )
 
 // SchemaVersion is the latest migration that the statements need.
@@ -34,19 +32,4 @@ func Statements() map[string]string {
 		named[string(name)] = text
 	}
 	return named
-}
-
-// Upsert takes units of op by the statement alone, and reports whether it granted them.
-func (s *Store) Upsert(ctx context.Context, op limiter.Op, units int64) (granted bool, err error) {
-	t, err := tableOf(op.Policy)
-	if err != nil {
-		return false, err
-	}
-	_, writer, err := s.pools()
-	if err != nil {
-		return false, err
-	}
-	st, args := t.takeStatement(&op, op.At, units, keyArgs(&op))
-	changed, err := writer.exec(ctx, st, args...)
-	return changed > 0, err
 }

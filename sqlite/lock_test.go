@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"path/filepath"
+	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -49,6 +52,77 @@ func TestRefusalsNeedNoWriteLock(t *testing.T) {
 	}
 	if r, err := bucket.AllowN(t.Context(), "another", 2); err != nil || !r.Allowed {
 		t.Errorf("AllowN(2) after the writer = %+v, %v; want it allowed", r, err)
+	}
+}
+
+// If a refusal waited, its time limit could end, and FailOpen would let a request pass on a key that
+// has nothing left.
+func TestRefusalsWaitForNobodyWhoWrites(t *testing.T) {
+	t.Parallel()
+	locked := func(write func(ctx context.Context, store *sqlite.Store)) func(t *testing.T, ctx context.Context, store *sqlite.Store) {
+		return func(t *testing.T, ctx context.Context, store *sqlite.Store) {
+			conn := lock(t, store)
+			t.Cleanup(func() { conn.Close() })
+			write(ctx, store)
+		}
+	}
+	for name, begin := range map[string]func(t *testing.T, ctx context.Context, store *sqlite.Store){
+		"takes that wait for a lock": locked(func(ctx context.Context, store *sqlite.Store) {
+			for i := range 5 {
+				go store.Do(ctx, takeOf("l", strconv.Itoa(i), slow, 1))
+				synctest.Wait()
+			}
+		}),
+		"several limits that wait for a lock": locked(func(ctx context.Context, store *sqlite.Store) {
+			go store.Do(ctx, takeOf("l", "a", slow, 1))
+			synctest.Wait()
+			go store.DoAll(ctx, []limiter.Op{takeOf("l", "a", slow, 1), takeOf("l", "b", slow, 1)})
+		}),
+		"a sweep that waits for a lock": locked(func(ctx context.Context, store *sqlite.Store) {
+			go store.Sweep(ctx, 1000)
+		}),
+		"a transaction that takes long": func(_ *testing.T, ctx context.Context, store *sqlite.Store) {
+			first := true
+			store.SetClock(func() time.Time {
+				if first {
+					first = false
+					<-ctx.Done()
+				}
+				return time.Now()
+			})
+			op := takeOf("l", "a", slow, 1)
+			op.At = 0
+			go store.Do(ctx, op)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "limiter.db")
+			synctest.Test(t, func(t *testing.T) {
+				store := openPath(t, path)
+				for _, key := range []string{"used", "expired"} {
+					op := takeOf("l", key, slow, slow.Capacity)
+					if op.At = time.Now().UnixNano(); key == "expired" {
+						op.At = 1
+					}
+					if _, err := store.Do(t.Context(), op); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				begin(t, ctx, store)
+				synctest.Wait()
+				l := newLimiter(t, store, "l", slow, limiter.FailOpen())
+				for range 3 {
+					begun := time.Now()
+					if r, err := l.Allow(t.Context(), "used"); err != nil || r.Allowed || r.Source != limiter.SourceStore || time.Since(begun) > 0 {
+						t.Errorf("%+v, %v after %v; want a refusal by the store at once", r, err, time.Since(begun))
+					}
+				}
+				stop()
+				synctest.Wait()
+			})
+		})
 	}
 }
 

@@ -184,8 +184,8 @@ func TestTakesThatMeetShareATransaction(t *testing.T) {
 	}
 }
 
-// Takes that meet and are granted are one UPSERT. If a refusal counts, it also changes the row, which
-// is then written as Op.Apply returned it.
+// Takes that meet and all fit are one UPSERT. If they do not all fit, Op.Apply decides them one after
+// another.
 func TestEqualTakesThatMeetAreUnitsOfOneUpsert(t *testing.T) {
 	t.Parallel()
 	window := limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour}
@@ -199,12 +199,13 @@ func TestEqualTakesThatMeetAreUnitsOfOneUpsert(t *testing.T) {
 	}{
 		{slow, 0, 50, 50},
 		{slow, 9, 41, 41},
-		{slow, 9, 42, 41},
-		{slow, 0, 51, 50},
+		{slow, 9, 42, 1},
+		{slow, 0, 51, 1},
 		{window, 0, 50, 50},
 		{window, 9, 41, 41},
-		{window, 9, 42, 41},
+		{window, 9, 42, 1},
 		{counting, 0, 50, 50},
+		{counting, 9, 50, 50}, // counts all, also those that do not pass
 		{counting, 0, 51, 1},
 	} {
 		t.Run(fmt.Sprintf("%+v after %d, %d times", c.policy, c.before, c.takes), func(t *testing.T) {

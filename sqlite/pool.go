@@ -123,7 +123,8 @@ func (p *sqlPool) close() (err error) {
 
 // transacted lists the statements that run in transactions.
 var transacted = []statement{
-	"lock", buckets.row, buckets.put, "bucket_take", windows.row, windows.put, "window_take",
+	"lock", buckets.row, buckets.put, windows.row, windows.put,
+	"bucket_take", "bucket_take_silent", "window_take", "window_take_silent", "window_count", "window_count_silent",
 }
 
 // sqlTx is a transaction on its own connection, which it releases when it ends.

@@ -29,9 +29,7 @@ type Store struct {
 	// caller that stops waiting inside SQLite would not know whether the statement ran, and SQLite
 	// polls, unfairly.
 	writing chan struct{}
-	// contended is whether the latest transaction met a lock of another connection.
-	contended atomic.Bool
-	commits   atomic.Uint64 // how many transactions were committed
+	commits atomic.Uint64 // how many transactions were committed
 
 	// queue holds the operations that wait for the writer, and waiting is how many there are.
 	queue    *batch.Queue

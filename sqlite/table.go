@@ -17,13 +17,20 @@ type table struct {
 
 	// fields returns the fields of a row, in the order of columns.
 	fields func(row *limiter.Row) []*int64
+	// numbers returns the two columns of op's policy, and op's cost in the unit of the state.
+	numbers func(op *limiter.Op) (period, limit, cost int64)
 	// takeStatement returns the statement that takes units of op at an instant, and appends its
 	// arguments to those of the key.
 	takeStatement func(op *limiter.Op, now, units int64, key []any) (statement, []any)
+	// charged returns the field to which a take adds its cost.
+	charged func(row *limiter.Row) *int64
 
 	row, put            statement // read and write the row of a key
 	before, page, sweep statement // of a sweep
 }
+
+// policyColumns is how many columns hold the policy: those of [limiter.Row].Period and Limit.
+const policyColumns = 2
 
 var buckets = newTable(table{
 	name:    "limiter_token_buckets",
@@ -33,11 +40,16 @@ var buckets = newTable(table{
 	fields: func(row *limiter.Row) []*int64 {
 		return []*int64{&row.FullAt, &row.At, &row.Period, &row.Limit}
 	},
+	numbers: func(op *limiter.Op) (period, limit, cost int64) {
+		p, step := bucketOf(op)
+		return step, p.Capacity, op.Cost * step
+	},
 	takeStatement: func(op *limiter.Op, now, units int64, key []any) (statement, []any) {
 		p, step := bucketOf(op)
 		latest := now + p.Capacity*step + int64(op.MaxWait)
 		return "bucket_take", append(key, now+units*op.Cost*step, now, step, p.Capacity, units, latest)
 	},
+	charged: func(row *limiter.Row) *int64 { return &row.FullAt },
 })
 
 var windows = newTable(table{
@@ -50,11 +62,20 @@ var windows = newTable(table{
 	fields: func(row *limiter.Row) []*int64 {
 		return []*int64{&row.Start, &row.Used, &row.At, &row.Period, &row.Limit}
 	},
+	numbers: func(op *limiter.Op) (period, limit, cost int64) {
+		p, length := windowOf(op)
+		return length, p.Limit, op.Cost
+	},
 	takeStatement: func(op *limiter.Op, now, units int64, key []any) (statement, []any) {
 		p, length := windowOf(op)
 		latestAt := now + op.Tolerance(limiter.Row{Period: length})
-		return "window_take", append(key, now-now%length, units*op.Cost, now, length, p.Limit, units, latestAt, now+int64(op.MaxWait))
+		args := append(key, now-now%length, units*op.Cost, now, length, p.Limit, units, latestAt)
+		if p.CountRejected {
+			return "window_count", args
+		}
+		return "window_take", append(args, now+int64(op.MaxWait))
 	},
+	charged: func(row *limiter.Row) *int64 { return &row.Used },
 })
 
 func newTable(t table) *table {

@@ -72,13 +72,6 @@ func (g *Group) add(c *Call) {
 	g.Calls = append(g.Calls, c)
 }
 
-// Retract takes back the answers to the calls.
-func (g *Group) Retract() {
-	for _, c := range g.Calls {
-		c.answered = false
-	}
-}
-
 // Op returns the operation of the first call.
 func (g *Group) Op() *limiter.Op { return &g.Calls[0].Op }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
-	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 func TestOneBadRowDecidesForNoOther(t *testing.T) {
@@ -46,47 +45,6 @@ func TestOneBadRowDecidesForNoOther(t *testing.T) {
 				if sent != 2 {
 					t.Errorf("the bad row was sent %d times, want once with others and once alone", sent)
 				}
-			})
-		})
-	}
-}
-
-func TestCallsThatMeetALockWaitForItOnlyIfTheyAreUnanswered(t *testing.T) {
-	for name, lock := range map[string]time.Duration{"a short lock": timeout / 2, "a long lock": 2 * timeout} {
-		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, _ *batch.Queue) {
-				q := batch.New(s, batch.Config{Keys: 4, Shared: 1, Single: 1, HotKey: 2, Deadlines: new(opcontext.Deadlines)})
-				s.before = func(_ context.Context, groups []*batch.Group) error {
-					if groups[0].Op().Key == "first" || s.dial > 0 {
-						return nil
-					}
-					s.dial = lock
-					for _, g := range groups {
-						if g.Op().Key == "refused" {
-							g.Calls[0].Answer(limiter.State{})
-						}
-					}
-					return batch.ErrLocked
-				}
-				waits := func(answers ...answer) {
-					for _, a := range answers {
-						switch {
-						case lock < timeout && (a.err != nil || !a.state.Took || a.after < lock):
-							t.Errorf("%+v; want a grant after the lock", a)
-						case lock > timeout && (a.after > timeout+20*ms || !errors.Is(a.err, limiter.ErrNotApplied) || !limiter.StoreFailed(a.err)):
-							t.Errorf("%+v, want a failure of the store within the time limit", a)
-						}
-					}
-				}
-				answers := ask(t.Context(), q, take("first", 1), take("a", 1), take("b", 1), take("refused", 1))()
-				waits(answers[1:3]...)
-				if a := answers[3]; a.err != nil || a.state.Took || a.after > timeout/4 {
-					t.Errorf("the refusal: %+v; want it before the lock", a)
-				}
-				<-time.After(lock) // the leader waits on, though its callers have left
-				synctest.Wait()
-				s.dial = 0
-				waits(ask(t.Context(), q, take("alone", 1))()...)
 			})
 		})
 	}

@@ -132,17 +132,13 @@ func (q *Queue) send(ctx context.Context, conn Conn, groups []*Group) (err error
 // complete tells callers the outcome of a statement, and ends it for its keys. It reports
 // whether the statement still counted as in flight.
 func (q *Queue) complete(st *statement, from *line, err error) (counted bool) {
-	answered := err == nil
-	if errors.Is(err, ErrLocked) {
-		err = nil
-	}
 	// One invalid or locked row must not fail the other calls.
 	calls := len(st.groups) + len(st.groups[0].Calls) - 1
 	retry := err != nil && calls > 1 && !errors.Is(err, limiter.ErrOutcomeUnknown)
 	var start []*line
 	q.mu.Lock()
 	counted = q.unwatch(st)
-	if answered {
+	if err == nil {
 		from.answers++
 	}
 	for _, g := range st.groups {
@@ -156,9 +152,9 @@ func (q *Queue) complete(st *statement, from *line, err error) (counted bool) {
 			case err != nil && (!retry || c.retried):
 				c.finish(err)
 			default:
-				// The call failed together with others, was not granted beside them, waits for
-				// a lock, or could not be decided. The next statement decides whether it is
-				// refused, because this one read its clock before it locked the row.
+				// The call failed together with others, was not granted beside them, or could
+				// not be decided. The next statement decides whether it is refused, because
+				// this one read its clock before it locked the row.
 				c.answered, c.retried = false, c.retried || err != nil
 				if !c.left {
 					q.config.Counters.Queued.Add(1)
@@ -173,7 +169,7 @@ func (q *Queue) complete(st *statement, from *line, err error) (counted bool) {
 		if len(back) > 0 {
 			k.putBack(back, q.config.Merges)
 		}
-		if line := q.free(k, answered); line != nil {
+		if line := q.free(k, err == nil); line != nil {
 			start = append(start, line)
 		}
 	}

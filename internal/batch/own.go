@@ -2,7 +2,6 @@ package batch
 
 import (
 	"context"
-	"errors"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
@@ -23,11 +22,7 @@ func (q *Queue) sendOwn(ctx context.Context, op limiter.Op, from *line) (limiter
 	g := st.group()
 	g.Calls = append(g.Calls[:0], &st.own)
 	g.Equal = q.config.merges(&st.own.Op)
-	err = q.connectAndSend(ctx, st, from)
-	for errors.Is(err, ErrLocked) {
-		err = q.connectAndSend(ctx, st, from)
-	}
-	if err != nil {
+	if err = q.connectAndSend(ctx, st, from); err != nil {
 		return limiter.State{}, err
 	}
 	return st.own.state, nil

@@ -9,7 +9,6 @@ package batch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -30,18 +29,12 @@ type Conn interface {
 	// It calls [Call.Answer] for each call that it decides. A call that is alone in its statement
 	// must be answered; the queue sends others again that are not. If Send fails, the answers do
 	// not count: nothing was carried out, unless the error matches [limiter.ErrOutcomeUnknown].
-	// But after [ErrLocked] they count, and the queue sends the other calls again.
 	Send(ctx context.Context, groups []*Group) error
 	// Fresh reports whether the connection was made for this statement.
 	Fresh() bool
 	// Release gives the connection back.
 	Release()
 }
-
-// ErrLocked is what [Conn.Send] returns if it carried out only the calls that it answered, and the
-// others wait for a lock. The next [Sender.Connect] waits for it, because a caller who leaves
-// meanwhile was not charged.
-var ErrLocked = errors.New("the database is locked")
 
 // Config says how much a [Queue] sends at a time.
 type Config struct {

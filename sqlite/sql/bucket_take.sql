@@ -1,7 +1,8 @@
 -- Grants a take from a token bucket, or several equal ones at once.
 --
--- Writes nothing if the bucket has less left, has another policy, or lies ahead of the clock. Then
--- put.sql writes what Op.Apply decided.
+-- Answers one row if it granted all of them. It answers no row and writes nothing if the bucket has
+-- less left, has another policy, or lies ahead of the clock. Then Op.Apply decides. A lone take
+-- runs the statement without RETURNING.
 --
 -- The row of VALUES is that of a key that was never used. So excluded.full_at - excluded.at is what
 -- the takes cost.
@@ -17,4 +18,5 @@ SET full_at = max(b.full_at, excluded.at) + excluded.full_at - excluded.at,
     granted = excluded.granted
 WHERE b.step = excluded.step AND b.capacity = excluded.capacity
   AND b.at <= excluded.at + 2000000000
-  AND max(b.full_at, excluded.at) + excluded.full_at - excluded.at <= ?;
+  AND max(b.full_at, excluded.at) + excluded.full_at - excluded.at <= ?
+RETURNING full_at, at;

@@ -1,7 +1,7 @@
 -- Grants a take in a fixed window, or several equal ones at once.
 --
--- Writes nothing if they do not fit, or if the row has another policy or lies ahead of the clock.
--- Then put.sql writes what Op.Apply decided.
+-- Answers one row if it granted all of them. It answers no row and writes nothing if they do not
+-- fit, or if the row has another policy or lies ahead of the clock. Then Op.Apply decides.
 --
 -- The takes go into the row's window if they fit there. A single take that may wait goes into the
 -- next window otherwise. Earlier windows are closed. A clock behind the row's counts in the row's
@@ -24,4 +24,5 @@ SET window_start = CASE
 WHERE b.win = excluded.win AND b.lim = excluded.lim
   AND b.at <= ?
   AND (b.window_start < excluded.window_start
-    OR iif(b.used + excluded.used <= b.lim, b.window_start, b.window_start + b.win) <= max(b.at, ?));
+    OR iif(b.used + excluded.used <= b.lim, b.window_start, b.window_start + b.win) <= max(b.at, ?))
+RETURNING window_start, used, at;
