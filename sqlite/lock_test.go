@@ -5,7 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"path/filepath"
-	"strconv"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,68 +60,58 @@ func TestRefusalsNeedNoWriteLock(t *testing.T) {
 // has nothing left.
 func TestRefusalsWaitForNobodyWhoWrites(t *testing.T) {
 	t.Parallel()
-	locked := func(write func(ctx context.Context, store *sqlite.Store)) func(t *testing.T, ctx context.Context, store *sqlite.Store) {
-		return func(t *testing.T, ctx context.Context, store *sqlite.Store) {
-			conn := lock(t, store)
-			t.Cleanup(func() { conn.Close() })
-			write(ctx, store)
-		}
-	}
-	for name, begin := range map[string]func(t *testing.T, ctx context.Context, store *sqlite.Store){
-		"takes that wait for a lock": locked(func(ctx context.Context, store *sqlite.Store) {
-			for i := range 5 {
-				go store.Do(ctx, takeOf("l", strconv.Itoa(i), slow, 1))
-				synctest.Wait()
-			}
-		}),
-		"several limits that wait for a lock": locked(func(ctx context.Context, store *sqlite.Store) {
-			go store.Do(ctx, takeOf("l", "a", slow, 1))
-			synctest.Wait()
-			go store.DoAll(ctx, []limiter.Op{takeOf("l", "a", slow, 1), takeOf("l", "b", slow, 1)})
-		}),
-		"a sweep that waits for a lock": locked(func(ctx context.Context, store *sqlite.Store) {
-			go store.Sweep(ctx, 1000)
-		}),
-		"a transaction that takes long": func(_ *testing.T, ctx context.Context, store *sqlite.Store) {
-			first := true
-			store.SetClock(func() time.Time {
-				if first {
-					first = false
-					<-ctx.Done()
-				}
-				return time.Now()
-			})
-			op := takeOf("l", "a", slow, 1)
-			op.At = 0
-			go store.Do(ctx, op)
-		},
+	for name, writers := range map[string][]func(ctx context.Context, store *sqlite.Store) error{
+		"takes": slices.Repeat([]func(context.Context, *sqlite.Store) error{
+			func(ctx context.Context, store *sqlite.Store) error {
+				_, err := store.Do(ctx, takeOf("l", "a", slow, 1))
+				return err
+			},
+		}, 5),
+		"several limits": slices.Repeat([]func(context.Context, *sqlite.Store) error{
+			func(ctx context.Context, store *sqlite.Store) error {
+				_, err := store.DoAll(ctx, []limiter.Op{takeOf("l", "a", slow, 1), takeOf("l", "b", slow, 1)})
+				return err
+			},
+		}, 2),
+		"a sweep": {func(ctx context.Context, store *sqlite.Store) error {
+			_, err := store.Sweep(ctx, 1000)
+			return err
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "limiter.db")
 			synctest.Test(t, func(t *testing.T) {
 				store := openPath(t, path)
-				for _, key := range []string{"used", "expired"} {
+				for key, at := range map[string]int64{"used": time.Now().UnixNano(), "expired": 1} {
 					op := takeOf("l", key, slow, slow.Capacity)
-					if op.At = time.Now().UnixNano(); key == "expired" {
-						op.At = 1
-					}
+					op.At = at
 					if _, err := store.Do(t.Context(), op); err != nil {
 						t.Fatal(err)
 					}
 				}
-				ctx, stop := context.WithCancel(t.Context())
-				begin(t, ctx, store)
-				synctest.Wait()
+				conn := lock(t, store)
+				defer conn.Close()
+				var all sync.WaitGroup
+				for _, write := range writers {
+					all.Go(func() {
+						if err := write(t.Context(), store); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait()
+				}
 				l := newLimiter(t, store, "l", slow, limiter.FailOpen())
 				for range 3 {
-					begun := time.Now()
-					if r, err := l.Allow(t.Context(), "used"); err != nil || r.Allowed || r.Source != limiter.SourceStore || time.Since(begun) > 0 {
-						t.Errorf("%+v, %v after %v; want a refusal by the store at once", r, err, time.Since(begun))
+					began := time.Now()
+					if r, err := l.Allow(t.Context(), "used"); err != nil || r.Allowed || r.Source != limiter.SourceStore || time.Since(began) > 0 {
+						t.Errorf("%+v, %v after %v; want a refusal by the store at once", r, err, time.Since(began))
 					}
 				}
-				stop()
-				synctest.Wait()
+				if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+					t.Fatal(err)
+				}
+				all.Wait()
 			})
 		})
 	}
