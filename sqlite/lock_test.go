@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,25 +59,25 @@ func TestRefusalsNeedNoWriteLock(t *testing.T) {
 // has nothing left.
 func TestRefusalsWaitForNobodyWhoWrites(t *testing.T) {
 	t.Parallel()
-	for name, writers := range map[string][]func(ctx context.Context, store *sqlite.Store) error{
-		"takes": slices.Repeat([]func(context.Context, *sqlite.Store) error{
-			func(ctx context.Context, store *sqlite.Store) error {
-				_, err := store.Do(ctx, takeOf("l", "a", slow, 1))
-				return err
-			},
-		}, 5),
-		"several limits": slices.Repeat([]func(context.Context, *sqlite.Store) error{
-			func(ctx context.Context, store *sqlite.Store) error {
-				_, err := store.DoAll(ctx, []limiter.Op{takeOf("l", "a", slow, 1), takeOf("l", "b", slow, 1)})
-				return err
-			},
-		}, 2),
-		"a sweep": {func(ctx context.Context, store *sqlite.Store) error {
+	for _, c := range []struct {
+		name    string
+		callers int
+		write   func(ctx context.Context, store *sqlite.Store) error
+	}{
+		{"takes", 5, func(ctx context.Context, store *sqlite.Store) error {
+			_, err := store.Do(ctx, takeOf("l", "a", slow, 1))
+			return err
+		}},
+		{"takes of several limits", 2, func(ctx context.Context, store *sqlite.Store) error {
+			_, err := store.DoAll(ctx, []limiter.Op{takeOf("l", "a", slow, 1), takeOf("l", "b", slow, 1)})
+			return err
+		}},
+		{"a sweep", 1, func(ctx context.Context, store *sqlite.Store) error {
 			_, err := store.Sweep(ctx, 1000)
 			return err
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "limiter.db")
 			synctest.Test(t, func(t *testing.T) {
@@ -93,9 +92,9 @@ func TestRefusalsWaitForNobodyWhoWrites(t *testing.T) {
 				conn := lock(t, store)
 				defer conn.Close()
 				var all sync.WaitGroup
-				for _, write := range writers {
+				for range c.callers {
 					all.Go(func() {
-						if err := write(t.Context(), store); err != nil {
+						if err := c.write(t.Context(), store); err != nil {
 							t.Error(err)
 						}
 					})

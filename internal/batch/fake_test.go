@@ -44,7 +44,7 @@ func (s *sender) Connect(ctx context.Context) (batch.Conn, error) {
 		select {
 		case <-time.After(s.dial):
 		case <-ctx.Done():
-			return nil, opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil)
+			return nil, ctx.Err()
 		}
 	}
 	if s.connect != nil {
