@@ -4,15 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"io"
-	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -87,37 +85,15 @@ func TestDeploymentsAtOnceMigrateSQLiteOnce(t *testing.T) {
 
 func TestProcessesAtOnceMigrateSQLiteOnce(t *testing.T) {
 	t.Parallel()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for mode, params := range sqliteModes {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			d := onSQLite(t)
 			var children []*exec.Cmd
-			var starts []io.Closer
 			for range 4 {
-				c := exec.CommandContext(t.Context(), self)
-				c.Env = append(os.Environ(), childDSN+"="+with(d.dsn, params...))
-				c.Stderr = new(strings.Builder)
-				stdin, err := c.StdinPipe()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := c.Start(); err != nil {
-					t.Fatal(err)
-				}
-				children, starts = append(children, c), append(starts, stdin)
+				children = append(children, testenv.Self(t, childDSN+"="+with(d.dsn, params...)))
 			}
-			for _, s := range starts {
-				_ = s.Close()
-			}
-			for _, c := range children {
-				if err := c.Wait(); err != nil {
-					t.Errorf("%v: %s", err, c.Stderr)
-				}
-			}
+			<-testenv.StartTogether(t, children, nil)
 			d.wantGolden(t)
 			d.wantNotedOnce(t)
 		})

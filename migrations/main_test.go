@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -13,6 +14,7 @@ import (
 	_ "modernc.org/sqlite" // driver "sqlite"; example_postgres_test.go has "pgx"
 
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -26,11 +28,9 @@ func TestMain(m *testing.M) {
 	dbtest.Main(m)
 }
 
-// child migrates once its standard input ends, so that all processes begin together.
 func child(dsn string) int {
-	_, _ = os.Stdin.Read(make([]byte, 1))
 	db, err := sql.Open("sqlite", dsn)
-	if err == nil {
+	if err = errors.Join(err, testenv.AwaitStart()); err == nil {
 		err = migrations.Up(context.Background(), migrations.SQLite, db)
 	}
 	if err != nil {

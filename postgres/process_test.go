@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -55,7 +54,7 @@ func init() {
 	if os.Getenv(workerVariable) == "" {
 		return
 	}
-	if err := work(context.Background(), os.Stdin, os.Stdout); err != nil {
+	if err := work(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -63,7 +62,7 @@ func init() {
 }
 
 // work says that it is ready, does its job when it is told to, and reports what it was told.
-func work(ctx context.Context, in io.Reader, out io.Writer) error {
+func work(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*testTimeout)
 	defer cancel()
 	var w worker
@@ -92,17 +91,14 @@ func work(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := pool.Ping(ctx); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(out, "ready"); err != nil {
-		return err
-	}
-	if _, err := io.Copy(io.Discard, in); err != nil { // closed when all are ready
+	if err := testenv.AwaitStart(); err != nil {
 		return err
 	}
 	sent.Store(0)
 	var r report
 	err = jobs[w.Job](ctx, store, &w, &r)
 	r.Statements, r.Deadlocks = sent.Load(), sent.deadlocks.Load()
-	return errors.Join(err, json.NewEncoder(out).Encode(r))
+	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(r))
 }
 
 // record is an operation on a key of a limiter of the mixture, and its answer.
@@ -169,49 +165,19 @@ func (c record) op() limiter.Op {
 // processes runs n workers like w, all at once, and returns their reports.
 func processes(t *testing.T, w worker, n int) []report {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	reports := make([]report, n)
-	var ready, ended sync.WaitGroup
-	ready.Add(n)
-	for i := range reports {
+	var workers []*exec.Cmd
+	for i := range n {
 		w.Number = i
 		job, err := json.Marshal(w)
 		if err != nil {
 			t.Fatal(err)
 		}
-		worker := exec.CommandContext(t.Context(), self)
-		worker.Env = append(os.Environ(), workerVariable+"="+string(job))
-		stderr := new(strings.Builder)
-		worker.Stderr = stderr
-		in, err := worker.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		pipe, err := worker.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := worker.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended.Go(func() {
-			out := bufio.NewReader(pipe)
-			_, err := out.ReadString('\n')
-			ready.Done()
-			ready.Wait()
-			_ = in.Close() // of one that has ended it fails
-			if err == nil {
-				err = json.NewDecoder(out).Decode(&reports[i])
-			}
-			if err := errors.Join(err, worker.Wait()); err != nil {
-				t.Errorf("worker %d: %v\n%s", i, err, stderr)
-			}
-		})
+		workers = append(workers, testenv.Self(t, workerVariable+"="+string(job)))
 	}
-	ended.Wait()
+	<-testenv.StartTogether(t, workers, func(i int, out io.Reader) error {
+		return json.NewDecoder(out).Decode(&reports[i])
+	})
 	if t.Failed() {
 		t.FailNow()
 	}

@@ -76,13 +76,7 @@ func help(name string) int {
 // helper returns the command that is this program as a helper.
 func helper(t testing.TB, name string, env ...string) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), append(env, helperVariable+"="+name)...)
-	return cmd
+	return testenv.Self(t, append(env, helperVariable+"="+name)...)
 }
 
 func begin() (err error) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/sqlite"
@@ -50,7 +51,7 @@ func TestProcessesThatShareAFileAdmitExactly(t *testing.T) {
 		for i := range sharers {
 			helpers = append(helpers, helper(t, "sharer", takerFile+"="+path, fmt.Sprint(takerSeed, "=", r.Rand.Uint64()), fmt.Sprint("LIMITER_PROVE_OWN=", i%2)))
 		}
-		ended := startTogether(t, helpers, func(i int, out io.Reader) error { return gob.NewDecoder(out).Decode(&got[i]) })
+		ended := testenv.StartTogether(t, helpers, func(i int, out io.Reader) error { return gob.NewDecoder(out).Decode(&got[i]) })
 		store := openFile(t, path)
 		defer store.Close()
 		var err error
@@ -102,7 +103,7 @@ func shareUntilRefused() error {
 	if err := store.Check(context.Background()); err != nil {
 		return err
 	}
-	if err := awaitStart(); err != nil {
+	if err := testenv.AwaitStart(); err != nil {
 		return err
 	}
 	got, err := share(context.Background(), store, seed)

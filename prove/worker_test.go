@@ -6,12 +6,9 @@ import (
 	"encoding/gob"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/history"
 	"github.com/sqlimit/limiter/prove/internal/workload"
@@ -57,7 +55,7 @@ func work() error {
 		return err
 	}
 	defer stop()
-	if err := awaitStart(); err != nil {
+	if err := testenv.AwaitStart(); err != nil {
 		return err
 	}
 	calls, err := workload.Run(ctx, store, w.Options)
@@ -92,58 +90,6 @@ func (w *worker) open(ctx context.Context) (store limiter.Store, stop func(), er
 	return s, pool.Close, pool.Ping(ctx)
 }
 
-// awaitStart says that a helper of startTogether is ready, and waits until all of them are.
-func awaitStart() error {
-	if _, err := fmt.Println("ready"); err != nil {
-		return err
-	}
-	_, err := io.Copy(io.Discard, os.Stdin)
-	return err
-}
-
-// startTogether starts helpers, and has all of them begin at once. collect reads what the i-th one
-// prints from then on. ended is closed when all of them have ended.
-func startTogether(t *testing.T, helpers []*exec.Cmd, collect func(i int, out io.Reader) error) (ended <-chan struct{}) {
-	t.Helper()
-	var ready, all sync.WaitGroup
-	ready.Add(len(helpers))
-	for i, cmd := range helpers {
-		stderr := new(strings.Builder)
-		cmd.Stderr = stderr
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		pipe, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		all.Go(func() {
-			out := bufio.NewReader(pipe)
-			_, err := out.ReadString('\n')
-			ready.Done()
-			ready.Wait()
-			_ = in.Close() // of one that has ended it fails
-			if err == nil {
-				err = collect(i, out)
-			}
-			if err := errors.Join(err, cmd.Wait()); err != nil {
-				t.Errorf("helper %d: %v\n%s", i, err, stderr)
-			}
-		})
-	}
-	over := make(chan struct{})
-	go func() {
-		all.Wait()
-		close(over)
-	}()
-	ready.Wait()
-	return over
-}
-
 // running are workers under way.
 type running struct {
 	processes []*os.Process
@@ -163,7 +109,7 @@ func startWorkers(t *testing.T, workers ...worker) *running {
 		}
 		helpers = append(helpers, helper(t, "worker", workerVariable+"="+string(job)))
 	}
-	run.ended = startTogether(t, helpers, func(i int, out io.Reader) error {
+	run.ended = testenv.StartTogether(t, helpers, func(i int, out io.Reader) error {
 		return gob.NewDecoder(out).Decode(&run.reports[i])
 	})
 	for _, cmd := range helpers {

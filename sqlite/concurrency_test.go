@@ -1,14 +1,13 @@
 package sqlite_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -167,6 +167,9 @@ func child(path string) error {
 		return err
 	}
 	defer store.Close()
+	if err := testenv.AwaitStart(); err != nil {
+		return err
+	}
 	n, err := takeAll(context.Background(), store)
 	if err != nil {
 		return err
@@ -194,37 +197,21 @@ func TestThreeProcessesShareOneFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "processes.db")
 	store := openPath(t, path)
-	var total atomic.Int64
-	var wg sync.WaitGroup
+	var admitted [3]int64
+	var others []*exec.Cmd
 	for range 2 {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
-		cmd.Env = append(os.Environ(), "SQLITE_TEST_CHILD="+path)
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		wg.Go(func() {
-			line, _ := bufio.NewReader(out).ReadString('\n')
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("child: %v", err)
-			}
-			n, _ := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
-			total.Add(n)
-		})
+		others = append(others, testenv.Self(t, "SQLITE_TEST_CHILD="+path))
 	}
-	wg.Go(func() {
-		n, err := takeAll(t.Context(), store)
-		if err != nil {
-			t.Error(err)
-		}
-		total.Add(n)
+	ended := testenv.StartTogether(t, others, func(i int, out io.Reader) error {
+		_, err := fmt.Fscanln(out, &admitted[i])
+		return err
 	})
-	wg.Wait()
-	if total.Load() != shared.Limit {
-		t.Errorf("three processes admitted %d, want %d", total.Load(), shared.Limit)
+	var err error
+	if admitted[2], err = takeAll(t.Context(), store); err != nil {
+		t.Error(err)
+	}
+	<-ended
+	if total := admitted[0] + admitted[1] + admitted[2]; total != shared.Limit {
+		t.Errorf("three processes admitted %v, want %d", admitted, shared.Limit)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"database/sql"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -114,8 +114,7 @@ func holds(p *faulty, conn *sql.Conn, queries ...string) func() {
 // writer returns a process that writes in a transaction, which it ends when its input is closed.
 func writer(p *faulty) (*exec.Cmd, io.Closer) {
 	p.Helper()
-	process := exec.CommandContext(p.Context(), os.Args[0])
-	process.Env = append(os.Environ(), "SQLITE_TEST_WRITER="+p.path)
+	process := testenv.Self(p, "SQLITE_TEST_WRITER="+p.path)
 	process.Stderr = os.Stderr
 	in, err := process.StdinPipe()
 	must(p, err)
@@ -143,10 +142,7 @@ func hold(path string) error {
 	if _, err := tx.ExecContext(ctx, "UPDATE limiter_token_buckets SET full_at = full_at + 1"); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(os.Stdout, "ready"); err != nil {
-		return err
-	}
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+	if err := testenv.AwaitStart(); err != nil {
 		return err
 	}
 	return tx.Rollback()
