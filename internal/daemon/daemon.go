@@ -29,6 +29,8 @@ const (
 type Daemon struct {
 	// Dir is the directory that the program may write to.
 	Dir string
+	// Env is what the environment of the program has besides that of this process.
+	Env []string
 
 	log     string           // file that the program writes to
 	account *testenv.Account // nil: the account of this process
@@ -75,7 +77,7 @@ func (d *Daemon) Write(name, content string) (string, error) {
 // Command is exec.CommandContext for the account and the directory of d.
 func (d *Daemon) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = d.Dir
+	cmd.Dir, cmd.Env = d.Dir, append(os.Environ(), d.Env...)
 	cmd.SysProcAttr = testenv.Attributes(d.account, d.quit)
 	return cmd
 }
@@ -99,7 +101,7 @@ func (d *Daemon) Serve(ctx context.Context, program string, args func(port uint1
 		if err == nil {
 			return port, nil
 		}
-		if !errors.Is(err, errExited) || attempt == 3 {
+		if !errors.Is(err, ErrExited) || attempt == 3 {
 			output, _ := d.Log() // What there is of it explains the error.
 			return 0, fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, output)
 		}
@@ -127,7 +129,8 @@ func (d *Daemon) Launch(program string, args ...string) error {
 	return nil
 }
 
-var errExited = errors.New("exited instead of answering")
+// ErrExited is the error of [Daemon.Await] if the program ends.
+var ErrExited = errors.New("exited instead of answering")
 
 // Await waits until ready returns nil, the program ends or ctx does.
 func (d *Daemon) Await(ctx context.Context, ready func(context.Context) error) error {
@@ -141,12 +144,22 @@ func (d *Daemon) Await(ctx context.Context, ready func(context.Context) error) e
 		select {
 		case <-time.After(readyInterval):
 		case <-d.exited:
-			return errors.Join(errExited, err)
+			return errors.Join(ErrExited, err)
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
 		}
 	}
 }
+
+// Running reports whether the program was started, and was not ended by [Daemon.Kill] or
+// [Daemon.End] since. It may have ended by itself: see [Daemon.Exited].
+func (d *Daemon) Running() bool { return d.process != nil }
+
+// Exited returns a channel that is closed when the program that was started last has ended.
+func (d *Daemon) Exited() <-chan struct{} { return d.exited }
+
+// Process returns the program's process, and nil while none is [Daemon.Running].
+func (d *Daemon) Process() *os.Process { return d.process }
 
 // Log returns what the program has written.
 func (d *Daemon) Log() ([]byte, error) { return os.ReadFile(d.log) }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter/internal/daemon"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -148,9 +150,9 @@ func TestPgBouncerKeepsNoSession(t *testing.T) {
 	})
 }
 
-func TestDsnURLIsReadBack(t *testing.T) {
+func TestURLIsReadBack(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "::1", "/var/run/postgresql"} {
-		dsn := dsnURL(host, 5433, "us er", "p:a/s@s?'", "name")
+		dsn := daemon.URL(host, 5433, "us er", "p:a/s@s?'", "name")
 		config, err := pgx.ParseConfig(dsn)
 		if err != nil {
 			t.Fatalf("%s: %v", dsn, err)

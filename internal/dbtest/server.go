@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,19 +146,5 @@ func databaseURL(dsn, database string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dsnURL(config.Host, config.Port, config.User, config.Password, database), nil
-}
-
-func dsnURL(host string, port uint16, user, password, database string) string {
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Path: "/" + database}
-	query := url.Values{"sslmode": {"disable"}}
-	if strings.HasPrefix(host, "/") {
-		// The directory of a Unix socket is no host name of a URL.
-		query.Set("host", host)
-		query.Set("port", strconv.Itoa(int(port)))
-	} else {
-		u.Host = net.JoinHostPort(host, strconv.Itoa(int(port)))
-	}
-	u.RawQuery = query.Encode()
-	return u.String()
+	return daemon.URL(config.Host, config.Port, config.User, config.Password, database), nil
 }

@@ -42,7 +42,7 @@ func NewWithClock(t testing.TB, settings ...string) (*Cluster, *Clock) {
 // withClock gives a cluster that has not started a clock so much ahead of this machine's.
 func (c *Cluster) withClock(ahead time.Duration) *Clock {
 	c.t.Helper()
-	library, file := filepath.Join(c.dir, "clock.so"), filepath.Join(c.dir, "clock")
+	library, file := filepath.Join(c.server.Dir, "clock.so"), filepath.Join(c.server.Dir, "clock")
 	source := library + ".c"
 	if err := os.WriteFile(source, []byte(preload), 0o644); err != nil {
 		c.t.Fatal(err)
@@ -56,7 +56,7 @@ func (c *Cluster) withClock(ahead time.Duration) *Clock {
 	}
 	clock := &Clock{ahead: shared(c.t, file)}
 	clock.Set(ahead)
-	c.env = []string{"LD_PRELOAD=" + library, "LIMITER_CLOCK=" + file}
+	c.server.Env = []string{"LD_PRELOAD=" + library, "LIMITER_CLOCK=" + file}
 	return clock
 }
 

@@ -6,37 +6,24 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/sqlimit/limiter/internal/daemon"
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-const (
-	// startLimit is how long a server may take to start or to stop.
-	startLimit = 60 * time.Second
-	// interval is how often it is asked whether it has.
-	interval = 20 * time.Millisecond
-)
+// startLimit is how long a server may take to start or to stop.
+const startLimit = 60 * time.Second
 
 // Cluster is a PostgreSQL server and its data. It is for one goroutine, but for DSN.
 type Cluster struct {
 	t        testing.TB
-	programs string
-	dir      string // that the server may write to; its log is in it
-	place    string // of the data, in dir if it is empty
+	server   *daemon.Postgres
 	port     int
 	settings []string
-	env      []string
-
-	process *exec.Cmd // nil while it is down
-	exited  chan struct{}
 }
 
 // New makes a cluster and starts it. It listens on the loopback interface alone, and ends
@@ -52,19 +39,21 @@ func New(t testing.TB, settings ...string) *Cluster {
 // init makes the data of a cluster.
 func (c *Cluster) init(options ...string) {
 	c.t.Helper()
-	c.run("initdb", append([]string{
-		"--pgdata=" + c.data(), "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync",
-	}, options...)...)
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	if err := c.server.Init(ctx, append(options, "--auth=trust")...); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // prepare returns a cluster without data.
 func prepare(t testing.TB, settings []string) *Cluster {
 	t.Helper()
-	programs, _, err := testenv.PostgreSQL(t.Context())
+	server, err := daemon.NewPostgres(t.Context(), "")
 	if err != nil {
 		t.Fatalf("cluster: %v; install postgresql", err)
 	}
-	c := &Cluster{t: t, programs: programs, dir: newDir(t), port: freePort(t), settings: settings}
+	c := &Cluster{t: t, server: server, port: freePort(t), settings: settings}
 	t.Cleanup(func() {
 		if log := c.Log(); t.Failed() {
 			t.Logf("at the end of the server's log:\n%s", log[max(0, len(log)-8000):])
@@ -74,13 +63,6 @@ func prepare(t testing.TB, settings []string) *Cluster {
 		}
 	})
 	return c
-}
-
-func (c *Cluster) data() string {
-	if c.place != "" {
-		return c.place
-	}
-	return filepath.Join(c.dir, "data")
 }
 
 // DSN is that of the superuser on the database postgres.
@@ -101,148 +83,99 @@ func (c *Cluster) Start() {
 // Await waits until the server lets somebody in.
 func (c *Cluster) Await() {
 	c.t.Helper()
-	c.until("accept a connection", func(err error) bool {
-		if err != nil && c.Ended() {
-			c.t.Fatalf("the server did not start:\n%s", c.Log())
-		}
-		return err == nil
-	}, c.DSN())
+	if err := c.await(c.admits); err != nil {
+		c.t.Fatalf("the server did not start: %v\n%s", err, c.Log())
+	}
 }
 
-// until connects until done accepts the outcome.
-func (c *Cluster) until(what string, done func(err error) bool, dsn string) {
-	c.t.Helper()
-	for deadline := time.Now().Add(startLimit); ; time.Sleep(interval) {
-		err := c.admits(dsn)
-		if done(err) {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("the server does not %s: %v\n%s", what, err, c.Log())
-		}
-	}
+// await waits until ready returns nil or the server ends.
+func (c *Cluster) await(ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	return c.server.Await(ctx, ready)
 }
 
 // Launch starts the server and does not wait.
 func (c *Cluster) Launch() {
 	c.t.Helper()
-	if c.process != nil {
+	if c.server.Running() {
 		c.t.Fatal("the server runs already")
 	}
 	// What a killed one left there is in the way of the next one if its number is another
 	// process's by now.
-	if err := os.Remove(filepath.Join(c.data(), "postmaster.pid")); err != nil && !os.IsNotExist(err) {
+	if err := os.Remove(filepath.Join(c.server.Data, "postmaster.pid")); err != nil && !os.IsNotExist(err) {
 		c.t.Fatal(err)
 	}
-	args := []string{
-		"-D", c.data(), "-p", strconv.Itoa(c.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
-		"-c", "max_connections=200", "-c", "dynamic_shared_memory_type=mmap", // in its directory, with which it goes
-	}
-	for _, s := range c.settings {
-		args = append(args, "-c", s)
-	}
-	cmd := c.command(context.Background(), "postgres", args...)
-	cmd.Env = append(os.Environ(), c.env...)
-	log, err := os.OpenFile(c.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
+	settings := []string{"max_connections=200", "dynamic_shared_memory_type=mmap"} // in its directory, with which it goes
+	if err := c.server.LaunchOn(uint16(c.port), append(settings, c.settings...)...); err != nil {
 		c.t.Fatal(err)
 	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		_ = cmd.Wait() // how it ended is in its log
-	}()
-	c.process, c.exited = cmd, exited
 }
 
 // Stop lets the server write out what it has, and end. Sessions are cut off.
-func (c *Cluster) Stop() { c.end(syscall.SIGINT) }
+func (c *Cluster) Stop() {
+	c.t.Helper()
+	if c.server.Running() {
+		_ = c.server.Process().Signal(syscall.SIGINT)
+		c.AwaitEnd()
+	}
+}
+
+// AwaitEnd waits until the server has ended.
+func (c *Cluster) AwaitEnd() {
+	c.t.Helper()
+	select {
+	case <-c.server.Exited():
+		c.server.Kill()
+	case <-time.After(startLimit):
+		c.t.Fatalf("the server does not end:\n%s", c.Log())
+	}
+}
+
+// Ended reports whether the server has ended by itself.
+func (c *Cluster) Ended() bool {
+	select {
+	case <-c.server.Exited():
+		return true
+	default:
+		return false
+	}
+}
 
 // Kill ends the server and all of its processes by SIGKILL, as a power cut does, but for
 // what the operating system has not written to the disk yet.
 func (c *Cluster) Kill() {
-	if c.process == nil {
+	if !c.server.Running() {
 		return
 	}
-	if c.Ended() { // its number may be another process's by now
-		c.process = nil
-		return
+	var children []int
+	if !c.Ended() { // otherwise its number may be another process's by now
+		pid := c.server.Process().Pid
+		// Stopped first, so that it neither makes new processes nor cleans up after dead ones.
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		Stopped(pid)
+		children = childrenOf(pid)
+		for _, child := range children {
+			_ = syscall.Kill(child, syscall.SIGKILL) // it may have gone by itself
+		}
 	}
-	pid := c.process.Process.Pid
-	// Stopped first, so that it neither makes new processes nor cleans up after dead ones.
-	_ = syscall.Kill(pid, syscall.SIGSTOP)
-	Stopped(pid)
-	children := childrenOf(pid)
-	for _, child := range children {
-		_ = syscall.Kill(child, syscall.SIGKILL) // it may have gone by itself
-	}
-	_ = syscall.Kill(pid, syscall.SIGKILL)
-	<-c.exited
+	c.server.Kill()
 	for _, child := range children {
 		c.gone(child)
-	}
-	c.process = nil
-}
-
-func (c *Cluster) end(signal syscall.Signal) {
-	c.t.Helper()
-	if c.process == nil {
-		return
-	}
-	_ = c.process.Process.Signal(signal)
-	select {
-	case <-c.exited:
-		c.process = nil
-	case <-time.After(startLimit):
-		c.t.Fatalf("the server does not stop:\n%s", c.Log())
 	}
 }
 
 // Log returns what the server has logged.
 func (c *Cluster) Log() string {
-	text, err := os.ReadFile(c.logFile())
+	text, err := c.server.Log()
 	if err != nil {
 		return err.Error()
 	}
 	return string(text)
 }
 
-func (c *Cluster) logFile() string { return filepath.Join(c.dir, "log") }
-
-// admits is nil if the server lets somebody in.
-func (c *Cluster) admits(dsn string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		return err
-	}
-	return conn.Close(ctx)
-}
-
-// command is a program of PostgreSQL, run by who may.
-func (c *Cluster) command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.programs, program), args...)
-	cmd.Dir = c.dir
-	// If the test is killed its servers go with it.
-	cmd.SysProcAttr = testenv.Attributes(account(c.t), syscall.SIGQUIT)
-	return cmd
-}
-
-// run runs a program of PostgreSQL to its end.
-func (c *Cluster) run(program string, args ...string) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	if out, err := c.command(ctx, program, args...).CombinedOutput(); err != nil {
-		c.t.Fatalf("%s: %v\n%s", program, err, out)
-	}
-}
+// admits is nil if the server lets its superuser in.
+func (c *Cluster) admits(ctx context.Context) error { return daemon.Answers(ctx, c.DSN()) }
 
 func freePort(t testing.TB) int {
 	t.Helper()

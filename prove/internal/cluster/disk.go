@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sqlimit/limiter/internal/daemon"
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
@@ -25,7 +26,11 @@ func NewDisk(t testing.TB, megabytes int) *Disk {
 		t.Fatal(err)
 	}
 	options := fmt.Sprintf("size=%dm,mode=0755", megabytes)
-	if as := account(t); as != nil {
+	as, err := testenv.Unprivileged()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if as != nil {
 		options += fmt.Sprintf(",uid=%d,gid=%d", as.UID, as.GID)
 	}
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
@@ -71,10 +76,10 @@ func (d *Disk) Free() {
 func NewOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
 	t.Helper()
 	c := prepare(t, settings)
-	c.place = filepath.Join(disk.dir, "data")
+	c.server.Data = filepath.Join(disk.dir, "data")
 	c.fromTemplate()
 	// Between file systems, where a directory cannot be renamed.
-	wal, elsewhere := filepath.Join(c.data(), "pg_wal"), filepath.Join(c.dir, "wal")
+	wal, elsewhere := filepath.Join(c.server.Data, "pg_wal"), filepath.Join(c.server.Dir, "wal")
 	c.copy(wal, elsewhere)
 	if err := errors.Join(os.RemoveAll(wal), os.Symlink(elsewhere, wal)); err != nil {
 		t.Fatal(err)
@@ -93,25 +98,17 @@ func NewWithLogOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
 	return c
 }
 
-// Ended reports whether the server has ended by itself.
-func (c *Cluster) Ended() bool {
-	select {
-	case <-c.exited:
-		return true
-	default:
-		return false
-	}
-}
-
 // Revive waits until the server lets somebody in, and starts it if it has ended, or does
 // so meanwhile for want of what it was just given.
 func (c *Cluster) Revive() {
 	c.t.Helper()
-	c.until("come up again", func(err error) bool {
-		if err != nil && c.Ended() {
-			c.process = nil
-			c.Launch()
-		}
-		return err == nil
-	}, c.DSN())
+	err := c.await(c.admits)
+	for errors.Is(err, daemon.ErrExited) {
+		c.server.Kill()
+		c.Launch()
+		err = c.await(c.admits)
+	}
+	if err != nil {
+		c.t.Fatalf("the server does not come up again: %v\n%s", err, c.Log())
+	}
 }

@@ -6,21 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"testing"
 	"time"
-
-	"github.com/sqlimit/limiter/internal/testenv"
 )
-
-// account is who PostgreSQL runs as if this is root, whom it does not accept.
-func account(t testing.TB) *testenv.Account {
-	t.Helper()
-	as, err := testenv.Unprivileged()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return as
-}
 
 // childrenOf returns the processes that a process has made and that still run.
 func childrenOf(pid int) []int {

@@ -20,14 +20,14 @@ func (c *Cluster) Discard() {
 func (c *Cluster) remove() error {
 	c.Kill()
 	c.removeSharedMemory()
-	return errors.Join(os.RemoveAll(c.data()), os.RemoveAll(c.dir))
+	return errors.Join(os.RemoveAll(c.server.Data), c.server.Daemon.Stop())
 }
 
 // removeSharedMemory removes the segment by which PostgreSQL tells whether another server
 // is at work in the same directory. One that was killed leaves it behind, and a system
 // has room for some thousand.
 func (c *Cluster) removeSharedMemory() {
-	text, err := os.ReadFile(filepath.Join(c.data(), "postmaster.pid"))
+	text, err := os.ReadFile(filepath.Join(c.server.Data, "postmaster.pid"))
 	if err != nil {
 		return // it was stopped in an orderly way
 	}

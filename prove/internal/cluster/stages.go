@@ -1,14 +1,17 @@
 package cluster
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqlimit/limiter/internal/daemon"
 )
 
 const (
@@ -23,7 +26,7 @@ const (
 func (c *Cluster) Withhold() {
 	c.t.Helper()
 	c.Stop()
-	if err := os.WriteFile(filepath.Join(c.data(), "standby.signal"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(c.server.Data, "standby.signal"), nil, 0o644); err != nil {
 		c.t.Fatal(err)
 	}
 	settings := c.settings
@@ -36,35 +39,24 @@ func (c *Cluster) Withhold() {
 // Release ends the start-up of a withheld server.
 func (c *Cluster) Release() {
 	c.t.Helper()
-	if err := os.WriteFile(filepath.Join(c.data(), "promote"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(c.server.Data, "promote"), nil, 0o644); err != nil {
 		c.t.Fatal(err)
 	}
-	_ = c.process.Process.Signal(syscall.SIGUSR1) // it looks for the file
+	_ = c.server.Process().Signal(syscall.SIGUSR1) // it looks for the file
 	c.Await()
 }
 
 // Drain makes the server refuse connections, and stop when its last session ends.
 func (c *Cluster) Drain() {
 	c.t.Helper()
-	_ = c.process.Process.Signal(syscall.SIGTERM)
+	_ = c.server.Process().Signal(syscall.SIGTERM)
 	c.awaitRefusal(c.DSN(), cannotConnectNow)
-}
-
-// AwaitEnd waits until the server has ended.
-func (c *Cluster) AwaitEnd() {
-	c.t.Helper()
-	select {
-	case <-c.exited:
-		c.process = nil
-	case <-time.After(startLimit):
-		c.t.Fatalf("the server does not end:\n%s", c.Log())
-	}
 }
 
 // AskPassword makes the server ask a role for its password.
 func (c *Cluster) AskPassword(role string) {
 	c.t.Helper()
-	path := filepath.Join(c.data(), "pg_hba.conf") // of which the first line that fits counts
+	path := filepath.Join(c.server.Data, "pg_hba.conf") // of which the first line that fits counts
 	rules, err := os.ReadFile(path)
 	if err == nil {
 		err = os.WriteFile(path, append([]byte("host all "+role+" all scram-sha-256\n"), rules...), 0o600)
@@ -72,23 +64,29 @@ func (c *Cluster) AskPassword(role string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	_ = c.process.Process.Signal(syscall.SIGHUP)
+	_ = c.server.Process().Signal(syscall.SIGHUP)
 	c.awaitRefusal(strings.Replace(c.DSN(), "postgres@", role+"@", 1), invalidPassword)
 }
 
 // awaitRefusal waits until the server refuses a connection with a SQLSTATE.
 func (c *Cluster) awaitRefusal(dsn, state string) {
 	c.t.Helper()
-	c.until("refuse", func(err error) bool {
-		refusal, ok := errors.AsType[*pgconn.PgError](err)
-		return ok && refusal.Code == state
-	}, dsn)
+	err := c.await(func(ctx context.Context) error {
+		err := daemon.Answers(ctx, dsn)
+		if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == state {
+			return nil
+		}
+		return fmt.Errorf("the answer is %v, not SQLSTATE %s", err, state)
+	})
+	if err != nil {
+		c.t.Fatalf("the server does not refuse: %v\n%s", err, c.Log())
+	}
 }
 
 // Freeze stops the server and all its processes by SIGSTOP. resume continues them.
 func (c *Cluster) Freeze() (resume func()) {
 	c.t.Helper()
-	pid := c.process.Process.Pid
+	pid := c.server.Process().Pid
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
 	Stopped(pid)
 	children := childrenOf(pid)

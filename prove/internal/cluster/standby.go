@@ -36,10 +36,14 @@ func (c *Cluster) StandbyWithClock(port int, ahead time.Duration) (*Cluster, *Cl
 func (c *Cluster) standby(port int) *Cluster {
 	c.t.Helper()
 	s := prepare(c.t, slices.Clone(c.settings))
-	s.run("pg_basebackup", "--pgdata="+s.data(), "--host=127.0.0.1", "--port="+strconv.Itoa(c.port), "--username=postgres",
-		"--checkpoint=fast", "--wal-method=stream", "--no-sync")
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	if err := s.server.Run(ctx, "pg_basebackup", "--pgdata="+s.server.Data, "--host=127.0.0.1", "--port="+strconv.Itoa(c.port),
+		"--username=postgres", "--checkpoint=fast", "--wal-method=stream", "--no-sync"); err != nil {
+		c.t.Fatal(err)
+	}
 	s.settings = append(s.settings, fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres application_name=standby", port))
-	if err := os.WriteFile(filepath.Join(s.data(), "standby.signal"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(s.server.Data, "standby.signal"), nil, 0o644); err != nil {
 		c.t.Fatal(err)
 	}
 	return s

@@ -2,10 +2,10 @@ package cluster
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"sync"
-	"testing"
+
+	"github.com/sqlimit/limiter/internal/daemon"
 )
 
 // template is the data of a new cluster, which is made once: to copy it takes a fraction
@@ -21,11 +21,15 @@ func (c *Cluster) fromTemplate() {
 	template.Lock()
 	defer template.Unlock()
 	if template.of == nil {
-		made := &Cluster{t: c.t, programs: c.programs, dir: newDir(c.t)}
+		server, err := daemon.NewPostgres(c.t.Context(), "")
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		made := &Cluster{t: c.t, server: server}
 		made.init()
 		template.of = made
 	}
-	c.copy(template.of.data(), c.data())
+	c.copy(template.of.server.Data, c.server.Data)
 }
 
 // copy copies a directory as it is.
@@ -48,19 +52,4 @@ func RemoveTemplate() error {
 	}
 	template.of = nil
 	return nil
-}
-
-// newDir makes a directory that servers may write to.
-func newDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "prove") //nolint:usetesting // t.TempDir is closed to others, as whom the server runs
-	if err != nil {
-		t.Fatal(err)
-	}
-	if as := account(t); as != nil {
-		if err := os.Chown(dir, as.UID, as.GID); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }
