@@ -7,7 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/sqlimit/limiter/internal/daemon"
 )
 
 // applicationGrants are those that docs/operations.md asks for.
@@ -56,24 +59,23 @@ func TestDoctorFindsThatTheTableOfOverridesIsMissing(t *testing.T) {
 
 func TestDoctorSaysThatADirectoryCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	dir, err := serverDir()
+	other, err := daemon.New("", "cli", syscall.SIGKILL) // root may write any file
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	file, copied := filepath.Join(dir, "app.db"), filepath.Join(dir, "limiter")
+	stopAfter(t, other)
+	file, copied := filepath.Join(other.Dir, "app.db"), filepath.Join(other.Dir, "limiter")
 	succeeds(t, "sqlite:"+file, "migrate", "up")
 	binary, err := os.ReadFile(os.Args[0])
 	if err == nil {
-		err = errors.Join(os.WriteFile(copied, binary, 0o755), os.Chmod(file, 0o444), os.Chmod(dir, 0o555))
-		t.Cleanup(func() { _ = os.Chmod(dir, 0o755) })
+		err = errors.Join(os.WriteFile(copied, binary, 0o755), os.Chmod(file, 0o444), os.Chmod(other.Dir, 0o555))
+		t.Cleanup(func() { _ = os.Chmod(other.Dir, 0o755) })
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := command(t.Context(), "sqlite:"+file, "doctor")
-	cmd.Path, cmd.Dir = copied, dir
-	unprivileged(cmd) // root may write any file
+	cmd := other.Command(t.Context(), copied, "doctor")
+	cmd.Env = command(t.Context(), "sqlite:"+file).Env
 	out, err := cmd.Output()
 	if err == nil || cmd.ProcessState.ExitCode() != 4 {
 		t.Errorf("exit code %d, want 4", cmd.ProcessState.ExitCode())

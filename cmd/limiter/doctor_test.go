@@ -3,16 +3,16 @@
 package main_test
 
 import (
-	"context"
 	_ "embed" // the library that moves a clock
-	"net/url"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/sqlimit/limiter/internal/daemon"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // finding is the JSON of a check.
@@ -86,11 +86,11 @@ func TestDoctorFindsMissingTables(t *testing.T) {
 
 func TestDoctorSaysThatTheDatabaseIsDown(t *testing.T) {
 	t.Parallel()
-	port, err := freePort()
+	port, err := testenv.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := limiterCLI(t, "postgres://user:hunter2@127.0.0.1:"+port+"/db", "doctor")
+	a := limiterCLI(t, "postgres://user:hunter2@127.0.0.1:"+fmt.Sprint(port)+"/db", "doctor")
 	contains(t, a.stdout, "FIX  connection", "check the URL")
 	if a.code != 3 || strings.Contains(a.stdout+a.stderr, "hunter2") {
 		t.Errorf("%+v", a)
@@ -191,64 +191,36 @@ func TestDoctorJudgesPoolersOfOtherSettings(t *testing.T) {
 // the database behind it.
 func pgBouncer(t *testing.T, target string, settings ...string) string {
 	t.Helper()
-	program, err := exec.LookPath("pgbouncer")
+	program, err := daemon.FindPgBouncer()
 	if err != nil {
-		program = "/usr/sbin/pgbouncer" // not in everybody's PATH
-		if _, missing := os.Stat(program); missing != nil {
-			unavailable(t, "pgbouncer", err)
+		testenv.Unavailable(t, "pgbouncer", err)
+	}
+	version, err := exec.CommandContext(t.Context(), program, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(version), "1.18") { // which does not know it
+		settings = append(settings, "max_prepared_statements = 0")
+	}
+	p, err := daemon.NewPgBouncer(program, target, settings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopAfter(t, p.Daemon)
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p.DSN
+}
+
+// stopAfter stops a program when the test ends.
+func stopAfter(t *testing.T, d *daemon.Daemon) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
 		}
-	}
-	config, err := pgx.ParseConfig(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := serverDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	password := ""
-	if config.Password != "" {
-		password = " password='" + config.Password + "'"
-	}
-	ini := "[databases]\n* = host=" + config.Host + " port=" + u.Port() + " user=" + config.User + password +
-		"\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = " + port +
-		"\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\nmax_prepared_statements = 0\n"
-	file := filepath.Join(dir, "pgbouncer.ini")
-	write := func(ini string) {
-		if err := os.WriteFile(file, []byte(ini), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if version, err := exec.Command(program, "--version").Output(); err != nil || strings.Contains(string(version), "1.18") {
-		ini = strings.Replace(ini, "max_prepared_statements = 0\n", "", 1) // unknown before 1.21
-	}
-	write(ini + strings.Join(settings, "\n") + "\n") // the last one of a name counts
-	s, err := startServer(dir, "KILL", nil, program, "--quiet", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.stop)
-	u.Host = "127.0.0.1:" + port
-	answers := func(ctx context.Context) error {
-		conn, err := pgx.Connect(ctx, u.String())
-		if err == nil {
-			err = conn.Close(ctx)
-		}
-		return err
-	}
-	if err := await(s, answers); err != nil {
-		t.Fatal(err)
-	}
-	return u.String()
+	})
 }
 
 //go:embed testdata/clock.c
@@ -258,24 +230,25 @@ func TestDoctorFindsAClockThatDiffers(t *testing.T) {
 	t.Parallel()
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
-		unavailable(t, "cc", err)
+		testenv.Unavailable(t, "cc", err)
 	}
-	c, err := initCluster()
+	server, err := daemon.NewPostgres(t.Context(), "")
 	if err != nil {
-		unavailable(t, "postgres", err)
+		testenv.Unavailable(t, "postgres", err)
 	}
-	source, library := filepath.Join(c.dir, "clock.c"), filepath.Join(c.dir, "clock.so")
+	stopAfter(t, server.Daemon)
+	source, library := filepath.Join(server.Dir, "clock.c"), filepath.Join(server.Dir, "clock.so")
 	if err := os.WriteFile(source, []byte(clockSource), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command(compiler, "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", compiler, err, out)
 	}
-	server, err := c.start("LD_PRELOAD=" + library)
-	if err != nil {
+	server.Env = []string{"LD_PRELOAD=" + library}
+	if err := server.Start(t.Context(), clusterSettings...); err != nil {
 		t.Fatal(err)
 	}
-	succeeds(t, server, "migrate", "up")
-	finds(t, server, "clock", "synchronize")
-	contains(t, limiterCLI(t, server, "doctor").stdout, "ahead of this machine")
+	succeeds(t, server.DSN, "migrate", "up")
+	finds(t, server.DSN, "clock", "synchronize")
+	contains(t, limiterCLI(t, server.DSN, "doctor").stdout, "ahead of this machine")
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -25,10 +26,14 @@ func TestMain(m *testing.M) {
 	if slices.Contains(os.Environ(), asProgram) {
 		program.Main()
 	}
-	os.Exit(func() int {
-		defer stopServers()
-		return m.Run()
-	}())
+	code := m.Run()
+	if shared != nil {
+		if err := shared.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 // answer is what a run of the program left.

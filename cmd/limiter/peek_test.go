@@ -4,12 +4,14 @@ package main_test
 
 import (
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // peeked is the JSON of peek.
@@ -156,11 +158,11 @@ func TestAWrongCommandExitsWith2(t *testing.T) {
 
 func TestADatabaseThatIsDownExitsWith3(t *testing.T) {
 	t.Parallel()
-	port, err := freePort()
+	port, err := testenv.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	fails(t, "postgres://user:hunter2@127.0.0.1:"+port+"/db", 3, []string{"connect"}, "peek", "login", "alice")
+	fails(t, "postgres://user:hunter2@127.0.0.1:"+fmt.Sprint(port)+"/db", 3, []string{"connect"}, "peek", "login", "alice")
 	path := filepath.Join(t.TempDir(), "missing.db")
 	fails(t, "sqlite:"+path, 3, []string{"no such file", "migrate up"}, "peek", "login", "alice")
 	if _, err := os.Stat(path); err == nil {

@@ -6,18 +6,11 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
-	"net"
 	"net/url"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,197 +18,40 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/daemon"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// server is a server of this machine that ends with the tests, even if these are killed.
-type server struct {
-	stdin io.Closer
-	done  chan struct{}
-	log   string
-}
+// shared is the PostgreSQL of this host that all tests share; nil if there is none.
+var shared *daemon.Postgres
 
-var servers struct {
-	sync.Mutex
-	stops []func()
-}
-
-func stopServers() {
-	for _, stop := range slices.Backward(servers.stops) {
-		stop()
-	}
-}
-
-// startServer runs a server until the tests end, by a signal. It runs as another account if the tests run as root, which
-// PostgreSQL and PgBouncer refuse.
-func startServer(dir, signal string, env []string, args ...string) (*server, error) {
-	// The shell ends the server when the test's end of its standard input closes.
-	cmd := exec.Command("sh", append([]string{"-c", `"$@" & pid=$!; cat >/dev/null; kill -` + signal + ` $pid; wait $pid`, "sh"}, args...)...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
-	unprivileged(cmd)
-	log, err := os.Create(filepath.Join(dir, filepath.Base(args[0])+".log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	s := &server{stdin, make(chan struct{}), log.Name()}
-	go func() { _ = cmd.Wait(); close(s.done) }()
-	return s, nil
-}
-
-func (s *server) stop() {
-	s.stdin.Close()
-	<-s.done
-}
-
-// unprivileged makes a command run as postgres or nobody if this process is root's.
-func unprivileged(cmd *exec.Cmd) {
-	if os.Getuid() != 0 {
-		return
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(account()), Gid: uint32(account())}}
-}
-
-func account() int {
-	for _, name := range []string{"postgres", "nobody"} {
-		if found, err := user.Lookup(name); err == nil {
-			id, _ := strconv.Atoi(found.Uid)
-			return id
-		}
-	}
-	return 65534
-}
-
-// unavailable skips a test that lacks what, unless LIMITER_TEST_REQUIRE asks for it.
-func unavailable(t *testing.T, what string, reason error) {
-	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv("LIMITER_TEST_REQUIRE"), ","), what) {
-		t.Fatalf("LIMITER_TEST_REQUIRE asks for %s: %v", what, reason)
-	}
-	t.Skipf("no %s: %v", what, reason)
-}
-
-// serverDir makes a directory that a server may write to.
-func serverDir() (string, error) {
-	dir, err := os.MkdirTemp("", "limiter-cli-server-")
-	if err == nil && os.Getuid() == 0 {
-		err = os.Chown(dir, account(), account())
-	}
-	return dir, err
-}
-
-func freePort() (string, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
-}
-
-// cluster is a PostgreSQL of this host.
-type cluster struct{ dir, bin, port string }
+// clusterSettings are those of a PostgreSQL whose data nobody needs after the test.
+var clusterSettings = []string{"fsync=off", "full_page_writes=off", "max_connections=100", "shared_buffers=32MB"}
 
 // superuser starts the PostgreSQL that all tests share, once, and returns the URL of its superuser.
 var superuser = sync.OnceValues(func() (string, error) {
 	if dsn := os.Getenv("LIMITER_TEST_POSTGRES_DSN"); dsn != "" {
 		return dsn, nil
 	}
-	c, err := initCluster()
-	if err != nil {
-		return "", err
-	}
-	return c.start()
-})
-
-// initCluster makes a cluster.
-func initCluster() (*cluster, error) {
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	if path, err := exec.LookPath("initdb"); err == nil && len(found) == 0 {
-		found = []string{path}
-	}
-	if len(found) == 0 {
-		return nil, exec.ErrNotFound
-	}
-	dir, err := serverDir()
-	if err != nil {
-		return nil, err
-	}
-	servers.Lock()
-	servers.stops = append(servers.stops, func() { os.RemoveAll(dir) })
-	servers.Unlock()
-	c := &cluster{dir: dir, bin: filepath.Dir(found[len(found)-1])}
-	cmd := exec.Command(filepath.Join(c.bin, "initdb"), "--pgdata="+dir+"/data", "--username=postgres",
-		"--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-	cmd.Dir = dir
-	unprivileged(cmd)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
-	}
-	c.port, err = freePort()
-	return c, err
-}
-
-// start starts the cluster and returns the URL of the superuser.
-func (c *cluster) start(env ...string) (string, error) {
-	s, err := startServer(c.dir, "QUIT", env, filepath.Join(c.bin, "postgres"), "-D", c.dir+"/data", "-p", c.port,
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off",
-		"-c", "full_page_writes=off", "-c", "max_connections=100", "-c", "shared_buffers=32MB")
-	if err != nil {
-		return "", err
-	}
-	servers.Lock()
-	servers.stops = append(servers.stops, s.stop)
-	servers.Unlock()
-	url := "postgres://postgres@127.0.0.1:" + c.port + "/postgres?sslmode=disable"
-	return url, await(s, func(ctx context.Context) error {
-		conn, err := pgx.Connect(ctx, url)
-		if err == nil {
-			err = conn.Close(ctx)
-		}
-		return err
-	})
-}
-
-// await waits until a server answers.
-func await(s *server, answers func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	retry := time.NewTicker(20 * time.Millisecond)
-	defer retry.Stop()
-	for {
-		err := answers(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-		case <-s.done:
-		case <-retry.C:
-			continue
-		}
-		text, _ := os.ReadFile(s.log)
-		return fmt.Errorf("the server does not answer: %w\n%s", err, text)
+	p, err := daemon.StartPostgres(ctx, "", clusterSettings...)
+	if err != nil {
+		return "", err
 	}
-}
+	shared = p
+	return p.DSN, nil
+})
 
 // emptyPostgres makes a database on the shared server for this test, and returns its URL.
 func emptyPostgres(t *testing.T) string {
 	t.Helper()
 	admin, err := superuser()
 	if err != nil {
-		unavailable(t, "postgres", err)
+		testenv.Unavailable(t, "postgres", err)
 	}
 	return createDatabase(t, admin)
 }
