@@ -167,25 +167,25 @@ func (m *allMixture) beside(ctx context.Context, r *rand.Rand, l *ledger) error 
 
 // decisions is half of the goroutines of a test. They name the limits in any order, beside takes that
 // share statements, refunds, resets, other policies and sweeps.
-func decisions(ctx context.Context, store *postgres.Store, process *worker, report *report) error {
+func decisions(ctx context.Context, store *postgres.Store, process *worker) (*ledger, error) {
 	m, err := newAllMixture(store)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	report.Ledger = new(ledger)
+	all := new(ledger)
 	failed := make([]error, workers/2)
 	each(len(failed), func(caller int) {
 		n := process.Number*len(failed) + caller
 		r := rand.New(rand.NewPCG(process.Seed, uint64(n)))
 		for round := range allRounds {
-			err := m.decide(ctx, r, fmt.Sprintf("%d-%d", n, round), report.Ledger)
+			err := m.decide(ctx, r, fmt.Sprintf("%d-%d", n, round), all)
 			if r.IntN(2) == 0 {
-				err = errors.Join(err, m.beside(ctx, r, report.Ledger))
+				err = errors.Join(err, m.beside(ctx, r, all))
 			}
 			failed[caller] = errors.Join(failed[caller], err)
 		}
 	})
-	return errors.Join(failed...)
+	return all, errors.Join(failed...)
 }
 
 // Each decision has a row of its own, which tells whether it was charged. The other rows tell how much
@@ -196,7 +196,7 @@ func TestDecisionsOverSeveralLimitsOfTwoProcessesChargeAllOrNoneInAnyInterleavin
 
 func chargeAllOrNone(t *testing.T, d *database, w worker) {
 	t.Helper()
-	w.Job, w.DSN, w.Schema, w.Conns, w.Seed = "decisions", d.dsn, d.schema(t), 12, rand.Uint64()
+	w.DSN, w.Schema, w.Seed = d.dsn, d.schema(t), rand.Uint64()
 	var all ledger
 	var victims int64
 	for _, r := range processes(t, w, 2) {
