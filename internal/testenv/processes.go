@@ -72,7 +72,7 @@ func StartTogether(t testing.TB, processes []*exec.Cmd, collect func(i int, out 
 
 // AwaitStart says that a process of [StartTogether] is ready, and waits until all of them are.
 func AwaitStart() error {
-	if _, err := fmt.Println("ready"); err != nil {
+	if _, err := fmt.Fprintln(os.Stdout, "ready"); err != nil {
 		return err
 	}
 	_, err := io.Copy(io.Discard, os.Stdin)
