@@ -70,6 +70,9 @@ func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
 		lasts = 700 * time.Millisecond
 	}
 	wait(t.Context(), lasts)
+	for began := time.Now(); !w.saw(s.must) && time.Since(began) < recovery; { // a busy machine answers late
+		wait(t.Context(), 5*time.Millisecond)
+	}
 	s.end(t)
 	ended := time.Now()
 	seen := w.forget()
@@ -163,6 +166,18 @@ func (w *loadRun) forget() map[string]int64 {
 	seen := w.classes
 	w.classes = map[string]int64{}
 	return seen
+}
+
+// saw reports whether there was an answer of each class since forget was called.
+func (w *loadRun) saw(classes []string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, class := range classes {
+		if w.classes[class] == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // troubled reports whether callers still suffer from a fault that has ended.
