@@ -1,6 +1,6 @@
 // Package daemon runs PostgreSQL and PgBouncer of this machine on free ports of the loopback
-// interface, until the caller stops them. Tests call it through internal/dbtest; the commands in
-// bench and prove call it.
+// interface, until the caller stops them. Packages internal/dbtest, bench, prove and the tests of
+// cmd/limiter call it.
 package daemon
 
 import (
@@ -151,14 +151,11 @@ func (d *Daemon) Await(ctx context.Context, ready func(context.Context) error) e
 	}
 }
 
-// Running reports whether the program was started, and was not ended by [Daemon.Kill] or
-// [Daemon.End] since. It may have ended by itself: see [Daemon.Exited].
-func (d *Daemon) Running() bool { return d.process != nil }
-
 // Exited returns a channel that is closed when the program that was started last has ended.
 func (d *Daemon) Exited() <-chan struct{} { return d.exited }
 
-// Process returns the program's process, and nil while none is [Daemon.Running].
+// Process returns the program's process, and nil if it was not started, or [Daemon.Kill] was called since.
+// The program may have ended by itself: see [Daemon.Exited].
 func (d *Daemon) Process() *os.Process { return d.process }
 
 // Log returns what the program has written.

@@ -1,6 +1,6 @@
 // Package testenv finds what tests need on this machine: the programs of PostgreSQL, an account that
-// may run them, and free ports. It also decides whether a test may be skipped. Packages
-// internal/dbtest and prove, and tests, call it.
+// may run them, and free ports. It also starts processes of a test binary, and decides whether a test
+// may be skipped. Packages internal/daemon, internal/dbtest and prove, and tests, call it.
 package testenv
 
 import (

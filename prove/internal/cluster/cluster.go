@@ -98,7 +98,7 @@ func (c *Cluster) await(ready func(context.Context) error) error {
 // Launch starts the server and does not wait.
 func (c *Cluster) Launch() {
 	c.t.Helper()
-	if c.server.Running() {
+	if c.server.Process() != nil {
 		c.t.Fatal("the server runs already")
 	}
 	// What a killed one left there is in the way of the next one if its number is another
@@ -115,7 +115,7 @@ func (c *Cluster) Launch() {
 // Stop lets the server write out what it has, and end. Sessions are cut off.
 func (c *Cluster) Stop() {
 	c.t.Helper()
-	if c.server.Running() {
+	if c.server.Process() != nil {
 		_ = c.server.Process().Signal(syscall.SIGINT)
 		c.AwaitEnd()
 	}
@@ -145,7 +145,7 @@ func (c *Cluster) Ended() bool {
 // Kill ends the server and all of its processes by SIGKILL, as a power cut does, but for
 // what the operating system has not written to the disk yet.
 func (c *Cluster) Kill() {
-	if !c.server.Running() {
+	if c.server.Process() == nil {
 		return
 	}
 	var children []int
