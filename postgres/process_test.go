@@ -33,7 +33,7 @@ type worker struct {
 // report is what a worker did.
 type report struct {
 	Ledger    *ledger
-	Deadlocks int64 // that it was the victim of
+	Deadlocks int64 // statements that failed as deadlock victims
 }
 
 // A worker neither runs tests nor starts servers.
@@ -48,7 +48,7 @@ func init() {
 	os.Exit(0)
 }
 
-// work decides when all workers are ready, and reports that.
+// work waits until all workers are ready, makes its decisions, and prints a report.
 func work(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*testTimeout)
 	defer cancel()

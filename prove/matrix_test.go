@@ -162,8 +162,8 @@ func (p *probed) pool(t *testing.T, dsn string) *pgxpool.Pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A statement is to meet the fault. On a busy machine the connection has idled for more than 1 s by
-	// then, and pgxpool would ping it first.
+	// The fault must hit a statement. pgxpool would ping a connection that has been idle for 1 s, which
+	// happens on a busy machine.
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
 		p.dials.Add(1)

@@ -59,7 +59,8 @@ func TestDoctorFindsThatTheTableOfOverridesIsMissing(t *testing.T) {
 
 func TestDoctorSaysThatADirectoryCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	other, err := daemon.New("", "cli", syscall.SIGKILL) // root may write any file
+	// The program runs as another account, because root may write any file.
+	other, err := daemon.New("", "cli", syscall.SIGKILL)
 	if err != nil {
 		t.Fatal(err)
 	}

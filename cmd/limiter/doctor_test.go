@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"context"
 	_ "embed" // the library that moves a clock
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sqlimit/limiter/internal/daemon"
 	"github.com/sqlimit/limiter/internal/testenv"
@@ -199,15 +201,17 @@ func pgBouncer(t *testing.T, target string, settings ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(version), "1.18") { // which does not know it
-		settings = append(settings, "max_prepared_statements = 0")
+	if !strings.Contains(string(version), "1.18") { // PgBouncer knows this setting since 1.21
+		settings = append([]string{"max_prepared_statements = 0"}, settings...)
 	}
 	p, err := daemon.NewPgBouncer(program, target, settings...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stopAfter(t, p.Daemon)
-	if err := p.Start(t.Context()); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := p.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return p.DSN
@@ -245,7 +249,9 @@ func TestDoctorFindsAClockThatDiffers(t *testing.T) {
 		t.Fatalf("%s: %v\n%s", compiler, err, out)
 	}
 	server.Env = []string{"LD_PRELOAD=" + library}
-	if err := server.Start(t.Context(), clusterSettings...); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := server.Start(ctx, clusterSettings...); err != nil {
 		t.Fatal(err)
 	}
 	succeeds(t, server.DSN, "migrate", "up")

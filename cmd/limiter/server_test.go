@@ -25,10 +25,10 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// shared is the PostgreSQL of this host that all tests share; nil if there is none.
+// shared is the PostgreSQL that superuser started, or nil.
 var shared *daemon.Postgres
 
-// clusterSettings are those of a PostgreSQL whose data nobody needs after the test.
+// clusterSettings give up durability for speed: the tests delete the data.
 var clusterSettings = []string{"fsync=off", "full_page_writes=off", "max_connections=100", "shared_buffers=32MB"}
 
 // superuser starts the PostgreSQL that all tests share, once, and returns the URL of its superuser.

@@ -29,7 +29,7 @@ const (
 type Daemon struct {
 	// Dir is the directory that the program may write to.
 	Dir string
-	// Env is what the environment of the program has besides that of this process.
+	// Env is added to this process's environment when the program starts.
 	Env []string
 
 	log     string           // file that the program writes to
@@ -77,7 +77,7 @@ func (d *Daemon) Write(name, content string) (string, error) {
 // Command is exec.CommandContext for the account and the directory of d.
 func (d *Daemon) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir, cmd.Env = d.Dir, append(os.Environ(), d.Env...)
+	cmd.Dir = d.Dir
 	cmd.SysProcAttr = testenv.Attributes(d.account, d.quit)
 	return cmd
 }
@@ -116,6 +116,7 @@ func (d *Daemon) Launch(program string, args ...string) error {
 	}
 	defer output.Close()
 	cmd := d.Command(context.Background(), program, args...)
+	cmd.Env = append(os.Environ(), d.Env...)
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
 		return err
@@ -154,8 +155,8 @@ func (d *Daemon) Await(ctx context.Context, ready func(context.Context) error) e
 // Exited returns a channel that is closed when the program that was started last has ended.
 func (d *Daemon) Exited() <-chan struct{} { return d.exited }
 
-// Process returns the program's process, and nil if it was not started, or [Daemon.Kill] was called since.
-// The program may have ended by itself: see [Daemon.Exited].
+// Process returns the program's process. It is nil before Launch and after [Daemon.Kill]. The program may
+// have ended by itself: see [Daemon.Exited].
 func (d *Daemon) Process() *os.Process { return d.process }
 
 // Log returns what the program has written.

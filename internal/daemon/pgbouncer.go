@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,7 +24,8 @@ type PgBouncer struct {
 }
 
 // NewPgBouncer makes a PgBouncer that does not run yet in front of the database of dsn. Settings are
-// those of pgbouncer.ini: "default_pool_size = 2". They replace others of the same name.
+// those of pgbouncer.ini: "default_pool_size = 2". A setting replaces the default of the
+// same name.
 func NewPgBouncer(program, dsn string, settings ...string) (*PgBouncer, error) {
 	target, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -33,23 +35,25 @@ func NewPgBouncer(program, dsn string, settings ...string) (*PgBouncer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It has nothing to tidy up.
+	// PgBouncer has nothing to save, so SIGKILL stops it.
 	server, err := New("", "pgbouncer", syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
 	p := &PgBouncer{Daemon: server, DSN: URL("127.0.0.1", port, target.User, target.Password, target.Database), program: program}
-	p.ini, err = p.Write("pgbouncer.ini", pgBouncerConfig(target, port, settings))
-	return p, err
+	if p.ini, err = p.Write("pgbouncer.ini", pgBouncerConfig(target, port, settings)); err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	return p, nil
 }
 
-// FindPgBouncer returns the program.
+// FindPgBouncer returns the path of the program.
 func FindPgBouncer() (string, error) {
 	program, err := exec.LookPath("pgbouncer")
 	if err == nil {
 		return program, nil
 	}
-	// Not in the PATH of everybody who can run it.
+	// Debian installs it where not every user's PATH leads.
 	const debian = "/usr/sbin/pgbouncer"
 	if _, missing := os.Stat(debian); missing != nil {
 		return "", err
@@ -85,12 +89,12 @@ func (p *PgBouncer) answers(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// pgBouncerConfig lets everybody in on the loopback interface, as the user of target: that works
-// with whatever authentication the server asks for, without a list of users.
+// pgBouncerConfig accepts every client on the loopback interface as the user of target. This works with
+// any authentication that the server asks for, without a list of users.
 func pgBouncerConfig(target *pgx.ConnConfig, port uint16, settings []string) string {
 	quote := func(value string) string { return "'" + strings.ReplaceAll(value, "'", "''") + "'" }
 	password := ""
-	if target.Password != "" { // it takes no empty one
+	if target.Password != "" { // PgBouncer rejects an empty one
 		password = "password=" + quote(target.Password)
 	}
 	return fmt.Sprintf(`[databases]

@@ -20,7 +20,7 @@ import (
 // Postgres is a temporary cluster of the newest PostgreSQL on this machine.
 type Postgres struct {
 	*Daemon
-	// Data is the directory of the data. It may be changed before there are any.
+	// Data is the data directory. Change it only before Init or Start.
 	Data string
 	// DSN is a URL of the superuser on the database postgres. [Postgres.Start] sets it.
 	DSN string
@@ -41,7 +41,8 @@ func StartPostgres(ctx context.Context, parent string, settings ...string) (*Pos
 	return p, nil
 }
 
-// NewPostgres makes the directory of a cluster in parent, as [New] does. It makes no data.
+// NewPostgres makes the directory of a cluster in parent, as [New] does. It does not run
+// initdb.
 func NewPostgres(ctx context.Context, parent string) (*Postgres, error) {
 	programs, _, err := testenv.PostgreSQL(ctx)
 	if err != nil {
@@ -55,7 +56,7 @@ func NewPostgres(ctx context.Context, parent string) (*Postgres, error) {
 	return &Postgres{Daemon: server, Data: filepath.Join(server.Dir, "data"), programs: programs}, nil
 }
 
-// Start makes data that only a password gives access to, and starts the server on a free port.
+// Start runs initdb with a random superuser password and starts the server on a free port. Call it once.
 func (p *Postgres) Start(ctx context.Context, settings ...string) error {
 	password := rand.Text()
 	passwords, err := p.Write("password", password)
@@ -70,11 +71,14 @@ func (p *Postgres) Start(ctx context.Context, settings ...string) error {
 		func(port uint16) ([]string, error) { return p.arguments(port, settings), nil },
 		func(ctx context.Context, port uint16) error { return Answers(ctx, superuser(port)) },
 	)
+	if err != nil {
+		return err
+	}
 	p.DSN = superuser(port)
-	return err
+	return nil
 }
 
-// Init makes the data by initdb with more options.
+// Init runs initdb with these options added.
 func (p *Postgres) Init(ctx context.Context, options ...string) error {
 	return p.Run(ctx, "initdb", append([]string{
 		"--pgdata=" + p.Data, "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync",

@@ -13,8 +13,8 @@ import (
 )
 
 // Self returns the command that runs this test binary again, with more environment variables. They
-// tell its TestMain, or an init function, what to do instead of the tests. The process ends with the
-// test.
+// tell its TestMain, or an init function, what to do instead of the tests. The process is killed when the
+// test ends.
 func Self(t testing.TB, env ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -26,38 +26,41 @@ func Self(t testing.TB, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// StartTogether starts processes, each of which must call [AwaitStart] when it is ready, and returns
-// when they all begin. collect reads what the i-th process prints from then on; nil reads nothing.
-// ended is closed when all processes have ended. If one fails, so does the test.
+// StartTogether starts the processes and returns when all have begun. Each process calls [AwaitStart]
+// when it is ready. collect reads the later output of process i; it may be nil. ended is closed when all
+// processes have ended. If one of them fails, so does the test.
 func StartTogether(t testing.TB, processes []*exec.Cmd, collect func(i int, out io.Reader) error) (ended <-chan struct{}) {
 	t.Helper()
-	var ready, all sync.WaitGroup
-	ready.Add(len(processes))
+	ins, outs, errs := make([]io.Closer, len(processes)), make([]*bufio.Reader, len(processes)), make([]strings.Builder, len(processes))
 	for i, cmd := range processes {
-		stderr := new(strings.Builder)
-		cmd.Stderr = stderr
+		cmd.Stderr = &errs[i]
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		pipe, err := cmd.StdoutPipe()
+		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		ins[i], outs[i] = in, bufio.NewReader(out)
+	}
+	var ready, all sync.WaitGroup
+	ready.Add(len(processes))
+	for i, cmd := range processes {
 		all.Go(func() {
-			out := bufio.NewReader(pipe)
-			_, err := out.ReadString('\n')
+			_, err := outs[i].ReadString('\n')
 			ready.Done()
 			ready.Wait()
-			_ = in.Close() // fails if the process has ended
+			_ = ins[i].Close() // fails if the process has ended
 			if err == nil && collect != nil {
-				err = collect(i, out)
+				err = collect(i, outs[i])
 			}
-			if err := errors.Join(err, cmd.Wait()); err != nil {
-				t.Errorf("process %d: %v\n%s", i, err, stderr)
+			// The end of the test kills processes that still run.
+			if err := errors.Join(err, cmd.Wait()); err != nil && t.Context().Err() == nil {
+				t.Errorf("process %d: %v\n%s", i, err, &errs[i])
 			}
 		})
 	}
@@ -66,6 +69,7 @@ func StartTogether(t testing.TB, processes []*exec.Cmd, collect func(i int, out 
 		all.Wait()
 		close(over)
 	}()
+	t.Cleanup(func() { <-over })
 	ready.Wait()
 	return over
 }

@@ -22,7 +22,7 @@ const startLimit = 60 * time.Second
 type Cluster struct {
 	t        testing.TB
 	server   *daemon.Postgres
-	port     int
+	port     uint16
 	settings []string
 }
 
@@ -41,7 +41,7 @@ func (c *Cluster) init(options ...string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	if err := c.server.Init(ctx, append(options, "--auth=trust")...); err != nil {
+	if err := c.server.Init(ctx, append(options, "--auth=trust", "--locale=C.UTF-8")...); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -49,11 +49,15 @@ func (c *Cluster) init(options ...string) {
 // prepare returns a cluster without data.
 func prepare(t testing.TB, settings []string) *Cluster {
 	t.Helper()
+	port, err := testenv.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
 	server, err := daemon.NewPostgres(t.Context(), "")
 	if err != nil {
-		t.Fatalf("cluster: %v; install postgresql", err)
+		t.Fatalf("cluster: %v", err)
 	}
-	c := &Cluster{t: t, server: server, port: freePort(t), settings: settings}
+	c := &Cluster{t: t, server: server, port: port, settings: settings}
 	t.Cleanup(func() {
 		if log := c.Log(); t.Failed() {
 			t.Logf("at the end of the server's log:\n%s", log[max(0, len(log)-8000):])
@@ -71,7 +75,7 @@ func (c *Cluster) DSN() string {
 }
 
 // Port is where the server listens.
-func (c *Cluster) Port() int { return c.port }
+func (c *Cluster) Port() int { return int(c.port) }
 
 // Start starts the server and waits until it lets somebody in.
 func (c *Cluster) Start() {
@@ -101,13 +105,14 @@ func (c *Cluster) Launch() {
 	if c.server.Process() != nil {
 		c.t.Fatal("the server runs already")
 	}
-	// What a killed one left there is in the way of the next one if its number is another
-	// process's by now.
+	// A killed server leaves this file. The next server refuses to start if the PID in it belongs to
+	// another process.
 	if err := os.Remove(filepath.Join(c.server.Data, "postmaster.pid")); err != nil && !os.IsNotExist(err) {
 		c.t.Fatal(err)
 	}
-	settings := []string{"max_connections=200", "dynamic_shared_memory_type=mmap"} // in its directory, with which it goes
-	if err := c.server.LaunchOn(uint16(c.port), append(settings, c.settings...)...); err != nil {
+	// mmap keeps shared memory in the data directory, and it is removed with that.
+	settings := []string{"max_connections=200", "dynamic_shared_memory_type=mmap"}
+	if err := c.server.LaunchOn(c.port, append(settings, c.settings...)...); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -149,7 +154,7 @@ func (c *Cluster) Kill() {
 		return
 	}
 	var children []int
-	if !c.Ended() { // otherwise its number may be another process's by now
+	if !c.Ended() { // otherwise the PID may belong to another process
 		pid := c.server.Process().Pid
 		// Stopped first, so that it neither makes new processes nor cleans up after dead ones.
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
@@ -174,14 +179,5 @@ func (c *Cluster) Log() string {
 	return string(text)
 }
 
-// admits is nil if the server lets its superuser in.
+// admits returns an error unless the superuser can run a query.
 func (c *Cluster) admits(ctx context.Context) error { return daemon.Answers(ctx, c.DSN()) }
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	port, err := testenv.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int(port)
-}

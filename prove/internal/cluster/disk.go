@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -98,15 +99,17 @@ func NewWithLogOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
 	return c
 }
 
-// Revive waits until the server lets somebody in, and starts it if it has ended, or does
-// so meanwhile for want of what it was just given.
+// Revive waits until the server accepts a connection. It restarts a server that ended because its disk
+// was full.
 func (c *Cluster) Revive() {
 	c.t.Helper()
-	err := c.await(c.admits)
-	for errors.Is(err, daemon.ErrExited) {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	err := c.server.Await(ctx, c.admits)
+	for ctx.Err() == nil && errors.Is(err, daemon.ErrExited) {
 		c.server.Kill()
 		c.Launch()
-		err = c.await(c.admits)
+		err = c.server.Await(ctx, c.admits)
 	}
 	if err != nil {
 		c.t.Fatalf("the server does not come up again: %v\n%s", err, c.Log())

@@ -20,7 +20,7 @@ func (c *Cluster) Discard() {
 func (c *Cluster) remove() error {
 	c.Kill()
 	c.removeSharedMemory()
-	return errors.Join(os.RemoveAll(c.server.Data), c.server.Daemon.Stop())
+	return errors.Join(os.RemoveAll(c.server.Data), c.server.Stop())
 }
 
 // removeSharedMemory removes the segment by which PostgreSQL tells whether another server

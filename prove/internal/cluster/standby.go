@@ -38,7 +38,7 @@ func (c *Cluster) standby(port int) *Cluster {
 	s := prepare(c.t, slices.Clone(c.settings))
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	if err := s.server.Run(ctx, "pg_basebackup", "--pgdata="+s.server.Data, "--host=127.0.0.1", "--port="+strconv.Itoa(c.port),
+	if err := s.server.Run(ctx, "pg_basebackup", "--pgdata="+s.server.Data, "--host=127.0.0.1", "--port="+strconv.Itoa(c.Port()),
 		"--username=postgres", "--checkpoint=fast", "--wal-method=stream", "--no-sync"); err != nil {
 		c.t.Fatal(err)
 	}

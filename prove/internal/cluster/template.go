@@ -25,9 +25,8 @@ func (c *Cluster) fromTemplate() {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		made := &Cluster{t: c.t, server: server}
-		made.init()
-		template.of = made
+		template.of = &Cluster{t: c.t, server: server}
+		template.of.init()
 	}
 	c.copy(template.of.server.Data, c.server.Data)
 }
