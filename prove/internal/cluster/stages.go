@@ -76,7 +76,10 @@ func (c *Cluster) awaitRefusal(dsn, state string) {
 		if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == state {
 			return nil
 		}
-		return fmt.Errorf("the answer is %v, not SQLSTATE %s", err, state)
+		if err == nil {
+			err = errors.New("the server lets the client in")
+		}
+		return fmt.Errorf("not SQLSTATE %s: %w", state, err)
 	})
 	if err != nil {
 		c.t.Fatalf("the server does not refuse: %v\n%s", err, c.Log())
