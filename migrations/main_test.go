@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	dbtest.Main(m)
 }
 
+// child migrates when all processes are ready.
 func child(dsn string) int {
 	db, err := sql.Open("sqlite", dsn)
 	if err = errors.Join(err, testenv.AwaitStart()); err == nil {

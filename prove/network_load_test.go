@@ -70,7 +70,8 @@ func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
 		lasts = 700 * time.Millisecond
 	}
 	wait(t.Context(), lasts)
-	for began := time.Now(); !w.saw(s.must) && time.Since(began) < recovery; { // a busy machine may need longer
+	// A busy machine may need longer to give the answers.
+	for began := time.Now(); !w.saw(s.must) && time.Since(began) < recovery; {
 		wait(t.Context(), 5*time.Millisecond)
 	}
 	s.end(t)

@@ -155,8 +155,8 @@ func (d *Daemon) Await(ctx context.Context, ready func(context.Context) error) e
 // Exited returns a channel that is closed when the program that was started last has ended.
 func (d *Daemon) Exited() <-chan struct{} { return d.exited }
 
-// Process returns the program's process. It is nil before Launch and after [Daemon.Kill]. The program may
-// have ended by itself: see [Daemon.Exited].
+// Process returns the program's process. It is nil before Launch and after [Daemon.Kill]. The
+// program may have ended by itself: see [Daemon.Exited].
 func (d *Daemon) Process() *os.Process { return d.process }
 
 // Log returns what the program has written.

@@ -24,8 +24,8 @@ type PgBouncer struct {
 }
 
 // NewPgBouncer makes a PgBouncer that does not run yet in front of the database of dsn. Settings are
-// those of pgbouncer.ini: "default_pool_size = 2". A setting replaces the default of the
-// same name.
+// those of pgbouncer.ini: "default_pool_size = 2". A setting replaces the default of the same
+// name.
 func NewPgBouncer(program, dsn string, settings ...string) (*PgBouncer, error) {
 	target, err := pgx.ParseConfig(dsn)
 	if err != nil {

@@ -41,8 +41,7 @@ func StartPostgres(ctx context.Context, parent string, settings ...string) (*Pos
 	return p, nil
 }
 
-// NewPostgres makes the directory of a cluster in parent, as [New] does. It does not run
-// initdb.
+// NewPostgres makes the directory of a cluster in parent, as [New] does. It does not run initdb.
 func NewPostgres(ctx context.Context, parent string) (*Postgres, error) {
 	programs, _, err := testenv.PostgreSQL(ctx)
 	if err != nil {
@@ -56,7 +55,8 @@ func NewPostgres(ctx context.Context, parent string) (*Postgres, error) {
 	return &Postgres{Daemon: server, Data: filepath.Join(server.Dir, "data"), programs: programs}, nil
 }
 
-// Start runs initdb with a random superuser password and starts the server on a free port. Call it once.
+// Start runs initdb with a random superuser password and starts the server on a free port. Call it
+// once.
 func (p *Postgres) Start(ctx context.Context, settings ...string) error {
 	password := rand.Text()
 	passwords, err := p.Write("password", password)

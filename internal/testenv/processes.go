@@ -13,8 +13,8 @@ import (
 )
 
 // Self returns the command that runs this test binary again, with more environment variables. They
-// tell its TestMain, or an init function, what to do instead of the tests. The process is killed when the
-// test ends.
+// tell its TestMain, or an init function, what to do instead of the tests. The process is killed
+// when the test ends.
 func Self(t testing.TB, env ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -27,8 +27,8 @@ func Self(t testing.TB, env ...string) *exec.Cmd {
 }
 
 // StartTogether starts the processes and returns when all have begun. Each process calls [AwaitStart]
-// when it is ready. collect reads the later output of process i; it may be nil. ended is closed when all
-// processes have ended. If one of them fails, so does the test.
+// when it is ready. collect reads the later output of process i; it may be nil. ended is closed when
+// all processes have ended. If one of them fails, so does the test.
 func StartTogether(t testing.TB, processes []*exec.Cmd, collect func(i int, out io.Reader) error) (ended <-chan struct{}) {
 	t.Helper()
 	ins, outs, errs := make([]io.Closer, len(processes)), make([]*bufio.Reader, len(processes)), make([]strings.Builder, len(processes))

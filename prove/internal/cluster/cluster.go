@@ -80,7 +80,7 @@ func (c *Cluster) Port() int { return int(c.port) }
 // Start starts the server and waits until it lets somebody in.
 func (c *Cluster) Start() {
 	c.t.Helper()
-	c.Launch()
+	c.launch()
 	c.Await()
 }
 
@@ -99,8 +99,8 @@ func (c *Cluster) await(ready func(context.Context) error) error {
 	return c.server.Await(ctx, ready)
 }
 
-// Launch starts the server and does not wait.
-func (c *Cluster) Launch() {
+// launch starts the server and does not wait.
+func (c *Cluster) launch() {
 	c.t.Helper()
 	if c.server.Process() != nil {
 		c.t.Fatal("the server runs already")
@@ -137,8 +137,8 @@ func (c *Cluster) AwaitEnd() {
 	}
 }
 
-// Ended reports whether the server has ended by itself.
-func (c *Cluster) Ended() bool {
+// ended reports whether the server has ended by itself.
+func (c *Cluster) ended() bool {
 	select {
 	case <-c.server.Exited():
 		return true
@@ -154,7 +154,7 @@ func (c *Cluster) Kill() {
 		return
 	}
 	var children []int
-	if !c.Ended() { // otherwise the PID may belong to another process
+	if !c.ended() { // otherwise the PID may belong to another process
 		pid := c.server.Process().Pid
 		// Stopped first, so that it neither makes new processes nor cleans up after dead ones.
 		_ = syscall.Kill(pid, syscall.SIGSTOP)

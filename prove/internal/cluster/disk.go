@@ -108,7 +108,7 @@ func (c *Cluster) Revive() {
 	err := c.server.Await(ctx, c.admits)
 	for ctx.Err() == nil && errors.Is(err, daemon.ErrExited) {
 		c.server.Kill()
-		c.Launch()
+		c.launch()
 		err = c.server.Await(ctx, c.admits)
 	}
 	if err != nil {

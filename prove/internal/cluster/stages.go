@@ -31,7 +31,7 @@ func (c *Cluster) Withhold() {
 	}
 	settings := c.settings
 	c.settings = append(append([]string{}, settings...), "hot_standby=off")
-	c.Launch()
+	c.launch()
 	c.settings = settings
 	c.awaitRefusal(c.DSN(), cannotConnectNow)
 }
