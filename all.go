@@ -3,6 +3,8 @@ package limiter
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -17,11 +19,13 @@ type Claim struct {
 	Cost    int64 // 0 means 1
 }
 
+func (c *Claim) cost() int64 { return cmp.Or(c.Cost, 1) }
+
 // AllResult is the answer of [AllowAll].
 type AllResult struct {
 	// Result is that of the decision as a whole. Allowed reports whether every claim was taken.
-	// RetryAfter is the longest wait of the claims that had no room. The other fields are those of
-	// the claim Binding.
+	// RetryAfter is the longest wait of the claims that had no room. The other fields, also Taken, are
+	// those of the claim Binding.
 	Result
 	// Binding is the index of the claim that decides. If the request is refused, that is the one that
 	// can pass last. Otherwise it is the one with the smallest Remaining relative to its cost. A tie
@@ -63,28 +67,71 @@ func AllowAll(ctx context.Context, claims ...Claim) (AllResult, error) {
 	return d.decide(ctx)
 }
 
+// CheckAll returns an error if [AllowAll] may not accept claims of these limiters. Their order does not
+// matter. The limiters must fit together in their stores, clocks and fallbacks. Two limiters of one name
+// must have the same policy, and none may have a window with CountRejected.
+//
+// Call CheckAll when the program starts, with the limiter of each claim. It does no I/O, and does not call
+// the functions of [WithPolicyFor]. The error is that of AllowAll.
+func CheckAll(limiters ...*Limiter) error {
+	d := joint{claims: make([]Claim, len(limiters))}
+	for i, l := range limiters {
+		d.claims[i].Limiter = l
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	for i, l := range limiters {
+		if err := checkNotCounting(&Op{Name: l.name, Policy: l.policy}); err != nil {
+			return err
+		}
+		for _, other := range limiters[:i] {
+			if other.name == l.name && KindOf(other.policy) == KindOf(l.policy) && other.policy != l.policy {
+				return twoPolicies(l.name, other.policy, l.policy)
+			}
+		}
+	}
+	return nil
+}
+
 // AllStore is an optional interface of a [Store], which [AllowAll] needs.
 //
 // DoAll carries out takes of different rows, all or none, as [ApplyAll] says, and returns their
 // states in the same order. It is atomic in the same sense as Do, and its errors are those of Do.
 // There are 1 to [MaxClaims] takes, with the same At and Timeout, a MaxWait of 0 and no policy with
 // CountRejected. They are sorted as [Op.Compare] says, which is the order in which to lock their
-// rows.
+// rows. DoAll returns the error of [CheckOps] for anything else.
 type AllStore interface {
 	Store
 	DoAll(ctx context.Context, ops []Op) ([]State, error)
 }
 
-// Compare orders operations by the row that they use: token buckets before fixed windows, then by
-// name and key. It returns 0 if they use the same row.
-func (op *Op) Compare(other *Op) int {
-	if a, b := isWindow(op.Policy), isWindow(other.Policy); a != b {
-		if a {
-			return 1
-		}
-		return -1
+// CheckOps returns an error if [AllStore].DoAll must not carry out ops. The error is
+// [errors.ErrUnsupported] if an operation is not a take, waits, or counts refusals, and [ErrInvalid]
+// if the number, the order, or a time of the takes is wrong. Every DoAll calls it first.
+func CheckOps(ops []Op) error {
+	if len(ops) == 0 || len(ops) > MaxClaims {
+		return invalid("DoAll got %d operations; pass 1 to %d", len(ops), MaxClaims)
 	}
-	return cmp.Or(strings.Compare(op.Name, other.Name), strings.Compare(op.Key, other.Key))
+	for i := range ops {
+		op := &ops[i]
+		if err := op.Check(); err != nil {
+			return err
+		}
+		if op.Kind != OpTake || op.MaxWait != 0 || op.CountsRefusals() {
+			return fmt.Errorf("operation %d with MaxWait %v and policy %+v in DoAll: %w", op.Kind, op.MaxWait, op.Policy, errors.ErrUnsupported)
+		}
+		if op.At != ops[0].At || op.Timeout != ops[0].Timeout || i > 0 && ops[i-1].Compare(op) >= 0 {
+			return invalid("take %d of DoAll does not fit the others; pass takes of different rows, sorted by Op.Compare, with the same At and Timeout", i)
+		}
+	}
+	return nil
+}
+
+// Compare orders operations by the row that they use: by the kind of policy, the name and the key. It
+// returns 0 if they use the same row.
+func (op *Op) Compare(other *Op) int {
+	return cmp.Or(cmp.Compare(KindOf(op.Policy), KindOf(other.Policy)), strings.Compare(op.Name, other.Name), strings.Compare(op.Key, other.Key))
 }
 
 // ApplyAll defines [AllStore].DoAll, as [Op.Apply] defines an operation. It takes the rows of ops and

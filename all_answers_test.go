@@ -82,13 +82,13 @@ func TestAllowAllTellsEachObserverItsOwnClaim(t *testing.T) {
 			}
 		}
 		for i, name := range map[int]string{1: "b", 2: "a"} {
-			want := limiter.Decision{Limiter: name, Cost: max(1, cs[i].Cost), Result: limiter.Result{Source: limiter.SourcePolicy}, Err: c.err}
+			want := limiter.Decision{Limiter: name, Op: limiter.OpTake, Cost: max(1, cs[i].Cost), Result: limiter.Result{Source: limiter.SourcePolicy}, Err: c.err}
 			if c.has != nil {
 				want.Result = res.Each[i]
 				want.Result.Allowed = c.allowed
 			}
-			if c.allowed {
-				want.Taken = want.Cost
+			if taken := want.Result.Taken; c.allowed && taken != want.Cost || !c.allowed && taken != 0 {
+				t.Errorf("%s: claim %d took %d", c.what, i, taken)
 			}
 			if len(seen[name]) != 1 {
 				t.Errorf("%s: the observer of %q saw %d decisions, want 1", c.what, name, len(seen[name]))
@@ -121,7 +121,7 @@ func TestAllowAllTellsObserversWhatRefused(t *testing.T) {
 		}
 		for name, source := range map[string]limiter.Source{"local": ofLocal, "open": ofOpen} {
 			d := seen[name]
-			if d.Result.Allowed != allowed || d.Result.Source != source || !errors.Is(d.Err, spy.err) || (d.Taken == 1) != allowed {
+			if d.Result.Allowed != allowed || d.Result.Source != source || !errors.Is(d.Err, spy.err) || (d.Result.Taken == 1) != allowed {
 				t.Errorf("%s: the observer of %q saw %+v, want Source %v", what, name, d, source)
 			}
 		}

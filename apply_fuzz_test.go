@@ -60,7 +60,7 @@ func fuzzedOp(p limiter.Policy, kind uint8, cost, wait, now int64, own bool, boo
 	if own {
 		op.At = now
 	}
-	if w, ok := p.(limiter.FixedWindow); ok && w.CountRejected && op.Kind == limiter.OpTakeUpTo {
+	if op.Kind == limiter.OpTakeUpTo && op.CountsRefusals() {
 		op.Kind = limiter.OpTake
 	}
 	switch op.Kind {
@@ -69,6 +69,7 @@ func fuzzedOp(p limiter.Policy, kind uint8, cost, wait, now int64, own bool, boo
 		op.MaxWait = time.Duration(fold(wait, 0, int64(limiter.MaxReserve)))
 	case limiter.OpLook:
 		op.Cost = fold(cost, 0, limitOf(p))
+		op.MaxWait = time.Duration(fold(wait, 0, int64(limiter.MaxReserve)))
 	case limiter.OpRefund, limiter.OpTakeUpTo:
 		op.Cost = fold(cost, 1, math.MaxInt64)
 	case limiter.OpCharge:
@@ -192,7 +193,7 @@ func checkTaken(op limiter.Op, next limiter.Row, s limiter.State, now int64, fai
 		fail("there is more than it took")
 	case !s.Took && told.Took:
 		fail("what was refused passes a moment later")
-	case !s.Took && !w.CountRejected && again != next:
+	case !s.Took && !op.CountsRefusals() && again != next:
 		fail("a refusal writes anew each time")
 	}
 }

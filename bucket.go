@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"fmt"
 	"math/bits"
 	"time"
 )
@@ -50,6 +51,11 @@ func (b TokenBucket) Step() time.Duration {
 	return (b.Interval-1)/time.Duration(b.Refill) + 1
 }
 
+// String returns the policy as text, such as "5 per 1m0s, burst 5".
+func (b TokenBucket) String() string {
+	return fmt.Sprintf("%d per %v, burst %d", b.Refill, b.Interval, b.Capacity)
+}
+
 func (b TokenBucket) check() error {
 	if b.Capacity < 1 {
 		return invalid("TokenBucket.Capacity is %d; it must be at least 1", b.Capacity)
@@ -88,7 +94,6 @@ func (b TokenBucket) refuses(op *Op, row *Row, now int64) bool {
 }
 
 func (b TokenBucket) apply(op *Op, row *Row, now int64, s *State) {
-	s.Now = now
 	switch op.Kind {
 	case OpTake, OpTakeUpTo:
 		b.take(op, row, now, s)
@@ -250,6 +255,7 @@ func (b TokenBucket) result(op *Op, s *State, r *Result) {
 		ResetAfter: time.Duration(ceilTo(after, s.Tick)),
 		Source:     SourceStore,
 		Policy:     op.Policy,
+		Taken:      op.taken(s),
 		charged:    op.charge(s),
 	}
 	wait := b.deficit(s.Row.FullAt, op.needs(), s.Now) - int64(op.MaxWait)

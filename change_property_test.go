@@ -52,7 +52,7 @@ func TestRetryAfterIsTrueAfterAPolicyChange(t *testing.T) {
 			var res limiter.Result
 			var err error
 			if upTo {
-				_, res, err = l.AllowUpTo(t.Context(), "k", 5)
+				res, err = l.AllowUpTo(t.Context(), "k", 5)
 			} else {
 				var r *limiter.Reservation
 				r, err = l.Reserve(t.Context(), "k", cost, maxWait)

@@ -17,29 +17,24 @@ import (
 //
 // The debt of a bucket grows up to 36 years, and the count of a window up to 2^62. The error is
 // [ErrInvalid] if n is negative or the key is empty, and [ErrExceedsCapacity] if a bucket takes over
-// 30 years to refill n tokens. Other errors are the store's: no failure policy answers, and no
-// observer is called. If an error matches [ErrOutcomeUnknown], a retry may charge twice.
+// 30 years to refill n tokens. Other errors are the store's: no failure policy answers. If an error
+// matches [ErrOutcomeUnknown], a retry may charge twice.
 func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, error) {
-	kind := OpCharge
+	kind, cost := OpCharge, n
 	if n == 0 {
-		kind = OpLook
+		kind, cost = OpLook, 1
 	}
 	var b booking
-	if err := l.op(ctx, &b.op, kind, key, n); err != nil {
+	if err := l.op(ctx, &b.op, kind, key, cost); err != nil {
 		return undecided, err
 	}
 	if n < 0 {
 		return undecided, invalid("the charge is %d; pass at least 0, and use Refund to give back", n)
 	}
-	if bucket, ok := b.op.Policy.(TokenBucket); ok && n > int64(maxSpan/bucket.Step()) {
-		return undecided, fmt.Errorf("%w: limiter %q: the charge is %d; at %v each that takes over 30 years to refill", ErrExceedsCapacity, l.name, n, bucket.Step())
+	if most := maxCharge(b.op.Policy); n > most {
+		return undecided, fmt.Errorf("%w: limiter %q: the charge is %d; the policy takes over 30 years to give back more than %d", ErrExceedsCapacity, l.name, n, most)
 	}
-	if err := l.do(ctx, &b.op, &b.state); err != nil {
-		return undecided, err
-	}
-	var res Result
-	answer(&b.op, &b.state, &res)
-	return res, nil
+	return l.uncached(ctx, &b)
 }
 
 // Block refuses every request of a key for at least d. [Limiter.Reset] ends the block. A Refund or
@@ -54,13 +49,13 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, erro
 // The duration d is above 0 and at most [MaxBlock]; otherwise the error is [ErrInvalid]. Other errors
 // are the store's: no failure policy answers. If one matches [ErrOutcomeUnknown], call Block again.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
-	var op Op
-	if err := l.op(ctx, &op, OpBlock, key, int64(d)); err != nil {
+	var b booking
+	if err := l.op(ctx, &b.op, OpBlock, key, int64(d)); err != nil {
 		return err
 	}
 	if d <= 0 || d > MaxBlock {
 		return invalid("the block lasts %v; pass more than 0 and at most %v", d, MaxBlock)
 	}
-	var s State
-	return l.do(ctx, &op, &s)
+	_, err := l.uncached(ctx, &b)
+	return err
 }

@@ -60,7 +60,7 @@ func TestAKeyPassesExactlyWhenItsDebtIsPaid(t *testing.T) {
 				want := limiter.Result{
 					Allowed: taken+n <= p.Capacity, Limit: p.Capacity, Remaining: max(0, p.Capacity-taken-n),
 					RetryAfter: time.Duration(wait), ResetAfter: time.Duration(full),
-					Source: limiter.SourceStore, Policy: p,
+					Taken: n, Source: limiter.SourceStore, Policy: p,
 				}
 				if err != nil || res.Visible() != want {
 					t.Fatalf("Charge(%d) after %d: %+v, %v, want %+v", n, taken, res, err, want)
@@ -217,14 +217,6 @@ func blockPolicies(t *rapid.T, kind string) (ps []limiter.Policy) {
 	return ps
 }
 
-// spanOf is a bucket's step, or the length of a window.
-func spanOf(p limiter.Policy) int64 {
-	if b, ok := p.(limiter.TokenBucket); ok {
-		return int64(b.Step())
-	}
-	return int64(p.(limiter.FixedWindow).Window)
-}
-
 func (b *blocked) block(d int64) {
 	p := rapid.SampledFrom(b.ps).Draw(b.t, "policy of the block")
 	if err := onCell(b.cell, p).Block(b.t.Context(), "k", time.Duration(d)); err != nil {
@@ -276,13 +268,13 @@ func (b *blocked) step() {
 			}
 		}
 	case 3:
-		taken, r, err := l.AllowUpTo(ctx, "k", n)
+		r, err := l.AllowUpTo(ctx, "k", n)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return
 		}
 		b.check("AllowUpTo", r, err, 0)
-		if (taken > 0) != r.Allowed || taken > n {
-			t.Fatalf("AllowUpTo(%d): %d, %+v", n, taken, r)
+		if (r.Taken > 0) != r.Allowed || r.Taken > n {
+			t.Fatalf("AllowUpTo(%d): %+v", n, r)
 		}
 	case 4:
 		r, err := l.PeekN(ctx, "k", n)

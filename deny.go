@@ -24,8 +24,9 @@ const (
 // any cost and wait. It uses the latest time that the store's clock can show by now, so it refuses
 // nothing that the store would let pass. It cannot know what other processes, or other Limiters of
 // this process, give back or reset, that they change the policy, or that the store's clock was
-// stepped forward. It sees such changes up to maxAge late. It sees the Limiter's own Refund, Reset
-// and Cancel at once, unless their outcome is unknown.
+// stepped. It sees such changes up to maxAge late, and a step back of the process's own clock at once.
+// It sees the Limiter's own Refund, Reset, Cancel, Charge and Block at once, unless their outcome is
+// unknown.
 //
 // The cache never lets a request pass, and [Limiter.Peek] does not use it. Its Results have
 // [SourceDenyCache]. Their RetryAfter and ResetAfter may be longer than the store's by one round
@@ -69,7 +70,7 @@ func (l *Limiter) newDenyCache() *denyCache {
 	if l.denySize == 0 {
 		return nil
 	}
-	if countsRejected(l.policy) && l.policyFor == nil || provisional(l.store) {
+	if countsRefusals(l.policy) && l.policyFor == nil || provisional(l.store) {
 		return nil
 	}
 	c := &denyCache{maxAge: int64(l.denyAge), base: time.Now()}
@@ -90,13 +91,18 @@ type denyCache struct {
 // while a process is frozen, and the wall clock may be set.
 type instant struct{ wall, mono int64 }
 
+// wallTick is more than the wall clock's resolution, which is 16 ms on Windows.
+const wallTick = int64(20 * time.Millisecond)
+
 // since returns how long ago then was: the larger value of both clocks. It is negative if the wall
-// clock went back.
+// clock went back. The store may have the same clock, and must then be asked, because it corrects
+// the row.
 func (i instant) since(then instant) int64 {
-	if i.wall < then.wall {
+	wall, mono := i.wall-then.wall, i.mono-then.mono
+	if wall < 0 || wall < mono-wallTick {
 		return -1
 	}
-	return max(i.wall-then.wall, i.mono-then.mono)
+	return max(wall, mono)
 }
 
 // now reads the local clock. If op has its own time, that is the clock.
@@ -136,21 +142,15 @@ func (r *refusal) refuses(op *Op, age int64) bool {
 	// Not before the row's own time: if the store's clock is set back, the row
 	// owes what it owed then.
 	now := max(r.state.Now+age, r.state.Row.At)
-	if w, ok := op.Policy.(FixedWindow); ok {
-		return w.refuses(op, &r.state.Row, now)
-	}
-	return op.Policy.(TokenBucket).refuses(op, &r.state.Row, now)
+	return op.refuses(&r.state.Row, now)
 }
 
 // ask asks the cache for a decision on the take b.op, and otherwise the store. It keeps the store's
 // refusal.
 func (c *denyCache) ask(ctx context.Context, l *Limiter, b *booking, res *Result) error {
-	if err := served(ctx); err != nil {
-		return err
-	}
 	q, refused := c.find(&b.op, &b.state)
 	if !refused {
-		if err := l.do(ctx, &b.op, &b.state); err != nil {
+		if err := l.doOn(ctx, l.store, &b.op, &b.state); err != nil {
 			return err
 		}
 		c.keep(&b.op, &b.state, q)
@@ -206,4 +206,13 @@ func (c *denyCache) keep(op *Op, s *State, q question) {
 // gave back.
 func (c *denyCache) suspend(key string) *deniedShard {
 	return c.keys.suspend(key)
+}
+
+// uncached is carryOut for an operation that writes the row whatever is left. If the store's clock was
+// stepped back, that corrects the row, and a refusal of before may last too long.
+func (l *Limiter) uncached(ctx context.Context, b *booking) (Result, error) {
+	if l.deny != nil {
+		defer func() { l.deny.suspend(b.op.Key).resume() }()
+	}
+	return l.carryOut(ctx, l.store, SourceStore, b)
 }

@@ -2,7 +2,6 @@ package limiter_test
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"math/rand/v2"
 	"testing"
@@ -122,24 +121,12 @@ func TestTheDenyCacheRefusesOnlyWhatTheStoreWouldRefuse(t *testing.T) {
 
 // run is one history of a few operations at a time.
 func (w *world) run() {
-	policies := []limiter.Policy{
-		limiter.TokenBucket{Capacity: 1 + w.rnd.Int64N(4), Refill: 1 + w.rnd.Int64N(4), Interval: time.Duration(1 + w.rnd.Int64N(int64(400*time.Millisecond)))},
-		limiter.FixedWindow{Limit: 1 + w.rnd.Int64N(4), Window: time.Millisecond + time.Duration(w.rnd.Int64N(int64(400*time.Millisecond)))},
-	}
-	p := policies[w.rnd.IntN(2)]
-	if b, ok := p.(limiter.TokenBucket); ok && b.Step() < time.Microsecond {
-		return
-	}
+	p, before := randomPair(w.rnd)
 	w.maxAge = 1 + w.rnd.Int64N([]int64{int64(50 * time.Millisecond), int64(time.Second)}[w.rnd.IntN(2)])
 	l := newLimiter(w.t, w, p, limiter.WithDenyCache(1+w.rnd.IntN(3), time.Duration(w.maxAge)))
 	l.SetDenyClock(w.localClock)
 	if w.rnd.IntN(4) == 0 { // the key was another policy's before
-		switch q := p.(type) {
-		case limiter.TokenBucket:
-			w.others(limiter.TokenBucket{Capacity: 1 + w.rnd.Int64N(9), Refill: 1, Interval: time.Duration(1_000 + w.rnd.Int64N(4*int64(q.Step())))}, 1, time.Second)
-		case limiter.FixedWindow:
-			w.others(limiter.FixedWindow{Limit: 1, Window: time.Millisecond + time.Duration(w.rnd.Int64N(2*int64(q.Window)))}, 1, time.Second)
-		}
+		w.others(before, 1, time.Second)
 		w.others(p, 1, 0)
 	}
 	freezes := w.rnd.IntN(3) == 0             // or steps of the wall clock: who meets both at once cannot see it
@@ -155,7 +142,7 @@ func (w *world) run() {
 			}
 			continue
 		}
-		cost, maxWait := 1+w.rnd.Int64N(w.limit(p)), time.Duration(0)
+		cost, maxWait := 1+w.rnd.Int64N(limitOf(p)), time.Duration(0)
 		if w.rnd.IntN(3) == 0 {
 			maxWait = time.Duration(w.rnd.Int64N(int64(500 * time.Millisecond)))
 		}
@@ -226,16 +213,6 @@ func (w *world) pass(freezes bool) {
 			w.wall += w.rnd.Int64N(int64(time.Second)) - int64(500*time.Millisecond)
 		}
 	}
-}
-
-func (w *world) limit(p limiter.Policy) int64 {
-	switch p := p.(type) {
-	case limiter.TokenBucket:
-		return p.Capacity
-	case limiter.FixedWindow:
-		return p.Limit
-	}
-	panic(fmt.Sprintf("policy %T", p))
 }
 
 func (w *world) must(err error) {

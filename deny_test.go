@@ -162,10 +162,10 @@ func TestAWallClockThatGoesBackEndsARefusal(t *testing.T) {
 		want       limiter.Source
 	}{
 		{0, 0, store},
-		{0, time.Second, cache},
-		{0, 1, store}, // frozen on one clock
-		{time.Second, 0, cache},
-		{1, 0, store}, // and on the other
+		{0, 20 * time.Millisecond, cache},
+		{0, 1, store},           // set back while it went on
+		{time.Second, 0, cache}, // frozen
+		{1, 0, store},
 		{-1, 0, store},
 		{1, 0, cache},
 		{-5, 9, store}, // set back

@@ -26,7 +26,8 @@
 //
 // [Limiter.Allow] and [Limiter.AllowN] decide at once, and [Limiter.AllowUpTo] takes as much as there
 // is room for. [Limiter.Peek] and [Limiter.PeekN] read without charging. [Limiter.Reserve] books a turn
-// ahead, and [Limiter.Wait] sleeps until its turn. [AllowAll] takes from several limits or from none.
+// ahead, and [Limiter.Wait] sleeps until its turn. [AllowAll] takes from several limits or from none, and
+// [CheckAll] checks when the program starts whether they fit together.
 //
 // [Limiter.Charge] charges a cost that is known only afterwards. [Limiter.Refund] and
 // [Limiter.RefundOf] give a charge back. [Limiter.Block] refuses all requests of a key for a time, and
@@ -60,7 +61,7 @@
 // failing, the store sends it a request only now and then; all others fail within microseconds.
 //
 // The error classes say whether a request was charged: see [ErrNotApplied] and
-// [ErrOutcomeUnknown]. An observer sees every decision and every failure: see [WithObserver].
+// [ErrOutcomeUnknown]. An observer sees every operation and every failure: see [WithObserver].
 //
 // # Serverless
 //

@@ -64,15 +64,15 @@ func Example_upTo() {
 		log.Fatal(err)
 	}
 	for _, addresses := range [][]string{make([]string, 60), make([]string, 60), make([]string, 20)} {
-		taken, res, err := mails.AllowUpTo(ctx, "provider", int64(len(addresses)))
+		res, err := mails.AllowUpTo(ctx, "provider", int64(len(addresses)))
 		if err != nil {
 			log.Fatal(err)
 		}
-		if taken == 0 {
+		if res.Taken == 0 {
 			fmt.Println("the next run is in", res.RetryAfter.Round(time.Minute))
 			continue
 		}
-		now, later := addresses[:taken], addresses[taken:] // send now; leave the rest to the next run
+		now, later := addresses[:res.Taken], addresses[res.Taken:] // send now; leave the rest to the next run
 		fmt.Println("send", len(now), "leave", len(later))
 	}
 	// Output:

@@ -11,16 +11,16 @@ import (
 )
 
 func ExampleWithObserver() {
-	var decisions expvar.Map // in your program: a counter of your metrics library
+	var operations expvar.Map // in your program: a counter of your metrics library
 	observe := func(_ context.Context, d limiter.Decision) {
 		outcome := "refused"
 		switch {
 		case d.Err != nil:
-			outcome = "failed" // for the log: d.Err says why the store made no decision
+			outcome = "failed" // for the log: d.Err says why the store did not do it
 		case d.Result.Allowed:
 			outcome = "allowed"
 		}
-		decisions.Add(d.Limiter+" "+outcome+" "+d.Result.Source.String(), 1)
+		operations.Add(d.Limiter+" "+d.Op.String()+" "+outcome+" "+d.Result.Source.String(), 1)
 	}
 	logins, err := limiter.New(memory.New(), "login", limiter.PerMinute(2), limiter.WithObserver(observe))
 	if err != nil {
@@ -31,6 +31,6 @@ func ExampleWithObserver() {
 			log.Fatal(err)
 		}
 	}
-	fmt.Println(decisions.String())
-	// Output: {"login allowed store": 2, "login refused store": 1}
+	fmt.Println(operations.String())
+	// Output: {"login take allowed store": 2, "login take refused store": 1}
 }

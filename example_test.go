@@ -137,7 +137,7 @@ func ExampleFixedWindow() {
 // While the database is down each process limits by itself.
 func ExampleFailLocal() {
 	// Nothing listens there.
-	store, err := postgres.Open(context.Background(), "postgres://app@127.0.0.1:1/app?sslmode=disable")
+	store, err := postgres.Open("postgres://app@127.0.0.1:1/app?sslmode=disable")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func ExampleFailLocal() {
 
 func Example_postgres() {
 	ctx := context.Background()
-	store, err := postgres.Open(ctx, os.Getenv("DATABASE_URL")) // or postgres.New(pool)
+	store, err := postgres.Open(os.Getenv("DATABASE_URL")) // or postgres.New(pool)
 	if err != nil {
 		log.Fatal(err)
 	}

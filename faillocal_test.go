@@ -50,7 +50,7 @@ func TestFailLocalAsksTheFallbackOnlyForWhatTheStoreFailedAt(t *testing.T) {
 		res, err := l.Allow(t.Context(), "k")
 		want := limiter.Result{Source: limiter.SourcePolicy}
 		if c.local {
-			want = limiter.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Minute, Source: limiter.SourceLocal, Policy: limiter.PerHour(2)}
+			want = limiter.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Minute, Taken: 1, Source: limiter.SourceLocal, Policy: limiter.PerHour(2)}
 		} else if !errors.Is(err, c.class) {
 			t.Errorf("%v: Allow fails with %v", c.class, err)
 		}

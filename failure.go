@@ -78,10 +78,16 @@ func (l *Limiter) failed(ctx context.Context, b *booking, res *Result, cause err
 	case l.fail == failClosed || !StoreFailed(cause) || provisional(l.store):
 		return cause, cause
 	case l.fail == failOpen:
-		res.Allowed = true
+		if res.Allowed = true; b.op.Kind != OpLook {
+			res.Taken = b.op.Cost
+		}
 		return nil, cause
 	}
-	if err := l.doOn(ctx, l.fallback, &b.op, &b.state); err != nil {
+	err := served(ctx)
+	if err == nil {
+		err = l.doOn(ctx, l.fallback, &b.op, &b.state)
+	}
+	if err != nil {
 		both := fmt.Errorf("%w; and the fallback: %w", cause, err)
 		return both, both
 	}

@@ -69,6 +69,10 @@ func TestFailOpenLetsPassOnlyWhatTheStoreFailedAt(t *testing.T) {
 			},
 			"Wait": func() (limiter.Result, error) { return want, l.Wait(t.Context(), "k") },
 		} {
+			want := want
+			if c.passes && name != "Peek" && name != "Wait" {
+				want.Taken = 1
+			}
 			res, err := ask()
 			if res != want || errors.Is(err, cause) == c.passes || (err == nil) != c.passes {
 				t.Errorf("%v: %s = %+v, %v; want Allowed %v", c.class, name, res, err, c.passes)
@@ -167,48 +171,6 @@ func TestEveryOperationHasTheTimeLimit(t *testing.T) {
 			if op.Timeout != c.want {
 				t.Errorf("operation %d has %v, want %v", op.Kind, op.Timeout, c.want)
 			}
-		}
-	}
-}
-
-func TestTheObserverSeesEveryDecisionAndWhyThereIsNone(t *testing.T) {
-	t.Parallel()
-	var seen []limiter.Decision
-	observe := limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
-		if d.Duration < 0 || d.Duration > time.Minute {
-			t.Errorf("it took %v", d.Duration)
-		}
-		d.Duration = 0
-		seen = append(seen, d)
-	})
-	now := time.Unix(1e9, 0)
-	l := newLimiter(t, memory.New(), limiter.PerSecond(2), observe, limiter.WithClock(func() time.Time { return now }))
-	took, _ := l.AllowN(t.Context(), "k", 2)
-	refused, _ := l.Allow(t.Context(), "k")
-	peeked, _ := l.Peek(t.Context(), "k")
-	r, _ := l.Reserve(t.Context(), "k", 1, time.Second)
-	_ = r.Cancel(t.Context())
-	_, _ = l.Refund(t.Context(), "k", 1)
-	_, _ = l.Allow(t.Context(), "") // not a decision
-	_, _ = l.AllowN(t.Context(), "k", 3)
-	broken := newLimiter(t, &brokenStore{err: limiter.ErrNotApplied}, limiter.PerSecond(2), observe, limiter.FailOpen())
-	open, err := broken.Allow(t.Context(), "k")
-	if err != nil {
-		t.Error(err)
-	}
-	if n := len(seen); n != 5 || !errors.Is(seen[4].Err, limiter.ErrNotApplied) {
-		t.Fatalf("seen %+v, want 5 decisions, of which the last failed", seen)
-	}
-	seen[4].Err = nil
-	for i, want := range []limiter.Decision{
-		{Limiter: "l", Cost: 2, Taken: 2, Result: took},
-		{Limiter: "l", Cost: 1, Result: refused},
-		{Limiter: "l", Cost: 0, Result: peeked},
-		{Limiter: "l", Cost: 1, Taken: 1, Result: r.Result},
-		{Limiter: "l", Cost: 1, Taken: 1, Result: open},
-	} {
-		if seen[i] != want {
-			t.Errorf("decision %d: %+v, want %+v", i, seen[i], want)
 		}
 	}
 }

@@ -38,28 +38,16 @@ func (d *joint) limiter(p *part) *Limiter { return d.claims[p.claims[0]].Limiter
 
 // prepare checks the claims and makes the parts.
 func (d *joint) prepare(ctx context.Context) error {
-	if n := len(d.claims); n < 1 || n > MaxClaims {
-		return invalid("AllowAll got %d claims; pass 1 to %d", n, MaxClaims)
-	}
-	for i, c := range d.claims {
-		if c.Limiter == nil {
-			return invalid("the Limiter of claim %d is nil; pass what New returned", i)
-		}
-	}
-	if err := d.prepareStores(); err != nil {
+	if err := d.check(); err != nil {
 		return err
 	}
 	ops := make([]Op, len(d.claims))
 	order := make([]int, len(d.claims))
-	first := d.claims[0].Limiter
-	timeout := first.timeout
+	timeout := d.claims[0].Limiter.timeout
 	for i, c := range d.claims {
 		l := c.Limiter
 		order[i], timeout = i, min(timeout, l.timeout)
-		if (l.clock == nil) != (first.clock == nil) {
-			return invalid("limiter %q and limiter %q: only one of them has WithClock; set it for both or for none", first.name, l.name)
-		}
-		if err := l.op(ctx, &ops[i], OpTake, c.Key, cmp.Or(c.Cost, 1)); err != nil {
+		if err := l.op(ctx, &ops[i], OpTake, c.Key, c.cost()); err != nil {
 			return err
 		}
 		if err := cmp.Or(l.checkCost(&ops[i]), checkNotCounting(&ops[i])); err != nil {
@@ -87,7 +75,7 @@ func (d *joint) add(claim int, op *Op) error {
 	} else {
 		sum := &d.ops[last]
 		if sum.Policy != op.Policy {
-			return invalid("limiter %q: two claims of one key have different policies; use one limiter for both", op.Name)
+			return twoPolicies(op.Name, sum.Policy, op.Policy)
 		}
 		if most := op.Policy.limit(); op.Cost > most-sum.Cost {
 			return fmt.Errorf("%w: limiter %q: the claims of one key cost %d and %d; the policy admits at most %d", ErrExceedsCapacity, op.Name, sum.Cost, op.Cost, most)
@@ -101,8 +89,21 @@ func (d *joint) add(claim int, op *Op) error {
 	return nil
 }
 
-// prepareStores finds the store and the failure policy of all limiters.
-func (d *joint) prepareStores() error {
+func twoPolicies(name string, a, b Policy) error {
+	return invalid("limiter %q: two claims of one key would have different policies (%v; %v); use one limiter for both", name, a, b)
+}
+
+// check checks what can be wrong with the limiters, whatever the keys and costs are. It finds the store
+// and the failure policy of all.
+func (d *joint) check() error {
+	if n := len(d.claims); n < 1 || n > MaxClaims {
+		return invalid("AllowAll got %d claims; pass 1 to %d", n, MaxClaims)
+	}
+	for i, c := range d.claims {
+		if c.Limiter == nil {
+			return invalid("the Limiter of claim %d is nil; pass what New returned", i)
+		}
+	}
 	first := d.claims[0].Limiter
 	var err error
 	if d.store, err = allStore(first.store); err != nil {
@@ -113,6 +114,9 @@ func (d *joint) prepareStores() error {
 		l := c.Limiter
 		if !same(l.store, first.store) {
 			return invalid("limiter %q and limiter %q have different stores; pass limiters of one store", first.name, l.name)
+		}
+		if (l.clock == nil) != (first.clock == nil) {
+			return invalid("limiter %q and limiter %q: only one of them has WithClock; set it for both or for none", first.name, l.name)
 		}
 		switch {
 		case l.fail == failClosed:
@@ -157,6 +161,9 @@ func same(a, b Store) bool {
 // decide asks the deny caches or the store. If the store fails, it applies the failure policy. Then it
 // calls the observers.
 func (d *joint) decide(ctx context.Context) (res AllResult, err error) {
+	if err := served(ctx); err != nil {
+		return AllResult{Result: undecided}, err
+	}
 	begin := time.Now()
 	source, cause := d.ask(ctx)
 	told := cause
@@ -171,16 +178,14 @@ func (d *joint) decide(ctx context.Context) (res AllResult, err error) {
 		if c.Limiter.observer == nil {
 			continue
 		}
-		seen := Decision{Limiter: c.Limiter.name, Cost: cmp.Or(c.Cost, 1), Result: undecided, Err: cause, Duration: time.Since(begin)}
+		seen := Decision{Limiter: c.Limiter.name, Op: OpTake, Cost: c.cost(), Result: undecided, Err: cause, Duration: time.Since(begin)}
 		if res.Each != nil {
 			seen.Result = res.Each[i]
 			if !res.Allowed {
 				seen.Result.Source = source // also if this limiter was not asked: see AllowAll
 			}
 		}
-		if seen.Result.Allowed = res.Allowed; res.Allowed {
-			seen.Taken = seen.Cost
-		}
+		seen.Result.Allowed = res.Allowed
 		c.Limiter.observer(ctx, seen)
 	}
 	return res, told
@@ -188,9 +193,6 @@ func (d *joint) decide(ctx context.Context) (res AllResult, err error) {
 
 // ask asks the deny caches, and otherwise the store.
 func (d *joint) ask(ctx context.Context) (Source, error) {
-	if err := served(ctx); err != nil {
-		return 0, err
-	}
 	refused := false
 	for i := range d.parts {
 		if p := &d.parts[i]; p.deny != nil {
@@ -272,12 +274,13 @@ func (d *joint) result(source Source) AllResult {
 			allowed = allowed && r.Allowed
 		}
 		for _, c := range p.claims {
+			r.Taken = d.claims[c].cost()
 			res.Each[c] = r
 		}
 	}
 	if !allowed {
 		for i := range res.Each {
-			res.Each[i].charged = charge{}
+			res.Each[i].Taken, res.Each[i].charged = 0, charge{}
 		}
 	}
 	res.Binding = d.binding(res.Each, allowed)

@@ -85,7 +85,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 
 // AllowN reports whether a request of cost n may pass now, and charges n to the key if it may. A
 // refusal is a [Result], not an error, and charges nothing (except with
-// [FixedWindow].CountRejected). If n is 0, AllowN is [Limiter.Peek].
+// [FixedWindow].CountRejected). A request of cost 0 charges nothing, and passes unless the key is in
+// debt, blocked or booked beyond now: AllowN is [Limiter.PeekN] then.
 //
 // The error is [ErrExceedsCapacity] if n is more than the policy ever admits at once, and
 // [ErrInvalid] if n is negative or the key is empty. Otherwise the error is the store's; [FailOpen]
@@ -93,7 +94,7 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 // [SourcePolicy].
 func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, err error) {
 	if n == 0 {
-		return l.Peek(ctx, key)
+		return l.PeekN(ctx, key, 0)
 	}
 	var b booking
 	if err := l.op(ctx, &b.op, OpTake, key, n); err != nil {
@@ -106,38 +107,36 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, 
 	return res, err
 }
 
-// AllowUpTo charges as many of n to the key as there is room for, and returns how many. It charges
-// none if there is no room for 1: this is a refusal, with the RetryAfter of a request of cost 1. Use
-// it for jobs that can do a part of their work.
+// AllowUpTo charges as many of n to the key as there is room for: [Result].Taken says how many. It
+// charges none if there is no room for 1: this is a refusal, with the RetryAfter of a request of cost
+// 1. Use it for jobs that can do a part of their work.
 //
 // The cost n may be more than the policy ever admits. The error is [ErrInvalid] if n is below 1. For
 // a window with CountRejected it also matches [errors.ErrUnsupported]. Otherwise the errors are
-// those of [Limiter.AllowN]. If [FailOpen] lets the request pass, taken is n.
-func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (taken int64, res Result, err error) {
+// those of [Limiter.AllowN]. If [FailOpen] lets the request pass, Taken is n.
+func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (res Result, err error) {
 	var b booking
-	res = undecided
 	if err := l.op(ctx, &b.op, OpTakeUpTo, key, n); err != nil {
-		return 0, res, err
+		return undecided, err
 	}
 	if n < 1 {
-		return 0, res, invalid("the cost is %d; pass at least 1", n)
+		return undecided, invalid("the cost is %d; pass at least 1", n)
 	}
 	if err := checkNotCounting(&b.op); err != nil {
-		return 0, res, err
+		return undecided, err
 	}
 	err = l.decide(ctx, &b, &res)
-	taken = b.taken(&res)
-	return taken, res, err
+	return res, err
 }
 
 // Peek is shorthand for PeekN(ctx, key, 1).
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	return l.PeekN(ctx, key, 0)
+	return l.PeekN(ctx, key, 1)
 }
 
 // PeekN returns the state of a key without charging it or writing anything. Allowed and RetryAfter
-// are what [Limiter.AllowN] would return now for a request of cost n. If n is 0, they are those for a
-// request of cost 1. The errors are those of AllowN.
+// are what [Limiter.AllowN] would return now for a request of cost n, which may be 0. The errors are
+// those of AllowN.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (res Result, err error) {
 	var b booking
 	if err := l.op(ctx, &b.op, OpLook, key, n); err != nil {
@@ -168,26 +167,69 @@ func (l *Limiter) checkCost(op *Op) error {
 // the failure policy. Then it calls the observer. It takes pointers, as the functions below do,
 // because copying large structs costs most of a decision in memory.
 func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err error) {
-	var begin time.Time
-	if l.observer != nil {
-		begin = time.Now()
+	if err := served(ctx); err != nil {
+		*res = undecided
+		return err
 	}
+	begin := l.begin()
 	cause := l.ask(ctx, b, res)
 	if cause != nil {
 		err, cause = l.failed(ctx, b, res, cause)
 	}
-	if l.observer != nil {
-		l.observer(ctx, Decision{Limiter: l.name, Cost: b.op.Cost, Taken: b.taken(res), Result: *res, Err: cause, Duration: time.Since(begin)})
-	}
+	l.observe(ctx, b, res, cause, begin)
 	return err
+}
+
+// carryOut sends b.op, which no failure policy answers, to store. Then it calls the observer. The
+// source is what the store is to the Limiter.
+func (l *Limiter) carryOut(ctx context.Context, store Store, source Source, b *booking) (Result, error) {
+	if err := served(ctx); err != nil {
+		return undecided, err
+	}
+	begin, res := l.begin(), undecided
+	err := l.doOn(ctx, store, &b.op, &b.state)
+	switch {
+	case err != nil:
+	case b.op.Kind == OpCharge || b.op.Kind == OpLook:
+		answer(&b.op, &b.state, &res)
+	default:
+		res = Result{Allowed: true, Source: source}
+	}
+	l.observe(ctx, b, &res, err, begin)
+	return res, err
+}
+
+// begin returns the time for observe.
+func (l *Limiter) begin() (begin time.Time) {
+	if l.observer != nil {
+		begin = time.Now()
+	}
+	return begin
+}
+
+// observe tells the observer what came of b.op.
+func (l *Limiter) observe(ctx context.Context, b *booking, res *Result, err error, begin time.Time) {
+	if l.observer == nil {
+		return
+	}
+	d := Decision{Limiter: l.name, Op: b.op.Kind, Cost: b.op.Cost, Result: *res, Err: err, Duration: time.Since(begin)}
+	switch d.Op {
+	case OpTake:
+		d.MaxWait = b.op.MaxWait
+	case OpBlock:
+		d.Cost, d.Changed = 0, b.state.Took
+	case OpRefund, OpCancel, OpReset:
+		d.Changed = b.state.Took
+	}
+	l.observer(ctx, d)
 }
 
 // ask asks the deny cache, and otherwise the store, for a decision on b.op.
 func (l *Limiter) ask(ctx context.Context, b *booking, res *Result) error {
-	if l.deny != nil && b.op.Kind != OpLook && !countsRejected(b.op.Policy) {
+	if l.deny != nil && b.op.Kind != OpLook && !b.op.CountsRefusals() {
 		return l.deny.ask(ctx, l, b, res)
 	}
-	if err := l.do(ctx, &b.op, &b.state); err != nil {
+	if err := l.doOn(ctx, l.store, &b.op, &b.state); err != nil {
 		return err
 	}
 	answer(&b.op, &b.state, res)
@@ -212,27 +254,8 @@ func (l *Limiter) op(ctx context.Context, op *Op, kind OpKind, key string, n int
 	return err
 }
 
-// taken is how much the decision res on b.op took. What [FailOpen] lets pass counts as taken.
-func (b *booking) taken(res *Result) int64 {
-	switch {
-	case !res.Allowed || b.op.Kind == OpLook:
-		return 0
-	case b.op.Kind == OpTakeUpTo && res.Source != SourcePolicy:
-		return b.state.Taken
-	}
-	return b.op.Cost
-}
-
-// do sends op to the Limiter's store and fills in s.
-func (l *Limiter) do(ctx context.Context, op *Op, s *State) error {
-	return l.doOn(ctx, l.store, op, s)
-}
-
-// doOn sends op to store and fills in s. It sends nothing if ctx has ended.
+// doOn sends op to store and fills in s.
 func (l *Limiter) doOn(ctx context.Context, store Store, op *Op, s *State) (err error) {
-	if err := served(ctx); err != nil {
-		return err
-	}
 	if *s, err = store.Do(ctx, *op); err != nil {
 		*s = State{}
 		return fmt.Errorf("limiter %q: %w", l.name, err)

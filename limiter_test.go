@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -24,8 +25,8 @@ func (s *applyStore) Do(ctx context.Context, op limiter.Op) (limiter.State, erro
 	if ctx.Err() != nil {
 		return limiter.State{}, errors.Join(limiter.ErrCanceled, ctx.Err())
 	}
-	if op.Kind < limiter.OpTake || op.Kind > limiter.OpBlock {
-		return limiter.State{}, errors.ErrUnsupported
+	if err := op.Check(); err != nil {
+		return limiter.State{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,6 +43,9 @@ func (s *applyStore) Do(ctx context.Context, op limiter.Op) (limiter.State, erro
 func (s *applyStore) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
 	if ctx.Err() != nil {
 		return nil, errors.Join(limiter.ErrCanceled, ctx.Err())
+	}
+	if err := limiter.CheckOps(ops); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,11 +66,7 @@ func (s *applyStore) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.Sta
 
 // rowOf identifies the row of an operation.
 func rowOf(op *limiter.Op) [3]string {
-	kind := "bucket"
-	if _, ok := op.Policy.(limiter.FixedWindow); ok {
-		kind = "window"
-	}
-	return [3]string{kind, op.Name, op.Key}
+	return [3]string{fmt.Sprint(limiter.KindOf(op.Policy)), op.Name, op.Key}
 }
 
 func TestOpApplyUnderALockIsAStore(t *testing.T) {
@@ -219,7 +219,6 @@ func TestLimiterAsksTheStoreForNothingInvalid(t *testing.T) {
 		{"a reservation where refusals count", reserve(counts, 1, time.Second), errors.ErrUnsupported},
 		{"a reservation of nothing where refusals count", reserve(counts, 0, time.Second), errors.ErrUnsupported},
 		{"a wait where refusals count", counts.Wait(ctx, "k"), errors.ErrUnsupported},
-		{"a wait for nothing", l.WaitN(ctx, "k", 0), nil},
 		{"a wait for nothing by nobody", l.WaitN(ctx, "", 0), limiter.ErrInvalid},
 		{"a wait for nothing by a caller who has left", l.WaitN(gone, "k", 0), context.Canceled},
 		{"a wait for nothing where refusals count", counts.WaitN(ctx, "k", 0), errors.ErrUnsupported},
@@ -333,7 +332,7 @@ func newLimiter(t *testing.T, s limiter.Store, p limiter.Policy, opts ...limiter
 }
 
 // errorOf returns the error of a refund.
-func errorOf(_ bool, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
 // mustAllow checks whether Allow of the key "k" passes.
 func mustAllow(t *testing.T, l *limiter.Limiter, want bool) {

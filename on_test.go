@@ -68,7 +68,7 @@ func TestOnNoStoreIsInvalid(t *testing.T) {
 	for name, store := range map[string]limiter.Store{"nil": nil, "a nil pointer": (*memory.Store)(nil), "a nil function": storeFunc(nil)} {
 		on := l.On(store)
 		r, allowErr := on.Allow(ctx, "k")
-		_, _, upToErr := on.AllowUpTo(ctx, "k", 1)
+		_, upToErr := on.AllowUpTo(ctx, "k", 1)
 		_, chargeErr := on.Charge(ctx, "k", 1)
 		_, reserveErr := on.Reserve(ctx, "k", 1, 0)
 		_, allErr := limiter.AllowAll(ctx, limiter.Claim{Limiter: on, Key: "k"})

@@ -44,6 +44,11 @@ const DefaultTimeout = 250 * time.Millisecond
 // [ErrOutcomeUnknown] if the operation may have been carried out. No failure policy answers then,
 // because a client may have chosen the deadline, as gRPC clients do.
 //
+// A limit below 50 ms may be less than a healthy store needs. So such a timeout does not count as an
+// outage, which would make other limiters of the store fail. A statement that was sent may continue
+// for up to 100 ms after the caller has its answer, because cutting it off costs the connection. A
+// caller of [AllowAll] waits for its statement for up to 25 ms.
+//
 // If you set the deadlines yourself and a failure policy must answer, set d at least 100 ms below
 // the shortest one. In AWS Lambda, set d at least 100 ms below the time that is left of the
 // invocation.
@@ -61,7 +66,7 @@ func WithTimeout(d time.Duration) Option {
 	}
 }
 
-// Observer is a function that the [Limiter] calls after each decision, for logs and metrics. It
+// Observer is a function that the [Limiter] calls after each operation, for logs and metrics. It
 // runs in the caller's goroutine, concurrently with other calls, and should not block. It must not
 // change the Result.
 type Observer func(ctx context.Context, d Decision)
@@ -70,22 +75,30 @@ type Observer func(ctx context.Context, d Decision)
 type Decision struct {
 	// Limiter is the limiter's name.
 	Limiter string
-	// Cost is the cost of the request; 0 for [Limiter.Peek].
+	// Op is what the Limiter asked for. It is [OpTake] for [Limiter.Allow], [Limiter.Reserve],
+	// [Limiter.Wait] and each claim of [AllowAll], and [OpLook] for a request of cost 0.
+	Op OpKind
+	// Cost is the cost of the request, or what a refund or cancel was to give back. It is 0 for a reset
+	// or a block.
 	Cost int64
-	// Taken is how much of the cost the request took: all of it or nothing, except for
-	// [Limiter.AllowUpTo]. It is also the cost if [FailOpen] let the request pass.
-	Taken int64
-	// Result is what the caller gets.
+	// MaxWait is how far ahead an [OpTake] could book.
+	MaxWait time.Duration
+	// Result is what the caller gets. For a refund, cancel, reset or block it has only Source, and
+	// Allowed, which is true unless Err is set.
 	Result Result
-	// Err is why the store made no decision, or nil if it made one. With [FailOpen] and [FailLocal]
-	// the caller does not get this error.
+	// Changed reports whether a refund, cancel, reset or block changed anything.
+	Changed bool
+	// Err is why the store did not carry out the operation, or nil if it did. With [FailOpen] and
+	// [FailLocal] the caller does not get this error.
 	Err error
-	// Duration is how long the decision took.
+	// Duration is how long the operation took.
 	Duration time.Duration
 }
 
-// WithObserver tells the [Limiter] to call o after each decision of its store or deny cache, and
-// after each failure of the store. The default is no observer.
+// WithObserver tells the [Limiter] to call o after each operation that it sends to its store, also if
+// that fails, and after each refusal by its deny cache. What sends nothing is not observed: a call with
+// a wrong argument or after the end of its context, and a refund of nothing. The default is no
+// observer.
 func WithObserver(o Observer) Option {
 	return func(opts *options) error {
 		if o == nil {

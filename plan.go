@@ -50,7 +50,7 @@ func (l *Limiter) choosePolicy(ctx context.Context, key string) (Policy, error) 
 	if err := checkPolicy(p); err != nil {
 		return nil, fmt.Errorf("limiter %q: the function of WithPolicyFor: %w", l.name, err)
 	}
-	if isWindow(p) != isWindow(l.policy) {
+	if KindOf(p) != KindOf(l.policy) {
 		return nil, invalid("limiter %q: the function of WithPolicyFor returned a %T, and New got a %T; return the same kind, or make another limiter", l.name, p, l.policy)
 	}
 	return p, nil

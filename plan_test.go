@@ -44,7 +44,7 @@ func TestWithPolicyForIsAskedOncePerRequest(t *testing.T) {
 	}{
 		{"Allow", 1, func() error { _, err := l.Allow(ctx, "k"); return err }},
 		{"AllowN(0)", 1, func() error { _, err := l.AllowN(ctx, "k", 0); return err }},
-		{"AllowUpTo", 1, func() error { _, _, err := l.AllowUpTo(ctx, "k", 3); return err }},
+		{"AllowUpTo", 1, func() error { _, err := l.AllowUpTo(ctx, "k", 3); return err }},
 		{"Peek", 1, func() error { _, err := l.Peek(ctx, "k"); return err }},
 		{"PeekN", 1, func() error { _, err := l.PeekN(ctx, "k", 3); return err }},
 		{"Reserve(0)", 1, func() error { _, err := l.Reserve(ctx, "k", 0, 0); return err }},
@@ -138,9 +138,9 @@ func TestWithPolicyForRefusesWhatIsWrong(t *testing.T) {
 				all
 			}{store, all{}}, bucket, p.option(), fail)
 			r, allowErr := l.Allow(c.ctx, "k")
-			taken, upTo, upToErr := l.AllowUpTo(c.ctx, "k", 1)
+			upTo, upToErr := l.AllowUpTo(c.ctx, "k", 1)
 			charged, chargeErr := l.Charge(c.ctx, "k", 1)
-			if r.Allowed || upTo.Allowed || taken != 0 || charged.Allowed {
+			if r.Allowed || upTo.Allowed || upTo.Taken != 0 || charged.Allowed {
 				t.Errorf("%s: %s: %+v, %+v, %+v, want refusals", c.what, name, r, upTo, charged)
 			}
 			_, reserveErr := l.Reserve(c.ctx, "k", 1, 0)

@@ -193,3 +193,17 @@ func checkResult(t *testing.T, r limiter.Result, n int64) {
 		t.Errorf("AllowN(%d) = %+v: refused, although it fits", n, r)
 	}
 }
+
+func TestPolicyString(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]limiter.Policy{
+		"5 per 1m0s, burst 5":                      limiter.PerMinute(5),
+		"1 per 10s, burst 100":                     limiter.TokenBucket{Capacity: 100, Refill: 1, Interval: 10 * time.Second},
+		"100 per 1h0m0s window":                    limiter.FixedWindow{Limit: 100, Window: time.Hour},
+		"100 per 1h0m0s window, counting refusals": limiter.FixedWindow{Limit: 100, Window: time.Hour, CountRejected: true},
+	} {
+		if got := p.String(); got != want {
+			t.Errorf("String() = %q, want %q", got, want)
+		}
+	}
+}

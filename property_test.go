@@ -294,33 +294,11 @@ func TestApplyRefusalsAndLooksChangeNothing(t *testing.T) {
 	})
 }
 
-// writtenBy reports whether the row is the policy's own.
-func writtenBy(row limiter.Row, p limiter.Policy) bool {
-	if b, ok := p.(limiter.TokenBucket); ok {
-		return row.Period == int64(b.Step()) && row.Limit == b.Capacity
-	}
-	w := p.(limiter.FixedWindow)
-	return row.Period == int64(w.Window) && row.Limit == w.Limit
-}
-
-func limitOf(p limiter.Policy) int64 {
-	if b, ok := p.(limiter.TokenBucket); ok {
-		return b.Capacity
-	}
-	return p.(limiter.FixedWindow).Limit
-}
-
 // I5: the RetryAfter of a refusal is tight, and idle time fills a bucket.
 func TestLimiterRetryAfterIsTight(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var p limiter.Policy = drawBucket(t, "bucket")
-		switch rapid.IntRange(0, 2).Draw(t, "kind") {
-		case 1:
-			p = limiter.FixedWindow{Limit: rapid.Int64Range(1, 9).Draw(t, "limit"), Window: time.Millisecond}
-		case 2:
-			p = drawHostileBucket(t, "bucket")
-		}
+		p := drawSmall(t)
 		now := time.Unix(0, int64(time.Second))
 		store := &applyStore{rows: map[[3]string]limiter.Row{}}
 		l, err := limiter.New(store, "l", p, limiter.WithClock(func() time.Time { return now }))

@@ -13,11 +13,11 @@ import "context"
 // Never retry a refund whose outcome is unknown: a second refund would admit too much. The error is
 // [ErrInvalid] if n is negative or the key is empty. Otherwise it is the store's.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) (bool, error) {
-	return l.refund(ctx, l.store, key, n, charge{})
+	return l.refund(ctx, SourceStore, key, n, charge{})
 }
 
-// RefundOf is [Limiter.Refund] for the request that was charged with res. On a fixed window it
-// credits only the window in which res was charged. After that window has ended, it gives nothing
+// RefundOf is [Limiter.Refund] for the request that was charged with res. It gives back at most
+// res.Taken. On a fixed window it credits only the window in which res was charged. After that window has ended, it gives nothing
 // back, so a late refund never credits a later window. On a token bucket it is Refund.
 //
 // If res charged nothing, RefundOf gives nothing back and does no I/O. That is the case for a
@@ -28,57 +28,57 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (bool, error)
 // does not remember what it gave back. The errors are those of Refund, and [ErrInvalid] if a
 // fallback was charged and the Limiter has none.
 func (l *Limiter) RefundOf(ctx context.Context, key string, n int64, res Result) (bool, error) {
-	from := l.store
+	from := SourceStore
 	switch {
 	case res.charged == charge{}:
-		from = nil
+		n = min(n, 0)
 	case res.Source == SourceLocal:
-		if from = l.fallback; from == nil {
+		if from = SourceLocal; l.fallback == nil {
 			return false, invalid("limiter %q: the Result was charged by a fallback, and this limiter has none; pass it to the limiter that returned it", l.name)
 		}
 	}
-	return l.refund(ctx, from, key, n, res.charged)
+	return l.refund(ctx, from, key, min(n, res.Taken), res.charged)
 }
 
-// refund gives n of a charge back to a key in from. If from is nil, nothing was charged. The zero
-// charge means the current window.
-func (l *Limiter) refund(ctx context.Context, from Store, key string, n int64, of charge) (bool, error) {
+// refund gives n of a charge back to a key in a store. The zero charge means the current window.
+func (l *Limiter) refund(ctx context.Context, from Source, key string, n int64, of charge) (bool, error) {
 	if n < 0 {
 		return false, invalid("the refund is %d; it must be at least 0", n)
 	}
-	var op Op
-	if err := l.op(ctx, &op, OpRefund, key, n); err != nil {
+	var b booking
+	if err := l.op(ctx, &b.op, OpRefund, key, n); err != nil {
 		return false, err
 	}
-	if n == 0 || from == nil {
+	if n == 0 {
 		return false, served(ctx)
 	}
-	if _, ok := l.policy.(FixedWindow); ok {
-		op.Booked.Row = Row{Start: of.start, Period: of.period}
-	}
-	return l.giveBack(ctx, from, &op)
+	b.op.Booked.Row = Row{Start: of.start, Period: of.period}
+	return l.giveBack(ctx, from, &b)
 }
 
 // Reset makes a key unused, as if it had never been charged. It also forgets the key's charges and
 // bookings, so do not refund or cancel them afterwards. The error is [ErrInvalid] if the key is
 // empty. Otherwise it is the store's.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	var op Op
-	if err := l.op(ctx, &op, OpReset, key, 0); err != nil {
+	var b booking
+	if err := l.op(ctx, &b.op, OpReset, key, 0); err != nil {
 		return err
 	}
-	_, err := l.giveBack(ctx, l.store, &op)
+	_, err := l.giveBack(ctx, SourceStore, &b)
 	return err
 }
 
-// giveBack tells from to carry out a refund, cancel or reset, and reports whether that changed
-// anything. Until it returns, the deny cache keeps no refusal of the key, nor later one that was
-// requested before that.
-func (l *Limiter) giveBack(ctx context.Context, from Store, op *Op) (bool, error) {
+// giveBack tells the store or the fallback to carry out a refund, cancel or reset, and reports whether
+// that changed anything. Until it returns, the deny cache keeps no refusal of the key, nor later one
+// that was requested before that.
+func (l *Limiter) giveBack(ctx context.Context, from Source, b *booking) (bool, error) {
 	if l.deny != nil {
-		defer l.deny.suspend(op.Key).resume()
+		defer l.deny.suspend(b.op.Key).resume()
 	}
-	var s State
-	err := l.doOn(ctx, from, op, &s)
-	return s.Took, err
+	store := l.store
+	if from == SourceLocal {
+		store = l.fallback
+	}
+	_, err := l.carryOut(ctx, store, from, b)
+	return b.state.Took, err
 }

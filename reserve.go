@@ -21,7 +21,7 @@ type Reservation struct {
 
 	limiter  *Limiter
 	booking  booking
-	store    Store // that has the booking
+	from     Source // of the booking
 	canceled atomic.Bool
 }
 
@@ -33,7 +33,7 @@ type booking struct {
 
 // Reserve books a request of cost n ahead, in order of arrival, if its turn comes within maxWait.
 // The maxWait is 0 to [MaxReserve]. On a fixed window Reserve may book a later window. It is one
-// round trip. A Reserve of 0 books nothing and is always allowed.
+// round trip. A Reserve of 0 waits for a debt, block or booking as any other, and books nothing.
 //
 // The Reservation is never nil. The errors are those of [Limiter.AllowN]. For a window with
 // CountRejected, which has no order of turns, the error matches [ErrInvalid] and
@@ -49,17 +49,14 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 	}
 	err := l.decide(ctx, &b, &r.Result)
 	switch {
-	case n == 0 && err == nil:
-		r.Allowed, r.RetryAfter, r.Delay = true, 0, 0
 	case err != nil || !r.Allowed:
 	case r.Source == SourcePolicy: // let pass without a booking
 		r.Delay = 0
 	default:
-		r.booking, r.store = b, l.store
-		if r.Source == SourceLocal {
-			r.store = l.fallback
+		if n > 0 {
+			r.booking, r.from = b, r.Source
 		}
-		r.Delay = time.Duration(delayOf(b.op.Policy, &b.state, maxWait))
+		r.Delay = time.Duration(delayOf(&b.op, &b.state))
 	}
 	return r, err
 }
@@ -68,7 +65,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time
 func (l *Limiter) reservation(ctx context.Context, op *Op, key string, n int64, maxWait time.Duration) error {
 	kind := OpTake
 	if n == 0 {
-		kind, maxWait = OpLook, 0
+		kind = OpLook
 	}
 	if err := l.op(ctx, op, kind, key, n); err != nil {
 		return err
@@ -83,7 +80,7 @@ func (l *Limiter) reservation(ctx context.Context, op *Op, key string, n int64, 
 // checkNotCounting returns an error if op's policy is a window with CountRejected, which can only
 // allow or refuse whole requests at once.
 func checkNotCounting(op *Op) error {
-	if !countsRejected(op.Policy) {
+	if !op.CountsRefusals() {
 		return nil
 	}
 	return fmt.Errorf("%w: limiter %q: a window with CountRejected has no Reserve, Wait, AllowUpTo or AllowAll; call AllowN, or leave CountRejected out: %w",
@@ -99,16 +96,16 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	if r.booking.op.Kind == 0 || r.canceled.Swap(true) {
 		return nil
 	}
-	op := r.booking.op
-	op.Kind, op.Booked = OpCancel, r.booking.state
+	b := booking{op: r.booking.op}
+	b.op.Kind, b.op.Booked = OpCancel, r.booking.state
 	if r.limiter.clock != nil {
 		at, err := checkClock(r.limiter.clock())
 		if err != nil {
 			return err
 		}
-		op.At = at
+		b.op.At = at
 	}
-	_, err := r.limiter.giveBack(ctx, r.store, &op)
+	_, err := r.limiter.giveBack(ctx, r.from, &b)
 	return err
 }
 
@@ -121,21 +118,14 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 }
 
 // WaitN books a request of cost n and sleeps until its turn, in order of arrival. It is one round
-// trip and does not poll. It returns nil when the caller may act. A wait for 0 books nothing and
-// returns at once. WaitN sleeps in real time, even with [WithClock].
+// trip and does not poll. It returns nil when the caller may act. A wait for 0 books nothing, as in
+// [Limiter.Reserve]. WaitN sleeps in real time, even with [WithClock].
 //
 // If the turn comes after [WithMaxWait] or the context's deadline, WaitN books nothing and returns
 // [ErrExceedsMaxWait] without sleeping. If the context ends during the sleep, WaitN cancels the
 // booking as [Reservation.Cancel] does, and returns [ErrCanceled]. The other errors are those of
 // [Limiter.Reserve].
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
-	if n == 0 {
-		var op Op
-		if err := l.reservation(ctx, &op, key, 0, 0); err != nil {
-			return err
-		}
-		return served(ctx)
-	}
 	maxWait := l.maxWait
 	if deadline, ok := ctx.Deadline(); ok {
 		maxWait = min(maxWait, max(0, time.Until(deadline)))

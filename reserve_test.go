@@ -279,6 +279,15 @@ func TestReserveOf0BooksNothing(t *testing.T) {
 	if err != nil || !r.Allowed || r.Delay != 0 || r.RetryAfter != 0 {
 		t.Errorf("Reserve(0) on a drained key = %+v, Delay %v, %v, want it allowed", r.Result, r.Delay, err)
 	}
+	if err := l.WaitN(t.Context(), "k", 0); err != nil {
+		t.Errorf("WaitN(0) on a drained key: %v", err)
+	}
+	if err := l.Block(t.Context(), "blocked", 2*time.Hour); err != nil {
+		t.Error(err)
+	}
+	if err := l.WaitN(t.Context(), "blocked", 0); !errors.Is(err, limiter.ErrExceedsMaxWait) {
+		t.Errorf("WaitN(0) on a blocked key: %v, want ErrExceedsMaxWait", err)
+	}
 	if err := r.Cancel(t.Context()); err != nil {
 		t.Errorf("Cancel: %v", err)
 	}

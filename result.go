@@ -24,6 +24,9 @@ type Result struct {
 	RetryAfter time.Duration
 	// ResetAfter is the time until the key is unused again.
 	ResetAfter time.Duration
+	// Taken is what was taken from the key: the cost of a request that passed, also if [FailOpen] let
+	// it pass, and of every [Limiter.Charge]. It is 0 for a refusal and a look.
+	Taken int64
 	// Source is what made the decision.
 	Source Source
 	// Policy is the policy that decided. It is nil if there was no decision.

@@ -2,6 +2,8 @@ package limiter
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"reflect"
 	"time"
 )
@@ -34,11 +36,6 @@ import (
 // A Store must be safe for concurrent use by any number of goroutines and Limiters.
 type Store interface {
 	Do(ctx context.Context, op Op) (State, error)
-}
-
-func isWindow(p Policy) bool {
-	_, ok := p.(FixedWindow)
-	return ok
 }
 
 // isNil reports whether a store is nil, or a nil pointer, map or function. Every call of such a
@@ -79,6 +76,29 @@ const (
 	OpBlock
 )
 
+// String returns the name of k in lower case, for use as a metric label.
+func (k OpKind) String() string {
+	switch k {
+	case OpTake:
+		return "take"
+	case OpLook:
+		return "look"
+	case OpRefund:
+		return "refund"
+	case OpCancel:
+		return "cancel"
+	case OpReset:
+		return "reset"
+	case OpTakeUpTo:
+		return "take_up_to"
+	case OpCharge:
+		return "charge"
+	case OpBlock:
+		return "block"
+	}
+	return fmt.Sprintf("operation(%d)", uint8(k))
+}
+
 // Op is one operation on one key of one limiter. A [Limiter] makes only valid ones: it checks the
 // name, key, cost and policy. Cost is 0 to the policy's limit, and MaxWait is 0 to [MaxReserve]. A
 // refund, a charge or a take of up to Cost has a Cost of at least 1, which may be above the limit.
@@ -90,11 +110,11 @@ type Op struct {
 	Key    string
 	Policy Policy
 	// Cost is the number of tokens or units to take, give back or cancel. For a look it is the cost
-	// of the take that it asks about; 0 means 1. It is 0 for a reset. For a block it is a time in
+	// of the take that it asks about, which may be 0. It is 0 for a reset. For a block it is a time in
 	// nanoseconds, 1 to [MaxBlock].
 	Cost int64
-	// MaxWait is how far ahead of now a take may book: 0 to [MaxReserve]. A cancel has the MaxWait
-	// of its take.
+	// MaxWait is how far ahead of now a take may book: 0 to [MaxReserve]. A look and a cancel have the
+	// MaxWait of their take.
 	MaxWait time.Duration
 	// At is the time of the operation in nanoseconds since 1970; 0 means the store's clock.
 	At int64
@@ -139,6 +159,9 @@ type Row struct {
 	Start, Used int64
 	// At is the clock reading of the latest take.
 	At int64
+	// List is a list of numbers of 8 bytes each, for kinds of limit that keep more than one count. It is
+	// a string so that Rows can be compared.
+	List string
 	// Period and Limit are the policy that wrote the row: the step and the capacity of a bucket, or
 	// the length and the limit of a window.
 	Period, Limit int64
@@ -175,6 +198,18 @@ const (
 	maxDebt = 1 << 60
 )
 
+// Check returns an error that matches [errors.ErrUnsupported] if this package has no such kind of
+// operation or policy. Every Do calls it first.
+func (op *Op) Check() error {
+	if op.Kind < OpTake || op.Kind > OpBlock {
+		return fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
+	}
+	if KindOf(op.Policy) != 0 {
+		return nil
+	}
+	return fmt.Errorf("policy %T: %w", op.Policy, errors.ErrUnsupported)
+}
+
 // Clock returns the operation's own time or, if it has none, the reading of now, in nanoseconds
 // since 1970. The error is [ErrInvalid] if the reading is not between 1970 and 2079.
 func (op Op) Clock(now func() time.Time) (int64, error) {
@@ -198,8 +233,8 @@ func checkClock(t time.Time) (int64, error) {
 // its own time it is the row's window if that is longer, because such an operation may be late. The
 // store's own clock cannot be late: it is read after the row.
 func (op Op) Tolerance(row Row) int64 {
-	if _, ok := op.Policy.(FixedWindow); ok && op.At != 0 {
-		return max(int64(ClockTolerance), row.Period)
+	if op.At != 0 {
+		return op.tolerance(row)
 	}
 	return int64(ClockTolerance)
 }
@@ -211,12 +246,19 @@ func (op Op) Tolerance(row Row) int64 {
 // Apply is a pure function. A Store is correct if it calls Apply under a lock, or writes the row by
 // compare-and-set.
 func (op Op) Apply(row Row, now int64) (next Row, s State) {
-	if w, ok := op.Policy.(FixedWindow); ok {
-		w.apply(&op, &row, now, &s)
-	} else {
-		op.Policy.(TokenBucket).apply(&op, &row, now, &s)
-	}
+	op.apply(&row, now, &s)
 	return row, s
+}
+
+// taken returns how much op took, given what the store returned.
+func (op *Op) taken(s *State) int64 {
+	switch {
+	case op.Kind == OpTakeUpTo:
+		return s.Taken
+	case op.Kind == OpTake && s.Took, op.Kind == OpCharge:
+		return op.Cost
+	}
+	return 0
 }
 
 // needs is the cost for which there must be room. For a charge it is that of the take after it.
@@ -224,8 +266,6 @@ func (op *Op) needs() int64 {
 	switch op.Kind {
 	case OpTakeUpTo, OpCharge:
 		return 1
-	case OpLook:
-		return max(1, op.Cost)
 	default:
 		return op.Cost
 	}
@@ -233,11 +273,11 @@ func (op *Op) needs() int64 {
 
 // probe returns the take that a look asks about.
 func (op *Op) probe() Op {
-	return Op{Kind: OpTake, Policy: op.Policy, Cost: op.needs(), At: op.At}
+	return Op{Kind: OpTake, Policy: op.Policy, Cost: op.Cost, MaxWait: op.MaxWait, At: op.At}
 }
 
 // Act returns, for a cancel, the instant at which the booking's turn comes, in nanoseconds since
 // 1970.
 func (op Op) Act() int64 {
-	return op.Booked.Now + delayOf(op.Policy, &op.Booked, op.MaxWait)
+	return op.Booked.Now + delayOf(&op, &op.Booked)
 }

@@ -1,6 +1,9 @@
 package limiter
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // FixedWindow is a policy that allows at most Limit requests per Window. Windows are aligned to
 // 1970-01-01T00:00:00Z, so that all callers share their edges. Around an edge, up to twice Limit can
@@ -21,6 +24,15 @@ type FixedWindow struct {
 // maxUsed is the value at which the count of a window saturates.
 const maxUsed = 1 << 62
 
+// String returns the policy as text, such as "100 per 1h0m0s window".
+func (w FixedWindow) String() string {
+	text := fmt.Sprintf("%d per %v window", w.Limit, w.Window)
+	if w.CountRejected {
+		text += ", counting refusals"
+	}
+	return text
+}
+
 func (w FixedWindow) check() error {
 	if w.Limit < 1 || w.Limit > maxLimit {
 		return invalid("FixedWindow.Limit is %d; it must be 1 to 2^60", w.Limit)
@@ -31,7 +43,6 @@ func (w FixedWindow) check() error {
 func (w FixedWindow) limit() int64 { return w.Limit }
 
 func (w FixedWindow) apply(op *Op, row *Row, now int64, s *State) {
-	s.Now = now
 	switch op.Kind {
 	case OpTake, OpTakeUpTo:
 		w.take(op, row, now, s)
@@ -226,10 +237,11 @@ func (w FixedWindow) convert(row Row, clock, current int64) Row {
 func align(t, window int64) int64 { return t - t%window }
 
 // delay is at most maxWait for a window that has begun by the row's clock, because Allow, which
-// waits for nothing, acts at once there.
+// waits for nothing, acts at once there. The state of a look may be that of a window over its limit.
 func (w FixedWindow) delay(s *State, maxWait int64) int64 {
-	d := max(0, s.Row.Start-s.Now)
-	if s.Row.Start <= s.Row.At {
+	start := w.target(s.Row, 0)
+	d := max(0, start-s.Now)
+	if start <= s.Row.At {
 		d = min(d, maxWait)
 	}
 	return d
@@ -252,16 +264,18 @@ func (w FixedWindow) result(op *Op, s *State, r *Result) {
 		Used:      used,
 		Source:    SourceStore,
 		Policy:    op.Policy,
+		Taken:     op.taken(s),
 		charged:   op.charge(s),
 	}
 	r.ResetAfter = time.Duration(ceilTo(max(0, end-s.Now), s.Tick))
 	if ahead || used == maxUsed {
 		r.Remaining, r.Used = 0, w.Limit
 	}
+	target := w.target(Row{Start: start, Used: used}, op.needs())
 	if op.Kind == OpLook {
-		r.Allowed = !ahead && used+op.needs() <= w.Limit
+		r.Allowed = target <= s.latest(op)
 	}
-	if wait := w.target(Row{Start: start, Used: used}, op.needs()); !r.Allowed || wait > clock {
-		r.retryAfter(op, s, wait-s.Now-int64(op.MaxWait))
+	if !r.Allowed || target > clock {
+		r.retryAfter(op, s, target-s.Now-int64(op.MaxWait))
 	}
 }

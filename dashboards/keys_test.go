@@ -36,7 +36,7 @@ func fill(t *testing.T, db *sql.DB, dsn string) {
 	if err := migrations.Up(t.Context(), migrations.Postgres, db); err != nil {
 		t.Fatal(err)
 	}
-	store, err := postgres.Open(t.Context(), dsn)
+	store, err := postgres.Open(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,8 +83,8 @@ func TestRulesOfCostZeroTakeNothing(t *testing.T) {
 		quota      string
 		left       []int64
 	}{
-		{"OfOneLimit", 0, 2, `"day";r=3;t=43200`, []int64{3, 3}},
-		{"OfTheOtherLimit", 1, 0, `"burst";r=2;t=2`, []int64{2, 5}},
+		{"OfOneLimit", 0, 2, `"burst";r=3, "day";r=3;t=43200`, []int64{3, 3}},
+		{"OfTheOtherLimit", 1, 0, `"burst";r=2;t=2, "day";r=5`, []int64{2, 5}},
 		{"OfAllLimits", 0, 0, `"burst";r=3, "day";r=5`, []int64{3, 5}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/middleware"
 )
 
 // The names of the metadata.
@@ -16,82 +17,10 @@ const (
 	retryAfterField = "retry-after"
 )
 
-// decision is the decision on a call.
-type decision struct {
-	result limiter.Result // of the whole
-	parts  []part         // one for each rule
-}
-
-// part is the part of one rule in a decision.
-type part struct {
-	rule   *rule
-	key    string
-	cost   int64
-	result limiter.Result // the zero Result if this limiter was not asked, or its state is not known
-}
-
-// ask asks the limiters for the decision d.
-func (i *Interceptor) ask(ctx context.Context, d *decision) error {
-	if !i.all {
-		p := &d.parts[0]
-		err := p.ask(ctx)
-		d.result = p.result
-		return err
-	}
-	var claims []limiter.Claim
-	for _, p := range d.parts {
-		if p.cost != 0 {
-			claims = append(claims, limiter.Claim{Limiter: p.rule.limiter.(*limiter.Limiter), Key: p.key, Cost: p.cost})
-		}
-	}
-	if len(claims) == 0 {
-		return d.look(ctx)
-	}
-	all, err := limiter.AllowAll(ctx, claims...)
-	if err != nil {
-		return err
-	}
-	d.result = all.Result
-	claim := 0
-	for n := range d.parts {
-		if p := &d.parts[n]; p.cost != 0 {
-			p.result = all.Each[claim]
-			claim++
-		}
-	}
-	return nil
-}
-
-// ask asks one limiter.
-func (p *part) ask(ctx context.Context) (err error) {
-	p.result, err = p.rule.limiter.AllowN(ctx, p.key, p.cost)
-	if err == nil && p.cost == 0 {
-		// AllowN with 0 is a Peek, which asks about a cost of 1. This call takes nothing, so it passes.
-		p.result.Allowed, p.result.RetryAfter = true, 0
-	}
-	return err
-}
-
-// look asks each limiter what is left, for a call that takes nothing. The limiter with the least left
-// decides. A failure policy knows no quota, so its answer counts only if all answers are of that kind.
-func (d *decision) look(ctx context.Context) error {
-	for n := range d.parts {
-		p := &d.parts[n]
-		if err := p.ask(ctx); err != nil {
-			return err
-		}
-		unknown := d.result.Source == 0 || d.result.Source == limiter.SourcePolicy
-		if unknown || p.result.Source != limiter.SourcePolicy && p.result.Remaining < d.result.Remaining {
-			d.result = p.result
-		}
-	}
-	return nil
-}
-
 // addFields adds what d says to the metadata of a response.
-func (d *decision) addFields(md metadata.MD) {
-	for _, p := range d.parts {
-		policy, quota := handler.FieldItems(p.rule.limiter, p.result)
+func addFields(md metadata.MD, d *middleware.Decision) {
+	for i := range d.Parts {
+		policy, quota := handler.FieldItems(d.Parts[i].Limiter, d.Parts[i].Result)
 		add(md, policyField, policy)
 		if quota != "" {
 			add(md, quotaField, quota)
@@ -106,16 +35,6 @@ func add(md metadata.MD, name, item string) {
 		return
 	}
 	md[name] = []string{item}
-}
-
-// violated returns the names of the limiters that had no room.
-func (d *decision) violated() (names []string) {
-	for _, p := range d.parts {
-		if p.result.Source != 0 && !p.result.Allowed {
-			names = append(names, p.rule.limiter.Name())
-		}
-	}
-	return names
 }
 
 type resultKey struct{}

@@ -2,10 +2,6 @@ package grpclimiter
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/http"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,25 +9,20 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
-	"github.com/sqlimit/limiter/limiterslog"
+	"github.com/sqlimit/limiter/middleware"
 )
 
 // Interceptor asks for a decision before each call. [New] and [NewAll] make it. It may serve any
 // number of servers, concurrently.
 type Interceptor struct {
 	options
-	rules []rule
-	all   bool   // made by NewAll: AllowAll decides
-	name  string // of the limiters, for the log
-	log   limiterslog.Log
+	rules *middleware.Rules[request]
 }
 
-// rule is a limiter with the key and the cost of a call.
-type rule struct {
-	limiter handler.Limiter
-	key     KeyFunc
-	cost    func(context.Context, Call) int64 // nil: every call costs 1
-	refunds refunder                          // only with ChargeFailures
+// request is a call with its context.
+type request struct {
+	context.Context
+	Call
 }
 
 // Rule is one limit of [NewAll].
@@ -51,8 +42,9 @@ type Rule struct {
 // start.
 func New(l handler.Limiter, key KeyFunc, opts ...Option) *Interceptor {
 	i := newInterceptor(opts)
-	handler.New(l, noRequest) // panics if it cannot use l
-	i.add(l, key, i.cost)
+	var err error
+	i.rules, err = middleware.New(ruleOf(l, key, i.cost), i.chargeFailures)
+	check(err, l)
 	return i
 }
 
@@ -64,34 +56,53 @@ func New(l handler.Limiter, key KeyFunc, opts ...Option) *Interceptor {
 // and its delay is the longest wait of those. [OnRefusal] and [ResultFromContext] have the decision
 // as a whole.
 //
-// A rule whose Cost returns 0 takes nothing and is not asked: only its policy is in the metadata. If
-// all return 0, the call passes, and the interceptor asks each limiter what is left.
+// A rule whose Cost returns 0 takes nothing and is asked first, by [limiter.Limiter.PeekN]. It refuses a
+// call if its key is in debt, blocked or booked beyond now. Then the other limiters are not asked, and
+// the metadata has only their policies.
 //
 // All keys are found before the limiters are asked. A call without one of them is charged to no
 // limiter.
 //
-// NewAll panics like New, and in the same cases as [handler.NewAll]: it needs 1 to
-// [limiter.MaxClaims] rules whose limiters share one store, and none may have a window with
+// NewAll panics like New, and if [limiter.CheckAll] returns an error for the limiters. It needs 1 to
+// [limiter.MaxClaims] rules. All limiters must share one store, and none may have a window with
 // CountRejected. Instead of the option Cost, set Rule.Cost.
 func NewAll(rules []Rule, opts ...Option) *Interceptor {
 	i := newInterceptor(opts)
-	i.all = true
 	if i.cost != nil {
 		panic("grpclimiter: NewAll got the option Cost, which does not say of which rule; set Rule.Cost instead")
 	}
-	checked := make([]handler.Rule, len(rules))
+	asked := make([]middleware.Rule[request], len(rules))
+	limiters := make([]handler.Limiter, len(rules))
 	for n, r := range rules {
-		checked[n] = handler.Rule{Limiter: r.Limiter, Key: noRequest}
+		asked[n], limiters[n] = ruleOf(r.Limiter, r.Key, r.Cost), r.Limiter
 	}
-	handler.NewAll(checked) // panics if it cannot use the limiters together
-	for _, r := range rules {
-		i.add(r.Limiter, r.Key, r.Cost)
-	}
+	var err error
+	i.rules, err = middleware.NewAll(asked, i.chargeFailures)
+	check(err, limiters...)
 	return i
 }
 
-// noRequest stands for the key function where package handler checks limiters. It is never called.
-func noRequest(*http.Request) (string, error) { return "", ErrNoKey }
+// ruleOf returns a rule. A function that is nil stays nil.
+func ruleOf(l handler.Limiter, key KeyFunc, cost func(context.Context, Call) int64) middleware.Rule[request] {
+	r := middleware.Rule[request]{Limiter: l}
+	if key != nil {
+		r.Key = func(r request) (string, error) { return key(r.Context, r.Call) }
+	}
+	if cost != nil {
+		r.Cost = func(r request) int64 { return cost(r.Context, r.Call) }
+	}
+	return r
+}
+
+// check panics if there is an error, or if the metadata cannot describe a limiter.
+func check(err error, limiters ...handler.Limiter) {
+	if err != nil {
+		panic("grpclimiter: " + err.Error())
+	}
+	for _, l := range limiters {
+		handler.FieldItems(l, limiter.Result{})
+	}
+}
 
 func newInterceptor(opts []Option) *Interceptor {
 	i := &Interceptor{}
@@ -102,22 +113,6 @@ func newInterceptor(opts []Option) *Interceptor {
 		opt(&i.options)
 	}
 	return i
-}
-
-// add adds a rule with a limiter that was checked.
-func (i *Interceptor) add(l handler.Limiter, key KeyFunc, cost func(context.Context, Call) int64) {
-	if key == nil {
-		panic("grpclimiter: the key function is nil; pass grpclimiter.ClientIP(), or a function of your own")
-	}
-	r := rule{limiter: l, key: key, cost: cost}
-	if i.chargeFailures {
-		var ok bool
-		if r.refunds, ok = l.(refunder); !ok {
-			panic(fmt.Sprintf("grpclimiter: ChargeFailures needs a limiter with the method RefundOf, which %T does not have; pass a *limiter.Limiter, or leave the option out", l))
-		}
-	}
-	i.rules = append(i.rules, r)
-	i.name = strings.TrimPrefix(i.name+","+l.Name(), ",")
 }
 
 // Unary is a [grpc.UnaryServerInterceptor].
@@ -158,50 +153,24 @@ func (s *stream) Context() context.Context { return s.ctx }
 
 // decide asks for a decision and sends its metadata. It returns the context of a call that may pass,
 // or the status that ends the call. The decision is nil if there was none.
-func (i *Interceptor) decide(ctx context.Context, call Call, send func(metadata.MD) error) (context.Context, *decision, error) {
+func (i *Interceptor) decide(ctx context.Context, call Call, send func(metadata.MD) error) (context.Context, *middleware.Decision, error) {
 	if i.skip != nil && i.skip(ctx, call) {
 		return ctx, nil, nil
 	}
-	d := &decision{}
-	err := i.prepare(ctx, call, d)
-	if err == nil {
-		err = i.ask(ctx, d)
-	}
+	d := new(middleware.Decision)
+	err := i.rules.Decide(ctx, request{ctx, call}, d)
 	md := metadata.MD{}
 	if err != nil {
+		ctx, err = i.undecided(ctx, call, d, err, md)
 		d = nil
-		ctx, err = i.undecided(ctx, call, err, md)
 	} else {
 		if !i.hide {
-			d.addFields(md)
+			addFields(md, d)
 		}
-		ctx, err = withResult(ctx, d.result, true), i.refusal(ctx, call, d, md)
+		ctx, err = withResult(ctx, d.Result, true), i.refusal(ctx, call, d, md)
 	}
 	if len(md) > 0 && !i.dryRun {
 		_ = send(md) // fails only if an outer interceptor has sent the header; the call then goes on without these fields
 	}
 	return ctx, d, err
-}
-
-// prepare finds the keys and the costs of a call.
-func (i *Interceptor) prepare(ctx context.Context, call Call, d *decision) error {
-	d.parts = make([]part, len(i.rules))
-	for n := range d.parts {
-		p := &d.parts[n]
-		p.rule = &i.rules[n]
-		var err error
-		if p.key, err = p.rule.key(ctx, call); err == nil && p.key == "" {
-			err = noKey("the key function returned an empty key")
-		}
-		if err != nil {
-			if !errors.Is(err, ErrNoKey) {
-				err = fmt.Errorf("%w: %w", ErrNoKey, err)
-			}
-			return err
-		}
-		if p.cost = 1; p.rule.cost != nil {
-			p.cost = p.rule.cost(ctx, call)
-		}
-	}
-	return nil
 }

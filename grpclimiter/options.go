@@ -21,8 +21,8 @@ type options struct {
 	failOpen       bool
 }
 
-// Cost sets what a call costs. A call of cost 0 takes nothing and always passes, with the metadata
-// that says what is left. A call that costs more than the limiter ever admits gets
+// Cost sets what a call costs. A call of cost 0 takes nothing. It passes, with the metadata that says
+// what is left, unless its key is in debt, blocked or booked beyond now. A call that costs more than the limiter ever admits gets
 // INVALID_ARGUMENT. One with a negative cost, which is a mistake in the function, gets INTERNAL.
 // The default is 1. With [NewAll], set Rule.Cost instead.
 func Cost(of func(context.Context, Call) int64) Option {
@@ -71,9 +71,9 @@ func OnRefusal(f func(context.Context, Call, limiter.Result)) Option {
 // [limiter.FailOpen] let the call pass; only [limiter.WithObserver] sees that error. Nor does it call
 // f for [limiter.ErrCanceled]: the caller left, or the call's own deadline left too little time.
 //
-// The default is to log the error by a [limiterslog.Log]: to slog.Default, at most once a minute for
-// each interceptor and class of errors, and never with a key. Errors that clients can cause are not
-// logged: ErrNoKey, [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
+// The default is to log the error by a [github.com/sqlimit/limiter/limiterslog.Log]: to slog.Default, at
+// most once a minute for each interceptor and class of errors, and never with a key. Errors that clients
+// can cause are not logged: ErrNoKey, [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
 func OnError(f func(context.Context, Call, error)) Option {
 	if f == nil {
 		panic("grpclimiter: OnError got nil; pass a function, or leave the option out")

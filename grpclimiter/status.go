@@ -16,6 +16,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/middleware"
 )
 
 // retryUndecided is the delay after a call without a decision. It keeps clients from retrying at once
@@ -23,32 +24,32 @@ import (
 const retryUndecided = time.Second
 
 // refusal returns the status of a call that d refuses, and nil if the call may pass.
-func (i *Interceptor) refusal(ctx context.Context, call Call, d *decision, md metadata.MD) error {
-	if d.result.Allowed {
+func (i *Interceptor) refusal(ctx context.Context, call Call, d *middleware.Decision, md metadata.MD) error {
+	if d.Result.Allowed {
 		return nil
 	}
 	if i.onRefusal != nil {
-		i.onRefusal(ctx, call, d.result)
+		i.onRefusal(ctx, call, d.Result)
 	}
 	if i.dryRun {
 		return nil
 	}
 	message := "rate limit exceeded"
-	if names := d.violated(); len(names) > 0 && !i.hide {
+	if names := d.Violated(); len(names) > 0 && !i.hide {
 		message += ": " + strings.Join(names, ", ")
 	}
-	return retryable(codes.ResourceExhausted, message, d.result.RetryAfter, md)
+	return retryable(codes.ResourceExhausted, message, d.Result.RetryAfter, md)
 }
 
 // undecided returns the status of a call without a decision, or its context if an option lets it
 // pass.
-func (i *Interceptor) undecided(ctx context.Context, call Call, err error, md metadata.MD) (context.Context, error) {
+func (i *Interceptor) undecided(ctx context.Context, call Call, d *middleware.Decision, err error, md metadata.MD) (context.Context, error) {
 	i.report(ctx, call, err)
 	switch {
 	case i.dryRun:
 		return withResult(ctx, limiter.Result{}, false), nil
-	case i.failOpen && !errors.Is(err, ErrNoKey) && limiter.StoreFailed(err):
-		return withResult(ctx, limiter.Result{Allowed: true, Source: limiter.SourcePolicy}, true), nil
+	case i.failOpen && d.Pass(err):
+		return withResult(ctx, d.Result, true), nil
 	case errors.Is(err, ErrNoKey):
 		return ctx, status.Error(codes.InvalidArgument, "the call has no key for its rate limit")
 	case errors.Is(err, limiter.ErrExceedsCapacity): // no wait would help
@@ -81,14 +82,11 @@ func toMilliseconds(d time.Duration) time.Duration {
 	return (d - 1).Truncate(time.Millisecond) + time.Millisecond
 }
 
-// report passes err to OnError, or logs it if there is no OnError. It ignores callers that left, which
-// could fill the log. It does not log ErrNoKey, because the application's text may contain a key.
+// report passes err to OnError, or logs it if there is no OnError.
 func (i *Interceptor) report(ctx context.Context, call Call, err error) {
-	switch {
-	case errors.Is(err, limiter.ErrCanceled):
-	case i.onError != nil:
-		i.onError(ctx, call, err)
-	case !errors.Is(err, ErrNoKey):
-		i.log.Error(ctx, i.name, err)
+	var onError func(error)
+	if i.onError != nil {
+		onError = func(err error) { i.onError(ctx, call, err) }
 	}
+	i.rules.Report(ctx, err, onError)
 }

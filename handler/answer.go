@@ -2,11 +2,8 @@ package handler
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
-
-	"github.com/sqlimit/limiter"
 )
 
 // problem is a problem document (RFC 9457) with the draft's extension.
@@ -42,27 +39,17 @@ func quotaExceeded(names []string) []byte {
 	}.body()
 }
 
-// violated returns the names of the policies that had no room.
-func (d *decision) violated() (names []string) {
-	for i := range d.parts {
-		if p := &d.parts[i]; p.result != nil && !p.result.Allowed {
-			names = append(names, p.rule.name)
-		}
-	}
-	return names
-}
-
 // refuse answers a refused request, or in a dry run only reports it.
-func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision) {
+func (m *limit) refuse(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision) {
 	if m.onRefusal != nil {
-		m.onRefusal(r, d.result)
+		m.onRefusal(r, d.Result)
 	}
 	if m.dryRun {
 		next.ServeHTTP(w, r)
 		return
 	}
 	h := w.Header()
-	h.Set("Retry-After", retryAfter(d, d.result.RetryAfter))
+	h.Set("Retry-After", retryAfter(d, d.Result.RetryAfter))
 	h.Set("Cache-Control", "no-store")
 	if m.refusal != nil {
 		m.refusal.ServeHTTP(w, r)
@@ -70,7 +57,7 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, next http.Ha
 	}
 	body := m.problem
 	if body == nil {
-		body = quotaExceeded(d.violated())
+		body = quotaExceeded(d.Violated())
 	}
 	write(w, http.StatusTooManyRequests, body)
 }
@@ -80,17 +67,13 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, next http.Ha
 const retryUndecided = time.Second
 
 // undecided answers a request without a decision, or lets it pass if an option says so.
-func (m *middleware) undecided(w http.ResponseWriter, r *http.Request, next http.Handler, err error, status int) {
+func (m *limit) undecided(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision, err error) {
 	m.report(r, err)
-	if m.dryRun {
-		pass(w, r, next, &decision{Context: r.Context(), none: true})
+	if d.none = m.dryRun; d.none || m.failOpen && d.Pass(err) {
+		pass(w, r, next, d)
 		return
 	}
-	if m.failOpen && !errors.Is(err, ErrNoKey) && limiter.StoreFailed(err) {
-		passed := limiter.Result{Allowed: true, Source: limiter.SourcePolicy}
-		pass(w, r, next, &decision{Context: r.Context(), result: passed})
-		return
-	}
+	status := statusOf(err)
 	p := problem{Title: http.StatusText(status), Status: status}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")

@@ -7,27 +7,18 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/middleware"
 )
 
 // decision is the context of a request that was decided. It is a context itself, which saves an
 // allocation.
 type decision struct {
 	context.Context
-	result    limiter.Result // of the whole
-	parts     []part         // one for each rule
-	one       [1]part        // parts, if there is one rule: this saves an allocation
-	binding   *part          // the part that decides: see [limiter.AllResult]
-	none      bool           // there is no decision, which an outer one does not stand for
+	middleware.Decision
+	fields    []*fields  // of each part: of the policy that decided; empty if a dry run refuses nothing
+	one       [1]*fields // fields, if there is one rule: this saves an allocation
+	none      bool       // there is no decision, which an outer one does not stand for
 	succeeded atomic.Bool
-}
-
-// part is what one rule has to do with a decision.
-type part struct {
-	rule   *rule
-	key    string
-	cost   int64
-	result *limiter.Result // nil if nobody asked this limiter, or nobody knows its state
-	fields *fields         // of the policy that decided; nil if a dry run refuses nothing
 }
 
 type decisionKey struct{}
@@ -63,9 +54,9 @@ func copyBack(outer, inner *http.Request) {
 // an outer limiter whose quota is used up. A client that comes earlier would be refused again.
 func retryAfter(ctx context.Context, wait time.Duration) string {
 	for d := decisionOf(ctx); d != nil; d = decisionOf(d.Context) {
-		for i := range d.parts {
-			if p := &d.parts[i]; p.fields != nil && p.result != nil {
-				wait = max(wait, p.fields.wait(p.result, p.cost))
+		for i, f := range d.fields {
+			if p := &d.Parts[i]; p.Asked {
+				wait = max(wait, f.wait(&p.Result, p.Cost))
 			}
 		}
 	}
@@ -78,7 +69,7 @@ func retryAfter(ctx context.Context, wait time.Duration) string {
 // that nest it is that of the innermost one.
 func ResultFromContext(ctx context.Context) (limiter.Result, bool) {
 	if d := decisionOf(ctx); d != nil && !d.none {
-		return d.result, true
+		return d.Result, true
 	}
 	return limiter.Result{}, false
 }

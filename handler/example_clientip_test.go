@@ -49,7 +49,7 @@ func ExampleAddressHeader() {
 	r.Header.Set("CF-Connecting-IP", "203.0.113.7")
 	fmt.Println(key(r))
 	// Output:
-	// handler: the request has no key: the request does not have one line CF-Connecting-IP with one address; the proxy must set it on every request, and no request may bypass the proxy
+	// limiter: the request has no key: the request does not have one line CF-Connecting-IP with one address; the proxy must set it on every request, and no request may bypass the proxy
 	// 203.0.113.7 <nil>
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/middleware"
 )
 
 // The fields in the form in which http.Header holds them.
@@ -75,38 +76,40 @@ func fillTime(b limiter.TokenBucket) time.Duration {
 
 // findFields sets the fields of each part: those of the policy that decided, which may be another one
 // than the limiter's own. These are prepared. Others are made for the request.
-func (d *decision) findFields(withLegacy bool) {
-	for i := range d.parts {
-		p := &d.parts[i]
-		p.fields = &p.rule.fields
-		if p.result == nil || p.result.Policy == nil || p.result.Policy == p.rule.policy {
+func (d *decision) findFields(m *limit) {
+	if d.fields = d.one[:]; len(d.Parts) > 1 {
+		d.fields = make([]*fields, len(d.Parts))
+	}
+	for i := range d.Parts {
+		p, own := &d.Parts[i].Result, &m.own[i]
+		d.fields[i] = &own.fields
+		if p.Policy == nil || p.Policy == own.policy {
 			continue
 		}
-		if f, ok := newFields(p.rule.name, p.rule.fields.name, p.result.Policy, withLegacy); ok {
-			p.fields = &f
+		if f, ok := newFields(own.limiter, own.name, p.Policy, m.legacy); ok {
+			d.fields[i] = &f
 		}
 	}
 }
 
 // setFields adds what d says to a response's header.
-func (m *middleware) setFields(h http.Header, d *decision) {
+func (m *limit) setFields(h http.Header, d *decision) {
 	policies := m.policies
 	var buf [128]byte
 	quotas := buf[:0]
-	for i := range d.parts {
-		p := &d.parts[i]
-		if p.fields != &p.rule.fields {
+	for i, f := range d.fields {
+		if f != &m.own[i].fields {
 			policies = "" // not the prepared ones
 		}
-		if p.knowsQuota() {
+		if p := &d.Parts[i]; knowsQuota(p) {
 			if len(quotas) > 0 {
 				quotas = append(quotas, ", "...)
 			}
-			quotas = p.fields.appendQuota(quotas, p.result)
+			quotas = f.appendQuota(quotas, &p.Result)
 		}
 	}
 	if policies == "" {
-		policies = policiesOf(d.parts)
+		policies = policiesOf(d.fields)
 	}
 	// One allocation for both lines; neither can grow into the other.
 	lines := []string{join(h[policyField], policies), ""}
@@ -115,24 +118,24 @@ func (m *middleware) setFields(h http.Header, d *decision) {
 		lines[1] = join(h[quotaField], string(quotas))
 		h[quotaField] = lines[1:2:2]
 	}
-	if b := d.binding; b.fields.legacy != nil && b.knowsQuota() {
-		b.fields.legacy.set(h, b.result)
+	if b, f := &d.Parts[d.Binding], d.fields[d.Binding]; f.legacy != nil && knowsQuota(b) {
+		f.legacy.set(h, &b.Result)
 	}
 }
 
 // knowsQuota reports whether the state of the part's key is known. A failure policy knows none.
-func (p *part) knowsQuota() bool {
-	return p.result != nil && p.result.Source != limiter.SourcePolicy
+func knowsQuota(p *middleware.Part) bool {
+	return p.Asked && p.Result.Source != limiter.SourcePolicy
 }
 
 // policiesOf returns the items of RateLimit-Policy.
-func policiesOf(parts []part) string {
-	if len(parts) == 1 {
-		return parts[0].fields.policy
+func policiesOf(all []*fields) string {
+	if len(all) == 1 {
+		return all[0].policy
 	}
-	items := make([]string, len(parts))
-	for i := range parts {
-		items[i] = parts[i].fields.policy
+	items := make([]string, len(all))
+	for i, f := range all {
+		items[i] = f.policy
 	}
 	return strings.Join(items, ", ")
 }

@@ -135,7 +135,7 @@ func TestTheLimitersOwnFailurePolicyIsFollowed(t *testing.T) {
 	wantStatus(t, resp, http.StatusTeapot)
 	// The policy holds; what is left of it nobody knows.
 	wantHeaders(t, resp.header, map[string]string{"RateLimit-Policy": `"l";q=10;w=1`, "RateLimit": "", "X-RateLimit-Remaining": ""})
-	if want := (limiter.Result{Allowed: true, Source: limiter.SourcePolicy}); seen != want {
+	if want := (limiter.Result{Allowed: true, Taken: 1, Source: limiter.SourcePolicy}); seen != want {
 		t.Errorf("the application sees %+v, want %+v", seen, want)
 	}
 }

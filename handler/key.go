@@ -1,20 +1,21 @@
 package handler
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 
 	"github.com/sqlimit/limiter/handler/internal/field"
+	"github.com/sqlimit/limiter/middleware"
 )
 
 // KeyFunc returns the key by which a request is limited. If it returns an error or an empty key,
 // the request is refused with 400. It must be safe for concurrent use.
 type KeyFunc func(*http.Request) (string, error)
 
-// ErrNoKey means that a request has no key. The errors of this package's key functions match it.
-var ErrNoKey = errors.New("handler: the request has no key")
+// ErrNoKey means that a request has no key. It is [middleware.ErrNoKey]. The errors of this package's key
+// functions match it.
+var ErrNoKey = middleware.ErrNoKey
 
 func noKey(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrNoKey, fmt.Sprintf(format, args...))

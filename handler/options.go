@@ -25,8 +25,8 @@ type options struct {
 	failOpen       bool
 }
 
-// Cost sets what a request costs. A request of cost 0 takes nothing and always passes, with the
-// headers that say what is left. A request that costs more than the limiter ever admits gets 400.
+// Cost sets what a request costs. A request of cost 0 takes nothing. It passes, with the headers that
+// say what is left, unless its key is in debt, blocked or booked beyond now. A request that costs more than the limiter ever admits gets 400.
 // One with a negative cost, which is a mistake in the function, gets 500. The default is 1. With
 // [NewAll], set Rule.Cost instead.
 func Cost(of func(*http.Request) int64) Option {
@@ -101,9 +101,9 @@ func OnRefusal(f func(*http.Request, limiter.Result)) Option {
 // call f for [limiter.ErrCanceled]: the client left, or the request's own deadline left too little
 // time.
 //
-// The default is to log the error by a [limiterslog.Log]: to slog.Default, at most once a minute for
-// each middleware and class of errors, and never with a key. Errors that clients can cause are not
-// logged: ErrNoKey, [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
+// The default is to log the error by a [github.com/sqlimit/limiter/limiterslog.Log]: to slog.Default, at
+// most once a minute for each middleware and class of errors, and never with a key. Errors that clients
+// can cause are not logged: ErrNoKey, [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
 func OnError(f func(*http.Request, error)) Option {
 	if f == nil {
 		panic("handler: OnError got nil; pass a function, or leave the option out")

@@ -79,7 +79,7 @@ func TestWhatClientsCauseIsNotLogged(t *testing.T) {
 func TestADSNThatIsEmptyIsInTheLog(t *testing.T) {
 	log := logged(t)
 	t.Setenv("PGHOST", t.TempDir()) // where no server listens
-	store, err := postgres.Open(t.Context(), "")
+	store, err := postgres.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}

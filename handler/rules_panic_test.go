@@ -47,6 +47,7 @@ func TestRulesThatCannotWorkTogetherPanicAtTheStart(t *testing.T) {
 		"two stores":            {[]handler.Rule{rules[0], elsewhere[1]}, handler.DryRun(), "one store"},
 		"counted refusals":      {[]handler.Rule{counting}, handler.DryRun(), "CountRejected"},
 		"one clock":             {[]handler.Rule{rules[0], {Limiter: clockless, Key: oneKey}}, handler.DryRun(), "WithClock"},
+		"one clock, by plan":    {[]handler.Rule{planned[0], {Limiter: clockless, Key: oneKey}}, handler.DryRun(), "WithClock"},
 		"a store for one limit": {burstAndDay(t, struct{ limiter.Store }{store}, c, 2), handler.DryRun(), "cannot decide over several limits"},
 	} {
 		func() {

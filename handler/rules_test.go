@@ -34,9 +34,9 @@ func TestARequestIsChargedToAllRulesOrNone(t *testing.T) {
 		{0, "burst=1&day=1", http.StatusTooManyRequests, `"burst";r=0;t=2, "day";r=98;t=43200`, "2", []string{"burst"}},
 		{0, "burst=3&day=99", http.StatusTooManyRequests, `"burst";r=0;t=2, "day";r=98;t=43200`, "43200", []string{"burst", "day"}},
 		{2 * time.Second, "burst=1&day=99", http.StatusTooManyRequests, `"burst";r=1;t=2, "day";r=98;t=43198`, "43198", []string{"day"}},
-		{0, "burst=1&day=0", http.StatusTeapot, `"burst";r=0;t=2`, "", nil}, // only the policy of day
-		{0, "burst=0&day=1", http.StatusTeapot, `"day";r=97;t=43198`, "", nil},
-		{0, "burst=0&day=98", http.StatusTooManyRequests, `"day";r=97;t=43198`, "43198", []string{"day"}},
+		{0, "burst=1&day=0", http.StatusTeapot, `"burst";r=0;t=2, "day";r=98;t=43198`, "", nil},
+		{0, "burst=0&day=1", http.StatusTeapot, `"burst";r=0;t=2, "day";r=97;t=43198`, "", nil},
+		{0, "burst=0&day=98", http.StatusTooManyRequests, `"burst";r=0;t=2, "day";r=97;t=43198`, "43198", []string{"day"}},
 		{0, "burst=0&day=0", http.StatusTeapot, `"burst";r=0;t=2, "day";r=97;t=43198`, "", nil}, // a look at both
 		{0, "burst=4&day=1", http.StatusBadRequest, "", "", nil},                                // can never pass
 		{0, "burst=1&day=-1", http.StatusInternalServerError, "", "", nil},
@@ -61,6 +61,34 @@ func TestARequestIsChargedToAllRulesOrNone(t *testing.T) {
 	if next.calls != 6 {
 		t.Errorf("the handler was called %d times, want 6", next.calls)
 	}
+}
+
+func TestARuleOfCost0MayRefuse(t *testing.T) {
+	t.Parallel()
+	c, next := newClock(), &served{}
+	rules := burstAndDay(t, memory.New(), c, 100)
+	rules[0].Cost = costOf("burst") // 0
+	all := handler.NewAll(rules)(next)
+	one := handler.New(rules[0].Limiter, oneKey, handler.Cost(rules[0].Cost))(next)
+	wantStatus(t, ask(all), http.StatusTeapot)
+	if err := rules[0].Limiter.Block(t.Context(), "everybody", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []http.Handler{all, one} {
+		resp := ask(h)
+		problem := wantStatus(t, resp, http.StatusTooManyRequests)
+		// The limiter day is not asked.
+		wantHeaders(t, resp.header, map[string]string{"RateLimit": `"burst";r=0;t=10`, "Retry-After": "10"})
+		if got := violated(problem); !slices.Equal(got, []string{"burst"}) {
+			t.Errorf("violated-policies %q, want burst", got)
+		}
+	}
+	if r, err := rules[1].Limiter.Peek(t.Context(), "everybody"); err != nil || r.Used != 1 {
+		t.Errorf("%+v, %v; want only the first request to be charged", r, err)
+	}
+	c.add(10 * time.Second)
+	wantStatus(t, ask(all), http.StatusTeapot)
+	wantStatus(t, ask(one), http.StatusTeapot)
 }
 
 func TestARequestThatTakesNothingWritesNothing(t *testing.T) {
@@ -135,7 +163,7 @@ func TestWithoutADecisionOverAllRulesTheAnswerIsAnError(t *testing.T) {
 		wantStatus(t, resp, c.status)
 		wantHeaders(t, resp.header, map[string]string{"RateLimit": "", "RateLimit-Policy": c.policy, "X-RateLimit-Limit": ""})
 		wantStatus(t, ask(handler.NewAll(rules, onError, handler.FailOpen())(next)), c.open)
-		if want := (limiter.Result{Allowed: true, Source: limiter.SourcePolicy}); c.open == http.StatusTeapot && seen != want {
+		if want := (limiter.Result{Allowed: true, Taken: 1, Source: limiter.SourcePolicy}); c.open == http.StatusTeapot && seen != want {
 			t.Errorf("%s: the application sees %+v, want %+v", c.name, seen, want)
 		}
 		want := 2

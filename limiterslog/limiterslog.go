@@ -1,11 +1,12 @@
 // Package limiterslog logs why limiters made no decision, through [log/slog] and at a bounded rate.
 //
 // It logs failures of the store and misconfiguration, even if [limiter.FailOpen] or
-// [limiter.FailLocal] hides them from the caller. It never logs a refusal or a key. Packages handler
-// and grpclimiter log in the same way by themselves, unless their option OnError is set.
+// [limiter.FailLocal] hides them from the caller. It covers every operation, also refunds and charges. It
+// never logs a refusal or a key. Packages handler and grpclimiter log in the same way by themselves,
+// unless their option OnError is set.
 //
 // Pass what [Observer] returns to [limiter.WithObserver]. Call [Log.Error] in middleware of your own,
-// and for errors that no observer gets, such as those of Refund and Charge.
+// and for errors that no observer gets, such as [limiter.ErrNoPolicy]: nothing was sent then.
 package limiterslog
 
 import (
@@ -56,7 +57,7 @@ type silence struct {
 // writes.
 func New(logger *slog.Logger) *Log { return &Log{logger: logger} }
 
-// Observe is a [limiter.Observer]. It passes the error of a decision to [Log.Error].
+// Observe is a [limiter.Observer]. It passes the error of an operation to [Log.Error].
 func (l *Log) Observe(ctx context.Context, d limiter.Decision) {
 	if d.Err != nil {
 		l.Error(ctx, d.Limiter, d.Err)

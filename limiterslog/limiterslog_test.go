@@ -147,6 +147,9 @@ func TestMissingTablesAreLoggedWithAdviceAndWithoutTheKey(t *testing.T) {
 	defer store.Close()
 	logger, out := newLogger()
 	l := newLimiter(t, store, "login", limiter.WithObserver(limiterslog.Observer(logger)))
+	if err := l.Reset(t.Context(), key); !errors.Is(err, limiter.ErrMisconfigured) || strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("Reset: %v, logged %q, want one line", err, out)
+	}
 	for range 20 {
 		if _, err := l.Allow(t.Context(), key); !errors.Is(err, limiter.ErrMisconfigured) {
 			t.Fatal(err)

@@ -12,7 +12,6 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
@@ -33,18 +32,20 @@ const (
 
 // Store is a [limiter.Store] that keeps rows in maps. When it would otherwise grow, it forgets keys
 // whose limit has been full again for one hour, so that it holds at most about twice the keys in
-// use. Make one with [New]; the zero Store is not valid. A Store is safe for concurrent use.
+// use. The zero Store is ready for use. A Store is safe for concurrent use, and must not be copied.
 type Store struct {
-	now    func() time.Time
-	seed   maphash.Seed
+	clock  func() time.Time // nil for time.Now
 	shards [shards]shard
 }
+
+// seed is that of the hashes of all stores.
+var seed = maphash.MakeSeed()
 
 type shard struct {
 	mu     sync.Mutex
 	rows   map[uint64]*entry // by the hash of limiter and key, which is made once
 	held   int               // how many there are
-	tidyAt int               // the number of rows at which to look for expired ones
+	tidyAt int               // the number of rows, at least minTidy, at which to look for expired ones
 	// A shard has two cache lines to itself, which processors fetch in pairs: a
 	// lock that is taken does not slow its neighbors down.
 	_ [96]byte
@@ -55,20 +56,20 @@ type shard struct {
 type entry struct {
 	next      *entry
 	name, key string
-	window    bool
+	kind      limiter.PolicyKind
 	row       limiter.Row
 }
 
 // find returns the entry of an operation, or nil.
 func (sh *shard) find(hash uint64, op *limiter.Op) *entry {
-	e, window := sh.rows[hash], isWindow(op)
-	for e != nil && (e.key != op.Key || e.name != op.Name || e.window != window) {
+	e, kind := sh.rows[hash], limiter.KindOf(op.Policy)
+	for e != nil && (e.key != op.Key || e.name != op.Name || e.kind != kind) {
 		e = e.next
 	}
 	return e
 }
 
-// Option changes how a [Store] works. [New] ignores a nil Option.
+// Option changes how a [Store] works.
 type Option func(*Store)
 
 // WithClock makes the [Store] read the time from now, instead of the process's clock, so that tests
@@ -76,23 +77,29 @@ type Option func(*Store)
 func WithClock(now func() time.Time) Option {
 	return func(s *Store) {
 		if now != nil {
-			s.now = now
+			s.clock = now
 		}
 	}
 }
 
-// New returns an empty Store.
+// New returns an empty Store. It panics if an option is nil.
 func New(opts ...Option) *Store {
-	s := &Store{now: time.Now, seed: maphash.MakeSeed()}
-	for i := range s.shards {
-		s.shards[i] = shard{rows: make(map[uint64]*entry), tidyAt: minTidy}
-	}
+	s := new(Store)
 	for _, opt := range opts {
-		if opt != nil {
-			opt(s)
+		if opt == nil {
+			panic("memory: an option of New is nil; leave it out")
 		}
+		opt(s)
 	}
 	return s
+}
+
+// now reads the Store's clock.
+func (s *Store) now() time.Time {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return time.Now()
 }
 
 // Do implements [limiter.Store].
@@ -100,10 +107,10 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if err := ctx.Err(); err != nil {
 		return limiter.State{}, fmt.Errorf("memory: %w: %w", limiter.ErrCanceled, err)
 	}
-	if op.Kind < limiter.OpTake || op.Kind > limiter.OpBlock {
-		return limiter.State{}, fmt.Errorf("memory: operation %d: %w", op.Kind, errors.ErrUnsupported)
+	if err := op.Check(); err != nil {
+		return limiter.State{}, fmt.Errorf("memory: %w", err)
 	}
-	hash := s.hash(&op)
+	hash := hashOf(&op)
 	sh := &s.shards[hash%shards]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -127,9 +134,12 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memory: %w: %w", limiter.ErrCanceled, err)
 	}
+	if err := limiter.CheckOps(ops); err != nil {
+		return nil, fmt.Errorf("memory: %w", err)
+	}
 	hashes, locks := make([]uint64, len(ops)), make([]uint64, len(ops))
 	for i := range ops {
-		hashes[i] = s.hash(&ops[i])
+		hashes[i] = hashOf(&ops[i])
 		locks[i] = hashes[i] % shards
 	}
 	slices.Sort(locks)
@@ -154,19 +164,23 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 		}
 	}
 	next, states := limiter.ApplyAll(ops, rows, now)
+	// Adding a row may remove expired entries. So every entry found gets its row before.
 	for i, e := range entries {
 		if e != nil {
 			e.row = next[i]
-		} else {
+		}
+	}
+	for i, e := range entries {
+		if e == nil {
 			s.add(&s.shards[hashes[i]%shards], hashes[i], &ops[i], next[i], now)
 		}
 	}
 	return states, nil
 }
 
-// hash returns the hash of an operation's limiter and key.
-func (s *Store) hash(op *limiter.Op) uint64 {
-	return maphash.String(s.seed, op.Key) + 31*maphash.String(s.seed, op.Name)
+// hashOf returns the hash of an operation's limiter and key.
+func hashOf(op *limiter.Op) uint64 {
+	return maphash.String(seed, op.Key) + 31*maphash.String(seed, op.Name)
 }
 
 // add stores the first row of a key. If the shard has grown, it forgets expired rows.
@@ -174,24 +188,22 @@ func (s *Store) add(sh *shard, hash uint64, op *limiter.Op, row limiter.Row, now
 	if row == (limiter.Row{}) {
 		return
 	}
-	sh.rows[hash] = &entry{next: sh.rows[hash], name: op.Name, key: op.Key, window: isWindow(op), row: row}
-	if sh.held++; sh.held >= sh.tidyAt {
+	if sh.rows == nil {
+		sh.rows = make(map[uint64]*entry)
+	}
+	sh.rows[hash] = &entry{next: sh.rows[hash], name: op.Name, key: op.Key, kind: limiter.KindOf(op.Policy), row: row}
+	if sh.held++; sh.held >= max(minTidy, sh.tidyAt) {
 		// Of an operation's own time and the store's, the earlier: neither a replay of the past nor a
 		// test of the future forgets what counts.
-		sh.remove(min(now, s.now().UnixNano()), sh.held)
-		sh.tidyAt = max(minTidy, 2*sh.held)
+		sh.remove(min(now, s.now().UnixNano()), int64(sh.held))
+		sh.tidyAt = 2 * sh.held
 	}
 }
 
-func isWindow(op *limiter.Op) bool {
-	_, ok := op.Policy.(limiter.FixedWindow)
-	return ok
-}
-
 // remove deletes up to limit rows that are expired at now.
-func (sh *shard) remove(now int64, limit int) (removed int64) {
+func (sh *shard) remove(now, limit int64) (removed int64) {
 	for hash, first := range sh.rows {
-		for at := &first; *at != nil && removed < int64(limit); {
+		for at := &first; *at != nil && removed < limit; {
 			if e := *at; e.row.Expired(now) {
 				*at = e.next
 				removed++
@@ -204,7 +216,7 @@ func (sh *shard) remove(now int64, limit int) (removed int64) {
 		} else {
 			sh.rows[hash] = first
 		}
-		if removed == int64(limit) {
+		if removed == limit {
 			break
 		}
 	}
@@ -220,7 +232,7 @@ func (sh *shard) remove(now int64, limit int) (removed int64) {
 //
 // Sweep goes by the Store's clock. If a Limiter uses a [limiter.WithClock] that is more than one
 // hour behind, Sweep deletes rows in use; give the Store the same clock with [WithClock].
-func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
+func (s *Store) Sweep(ctx context.Context, limit int64) (removed int64, err error) {
 	if limit < 1 {
 		return 0, fmt.Errorf("memory: %w: the limit of Sweep is %d; it must be at least 1", limiter.ErrInvalid, limit)
 	}
@@ -231,9 +243,9 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error)
 		}
 		sh := &s.shards[(first+i)%shards]
 		sh.mu.Lock()
-		removed += sh.remove(s.now().UnixNano(), limit-int(removed))
+		removed += sh.remove(s.now().UnixNano(), limit-removed)
 		sh.mu.Unlock()
-		if removed == int64(limit) {
+		if removed == limit {
 			break
 		}
 	}

@@ -2,7 +2,9 @@ package memory_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -87,7 +89,7 @@ func allow(t *testing.T, l *limiter.Limiter, key string) bool {
 func TestWithClockSetsTheStoreSClock(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	l := newLimiter(t, memory.New(memory.WithClock(c.Now), memory.WithClock(nil), nil), limiter.PerSecond(1))
+	l := newLimiter(t, memory.New(memory.WithClock(c.Now), memory.WithClock(nil)), limiter.PerSecond(1))
 	for i, want := range []bool{true, false} {
 		if got := allow(t, l, "k"); got != want {
 			t.Errorf("step %d: Allow = %v, want %v", i, got, want)
@@ -206,4 +208,19 @@ func TestATimeAheadForgetsNoKeyInUse(t *testing.T) {
 	if res, err := own.Allow(t.Context(), "k"); err != nil || res.Allowed {
 		t.Errorf("Allow = %+v, %v, want it refused", res, err)
 	}
+}
+
+func TestZeroStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(*testing.T) limiter.Store { return new(memory.Store) })
+}
+
+func TestNewPanicsForANilOption(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if text := fmt.Sprint(recover()); !strings.Contains(text, "an option of New is nil") {
+			t.Errorf("panic %q", text)
+		}
+	}()
+	memory.New(nil)
 }

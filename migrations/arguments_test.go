@@ -51,7 +51,7 @@ func TestWrongArgumentsAreErrInvalidBeforeAnyIO(t *testing.T) {
 }
 
 // Names of tables and views, wherever they stand for one. Constraints are named after their tables.
-var objectName = regexp.MustCompile(`(/\* schema \*/)?\blimiter_(token_buckets|fixed_windows|remaining)\b`)
+var objectName = regexp.MustCompile(`(/\* schema \*/)?\blimiter_(token_buckets|fixed_windows|overrides|remaining)\b`)
 
 func TestEveryNameInTheFilesForPostgreSQLTakesASchema(t *testing.T) {
 	t.Parallel()

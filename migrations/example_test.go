@@ -31,7 +31,6 @@ func Example() {
 		fmt.Println(m.Version, m.Name, m.Applied)
 	}
 	// Output: 1 00001_create_limiter_tables.sql true
-	// 2 00002_create_limiter_overrides.sql true
 }
 
 func Example_postgreSQL() {

@@ -3,49 +3,12 @@ package migrations_test
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/memory"
 )
-
-func TestVersionTwoLeavesTheRowsOfVersionOneAlone(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, d database) {
-		s := site{database: d}
-		s.upToOne(t)
-		for table := range tables {
-			run(t, s.DB, s.insert(table, "at", "7", 1), s.insert(table, "at", "8", 2))
-		}
-		wantRows := func(when string) {
-			t.Helper()
-			for table := range tables {
-				var rows, sum int
-				err := s.QueryRowContext(t.Context(), `SELECT count(*), sum(at) FROM `+table).Scan(&rows, &sum)
-				if err != nil || rows != 2 || sum != 15 {
-					t.Errorf("%s: %s has %d rows with the sum %d, %v; want 2 and 15", when, table, rows, sum, err)
-				}
-			}
-		}
-		s.wantCheck(t, "") // this release works on version 1
-		mustUp(t, s)
-		s.wantGolden(t)
-		wantRows("after Up")
-
-		s.cli(t, "down")
-		s.wantCheck(t, "")
-		wantRows("after goose down")
-		if got := s.dump(t); strings.Contains(got, "limiter_overrides") {
-			t.Errorf("goose down has left:\n%s", got)
-		}
-		s.cli(t, "up")
-		s.wantGolden(t)
-		wantRows("after goose up")
-		s.wantUsable(t)
-	})
-}
 
 // override is a row of limiter_overrides.
 type override struct {

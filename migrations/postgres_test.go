@@ -110,7 +110,6 @@ func TestTheFilesUseNothingThatSomebodyElsePutIntoTheSchema(t *testing.T) {
 		}
 		s := site{database: d}
 		s.byHand(t)
-		s.runFile(t, "00002_create_limiter_overrides.sql")
 		run(t, d.DB, d.insert("limiter_token_buckets", "full_at", "5", 0), `SELECT * FROM limiter_remaining`)
 		for i, o := range []override{
 			{kind: "bucket", capacity: 5, refill: 5, period: int64(time.Minute)},

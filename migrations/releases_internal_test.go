@@ -15,8 +15,8 @@ import (
 	"github.com/sqlimit/limiter/internal/dbtest"
 )
 
-// third is a migration that a later release may add.
-const third = `-- +goose Up
+// second is a migration that a later release may add.
+const second = `-- +goose Up
 CREATE TABLE /* schema */limiter_notes (limiter text NOT NULL, note text NOT NULL);
 ALTER TABLE /* schema */limiter_token_buckets ADD COLUMN note text;
 
@@ -25,14 +25,14 @@ ALTER TABLE /* schema */limiter_token_buckets DROP COLUMN note;
 DROP TABLE /* schema */limiter_notes;
 `
 
-// later is a release with the third migration.
+// later is a release with the second migration.
 func later(t *testing.T) fstest.MapFS {
 	t.Helper()
 	files := fstest.MapFS{}
 	for _, d := range []Dialect{Postgres, SQLite} {
 		names, err := fs.Glob(FS, string(d)+"/*.sql")
-		if err != nil || len(names) != 2 {
-			t.Fatalf("files %v, %v; want two", names, err)
+		if err != nil || len(names) != 1 {
+			t.Fatalf("files %v, %v; want one", names, err)
 		}
 		for _, name := range names {
 			data, err := fs.ReadFile(FS, name)
@@ -41,11 +41,11 @@ func later(t *testing.T) fstest.MapFS {
 			}
 			files[name] = &fstest.MapFile{Data: data}
 		}
-		text := third
+		text := second
 		if d == SQLite {
 			text = strings.ReplaceAll(text, schemaMark, "")
 		}
-		files[string(d)+"/00003_add_notes.sql"] = &fstest.MapFile{Data: []byte(text)}
+		files[string(d)+"/00002_add_notes.sql"] = &fstest.MapFile{Data: []byte(text)}
 	}
 	return files
 }
@@ -64,47 +64,40 @@ func TestUpAdoptsTheNewestVersionThatMatches(t *testing.T) {
 		table  = `CREATE TABLE limiter_notes (limiter text NOT NULL, note text NOT NULL)`
 		column = `ALTER TABLE limiter_token_buckets ADD COLUMN note text`
 		index  = `CREATE INDEX theirs ON limiter_token_buckets (at)`
-		drop   = `DROP TABLE limiter_overrides`
 	)
 	record := func(versions string) []string {
 		return []string{`DELETE FROM limiter_goose_version`, `INSERT INTO limiter_goose_version (version_id, is_applied) VALUES ` + versions}
 	}
 	cases := []struct {
 		name       string
-		second     bool // whether version 2 is there
+		first      bool // whether version 1 is there
 		statements []string
 		fails      string // "" if Up succeeds
 	}{
 		{"nothing", false, nil, ""},
-		{"version 1", true, append(record(`(0, true), (1, true)`), drop), ""},
-		{"version 1, not recorded", true, []string{drop, `DELETE FROM limiter_goose_version`}, ""},
-		{"version 1, without a version table", true, []string{drop, `DROP TABLE limiter_goose_version`}, ""},
-		{"version 1, recorded as 2", true, []string{drop}, ""},
-		{"version 1, recorded as 3", true, append(record(`(0, true), (1, true), (2, true), (3, true)`), drop), ""},
-		{"version 2", true, nil, ""},
-		{"version 2, not recorded", true, []string{`DELETE FROM limiter_goose_version`}, ""},
-		{"version 2, without a version table", true, []string{`DROP TABLE limiter_goose_version`}, ""},
-		{"version 2, recorded as 1", true, record(`(0, true), (1, true)`), ""},
-		{"version 2, recorded as 3", true, record(`(0, true), (1, true), (2, true), (3, true)`), ""},
-		{"version 3, without a version table", true, []string{table, column, `DROP TABLE limiter_goose_version`}, ""},
-		{"version 3, recorded as 0", true, append(record(`(0, true)`), table, column), ""},
-		{"version 3, recorded as 2", true, []string{table, column}, ""},
-		{"nothing, recorded as 3", false, append([]string{
+		{"version 1", true, nil, ""},
+		{"version 1, not recorded", true, []string{`DELETE FROM limiter_goose_version`}, ""},
+		{"version 1, without a version table", true, []string{`DROP TABLE limiter_goose_version`}, ""},
+		{"version 1, recorded as 2", true, record(`(0, true), (1, true), (2, true)`), ""},
+		{"version 1 with an index more", true, []string{index}, ""},
+		{"version 2, without a version table", true, []string{table, column, `DROP TABLE limiter_goose_version`}, ""},
+		{"version 2, recorded as 0", true, append(record(`(0, true)`), table, column), ""},
+		{"version 2, recorded as 1", true, []string{table, column}, ""},
+		{"nothing, recorded as 2", false, append([]string{
 			`CREATE TABLE limiter_goose_version (
 			id integer PRIMARY KEY, version_id bigint NOT NULL, is_applied boolean NOT NULL, tstamp timestamp DEFAULT CURRENT_TIMESTAMP)`,
 			`CREATE TABLE theirs (i integer)`,
-		}, `INSERT INTO limiter_goose_version (id, version_id, is_applied) VALUES (1, 3, true)`), ""},
-		{"version 2 with an index more", true, []string{index}, ""},
-		{"half of version 3, not recorded", true, []string{table, `DROP TABLE limiter_goose_version`}, "column limiter_token_buckets.note is missing"},
-		{"half of version 3, recorded as 2", true, []string{table}, "limiter_notes must not exist"},
-		{"half of version 3, recorded as 3", true, append(record(`(0, true), (1, true), (2, true), (3, true)`), table), "column limiter_token_buckets.note is missing"},
+		}, `INSERT INTO limiter_goose_version (id, version_id, is_applied) VALUES (1, 2, true)`), ""},
+		{"half of version 2, not recorded", true, []string{table, `DROP TABLE limiter_goose_version`}, "column limiter_token_buckets.note is missing"},
+		{"half of version 2, recorded as 1", true, []string{table}, "limiter_notes must not exist"},
+		{"half of version 2, recorded as 2", true, append(record(`(0, true), (1, true), (2, true)`), table), "column limiter_token_buckets.note is missing"},
 	}
 	onBoth(t, func(t *testing.T, d Dialect, open func(t *testing.T) *sql.DB) {
 		later := from(later(t))
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
 				db := open(t)
-				if c.second {
+				if c.first {
 					if err := Up(t.Context(), d, db); err != nil {
 						t.Fatal(err)
 					}
@@ -131,11 +124,11 @@ func TestUpAdoptsTheNewestVersionThatMatches(t *testing.T) {
 				if err != nil {
 					t.Fatalf("Up: %v", err)
 				}
-				if got := versions(t, db); got != "0 1 2 3" {
-					t.Errorf("Up has recorded the versions %s, want 0 1 2 3", got)
+				if got := versions(t, db); got != "0 1 2" {
+					t.Errorf("Up has recorded the versions %s, want 0 1 2", got)
 				}
 				if _, err := db.ExecContext(t.Context(), `INSERT INTO limiter_notes SELECT limiter, note FROM limiter_token_buckets`); err != nil {
-					t.Errorf("use version 3: %v", err)
+					t.Errorf("use version 2: %v", err)
 				}
 				if err := Up(t.Context(), d, db); err != nil {
 					t.Errorf("Up of the release before: %v", err)
@@ -152,27 +145,27 @@ func TestUpAdoptsTheNewestVersionThatMatches(t *testing.T) {
 func TestUpRunsAMigrationThatChangesNoTable(t *testing.T) {
 	t.Parallel()
 	files := later(t)
-	fourth := later(t)
+	third := later(t)
 	for _, d := range []Dialect{Postgres, SQLite} {
 		text := "-- +goose Up\nINSERT INTO /* schema */limiter_notes VALUES ('l', 'n');\n\n-- +goose Down\n"
 		if d == SQLite {
 			text = strings.ReplaceAll(text, schemaMark, "")
 		}
-		fourth[string(d)+"/00004_add_a_row.sql"] = &fstest.MapFile{Data: []byte(text)}
+		third[string(d)+"/00003_add_a_row.sql"] = &fstest.MapFile{Data: []byte(text)}
 	}
 	onBoth(t, func(t *testing.T, d Dialect, open func(t *testing.T) *sql.DB) {
 		db := open(t)
-		for _, f := range []fs.FS{files, fourth, fourth} {
+		for _, f := range []fs.FS{files, third, third} {
 			if err := Up(t.Context(), d, db, from(f)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		var n int
 		if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM limiter_notes`).Scan(&n); err != nil || n != 1 {
-			t.Errorf("the fourth migration has run %d times (%v), want once", n, err)
+			t.Errorf("the third migration has run %d times (%v), want once", n, err)
 		}
-		if got := versions(t, db); got != "0 1 2 3 4" {
-			t.Errorf("Up has recorded the versions %s, want 0 1 2 3 4", got)
+		if got := versions(t, db); got != "0 1 2 3" {
+			t.Errorf("Up has recorded the versions %s, want 0 1 2 3", got)
 		}
 	})
 }

@@ -71,24 +71,11 @@ func (s site) check(t *testing.T) error {
 	return store.Check(t.Context())
 }
 
-// byHand creates the tables of version 1 as an operator does who has no goose.
+// byHand creates the tables as an operator does who has no goose: it runs the Up part of the shipped
+// file. edits are pairs of a text in the file and the text that replaces it, once.
 func (s site) byHand(t *testing.T, edits ...string) {
 	t.Helper()
-	s.runFile(t, "00001_create_limiter_tables.sql", edits...)
-}
-
-// upToOne migrates to version 1, as the release before did.
-func (s site) upToOne(t *testing.T) {
-	t.Helper()
-	mustUp(t, s)
-	run(t, s.DB, `DROP TABLE limiter_overrides`, `DELETE FROM limiter_goose_version WHERE version_id = 2`)
-}
-
-// runFile runs the Up part of a shipped file. edits are pairs of a text in the file and the text that
-// replaces it, once.
-func (s site) runFile(t *testing.T, name string, edits ...string) {
-	t.Helper()
-	text, err := fs.ReadFile(migrations.FS, string(s.dialect)+"/"+name)
+	text, err := fs.ReadFile(migrations.FS, string(s.dialect)+"/00001_create_limiter_tables.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 var decisions = map[string]limiter.Decision{
-	"allowed": {Limiter: "l", Cost: 1, Taken: 1, Result: limiter.Result{Allowed: true, Source: limiter.SourceStore}, Duration: 1e6},
+	"allowed": {Limiter: "l", Cost: 1, Op: limiter.OpTake, Result: limiter.Result{Allowed: true, Taken: 1, Source: limiter.SourceStore}, Duration: 1e6},
 	"refused": {Limiter: "l", Cost: 1, Result: limiter.Result{Source: limiter.SourceDenyCache}, Duration: 1e3},
 	"error":   {Limiter: "l", Cost: 1, Result: limiter.Result{Source: limiter.SourcePolicy}, Err: fmt.Errorf("%w: no answer", limiter.ErrOutcomeUnknown), Duration: 25e7},
 	"other":   {Limiter: "l", Cost: 1, Result: limiter.Result{Source: limiter.SourcePolicy}, Err: errors.New("of no class"), Duration: 1e6},

@@ -9,12 +9,12 @@
 //
 // # Metrics
 //
-// Observer records these metrics for each decision:
+// Observer records these metrics:
 //
 //   - sqlimit.decisions, a counter: the decisions of the store, the deny cache and the failure policy.
 //     A Peek is also a decision.
 //   - sqlimit.decision.duration, a histogram in seconds
-//   - sqlimit.units, a counter: what the decisions took. A Peek and a refusal take nothing.
+//   - sqlimit.units, a counter: what decisions and charges took. A Peek and a refusal take nothing.
 //
 // They have these attributes:
 //
@@ -24,13 +24,15 @@
 //   - error.type, if the store made no decision: not_applied, outcome_unknown, misconfigured, key_busy,
 //     canceled, invalid, unsupported or _OTHER. If FailOpen or FailLocal answers, error.type is set
 //     and the result is allowed or refused.
+//   - sqlimit.operation, only of sqlimit.units: take, take_up_to or charge, as [limiter.OpKind.String]
+//     returns it. The result of a charge says whether there was room for it.
 //
 // Watch reports the counters sqlimit.store.statements, sqlimit.store.rows, sqlimit.store.units and
 // sqlimit.store.retries, which [limiter.StoreStats] explains. It also reports the gauge
 // sqlimit.store.breaker.state, which is 1 while the breaker is open and otherwise 0.
 //
-// No attribute contains a key. Charge, Block, Refund, RefundOf, Cancel and Reset are not decisions, so
-// only sqlimit.store.units counts them.
+// No attribute contains a key. Charge, Block, Refund, RefundOf, Cancel and Reset are not decisions. Of
+// these, sqlimit.units counts charges, and sqlimit.store.units counts all.
 //
 // # Several observers
 //

@@ -36,7 +36,7 @@ func TestTheKeyIsNowhere(t *testing.T) {
 			for range 3 {
 				_, _ = l.Allow(ctx, key)
 				_, _ = l.Peek(ctx, key)
-				_, _, _ = l.AllowUpTo(ctx, key, 2)
+				_, _ = l.AllowUpTo(ctx, key, 2)
 				_, _ = limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: key})
 			}
 		}

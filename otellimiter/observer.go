@@ -24,15 +24,18 @@ type Option func(*observer)
 // the attributes of the metrics. It adds nothing to a span that is not recording, and makes no spans.
 func WithSpanEvents() Option { return func(o *observer) { o.spanEvents = true } }
 
-// Observer returns an observer that records each decision in the metrics of provider. A nil provider
-// means [otel.GetMeterProvider]. One observer can serve any number of limiters, and is safe for
+// Observer returns an observer that records each decision and charge in the metrics of provider. A nil
+// provider means [otel.GetMeterProvider]. One observer can serve any number of limiters, and is safe for
 // concurrent use. The observer allocates nothing for a decision, but the provider may.
 //
-// If the provider cannot make an instrument, [otel.Handle] gets the error, and the observer records
+// Observer panics if an option is nil. If the provider cannot make an instrument, [otel.Handle] gets the error, and the observer records
 // nothing.
 func Observer(provider metric.MeterProvider, opts ...Option) limiter.Observer {
 	o := new(observer)
 	for _, opt := range opts {
+		if opt == nil {
+			panic("otellimiter: an option of Observer is nil; leave it out")
+		}
 		opt(o)
 	}
 	var err error
@@ -69,7 +72,7 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 	i.decisions, errs[0] = m.Int64Counter("sqlimit.decisions", metric.WithUnit("{decision}"),
 		metric.WithDescription("Decisions about requests."))
 	i.units, errs[1] = m.Int64Counter("sqlimit.units", metric.WithUnit("{unit}"),
-		metric.WithDescription("What the decisions took."))
+		metric.WithDescription("What decisions and charges took."))
 	i.duration, errs[2] = m.Float64Histogram("sqlimit.decision.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long the decisions took."), metric.WithExplicitBucketBoundaries(boundaries...))
 	return i, errors.Join(errs[:]...)
@@ -86,11 +89,18 @@ type observer struct {
 
 // observe is the [limiter.Observer].
 func (o *observer) observe(ctx context.Context, d limiter.Decision) {
-	s := o.outcomes(d.Limiter).series(&d)
-	o.decisions.Add(ctx, 1, s.add...)
-	if d.Taken > 0 {
-		o.units.Add(ctx, d.Taken, s.add...)
+	switch d.Op {
+	case limiter.OpRefund, limiter.OpCancel, limiter.OpReset, limiter.OpBlock:
+		return
 	}
+	s := o.outcomes(d.Limiter).series(&d)
+	if d.Result.Taken > 0 {
+		o.units.Add(ctx, d.Result.Taken, s.ofUnits(d.Op)...)
+	}
+	if d.Op == limiter.OpCharge {
+		return
+	}
+	o.decisions.Add(ctx, 1, s.add...)
 	o.duration.Record(ctx, d.Duration.Seconds(), s.record...)
 	if !o.spanEvents {
 		return

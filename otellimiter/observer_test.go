@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 			}
 		}, []string{
 			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
-			"units limiter=l result=allowed source=store: 3",
+			"units limiter=l operation=take result=allowed source=store: 3",
 			"decisions limiter=l result=refused source=store: 1", "decision.duration limiter=l result=refused source=store: 1",
 		}},
 		{"what a deny cache refuses", memory.New(), []limiter.Option{limiter.WithDenyCache(10, time.Minute)}, func(l *limiter.Limiter) {
@@ -43,7 +44,7 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 			}
 		}, []string{
 			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
-			"units limiter=l result=allowed source=store: 4",
+			"units limiter=l operation=take result=allowed source=store: 4",
 			"decisions limiter=l result=refused source=store: 1", "decision.duration limiter=l result=refused source=store: 1",
 			"decisions limiter=l result=refused source=deny_cache: 1", "decision.duration limiter=l result=refused source=deny_cache: 1",
 		}},
@@ -52,10 +53,10 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 			_, _ = l.PeekN(context.Background(), "key", 2)
 		}, []string{"decisions limiter=l result=allowed source=store: 2", "decision.duration limiter=l result=allowed source=store: 2"}},
 		{"an AllowUpTo that takes a part", memory.New(), nil, func(l *limiter.Limiter) {
-			_, _, _ = l.AllowUpTo(context.Background(), "key", 9)
+			_, _ = l.AllowUpTo(context.Background(), "key", 9)
 		}, []string{
 			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
-			"units limiter=l result=allowed source=store: 4",
+			"units limiter=l operation=take_up_to result=allowed source=store: 4",
 		}},
 		{"a Reserve", memory.New(), nil, func(l *limiter.Limiter) {
 			for range 2 {
@@ -63,7 +64,7 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 			}
 		}, []string{
 			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
-			"units limiter=l result=allowed source=store: 4",
+			"units limiter=l operation=take result=allowed source=store: 4",
 			"decisions limiter=l result=refused source=store: 1", "decision.duration limiter=l result=refused source=store: 1",
 		}},
 		{"what is no decision", memory.New(), nil, func(l *limiter.Limiter) {
@@ -71,7 +72,11 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 			_, _ = l.Refund(context.Background(), "key", 1)
 			_ = l.Block(context.Background(), "key", time.Minute)
 			_ = l.Reset(context.Background(), "key")
-		}, nil},
+			_, _ = l.Charge(context.Background(), "key", 9)
+		}, []string{
+			"units limiter=l operation=charge result=allowed source=store: 1",
+			"units limiter=l operation=charge result=refused source=store: 9",
+		}},
 		{"a store that fails", fails{limiter.ErrNotApplied}, nil, func(l *limiter.Limiter) {
 			_, _ = l.Allow(context.Background(), "key")
 		}, []string{
@@ -83,7 +88,7 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 		}, []string{
 			"decisions error.type=outcome_unknown limiter=l result=allowed source=policy: 1",
 			"decision.duration error.type=outcome_unknown limiter=l result=allowed source=policy: 1",
-			"units error.type=outcome_unknown limiter=l result=allowed source=policy: 2",
+			"units error.type=outcome_unknown limiter=l operation=take result=allowed source=policy: 2",
 		}},
 		{"FailLocal", fails{limiter.ErrNotApplied}, []limiter.Option{limiter.FailLocal(memory.New())}, func(l *limiter.Limiter) {
 			for range 2 {
@@ -92,7 +97,7 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 		}, []string{
 			"decisions error.type=not_applied limiter=l result=allowed source=local: 1",
 			"decision.duration error.type=not_applied limiter=l result=allowed source=local: 1",
-			"units error.type=not_applied limiter=l result=allowed source=local: 4",
+			"units error.type=not_applied limiter=l operation=take result=allowed source=local: 4",
 			"decisions error.type=not_applied limiter=l result=refused source=local: 1",
 			"decision.duration error.type=not_applied limiter=l result=refused source=local: 1",
 		}},
@@ -130,7 +135,7 @@ func TestADecisionOverSeveralLimitsIsOneOfEachLimiter(t *testing.T) {
 				want = append(want, fmt.Sprintf("%s limiter=%s result=%s source=store: 1", metric, name, result))
 			}
 		}
-		want = append(want, fmt.Sprintf("units limiter=%s result=allowed source=store: %d", name, units))
+		want = append(want, fmt.Sprintf("units limiter=%s operation=take result=allowed source=store: %d", name, units))
 	}
 	m.wantPoints(t, want...)
 }
@@ -167,7 +172,7 @@ func TestARefusalOverSeveralLimitsIsNoErrorOfALimiterThatWasNotAsked(t *testing.
 					t.Fatal(err)
 				}
 			}
-			want := []string{"units " + c.passes}
+			want := []string{"units " + strings.Replace(c.passes, " result", " operation=take result", 1)}
 			for _, attrs := range append(c.others, c.passes) {
 				want = append(want, "decisions "+attrs, "decision.duration "+attrs)
 			}
@@ -208,7 +213,7 @@ func TestMetricsHaveUnitsAndSumsGrow(t *testing.T) {
 	t.Parallel()
 	m := newMeter(t)
 	observe := otellimiter.Observer(m)
-	d := limiter.Decision{Limiter: "l", Cost: 2, Taken: 2, Result: limiter.Result{Allowed: true, Source: limiter.SourceStore}, Duration: 1500 * time.Microsecond}
+	d := limiter.Decision{Limiter: "l", Op: limiter.OpTake, Cost: 2, Result: limiter.Result{Allowed: true, Taken: 2, Source: limiter.SourceStore}, Duration: 1500 * time.Microsecond}
 	for range 3 {
 		observe(t.Context(), d)
 	}
@@ -250,15 +255,15 @@ func TestManyLimitersAreRecordedConcurrently(t *testing.T) {
 	for range workers {
 		all.Go(func() {
 			for i := range limiters * rounds {
-				observe(context.Background(), limiter.Decision{Limiter: fmt.Sprint(i % limiters), Taken: 1, Result: limiter.Result{Allowed: true, Source: limiter.SourceStore}})
+				observe(context.Background(), limiter.Decision{Limiter: fmt.Sprint(i % limiters), Op: limiter.OpTake, Result: limiter.Result{Allowed: true, Taken: 1, Source: limiter.SourceStore}})
 			}
 		})
 	}
 	all.Wait()
 	var want []string
 	for i := range limiters {
-		for _, metric := range []string{"decisions", "decision.duration", "units"} {
-			want = append(want, fmt.Sprintf("%s limiter=%d result=allowed source=store: %d", metric, i, workers*rounds))
+		for _, metric := range []string{"decisions limiter=%d", "decision.duration limiter=%d", "units limiter=%d operation=take"} {
+			want = append(want, fmt.Sprintf(metric+" result=allowed source=store: %d", i, workers*rounds))
 		}
 	}
 	m.wantPoints(t, want...)
@@ -312,4 +317,14 @@ func TestWithoutAProviderTheGlobalOneIsUsed(t *testing.T) {
 	if n := len(m.collect(t)); n != 7 {
 		t.Errorf("%d metrics, want 7", n)
 	}
+}
+
+func TestObserverPanicsForANilOption(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if text := fmt.Sprint(recover()); !strings.Contains(text, "an option of Observer is nil") {
+			t.Errorf("panic %q", text)
+		}
+	}()
+	otellimiter.Observer(newMeter(t), nil)
 }

@@ -2,6 +2,7 @@ package otellimiter
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -16,6 +17,7 @@ const (
 	limiterKey = attribute.Key("sqlimit.limiter")
 	resultKey  = attribute.Key("sqlimit.result")
 	sourceKey  = attribute.Key("sqlimit.source")
+	opKey      = attribute.Key("sqlimit.operation")
 	errorKey   = attribute.Key("error.type")
 )
 
@@ -50,9 +52,29 @@ const sources = int(limiter.SourcePolicy) + 1
 
 // series holds the attributes of one outcome, as options of the instruments and of span events.
 type series struct {
+	attrs  []attribute.KeyValue
 	add    []metric.AddOption
+	units  [len(takers)][]metric.AddOption
 	record []metric.RecordOption
 	event  []trace.EventOption
+}
+
+// takers are the operations that take units.
+var takers = [...]limiter.OpKind{limiter.OpTake, limiter.OpTakeUpTo, limiter.OpCharge}
+
+// ofUnits returns the options of the units that op took.
+func (s *series) ofUnits(op limiter.OpKind) []metric.AddOption {
+	for i, taker := range takers {
+		if op == taker {
+			return s.units[i]
+		}
+	}
+	return s.newUnits(op) // an operation of a later version
+}
+
+func (s *series) newUnits(op limiter.OpKind) []metric.AddOption {
+	attrs := append(slices.Clip(s.attrs), opKey.String(op.String()))
+	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(attrs...))}
 }
 
 // outcomes holds the series of one limiter. Each is made when it is first needed, and kept.
@@ -84,10 +106,14 @@ func (o *outcomes) newSeries(result int, source limiter.Source, class int) *seri
 		attrs = append(attrs, errorKey.String(classes[class].name))
 	}
 	set := metric.WithAttributeSet(attribute.NewSet(attrs...))
-	return &series{
-		add: []metric.AddOption{set}, record: []metric.RecordOption{set},
+	s := &series{
+		attrs: attrs, add: []metric.AddOption{set}, record: []metric.RecordOption{set},
 		event: []trace.EventOption{trace.WithAttributes(attrs...)},
 	}
+	for i, op := range takers {
+		s.units[i] = s.newUnits(op)
+	}
+	return s
 }
 
 // resultOf returns the index in results of what the caller got. The answer of a failure policy is not

@@ -57,6 +57,7 @@ func (s *fakeSource) count() int {
 
 // clocks are clocks that the test moves.
 type clocks struct {
+	mu        sync.Mutex
 	wall      time.Time
 	monotonic time.Duration
 }
@@ -64,11 +65,22 @@ type clocks struct {
 func newClocks() *clocks { return &clocks{wall: time.Unix(1_800_000_000, 0)} }
 
 func (c *clocks) option() overrides.Option {
-	return overrides.WithClocks(func() time.Time { return c.wall }, func() time.Duration { return c.monotonic })
+	read := func() (time.Time, time.Duration) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.wall, c.monotonic
+	}
+	return overrides.WithClocks(
+		func() time.Time { wall, _ := read(); return wall },
+		func() time.Duration { _, monotonic := read(); return monotonic })
 }
 
-func (c *clocks) advance(d time.Duration) {
-	c.wall, c.monotonic = c.wall.Add(d), c.monotonic+d
+func (c *clocks) advance(d time.Duration) { c.move(d, d) }
+
+func (c *clocks) move(wall, monotonic time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall, c.monotonic = c.wall.Add(wall), c.monotonic+monotonic
 }
 
 type policyFor = func(context.Context, string) (limiter.Policy, error)
@@ -99,3 +111,8 @@ func (r *reported) option() overrides.Option {
 		r.errs = append(r.errs, err)
 	})
 }
+
+// panicking is a source with a bug.
+type panicking struct{}
+
+func (panicking) Overrides(context.Context, string, int) ([]limiter.Override, error) { panic("bug") }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Option changes what the function of [New] does. New rejects a nil Option.
+// Option changes what the function of [New] does.
 type Option func(*options) error
 
 // options are the settings.
@@ -41,8 +41,9 @@ func WithKeyDigest(secret []byte) Option {
 	}
 }
 
-// OnError calls f with the error of each failed read, in the goroutine of the request. The error
-// contains no key. The default is to log it to [log/slog.Default].
+// OnError calls f with the error of each failed read, before the requests that wait for the read
+// continue. f runs in the goroutine of the read, so a panic ends the program. The error contains no
+// key. The default is to log it to [log/slog.Default].
 func OnError(f func(error)) Option {
 	return func(o *options) error {
 		if f == nil {

@@ -7,12 +7,12 @@
 //	l, err := limiter.New(store, "api", limiter.PerMinute(100),
 //		limiter.WithPolicyFor(overrides.New(store, "api", overrides.MaxAge(10*time.Second))))
 //
-// The function keeps a copy of the limiter's overrides. If the copy is too old, one caller reads all
-// of them in one query, while the others use the old copy. Other decisions send no statement for
-// their policy, and no goroutine runs in the background.
+// The function keeps a copy of the limiter's overrides. If the copy is too old, one caller starts a
+// read of all of them in one query and waits for it, while the others use the old copy. Other
+// decisions send no statement for their policy. A read has a goroutine, which ends with it.
 //
-// A key in the table has the form that stores use: see [limiter.StoredKey]. The table comes with the
-// second migration of package migrations.
+// A key in the table has the form that stores use: see [limiter.StoredKey]. Package migrations creates
+// the table.
 package overrides
 
 import (
@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,14 +30,18 @@ import (
 const (
 	// most is how many overrides a limiter may have. Their copy takes about 2 MB in each process.
 	most = 10_000
-	// readTimeout is how long a read may take. The caller that reads waits for it.
+	// readTimeout is how long a read may take.
 	readTimeout = time.Second
+	// frozenAfter is the age at which a read was certainly frozen with its process. Its connection
+	// may be dead, so the next caller begins another read.
+	frozenAfter = 2 * readTimeout
 )
 
 // Source is where overrides come from. The stores of packages postgres and sqlite are sources.
 type Source interface {
 	// Overrides returns at most limit overrides of the limiter with this name. It leaves out those
-	// that have expired. It must be safe for concurrent use.
+	// that have expired. It must end with ctx, and be safe for concurrent use. It may continue after
+	// the request that started it, so a store on the request's transaction is not a source.
 	Overrides(ctx context.Context, name string, limit int) ([]limiter.Override, error)
 }
 
@@ -48,16 +53,19 @@ type Source interface {
 // the old copy for one second more, while the new one is read. An override ends at its ExpiresAt by
 // the process's clock, without a new read.
 //
-// The first requests of a process wait for the first read. A read ends after one second. If it fails,
-// the old copy stays in use; a process that has no copy uses the policy of [limiter.New]. The next
-// request after MaxAge tries again. [OnError] gets the error. A limiter with more than 10,000
-// overrides is such a failure.
+// A read ends after one second. If it fails, the old copy stays in use; a process that has no copy uses
+// the policy of [limiter.New]. The next request after MaxAge tries again. [OnError] gets the error. A
+// missing table is such a failure, and so are more than 10,000 overrides.
+//
+// A request waits for a read at most half of the time that its context leaves, and then uses the old
+// copy. The first requests of a process have none: they wait until their contexts end, and fail with
+// [limiter.ErrCanceled]. The read continues for later requests.
 //
 // The policies must be of the same kind as the limiter's. Otherwise requests with their keys fail with
 // [limiter.ErrInvalid].
 //
-// If an argument of New is not valid, the function fails with an error that matches
-// [limiter.ErrInvalid], and so does every request.
+// New panics if an option is nil. If another argument of New is not valid, the function fails with an
+// error that matches [limiter.ErrInvalid], and so does every request.
 func New(source Source, name string, opts ...Option) func(ctx context.Context, key string) (limiter.Policy, error) {
 	return newCache(source, name, opts).policyFor
 }
@@ -69,13 +77,23 @@ type cache struct {
 	name   string
 	wrong  error // from the arguments; nil if they are valid
 
-	current atomic.Pointer[snapshot] // nil before the first read
-	reading chan struct{}            // full while a caller reads
+	current atomic.Pointer[snapshot] // nil before the end of the first read
+
+	mu      sync.Mutex
+	reading *reading // nil if there is none
+}
+
+// reading is a read in a goroutine of its own. Its callers may leave, and the read continues for the
+// others.
+type reading struct {
+	began  instant
+	cancel context.CancelFunc
+	done   chan struct{} // closed when current has the result
 }
 
 // snapshot is an immutable copy of the overrides.
 type snapshot struct {
-	read  instant // when the read began, or when it failed
+	read  instant // when the read began, or when it failed; if it was frozen, when it began
 	byKey map[string]override
 }
 
@@ -97,7 +115,12 @@ func (t instant) since(u instant) time.Duration {
 }
 
 func newCache(source Source, name string, opts []Option) *cache {
-	c := &cache{source: source, name: name, reading: make(chan struct{}, 1)}
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("overrides: option %d of New is nil; leave it out", i))
+		}
+	}
+	c := &cache{source: source, name: name}
 	c.maxAge, c.onError, c.now = 10*time.Second, c.log, processClock()
 	c.wrong = c.check(opts)
 	return c
@@ -120,10 +143,7 @@ func (c *cache) check(opts []Option) error {
 	if c.name == "" {
 		return invalid("the name of New is empty; pass the name of the limiter")
 	}
-	for i, opt := range opts {
-		if opt == nil {
-			return invalid("option %d of New is nil; leave it out", i)
-		}
+	for _, opt := range opts {
 		if err := opt(&c.options); err != nil {
 			return err
 		}
@@ -158,47 +178,90 @@ func (c *cache) policyFor(ctx context.Context, key string) (limiter.Policy, erro
 	return o.policy, nil
 }
 
-// refresh reads the overrides. If another caller is reading them, it returns the old copy, or waits if
-// there is none.
+// refresh returns a new copy. It returns old if another caller waits for the read already, or if the
+// read takes half of the time that ctx leaves: the decision needs the rest.
 func (c *cache) refresh(ctx context.Context, old *snapshot) (*snapshot, error) {
-	if old == nil {
-		select {
-		case c.reading <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	} else {
-		select {
-		case c.reading <- struct{}{}:
-		default:
+	c.mu.Lock()
+	now, latest, r := c.now(), c.current.Load(), c.reading
+	if latest != nil && (old == nil || now.since(latest.read) < c.maxAge) {
+		c.mu.Unlock()
+		return latest, nil // a read has ended in the meantime
+	}
+	begins := r == nil || now.since(r.began) >= frozenAfter
+	if begins {
+		r = c.begin(ctx, now)
+	}
+	c.mu.Unlock()
+
+	if old != nil && !begins {
+		return old, nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && old != nil {
+		half, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+		ctx = half
+	}
+	select {
+	case <-r.done:
+		return c.current.Load(), nil
+	case <-ctx.Done():
+		if old != nil {
 			return old, nil
 		}
+		return nil, ctx.Err()
 	}
-	defer func() { <-c.reading }()
-	began := c.now()
-	latest := c.current.Load()
-	if latest != nil && (old == nil || began.since(latest.read) < c.maxAge) {
-		return latest, nil // another caller has read it in the meantime
-	}
-	byKey, err := c.read(ctx)
-	if err == nil {
-		latest = &snapshot{began, byKey}
-		c.current.Store(latest)
-		return latest, nil
-	}
-	if latest != nil {
-		byKey = latest.byKey
-	}
-	latest = &snapshot{c.now(), byKey}
-	c.current.Store(latest)
-	c.onError(fmt.Errorf("overrides: limiter %q: %w", c.name, err))
-	return latest, nil
 }
 
-// read reads all overrides. It continues if the caller leaves, because other callers need the result.
-func (c *cache) read(ctx context.Context) (map[string]override, error) {
+// begin starts a read. The callers that wait for a frozen read wait for this one from now on. The
+// caller of begin must hold mu.
+func (c *cache) begin(ctx context.Context, now instant) *reading {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
-	defer cancel()
+	r := &reading{now, cancel, make(chan struct{})}
+	if frozen := c.reading; frozen != nil {
+		frozen.cancel()
+		r.done = frozen.done
+	}
+	c.reading = r
+	go func() {
+		defer cancel()
+		byKey, err := c.read(ctx)
+		c.end(r, byKey, err)
+	}()
+	return r
+}
+
+// end keeps the result of a read, and wakes the callers that wait for it.
+func (c *cache) end(r *reading, byKey map[string]override, err error) {
+	c.mu.Lock()
+	if c.reading != r {
+		c.mu.Unlock()
+		return // another read has replaced this one
+	}
+	c.reading = nil
+	latest := &snapshot{r.began, byKey}
+	if err != nil {
+		if now := c.now(); now.since(r.began) < frozenAfter {
+			latest.read = now
+		}
+		if old := c.current.Load(); old != nil {
+			latest.byKey = old.byKey
+		}
+	}
+	c.current.Store(latest)
+	c.mu.Unlock()
+	if err != nil {
+		c.onError(fmt.Errorf("overrides: limiter %q: %w", c.name, err))
+	}
+	close(r.done)
+}
+
+// read reads all overrides. A panic of the source is an error, because no caller could recover it.
+func (c *cache) read(ctx context.Context) (_ map[string]override, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: the source panicked: %v", limiter.ErrNotApplied, p)
+		}
+	}()
 	list, err := c.source.Overrides(ctx, c.name, most+1)
 	if err != nil {
 		return nil, err

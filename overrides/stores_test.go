@@ -54,6 +54,12 @@ func onStores(t *testing.T, f func(t *testing.T, d database)) {
 		}
 		f(t, database{store.DB(), store, open()})
 	})
+	onPostgres(t, f)
+}
+
+// onPostgres is onStores for PostgreSQL alone.
+func onPostgres(t *testing.T, f func(t *testing.T, d database)) {
+	t.Helper()
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		t.Parallel()
 		dsn := server.Database(t)
@@ -69,7 +75,7 @@ func onStores(t *testing.T, f func(t *testing.T, d database)) {
 			t.Fatal(err)
 		}
 		open := func() *postgres.Store {
-			store, err := postgres.Open(t.Context(), dsn, postgres.WithSchema("limits"))
+			store, err := postgres.Open(dsn, postgres.WithSchema("limits"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +185,7 @@ func TestAFailedReadOfAStoreKeepsTheOldOverrides(t *testing.T) {
 			t.Errorf("OnError got %v, want two errors", seen.errs)
 		}
 		for _, err := range seen.errs {
-			if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), "migrations.Up") {
+			if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), "migration 1") || !strings.Contains(err.Error(), "migrations.Up") {
 				t.Errorf("OnError got %v, want ErrMisconfigured and what to do", err)
 			}
 		}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -18,7 +19,7 @@ import (
 const allStatements = singleStatements
 
 // DoAll implements [limiter.AllStore]. One statement decides, or two if rows are missing. See
-// DESIGN.md, "AllowAll locks all rows in one order".
+// DESIGN.md, "AllowAll waits for a lock only while it holds none".
 func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
 	tables, err := s.tablesOf(ops)
 	var states []limiter.State
@@ -31,20 +32,14 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 	return states, nil
 }
 
-// tablesOf returns the tables of takes. It returns an error for operations that DoAll does not know.
+// tablesOf returns the tables of takes, or the error of [limiter.CheckOps].
 func (s *Store) tablesOf(ops []limiter.Op) ([]*table, error) {
-	if len(ops) == 0 {
-		return nil, fmt.Errorf("%w: no operation", limiter.ErrInvalid)
+	if err := limiter.CheckOps(ops); err != nil {
+		return nil, err
 	}
 	tables := make([]*table, len(ops))
 	for i := range ops {
-		var err error
-		if tables[i], err = s.tableOf(ops[i].Policy); err != nil {
-			return nil, err
-		}
-		if w, ok := ops[i].Policy.(limiter.FixedWindow); ops[i].Kind != limiter.OpTake || ops[i].MaxWait != 0 || ok && w.CountRejected {
-			return nil, unsupported("operation %d of several", ops[i].Kind)
-		}
+		tables[i] = s.tableOf(ops[i].Policy)
 	}
 	return tables, nil
 }
@@ -58,7 +53,7 @@ func (s *Store) doAll(ctx context.Context, tables []*table, ops []limiter.Op) (s
 	for i := range ops {
 		all[i] = &ops[i]
 	}
-	pass, err := s.breaker.Enter(all...)
+	pass, err := s.breaker.Enter(ctx, all...)
 	if err != nil {
 		return nil, err
 	}
@@ -72,22 +67,69 @@ func (s *Store) doAll(ctx context.Context, tables []*table, ops []limiter.Op) (s
 		}
 		return limiter.State{}, err
 	})
-	pass.Leave(err, all...)
+	if !batch.NotAsked(err) {
+		pass.Leave(err, all...)
+	}
 	return states, err
 }
 
 // doAllNow carries out ops without a queue.
 func (s *Store) doAllNow(ctx context.Context, tables []*table, ops []limiter.Op) (states []limiter.State, err error) {
-	err = s.run(ctx, write, func(db DB) error {
-		states, err = s.carryOutAll(ctx, db, tables, ops)
-		return err
-	})
-	return states, err
+	for first := 0; ; {
+		locked := noneLocked
+		err = s.run(ctx, write, func(db DB) error {
+			states, locked, err = s.carryOutAll(ctx, db, tables, ops, first)
+			return err
+		})
+		if err != nil || locked == noneLocked {
+			return states, err
+		}
+		first = locked // the statement waits for its first row
+	}
 }
 
+const (
+	// allTries is how often doAllInTurn begins anew because another session has locked a row.
+	allTries = 20
+	// leastTry is the least lock wait for which it does so.
+	leastTry = 4 * time.Millisecond
+	// longLock is the shortest wait for a row that counts as a failure of the store.
+	longLock = 100 * time.Millisecond
+)
+
+var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", limiter.ErrNotApplied, limiter.ErrKeyBusy)
+
 // doAllInTurn carries out ops in the caller's goroutine when no other operation of this process on
-// one of their keys is in flight, and fewer than [allStatements] others like it.
-func (s *Store) doAllInTurn(ctx context.Context, tables []*table, ops []limiter.Op) (states []limiter.State, err error) {
+// one of their keys is in flight, and fewer than [allStatements] others like it. If another session
+// has locked a row, doAllInTurn releases the keys, waits for that row alone, and begins anew. If many
+// short locks use up its time, the store is not at fault, and the error is errRowsBusy.
+func (s *Store) doAllInTurn(ctx context.Context, tables []*table, ops []limiter.Op) ([]limiter.State, error) {
+	first, waited := 0, false
+	for n := range allTries {
+		if left, ok := opcontext.LockWait(ctx); n > 0 && ok && left < leastTry {
+			break
+		}
+		states, locked, served, err := s.tryAll(ctx, tables, ops, first, n == 0)
+		if locked == noneLocked || err != nil {
+			return states, err
+		}
+		began := time.Now()
+		waited = waited || served || n > 0
+		if err := tables[locked].queue.Lock(ctx, &ops[locked]); isLocked(err) && waited && time.Since(began) < longLock {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		first = locked
+	}
+	return nil, errRowsBusy
+}
+
+// tryAll holds the keys and sends the statement, which locks the row first before the others. It
+// returns the row that another session has locked, if there is one. waited reports whether the store
+// answered others while tryAll waited: then the store is not at fault if the time ends. With renew, the
+// operation then gets its full time again.
+func (s *Store) tryAll(ctx context.Context, tables []*table, ops []limiter.Op, first int, renew bool) (states []limiter.State, locked int, waited bool, err error) {
 	held, leave, answered := 0, func(bool) {}, false
 	defer func() {
 		leave(answered)
@@ -95,76 +137,71 @@ func (s *Store) doAllInTurn(ctx context.Context, tables []*table, ops []limiter.
 			tables[i].queue.Release(&ops[i], answered)
 		}
 	}()
-	conn, waited, err := s.awaitTurn(ctx, tables, ops, &held, &leave)
-	if err != nil {
-		return nil, err
+	s.counters.Queued.Add(int64(len(ops)))
+	conn, err := func() (*pgxpool.Conn, error) {
+		defer s.counters.Queued.Add(-int64(len(ops)))
+		for i, t := range tables {
+			served, err := t.queue.Hold(ctx, &ops[i])
+			if err != nil {
+				locked = i
+				return nil, err
+			}
+			held++
+			if waited = waited || served; served && s.boundsWaits {
+				first = i // other processes probably wait for this row as well
+			}
+		}
+		served, end, err := s.turns.enter(ctx)
+		waited = waited || served
+		if err != nil {
+			return nil, err
+		}
+		leave = end
+		conn, err := s.acquire(ctx)
+		if err == nil && (ctx.Err() != nil || opcontext.EndedByCaller(ctx) != nil) {
+			s.release(conn)
+			err = opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil)
+		}
+		return conn, err
+	}()
+	switch {
+	case errors.Is(err, batch.ErrRowLocked):
+		return nil, locked, waited, nil
+	case err != nil && waited && ctx.Err() != nil:
+		return nil, noneLocked, waited, batch.Unsent(ctx, true)
+	case err != nil:
+		return nil, noneLocked, waited, err
 	}
 	defer s.release(conn)
-	states, err = s.sendAll(ctx, conn, waited, tables, ops)
-	answered = err == nil
-	return states, err
-}
-
-// awaitTurn waits for the keys in the order of ops, so that no two wait for each other, then for one
-// of the turns, and then for a connection. It sets how many keys are held, and what ends the turn. It
-// reports whether the store answered others meanwhile: if so, it is not at fault if the time ends.
-func (s *Store) awaitTurn(ctx context.Context, tables []*table, ops []limiter.Op, held *int, leave *func(bool)) (conn *pgxpool.Conn, waited bool, err error) {
-	s.counters.Queued.Add(int64(len(ops)))
-	defer s.counters.Queued.Add(-int64(len(ops)))
-	defer func() {
-		if err != nil && waited && ctx.Err() != nil {
-			err = batch.Unsent(ctx, true)
-		}
-	}()
-	for i, t := range tables {
-		served, err := t.queue.Hold(ctx, &ops[i])
-		if err != nil {
-			return nil, waited, err
-		}
-		*held, waited = i+1, waited || served
-	}
-	served, end, err := s.turns.enter(ctx)
-	waited = waited || served
-	if err != nil {
-		return nil, waited, err
-	}
-	*leave = end
-	conn, err = s.acquire(ctx)
-	return conn, waited, err
-}
-
-// sendAll carries out ops on a connection of the pool. If their caller waited while the store
-// answered others, their time starts again.
-func (s *Store) sendAll(ctx context.Context, conn *pgxpool.Conn, waited bool, tables []*table, ops []limiter.Op) (states []limiter.State, err error) {
-	isFresh := fresh(conn)
-	if ctx.Err() != nil || opcontext.EndedByCaller(ctx) != nil {
-		return nil, opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil)
-	}
-	if waited {
+	opcontext.Connected(ctx, fresh(conn))
+	if waited && renew {
 		opcontext.Renew(ctx)
-	} else if isFresh {
-		opcontext.Connected(ctx)
 	}
 	opcontext.DelayCancel(ctx)
+	opcontext.BoundLockWait(ctx, lockWait)
+	locked = noneLocked
 	err = s.runOn(ctx, conn, write, func(db DB) error {
-		states, err = s.carryOutAll(ctx, db, tables, ops)
+		states, locked, err = s.carryOutAll(ctx, db, tables, ops, first)
 		return err
 	})
-	return states, err
+	answered = err == nil
+	if isLocked(err) {
+		return nil, first, waited, nil
+	}
+	return states, locked, waited, err
 }
 
 // carryOutAll carries out ops on db by one statement, which is sent twice if rows are missing.
-// [Store.settleAll] decides what the statement does not.
-func (s *Store) carryOutAll(ctx context.Context, db DB, tables []*table, ops []limiter.Op) ([]limiter.State, error) {
+// [Store.settleAll] decides what the statement does not. On a pool, nothing is carried out if another
+// session has locked a row, which carryOutAll returns.
+func (s *Store) carryOutAll(ctx context.Context, db DB, tables []*table, ops []limiter.Op, first int) (states []limiter.State, locked int, err error) {
 	missing := false
 	s.counters.Sent(len(ops), len(ops))
-	for n := range 2 {
-		if s.citus {
-			break
-		}
-		r, states, decided, err := s.takeAll(ctx, db, tables, ops)
-		if err != nil || decided {
-			return states, err
+	text, one := s.allStatement(tables, first)
+	for n := 0; one && n < 2; n++ {
+		r, states, decided, err := s.takeAll(ctx, db, text, tables, ops, first)
+		if err != nil || decided || r.locked != noneLocked {
+			return states, r.locked, err
 		}
 		if n == 0 {
 			s.counters.SecondLooks.Add(int64(len(ops)))
@@ -173,11 +210,10 @@ func (s *Store) carryOutAll(ctx context.Context, db DB, tables []*table, ops []l
 			break
 		}
 	}
-	return s.settleAll(ctx, db, tables, ops, missing)
+	return s.settleAll(ctx, db, tables, ops, first, missing)
 }
 
-// turns lets a limited number of goroutines pass at a time. One that takes longer than [lockWait] may
-// wait for a row lock, and does not count any more.
+// turns lets a limited number of goroutines pass at a time.
 type turns struct {
 	free     chan struct{}
 	answered atomic.Uint64
@@ -200,18 +236,11 @@ func (t *turns) enter(ctx context.Context) (served bool, leave func(answered boo
 	if ended {
 		return served, nil, batch.Unsent(ctx, served)
 	}
-	giveBack := func() { t.free <- struct{}{} }
-	var timer *time.Timer
-	if len(t.free) == 0 { // a timer for each of them would wake up a thread each time
-		timer = time.AfterFunc(lockWait, giveBack)
-	}
 	return served, func(answered bool) {
 		if answered {
 			t.answered.Add(1)
 		}
-		if timer == nil || timer.Stop() {
-			giveBack()
-		}
+		t.free <- struct{}{}
 	}, nil
 }
 

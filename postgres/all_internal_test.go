@@ -60,7 +60,7 @@ func TestDecisionThatTimesOutAfterItWaitedForABusyKeyIsNotAFailureOfTheStore(t *
 					t.Fatal(err)
 				}
 				busy := op("a", timeout)
-				if _, err := s.buckets.queue.Hold(ctx, &busy); err != nil {
+				if _, err := s.tableOf(busy.Policy).queue.Hold(ctx, &busy); err != nil {
 					t.Fatal(err)
 				}
 				var all sync.WaitGroup
@@ -74,7 +74,7 @@ func TestDecisionThatTimesOutAfterItWaitedForABusyKeyIsNotAFailureOfTheStore(t *
 				})
 				synctest.Wait()
 				<-time.After(timeout / 2)
-				s.buckets.queue.Release(&busy, answered)
+				s.tableOf(busy.Policy).queue.Release(&busy, answered)
 				decision.Wait()
 				stop()
 				all.Wait()

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -47,6 +48,22 @@ func onPairs(t *testing.T, run func(t *testing.T, d *database, schema string, st
 // freeRow is how long a take waits at most for a row that nobody should have locked.
 const freeRow = 3 * time.Second
 
+// prober returns a function that reports whether nobody has locked the row of op at this moment, nor
+// added it without a commit. A statement on a pool holds its rows for 20 ms at most.
+func (d *database) prober(t *testing.T, schema string, op limiter.Op) (free func() bool) {
+	t.Helper()
+	tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+	if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '2ms'"); err != nil {
+		t.Fatal(err)
+	}
+	store := storeOn(t, tx, schema)
+	return func() bool {
+		_, err := store.Do(bounded(t), op)
+		end(t, tx, false)
+		return err == nil
+	}
+}
+
 // doAll decides over several limits, named in an order that is not that of their locks.
 func doAll(t *testing.T, store limiter.AllStore, ops ...limiter.Op) (states []limiter.State, took bool) {
 	t.Helper()
@@ -56,18 +73,15 @@ func doAll(t *testing.T, store limiter.AllStore, ops ...limiter.Op) (states []li
 	slices.SortFunc(ops, func(a, b limiter.Op) int { return a.Compare(&b) })
 	states, err := store.DoAll(bounded(t), ops)
 	if err != nil {
-		t.Fatalf("DoAll(%+v): %v", ops, err)
+		t.Errorf("DoAll(%+v): %v", ops, err) // a goroutine may call
 	}
-	return states, !slices.ContainsFunc(states, func(s limiter.State) bool { return !s.Took })
+	return states, err == nil && !slices.ContainsFunc(states, func(s limiter.State) bool { return !s.Took })
 }
 
 // rowOf is SQL that finds the row of op.
 func rowOf(schema string, op limiter.Op) string {
-	table := "limiter_token_buckets"
-	if _, ok := op.Policy.(limiter.FixedWindow); ok {
-		table = "limiter_fixed_windows"
-	}
-	return fmt.Sprintf("%s.%s WHERE limiter = '%s' AND key = '%s'", schema, table, op.Name, op.Key)
+	table := rowtest.SQL{Schema: schema}.Name(rowtest.TableOf(op.Policy))
+	return fmt.Sprintf("%s WHERE limiter = '%s' AND key = '%s'", table, op.Name, op.Key)
 }
 
 // A decision that waits for its first row must hold no later one: another take gets that at once.
@@ -78,6 +92,7 @@ func TestDecisionOverSeveralLimitsLocksItsRowsInOrder(t *testing.T) {
 			do(t, other, op)
 		}
 		release := d.holdLock(t, "SELECT FROM "+rowOf(schema, pair[0])+" FOR UPDATE")
+		free := d.prober(t, schema, pair[1])
 		done := make(chan bool)
 		go func() {
 			var claims []limiter.Claim
@@ -91,6 +106,9 @@ func TestDecisionOverSeveralLimitsLocksItsRowsInOrder(t *testing.T) {
 			done <- res.Allowed
 		}()
 		d.blocked(t, 1)
+		if !free() {
+			t.Error("it holds the second row while it waits for the first one")
+		}
 		second := pair[1]
 		second.Timeout = freeRow
 		if s := do(t, other, second); !s.Took {
@@ -109,12 +127,16 @@ func TestDecisionOverSeveralLimitsAddsItsRowsInOrder(t *testing.T) {
 		other := d.store(t, schema, nil)
 		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 		do(t, storeOn(t, tx, schema), pair[0]) // adds the first row, and does not commit
+		free := d.prober(t, schema, pair[1])
 		done := make(chan bool)
 		go func() {
 			_, took := doAll(t, store, pair[1], pair[0])
 			done <- took
 		}()
 		d.blocked(t, 1)
+		if !free() {
+			t.Error("it holds the second row while it waits for the first one")
+		}
 		second := pair[1]
 		second.Cost, second.Timeout = 1, freeRow
 		if s := do(t, other, second); !s.Took {
@@ -179,27 +201,31 @@ func TestDecisionOverSeveralLimitsCountsWhatWasTakenWhileItWaited(t *testing.T) 
 // refilled since.
 func TestDecisionOverSeveralLimitsReadsTheClockAfterItsLastLock(t *testing.T) {
 	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
-		for _, op := range pair {
-			op.Cost = 1
-			do(t, d.store(t, schema, few(1)), op)
+		for i := range pair {
+			pair[i].Cost = 1
+			do(t, d.store(t, schema, few(1)), pair[i])
 		}
-		release := d.holdLock(t, "SELECT FROM "+rowOf(schema, pair[1])+" FOR UPDATE")
-		done := make(chan []limiter.State)
-		go func() {
-			states, _ := doAll(t, store, pair[:]...)
-			done <- states
-		}()
-		d.blocked(t, 1)
-		clock := query[int64](t, d, "SELECT "+serverClock)
-		release()
-		for i, s := range <-done {
-			if !s.Took || s.Now < clock || s.Row.At < clock {
-				t.Errorf("take %d: %+v, want it by a clock after %d", i, s, clock)
+		// On a pool, the statement that waits a moment for the first row is the one that decides. One that
+		// waits longer, or that finds the second row locked, is sent again.
+		for _, locked := range pair {
+			release := d.holdLock(t, "SELECT FROM "+rowOf(schema, locked)+" FOR UPDATE")
+			done := make(chan []limiter.State)
+			go func() {
+				states, _ := doAll(t, store, pair[0], pair[1])
+				done <- states
+			}()
+			d.blocked(t, 1)
+			clock := query[int64](t, d, "SELECT "+serverClock)
+			release()
+			for i, s := range <-done {
+				if !s.Took || s.Now < clock || s.Row.At < clock {
+					t.Errorf("take %d: %+v, want it by a clock after %d", i, s, clock)
+				}
 			}
-		}
-		for _, op := range pair {
-			if at := query[int64](t, d, "SELECT at FROM "+rowOf(schema, op)); at < clock {
-				t.Errorf("the row has %d, want at least %d", at, clock)
+			for _, op := range pair {
+				if at := query[int64](t, d, "SELECT at FROM "+rowOf(schema, op)); at < clock {
+					t.Errorf("the row has %d, want at least %d", at, clock)
+				}
 			}
 		}
 	})

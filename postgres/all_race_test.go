@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -226,11 +227,7 @@ func (d *database) checkLedger(t *testing.T, schema string, seed uint64, l *ledg
 	now := time.Now().UnixNano()
 	used := func(name, key string, policy limiter.Policy) (charged, limit int64) {
 		row := r.Read(t, limiter.Op{Name: name, Key: key, Policy: policy})
-		if _, ok := policy.(limiter.FixedWindow); ok {
-			return row.Used, row.Limit
-		}
-		step := int64(slow(1).Step())
-		return max(0, row.FullAt-now+step-1) / step, row.Limit
+		return rowtest.Used(limiter.KindOf(policy), row, now), row.Limit
 	}
 	both := []limiter.Policy{slow(1), long(1)}
 	for i, want := range l.Exact {
@@ -241,7 +238,7 @@ func (d *database) checkLedger(t *testing.T, schema string, seed uint64, l *ledg
 	for i, want := range l.Versions {
 		got, limit := used("versions", "k", both[i])
 		// A change of policy keeps the tokens left. The bucket may have begun with those of either policy.
-		if _, ok := both[i].(limiter.TokenBucket); ok {
+		if limiter.KindOf(both[i]) == limiter.KindBucket {
 			got -= limit - versionLimit
 			if got == want-1 {
 				got++

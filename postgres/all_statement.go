@@ -3,39 +3,49 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sqlimit/limiter"
 )
 
-// allText renders the statement of a decision over so many buckets and windows: see sql/all.sql.
-func (o *options) allText(counts [2]int) string {
-	lists := map[string][]string{}
-	n, after := 0, "gate"
-	for i, t := range []*table{&buckets, &windows} {
-		if counts[i] == 0 {
-			continue
-		}
-		sections := o.sections("all_" + t.kind)
+// allText renders the statement of a decision over rows of these tables, which come in the order of
+// their kinds. It locks the rows in the given order: see sql/all.sql.
+func (o *options) allText(tables []*table, order []int) string {
+	before, rank := make([]int, len(order)), make([]int, len(order))
+	last := 0
+	for i, n := range order {
+		before[n], rank[n], last = last, i, n+1
+	}
+	lists := map[string][]string{"held": make([]string, len(order)), "found": make([]string, len(order))}
+	after := "gate"
+	for n := 0; n < len(tables); {
+		t := tables[n]
 		rows := map[string][]string{}
-		for range counts[i] {
-			n++
-			row := ofRow(n)
-			for _, name := range []string{"seen", "fits", "held", "room", "row"} {
-				lists[name] = append(lists[name], row.Replace(sections[name]))
+		for ; n < len(tables) && tables[n] == t; n++ {
+			skip := o.skipLocked()
+			if before[n] == 0 {
+				skip = ""
+			}
+			row := ofRow(n+1, before[n], skip)
+			for _, name := range []string{"seen", "fits", "room", "row"} {
+				lists[name] = append(lists[name], row.Replace(t.all[name]))
+			}
+			for _, name := range []string{"held", "found"} { // WITH names only what comes before
+				lists[name][rank[n]] = row.Replace(t.all[name])
 			}
 			for _, name := range []string{"new", "cost"} {
-				rows[name] = append(rows[name], row.Replace(sections[name]))
+				rows[name] = append(rows[name], row.Replace(t.all[name]))
 			}
 		}
 		ofTable := strings.NewReplacer("/* new */", strings.Join(rows["new"], ", "), "/* cost */", strings.Join(rows["cost"], ", "), "{after}", after)
 		for _, name := range []string{"added", "taken"} {
-			lists[name] = append(lists[name], ofTable.Replace(sections[name]))
+			lists[name] = append(lists[name], ofTable.Replace(t.all[name]))
 		}
-		after = "added_" + t.kind + "s"
+		after = "added_" + t.Prefix + "s"
 	}
-	pairs := []string{"{last}", fmt.Sprint(n), "/* room */", strings.Join(lists["room"], " AND ")}
-	for _, name := range []string{"seen", "fits", "added", "held", "taken", "row"} {
+	pairs := []string{"{last}", fmt.Sprint(last), "/* room */", strings.Join(lists["room"], " AND ")}
+	for _, name := range []string{"seen", "fits", "added", "held", "found", "taken", "row"} {
 		pairs = append(pairs, "/* "+name+" */", strings.Join(lists[name], ", "))
 	}
 	return o.text("all", pairs...)
@@ -48,46 +58,71 @@ const (
 )
 
 // ofRow returns what fills a section for the row n, counted from 1.
-func ofRow(n int) *strings.Replacer {
-	pairs := []string{"{i}", fmt.Sprint(n), "{before}", fmt.Sprint(n - 1)}
+func ofRow(n, before int, skip string) *strings.Replacer {
+	pairs := []string{"{i}", fmt.Sprint(n), "{before}", fmt.Sprint(before), "/* skip */", skip}
 	for i, name := range []string{"$limiter", "$key", "$period", "$limit", "$cost", "$more"} {
 		pairs = append(pairs, name, fmt.Sprint("$", firstParameter+(n-1)*rowParameters+i+1))
 	}
 	return strings.NewReplacer(pairs...)
 }
 
-// sections returns the rendered sections of a file.
+// sections returns the rendered sections of a file, nil if there is no such file.
 func (o *options) sections(file string) map[string]string {
-	sections := map[string]string{}
+	var sections map[string]string
 	for _, section := range strings.Split(readFile(file), "-- section: ")[1:] {
+		if sections == nil {
+			sections = map[string]string{}
+		}
 		name, text, _ := strings.Cut(section, "\n")
 		sections[name] = o.render(text)
 	}
 	return sections
 }
 
-// allStatement returns the statement for takes from these tables, which it renders once.
-func (s *Store) allStatement(tables []*table) string {
-	var counts [2]int
-	for _, t := range tables {
-		if t == s.buckets {
-			counts[0]++
-		} else {
-			counts[1]++
+// allKey identifies the statement of a decision over several limits: the kinds of its rows, and which
+// one it locks first.
+type allKey struct {
+	kinds [limiter.MaxClaims]limiter.PolicyKind
+	first int
+}
+
+// allStatement returns the statement for takes from these tables, which it renders once. It reports
+// false if [Store.settleAll] must decide: on Citus, and if a kind has no such statement.
+func (s *Store) allStatement(tables []*table, first int) (string, bool) {
+	key := allKey{first: first}
+	for i, t := range tables {
+		if s.citus || t.all == nil {
+			return "", false
+		}
+		key.kinds[i] = t.Kind
+	}
+	if text, ok := s.allTexts.Load(key); ok {
+		return text.(string), true
+	}
+	text, _ := s.allTexts.LoadOrStore(key, s.allText(tables, lockOrder(len(tables), first)))
+	return text.(string), true
+}
+
+// lockOrder returns the order in which n rows are locked.
+func lockOrder(n, first int) []int {
+	order := []int{first}
+	for i := range n {
+		if i != first {
+			order = append(order, i)
 		}
 	}
-	if text, ok := s.allTexts.Load(counts); ok {
-		return text.(string)
-	}
-	text, _ := s.allTexts.LoadOrStore(counts, s.allText(counts))
-	return text.(string)
+	return order
 }
+
+// noneLocked is the place of the row that another session has locked, if there is none.
+const noneLocked = -1
 
 // rowsRead is the rows of a decision over several limits, and the clock. Missing rows are zero.
 type rowsRead struct {
 	rows    []limiter.Row
 	missing bool // one of them at least, and all takes have room
 	added   bool // the statement has added what was missing
+	locked  int  // the row that another session has locked, or noneLocked
 	now     int64
 }
 
@@ -104,21 +139,23 @@ func (r *rowsRead) apply(ops []limiter.Op) (next []limiter.Row, states []limiter
 
 // takeAll sends the statement of a decision over several limits. It decides if it took all, or if
 // a row that it read or locked refuses and would not change. The rows were read or locked at the time
-// of the clock, so [limiter.ApplyAll] returns the states.
-func (s *Store) takeAll(ctx context.Context, db DB, tables []*table, ops []limiter.Op) (r rowsRead, states []limiter.State, decided bool, err error) {
+// of the clock, so [limiter.ApplyAll] returns the states. The statement waits for the lock of its first
+// row only.
+func (s *Store) takeAll(ctx context.Context, db DB, text string, tables []*table, ops []limiter.Op, first int) (r rowsRead, states []limiter.State, decided bool, err error) {
 	n := len(tables)
 	names, keys, numbers := make([]textArg, n), make([]byteaArg, n), make([]int8Arg, 4*n)
-	args := make([]any, 0, firstParameter+rowParameters*n)
+	args := make([]any, 0, firstParameter+rowParameters*n+1)
 	args = append(args, at(&ops[0]))
 	arrays := make([][]int64, n)
 	took := false
-	dest := append(make([]any, 0, 3+n), &r.now, &took, &r.added)
+	var found []bool
+	dest := append(make([]any, 0, 4+n), &r.now, &took, &r.added, &found)
 	for i, t := range tables {
 		op := &ops[i]
 		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
 		args = append(args, &names[i], &keys[i])
-		period, limit, cost := t.numbers(op)
-		_, more := t.takeStatement(&t.sql, op)
+		period, limit, cost := t.Numbers(op)
+		_, more := t.take(&t.sql, op)
 		for j, number := range []int64{period, limit, cost, more[0]} {
 			place := &numbers[4*i+j]
 			*place = int8Arg(number)
@@ -126,8 +163,12 @@ func (s *Store) takeAll(ctx context.Context, db DB, tables []*table, ops []limit
 		}
 		dest = append(dest, &arrays[i])
 	}
-	if _, err := s.scanRow(ctx, db, s.allStatement(tables), args, dest...); err != nil {
+	if _, err := s.scanRow(ctx, db, text, s.bounded(ctx, args), dest...); err != nil {
 		return r, nil, false, err
+	}
+	r.locked = noneLocked
+	if i := slices.Index(found, false); i >= 0 {
+		r.locked = lockOrder(n, first)[i]
 	}
 	r.rows = make([]limiter.Row, n)
 	for i, t := range tables {

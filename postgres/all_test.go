@@ -88,7 +88,7 @@ func TestRefusalOfSeveralLimitsLeavesNoTrace(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for _, spent := range four(4) {
-			d.exec(t, fmt.Sprintf("TRUNCATE %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", schema))
+			d.exec(t, "TRUNCATE "+allTables(schema))
 			store := d.store(t, schema, nil)
 			doAll(t, store, four(1)...)
 			do(t, store, spent)
@@ -173,19 +173,6 @@ func TestDecisionOverSeveralLimitsThatIsTheVictimOfADeadlockIsSentAgainAndCharge
 	})
 }
 
-func TestDecisionOverSeveralLimitsRefusesWhatItDoesNotKnow(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		store := d.store(t, d.schema(t), nil)
-		wait := take(slow(5), "a", 1)
-		wait.MaxWait = 1
-		for _, op := range []limiter.Op{look(slow(5), "a"), take(counting(5), "a", 1), wait, {Kind: limiter.OpTake}} {
-			if _, err := store.DoAll(bounded(t), []limiter.Op{op}); !errors.Is(err, errors.ErrUnsupported) {
-				t.Errorf("%+v: %v, want ErrUnsupported", op, err)
-			}
-		}
-	})
-}
-
 // Its callers wait in the queues of their keys. If they waited for the row lock, they would use up the
 // pool, and a timeout there would let requests pass under FailOpen.
 func TestDecisionsOverALockedRowHoldOneConnection(t *testing.T) {
@@ -197,7 +184,9 @@ func TestDecisionsOverALockedRowHoldOneConnection(t *testing.T) {
 		before := traced.Load()
 		release := d.holdLock(t, "SELECT FROM "+rowOf(schema, four(1)[3])+" FOR UPDATE")
 		var all sync.WaitGroup
-		all.Go(func() { doAll(t, store, four(1)...) })
+		patient := four(1)
+		patient[0].Timeout = testTimeout
+		all.Go(func() { doAll(t, store, patient...) })
 		d.blocked(t, 1)
 		var waiting sync.WaitGroup
 		for i := range 40 {
@@ -225,8 +214,8 @@ func TestDecisionsOverALockedRowHoldOneConnection(t *testing.T) {
 		if s := do(t, store, take(slow(5), "other", 1)); !s.Took { // it has a connection
 			t.Errorf("%+v", s)
 		}
-		if n := traced.Load() - before; n > 2 {
-			t.Errorf("%d statements were sent, want 2", n)
+		if n := traced.Load() - before; n > 3 {
+			t.Errorf("%d statements were sent, want 3", n)
 		}
 		all.Go(func() {
 			// A single take of a key that waits with the others, and is answered in the end.
@@ -252,8 +241,8 @@ func TestCitusDecisionOverSeveralLimitsIsSentAgainAfterDeadlocks(t *testing.T) {
 		if states, took := doAll(t, store, four(2)...); !took {
 			t.Errorf("%+v", states)
 		}
-		if n := writes(); n != 14 {
-			t.Errorf("%d writes, want 10 that failed and one of each row", n)
+		if n := writes(); n != 18 {
+			t.Errorf("%d writes, want 10 that failed, and a lock and a change of each row", n)
 		}
 		rowtest.RunAll(t, store, rows{connect(t, d.dsn), schema}, 300)
 	})

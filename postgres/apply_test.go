@@ -1,8 +1,6 @@
 package postgres_test
 
 import (
-	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -41,26 +39,22 @@ type rows struct {
 
 func (r rows) Insert(t *testing.T, op limiter.Op, row limiter.Row) {
 	t.Helper()
-	sql := `INSERT INTO %s.limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted) VALUES ($1, $2, $3, $4, $5, $6, 1)`
-	args := []any{op.Name, []byte(op.Key), row.FullAt, row.At, row.Period, row.Limit}
-	if _, ok := op.Policy.(limiter.FixedWindow); ok {
-		sql = `INSERT INTO %s.limiter_fixed_windows (limiter, key, window_start, used, at, win, lim, granted) VALUES ($1, $2, $3, $4, $5, $6, $7, 1)`
-		args = []any{op.Name, []byte(op.Key), row.Start, row.Used, row.At, row.Period, row.Limit}
-	}
-	if _, err := r.conn.Exec(t.Context(), fmt.Sprintf(sql, r.schema), args...); err != nil {
+	query, args := rowtest.SQL{Schema: r.schema}.Insert(rowtest.TableOf(op.Policy), op.Name, op.Key, row)
+	if _, err := r.conn.Exec(t.Context(), query, args...); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (r rows) Read(t *testing.T, op limiter.Op) (row limiter.Row) {
 	t.Helper()
-	sql := `SELECT full_at, 0, 0, at, step, capacity FROM %s.limiter_token_buckets WHERE limiter = $1 AND key = $2`
-	if _, ok := op.Policy.(limiter.FixedWindow); ok {
-		sql = `SELECT 0, window_start, used, at, win, lim FROM %s.limiter_fixed_windows WHERE limiter = $1 AND key = $2`
+	table := rowtest.TableOf(op.Policy)
+	query := rowtest.SQL{Schema: r.schema}.Select(table) + " WHERE limiter = $1 AND key = $2"
+	answer, err := r.conn.Query(t.Context(), query, op.Name, []byte(op.Key))
+	if err == nil {
+		defer answer.Close()
+		err = rowtest.Read(table, answer, func(_, _ string, read limiter.Row) { row = read })
 	}
-	err := r.conn.QueryRow(t.Context(), fmt.Sprintf(sql, r.schema), op.Name, []byte(op.Key)).
-		Scan(&row.FullAt, &row.Start, &row.Used, &row.At, &row.Period, &row.Limit)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	if err != nil {
 		t.Fatal(err)
 	}
 	return row

@@ -1,7 +1,11 @@
 package postgres
 
 import (
+	"encoding/binary"
+
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // The arguments of takes are pointers to these types, which pgx encodes without an allocation. A
@@ -76,4 +80,44 @@ func convert[From, To any](from []From, f func(From) To) []To {
 func asText(oid uint32, value any) (pgtype.Text, error) {
 	text, err := pgtype.NewMap().Encode(oid, pgtype.TextFormatCode, value, nil)
 	return pgtype.Text{String: string(text), Valid: true}, err
+}
+
+// listArg is the List of a [limiter.Row], as a bigint[] that is sent or scanned.
+type listArg struct {
+	list *string
+	left int    // elements to scan
+	read []byte // those that were scanned
+}
+
+func (a *listArg) numbers() int8sArg {
+	return convert(tables.Ints(*a.list), func(n int64) int8Arg { return int8Arg(n) })
+}
+
+func (a *listArg) Dimensions() []pgtype.ArrayDimension { return dimension(len(*a.list) / 8) }
+func (a *listArg) Index(i int) any                     { return &a.numbers()[i] }
+func (a *listArg) IndexType() any                      { return (*int8Arg)(nil) }
+
+func (a *listArg) TextValue() (pgtype.Text, error) {
+	numbers := a.numbers()
+	return numbers.TextValue()
+}
+
+func (a *listArg) SetDimensions(dimensions []pgtype.ArrayDimension) error {
+	*a.list, a.read, a.left = "", nil, 0
+	for _, d := range dimensions {
+		a.left += int(d.Length)
+	}
+	return nil
+}
+
+// ScanIndex returns where the next element is scanned: pgx scans them in order.
+func (a *listArg) ScanIndex(int) any  { return a }
+func (a *listArg) ScanIndexType() any { return a }
+
+func (a *listArg) ScanInt64(n pgtype.Int8) error {
+	a.read = binary.BigEndian.AppendUint64(a.read, uint64(n.Int64))
+	if a.left--; a.left == 0 {
+		*a.list = string(a.read)
+	}
+	return nil
 }

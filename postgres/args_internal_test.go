@@ -8,12 +8,14 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 func TestArgumentsAreSentAsPlainOnesAre(t *testing.T) {
 	t.Parallel()
 	name, key, number := textArg("a\"{,}\\ b"), byteaArg("\x00k'\\"), int8Arg(-1<<62)
 	names, keys, numbers := textsArg{name, "NULL", ""}, byteasArg{key, {}}, int8sArg{number, 0, 1 << 62}
+	list := tables.List([]int64{-1 << 62, 0, 1 << 62})
 	for _, c := range []struct {
 		oid        uint32
 		arg, plain any
@@ -24,6 +26,8 @@ func TestArgumentsAreSentAsPlainOnesAre(t *testing.T) {
 		{pgtype.TextArrayOID, &names, []string{string(name), "NULL", ""}},
 		{pgtype.ByteaArrayOID, &keys, [][]byte{key, {}}},
 		{pgtype.Int8ArrayOID, &numbers, []int64{-1 << 62, 0, 1 << 62}},
+		{pgtype.Int8ArrayOID, &listArg{list: &list}, []int64{-1 << 62, 0, 1 << 62}},
+		{pgtype.Int8ArrayOID, &listArg{list: new(string)}, []int64{}},
 	} {
 		for _, format := range []int16{pgtype.BinaryFormatCode, pgtype.TextFormatCode} {
 			want, err := pgtype.NewMap().Encode(c.oid, format, c.plain, nil)
@@ -49,16 +53,15 @@ func TestTakeCallHasNULLForNoTime(t *testing.T) {
 	store := &Store{options: options{schema: "public"}, db: new(script)}
 	for _, at := range []int64{0, 7} {
 		for _, c := range []struct {
-			table  table
 			policy limiter.Policy
 			args   int
 		}{
-			{buckets, limiter.PerHour(3), 7},
-			{windows, limiter.FixedWindow{Limit: 3, Window: time.Hour}, 8},
-			{windows, limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true}, 8},
+			{limiter.PerHour(3), 7},
+			{limiter.FixedWindow{Limit: 3, Window: time.Hour}, 8},
+			{limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true}, 8},
 		} {
 			op := &limiter.Op{Name: "l", Key: "k", Policy: c.policy, At: at}
-			call := newTakeCall(store.open(c.table), op)
+			call := newTakeCall(store.open(tables.All[limiter.KindOf(c.policy)-1]), op)
 			if len(call.args) != c.args {
 				t.Errorf("%+v: %d arguments, want %d", c.policy, len(call.args), c.args)
 			}
@@ -66,6 +69,23 @@ func TestTakeCallHasNULLForNoTime(t *testing.T) {
 				if (arg == nil) != (at == 0 && i == 5) {
 					t.Errorf("%+v, time %d: argument %d is %v", c.policy, at, i+1, arg)
 				}
+			}
+		}
+	}
+}
+
+func TestListIsScanned(t *testing.T) {
+	t.Parallel()
+	for _, format := range []int16{pgtype.BinaryFormatCode, pgtype.TextFormatCode} {
+		list := "before"
+		for _, want := range [][]int64{{-1 << 62, 0, 1 << 62}, {7}, {}} {
+			sent, err := pgtype.NewMap().Encode(pgtype.Int8ArrayOID, format, want, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = pgtype.NewMap().Scan(pgtype.Int8ArrayOID, format, sent, &listArg{list: &list})
+			if err != nil || list != tables.List(want) {
+				t.Errorf("format %d: %v, %v; want %v", format, tables.Ints(list), err, want)
 			}
 		}
 	}

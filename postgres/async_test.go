@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -24,9 +25,9 @@ func TestAsyncCommitIsForTheTakesAlone(t *testing.T) {
 		schema := d.schema(t)
 		d.record(t, schema, "synchronous_commit")
 		for _, async := range []bool{true, false} {
-			for name, of := range kinds {
+			for name, of := range rowtest.Lasting {
 				policy := of(2)
-				d.exec(t, fmt.Sprintf("TRUNCATE %s.limiter_token_buckets, %[1]s.limiter_fixed_windows, %[1]s.commits", schema))
+				d.exec(t, "TRUNCATE "+allTables(schema)+", "+schema+".commits")
 				p := pool(t, d.dsn, few(1))
 				opts := []postgres.Option{}
 				if async {

@@ -11,11 +11,11 @@ import (
 // schemaVersion is the newest migration that the statements need.
 const schemaVersion = 1
 
-// Check reports whether the store can work: the database answers, the tables exist with all
+// Check reports whether the store can work: the database answers, all three tables exist with all
 // columns, the role may read them, and no migration is missing. If Citus distributes the tables, the
-// store must have [WithCitus]. Check finds missing migrations only if goose's version table exists
-// and the role may read it. Check writes nothing. The error matches
-// [limiter.ErrMisconfigured] and says what to do, or it is the error of a failed connection.
+// store must have [WithCitus]. Check compares versions only if goose's version table exists and the
+// role may read it. Check writes nothing. The error matches [limiter.ErrMisconfigured] and says what
+// to do, or it is the error of a failed connection.
 //
 // Use Check for health checks. It has no time limit of its own, so give ctx a deadline. It is safe
 // for concurrent use.
@@ -38,19 +38,15 @@ func (s *Store) check(ctx context.Context) error {
 		}
 	}
 	if !versions {
-		return nil // made without goose, or not ours to read: all columns are there
+		return nil // made without goose, or not ours to read; all columns are there
 	}
 	var version int64
 	if err := s.queryRow(ctx, read, s.text("version"), nil, &version); err != nil {
 		return err
 	}
-	if version == 0 {
-		return fmt.Errorf("%w: the tables exist, but no version of them is recorded; run %s, which records it or says what differs",
-			limiter.ErrMisconfigured, s.up())
-	}
 	if version < schemaVersion {
-		return fmt.Errorf("%w: the schema is at version %d, and %d is needed%s",
-			limiter.ErrMisconfigured, version, schemaVersion, s.migrate())
+		return fmt.Errorf("%w: limiter_goose_version records version %d of the tables, and this release needs %d; run %s, which upgrades the tables, records their version, or says what differs",
+			limiter.ErrMisconfigured, version, schemaVersion, s.up())
 	}
 	return nil
 }

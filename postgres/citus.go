@@ -3,25 +3,72 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
-// What differs if Citus distributes the tables: see DESIGN.md, "On Citus a decision is a read and
-// one UPSERT".
+// What differs if Citus distributes the tables: see DESIGN.md, "On Citus a take is one UPSERT".
 
-// takeOnCitus carries out equal takes of one key. It reads the row, and refuses all of them if there
-// is no room by the clock of the row's node, nor by the coordinator's. Otherwise the UPSERT grants as
-// many as there is room for, by the coordinator's clock. It leaves g undecided if the UPSERT wrote
-// nothing, and for takes that have no units.
-func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) error {
+// takeOnCitus carries out equal takes of one key. It leaves g undecided if a refusal would write the
+// row, and for takes that have no units.
+//
+// A refusal by the UPSERT locks the row, and a grant needs no read. So the read comes first only if the
+// store expects a refusal or an error, and in a transaction of the caller, which would keep the lock.
+func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (err error) {
 	g.Decided = false
 	op := g.Op()
-	if !merges(op) {
+	if !s.merges(t, op) {
 		return nil
 	}
+	defer func() {
+		if err != nil {
+			s.rooms.suspect.Store(time.Now().Add(suspicion).UnixNano())
+		}
+	}()
+	if s.db != nil || max(s.rooms.of(op).Load(), s.rooms.suspect.Load()) > time.Now().UnixNano() {
+		if err := s.refuseOnCitus(ctx, db, t, g); err != nil || g.Decided {
+			return err
+		}
+	}
+	if err := s.upsertOnCitus(ctx, db, t, g); err != nil || g.Decided {
+		return err
+	}
+	s.counters.SecondLooks.Add(int64(len(g.Calls)))
+	return s.refuseOnCitus(ctx, db, t, g)
+}
+
+// upsertOnCitus grants as many calls of g as there is room for, by the coordinator's clock. If it
+// writes nothing, it leaves g undecided.
+func (s *Store) upsertOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (err error) {
+	op := g.Op()
+	period, limit, cost := t.Numbers(op)
+	_, more := t.take(&t.sql, op)
+	var a answer
+	g.Decided, err = s.scanRow(ctx, db, t.sql.take, []any{
+		op.Name, []byte(op.Key), period, limit, cost, at(op), more[0], int64(len(g.Calls)),
+	}, a.columns(nil, t)...)
+	if err != nil || !g.Decided {
+		return err
+	}
+	a.decide(t, op)
+	if op.At != 0 {
+		a.state.Now = op.At // the statement answers the row's
+	}
+	s.rooms.expect(t, op, &a.state.Row, a.state.Now)
+	g.State, g.Granted = a.state, a.granted
+	s.answerUnits(t, g)
+	return nil
+}
+
+// refuseOnCitus reads the row, and refuses all calls of g if there is no room by the clock of the row's
+// node, nor by the coordinator's. Otherwise it leaves g undecided.
+func (s *Store) refuseOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) error {
+	op := g.Op()
 	r, err := s.readRowByNodeClock(ctx, db, t, op)
 	if err != nil {
 		return s.readError(ctx, err)
@@ -33,32 +80,44 @@ func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group
 		}
 		next, state = r.apply(r.row, *op)
 	}
-	if next == r.row {
-		g.Decided = true
+	if g.Decided = next == r.row; g.Decided {
+		s.rooms.expect(t, op, &state.Row, state.Now)
 		for _, c := range g.Calls {
 			c.Answer(state)
 		}
+	}
+	return nil
+}
+
+// rooms is when the store expects room for a take, by key, in nanoseconds of the process's clock. Keys
+// whose hashes agree share an entry, and other processes take from the same row, so it may be wrong.
+type rooms struct {
+	seed    maphash.Seed
+	at      [1 << 14]atomic.Int64
+	suspect atomic.Int64 // until when the store expects errors
+}
+
+// suspicion is how long all takes read first after an error. If a worker is down, the error of a read is
+// ErrNotApplied, and that of an UPSERT is ErrOutcomeUnknown.
+const suspicion = time.Second
+
+func (r *rooms) of(op *limiter.Op) *atomic.Int64 {
+	return &r.at[maphash.Comparable(r.seed, [2]string{op.Name, op.Key})%uint64(len(r.at))]
+}
+
+// expect notes when row has room for another take.
+func (r *rooms) expect(t *table, op *limiter.Op, row *limiter.Row, now int64) {
+	r.of(op).Store(time.Now().UnixNano() + t.room(op, row) - now)
+}
+
+// setTime gives a refund or cancel the coordinator's clock as its time, because its statement on Citus
+// reads none.
+func (s *Store) setTime(ctx context.Context, db DB, t *table, op *limiter.Op) error {
+	if !s.citus || op.At != 0 || op.Kind == limiter.OpReset {
 		return nil
 	}
-	period, limit, cost := t.numbers(op)
-	_, more := t.takeStatement(&t.sql, op)
-	var a answer
-	g.Decided, err = s.scanRow(ctx, db, t.sql.take, []any{
-		op.Name, []byte(op.Key), period, limit, cost, at(op), more[0], int64(len(g.Calls)),
-	}, a.columns(nil, t)...)
-	if err == nil && !g.Decided {
-		s.counters.SecondLooks.Add(int64(len(g.Calls)))
-	}
-	if err != nil || !g.Decided {
-		return err
-	}
-	a.decide(t, op)
-	if op.At != 0 {
-		a.state.Now = op.At // the statement answers the row's
-	}
-	g.State, g.Granted = a.state, a.granted
-	s.answerUnits(t, g)
-	return nil
+	_, err := s.scanRow(ctx, db, t.sql.clock, nil, &op.At)
+	return err
 }
 
 // coordinatorClock replaces the clock of a reading, which is that of the row's node.
@@ -70,9 +129,11 @@ func (s *Store) coordinatorClock(ctx context.Context, db DB, t *table, r *readin
 // checkCitus returns an error if Citus distributes the tables and the store does not know.
 func (s *Store) checkCitus(ctx context.Context) error {
 	var distributed bool
-	schema := pgschema.Quote(s.schema) + "."
-	err := s.queryRow(ctx, read, s.text("distributed_citus"),
-		[]any{schema + s.buckets.name, schema + s.windows.name}, &distributed)
+	names := make(textsArg, len(s.tables))
+	for i, t := range s.tables {
+		names[i] = textArg(pgschema.Quote(s.schema) + "." + t.Name)
+	}
+	err := s.queryRow(ctx, read, s.text("distributed_citus"), []any{&names}, &distributed)
 	if err == nil && distributed {
 		return fmt.Errorf("%w: Citus distributes the tables; pass postgres.WithCitus()", limiter.ErrMisconfigured)
 	}

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -22,49 +25,165 @@ func (d *database) moveShard(t *testing.T, schema, key, mode string) {
 	d.exec(t, fmt.Sprintf(move, schema, key, mode))
 }
 
-// The hot key and 15 others are taken from while their shards move between the workers.
-func TestCitusTakesAreGrantedExactlyWhileShardsMove(t *testing.T) {
+// movedKeys is how many keys each policy has whose shards may move.
+const movedKeys = 16
+
+// moved is one policy's limiter in each of two stores, and what its keys were charged.
+type moved struct {
+	limiters [2]*limiter.Limiter
+	limit    int64
+	prefix   string // of its keys
+	charged  [movedKeys]atomic.Int64
+}
+
+func newMoved(t *testing.T, stores [2]*postgres.Store, limit int64, policy limiter.Policy, prefix string) *moved {
+	t.Helper()
+	m := &moved{limit: limit, prefix: prefix}
+	for i, store := range stores {
+		m.limiters[i] = newLimiter(t, store, policy)
+	}
+	return m
+}
+
+func (m *moved) key(i int) string { return fmt.Sprint(m.prefix, i%movedKeys) }
+
+// add counts units that an operation was told to have charged.
+func (m *moved) add(key int, n int64, err error) error {
+	if err == nil {
+		m.charged[key%movedKeys].Add(n)
+	}
+	return err
+}
+
+// take carries out one of the operations that never exceed the limit.
+func (m *moved) take(ctx context.Context, kind, store, key int) error {
+	l, name := m.limiters[store], m.key(key)
+	switch kind {
+	case 0:
+		r, err := l.AllowUpTo(ctx, name, 3)
+		return m.add(key, r.Taken, err)
+	case 1:
+		r, err := l.AllowN(ctx, name, 2)
+		if err != nil || !r.Allowed {
+			return err
+		}
+		back, err := l.RefundOf(ctx, name, 1, r)
+		return m.add(key, map[bool]int64{true: 1, false: 2}[back], err)
+	default:
+		r, err := l.Allow(ctx, name)
+		return m.add(key, map[bool]int64{true: 1}[r.Allowed], err)
+	}
+}
+
+// owe carries out one of the operations that may exceed the limit.
+func (m *moved) owe(ctx context.Context, kind, store, key int) error {
+	l, name := m.limiters[store], m.key(key)
+	if kind == 0 {
+		_, err := l.Charge(ctx, name, 2)
+		return m.add(key, 2, err)
+	}
+	r, err := l.Reserve(ctx, name, 1, time.Minute)
+	return m.add(key, map[bool]int64{true: 1}[r.Allowed], err)
+}
+
+// takeAll takes from each limit at once. Their keys are on different shards.
+func takeAll(ctx context.Context, limits []*moved, store, key int) error {
+	var claims []limiter.Claim
+	for i, m := range limits {
+		claims = append(claims, limiter.Claim{Limiter: m.limiters[store], Key: m.key(key + i)})
+	}
+	r, err := limiter.AllowAll(ctx, claims...)
+	for i, m := range limits {
+		err = m.add(key+i, map[bool]int64{true: 1}[r.Allowed], err)
+	}
+	return err
+}
+
+// A transaction locks a row, another session waits for the row, and a move of the shard waits for that
+// session. The transaction must still be able to write the row.
+func TestCitusMoveBesideALock(t *testing.T) {
+	onCitus(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil, postgres.WithCitus())
+		do(t, store, take(slow(2), "k", 1))
+		texts := postgres.CitusStatements(schema)
+		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+		change := func(text string, args ...any) {
+			t.Helper()
+			if _, err := tx.Exec(bounded(t), text, args...); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+		// The lock of a shard's group on the coordinator, which writes share and a move has alone.
+		locks := func(granted bool) int {
+			return query[int](t, d, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 8 AND granted = $1", granted)
+		}
+		change("SET LOCAL lock_timeout = '5s'")
+		change(texts["bucketLock"], "test", []byte("k"))
+		held := locks(true)
+		var others sync.WaitGroup
+		others.Go(func() { do(t, store, take(slow(2), "k", 1)) })
+		waitFor(t, "a take waits for the row", func() bool { return locks(true) > held })
+		others.Go(func() { d.moveShard(t, schema, "k", "block_writes") })
+		waitFor(t, "a move waits for the take", func() bool { return locks(false) > 0 })
+		change(texts["bucketReset"], "test", []byte("k"))
+		end(t, tx, false)
+		others.Wait()
+	})
+}
+
+// All operations charge keys while the shards of the keys move between the workers.
+func TestCitusMove(t *testing.T) {
 	onCitus(t, func(t *testing.T, d *database) {
 		for _, mode := range []string{"force_logical", "block_writes"} {
-			const limit = 100_000 // more than is asked for
-			schema := d.schema(t)
-			stores := [2]*postgres.Store{d.store(t, schema, few(16), postgres.WithCitus()), d.store(t, schema, few(16), postgres.WithCitus())}
-			ctx, stop := context.WithCancel(t.Context())
-			var moved, asked, failed, longest atomic.Int64
-			var mover sync.WaitGroup
-			granted := make([]atomic.Int64, 16)
-			mover.Go(func() {
-				defer stop()
-				for i := range 4 {
-					d.moveShard(t, schema, fmt.Sprint("key-", i), mode)
-					moved.Add(1)
-				}
-			})
-			each(workers, func(worker int) {
-				l := newLimiter(t, stores[worker%2], slow(limit))
-				for i := worker; ctx.Err() == nil; i++ {
-					began := time.Now()
-					r, err := l.Allow(t.Context(), fmt.Sprint("key-", i%len(granted)))
-					longest.Store(max(longest.Load(), int64(time.Since(began))))
-					asked.Add(1)
-					if err != nil {
-						if failed.Add(1) < 5 {
-							t.Errorf("%s: %v", mode, err)
-						}
-					} else if r.Allowed {
-						granted[i%len(granted)].Add(1)
-					}
-				}
-			})
-			mover.Wait()
-			l := newLimiter(t, stores[0], slow(limit))
-			for i := range granted {
-				r, err := l.Peek(t.Context(), fmt.Sprint("key-", i))
-				if err != nil || limit-r.Remaining != granted[i].Load() {
-					t.Errorf("%s: key %d: %d were granted, the row has %d (%v)", mode, i, granted[i].Load(), limit-r.Remaining, err)
-				}
-			}
-			t.Logf("%s: %d moves, %d takes, %d failed, the longest took %v", mode, moved.Load(), asked.Load(), failed.Load(), time.Duration(longest.Load()).Round(time.Millisecond))
+			t.Run(mode, func(t *testing.T) { chargeWhileShardsMove(t, d, mode) })
 		}
 	})
+}
+
+func chargeWhileShardsMove(t *testing.T, d *database, mode string) {
+	t.Helper()
+	schema := d.schema(t)
+	stores := [2]*postgres.Store{d.store(t, schema, few(16), postgres.WithCitus()), d.store(t, schema, few(16), postgres.WithCitus())}
+	const small, large = 200, 100_000 // less and more than is asked for
+	limits := []*moved{newMoved(t, stores, small, slow(small), "key-"), newMoved(t, stores, small, long(small), "key-")}
+	owed := newMoved(t, stores, large, slow(large), "owed-")
+	ctx, stop := context.WithCancel(t.Context())
+	var asked, longest atomic.Int64
+	var mover sync.WaitGroup
+	mover.Go(func() {
+		defer stop()
+		for i := range 4 {
+			d.moveShard(t, schema, fmt.Sprint("key-", i), mode)
+		}
+	})
+	each(workers, func(worker int) {
+		for i := worker; ctx.Err() == nil; i++ {
+			began, kind, store := time.Now(), i/movedKeys%8, worker%2
+			var err error
+			switch {
+			case kind < 3:
+				err = limits[worker/2%2].take(t.Context(), kind, store, i)
+			case kind == 3:
+				err = owed.owe(t.Context(), worker/2%2, store, i)
+			default:
+				err = takeAll(t.Context(), limits, store, i)
+			}
+			longest.Store(max(longest.Load(), int64(time.Since(began))))
+			asked.Add(1)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	mover.Wait()
+	for n, m := range append(limits, owed) {
+		for i := range m.charged {
+			r, err := m.limiters[0].Peek(t.Context(), m.key(i))
+			if want := m.charged[i].Load(); err != nil || m.limit-r.Remaining != want {
+				t.Errorf("limit %d, %s: charged %d of %d, the row has %d (%v)", n, m.key(i), want, m.limit, m.limit-r.Remaining, err)
+			}
+		}
+	}
+	t.Logf("%d operations, the longest took %v", asked.Load(), time.Duration(longest.Load()).Round(time.Millisecond))
 }

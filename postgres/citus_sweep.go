@@ -13,7 +13,7 @@ import (
 func (s *Store) sweepTableOnCitus(t *table) sweep.Table {
 	return sweep.Table{
 		Random: func(ctx context.Context) (sweep.Cursor, error) { return s.randomRow(ctx, t) },
-		Page: func(ctx context.Context, after sweep.Cursor, limit int) (sweep.Page, error) {
+		Page: func(ctx context.Context, after sweep.Cursor, limit int64) (sweep.Page, error) {
 			return s.sweepPage(ctx, t, after, limit)
 		},
 	}
@@ -23,8 +23,8 @@ func (s *Store) sweepTableOnCitus(t *table) sweep.Table {
 // in which the first one finds no row. A third one would read much of a table that has become empty.
 var samples = []float64{0.001, 0.1}
 
-// randomRow returns the row at which a sweep starts, like start.sql: up to a page before a random
-// row. It returns the zero Cursor if that is before the first row, or if the samples hold no row.
+// randomRow returns the row at which a sweep starts: up to a page before a random row. It returns
+// the zero Cursor if that is before the first row, or if the samples hold no row.
 func (s *Store) randomRow(ctx context.Context, t *table) (at sweep.Cursor, err error) {
 	for _, percent := range samples {
 		at, err = s.readCursor(ctx, t.sql.sample, percent)
@@ -49,13 +49,13 @@ func (s *Store) readCursor(ctx context.Context, sql string, args ...any) (at swe
 
 // sweepPage sweeps a page of t by one statement that reads it, and one for each limiter in it that
 // deletes. Citus has no FOR UPDATE SKIP LOCKED for rows of several shards.
-func (s *Store) sweepPage(ctx context.Context, t *table, after sweep.Cursor, limit int) (found sweep.Page, err error) {
+func (s *Store) sweepPage(ctx context.Context, t *table, after sweep.Cursor, limit int64) (found sweep.Page, err error) {
 	var expired []sweep.Cursor
 	err = s.run(ctx, read, func(db DB) error {
 		found, expired, err = s.readPage(ctx, db, t, after)
 		return err
 	})
-	expired = expired[:min(len(expired), limit)]
+	expired = expired[:min(int64(len(expired)), limit)]
 	for len(expired) > 0 && err == nil {
 		name, n := expired[0].Name, 1
 		for n < len(expired) && expired[n].Name == name {
@@ -78,7 +78,8 @@ func (s *Store) readPage(ctx context.Context, db DB, t *table, after sweep.Curso
 		return found, nil, err
 	}
 	defer rows.Close()
-	for rows.Next() {
+	read := 0
+	for ; rows.Next(); read++ {
 		var key string
 		var old bool
 		if err := rows.Scan(&found.Last.Name, &key, &old); err != nil {
@@ -87,11 +88,11 @@ func (s *Store) readPage(ctx context.Context, db DB, t *table, after sweep.Curso
 		if found.Last.Key, err = hex.DecodeString(key); err != nil {
 			return found, nil, err
 		}
-		found.Read++
 		if old {
 			expired = append(expired, found.Last)
 		}
 	}
+	found.End = read < sweep.PageSize
 	return found, expired, rows.Err()
 }
 
@@ -133,7 +134,7 @@ func (s *Store) remove(ctx context.Context, t *table, name string, rows []sweep.
 func boundLockWaits(ctx context.Context, tx DB) error {
 	_, err := tx.Exec(ctx, "SET LOCAL citus.propagate_set_commands TO 'local'")
 	if err == nil {
-		_, err = tx.Exec(ctx, "SET LOCAL lock_timeout TO '"+lockTimeout+"'")
+		_, err = tx.Exec(ctx, "SET LOCAL lock_timeout TO '"+sharedLockWait.String()+"'")
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/storetest"
 )
@@ -58,7 +59,7 @@ func TestCitusStore(t *testing.T) {
 // The keys are one hot key, 16 and 500. Two goroutines sweep beside the takes.
 func TestCitusTakesOf64WorkersOnTwoStoresAreGrantedExactly(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
-		for kind, policy := range kinds {
+		for kind, policy := range rowtest.Lasting {
 			t.Run(kind, func(t *testing.T) {
 				const coldKeys = 500
 				schema := d.schema(t)
@@ -247,7 +248,7 @@ func TestCitusTablesThatItDistributesNeedTheOption(t *testing.T) {
 
 func TestWithCitusAndWithAsyncCommitAreInvalid(t *testing.T) {
 	t.Parallel()
-	_, err := postgres.Open(t.Context(), "", postgres.WithCitus(), postgres.WithAsyncCommit())
+	_, err := postgres.Open("", postgres.WithCitus(), postgres.WithAsyncCommit())
 	wantError(t, err, limiter.ErrInvalid)
 }
 

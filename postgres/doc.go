@@ -11,8 +11,8 @@
 // # Tables and privileges
 //
 // Package migrations creates the tables. The application's role needs SELECT, INSERT and UPDATE on
-// them. [Store.Sweep] also needs DELETE. With SELECT on goose's own table, [Store.Check] notices
-// missing migrations. [Store.Overrides] needs SELECT on limiter_overrides:
+// two of them, and SELECT on limiter_overrides. [Store.Sweep] also needs DELETE. With SELECT on
+// goose's own table, [Store.Check] compares its version:
 //
 //	GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO app;
 //	GRANT SELECT ON limiter_goose_version, limiter_overrides TO app;

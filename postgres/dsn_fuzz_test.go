@@ -37,7 +37,7 @@ func FuzzDSN(f *testing.F) {
 			4: "postgres://u@" + host + "/db?password=" + in + "&" + strings.TrimPrefix(rest, "?"),
 			5: host + ":" + in + rest,
 		}[form%6]
-		store, err := postgres.Open(t.Context(), dsn)
+		store, err := postgres.Open(dsn)
 		if err == nil {
 			if err := store.Close(); err != nil {
 				t.Errorf("Close: %v", err)

@@ -49,6 +49,9 @@ func (s *Store) interpretError(ctx context.Context, a access, err error) error {
 	if err == nil || opcontext.Classified(err) {
 		return err
 	}
+	if s.boundsWaits && isLocked(err) {
+		return opcontext.LockTimeout(ctx, err)
+	}
 	class, advice := s.classify(a, err)
 	if ctx.Err() != nil && (errors.Is(class, limiter.ErrOutcomeUnknown) || errors.Is(class, limiter.ErrNotApplied)) {
 		return opcontext.Interrupted(ctx, class, err)
@@ -103,7 +106,7 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 		return limiter.ErrMisconfigured, s.migrate()
 	case insufficientRights:
 		return limiter.ErrMisconfigured, fmt.Sprintf("; grant the role what it needs: "+
-			`GRANT USAGE ON SCHEMA %[1]q TO role; GRANT SELECT, INSERT, UPDATE ON %[1]q.limiter_token_buckets, %[1]q.limiter_fixed_windows TO role (and DELETE to sweep); for package overrides, GRANT SELECT ON %[1]q.limiter_overrides TO role`, s.schema)
+			`GRANT USAGE ON SCHEMA %[1]q TO role; GRANT SELECT, INSERT, UPDATE ON %[1]q.limiter_token_buckets, %[1]q.limiter_fixed_windows TO role (and DELETE to sweep); GRANT SELECT ON %[1]q.limiter_overrides TO role`, s.schema)
 	case undefinedStatement, duplicateStatement:
 		return limiter.ErrNotApplied, "; a pooler in transaction mode loses prepared statements: " +
 			"use postgres.WithQueryExecMode(pgx.QueryExecModeExec) or default_query_exec_mode=exec in the DSN"
@@ -115,7 +118,7 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 	case adminShutdown, crashShutdown, completionUnknown:
 		return limiter.ErrOutcomeUnknown, ""
 	}
-	if len(e.Code) < 2 {
+	if len(e.Code) < 2 || s.citus && mayHaveCommitted(e) {
 		return limiter.ErrOutcomeUnknown, ""
 	}
 	switch e.Code[:2] {
@@ -140,6 +143,12 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 	return limiter.ErrNotApplied, ""
 }
 
+// mayHaveCommitted reports whether a coordinator of Citus answers this error if it does not get the
+// worker's answer to a COMMIT, or stops waiting for it. The worker may have committed.
+func mayHaveCommitted(e *pgconn.PgError) bool {
+	return strings.HasPrefix(e.Code, "XX") || e.Code == queryCanceled
+}
+
 // refusedByCitus returns advice on a statement that the server does not support.
 func (s *Store) refusedByCitus() string {
 	if s.citus {
@@ -152,10 +161,7 @@ func (s *Store) refusedByCitus() string {
 // has lost its server reports such an error. The server sends some of its codes only to sessions
 // without a statement in flight.
 func ends(e *pgconn.PgError) bool {
-	severity := e.SeverityUnlocalized
-	if severity == "" { // before PostgreSQL 9.6, and of some poolers
-		severity = e.Severity
-	}
+	severity := severityOf(e)
 	switch e.Code {
 	case tooManyConnections, cannotConnectNow, idleSession:
 		return severity == "PANIC"
@@ -163,10 +169,24 @@ func ends(e *pgconn.PgError) bool {
 	return severity == "FATAL" || severity == "PANIC"
 }
 
+func severityOf(e *pgconn.PgError) string {
+	if e.SeverityUnlocalized == "" { // before PostgreSQL 9.6, and of some poolers
+		return e.Severity
+	}
+	return e.SeverityUnlocalized
+}
+
+// ofWorker reports whether a coordinator of Citus may pass on err from a worker: its own session
+// goes on.
+func ofWorker(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && severityOf(server) == "ERROR"
+}
+
 // migrate returns advice on how to create the tables.
 func (s *Store) migrate() string {
-	return fmt.Sprintf("; create or upgrade the tables in schema %s: call %s, or run goose: "+
-		"see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables", s.schema, s.up())
+	return fmt.Sprintf("; migration %d creates or upgrades the tables in schema %s: call %s, or run goose: "+
+		"see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables", schemaVersion, s.schema, s.up())
 }
 
 // up returns the call that migrates the store's schema.
@@ -198,14 +218,24 @@ func ended(err error) bool {
 	return false
 }
 
+// isLocked reports whether a statement waited too long for a row lock.
+func isLocked(err error) bool { return sqlState(err) == lockNotAvailable }
+
+// timedOut reports whether a time limit ended a statement.
+func timedOut(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
 // wasNotSent reports whether err says that the server ended the session before it read the statement.
 func wasNotSent(err error) bool { return sqlState(err) == idleSession }
 
 // isOutage reports whether a failure means that no operation can succeed at the moment. It returns
 // false if the server answers: it rejected one statement because of others in flight, its time
-// limit, or a full disk.
-func isOutage(err error) bool {
+// limit, or a full disk. On Citus it also returns false if the coordinator passes on the failure of one
+// worker, because the others may work.
+func (s *Store) isOutage(err error) bool {
 	state := sqlState(err)
+	if s.citus && ofWorker(err) && !errors.Is(err, limiter.ErrMisconfigured) {
+		return false
+	}
 	switch state {
 	case queryCanceled, diskFull, undefinedStatement, duplicateStatement, idleSession:
 		return false

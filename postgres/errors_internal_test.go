@@ -82,6 +82,33 @@ func TestInterpretErrorGivesEveryErrorItsClass(t *testing.T) {
 	}
 }
 
+func TestErrorsOnCitus(t *testing.T) {
+	t.Parallel()
+	s := &Store{options: options{schema: "public", citus: true}}
+	t.Run("a lost COMMIT of a worker leaves the outcome unknown", func(t *testing.T) {
+		t.Parallel()
+		for _, code := range []string{"XX000", "57014"} {
+			if err := s.interpretError(t.Context(), write, state(code)); !errors.Is(err, limiter.ErrOutcomeUnknown) {
+				t.Errorf("%s: %v", code, err)
+			}
+			if err := s.interpretError(t.Context(), read, state(code)); !errors.Is(err, limiter.ErrNotApplied) {
+				t.Errorf("%s of a read: %v", code, err)
+			}
+		}
+	})
+	t.Run("a worker is not the store", func(t *testing.T) {
+		t.Parallel()
+		for err, outage := range map[error]bool{
+			state("08006"): false, state("XX000"): false, state("57P01"): false,
+			state("42P01"): true, io.EOF: true, &pgconn.ConnectError{}: true, &pgconn.PgError{Severity: "FATAL", Code: "57P01"}: true,
+		} {
+			if got := s.isOutage(s.interpretError(t.Context(), write, err)); got != outage {
+				t.Errorf("%v is an outage: %t, want %t", err, got, outage)
+			}
+		}
+	})
+}
+
 func TestInterpretErrorOfAContextThatEndedIsCanceled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -116,7 +143,7 @@ func TestInterpretErrorNamesTheMend(t *testing.T) {
 	cases := []struct{ schema, code, want string }{
 		{"public", "42P01", "migrations.Up(ctx, migrations.Postgres, db)"},
 		{"public", "42P01", "or run goose: see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables"},
-		{"limits", "42P01", "create or upgrade the tables in schema limits"},
+		{"limits", "42P01", "creates or upgrades the tables in schema limits"},
 		{"public", "28P01", "; see user and password in the DSN"},
 		{"public", "3D000", "; create the database, or name another in the DSN"},
 		{"limits", "42703", `migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema("limits"))`},

@@ -83,9 +83,9 @@ func TestRoleNeedsWhatTheDocumentationSaysAndNoMore(t *testing.T) {
 		schema := d.schema(t)
 		name, dsn := d.role(t)
 		store := storeOn(t, pool(t, dsn, nil), schema)
-		tables := schema + ".limiter_token_buckets, " + schema + ".limiter_fixed_windows"
+		tables := allTables(schema)
 		grants := []string{
-			"", "GRANT USAGE ON SCHEMA " + schema + " TO " + name, "GRANT SELECT ON " + tables + " TO " + name,
+			"", "GRANT USAGE ON SCHEMA " + schema + " TO " + name, "GRANT SELECT ON " + tables + ", " + schema + ".limiter_overrides TO " + name,
 		}
 		for i, grant := range grants {
 			d.exec(t, grant)

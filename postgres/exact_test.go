@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -52,12 +53,12 @@ func (d *database) seedExpired(t *testing.T, schema string, coldKeys int) {
 func TestTakesOf64WorkersOnTwoStoresAreGrantedExactly(t *testing.T) {
 	cases := []struct {
 		pair     int
-		kind     string // of kinds
+		kind     string // of rowtest.Lasting
 		coldKeys int
 	}{
 		{0, "bucket", 1000},
 		{0, "window", 1000},
-		{0, "window that counts refusals", 100},
+		{0, "counting-window", 100},
 		{1, "bucket", 200},
 		{1, "window", 100},
 	}
@@ -66,7 +67,7 @@ func TestTakesOf64WorkersOnTwoStoresAreGrantedExactly(t *testing.T) {
 			t.Run(pairs[c.pair].name+", "+c.kind, func(t *testing.T) {
 				schema := d.schema(t)
 				d.seedExpired(t, schema, c.coldKeys)
-				exact(t, pairs[c.pair].open(t, d, schema), kinds[c.kind], c.coldKeys)
+				exact(t, pairs[c.pair].open(t, d, schema), rowtest.Lasting[c.kind], c.coldKeys)
 			})
 		}
 	})

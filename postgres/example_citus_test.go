@@ -10,7 +10,7 @@ import (
 
 func ExampleWithCitus() {
 	ctx := context.Background()
-	store, err := postgres.Open(ctx, os.Getenv("DATABASE_URL"), postgres.WithCitus())
+	store, err := postgres.Open(os.Getenv("DATABASE_URL"), postgres.WithCitus())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // limitLogin reports whether a login may be tried: two a day for each address. Programs make the
 // store and the limiter once, when they start.
 func limitLogin(ctx context.Context, dsn, email string) (limiter.Result, error) {
-	store, err := postgres.Open(ctx, dsn)
+	store, err := postgres.Open(dsn)
 	if err != nil {
 		return limiter.Result{}, err
 	}

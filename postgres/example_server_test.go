@@ -29,7 +29,7 @@ func newServerStore(t *testing.T, dsn string) *postgres.Store {
 	if err := migrations.Up(t.Context(), migrations.Postgres, db, migrations.WithSchema(schema)); err != nil {
 		t.Fatal(err)
 	}
-	store, err := postgres.Open(t.Context(), dsn, postgres.WithSchema(schema))
+	store, err := postgres.Open(dsn, postgres.WithSchema(schema))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,14 +12,14 @@ import (
 
 // One run of a scheduled job.
 func ExampleStore_Sweep() {
-	store, err := postgres.Open(context.Background(), os.Getenv("DATABASE_URL"))
+	store, err := postgres.Open(os.Getenv("DATABASE_URL"))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	removed, err := store.Sweep(ctx, math.MaxInt)
+	removed, err := store.Sweep(ctx, math.MaxInt64)
 	if err != nil && ctx.Err() == nil {
 		log.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func newStore(t *testing.T, image string) *postgres.Store {
 	if err := migrations.Up(t.Context(), migrations.Postgres, db); err != nil {
 		t.Fatal(err)
 	}
-	store, err := postgres.Open(t.Context(), dsn)
+	store, err := postgres.Open(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -57,11 +58,30 @@ func (s *Store) withRowLocked(ctx context.Context, db DB, t *table, op *limiter.
 		return err
 	}
 	return commit(ctx, tx, func(tx DB) error {
-		if _, err := s.exec(ctx, tx, t.sql.lock, op.Name, []byte(op.Key)); err != nil {
+		if err := s.lock(ctx, tx, t, op); err != nil {
 			return err
 		}
 		return f(tx)
 	})
+}
+
+// lock locks op's row, if there is one, until the transaction ends.
+func (s *Store) lock(ctx context.Context, db DB, t *table, op *limiter.Op) error {
+	_, err := s.exec(ctx, db, t.sql.lock, s.bounded(ctx, []any{op.Name, []byte(op.Key)})...)
+	return err
+}
+
+// bounded appends the argument of statements that set lock_timeout: see [options.boundLockWait].
+func (s *Store) bounded(ctx context.Context, args []any) []any {
+	if !s.boundsWaits {
+		return args
+	}
+	wait, ok := opcontext.LockWait(ctx)
+	if !ok {
+		return append(args, nil)
+	}
+	timeout := textArg(strconv.FormatInt(max(1, wait.Milliseconds()), 10)) // 0 would be no limit
+	return append(args, &timeout)
 }
 
 // args puts the query mode before the arguments, which is where pgx looks for it.
@@ -184,6 +204,17 @@ func (s *Store) stat() *pgxpool.Stat {
 		return nil
 	}
 	return pool.Stat()
+}
+
+// maxConns returns the size of the pool, 0 without one.
+func (s *Store) maxConns() int32 {
+	switch {
+	case s.pool != nil:
+		return s.pool.Config().MaxConns
+	case s.config != nil:
+		return s.config.MaxConns
+	}
+	return 0
 }
 
 // dialing reports whether a connection of the pool is being made.

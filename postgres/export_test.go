@@ -10,12 +10,13 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // Statements returns the rendered statements of a store by their names, so that
 // tests can prepare and explain them.
 func Statements(schema string, asyncCommit bool) map[string]string {
-	return statements(&options{schema: schema, asyncCommit: asyncCommit})
+	return statements(&options{schema: schema, asyncCommit: asyncCommit, boundsWaits: true})
 }
 
 // CitusStatements is Statements of a store with WithCitus.
@@ -28,21 +29,28 @@ func CitusStatements(schema string) map[string]string {
 
 func statements(o *options) map[string]string {
 	texts := map[string]string{"check": o.text("check"), "version": o.text("version"), "overrides": o.text("overrides")}
-	for name, counts := range map[string][2]int{"allBucket": {1, 0}, "allWindow": {0, 1}, "allBoth": {2, 2}, "allMost": {4, 4}} {
-		if !o.citus {
-			texts[name] = o.allText(counts)
-		}
-	}
-	for _, t := range []table{buckets, windows} {
-		v := reflect.ValueOf(o.statements(&t))
+	var both, most []*table
+	for _, d := range tables.All {
+		v := reflect.ValueOf(o.statements(d))
 		for i := range v.NumField() {
 			if name := v.Type().Field(i).Name; v.Field(i).Len() > 0 {
-				texts[t.kind+strings.ToUpper(name[:1])+name[1:]] = v.Field(i).String()
+				texts[d.Prefix+strings.ToUpper(name[:1])+name[1:]] = v.Field(i).String()
 			}
 		}
+		if t := (&table{Table: d, all: o.sections("all_" + d.Prefix)}); t.all != nil && !o.citus {
+			texts["all"+strings.ToUpper(d.Prefix[:1])+d.Prefix[1:]] = o.allText([]*table{t}, []int{0})
+			both, most = append(both, t, t), append(most, t, t, t, t)
+		}
+	}
+	if !o.citus {
+		texts["allBoth"] = o.allText(both, lockOrder(len(both), 0))
+		texts["allMost"] = o.allText(most, lockOrder(len(most), 0))
 	}
 	return texts
 }
+
+// NextRange is [nextRange].
+var NextRange = nextRange
 
 // Files returns the names of the embedded files.
 func Files() []string {
@@ -92,13 +100,10 @@ func (s Settled) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 
 // by carries out op by send, on a connection.
 func (s *Store) by(ctx context.Context, op limiter.Op, send func(DB, *table, *batch.Call) error) (limiter.State, error) {
-	t, err := s.tableOf(op.Policy)
-	if err == nil {
-		err = checkKind(op.Kind)
-	}
 	c := batch.NewCall(op)
+	err := op.Check()
 	if err == nil {
-		err = s.run(ctx, accessOf(&op), func(db DB) error { return send(db, t, c) })
+		err = s.run(ctx, accessOf(&op), func(db DB) error { return send(db, s.tableOf(op.Policy), c) })
 	}
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)
@@ -115,19 +120,18 @@ func (s SettledAll) DoAll(ctx context.Context, ops []limiter.Op) (states []limit
 	if err != nil {
 		return nil, err
 	}
-	err = s.run(ctx, write, func(db DB) error {
-		states, err = s.settleAll(ctx, db, tables, ops, false)
-		return err
-	})
+	for locked := 0; locked != noneLocked && err == nil; { // the first row may wait for its lock
+		err = s.run(ctx, write, func(db DB) error {
+			states, locked, err = s.settleAll(ctx, db, tables, ops, locked, false)
+			return err
+		})
+	}
 	return states, err
 }
 
 // GiveBackAll carries out refunds of a key in one batch, as the queue does.
 func GiveBackAll(ctx context.Context, s *Store, refunds []limiter.Op) error {
-	t, err := s.tableOf(refunds[0].Policy)
-	if err != nil {
-		return err
-	}
+	t := s.tableOf(refunds[0].Policy)
 	calls := make([]*batch.Call, len(refunds))
 	for i, op := range refunds {
 		calls[i] = batch.NewCall(op)
@@ -138,4 +142,22 @@ func GiveBackAll(ctx context.Context, s *Store, refunds []limiter.Op) error {
 	}
 	defer s.release(conn)
 	return s.runOn(ctx, conn, write, func(db DB) error { return s.giveBackAll(ctx, db, t, calls) })
+}
+
+// TakeTogether carries out n equal takes of a key by one merged statement, and returns how many it granted.
+// The statement waits for the row until ctx ends.
+func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) (granted int64, err error) {
+	g := &batch.Group{Equal: true}
+	for range n {
+		g.Calls = append(g.Calls, batch.NewCall(op))
+	}
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer s.release(conn)
+	err = s.runOn(ctx, conn, write, func(db DB) error {
+		return s.sendMerged(ctx, db, s.tableOf(op.Policy), []*batch.Group{g})
+	})
+	return g.Granted, err
 }

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -76,7 +75,7 @@ func TestReadOfAWriteThatIsTerminatedIsRetried(t *testing.T) {
 		for _, policy := range []limiter.Policy{slow(5), long(5)} {
 			op := take(policy, secret, int64(time.Minute))
 			op.Kind, op.Timeout = limiter.OpBlock, testTimeout
-			release := d.holdLock(t, fmt.Sprintf("LOCK %s.limiter_token_buckets, %[1]s.limiter_fixed_windows IN ACCESS EXCLUSIVE MODE", schema))
+			release := d.holdLock(t, "LOCK "+allTables(schema)+" IN ACCESS EXCLUSIVE MODE")
 			answer := d.send(bounded(t), t, store, op)
 			d.terminateBlocked(t)
 			d.blocked(t, 1) // the retry
@@ -98,7 +97,7 @@ func TestGivingBackThatIsTerminatedInMidStatementIsNotSentAgain(t *testing.T) {
 			for _, kind := range []limiter.OpKind{limiter.OpRefund, limiter.OpCancel, limiter.OpReset} {
 				op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: testTimeout, Booked: booked}
 				op.Booked.Now += int64(time.Minute) // so that it may still be canceled
-				release := d.holdLock(t, fmt.Sprintf("LOCK %s.limiter_token_buckets, %[1]s.limiter_fixed_windows IN EXCLUSIVE MODE", schema))
+				release := d.holdLock(t, "LOCK "+allTables(schema)+" IN EXCLUSIVE MODE")
 				answer := d.send(bounded(t), t, store, op)
 				d.terminateBlocked(t)
 				d.blocked(t, 0)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -40,13 +41,6 @@ func counting(limit int64) limiter.FixedWindow {
 	w := long(limit)
 	w.CountRejected = true
 	return w
-}
-
-// kinds are the policies above by the names of their kinds.
-var kinds = map[string]func(n int64) limiter.Policy{
-	"bucket":                      func(n int64) limiter.Policy { return slow(n) },
-	"window":                      func(n int64) limiter.Policy { return long(n) },
-	"window that counts refusals": func(n int64) limiter.Policy { return counting(n) },
 }
 
 // onPostgres runs a test in a database of its own on every server.
@@ -89,7 +83,7 @@ func storeOn(t testing.TB, db postgres.DB, schema string, opts ...postgres.Optio
 // opened is a store from Open, which the test closes in the end.
 func opened(t testing.TB, dsn string, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), dsn, opts...)
+	store, err := postgres.Open(dsn, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,8 +148,8 @@ func query[T any](t *testing.T, d *database, sql string, args ...any) T {
 func (d *database) trigger(t *testing.T, schema, name, when, body string) {
 	t.Helper()
 	d.exec(t, fmt.Sprintf("CREATE FUNCTION %s.%s() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN %s END $$", schema, name, body))
-	for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
-		d.exec(t, fmt.Sprintf("CREATE TRIGGER %s %s ON %s.%s FOR EACH ROW EXECUTE FUNCTION %[3]s.%[1]s()", name, when, schema, table))
+	for _, table := range tables.All {
+		d.exec(t, fmt.Sprintf("CREATE TRIGGER %s %s ON %s.%s FOR EACH ROW EXECUTE FUNCTION %[3]s.%[1]s()", name, when, schema, table.Name))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -30,7 +31,7 @@ func TestPoolWhoseTransactionsAreStricterByDefaultIsExact(t *testing.T) {
 			stores := [2]*postgres.Store{
 				d.store(t, schema, isolated(level)), d.store(t, schema, isolated(level)),
 			}
-			exact(t, stores, kinds["bucket"], 100)
+			exact(t, stores, rowtest.Lasting["bucket"], 100)
 			for _, op := range []limiter.Op{
 				{Kind: limiter.OpLook}, {Kind: limiter.OpRefund, Cost: 1}, {Kind: limiter.OpReset},
 			} {
@@ -75,7 +76,7 @@ func TestDatabaseWhoseTransactionsAreStricterByDefaultIsExactThroughPgbouncer(t 
 		d.exec(t, "ALTER DATABASE "+name+" SET default_transaction_isolation = 'serializable'")
 		behind := mode(pgx.QueryExecModeExec)(t, dbtest.PgBouncer(t, d.dsn))
 		stores := [2]*postgres.Store{d.store(t, schema, nil), storeOn(t, behind, schema)}
-		exact(t, stores, kinds["window"], 100)
+		exact(t, stores, rowtest.Lasting["window"], 100)
 	})
 }
 

@@ -126,7 +126,7 @@ func (g *leakProbe) failures(t *testing.T) {
 		"no tables":    {limiter.ErrMisconfigured, g.limiter(t, "absent", slow(9), nil), t.Context()},
 		"constraint":   {limiter.ErrInvalid, g.limiter(t, checked, slow(9), nil), t.Context()},
 		"lock timeout": {limiter.ErrNotApplied, g.limiter(t, schema, slow(9), lockTimeout), t.Context()},
-		"time limit":   {limiter.ErrOutcomeUnknown, g.limiter(t, schema, slow(9), nil, limiter.WithTimeout(time.Second)), t.Context()},
+		"time limit":   {limiter.ErrNotApplied, g.limiter(t, schema, slow(9), nil, limiter.WithTimeout(time.Second)), t.Context()},
 		"canceled":     {limiter.ErrCanceled, g.limiter(t, schema, slow(9), nil), ended},
 		"no server":    {limiter.ErrNotApplied, g.limiter(t, schema, slow(9), func(c *pgxpool.Config) { c.ConnConfig.Port = 1 }), t.Context()},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/keyleak"
+	"github.com/sqlimit/limiter/internal/rowtest"
 )
 
 // talkative makes sessions of a database tell the server's log all that there is to tell.
@@ -135,7 +136,7 @@ func (d *database) files(t *testing.T, names string, args ...any) (all []byte) {
 // stored adds what the tables say, and what is in their files and those of their indexes.
 func (d *database) stored(t *testing.T, h *transcript) {
 	t.Helper()
-	const ours = `FROM pg_class WHERE relname ~ '^limiter_(token_buckets|fixed_windows)'`
+	ours := `FROM pg_class WHERE relname ~ '^(` + strings.ReplaceAll(rowtest.SQL{}.Names(), ", ", "|") + `)'`
 	dump := query[string](t, d, `SELECT string_agg(query_to_xml('SELECT * FROM ' || oid::regclass, true, true, '')::text, '') `+ours+` AND relkind = 'r'`)
 	h.add("tables", []byte(dump))
 	d.exec(t, "CHECKPOINT")

@@ -19,7 +19,7 @@ type unprivileged struct {
 	sweeper *postgres.Store
 }
 
-func (u unprivileged) Sweep(ctx context.Context, limit int) (int64, error) {
+func (u unprivileged) Sweep(ctx context.Context, limit int64) (int64, error) {
 	return u.sweeper.Sweep(ctx, limit)
 }
 
@@ -53,7 +53,7 @@ func newLeast(t *testing.T, d *database, async bool, change func(*pgxpool.Config
 func (l *least) open(t *testing.T, opts ...postgres.Option) unprivileged {
 	t.Helper()
 	schema := l.schema(t)
-	tables := schema + ".limiter_token_buckets, " + schema + ".limiter_fixed_windows"
+	tables := allTables(schema)
 	for _, grant := range []string{
 		"USAGE ON SCHEMA " + schema + " TO " + l.app + ", " + l.sweeper,
 		"SELECT, INSERT, UPDATE ON " + tables + " TO " + l.app,

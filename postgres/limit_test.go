@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/memory"
@@ -42,14 +45,14 @@ func TestTimeLimitEndsTheWaitForARow(t *testing.T) {
 			do(t, store, take(c.policy, secret, 1))
 			release := d.holdLock(t, "SELECT FROM "+schema+"."+c.table+" FOR UPDATE")
 			res, err := closed.Allow(t.Context(), secret)
-			wantLate(t, err, limiter.ErrOutcomeUnknown)
+			wantLate(t, err, limiter.ErrNotApplied)
 			if res.Allowed || res.Source != limiter.SourcePolicy {
 				t.Errorf("FailClosed answers %+v", res)
 			}
 			if res, err := open.Allow(t.Context(), secret); err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
 				t.Errorf("FailOpen answers %+v, %v", res, err)
 			}
-			if gave, err := open.Refund(t.Context(), secret, 1); gave || !errors.Is(err, limiter.ErrOutcomeUnknown) {
+			if gave, err := open.Refund(t.Context(), secret, 1); gave || !errors.Is(err, limiter.ErrNotApplied) {
 				t.Errorf("Refund = %v, %v", gave, err)
 			}
 			release()
@@ -90,7 +93,7 @@ func TestTimeLimitThatTheCallersDeadlineCutsShortOpensNothing(t *testing.T) {
 			do(t, store, take(slow(5), secret+name, 1))
 			release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
 			res, err := l.Allow(hurried(t), secret+name)
-			wantShort(t, res, err, limiter.ErrOutcomeUnknown)
+			wantShort(t, res, err)
 			release()
 			d.blocked(t, 0)
 
@@ -157,6 +160,74 @@ func TestTimeLimitDoesNotCountTheMakingOfAConnection(t *testing.T) {
 			t.Errorf("Allow = %+v, %v; want it to wait for a connection that takes longer than its time limit", res, err)
 		}
 	})
+}
+
+// A caller that waited while another connection was being made may wait as long as that takes. Once
+// it has a connection, its statement has the time limit and no more.
+func TestTimeLimitWhileAnotherConnects(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		do(t, d.store(t, schema, nil), take(slow(5), secret, 1))
+		defer d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")()
+		const rounds = 20
+		for name, call := range map[string]func(*limiter.Limiter) error{
+			"Allow":    func(l *limiter.Limiter) error { _, err := l.Allow(t.Context(), secret); return err },
+			"AllowAll": func(l *limiter.Limiter) error { _, err := allowAll(t, l, secret, "another"); return err },
+		} {
+			t.Run(name+" of a locked row keeps it", func(t *testing.T) {
+				var pools [rounds]*pgxpool.Pool
+				var limiters [rounds]*limiter.Limiter
+				var release [rounds]func()
+				for i := range pools {
+					pools[i] = pool(t, d.dsn, secondConnection(12*timeout))
+					limiters[i] = newLimiter(t, storeOn(t, pools[i], schema), slow(5), limiter.WithTimeout(timeout))
+					if _, err := limiters[i].Peek(t.Context(), secret); err != nil { // on the first connection
+						t.Fatal(err)
+					}
+					release[i] = useUp(t, pools[i], 1)
+				}
+				each(rounds, func(i int) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					go func() {
+						if conn, err := pools[i].Acquire(ctx); err == nil {
+							conn.Release()
+						}
+					}()
+					waitFor(t, "a connection is being made", func() bool { return pools[i].Stat().ConstructingConns() > 0 })
+					answered := make(chan error)
+					go func() { answered <- call(limiters[i]) }()
+					<-time.After(timeout + timeout/5)
+					begin := time.Now()
+					release[i]()
+					if err := <-answered; err == nil {
+						t.Error("the row was not locked")
+					}
+					if took := time.Since(begin); took > 400*time.Millisecond {
+						t.Errorf("the answer came %v after it had a connection, want it within the time limit of %v", took, timeout)
+					}
+				})
+			})
+		}
+	})
+}
+
+// secondConnection delays the second of two connections.
+func secondConnection(delay time.Duration) func(*pgxpool.Config) {
+	return func(c *pgxpool.Config) {
+		var dials atomic.Int64
+		c.MaxConns = 2
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials.Add(1) == 2 { // later ones cancel statements
+				select {
+				case <-time.After(delay):
+				case <-ctx.Done():
+				}
+			}
+			return dial(ctx, network, address)
+		}
+	}
 }
 
 func TestTimeLimitEndsTheWaitForAServerThatSaysNothing(t *testing.T) {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -40,7 +41,9 @@ func TestTakesOfOneKeyWaitForItsRowAsLongAsTheirTimeLimitAllows(t *testing.T) {
 			})
 			waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued >= callers })
 			leave()
-			wantError(t, <-first, limiter.ErrCanceled, limiter.ErrOutcomeUnknown)
+			if err := <-first; !errors.Is(err, limiter.ErrCanceled) { // its statement may have ended before
+				t.Errorf("%s: a caller who leaves gets %v", kind, err)
+			}
 			// Many times as long as a statement for many keys waits.
 			var early []error
 			for locked := time.After(time.Second); locked != nil; {
@@ -60,9 +63,9 @@ func TestTakesOfOneKeyWaitForItsRowAsLongAsTheirTimeLimitAllows(t *testing.T) {
 					t.Errorf("%s: %v", kind, err)
 				}
 			}
-			// One made the row, one is of the first caller, and one of all others.
-			if n := store.Stats().Statements; n != 3 {
-				t.Errorf("%s: %d statements, want 3", kind, n)
+			// One made the row, at most two are of the first caller, and two of all others.
+			if n := store.Stats().Statements; n > 5 {
+				t.Errorf("%s: %d statements, want at most 5", kind, n)
 			}
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx", for the migrations
 
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -72,8 +73,8 @@ func (d *database) schema(t testing.TB) string {
 		t.Fatal(err)
 	}
 	if d.citus {
-		for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows"} {
-			d.exec(t, fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key', shard_count := 8)", name, table))
+		for _, table := range tables.All {
+			d.exec(t, fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key', shard_count := 8)", name, table.Name))
 		}
 	}
 	return name

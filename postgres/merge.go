@@ -22,34 +22,35 @@ const (
 	hotKey = 8
 	// giveBacks is the most statements of a pgx batch. They hold the row's lock until the last.
 	giveBacks = 64
-	// lockTimeout is how long a statement for many keys waits for a locked row. Then the store
-	// tries its keys one by one.
-	lockTimeout = "100ms"
-	// lockWait is how long a statement for one key counts as in flight. It may wait for its row
-	// lock until its time is over.
-	lockWait = 100 * time.Millisecond
+	// lockWait is how long a statement for one key waits for a locked row. Then the key's next
+	// statement waits longer, but only half of the pool may run such statements.
+	lockWait = 20 * time.Millisecond
+	// sharedLockWait is how long a statement for many keys waits. Then the store tries the keys one by
+	// one.
+	sharedLockWait = 50 * time.Millisecond
 )
 
 // merges reports whether an operation can be a row of a merged statement: a take that books
 // nothing ahead, because such a row has no room for its wait. A take that costs nothing has no
 // units.
-func merges(op *limiter.Op) bool {
-	if w, ok := op.Policy.(limiter.FixedWindow); ok && w.CountRejected {
-		return false
-	}
-	return op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0
+func (s *Store) merges(t *table, op *limiter.Op) bool {
+	return t.Charged != nil && (s.citus || t.sql.takes != "") &&
+		op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0 && !op.CountsRefusals()
 }
 
 func (s *Store) newQueue(t *table) *batch.Queue {
 	config := batch.Config{
 		Keys: mergedKeys, Shared: sharedStatements, Single: singleStatements, HotKey: hotKey,
-		GiveBacks: giveBacks, LockWait: lockWait, Merges: merges, Deadlines: &s.deadlines, Counters: &s.counters,
+		GiveBacks: giveBacks, LockWait: lockWait, SharedLockWait: sharedLockWait, Locked: isLocked, Slots: s.slots,
+		Merges: func(op *limiter.Op) bool { return s.merges(t, op) }, Deadlines: &s.deadlines, Counters: &s.counters,
 	}
 	if s.mode != nil {
 		config.GiveBacks = 1 // pgx sends a batch in the query mode of the connection alone
 	}
 	if s.citus {
 		config.Keys, config.HotKey = 1, 0 // a statement goes to one shard
+		config.LockWait = 0               // Citus evaluates no set_config there
+		config.Locked = timedOut
 	}
 	return batch.New(sender{s, t}, config)
 }
@@ -57,7 +58,7 @@ func (s *Store) newQueue(t *table) *batch.Queue {
 // sendMerged grants takes of many keys by one statement: for each group as many as there is room
 // for. Calls of a group that are not granted beside others stay unanswered.
 func (s *Store) sendMerged(ctx context.Context, db DB, t *table, groups []*batch.Group) error {
-	rows, err := db.Query(ctx, t.sql.takes, s.args(mergedArgs(t, groups))...)
+	rows, err := db.Query(ctx, t.sql.takes, s.args(s.bounded(ctx, mergedArgs(t, groups)))...)
 	if err != nil {
 		return err
 	}
@@ -101,15 +102,11 @@ func mergedArgs(t *table, groups []*batch.Group) []any {
 		g.Decided = false
 		op, n := unitsOf(g)
 		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
-		period, limit, cost := t.numbers(&op)
+		period, limit, cost := t.Numbers(&op)
 		periods[i], limits[i], costs[i] = int8Arg(period), int8Arg(limit), int8Arg(cost)
 		times[i], units[i] = int8Arg(op.At), int8Arg(n)
 	}
-	lockTimeout := lockTimeout
-	if n == 1 {
-		lockTimeout = "0" // as for a lone take, only its time limit ends it
-	}
-	return []any{&names, &keys, &periods, &limits, &costs, &times, &units, lockTimeout}
+	return []any{&names, &keys, &periods, &limits, &costs, &times, &units}
 }
 
 // unitsOf returns a unit of a group's operation, and how many units the group asks for. A take of up
@@ -125,6 +122,7 @@ func unitsOf(g *batch.Group) (unit limiter.Op, units int64) {
 
 // answerUnits answers the calls of a group from what a merged statement returned for its key.
 func (s *Store) answerUnits(t *table, g *batch.Group) {
+	_, _, cost := t.Numbers(g.Op())
 	for i, c := range g.Calls {
 		switch {
 		case !g.Decided:
@@ -136,7 +134,7 @@ func (s *Store) answerUnits(t *table, g *batch.Group) {
 			c.Answer(g.State)
 		case int64(i) < g.Granted:
 			state := g.State
-			state.Row = t.earlier(g.Op(), state.Row, g.Granted-1-int64(i))
+			*t.Charged(&state.Row) -= (g.Granted - 1 - int64(i)) * cost
 			c.Answer(state)
 		}
 		if !c.Answered() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/postgres"
 )
 
 func TestTakesThatGoTogetherOnAnyRow(t *testing.T) {
@@ -67,36 +68,26 @@ func TestTakesThatGoTogetherDoNotWaitForARowThatSomebodyHolds(t *testing.T) {
 }
 
 // What others take while a merged statement waits for the row is not in its snapshot.
-func TestTakesThatGoTogetherCountWhatWasTakenWhileTheyWaited(t *testing.T) {
+func TestMergedTakesBesideAnother(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		for table, policy := range map[string]limiter.Policy{"limiter_token_buckets": slow(4), "limiter_fixed_windows": long(4)} {
-			store := d.store(t, schema, nil)
-			l := newLimiter(t, store, policy)
-			for _, key := range []string{"k", "x", "y"} {
-				do(t, store, take(policy, key, 1))
-			}
-			// As many statements are under way as there may be, so that others have to wait.
-			release := d.holdLock(t, fmt.Sprintf("SELECT FROM %s.%s WHERE key IN ('x', 'y') FOR UPDATE", schema, table))
-			seen := newTally()
-			var first, callers sync.WaitGroup
-			for _, key := range []string{"x", "y"} {
-				first.Go(func() { seen.allow(t, l, key, 1) })
-			}
-			d.blocked(t, 2)
-			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-			do(t, storeOn(t, tx, schema), take(policy, "k", 2))
-			for range 5 {
-				callers.Go(func() { seen.allow(t, l, "k", 1) })
-			}
-			d.blocked(t, 3) // the five, when the others have been waited for long enough
-			end(t, tx, true)
-			callers.Wait()
-			release()
-			first.Wait()
-			if seen.granted["k"] != 1 {
-				t.Errorf("%T: %d were granted, want the 1 that was left", policy, seen.granted["k"])
-			}
+		for _, policy := range []limiter.Policy{slow(4), long(4)} {
+			t.Run(fmt.Sprintf("%T: count what was taken while they waited", policy), func(t *testing.T) {
+				schema := d.schema(t)
+				store := d.store(t, schema, nil)
+				do(t, store, take(policy, "k", 1))
+				tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+				do(t, storeOn(t, tx, schema), take(policy, "k", 2))
+				var waiting sync.WaitGroup
+				waiting.Go(func() {
+					granted, err := postgres.TakeTogether(bounded(t), store, take(policy, "k", 1), 5)
+					if err != nil || granted != 1 {
+						t.Errorf("%d were granted, %v; want the 1 that was left", granted, err)
+					}
+				})
+				d.blocked(t, 1)
+				end(t, tx, true)
+				waiting.Wait()
+			})
 		}
 	})
 }

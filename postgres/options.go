@@ -17,6 +17,8 @@ type options struct {
 	mode        *pgx.QueryExecMode // nil: the connection's own
 	asyncCommit bool
 	citus       bool
+
+	boundsWaits bool // the store ends the lock waits of its statements itself
 }
 
 // WithSchema sets the schema of the tables. The name must match ^[a-z_][a-z0-9_]{0,47}$. The
@@ -63,9 +65,9 @@ func WithAsyncCommit() Option {
 }
 
 // WithCitus makes the [Store] work on tables that Citus distributes by key. Each decision then
-// sends statements that touch one key. A take reads the row first and answers a refusal from it. It
-// is granted by one UPSERT, by the coordinator's clock. Equal takes of one key share an UPSERT;
-// takes of different keys do not share statements. See docs/citus.md.
+// sends statements that touch one key. A take is granted by one UPSERT, by the coordinator's clock. If
+// the store expects a refusal, it reads the row first. Equal takes of one key share an UPSERT; takes of
+// different keys do not share statements. See docs/citus.md.
 //
 // Without WithCitus, such tables refuse some statements of the store, and the others are slow.
 // [Store.Check] says so. The store also works with WithCitus on tables that are not distributed, but

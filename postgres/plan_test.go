@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,43 +14,15 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// calls is what each statement that finds its row by the key is called with; %s stands
-// for the key.
-var calls = map[string]string{
-	"bucketTake":   `'l', %s, 1000, 1, 1000, NULL, 1000`,
-	"bucketRead":   `'l', %s`,
-	"bucketSwap":   `'l', %s, 2, 2, 1000, 1, 1, 1, 1000, 1`,
-	"bucketRefund": `'l', %s, 1, NULL`,
-	"bucketCancel": `'l', %s, 1, 1, 1000, 1, 1, NULL`,
-	"bucketReset":  `'l', %s`,
-	"bucketLock":   `'l', %s`,
-	"windowTake":   `'l', %s, 1000000, 1, 1, NULL, 2000000000, 0`,
-	"windowRead":   `'l', %s`,
-	"windowSwap":   `'l', %s, 1, 1, 1, 1000000, 1, 1, 1, 1, 1000000, 1`,
-	"windowRefund": `'l', %s, 1, NULL, 1000000, 1`,
-	"windowCancel": `'l', %s, 1, 1, 1000000, 1, NULL`,
-	"windowReset":  `'l', %s`,
-	"windowLock":   `'l', %s`,
-	"windowCount":  `'l', %s, 1000000, 1, 1, NULL, 2000000000, 0`,
-	"allBucket":    `NULL, 'l', %s, 1000, 1, 1000, 1000`,
-	"allWindow":    `NULL, 'l', %s, 1000000, 1, 1, 2000000000`,
-	"allBoth":      `NULL, 'l', %[1]s, 1000, 1, 1000, 1000, 'm', %[1]s, 1000, 1, 1000, 1000, 'l', %[1]s, 1000000, 1, 1, 2000000000, 'm', %[1]s, 1000000, 1, 1, 2000000000`,
-	"allMost":      `NULL, 'l', %[1]s, 1000, 1, 1000, 1000, 'm', %[1]s, 1000, 1, 1000, 1000, 'n', %[1]s, 1000, 1, 1000, 1000, 'o', %[1]s, 1000, 1, 1000, 1000, 'l', %[1]s, 1000000, 1, 1, 2000000000, 'm', %[1]s, 1000000, 1, 1, 2000000000, 'n', %[1]s, 1000000, 1, 1, 2000000000, 'o', %[1]s, 1000000, 1, 1, 2000000000`,
-	"bucketTakes":  `'{l}', array[%s]::bytea[], '{1000}', '{1}', '{1000}', '{0}', '{1}', '1s'`,
-	"windowTakes":  `'{l}', array[%s]::bytea[], '{1000000}', '{1}', '{1}', '{0}', '{1}', '1s'`,
-}
-
-// otherwise are the statements that look for no key.
-var otherwise = []string{
-	"bucketInsert", "windowInsert", "bucketSweep", "windowSweep", "bucketStart", "windowStart", "check", "version",
-	"bucketAdd", "windowAdd", "bucketClock", "windowClock", "overrides",
-}
+// byNoKey are the statements that look for no key.
+var byNoKey = regexp.MustCompile("(Insert|Sweep|Add|Clock)$|^(check|version|overrides)$")
 
 // node is what EXPLAIN tells of a part of a plan.
 type node struct {
 	Type     string   `json:"Node Type"`
 	Relation string   `json:"Relation Name"`
 	Cond     string   `json:"Index Cond"`
+	Recheck  string   `json:"Recheck Cond"`
 	Arbiters []string `json:"Conflict Arbiter Indexes"`
 	Plans    []node
 }
@@ -69,7 +42,7 @@ func (n node) scans() (byKey, other int) {
 	}
 	switch {
 	case !strings.HasPrefix(n.Relation, "limiter_"):
-	case n.Type == "Index Scan" && strings.Contains(n.Cond, "(limiter = ") && strings.Contains(n.Cond, "(key = "):
+	case n.Type == "Index Scan" && ofKey(n.Cond), n.Type == "Bitmap Heap Scan" && ofKey(n.Recheck):
 		byKey++
 	case n.Type != "ModifyTable":
 		other++
@@ -77,6 +50,11 @@ func (n node) scans() (byKey, other int) {
 		byKey++
 	}
 	return byKey, other
+}
+
+// ofKey reports whether a condition names both columns of the primary key.
+func ofKey(cond string) bool {
+	return strings.Contains(cond, "(limiter = ") && strings.Contains(cond, "(key = ")
 }
 
 // session is a connection that has prepared statements.
@@ -108,7 +86,10 @@ func (s session) exec(t *testing.T, sql string) {
 // explain returns the plan of a prepared statement, and its text.
 func (s session) explain(t *testing.T, name, key string) (plan node, text string) {
 	t.Helper()
-	args := fmt.Sprintf(calls[name], fmt.Sprintf(`'\x%x'`, key))
+	args := `'(8,0)', '(16,0)', 4000, 3600000000000, 'pg_class'` // of a sweep
+	if call, ok := calls[name]; ok {
+		args = fmt.Sprintf(call, fmt.Sprintf(`'\x%x'`, key))
+	}
 	err := s.QueryRow(t.Context(), fmt.Sprintf("EXPLAIN (FORMAT JSON) EXECUTE %s(%s)", name, args)).Scan(&text)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -123,14 +104,14 @@ func (s session) explain(t *testing.T, name, key string) (plan node, text string
 // vacuum tells the planner what is in the tables.
 func (d *database) vacuum(t *testing.T, schema string) {
 	t.Helper()
-	d.exec(t, fmt.Sprintf("VACUUM %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", schema))
+	d.exec(t, "VACUUM "+allTables(schema))
 }
 
 func TestPlansAreWatchedOfEveryStatement(t *testing.T) {
 	t.Parallel()
 	for name := range postgres.Statements("public", false) {
-		if _, ok := calls[name]; ok == slices.Contains(otherwise, name) {
-			t.Errorf("%s has to be in one of calls and otherwise", name)
+		if _, ok := calls[name]; ok == byNoKey.MatchString(name) {
+			t.Errorf("%s has to be in one of calls and byNoKey", name)
 		}
 	}
 }
@@ -139,7 +120,7 @@ func TestPlansFindTheRowByThePrimaryKey(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		d.rows(t, schema, "k", 10_000, "0")
-		d.exec(t, fmt.Sprintf("ANALYZE %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", schema))
+		d.exec(t, "ANALYZE "+allTables(schema))
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			s := prepare(t, d, schema, "plan_cache_mode = "+mode)
 			for name := range calls {
@@ -172,4 +153,38 @@ func TestPlansMadeForTablesThatWereNextToEmptyFindTheRowByThePrimaryKey(t *testi
 			}
 		}
 	})
+}
+
+func TestPlanOfASweepReadsItsRange(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, rows := range []int{0, 1, 30_000} {
+			schema := d.schema(t)
+			if rows > 0 {
+				d.rows(t, schema, "k", rows, "2 hours")
+			}
+			d.vacuum(t, schema)
+			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+				s := session{connect(t, d.dsn)}
+				s.exec(t, "SET plan_cache_mode = "+mode)
+				for _, name := range []string{"bucketSweep", "windowSweep"} {
+					s.exec(t, "PREPARE "+name+" AS "+postgres.Statements(schema, false)[name])
+					plan, text := s.explain(t, name, "")
+					if scans := plan.tables(); len(scans) != 2 || scans[0] != "Tid Range Scan" || !strings.HasPrefix(scans[1], "Tid ") {
+						t.Errorf("%s, %s, %d rows: %q:\n%s", name, mode, rows, scans, text)
+					}
+				}
+			}
+		}
+	})
+}
+
+// tables returns how the plan reads its tables.
+func (n node) tables() (scans []string) {
+	for _, p := range n.Plans {
+		scans = append(scans, p.tables()...)
+	}
+	if strings.HasPrefix(n.Relation, "limiter_") && n.Type != "ModifyTable" {
+		scans = append(scans, n.Type)
+	}
+	return scans
 }

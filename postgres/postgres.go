@@ -2,8 +2,8 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"hash/maphash"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -18,6 +18,7 @@ import (
 	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/internal/pgschema"
 	"github.com/sqlimit/limiter/internal/sweep"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // DB is what a [Store] runs its statements on: a [*pgxpool.Pool], a [*pgx.Conn] or a [pgx.Tx]. On a
@@ -42,12 +43,15 @@ type Store struct {
 	deadlines opcontext.Deadlines
 	breaker   breaker.Breaker
 	retries   retrier
+	slots     *batch.Slots // for statements that wait long for a row lock
 	counters  batch.Counters
 	sweeper   sweep.Sweeper
 
-	buckets, windows *table
-	allTexts         sync.Map // statements of decisions over several limits, by how many of each table
-	turns            *turns   // of these decisions
+	rooms *rooms // with WithCitus
+
+	tables   []*table // in the order of their kinds
+	allTexts sync.Map // statements of decisions over several limits, by allKey
+	turns    *turns   // of these decisions
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // of New, or made from config at the first decision
@@ -80,17 +84,13 @@ func New(db DB, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Open returns a Store on a connection pool of its own. The pool connects at the first decision.
-// Call [Store.Close] when the Store is not needed any more.
+// Open returns a Store on a connection pool of its own. It does no I/O: the pool connects at the
+// first decision. Call [Store.Close] when the Store is not needed any more.
 //
 // The dsn is a URL or a list of keywords, as for [pgxpool.ParseConfig], including pool_max_conns
 // and the other settings of the pool. Missing settings come from the PG* environment variables,
-// except that connect_timeout is 3 s by default. The error matches [limiter.ErrInvalid] if the dsn
-// or an option is wrong, and [limiter.ErrCanceled] if ctx has ended.
-func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("postgres: %w: %w", limiter.ErrCanceled, err)
-	}
+// except that connect_timeout is 3 s by default. The error matches [limiter.ErrInvalid].
+func Open(dsn string, opts ...Option) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, invalid("the DSN: %s", dsnReason(err))
@@ -127,22 +127,27 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	}
 	if s.db == nil {
 		s.deadlines.Dialing, s.deadlines.WaitReason = s.dialing, s.waiting
-		s.breaker.IsOutage, s.retries.isRetryable, s.retries.wasNotSent = isOutage, isRetryable, wasNotSent
+		s.breaker.IsOutage, s.retries.isRetryable, s.retries.wasNotSent = s.isOutage, isRetryable, wasNotSent
+		s.retries.conns = int(s.maxConns())
 	}
-	s.buckets, s.windows = s.open(buckets), s.open(windows)
+	s.boundsWaits = s.db == nil && !s.citus
+	if s.citus {
+		s.rooms = &rooms{seed: maphash.MakeSeed()}
+	}
+	s.slots = batch.NewSlots(max(1, int(s.maxConns())/2))
+	for _, t := range tables.All {
+		s.tables = append(s.tables, s.open(t))
+	}
 	s.turns = newTurns(allStatements)
 	return nil
 }
 
 // Do implements [limiter.Store].
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	t, err := s.tableOf(op.Policy)
-	if err == nil {
-		err = checkKind(op.Kind)
-	}
 	var state limiter.State
+	err := op.Check()
 	if err == nil {
-		state, err = s.do(ctx, t, op)
+		state, err = s.do(ctx, s.tableOf(op.Policy), op)
 	}
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)
@@ -157,7 +162,7 @@ func (s *Store) do(ctx context.Context, t *table, op limiter.Op) (state limiter.
 	if s.db != nil {
 		return s.doNow(ctx, t, op)
 	}
-	pass, err := s.breaker.Enter(&op)
+	pass, err := s.breaker.Enter(ctx, &op)
 	if err != nil {
 		return limiter.State{}, err
 	}
@@ -172,7 +177,9 @@ func (s *Store) do(ctx context.Context, t *table, op limiter.Op) (state limiter.
 	} else {
 		state, err = s.retries.do(limited, send)
 	}
-	pass.Leave(err, &op)
+	if !batch.NotAsked(err) {
+		pass.Leave(err, &op)
+	}
 	return state, err
 }
 
@@ -216,10 +223,6 @@ func (s *Store) Close() error {
 		pool.Close()
 	}
 	return nil
-}
-
-func unsupported(format string, args ...any) error {
-	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), errors.ErrUnsupported)
 }
 
 func invalid(format string, args ...any) error {

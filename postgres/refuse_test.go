@@ -53,7 +53,7 @@ func TestRefusalLeavesNoTraceInTheDatabase(t *testing.T) {
 		pooled := pool(t, d.dsn, few(1))
 		schema := d.schema(t)
 		for _, c := range cases {
-			d.exec(t, fmt.Sprintf("TRUNCATE %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", schema))
+			d.exec(t, "TRUNCATE "+allTables(schema))
 			// The store has seen the key with half left when another one takes the rest.
 			store := storeOn(t, pooled, schema)
 			do(t, store, take(c.policy, "k", 1))

@@ -32,9 +32,12 @@ type retrier struct {
 	// later. If isRetryable is nil, none may.
 	isRetryable func(error) bool
 	// wasNotSent reports whether a retryable error means that the database did not get the
-	// operation. Such a retry costs the database nothing, is not counted and needs no pause. If
-	// wasNotSent is nil, there are no such errors.
+	// operation, because it had ended the session. Such a retry costs the database nothing and needs
+	// no pause. It is not one of the two: each connection of the pool may be such a session, and
+	// those that the pool's health check holds escape [Store.closeIdle]. If wasNotSent is nil, there
+	// are no such errors.
 	wasNotSent func(error) bool
+	conns      int // size of the pool
 
 	counted *atomic.Int64 // how many operations were sent once more; nil if nobody wants to know
 	spent   atomic.Int64  // in operations, retryShare for each one that was sent once more
@@ -47,8 +50,18 @@ func (r *retrier) do(ctx context.Context, send func(ctx context.Context) (limite
 		r.spent.Add(-1)
 	}
 	s, err := send(ctx)
-	for n := 0; n < retries && err != nil && r.mayRetry(err); n++ {
-		inTime := r.notSent(err) && ctx.Err() == nil || pause(ctx, leastPause+rand.N(mostPause-leastPause))
+	for counted, unsent := 0, 0; err != nil && r.mayRetry(err); {
+		var inTime bool
+		switch notSent := r.wasNotSent != nil && r.wasNotSent(err); {
+		case notSent && unsent < r.conns:
+			unsent++
+			inTime = ctx.Err() == nil
+		case !notSent && counted < retries && r.spend():
+			counted++
+			inTime = pause(ctx, leastPause+rand.N(mostPause-leastPause))
+		default:
+			return s, err
+		}
 		if gone := opcontext.CallerErr(ctx); gone != nil { // the caller must not be charged
 			return limiter.State{}, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, gone, err)
 		}
@@ -63,14 +76,13 @@ func (r *retrier) do(ctx context.Context, send func(ctx context.Context) (limite
 	return s, err
 }
 
-// mayRetry reports whether to retry an operation.
+// mayRetry reports whether an operation may succeed a moment later, and was certainly not applied.
 func (r *retrier) mayRetry(err error) bool {
-	if r.isRetryable == nil || !errors.Is(err, limiter.ErrNotApplied) || errors.Is(err, limiter.ErrOutcomeUnknown) || !r.isRetryable(err) {
-		return false
-	}
-	if r.notSent(err) {
-		return true
-	}
+	return r.isRetryable != nil && errors.Is(err, limiter.ErrNotApplied) && !errors.Is(err, limiter.ErrOutcomeUnknown) && r.isRetryable(err)
+}
+
+// spend takes one retry from the budget, and reports whether there was one.
+func (r *retrier) spend() bool {
 	for {
 		spent := r.spent.Load()
 		if spent > retryShare*(retryBurst-1) {
@@ -81,8 +93,6 @@ func (r *retrier) mayRetry(err error) bool {
 		}
 	}
 }
-
-func (r *retrier) notSent(err error) bool { return r.wasNotSent != nil && r.wasNotSent(err) }
 
 // pause waits for d, and reports whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {

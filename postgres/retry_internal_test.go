@@ -99,24 +99,26 @@ func TestNothingIsSentAgainWhenThereIsNoTimeOrNobodyLeft(t *testing.T) {
 	})
 }
 
-// The server ended the session before it read the operation.
-func TestWhatTheDatabaseDidNotGetIsSentAgainAtOnceAndNotCounted(t *testing.T) {
+// The server ended the session before it read the operation. Each connection of the pool may be such
+// a session.
+func TestRetryOfUnsent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		r := retrier{isRetryable: mayRetry, wasNotSent: mayRetry}
+		const conns = 5
+		r := retrier{isRetryable: mayRetry, wasNotSent: mayRetry, conns: conns}
 		for operation := range 1000 {
 			ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
-			sent := 0
+			sent, dead := 0, operation%(conns+2)
 			_, err := r.do(ctx, func(context.Context) (limiter.State, error) {
-				if sent++; sent < 3 {
+				if sent++; sent <= dead {
 					return limiter.State{}, errMayRetry
 				}
 				return limiter.State{}, nil
 			})
 			stop()
-			if err != nil || sent != 3 {
-				t.Fatalf("operation %d was sent %d times, at last %v", operation, sent, err)
+			if (err == nil) != (dead <= conns) || sent != min(dead, conns)+1 {
+				t.Fatalf("operation %d: %d sessions had ended, and it was sent %d times, at last %v", operation, dead, sent, err)
 			}
 		}
 		if took := time.Since(begin); took > 0 {

@@ -20,7 +20,7 @@ func FuzzSchema(f *testing.F) {
 	}
 	public := postgres.Statements("public", true)
 	f.Fuzz(func(t *testing.T, name string) {
-		if _, err := postgres.Open(t.Context(), nowhere, postgres.WithSchema(name)); err != nil {
+		if _, err := postgres.Open(nowhere, postgres.WithSchema(name)); err != nil {
 			if !errors.Is(err, limiter.ErrInvalid) {
 				t.Errorf("%q: %v, want ErrInvalid", name, err)
 			}

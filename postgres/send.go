@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // The queue calls Connect and Send for each statement. Send leads to the statement of a single
@@ -39,7 +40,9 @@ func (c *senderConn) Release()    { c.release(c.conn) }
 func (c *senderConn) Send(ctx context.Context, groups []*batch.Group) error {
 	a := write
 	if len(groups) == 1 {
-		a = accessOf(groups[0].Op())
+		if a = accessOf(groups[0].Op()); groups[0].Calls[0].Locks {
+			a = read
+		}
 	}
 	return c.runOn(ctx, c.conn, a, func(db DB) error {
 		if len(groups) == 1 {
@@ -62,6 +65,8 @@ func accessOf(op *limiter.Op) access {
 // could not decide.
 func (s *Store) carryOut(ctx context.Context, db DB, t *table, g *batch.Group) error {
 	switch {
+	case g.Calls[0].Locks:
+		return s.lockOnly(ctx, db, t, g)
 	case g.Calls[0].Undecided:
 	case s.citus && g.Op().Kind == limiter.OpTake && (g.Equal || len(g.Calls) == 1):
 		err := s.takeOnCitus(ctx, db, t, g)
@@ -73,7 +78,9 @@ func (s *Store) carryOut(ctx context.Context, db DB, t *table, g *batch.Group) e
 			return err
 		}
 	case batch.GivesBack(g.Op()):
-		return s.giveBackAll(ctx, db, t, g.Calls)
+		if t.givesBack(g.Calls) {
+			return s.giveBackAll(ctx, db, t, g.Calls)
+		}
 	case g.Equal:
 		err := s.sendMerged(ctx, db, t, []*batch.Group{g})
 		if err != nil || g.Decided {
@@ -83,21 +90,30 @@ func (s *Store) carryOut(ctx context.Context, db DB, t *table, g *batch.Group) e
 	return s.settle(ctx, db, t, g.Calls)
 }
 
-// carryOutOne sends the statement of a single operation. It leaves a look, a block, and a take or
-// charge that its statement does not decide, to [Store.settle].
+// lockOnly waits until the row of a group can be locked. The lock ends with the statement.
+func (s *Store) lockOnly(ctx context.Context, db DB, t *table, g *batch.Group) error {
+	if err := s.lock(ctx, db, t, g.Op()); err != nil {
+		return err
+	}
+	answerAll(g.Calls, make([]limiter.State, len(g.Calls)))
+	return nil
+}
+
+// carryOutOne sends the statement of a single operation. It leaves a look, a block, what the kind has no
+// statement for, and a take or charge that its statement does not decide, to [Store.settle].
 func (s *Store) carryOutOne(ctx context.Context, db DB, t *table, g *batch.Group) error {
 	c := g.Calls[0]
 	take := s.takeOne
 	switch c.Op.Kind {
 	case limiter.OpLook, limiter.OpBlock:
 	case limiter.OpTakeUpTo:
-		if !s.citus {
+		if !s.citus && t.sql.takes != "" {
 			return s.sendMerged(ctx, db, t, []*batch.Group{g})
 		}
-	case limiter.OpCharge:
-		take = s.chargeOne
-		fallthrough
-	case limiter.OpTake:
+	case limiter.OpTake, limiter.OpCharge:
+		if c.Op.Kind == limiter.OpCharge {
+			take = s.chargeOne
+		}
 		if s.citus {
 			return nil
 		}
@@ -111,7 +127,10 @@ func (s *Store) carryOutOne(ctx context.Context, db DB, t *table, g *batch.Group
 			s.counters.SecondLooks.Add(1)
 		}
 	default:
-		state, err := s.giveBackOne(ctx, db, t, &c.Op)
+		if !t.givesBack(g.Calls) {
+			return nil
+		}
+		state, err := s.giveBackOne(ctx, db, t, c.Op)
 		if err != nil {
 			return err
 		}
@@ -124,7 +143,7 @@ func (s *Store) carryOutOne(ctx context.Context, db DB, t *table, g *batch.Group
 // the clock. Otherwise it writes nothing.
 func (s *Store) takeOne(ctx context.Context, db DB, t *table, op *limiter.Op) (state limiter.State, decided bool, err error) {
 	c := newTakeCall(t, op)
-	found, err := s.scanRow(ctx, db, c.sql, c.args, c.columns...)
+	found, err := s.scanRow(ctx, db, c.sql, s.bounded(ctx, c.args), c.columns...)
 	c.answer.decide(t, op)
 	return c.answer.state, found && c.answer.decided, err
 }
@@ -132,7 +151,7 @@ func (s *Store) takeOne(ctx context.Context, db DB, t *table, op *limiter.Op) (s
 // chargeOne carries out a single charge by the statement of a take that is never refused. It
 // decides only if the statement charged the row.
 func (s *Store) chargeOne(ctx context.Context, db DB, t *table, op *limiter.Op) (state limiter.State, decided bool, err error) {
-	if op.Cost > maxCharge {
+	if t.charged == nil || op.Cost > maxCharge {
 		return state, false, nil
 	}
 	state, decided, err = s.takeOne(ctx, db, t, op)
@@ -154,7 +173,7 @@ type takeCall struct {
 	name    textArg
 	key     byteaArg
 	numbers [6]int8Arg
-	list    [8]any // what args is made of
+	list    [9]any // what args is made of
 	fields  [7]any // what columns is made of
 }
 
@@ -162,14 +181,14 @@ func newTakeCall(t *table, op *limiter.Op) *takeCall {
 	c := &takeCall{name: textArg(op.Name), key: byteaArg(op.Key)}
 	c.args = append(c.list[:0], &c.name, &c.key)
 	c.columns = c.answer.columns(c.fields[:0], t)
-	period, limit, cost := t.numbers(op)
+	period, limit, cost := t.Numbers(op)
 	c.add(period, limit, cost)
 	if op.At == 0 {
 		c.args = append(c.args, nil)
 	} else {
 		c.add(op.At)
 	}
-	text, more := t.takeStatement(&t.sql, op)
+	text, more := t.take(&t.sql, op)
 	c.sql = text
 	c.add(more...)
 	return c
@@ -194,7 +213,7 @@ type answer struct {
 // columns appends the columns of the answer: granted, now, and those of the row without the policy.
 func (a *answer) columns(to []any, t *table) []any {
 	to = t.fields(append(to, &a.granted, &a.state.Now), &a.state.Row)
-	return to[:len(to)-policyColumns]
+	return to[:len(to)-tables.PolicyColumns]
 }
 
 // decide adds what the statement does not return. The answer does not decide if the row is ahead of
@@ -202,6 +221,6 @@ func (a *answer) columns(to []any, t *table) []any {
 func (a *answer) decide(t *table, op *limiter.Op) {
 	s := &a.state
 	s.Tick, s.Took = tickOf(op), a.granted > 0
-	s.Row.Period, s.Row.Limit, _ = t.numbers(op)
+	s.Row.Period, s.Row.Limit, _ = t.Numbers(op)
 	a.decided = s.Row.At <= s.Now+op.Tolerance(s.Row)
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -15,9 +16,15 @@ import (
 func (s *Store) giveBackAll(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
 	states := make([]limiter.State, len(calls))
 	var statements pgx.Batch
+	var now limiter.Op
+	if err := s.setTime(ctx, db, t, &now); err != nil {
+		return s.readError(ctx, err)
+	}
 	for i, c := range calls {
-		sql, args := t.giveBackStatement(&c.Op)
-		statements.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
+		op := c.Op
+		op.At = cmp.Or(op.At, now.At)
+		sql, args := t.giveBackStatement(&op)
+		statements.Queue(sql, s.bounded(ctx, args)...).QueryRow(func(row pgx.Row) error {
 			var err error
 			states[i].Took, err = scanned(row.Scan(t.fields(nil, &states[i].Row)...))
 			return err
@@ -33,8 +40,7 @@ func (s *Store) giveBackAll(ctx context.Context, db DB, t *table, calls []*batch
 	return nil
 }
 
-// settle decides all calls of one key but those that give back by [limiter.Op.Apply]: in two
-// statements, however many calls there are, and seldom five more. It reads the row and the clock,
+// settle decides calls of one key by [limiter.Op.Apply]: in two statements, however many calls there are, and seldom five more. It reads the row and the clock,
 // and answers the calls that would change nothing. It applies the others one after another, and
 // replaces the row if it is still what was read. Otherwise it decides them again while it holds the
 // row's lock. See DESIGN.md, "Settle decides what a statement cannot".
@@ -72,8 +78,8 @@ func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call
 const lockTries = 2
 
 // settleLocked decides calls of one key while it holds the row's lock. Takes that lose the race
-// even so are refused, and may be retried at once: see [limiter.Result].RetryAfter. Charges and
-// blocks fail.
+// even so are refused, and may be retried at once: see [limiter.Result].RetryAfter. Other calls
+// fail.
 func (s *Store) settleLocked(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
 	var r reading
 	var states []limiter.State
@@ -96,14 +102,14 @@ func (s *Store) settleLocked(ctx context.Context, db DB, t *table, calls []*batc
 			return nil
 		}
 	}
-	if op := &calls[0].Op; op.Kind == limiter.OpCharge || op.Kind == limiter.OpBlock {
+	if kind := calls[0].Op.Kind; kind != limiter.OpTake && kind != limiter.OpTakeUpTo {
 		return fmt.Errorf("%w: other processes kept changing the row", limiter.ErrNotApplied)
 	}
 	for i, c := range calls {
 		peek := c.Op
 		peek.Kind = limiter.OpLook
 		_, found := r.apply(r.row, peek)
-		found.Wait = states[i].Wait // a look tells the wait for a cost of 1
+		found.Wait = states[i].Wait // that of the take, not of the look
 		c.Answer(found)
 	}
 	return nil

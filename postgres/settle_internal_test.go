@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // script is a database that answers what a test says, and records its steps. It uses readings and
@@ -44,9 +45,10 @@ func (s *script) step(name string) error {
 
 // scripted is the table of a script. Each statement is the name of its step.
 func scripted() *table {
-	t := buckets
-	t.sql = tableStatements{take: "take", read: "read", insert: "swap", swap: "swap", lock: "lock"}
-	return &t
+	return &table{
+		Table: tables.All[0], kind: kinds[limiter.KindBucket],
+		sql: tableStatements{take: "take", read: "read", insert: "swap", swap: "swap", lock: "lock"},
+	}
 }
 
 // QueryRow is a take, which the statement does not decide, or a read.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -16,14 +17,24 @@ func names(file string) (names []string, citus bool) {
 	if slices.Contains([]string{"check", "version", "overrides", "distributed"}, file) {
 		return []string{file}, citus
 	}
+	if file == "lock" {
+		return append(ofEach("Lock"), ofEach("Skip")...), citus
+	}
 	if file == "all" {
 		return []string{"allBoth", "allMost"}, citus
 	}
-	upper := func(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 	if table, name, own := strings.Cut(file, "_"); own {
 		return []string{table + upper(name)}, citus
 	}
-	return []string{"bucket" + upper(file), "window" + upper(file)}, citus
+	return ofEach(upper(file)), citus
+}
+
+// ofEach returns the names of a statement that each kind has.
+func ofEach(name string) (names []string) {
+	for _, t := range tables.All {
+		names = append(names, t.Prefix+name)
+	}
+	return names
 }
 
 // everyStatement returns the statements of stores with and without WithCitus that PostgreSQL alone
@@ -61,7 +72,7 @@ func TestStatementsAreTheFilesRenderedToTheEnd(t *testing.T) {
 			texts[name+" on Citus"] = text
 		}
 	}
-	tables := regexp.MustCompile(`(\S*)\blimiter_(token_buckets|fixed_windows|overrides|goose_version)`)
+	named := regexp.MustCompile(`(\S*)\blimiter_\w+`)
 	for name, text := range texts {
 		// A comment at the end of a statement swallows what a driver puts after it.
 		for _, left := range []string{"--", "/*", "*/", ";", "%!", "{", "}"} {
@@ -69,7 +80,7 @@ func TestStatementsAreTheFilesRenderedToTheEnd(t *testing.T) {
 				t.Errorf("%s has %q left in it:\n%s", name, left, text)
 			}
 		}
-		for _, table := range tables.FindAllStringSubmatch(text, -1) {
+		for _, table := range named.FindAllStringSubmatch(text, -1) {
 			if table[1] != `"limits".` {
 				t.Errorf("%s names %s without the schema", name, table[0])
 			}
@@ -80,8 +91,8 @@ func TestStatementsAreTheFilesRenderedToTheEnd(t *testing.T) {
 			}
 		}
 		for _, session := range []string{"synchronous_commit", "set_config", "advisory", "TEMP", "now()", "current_timestamp"} {
-			// The lock timeout of a merged statement ends with it.
-			text = strings.Replace(text, "pg_catalog.set_config('lock_timeout', $8::text, true)", "", 1)
+			// The lock timeout ends with the statement.
+			text = strings.Replace(text, "pg_catalog.set_config('lock_timeout', ", "", 1)
 			if strings.Contains(text, session) {
 				t.Errorf("%s has %s in it", name, session)
 			}
@@ -91,12 +102,10 @@ func TestStatementsAreTheFilesRenderedToTheEnd(t *testing.T) {
 
 func TestOnlyTakesCommitAsynchronously(t *testing.T) {
 	t.Parallel()
+	taking := regexp.MustCompile("(Takes?|Count)$|^all")
 	sync := postgres.Statements("public", false)
 	for name, text := range postgres.Statements("public", true) {
-		takes := slices.Contains([]string{
-			"bucketTake", "bucketTakes", "windowTake", "windowTakes", "windowCount",
-			"allBoth", "allMost", "allBucket", "allWindow",
-		}, name)
+		takes := taking.MatchString(name)
 		if got := strings.Count(text, "set_config('synchronous_commit', 'off', true)"); takes && got != 1 || !takes && text != sync[name] {
 			t.Errorf("%s: %d times\n%s", name, got, text)
 		}

@@ -4,9 +4,11 @@ import (
 	"embed"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/sqlimit/limiter/internal/pgschema"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // files are templates of statements. Those of one table begin with its kind. The others, except
@@ -17,45 +19,74 @@ var files embed.FS
 
 // tableStatements are the rendered statements on one table.
 type tableStatements struct {
-	take, takes, count, refund, cancel            string // of a file of the table's own
-	read, insert, swap, lock, reset, start, sweep string
-	add, clock                                    string // of a decision over several limits
-	sample, before, page, remove                  string // on Citus, instead of takes, count, start and sweep
+	take, takes, count, refund, cancel     string // of a file of the table's own
+	read, insert, swap, lock, reset, sweep string
+	skip                                   string // lock, unless another session has locked the row
+	add, clock                             string // of a decision over several limits
+	sample, before, page, remove           string // on Citus, instead of takes, count and sweep
 }
 
-// statements returns the statements on t.
-func (o *options) statements(t *table) tableStatements {
-	n := len(t.columns)
-	state := t.columns[:n-policyColumns]
+// statements returns the statements on t. Those that the kind has no file for are empty.
+func (o *options) statements(t *tables.Table) tableStatements {
+	n := len(t.Columns)
+	state, policy := t.Columns[:n-tables.PolicyColumns], t.Columns[n-tables.PolicyColumns:]
+	zero := func(column string) string {
+		if column == t.List {
+			return "'{}'"
+		}
+		return "0"
+	}
+	// A list is compared by a function, because others may have an operator for its type.
+	unchanged := func(column, parameter string) string {
+		if column == t.List {
+			return "pg_catalog.array_eq(" + column + ", " + parameter + ")"
+		}
+		return column + " = " + parameter
+	}
 	both := []string{
-		"/* table */", pgschema.Quote(o.schema) + "." + t.name,
-		"/* columns */", strings.Join(t.columns, ", "),
-		"/* columns or 0 */", each("coalesce(b.%s, 0)", t.columns),
-		"/* state = 0 */", each("%s = 0", state),
-		"/* new */", parameters(3, n),
-		"/* unused */", strings.Repeat("0, ", n-policyColumns) + parameters(3, policyColumns),
-		"/* old */", parameters(3+n, n),
-		"/* end */", t.end,
+		"/* table */", pgschema.Quote(o.schema) + "." + t.Name,
+		"/* columns */", strings.Join(t.Columns, ", "),
+		"/* columns or 0 */", each(t.Columns, ", ", func(_ int, c string) string { return "coalesce(b." + c + ", " + zero(c) + ")" }),
+		"/* state = 0 */", each(state, ", ", func(_ int, c string) string { return c + " = " + zero(c) }),
+		"/* new */", each(t.Columns, ", ", func(i int, c string) string { return parameter(t, c, 3+i) }),
+		"/* unused */", each(state, ", ", func(_ int, c string) string { return zero(c) }) + ", " +
+			each(policy, ", ", func(i int, c string) string { return parameter(t, c, 3+i) }),
+		"/* unchanged */", each(t.Columns, " AND ", func(i int, c string) string { return unchanged(c, parameter(t, c, 3+n+i)) }),
+		"/* end */", t.End,
 	}
 	shared := func(file string) string { return o.text(file, both...) }
-	own := func(file string) string { return o.text(t.kind + "_" + file) }
+	own := func(file string) string { return o.text(t.Prefix + "_" + file) }
 	texts := tableStatements{
 		refund: own("refund"), cancel: own("cancel"),
-		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: shared("lock"),
+		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: o.text("lock", append([]string{"/* skip */", ""}, both...)...),
+		skip:  o.text("lock", append([]string{"/* skip */", o.skipLocked()}, both...)...),
 		reset: shared("reset"), add: shared("add"), clock: o.text("clock"),
 	}
 	if o.citus {
+		texts.refund, texts.cancel = withoutClock(texts.refund), withoutClock(texts.cancel)
 		texts.take, texts.read = own("take_citus"), shared("read_citus")
+		texts.lock = shared("lock_citus")
+		texts.skip = texts.lock
 		texts.sample, texts.before = shared("sample_citus"), shared("before_citus")
 		texts.page, texts.remove = shared("page_citus"), shared("remove_citus")
 		return texts
 	}
-	texts.take, texts.takes = own("take"), own("takes")
-	texts.start, texts.sweep = shared("start"), shared("sweep")
-	if t.counts {
-		texts.count = own("count")
-	}
+	texts.take, texts.takes, texts.count = own("take"), own("takes"), own("count")
+	texts.sweep = shared("sweep")
 	return texts
+}
+
+// clock matches the CTE that reads the clock, unless the operation has its own time.
+var clock = regexp.MustCompile(`(?s)WITH clock AS MATERIALIZED \(\s*SELECT coalesce\((\$\d::bigint), .*? AS at, true AS bounded\s*\)\s*`)
+
+// withoutClock removes that CTE, for which Citus would open a transaction and copy its row to the
+// worker. The operation must have a time.
+func withoutClock(text string) string {
+	if text == "" {
+		return ""
+	}
+	at := clock.FindStringSubmatch(text)[1]
+	return strings.NewReplacer("FROM clock\n", "", "clock.at", at).Replace(clock.ReplaceAllString(text, ""))
 }
 
 // comments matches the comments at the head of the files.
@@ -66,40 +97,72 @@ func (o *options) text(file string, pairs ...string) string {
 	return o.render(readFile(file), pairs...)
 }
 
+// readFile returns a file of directory sql. It returns "" if there is none: a kind has few files that it
+// needs.
 func readFile(file string) string {
-	b, err := files.ReadFile("sql/" + file + ".sql")
-	if err != nil {
-		panic(err) // no file has this name
-	}
+	b, _ := files.ReadFile("sql/" + file + ".sql")
 	return string(b)
 }
+
+// lockTimeouts matches the marker /* lock_timeout */ and the word after it, and parameterRefs a
+// parameter.
+var (
+	lockTimeouts  = regexp.MustCompile(`/\* lock_timeout \*/([a-z0-9$:]+)`)
+	parameterRefs = regexp.MustCompile(`\$(\d+)`)
+)
+
+// boundLockWait makes a statement set its own lock_timeout from one more parameter. NULL leaves the
+// session's. The server evaluates the marked word, and with it the setting, before the statement locks
+// anything.
+func (o *options) boundLockWait(text string) string {
+	if !o.boundsWaits {
+		return strings.ReplaceAll(text, "/* lock_timeout */", "")
+	}
+	last := 0
+	for _, ref := range parameterRefs.FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(ref[1])
+		last = max(last, n)
+	}
+	return lockTimeouts.ReplaceAllString(text, fmt.Sprintf("CASE WHEN pg_catalog.set_config('lock_timeout', "+
+		"coalesce($$%d::text, pg_catalog.current_setting('lock_timeout')), true) IS NOT NULL THEN ${1} END", last+1))
+}
+
+// skipLocked returns the end of a FOR UPDATE that must not wait for a locked row. It is empty on Citus
+// and in the caller's transaction, where the statement waits.
+func (o *options) skipLocked() string {
+	if !o.boundsWaits {
+		return ""
+	}
+	return " SKIP LOCKED"
+}
+
+// withoutFlush makes the statement's own transaction not wait until its commit is on disk.
+const withoutFlush = " FROM pg_catalog.set_config('synchronous_commit', 'off', true)"
 
 // render replaces pairs, the schema and the way to commit in a text, and removes comments.
 func (o *options) render(text string, pairs ...string) string {
 	commit := ""
 	if o.asyncCommit {
-		// It holds for the statement's own transaction only.
-		commit = " FROM pg_catalog.set_config('synchronous_commit', 'off', true)"
+		commit = withoutFlush
 	}
 	fill := strings.NewReplacer(append(pairs, "/* schema */", pgschema.Quote(o.schema)+".",
-		"/* commit */", commit, "/* and commit */", strings.Replace(commit, " FROM ", ", ", 1))...)
-	return strings.TrimSpace(fill.Replace(comments.ReplaceAllString(text, "")))
+		"/* commit */", commit)...)
+	return o.boundLockWait(strings.TrimSpace(fill.Replace(comments.ReplaceAllString(text, ""))))
 }
 
 // each returns a list with one element for each column.
-func each(format string, columns []string) string {
+func each(columns []string, separator string, element func(i int, column string) string) string {
 	list := make([]string, len(columns))
 	for i, c := range columns {
-		list[i] = fmt.Sprintf(format, c)
+		list[i] = element(i, c)
 	}
-	return strings.Join(list, ", ")
+	return strings.Join(list, separator)
 }
 
-// parameters returns a list of n parameters.
-func parameters(first, n int) string {
-	list := make([]string, n)
-	for i := range list {
-		list[i] = fmt.Sprintf("$%d::bigint", first+i)
+// parameter returns the parameter n for a column.
+func parameter(t *tables.Table, column string, n int) string {
+	if column == t.List {
+		return fmt.Sprintf("$%d::bigint[]", n)
 	}
-	return strings.Join(list, ", ")
+	return fmt.Sprintf("$%d::bigint", n)
 }

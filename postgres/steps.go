@@ -13,7 +13,7 @@ type step struct {
 	sql   string
 	args  []any
 	dest  []any
-	found *bool // set to whether it answered a row; may be nil
+	found *bool // set to whether it answered a row or, without dest, changed one; may be nil
 }
 
 func (p *step) scan(row pgx.Row) error {
@@ -22,6 +22,13 @@ func (p *step) scan(row pgx.Row) error {
 		*p.found = found
 	}
 	return err
+}
+
+func (p *step) executed(tag pgconn.CommandTag) error {
+	if p.found != nil {
+		*p.found = tag.RowsAffected() > 0
+	}
+	return nil
 }
 
 // sendSteps sends statements in one round trip, or one after another if db cannot or if they need a
@@ -35,7 +42,10 @@ func (s *Store) sendSteps(ctx context.Context, db DB, steps []step) error {
 			p := &steps[i]
 			var err error
 			if p.dest == nil {
-				_, err = db.Exec(ctx, p.sql, s.args(p.args)...)
+				var tag pgconn.CommandTag
+				if tag, err = db.Exec(ctx, p.sql, s.args(p.args)...); err == nil {
+					err = p.executed(tag)
+				}
 			} else {
 				err = p.scan(db.QueryRow(ctx, p.sql, s.args(p.args)...))
 			}
@@ -50,7 +60,7 @@ func (s *Store) sendSteps(ctx context.Context, db DB, steps []step) error {
 		p := &steps[i]
 		queued := statements.Queue(p.sql, p.args...)
 		if p.dest == nil {
-			queued.Exec(func(pgconn.CommandTag) error { return nil })
+			queued.Exec(p.executed)
 		} else {
 			queued.QueryRow(p.scan)
 		}
@@ -58,7 +68,7 @@ func (s *Store) sendSteps(ctx context.Context, db DB, steps []step) error {
 	return conn.SendBatch(ctx, &statements).Close()
 }
 
-// pipelined is a transaction whose BEGIN and COMMIT go with other statements.
+// pipelined is a transaction whose BEGIN goes with other statements.
 type pipelined struct {
 	*pgxpool.Conn
 }
@@ -79,20 +89,6 @@ func (s *Store) beginWith(ctx context.Context, db DB, steps []step) (tx transact
 		return nil, err
 	}
 	return tx, nil
-}
-
-// commitWith sends the last statements of a transaction, and commits it.
-func (s *Store) commitWith(ctx context.Context, tx transaction, steps []step) error {
-	var err error
-	if p, ok := tx.(pipelined); ok {
-		err = s.sendSteps(ctx, p.Conn, append(steps, step{sql: "COMMIT"}))
-	} else if err = s.sendSteps(ctx, tx, steps); err == nil {
-		err = tx.Commit(ctx)
-	}
-	if err != nil {
-		return commitError{err}
-	}
-	return nil
 }
 
 // Commit implements [transaction].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
 )
 
 // rows fills both tables with n keys each, named so that they sort by number,
@@ -85,9 +87,9 @@ func TestSweepOfNewStoresDeletesEveryExpiredRowThoughEachCallIsTooShort(t *testi
 		d.rows(t, schema, "a", 500, "2 hours")
 		d.rows(t, schema, "b", 8000, "-1 hour")
 		d.rows(t, schema, "c", 500, "2 hours")
-		const pages, calls = 4, 2000 // of the 36 of each table
+		const pages, calls = 2, 500
 		removed, call := int64(0), 0
-		for ; removed < 2000 && call < calls; call++ {
+		for ; removed < 2000 && call < calls; call++ { // two statements, of about 130 pages a table
 			n, err := storeOn(t, db, schema).Sweep(&countdown{bounded(t), pages}, 1_000_000)
 			if err != nil && !errors.Is(err, limiter.ErrCanceled) {
 				t.Fatal(err)
@@ -96,7 +98,37 @@ func TestSweepOfNewStoresDeletesEveryExpiredRowThoughEachCallIsTooShort(t *testi
 		}
 		t.Logf("%d calls removed %d rows", call, removed)
 		if removed != 2000 {
-			t.Errorf("%d calls of %d pages removed %d rows, want 2000", call, pages, removed)
+			t.Errorf("%d calls of %d statements removed %d rows, want 2000", call, pages, removed)
+		}
+	})
+}
+
+// A table in random order of its keys may be larger than the cache, so each page should be read once.
+func TestSweepGoesByPages(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, m := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
+			schema := d.schema(t)
+			d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted)
+				SELECT 'l', decode(md5(i::text), 'hex'), 1, 1, 1000, 1, 1 FROM generate_series(1, 20000) AS i`, schema))
+			touched := fmt.Sprintf(`SELECT count(DISTINCT split_part(ctid::text, ',', 1)) FROM %s.limiter_token_buckets WHERE xmax <> 0`, schema)
+			pages := query[int](t, d, strings.Replace(touched, "xmax <> 0", "true", 1))
+
+			// The deletion is not committed, so the rows are still there, with the transaction that
+			// deleted them.
+			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+			store := storeOn(t, tx, schema, postgres.WithQueryExecMode(m))
+			for removed := int64(0); removed < 1000; {
+				n, err := store.Sweep(bounded(t), 100)
+				if err != nil || n != 100 {
+					t.Fatalf("Sweep(100) = %d, %v", n, err)
+				}
+				removed += n
+			}
+			got := query[int](t, d, touched)
+			end(t, tx, false)
+			if most := pages*1000/20000 + 3; got > most {
+				t.Errorf("%v: 1000 of 20000 rows were deleted from %d of %d pages, want at most %d", m, got, pages, most)
+			}
 		}
 	})
 }
@@ -142,14 +174,11 @@ func TestSweepKeepsARowThatIsTakenFromWhileItIsUnderWay(t *testing.T) {
 			PERFORM pg_advisory_xact_lock(1);
 			RETURN OLD;
 		END $$`, schema))
-		// The store's first sweep would start at a random row. The next one starts at the first row.
-		if n, err := store.Sweep(bounded(t), 1); n != 0 || err != nil {
-			t.Fatalf("Sweep of empty tables = %d, %v", n, err)
-		}
 		for table, policy := range map[string]limiter.Policy{"limiter_token_buckets": slow(5), "limiter_fixed_windows": long(5)} {
 			d.rows(t, schema, "a", 3, "2 hours")
 			d.exec(t, fmt.Sprintf(`CREATE TRIGGER halt BEFORE DELETE ON %s.%s FOR EACH ROW
 				WHEN (OLD.key = 'a000001') EXECUTE FUNCTION %[1]s.halt()`, schema, table))
+			d.vacuum(t, schema) // of so few rows, the plan locks each row after it deletes the one before
 			release := d.holdLock(t, "SELECT pg_advisory_xact_lock(1)")
 			var sweep sync.WaitGroup
 			sweep.Go(func() {
@@ -170,8 +199,72 @@ func TestSweepKeepsARowThatIsTakenFromWhileItIsUnderWay(t *testing.T) {
 					t.Errorf("%s: the row that was %s is gone", table, change)
 				}
 			}
-			d.exec(t, fmt.Sprintf("TRUNCATE %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", schema))
+			d.exec(t, "TRUNCATE "+allTables(schema))
 			d.exec(t, fmt.Sprintf("DROP TRIGGER halt ON %s.%s", schema, table))
 		}
 	})
+}
+
+func TestSweepOfShortCalls(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		d.rows(t, schema, "k", 8000, "2 hours")
+		release := d.holdLock(t, "LOCK "+schema+".limiter_token_buckets")
+		for range 10 { // each statement on that table takes too long, so the next one covers fewer pages
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if _, err := store.Sweep(ctx, 1_000_000); !errors.Is(err, limiter.ErrCanceled) {
+				t.Fatalf("Sweep beside a locked table: %v", err)
+			}
+			cancel()
+		}
+		release()
+		before := d.count(t, schema, "true")[0]
+		if _, err := store.Sweep(&countdown{bounded(t), 2}, 1_000_000); !errors.Is(err, limiter.ErrCanceled) {
+			t.Fatal(err)
+		}
+		if n := before - d.count(t, schema, "true")[0]; n == 0 || n > 1000 {
+			t.Errorf("a statement after too many that were too long deleted %d buckets, want a few pages", n)
+		}
+		whole := &countdown{bounded(t), 1_000_000}
+		if _, err := store.Sweep(whole, 1_000_000); err != nil || d.count(t, schema, "true") != [2]int{} {
+			t.Errorf("Sweep: %v; %d rows are left", err, d.count(t, schema, "true"))
+		}
+		statements := 1_000_000 - whole.left
+
+		d.rows(t, schema, "k", 8000, "2 hours")
+		calls := 0
+		for ; d.count(t, schema, "true") != [2]int{} && calls <= 3*statements; calls++ {
+			if _, err := store.Sweep(&countdown{bounded(t), 1}, 1_000_000); !errors.Is(err, limiter.ErrCanceled) {
+				t.Fatal(err)
+			}
+		}
+		if calls > 3*statements {
+			t.Errorf("%d calls of one statement left %d rows; a whole sweep has %d statements", calls, d.count(t, schema, "true"), statements)
+		}
+	})
+}
+
+func TestSweepRange(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		pages int64
+		took  time.Duration
+		want  int64
+	}{
+		{64, 2 * ms, 64},
+		{64, 1600 * time.Microsecond, 80},
+		{128, 2560 * time.Microsecond, 100},
+		{64, 10 * ms, 16}, // the server is busy
+		{4, 10 * ms, 8},   // after sweeps that had no time for more
+		{64, -time.Hour, 128},
+		{64, 0, 128},
+		{1, time.Second, 2},
+		{400, 0, 512},
+	} {
+		if got := postgres.NextRange(c.pages, c.took); got != c.want {
+			t.Errorf("after %d pages in %v: %d, want %d", c.pages, c.took, got, c.want)
+		}
+	}
 }

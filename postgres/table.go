@@ -2,67 +2,51 @@ package postgres
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
-// table describes one of the two tables: its columns, and how its statements differ from those of
-// the other. Its values are [buckets] and [windows].
+// table is the table of one kind of policy, with the Store's statements on it.
 type table struct {
-	name    string   // without the schema
-	kind    string   // the beginning of the names of its own files
-	columns []string // of a row beside limiter, key and granted; the last two are the policy's
-	end     string   // SQL: when a row is as if never used
-	counts  bool     // it has a statement for windows that count refusals
-
-	// fields appends the fields of a row, in the order of columns.
-	fields func(to []any, row *limiter.Row) []any
-	// numbers returns the two columns of op's policy, and op's cost as the statements take it.
-	numbers func(op *limiter.Op) (period, limit, cost int64)
-	// takeStatement returns the statement of a single take, and its arguments after the time.
-	takeStatement func(sql *tableStatements, op *limiter.Op) (text string, more []int64)
-	// refund and cancel return the arguments of their statements after the key.
-	refund, cancel func(op *limiter.Op) []any
-	// charged reports what the statement of a charge did: whether it charged op, and whether there was
-	// room for it.
-	charged func(op *limiter.Op, s *limiter.State) (charged, room bool)
-	// earlier returns the row before the last units of op, as many as behind; row is the one after.
-	earlier func(op *limiter.Op, row limiter.Row, behind int64) limiter.Row
-
-	sql   tableStatements // rendered for a Store
-	queue *batch.Queue    // nil if the Store does not run on a pool
+	*tables.Table
+	kind
+	pages atomic.Int64      // that the next statement of a sweep covers
+	sql   tableStatements   // rendered for a Store
+	all   map[string]string // sections of the statement for several rows; nil if the kind has none
+	queue *batch.Queue      // nil if the Store does not run on a pool
 }
 
-// policyColumns is how many columns hold the policy: those of [limiter.Row].Period and Limit.
-const policyColumns = 2
-
-// open returns t with its statements and, if the Store runs on a pool, its queue.
-func (s *Store) open(t table) *table {
-	t.sql = s.statements(&t)
+// open returns the table that t describes, with its statements and, if the Store runs on a pool, its
+// queue.
+func (s *Store) open(description *tables.Table) *table {
+	t := &table{Table: description, kind: kinds[description.Kind]}
+	t.sql, t.all = s.statements(description), s.sections("all_"+description.Prefix)
+	t.pages.Store(firstRange)
 	if s.db == nil {
-		t.queue = s.newQueue(&t)
+		t.queue = s.newQueue(t)
 	}
-	return &t
+	return t
 }
 
 // tableOf returns the table of a policy's kind.
-func (s *Store) tableOf(policy limiter.Policy) (*table, error) {
-	switch policy.(type) {
-	case limiter.TokenBucket:
-		return s.buckets, nil
-	case limiter.FixedWindow:
-		return s.windows, nil
-	}
-	return nil, unsupported("policy %T", policy)
-}
+func (s *Store) tableOf(policy limiter.Policy) *table { return s.tables[limiter.KindOf(policy)-1] }
 
-// checkKind returns an error for an operation that the Store does not know.
-func checkKind(kind limiter.OpKind) error {
-	if kind < limiter.OpTake || kind > limiter.OpBlock {
-		return unsupported("operation %d", kind)
+// fields appends pointers to the fields of a row, as pgx takes and scans them.
+func (t *table) fields(to []any, row *limiter.Row) []any {
+	first := len(to)
+	to = t.Fields(to, row)
+	if t.List != "" {
+		for i, field := range to[first:] {
+			if list, ok := field.(*string); ok {
+				to[first+i] = &listArg{list: list}
+			}
+		}
 	}
-	return nil
+	return to
 }
 
 // The following methods run one statement on the connection or transaction db. Their errors have no
@@ -88,9 +72,9 @@ func (s *Store) readRowByNodeClock(ctx context.Context, db DB, t *table, op *lim
 // has changed.
 func (s *Store) swap(ctx context.Context, db DB, t *table, op *limiter.Op, from, to limiter.Row) (bool, error) {
 	if from == (limiter.Row{}) {
-		return s.exec(ctx, db, t.sql.insert, t.fields([]any{op.Name, []byte(op.Key)}, &to)...)
+		return s.exec(ctx, db, t.sql.insert, s.bounded(ctx, t.fields([]any{op.Name, []byte(op.Key)}, &to))...)
 	}
-	return s.exec(ctx, db, t.sql.swap, t.swapArgs(op, from, to)...)
+	return s.exec(ctx, db, t.sql.swap, s.bounded(ctx, t.swapArgs(op, from, to))...)
 }
 
 // swapArgs returns the arguments of the statement that replaces a row.
@@ -99,23 +83,39 @@ func (t *table) swapArgs(op *limiter.Op, from, to limiter.Row) []any {
 }
 
 // giveBackOne carries out a single refund, cancel or reset. The state has the row only if it took.
-func (s *Store) giveBackOne(ctx context.Context, db DB, t *table, op *limiter.Op) (state limiter.State, err error) {
-	sql, args := t.giveBackStatement(op)
-	state.Took, err = s.scanRow(ctx, db, sql, args, t.fields(nil, &state.Row)...)
+func (s *Store) giveBackOne(ctx context.Context, db DB, t *table, op limiter.Op) (state limiter.State, err error) {
+	if err := s.setTime(ctx, db, t, &op); err != nil {
+		return state, s.readError(ctx, err)
+	}
+	sql, args := t.giveBackStatement(&op)
+	state.Took, err = s.scanRow(ctx, db, sql, s.bounded(ctx, args), t.fields(nil, &state.Row)...)
 	return state, err
 }
 
-// giveBackStatement returns the statement of a refund, cancel or reset.
+// givesBack reports whether the kind has the statements of all calls, which are refunds, cancels and resets.
+func (t *table) givesBack(calls []*batch.Call) bool {
+	return !slices.ContainsFunc(calls, func(c *batch.Call) bool {
+		sql, _ := t.giveBackStatement(&c.Op)
+		return sql == ""
+	})
+}
+
+// giveBackStatement returns the statement of a refund, cancel or reset. It is empty if the kind has none.
 func (t *table) giveBackStatement(op *limiter.Op) (sql string, args []any) {
 	args = []any{op.Name, []byte(op.Key)}
 	switch op.Kind {
 	case limiter.OpRefund:
-		return t.sql.refund, append(args, t.refund(op)...)
+		if t.sql.refund != "" {
+			return t.sql.refund, append(args, t.refund(op)...)
+		}
 	case limiter.OpCancel:
-		return t.sql.cancel, append(args, t.cancel(op)...)
-	default:
+		if t.sql.cancel != "" {
+			return t.sql.cancel, append(args, t.cancel(op)...)
+		}
+	case limiter.OpReset:
 		return t.sql.reset, args
 	}
+	return "", nil
 }
 
 // reading is a row and the clock, read by one statement.
@@ -124,13 +124,16 @@ type reading struct {
 	now int64
 }
 
-// apply applies a take or a look to row, at the time of the reading or at op's own.
+// apply applies op to row, at the time of the reading or at op's own.
 func (r reading) apply(row limiter.Row, op limiter.Op) (limiter.Row, limiter.State) {
 	now := r.now
 	if op.At != 0 {
 		now = op.At
 	}
 	next, s := op.Apply(row, now)
+	if batch.GivesBack(&op) {
+		return next, batch.GivenBack(s)
+	}
 	s.Tick = tickOf(&op)
 	return next, s
 }

@@ -10,33 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/prove/internal/steps"
 )
-
-// clocked are policies that a clock moves: what they owe lasts from less than a second to
-// years.
-var clocked = []struct {
-	name   string
-	policy limiter.Policy
-}{
-	{"bucket-of-0.4s", limiter.TokenBucket{Capacity: 20, Refill: 50, Interval: time.Second}},
-	{"bucket-of-8m", limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: 10 * time.Second}},
-	{"bucket-of-4y", limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: 30 * 24 * time.Hour}},
-	{"window-of-1s", limiter.FixedWindow{Limit: 30, Window: time.Second}},
-	{"window-of-1h", limiter.FixedWindow{Limit: 30, Window: time.Hour}},
-	{"window-of-30d", limiter.FixedWindow{Limit: 30, Window: 30 * 24 * time.Hour}},
-	{"counting-window-of-1h", limiter.FixedWindow{Limit: 30, Window: time.Hour, CountRejected: true}},
-}
-
-// longest is how long a key can be locked out at most.
-func longest(p limiter.Policy) time.Duration {
-	if w, ok := p.(limiter.FixedWindow); ok {
-		return w.Window
-	}
-	b := p.(limiter.TokenBucket)
-	return time.Duration(b.Capacity) * b.Step()
-}
 
 // recorder is a store that keeps the last states it told, for one goroutine.
 type recorder struct {
@@ -85,9 +62,9 @@ type timeline struct {
 
 func newTimeline(seed uint64, began time.Time) *timeline {
 	h := new(timeline)
-	for _, c := range clocked {
+	for _, c := range kinds.Clocked {
 		for i := range 2 {
-			h.keys = append(h.keys, &watched{name: c.name, policy: c.policy, key: fmt.Sprintf("%s %d", keyOf(seed), i)})
+			h.keys = append(h.keys, &watched{name: c.Name, policy: c.Policy, key: fmt.Sprintf("%s %d", keyOf(seed), i)})
 		}
 	}
 	h.segment(began)
@@ -153,7 +130,7 @@ func (h *timeline) note(k *watched, cost int64, r limiter.Result, s limiter.Stat
 	default:
 		segment.Refuse(s)
 		k.owed = max(k.owed, time.Duration(s.Row.FullAt-s.Now))
-		if most := longest(k.policy) + limiter.ClockTolerance; r.RetryAfter > most {
+		if most := kinds.Lockout(k.policy) + limiter.ClockTolerance; r.RetryAfter > most {
 			h.refused = append(h.refused, fmt.Errorf("%s: a take is to come back in %v, want at most %v: %+v", k.name, r.RetryAfter, most, s))
 		}
 	}
@@ -198,8 +175,8 @@ func (h *timeline) takeSeveral(ctx context.Context, rec *recorder, r *rand.Rand)
 	var claims []limiter.Claim
 	for _, i := range r.Perm(len(h.keys))[:3] {
 		k := h.keys[i]
-		if w, ok := k.policy.(limiter.FixedWindow); ok && w.CountRejected {
-			continue // such a window cannot take part
+		if op := (limiter.Op{Policy: k.policy}); op.CountsRefusals() {
+			continue // such a policy cannot take part
 		}
 		keys = append(keys, k)
 		claims = append(claims, limiter.Claim{Limiter: rec.limiter(k), Key: k.key, Cost: 1 + r.Int64N(3)})

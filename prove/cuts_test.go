@@ -11,6 +11,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/cuts"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
+	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
 // cutsOfSample is how many of the bytes of an operation are tried where not all are.
@@ -24,7 +25,7 @@ func TestConnectionsAreCutAtEveryByte(t *testing.T) {
 	modes := cuts.Modes()
 	n := len(modes)
 	proof.Rounds(t, "connections cut at every byte", campaign.Sizes{CI: n, Nightly: n, Release: 2 * n}, func(t *testing.T, r *campaign.Round) {
-		execute(t, c.DSN(), "TRUNCATE limiter_token_buckets, limiter_fixed_windows")
+		execute(t, c.DSN(), "TRUNCATE "+tables.Names)
 		sweep := &cutSweep{
 			dsn: c.DSN(), mode: modes[(r.Number-1)%n], turn: int64((r.Number - 1) / n),
 			all: proof.Tier != campaign.CI, offset: int64(r.Rand.Uint32()), r: r,

@@ -12,6 +12,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
+	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
 // waitLimit is how long a test waits for what takes a moment.
@@ -23,7 +24,7 @@ const interval = 5 * time.Millisecond
 // openStore opens a store that ends with the test.
 func openStore(t testing.TB, dsn string, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), dsn, opts...)
+	store, err := postgres.Open(dsn, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func judgeKept(t testing.TB, r *campaign.Round, told *ledger.Ledger, v ledger.Ve
 // renew goes on with other keys, and drops those of before, which were compared.
 func (l *load) renew(t testing.TB, dsn string) {
 	t.Helper()
-	execute(t, dsn, "TRUNCATE limiter_token_buckets, limiter_fixed_windows")
+	execute(t, dsn, "TRUNCATE "+tables.Names)
 	l.ledger.Forget()
 	l.epoch++
 }

@@ -81,7 +81,7 @@ func atMost(p limiter.TokenBucket, d time.Duration) int64 {
 
 func newNode(t *testing.T, dsn string, policy limiter.Policy) *node {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), dsn+"&pool_max_conns=4")
+	store, err := postgres.Open(dsn + "&pool_max_conns=4")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
@@ -51,7 +52,7 @@ func answerCalls() error {
 	if err != nil {
 		return err
 	}
-	l, err := limiter.New(store, freezing, lasting[0].policy)
+	l, err := limiter.New(store, freezing, kinds.Lasting[0].Policy)
 	if err != nil {
 		return err
 	}

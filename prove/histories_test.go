@@ -23,7 +23,7 @@ var (
 
 // sweeper is what removes expired rows.
 type sweeper interface {
-	Sweep(ctx context.Context, limit int) (int64, error)
+	Sweep(ctx context.Context, limit int64) (int64, error)
 }
 
 // rest is how long a sweep is followed by none: it reads whole tables.

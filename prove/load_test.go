@@ -10,27 +10,9 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 )
-
-// lasting are policies under which nothing comes back while a test runs. Of each kind, one is never
-// used up, so that every lost take shows. The other is soon used up, so that every take too many shows.
-var lasting = []struct {
-	name   string
-	policy limiter.Policy
-}{
-	{"roomy-bucket", limiter.TokenBucket{Capacity: 1 << 20, Refill: 1, Interval: 15 * time.Minute}},
-	{"tight-bucket", limiter.TokenBucket{Capacity: 300, Refill: 1, Interval: 800 * time.Hour}},
-	{"roomy-window", limiter.FixedWindow{Limit: 1 << 40, Window: 262_980 * time.Hour}},
-	{"tight-window", limiter.FixedWindow{Limit: 300, Window: 262_980 * time.Hour}},
-}
-
-func capacityOf(p limiter.Policy) int64 {
-	if w, ok := p.(limiter.FixedWindow); ok {
-		return w.Limit
-	}
-	return p.(limiter.TokenBucket).Capacity
-}
 
 // load is callers of the same keys on several stores, as in several processes. It records their
 // answers.
@@ -50,7 +32,7 @@ func newLoad(t *testing.T, stores []limiter.Store, opts ...limiter.Option) *load
 	return l
 }
 
-// lastingOf returns a limiter of each of the lasting policies.
+// lastingOf returns a limiter of each of kinds.Lasting.
 func lastingOf(t testing.TB, store limiter.Store, opts ...limiter.Option) []*limiter.Limiter {
 	t.Helper()
 	all, err := newLasting(store, opts...)
@@ -62,8 +44,8 @@ func lastingOf(t testing.TB, store limiter.Store, opts ...limiter.Option) []*lim
 
 // newLasting is lastingOf for a process that is no test.
 func newLasting(store limiter.Store, opts ...limiter.Option) (all []*limiter.Limiter, err error) {
-	for _, kind := range lasting {
-		l, err := limiter.New(store, kind.name, kind.policy, opts...)
+	for _, kind := range kinds.Lasting {
+		l, err := limiter.New(store, kind.Name, kind.Policy, opts...)
 		if err != nil {
 			return nil, err
 		}
@@ -80,9 +62,8 @@ func (l *load) take(ctx context.Context, lim *limiter.Limiter, key string, cost 
 
 // note records an answer.
 func (l *load) note(lim *limiter.Limiter, key string, cost int64, r limiter.Result, err error) (class string) {
-	_, window := lim.Policy().(limiter.FixedWindow)
-	id := ledger.ID{Window: window, Limiter: lim.Name(), Key: key}
-	return l.ledger.Note(id, capacityOf(lim.Policy()), cost, r, err)
+	id := ledger.ID{Kind: limiter.KindOf(lim.Policy()), Limiter: lim.Name(), Key: key}
+	return l.ledger.Note(id, kinds.Limit(lim.Policy()), cost, r, err)
 }
 
 // ask makes a request with the limiters of a store, and records the answer.

@@ -18,6 +18,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
+	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
 // lateness is how much later than its deadline an answer may come: where a machine does
@@ -102,7 +103,7 @@ func (f fault) look(t *testing.T, r *campaign.Round, server *cluster.Cluster) {
 		dsn = inDatabase(server, f.database)
 		as = dsn
 	}
-	execute(t, dsn, "TRUNCATE limiter_token_buckets, limiter_fixed_windows")
+	execute(t, dsn, "TRUNCATE "+tables.Names)
 	until(t, dsn, "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = '"+application+"'")
 	limit := limiter.DefaultTimeout
 	if f.held {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 	"github.com/sqlimit/limiter/prove/internal/tables"
 )
@@ -27,7 +28,7 @@ func newOneKey(t *testing.T, n *network, r *campaign.Round, dsn string, timeout 
 
 func keyOn(t *testing.T, n *network, r *campaign.Round, store limiter.Store, timeout time.Duration) oneKey {
 	t.Helper()
-	l, err := limiter.New(store, "one-key", lasting[0].policy, limiter.WithTimeout(timeout))
+	l, err := limiter.New(store, "one-key", kinds.Lasting[0].Policy, limiter.WithTimeout(timeout))
 	if err != nil {
 		t.Fatal(err)
 	}

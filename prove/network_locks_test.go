@@ -29,7 +29,7 @@ func lockRows() []networkFault {
 			return loadFault{
 				dsn: n.server.DSN() + "&pool_max_conns=8", must: []string{outcome.Unknown},
 				begin: func(t *testing.T) {
-					release = holdBy(t, n.server.DSN(), "LOCK limiter_token_buckets, limiter_fixed_windows")
+					release = holdBy(t, n.server.DSN(), "LOCK "+tables.Names)
 				},
 				end: func(*testing.T) { release() },
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
+	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
 // system is an application and its database, to which faults happen in pairs.
@@ -65,7 +66,7 @@ var around = []aFault{
 	}},
 	{"tables locked", func(t *testing.T, a *system) func() {
 		conn := connection(t, a.server.DSN())
-		if _, err := conn.Exec(t.Context(), `BEGIN; SET LOCAL lock_timeout = '2s'; LOCK limiter_token_buckets, limiter_fixed_windows IN SHARE MODE`); err != nil {
+		if _, err := conn.Exec(t.Context(), `BEGIN; SET LOCAL lock_timeout = '2s'; LOCK `+tables.Names+` IN SHARE MODE`); err != nil {
 			_ = conn.Close(context.Background())
 			return nil // the lock did not come in time
 		}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 )
 
@@ -15,7 +16,7 @@ type request []want
 
 // want is cost of a key.
 type want struct {
-	kind int // of lasting
+	kind int // of kinds.Lasting
 	key  string
 	cost int64
 }
@@ -42,7 +43,7 @@ func draw(r *rand.Rand) request {
 
 // drawWant returns some of the hot key, a warm one, or one that is cold.
 func drawWant(r *rand.Rand) want {
-	w := want{kind: r.IntN(len(lasting)), key: "hot", cost: 1 + r.Int64N(3)}
+	w := want{kind: r.IntN(len(kinds.Lasting)), key: "hot", cost: 1 + r.Int64N(3)}
 	switch p := r.IntN(10); {
 	case p < 3:
 		w.key = fmt.Sprint("cold ", r.IntN(1000))
@@ -52,7 +53,7 @@ func drawWant(r *rand.Rand) want {
 	return w
 }
 
-// ask makes the request with limiters of the lasting policies.
+// ask makes the request with limiters of kinds.Lasting.
 func (q request) ask(ctx context.Context, of []*limiter.Limiter) (limiter.Result, error) {
 	if len(q) == 1 {
 		return of[q[0].kind].AllowN(ctx, q[0].key, q[0].cost)
@@ -68,10 +69,9 @@ func (q request) ask(ctx context.Context, of []*limiter.Limiter) (limiter.Result
 // takes returns what a ledger enters of the request.
 func (q request) takes() (takes []ledger.Take) {
 	for _, w := range q {
-		kind := lasting[w.kind]
-		_, window := kind.policy.(limiter.FixedWindow)
-		id := ledger.ID{Window: window, Limiter: kind.name, Key: w.key}
-		takes = append(takes, ledger.Take{ID: id, Capacity: capacityOf(kind.policy), Cost: w.cost})
+		kind := kinds.Lasting[w.kind]
+		id := ledger.ID{Kind: limiter.KindOf(kind.Policy), Limiter: kind.Name, Key: w.key}
+		takes = append(takes, ledger.Take{ID: id, Capacity: kinds.Limit(kind.Policy), Cost: w.cost})
 	}
 	return takes
 }

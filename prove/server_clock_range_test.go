@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 )
 
 // A table holds instants from 1970 to 2116. A take by a clock that is not between them is
@@ -16,8 +17,8 @@ func TestAServerWhoseClockIsOutOfRangeGrantsNothing(t *testing.T) {
 	migrate(t, server.DSN())
 	store := openStore(t, server.DSN())
 	var all []*limiter.Limiter
-	for _, c := range clocked {
-		l, err := limiter.New(store, c.name, c.policy, limiter.FailOpen(), limiter.WithTimeout(waitLimit))
+	for _, c := range kinds.Clocked {
+		l, err := limiter.New(store, c.Name, c.Policy, limiter.FailOpen(), limiter.WithTimeout(waitLimit))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +49,7 @@ func TestAServerWhoseClockIsOutOfRangeGrantsNothing(t *testing.T) {
 	}
 	clock.Set(0)
 	for _, l := range all {
-		if res := granted(l); longest(l.Policy()) > 24*time.Hour && res.Remaining != res.Limit-2 {
+		if res := granted(l); kinds.Lockout(l.Policy()) > 24*time.Hour && res.Remaining != res.Limit-2 {
 			t.Errorf("%s: %d are left of %d after two takes, and some that could not be", l.Name(), res.Remaining, res.Limit)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
-	"github.com/sqlimit/limiter/prove/internal/steps"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 )
 
 const (
@@ -113,12 +113,12 @@ func (h *timeline) judge(t *testing.T, r *campaign.Round, quiet bool, took time.
 	for _, k := range h.keys {
 		var more int64
 		if quiet {
-			more = steps.Over(k.policy, k.segments)
+			more = kinds.Bounds(k.policy).Over(k.segments)
 		} else {
 			for _, g := range k.segments[0].Grants {
 				more += g.Cost
 			}
-			more = max(0, more-steps.AtMost(k.policy, took, made))
+			more = max(0, more-kinds.Bounds(k.policy).AtMost(took, made))
 		}
 		if over += more; more > 0 {
 			t.Logf("%s: %d over after steps of %v: %+v", k.name, more, made, k.segments)
@@ -140,10 +140,10 @@ func (h *timeline) comeBack(t *testing.T, r *campaign.Round, store limiter.Store
 	began := time.Now()
 	rec := &recorder{Store: store}
 	for _, k := range h.keys {
-		if longest(k.policy) > time.Second {
+		if kinds.Lockout(k.policy) > time.Second {
 			continue
 		}
-		most := longest(k.policy) + limiter.ClockTolerance + recovery
+		most := kinds.Lockout(k.policy) + limiter.ClockTolerance + recovery
 		for !h.take(t.Context(), rec, k, 1) {
 			if took := time.Since(began); took > most {
 				t.Errorf("%s: a key is not granted anything for %v", k.name, took)

@@ -9,6 +9,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 )
 
 // A failover to a server with another clock is a step of the clock that decides. One that
@@ -51,7 +52,7 @@ func (h *timeline) untilUsedUp(t *testing.T) {
 	for deadline := time.Now().Add(waitLimit); ; wait(t.Context(), interval) {
 		h.mu.Lock()
 		left := slices.IndexFunc(h.keys, func(k *watched) bool {
-			return longest(k.policy) > time.Second && k.segments[len(k.segments)-1].Refused == 0
+			return kinds.Lockout(k.policy) > time.Second && k.segments[len(k.segments)-1].Refused == 0
 		})
 		h.mu.Unlock()
 		if left < 0 {

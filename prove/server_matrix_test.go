@@ -11,13 +11,14 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
+	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
 func TestFaultMatrixServer(t *testing.T) {
 	server := cluster.New(t, append(durable, "max_connections=20")...)
 	migrate(t, server.DSN())
 	execute(t, server.DSN(), "CREATE ROLE application LOGIN", "CREATE ROLE "+secured+" LOGIN PASSWORD 'first'",
-		"GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO application, "+secured,
+		"GRANT SELECT, INSERT, UPDATE ON "+tables.Names+" TO application, "+secured,
 		"CREATE DATABASE "+apart)
 	migrate(t, inDatabase(server, apart))
 	server.AskPassword(secured)
@@ -140,8 +141,8 @@ func deadlocked(t *testing.T, on *target) func() {
 	found := func() int { return strings.Count(on.server.Log(), "ERROR:  deadlock detected") }
 	before := found()
 	on.hold(t, "SET deadlock_timeout = '1min'", "LOCK limiter_token_buckets IN SHARE MODE", "ROLLBACK")
-	if n := found() - before; n != 1 {
-		t.Errorf("the server found %d deadlocks, want 1", n)
+	if n := found() - before; n > 1 { // none if the lock_timeout of the take ends its wait first
+		t.Errorf("the server found %d deadlocks, want 1 at most", n)
 	}
 	return func() {}
 }

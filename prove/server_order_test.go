@@ -14,6 +14,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
+	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
 // takesARound is how many takes a round has that are to be in each other's way.
@@ -68,11 +69,11 @@ func TestStricterIsolationByDefaultAdmitsNoMoreAndFailsSeldom(t *testing.T) {
 	server := cluster.New(t, durable...)
 	migrate(t, server.DSN())
 	execute(t, server.DSN(), "CREATE ROLE application LOGIN",
-		"GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO application")
+		"GRANT SELECT, INSERT, UPDATE ON "+tables.Names+" TO application")
 	proof.Rounds(t, "stricter isolation", campaign.Sizes{CI: 2, Nightly: 20, Release: 40}, func(t *testing.T, r *campaign.Round) {
 		level := []string{"serializable", "repeatable read"}[r.Number%2]
 		execute(t, server.DSN(), fmt.Sprintf("ALTER ROLE application SET default_transaction_isolation = '%s'", level),
-			"TRUNCATE limiter_token_buckets, limiter_fixed_windows")
+			"TRUNCATE "+tables.Names)
 		load := newLoad(t, stores(t, 2, asRole(server)+"&pool_max_conns=8")) // they know of nothing yet
 		met := strings.Count(server.Log(), "could not serialize access")
 		stop := load.start(t.Context(), r.Rand, 32)

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
@@ -67,6 +69,15 @@ func TestAfterFaultsNothingIsLeftBehind(t *testing.T) {
 	})
 }
 
+// sum returns SQL for the sum of a number of each table.
+func sum(of string) string {
+	var each []string
+	for _, t := range tables.All {
+		each = append(each, fmt.Sprintf(of, t.Name))
+	}
+	return strings.Join(each, " + ")
+}
+
 // inUse measures what is in use.
 func inUse(t *testing.T, server *cluster.Cluster) (u remains) {
 	t.Helper()
@@ -74,8 +85,7 @@ func inUse(t *testing.T, server *cluster.Cluster) (u remains) {
 	defer conn.Close(context.Background())
 	err := conn.QueryRow(t.Context(), `SELECT
 		(SELECT count(*) FROM pg_stat_activity WHERE application_name = '`+application+`'),
-		(pg_total_relation_size('limiter_token_buckets') + pg_total_relation_size('limiter_fixed_windows'))
-			/ (SELECT count(*) FROM (SELECT FROM limiter_token_buckets UNION ALL SELECT FROM limiter_fixed_windows) AS r)`).Scan(&u.connections, &u.rowBytes)
+		(`+sum("pg_total_relation_size('%s')")+`) / (`+sum("(SELECT count(*) FROM %s)")+`)`).Scan(&u.connections, &u.rowBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

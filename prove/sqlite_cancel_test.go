@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/sqlite"
 )
@@ -69,7 +70,7 @@ func openOwn(t testing.TB, path string) *sqlite.Store {
 // told.
 func leave(t *testing.T, r *campaign.Round, store limiter.Store, callers int) []error {
 	t.Helper()
-	l, err := limiter.New(store, lasting[0].name, lasting[0].policy, limiter.WithTimeout(waitLimit))
+	l, err := limiter.New(store, kinds.Lasting[0].Name, kinds.Lasting[0].Policy, limiter.WithTimeout(waitLimit))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func agree(t *testing.T, r *campaign.Round, told []error, stored map[ledger.ID]i
 	t.Helper()
 	var wrong, lost, double int64
 	for i, err := range told {
-		charged := stored[ledger.ID{Limiter: lasting[0].name, Key: strconv.Itoa(i)}]
+		charged := stored[ledger.ID{Kind: limiter.KindBucket, Limiter: kinds.Lasting[0].Name, Key: strconv.Itoa(i)}]
 		switch {
 		case err == nil:
 			lost += max(0, 1-charged)

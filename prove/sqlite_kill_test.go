@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 )
@@ -47,8 +48,8 @@ func forget(t testing.TB, path string, told *ledger.Ledger) {
 	t.Helper()
 	store := openFile(t, path)
 	defer store.Close()
-	for _, query := range []string{"DELETE FROM limiter_token_buckets", "DELETE FROM limiter_fixed_windows"} {
-		if _, err := store.DB().ExecContext(t.Context(), query); err != nil {
+	for _, table := range tables.All {
+		if _, err := store.DB().ExecContext(t.Context(), "DELETE FROM "+table.Name); err != nil {
 			t.Fatal(err)
 		}
 	}

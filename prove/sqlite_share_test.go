@@ -14,11 +14,11 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/sqlite"
 )
@@ -27,16 +27,6 @@ const (
 	sharers = 3 // processes, beside this one
 	portion = 8 // keys of each kind
 )
-
-// shared are policies that are used up in a round.
-var shared = []struct {
-	name   string
-	policy limiter.Policy
-}{
-	{"bucket", limiter.TokenBucket{Capacity: 90, Refill: 1, Interval: 2000 * time.Hour}},
-	{"window", limiter.FixedWindow{Limit: 90, Window: 262_980 * time.Hour}},
-	{"counted", limiter.FixedWindow{Limit: 90, Window: 262_980 * time.Hour, CountRejected: true}},
-}
 
 func init() { helpers["sharer"] = shareUntilRefused }
 
@@ -68,12 +58,11 @@ func TestProcessesThatShareAFileAdmitExactly(t *testing.T) {
 		defer db.Close()
 		stored := storedIn(t, db)
 		var over, under int64
-		for _, kind := range shared {
-			_, window := kind.policy.(limiter.FixedWindow)
+		for _, kind := range kinds.Shared {
 			for k := range portion {
-				id := ledger.ID{Window: window, Limiter: kind.name, Key: strconv.Itoa(k)}
-				over += max(0, admitted[id]-capacityOf(kind.policy))
-				under += max(0, capacityOf(kind.policy)-min(admitted[id], stored[id]))
+				id := ledger.ID{Kind: limiter.KindOf(kind.Policy), Limiter: kind.Name, Key: strconv.Itoa(k)}
+				over += max(0, admitted[id]-kinds.Limit(kind.Policy))
+				under += max(0, kinds.Limit(kind.Policy)-min(admitted[id], stored[id]))
 				r.Count(campaign.Operations, admitted[id])
 			}
 		}
@@ -120,13 +109,12 @@ func share(ctx context.Context, store limiter.Store, seed uint64) (map[ledger.ID
 	for i := range callers {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		all.Go(func() {
-			for _, n := range r.Perm(len(shared) * portion) {
-				kind := shared[n%len(shared)]
-				key := strconv.Itoa(n / len(shared))
-				admitted, err := exhaust(ctx, store, kind.name, kind.policy, key)
-				_, window := kind.policy.(limiter.FixedWindow)
+			for _, n := range r.Perm(len(kinds.Shared) * portion) {
+				kind := kinds.Shared[n%len(kinds.Shared)]
+				key := strconv.Itoa(n / len(kinds.Shared))
+				admitted, err := exhaust(ctx, store, kind.Name, kind.Policy, key)
 				mu.Lock()
-				got[ledger.ID{Window: window, Limiter: kind.name, Key: key}] += admitted
+				got[ledger.ID{Kind: limiter.KindOf(kind.Policy), Limiter: kind.Name, Key: key}] += admitted
 				if err != nil {
 					failed = err
 				}

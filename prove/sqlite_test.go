@@ -2,11 +2,15 @@ package prove_test
 
 import (
 	"database/sql"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/sqlite"
@@ -58,25 +62,18 @@ func lookInto(t testing.TB, path string) *sql.DB {
 // storedIn returns what is stored of each key, as of now: for ledger.Compare.
 func storedIn(t testing.TB, db *sql.DB) map[ledger.ID]int64 {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), `SELECT 0, limiter, key, max(0, full_at - ?1 + step - 1) / step FROM limiter_token_buckets
-		UNION ALL SELECT 1, limiter, key, used FROM limiter_fixed_windows`, time.Now().UnixNano())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
 	stored := map[ledger.ID]int64{}
-	for rows.Next() {
-		var id ledger.ID
-		var key []byte
-		var units int64
-		if err := rows.Scan(&id.Window, &id.Limiter, &key, &units); err != nil {
+	for _, table := range tables.All {
+		rows, err := db.QueryContext(t.Context(), rowtest.SQL{SQLite: true}.Select(table))
+		if err == nil {
+			defer rows.Close()
+			err = errors.Join(rowtest.Read(table, rows, func(name, key string, row limiter.Row) {
+				stored[ledger.ID{Kind: table.Kind, Limiter: name, Key: key}] = rowtest.Used(table.Kind, row, time.Now().UnixNano())
+			}), rows.Err())
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		id.Key = string(key)
-		stored[id] = units
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
 	}
 	return stored
 }

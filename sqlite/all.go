@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -11,14 +10,14 @@ import (
 
 // DoAll implements [limiter.AllStore].
 func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
-	if len(ops) == 0 {
-		return nil, invalid("there is no operation")
+	if err := limiter.CheckOps(ops); err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
 	}
 	all := make([]*limiter.Op, len(ops))
 	for i := range ops {
 		all[i] = &ops[i]
 	}
-	pass, err := s.breaker.Enter(all...)
+	pass, err := s.breaker.Enter(ctx, all...)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
@@ -47,13 +46,7 @@ type joint struct {
 func (j *joint) do(ctx context.Context) error {
 	j.tables, j.rows = make([]*table, len(j.ops)), make([]limiter.Row, len(j.ops))
 	for i := range j.ops {
-		var err error
-		if j.ops[i].Kind != limiter.OpTake {
-			return fmt.Errorf("operation %d: %w", j.ops[i].Kind, errors.ErrUnsupported)
-		}
-		if j.tables[i], err = tableOf(j.ops[i].Policy); err != nil {
-			return err
-		}
+		j.tables[i] = tableOf(j.ops[i].Policy)
 	}
 	reader, writer, err := j.pools()
 	if err != nil {

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/sqlimit/limiter"
@@ -27,14 +28,12 @@ func (r rows) Insert(t *testing.T, op limiter.Op, row limiter.Row) { insert(t, r
 
 func (r rows) Read(t *testing.T, op limiter.Op) limiter.Row { return read(t, r.Store, op) }
 
+// statements makes the statements of tests.
+var statements = rowtest.SQL{SQLite: true}
+
 func insert(t *testing.T, store *sqlite.Store, op limiter.Op, row limiter.Row) {
 	t.Helper()
-	query := `INSERT INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted) VALUES (?, ?, ?, ?, ?, ?, 1)`
-	args := []any{op.Name, []byte(op.Key), row.FullAt, row.At, row.Period, row.Limit}
-	if _, ok := op.Policy.(limiter.FixedWindow); ok {
-		query = `INSERT INTO limiter_fixed_windows (limiter, key, window_start, used, at, win, lim, granted) VALUES (?, ?, ?, ?, ?, ?, ?, 1)`
-		args = []any{op.Name, []byte(op.Key), row.Start, row.Used, row.At, row.Period, row.Limit}
-	}
+	query, args := statements.Insert(rowtest.TableOf(op.Policy), op.Name, op.Key, row)
 	if _, err := store.DB().ExecContext(t.Context(), query, args...); err != nil {
 		t.Fatal(err)
 	}
@@ -42,21 +41,13 @@ func insert(t *testing.T, store *sqlite.Store, op limiter.Op, row limiter.Row) {
 
 func read(t *testing.T, store *sqlite.Store, op limiter.Op) (row limiter.Row) {
 	t.Helper()
-	query := `SELECT full_at, 0, 0, at, step, capacity FROM limiter_token_buckets WHERE limiter = ? AND key = ?`
-	if _, ok := op.Policy.(limiter.FixedWindow); ok {
-		query = `SELECT 0, window_start, used, at, win, lim FROM limiter_fixed_windows WHERE limiter = ? AND key = ?`
+	table := rowtest.TableOf(op.Policy)
+	rows, err := store.DB().QueryContext(t.Context(), statements.Select(table)+" WHERE limiter = ? AND key = ?", op.Name, []byte(op.Key))
+	if err == nil {
+		defer rows.Close()
+		err = errors.Join(rowtest.Read(table, rows, func(_, _ string, read limiter.Row) { row = read }), rows.Err())
 	}
-	rows, err := store.DB().QueryContext(t.Context(), query, op.Name, []byte(op.Key))
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := rows.Scan(&row.FullAt, &row.Start, &row.Used, &row.At, &row.Period, &row.Limit); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return row

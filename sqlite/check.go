@@ -12,10 +12,10 @@ import (
 // schemaVersion is the newest migration that the statements need.
 const schemaVersion = 1
 
-// Check reports whether the Store can work: the database answers, has all tables and columns, lacks
-// no migration and can be written. It reads a few rows and writes none, so a health check may call
-// it each time. The error matches [limiter.ErrMisconfigured] if an operator must act, and says what
-// to do.
+// Check reports whether the Store can work: the database answers, has all three tables with all
+// columns, lacks no migration and can be written. It reads a few rows and writes none, so a health
+// check may call it each time. The error matches [limiter.ErrMisconfigured] if an operator must act,
+// and says what to do.
 //
 // Check takes the write lock for a moment. If another connection holds the lock, Check does not
 // wait and assumes that the file is writable; with a pool of [New], that pool's busy timeout
@@ -60,11 +60,9 @@ func checkVersion(ctx context.Context, from session) error {
 	if err := from.query(ctx, "check_version", into(&version)); err != nil {
 		return err
 	}
-	if version == 0 {
-		return fmt.Errorf("%w: the tables exist, but no version of them is recorded: %s, which records it or says what differs", limiter.ErrMisconfigured, runUp)
-	}
 	if version < schemaVersion {
-		return fmt.Errorf("%w: the tables are at version %d, this release needs %d: %s", limiter.ErrMisconfigured, version, schemaVersion, migrateTables)
+		return fmt.Errorf("%w: limiter_goose_version records version %d of the tables, and this release needs %d; %s, which upgrades the tables, records their version, or says what differs",
+			limiter.ErrMisconfigured, version, schemaVersion, runUp)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
@@ -49,13 +51,7 @@ func TestWhatIsTakenBetweenReadingAndWritingCounts(t *testing.T) {
 		}
 		return time.Now()
 	})
-	for kind, policy := range map[string]func(n int64) limiter.Policy{
-		"bucket": func(n int64) limiter.Policy { return limiter.PerDay(n) },
-		"window": func(n int64) limiter.Policy { return limiter.FixedWindow{Limit: n, Window: 24 * time.Hour} },
-		"counted": func(n int64) limiter.Policy {
-			return limiter.FixedWindow{Limit: n, Window: 24 * time.Hour, CountRejected: true}
-		},
-	} {
+	for kind, policy := range rowtest.Lasting {
 		for before := range int64(2) { // no row, and one
 			name := fmt.Sprint(kind, before)
 			ours, theirs := newLimiter(t, one, name, policy(before+1)), newLimiter(t, other, name, policy(before+1))
@@ -78,35 +74,22 @@ func TestTwoStoresOnOneFileAdmitExactly(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "two.db")
 	stores := []*sqlite.Store{openPath(t, path), openPath(t, path)}
-	policies := map[string]limiter.Policy{
-		"bucket":  limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: 24 * time.Hour},
-		"window":  limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour},
-		"counted": limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour, CountRejected: true},
-	}
 	const workers, cold, coldLimit = 64, 1000, 2
 	sets := []struct {
 		name  string
 		keys  int
 		calls int // of each worker
 	}{{"hot", 1, 8}, {"warm", 8, 8}, {"cold", cold, 3 * cold / workers}}
-	for name, policy := range policies {
+	for name, of := range rowtest.Lasting {
 		for _, set := range sets {
 			limit := int64(50)
 			if set.name == "cold" { // about three requests for two
 				limit = coldLimit
-				switch p := policy.(type) {
-				case limiter.TokenBucket:
-					p.Capacity = limit
-					policy = p
-				case limiter.FixedWindow:
-					p.Limit = limit
-					policy = p
-				}
 			}
 			admitted, asked := make([]atomic.Int64, set.keys), make([]atomic.Int64, set.keys)
 			var wg sync.WaitGroup
 			for w := range workers {
-				l := newLimiter(t, stores[w%2], name+set.name, policy, at(t0))
+				l := newLimiter(t, stores[w%2], name+set.name, of(limit), at(t0))
 				wg.Go(func() {
 					for i := range set.calls {
 						key := (w + i*workers) % set.keys
@@ -146,7 +129,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	time.Local = chatham
-	for variable, do := range map[string]func(path string) error{"SQLITE_TEST_CHILD": child, "SQLITE_TEST_WRITER": hold} {
+	for variable, do := range map[string]func(path string) error{"SQLITE_TEST_CHILD": child, "SQLITE_TEST_WRITER": hold, "SQLITE_TEST_BUSY": busy} {
 		if path := os.Getenv(variable); path != "" {
 			if err := do(path); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -176,6 +159,44 @@ func child(path string) error {
 	}
 	_, err = fmt.Fprintln(os.Stdout, n)
 	return err
+}
+
+// busy takes from many keys of the file until a file beside it says that it may end.
+func busy(path string) error {
+	store, err := sqlite.Open(path)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	l, err := limiter.New(store, "busy", shared, limiter.WithTimeout(time.Minute))
+	if err != nil {
+		return err
+	}
+	if err := testenv.AwaitStart(); err != nil {
+		return err
+	}
+	for err == nil {
+		if _, stop := os.Stat(path + ".stop"); stop == nil {
+			return nil
+		}
+		err = takeFor(context.Background(), l, 8, 20*time.Millisecond)
+	}
+	return err
+}
+
+// takeFor takes from many keys at a time until d is over.
+func takeFor(ctx context.Context, l *limiter.Limiter, callers int, d time.Duration) error {
+	begin, failed := time.Now(), make([]error, callers)
+	var all sync.WaitGroup
+	for w := range callers {
+		all.Go(func() {
+			for i := 0; failed[w] == nil && (i == 0 || time.Since(begin) < d); i++ {
+				_, failed[w] = l.Allow(ctx, fmt.Sprint(w, " ", i%20_000))
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failed...)
 }
 
 func takeAll(ctx context.Context, store *sqlite.Store) (n int64, err error) {

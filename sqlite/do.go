@@ -3,8 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
-	"fmt"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
@@ -17,13 +15,7 @@ const tick = 1
 
 // do carries out op in the cheapest way that is possible at the moment.
 func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err error) {
-	if op.Kind < limiter.OpTake || op.Kind > limiter.OpBlock {
-		return limiter.State{}, fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
-	}
-	t, err := tableOf(op.Policy)
-	if err != nil {
-		return limiter.State{}, err
-	}
+	t := tableOf(op.Policy)
 	reader, writer, err := s.pools()
 	if err != nil {
 		return limiter.State{}, err
@@ -112,20 +104,17 @@ func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.
 // that it leaves is known. If granted is false, nothing was written, and [limiter.Op.Apply]
 // decides.
 func takeAlone(ctx context.Context, tx transaction, t *table, op *limiter.Op, now int64, key []any) (granted bool, err error) {
-	if op.Kind != limiter.OpTake {
+	if op.Kind != limiter.OpTake || t.take == nil {
 		return false, nil
 	}
-	st, args := t.takeStatement(op, now, 1, key)
+	st, args := t.take(op, now, 1, key)
 	changed, err := tx.exec(ctx, st.silent(), args...)
 	return changed > 0, err
 }
 
 // put writes the row that [limiter.Op.Apply] returned.
 func put(ctx context.Context, tx transaction, t *table, row *limiter.Row, key []any) error {
-	for _, field := range t.fields(row) {
-		key = append(key, *field)
-	}
-	_, err := tx.exec(ctx, t.put, key...)
+	_, err := tx.exec(ctx, t.put, t.values(key, row)...)
 	return err
 }
 
@@ -145,19 +134,16 @@ func (s *Store) commit(ctx context.Context, tx transaction) error {
 
 // answer converts the state that Apply returned to the state that the store returns.
 func answer(op limiter.Op, state limiter.State) limiter.State {
-	switch {
-	case !batch.GivesBack(&op):
-		state.Tick = tick
-		return state
-	case state.Took:
-		return limiter.State{Took: true, Row: state.Row}
+	if batch.GivesBack(&op) {
+		return batch.GivenBack(state)
 	}
-	return limiter.State{}
+	state.Tick = tick
+	return state
 }
 
 // refusable reports whether op is a take that is refused without the write lock.
 func refusable(op *limiter.Op) bool {
-	return (op.Kind == limiter.OpTake || op.Kind == limiter.OpTakeUpTo) && !countsRefusals(op.Policy)
+	return (op.Kind == limiter.OpTake || op.Kind == limiter.OpTakeUpTo) && !op.CountsRefusals()
 }
 
 // peek computes on a snapshot what op would do, and reports whether it would write. If so, the
@@ -192,7 +178,7 @@ func (s *Store) read(ctx context.Context, from session, t *table, op *limiter.Op
 }
 
 func readRow(ctx context.Context, from session, t *table, key []any) (row limiter.Row, err error) {
-	fields := t.fields(&row)
+	fields := t.Fields(nil, &row)
 	err = from.query(ctx, t.row, func(columns []driver.Value) error { return scan(columns, fields...) }, key...)
 	return row, err
 }

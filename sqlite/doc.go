@@ -23,10 +23,10 @@
 //
 // Do not remove or replace the file while a process has it open. SQLite continues in the old file,
 // which disappears with the process. A Store of [Open] checks its file, and the -wal and -shm files
-// beside it, after each 100 ms of use. If one of them is not the same file, operations fail with
-// [limiter.ErrMisconfigured] until it is back, or until the Store is closed and another one is
-// opened. The Store never creates a new file then, and never switches to another one. With [New] this
-// is the task of the pool's owner.
+// beside it, after 100 ms or 32 uses of a connection. If one is not the same file or was emptied,
+// operations fail with [limiter.ErrMisconfigured] until it is back, or until the Store is closed and
+// another one is opened. The Store never creates a new file then, and never switches to another one.
+// With [New] this is the task of the pool's owner.
 //
 // # Decisions
 //

@@ -12,11 +12,12 @@ import (
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
-// What makes the tables, or records those that exist.
-const (
-	runUp         = "run migrations.Up(ctx, migrations.SQLite, store.DB())"
-	migrateTables = "the tables of limiter are missing or of another version; " + runUp + ", or goose: see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables"
-)
+// runUp is what makes the tables, or records those that exist.
+const runUp = "run migrations.Up(ctx, migrations.SQLite, store.DB())"
+
+// migrateTables is advice for tables that the statements cannot use.
+var migrateTables = fmt.Sprintf("the tables are missing, or differ from those of migration %d; %s, or goose: "+
+	"see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables", schemaVersion, runUp)
 
 // errClosed is returned for an operation after Close.
 var errClosed = fmt.Errorf("%w: the Store or its database is closed; make a new one", limiter.ErrNotApplied)
@@ -80,8 +81,4 @@ func classify(err error, writes bool) (class error, advice string) {
 func isOutage(err error) bool {
 	code := sqlitecode.Of(err)
 	return code != sqlitecode.Full && code != sqlitecode.Interrupt
-}
-
-func unsupported(p limiter.Policy) error {
-	return fmt.Errorf("policy %T: %w", p, errors.ErrUnsupported)
 }

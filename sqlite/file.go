@@ -15,9 +15,13 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// checkEvery is how long operations rely on a check of the file. What is granted in a removed file
-// is lost, so this is short. A check costs about 3 µs.
-const checkEvery = 100 * time.Millisecond
+// Operations rely on a check of the file for checkEvery, and for checkUses uses of a connection. What
+// is granted in a removed file is lost, so both are low. A copy of the log makes an emptied file look
+// whole, so a check precedes each copy. A check costs about 3 µs.
+const (
+	checkEvery = 100 * time.Millisecond
+	checkUses  = 32
+)
 
 // suffixes are those of the files that a database consists of.
 var suffixes = [...]string{"", "-wal", "-shm"}
@@ -31,7 +35,9 @@ type watchedFile struct {
 
 	mu      sync.Mutex
 	checked int64 // when, by the wall clock: the other one stands still in a frozen process
+	uses    int   // how often the last check was relied on
 	err     error // what the last check found
+	log     int64 // the size of -wal
 	conns   int   // how many connections keep -wal and -shm
 	// files has the file of each suffix, nil if it is not known. The database is known after the first
 	// connection. The last connection removes -wal and -shm, so they are known only while there is one.
@@ -47,11 +53,12 @@ func watch(path string) *watchedFile {
 	return &watchedFile{path: path}
 }
 
-// check returns what was wrong with the files at most checkEvery ago.
+// check returns what the last check found. It checks the files anew after checkEvery or checkUses.
 func (f *watchedFile) check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if d := time.Now().UnixNano() - f.checked; d < 0 || d >= int64(checkEvery) {
+	f.uses++
+	if d := time.Now().UnixNano() - f.checked; d < 0 || d >= int64(checkEvery) || f.uses > checkUses {
 		return f.compare()
 	}
 	return f.err
@@ -64,10 +71,17 @@ func (f *watchedFile) checkNow() error {
 	return f.compare()
 }
 
+// logSize returns the size of -wal at the last check.
+func (f *watchedFile) logSize() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.log
+}
+
 // compare compares the files at the path with those of the Store. If they are the Store's again, all
 // is well, because nothing was written in between.
 func (f *watchedFile) compare() error {
-	f.checked, f.err = time.Now().UnixNano(), nil
+	f.checked, f.uses, f.err = time.Now().UnixNano(), 0, nil
 	if f.files[0] == nil {
 		return nil
 	}
@@ -81,9 +95,16 @@ func (f *watchedFile) compare() error {
 			}
 		}
 		file, err := stat(path + suffix)
+		if err == nil && suffix == "-wal" {
+			f.log = file.Size()
+		}
 		switch {
 		case f.files[i] != nil:
-			if f.err = same(suffix, f.files[i], file, err); f.err != nil {
+			f.err = same(suffix, f.files[i], file, err)
+			if f.err == nil && file.Size() == 0 && suffix != "-wal" {
+				f.err = moved(suffix, errEmptied) // a log may be empty
+			}
+			if f.err != nil {
 				return f.err
 			}
 		case err == nil && f.conns > 0:
@@ -93,7 +114,10 @@ func (f *watchedFile) compare() error {
 	return nil
 }
 
-var errOther = errors.New("there is another file")
+var (
+	errOther   = errors.New("there is another file")
+	errEmptied = errors.New("the file is empty")
+)
 
 // same returns an error if stat found another file than the known one, or failed.
 func same(suffix string, known, file os.FileInfo, err error) error {
@@ -111,7 +135,7 @@ func moved(suffix string, err error) error {
 	if suffix != "" {
 		what = "the file " + suffix + " of the database"
 	}
-	return fmt.Errorf("%w: %s was removed or replaced while this process had it open; put it back as it was, "+
+	return fmt.Errorf("%w: %s was removed, replaced or emptied while this process had it open; put it back as it was, "+
 		"or end every process that has it open, remove the -wal and -shm files that they leave, and start again: %w", limiter.ErrMisconfigured, what, err)
 }
 

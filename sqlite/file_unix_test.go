@@ -71,6 +71,8 @@ var moves = []struct {
 		must(t, os.WriteFile(path+"-wal", nil, 0o600))
 	}, nil},
 	{"without its -shm", func(t *testing.T, path string) { must(t, os.Remove(path+"-shm")) }, nil},
+	{"emptied", func(t *testing.T, path string) { must(t, os.Truncate(path, 0)) }, nil},
+	{"with an emptied -shm", func(t *testing.T, path string) { must(t, os.Truncate(path+"-shm", 0)) }, nil},
 }
 
 func TestAFileThatIsMovedAwayIsMissed(t *testing.T) {

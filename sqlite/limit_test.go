@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -48,5 +49,30 @@ func TestATimeLimitEndsTheWaitForTheWriteLock(t *testing.T) {
 	}
 	if res, err := closed.AllowN(t.Context(), "key", 5); err != nil || !res.Allowed {
 		t.Errorf("AllowN = %+v, %v: what was not applied was charged", res, err)
+	}
+}
+
+func TestShortTimeLimit(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []time.Duration{100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
+		t.Run("leaves the breaker closed: "+limit.String(), func(t *testing.T) {
+			t.Parallel()
+			store := openFile(t)
+			a := newLimiter(t, store, "a", limiter.PerDay(5), limiter.WithTimeout(limit))
+			b := newLimiter(t, store, "b", limiter.PerDay(5), limiter.FailOpen())
+			conn := lock(t, store)
+			defer conn.Close()
+			for i := range 10 {
+				if _, err := a.Allow(t.Context(), fmt.Sprint(i)); !limiter.StoreFailed(err) {
+					t.Errorf("Allow beside a writer: %v", err)
+				}
+			}
+			if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := b.Allow(t.Context(), "key"); err != nil || r.Source != limiter.SourceStore {
+				t.Errorf("another limiter answers %+v, %v", r, err)
+			}
+		})
 	}
 }

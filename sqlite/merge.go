@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // mergedKeys is the most keys of one transaction. It takes at most a few milliseconds; then other
@@ -103,10 +104,7 @@ func (c *senderConn) Send(ctx context.Context, groups []*batch.Group) error {
 // decides equal takes. Op.Apply decides all others, and what the UPSERT could not decide.
 func (c *senderConn) send(ctx context.Context, g *batch.Group) error {
 	op := g.Op()
-	t, err := tableOf(op.Policy)
-	if err != nil {
-		return err
-	}
+	t := tableOf(op.Policy)
 	if !g.Equal {
 		return c.apply(ctx, t, g)
 	}
@@ -125,10 +123,10 @@ func (c *senderConn) send(ctx context.Context, g *batch.Group) error {
 		}
 		return c.apply(ctx, t, g)
 	}
-	_, _, cost := t.numbers(op)
+	_, _, cost := t.Numbers(op)
 	for i, call := range g.Calls {
 		row := row
-		*t.charged(&row) -= (units - 1 - int64(i)) * cost
+		*t.Charged(&row) -= (units - 1 - int64(i)) * cost
 		// A window that counts refusals counts all units, and tells by the count which of them pass.
 		call.Answer(limiter.State{Row: row, Now: now, Tick: tick, Took: row.Used <= row.Limit})
 	}
@@ -138,17 +136,17 @@ func (c *senderConn) send(ctx context.Context, g *batch.Group) error {
 // takeUnits takes units of op by one UPSERT, which decides, and returns the row that it left. If
 // granted is false, nothing was written, and [limiter.Op.Apply] decides.
 func (c *senderConn) takeUnits(ctx context.Context, t *table, op *limiter.Op, now, units int64) (row limiter.Row, granted bool, err error) {
-	period, limit, _ := t.numbers(op)
+	period, limit, _ := t.Numbers(op)
 	// Units that may wait could have to wait for different windows. More units than the limit would be
 	// too many for a key without a row, which the UPSERT inserts unconditionally.
-	if op.Kind != limiter.OpTake || units > 1 && op.MaxWait > 0 || op.Cost > limit/units {
+	if op.Kind != limiter.OpTake || t.take == nil || t.Charged == nil || units > 1 && op.MaxWait > 0 || op.Cost > limit/units {
 		return row, false, nil
 	}
-	fields := t.fields(&row)
-	st, args := t.takeStatement(op, now, units, keyArgs(op))
+	fields := t.Fields(nil, &row)
+	st, args := t.take(op, now, units, keyArgs(op))
 	err = c.tx.query(ctx, st, func(columns []driver.Value) error {
 		granted = true
-		return scan(columns, fields[:len(fields)-policyColumns]...)
+		return scan(columns, fields[:len(fields)-tables.PolicyColumns]...)
 	}, args...)
 	row.Period, row.Limit = period, limit
 	return row, granted, err

@@ -320,8 +320,5 @@ func TestABadRowFailsOnlyItsOwnTakes(t *testing.T) {
 
 // used returns what is taken of a row of op's.
 func used(row limiter.Row, op limiter.Op) int64 {
-	if p, ok := op.Policy.(limiter.TokenBucket); ok && row != (limiter.Row{}) {
-		return (row.FullAt - op.At) / int64(p.Step())
-	}
-	return row.Used
+	return rowtest.Used(limiter.KindOf(op.Policy), row, op.At)
 }

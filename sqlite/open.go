@@ -21,13 +21,13 @@ const readers = 4
 // context. _error_rc keeps messages of earlier operations out of error texts.
 //
 // The log (-wal) grows while another connection reads in one transaction, and keeps its size unless
-// there is a limit. 15 s of takes beside such a reader made a log of 800 MB for good. Without such a
-// reader it has 4 to 7 MB, even if the Store's own readers are always busy.
+// there is a limit. 15 s of takes beside such a reader made a log of 800 MB for good. The limit of the
+// writer changes: see log.go.
 const (
 	logLimit     = "_pragma=journal_size_limit(16777216)&"
 	memoryParams = "_txlock=immediate&_error_rc=1"
-	writerParams = logLimit + memoryParams + "&_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL" +
-		"&_pragma=secure_delete(1)&_pragma=max_page_count(1)" // see room.go
+	writerParams = memoryParams + "&_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL" +
+		"&_pragma=wal_autocheckpoint(0)&_pragma=secure_delete(1)&_pragma=max_page_count(1)" // see log.go and room.go
 	// Readers also switch to WAL, because the first one may come before the writer.
 	readerParams = "_busy_timeout=0&_journal_mode=WAL&_query_only=1&_error_rc=1"
 	// The users of what DB returns expect SQLite to wait.

@@ -63,13 +63,10 @@ func TestFileURI(t *testing.T) {
 	}
 }
 
-func TestNilArguments(t *testing.T) {
+func TestNilDatabase(t *testing.T) {
 	t.Parallel()
 	if _, err := sqlite.New(nil); !errors.Is(err, limiter.ErrInvalid) {
 		t.Errorf("New(nil): %v, want ErrInvalid", err)
-	}
-	if _, err := sqlite.Open("x.db", nil); !errors.Is(err, limiter.ErrInvalid) {
-		t.Errorf("Open with a nil Option: %v, want ErrInvalid", err)
 	}
 }
 

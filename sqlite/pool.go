@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -82,8 +83,8 @@ func (p *sqlPool) begin(ctx context.Context, locked bool) (transaction, error) {
 // snapshot asks for a transaction that only reads, because the pool's settings may say that others
 // begin with the write lock.
 func (p *sqlPool) snapshot(ctx context.Context) (transaction, error) {
-	for _, st := range []statement{buckets.row, windows.row} {
-		if _, err := p.prepare(ctx, st); err != nil {
+	for _, t := range allTables {
+		if _, err := p.prepare(ctx, t.row); err != nil {
 			return nil, err
 		}
 	}
@@ -122,10 +123,18 @@ func (p *sqlPool) close() (err error) {
 }
 
 // transacted lists the statements that run in transactions.
-var transacted = []statement{
-	"lock", buckets.row, buckets.put, windows.row, windows.put,
-	"bucket_take", "bucket_take_silent", "window_take", "window_take_silent", "window_count", "window_count_silent",
-}
+var transacted = func() []statement {
+	list := []statement{"lock"}
+	for _, t := range allTables {
+		list = append(list, t.row, t.put)
+	}
+	for st := range texts {
+		if strings.Contains(string(st), "_take") || strings.Contains(string(st), "_count") {
+			list = append(list, st)
+		}
+	}
+	return list
+}()
 
 // sqlTx is a transaction on its own connection, which it releases when it ends.
 type sqlTx struct {

@@ -122,7 +122,7 @@ func (p *rawPool) begin(ctx context.Context, locked bool) (transaction, error) {
 		return nil, err
 	}
 	if !c.covered {
-		_ = c.query(ctx, "checkpoint", nil) // as far as possible
+		_ = c.copyRest(ctx) // as far as possible
 	}
 	if locked {
 		return c.begin(ctx, "begin_locked")
@@ -183,7 +183,7 @@ func (c *rawConn) prepare(st statement, args []any) (driver.Stmt, error) {
 }
 
 func (c *rawConn) query(_ context.Context, st statement, row func([]driver.Value) error, args ...any) (err error) {
-	defer func() { c.judge(err) }()
+	defer func() { err = c.judge(st, err) }()
 	stmt, err := c.prepare(st, args)
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func (c *rawConn) query(_ context.Context, st statement, row func([]driver.Value
 }
 
 func (c *rawConn) exec(_ context.Context, st statement, args ...any) (n int64, err error) {
-	defer func() { c.judge(err) }()
+	defer func() { err = c.judge(st, err) }()
 	stmt, err := c.prepare(st, args)
 	if err != nil {
 		return 0, err
@@ -230,11 +230,19 @@ func (c *rawConn) exec(_ context.Context, st statement, args ...any) (n int64, e
 }
 
 // judge closes the connection after an error that an operator can repair, because a connection
-// keeps damaged pages that it read, and the rights that it had when it was opened.
-func (c *rawConn) judge(err error) {
+// keeps damaged pages that it read, and the rights that it had when it was opened. If an I/O error
+// comes from a file that was changed, judge returns what is wrong with the file. The outcome of a
+// failed commit is unknown, so its error stays.
+func (c *rawConn) judge(st statement, err error) error {
 	if err != nil && sqlitecode.Advice(sqlitecode.Of(err)) != "" {
 		c.broken = true
 	}
+	if sqlitecode.Of(err) == sqlitecode.IOErr && st != "commit" {
+		if changed := c.pool.file.checkNow(); changed != nil {
+			return changed
+		}
+	}
+	return err
 }
 
 func (c *rawConn) close() error {

@@ -38,9 +38,9 @@ func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) er
 
 func isFull(err error) bool { return sqlitecode.Of(err) == sqlitecode.Full }
 
-// readersLeave is how long restart waits for connections that read from the log. A Store reads for
-// microseconds.
-const readersLeave = 20 * time.Millisecond
+// readersLeave is how long restart waits for connections that read from the log, or copy it. A Store
+// reads for microseconds, and copies what was written in 10 ms.
+const readersLeave = 50 * time.Millisecond
 
 // logInUse is the error of a log that cannot begin anew yet.
 type logInUse struct{}
@@ -58,7 +58,8 @@ func (p *rawPool) restart(ctx context.Context) error {
 	if time.Since(c.restarted) < checkEvery {
 		return nil // the log had room: f failed for another reason
 	}
-	err = c.query(ctx, "restart", func(columns []driver.Value) error {
+	// Copying a long log takes longer than ctx leaves, and no write succeeds before.
+	err = c.query(context.WithoutCancel(ctx), "restart", func(columns []driver.Value) error {
 		if busy, ok := columns[0].(int64); !ok || busy != 0 {
 			return logInUse{}
 		}
@@ -97,7 +98,7 @@ func (p *rawPool) grow(ctx context.Context) error {
 		}
 		return err
 	}
-	return c.query(ctx, "checkpoint", nil)
+	return c.copyRest(ctx)
 }
 
 // addPages begins a transaction and adds free pages to the database. The connection has

@@ -30,6 +30,12 @@ type Store struct {
 	// polls, unfairly.
 	writing chan struct{}
 	commits atomic.Uint64 // how many transactions were committed
+	// logChecked is when the log was last checked. Only the caller that may write uses it. copying is
+	// whether a goroutine of copies copies the log, and slow whether writers pause for it after each
+	// transaction.
+	logChecked    time.Time
+	copying, slow atomic.Bool
+	copies        sync.WaitGroup
 
 	// queue holds the operations that wait for the writer, and waiting is how many there are.
 	queue    *batch.Queue
@@ -44,10 +50,6 @@ type Store struct {
 	writer pool         // the same as reader if there is one pool for all
 }
 
-// Option changes how a [Store] works. There are no options yet. To choose the settings of the
-// database, open it yourself and pass it to [New].
-type Option func(*Store) error
-
 // Open returns a Store on the file at path. Open does no I/O. The first use creates the file if it
 // does not exist. Call [Store.Close] at the end.
 //
@@ -56,8 +58,9 @@ type Option func(*Store) error
 // Store is closed. The error matches [limiter.ErrInvalid] if the path is empty or a URI.
 //
 // The Store switches the database to WAL permanently. The directory must be writable, because the
-// -wal and -shm files beside the file belong to the database.
-func Open(path string, opts ...Option) (*Store, error) {
+// -wal and -shm files beside the file belong to the database. To choose the settings of the database,
+// open it yourself and pass it to [New].
+func Open(path string) (*Store, error) {
 	switch {
 	case path == "":
 		return nil, invalid(`the path is empty; pass the path of a file, or ":memory:"`)
@@ -66,7 +69,7 @@ func Open(path string, opts ...Option) (*Store, error) {
 	case strings.ContainsRune(path, 0):
 		return nil, invalid("the path has a zero byte, which no file name can have")
 	}
-	return newStore(&Store{path: path}, opts)
+	return newStore(&Store{path: path}), nil
 }
 
 // New returns a Store on db, a pool of SQLite connections by any driver. It does no I/O, changes no
@@ -77,31 +80,26 @@ func Open(path string, opts ...Option) (*Store, error) {
 // should be short or 0, because not every driver ends a wait inside SQLite when the context ends.
 // The Store itself waits for locks until the operation's time limit or the context ends. Sweep and
 // Check wait up to 5 s.
-func New(db *sql.DB, opts ...Option) (*Store, error) {
+func New(db *sql.DB) (*Store, error) {
 	if db == nil {
 		return nil, invalid("the *sql.DB is nil; pass what sql.Open returned, or use Open")
 	}
 	p := &sqlPool{db: db}
-	return newStore(&Store{db: db, reader: p, writer: p}, opts)
+	return newStore(&Store{db: db, reader: p, writer: p}), nil
 }
 
-func newStore(s *Store, opts []Option) (*Store, error) {
+func newStore(s *Store) *Store {
 	s.now, s.writing, s.queue = time.Now, make(chan struct{}, 1), s.newQueue()
 	s.breaker.IsOutage = isOutage
-	for _, opt := range opts {
-		if opt == nil {
-			return nil, invalid("an option is nil; leave it out")
-		}
-		if err := opt(s); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	return s
 }
 
 // Do implements [limiter.Store].
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	pass, err := s.breaker.Enter(&op)
+	if err := op.Check(); err != nil {
+		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
+	}
+	pass, err := s.breaker.Enter(ctx, &op)
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
 	}
@@ -121,14 +119,18 @@ func (s *Store) Stats() limiter.StoreStats {
 }
 
 // Close closes what [Open] opened. The pool that was passed to [New] stays open. Operations in
-// flight finish, and later ones fail. Further calls do nothing.
+// flight finish, as does a copy of the log, and later ones fail. Further calls do nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	s.copies.Wait() // without s.mu, for which a writer may wait that copyLog waits for
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if closed {
 		return nil
 	}
-	s.closed = true
 	return s.closePools()
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/sqlite"
 	"github.com/sqlimit/limiter/storetest"
@@ -108,14 +109,11 @@ func migrate(t testing.TB, store *sqlite.Store) {
 // checkTypes checks that nothing has overflowed: an INTEGER that does becomes a REAL.
 func checkTypes(t testing.TB, store *sqlite.Store) {
 	t.Helper()
-	for _, query := range []string{
-		`SELECT count(*) FROM limiter_token_buckets WHERE typeof(limiter) <> 'text' OR typeof(key) <> 'blob'
-			OR typeof(full_at) <> 'integer' OR typeof(at) <> 'integer' OR typeof(step) <> 'integer'
-			OR typeof(capacity) <> 'integer' OR typeof(granted) <> 'integer'`,
-		`SELECT count(*) FROM limiter_fixed_windows WHERE typeof(limiter) <> 'text' OR typeof(key) <> 'blob'
-			OR typeof(window_start) <> 'integer' OR typeof(win) <> 'integer' OR typeof(lim) <> 'integer'
-			OR typeof(used) <> 'integer' OR typeof(at) <> 'integer' OR typeof(granted) <> 'integer'`,
-	} {
+	for _, table := range tables.All {
+		query := "SELECT count(*) FROM " + table.Name + " WHERE typeof(limiter) <> 'text' OR typeof(key) <> 'blob' OR typeof(granted) <> 'integer'"
+		for _, column := range table.Columns {
+			query += " OR typeof(" + column + ") <> '" + map[bool]string{true: "blob", false: "integer"}[column == table.List] + "'"
+		}
 		var wrong int
 		if err := store.DB().QueryRow(query).Scan(&wrong); err != nil {
 			t.Errorf("types of the columns: %v", err)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// files are statements. Those that contain "/* table */" are templates for both tables.
+// files are statements. Those that contain "/* table */" are templates for all tables.
 //
 //go:embed sql/*.sql
 var files embed.FS
@@ -21,9 +21,9 @@ type statement string
 func (st statement) silent() statement { return st + "_silent" }
 
 // texts are the texts of all statements.
-var texts = render(buckets, windows)
+var texts = render(allTables)
 
-func render(tables ...*table) map[statement]string {
+func render(tables []*table) map[statement]string {
 	entries, err := files.ReadDir("sql")
 	if err != nil {
 		panic(err) // the directory is part of the program
@@ -44,7 +44,7 @@ func render(tables ...*table) map[statement]string {
 			continue
 		}
 		for _, t := range tables {
-			texts[statement(t.kind+"_"+name)] = t.render(text)
+			texts[statement(t.Prefix+"_"+name)] = t.render(text)
 		}
 	}
 	return texts
@@ -52,16 +52,16 @@ func render(tables ...*table) map[statement]string {
 
 // render fills in a template.
 func (t *table) render(text string) string {
-	set := make([]string, len(t.columns))
-	for i, c := range t.columns {
+	set := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
 		set[i] = c + " = excluded." + c
 	}
 	return strings.NewReplacer(
-		"/* table */", t.name,
-		"/* columns */", strings.Join(t.columns, ", "),
-		"/* parameters */", strings.Repeat("?, ", len(t.columns)),
+		"/* table */", t.Name,
+		"/* columns */", strings.Join(t.Columns, ", "),
+		"/* parameters */", strings.Repeat("?, ", len(t.Columns)),
 		"/* set */", strings.Join(set, ", "),
-		"/* end */", t.end,
+		"/* end */", t.End,
 	).Replace(text)
 }
 

@@ -16,7 +16,7 @@ import (
 //
 // Sweep may run beside traffic and other sweeps, in any number of processes. It reads pages of 250
 // rows. Only if a page has expired rows, it takes the write lock for about one millisecond. After
-// each page it rests as long as the page took.
+// each page it rests three times as long as the page took.
 //
 // A call that ends neither by limit nor by ctx visits every row. Otherwise the Store's next call
 // continues where this one stopped, and the first call of a new Store starts at a random position. If
@@ -25,13 +25,17 @@ import (
 //
 // Sweep goes by the process's clock. Do not run it on a file that a Limiter uses with a
 // [limiter.WithClock] that is more than one hour behind: it would delete rows in use.
-func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error) {
+func (s *Store) Sweep(ctx context.Context, limit int64) (removed int64, err error) {
 	now, err := limiter.Op{}.Clock(s.now)
 	if err != nil {
 		return 0, fmt.Errorf("sqlite: %w", err)
 	}
 	before := now - int64(limiter.SweepGrace)
-	removed, err = s.sweeper.Sweep(ctx, limit, s.sweepTable(buckets, before), s.sweepTable(windows, before))
+	var swept []sweep.Table
+	for _, t := range allTables {
+		swept = append(swept, s.sweepTable(t, before))
+	}
+	removed, err = s.sweeper.Sweep(ctx, limit, swept...)
 	if err != nil {
 		return removed, fmt.Errorf("sqlite: %w", err)
 	}
@@ -43,30 +47,31 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int64, err error)
 func (s *Store) sweepTable(t *table, before int64) sweep.Table {
 	return sweep.Table{
 		Random: func(ctx context.Context) (sweep.Cursor, error) { return s.randomCursor(ctx, t) },
-		Page: func(ctx context.Context, after sweep.Cursor, limit int) (sweep.Page, error) {
+		Page: func(ctx context.Context, after sweep.Cursor, limit int64) (sweep.Page, error) {
 			return s.sweepPage(ctx, t, before, after, limit)
 		},
 	}
 }
 
 // sweepPage reads a page and deletes up to limit of its expired rows.
-func (s *Store) sweepPage(ctx context.Context, t *table, before int64, after sweep.Cursor, limit int) (found sweep.Page, err error) {
+func (s *Store) sweepPage(ctx context.Context, t *table, before int64, after sweep.Cursor, limit int64) (found sweep.Page, err error) {
 	reader, writer, err := s.pools()
 	if err != nil {
 		return found, err
 	}
-	var expired int64
+	var read, expired int64
 	err = attempt(ctx, func(ctx context.Context) error {
-		found, expired = sweep.Page{}, 0
+		found, read, expired = sweep.Page{}, 0, 0
 		return reader.query(ctx, t.page, func(columns []driver.Value) error {
 			found.Last = cursor(columns)
-			found.Read++
+			read++
 			var end int64
 			err := scan(columns[2:], &end)
 			expired += end
 			return err
 		}, after.Name, keyOf(after), before, int64(sweep.PageSize))
 	})
+	found.End = read < sweep.PageSize
 	if err != nil || expired == 0 {
 		return found, err
 	}
@@ -76,7 +81,7 @@ func (s *Store) sweepPage(ctx context.Context, t *table, before int64, after swe
 	defer s.stopWriting()
 	err = attemptWrite(ctx, writer, func(ctx context.Context) (err error) {
 		found.Removed, err = writer.exec(ctx, t.sweep,
-			after.Name, keyOf(after), found.Last.Name, found.Last.Key, before, int64(limit))
+			after.Name, keyOf(after), found.Last.Name, found.Last.Key, before, limit)
 		return err
 	})
 	return found, err

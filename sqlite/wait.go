@@ -66,7 +66,13 @@ func (s *Store) tryStartWriting() bool {
 	}
 }
 
-func (s *Store) stopWriting() { <-s.writing }
+func (s *Store) stopWriting() {
+	s.tidyLog()
+	if s.slow.Load() {
+		<-time.After(slowWrite)
+	}
+	<-s.writing
+}
 
 // errBusy is the error of an operation that timed out in this process without meeting a lock. The
 // database is not at fault, so no failure policy answers.

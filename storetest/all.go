@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,14 +106,17 @@ var allCases = []testCase{
 		"claims of one row are one claim",
 		"claims with the same limiter name, kind of policy and key are one claim, and their costs add up",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(5, time.Hour), "w": window(5, time.Hour)} {
+			for name, p := range plain(5, time.Hour, time.Hour) {
 				l, same := f.limiter(name, p), f.limiter(name, p)
 				another := f.limiter(name+"2", p)
 				claims := []limiter.Claim{claim(l, 2), claim(another, 1), claim(same, 1)}
-				if res := f.all(claims...); !res.Allowed || res.Remaining != 2 || visible(res.Each[0]) != visible(res.Each[2]) {
+				taken := func(res limiter.AllResult) [4]int64 {
+					return [4]int64{res.Taken, res.Each[0].Taken, res.Each[1].Taken, res.Each[2].Taken}
+				}
+				if res := f.all(claims...); !res.Allowed || res.Remaining != 2 || res.Each[2].Remaining != 2 || taken(res) != [4]int64{2, 2, 1, 1} {
 					f.Errorf("%s: %+v, want it to pass with 2 left", name, res)
 				}
-				if res := f.all(claims...); res.Allowed || res.Each[0].Allowed || res.Each[2].Allowed || !res.Each[1].Allowed {
+				if res := f.all(claims...); res.Allowed || res.Each[0].Allowed || res.Each[2].Allowed || !res.Each[1].Allowed || taken(res) != [4]int64{} {
 					f.Errorf("%s: %+v, want it to be refused", name, res)
 				}
 				if res := f.all(claim(l, 1), claim(same, 1)); !res.Allowed || res.Remaining != 0 {
@@ -162,16 +166,13 @@ var allCases = []testCase{
 				f.at(time.Duration(rnd.Int64N(int64(s))))
 				var claims []limiter.Claim
 				for i := range 1 + rnd.IntN(limiter.MaxClaims) {
-					var p limiter.Policy = limiter.TokenBucket{Capacity: 1 + rnd.Int64N(9), Refill: 1 + rnd.Int64N(3), Interval: time.Duration(1 + rnd.Int64N(int64(time.Minute)))}
-					if rnd.IntN(2) == 0 {
-						p = window(1+rnd.Int64N(9), time.Duration(1+rnd.IntN(100))*s)
-					}
+					p := randomPolicy(rnd)
 					l := f.limiter(fmt.Sprintf("r%d-%d", round, i), p)
 					if rnd.IntN(3) > 0 {
 						f.passes(l, "k", 1+rnd.Int64N(limitOf(p)))
 					}
-					if b, ok := p.(limiter.TokenBucket); ok && rnd.IntN(4) == 0 {
-						f.charge(l, "k", 1+rnd.Int64N(2*b.Capacity))
+					if rnd.IntN(4) == 0 {
+						f.charge(l, "k", 1+rnd.Int64N(2*limitOf(p)))
 					}
 					claims = append(claims, claim(l, 1+rnd.Int64N(limitOf(p))))
 				}
@@ -276,6 +277,49 @@ var allCases = []testCase{
 			f.at(time.Hour)
 			if res := f.all(claim(b, 1), claim(w, 1), claim(other, 1)); !res.Allowed {
 				f.Errorf("after 1h: %+v, want it to pass", res)
+			}
+		},
+	},
+	{
+		"DoAll refuses what AllowAll never sends",
+		"DoAll returns the class of error of CheckOps, and charges nothing",
+		func(f *fixture) {
+			store := f.store.(limiter.AllStore)
+			b, w := f.takeOp(f.limiter("b", bucket(1, time.Hour))), f.takeOp(f.limiter("w", window(1, time.Hour)))
+			refuses := func(class error, what string, ops ...limiter.Op) {
+				f.Helper()
+				states, err := store.DoAll(context.Background(), ops)
+				if contract := limiter.CheckOps(ops); !errors.Is(err, class) || !strings.Contains(fmt.Sprint(err), fmt.Sprint(contract)) || states != nil {
+					f.Errorf("%s: %+v, %v, want %v", what, states, err, contract)
+				}
+			}
+			refuses(limiter.ErrInvalid, "no operation")
+			refuses(limiter.ErrInvalid, "too many", slices.Repeat([]limiter.Op{b}, limiter.MaxClaims+1)...)
+			refuses(limiter.ErrInvalid, "unsorted", w, b)
+			refuses(limiter.ErrInvalid, "one row twice", b, b)
+			later, longer := w, w
+			later.At++
+			longer.Timeout++
+			refuses(limiter.ErrInvalid, "two times", b, later)
+			refuses(limiter.ErrInvalid, "two time limits", b, longer)
+			unsupported := map[string]func(op *limiter.Op){
+				"a MaxWait":     func(op *limiter.Op) { op.MaxWait = 1 },
+				"CountRejected": func(op *limiter.Op) { op.Policy = counting(1, time.Hour) },
+				"a nil policy":  func(op *limiter.Op) { op.Policy = nil },
+				"a pointer":     func(op *limiter.Op) { op.Policy = &limiter.FixedWindow{} },
+			}
+			for kind := range limiter.OpBlock + 2 {
+				if kind != limiter.OpTake {
+					unsupported[fmt.Sprint("operation ", kind)] = func(op *limiter.Op) { op.Kind = kind }
+				}
+			}
+			for what, change := range unsupported {
+				changed := w
+				change(&changed)
+				refuses(errors.ErrUnsupported, what, b, changed)
+			}
+			if states, err := store.DoAll(context.Background(), []limiter.Op{b, w}); err != nil || !states[0].Took || !states[1].Took {
+				f.Errorf("afterwards: %+v, %v, want both to take", states, err)
 			}
 		},
 	},

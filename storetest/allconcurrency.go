@@ -139,9 +139,5 @@ func (f *fixture) someRequest(ls []*limiter.Limiter, rnd *rand.Rand, taken []ato
 
 // counted is how much the row of the key "k" says was taken, at the time of all takes.
 func (f *fixture) counted(l *limiter.Limiter) int64 {
-	row := f.row(l)
-	if b, ok := l.Policy().(limiter.TokenBucket); ok {
-		return max(0, row.FullAt-f.now.UnixNano()) / int64(b.Step())
-	}
-	return row.Used
+	return countedIn(l.Policy(), f.row(l), f.now.UnixNano())
 }

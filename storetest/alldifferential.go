@@ -22,20 +22,6 @@ var allDifferentialCases = []testCase{
 	},
 }
 
-// jointPolicies are the policies of the rows, by their kind. The last one of the windows counts
-// refusals, so it is for single operations only.
-var jointPolicies = [2][]limiter.Policy{
-	{
-		limiter.TokenBucket{Capacity: 9, Refill: 3, Interval: s},
-		limiter.TokenBucket{Capacity: 12, Refill: 2, Interval: 3 * s},
-		limiter.TokenBucket{Capacity: 9, Refill: 1, Interval: time.Minute},
-	},
-	{
-		window(9, 3*s), window(5, 3*s), window(12, 10*s),
-		limiter.FixedWindow{Limit: 9, Window: 3 * s, CountRejected: true},
-	},
-}
-
 // jointHistory is a history of operations on a few rows, which takes share.
 type jointHistory struct {
 	duel
@@ -44,9 +30,10 @@ type jointHistory struct {
 
 // op returns a take of a row that the number i stands for.
 func (h *jointHistory) op(i int, joint bool) limiter.Op {
-	policies := jointPolicies[i%2]
+	kind, i := i%len(jointPolicies), i/len(jointPolicies)
+	policies := slices.Clone(jointPolicies[kind])
 	if joint {
-		policies = policies[:3]
+		policies = slices.DeleteFunc(policies, countsRefusals)
 	}
 	p := policies[0]
 	if h.rnd.IntN(3) == 0 {
@@ -57,7 +44,7 @@ func (h *jointHistory) op(i int, joint bool) limiter.Op {
 		cost = 1 + h.rnd.Int64N(limitOf(p)/3)
 	}
 	return limiter.Op{
-		Kind: limiter.OpTake, Name: fmt.Sprint(h.prefix, "l", i/2%2), Key: fmt.Sprintf("%d-%d", h.generation, i/4),
+		Kind: limiter.OpTake, Name: fmt.Sprint(h.prefix, "l", i%2), Key: fmt.Sprintf("%d-%d", h.generation, i/2),
 		Policy: p, Cost: cost, At: h.now.UnixNano(), Timeout: timeLimit,
 	}
 }
@@ -75,7 +62,7 @@ func (h *jointHistory) step() {
 	if h.generation != before {
 		h.booked = nil
 	}
-	const rows = 12
+	rows := 6 * len(jointPolicies)
 	var ops []limiter.Op
 	if h.rnd.IntN(2) == 0 {
 		for _, i := range someOf(h.rnd, rows) {
@@ -95,10 +82,7 @@ func (h *jointHistory) step() {
 
 // single makes another operation of a take.
 func (h *jointHistory) single(op limiter.Op) limiter.Op {
-	counts := false
-	if w, ok := op.Policy.(limiter.FixedWindow); ok {
-		counts = w.CountRejected
-	}
+	counts := op.CountsRefusals()
 	switch kind := h.rnd.IntN(20); {
 	case kind < 5:
 	case kind < 8 && !counts:
@@ -120,6 +104,8 @@ func (h *jointHistory) single(op limiter.Op) limiter.Op {
 	}
 	return op
 }
+
+func countsRefusals(p limiter.Policy) bool { return (&limiter.Op{Policy: p}).CountsRefusals() }
 
 // one carries out a single operation.
 func (h *jointHistory) one(op limiter.Op) {

@@ -124,7 +124,7 @@ var blockCases = []testCase{
 		"a block outlasts a clock that is set back",
 		"a clock that goes back makes a block later, not shorter",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(3, s), "w": window(3, 10*s), "c": counting(3, 10*s)} {
+			for name, p := range every(3, s, 10*s) {
 				l := f.limiter(name, p)
 				for _, back := range []time.Duration{s, 65 * s, 30 * time.Minute, 23*time.Minute + 8*s} {
 					f.at(time.Hour + s)
@@ -189,7 +189,7 @@ var blockCases = []testCase{
 				charged := f.charge(own, "charged", limitOf(p)+1)
 				r := f.allow(own, "charged", 1)
 				// A window that ended between the two forgets the charge.
-				if _, window := p.(limiter.FixedWindow); r.Allowed && !(window && r.ResetAfter > charged.ResetAfter) {
+				if r.Allowed && !(endsAtOnce(p) && r.ResetAfter > charged.ResetAfter) {
 					f.Errorf("%s: by the store's clock, after a charge: %+v", name, r)
 				}
 				f.reset(own, "k")

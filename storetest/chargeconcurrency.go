@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
-
-	"github.com/sqlimit/limiter"
 )
 
 // takers is how many workers charge one key at once.
@@ -16,7 +14,7 @@ var chargeConcurrencyCases = []testCase{
 		"AllowUpTo at once takes exactly what is there",
 		"of concurrent requests for up to n, all together take the capacity, and none takes more than it asked for",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(100, time.Hour), "w": window(100, time.Hour)} {
+			for name, p := range plain(100, time.Hour, time.Hour) {
 				l := f.limiter(name, p)
 				for key, most := range map[string]int64{"equal": 7, "different": 0} {
 					var sum atomic.Int64
@@ -25,12 +23,12 @@ var chargeConcurrencyCases = []testCase{
 						if n == 0 {
 							n = 1 + int64(i)%11
 						}
-						taken, r, err := l.AllowUpTo(context.Background(), key, n)
-						if err != nil || taken < 0 || taken > n || r.Allowed != (taken > 0) {
-							f.Errorf("%s: AllowUpTo(%d) = %d, %+v, %v", name, n, taken, r, err)
+						r, err := l.AllowUpTo(context.Background(), key, n)
+						if err != nil || r.Taken < 0 || r.Taken > n || r.Allowed != (r.Taken > 0) {
+							f.Errorf("%s: AllowUpTo(%d) = %+v, %v", name, n, r, err)
 						}
-						sum.Add(taken)
-						return taken > 0
+						sum.Add(r.Taken)
+						return r.Allowed
 					})
 					if r := f.peek(l, key); sum.Load() != 100 || r.Remaining != 0 {
 						f.Errorf("%s: %s requests took %d, want 100, and left %+v", name, key, sum.Load(), r)
@@ -43,7 +41,7 @@ var chargeConcurrencyCases = []testCase{
 		"charges at once add up",
 		"concurrent charges are all counted, also beside requests, and far beyond the capacity",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(10, s), "w": window(10, time.Hour), "c": counting(10, time.Hour)} {
+			for name, p := range every(10, s, time.Hour) {
 				l := f.limiter(name, p)
 				for key, with := range map[string]int{"charges": 1, "charges and requests": 2} {
 					var sum atomic.Int64
@@ -79,7 +77,7 @@ var chargeConcurrencyCases = []testCase{
 		"a block beside requests",
 		"after a block has been answered no request passes, whatever was under way",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(1000, s), "w": window(1000, time.Hour), "c": counting(1000, time.Hour)} {
+			for name, p := range every(1000, s, time.Hour) {
 				l := f.limiter(name, p)
 				var over atomic.Bool
 				f.concurrently(takers, func(i int) bool {

@@ -184,11 +184,6 @@ var chargeCases = []testCase{
 
 const year = 8766 * time.Hour
 
-// counting is a window that counts refusals.
-func counting(n int64, d time.Duration) limiter.FixedWindow {
-	return limiter.FixedWindow{Limit: n, Window: d, CountRejected: true}
-}
-
 var upToCases = []testCase{
 	{
 		"AllowUpTo takes what is there",
@@ -228,8 +223,8 @@ var upToCases = []testCase{
 					if name == "counts" && n == 1 {
 						want = errors.ErrUnsupported
 					}
-					if taken, r, err := l.AllowUpTo(context.Background(), "k", n); !errors.Is(err, want) || err == nil && taken != n || err != nil && (taken != 0 || r.Allowed) {
-						f.Errorf("%s: AllowUpTo(%d) = %d, %+v, %v, want %v", name, n, taken, r, err, want)
+					if r, err := l.AllowUpTo(context.Background(), "k", n); !errors.Is(err, want) || err == nil && r.Taken != n || err != nil && (r.Taken != 0 || r.Allowed) {
+						f.Errorf("%s: AllowUpTo(%d) = %+v, %v, want %v", name, n, r, err, want)
 					}
 				}
 			}
@@ -241,14 +236,13 @@ var upToCases = []testCase{
 		func(f *fixture) {
 			for name, p := range plainPolicies {
 				l := f.limiter(name, p)
-				taken, res := f.allowUpTo(l, "k", math.MaxInt64)
-				if taken != limitOf(p) {
-					f.Errorf("%s: %d were taken, want %d", name, taken, limitOf(p))
+				res := f.allowUpTo(l, "k", math.MaxInt64)
+				if res.Taken != limitOf(p) {
+					f.Errorf("%s: %d were taken, want %d", name, res.Taken, limitOf(p))
 				}
-				_, none := f.allowUpTo(l, "k", 1)
-				f.refundOf(l, 1, none, false)
-				f.refundOf(l, taken, res, true)
-				f.passes(l, "k", taken)
+				f.refundOf(l, 1, f.allowUpTo(l, "k", 1), false)
+				f.refundOf(l, math.MaxInt64, res, true)
+				f.passes(l, "k", limitOf(p))
 			}
 		},
 	},

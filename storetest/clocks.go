@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -59,7 +60,7 @@ var clockCases = []testCase{
 		"a window with CountRejected survives a clock that was ahead",
 		"a clock that is set back locks no key out beyond the window that it fell into",
 		func(f *fixture) {
-			p := limiter.FixedWindow{Limit: 2, Window: 10 * s, CountRejected: true}
+			p := counting(2, 10*s)
 			l := f.limiter("l", p)
 			f.at(time.Hour)
 			f.passes(l, "k", 1)
@@ -92,6 +93,35 @@ var clockCases = []testCase{
 			f.at(3 * s)
 			f.refuses(w, "k", 1)
 			f.books(w, "k", 1, 27*s) // 23 s lies in the window from 20 s on, which is full
+		},
+	},
+	{
+		"a window is charged or blocked after a clock that was ahead",
+		"a charge counts, and a block lasts, from the clock that was set back, and a step back over an edge after it is borne",
+		func(f *fixture) {
+			for name, p := range map[string]limiter.Policy{"w": window(5, 10*s), "c": counting(5, 10*s)} {
+				charged := f.limiter(name+"-charged", p)
+				f.script(charged, "k", []call{
+					{at: time.Hour, n: 1, allowed: true, remaining: 4, used: 1, reset: 10 * s},
+					{at: 5 * s, verb: charge, n: 1, used: 6, retry: 5 * s, reset: 5 * s},
+					{at: 5 * s, verb: peek, used: 6, retry: 5 * s, reset: 5 * s},
+					{at: 10 * s, verb: charge, n: 1, allowed: true, remaining: 4, used: 1, reset: 10 * s},
+					{at: 9 * s, n: 1, allowed: true, remaining: 3, used: 2, reset: 11 * s},
+				})
+				blocked := f.limiter(name+"-blocked", p)
+				f.script(blocked, "k", []call{
+					{at: time.Hour, n: 1, allowed: true, remaining: 4, used: 1, reset: 10 * s},
+					{at: 5 * s, verb: block, maxWait: 30 * s},
+					{at: 5 * s, verb: peek, used: 5, retry: 35 * s, reset: 35 * s},
+					{at: 40 * s, n: 5, allowed: true, used: 5, reset: 10 * s},
+					{at: time.Hour, verb: block, maxWait: 30 * s},
+					{at: 5 * s, verb: peek, used: 5, retry: 45 * s, reset: 45 * s},
+				})
+				op := limiter.Op{Kind: limiter.OpBlock, Name: blocked.Name(), Key: "took", Policy: p, Cost: 1, At: f.now.UnixNano()}
+				if state, err := f.store.Do(context.Background(), op); err != nil || !state.Took {
+					f.Errorf("%s: a block: %+v, %v, want Took", name, state, err)
+				}
+			}
 		},
 	},
 	{
@@ -144,7 +174,7 @@ var clockCases = []testCase{
 					{at: edge - ns, n: 1, used: 100, retry: s + ns, reset: 2*s + ns},
 				})
 
-				c := f.limiter("c"+back.String(), limiter.FixedWindow{Limit: 100, Window: s, CountRejected: true})
+				c := f.limiter("c"+back.String(), counting(100, s))
 				f.script(c, "k", []call{
 					{at: exhausted, n: 100, allowed: true, used: 100, reset: 500 * ms},
 					{at: at, verb: peek, used: 100, retry: left, reset: left},
@@ -235,7 +265,7 @@ var clockCases = []testCase{
 		"a step forward refills at most to full",
 		"a clock that leaps ahead gives no more than a full bucket, or one window",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(5, s), "w": window(5, 10*s)} {
+			for name, p := range plain(5, s, 10*s) {
 				l := f.limiter(name, p)
 				for _, at := range []time.Duration{0, time.Hour, 40 * 365 * 24 * time.Hour} {
 					f.at(at)
@@ -249,7 +279,7 @@ var clockCases = []testCase{
 		"the edges of time",
 		"the first and the last instants that a clock may say are instants like others",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(2, s), "w": window(2, time.Hour)} {
+			for name, p := range plain(2, s, time.Hour) {
 				l := f.limiter(name, p)
 				for key, at := range map[string]time.Time{
 					"first": time.Unix(0, 1), "2038": time.Unix(1<<31, 0), "last": time.Date(2079, 1, 1, 0, 0, 0, 0, time.UTC),

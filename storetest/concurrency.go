@@ -63,10 +63,7 @@ var concurrencyCases = []testCase{
 		"first requests at once on a cold key",
 		"of n concurrent first requests on a key exactly as many pass as the policy admits, and none is an error",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{
-				"b": bucket(10, time.Hour), "w": window(10, time.Hour),
-				"c": limiter.FixedWindow{Limit: 10, Window: time.Hour, CountRejected: true},
-			} {
+			for name, p := range every(10, time.Hour, time.Hour) {
 				l := f.limiter(name, p)
 				for key := range 4 {
 					for cost, want := range map[int64]int64{1: 10, 3: 3, 4: 2, 10: 1} {
@@ -109,7 +106,7 @@ var concurrencyCases = []testCase{
 		"hot, warm and cold keys at once",
 		"concurrent requests on many keys admit on each exactly what they would one after another",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(50, time.Hour), "w": window(50, time.Hour)} {
+			for name, p := range plain(50, time.Hour, time.Hour) {
 				f.mixed(f.limiter(name, p))
 			}
 		},
@@ -226,7 +223,7 @@ var concurrencyCases = []testCase{
 		"refunds and resets under load",
 		"what concurrent refunds and resets give back can be taken once, and not more",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(20, time.Hour), "w": window(20, time.Hour)} {
+			for name, p := range plain(20, time.Hour, time.Hour) {
 				l := f.limiter(name, p)
 				res := f.allow(l, "k", 20)
 				got := f.concurrently(workers, func(i int) bool {

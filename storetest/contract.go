@@ -52,14 +52,21 @@ var contractCases = []testCase{
 		},
 	},
 	{
-		"an unknown kind of operation is ErrUnsupported",
-		"a store says so if it does not know an operation, instead of taking it for another",
+		"an unknown kind of operation or policy is ErrUnsupported",
+		"a store says so if it does not know an operation or a policy, instead of taking it for another",
 		func(f *fixture) {
 			l := f.limiter("l", bucket(1, s))
 			f.passes(l, "k", 1)
 			for _, kind := range []limiter.OpKind{0, limiter.OpBlock + 1, 99, 255} {
 				if _, err := f.store.Do(context.Background(), f.op(kind, "k")); !errors.Is(err, errors.ErrUnsupported) {
 					f.Errorf("operation %d: %v, want errors.ErrUnsupported", kind, err)
+				}
+			}
+			for _, p := range []limiter.Policy{nil, &limiter.TokenBucket{}} {
+				op := f.op(limiter.OpTake, "k")
+				op.Policy = p
+				if _, err := f.store.Do(context.Background(), op); !errors.Is(err, errors.ErrUnsupported) {
+					f.Errorf("policy %T: %v, want errors.ErrUnsupported", p, err)
 				}
 			}
 			f.refuses(l, "k", 1)

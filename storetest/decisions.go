@@ -52,7 +52,7 @@ var decisionCases = []testCase{
 		"with CountRejected refusals count",
 		"with CountRejected a refused request adds its cost to Used and stays refused to the end of the window",
 		func(f *fixture) {
-			p := limiter.FixedWindow{Limit: 3, Window: 10 * s, CountRejected: true}
+			p := counting(3, 10*s)
 			l := f.limiter("l", p)
 			f.script(l, "k", []call{
 				{at: 1 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: 9 * s},
@@ -82,7 +82,7 @@ var decisionCases = []testCase{
 		"no number of refusals makes the count wrap around and the door open",
 		func(f *fixture) {
 			const most = 1 << 60
-			l := f.limiter("l", limiter.FixedWindow{Limit: most, Window: time.Hour, CountRejected: true})
+			l := f.limiter("l", counting(most, time.Hour))
 			f.passes(l, "k", most)
 			for i := range 12 {
 				want := (int64(i) + 2) * most
@@ -97,15 +97,12 @@ var decisionCases = []testCase{
 	},
 	{
 		"Peek writes nothing",
-		"a peek, and AllowN of 0, leave a key as they found it, and tell what Allow would have had",
+		"a peek leaves a key as it found it, and tells what Allow would have had",
 		func(f *fixture) {
 			for name, p := range plainPolicies {
 				l := f.limiter(name, p)
 				for i := range 3 * limitOf(p) {
 					before := f.peek(l, "k")
-					if zero := f.allow(l, "k", 0); zero != before {
-						f.Fatalf("step %d: %s: AllowN(0) after Peek = %+v, want %+v", i, name, zero, before)
-					}
 					got := f.allow(l, "k", 1)
 					if got.Allowed != before.Allowed || got.RetryAfter != before.RetryAfter {
 						f.Fatalf("step %d: %s: Allow after Peek = %+v, but Peek was %+v", i, name, got, before)
@@ -140,7 +137,7 @@ var decisionCases = []testCase{
 		"a refused weighted request does not drain",
 		"a request that costs more than is left takes nothing of what is left",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(10, s), "w": window(10, time.Hour)} {
+			for name, p := range plain(10, s, time.Hour) {
 				l := f.limiter(name, p)
 				f.passes(l, "k", 5)
 				for range 20 {
@@ -243,19 +240,6 @@ var decisionCases = []testCase{
 			}
 		},
 	},
-}
-
-// plainPolicies are policies under which a refusal writes nothing.
-var plainPolicies = map[string]limiter.Policy{
-	"bucket": bucket(5, s),
-	"uneven": limiter.TokenBucket{Capacity: 6, Refill: 7, Interval: 5 * s},
-	"window": window(4, 3*s),
-}
-
-var allPolicies = map[string]limiter.Policy{
-	"bucket": bucket(5, s),
-	"window": window(4, 3*s),
-	"counts": limiter.FixedWindow{Limit: 4, Window: 3 * s, CountRejected: true},
 }
 
 // exceeds checks that a cost is ErrExceedsCapacity, and has no RetryAfter.

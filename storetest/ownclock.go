@@ -21,18 +21,7 @@ func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead 
 		})
 	}
 	t.Run("the first day of time", func(t *testing.T) { runFirstDay(&fixture{T: t, store: store, prefix: "1970."}, ahead) })
-	cases := []struct {
-		name   string
-		policy limiter.Policy
-		owed   time.Duration // the longest that a key which took all of it is locked out
-	}{
-		{"bucket", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: 10 * time.Minute}, 10 * time.Minute},
-		{"window shorter than the step", limiter.FixedWindow{Limit: 2, Window: 10 * time.Minute}, 10 * time.Minute},
-		{"window as long as the step", limiter.FixedWindow{Limit: 2, Window: time.Hour}, time.Hour},
-		{"window longer than the step", limiter.FixedWindow{Limit: 2, Window: 25 * time.Hour}, 25 * time.Hour},
-		{"window that counts refusals", limiter.FixedWindow{Limit: 2, Window: time.Hour, CountRejected: true}, time.Hour},
-	}
-	for _, c := range cases {
+	for _, c := range steppedPolicies {
 		t.Run(c.name, func(t *testing.T) {
 			const rule = "the rule: a clock that was an hour ahead and came back grants nothing, and locks no key out for longer than it owed plus 2 s"
 			f := &fixture{T: t, store: store}

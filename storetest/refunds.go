@@ -100,7 +100,7 @@ var refundCases = []testCase{
 		"a refund that comes after its window has ended gives nothing back, whatever others were charged since",
 		func(f *fixture) {
 			for name, p := range map[string]limiter.Policy{
-				"w": window(5, 10*s), "c": limiter.FixedWindow{Limit: 5, Window: 10 * s, CountRejected: true},
+				"w": window(5, 10*s), "c": counting(5, 10*s),
 			} {
 				l := f.limiter(name, p)
 				f.at(9 * s)
@@ -198,7 +198,7 @@ var refundCases = []testCase{
 		"concurrent refunds give back what was used and no more",
 		"of refunds at once, as many give something back as it takes to give all of it back",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(20, time.Hour), "w": window(20, time.Hour)} {
+			for name, p := range plain(20, time.Hour, time.Hour) {
 				l := f.limiter(name, p)
 				for cost, want := range map[int64]int64{1: 10, 3: 4, 7: 2, 100: 1} {
 					key := fmt.Sprint(cost)

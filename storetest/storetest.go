@@ -19,24 +19,18 @@ import (
 //
 // Run also tests these methods if the store has them:
 //
-//   - Sweep(context.Context, int) (int64, error) removes the rows for which [limiter.Row.Expired]
+//   - Sweep(context.Context, int64) (int64, error) removes the rows for which [limiter.Row.Expired]
 //     returns true, and checks its context between statements. A store without Sweep keeps the
 //     rows.
 //   - Check(context.Context) error.
 //   - DoAll of [limiter.AllStore].
 //   - Close() error, which may be called twice.
 func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
-	groups := []struct {
-		name  string
-		cases []testCase
-	}{
-		{"decisions", decisionCases},
-		{"refill", refillCases},
-		{"windows", windowCases},
+	groups := []group{
+		{"decisions", slices.Concat(decisionCases, zeroCases)},
 		{"reservations", reservationCases},
 		{"give back", slices.Concat(refundCases, giveBackCases)},
 		{"charges and blocks", slices.Concat(chargeCases, upToCases, blockCases)},
-		{"policy changes", slices.Concat(policyCases, windowPolicyCases)},
 		{"clock steps", clockCases},
 		{"keys", keyCases},
 		{"contract", contractCases},
@@ -44,7 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 		{"differential", differentialCases},
 		{"sweep", sweepCases},
 	}
-	for _, g := range groups {
+	for _, g := range slices.Concat(groups, ownCases) {
 		t.Run(g.name, func(t *testing.T) {
 			runCases(t, open(t), g.cases)
 		})
@@ -52,6 +46,12 @@ func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 	t.Run("all or none", func(t *testing.T) { runAll(t, open) })
 	t.Run("vectors", func(t *testing.T) { runVectors(t, open) })
 	t.Run("close", func(t *testing.T) { runClose(t, open) })
+}
+
+// group is a group of cases.
+type group struct {
+	name  string
+	cases []testCase
 }
 
 // runCases runs the cases of a group.
@@ -147,12 +147,9 @@ func (f *fixture) peek(l *limiter.Limiter, key string) limiter.Result {
 	return r
 }
 
-// peekN calls PeekN, or Peek if n is 0, which must not fail.
+// peekN calls PeekN, which must not fail.
 func (f *fixture) peekN(l *limiter.Limiter, key string, n int64) limiter.Result {
 	f.Helper()
-	if n == 0 {
-		return f.peek(l, key)
-	}
 	r, err := l.PeekN(context.Background(), key, n)
 	if err != nil {
 		f.Fatalf("PeekN(%d) at %v: %v", n, f.now.Sub(epoch), err)
@@ -171,13 +168,13 @@ func (f *fixture) charge(l *limiter.Limiter, key string, n int64) limiter.Result
 }
 
 // allowUpTo calls AllowUpTo, which must not fail.
-func (f *fixture) allowUpTo(l *limiter.Limiter, key string, n int64) (int64, limiter.Result) {
+func (f *fixture) allowUpTo(l *limiter.Limiter, key string, n int64) limiter.Result {
 	f.Helper()
-	taken, r, err := l.AllowUpTo(context.Background(), key, n)
-	if err != nil || (taken > 0) != r.Allowed {
-		f.Fatalf("AllowUpTo(%d) at %v: %d, %+v, %v", n, f.now.Sub(epoch), taken, r, err)
+	r, err := l.AllowUpTo(context.Background(), key, n)
+	if err != nil || (r.Taken > 0) != r.Allowed {
+		f.Fatalf("AllowUpTo(%d) at %v: %+v, %v", n, f.now.Sub(epoch), r, err)
 	}
-	return taken, r
+	return r
 }
 
 // block calls Block, which must not fail.

@@ -13,7 +13,7 @@ var windowPolicyCases = []testCase{
 		"where every request is counted, the first one brings the row under its policy, and Peek says what it would say",
 		func(f *fixture) {
 			f.passes(f.limiter("l", window(2, s)), "k", 2)
-			counting := limiter.FixedWindow{Limit: 2, Window: 10 * s, CountRejected: true}
+			counting := counting(2, 10*s)
 			f.script(f.limiter("l", counting), "k", []call{
 				{verb: peek, used: 2, retry: 10 * s, reset: 10 * s},
 				{n: 1, used: 3, retry: 10 * s, reset: 10 * s},
@@ -40,7 +40,7 @@ var windowPolicyCases = []testCase{
 				{at: 11 * s, n: 4, remaining: 3, used: 2, retry: 9 * s, reset: 9 * s},
 				{at: 11 * s, n: 3, allowed: true, used: 5, reset: 9 * s},
 			})
-			counts := f.limiter("l", limiter.FixedWindow{Limit: 4, Window: 10 * s, CountRejected: true})
+			counts := f.limiter("l", counting(4, 10*s))
 			f.script(counts, "k", []call{{at: 12 * s, n: 1, used: 6, retry: 8 * s, reset: 8 * s}})
 			f.script(five, "k", []call{{at: 13 * s, n: 1, used: 6, retry: 7 * s, reset: 7 * s}})
 		},
@@ -91,7 +91,7 @@ var windowPolicyCases = []testCase{
 		"with CountRejected a request that meets bookings of a version without it is refused, and takes nothing of their window",
 		func(f *fixture) {
 			plain := f.limiter("l", window(3, 10*s))
-			counts := f.limiter("l", limiter.FixedWindow{Limit: 3, Window: 10 * s, CountRejected: true})
+			counts := f.limiter("l", counting(3, 10*s))
 			f.books(plain, "k", 3, 0)
 			f.books(plain, "k", 1, 10*s)
 			for range 5 {

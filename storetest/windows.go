@@ -85,13 +85,13 @@ var windowCases = []testCase{
 		"nothing of an old window is left in a later one, with gaps of any length",
 		func(f *fixture) {
 			for name, p := range map[string]limiter.Policy{
-				"w": window(2, s), "c": limiter.FixedWindow{Limit: 2, Window: s, CountRejected: true},
+				"w": window(2, s), "c": counting(2, s),
 			} {
 				l := f.limiter(name, p)
 				for i := range 40 {
 					f.at(time.Duration(i*i)*s + time.Duration(i)*10*ms)
 					want := limiter.Result{
-						Allowed: true, Limit: 2, Remaining: 1, Used: 1,
+						Allowed: true, Limit: 2, Remaining: 1, Used: 1, Taken: 1,
 						ResetAfter: s - time.Duration(i)*10*ms, Source: limiter.SourceStore,
 					}
 					if r := f.allow(l, "k", 1); visible(r) != want {

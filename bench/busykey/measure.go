@@ -19,6 +19,8 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/bench/internal/pg"
 	"github.com/sqlimit/limiter/bench/internal/stats"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/sqlite"
@@ -165,7 +167,7 @@ func (b *bench) store(ctx context.Context, size int) (store limiter.Store, made 
 // empty removes all rows.
 func (b *bench) empty(ctx context.Context) error {
 	if !b.sqlite {
-		_, err := b.database.Pool.Exec(ctx, fmt.Sprintf("TRUNCATE %s.limiter_token_buckets, %[1]s.limiter_fixed_windows", b.schema))
+		_, err := b.database.Pool.Exec(ctx, "TRUNCATE "+rowtest.SQL{Schema: b.schema}.Names())
 		return err
 	}
 	db, err := sql.Open("sqlite", b.path)
@@ -173,8 +175,12 @@ func (b *bench) empty(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	_, err = db.ExecContext(ctx, "DELETE FROM limiter_token_buckets; DELETE FROM limiter_fixed_windows")
-	return err
+	for _, t := range tables.All {
+		if _, err := db.ExecContext(ctx, "DELETE FROM "+t.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // one measures one round of an operation.

@@ -3,7 +3,7 @@
 //   - the latency of a decision in a small and in a large table
 //   - the share of updates that are HOT
 //   - the size of a table after many takes
-//   - the latency beside a sweep
+//   - the speed of a sweep, and the latency beside it
 //   - the latency by plans that were made when the table was tiny
 //
 // Each figure has a target, and the report says which targets are missed.
@@ -81,7 +81,7 @@ type options struct {
 
 func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("growth", flag.ContinueOnError)
-	flags.IntVar(&o.rows, "rows", 10_000_000, "rows of the large table; the small one has a thousandth, and a tenth is swept")
+	flags.IntVar(&o.rows, "rows", 10_000_000, "rows of the large table; the small one has a thousandth, and the smaller one of the sweeps a tenth")
 	flags.IntVar(&o.takes, "takes", 10_000_000, "takes after which a table's size is told; on a hundredth as many keys")
 	flags.DurationVar(&o.length, "time", 3*time.Second, "how long a case counts in each round")
 	flags.IntVar(&o.rounds, "rounds", 5, "how many times each case is measured")

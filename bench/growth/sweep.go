@@ -13,8 +13,12 @@ import (
 const (
 	// disturbed is how many times as long p99 may be beside a sweep.
 	disturbed = 2
+	// sweptRate is how many rows a second a sweep alone has to delete.
+	sweptRate = 50_000
+	// sweptWAL is how many bytes of WAL it may write for each.
+	sweptWAL = 500
 	// live is that one in so many rows is used, and the others are swept: they stand on the same pages.
-	live = 11
+	live = 2
 	// pace is the time from one request of a caller to the next, where callers have one: far from what
 	// saturates two cores.
 	pace = 40 * time.Millisecond
@@ -23,51 +27,101 @@ const (
 // swept is traffic without a sweep and beside it.
 type swept struct {
 	about          string
+	rows           int
 	every          time.Duration
 	without, while []load.Measurement
 	took           time.Duration
 }
 
-// measureSweep sweeps beside traffic on other keys of the same table.
+// measureSweep sweeps a table alone, then beside traffic on other keys of it.
 func measureSweep(ctx context.Context, b *bench) (section, error) {
 	const callers = 64
-	expired := b.rows / 10 / b.rounds / (live - 1) * (live - 1) * b.rounds
-	keys := expired / (live - 1)
 	s := section{
-		title: "A sweep beside traffic",
-		about: fmt.Sprintf("%d sweeps delete %s expired rows in all, in turns with %v without a sweep. Meanwhile %d callers take from %s other rows, "+
-			"which are one in %d of the rows on every page. At a steady pace, the time of a request counts from the moment at which it is due.",
-			b.rounds, stats.Thousands(float64(expired)), b.length, callers, stats.Thousands(float64(keys)), live),
-		columns: []string{"traffic", "sweep", "decisions/s", "lowest to highest", "p50", "p99", "p99.9", "swept/s"},
+		title: "Sweeps",
+		about: fmt.Sprintf("The rows are in random order of their keys, and one in %d is used. A fifth of the other rows is swept alone. "+
+			"%d sweeps delete the rest, in turns with %v without a sweep. Meanwhile %d callers take from the used rows. "+
+			"At a steady pace, the time of a request counts from the moment at which it is due.",
+			live, b.rounds, b.length, callers),
+		columns: []string{"traffic", "rows", "sweep", "decisions/s", "lowest to highest", "p50", "p99", "p99.9", "swept/s", "WAL a row"},
 	}
+	paced := fmt.Sprintf("%d callers, one request each every %v", callers, pace)
 	for i, c := range []*swept{
-		{about: fmt.Sprintf("%d callers, one request each every %v", callers, pace), every: pace},
-		{about: fmt.Sprintf("%d callers without a pause: saturated", callers)},
+		{about: paced, rows: b.rows / 10, every: pace},
+		{about: fmt.Sprintf("%d callers without a pause: saturated", callers), rows: b.rows / 10},
+		{about: paced, rows: b.rows, every: pace},
 	} {
-		t, err := b.filledTable(ctx, "sweep_"+strconv.Itoa(i), b.pool, keys*live, live)
+		t, err := b.filledTable(ctx, "sweep_"+strconv.Itoa(i), b.pool, c.rows, live)
 		if err != nil {
 			return s, err
 		}
-		l := t.uniform(keys, live)
+		size := stats.Thousands(float64(c.rows))
+		expired := c.rows - c.rows/live
+		alone := expired / 5
+		rate, wal, err := t.sweepAlone(ctx, alone)
+		if err != nil {
+			return s, err
+		}
+		b.progress("sweep: %s rows alone: %.0f rows/s, %.0f B of WAL a row", size, rate, wal)
+		l := t.uniform(c.rows/live, live)
 		l.Every = c.every
+		each := (expired - alone) / b.rounds
 		for round := range b.rounds {
-			if err := c.measure(ctx, t, l, callers, expired/b.rounds); err != nil {
+			if err := c.measure(ctx, t, l, callers, each); err != nil {
 				return s, err
 			}
-			b.progress("sweep: %s: round %d of %d", c.about, round+1, b.rounds)
+			b.progress("sweep: %s rows: %s: round %d of %d", size, c.about, round+1, b.rounds)
+		}
+		if c.every > 0 { // the other has the same table
+			s.rows = append(s.rows, []string{"none", size, "yes", "-", "-", "-", "-", "-", stats.Thousands(rate), fmt.Sprintf("%.0f B", wal)})
 		}
 		s.rows = append(s.rows, c.row("no", c.without, "-"),
-			c.row("yes", c.while, stats.Thousands(float64(expired)/c.took.Seconds())))
+			c.row("yes", c.while, stats.Thousands(float64(each*b.rounds)/c.took.Seconds())))
 		ratio := compare(c.while, c.without, p99)
 		s.targets = append(s.targets, target{
-			fmt.Sprintf("%s: p99 beside the sweep ÷ without it, median of the rounds, at most %d", c.about, disturbed),
+			fmt.Sprintf("%s rows, %s: p99 beside the sweep ÷ without it, median of the rounds, at most %d", size, c.about, disturbed),
 			ratio.Text(stats.TwoDigits), ratio.Median <= disturbed,
 		})
+		if c.rows == b.rows {
+			s.targets = append(s.targets,
+				target{
+					fmt.Sprintf("%s rows, no traffic: at least %s rows swept a second", size, stats.Thousands(sweptRate)),
+					stats.Thousands(rate), rate >= sweptRate,
+				},
+				target{
+					fmt.Sprintf("%s rows, no traffic: at most %d B of WAL a row", size, sweptWAL),
+					fmt.Sprintf("%.0f B", wal), wal <= sweptWAL,
+				})
+		}
 		if err := t.drop(ctx); err != nil {
 			return s, err
 		}
 	}
 	return s, nil
+}
+
+// sweepAlone deletes rows, and returns how many a second and how many bytes of WAL each wrote.
+func (t *table) sweepAlone(ctx context.Context, rows int) (rate, wal float64, err error) {
+	const position = "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8"
+	var from, to float64
+	if err := t.bench.Pool.QueryRow(ctx, position).Scan(&from); err != nil {
+		return 0, 0, err
+	}
+	took, err := t.sweep(ctx, rows)
+	if err != nil {
+		return 0, 0, err
+	}
+	err = t.bench.Pool.QueryRow(ctx, position).Scan(&to)
+	return float64(rows) / took.Seconds(), (to - from) / float64(rows), err
+}
+
+// sweep deletes so many rows.
+func (t *table) sweep(ctx context.Context, rows int) (time.Duration, error) {
+	began := time.Now()
+	removed, err := t.store.Sweep(ctx, int64(rows))
+	if err == nil && removed != int64(rows) {
+		err = fmt.Errorf("swept %d rows, want %d", removed, rows)
+	}
+	return time.Since(began), err
 }
 
 // measure adds a round.
@@ -77,12 +131,8 @@ func (c *swept) measure(ctx context.Context, t *table, l load.Load, callers, row
 		return err
 	}
 	while, err := l.While(ctx, callers, t.bench.length/load.Warmth, func(ctx context.Context) error {
-		began := time.Now()
-		removed, err := t.store.Sweep(ctx, rows)
-		c.took += time.Since(began)
-		if err == nil && removed != int64(rows) {
-			err = fmt.Errorf("swept %d rows, want %d", removed, rows)
-		}
+		took, err := t.sweep(ctx, rows)
+		c.took += took
 		return err
 	})
 	c.without, c.while = append(c.without, without), append(c.while, while)
@@ -91,5 +141,6 @@ func (c *swept) measure(ctx context.Context, t *table, l load.Load, callers, row
 
 func (c *swept) row(sweep string, rounds []load.Measurement, speed string) []string {
 	all := summarize(rounds)
-	return append(append([]string{c.about, sweep}, all.cells()...), stats.Duration(all.Latencies.Quantile(0.999)), speed)
+	cells := append([]string{c.about, stats.Thousands(float64(c.rows)), sweep}, all.cells()...)
+	return append(cells, stats.Duration(all.Latencies.Quantile(0.999)), speed, "-")
 }

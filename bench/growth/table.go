@@ -86,18 +86,27 @@ func (t *table) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// fillSQL adds rows as takes of new keys leave them. Of %[2]d rows in a row the first was used now, and
-// the others two hours ago.
+// fillSQL adds rows as takes of new keys leave them. Of each %[2]d keys the first was used now. The
+// others were used two hours ago, by 19 other limiters.
 const fillSQL = `
 INSERT INTO %%s (limiter, key, full_at, at, step, capacity, granted)
-SELECT '%[3]s', convert_to('client-' || n, 'UTF8'), used.at + %[4]d, used.at, %[4]d, %[5]d, 1
+SELECT '%[3]s' || CASE mod(n, %[2]d) WHEN 0 THEN '' ELSE mod(n, 19)::text END, convert_to('client-' || n, 'UTF8'), used.at + %[4]d, used.at, %[4]d, %[5]d, 1
 FROM generate_series(0, %[1]d - 1) AS n,
 	(SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 AS at) AS clock,
-	LATERAL (SELECT clock.at - CASE mod(n, %[2]d) WHEN 0 THEN 0 ELSE 7200000000000 END) AS used (at)`
+	LATERAL (SELECT clock.at - CASE mod(n, %[2]d) WHEN 0 THEN 0 ELSE 7200000000000 END) AS used (at)
+%[6]s`
 
-// fill adds rows, of which one in so many is no expired one.
+// fill adds rows. One in live of them is in use, and the others have expired. If any have expired, the
+// rows are in random order of their keys, and fill makes the index after the rows, which is faster.
 func (t *table) fill(ctx context.Context, rows, live int) error {
-	return t.exec(ctx, fmt.Sprintf(fillSQL, rows, live, name, step.Nanoseconds(), int64(capacity)))
+	fill := func(order string) string {
+		return fmt.Sprintf(fillSQL, rows, live, name, step.Nanoseconds(), int64(capacity), order)
+	}
+	if live == 1 {
+		return t.exec(ctx, fill(""))
+	}
+	return t.exec(ctx, "ALTER TABLE %s DROP CONSTRAINT limiter_token_buckets_pkey", fill("ORDER BY random()"),
+		"ALTER TABLE %s ADD PRIMARY KEY (limiter, key)")
 }
 
 // filledTable is newTable and fill. It leaves the table as autovacuum does after so many inserts, and

@@ -48,7 +48,8 @@ func TestDoctorFindsNothingOnAWorkerOfCitus(t *testing.T) {
 	admin := onCitus(t, "cli_worker")
 	execute(t, admin,
 		"SELECT create_distributed_table('cli_worker.limiter_token_buckets', 'key')",
-		"SELECT create_distributed_table('cli_worker.limiter_fixed_windows', 'key')")
+		"SELECT create_distributed_table('cli_worker.limiter_fixed_windows', 'key')",
+		"SELECT create_reference_table('cli_worker.limiter_overrides')")
 	worker, err := url.Parse(admin)
 	if err != nil {
 		t.Fatal(err)

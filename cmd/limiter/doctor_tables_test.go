@@ -17,6 +17,7 @@ import (
 var applicationGrants = []string{
 	"GRANT USAGE ON SCHEMA public TO %s",
 	"GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO %s",
+	"GRANT SELECT ON limiter_overrides TO %s",
 }
 
 func TestDoctorFindsNothingAsTheRoleOfAnApplication(t *testing.T) {
@@ -53,7 +54,7 @@ func TestDoctorFindsThatTheTableOfOverridesIsMissing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db target) {
 		db.exec(t, "DROP TABLE limiter_overrides")
-		finds(t, db.url, "tables", "restore what is missing")
+		finds(t, db.url, "tables", "limiter migrate up")
 	})
 }
 

@@ -54,8 +54,9 @@ func TestWrongArgumentsAreNotIgnored(t *testing.T) {
 func TestSweepSaysWhatItDeletedBeforeItFailed(t *testing.T) {
 	t.Parallel()
 	db := migratedPostgres(t)
-	db.exec(t, expired("", "5000"), "CREATE SEQUENCE deletes", `CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			IF nextval('deletes') > 2500 THEN RAISE 'terminating connection' USING ERRCODE = '57P01'; END IF;
+	// A statement deletes up to 4,000 rows.
+	db.exec(t, expired("", "20000"), "CREATE SEQUENCE deletes", `CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('deletes') > 12000 THEN RAISE 'terminating connection' USING ERRCODE = '57P01'; END IF;
 			RETURN old;
 		END $$`, "CREATE TRIGGER stop BEFORE DELETE ON limiter_token_buckets FOR EACH ROW EXECUTE FUNCTION stop()")
 	a := limiterCLI(t, db.url, "sweep", "-o", "json")

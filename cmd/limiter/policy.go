@@ -61,9 +61,9 @@ type policyJSON struct {
 func newPolicy(p limiter.Policy) policyJSON {
 	switch p := p.(type) {
 	case limiter.TokenBucket:
-		return policyJSON{Kind: database.Bucket, Capacity: p.Capacity, Refill: p.Refill, Interval: show.Seconds(p.Interval)}
+		return policyJSON{Kind: database.KindOf(p), Capacity: p.Capacity, Refill: p.Refill, Interval: show.Seconds(p.Interval)}
 	case limiter.FixedWindow:
-		return policyJSON{Kind: database.Window, Limit: p.Limit, Window: show.Seconds(p.Window), CountRejected: p.CountRejected}
+		return policyJSON{Kind: database.KindOf(p), Limit: p.Limit, Window: show.Seconds(p.Window), CountRejected: p.CountRejected}
 	}
 	return policyJSON{}
 }
@@ -73,9 +73,9 @@ func (p policyJSON) limit() int64 { return max(p.Capacity, p.Limit) }
 // String returns the policy for people.
 func (p policyJSON) String() string {
 	switch {
-	case p.Kind == database.Bucket && p.Refill == 1:
+	case p.Capacity > 0 && p.Refill == 1:
 		return fmt.Sprintf("bucket of %d, one back every %s", p.Capacity, seconds(p.Interval))
-	case p.Kind == database.Bucket:
+	case p.Capacity > 0:
 		return fmt.Sprintf("bucket of %d, %d back every %s", p.Capacity, p.Refill, seconds(p.Interval))
 	case p.CountRejected:
 		return fmt.Sprintf("%d per window of %s, counts refusals", p.Limit, seconds(p.Window))

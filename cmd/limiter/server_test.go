@@ -109,7 +109,7 @@ func migratedPostgres(t *testing.T) target {
 	if err := migrations.Up(t.Context(), migrations.Postgres, db); err != nil {
 		t.Fatal(err)
 	}
-	store, err := postgres.Open(t.Context(), url)
+	store, err := postgres.Open(url)
 	if err != nil {
 		t.Fatal(err)
 	}

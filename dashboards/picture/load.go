@@ -29,7 +29,7 @@ func load(ctx context.Context, dsn string, provider metric.MeterProvider, durati
 	if err := migrations.Up(ctx, migrations.Postgres, db); err != nil {
 		return err
 	}
-	store, err := postgres.Open(ctx, dsn)
+	store, err := postgres.Open(dsn)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 type Store interface {
 	limiter.AllStore // handler.NewAll needs it
 	Check(ctx context.Context) error
-	Sweep(ctx context.Context, limit int) (removed int64, err error)
+	Sweep(ctx context.Context, limit int64) (removed int64, err error)
 	Close() error
 }
 
@@ -57,7 +57,7 @@ func openPostgres(ctx context.Context, s settings) (Store, error) {
 	config, err := poolConfig(s)
 	if err != nil {
 		// The error of pgx quotes the DSN, which can contain a password. That of Open does not.
-		_, err = postgres.Open(ctx, s.databaseURL)
+		_, err = postgres.Open(s.databaseURL)
 		return nil, errors.Join(errDatabaseURL, err)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)

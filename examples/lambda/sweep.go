@@ -18,7 +18,7 @@ type swept struct {
 
 // sweep deletes the rows of keys that have been as if never used for an hour, in batches.
 // If the deadline of ctx comes first, later sweeps delete the rest: each starts where the
-// last one of its process stopped, or at a random row.
+// last one of its process stopped, or at a random position.
 func sweep(ctx context.Context, store Store) (swept, error) {
 	limited := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -26,7 +26,7 @@ func sweep(ctx context.Context, store Store) (swept, error) {
 		limited, cancel = context.WithDeadline(ctx, deadline.Add(-sweepMargin))
 		defer cancel()
 	}
-	removed, err := store.Sweep(limited, math.MaxInt)
+	removed, err := store.Sweep(limited, math.MaxInt64)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "the sweep reached its deadline; the next one continues", "removed", removed)
 		err = nil

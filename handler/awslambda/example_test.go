@@ -57,7 +57,7 @@ func serve(limited http.Handler, store *postgres.Store) error {
 
 // One program for a server and for Lambda.
 func ExampleHandler_serverAndLambda() {
-	store, err := postgres.Open(context.Background(), os.Getenv("DATABASE_URL"))
+	store, err := postgres.Open(os.Getenv("DATABASE_URL"))
 	if err != nil {
 		log.Fatal(err)
 	}

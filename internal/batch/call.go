@@ -11,6 +11,8 @@ import (
 // Call is one operation and its outcome.
 type Call struct {
 	Op limiter.Op
+	// Locks is set if the Conn only has to wait until it can lock the key's row. See [Queue.Lock].
+	Locks bool
 	// Undecided is set by a [Conn] if the statement could not decide the call. When the Conn
 	// gets the call again, it must read the row first.
 	Undecided bool
@@ -21,9 +23,13 @@ type Call struct {
 
 	ctx     context.Context
 	done    chan struct{} // nil if the caller itself sends the call
+	pushed  bool          // it is, or was, in a key's queue
 	sent    bool          // the operation may have been carried out
 	left    bool          // the caller has left, and the call must not be sent any more
+	busy    bool          // the store was not at fault when the caller left
+	answers uint64        // how many answers the key had when the call arrived
 	retried bool          // failed together with others, and is sent once more
+	renewed bool          // has got its full time again, when it was sent after others
 	holds   bool          // waits for the key itself: see [Queue.Hold]
 	served  bool          // the store answered others while a Hold waited
 }
@@ -62,8 +68,6 @@ type Group struct {
 	Decided bool
 	Granted int64
 	State   limiter.State
-
-	renew bool // the calls waited while the store answered others
 }
 
 // add sends c with the group.
@@ -80,11 +84,8 @@ func (g *Group) Op() *limiter.Op { return &g.Calls[0].Op }
 type statement struct {
 	groups []*Group
 
-	line    *line     // the line that counts it; nil if it is not watched
-	due     time.Time // when it stops counting
-	overdue bool      // it does not count any more
-
-	own Call // the call, if its caller sends the statement
+	sent time.Time // zero if it was not sent, or if the queue bounds no lock waits
+	own  Call      // the call, if its caller sends the statement
 }
 
 var statements = sync.Pool{New: func() any { return new(statement) }}

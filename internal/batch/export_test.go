@@ -1,8 +1,13 @@
 package batch
 
+import "context"
+
 // Keys returns how many keys have a queue.
 func (q *Queue) Keys() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.keys)
 }
+
+// LockError is the error of a call with this context whose statement waited too long for its row.
+func LockError(ctx context.Context, err error) error { return (&Call{ctx: ctx}).lockError(err) }

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
@@ -12,11 +13,20 @@ import (
 // decision over several keys holds all of them while the caller itself sends it. Such a caller must
 // hold keys in the order of [limiter.Op.Compare], so that no two wait for each other.
 //
-// Hold reports whether the store answered others while the caller waited. If ctx ends before, the
-// caller does not hold the key, and the error is that of Do.
+// Hold reports whether the store answered others while the caller waited. The error is
+// [ErrRowLocked] if another session has locked the key's row, otherwise that of Do. The caller then
+// does not hold the key.
 func (q *Queue) Hold(ctx context.Context, op *limiter.Op) (served bool, err error) {
 	q.mu.Lock()
 	k := q.key(idOf(op))
+	if k.slow {
+		err := k.refusal(time.Now())
+		q.mu.Unlock()
+		if err == nil {
+			err = ErrRowLocked
+		}
+		return false, err
+	}
 	if !k.inFlight && k.line == nil {
 		k.inFlight = true
 		q.mu.Unlock()
@@ -39,10 +49,19 @@ func (q *Queue) Release(op *limiter.Op, answered bool) {
 	}
 }
 
-// next removes calls whose callers have left from the head of the queue. If a Hold is then at the head,
-// it gets the key. next reports whether a call is left to be sent.
-func (k *keyQueue) next(merges func(*limiter.Op) bool) bool {
-	for len(k.waiting) > 0 && k.waiting[0].left {
+// Lock waits until the row of op can be locked, and then releases the row. Call it after a Hold that
+// failed with [ErrRowLocked], or after a statement that found the row locked. The caller holds no key
+// meanwhile.
+func (q *Queue) Lock(ctx context.Context, op *limiter.Op) error {
+	_, err := q.do(ctx, Call{Op: *op, Locks: true})
+	return err
+}
+
+// next removes calls whose time is over from the head of the queue. If a Hold is then at the head, it
+// gets the key, and its full time again if the store answered others while it waited. next reports
+// whether a call is left to be sent.
+func (q *Queue) next(k *keyQueue) bool {
+	for len(k.waiting) > 0 && !q.waits(k.waiting[0], k) {
 		k.waiting = k.waiting[1:]
 	}
 	if len(k.waiting) == 0 {
@@ -52,10 +71,15 @@ func (k *keyQueue) next(merges func(*limiter.Op) bool) bool {
 	if !c.holds {
 		return true
 	}
-	c.served = k.served()
+	if c.served = k.served(c); c.served {
+		opcontext.Renew(c.ctx)
+	}
 	k.waiting = k.waiting[1:]
-	k.putBack(nil, merges) // the calls that still wait may be units of one row
-	k.line, k.inFlight, k.renew = nil, true, false
+	if k.mixed {
+		k.putBack(nil, q.config.Merges) // the calls that still wait may be units of one row
+	}
+	k.leaveLine()
+	k.inFlight = true
 	c.finish(nil)
 	return false
 }

@@ -2,20 +2,22 @@ package batch
 
 import (
 	"slices"
+	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // keyID identifies a key queue. Reads have queues of their own, so that they do not wait for
 // a statement that waits for a row lock.
 type keyID struct {
-	name, key    string
-	window, read bool
+	name, key string
+	kind      limiter.PolicyKind
+	read      bool
 }
 
 func idOf(op *limiter.Op) keyID {
-	_, window := op.Policy.(limiter.FixedWindow)
-	return keyID{op.Name, op.Key, window, op.Kind == limiter.OpLook}
+	return keyID{op.Name, op.Key, limiter.KindOf(op.Policy), op.Kind == limiter.OpLook}
 }
 
 // keyQueue holds the calls of one key that wait, in order of arrival. They wait while a
@@ -29,14 +31,21 @@ type keyQueue struct {
 	apart    bool   // must not share a statement with other keys
 	line     *line  // the line in which the queue waits, or nil
 	moved    bool   // a line that the queue has left may still hold it
-	answers  uint64 // the line's count when the queue entered it
-	renew    bool   // the store has answered others while the calls waited
+	entered  uint64 // the line's count of answers when the queue entered it
+	answers  uint64 // how often the store has answered while calls waited
+
+	slow    bool      // the last statement waited too long for its row: see slow.go
+	blocked error     // the error of the last statement, if it waited as long as it could
+	asked   time.Time // when the last statement ended in vain, or the last Lock began
 }
 
 // push adds a call to the queue.
 func (k *keyQueue) push(c *Call, merges func(*limiter.Op) bool) {
+	if !c.pushed {
+		c.pushed, c.answers = true, k.answers
+	}
 	if merges != nil && !k.mixed && !c.holds {
-		k.mixed = !merges(&c.Op) || len(k.waiting) > 0 && !equal(&k.waiting[0].Op, &c.Op)
+		k.mixed = c.Locks || !merges(&c.Op) || len(k.waiting) > 0 && !equal(&k.waiting[0].Op, &c.Op)
 	}
 	k.waiting = append(k.waiting, c)
 }
@@ -54,38 +63,64 @@ func (k *keyQueue) putBack(calls []*Call, merges func(*limiter.Op) bool) {
 	}
 }
 
-// fill moves waiting calls to a group: a run of calls that give back, or all calls of the first one's
-// kind, policy and time. A Hold ends both, so that it gets the key in its turn.
-func (k *keyQueue) fill(g *Group, config *Config) {
-	waiting, first := k.waiting, &k.waiting[0].Op
-	if GivesBack(first) {
-		for len(k.waiting) > 0 && len(g.Calls) < max(config.GiveBacks, 1) && GivesBack(&k.waiting[0].Op) {
-			if c := k.waiting[0]; !c.left {
-				g.add(c)
-				config.Counters.Queued.Add(-1)
+// fillGroup moves waiting calls of a key to a group. These are a run of calls that give back, or all
+// calls of the first one's kind, policy and time. A Hold ends both, so that it gets the key in its
+// turn. Of a slow key, fillGroup moves the first call only, so that the others count as unsent if their
+// time ends. Calls of other keys that waited while the store answered others get their full time again.
+func (q *Queue) fillGroup(k *keyQueue, g *Group) {
+	waiting, head := k.waiting, k.waiting[0]
+	first, locks := &head.Op, head.Locks
+	add := func(c *Call) {
+		if !k.slow && k.served(c) && !(c.retried && c.renewed) {
+			c.renewed = true
+			if !opcontext.Renew(c.ctx) && c != head { // a group is not empty
+				q.leave(c, k)
+				return
+			}
+		}
+		g.add(c)
+		q.config.Counters.Queued.Add(-1)
+	}
+	switch {
+	case k.slow:
+		add(head)
+		g.Equal = !locks && !GivesBack(first) && q.config.merges(first)
+		k.waiting = waiting[1:]
+		k.putBack(nil, q.config.Merges)
+	case GivesBack(first):
+		for len(k.waiting) > 0 && len(g.Calls) < max(q.config.GiveBacks, 1) && GivesBack(&k.waiting[0].Op) {
+			if c := k.waiting[0]; c == head || q.waits(c, k) {
+				add(c)
 			}
 			k.waiting = k.waiting[1:]
 		}
-	} else {
+	default:
 		g.Equal = true
 		k.waiting, k.mixed = waiting[:0], false
 		held := false
 		for _, c := range waiting {
 			held = held || c.holds
 			switch {
-			case c.left:
-			case !held && c.Op.Kind == first.Kind && c.Op.Policy == first.Policy && c.Op.At == first.At:
-				g.add(c)
-				config.Counters.Queued.Add(-1)
-				g.Equal = g.Equal && config.merges(&c.Op) && equal(first, &c.Op)
+			case c != head && !q.waits(c, k):
+			case !held && c.Locks == locks && c.Op.Kind == first.Kind && c.Op.Policy == first.Policy && c.Op.At == first.At:
+				add(c)
+				g.Equal = g.Equal && !locks && q.config.merges(&c.Op) && equal(first, &c.Op)
 			default:
-				k.push(c, config.Merges)
+				k.push(c, q.config.Merges)
 			}
 		}
 		clear(waiting[len(k.waiting):])
 	}
-	g.renew, k.renew = k.served(), false
-	k.line, k.inFlight = nil, true
+	k.leaveLine()
+	k.inFlight = true
+}
+
+// leaveLine takes the queue out of its line.
+func (k *keyQueue) leaveLine() {
+	if k.line != nil && k.entered != k.line.answers {
+		k.answers++
+	}
+	k.line = nil
 }
 
 // GivesBack reports whether an operation is a refund, cancel or reset. A [Conn] writes the row for
@@ -95,9 +130,17 @@ func GivesBack(op *limiter.Op) bool {
 	return op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel || op.Kind == limiter.OpReset
 }
 
-// served reports whether the store has answered others while the calls of a key waited.
-func (k *keyQueue) served() bool {
-	return k.renew || k.line != nil && k.answers != k.line.answers
+// GivenBack returns what a store returns for a refund, cancel or reset that [limiter.Op.Apply] decided.
+func GivenBack(s limiter.State) limiter.State {
+	if !s.Took {
+		return limiter.State{}
+	}
+	return limiter.State{Took: true, Row: s.Row}
+}
+
+// served reports whether the store has answered others while c waited.
+func (k *keyQueue) served(c *Call) bool {
+	return c.answers != k.answers || k.line != nil && k.entered != k.line.answers
 }
 
 // spareKeys is how many key queues are kept for reuse.
@@ -119,9 +162,12 @@ func (q *Queue) key(id keyID) *keyQueue {
 	return k
 }
 
-// drop removes a key queue in which no call waits. A queue that a line may still hold is not
-// reused.
+// drop removes a key queue in which no call waits, unless its key is slow. A queue that a line may
+// still hold is not reused.
 func (q *Queue) drop(k *keyQueue) {
+	if k.slow {
+		return
+	}
 	delete(q.keys, k.keyID)
 	if !k.moved && len(q.spare) < spareKeys {
 		*k = keyQueue{waiting: k.waiting}
@@ -131,6 +177,9 @@ func (q *Queue) drop(k *keyQueue) {
 
 // lineFor returns the line for the next statement of a key. If no call waits, op is the next.
 func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
+	if k.slow {
+		return &q.slow
+	}
 	alone := k.apart || k.mixed || len(k.waiting) >= q.config.HotKey
 	if alone || len(k.waiting) == 0 && !q.config.merges(op) {
 		return &q.single
@@ -141,8 +190,11 @@ func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
 // free ends the statement of a key: calls that arrived meanwhile are sent next. answered
 // reports whether the store answered the statement. It returns what [Queue.enqueue] returns.
 func (q *Queue) free(k *keyQueue, answered bool) *line {
-	k.inFlight, k.renew = false, answered
-	if !k.next(q.config.Merges) {
+	k.inFlight = false
+	if answered {
+		q.answered(k)
+	}
+	if !q.next(k) {
 		if !k.inFlight {
 			q.drop(k)
 		}
@@ -162,13 +214,12 @@ func (q *Queue) enqueue(k *keyQueue) (start *line) {
 		return nil
 	}
 	k.moved = k.moved || k.line != nil // the line that it leaves skips it
-	k.line, k.answers = to, to.answers
+	k.leaveLine()
+	k.line, k.entered = to, to.answers
 	to.keys = append(to.keys, k)
-	if to.inFlight >= q.maxInFlight(to) {
-		q.setTimer()
+	if !q.begin(to) {
 		return nil
 	}
-	to.inFlight++
 	return to
 }
 
@@ -178,7 +229,7 @@ func (q *Queue) first(from *line) *keyQueue {
 	for len(from.keys) > 0 {
 		k := from.keys[0]
 		if k.line == from {
-			if k.next(q.config.Merges) {
+			if q.next(k) {
 				return k
 			}
 			if k.line = nil; !k.inFlight {

@@ -20,14 +20,17 @@ func (q *Queue) lead(from *line) {
 	for head := q.head(from); head != nil; head = q.head(from) {
 		ctx, stop := q.config.Deadlines.WithTimeout(context.WithoutCancel(head.ctx), head.Op.Timeout)
 		conn, err := q.connect(ctx)
-		goOn := true
 		// If the time is over, it was the head's, and its caller has left. The other calls
 		// have time limits of their own.
-		if err == nil || ctx.Err() == nil {
-			goOn = q.sendNext(ctx, from, conn, err)
+		sent := err == nil || ctx.Err() == nil
+		if sent {
+			q.sendNext(ctx, from, conn, err)
 		}
 		stop()
-		if !goOn {
+		if sent && from == &q.slow { // another queue may wait for the slot
+			q.mu.Lock()
+			q.end(from)
+			q.mu.Unlock()
 			return
 		}
 		if !GivesBack(&head.Op) {
@@ -44,7 +47,7 @@ func (q *Queue) head(from *line) *Call {
 	if k := q.first(from); k != nil {
 		return k.waiting[0]
 	}
-	from.inFlight--
+	q.end(from)
 	return nil
 }
 
@@ -62,8 +65,8 @@ func recovered(class error, err *error) {
 }
 
 // sendNext sends one statement for keys of a line, or tells their callers why there is no
-// connection. It reports whether the leader may send another one.
-func (q *Queue) sendNext(ctx context.Context, from *line, conn Conn, err error) (goOn bool) {
+// connection.
+func (q *Queue) sendNext(ctx context.Context, from *line, conn Conn, err error) {
 	if conn != nil {
 		defer conn.Release()
 	}
@@ -71,11 +74,10 @@ func (q *Queue) sendNext(ctx context.Context, from *line, conn Conn, err error) 
 	defer st.recycle()
 	q.fill(from, st)
 	if len(st.groups) == 0 {
-		return true
+		return
 	}
 	if err == nil {
-		q.watch(st, from)
-		err = q.send(ctx, conn, st.groups)
+		err = q.send(ctx, conn, st, from)
 	} else {
 		for _, g := range st.groups {
 			for _, c := range g.Calls {
@@ -83,7 +85,35 @@ func (q *Queue) sendNext(ctx context.Context, from *line, conn Conn, err error) 
 			}
 		}
 	}
-	return q.complete(st, from, err) || q.rejoin(from)
+	q.complete(st, from, err)
+}
+
+// boundLockWait sets how long a statement that is about to be sent may wait for row locks. Calls that
+// failed together with others wait for a quarter of the usual time: they have waited before, and some
+// of their rows are probably locked.
+func (q *Queue) boundLockWait(ctx context.Context, st *statement, from *line) {
+	if q.config.Locked == nil {
+		return
+	}
+	st.sent = time.Now()
+	wait := q.config.LockWait
+	switch {
+	case from == &q.slow: // no longer than its caller waits
+		c := st.groups[0].Calls[0]
+		opcontext.BoundLockWait(c.ctx, 0) // a statement of the caller itself may have bounded it
+		wait, _ = opcontext.LockWait(c.ctx)
+		wait = max(wait, 1)
+	case len(st.groups) > 1:
+		wait = q.config.SharedLockWait
+	case st.groups[0].Calls[0].retried:
+		wait /= 4
+	}
+	opcontext.BoundLockWait(ctx, wait)
+}
+
+// isLocked reports whether a statement was sent and failed because it waited too long for its row.
+func (q *Queue) isLocked(st *statement, err error) bool {
+	return err != nil && !st.sent.IsZero() && q.config.Locked(err)
 }
 
 // fill moves keys of a line to a statement: one key of the single line, otherwise as many as fit.
@@ -100,7 +130,7 @@ func (q *Queue) fill(from *line, st *statement) {
 			break
 		}
 		from.keys = from.keys[1:]
-		k.fill(st.group(), &q.config)
+		q.fillGroup(k, st.group())
 	}
 	slices.SortFunc(st.groups, func(a, b *Group) int {
 		return cmp.Or(cmp.Compare(a.Op().Name, b.Op().Name), cmp.Compare(a.Op().Key, b.Op().Key))
@@ -108,48 +138,51 @@ func (q *Queue) fill(from *line, st *statement) {
 }
 
 // send sends a statement. A panic is an error of all its calls.
-func (q *Queue) send(ctx context.Context, conn Conn, groups []*Group) (err error) {
+func (q *Queue) send(ctx context.Context, conn Conn, st *statement, from *line) (err error) {
 	var longest time.Duration
 	units := 0
-	for _, g := range groups {
+	for _, g := range st.groups {
 		units += len(g.Calls)
 		for _, c := range g.Calls {
 			longest = max(longest, c.Op.Timeout)
-			switch {
-			case g.renew && !c.retried:
-				opcontext.Renew(c.ctx)
-			case conn.Fresh():
-				opcontext.Connected(c.ctx)
-			}
+			opcontext.Connected(c.ctx, conn.Fresh())
 		}
 	}
-	opcontext.Restart(ctx, longest)
-	q.config.Counters.Sent(len(groups), units)
+	if longest > 0 { // the time of the head, in which ctx got the connection, may be over by now
+		var stop func()
+		ctx, stop = q.config.Deadlines.WithTimeout(context.WithoutCancel(ctx), max(longest, leastTime))
+		defer stop()
+		opcontext.Connected(ctx, true)
+	}
+	q.boundLockWait(ctx, st, from)
+	q.config.Counters.Sent(len(st.groups), units)
 	defer recovered(limiter.ErrOutcomeUnknown, &err)
-	return conn.Send(ctx, groups)
+	return conn.Send(ctx, st.groups)
 }
 
-// complete tells callers the outcome of a statement, and ends it for its keys. It reports
-// whether the statement still counted as in flight.
-func (q *Queue) complete(st *statement, from *line, err error) (counted bool) {
+// complete tells callers the outcome of a statement, and ends it for its keys.
+func (q *Queue) complete(st *statement, from *line, err error) {
 	// One invalid or locked row must not fail the other calls.
 	calls := len(st.groups) + len(st.groups[0].Calls) - 1
 	retry := err != nil && calls > 1 && !errors.Is(err, limiter.ErrOutcomeUnknown)
+	locked := len(st.groups) == 1 && q.isLocked(st, err)
 	var start []*line
 	q.mu.Lock()
-	counted = q.unwatch(st)
 	if err == nil {
 		from.answers++
 	}
 	for _, g := range st.groups {
 		k := q.keys[idOf(g.Op())]
 		k.apart = false
+		again := locked && q.locked(k, st, from, err)
 		var back []*Call
 		for _, c := range g.Calls {
 			switch {
 			case c.answered && err == nil:
 				c.finish(nil)
-			case err != nil && (!retry || c.retried):
+			case locked && !again:
+				c.finish(c.lockError(err))
+			case err != nil && !again && (!retry || c.retried):
 				c.finish(err)
 			default:
 				// The call failed together with others, was not granted beside them, or could
@@ -177,5 +210,4 @@ func (q *Queue) complete(st *statement, from *line, err error) (counted bool) {
 	for _, line := range start {
 		go q.lead(line)
 	}
-	return counted
 }

@@ -50,10 +50,15 @@ type Config struct {
 	// GiveBacks is the most refunds, cancels and resets of one key that share a statement. They
 	// share it with no other key. 0 means 1.
 	GiveBacks int
-	// LockWait is how long a statement of one key counts as in flight, because it may wait for
-	// a row lock. For calls that failed together with others it is a tenth of that. 0 means
-	// that a statement counts until it ends.
-	LockWait time.Duration
+	// LockWait and SharedLockWait are how long a statement of one key and one of several keys may
+	// wait for row locks: see slow.go. 0 means that only the time limit ends the wait.
+	LockWait, SharedLockWait time.Duration
+	// Locked reports whether a statement failed because it waited too long for a row lock. nil
+	// means that none does.
+	Locked func(error) bool
+	// Slots are for statements that may wait longer. Queues of one store share them. They may be
+	// nil if Locked is.
+	Slots *Slots
 	// Merges reports whether equal operations of a key can be units of one row, and share a
 	// statement with other keys. Other operations get statements of one key. nil means that
 	// any operations can share a statement.
@@ -78,9 +83,9 @@ type Queue struct {
 	spare  []*keyQueue // for reuse
 	shared line
 	single line
+	slow   line
 
-	watched  []*statement // of one key
-	watchEnd time.Time    // when the next watch ends, if a timer is set
+	remembered []*keyQueue // the slow keys
 }
 
 // New returns a Queue. It does no I/O and starts nothing.
@@ -88,7 +93,11 @@ func New(sender Sender, config Config) *Queue {
 	if config.Counters == nil {
 		config.Counters = new(Counters)
 	}
-	return &Queue{sender: sender, config: config, keys: map[keyID]*keyQueue{}}
+	q := &Queue{sender: sender, config: config, keys: map[keyID]*keyQueue{}}
+	if config.Slots != nil {
+		config.Slots.add(q)
+	}
+	return q
 }
 
 // line holds the key queues that wait for a statement of one kind, and counts the statements
@@ -99,33 +108,77 @@ type line struct {
 	answers  uint64 // how many statements the store has answered
 }
 
-// maxInFlight is how many statements of a line may be in flight.
-func (q *Queue) maxInFlight(l *line) int {
-	if l == &q.shared {
-		return q.config.Shared
+// begin counts one more statement in a line, and reports whether it may be sent.
+func (q *Queue) begin(l *line) bool {
+	switch {
+	case l == &q.slow && !q.config.Slots.take(),
+		l == &q.shared && l.inFlight >= q.config.Shared,
+		l == &q.single && l.inFlight >= q.config.Single:
+		return false
 	}
-	return q.config.Single
+	l.inFlight++
+	return true
+}
+
+// end counts one statement less in a line.
+func (q *Queue) end(l *line) {
+	l.inFlight--
+	if l == &q.slow {
+		q.config.Slots.giveBack()
+	}
 }
 
 // errKeyBusy is the error of a call that timed out while its key was in flight, or while the store
 // answered others: the store is not at fault.
 var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
-// Do carries out op and returns its state. It does so in the caller's goroutine if the key has
-// nothing in flight and the line is below its limit. If ctx ends before op was sent, op is not
-// charged; after that its outcome is unknown. The ctx is one that [opcontext.Deadlines.WithTimeout]
-// returned.
+// leastTime is the time that every statement gets, because cutting it off costs the connection. A
+// caller whose call has less time leaves before the statement ends. So it does not send the call
+// itself.
+const leastTime = 100 * time.Millisecond
+
+// Do carries out op and returns its state. The caller's goroutine sends op if the key has nothing in
+// flight, its row is not known to be locked, the line is below its limit, and op has at least 100 ms.
+// If ctx ends before op was sent, op is not charged; after that its outcome is unknown. The ctx is one
+// that [opcontext.Deadlines.WithTimeout] returned.
 func (q *Queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	return q.do(ctx, Call{Op: op})
+}
+
+func (q *Queue) do(ctx context.Context, call Call) (limiter.State, error) {
 	q.mu.Lock()
-	k := q.key(idOf(&op))
-	if to := q.lineFor(k, &op); !k.inFlight && k.line == nil && to.inFlight < q.maxInFlight(to) {
-		k.inFlight = true
-		to.inFlight++
+	k := q.key(idOf(&call.Op))
+	if err := k.refusal(time.Now()); err != nil {
 		q.mu.Unlock()
-		return q.sendOwn(ctx, op, to)
+		return limiter.State{}, err
 	}
-	c := &Call{ctx: ctx, Op: op, done: make(chan struct{})}
-	k.push(c, q.config.Merges)
+	if call.Locks {
+		q.setSlow(k)
+	}
+	from := q.lineFor(k, &call.Op)
+	if call.Op.Timeout < leastTime || from == &q.slow || k.inFlight || k.line != nil || !q.begin(from) {
+		return q.wait(ctx, &call, k, false)
+	}
+	k.inFlight = true
+	q.mu.Unlock()
+	state, err, again := q.sendOwn(ctx, call, from)
+	if again {
+		q.mu.Lock()
+		k.inFlight = false
+		return q.wait(ctx, &call, k, true)
+	}
+	return state, err
+}
+
+// wait puts a call into the queue k, at its head if first is set, and waits for its outcome. The caller
+// has locked mu.
+func (q *Queue) wait(ctx context.Context, c *Call, k *keyQueue, first bool) (limiter.State, error) {
+	c.ctx, c.done = ctx, make(chan struct{})
+	if first {
+		k.putBack([]*Call{c}, q.config.Merges)
+	} else {
+		k.push(c, q.config.Merges)
+	}
 	q.config.Counters.Queued.Add(1)
 	start := q.enqueue(k)
 	q.mu.Unlock()
@@ -151,12 +204,28 @@ func (q *Queue) await(c *Call, k *keyQueue) error {
 		return c.err
 	default:
 	}
-	c.left = true
+	if !c.left {
+		q.leave(c, k)
+	}
+	if c.sent && c.Op.Kind != limiter.OpLook && !c.Locks { // a look has no outcome
+		return opcontext.Interrupted(c.ctx, limiter.ErrOutcomeUnknown, nil)
+	}
+	return Unsent(c.ctx, c.busy)
+}
+
+// waits reports whether the caller of a call in the queue k still waits. If the time of the call is
+// over, waits marks it as left, because the outcome would be unknown if it were sent.
+func (q *Queue) waits(c *Call, k *keyQueue) bool {
+	if !c.left && c.ctx.Err() != nil {
+		q.leave(c, k)
+	}
+	return !c.left
+}
+
+// leave marks a call in the queue k whose caller does not wait any longer.
+func (q *Queue) leave(c *Call, k *keyQueue) {
+	c.left, c.busy = true, k.inFlight || k.slow || k.served(c)
 	if !c.sent && !c.holds {
 		q.config.Counters.Queued.Add(-1)
 	}
-	if c.sent && c.Op.Kind != limiter.OpLook { // a look has no outcome
-		return opcontext.Interrupted(c.ctx, limiter.ErrOutcomeUnknown, nil)
-	}
-	return Unsent(c.ctx, k.inFlight || k.served())
 }

@@ -361,6 +361,23 @@ func TestATimeLimitCountsTheTimeInTheQueue(t *testing.T) {
 	})
 }
 
+func TestShortTimeLimit(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+		s.takes = 100*ms - 1
+		short := take("a", 1)
+		short.Timeout = ms
+		if a := ask(t.Context(), q, short)()[0]; !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != ms {
+			t.Errorf("%v after %v, want ErrOutcomeUnknown after %v", a.err, a.after, ms)
+		}
+		<-time.After(s.takes)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.rows["a"] == (limiter.Row{}) {
+			t.Error("its statement was cut off")
+		}
+	})
+}
+
 func TestAStatementEndsWithTheLongestTimeLimitOfItsTakes(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		s.takes = time.Hour // hangs

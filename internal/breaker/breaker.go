@@ -3,6 +3,7 @@
 package breaker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -26,6 +27,8 @@ const (
 	// connection could be made: the database does not even say that it is down. One such failure is
 	// enough after any other.
 	beyondLimit = time.Second
+	// leastTime is how much time an operation needs to find out whether the database answers.
+	leastTime = 50 * time.Millisecond
 )
 
 // Breaker keeps operations from a database that does not answer. Each then costs microseconds
@@ -34,6 +37,11 @@ const (
 //
 // To its callers a locked row looks like a hung database. So an operation is blocked only if it uses
 // every key that all failed operations used. See DESIGN.md, "The breaker belongs to the store".
+//
+// A timeout of an operation with a time limit below 50 ms does not count, because a healthy
+// database may need more time. Such an operation is not a probe either, nor is one whose context
+// ends within 100 ms. If no other operation asks for 1 s after a probe is due, the Breaker lets one
+// of them through. That postpones no probe.
 //
 // The zero Breaker is closed: it lets every operation through. A Breaker is safe for concurrent
 // use.
@@ -49,8 +57,8 @@ type Breaker struct {
 
 	mu       sync.Mutex
 	failures int
-	keys     []uint64        // the hashes of the keys that every failed operation used
-	tables   [allTables]bool // whether operations on these tables have failed: see tablesOf
+	keys     []uint64 // the hashes of the keys that every failed operation used
+	tables   []uint   // the sets of tables of the failed operations: see tablesOf
 	cause    error
 	last     time.Time     // when the last operation was let through, or failed
 	wait     time.Duration // from then to the next one; 0 while the Breaker is closed
@@ -62,14 +70,18 @@ type Pass struct {
 	breaker  *Breaker
 	round    uint64
 	failures int       // that there were when it was given
-	entered  time.Time // if there were any
+	entered  time.Time // if there were any, or if the time limit is below leastTime
 }
 
 // Enter returns a Pass for an operation, or an error if the operation must not be sent. The error
 // matches [limiter.ErrMisconfigured] if that is why operations failed, otherwise
-// [limiter.ErrNotApplied]. Several ops are one operation on several keys.
-func (b *Breaker) Enter(ops ...*limiter.Op) (Pass, error) {
+// [limiter.ErrNotApplied]. Several ops are one operation on several keys. The ctx is the caller's.
+func (b *Breaker) Enter(ctx context.Context, ops ...*limiter.Op) (Pass, error) {
 	p := Pass{breaker: b, round: b.round.Load()}
+	short := isShort(ops)
+	if short {
+		p.entered = time.Now()
+	}
 	if !b.failing.Load() {
 		return p, nil
 	}
@@ -80,13 +92,28 @@ func (b *Breaker) Enter(ops ...*limiter.Op) (Pass, error) {
 	if !b.blocks(ops) {
 		return p, nil
 	}
-	if passed := since(b.last, now); passed >= 0 && passed < b.wait {
-		return p, fmt.Errorf("%w: not sent, because the last %d tries failed; the next try is %v after the last one: %v",
-			b.class(), b.failures, b.wait, b.cause) //nolint:errorlint // that one may have been sent, this one was not
+	wait := b.wait
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(now) < 2*leastTime { // half of it is for the store
+		short = true
 	}
-	b.last, b.wait = now, min(2*b.wait, lastProbe)
+	if short {
+		wait += lastProbe
+	}
+	if passed := since(b.last, now); passed >= 0 && passed < wait {
+		return p, fmt.Errorf("%w: not sent, because the last %d tries failed; the next try is %v after the last one: %v",
+			b.class(), b.failures, wait, b.cause) //nolint:errorlint // that one may have been sent, this one was not
+	}
+	if short {
+		b.last = now.Add(-b.wait) // a probe stays due
+	} else {
+		b.last, b.wait = now, min(2*b.wait, lastProbe)
+	}
 	return p, nil
 }
+
+// isShort reports whether the operation's time limit is too short to find out whether the database
+// answers.
+func isShort(ops []*limiter.Op) bool { return ops[0].Timeout > 0 && ops[0].Timeout < leastTime }
 
 // Stats reports whether the Breaker is open, for one key or for all, and how often it was opened.
 func (b *Breaker) Stats() (open bool, openings int64) {
@@ -118,7 +145,8 @@ func (p Pass) Leave(err error, ops ...*limiter.Op) {
 	switch {
 	case err == nil:
 		b.answered()
-	case errors.Is(err, limiter.ErrCanceled), !limiter.StoreFailed(err) && !errors.Is(err, limiter.ErrMisconfigured):
+	case errors.Is(err, limiter.ErrCanceled), !limiter.StoreFailed(err) && !errors.Is(err, limiter.ErrMisconfigured),
+		isShort(ops) && errors.Is(err, context.DeadlineExceeded) && !p.waited(ops):
 		// It says nothing of the database.
 	case b.IsOutage == nil || b.IsOutage(err):
 		b.failed(p, ops, err)
@@ -135,7 +163,7 @@ func (b *Breaker) answered() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.round.Add(1)
-	b.failures, b.tables, b.cause, b.wait = 0, [allTables]bool{}, nil, 0
+	b.failures, b.tables, b.cause, b.wait = 0, nil, nil, 0
 	b.failing.Store(false)
 }
 
@@ -156,49 +184,40 @@ func (b *Breaker) failed(p Pass, ops []*limiter.Op, err error) {
 	} else {
 		b.keys = slices.DeleteFunc(b.keys, func(key uint64) bool { return !uses(ops, key) })
 	}
-	b.tables[tablesOf(ops)] = true
+	if tables := tablesOf(ops); !slices.Contains(b.tables, tables) {
+		b.tables = append(b.tables, tables)
+	}
 	if p.failures != b.failures {
 		return
 	}
 	b.failures++
 	b.cause = err
 	now := time.Now()
-	waited := !p.entered.IsZero() && now.Sub(p.entered)-beyondLimit >= ops[0].Timeout
-	if b.wait == 0 && (waited || b.failures >= openAfter) {
+	if b.wait == 0 && (b.failures > 1 && p.waited(ops) || b.failures >= openAfter) {
 		b.wait = firstProbe
 		b.openings++
 	}
 	b.last = now // a probe may take longer than the wait for the next one, and a lone caller made all of them
 }
 
-// A set of tables has one bit for each.
-const (
-	bucketTable = 1 << iota
-	windowTable
-	allTables = 1 << iota // how many sets there are
-)
+// waited reports whether the operation took so long that it must have waited for a connection that
+// could not be made.
+func (p Pass) waited(ops []*limiter.Op) bool {
+	return !p.entered.IsZero() && time.Since(p.entered)-beyondLimit >= ops[0].Timeout
+}
 
-// tablesOf returns the tables that an operation uses.
-func tablesOf(ops []*limiter.Op) (tables int) {
+// tablesOf returns the set of tables that an operation uses: one bit for each kind of policy.
+func tablesOf(ops []*limiter.Op) (tables uint) {
 	for _, op := range ops {
-		if _, ok := op.Policy.(limiter.FixedWindow); ok {
-			tables |= windowTable
-		} else {
-			tables |= bucketTable
-		}
+		tables |= 1 << limiter.KindOf(op.Policy)
 	}
 	return tables
 }
 
 // failedOn reports whether an operation has failed that used none but these tables. A right or column
 // that is missing in one table may exist in the other.
-func (b *Breaker) failedOn(tables int) bool {
-	for failed, did := range b.tables {
-		if did && failed&^tables == 0 {
-			return true
-		}
-	}
-	return false
+func (b *Breaker) failedOn(tables uint) bool {
+	return slices.ContainsFunc(b.tables, func(failed uint) bool { return failed&^tables == 0 })
 }
 
 // seed is the seed of the hashes of keys.

@@ -80,7 +80,7 @@ func TestABreakerOpensAfterFiveFailuresWhateverTheTimeLimit(t *testing.T) {
 		for i := range 5 {
 			op := opOf(fmt.Sprint(i))
 			op.Timeout = timeout
-			pass, refused := b.Enter(op)
+			pass, refused := b.Enter(t.Context(), op)
 			if refused != nil {
 				t.Errorf("time limit %v: operation %d was not let through: %v", timeout, i, refused)
 			}
@@ -102,7 +102,7 @@ func TestABreakerLetsOneThroughAtATimeThatGetsLonger(t *testing.T) {
 			<-time.After(ms)
 			var under []breaker.Pass // way at a time
 			for range 3 {
-				if pass, refused := b.Enter(opOf("k")); refused == nil {
+				if pass, refused := b.Enter(t.Context(), opOf("k")); refused == nil {
 					under = append(under, pass)
 					probes = append(probes, time.Since(begin))
 				}
@@ -125,7 +125,7 @@ func TestWhoAsksAloneDoesNotMakeEachProbeOfADatabaseThatHangs(t *testing.T) {
 		const hangs = 3 * time.Second
 		var sent, kept int
 		for begin := time.Now(); time.Since(begin) < time.Minute; <-time.After(300 * ms) {
-			pass, refused := b.Enter(opOf("k"))
+			pass, refused := b.Enter(t.Context(), opOf("k"))
 			if refused != nil {
 				kept++
 				continue
@@ -197,7 +197,7 @@ func TestOfOperationsUnderWayTogetherOneFailureCounts(t *testing.T) {
 		var passes []breaker.Pass
 		for i := range 64 {
 			op := opOf(fmt.Sprint(i))
-			pass, err := b.Enter(op)
+			pass, err := b.Enter(t.Context(), op)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,7 +207,7 @@ func TestOfOperationsUnderWayTogetherOneFailureCounts(t *testing.T) {
 			pass.Leave(limiter.ErrOutcomeUnknown, ops[i])
 		}
 		op := opOf("another")
-		pass, err := b.Enter(op)
+		pass, err := b.Enter(t.Context(), op)
 		if open := err != nil; open != (n == 4) {
 			t.Errorf("after %d failures and one of 64 operations: open is %v", n, open)
 		}
@@ -229,7 +229,7 @@ func TestABreakerThatOneKeyHasOpenedIsOpenForThatKeyAlone(t *testing.T) {
 			t.Error("it is not open for its key")
 		}
 		another := opOf("another")
-		pass, err := b.Enter(another)
+		pass, err := b.Enter(t.Context(), another)
 		if err != nil {
 			t.Fatalf("it is open for other keys: %v", err)
 		}
@@ -248,7 +248,7 @@ func TestOneConnectionWaitedForInVainOpensABreakerThatSomethingFailedBefore(t *t
 			through(b, "first", limiter.ErrOutcomeUnknown)
 			op := opOf("second")
 			op.Timeout = 250 * ms
-			pass, err := b.Enter(op)
+			pass, err := b.Enter(t.Context(), op)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,14 +267,14 @@ func TestWhatIsMissingInOneTableKeepsNobodyFromTheOther(t *testing.T) {
 		for class, want := range map[error]bool{limiter.ErrMisconfigured: true, limiter.ErrNotApplied: false} {
 			b := opened(class) // by buckets
 			window := &limiter.Op{Name: "name", Key: "k", Policy: limiter.FixedWindow{}}
-			pass, err := b.Enter(window)
+			pass, err := b.Enter(t.Context(), window)
 			if asked := err == nil; asked != want {
 				t.Fatalf("after buckets have failed as %v a window is asked: %v", class, asked)
 			} else if !asked {
 				continue
 			}
 			pass.Leave(class, window)
-			if _, err := b.Enter(window); !errors.Is(err, class) {
+			if _, err := b.Enter(t.Context(), window); !errors.Is(err, class) {
 				t.Errorf("when both have failed a window is asked again: %v", err)
 			}
 		}
@@ -289,7 +289,7 @@ func TestWhatWasSentBeforeTheLastAnswerDoesNotCount(t *testing.T) {
 		var passes []breaker.Pass
 		for i := range 5 { // each is the next failure in a row, but for the answer that comes before it ends
 			op := opOf(fmt.Sprint("slow ", i))
-			pass, err := b.Enter(op)
+			pass, err := b.Enter(t.Context(), op)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -317,7 +317,7 @@ func TestTheErrorOfAnOpenBreakerHasTheClassThatFits(t *testing.T) {
 			limiter.ErrOutcomeUnknown: limiter.ErrNotApplied, // this one was not sent
 			limiter.ErrMisconfigured:  limiter.ErrMisconfigured,
 		} {
-			_, err := opened(fmt.Errorf("%w: the reason", cause)).Enter(opOf("k"))
+			_, err := opened(fmt.Errorf("%w: the reason", cause)).Enter(t.Context(), opOf("k"))
 			if !errors.Is(err, want) || errors.Is(err, limiter.ErrOutcomeUnknown) || !strings.Contains(err.Error(), "the reason") {
 				t.Errorf("after %v: %v", cause, err)
 			}

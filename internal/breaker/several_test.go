@@ -1,6 +1,7 @@
 package breaker_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -11,7 +12,7 @@ import (
 
 // throughAll sends an operation on keys that ends with err, and reports whether it was let through.
 func throughAll(b *breaker.Breaker, err error, ops ...*limiter.Op) bool {
-	pass, refused := b.Enter(ops...)
+	pass, refused := b.Enter(context.Background(), ops...)
 	if refused == nil {
 		pass.Leave(err, ops...)
 	}

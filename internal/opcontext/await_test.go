@@ -22,8 +22,7 @@ func TestAwaitEndsWithTheTimeOfTheOperation(t *testing.T) {
 		deadline  time.Duration // of the caller's context, 0 for none
 		dialing   time.Duration // until when a connection is being made
 		connected time.Duration // when there is one, 0 for never
-		restarted time.Duration // when the operation is given again more, 0 for never
-		again     time.Duration
+		renewed   time.Duration // when the operation is given its time anew, 0 for never
 		want      time.Duration
 		canceled  bool // it counts as the caller's own end
 	}{
@@ -36,17 +35,17 @@ func TestAwaitEndsWithTheTimeOfTheOperation(t *testing.T) {
 		{name: "a connection that took a second and a bit", timeout: 250 * ms, dialing: time.Hour, connected: 1100 * ms, want: 1350 * ms},
 		{name: "a connection that took long", timeout: 250 * ms, dialing: time.Hour, connected: 2900 * ms, want: 3150 * ms},
 		{name: "a connection is no reason to wait for another", timeout: 250 * ms, dialing: time.Hour, connected: ms, want: 251 * ms},
-		{name: "restarted", timeout: 250 * ms, restarted: 200 * ms, again: time.Second, want: 1200 * ms},
-		{name: "restarted while a connection is being made", timeout: 250 * ms, dialing: time.Hour, restarted: 200 * ms, again: 250 * ms, want: 450 * ms},
-		{name: "restarted after the connection", timeout: 250 * ms, connected: 200 * ms, restarted: 400 * ms, again: 250 * ms, want: 650 * ms},
-		{name: "connected after it was restarted", timeout: 250 * ms, restarted: 200 * ms, again: 250 * ms, connected: 400 * ms, want: 450 * ms},
-		{name: "restarted too late", timeout: 250 * ms, restarted: 251 * ms, again: time.Second, want: 250 * ms},
+		{name: "renewed", timeout: 250 * ms, renewed: 200 * ms, want: 450 * ms},
+		{name: "renewed while a connection is being made", timeout: 250 * ms, dialing: time.Hour, renewed: 200 * ms, want: 450 * ms},
+		{name: "renewed after the connection", timeout: 250 * ms, connected: 200 * ms, renewed: 400 * ms, want: 650 * ms},
+		{name: "connected after it was renewed", timeout: 250 * ms, renewed: 200 * ms, connected: 400 * ms, want: 450 * ms},
+		{name: "renewed too late", timeout: 250 * ms, renewed: 251 * ms, want: 250 * ms},
 		{name: "the deadline leaves 100 ms", timeout: time.Second, deadline: 400 * ms, want: 300 * ms, canceled: true},
 		{name: "also after the connection", timeout: time.Second, deadline: 400 * ms, connected: 200 * ms, want: 300 * ms, canceled: true},
-		{name: "also when restarted", timeout: time.Second, deadline: 400 * ms, restarted: 200 * ms, again: time.Minute, want: 300 * ms, canceled: true},
+		{name: "also when renewed", timeout: time.Second, deadline: 400 * ms, renewed: 200 * ms, want: 300 * ms, canceled: true},
 		{name: "also while a connection is being made", timeout: 250 * ms, deadline: 400 * ms, dialing: time.Hour, want: 300 * ms},
 		{name: "half of a short deadline", timeout: time.Second, deadline: 60 * ms, want: 30 * ms, canceled: true},
-		{name: "also of one that is restarted", timeout: time.Second, deadline: 60 * ms, restarted: 20 * ms, again: time.Minute, want: 30 * ms, canceled: true},
+		{name: "also of one that is renewed", timeout: time.Second, deadline: 60 * ms, renewed: 20 * ms, want: 30 * ms, canceled: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -60,10 +59,10 @@ func TestAwaitEndsWithTheTimeOfTheOperation(t *testing.T) {
 						ctx.Done()
 					}
 					if c.connected > 0 {
-						time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms)) })
+						time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms), true) })
 					}
-					if c.restarted > 0 {
-						time.AfterFunc(c.restarted, func() { opcontext.Restart(ctx, c.again) })
+					if c.renewed > 0 {
+						time.AfterFunc(c.renewed, func() { opcontext.Renew(ctx) })
 					}
 					ended := opcontext.Await(ctx, never)
 					if got := time.Since(begin); !ended || got != c.want {
@@ -87,43 +86,12 @@ func TestAwaitEndsWithTheTimeOfTheOperation(t *testing.T) {
 	}
 }
 
-func TestARestartCountsFromItsCall(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name        string
-		deadline    time.Duration // of the caller's context, 0 for none
-		first, then time.Duration // what the operation is given after 200 and 300 ms
-		want        time.Duration
-		canceled    bool
-	}{
-		{name: "more than there was", first: 2 * time.Second, then: 2 * time.Second, want: 2300 * ms},
-		{name: "less than there was", first: 300 * ms, then: 100 * ms, want: 400 * ms},
-		{name: "more than the caller has", deadline: time.Second, first: 150 * ms, then: time.Hour, want: 900 * ms, canceled: true},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			parent := within(t, c.deadline)
-			begin := time.Now()
-			ctx, stop := new(opcontext.Deadlines).WithTimeout(parent, time.Second)
-			defer stop()
-			time.AfterFunc(200*ms, func() { opcontext.Restart(ctx, c.first) })
-			time.AfterFunc(300*ms, func() { opcontext.Restart(ctx, c.then) })
-			<-ctx.Done()
-			if got := time.Since(begin); got != c.want {
-				t.Errorf("%s: it ended after %v, want %v", c.name, got, c.want)
-			}
-			if parent.Err() != nil || (opcontext.EndedByCaller(ctx) != nil) != c.canceled {
-				t.Errorf("%s: the caller's context: %v, Ended: %v", c.name, parent.Err(), opcontext.EndedByCaller(ctx))
-			}
-		})
-	}
-}
-
 func TestAwaitEndsWithTheCaller(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(ctx context.Context){
 		"without a connection": func(context.Context) {},
-		"with a connection":    opcontext.Connected,
-		"restarted":            func(ctx context.Context) { opcontext.Restart(ctx, time.Hour) },
+		"with a connection":    connected,
+		"renewed":              func(ctx context.Context) { opcontext.Renew(ctx) },
 		"after a statement":    opcontext.DelayCancel,
 	} {
 		for _, timeout := range []time.Duration{0, time.Second} { // 0 is the caller's context itself
@@ -183,8 +151,8 @@ func TestAnOperationThatHasEndedIsNotStartedAnew(t *testing.T) {
 			defer stop()
 			end(ctx, cancel, stop)
 			was := ctx.Err()
-			opcontext.Connected(ctx)
-			opcontext.Restart(ctx, time.Hour)
+			opcontext.Connected(ctx, true)
+			opcontext.Renew(ctx)
 			begin := time.Now()
 			if was == nil || !opcontext.Await(ctx, never) || time.Since(begin) != 0 || !errors.Is(ctx.Err(), was) {
 				t.Errorf("%s: Err was %v, is %v, and Await took %v", name, was, ctx.Err(), time.Since(begin))
@@ -201,15 +169,15 @@ func TestEachWaitsForHisOwnTime(t *testing.T) {
 		inner, stopInner := new(opcontext.Deadlines).WithTimeout(context.WithoutCancel(outer), 500*ms)
 		defer stopInner()
 		begin := time.Now()
-		opcontext.Restart(inner, 750*ms) // not that of the call for which it is made
+		time.AfterFunc(200*ms, func() { opcontext.Renew(inner) }) // not that of the call for which it is made
 		if !opcontext.Await(outer, never) || time.Since(begin) != 250*ms {
 			t.Errorf("the call ended after %v, want 250ms", time.Since(begin))
 		}
 		if opcontext.EndedByCaller(inner) != nil || inner.Err() != nil {
 			t.Errorf("with it the statement: %v", inner.Err())
 		}
-		if !opcontext.Await(inner, never) || time.Since(begin) != 750*ms {
-			t.Errorf("the statement ended after %v, want 750ms", time.Since(begin))
+		if !opcontext.Await(inner, never) || time.Since(begin) != 700*ms {
+			t.Errorf("the statement ended after %v, want 700ms", time.Since(begin))
 		}
 	})
 }

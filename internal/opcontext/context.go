@@ -27,7 +27,8 @@ const (
 	cancelDelay = 100 * time.Millisecond
 	// deadlineDelay is how long after the caller's deadline a statement may continue, if that deadline
 	// leaves less than twice as long. Otherwise each caller with a deadline of a few milliseconds could
-	// cut off a statement on a busy machine.
+	// cut off a statement on a busy machine. For the same reason, a statement may take this long if its
+	// operation has less time left when it is sent.
 	deadlineDelay = 25 * time.Millisecond
 )
 
@@ -53,9 +54,11 @@ type Context struct {
 	connected       bool
 	dialTimeGranted bool
 	delaysCancel    bool
-	cause           error  // why, if the Context ended the operation
-	waitReason      string // why it had no connection then, if that is known
-	err             error  // what Err returns from now on
+	leastGranted    bool          // DelayCancel has given the operation more time
+	lockWait        time.Duration // the most that a statement waits for a row lock; 0 if due alone bounds it
+	cause           error         // why, if the Context ended the operation
+	waitReason      string        // why it had no connection then, if that is known
+	err             error         // what Err returns from now on
 
 	// What there is when somebody waits.
 	done         chan struct{}
@@ -80,49 +83,75 @@ func (c *Context) deadlineTooNear() error {
 		"use a later deadline, or a shorter limit with limiter.WithTimeout: %w", c.timeout, context.DeadlineExceeded)
 }
 
-// Connected tells the Context in ctx, if there is one, that the operation has a connection. Only
-// the first call does anything.
-func Connected(ctx context.Context) {
+// Connected tells the Context in ctx, if there is one, that the operation has a connection; fresh
+// reports whether that was made for it. The time of an operation that waited for a dial, its own or
+// another one, starts again. Only the first call does anything.
+func Connected(ctx context.Context, fresh bool) {
 	c, ok := ctx.Value(contextKey{}).(*Context)
 	if !ok {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.connected {
-		c.restart(c.timeout)
+	if c.err == nil && !c.connected && (fresh || c.dialTimeGranted) {
+		c.connected = true
+		c.extend(c.timeout)
 	}
 }
 
-// Restart gives the operation of the Context ctx its timeout again, from now on.
-func Restart(ctx context.Context, timeout time.Duration) {
+// BoundLockWait makes the statements of the Context ctx wait for a row lock for at most d, or until
+// shortly before its end if d is 0. See [LockWait].
+func BoundLockWait(ctx context.Context, d time.Duration) {
 	if c, ok := ctx.(*Context); ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.restart(timeout)
+		c.lockWait = d
 	}
+}
+
+// LockWait returns for how long a statement under ctx may wait for a row lock. It is at most 4/5 of
+// the time that is left, so that the server ends the wait and the connection survives. LockWait
+// reports false if ctx has no time limit.
+func LockWait(ctx context.Context) (d time.Duration, ok bool) {
+	c, ok := ctx.Value(contextKey{}).(*Context)
+	if !ok {
+		return 0, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d = time.Until(c.due) / 5 * 4
+	if c.lockWait > 0 {
+		d = min(d, c.lockWait)
+	}
+	return d, true
 }
 
 // Renew gives the operation of the Context ctx its full time again, from now on. A queue calls it
 // when it sends an operation that waited while the store answered others. If the caller's deadline
-// leaves less than that, the caller ended the operation, and the store did not fail.
-func Renew(ctx context.Context) {
+// leaves less than that, the caller ended the operation, and the store did not fail. Renew reports
+// false if ctx has ended, and does nothing then.
+func Renew(ctx context.Context) bool {
 	c, ok := ctx.(*Context)
 	if !ok {
-		return
+		return ctx.Err() == nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.checkCaller(); c.err != nil {
+		return false
+	}
 	c.connected = true
 	if due := c.within(time.Now(), c.timeout); due.After(c.due) {
 		c.due = due // expire goes by it; to schedule it now would cost every call
 	}
 	c.shortDeadline = c.shortDeadline || c.due.Equal(c.end)
+	return true
 }
 
 // DelayCancel lets the operation of the Context ctx continue for 100 ms after its caller has left, and
-// for 25 ms after a deadline that left less than 50 ms. Call it when the operation has a connection and
-// is about to be sent.
+// for 25 ms after a deadline that left less than 50 ms. If the time limit leaves less than 25 ms, the
+// first DelayCancel gives the operation 25 ms. Call it when the operation has a connection and is about
+// to be sent.
 func DelayCancel(ctx context.Context) {
 	if c, ok := ctx.(*Context); ok {
 		c.mu.Lock()
@@ -133,6 +162,9 @@ func DelayCancel(ctx context.Context) {
 			if c.end = c.statementEnd; atEnd {
 				c.due = c.within(time.Now(), c.timeout) // expire goes by it
 			}
+		}
+		if least := c.within(time.Now(), deadlineDelay); least.After(c.due) && !c.leastGranted {
+			c.due, c.leastGranted = least, true // expire goes by it
 		}
 	}
 }
@@ -262,14 +294,6 @@ func (c *Context) within(now time.Time, d time.Duration) time.Time {
 		return c.end
 	}
 	return due
-}
-
-func (c *Context) restart(timeout time.Duration) {
-	if c.err != nil {
-		return
-	}
-	c.connected = true
-	c.extend(timeout)
 }
 
 // extend gives the operation d from now on.

@@ -71,7 +71,7 @@ func TestALimitEndsAnOperationInItsTime(t *testing.T) {
 				ctx, stop := (&opcontext.Deadlines{Dialing: func() bool { return c.dialing }}).WithTimeout(parent, c.timeout)
 				defer stop()
 				if c.connected > 0 {
-					time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms)) })
+					time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms), true) })
 				}
 				if c.renewed > 0 {
 					time.AfterFunc(c.renewed, func() { opcontext.Renew(ctx) })
@@ -109,7 +109,10 @@ func TestAStatementMayContinueAfterANearDeadline(t *testing.T) {
 		{timeout: time.Second, deadline: 50*ms - 1, want: 75*ms - 1, caller: true},
 		{timeout: time.Second, deadline: 50 * ms, want: 25 * ms, caller: true}, // as without a statement
 		{timeout: time.Second, deadline: 400 * ms, sent: 100 * ms, want: 300 * ms, caller: true},
-		{timeout: 10 * ms, deadline: 40 * ms, sent: 5 * ms, want: 10 * ms}, // its own time limit
+		{timeout: 10 * ms, deadline: 40 * ms, sent: 5 * ms, want: 30 * ms}, // its own time limit
+		{timeout: ms, deadline: time.Second, want: 25 * ms},
+		{timeout: 25 * ms, deadline: time.Second, sent: ms, want: 26 * ms},
+		{timeout: 250 * ms, deadline: time.Second, sent: 240 * ms, want: 265 * ms},
 		{timeout: 30 * ms, deadline: 40 * ms, sent: 5 * ms, want: 35 * ms, caller: true},
 	} {
 		t.Run(fmt.Sprint(c.timeout, " ", c.deadline), func(t *testing.T) {
@@ -151,7 +154,7 @@ func TestTheErrorOfAnOperationThatNeverHadAConnectionSaysWhatItWaitedFor(t *test
 	}{
 		"no connection":                   {func(context.Context) {}, time.Hour, limiter.ErrNotApplied, true},
 		"no connection, a short deadline": {func(context.Context) {}, 300 * ms, limiter.ErrNotApplied, true},
-		"a connection":                    {opcontext.Connected, time.Hour, limiter.ErrNotApplied, false},
+		"a connection":                    {connected, time.Hour, limiter.ErrNotApplied, false},
 		"it was sent":                     {func(context.Context) {}, time.Hour, limiter.ErrOutcomeUnknown, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -199,8 +202,8 @@ func TestALimitThatWasStoppedDoesNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
 		stop()
-		opcontext.Connected(ctx) // must not start the timer again: the bubble would see it
-		<-time.After(time.Hour)  // it costs nothing in a bubble
+		opcontext.Connected(ctx, true) // must not start the timer again: the bubble would see it
+		<-time.After(time.Hour)        // it costs nothing in a bubble
 		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			t.Errorf("it ended by %v", context.Cause(ctx))
 		}
@@ -214,7 +217,7 @@ func TestNoTimeLimitIsTheCallersContext(t *testing.T) {
 	if ctx != t.Context() {
 		t.Error("a context without a limit is another one")
 	}
-	opcontext.Connected(ctx)
+	opcontext.Connected(ctx, true)
 }
 
 // A timer that was replaced by an earlier one stays set until it rings.
@@ -245,3 +248,6 @@ func TestTimersOfFarTimeLimitsDoNotPileUp(t *testing.T) {
 		}
 	})
 }
+
+// connected tells an operation that its connection was made.
+func connected(ctx context.Context) { opcontext.Connected(ctx, true) }

@@ -15,6 +15,31 @@ func Classified(err error) bool {
 		errors.Is(err, limiter.ErrCanceled)
 }
 
+// ShortDeadline returns an error that matches [limiter.ErrCanceled] if the caller's deadline leaves the
+// operation of ctx less than its time limit. Otherwise it returns nil.
+func ShortDeadline(ctx context.Context) error {
+	c, ok := ctx.Value(contextKey{}).(*Context)
+	if !ok {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.shortDeadline {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", limiter.ErrCanceled, c.deadlineTooNear())
+}
+
+// LockTimeout returns the error of a statement that waited for a row lock as long as [LockWait]
+// allowed. err is the driver's error. If the caller's deadline left less than the time limit, the error
+// is [limiter.ErrCanceled], otherwise [limiter.ErrNotApplied].
+func LockTimeout(ctx context.Context, err error) error {
+	if short := ShortDeadline(ctx); short != nil {
+		return fmt.Errorf("%w: %w", short, err)
+	}
+	return fmt.Errorf("%w: %w: %w", limiter.ErrNotApplied, errTimedOut, err)
+}
+
 // Interrupted returns the error of an operation that ctx ended. err is the driver's error, or nil.
 // class says whether the operation was carried out. If the caller ended ctx, or its deadline left
 // too little time, the error is [limiter.ErrCanceled].

@@ -10,27 +10,58 @@ import (
 
 // Row is a row of the table, with 0 and "" for NULL.
 type Row struct {
-	Key                      string
+	Key string
+	Columns
+	Note      string
+	ExpiresAt int64 // ns since 1970
+}
+
+// Columns are the columns of a policy. Period is in nanoseconds.
+type Columns struct {
 	Kind                     string
 	Capacity, Refill, Period int64
-	Note                     string
-	ExpiresAt                int64 // ns since 1970
+}
+
+const (
+	bucket         = "bucket"
+	window         = "window"
+	windowCounting = "window_counting"
+)
+
+// ColumnsOf returns the columns of a policy.
+func ColumnsOf(p limiter.Policy) Columns {
+	switch p := p.(type) {
+	case limiter.TokenBucket:
+		return Columns{bucket, p.Capacity, p.Refill, int64(p.Interval)}
+	case limiter.FixedWindow:
+		if p.CountRejected {
+			return Columns{windowCounting, p.Limit, 0, int64(p.Window)}
+		}
+		return Columns{window, p.Limit, 0, int64(p.Window)}
+	}
+	return Columns{}
+}
+
+// Policy returns the policy, unchecked. The error matches [limiter.ErrMisconfigured] if the kind is
+// unknown.
+func (c Columns) Policy() (limiter.Policy, error) {
+	switch c.Kind {
+	case bucket:
+		return limiter.TokenBucket{Capacity: c.Capacity, Refill: c.Refill, Interval: time.Duration(c.Period)}, nil
+	case window, windowCounting:
+		return limiter.FixedWindow{Limit: c.Capacity, Window: time.Duration(c.Period), CountRejected: c.Kind == windowCounting}, nil
+	}
+	return nil, fmt.Errorf("%w: limiter_overrides has a row of kind %q, which this release does not know; change the row, or upgrade",
+		limiter.ErrMisconfigured, c.Kind)
 }
 
 // Override returns what the row means. The error matches [limiter.ErrMisconfigured] if the kind is
 // unknown. Override does not check the policy: the limiter does that, for the requests of its key.
 func (r Row) Override() (limiter.Override, error) {
 	o := limiter.Override{Key: r.Key, Note: r.Note}
-	switch r.Kind {
-	case "bucket":
-		o.Policy = limiter.TokenBucket{Capacity: r.Capacity, Refill: r.Refill, Interval: time.Duration(r.Period)}
-	case "window":
-		o.Policy = limiter.FixedWindow{Limit: r.Capacity, Window: time.Duration(r.Period)}
-	case "window_counting":
-		o.Policy = limiter.FixedWindow{Limit: r.Capacity, Window: time.Duration(r.Period), CountRejected: true}
-	default:
-		return limiter.Override{}, fmt.Errorf("%w: limiter_overrides has a row of kind %q, which this release does not know; change the row, or upgrade",
-			limiter.ErrMisconfigured, r.Kind)
+	var err error
+	if o.Policy, err = r.Policy(); err != nil {
+		return limiter.Override{}, err
 	}
 	if r.ExpiresAt != 0 {
 		o.ExpiresAt = time.Unix(0, r.ExpiresAt)

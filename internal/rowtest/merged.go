@@ -80,6 +80,6 @@ func inOrder(a, b limiter.State) int {
 	}
 	return cmp.Or(
 		cmp.Compare(took(a), took(b)), cmp.Compare(a.Row.FullAt, b.Row.FullAt), cmp.Compare(a.Row.Start, b.Row.Start),
-		cmp.Compare(a.Row.Used, b.Row.Used), cmp.Compare(a.Row.At, b.Row.At), cmp.Compare(a.Wait, b.Wait), cmp.Compare(a.Now, b.Now),
+		cmp.Compare(a.Row.Used, b.Row.Used), cmp.Compare(a.Row.List, b.Row.List), cmp.Compare(a.Row.At, b.Row.At), cmp.Compare(a.Wait, b.Wait), cmp.Compare(a.Now, b.Now),
 	)
 }

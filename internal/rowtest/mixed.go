@@ -16,17 +16,12 @@ import (
 // in some order. The store is empty. count is the number of rounds.
 func RunMixed(t *testing.T, store limiter.Store, rows Rows, count int) {
 	const together = 5
-	policies := []limiter.Policy{
-		limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Hour},
-		limiter.FixedWindow{Limit: 3, Window: time.Hour},
-		limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true},
-	}
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for round := range count {
-		n := r.IntN(len(policies))
+		n := r.IntN(len(mixedPolicies))
 		op := limiter.Op{
-			Kind: limiter.OpTake, Name: fmt.Sprint("l", n), Key: fmt.Sprint(round), Policy: policies[n],
+			Kind: limiter.OpTake, Name: fmt.Sprint("l", n), Key: fmt.Sprint(round), Policy: mixedPolicies[n],
 			Cost: 1, At: start + r.Int64N(second), Timeout: time.Minute,
 		}
 		booked, err := store.Do(t.Context(), op)
@@ -41,7 +36,7 @@ func RunMixed(t *testing.T, store limiter.Store, rows Rows, count int) {
 			ops[i].Cost = pick(r, 1, 1, 2, 3)
 			switch ops[i].Kind {
 			case limiter.OpTake:
-				if n < 2 {
+				if !op.CountsRefusals() {
 					ops[i].MaxWait = time.Duration(pick(r, 0, 0, second, 3600*second))
 				}
 			case limiter.OpBlock:

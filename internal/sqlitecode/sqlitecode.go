@@ -16,6 +16,7 @@ const (
 	Locked     = 6
 	ReadOnly   = 8
 	Interrupt  = 9
+	IOErr      = 10
 	Corrupt    = 11
 	Full       = 13
 	CantOpen   = 14

@@ -1,27 +1,31 @@
 -- Takes from several rows, or from none of them. The store makes one text for each number of
 -- buckets and windows: each marker is replaced by the section of that name in all_bucket.sql, once
 -- for each bucket, and then in all_window.sql, once for each window. The sections added and taken
--- come once for each table. {i} is the number of a row, counted from 1 in the order in which the
--- statement locks the rows, and {before} is that number minus 1.
+-- come once for each table. {i} is the number of a row, counted from 1. {before} is the row that is
+-- locked before it, 0 for the first.
 --
--- Answers one row: the clock, whether it took, whether it added rows, and for each row its columns as
--- an array, NULL if the row is missing. If it locked all rows, these are the rows that it locked, and
--- the clock was read after the last lock. Otherwise it has read the rows only.
+-- Answers one row: the clock, whether it took, whether it added rows, which rows it could lock, and
+-- for each row its columns as an array, NULL if the row is missing. If it locked all rows, these are
+-- the rows that it locked, and the clock was read after the last lock. Otherwise it has read the rows
+-- only. Which rows it could lock is an array in the order of the locks, NULL if it locked all or none.
 --
 -- Every row is read first. If one of them refuses, has another policy or lies ahead of the clock, the
 -- statement takes no lock and no transaction id, and writes nothing: takes only lower what is left.
 -- If rows are missing and no row refuses, the statement adds them as never used, and has to be sent
 -- again. A row that was added charged could be locked before others that come earlier in the order.
 --
--- All rows are locked in order, each after the one before, so that no two statements wait for each
--- other. The values of a grant are those of the locked rows. UPDATE finds the version that was
--- locked only if its WHERE names nothing but the key: any other condition is checked on the version
--- of the snapshot first. There is one UPDATE for each table, because each compiles the CHECK of its
--- table anew. See bucket_takes.sql for = ANY and the conditions that are always true.
+-- The statement waits for its first row only. It skips each other row that another session has
+-- locked, and then takes nothing. So it never waits for a lock while it holds another one, and no two
+-- statements wait for each other. In the caller's transaction it waits for each row, in order.
+--
+-- The values of a grant are those of the locked rows. UPDATE finds the version that was locked only if
+-- its WHERE names nothing but the key: any other condition is checked on the version of the snapshot
+-- first. There is one UPDATE for each table, because each compiles the CHECK of its table anew. See
+-- bucket_takes.sql for = ANY and the conditions that are always true.
 --
 -- $1 time of the operation or NULL, then six parameters for each row
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
+    SELECT coalesce($1::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded/* commit */
 ), /* seen */, gate AS MATERIALIZED (
     SELECT pg_catalog.bool_and(coalesce(s.fits, true)) AS fits, pg_catalog.bool_or(s.fits IS NULL) AS missing
     FROM (VALUES /* fits */) AS s (fits)
@@ -33,5 +37,6 @@ WITH clock AS MATERIALIZED (
 ), passed AS MATERIALIZED (
     SELECT later.at FROM later WHERE /* room */
 ), /* taken */
-SELECT coalesce(later.at, clock.at), EXISTS (SELECT FROM passed), (SELECT gate.fits AND gate.missing FROM gate), /* row */
+SELECT coalesce(later.at, clock.at), EXISTS (SELECT FROM passed), (SELECT gate.fits AND gate.missing FROM gate),
+    CASE WHEN later.at IS NULL AND EXISTS (SELECT FROM held0) THEN ARRAY[/* found */] END, /* row */
 FROM clock LEFT JOIN later ON true

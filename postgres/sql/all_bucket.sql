@@ -30,8 +30,10 @@ held{i} AS MATERIALIZED (
     SELECT b.full_at, b.at, b.step, b.capacity
     FROM /* schema */limiter_token_buckets AS b
     WHERE b.limiter = $limiter::text AND b.key = $key::bytea AND EXISTS (SELECT FROM held{before})
-    FOR UPDATE
+    FOR UPDATE/* skip */
 )
+-- section: found
+EXISTS (SELECT FROM held{i})
 -- section: room
 (SELECT b.step = $period::bigint AND b.capacity = $limit::bigint AND b.at <= later.at + 2000000000
     AND greatest(b.full_at, later.at) + $cost::bigint <= later.at + $more::bigint FROM held{i} AS b)

@@ -31,8 +31,10 @@ held{i} AS MATERIALIZED (
     SELECT b.window_start, b.used, b.at, b.win, b.lim
     FROM /* schema */limiter_fixed_windows AS b
     WHERE b.limiter = $limiter::text AND b.key = $key::bytea AND EXISTS (SELECT FROM held{before})
-    FOR UPDATE
+    FOR UPDATE/* skip */
 )
+-- section: found
+EXISTS (SELECT FROM held{i})
 -- section: room
 (SELECT b.win = $period::bigint AND b.lim = $limit::bigint AND b.at <= later.at + $more::bigint
     AND (b.window_start < later.at - later.at % $period::bigint

@@ -4,7 +4,7 @@
 -- $1 limiter, $2 key, $3 spend: cost * step, $4 full_at that the booking wrote, $5 step, $6
 -- capacity, $7 instant of its turn, $8 time or NULL
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($8::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at
+    SELECT coalesce($8::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded
 )
 UPDATE /* schema */limiter_token_buckets AS b
 SET full_at = b.full_at - $3::bigint

@@ -3,7 +3,7 @@
 --
 -- $1 limiter, $2 key, $3 tokens, $4 time of the operation or NULL
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($4::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at
+    SELECT coalesce($4::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded
 )
 UPDATE /* schema */limiter_token_buckets AS b
 SET full_at = greatest(0, b.full_at - least($3::bigint, b.capacity) * b.step)

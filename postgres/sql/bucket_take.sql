@@ -20,7 +20,7 @@
 -- $1 limiter, $2 key, $3 step, $4 capacity, $5 spend: cost * step, $6 time of the operation or
 -- NULL, $7 reach: capacity * step + longest wait
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */
+    SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded/* commit */
 ), blocked AS (
     SELECT b.full_at, clock.at, b.at AS row_at, b.step, b.capacity
     FROM /* schema */limiter_token_buckets AS b, clock

@@ -1,6 +1,6 @@
 -- Grants takes of one key where the table is distributed by Citus: as many of $8 units as there is
 -- room for. A unit costs $5. It answers like bucket_take.sql, but no row for a refusal: see
--- DESIGN.md, "On Citus a decision is a read and one UPSERT".
+-- DESIGN.md, "On Citus a take is one UPSERT".
 --
 -- Citus sends this form to one shard. It evaluates the clock in VALUES on the coordinator, and
 -- allows none elsewhere. Both readings of it are the same.

@@ -23,10 +23,9 @@
 -- cheap if the table was empty when the session planned.
 --
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the operations or 0, $7
--- units, $8 lock timeout
+-- units
 WITH clock AS MATERIALIZED (
-    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at
-    FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS timeout/* and commit */
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* lock_timeout */true AS bounded/* commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, least(a.units, a.capacity * a.step / a.spend) AS units,
         CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at

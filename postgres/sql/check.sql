@@ -11,4 +11,7 @@ WHERE NOT EXISTS (
 ) AND NOT EXISTS (
     SELECT limiter, key, window_start, win, lim, used, at, granted
     FROM /* schema */limiter_fixed_windows WHERE false
+) AND NOT EXISTS (
+    SELECT limiter, key, kind, capacity, refill, period, note, expires_at
+    FROM /* schema */limiter_overrides WHERE false
 )

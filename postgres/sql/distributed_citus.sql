@@ -1,8 +1,8 @@
 -- Answers whether Citus distributes a table.
 --
--- $1 and $2 qualified names of the tables
+-- $1 qualified names of the tables
 SELECT EXISTS (
     SELECT FROM pg_catalog.pg_dist_partition
     WHERE partmethod = 'h'
-      AND logicalrelid IN (pg_catalog.to_regclass($1::text), pg_catalog.to_regclass($2::text))
+      AND logicalrelid IN (SELECT pg_catalog.to_regclass(name) FROM pg_catalog.unnest($1::text[]) AS names (name))
 )

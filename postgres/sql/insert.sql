@@ -2,5 +2,5 @@
 --
 -- $1 limiter, $2 key, $3 and following: the columns
 INSERT INTO /* table */ (limiter, key, /* columns */, granted)
-VALUES ($1::text, $2::bytea, /* new */, 1)
+VALUES ($1::text, $2::bytea, /* new */, /* lock_timeout */1)
 ON CONFLICT (limiter, key) DO NOTHING

@@ -3,5 +3,5 @@
 --
 -- $1 limiter, $2 key
 UPDATE /* table */ SET /* state = 0 */
-WHERE limiter = $1::text AND key = $2::bytea
+WHERE limiter = $1::text AND key = $2::bytea AND /* lock_timeout */true
 RETURNING /* columns */

@@ -2,6 +2,6 @@
 --
 -- $1 limiter, $2 key, $3 and following: the columns of the new row, then those of the old one
 UPDATE /* table */
-SET (/* columns */, granted) = (/* new */, 1)
+SET (/* columns */, granted) = (/* new */, /* lock_timeout */1)
 WHERE limiter = $1::text AND key = $2::bytea
-  AND (/* columns */) = (/* old */)
+  AND /* unchanged */

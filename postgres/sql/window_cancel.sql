@@ -4,7 +4,7 @@
 -- $1 limiter, $2 key, $3 units, $4 window_start of the booking, $5 win, $6 instant of its turn, $7
 -- time of the operation or NULL
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at
+    SELECT coalesce($7::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded
 )
 UPDATE /* schema */limiter_fixed_windows AS b
 SET used = greatest(0, b.used - $3::bigint)

@@ -9,8 +9,8 @@
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL, $7 how far
 -- the row may lie ahead of the clock, $8 1 for a charge, otherwise 0
 WITH clock AS MATERIALIZED (
-    SELECT at, at - at % $3::bigint AS cur
-    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
+    SELECT at, at - at % $3::bigint AS cur, bounded
+    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded/* commit */) AS reading
 )
 INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
 SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, 1

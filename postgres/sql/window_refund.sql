@@ -3,7 +3,7 @@
 -- $1 limiter, $2 key, $3 units, $4 time of the operation or NULL,
 -- $5 win of the window that was charged, or 0 for any, $6 its window_start
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($4::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at
+    SELECT coalesce($4::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded
 )
 UPDATE /* schema */limiter_fixed_windows AS b
 SET used = greatest(0, b.used - $3::bigint)

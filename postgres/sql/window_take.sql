@@ -12,8 +12,8 @@
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL,
 -- $7 how far the row may lie ahead of the clock, $8 longest wait
 WITH clock AS MATERIALIZED (
-    SELECT at, at - at % $3::bigint AS cur
-    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
+    SELECT at, at - at % $3::bigint AS cur, bounded
+    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded/* commit */) AS reading
 ), blocked AS (
     SELECT b.window_start, b.used, clock.at, b.at AS row_at, b.win, b.lim
     FROM /* schema */limiter_fixed_windows AS b, clock

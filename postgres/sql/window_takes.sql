@@ -3,11 +3,9 @@
 --
 -- Answers (i, limiter, key, granted, now, window_start, used, at).
 --
--- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or 0, $7 units,
--- $8 lock timeout
+-- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or 0, $7 units
 WITH clock AS MATERIALIZED (
-    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at
-    FROM pg_catalog.set_config('lock_timeout', $8::text, true) AS timeout/* and commit */
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* lock_timeout */true AS bounded/* commit */
 ), asked AS MATERIALIZED (
     SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, least(a.units, a.lim / a.cost) AS units,
         CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at,

@@ -5,8 +5,14 @@ package audit
 
 import (
 	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/prove/internal/history"
 )
 
@@ -24,29 +30,52 @@ type Log interface {
 	Close() error
 }
 
-// left selects the rows that the tables have, in the form of the log.
-const left = `SELECT 0, limiter, key, full_at, 0, 0, at, step, capacity FROM limiter_token_buckets
-	UNION ALL SELECT 1, limiter, key, 0, window_start, used, at, win, lim FROM limiter_fixed_windows`
-
-// rows is what either driver answers.
-type rows interface {
-	Next() bool
-	Scan(into ...any) error
-}
-
-// leftIn reads the answer to left, until there is none or no more.
-func leftIn(answer rows) (map[history.Key]limiter.Row, error) {
-	left := map[history.Key]limiter.Row{}
+// readLog reads a log of table names, units, old and new rows.
+func readLog(answer rowtest.Answer) (log []history.Transition, err error) {
 	for answer.Next() {
-		var k history.Key
-		var windows int64
-		var key []byte
-		var r limiter.Row
-		if err := answer.Scan(&windows, &k.Name, &key, &r.FullAt, &r.Start, &r.Used, &r.At, &r.Period, &r.Limit); err != nil {
+		var name string
+		var t history.Transition
+		var from, to []byte
+		if err := answer.Scan(&name, &t.Units, &from, &to); err != nil {
 			return nil, err
 		}
-		k.Window, k.Key = windows == 1, string(key)
-		left[k] = r
+		for _, table := range tables.All {
+			if table.Name == name {
+				if err := read(table, from, &t.Key, &t.Old); err != nil {
+					return nil, err
+				}
+				if err := read(table, to, &t.Key, &t.New); err != nil {
+					return nil, err
+				}
+			}
+		}
+		log = append(log, t)
 	}
-	return left, nil
+	return log, answer.Err()
+}
+
+// read reads a row from the JSON that the triggers wrote, which is empty if there was none.
+func read(t *tables.Table, text []byte, key *history.Key, row *limiter.Row) error {
+	if text == nil {
+		return nil
+	}
+	var columns map[string]json.RawMessage
+	if err := json.Unmarshal(text, &columns); err != nil {
+		return err
+	}
+	var inHex string
+	fields := rowtest.Into(t, row, &key.Name, &inHex)
+	for i, column := range append([]string{"limiter", "key"}, t.Columns...) {
+		if err := json.Unmarshal(columns[column], fields[i]); err != nil {
+			return fmt.Errorf("%s of %s: %w", column, text, err)
+		}
+	}
+	bytes, err := hex.DecodeString(strings.TrimPrefix(inHex, `\x`))
+	key.Kind, key.Key = t.Kind, string(bytes)
+	return err
+}
+
+// insert returns the statement that adds a row.
+func insert(sql rowtest.SQL, k history.Key, row limiter.Row) (query string, args []any) {
+	return sql.Insert(tables.All[k.Kind-1], k.Name, k.Key, row)
 }

@@ -9,7 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/prove/internal/history"
+	charged "github.com/sqlimit/limiter/prove/internal/tables"
 )
 
 //go:embed postgres.sql
@@ -24,7 +27,11 @@ type postgresLog struct{ dsn string }
 func Postgres(ctx context.Context, dsn string) (Log, error) {
 	l := &postgresLog{dsn}
 	err := l.with(ctx, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, postgresTriggers)
+		sql := postgresTriggers
+		for _, t := range tables.All {
+			sql += "CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON " + t.Name + " FOR EACH ROW EXECUTE FUNCTION audit();"
+		}
+		_, err := conn.Exec(ctx, sql)
 		return err
 	})
 	return l, err
@@ -42,54 +49,26 @@ func (l *postgresLog) with(ctx context.Context, f func(*pgx.Conn) error) error {
 }
 
 func (l *postgresLog) Read(ctx context.Context) (log []history.Transition, left map[history.Key]limiter.Row, err error) {
-	err = l.with(ctx, func(conn *pgx.Conn) (err error) {
-		if log, err = readLog(ctx, conn); err != nil {
+	left = map[history.Key]limiter.Row{}
+	err = l.with(ctx, func(conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `SELECT name, units, old, new FROM audit ORDER BY seq`)
+		if err != nil {
 			return err
 		}
-		left, err = readRows(ctx, conn)
-		return err
+		defer rows.Close()
+		if log, err = readLog(rows); err != nil {
+			return err
+		}
+		return charged.Rows(ctx, conn, "", func(kind limiter.PolicyKind, name, key string, row limiter.Row) {
+			left[history.Key{Kind: kind, Name: name, Key: key}] = row
+		})
 	})
 	return log, left, err
 }
 
-func readLog(ctx context.Context, conn *pgx.Conn) ([]history.Transition, error) {
-	rows, err := conn.Query(ctx, `SELECT windows, limiter, key, units, old, new FROM audit ORDER BY seq`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var log []history.Transition
-	var key []byte
-	var from, to []int64
-	for rows.Next() {
-		var t history.Transition
-		if err := rows.Scan(&t.Key.Window, &t.Key.Name, &key, &t.Units, &from, &to); err != nil {
-			return nil, err
-		}
-		t.Key.Key, t.Old, t.New = string(key), rowOf(from), rowOf(to)
-		log = append(log, t)
-	}
-	return log, rows.Err()
-}
-
-// rowOf is the row of the numbers that the triggers write.
-func rowOf(n []int64) limiter.Row {
-	return limiter.Row{FullAt: n[0], Start: n[1], Used: n[2], At: n[3], Period: n[4], Limit: n[5]}
-}
-
-func readRows(ctx context.Context, conn *pgx.Conn) (map[history.Key]limiter.Row, error) {
-	rows, err := conn.Query(ctx, left)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	left, err := leftIn(rows)
-	return left, errors.Join(err, rows.Err())
-}
-
 func (l *postgresLog) Clear(ctx context.Context) error {
 	return l.with(ctx, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `TRUNCATE audit, limiter_token_buckets, limiter_fixed_windows`)
+		_, err := conn.Exec(ctx, "TRUNCATE audit, "+rowtest.SQL{}.Names())
 		return err
 	})
 }
@@ -107,13 +86,8 @@ func (l *postgresLog) Seed(ctx context.Context, rows map[history.Key]limiter.Row
 		}
 		var batch pgx.Batch
 		for k, r := range rows {
-			if k.Window {
-				batch.Queue(`INSERT INTO limiter_fixed_windows (limiter, key, window_start, used, at, win, lim, granted) VALUES ($1, $2, $3, $4, $5, $6, $7, 1)`,
-					k.Name, []byte(k.Key), r.Start, r.Used, r.At, r.Period, r.Limit)
-			} else {
-				batch.Queue(`INSERT INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted) VALUES ($1, $2, $3, $4, $5, $6, 1)`,
-					k.Name, []byte(k.Key), r.FullAt, r.At, r.Period, r.Limit)
-			}
+			query, args := insert(rowtest.SQL{}, k, r)
+			batch.Queue(query, args...)
 		}
 		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 			return err

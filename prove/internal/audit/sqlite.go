@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/prove/internal/history"
 )
 
@@ -27,8 +30,11 @@ func SQLite(ctx context.Context, path string) (Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.(*sqliteLog).db.ExecContext(ctx, sqliteTriggers); err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
+	for _, t := range tables.All {
+		of := strings.NewReplacer("TABLE_NAME", t.Name, "OLD_ROW", jsonRow(t, "OLD"), "NEW_ROW", jsonRow(t, "NEW"))
+		if _, err := l.(*sqliteLog).db.ExecContext(ctx, of.Replace(sqliteTriggers)); err != nil {
+			return nil, fmt.Errorf("audit: %w", err)
+		}
 	}
 	return l, nil
 }
@@ -44,61 +50,58 @@ func ReadSQLite(path string) (Log, error) {
 	return &sqliteLog{db}, nil
 }
 
-func (l *sqliteLog) Read(ctx context.Context) ([]history.Transition, map[history.Key]limiter.Row, error) {
-	log, err := l.readLog(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("audit: %w", err)
-	}
-	left, err := l.readRows(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("audit: %w", err)
-	}
-	return log, left, nil
-}
-
-func (l *sqliteLog) readLog(ctx context.Context) ([]history.Transition, error) {
-	rows, err := l.db.QueryContext(ctx, `SELECT windows, limiter, key,
-		coalesce(full_at, 0), coalesce(start, 0), coalesce(used, 0), coalesce(at, 0), coalesce(period, 0), coalesce(lim, 0),
-		coalesce(new_full_at, 0), coalesce(new_start, 0), coalesce(new_used, 0), coalesce(new_at, 0), coalesce(new_period, 0), coalesce(new_lim, 0)
-		FROM audit ORDER BY seq`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var log []history.Transition
-	var key []byte
-	for rows.Next() {
-		var t history.Transition
-		o, n := &t.Old, &t.New
-		if err := rows.Scan(&t.Key.Window, &t.Key.Name, &key,
-			&o.FullAt, &o.Start, &o.Used, &o.At, &o.Period, &o.Limit,
-			&n.FullAt, &n.Start, &n.Used, &n.At, &n.Period, &n.Limit); err != nil {
-			return nil, err
+// jsonRow is SQL for the JSON of a row of a trigger, which is OLD or NEW.
+func jsonRow(t *tables.Table, row string) string {
+	pairs := "'limiter', " + row + ".limiter, 'key', hex(" + row + ".key)"
+	for _, column := range t.Columns {
+		value := row + "." + column
+		if column == t.List {
+			value = "hex(" + value + ")"
 		}
-		t.Key.Key = string(key)
-		log = append(log, t)
+		pairs += ", '" + column + "', " + value
 	}
-	return log, rows.Err()
+	return "json_object(" + pairs + ")"
 }
 
-func (l *sqliteLog) readRows(ctx context.Context) (map[history.Key]limiter.Row, error) {
-	rows, err := l.db.QueryContext(ctx, left)
-	if err != nil {
-		return nil, err
+func (l *sqliteLog) Read(ctx context.Context) (log []history.Transition, left map[history.Key]limiter.Row, err error) {
+	left = map[history.Key]limiter.Row{}
+	err = l.query(ctx, `SELECT name, 0, old, new FROM audit ORDER BY seq`, func(rows *sql.Rows) (err error) {
+		log, err = readLog(rows)
+		return err
+	})
+	for _, t := range tables.All {
+		if err == nil {
+			err = l.query(ctx, rowtest.SQL{SQLite: true}.Select(t), func(rows *sql.Rows) error {
+				return rowtest.Read(t, rows, func(name, key string, row limiter.Row) {
+					left[history.Key{Kind: t.Kind, Name: name, Key: key}] = row
+				})
+			})
+		}
 	}
-	defer rows.Close()
-	left, err := leftIn(rows)
-	return left, errors.Join(err, rows.Err())
+	return log, left, err
+}
+
+func (l *sqliteLog) query(ctx context.Context, query string, read func(*sql.Rows) error) error {
+	rows, err := l.db.QueryContext(ctx, query)
+	if err == nil {
+		defer rows.Close()
+		err = errors.Join(read(rows), rows.Err())
+	}
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	return nil
 }
 
 func (l *sqliteLog) Clear(ctx context.Context) error {
 	return l.change(ctx, func(tx *sql.Tx) error {
-		for _, table := range []string{"limiter_token_buckets", "limiter_fixed_windows", "audit"} { // at last what the triggers wrote
-			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table); err != nil {
+		for _, t := range tables.All {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM "+t.Name); err != nil {
 				return err
 			}
 		}
-		return nil
+		_, err := tx.ExecContext(ctx, "DELETE FROM audit") // also what the triggers wrote now
+		return err
 	})
 }
 
@@ -109,15 +112,8 @@ func (l *sqliteLog) Seed(ctx context.Context, rows map[history.Key]limiter.Row) 
 			return err
 		}
 		for k, r := range rows {
-			var err error
-			if k.Window {
-				_, err = tx.ExecContext(ctx, `INSERT INTO limiter_fixed_windows (limiter, key, window_start, used, at, win, lim, granted) VALUES (?, ?, ?, ?, ?, ?, ?, 1)`,
-					k.Name, []byte(k.Key), r.Start, r.Used, r.At, r.Period, r.Limit)
-			} else {
-				_, err = tx.ExecContext(ctx, `INSERT INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted) VALUES (?, ?, ?, ?, ?, ?, 1)`,
-					k.Name, []byte(k.Key), r.FullAt, r.At, r.Period, r.Limit)
-			}
-			if err != nil {
+			query, args := insert(rowtest.SQL{SQLite: true}, k, r)
+			if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 				return err
 			}
 		}

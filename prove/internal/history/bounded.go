@@ -2,6 +2,7 @@ package history
 
 import (
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // bounded checks the promise of the policy itself, without [limiter.Op.Apply]. Between any two grants
@@ -10,11 +11,7 @@ import (
 // not. If the policy changed, the largest capacity, the fastest refill and the highest limit count.
 // Windows of several lengths are not checked.
 func (k *rowHistory) bounded() {
-	if k.key.Window {
-		k.boundedWindows()
-	} else {
-		k.boundedBucket()
-	}
+	kinds[k.key.Kind].bounded(k)
 }
 
 // policies returns the policies of the steps: their number, the shortest and the longest
@@ -22,7 +19,7 @@ func (k *rowHistory) bounded() {
 func (k *rowHistory) policies() (shortest, longest, ahead, limit int64) {
 	for i := range k.steps {
 		if c := k.steps[i].call; c != nil {
-			period, most := numbers(c.Op.Policy)
+			period, most, _ := tables.All[k.key.Kind-1].Numbers(&c.Op)
 			if shortest == 0 || period < shortest {
 				shortest = period
 			}
@@ -30,16 +27,6 @@ func (k *rowHistory) policies() (shortest, longest, ahead, limit int64) {
 		}
 	}
 	return shortest, longest, shortest * limit, limit
-}
-
-func numbers(p limiter.Policy) (period, limit int64) {
-	switch p := p.(type) {
-	case limiter.TokenBucket:
-		return int64(p.Step()), p.Capacity
-	case limiter.FixedWindow:
-		return int64(p.Window), p.Limit
-	}
-	return 0, 0
 }
 
 // boundedBucket looks at all pairs in one pass: with what was spent before a grant, less
@@ -119,10 +106,9 @@ func (k *rowHistory) boundedWindows() {
 }
 
 // blocked checks that nothing passes before a block is over, unless a reset ended it. A refund gives
-// nothing back before that. Windows of several lengths are not checked, because a change of the length
-// may shorten a block.
+// nothing back before that.
 func (k *rowHistory) blocked() {
-	if shortest, longest, _, _ := k.policies(); k.key.Window && shortest != longest {
+	if shortest, longest, _, _ := k.policies(); kinds[k.key.Kind].oneLength && shortest != longest {
 		return
 	}
 	over := int64(0)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	specs "github.com/sqlimit/limiter/prove/internal/kinds"
 )
 
 // The bound is reckoned without Apply; so it has to find no fault with what Apply does.
@@ -30,17 +31,17 @@ func TestWhatApplyGrantsIsWithinTheBound(t *testing.T) {
 // Each step of a store that does only a part of a charge or block may look right.
 func TestAChargeOrBlockThatIsOnlyPartlyDoneIsSeenWithoutApply(t *testing.T) {
 	const start, ms = 1_800_000_000_000_000_000, int64(time.Millisecond)
-	for _, p := range []limiter.Policy{
-		limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Millisecond},
-		limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond},
-	} {
+	for _, spec := range specs.Made {
+		p := spec.Policies[0]
+		if op := (limiter.Op{Policy: p}); spec.GivesBack || op.CountsRefusals() {
+			continue
+		}
 		for _, c := range []struct {
 			kind       limiter.OpKind
 			cost, part int64
 		}{{limiter.OpCharge, 30, 8}, {limiter.OpBlock, 40 * ms, 5 * ms}} {
 			for _, done := range []int64{c.cost, c.part} {
-				_, window := p.(limiter.FixedWindow)
-				k := &rowHistory{key: Key{Window: window}, report: new(Report)}
+				k := &rowHistory{key: Key{Kind: limiter.KindOf(p)}, report: new(Report)}
 				row := limiter.Row{}
 				for i, at := range []int64{0, 1, 6, 21} {
 					asked := limiter.Op{Kind: limiter.OpTakeUpTo, Policy: p, Cost: 10}
@@ -66,7 +67,7 @@ func TestAChargeOrBlockThatIsOnlyPartlyDoneIsSeenWithoutApply(t *testing.T) {
 // applied is a history of one bucket, by one operation after another. With charges there are also
 // blocks and takes of up to their cost.
 func applied(r *rand.Rand, policies []limiter.TokenBucket, resets, reserves, charges bool) *rowHistory {
-	k := &rowHistory{key: Key{Name: "bucket"}, report: new(Report)}
+	k := &rowHistory{key: Key{Kind: limiter.KindBucket, Name: "bucket"}, report: new(Report)}
 	row, now := limiter.Row{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 	for range 400 {
 		now += r.Int64N(int64(2 * time.Millisecond))

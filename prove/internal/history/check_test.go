@@ -167,7 +167,7 @@ func TestARefusalFromMemoryMayNotHaveHeardOfARefund(t *testing.T) {
 // tells which of them made it.
 func TestOneTakeOfUpToItsCostIsNotMistakenForSeveralTakes(t *testing.T) {
 	t.Parallel()
-	k := kinds[0]
+	k := all[0]
 	w := newWorld(rand.New(rand.NewPCG(1, 0)), k)
 	take := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: k.policies[0], Cost: 1}
 	upTo := take

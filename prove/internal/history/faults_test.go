@@ -8,6 +8,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/history"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 )
 
 // refused makes requests until the next one, a take of 1, would be refused.
@@ -53,11 +54,8 @@ var faults = []struct {
 	{name: "one take too many", want: []history.Kind{history.Over}, do: func(w *world) bool {
 		c, now := w.refused()
 		row := w.row
-		if w.bucket() {
-			row.FullAt, row.At = row.FullAt+row.Period, now
-		} else {
-			row.Used, row.At = row.Used+1, max(row.At, now)
-		}
+		kinds.Spend(c.Op.Policy, &row, 1)
+		row.At = max(row.At, now)
 		w.answer(c, row, limiter.State{Row: row, Now: max(now, row.At), Took: true})
 		return true
 	}},
@@ -148,13 +146,10 @@ var faults = []struct {
 		c, now := w.room()
 		c.Op.Kind, c.Op.Cost = limiter.OpTakeUpTo, charged
 		_, s := c.Op.Apply(w.row, now)
-		if s.Taken++; w.bucket() {
-			s.Row.FullAt += s.Row.Period
-		} else {
-			s.Row.Used++
-		}
+		s.Taken++
+		kinds.Spend(c.Op.Policy, &s.Row, 1)
 		w.answer(c, s.Row, s)
-		return w.name != "counted"
+		return !w.counts
 	}},
 	{name: "a part of a take that says more than it took", want: []history.Kind{history.Over}, do: func(w *world) bool {
 		c, now := w.room()
@@ -162,7 +157,7 @@ var faults = []struct {
 		next, s := c.Op.Apply(w.row, now)
 		s.Taken++
 		w.answer(c, next, s)
-		return w.name != "counted"
+		return !w.counts
 	}},
 	{name: "a take that passes during a block", want: []history.Kind{history.Over}, do: func(w *world) bool {
 		c, now := w.block(5 * ms)
@@ -170,11 +165,7 @@ var faults = []struct {
 		w.at += ms
 		c.Op.Kind, c.Op.Cost, c.Began, c.Ended = limiter.OpTake, 1, w.at-100, w.at+100
 		row := w.row
-		if w.bucket() {
-			row.FullAt += row.Period
-		} else {
-			row.Start, row.Used = w.row.Start-w.row.Start%w.row.Period, 1
-		}
+		kinds.Unblock(c.Op.Policy, &row)
 		row.At = now + ms
 		w.answer(c, row, limiter.State{Row: row, Now: row.At, Took: true})
 		return true
@@ -202,18 +193,14 @@ var faults = []struct {
 		w.carryOut(c, now)
 		c.Op.Kind, c.Op.Cost = limiter.OpRefund, 1
 		row := w.row
-		if w.bucket() {
-			row.FullAt -= row.Period
-		} else {
-			row.Used--
-		}
+		kinds.Spend(c.Op.Policy, &row, -1)
 		w.answer(c, row, limiter.State{Row: row, Took: true})
 		return true
 	}},
 	{name: "a refusal where there is room", want: []history.Kind{history.Answer}, do: func(w *world) bool {
 		c, now := w.room()
 		_, s := c.Op.Apply(w.row, now)
-		if w.name == "counted" {
+		if w.counts {
 			return false // it counts, and then it is another answer
 		}
 		w.answer(c, w.row, limiter.State{Row: w.row, Now: s.Now})
@@ -223,7 +210,7 @@ var faults = []struct {
 		c, _ := w.room()
 		c.Outcome = history.DenyCache
 		w.calls = append(w.calls, c)
-		return len(w.policies) == 1 && !w.gives && w.name != "counted"
+		return len(w.policies) == 1 && !w.gives && !w.counts
 	}},
 	{name: "a refund that is booked twice", want: []history.Kind{history.Given}, hidden: true, do: func(w *world) bool {
 		c, now := w.room()
@@ -238,7 +225,7 @@ var faults = []struct {
 		w.answer(c, next, s)
 		next, _ = op.Apply(w.row, now)
 		w.write(next, 1)
-		return w.name != "counted"
+		return !w.counts
 	}},
 	{name: "a look at a state that is past", want: []history.Kind{history.Answer}, do: func(w *world) bool {
 		old := w.row

@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // Outcome is what a caller knows of its operation.
@@ -89,22 +90,20 @@ func (c *Call) String() string {
 
 // Key is what has a row.
 type Key struct {
-	Window    bool
+	Kind      limiter.PolicyKind
 	Name, Key string
 }
 
-// keyOf is where the row of an operation is.
-func keyOf(op *limiter.Op) Key {
-	_, window := op.Policy.(limiter.FixedWindow)
-	return Key{window, op.Name, op.Key}
-}
+// KeyOf is where the row of an operation is.
+func KeyOf(op *limiter.Op) Key { return Key{limiter.KindOf(op.Policy), op.Name, op.Key} }
 
 // String names the key, which no application has.
 func (k Key) String() string {
-	if k.Window {
-		return fmt.Sprintf("window %s of %s", k.Key, k.Name)
+	kind := "key"
+	if k.Kind > 0 {
+		kind = tables.All[k.Kind-1].Prefix
 	}
-	return fmt.Sprintf("bucket %s of %s", k.Key, k.Name)
+	return fmt.Sprintf("%s %s of %s", kind, k.Key, k.Name)
 }
 
 // Transition is one change of a row. The zero Row is no row.

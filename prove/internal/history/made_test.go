@@ -8,6 +8,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/history"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 )
 
 const (
@@ -22,32 +23,22 @@ type kind struct {
 	policies []limiter.Policy
 	gives    bool // refunds, reservations, cancels and resets
 	merges   bool
+	counts   bool // refusals
 }
 
-var kinds = []kind{
-	{name: "bucket", merges: true, policies: []limiter.Policy{limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Millisecond}}},
-	{name: "window", merges: true, policies: []limiter.Policy{limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond}}},
-	{name: "counted", policies: []limiter.Policy{limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond, CountRejected: true}}},
-	{name: "bucket with refunds", gives: true, merges: true, policies: []limiter.Policy{limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Millisecond}}},
-	{name: "window with refunds", gives: true, merges: true, policies: []limiter.Policy{limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond}}},
-	{name: "bucket of two policies", gives: true, policies: []limiter.Policy{
-		limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Millisecond}, limiter.TokenBucket{Capacity: 25, Refill: 1, Interval: 2 * time.Millisecond},
-	}},
-	{name: "window of two policies", gives: true, policies: []limiter.Policy{
-		limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond}, limiter.FixedWindow{Limit: 15, Window: 45 * time.Millisecond},
-	}},
-}
-
-func (k kind) bucket() bool {
-	_, ok := k.policies[0].(limiter.TokenBucket)
-	return ok
-}
+var all = func() (all []kind) {
+	for _, s := range kinds.Made {
+		counts := (&limiter.Op{Policy: s.Policies[0]}).CountsRefusals()
+		all = append(all, kind{s.Name, s.Policies, s.GivesBack, len(s.Policies) == 1 && !counts, counts})
+	}
+	return all
+}()
 
 // eachKind runs a test with each kind.
 func eachKind(t *testing.T, test func(t *testing.T, r *rand.Rand, k kind)) {
 	t.Helper()
 	t.Parallel()
-	for _, k := range kinds {
+	for _, k := range all {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprintf("%s, seed %d", k.name, seed), func(t *testing.T) {
 			test(t, rand.New(rand.NewPCG(seed, 0)), k)
@@ -71,7 +62,9 @@ const key = "key"
 
 func newWorld(r *rand.Rand, k kind) *world { return &world{Rand: r, kind: k, at: start - ahead} }
 
-func (w *world) id() history.Key { return history.Key{Window: !w.bucket(), Name: "made", Key: key} }
+func (w *world) id() history.Key {
+	return history.Key{Kind: limiter.KindOf(w.policies[0]), Name: "made", Key: key}
+}
 
 // taking is a take of all or a part of its cost, a charge or a block.
 func (w *world) taking(policy limiter.Policy) limiter.Op {
@@ -82,7 +75,7 @@ func (w *world) taking(policy limiter.Policy) limiter.Op {
 	case 3:
 		op.Kind, op.Cost = limiter.OpCharge, 1+w.Int64N(15)
 	case 4, 5, 6:
-		if w.name != "counted" {
+		if !w.counts {
 			op.Kind, op.Cost = limiter.OpTakeUpTo, 1+w.Int64N(12)
 		}
 	case 7:

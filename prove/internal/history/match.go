@@ -63,16 +63,11 @@ func (k *rowHistory) candidates(s *step, by int64) (found []*Call) {
 		if next, state := c.apply(s.old, c.State.Now); next != s.new || state != c.State {
 			continue
 		}
-		if s.old != s.new || c.forced() || countsRejected(&c.Op) {
+		if s.old != s.new || c.forced() || c.Op.CountsRefusals() {
 			found = append(found, c)
 		}
 	}
 	return found
-}
-
-func countsRejected(op *limiter.Op) bool {
-	w, ok := op.Policy.(limiter.FixedWindow)
-	return ok && w.CountRejected
 }
 
 // first is the call that ended first, but not before an instant.
@@ -115,15 +110,15 @@ func (k *rowHistory) unknown(i int, _, ended int64) *Call {
 }
 
 // reads returns what the clock read for a take, charge or block if it made a step, and whether it can
-// have made it. The row tells the reading, unless the row was ahead of the clock. Then the window of a
-// block tells the latest reading that is possible.
+// have made it. The row tells the reading, unless the row was ahead of the clock. Then the end of a
+// block may tell the latest reading that is possible.
 func (c *Call) reads(s *step) (now int64, ok bool) {
 	now = s.new.At
-	if w, window := c.Op.Policy.(limiter.FixedWindow); window && c.Op.Kind == limiter.OpBlock {
-		now = min(now, s.new.Start+int64(w.Window)-1-c.Op.Cost)
+	if latest := kindOf(c).blocked; latest != nil && c.Op.Kind == limiter.OpBlock {
+		now = min(now, latest(&s.new)-c.Op.Cost)
 	}
 	next, _ := c.Op.Apply(s.old, now)
-	return now, next == s.new && (next != s.old || c.forced() || countsRejected(&c.Op))
+	return now, next == s.new && (next != s.old || c.forced() || c.Op.CountsRefusals())
 }
 
 // makes reports whether c makes a step, if it was applied.

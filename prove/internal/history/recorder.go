@@ -11,8 +11,9 @@ import (
 )
 
 func init() {
-	gob.Register(limiter.TokenBucket{})
-	gob.Register(limiter.FixedWindow{})
+	for _, k := range kinds {
+		gob.Register(k.policy)
+	}
 }
 
 // Clock reads a clock that all processes of the host share and that nobody sets.

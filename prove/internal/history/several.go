@@ -76,7 +76,7 @@ func (k *rowHistory) unknownAt(now int64) (calls []*Call) {
 // counts reports whether a take, charge or block changed the count at this reading. In a window a later
 // call may have an earlier reading, and is told the same clock of the row.
 func (s *several) counts(c *Call) bool {
-	return c.State.Now == s.to.At && (!c.refused() || countsRejected(&c.Op))
+	return c.State.Now == s.to.At && (!c.refused() || c.Op.CountsRefusals())
 }
 
 // missing reports whether c changed the count, but has no place in what was found.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // split makes steps of a transition: one for each call that it carried out. Equal takes that a
@@ -18,7 +19,7 @@ func (k *rowHistory) split(t Transition) {
 		return
 	}
 	unknown := k.unknownAt(t.New.At)
-	most, unit := int64(0), limiter.Row{}
+	most, unit := int64(0), int64(0)
 	// A take of up to its cost is as many units as takes of cost 1, so several numbers of calls may be
 	// possible. Each attempt prefers others, so that not all transitions prefer the same.
 	more := k.attempt>>(len(k.steps)%6)&1 == 0
@@ -47,7 +48,7 @@ func (k *rowHistory) split(t Transition) {
 	}
 	row := t.Old
 	for i := range max(1, most) {
-		next := less(t.New, unit, max(1, most)-1-i)
+		next := less(t, unit, max(1, most)-1-i)
 		k.steps = append(k.steps, step{old: row, new: next})
 		row = next
 	}
@@ -64,9 +65,9 @@ func equal(calls []*Call, c *Call) (n int64) {
 }
 
 // unheard returns of how many rows no take like c was told, if n of them make a transition.
-func (k *rowHistory) unheard(t Transition, c *Call, n int64, cost limiter.Row) (rows int64) {
+func (k *rowHistory) unheard(t Transition, c *Call, n, cost int64) (rows int64) {
 	for i := range n {
-		if !slices.ContainsFunc(k.told[less(t.New, cost, i)], func(other *Call) bool {
+		if !slices.ContainsFunc(k.told[less(t, cost, i)], func(other *Call) bool {
 			return other == c || other.granted() && other.Op == c.Op && (c.Outcome == Unknown || other.State.Now == c.State.Now)
 		}) {
 			rows++
@@ -76,34 +77,30 @@ func (k *rowHistory) unheard(t Transition, c *Call, n int64, cost limiter.Row) (
 }
 
 // units returns how many takes like c make t, and by how much each moves the row.
-func units(c *Call, t Transition, now int64) (n int64, cost limiter.Row, ok bool) {
+func units(c *Call, t Transition, now int64) (n, cost int64, ok bool) {
 	first, s := c.Op.Apply(t.Old, now)
 	switch {
 	case c.Outcome == Answered && s.Took != c.State.Took:
-		return 0, cost, false
+		return 0, 0, false
 	case first == t.New:
-		return 1, cost, t.Units <= 1 || t.Units == s.Taken
+		return 1, 0, t.Units <= 1 || t.Units == s.Taken
 	case !s.Took || c.Op.Kind != limiter.OpTake:
-		return 0, cost, false
+		return 0, 0, false
 	}
-	rest := limiter.Row{FullAt: t.New.FullAt - first.FullAt, Used: t.New.Used - first.Used}
-	if c.Op.MaxWait > 0 || less(t.New, rest, 1) != first || c.Op.Cost == 0 {
-		return 0, cost, false
+	table := tables.All[t.Key.Kind-1]
+	_, _, cost = table.Numbers(&c.Op)
+	if c.Op.MaxWait > 0 || cost == 0 || table.Charged == nil {
+		return 0, 0, false
 	}
-	if t.Key.Window {
-		cost.Used = c.Op.Cost
-		n = rest.Used / cost.Used
-	} else {
-		cost.FullAt = c.Op.Cost * first.Period
-		n = rest.FullAt / cost.FullAt
-	}
-	ok = n > 0 && less(t.New, cost, n) == first && (t.Units == 0 || t.Units == n+1)
+	n = (*table.Charged(&t.New) - *table.Charged(&first)) / cost
+	ok = n > 0 && less(t, cost, n) == first && (t.Units == 0 || t.Units == n+1)
 	return n + 1, cost, ok
 }
 
-// less is row before n takes of that cost.
-func less(row, cost limiter.Row, n int64) limiter.Row {
-	row.FullAt -= n * cost.FullAt
-	row.Used -= n * cost.Used
-	return row
+// less is the row that t leaves, before its last n takes of a cost.
+func less(t Transition, cost, n int64) limiter.Row {
+	if n > 0 && cost > 0 {
+		*tables.All[t.Key.Kind-1].Charged(&t.New) -= n * cost
+	}
+	return t.New
 }

@@ -28,13 +28,7 @@ func Check(h *History) *Report {
 }
 
 func compareKeys(a, b Key) int {
-	window := func(k Key) int {
-		if k.Window {
-			return 1
-		}
-		return 0
-	}
-	return cmp.Or(cmp.Compare(window(a), window(b)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
 }
 
 // rowHistory is the history of one key.
@@ -77,7 +71,7 @@ func byKey(h *History) map[Key]*rowHistory {
 		return k
 	}
 	for i := range h.Calls {
-		k := of(keyOf(&h.Calls[i].Op))
+		k := of(KeyOf(&h.Calls[i].Op))
 		k.calls = append(k.calls, &h.Calls[i])
 	}
 	for _, t := range h.Transitions {

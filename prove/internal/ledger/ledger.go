@@ -17,7 +17,7 @@ import (
 
 // ID identifies a key.
 type ID struct {
-	Window       bool // a fixed window, else a token bucket: each has a table
+	Kind         limiter.PolicyKind // each has a table
 	Limiter, Key string
 }
 

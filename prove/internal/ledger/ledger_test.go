@@ -12,7 +12,7 @@ import (
 
 var (
 	allowed = limiter.Result{Allowed: true}
-	key     = ledger.ID{Limiter: "l", Key: "k"}
+	key     = ledger.ID{Kind: limiter.KindBucket, Limiter: "l", Key: "k"}
 )
 
 func TestAnswersThatNoFaultExplainsAreWrong(t *testing.T) {
@@ -119,7 +119,7 @@ func TestAnUnknownOutcomeExcusesOneCharge(t *testing.T) {
 // A decision of unknown outcome is known by the row that only it uses. Then its other rows have to
 // agree, as exactly as if the caller had been told.
 func TestADecisionOverSeveralKeysIsCarriedOutAsAWholeOrNot(t *testing.T) {
-	own, other := ledger.ID{Limiter: "l", Key: "own"}, ledger.ID{Window: true, Limiter: "l", Key: "k"}
+	own, other := ledger.ID{Kind: limiter.KindBucket, Limiter: "l", Key: "own"}, ledger.ID{Kind: limiter.KindWindow, Limiter: "l", Key: "k"}
 	takes := []ledger.Take{{own, 10, 1}, {key, 10, 2}, {other, 10, 3}}
 	for _, c := range []struct {
 		name         string

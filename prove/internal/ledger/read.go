@@ -8,33 +8,28 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
 func compareIDs(a, b ID) int {
 	return cmp.Or(strings.Compare(a.Limiter, b.Limiter), strings.Compare(a.Key, b.Key))
 }
 
-// What is stored. A bucket's is exact for as long as its key is younger than the time
-// of one token.
-const selectStored = `SELECT false, limiter, key, greatest(0, full_at - now + step - 1) / step
-	FROM limiter_token_buckets, (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 AS now) AS clock
-	UNION ALL SELECT true, limiter, key, used FROM limiter_fixed_windows`
-
-// Read returns what is stored of each key.
+// Read returns what is stored of each key. A bucket's is exact for as long as its key is younger than the
+// time of one token.
 func Read(ctx context.Context, conn *pgx.Conn) (map[ID]int64, error) {
-	rows, err := conn.Query(ctx, selectStored)
-	if err != nil {
+	var now int64
+	if err := conn.QueryRow(ctx, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000").Scan(&now); err != nil {
 		return nil, err
 	}
 	stored := map[ID]int64{}
-	var id ID
-	var key []byte
-	var units int64
-	_, err = pgx.ForEachRow(rows, []any{&id.Window, &id.Limiter, &key, &units}, func() error {
-		if id.Key = string(key); units > 0 {
-			stored[id] = units
+	err := tables.Rows(ctx, conn, "", func(kind limiter.PolicyKind, name, key string, row limiter.Row) {
+		if units := rowtest.Used(kind, row, now); units > 0 {
+			stored[ID{kind, name, key}] = units
 		}
-		return nil
 	})
 	return stored, err
 }

@@ -4,7 +4,6 @@ package steps
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -37,19 +36,25 @@ type Grant struct {
 	State limiter.State
 }
 
-// Over returns by how much the grants of a key exceed what the policy admits in state
-// time: a forward step is time like any other, and a backward step grants nothing. What
-// is owed at a step of more than [limiter.ClockTolerance] backwards is owed from there on;
-// at a smaller one it is owed until the clock has caught up.
-func Over(p limiter.Policy, segments []Segment) (over int64) {
-	if w, ok := p.(limiter.FixedWindow); ok {
-		return overWindow(w, segments)
-	}
-	return overBucket(p.(limiter.TokenBucket), segments)
+// Bounds is what a policy admits.
+type Bounds interface {
+	// Over returns by how much the grants of a key exceed what the policy admits in state
+	// time: a forward step is time like any other, and a backward step grants nothing. What
+	// is owed at a step of more than [limiter.ClockTolerance] backwards is owed from there on;
+	// at a smaller one it is owed until the clock has caught up.
+	Over(segments []Segment) int64
+	// AtMost returns the most that a key can be granted in a time if the clock makes these steps
+	// while statements are in flight. Each step backwards may add one capacity. A step forwards adds
+	// the refill of the time that it skips.
+	AtMost(took time.Duration, made []time.Duration) int64
 }
 
-func overBucket(p limiter.TokenBucket, segments []Segment) (over int64) {
-	step := int64(p.Step())
+// Bucket has the [Bounds] of a bucket.
+type Bucket limiter.TokenBucket
+
+// Over implements [Bounds].
+func (p Bucket) Over(segments []Segment) (over int64) {
+	step := int64(limiter.TokenBucket(p).Step())
 	var full, clock int64
 	for _, s := range segments {
 		if s.unseen(clock) {
@@ -71,7 +76,25 @@ func overBucket(p limiter.TokenBucket, segments []Segment) (over int64) {
 	return over
 }
 
-func overWindow(p limiter.FixedWindow, segments []Segment) (over int64) {
+// AtMost implements [Bounds].
+func (p Bucket) AtMost(took time.Duration, made []time.Duration) int64 {
+	step := limiter.TokenBucket(p).Step()
+	most := p.Capacity + int64(took/step) + 1
+	for _, d := range made {
+		if d < 0 {
+			most += p.Capacity
+		} else {
+			most += min(p.Capacity, int64(d/step)+1)
+		}
+	}
+	return most
+}
+
+// Window has the [Bounds] of a window.
+type Window limiter.FixedWindow
+
+// Over implements [Bounds].
+func (p Window) Over(segments []Segment) (over int64) {
 	var start, used, clock int64
 	for _, s := range segments {
 		if s.unseen(clock) {
@@ -110,6 +133,11 @@ func overWindow(p limiter.FixedWindow, segments []Segment) (over int64) {
 	return over
 }
 
+// AtMost implements [Bounds].
+func (p Window) AtMost(took time.Duration, made []time.Duration) int64 {
+	return (2 + int64(took/p.Window) + int64(len(made))) * p.Limit
+}
+
 // back reports whether the clock was stepped back before a segment, by more than is taken
 // for statements that wait for each other.
 func back(s Segment, clock int64) bool { return s.Began < clock-int64(limiter.ClockTolerance) }
@@ -126,26 +154,4 @@ func (s Segment) anchored() int64 {
 		return max(s.Began, s.At)
 	}
 	return s.Began
-}
-
-// AtMost returns the most that a key can be granted in a time if the clock makes these steps while
-// statements are in flight. Each step backwards may add one capacity. A step forwards adds the refill
-// of the time that it skips.
-func AtMost(p limiter.Policy, took time.Duration, made []time.Duration) int64 {
-	switch p := p.(type) {
-	case limiter.FixedWindow:
-		windows := 2 + int64(took/p.Window) + int64(len(made))
-		return windows * p.Limit
-	case limiter.TokenBucket:
-		most := p.Capacity + int64(took/p.Step()) + 1
-		for _, d := range made {
-			if d < 0 {
-				most += p.Capacity
-			} else {
-				most += min(p.Capacity, int64(d/p.Step())+1)
-			}
-		}
-		return most
-	}
-	panic(fmt.Sprintf("a policy of type %T", p))
 }

@@ -6,16 +6,9 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/steps"
 )
-
-var policies = []limiter.Policy{
-	limiter.TokenBucket{Capacity: 20, Refill: 50, Interval: time.Second},
-	limiter.TokenBucket{Capacity: 20, Refill: 1, Interval: 10 * time.Second},
-	limiter.FixedWindow{Limit: 20, Window: time.Second},
-	limiter.FixedWindow{Limit: 20, Window: time.Hour},
-	limiter.FixedWindow{Limit: 20, Window: time.Hour, CountRejected: true},
-}
 
 // history has a key asked more often than the policy allows, while its clock makes steps.
 // wrong, if it is not nil, changes the row after each step.
@@ -65,13 +58,14 @@ func granted(segments []steps.Segment) (n int64) {
 
 func TestNothingIsTooMuchOfWhatThePolicyGrants(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, p := range policies {
+	for _, c := range kinds.Clocked {
+		p, bounds := c.Policy, kinds.Bounds(c.Policy)
 		for range 2000 {
 			segments, took, made := history(r, p, nil)
-			if n := steps.Over(p, segments); n != 0 {
+			if n := bounds.Over(segments); n != 0 {
 				t.Fatalf("%+v: %d over", p, n)
 			}
-			if n, most := granted(segments), steps.AtMost(p, took, made); n > most {
+			if n, most := granted(segments), bounds.AtMost(took, made); n > most {
 				t.Fatalf("%+v: %d granted, at most %d", p, n, most)
 			}
 		}
@@ -93,11 +87,12 @@ func TestWhatAStepGrantsIsSeen(t *testing.T) {
 		},
 	} {
 		r := rand.New(rand.NewPCG(1, 2))
-		for _, p := range policies {
+		for _, c := range kinds.Clocked {
+			p := c.Policy
 			seen := int64(0)
 			for range 20 {
 				segments, _, _ := history(r, p, wrong)
-				seen += steps.Over(p, segments)
+				seen += kinds.Bounds(p).Over(segments)
 			}
 			if seen == 0 {
 				t.Errorf("%+v: %s is not seen", p, name)
@@ -107,7 +102,7 @@ func TestWhatAStepGrantsIsSeen(t *testing.T) {
 }
 
 func TestAWindowThatIsReopenedIsSeen(t *testing.T) {
-	p := limiter.FixedWindow{Limit: 3, Window: time.Hour}
+	p := steps.Window{Limit: 3, Window: time.Hour}
 	grant := func(start, used, now int64) steps.Grant {
 		return steps.Grant{Cost: 1, State: limiter.State{Now: now, Took: true, Row: limiter.Row{Start: start, Used: used}}}
 	}
@@ -121,13 +116,13 @@ func TestAWindowThatIsReopenedIsSeen(t *testing.T) {
 		"three and the next":    {[]steps.Grant{grant(hour, 1, hour), grant(hour, 2, hour), grant(hour, 3, hour), grant(2*hour, 1, 2*hour)}, 0},
 		"three in either order": {[]steps.Grant{grant(2*hour, 1, 2*hour), grant(hour, 1, hour)}, 0},
 	} {
-		if n := steps.Over(p, []steps.Segment{{Began: hour, Grants: c.grants}}); n != c.over {
+		if n := p.Over([]steps.Segment{{Began: hour, Grants: c.grants}}); n != c.over {
 			t.Errorf("%s: %d over, want %d", name, n, c.over)
 		}
 	}
 	first := steps.Segment{Began: 2 * hour, Grants: []steps.Grant{grant(2*hour, 1, 2*hour)}}
 	again := steps.Segment{Began: 2*hour - int64(time.Second), Grants: []steps.Grant{grant(hour, 1, 2*hour-1)}}
-	if n := steps.Over(p, []steps.Segment{first, again}); n != 1 {
+	if n := p.Over([]steps.Segment{first, again}); n != 1 {
 		t.Errorf("a window that is reopened by a small step back: %d over, want 1", n)
 	}
 }

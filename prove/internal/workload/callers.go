@@ -1,3 +1,5 @@
+// Package workload is what the callers of a history do: the traffic of an application with
+// hot, warm and cold keys, and with all that a Limiter offers.
 package workload
 
 import (
@@ -11,6 +13,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/history"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 )
 
 // DenyAge is how long Limiters keep refusals in memory.
@@ -52,7 +55,7 @@ type Options struct {
 // answer.
 func Run(ctx context.Context, store limiter.Store, o Options) ([]history.Call, error) {
 	w := &work{Options: o, recorder: history.NewRecorder(store)}
-	for _, s := range Specs {
+	for _, s := range kinds.Workload {
 		var versions []*limiter.Limiter
 		for _, p := range s.Policies {
 			options := []limiter.Option{limiter.WithTimeout(o.Timeout)}
@@ -97,7 +100,7 @@ type caller struct {
 
 // place is where a call goes.
 type place struct {
-	spec    *Spec
+	spec    *kinds.Spec
 	limiter *limiter.Limiter
 	key     string
 	hot     bool
@@ -107,30 +110,29 @@ type place struct {
 // three to cold ones. Processes come to hot and cold keys in the same order, so that they
 // meet there.
 func (c *caller) place() place {
-	n, key := c.IntN(len(Specs)), ""
+	n, key := c.IntN(len(kinds.Workload)), ""
 	kind := c.IntN(10)
 	switch {
 	case kind < 5:
 		turn := int(c.hot.Add(1)-1) / hotCalls
-		n, key = turn%len(Specs), fmt.Sprintf("hot %d.%d", c.Round, turn)
+		n, key = turn%len(kinds.Workload), fmt.Sprintf("hot %d.%d", c.Round, turn)
 	case kind < 7:
 		key = warmKey(c.Round, c.IntN(warmKeys))
 	default:
 		turn := int(c.cold.Add(1)-1) / coldCalls
-		n, key = turn%len(Specs), coldKey(c.Round, turn/len(Specs)%(coldKeys/len(Specs)))
+		n, key = turn%len(kinds.Workload), coldKey(c.Round, turn/len(kinds.Workload)%(coldKeys/len(kinds.Workload)))
 	}
 	versions := c.limiters[n]
 	version := 0
 	if len(versions) > 1 && c.IntN(updated) == 0 {
 		version = 1
 	}
-	return place{spec: &Specs[n], limiter: versions[version], key: key, hot: kind < 5}
+	return place{spec: &kinds.Workload[n], limiter: versions[version], key: key, hot: kind < 5}
 }
 
 // partial reports whether a part of a request can pass there.
 func (p place) partial() bool {
-	w, window := p.limiter.Policy().(limiter.FixedWindow)
-	return !window || !w.CountRejected
+	return !(&limiter.Op{Policy: p.limiter.Policy()}).CountsRefusals()
 }
 
 func warmKey(round, n int) string { return fmt.Sprintf("warm %d.%d", round, n) }
@@ -139,7 +141,7 @@ func coldKey(round, n int) string { return fmt.Sprintf("cold %d.%d", round, n) }
 // call makes a call, and perhaps one that takes it back.
 func (c *caller) call(ctx context.Context) error {
 	p := c.place()
-	most := capacity(p.limiter.Policy())
+	most := kinds.Limit(p.limiter.Policy())
 	cost := int64(1)
 	if c.IntN(8) == 0 {
 		cost = c.Int64N(most + 2)
@@ -205,14 +207,14 @@ func (c *caller) forced(ctx context.Context, p place, err error) error {
 func (c *caller) takeUpTo(ctx context.Context, p place, cost, most int64) error {
 	op := limiter.Op{Kind: limiter.OpTakeUpTo, Cost: cost}
 	began := history.Clock()
-	taken, r, err := p.limiter.AllowUpTo(ctx, p.key, cost)
-	if err == nil && (taken > cost || r.Allowed != (taken > 0)) {
-		return fmt.Errorf("by %+v, for up to %d: %d taken, %+v", p.limiter.Policy(), cost, taken, r)
+	r, err := p.limiter.AllowUpTo(ctx, p.key, cost)
+	if err == nil && (r.Taken > cost || r.Allowed != (r.Taken > 0)) {
+		return fmt.Errorf("by %v, for up to %d: %+v", p.limiter.Policy(), cost, r)
 	}
 	if wrong := c.answered(ctx, p, op, most, r, began, err); wrong != nil || err != nil {
 		return wrong
 	}
-	return c.refund(ctx, p, taken, r)
+	return c.refund(ctx, p, r.Taken, r)
 }
 
 // failed returns what is wrong with an error of a store, after a rest if nothing is.
@@ -235,10 +237,9 @@ func (c *caller) take(ctx context.Context, p place, cost, most int64) (limiter.R
 	return r, c.answered(ctx, p, limiter.Op{Kind: limiter.OpTake, Cost: cost}, most, r, began, err)
 }
 
-// reserve books up to as far ahead as a full bucket lasts, or two windows. Of what lies ahead
-// half is canceled.
+// reserve books ahead. Of what lies ahead half is canceled.
 func (c *caller) reserve(ctx context.Context, p place, cost, most int64) error {
-	wait := time.Duration(c.Int64N(int64(bookable(p.limiter.Policy()))))
+	wait := time.Duration(c.Int64N(int64(kinds.Bookable(p.limiter.Policy()))))
 	began := history.Clock()
 	r, err := p.limiter.Reserve(ctx, p.key, cost, wait)
 	op := limiter.Op{Kind: limiter.OpTake, Cost: cost, MaxWait: wait}
@@ -252,16 +253,6 @@ func (c *caller) reserve(ctx context.Context, p place, cost, most int64) error {
 		return c.failed(ctx, r.Cancel(ctx))
 	}
 	return nil
-}
-
-func bookable(p limiter.Policy) time.Duration {
-	switch p := p.(type) {
-	case limiter.TokenBucket:
-		return time.Duration(p.Capacity) * p.Step()
-	case limiter.FixedWindow:
-		return 2 * p.Window
-	}
-	panic("a policy of a new kind")
 }
 
 // answered records a refusal from memory, which no store hears of, and returns what cannot

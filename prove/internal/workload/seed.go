@@ -5,6 +5,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/history"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 )
 
 // Expired returns rows of keys that a round is about to use, as if no caller had used them for more
@@ -13,16 +14,15 @@ func Expired(round int, now time.Time) map[history.Key]limiter.Row {
 	rows := map[history.Key]limiter.Row{}
 	old := now.Add(-limiter.SweepGrace - time.Minute).UnixNano()
 	add := func(n int, key string) {
-		op := limiter.Op{Kind: limiter.OpTake, Name: Specs[n].Name, Key: key, Policy: Specs[n].Policies[0], Cost: 3}
-		_, window := op.Policy.(limiter.FixedWindow)
+		op := limiter.Op{Kind: limiter.OpTake, Name: kinds.Workload[n].Name, Key: key, Policy: kinds.Workload[n].Policies[0], Cost: 3}
 		row, _ := op.Apply(limiter.Row{}, old)
-		rows[history.Key{Window: window, Name: op.Name, Key: key}] = row
+		rows[history.KeyOf(&op)] = row
 	}
-	for n := range Specs {
+	for n := range kinds.Workload {
 		for i := 0; i < warmKeys; i += 2 {
 			add(n, warmKey(round, i))
 		}
-		for i := 0; i < coldKeys/len(Specs); i += 3 {
+		for i := 0; i < coldKeys/len(kinds.Workload); i += 3 {
 			add(n, coldKey(round, i))
 		}
 	}

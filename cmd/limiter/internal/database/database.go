@@ -83,7 +83,7 @@ func openPostgres(ctx context.Context, o Options) (*DB, error) {
 		o.Schema = "public"
 	}
 	// Open checks the URL and the schema, and its errors hold no password. It does not connect.
-	checked, err := postgres.Open(ctx, o.URL, postgres.WithSchema(o.Schema))
+	checked, err := postgres.Open(o.URL, postgres.WithSchema(o.Schema))
 	if err != nil {
 		return nil, err
 	}

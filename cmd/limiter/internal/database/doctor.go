@@ -47,19 +47,16 @@ func (db *DB) Doctor(ctx context.Context) ([]Finding, error) {
 	return db.doctorSQLite(ctx, &r)
 }
 
-// overridesTable is the table of migration 2, which decisions do not need.
-const overridesTable = "limiter_overrides"
-
-// migrations checks that no migration is missing. It reports whether all tables must be there.
-func (r *report) migrations(ctx context.Context, db *DB) (all bool) {
+// migrations checks that no migration is missing.
+func (r *report) migrations(ctx context.Context, db *DB) {
 	list, err := migrations.Status(ctx, db.Dialect, db.SQL, db.Migrations()...)
 	switch {
 	case isDenied(err): // checkTables finds out what the role may not do but needs
 		r.ok("migrations", "not known, because the role may not read limiter_goose_version; applications need not")
-		return false
+		return
 	case err != nil:
 		r.failed("migrations", err)
-		return false
+		return
 	}
 	applied := 0
 	for _, m := range list {
@@ -67,16 +64,11 @@ func (r *report) migrations(ctx context.Context, db *DB) (all bool) {
 			applied++
 		}
 	}
-	switch {
-	case applied == len(list):
-		r.ok("migrations", "all %d are applied", applied)
-		return true
-	case applied == 0:
-		r.bad("migrations", "run limiter migrate up, which also adopts tables that exist", "none is recorded")
-	default:
-		r.bad("migrations", "run limiter migrate up", "%d of %d are applied", applied, len(list))
+	if applied < len(list) {
+		r.bad("migrations", "run limiter migrate up, which also adopts tables that exist", "%d of %d applied", applied, len(list))
+		return
 	}
-	return false
+	r.ok("migrations", "%d of %d applied", applied, len(list))
 }
 
 // restoreAdvice is for tables that exist, but not as the migrations make them.

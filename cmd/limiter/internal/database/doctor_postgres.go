@@ -18,16 +18,15 @@ func (db *DB) doctorPostgres(ctx context.Context, r *report) ([]Finding, error) 
 	}
 	db.checkPooler(ctx, r)
 	db.checkClock(ctx, r)
-	all := false
 	switch worker, err := db.isCitusWorker(ctx); {
 	case err != nil:
 		r.failed("migrations", err)
 	case worker:
 		r.ok("migrations", "not known, because this is a worker of Citus; the coordinator records them")
 	default:
-		all = r.migrations(ctx, db)
+		r.migrations(ctx, db)
 	}
-	if !db.checkTables(ctx, r, all) {
+	if !db.checkTables(ctx, r) {
 		return r.findings, nil // the other checks would fail for the same reason
 	}
 	if writable {
@@ -104,12 +103,19 @@ func (db *DB) checkClock(ctx context.Context, r *report) {
 func show(d time.Duration) string { return d.Round(100 * time.Microsecond).String() }
 
 // checkTables checks that the tables exist and that the role may use them. It reports whether the
-// other checks can read the tables of buckets and windows. If all is true, the table of overrides must
-// also exist.
-func (db *DB) checkTables(ctx context.Context, r *report, all bool) bool {
-	var missing, denied, noSweep, optional []string
-	noOverrides := false
-	for _, name := range []string{"limiter_token_buckets", "limiter_fixed_windows", overridesTable, "limiter_goose_version"} {
+// other checks can read the tables.
+func (db *DB) checkTables(ctx context.Context, r *report) bool {
+	const overrides, versions = "limiter_overrides", "limiter_goose_version"
+	var missing, denied, grants, noSweep, optional []string
+	deny := func(name, privileges string) {
+		denied = append(denied, name)
+		grants = append(grants, fmt.Sprintf("GRANT %s ON %s TO the role", privileges, db.text("@"+name)))
+	}
+	var names []string
+	for _, k := range Kinds() {
+		names = append(names, k.Table())
+	}
+	for _, name := range append(names, overrides, versions) {
 		var exists, sel, ins, upd, del bool
 		err := db.pool.QueryRow(ctx, `SELECT c.oid IS NOT NULL,
 				coalesce(pg_catalog.has_table_privilege(c.oid, 'SELECT'), false), coalesce(pg_catalog.has_table_privilege(c.oid, 'INSERT'), false),
@@ -117,32 +123,29 @@ func (db *DB) checkTables(ctx context.Context, r *report, all bool) bool {
 			FROM (SELECT 1) AS one LEFT JOIN pg_catalog.pg_class AS c
 				ON c.relname = $1 AND c.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = $2)`,
 			name, db.Schema).Scan(&exists, &sel, &ins, &upd, &del)
-		take := name == "limiter_token_buckets" || name == "limiter_fixed_windows"
 		switch {
 		case err != nil:
 			r.failed("tables", err)
 			return false
-		case !exists && take:
-			missing = append(missing, name)
-		case !exists && name == overridesTable:
-			noOverrides = all
-		case exists && take && !(sel && ins && upd):
-			denied = append(denied, name)
-		case exists && take && !del:
-			noSweep = append(noSweep, name)
-		case exists && !take && !sel:
+		case name == versions && exists && !sel:
 			optional = append(optional, name)
+		case name == versions:
+		case !exists:
+			missing = append(missing, name)
+		case name == overrides && !sel:
+			deny(name, "SELECT")
+		case name == overrides:
+		case !(sel && ins && upd):
+			deny(name, "SELECT, INSERT, UPDATE")
+		case !del:
+			noSweep = append(noSweep, name)
 		}
 	}
 	if len(missing) > 0 {
-		r.bad("tables", "run limiter migrate up, or pass the --schema that has the tables", "schema %s lacks %s", db.Schema, strings.Join(missing, ", "))
+		r.bad("tables", "run limiter migrate up, which repairs the tables or says what differs, or pass the --schema that has them", "schema %s lacks %s", db.Schema, strings.Join(missing, ", "))
 		return false
 	}
-	if noOverrides {
-		r.bad("tables", restoreAdvice, "schema %s lacks %s, which package overrides reads", db.Schema, overridesTable)
-	} else {
-		r.ok("tables", "all are in schema %s", db.Schema)
-	}
+	r.ok("tables", "all are in schema %s", db.Schema)
 	usage := false
 	if err := db.pool.QueryRow(ctx, "SELECT pg_catalog.has_schema_privilege($1, 'USAGE')", db.Schema).Scan(&usage); err != nil {
 		r.failed("privileges", err)
@@ -153,8 +156,7 @@ func (db *DB) checkTables(ctx context.Context, r *report, all bool) bool {
 		r.bad("privileges", fmt.Sprintf(`GRANT USAGE ON SCHEMA %q TO the role`, db.Schema), "the role may not use schema %s", db.Schema)
 		return false
 	case len(denied) > 0:
-		r.bad("privileges", fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE ON %s TO the role`, db.text("@"+strings.Join(denied, ", @"))),
-			"the role may not read and write %s", strings.Join(denied, ", "))
+		r.bad("privileges", strings.Join(grants, "; "), "the role may not use %s", strings.Join(denied, ", "))
 		return false
 	}
 	text := "the role may decide requests"
@@ -171,9 +173,10 @@ func (db *DB) checkTables(ctx context.Context, r *report, all bool) bool {
 // checkDecisions decides a request of each kind, and rolls that back. It finds why decisions fail
 // although tables and privileges exist: a missing column or primary key, a trigger, or a row policy.
 func (db *DB) checkDecisions(ctx context.Context, r *report) {
-	for _, p := range []limiter.Policy{limiter.PerHour(1), limiter.FixedWindow{Limit: 1, Window: time.Hour}} {
+	for _, k := range Kinds() {
+		p := tables[k].Policy(limiter.Row{Period: int64(time.Hour), Limit: 1})
 		if err := db.tryDecision(ctx, p); err != nil {
-			r.bad("decisions", restoreAdvice, "a decision by %s failed: %s", KindOf(p).Table(), strings.TrimPrefix(err.Error(), "postgres: limiter: "))
+			r.bad("decisions", restoreAdvice, "a decision by %s failed: %s", k.Table(), strings.TrimPrefix(err.Error(), "postgres: limiter: "))
 			return
 		}
 	}

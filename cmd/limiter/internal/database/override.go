@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/overrides"
 )
 
 // Override is a row of limiter_overrides.
@@ -33,18 +34,9 @@ func (db *DB) SetOverride(ctx context.Context, o Override) error {
 		return fmt.Errorf("%w: limiter %q has policies of kind %s, and the override is of kind %s; requests of its key would fail",
 			limiter.ErrInvalid, o.Limiter, rows[0].Kind, kind)
 	}
-	var capacity, period int64
-	var refill, expires sql.NullInt64
-	kind := "bucket"
-	switch p := o.Policy.(type) {
-	case limiter.TokenBucket:
-		capacity, period, refill = p.Capacity, int64(p.Interval), sql.NullInt64{Int64: p.Refill, Valid: true}
-	case limiter.FixedWindow:
-		capacity, period, kind = p.Limit, int64(p.Window), "window"
-		if p.CountRejected {
-			kind = "window_counting"
-		}
-	}
+	var expires sql.NullInt64
+	columns := overrides.ColumnsOf(o.Policy)
+	refill := sql.NullInt64{Int64: columns.Refill, Valid: columns.Refill != 0}
 	if !o.ExpiresAt.IsZero() {
 		expires = sql.NullInt64{Int64: o.ExpiresAt.UnixNano(), Valid: true}
 	}
@@ -54,7 +46,7 @@ func (db *DB) SetOverride(ctx context.Context, o Override) error {
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT (limiter, key) DO UPDATE SET kind = excluded.kind, capacity = excluded.capacity,
 			refill = excluded.refill, period = excluded.period, note = excluded.note, expires_at = excluded.expires_at`),
-		o.Limiter, o.Key, kind, capacity, refill, period, note, expires)
+		o.Limiter, o.Key, columns.Kind, columns.Capacity, refill, columns.Period, note, expires)
 	return db.explain(err)
 }
 
@@ -81,14 +73,13 @@ func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override
 	var list []Override
 	for rows.Next() {
 		var o Override
-		var kind string
-		var capacity, refill, period, expires int64
-		if err := rows.Scan(&o.Limiter, &o.Key, &kind, &capacity, &refill, &period, &o.Note, &expires); err != nil {
+		var c overrides.Columns
+		var expires int64
+		if err := rows.Scan(&o.Limiter, &o.Key, &c.Kind, &c.Capacity, &c.Refill, &c.Period, &o.Note, &expires); err != nil {
 			return nil, err
 		}
-		o.Policy = limiter.FixedWindow{Limit: capacity, Window: time.Duration(period), CountRejected: kind == "window_counting"}
-		if kind == "bucket" {
-			o.Policy = limiter.TokenBucket{Capacity: capacity, Refill: refill, Interval: time.Duration(period)}
+		if o.Policy, err = c.Policy(); err != nil {
+			return nil, err
 		}
 		if expires != 0 {
 			o.ExpiresAt = time.Unix(0, expires).UTC()

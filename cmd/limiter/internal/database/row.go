@@ -3,20 +3,48 @@ package database
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/migrations"
 )
 
-// Kind is the kind of a policy, which is also the table of its rows.
+// Kind is the kind of a policy in one word, such as bucket. Each kind has a table of its own.
 type Kind string
 
-// The kinds of policies.
-const (
-	Bucket Kind = "bucket"
-	Window Kind = "window"
-)
+// tables has the table of each kind.
+var tables = func() map[Kind]migrations.Table {
+	all := map[Kind]migrations.Table{}
+	for _, t := range migrations.Tables() {
+		all[Kind(t.Label)] = t
+	}
+	return all
+}()
+
+// Kinds lists the kinds of policies.
+func Kinds() (kinds []Kind) {
+	for _, t := range migrations.Tables() {
+		kinds = append(kinds, Kind(t.Label))
+	}
+	return kinds
+}
+
+// KindOf returns the kind of a policy.
+func KindOf(p limiter.Policy) Kind {
+	for _, t := range migrations.Tables() {
+		if t.Kind == limiter.KindOf(p) {
+			return Kind(t.Label)
+		}
+	}
+	return ""
+}
+
+// Table returns the name of the table.
+func (k Kind) Table() string { return tables[k].Name }
+
+// columns returns the columns of the table in the order of [DB.scan].
+func (k Kind) columns() string { return "limiter, key, " + strings.Join(tables[k].Columns, ", ") }
 
 // Row is the stored state of one key.
 type Row struct {
@@ -27,30 +55,11 @@ type Row struct {
 	Now     int64 // the database's clock when the row was read, in ns since 1970
 }
 
-// columns returns the columns of a table in the order of [DB.scan].
-func (k Kind) columns() string {
-	if k == Bucket {
-		return "'bucket', limiter, key, full_at, 0, 0, at, step, capacity"
-	}
-	return "'window', limiter, key, 0, window_start, used, at, win, lim"
-}
-
-// Table returns the name of the table.
-func (k Kind) Table() string {
-	if k == Bucket {
-		return "limiter_token_buckets"
-	}
-	return "limiter_fixed_windows"
-}
-
-// Kinds lists the kinds of policies.
-func Kinds() []Kind { return []Kind{Bucket, Window} }
-
 // Find returns the rows of a key by their primary keys: one for each kind of policy, or fewer.
 func (db *DB) Find(ctx context.Context, name string, key []byte) ([]Row, error) {
 	var found []Row
 	for _, k := range Kinds() {
-		rows, err := db.query(ctx, "SELECT "+k.columns()+", "+db.now()+" FROM @"+k.Table()+
+		rows, err := db.query(ctx, k, "SELECT "+k.columns()+", "+db.now()+" FROM @"+k.Table()+
 			" WHERE limiter = $1 AND key = $2", name, key)
 		if err != nil {
 			return nil, err
@@ -60,7 +69,7 @@ func (db *DB) Find(ctx context.Context, name string, key []byte) ([]Row, error) 
 	return found, nil
 }
 
-func (db *DB) query(ctx context.Context, statement string, args ...any) ([]Row, error) {
+func (db *DB) query(ctx context.Context, k Kind, statement string, args ...any) ([]Row, error) {
 	rows, err := db.SQL.QueryContext(ctx, db.text(statement), args...)
 	if err != nil {
 		return nil, db.explain(err)
@@ -68,7 +77,7 @@ func (db *DB) query(ctx context.Context, statement string, args ...any) ([]Row, 
 	defer rows.Close()
 	var found []Row
 	for rows.Next() {
-		r, err := db.scan(rows)
+		r, err := db.scan(rows, k)
 		if err != nil {
 			return nil, err
 		}
@@ -78,25 +87,18 @@ func (db *DB) query(ctx context.Context, statement string, args ...any) ([]Row, 
 }
 
 // scan reads the columns of a table, others, and the clock.
-func (db *DB) scan(rows *sql.Rows, others ...any) (Row, error) {
-	var r Row
-	s := &r.State
-	into := append([]any{&r.Kind, &r.Limiter, &r.Key, &s.FullAt, &s.Start, &s.Used, &s.At, &s.Period, &s.Limit}, others...)
-	err := rows.Scan(append(into, &r.Now)...)
+func (db *DB) scan(rows *sql.Rows, k Kind, others ...any) (Row, error) {
+	r := Row{Kind: k}
+	into := append([]any{&r.Limiter, &r.Key}, tables[k].Fields(&r.State)...)
+	err := rows.Scan(append(append(into, others...), &r.Now)...)
 	if db.Dialect == migrations.SQLite {
 		r.Now = time.Now().UnixNano() // the stores use this clock, which is finer than SQL's
 	}
 	return r, err
 }
 
-// Policy returns the policy that wrote the row, as far as the row tells. It does not tell whether a
-// bucket's rate was 1 per second or 60 per minute, nor whether a window counts refused requests.
-func (r Row) Policy() limiter.Policy {
-	if r.Kind == Bucket {
-		return limiter.TokenBucket{Capacity: r.State.Limit, Refill: 1, Interval: time.Duration(r.State.Period)}
-	}
-	return limiter.FixedWindow{Limit: r.State.Limit, Window: time.Duration(r.State.Period)}
-}
+// Policy returns the policy that wrote the row, as far as the row tells.
+func (r Row) Policy() limiter.Policy { return tables[r.Kind].Policy(r.State) }
 
 // State is what a key may do.
 type State struct {
@@ -116,11 +118,7 @@ func (r Row) Look(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	used := res.Used
-	if r.Kind == Bucket {
-		used = int64((res.ResetAfter + time.Duration(r.State.Period) - 1) / time.Duration(r.State.Period))
-	}
-	return State{res, used}, nil
+	return State{res, tables[r.Kind].Used(r.State, res)}, nil
 }
 
 // frozen is a store that has one row and whose clock stands still.

@@ -169,16 +169,7 @@ func (db *DB) CountExpired(ctx context.Context, k Kind) (Count, error) {
 func (db *DB) countExpired(ctx context.Context, k Kind, from string, args ...any) (Count, error) {
 	c := Count{Of: allRows}
 	err := db.SQL.QueryRowContext(ctx, db.text(fmt.Sprintf(
-		"SELECT count(*), count(CASE WHEN %s <= %s - 3600000000000 THEN 1 END) FROM %s", k.end(), db.now(), from)), args...).
+		"SELECT count(*), count(CASE WHEN %s <= %s - 3600000000000 THEN 1 END) FROM %s", tables[k].Unused(), db.now(), from)), args...).
 		Scan(&c.Rows, &c.Expired)
 	return c, db.explain(err)
-}
-
-// end returns the expression for the instant from which on the row means an unused key: see
-// [limiter.Row.Expired].
-func (k Kind) end() string {
-	if k == Bucket {
-		return "CASE WHEN full_at > at THEN full_at ELSE at END"
-	}
-	return "CASE WHEN window_start + win > at AND (window_start > 0 OR used > 0) THEN window_start + win ELSE at END"
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/migrations"
@@ -13,7 +14,7 @@ import (
 // Store is what the commands need of a store.
 type Store interface {
 	limiter.Store
-	Sweep(ctx context.Context, limit int) (int64, error)
+	Sweep(ctx context.Context, limit int64) (int64, error)
 	Check(ctx context.Context) error
 }
 
@@ -87,7 +88,7 @@ func (db *DB) Migrations() []migrations.Option {
 func (db *DB) Policies(ctx context.Context, name string) ([]Row, error) {
 	var found []Row
 	for _, k := range Kinds() {
-		rows, err := db.query(ctx, "SELECT "+k.columns()+", "+db.now()+" FROM @"+k.Table()+
+		rows, err := db.query(ctx, k, "SELECT "+k.columns()+", "+db.now()+" FROM @"+k.Table()+
 			" WHERE limiter = $1 ORDER BY key LIMIT 1", name)
 		if err != nil {
 			return nil, err
@@ -106,14 +107,6 @@ func CheckPolicy(name string, p limiter.Policy) error {
 
 // CheckName returns an error that matches [limiter.ErrInvalid] if no limiter can have the name.
 func CheckName(name string) error { return CheckPolicy(name, limiter.PerMinute(1)) }
-
-// KindOf returns the kind of a policy.
-func KindOf(p limiter.Policy) Kind {
-	if _, ok := p.(limiter.FixedWindow); ok {
-		return Window
-	}
-	return Bucket
-}
 
 // Reset makes a key unused. It reports whether the key had a row.
 func (db *DB) Reset(ctx context.Context, name string, key []byte) (bool, error) {
@@ -172,14 +165,14 @@ const maxLimiters = 1000
 
 // Limiters returns the names of the limiters that have state, in order. It reads one row for each.
 func (db *DB) Limiters(ctx context.Context) ([]string, error) {
-	var names []string
+	var names, firsts []string
+	for _, k := range Kinds() { // each min() is one index lookup, however many keys a limiter has
+		firsts = append(firsts, "SELECT min(limiter) AS name FROM @"+k.Table()+" WHERE limiter > $1")
+	}
+	statement := db.text("SELECT min(name) FROM (" + strings.Join(firsts, " UNION ALL ") + ") AS tables")
 	for after := ""; len(names) < maxLimiters; {
 		var next sql.NullString
-		// Each min() is one index lookup, however many keys a limiter has.
-		err := db.SQL.QueryRowContext(ctx, db.text(`SELECT min(name) FROM (
-			SELECT min(limiter) AS name FROM @limiter_token_buckets WHERE limiter > $1
-			UNION ALL
-			SELECT min(limiter) FROM @limiter_fixed_windows WHERE limiter > $1) AS tables`), after).Scan(&next)
+		err := db.SQL.QueryRowContext(ctx, statement, after).Scan(&next)
 		if err != nil {
 			return nil, db.explain(err)
 		}

@@ -116,7 +116,7 @@ func (t *Top) reread(ctx context.Context, k Kind, found map[string]Row) error {
 		if len(keys) == 1 {
 			continue
 		}
-		rows, err := t.db.query(ctx, "SELECT "+k.columns()+", "+t.db.now()+" FROM @"+k.Table()+
+		rows, err := t.db.query(ctx, k, "SELECT "+k.columns()+", "+t.db.now()+" FROM @"+k.Table()+
 			" WHERE limiter = $1 AND key IN ("+strings.Join(marks, ", ")+")", keys...)
 		if err != nil {
 			return err
@@ -178,7 +178,7 @@ func (t *Top) table(ctx context.Context, k Kind, names []string) (rows []Row, n 
 // bestOf returns the rows of a FROM item that use most, for each limiter, and how many rows it has.
 func (t *Top) bestOf(ctx context.Context, k Kind, from string, args ...any) ([]Row, int64, error) {
 	statement := `SELECT ` + k.columns() + `, total, ` + t.db.now() + ` FROM (
-		SELECT part.*, row_number() OVER (PARTITION BY limiter ORDER BY ` + k.share(t.db.now()) + ` DESC) AS place, count(*) OVER () AS total
+		SELECT part.*, row_number() OVER (PARTITION BY limiter ORDER BY ` + tables[k].Share(t.db.now()) + ` DESC) AS place, count(*) OVER () AS total
 		FROM ` + from + `) AS ranked WHERE place <= ` + strconv.Itoa(t.keys)
 	rows, err := t.db.SQL.QueryContext(ctx, t.db.text(statement), args...)
 	if err != nil {
@@ -188,20 +188,11 @@ func (t *Top) bestOf(ctx context.Context, k Kind, from string, args ...any) ([]R
 	var found []Row
 	var n int64
 	for rows.Next() {
-		r, err := t.db.scan(rows, &n)
+		r, err := t.db.scan(rows, k, &n)
 		if err != nil {
 			return nil, 0, err
 		}
 		found = append(found, r)
 	}
 	return found, n, t.db.explain(rows.Err())
-}
-
-// share returns an expression for the used share of a row's limit, which orders the rows of a limiter.
-// [Row.Look] has the exact numbers.
-func (k Kind) share(now string) string {
-	if k == Bucket {
-		return "CASE WHEN full_at > " + now + " THEN CAST(full_at - " + now + " AS double precision) / CAST(step AS double precision) / CAST(capacity AS double precision) ELSE 0 END"
-	}
-	return "CASE WHEN window_start > " + now + " - win THEN CAST(used AS double precision) / CAST(lim AS double precision) ELSE 0 END"
 }

@@ -1,0 +1,177 @@
+package batch
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
+)
+
+// A row that another session has locked must not stop other keys. A statement waits for a row lock
+// for [Config.LockWait] at most. If that is too short, the key is slow: its next statement may wait
+// as long as its time limit allows, but needs one of the [Slots]. If that statement waits 100 ms or
+// longer in vain, the key is blocked: one call asks again at most every 100 ms, and the others fail at
+// once. See DESIGN.md, "A locked row stops only its key".
+
+const (
+	// askAgain is how long calls of a blocked key fail without a statement.
+	askAgain = 100 * time.Millisecond
+	// forgetSlow is how long a queue remembers an idle slow key at least. It forgets the key when
+	// another one becomes slow later.
+	forgetSlow = time.Second
+	// maxSlow is how many slow keys a queue remembers. If there are more, it forgets all idle ones.
+	maxSlow = 1024
+)
+
+// errNotAsked is in the error of a call that failed because its key is blocked.
+var errNotAsked = errors.New("not sent, because the last statement of this key waited too long for its row")
+
+// NotAsked reports whether a call failed without a statement because its key is blocked. Such an error
+// says nothing new about the store.
+func NotAsked(err error) bool { return errors.Is(err, errNotAsked) }
+
+// ErrRowLocked is the error of [Queue.Hold] if another session has locked the row. The caller releases
+// the keys that it holds, and calls [Queue.Lock].
+var ErrRowLocked = fmt.Errorf("%w: another session has locked the row", limiter.ErrNotApplied)
+
+// refusal returns the error of a call that must not be sent because the key is blocked.
+func (k *keyQueue) refusal(now time.Time) error {
+	if k.blocked == nil || !k.inFlight && len(k.waiting) == 0 && now.Sub(k.asked).Abs() >= askAgain {
+		return nil
+	}
+	return notAsked(k.blocked)
+}
+
+// notAsked returns the error of a call that was not sent, because of a statement that failed with err.
+func notAsked(err error) error {
+	return fmt.Errorf("%w: %w: %v", limiter.ErrNotApplied, errNotAsked, err) //nolint:errorlint // that one was sent
+}
+
+// locked handles the end of a statement of one key that waited too long for its row. It reports
+// whether its calls may be sent again.
+func (q *Queue) locked(k *keyQueue, st *statement, from *line, err error) (again bool) {
+	q.setSlow(k)
+	again = from != &q.slow && q.config.LockWait > 0
+	// A client may have chosen a short deadline, so a wait that it ended does not block the key.
+	full := slices.ContainsFunc(st.groups[0].Calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
+	blocked := !again && full && time.Since(st.sent) >= askAgain
+	if blocked {
+		k.blocked = err
+	}
+	waiting := k.waiting
+	k.waiting, k.mixed = nil, false
+	for _, c := range waiting {
+		switch {
+		case c.left:
+		case blocked:
+			if !c.holds {
+				q.config.Counters.Queued.Add(-1)
+			}
+			c.finish(notAsked(err))
+		case c.holds:
+			c.finish(ErrRowLocked)
+		default:
+			k.push(c, q.config.Merges)
+		}
+	}
+	return again
+}
+
+// lockError returns the error of a call whose statement waited too long for its row. The context of a
+// leader's statement has no deadline. The call's own context may have one that a client has chosen.
+func (c *Call) lockError(err error) error {
+	short := opcontext.ShortDeadline(c.ctx)
+	switch {
+	case short == nil:
+		return err
+	case errors.Is(err, limiter.ErrOutcomeUnknown): // on Citus, where the time limit ended the statement
+		return fmt.Errorf("%w: %w", short, err)
+	}
+	return fmt.Errorf("%w: %v", short, err) //nolint:errorlint // it would also match ErrNotApplied
+}
+
+// setSlow makes a key slow, and remembers it.
+func (q *Queue) setSlow(k *keyQueue) {
+	if !k.slow {
+		q.remembered = append(q.remembered, k)
+	}
+	now := time.Now()
+	k.slow, k.asked = true, now
+	full := len(q.remembered) > maxSlow
+	q.remembered = slices.DeleteFunc(q.remembered, func(b *keyQueue) bool {
+		idle := b != k && !b.inFlight && len(b.waiting) == 0 && b.line == nil
+		forget := idle && (full || now.Sub(b.asked).Abs() >= forgetSlow)
+		if forget {
+			b.slow, b.blocked = false, nil
+			q.drop(b)
+		}
+		return forget
+	})
+}
+
+// answered ends the state that locked began: the store has answered a statement of the key.
+func (q *Queue) answered(k *keyQueue) {
+	k.answers++
+	if k.slow {
+		k.slow, k.blocked = false, nil
+		q.remembered = slices.DeleteFunc(q.remembered, func(b *keyQueue) bool { return b == k })
+	}
+}
+
+// Slots limits how many statements of a store may wait long for a row lock. It is safe for
+// concurrent use.
+type Slots struct {
+	mu      sync.Mutex
+	free    int
+	wanted  bool // a queue found no free slot
+	waiting []*Queue
+}
+
+// NewSlots returns n Slots.
+func NewSlots(n int) *Slots { return &Slots{free: n} }
+
+func (s *Slots) add(q *Queue) { s.waiting = append(s.waiting, q) }
+
+func (s *Slots) take() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.free == 0 {
+		s.wanted = true
+		return false
+	}
+	s.free--
+	return true
+}
+
+// giveBack frees a slot. The caller may have locked the mu of a queue, so another goroutine looks for
+// keys that wait for the slot.
+func (s *Slots) giveBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free++
+	if s.wanted {
+		s.wanted = false
+		go s.start()
+	}
+}
+
+// start leads the slow lines of the queues, from a random one on.
+func (s *Slots) start() {
+	first := rand.IntN(len(s.waiting))
+	for i := range s.waiting {
+		q := s.waiting[(first+i)%len(s.waiting)]
+		q.mu.Lock()
+		for range len(q.slow.keys) {
+			if q.first(&q.slow) == nil || !q.begin(&q.slow) {
+				break
+			}
+			go q.lead(&q.slow)
+		}
+		q.mu.Unlock()
+	}
+}

@@ -1,0 +1,72 @@
+package rowtest
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// This file says what the tests of the SQL stores know of each kind of policy.
+
+// Lasting are policies of all kinds under which nothing comes back while a test runs. Their argument is
+// the limit.
+var Lasting = map[string]func(limit int64) limiter.Policy{
+	"bucket": func(n int64) limiter.Policy {
+		return limiter.TokenBucket{Capacity: n, Refill: 1, Interval: time.Hour}
+	},
+	// The next window of 30 years begins in 2029.
+	"window": func(n int64) limiter.Policy { return limiter.FixedWindow{Limit: n, Window: 262_980 * time.Hour} },
+	"counting-window": func(n int64) limiter.Policy {
+		return limiter.FixedWindow{Limit: n, Window: 262_980 * time.Hour, CountRejected: true}
+	},
+}
+
+// policies includes pairs with the same period and pairs with the same limit. The limits have room for
+// all takes of [RunMerged] together.
+var policies = []limiter.Policy{
+	limiter.TokenBucket{Capacity: 6, Refill: 1, Interval: time.Second},
+	limiter.TokenBucket{Capacity: 6, Refill: 1, Interval: time.Hour},
+	limiter.TokenBucket{Capacity: 7, Refill: 1, Interval: time.Hour},
+	limiter.FixedWindow{Limit: 6, Window: time.Second},
+	limiter.FixedWindow{Limit: 6, Window: time.Hour},
+	limiter.FixedWindow{Limit: 7, Window: time.Hour},
+	limiter.FixedWindow{Limit: 6, Window: time.Second, CountRejected: true},
+	limiter.FixedWindow{Limit: 6, Window: time.Hour, CountRejected: true},
+}
+
+// mixedPolicies are those of [RunMixed].
+var mixedPolicies = []limiter.Policy{
+	limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Hour},
+	limiter.FixedWindow{Limit: 3, Window: time.Hour},
+	limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true},
+}
+
+// Used returns the cost that a row has taken, as of an instant.
+func Used(kind limiter.PolicyKind, row limiter.Row, now int64) int64 {
+	if kind == limiter.KindBucket && row.Period > 0 {
+		return max(0, row.FullAt-now+row.Period-1) / row.Period
+	}
+	return row.Used
+}
+
+// use sets the fields of a row that takes change, to values around every bound.
+func use(r *rand.Rand, kind limiter.PolicyKind, row *limiter.Row) {
+	switch kind {
+	case limiter.KindBucket:
+		row.FullAt = row.At + pick(r, 0, 1, 2, 3, 4, 5, 6, 7, 250_000)*row.Period + pick(r, -1, 0, 0, 1)
+	case limiter.KindWindow:
+		row.Start = row.At - row.At%row.Period + pick(r, 0, 0, 0, 1, 2)*row.Period
+		row.Used = pick(r, 0, 1, 2, row.Limit-3, row.Limit-1, row.Limit, row.Limit, row.Limit+5, 1<<62, 1<<62-1)
+	default:
+		panic("no rows of this kind")
+	}
+}
+
+// maxCharge is the highest cost of a charge.
+func maxCharge(p limiter.Policy) int64 {
+	if b, ok := p.(limiter.TokenBucket); ok {
+		return int64(30 * 365 * 24 * time.Hour / b.Step())
+	}
+	return 1 << 60
+}

@@ -1,0 +1,108 @@
+// Package tables describes the tables that hold the rows of limits: one for each kind of policy. The
+// SQL stores and the tests read it. Other modules read it through Tables of package migrations, which
+// creates the tables.
+package tables
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// Table describes the table of one kind of policy.
+type Table struct {
+	Kind   limiter.PolicyKind
+	Name   string // without a schema
+	Prefix string // with which the names of its own SQL files begin
+	// Columns are those of a row besides limiter, key and granted, in the order of Fields. The last
+	// [PolicyColumns] hold the policy.
+	Columns []string
+	// List is the column of [limiter.Row].List: bigint[] in PostgreSQL, BLOB in SQLite. It is empty if
+	// the kind has none. All other columns are 8-byte integers.
+	List string
+	// Policy returns the policy that wrote a row, as far as the row tells.
+	Policy func(row limiter.Row) limiter.Policy
+	// Refills reports whether Period is the time in which one of Limit comes back.
+	Refills bool
+	// Share is SQL for the used share of a row's limit. {now} is the clock. It orders rows; other numbers
+	// come from [limiter.Op.Apply].
+	Share string
+	// End is SQL for the instant from which a row that was not used later counts as unused.
+	End string
+	// Fields appends pointers to the fields of a row: *int64, and *string for a List.
+	Fields func(to []any, row *limiter.Row) []any
+	// Numbers returns the columns of op's policy, and op's cost in the unit of Charged.
+	Numbers func(op *limiter.Op) (period, limit, cost int64)
+	// Charged returns the field to which a take adds its cost. It is nil if there is no such field. Then
+	// equal takes of a key cannot be units of one statement.
+	Charged func(row *limiter.Row) *int64
+}
+
+// PolicyColumns is how many columns hold the policy: those of [limiter.Row].Period and Limit.
+const PolicyColumns = 2
+
+// All has the tables, in the order of their kinds.
+var All = []*Table{
+	{
+		Kind:    limiter.KindBucket,
+		Name:    "limiter_token_buckets",
+		Prefix:  "bucket",
+		Columns: []string{"full_at", "at", "step", "capacity"},
+		Policy: func(row limiter.Row) limiter.Policy {
+			return limiter.TokenBucket{Capacity: row.Limit, Refill: 1, Interval: time.Duration(row.Period)}
+		},
+		Refills: true,
+		Share: "CASE WHEN full_at > {now} THEN CAST(full_at - {now} AS double precision)" +
+			" / CAST(step AS double precision) / CAST(capacity AS double precision) ELSE 0 END",
+		End: "full_at",
+		Fields: func(to []any, row *limiter.Row) []any {
+			return append(to, &row.FullAt, &row.At, &row.Period, &row.Limit)
+		},
+		Numbers: func(op *limiter.Op) (period, limit, cost int64) {
+			p := op.Policy.(limiter.TokenBucket)
+			step := int64(p.Step())
+			return step, p.Capacity, op.Cost * step
+		},
+		Charged: func(row *limiter.Row) *int64 { return &row.FullAt },
+	},
+	{
+		Kind:    limiter.KindWindow,
+		Name:    "limiter_fixed_windows",
+		Prefix:  "window",
+		Columns: []string{"window_start", "used", "at", "win", "lim"},
+		Policy: func(row limiter.Row) limiter.Policy {
+			return limiter.FixedWindow{Limit: row.Limit, Window: time.Duration(row.Period)}
+		},
+		Share: "CASE WHEN window_start > {now} - win THEN CAST(used AS double precision) / CAST(lim AS double precision) ELSE 0 END",
+		// A row that was reset has no window that could still be running. A window that starts at 1970
+		// has a count.
+		End: "CASE WHEN window_start > 0 OR used > 0 THEN window_start + win ELSE 0 END",
+		Fields: func(to []any, row *limiter.Row) []any {
+			return append(to, &row.Start, &row.Used, &row.At, &row.Period, &row.Limit)
+		},
+		Numbers: func(op *limiter.Op) (period, limit, cost int64) {
+			p := op.Policy.(limiter.FixedWindow)
+			return int64(p.Window), p.Limit, op.Cost
+		},
+		Charged: func(row *limiter.Row) *int64 { return &row.Used },
+	},
+}
+
+// Ints returns the numbers of a [limiter.Row].List. A rest of less than 8 bytes does not count.
+func Ints(list string) []int64 {
+	numbers := make([]int64, len(list)/8)
+	for i := range numbers {
+		numbers[i] = int64(binary.BigEndian.Uint64([]byte(list[8*i : 8*i+8])))
+	}
+	return numbers
+}
+
+// List returns numbers as a [limiter.Row].List.
+func List(numbers []int64) string {
+	var list []byte
+	for _, n := range numbers {
+		list = binary.BigEndian.AppendUint64(list, uint64(n))
+	}
+	return string(list)
+}

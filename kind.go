@@ -1,0 +1,111 @@
+package limiter
+
+import "math"
+
+// PolicyKind is a kind of limit. The state of each kind is in a table of its own, so a key has one
+// state for each kind. The zero PolicyKind is none.
+type PolicyKind uint8
+
+const (
+	// KindBucket is the kind of a [TokenBucket].
+	KindBucket PolicyKind = iota + 1
+	// KindWindow is the kind of a [FixedWindow].
+	KindWindow
+)
+
+// KindOf returns the kind of p. It is 0 for nil, for a pointer, and for a type of another package.
+func KindOf(p Policy) PolicyKind {
+	switch p.(type) {
+	case TokenBucket:
+		return KindBucket
+	case FixedWindow:
+		return KindWindow
+	}
+	return 0
+}
+
+// The functions below are the only ones that switch by the type of a policy. Its algorithms are not
+// in the interface: what is passed to a method of an unknown type has to be on the heap, or be copied
+// each time.
+
+// apply changes row as op says, and sets s. See [Op.Apply].
+func (op *Op) apply(row *Row, now int64, s *State) {
+	s.Now = now
+	switch p := op.Policy.(type) {
+	case TokenBucket:
+		p.apply(op, row, now, s)
+	case FixedWindow:
+		p.apply(op, row, now, s)
+	}
+}
+
+// answer sets r to the caller's Result, given what a store returned for op.
+func answer(op *Op, s *State, r *Result) {
+	switch p := op.Policy.(type) {
+	case TokenBucket:
+		p.result(op, s, r)
+	case FixedWindow:
+		p.result(op, s, r)
+	}
+}
+
+// delayOf returns how many nanoseconds after s.Now the turn of a booking comes. The op is its take or
+// its cancel.
+func delayOf(op *Op, s *State) int64 {
+	switch p := op.Policy.(type) {
+	case TokenBucket:
+		return p.delay(s)
+	case FixedWindow:
+		return p.delay(s, int64(op.MaxWait))
+	}
+	return 0
+}
+
+// refuses reports whether the take op is refused on a row of its policy that is not ahead of the
+// clock.
+func (op *Op) refuses(row *Row, now int64) bool {
+	switch p := op.Policy.(type) {
+	case TokenBucket:
+		return p.refuses(op, row, now)
+	case FixedWindow:
+		return p.refuses(op, row, now)
+	}
+	return false
+}
+
+// maxCharge is the highest cost that [Limiter.Charge] accepts.
+func maxCharge(p Policy) int64 {
+	if b, ok := p.(TokenBucket); ok {
+		return int64(maxSpan / b.Step())
+	}
+	return math.MaxInt64
+}
+
+// tolerance is how far, in nanoseconds, a row of the policy may be ahead of an operation's own time.
+func (op *Op) tolerance(row Row) int64 {
+	if KindOf(op.Policy) == KindWindow {
+		return max(int64(ClockTolerance), row.Period)
+	}
+	return int64(ClockTolerance)
+}
+
+// CountsRefusals reports whether a refusal of op's policy also counts, so that it writes the row and
+// cannot be repeated from memory. Such a policy has no order of turns, and takes whole requests only.
+func (op *Op) CountsRefusals() bool { return countsRefusals(op.Policy) }
+
+func countsRefusals(p Policy) bool {
+	w, ok := p.(FixedWindow)
+	return ok && w.CountRejected
+}
+
+// checkPolicy returns what is wrong with p. It looks at the dynamic type, because a pointer to a
+// policy also has the policy's methods.
+func checkPolicy(p Policy) error {
+	switch {
+	case p == nil:
+		return invalid("the policy is nil; pass a TokenBucket or a FixedWindow")
+	case KindOf(p) == 0:
+		return invalid("the policy is a %T; pass the value, not a pointer", p)
+	}
+	return p.check()
+}

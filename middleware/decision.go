@@ -1,0 +1,176 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// Decision is the decision on one request. [Rules.Decide] fills it in. It must not be copied.
+type Decision struct {
+	Result  limiter.Result // of the whole
+	Parts   []Part         // one for each rule, in the order of the rules
+	Binding int            // the index of the part that decides: see [limiter.AllResult]
+	one     [1]Part        // Parts, if there is one rule: this saves an allocation
+}
+
+// Part is the part of one rule in a [Decision].
+type Part struct {
+	Limiter Limiter
+	Key     string
+	Cost    int64
+	Asked   bool           // whether Result is known; otherwise it is the zero Result
+	Result  limiter.Result // of this limiter
+}
+
+// Decide asks the limiters for a decision on a request. It finds all keys first. The error matches
+// [ErrNoKey] if there is no key; then no limiter was asked. Otherwise it is the limiter's.
+//
+// With several limiters, those of cost 0 are asked first. They take nothing, and refuse a request if their
+// key is in debt, blocked or booked beyond now. If one refuses, the others are not asked, and nothing is
+// charged. If all costs are 0, the limiter with the least left decides.
+func (r *Rules[R]) Decide(ctx context.Context, request R, d *Decision) error {
+	if d.Parts = d.one[:]; len(r.rules) > 1 {
+		d.Parts = make([]Part, len(r.rules))
+	}
+	for i := range d.Parts {
+		if err := r.rules[i].find(request, &d.Parts[i]); err != nil {
+			return err
+		}
+	}
+	err := d.ask(ctx, r.all)
+	if err != nil {
+		d.forget()
+	}
+	return err
+}
+
+// find finds the key and the cost of a request.
+func (r *Rule[R]) find(request R, p *Part) (err error) {
+	p.Limiter, p.Cost = r.Limiter, 1
+	if p.Key, err = r.Key(request); err == nil && p.Key == "" {
+		return fmt.Errorf("%w: the key function returned an empty key", ErrNoKey)
+	}
+	if err != nil {
+		if !errors.Is(err, ErrNoKey) {
+			err = fmt.Errorf("%w: %w", ErrNoKey, err)
+		}
+		return err
+	}
+	if r.Cost != nil {
+		p.Cost = r.Cost(request)
+	}
+	return nil
+}
+
+// ask asks the limiters.
+func (d *Decision) ask(ctx context.Context, all bool) error {
+	var claims []limiter.Claim
+	var claiming []int // the parts of the claims
+	refused := false
+	for i := range d.Parts {
+		p := &d.Parts[i]
+		if all && p.Cost != 0 {
+			claims = append(claims, limiter.Claim{Limiter: p.Limiter.(*limiter.Limiter), Key: p.Key, Cost: p.Cost})
+			claiming = append(claiming, i)
+			continue
+		}
+		var err error
+		if p.Result, err = p.Limiter.AllowN(ctx, p.Key, p.Cost); err != nil {
+			return err
+		}
+		p.Asked, refused = true, refused || !p.Result.Allowed
+	}
+	if refused || len(claims) == 0 {
+		d.bind()
+		return nil
+	}
+	res, err := limiter.AllowAll(ctx, claims...)
+	if err != nil {
+		return err
+	}
+	for i, part := range claiming {
+		d.Parts[part].Result, d.Parts[part].Asked = res.Each[i], res.Each[i].Source != 0
+	}
+	d.Result, d.Binding = res.Result, claiming[res.Binding]
+	return nil
+}
+
+// bind makes the Result of the whole that of one part.
+func (d *Decision) bind() {
+	d.Binding = -1
+	for i := range d.Parts {
+		if p := &d.Parts[i]; p.Asked && (d.Binding < 0 || p.binds(&d.Parts[d.Binding])) {
+			d.Binding = i
+		}
+	}
+	d.Result = d.Parts[d.Binding].Result
+}
+
+// binds reports whether p decides rather than q, which comes before it. That is the refusal that can pass
+// last, otherwise the part with the least left. A failure policy does not know what is left.
+func (p *Part) binds(q *Part) bool {
+	a, b := &p.Result, &q.Result
+	switch {
+	case a.Allowed != b.Allowed:
+		return b.Allowed
+	case !a.Allowed:
+		return a.RetryAfter > b.RetryAfter
+	case a.Source == limiter.SourcePolicy || b.Source == limiter.SourcePolicy:
+		return a.Source != limiter.SourcePolicy
+	}
+	return a.Remaining < b.Remaining
+}
+
+// forget forgets what single limiters answered.
+func (d *Decision) forget() {
+	d.Result, d.Binding = limiter.Result{}, 0
+	for i := range d.Parts {
+		d.Parts[i].Asked, d.Parts[i].Result = false, limiter.Result{}
+	}
+}
+
+// Pass lets a request pass for which [Rules.Decide] returned err, if the store caused that error: see
+// [limiter.StoreFailed]. The Result is then that of [limiter.FailOpen]. Otherwise Pass reports false.
+func (d *Decision) Pass(err error) bool {
+	if errors.Is(err, ErrNoKey) || !limiter.StoreFailed(err) {
+		return false
+	}
+	d.Result = limiter.Result{Allowed: true, Source: limiter.SourcePolicy, Taken: d.Parts[0].Cost}
+	return true
+}
+
+// Violated returns the names of the limiters that had no room.
+func (d *Decision) Violated() (names []string) {
+	for i := range d.Parts {
+		if p := &d.Parts[i]; p.Asked && !p.Result.Allowed {
+			names = append(names, p.Limiter.Name())
+		}
+	}
+	return names
+}
+
+// GiveBack refunds the charges of a request that ran for took, also if its client has left. It keeps the
+// deadline of ctx, because the answer waits for it. A charge has come back by itself ResetAfter later: a
+// refund would then credit what other requests were charged. It returns the errors of the limiters.
+func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []error) {
+	deadline, ok := ctx.Deadline()
+	if ctx = context.WithoutCancel(ctx); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	for i := range d.Parts {
+		p := &d.Parts[i]
+		if !p.Asked || p.Cost == 0 || took >= p.Result.ResetAfter {
+			continue
+		}
+		if _, err := p.Limiter.(refunder).RefundOf(ctx, p.Key, p.Cost, p.Result); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}

@@ -1,0 +1,55 @@
+package migrations
+
+import (
+	"strings"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
+)
+
+// Table describes the table that holds the state of keys under one kind of policy. It is for tools that
+// read the tables.
+type Table struct {
+	Kind limiter.PolicyKind
+	Name string // without the schema
+	// Label is the kind in one word, such as bucket.
+	Label string
+	// Columns are those of the state and the policy. The columns limiter and key find a row.
+	Columns []string
+
+	table *tables.Table
+}
+
+// Tables returns the tables, in the order of their kinds.
+func Tables() (all []Table) {
+	for _, t := range tables.All {
+		all = append(all, Table{t.Kind, t.Name, t.Prefix, t.Columns, t})
+	}
+	return all
+}
+
+// Fields returns where database/sql scans Columns, so that they become row.
+func (t Table) Fields(row *limiter.Row) []any { return t.table.Fields(nil, row) }
+
+// Policy returns the policy that wrote the row, as far as the row tells. It does not tell whether a
+// bucket's rate was 1 per second or 60 per minute, nor whether a window counts refused requests.
+func (t Table) Policy(row limiter.Row) limiter.Policy { return t.table.Policy(row) }
+
+// Used returns the used part of the limit, given the Result of a look at the row. It is above the limit
+// if the key is in debt, has reservations, or is blocked.
+func (t Table) Used(row limiter.Row, res limiter.Result) int64 {
+	if t.table.Refills {
+		return (int64(res.ResetAfter) + row.Period - 1) / row.Period
+	}
+	return res.Used
+}
+
+// Share returns an SQL expression for about the used share of a row's limit. The expression now is the
+// clock, in nanoseconds since 1970.
+func (t Table) Share(now string) string { return strings.ReplaceAll(t.table.Share, "{now}", now) }
+
+// Unused returns an SQL expression for the instant from which a row means an unused key: see
+// [limiter.Row.Expired].
+func (t Table) Unused() string {
+	return "CASE WHEN " + t.table.End + " > at THEN " + t.table.End + " ELSE at END"
+}

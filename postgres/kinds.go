@@ -1,0 +1,77 @@
+package postgres
+
+import "github.com/sqlimit/limiter"
+
+// kind says what the statements of one kind of policy take, beside what internal/tables says. Only take
+// is needed: without another statement, [Store.settle] decides. See DESIGN.md, "What a kind costs".
+type kind struct {
+	// take returns the statement of a single take, and its arguments after the time.
+	take func(sql *tableStatements, op *limiter.Op) (text string, more []int64)
+	// charged reports what the statement of a charge did: whether it charged op, and whether there was
+	// room for it. It is nil if no statement of take can carry out a charge.
+	charged func(op *limiter.Op, s *limiter.State) (charged, room bool)
+	// room returns the instant at which row, which has op's policy, has room for op. Citus needs it.
+	room func(op *limiter.Op, row *limiter.Row) int64
+	// refund and cancel return the arguments of their statements after the key.
+	refund, cancel func(op *limiter.Op) []any
+}
+
+var kinds = map[limiter.PolicyKind]kind{
+	limiter.KindBucket: {
+		take: func(sql *tableStatements, op *limiter.Op) (text string, more []int64) {
+			p, step := bucketOf(op)
+			if op.Kind == limiter.OpCharge {
+				return sql.take, []int64{maxDebt}
+			}
+			return sql.take, []int64{p.Capacity*step + int64(op.MaxWait)}
+		},
+		charged: func(op *limiter.Op, s *limiter.State) (charged, room bool) {
+			p, step := bucketOf(op)
+			return s.Took, s.Row.FullAt <= s.Now+p.Capacity*step
+		},
+		room: func(op *limiter.Op, row *limiter.Row) int64 {
+			return row.FullAt - (row.Limit-op.Cost)*row.Period
+		},
+		refund: func(op *limiter.Op) []any { return []any{op.Cost, at(op)} },
+		cancel: func(op *limiter.Op) []any {
+			p, step := bucketOf(op)
+			return []any{op.Cost * step, op.Booked.Row.FullAt, step, p.Capacity, op.Act(), at(op)}
+		},
+	},
+	limiter.KindWindow: {
+		take: func(sql *tableStatements, op *limiter.Op) (text string, more []int64) {
+			p := op.Policy.(limiter.FixedWindow)
+			ahead := op.Tolerance(limiter.Row{Period: int64(p.Window), Limit: p.Limit})
+			switch {
+			case op.Kind == limiter.OpCharge:
+				return sql.count, []int64{ahead, 1}
+			case p.CountRejected:
+				return sql.count, []int64{ahead, 0}
+			}
+			return sql.take, []int64{ahead, int64(op.MaxWait)}
+		},
+		charged: func(_ *limiter.Op, s *limiter.State) (charged, room bool) { return true, s.Took },
+		room: func(op *limiter.Op, row *limiter.Row) int64 {
+			if row.Used+op.Cost <= row.Limit {
+				return row.Start
+			}
+			return row.Start + row.Period
+		},
+		refund: func(op *limiter.Op) []any {
+			return []any{op.Cost, at(op), op.Booked.Row.Period, op.Booked.Row.Start}
+		},
+		cancel: func(op *limiter.Op) []any {
+			return []any{op.Cost, op.Booked.Row.Start, int64(op.Policy.(limiter.FixedWindow).Window), op.Act(), at(op)}
+		},
+	},
+}
+
+// maxDebt is how far ahead of the clock a charge can put the instant at which a bucket is full, in
+// nanoseconds. If that is not far enough, [limiter.Op.Apply] decides.
+const maxDebt = 1 << 60
+
+// bucketOf returns op's policy, and the time of one token.
+func bucketOf(op *limiter.Op) (p limiter.TokenBucket, step int64) {
+	p = op.Policy.(limiter.TokenBucket)
+	return p, int64(p.Step())
+}

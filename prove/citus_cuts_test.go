@@ -1,0 +1,295 @@
+package prove_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
+)
+
+// citusWorker is a worker whose connections from the coordinator go through a proxy.
+type citusWorker struct {
+	id, group, port int
+	proxy           *cutproxy.Proxy
+}
+
+// proxyWorkers makes the coordinator reach its workers through proxies until the test ends.
+func proxyWorkers(t *testing.T, db *pgx.Conn) (list []citusWorker) {
+	t.Helper()
+	rows, err := db.Query(t.Context(), "SELECT nodeid, groupid, nodeport FROM pg_dist_node WHERE shouldhaveshards ORDER BY nodeid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w citusWorker, err error) {
+		return w, row.Scan(&w.id, &w.group, &w.port)
+	})
+	if err != nil || len(list) < 2 {
+		t.Fatalf("%d workers (%v), want two at least", len(list), err)
+	}
+	lead := func(ctx context.Context, w citusWorker, port int) {
+		if _, err := db.Exec(ctx, "SELECT citus_update_node($1, '127.0.0.1', $2)", w.id, port); err != nil {
+			t.Errorf("the coordinator does not use port %d: %v", port, err)
+		}
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		for _, w := range list {
+			lead(ctx, w, w.port)
+		}
+		if _, err := db.Exec(ctx, "SELECT start_metadata_sync_to_all_nodes()"); err != nil {
+			t.Errorf("the workers' metadata: %v", err)
+		}
+	})
+	for i := range list {
+		w := &list[i]
+		w.proxy = cutproxy.New(t, w.port)
+		lead(t.Context(), *w, w.proxy.Port())
+	}
+	return list
+}
+
+// citusTables makes distributed tables in a schema that goes when the test ends.
+func citusTables(t *testing.T, dsn string) (schema string) {
+	t.Helper()
+	schema = "limiter_cuts_" + strings.ToLower(rand.Text())
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), "DROP SCHEMA "+schema+" CASCADE"); err != nil {
+			t.Error(err)
+		}
+		_ = db.Close()
+	})
+	execute(t, dsn, "CREATE SCHEMA "+schema)
+	if err := migrations.Up(t.Context(), migrations.Postgres, db, migrations.WithSchema(schema)); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables.All {
+		execute(t, dsn, "SELECT create_distributed_table('"+schema+"."+table.Name+"', 'key', shard_count := 8)")
+	}
+	return schema
+}
+
+// citusCall is an operation whose connections between coordinator and worker are cut.
+type citusCall struct {
+	name string
+	keys int   // that it charges
+	unit int64 // what it adds to each
+	act  func(ctx context.Context, l *limiter.Limiter, keys []string) (carried bool, err error)
+}
+
+func citusCalls() []citusCall {
+	all := func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
+		var claims []limiter.Claim
+		for _, key := range keys {
+			claims = append(claims, limiter.Claim{Limiter: l, Key: key})
+		}
+		r, err := limiter.AllowAll(ctx, claims...)
+		return r.Allowed, err
+	}
+	return []citusCall{
+		{"Allow", 1, 1, func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
+			r, err := l.Allow(ctx, keys[0])
+			return r.Allowed, err
+		}},
+		{"Reserve", 1, 1, func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
+			r, err := l.Reserve(ctx, keys[0], 1, time.Hour)
+			return r.Allowed, err
+		}},
+		{"Charge", 1, 1, func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
+			_, err := l.Charge(ctx, keys[0], 1)
+			return true, err
+		}},
+		{"Refund", 1, -1, func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
+			return l.Refund(ctx, keys[0], 1)
+		}},
+		{"Reset", 1, -citusSpent, func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
+			return true, l.Reset(ctx, keys[0])
+		}},
+		{"AllowAll of one limit", 1, 1, all},
+		{"AllowAll of four limits", 4, 1, all},
+	}
+}
+
+const (
+	citusLimit = 1000
+	citusSpent = 2 // of each key, before the cut
+)
+
+// onCitusWorkers runs a test with a limiter on a cluster whose workers the coordinator reaches through
+// proxies.
+func onCitusWorkers(t *testing.T, run func(t *testing.T, c citusCut, workers []citusWorker)) {
+	t.Helper()
+	dsn := os.Getenv("LIMITER_TEST_CITUS_DSN")
+	if dsn == "" {
+		t.Skip("LIMITER_TEST_CITUS_DSN is not set: it names the coordinator of a Citus cluster")
+	}
+	db, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close(context.WithoutCancel(t.Context())) })
+	schema := citusTables(t, dsn)
+	workers := proxyWorkers(t, db)
+	store, err := postgres.Open(dsn, postgres.WithSchema(schema), postgres.WithCitus())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	policy := limiter.TokenBucket{Capacity: citusLimit, Refill: 1, Interval: 240 * time.Hour}
+	l, err := limiter.New(store, "cut", policy, limiter.WithTimeout(30*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, citusCut{db: db, l: l, schema: schema}, workers)
+}
+
+// Nine of ten calls are for keys of a worker that refuses connections. Only the first of them is sent as
+// an UPSERT, whose outcome is unknown.
+func TestCitusDeadWorker(t *testing.T) {
+	onCitusWorkers(t, func(t *testing.T, c citusCut, workers []citusWorker) {
+		workers[0].proxy.Refuse(true)
+		workers[0].proxy.Break()
+		for i := range 100 {
+			c.name = fmt.Sprint(i)
+			if i%10 < 9 {
+				want := limiter.ErrNotApplied
+				if i == 0 {
+					want = limiter.ErrOutcomeUnknown
+				}
+				if _, err := c.l.Allow(t.Context(), c.key(t, workers[0])); !errors.Is(err, want) {
+					t.Errorf("call %d, of the dead worker: %v, want %v", i, err, want)
+				}
+			} else if _, err := c.l.Allow(t.Context(), c.key(t, workers[1])); err != nil {
+				t.Errorf("of the other worker: %v", err)
+			}
+		}
+	})
+}
+
+// The connections between a coordinator and its workers are cut, not those of the store.
+func TestCitusCuts(t *testing.T) {
+	onCitusWorkers(t, cutCitus)
+}
+
+func cutCitus(t *testing.T, c citusCut, workers []citusWorker) {
+	t.Helper()
+	stride := int64(1)
+	if proof.Tier == campaign.CI {
+		stride = 23
+	}
+	for _, call := range citusCalls() {
+		t.Run(call.name, func(t *testing.T) {
+			classes := map[string]int{}
+			for n, w := range workers {
+				for _, direction := range []cutproxy.Direction{cutproxy.Request, cutproxy.Response} {
+					for after, reached := int64(0), true; reached; after += stride {
+						c.call, c.name = call, fmt.Sprint(call.name, n, direction, after)
+						reached = c.try(t, w, cutproxy.Cut{Direction: direction, After: after, Reset: after%2 > 0}, classes)
+					}
+				}
+			}
+			t.Log(classes)
+		})
+	}
+}
+
+// citusCut is one trial, on keys of its own.
+type citusCut struct {
+	db           *pgx.Conn
+	l            *limiter.Limiter
+	call         citusCall
+	schema, name string
+}
+
+// key returns a key on a worker.
+func (c *citusCut) key(t *testing.T, w citusWorker) string {
+	t.Helper()
+	for i := 0; ; i++ {
+		key, group := fmt.Sprint(c.name, "-", i), 0
+		err := c.db.QueryRow(t.Context(), `SELECT groupid FROM pg_dist_placement
+			WHERE shardid = get_shard_id_for_distribution_column($1::regclass, $2::bytea)`,
+			c.schema+".limiter_token_buckets", []byte(key)).Scan(&group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if group == w.group {
+			return key
+		}
+	}
+}
+
+// try reports whether the operation used so many bytes of a connection to the worker.
+func (c *citusCut) try(t *testing.T, w citusWorker, cut cutproxy.Cut, classes map[string]int) (reached bool) {
+	t.Helper()
+	ctx := t.Context()
+	keys := make([]string, c.call.keys)
+	for i := range keys {
+		if keys[i] = c.key(t, w); i > 0 { // on any worker
+			keys[i] = fmt.Sprint(c.name, "+", i)
+		}
+		for {
+			_, err := c.l.AllowN(ctx, keys[i], citusSpent)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, limiter.ErrNotApplied) {
+				t.Fatalf("without a cut: %v", err)
+			}
+		}
+	}
+	trap := w.proxy.Arm(cut)
+	carried, err := c.call.act(ctx, c.l, keys)
+	reached = trap.Disarm()
+	// A transaction whose second COMMIT was lost stays prepared until the coordinator recovers it.
+	if _, err := c.db.Exec(ctx, "SELECT recover_prepared_transactions()"); err != nil {
+		t.Fatal(err)
+	}
+	charged := 0
+	for _, key := range keys {
+		res, err := c.l.Peek(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch citusLimit - res.Remaining {
+		case citusSpent:
+		case citusSpent + c.call.unit:
+			charged++
+		default:
+			t.Errorf("%s: %d of %d are left", key, res.Remaining, citusLimit)
+		}
+	}
+	class := "carried out"
+	switch {
+	case errors.Is(err, limiter.ErrOutcomeUnknown):
+		class = "unknown"
+	case errors.Is(err, limiter.ErrNotApplied):
+		class = "not applied"
+	case err != nil:
+		t.Errorf("%s: %v", c.name, err)
+	case !carried:
+		class = "refused"
+	}
+	classes[class]++
+	if charged != 0 && charged != len(keys) || class == "carried out" && charged == 0 ||
+		class != "carried out" && class != "unknown" && charged > 0 {
+		t.Errorf("%s, RST %t: %s, and %d of %d keys were charged: %v", c.name, cut.Reset, class, charged, len(keys), err)
+	}
+	return reached
+}

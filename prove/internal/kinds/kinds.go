@@ -1,0 +1,159 @@
+// Package kinds has what the tests of prove know of each kind of policy: the policies that they draw
+// from, and how rows and bounds of the kind look. Packages steps and history have the bounds themselves.
+package kinds
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/prove/internal/steps"
+)
+
+// Named is a policy, and the name of its limiter.
+type Named struct {
+	Name   string
+	Policy limiter.Policy
+}
+
+// Lasting are policies under which nothing comes back while a test runs. Of each kind, one is never
+// used up, so that every lost take shows. The other is soon used up, so that every take too many shows.
+// The first is a bucket.
+var Lasting = []Named{
+	{"roomy-bucket", limiter.TokenBucket{Capacity: 1 << 20, Refill: 1, Interval: 15 * time.Minute}},
+	{"tight-bucket", limiter.TokenBucket{Capacity: 300, Refill: 1, Interval: 800 * time.Hour}},
+	{"roomy-window", limiter.FixedWindow{Limit: 1 << 40, Window: 262_980 * time.Hour}},
+	{"tight-window", limiter.FixedWindow{Limit: 300, Window: 262_980 * time.Hour}},
+}
+
+// Shared are policies that are used up in a round.
+var Shared = []Named{
+	{"bucket", limiter.TokenBucket{Capacity: 90, Refill: 1, Interval: 2000 * time.Hour}},
+	{"window", limiter.FixedWindow{Limit: 90, Window: 262_980 * time.Hour}},
+	{"counted", limiter.FixedWindow{Limit: 90, Window: 262_980 * time.Hour, CountRejected: true}},
+}
+
+// Clocked are policies that a clock moves: what they owe lasts from less than a second to years.
+var Clocked = []Named{
+	{"bucket-of-0.4s", limiter.TokenBucket{Capacity: 20, Refill: 50, Interval: time.Second}},
+	{"bucket-of-8m", limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: 10 * time.Second}},
+	{"bucket-of-4y", limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: 30 * 24 * time.Hour}},
+	{"window-of-1s", limiter.FixedWindow{Limit: 30, Window: time.Second}},
+	{"window-of-1h", limiter.FixedWindow{Limit: 30, Window: time.Hour}},
+	{"window-of-30d", limiter.FixedWindow{Limit: 30, Window: 30 * 24 * time.Hour}},
+	{"counting-window-of-1h", limiter.FixedWindow{Limit: 30, Window: time.Hour, CountRejected: true}},
+}
+
+// Spec is one limiter of a history.
+type Spec struct {
+	Name string
+	// Policies has two where two versions of the application run at a time.
+	Policies []limiter.Policy
+	// GivesBack is whether refunds and resets happen, and Reserves whether reservations and cancels do.
+	GivesBack, Reserves bool
+	// Denies is whether the Limiters keep refusals in memory.
+	Denies bool
+}
+
+// Workload are the limiters of package workload, all on one store. Their policies are such that a busy
+// key has some of its requests granted and some refused.
+var Workload = []Spec{
+	{Name: "bucket", Denies: true, Policies: []limiter.Policy{
+		limiter.TokenBucket{Capacity: 40, Refill: 1, Interval: 5 * time.Millisecond},
+	}},
+	{Name: "window", Denies: true, Policies: []limiter.Policy{
+		limiter.FixedWindow{Limit: 60, Window: 200 * time.Millisecond},
+	}},
+	{Name: "asked-always", Policies: []limiter.Policy{
+		limiter.TokenBucket{Capacity: 30, Refill: 2, Interval: 5 * time.Millisecond},
+	}},
+	{Name: "counted", Policies: []limiter.Policy{
+		limiter.FixedWindow{Limit: 50, Window: 160 * time.Millisecond, CountRejected: true},
+	}},
+	{Name: "given-back", GivesBack: true, Reserves: true, Denies: true, Policies: []limiter.Policy{
+		limiter.TokenBucket{Capacity: 25, Refill: 1, Interval: 5 * time.Millisecond},
+	}},
+	{Name: "given-back", GivesBack: true, Reserves: true, Denies: true, Policies: []limiter.Policy{
+		limiter.FixedWindow{Limit: 30, Window: 120 * time.Millisecond},
+	}},
+	{Name: "changed", GivesBack: true, Reserves: true, Denies: true, Policies: []limiter.Policy{
+		limiter.TokenBucket{Capacity: 20, Refill: 2, Interval: 5 * time.Millisecond},
+		limiter.TokenBucket{Capacity: 35, Refill: 1, Interval: 5 * time.Millisecond},
+	}},
+	{Name: "changed", GivesBack: true, Reserves: true, Policies: []limiter.Policy{
+		limiter.FixedWindow{Limit: 50, Window: 120 * time.Millisecond},
+		limiter.FixedWindow{Limit: 90, Window: 180 * time.Millisecond},
+	}},
+}
+
+// Made are the limiters of the made-up histories with which package history is tested.
+var Made = []Spec{
+	{Name: "bucket", Policies: []limiter.Policy{bucketOf10}},
+	{Name: "window", Policies: []limiter.Policy{windowOf10}},
+	{Name: "counted", Policies: []limiter.Policy{limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond, CountRejected: true}}},
+	{Name: "bucket with refunds", GivesBack: true, Policies: []limiter.Policy{bucketOf10}},
+	{Name: "window with refunds", GivesBack: true, Policies: []limiter.Policy{windowOf10}},
+	{Name: "bucket of two policies", GivesBack: true, Policies: []limiter.Policy{
+		bucketOf10, limiter.TokenBucket{Capacity: 25, Refill: 1, Interval: 2 * time.Millisecond},
+	}},
+	{Name: "window of two policies", GivesBack: true, Policies: []limiter.Policy{
+		windowOf10, limiter.FixedWindow{Limit: 15, Window: 45 * time.Millisecond},
+	}},
+}
+
+var (
+	bucketOf10 = limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Millisecond}
+	windowOf10 = limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond}
+)
+
+// Bounds returns what a policy admits while a clock makes steps.
+func Bounds(p limiter.Policy) steps.Bounds {
+	switch p := p.(type) {
+	case limiter.TokenBucket:
+		return steps.Bucket(p)
+	case limiter.FixedWindow:
+		return steps.Window(p)
+	}
+	panic(fmt.Sprintf("no bounds of a %T", p))
+}
+
+// Lockout returns how long a key can be refused at most.
+func Lockout(p limiter.Policy) time.Duration {
+	switch p := p.(type) {
+	case limiter.TokenBucket:
+		return time.Duration(p.Capacity) * p.Step()
+	case limiter.FixedWindow:
+		return p.Window
+	}
+	panic(fmt.Sprintf("no lockout of a %T", p))
+}
+
+// Bookable returns how far ahead reservations are made: as far as a full bucket lasts, or two windows.
+func Bookable(p limiter.Policy) time.Duration {
+	if limiter.KindOf(p) == limiter.KindWindow {
+		return 2 * Lockout(p)
+	}
+	return Lockout(p)
+}
+
+// Limit returns the highest cost that can pass.
+func Limit(p limiter.Policy) int64 {
+	_, limit, _ := rowtest.TableOf(p).Numbers(&limiter.Op{Policy: p})
+	return limit
+}
+
+// Spend changes a row by takes of a cost in all, whether or not it has room.
+func Spend(p limiter.Policy, row *limiter.Row, cost int64) {
+	t := rowtest.TableOf(p)
+	_, _, charged := t.Numbers(&limiter.Op{Policy: p, Cost: cost})
+	*t.Charged(row) += charged
+}
+
+// Unblock makes of the row of a block one in which a take of 1 has passed before the block is over.
+func Unblock(p limiter.Policy, row *limiter.Row) {
+	if limiter.KindOf(p) == limiter.KindWindow {
+		row.Used = 0
+	}
+	Spend(p, row, 1)
+}

@@ -1,0 +1,191 @@
+//go:build !race
+
+// The race detector makes SQLite too slow for these measurements. With it, the other tests run the
+// goroutine.
+
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+// While a reader is open, SQLite cannot copy the log to the file. A busy machine may stop for the
+// default time limit of 250 ms, so the limit is twice as long. LIMITER_TEST_LOG_MB makes the log
+// longer, and LIMITER_TEST_LOG_DIR puts it on a disk, whose stalls the Store cannot prevent.
+func TestLogAfterALongReader(t *testing.T) {
+	const callers, keys, timeout, recovery = 16, 100, 500 * time.Millisecond, time.Minute
+	megabytes := 256
+	if s := os.Getenv("LIMITER_TEST_LOG_MB"); s != "" {
+		_, err := fmt.Sscan(s, &megabytes)
+		must(t, err)
+	}
+	dir := os.Getenv("LIMITER_TEST_LOG_DIR")
+	if dir == "" {
+		dir = tmpfs(t, 4*megabytes<<20)
+	}
+	path := filepath.Join(dir, "log.db")
+	store := openPath(t, path)
+	l := newLimiter(t, store, "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour},
+		limiter.FailOpen(), limiter.WithTimeout(timeout))
+	var calls, passed, slowest atomic.Int64
+	allow := func(caller, i int) {
+		begin := time.Now()
+		r, err := l.Allow(t.Context(), fmt.Sprint("key-", caller, "-", i%keys))
+		must(t, err)
+		if r.Source != limiter.SourceStore {
+			passed.Add(1)
+		}
+		calls.Add(1)
+		for took, m := int64(time.Since(begin)), slowest.Load(); took > m && !slowest.CompareAndSwap(m, took); m = slowest.Load() {
+		}
+	}
+	for i := range callers * keys {
+		allow(i/keys, i)
+	}
+	other, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path))
+	must(t, err)
+	defer other.Close()
+	reader, err := other.BeginTx(t.Context(), nil)
+	must(t, err)
+	must(t, reader.QueryRow("SELECT count(*) FROM limiter_fixed_windows").Scan(new(int)))
+	for _, query := range []string{
+		"CREATE TABLE ballast (b BLOB)",
+		`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO ballast SELECT zeroblob(1048576) FROM n`,
+	} {
+		_, err := store.DB().ExecContext(t.Context(), query, megabytes)
+		must(t, err)
+	}
+	if size := logSize(t, path); size < int64(megabytes)<<20 {
+		t.Fatalf("the log has %d bytes beside a reader, want %d MB", size, megabytes)
+	}
+	must(t, reader.Rollback())
+
+	traffic := func(size int64) time.Duration {
+		begin := time.Now()
+		var all sync.WaitGroup
+		for w := range callers {
+			all.Go(func() {
+				for i := 0; logSize(t, path) > size && time.Since(begin) < recovery; i++ {
+					allow(w, i)
+				}
+			})
+		}
+		all.Wait()
+		if logSize(t, path) > size {
+			t.Errorf("the log has %d bytes after %v, want %d at most", logSize(t, path), recovery, size)
+		}
+		return time.Since(begin)
+	}
+	calls.Store(0)
+	passed.Store(0)
+	slowest.Store(0)
+	stop := stalls()
+	took := traffic(logSize(t, path) - 20<<20) // until the log has begun anew twice
+	stood := stop()
+	t.Logf("%d calls in %v, the slowest %v, while the machine stood still for %v", calls.Load(), took, time.Duration(slowest.Load()), stood)
+	if n := passed.Load(); n > 0 {
+		t.Errorf("FailOpen let %d calls pass", n)
+	}
+	if d := time.Duration(slowest.Load()); d >= timeout/2+stood {
+		t.Errorf("the slowest call took %v, want less than %v", d, timeout/2)
+	}
+	traffic(16<<20 + 1<<16)
+}
+
+// Three Stores, as three processes have, write as much as they can.
+func TestLogUnderFullLoad(t *testing.T) {
+	const stores, callers, duration, most = 3, 16, time.Second, 64 << 20
+	path := filepath.Join(tmpfs(t, 4*most), "log.db")
+	open := make([]*sqlite.Store, stores)
+	for i := range open {
+		open[i] = openPath(t, path)
+	}
+	begin := time.Now()
+	var calls, longest atomic.Int64
+	var all sync.WaitGroup
+	for w := range stores * callers {
+		l := newLimiter(t, open[w%stores], "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour})
+		all.Go(func() {
+			for i := w; time.Since(begin) < duration; i++ {
+				if _, err := l.Allow(t.Context(), fmt.Sprint(i*7919%20_000)); err != nil {
+					t.Error(err)
+				}
+				calls.Add(1)
+				if i%16 == 0 {
+					longest.Store(max(longest.Load(), logSize(t, path)))
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d calls, the log had %d bytes at most", calls.Load(), longest.Load())
+	if n := longest.Load(); n > most {
+		t.Errorf("the log has %d bytes, want %d at most", n, most)
+	}
+}
+
+// A process that is frozen while it copies the log keeps the others from copying it, but not from
+// writing. The log is short again soon after it continues.
+func TestLogOfAFrozenProcess(t *testing.T) {
+	const (
+		callers, caught, most = 8, 3, 64 << 20
+		checkpointLock        = 121 // the byte of -shm that a process locks while it copies: WAL_CKPT_LOCK
+	)
+	path := filepath.Join(tmpfs(t, 8*most), "log.db")
+	store := openPath(t, path)
+	l := newLimiter(t, store, "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour})
+	must(t, takeFor(t.Context(), l, callers, 0))
+	shared, err := os.Open(path + "-shm") // to close it earlier would end the locks of this process
+	must(t, err)
+	t.Cleanup(func() { _ = shared.Close() })
+	process := testenv.Self(t, "SQLITE_TEST_BUSY="+path)
+	ended := testenv.StartTogether(t, []*exec.Cmd{process}, nil)
+	busy, rounds := 0, 0
+	for begin := time.Now(); busy < caught && time.Since(begin) < 15*time.Second; rounds++ {
+		<-time.After(5 * time.Millisecond) // it alone writes, and so copies
+		must(t, process.Process.Signal(syscall.SIGSTOP))
+		lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: checkpointLock, Len: 1}
+		must(t, syscall.FcntlFlock(shared.Fd(), syscall.F_GETLK, &lock))
+		if lock.Type != syscall.F_UNLCK {
+			busy++
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // it may hold the write lock as well
+			_ = takeFor(ctx, l, callers, 50*time.Millisecond)
+			cancel()
+		}
+		must(t, process.Process.Signal(syscall.SIGCONT))
+	}
+	if busy == 0 {
+		t.Errorf("%d of %d freezes were in mid-copy, want one at least", busy, rounds)
+	}
+	for range 5 {
+		must(t, takeFor(t.Context(), l, callers, 100*time.Millisecond))
+	}
+	t.Logf("%d of %d freezes were in mid-copy; the log has %d bytes", busy, rounds, logSize(t, path))
+	if n := logSize(t, path); n > most {
+		t.Errorf("the log has %d bytes, want %d at most", n, most)
+	}
+	must(t, os.WriteFile(path+".stop", nil, 0o600))
+	<-ended
+}
+
+func logSize(t *testing.T, path string) int64 {
+	t.Helper()
+	log, err := os.Stat(path + "-wal")
+	must(t, err)
+	return log.Size()
+}

@@ -1,0 +1,147 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// This file says what the tests know of each kind of policy.
+
+// bucket is the bucket of most cases: n tokens, and one comes back each step.
+func bucket(n int64, step time.Duration) limiter.TokenBucket {
+	return limiter.TokenBucket{Capacity: n, Refill: 1, Interval: step}
+}
+
+func window(n int64, d time.Duration) limiter.FixedWindow {
+	return limiter.FixedWindow{Limit: n, Window: d}
+}
+
+// counting is a window that counts refusals.
+func counting(n int64, d time.Duration) limiter.FixedWindow {
+	return limiter.FixedWindow{Limit: n, Window: d, CountRejected: true}
+}
+
+// plain returns policies of each kind with a limit of n, under which a refusal writes nothing. A bucket
+// gets a token back each step, and other kinds count for span.
+func plain(n int64, step, span time.Duration) map[string]limiter.Policy {
+	return map[string]limiter.Policy{"b": bucket(n, step), "w": window(n, span)}
+}
+
+// every returns the policies of plain and those that count refusals.
+func every(n int64, step, span time.Duration) map[string]limiter.Policy {
+	all := plain(n, step, span)
+	maps.Copy(all, map[string]limiter.Policy{"c": counting(n, span)})
+	return all
+}
+
+// plainPolicies are policies under which a refusal writes nothing.
+var plainPolicies = map[string]limiter.Policy{
+	"bucket": bucket(5, s),
+	"uneven": limiter.TokenBucket{Capacity: 6, Refill: 7, Interval: 5 * s},
+	"window": window(4, 3*s),
+}
+
+var allPolicies = map[string]limiter.Policy{
+	"bucket": bucket(5, s),
+	"window": window(4, 3*s),
+	"counts": counting(4, 3*s),
+}
+
+// jointPolicies are the policies of the rows that takes share, by their kind. Those that count refusals
+// are for single operations only, and come last.
+var jointPolicies = [][]limiter.Policy{
+	{
+		limiter.TokenBucket{Capacity: 9, Refill: 3, Interval: s},
+		limiter.TokenBucket{Capacity: 12, Refill: 2, Interval: 3 * s},
+		limiter.TokenBucket{Capacity: 9, Refill: 1, Interval: time.Minute},
+	},
+	{window(9, 3*s), window(5, 3*s), window(12, 10*s), counting(9, 3*s)},
+}
+
+// differentials are the histories that a store has in common with the memory store. Their policies
+// alternate.
+var differentials = []struct {
+	name     string
+	n        int // of operations
+	policies []limiter.Policy
+}{
+	{"random operations on buckets", 500, []limiter.Policy{
+		limiter.TokenBucket{Capacity: 5, Refill: 3, Interval: s},
+		limiter.TokenBucket{Capacity: 12, Refill: 2, Interval: 3 * s},
+		bucket(5, time.Minute),
+	}},
+	{"random operations on windows", 500, []limiter.Policy{window(5, 3*s), window(3, 3*s), window(7, 10*s)}},
+	{"random operations on windows that count refusals", 300, []limiter.Policy{window(5, 3*s), counting(4, 3*s), counting(9, 10*s)}},
+}
+
+// steppedPolicies are policies of a limit of 2, for a clock that was an hour ahead.
+var steppedPolicies = []struct {
+	name   string
+	policy limiter.Policy
+	owed   time.Duration // the longest that a key which took all of it is locked out
+}{
+	{"bucket", bucket(2, 10*time.Minute), 10 * time.Minute},
+	{"window shorter than the step", window(2, 10*time.Minute), 10 * time.Minute},
+	{"window as long as the step", window(2, time.Hour), time.Hour},
+	{"window longer than the step", window(2, 25*time.Hour), 25 * time.Hour},
+	{"window that counts refusals", counting(2, time.Hour), time.Hour},
+}
+
+// ownCases are the groups whose cases are about one kind each.
+var ownCases = []group{
+	{"refill", refillCases},
+	{"windows", windowCases},
+	{"policy changes", slices.Concat(policyCases, windowPolicyCases)},
+}
+
+// randomPolicy returns a policy that can take part in AllowAll.
+func randomPolicy(r *rand.Rand) limiter.Policy {
+	if r.IntN(2) == 0 {
+		return window(1+r.Int64N(9), time.Duration(1+r.IntN(100))*s)
+	}
+	return limiter.TokenBucket{Capacity: 1 + r.Int64N(9), Refill: 1 + r.Int64N(3), Interval: time.Duration(1 + r.Int64N(int64(time.Minute)))}
+}
+
+func limitOf(p limiter.Policy) int64 {
+	switch p := p.(type) {
+	case limiter.TokenBucket:
+		return p.Capacity
+	case limiter.FixedWindow:
+		return p.Limit
+	}
+	panic(fmt.Sprintf("no limit of a %T", p))
+}
+
+// endsAtOnce reports whether all that a policy counted ends at one instant.
+func endsAtOnce(p limiter.Policy) bool { return limiter.KindOf(p) == limiter.KindWindow }
+
+// countedIn returns what a row has taken, as of an instant. All of it counts then.
+func countedIn(p limiter.Policy, row limiter.Row, now int64) int64 {
+	if b, ok := p.(limiter.TokenBucket); ok {
+		return max(0, row.FullAt-now) / int64(b.Step())
+	}
+	return row.Used
+}
+
+// vectorPolicy is the policy of a history in vectors.jsonl.
+type vectorPolicy struct {
+	Kind          string        `json:"kind"`
+	Capacity      int64         `json:"capacity"`
+	Refill        int64         `json:"refill"`
+	Interval      time.Duration `json:"interval"`
+	Limit         int64         `json:"limit"`
+	Window        time.Duration `json:"window"`
+	CountRejected bool          `json:"count_rejected"`
+}
+
+func (p vectorPolicy) policy() limiter.Policy {
+	if p.Kind == "token_bucket" {
+		return limiter.TokenBucket{Capacity: p.Capacity, Refill: p.Refill, Interval: p.Interval}
+	}
+	return limiter.FixedWindow{Limit: p.Limit, Window: p.Window, CountRejected: p.CountRejected}
+}
