@@ -17,8 +17,9 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (bool, error)
 }
 
 // RefundOf is [Limiter.Refund] for the request that was charged with res. It gives back at most
-// res.Taken. On a fixed window it credits only the window in which res was charged. After that window has ended, it gives nothing
-// back, so a late refund never credits a later window. On a token bucket it is Refund.
+// res.Taken. On a fixed window it credits only the window in which res was charged. After that
+// window has ended, it gives nothing back, so a late refund never credits a later window. On a
+// token bucket it is Refund.
 //
 // If res charged nothing, RefundOf gives nothing back and does no I/O. That is the case for a
 // refusal (even one that CountRejected counts), for a Peek, and for a request that [FailOpen] let

@@ -21,10 +21,10 @@ type options struct {
 	failOpen       bool
 }
 
-// Cost sets what a call costs. A call of cost 0 takes nothing. It passes, with the metadata that says
-// what is left, unless its key is in debt, blocked or booked beyond now. A call that costs more than the limiter ever admits gets
-// INVALID_ARGUMENT. One with a negative cost, which is a mistake in the function, gets INTERNAL.
-// The default is 1. With [NewAll], set Rule.Cost instead.
+// Cost sets what a call costs. A call of cost 0 takes nothing. It passes, with the metadata that
+// says what is left, unless its key is in debt, blocked or booked beyond now. A call that costs
+// more than the limiter ever admits gets INVALID_ARGUMENT. One with a negative cost, which is a
+// mistake in the function, gets INTERNAL. The default is 1. With [NewAll], set Rule.Cost instead.
 func Cost(of func(context.Context, Call) int64) Option {
 	if of == nil {
 		panic("grpclimiter: Cost got nil; pass a function, or leave the option out")
@@ -47,9 +47,10 @@ func Skip(these func(context.Context, Call) bool) Option {
 // limit can be in flight, even if all will succeed.
 //
 // If the call succeeds, the charge is given back before the client has the status. If the method
-// panics, or the call's deadline ends first, the charge stays. It is given back where it was charged,
-// which may be a fallback of [limiter.FailLocal]. On a fixed window it is given back only while that window runs, so a call that
-// outlasts its window stays charged. [OnError] gets the error of giving it back.
+// panics, or the call's deadline ends first, the charge stays. It is given back where it was
+// charged, which may be a fallback of [limiter.FailLocal]. On a fixed window it is given back only
+// while that window runs, so a call that outlasts its window stays charged. [OnError] gets the
+// error of giving it back.
 //
 // The metadata says what was left before that. Use [HideQuota] if clients would slow down because of
 // it. New panics if the limiter has no method RefundOf. The default is to charge every call.

@@ -25,10 +25,10 @@ type options struct {
 	failOpen       bool
 }
 
-// Cost sets what a request costs. A request of cost 0 takes nothing. It passes, with the headers that
-// say what is left, unless its key is in debt, blocked or booked beyond now. A request that costs more than the limiter ever admits gets 400.
-// One with a negative cost, which is a mistake in the function, gets 500. The default is 1. With
-// [NewAll], set Rule.Cost instead.
+// Cost sets what a request costs. A request of cost 0 takes nothing. It passes, with the headers
+// that say what is left, unless its key is in debt, blocked or booked beyond now. A request that
+// costs more than the limiter ever admits gets 400. One with a negative cost, which is a mistake in
+// the function, gets 500. The default is 1. With [NewAll], set Rule.Cost instead.
 func Cost(of func(*http.Request) int64) Option {
 	if of == nil {
 		panic("handler: Cost got nil; pass a function, or leave the option out")

@@ -28,8 +28,8 @@ func WithSpanEvents() Option { return func(o *observer) { o.spanEvents = true } 
 // provider means [otel.GetMeterProvider]. One observer can serve any number of limiters, and is safe for
 // concurrent use. The observer allocates nothing for a decision, but the provider may.
 //
-// Observer panics if an option is nil. If the provider cannot make an instrument, [otel.Handle] gets the error, and the observer records
-// nothing.
+// Observer panics if an option is nil. If the provider cannot make an instrument, [otel.Handle]
+// gets the error, and the observer records nothing.
 func Observer(provider metric.MeterProvider, opts ...Option) limiter.Observer {
 	o := new(observer)
 	for _, opt := range opts {

@@ -99,8 +99,8 @@ func (s *Store) lockOnly(ctx context.Context, db DB, t *table, g *batch.Group) e
 	return nil
 }
 
-// carryOutOne sends the statement of a single operation. It leaves a look, a block, what the kind has no
-// statement for, and a take or charge that its statement does not decide, to [Store.settle].
+// carryOutOne sends the statement of a single operation. It leaves a look, a block, what the kind
+// has no statement for, and a take or charge that its statement does not decide, to [Store.settle].
 func (s *Store) carryOutOne(ctx context.Context, db DB, t *table, g *batch.Group) error {
 	c := g.Calls[0]
 	take := s.takeOne

@@ -40,10 +40,11 @@ func (s *Store) giveBackAll(ctx context.Context, db DB, t *table, calls []*batch
 	return nil
 }
 
-// settle decides calls of one key by [limiter.Op.Apply]: in two statements, however many calls there are, and seldom five more. It reads the row and the clock,
-// and answers the calls that would change nothing. It applies the others one after another, and
-// replaces the row if it is still what was read. Otherwise it decides them again while it holds the
-// row's lock. See DESIGN.md, "Settle decides what a statement cannot".
+// settle decides calls of one key by [limiter.Op.Apply]: in two statements, however many calls
+// there are, and seldom five more. It reads the row and the clock, and answers the calls that would
+// change nothing. It applies the others one after another, and replaces the row if it is still what
+// was read. Otherwise it decides them again while it holds the row's lock. See DESIGN.md, "Settle
+// decides what a statement cannot".
 func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
 	calls = unanswered(calls)
 	if len(calls) == 0 {

@@ -52,9 +52,9 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	return state, err
 }
 
-// attemptAlone calls transact, which makes a transaction for so many rows, if nobody else writes or waits to write. It
-// needs no time limit, because it waits for nothing. It needs no look first, because the transaction
-// takes the write lock only if it is not refused.
+// attemptAlone calls transact, which makes a transaction for so many rows, if nobody else writes or
+// waits to write. It needs no time limit, because it waits for nothing. It needs no look first,
+// because the transaction takes the write lock only if it is not refused.
 func (s *Store) attemptAlone(ctx context.Context, rows int, transact func(context.Context) error) (done bool, err error) {
 	if !s.tryStartWriting() {
 		return false, nil

@@ -101,7 +101,11 @@ func (c conn) Send(ctx context.Context, groups []*batch.Group) error {
 			if call.Undecided = c.undecided != nil && c.undecided(groups, call); call.Undecided {
 				continue
 			}
-			next, state := call.Op.Apply(c.rows[g.Op().Key], now)
+			op := call.Op
+			if len(groups) > 1 {
+				op = *g.Op() // as in SQL: the calls are units of one operation
+			}
+			next, state := op.Apply(c.rows[g.Op().Key], now)
 			if g.Equal && i > 0 && !state.Took && g.Calls[0].State().Took {
 				break // as in SQL: the next statement decides whether it is refused
 			}

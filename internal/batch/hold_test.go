@@ -54,6 +54,37 @@ func TestTakesOfAHeldKeyWaitAndThenGoTogether(t *testing.T) {
 	})
 }
 
+// A statement for several keys charges as many units of one operation for each.
+func TestHoldsBetweenUnequalTakes(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, _ *batch.Queue) {
+		q := batch.New(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 8, Merges: merges, Deadlines: new(opcontext.Deadlines)})
+		one, two, three := take("k", 1), take("k", 2), take("k", 3)
+		if _, err := hold(t.Context(), q, one)(); err != nil {
+			t.Fatal(err)
+		}
+		holdTwo := hold(t.Context(), q, two)
+		holdThree := hold(t.Context(), q, three)
+		answers := []func() []answer{ask(t.Context(), q, two)}
+		q.Release(&one, true)
+		if _, err := holdTwo(); err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, ask(t.Context(), q, three))
+		q.Release(&two, true)
+		if _, err := holdThree(); err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, ask(t.Context(), q, take("a", 1), take("b", 1), take("c", 1))) // c shares a statement with k
+		q.Release(&three, true)
+		for _, wait := range answers {
+			took(t, wait())
+		}
+		if used := s.rows["k"].FullAt - s.rows["k"].At; used != 5*int64(perHour.Step()) {
+			t.Errorf("the takes of 2 and 3 were charged as %v, want 5", float64(used)/float64(perHour.Step()))
+		}
+	})
+}
+
 func TestAHoldGetsTheKeyInItsTurn(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
 		op := take("k", 1)

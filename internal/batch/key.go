@@ -39,13 +39,19 @@ type keyQueue struct {
 	asked   time.Time // when the last statement ended in vain, or the last Lock began
 }
 
-// push adds a call to the queue.
+// push adds a call to the queue. A Hold is no unit of a row, whatever its operation is.
 func (k *keyQueue) push(c *Call, merges func(*limiter.Op) bool) {
 	if !c.pushed {
 		c.pushed, c.answers = true, k.answers
 	}
 	if merges != nil && !k.mixed && !c.holds {
-		k.mixed = c.Locks || !merges(&c.Op) || len(k.waiting) > 0 && !equal(&k.waiting[0].Op, &c.Op)
+		k.mixed = c.Locks || !merges(&c.Op)
+		for _, last := range slices.Backward(k.waiting) {
+			if !last.holds {
+				k.mixed = k.mixed || !equal(&last.Op, &c.Op)
+				break
+			}
+		}
 	}
 	k.waiting = append(k.waiting, c)
 }

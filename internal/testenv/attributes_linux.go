@@ -2,7 +2,8 @@ package testenv
 
 import "syscall"
 
-// Attributes makes a program run as an account, its own if it is nil, and end with the tests even if these are killed.
+// Attributes makes a program run as an account, its own if it is nil, and end with the tests even
+// if these are killed.
 func Attributes(as *Account, quit syscall.Signal) *syscall.SysProcAttr {
 	attributes := &syscall.SysProcAttr{Pdeathsig: quit}
 	if as != nil {
