@@ -13,29 +13,31 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
 )
 
 // A decision waits for its first key until the store has answered the operation that held it. When its
-// time ends, it waits for its next key, a turn or a connection, where nobody is answered.
+// time ends, it waits for its next key, a slot or a connection, where nobody is answered.
 func TestDecisionThatTimesOutAfterItWaitedForABusyKeyIsNotAFailureOfTheStore(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second
 	op := func(key string, timeout time.Duration) limiter.Op {
 		return limiter.Op{Kind: limiter.OpTake, Name: "test", Key: key, Policy: limiter.PerHour(5), Cost: 1, Timeout: timeout}
 	}
+	reserve := func(ctx context.Context, s *Store, all *sync.WaitGroup, n int) {
+		for i := range n {
+			reservation := op(fmt.Sprint("b", i), 10*timeout)
+			reservation.MaxWait = time.Hour
+			all.Go(func() { _, _ = s.Do(ctx, reservation) })
+			synctest.Wait()
+		}
+	}
 	for where, block := range map[string]func(ctx context.Context, s *Store, all *sync.WaitGroup){
 		"its next key": func(ctx context.Context, s *Store, all *sync.WaitGroup) {
-			for i := range singleStatements + 1 { // the last one waits for one of the others to end
-				reservation := op(fmt.Sprint("b", i), 10*timeout)
-				reservation.MaxWait = time.Hour
-				all.Go(func() { _, _ = s.Do(ctx, reservation) })
-				synctest.Wait()
-			}
+			reserve(ctx, s, all, singleStatements+1) // the last one waits for one of the others to end
 		},
-		"a turn": func(_ context.Context, s *Store, _ *sync.WaitGroup) {
-			for range allStatements {
-				<-s.turns.free
-			}
+		"a slot": func(ctx context.Context, s *Store, all *sync.WaitGroup) {
+			reserve(ctx, s, all, singleStatements)
 		},
 		"a connection": func(context.Context, *Store, *sync.WaitGroup) {},
 	} {
@@ -60,7 +62,8 @@ func TestDecisionThatTimesOutAfterItWaitedForABusyKeyIsNotAFailureOfTheStore(t *
 					t.Fatal(err)
 				}
 				busy := op("a", timeout)
-				if _, err := s.tableOf(busy.Policy).queue.Hold(ctx, &busy); err != nil {
+				held, err := batch.HoldAll(ctx, []*batch.Queue{s.tableOf(busy.Policy).queue}, []limiter.Op{busy})
+				if err != nil {
 					t.Fatal(err)
 				}
 				var all sync.WaitGroup
@@ -74,7 +77,7 @@ func TestDecisionThatTimesOutAfterItWaitedForABusyKeyIsNotAFailureOfTheStore(t *
 				})
 				synctest.Wait()
 				<-time.After(timeout / 2)
-				s.tableOf(busy.Policy).queue.Release(&busy, answered)
+				held.End(answered)
 				decision.Wait()
 				stop()
 				all.Wait()

@@ -114,15 +114,11 @@ func lockOrder(n, first int) []int {
 	return order
 }
 
-// noneLocked is the place of the row that another session has locked, if there is none.
-const noneLocked = -1
-
 // rowsRead is the rows of a decision over several limits, and the clock. Missing rows are zero.
 type rowsRead struct {
 	rows    []limiter.Row
 	missing bool // one of them at least, and all takes have room
 	added   bool // the statement has added what was missing
-	locked  int  // the row that another session has locked, or noneLocked
 	now     int64
 }
 
@@ -137,21 +133,20 @@ func (r *rowsRead) apply(ops []limiter.Op) (next []limiter.Row, states []limiter
 	return next, states, room
 }
 
-// takeAll sends the statement of a decision over several limits. It decides if it took all, or if
-// a row that it read or locked refuses and would not change. The rows were read or locked at the time
-// of the clock, so [limiter.ApplyAll] returns the states. The statement waits for the lock of its first
-// row only.
-func (s *Store) takeAll(ctx context.Context, db DB, text string, tables []*table, ops []limiter.Op, first int) (r rowsRead, states []limiter.State, decided bool, err error) {
-	n := len(tables)
+// byStatement sends the statement of the decision. It decides if it took all, or if a row that it read or
+// locked refuses and would not change. The rows were read or locked at the time of the clock, so
+// [limiter.ApplyAll] returns the states. The statement waits for the lock of its first row only.
+func (d *allTakes) byStatement(ctx context.Context, db DB, text string) (r rowsRead, decided bool, err error) {
+	n := len(d.ops)
 	names, keys, numbers := make([]textArg, n), make([]byteaArg, n), make([]int8Arg, 4*n)
 	args := make([]any, 0, firstParameter+rowParameters*n+1)
-	args = append(args, at(&ops[0]))
+	args = append(args, at(&d.ops[0]))
 	arrays := make([][]int64, n)
 	took := false
 	var found []bool
 	dest := append(make([]any, 0, 4+n), &r.now, &took, &r.added, &found)
-	for i, t := range tables {
-		op := &ops[i]
+	for i, t := range d.tables {
+		op := &d.ops[i]
 		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
 		args = append(args, &names[i], &keys[i])
 		period, limit, cost := t.Numbers(op)
@@ -163,15 +158,14 @@ func (s *Store) takeAll(ctx context.Context, db DB, text string, tables []*table
 		}
 		dest = append(dest, &arrays[i])
 	}
-	if _, err := s.scanRow(ctx, db, text, s.bounded(ctx, args), dest...); err != nil {
-		return r, nil, false, err
+	if _, err := d.scanRow(ctx, db, text, d.bounded(ctx, args), dest...); err != nil {
+		return r, false, err
 	}
-	r.locked = noneLocked
 	if i := slices.Index(found, false); i >= 0 {
-		r.locked = lockOrder(n, first)[i]
+		d.locked = lockOrder(n, d.first)[i]
 	}
 	r.rows = make([]limiter.Row, n)
-	for i, t := range tables {
+	for i, t := range d.tables {
 		r.missing = r.missing || arrays[i] == nil
 		for j, field := range t.fields(nil, &r.rows[i]) {
 			if arrays[i] != nil {
@@ -179,7 +173,10 @@ func (s *Store) takeAll(ctx context.Context, db DB, text string, tables []*table
 			}
 		}
 	}
-	next, states, room := r.apply(ops)
+	next, states, room := r.apply(d.ops)
 	r.missing = r.missing && room // a refusal needs no row
-	return r, states, took || !room && !changed(r.rows, next), nil
+	if decided = took || !room && slices.Equal(r.rows, next); decided {
+		d.states = states
+	}
+	return r, decided, nil
 }

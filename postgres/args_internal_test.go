@@ -61,7 +61,7 @@ func TestTakeCallHasNULLForNoTime(t *testing.T) {
 			{limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true}, 8},
 		} {
 			op := &limiter.Op{Name: "l", Key: "k", Policy: c.policy, At: at}
-			call := newTakeCall(store.open(tables.All[limiter.KindOf(c.policy)-1]), op)
+			call := newTakeStatement(store.open(tables.All[limiter.KindOf(c.policy)-1]), op)
 			if len(call.args) != c.args {
 				t.Errorf("%+v: %d arguments, want %d", c.policy, len(call.args), c.args)
 			}

@@ -14,16 +14,16 @@ import (
 
 // What differs if Citus distributes the tables: see DESIGN.md, "On Citus a take is one UPSERT".
 
-// takeOnCitus carries out equal takes of one key. It leaves g undecided if a refusal would write the
-// row, and for takes that have no units.
+// takeOnCitus carries out equal takes of one key. It reports whether it decided them; calls that are not
+// granted beside others stay undecided even so. It decides none if a refusal would write the row, and no
+// takes that have no units.
 //
 // A refusal by the UPSERT locks the row, and a grant needs no read. So the read comes first only if the
 // store expects a refusal or an error, and in a transaction of the caller, which would keep the lock.
-func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (err error) {
-	g.Decided = false
+func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
 	op := g.Op()
 	if !s.merges(t, op) {
-		return nil
+		return false, nil
 	}
 	defer func() {
 		if err != nil {
@@ -31,62 +31,62 @@ func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group
 		}
 	}()
 	if s.db != nil || max(s.rooms.of(op).Load(), s.rooms.suspect.Load()) > time.Now().UnixNano() {
-		if err := s.refuseOnCitus(ctx, db, t, g); err != nil || g.Decided {
-			return err
+		if decided, err = s.refuseOnCitus(ctx, db, t, g); err != nil || decided {
+			return decided, err
 		}
 	}
-	if err := s.upsertOnCitus(ctx, db, t, g); err != nil || g.Decided {
-		return err
+	if decided, err = s.upsertOnCitus(ctx, db, t, g); err != nil || decided {
+		return decided, err
 	}
 	s.counters.SecondLooks.Add(int64(len(g.Calls)))
 	return s.refuseOnCitus(ctx, db, t, g)
 }
 
 // upsertOnCitus grants as many calls of g as there is room for, by the coordinator's clock. If it
-// writes nothing, it leaves g undecided.
-func (s *Store) upsertOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (err error) {
+// writes nothing, it decides nothing.
+func (s *Store) upsertOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
 	op := g.Op()
 	period, limit, cost := t.Numbers(op)
 	_, more := t.take(&t.sql, op)
-	var a answer
-	g.Decided, err = s.scanRow(ctx, db, t.sql.take, []any{
+	var row taken
+	decided, err = s.scanRow(ctx, db, t.sql.take, []any{
 		op.Name, []byte(op.Key), period, limit, cost, at(op), more[0], int64(len(g.Calls)),
-	}, a.columns(nil, t)...)
-	if err != nil || !g.Decided {
-		return err
+	}, row.columns(nil, t)...)
+	if err != nil || !decided {
+		return false, err
 	}
-	a.decide(t, op)
+	row.decides(t, op) // it writes no row that is ahead of the clock
 	if op.At != 0 {
-		a.state.Now = op.At // the statement answers the row's
+		row.state.Now = op.At // the statement answers the row's
 	}
-	s.rooms.expect(t, op, &a.state.Row, a.state.Now)
-	g.State, g.Granted = a.state, a.granted
-	s.answerUnits(t, g)
-	return nil
+	s.rooms.expect(t, op, &row.state.Row, row.state.Now)
+	s.decideUnits(t, g, &row)
+	return true, nil
 }
 
 // refuseOnCitus reads the row, and refuses all calls of g if there is no room by the clock of the row's
-// node, nor by the coordinator's. Otherwise it leaves g undecided.
-func (s *Store) refuseOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) error {
+// node, nor by the coordinator's. Otherwise it decides nothing.
+func (s *Store) refuseOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
 	op := g.Op()
 	r, err := s.readRowByNodeClock(ctx, db, t, op)
 	if err != nil {
-		return s.readError(ctx, err)
+		return false, s.readError(ctx, err)
 	}
 	next, state := r.apply(r.row, *op)
 	if next == r.row && op.At == 0 {
 		if err := s.coordinatorClock(ctx, db, t, &r); err != nil {
-			return s.readError(ctx, err)
+			return false, s.readError(ctx, err)
 		}
 		next, state = r.apply(r.row, *op)
 	}
-	if g.Decided = next == r.row; g.Decided {
-		s.rooms.expect(t, op, &state.Row, state.Now)
-		for _, c := range g.Calls {
-			c.Answer(state)
-		}
+	if next != r.row {
+		return false, nil
 	}
-	return nil
+	s.rooms.expect(t, op, &state.Row, state.Now)
+	for _, c := range g.Calls {
+		c.Decide(state)
+	}
+	return true, nil
 }
 
 // rooms is when the store expects room for a take, by key, in nanoseconds of the process's clock. Keys

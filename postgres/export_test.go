@@ -115,18 +115,18 @@ func (s *Store) by(ctx context.Context, op limiter.Op, send func(DB, *table, *ba
 type SettledAll struct{ *Store }
 
 // DoAll is [Store.DoAll].
-func (s SettledAll) DoAll(ctx context.Context, ops []limiter.Op) (states []limiter.State, err error) {
-	tables, err := s.tablesOf(ops)
+func (s SettledAll) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	d, err := s.newAll(ops)
 	if err != nil {
 		return nil, err
 	}
-	for locked := 0; locked != noneLocked && err == nil; { // the first row may wait for its lock
+	for d.locked = 0; d.locked != noneLocked && err == nil; { // the first row may wait for its lock
 		err = s.run(ctx, write, func(db DB) error {
-			states, locked, err = s.settleAll(ctx, db, tables, ops, locked, false)
-			return err
+			d.first, d.locked = d.locked, noneLocked
+			return d.settle(ctx, db, false)
 		})
 	}
-	return states, err
+	return d.states, err
 }
 
 // GiveBackAll carries out refunds of a key in one batch, as the queue does.
@@ -141,7 +141,10 @@ func GiveBackAll(ctx context.Context, s *Store, refunds []limiter.Op) error {
 		return err
 	}
 	defer s.release(conn)
-	return s.runOn(ctx, conn, write, func(db DB) error { return s.giveBackAll(ctx, db, t, calls) })
+	return s.runOn(ctx, conn, write, func(db DB) error {
+		_, err := s.giveBack(ctx, db, t, calls)
+		return err
+	})
 }
 
 // TakeTogether carries out n equal takes of a key by one merged statement, and returns how many it granted.
@@ -157,7 +160,13 @@ func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) (granted 
 	}
 	defer s.release(conn)
 	err = s.runOn(ctx, conn, write, func(db DB) error {
-		return s.sendMerged(ctx, db, s.tableOf(op.Policy), []*batch.Group{g})
+		_, err := s.takeMerged(ctx, db, s.tableOf(op.Policy), []*batch.Group{g})
+		return err
 	})
-	return g.Granted, err
+	for _, c := range g.Calls {
+		if c.State().Took {
+			granted++
+		}
+	}
+	return granted, err
 }

@@ -40,6 +40,7 @@ func (s *Store) merges(t *table, op *limiter.Op) bool {
 
 func (s *Store) newQueue(t *table) *batch.Queue {
 	config := batch.Config{
+		Send: func(ctx context.Context, turn *batch.Turn) error { return s.send(ctx, t, turn) },
 		Keys: mergedKeys, Shared: sharedStatements, Single: singleStatements, HotKey: hotKey,
 		GiveBacks: giveBacks, LockWait: lockWait, SharedLockWait: sharedLockWait, Locked: isLocked, Slots: s.slots,
 		Merges: func(op *limiter.Op) bool { return s.merges(t, op) }, Deadlines: &s.deadlines, Counters: &s.counters,
@@ -52,43 +53,60 @@ func (s *Store) newQueue(t *table) *batch.Queue {
 		config.LockWait = 0               // Citus evaluates no set_config there
 		config.Locked = timedOut
 	}
-	return batch.New(sender{s, t}, config)
+	return batch.New(config)
 }
 
-// sendMerged grants takes of many keys by one statement: for each group as many as there is room
-// for. Calls of a group that are not granted beside others stay unanswered.
-func (s *Store) sendMerged(ctx context.Context, db DB, t *table, groups []*batch.Group) error {
+// takeMerged grants takes of many keys by one statement: for each group as many as there is room for. It
+// reports whether the statement decided all groups. Calls of a group that are not granted beside others
+// stay undecided even so.
+func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch.Group) (decided bool, err error) {
+	if t.sql.takes == "" {
+		return false, nil
+	}
 	rows, err := db.Query(ctx, t.sql.takes, s.args(s.bounded(ctx, mergedArgs(t, groups)))...)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer rows.Close()
 	var number int64     // of the group, counted from 1; if it is 0, name and key identify the group
 	var name, key string // the key is in hex
-	var a answer
-	columns := a.columns([]any{&number, &name, &key}, t)
+	var row taken
+	columns := row.columns([]any{&number, &name, &key}, t)
+	found := make([]struct {
+		taken
+		decides bool
+	}, len(groups))
 	added := 0 // the index of the next group to look at for a row that was added
 	for rows.Next() {
 		if err := rows.Scan(columns...); err != nil {
-			return err
+			return false, err
 		}
-		var g *batch.Group
-		if number > 0 && number <= int64(len(groups)) {
-			g = groups[number-1]
-		} else if g, added = find(groups, added, name, key); g == nil {
-			return fmt.Errorf("%w: the database answered for a key that the statement did not contain", limiter.ErrOutcomeUnknown)
+		i := int(number) - 1
+		if i < 0 || i >= len(groups) {
+			if i, added = find(groups, added, name, key); i < 0 {
+				return false, fmt.Errorf("%w: the database answered for a key that the statement did not contain", limiter.ErrOutcomeUnknown)
+			}
 		}
-		a.decide(t, g.Op())
-		g.State, g.Granted, g.Decided = a.state, a.granted, a.decided
+		found[i].decides = row.decides(t, groups[i].Op())
+		found[i].taken = row
 	}
-	// The server can report an error after the last row. Then there is no answer.
+	// The server can report an error after the last row. Then nothing counts.
 	if err := rows.Err(); err != nil {
-		return err
+		return false, err
 	}
-	for _, g := range groups {
-		s.answerUnits(t, g)
+	decided = true
+	for i, g := range groups {
+		if !found[i].decides {
+			decided = false
+			s.counters.SecondLooks.Add(int64(len(g.Calls)))
+			for _, c := range g.Calls {
+				c.ReadFirst = true
+			}
+			continue
+		}
+		s.decideUnits(t, g, &found[i].taken)
 	}
-	return nil
+	return decided, nil
 }
 
 // mergedArgs returns the arguments of a merged statement.
@@ -99,7 +117,6 @@ func mergedArgs(t *table, groups []*batch.Group) []any {
 	periods, limits, costs := numbers[:n], numbers[n:2*n], numbers[2*n:3*n]
 	times, units := numbers[3*n:4*n], numbers[4*n:]
 	for i, g := range groups {
-		g.Decided = false
 		op, n := unitsOf(g)
 		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
 		period, limit, cost := t.Numbers(&op)
@@ -120,41 +137,38 @@ func unitsOf(g *batch.Group) (unit limiter.Op, units int64) {
 	return unit, int64(len(g.Calls))
 }
 
-// answerUnits answers the calls of a group from what a merged statement returned for its key.
-func (s *Store) answerUnits(t *table, g *batch.Group) {
+// decideUnits decides the calls of a group by what a statement returned for its key. Calls that it did not
+// grant beside others stay undecided.
+func (s *Store) decideUnits(t *table, g *batch.Group, row *taken) {
 	_, _, cost := t.Numbers(g.Op())
 	for i, c := range g.Calls {
+		state := row.state
 		switch {
-		case !g.Decided:
-			c.Undecided = true
-		case g.Granted == 0:
-			c.Answer(g.State)
+		case row.granted == 0:
 		case c.Op.Kind == limiter.OpTakeUpTo:
-			g.State.Taken = g.Granted
-			c.Answer(g.State)
-		case int64(i) < g.Granted:
-			state := g.State
-			*t.Charged(&state.Row) -= (g.Granted - 1 - int64(i)) * cost
-			c.Answer(state)
-		}
-		if !c.Answered() {
+			state.Taken = row.granted
+		case int64(i) < row.granted:
+			*t.Charged(&state.Row) -= (row.granted - 1 - int64(i)) * cost
+		default:
 			s.counters.SecondLooks.Add(1)
+			continue
 		}
+		c.Decide(state)
 	}
 }
 
-// find returns the group of a key in hex, nil if there is none, and where to look for the next one.
-// Added rows come in the order of the groups, but the server does not promise it.
-func find(groups []*batch.Group, from int, name, key string) (*batch.Group, int) {
+// find returns the index of the group of a key in hex, -1 if there is none, and where to look for the next
+// one. Added rows come in the order of the groups, but the server does not promise it.
+func find(groups []*batch.Group, from int, name, key string) (i, next int) {
 	raw, err := hex.DecodeString(key)
 	if err != nil {
-		return nil, from
+		return -1, from
 	}
-	for i := range groups {
-		g := groups[(from+i)%len(groups)]
-		if g.Op().Key == string(raw) && g.Op().Name == name {
-			return g, from + i + 1
+	for n := range groups {
+		i := (from + n) % len(groups)
+		if op := groups[i].Op(); op.Key == string(raw) && op.Name == name {
+			return i, from + n + 1
 		}
 	}
-	return nil, from
+	return -1, from
 }

@@ -51,7 +51,6 @@ type Store struct {
 
 	tables   []*table // in the order of their kinds
 	allTexts sync.Map // statements of decisions over several limits, by allKey
-	turns    *turns   // of these decisions
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // of New, or made from config at the first decision
@@ -138,62 +137,7 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	for _, t := range tables.All {
 		s.tables = append(s.tables, s.open(t))
 	}
-	s.turns = newTurns(allStatements)
 	return nil
-}
-
-// Do implements [limiter.Store].
-func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	var state limiter.State
-	err := op.Check()
-	if err == nil {
-		state, err = s.do(ctx, s.tableOf(op.Policy), op)
-	}
-	if err != nil {
-		return limiter.State{}, fmt.Errorf("postgres: %w", err)
-	}
-	return state, nil
-}
-
-// do carries out op. On a pool it keeps op's time limit, retries an operation that was certainly
-// not applied, and sends nothing while the breaker is open. On the caller's connection it does none
-// of that, because a time limit that cuts off a statement breaks the connection.
-func (s *Store) do(ctx context.Context, t *table, op limiter.Op) (state limiter.State, err error) {
-	if s.db != nil {
-		return s.doNow(ctx, t, op)
-	}
-	pass, err := s.breaker.Enter(ctx, &op)
-	if err != nil {
-		return limiter.State{}, err
-	}
-	limited, stop := s.deadlines.WithTimeout(ctx, op.Timeout)
-	defer stop()
-	send := func(ctx context.Context) (limiter.State, error) { return t.queue.Do(ctx, op) }
-	if op.Timeout <= 0 { // nothing would end a statement of the queue after the caller has left
-		send = func(ctx context.Context) (limiter.State, error) { return s.doNow(ctx, t, op) }
-	}
-	if op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel {
-		state, err = send(limited) // two refunds would let too much in
-	} else {
-		state, err = s.retries.do(limited, send)
-	}
-	if !batch.NotAsked(err) {
-		pass.Leave(err, &op)
-	}
-	return state, err
-}
-
-// doNow carries out op outside of the queue.
-func (s *Store) doNow(ctx context.Context, t *table, op limiter.Op) (limiter.State, error) {
-	c := batch.NewCall(op)
-	err := s.run(ctx, accessOf(&op), func(db DB) error {
-		s.counters.Sent(1, 1)
-		return s.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
-	})
-	if err != nil {
-		return limiter.State{}, err
-	}
-	return c.State(), nil
 }
 
 // Stats returns what the Store has done since it was made. It does no I/O and waits for none. On a

@@ -43,13 +43,12 @@ type retrier struct {
 	spent   atomic.Int64  // in operations, retryShare for each one that was sent once more
 }
 
-// do calls send, and calls it again where that may help, while ctx, the operation's context, leaves
-// time. It never does so after an error that leaves the outcome unknown.
-func (r *retrier) do(ctx context.Context, send func(ctx context.Context) (limiter.State, error)) (limiter.State, error) {
+// resend calls send again after it returned out and err, where that may help, while ctx, the operation's
+// context, leaves time. It never does so after an error that leaves the outcome unknown.
+func resend[T any](ctx context.Context, r *retrier, out T, err error, send func(context.Context) (T, error)) (T, error) {
 	if r.spent.Load() > 0 {
 		r.spent.Add(-1)
 	}
-	s, err := send(ctx)
 	for counted, unsent := 0, 0; err != nil && r.mayRetry(err); {
 		var inTime bool
 		switch notSent := r.wasNotSent != nil && r.wasNotSent(err); {
@@ -60,10 +59,10 @@ func (r *retrier) do(ctx context.Context, send func(ctx context.Context) (limite
 			counted++
 			inTime = pause(ctx, leastPause+rand.N(mostPause-leastPause))
 		default:
-			return s, err
+			return out, err
 		}
 		if gone := opcontext.CallerErr(ctx); gone != nil { // the caller must not be charged
-			return limiter.State{}, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, gone, err)
+			return out, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, gone, err)
 		}
 		if !inTime {
 			break
@@ -71,9 +70,9 @@ func (r *retrier) do(ctx context.Context, send func(ctx context.Context) (limite
 		if r.counted != nil {
 			r.counted.Add(1)
 		}
-		s, err = send(ctx)
+		out, err = send(ctx)
 	}
-	return s, err
+	return out, err
 }
 
 // mayRetry reports whether an operation may succeed a moment later, and was certainly not applied.

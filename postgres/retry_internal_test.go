@@ -46,7 +46,7 @@ func TestWhatWasNotAppliedIsSentAgainTwiceAtMost(t *testing.T) {
 				ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
 				defer stop()
 				begin, sent := time.Now(), 0
-				_, err := r.do(ctx, func(context.Context) (limiter.State, error) {
+				_, err := resent(ctx, &r, func(context.Context) (limiter.State, error) {
 					if sent++; sent > len(c.errs) {
 						return limiter.State{}, nil
 					}
@@ -82,10 +82,10 @@ func TestNothingIsSentAgainWhenThereIsNoTimeOrNobodyLeft(t *testing.T) {
 			ctx, stop := new(opcontext.Deadlines).WithTimeout(caller, c.timeout)
 			defer stop()
 			r, sent := retrier{isRetryable: mayRetry}, 0
-			_, err := r.do(ctx, func(ctx context.Context) (limiter.State, error) {
+			_, err := resent(ctx, &r, func(ctx context.Context) (limiter.State, error) {
 				sent++
 				if c.continues {
-					opcontext.DelayCancel(ctx)
+					_ = opcontext.Begin(ctx, false, 0)
 				}
 				if c.leaves {
 					leave()
@@ -110,7 +110,7 @@ func TestRetryOfUnsent(t *testing.T) {
 		for operation := range 1000 {
 			ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
 			sent, dead := 0, operation%(conns+2)
-			_, err := r.do(ctx, func(context.Context) (limiter.State, error) {
+			_, err := resent(ctx, &r, func(context.Context) (limiter.State, error) {
 				if sent++; sent <= dead {
 					return limiter.State{}, errMayRetry
 				}
@@ -135,7 +135,7 @@ func TestOfManyOperationsATenthIsSentAgain(t *testing.T) {
 		const operations = 2000
 		for range operations {
 			ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
-			_, _ = r.do(ctx, func(context.Context) (limiter.State, error) {
+			_, _ = resent(ctx, &r, func(context.Context) (limiter.State, error) {
 				sent++
 				return limiter.State{}, errMayRetry
 			})
@@ -145,4 +145,10 @@ func TestOfManyOperationsATenthIsSentAgain(t *testing.T) {
 			t.Errorf("%d of %d were sent again", again, operations)
 		}
 	})
+}
+
+// resent calls send, and again as a store does.
+func resent(ctx context.Context, r *retrier, send func(context.Context) (limiter.State, error)) (limiter.State, error) {
+	s, err := send(ctx)
+	return resend(ctx, r, s, err, send)
 }

@@ -1,52 +1,20 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-// giveBackAll sends the statements of several refunds, cancels and resets in one round trip. The
-// server carries them out in one transaction.
-func (s *Store) giveBackAll(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
-	states := make([]limiter.State, len(calls))
-	var statements pgx.Batch
-	var now limiter.Op
-	if err := s.setTime(ctx, db, t, &now); err != nil {
-		return s.readError(ctx, err)
-	}
-	for i, c := range calls {
-		op := c.Op
-		op.At = cmp.Or(op.At, now.At)
-		sql, args := t.giveBackStatement(&op)
-		statements.Queue(sql, s.bounded(ctx, args)...).QueryRow(func(row pgx.Row) error {
-			var err error
-			states[i].Took, err = scanned(row.Scan(t.fields(nil, &states[i].Row)...))
-			return err
-		})
-	}
-	conn := db.(interface { // of a pool, or a transaction on one
-		SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
-	})
-	if err := conn.SendBatch(ctx, &statements).Close(); err != nil {
-		return commitError{err}
-	}
-	answerAll(calls, states)
-	return nil
-}
-
 // settle decides calls of one key by [limiter.Op.Apply]: in two statements, however many calls
-// there are, and seldom five more. It reads the row and the clock, and answers the calls that would
+// there are, and seldom five more. It reads the row and the clock, and decides the calls that would
 // change nothing. It applies the others one after another, and replaces the row if it is still what
 // was read. Otherwise it decides them again while it holds the row's lock. See DESIGN.md, "Settle
 // decides what a statement cannot".
 func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call) error {
-	calls = unanswered(calls)
+	calls = undecided(calls)
 	if len(calls) == 0 {
 		return nil
 	}
@@ -56,10 +24,10 @@ func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call
 	}
 	for _, c := range calls {
 		if next, state := r.apply(r.row, c.Op); next == r.row {
-			c.Answer(state)
+			c.Decide(state)
 		}
 	}
-	if calls = unanswered(calls); len(calls) == 0 {
+	if calls = undecided(calls); len(calls) == 0 {
 		return nil
 	}
 	next, states := applyAll(r, calls)
@@ -70,7 +38,7 @@ func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call
 	if !won {
 		return s.settleLocked(ctx, db, t, calls)
 	}
-	answerAll(calls, states)
+	decideAll(calls, states)
 	return nil
 }
 
@@ -99,7 +67,7 @@ func (s *Store) settleLocked(ctx context.Context, db DB, t *table, calls []*batc
 			return err
 		}
 		if won {
-			answerAll(calls, states)
+			decideAll(calls, states)
 			return nil
 		}
 	}
@@ -111,7 +79,7 @@ func (s *Store) settleLocked(ctx context.Context, db DB, t *table, calls []*batc
 		peek.Kind = limiter.OpLook
 		_, found := r.apply(r.row, peek)
 		found.Wait = states[i].Wait // that of the take, not of the look
-		c.Answer(found)
+		c.Decide(found)
 	}
 	return nil
 }
@@ -132,16 +100,16 @@ func (s *Store) swapIfChanged(ctx context.Context, db DB, t *table, calls []*bat
 	return s.swap(ctx, db, t, &calls[0].Op, from, to)
 }
 
-func answerAll(calls []*batch.Call, states []limiter.State) {
+func decideAll(calls []*batch.Call, states []limiter.State) {
 	for i, c := range calls {
-		c.Answer(states[i])
+		c.Decide(states[i])
 	}
 }
 
-// unanswered returns the calls that have no answer yet.
-func unanswered(calls []*batch.Call) (rest []*batch.Call) {
+// undecided returns the calls that were not decided yet.
+func undecided(calls []*batch.Call) (rest []*batch.Call) {
 	for _, c := range calls {
-		if !c.Answered() {
+		if !c.Decided() {
 			rest = append(rest, c)
 		}
 	}

@@ -175,7 +175,7 @@ func TestCarryOutGoesFromTheStatementToTheLock(t *testing.T) {
 			}
 			var took []bool
 			for _, call := range g.Calls {
-				if call.Answered() {
+				if call.Decided() {
 					took = append(took, call.State().Took)
 				}
 			}

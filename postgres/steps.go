@@ -32,12 +32,13 @@ func (p *step) executed(tag pgconn.CommandTag) error {
 }
 
 // sendSteps sends statements in one round trip, or one after another if db cannot or if they need a
-// query mode of their own: pgx sends a batch in the query mode of the connection.
+// query mode of their own: pgx sends a batch in the query mode of the connection. On a pool, outside of a
+// transaction, the server carries out a batch in one transaction.
 func (s *Store) sendSteps(ctx context.Context, db DB, steps []step) error {
 	conn, ok := db.(interface {
 		SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
 	})
-	if !ok || s.mode != nil {
+	if !ok || s.mode != nil || len(steps) == 1 {
 		for i := range steps {
 			p := &steps[i]
 			var err error

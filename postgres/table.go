@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 
 	"github.com/sqlimit/limiter"
@@ -80,42 +79,6 @@ func (s *Store) swap(ctx context.Context, db DB, t *table, op *limiter.Op, from,
 // swapArgs returns the arguments of the statement that replaces a row.
 func (t *table) swapArgs(op *limiter.Op, from, to limiter.Row) []any {
 	return t.fields(t.fields([]any{op.Name, []byte(op.Key)}, &to), &from)
-}
-
-// giveBackOne carries out a single refund, cancel or reset. The state has the row only if it took.
-func (s *Store) giveBackOne(ctx context.Context, db DB, t *table, op limiter.Op) (state limiter.State, err error) {
-	if err := s.setTime(ctx, db, t, &op); err != nil {
-		return state, s.readError(ctx, err)
-	}
-	sql, args := t.giveBackStatement(&op)
-	state.Took, err = s.scanRow(ctx, db, sql, s.bounded(ctx, args), t.fields(nil, &state.Row)...)
-	return state, err
-}
-
-// givesBack reports whether the kind has the statements of all calls, which are refunds, cancels and resets.
-func (t *table) givesBack(calls []*batch.Call) bool {
-	return !slices.ContainsFunc(calls, func(c *batch.Call) bool {
-		sql, _ := t.giveBackStatement(&c.Op)
-		return sql == ""
-	})
-}
-
-// giveBackStatement returns the statement of a refund, cancel or reset. It is empty if the kind has none.
-func (t *table) giveBackStatement(op *limiter.Op) (sql string, args []any) {
-	args = []any{op.Name, []byte(op.Key)}
-	switch op.Kind {
-	case limiter.OpRefund:
-		if t.sql.refund != "" {
-			return t.sql.refund, append(args, t.refund(op)...)
-		}
-	case limiter.OpCancel:
-		if t.sql.cancel != "" {
-			return t.sql.cancel, append(args, t.cancel(op)...)
-		}
-	case limiter.OpReset:
-		return t.sql.reset, args
-	}
-	return "", nil
 }
 
 // reading is a row and the clock, read by one statement.

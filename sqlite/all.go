@@ -21,17 +21,17 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	j := joint{Store: s, ops: ops}
-	err = j.do(ctx)
-	pass.Leave(err, &ops[j.at])
+	d := allTakes{Store: s, ops: ops}
+	err = d.do(ctx)
+	pass.Leave(err, &ops[d.at])
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	return j.states, nil
+	return d.states, nil
 }
 
-// joint is a decision over several rows.
-type joint struct {
+// allTakes is a decision over several rows.
+type allTakes struct {
 	*Store
 	ops    []limiter.Op
 	tables []*table // of ops
@@ -43,85 +43,85 @@ type joint struct {
 
 // do decides in the cheapest way that is possible at the moment, as [Store.do] does. It waits in the
 // line of those who write, and shares no transaction.
-func (j *joint) do(ctx context.Context) error {
-	j.tables, j.rows = make([]*table, len(j.ops)), make([]limiter.Row, len(j.ops))
-	for i := range j.ops {
-		j.tables[i] = tableOf(j.ops[i].Policy)
+func (d *allTakes) do(ctx context.Context) error {
+	d.tables, d.rows = make([]*table, len(d.ops)), make([]limiter.Row, len(d.ops))
+	for i := range d.ops {
+		d.tables[i] = tableOf(d.ops[i].Policy)
 	}
-	reader, writer, err := j.pools()
+	reader, writer, err := d.pools()
 	if err != nil {
 		return err
 	}
 	if writer.reads() {
-		done, err := j.attemptAlone(ctx, len(j.ops), func(ctx context.Context) error { return j.transact(ctx, writer, false) })
+		done, err := d.attemptAlone(ctx, len(d.ops), func(ctx context.Context) error { return d.transact(ctx, writer, false) })
 		if done {
 			return err
 		}
 	}
-	ctx, stop := j.deadlines.WithTimeout(ctx, j.ops[0].Timeout)
+	ctx, stop := d.deadlines.WithTimeout(ctx, d.ops[0].Timeout)
 	defer stop()
-	if err := attempt(ctx, func(ctx context.Context) error { return j.peek(ctx, reader) }); err != nil || !j.writes() {
-		j.counters.Sent(len(j.ops), len(j.ops))
+	if err := attempt(ctx, func(ctx context.Context) error { return d.peek(ctx, reader) }); err != nil || !d.writes() {
+		d.counters.Sent(len(d.ops), len(d.ops))
 		return err
 	}
-	if err := j.startWritingFor(ctx, len(j.ops)); err != nil {
+	if err := d.startWritingFor(ctx, len(d.ops)); err != nil {
 		return err
 	}
-	defer j.stopWriting()
-	j.counters.Sent(len(j.ops), len(j.ops))
-	return attemptWrite(ctx, writer, func(ctx context.Context) error { return j.transact(ctx, writer, true) })
+	defer d.stopWriting()
+	d.counters.Sent(len(d.ops), len(d.ops))
+	return attemptWrite(ctx, writer, func(ctx context.Context) error { return d.transact(ctx, writer, true) })
 }
 
 // writes reports whether the decision changes a row. If it does, a snapshot must not decide.
-func (j *joint) writes() bool { return !slices.Equal(j.rows, j.next) }
+func (d *allTakes) writes() bool { return !slices.Equal(d.rows, d.next) }
 
 // peek decides on a snapshot of all rows.
-func (j *joint) peek(ctx context.Context, reader pool) error {
+func (d *allTakes) peek(ctx context.Context, reader pool) error {
 	tx, err := reader.snapshot(ctx)
 	if err != nil {
 		return err
 	}
 	defer tx.rollback()
-	return j.decide(ctx, tx)
+	return d.decide(ctx, tx)
 }
 
 // transact decides in a transaction of its own, and writes the rows that changed.
-func (j *joint) transact(ctx context.Context, writer pool, locked bool) error {
+func (d *allTakes) transact(ctx context.Context, writer pool, locked bool) error {
 	tx, err := writer.begin(ctx, locked)
 	if err != nil {
 		return err
 	}
 	defer tx.rollback()
-	if err := j.decide(ctx, tx); err != nil {
+	if err := d.decide(ctx, tx); err != nil {
 		return err
 	}
-	for i := range j.ops {
-		if j.next[i] == j.rows[i] {
+	for i := range d.ops {
+		if d.next[i] == d.rows[i] {
 			continue
 		}
-		j.at = i
-		if err := put(ctx, tx, j.tables[i], &j.next[i], keyArgs(&j.ops[i])); err != nil {
+		d.at = i
+		if err := put(ctx, tx, d.tables[i], &d.next[i], keyArgs(&d.ops[i])); err != nil {
 			return err
 		}
 	}
-	return j.commit(ctx, tx)
+	return d.commit(ctx, tx)
 }
 
 // decide reads all rows and then the clock, for the reason that [Store.read] gives, and decides.
-func (j *joint) decide(ctx context.Context, tx transaction) (err error) {
-	for i := range j.ops {
-		j.at = i
-		if j.rows[i], err = readRow(ctx, tx, j.tables[i], keyArgs(&j.ops[i])); err != nil {
+func (d *allTakes) decide(ctx context.Context, tx transaction) (err error) {
+	for i := range d.ops {
+		d.at = i
+		if d.rows[i], err = readRow(ctx, tx, d.tables[i], keyArgs(&d.ops[i])); err != nil {
 			return err
 		}
 	}
-	now, err := j.ops[0].Clock(j.now)
+	now, err := d.ops[0].Clock(d.now)
 	if err != nil {
 		return err
 	}
-	j.next, j.states = limiter.ApplyAll(j.ops, j.rows, now)
-	for i := range j.states {
-		j.states[i].Tick = tick
+	d.next, d.states = limiter.ApplyAll(d.ops, d.rows, now)
+	for i := range d.states {
+		d.states[i].Tick = tick
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"fmt"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
@@ -12,6 +13,23 @@ import (
 
 // tick is the resolution of the clock in nanoseconds.
 const tick = 1
+
+// Do implements [limiter.Store].
+func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	if err := op.Check(); err != nil {
+		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
+	}
+	pass, err := s.breaker.Enter(ctx, &op)
+	if err != nil {
+		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
+	}
+	state, err := s.do(ctx, op)
+	pass.Leave(err, &op)
+	if err != nil {
+		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
+	}
+	return state, nil
+}
 
 // do carries out op in the cheapest way that is possible at the moment.
 func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err error) {
@@ -40,7 +58,7 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	}
 	if !s.tryStartWriting() {
 		if op.Timeout > 0 {
-			return s.doQueued(ctx, op)
+			return s.doInTurn(ctx, op)
 		}
 		if err := s.startWritingFor(ctx, 1); err != nil {
 			return limiter.State{}, err
@@ -50,6 +68,17 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	s.counters.Sent(1, 1)
 	err = attemptWrite(ctx, writer, transact)
 	return state, err
+}
+
+// doInTurn carries out op in a transaction together with others.
+func (s *Store) doInTurn(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	s.waiting.Add(1)
+	defer s.waiting.Add(-1)
+	turn, state, err := s.queue.Enter(ctx, op)
+	if turn == nil {
+		return state, err
+	}
+	return turn.End(s.send(ctx, turn))
 }
 
 // attemptAlone calls transact, which makes a transaction for so many rows, if nobody else writes or
@@ -97,7 +126,7 @@ func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.
 			return limiter.State{}, err
 		}
 	}
-	return answer(op, state), s.commit(ctx, tx)
+	return stateOf(op, state), s.commit(ctx, tx)
 }
 
 // takeAlone takes by an UPSERT, which decides, in a transaction that has read the row. So the row
@@ -132,8 +161,8 @@ func (s *Store) commit(ctx context.Context, tx transaction) error {
 	return interpretError(ctx, err, true)
 }
 
-// answer converts the state that Apply returned to the state that the store returns.
-func answer(op limiter.Op, state limiter.State) limiter.State {
+// stateOf converts the state that Apply returned to the state that the store returns.
+func stateOf(op limiter.Op, state limiter.State) limiter.State {
 	if batch.GivesBack(&op) {
 		return batch.GivenBack(state)
 	}

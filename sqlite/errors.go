@@ -77,7 +77,7 @@ func classify(err error, writes bool) (class error, advice string) {
 }
 
 // isOutage reports whether a failure means that no operation can succeed at the moment. On a full disk,
-// keys that have a row are still decided: see room.go.
+// keys that have a row are still decided: see free_pages.go.
 func isOutage(err error) bool {
 	code := sqlitecode.Of(err)
 	return code != sqlitecode.Full && code != sqlitecode.Interrupt

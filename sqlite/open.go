@@ -27,7 +27,7 @@ const (
 	logLimit     = "_pragma=journal_size_limit(16777216)&"
 	memoryParams = "_txlock=immediate&_error_rc=1"
 	writerParams = memoryParams + "&_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL" +
-		"&_pragma=wal_autocheckpoint(0)&_pragma=secure_delete(1)&_pragma=max_page_count(1)" // see log.go and room.go
+		"&_pragma=wal_autocheckpoint(0)&_pragma=secure_delete(1)&_pragma=max_page_count(1)" // see log.go and free_pages.go
 	// Readers also switch to WAL, because the first one may come before the writer.
 	readerParams = "_busy_timeout=0&_journal_mode=WAL&_query_only=1&_error_rc=1"
 	// The users of what DB returns expect SQLite to wait.

@@ -150,7 +150,7 @@ type rawConn struct {
 	columns  []driver.Value      // of the row that was read last
 	broken   bool
 	// covered is whether a transaction was committed. Before the first one, the connection copies the
-	// log to the file, because the log may hold pages that others added, such as the tables: see room.go.
+	// log to the file, because the log may hold pages that others added, such as the tables: see free_pages.go.
 	covered bool
 	// restarted is when the log last started from its beginning, if nothing was committed since; full
 	// is when the disk last had no room.

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"strings"
@@ -92,23 +91,6 @@ func newStore(s *Store) *Store {
 	s.now, s.writing, s.queue = time.Now, make(chan struct{}, 1), s.newQueue()
 	s.breaker.IsOutage = isOutage
 	return s
-}
-
-// Do implements [limiter.Store].
-func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	if err := op.Check(); err != nil {
-		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
-	}
-	pass, err := s.breaker.Enter(ctx, &op)
-	if err != nil {
-		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
-	}
-	state, err := s.do(ctx, op)
-	pass.Leave(err, &op)
-	if err != nil {
-		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
-	}
-	return state, nil
 }
 
 // Stats returns what the Store has done since it was made. It does no I/O and waits for none.

@@ -2,8 +2,6 @@ package batch
 
 import (
 	"context"
-	"sync"
-	"time"
 
 	"github.com/sqlimit/limiter"
 )
@@ -11,15 +9,16 @@ import (
 // Call is one operation and its outcome.
 type Call struct {
 	Op limiter.Op
-	// Locks is set if the Conn only has to wait until it can lock the key's row. See [Queue.Lock].
-	Locks bool
-	// Undecided is set by a [Conn] if the statement could not decide the call. When the Conn
-	// gets the call again, it must read the row first.
-	Undecided bool
+	// LocksOnly is set if the statement only has to wait until it can lock the key's row. See
+	// [Queue.Lock].
+	LocksOnly bool
+	// ReadFirst is set by the store if its statement could not decide the call. The next statement must
+	// read the row first.
+	ReadFirst bool
 
-	state    limiter.State
-	answered bool
-	err      error
+	state   limiter.State
+	decided bool
+	err     error
 
 	ctx     context.Context
 	done    chan struct{} // nil if the caller itself sends the call
@@ -30,20 +29,21 @@ type Call struct {
 	answers uint64        // how many answers the key had when the call arrived
 	retried bool          // failed together with others, and is sent once more
 	renewed bool          // has got its full time again, when it was sent after others
-	holds   bool          // waits for the key itself: see [Queue.Hold]
-	served  bool          // the store answered others while a Hold waited
+	holds   bool          // waits for the key itself: see [Hold]
+	slot    bool          // also waits for a slot of the line
+	waited  bool          // the store answered others while a Hold waited
 }
 
 // NewCall returns a Call for a store that sends it without a [Queue].
 func NewCall(op limiter.Op) *Call { return &Call{Op: op} }
 
-// Answer records what the operation returns.
-func (c *Call) Answer(s limiter.State) { c.state, c.answered = s, true }
+// Decide records what the operation returns.
+func (c *Call) Decide(s limiter.State) { c.state, c.decided = s, true }
 
-// Answered reports whether Answer was called.
-func (c *Call) Answered() bool { return c.answered }
+// Decided reports whether Decide was called.
+func (c *Call) Decided() bool { return c.decided }
 
-// State returns what Answer recorded.
+// State returns what Decide recorded.
 func (c *Call) State() limiter.State { return c.state }
 
 // finish tells the caller the outcome.
@@ -62,12 +62,6 @@ type Group struct {
 	Calls []*Call
 	// Equal reports whether the calls are units of one operation that [Config.Merges] accepts.
 	Equal bool
-
-	// Decided, Granted and State belong to the [Conn]. It keeps there what a statement returned
-	// for the key, until it answers the calls.
-	Decided bool
-	Granted int64
-	State   limiter.State
 }
 
 // add sends c with the group.
@@ -78,38 +72,3 @@ func (g *Group) add(c *Call) {
 
 // Op returns the operation of the first call.
 func (g *Group) Op() *limiter.Op { return &g.Calls[0].Op }
-
-// statement is what one call of [Conn.Send] sends. Statements are reused, because groups are
-// most of what an operation would allocate.
-type statement struct {
-	groups []*Group
-
-	sent time.Time // zero if it was not sent, or if the queue bounds no lock waits
-	own  Call      // the call, if its caller sends the statement
-}
-
-var statements = sync.Pool{New: func() any { return new(statement) }}
-
-// group adds a group with no calls.
-func (st *statement) group() *Group {
-	if n := len(st.groups); n < cap(st.groups) {
-		st.groups = st.groups[:n+1]
-		if g := st.groups[n]; g != nil {
-			return g
-		}
-		st.groups = st.groups[:n]
-	}
-	g := new(Group)
-	st.groups = append(st.groups, g)
-	return g
-}
-
-// recycle clears the statement, and keeps its memory for another one.
-func (st *statement) recycle() {
-	for _, g := range st.groups {
-		clear(g.Calls)
-		*g = Group{Calls: g.Calls[:0]}
-	}
-	*st = statement{groups: st.groups[:0]}
-	statements.Put(st)
-}

@@ -72,8 +72,8 @@ func TestTheCountersOfAQueue(t *testing.T) {
 	}
 }
 
-func counted(s *sender, counters *batch.Counters) *batch.Queue {
-	return batch.New(s, batch.Config{
+func counted(s *sender, counters *batch.Counters) *queue {
+	return open(s, batch.Config{
 		Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges,
 		Deadlines: new(opcontext.Deadlines), Counters: counters,
 	})

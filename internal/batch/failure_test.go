@@ -16,7 +16,7 @@ import (
 func TestOneBadRowDecidesForNoOther(t *testing.T) {
 	for _, class := range []error{limiter.ErrInvalid, limiter.ErrNotApplied} {
 		t.Run(class.Error(), func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+			in(t, func(t *testing.T, s *sender, q *queue) {
 				bad := errors.New("bad row")
 				s.before = func(_ context.Context, groups []*batch.Group) error {
 					for _, g := range groups {
@@ -51,7 +51,7 @@ func TestOneBadRowDecidesForNoOther(t *testing.T) {
 }
 
 func TestWhatMayHaveBeenAppliedIsNotSentAgain(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.before = func(_ context.Context, groups []*batch.Group) error {
 			if len(groups) > 1 {
 				return limiter.ErrOutcomeUnknown
@@ -71,7 +71,7 @@ func TestWhatMayHaveBeenAppliedIsNotSentAgain(t *testing.T) {
 }
 
 func TestAPanicIsAnErrorOfAllThatItConcerns(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.before = func(_ context.Context, groups []*batch.Group) error {
 			if len(groups) > 1 {
 				panic("broken")
@@ -98,7 +98,7 @@ func TestAPanicIsAnErrorOfAllThatItConcerns(t *testing.T) {
 }
 
 func TestWithoutAConnectionAllThatWaitFailUncharged(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.dial = 5 * ms
 		var up atomic.Bool
 		s.connect = func() error {
@@ -129,7 +129,7 @@ func TestACallThatWaitsWhileTheStoreAnswersOthersHasItsFullTimeWhenItIsSent(t *t
 		"behind its own key and two others": {"a", "b", "b", "c", "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+			in(t, func(t *testing.T, s *sender, q *queue) {
 				s.takes = 150 * ms // two of them are more than the time limit
 				var ops []limiter.Op
 				for _, key := range keys {
@@ -144,7 +144,7 @@ func TestACallThatWaitsWhileTheStoreAnswersOthersHasItsFullTimeWhenItIsSent(t *t
 }
 
 func TestACallThatWaitsForAStoreThatAnswersNobodyHasNoMoreTime(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.takes = time.Hour
 		first := ask(t.Context(), q, take("k", 1))
 		<-time.After(100 * ms)

@@ -39,78 +39,78 @@ type statement struct {
 	keys       []string
 }
 
-func (s *sender) Connect(ctx context.Context) (batch.Conn, error) {
+// send is [batch.Config].Send.
+func (s *sender) send(ctx context.Context, turn *batch.Turn) (err error) {
+	defer turn.Recover(&err)
 	if s.dial > 0 {
 		select {
 		case <-time.After(s.dial):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
 	if s.connect != nil {
 		if err := s.connect(); err != nil {
-			return nil, err
+			return err
 		}
 	}
+	s.connected(1)
+	defer s.connected(-1)
+	if ctx, err = turn.Begin(ctx, s.dial > 0); err != nil {
+		return err
+	}
+	return s.carryOut(ctx, turn.Groups)
+}
+
+func (s *sender) connected(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.alive++
-	return conn{s}, nil
+	s.alive += n
 }
 
-type conn struct{ *sender }
-
-func (c conn) Fresh() bool { return c.dial > 0 }
-
-func (c conn) Release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.alive--
-}
-
-func (c conn) Send(ctx context.Context, groups []*batch.Group) error {
+func (s *sender) carryOut(ctx context.Context, groups []*batch.Group) error {
 	st := statement{begin: time.Now(), units: map[string]int64{}}
 	for _, g := range groups {
 		st.units[g.Op().Key] = int64(len(g.Calls))
 		st.keys = append(st.keys, g.Op().Key)
 	}
 	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		st.end = time.Now()
-		c.sent = append(c.sent, st)
+		s.sent = append(s.sent, st)
 	}()
 	select {
-	case <-time.After(c.takes):
+	case <-time.After(s.takes):
 	case <-ctx.Done():
 		return opcontext.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
 	}
-	if c.before != nil {
-		if err := c.before(ctx, groups); err != nil {
+	if s.before != nil {
+		if err := s.before(ctx, groups); err != nil {
 			return err
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.rows == nil {
-		c.rows = map[string]limiter.Row{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rows == nil {
+		s.rows = map[string]limiter.Row{}
 	}
 	now := time.Now().UnixNano()
 	for _, g := range groups {
 		for i, call := range g.Calls {
-			if call.Undecided = c.undecided != nil && c.undecided(groups, call); call.Undecided {
+			if call.ReadFirst = s.undecided != nil && s.undecided(groups, call); call.ReadFirst {
 				continue
 			}
 			op := call.Op
 			if len(groups) > 1 {
 				op = *g.Op() // as in SQL: the calls are units of one operation
 			}
-			next, state := op.Apply(c.rows[g.Op().Key], now)
+			next, state := op.Apply(s.rows[g.Op().Key], now)
 			if g.Equal && i > 0 && !state.Took && g.Calls[0].State().Took {
 				break // as in SQL: the next statement decides whether it is refused
 			}
-			c.rows[g.Op().Key] = next
-			call.Answer(state)
+			s.rows[g.Op().Key] = next
+			call.Decide(state)
 		}
 	}
 	return nil
@@ -118,6 +118,50 @@ func (c conn) Send(ctx context.Context, groups []*batch.Group) error {
 
 // merges reports whether an operation shares statements: a take that books nothing ahead.
 func merges(op *limiter.Op) bool { return op.Kind == limiter.OpTake && op.MaxWait == 0 }
+
+// queue is a Queue whose statements a sender sends.
+type queue struct {
+	*batch.Queue
+	sender *sender
+	mu     sync.Mutex
+	holds  map[string]*batch.Hold
+}
+
+func open(s *sender, config batch.Config) *queue {
+	config.Send = s.send
+	return &queue{Queue: batch.New(config), sender: s, holds: map[string]*batch.Hold{}}
+}
+
+// Do carries out op as a store does.
+func (q *queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	turn, state, err := q.Enter(ctx, op)
+	if turn == nil {
+		return state, err
+	}
+	return turn.End(q.sender.send(ctx, turn))
+}
+
+// Hold waits for the key of op until Release is called.
+func (q *queue) Hold(ctx context.Context, op *limiter.Op) (waited bool, err error) {
+	h, err := batch.HoldAll(ctx, []*batch.Queue{q.Queue}, []limiter.Op{*op})
+	if err != nil {
+		h.End(false)
+		return h.Waited, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.holds[op.Key] = h
+	return h.Waited, nil
+}
+
+// Release ends a Hold.
+func (q *queue) Release(op *limiter.Op, answered bool) {
+	q.mu.Lock()
+	h := q.holds[op.Key]
+	delete(q.holds, op.Key)
+	q.mu.Unlock()
+	h.End(answered)
+}
 
 // statements returns what was sent so far.
 func (s *sender) statements() []statement {
@@ -145,8 +189,8 @@ func take(key string, cost int64) limiter.Op {
 	return limiter.Op{Kind: limiter.OpTake, Name: "l", Key: key, Policy: perHour, Cost: cost, Timeout: timeout}
 }
 
-func newQueue(s *sender) *batch.Queue {
-	return batch.New(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges, Deadlines: new(opcontext.Deadlines)})
+func newQueue(s *sender) *queue {
+	return open(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges, Deadlines: new(opcontext.Deadlines)})
 }
 
 // answer is what a take returned.
@@ -158,7 +202,7 @@ type answer struct {
 
 // ask sends takes from goroutines of their own, in their order, each with its time
 // limit as a store gives it.
-func ask(ctx context.Context, q *batch.Queue, ops ...limiter.Op) (wait func() []answer) {
+func ask(ctx context.Context, q *queue, ops ...limiter.Op) (wait func() []answer) {
 	answers := make([]answer, len(ops))
 	begin := time.Now()
 	var all sync.WaitGroup

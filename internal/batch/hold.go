@@ -2,76 +2,89 @@ package batch
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
-// Hold waits in the queue of op's key, as a call of [Queue.Do], until no statement of the key is in
-// flight. The key then counts as in flight until [Queue.Release], and other calls of the key wait. A
-// decision over several keys holds all of them while the caller itself sends it. Such a caller must
-// hold keys in the order of [limiter.Op.Compare], so that no two wait for each other.
+// Hold is the right to send one statement for several keys, of one store. Other calls of the keys wait
+// meanwhile. A Hold is not safe for concurrent use.
+type Hold struct {
+	// Waited reports whether the store answered others while the Hold waited: then the store is not at
+	// fault if the time ends.
+	Waited bool
+	// Last is the index of the last key for which it waited so, or -1.
+	Last int
+	// Held is how many keys it holds.
+	Held int
+
+	queues []*Queue
+	ops    []limiter.Op
+	slot   bool // it has a slot of the last queue's single line
+	begun  bool
+}
+
+// HoldAll waits until no statement of the keys of ops is in flight, and for a slot in the line of
+// statements for single keys. Each op is of the queue with its index, and the ops are in the order of
+// [limiter.Op.Compare], so that no two Holds wait for each other.
 //
-// Hold reports whether the store answered others while the caller waited. The error is
-// [ErrRowLocked] if another session has locked the key's row, otherwise that of Do. The caller then
-// does not hold the key.
-func (q *Queue) Hold(ctx context.Context, op *limiter.Op) (served bool, err error) {
+// The caller must call [Hold.End], also after an error. That is [ErrRowLocked] if another session has
+// locked the row of the key Held, otherwise that of Enter.
+func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op) (*Hold, error) {
+	h := &Hold{Last: -1, queues: queues, ops: ops}
+	h.counter().Add(int64(len(ops)))
+	for i, q := range queues {
+		last := i == len(queues)-1
+		waited, err := q.hold(ctx, &ops[i], last)
+		if waited {
+			h.Waited, h.Last = true, i
+		}
+		if err != nil {
+			return h, err
+		}
+		h.Held, h.slot = i+1, last
+	}
+	return h, nil
+}
+
+// counter counts the operations that wait to be sent.
+func (h *Hold) counter() *atomic.Int64 { return &h.queues[0].config.Counters.Queued }
+
+// hold waits for the key of op and, with slot, for a slot in the line.
+func (q *Queue) hold(ctx context.Context, op *limiter.Op, slot bool) (waited bool, err error) {
 	q.mu.Lock()
 	k := q.key(idOf(op))
 	if k.slow {
-		err := k.refusal(time.Now())
+		err := k.refusal()
 		q.mu.Unlock()
 		if err == nil {
 			err = ErrRowLocked
 		}
 		return false, err
 	}
-	if !k.inFlight && k.line == nil {
+	if !k.inFlight && k.line == nil && (!slot || q.begin(&q.single)) {
 		k.inFlight = true
 		q.mu.Unlock()
 		return false, nil
 	}
-	c := &Call{ctx: ctx, Op: *op, holds: true, done: make(chan struct{})}
+	c := &Call{ctx: ctx, Op: *op, holds: true, slot: slot, done: make(chan struct{})}
 	k.push(c, q.config.Merges)
+	start := q.enqueue(k)
 	q.mu.Unlock()
-	err = q.await(c, k)
-	return c.served, err
-}
-
-// Release ends a Hold: calls that arrived meanwhile are sent next. answered reports whether the store
-// answered the caller's statement.
-func (q *Queue) Release(op *limiter.Op, answered bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if start := q.free(q.keys[idOf(op)], answered); start != nil {
+	if start != nil {
 		go q.lead(start)
 	}
+	err = q.await(c, k)
+	return c.waited, err
 }
 
-// Lock waits until the row of op can be locked, and then releases the row. Call it after a Hold that
-// failed with [ErrRowLocked], or after a statement that found the row locked. The caller holds no key
-// meanwhile.
-func (q *Queue) Lock(ctx context.Context, op *limiter.Op) error {
-	_, err := q.do(ctx, Call{Op: *op, Locks: true})
-	return err
-}
-
-// next removes calls whose time is over from the head of the queue. If a Hold is then at the head, it
-// gets the key, and its full time again if the store answered others while it waited. next reports
-// whether a call is left to be sent.
-func (q *Queue) next(k *keyQueue) bool {
-	for len(k.waiting) > 0 && !q.waits(k.waiting[0], k) {
-		k.waiting = k.waiting[1:]
-	}
-	if len(k.waiting) == 0 {
-		return false
-	}
+// grant gives a key to the Hold at the head of its queue, and its full time again if the store answered
+// others while it waited.
+func (q *Queue) grant(k *keyQueue) {
 	c := k.waiting[0]
-	if !c.holds {
-		return true
-	}
-	if c.served = k.served(c); c.served {
+	if c.waited = k.served(c); c.waited {
 		opcontext.Renew(c.ctx)
 	}
 	k.waiting = k.waiting[1:]
@@ -81,7 +94,53 @@ func (q *Queue) next(k *keyQueue) bool {
 	k.leaveLine()
 	k.inFlight = true
 	c.finish(nil)
-	return false
+}
+
+// Begin is [Turn.Begin] for the statement of a Hold, which may wait for a row lock for lockWait. With renew,
+// an operation that waited while the store answered others gets its full time again.
+func (h *Hold) Begin(ctx context.Context, fresh, renew bool, lockWait time.Duration) error {
+	h.begun = true
+	h.counter().Add(-int64(len(h.ops)))
+	if ctx.Err() == nil && h.Waited && renew {
+		opcontext.Renew(ctx)
+	}
+	return opcontext.Begin(ctx, fresh, lockWait)
+}
+
+// End releases the keys and the slot: calls that arrived meanwhile are sent next. answered reports
+// whether the store answered the statement.
+func (h *Hold) End(answered bool) {
+	if !h.begun {
+		h.counter().Add(-int64(len(h.ops)))
+	}
+	for i, q := range h.queues[:h.Held] {
+		q.mu.Lock()
+		if start := q.free(q.keys[idOf(&h.ops[i])], answered); start != nil {
+			go q.lead(start)
+		}
+		if h.slot && i == h.Held-1 {
+			if answered {
+				q.single.answers++
+			}
+			q.release(&q.single)
+		}
+		q.mu.Unlock()
+	}
+}
+
+// Lock waits until the row of op can be locked, and then releases the row. Call it after a Hold that
+// failed with [ErrRowLocked], or after a statement that found the row locked. The caller holds no key
+// meanwhile.
+func (q *Queue) Lock(ctx context.Context, op *limiter.Op) error {
+	q.mu.Lock()
+	k := q.key(idOf(op))
+	if err := k.refusal(); err != nil {
+		q.mu.Unlock()
+		return err
+	}
+	q.setSlow(k)
+	_, err := q.wait(ctx, &Call{Op: *op, LocksOnly: true}, k, false)
+	return err
 }
 
 // Unsent returns the error of an operation whose ctx has ended before it was sent. busy reports that

@@ -17,7 +17,7 @@ import (
 )
 
 // hold waits for a key in a goroutine of its own.
-func hold(ctx context.Context, q *batch.Queue, op limiter.Op) (wait func() (served bool, err error)) {
+func hold(ctx context.Context, q *queue, op limiter.Op) (wait func() (served bool, err error)) {
 	var served bool
 	var err error
 	var all sync.WaitGroup
@@ -34,7 +34,7 @@ func hold(ctx context.Context, q *batch.Queue, op limiter.Op) (wait func() (serv
 }
 
 func TestTakesOfAHeldKeyWaitAndThenGoTogether(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		op := take("k", 1)
 		if served, err := hold(t.Context(), q, op)(); served || err != nil {
 			t.Fatalf("Hold of an idle key = %v, %v", served, err)
@@ -56,8 +56,8 @@ func TestTakesOfAHeldKeyWaitAndThenGoTogether(t *testing.T) {
 
 // A statement for several keys charges as many units of one operation for each.
 func TestHoldsBetweenUnequalTakes(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, _ *batch.Queue) {
-		q := batch.New(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 8, Merges: merges, Deadlines: new(opcontext.Deadlines)})
+	in(t, func(t *testing.T, s *sender, _ *queue) {
+		q := open(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 8, Merges: merges, Deadlines: new(opcontext.Deadlines)})
 		one, two, three := take("k", 1), take("k", 2), take("k", 3)
 		if _, err := hold(t.Context(), q, one)(); err != nil {
 			t.Fatal(err)
@@ -86,7 +86,7 @@ func TestHoldsBetweenUnequalTakes(t *testing.T) {
 }
 
 func TestAHoldGetsTheKeyInItsTurn(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		op := take("k", 1)
 		first := ask(t.Context(), q, op)
 		before := ask(t.Context(), q, op, op)
@@ -115,7 +115,7 @@ func TestAHoldGetsTheKeyInItsTurn(t *testing.T) {
 }
 
 func TestAHoldWhoseCallerLeavesIsSkipped(t *testing.T) {
-	in(t, func(t *testing.T, _ *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, _ *sender, q *queue) {
 		op := take("k", 1)
 		if _, err := hold(t.Context(), q, op)(); err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestAHoldWhoseCallerLeavesIsSkipped(t *testing.T) {
 }
 
 func TestAHoldBehindCallersWhoHaveLeftGetsTheKey(t *testing.T) {
-	in(t, func(t *testing.T, _ *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, _ *sender, q *queue) {
 		busy := ask(t.Context(), q, take("a", 1), take("b", 1)) // as many statements as may be in flight
 		ctx, cancel := context.WithCancel(t.Context())
 		left := ask(ctx, q, take("k", 1))
@@ -171,7 +171,7 @@ func TestAHoldBehindCallersWhoHaveLeftGetsTheKey(t *testing.T) {
 // If the time of a caller ends, its key is busy or the store answered others while it waited for this
 // key or one before. Otherwise a statement has failed meanwhile.
 func TestHeldKeysAreInNoStatement(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
 		var mu sync.Mutex
@@ -197,33 +197,33 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 			mu.Lock()
 			before := failed
 			mu.Unlock()
-			waited := false
-			for _, k := range keys {
-				op := take(fmt.Sprint(k), 1)
-				served, err := q.Hold(limited, &op)
-				waited = waited || served
-				mu.Lock()
-				if err != nil {
-					busy := errors.Is(err, limiter.ErrKeyBusy) || waited || failed > before
-					if ctx.Err() == nil && (!busy || !errors.Is(err, limiter.ErrNotApplied)) {
-						t.Errorf("seed %d: %v", seed, err)
-					}
-					mu.Unlock()
-					return
+			ops, queues := make([]limiter.Op, len(keys)), make([]*batch.Queue, len(keys))
+			for i, k := range keys {
+				ops[i], queues[i] = take(fmt.Sprint(k), 1), q.Queue
+			}
+			h, err := batch.HoldAll(limited, queues, ops)
+			defer func() { h.End(err == nil) }()
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				busy := errors.Is(err, limiter.ErrKeyBusy) || h.Waited || failed > before
+				if ctx.Err() == nil && (!busy || !errors.Is(err, limiter.ErrNotApplied)) {
+					t.Errorf("seed %d: %v", seed, err)
 				}
+				return
+			}
+			for _, op := range ops {
 				if held[op.Key] {
 					t.Errorf("seed %d: two hold a key", seed)
 				}
 				held[op.Key] = true
-				mu.Unlock()
-				defer func() {
-					mu.Lock()
-					held[op.Key] = false
-					mu.Unlock()
-					q.Release(&op, true)
-				}()
 			}
+			mu.Unlock()
 			<-time.After(last)
+			mu.Lock()
+			for _, op := range ops {
+				held[op.Key] = false
+			}
 		}
 		var all sync.WaitGroup
 		for range 400 {

@@ -45,7 +45,7 @@ func (k *keyQueue) push(c *Call, merges func(*limiter.Op) bool) {
 		c.pushed, c.answers = true, k.answers
 	}
 	if merges != nil && !k.mixed && !c.holds {
-		k.mixed = c.Locks || !merges(&c.Op)
+		k.mixed = c.LocksOnly || !merges(&c.Op)
 		for _, last := range slices.Backward(k.waiting) {
 			if !last.holds {
 				k.mixed = k.mixed || !equal(&last.Op, &c.Op)
@@ -75,7 +75,7 @@ func (k *keyQueue) putBack(calls []*Call, merges func(*limiter.Op) bool) {
 // time ends. Calls of other keys that waited while the store answered others get their full time again.
 func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 	waiting, head := k.waiting, k.waiting[0]
-	first, locks := &head.Op, head.Locks
+	first, locks := &head.Op, head.LocksOnly
 	add := func(c *Call) {
 		if !k.slow && k.served(c) && !(c.retried && c.renewed) {
 			c.renewed = true
@@ -108,7 +108,7 @@ func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 			held = held || c.holds
 			switch {
 			case c != head && !q.waits(c, k):
-			case !held && c.Locks == locks && c.Op.Kind == first.Kind && c.Op.Policy == first.Policy && c.Op.At == first.At:
+			case !held && c.LocksOnly == locks && c.Op.Kind == first.Kind && c.Op.Policy == first.Policy && c.Op.At == first.At:
 				add(c)
 				g.Equal = g.Equal && !locks && q.config.merges(&c.Op) && equal(first, &c.Op)
 			default:
@@ -186,6 +186,9 @@ func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
 	if k.slow {
 		return &q.slow
 	}
+	if len(k.waiting) > 0 && k.waiting[0].holds {
+		return &q.single
+	}
 	alone := k.apart || k.mixed || len(k.waiting) >= q.config.HotKey
 	if alone || len(k.waiting) == 0 && !q.config.merges(op) {
 		return &q.single
@@ -221,12 +224,33 @@ func (q *Queue) enqueue(k *keyQueue) (start *line) {
 	}
 	k.moved = k.moved || k.line != nil // the line that it leaves skips it
 	k.leaveLine()
+	holds := k.waiting[0].holds
+	if holds && q.begin(to) {
+		q.grant(k)
+		return nil
+	}
 	k.line, k.entered = to, to.answers
 	to.keys = append(to.keys, k)
-	if !q.begin(to) {
+	if holds || !q.begin(to) {
 		return nil
 	}
 	return to
+}
+
+// next removes calls whose time is over from the head of the queue, and reports whether a call is left to
+// be sent. If a Hold is then at the head that needs no slot, it gets the key.
+func (q *Queue) next(k *keyQueue) bool {
+	for len(k.waiting) > 0 && !q.waits(k.waiting[0], k) {
+		k.waiting = k.waiting[1:]
+	}
+	if len(k.waiting) == 0 {
+		return false
+	}
+	if c := k.waiting[0]; !c.holds || c.slot {
+		return true
+	}
+	q.grant(k)
+	return false
 }
 
 // first returns the first key of a line. It removes keys that have moved, those whose callers have all

@@ -18,7 +18,7 @@ import (
 // everything that can happen to a key queue does: it has few or many calls, its callers leave, its
 // statement fails, and it is sent on its own.
 func TestEachKeyIsExactInAQueueThatOthersHad(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
 		s.before = func(_ context.Context, groups []*batch.Group) error {
@@ -102,10 +102,10 @@ func TestEachKeyIsExactInAQueueThatOthersHad(t *testing.T) {
 }
 
 // apart runs a test as in does, on a queue of one statement of each kind at a time.
-func apart(t *testing.T, rows, hotKey int, test func(t *testing.T, s *sender, q *batch.Queue)) {
+func apart(t *testing.T, rows, hotKey int, test func(t *testing.T, s *sender, q *queue)) {
 	t.Helper()
-	in(t, func(t *testing.T, s *sender, _ *batch.Queue) {
-		test(t, s, batch.New(s, batch.Config{Keys: rows, Shared: 1, Single: 1, HotKey: hotKey, Merges: merges, Deadlines: new(opcontext.Deadlines)}))
+	in(t, func(t *testing.T, s *sender, _ *queue) {
+		test(t, s, open(s, batch.Config{Keys: rows, Shared: 1, Single: 1, HotKey: hotKey, Merges: merges, Deadlines: new(opcontext.Deadlines)}))
 	})
 }
 
@@ -120,7 +120,7 @@ func slow(key string, d time.Duration) func(ctx context.Context, groups []*batch
 }
 
 func TestAKeyDoesNotTakeThePlaceThatAnotherLeft(t *testing.T) {
-	apart(t, 1, 2, func(t *testing.T, s *sender, q *batch.Queue) {
+	apart(t, 1, 2, func(t *testing.T, s *sender, q *queue) {
 		s.before = slow("first", 50*ms)
 		// One take of "moves" waits behind the first key. With a second one the key is
 		// hot and moves to the other line, and this line skips it.
@@ -144,7 +144,7 @@ func TestAKeyDoesNotTakeThePlaceThatAnotherLeft(t *testing.T) {
 }
 
 func TestAKeyIsNotSentOnItsOwnBecauseAnotherWas(t *testing.T) {
-	apart(t, 4, 100, func(t *testing.T, s *sender, q *batch.Queue) {
+	apart(t, 4, 100, func(t *testing.T, s *sender, q *queue) {
 		s.before = func(_ context.Context, groups []*batch.Group) error {
 			if len(groups) > 1 && groups[0].Op().Key == "bad" {
 				return limiter.ErrInvalid

@@ -3,8 +3,9 @@
 // meanwhile wait in the key's queue. Operations of different keys share statements where the store
 // can merge them. The outcome is as if one operation had followed another.
 //
-// Packages postgres and sqlite call [Queue.Do] for each operation, and implement [Sender]. See
-// DESIGN.md, "One queue per key" and "Takes of many keys share a statement".
+// Packages postgres and sqlite call [Queue.Enter] for each operation. It returns when the operation was
+// decided, or when its caller has to send it. See DESIGN.md, "One queue per key" and "Takes of many keys
+// share a statement".
 package batch
 
 import (
@@ -17,27 +18,13 @@ import (
 	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
-// Sender makes the connections of one store.
-type Sender interface {
-	// Connect waits for a connection. If it fails, nothing was sent.
-	Connect(ctx context.Context) (Conn, error)
-}
-
-// Conn is a connection for one statement.
-type Conn interface {
-	// Send carries out the groups, which are of different keys and sorted by limiter and key.
-	// It calls [Call.Answer] for each call that it decides. A call that is alone in its statement
-	// must be answered; the queue sends others again that are not. If Send fails, the answers do
-	// not count: nothing was carried out, unless the error matches [limiter.ErrOutcomeUnknown].
-	Send(ctx context.Context, groups []*Group) error
-	// Fresh reports whether the connection was made for this statement.
-	Fresh() bool
-	// Release gives the connection back.
-	Release()
-}
-
 // Config says how much a [Queue] sends at a time.
 type Config struct {
+	// Send sends the statement of a Turn for calls that waited: it waits for a connection until ctx ends,
+	// calls [Turn.Begin] and carries out the Groups. If it fails before Begin, nothing was sent. If it fails
+	// later, the calls count as undecided: nothing was carried out, unless the error matches
+	// [limiter.ErrOutcomeUnknown]. Send must not panic: see [Turn.Recover].
+	Send func(ctx context.Context, t *Turn) error
 	// Keys is the most keys that share a statement.
 	Keys int
 	// Shared is the most statements in flight that several keys can share. Single is the most
@@ -75,7 +62,6 @@ func (config *Config) merges(op *limiter.Op) bool { return config.Merges == nil 
 // Queue holds the operations of one store that wait to be sent. It is safe for concurrent use;
 // the zero Queue is not valid.
 type Queue struct {
-	sender Sender
 	config Config
 
 	mu     sync.Mutex
@@ -89,11 +75,11 @@ type Queue struct {
 }
 
 // New returns a Queue. It does no I/O and starts nothing.
-func New(sender Sender, config Config) *Queue {
+func New(config Config) *Queue {
 	if config.Counters == nil {
 		config.Counters = new(Counters)
 	}
-	q := &Queue{sender: sender, config: config, keys: map[keyID]*keyQueue{}}
+	q := &Queue{config: config, keys: map[keyID]*keyQueue{}}
 	if config.Slots != nil {
 		config.Slots.add(q)
 	}
@@ -132,42 +118,32 @@ func (q *Queue) end(l *line) {
 // answered others: the store is not at fault.
 var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
-// leastTime is the time that every statement gets, because cutting it off costs the connection. A
-// caller whose call has less time leaves before the statement ends. So it does not send the call
-// itself.
-const leastTime = 100 * time.Millisecond
-
-// Do carries out op and returns its state. The caller's goroutine sends op if the key has nothing in
-// flight, its row is not known to be locked, the line is below its limit, and op has at least 100 ms.
-// If ctx ends before op was sent, op is not charged; after that its outcome is unknown. The ctx is one
-// that [opcontext.Deadlines.WithTimeout] returned.
-func (q *Queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	return q.do(ctx, Call{Op: op})
-}
-
-func (q *Queue) do(ctx context.Context, call Call) (limiter.State, error) {
+// Enter waits until op is carried out and returns its state. If the key has nothing in flight, its row is
+// not known to be locked, the line is below its limit, and op has at least [opcontext.Grace], Enter returns
+// a Turn instead: the caller then sends op itself, in its own goroutine, and calls [Turn.End].
+//
+// If ctx ends before op was sent, op is not charged; after that its outcome is unknown. The ctx is one that
+// [opcontext.Deadlines.WithTimeout] returned.
+func (q *Queue) Enter(ctx context.Context, op limiter.Op) (*Turn, limiter.State, error) {
 	q.mu.Lock()
-	k := q.key(idOf(&call.Op))
-	if err := k.refusal(time.Now()); err != nil {
+	k := q.key(idOf(&op))
+	if err := k.refusal(); err != nil {
 		q.mu.Unlock()
-		return limiter.State{}, err
+		return nil, limiter.State{}, err
 	}
-	if call.Locks {
-		q.setSlow(k)
-	}
-	from := q.lineFor(k, &call.Op)
-	if call.Op.Timeout < leastTime || from == &q.slow || k.inFlight || k.line != nil || !q.begin(from) {
-		return q.wait(ctx, &call, k, false)
+	from := q.lineFor(k, &op)
+	if op.Timeout < opcontext.Grace || from == &q.slow || k.inFlight || k.line != nil || !q.begin(from) {
+		state, err := q.wait(ctx, &Call{Op: op}, k, false)
+		return nil, state, err
 	}
 	k.inFlight = true
 	q.mu.Unlock()
-	state, err, again := q.sendOwn(ctx, call, from)
-	if again {
-		q.mu.Lock()
-		k.inFlight = false
-		return q.wait(ctx, &call, k, true)
-	}
-	return state, err
+	q.config.Counters.Queued.Add(1)
+	t := q.newTurn(from)
+	t.lone, t.own.Op, t.own.ctx = true, op, ctx
+	g := t.group()
+	g.Calls, g.Equal = append(g.Calls[:0], &t.own), q.config.merges(&op)
+	return t, limiter.State{}, nil
 }
 
 // wait puts a call into the queue k, at its head if first is set, and waits for its outcome. The caller
@@ -207,7 +183,7 @@ func (q *Queue) await(c *Call, k *keyQueue) error {
 	if !c.left {
 		q.leave(c, k)
 	}
-	if c.sent && c.Op.Kind != limiter.OpLook && !c.Locks { // a look has no outcome
+	if c.sent && c.Op.Kind != limiter.OpLook && !c.LocksOnly { // a look has no outcome
 		return opcontext.Interrupted(c.ctx, limiter.ErrOutcomeUnknown, nil)
 	}
 	return Unsent(c.ctx, c.busy)

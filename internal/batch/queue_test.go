@@ -16,7 +16,7 @@ import (
 
 // in runs a test on a clock that moves when all wait, and sees to it that nothing is
 // left behind.
-func in(t *testing.T, test func(t *testing.T, s *sender, q *batch.Queue)) {
+func in(t *testing.T, test func(t *testing.T, s *sender, q *queue)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -30,7 +30,7 @@ func in(t *testing.T, test func(t *testing.T, s *sender, q *batch.Queue)) {
 }
 
 func TestALoneTakeGoesAtOnceInAStatementOfItsOwn(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		for range 3 {
 			answers := ask(t.Context(), q, take("a", 1))()
 			if took(t, answers) != 1 || answers[0].after != s.takes {
@@ -46,7 +46,7 @@ func TestALoneTakeGoesAtOnceInAStatementOfItsOwn(t *testing.T) {
 }
 
 func TestTakesThatArriveMeanwhileGoTogether(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		// Two statements are in flight at once; later takes wait for the first.
 		answers := ask(t.Context(), q, take("d", 1), take("e", 1), take("c", 1), take("a", 1), take("b", 1))()
 		if n := took(t, answers); n != 5 {
@@ -67,7 +67,7 @@ func TestTakesThatArriveMeanwhileGoTogether(t *testing.T) {
 }
 
 func TestAStatementHasOnlySoManyRows(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		var ops []limiter.Op
 		for i := range 12 {
 			ops = append(ops, take(fmt.Sprint("key", i), 1))
@@ -86,7 +86,7 @@ func TestAStatementHasOnlySoManyRows(t *testing.T) {
 }
 
 func TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		ops := []limiter.Op{take("hot", 90)}
 		for range 16 {
 			ops = append(ops, take("hot", 1))
@@ -112,7 +112,7 @@ func TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder(t *testing.T) {
 }
 
 func TestTakesOfAPolicyThatWaitForAKeyGoTogether(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		other := take("k", 1)
 		other.Policy = limiter.PerHour(200)
 		later := take("k", 1)
@@ -139,7 +139,7 @@ func TestTakesOfAPolicyThatWaitForAKeyGoTogether(t *testing.T) {
 }
 
 func TestRefundsCancelsAndResetsThatWaitForAKeyGoTogether(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		op := func(kind limiter.OpKind, cost int64) limiter.Op {
 			op := take("k", cost)
 			op.Kind = kind
@@ -161,7 +161,7 @@ func TestRefundsCancelsAndResetsThatWaitForAKeyGoTogether(t *testing.T) {
 }
 
 func TestOperationsThatShareNoStatementGoSideBySide(t *testing.T) {
-	in(t, func(t *testing.T, _ *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, _ *sender, q *queue) {
 		var ops []limiter.Op
 		for i := range 5 {
 			op := take(fmt.Sprint("key", i), 1)
@@ -181,7 +181,7 @@ func TestOperationsThatShareNoStatementGoSideBySide(t *testing.T) {
 }
 
 func TestAReadDoesNotWaitForTheLockOfItsKey(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		locked := ask(t.Context(), q, take("k", 1), take("k", 1))
 		look := take("k", 0)
 		look.Kind = limiter.OpLook
@@ -193,7 +193,7 @@ func TestAReadDoesNotWaitForTheLockOfItsKey(t *testing.T) {
 }
 
 func TestACallThatRunsOutOfTimeBehindItsOwnKeyIsNotTheStoresFailure(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.takes = 200 * ms
 		first := ask(t.Context(), q, take("k", 1))
 		<-time.After(10 * ms)
@@ -211,7 +211,7 @@ func TestACallThatRunsOutOfTimeBehindItsOwnKeyIsNotTheStoresFailure(t *testing.T
 }
 
 func TestWhatAStatementCannotDecideGoesAgainByItself(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.undecided = func(groups []*batch.Group, c *batch.Call) bool { return len(groups) > 1 && c.Op.Key == "b" }
 		answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("b", 1), take("c", 1))()
 		if n := took(t, answers); n != 5 {
@@ -225,7 +225,7 @@ func TestWhatAStatementCannotDecideGoesAgainByItself(t *testing.T) {
 }
 
 func TestAKeyForWhichSeveralWaitIsSentOnItsOwn(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		took(t, ask(t.Context(), q, take("x", 1), take("y", 1), take("hot", 1), take("cold", 1), take("hot", 1), take("mild", 1))())
 		var sent []map[string]int64
 		for _, st := range s.statements() {
@@ -240,7 +240,7 @@ func TestAKeyForWhichSeveralWaitIsSentOnItsOwn(t *testing.T) {
 }
 
 func TestAKeyIsInOneStatementAtATime(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		waits := make([]func() []answer, 8)
 		for i := range waits {
 			waits[i] = ask(t.Context(), q, take("a", 1), take("b", 1), take(fmt.Sprint(i), 1))
@@ -263,7 +263,7 @@ func TestAKeyIsInOneStatementAtATime(t *testing.T) {
 }
 
 func TestACallerWhoLeavesWhileItWaitsIsNotCharged(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		ctx, cancel := context.WithCancel(t.Context())
 		first := ask(t.Context(), q, take("a", 1), take("b", 1))
 		gone := ask(ctx, q, take("a", 1), take("c", 1))
@@ -290,7 +290,8 @@ func TestACallerWhoLeavesWhileItWaitsIsNotCharged(t *testing.T) {
 }
 
 func TestACallerWhoLeavesInMidStatementEndsItForNobody(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		s.takes = 220 * ms // the statement has over 100 ms left when a caller leaves
 		ctx, cancel := context.WithCancel(t.Context())
 		ask(t.Context(), q, take("a", 1)) // takes that come now have to wait, and go together
 		leaves := ask(ctx, q, take("a", 1))
@@ -319,7 +320,7 @@ func TestACallerWhoSendsItsOwnTakeHasALittleTimeToEndIt(t *testing.T) {
 		{name: "a statement that hangs", takes: time.Hour, wants: 105 * ms},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+			in(t, func(t *testing.T, s *sender, q *queue) {
 				s.takes = c.takes
 				ctx, cancel := context.WithCancel(t.Context())
 				leaves := ask(ctx, q, take("a", 1))
@@ -343,7 +344,7 @@ func TestACallerWhoSendsItsOwnTakeHasALittleTimeToEndIt(t *testing.T) {
 }
 
 func TestATimeLimitCountsTheTimeInTheQueue(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.takes = 200 * ms
 		first := ask(t.Context(), q, take("a", 1), take("b", 1))
 		<-time.After(10 * ms)
@@ -362,7 +363,7 @@ func TestATimeLimitCountsTheTimeInTheQueue(t *testing.T) {
 }
 
 func TestShortTimeLimit(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.takes = 100*ms - 1
 		short := take("a", 1)
 		short.Timeout = ms
@@ -379,7 +380,7 @@ func TestShortTimeLimit(t *testing.T) {
 }
 
 func TestAStatementEndsWithTheLongestTimeLimitOfItsTakes(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *batch.Queue) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.takes = time.Hour // hangs
 		short, long := take("a", 1), take("b", 1)
 		short.Timeout, long.Timeout = 50*ms, 100*ms

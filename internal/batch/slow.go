@@ -40,8 +40,8 @@ func NotAsked(err error) bool { return errors.Is(err, errNotAsked) }
 var ErrRowLocked = fmt.Errorf("%w: another session has locked the row", limiter.ErrNotApplied)
 
 // refusal returns the error of a call that must not be sent because the key is blocked.
-func (k *keyQueue) refusal(now time.Time) error {
-	if k.blocked == nil || !k.inFlight && len(k.waiting) == 0 && now.Sub(k.asked).Abs() >= askAgain {
+func (k *keyQueue) refusal() error {
+	if k.blocked == nil || !k.inFlight && len(k.waiting) == 0 && time.Since(k.asked).Abs() >= askAgain {
 		return nil
 	}
 	return notAsked(k.blocked)
@@ -54,12 +54,12 @@ func notAsked(err error) error {
 
 // locked handles the end of a statement of one key that waited too long for its row. It reports
 // whether its calls may be sent again.
-func (q *Queue) locked(k *keyQueue, st *statement, from *line, err error) (again bool) {
+func (q *Queue) locked(k *keyQueue, t *Turn, err error) (again bool) {
 	q.setSlow(k)
-	again = from != &q.slow && q.config.LockWait > 0
+	again = t.from != &q.slow && q.config.LockWait > 0
 	// A client may have chosen a short deadline, so a wait that it ended does not block the key.
-	full := slices.ContainsFunc(st.groups[0].Calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
-	blocked := !again && full && time.Since(st.sent) >= askAgain
+	full := slices.ContainsFunc(t.Groups[0].Calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
+	blocked := !again && full && time.Since(t.sent) >= askAgain
 	if blocked {
 		k.blocked = err
 	}

@@ -19,7 +19,7 @@ var errRow = fmt.Errorf("%w: the row is locked", limiter.ErrNotApplied)
 
 // locking returns a queue with one slot, and its sender, for which the keys v to z are locked until
 // unlock is closed. A statement waits for them as long as its context allows.
-func locking() (q *batch.Queue, s *sender, unlock chan struct{}) {
+func locking() (q *queue, s *sender, unlock chan struct{}) {
 	s, unlock = &sender{takes: ms}, make(chan struct{})
 	s.before = func(ctx context.Context, groups []*batch.Group) error {
 		if !slices.ContainsFunc(groups, func(g *batch.Group) bool { return isLocked(g.Op().Key) }) {
@@ -33,7 +33,7 @@ func locking() (q *batch.Queue, s *sender, unlock chan struct{}) {
 			return opcontext.LockTimeout(ctx, errRow)
 		}
 	}
-	return batch.New(s, batch.Config{
+	return open(s, batch.Config{
 		Keys: 4, Shared: 2, Single: 2, HotKey: 2, Merges: merges, Deadlines: new(opcontext.Deadlines),
 		LockWait: 20 * ms, SharedLockWait: 50 * ms, Slots: batch.NewSlots(1),
 		Locked: func(err error) bool { return errors.Is(err, errRow) },
@@ -50,7 +50,7 @@ func TestSlowKeys(t *testing.T) {
 		"with many callers":            {"x", "x", "x", "y", "y", "y", "z", "z", "z", "a", "a", "a", "b"},
 	} {
 		t.Run("hold up no other key, "+name, func(t *testing.T) {
-			slowly(t, func(t *testing.T, q *batch.Queue, _ *sender, _ chan struct{}) {
+			slowly(t, func(t *testing.T, q *queue, _ *sender, _ chan struct{}) {
 				var ops []limiter.Op
 				for _, key := range keys {
 					ops = append(ops, take(key, 1))
@@ -70,7 +70,7 @@ func TestSlowKeys(t *testing.T) {
 		})
 	}
 	t.Run("wait long only with a slot", func(t *testing.T) {
-		slowly(t, func(t *testing.T, q *batch.Queue, s *sender, _ chan struct{}) {
+		slowly(t, func(t *testing.T, q *queue, s *sender, _ chan struct{}) {
 			ask(t.Context(), q, take("v", 1), take("w", 1), take("x", 1))()
 			var long []statement
 			for _, st := range s.statements() {
@@ -89,7 +89,7 @@ func TestSlowKeys(t *testing.T) {
 		})
 	})
 	t.Run("let a lone caller wait almost until its time limit", func(t *testing.T) {
-		slowly(t, func(t *testing.T, q *batch.Queue, _ *sender, _ chan struct{}) {
+		slowly(t, func(t *testing.T, q *queue, _ *sender, _ chan struct{}) {
 			op := take("x", 1)
 			if a := ask(t.Context(), q, op)()[0]; !errors.Is(a.err, errRow) || a.after < timeout*3/4 {
 				t.Errorf("Do = %v after %v, want a lock timeout shortly before %v", a.err, a.after, timeout)
@@ -97,7 +97,7 @@ func TestSlowKeys(t *testing.T) {
 			<-time.After(100 * ms)
 			limited, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
 			defer stop()
-			opcontext.BoundLockWait(limited, 20*ms) // as the statement that found the row locked
+			_ = opcontext.Begin(limited, false, 20*ms) // as the statement that found the row locked
 			began := time.Now()
 			if err := q.Lock(limited, &op); !errors.Is(err, errRow) || time.Since(began) < timeout*3/4 {
 				t.Errorf("Lock = %v after %v, want a lock timeout shortly before %v", err, time.Since(began), timeout)
@@ -105,7 +105,7 @@ func TestSlowKeys(t *testing.T) {
 		})
 	})
 	t.Run("fail at once while they are blocked", func(t *testing.T) {
-		slowly(t, func(t *testing.T, q *batch.Queue, s *sender, unlock chan struct{}) {
+		slowly(t, func(t *testing.T, q *queue, s *sender, unlock chan struct{}) {
 			ask(t.Context(), q, take("x", 1), take("x", 1))()
 			sent := len(s.statements())
 			for _, a := range ask(t.Context(), q, take("x", 1), take("x", 1))() {
@@ -138,7 +138,7 @@ func TestSlowKeys(t *testing.T) {
 		}
 	})
 	t.Run("are not blocked by a short wait", func(t *testing.T) {
-		slowly(t, func(t *testing.T, q *batch.Queue, _ *sender, unlock chan struct{}) {
+		slowly(t, func(t *testing.T, q *queue, _ *sender, unlock chan struct{}) {
 			short := take("x", 1)
 			short.Timeout = 60 * ms
 			ask(t.Context(), q, short)()
@@ -148,7 +148,7 @@ func TestSlowKeys(t *testing.T) {
 		})
 	})
 	t.Run("are no longer slow when they are free", func(t *testing.T) {
-		slowly(t, func(t *testing.T, q *batch.Queue, _ *sender, unlock chan struct{}) {
+		slowly(t, func(t *testing.T, q *queue, _ *sender, unlock chan struct{}) {
 			answers := ask(t.Context(), q, take("x", 1), take("x", 1), take("y", 1))
 			<-time.After(50 * ms)
 			close(unlock)
@@ -158,7 +158,7 @@ func TestSlowKeys(t *testing.T) {
 	})
 	for _, deadline := range []time.Duration{60 * ms, 150 * ms, 300 * ms} {
 		t.Run(fmt.Sprint("do not fail the store within a deadline of ", deadline), func(t *testing.T) {
-			slowly(t, func(t *testing.T, q *batch.Queue, _ *sender, unlock chan struct{}) {
+			slowly(t, func(t *testing.T, q *queue, _ *sender, unlock chan struct{}) {
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
 				defer cancel()
 				for _, a := range ask(ctx, q, take("x", 1), take("x", 1), take("x", 1))() {
@@ -173,7 +173,7 @@ func TestSlowKeys(t *testing.T) {
 		})
 	}
 	t.Run("are sent again after one had no connection in time", func(t *testing.T) {
-		slowly(t, func(t *testing.T, q *batch.Queue, s *sender, unlock chan struct{}) {
+		slowly(t, func(t *testing.T, q *queue, s *sender, unlock chan struct{}) {
 			short := take("x", 1)
 			short.Timeout = 60 * ms // no caller sends it itself
 			ask(t.Context(), q, short)()
@@ -191,13 +191,13 @@ func TestSlowKeys(t *testing.T) {
 		})
 	})
 	t.Run("are not those that had no connection in time", func(t *testing.T) {
-		slowly(t, func(t *testing.T, _ *batch.Queue, _ *sender, _ chan struct{}) {
+		slowly(t, func(t *testing.T, _ *queue, _ *sender, _ chan struct{}) {
 			s := &sender{}
 			s.connect = func() error {
 				<-time.After(timeout)
 				return fmt.Errorf("%w: %w", limiter.ErrNotApplied, context.DeadlineExceeded)
 			}
-			q := batch.New(s, batch.Config{ // as on Citus
+			q := open(s, batch.Config{ // as on Citus
 				Keys: 1, Shared: 2, Single: 2, Merges: merges, Deadlines: new(opcontext.Deadlines), Slots: batch.NewSlots(1),
 				Locked: func(err error) bool { return errors.Is(err, context.DeadlineExceeded) },
 			})
@@ -212,7 +212,7 @@ func TestSlowKeys(t *testing.T) {
 		})
 	})
 	t.Run("are not held", func(t *testing.T) {
-		slowly(t, func(t *testing.T, q *batch.Queue, _ *sender, unlock chan struct{}) {
+		slowly(t, func(t *testing.T, q *queue, _ *sender, unlock chan struct{}) {
 			op := take("x", 1)
 			first := ask(t.Context(), q, op)
 			waits := hold(t.Context(), q, op) // it holds other keys, and must let them go
@@ -239,7 +239,7 @@ func TestSlowKeys(t *testing.T) {
 		})
 	})
 	t.Run("are forgotten", func(t *testing.T) {
-		slowly(t, func(t *testing.T, q *batch.Queue, _ *sender, _ chan struct{}) {
+		slowly(t, func(t *testing.T, q *queue, _ *sender, _ chan struct{}) {
 			ask(t.Context(), q, take("x", 1))()
 			if n := q.Keys(); n != 1 {
 				t.Errorf("%d keys are remembered, want 1", n)
@@ -254,7 +254,7 @@ func TestSlowKeys(t *testing.T) {
 }
 
 // slowly runs a test in a bubble.
-func slowly(t *testing.T, test func(t *testing.T, q *batch.Queue, s *sender, unlock chan struct{})) {
+func slowly(t *testing.T, test func(t *testing.T, q *queue, s *sender, unlock chan struct{})) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

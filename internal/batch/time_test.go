@@ -27,7 +27,7 @@ func TestTimeLimitOfAConnectedStatement(t *testing.T) {
 				return opcontext.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
 			}
 		}
-		q := batch.New(s, batch.Config{Keys: 4, Shared: 1, Single: 1, HotKey: 2, Merges: merges, Deadlines: new(opcontext.Deadlines)})
+		q := open(s, batch.Config{Keys: 4, Shared: 1, Single: 1, HotKey: 2, Merges: merges, Deadlines: new(opcontext.Deadlines)})
 		took(t, ask(t.Context(), q, take("lone", 1))()) // in its caller's goroutine
 		answers := ask(t.Context(), q, take("fails", 1), take("b", 1), take("c", 1))()
 		if n := took(t, answers[1:]); n != 2 {

@@ -92,7 +92,7 @@ func TestAwaitEndsWithTheCaller(t *testing.T) {
 		"without a connection": func(context.Context) {},
 		"with a connection":    connected,
 		"renewed":              func(ctx context.Context) { opcontext.Renew(ctx) },
-		"after a statement":    opcontext.DelayCancel,
+		"during a statement":   func(ctx context.Context) { _ = opcontext.Begin(ctx, false, 0) },
 	} {
 		for _, timeout := range []time.Duration{0, time.Second} { // 0 is the caller's context itself
 			synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestAwaitEndsWithTheCaller(t *testing.T) {
 					t.Errorf("%s, limit %v: ended %v after %v, want it after 20ms", name, timeout, ended, time.Since(begin))
 				}
 				// A statement may go on for a while, but nothing else for a caller who has left.
-				continues := timeout > 0 && name == "after a statement"
+				continues := timeout > 0 && name == "during a statement"
 				if err := opcontext.EndedByCaller(ctx); !errors.Is(err, context.Canceled) || (ctx.Err() == nil) != continues {
 					t.Errorf("%s, limit %v: Ended: %v, Err: %v, want Canceled", name, timeout, err, ctx.Err())
 				}

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/sqlimit/limiter"
 )
 
 const (
@@ -19,12 +21,10 @@ const (
 	// authentication take a dozen round trips, and a sleeping database takes a second or two to
 	// wake up.
 	DialTimeout = 3 * time.Second
-	// headroom is how long before the context's deadline an operation ends, so that the caller can
-	// still answer.
-	headroom = 100 * time.Millisecond
-	// cancelDelay is how long a statement may continue after its caller has left. Cutting it off
+	// Grace is how long before the context's deadline an operation ends, so that the caller can still
+	// answer. It is also how long a statement may continue after its caller has left: cutting it off
 	// costs the connection, and most statements are about to end.
-	cancelDelay = 100 * time.Millisecond
+	Grace = 100 * time.Millisecond
 	// deadlineDelay is how long after the caller's deadline a statement may continue, if that deadline
 	// leaves less than twice as long. Otherwise each caller with a deadline of a few milliseconds could
 	// cut off a statement on a busy machine. For the same reason, a statement may take this long if its
@@ -54,7 +54,7 @@ type Context struct {
 	connected       bool
 	dialTimeGranted bool
 	delaysCancel    bool
-	leastGranted    bool          // DelayCancel has given the operation more time
+	leastGranted    bool          // Begin has given the operation more time
 	lockWait        time.Duration // the most that a statement waits for a row lock; 0 if due alone bounds it
 	cause           error         // why, if the Context ended the operation
 	waitReason      string        // why it had no connection then, if that is known
@@ -99,31 +99,30 @@ func Connected(ctx context.Context, fresh bool) {
 	}
 }
 
-// BoundLockWait makes the statements of the Context ctx wait for a row lock for at most d, or until
-// shortly before its end if d is 0. See [LockWait].
-func BoundLockWait(ctx context.Context, d time.Duration) {
-	if c, ok := ctx.(*Context); ok {
+// LockWait returns for how long a statement under ctx may wait for a row lock: what [Begin] was told, and
+// at most [LongestLockWait]. It reports false if ctx has no time limit.
+func LockWait(ctx context.Context) (d time.Duration, ok bool) {
+	if d, ok = LongestLockWait(ctx); ok {
+		c := ctx.Value(contextKey{}).(*Context)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.lockWait = d
+		if c.lockWait > 0 {
+			d = min(d, c.lockWait)
+		}
 	}
+	return d, ok
 }
 
-// LockWait returns for how long a statement under ctx may wait for a row lock. It is at most 4/5 of
-// the time that is left, so that the server ends the wait and the connection survives. LockWait
-// reports false if ctx has no time limit.
-func LockWait(ctx context.Context) (d time.Duration, ok bool) {
+// LongestLockWait returns 4/5 of the time that is left to ctx. If a statement waits for a row lock no
+// longer, the server ends the wait, and the connection survives. It reports false if ctx has no time limit.
+func LongestLockWait(ctx context.Context) (d time.Duration, ok bool) {
 	c, ok := ctx.Value(contextKey{}).(*Context)
 	if !ok {
 		return 0, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d = time.Until(c.due) / 5 * 4
-	if c.lockWait > 0 {
-		d = min(d, c.lockWait)
-	}
-	return d, true
+	return time.Until(c.due) / 5 * 4, true
 }
 
 // Renew gives the operation of the Context ctx its full time again, from now on. A queue calls it
@@ -148,25 +147,36 @@ func Renew(ctx context.Context) bool {
 	return true
 }
 
-// DelayCancel lets the operation of the Context ctx continue for 100 ms after its caller has left, and
-// for 25 ms after a deadline that left less than 50 ms. If the time limit leaves less than 25 ms, the
-// first DelayCancel gives the operation 25 ms. Call it when the operation has a connection and is about
-// to be sent.
-func DelayCancel(ctx context.Context) {
-	if c, ok := ctx.(*Context); ok {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.connected, c.delaysCancel = true, true
-		if !c.statementEnd.IsZero() {
-			atEnd := c.due.Equal(c.end)
-			if c.end = c.statementEnd; atEnd {
-				c.due = c.within(time.Now(), c.timeout) // expire goes by it
-			}
-		}
-		if least := c.within(time.Now(), deadlineDelay); least.After(c.due) && !c.leastGranted {
-			c.due, c.leastGranted = least, true // expire goes by it
+// Begin tells the Context ctx that its operation has a connection, as [Connected] does, and that its
+// statement is about to be sent. The statement may wait for a row lock for at most lockWait, or until
+// shortly before the end of ctx if lockWait is 0: see [LockWait].
+//
+// From now on the operation continues for 100 ms after its caller has left, and for 25 ms after a deadline
+// that left less than 50 ms. If the time limit leaves less than 25 ms, the first Begin gives it 25 ms.
+//
+// If ctx has ended, or its caller has left, Begin returns the error of an operation that was not sent.
+func Begin(ctx context.Context, fresh bool, lockWait time.Duration) error {
+	Connected(ctx, fresh)
+	if ctx.Err() != nil || EndedByCaller(ctx) != nil {
+		return Interrupted(ctx, limiter.ErrNotApplied, nil)
+	}
+	c, ok := ctx.(*Context)
+	if !ok {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.connected, c.delaysCancel, c.lockWait = true, true, lockWait
+	if !c.statementEnd.IsZero() {
+		atEnd := c.due.Equal(c.end)
+		if c.end = c.statementEnd; atEnd {
+			c.due = c.within(time.Now(), c.timeout) // expire goes by it
 		}
 	}
+	if least := c.within(time.Now(), deadlineDelay); least.After(c.due) && !c.leastGranted {
+		c.due, c.leastGranted = least, true // expire goes by it
+	}
+	return nil
 }
 
 // HasTimeLimit reports whether a time limit ends ctx.
@@ -179,7 +189,10 @@ func HasTimeLimit(ctx context.Context) bool {
 // operation used up its time.
 func EndedByCaller(ctx context.Context) error {
 	if c, ok := ctx.Value(contextKey{}).(*Context); ok {
-		switch cause := c.endCause(); {
+		c.mu.Lock()
+		cause := c.cause
+		c.mu.Unlock()
+		switch {
 		case errors.Is(cause, errTimedOut):
 			return nil
 		case cause != nil:
@@ -281,12 +294,6 @@ func (c *Context) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-func (c *Context) endCause() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.cause
-}
-
 // within returns now plus d, or the end if that is earlier.
 func (c *Context) within(now time.Time, d time.Duration) time.Time {
 	due := now.Add(d)
@@ -356,8 +363,8 @@ func (c *Context) callerEnded() {
 	case c.err != nil:
 	case !c.delaysCancel:
 		c.finish(c.Context.Err())
-	case now.Add(cancelDelay).Before(c.due):
-		c.extend(cancelDelay)
+	case now.Add(Grace).Before(c.due):
+		c.extend(Grace)
 	}
 }
 

@@ -126,7 +126,7 @@ func TestAStatementMayContinueAfterANearDeadline(t *testing.T) {
 				if c.sent > 0 {
 					<-time.After(c.sent)
 				}
-				opcontext.DelayCancel(ctx)
+				_ = opcontext.Begin(ctx, false, 0)
 				<-ctx.Done()
 				if got := time.Since(begin); got != c.want {
 					t.Errorf("it ended after %v, want %v", got, c.want)

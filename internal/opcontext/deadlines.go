@@ -39,7 +39,7 @@ func (d *Deadlines) WithTimeout(ctx context.Context, timeout time.Duration) (lim
 	c := &Context{Context: ctx, deadlines: d, timeout: timeout}
 	if deadline, ok := ctx.Deadline(); ok {
 		left := deadline.Sub(now)
-		c.end = deadline.Add(-min(headroom, left/2))
+		c.end = deadline.Add(-min(Grace, left/2))
 		if left < 2*deadlineDelay {
 			c.statementEnd = deadline.Add(deadlineDelay)
 		}

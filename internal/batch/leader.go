@@ -1,0 +1,159 @@
+package batch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+
+	"github.com/sqlimit/limiter"
+)
+
+// A leader is a goroutine that sends statements for a line, one after another, until no key waits in it.
+
+// release ends a statement in a line, and starts a leader if keys wait there. The caller has locked mu.
+func (q *Queue) release(from *line) {
+	q.end(from)
+	if q.first(from) != nil && q.begin(from) {
+		go q.lead(from)
+	}
+}
+
+// lead sends statements for a line until no key waits in it.
+func (q *Queue) lead(from *line) {
+	for head := q.head(from); head != nil; head = q.head(from) {
+		ctx, stop := q.config.Deadlines.WithTimeout(context.WithoutCancel(head.ctx), head.Op.Timeout)
+		t := q.newTurn(from)
+		err := q.config.Send(ctx, t)
+		// If the time is over, it was the head's, and its caller has left. The other calls have time limits
+		// of their own.
+		over := !t.begun && ctx.Err() != nil
+		if !t.begun && !over { // no call is at fault: do not send the keys one by one
+			q.fill(t)
+			for _, g := range t.Groups {
+				for _, c := range g.Calls {
+					c.retried = true
+				}
+			}
+		}
+		q.complete(t, err)
+		stop()
+		ended := t.ended
+		t.recycle()
+		switch {
+		case ended:
+			return
+		case !over && from == &q.slow: // another queue may wait for the slot
+			q.mu.Lock()
+			q.end(from)
+			q.mu.Unlock()
+			return
+		case !GivesBack(&head.Op):
+			runtime.Gosched() // callers who were just answered may want to join the next statement
+		}
+	}
+}
+
+// head returns the call that has waited longest; its time limit bounds the wait for a connection. If no
+// call waits, head returns nil, and the line counts one statement less. If a Hold is the first in the line,
+// it gets the key and the slot.
+func (q *Queue) head(from *line) *Call {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	k := q.first(from)
+	switch {
+	case k == nil:
+		q.end(from)
+		return nil
+	case k.waiting[0].holds:
+		from.keys = from.keys[1:]
+		q.grant(k)
+		return nil
+	}
+	return k.waiting[0]
+}
+
+// fill moves keys of the line to the Turn: one key of the single line, otherwise as many as fit.
+func (q *Queue) fill(t *Turn) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	most := 1
+	if t.from == &q.shared {
+		most = q.config.Keys
+	}
+	for len(t.Groups) < most {
+		k := q.first(t.from)
+		if k == nil {
+			break
+		}
+		t.from.keys = t.from.keys[1:]
+		if k.waiting[0].holds {
+			t.ended = true
+			q.grant(k)
+			break
+		}
+		q.fillGroup(k, t.group())
+	}
+	slices.SortFunc(t.Groups, func(a, b *Group) int {
+		return cmp.Or(cmp.Compare(a.Op().Name, b.Op().Name), cmp.Compare(a.Op().Key, b.Op().Key))
+	})
+}
+
+// complete tells callers the outcome of a leader's statement, and ends it for its keys.
+func (q *Queue) complete(t *Turn, err error) {
+	if t.stop != nil {
+		t.stop()
+	}
+	if len(t.Groups) == 0 {
+		return
+	}
+	// One invalid or locked row must not fail the other calls.
+	calls := len(t.Groups) + len(t.Groups[0].Calls) - 1
+	retry := err != nil && calls > 1 && !errors.Is(err, limiter.ErrOutcomeUnknown)
+	locked := len(t.Groups) == 1 && t.isLocked(err)
+	var start []*line
+	q.mu.Lock()
+	if err == nil {
+		t.from.answers++
+	}
+	for _, g := range t.Groups {
+		k := q.keys[idOf(g.Op())]
+		k.apart = false
+		again := locked && q.locked(k, t, err)
+		var back []*Call
+		for _, c := range g.Calls {
+			switch {
+			case c.decided && err == nil:
+				c.finish(nil)
+			case locked && !again:
+				c.finish(c.lockError(err))
+			case err != nil && !again && (!retry || c.retried):
+				c.finish(err)
+			default:
+				// The call failed together with others, was not granted beside them, or could
+				// not be decided. The next statement decides whether it is refused, because
+				// this one read its clock before it locked the row.
+				c.decided, c.retried = false, c.retried || err != nil
+				if !c.left {
+					q.config.Counters.Queued.Add(1)
+					if err != nil {
+						q.config.Counters.Retries.Add(1)
+					}
+				}
+				k.apart = k.apart || err != nil || c.ReadFirst
+				back = append(back, c)
+			}
+		}
+		if len(back) > 0 {
+			k.putBack(back, q.config.Merges)
+		}
+		if line := q.free(k, err == nil); line != nil {
+			start = append(start, line)
+		}
+	}
+	q.mu.Unlock()
+	for _, line := range start {
+		go q.lead(line)
+	}
+}

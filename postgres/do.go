@@ -1,0 +1,70 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
+)
+
+// Do implements [limiter.Store].
+func (s *Store) Do(ctx context.Context, op limiter.Op) (state limiter.State, err error) {
+	if err = op.Check(); err == nil {
+		state, err = s.do(ctx, s.tableOf(op.Policy), &op)
+	}
+	if err != nil {
+		return limiter.State{}, fmt.Errorf("postgres: %w", err)
+	}
+	return state, nil
+}
+
+// do carries out op: on a pool when it is its turn, on the caller's connection at once. There it keeps no
+// time limit, because one that cuts off a statement breaks the connection.
+func (s *Store) do(ctx context.Context, t *table, op *limiter.Op) (limiter.State, error) {
+	if s.db != nil {
+		return s.doNow(ctx, t, op)
+	}
+	retry := op.Kind != limiter.OpRefund && op.Kind != limiter.OpCancel // two refunds would let too much in
+	return guard(ctx, s, retry, func(ctx context.Context) (limiter.State, error) {
+		if op.Timeout <= 0 { // nothing would end a statement of the queue after the caller has left
+			return s.doNow(ctx, t, op)
+		}
+		turn, state, err := t.queue.Enter(ctx, *op)
+		if turn == nil {
+			return state, err
+		}
+		return turn.End(s.send(ctx, t, turn))
+	}, op)
+}
+
+// doNow carries out op outside of the queue.
+func (s *Store) doNow(ctx context.Context, t *table, op *limiter.Op) (limiter.State, error) {
+	c := batch.NewCall(*op)
+	err := s.run(ctx, accessOf(op), func(db DB) error {
+		s.counters.Sent(1, 1)
+		return s.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
+	})
+	if err != nil {
+		return limiter.State{}, err
+	}
+	return c.State(), nil
+}
+
+// guard calls send for ops, the operation of one request on a pool. It keeps their time limit, and sends
+// nothing while the breaker is open. With retry, it sends again what was certainly not applied.
+func guard[T any](ctx context.Context, s *Store, retry bool, send func(context.Context) (T, error), ops ...*limiter.Op) (out T, err error) {
+	pass, err := s.breaker.Enter(ctx, ops...)
+	if err != nil {
+		return out, err
+	}
+	limited, stop := s.deadlines.WithTimeout(ctx, ops[0].Timeout)
+	defer stop()
+	if out, err = send(limited); retry {
+		out, err = resend(limited, &s.retries, out, err, send)
+	}
+	if !batch.NotAsked(err) {
+		pass.Leave(err, ops...)
+	}
+	return out, err
+}

@@ -1,0 +1,60 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
+)
+
+// giveBack carries out refunds, cancels and resets of one key, if the kind has the statements for them. It
+// sends several in one round trip, and the server carries them out in one transaction. A state has the row
+// only if the call took.
+func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Call) (decided bool, err error) {
+	var now limiter.Op
+	for _, c := range calls {
+		if sql, _ := t.giveBackStatement(&c.Op); sql == "" {
+			return false, nil
+		}
+		if now.At == 0 && c.Op.At == 0 && c.Op.Kind != limiter.OpReset {
+			if err := s.setTime(ctx, db, t, &now); err != nil {
+				return false, s.readError(ctx, err)
+			}
+		}
+	}
+	states := make([]limiter.State, len(calls))
+	statements := make([]step, len(calls))
+	for i, c := range calls {
+		op := c.Op
+		op.At = cmp.Or(op.At, now.At)
+		sql, args := t.giveBackStatement(&op)
+		statements[i] = step{sql: sql, args: s.bounded(ctx, args), dest: t.fields(nil, &states[i].Row), found: &states[i].Took}
+	}
+	if err := s.sendSteps(ctx, db, statements); err != nil {
+		if len(calls) > 1 {
+			err = commitError{err}
+		}
+		return false, err
+	}
+	decideAll(calls, states)
+	return true, nil
+}
+
+// giveBackStatement returns the statement of a refund, cancel or reset. It is empty if the kind has none.
+func (t *table) giveBackStatement(op *limiter.Op) (sql string, args []any) {
+	args = []any{op.Name, []byte(op.Key)}
+	switch op.Kind {
+	case limiter.OpRefund:
+		if t.sql.refund != "" {
+			return t.sql.refund, append(args, t.refund(op)...)
+		}
+	case limiter.OpCancel:
+		if t.sql.cancel != "" {
+			return t.sql.cancel, append(args, t.cancel(op)...)
+		}
+	case limiter.OpReset:
+		return t.sql.reset, args
+	}
+	return "", nil
+}

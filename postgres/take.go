@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/tables"
+)
+
+// maxCharge is the highest cost that the statements add to a count without an overflow.
+const maxCharge = 1 << 60
+
+// takeOne carries out a lone take, or a lone charge by the statement of a take that is never refused. It
+// decides only if the row has the policy of the operation and is not ahead of the clock, and a charge only
+// if the statement charged the row. Otherwise the statement writes nothing.
+func (s *Store) takeOne(ctx context.Context, db DB, t *table, c *batch.Call) (decided bool, err error) {
+	op := &c.Op
+	charge := op.Kind == limiter.OpCharge
+	if charge && (t.charged == nil || op.Cost > maxCharge) {
+		return false, nil
+	}
+	st := newTakeStatement(t, op)
+	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args), st.columns...)
+	if err != nil {
+		return false, err
+	}
+	decided = st.taken.decides(t, op) && found
+	state := st.taken.state
+	if decided && charge {
+		decided, state.Took = t.charged(op, &state)
+	}
+	if !decided {
+		s.counters.SecondLooks.Add(1)
+		return false, nil
+	}
+	c.Decide(state)
+	return true, nil
+}
+
+// takeStatement is the statement of a lone take: its arguments, and what it returns, in one allocation.
+type takeStatement struct {
+	sql     string
+	args    []any
+	columns []any
+	taken   taken
+
+	name    textArg
+	key     byteaArg
+	numbers [6]int8Arg
+	list    [9]any // what args is made of
+	fields  [7]any // what columns is made of
+}
+
+func newTakeStatement(t *table, op *limiter.Op) *takeStatement {
+	st := &takeStatement{name: textArg(op.Name), key: byteaArg(op.Key)}
+	st.args = append(st.list[:0], &st.name, &st.key)
+	st.columns = st.taken.columns(st.fields[:0], t)
+	period, limit, cost := t.Numbers(op)
+	st.add(period, limit, cost)
+	if op.At == 0 {
+		st.args = append(st.args, nil)
+	} else {
+		st.add(op.At)
+	}
+	text, more := t.take(&t.sql, op)
+	st.sql = text
+	st.add(more...)
+	return st
+}
+
+// add appends arguments.
+func (st *takeStatement) add(numbers ...int64) {
+	for _, n := range numbers {
+		number := &st.numbers[len(st.args)-2]
+		*number = int8Arg(n)
+		st.args = append(st.args, number)
+	}
+}
+
+// taken is what the statement of a take returns for a key.
+type taken struct {
+	granted int64 // units
+	state   limiter.State
+}
+
+// columns appends the columns that are returned: granted, now, and those of the row without the policy.
+func (a *taken) columns(to []any, t *table) []any {
+	to = t.fields(append(to, &a.granted, &a.state.Now), &a.state.Row)
+	return to[:len(to)-tables.PolicyColumns]
+}
+
+// decides adds what the statement does not return, and reports whether that decides op. It does not if the
+// row is ahead of the clock.
+func (a *taken) decides(t *table, op *limiter.Op) bool {
+	s := &a.state
+	s.Tick, s.Took = tickOf(op), a.granted > 0
+	s.Row.Period, s.Row.Limit, _ = t.Numbers(op)
+	return s.Row.At <= s.Now+op.Tolerance(s.Row)
+}
