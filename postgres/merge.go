@@ -34,7 +34,7 @@ const (
 // nothing ahead, because such a row has no room for its wait. A take that costs nothing has no
 // units.
 func (s *Store) merges(t *table, op *limiter.Op) bool {
-	return t.Charged != nil && (s.citus || t.sql.takes != "") &&
+	return t.Counter != nil && (s.citus || t.sql.takes != "") &&
 		op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0 && !op.CountsRefusals()
 }
 
@@ -134,7 +134,7 @@ func (s *Store) answerUnits(t *table, g *batch.Group) {
 			c.Answer(g.State)
 		case int64(i) < g.Granted:
 			state := g.State
-			*t.Charged(&state.Row) -= (g.Granted - 1 - int64(i)) * cost
+			*t.Counter(&state.Row) -= (g.Granted - 1 - int64(i)) * cost
 			c.Answer(state)
 		}
 		if !c.Answered() {
