@@ -62,7 +62,7 @@ type AllResult struct {
 func AllowAll(ctx context.Context, claims ...Claim) (AllResult, error) {
 	d := allDecision{claims: claims}
 	if err := d.prepare(ctx); err != nil {
-		return AllResult{Result: undecided}, err
+		return AllResult{Result: noDecision}, err
 	}
 	return d.decide(ctx)
 }

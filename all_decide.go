@@ -161,8 +161,8 @@ func same(a, b Store) bool {
 // decide asks the deny caches or the store. If the store fails, it applies the failure policy. Then it
 // calls the observers.
 func (d *allDecision) decide(ctx context.Context) (res AllResult, err error) {
-	if err := served(ctx); err != nil {
-		return AllResult{Result: undecided}, err
+	if err := checkContext(ctx); err != nil {
+		return AllResult{Result: noDecision}, err
 	}
 	begin := time.Now()
 	source, cause := d.ask(ctx)
@@ -170,7 +170,7 @@ func (d *allDecision) decide(ctx context.Context) (res AllResult, err error) {
 	if cause != nil {
 		source, told, cause = d.failed(ctx, cause)
 	}
-	res.Result = undecided
+	res.Result = noDecision
 	if told == nil {
 		res = d.result(source)
 	}
@@ -178,7 +178,7 @@ func (d *allDecision) decide(ctx context.Context) (res AllResult, err error) {
 		if c.Limiter.observer == nil {
 			continue
 		}
-		seen := Decision{Limiter: c.Limiter.name, Op: OpTake, Cost: c.cost(), Result: undecided, Err: cause, Duration: time.Since(begin)}
+		seen := Decision{Limiter: c.Limiter.name, Op: OpTake, Cost: c.cost(), Result: noDecision, Err: cause, Duration: time.Since(begin)}
 		if res.Each != nil {
 			seen.Result = res.Each[i]
 			if !res.Allowed {
@@ -216,7 +216,7 @@ func (d *allDecision) ask(ctx context.Context) (Source, error) {
 
 // askStore asks store for all takes, or for those that only accepts.
 func (d *allDecision) askStore(ctx context.Context, store AllStore, only func(t *allTake) bool) error {
-	if err := served(ctx); err != nil {
+	if err := checkContext(ctx); err != nil {
 		return err
 	}
 	var ops []Op
@@ -269,7 +269,7 @@ func (d *allDecision) result(source Source) AllResult {
 			r = Result{Allowed: true, Source: SourcePolicy}
 		case source == SourceDenyCache && !t.refused:
 		default:
-			answer(op, &t.state, &r)
+			op.result(&t.state, &r)
 			r.Source = source
 			allowed = allowed && r.Allowed
 		}
@@ -280,12 +280,12 @@ func (d *allDecision) result(source Source) AllResult {
 	}
 	if !allowed {
 		for i := range res.Each {
-			res.Each[i].Taken, res.Each[i].charged = 0, charge{}
+			res.Each[i].Taken, res.Each[i].takenFrom = 0, takenFrom{}
 		}
 	}
 	res.Binding = d.binding(res.Each, allowed)
 	res.Result = res.Each[res.Binding]
-	res.Allowed, res.charged = allowed, charge{}
+	res.Allowed, res.takenFrom = allowed, takenFrom{}
 	return res
 }
 

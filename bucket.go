@@ -256,7 +256,7 @@ func (b TokenBucket) result(op *Op, s *State, r *Result) {
 		Source:     SourceStore,
 		Policy:     op.Policy,
 		Taken:      op.taken(s),
-		charged:    op.charge(s),
+		takenFrom:  op.takenFrom(s),
 	}
 	wait := b.deficit(s.Row.FullAt, op.needs(), s.Now) - int64(op.MaxWait)
 	if op.Kind == OpLook {

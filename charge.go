@@ -26,13 +26,13 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, erro
 	}
 	var b booking
 	if err := l.op(ctx, &b.op, kind, key, cost); err != nil {
-		return undecided, err
+		return noDecision, err
 	}
 	if n < 0 {
-		return undecided, invalid("the charge is %d; pass at least 0, and use Refund to give back", n)
+		return noDecision, invalid("the charge is %d; pass at least 0, and use Refund to give back", n)
 	}
 	if most := maxCharge(b.op.Policy); n > most {
-		return undecided, fmt.Errorf("%w: limiter %q: the charge is %d; the policy takes over 30 years to give back more than %d", ErrExceedsCapacity, l.name, n, most)
+		return noDecision, fmt.Errorf("%w: limiter %q: the charge is %d; the policy takes over 30 years to give back more than %d", ErrExceedsCapacity, l.name, n, most)
 	}
 	return l.uncached(ctx, &b)
 }

@@ -155,7 +155,7 @@ func (c *denyCache) ask(ctx context.Context, l *Limiter, b *booking, res *Result
 		}
 		c.keep(&b.op, &b.state, q)
 	}
-	answer(&b.op, &b.state, res)
+	b.op.result(&b.state, res)
 	if refused {
 		res.Source = SourceDenyCache
 	}

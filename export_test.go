@@ -31,6 +31,6 @@ func (l *Limiter) DeniedKeys() (keys []string) {
 
 // Visible returns r without its unexported part, which a Result made in a test cannot have.
 func (r Result) Visible() Result {
-	r.charged = charge{}
+	r.takenFrom = takenFrom{}
 	return r
 }

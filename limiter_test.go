@@ -162,8 +162,8 @@ func TestLimiterPassesErrorsOfTheStoreOn(t *testing.T) {
 				t.Errorf("method %d: %q, want it wrapped once: %q", i, err, want)
 			}
 		}
-		undecided := limiter.Result{Source: limiter.SourcePolicy}
-		if allowed != undecided || peeked != undecided || reserved == nil || reserved.Result != undecided || reserved.Delay != math.MaxInt64 {
+		noDecision := limiter.Result{Source: limiter.SourcePolicy}
+		if allowed != noDecision || peeked != noDecision || reserved == nil || reserved.Result != noDecision || reserved.Delay != math.MaxInt64 {
 			t.Errorf("%v: Results %+v, %+v, %+v, want refusals by nobody", class, allowed, peeked, reserved)
 		}
 		if err := reserved.Cancel(ctx); err != nil {
