@@ -262,7 +262,7 @@ func TestTheDenyCacheHoldsKeysAsTheyAreStored(t *testing.T) {
 		d.expect(c.key, 1, false, store)
 		d.expect(c.key, 1, false, cache)
 		d.expect(c.key+"2", 1, true, store)
-		keys := d.DeniedKeys()
+		keys := d.DenyKeys()
 		if len(keys) != 1 || slices.Contains(keys, c.key) != (c.name == "Short") {
 			t.Errorf("%s: the cache holds %q", c.name, keys)
 		}
