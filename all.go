@@ -44,7 +44,7 @@ type AllResult struct {
 // Claims with the same limiter name, kind of policy and key are one claim, and their costs add up.
 // Either all limiters have [WithClock] or none; the clock of the first claim decides.
 //
-// The strictest failure policy of the limiters answers: [FailClosed], then [FailLocal], then
+// The strictest failure policy of the limiters applies: [FailClosed], then [FailLocal], then
 // [FailOpen]. Limiters with FailLocal must share one fallback, which must also be an AllStore. The
 // fallback decides only their claims. The shortest of the time limits counts. The observer of each
 // claim's limiter gets one [Decision]. Its Result is that of the claim, with Allowed of the whole. If

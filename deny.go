@@ -53,7 +53,7 @@ func WithDenyCache(size int, maxAge time.Duration) Option {
 
 // Provisional is an optional interface of a [Store]. It reports whether the store's decisions may
 // be undone, because they are part of a transaction that may be rolled back. On such a store
-// [WithDenyCache] has no effect, and no failure policy answers: an error may have aborted the
+// [WithDenyCache] has no effect, and no failure policy applies: an error may have aborted the
 // transaction, so the caller must always get it.
 type Provisional interface {
 	Provisional() bool
@@ -169,7 +169,7 @@ type question struct {
 }
 
 // find reports whether the cache refuses op, and sets s to the state of its key. Otherwise the store
-// must be asked, and its answer passed to keep.
+// must be asked, and its state passed to keep.
 func (c *denyCache) find(op *Op, s *State) (q question, refused bool) {
 	kept, gen := c.refusals.find(op.Key)
 	q = question{c.now(op), gen}
@@ -188,7 +188,7 @@ func (c *denyCache) find(op *Op, s *State) (q question, refused bool) {
 	return q, true
 }
 
-// keep keeps the store's answer to op if it is a refusal that later ones follow from. A state with a
+// keep keeps the store's state for op if it is a refusal that later ones follow from. A state with a
 // Wait is that of a row under another policy, for which this policy's formula does not hold. A take
 // that would pass was refused only because other processes kept changing the row.
 func (c *denyCache) keep(op *Op, s *State, q question) {

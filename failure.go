@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// failurePolicy is what is answered when the store fails.
+// failurePolicy is what the Limiter decides when the store fails.
 type failurePolicy uint8
 
 const (
@@ -28,7 +28,7 @@ func FailClosed() Option {
 // with [SourcePolicy], nothing is booked, and the error is nil. Only the observer of [WithObserver]
 // sees the cause.
 //
-// FailOpen answers only for errors for which [StoreFailed] returns true: those of the classes
+// FailOpen applies only to errors for which [StoreFailed] returns true: those of the classes
 // [ErrNotApplied] and [ErrOutcomeUnknown]. An invalid argument, a misconfigured store, a busy key
 // ([ErrKeyBusy]) and a context that has ended stay errors, and let no request pass. Errors of
 // [Limiter.Refund], [Limiter.RefundOf], [Limiter.Reset] and [Reservation.Cancel] also stay errors.

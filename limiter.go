@@ -180,7 +180,7 @@ func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err erro
 	return err
 }
 
-// carryOut sends b.op, which no failure policy answers, to store. Then it calls the observer. The
+// carryOut sends b.op, which no failure policy applies to, to store. Then it calls the observer. The
 // source is what the store is to the Limiter.
 func (l *Limiter) carryOut(ctx context.Context, store Store, source Source, b *booking) (Result, error) {
 	if err := checkContext(ctx); err != nil {

@@ -18,7 +18,7 @@ import (
 // up to the new capacity, and debt beyond an empty bucket carries over as time. A window that is
 // still running keeps its count.
 //
-// If f returns an error, the request is refused with [ErrNoPolicy], and no failure policy answers.
+// If f returns an error, the request is refused with [ErrNoPolicy], and no failure policy applies.
 // The error of f must not contain the key. A policy that is not valid, or of the other kind, is
 // [ErrInvalid].
 func WithPolicyFor(f func(ctx context.Context, key string) (Policy, error)) Option {

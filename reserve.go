@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Reservation is the answer to [Limiter.Reserve]. If Allowed is true, the cost is booked, and the
+// Reservation is the result of [Limiter.Reserve]. If Allowed is true, the cost is booked, and the
 // caller may act after Delay but not before. Otherwise nothing is booked, Delay is the largest
 // Duration, and RetryAfter is the wait until the same call can succeed.
 //

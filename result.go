@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Result is what a [Limiter] returns for one request. All fields come from one reading of the key's state and one
-// reading of the clock. The zero Result is a refusal that nothing decided. To compare Results,
-// compare their exported fields: an unexported field is for [Limiter.RefundOf].
+// Result is what a [Limiter] returns for one request. All fields come from one reading of the key's
+// state and one reading of the clock. The zero Result is a refusal that nothing decided. To compare
+// Results, compare their exported fields: an unexported field is for [Limiter.RefundOf].
 type Result struct {
 	// Allowed reports whether the request may pass.
 	Allowed bool
@@ -22,7 +22,7 @@ type Result struct {
 	// meanwhile, rounded up to the tick of the store's clock. It is 0 if Allowed. After
 	// [Limiter.Charge] it is the wait for a request of cost 1.
 	RetryAfter time.Duration
-	// ResetAfter is the time until the key is unused again.
+	// ResetAfter is the time until nothing counts anymore: the bucket is full, or the window is over.
 	ResetAfter time.Duration
 	// Taken is what was taken from the key: the cost of a request that passed, also if [FailOpen] let
 	// it pass, and of every [Limiter.Charge]. It is 0 for a refusal and a look.

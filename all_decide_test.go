@@ -251,7 +251,7 @@ func TestAllowAllChecksTheFallbacks(t *testing.T) {
 	one, two := memory.New(), memory.New()
 	for name, c := range map[string]struct {
 		opts  []limiter.Option
-		class error // nil for an answer
+		class error // nil for a result
 	}{
 		"one fallback":                          {[]limiter.Option{limiter.FailLocal(one), limiter.FailLocal(one)}, nil},
 		"one fallback, and open":                {[]limiter.Option{limiter.FailOpen(), limiter.FailLocal(one), limiter.FailLocal(one)}, nil},
