@@ -115,7 +115,7 @@ func TestFailOpenLetsCallsPassOnlyIfTheStoreFails(t *testing.T) {
 	}
 }
 
-func TestTheLimitersOwnFailurePolicyAnswers(t *testing.T) {
+func TestTheLimitersOwnFailurePolicyApplies(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
