@@ -28,7 +28,7 @@ type Table struct {
 	// Share is SQL for the used share of a row's limit. {now} is the clock. It orders rows; other numbers
 	// come from [limiter.Op.Apply].
 	Share string
-	// End is SQL for the instant from which a row that was not used later counts as unused.
+	// End is SQL for the instant at which the bucket of a row is full, or its window is over.
 	End string
 	// Fields appends pointers to the fields of a row: *int64, and *string for a List.
 	Fields func(to []any, row *limiter.Row) []any
