@@ -153,9 +153,9 @@ func (d *Decision) Violated() (names []string) {
 	return names
 }
 
-// GiveBack refunds the charges of a request that ran for took, also if its client has left. It keeps the
-// deadline of ctx, because the response waits for it. A charge has come back by itself ResetAfter later: a
-// refund would then credit what other requests were charged. It returns the errors of the limiters.
+// GiveBack refunds what was taken for a request that ran for took, also if its client has left. It keeps
+// the deadline of ctx, because the response waits for it. What was taken has come back by itself ResetAfter
+// later: a refund would then credit what other requests were charged. It returns the errors of the limiters.
 func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []error) {
 	deadline, ok := ctx.Deadline()
 	if ctx = context.WithoutCancel(ctx); ok {

@@ -71,7 +71,7 @@ func runCases(t *testing.T, store limiter.Store, cases []testCase) {
 // testCase is one test. Its requirement is the sentence that a failure disproves.
 type testCase struct {
 	name, requirement string
-	run        func(f *fixture)
+	run               func(f *fixture)
 }
 
 // epoch is the instant at which the tests begin. It is midnight, so that it is the edge of any
