@@ -12,7 +12,7 @@ import (
 // MaxClaims is how many claims [AllowAll] accepts.
 const MaxClaims = 8
 
-// Claim is one part of a decision over several limits: see [AllowAll].
+// Claim is one part of an [AllowAll].
 type Claim struct {
 	Limiter *Limiter
 	Key     string
@@ -21,7 +21,7 @@ type Claim struct {
 
 func (c *Claim) cost() int64 { return cmp.Or(c.Cost, 1) }
 
-// AllResult is the answer of [AllowAll].
+// AllResult is the result of [AllowAll].
 type AllResult struct {
 	// Result is that of the decision as a whole. Allowed reports whether every claim was taken.
 	// RetryAfter is the longest wait of the claims that had no room. The other fields, also Taken, are
@@ -44,7 +44,7 @@ type AllResult struct {
 // Claims with the same limiter name, kind of policy and key are one claim, and their costs add up.
 // Either all limiters have [WithClock] or none; the clock of the first claim decides.
 //
-// The strictest failure policy of the limiters answers: [FailClosed], then [FailLocal], then
+// The strictest failure policy of the limiters applies: [FailClosed], then [FailLocal], then
 // [FailOpen]. Limiters with FailLocal must share one fallback, which must also be an AllStore. The
 // fallback decides only their claims. The shortest of the time limits counts. The observer of each
 // claim's limiter gets one [Decision]. Its Result is that of the claim, with Allowed of the whole. If
@@ -60,9 +60,9 @@ type AllResult struct {
 // After a clock was stepped back, RetryAfter may be up to 2 s short. To give a claim back, pass its
 // Result of Each to [Limiter.RefundOf].
 func AllowAll(ctx context.Context, claims ...Claim) (AllResult, error) {
-	d := joint{claims: claims}
+	d := allDecision{claims: claims}
 	if err := d.prepare(ctx); err != nil {
-		return AllResult{Result: undecided}, err
+		return AllResult{Result: noDecision}, err
 	}
 	return d.decide(ctx)
 }
@@ -74,7 +74,7 @@ func AllowAll(ctx context.Context, claims ...Claim) (AllResult, error) {
 // Call CheckAll when the program starts, with the limiter of each claim. It does no I/O, and does not call
 // the functions of [WithPolicyFor]. The error is that of AllowAll.
 func CheckAll(limiters ...*Limiter) error {
-	d := joint{claims: make([]Claim, len(limiters))}
+	d := allDecision{claims: make([]Claim, len(limiters))}
 	for i, l := range limiters {
 		d.claims[i].Limiter = l
 	}

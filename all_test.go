@@ -47,7 +47,7 @@ func TestAllowAllTakesEveryClaimOrNone(t *testing.T) {
 		res := all()
 		if res.Allowed != want.allowed || res.Binding != want.binding || res.RetryAfter != want.retry ||
 			res.Each[0].Allowed != want.dayHas || res.Each[1].Allowed != want.secHas {
-			t.Errorf("step %d: %+v, want %+v", i, res, want)
+			t.Errorf("call %d: %+v, want %+v", i, res, want)
 		}
 	}
 	if res, err := second.Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {

@@ -225,7 +225,7 @@ func (b TokenBucket) waitUnder(row Row, op *Op, now int64) (wait int64, ok bool)
 // bookings, their last instant is kept. Otherwise the number of tokens that are left is kept, up to
 // the new capacity.
 func convert(row Row, step, fillTime, now int64) int64 {
-	if row.Period == 0 || row.At == 0 { // never used, or reset
+	if row.Period == 0 || row.At == 0 { // no row, or one that was reset
 		return 0
 	}
 	was := row.Limit * row.Period
@@ -256,7 +256,7 @@ func (b TokenBucket) result(op *Op, s *State, r *Result) {
 		Source:     SourceStore,
 		Policy:     op.Policy,
 		Taken:      op.taken(s),
-		charged:    op.charge(s),
+		takenFrom:  op.takenFrom(s),
 	}
 	wait := b.deficit(s.Row.FullAt, op.needs(), s.Now) - int64(op.MaxWait)
 	if op.Kind == OpLook {

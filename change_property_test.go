@@ -45,7 +45,7 @@ func TestRetryAfterIsTrueAfterAPolicyChange(t *testing.T) {
 		maxWait := rapid.SampledFrom([]time.Duration{0, 0, unit / 1000, unit, 60 * unit}).Draw(t, "reach")
 		upTo := maxWait == 0 && rapid.Bool().Draw(t, "up to")
 		if upTo {
-			cost = 1 // of which the answer tells
+			cost = 1 // which the result is about
 		}
 		ask := func() limiter.Result {
 			looked := ask(c, l, cost, true)

@@ -7,7 +7,7 @@ import (
 )
 
 // Charge charges n to a key, whatever is left. Use it for costs that are known only afterwards, such
-// as the tokens of a language model or the bytes of an answer. The key may go into debt, and later
+// as the tokens of a language model or the bytes of a response. The key may go into debt, and later
 // requests wait until it is paid. A window forgets the debt when it ends.
 //
 // Allowed reports whether the key had room for n. RetryAfter is the wait for a request of cost 1
@@ -17,7 +17,7 @@ import (
 //
 // The debt of a bucket grows up to 36 years, and the count of a window up to 2^62. The error is
 // [ErrInvalid] if n is negative or the key is empty, and [ErrExceedsCapacity] if a bucket takes over
-// 30 years to refill n tokens. Other errors are the store's: no failure policy answers. If an error
+// 30 years to refill n tokens. Other errors are the store's: no failure policy applies. If an error
 // matches [ErrOutcomeUnknown], a retry may charge twice.
 func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, error) {
 	kind, cost := OpCharge, n
@@ -26,13 +26,13 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, erro
 	}
 	var b booking
 	if err := l.op(ctx, &b.op, kind, key, cost); err != nil {
-		return undecided, err
+		return noDecision, err
 	}
 	if n < 0 {
-		return undecided, invalid("the charge is %d; pass at least 0, and use Refund to give back", n)
+		return noDecision, invalid("the charge is %d; pass at least 0, and use Refund to give back", n)
 	}
 	if most := maxCharge(b.op.Policy); n > most {
-		return undecided, fmt.Errorf("%w: limiter %q: the charge is %d; the policy takes over 30 years to give back more than %d", ErrExceedsCapacity, l.name, n, most)
+		return noDecision, fmt.Errorf("%w: limiter %q: the charge is %d; the policy takes over 30 years to give back more than %d", ErrExceedsCapacity, l.name, n, most)
 	}
 	return l.uncached(ctx, &b)
 }
@@ -47,7 +47,7 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, erro
 // may book a turn after the block.
 //
 // The duration d is above 0 and at most [MaxBlock]; otherwise the error is [ErrInvalid]. Other errors
-// are the store's: no failure policy answers. If one matches [ErrOutcomeUnknown], call Block again.
+// are the store's: no failure policy applies. If one matches [ErrOutcomeUnknown], call Block again.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
 	var b booking
 	if err := l.op(ctx, &b.op, OpBlock, key, int64(d)); err != nil {

@@ -17,7 +17,7 @@ func failurePolicies() map[string]limiter.Option {
 	return map[string]limiter.Option{"closed": limiter.FailClosed(), "open": limiter.FailOpen(), "local": limiter.FailLocal(memory.New())}
 }
 
-func TestNoFailurePolicyAnswersAChargeOrABlock(t *testing.T) {
+func TestNoFailurePolicyForChargeOrBlock(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	for name, fail := range failurePolicies() {

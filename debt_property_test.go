@@ -158,7 +158,7 @@ func TestNothingPassesDuringABlock(t *testing.T) {
 				b := &blocked{cell: c, ps: ps}
 				for range rapid.IntRange(0, 6).Draw(t, "operations before") {
 					c.now += rapid.Int64Range(0, min(spanOf(ps[0]), year)).Draw(t, "pause")
-					b.step()
+					b.operate()
 				}
 				d := drawBlock(t, spanOf(ps[0]))
 				b.block(d)
@@ -170,7 +170,7 @@ func TestNothingPassesDuringABlock(t *testing.T) {
 					if kind != "window" || !b.booked {
 						b.backwards() // a clock that is set back loses the windows of bookings
 					}
-					b.step()
+					b.operate()
 				}
 				if b.more {
 					return
@@ -243,8 +243,8 @@ func (b *blocked) backwards() {
 	b.more = true
 }
 
-// step does one operation and checks that none before the end of the block passes.
-func (b *blocked) step() {
+// operate does one operation and checks that none before the end of the block passes.
+func (b *blocked) operate() {
 	t := b.t
 	p := rapid.SampledFrom(b.ps).Draw(t, "policy")
 	l := onCell(b.cell, p)

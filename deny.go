@@ -53,7 +53,7 @@ func WithDenyCache(size int, maxAge time.Duration) Option {
 
 // Provisional is an optional interface of a [Store]. It reports whether the store's decisions may
 // be undone, because they are part of a transaction that may be rolled back. On such a store
-// [WithDenyCache] has no effect, and no failure policy answers: an error may have aborted the
+// [WithDenyCache] has no effect, and no failure policy applies: an error may have aborted the
 // transaction, so the caller must always get it.
 type Provisional interface {
 	Provisional() bool
@@ -74,17 +74,17 @@ func (l *Limiter) newDenyCache() *denyCache {
 		return nil
 	}
 	c := &denyCache{maxAge: int64(l.denyAge), base: time.Now()}
-	c.keys.init(l.denySize)
+	c.refusals.init(l.denySize)
 	return c
 }
 
 // denyCache refuses takes that the store would refuse. See DESIGN.md, "The deny cache stores
 // states, not answers".
 type denyCache struct {
-	keys   denied
-	maxAge int64
-	base   time.Time      // of the monotonic clock
-	clock  func() instant // nil for the local clock
+	refusals refusalMap
+	maxAge   int64
+	base     time.Time      // of the monotonic clock
+	clock    func() instant // nil for the local clock
 }
 
 // instant is a reading of the local clock, in nanoseconds. The monotonic clock may stand still
@@ -155,7 +155,7 @@ func (c *denyCache) ask(ctx context.Context, l *Limiter, b *booking, res *Result
 		}
 		c.keep(&b.op, &b.state, q)
 	}
-	answer(&b.op, &b.state, res)
+	b.op.result(&b.state, res)
 	if refused {
 		res.Source = SourceDenyCache
 	}
@@ -169,16 +169,16 @@ type question struct {
 }
 
 // find reports whether the cache refuses op, and sets s to the state of its key. Otherwise the store
-// must be asked, and its answer passed to keep.
+// must be asked, and its state passed to keep.
 func (c *denyCache) find(op *Op, s *State) (q question, refused bool) {
-	kept, gen := c.keys.find(op.Key)
+	kept, gen := c.refusals.find(op.Key)
 	q = question{c.now(op), gen}
 	if kept == nil {
 		return q, false
 	}
 	age := q.sent.since(kept.sent)
 	if age < 0 || age > c.maxAge || kept.policy != op.Policy || !kept.refuses(op, age) {
-		c.keys.drop(kept)
+		c.refusals.drop(kept)
 		return q, false
 	}
 	*s = kept.state
@@ -188,7 +188,7 @@ func (c *denyCache) find(op *Op, s *State) (q question, refused bool) {
 	return q, true
 }
 
-// keep keeps the store's answer to op if it is a refusal that later ones follow from. A state with a
+// keep keeps the store's state for op if it is a refusal that later ones follow from. A state with a
 // Wait is that of a row under another policy, for which this policy's formula does not hold. A take
 // that would pass was refused only because other processes kept changing the row.
 func (c *denyCache) keep(op *Op, s *State, q question) {
@@ -197,15 +197,15 @@ func (c *denyCache) keep(op *Op, s *State, q question) {
 	}
 	r := refusal{key: op.Key, policy: op.Policy, state: *s, sent: q.sent, received: c.now(op)}
 	if age := r.received.since(q.sent); age >= 0 && age <= c.maxAge && r.refuses(op, age) {
-		c.keys.keep(&r, q.gen)
+		c.refusals.keep(&r, q.gen)
 	}
 }
 
 // suspend forgets key. Until resume is called, the cache keeps no refusal of the key's shard. After
 // that it keeps none that was requested before resume, because the store may have refused before it
 // gave back.
-func (c *denyCache) suspend(key string) *deniedShard {
-	return c.keys.suspend(key)
+func (c *denyCache) suspend(key string) *refusalShard {
+	return c.refusals.suspend(key)
 }
 
 // uncached is carryOut for an operation that writes the row whatever is left. If the store's clock was

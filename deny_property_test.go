@@ -69,7 +69,7 @@ func (w *world) write(next limiter.Row) {
 	}
 }
 
-// take asks l and checks what the cache answers.
+// take asks l and checks the result if the cache decided.
 func (w *world) take(l *limiter.Limiter, cost int64, maxWait time.Duration) *limiter.Reservation {
 	now := w.storeClock()
 	r, err := l.Reserve(context.Background(), "k", cost, maxWait)
@@ -81,7 +81,7 @@ func (w *world) take(l *limiter.Limiter, cost int64, maxWait time.Duration) *lim
 	}
 	w.cached++
 	if r.Allowed || r.RetryAfter <= 0 || maxWait == 0 && r.Remaining >= cost {
-		w.t.Fatalf("the cache answers %+v to a request of %d", r.Result, cost)
+		w.t.Fatalf("the cache returns %+v for a request of %d", r.Result, cost)
 	}
 	if w.would(l.Policy(), cost, maxWait, now) {
 		w.t.Fatalf("the cache refuses %d within %v, %+v, which the store would grant on %+v at %d", cost, maxWait, r.Result, w.row, now)

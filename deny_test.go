@@ -25,7 +25,7 @@ func newDenying(t *testing.T, p limiter.Policy, opts ...limiter.Option) denying 
 	return denying{newLimiter(t, store, p, append([]limiter.Option{limiter.WithDenyCache(10, time.Minute)}, opts...)...), t, store}
 }
 
-// expect asks for n and checks who answers, and what.
+// expect asks for n and checks who decides, and what.
 func (d denying) expect(key string, n int64, allowed bool, source limiter.Source) limiter.Result {
 	d.t.Helper()
 	r, err := d.AllowN(d.t.Context(), key, n)
@@ -40,7 +40,7 @@ const (
 	cache = limiter.SourceDenyCache
 )
 
-func TestTheDenyCacheAnswersAsTheStoreWould(t *testing.T) {
+func TestDenyCacheDecidesAsTheStoreWould(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, p := range []limiter.Policy{
@@ -157,7 +157,7 @@ func TestAWallClockThatGoesBackEndsARefusal(t *testing.T) {
 	d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(10, 0))
 	wall, mono := int64(1e18), int64(0)
 	d.SetDenyClock(func() (int64, int64) { return wall, mono })
-	steps := []struct {
+	calls := []struct {
 		wall, mono time.Duration
 		want       limiter.Source
 	}{
@@ -177,10 +177,10 @@ func TestAWallClockThatGoesBackEndsARefusal(t *testing.T) {
 		{time.Hour, 0, store}, // and set right, which wakes nothing
 	}
 	d.expect("k", 1, true, store)
-	for i, s := range steps {
-		wall, mono = wall+int64(s.wall), mono+int64(s.mono)
-		if r := d.expect("k", 1, false, s.want); t.Failed() {
-			t.Fatalf("step %d: %+v", i, r)
+	for i, c := range calls {
+		wall, mono = wall+int64(c.wall), mono+int64(c.mono)
+		if r := d.expect("k", 1, false, c.want); t.Failed() {
+			t.Fatalf("call %d: %+v", i, r)
 		}
 	}
 }
@@ -203,7 +203,7 @@ func TestTheDenyCacheIsOffWhereItCouldBeWrong(t *testing.T) {
 		for i := range 3 {
 			r, err := l.Allow(t.Context(), "k")
 			if err != nil || r.Source != store || i > 1 && r.Allowed {
-				t.Errorf("%s: Allow = %+v, %v; want the store's answer", name, r, err)
+				t.Errorf("%s: Allow = %+v, %v; want the store's result", name, r, err)
 			}
 		}
 	}
@@ -213,7 +213,7 @@ type inTransaction struct{ limiter.Store }
 
 func (inTransaction) Provisional() bool { return true }
 
-// loser refuses a key that is as if never used.
+// loser refuses an unused key.
 type loser struct{}
 
 func (loser) Do(context.Context, limiter.Op) (limiter.State, error) {
@@ -262,14 +262,14 @@ func TestTheDenyCacheHoldsKeysAsTheyAreStored(t *testing.T) {
 		d.expect(c.key, 1, false, store)
 		d.expect(c.key, 1, false, cache)
 		d.expect(c.key+"2", 1, true, store)
-		keys := d.DeniedKeys()
+		keys := d.DenyKeys()
 		if len(keys) != 1 || slices.Contains(keys, c.key) != (c.name == "Short") {
 			t.Errorf("%s: the cache holds %q", c.name, keys)
 		}
 	}
 }
 
-func TestACachedRefusalIsObservedAndServesNobodyWhoLeft(t *testing.T) {
+func TestCachedRefusalIsObservedUnlessCanceled(t *testing.T) {
 	t.Parallel()
 	var seen []limiter.Decision
 	d := newDenying(t, limiter.PerDay(2), limiter.WithObserver(func(_ context.Context, x limiter.Decision) { seen = append(seen, x) }))

@@ -30,8 +30,8 @@
 // [CheckAll] checks when the program starts whether they fit together.
 //
 // [Limiter.Charge] charges a cost that is known only afterwards. [Limiter.Refund] and
-// [Limiter.RefundOf] give a charge back. [Limiter.Block] refuses all requests of a key for a time, and
-// [Limiter.Reset] makes a key unused.
+// [Limiter.RefundOf] give back what was taken. [Limiter.Block] refuses all requests of a key for a
+// time, and [Limiter.Reset] makes a key unused.
 //
 // [WithPolicyFor] chooses the policy of each request, by plan for example. Package
 // [github.com/sqlimit/limiter/overrides] reads the policies of single keys from a table.

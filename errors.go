@@ -29,12 +29,12 @@ var (
 	// ErrKeyBusy comes together with [ErrNotApplied]. It means that an operation timed out in this
 	// process, in the queue of its key, before it was sent: more callers use the key than the
 	// store can serve. Nothing was charged, and the caller may retry later. The store did not fail,
-	// so [StoreFailed] returns false and no failure policy answers: overloading a key does not
+	// so [StoreFailed] returns false and no failure policy applies: overloading a key does not
 	// bypass its limit.
 	//
 	// While a transaction holds the key's row, callers in the queue may get ErrKeyBusy. An operation
 	// that was sent fails with [ErrOutcomeUnknown], and later ones with [ErrNotApplied]. A failure
-	// policy answers for these two: see [FailOpen].
+	// policy applies to these two: see [FailOpen].
 	ErrKeyBusy = errors.New("limiter: key is busy")
 
 	// ErrOutcomeUnknown means that the store failed after the operation may have reached it. The

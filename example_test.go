@@ -23,7 +23,7 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// A clock that stands still makes the answers of a test exact.
+// A clock that stands still makes the results of a test exact.
 func Example() {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	logins, err := limiter.New(memory.New(), "login",
@@ -224,7 +224,7 @@ func Example_migrate() {
 	}
 }
 
-// What a handler does with an answer, until it is done by a middleware.
+// What a handler does with a Result, until it is done by a middleware.
 func Example_http() {
 	api, err := limiter.New(memory.New(), "api", limiter.PerMinute(60))
 	if err != nil {

@@ -8,21 +8,21 @@ func (l *Limiter) SetDenyClock(clock func() (wall, mono int64)) {
 	}
 }
 
-// Denied returns how many keys the deny cache holds by its own count, and by its maps'.
-func (l *Limiter) Denied() (counted, held int) {
-	for i := range l.deny.keys.shards {
-		sh := &l.deny.keys.shards[i]
+// DenyCounts returns how many keys the deny cache holds by its own count, and by its maps'.
+func (l *Limiter) DenyCounts() (counted, held int) {
+	for i := range l.deny.refusals.shards {
+		sh := &l.deny.refusals.shards[i]
 		sh.mu.RLock()
 		held += len(sh.keys)
 		sh.mu.RUnlock()
 	}
-	return int(l.deny.keys.held.Load()), held
+	return int(l.deny.refusals.held.Load()), held
 }
 
-// DeniedKeys returns the keys that the deny cache holds.
-func (l *Limiter) DeniedKeys() (keys []string) {
-	for i := range l.deny.keys.shards {
-		for key := range l.deny.keys.shards[i].keys {
+// DenyKeys returns the keys that the deny cache holds.
+func (l *Limiter) DenyKeys() (keys []string) {
+	for i := range l.deny.refusals.shards {
+		for key := range l.deny.refusals.shards[i].keys {
 			keys = append(keys, key)
 		}
 	}
@@ -31,6 +31,6 @@ func (l *Limiter) DeniedKeys() (keys []string) {
 
 // Visible returns r without its unexported part, which a Result made in a test cannot have.
 func (r Result) Visible() Result {
-	r.charged = charge{}
+	r.takenFrom = takenFrom{}
 	return r
 }

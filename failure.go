@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// failurePolicy is what is answered when the store fails.
+// failurePolicy is what the Limiter decides when the store fails.
 type failurePolicy uint8
 
 const (
@@ -28,7 +28,7 @@ func FailClosed() Option {
 // with [SourcePolicy], nothing is booked, and the error is nil. Only the observer of [WithObserver]
 // sees the cause.
 //
-// FailOpen answers only for errors for which [StoreFailed] returns true: those of the classes
+// FailOpen applies only to errors for which [StoreFailed] returns true: those of the classes
 // [ErrNotApplied] and [ErrOutcomeUnknown]. An invalid argument, a misconfigured store, a busy key
 // ([ErrKeyBusy]) and a context that has ended stay errors, and let no request pass. Errors of
 // [Limiter.Refund], [Limiter.RefundOf], [Limiter.Reset] and [Reservation.Cancel] also stay errors.
@@ -73,7 +73,7 @@ func FailLocal(fallback Store) Option {
 // errors for the caller and for the observer. If the fallback also failed, both errors have both
 // causes.
 func (l *Limiter) failed(ctx context.Context, b *booking, res *Result, cause error) (told, seen error) {
-	*res = undecided
+	*res = noDecision
 	switch {
 	case l.fail == failClosed || !StoreFailed(cause) || provisional(l.store):
 		return cause, cause
@@ -83,7 +83,7 @@ func (l *Limiter) failed(ctx context.Context, b *booking, res *Result, cause err
 		}
 		return nil, cause
 	}
-	err := served(ctx)
+	err := checkContext(ctx)
 	if err == nil {
 		err = l.doOn(ctx, l.fallback, &b.op, &b.state)
 	}
@@ -91,7 +91,7 @@ func (l *Limiter) failed(ctx context.Context, b *booking, res *Result, cause err
 		both := fmt.Errorf("%w; and the fallback: %w", cause, err)
 		return both, both
 	}
-	answer(&b.op, &b.state, res)
+	b.op.result(&b.state, res)
 	res.Source = SourceLocal
 	return nil, cause
 }

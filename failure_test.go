@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// brokenStore answers every operation with an error.
+// brokenStore returns an error for every operation.
 type brokenStore struct {
 	err   error
 	calls int
@@ -88,7 +88,7 @@ func TestFailOpenLetsPassOnlyWhatTheStoreFailedAt(t *testing.T) {
 }
 
 // In a transaction of the caller's an error of the store means that the transaction is dead.
-func TestNoFailurePolicyAnswersOnAStoreWhoseAnswersMayBeRolledBack(t *testing.T) {
+func TestNoFailurePolicyOnAProvisionalStore(t *testing.T) {
 	t.Parallel()
 	for _, class := range []error{limiter.ErrNotApplied, limiter.ErrOutcomeUnknown} {
 		for name, opt := range failurePolicies() {

@@ -71,7 +71,7 @@ func (k *keyer) stored(key string, deny *denyCache) (string, error) {
 	}
 	h.hash.Sum(h.sum[:1])
 	if deny != nil {
-		return deny.keys.known(h.sum[:]), nil
+		return deny.refusals.known(h.sum[:]), nil
 	}
 	return string(h.sum[:]), nil
 }

@@ -39,8 +39,8 @@ func (op *Op) apply(row *Row, now int64, s *State) {
 	}
 }
 
-// answer sets r to the caller's Result, given what a store returned for op.
-func answer(op *Op, s *State, r *Result) {
+// result sets r to the caller's Result, given what a store returned for op.
+func (op *Op) result(s *State, r *Result) {
 	switch p := op.Policy.(type) {
 	case TokenBucket:
 		p.result(op, s, r)

@@ -98,10 +98,10 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, 
 	}
 	var b booking
 	if err := l.op(ctx, &b.op, OpTake, key, n); err != nil {
-		return undecided, err
+		return noDecision, err
 	}
 	if err := l.checkCost(&b.op); err != nil {
-		return undecided, err
+		return noDecision, err
 	}
 	err = l.decide(ctx, &b, &res)
 	return res, err
@@ -117,13 +117,13 @@ func (l *Limiter) AllowN(ctx context.Context, key string, n int64) (res Result, 
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, n int64) (res Result, err error) {
 	var b booking
 	if err := l.op(ctx, &b.op, OpTakeUpTo, key, n); err != nil {
-		return undecided, err
+		return noDecision, err
 	}
 	if n < 1 {
-		return undecided, invalid("the cost is %d; pass at least 1", n)
+		return noDecision, invalid("the cost is %d; pass at least 1", n)
 	}
 	if err := checkNotCounting(&b.op); err != nil {
-		return undecided, err
+		return noDecision, err
 	}
 	err = l.decide(ctx, &b, &res)
 	return res, err
@@ -140,17 +140,17 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (res Result, err error) {
 	var b booking
 	if err := l.op(ctx, &b.op, OpLook, key, n); err != nil {
-		return undecided, err
+		return noDecision, err
 	}
 	if err := l.checkCost(&b.op); err != nil {
-		return undecided, err
+		return noDecision, err
 	}
 	err = l.decide(ctx, &b, &res)
 	return res, err
 }
 
-// undecided is the Result that comes with an error.
-var undecided = Result{Source: SourcePolicy}
+// noDecision is the Result that comes with an error.
+var noDecision = Result{Source: SourcePolicy}
 
 // checkCost returns an error if the policy never admits the cost of op.
 func (l *Limiter) checkCost(op *Op) error {
@@ -167,8 +167,8 @@ func (l *Limiter) checkCost(op *Op) error {
 // the failure policy. Then it calls the observer. It takes pointers, as the functions below do,
 // because copying large structs costs most of a decision in memory.
 func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err error) {
-	if err := served(ctx); err != nil {
-		*res = undecided
+	if err := checkContext(ctx); err != nil {
+		*res = noDecision
 		return err
 	}
 	begin := l.begin()
@@ -180,18 +180,18 @@ func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err erro
 	return err
 }
 
-// carryOut sends b.op, which no failure policy answers, to store. Then it calls the observer. The
+// carryOut sends b.op, which no failure policy applies to, to store. Then it calls the observer. The
 // source is what the store is to the Limiter.
 func (l *Limiter) carryOut(ctx context.Context, store Store, source Source, b *booking) (Result, error) {
-	if err := served(ctx); err != nil {
-		return undecided, err
+	if err := checkContext(ctx); err != nil {
+		return noDecision, err
 	}
-	begin, res := l.begin(), undecided
+	begin, res := l.begin(), noDecision
 	err := l.doOn(ctx, store, &b.op, &b.state)
 	switch {
 	case err != nil:
 	case b.op.Kind == OpCharge || b.op.Kind == OpLook:
-		answer(&b.op, &b.state, &res)
+		b.op.result(&b.state, &res)
 	default:
 		res = Result{Allowed: true, Source: source}
 	}
@@ -232,7 +232,7 @@ func (l *Limiter) ask(ctx context.Context, b *booking, res *Result) error {
 	if err := l.doOn(ctx, l.store, &b.op, &b.state); err != nil {
 		return err
 	}
-	answer(&b.op, &b.state, res)
+	b.op.result(&b.state, res)
 	return nil
 }
 
@@ -263,8 +263,8 @@ func (l *Limiter) doOn(ctx context.Context, store Store, op *Op, s *State) (err 
 	return nil
 }
 
-// served returns an error if ctx has ended.
-func served(ctx context.Context) error {
+// checkContext returns an error if ctx has ended.
+func checkContext(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrCanceled, err)
 	}

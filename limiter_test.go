@@ -162,8 +162,8 @@ func TestLimiterPassesErrorsOfTheStoreOn(t *testing.T) {
 				t.Errorf("method %d: %q, want it wrapped once: %q", i, err, want)
 			}
 		}
-		undecided := limiter.Result{Source: limiter.SourcePolicy}
-		if allowed != undecided || peeked != undecided || reserved == nil || reserved.Result != undecided || reserved.Delay != math.MaxInt64 {
+		noDecision := limiter.Result{Source: limiter.SourcePolicy}
+		if allowed != noDecision || peeked != noDecision || reserved == nil || reserved.Result != noDecision || reserved.Delay != math.MaxInt64 {
 			t.Errorf("%v: Results %+v, %+v, %+v, want refusals by nobody", class, allowed, peeked, reserved)
 		}
 		if err := reserved.Cancel(ctx); err != nil {
@@ -244,7 +244,7 @@ func TestLimiterAsksTheStoreForNothingInvalid(t *testing.T) {
 	}
 }
 
-// coarseStore answers as a store does whose clock has a resolution of 1 µs.
+// coarseStore is a store whose clock has a resolution of 1 µs.
 type coarseStore struct{ row limiter.Row }
 
 func (s *coarseStore) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
@@ -305,7 +305,7 @@ func TestRowExpired(t *testing.T) {
 		t.Errorf("%+v, of which all was given back, is not expired", first)
 	}
 	if !(limiter.Row{}).Expired(start) || !(limiter.Row{Period: 10, Limit: 10}).Expired(start) {
-		t.Error("a key that was never used, or was reset, is not expired")
+		t.Error("the zero Row, or that of a key that was reset, is not expired")
 	}
 }
 

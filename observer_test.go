@@ -161,7 +161,7 @@ func TestTaken(t *testing.T) {
 				continue
 			}
 			if r, err := c.do(); err != nil || r.Taken != c.want {
-				t.Errorf("%s: step %d: %s: %+v, %v, want %d taken", name, i, c.what, r, err, c.want)
+				t.Errorf("%s: call %d: %s: %+v, %v, want %d taken", name, i, c.what, r, err, c.want)
 			}
 		}
 		res, err := l.AllowN(ctx, "other", 2)

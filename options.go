@@ -31,25 +31,25 @@ const DefaultTimeout = 250 * time.Millisecond
 // The stores of this module keep these limits.
 //
 // Operations of one process wait for each other and share statements. Time in the queue does not
-// count while the store answers others: the operation gets the full d when it is sent. So a store
+// count while the store carries out others: the operation gets the full d when it is sent. So a store
 // that is fast enough for one caller does not fail for many.
 //
 // If an operation does not finish in time, it fails with [ErrNotApplied] or [ErrOutcomeUnknown].
-// That is a failure of the store, and the failure policy answers. The same holds for a connection
+// That is a failure of the store, and the failure policy applies. The same holds for a connection
 // that is not made in time.
 //
 // If the context has a deadline, an operation ends 100 ms before it, so that the caller can still
-// use the answer. If less than 200 ms are left, it ends after half of them. If that leaves less than
+// use the result. If less than 200 ms are left, it ends after half of them. If that leaves less than
 // d, and the operation does not finish, the error is [ErrCanceled]. It also matches
-// [ErrOutcomeUnknown] if the operation may have been carried out. No failure policy answers then,
+// [ErrOutcomeUnknown] if the operation may have been carried out. No failure policy applies then,
 // because a client may have chosen the deadline, as gRPC clients do.
 //
 // A limit below 50 ms may be less than a healthy store needs. So such a timeout does not count as an
 // outage, which would make other limiters of the store fail. A statement that was sent may continue
-// for up to 100 ms after the caller has its answer, because cutting it off costs the connection. A
+// for up to 100 ms after the caller has its result, because cutting it off costs the connection. A
 // caller of [AllowAll] waits for its statement for up to 25 ms.
 //
-// If you set the deadlines yourself and a failure policy must answer, set d at least 100 ms below
+// If you set the deadlines yourself and a failure policy must apply, set d at least 100 ms below
 // the shortest one. In AWS Lambda, set d at least 100 ms below the time that is left of the
 // invocation.
 //

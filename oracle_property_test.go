@@ -42,15 +42,15 @@ func TestTokenBucketEqualsExactFractions(t *testing.T) {
 					).Draw(t, "back")
 					ahead := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 2*span)).Draw(t, "ahead")
 					h.now = max(first, min(lastClock, h.now+ahead)-back)
-					h.step(rapid.SampledFrom(ps).Draw(t, "policy"), span)
+					h.operate(rapid.SampledFrom(ps).Draw(t, "policy"), span)
 				}
 			})
 		})
 	}
 }
 
-// step does one operation on both sides and compares them.
-func (h *bucketHistory) step(p limiter.TokenBucket, span int64) {
+// operate does one operation on both sides and compares them.
+func (h *bucketHistory) operate(p limiter.TokenBucket, span int64) {
 	t, o := h.t, &h.oracle
 	switch rapid.IntRange(0, 13).Draw(t, "kind") {
 	case 0:
@@ -179,13 +179,13 @@ func TestFixedWindowEqualsCounting(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 50).Draw(t, "operations") {
 			h.now = min(lastClock, h.now+rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, length)).Draw(t, "pause"))
-			h.step()
+			h.operate()
 		}
 	})
 }
 
-// step does one operation on both sides and compares them.
-func (h *windowHistory) step() {
+// operate does one operation on both sides and compares them.
+func (h *windowHistory) operate() {
 	t, p, o, length := h.t, h.policy, &h.oracle, int64(h.policy.Window)
 	switch rapid.IntRange(0, 13).Draw(t, "kind") {
 	case 0, 1:

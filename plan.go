@@ -18,7 +18,7 @@ import (
 // up to the new capacity, and debt beyond an empty bucket carries over as time. A window that is
 // still running keeps its count.
 //
-// If f returns an error, the request is refused with [ErrNoPolicy], and no failure policy answers.
+// If f returns an error, the request is refused with [ErrNoPolicy], and no failure policy applies.
 // The error of f must not contain the key. A policy that is not valid, or of the other kind, is
 // [ErrInvalid].
 func WithPolicyFor(f func(ctx context.Context, key string) (Policy, error)) Option {
@@ -34,13 +34,13 @@ func WithPolicyFor(f func(ctx context.Context, key string) (Policy, error)) Opti
 // choosePolicy returns the policy for a request with this key. It checks the policy each time, which
 // costs less than remembering the policies that it has checked.
 func (l *Limiter) choosePolicy(ctx context.Context, key string) (Policy, error) {
-	if err := served(ctx); err != nil {
+	if err := checkContext(ctx); err != nil {
 		return nil, err
 	}
 	p, err := l.policyFor(ctx, key)
 	if err != nil {
-		if gone := served(ctx); gone != nil {
-			return nil, fmt.Errorf("%w: %w", gone, err)
+		if ended := checkContext(ctx); ended != nil {
+			return nil, fmt.Errorf("%w: %w", ended, err)
 		}
 		return nil, fmt.Errorf("%w: limiter %q: %w", ErrNoPolicy, l.name, err)
 	}

@@ -91,7 +91,7 @@ func TestWithPolicyForChoosesThePolicy(t *testing.T) {
 		}
 		r, err := l.AllowN(t.Context(), "k", c.n)
 		if err != nil || r.Allowed != c.allowed || r.Remaining != c.left || r.Policy != want || r.Limit != limitOf(want) {
-			t.Errorf("step %d: %+v, %v, want Allowed %v with %d left by %+v", i, r, err, c.allowed, c.left, want)
+			t.Errorf("call %d: %+v, %v, want Allowed %v with %d left by %+v", i, r, err, c.allowed, c.left, want)
 		}
 	}
 	now = now.Add(time.Minute) // by the policy of the latest refusal

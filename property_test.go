@@ -277,7 +277,7 @@ func TestApplyRefusalsAndLooksChangeNothing(t *testing.T) {
 					continue // a refusal of another policy may convert the row
 				}
 				if s := busy.take(p, limitOf(p), 0); s.Took {
-					busy.row = before // it was not a refusal: as if not asked
+					busy.row = before // it was not a refusal: undo it
 				} else if busy.row != before {
 					t.Fatalf("a refusal wrote %+v on %+v", busy.row, before)
 				}

@@ -13,7 +13,7 @@ import "context"
 // Never retry a refund whose outcome is unknown: a second refund would admit too much. The error is
 // [ErrInvalid] if n is negative or the key is empty. Otherwise it is the store's.
 func (l *Limiter) Refund(ctx context.Context, key string, n int64) (bool, error) {
-	return l.refund(ctx, SourceStore, key, n, charge{})
+	return l.refund(ctx, SourceStore, key, n, takenFrom{})
 }
 
 // RefundOf is [Limiter.Refund] for the request that was charged with res. It gives back at most
@@ -31,18 +31,18 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (bool, error)
 func (l *Limiter) RefundOf(ctx context.Context, key string, n int64, res Result) (bool, error) {
 	from := SourceStore
 	switch {
-	case res.charged == charge{}:
+	case res.takenFrom == takenFrom{}:
 		n = min(n, 0)
 	case res.Source == SourceLocal:
 		if from = SourceLocal; l.fallback == nil {
 			return false, invalid("limiter %q: the Result was charged by a fallback, and this limiter has none; pass it to the limiter that returned it", l.name)
 		}
 	}
-	return l.refund(ctx, from, key, min(n, res.Taken), res.charged)
+	return l.refund(ctx, from, key, min(n, res.Taken), res.takenFrom)
 }
 
-// refund gives n of a charge back to a key in a store. The zero charge means the current window.
-func (l *Limiter) refund(ctx context.Context, from Source, key string, n int64, of charge) (bool, error) {
+// refund gives n back to a key in a store. The zero takenFrom means the current window.
+func (l *Limiter) refund(ctx context.Context, from Source, key string, n int64, of takenFrom) (bool, error) {
 	if n < 0 {
 		return false, invalid("the refund is %d; it must be at least 0", n)
 	}
@@ -51,15 +51,14 @@ func (l *Limiter) refund(ctx context.Context, from Source, key string, n int64, 
 		return false, err
 	}
 	if n == 0 {
-		return false, served(ctx)
+		return false, checkContext(ctx)
 	}
 	b.op.Booked.Row = Row{Start: of.start, Period: of.period}
 	return l.giveBack(ctx, from, &b)
 }
 
-// Reset makes a key unused, as if it had never been charged. It also forgets the key's charges and
-// bookings, so do not refund or cancel them afterwards. The error is [ErrInvalid] if the key is
-// empty. Otherwise it is the store's.
+// Reset makes a key unused: it forgets what was taken and booked, so do not refund or cancel that
+// afterwards. The error is [ErrInvalid] if the key is empty. Otherwise it is the store's.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var b booking
 	if err := l.op(ctx, &b.op, OpReset, key, 0); err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Reservation is the answer to [Limiter.Reserve]. If Allowed is true, the cost is booked, and the
+// Reservation is the result of [Limiter.Reserve]. If Allowed is true, the cost is booked, and the
 // caller may act after Delay but not before. Otherwise nothing is booked, Delay is the largest
 // Duration, and RetryAfter is the wait until the same call can succeed.
 //
@@ -39,7 +39,7 @@ type booking struct {
 // CountRejected, which has no order of turns, the error matches [ErrInvalid] and
 // [errors.ErrUnsupported].
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64, maxWait time.Duration) (*Reservation, error) {
-	r := &Reservation{Result: undecided, Delay: math.MaxInt64, limiter: l}
+	r := &Reservation{Result: noDecision, Delay: math.MaxInt64, limiter: l}
 	if err := checkMaxWait(maxWait); err != nil {
 		return r, err
 	}
@@ -155,5 +155,5 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
 	_ = r.Cancel(cleanup)
-	return served(ctx)
+	return checkContext(ctx)
 }

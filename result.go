@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Result is the answer to one request. All fields come from one reading of the key's state and one
-// reading of the clock. The zero Result is a refusal that nothing decided. To compare Results,
-// compare their exported fields: an unexported field records the charge for [Limiter.RefundOf].
+// Result is what a [Limiter] returns for one request. All fields come from one reading of the key's
+// state and one reading of the clock. The zero Result is a refusal that nothing decided. To compare
+// Results, compare their exported fields: an unexported field is for [Limiter.RefundOf].
 type Result struct {
 	// Allowed reports whether the request may pass.
 	Allowed bool
@@ -22,7 +22,7 @@ type Result struct {
 	// meanwhile, rounded up to the tick of the store's clock. It is 0 if Allowed. After
 	// [Limiter.Charge] it is the wait for a request of cost 1.
 	RetryAfter time.Duration
-	// ResetAfter is the time until the key is unused again.
+	// ResetAfter is the time until nothing counts anymore: the bucket is full, or the window is over.
 	ResetAfter time.Duration
 	// Taken is what was taken from the key: the cost of a request that passed, also if [FailOpen] let
 	// it pass, and of every [Limiter.Charge]. It is 0 for a refusal and a look.
@@ -32,20 +32,21 @@ type Result struct {
 	// Policy is the policy that decided. It is nil if there was no decision.
 	Policy Policy
 
-	charged charge
+	takenFrom takenFrom
 }
 
-// charge is what a decision charged, for [Limiter.RefundOf]. The zero charge is nothing.
-type charge struct {
-	start, period int64 // of the row: the charged window; for a bucket the start is 0
+// takenFrom is the window that Taken was taken from, for [Limiter.RefundOf]. The zero takenFrom means
+// that nothing was taken.
+type takenFrom struct {
+	start, period int64 // of the row; for a bucket the start is 0
 }
 
-// charge returns what op charged.
-func (op *Op) charge(s *State) charge {
+// takenFrom returns the window that op took from.
+func (op *Op) takenFrom(s *State) takenFrom {
 	if !s.Took && op.Kind != OpCharge {
-		return charge{}
+		return takenFrom{}
 	}
-	return charge{s.Row.Start, s.Row.Period}
+	return takenFrom{s.Row.Start, s.Row.Period}
 }
 
 // retryAfter sets RetryAfter, given the nanoseconds until the request can pass.
@@ -71,8 +72,8 @@ const (
 	SourceDenyCache
 	// SourceLocal is a decision of the fallback of [FailLocal] while the store fails.
 	SourceLocal
-	// SourcePolicy is the answer if there was no decision: a refusal that comes with an error, or
-	// with [FailOpen] a pass. All numbers of the Result are 0.
+	// SourcePolicy means that there was no decision. The Result is a refusal that comes with an error,
+	// or with [FailOpen] a pass. Its numbers are 0, except Taken.
 	SourcePolicy
 )
 

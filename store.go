@@ -10,7 +10,7 @@ import (
 
 // Store keeps the state of keys. Applications get one from package postgres, sqlite or memory and
 // pass it to [New]. The rest of this comment is for authors of a new store; package
-// [github.com/sqlimit/limiter/storetest] tests its rules.
+// [github.com/sqlimit/limiter/storetest] tests its requirements.
 //
 // Do carries out op and returns the resulting state and the clock reading that it used. It must be
 // atomic: concurrent calls for one (Name, Key) return what they would return one after another,
@@ -29,9 +29,9 @@ import (
 //   - [errors.ErrUnsupported]: the store does not know the kind of operation or policy.
 //
 // A refused take is not an error. An operation that had all of [Op.Timeout] and did not finish
-// fails with ErrNotApplied or ErrOutcomeUnknown, so that the failure policy answers. If the
+// fails with ErrNotApplied or ErrOutcomeUnknown, so that the failure policy applies. If the
 // deadline of ctx left less than Op.Timeout, it fails with ErrCanceled. The caller may have chosen
-// that deadline, and must not get the failure policy's answer.
+// that deadline, and must not get the failure policy's result.
 //
 // A Store must be safe for concurrent use by any number of goroutines and Limiters.
 type Store interface {
@@ -65,7 +65,7 @@ const (
 	// OpCancel cancels the booking Booked. It does nothing if later bookings exist, or if the
 	// booking's turn has come.
 	OpCancel
-	// OpReset makes the key unused, as if it had never been charged.
+	// OpReset makes the key unused.
 	OpReset
 	// OpTakeUpTo takes as many of Cost as there is room for. If there is room for none, it is
 	// refused.
@@ -149,8 +149,8 @@ type State struct {
 	Took bool
 }
 
-// Row is the stored state of one key under one policy. The zero Row means that the key was never
-// used. Instants are in nanoseconds since 1970.
+// Row is the stored state of one key under one policy. The zero Row means that there is no row.
+// Instants are in nanoseconds since 1970.
 type Row struct {
 	// FullAt is the instant at which a token bucket is full again.
 	FullAt int64
@@ -167,8 +167,9 @@ type Row struct {
 	Period, Limit int64
 }
 
-// Expired reports whether a store may forget the row at now: its limit has been full again for one
-// hour ([SweepGrace]). The hour protects takes whose clock was read before the row was deleted.
+// Expired reports whether a store may forget the row at now: its bucket has been full, or its window
+// over, for one hour ([SweepGrace]). The hour protects takes whose clock was read before the row was
+// deleted.
 func (r Row) Expired(now int64) bool {
 	end := max(r.FullAt, r.At)
 	if r.Start > 0 || r.Used > 0 { // otherwise nothing was counted since the key was new or reset
@@ -182,7 +183,7 @@ const (
 	MaxReserve = time.Hour
 	// MaxBlock is how long [Limiter.Block] can block a key at most: 5 years of 365.25 days.
 	MaxBlock = 43_830 * time.Hour
-	// SweepGrace is how long a row stays after its key is unused again.
+	// SweepGrace is how long a row stays after its bucket is full or its window is over.
 	SweepGrace = time.Hour
 	// ClockTolerance is how far a row may be ahead of the clock before the store concludes that the
 	// clock was stepped back. Statements that wait for each other read their clocks out of order by

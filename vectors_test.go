@@ -20,7 +20,7 @@ var updateVectors = flag.Bool("update-vectors", false, "write the histories of t
 const vectorsOfOracles = 20
 
 // TestVectorsAreThoseOfTheOracles checks that the histories with charges, takes of what is there and
-// blocks have the answers of the exact models, which know nothing of Op.Apply.
+// blocks have the outcomes of the exact models, which know nothing of Op.Apply.
 func TestVectorsAreThoseOfTheOracles(t *testing.T) {
 	t.Parallel()
 	const file = "storetest/vectors.jsonl"
@@ -63,14 +63,14 @@ type (
 		Ops    []vectorOp     `json:"ops"`
 	}
 	vectorOp struct {
-		At      int64        `json:"at"`
-		Op      string       `json:"op"`
-		Key     string       `json:"key"`
-		N       int64        `json:"n,omitempty"`
-		MaxWait int64        `json:"max_wait,omitempty"`
-		Want    vectorAnswer `json:"want"`
+		At      int64         `json:"at"`
+		Op      string        `json:"op"`
+		Key     string        `json:"key"`
+		N       int64         `json:"n,omitempty"`
+		MaxWait int64         `json:"max_wait,omitempty"`
+		Want    vectorOutcome `json:"want"`
 	}
-	vectorAnswer struct {
+	vectorOutcome struct {
 		Allowed    *bool  `json:"allowed,omitempty"`
 		Limit      *int64 `json:"limit,omitempty"`
 		Remaining  *int64 `json:"remaining,omitempty"`
@@ -128,7 +128,7 @@ func newVector(seed uint64) vector {
 		}
 		op := vectorOp{At: now, Key: string("aaab"[r.IntN(4)]), N: pick(1, 1, 1+r.Int64N(limit), limit)}
 		k := keys[op.Key]
-		vectorStep(r, &op, k, limit, span, counts)
+		drawVectorOp(r, &op, k, limit, span, counts)
 		if op.Op == "reset" {
 			keys[op.Key] = fresh()
 		}
@@ -140,8 +140,8 @@ func newVector(seed uint64) vector {
 	return v
 }
 
-// vectorStep chooses an operation, and fills in what the oracle says.
-func vectorStep(r *rand.Rand, op *vectorOp, k exactKey, limit, span int64, counts bool) {
+// drawVectorOp chooses an operation, and fills in what the oracle says.
+func drawVectorOp(r *rand.Rand, op *vectorOp, k exactKey, limit, span int64, counts bool) {
 	now := op.At
 	allowed := func(ok bool, cost, maxWait int64) {
 		remaining, used, reset, wait := k.tell(now)
@@ -149,7 +149,7 @@ func vectorStep(r *rand.Rand, op *vectorOp, k exactKey, limit, span int64, count
 		if !ok || op.Op == "charge" {
 			retry = max(0, wait(cost)-maxWait)
 		}
-		op.Want = vectorAnswer{
+		op.Want = vectorOutcome{
 			Allowed: &ok, Limit: &limit, Remaining: &remaining, Used: &used, RetryAfter: &retry, ResetAfter: &reset,
 			Delay: op.Want.Delay, Taken: op.Want.Taken,
 		}
@@ -183,7 +183,7 @@ func vectorStep(r *rand.Rand, op *vectorOp, k exactKey, limit, span int64, count
 	case kind < 18:
 		op.Op = "refund"
 		gave := k.refund(op.N, now)
-		op.Want = vectorAnswer{Gave: &gave}
+		op.Want = vectorOutcome{Gave: &gave}
 	case kind < 19:
 		op.Op, op.N, op.MaxWait = "block", 0, 1+r.Int64N(3*span)
 		k.block(op.MaxWait, now)

@@ -76,8 +76,8 @@ func (w FixedWindow) apply(op *Op, row *Row, now int64, s *State) {
 
 // credits reports whether the refund op may credit the window of row.
 func (op *Op) credits(row *Row) bool {
-	charged := &op.Booked.Row
-	return charged.Period == 0 || charged.Start == row.Start && charged.Period == row.Period
+	from := &op.Booked.Row
+	return from.Period == 0 || from.Start == row.Start && from.Period == row.Period
 }
 
 func (w FixedWindow) take(op *Op, row *Row, now int64, s *State) {
@@ -265,7 +265,7 @@ func (w FixedWindow) result(op *Op, s *State, r *Result) {
 		Source:    SourceStore,
 		Policy:    op.Policy,
 		Taken:     op.taken(s),
-		charged:   op.charge(s),
+		takenFrom: op.takenFrom(s),
 	}
 	r.ResetAfter = time.Duration(ceilTo(max(0, end-s.Now), s.Tick))
 	if ahead || used == maxUsed {

@@ -19,8 +19,8 @@ const (
 
 // addFields adds what d says to the metadata of a response.
 func addFields(md metadata.MD, d *middleware.Decision) {
-	for i := range d.Parts {
-		policy, quota := handler.FieldItems(d.Parts[i].Limiter, d.Parts[i].Result)
+	for i := range d.Results {
+		policy, quota := handler.FieldItems(d.Results[i].Limiter, d.Results[i].Result)
 		add(md, policyField, policy)
 		if quota != "" {
 			add(md, quotaField, quota)

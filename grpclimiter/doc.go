@@ -12,7 +12,7 @@
 // however many messages follow. Health checks and reflection are calls like any other: leave them
 // out with [Skip].
 //
-// # Answers
+// # Responses
 //
 // The response metadata of each decision has the fields ratelimit-policy and ratelimit of
 // draft-ietf-httpapi-ratelimit-headers-11, as package handler writes them. A call that is not

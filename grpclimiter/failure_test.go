@@ -25,7 +25,7 @@ type broken struct{ err error }
 
 func (b broken) Do(context.Context, limiter.Op) (limiter.State, error) { return limiter.State{}, b.err }
 
-// hung is a store that answers only when the caller leaves.
+// hung is a store that returns only when the caller leaves.
 type hung struct{ reached chan struct{} }
 
 func (h hung) Do(ctx context.Context, _ limiter.Op) (limiter.State, error) {
@@ -69,7 +69,7 @@ func TestWithoutADecisionACallIsUnavailable(t *testing.T) {
 				wantHeader(t, header, "", "", "1")
 				for _, secret := range []string{"db7", "everybody", "limiter:"} {
 					if strings.Contains(fmt.Sprint(err, header), secret) {
-						t.Errorf("the answer %v with %v contains %q", err, header, secret)
+						t.Errorf("the status %v with %v contains %q", err, header, secret)
 					}
 				}
 				if !errors.Is(seen, failure) || s.calls.Load() != 0 {
@@ -115,7 +115,7 @@ func TestFailOpenLetsCallsPassOnlyIfTheStoreFails(t *testing.T) {
 	}
 }
 
-func TestTheLimitersOwnFailurePolicyAnswers(t *testing.T) {
+func TestTheLimitersOwnFailurePolicyApplies(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
@@ -146,13 +146,13 @@ func TestACallerThatLeavesGetsItsOwnCode(t *testing.T) {
 	var failures []error
 	onError := grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) { failures = append(failures, err) })
 	limit := grpclimiter.New(atStore(t, store, limiter.WithTimeout(time.Minute)), oneKey, grpclimiter.FailOpen(), onError)
-	answers := make(chan error, 1) // of the server, which a client that left does not read
-	deadline := time.Minute        // that the server sets
+	errs := make(chan error, 1) // of the server, which a client that left does not read
+	deadline := time.Minute     // that the server sets
 	server, s := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, deadline)
 		defer cancel()
 		resp, err := limit.Unary(ctx, req, info, next)
-		answers <- err
+		errs <- err
 		return resp, err
 	})), &service{}
 	client := start(t, server, s, listen(t, "127.0.0.1:0"))
@@ -164,13 +164,13 @@ func TestACallerThatLeavesGetsItsOwnCode(t *testing.T) {
 	}()
 	_, err := client.UnaryCall(ctx, &testpb.SimpleRequest{})
 	wantCode(t, err, codes.Canceled, 0)
-	wantCode(t, <-answers, codes.Canceled, 0)
+	wantCode(t, <-errs, codes.Canceled, 0)
 
 	deadline = 20 * time.Millisecond
 	go func() { <-store.reached }()
 	_, err = client.UnaryCall(t.Context(), &testpb.SimpleRequest{})
 	wantCode(t, err, codes.DeadlineExceeded, 0)
-	wantCode(t, <-answers, codes.DeadlineExceeded, 0)
+	wantCode(t, <-errs, codes.DeadlineExceeded, 0)
 	if len(failures) > 0 || s.calls.Load() > 0 {
 		t.Errorf("OnError got %v, and the service %d calls; want none", failures, s.calls.Load())
 	}

@@ -161,7 +161,7 @@ func (i *Interceptor) decide(ctx context.Context, call Call, send func(metadata.
 	err := i.rules.Decide(ctx, request{ctx, call}, d)
 	md := metadata.MD{}
 	if err != nil {
-		ctx, err = i.undecided(ctx, call, d, err, md)
+		ctx, err = i.noDecision(ctx, call, d, err, md)
 		d = nil
 	} else {
 		if !i.hide {

@@ -32,7 +32,7 @@ func Cost(of func(context.Context, Call) int64) Option {
 	return func(o *options) { o.cost = of }
 }
 
-// Skip lets a call pass without a decision or a charge if these returns true. The default is to skip
+// Skip lets a call pass without asking the limiter if these returns true. The default is to skip
 // no call.
 func Skip(these func(context.Context, Call) bool) Option {
 	if these == nil {
@@ -46,8 +46,8 @@ func Skip(these func(context.Context, Call) bool) Option {
 // is charged before it is handled, so that simultaneous calls do not exceed the limit. At most the
 // limit can be in flight, even if all will succeed.
 //
-// If the call succeeds, the charge is given back before the client has the status. If the method
-// panics, or the call's deadline ends first, the charge stays. It is given back where it was
+// If the call succeeds, the cost is given back before the client has the status. If the method
+// panics, or the call's deadline ends first, it stays charged. It is given back where it was
 // charged, which may be a fallback of [limiter.FailLocal]. On a fixed window it is given back only
 // while that window runs, so a call that outlasts its window stays charged. [OnError] gets the
 // error of giving it back.

@@ -7,7 +7,7 @@ import (
 	"github.com/sqlimit/limiter/middleware"
 )
 
-// giveBack refunds the charge of a call that succeeded after it ran for took.
+// giveBack refunds the cost of a call that succeeded after it ran for took.
 func (i *Interceptor) giveBack(ctx context.Context, call Call, d *middleware.Decision, took time.Duration) {
 	if !i.chargeFailures || d == nil {
 		return

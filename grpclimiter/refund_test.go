@@ -48,9 +48,9 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 	}
 }
 
-func TestACallThatOutlastsItsChargeIsNotGivenBack(t *testing.T) {
+func TestCallThatOutlastsItsCostIsNotGivenBack(t *testing.T) {
 	t.Parallel()
-	// The charge is back after 1 ms of the server's time; the clock of the limiter stands still.
+	// The cost is back after 1 ms of the server's time; the clock of the limiter stands still.
 	l := newLimiter(t, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Millisecond})
 	s, client := serve(t, grpclimiter.New(l, oneKey, grpclimiter.ChargeFailures()))
 	s.takes = 2 * time.Millisecond

@@ -19,9 +19,9 @@ import (
 	"github.com/sqlimit/limiter/middleware"
 )
 
-// retryUndecided is the delay after a call without a decision. It keeps clients from retrying at once
+// retryNoDecision is the delay after a call without a decision. It keeps clients from retrying at once
 // against a database that has only begun to recover.
-const retryUndecided = time.Second
+const retryNoDecision = time.Second
 
 // refusal returns the status of a call that d refuses, and nil if the call may pass.
 func (i *Interceptor) refusal(ctx context.Context, call Call, d *middleware.Decision, md metadata.MD) error {
@@ -41,9 +41,9 @@ func (i *Interceptor) refusal(ctx context.Context, call Call, d *middleware.Deci
 	return retryable(codes.ResourceExhausted, message, d.Result.RetryAfter, md)
 }
 
-// undecided returns the status of a call without a decision, or its context if an option lets it
+// noDecision returns the status of a call without a decision, or its context if an option lets it
 // pass.
-func (i *Interceptor) undecided(ctx context.Context, call Call, d *middleware.Decision, err error, md metadata.MD) (context.Context, error) {
+func (i *Interceptor) noDecision(ctx context.Context, call Call, d *middleware.Decision, err error, md metadata.MD) (context.Context, error) {
 	i.report(ctx, call, err)
 	switch {
 	case i.dryRun:
@@ -62,7 +62,7 @@ func (i *Interceptor) undecided(ctx context.Context, call Call, d *middleware.De
 		}
 		return ctx, status.FromContextError(context.Canceled).Err()
 	}
-	return ctx, retryable(codes.Unavailable, "the rate limiter could not decide", retryUndecided, md)
+	return ctx, retryable(codes.Unavailable, "the rate limiter could not decide", retryNoDecision, md)
 }
 
 // retryable returns a status that tells the client when to retry, and adds the same to md.

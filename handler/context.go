@@ -15,7 +15,7 @@ import (
 type decision struct {
 	context.Context
 	middleware.Decision
-	fields    []*fields  // of each part: of the policy that decided; empty if a dry run refuses nothing
+	fields    []*fields  // of each rule: of the policy that decided; empty if a dry run refuses nothing
 	one       [1]*fields // fields, if there is one rule: this saves an allocation
 	none      bool       // there is no decision, which an outer one does not stand for
 	succeeded atomic.Bool
@@ -55,7 +55,7 @@ func copyBack(outer, inner *http.Request) {
 func retryAfter(ctx context.Context, wait time.Duration) string {
 	for d := decisionOf(ctx); d != nil; d = decisionOf(d.Context) {
 		for i, f := range d.fields {
-			if p := &d.Parts[i]; p.Asked {
+			if p := &d.Results[i]; p.Asked {
 				wait = max(wait, f.wait(&p.Result, p.Cost))
 			}
 		}

@@ -45,7 +45,7 @@ func TestOnlyAPreflightIsSkippedByItsOption(t *testing.T) {
 		{"OPTIONS alone", func(r *http.Request) { clear(r.Header) }, false},
 	} {
 		for _, option := range []bool{true, false} {
-			l, next := &answers{result: limiter.Result{Allowed: true, Source: limiter.SourceStore}}, &served{}
+			l, next := &fixedLimiter{result: limiter.Result{Allowed: true, Source: limiter.SourceStore}}, &nextHandler{}
 			var opts []handler.Option
 			if option {
 				opts = append(opts, handler.SkipPreflight(), handler.Skip(func(*http.Request) bool { return false }))
@@ -62,8 +62,8 @@ func TestOnlyAPreflightIsSkippedByItsOption(t *testing.T) {
 
 func TestPreflightsAreNotChargedInEitherOrderOfCORSAndLimiter(t *testing.T) {
 	t.Parallel()
-	outside := cors(handler.New(newLimiter(t, newClock(), "l", limiter.PerHour(1)), oneKey)(&served{}))
-	inside := handler.New(newLimiter(t, newClock(), "l", limiter.PerHour(1)), oneKey, handler.SkipPreflight())(cors(&served{}))
+	outside := cors(handler.New(newLimiter(t, newClock(), "l", limiter.PerHour(1)), oneKey)(&nextHandler{}))
+	inside := handler.New(newLimiter(t, newClock(), "l", limiter.PerHour(1)), oneKey, handler.SkipPreflight())(cors(&nextHandler{}))
 	for name, h := range map[string]http.Handler{"CORS outside": outside, "CORS inside": inside} {
 		for i, want := range []int{http.StatusTeapot, http.StatusTooManyRequests} {
 			if resp := askBy(h, preflight()); resp.status != http.StatusNoContent {

@@ -62,7 +62,7 @@ func logIn(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "wrong user or password", http.StatusUnauthorized)
 		return
 	}
-	handler.Succeeded(r.Context()) // gives both charges back when logIn returns
+	handler.Succeeded(r.Context()) // gives both costs back when logIn returns
 }
 
 func Example_login() {

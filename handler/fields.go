@@ -23,7 +23,7 @@ const (
 // maxInteger is the largest Integer of a Structured Field, RFC 9651, section 3.3.1.
 const maxInteger = 999_999_999_999_999
 
-// fields writes one policy's part of the header fields.
+// fields writes the items of one policy in the header fields.
 type fields struct {
 	name   string // as a String of a Structured Field
 	policy string // its item of RateLimit-Policy
@@ -74,14 +74,14 @@ func fillTime(b limiter.TokenBucket) time.Duration {
 	return time.Duration(min(ns, math.MaxInt64))
 }
 
-// findFields sets the fields of each part: those of the policy that decided, which may be another one
+// findFields sets the fields of each rule: those of the policy that decided, which may be another one
 // than the limiter's own. These are prepared. Others are made for the request.
 func (d *decision) findFields(m *limit) {
-	if d.fields = d.one[:]; len(d.Parts) > 1 {
-		d.fields = make([]*fields, len(d.Parts))
+	if d.fields = d.one[:]; len(d.Results) > 1 {
+		d.fields = make([]*fields, len(d.Results))
 	}
-	for i := range d.Parts {
-		p, own := &d.Parts[i].Result, &m.own[i]
+	for i := range d.Results {
+		p, own := &d.Results[i].Result, &m.own[i]
 		d.fields[i] = &own.fields
 		if p.Policy == nil || p.Policy == own.policy {
 			continue
@@ -101,7 +101,7 @@ func (m *limit) setFields(h http.Header, d *decision) {
 		if f != &m.own[i].fields {
 			policies = "" // not the prepared ones
 		}
-		if p := &d.Parts[i]; knowsQuota(p) {
+		if p := &d.Results[i]; knowsQuota(p) {
 			if len(quotas) > 0 {
 				quotas = append(quotas, ", "...)
 			}
@@ -118,13 +118,13 @@ func (m *limit) setFields(h http.Header, d *decision) {
 		lines[1] = join(h[quotaField], string(quotas))
 		h[quotaField] = lines[1:2:2]
 	}
-	if b, f := &d.Parts[d.Binding], d.fields[d.Binding]; f.legacy != nil && knowsQuota(b) {
+	if b, f := &d.Results[d.Binding], d.fields[d.Binding]; f.legacy != nil && knowsQuota(b) {
 		f.legacy.set(h, &b.Result)
 	}
 }
 
-// knowsQuota reports whether the state of the part's key is known. A failure policy knows none.
-func knowsQuota(p *middleware.Part) bool {
+// knowsQuota reports whether the state of the key is known. A failure policy knows none.
+func knowsQuota(p *middleware.RuleResult) bool {
 	return p.Asked && p.Result.Source != limiter.SourcePolicy
 }
 

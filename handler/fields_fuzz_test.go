@@ -53,7 +53,7 @@ func TestAnIndependentParserReadsTheFields(t *testing.T) {
 	name := "a-Z_0.9:/x"
 	h := handler.New(newLimiter(t, c, name, limiter.PerMinute(3)), oneKey)(
 		handler.New(newLimiter(t, c, "day", limiter.FixedWindow{Limit: 9, Window: 24 * time.Hour}), oneKey)(
-			handler.New(quoted{&answers{result: limiter.Result{Allowed: true, Limit: 10, Remaining: 10, Source: limiter.SourceStore}}}, oneKey)(&served{})))
+			handler.New(quoted{&fixedLimiter{result: limiter.Result{Allowed: true, Limit: 10, Remaining: 10, Source: limiter.SourceStore}}}, oneKey)(&nextHandler{})))
 	resp := ask(h)
 	for field, want := range map[string][]item{
 		"RateLimit-Policy": {
@@ -85,7 +85,7 @@ func TestAnIndependentParserReadsTheFields(t *testing.T) {
 }
 
 // quoted is a limiter whose name must be escaped.
-type quoted struct{ *answers }
+type quoted struct{ *fixedLimiter }
 
 func (quoted) Name() string { return `say "\n"` }
 
@@ -117,7 +117,7 @@ func FuzzFields(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		h := handler.New(l, oneKey, handler.Cost(func(*http.Request) int64 { return cost }))(&served{})
+		h := handler.New(l, oneKey, handler.Cost(func(*http.Request) int64 { return cost }))(&nextHandler{})
 		for range 3 {
 			resp := ask(h)
 			checkFields(t, c, l, resp, cost)

@@ -62,7 +62,7 @@ func newLimit(opts []Option) *limit {
 	return m
 }
 
-// finish prepares what all answers share.
+// finish prepares what all responses share.
 func (m *limit) finish(limiters ...Limiter) {
 	var names, policies []string
 	for _, l := range limiters {
@@ -109,7 +109,7 @@ func (m *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 	}
 	d := &decision{Context: r.Context()}
 	if err := m.rules.Decide(d.Context, r, &d.Decision); err != nil {
-		m.undecided(w, r, next, d, err)
+		m.noDecision(w, r, next, d, err)
 		return
 	}
 	outer := r

@@ -16,9 +16,9 @@ import (
 
 func TestRequestsPassUntilTheLimitAndAgainAfterRetryAfter(t *testing.T) {
 	t.Parallel()
-	c, next := newClock(), &served{}
+	c, next := newClock(), &nextHandler{}
 	h := handler.New(newLimiter(t, c, "search", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: 90 * time.Second}), handler.ClientIP())(next)
-	for i, step := range []struct {
+	for i, call := range []struct {
 		after  time.Duration
 		status int
 		quota  string
@@ -32,14 +32,14 @@ func TestRequestsPassUntilTheLimitAndAgainAfterRetryAfter(t *testing.T) {
 		{time.Millisecond, http.StatusTeapot, `"search";r=0;t=90`, ""},
 		{time.Hour, http.StatusTeapot, `"search";r=1;t=90`, ""},
 	} {
-		c.add(step.after)
+		c.add(call.after)
 		resp := ask(h)
-		problem := wantStatus(t, resp, step.status)
+		problem := wantStatus(t, resp, call.status)
 		wantHeaders(t, resp.header, map[string]string{
-			"RateLimit-Policy": `"search";q=2;w=180`, "RateLimit": step.quota, "Retry-After": step.retry,
+			"RateLimit-Policy": `"search";q=2;w=180`, "RateLimit": call.quota, "Retry-After": call.retry,
 			"X-RateLimit-Limit": "", "Access-Control-Expose-Headers": "",
 		})
-		if step.status == http.StatusTooManyRequests {
+		if call.status == http.StatusTooManyRequests {
 			want := map[string]any{
 				"type":              "https://iana.org/assignments/http-problem-types#quota-exceeded",
 				"title":             "Request cannot be satisfied as assigned quota has been exceeded",
@@ -47,11 +47,11 @@ func TestRequestsPassUntilTheLimitAndAgainAfterRetryAfter(t *testing.T) {
 				"violated-policies": []any{"search"},
 			}
 			if !reflect.DeepEqual(problem, want) {
-				t.Errorf("step %d: problem %v, want %v", i, problem, want)
+				t.Errorf("call %d: problem %v, want %v", i, problem, want)
 			}
 		}
 		if t.Failed() {
-			t.Fatalf("in step %d", i)
+			t.Fatalf("in call %d", i)
 		}
 	}
 	if next.calls != 4 {
@@ -59,7 +59,7 @@ func TestRequestsPassUntilTheLimitAndAgainAfterRetryAfter(t *testing.T) {
 	}
 }
 
-func TestWithoutADecisionTheAnswerIsAnErrorAndNeverAPass(t *testing.T) {
+func TestNoDecisionIsNeverAPass(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -87,7 +87,7 @@ func TestWithoutADecisionTheAnswerIsAnErrorAndNeverAPass(t *testing.T) {
 			t.Parallel()
 			var reported []error
 			report := handler.OnError(func(_ *http.Request, err error) { reported = append(reported, err) })
-			next := &served{}
+			next := &nextHandler{}
 			resp := ask(handler.New(c.l, c.key, report)(next))
 			problem := wantStatus(t, resp, c.status)
 			wantHeaders(t, resp.header, map[string]string{"Retry-After": c.retry, "RateLimit": "", "RateLimit-Policy": ""})

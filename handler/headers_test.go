@@ -16,7 +16,7 @@ import (
 
 func TestSeveralLimitersShareOneField(t *testing.T) {
 	t.Parallel()
-	c, next := newClock(), &served{}
+	c, next := newClock(), &nextHandler{}
 	burst := handler.New(newLimiter(t, c, "burst", limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 2 * time.Second}), oneKey)
 	day := handler.New(newLimiter(t, c, "day", limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour}), oneKey)
 	hidden := handler.New(newLimiter(t, c, "hidden", limiter.PerDay(5)), oneKey, handler.HideQuota())
@@ -48,7 +48,7 @@ func TestSeveralLimitersShareOneField(t *testing.T) {
 
 func TestAFieldThatIsThereAlreadyIsJoined(t *testing.T) {
 	t.Parallel()
-	h := handler.New(newLimiter(t, newClock(), "l", limiter.PerSecond(2)), oneKey)(&served{})
+	h := handler.New(newLimiter(t, newClock(), "l", limiter.PerSecond(2)), oneKey)(&nextHandler{})
 	w := httptest.NewRecorder()
 	w.Header().Add("RateLimit", `"a";r=1`)
 	w.Header().Add("RateLimit", `"b";r=2`)
@@ -56,7 +56,7 @@ func TestAFieldThatIsThereAlreadyIsJoined(t *testing.T) {
 	wantHeaders(t, w.Header(), map[string]string{"RateLimit": `"a";r=1, "b";r=2, "l";r=1;t=1`, "RateLimit-Policy": `"l";q=2;w=1`})
 }
 
-func TestHeadersOfOneAnswerDoNotChangeThoseOfAnother(t *testing.T) {
+func TestHeadersOfResponsesAreIndependent(t *testing.T) {
 	t.Parallel()
 	var policies []string
 	h := handler.New(newLimiter(t, newClock(), "l", limiter.PerSecond(9)), oneKey)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -113,7 +113,7 @@ func TestFieldsOfAPolicyAndItsState(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.result.Source = limiter.SourceStore
-			resp := ask(handler.New(&answers{policy: c.policy, result: c.result}, oneKey)(&served{}))
+			resp := ask(handler.New(&fixedLimiter{policy: c.policy, result: c.result}, oneKey)(&nextHandler{}))
 			wantHeaders(t, resp.header, c.fields)
 		})
 	}
@@ -142,7 +142,7 @@ func TestLegacyHeadersMeanWhatTheyMeanAtGitHub(t *testing.T) {
 		},
 	} {
 		c.result.Source = limiter.SourceStore
-		resp := ask(handler.New(&answers{policy: c.policy, result: c.result}, oneKey, handler.LegacyHeaders())(&served{}))
+		resp := ask(handler.New(&fixedLimiter{policy: c.policy, result: c.result}, oneKey, handler.LegacyHeaders())(&nextHandler{}))
 		wantHeaders(t, resp.header, map[string]string{
 			"X-RateLimit-Limit": c.limit, "X-RateLimit-Remaining": c.remaining, "X-RateLimit-Used": c.used, "X-RateLimit-Resource": "fake",
 		})
@@ -158,7 +158,7 @@ func TestLegacyHeadersTellTheTightestOfSeveralLimits(t *testing.T) {
 	c := newClock()
 	tight := handler.New(newLimiter(t, c, "tight", limiter.PerDay(2)), oneKey, handler.LegacyHeaders())
 	wide := handler.New(newLimiter(t, c, "wide", limiter.PerDay(100)), oneKey, handler.LegacyHeaders())
-	for i, h := range []http.Handler{tight(wide(&served{})), wide(tight(&served{})), wide(tight(&served{}))} {
+	for i, h := range []http.Handler{tight(wide(&nextHandler{})), wide(tight(&nextHandler{})), wide(tight(&nextHandler{}))} {
 		resp := ask(h)
 		want := []string{"1", "0", "0"}[i]
 		wantHeaders(t, resp.header, map[string]string{
@@ -173,22 +173,22 @@ func TestHeadersAreExposedToScriptsOfOtherOrigins(t *testing.T) {
 	expose := func(name string, opts ...handler.Option) func(http.Handler) http.Handler {
 		return handler.New(newLimiter(t, c, name, limiter.PerSecond(1)), oneKey, append(opts, handler.ExposeHeaders())...)
 	}
-	resp := ask(expose("a")(expose("b")(&served{}))) // said once
+	resp := ask(expose("a")(expose("b")(&nextHandler{}))) // said once
 	wantHeaders(t, resp.header, map[string]string{"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After"})
-	resp = ask(expose("c", handler.LegacyHeaders())(&served{}))
+	resp = ask(expose("c", handler.LegacyHeaders())(&nextHandler{}))
 	wantHeaders(t, resp.header, map[string]string{
 		"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After, " +
 			"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Used, X-RateLimit-Reset, X-RateLimit-Resource",
 	})
-	for _, answer := range []reply{
-		ask(handler.New(fails(limiter.ErrNotApplied), oneKey, handler.ExposeHeaders())(&served{})),
-		ask(handler.New(fails(nil), handler.Route(), handler.ExposeHeaders())(&served{})),
+	for _, resp := range []reply{
+		ask(handler.New(fails(limiter.ErrNotApplied), oneKey, handler.ExposeHeaders())(&nextHandler{})),
+		ask(handler.New(fails(nil), handler.Route(), handler.ExposeHeaders())(&nextHandler{})),
 	} {
-		wantHeaders(t, answer.header, map[string]string{"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After"})
+		wantHeaders(t, resp.header, map[string]string{"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After"})
 	}
 	w := httptest.NewRecorder()
 	w.Header().Set("Access-Control-Expose-Headers", "ETag")
-	expose("d")(&served{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	expose("d")(&nextHandler{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	if lines := w.Header().Values("Access-Control-Expose-Headers"); len(lines) != 2 || lines[0] != "ETag" {
 		t.Errorf("Access-Control-Expose-Headers: %q, want what the application exposes kept", lines)
 	}
@@ -211,7 +211,7 @@ func TestHeadersTellOfTheDecisionAndNotOfWhatCameAfterIt(t *testing.T) {
 		limiter.TokenBucket{Capacity: 4, Refill: 1, Interval: time.Minute},
 		limiter.FixedWindow{Limit: 4, Window: time.Minute},
 	} {
-		h := handler.New(contended{newLimiter(t, newClock(), "l", p)}, oneKey, handler.LegacyHeaders())(&served{})
+		h := handler.New(contended{newLimiter(t, newClock(), "l", p)}, oneKey, handler.LegacyHeaders())(&nextHandler{})
 		for _, left := range []string{"3", "1", "0"} {
 			got := ask(h).header
 			if r := got.Get("RateLimit"); !strings.HasPrefix(r, `"l";r=`+left+";t=") {

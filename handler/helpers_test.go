@@ -33,15 +33,15 @@ func newLimiter(t testing.TB, c *clock, name string, p limiter.Policy) *limiter.
 // oneKey is one key for all.
 func oneKey(*http.Request) (string, error) { return "everybody", nil }
 
-// served is a handler that counts its calls.
-type served struct{ calls int }
+// nextHandler is a handler that counts its calls.
+type nextHandler struct{ calls int }
 
-func (s *served) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (s *nextHandler) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	s.calls++
 	w.WriteHeader(http.StatusTeapot)
 }
 
-// reply is an answer with all of its body.
+// reply is a response with all of its body.
 type reply struct {
 	status int
 	header http.Header
@@ -59,31 +59,31 @@ func askBy(h http.Handler, r *http.Request) reply {
 	return reply{w.Code, w.Header(), w.Body.Bytes()}
 }
 
-// answers is a limiter that always answers the same.
-type answers struct {
+// fixedLimiter is a limiter that always returns the same result.
+type fixedLimiter struct {
 	policy limiter.Policy
 	result limiter.Result
 	err    error
 	asked  []int64
 }
 
-func (a *answers) AllowN(_ context.Context, _ string, n int64) (limiter.Result, error) {
-	a.asked = append(a.asked, n)
-	return a.result, a.err
+func (l *fixedLimiter) AllowN(_ context.Context, _ string, n int64) (limiter.Result, error) {
+	l.asked = append(l.asked, n)
+	return l.result, l.err
 }
 
-func (*answers) Name() string { return "fake" }
+func (*fixedLimiter) Name() string { return "fake" }
 
-func (a *answers) Policy() limiter.Policy {
-	if a.policy == nil {
+func (l *fixedLimiter) Policy() limiter.Policy {
+	if l.policy == nil {
 		return limiter.PerSecond(10)
 	}
-	return a.policy
+	return l.policy
 }
 
-// fails is a limiter that has no answer.
-func fails(err error) *answers {
-	return &answers{result: limiter.Result{Source: limiter.SourcePolicy}, err: err}
+// fails is a limiter that makes no decision.
+func fails(err error) *fixedLimiter {
+	return &fixedLimiter{result: limiter.Result{Source: limiter.SourcePolicy}, err: err}
 }
 
 // wantStatus checks a status, and that what is not the next handler's is a problem document of it.

@@ -20,8 +20,8 @@ func TestFieldItemsAreThoseOfTheMiddleware(t *testing.T) {
 			l := newLimiter(t, newClock(), "api:v1", p)
 			for range 3 { // the third is refused
 				var items [2]string
-				answer := ask(handler.New(itemsOf{l, &items}, oneKey)(&served{}))
-				wantHeaders(t, answer.header, map[string]string{"RateLimit-Policy": items[0], "RateLimit": items[1]})
+				resp := ask(handler.New(itemsOf{l, &items}, oneKey)(&nextHandler{}))
+				wantHeaders(t, resp.header, map[string]string{"RateLimit-Policy": items[0], "RateLimit": items[1]})
 			}
 		})
 	}

@@ -95,7 +95,7 @@ func TestTheRouteIsTheMuxsPattern(t *testing.T) {
 	}
 	limit := handler.New(newLimiter(t, newClock(), "l", perMinute), key)
 	mux := http.NewServeMux()
-	mux.Handle("GET /items/{id}", limit(&served{}))
+	mux.Handle("GET /items/{id}", limit(&nextHandler{}))
 	wantStatus(t, askBy(mux, httptest.NewRequest(http.MethodGet, "/items/1", http.NoBody)), http.StatusTeapot)
 	wantStatus(t, askBy(mux, httptest.NewRequest(http.MethodGet, "/items/2", http.NoBody)), http.StatusTeapot)
 	wantStatus(t, askBy(limit(mux), httptest.NewRequest(http.MethodGet, "/items/2", http.NoBody)), http.StatusBadRequest)

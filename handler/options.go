@@ -36,7 +36,7 @@ func Cost(of func(*http.Request) int64) Option {
 	return func(o *options) { o.cost = of }
 }
 
-// Skip lets a request pass without a decision or a charge if these returns true. The default is to
+// Skip lets a request pass without asking the limiter if these returns true. The default is to
 // skip no request.
 func Skip(these func(*http.Request) bool) Option {
 	if these == nil {
@@ -63,8 +63,8 @@ func isPreflight(r *http.Request) bool {
 // request is charged before it is carried out, so that simultaneous requests do not exceed the
 // limit. At most the limit can be in flight, even if all will succeed.
 //
-// If the handler calls [Succeeded], the charge is given back when the handler returns, before the
-// client has the whole answer. If the handler panics, the charge stays. It is given back where it
+// If the handler calls [Succeeded], the cost is given back when the handler returns, before the
+// client has the whole answer. If the handler panics, it stays charged. It is given back where it
 // was charged, which may be a fallback of [limiter.FailLocal]. On a fixed window it is given back
 // only while that window runs, so a request that outlasts its window stays charged. [OnError] gets
 // the error of giving it back.

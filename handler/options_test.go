@@ -17,13 +17,13 @@ import (
 
 func TestARequestCostsWhatCostSays(t *testing.T) {
 	t.Parallel()
-	c, next := newClock(), &served{}
+	c, next := newClock(), &nextHandler{}
 	cost := func(r *http.Request) int64 {
 		n, _ := strconv.ParseInt(r.URL.Query().Get("n"), 10, 64)
 		return n
 	}
 	h := handler.New(newLimiter(t, c, "batch", limiter.PerMinute(60)), oneKey, handler.Cost(cost))(next)
-	for i, step := range []struct {
+	for i, call := range []struct {
 		n      string
 		status int
 		quota  string
@@ -39,18 +39,18 @@ func TestARequestCostsWhatCostSays(t *testing.T) {
 		{"1", http.StatusTooManyRequests, `"batch";r=0;t=1`, "1"},
 		{"0", http.StatusTeapot, `"batch";r=0;t=1`, ""}, // what costs nothing is never refused
 	} {
-		resp := askBy(h, httptest.NewRequest(http.MethodGet, "/?n="+step.n, http.NoBody))
-		wantStatus(t, resp, step.status)
-		wantHeaders(t, resp.header, map[string]string{"RateLimit": step.quota, "Retry-After": step.retry})
+		resp := askBy(h, httptest.NewRequest(http.MethodGet, "/?n="+call.n, http.NoBody))
+		wantStatus(t, resp, call.status)
+		wantHeaders(t, resp.header, map[string]string{"RateLimit": call.quota, "Retry-After": call.retry})
 		if t.Failed() {
-			t.Fatalf("in step %d, n=%s", i, step.n)
+			t.Fatalf("in call %d, n=%s", i, call.n)
 		}
 	}
 }
 
 func TestASkippedRequestIsNeitherAskedAboutNorCharged(t *testing.T) {
 	t.Parallel()
-	l, next := fails(limiter.ErrMisconfigured), &served{}
+	l, next := fails(limiter.ErrMisconfigured), &nextHandler{}
 	h := handler.New(l, oneKey, handler.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }))(next)
 	resp := askBy(h, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
 	wantStatus(t, resp, http.StatusTeapot)
@@ -79,7 +79,7 @@ func TestARefusalLooksAsTheApplicationWants(t *testing.T) {
 				t.Errorf("the request of the hook has %+v, the hook %+v", seen, res)
 			}
 			told = append(told, res)
-		}))(&served{})
+		}))(&nextHandler{})
 	wantStatus(t, ask(h), http.StatusTeapot)
 	if len(told) != 0 {
 		t.Errorf("OnRefusal was told of a request that passed")
@@ -131,10 +131,10 @@ func TestADryRunReportsAndChangesNothing(t *testing.T) {
 	}
 }
 
-func TestAHiddenQuotaIsInNoPartOfAnAnswer(t *testing.T) {
+func TestHiddenQuotaIsInNoResponse(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	h := handler.New(newLimiter(t, c, "account", limiter.PerMinute(1)), oneKey, handler.HideQuota(), handler.LegacyHeaders(), handler.ExposeHeaders())(&served{})
+	h := handler.New(newLimiter(t, c, "account", limiter.PerMinute(1)), oneKey, handler.HideQuota(), handler.LegacyHeaders(), handler.ExposeHeaders())(&nextHandler{})
 	resp := ask(h)
 	wantStatus(t, resp, http.StatusTeapot)
 	delete(resp.header, "Access-Control-Expose-Headers") // of Retry-After
@@ -166,7 +166,7 @@ func TestWhatIsPutTogetherWronglyPanicsAtTheStart(t *testing.T) {
 		"no next handler":   {func() { handler.New(l, oneKey)(nil) }, "pass one"},
 		"no policy":         {func() { handler.New(noPolicy{}, oneKey) }, "limiter.New"},
 		"a name no header":  {func() { handler.New(oddName{}, oneKey) }, "printable ASCII"},
-		"no refunds":        {func() { handler.New(fails(nil), oneKey, handler.ChargeFailures()) }, "RefundOf, which *handler_test.answers does not have"},
+		"no refunds":        {func() { handler.New(fails(nil), oneKey, handler.ChargeFailures()) }, "RefundOf, which *handler_test.fixedLimiter does not have"},
 		"an old refund":     {func() { handler.New(onlyRefund{fails(nil)}, oneKey, handler.ChargeFailures()) }, "RefundOf"},
 		"Cost":              {func() { handler.Cost(nil) }, "leave the option out"},
 		"Skip":              {func() { handler.Skip(nil) }, "leave the option out"},

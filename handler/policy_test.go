@@ -26,9 +26,9 @@ func TestFieldsAreThoseOfThePolicyThatDecided(t *testing.T) {
 	day := newOn(t, store, c, "day", limiter.FixedWindow{Limit: 5, Window: 24 * time.Hour},
 		byPlan(map[string]limiter.Policy{"silver": limiter.FixedWindow{Limit: 1, Window: time.Hour}}))
 	plan := handler.Header("X-Plan")
-	one := handler.New(api, plan, handler.LegacyHeaders())(&served{})
-	both := handler.NewAll([]handler.Rule{{Limiter: api, Key: plan}, {Limiter: day, Key: plan}}, handler.LegacyHeaders())(&served{})
-	for _, step := range []struct {
+	one := handler.New(api, plan, handler.LegacyHeaders())(&nextHandler{})
+	both := handler.NewAll([]handler.Rule{{Limiter: api, Key: plan}, {Limiter: day, Key: plan}}, handler.LegacyHeaders())(&nextHandler{})
+	for _, call := range []struct {
 		h                              http.Handler
 		plan                           string
 		status                         int
@@ -44,12 +44,12 @@ func TestFieldsAreThoseOfThePolicyThatDecided(t *testing.T) {
 		{both, "silver", http.StatusTooManyRequests, `"api";q=2;w=2, "day";q=1;w=3600`, `"api";r=1;t=1, "day";r=0;t=3600`, "3600", "day", "1"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-		r.Header.Set("X-Plan", step.plan)
-		resp := askBy(step.h, r)
-		wantStatus(t, resp, step.status)
+		r.Header.Set("X-Plan", call.plan)
+		resp := askBy(call.h, r)
+		wantStatus(t, resp, call.status)
 		wantHeaders(t, resp.header, map[string]string{
-			"RateLimit-Policy": step.policy, "RateLimit": step.quota, "Retry-After": step.retry,
-			"X-RateLimit-Resource": step.resource, "X-RateLimit-Limit": step.limit,
+			"RateLimit-Policy": call.policy, "RateLimit": call.quota, "Retry-After": call.retry,
+			"X-RateLimit-Resource": call.resource, "X-RateLimit-Limit": call.limit,
 		})
 	}
 }
@@ -64,14 +64,14 @@ func TestWithoutAPolicyThatDecidedTheFieldsAreTheLimitersOwn(t *testing.T) {
 		nil: `"fake";q=10;w=10`, own: `"fake";q=10;w=10`, other: `"fake";q=20;w=20`, &other: `"fake";q=10;w=10`,
 	} {
 		res.Policy = policy
-		resp := ask(handler.New(&answers{policy: own, result: res}, oneKey)(&served{}))
+		resp := ask(handler.New(&fixedLimiter{policy: own, result: res}, oneKey)(&nextHandler{}))
 		wantHeaders(t, resp.header, map[string]string{"RateLimit-Policy": want, "RateLimit": `"fake";r=9;t=1`})
 	}
 }
 
 func TestAnIndependentParserReadsTheFieldsOfRules(t *testing.T) {
 	t.Parallel()
-	resp := ask(handler.NewAll(burstAndDay(t, memory.New(), newClock(), 2))(&served{}))
+	resp := ask(handler.NewAll(burstAndDay(t, memory.New(), newClock(), 2))(&nextHandler{}))
 	for field, want := range map[string][]item{
 		"RateLimit-Policy": {{"burst", map[string]int64{"q": 3, "w": 6}}, {"day", map[string]int64{"q": 2, "w": 86400}}},
 		"RateLimit":        {{"burst", map[string]int64{"r": 2, "t": 2}}, {"day", map[string]int64{"r": 1, "t": 43200}}},

@@ -35,7 +35,7 @@ func TestClientIPWarnsOnceOfAProxyThatNoOptionTrusts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			log := logged(t)
-			h := handler.New(newLimiter(t, newClock(), "l", limiter.PerMinute(60)), c.key)(&served{})
+			h := handler.New(newLimiter(t, newClock(), "l", limiter.PerMinute(60)), c.key)(&nextHandler{})
 			for range 10 {
 				r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 				r.RemoteAddr = c.remote

@@ -88,7 +88,7 @@ func (s *refundStore) Do(ctx context.Context, op limiter.Op) (limiter.State, err
 	return s.Store.Do(ctx, op)
 }
 
-func TestAChargeIsGivenBackOnlyWhereThereWasOne(t *testing.T) {
+func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name            string

@@ -35,7 +35,7 @@ func TestWithoutOnErrorAFailureIsLoggedOnceAMinute(t *testing.T) {
 		for name, opts := range map[string][]handler.Option{"": nil, "fail open": {handler.FailOpen()}, "dry run": {handler.DryRun()}} {
 			log := logged(t)
 			synctest.Test(t, func(t *testing.T) {
-				h := handler.New(fails(err), oneKey, opts...)(&served{})
+				h := handler.New(fails(err), oneKey, opts...)(&nextHandler{})
 				for minute := range 3 {
 					for range 20 {
 						ask(h)
@@ -62,12 +62,12 @@ func TestWhatClientsCauseIsNotLogged(t *testing.T) {
 	log := logged(t)
 	secret := func(*http.Request) (string, error) { return "", errors.New("cannot parse alice@example.com") }
 	for _, h := range []http.Handler{
-		handler.New(fails(nil), secret)(&served{}),
-		handler.New(fails(limiter.ErrExceedsCapacity), oneKey)(&served{}),
-		handler.New(fails(fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrKeyBusy)), oneKey)(&served{}),
-		handler.New(fails(fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown)), oneKey)(&served{}),
-		handler.New(&answers{result: limiter.Result{Limit: 1, Source: limiter.SourceStore}}, oneKey)(&served{}),
-		handler.New(fails(limiter.ErrMisconfigured), oneKey, handler.OnError(func(*http.Request, error) {}))(&served{}),
+		handler.New(fails(nil), secret)(&nextHandler{}),
+		handler.New(fails(limiter.ErrExceedsCapacity), oneKey)(&nextHandler{}),
+		handler.New(fails(fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrKeyBusy)), oneKey)(&nextHandler{}),
+		handler.New(fails(fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown)), oneKey)(&nextHandler{}),
+		handler.New(&fixedLimiter{result: limiter.Result{Limit: 1, Source: limiter.SourceStore}}, oneKey)(&nextHandler{}),
+		handler.New(fails(limiter.ErrMisconfigured), oneKey, handler.OnError(func(*http.Request, error) {}))(&nextHandler{}),
 	} {
 		ask(h)
 	}
@@ -88,7 +88,7 @@ func TestADSNThatIsEmptyIsInTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := handler.New(l, handler.ClientIP())(&served{})
+	h := handler.New(l, handler.ClientIP())(&nextHandler{})
 	for range 10 {
 		wantStatus(t, ask(h), http.StatusServiceUnavailable)
 	}
@@ -107,7 +107,7 @@ func TestAClientThatLeavesIsNoError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := handler.New(l, oneKey, handler.OnError(func(_ *http.Request, err error) { t.Errorf("OnError got %v", err) }))(&served{})
+	h := handler.New(l, oneKey, handler.OnError(func(_ *http.Request, err error) { t.Errorf("OnError got %v", err) }))(&nextHandler{})
 	ctx, leave := context.WithCancel(t.Context())
 	time.AfterFunc(time.Millisecond, leave)
 	wantStatus(t, askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)), http.StatusServiceUnavailable)

@@ -50,20 +50,20 @@ func TestTheServerRemovesTheFilesOfAnUpload(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		l      *answers
+		l      *fixedLimiter
 		opts   []handler.Option
 		panics bool
 	}{
-		{name: "a request that passes", l: &answers{result: allowed}},
-		{name: "a handler that panics", l: &answers{result: allowed}, panics: true},
-		{name: "a refusal in a dry run", l: &answers{result: refused}, opts: []handler.Option{handler.DryRun()}},
+		{name: "a request that passes", l: &fixedLimiter{result: allowed}},
+		{name: "a handler that panics", l: &fixedLimiter{result: allowed}, panics: true},
+		{name: "a refusal in a dry run", l: &fixedLimiter{result: refused}, opts: []handler.Option{handler.DryRun()}},
 		{name: "no decision in a dry run", l: fails(limiter.ErrMisconfigured), opts: []handler.Option{handler.DryRun()}},
 		{name: "a store that failed", l: fails(limiter.ErrNotApplied), opts: []handler.Option{handler.FailOpen()}},
 		{name: "a skipped request", l: fails(nil), opts: []handler.Option{handler.Skip(func(*http.Request) bool { return true })}},
-		{name: "a refusal of the application's own", l: &answers{result: refused}, opts: []handler.Option{
+		{name: "a refusal of the application's own", l: &fixedLimiter{result: refused}, opts: []handler.Option{
 			handler.Refusal(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { parse(r) })),
 		}},
-		{name: "a hook that reads the form", l: &answers{result: refused}, opts: []handler.Option{
+		{name: "a hook that reads the form", l: &fixedLimiter{result: refused}, opts: []handler.Option{
 			handler.OnRefusal(func(r *http.Request, _ limiter.Result) { parse(r) }),
 		}},
 	} {
@@ -71,11 +71,11 @@ func TestTheServerRemovesTheFilesOfAnUpload(t *testing.T) {
 			dir := t.TempDir()
 			t.Setenv("TMPDIR", dir)
 			written = 0
-			served, pattern := false, ""
+			called, pattern := false, ""
 			mux := http.NewServeMux()
 			mux.HandleFunc("POST /upload", func(_ http.ResponseWriter, r *http.Request) {
 				parse(r)
-				served = true
+				called = true
 				if c.panics {
 					panic("a bug")
 				}
@@ -101,7 +101,7 @@ func TestTheServerRemovesTheFilesOfAnUpload(t *testing.T) {
 			if left := files(t, dir); written != 1 || left != 0 {
 				t.Errorf("of %d files in TMPDIR %d are left; want none of 1", written, left)
 			}
-			if served && pattern != "POST /upload" {
+			if called && pattern != "POST /upload" {
 				t.Errorf("middleware outside of the limiter sees the pattern %q", pattern)
 			}
 		})

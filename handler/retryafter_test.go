@@ -39,7 +39,7 @@ func TestRetryAfterIsTheLongestWaitOfAllLimitersThatWereAsked(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			clock := newClock()
-			h := http.Handler(&served{})
+			h := http.Handler(&nextHandler{})
 			for i := len(c.layers) - 1; i >= 0; i-- {
 				h = handler.New(newLimiter(t, clock, "l"+strconv.Itoa(i), c.layers[i].policy), oneKey, c.layers[i].opts...)(h)
 			}
@@ -65,9 +65,9 @@ func TestRetryAfterWithoutADecisionIsNoShorterThanThatOfAnOuterLimiter(t *testin
 		{newLimiter(t, newClock(), "outer", limiter.PerHour(1)), handler.HideQuota(), "3600"},
 		{newLimiter(t, newClock(), "outer", limiter.PerHour(2)), handler.HideQuota(), "1"},
 		{fails(limiter.ErrNotApplied), handler.FailOpen(), "1"},
-		{&answers{result: limiter.Result{Allowed: true, Source: limiter.SourcePolicy}}, handler.HideQuota(), "1"},
+		{&fixedLimiter{result: limiter.Result{Allowed: true, Source: limiter.SourcePolicy}}, handler.HideQuota(), "1"},
 	} {
-		resp := ask(handler.New(c.outer, oneKey, c.opt)(handler.New(fails(limiter.ErrNotApplied), oneKey)(&served{})))
+		resp := ask(handler.New(c.outer, oneKey, c.opt)(handler.New(fails(limiter.ErrNotApplied), oneKey)(&nextHandler{})))
 		wantStatus(t, resp, http.StatusServiceUnavailable)
 		wantHeaders(t, resp.header, map[string]string{"Retry-After": c.want})
 	}

@@ -18,8 +18,8 @@ func TestLegacyHeadersDescribeTheRuleThatDecides(t *testing.T) {
 	c := newClock()
 	rules := burstAndDay(t, memory.New(), c, 100)
 	rules[0].Cost, rules[1].Cost = costOf("burst"), costOf("day")
-	h := handler.NewAll(rules, handler.LegacyHeaders(), handler.ExposeHeaders())(&served{})
-	for _, step := range []struct{ cost, resource, limit, remaining string }{
+	h := handler.NewAll(rules, handler.LegacyHeaders(), handler.ExposeHeaders())(&nextHandler{})
+	for _, call := range []struct{ cost, resource, limit, remaining string }{
 		{"burst=1&day=1", "burst", "3", "2"},
 		{"burst=1&day=80", "day", "100", "19"},
 		{"burst=1&day=20", "day", "100", "19"}, // refused by day, though burst has less
@@ -27,18 +27,18 @@ func TestLegacyHeadersDescribeTheRuleThatDecides(t *testing.T) {
 		{"burst=0&day=1", "day", "100", "18"},
 		{"burst=0&day=0", "burst", "3", "1"},
 	} {
-		resp := askBy(h, httptest.NewRequest(http.MethodGet, "/?"+step.cost, http.NoBody))
+		resp := askBy(h, httptest.NewRequest(http.MethodGet, "/?"+call.cost, http.NoBody))
 		wantHeaders(t, resp.header, map[string]string{
-			"X-RateLimit-Resource": step.resource, "X-RateLimit-Limit": step.limit, "X-RateLimit-Remaining": step.remaining,
+			"X-RateLimit-Resource": call.resource, "X-RateLimit-Limit": call.limit, "X-RateLimit-Remaining": call.remaining,
 			"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After, " +
 				"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Used, X-RateLimit-Reset, X-RateLimit-Resource",
 		})
 	}
 }
 
-func TestHiddenRulesAreInNoPartOfAnAnswer(t *testing.T) {
+func TestHiddenRulesAreInNoResponse(t *testing.T) {
 	t.Parallel()
-	h := handler.NewAll(burstAndDay(t, memory.New(), newClock(), 1), handler.HideQuota(), handler.LegacyHeaders())(&served{})
+	h := handler.NewAll(burstAndDay(t, memory.New(), newClock(), 1), handler.HideQuota(), handler.LegacyHeaders())(&nextHandler{})
 	if resp := ask(h); len(resp.header) != 0 {
 		t.Errorf("headers %v, want none", resp.header)
 	}
@@ -55,7 +55,7 @@ func TestADryRunOfRulesReportsAndChangesNothing(t *testing.T) {
 	rules := burstAndDay(t, memory.New(), newClock(), 2)
 	refused := 0
 	h := handler.NewAll(rules, handler.DryRun(), handler.ChargeFailures(), handler.LegacyHeaders(),
-		handler.OnRefusal(func(*http.Request, limiter.Result) { refused++ }))(&served{})
+		handler.OnRefusal(func(*http.Request, limiter.Result) { refused++ }))(&nextHandler{})
 	for range 5 {
 		resp := ask(h)
 		wantStatus(t, resp, http.StatusTeapot)
@@ -78,7 +78,7 @@ func TestOtherOptionsApplyToRules(t *testing.T) {
 				t.Errorf("ResultFromContext = %+v, %v; want the refusal", res, ok)
 			}
 			w.WriteHeader(http.StatusForbidden)
-		})))(&served{})
+		})))(&nextHandler{})
 	preflight := httptest.NewRequest(http.MethodOptions, "/", http.NoBody)
 	preflight.Header.Set("Origin", "https://example.com")
 	preflight.Header.Set("Access-Control-Request-Method", "POST")
@@ -99,11 +99,11 @@ func TestADenyCacheKnowsOnlyTheRulesThatItRefuses(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newSharedStore()
 	rules := burstAndDay(t, store, c, 2, limiter.WithDenyCache(16, time.Minute))
-	h := handler.NewAll(rules, handler.LegacyHeaders())(&served{})
+	h := handler.NewAll(rules, handler.LegacyHeaders())(&nextHandler{})
 	for range 3 {
 		ask(h)
 	}
-	store.takes = errors.New("the cache answers")
+	store.takes = errors.New("the cache decides")
 	resp := ask(h)
 	if got := violated(wantStatus(t, resp, http.StatusTooManyRequests)); !slices.Equal(got, []string{"day"}) {
 		t.Errorf("violated-policies %q, want day", got)

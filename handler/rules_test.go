@@ -16,12 +16,12 @@ import (
 
 func TestARequestIsChargedToAllRulesOrNone(t *testing.T) {
 	t.Parallel()
-	c, next := newClock(), &served{}
+	c, next := newClock(), &nextHandler{}
 	rules := burstAndDay(t, memory.New(), c, 100)
 	rules[0].Cost, rules[1].Cost = costOf("burst"), costOf("day")
 	h := handler.NewAll(rules)(next)
 	const policies = `"burst";q=3;w=6, "day";q=100;w=86400`
-	for i, step := range []struct {
+	for i, call := range []struct {
 		after    time.Duration
 		cost     string
 		status   int
@@ -43,19 +43,19 @@ func TestARequestIsChargedToAllRulesOrNone(t *testing.T) {
 		{0, "burst=0&day=-1", http.StatusInternalServerError, "", "", nil},
 		{4 * time.Second, "burst=2&day=97", http.StatusTeapot, `"burst";r=0;t=2, "day";r=0;t=43194`, "", nil},
 	} {
-		c.add(step.after)
-		resp := askBy(h, httptest.NewRequest(http.MethodGet, "/?"+step.cost, http.NoBody))
-		problem := wantStatus(t, resp, step.status)
-		want := map[string]string{"RateLimit-Policy": policies, "RateLimit": step.quota, "Retry-After": step.retry}
-		if step.quota == "" {
+		c.add(call.after)
+		resp := askBy(h, httptest.NewRequest(http.MethodGet, "/?"+call.cost, http.NoBody))
+		problem := wantStatus(t, resp, call.status)
+		want := map[string]string{"RateLimit-Policy": policies, "RateLimit": call.quota, "Retry-After": call.retry}
+		if call.quota == "" {
 			want["RateLimit-Policy"] = ""
 		}
 		wantHeaders(t, resp.header, want)
-		if got := violated(problem); !slices.Equal(got, step.violated) {
-			t.Errorf("violated-policies %q, want %q", got, step.violated)
+		if got := violated(problem); !slices.Equal(got, call.violated) {
+			t.Errorf("violated-policies %q, want %q", got, call.violated)
 		}
 		if t.Failed() {
-			t.Fatalf("in step %d, %s", i, step.cost)
+			t.Fatalf("in call %d, %s", i, call.cost)
 		}
 	}
 	if next.calls != 6 {
@@ -65,7 +65,7 @@ func TestARequestIsChargedToAllRulesOrNone(t *testing.T) {
 
 func TestARuleOfCost0MayRefuse(t *testing.T) {
 	t.Parallel()
-	c, next := newClock(), &served{}
+	c, next := newClock(), &nextHandler{}
 	rules := burstAndDay(t, memory.New(), c, 100)
 	rules[0].Cost = costOf("burst") // 0
 	all := handler.NewAll(rules)(next)
@@ -98,7 +98,7 @@ func TestARequestThatTakesNothingWritesNothing(t *testing.T) {
 	rules := burstAndDay(t, store, c, 2)
 	rules[0].Cost, rules[1].Cost = costOf("n"), costOf("n")
 	for range 3 {
-		resp := ask(handler.NewAll(rules)(&served{}))
+		resp := ask(handler.NewAll(rules)(&nextHandler{}))
 		wantStatus(t, resp, http.StatusTeapot)
 		wantHeaders(t, resp.header, map[string]string{"RateLimit": `"burst";r=3, "day";r=2`})
 	}
@@ -120,7 +120,7 @@ func TestARequestWithoutOneOfItsKeysIsChargedToNoRule(t *testing.T) {
 			rules[i].Key = key
 			rules[i].Cost = func(*http.Request) int64 { return 0 }
 			var reported []error
-			h := handler.NewAll(rules, handler.FailOpen(), handler.OnError(func(_ *http.Request, err error) { reported = append(reported, err) }))(&served{})
+			h := handler.NewAll(rules, handler.FailOpen(), handler.OnError(func(_ *http.Request, err error) { reported = append(reported, err) }))(&nextHandler{})
 			resp := ask(h)
 			wantStatus(t, resp, http.StatusBadRequest)
 			wantHeaders(t, resp.header, map[string]string{"RateLimit": "", "RateLimit-Policy": "", "Retry-After": ""})
@@ -134,7 +134,7 @@ func TestARequestWithoutOneOfItsKeysIsChargedToNoRule(t *testing.T) {
 	}
 }
 
-func TestWithoutADecisionOverAllRulesTheAnswerIsAnError(t *testing.T) {
+func TestNoDecisionOverAllRulesIsNeverAPass(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -182,7 +182,7 @@ func TestALookThatFailsIsNoPass(t *testing.T) {
 	store.looks = limiter.ErrNotApplied
 	rules := burstAndDay(t, store, newClock(), 2)
 	rules[0].Cost, rules[1].Cost = costOf("n"), costOf("n")
-	resp := ask(handler.NewAll(rules, handler.OnError(func(*http.Request, error) {}))(&served{}))
+	resp := ask(handler.NewAll(rules, handler.OnError(func(*http.Request, error) {}))(&nextHandler{}))
 	wantStatus(t, resp, http.StatusServiceUnavailable)
 	wantHeaders(t, resp.header, map[string]string{"RateLimit": "", "RateLimit-Policy": "", "Retry-After": "1"})
 }
@@ -226,7 +226,7 @@ func TestRulesNestWithOtherLimiters(t *testing.T) {
 	c := newClock()
 	outer := handler.NewAll(burstAndDay(t, memory.New(), c, 2))
 	inner := handler.New(newLimiter(t, c, "inner", limiter.PerSecond(1)), oneKey)
-	h := outer(inner(&served{}))
+	h := outer(inner(&nextHandler{}))
 	resp := ask(h)
 	wantStatus(t, resp, http.StatusTeapot)
 	wantHeaders(t, resp.header, map[string]string{
@@ -247,8 +247,8 @@ func TestRulesMayHaveKeysOfTheirOwn(t *testing.T) {
 		{Limiter: newOn(t, store, c, "client", limiter.PerHour(2)), Key: handler.ClientIP()},
 		{Limiter: newOn(t, store, c, "account", limiter.PerHour(3)), Key: handler.Header("X-Account")},
 	}
-	h := handler.NewAll(rules)(&served{})
-	for i, step := range []struct {
+	h := handler.NewAll(rules)(&nextHandler{})
+	for i, call := range []struct {
 		address, account string
 		violated         []string
 	}{
@@ -263,14 +263,14 @@ func TestRulesMayHaveKeysOfTheirOwn(t *testing.T) {
 		{"192.0.2.4:1", "carol", nil},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-		r.RemoteAddr = step.address
-		r.Header.Set("X-Account", step.account)
+		r.RemoteAddr = call.address
+		r.Header.Set("X-Account", call.account)
 		var problem map[string]any
 		if resp := askBy(h, r); resp.status != http.StatusTeapot {
 			problem = wantStatus(t, resp, http.StatusTooManyRequests)
 		}
-		if got := violated(problem); !slices.Equal(got, step.violated) {
-			t.Fatalf("step %d: violated-policies %q, want %q", i, got, step.violated)
+		if got := violated(problem); !slices.Equal(got, call.violated) {
+			t.Fatalf("call %d: violated-policies %q, want %q", i, got, call.violated)
 		}
 	}
 }

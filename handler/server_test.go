@@ -131,7 +131,7 @@ func TestHundredClientsGetExactlyWhatThePolicyAllows(t *testing.T) {
 
 func TestOverARealConnectionAnAddressIsLimitedAsAWhole(t *testing.T) {
 	t.Parallel()
-	server := serve(t, handler.New(newLimiter(t, newClock(), "l", limiter.PerMinute(2)), handler.ClientIP())(&served{}))
+	server := serve(t, handler.New(newLimiter(t, newClock(), "l", limiter.PerMinute(2)), handler.ClientIP())(&nextHandler{}))
 	for i, want := range []int{http.StatusTeapot, http.StatusTeapot, http.StatusTooManyRequests} {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://")) // from another port each time
 		if err != nil {

@@ -45,7 +45,7 @@ func TestTheFirstErrorIsLoggedAtOnceAndThenOneAMinute(t *testing.T) {
 		logger, out := newLogger()
 		log := limiterslog.New(logger)
 		const line = `level=ERROR msg="the rate limiter failed" limiter=l error="limiter: not applied"`
-		for _, step := range []struct {
+		for _, call := range []struct {
 			after time.Duration
 			want  string
 		}{
@@ -59,10 +59,10 @@ func TestTheFirstErrorIsLoggedAtOnceAndThenOneAMinute(t *testing.T) {
 			{time.Minute, line + "\n"},
 			{24 * time.Hour, line + "\n"},
 		} {
-			<-time.After(step.after)
+			<-time.After(call.after)
 			log.Error(t.Context(), "l", limiter.ErrNotApplied)
-			if got := out.String(); got != step.want {
-				t.Errorf("after %v more: logged %q, want %q", step.after, got, step.want)
+			if got := out.String(); got != call.want {
+				t.Errorf("after %v more: logged %q, want %q", call.after, got, call.want)
 			}
 			out.Reset()
 		}

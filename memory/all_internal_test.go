@@ -10,7 +10,7 @@ import (
 
 func TestDoAll(t *testing.T) {
 	t.Parallel()
-	t.Run("keeps the charge of an expired entry while another one is added", func(t *testing.T) {
+	t.Run("keeps the take from an expired entry while another one is added", func(t *testing.T) {
 		t.Parallel()
 		now := time.Unix(2_000_000_000, 0)
 		s := New(WithClock(func() time.Time { return now }))
@@ -43,7 +43,7 @@ func TestDoAll(t *testing.T) {
 			t.Fatal("an expired key is refused")
 		}
 		if take(old) {
-			t.Error("the key passes again at once; its charge was lost")
+			t.Error("the key passes again at once; its take was lost")
 		}
 		if sh.held != 2 {
 			t.Errorf("the shard holds %d rows, want those of the two claims", sh.held)

@@ -30,9 +30,9 @@ const (
 	minTidy = 64
 )
 
-// Store is a [limiter.Store] that keeps rows in maps. When it would otherwise grow, it forgets keys
-// whose limit has been full again for one hour, so that it holds at most about twice the keys in
-// use. The zero Store is ready for use. A Store is safe for concurrent use, and must not be copied.
+// Store is a [limiter.Store] that keeps rows in maps. When it would otherwise grow, it forgets
+// expired rows, so that it holds at most about twice the keys in use. The zero Store is ready for
+// use. A Store is safe for concurrent use, and must not be copied.
 type Store struct {
 	clock  func() time.Time // nil for time.Now
 	shards [shards]shard
@@ -224,11 +224,10 @@ func (sh *shard) remove(now, limit int64) (removed int64) {
 	return removed
 }
 
-// Sweep deletes up to limit keys whose limit has been full again for one hour. It returns how many
-// it deleted, also with an error. Calling Sweep is never necessary, because the Store forgets keys
-// by itself. If limit is below 1, the error is [limiter.ErrInvalid]; if ctx has ended, it is
-// [limiter.ErrCanceled]. Each call starts at a random place, so that calls that ctx ends early
-// reach all keys in the end.
+// Sweep deletes up to limit expired rows: see [limiter.Row.Expired]. It returns how many it deleted,
+// also with an error. Calling Sweep is never necessary, because the Store forgets keys by itself. If
+// limit is below 1, the error is [limiter.ErrInvalid]; if ctx has ended, it is [limiter.ErrCanceled].
+// Each call starts at a random place, so that calls that ctx ends early reach all keys in the end.
 //
 // Sweep goes by the Store's clock. If a Limiter uses a [limiter.WithClock] that is more than one
 // hour behind, Sweep deletes rows in use; give the Store the same clock with [WithClock].

@@ -92,7 +92,7 @@ func TestWithClockSetsTheStoreSClock(t *testing.T) {
 	l := newLimiter(t, memory.New(memory.WithClock(c.Now), memory.WithClock(nil)), limiter.PerSecond(1))
 	for i, want := range []bool{true, false} {
 		if got := allow(t, l, "k"); got != want {
-			t.Errorf("step %d: Allow = %v, want %v", i, got, want)
+			t.Errorf("call %d: Allow = %v, want %v", i, got, want)
 		}
 	}
 	c.Add(time.Second)

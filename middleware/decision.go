@@ -12,13 +12,13 @@ import (
 // Decision is the decision on one request. [Rules.Decide] fills it in. It must not be copied.
 type Decision struct {
 	Result  limiter.Result // of the whole
-	Parts   []Part         // one for each rule, in the order of the rules
-	Binding int            // the index of the part that decides: see [limiter.AllResult]
-	one     [1]Part        // Parts, if there is one rule: this saves an allocation
+	Results []RuleResult   // one for each rule, in the order of the rules
+	Binding int            // the index of the rule that decides: see [limiter.AllResult]
+	one     [1]RuleResult  // Results, if there is one rule: this saves an allocation
 }
 
-// Part is the part of one rule in a [Decision].
-type Part struct {
+// RuleResult is what one rule contributes to a [Decision].
+type RuleResult struct {
 	Limiter Limiter
 	Key     string
 	Cost    int64
@@ -33,11 +33,11 @@ type Part struct {
 // key is in debt, blocked or booked beyond now. If one refuses, the others are not asked, and nothing is
 // charged. If all costs are 0, the limiter with the least left decides.
 func (r *Rules[R]) Decide(ctx context.Context, request R, d *Decision) error {
-	if d.Parts = d.one[:]; len(r.rules) > 1 {
-		d.Parts = make([]Part, len(r.rules))
+	if d.Results = d.one[:]; len(r.rules) > 1 {
+		d.Results = make([]RuleResult, len(r.rules))
 	}
-	for i := range d.Parts {
-		if err := r.rules[i].find(request, &d.Parts[i]); err != nil {
+	for i := range d.Results {
+		if err := r.rules[i].find(request, &d.Results[i]); err != nil {
 			return err
 		}
 	}
@@ -49,7 +49,7 @@ func (r *Rules[R]) Decide(ctx context.Context, request R, d *Decision) error {
 }
 
 // find finds the key and the cost of a request.
-func (r *Rule[R]) find(request R, p *Part) (err error) {
+func (r *Rule[R]) find(request R, p *RuleResult) (err error) {
 	p.Limiter, p.Cost = r.Limiter, 1
 	if p.Key, err = r.Key(request); err == nil && p.Key == "" {
 		return fmt.Errorf("%w: the key function returned an empty key", ErrNoKey)
@@ -69,10 +69,10 @@ func (r *Rule[R]) find(request R, p *Part) (err error) {
 // ask asks the limiters.
 func (d *Decision) ask(ctx context.Context, all bool) error {
 	var claims []limiter.Claim
-	var claiming []int // the parts of the claims
+	var claiming []int // the rules of the claims
 	refused := false
-	for i := range d.Parts {
-		p := &d.Parts[i]
+	for i := range d.Results {
+		p := &d.Results[i]
 		if all && p.Cost != 0 {
 			claims = append(claims, limiter.Claim{Limiter: p.Limiter.(*limiter.Limiter), Key: p.Key, Cost: p.Cost})
 			claiming = append(claiming, i)
@@ -92,27 +92,27 @@ func (d *Decision) ask(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
-	for i, part := range claiming {
-		d.Parts[part].Result, d.Parts[part].Asked = res.Each[i], res.Each[i].Source != 0
+	for i, rule := range claiming {
+		d.Results[rule].Result, d.Results[rule].Asked = res.Each[i], res.Each[i].Source != 0
 	}
 	d.Result, d.Binding = res.Result, claiming[res.Binding]
 	return nil
 }
 
-// bind makes the Result of the whole that of one part.
+// bind makes the Result of the whole that of one rule.
 func (d *Decision) bind() {
 	d.Binding = -1
-	for i := range d.Parts {
-		if p := &d.Parts[i]; p.Asked && (d.Binding < 0 || p.binds(&d.Parts[d.Binding])) {
+	for i := range d.Results {
+		if p := &d.Results[i]; p.Asked && (d.Binding < 0 || p.binds(&d.Results[d.Binding])) {
 			d.Binding = i
 		}
 	}
-	d.Result = d.Parts[d.Binding].Result
+	d.Result = d.Results[d.Binding].Result
 }
 
 // binds reports whether p decides rather than q, which comes before it. That is the refusal that can pass
-// last, otherwise the part with the least left. A failure policy does not know what is left.
-func (p *Part) binds(q *Part) bool {
+// last, otherwise the rule with the least left. A failure policy does not know what is left.
+func (p *RuleResult) binds(q *RuleResult) bool {
 	a, b := &p.Result, &q.Result
 	switch {
 	case a.Allowed != b.Allowed:
@@ -125,11 +125,11 @@ func (p *Part) binds(q *Part) bool {
 	return a.Remaining < b.Remaining
 }
 
-// forget forgets what single limiters answered.
+// forget forgets the results of single limiters.
 func (d *Decision) forget() {
 	d.Result, d.Binding = limiter.Result{}, 0
-	for i := range d.Parts {
-		d.Parts[i].Asked, d.Parts[i].Result = false, limiter.Result{}
+	for i := range d.Results {
+		d.Results[i].Asked, d.Results[i].Result = false, limiter.Result{}
 	}
 }
 
@@ -139,23 +139,23 @@ func (d *Decision) Pass(err error) bool {
 	if errors.Is(err, ErrNoKey) || !limiter.StoreFailed(err) {
 		return false
 	}
-	d.Result = limiter.Result{Allowed: true, Source: limiter.SourcePolicy, Taken: d.Parts[0].Cost}
+	d.Result = limiter.Result{Allowed: true, Source: limiter.SourcePolicy, Taken: d.Results[0].Cost}
 	return true
 }
 
 // Violated returns the names of the limiters that had no room.
 func (d *Decision) Violated() (names []string) {
-	for i := range d.Parts {
-		if p := &d.Parts[i]; p.Asked && !p.Result.Allowed {
+	for i := range d.Results {
+		if p := &d.Results[i]; p.Asked && !p.Result.Allowed {
 			names = append(names, p.Limiter.Name())
 		}
 	}
 	return names
 }
 
-// GiveBack refunds the charges of a request that ran for took, also if its client has left. It keeps the
-// deadline of ctx, because the answer waits for it. A charge has come back by itself ResetAfter later: a
-// refund would then credit what other requests were charged. It returns the errors of the limiters.
+// GiveBack refunds what was taken for a request that ran for took, also if its client has left. It keeps
+// the deadline of ctx, because the response waits for it. What was taken has come back by itself ResetAfter
+// later: a refund would then credit what other requests were charged. It returns the errors of the limiters.
 func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []error) {
 	deadline, ok := ctx.Deadline()
 	if ctx = context.WithoutCancel(ctx); ok {
@@ -163,8 +163,8 @@ func (d *Decision) GiveBack(ctx context.Context, took time.Duration) (errs []err
 		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
-	for i := range d.Parts {
-		p := &d.Parts[i]
+	for i := range d.Results {
+		p := &d.Results[i]
 		if !p.Asked || p.Cost == 0 || took >= p.Result.ResetAfter {
 			continue
 		}

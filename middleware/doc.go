@@ -1,6 +1,6 @@
 // Package middleware decides on requests by one limiter or several. It finds keys and costs, asks for
-// one decision, and gives charges back. It knows no transport: the caller reads requests and writes
-// answers.
+// one decision, and gives back what was taken. It knows no transport: the caller reads requests and
+// writes responses.
 //
 // Import it to write middleware for another transport, such as a message queue. Applications import
 // the finished ones: package handler for net/http, handler/awslambda for events of AWS Lambda, and

@@ -14,7 +14,7 @@ import (
 // Limiter makes the decisions; a [*limiter.Limiter] is one. It must be safe for concurrent use.
 //
 // Its errors should match the classes of package limiter. AllowN of 0 must charge nothing. To give
-// charges back, it also needs the method RefundOf of [limiter.Limiter]: it must give nothing back for a
+// costs back, it also needs the method RefundOf of [limiter.Limiter]: it must give nothing back for a
 // Result that charged nothing, and must not credit a window that was not charged.
 type Limiter interface {
 	AllowN(ctx context.Context, key string, n int64) (limiter.Result, error)
@@ -22,7 +22,7 @@ type Limiter interface {
 	Policy() limiter.Policy
 }
 
-// refunder is a Limiter that can give charges back.
+// refunder is a Limiter that can give costs back.
 type refunder interface {
 	RefundOf(ctx context.Context, key string, n int64, res limiter.Result) (bool, error)
 }
@@ -49,7 +49,7 @@ type Rules[R any] struct {
 	log   limiterslog.Log
 }
 
-// New returns the rules of one limiter. With refunds it must be able to give charges back, which
+// New returns the rules of one limiter. With refunds it must be able to give costs back, which
 // [Decision.GiveBack] does. New does no I/O. The error says what to fix.
 func New[R any](rule Rule[R], refunds bool) (*Rules[R], error) {
 	return newRules([]Rule[R]{rule}, refunds)
@@ -95,7 +95,7 @@ func newRules[R any](rules []Rule[R], refunds bool) (*Rules[R], error) {
 	return r, nil
 }
 
-// Report passes err to onError, or logs it if onError is nil: why there was no decision, or why a charge
+// Report passes err to onError, or logs it if onError is nil: why there was no decision, or why a cost
 // was not given back. It ignores [limiter.ErrCanceled], because clients that leave could fill the log. It
 // does not log an [ErrNoKey]: the application may have written its text, and put a key into it. See
 // [limiterslog.Log] for how often it logs.

@@ -22,7 +22,7 @@
 //   - sqlimit.result: allowed, refused or error, as the caller got it
 //   - sqlimit.source: store, deny_cache, local or policy, as [limiter.Source.String] returns it
 //   - error.type, if the store made no decision: not_applied, outcome_unknown, misconfigured, key_busy,
-//     canceled, invalid, unsupported or _OTHER. If FailOpen or FailLocal answers, error.type is set
+//     canceled, invalid, unsupported or _OTHER. If FailOpen or FailLocal applies, error.type is set
 //     and the result is allowed or refused.
 //   - sqlimit.operation, only of sqlimit.units: take, take_up_to or charge, as [limiter.OpKind.String]
 //     returns it. The result of a charge says whether there was room for it.

@@ -116,7 +116,7 @@ func (o *outcomes) newSeries(result int, source limiter.Source, class int) *seri
 	return s
 }
 
-// resultOf returns the index in results of what the caller got. The answer of a failure policy is not
+// resultOf returns the index in results of what the caller got. The result of a failure policy is not
 // an error.
 func resultOf(d *limiter.Decision) int {
 	switch {

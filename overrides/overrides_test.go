@@ -103,7 +103,7 @@ func TestAFailedReadKeepsTheOldCopy(t *testing.T) {
 	down := errors.New("down")
 	source.err = down
 	f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), clock.option(), seen.option())
-	step := func(change func(), key string, capacity int64, reads, errs int) {
+	expect := func(change func(), key string, capacity int64, reads, errs int) {
 		t.Helper()
 		source.change(change)
 		want(t, f, key, capacity)
@@ -114,11 +114,11 @@ func TestAFailedReadKeepsTheOldCopy(t *testing.T) {
 		clock.advance(10 * time.Second)
 	}
 	list := []limiter.Override{{Key: "k", Policy: limiter.PerMinute(5)}}
-	step(func() {}, "k", 0, 1, 1) // there is no copy yet
-	step(func() { source.list, source.err = list, nil }, "k", 5, 2, 1)
-	step(func() { source.list, source.err = nil, down }, "k", 5, 3, 2)
-	step(func() {}, "k", 5, 4, 3)
-	step(func() { source.err = nil }, "k", 0, 5, 3)
+	expect(func() {}, "k", 0, 1, 1) // there is no copy yet
+	expect(func() { source.list, source.err = list, nil }, "k", 5, 2, 1)
+	expect(func() { source.list, source.err = nil, down }, "k", 5, 3, 2)
+	expect(func() {}, "k", 5, 4, 3)
+	expect(func() { source.err = nil }, "k", 0, 5, 3)
 	for _, err := range seen.errs {
 		if !errors.Is(err, down) || !strings.Contains(err.Error(), `limiter "api"`) {
 			t.Errorf("OnError got %v, want the source's error and the limiter's name", err)

@@ -34,7 +34,7 @@ const (
 // nothing ahead, because such a row has no room for its wait. A take that costs nothing has no
 // units.
 func (s *Store) merges(t *table, op *limiter.Op) bool {
-	return t.Charged != nil && (s.citus || t.sql.takes != "") &&
+	return t.Counter != nil && (s.citus || t.sql.takes != "") &&
 		op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0 && !op.CountsRefusals()
 }
 
@@ -148,7 +148,7 @@ func (s *Store) decideUnits(t *table, g *batch.Group, row *taken) {
 		case c.Op.Kind == limiter.OpTakeUpTo:
 			state.Taken = row.granted
 		case int64(i) < row.granted:
-			*t.Charged(&state.Row) -= (row.granted - 1 - int64(i)) * cost
+			*t.Counter(&state.Row) -= (row.granted - 1 - int64(i)) * cost
 		default:
 			s.counters.SecondLooks.Add(1)
 			continue

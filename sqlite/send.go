@@ -124,7 +124,7 @@ func (w *writeTx) byStatement(ctx context.Context, t *table, g *batch.Group) (de
 	_, _, cost := t.Numbers(op)
 	for i, call := range g.Calls {
 		row := row
-		*t.Charged(&row) -= (units - 1 - int64(i)) * cost
+		*t.Counter(&row) -= (units - 1 - int64(i)) * cost
 		// A window that counts refusals counts all units, and tells by the count which of them pass.
 		call.Decide(limiter.State{Row: row, Now: now, Tick: tick, Took: row.Used <= row.Limit})
 	}
@@ -137,7 +137,7 @@ func (w *writeTx) takeUnits(ctx context.Context, t *table, op *limiter.Op, now, 
 	period, limit, _ := t.Numbers(op)
 	// Units that may wait could have to wait for different windows. More units than the limit would be
 	// too many for a key without a row, which the UPSERT inserts unconditionally.
-	if op.Kind != limiter.OpTake || t.take == nil || t.Charged == nil || units > 1 && op.MaxWait > 0 || op.Cost > limit/units {
+	if op.Kind != limiter.OpTake || t.take == nil || t.Counter == nil || units > 1 && op.MaxWait > 0 || op.Cost > limit/units {
 		return row, false, nil
 	}
 	fields := t.Fields(nil, &row)

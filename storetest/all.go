@@ -94,10 +94,10 @@ var allCases = []testCase{
 				if res.Allowed != want.allowed || res.Binding != want.binding || res.RetryAfter != want.retry || res.Source != limiter.SourceStore ||
 					res.Each[0].Allowed != want.secondHas || res.Each[1].Allowed != want.dayHas ||
 					res.Each[0].Remaining != want.secondLeft || res.Each[1].Used != want.dayCounted {
-					f.Fatalf("step %d: %+v, want %+v", i, res, want)
+					f.Fatalf("call %d: %+v, want %+v", i, res, want)
 				}
 				if left, used := f.peek(second, "k").Remaining, f.peek(day, "k").Used; left != want.secondLeft || used != want.dayCounted {
-					f.Fatalf("step %d: %d left and %d used afterwards, want %+v", i, left, used, want)
+					f.Fatalf("call %d: %d left and %d used afterwards, want %+v", i, left, used, want)
 				}
 			}
 		},
@@ -134,7 +134,7 @@ var allCases = []testCase{
 	},
 	{
 		"the order of claims makes no difference",
-		"AllowAll takes 1 to 8 claims in any order, and answers in that order",
+		"AllowAll takes 1 to 8 claims in any order, and returns results in that order",
 		func(f *fixture) {
 			ls := f.manyLimits(limiter.MaxClaims, func(i int) int64 { return int64(100 + i) })
 			rnd := f.random()

@@ -12,27 +12,27 @@ import (
 var allDifferentialCases = []testCase{
 	{
 		"random histories of several limits",
-		"a store answers takes of several rows as ApplyAll says, and leaves what it leaves, whatever else happens to the rows",
+		"DoAll returns the states that ApplyAll returns, and leaves the same rows, whatever else happens to the rows",
 		func(f *fixture) {
-			h := &jointHistory{duel: duel{fixture: f, rnd: f.random(), reference: reference{rows: map[string]limiter.Row{}}, high: f.now}}
+			h := &allHistory{duel: duel{fixture: f, rnd: f.random(), reference: reference{rows: map[string]limiter.Row{}}, high: f.now}}
 			for range 150 {
-				h.step()
+				h.operate()
 			}
 		},
 	},
 }
 
-// jointHistory is a history of operations on a few rows, which takes share.
-type jointHistory struct {
+// allHistory is a history of operations on a few rows, which takes share.
+type allHistory struct {
 	duel
 	booked []limiter.Op // the takes that may be canceled
 }
 
 // op returns a take of a row that the number i stands for.
-func (h *jointHistory) op(i int, joint bool) limiter.Op {
-	kind, i := i%len(jointPolicies), i/len(jointPolicies)
-	policies := slices.Clone(jointPolicies[kind])
-	if joint {
+func (h *allHistory) op(i int, shared bool) limiter.Op {
+	kind, i := i%len(sharedPolicies), i/len(sharedPolicies)
+	policies := slices.Clone(sharedPolicies[kind])
+	if shared {
 		policies = slices.DeleteFunc(policies, countsRefusals)
 	}
 	p := policies[0]
@@ -54,15 +54,15 @@ func rowOf(op *limiter.Op) string {
 	return fmt.Sprintf("%T %s %s", op.Policy, op.Name, op.Key)
 }
 
-// step moves the clock, and carries out takes of several rows or one other operation.
-func (h *jointHistory) step() {
+// operate moves the clock, and carries out takes of several rows or one other operation.
+func (h *allHistory) operate() {
 	h.Helper()
 	before := h.generation
 	h.tick()
 	if h.generation != before {
 		h.booked = nil
 	}
-	rows := 6 * len(jointPolicies)
+	rows := 6 * len(sharedPolicies)
 	var ops []limiter.Op
 	if h.rnd.IntN(2) == 0 {
 		for _, i := range someOf(h.rnd, rows) {
@@ -81,7 +81,7 @@ func (h *jointHistory) step() {
 }
 
 // single makes another operation of a take.
-func (h *jointHistory) single(op limiter.Op) limiter.Op {
+func (h *allHistory) single(op limiter.Op) limiter.Op {
 	counts := op.CountsRefusals()
 	switch kind := h.rnd.IntN(20); {
 	case kind < 5:
@@ -108,7 +108,7 @@ func (h *jointHistory) single(op limiter.Op) limiter.Op {
 func countsRefusals(p limiter.Policy) bool { return (&limiter.Op{Policy: p}).CountsRefusals() }
 
 // one carries out a single operation.
-func (h *jointHistory) one(op limiter.Op) {
+func (h *allHistory) one(op limiter.Op) {
 	h.Helper()
 	h.trace = append(h.trace, fmt.Sprintf("at %v: %+v", h.now.Sub(epoch), op))
 	row := h.reference.rows[rowOf(&op)]
@@ -118,13 +118,13 @@ func (h *jointHistory) one(op limiter.Op) {
 		h.fail("%v", err)
 	}
 	h.reference.rows[rowOf(&op)] = next
-	if i := len(h.booked) - 1; i >= 0 && op == h.booked[i] { // it was booked in this step
+	if i := len(h.booked) - 1; i >= 0 && op == h.booked[i] { // it was booked now
 		if h.booked[i].Booked = want; !want.Took {
 			h.booked = h.booked[:i]
 		}
 	}
 	switch op.Kind {
-	case limiter.OpReset: // a refusal of several takes may have added the row, as never used
+	case limiter.OpReset: // a refusal of several takes may have added the row of an unused key
 		got, want = limiter.State{}, limiter.State{}
 	case limiter.OpRefund, limiter.OpCancel, limiter.OpBlock:
 		got, want = limiter.State{Took: got.Took}, limiter.State{Took: want.Took}
@@ -133,7 +133,7 @@ func (h *jointHistory) one(op limiter.Op) {
 }
 
 // all carries out takes of several rows, all or none.
-func (h *jointHistory) all(ops []limiter.Op) {
+func (h *allHistory) all(ops []limiter.Op) {
 	h.Helper()
 	rows := make([]limiter.Row, len(ops))
 	for i := range ops {
@@ -151,8 +151,8 @@ func (h *jointHistory) all(ops []limiter.Op) {
 	}
 }
 
-// same checks an answer, in which the Tick is the store's.
-func (h *jointHistory) same(got, want limiter.State) {
+// same checks a state, in which the Tick is the store's.
+func (h *allHistory) same(got, want limiter.State) {
 	h.Helper()
 	if got.Tick > 1 {
 		h.fail("Tick %d of an operation with its own time", got.Tick)

@@ -174,7 +174,7 @@ var blockCases = []testCase{
 	},
 	{
 		"a block of a new key, by its own clock",
-		"a key that was never used can be blocked, also by the store's clock",
+		"an unused key can be blocked, also by the store's clock",
 		func(f *fixture) {
 			for name, p := range allPolicies {
 				l := f.limiter(name, p)

@@ -75,7 +75,7 @@ var chargeConcurrencyCases = []testCase{
 	},
 	{
 		"a block beside requests",
-		"after a block has been answered no request passes, whatever was under way",
+		"after Block has returned no request passes, whatever was under way",
 		func(f *fixture) {
 			for name, p := range every(1000, s, time.Hour) {
 				l := f.limiter(name, p)

@@ -262,15 +262,15 @@ var upToCases = []testCase{
 		func(f *fixture) {
 			for name, p := range allPolicies {
 				l := f.limiter(name, p)
-				for step := range 40 {
-					n := 1 + int64(step*step)%limitOf(p)
+				for i := range 40 {
+					n := 1 + int64(i*i)%limitOf(p)
 					for cost := range limitOf(p) + 1 {
 						f.peekN(l, "k", cost)
 					}
 					looked := f.peekN(l, "k", n)
 					got := f.allow(l, "k", n)
 					if got.Allowed != looked.Allowed || got.RetryAfter != looked.RetryAfter {
-						f.Fatalf("%s: step %d: PeekN(%d) = %+v, and AllowN then %+v", name, step, n, looked, got)
+						f.Fatalf("%s: call %d: PeekN(%d) = %+v, and AllowN then %+v", name, i, n, looked, got)
 					}
 					f.now = f.now.Add(370 * ms)
 				}

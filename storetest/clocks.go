@@ -126,7 +126,7 @@ var clockCases = []testCase{
 	},
 	{
 		"a look at a clock that was set back writes nothing",
-		"a peek tells what Allow would answer after a step back, and leaves the row as it was",
+		"a peek returns what Allow would return after a step back, and leaves the row as it was",
 		func(f *fixture) {
 			b, w := f.limiter("b", bucket(5, s)), f.limiter("w", window(2, 10*s))
 			f.at(time.Hour)

@@ -115,14 +115,14 @@ var concurrencyCases = []testCase{
 		"time that moves while requests are under way",
 		"concurrent requests whose clocks differ and run on admit no more than the policy does over the time that they saw",
 		func(f *fixture) {
-			const steps = 12
+			const rounds = 12
 			p := bucket(5, s)
 			var acts []act
 			var mu sync.Mutex
-			for step := range steps {
+			for round := range rounds {
 				f.concurrently(24, func(i int) bool {
 					// Clocks up to 28 ms apart, as they are read out of order.
-					now := epoch.Add(time.Duration(step)*400*ms + time.Duration(i%8)*4*ms)
+					now := epoch.Add(time.Duration(round)*400*ms + time.Duration(i%8)*4*ms)
 					l, err := limiter.New(f.store, f.prefix+"l", p, limiter.WithTimeout(timeLimit),
 						limiter.WithClock(func() time.Time { return now }))
 					if err != nil {
@@ -138,7 +138,7 @@ var concurrencyCases = []testCase{
 					return passed
 				})
 			}
-			last := (steps-1)*400*ms + 28*ms
+			last := (rounds-1)*400*ms + 28*ms
 			if most := 5 + int(last/s); len(acts) > most {
 				f.Errorf("%d passed in %v, want at most %d", len(acts), last, most)
 			}

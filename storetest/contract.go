@@ -11,7 +11,7 @@ import (
 
 var contractCases = []testCase{
 	{
-		"a context that has ended is not served",
+		"a context that has ended takes nothing",
 		"a call whose context has ended is ErrCanceled and the context's own error, and charges nothing",
 		func(f *fixture) {
 			canceled, cancel := context.WithCancel(context.Background())

@@ -90,7 +90,7 @@ var decisionCases = []testCase{
 					want = most
 				}
 				if r := f.allow(l, "k", most); r.Allowed || r.Used != want {
-					f.Fatalf("step %d: AllowN(2^60) = %+v, want it refused, Used %d", i, r, want)
+					f.Fatalf("call %d: AllowN(2^60) = %+v, want it refused, Used %d", i, r, want)
 				}
 			}
 		},
@@ -105,7 +105,7 @@ var decisionCases = []testCase{
 					before := f.peek(l, "k")
 					got := f.allow(l, "k", 1)
 					if got.Allowed != before.Allowed || got.RetryAfter != before.RetryAfter {
-						f.Fatalf("step %d: %s: Allow after Peek = %+v, but Peek was %+v", i, name, got, before)
+						f.Fatalf("call %d: %s: Allow after Peek = %+v, but Peek was %+v", i, name, got, before)
 					}
 					f.now = f.now.Add(300 * ms)
 				}
@@ -114,20 +114,20 @@ var decisionCases = []testCase{
 	},
 	{
 		"a refusal leaves no trace",
-		"a refused request changes nothing: a key that was refused answers as its twin that was not",
+		"a refused request changes nothing: a key that was refused has the results of its twin that was not",
 		func(f *fixture) {
 			for name, p := range plainPolicies {
 				l := f.limiter(name, p)
-				for step := range 40 {
-					f.at(time.Duration(step) * 370 * ms)
-					n := 1 + int64(step)%limitOf(p)
+				for i := range 40 {
+					f.at(time.Duration(i) * 370 * ms)
+					n := 1 + int64(i)%limitOf(p)
 					for range 3 { // only one of the twins asks for what it cannot have
 						if r := f.peek(l, "asks"); r.Remaining < limitOf(p) {
 							f.refuses(l, "asks", r.Remaining+1)
 						}
 					}
 					if a, b := f.allow(l, "asks", n), f.allow(l, "rests", n); a != b {
-						f.Fatalf("step %d: %s: AllowN(%d) = %+v, its twin %+v", step, name, n, a, b)
+						f.Fatalf("call %d: %s: AllowN(%d) = %+v, its twin %+v", i, name, n, a, b)
 					}
 				}
 			}
@@ -219,7 +219,7 @@ var decisionCases = []testCase{
 		},
 	},
 	{
-		"after ResetAfter a key is as if never used",
+		"after ResetAfter a key is unused",
 		"ResetAfter is the time until the key equals a new one, and 1 ns before it does not",
 		func(f *fixture) {
 			for name, p := range plainPolicies {

@@ -16,7 +16,7 @@ var differentialCases = func() (cases []testCase) {
 	for _, d := range differentials {
 		cases = append(cases, testCase{
 			d.name,
-			"a store answers every operation as the memory store does, and leaves what it leaves",
+			"a store returns for every operation what the memory store returns, and leaves what it leaves",
 			func(f *fixture) { f.differential(d.n, d.policies...) },
 		})
 	}
@@ -40,14 +40,14 @@ func (r reference) Do(ctx context.Context, op limiter.Op) (limiter.State, error)
 	return state, err
 }
 
-// pair is a booking in both stores.
-type pair struct {
+// bookings are the same booking in both stores.
+type bookings struct {
 	got, want *limiter.Reservation
 	key       string
 }
 
-// answers are what both stores answered to one request.
-type answers struct {
+// results are those of the same request in both stores.
+type results struct {
 	got, want limiter.Result
 	key       string
 }
@@ -60,8 +60,8 @@ type duel struct {
 	got, want  []*limiter.Limiter // one a policy
 	gotSpy     *spy
 	wantSpy    *spy
-	bookings   []pair
-	answers    []answers
+	bookings   []bookings
+	results    []results
 	generation int       // of keys
 	high       time.Time // the latest that the clock has said in this generation
 	trace      []string
@@ -78,12 +78,12 @@ func (f *fixture) differential(n int, policies ...limiter.Policy) {
 	}
 	d.high = f.now
 	for i := range n {
-		d.step(i)
+		d.operate(i)
 	}
 }
 
-// step moves the clock and does one operation on both sides.
-func (d *duel) step(i int) {
+// operate moves the clock and does one operation on both sides.
+func (d *duel) operate(i int) {
 	d.Helper()
 	d.tick()
 	key := fmt.Sprintf("%d-%d", d.generation, d.rnd.IntN(3))
@@ -97,7 +97,7 @@ func (d *duel) step(i int) {
 		n = 1
 	}
 	ctx := context.Background()
-	var a, b any // the answers
+	var a, b any // the results
 	var errA, errB error
 	what := ""
 	switch kind := d.rnd.IntN(115); {
@@ -112,7 +112,7 @@ func (d *duel) step(i int) {
 		ra, errA = got.Charge(ctx, key, n)
 		rb, errB = want.Charge(ctx, key, n)
 		a, b = ra, rb
-		d.answers = append(d.answers, answers{ra, rb, key})
+		d.results = append(d.results, results{ra, rb, key})
 	case kind >= 100:
 		n += d.rnd.Int64N(3)
 		what = fmt.Sprintf("AllowUpTo(%d)", n)
@@ -123,7 +123,7 @@ func (d *duel) step(i int) {
 			return // of windows that count refusals, in both
 		}
 		a, b = ra, rb
-		d.answers = append(d.answers, answers{ra, rb, key})
+		d.results = append(d.results, results{ra, rb, key})
 	case kind < 45:
 		n *= int64(min(1, d.rnd.IntN(8))) // now and then a cost of 0
 		what = fmt.Sprintf("AllowN(%d)", n)
@@ -131,7 +131,7 @@ func (d *duel) step(i int) {
 		ra, errA = got.AllowN(ctx, key, n)
 		rb, errB = want.AllowN(ctx, key, n)
 		a, b = ra, rb
-		d.answers = append(d.answers, answers{ra, rb, key})
+		d.results = append(d.results, results{ra, rb, key})
 	case kind < 70:
 		wait := time.Duration(d.rnd.Int64N(int64(8 * s)))
 		n *= int64(min(1, d.rnd.IntN(8)))
@@ -143,8 +143,8 @@ func (d *duel) step(i int) {
 		if errors.Is(errA, errors.ErrUnsupported) && errors.Is(errB, errors.ErrUnsupported) {
 			return // of windows that count refusals, in both
 		}
-		d.bookings = append(d.bookings, pair{ra, rb, key})
-		d.answers = append(d.answers, answers{ra.Result, rb.Result, key})
+		d.bookings = append(d.bookings, bookings{ra, rb, key})
+		d.results = append(d.results, results{ra.Result, rb.Result, key})
 	case kind < 80:
 		n = d.rnd.Int64N(n + 1)
 		what = fmt.Sprintf("PeekN(%d)", n)
@@ -155,10 +155,10 @@ func (d *duel) step(i int) {
 		a, errA = got.Refund(ctx, key, n)
 		b, errB = want.Refund(ctx, key, n)
 	case kind < 91:
-		if len(d.answers) == 0 {
+		if len(d.results) == 0 {
 			return
 		}
-		of := d.answers[len(d.answers)-1-d.rnd.IntN(min(5, len(d.answers)))]
+		of := d.results[len(d.results)-1-d.rnd.IntN(min(5, len(d.results)))]
 		what, key = fmt.Sprintf("RefundOf(%d, %+v)", n, of.want), of.key
 		a, errA = got.RefundOf(ctx, key, n, of.got)
 		b, errB = want.RefundOf(ctx, key, n, of.want)
@@ -180,7 +180,7 @@ func (d *duel) step(i int) {
 		d.fail("errors %v, want %v", errA, errB)
 	}
 	if a != b {
-		d.fail("answer\n %+v, want\n %+v", a, b)
+		d.fail("result\n %+v, want\n %+v", a, b)
 	}
 	d.compare()
 }
@@ -207,7 +207,7 @@ func (d *duel) tick() {
 		if row != (limiter.Row{}) && row.Expired(d.high.UnixNano()) {
 			d.generation++
 			clear(d.reference.rows)
-			d.bookings, d.answers, d.high = nil, nil, d.now
+			d.bookings, d.results, d.high = nil, nil, d.now
 			return
 		}
 	}

@@ -8,12 +8,12 @@ import (
 
 var giveBackCases = []testCase{
 	{
-		"Reset makes a key as if never used",
-		"after a reset a key answers as a new one, bookings included, and resetting a new key is no error",
+		"Reset makes a key unused",
+		"after a reset a key has the results of a new one, bookings included, and resetting a new key is no error",
 		func(f *fixture) {
 			for name, p := range allPolicies {
 				l := f.limiter(name, p)
-				f.reset(l, "never used")
+				f.reset(l, "unused")
 				f.passes(l, "k", limitOf(p))
 				f.refuses(l, "k", 1)
 				f.reset(l, "k")
@@ -34,7 +34,7 @@ var giveBackCases = []testCase{
 		},
 	},
 	{
-		"Reset makes a key as if never used under any policy",
+		"Reset makes a key unused under any policy",
 		"after a reset a key is new to a policy with a higher capacity or limit, too",
 		func(f *fixture) {
 			for name, ps := range map[string][2]limiter.Policy{

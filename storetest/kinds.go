@@ -52,9 +52,9 @@ var allPolicies = map[string]limiter.Policy{
 	"counts": counting(4, 3*s),
 }
 
-// jointPolicies are the policies of the rows that takes share, by their kind. Those that count refusals
+// sharedPolicies are the policies of the rows that takes share, by their kind. Those that count refusals
 // are for single operations only, and come last.
-var jointPolicies = [][]limiter.Policy{
+var sharedPolicies = [][]limiter.Policy{
 	{
 		limiter.TokenBucket{Capacity: 9, Refill: 3, Interval: s},
 		limiter.TokenBucket{Capacity: 12, Refill: 2, Interval: 3 * s},

@@ -23,7 +23,7 @@ func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead 
 	t.Run("the first day of time", func(t *testing.T) { runFirstDay(&fixture{T: t, store: store, prefix: "1970."}, ahead) })
 	for _, c := range steppedPolicies {
 		t.Run(c.name, func(t *testing.T) {
-			const rule = "the rule: a clock that was an hour ahead and came back grants nothing, and locks no key out for longer than it owed plus 2 s"
+			const requirement = "the requirement: a clock that was an hour ahead and came back grants nothing, and locks no key out for longer than it owed plus 2 s"
 			f := &fixture{T: t, store: store}
 			l := f.on(store, "clock", c.policy)
 			allow := func() limiter.Result {
@@ -45,7 +45,7 @@ func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead 
 			for range 3 {            // a refusal on the way must not begin the wait anew
 				r := allow()
 				if r.Allowed || r.RetryAfter <= 0 || wait+r.RetryAfter > c.owed+limiter.ClockTolerance {
-					t.Fatalf("%v after the clock came back: %+v, want a refusal for at most %v in all\n%s", wait, r, c.owed, rule)
+					t.Fatalf("%v after the clock came back: %+v, want a refusal for at most %v in all\n%s", wait, r, c.owed, requirement)
 				}
 				wait += r.RetryAfter / 2
 				ahead(wait)
@@ -56,7 +56,7 @@ func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead 
 			}
 			ahead(wait + r.RetryAfter)
 			if r := allow(); !r.Allowed {
-				t.Errorf("%v after the clock came back: %+v, want it to pass\n%s", wait+r.RetryAfter, r, rule)
+				t.Errorf("%v after the clock came back: %+v, want it to pass\n%s", wait+r.RetryAfter, r, requirement)
 			}
 		})
 	}

@@ -37,7 +37,7 @@ var refillCases = []testCase{
 			for i := range 101 {
 				f.at(time.Duration(i) * 100 * ms)
 				if r := f.allow(l, "k", 1); r.Allowed != (i%10 == 0) {
-					f.Fatalf("step %d: Allow at %v = %+v, want it to pass each full second", i, f.now.Sub(epoch), r)
+					f.Fatalf("call %d: Allow at %v = %+v, want it to pass each full second", i, f.now.Sub(epoch), r)
 				}
 			}
 		},
@@ -102,7 +102,7 @@ var refillCases = []testCase{
 				f.passes(l, "k", n)
 				f.now = f.now.Add(time.Duration(n)*s + s/2)
 				if r := f.peek(l, "k"); r.Remaining != 4 || r.ResetAfter != 0 {
-					f.Fatalf("step %d: after a rest %+v, want a full bucket", i, r)
+					f.Fatalf("call %d: after a rest %+v, want a full bucket", i, r)
 				}
 				f.passes(l, "k", 4)
 				f.refuses(l, "k", 1)
@@ -111,7 +111,7 @@ var refillCases = []testCase{
 	},
 	{
 		"a row that has expired equals no row",
-		"once a bucket is full again, or a window has ended, a key answers as a new one",
+		"once a bucket is full, or a window has ended, a key has the results of a new one",
 		func(f *fixture) {
 			for name, p := range allPolicies {
 				l := f.limiter(name, p)
@@ -121,10 +121,10 @@ var refillCases = []testCase{
 					f.allow(l, old, 1)
 					f.now = f.now.Add(f.peek(l, old).ResetAfter + rest)
 					if a, b := f.peek(l, old), f.peek(l, fresh); a != b {
-						f.Fatalf("step %d: %s: Peek %v after its reset = %+v, of a new key %+v", i, name, rest, a, b)
+						f.Fatalf("call %d: %s: Peek %v after its reset = %+v, of a new key %+v", i, name, rest, a, b)
 					}
 					if a, b := f.allow(l, old, 1), f.allow(l, fresh, 1); a != b {
-						f.Fatalf("step %d: %s: Allow %v after its reset = %+v, of a new key %+v", i, name, rest, a, b)
+						f.Fatalf("call %d: %s: Allow %v after its reset = %+v, of a new key %+v", i, name, rest, a, b)
 					}
 					f.reset(l, old)
 				}

@@ -207,7 +207,7 @@ var refundCases = []testCase{
 						f.Errorf("%s: %d of %d refunds of %d gave something back, want %d", name, got, workers, cost, want)
 					}
 					if r := f.peek(l, key); r.Remaining != 20 || r.ResetAfter != 0 {
-						f.Errorf("%s: after refunds of %d: %+v, want it as if never used", name, cost, r)
+						f.Errorf("%s: after refunds of %d: %+v, want an unused key", name, cost, r)
 					}
 				}
 			}

@@ -57,7 +57,7 @@ var reservationCases = []testCase{
 				r := f.reserve(b, "k", 1, time.Minute)
 				act := f.now.Add(r.Delay).Sub(epoch)
 				if !r.Allowed || act != time.Duration(i)*100*ms {
-					f.Fatalf("step %d: acts at %v, want %v; the one before it acts at %v", i, act, time.Duration(i)*100*ms, last)
+					f.Fatalf("call %d: acts at %v, want %v; the one before it acts at %v", i, act, time.Duration(i)*100*ms, last)
 				}
 				last = act
 				f.refuses(b, "k", 1) // nobody jumps the queue
@@ -68,7 +68,7 @@ var reservationCases = []testCase{
 				r := f.reserve(w, "k", 1, time.Minute)
 				window := f.now.Add(r.Delay).Sub(epoch) / s
 				if !r.Allowed || window != time.Duration(i/3) {
-					f.Fatalf("step %d: booked %v ahead, in window %d, want %d", i, r.Delay, window, i/3)
+					f.Fatalf("call %d: booked %v ahead, in window %d, want %d", i, r.Delay, window, i/3)
 				}
 			}
 		},

@@ -21,8 +21,8 @@ const (
 	block // for maxWait
 )
 
-// call is one step of a script: what is done at an offset from the epoch, and
-// every field of the answer, except those that follow from the policy.
+// call is one call of a script: what is done at an offset from the epoch, and
+// every field of the result, except those that follow from the policy.
 type call struct {
 	at      time.Duration
 	verb    verb
@@ -54,7 +54,7 @@ func (f *fixture) script(l *limiter.Limiter, key string, calls []call) {
 			what = fmt.Sprintf("Reserve(%d, %v)", c.n, c.maxWait)
 			r := f.reserve(l, key, c.n, c.maxWait)
 			if got = r.Result; r.Allowed && r.Delay != c.delay {
-				f.Fatalf("step %d: %s at %v: Delay %v, want %v", i, what, c.at, r.Delay, c.delay)
+				f.Fatalf("call %d: %s at %v: Delay %v, want %v", i, what, c.at, r.Delay, c.delay)
 			}
 		case refund:
 			f.refund(l, key, c.n, c.allowed)
@@ -80,7 +80,7 @@ func (f *fixture) script(l *limiter.Limiter, key string, calls []call) {
 			want.Taken = c.n
 		}
 		if got = visible(got); got != want {
-			f.Fatalf("step %d: %+v: %s at %v\n got %+v\nwant %+v", i, l.Policy(), what, c.at, got, want)
+			f.Fatalf("call %d: %+v: %s at %v\n got %+v\nwant %+v", i, l.Policy(), what, c.at, got, want)
 		}
 	}
 }

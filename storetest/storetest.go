@@ -60,7 +60,7 @@ func runCases(t *testing.T, store limiter.Store, cases []testCase) {
 		t.Run(c.name, func(t *testing.T) {
 			defer func() {
 				if t.Failed() {
-					t.Logf("the rule: %s", c.rule)
+					t.Logf("the requirement: %s", c.requirement)
 				}
 			}()
 			c.run(&fixture{T: t, store: store, prefix: fmt.Sprintf("c%d.", i), now: epoch})
@@ -68,10 +68,10 @@ func runCases(t *testing.T, store limiter.Store, cases []testCase) {
 	}
 }
 
-// testCase is one test. Its rule is the sentence that a failure disproves.
+// testCase is one test. Its requirement is the sentence that a failure disproves.
 type testCase struct {
-	name, rule string
-	run        func(f *fixture)
+	name, requirement string
+	run               func(f *fixture)
 }
 
 // epoch is the instant at which the tests begin. It is midnight, so that it is the edge of any
@@ -94,7 +94,7 @@ func (f *fixture) limiter(name string, p limiter.Policy) *limiter.Limiter {
 }
 
 // timeLimit is the time limit of an operation. It is long, because these tests check what a store
-// answers, not how fast a busy machine lets it.
+// returns, not how fast a busy machine lets it.
 const timeLimit = time.Minute
 
 // on returns a Limiter on any store, with opts and timeLimit.

@@ -69,7 +69,7 @@ func (c *countdown) Err() error {
 var sweepCases = []testCase{
 	{
 		"Sweep removes what has expired",
-		"a row that has been as if never used for an hour, by the store's clock, is removed, and up to limit of them at a time",
+		"a row that is expired by the store's clock is removed, and up to limit of them at a time",
 		func(f *fixture) {
 			sw := f.sweeper()
 			f.sweepAll(sw, 1000)
@@ -102,7 +102,7 @@ var sweepCases = []testCase{
 	},
 	{
 		"Sweep keeps what may still count",
-		"a row stays until an hour after it is as if never used: takes may be under way whose clock was read before",
+		"a row stays until an hour after its bucket is full or its window is over: takes may be under way whose clock was read before",
 		func(f *fixture) {
 			sw := f.sweeper()
 			f.sweepAll(sw, 1000)

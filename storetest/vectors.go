@@ -15,7 +15,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// vectors holds histories with exact answers, from models that are independent of [limiter.Op.Apply]:
+// vectors holds histories with exact outcomes, from models that are independent of [limiter.Op.Apply]:
 // one JSON object a line. vectors_test.go of the root makes the ones with charges and blocks.
 //
 //go:embed vectors.jsonl
@@ -23,21 +23,21 @@ var vectors []byte
 
 type history struct {
 	Policy vectorPolicy `json:"policy"`
-	Ops    []step       `json:"ops"`
+	Ops    []vectorOp   `json:"ops"`
 }
 
-type step struct {
+type vectorOp struct {
 	At      int64         `json:"at"`
 	Op      string        `json:"op"`
 	Key     string        `json:"key"`
 	N       int64         `json:"n"`
 	MaxWait time.Duration `json:"max_wait"`
 	Ref     int           `json:"ref"`
-	Want    answer        `json:"want"`
+	Want    outcome       `json:"want"`
 }
 
-// answer is what an operation returned; a nil field does not apply to it.
-type answer struct {
+// outcome is what an operation returned; a nil field does not apply to it.
+type outcome struct {
 	Allowed    *bool          `json:"allowed,omitempty"`
 	Limit      *int64         `json:"limit,omitempty"`
 	Remaining  *int64         `json:"remaining,omitempty"`
@@ -76,32 +76,32 @@ func (h history) replay(t *testing.T, store limiter.Store, name string) {
 	booked := map[int]*limiter.Reservation{}
 	for i, s := range h.Ops {
 		now = time.Unix(0, s.At)
-		var got answer
+		var got outcome
 		var err error
 		switch s.Op {
 		case "allow":
 			var r limiter.Result
 			r, err = l.AllowN(ctx, s.Key, s.N)
-			got = answerOf(r)
+			got = outcomeOf(r)
 		case "peek":
 			var r limiter.Result
 			r, err = l.PeekN(ctx, s.Key, max(1, s.N)) // without n it is a Peek
-			got = answerOf(r)
+			got = outcomeOf(r)
 		case "charge":
 			var r limiter.Result
 			r, err = l.Charge(ctx, s.Key, s.N)
-			got = answerOf(r)
+			got = outcomeOf(r)
 		case "allow_up_to":
 			var r limiter.Result
 			r, err = l.AllowUpTo(ctx, s.Key, s.N)
-			got = answerOf(r)
+			got = outcomeOf(r)
 			got.Taken = &r.Taken
 		case "block":
 			err = l.Block(ctx, s.Key, s.MaxWait)
 		case "reserve":
 			var r *limiter.Reservation
 			r, err = l.Reserve(ctx, s.Key, s.N, s.MaxWait)
-			got, booked[i] = answerOf(r.Result), r
+			got, booked[i] = outcomeOf(r.Result), r
 			if r.Delay != math.MaxInt64 {
 				got.Delay = &r.Delay
 			}
@@ -118,7 +118,7 @@ func (h history) replay(t *testing.T, store limiter.Store, name string) {
 			t.Fatalf("%s op %d: unknown operation %q", name, i, s.Op)
 		}
 		if errors.Is(err, limiter.ErrExceedsCapacity) {
-			got, err = answer{Error: "ErrExceedsCapacity"}, nil
+			got, err = outcome{Error: "ErrExceedsCapacity"}, nil
 		}
 		if err != nil {
 			t.Fatalf("%s op %d: %s: %v", name, i, s.Op, err)
@@ -129,15 +129,15 @@ func (h history) replay(t *testing.T, store limiter.Store, name string) {
 	}
 }
 
-func answerOf(r limiter.Result) answer {
-	return answer{
+func outcomeOf(r limiter.Result) outcome {
+	return outcome{
 		Allowed: &r.Allowed, Limit: &r.Limit, Remaining: &r.Remaining, Used: &r.Used,
 		RetryAfter: &r.RetryAfter, ResetAfter: &r.ResetAfter,
 	}
 }
 
-func (a answer) String() string {
-	b, err := json.Marshal(a)
+func (o outcome) String() string {
+	b, err := json.Marshal(o)
 	if err != nil {
 		return err.Error()
 	}

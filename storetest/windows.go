@@ -58,7 +58,7 @@ var windowCases = []testCase{
 			for i := range 5 {
 				f.at(time.Duration(i) * 10 * s)
 				if got := f.concurrently(32, func(int) bool { return f.allowed(l, "k", 1) }); got != 5 {
-					f.Fatalf("step %d: %d of 32 passed, want 5", i, got)
+					f.Fatalf("call %d: %d of 32 passed, want 5", i, got)
 				}
 			}
 		},
@@ -95,7 +95,7 @@ var windowCases = []testCase{
 						ResetAfter: s - time.Duration(i)*10*ms, Source: limiter.SourceStore,
 					}
 					if r := f.allow(l, "k", 1); visible(r) != want {
-						f.Fatalf("step %d: %s: Allow = %+v, want %+v", i, name, r, want)
+						f.Fatalf("call %d: %s: Allow = %+v, want %+v", i, name, r, want)
 					}
 					f.passes(l, "k", 1)
 					f.refuses(l, "k", 1)

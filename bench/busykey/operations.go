@@ -86,7 +86,7 @@ func reserve(policy limiter.Policy, maxWait time.Duration) func(limiter.Store) (
 	}
 }
 
-// kind sends operations that no failure policy answers.
+// kind sends operations that no failure policy applies to.
 func kind(kind limiter.OpKind) func(limiter.Store) (func(context.Context) (limiter.Result, error), error) {
 	return func(store limiter.Store) (func(context.Context) (limiter.Result, error), error) {
 		op := limiter.Op{Kind: limiter.OpTake, Name: busy, Key: busy, Policy: plenty, Cost: 1000, Timeout: 10 * time.Second}

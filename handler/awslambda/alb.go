@@ -50,7 +50,7 @@ var albForm = form[events.ALBTargetGroupRequest, events.ALBTargetGroupResponse]{
 			base64: e.IsBase64Encoded,
 		}
 	},
-	answer: func(e *events.ALBTargetGroupRequest, r response) events.ALBTargetGroupResponse {
+	response: func(e *events.ALBTargetGroupRequest, r response) events.ALBTargetGroupResponse {
 		a := events.ALBTargetGroupResponse{
 			StatusCode:        r.status,
 			StatusDescription: description(r.status),

@@ -48,7 +48,7 @@ func restEvent(r *http.Request, body, path string, resource any) map[string]any 
 	}, body)
 }
 
-func restAnswer(_ *testing.T, res *lambdaResponse) http.Header {
+func restHeader(_ *testing.T, res *lambdaResponse) http.Header {
 	h := make(http.Header)
 	for name, value := range res.Headers {
 		h.Set(name, value)
@@ -80,7 +80,7 @@ func v2Event(r *http.Request, body, path, domain string) map[string]any {
 	return setBody(event, body)
 }
 
-func v2Answer(_ *testing.T, res *lambdaResponse) http.Header {
+func v2Header(_ *testing.T, res *lambdaResponse) http.Header {
 	h := make(http.Header)
 	for name, value := range res.Headers {
 		h.Set(name, value)
@@ -116,7 +116,7 @@ func albEvent(r *http.Request, body string, multi bool) map[string]any {
 	return setBody(event, body)
 }
 
-func albAnswer(multi bool) func(*testing.T, *lambdaResponse) http.Header {
+func albHeader(multi bool) func(*testing.T, *lambdaResponse) http.Header {
 	return func(t *testing.T, res *lambdaResponse) http.Header {
 		t.Helper()
 		code, phrase, _ := strings.Cut(res.StatusDescription, " ")

@@ -61,8 +61,8 @@
 //
 // # Deadlines
 //
-// A request's context ends with the invocation. A limiter.Limiter answers 100 ms before that, even if
+// A request's context ends with the invocation. A limiter.Limiter returns 100 ms before that, even if
 // the store hangs. If the operation had the full time of limiter.WithTimeout, the failure policy
-// answers. Otherwise the answer is 503. So keep that time (250 ms by default) at least 100 ms below
+// applies. Otherwise the answer is 503. So keep that time (250 ms by default) at least 100 ms below
 // what is left of the invocation.
 package awslambda

@@ -9,8 +9,8 @@ import (
 type form[E, R any] struct {
 	// request reads an event.
 	request func(*E) message
-	// answer writes the response to an event.
-	answer func(*E, response) R
+	// response writes the response to an event.
+	response func(*E, response) R
 	// decodes reports whether the gateway decodes every body in base64; nil if it does.
 	decodes func(*E) bool
 	// merge adds header fields to a response.
@@ -29,7 +29,7 @@ func (f *form[E, R]) handle(h http.Handler) func(context.Context, E) (R, error) 
 
 // respond returns the response to an event that a handler wrote.
 func (f *form[E, R]) respond(event *E, w *recorder) R {
-	return f.answer(event, w.response(f.decodes == nil || f.decodes(event)))
+	return f.response(event, w.response(f.decodes == nil || f.decodes(event)))
 }
 
 // serve carries out the request in an event.

@@ -44,7 +44,7 @@ var functionURLForm = form[events.LambdaFunctionURLRequest, events.LambdaFunctio
 			base64: e.IsBase64Encoded,
 		}
 	},
-	answer: func(_ *events.LambdaFunctionURLRequest, r response) events.LambdaFunctionURLResponse {
+	response: func(_ *events.LambdaFunctionURLRequest, r response) events.LambdaFunctionURLResponse {
 		return events.LambdaFunctionURLResponse{
 			StatusCode:      r.status,
 			Headers:         r.joined(),

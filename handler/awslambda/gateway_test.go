@@ -20,14 +20,14 @@ import (
 // client is the address that requests come from in the gateways below.
 const client = "192.0.2.1"
 
-// gateway does what AWS does: it makes an event of a request, and an answer of a
+// gateway does what AWS does: it makes an event of a request, and a reply of a
 // function's response.
 type gateway struct {
 	name string
 	// event returns the event, in the form that AWS documents.
 	event func(r *http.Request, body string) map[string]any
-	// answer returns the header that the client gets.
-	answer func(t *testing.T, res *lambdaResponse) http.Header
+	// header returns the header that the client gets.
+	header func(t *testing.T, res *lambdaResponse) http.Header
 	// limit returns a limited function that takes the event itself, as a handler.
 	limit func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler
 	// limitAll returns one that several limiters limit.
@@ -42,8 +42,8 @@ type gateway struct {
 // function is a function that takes an event of any kind.
 type function func(context.Context) (status int, header map[string]string, err error)
 
-// answer is what a client gets.
-type answer struct {
+// reply is what a client gets.
+type reply struct {
 	status int
 	header http.Header
 	body   string
@@ -66,7 +66,7 @@ func gateways() []gateway {
 		event: func(r *http.Request, body string) map[string]any {
 			return restEvent(r, body, r.URL.EscapedPath(), "al6gqb")
 		},
-		answer: restAnswer,
+		header: restHeader,
 		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.REST(h)) },
 		limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
 			return restFunction(awslambda.LimitREST(l, key, opts...))
@@ -85,7 +85,7 @@ func gateways() []gateway {
 	alb := gateway{
 		name:   "ALB",
 		event:  func(r *http.Request, body string) map[string]any { return albEvent(r, body, false) },
-		answer: albAnswer(false),
+		header: albHeader(false),
 		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.ALB(h)) },
 		single: true,
 		limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
@@ -98,7 +98,7 @@ func gateways() []gateway {
 	multi := alb
 	multi.name, multi.single = "ALB, multi-value headers", false
 	multi.event = func(r *http.Request, body string) map[string]any { return albEvent(r, body, true) }
-	multi.answer = albAnswer(true)
+	multi.header = albHeader(true)
 	return []gateway{
 		rest,
 		format1,
@@ -107,7 +107,7 @@ func gateways() []gateway {
 			event: func(r *http.Request, body string) map[string]any {
 				return v2Event(r, body, r.URL.Path, "a1.execute-api.eu-central-1.amazonaws.com")
 			},
-			answer: v2Answer,
+			header: v2Header,
 			plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.HTTPAPI(h)) },
 			limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
 				return httpAPIFunction(awslambda.LimitHTTPAPI(l, key, opts...))
@@ -121,7 +121,7 @@ func gateways() []gateway {
 			event: func(r *http.Request, body string) map[string]any {
 				return v2Event(r, body, r.URL.EscapedPath(), "u1.lambda-url.eu-central-1.on.aws")
 			},
-			answer: v2Answer,
+			header: v2Header,
 			plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.FunctionURL(h)) },
 			limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
 				return functionURLFunction(awslambda.LimitFunctionURL(l, key, opts...))
@@ -185,7 +185,7 @@ func functionURLFunction(limit func(awslambda.FunctionURLFunc) awslambda.Functio
 }
 
 // send passes a request through the gateway to a function.
-func (g *gateway) send(t *testing.T, h lambda.Handler, r *http.Request) answer {
+func (g *gateway) send(t *testing.T, h lambda.Handler, r *http.Request) reply {
 	t.Helper()
 	payload, err := h.Invoke(t.Context(), g.payload(t, r))
 	if err != nil {
@@ -212,13 +212,13 @@ func (g *gateway) payload(t *testing.T, r *http.Request) []byte {
 }
 
 // read returns what the client gets of a function's response.
-func (g *gateway) read(t *testing.T, payload []byte) answer {
+func (g *gateway) read(t *testing.T, payload []byte) reply {
 	t.Helper()
 	var res lambdaResponse
 	if err := json.Unmarshal(payload, &res); err != nil {
 		t.Fatalf("%s: the response %s: %v", g.name, payload, err)
 	}
-	a := answer{status: res.StatusCode, header: g.answer(t, &res), body: res.Body}
+	a := reply{status: res.StatusCode, header: g.header(t, &res), body: res.Body}
 	if res.IsBase64Encoded {
 		b, err := base64.StdEncoding.DecodeString(res.Body)
 		if err != nil {

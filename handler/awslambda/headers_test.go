@@ -32,7 +32,7 @@ func TestHeadersOfAFunctionStayAndListsAreJoined(t *testing.T) {
 		h := g.limit(newLimiter(t, 9), handler.ClientIP(), handler.LegacyHeaders(), handler.ExposeHeaders())(func(context.Context) (int, map[string]string, error) {
 			return http.StatusOK, shared, nil
 		})
-		var a answer
+		var a reply
 		for range 2 { // the second shows what the first has written to
 			a = g.send(t, h, request(t, "GET", "/", ""))
 		}

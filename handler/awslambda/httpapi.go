@@ -66,7 +66,7 @@ var httpAPIForm = form[events.APIGatewayV2HTTPRequest, events.APIGatewayV2HTTPRe
 			base64:    e.IsBase64Encoded,
 		}
 	},
-	answer: func(_ *events.APIGatewayV2HTTPRequest, r response) events.APIGatewayV2HTTPResponse {
+	response: func(_ *events.APIGatewayV2HTTPRequest, r response) events.APIGatewayV2HTTPResponse {
 		return events.APIGatewayV2HTTPResponse{
 			StatusCode:      r.status,
 			Headers:         r.joined(),

@@ -68,8 +68,7 @@ func keyOfReadable(key handler.KeyFunc) handler.KeyFunc {
 	}
 }
 
-// lists are the header fields of package handler in which several limiters have
-// their parts.
+// lists are the header fields of package handler that have items of several limiters.
 var lists = map[string]bool{"Ratelimit-Policy": true, "Ratelimit": true, "Access-Control-Expose-Headers": true}
 
 // merged adds the fields of h to a response's, which are single values or lists of

@@ -53,7 +53,7 @@ var restForm = form[events.APIGatewayProxyRequest, events.APIGatewayProxyRespons
 			base64:    e.IsBase64Encoded,
 		}
 	},
-	answer: func(_ *events.APIGatewayProxyRequest, r response) events.APIGatewayProxyResponse {
+	response: func(_ *events.APIGatewayProxyRequest, r response) events.APIGatewayProxyResponse {
 		return events.APIGatewayProxyResponse{
 			StatusCode: r.status,
 			// Not in Headers as well: HTTP APIs send both.

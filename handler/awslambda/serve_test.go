@@ -40,8 +40,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// serverAnswer is what a handler answers behind an http.Server.
-func serverAnswer(t *testing.T, h http.Handler, r *http.Request) answer {
+// serverReply is what a client gets of a handler behind an http.Server.
+func serverReply(t *testing.T, h http.Handler, r *http.Request) reply {
 	t.Helper()
 	server := httptest.NewServer(h)
 	defer server.Close()
@@ -59,11 +59,11 @@ func serverAnswer(t *testing.T, h http.Handler, r *http.Request) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{status: res.StatusCode, header: res.Header, body: string(body)}
+	return reply{status: res.StatusCode, header: res.Header, body: string(body)}
 }
 
-// comparable returns an answer without what gateways do as they like.
-func (a answer) comparable() answer {
+// comparable returns a reply without what gateways do as they like.
+func (a reply) comparable() reply {
 	h := make(http.Header)
 	for name, lines := range a.header {
 		switch name {
@@ -117,7 +117,7 @@ func TestAHandlerSeesTheSameRequestBehindEveryGatewayAsBehindAServer(t *testing.
 					}
 					return r
 				}
-				want := serverAnswer(t, http.HandlerFunc(echo), send()).comparable()
+				want := serverReply(t, http.HandlerFunc(echo), send()).comparable()
 				got := g.send(t, awslambda.Handler(http.HandlerFunc(echo), nil), send()).comparable()
 				if !reflect.DeepEqual(got, want) {
 					t.Errorf("behind the gateway\n%v\nbehind a server\n%v", got, want)
@@ -228,7 +228,7 @@ func TestAClientGetsTheSameResponseFromEveryGatewayAsFromAServer(t *testing.T) {
 			t.Run(tt.name+"/"+g.name, func(t *testing.T) {
 				t.Parallel()
 				send := func() *http.Request { return request(t, cmp.Or(tt.method, http.MethodGet), "/page", "") }
-				want := serverAnswer(t, tt.h, send()).comparable()
+				want := serverReply(t, tt.h, send()).comparable()
 				got := g.send(t, awslambda.Handler(tt.h, nil), send()).comparable()
 				if !reflect.DeepEqual(got, want) {
 					t.Errorf("from the gateway\n%v\nfrom a server\n%v", got, want)

@@ -118,9 +118,9 @@ func (q *Queue) end(l *line) {
 // answered others: the store is not at fault.
 var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
-// Enter waits until op is carried out and returns its state. If the key has nothing in flight, its row is
-// not known to be locked, the line is below its limit, and op has at least [opcontext.Grace], Enter returns
-// a Turn instead: the caller then sends op itself, in its own goroutine, and calls [Turn.End].
+// Enter waits until op is carried out and returns its state, or returns a Turn: the caller then sends op
+// itself and calls [Turn.End]. It returns a Turn if the key has nothing in flight and the line is below its
+// limit. The row must not be known to be locked, and op must have at least [opcontext.Grace].
 //
 // If ctx ends before op was sent, op is not charged; after that its outcome is unknown. The ctx is one that
 // [opcontext.Deadlines.WithTimeout] returned.

@@ -13,9 +13,8 @@ import (
 // Turn is the right to send one statement. The goroutine that has it waits for a connection, calls
 // [Turn.Begin], and carries out the Groups.
 //
-// [Queue.Enter] gives a Turn to the caller of a lone operation, because waking another goroutine and
-// being woken by it takes a third of the statement's time: see DESIGN.md, "A lone operation runs in its
-// caller's goroutine". For all other calls, a goroutine of the queue passes a Turn to [Config.Send].
+// [Queue.Enter] gives a Turn to the caller of a lone operation: see DESIGN.md, "A lone operation runs in
+// its caller's goroutine". For all other calls, a goroutine of the queue passes a Turn to [Config.Send].
 type Turn struct {
 	// Groups are the calls to carry out: of different keys, sorted by limiter and key. They are known
 	// after Begin. The store calls [Call.Decide] for each call that its statement decides. A call that is

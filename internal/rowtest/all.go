@@ -12,7 +12,7 @@ import (
 // RunAll tests that the store takes from several rows, or from none, as [limiter.ApplyAll] says, and
 // leaves the same rows, whatever rows it finds. The store is empty. count is the number of decisions.
 func RunAll(t *testing.T, store limiter.AllStore, rows Rows, count int) {
-	joint := slices.DeleteFunc(slices.Clone(policies), countsRefusals)
+	shared := slices.DeleteFunc(slices.Clone(policies), countsRefusals)
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	took := 0
@@ -23,7 +23,7 @@ func RunAll(t *testing.T, store limiter.AllStore, rows Rows, count int) {
 		for i := range ops {
 			ops[i] = limiter.Op{
 				Kind: limiter.OpTake, Name: fmt.Sprint("l", r.IntN(3)), Key: fmt.Sprint(n, "-", i),
-				Policy: joint[r.IntN(len(joint))], Cost: pick(r, 0, 1, 1, 1, 2, 3), At: at,
+				Policy: shared[r.IntN(len(shared))], Cost: pick(r, 0, 1, 1, 1, 2, 3), At: at,
 			}
 		}
 		slices.SortFunc(ops, func(a, b limiter.Op) int { return a.Compare(&b) })

@@ -13,7 +13,7 @@ import (
 )
 
 // RunMerged tests takes of the same keys at the same time, which a store may carry out together.
-// Whatever row they find, their answers and the row must be what [limiter.Op.Apply] returns for one
+// Whatever row they find, their states and the row must be what [limiter.Op.Apply] returns for one
 // after another. The takes of a key are equal, so that their order makes no difference. The store
 // is empty. count is the number of rounds.
 func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
@@ -69,8 +69,8 @@ func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
 	}
 }
 
-// inOrder compares the answers to takes that are all alike by when they can have been
-// given.
+// inOrder compares the states of takes that are all alike by the order in which they can have been
+// carried out.
 func inOrder(a, b limiter.State) int {
 	took := func(s limiter.State) int {
 		if s.Took {

@@ -12,7 +12,7 @@ import (
 )
 
 // RunMixed tests different operations on one key at the same time, which a store may carry out
-// together. Their answers and the row must be what [limiter.Op.Apply] returns for one after another
+// together. Their states and the row must be what [limiter.Op.Apply] returns for one after another
 // in some order. The store is empty. count is the number of rounds.
 func RunMixed(t *testing.T, store limiter.Store, rows Rows, count int) {
 	const together = 5
@@ -64,7 +64,7 @@ func RunMixed(t *testing.T, store limiter.Store, rows Rows, count int) {
 		}
 		all.Wait()
 		if left := rows.Read(t, op); !explained(before, left, ops[:], got[:]) {
-			t.Fatalf("seed %d: no order explains the answers to %+v on\n     %+v\n got %+v\nleft %+v", seed, ops, before, got, left)
+			t.Fatalf("seed %d: no order explains the states of %+v on\n     %+v\n got %+v\nleft %+v", seed, ops, before, got, left)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func reported(op limiter.Op, s limiter.State) limiter.State {
 	return limiter.State{}
 }
 
-// explained reports whether the operations, in some order, answer got and turn one row into the
+// explained reports whether the operations, in some order, return got and turn one row into the
 // other.
 func explained(from, to limiter.Row, ops []limiter.Op, got []limiter.State) bool {
 	if len(ops) == 0 {

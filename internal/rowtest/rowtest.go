@@ -24,7 +24,7 @@ const second = int64(time.Second)
 // start is a whole day, so that windows begin with it.
 const start = 86_400 * 20_000 * second
 
-// Run tests that the store answers an operation as Op.Apply says and leaves the same row, whatever
+// Run tests that the store returns the state that Op.Apply returns and leaves the same row, whatever
 // row it finds. The rows lie around every bound: of the policy, the clock, its tolerance and the
 // window. The store is empty. count is the number of operations for each policy.
 func Run(t *testing.T, store limiter.Store, rows Rows, count int) {

@@ -79,25 +79,25 @@ func (s SQL) Select(t *tables.Table) string {
 	return fmt.Sprintf("SELECT limiter, key, %s FROM %s", strings.Join(columns, ", "), s.Name(t))
 }
 
-// Answer is what database/sql or pgx answers to a statement.
-type Answer interface {
+// Records are the rows that database/sql or pgx returns for a statement.
+type Records interface {
 	Next() bool
 	Scan(into ...any) error
 	Err() error
 }
 
-// Read reads the answer to [SQL.Select].
-func Read(t *tables.Table, answer Answer, each func(name, key string, row limiter.Row)) error {
-	for answer.Next() {
+// Read reads what [SQL.Select] returns.
+func Read(t *tables.Table, records Records, each func(name, key string, row limiter.Row)) error {
+	for records.Next() {
 		var name string
 		var key []byte
 		var row limiter.Row
-		if err := answer.Scan(Into(t, &row, &name, &key)...); err != nil {
+		if err := records.Scan(Into(t, &row, &name, &key)...); err != nil {
 			return err
 		}
 		each(name, string(key), row)
 	}
-	return answer.Err()
+	return records.Err()
 }
 
 // Into appends the fields of a row to the targets of Scan.

@@ -28,15 +28,15 @@ type Table struct {
 	// Share is SQL for the used share of a row's limit. {now} is the clock. It orders rows; other numbers
 	// come from [limiter.Op.Apply].
 	Share string
-	// End is SQL for the instant from which a row that was not used later counts as unused.
+	// End is SQL for the instant at which the bucket of a row is full, or its window is over.
 	End string
 	// Fields appends pointers to the fields of a row: *int64, and *string for a List.
 	Fields func(to []any, row *limiter.Row) []any
-	// Numbers returns the columns of op's policy, and op's cost in the unit of Charged.
+	// Numbers returns the columns of op's policy, and op's cost in the unit of Counter.
 	Numbers func(op *limiter.Op) (period, limit, cost int64)
-	// Charged returns the field to which a take adds its cost. It is nil if there is no such field. Then
+	// Counter returns the field to which a take adds its cost. It is nil if there is no such field. Then
 	// equal takes of a key cannot be units of one statement.
-	Charged func(row *limiter.Row) *int64
+	Counter func(row *limiter.Row) *int64
 }
 
 // PolicyColumns is how many columns hold the policy: those of [limiter.Row].Period and Limit.
@@ -64,7 +64,7 @@ var All = []*Table{
 			step := int64(p.Step())
 			return step, p.Capacity, op.Cost * step
 		},
-		Charged: func(row *limiter.Row) *int64 { return &row.FullAt },
+		Counter: func(row *limiter.Row) *int64 { return &row.FullAt },
 	},
 	{
 		Kind:    limiter.KindWindow,
@@ -85,7 +85,7 @@ var All = []*Table{
 			p := op.Policy.(limiter.FixedWindow)
 			return int64(p.Window), p.Limit, op.Cost
 		},
-		Charged: func(row *limiter.Row) *int64 { return &row.Used },
+		Counter: func(row *limiter.Row) *int64 { return &row.Used },
 	},
 }
 

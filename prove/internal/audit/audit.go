@@ -31,12 +31,12 @@ type Log interface {
 }
 
 // readLog reads a log of table names, units, old and new rows.
-func readLog(answer rowtest.Answer) (log []history.Transition, err error) {
-	for answer.Next() {
+func readLog(records rowtest.Records) (log []history.Transition, err error) {
+	for records.Next() {
 		var name string
 		var t history.Transition
 		var from, to []byte
-		if err := answer.Scan(&name, &t.Units, &from, &to); err != nil {
+		if err := records.Scan(&name, &t.Units, &from, &to); err != nil {
 			return nil, err
 		}
 		for _, table := range tables.All {
@@ -51,7 +51,7 @@ func readLog(answer rowtest.Answer) (log []history.Transition, err error) {
 		}
 		log = append(log, t)
 	}
-	return log, answer.Err()
+	return log, records.Err()
 }
 
 // read reads a row from the JSON that the triggers wrote, which is empty if there was none.

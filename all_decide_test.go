@@ -160,10 +160,10 @@ func TestAllowAllAndTheDenyCaches(t *testing.T) {
 	if res := ask(1, claims(a, b)...); res.Allowed || !res.Each[0].Allowed || res.Each[1].Allowed || res.Source != limiter.SourceStore {
 		t.Fatalf("b has no room: %+v", res)
 	}
-	if _, held := a.Denied(); held != 0 {
+	if _, held := a.DenyCounts(); held != 0 {
 		t.Error("the cache of a keeps a claim that had room")
 	}
-	if _, held := b.Denied(); held != 1 {
+	if _, held := b.DenyCounts(); held != 1 {
 		t.Error("the cache of b does not keep the claim without room")
 	}
 	res := ask(0, claims(c, a, b)...)
@@ -251,7 +251,7 @@ func TestAllowAllChecksTheFallbacks(t *testing.T) {
 	one, two := memory.New(), memory.New()
 	for name, c := range map[string]struct {
 		opts  []limiter.Option
-		class error // nil for an answer
+		class error // nil for a result
 	}{
 		"one fallback":                          {[]limiter.Option{limiter.FailLocal(one), limiter.FailLocal(one)}, nil},
 		"one fallback, and open":                {[]limiter.Option{limiter.FailOpen(), limiter.FailLocal(one), limiter.FailLocal(one)}, nil},

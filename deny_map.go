@@ -7,25 +7,25 @@ import (
 )
 
 const (
-	// deniedShards is how many locks the denied keys are spread over. It must be a
+	// refusalShards is how many locks the refusals are spread over. It must be a
 	// power of two.
-	deniedShards = 64
-	// deniedTries is how many keys are looked at to find the one to forget. Maps
+	refusalShards = 64
+	// evictTries is how many keys are looked at to find the one to forget. Maps
 	// begin each iteration somewhere else, so these are any keys.
-	deniedTries = 4
+	evictTries = 4
 )
 
-// denied is a bounded map of refusals by key. If it is full, a new key replaces one of its shard:
+// refusalMap is a bounded map of refusals by key. If it is full, a new key replaces one of its shard:
 // the oldest of a few random keys. A client that floods the map with keys cannot know which one
 // goes, and pays a round trip for each.
-type denied struct {
+type refusalMap struct {
 	seed   maphash.Seed
-	shards [deniedShards]deniedShard
+	shards [refusalShards]refusalShard
 	size   int64
 	held   atomic.Int64 // by all shards; at most size
 }
 
-type deniedShard struct {
+type refusalShard struct {
 	mu   sync.RWMutex
 	keys map[string]*refusal
 	// gen counts what was given back, and paused what is being given back.
@@ -34,16 +34,16 @@ type deniedShard struct {
 	_      [128 - 24 - 8 - 8 - 8]byte // a pair of cache lines each
 }
 
-func (d *denied) init(size int) {
+func (d *refusalMap) init(size int) {
 	d.seed, d.size = maphash.MakeSeed(), int64(size)
 }
 
-func (d *denied) shard(key string) *deniedShard {
-	return &d.shards[maphash.String(d.seed, key)%deniedShards]
+func (d *refusalMap) shard(key string) *refusalShard {
+	return &d.shards[maphash.String(d.seed, key)%refusalShards]
 }
 
 // find returns the key's refusal, or nil, and the generation that keep needs.
-func (d *denied) find(key string) (r *refusal, gen uint64) {
+func (d *refusalMap) find(key string) (r *refusal, gen uint64) {
 	sh := d.shard(key)
 	sh.mu.RLock()
 	r, gen = sh.keys[key], sh.gen
@@ -52,8 +52,8 @@ func (d *denied) find(key string) (r *refusal, gen uint64) {
 }
 
 // known returns sum as a string. It allocates nothing if the map holds that key.
-func (d *denied) known(sum []byte) string {
-	sh := &d.shards[maphash.Bytes(d.seed, sum)%deniedShards]
+func (d *refusalMap) known(sum []byte) string {
+	sh := &d.shards[maphash.Bytes(d.seed, sum)%refusalShards]
 	sh.mu.RLock()
 	r := sh.keys[string(sum)]
 	sh.mu.RUnlock()
@@ -64,7 +64,7 @@ func (d *denied) known(sum []byte) string {
 }
 
 // keep stores r, unless something was given back since find returned gen.
-func (d *denied) keep(r *refusal, gen uint64) {
+func (d *refusalMap) keep(r *refusal, gen uint64) {
 	sh := d.shard(r.key)
 	for range 2 {
 		if d.tryKeep(sh, r, gen) {
@@ -74,7 +74,7 @@ func (d *denied) keep(r *refusal, gen uint64) {
 	}
 }
 
-func (d *denied) tryKeep(sh *deniedShard, r *refusal, gen uint64) bool {
+func (d *refusalMap) tryKeep(sh *refusalShard, r *refusal, gen uint64) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.gen != gen || sh.paused > 0 {
@@ -93,7 +93,7 @@ func (d *denied) tryKeep(sh *deniedShard, r *refusal, gen uint64) bool {
 }
 
 // reserve counts one more key, if there is room.
-func (d *denied) reserve() bool {
+func (d *refusalMap) reserve() bool {
 	for {
 		n := d.held.Load()
 		if n >= d.size {
@@ -106,7 +106,7 @@ func (d *denied) reserve() bool {
 }
 
 // makeRoom forgets one key of any shard.
-func (d *denied) makeRoom() {
+func (d *refusalMap) makeRoom() {
 	for i := range d.shards {
 		sh := &d.shards[i]
 		sh.mu.Lock()
@@ -120,14 +120,14 @@ func (d *denied) makeRoom() {
 }
 
 // evict forgets one key. The caller holds the lock and updates the count.
-func (sh *deniedShard) evict() bool {
+func (sh *refusalShard) evict() bool {
 	var first *refusal
 	tries := 0
 	for _, r := range sh.keys {
 		if first == nil || r.sent.mono < first.sent.mono {
 			first = r
 		}
-		if tries++; tries == deniedTries {
+		if tries++; tries == evictTries {
 			break
 		}
 	}
@@ -139,7 +139,7 @@ func (sh *deniedShard) evict() bool {
 }
 
 // drop forgets r if it is still the key's refusal.
-func (d *denied) drop(r *refusal) {
+func (d *refusalMap) drop(r *refusal) {
 	sh := d.shard(r.key)
 	sh.mu.Lock()
 	if sh.keys[r.key] == r {
@@ -149,7 +149,7 @@ func (d *denied) drop(r *refusal) {
 	sh.mu.Unlock()
 }
 
-func (d *denied) suspend(key string) *deniedShard {
+func (d *refusalMap) suspend(key string) *refusalShard {
 	sh := d.shard(key)
 	sh.mu.Lock()
 	if _, found := sh.keys[key]; found {
@@ -161,7 +161,7 @@ func (d *denied) suspend(key string) *deniedShard {
 	return sh
 }
 
-func (sh *deniedShard) resume() {
+func (sh *refusalShard) resume() {
 	sh.mu.Lock()
 	sh.paused--
 	sh.gen++

@@ -30,11 +30,11 @@ func TestTheDenyCacheHoldsNoMoreKeysThanItsSize(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if counted, held := d.Denied(); counted != 0 || held != 0 {
+		if counted, held := d.DenyCounts(); counted != 0 || held != 0 {
 			t.Errorf("size %d: %d keys, %d counted, after all were reset", size, held, counted)
 		}
 		refuse(3 * size)
-		if counted, held := d.Denied(); counted != size || held != size {
+		if counted, held := d.DenyCounts(); counted != size || held != size {
 			t.Errorf("size %d: %d keys, %d counted", size, held, counted)
 		}
 	}
@@ -64,14 +64,14 @@ func TestTheDenyCacheUnderConcurrentCalls(t *testing.T) {
 				if err != nil {
 					t.Errorf("giving back: %v", err)
 				}
-				if counted, _ := d.Denied(); counted > 20 || counted < 0 {
+				if counted, _ := d.DenyCounts(); counted > 20 || counted < 0 {
 					t.Errorf("%d keys are held", counted)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if counted, held := d.Denied(); counted != held {
+	if counted, held := d.DenyCounts(); counted != held {
 		t.Errorf("%d keys are held, %d counted", held, counted)
 	}
 }

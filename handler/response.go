@@ -39,7 +39,7 @@ func quotaExceeded(names []string) []byte {
 	}.body()
 }
 
-// refuse answers a refused request, or in a dry run only reports it.
+// refuse responds to a refused request, or in a dry run only reports it.
 func (m *limit) refuse(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision) {
 	if m.onRefusal != nil {
 		m.onRefusal(r, d.Result)
@@ -62,12 +62,12 @@ func (m *limit) refuse(w http.ResponseWriter, r *http.Request, next http.Handler
 	write(w, http.StatusTooManyRequests, body)
 }
 
-// retryUndecided is the Retry-After of an answer without a decision. It spares a database that
+// retryNoDecision is the Retry-After of a response without a decision. It spares a database that
 // comes back the clients that would retry at once.
-const retryUndecided = time.Second
+const retryNoDecision = time.Second
 
-// undecided answers a request without a decision, or lets it pass if an option says so.
-func (m *limit) undecided(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision, err error) {
+// noDecision responds to a request without a decision, or lets it pass if an option says so.
+func (m *limit) noDecision(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision, err error) {
 	m.report(r, err)
 	if d.none = m.dryRun; d.none || m.failOpen && d.Pass(err) {
 		pass(w, r, next, d)
@@ -79,7 +79,7 @@ func (m *limit) undecided(w http.ResponseWriter, r *http.Request, next http.Hand
 	h.Set("Cache-Control", "no-store")
 	if status == http.StatusServiceUnavailable {
 		p.Type, p.Title = typeReducedCapacity, "Request cannot be satisfied due to temporary server capacity constraints"
-		h.Set("Retry-After", retryAfter(r.Context(), retryUndecided))
+		h.Set("Retry-After", retryAfter(r.Context(), retryNoDecision))
 	}
 	write(w, status, p.body())
 }

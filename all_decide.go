@@ -11,33 +11,33 @@ import (
 	"time"
 )
 
-// joint is a decision over several limits.
-type joint struct {
+// allDecision is a decision of AllowAll.
+type allDecision struct {
 	claims []Claim
-	parts  []part // one for each row, in the order of Op.Compare
-	ops    []Op   // of the parts
+	takes  []allTake // one for each row, in the order of Op.Compare
+	ops    []Op      // of the takes
 	store  AllStore
 
 	fail     failurePolicy // the strictest
 	fallback AllStore      // of failLocal
 }
 
-// part is the claims of one row.
-type part struct {
-	claims    []int // by their index
-	deny      *denyCache
-	local     bool // one of the limiters has FailLocal
-	state     State
-	refused   bool // by the deny cache
-	undecided bool // nobody decided: see FailOpen
-	question  question
+// allTake is the take from one row. The costs of its claims add up.
+type allTake struct {
+	claims     []int // by their index
+	deny       *denyCache
+	local      bool // one of the limiters has FailLocal
+	state      State
+	refused    bool // by the deny cache
+	passedOpen bool // no store decided it: FailOpen let it pass
+	question   question
 }
 
-// limiter returns the limiter of the part's first claim.
-func (d *joint) limiter(p *part) *Limiter { return d.claims[p.claims[0]].Limiter }
+// limiter returns the limiter of the take's first claim.
+func (d *allDecision) limiter(t *allTake) *Limiter { return d.claims[t.claims[0]].Limiter }
 
-// prepare checks the claims and makes the parts.
-func (d *joint) prepare(ctx context.Context) error {
+// prepare checks the claims and makes the takes.
+func (d *allDecision) prepare(ctx context.Context) error {
 	if err := d.check(); err != nil {
 		return err
 	}
@@ -65,12 +65,12 @@ func (d *joint) prepare(ctx context.Context) error {
 	return nil
 }
 
-// add adds a claim to the last part if that is of the same row, and otherwise makes a part.
-func (d *joint) add(claim int, op *Op) error {
+// add adds a claim to the last take if that is from the same row, and otherwise makes a take.
+func (d *allDecision) add(claim int, op *Op) error {
 	l := d.claims[claim].Limiter
-	last := len(d.parts) - 1
+	last := len(d.takes) - 1
 	if last < 0 || d.ops[last].Compare(op) != 0 {
-		d.parts, d.ops = append(d.parts, part{}), append(d.ops, *op)
+		d.takes, d.ops = append(d.takes, allTake{}), append(d.ops, *op)
 		last++
 	} else {
 		sum := &d.ops[last]
@@ -82,10 +82,10 @@ func (d *joint) add(claim int, op *Op) error {
 		}
 		sum.Cost += op.Cost
 	}
-	p := &d.parts[last]
-	p.claims = append(p.claims, claim)
-	p.deny = cmp.Or(p.deny, l.deny)
-	p.local = p.local || l.fail == failLocal
+	t := &d.takes[last]
+	t.claims = append(t.claims, claim)
+	t.deny = cmp.Or(t.deny, l.deny)
+	t.local = t.local || l.fail == failLocal
 	return nil
 }
 
@@ -95,7 +95,7 @@ func twoPolicies(name string, a, b Policy) error {
 
 // check checks what can be wrong with the limiters, whatever the keys and costs are. It finds the store
 // and the failure policy of all.
-func (d *joint) check() error {
+func (d *allDecision) check() error {
 	if n := len(d.claims); n < 1 || n > MaxClaims {
 		return invalid("AllowAll got %d claims; pass 1 to %d", n, MaxClaims)
 	}
@@ -160,9 +160,9 @@ func same(a, b Store) bool {
 
 // decide asks the deny caches or the store. If the store fails, it applies the failure policy. Then it
 // calls the observers.
-func (d *joint) decide(ctx context.Context) (res AllResult, err error) {
-	if err := served(ctx); err != nil {
-		return AllResult{Result: undecided}, err
+func (d *allDecision) decide(ctx context.Context) (res AllResult, err error) {
+	if err := checkContext(ctx); err != nil {
+		return AllResult{Result: noDecision}, err
 	}
 	begin := time.Now()
 	source, cause := d.ask(ctx)
@@ -170,7 +170,7 @@ func (d *joint) decide(ctx context.Context) (res AllResult, err error) {
 	if cause != nil {
 		source, told, cause = d.failed(ctx, cause)
 	}
-	res.Result = undecided
+	res.Result = noDecision
 	if told == nil {
 		res = d.result(source)
 	}
@@ -178,7 +178,7 @@ func (d *joint) decide(ctx context.Context) (res AllResult, err error) {
 		if c.Limiter.observer == nil {
 			continue
 		}
-		seen := Decision{Limiter: c.Limiter.name, Op: OpTake, Cost: c.cost(), Result: undecided, Err: cause, Duration: time.Since(begin)}
+		seen := Decision{Limiter: c.Limiter.name, Op: OpTake, Cost: c.cost(), Result: noDecision, Err: cause, Duration: time.Since(begin)}
 		if res.Each != nil {
 			seen.Result = res.Each[i]
 			if !res.Allowed {
@@ -192,12 +192,12 @@ func (d *joint) decide(ctx context.Context) (res AllResult, err error) {
 }
 
 // ask asks the deny caches, and otherwise the store.
-func (d *joint) ask(ctx context.Context) (Source, error) {
+func (d *allDecision) ask(ctx context.Context) (Source, error) {
 	refused := false
-	for i := range d.parts {
-		if p := &d.parts[i]; p.deny != nil {
-			p.question, p.refused = p.deny.find(&d.ops[i], &p.state)
-			refused = refused || p.refused
+	for i := range d.takes {
+		if t := &d.takes[i]; t.deny != nil {
+			t.question, t.refused = t.deny.find(&d.ops[i], &t.state)
+			refused = refused || t.refused
 		}
 	}
 	if refused {
@@ -206,96 +206,96 @@ func (d *joint) ask(ctx context.Context) (Source, error) {
 	if err := d.askStore(ctx, d.store, nil); err != nil {
 		return 0, err
 	}
-	for i := range d.parts {
-		if p := &d.parts[i]; p.deny != nil {
-			p.deny.keep(&d.ops[i], &p.state, p.question)
+	for i := range d.takes {
+		if t := &d.takes[i]; t.deny != nil {
+			t.deny.keep(&d.ops[i], &t.state, t.question)
 		}
 	}
 	return SourceStore, nil
 }
 
-// askStore asks store for all parts, or for those that only accepts.
-func (d *joint) askStore(ctx context.Context, store AllStore, only func(p *part) bool) error {
-	if err := served(ctx); err != nil {
+// askStore asks store for all takes, or for those that only accepts.
+func (d *allDecision) askStore(ctx context.Context, store AllStore, only func(t *allTake) bool) error {
+	if err := checkContext(ctx); err != nil {
 		return err
 	}
 	var ops []Op
-	var parts []*part
-	for i := range d.parts {
-		if p := &d.parts[i]; only == nil || only(p) {
-			ops, parts = append(ops, d.ops[i]), append(parts, p)
+	var takes []*allTake
+	for i := range d.takes {
+		if t := &d.takes[i]; only == nil || only(t) {
+			ops, takes = append(ops, d.ops[i]), append(takes, t)
 		} else {
-			p.undecided = true
+			t.passedOpen = true
 		}
 	}
 	states, err := store.DoAll(ctx, ops)
 	if err != nil {
-		return fmt.Errorf("limiter %q: %w", d.limiter(parts[0]).name, err)
+		return fmt.Errorf("limiter %q: %w", d.limiter(takes[0]).name, err)
 	}
-	for i, p := range parts {
-		p.state = states[i]
+	for i, t := range takes {
+		t.state = states[i]
 	}
 	return nil
 }
 
 // failed applies the failure policy. It returns the errors for the caller and for the observers, as
 // [Limiter.failed] does.
-func (d *joint) failed(ctx context.Context, cause error) (source Source, told, seen error) {
+func (d *allDecision) failed(ctx context.Context, cause error) (source Source, told, seen error) {
 	if d.fail == failClosed || !StoreFailed(cause) || provisional(d.store) {
 		return 0, cause, cause
 	}
 	if d.fail == failOpen {
-		for i := range d.parts {
-			d.parts[i].undecided = true
+		for i := range d.takes {
+			d.takes[i].passedOpen = true
 		}
 		return SourcePolicy, nil, cause
 	}
-	if err := d.askStore(ctx, d.fallback, func(p *part) bool { return p.local }); err != nil {
+	if err := d.askStore(ctx, d.fallback, func(t *allTake) bool { return t.local }); err != nil {
 		both := fmt.Errorf("%w; and the fallback: %w", cause, err)
 		return 0, both, both
 	}
 	return SourceLocal, nil, cause
 }
 
-// result makes the answer of what source decided.
-func (d *joint) result(source Source) AllResult {
+// result returns the result of what source decided.
+func (d *allDecision) result(source Source) AllResult {
 	res := AllResult{Each: make([]Result, len(d.claims))}
 	allowed := source != SourceDenyCache
-	for i := range d.parts {
-		p, op := &d.parts[i], &d.ops[i]
+	for i := range d.takes {
+		t, op := &d.takes[i], &d.ops[i]
 		var r Result
 		switch {
-		case p.undecided:
+		case t.passedOpen:
 			r = Result{Allowed: true, Source: SourcePolicy}
-		case source == SourceDenyCache && !p.refused:
+		case source == SourceDenyCache && !t.refused:
 		default:
-			answer(op, &p.state, &r)
+			op.result(&t.state, &r)
 			r.Source = source
 			allowed = allowed && r.Allowed
 		}
-		for _, c := range p.claims {
+		for _, c := range t.claims {
 			r.Taken = d.claims[c].cost()
 			res.Each[c] = r
 		}
 	}
 	if !allowed {
 		for i := range res.Each {
-			res.Each[i].Taken, res.Each[i].charged = 0, charge{}
+			res.Each[i].Taken, res.Each[i].takenFrom = 0, takenFrom{}
 		}
 	}
 	res.Binding = d.binding(res.Each, allowed)
 	res.Result = res.Each[res.Binding]
-	res.Allowed, res.charged = allowed, charge{}
+	res.Allowed, res.takenFrom = allowed, takenFrom{}
 	return res
 }
 
 // binding returns the claim that decides: see [AllResult].
-func (d *joint) binding(each []Result, allowed bool) int {
+func (d *allDecision) binding(each []Result, allowed bool) int {
 	best, bestCost := -1, int64(0)
-	for i := range d.parts {
-		claim, cost := d.parts[i].claims[0], d.ops[i].Cost
+	for i := range d.takes {
+		claim, cost := d.takes[i].claims[0], d.ops[i].Cost
 		r := &each[claim]
-		if r.Allowed != allowed || d.parts[i].undecided || r.Source == 0 {
+		if r.Allowed != allowed || d.takes[i].passedOpen || r.Source == 0 {
 			continue
 		}
 		if best >= 0 {

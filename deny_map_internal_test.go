@@ -4,11 +4,11 @@ import "testing"
 
 func TestTheOldestRefusalOfAFewIsForgotten(t *testing.T) {
 	t.Parallel()
-	sh := deniedShard{keys: map[string]*refusal{}}
+	sh := refusalShard{keys: map[string]*refusal{}}
 	for i, key := range []string{"b", "a", "d", "c"} { // as many as are looked at
 		sh.keys[key] = &refusal{key: key, sent: instant{mono: int64(i)}}
 	}
-	if sh.evict(); sh.keys["b"] != nil || len(sh.keys) != deniedTries-1 {
+	if sh.evict(); sh.keys["b"] != nil || len(sh.keys) != evictTries-1 {
 		t.Errorf("%v are left, want all but b, the oldest", sh.keys)
 	}
 }
