@@ -119,16 +119,18 @@ func (b TokenBucket) apply(op *Op, row *Row, now int64, s *State) {
 		s.Took = row.Period != 0
 		row.FullAt, row.At = 0, 0
 	default: // OpLook
-		probe, found := op.probe(), *row
-		b.normalize(&probe, &found, now, s)
+		probe, kept := op.probe(), *row
+		if b.find(&probe, &kept, now, s); b.refuses(&probe, &s.Row, now) {
+			b.refuse(&probe, &kept, now, s)
+		}
 		return
 	}
 	s.Row = *row
 }
 
 func (b TokenBucket) take(op *Op, row *Row, now int64, s *State) {
-	b.normalize(op, row, now, s)
-	if b.refuses(op, &s.Row, now) {
+	if b.find(op, row, now, s); b.refuses(op, &s.Row, now) {
+		b.refuse(op, row, now, s)
 		return
 	}
 	full, step := max(s.Row.FullAt, now), int64(b.Step())
@@ -162,21 +164,26 @@ func (b TokenBucket) block(op *Op, row *Row, now int64, s *State) {
 	row.At = now
 }
 
-// normalize sets row to what the store keeps if the take op is refused, and s to the state that op finds.
-// Every request computes a row of another policy anew, and the row refills by that policy until it
-// is written. See DESIGN.md, "A refusal may convert a row of another policy".
-func (b TokenBucket) normalize(op *Op, row *Row, now int64, s *State) {
+// find sets s.Row to the row that op finds, by this policy.
+func (b TokenBucket) find(op *Op, row *Row, now int64, s *State) {
 	anchor(op, row, now)
 	s.Row = *row
-	if b.carry(&s.Row, now) && b.refuses(op, &s.Row, now) {
-		wait, ok := b.waitUnder(*row, op, now)
-		if ok {
-			s.Wait = wait
-		} else {
-			s.Row.At = now
-			*row = s.Row
-		}
+	b.carry(&s.Row, now)
+}
+
+// refuse sets row to what the store keeps after a refusal. A row of another policy refills by that policy
+// until it is written, and s.Wait says how long that takes. See DESIGN.md, "A refusal may convert a row of
+// another policy".
+func (b TokenBucket) refuse(op *Op, row *Row, now int64, s *State) {
+	if b.wrote(row) {
+		return
 	}
+	if wait, ok := b.waitUnder(*row, op, now); ok {
+		s.Wait = wait
+		return
+	}
+	s.Row.At = now
+	*row = s.Row
 }
 
 // anchor corrects a row whose clock was stepped back: what the key owed at its latest take, it owes
@@ -188,15 +195,18 @@ func anchor(op *Op, row *Row, now int64) {
 	}
 }
 
-// carry converts row to this policy, and reports whether it was a row of another one.
-func (b TokenBucket) carry(row *Row, now int64) bool {
-	step := int64(b.Step())
-	if row.Period == step && row.Limit == b.Capacity {
-		return false
+// carry converts row to this policy.
+func (b TokenBucket) carry(row *Row, now int64) {
+	if !b.wrote(row) {
+		step := int64(b.Step())
+		row.FullAt = convert(*row, step, b.fillTime(), now)
+		row.Period, row.Limit = step, b.Capacity
 	}
-	row.FullAt = convert(*row, step, b.fillTime(), now)
-	row.Period, row.Limit = step, b.Capacity
-	return true
+}
+
+// wrote reports whether row is of this policy.
+func (b TokenBucket) wrote(row *Row) bool {
+	return row.Period == int64(b.Step()) && row.Limit == b.Capacity
 }
 
 // waitUnder returns how long a refused request must wait if the row stays under the policy that

@@ -67,8 +67,11 @@ func (w FixedWindow) apply(op *Op, row *Row, now int64, s *State) {
 		s.Took = row.Period != 0
 		row.Start, row.Used, row.At = 0, 0, 0
 	default: // OpLook
-		probe, found := op.probe(), *row
-		w.normalize(&probe, &found, now, s)
+		probe, kept := op.probe(), *row
+		w.find(&probe, &kept, now, s)
+		if start := w.target(s.Row, probe.needs()); start > s.latest(&probe) && !w.CountRejected {
+			w.refuse(&probe, &kept, start, s)
+		}
 		return
 	}
 	s.Row = *row
@@ -81,19 +84,20 @@ func (op *Op) credits(row *Row) bool {
 }
 
 func (w FixedWindow) take(op *Op, row *Row, now int64, s *State) {
-	w.normalize(op, row, now, s)
+	w.find(op, row, now, s)
 	clock := s.clock()
 	if w.CountRejected {
 		s.Took = s.Row.Start <= clock && s.Row.Used+op.Cost <= w.Limit
 		if s.Row.Start <= clock { // a window ahead counts nothing before it comes
 			s.Row.Used = min(s.Row.Used+op.Cost, maxUsed)
 		}
-		s.Row.At, s.Wait = clock, 0
+		s.Row.At = clock
 		*row = s.Row
 		return
 	}
 	start := w.target(s.Row, op.needs())
 	if start > s.latest(op) {
+		w.refuse(op, row, start, s)
 		return
 	}
 	if start != s.Row.Start {
@@ -140,23 +144,24 @@ func (s *State) clock() int64 { return max(s.Now, s.Row.At) }
 // clock, or that begins within MaxWait by the operation's clock.
 func (s *State) latest(op *Op) int64 { return max(s.Row.At, s.Now+int64(op.MaxWait)) }
 
-// normalize sets row to what the store keeps if the take op is refused, and s to the state that op finds.
-// If windows became shorter, the refusal keeps the converted row. Otherwise a full day would be a
-// full hour until the day ends. If windows became longer, it does not, because two policies in use
-// together would start the shorter window anew each time. The request then passes when the row's
-// own window ends, or when the next window of this policy is within its reach.
-func (w FixedWindow) normalize(op *Op, row *Row, now int64, s *State) {
+// find sets s.Row to the row that op finds, by this policy.
+func (w FixedWindow) find(op *Op, row *Row, now int64, s *State) {
 	*row = w.anchor(op, *row, now)
 	s.Row = w.carry(*row, max(now, row.At))
-	if row.Period == int64(w.Window) || w.CountRejected {
-		return
-	}
-	if start := w.target(s.Row, op.needs()); start > s.latest(op) {
-		if row.Period > int64(w.Window) {
-			s.Row.At = s.clock()
-			*row = s.Row
-			return
-		}
+}
+
+// refuse sets row to what the store keeps after a refusal; the cost fits into the window that begins at
+// start. If windows became shorter, that is the converted row. Otherwise a full day would be a full hour
+// until the day ends. If windows became longer, it is not, because two policies in use together would start
+// the shorter window anew each time. The request then passes when the row's own window ends, or when the
+// next window of this policy is within its reach.
+func (w FixedWindow) refuse(op *Op, row *Row, start int64, s *State) {
+	switch {
+	case row.Period == int64(w.Window):
+	case row.Period > int64(w.Window):
+		s.Row.At = s.clock()
+		*row = s.Row
+	default:
 		s.Wait = row.Start + row.Period - s.Now
 		if op.MaxWait > 0 {
 			s.Wait = min(s.Wait, start-int64(op.MaxWait)-s.Now)

@@ -143,7 +143,7 @@ func (s *Store) runOn(ctx context.Context, conn *pgxpool.Conn, a access, f func(
 	var err error
 	if s.strict.Load() {
 		err = committed(ctx, conn, f)
-	} else if err = f(conn); sqlState(err) == serializationFailure {
+	} else if err = f(conn); err != nil && sqlState(err) == serializationFailure {
 		// The pool's transactions are stricter than READ COMMITTED by default. Nothing was
 		// applied, and from now on the store asks for READ COMMITTED. Several goroutines can
 		// be here at the same time; each retries its own call.
@@ -151,6 +151,8 @@ func (s *Store) runOn(ctx context.Context, conn *pgxpool.Conn, a access, f func(
 		err = committed(ctx, conn, f)
 	}
 	switch {
+	case err == nil:
+		return nil
 	case unusable(err):
 		// The pool throws a closed connection away when it gets it back.
 		_ = conn.Conn().Close(ctx)

@@ -118,8 +118,7 @@ func (t *Turn) lockWait() time.Duration {
 	first := t.Groups[0].Calls[0]
 	switch {
 	case t.from == &t.queue.slow: // no longer than its caller waits
-		wait, _ := opcontext.LongestLockWait(first.ctx)
-		return max(wait, 1)
+		return max(opcontext.LongestLockWait(first.ctx), 1)
 	case len(t.Groups) > 1:
 		return config.SharedLockWait
 	case first.retried:

@@ -99,30 +99,32 @@ func Connected(ctx context.Context, fresh bool) {
 	}
 }
 
-// LockWait returns for how long a statement under ctx may wait for a row lock: what [Begin] was told, and
-// at most [LongestLockWait]. It reports false if ctx has no time limit.
+// LockWait returns for how long a statement under ctx may wait for a row lock: at most 4/5 of the time
+// that is left, so that the server ends the wait and the connection survives, and at most what [Begin] was
+// told. It reports false if ctx has no time limit.
 func LockWait(ctx context.Context) (d time.Duration, ok bool) {
-	if d, ok = LongestLockWait(ctx); ok {
-		c := ctx.Value(contextKey{}).(*Context)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.lockWait > 0 {
-			d = min(d, c.lockWait)
-		}
-	}
-	return d, ok
-}
-
-// LongestLockWait returns 4/5 of the time that is left to ctx. If a statement waits for a row lock no
-// longer, the server ends the wait, and the connection survives. It reports false if ctx has no time limit.
-func LongestLockWait(ctx context.Context) (d time.Duration, ok bool) {
 	c, ok := ctx.Value(contextKey{}).(*Context)
 	if !ok {
 		return 0, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Until(c.due) / 5 * 4, true
+	d = time.Until(c.due) / 5 * 4
+	if c.lockWait > 0 {
+		d = min(d, c.lockWait)
+	}
+	return d, true
+}
+
+// LongestLockWait is LockWait, whatever Begin was told.
+func LongestLockWait(ctx context.Context) time.Duration {
+	c, ok := ctx.Value(contextKey{}).(*Context)
+	if !ok {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Until(c.due) / 5 * 4
 }
 
 // Renew gives the operation of the Context ctx its full time again, from now on. A queue calls it
