@@ -268,6 +268,9 @@ func (b TokenBucket) result(op *Op, s *State, r *Result) {
 		Taken:      op.taken(s),
 		takenFrom:  op.takenFrom(s),
 	}
+	if op.Kind != OpCharge && s.Took {
+		return
+	}
 	wait := b.deficit(s.Row.FullAt, op.needs(), s.Now) - int64(op.MaxWait)
 	if op.Kind == OpLook {
 		r.Allowed = wait <= 0

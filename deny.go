@@ -70,7 +70,7 @@ func (l *Limiter) newDenyCache() *denyCache {
 	if l.denySize == 0 {
 		return nil
 	}
-	if countsRefusals(l.policy) && l.policyFor == nil || provisional(l.store) {
+	if (&Op{Policy: l.policy}).CountsRefusals() && l.policyFor == nil || provisional(l.store) {
 		return nil
 	}
 	c := &denyCache{maxAge: int64(l.denyAge), base: time.Now()}

@@ -91,10 +91,8 @@ func (op *Op) tolerance(row Row) int64 {
 
 // CountsRefusals reports whether a refusal of op's policy also counts, so that it writes the row and
 // cannot be repeated from memory. Such a policy has no order of turns, and takes whole requests only.
-func (op *Op) CountsRefusals() bool { return countsRefusals(op.Policy) }
-
-func countsRefusals(p Policy) bool {
-	w, ok := p.(FixedWindow)
+func (op *Op) CountsRefusals() bool {
+	w, ok := op.Policy.(FixedWindow)
 	return ok && w.CountRejected
 }
 

@@ -171,12 +171,22 @@ func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err erro
 		*res = noDecision
 		return err
 	}
-	begin := l.begin()
-	cause := l.ask(ctx, b, res)
+	var begin time.Time
+	if l.observer != nil {
+		begin = time.Now()
+	}
+	var cause error
+	if l.deny != nil && b.op.Kind != OpLook && !b.op.CountsRefusals() {
+		cause = l.deny.ask(ctx, l, b, res)
+	} else if cause = l.doOn(ctx, l.store, &b.op, &b.state); cause == nil {
+		b.op.result(&b.state, res)
+	}
 	if cause != nil {
 		err, cause = l.failed(ctx, b, res, cause)
 	}
-	l.observe(ctx, b, res, cause, begin)
+	if l.observer != nil {
+		l.observe(ctx, b, res, cause, begin)
+	}
 	return err
 }
 
@@ -186,7 +196,7 @@ func (l *Limiter) carryOut(ctx context.Context, store Store, source Source, b *b
 	if err := checkContext(ctx); err != nil {
 		return noDecision, err
 	}
-	begin, res := l.begin(), noDecision
+	begin, res := time.Now(), noDecision
 	err := l.doOn(ctx, store, &b.op, &b.state)
 	switch {
 	case err != nil:
@@ -195,23 +205,14 @@ func (l *Limiter) carryOut(ctx context.Context, store Store, source Source, b *b
 	default:
 		res = Result{Allowed: true, Source: source}
 	}
-	l.observe(ctx, b, &res, err, begin)
-	return res, err
-}
-
-// begin returns the time for observe.
-func (l *Limiter) begin() (begin time.Time) {
 	if l.observer != nil {
-		begin = time.Now()
+		l.observe(ctx, b, &res, err, begin)
 	}
-	return begin
+	return res, err
 }
 
 // observe tells the observer what came of b.op.
 func (l *Limiter) observe(ctx context.Context, b *booking, res *Result, err error, begin time.Time) {
-	if l.observer == nil {
-		return
-	}
 	d := Decision{Limiter: l.name, Op: b.op.Kind, Cost: b.op.Cost, Result: *res, Err: err, Duration: time.Since(begin)}
 	switch d.Op {
 	case OpTake:
@@ -222,18 +223,6 @@ func (l *Limiter) observe(ctx context.Context, b *booking, res *Result, err erro
 		d.Changed = b.state.Took
 	}
 	l.observer(ctx, d)
-}
-
-// ask asks the deny cache, and otherwise the store, for a decision on b.op.
-func (l *Limiter) ask(ctx context.Context, b *booking, res *Result) error {
-	if l.deny != nil && b.op.Kind != OpLook && !b.op.CountsRefusals() {
-		return l.deny.ask(ctx, l, b, res)
-	}
-	if err := l.doOn(ctx, l.store, &b.op, &b.state); err != nil {
-		return err
-	}
-	b.op.result(&b.state, res)
-	return nil
 }
 
 // op makes op an operation on key, by the policy for this request, and at the time of the Limiter's

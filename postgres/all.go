@@ -67,7 +67,7 @@ func (d *allTakes) do(ctx context.Context) error {
 		if d.ops[0].Timeout <= 0 { // as in Store.do
 			return struct{}{}, d.doNow(ctx)
 		}
-		return struct{}{}, d.doInTurn(ctx)
+		return struct{}{}, d.doQueued(ctx)
 	}, ops...)
 	return err
 }
@@ -82,7 +82,7 @@ func (d *allTakes) doNow(ctx context.Context) error {
 }
 
 const (
-	// allTries is how often doInTurn begins anew because another session has locked a row.
+	// allTries is how often doQueued begins anew because another session has locked a row.
 	allTries = 20
 	// leastTry is the least lock wait for which it does so.
 	leastTry = 4 * time.Millisecond
@@ -92,11 +92,11 @@ const (
 
 var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
-// doInTurn carries out the takes in the caller's goroutine when no other operation of this process on
-// one of their keys is in flight. If another session has locked a row, doInTurn releases the keys, waits
+// doQueued carries out the takes in the caller's goroutine when no other operation of this process on
+// one of their keys is in flight. If another session has locked a row, doQueued releases the keys, waits
 // for that row alone, and begins anew. If many short locks use up its time, the store is not at fault, and
 // the error is errRowsBusy.
-func (d *allTakes) doInTurn(ctx context.Context) error {
+func (d *allTakes) doQueued(ctx context.Context) error {
 	d.first = 0
 	busy := false
 	for n := range allTries {

@@ -50,11 +50,11 @@ func (d *allTakes) settle(ctx context.Context, db DB, add bool) error {
 func (d *allTakes) settleOnce(ctx context.Context, db DB, add bool) (lost bool, err error) {
 	n := len(d.ops)
 	r := rowsRead{rows: make([]limiter.Row, n), now: d.ops[0].At}
-	var steps []step
+	var sts []statement
 	for i, t := range d.tables {
 		if add {
 			period, limit, _ := t.Numbers(&d.ops[i])
-			steps = append(steps, step{sql: t.sql.add, args: d.bounded(ctx, []any{d.ops[i].Name, []byte(d.ops[i].Key), period, limit})})
+			sts = append(sts, statement{sql: t.sql.add, args: d.bounded(ctx, []any{d.ops[i].Name, []byte(d.ops[i].Key), period, limit})})
 		}
 	}
 	found, seen := make([]bool, n), make([]reading, n)
@@ -63,20 +63,20 @@ func (d *allTakes) settleOnce(ctx context.Context, db DB, add bool) (lost bool, 
 		if place == 0 {
 			text = t.sql.lock
 		} else if d.boundsWaits { // a skipped row looks like a missing one
-			steps = append(steps, step{sql: t.sql.read, args: key, dest: t.fields([]any{&seen[i].now}, &seen[i].row)})
+			sts = append(sts, statement{sql: t.sql.read, args: key, dest: t.fields([]any{&seen[i].now}, &seen[i].row)})
 		}
-		steps = append(steps, step{sql: text, args: d.bounded(ctx, key), dest: t.fields(nil, &r.rows[i]), found: &found[i]})
+		sts = append(sts, statement{sql: text, args: d.bounded(ctx, key), dest: t.fields(nil, &r.rows[i]), found: &found[i]})
 	}
 	if d.ops[0].At == 0 {
-		steps = append(steps, step{sql: d.tables[0].sql.clock, dest: []any{&r.now}})
+		sts = append(sts, statement{sql: d.tables[0].sql.clock, dest: []any{&r.now}})
 	}
-	tx, err := d.beginWith(ctx, db, steps)
+	tx, err := d.beginWith(ctx, db, sts)
 	if err != nil {
 		return false, d.readError(ctx, err)
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
 	next, states, room := r.apply(d.ops)
-	var last []step
+	var last []statement
 	for i, t := range d.tables {
 		if !found[i] && seen[i].row != (limiter.Row{}) {
 			d.locked = i
@@ -86,14 +86,14 @@ func (d *allTakes) settleOnce(ctx context.Context, db DB, add bool) (lost bool, 
 			return true, nil
 		}
 		if next[i] != r.rows[i] {
-			last = append(last, step{sql: t.sql.swap, args: d.bounded(ctx, t.swapArgs(&d.ops[i], r.rows[i], next[i])), found: new(bool)})
+			last = append(last, statement{sql: t.sql.swap, args: d.bounded(ctx, t.swapArgs(&d.ops[i], r.rows[i], next[i])), found: new(bool)})
 		}
 	}
 	if len(last) > 0 {
-		if err := d.sendSteps(ctx, tx, last); err != nil {
+		if err := d.sendPipelined(ctx, tx, last); err != nil {
 			return false, d.readError(ctx, err)
 		}
-		if slices.ContainsFunc(last, func(p step) bool { return !*p.found }) {
+		if slices.ContainsFunc(last, func(p statement) bool { return !*p.found }) {
 			return true, nil
 		}
 		if err := tx.Commit(ctx); err != nil {

@@ -3,112 +3,13 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
-	"sync/atomic"
-	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
-// What differs if Citus distributes the tables: see DESIGN.md, "On Citus a take is one UPSERT".
-
-// takeOnCitus carries out equal takes of one key. It reports whether it decided them; calls that are not
-// granted beside others stay undecided even so. It decides none if a refusal would write the row, and no
-// takes that have no units.
-//
-// A refusal by the UPSERT locks the row, and a grant needs no read. So the read comes first only if the
-// store expects a refusal or an error, and in a transaction of the caller, which would keep the lock.
-func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
-	op := g.Op()
-	if !s.merges(t, op) {
-		return false, nil
-	}
-	defer func() {
-		if err != nil {
-			s.rooms.suspect.Store(time.Now().Add(suspicion).UnixNano())
-		}
-	}()
-	if s.db != nil || max(s.rooms.of(op).Load(), s.rooms.suspect.Load()) > time.Now().UnixNano() {
-		if decided, err = s.refuseOnCitus(ctx, db, t, g); err != nil || decided {
-			return decided, err
-		}
-	}
-	if decided, err = s.upsertOnCitus(ctx, db, t, g); err != nil || decided {
-		return decided, err
-	}
-	s.counters.SecondLooks.Add(int64(len(g.Calls)))
-	return s.refuseOnCitus(ctx, db, t, g)
-}
-
-// upsertOnCitus grants as many calls of g as there is room for, by the coordinator's clock. If it
-// writes nothing, it decides nothing.
-func (s *Store) upsertOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
-	op := g.Op()
-	period, limit, cost := t.Numbers(op)
-	_, more := t.take(&t.sql, op)
-	var row taken
-	decided, err = s.scanRow(ctx, db, t.sql.take, []any{
-		op.Name, []byte(op.Key), period, limit, cost, at(op), more[0], int64(len(g.Calls)),
-	}, row.columns(nil, t)...)
-	if err != nil || !decided {
-		return false, err
-	}
-	row.decides(t, op) // it writes no row that is ahead of the clock
-	if op.At != 0 {
-		row.state.Now = op.At // the statement answers the row's
-	}
-	s.rooms.expect(t, op, &row.state.Row, row.state.Now)
-	s.decideUnits(t, g, &row)
-	return true, nil
-}
-
-// refuseOnCitus reads the row, and refuses all calls of g if there is no room by the clock of the row's
-// node, nor by the coordinator's. Otherwise it decides nothing.
-func (s *Store) refuseOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
-	op := g.Op()
-	r, err := s.readRowByNodeClock(ctx, db, t, op)
-	if err != nil {
-		return false, s.readError(ctx, err)
-	}
-	next, state := r.apply(r.row, *op)
-	if next == r.row && op.At == 0 {
-		if err := s.coordinatorClock(ctx, db, t, &r); err != nil {
-			return false, s.readError(ctx, err)
-		}
-		next, state = r.apply(r.row, *op)
-	}
-	if next != r.row {
-		return false, nil
-	}
-	s.rooms.expect(t, op, &state.Row, state.Now)
-	for _, c := range g.Calls {
-		c.Decide(state)
-	}
-	return true, nil
-}
-
-// rooms is when the store expects room for a take, by key, in nanoseconds of the process's clock. Keys
-// whose hashes agree share an entry, and other processes take from the same row, so it may be wrong.
-type rooms struct {
-	seed    maphash.Seed
-	at      [1 << 14]atomic.Int64
-	suspect atomic.Int64 // until when the store expects errors
-}
-
-// suspicion is how long all takes read first after an error. If a worker is down, the error of a read is
-// ErrNotApplied, and that of an UPSERT is ErrOutcomeUnknown.
-const suspicion = time.Second
-
-func (r *rooms) of(op *limiter.Op) *atomic.Int64 {
-	return &r.at[maphash.Comparable(r.seed, [2]string{op.Name, op.Key})%uint64(len(r.at))]
-}
-
-// expect notes when row has room for another take.
-func (r *rooms) expect(t *table, op *limiter.Op, row *limiter.Row, now int64) {
-	r.of(op).Store(time.Now().UnixNano() + t.room(op, row) - now)
-}
+// What differs if Citus distributes the tables: the clock (here), takes (take_citus.go), and sweeps
+// (sweep_citus.go). See DESIGN.md, "On Citus a take is one UPSERT".
 
 // setTime gives a refund or cancel the coordinator's clock as its time, because its statement on Citus
 // reads none.

@@ -19,7 +19,7 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	return state, nil
 }
 
-// do carries out op: on a pool when it is its turn, on the caller's connection at once. There it keeps no
+// do carries out op: on a pool through the queue of its key, on the caller's connection at once. There it keeps no
 // time limit, because one that cuts off a statement breaks the connection.
 func (s *Store) do(ctx context.Context, t *table, op *limiter.Op) (limiter.State, error) {
 	if s.db != nil {
@@ -30,20 +30,21 @@ func (s *Store) do(ctx context.Context, t *table, op *limiter.Op) (limiter.State
 		if op.Timeout <= 0 { // nothing would end a statement of the queue after the caller has left
 			return s.doNow(ctx, t, op)
 		}
-		turn, state, err := t.queue.Enter(ctx, *op)
-		if turn == nil {
+		st, state, err := t.queue.Enter(ctx, *op)
+		if st == nil {
 			return state, err
 		}
-		return turn.End(s.send(ctx, t, turn))
+		return st.End(s.send(ctx, t, st))
 	}, op)
 }
 
 // doNow carries out op outside of the queue.
 func (s *Store) doNow(ctx context.Context, t *table, op *limiter.Op) (limiter.State, error) {
 	c := batch.NewCall(*op)
-	err := s.run(ctx, accessOf(op), func(db DB) error {
+	g := &batch.Group{Calls: []*batch.Call{c}, Equal: t.merges(op)}
+	err := s.run(ctx, op.Kind != limiter.OpLook, func(db DB) error {
 		s.counters.Sent(1, 1)
-		return s.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
+		return s.carryOut(ctx, db, t, g)
 	})
 	if err != nil {
 		return limiter.State{}, err

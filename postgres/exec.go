@@ -33,7 +33,10 @@ func (s *Store) queryRow(ctx context.Context, a access, sql string, args []any, 
 // scanRow runs a statement on db that answers at most one row, and reports whether it did. pgx's
 // Scan also returns an error that the server reports after the row. Then there is no answer.
 func (s *Store) scanRow(ctx context.Context, db DB, sql string, args []any, dest ...any) (bool, error) {
-	return scanned(db.QueryRow(ctx, sql, s.args(args)...).Scan(dest...))
+	if err := db.QueryRow(ctx, sql, s.args(args)...).Scan(dest...); err != nil {
+		return scanned(err)
+	}
+	return true, nil
 }
 
 // scanned interprets the error of a Scan: it reports whether there was a row.

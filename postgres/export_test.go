@@ -103,7 +103,7 @@ func (s *Store) by(ctx context.Context, op limiter.Op, send func(DB, *table, *ba
 	c := batch.NewCall(op)
 	err := op.Check()
 	if err == nil {
-		err = s.run(ctx, accessOf(&op), func(db DB) error { return send(db, s.tableOf(op.Policy), c) })
+		err = s.run(ctx, op.Kind != limiter.OpLook, func(db DB) error { return send(db, s.tableOf(op.Policy), c) })
 	}
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("postgres: %w", err)

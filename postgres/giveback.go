@@ -24,14 +24,14 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 		}
 	}
 	states := make([]limiter.State, len(calls))
-	statements := make([]step, len(calls))
+	statements := make([]statement, len(calls))
 	for i, c := range calls {
 		op := c.Op
 		op.At = cmp.Or(op.At, now.At)
 		sql, args := t.giveBackStatement(&op)
-		statements[i] = step{sql: sql, args: s.bounded(ctx, args), dest: t.fields(nil, &states[i].Row), found: &states[i].Took}
+		statements[i] = statement{sql: sql, args: s.bounded(ctx, args), dest: t.fields(nil, &states[i].Row), found: &states[i].Took}
 	}
-	if err := s.sendSteps(ctx, db, statements); err != nil {
+	if err := s.sendPipelined(ctx, db, statements); err != nil {
 		if len(calls) > 1 {
 			err = commitError{err}
 		}

@@ -30,20 +30,12 @@ const (
 	sharedLockWait = 50 * time.Millisecond
 )
 
-// merges reports whether an operation can be a row of a merged statement: a take that books
-// nothing ahead, because such a row has no room for its wait. A take that costs nothing has no
-// units.
-func (s *Store) merges(t *table, op *limiter.Op) bool {
-	return t.Counter != nil && (s.citus || t.sql.takes != "") &&
-		op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0 && !op.CountsRefusals()
-}
-
 func (s *Store) newQueue(t *table) *batch.Queue {
 	config := batch.Config{
-		Send: func(ctx context.Context, turn *batch.Turn) error { return s.send(ctx, t, turn) },
+		Send: func(ctx context.Context, st *batch.Statement) error { return s.send(ctx, t, st) },
 		Keys: mergedKeys, Shared: sharedStatements, Single: singleStatements, HotKey: hotKey,
 		GiveBacks: giveBacks, LockWait: lockWait, SharedLockWait: sharedLockWait, Locked: isLocked, Slots: s.slots,
-		Merges: func(op *limiter.Op) bool { return s.merges(t, op) }, Deadlines: &s.deadlines, Counters: &s.counters,
+		Merges: t.merges, Deadlines: &s.deadlines, Counters: &s.counters,
 	}
 	if s.mode != nil {
 		config.GiveBacks = 1 // pgx sends a batch in the query mode of the connection alone

@@ -7,23 +7,20 @@ import (
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-// send sends the statement of a turn.
-func (s *Store) send(ctx context.Context, t *table, turn *batch.Turn) (err error) {
-	defer turn.Recover(&err)
+// send sends a statement of the queue.
+func (s *Store) send(ctx context.Context, t *table, st *batch.Statement) (err error) {
+	defer st.Recover(&err)
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.release(conn)
-	if ctx, err = turn.Begin(ctx, fresh(conn)); err != nil {
+	if ctx, err = st.Begin(ctx, fresh(conn)); err != nil {
 		return err
 	}
-	groups, a := turn.Groups, write
-	if first := groups[0].Calls[0]; first.LocksOnly {
-		a = read
-	} else if len(groups) == 1 {
-		a = accessOf(&first.Op)
-	}
+	groups := st.Groups
+	first := groups[0].Calls[0]
+	a := access(!first.LocksOnly && first.Op.Kind != limiter.OpLook) // a look shares no statement with a take
 	return s.runOn(ctx, conn, a, func(db DB) (err error) {
 		if len(groups) == 1 {
 			return s.carryOut(ctx, db, t, groups[0])
@@ -31,14 +28,6 @@ func (s *Store) send(ctx context.Context, t *table, turn *batch.Turn) (err error
 		_, err = s.takeMerged(ctx, db, t, groups)
 		return err
 	})
-}
-
-// accessOf says whether an operation can change anything.
-func accessOf(op *limiter.Op) access {
-	if op.Kind == limiter.OpLook {
-		return read
-	}
-	return write
 }
 
 // carryOut carries out the calls of one key on db, by the statement that fits them, or else by
@@ -60,15 +49,15 @@ func (s *Store) byStatement(ctx context.Context, db DB, t *table, g *batch.Group
 	case first.LocksOnly:
 		return true, s.lockOnly(ctx, db, t, g)
 	case first.ReadFirst:
+	case s.citus && g.Equal:
+		return s.takeOnCitus(ctx, db, t, g)
+	case s.citus && !batch.GivesBack(op):
+	case len(g.Calls) == 1 && (op.Kind == limiter.OpTake || op.Kind == limiter.OpCharge):
+		return s.takeOne(ctx, db, t, first)
+	case g.Equal || len(g.Calls) == 1 && op.Kind == limiter.OpTakeUpTo:
+		return s.takeMerged(ctx, db, t, []*batch.Group{g})
 	case batch.GivesBack(op):
 		return s.giveBack(ctx, db, t, g.Calls)
-	case len(g.Calls) > 1 && !g.Equal:
-	case s.citus:
-		return s.takeOnCitus(ctx, db, t, g)
-	case len(g.Calls) > 1 || op.Kind == limiter.OpTakeUpTo:
-		return s.takeMerged(ctx, db, t, []*batch.Group{g})
-	case op.Kind == limiter.OpTake || op.Kind == limiter.OpCharge:
-		return s.takeOne(ctx, db, t, first)
 	}
 	return false, nil
 }

@@ -15,6 +15,7 @@ type table struct {
 	kind
 	pages atomic.Int64      // that the next statement of a sweep covers
 	sql   tableStatements   // rendered for a Store
+	units bool              // a statement can grant several equal takes of a key
 	all   map[string]string // sections of the statement for several rows; nil if the kind has none
 	queue *batch.Queue      // nil if the Store does not run on a pool
 }
@@ -24,11 +25,18 @@ type table struct {
 func (s *Store) open(description *tables.Table) *table {
 	t := &table{Table: description, kind: kinds[description.Kind]}
 	t.sql, t.all = s.statements(description), s.sections("all_"+description.Prefix)
+	t.units = t.Counter != nil && (s.citus || t.sql.takes != "")
 	t.pages.Store(firstRange)
 	if s.db == nil {
 		t.queue = s.newQueue(t)
 	}
 	return t
+}
+
+// merges reports whether equal takes like op can be units of one row of a statement. They must book nothing
+// ahead, because such a row has no room for their wait. A take that costs nothing has no units.
+func (t *table) merges(op *limiter.Op) bool {
+	return t.units && op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0 && !op.CountsRefusals()
 }
 
 // tableOf returns the table of a policy's kind.

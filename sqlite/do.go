@@ -2,17 +2,12 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
 	"fmt"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
-
-// tick is the resolution of the clock in nanoseconds.
-const tick = 1
 
 // Do implements [limiter.Store].
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
@@ -39,7 +34,7 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 		return limiter.State{}, err
 	}
 	transact := func(ctx context.Context) (err error) {
-		state, err = s.transact(ctx, writer, t, op)
+		state, err = s.carryOutAlone(ctx, writer, t, op)
 		return err
 	}
 	if op.Kind != limiter.OpLook && writer.reads() {
@@ -58,7 +53,7 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	}
 	if !s.tryStartWriting() {
 		if op.Timeout > 0 {
-			return s.doInTurn(ctx, op)
+			return s.doQueued(ctx, op)
 		}
 		if err := s.startWritingFor(ctx, 1); err != nil {
 			return limiter.State{}, err
@@ -70,15 +65,15 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	return state, err
 }
 
-// doInTurn carries out op in a transaction together with others.
-func (s *Store) doInTurn(ctx context.Context, op limiter.Op) (limiter.State, error) {
+// doQueued carries out op in a transaction together with others.
+func (s *Store) doQueued(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	s.waiting.Add(1)
 	defer s.waiting.Add(-1)
-	turn, state, err := s.queue.Enter(ctx, op)
-	if turn == nil {
+	st, state, err := s.queue.Enter(ctx, op)
+	if st == nil {
 		return state, err
 	}
-	return turn.End(s.send(ctx, turn))
+	return st.End(s.send(ctx, st))
 }
 
 // attemptAlone calls transact, which makes a transaction for so many rows, if nobody else writes or
@@ -100,9 +95,9 @@ func (s *Store) attemptAlone(ctx context.Context, rows int, transact func(contex
 	return true, interpretError(ctx, err, false)
 }
 
-// transact carries out op in a transaction of its own. It reads first, so that an operation that
+// carryOutAlone carries out op in a transaction of its own. It reads first, so that an operation that
 // changes nothing, such as a refused take, needs no write lock.
-func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.Op) (limiter.State, error) {
+func (s *Store) carryOutAlone(ctx context.Context, writer pool, t *table, op limiter.Op) (limiter.State, error) {
 	tx, err := writer.begin(ctx, false)
 	if err != nil {
 		return limiter.State{}, err
@@ -115,7 +110,7 @@ func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.
 	}
 	next, state := op.Apply(row, now)
 	if next != row {
-		granted, err := takeAlone(ctx, tx, t, &op, now, key)
+		granted, err := takeOne(ctx, tx, t, &op, now, key)
 		if err == nil && !granted {
 			if op.Kind == limiter.OpTake {
 				s.counters.SecondLooks.Add(1)
@@ -127,47 +122,6 @@ func (s *Store) transact(ctx context.Context, writer pool, t *table, op limiter.
 		}
 	}
 	return stateOf(op, state), s.commit(ctx, tx)
-}
-
-// takeAlone takes by an UPSERT, which decides, in a transaction that has read the row. So the row
-// that it leaves is known. If granted is false, nothing was written, and [limiter.Op.Apply]
-// decides.
-func takeAlone(ctx context.Context, tx transaction, t *table, op *limiter.Op, now int64, key []any) (granted bool, err error) {
-	if op.Kind != limiter.OpTake || t.take == nil {
-		return false, nil
-	}
-	st, args := t.take(op, now, 1, key)
-	changed, err := tx.exec(ctx, st.silent(), args...)
-	return changed > 0, err
-}
-
-// put writes the row that [limiter.Op.Apply] returned.
-func put(ctx context.Context, tx transaction, t *table, row *limiter.Row, key []any) error {
-	_, err := tx.exec(ctx, t.put, t.values(key, row)...)
-	return err
-}
-
-// commit commits a transaction. Only a commit can leave the outcome unknown, unless it failed
-// because of a lock.
-func (s *Store) commit(ctx context.Context, tx transaction) error {
-	err := tx.commit(ctx)
-	switch {
-	case err == nil:
-		s.commits.Add(1)
-		return nil
-	case sqlitecode.IsBusy(err):
-		return err
-	}
-	return interpretError(ctx, err, true)
-}
-
-// stateOf converts the state that Apply returned to the state that the store returns.
-func stateOf(op limiter.Op, state limiter.State) limiter.State {
-	if batch.GivesBack(&op) {
-		return batch.GivenBack(state)
-	}
-	state.Tick = tick
-	return state
 }
 
 // refusable reports whether op is a take that is refused without the write lock.
@@ -193,21 +147,4 @@ func (s *Store) peek(ctx context.Context, reader pool, t *table, op limiter.Op) 
 		return limiter.State{}, false, err
 	}
 	return state, writes, nil
-}
-
-// read reads the row of op, the zero Row if there is none, and then the clock. In this order no row
-// seems to come from a clock ahead of ours, however long the process was stopped in between. A
-// slightly old row does no harm, because takes only lower what is left.
-func (s *Store) read(ctx context.Context, from session, t *table, op *limiter.Op, key []any) (row limiter.Row, now int64, err error) {
-	if row, err = readRow(ctx, from, t, key); err != nil {
-		return limiter.Row{}, 0, err
-	}
-	now, err = op.Clock(s.now)
-	return row, now, err
-}
-
-func readRow(ctx context.Context, from session, t *table, key []any) (row limiter.Row, err error) {
-	fields := t.Fields(nil, &row)
-	err = from.query(ctx, t.row, func(columns []driver.Value) error { return scan(columns, fields...) }, key...)
-	return row, err
 }

@@ -2,12 +2,10 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
 	"runtime"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
-	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // mergedKeys is the most keys of one transaction. It takes at most a few milliseconds; then other
@@ -23,10 +21,10 @@ func (s *Store) newQueue() *batch.Queue {
 	})
 }
 
-// send carries out the operations of a turn in one transaction. It waits until it may write, and for the
+// send carries out the operations of a statement in one transaction. It waits until it may write, and for the
 // write lock.
-func (s *Store) send(ctx context.Context, turn *batch.Turn) (err error) {
-	defer turn.Recover(&err)
+func (s *Store) send(ctx context.Context, st *batch.Statement) (err error) {
+	defer st.Recover(&err)
 	_, writer, err := s.pools()
 	if err != nil {
 		return err
@@ -44,10 +42,10 @@ func (s *Store) send(ctx context.Context, turn *batch.Turn) (err error) {
 	if err := attempt(ctx, w.begin); err != nil {
 		return err
 	}
-	if ctx, err = turn.Begin(ctx, false); err != nil {
+	if ctx, err = st.Begin(ctx, false); err != nil {
 		return err
 	}
-	return attemptWrite(ctx, writer, func(ctx context.Context) error { return w.carryOutAll(ctx, turn.Groups) })
+	return attemptWrite(ctx, writer, func(ctx context.Context) error { return w.carryOutAll(ctx, st.Groups) })
 }
 
 // writeTx is a transaction that has the write lock.
@@ -129,53 +127,4 @@ func (w *writeTx) byStatement(ctx context.Context, t *table, g *batch.Group) (de
 		call.Decide(limiter.State{Row: row, Now: now, Tick: tick, Took: row.Used <= row.Limit})
 	}
 	return true, nil
-}
-
-// takeUnits takes units of op by one UPSERT, which decides, and returns the row that it left. If
-// granted is false, nothing was written, and [limiter.Op.Apply] decides.
-func (w *writeTx) takeUnits(ctx context.Context, t *table, op *limiter.Op, now, units int64) (row limiter.Row, granted bool, err error) {
-	period, limit, _ := t.Numbers(op)
-	// Units that may wait could have to wait for different windows. More units than the limit would be
-	// too many for a key without a row, which the UPSERT inserts unconditionally.
-	if op.Kind != limiter.OpTake || t.take == nil || t.Counter == nil || units > 1 && op.MaxWait > 0 || op.Cost > limit/units {
-		return row, false, nil
-	}
-	fields := t.Fields(nil, &row)
-	st, args := t.take(op, now, units, keyArgs(op))
-	err = w.tx.query(ctx, st, func(columns []driver.Value) error {
-		granted = true
-		return scan(columns, fields[:len(fields)-tables.PolicyColumns]...)
-	}, args...)
-	row.Period, row.Limit = period, limit
-	return row, granted, err
-}
-
-// settle carries out the operations of one key by [limiter.Op.Apply], one after another at one reading of
-// the clock.
-func (w *writeTx) settle(ctx context.Context, t *table, g *batch.Group) error {
-	op := *g.Op()
-	op.At = 0 // read the clock, for the calls without their own time
-	key := keyArgs(&op)
-	row, now, err := w.read(ctx, w.tx, t, &op, key)
-	if err != nil {
-		return err
-	}
-	written := row
-	for i, call := range g.Calls {
-		at := now
-		if call.Op.At != 0 {
-			at = call.Op.At
-		}
-		var state limiter.State
-		row, state = call.Op.Apply(row, at)
-		call.Decide(stateOf(call.Op, state))
-		if row == written || i < len(g.Calls)-1 && !batch.GivesBack(&call.Op) {
-			continue
-		}
-		if err := put(ctx, w.tx, t, &row, key); err != nil {
-			return err
-		}
-		written = row
-	}
-	return nil
 }

@@ -40,8 +40,8 @@ type statement struct {
 }
 
 // send is [batch.Config].Send.
-func (s *sender) send(ctx context.Context, turn *batch.Turn) (err error) {
-	defer turn.Recover(&err)
+func (s *sender) send(ctx context.Context, st *batch.Statement) (err error) {
+	defer st.Recover(&err)
 	if s.dial > 0 {
 		select {
 		case <-time.After(s.dial):
@@ -56,10 +56,10 @@ func (s *sender) send(ctx context.Context, turn *batch.Turn) (err error) {
 	}
 	s.connected(1)
 	defer s.connected(-1)
-	if ctx, err = turn.Begin(ctx, s.dial > 0); err != nil {
+	if ctx, err = st.Begin(ctx, s.dial > 0); err != nil {
 		return err
 	}
-	return s.carryOut(ctx, turn.Groups)
+	return s.carryOut(ctx, st.Groups)
 }
 
 func (s *sender) connected(n int) {
@@ -134,11 +134,11 @@ func open(s *sender, config batch.Config) *queue {
 
 // Do carries out op as a store does.
 func (q *queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	turn, state, err := q.Enter(ctx, op)
-	if turn == nil {
+	st, state, err := q.Enter(ctx, op)
+	if st == nil {
 		return state, err
 	}
-	return turn.End(q.sender.send(ctx, turn))
+	return st.End(q.sender.send(ctx, st))
 }
 
 // Hold waits for the key of op until Release is called.

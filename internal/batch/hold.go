@@ -84,7 +84,7 @@ func (q *Queue) hold(ctx context.Context, op *limiter.Op, slot bool) (waited boo
 // others while it waited.
 func (q *Queue) grant(k *keyQueue) {
 	c := k.waiting[0]
-	if c.waited = k.served(c); c.waited {
+	if c.waited = k.othersAnswered(c); c.waited {
 		opcontext.Renew(c.ctx)
 	}
 	k.waiting = k.waiting[1:]
@@ -96,7 +96,7 @@ func (q *Queue) grant(k *keyQueue) {
 	c.finish(nil)
 }
 
-// Begin is [Turn.Begin] for the statement of a Hold, which may wait for a row lock for lockWait. With renew,
+// Begin is [Statement.Begin] for the statement of a Hold, which may wait for a row lock for lockWait. With renew,
 // an operation that waited while the store answered others gets its full time again.
 func (h *Hold) Begin(ctx context.Context, fresh, renew bool, lockWait time.Duration) error {
 	h.begun = true

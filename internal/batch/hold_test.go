@@ -85,7 +85,7 @@ func TestHoldsBetweenUnequalTakes(t *testing.T) {
 	})
 }
 
-func TestAHoldGetsTheKeyInItsTurn(t *testing.T) {
+func TestHoldIsInOrder(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		op := take("k", 1)
 		first := ask(t.Context(), q, op)

@@ -34,9 +34,9 @@ type keyQueue struct {
 	entered  uint64 // the line's count of answers when the queue entered it
 	answers  uint64 // how often the store has answered while calls waited
 
-	slow    bool      // the last statement waited too long for its row: see slow.go
-	blocked error     // the error of the last statement, if it waited as long as it could
-	asked   time.Time // when the last statement ended in vain, or the last Lock began
+	slow     bool      // the last statement waited too long for its row: see slow.go
+	failFast error     // the error of the last statement, if it waited as long as it could
+	asked    time.Time // when the last statement ended in vain, or the last Lock began
 }
 
 // push adds a call to the queue. A Hold is no unit of a row, whatever its operation is.
@@ -77,7 +77,7 @@ func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 	waiting, head := k.waiting, k.waiting[0]
 	first, locks := &head.Op, head.LocksOnly
 	add := func(c *Call) {
-		if !k.slow && k.served(c) && !(c.retried && c.renewed) {
+		if !k.slow && k.othersAnswered(c) && !(c.retried && c.renewed) {
 			c.renewed = true
 			if !opcontext.Renew(c.ctx) && c != head { // a group is not empty
 				q.leave(c, k)
@@ -144,8 +144,8 @@ func GivenBack(s limiter.State) limiter.State {
 	return limiter.State{Took: true, Row: s.Row}
 }
 
-// served reports whether the store has answered others while c waited.
-func (k *keyQueue) served(c *Call) bool {
+// othersAnswered reports whether the store has answered others while c waited.
+func (k *keyQueue) othersAnswered(c *Call) bool {
 	return c.answers != k.answers || k.line != nil && k.entered != k.line.answers
 }
 
@@ -201,15 +201,18 @@ func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
 func (q *Queue) free(k *keyQueue, answered bool) *line {
 	k.inFlight = false
 	if answered {
-		q.answered(k)
-	}
-	if !q.next(k) {
-		if !k.inFlight {
-			q.drop(k)
+		k.answers++
+		if k.slow {
+			q.setFast(k)
 		}
-		return nil
 	}
-	return q.enqueue(k)
+	switch {
+	case len(k.waiting) > 0 && q.next(k):
+		return q.enqueue(k)
+	case !k.inFlight:
+		q.drop(k)
+	}
+	return nil
 }
 
 // enqueue puts a key for which calls wait into its line. It returns the line if a goroutine

@@ -12,35 +12,27 @@ import (
 
 // A leader is a goroutine that sends statements for a line, one after another, until no key waits in it.
 
-// release ends a statement in a line, and starts a leader if keys wait there. The caller has locked mu.
-func (q *Queue) release(from *line) {
-	q.end(from)
-	if q.first(from) != nil && q.begin(from) {
-		go q.lead(from)
-	}
-}
-
 // lead sends statements for a line until no key waits in it.
 func (q *Queue) lead(from *line) {
 	for head := q.head(from); head != nil; head = q.head(from) {
 		ctx, stop := q.config.Deadlines.WithTimeout(context.WithoutCancel(head.ctx), head.Op.Timeout)
-		t := q.newTurn(from)
-		err := q.config.Send(ctx, t)
+		st := q.newStatement(from)
+		err := q.config.Send(ctx, st)
 		// If the time is over, it was the head's, and its caller has left. The other calls have time limits
 		// of their own.
-		over := !t.begun && ctx.Err() != nil
-		if !t.begun && !over { // no call is at fault: do not send the keys one by one
-			q.fill(t)
-			for _, g := range t.Groups {
+		over := !st.begun && ctx.Err() != nil
+		if !st.begun && !over { // no call is at fault: do not send the keys one by one
+			q.fill(st)
+			for _, g := range st.Groups {
 				for _, c := range g.Calls {
 					c.retried = true
 				}
 			}
 		}
-		q.complete(t, err)
+		q.complete(st, err)
 		stop()
-		ended := t.ended
-		t.recycle()
+		ended := st.ended
+		st.recycle()
 		switch {
 		case ended:
 			return
@@ -74,53 +66,53 @@ func (q *Queue) head(from *line) *Call {
 	return k.waiting[0]
 }
 
-// fill moves keys of the line to the Turn: one key of the single line, otherwise as many as fit.
-func (q *Queue) fill(t *Turn) {
+// fill moves keys of the line to the Statement: one key of the single line, otherwise as many as fit.
+func (q *Queue) fill(st *Statement) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	most := 1
-	if t.from == &q.shared {
+	if st.from == &q.shared {
 		most = q.config.Keys
 	}
-	for len(t.Groups) < most {
-		k := q.first(t.from)
+	for len(st.Groups) < most {
+		k := q.first(st.from)
 		if k == nil {
 			break
 		}
-		t.from.keys = t.from.keys[1:]
+		st.from.keys = st.from.keys[1:]
 		if k.waiting[0].holds {
-			t.ended = true
+			st.ended = true
 			q.grant(k)
 			break
 		}
-		q.fillGroup(k, t.group())
+		q.fillGroup(k, st.group())
 	}
-	slices.SortFunc(t.Groups, func(a, b *Group) int {
+	slices.SortFunc(st.Groups, func(a, b *Group) int {
 		return cmp.Or(cmp.Compare(a.Op().Name, b.Op().Name), cmp.Compare(a.Op().Key, b.Op().Key))
 	})
 }
 
 // complete tells callers the outcome of a leader's statement, and ends it for its keys.
-func (q *Queue) complete(t *Turn, err error) {
-	if t.stop != nil {
-		t.stop()
+func (q *Queue) complete(st *Statement, err error) {
+	if st.stop != nil {
+		st.stop()
 	}
-	if len(t.Groups) == 0 {
+	if len(st.Groups) == 0 {
 		return
 	}
 	// One invalid or locked row must not fail the other calls.
-	calls := len(t.Groups) + len(t.Groups[0].Calls) - 1
+	calls := len(st.Groups) + len(st.Groups[0].Calls) - 1
 	retry := err != nil && calls > 1 && !errors.Is(err, limiter.ErrOutcomeUnknown)
-	locked := len(t.Groups) == 1 && t.isLocked(err)
+	locked := err != nil && len(st.Groups) == 1 && st.isLocked(err)
 	var start []*line
 	q.mu.Lock()
 	if err == nil {
-		t.from.answers++
+		st.from.answers++
 	}
-	for _, g := range t.Groups {
+	for _, g := range st.Groups {
 		k := q.keys[idOf(g.Op())]
 		k.apart = false
-		again := locked && q.locked(k, t, err)
+		again := locked && q.locked(k, st, err)
 		var back []*Call
 		for _, c := range g.Calls {
 			switch {

@@ -20,11 +20,11 @@ import (
 
 // Config says how much a [Queue] sends at a time.
 type Config struct {
-	// Send sends the statement of a Turn for calls that waited: it waits for a connection until ctx ends,
-	// calls [Turn.Begin] and carries out the Groups. If it fails before Begin, nothing was sent. If it fails
+	// Send sends the statement of a Statement for calls that waited: it waits for a connection until ctx ends,
+	// calls [Statement.Begin] and carries out the Groups. If it fails before Begin, nothing was sent. If it fails
 	// later, the calls count as undecided: nothing was carried out, unless the error matches
-	// [limiter.ErrOutcomeUnknown]. Send must not panic: see [Turn.Recover].
-	Send func(ctx context.Context, t *Turn) error
+	// [limiter.ErrOutcomeUnknown]. Send must not panic: see [Statement.Recover].
+	Send func(ctx context.Context, st *Statement) error
 	// Keys is the most keys that share a statement.
 	Keys int
 	// Shared is the most statements in flight that several keys can share. Single is the most
@@ -114,22 +114,33 @@ func (q *Queue) end(l *line) {
 	}
 }
 
+// release is end for a statement that no leader sent. It starts a leader if keys wait in the line.
+func (q *Queue) release(l *line) {
+	q.end(l)
+	if len(l.keys) > 0 && q.first(l) != nil && q.begin(l) {
+		go q.lead(l)
+	}
+}
+
 // errKeyBusy is the error of a call that timed out while its key was in flight, or while the store
 // answered others: the store is not at fault.
 var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
-// Enter waits until op is carried out and returns its state, or returns a Turn: the caller then sends op
-// itself and calls [Turn.End]. It returns a Turn if the key has nothing in flight and the line is below its
-// limit. The row must not be known to be locked, and op must have at least [opcontext.Grace].
+// Enter waits until op is carried out and returns its state, or returns its Statement: the caller then sends
+// that itself and calls [Statement.End]. It returns a Statement if the key has nothing in flight and the
+// line is below its limit. The row must not be known to be locked, and op must have at least
+// [opcontext.Grace].
 //
 // If ctx ends before op was sent, op is not charged; after that its outcome is unknown. The ctx is one that
 // [opcontext.Deadlines.WithTimeout] returned.
-func (q *Queue) Enter(ctx context.Context, op limiter.Op) (*Turn, limiter.State, error) {
+func (q *Queue) Enter(ctx context.Context, op limiter.Op) (*Statement, limiter.State, error) {
 	q.mu.Lock()
 	k := q.key(idOf(&op))
-	if err := k.refusal(); err != nil {
-		q.mu.Unlock()
-		return nil, limiter.State{}, err
+	if k.failFast != nil {
+		if err := k.refusal(); err != nil {
+			q.mu.Unlock()
+			return nil, limiter.State{}, err
+		}
 	}
 	from := q.lineFor(k, &op)
 	if op.Timeout < opcontext.Grace || from == &q.slow || k.inFlight || k.line != nil || !q.begin(from) {
@@ -139,11 +150,11 @@ func (q *Queue) Enter(ctx context.Context, op limiter.Op) (*Turn, limiter.State,
 	k.inFlight = true
 	q.mu.Unlock()
 	q.config.Counters.Queued.Add(1)
-	t := q.newTurn(from)
-	t.lone, t.own.Op, t.own.ctx = true, op, ctx
-	g := t.group()
-	g.Calls, g.Equal = append(g.Calls[:0], &t.own), q.config.merges(&op)
-	return t, limiter.State{}, nil
+	st := q.newStatement(from)
+	st.lone, st.own.Op, st.own.ctx = true, op, ctx
+	g := st.group()
+	g.Calls, g.Equal = append(g.Calls[:0], &st.own), q.config.merges(&op)
+	return st, limiter.State{}, nil
 }
 
 // wait puts a call into the queue k, at its head if first is set, and waits for its outcome. The caller
@@ -200,7 +211,7 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 
 // leave marks a call in the queue k whose caller does not wait any longer.
 func (q *Queue) leave(c *Call, k *keyQueue) {
-	c.left, c.busy = true, k.inFlight || k.slow || k.served(c)
+	c.left, c.busy = true, k.inFlight || k.slow || k.othersAnswered(c)
 	if !c.sent && !c.holds {
 		q.config.Counters.Queued.Add(-1)
 	}

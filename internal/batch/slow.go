@@ -15,11 +15,11 @@ import (
 // A row that another session has locked must not stop other keys. A statement waits for a row lock
 // for [Config.LockWait] at most. If that is too short, the key is slow: its next statement may wait
 // as long as its time limit allows, but needs one of the [Slots]. If that statement waits 100 ms or
-// longer in vain, the key is blocked: one call asks again at most every 100 ms, and the others fail at
+// longer in vain, the key fails fast: one call asks again at most every 100 ms, and the others fail at
 // once. See DESIGN.md, "A locked row stops only its key".
 
 const (
-	// askAgain is how long calls of a blocked key fail without a statement.
+	// askAgain is how long the calls of a key that fails fast get no statement.
 	askAgain = 100 * time.Millisecond
 	// forgetSlow is how long a queue remembers an idle slow key at least. It forgets the key when
 	// another one becomes slow later.
@@ -28,10 +28,10 @@ const (
 	maxSlow = 1024
 )
 
-// errNotAsked is in the error of a call that failed because its key is blocked.
+// errNotAsked is in the error of a call that failed because its key fails fast.
 var errNotAsked = errors.New("not sent, because the last statement of this key waited too long for its row")
 
-// NotAsked reports whether a call failed without a statement because its key is blocked. Such an error
+// NotAsked reports whether a call failed without a statement because its key fails fast. Such an error
 // says nothing new about the store.
 func NotAsked(err error) bool { return errors.Is(err, errNotAsked) }
 
@@ -39,12 +39,12 @@ func NotAsked(err error) bool { return errors.Is(err, errNotAsked) }
 // the keys that it holds, and calls [Queue.Lock].
 var ErrRowLocked = fmt.Errorf("%w: another session has locked the row", limiter.ErrNotApplied)
 
-// refusal returns the error of a call that must not be sent because the key is blocked.
+// refusal returns the error of a call that must not be sent because the key fails fast.
 func (k *keyQueue) refusal() error {
-	if k.blocked == nil || !k.inFlight && len(k.waiting) == 0 && time.Since(k.asked).Abs() >= askAgain {
+	if k.failFast == nil || !k.inFlight && len(k.waiting) == 0 && time.Since(k.asked).Abs() >= askAgain {
 		return nil
 	}
-	return notAsked(k.blocked)
+	return notAsked(k.failFast)
 }
 
 // notAsked returns the error of a call that was not sent, because of a statement that failed with err.
@@ -54,21 +54,21 @@ func notAsked(err error) error {
 
 // locked handles the end of a statement of one key that waited too long for its row. It reports
 // whether its calls may be sent again.
-func (q *Queue) locked(k *keyQueue, t *Turn, err error) (again bool) {
+func (q *Queue) locked(k *keyQueue, st *Statement, err error) (again bool) {
 	q.setSlow(k)
-	again = t.from != &q.slow && q.config.LockWait > 0
-	// A client may have chosen a short deadline, so a wait that it ended does not block the key.
-	full := slices.ContainsFunc(t.Groups[0].Calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
-	blocked := !again && full && time.Since(t.sent) >= askAgain
-	if blocked {
-		k.blocked = err
+	again = st.from != &q.slow && q.config.LockWait > 0
+	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
+	full := slices.ContainsFunc(st.Groups[0].Calls, func(c *Call) bool { return opcontext.ShortDeadline(c.ctx) == nil })
+	failFast := !again && full && time.Since(st.sent) >= askAgain
+	if failFast {
+		k.failFast = err
 	}
 	waiting := k.waiting
 	k.waiting, k.mixed = nil, false
 	for _, c := range waiting {
 		switch {
 		case c.left:
-		case blocked:
+		case failFast:
 			if !c.holds {
 				q.config.Counters.Queued.Add(-1)
 			}
@@ -107,20 +107,17 @@ func (q *Queue) setSlow(k *keyQueue) {
 		idle := b != k && !b.inFlight && len(b.waiting) == 0 && b.line == nil
 		forget := idle && (full || now.Sub(b.asked).Abs() >= forgetSlow)
 		if forget {
-			b.slow, b.blocked = false, nil
+			b.slow, b.failFast = false, nil
 			q.drop(b)
 		}
 		return forget
 	})
 }
 
-// answered ends the state that locked began: the store has answered a statement of the key.
-func (q *Queue) answered(k *keyQueue) {
-	k.answers++
-	if k.slow {
-		k.slow, k.blocked = false, nil
-		q.remembered = slices.DeleteFunc(q.remembered, func(b *keyQueue) bool { return b == k })
-	}
+// setFast ends the state that locked began: the store has answered a statement of the key.
+func (q *Queue) setFast(k *keyQueue) {
+	k.slow, k.failFast = false, nil
+	q.remembered = slices.DeleteFunc(q.remembered, func(b *keyQueue) bool { return b == k })
 }
 
 // Slots limits how many statements of a store may wait long for a row lock. It is safe for

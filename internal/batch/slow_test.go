@@ -104,7 +104,7 @@ func TestSlowKeys(t *testing.T) {
 			}
 		})
 	})
-	t.Run("fail at once while they are blocked", func(t *testing.T) {
+	t.Run("fail fast after a long wait", func(t *testing.T) {
 		slowly(t, func(t *testing.T, q *queue, s *sender, unlock chan struct{}) {
 			ask(t.Context(), q, take("x", 1), take("x", 1))()
 			sent := len(s.statements())
@@ -137,7 +137,7 @@ func TestSlowKeys(t *testing.T) {
 			}
 		}
 	})
-	t.Run("are not blocked by a short wait", func(t *testing.T) {
+	t.Run("do not fail fast after a short wait", func(t *testing.T) {
 		slowly(t, func(t *testing.T, q *queue, _ *sender, unlock chan struct{}) {
 			short := take("x", 1)
 			short.Timeout = 60 * ms

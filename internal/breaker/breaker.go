@@ -144,7 +144,9 @@ func (p Pass) Leave(err error, ops ...*limiter.Op) {
 	b := p.breaker
 	switch {
 	case err == nil:
-		b.answered()
+		if b.failing.Load() {
+			b.answered()
+		}
 	case errors.Is(err, limiter.ErrCanceled), !limiter.StoreFailed(err) && !errors.Is(err, limiter.ErrMisconfigured),
 		isShort(ops) && errors.Is(err, context.DeadlineExceeded) && !p.waited(ops):
 		// It says nothing of the database.

@@ -99,9 +99,9 @@ func Connected(ctx context.Context, fresh bool) {
 	}
 }
 
-// LockWait returns for how long a statement under ctx may wait for a row lock: at most 4/5 of the time
-// that is left, so that the server ends the wait and the connection survives, and at most what [Begin] was
-// told. It reports false if ctx has no time limit.
+// LockWait returns for how long a statement under ctx may wait for a row lock: at most what [Begin] was told,
+// and at most 4/5 of the time that is left. So the server ends the wait, and the connection survives. LockWait
+// reports false if ctx has no time limit.
 func LockWait(ctx context.Context) (d time.Duration, ok bool) {
 	c, ok := ctx.Value(contextKey{}).(*Context)
 	if !ok {
@@ -158,16 +158,23 @@ func Renew(ctx context.Context) bool {
 //
 // If ctx has ended, or its caller has left, Begin returns the error of an operation that was not sent.
 func Begin(ctx context.Context, fresh bool, lockWait time.Duration) error {
-	Connected(ctx, fresh)
-	if ctx.Err() != nil || EndedByCaller(ctx) != nil {
-		return Interrupted(ctx, limiter.ErrNotApplied, nil)
-	}
 	c, ok := ctx.(*Context)
-	if !ok {
+	if ok && c.begin(fresh, lockWait) || !ok && ctx.Err() == nil {
 		return nil
 	}
+	return Interrupted(ctx, limiter.ErrNotApplied, nil)
+}
+
+// begin is Begin. It reports false if the context has ended, or its caller has left.
+func (c *Context) begin(fresh bool, lockWait time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.checkCaller(); c.err != nil || c.Context.Err() != nil {
+		return false
+	}
+	if !c.connected && (fresh || c.dialTimeGranted) {
+		c.extend(c.timeout)
+	}
 	c.connected, c.delaysCancel, c.lockWait = true, true, lockWait
 	if !c.statementEnd.IsZero() {
 		atEnd := c.due.Equal(c.end)
@@ -178,7 +185,7 @@ func Begin(ctx context.Context, fresh bool, lockWait time.Duration) error {
 	if least := c.within(time.Now(), deadlineDelay); least.After(c.due) && !c.leastGranted {
 		c.due, c.leastGranted = least, true // expire goes by it
 	}
-	return nil
+	return true
 }
 
 // HasTimeLimit reports whether a time limit ends ctx.

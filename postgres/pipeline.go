@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// step is one of several statements of a transaction. Without dest it answers no row.
-type step struct {
+// statement is one of several statements of a transaction. Without dest it answers no row.
+type statement struct {
 	sql   string
 	args  []any
 	dest  []any
 	found *bool // set to whether it answered a row or, without dest, changed one; may be nil
 }
 
-func (p *step) scan(row pgx.Row) error {
+func (p *statement) scan(row pgx.Row) error {
 	found, err := scanned(row.Scan(p.dest...))
 	if p.found != nil {
 		*p.found = found
@@ -24,23 +24,23 @@ func (p *step) scan(row pgx.Row) error {
 	return err
 }
 
-func (p *step) executed(tag pgconn.CommandTag) error {
+func (p *statement) executed(tag pgconn.CommandTag) error {
 	if p.found != nil {
 		*p.found = tag.RowsAffected() > 0
 	}
 	return nil
 }
 
-// sendSteps sends statements in one round trip, or one after another if db cannot or if they need a
+// sendPipelined sends statements in one round trip, or one after another if db cannot or if they need a
 // query mode of their own: pgx sends a batch in the query mode of the connection. On a pool, outside of a
 // transaction, the server carries out a batch in one transaction.
-func (s *Store) sendSteps(ctx context.Context, db DB, steps []step) error {
+func (s *Store) sendPipelined(ctx context.Context, db DB, sts []statement) error {
 	conn, ok := db.(interface {
 		SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
 	})
-	if !ok || s.mode != nil || len(steps) == 1 {
-		for i := range steps {
-			p := &steps[i]
+	if !ok || s.mode != nil || len(sts) == 1 {
+		for i := range sts {
+			p := &sts[i]
 			var err error
 			if p.dest == nil {
 				var tag pgconn.CommandTag
@@ -57,8 +57,8 @@ func (s *Store) sendSteps(ctx context.Context, db DB, steps []step) error {
 		return nil
 	}
 	var statements pgx.Batch
-	for i := range steps {
-		p := &steps[i]
+	for i := range sts {
+		p := &sts[i]
 		queued := statements.Queue(p.sql, p.args...)
 		if p.dest == nil {
 			queued.Exec(p.executed)
@@ -76,12 +76,12 @@ type pipelined struct {
 
 // beginWith begins a transaction, as [begin] does, and sends its first statements. If they fail, the
 // transaction is rolled back.
-func (s *Store) beginWith(ctx context.Context, db DB, steps []step) (tx transaction, err error) {
+func (s *Store) beginWith(ctx context.Context, db DB, sts []statement) (tx transaction, err error) {
 	if conn, ok := db.(*pgxpool.Conn); ok && s.mode == nil && conn.Conn().PgConn().TxStatus() == 'I' {
 		tx = pipelined{conn}
-		err = s.sendSteps(ctx, conn, append([]step{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, steps...))
+		err = s.sendPipelined(ctx, conn, append([]statement{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, sts...))
 	} else if tx, err = begin(ctx, db); err == nil {
-		err = s.sendSteps(ctx, tx, steps)
+		err = s.sendPipelined(ctx, tx, sts)
 	} else {
 		return nil, err
 	}
