@@ -79,7 +79,7 @@ func (l *Limiter) newDenyCache() *denyCache {
 }
 
 // denyCache refuses takes that the store would refuse. See DESIGN.md, "The deny cache stores
-// states, not answers".
+// states, not results".
 type denyCache struct {
 	refusals refusalMap
 	maxAge   int64
