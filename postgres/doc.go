@@ -40,7 +40,7 @@
 //
 //   - A rollback undoes the take.
 //   - The key's row stays locked until the transaction ends, and all other users of the key wait.
-//     Past their time limit they fail, and [limiter.FailOpen] and [limiter.FailLocal] answer for
+//     Past their time limit they fail, and [limiter.FailOpen] and [limiter.FailLocal] apply to
 //     them. Take as late as possible, and use [limiter.FailClosed] for limiters of the same name.
 //   - [limiter.WithTimeout] has no effect. Give the context a deadline.
 //   - An error that PostgreSQL reports for a take aborts the transaction: later statements fail with

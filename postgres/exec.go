@@ -22,7 +22,7 @@ const (
 	write access = true
 )
 
-// queryRow runs a statement that answers at most one row. Without a row it leaves dest as it is.
+// queryRow runs a statement that returns at most one row. Without a row it leaves dest as it is.
 func (s *Store) queryRow(ctx context.Context, a access, sql string, args []any, dest ...any) error {
 	return s.run(ctx, a, func(db DB) error {
 		_, err := s.scanRow(ctx, db, sql, args, dest...)
@@ -30,7 +30,7 @@ func (s *Store) queryRow(ctx context.Context, a access, sql string, args []any, 
 	})
 }
 
-// scanRow runs a statement on db that answers at most one row, and reports whether it did. pgx's
+// scanRow runs a statement on db that returns at most one row, and reports whether it did. pgx's
 // Scan also returns an error that the server reports after the row. Then there is no answer.
 func (s *Store) scanRow(ctx context.Context, db DB, sql string, args []any, dest ...any) (bool, error) {
 	if err := db.QueryRow(ctx, sql, s.args(args)...).Scan(dest...); err != nil {

@@ -71,7 +71,7 @@ func wantShort(t *testing.T, res limiter.Result, err error, classes ...error) {
 	}
 	wantAdvice(t, err, "limiter.WithTimeout")
 	if res.Allowed || res.Source != limiter.SourcePolicy {
-		t.Errorf("the failure policy answers %+v", res)
+		t.Errorf("the failure policy applied: %+v", res)
 	}
 }
 

@@ -8,12 +8,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// statement is one of several statements of a transaction. Without dest it answers no row.
+// statement is one of several statements of a transaction. Without dest it returns no row.
 type statement struct {
 	sql   string
 	args  []any
 	dest  []any
-	found *bool // set to whether it answered a row or, without dest, changed one; may be nil
+	found *bool // set to whether it returned a row or, without dest, changed one; may be nil
 }
 
 func (p *statement) scan(row pgx.Row) error {

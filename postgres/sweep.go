@@ -11,7 +11,7 @@ import (
 	"github.com/sqlimit/limiter/internal/sweep"
 )
 
-// Sweep deletes up to limit rows of keys whose limit has been full again for one hour
+// Sweep deletes up to limit rows of keys that have been unused for one hour
 // ([limiter.SweepGrace]). It returns how many it deleted, also with an error; a statement that ctx
 // interrupts may have deleted up to 4,000 more. Without Sweep the row of a key stays forever, so call
 // it from a scheduled job. The role needs DELETE on the tables. If limit is below 1, the error is
@@ -100,7 +100,7 @@ func (s *Store) sweepPages(ctx context.Context, t *table, from, limit int64) (fo
 	return found, nil
 }
 
-// swept is the answer of sweep.sql.
+// swept is what sweep.sql returns.
 type swept struct {
 	removed, locked int64 // rows
 	blocks          int64 // of the table

@@ -38,7 +38,7 @@ func (s *Store) randomRow(ctx context.Context, t *table) (at sweep.Cursor, err e
 	return at, nil
 }
 
-// readCursor runs a statement that answers a row's place, or no row.
+// readCursor runs a statement that returns a row's place, or no row.
 func (s *Store) readCursor(ctx context.Context, sql string, args ...any) (at sweep.Cursor, err error) {
 	var key string
 	if err = s.queryRow(ctx, read, sql, args, &at.Name, &key); err == nil {

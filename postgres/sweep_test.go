@@ -16,7 +16,7 @@ import (
 )
 
 // rows fills both tables with n keys each, named so that they sort by number,
-// which have been as if never used for the given time.
+// which have been unused for the given time.
 func (d *database) rows(t *testing.T, schema, prefix string, n int, since string) {
 	t.Helper()
 	ago := fmt.Sprintf("(%s - (extract(epoch FROM interval '%s') * 1000000)::bigint * 1000)", serverClock, since)

@@ -49,7 +49,7 @@ func (s *Store) upsertOnCitus(ctx context.Context, db DB, t *table, g *batch.Gro
 	}
 	row.decides(t, op) // it writes no row that is ahead of the clock
 	if op.At != 0 {
-		row.state.Now = op.At // the statement answers the row's
+		row.state.Now = op.At // the statement returns the row's
 	}
 	s.rooms.expect(t, op, &row.state.Row, row.state.Now)
 	s.decideUnits(t, g, &row)

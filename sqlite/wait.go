@@ -75,7 +75,7 @@ func (s *Store) stopWriting() {
 }
 
 // errBusy is the error of an operation that timed out in this process without meeting a lock. The
-// database is not at fault, so no failure policy answers.
+// database is not at fault, so no failure policy applies.
 var errBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
 // attempt calls f until it meets no lock of another connection. A statement that SQLite refused

@@ -16,7 +16,7 @@ type swept struct {
 	Removed int64 `json:"removed"`
 }
 
-// sweep deletes the rows of keys that have been as if never used for an hour, in batches.
+// sweep deletes the rows of keys that have been unused for an hour, in batches.
 // If the deadline of ctx comes first, later sweeps delete the rest: each starts where the
 // last one of its process stopped, or at a random position.
 func sweep(ctx context.Context, store Store) (swept, error) {

@@ -37,7 +37,7 @@ const (
 //
 // It ends before the caller's deadline. If that leaves less than Op.Timeout from the start, the
 // caller ended the operation, and the store did not fail. A client may have chosen the deadline,
-// and must not get a failure policy's answer because of it.
+// and no failure policy must apply because of it.
 //
 // A Context allocates a channel only when a goroutine waits for it.
 type Context struct {

@@ -1,4 +1,4 @@
--- Adds a row as never used, unless there is one.
+-- Adds an unused row, unless there is one.
 --
 -- $1 limiter, $2 key, $3 and $4 the columns of the policy
 INSERT INTO /* table */ (limiter, key, /* columns */, granted)

@@ -4,14 +4,14 @@
 -- come once for each table. {i} is the number of a row, counted from 1. {before} is the row that is
 -- locked before it, 0 for the first.
 --
--- Answers one row: the clock, whether it took, whether it added rows, which rows it could lock, and
+-- Returns one row: the clock, whether it took, whether it added rows, which rows it could lock, and
 -- for each row its columns as an array, NULL if the row is missing. If it locked all rows, these are
 -- the rows that it locked, and the clock was read after the last lock. Otherwise it has read the rows
 -- only. Which rows it could lock is an array in the order of the locks, NULL if it locked all or none.
 --
 -- Every row is read first. If one of them refuses, has another policy or lies ahead of the clock, the
 -- statement takes no lock and no transaction id, and writes nothing: takes only lower what is left.
--- If rows are missing and no row refuses, the statement adds them as never used, and has to be sent
+-- If rows are missing and no row refuses, the statement adds them unused, and has to be sent
 -- again. A row that was added charged could be locked before others that come earlier in the order.
 --
 -- The statement waits for its first row only. It skips each other row that another session has

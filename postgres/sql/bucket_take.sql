@@ -1,7 +1,7 @@
 -- Grants a take from a token bucket, or refuses it.
 --
--- Answers one row (1, now, full_at, at) if it granted the take, and one row (0, now, full_at, at)
--- with the row that it found if it refused. It answers no row if the bucket has another policy or
+-- Returns one row (1, now, full_at, at) if it granted the take, and one row (0, now, full_at, at)
+-- with the row that it found if it refused. It returns no row if the bucket has another policy or
 -- lies ahead of the clock, or if another process changed it meanwhile.
 --
 -- A grant reads only the target row, under its lock, in DO UPDATE. Any value that was computed

@@ -1,11 +1,11 @@
 -- Grants takes from many token buckets: for each key as many of $7 units as there is room for. A
 -- unit costs $5.
 --
--- Answers one row (i, limiter, key, granted, now, full_at, at) for each key that the statement
+-- Returns one row (i, limiter, key, granted, now, full_at, at) for each key that the statement
 -- could decide; granted is 0 for a refusal. i is the key's place in the arrays, counted from 1. An
 -- inserted row has limiter and key instead, and i is 0, because RETURNING cannot name what was not
 -- inserted. The key is in hex, because the text form of bytes depends on a setting of the session.
--- It answers no row for the keys that bucket_take.sql cannot decide, and for rows that another
+-- It returns no row for the keys that bucket_take.sql cannot decide, and for rows that another
 -- process has just inserted or deleted.
 --
 -- It uses UPDATE, because an INSERT that finds its row locks it first and then updates it: two WAL

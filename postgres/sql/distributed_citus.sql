@@ -1,4 +1,4 @@
--- Answers whether Citus distributes a table.
+-- Returns whether Citus distributes a table.
 --
 -- $1 qualified names of the tables
 SELECT EXISTS (

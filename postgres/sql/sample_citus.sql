@@ -1,4 +1,4 @@
--- Chooses a random row among those of some random blocks. It answers no row if these blocks hold
+-- Chooses a random row among those of some random blocks. It returns no row if these blocks hold
 -- none. The key is in hex, because the text form of bytes depends on a setting of the session.
 --
 -- $1 percent of the blocks

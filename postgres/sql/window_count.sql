@@ -1,7 +1,7 @@
 -- Counts a request in a fixed window that also counts refusals, or a charge.
 --
--- Answers one row (1, now, window_start, used, at) if it allowed the request. It answers 0 instead
--- of 1 if used is over the limit or the window is ahead. It answers no row if the row has another
+-- Returns one row (1, now, window_start, used, at) if it allowed the request. It answers 0 instead
+-- of 1 if used is over the limit or the window is ahead. It returns no row if the row has another
 -- policy or lies ahead of the clock. A window ahead, which reservations of an earlier policy left,
 -- counts nothing before it comes. A charge must also count there: then this statement writes nothing
 -- and answers no row.

@@ -1,7 +1,7 @@
 -- Grants a take in a fixed window, or refuses it.
 --
--- Answers one row (1, now, window_start, used, at) if it granted the take, and one row (0,
--- now, window_start, used, at) with the row that it found if it refused. It answers no row if the
+-- Returns one row (1, now, window_start, used, at) if it granted the take, and one row (0,
+-- now, window_start, used, at) with the row that it found if it refused. It returns no row if the
 -- row has another policy or lies ahead of the clock, or if another process changed it meanwhile.
 -- See bucket_take.sql for locks and snapshots.
 --

@@ -1,7 +1,7 @@
 -- Grants takes in many fixed windows: for each key as many of $7 units as its window has room for.
 -- A unit costs $5. It works like bucket_takes.sql.
 --
--- Answers (i, limiter, key, granted, now, window_start, used, at).
+-- Returns (i, limiter, key, granted, now, window_start, used, at).
 --
 -- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or 0, $7 units
 WITH clock AS MATERIALIZED (

@@ -1,10 +1,10 @@
 -- Grants a take from a token bucket, or several equal ones at once.
 --
--- Answers one row if it granted all of them. It answers no row and writes nothing if the bucket has
+-- Returns one row if it granted all of them. It returns no row and writes nothing if the bucket has
 -- less left, has another policy, or lies ahead of the clock. Then Op.Apply decides. A lone take
 -- runs the statement without RETURNING.
 --
--- The row of VALUES is that of a key that was never used. So excluded.full_at - excluded.at is what
+-- The row of VALUES is that of an unused key. So excluded.full_at - excluded.at is what
 -- the takes cost.
 --
 -- The parameters are limiter, key, at + cost, at, step, capacity, the number of takes, and the

@@ -1,6 +1,6 @@
 -- Grants a take in a fixed window, or several equal ones at once.
 --
--- Answers one row if it granted all of them. It answers no row and writes nothing if they do not
+-- Returns one row if it granted all of them. It returns no row and writes nothing if they do not
 -- fit, or if the row has another policy or lies ahead of the clock. Then Op.Apply decides.
 --
 -- The takes go into the row's window if they fit there. A single take that may wait goes into the
