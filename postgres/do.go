@@ -41,7 +41,7 @@ func (s *Store) do(ctx context.Context, t *table, op *limiter.Op) (limiter.State
 // doNow carries out op outside of the queue.
 func (s *Store) doNow(ctx context.Context, t *table, op *limiter.Op) (limiter.State, error) {
 	c := batch.NewCall(*op)
-	g := &batch.Group{Calls: []*batch.Call{c}, Equal: t.merges(op)}
+	g := &batch.Group{Calls: []*batch.Call{c}}
 	err := s.run(ctx, op.Kind != limiter.OpLook, func(db DB) error {
 		s.counters.Sent(1, 1)
 		return s.carryOut(ctx, db, t, g)

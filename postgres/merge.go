@@ -40,6 +40,9 @@ func (s *Store) newQueue(t *table) *batch.Queue {
 	if s.mode != nil {
 		config.GiveBacks = 1 // pgx sends a batch in the query mode of the connection alone
 	}
+	if t.sql.refund == "" || t.sql.cancel == "" {
+		config.GiveBacks = 1 // settle would write the row once for several, and an audit must see each
+	}
 	if s.citus {
 		config.Keys, config.HotKey = 1, 0 // a statement goes to one shard
 		config.LockWait = 0               // Citus evaluates no set_config there
@@ -139,8 +142,9 @@ func (s *Store) decideUnits(t *table, g *batch.Group, row *taken) {
 		case row.granted == 0:
 		case c.Op.Kind == limiter.OpTakeUpTo:
 			state.Taken = row.granted
-		case int64(i) < row.granted:
-			*t.Counter(&state.Row) -= (row.granted - 1 - int64(i)) * cost
+		case int64(i) < row.granted-1:
+			t.Add(&state.Row, -(row.granted-1-int64(i))*cost)
+		case int64(i) == row.granted-1:
 		default:
 			s.counters.SecondLooks.Add(1)
 			continue

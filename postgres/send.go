@@ -49,7 +49,7 @@ func (s *Store) byStatement(ctx context.Context, db DB, t *table, g *batch.Group
 	case first.LocksOnly:
 		return true, s.lockOnly(ctx, db, t, g)
 	case first.ReadFirst:
-	case s.citus && g.Equal:
+	case s.citus && hasUnits(op) && (g.Equal || len(g.Calls) == 1):
 		return s.takeOnCitus(ctx, db, t, g)
 	case s.citus && !batch.GivesBack(op):
 	case len(g.Calls) == 1 && (op.Kind == limiter.OpTake || op.Kind == limiter.OpCharge):

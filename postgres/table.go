@@ -25,7 +25,7 @@ type table struct {
 func (s *Store) open(description *tables.Table) *table {
 	t := &table{Table: description, kind: kinds[description.Kind]}
 	t.sql, t.all = s.statements(description), s.sections("all_"+description.Prefix)
-	t.units = t.Counter != nil && (s.citus || t.sql.takes != "")
+	t.units = t.Add != nil && (s.citus || t.sql.takes != "")
 	t.pages.Store(firstRange)
 	if s.db == nil {
 		t.queue = s.newQueue(t)
@@ -33,10 +33,15 @@ func (s *Store) open(description *tables.Table) *table {
 	return t
 }
 
-// merges reports whether equal takes like op can be units of one row of a statement. They must book nothing
-// ahead, because such a row has no room for their wait. A take that costs nothing has no units.
+// merges reports whether equal takes like op can be units of one row of a statement.
 func (t *table) merges(op *limiter.Op) bool {
-	return t.units && op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0 && !op.CountsRefusals()
+	return t.units && hasUnits(op)
+}
+
+// hasUnits reports whether op is a take that a statement by units can carry out. It must book nothing ahead,
+// because such a statement has no room for its wait. A take that costs nothing has no units.
+func hasUnits(op *limiter.Op) bool {
+	return op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0 && !op.CountsRefusals()
 }
 
 // tableOf returns the table of a policy's kind.

@@ -112,7 +112,7 @@ func (s *Store) carryOutAlone(ctx context.Context, writer pool, t *table, op lim
 	if next != row {
 		granted, err := takeOne(ctx, tx, t, &op, now, key)
 		if err == nil && !granted {
-			if op.Kind == limiter.OpTake {
+			if op.Kind == limiter.OpTake && t.take != nil {
 				s.counters.SecondLooks.Add(1)
 			}
 			err = put(ctx, tx, t, &next, key)

@@ -114,7 +114,7 @@ func (w *writeTx) byStatement(ctx context.Context, t *table, g *batch.Group) (de
 		return false, err
 	}
 	if !decided {
-		if op.Kind == limiter.OpTake {
+		if op.Kind == limiter.OpTake && t.take != nil {
 			w.counters.SecondLooks.Add(units)
 		}
 		return false, nil
@@ -122,7 +122,9 @@ func (w *writeTx) byStatement(ctx context.Context, t *table, g *batch.Group) (de
 	_, _, cost := t.Numbers(op)
 	for i, call := range g.Calls {
 		row := row
-		*t.Counter(&row) -= (units - 1 - int64(i)) * cost
+		if rest := units - 1 - int64(i); rest > 0 {
+			t.Add(&row, -rest*cost)
+		}
 		// A window that counts refusals counts all units, and tells by the count which of them pass.
 		call.Decide(limiter.State{Row: row, Now: now, Tick: tick, Took: row.Used <= row.Limit})
 	}

@@ -26,7 +26,7 @@ func (w *writeTx) takeUnits(ctx context.Context, t *table, op *limiter.Op, now, 
 	period, limit, _ := t.Numbers(op)
 	// Units that may wait could have to wait for different windows. More units than the limit would be
 	// too many for a key without a row, which the UPSERT inserts unconditionally.
-	if op.Kind != limiter.OpTake || t.take == nil || t.Counter == nil || units > 1 && op.MaxWait > 0 || op.Cost > limit/units {
+	if op.Kind != limiter.OpTake || t.take == nil || units > 1 && (t.Add == nil || op.MaxWait > 0) || op.Cost > limit/units {
 		return row, false, nil
 	}
 	fields := t.Fields(nil, &row)

@@ -32,11 +32,12 @@ type Table struct {
 	End string
 	// Fields appends pointers to the fields of a row: *int64, and *string for a List.
 	Fields func(to []any, row *limiter.Row) []any
-	// Numbers returns the columns of op's policy, and op's cost in the unit of Counter.
+	// Numbers returns the columns of op's policy, and op's cost in the unit of Add.
 	Numbers func(op *limiter.Op) (period, limit, cost int64)
-	// Counter returns the field to which a take adds its cost. It is nil if there is no such field. Then
-	// equal takes of a key cannot be units of one statement.
-	Counter func(row *limiter.Row) *int64
+	// Add adds a cost, which may be negative, to what a row has taken, and returns the sum. The cost is in
+	// the unit of Numbers. Add is nil if a take does more than add its cost. Then equal takes of a key
+	// cannot be units of one statement.
+	Add func(row *limiter.Row, cost int64) int64
 }
 
 // PolicyColumns is how many columns hold the policy: those of [limiter.Row].Period and Limit.
@@ -64,7 +65,7 @@ var All = []*Table{
 			step := int64(p.Step())
 			return step, p.Capacity, op.Cost * step
 		},
-		Counter: func(row *limiter.Row) *int64 { return &row.FullAt },
+		Add: func(row *limiter.Row, cost int64) int64 { row.FullAt += cost; return row.FullAt },
 	},
 	{
 		Kind:    limiter.KindWindow,
@@ -85,7 +86,7 @@ var All = []*Table{
 			p := op.Policy.(limiter.FixedWindow)
 			return int64(p.Window), p.Limit, op.Cost
 		},
-		Counter: func(row *limiter.Row) *int64 { return &row.Used },
+		Add: func(row *limiter.Row, cost int64) int64 { row.Used += cost; return row.Used },
 	},
 }
 

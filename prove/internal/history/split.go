@@ -89,10 +89,10 @@ func units(c *Call, t Transition, now int64) (n, cost int64, ok bool) {
 	}
 	table := tables.All[t.Key.Kind-1]
 	_, _, cost = table.Numbers(&c.Op)
-	if c.Op.MaxWait > 0 || cost == 0 || table.Counter == nil {
+	if c.Op.MaxWait > 0 || cost == 0 || table.Add == nil {
 		return 0, 0, false
 	}
-	n = (*table.Counter(&t.New) - *table.Counter(&first)) / cost
+	n = (table.Add(&t.New, 0) - table.Add(&first, 0)) / cost
 	ok = n > 0 && less(t, cost, n) == first && (t.Units == 0 || t.Units == n+1)
 	return n + 1, cost, ok
 }
@@ -100,7 +100,7 @@ func units(c *Call, t Transition, now int64) (n, cost int64, ok bool) {
 // less is the row that t leaves, before its last n takes of a cost.
 func less(t Transition, cost, n int64) limiter.Row {
 	if n > 0 && cost > 0 {
-		*tables.All[t.Key.Kind-1].Counter(&t.New) -= n * cost
+		tables.All[t.Key.Kind-1].Add(&t.New, -n*cost)
 	}
 	return t.New
 }

@@ -147,7 +147,7 @@ func Limit(p limiter.Policy) int64 {
 func Spend(p limiter.Policy, row *limiter.Row, cost int64) {
 	t := rowtest.TableOf(p)
 	_, _, charged := t.Numbers(&limiter.Op{Policy: p, Cost: cost})
-	*t.Counter(row) += charged
+	t.Add(row, charged)
 }
 
 // Unblock makes of the row of a block one in which a take of 1 has passed before the block is over.
