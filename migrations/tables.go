@@ -1,6 +1,8 @@
 package migrations
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/sqlimit/limiter"
@@ -28,8 +30,38 @@ func Tables() (all []Table) {
 	return all
 }
 
-// Fields returns where database/sql scans Columns, so that they become row.
-func (t Table) Fields(row *limiter.Row) []any { return t.table.Fields(nil, row) }
+// Fields returns where database/sql scans Columns, so that they become row. A list of numbers is a BLOB in
+// SQLite. In PostgreSQL it is a bigint[], which the driver must return as text, as pgx does.
+func (t Table) Fields(row *limiter.Row) []any {
+	fields := t.table.Fields(nil, row)
+	for i, field := range fields {
+		if list, ok := field.(*string); ok {
+			fields[i] = (*listField)(list)
+		}
+	}
+	return fields
+}
+
+// listField is a [limiter.Row].List that database/sql scans.
+type listField string
+
+// Scan implements [database/sql.Scanner].
+func (l *listField) Scan(from any) error {
+	switch from := from.(type) {
+	case []byte:
+		*l = listField(from)
+		return nil
+	case string:
+		inner, begins := strings.CutPrefix(from, "{")
+		inner, ends := strings.CutSuffix(inner, "}")
+		var numbers []int64
+		if err := json.Unmarshal([]byte("["+inner+"]"), &numbers); err == nil && begins && ends {
+			*l = listField(tables.List(numbers))
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: migrations: a list of numbers is %T %v", limiter.ErrMisconfigured, from, from)
+}
 
 // Policy returns the policy that wrote the row, as far as the row tells. It does not tell whether a
 // bucket's rate was 1 per second or 60 per minute, nor whether a window counts refused requests.
