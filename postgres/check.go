@@ -11,7 +11,7 @@ import (
 // schemaVersion is the newest migration that the statements need.
 const schemaVersion = 1
 
-// Check reports whether the store can work: the database answers, all three tables exist with all
+// Check reports whether the store can work: the database answers, all tables exist with all
 // columns, the role may read them, and no migration is missing. If Citus distributes the tables, the
 // store must have [WithCitus]. Check compares versions only if goose's version table exists and the
 // role may read it. Check writes nothing. The error matches [limiter.ErrMisconfigured] and says what
@@ -28,7 +28,7 @@ func (s *Store) Check(ctx context.Context) error {
 
 func (s *Store) check(ctx context.Context) error {
 	var versions, citus bool
-	if err := s.queryRow(ctx, read, s.text("check"),
+	if err := s.queryRow(ctx, read, s.checkText(),
 		[]any{pgschema.Quote(s.schema) + ".limiter_goose_version"}, &versions, &citus); err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/pgschema"
 )
 
 // What differs if Citus distributes the tables: the clock (here), takes (take_citus.go), and sweeps
@@ -30,11 +29,8 @@ func (s *Store) coordinatorClock(ctx context.Context, db DB, t *table, r *readin
 // checkCitus returns an error if Citus distributes the tables and the store does not know.
 func (s *Store) checkCitus(ctx context.Context) error {
 	var distributed bool
-	names := make(textsArg, len(s.tables))
-	for i, t := range s.tables {
-		names[i] = textArg(pgschema.Quote(s.schema) + "." + t.Name)
-	}
-	err := s.queryRow(ctx, read, s.text("distributed_citus"), []any{&names}, &distributed)
+	names := convert(s.tableNames(), func(name string) textArg { return textArg(name) })
+	err := s.queryRow(ctx, read, s.text("distributed_citus"), []any{(*textsArg)(&names)}, &distributed)
 	if err == nil && distributed {
 		return fmt.Errorf("%w: Citus distributes the tables; pass postgres.WithCitus()", limiter.ErrMisconfigured)
 	}

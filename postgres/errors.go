@@ -106,7 +106,8 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 		return limiter.ErrMisconfigured, s.migrate()
 	case insufficientRights:
 		return limiter.ErrMisconfigured, fmt.Sprintf("; grant the role what it needs: "+
-			`GRANT USAGE ON SCHEMA %[1]q TO role; GRANT SELECT, INSERT, UPDATE ON %[1]q.limiter_token_buckets, %[1]q.limiter_fixed_windows TO role (and DELETE to sweep); GRANT SELECT ON %[1]q.limiter_overrides TO role`, s.schema)
+			`GRANT USAGE ON SCHEMA %[1]q TO role; GRANT SELECT, INSERT, UPDATE ON %[2]s TO role (and DELETE to sweep); GRANT SELECT ON %[1]q.limiter_overrides TO role`,
+			s.schema, strings.Join(s.tableNames(), ", "))
 	case undefinedStatement, duplicateStatement:
 		return limiter.ErrNotApplied, "; a pooler in transaction mode loses prepared statements: " +
 			"use postgres.WithQueryExecMode(pgx.QueryExecModeExec) or default_query_exec_mode=exec in the DSN"

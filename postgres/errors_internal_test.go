@@ -148,7 +148,7 @@ func TestInterpretErrorNamesTheMend(t *testing.T) {
 		{"public", "3D000", "; create the database, or name another in the DSN"},
 		{"limits", "42703", `migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema("limits"))`},
 		{"limits", "3F000", `migrations.WithSchema("limits")`},
-		{"limits", "42501", `GRANT SELECT, INSERT, UPDATE ON "limits".limiter_token_buckets, "limits".limiter_fixed_windows`},
+		{"limits", "42501", `GRANT SELECT, INSERT, UPDATE ON ` + strings.Join((&options{schema: "limits"}).tableNames(), ", ") + " TO"},
 		{"limits", "42501", `GRANT USAGE ON SCHEMA "limits"`},
 		{"public", "42P05", "postgres.WithQueryExecMode(pgx.QueryExecModeExec)"},
 		{"public", "0A000", "; if Citus distributes the tables, pass postgres.WithCitus()"},

@@ -28,7 +28,7 @@ func CitusStatements(schema string) map[string]string {
 }
 
 func statements(o *options) map[string]string {
-	texts := map[string]string{"check": o.text("check"), "version": o.text("version"), "overrides": o.text("overrides")}
+	texts := map[string]string{"check": o.checkText(), "version": o.text("version"), "overrides": o.text("overrides")}
 	var both, most []*table
 	for _, d := range tables.All {
 		v := reflect.ValueOf(o.statements(d))

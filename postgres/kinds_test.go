@@ -51,11 +51,11 @@ var calls = func() map[string]string {
 		for _, name := range []string{"Reset", "Lock", "Skip"} {
 			calls[t.Prefix+name] = "'l', %[1]s, '20'"
 		}
-		row := strings.Repeat("1, ", 2*len(t.Columns))
-		if t.List != "" {
-			row = strings.Repeat("'{}', ", 2) + strings.Repeat("1, ", 2*len(t.Columns)-2)
+		row := ""
+		for _, column := range t.Columns {
+			row += map[bool]string{true: "'{}', ", false: "1, "}[column == t.List]
 		}
-		calls[t.Prefix+"Swap"] = "'l', %[1]s, " + row + "'20'"
+		calls[t.Prefix+"Swap"] = "'l', %[1]s, " + row + row + "'20'"
 	}
 	calls["allBoth"] = "NULL, " + strings.Join(both, ", ") + ", '20'"
 	calls["allMost"] = "NULL, " + strings.Join(most, ", ") + ", '20'"

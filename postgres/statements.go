@@ -44,7 +44,7 @@ func (o *options) statements(t *tables.Table) tableStatements {
 		return column + " = " + parameter
 	}
 	both := []string{
-		"/* table */", pgschema.Quote(o.schema) + "." + t.Name,
+		"/* table */", o.nameOf(t),
 		"/* columns */", strings.Join(t.Columns, ", "),
 		"/* columns or 0 */", each(t.Columns, ", ", func(_ int, c string) string { return "coalesce(b." + c + ", " + zero(c) + ")" }),
 		"/* state = 0 */", each(state, ", ", func(_ int, c string) string { return c + " = " + zero(c) }),
@@ -74,6 +74,21 @@ func (o *options) statements(t *tables.Table) tableStatements {
 	texts.take, texts.takes, texts.count = own("take"), own("takes"), own("count")
 	texts.sweep = shared("sweep")
 	return texts
+}
+
+// nameOf returns the name of a table with its schema.
+func (o *options) nameOf(t *tables.Table) string { return pgschema.Quote(o.schema) + "." + t.Name }
+
+// tableNames returns the names of all tables with their schema.
+func (o *options) tableNames() []string { return convert(tables.All, o.nameOf) }
+
+// checkText renders the statement of [Store.Check].
+func (o *options) checkText() string {
+	every := o.tableNames()
+	for i, t := range tables.All {
+		every[i] = fmt.Sprintf("NOT EXISTS (SELECT limiter, key, %s, granted FROM %s WHERE false)", strings.Join(t.Columns, ", "), every[i])
+	}
+	return o.text("check", "/* every table */", strings.Join(every, "\nAND "))
 }
 
 // clock matches the CTE that reads the clock, unless the operation has its own time.

@@ -12,7 +12,7 @@ import (
 // schemaVersion is the newest migration that the statements need.
 const schemaVersion = 1
 
-// Check reports whether the Store can work: the database answers, has all three tables with all
+// Check reports whether the Store can work: the database answers, has all tables with all
 // columns, lacks no migration and can be written. It reads a few rows and writes none, so a health
 // check may call it each time. The error matches [limiter.ErrMisconfigured] if an operator must act,
 // and says what to do.
@@ -30,7 +30,12 @@ func (s *Store) Check(ctx context.Context) error {
 	}
 	// Use the connection that takes use, because that one sets up the file.
 	err = attempt(ctx, func(ctx context.Context) error {
-		if err := writer.query(ctx, "check_columns", nil); err != nil {
+		for _, t := range allTables {
+			if err := writer.query(ctx, t.check, nil); err != nil {
+				return err
+			}
+		}
+		if err := writer.query(ctx, "check_overrides", nil); err != nil {
 			return err
 		}
 		if err := checkVersion(ctx, writer); err != nil {

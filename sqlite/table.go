@@ -17,13 +17,14 @@ type table struct {
 
 	row, put            statement // read and write the row of a key
 	before, page, sweep statement // of a sweep
+	check               statement // names all columns
 }
 
 // allTables has the tables, in the order of their kinds.
 var allTables = func() (all []*table) {
 	for _, t := range tables.All {
 		of := func(file string) statement { return statement(t.Prefix + "_" + file) }
-		all = append(all, &table{t, takes[t.Kind], of("row"), of("put"), of("before"), of("page"), of("sweep")})
+		all = append(all, &table{t, takes[t.Kind], of("row"), of("put"), of("before"), of("page"), of("sweep"), of("check_columns")})
 	}
 	return all
 }()

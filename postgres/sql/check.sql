@@ -5,13 +5,8 @@
 -- $1 qualified name of the version table
 SELECT coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass($1::text), 'SELECT'), false),
     pg_catalog.to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL
-WHERE NOT EXISTS (
-    SELECT limiter, key, full_at, at, step, capacity, granted
-    FROM /* schema */limiter_token_buckets WHERE false
-) AND NOT EXISTS (
-    SELECT limiter, key, window_start, win, lim, used, at, granted
-    FROM /* schema */limiter_fixed_windows WHERE false
-) AND NOT EXISTS (
+WHERE /* every table */
+AND NOT EXISTS (
     SELECT limiter, key, kind, capacity, refill, period, note, expires_at
     FROM /* schema */limiter_overrides WHERE false
 )
