@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowlist"
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
@@ -56,7 +57,7 @@ func (l *listField) Scan(from any) error {
 		inner, ends := strings.CutSuffix(inner, "}")
 		var numbers []int64
 		if err := json.Unmarshal([]byte("["+inner+"]"), &numbers); err == nil && begins && ends {
-			*l = listField(tables.List(numbers))
+			*l = listField(rowlist.Of(numbers...))
 			return nil
 		}
 	}
@@ -78,10 +79,13 @@ func (t Table) Used(row limiter.Row, res limiter.Result) int64 {
 
 // Share returns an SQL expression for about the used share of a row's limit. The expression now is the
 // clock, in nanoseconds since 1970.
-func (t Table) Share(now string) string { return strings.ReplaceAll(t.table.Share, "{now}", now) }
+func (t Table) Share(d Dialect, now string) string {
+	return strings.ReplaceAll(t.table.Render(t.table.Share, d == SQLite), "{now}", now)
+}
 
 // Unused returns an SQL expression for the instant from which a row means an unused key: see
 // [limiter.Row.Expired].
-func (t Table) Unused() string {
-	return "CASE WHEN " + t.table.End + " > at THEN " + t.table.End + " ELSE at END"
+func (t Table) Unused(d Dialect) string {
+	end := t.table.Render(t.table.End, d == SQLite)
+	return "CASE WHEN " + end + " > at THEN " + end + " ELSE at END"
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/rowlist"
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
 func TestFieldsScanLists(t *testing.T) {
 	t.Parallel()
 	table := Table{table: &tables.Table{Fields: func(to []any, row *limiter.Row) []any { return append(to, &row.Start, &row.List) }}}
-	want := limiter.Row{Start: 7, List: tables.List([]int64{1, -2, 1 << 62})}
+	want := limiter.Row{Start: 7, List: rowlist.Of(1, -2, 1<<62)}
 	scan := func(t *testing.T, db *sql.DB, query string) (row limiter.Row, err error) {
 		t.Helper()
 		return row, db.QueryRowContext(t.Context(), query).Scan(table.Fields(&row)...)

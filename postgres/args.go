@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/rowlist"
 )
 
 // The arguments of takes are pointers to these types, which pgx encodes without an allocation. A
@@ -90,7 +90,7 @@ type listArg struct {
 }
 
 func (a *listArg) numbers() int8sArg {
-	return convert(tables.Ints(*a.list), func(n int64) int8Arg { return int8Arg(n) })
+	return convert(rowlist.Numbers(*a.list), func(n int64) int8Arg { return int8Arg(n) })
 }
 
 func (a *listArg) Dimensions() []pgtype.ArrayDimension { return dimension(len(*a.list) / 8) }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowlist"
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
@@ -15,7 +16,7 @@ func TestArgumentsAreSentAsPlainOnesAre(t *testing.T) {
 	t.Parallel()
 	name, key, number := textArg("a\"{,}\\ b"), byteaArg("\x00k'\\"), int8Arg(-1<<62)
 	names, keys, numbers := textsArg{name, "NULL", ""}, byteasArg{key, {}}, int8sArg{number, 0, 1 << 62}
-	list := tables.List([]int64{-1 << 62, 0, 1 << 62})
+	list := rowlist.Of(-1<<62, 0, 1<<62)
 	for _, c := range []struct {
 		oid        uint32
 		arg, plain any
@@ -84,8 +85,8 @@ func TestListIsScanned(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = pgtype.NewMap().Scan(pgtype.Int8ArrayOID, format, sent, &listArg{list: &list})
-			if err != nil || list != tables.List(want) {
-				t.Errorf("format %d: %v, %v; want %v", format, tables.Ints(list), err, want)
+			if err != nil || list != rowlist.Of(want...) {
+				t.Errorf("format %d: %v, %v; want %v", format, rowlist.Numbers(list), err, want)
 			}
 		}
 	}

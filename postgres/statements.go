@@ -32,7 +32,7 @@ func (o *options) statements(t *tables.Table) tableStatements {
 	state, policy := t.Columns[:n-tables.PolicyColumns], t.Columns[n-tables.PolicyColumns:]
 	zero := func(column string) string {
 		if column == t.List {
-			return "'{}'"
+			return "ARRAY[]::bigint[]"
 		}
 		return "0"
 	}
@@ -52,7 +52,7 @@ func (o *options) statements(t *tables.Table) tableStatements {
 		"/* unused */", each(state, ", ", func(_ int, c string) string { return zero(c) }) + ", " +
 			each(policy, ", ", func(i int, c string) string { return parameter(t, c, 3+i) }),
 		"/* unchanged */", each(t.Columns, " AND ", func(i int, c string) string { return unchanged(c, parameter(t, c, 3+n+i)) }),
-		"/* end */", t.End,
+		"/* end */", t.Render(t.End, false),
 	}
 	shared := func(file string) string { return o.text(file, both...) }
 	own := func(file string) string { return o.text(t.Prefix + "_" + file) }

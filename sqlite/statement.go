@@ -61,7 +61,7 @@ func (t *table) render(text string) string {
 		"/* columns */", strings.Join(t.Columns, ", "),
 		"/* parameters */", strings.Repeat("?, ", len(t.Columns)),
 		"/* set */", strings.Join(set, ", "),
-		"/* end */", t.End,
+		"/* end */", t.Render(t.End, true),
 	).Replace(text)
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowlist"
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
@@ -64,7 +65,7 @@ func (s SQL) list(list string) any {
 	if s.SQLite {
 		return []byte(list)
 	}
-	text, _ := json.Marshal(tables.Ints(list)) // of numbers
+	text, _ := json.Marshal(rowlist.Numbers(list)) // of numbers
 	return "{" + strings.Trim(string(text), "[]") + "}"
 }
 
@@ -136,10 +137,10 @@ func (l *List) UnmarshalJSON(text []byte) error {
 		*l = List(blob)
 		return err
 	}
-	var numbers []int64
-	if err := json.Unmarshal(text, &numbers); err != nil {
+	var values []int64
+	if err := json.Unmarshal(text, &values); err != nil {
 		return err
 	}
-	*l = List(tables.List(numbers))
+	*l = List(rowlist.Of(values...))
 	return nil
 }

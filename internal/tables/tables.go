@@ -4,7 +4,9 @@
 package tables
 
 import (
-	"encoding/binary"
+	"fmt"
+	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -25,10 +27,11 @@ type Table struct {
 	Policy func(row limiter.Row) limiter.Policy
 	// Refills reports whether Period is the time in which one of Limit comes back.
 	Refills bool
-	// Share is SQL for the used share of a row's limit. {now} is the clock. It orders rows; other numbers
-	// come from [limiter.Op.Apply].
+	// Share is SQL for the used share of a row's limit. {now} is the clock, and {list 1} the first number of
+	// the List, or NULL: see [Table.Render]. Share orders rows; other numbers come from [limiter.Op.Apply].
 	Share string
-	// End is SQL for the instant at which the bucket of a row is full, or its window is over.
+	// End is SQL for the instant at which the bucket of a row is full, or its window is over, with {list 1} as
+	// in Share.
 	End string
 	// Fields appends pointers to the fields of a row: *int64, and *string for a List.
 	Fields func(to []any, row *limiter.Row) []any
@@ -38,6 +41,21 @@ type Table struct {
 	// the unit of Numbers. Add is nil if a take does more than add its cost. Then equal takes of a key
 	// cannot be units of one statement.
 	Add func(row *limiter.Row, cost int64) int64
+}
+
+// listed matches a number of the List in SQL.
+var listed = regexp.MustCompile(`\{list (\d+)\}`)
+
+// Render fills the numbers of the List into SQL of Share or End, for SQLite or PostgreSQL.
+func (t *Table) Render(sql string, sqlite bool) string {
+	return listed.ReplaceAllStringFunc(sql, func(mark string) string {
+		n, _ := strconv.Atoi(listed.FindStringSubmatch(mark)[1])
+		if !sqlite {
+			return fmt.Sprintf("%s[%d]", t.List, n)
+		}
+		// SQLite converts hexadecimal digits only in JSON.
+		return fmt.Sprintf("(CASE WHEN length(%s) >= %d THEN ('[0x' || hex(substr(%[1]s, %[3]d, 8)) || ']') ->> 0 END)", t.List, 8*n, 8*n-7)
+	})
 }
 
 // PolicyColumns is how many columns hold the policy: those of [limiter.Row].Period and Limit.
@@ -88,22 +106,4 @@ var All = []*Table{
 		},
 		Add: func(row *limiter.Row, cost int64) int64 { row.Used += cost; return row.Used },
 	},
-}
-
-// Ints returns the numbers of a [limiter.Row].List. A rest of less than 8 bytes does not count.
-func Ints(list string) []int64 {
-	numbers := make([]int64, len(list)/8)
-	for i := range numbers {
-		numbers[i] = int64(binary.BigEndian.Uint64([]byte(list[8*i : 8*i+8])))
-	}
-	return numbers
-}
-
-// List returns numbers as a [limiter.Row].List.
-func List(numbers []int64) string {
-	var list []byte
-	for _, n := range numbers {
-		list = binary.BigEndian.AppendUint64(list, uint64(n))
-	}
-	return string(list)
 }

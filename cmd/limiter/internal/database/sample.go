@@ -169,7 +169,7 @@ func (db *DB) CountExpired(ctx context.Context, k Kind) (Count, error) {
 func (db *DB) countExpired(ctx context.Context, k Kind, from string, args ...any) (Count, error) {
 	c := Count{Of: allRows}
 	err := db.SQL.QueryRowContext(ctx, db.text(fmt.Sprintf(
-		"SELECT count(*), count(CASE WHEN %s <= %s - 3600000000000 THEN 1 END) FROM %s", tables[k].Unused(), db.now(), from)), args...).
+		"SELECT count(*), count(CASE WHEN %s <= %s - 3600000000000 THEN 1 END) FROM %s", tables[k].Unused(db.Dialect), db.now(), from)), args...).
 		Scan(&c.Rows, &c.Expired)
 	return c, db.explain(err)
 }

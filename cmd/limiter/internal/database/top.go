@@ -178,7 +178,7 @@ func (t *Top) table(ctx context.Context, k Kind, names []string) (rows []Row, n 
 // bestOf returns the rows of a FROM item that use most, for each limiter, and how many rows it has.
 func (t *Top) bestOf(ctx context.Context, k Kind, from string, args ...any) ([]Row, int64, error) {
 	statement := `SELECT ` + k.columns() + `, total, ` + t.db.now() + ` FROM (
-		SELECT part.*, row_number() OVER (PARTITION BY limiter ORDER BY ` + tables[k].Share(t.db.now()) + ` DESC) AS place, count(*) OVER () AS total
+		SELECT part.*, row_number() OVER (PARTITION BY limiter ORDER BY ` + tables[k].Share(t.db.Dialect, t.db.now()) + ` DESC) AS place, count(*) OVER () AS total
 		FROM ` + from + `) AS ranked WHERE place <= ` + strconv.Itoa(t.keys)
 	rows, err := t.db.SQL.QueryContext(ctx, t.db.text(statement), args...)
 	if err != nil {
