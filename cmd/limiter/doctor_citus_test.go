@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter/migrations"
 )
 
 func TestDoctorFindsATableThatCitusDoesNotDistribute(t *testing.T) {
@@ -17,7 +19,9 @@ func TestDoctorFindsATableThatCitusDoesNotDistribute(t *testing.T) {
 	admin := onCitus(t, "cli_doctor")
 	execute(t, admin, "SELECT create_distributed_table('cli_doctor.limiter_token_buckets', 'key')")
 	finds(t, admin, "Citus table limiter_fixed_windows", "create_distributed_table", "--schema", "cli_doctor")
-	execute(t, admin, "SELECT create_distributed_table('cli_doctor.limiter_fixed_windows', 'key')")
+	for _, table := range migrations.Tables()[1:] {
+		execute(t, admin, "SELECT create_distributed_table('cli_doctor."+table.Name+"', 'key')")
+	}
 	nothingFound(t, admin, "--schema", "cli_doctor")
 	succeeds(t, admin, "block", "login", "alice", "--for", "1h", "--capacity", "5", "--interval", "1m", "--schema", "cli_doctor")
 	succeeds(t, admin, "sweep", "--schema", "cli_doctor")
@@ -31,6 +35,9 @@ func TestDoctorFindsTablesThatCitusDistributesInAnotherWay(t *testing.T) {
 	execute(t, admin,
 		"SELECT create_distributed_table('cli_distributed.limiter_token_buckets', 'limiter')",
 		"SELECT create_reference_table('cli_distributed.limiter_fixed_windows')")
+	for _, table := range migrations.Tables()[2:] {
+		execute(t, admin, "SELECT create_distributed_table('cli_distributed."+table.Name+"', 'key')")
+	}
 	bad := problems(t, admin, "--schema", "cli_distributed")
 	if len(bad) != 2 || bad[0].Found != "distributed by limiter" || bad[1].Found != "a reference table" {
 		t.Errorf("%+v", bad)
@@ -46,10 +53,10 @@ func TestDoctorFindsTablesThatCitusDistributesInAnotherWay(t *testing.T) {
 func TestDoctorFindsNothingOnAWorkerOfCitus(t *testing.T) {
 	t.Parallel()
 	admin := onCitus(t, "cli_worker")
-	execute(t, admin,
-		"SELECT create_distributed_table('cli_worker.limiter_token_buckets', 'key')",
-		"SELECT create_distributed_table('cli_worker.limiter_fixed_windows', 'key')",
-		"SELECT create_reference_table('cli_worker.limiter_overrides')")
+	for _, table := range migrations.Tables() {
+		execute(t, admin, "SELECT create_distributed_table('cli_worker."+table.Name+"', 'key')")
+	}
+	execute(t, admin, "SELECT create_reference_table('cli_worker.limiter_overrides')")
 	worker, err := url.Parse(admin)
 	if err != nil {
 		t.Fatal(err)

@@ -11,12 +11,22 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter/internal/daemon"
+	"github.com/sqlimit/limiter/migrations"
 )
+
+// allTables returns the names of the tables of all kinds, separated by commas.
+func allTables() string {
+	var names []string
+	for _, table := range migrations.Tables() {
+		names = append(names, table.Name)
+	}
+	return strings.Join(names, ", ")
+}
 
 // applicationGrants are those that docs/operations.md asks for.
 var applicationGrants = []string{
 	"GRANT USAGE ON SCHEMA public TO %s",
-	"GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows TO %s",
+	"GRANT SELECT, INSERT, UPDATE ON " + allTables() + " TO %s",
 	"GRANT SELECT ON limiter_overrides TO %s",
 }
 
