@@ -57,6 +57,22 @@ func TestCitusStore(t *testing.T) {
 	})
 }
 
+func TestCitusRows(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *database) {
+		for name, run := range map[string]func(*testing.T, *postgres.Store, rowtest.Rows){
+			"any row":        func(t *testing.T, s *postgres.Store, r rowtest.Rows) { rowtest.Run(t, s, r, 150) },
+			"merged takes":   func(t *testing.T, s *postgres.Store, r rowtest.Rows) { rowtest.RunMerged(t, s, r, 40) },
+			"mixed calls":    func(t *testing.T, s *postgres.Store, r rowtest.Rows) { rowtest.RunMixed(t, s, r, 60) },
+			"several limits": func(t *testing.T, s *postgres.Store, r rowtest.Rows) { rowtest.RunAll(t, s, r, 60) },
+		} {
+			schema := d.schema(t)
+			t.Run(name, func(t *testing.T) {
+				run(t, d.store(t, schema, few(8), postgres.WithCitus()), rows{connect(t, d.dsn), schema})
+			})
+		}
+	})
+}
+
 // The keys are one hot key, 16 and 500. Two goroutines sweep beside the takes.
 func TestCitusTakesOf64WorkersOnTwoStoresAreGrantedExactly(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
