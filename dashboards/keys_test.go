@@ -25,7 +25,7 @@ var tables = map[string]struct {
 }{
 	"Limiters":                    {"limiter policy keys exhausted", 2, "api|token bucket|3|1"},
 	"Keys by what they have left": {"left keys", 4, "0 to 10 %|1"},
-	"Tables":                      {"table rows dead_rows hot_updates last_autovacuum", 2, "limiter_fixed_windows|"},
+	"Tables":                      {"table rows dead_rows hot_updates last_autovacuum", len(migrations.Tables()), "limiter_"},
 	"Keys with the least left":    {"limiter key policy remaining lim percent_left resets_at", 4, `api|empty|token bucket|0|10|0.0|`},
 	"Overrides in force":          {"limiter key kind capacity note expires_at", 1, `api|\000\377|bucket|5|a note|`},
 }
@@ -76,12 +76,15 @@ func TestEveryQueryOfTheKeysShowsRows(t *testing.T) {
 		t.Cleanup(func() { _ = db.Close() })
 		fill(t, db, dsn)
 		db.SetMaxOpenConns(1) // the role is the connection's
-		for _, statement := range []string{
+		statements := []string{
 			"CREATE ROLE limiter_dashboards", // it has what docs/operations.md says that Grafana needs
 			"GRANT USAGE ON SCHEMA public TO limiter_dashboards",
-			"GRANT SELECT ON limiter_remaining, limiter_token_buckets, limiter_fixed_windows, limiter_overrides TO limiter_dashboards",
-			"SET ROLE limiter_dashboards",
-		} {
+			"GRANT SELECT ON limiter_remaining, limiter_overrides TO limiter_dashboards",
+		}
+		for _, table := range migrations.Tables() {
+			statements = append(statements, "GRANT SELECT ON "+table.Name+" TO limiter_dashboards")
+		}
+		for _, statement := range append(statements, "SET ROLE limiter_dashboards") {
 			if _, err := db.ExecContext(t.Context(), statement); err != nil {
 				t.Fatalf("%s: %v", statement, err)
 			}
