@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -220,7 +221,7 @@ func TestSweepOfShortCalls(t *testing.T) {
 		}
 		release()
 		before := d.count(t, schema, "true")[0]
-		if _, err := store.Sweep(&countdown{bounded(t), 2}, 1_000_000); !errors.Is(err, limiter.ErrCanceled) {
+		if _, err := store.Sweep(&countdown{bounded(t), len(tables.All)}, 1_000_000); !errors.Is(err, limiter.ErrCanceled) {
 			t.Fatal(err)
 		}
 		if n := before - d.count(t, schema, "true")[0]; n == 0 || n > 1000 {
