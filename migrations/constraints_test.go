@@ -7,18 +7,28 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/migrations"
 )
 
-// columns of each table, with a row that is in order. Values are SQL.
-var tables = map[string]map[string]string{
-	"limiter_token_buckets": {"limiter": "'l'", "full_at": "5", "at": "5", "step": "5", "capacity": "5", "granted": "1"},
-	"limiter_fixed_windows": {"limiter": "'l'", "window_start": "5", "win": "5", "lim": "5", "used": "5", "at": "5", "granted": "1"},
+// row returns the columns of a row that is in order, without its key. Values are SQL.
+func (d database) row(table *tables.Table) map[string]string {
+	row := map[string]string{"limiter": "'l'", "granted": "1"}
+	for _, column := range table.Columns {
+		row[column] = "5"
+	}
+	if table.List != "" {
+		row[table.List] = "ARRAY[5]::bigint[]"
+		if d.dialect == migrations.SQLite {
+			row[table.List] = "X'0000000000000005'"
+		}
+	}
+	return row
 }
 
 // insert returns a statement for a row in order, but for the given column. keys are given as hex.
 func (d database) insert(table, column, value string, key int) string {
-	row := maps.Clone(tables[table])
+	row := d.row(tables.All[slices.IndexFunc(tables.All, func(t *tables.Table) bool { return t.Name == table })])
 	row["key"] = fmt.Sprintf(`'\x%04x'`, key)
 	if d.dialect == migrations.SQLite {
 		row["key"] = fmt.Sprintf("X'%04x'", key)
@@ -43,41 +53,43 @@ func TestTablesRejectValuesOutOfRange(t *testing.T) {
 	onEach(t, func(t *testing.T, d database) {
 		d.up(t)
 		key := 0
-		for table, row := range tables {
-			if _, err := d.ExecContext(t.Context(), d.insert(table, "key", "NULL", 0)); err == nil {
-				t.Errorf("%s.key takes NULL", table)
+		for _, table := range tables.All {
+			if _, err := d.ExecContext(t.Context(), d.insert(table.Name, "key", "NULL", 0)); err == nil {
+				t.Errorf("%s.key takes NULL", table.Name)
 			}
-			for column := range row {
+			for column, value := range d.row(table) {
 				var good, bad []string
-				switch column {
-				case "limiter":
+				switch policy := table.Columns[len(table.Columns)-tables.PolicyColumns:]; {
+				case column == "limiter":
 					good = []string{"''", "'a:b/c'"}
-				case "step", "capacity", "win", "lim":
+				case slices.Contains(policy, column):
 					good, bad = []string{"1", highest}, []string{"0", "-1"}
-				case "granted":
+				case column == "granted":
 					good, bad = []string{"0", highest}, []string{"-1"}
-				case "used":
+				case column == table.List: // its bounds are those of the kind
+					good = []string{value}
+				case column == "used":
 					good, bad = []string{"0", above}, []string{"-1", beyond, most}
 				default: // instants
 					good, bad = []string{"0", highest}, []string{"-1", beyond, most}
 				}
 				for _, value := range good {
 					key++
-					run(t, d.DB, d.insert(table, column, value, key))
+					run(t, d.DB, d.insert(table.Name, column, value, key))
 				}
 				for _, value := range bad {
 					key++
-					statement, constraint := d.insert(table, column, value, key), table+"_check"
+					statement, constraint := d.insert(table.Name, column, value, key), table.Name+"_check"
 					if d.dialect == migrations.SQLite {
-						constraint = table + "_" + column + "_check"
+						constraint = table.Name + "_" + column + "_check"
 					}
 					if _, err := d.ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), constraint) {
 						t.Errorf("%s: error %v, want one that names %s", statement, err, constraint)
 					}
 				}
 				key++
-				if _, err := d.ExecContext(t.Context(), d.insert(table, column, "NULL", key)); err == nil {
-					t.Errorf("%s.%s takes NULL", table, column)
+				if _, err := d.ExecContext(t.Context(), d.insert(table.Name, column, "NULL", key)); err == nil {
+					t.Errorf("%s.%s takes NULL", table.Name, column)
 				}
 			}
 		}
@@ -88,11 +100,11 @@ func TestOneRowPerLimiterAndKey(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d database) {
 		d.up(t)
-		for table := range tables {
+		for _, table := range tables.All {
 			// Names and keys are told apart by their bytes.
-			run(t, d.DB, d.insert(table, "limiter", "'a'", 1), d.insert(table, "limiter", "'A'", 1), d.insert(table, "limiter", "'a'", 2))
-			if _, err := d.ExecContext(t.Context(), d.insert(table, "limiter", "'a'", 1)); err == nil {
-				t.Errorf("%s takes a second row for one limiter and key", table)
+			run(t, d.DB, d.insert(table.Name, "limiter", "'a'", 1), d.insert(table.Name, "limiter", "'A'", 1), d.insert(table.Name, "limiter", "'a'", 2))
+			if _, err := d.ExecContext(t.Context(), d.insert(table.Name, "limiter", "'a'", 1)); err == nil {
+				t.Errorf("%s takes a second row for one limiter and key", table.Name)
 			}
 		}
 	})
@@ -102,21 +114,24 @@ func TestSQLiteColumnsRejectOtherTypes(t *testing.T) {
 	t.Parallel()
 	d := onSQLite(t)
 	d.up(t)
-	for table, row := range tables {
-		for column := range row {
+	for _, table := range tables.All {
+		for column := range d.row(table) {
 			values := []string{"1.5", "'x'", "X'00'", "9223372036854775807 + 1"} // the last is a REAL
-			if column == "limiter" {
+			switch column {
+			case "limiter":
 				values = []string{"X'00'"}
+			case table.List:
+				values[2] = "1"
 			}
 			for i, value := range values {
-				if _, err := d.ExecContext(t.Context(), d.insert(table, column, value, i)); err == nil {
-					t.Errorf("%s.%s takes %s", table, column, value)
+				if _, err := d.ExecContext(t.Context(), d.insert(table.Name, column, value, i)); err == nil {
+					t.Errorf("%s.%s takes %s", table.Name, column, value)
 				}
 			}
 		}
 		for _, value := range []string{"'text'", "1", "1.5"} {
-			if _, err := d.ExecContext(t.Context(), d.insert(table, "key", value, 0)); err == nil {
-				t.Errorf("%s.key takes %s", table, value)
+			if _, err := d.ExecContext(t.Context(), d.insert(table.Name, "key", value, 0)); err == nil {
+				t.Errorf("%s.key takes %s", table.Name, value)
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package migrations_test
 import (
 	"fmt"
 	"testing"
+
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // By the pages of a table the planner chooses between the table and its index, for which
@@ -11,7 +13,8 @@ func TestTablesKeepTheirFloorOfPagesThroughVacuum(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
 		d.up(t)
-		for table := range tables {
+		for _, described := range tables.All {
+			table := described.Name
 			run(t, d.DB, d.insert(table, "at", "5", 1), `DELETE FROM `+table, `VACUUM `+table, `VACUUM (FREEZE) `+table)
 			var rows, pages, index int64
 			err := d.QueryRowContext(t.Context(), fmt.Sprintf(`SELECT (SELECT count(*) FROM %s), pg_relation_size('%[1]s') / size, pg_relation_size('%[1]s_pkey') / size
