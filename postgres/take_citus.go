@@ -16,13 +16,12 @@ import (
 // A refusal by the UPSERT locks the row, and a grant needs no read. So the read comes first only if the
 // store expects a refusal or an error, and in a transaction of the caller, which would keep the lock.
 func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
-	op := g.Op()
 	defer func() {
 		if err != nil {
 			s.rooms.suspect.Store(time.Now().Add(suspicion).UnixNano())
 		}
 	}()
-	if s.db != nil || max(s.rooms.of(op).Load(), s.rooms.suspect.Load()) > time.Now().UnixNano() {
+	if s.db != nil || max(s.rooms.of(g.Op()).Load(), s.rooms.suspect.Load()) > time.Now().UnixNano() {
 		if decided, err = s.refuseOnCitus(ctx, db, t, g); err != nil || decided {
 			return decided, err
 		}
