@@ -225,9 +225,6 @@ func isLocked(err error) bool { return sqlState(err) == lockNotAvailable }
 // timedOut reports whether a time limit ended a statement.
 func timedOut(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
-// wasNotSent reports whether err says that the server ended the session before it read the statement.
-func wasNotSent(err error) bool { return sqlState(err) == idleSession }
-
 // isOutage reports whether a failure means that no operation can succeed at the moment. It returns
 // false if the server answers: it rejected one statement because of others in flight, its time
 // limit, or a full disk. On Citus it also returns false if the coordinator passes on the failure of one

@@ -126,7 +126,7 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	}
 	if s.db == nil {
 		s.deadlines.Dialing, s.deadlines.WaitReason = s.dialing, s.waiting
-		s.breaker.IsOutage, s.retries.isRetryable, s.retries.wasNotSent = s.isOutage, isRetryable, wasNotSent
+		s.breaker.IsOutage = s.isOutage
 		s.retries.conns = int(s.maxConns())
 	}
 	s.boundsWaits = s.db == nil && !s.citus

@@ -25,21 +25,13 @@ const (
 	retryBurst = 10
 )
 
-// retrier retries operations that were certainly not applied. The zero retrier retries none. It is
-// safe for concurrent use.
+// retrier retries operations that were certainly not applied. It is safe for concurrent use.
 type retrier struct {
-	// isRetryable reports whether an operation that failed with this error may succeed a moment
-	// later. If isRetryable is nil, none may.
-	isRetryable func(error) bool
-	// wasNotSent reports whether a retryable error means that the database did not get the
-	// operation, because it had ended the session. Such a retry costs the database nothing and needs
-	// no pause. It is not one of the two: each connection of the pool may be such a session, and
-	// those that the pool's health check holds escape [Store.closeIdle]. If wasNotSent is nil, there
-	// are no such errors.
-	wasNotSent func(error) bool
-	conns      int // size of the pool
-
-	counted *atomic.Int64 // how many operations were sent once more; nil if nobody wants to know
+	// conns is how often an operation is sent again because the server had ended the session and did not get
+	// it: the size of the pool, because each connection may be such a session. Those that the pool's health
+	// check holds escape [Store.closeIdle]. Such a retry costs the database nothing and needs no pause.
+	conns   int
+	counted *atomic.Int64 // how many operations were sent once more
 	spent   atomic.Int64  // in operations, retryShare for each one that was sent once more
 }
 
@@ -49,9 +41,9 @@ func resend[T any](ctx context.Context, r *retrier, out T, err error, send func(
 	if r.spent.Load() > 0 {
 		r.spent.Add(-1)
 	}
-	for counted, unsent := 0, 0; err != nil && r.mayRetry(err); {
+	for counted, unsent := 0, 0; err != nil && mayRetry(err); {
 		var inTime bool
-		switch notSent := r.wasNotSent != nil && r.wasNotSent(err); {
+		switch notSent := sqlState(err) == idleSession; {
 		case notSent && unsent < r.conns:
 			unsent++
 			inTime = ctx.Err() == nil
@@ -67,17 +59,15 @@ func resend[T any](ctx context.Context, r *retrier, out T, err error, send func(
 		if !inTime {
 			break
 		}
-		if r.counted != nil {
-			r.counted.Add(1)
-		}
+		r.counted.Add(1)
 		out, err = send(ctx)
 	}
 	return out, err
 }
 
 // mayRetry reports whether an operation may succeed a moment later, and was certainly not applied.
-func (r *retrier) mayRetry(err error) bool {
-	return r.isRetryable != nil && errors.Is(err, limiter.ErrNotApplied) && !errors.Is(err, limiter.ErrOutcomeUnknown) && r.isRetryable(err)
+func mayRetry(err error) bool {
+	return errors.Is(err, limiter.ErrNotApplied) && !errors.Is(err, limiter.ErrOutcomeUnknown) && isRetryable(err)
 }
 
 // spend takes one retry from the budget, and reports whether there was one.

@@ -4,22 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 var (
-	errMayRetry     = fmt.Errorf("%w: busy", limiter.ErrNotApplied)
+	errBusy         = &pgconn.PgError{Code: serializationFailure}
+	errMayRetry     = fmt.Errorf("%w: %w", limiter.ErrNotApplied, errBusy)
+	errUnknown      = fmt.Errorf("%w: %w", limiter.ErrOutcomeUnknown, errBusy)
 	errMustNotRetry = fmt.Errorf("%w: down", limiter.ErrNotApplied)
+	errNotSent      = fmt.Errorf("%w: %w", limiter.ErrNotApplied, &pgconn.PgError{Code: idleSession})
 )
-
-func mayRetry(err error) bool {
-	return errors.Is(err, errMayRetry) || errors.Is(err, limiter.ErrOutcomeUnknown)
-}
 
 func TestWhatWasNotAppliedIsSentAgainTwiceAtMost(t *testing.T) {
 	t.Parallel()
@@ -34,19 +36,19 @@ func TestWhatWasNotAppliedIsSentAgainTwiceAtMost(t *testing.T) {
 		{"not applied twice", []error{errMayRetry, errMayRetry}, nil, 3},
 		{"never applied", []error{errMayRetry, errMayRetry, errMayRetry, errMayRetry}, errMayRetry, 3},
 		{"not applied, for what does not pass so soon", []error{errMustNotRetry}, errMustNotRetry, 1},
-		{"unknown", []error{limiter.ErrOutcomeUnknown}, limiter.ErrOutcomeUnknown, 1},
-		{"unknown after what was not applied", []error{errMayRetry, limiter.ErrOutcomeUnknown}, limiter.ErrOutcomeUnknown, 2},
+		{"unknown", []error{errUnknown}, limiter.ErrOutcomeUnknown, 1},
+		{"unknown after what was not applied", []error{errMayRetry, errUnknown}, limiter.ErrOutcomeUnknown, 2},
 		{"both at once", []error{errors.Join(errMayRetry, limiter.ErrOutcomeUnknown)}, limiter.ErrOutcomeUnknown, 1},
 		{"misconfigured", []error{limiter.ErrMisconfigured}, limiter.ErrMisconfigured, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				r := retrier{isRetryable: mayRetry}
+				r := newRetrier(0)
 				ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
 				defer stop()
 				begin, sent := time.Now(), 0
-				_, err := resent(ctx, &r, func(context.Context) (limiter.State, error) {
+				_, err := resent(ctx, r, func(context.Context) (limiter.State, error) {
 					if sent++; sent > len(c.errs) {
 						return limiter.State{}, nil
 					}
@@ -81,8 +83,8 @@ func TestNothingIsSentAgainWhenThereIsNoTimeOrNobodyLeft(t *testing.T) {
 			defer leave()
 			ctx, stop := new(opcontext.Deadlines).WithTimeout(caller, c.timeout)
 			defer stop()
-			r, sent := retrier{isRetryable: mayRetry}, 0
-			_, err := resent(ctx, &r, func(ctx context.Context) (limiter.State, error) {
+			r, sent := newRetrier(0), 0
+			_, err := resent(ctx, r, func(ctx context.Context) (limiter.State, error) {
 				sent++
 				if c.continues {
 					_ = opcontext.Begin(ctx, false, 0)
@@ -106,13 +108,13 @@ func TestRetryOfUnsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		const conns = 5
-		r := retrier{isRetryable: mayRetry, wasNotSent: mayRetry, conns: conns}
+		r := newRetrier(conns)
 		for operation := range 1000 {
 			ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
 			sent, dead := 0, operation%(conns+2)
-			_, err := resent(ctx, &r, func(context.Context) (limiter.State, error) {
+			_, err := resent(ctx, r, func(context.Context) (limiter.State, error) {
 				if sent++; sent <= dead {
-					return limiter.State{}, errMayRetry
+					return limiter.State{}, errNotSent
 				}
 				return limiter.State{}, nil
 			})
@@ -131,11 +133,11 @@ func TestRetryOfUnsent(t *testing.T) {
 func TestOfManyOperationsATenthIsSentAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, sent := retrier{isRetryable: mayRetry}, 0
+		r, sent := newRetrier(0), 0
 		const operations = 2000
 		for range operations {
 			ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
-			_, _ = resent(ctx, &r, func(context.Context) (limiter.State, error) {
+			_, _ = resent(ctx, r, func(context.Context) (limiter.State, error) {
 				sent++
 				return limiter.State{}, errMayRetry
 			})
@@ -146,6 +148,8 @@ func TestOfManyOperationsATenthIsSentAgain(t *testing.T) {
 		}
 	})
 }
+
+func newRetrier(conns int) *retrier { return &retrier{conns: conns, counted: new(atomic.Int64)} }
 
 // resent calls send, and again as a store does.
 func resent(ctx context.Context, r *retrier, send func(context.Context) (limiter.State, error)) (limiter.State, error) {
