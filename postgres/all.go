@@ -131,7 +131,7 @@ func (d *allTakes) try(ctx context.Context, renew bool) (waited bool, err error)
 	defer func() { h.End(answered) }()
 	if errors.Is(err, batch.ErrRowLocked) {
 		d.locked = h.Held
-		return h.Waited, nil
+		return h.Waited(), nil
 	}
 	if h.Last >= 0 && d.boundsWaits {
 		d.first = h.Last // other processes probably wait for this row as well
@@ -145,17 +145,17 @@ func (d *allTakes) try(ctx context.Context, renew bool) (waited bool, err error)
 		err = h.Begin(ctx, fresh(conn), renew, lockWait)
 	}
 	if err != nil {
-		if h.Waited && ctx.Err() != nil {
+		if h.Waited() && ctx.Err() != nil {
 			err = batch.Unsent(ctx, true)
 		}
-		return h.Waited, err
+		return h.Waited(), err
 	}
 	err = d.runOn(ctx, conn, write, func(db DB) error { return d.carryOut(ctx, db) })
 	answered = err == nil
 	if isLocked(err) {
 		d.locked, err = d.first, nil
 	}
-	return h.Waited, err
+	return h.Waited(), err
 }
 
 // carryOut carries out the takes on db by one statement, which is sent twice if rows are missing. settle

@@ -64,7 +64,7 @@ func guard[T any](ctx context.Context, s *Store, retry bool, send func(context.C
 	if out, err = send(limited); retry {
 		out, err = resend(limited, &s.retries, out, err, send)
 	}
-	if err == nil || !batch.NotAsked(err) {
+	if err == nil || !batch.FailedFast(err) {
 		pass.Leave(err, ops...)
 	}
 	return out, err

@@ -2,11 +2,11 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
@@ -18,7 +18,7 @@ const (
 )
 
 // startWriting waits until this caller may write, in order of arrival. If others were carried out
-// meanwhile, the database works: the caller gets its full time again, and a timeout is errBusy.
+// meanwhile, the database works: the caller gets its full time again, and a timeout is [limiter.ErrKeyBusy].
 func (s *Store) startWriting(ctx context.Context) error {
 	select {
 	case s.writing <- struct{}{}:
@@ -38,11 +38,7 @@ func (s *Store) startWriting(ctx context.Context) error {
 		s.stopWriting()
 	case <-ctx.Done():
 	}
-	class := limiter.ErrNotApplied
-	if s.commits.Load() != before && opcontext.EndedByCaller(ctx) == nil {
-		class = errBusy
-	}
-	return opcontext.Interrupted(ctx, class, nil)
+	return batch.Unsent(ctx, s.commits.Load() != before)
 }
 
 // startWritingFor is startWriting for operations that wait in no queue.
@@ -74,10 +70,6 @@ func (s *Store) stopWriting() {
 	<-s.writing
 }
 
-// errBusy is the error of an operation that timed out in this process without meeting a lock. The
-// database is not at fault, so no failure policy applies.
-var errBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
-
 // attempt calls f until it meets no lock of another connection. A statement that SQLite refused
 // because of a lock did nothing, so attempt tries it again, as often as SQLite itself would. If f
 // fails with an error without a class, nothing was done.
@@ -85,11 +77,7 @@ func attempt(ctx context.Context, f func(context.Context) error) error {
 	var deadline time.Time
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		if ctx.Err() != nil {
-			class := limiter.ErrNotApplied
-			if deadline.IsZero() && opcontext.EndedByCaller(ctx) == nil {
-				class = errBusy
-			}
-			return opcontext.Interrupted(ctx, class, nil)
+			return batch.Unsent(ctx, deadline.IsZero())
 		}
 		err := f(ctx)
 		if err == nil {

@@ -146,12 +146,12 @@ func (q *queue) Hold(ctx context.Context, op *limiter.Op) (waited bool, err erro
 	h, err := batch.HoldAll(ctx, []*batch.Queue{q.Queue}, []limiter.Op{*op})
 	if err != nil {
 		h.End(false)
-		return h.Waited, err
+		return h.Waited(), err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.holds[op.Key] = h
-	return h.Waited, nil
+	return h.Waited(), nil
 }
 
 // Release ends a Hold.

@@ -12,39 +12,38 @@ import (
 // Hold is the right to send one statement for several keys, of one store. Other calls of the keys wait
 // meanwhile. A Hold is not safe for concurrent use.
 type Hold struct {
-	// Waited reports whether the store answered others while the Hold waited: then the store is not at
-	// fault if the time ends.
-	Waited bool
-	// Last is the index of the last key for which it waited so, or -1.
+	// Last is the index of the last key for which it waited while the store answered others, or -1.
 	Last int
 	// Held is how many keys it holds.
 	Held int
 
 	queues []*Queue
 	ops    []limiter.Op
-	slot   bool // it has a slot of the last queue's single line
 	begun  bool
 }
+
+// Waited reports whether the store answered others while the Hold waited: then the store is not at fault if
+// the time ends.
+func (h *Hold) Waited() bool { return h.Last >= 0 }
 
 // HoldAll waits until no statement of the keys of ops is in flight, and for a slot in the line of
 // statements for single keys. Each op is of the queue with its index, and the ops are in the order of
 // [limiter.Op.Compare], so that no two Holds wait for each other.
 //
-// The caller must call [Hold.End], also after an error. That is [ErrRowLocked] if another session has
-// locked the row of the key Held, otherwise that of Enter.
+// The caller must call [Hold.End], also after an error. The error is [ErrRowLocked] if another session has
+// locked the row of the key Held; otherwise it is an error of [Queue.Enter].
 func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op) (*Hold, error) {
 	h := &Hold{Last: -1, queues: queues, ops: ops}
 	h.counter().Add(int64(len(ops)))
 	for i, q := range queues {
-		last := i == len(queues)-1
-		waited, err := q.hold(ctx, &ops[i], last)
+		waited, err := q.hold(ctx, &ops[i], i == len(queues)-1)
 		if waited {
-			h.Waited, h.Last = true, i
+			h.Last = i
 		}
 		if err != nil {
 			return h, err
 		}
-		h.Held, h.slot = i+1, last
+		h.Held++
 	}
 	return h, nil
 }
@@ -57,14 +56,14 @@ func (q *Queue) hold(ctx context.Context, op *limiter.Op, slot bool) (waited boo
 	q.mu.Lock()
 	k := q.key(idOf(op))
 	if k.slow {
-		err := k.refusal()
+		err := k.failedFast()
 		q.mu.Unlock()
 		if err == nil {
 			err = ErrRowLocked
 		}
 		return false, err
 	}
-	if !k.inFlight && k.line == nil && (!slot || q.begin(&q.single)) {
+	if !k.inFlight && k.line == nil && (!slot || q.takeSlot(&q.single)) {
 		k.inFlight = true
 		q.mu.Unlock()
 		return false, nil
@@ -96,12 +95,13 @@ func (q *Queue) grant(k *keyQueue) {
 	c.finish(nil)
 }
 
-// Begin is [Statement.Begin] for the statement of a Hold, which may wait for a row lock for lockWait. With renew,
-// an operation that waited while the store answered others gets its full time again.
+// Begin is [Statement.Begin] for the statement of a Hold, which may wait for a row lock for lockWait. With
+// renew, an operation that waited while the store answered others gets its full time again: without it,
+// an operation that begins anew would never end.
 func (h *Hold) Begin(ctx context.Context, fresh, renew bool, lockWait time.Duration) error {
 	h.begun = true
 	h.counter().Add(-int64(len(h.ops)))
-	if ctx.Err() == nil && h.Waited && renew {
+	if h.Waited() && renew {
 		opcontext.Renew(ctx)
 	}
 	return opcontext.Begin(ctx, fresh, lockWait)
@@ -118,7 +118,7 @@ func (h *Hold) End(answered bool) {
 		if start := q.free(q.keys[idOf(&h.ops[i])], answered); start != nil {
 			go q.lead(start)
 		}
-		if h.slot && i == h.Held-1 {
+		if i == len(h.queues)-1 { // it has a slot
 			if answered {
 				q.single.answers++
 			}
@@ -134,21 +134,13 @@ func (h *Hold) End(answered bool) {
 func (q *Queue) Lock(ctx context.Context, op *limiter.Op) error {
 	q.mu.Lock()
 	k := q.key(idOf(op))
-	if err := k.refusal(); err != nil {
+	if err := k.failedFast(); err != nil {
 		q.mu.Unlock()
 		return err
 	}
 	q.setSlow(k)
-	_, err := q.wait(ctx, &Call{Op: *op, LocksOnly: true}, k, false)
+	c := &Call{Op: *op, LocksOnly: true}
+	k.push(c, q.config.Merges)
+	_, err := q.wait(ctx, c, k)
 	return err
-}
-
-// Unsent returns the error of an operation whose ctx has ended before it was sent. busy reports that
-// it waited for others of this process, which the store answered: then the store is not at fault.
-func Unsent(ctx context.Context, busy bool) error {
-	class := limiter.ErrNotApplied
-	if busy && opcontext.EndedByCaller(ctx) == nil {
-		class = errKeyBusy
-	}
-	return opcontext.Interrupted(ctx, class, nil)
 }

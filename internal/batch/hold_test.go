@@ -206,7 +206,7 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				busy := errors.Is(err, limiter.ErrKeyBusy) || h.Waited || failed > before
+				busy := errors.Is(err, limiter.ErrKeyBusy) || h.Waited() || failed > before
 				if ctx.Err() == nil && (!busy || !errors.Is(err, limiter.ErrNotApplied)) {
 					t.Errorf("seed %d: %v", seed, err)
 				}

@@ -129,7 +129,7 @@ func (k *keyQueue) leaveLine() {
 	k.line = nil
 }
 
-// GivesBack reports whether an operation is a refund, cancel or reset. A [Conn] writes the row for
+// GivesBack reports whether an operation is a refund, cancel or reset. A store writes the row for
 // each of them, even if a group has several: an audit of the row can then tell which of them made a
 // change. Of a grant it can tell by the state.
 func GivesBack(op *limiter.Op) bool {
@@ -181,21 +181,6 @@ func (q *Queue) drop(k *keyQueue) {
 	}
 }
 
-// lineFor returns the line for the next statement of a key. If no call waits, op is the next.
-func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
-	if k.slow {
-		return &q.slow
-	}
-	if len(k.waiting) > 0 && k.waiting[0].holds {
-		return &q.single
-	}
-	alone := k.apart || k.mixed || len(k.waiting) >= q.config.HotKey
-	if alone || len(k.waiting) == 0 && !q.config.merges(op) {
-		return &q.single
-	}
-	return &q.shared
-}
-
 // free ends the statement of a key: calls that arrived meanwhile are sent next. answered
 // reports whether the store answered the statement. It returns what [Queue.enqueue] returns.
 func (q *Queue) free(k *keyQueue, answered bool) *line {
@@ -203,7 +188,7 @@ func (q *Queue) free(k *keyQueue, answered bool) *line {
 	if answered {
 		k.answers++
 		if k.slow {
-			q.setFast(k)
+			q.clearSlow(k)
 		}
 	}
 	switch {
@@ -213,31 +198,6 @@ func (q *Queue) free(k *keyQueue, answered bool) *line {
 		q.drop(k)
 	}
 	return nil
-}
-
-// enqueue puts a key for which calls wait into its line. It returns the line if a goroutine
-// must be started to lead it.
-func (q *Queue) enqueue(k *keyQueue) (start *line) {
-	if k.inFlight || len(k.waiting) == 0 {
-		return nil
-	}
-	to := q.lineFor(k, &k.waiting[0].Op)
-	if k.line == to {
-		return nil
-	}
-	k.moved = k.moved || k.line != nil // the line that it leaves skips it
-	k.leaveLine()
-	holds := k.waiting[0].holds
-	if holds && q.begin(to) {
-		q.grant(k)
-		return nil
-	}
-	k.line, k.entered = to, to.answers
-	to.keys = append(to.keys, k)
-	if holds || !q.begin(to) {
-		return nil
-	}
-	return to
 }
 
 // next removes calls whose time is over from the head of the queue, and reports whether a call is left to
@@ -254,23 +214,4 @@ func (q *Queue) next(k *keyQueue) bool {
 	}
 	q.grant(k)
 	return false
-}
-
-// first returns the first key of a line. It removes keys that have moved, those whose callers have all
-// left, and those that a Hold now has.
-func (q *Queue) first(from *line) *keyQueue {
-	for len(from.keys) > 0 {
-		k := from.keys[0]
-		if k.line == from {
-			if q.next(k) {
-				return k
-			}
-			if k.line = nil; !k.inFlight {
-				q.drop(k)
-			}
-		}
-		from.keys = from.keys[1:]
-	}
-	from.keys = nil
-	return nil
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// A leader is a goroutine that sends statements for a line, one after another, until no key waits in it.
-
-// lead sends statements for a line until no key waits in it.
+// lead sends statements for a line until no key waits in it. For the slow line it sends one, because
+// another queue may wait for the slot.
 func (q *Queue) lead(from *line) {
 	for head := q.head(from); head != nil; head = q.head(from) {
 		ctx, stop := q.config.Deadlines.WithTimeout(context.WithoutCancel(head.ctx), head.Op.Timeout)
@@ -21,13 +20,8 @@ func (q *Queue) lead(from *line) {
 		// If the time is over, it was the head's, and its caller has left. The other calls have time limits
 		// of their own.
 		over := !st.begun && ctx.Err() != nil
-		if !st.begun && !over { // no call is at fault: do not send the keys one by one
+		if !st.begun && !over { // there is no connection for any call
 			q.fill(st)
-			for _, g := range st.Groups {
-				for _, c := range g.Calls {
-					c.retried = true
-				}
-			}
 		}
 		q.complete(st, err)
 		stop()
@@ -36,9 +30,9 @@ func (q *Queue) lead(from *line) {
 		switch {
 		case ended:
 			return
-		case !over && from == &q.slow: // another queue may wait for the slot
+		case !over && from == &q.slow:
 			q.mu.Lock()
-			q.end(from)
+			q.freeSlot(from)
 			q.mu.Unlock()
 			return
 		case !GivesBack(&head.Op):
@@ -56,7 +50,7 @@ func (q *Queue) head(from *line) *Call {
 	k := q.first(from)
 	switch {
 	case k == nil:
-		q.end(from)
+		q.freeSlot(from)
 		return nil
 	case k.waiting[0].holds:
 		from.keys = from.keys[1:]
@@ -101,8 +95,8 @@ func (q *Queue) complete(st *Statement, err error) {
 		return
 	}
 	// One invalid or locked row must not fail the other calls.
-	calls := len(st.Groups) + len(st.Groups[0].Calls) - 1
-	retry := err != nil && calls > 1 && !errors.Is(err, limiter.ErrOutcomeUnknown)
+	several := len(st.Groups) > 1 || len(st.Groups[0].Calls) > 1
+	retry := err != nil && st.begun && several && !errors.Is(err, limiter.ErrOutcomeUnknown)
 	locked := err != nil && len(st.Groups) == 1 && st.isLocked(err)
 	var start []*line
 	q.mu.Lock()
@@ -112,7 +106,7 @@ func (q *Queue) complete(st *Statement, err error) {
 	for _, g := range st.Groups {
 		k := q.keys[idOf(g.Op())]
 		k.apart = false
-		again := locked && q.locked(k, st, err)
+		again := locked && q.lockTimedOut(k, st, err)
 		var back []*Call
 		for _, c := range g.Calls {
 			switch {

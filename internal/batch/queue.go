@@ -20,8 +20,8 @@ import (
 
 // Config says how much a [Queue] sends at a time.
 type Config struct {
-	// Send sends the statement of a Statement for calls that waited: it waits for a connection until ctx ends,
-	// calls [Statement.Begin] and carries out the Groups. If it fails before Begin, nothing was sent. If it fails
+	// Send sends a Statement whose calls waited: it waits for a connection until ctx ends, calls
+	// [Statement.Begin] and carries out the Groups. If it fails before Begin, nothing was sent. If it fails
 	// later, the calls count as undecided: nothing was carried out, unless the error matches
 	// [limiter.ErrOutcomeUnknown]. Send must not panic: see [Statement.Recover].
 	Send func(ctx context.Context, st *Statement) error
@@ -59,8 +59,8 @@ type Config struct {
 
 func (config *Config) merges(op *limiter.Op) bool { return config.Merges == nil || config.Merges(op) }
 
-// Queue holds the operations of one store that wait to be sent. It is safe for concurrent use;
-// the zero Queue is not valid.
+// Queue has the queues of the keys of one table (in SQLite, of all tables) and sends their calls. It is safe
+// for concurrent use; the zero Queue is not valid.
 type Queue struct {
 	config Config
 
@@ -86,86 +86,53 @@ func New(config Config) *Queue {
 	return q
 }
 
-// line holds the key queues that wait for a statement of one kind, and counts the statements
-// of that kind that are in flight.
-type line struct {
-	keys     []*keyQueue
-	inFlight int
-	answers  uint64 // how many statements the store has answered
-}
-
-// begin counts one more statement in a line, and reports whether it may be sent.
-func (q *Queue) begin(l *line) bool {
-	switch {
-	case l == &q.slow && !q.config.Slots.take(),
-		l == &q.shared && l.inFlight >= q.config.Shared,
-		l == &q.single && l.inFlight >= q.config.Single:
-		return false
-	}
-	l.inFlight++
-	return true
-}
-
-// end counts one statement less in a line.
-func (q *Queue) end(l *line) {
-	l.inFlight--
-	if l == &q.slow {
-		q.config.Slots.giveBack()
-	}
-}
-
-// release is end for a statement that no leader sent. It starts a leader if keys wait in the line.
-func (q *Queue) release(l *line) {
-	q.end(l)
-	if len(l.keys) > 0 && q.first(l) != nil && q.begin(l) {
-		go q.lead(l)
-	}
-}
-
 // errKeyBusy is the error of a call that timed out while its key was in flight, or while the store
 // answered others: the store is not at fault.
 var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
-// Enter waits until op is carried out and returns its state, or returns its Statement: the caller then sends
-// that itself and calls [Statement.End]. It returns a Statement if the key has nothing in flight and the
-// line is below its limit. The row must not be known to be locked, and op must have at least
-// [opcontext.Grace].
+// Unsent returns the error of an operation whose ctx has ended before it was sent. busy reports that
+// it waited for others of this process, which the store answered: then the store is not at fault.
+func Unsent(ctx context.Context, busy bool) error {
+	class := limiter.ErrNotApplied
+	if busy && opcontext.EndedByCaller(ctx) == nil {
+		class = errKeyBusy
+	}
+	return opcontext.Interrupted(ctx, class, nil)
+}
+
+// Enter returns a Statement if the caller must send op itself and then call [Statement.End]. That is so if
+// the key has nothing in flight and its row is not known to be locked, the line has a free slot, and op has
+// at least [opcontext.Grace]. Otherwise Enter waits until op was carried out, and returns its state.
 //
-// If ctx ends before op was sent, op is not charged; after that its outcome is unknown. The ctx is one that
-// [opcontext.Deadlines.WithTimeout] returned.
+// If ctx ends before op was sent, op is not carried out. After that, its outcome is unknown. The ctx is one
+// that [opcontext.Deadlines.WithTimeout] returned.
 func (q *Queue) Enter(ctx context.Context, op limiter.Op) (*Statement, limiter.State, error) {
 	q.mu.Lock()
 	k := q.key(idOf(&op))
-	if k.failFast != nil {
-		if err := k.refusal(); err != nil {
-			q.mu.Unlock()
-			return nil, limiter.State{}, err
-		}
+	if err := k.failedFast(); err != nil {
+		q.mu.Unlock()
+		return nil, limiter.State{}, err
 	}
 	from := q.lineFor(k, &op)
-	if op.Timeout < opcontext.Grace || from == &q.slow || k.inFlight || k.line != nil || !q.begin(from) {
-		state, err := q.wait(ctx, &Call{Op: op}, k, false)
+	if op.Timeout < opcontext.Grace || from == &q.slow || k.inFlight || k.line != nil || !q.takeSlot(from) {
+		c := &Call{Op: op}
+		k.push(c, q.config.Merges)
+		state, err := q.wait(ctx, c, k)
 		return nil, state, err
 	}
 	k.inFlight = true
 	q.mu.Unlock()
 	q.config.Counters.Queued.Add(1)
 	st := q.newStatement(from)
-	st.lone, st.own.Op, st.own.ctx = true, op, ctx
+	st.own.Op, st.own.ctx = op, ctx
 	g := st.group()
 	g.Calls, g.Equal = append(g.Calls[:0], &st.own), q.config.merges(&op)
 	return st, limiter.State{}, nil
 }
 
-// wait puts a call into the queue k, at its head if first is set, and waits for its outcome. The caller
-// has locked mu.
-func (q *Queue) wait(ctx context.Context, c *Call, k *keyQueue, first bool) (limiter.State, error) {
+// wait waits for the outcome of c, which the caller has put into the queue k. The caller has locked mu.
+func (q *Queue) wait(ctx context.Context, c *Call, k *keyQueue) (limiter.State, error) {
 	c.ctx, c.done = ctx, make(chan struct{})
-	if first {
-		k.putBack([]*Call{c}, q.config.Merges)
-	} else {
-		k.push(c, q.config.Merges)
-	}
 	q.config.Counters.Queued.Add(1)
 	start := q.enqueue(k)
 	q.mu.Unlock()

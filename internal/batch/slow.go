@@ -28,33 +28,33 @@ const (
 	maxSlow = 1024
 )
 
-// errNotAsked is in the error of a call that failed because its key fails fast.
-var errNotAsked = errors.New("not sent, because the last statement of this key waited too long for its row")
+// errFailedFast is in the error of a call that failed because its key fails fast.
+var errFailedFast = errors.New("not sent, because the last statement of this key waited too long for its row")
 
-// NotAsked reports whether a call failed without a statement because its key fails fast. Such an error
+// FailedFast reports whether a call failed without a statement because its key fails fast. Such an error
 // says nothing new about the store.
-func NotAsked(err error) bool { return errors.Is(err, errNotAsked) }
+func FailedFast(err error) bool { return errors.Is(err, errFailedFast) }
 
-// ErrRowLocked is the error of [Queue.Hold] if another session has locked the row. The caller releases
+// ErrRowLocked is the error of [HoldAll] if another session has locked the row. The caller releases
 // the keys that it holds, and calls [Queue.Lock].
 var ErrRowLocked = fmt.Errorf("%w: another session has locked the row", limiter.ErrNotApplied)
 
-// refusal returns the error of a call that must not be sent because the key fails fast.
-func (k *keyQueue) refusal() error {
+// failedFast returns the error of a call that must not be sent because the key fails fast.
+func (k *keyQueue) failedFast() error {
 	if k.failFast == nil || !k.inFlight && len(k.waiting) == 0 && time.Since(k.asked).Abs() >= askAgain {
 		return nil
 	}
-	return notAsked(k.failFast)
+	return notSent(k.failFast)
 }
 
-// notAsked returns the error of a call that was not sent, because of a statement that failed with err.
-func notAsked(err error) error {
-	return fmt.Errorf("%w: %w: %v", limiter.ErrNotApplied, errNotAsked, err) //nolint:errorlint // that one was sent
+// notSent returns the error of a call that was not sent, because of a statement that failed with err.
+func notSent(err error) error {
+	return fmt.Errorf("%w: %w: %v", limiter.ErrNotApplied, errFailedFast, err) //nolint:errorlint // that one was sent
 }
 
-// locked handles the end of a statement of one key that waited too long for its row. It reports
+// lockTimedOut handles the end of a statement of one key that waited too long for its row. It reports
 // whether its calls may be sent again.
-func (q *Queue) locked(k *keyQueue, st *Statement, err error) (again bool) {
+func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool) {
 	q.setSlow(k)
 	again = st.from != &q.slow && q.config.LockWait > 0
 	// A client may have chosen a short deadline, so a wait that it ended does not make it fail fast.
@@ -72,7 +72,7 @@ func (q *Queue) locked(k *keyQueue, st *Statement, err error) (again bool) {
 			if !c.holds {
 				q.config.Counters.Queued.Add(-1)
 			}
-			c.finish(notAsked(err))
+			c.finish(notSent(err))
 		case c.holds:
 			c.finish(ErrRowLocked)
 		default:
@@ -114,8 +114,8 @@ func (q *Queue) setSlow(k *keyQueue) {
 	})
 }
 
-// setFast ends the state that locked began: the store has answered a statement of the key.
-func (q *Queue) setFast(k *keyQueue) {
+// clearSlow ends the state that lockTimedOut began: the store has answered a statement of the key.
+func (q *Queue) clearSlow(k *keyQueue) {
 	k.slow, k.failFast = false, nil
 	q.remembered = slices.DeleteFunc(q.remembered, func(b *keyQueue) bool { return b == k })
 }
@@ -134,7 +134,7 @@ func NewSlots(n int) *Slots { return &Slots{free: n} }
 
 func (s *Slots) add(q *Queue) { s.waiting = append(s.waiting, q) }
 
-func (s *Slots) take() bool {
+func (s *Slots) acquire() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.free == 0 {
@@ -145,9 +145,9 @@ func (s *Slots) take() bool {
 	return true
 }
 
-// giveBack frees a slot. The caller may have locked the mu of a queue, so another goroutine looks for
+// release frees a slot. The caller may have locked the mu of a queue, so another goroutine looks for
 // keys that wait for the slot.
-func (s *Slots) giveBack() {
+func (s *Slots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free++
@@ -164,7 +164,7 @@ func (s *Slots) start() {
 		q := s.waiting[(first+i)%len(s.waiting)]
 		q.mu.Lock()
 		for range len(q.slow.keys) {
-			if q.first(&q.slow) == nil || !q.begin(&q.slow) {
+			if q.first(&q.slow) == nil || !q.takeSlot(&q.slow) {
 				break
 			}
 			go q.lead(&q.slow)

@@ -109,7 +109,7 @@ func TestSlowKeys(t *testing.T) {
 			ask(t.Context(), q, take("x", 1), take("x", 1))()
 			sent := len(s.statements())
 			for _, a := range ask(t.Context(), q, take("x", 1), take("x", 1))() {
-				if !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !batch.NotAsked(a.err) || a.after > 0 {
+				if !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !batch.FailedFast(a.err) || a.after > 0 {
 					t.Errorf("%v after %v, want ErrNotApplied at once", a.err, a.after)
 				}
 			}
@@ -119,7 +119,7 @@ func TestSlowKeys(t *testing.T) {
 			<-time.After(100 * ms)
 			again := ask(t.Context(), q, take("x", 1), take("x", 1))
 			close(unlock)
-			if answers := again(); answers[0].err != nil || !answers[0].state.Took || !batch.NotAsked(answers[1].err) {
+			if answers := again(); answers[0].err != nil || !answers[0].state.Took || !batch.FailedFast(answers[1].err) {
 				t.Errorf("after 100 ms: %v and %v, want that the first asks again", answers[0].err, answers[1].err)
 			}
 			took(t, ask(t.Context(), q, take("x", 1))())
@@ -202,7 +202,7 @@ func TestSlowKeys(t *testing.T) {
 				Locked: func(err error) bool { return errors.Is(err, context.DeadlineExceeded) },
 			})
 			for range 2 {
-				if a := ask(t.Context(), q, take("a", 1))()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || batch.NotAsked(a.err) {
+				if a := ask(t.Context(), q, take("a", 1))()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || batch.FailedFast(a.err) {
 					t.Errorf("%v, want ErrNotApplied of a call that asked", a.err)
 				}
 			}

@@ -23,8 +23,7 @@ type Statement struct {
 
 	queue *Queue
 	from  *line
-	lone  bool
-	own   Call      // of a lone operation
+	own   Call      // the call of a lone operation
 	stop  func()    // of the statement's context, if a leader sends it
 	begun bool      // Begin was called
 	ended bool      // the slot of the line has passed on to a Hold
@@ -76,7 +75,7 @@ var errNobodyWaits = fmt.Errorf("%w: no call waits", limiter.ErrNotApplied)
 func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, error) {
 	q, units := st.queue, 1
 	st.begun = true
-	if st.lone {
+	if st.own.ctx != nil {
 		q.config.Counters.Queued.Add(-1)
 	} else {
 		if q.fill(st); len(st.Groups) == 0 {
@@ -86,6 +85,9 @@ func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, er
 	}
 	if err := opcontext.Begin(ctx, fresh, st.lockWait()); err != nil {
 		return nil, err
+	}
+	if q.config.Locked != nil {
+		st.sent = time.Now()
 	}
 	q.config.Counters.Sent(len(st.Groups), units)
 	return ctx, nil
@@ -114,7 +116,6 @@ func (st *Statement) lockWait() time.Duration {
 	if config.Locked == nil {
 		return 0
 	}
-	st.sent = time.Now()
 	first := st.Groups[0].Calls[0]
 	switch {
 	case st.from == &st.queue.slow: // no longer than its caller waits
@@ -132,9 +133,8 @@ func (st *Statement) isLocked(err error) bool {
 	return !st.sent.IsZero() && st.queue.config.Locked(err)
 }
 
-// Recover turns a panic into an error. Defer it where the statement is sent: it is chance whether the
-// goroutine of a caller sends it, who could recover the panic, or one of the queue, where the panic would
-// end the process.
+// Recover turns a panic into an error. Defer it where the statement is sent. A caller could recover a panic
+// in its own goroutine, but in a goroutine of the queue a panic ends the process.
 func (st *Statement) Recover(err *error) {
 	if p := recover(); p != nil {
 		class := limiter.ErrNotApplied
@@ -156,15 +156,17 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	state, op, ctx := st.own.state, st.own.Op, st.own.ctx
 	q.mu.Lock()
 	k := q.keys[idOf(&op)]
-	again := err != nil && st.isLocked(err) && q.locked(k, st, err)
+	again := err != nil && st.isLocked(err) && q.lockTimedOut(k, st, err)
 	st.recycle()
 	if err == nil {
 		from.answers++
 	}
-	if k.inFlight = again; again { // until the call is in the queue
-		q.release(from)
+	if again {
 		k.inFlight = false
-		return q.wait(ctx, &Call{Op: op}, k, true)
+		c := &Call{Op: op}
+		k.putBack([]*Call{c}, q.config.Merges)
+		q.release(from)
+		return q.wait(ctx, c, k)
 	}
 	if start := q.free(k, err == nil); start != nil {
 		go q.lead(start)

@@ -1,0 +1,95 @@
+package batch
+
+import "github.com/sqlimit/limiter"
+
+// line holds the key queues that wait for a statement of one kind, and counts the statements
+// of that kind that are in flight.
+type line struct {
+	keys     []*keyQueue
+	inFlight int
+	answers  uint64 // how many statements the store has answered
+}
+
+// takeSlot counts one more statement in a line, and reports whether it may be sent.
+func (q *Queue) takeSlot(l *line) bool {
+	switch {
+	case l == &q.slow && !q.config.Slots.acquire(),
+		l == &q.shared && l.inFlight >= q.config.Shared,
+		l == &q.single && l.inFlight >= q.config.Single:
+		return false
+	}
+	l.inFlight++
+	return true
+}
+
+// freeSlot counts one statement less in a line.
+func (q *Queue) freeSlot(l *line) {
+	l.inFlight--
+	if l == &q.slow {
+		q.config.Slots.release()
+	}
+}
+
+// release is freeSlot for a statement that no leader sent. It starts a leader if keys wait in the line.
+func (q *Queue) release(l *line) {
+	q.freeSlot(l)
+	if len(l.keys) > 0 && q.first(l) != nil && q.takeSlot(l) {
+		go q.lead(l)
+	}
+}
+
+// lineFor returns the line for the next statement of a key. If no call waits, op is the next.
+func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
+	switch n := len(k.waiting); {
+	case k.slow:
+		return &q.slow
+	case k.apart, k.mixed, n >= q.config.HotKey,
+		n == 0 && !q.config.merges(op), n > 0 && k.waiting[0].holds:
+		return &q.single
+	}
+	return &q.shared
+}
+
+// enqueue puts a key for which calls wait into its line. It returns the line if a goroutine
+// must be started to lead it.
+func (q *Queue) enqueue(k *keyQueue) (start *line) {
+	if k.inFlight || len(k.waiting) == 0 {
+		return nil
+	}
+	to := q.lineFor(k, &k.waiting[0].Op)
+	if k.line == to {
+		return nil
+	}
+	k.moved = k.moved || k.line != nil // the line that it leaves skips it
+	k.leaveLine()
+	holds := k.waiting[0].holds
+	if holds && q.takeSlot(to) {
+		q.grant(k)
+		return nil
+	}
+	k.line, k.entered = to, to.answers
+	to.keys = append(to.keys, k)
+	if holds || !q.takeSlot(to) {
+		return nil
+	}
+	return to
+}
+
+// first returns the first key of a line. It removes keys that have moved, those whose callers have all
+// left, and those that a Hold now has.
+func (q *Queue) first(from *line) *keyQueue {
+	for len(from.keys) > 0 {
+		k := from.keys[0]
+		if k.line == from {
+			if q.next(k) {
+				return k
+			}
+			if k.line = nil; !k.inFlight {
+				q.drop(k)
+			}
+		}
+		from.keys = from.keys[1:]
+	}
+	from.keys = nil
+	return nil
+}
