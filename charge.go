@@ -34,7 +34,7 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, erro
 	if most := maxCharge(b.op.Policy); n > most {
 		return noDecision, fmt.Errorf("%w: limiter %q: the charge is %d; the policy takes over 30 years to give back more than %d", ErrExceedsCapacity, l.name, n, most)
 	}
-	return l.uncached(ctx, &b)
+	return l.carryOutAndForget(ctx, &b)
 }
 
 // Block refuses every request of a key for at least d. [Limiter.Reset] ends the block. A Refund or
@@ -56,6 +56,6 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	if d <= 0 || d > MaxBlock {
 		return invalid("the block lasts %v; pass more than 0 and at most %v", d, MaxBlock)
 	}
-	_, err := l.uncached(ctx, &b)
+	_, err := l.carryOutAndForget(ctx, &b)
 	return err
 }

@@ -208,9 +208,9 @@ func (c *denyCache) suspend(key string) *refusalShard {
 	return c.refusals.suspend(key)
 }
 
-// uncached is carryOut for an operation that writes the row whatever is left. If the store's clock was
-// stepped back, that corrects the row, and a refusal of before may last too long.
-func (l *Limiter) uncached(ctx context.Context, b *booking) (Result, error) {
+// carryOutAndForget is carryOut for an operation that writes the row whatever is left. If the store's clock
+// was set back, the write corrects the row, and an older refusal could last too long.
+func (l *Limiter) carryOutAndForget(ctx context.Context, b *booking) (Result, error) {
 	if l.deny != nil {
 		defer func() { l.deny.suspend(b.op.Key).resume() }()
 	}

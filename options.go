@@ -86,7 +86,7 @@ type Decision struct {
 	// Result is what the caller gets. For a refund, cancel, reset or block it has only Source, and
 	// Allowed, which is true unless Err is set.
 	Result Result
-	// Changed reports whether a refund, cancel, reset or block changed anything.
+	// Changed reports whether a refund, cancel, reset or block changed anything. A block always does.
 	Changed bool
 	// Err is why the store did not carry out the operation, or nil if it did. With [FailOpen] and
 	// [FailLocal] the caller does not get this error.

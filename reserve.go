@@ -88,7 +88,8 @@ func checkNotCounting(op *Op) error {
 }
 
 // Cancel gives the booking back if its turn has not come yet and nobody has booked after it.
-// Otherwise it does nothing, because later bookings rely on their own turn.
+// Otherwise it does nothing, because later bookings rely on their own turn. On a fixed window it gives back
+// the count, not the time: if the booking was in a later window, requests pass from that window on.
 //
 // Only the first call does anything, whatever its outcome: a second one could give back too much.
 // The context must not have ended. The error is the store's.

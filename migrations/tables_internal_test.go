@@ -20,7 +20,8 @@ func TestFieldsScanLists(t *testing.T) {
 	want := limiter.Row{Start: 7, List: rowlist.Of(1, -2, 1<<62)}
 	scan := func(t *testing.T, db *sql.DB, query string) (row limiter.Row, err error) {
 		t.Helper()
-		return row, db.QueryRowContext(t.Context(), query).Scan(table.Fields(&row)...)
+		err = db.QueryRowContext(t.Context(), query).Scan(table.Fields(&row)...)
+		return row, err
 	}
 	check := func(t *testing.T, driver, dsn, full, empty, wrong string) {
 		t.Helper()

@@ -13,8 +13,8 @@ import (
 	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
-// allTakes is a decision over several limits: takes of several rows, all or none.
-type allTakes struct {
+// allDecision is a decision over several limits: takes of several rows, all or none.
+type allDecision struct {
 	*Store
 	ops    []limiter.Op
 	tables []*table // of ops
@@ -42,11 +42,11 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 }
 
 // newAll returns a decision over ops, or the error of [limiter.CheckOps].
-func (s *Store) newAll(ops []limiter.Op) (*allTakes, error) {
+func (s *Store) newAll(ops []limiter.Op) (*allDecision, error) {
 	if err := limiter.CheckOps(ops); err != nil {
 		return nil, err
 	}
-	d := &allTakes{Store: s, ops: ops, locked: noneLocked}
+	d := &allDecision{Store: s, ops: ops, locked: noneLocked}
 	for i := range ops {
 		t := s.tableOf(ops[i].Policy)
 		d.tables, d.queues = append(d.tables, t), append(d.queues, t.queue)
@@ -55,7 +55,7 @@ func (s *Store) newAll(ops []limiter.Op) (*allTakes, error) {
 }
 
 // do is [Store.do] of several takes.
-func (d *allTakes) do(ctx context.Context) error {
+func (d *allDecision) do(ctx context.Context) error {
 	if d.db != nil {
 		return d.doNow(ctx)
 	}
@@ -63,7 +63,7 @@ func (d *allTakes) do(ctx context.Context) error {
 	for i := range d.ops {
 		ops[i] = &d.ops[i]
 	}
-	_, err := guard(ctx, d.Store, true, func(ctx context.Context) (struct{}, error) {
+	_, err := guard(ctx, d.Store, func(ctx context.Context) (struct{}, error) {
 		if d.ops[0].Timeout <= 0 { // as in Store.do
 			return struct{}{}, d.doNow(ctx)
 		}
@@ -73,7 +73,7 @@ func (d *allTakes) do(ctx context.Context) error {
 }
 
 // doNow carries out the takes without a queue.
-func (d *allTakes) doNow(ctx context.Context) error {
+func (d *allDecision) doNow(ctx context.Context) error {
 	for d.first = 0; ; d.first = d.locked { // the statement waits for its first row
 		if err := d.run(ctx, write, func(db DB) error { return d.carryOut(ctx, db) }); err != nil || d.locked == noneLocked {
 			return err
@@ -96,7 +96,7 @@ var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", li
 // one of their keys is in flight. If another session has locked a row, doQueued releases the keys, waits
 // for that row alone, and begins anew. If many short locks use up its time, the store is not at fault, and
 // the error is errRowsBusy.
-func (d *allTakes) doQueued(ctx context.Context) error {
+func (d *allDecision) doQueued(ctx context.Context) error {
 	d.first = 0
 	busy := false
 	for n := range allTries {
@@ -124,7 +124,7 @@ func (d *allTakes) doQueued(ctx context.Context) error {
 // try holds the keys and sends the statement. waited reports whether the store answered others while try
 // waited: then the store is not at fault if the time ends. With renew, the operation then gets its full time
 // again.
-func (d *allTakes) try(ctx context.Context, renew bool) (waited bool, err error) {
+func (d *allDecision) try(ctx context.Context, renew bool) (waited bool, err error) {
 	d.locked = noneLocked
 	answered := false
 	h, err := batch.HoldAll(ctx, d.queues, d.ops)
@@ -161,7 +161,7 @@ func (d *allTakes) try(ctx context.Context, renew bool) (waited bool, err error)
 // carryOut carries out the takes on db by one statement, which is sent twice if rows are missing. settle
 // decides what the statement does not. On a pool, nothing is carried out if another session has locked a
 // row.
-func (d *allTakes) carryOut(ctx context.Context, db DB) error {
+func (d *allDecision) carryOut(ctx context.Context, db DB) error {
 	d.states, d.locked = nil, noneLocked
 	missing := false
 	d.counters.Sent(len(d.ops), len(d.ops))

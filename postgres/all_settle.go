@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// lockAllTries is how often settleAll tries. The first try may find rows missing, and a sweep may
+	// lockAllTries is how often settle tries. The first try may find rows missing, and a sweep may
 	// delete one between the time at which the next try finds it and that at which it locks it.
 	lockAllTries = 4
-	// deadlockTries is how often settleAll tries if Citus ends the transaction as the victim of a
+	// deadlockTries is how often settle tries if Citus ends the transaction as the victim of a
 	// deadlock. Its detector does so although there is none: see DESIGN.md, "AllowAll waits for a
 	// lock only while it holds none".
 	deadlockTries = 20
@@ -24,7 +24,7 @@ const (
 // the clock, and writes the rows that change. If add is set, rows are missing. It adds them as unused rows,
 // in order, before it locks any. It waits for the row first only, and decides nothing if another session has
 // locked a row.
-func (d *allTakes) settle(ctx context.Context, db DB, add bool) error {
+func (d *allDecision) settle(ctx context.Context, db DB, add bool) error {
 	deadlocks := 0
 	for n := 0; n < lockAllTries; {
 		lost, err := d.settleOnce(ctx, db, add)
@@ -47,7 +47,7 @@ func (d *allTakes) settle(ctx context.Context, db DB, add bool) error {
 
 // settleOnce is one transaction of settle. lost reports whether it did nothing because a row is missing or
 // differs from the row that was locked.
-func (d *allTakes) settleOnce(ctx context.Context, db DB, add bool) (lost bool, err error) {
+func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost bool, err error) {
 	n := len(d.ops)
 	r := rowsRead{rows: make([]limiter.Row, n), now: d.ops[0].At}
 	var sts []statement

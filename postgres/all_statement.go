@@ -87,7 +87,7 @@ type allKey struct {
 }
 
 // allStatement returns the statement for takes from these tables, which it renders once. It reports
-// false if [Store.settleAll] must decide: on Citus, and if a kind has no such statement.
+// false if [allDecision.settle] must decide: on Citus, and if a kind has no such statement.
 func (s *Store) allStatement(tables []*table, first int) (string, bool) {
 	key := allKey{first: first}
 	for i, t := range tables {
@@ -136,7 +136,7 @@ func (r *rowsRead) apply(ops []limiter.Op) (next []limiter.Row, states []limiter
 // byStatement sends the statement of the decision. It decides if it took all, or if a row that it read or
 // locked refuses and would not change. The rows were read or locked at the time of the clock, so
 // [limiter.ApplyAll] returns the states. The statement waits for the lock of its first row only.
-func (d *allTakes) byStatement(ctx context.Context, db DB, text string) (r rowsRead, decided bool, err error) {
+func (d *allDecision) byStatement(ctx context.Context, db DB, text string) (r rowsRead, decided bool, err error) {
 	n := len(d.ops)
 	names, keys, numbers := make([]textArg, n), make([]byteaArg, n), make([]int8Arg, 4*n)
 	args := make([]any, 0, firstParameter+rowParameters*n+1)

@@ -1,8 +1,6 @@
 package postgres
 
 import (
-	"encoding/binary"
-
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/sqlimit/limiter/internal/rowlist"
@@ -83,11 +81,7 @@ func asText(oid uint32, value any) (pgtype.Text, error) {
 }
 
 // listArg is the List of a [limiter.Row], as a bigint[] that is sent or scanned.
-type listArg struct {
-	list *string
-	left int    // elements to scan
-	read []byte // those that were scanned
-}
+type listArg struct{ list *string }
 
 func (a *listArg) numbers() int8sArg {
 	return convert(rowlist.Numbers(*a.list), func(n int64) int8Arg { return int8Arg(n) })
@@ -102,11 +96,8 @@ func (a *listArg) TextValue() (pgtype.Text, error) {
 	return numbers.TextValue()
 }
 
-func (a *listArg) SetDimensions(dimensions []pgtype.ArrayDimension) error {
-	*a.list, a.read, a.left = "", nil, 0
-	for _, d := range dimensions {
-		a.left += int(d.Length)
-	}
+func (a *listArg) SetDimensions([]pgtype.ArrayDimension) error {
+	*a.list = ""
 	return nil
 }
 
@@ -115,9 +106,6 @@ func (a *listArg) ScanIndex(int) any  { return a }
 func (a *listArg) ScanIndexType() any { return a }
 
 func (a *listArg) ScanInt64(n pgtype.Int8) error {
-	a.read = binary.BigEndian.AppendUint64(a.read, uint64(n.Int64))
-	if a.left--; a.left == 0 {
-		*a.list = string(a.read)
-	}
+	*a.list += rowlist.Of(n.Int64)
 	return nil
 }

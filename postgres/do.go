@@ -25,8 +25,7 @@ func (s *Store) do(ctx context.Context, t *table, op *limiter.Op) (limiter.State
 	if s.db != nil {
 		return s.doNow(ctx, t, op)
 	}
-	retry := op.Kind != limiter.OpRefund && op.Kind != limiter.OpCancel // two refunds would let too much in
-	return guard(ctx, s, retry, func(ctx context.Context) (limiter.State, error) {
+	return guard(ctx, s, func(ctx context.Context) (limiter.State, error) {
 		if op.Timeout <= 0 { // nothing would end a statement of the queue after the caller has left
 			return s.doNow(ctx, t, op)
 		}
@@ -36,6 +35,25 @@ func (s *Store) do(ctx context.Context, t *table, op *limiter.Op) (limiter.State
 		}
 		return st.End(s.send(ctx, t, st))
 	}, op)
+}
+
+// guard calls carryOut for ops, the operations of one request on a pool. It keeps their time limit, and calls
+// nothing while the breaker is open. It calls carryOut again if nothing was applied.
+func guard[T any](ctx context.Context, s *Store, carryOut func(context.Context) (T, error), ops ...*limiter.Op) (out T, err error) {
+	pass, err := s.breaker.Enter(ctx, ops...)
+	if err != nil {
+		return out, err
+	}
+	limited, stop := s.deadlines.WithTimeout(ctx, ops[0].Timeout)
+	defer stop()
+	out, err = carryOut(limited)
+	if kind := ops[0].Kind; kind != limiter.OpRefund && kind != limiter.OpCancel { // two refunds would let too much in
+		out, err = retry(limited, &s.retries, out, err, carryOut)
+	}
+	if err == nil || !batch.FailedFast(err) {
+		pass.Leave(err, ops...)
+	}
+	return out, err
 }
 
 // doNow carries out op outside of the queue.
@@ -50,22 +68,4 @@ func (s *Store) doNow(ctx context.Context, t *table, op *limiter.Op) (limiter.St
 		return limiter.State{}, err
 	}
 	return c.State(), nil
-}
-
-// guard calls send for ops, the operation of one request on a pool. It keeps their time limit, and sends
-// nothing while the breaker is open. With retry, it sends again what was certainly not applied.
-func guard[T any](ctx context.Context, s *Store, retry bool, send func(context.Context) (T, error), ops ...*limiter.Op) (out T, err error) {
-	pass, err := s.breaker.Enter(ctx, ops...)
-	if err != nil {
-		return out, err
-	}
-	limited, stop := s.deadlines.WithTimeout(ctx, ops[0].Timeout)
-	defer stop()
-	if out, err = send(limited); retry {
-		out, err = resend(limited, &s.retries, out, err, send)
-	}
-	if err == nil || !batch.FailedFast(err) {
-		pass.Leave(err, ops...)
-	}
-	return out, err
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -114,33 +113,6 @@ func (s *Store) run(ctx context.Context, a access, f func(DB) error) error {
 	return s.runOn(ctx, conn, a, f)
 }
 
-// acquire returns a connection of the pool. If it fails, nothing was sent.
-func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	pool, err := s.openPool(ctx)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return nil, s.interpretError(ctx, read, err)
-	}
-	return conn, nil
-}
-
-// usedBefore is the key in CustomData of a connection that this package has used before.
-const usedBefore = "github.com/sqlimit/limiter/postgres: used before"
-
-// fresh reports whether conn is used for the first time. Then the caller waited until it was
-// made.
-func fresh(conn *pgxpool.Conn) bool {
-	data := conn.Conn().PgConn().CustomData()
-	_, known := data[usedBefore]
-	if !known {
-		data[usedBefore] = true
-	}
-	return !known
-}
-
 // runOn calls f with a connection of the pool.
 func (s *Store) runOn(ctx context.Context, conn *pgxpool.Conn, a access, f func(DB) error) error {
 	var err error
@@ -181,59 +153,4 @@ func committed(ctx context.Context, conn *pgxpool.Conn, f func(DB) error) error 
 		return err
 	}
 	return commit(ctx, tx, f)
-}
-
-// openPool returns the pool, which it makes at the first call after [Open].
-func (s *Store) openPool(ctx context.Context) (*pgxpool.Pool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("%w: the store is closed", limiter.ErrNotApplied)
-	}
-	if s.pool == nil {
-		pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), s.config)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", limiter.ErrMisconfigured, err)
-		}
-		s.pool = pool
-	}
-	return s.pool, nil
-}
-
-// stat returns the statistics of the pool, nil before the first decision and after Close.
-func (s *Store) stat() *pgxpool.Stat {
-	s.mu.Lock()
-	pool := s.pool
-	s.mu.Unlock()
-	if pool == nil {
-		return nil
-	}
-	return pool.Stat()
-}
-
-// maxConns returns the size of the pool, 0 without one.
-func (s *Store) maxConns() int32 {
-	switch {
-	case s.pool != nil:
-		return s.pool.Config().MaxConns
-	case s.config != nil:
-		return s.config.MaxConns
-	}
-	return 0
-}
-
-// dialing reports whether a connection of the pool is being made.
-func (s *Store) dialing() bool {
-	stat := s.stat()
-	return stat != nil && stat.ConstructingConns() > 0
-}
-
-// waiting returns why an operation has no connection, if the pool has none to give.
-func (s *Store) waiting() string {
-	stat := s.stat()
-	if stat == nil || stat.AcquiredConns() < stat.MaxConns() {
-		return ""
-	}
-	return fmt.Sprintf("all %d connections of the pool are in use; if the application holds them, "+
-		"raise pool_max_conns or give the limiter a pool of its own", stat.MaxConns())
 }

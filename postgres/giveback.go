@@ -11,14 +11,14 @@ import (
 // giveBack carries out refunds, cancels and resets of one key, if the kind has the statements for them. It
 // sends several in one round trip, and the server carries them out in one transaction. A state has the row
 // only if the call took.
-func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Call) (decided bool, err error) {
-	var now limiter.Op
+func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Call) (done bool, err error) {
+	var now int64 // of the coordinator of Citus, where these statements read no clock
 	for _, c := range calls {
 		if sql, _ := t.giveBackStatement(&c.Op); sql == "" {
 			return false, nil
 		}
-		if now.At == 0 && c.Op.At == 0 && c.Op.Kind != limiter.OpReset {
-			if err := s.setTime(ctx, db, t, &now); err != nil {
+		if s.citus && now == 0 && c.Op.At == 0 && c.Op.Kind != limiter.OpReset {
+			if now, err = s.readClock(ctx, db, t); err != nil {
 				return false, s.readError(ctx, err)
 			}
 		}
@@ -27,7 +27,7 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 	statements := make([]statement, len(calls))
 	for i, c := range calls {
 		op := c.Op
-		op.At = cmp.Or(op.At, now.At)
+		op.At = cmp.Or(op.At, now)
 		sql, args := t.giveBackStatement(&op)
 		statements[i] = statement{sql: sql, args: s.bounded(ctx, args), dest: t.fields(nil, &states[i].Row), found: &states[i].Took}
 	}

@@ -4,57 +4,14 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-const (
-	// mergedKeys is the most keys of one statement.
-	mergedKeys = 256
-	// sharedStatements is how many statements for many keys are in flight at a time.
-	sharedStatements = 2
-	// singleStatements is how many statements for one key each are in flight at a time. Up to
-	// the size of a usual pool, more are faster.
-	singleStatements = 16
-	// hotKey is how many calls wait for a key before it gets statements of its own.
-	hotKey = 8
-	// giveBacks is the most statements of a pgx batch. They hold the row's lock until the last.
-	giveBacks = 64
-	// lockWait is how long a statement for one key waits for a locked row. Then the key's next
-	// statement waits longer, but only half of the pool may run such statements.
-	lockWait = 20 * time.Millisecond
-	// sharedLockWait is how long a statement for many keys waits. Then the store tries the keys one by
-	// one.
-	sharedLockWait = 50 * time.Millisecond
-)
-
-func (s *Store) newQueue(t *table) *batch.Queue {
-	config := batch.Config{
-		Send: func(ctx context.Context, st *batch.Statement) error { return s.send(ctx, t, st) },
-		Keys: mergedKeys, Shared: sharedStatements, Single: singleStatements, HotKey: hotKey,
-		GiveBacks: giveBacks, LockWait: lockWait, SharedLockWait: sharedLockWait, Locked: isLocked, Slots: s.slots,
-		Merges: t.merges, Deadlines: &s.deadlines, Counters: &s.counters,
-	}
-	if s.mode != nil {
-		config.GiveBacks = 1 // pgx sends a batch in the query mode of the connection alone
-	}
-	if t.sql.refund == "" || t.sql.cancel == "" {
-		config.GiveBacks = 1 // settle would write the row once for several, and an audit must see each
-	}
-	if s.citus {
-		config.Keys, config.HotKey = 1, 0 // a statement goes to one shard
-		config.LockWait = 0               // Citus evaluates no set_config there
-		config.Locked = timedOut
-	}
-	return batch.New(config)
-}
-
 // takeMerged grants takes of many keys by one statement: for each group as many as there is room for. It
-// reports whether the statement decided all groups. Calls of a group that are not granted beside others
-// stay undecided even so.
-func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch.Group) (decided bool, err error) {
+// reports whether the statement decided about all groups.
+func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch.Group) (done bool, err error) {
 	if t.sql.takes == "" {
 		return false, nil
 	}
@@ -82,17 +39,17 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 				return false, fmt.Errorf("%w: the database answered for a key that the statement did not contain", limiter.ErrOutcomeUnknown)
 			}
 		}
-		found[i].decides = row.decides(t, groups[i].Op())
+		found[i].decides = row.complete(t, groups[i].Op())
 		found[i].taken = row
 	}
 	// The server can report an error after the last row. Then nothing counts.
 	if err := rows.Err(); err != nil {
 		return false, err
 	}
-	decided = true
+	done = true
 	for i, g := range groups {
 		if !found[i].decides {
-			decided = false
+			done = false
 			s.counters.SecondLooks.Add(int64(len(g.Calls)))
 			for _, c := range g.Calls {
 				c.ReadFirst = true
@@ -101,7 +58,7 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 		}
 		s.decideUnits(t, g, &found[i].taken)
 	}
-	return decided, nil
+	return done, nil
 }
 
 // mergedArgs returns the arguments of a merged statement.
@@ -132,8 +89,8 @@ func unitsOf(g *batch.Group) (unit limiter.Op, units int64) {
 	return unit, int64(len(g.Calls))
 }
 
-// decideUnits decides the calls of a group by what a statement returned for its key. Calls that it did not
-// grant beside others stay undecided.
+// decideUnits decides the calls of a group by what a statement returned for its key, except those that it
+// did not grant beside others.
 func (s *Store) decideUnits(t *table, g *batch.Group, row *taken) {
 	_, _, cost := t.Numbers(g.Op())
 	for i, c := range g.Calls {

@@ -13,7 +13,7 @@ import (
 
 // A reader follows a lone take, which is granted on a warm pool, through few files and functions.
 func TestPathOfATake(t *testing.T) {
-	const mostFiles, mostFunctions = 23, 89
+	const mostFiles, mostFunctions = 25, 92
 	dir := t.TempDir()
 	program, profile := filepath.Join(dir, "path"), filepath.Join(dir, "profile")
 	execute := func(name string, args ...string) string {

@@ -125,7 +125,7 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 		s.mode = &exec
 	}
 	if s.db == nil {
-		s.deadlines.Dialing, s.deadlines.WaitReason = s.dialing, s.waiting
+		s.deadlines.Dialing, s.deadlines.WaitReason = s.dialing, s.waitReason
 		s.breaker.IsOutage = s.isOutage
 		s.retries.conns = int(s.maxConns())
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// retries is how often an operation that was not applied is retried.
-	retries = 2
+	// maxRetries is how often an operation that was not applied is retried.
+	maxRetries = 2
 	// The pause before a retry is random, from leastPause to mostPause, so that operations that
 	// failed together do not collide again.
 	leastPause = 5 * time.Millisecond
@@ -35,32 +35,32 @@ type retrier struct {
 	spent   atomic.Int64  // in operations, retryShare for each one that was sent once more
 }
 
-// resend calls send again after it returned out and err, where that may help, while ctx, the operation's
+// retry calls carryOut again after it returned out and err, where that may help, while ctx, the operation's
 // context, leaves time. It never does so after an error that leaves the outcome unknown.
-func resend[T any](ctx context.Context, r *retrier, out T, err error, send func(context.Context) (T, error)) (T, error) {
+func retry[T any](ctx context.Context, r *retrier, out T, err error, carryOut func(context.Context) (T, error)) (T, error) {
 	if r.spent.Load() > 0 {
 		r.spent.Add(-1)
 	}
-	for counted, unsent := 0, 0; err != nil && mayRetry(err); {
+	for tries, unsent := 0, 0; err != nil && mayRetry(err); {
 		var inTime bool
 		switch notSent := sqlState(err) == idleSession; {
 		case notSent && unsent < r.conns:
 			unsent++
 			inTime = ctx.Err() == nil
-		case !notSent && counted < retries && r.spend():
-			counted++
+		case !notSent && tries < maxRetries && r.spend():
+			tries++
 			inTime = pause(ctx, leastPause+rand.N(mostPause-leastPause))
 		default:
 			return out, err
 		}
-		if gone := opcontext.CallerErr(ctx); gone != nil { // the caller must not be charged
+		if gone := opcontext.CallerErr(ctx); gone != nil { // the caller must not pay
 			return out, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, gone, err)
 		}
 		if !inTime {
 			break
 		}
 		r.counted.Add(1)
-		out, err = send(ctx)
+		out, err = carryOut(ctx)
 	}
 	return out, err
 }

@@ -154,5 +154,5 @@ func newRetrier(conns int) *retrier { return &retrier{conns: conns, counted: new
 // resent calls send, and again as a store does.
 func resent(ctx context.Context, r *retrier, send func(context.Context) (limiter.State, error)) (limiter.State, error) {
 	s, err := send(ctx)
-	return resend(ctx, r, s, err, send)
+	return retry(ctx, r, s, err, send)
 }

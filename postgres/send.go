@@ -2,10 +2,52 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 )
+
+const (
+	// mergedKeys is the most keys of one statement.
+	mergedKeys = 256
+	// sharedStatements is how many statements for many keys are in flight at a time.
+	sharedStatements = 2
+	// singleStatements is how many statements for one key each are in flight at a time. Up to
+	// the size of a usual pool, more are faster.
+	singleStatements = 16
+	// hotKey is how many calls wait for a key before it gets statements of its own.
+	hotKey = 8
+	// giveBacks is the most statements of a pgx batch. They hold the row's lock until the last.
+	giveBacks = 64
+	// lockWait is how long a statement for one key waits for a locked row. Then the key's next
+	// statement waits longer, but only half of the pool may run such statements.
+	lockWait = 20 * time.Millisecond
+	// sharedLockWait is how long a statement for many keys waits. Then the store tries the keys one by
+	// one.
+	sharedLockWait = 50 * time.Millisecond
+)
+
+func (s *Store) newQueue(t *table) *batch.Queue {
+	config := batch.Config{
+		Send: func(ctx context.Context, st *batch.Statement) error { return s.send(ctx, t, st) },
+		Keys: mergedKeys, Shared: sharedStatements, Single: singleStatements, HotKey: hotKey,
+		GiveBacks: giveBacks, LockWait: lockWait, SharedLockWait: sharedLockWait, Locked: isLocked, Slots: s.slots,
+		Merges: t.merges, Deadlines: &s.deadlines, Counters: &s.counters,
+	}
+	if s.mode != nil {
+		config.GiveBacks = 1 // pgx sends a batch in the query mode of the connection alone
+	}
+	if t.sql.refund == "" || t.sql.cancel == "" {
+		config.GiveBacks = 1 // settle would write the row once for several, and an audit must see each
+	}
+	if s.citus {
+		config.Keys, config.HotKey = 1, 0 // a statement goes to one shard
+		config.LockWait = 0               // Citus evaluates no set_config there
+		config.Locked = timedOut
+	}
+	return batch.New(config)
+}
 
 // send sends a statement of the queue.
 func (s *Store) send(ctx context.Context, t *table, st *batch.Statement) (err error) {
@@ -33,28 +75,30 @@ func (s *Store) send(ctx context.Context, t *table, st *batch.Statement) (err er
 // carryOut carries out the calls of one key on db, by the statement that fits them, or else by
 // [Store.settle].
 func (s *Store) carryOut(ctx context.Context, db DB, t *table, g *batch.Group) error {
-	decided, err := s.byStatement(ctx, db, t, g)
-	if err != nil || decided {
+	done, err := s.byStatement(ctx, db, t, g)
+	if err != nil || done {
 		return err
 	}
 	return s.settle(ctx, db, t, g.Calls)
 }
 
 // byStatement carries out the calls of one key if there is a statement for them: a lone call has one of its
-// own, and equal takes share a merged one. It reports whether the statement decided them; of equal takes,
-// those that are not granted beside others go into the next statement.
-func (s *Store) byStatement(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
+// own, and equal takes share a merged one. If done is false, settle must decide the calls. If done is true,
+// the queue sends those again that are not decided: of equal takes, those that were not granted beside
+// others.
+func (s *Store) byStatement(ctx context.Context, db DB, t *table, g *batch.Group) (done bool, err error) {
 	first, op := g.Calls[0], g.Op()
+	lone := len(g.Calls) == 1
 	switch {
 	case first.LocksOnly:
 		return true, s.lockOnly(ctx, db, t, g)
-	case first.ReadFirst:
-	case s.citus && hasUnits(op) && (g.Equal || len(g.Calls) == 1):
+	case first.ReadFirst: // settle reads it
+	case s.citus && hasUnits(op) && (g.Equal || lone):
 		return s.takeOnCitus(ctx, db, t, g)
-	case s.citus && !batch.GivesBack(op):
-	case len(g.Calls) == 1 && (op.Kind == limiter.OpTake || op.Kind == limiter.OpCharge):
+	case s.citus && !batch.GivesBack(op): // Citus has no other statement
+	case lone && (op.Kind == limiter.OpTake || op.Kind == limiter.OpCharge):
 		return s.takeOne(ctx, db, t, first)
-	case g.Equal || len(g.Calls) == 1 && op.Kind == limiter.OpTakeUpTo:
+	case g.Equal || lone && op.Kind == limiter.OpTakeUpTo:
 		return s.takeMerged(ctx, db, t, []*batch.Group{g})
 	case batch.GivesBack(op):
 		return s.giveBack(ctx, db, t, g.Calls)

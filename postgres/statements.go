@@ -11,8 +11,8 @@ import (
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
-// files are templates of statements. Those of one table begin with its kind. The others, except
-// check, version and overrides, are rendered for each table.
+// files are templates of statements. Those of one table begin with its kind. The others are rendered for each
+// table, except all, check, clock, distributed_citus, overrides and version.
 //
 //go:embed sql/*.sql
 var files embed.FS

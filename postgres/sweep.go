@@ -11,8 +11,7 @@ import (
 	"github.com/sqlimit/limiter/internal/sweep"
 )
 
-// Sweep deletes up to limit rows of keys that have been unused for one hour
-// ([limiter.SweepGrace]). It returns how many it deleted, also with an error; a statement that ctx
+// Sweep deletes up to limit expired rows: see [limiter.Row.Expired]. It returns how many it deleted, also with an error; a statement that ctx
 // interrupts may have deleted up to 4,000 more. Without Sweep the row of a key stays forever, so call
 // it from a scheduled job. The role needs DELETE on the tables. If limit is below 1, the error is
 // [limiter.ErrInvalid].

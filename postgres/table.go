@@ -68,7 +68,7 @@ func (t *table) fields(to []any, row *limiter.Row) []any {
 func (s *Store) readRow(ctx context.Context, db DB, t *table, op *limiter.Op) (reading, error) {
 	r, err := s.readRowByNodeClock(ctx, db, t, op)
 	if err == nil && s.citus && op.At == 0 {
-		err = s.coordinatorClock(ctx, db, t, &r)
+		r.now, err = s.readClock(ctx, db, t)
 	}
 	return r, err
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
-// maxCharge is the highest cost that the statements add to a count without an overflow.
-const maxCharge = 1 << 60
+// mostCharged is the highest cost that the statements add to a count without an overflow.
+const mostCharged = 1 << 60
 
 // takeOne carries out a lone take, or a lone charge by the statement of a take that is never refused. It
 // decides only if the row has the policy of the operation and is not ahead of the clock, and a charge only
@@ -17,7 +17,7 @@ const maxCharge = 1 << 60
 func (s *Store) takeOne(ctx context.Context, db DB, t *table, c *batch.Call) (decided bool, err error) {
 	op := &c.Op
 	charge := op.Kind == limiter.OpCharge
-	if charge && (t.charged == nil || op.Cost > maxCharge) {
+	if charge && (t.charged == nil || op.Cost > mostCharged) {
 		return false, nil
 	}
 	st := newTakeStatement(t, op)
@@ -25,7 +25,7 @@ func (s *Store) takeOne(ctx context.Context, db DB, t *table, c *batch.Call) (de
 	if err != nil {
 		return false, err
 	}
-	decided = st.taken.decides(t, op) && found
+	decided = st.taken.complete(t, op) && found
 	state := st.taken.state
 	if decided && charge {
 		decided, state.Took = t.charged(op, &state)
@@ -90,9 +90,9 @@ func (a *taken) columns(to []any, t *table) []any {
 	return to[:len(to)-tables.PolicyColumns]
 }
 
-// decides adds what the statement does not return, and reports whether that decides op. It does not if the
-// row is ahead of the clock.
-func (a *taken) decides(t *table, op *limiter.Op) bool {
+// complete adds what the statement does not return. It reports whether that decides op: not if the row is
+// ahead of the clock.
+func (a *taken) complete(t *table, op *limiter.Op) (decides bool) {
 	s := &a.state
 	s.Tick, s.Took = tickOf(op), a.granted > 0
 	s.Row.Period, s.Row.Limit, _ = t.Numbers(op)

@@ -10,43 +10,42 @@ import (
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-// takeOnCitus carries out equal takes of one key. It reports whether it decided them; calls that are not
-// granted beside others stay undecided even so. It decides none if a refusal would write the row.
+// takeOnCitus carries out equal takes of one key. It is not done if a refusal would write the row.
 //
 // A refusal by the UPSERT locks the row, and a grant needs no read. So the read comes first only if the
 // store expects a refusal or an error, and in a transaction of the caller, which would keep the lock.
-func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
+func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (done bool, err error) {
 	defer func() {
 		if err != nil {
-			s.rooms.suspect.Store(time.Now().Add(suspicion).UnixNano())
+			s.rooms.readFirst.Store(time.Now().Add(readFirstAfterError).UnixNano())
 		}
 	}()
-	if s.db != nil || max(s.rooms.of(g.Op()).Load(), s.rooms.suspect.Load()) > time.Now().UnixNano() {
-		if decided, err = s.refuseOnCitus(ctx, db, t, g); err != nil || decided {
-			return decided, err
+	if s.db != nil || max(s.rooms.of(g.Op()).Load(), s.rooms.readFirst.Load()) > time.Now().UnixNano() {
+		if done, err = s.refuseOnCitus(ctx, db, t, g); err != nil || done {
+			return done, err
 		}
 	}
-	if decided, err = s.upsertOnCitus(ctx, db, t, g); err != nil || decided {
-		return decided, err
+	if done, err = s.upsertOnCitus(ctx, db, t, g); err != nil || done {
+		return done, err
 	}
 	s.counters.SecondLooks.Add(int64(len(g.Calls)))
 	return s.refuseOnCitus(ctx, db, t, g)
 }
 
 // upsertOnCitus grants as many calls of g as there is room for, by the coordinator's clock. If it
-// writes nothing, it decides nothing.
-func (s *Store) upsertOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
+// writes nothing, it is not done.
+func (s *Store) upsertOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (done bool, err error) {
 	op := g.Op()
 	period, limit, cost := t.Numbers(op)
 	_, more := t.take(&t.sql, op)
 	var row taken
-	decided, err = s.scanRow(ctx, db, t.sql.take, []any{
+	done, err = s.scanRow(ctx, db, t.sql.take, []any{
 		op.Name, []byte(op.Key), period, limit, cost, at(op), more[0], int64(len(g.Calls)),
 	}, row.columns(nil, t)...)
-	if err != nil || !decided {
+	if err != nil || !done {
 		return false, err
 	}
-	row.decides(t, op) // it writes no row that is ahead of the clock
+	row.complete(t, op)
 	if op.At != 0 {
 		row.state.Now = op.At // the statement returns the row's
 	}
@@ -56,8 +55,8 @@ func (s *Store) upsertOnCitus(ctx context.Context, db DB, t *table, g *batch.Gro
 }
 
 // refuseOnCitus reads the row, and refuses all calls of g if there is no room by the clock of the row's
-// node, nor by the coordinator's. Otherwise it decides nothing.
-func (s *Store) refuseOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (decided bool, err error) {
+// node, nor by the coordinator's. Otherwise it is not done.
+func (s *Store) refuseOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (done bool, err error) {
 	op := g.Op()
 	r, err := s.readRowByNodeClock(ctx, db, t, op)
 	if err != nil {
@@ -65,7 +64,7 @@ func (s *Store) refuseOnCitus(ctx context.Context, db DB, t *table, g *batch.Gro
 	}
 	next, state := r.apply(r.row, *op)
 	if next == r.row && op.At == 0 {
-		if err := s.coordinatorClock(ctx, db, t, &r); err != nil {
+		if r.now, err = s.readClock(ctx, db, t); err != nil {
 			return false, s.readError(ctx, err)
 		}
 		next, state = r.apply(r.row, *op)
@@ -83,14 +82,14 @@ func (s *Store) refuseOnCitus(ctx context.Context, db DB, t *table, g *batch.Gro
 // rooms is when the store expects room for a take, by key, in nanoseconds of the process's clock. Keys
 // whose hashes agree share an entry, and other processes take from the same row, so it may be wrong.
 type rooms struct {
-	seed    maphash.Seed
-	at      [1 << 14]atomic.Int64
-	suspect atomic.Int64 // until when the store expects errors
+	seed      maphash.Seed
+	at        [1 << 14]atomic.Int64
+	readFirst atomic.Int64 // until when all takes read first
 }
 
-// suspicion is how long all takes read first after an error. If a worker is down, the error of a read is
+// readFirstAfterError is how long all takes read first after an error. If a worker is down, the error of a read is
 // ErrNotApplied, and that of an UPSERT is ErrOutcomeUnknown.
-const suspicion = time.Second
+const readFirstAfterError = time.Second
 
 func (r *rooms) of(op *limiter.Op) *atomic.Int64 {
 	return &r.at[maphash.Comparable(r.seed, [2]string{op.Name, op.Key})%uint64(len(r.at))]

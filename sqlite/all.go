@@ -21,7 +21,7 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	d := allTakes{Store: s, ops: ops}
+	d := allDecision{Store: s, ops: ops}
 	err = d.do(ctx)
 	pass.Leave(err, &ops[d.at])
 	if err != nil {
@@ -30,8 +30,8 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 	return d.states, nil
 }
 
-// allTakes is a decision over several rows.
-type allTakes struct {
+// allDecision is a decision over several rows.
+type allDecision struct {
 	*Store
 	ops    []limiter.Op
 	tables []*table // of ops
@@ -43,7 +43,7 @@ type allTakes struct {
 
 // do decides in the cheapest way that is possible at the moment, as [Store.do] does. It waits in the
 // line of those who write, and shares no transaction.
-func (d *allTakes) do(ctx context.Context) error {
+func (d *allDecision) do(ctx context.Context) error {
 	d.tables, d.rows = make([]*table, len(d.ops)), make([]limiter.Row, len(d.ops))
 	for i := range d.ops {
 		d.tables[i] = tableOf(d.ops[i].Policy)
@@ -73,10 +73,10 @@ func (d *allTakes) do(ctx context.Context) error {
 }
 
 // writes reports whether the decision changes a row. If it does, a snapshot must not decide.
-func (d *allTakes) writes() bool { return !slices.Equal(d.rows, d.next) }
+func (d *allDecision) writes() bool { return !slices.Equal(d.rows, d.next) }
 
 // peek decides on a snapshot of all rows.
-func (d *allTakes) peek(ctx context.Context, reader pool) error {
+func (d *allDecision) peek(ctx context.Context, reader pool) error {
 	tx, err := reader.snapshot(ctx)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (d *allTakes) peek(ctx context.Context, reader pool) error {
 }
 
 // transact decides in a transaction of its own, and writes the rows that changed.
-func (d *allTakes) transact(ctx context.Context, writer pool, locked bool) error {
+func (d *allDecision) transact(ctx context.Context, writer pool, locked bool) error {
 	tx, err := writer.begin(ctx, locked)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (d *allTakes) transact(ctx context.Context, writer pool, locked bool) error
 }
 
 // decide reads all rows and then the clock, for the reason that [Store.read] gives, and decides.
-func (d *allTakes) decide(ctx context.Context, tx transaction) (err error) {
+func (d *allDecision) decide(ctx context.Context, tx transaction) (err error) {
 	for i := range d.ops {
 		d.at = i
 		if d.rows[i], err = readRow(ctx, tx, d.tables[i], keyArgs(&d.ops[i])); err != nil {

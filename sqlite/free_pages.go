@@ -124,8 +124,8 @@ func (c *rawConn) addPages(ctx context.Context, dir string) error {
 	}
 	exec("unlimit")
 	if vacuum == 0 { // otherwise the database keeps no free pages
-		exec("room_make", room)
-		exec("room_drop")
+		exec("free_pages_make", room)
+		exec("free_pages_drop")
 		exec("limit")
 	}
 	exec("commit")

@@ -58,7 +58,7 @@ func (s *Store) tidyLog() {
 // frames the writers pause: the log begins anew at the first write after all of it was copied. Only
 // then does SQLite sync the database file, and the pause may end before a long sync does.
 func (s *Store) copyLog(reader *rawPool) {
-	defer s.slow.Store(false)
+	defer s.pausing.Store(false)
 	for again := false; ; again = true {
 		log, copied, err := reader.frames("log_frames")
 		switch {
@@ -77,7 +77,7 @@ func (s *Store) copyLog(reader *rawPool) {
 			}
 			return
 		}
-		s.slow.Store(again)
+		s.pausing.Store(again)
 		if _, now, err := reader.frames("checkpoint"); err != nil || now <= copied {
 			return // another connection reads a snapshot before the next frame, or copies the log
 		}

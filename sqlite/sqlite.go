@@ -30,11 +30,11 @@ type Store struct {
 	writing chan struct{}
 	commits atomic.Uint64 // how many transactions were committed
 	// logChecked is when the log was last checked. Only the caller that may write uses it. copying is
-	// whether a goroutine of copies copies the log, and slow whether writers pause for it after each
+	// whether a goroutine of copies copies the log, and pausing whether writers pause for it after each
 	// transaction.
-	logChecked    time.Time
-	copying, slow atomic.Bool
-	copies        sync.WaitGroup
+	logChecked       time.Time
+	copying, pausing atomic.Bool
+	copies           sync.WaitGroup
 
 	// queue holds the operations that wait for the writer, and waiting is how many there are.
 	queue    *batch.Queue

@@ -9,8 +9,7 @@ import (
 	"github.com/sqlimit/limiter/internal/sweep"
 )
 
-// Sweep deletes up to limit rows of keys that have been unused for one hour
-// ([limiter.SweepGrace]). It returns how many it deleted, also with an error. Without Sweep the
+// Sweep deletes up to limit expired rows: see [limiter.Row.Expired]. It returns how many it deleted, also with an error. Without Sweep the
 // tables grow with the number of keys ever used, so call it from a timer, a scheduled job or at the
 // end of a request. If limit is below 1, the error is [limiter.ErrInvalid].
 //

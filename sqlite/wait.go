@@ -64,7 +64,7 @@ func (s *Store) tryStartWriting() bool {
 
 func (s *Store) stopWriting() {
 	s.tidyLog()
-	if s.slow.Load() {
+	if s.pausing.Load() {
 		<-time.After(slowWrite)
 	}
 	<-s.writing

@@ -109,23 +109,23 @@ func LockWait(ctx context.Context) (d time.Duration, ok bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d = time.Until(c.due) / 5 * 4
-	if c.lockWait > 0 {
+	if d = c.longestLockWait(); c.lockWait > 0 {
 		d = min(d, c.lockWait)
 	}
 	return d, true
 }
 
-// LongestLockWait is LockWait, whatever Begin was told.
-func LongestLockWait(ctx context.Context) time.Duration {
-	c, ok := ctx.Value(contextKey{}).(*Context)
-	if !ok {
-		return 0
+// LongestLockWait is LockWait, whatever Begin was told. It is 0 if ctx has no time limit.
+func LongestLockWait(ctx context.Context) (d time.Duration) {
+	if c, ok := ctx.Value(contextKey{}).(*Context); ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		d = c.longestLockWait()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Until(c.due) / 5 * 4
+	return d
 }
+
+func (c *Context) longestLockWait() time.Duration { return time.Until(c.due) / 5 * 4 }
 
 // Renew gives the operation of the Context ctx its full time again, from now on. A queue calls it
 // when it sends an operation that waited while the store answered others. If the caller's deadline

@@ -1,5 +1,5 @@
 -- Grants takes of one key where the table is distributed by Citus: as many of $8 units as there is
--- room for. A unit costs $5. It answers like bucket_take.sql, but no row for a refusal: see
+-- room for. A unit costs $5. It returns what bucket_take.sql does, but no row for a refusal: see
 -- DESIGN.md, "On Citus a take is one UPSERT".
 --
 -- Citus sends this form to one shard. It evaluates the clock in VALUES on the coordinator, and

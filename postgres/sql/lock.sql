@@ -1,4 +1,4 @@
--- Locks a row until the transaction ends, and answers its latest version.
+-- Locks a row until the transaction ends, and returns its latest version.
 --
 -- $1 limiter, $2 key
 SELECT /* columns */ FROM /* table */ WHERE limiter = $1::text AND key = $2::bytea AND /* lock_timeout */true

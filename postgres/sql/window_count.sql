@@ -1,10 +1,10 @@
 -- Counts a request in a fixed window that also counts refusals, or a charge.
 --
--- Returns one row (1, now, window_start, used, at) if it allowed the request. It answers 0 instead
+-- Returns one row (1, now, window_start, used, at) if it allowed the request. It returns 0 instead
 -- of 1 if used is over the limit or the window is ahead. It returns no row if the row has another
 -- policy or lies ahead of the clock. A window ahead, which reservations of an earlier policy left,
 -- counts nothing before it comes. A charge must also count there: then this statement writes nothing
--- and answers no row.
+-- and returns no row.
 --
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL, $7 how far
 -- the row may lie ahead of the clock, $8 1 for a charge, otherwise 0

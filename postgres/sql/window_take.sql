@@ -7,7 +7,7 @@
 --
 -- A take goes into the row's window if it fits there, otherwise into the next one. Earlier windows
 -- are closed. A clock behind the row's counts in the row's window: hence greatest(). now in the
--- answer is the statement's own clock, by which the caller waits.
+-- row that it returns is the statement's own clock, by which the caller waits.
 --
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL,
 -- $7 how far the row may lie ahead of the clock, $8 longest wait

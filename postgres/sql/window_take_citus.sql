@@ -1,7 +1,7 @@
 -- Grants takes of one key where the table is distributed by Citus: as many of $8 units as the
 -- window has room for. A unit costs $5. It works like bucket_take_citus.sql.
 --
--- RETURNING cannot name the clock, so now in the answer is the row's at. It is later than the clock
+-- RETURNING cannot name the clock, so now in the row that it returns is the row's at. It is later than the clock
 -- only if another clock was ahead of it.
 --
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL, $7 how far
