@@ -10,20 +10,25 @@ import (
 )
 
 // Do implements [limiter.Store].
-func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	if err := op.Check(); err != nil {
-		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
+func (s *Store) Do(ctx context.Context, op limiter.Op) (state limiter.State, err error) {
+	if err = op.Check(); err == nil {
+		state, err = s.guard(ctx, op)
 	}
-	pass, err := s.breaker.Enter(ctx, &op)
-	if err != nil {
-		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
-	}
-	state, err := s.do(ctx, op)
-	pass.Leave(err, &op)
 	if err != nil {
 		return limiter.State{}, fmt.Errorf("sqlite: %w", err)
 	}
 	return state, nil
+}
+
+// guard carries out op unless the breaker is open.
+func (s *Store) guard(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	pass, err := s.breaker.Enter(ctx, &op)
+	if err != nil {
+		return limiter.State{}, err
+	}
+	state, err := s.do(ctx, op)
+	pass.Leave(err, &op)
+	return state, err
 }
 
 // do carries out op in the cheapest way that is possible at the moment.

@@ -3,6 +3,7 @@ package batch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,16 +42,12 @@ func (q *Queue) newStatement(from *line) *Statement {
 
 // group adds a group with no calls.
 func (st *Statement) group() *Group {
-	if n := len(st.Groups); n < cap(st.Groups) {
-		st.Groups = st.Groups[:n+1]
-		if g := st.Groups[n]; g != nil {
-			return g
-		}
-		st.Groups = st.Groups[:n]
+	n := len(st.Groups)
+	st.Groups = slices.Grow(st.Groups, 1)[:n+1]
+	if st.Groups[n] == nil {
+		st.Groups[n] = new(Group)
 	}
-	g := new(Group)
-	st.Groups = append(st.Groups, g)
-	return g
+	return st.Groups[n]
 }
 
 // recycle clears the Statement, and keeps its memory for another one.
