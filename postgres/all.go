@@ -128,7 +128,7 @@ func (d *allDecision) try(ctx context.Context, renew bool) (waited bool, err err
 	d.locked = noneLocked
 	answered := false
 	h, err := batch.HoldAll(ctx, d.queues, d.ops)
-	defer func() { h.End(answered) }()
+	defer func() { h.End(answered, err) }()
 	if errors.Is(err, batch.ErrRowLocked) {
 		d.locked = h.Held
 		return h.Waited(), nil

@@ -77,7 +77,7 @@ func TestDecisionThatTimesOutAfterItWaitedForABusyKeyIsNotAFailureOfTheStore(t *
 				})
 				synctest.Wait()
 				<-time.After(timeout / 2)
-				held.End(answered)
+				held.End(answered, nil)
 				decision.Wait()
 				stop()
 				all.Wait()

@@ -9,5 +9,12 @@ func (q *Queue) Keys() int {
 	return len(q.keys)
 }
 
+// InFlight returns how many statements count as in flight.
+func (q *Queue) InFlight() (shared, single, slow int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.shared.inFlight, q.single.inFlight, q.slow.inFlight
+}
+
 // LockError is the error of a call with this context whose statement waited too long for its row.
 func LockError(ctx context.Context, err error) error { return (&Call{ctx: ctx}).lockError(err) }

@@ -30,6 +30,8 @@ type sender struct {
 	rows  map[string]limiter.Row
 	sent  []statement
 	alive int // connections that were not given back
+
+	queues []*queue
 }
 
 // statement is what was sent, and when.
@@ -129,7 +131,23 @@ type queue struct {
 
 func open(s *sender, config batch.Config) *queue {
 	config.Send = s.send
-	return &queue{Queue: batch.New(config), sender: s, holds: map[string]*batch.Hold{}}
+	q := &queue{Queue: batch.New(config), sender: s, holds: map[string]*batch.Hold{}}
+	s.queues = append(s.queues, q)
+	return q
+}
+
+// wantIdle checks that nothing is left behind.
+func (s *sender) wantIdle(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	if s.alive != 0 {
+		t.Errorf("%d connections were not given back", s.alive)
+	}
+	for _, q := range s.queues {
+		if shared, single, slow := q.InFlight(); shared != 0 || single != 0 || slow != 0 {
+			t.Errorf("%d shared, %d single and %d slow statements still count as in flight", shared, single, slow)
+		}
+	}
 }
 
 // Do carries out op as a store does.
@@ -145,7 +163,7 @@ func (q *queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 func (q *queue) Hold(ctx context.Context, op *limiter.Op) (waited bool, err error) {
 	h, err := batch.HoldAll(ctx, []*batch.Queue{q.Queue}, []limiter.Op{*op})
 	if err != nil {
-		h.End(false)
+		h.End(false, err)
 		return h.Waited(), err
 	}
 	q.mu.Lock()
@@ -160,7 +178,7 @@ func (q *queue) Release(op *limiter.Op, answered bool) {
 	h := q.holds[op.Key]
 	delete(q.holds, op.Key)
 	q.mu.Unlock()
-	h.End(answered)
+	h.End(answered, nil)
 }
 
 // statements returns what was sent so far.

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -108,14 +109,20 @@ func (h *Hold) Begin(ctx context.Context, fresh, renew bool, lockWait time.Durat
 }
 
 // End releases the keys and the slot: calls that arrived meanwhile are sent next. answered reports
-// whether the store answered the statement.
-func (h *Hold) End(answered bool) {
+// whether the store answered the statement, otherwise err is why not. If the Hold waited for others that the
+// store answered, until its time ended, the calls behind it have waited for those as well.
+func (h *Hold) End(answered bool, err error) {
+	busy := errors.Is(err, limiter.ErrKeyBusy)
 	if !h.begun {
 		h.counter().Add(-int64(len(h.ops)))
 	}
 	for i, q := range h.queues[:h.Held] {
 		q.mu.Lock()
-		if start := q.free(q.keys[idOf(&h.ops[i])], answered); start != nil {
+		k := q.keys[idOf(&h.ops[i])]
+		if busy {
+			k.answers++
+		}
+		if start := q.free(k, answered); start != nil {
 			go q.lead(start)
 		}
 		if i == len(h.queues)-1 { // it has a slot

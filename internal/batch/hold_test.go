@@ -202,7 +202,7 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 				ops[i], queues[i] = take(fmt.Sprint(k), 1), q.Queue
 			}
 			h, err := batch.HoldAll(limited, queues, ops)
-			defer func() { h.End(err == nil) }()
+			defer func() { h.End(err == nil, err) }()
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -257,5 +257,76 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 		if n := q.Keys(); n != 0 {
 			t.Errorf("seed %d: %d key queues are left", seed, n)
 		}
+	})
+}
+
+// A Hold has a slot of the line of single keys, whatever line its key waited in before.
+func TestHoldSlot(t *testing.T) {
+	t.Run("after the calls before it have left the shared line", func(t *testing.T) {
+		apart(t, 4, 8, func(t *testing.T, s *sender, q *queue) {
+			first := ask(t.Context(), q, take("x", 1)) // fills the shared line
+			ctx, leave := context.WithCancel(t.Context())
+			left := ask(ctx, q, take("k", 1))
+			op := take("k", 1)
+			held := hold(t.Context(), q, op)
+			leave()
+			left()
+			took(t, first())
+			if _, err := held(); err != nil {
+				t.Fatal(err)
+			}
+			q.Release(&op, true)
+		})
+	})
+	t.Run("of a key that another call has made slow", func(t *testing.T) {
+		slowly(t, func(t *testing.T, q *queue, s *sender, unlock chan struct{}) {
+			booking := func(key string) limiter.Op {
+				op := take(key, 1)
+				op.MaxWait = time.Hour
+				return op
+			}
+			first := ask(t.Context(), q, booking("a"), booking("b")) // fill the line of single keys
+			op := take("k", 1)
+			held := hold(t.Context(), q, op)
+			limited, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+			defer stop()
+			var locked sync.WaitGroup
+			locked.Go(func() {
+				if err := q.Lock(limited, &op); err != nil {
+					t.Error(err)
+				}
+			})
+			took(t, first())
+			if _, err := held(); err != nil {
+				t.Fatal(err)
+			}
+			q.Release(&op, true)
+			locked.Wait()
+		})
+	})
+}
+
+// The calls behind a Hold whose time ended have waited for those that it waited for.
+func TestHoldThatTimesOutBehindOthers(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		s.takes = 3 * timeout / 5
+		a, b := take("a", 1), take("b", 1)
+		behind := ask(t.Context(), q, b, b) // the second one waits for the first, and then takes as long
+		limited, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+		defer stop()
+		var hold sync.WaitGroup
+		hold.Go(func() {
+			h, err := batch.HoldAll(limited, []*batch.Queue{q.Queue, q.Queue}, []limiter.Op{a, b})
+			if !errors.Is(err, limiter.ErrKeyBusy) {
+				t.Errorf("HoldAll = %v, want ErrKeyBusy", err)
+			}
+			h.End(false, err)
+		})
+		<-time.After(20 * ms)
+		if n := took(t, ask(t.Context(), q, a)()); n != 1 { // it has 20 ms left when the Hold ends
+			t.Error("the take behind the Hold was not granted")
+		}
+		hold.Wait()
+		took(t, behind())
 	})
 }

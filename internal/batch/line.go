@@ -41,10 +41,11 @@ func (q *Queue) release(l *line) {
 // lineFor returns the line for the next statement of a key. If no call waits, op is the next.
 func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
 	switch n := len(k.waiting); {
+	case n > 0 && k.waiting[0].holds: // Hold.End frees a slot of this line
+		return &q.single
 	case k.slow:
 		return &q.slow
-	case k.apart, k.mixed, n >= q.config.HotKey,
-		n == 0 && !q.config.merges(op), n > 0 && k.waiting[0].holds:
+	case k.apart, k.mixed, n >= q.config.HotKey, n == 0 && !q.config.merges(op):
 		return &q.single
 	}
 	return &q.shared
@@ -75,17 +76,21 @@ func (q *Queue) enqueue(k *keyQueue) (start *line) {
 	return to
 }
 
-// first returns the first key of a line. It removes keys that have moved, those whose callers have all
-// left, and those that a Hold now has.
+// first returns the first key of a line. It removes keys that have moved or have to, those whose callers
+// have all left, and those that a Hold now has.
 func (q *Queue) first(from *line) *keyQueue {
 	for len(from.keys) > 0 {
 		k := from.keys[0]
 		if k.line == from {
-			if q.next(k) {
+			switch waits := q.next(k); {
+			case waits && k.waiting[0].holds && from != &q.single: // calls before the Hold have left
+				q.enqueue(k)
+			case waits:
 				return k
-			}
-			if k.line = nil; !k.inFlight {
-				q.drop(k)
+			default:
+				if k.line = nil; !k.inFlight {
+					q.drop(k)
+				}
 			}
 		}
 		from.keys = from.keys[1:]

@@ -22,10 +22,7 @@ func in(t *testing.T, test func(t *testing.T, s *sender, q *queue)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sender{takes: 10 * ms}
 		test(t, s, newQueue(s))
-		synctest.Wait()
-		if s.alive != 0 {
-			t.Errorf("%d connections were not given back", s.alive)
-		}
+		s.wantIdle(t)
 	})
 }
 

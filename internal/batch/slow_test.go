@@ -261,9 +261,6 @@ func slowly(t *testing.T, test func(t *testing.T, q *queue, s *sender, unlock ch
 		q, s, unlock := locking()
 		test(t, q, s, unlock)
 		<-time.After(time.Second)
-		synctest.Wait()
-		if s.alive != 0 {
-			t.Errorf("%d connections were not given back", s.alive)
-		}
+		s.wantIdle(t)
 	})
 }
