@@ -263,7 +263,7 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 // A Hold has a slot of the line of single keys, whatever line its key waited in before.
 func TestHoldSlot(t *testing.T) {
 	t.Run("after the calls before it have left the shared line", func(t *testing.T) {
-		apart(t, 4, 8, func(t *testing.T, s *sender, q *queue) {
+		apart(t, 4, 8, func(t *testing.T, _ *sender, q *queue) {
 			first := ask(t.Context(), q, take("x", 1)) // fills the shared line
 			ctx, leave := context.WithCancel(t.Context())
 			left := ask(ctx, q, take("k", 1))
@@ -279,7 +279,7 @@ func TestHoldSlot(t *testing.T) {
 		})
 	})
 	t.Run("of a key that another call has made slow", func(t *testing.T) {
-		slowly(t, func(t *testing.T, q *queue, s *sender, unlock chan struct{}) {
+		slowly(t, func(t *testing.T, q *queue, _ *sender, _ chan struct{}) {
 			booking := func(key string) limiter.Op {
 				op := take(key, 1)
 				op.MaxWait = time.Hour
