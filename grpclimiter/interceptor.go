@@ -64,8 +64,8 @@ func New(l handler.Limiter, key KeyFunc, opts ...Option) *Interceptor {
 // limiter.
 //
 // NewAll panics like New, and if [limiter.CheckAll] returns an error for the limiters. It needs 1 to
-// [limiter.MaxClaims] rules. All limiters must share one store, and none may have a window with
-// CountRejected. Instead of the option Cost, set Rule.Cost.
+// [limiter.MaxClaims] rules. All limiters must share one store, each needs a name of its own, and none may
+// have a window with CountRejected. Instead of the option Cost, set Rule.Cost.
 func NewAll(rules []Rule, opts ...Option) *Interceptor {
 	i := newInterceptor(opts)
 	if i.cost != nil {

@@ -105,7 +105,14 @@ func TestWrongProgramsPanicWithAdvice(t *testing.T) {
 		"pass grpclimiter.ClientIP()": func() { grpclimiter.NewAll([]grpclimiter.Rule{{Limiter: l}}) },
 		"CountRejected":               func() { grpclimiter.NewAll([]grpclimiter.Rule{{Limiter: rejecting, Key: oneKey}}) },
 		"pass limiters of one store": func() {
-			grpclimiter.NewAll([]grpclimiter.Rule{rule, {Limiter: newLimiter(t, limiter.PerMinute(1)), Key: oneKey}})
+			elsewhere := newOn(t, memory.New(), newClock(), "elsewhere", limiter.PerMinute(1))
+			grpclimiter.NewAll([]grpclimiter.Rule{rule, {Limiter: elsewhere, Key: oneKey}})
+		},
+		`0 and 1 are both named "api"; give each rule a limiter with a name of its own`: func() {
+			grpclimiter.NewAll([]grpclimiter.Rule{rule, {Limiter: l, Key: grpclimiter.ClientIP()}})
+		},
+		"a name of its own": func() { // one name, two policies
+			grpclimiter.NewAll([]grpclimiter.Rule{rule, {Limiter: newLimiter(t, limiter.PerMinute(2)), Key: oneKey}})
 		},
 		"Cost got nil":                      func() { grpclimiter.Cost(nil) },
 		"Skip got nil":                      func() { grpclimiter.Skip(nil) },

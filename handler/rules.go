@@ -34,8 +34,8 @@ type Rule struct {
 // limiter. [HideQuota] hides all limiters, and [ChargeFailures] gives back what each of them charged.
 //
 // NewAll panics like New, and if [limiter.CheckAll] returns an error for the limiters. It needs 1 to
-// [limiter.MaxClaims] rules. All limiters must share one store, and none may have a window with
-// CountRejected. Instead of the option Cost, set Rule.Cost.
+// [limiter.MaxClaims] rules. All limiters must share one store, each needs a name of its own, and none may
+// have a window with CountRejected. Instead of the option Cost, set Rule.Cost.
 func NewAll(rules []Rule, opts ...Option) func(http.Handler) http.Handler {
 	m := newLimit(opts)
 	if m.cost != nil {

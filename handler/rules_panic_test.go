@@ -2,7 +2,7 @@ package handler_test
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -28,27 +28,37 @@ func TestRulesThatCannotWorkTogetherPanicAtTheStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := slices.Repeat(rules, limiter.MaxClaims/2)
+	var many []handler.Rule
+	for i := range limiter.MaxClaims {
+		many = append(many, handler.Rule{Limiter: newOn(t, store, c, fmt.Sprint(i), limiter.PerHour(1)), Key: oneKey})
+	}
+	alike := func(p limiter.Policy) []handler.Rule {
+		return []handler.Rule{rules[0], {Limiter: newOn(t, store, c, "burst", p), Key: oneKey}}
+	}
+	const ownName = `"burst"; give each rule a limiter with a name of its own`
 	for name, test := range map[string]struct {
 		rules  []handler.Rule
 		opt    handler.Option
 		advice string // "" if it does not panic
 	}{
-		"one rule":              {rules[:1], handler.DryRun(), ""},
-		"two rules":             {rules, handler.ChargeFailures(), ""},
-		"rules by plan":         {planned, handler.DryRun(), ""},
-		"the most rules":        {many, handler.DryRun(), ""},
-		"no rule":               {nil, handler.DryRun(), "pass 1 to 8"},
-		"a rule too many":       {append(many, rules[0]), handler.DryRun(), "pass 1 to 8"},
-		"no limiter":            {[]handler.Rule{rules[0], {Key: oneKey}}, handler.DryRun(), "limiter.New"},
-		"no key":                {[]handler.Rule{rules[0], {Limiter: rules[1].Limiter}}, handler.DryRun(), "handler.ClientIP()"},
-		"a nil option":          {rules, nil, "leave it out"},
-		"the option Cost":       {rules, handler.Cost(costOf("n")), "Rule.Cost"},
-		"two stores":            {[]handler.Rule{rules[0], elsewhere[1]}, handler.DryRun(), "one store"},
-		"counted refusals":      {[]handler.Rule{counting}, handler.DryRun(), "CountRejected"},
-		"one clock":             {[]handler.Rule{rules[0], {Limiter: clockless, Key: oneKey}}, handler.DryRun(), "WithClock"},
-		"one clock, by plan":    {[]handler.Rule{planned[0], {Limiter: clockless, Key: oneKey}}, handler.DryRun(), "WithClock"},
-		"a store for one limit": {burstAndDay(t, struct{ limiter.Store }{store}, c, 2), handler.DryRun(), "cannot decide over several limits"},
+		"one rule":               {rules[:1], handler.DryRun(), ""},
+		"two rules":              {rules, handler.ChargeFailures(), ""},
+		"rules by plan":          {planned, handler.DryRun(), ""},
+		"the most rules":         {many, handler.DryRun(), ""},
+		"no rule":                {nil, handler.DryRun(), "pass 1 to 8"},
+		"a rule too many":        {append(many, rules[0]), handler.DryRun(), "pass 1 to 8"},
+		"one limiter twice":      {[]handler.Rule{rules[0], rules[1], {Limiter: rules[0].Limiter, Key: handler.ClientIP()}}, handler.DryRun(), ownName},
+		"one name, two policies": {alike(limiter.PerHour(7)), handler.DryRun(), ownName},
+		"one name, two kinds":    {alike(limiter.FixedWindow{Limit: 3, Window: time.Hour}), handler.DryRun(), ownName},
+		"no limiter":             {[]handler.Rule{rules[0], {Key: oneKey}}, handler.DryRun(), "limiter.New"},
+		"no key":                 {[]handler.Rule{rules[0], {Limiter: rules[1].Limiter}}, handler.DryRun(), "handler.ClientIP()"},
+		"a nil option":           {rules, nil, "leave it out"},
+		"the option Cost":        {rules, handler.Cost(costOf("n")), "Rule.Cost"},
+		"two stores":             {[]handler.Rule{rules[0], elsewhere[1]}, handler.DryRun(), "one store"},
+		"counted refusals":       {[]handler.Rule{counting}, handler.DryRun(), "CountRejected"},
+		"one clock":              {[]handler.Rule{rules[0], {Limiter: clockless, Key: oneKey}}, handler.DryRun(), "WithClock"},
+		"one clock, by plan":     {[]handler.Rule{planned[0], {Limiter: clockless, Key: oneKey}}, handler.DryRun(), "WithClock"},
+		"a store for one limit":  {burstAndDay(t, struct{ limiter.Store }{store}, c, 2), handler.DryRun(), "cannot decide over several limits"},
 	} {
 		func() {
 			defer func() {

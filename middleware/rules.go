@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/sqlimit/limiter"
@@ -56,7 +57,8 @@ func New[R any](rule Rule[R], refunds bool) (*Rules[R], error) {
 }
 
 // NewAll returns the rules of several limiters, which decide together: see [limiter.AllowAll]. Each must
-// be a [*limiter.Limiter]. NewAll returns the error of [limiter.CheckAll] if they do not fit together.
+// be a [*limiter.Limiter] with a name of its own, because clients tell their limits apart by name. NewAll
+// returns the error of [limiter.CheckAll] if they do not fit together.
 func NewAll[R any](rules []Rule[R], refunds bool) (*Rules[R], error) {
 	if n := len(rules); n < 1 || n > limiter.MaxClaims {
 		return nil, fmt.Errorf("NewAll got %d rules; pass 1 to %d", n, limiter.MaxClaims)
@@ -70,6 +72,10 @@ func NewAll[R any](rules []Rule[R], refunds bool) (*Rules[R], error) {
 		var ok bool
 		if limiters[i], ok = rule.Limiter.(*limiter.Limiter); !ok {
 			return nil, fmt.Errorf("the limiter of rule %d is a %T; pass a *limiter.Limiter", i, rule.Limiter)
+		}
+		name := limiters[i].Name()
+		if j := slices.IndexFunc(limiters[:i], func(l *limiter.Limiter) bool { return l.Name() == name }); j >= 0 {
+			return nil, fmt.Errorf("the limiters of the rules %d and %d are both named %q; give each rule a limiter with a name of its own", j, i, name)
 		}
 	}
 	r.all = true
