@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -76,15 +77,19 @@ var albForm = form[events.ALBTargetGroupRequest, events.ALBTargetGroupResponse]{
 // then sends and reads only MultiValueHeaders, otherwise only Headers.
 func multiValue(e *events.ALBTargetGroupRequest) bool { return e.MultiValueHeaders != nil }
 
-// lastForwarded returns the address that the load balancer appended. If the header has several
-// lines, it is in the last one.
+// lastForwarded returns the address that the load balancer appended, without the port that the attribute
+// routing.http.xff_client_port.enabled adds. If the header has several lines, it is in the last one.
 func lastForwarded(h http.Header) string {
 	lines := h["X-Forwarded-For"]
 	if len(lines) == 0 {
 		return ""
 	}
 	last := lines[len(lines)-1]
-	return strings.Trim(last[strings.LastIndexByte(last, ',')+1:], " \t")
+	addr := strings.Trim(last[strings.LastIndexByte(last, ',')+1:], " \t")
+	if withPort, err := netip.ParseAddrPort(addr); err == nil {
+		return withPort.Addr().String()
+	}
+	return addr
 }
 
 // description returns the status with its reason phrase. If HTTP defines none, it is the phrase

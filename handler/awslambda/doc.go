@@ -26,10 +26,10 @@
 // CloudFront: see ClientIP.
 //
 // An ALB's event has no such field. RemoteAddr is then the last element of X-Forwarded-For, which the
-// load balancer appends. Leave its attribute routing.http.xff_header_processing.mode at append. With
-// preserve, clients choose the address. With remove there is no address, and ClientIP refuses the
-// request. The load balancer's health checks have no address either: serve their path outside of the
-// limiter.
+// load balancer appends, without its port. Leave the attribute
+// routing.http.xff_header_processing.mode at append. With preserve, clients choose the address. With
+// remove there is no address, and ClientIP refuses the request. The load balancer's health checks have
+// no address either: serve their path outside of the limiter.
 //
 // # Paths
 //

@@ -148,12 +148,44 @@ func TestARefusalOfOnesOwnIsTheEventsResponse(t *testing.T) {
 	}
 }
 
+// logged makes slog write to a buffer until the test ends. The test must not be parallel.
+func logged(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	before, buf := slog.Default(), new(bytes.Buffer)
+	slog.SetDefault(slog.New(slog.NewTextHandler(buf, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return buf
+}
+
+// The attribute routing.http.xff_client_port.enabled adds ports.
+func TestALBWithClientPorts(t *testing.T) {
+	log := logged(t)
+	for forwarded, want := range map[string][2]string{ // RemoteAddr and the key
+		"203.0.113.1:50000, 192.0.2.1:50001":    {"192.0.2.1", "192.0.2.1"},
+		"[2001:db8:1:2::3]:50000":               {"2001:db8:1:2::3", "2001:db8:1:2::/64"},
+		"2001:db8:1:2::3":                       {"2001:db8:1:2::3", "2001:db8:1:2::/64"},
+		"203.0.113.1:50000, 192.0.2.1:no-port ": {"192.0.2.1:no-port", ""},
+	} {
+		event := albEvent(request(t, "GET", "/", ""), "", true)
+		event["multiValueHeaders"].(map[string][]string)["x-forwarded-for"] = []string{forwarded}
+		payload, err := json.Marshal(event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := seen(t, payload)
+		key, err := handler.ClientIP()(r)
+		if r.RemoteAddr != want[0] || key != want[1] || (err == nil) != (key != "") {
+			t.Errorf("%s: from %q, with the key %q, %v; want %q", forwarded, r.RemoteAddr, key, err, want)
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("ClientIP warned of a proxy: %s", log)
+	}
+}
+
 // Every gateway forwards requests, and the event says whose.
 func TestInLambdaNoProxyHasToBeTrusted(t *testing.T) {
-	var log bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
+	log := logged(t)
 	for _, g := range gateways() {
 		for way, h := range limited(&g, newLimiter(t, 2), handler.ClientIP()) {
 			if a := g.send(t, h, request(t, "GET", "/", "")); a.status != http.StatusOK || log.Len() > 0 {
