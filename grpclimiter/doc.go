@@ -25,8 +25,8 @@
 //   - INTERNAL: the function of [Cost] or [Rule] returned a negative number.
 //   - CANCELED or DEADLINE_EXCEEDED: the caller left, or the deadline is too close.
 //
-// Messages name the limiters that refused the call. They never contain a key, or the reason of a
-// failure: see [OnError].
+// The message of RESOURCE_EXHAUSTED names the limiters that refused the call. The other messages are
+// sentences of a fixed list, without any key, name or number. The log says what to fix: see [OnError].
 //
 // # Several limiters
 //

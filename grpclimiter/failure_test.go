@@ -1,11 +1,9 @@
 package grpclimiter_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -177,10 +175,7 @@ func TestACallerThatLeavesGetsItsOwnCode(t *testing.T) {
 }
 
 func TestFailuresAreLoggedOnceAMinuteWithoutKeys(t *testing.T) { // not parallel: it replaces the default logger
-	var log bytes.Buffer
-	old := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	defer slog.SetDefault(old)
+	log := logged(t)
 	_, client := serve(t, grpclimiter.New(atStore(t, broken{errSetup}), oneKey))
 	for range 3 {
 		_, err := call(t, client)

@@ -1,9 +1,11 @@
 package grpclimiter_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -185,12 +187,38 @@ func call(t testing.TB, client testpb.TestServiceClient, pairs ...string) (metad
 	return header, err
 }
 
-// wantCode checks the code of an error and its RetryInfo; 0 is for none.
+// logged makes slog write to a buffer until the test ends. The test must not be parallel.
+func logged(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	before, buf := slog.Default(), new(bytes.Buffer)
+	slog.SetDefault(slog.New(slog.NewTextHandler(buf, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return buf
+}
+
+// messages are all that clients learn about a call without a decision.
+var messages = []string{
+	"The rate limiter could not decide.",
+	"The rate limiter was used wrongly.",
+	"The request costs more than its rate limit ever admits.",
+	"The request has no key for its rate limit.",
+	"The client's address is unknown.",
+	"A required header field is missing, empty or repeated.",
+}
+
+// wantCode checks the code of an error, its message if there was no decision, and its RetryInfo; 0 is
+// for none.
 func wantCode(t testing.TB, err error, code codes.Code, retry time.Duration) {
 	t.Helper()
 	s := status.Convert(err)
 	if s.Code() != code {
 		t.Errorf("%v, want %v", err, code)
+	}
+	switch code {
+	case codes.InvalidArgument, codes.Internal, codes.Unavailable:
+		if !slices.Contains(messages, s.Message()) {
+			t.Errorf("message %q, want one of the list", s.Message())
+		}
 	}
 	var got time.Duration
 	for _, detail := range s.Details() {

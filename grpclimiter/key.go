@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/middleware"
 )
 
 // Call is the call that an interceptor decides on.
@@ -70,7 +71,7 @@ func Metadata(name string) KeyFunc {
 	return func(ctx context.Context, _ Call) (string, error) {
 		values := metadata.ValueFromIncomingContext(ctx, lower)
 		if len(values) != 1 || values[0] == "" {
-			return "", noKey("the metadata has %d values of %s; it must have one that is not empty", len(values), lower)
+			return "", middleware.NoKey(middleware.WithoutField, "the metadata has %d values of %s; clients must send one that is not empty, or choose another key", len(values), lower)
 		}
 		return values[0], nil
 	}
@@ -105,7 +106,7 @@ func Join(keys ...KeyFunc) KeyFunc {
 				return "", err
 			}
 			if k == "" {
-				return "", noKey("one of the joined keys is empty")
+				return "", middleware.NoKey(middleware.WithoutKey, "one of the keys of Join is empty; every function must return a key or an error")
 			}
 			joined = strconv.AppendInt(joined, int64(len(k)), 10)
 			joined = append(joined, ':')
@@ -113,10 +114,6 @@ func Join(keys ...KeyFunc) KeyFunc {
 		}
 		return string(joined), nil
 	}
-}
-
-func noKey(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrNoKey, fmt.Sprintf(format, args...))
 }
 
 // isName reports whether gRPC can send metadata of this name, in lower case.

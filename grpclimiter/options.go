@@ -67,14 +67,16 @@ func OnRefusal(f func(context.Context, Call, limiter.Result)) Option {
 	return func(o *options) { o.onRefusal = f }
 }
 
-// OnError calls f if there was no key or no decision, or if a refund failed. Clients do not learn the
-// reason. The error matches [ErrNoKey], or is the limiter's. The interceptor does not call f if
-// [limiter.FailOpen] let the call pass; only [limiter.WithObserver] sees that error. Nor does it call
+// OnError calls f if there was no key or no decision, or if a refund failed. Clients learn only its
+// [middleware.Cause]. The error matches [ErrNoKey], or is the limiter's. The interceptor does not call f
+// if [limiter.FailOpen] let the call pass; only [limiter.WithObserver] sees that error. Nor does it call
 // f for [limiter.ErrCanceled]: the caller left, or the call's own deadline left too little time.
 //
 // The default is to log the error by a [github.com/sqlimit/limiter/limiterslog.Log]: to slog.Default, at
-// most once a minute for each interceptor and class of errors, and never with a key. Errors that clients
-// can cause are not logged: ErrNoKey, [limiter.ErrExceedsCapacity] and [limiter.ErrKeyBusy].
+// most once a minute for each interceptor and class of errors, and never with a key. ErrNoKey and
+// [limiter.ErrExceedsCapacity] are warnings that say what to fix, at most one a minute for each Cause.
+// The text of an error that the application's key function wrote is not logged: see [middleware.NoKey].
+// Nor is [limiter.ErrKeyBusy].
 func OnError(f func(context.Context, Call, error)) Option {
 	if f == nil {
 		panic("grpclimiter: OnError got nil; pass a function, or leave the option out")

@@ -45,24 +45,23 @@ func (i *Interceptor) refusal(ctx context.Context, call Call, d *middleware.Deci
 // pass.
 func (i *Interceptor) noDecision(ctx context.Context, call Call, d *middleware.Decision, err error, md metadata.MD) (context.Context, error) {
 	i.report(ctx, call, err)
+	cause := middleware.CauseOf(err)
 	switch {
 	case i.dryRun:
 		return withResult(ctx, limiter.Result{}, false), nil
 	case i.failOpen && d.Pass(err):
 		return withResult(ctx, d.Result, true), nil
-	case errors.Is(err, ErrNoKey):
-		return ctx, status.Error(codes.InvalidArgument, "the call has no key for its rate limit")
-	case errors.Is(err, limiter.ErrExceedsCapacity): // no wait would help
-		return ctx, status.Error(codes.InvalidArgument, "the call costs more than its rate limit ever admits")
-	case errors.Is(err, limiter.ErrInvalid): // such as a negative cost, which is not the client's fault
-		return ctx, status.Error(codes.Internal, "the rate limiter was used wrongly")
+	case cause == middleware.Misused: // not the client's fault
+		return ctx, status.Error(codes.Internal, cause.String())
+	case cause != middleware.Undecided: // no wait would help
+		return ctx, status.Error(codes.InvalidArgument, cause.String())
 	case errors.Is(err, limiter.ErrCanceled):
 		if errors.Is(err, context.DeadlineExceeded) {
 			return ctx, status.FromContextError(context.DeadlineExceeded).Err()
 		}
 		return ctx, status.FromContextError(context.Canceled).Err()
 	}
-	return ctx, retryable(codes.Unavailable, "the rate limiter could not decide", retryNoDecision, md)
+	return ctx, retryable(codes.Unavailable, cause.String(), retryNoDecision, md)
 }
 
 // retryable returns a status that tells the client when to retry, and adds the same to md.

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"sync/atomic"
+
+	"github.com/sqlimit/limiter/middleware"
 )
 
 // ClientIP returns a KeyFunc for the client's address. Without an option that is RemoteAddr, the
@@ -61,11 +63,15 @@ func ClientIP(opts ...IPOption) KeyFunc {
 
 // These texts are made once, because clients can cause the errors at will.
 var (
-	errNoPeer      = noKey("RemoteAddr is no address; behind a Unix socket use TrustedHops or AddressHeader; in Lambda the event has none: a health check, or an event of another kind than the function is for")
-	errUnforwarded = noKey("a trusted proxy sent no X-Forwarded-For; every proxy must append the address that it sees, and no trusted prefix may contain clients")
-	errFewHops     = noKey("X-Forwarded-For has fewer addresses than TrustedHops; every proxy must append the address that it sees, and no request may bypass the proxies")
-	errBadHop      = noKey("X-Forwarded-For has no address where the client's belongs; every proxy must append the address that it sees")
+	errNoPeer      = noAddress("RemoteAddr is no address; behind a Unix socket use TrustedHops or AddressHeader; in Lambda the event has none: a health check, or an event of another kind than the function is for")
+	errUnforwarded = noAddress("a trusted proxy sent no X-Forwarded-For; every proxy must append the address that it sees, and no trusted prefix may contain clients")
+	errFewHops     = noAddress("X-Forwarded-For has fewer addresses than TrustedHops; without a proxy, leave TrustedHops out; otherwise every proxy must append the address that it sees, and no request may bypass the proxies")
+	errBadHop      = noAddress("X-Forwarded-For has no address where the client's belongs; every proxy must append the address that it sees")
 )
+
+func noAddress(format string, args ...any) error {
+	return middleware.NoKey(middleware.WithoutAddress, format, args...)
+}
 
 // untrusting finds clients without a trusted proxy.
 type untrusting struct{ warned atomic.Bool }

@@ -21,7 +21,11 @@
 //     document (RFC 9457) of the draft's type quota-exceeded.
 //   - If there was no decision, the answer is 503 with Retry-After.
 //   - If a request has no key, or costs more than can ever pass, the answer is 400.
-//   - If the function of [Cost] or [Rule] returns a negative number, the answer is 500.
+//   - If the function of [Cost] or [Rule] returns a negative number, or [limiter.WithPolicyFor] chooses a
+//     policy that is not valid or of the wrong kind, the answer is 500.
+//
+// The last three have a problem document whose detail is a sentence of a fixed list, without any key,
+// name or number. The log says what to fix: see [OnError].
 //
 // The fields tell the policy that decided, which may be the one that [limiter.WithPolicyFor] chose.
 //

@@ -1,7 +1,6 @@
 package handler
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -134,14 +133,13 @@ func (m *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 }
 
 // statusOf is the status for a request without a decision.
-func statusOf(err error) int {
-	switch {
-	case errors.Is(err, ErrNoKey):
-		return http.StatusBadRequest
-	case errors.Is(err, limiter.ErrExceedsCapacity):
+func statusOf(c middleware.Cause) int {
+	switch c {
+	case middleware.Undecided:
+		return http.StatusServiceUnavailable
+	case middleware.Misused:
+		return http.StatusInternalServerError // not the client's fault
+	default:
 		return http.StatusBadRequest // no wait would help
-	case errors.Is(err, limiter.ErrInvalid):
-		return http.StatusInternalServerError // a negative cost, say: not the client's fault
 	}
-	return http.StatusServiceUnavailable
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -107,7 +108,22 @@ func wantStatus(t *testing.T, resp reply, want int) (problem map[string]any) {
 	if problem["status"] != float64(want) || problem["title"] == "" {
 		t.Errorf("problem %v, want status %d and a title", problem, want)
 	}
+	if detail, _ := problem["detail"].(string); (want != http.StatusTooManyRequests || detail != "") && !slices.Contains(details, detail) {
+		t.Errorf("detail %q, want one of the list", detail)
+	}
 	return problem
+}
+
+// details are all that clients learn about a request without a decision.
+var details = []string{
+	"The rate limiter could not decide.",
+	"The rate limiter was used wrongly.",
+	"The request costs more than its rate limit ever admits.",
+	"The request has no key for its rate limit.",
+	"The client's address is unknown.",
+	"A required header field is missing, empty or repeated.",
+	"The request matched no route.",
+	"The request has no authenticated user.",
 }
 
 // wantHeaders checks header fields; "" is for one that must not be there.

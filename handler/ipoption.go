@@ -195,7 +195,7 @@ func AddressHeader(name string) IPOption {
 	if canonical == "Cloudfront-Viewer-Address" {
 		read = readViewer
 	}
-	errNotOne := noKey("the request does not have one line %s with one address; the proxy must set it on every request, and no request may bypass the proxy", name)
+	errNotOne := noAddress("the request does not have one line %s with one address; the proxy must set it on every request, and no request may bypass the proxy", name)
 	find := func(r *http.Request) (netip.Addr, error) {
 		if lines := r.Header[canonical]; len(lines) == 1 {
 			if addr, ok := read(lines[0]); ok {

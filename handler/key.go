@@ -10,16 +10,13 @@ import (
 )
 
 // KeyFunc returns the key by which a request is limited. If it returns an error or an empty key,
-// the request is refused with 400. It must be safe for concurrent use.
+// the request is refused with 400. The text of the error is logged only if [middleware.NoKey] made it,
+// because it may hold a key. It must be safe for concurrent use.
 type KeyFunc func(*http.Request) (string, error)
 
 // ErrNoKey means that a request has no key. It is [middleware.ErrNoKey]. The errors of this package's key
 // functions match it.
 var ErrNoKey = middleware.ErrNoKey
-
-func noKey(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrNoKey, fmt.Sprintf(format, args...))
-}
 
 // Header returns a KeyFunc for the value of a header. The request must have exactly one line of it,
 // which is not empty. Clients can write any header, so limit by one only after it was verified, as
@@ -41,7 +38,7 @@ func Header(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		lines := r.Header[name]
 		if len(lines) != 1 || lines[0] == "" {
-			return "", noKey("the header %s has %d lines; it must have one that is not empty", name, len(lines))
+			return "", middleware.NoKey(middleware.WithoutField, "the header %s has %d lines; clients must send one that is not empty, or choose another key", name, len(lines))
 		}
 		return lines[0], nil
 	}
@@ -56,7 +53,7 @@ func User(name func(*http.Request) string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		user := name(r)
 		if user == "" {
-			return "", noKey("the request has no authenticated user; put the limiter behind authentication")
+			return "", middleware.NoKey(middleware.WithoutUser, "the request has no authenticated user; put the limiter behind authentication")
 		}
 		return user, nil
 	}
@@ -71,7 +68,7 @@ func User(name func(*http.Request) string) KeyFunc {
 func Route() KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if r.Pattern == "" {
-			return "", noKey("no route was matched; put the limiter around the handler of the route, not around the router")
+			return "", middleware.NoKey(middleware.WithoutRoute, "no route was matched; put the limiter around the handler of the route, not around the router")
 		}
 		return r.Pattern, nil
 	}
@@ -97,7 +94,7 @@ func Join(keys ...KeyFunc) KeyFunc {
 				return "", err
 			}
 			if k == "" {
-				return "", noKey("one of the joined keys is empty")
+				return "", middleware.NoKey(middleware.WithoutKey, "one of the keys of Join is empty; every function must return a key or an error")
 			}
 			joined = strconv.AppendInt(joined, int64(len(k)), 10)
 			joined = append(joined, ':')

@@ -28,7 +28,7 @@ func TestClientIPWarnsOnceOfAProxyThatNoOptionTrusts(t *testing.T) {
 		{"no proxy", handler.ClientIP(), "192.0.2.1:443", "X-Other", false},
 		{"hops are trusted", handler.ClientIP(hops), "10.0.0.1:443", "X-Forwarded-For", false},
 		{"a stranger, where proxies are trusted", handler.ClientIP(proxies), "192.0.2.1:443", "X-Forwarded-For", false},
-		{"a header is trusted", handler.ClientIP(handler.AddressHeader("X-Real-IP")), "10.0.0.1:443", "X-Forwarded-For", false},
+		{"a header is trusted", handler.ClientIP(handler.AddressHeader("X-Real-IP")), "10.0.0.1:443", "X-Real-IP", false},
 		{"another key", oneKey, "10.0.0.1:443", "X-Forwarded-For", false},
 		// An adapter for Lambda, or middleware in front, has put the client's address there.
 		{"an address without a port", handler.ClientIP(), "192.0.2.1", "X-Forwarded-For", false},

@@ -58,16 +58,15 @@ func TestWithoutOnErrorAFailureIsLoggedOnceAMinute(t *testing.T) {
 	}
 }
 
-func TestWhatClientsCauseIsNotLogged(t *testing.T) {
+func TestNotLogged(t *testing.T) {
 	log := logged(t)
-	secret := func(*http.Request) (string, error) { return "", errors.New("cannot parse alice@example.com") }
 	for _, h := range []http.Handler{
-		handler.New(fails(nil), secret)(&nextHandler{}),
-		handler.New(fails(limiter.ErrExceedsCapacity), oneKey)(&nextHandler{}),
 		handler.New(fails(fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrKeyBusy)), oneKey)(&nextHandler{}),
 		handler.New(fails(fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown)), oneKey)(&nextHandler{}),
 		handler.New(&fixedLimiter{result: limiter.Result{Limit: 1, Source: limiter.SourceStore}}, oneKey)(&nextHandler{}),
 		handler.New(fails(limiter.ErrMisconfigured), oneKey, handler.OnError(func(*http.Request, error) {}))(&nextHandler{}),
+		handler.New(fails(nil), handler.Route(), handler.OnError(func(*http.Request, error) {}))(&nextHandler{}),
+		handler.New(fails(limiter.ErrExceedsCapacity), oneKey, handler.OnError(func(*http.Request, error) {}))(&nextHandler{}),
 	} {
 		ask(h)
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"github.com/sqlimit/limiter/middleware"
 )
 
 // problem is a problem document (RFC 9457) with the draft's extension.
@@ -11,6 +13,7 @@ type problem struct {
 	Type     string   `json:"type,omitempty"`
 	Title    string   `json:"title"`
 	Status   int      `json:"status"`
+	Detail   string   `json:"detail,omitempty"`
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
@@ -73,8 +76,9 @@ func (m *limit) noDecision(w http.ResponseWriter, r *http.Request, next http.Han
 		pass(w, r, next, d)
 		return
 	}
-	status := statusOf(err)
-	p := problem{Title: http.StatusText(status), Status: status}
+	cause := middleware.CauseOf(err)
+	status := statusOf(cause)
+	p := problem{Title: http.StatusText(status), Status: status, Detail: cause.String()}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	if status == http.StatusServiceUnavailable {

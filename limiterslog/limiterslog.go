@@ -3,7 +3,7 @@
 // It logs failures of the store and misconfiguration, even if [limiter.FailOpen] or
 // [limiter.FailLocal] hides them from the caller. It covers every operation, also refunds and charges. It
 // never logs a refusal or a key. Packages handler and grpclimiter log in the same way by themselves,
-// unless their option OnError is set.
+// unless their option OnError is set. They also warn about requests that can never pass.
 //
 // Pass what [Observer] returns to [limiter.WithObserver]. Call [Log.Error] in middleware of your own,
 // and for errors that no observer gets, such as [limiter.ErrNoPolicy]: nothing was sent then.
@@ -26,7 +26,7 @@ const interval = time.Minute
 func Observer(logger *slog.Logger) limiter.Observer { return New(logger).Observe }
 
 // Log writes errors of limiters to a logger. It writes the first error of a limiter and a class at
-// once, and then at most one a minute. Each line has the level Error and these attributes:
+// once, and then at most one a minute. Each line has these attributes:
 //
 //   - limiter: the name of the limiter
 //   - error: the error; if the store knows what to do, the text says so
@@ -44,7 +44,7 @@ type Log struct {
 // kind is what a Log counts together.
 type kind struct {
 	limiter string
-	class   error
+	class   any // of an error, or the cause of a warning
 }
 
 // silence is the time after a line of a kind, in which errors are counted but not written.
@@ -64,28 +64,38 @@ func (l *Log) Observe(ctx context.Context, d limiter.Decision) {
 	}
 }
 
-// Error writes the error of the limiter with this name, unless too little time has passed. It ignores
+// Error writes an error of the limiter with this name, at the level Error. It ignores
 // errors that clients can cause: [limiter.ErrCanceled], [limiter.ErrExceedsCapacity],
 // [limiter.ErrExceedsMaxWait] and [limiter.ErrKeyBusy]. The err must not be nil. Errors of this
 // module's stores contain no key; errors of your own store must not contain one either.
 func (l *Log) Error(ctx context.Context, name string, err error) {
-	class, ofClients := classOf(err)
-	if ofClients {
-		return
+	if class, ofClients := classOf(err); !ofClients {
+		l.write(ctx, slog.LevelError, "the rate limiter failed", kind{name, class}, err)
 	}
-	suppressed, silent := l.isSilent(kind{name, class})
+}
+
+// Warn writes why the limiter with this name could not let a request pass, whatever is left: such a
+// request has no key, for example. Clients can cause that, so the level is Warn. Each cause is a class
+// of its own. Pass only a few causes, and no key in err.
+func (l *Log) Warn(ctx context.Context, name, cause string, err error) {
+	l.write(ctx, slog.LevelWarn, "the rate limiter rejected a request that can never pass", kind{name, cause}, err)
+}
+
+// write writes a line, unless it must be silent about k.
+func (l *Log) write(ctx context.Context, level slog.Level, message string, k kind, err error) {
+	suppressed, silent := l.isSilent(k)
 	if silent {
 		return
+	}
+	attrs := []slog.Attr{slog.String("limiter", k.limiter), slog.Any("error", err)}
+	if suppressed > 0 {
+		attrs = append(attrs, slog.Int64("suppressed", suppressed))
 	}
 	logger := l.logger
 	if logger == nil {
 		logger = slog.Default()
 	}
-	attrs := []slog.Attr{slog.String("limiter", name), slog.Any("error", err)}
-	if suppressed > 0 {
-		attrs = append(attrs, slog.Int64("suppressed", suppressed))
-	}
-	logger.LogAttrs(ctx, slog.LevelError, "the rate limiter failed", attrs...)
+	logger.LogAttrs(ctx, level, message, attrs...)
 }
 
 // isSilent reports whether an error of this kind must not be written now. Otherwise it returns how many

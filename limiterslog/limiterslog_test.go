@@ -97,6 +97,23 @@ func TestLimitersAndClassesOfErrorsAreBoundedApart(t *testing.T) {
 	}
 }
 
+func TestWarn(t *testing.T) {
+	t.Parallel()
+	logger, out := newLogger()
+	log := limiterslog.New(logger)
+	for range 3 {
+		for _, cause := range []string{"no key", "too costly"} {
+			log.Warn(t.Context(), "l", cause, fmt.Errorf("%w: %s", limiter.ErrExceedsCapacity, cause))
+		}
+		log.Error(t.Context(), "l", limiter.ErrNotApplied)
+	}
+	const warning = `level=WARN msg="the rate limiter rejected a request that can never pass" limiter=l error="limiter: cost exceeds capacity: `
+	want := warning + "no key\"\n" + warning + "too costly\"\n" + `level=ERROR msg="the rate limiter failed" limiter=l error="limiter: not applied"` + "\n"
+	if got := out.String(); got != want {
+		t.Errorf("logged %s\nwant %s", got, want)
+	}
+}
+
 func TestRefusalsAndWhatClientsCauseAreNotLogged(t *testing.T) {
 	t.Parallel()
 	logger, out := newLogger()

@@ -52,7 +52,7 @@ func (r *Rules[R]) Decide(ctx context.Context, request R, d *Decision) error {
 func (r *Rule[R]) find(request R, p *RuleResult) (err error) {
 	p.Limiter, p.Cost = r.Limiter, 1
 	if p.Key, err = r.Key(request); err == nil && p.Key == "" {
-		return fmt.Errorf("%w: the key function returned an empty key", ErrNoKey)
+		return NoKey(WithoutKey, "the key function returned an empty key; return one, or leave such requests out with Skip")
 	}
 	if err != nil {
 		if !errors.Is(err, ErrNoKey) {

@@ -39,5 +39,5 @@ func Example() {
 	// Output:
 	// true 300 []
 	// false 300 [sender]
-	// limiter: the request has no key: the key function returned an empty key
+	// limiter: the request has no key: the key function returned an empty key; return one, or leave such requests out with Skip
 }

@@ -14,7 +14,7 @@ import (
 
 // Limiter makes the decisions; a [*limiter.Limiter] is one. It must be safe for concurrent use.
 //
-// Its errors should match the classes of package limiter. AllowN of 0 must charge nothing. To give
+// Its errors should match the classes of package limiter, and must not contain a key. AllowN of 0 must charge nothing. To give
 // costs back, it also needs the method RefundOf of [limiter.Limiter]: it must give nothing back for a
 // Result that charged nothing, and must not credit a window that was not charged.
 type Limiter interface {
@@ -102,15 +102,20 @@ func newRules[R any](rules []Rule[R], refunds bool) (*Rules[R], error) {
 }
 
 // Report passes err to onError, or logs it if onError is nil: why there was no decision, or why a cost
-// was not given back. It ignores [limiter.ErrCanceled], because clients that leave could fill the log. It
-// does not log an [ErrNoKey]: the application may have written its text, and put a key into it. See
-// [limiterslog.Log] for how often it logs.
+// was not given back. It ignores [limiter.ErrCanceled], because clients that leave could fill the log.
+//
+// Requests that cannot pass, because they have no key or cost too much, are warnings for each [Cause].
+// Report logs the text of an [ErrNoKey] only if [NoKey] made it. See [limiterslog.Log] for how often it
+// logs.
 func (r *Rules[R]) Report(ctx context.Context, err error, onError func(error)) {
+	cause := CauseOf(err)
 	switch {
 	case errors.Is(err, limiter.ErrCanceled):
 	case onError != nil:
 		onError(err)
-	case !errors.Is(err, ErrNoKey):
+	case cause == Undecided || cause == Misused:
 		r.log.Error(ctx, r.name, err)
+	default:
+		r.log.Warn(ctx, r.name, cause.String(), toLog(err))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/middleware"
 )
 
 // limit returns middleware by one limiter for functions that take the event itself.
@@ -62,7 +63,7 @@ func keyOfReadable(key handler.KeyFunc) handler.KeyFunc {
 	}
 	return func(r *http.Request) (string, error) {
 		if err := unreadable(r); err != nil {
-			return "", err
+			return "", middleware.NoKey(middleware.WithoutKey, "no request can be made of the event, because %v; pass Skip to serve such events", err)
 		}
 		return key(r)
 	}

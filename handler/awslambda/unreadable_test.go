@@ -7,10 +7,32 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sqlimit/limiter/handler"
 )
+
+func TestUnreadableEventsAreLogged(t *testing.T) {
+	for _, g := range gateways() {
+		log := logged(t)
+		h := g.limit(newLimiter(t, 1), handler.ClientIP())(ok)
+		event := g.event(request(t, "GET", "/", ""), "")
+		event["body"], event["isBase64Encoded"] = "{}", true
+		payload, err := json.Marshal(event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := h.Invoke(t.Context(), payload); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "the body is not valid base64") || !strings.Contains(text, "Skip") {
+			t.Errorf("%s: the log is %q, want one line that says why", g.name, text)
+		}
+	}
+}
 
 // A limiter that decides nothing must not refuse, either. The function takes the event and
 // need not read its path.

@@ -1,0 +1,114 @@
+package handler_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/keyleak"
+)
+
+const secret = "alice-9f31c2-and-more@example.com"
+
+// keyed is a request that has the secret wherever a client can write one.
+func keyed() *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/"+secret, http.NoBody)
+	r.Header["X-Api-Key"] = []string{secret, secret}
+	r.SetBasicAuth(secret, secret)
+	return r
+}
+
+func TestMistakes(t *testing.T) {
+	nobody := handler.User(func(*http.Request) string { return "" })
+	for _, c := range []struct {
+		name   string
+		key    handler.KeyFunc
+		cost   int64
+		detail string
+		fix    string // in the log
+	}{
+		{"TrustedHops without a proxy", handler.ClientIP(handler.TrustedHops(1)), 1, "The client's address is unknown.", "without a proxy, leave TrustedHops out"},
+		{"a route outside of a mux", handler.Route(), 1, "The request matched no route.", "put the limiter around the handler of the route"},
+		{"no user", nobody, 1, "The request has no authenticated user.", "put the limiter behind authentication"},
+		{"no header", handler.Header("X-Tenant"), 1, "A required header field is missing, empty or repeated.", "the header X-Tenant has 0 lines; clients must send one"},
+		{"a header twice", handler.Header("X-Api-Key"), 1, "A required header field is missing, empty or repeated.", "the header X-Api-Key has 2 lines; clients must send one"},
+		{"a cost above the capacity", oneKey, 100, "The request costs more than its rate limit ever admits.", "the cost is 100; the policy admits at most 60; raise the limit, or let Cost return less"},
+		{"an empty key", func(*http.Request) (string, error) { return "", nil }, 1, "The request has no key for its rate limit.", "the key function returned an empty key; return one"},
+		{"an empty part of a key", handler.Join(oneKey, func(*http.Request) (string, error) { return "", nil }), 1, "The request has no key for its rate limit.", "every function must return a key"},
+		{"an error of the application", func(r *http.Request) (string, error) {
+			return "", errors.New("cannot parse " + r.URL.Path)
+		}, 1, "The request has no key for its rate limit.", "set OnError to see it"},
+		{"an ErrNoKey of the application", func(r *http.Request) (string, error) {
+			return "", fmt.Errorf("%w: cannot parse %s", handler.ErrNoKey, r.URL.Path)
+		}, 1, "The request has no key for its rate limit.", "set OnError to see it"},
+		{"an error that the application wraps", func(r *http.Request) (string, error) {
+			_, err := nobody(r)
+			return "", fmt.Errorf("%s: %w", r.URL.Path, err)
+		}, 1, "The request has no authenticated user.", "put the limiter behind authentication"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			log := logged(t)
+			cost := handler.Cost(func(*http.Request) int64 { return c.cost })
+			limit := func(opts ...handler.Option) http.Handler {
+				return handler.New(newLimiter(t, newClock(), "l", limiter.PerMinute(60)), c.key, append(opts, cost)...)(&nextHandler{})
+			}
+			synctest.Test(t, func(t *testing.T) {
+				h := limit()
+				want := map[string]any{"title": "Bad Request", "status": 400.0, "detail": c.detail}
+				for minute := range 2 {
+					for range 20 {
+						if problem := wantStatus(t, askBy(h, keyed()), http.StatusBadRequest); !reflect.DeepEqual(problem, want) {
+							t.Errorf("the body is %v, want %v", problem, want)
+						}
+					}
+					if lines := strings.Count(log.String(), "\n"); lines != minute+1 {
+						t.Errorf("%d lines after %d minutes", lines, minute)
+					}
+					<-time.After(time.Minute)
+				}
+			})
+			text := log.String()
+			for _, part := range []string{"level=WARN", "limiter=l", c.fix, "suppressed=19"} {
+				if !strings.Contains(text, part) {
+					t.Errorf("the log does not say %q: %s", part, text)
+				}
+			}
+			if found := keyleak.Of(secret).In(log.Bytes()); len(found) > 0 {
+				t.Errorf("the key is in the log as %v: %s", found, text)
+			}
+			log.Reset()
+			var got error
+			askBy(limit(handler.OnError(func(_ *http.Request, err error) { got = err })), keyed())
+			if log.Len() > 0 || got == nil || c.cost == 1 && !errors.Is(got, handler.ErrNoKey) {
+				t.Errorf("OnError got %v, and the log %q", got, log)
+			}
+		})
+	}
+}
+
+func TestMistakesAreLoggedApart(t *testing.T) {
+	log := logged(t)
+	tooCostly := handler.Cost(func(*http.Request) int64 { return 100 })
+	byQuery := map[string]handler.KeyFunc{"route": handler.Route(), "header": handler.Header("X-Tenant"), "cost": oneKey}
+	h := handler.New(newLimiter(t, newClock(), "l", limiter.PerMinute(60)), func(r *http.Request) (string, error) {
+		return byQuery[r.URL.RawQuery](r)
+	}, tooCostly)(&nextHandler{})
+	for range 10 {
+		for cause := range byQuery {
+			askBy(h, httptest.NewRequest(http.MethodGet, "/?"+cause, http.NoBody))
+		}
+	}
+	for _, part := range []string{"no route was matched", "the header X-Tenant", "the cost is 100"} {
+		if strings.Count(log.String(), part) != 1 {
+			t.Errorf("want one line with %q: %s", part, log)
+		}
+	}
+}
