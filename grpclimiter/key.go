@@ -57,12 +57,15 @@ func ClientIP(opts ...handler.IPOption) KeyFunc {
 // after it was verified, as an API key is. Before that, limit by [ClientIP].
 //
 // The case of the name does not matter. Metadata panics if the name is not one that gRPC allows. It
-// also panics for x-forwarded-for and forwarded, which are lists that clients begin.
+// also panics for host, te and connection, which no call has, and for x-forwarded-for and forwarded,
+// which are lists that clients begin.
 func Metadata(name string) KeyFunc {
 	lower := strings.ToLower(name)
 	switch {
 	case !isName(lower):
 		panic(fmt.Sprintf("grpclimiter: Metadata got %q, which is not a valid name; pass one of letters, digits, '-', '_' and '.', such as \"x-api-key\"", name))
+	case lower == "host", lower == "te", lower == "connection": // gRPC removes them, or ends the call
+		panic(fmt.Sprintf("grpclimiter: Metadata got %q, which no call has as metadata; pass a name of the application's own, such as \"x-api-key\"", name))
 	case strings.HasPrefix(lower, "grpc-"):
 		panic(fmt.Sprintf("grpclimiter: Metadata got %q, but gRPC keeps names that begin with grpc- to itself; pass another name", name))
 	case lower == "x-forwarded-for", lower == "forwarded":

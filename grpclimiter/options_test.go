@@ -122,6 +122,9 @@ func TestWrongProgramsPanicWithAdvice(t *testing.T) {
 		"Join got a nil key":                func() { grpclimiter.Join(oneKey, nil) },
 		`"x api key", which is not a valid`: func() { grpclimiter.Metadata("x api key") },
 		`"", which is not a valid`:          func() { grpclimiter.Metadata("") },
+		`"host", which no call has`:         func() { grpclimiter.Metadata("host") },
+		`"TE", which no call has`:           func() { grpclimiter.Metadata("TE") },
+		`"Connection", which no call has`:   func() { grpclimiter.Metadata("Connection") },
 		"gRPC keeps names":                  func() { grpclimiter.Metadata("grpc-timeout") },
 		"a list that clients begin":         func() { grpclimiter.Metadata("X-Forwarded-For") },
 	} {
