@@ -22,7 +22,8 @@
 //     is rounded up to the millisecond. The metadata has retry-after in seconds.
 //   - UNAVAILABLE: there was no decision. RetryInfo and retry-after say 1 second.
 //   - INVALID_ARGUMENT: the call has no key, or costs more than can ever pass.
-//   - INTERNAL: the function of [Cost] or [Rule] returned a negative number.
+//   - INTERNAL: the function of [Cost] or [Rule] returned a negative number, or
+//     [limiter.WithPolicyFor] chose a policy that is not valid or of the wrong kind.
 //   - CANCELED or DEADLINE_EXCEEDED: the caller left, or the deadline is too close.
 //
 // The message of RESOURCE_EXHAUSTED names the limiters that refused the call. The other messages are

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -164,6 +166,35 @@ func ExampleResultFromContext() {
 	}))
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	// Output: 4 previews left
+}
+
+// ReverseProxy adds the headers of the upstream to those of the limiter. So the proxy removes the
+// upstream's X-RateLimit headers, which cannot be lists.
+func ExampleLegacyHeaders_reverseProxy() {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-RateLimit-Remaining", "999")
+	}))
+	defer upstream.Close()
+	target, err := url.Parse(upstream.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ModifyResponse: func(r *http.Response) error {
+			for name := range r.Header {
+				if strings.HasPrefix(name, "X-Ratelimit-") { // as Go spells it
+					r.Header.Del(name)
+				}
+			}
+			return nil
+		},
+	}
+	limit := handler.New(mustLimiter("api", limiter.PerMinute(5)), handler.ClientIP(), handler.LegacyHeaders())
+	w := httptest.NewRecorder()
+	limit(proxy).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	fmt.Println(w.Header().Values("X-RateLimit-Remaining"))
+	// Output: [4]
 }
 
 // A new policy is tried on real traffic before it refuses anybody.

@@ -118,6 +118,9 @@ func OnError(f func(*http.Request, error)) Option {
 // (https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api). Reset is in
 // seconds since 1970. With several limiters they describe the tightest one. The default is not to
 // send them.
+//
+// A [net/http/httputil.ReverseProxy] inside adds the upstream's headers. If the upstream sends these too,
+// remove them in ModifyResponse: see the example.
 func LegacyHeaders() Option {
 	return func(o *options) { o.legacy = true }
 }

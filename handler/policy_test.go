@@ -5,12 +5,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/overrides"
 )
 
 // byPlan chooses a policy by the key.
@@ -51,6 +53,22 @@ func TestFieldsAreThoseOfThePolicyThatDecided(t *testing.T) {
 			"RateLimit-Policy": call.policy, "RateLimit": call.quota, "Retry-After": call.retry,
 			"X-RateLimit-Resource": call.resource, "X-RateLimit-Limit": call.limit,
 		})
+	}
+}
+
+// windows is a source that overrides a key by a window.
+type windows struct{}
+
+func (windows) Overrides(context.Context, string, int) ([]limiter.Override, error) {
+	return []limiter.Override{{Key: "everybody", Policy: limiter.FixedWindow{Limit: 5, Window: time.Hour}}}, nil
+}
+
+func TestOverrideOfTheWrongKind(t *testing.T) {
+	log := logged(t)
+	l := newOn(t, memory.New(), newClock(), "api", limiter.PerHour(1), limiter.WithPolicyFor(overrides.New(windows{}, "api")))
+	wantStatus(t, ask(handler.New(l, oneKey)(&nextHandler{})), http.StatusInternalServerError)
+	if text := log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "return the same kind") {
+		t.Errorf("the log does not say what to fix: %s", text)
 	}
 }
 
