@@ -35,7 +35,7 @@ func (now instant) within(d time.Duration, then instant) bool {
 }
 
 // health returns the handler of GET /health. It sends 204 if the store passes its check,
-// and 503 otherwise. Concurrent requests share one check.
+// and 503 otherwise. Concurrent requests share one check. It logs the first of consecutive failures.
 func health(store Store, clock func() instant) http.HandlerFunc {
 	var (
 		mu      sync.Mutex // held during a check: the other requests wait for its result
@@ -50,7 +50,8 @@ func health(store Store, clock func() instant) http.HandlerFunc {
 			// The result is for all requests, so this client cannot cancel the check.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), healthTimeout)
 			defer cancel()
-			if err = store.Check(ctx); err != nil {
+			failedBefore := err != nil
+			if err = store.Check(ctx); err != nil && !failedBefore {
 				slog.ErrorContext(ctx, "health check failed", "error", err)
 			}
 			checked, known = clock(), true

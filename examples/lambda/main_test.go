@@ -117,12 +117,7 @@ func TestAServerDoesNotStartOnADatabaseWithoutTables(t *testing.T) {
 
 func TestAServerStartsWithoutItsDatabaseAndSends503(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = listener.Close() // nobody is there
-	url := start(t, map[string]string{"DATABASE_URL": "postgres://user@" + listener.Addr().String() + "/db?sslmode=disable"}, policies)
+	url := start(t, map[string]string{"DATABASE_URL": "postgres://user@" + closedPort(t) + "/db?sslmode=disable"}, policies)
 	for _, path := range []string{"/", "/limits", "/health"} {
 		if code, _ := get(t, url+path); code != http.StatusServiceUnavailable {
 			t.Errorf("GET %s: %d, want 503", path, code)

@@ -19,7 +19,7 @@ func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Pol
 	if err != nil {
 		return nil, err
 	}
-	onError := handler.OnError(logError)
+	onError := handler.OnError(logNoKey)
 	limit := func(name string, opts ...handler.Option) func(http.Handler) http.Handler {
 		return handler.New(limiters[name], client, append(opts, onError)...)
 	}
@@ -57,17 +57,14 @@ func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Pol
 // routes read no body. Without a limit a client could fill the memory and /tmp.
 const maxBody = 4 << 10
 
-// logError logs why there was no decision. It logs only the first request without a key:
-// clients can send many, but if TRUSTED_HOPS is wrong, no request has a key.
-func logError(r *http.Request, err error) {
-	report := func() {
-		slog.ErrorContext(r.Context(), "no decision", "route", r.Pattern, "error", err)
-	}
+// logNoKey logs the first request without a key: clients can send many, but if TRUSTED_HOPS is wrong,
+// no request has a key. The limiters log all other errors.
+func logNoKey(r *http.Request, err error) {
 	if errors.Is(err, handler.ErrNoKey) {
-		firstWithoutKey.Do(report)
-		return
+		firstWithoutKey.Do(func() {
+			slog.ErrorContext(r.Context(), "no decision", "route", r.Pattern, "error", err)
+		})
 	}
-	report()
 }
 
 var firstWithoutKey sync.Once
