@@ -17,17 +17,17 @@ func TestThePageWorksByKeyboard(t *testing.T) {
 	t.Parallel()
 	_, b := ready(t)
 	var order []string
-	for range 5 {
+	for range 7 {
 		b.do(chromedp.KeyEvent(kb.Tab))
 		order = append(order, eval[string](b, "document.activeElement.id"))
 		if got := eval[string](b, "getComputedStyle(document.activeElement).outlineStyle"); got != "solid" {
 			t.Errorf("the focus on %s has the outline %q", order[len(order)-1], got)
 		}
 	}
-	if want := []string{"search", "search20", "export", "wrong", "right"}; !slices.Equal(order, want) {
+	if want := []string{"source", "search", "search20", "export", "wrong", "right", "copy"}; !slices.Equal(order, want) {
 		t.Fatalf("the tab key leads to %q, want %q", order, want)
 	}
-	b.do(chromedp.KeyEvent(kb.Enter))
+	b.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)), chromedp.KeyEvent(kb.Enter))
 	b.untilTally("1 allowed")
 	for range 2 {
 		b.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
@@ -35,7 +35,7 @@ func TestThePageWorksByKeyboard(t *testing.T) {
 	b.do(chromedp.KeyEvent(" "))
 	seen := b.untilTally("2 allowed")
 	if seen.Log[1].What != "Log in" || seen.Log[0].What != "Export" {
-		t.Errorf("after Enter on the last button and space on Export the page shows\n%s", seen)
+		t.Errorf("after Enter on Right password and space on Export the page shows\n%s", seen)
 	}
 	b.untilBars("export-burst 2 of 3")
 }
@@ -63,7 +63,7 @@ func TestTheAccessibilityTreeHasAllThatIsVisible(t *testing.T) {
 	}
 	want := []string{
 		"heading Your rate limits, live",
-		"button Search", "button Search × 20", "button Export", "button Log in, wrong password", "button Log in, right password",
+		"button Search", "button Search × 20", "button Export", "button Log in, wrong password", "button Log in, right password", "button Copy",
 		"heading Your limits", "status  polite",
 		"meter search 9, 0 to 10", "meter export-burst 3, 0 to 3", "meter export-day 20, 0 to 20",
 		"meter login-address 20, 0 to 20", "meter page 10, 0 to 10",

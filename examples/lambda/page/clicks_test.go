@@ -30,11 +30,11 @@ func TestBarsAreFullAtFirst(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s: %s, %d %%; %s", bar.Name, bar.Text, bar.Filled, bar.Small))
 	}
 	want := []string{
-		"search: 10 of 10, 100 %; 10 per 10 s; ",
-		"export-burst: 3 of 3, 100 %; 3 per 6 s; ",
-		"export-day: 20 of 20, 100 %; 20 per 24 h; ",
-		"login-address: 20 of 20, 100 %; 20 per min; ",
-		"page: 9 of 10, 90 %; 10 per 10 s; next in 1 s", // the visit
+		"search: 10 of 10, 100 %; 10 searches per 10 s; ",
+		"export-burst: 3 of 3, 100 %; 3 exports per 6 s; ",
+		"export-day: 20 of 20, 100 %; 20 exports per 24 h; ",
+		"login-address: 20 of 20, 100 %; 20 failed logins per min; ",
+		"page: 9 of 10, 90 %; 10 visits to this page per 10 s; next in 1 s", // the visit
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the bars are\n%q, want\n%q", got, want)
@@ -49,7 +49,7 @@ func TestASearchDrainsItsBarByOne(t *testing.T) {
 	_, b := ready(t)
 	b.click("search")
 	seen := b.untilBars("search 9 of 10", "export-burst 3 of 3", "page 10 of 10")
-	if got := seen.bar("search"); got.Filled != 90 || got.Small != "10 per 10 s; next in 1 s" {
+	if got := seen.bar("search"); got.Filled != 90 || got.Small != "10 searches per 10 s; next in 1 s" {
 		t.Errorf("the bar is filled to %d %% and says %q, want 90 %% and the next in 1 s", got.Filled, got.Small)
 	}
 	seen = b.untilTally("1 allowed")
@@ -192,7 +192,7 @@ func TestThePageReportsAStoreThatIsDown(t *testing.T) {
 		t.Errorf("the log shows %+v, want 503 with Retry-After", got)
 	}
 	seen = b.until("poll after Retry-After", func(s state) bool {
-		return s.Trouble == "Limits unavailable (503); retrying" && slices.Equal(s.Waits, []int{1000})
+		return s.Trouble == "The server could not decide; retrying" && slices.Equal(s.Waits, []int{1000})
 	})
 	if got := seen.bar("search").Text; got != "9 of 10" {
 		t.Errorf("the bar says %s, want the last known state", got)
@@ -212,7 +212,7 @@ func TestThePageReportsAServerThatDoesNotRespond(t *testing.T) {
 		t.Errorf("the log shows %+v, want no response", got)
 	}
 	b.until("poll in 5 s", func(s state) bool {
-		return s.Trouble == "Limits unavailable (no response); retrying" && slices.Equal(s.Waits, []int{5000})
+		return s.Trouble == "No response; retrying" && slices.Equal(s.Waits, []int{5000})
 	})
 	s.mute.Store(false)
 	b.click("search")

@@ -23,7 +23,7 @@ var screenshot = flag.String("screenshot", "", "the `file` to which TestScreensh
 //	go test ./examples/lambda/page -run TestScreenshot -screenshot screenshot.png
 func TestScreenshot(t *testing.T) {
 	t.Parallel()
-	const width, height, scale, most = 1000, 745, 2, 150 << 10
+	const width, height, scale, most = 1000, 790, 2, 150 << 10
 	s := serve(t)
 	b := newTab(t)
 	b.do(chromedp.EmulateViewport(width, height, chromedp.EmulateScale(scale)))
