@@ -24,7 +24,7 @@ func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Pol
 		return handler.New(limiters[name], client, append(opts, onError)...)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", limit("page")(page.Handler()))
+	mux.Handle("GET /{$}", page.Explain(limit("page")(page.Handler())))
 	mux.Handle("GET /search", limit("search")(http.HandlerFunc(search)))
 	mux.Handle("POST /export", handler.NewAll([]handler.Rule{
 		{Limiter: limiters["export-burst"], Key: client},

@@ -23,22 +23,36 @@ var embedded []byte
 func Handler() http.Handler { return handler(embedded) }
 
 func handler(html []byte) http.Handler {
+	d := newDocument(html)
+	sum := sha256.Sum256(d.html)
+	etag := `"` + hex.EncodeToString(sum[:16]) + `"`
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.setHeaders(w.Header())
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", etag)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(d.html))
+	})
+}
+
+// document is the page and its Content-Security-Policy.
+type document struct {
+	html   []byte
+	policy string
+}
+
+func newDocument(html []byte) document {
 	// The browser hashes the parsed text, in which every line ends with \n. A checkout
 	// may have changed the line endings.
 	html = bytes.ReplaceAll(html, []byte("\r\n"), []byte("\n"))
-	sum := sha256.Sum256(html)
-	etag := `"` + hex.EncodeToString(sum[:16]) + `"`
-	policy := contentPolicy(html)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-cache")
-		h.Set("ETag", etag)
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(html))
-	})
+	return document{html, contentPolicy(html)}
+}
+
+// setHeaders sets the headers of each response with the page.
+func (d document) setHeaders(h http.Header) {
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", d.policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
 }
 
 // inline matches the text of a style or script element of the page.

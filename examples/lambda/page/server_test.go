@@ -69,7 +69,7 @@ func serve(t *testing.T) *service {
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", handler.New(pages, ip)(page.Handler()))
+	mux.Handle("GET /{$}", page.Explain(handler.New(pages, ip)(page.Handler())))
 	mux.Handle("GET /limits", handler.NewAll(look)(limits))
 	mux.Handle("GET /search", handler.New(search, ip)(ok))
 	mux.Handle("POST /export", handler.NewAll([]handler.Rule{{Limiter: burst, Key: ip}, {Limiter: day, Key: ip}})(ok))
