@@ -53,7 +53,7 @@ func (i *Interceptor) noDecision(ctx context.Context, call Call, d *middleware.D
 		return withResult(ctx, d.Result, true), nil
 	case cause == middleware.Misused: // not the client's fault
 		return ctx, status.Error(codes.Internal, cause.String())
-	case cause != middleware.Undecided: // no wait would help
+	case cause != middleware.NoDecision: // no wait would help
 		return ctx, status.Error(codes.InvalidArgument, cause.String())
 	case errors.Is(err, limiter.ErrCanceled):
 		if errors.Is(err, context.DeadlineExceeded) {

@@ -135,7 +135,7 @@ func (m *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 // statusOf is the status for a request without a decision.
 func statusOf(c middleware.Cause) int {
 	switch c {
-	case middleware.Undecided:
+	case middleware.NoDecision:
 		return http.StatusServiceUnavailable
 	case middleware.Misused:
 		return http.StatusInternalServerError // not the client's fault

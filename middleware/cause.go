@@ -13,7 +13,7 @@ type Cause uint8
 
 // The causes. The last five belong to errors that match [ErrNoKey].
 const (
-	Undecided      Cause = iota // any other error, mostly a failure of the store
+	NoDecision     Cause = iota // any other error, mostly a failure of the store
 	Misused                     // limiter.ErrInvalid: a negative cost, or a policy of the wrong kind
 	TooCostly                   // limiter.ErrExceedsCapacity
 	WithoutKey                  // no key, for no cause below
@@ -24,7 +24,7 @@ const (
 )
 
 var sentences = [...]string{
-	Undecided:      "The rate limiter could not decide.",
+	NoDecision:     "The rate limiter could not decide.",
 	Misused:        "The rate limiter was used wrongly.",
 	TooCostly:      "The request costs more than its rate limit ever admits.",
 	WithoutKey:     "The request has no key for its rate limit.",
@@ -37,7 +37,7 @@ var sentences = [...]string{
 // String returns the sentence for clients.
 func (c Cause) String() string {
 	if int(c) >= len(sentences) {
-		c = Undecided
+		c = NoDecision
 	}
 	return sentences[c]
 }
@@ -55,7 +55,7 @@ func CauseOf(err error) Cause {
 	case errors.Is(err, limiter.ErrInvalid):
 		return Misused
 	}
-	return Undecided
+	return NoDecision
 }
 
 // NoKey returns the error of a key function that finds no key. It matches [ErrNoKey], and clients get

@@ -16,7 +16,7 @@ func TestCauseOf(t *testing.T) {
 		err  error
 		want middleware.Cause
 	}{
-		"a store that failed":         {limiter.ErrNotApplied, middleware.Undecided},
+		"a store that failed":         {limiter.ErrNotApplied, middleware.NoDecision},
 		"a negative cost":             {limiter.ErrInvalid, middleware.Misused},
 		"a cost that is too high":     {fmt.Errorf("%w: 5", limiter.ErrExceedsCapacity), middleware.TooCostly},
 		"an error of the application": {fmt.Errorf("%w: %w", middleware.ErrNoKey, limiter.ErrInvalid), middleware.WithoutKey},
@@ -31,7 +31,7 @@ func TestCauseOf(t *testing.T) {
 	if !errors.Is(noUser, middleware.ErrNoKey) || noUser.Error() != "limiter: the request has no key: no user" {
 		t.Errorf("NoKey returned %q", noUser)
 	}
-	if got := middleware.Cause(255).String(); got != middleware.Undecided.String() {
+	if got := middleware.Cause(255).String(); got != middleware.NoDecision.String() {
 		t.Errorf("an unknown cause is %q", got)
 	}
 }

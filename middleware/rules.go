@@ -113,7 +113,7 @@ func (r *Rules[R]) Report(ctx context.Context, err error, onError func(error)) {
 	case errors.Is(err, limiter.ErrCanceled):
 	case onError != nil:
 		onError(err)
-	case cause == Undecided || cause == Misused:
+	case cause == NoDecision || cause == Misused:
 		r.log.Error(ctx, r.name, err)
 	default:
 		r.log.Warn(ctx, r.name, cause.String(), toLog(err))

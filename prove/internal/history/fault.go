@@ -27,8 +27,8 @@ const (
 	Order Kind = "answered out of order"
 	// Answer is an answer that is none of any state that there was at the time.
 	Answer Kind = "answered wrongly"
-	// Undecided is a history that porcupine did not get done with.
-	Undecided Kind = "undecided"
+	// NoDecision is a history that porcupine did not get done with.
+	NoDecision Kind = "undecided"
 	// NotLinear is a history in which porcupine found no order.
 	NotLinear Kind = "no order of the calls explains the answers"
 )

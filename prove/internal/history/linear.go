@@ -39,7 +39,7 @@ func Linear(h *History, timeout time.Duration, dir string) *Report {
 		model := m.alone()
 		switch porcupine.CheckOperationsTimeout(model, operations, timeout) {
 		case porcupine.Unknown:
-			r.fault(Undecided, key, "%d calls in %v", len(operations), timeout)
+			r.fault(NoDecision, key, "%d calls in %v", len(operations), timeout)
 		case porcupine.Illegal:
 			r.fault(NotLinear, key, "of %d; see %s", len(operations), draw(model, operations, timeout, dir))
 		case porcupine.Ok:
