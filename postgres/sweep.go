@@ -40,6 +40,33 @@ func (s *Store) Sweep(ctx context.Context, limit int64) (removed int64, err erro
 	return removed, err
 }
 
+// SweepProgress is how far a [Store.Sweep] has come.
+type SweepProgress struct {
+	// Deleted is how many rows it has deleted.
+	Deleted int64
+	// Visited and Total are in pages of the tables. With [WithCitus], Visited is in rows and Total is 0.
+	Visited, Total int64
+	// Position is where the Store's next Sweep continues, for [Store.ContinueSweep]. It is empty before
+	// the first Sweep.
+	Position string
+}
+
+// SweepProgress returns how far the running [Store.Sweep] has come, or the last one. Of several
+// Sweeps it means the one that began last. It may be called while Sweep runs.
+func (s *Store) SweepProgress() SweepProgress {
+	return SweepProgress(s.sweeper.Progress(len(s.tables)))
+}
+
+// ContinueSweep makes the next [Store.Sweep] begin at a position, which another Store's SweepProgress
+// returned. So the Sweeps of several processes continue each other. The error matches
+// [limiter.ErrInvalid] if no Store on such tables returns that position.
+func (s *Store) ContinueSweep(position string) error {
+	if err := s.sweeper.Continue(position, len(s.tables), !s.citus); err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	return nil
+}
+
 // sweepTable returns the statements that sweep t.
 func (s *Store) sweepTable(t *table) sweep.Table {
 	if s.citus {
@@ -89,10 +116,12 @@ func (s *Store) sweepPages(ctx context.Context, t *table, from, limit int64) (fo
 		return found, err
 	}
 	found.Removed = swept.removed
+	found.Total = swept.blocks
 	if swept.locked == limit { // there may be more expired rows in the range
 		found.Last.Block, swept.took = from, max(swept.took, rangeTime)
 	} else {
 		found.Last.Block = from + pages
+		found.Visited = max(0, min(found.Last.Block, swept.blocks)-from)
 		found.End = found.Last.Block >= swept.blocks
 	}
 	t.pages.Store(nextRange(pages, swept.took))

@@ -92,7 +92,7 @@ func (s *Store) readPage(ctx context.Context, db DB, t *table, after sweep.Curso
 			expired = append(expired, found.Last)
 		}
 	}
-	found.End = read < sweep.PageSize
+	found.End, found.Visited = read < sweep.PageSize, int64(read)
 	return found, expired, rows.Err()
 }
 

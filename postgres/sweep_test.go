@@ -269,3 +269,35 @@ func TestSweepRange(t *testing.T) {
 		}
 	}
 }
+
+func TestSweepProgress(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		d.rows(t, schema, "k", 8000, "2 hours")
+		first := d.store(t, schema, nil)
+		if got := first.SweepProgress(); got != (postgres.SweepProgress{}) {
+			t.Errorf("before the first Sweep: %+v", got)
+		}
+		n, err := first.Sweep(&countdown{bounded(t), 2 * len(tables.All)}, 1_000_000)
+		part := first.SweepProgress()
+		if !errors.Is(err, limiter.ErrCanceled) || part.Deleted != n || part.Visited == 0 || part.Visited >= part.Total {
+			t.Fatalf("after a part of the tables: Sweep = %d, %v; %+v", n, err, part)
+		}
+		second := d.store(t, schema, nil)
+		if err := second.ContinueSweep(part.Position); err != nil {
+			t.Fatal(err)
+		}
+		if got := second.SweepProgress().Position; got != part.Position {
+			t.Errorf("the next store begins at %q, want %q", got, part.Position)
+		}
+		if _, err := second.Sweep(bounded(t), 1_000_000); err != nil {
+			t.Fatal(err)
+		}
+		if whole := second.SweepProgress(); whole.Visited != whole.Total || whole.Total < part.Total {
+			t.Errorf("after the whole tables: %+v", whole)
+		}
+		if err := second.ContinueSweep("61.ff,61.ff"); !errors.Is(err, limiter.ErrInvalid) {
+			t.Errorf("ContinueSweep from a position in SQLite: %v, want ErrInvalid", err)
+		}
+	})
+}

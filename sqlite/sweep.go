@@ -41,6 +41,33 @@ func (s *Store) Sweep(ctx context.Context, limit int64) (removed int64, err erro
 	return removed, nil
 }
 
+// SweepProgress is how far a [Store.Sweep] has come.
+type SweepProgress struct {
+	// Deleted is how many rows it has deleted.
+	Deleted int64
+	// Visited is how many rows it has visited. Total is 0, because SQLite would have to count all rows.
+	Visited, Total int64
+	// Position is where the Store's next Sweep continues, for [Store.ContinueSweep]. It is empty before
+	// the first Sweep.
+	Position string
+}
+
+// SweepProgress returns how far the running [Store.Sweep] has come, or the last one. Of several
+// Sweeps it means the one that began last. It may be called while Sweep runs.
+func (s *Store) SweepProgress() SweepProgress {
+	return SweepProgress(s.sweeper.Progress(len(allTables)))
+}
+
+// ContinueSweep makes the next [Store.Sweep] begin at a position, which another Store's SweepProgress
+// returned. So the Sweeps of several processes continue each other. The error matches
+// [limiter.ErrInvalid] if no Store of this package returns that position.
+func (s *Store) ContinueSweep(position string) error {
+	if err := s.sweeper.Continue(position, len(allTables), false); err != nil {
+		return fmt.Errorf("sqlite: %w", err)
+	}
+	return nil
+}
+
 // sweepTable returns the statements that sweep one table. They delete rows whose keys were unused
 // at the instant before.
 func (s *Store) sweepTable(t *table, before int64) sweep.Table {
@@ -70,7 +97,7 @@ func (s *Store) sweepPage(ctx context.Context, t *table, before int64, after swe
 			return err
 		}, after.Name, keyOf(after), before, int64(sweep.PageSize))
 	})
-	found.End = read < sweep.PageSize
+	found.End, found.Visited = read < sweep.PageSize, read
 	if err != nil || expired == 0 {
 		return found, err
 	}

@@ -121,3 +121,32 @@ func TestShortSweepsOfNewStoresDeleteEveryExpiredRow(t *testing.T) {
 		})
 	}
 }
+
+func TestSweepProgress(t *testing.T) {
+	t.Parallel()
+	first := openFile(t)
+	if _, err := first.DB().ExecContext(t.Context(), `INSERT INTO limiter_token_buckets
+		WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
+		SELECT 'l', CAST(printf('%04d', i) AS BLOB), 1, 1, 1000, 1, 1 FROM n`); err != nil {
+		t.Fatal(err)
+	}
+	must(t, first.ContinueSweep("0,0"))
+	n, err := first.Sweep(t.Context(), 500)
+	must(t, err)
+	part := first.SweepProgress()
+	if part.Deleted != n || part.Visited < 250 || part.Visited > 500 || part.Total != 0 {
+		t.Fatalf("after a part of the rows: Sweep = %d; %+v", n, part)
+	}
+	second, err := sqlite.New(first.DB())
+	must(t, err)
+	must(t, second.ContinueSweep(part.Position))
+	if n, err := second.Sweep(t.Context(), 10_000); err != nil || n != 1500 {
+		t.Errorf("Sweep = %d, %v; want 1500", n, err)
+	}
+	if whole := second.SweepProgress(); whole.Visited != 1500 {
+		t.Errorf("after the other rows: %+v", whole)
+	}
+	if err := second.ContinueSweep("12,0"); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("ContinueSweep from a position in PostgreSQL: %v, want ErrInvalid", err)
+	}
+}

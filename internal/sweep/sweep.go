@@ -44,10 +44,14 @@ func (c Cursor) Compare(d Cursor) int {
 
 // Page is the result of one statement of a sweep. The statement deleted Removed rows between the
 // cursor and Last. End reports that no row comes after Last.
+//
+// Visited counts how much of the table lies between the two, and Total how much the table has. Both
+// are in pages or in rows. Total is 0 if it is not known.
 type Page struct {
-	Removed int64
-	Last    Cursor
-	End     bool
+	Removed        int64
+	Last           Cursor
+	End            bool
+	Visited, Total int64
 }
 
 // Table has the statements that sweep one table.
@@ -66,6 +70,7 @@ type Table struct {
 type Sweeper struct {
 	mu        sync.Mutex
 	positions map[int]Cursor // of the tables, by their order
+	latest    *progress      // of the sweep that began last
 }
 
 // Sweep deletes up to limit rows. It goes once around each table in the order of its cursors.
@@ -76,6 +81,7 @@ func (s *Sweeper) Sweep(ctx context.Context, limit int64, tables ...Table) (remo
 	if limit < 1 {
 		return 0, fmt.Errorf("%w: the limit of Sweep is %d; it must be at least 1", limiter.ErrInvalid, limit)
 	}
+	done := s.begin(len(tables))
 	var circles []*circle
 	for i, t := range tables {
 		circles = append(circles, s.circle(i, t))
@@ -89,9 +95,9 @@ func (s *Sweeper) Sweep(ctx context.Context, limit int64, tables ...Table) (remo
 			return removed, opcontext.Interrupted(ctx, limiter.ErrNotApplied, nil)
 		}
 		began := time.Now()
-		n, err := c.step(ctx, limit-removed)
-		s.remember(c)
-		removed += n
+		page, err := c.step(ctx, limit-removed)
+		s.remember(c, page, done)
+		removed += page.Removed
 		switch {
 		case err != nil || removed == limit:
 			return removed, err
@@ -125,33 +131,35 @@ func (s *Sweeper) circle(table int, t Table) *circle {
 	return &circle{Table: t, table: table, begun: begun, from: at, at: at}
 }
 
-// remember stores the position that c has reached.
-func (s *Sweeper) remember(c *circle) {
+// remember stores the position that c has reached, and counts the page in done.
+func (s *Sweeper) remember(c *circle, page Page, done *progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.positions == nil {
 		s.positions = map[int]Cursor{}
 	}
 	s.positions[c.table] = c.at
+	done.add(c.table, page)
 }
 
 // step sweeps the next page. If it deletes all of limit, the next step reads the same page again,
 // which may hold more.
-func (c *circle) step(ctx context.Context, limit int64) (removed int64, err error) {
+func (c *circle) step(ctx context.Context, limit int64) (page Page, err error) {
 	if !c.begun {
 		// Also with an error: the next call, which may be as short, need not choose again.
 		c.from, err = c.Random(ctx)
 		c.at, c.begun = c.from, true
 		if err != nil {
-			return 0, err
+			return Page{}, err
 		}
 	}
-	page, err := c.Page(ctx, c.at, limit)
+	page, err = c.Page(ctx, c.at, limit)
 	if err != nil {
-		return page.Removed, err
+		return Page{Removed: page.Removed}, err
 	}
 	switch {
 	case page.Removed == limit:
+		page.Visited = 0
 	case page.End:
 		c.closed = c.wrapped || c.from.Compare(Cursor{}) == 0
 		c.at, c.wrapped = Cursor{}, true
@@ -159,7 +167,7 @@ func (c *circle) step(ctx context.Context, limit int64) (removed int64, err erro
 		c.at = page.Last
 		c.closed = c.wrapped && c.at.Compare(c.from) >= 0
 	}
-	return page.Removed, nil
+	return page, nil
 }
 
 // rest waits for d, or until the context ends.

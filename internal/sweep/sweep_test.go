@@ -25,6 +25,7 @@ type rows struct {
 	expired map[string]bool
 	random  func(n int) int // chooses where a sweep starts
 	failing string          // page that fails, by the key that it comes after
+	total   int64           // what each page reports
 
 	log *[]string // of the pages, by the key that they come after
 }
@@ -68,6 +69,7 @@ func (r *rows) table() sweep.Table {
 			}
 			page := slices.Clone(r.keys[first:min(len(r.keys), first+sweep.PageSize)])
 			p.End = len(page) < sweep.PageSize
+			p.Visited, p.Total = int64(len(page)), r.total
 			for _, k := range page {
 				p.Last = sweep.Cursor{Name: r.name, Key: []byte(k)}
 				if r.expired[k] && p.Removed < limit {
