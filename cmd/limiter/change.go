@@ -30,9 +30,13 @@ func (a *app) reset() *cobra.Command {
 				return show.JSON(a.stdout, resetJSON{name, show.NewKeyJSON(key), done})
 			case done:
 				fmt.Fprintf(a.out, "reset %s of limiter %s\n", show.Key(key), name)
-			default:
-				fmt.Fprintf(a.out, "%s of limiter %s is unused already\n", show.Key(key), name)
+				return nil
 			}
+			known, err := db.Known(ctx, name)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "%s of limiter %s has %s\n", show.Key(key), name, show.Cell(known.String()))
 			return nil
 		})
 }
@@ -52,18 +56,15 @@ func (a *app) block() *cobra.Command {
 		"in which that time ends. For an unused key, block takes the policy of another key of the limiter,\n" +
 		"unless you pass one."
 	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
-		if policy, err = flags.policy(); err != nil {
+		if policy, err = flags.policy(args[0]); err != nil {
 			return err
 		}
 		if d <= 0 || d > limiter.MaxBlock {
 			return usageError{fmt.Errorf("--for is %v; pass how long, above 0 and at most %v", d, limiter.MaxBlock)}
 		}
-		if policy != nil {
-			return database.CheckPolicy(args[0], policy)
-		}
 		return nil
 	}
-	cmd.Flags().DurationVar(&d, "for", 0, "how long, such as 1h")
+	durationVar(cmd, &d, "for", "how long, such as 1h or 7d")
 	flags.register(cmd)
 	return cmd
 }
@@ -77,7 +78,7 @@ func (a *app) completeLimiters(cmd *cobra.Command) {
 		a.timeout = min(a.timeout, 2*time.Second) // somebody waits at the prompt
 		var names []string
 		err := a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) (err error) {
-			names, err = db.Limiters(ctx)
+			names, err = db.Limiters(ctx, database.MaxLimiters)
 			return err
 		})
 		if err != nil {

@@ -63,7 +63,7 @@ func TestBlockNeedsAPolicyIfNoKeyHasOne(t *testing.T) {
 	onBoth(t, func(t *testing.T, db target) {
 		fails(t, db.url, 2, []string{"--capacity", "--limit"}, "block", "login", "alice", "--for", "1h")
 		fails(t, db.url, 2, []string{"one of the two"}, "block", "login", "alice", "--for", "1h", "--limit", "3", "--capacity", "3")
-		fails(t, db.url, 2, []string{"Capacity"}, "block", "login", "alice", "--for", "1h", "--interval", "3s")
+		fails(t, db.url, 2, []string{"--capacity is 0"}, "block", "login", "alice", "--for", "1h", "--interval", "3s")
 		fails(t, db.url, 2, []string{"name"}, "block", "log in", "alice", "--for", "1h", "--limit", "3", "--window", "1h")
 		fails(t, db.url, 2, []string{"--for is"}, "block", "login", "alice", "--for", "-1h")
 		fails(t, db.url, 2, []string{"--for is 0s; pass how long"}, "block", "login", "alice")
@@ -118,7 +118,7 @@ func TestAnOverrideThatWouldFailRequestsIsRefused(t *testing.T) {
 		use(t, db.store, "login", bucket, "alice", 1)
 		fails(t, db.url, 2, []string{"kind bucket"}, "override", "set", "login", "bob", "--limit", "5", "--window", "1h")
 		fails(t, db.url, 2, []string{"no policy"}, "override", "set", "login", "bob")
-		fails(t, db.url, 2, []string{"Interval"}, "override", "set", "login", "bob", "--capacity", "5")
+		fails(t, db.url, 2, []string{"--interval is 0s"}, "override", "set", "login", "bob", "--capacity", "5")
 		fails(t, db.url, 2, []string{"set, list or rm"}, "override")
 	})
 }

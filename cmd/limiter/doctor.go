@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -20,8 +19,11 @@ func (a *app) doctor() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
 				findings, err := db.Doctor(ctx)
-				if err := cmp.Or(a.printFindings(findings), err); err != nil {
+				if err := a.printFindings(findings); err != nil {
 					return err
+				}
+				if err != nil {
+					return saidError{err}
 				}
 				for _, f := range findings {
 					if !f.OK {

@@ -17,6 +17,7 @@ import (
 func TestDoctorFindsATableThatCitusDoesNotDistribute(t *testing.T) {
 	t.Parallel()
 	admin := onCitus(t, "cli_doctor")
+	nothingFound(t, admin, "--schema", "cli_doctor") // plain tables work like those of any server
 	execute(t, admin, "SELECT create_distributed_table('cli_doctor.limiter_token_buckets', 'key')")
 	finds(t, admin, "Citus table limiter_fixed_windows", "create_distributed_table", "--schema", "cli_doctor")
 	for _, table := range migrations.Tables()[1:] {
@@ -85,4 +86,18 @@ func onCitus(t *testing.T, schema string) (admin string) {
 	t.Cleanup(func() { execute(t, admin, "DROP SCHEMA "+schema+" CASCADE") })
 	succeeds(t, admin, "migrate", "up", "--schema", schema)
 	return admin
+}
+
+// Plain tables on a coordinator work with a store without WithCitus. The test makes the catalogs of Citus
+// that the doctor reads, so it needs no cluster.
+func TestDoctorPlainCitus(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	db.exec(t, "SET allow_system_table_mods = on",
+		`CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char", partkey text, repmodel "char")`,
+		"CREATE TABLE pg_catalog.pg_dist_local_group (groupid int)",
+		"CREATE FUNCTION pg_catalog.column_to_column_name(regclass, text) RETURNS text LANGUAGE sql AS 'SELECT $2'")
+	nothingFound(t, db.url)
+	contains(t, succeeds(t, db.url, "doctor").stdout, "Citus table limiter_token_buckets", "not distributed; the store of an application works without WithCitus",
+		"storage of limiter_token_buckets")
 }

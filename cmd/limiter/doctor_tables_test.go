@@ -4,6 +4,7 @@ package main_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter/internal/daemon"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -102,4 +104,55 @@ func TestOperatorsWhoMayOnlyWriteOverridesSetThem(t *testing.T) {
 	contains(t, succeeds(t, role, "override", "set", "login", "alice", "--capacity", "7", "--interval", "1m").stdout, "bucket of 7")
 	contains(t, succeeds(t, role, "override", "list").stdout, "bucket of 7")
 	succeeds(t, role, "override", "rm", "login", "alice")
+}
+
+func TestDoctorOverrides(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	const grant = `GRANT SELECT, INSERT, UPDATE, DELETE ON "public".limiter_overrides TO`
+	role := newRole(t, db, applicationGrants...)
+	for _, args := range []string{"override set login alice --capacity 7 --interval 1m", "override rm login alice"} {
+		fails(t, role, 4, []string{"permission denied", "limiter doctor prints the GRANT"}, strings.Fields(args)...)
+	}
+	contains(t, succeeds(t, role, "doctor").stdout, "ok  overrides", "limiter override set and rm need "+grant)
+
+	writer := newRole(t, db, append([]string{grant + " %s"}, applicationGrants...)...)
+	succeeds(t, writer, "override", "set", "login", "alice", "--capacity", "7", "--interval", "1m")
+	contains(t, succeeds(t, writer, "doctor").stdout, "the role may read and write them")
+}
+
+func TestDoctorConnection(t *testing.T) {
+	t.Parallel()
+	port, err := testenv.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	garbage := filepath.Join(t.TempDir(), "garbage.db")
+	if err := os.WriteFile(garbage, []byte(strings.Repeat("garbage", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, url, found, advice string
+		code                     int
+	}{
+		{"no server", fmt.Sprintf("postgres://user:hunter2@127.0.0.1:%d/db", port), "connection refused", "check the URL", 3},
+		{"no database file", "sqlite:" + garbage, "file is not a database", "check the path", 1},
+		{"a directory", "sqlite:" + filepath.Dir(garbage), "unable to open", "check the path", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			a := limiterCLI(t, c.url, "doctor")
+			contains(t, a.stdout, "FIX  connection", c.advice)
+			if strings.Count(a.stdout, c.found) != 1 || a.stderr != "" || strings.Contains(a.stdout, `\n`) || a.code != c.code {
+				t.Errorf("want exit code %d and %q once, in one line: %+v", c.code, c.found, a)
+			}
+			if strings.HasPrefix(c.url, "sqlite:") && strings.Contains(a.stdout, "server") {
+				t.Errorf("advice for a server:\n%s", a.stdout)
+			}
+			found := decode[[]finding](t, limiterCLI(t, c.url, "doctor", "-o", "json"))
+			if len(found) != 1 || strings.Contains(found[0].Found, "\n") {
+				t.Errorf("%+v", found)
+			}
+		})
+	}
 }

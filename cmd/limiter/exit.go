@@ -32,6 +32,15 @@ func (e usageError) Unwrap() error { return e.error }
 // errAttention means that the command worked and found something to do, and has said so.
 var errAttention = errors.New("something needs attention")
 
+// errInterrupted means that the user ended the command, by Ctrl-C for example.
+var errInterrupted = errors.New("interrupted")
+
+// saidError is an error that the output of the command names.
+type saidError struct{ error }
+
+// Unwrap returns the cause.
+func (e saidError) Unwrap() error { return e.error }
+
 // exitCode returns the exit code for the error of a command.
 func exitCode(ctx context.Context, err error) int {
 	var usage usageError
@@ -40,7 +49,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitOK
 	case errors.Is(err, errAttention):
 		return exitAttention
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, errInterrupted):
 		return exitInterrupted
 	case errors.As(err, &usage), isInput(err), errors.Is(err, limiter.ErrInvalid), errors.Is(err, limiter.ErrExceedsCapacity):
 		return exitUsage

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -34,11 +35,22 @@ func (a *app) migrate() *cobra.Command {
 		return migrations.Down(ctx, db.Dialect, db.SQL, db.Migrations()...)
 	})
 	down.Flags().BoolVar(&yes, "yes", false, "confirm that the state of all limiters is lost")
-	down.PreRunE = func(*cobra.Command, []string) error {
-		if !yes {
-			return usageError{errors.New("this drops all tables and the state of all limiters; pass --yes to do it")}
+	down.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if yes {
+			return nil
 		}
-		return nil
+		return a.briefly(cmd.Context(), func(ctx context.Context, db *database.DB) error {
+			rows, err := db.Rows(ctx, "", database.Kinds()...)
+			var overrides int64
+			if err == nil {
+				overrides, err = db.CountOverrides(ctx)
+			}
+			lost := fmt.Sprintf("about %s of limiters and %s", show.Count(rows, "row"), show.Count(overrides, "override"))
+			if err != nil {
+				lost = fmt.Sprintf("rows that cannot be counted: %s", database.Line(err))
+			}
+			return usageError{fmt.Errorf("this drops the tables in %s, with %s; pass --yes to do it", db.Name(), lost)}
+		})
 	}
 	cmd.AddCommand(down,
 		a.migration("up", "Apply the migrations that are missing", func(ctx context.Context, db *database.DB) error {

@@ -37,13 +37,13 @@ func TestWrongArgumentsAreNotIgnored(t *testing.T) {
 	db := migratedPostgres(t)
 	use(t, db.store, "login", bucket, "alice", 1)
 	for text, args := range map[string]string{
-		"--timeout is 0s":                "peek login alice --timeout 0",
-		"TokenBucket.Capacity is 0":      "block login alice --for 1h --refill 5",
-		"FixedWindow.Limit is 0":         "block login alice --for 1h --limit 0",
-		"--expires-in is 0s":             "override set login alice --capacity 5 --interval 1s --expires-in 0s",
-		"--expires-in is 2562047h0m0s":   "override set login alice --capacity 5 --interval 1s --expires-in 2562047h",
-		"name has byte 0xff":             "peek \xff alice",
-		"TokenBucket.Interval is 0s; it": "override set login alice --capacity 5 --interval 0",
+		"--timeout is 0s":              "peek login alice --timeout 0",
+		"--capacity is 0":              "block login alice --for 1h --refill 5",
+		"--limit is 0":                 "block login alice --for 1h --limit 0",
+		"--expires-in is 0s":           "override set login alice --capacity 5 --interval 1s --expires-in 0s",
+		"--expires-in is 2562047h0m0s": "override set login alice --capacity 5 --interval 1s --expires-in 2562047h",
+		"name has byte 0xff":           "peek \xff alice",
+		"--interval is 0s; it":         "override set login alice --capacity 5 --interval 0",
 	} {
 		fails(t, db.url, 2, []string{text}, strings.Fields(args)...)
 	}

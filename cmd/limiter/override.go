@@ -53,8 +53,8 @@ func (a *app) overrideSet() *cobra.Command {
 			}
 			return a.printOverrides([]database.Override{o})
 		})
-	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
-		if o.Policy, err = flags.policy(); err != nil {
+	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		if o.Policy, err = flags.policy(args[0]); err != nil {
 			return err
 		}
 		if o.Policy == nil {
@@ -68,9 +68,8 @@ func (a *app) overrideSet() *cobra.Command {
 		}
 		return nil
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.Note, "note", "", "who asked for the override, and why")
-	f.DurationVar(&expires, "expires-in", 0, "when the override ends, such as 24h (default: never)")
+	cmd.Flags().StringVar(&o.Note, "note", "", "who asked for the override, and why")
+	durationVar(cmd, &expires, "expires-in", "when the override ends, such as 24h or 30d (default: never)")
 	flags.register(cmd)
 	return cmd
 }

@@ -16,7 +16,9 @@ import (
 type peekJSON struct {
 	Limiter string `json:"limiter"`
 	show.KeyJSON
-	States []stateJSON `json:"states"` // empty if the key is unused
+	States []stateJSON `json:"states"` // empty if the key has no row
+	// Known are the first limiters that have rows, if the limiter has none.
+	Known []string `json:"known_limiters,omitempty"`
 }
 
 // stateJSON is what a key may do.
@@ -46,12 +48,19 @@ func (a *app) peekKey(ctx context.Context, db *database.DB, name string, key []b
 		}
 		answer.States = append(answer.States, newState(s))
 	}
+	var known database.Known
+	if len(rows) == 0 {
+		if known, err = db.Known(ctx, name); err != nil {
+			return err
+		}
+		answer.Known = known.Limiters
+	}
 	if a.json() {
 		return show.JSON(a.stdout, answer)
 	}
 	fmt.Fprintf(a.out, "limiter    %s\nkey        %s\n", name, show.Key(key))
 	if len(answer.States) == 0 {
-		fmt.Fprintln(a.out, "state      unused: all of the limit is left")
+		fmt.Fprintf(a.out, "state      %s\n", show.Cell(known.String()))
 	}
 	for _, s := range answer.States {
 		s.print(a.out)

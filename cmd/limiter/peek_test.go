@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +28,7 @@ type peeked struct {
 		RetryAfter float64  `json:"retry_after_seconds"`
 		ResetAfter float64  `json:"reset_after_seconds"`
 	} `json:"states"`
+	Known []string `json:"known_limiters"`
 }
 
 type policyOf struct {
@@ -75,7 +77,7 @@ func TestPeekShowsWhatAWindowHasLeft(t *testing.T) {
 func TestPeekSaysThatAKeyIsUnused(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db target) {
-		contains(t, succeeds(t, db.url, "peek", "login", "nobody").stdout, "unused")
+		contains(t, succeeds(t, db.url, "peek", "login", "nobody").stdout, "no row")
 		if got := decode[peeked](t, succeeds(t, db.url, "peek", "login", "nobody", "-o", "json")); len(got.States) != 0 {
 			t.Errorf("%+v", got)
 		}
@@ -145,7 +147,7 @@ func TestAWrongCommandExitsWith2(t *testing.T) {
 		{[]string{"peek", "login", "alice", "--output", "xml"}, "text or json"},
 		{[]string{"peek", "login", "alice", "--schema", "other"}, "leave out --schema"},
 		{[]string{"peek", "login", "alice", "--key-digest-file", "/nonexistent"}, "no such file"},
-		{[]string{"peek", "login", "alice", "--database", "mysql://user:hunter2@host/db"}, "postgres://... or sqlite:PATH"},
+		{[]string{"peek", "login", "alice", "--database", "mysql://user:hunter2@host/db"}, "or sqlite:PATH"},
 		{[]string{"peek", "login", "alice", "--database", "postgres://user:hunter2@host:port/db"}, "port"},
 	} {
 		fails(t, db.url, 2, []string{c.want}, c.args...)
@@ -192,4 +194,31 @@ func TestARoleWithoutPrivilegesExitsWith4(t *testing.T) {
 	db := migratedPostgres(t)
 	reader := newRole(t, db)
 	fails(t, reader, 4, []string{"grant"}, "peek", "login", "alice")
+}
+
+func TestNoRow(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		contains(t, succeeds(t, db.url, "peek", "login", "alice").stdout, "no row; no limiter has any rows")
+		use(t, db.store, "login", bucket, "alice", 1)
+		use(t, db.store, "exports", window, "alice", 1)
+		for _, c := range []struct {
+			name, limiter, key, want string
+			known                    []string
+		}{
+			{"a mistyped limiter", "logim", "alice", "no row; known limiters: exports, login\n", []string{"exports", "login"}},
+			{"a mistyped key", "login", "alicia", "no row: the key is unused or mistyped; limiter login has other keys", nil},
+		} {
+			contains(t, succeeds(t, db.url, "peek", c.limiter, c.key).stdout, c.want)
+			contains(t, succeeds(t, db.url, "reset", c.limiter, c.key).stdout, c.want)
+			got := decode[peeked](t, succeeds(t, db.url, "peek", c.limiter, c.key, "-o", "json"))
+			if len(got.States) != 0 || !slices.Equal(got.Known, c.known) {
+				t.Errorf("%s: %+v", c.name, got)
+			}
+		}
+		for i := range 30 {
+			use(t, db.store, fmt.Sprintf("many%02d", i), bucket, "alice", 1)
+		}
+		contains(t, succeeds(t, db.url, "peek", "logim", "alice").stdout, "known limiters: exports, login, many00", "many17, and more\n")
+	})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,14 +27,35 @@ func (p *policyFlags) register(cmd *cobra.Command) {
 	p.given = f.Changed
 	f.Int64Var(&p.capacity, "capacity", 0, "of a bucket: how many tokens it holds")
 	f.Int64Var(&p.refill, "refill", 1, "of a bucket: tokens that come back per interval")
-	f.DurationVar(&p.interval, "interval", 0, "of a bucket: how long a refill takes, such as 1m")
+	durationVar(cmd, &p.interval, "interval", "of a bucket: how long a refill takes, such as 1m")
 	f.Int64Var(&p.limit, "limit", 0, "of a window: requests per window")
-	f.DurationVar(&p.window, "window", 0, "of a window: its length, such as 24h")
+	durationVar(cmd, &p.window, "window", "of a window: its length, such as 24h or 30d")
 	f.BoolVar(&p.countRejected, "count-rejected", false, "of a window: refused requests also count")
 }
 
-// policy returns the policy that the flags describe, or nil if none is set.
-func (p *policyFlags) policy() (limiter.Policy, error) {
+// policy returns the policy that the flags describe for a limiter, or nil if none is set.
+func (p *policyFlags) policy(name string) (limiter.Policy, error) {
+	policy, err := p.described()
+	if err != nil || policy == nil {
+		return nil, err
+	}
+	if err := database.CheckPolicy(name, policy); err != nil {
+		return nil, usageError{errors.New(policyFields.Replace(err.Error()))}
+	}
+	return policy, nil
+}
+
+// policyFields turns the fields of policies in an error into the flags that set them.
+var policyFields = strings.NewReplacer(
+	"TokenBucket.Capacity", "--capacity", "TokenBucket.Refill", "--refill", "TokenBucket.Interval", "--interval",
+	"FixedWindow.Limit", "--limit", "FixedWindow.Window", "--window",
+	"lower Refill or raise Interval", "lower --refill or raise --interval",
+	"lower Capacity or raise the rate", "lower --capacity, raise --refill or lower --interval",
+	"TokenBucket refills", "the bucket refills", "TokenBucket takes", "the bucket takes",
+)
+
+// described returns the policy that the flags describe, or nil if none is set.
+func (p *policyFlags) described() (limiter.Policy, error) {
 	bucket := p.given("capacity") || p.given("refill") || p.given("interval")
 	window := p.given("limit") || p.given("window") || p.given("count-rejected")
 	switch {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -43,10 +42,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = usageError{err}
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = errors.New("interrupted")
+		err = errInterrupted
 	}
-	if err != nil && !errors.Is(err, errAttention) {
-		fmt.Fprintf(a.stderr, "limiter: %s\n", strings.TrimPrefix(err.Error(), "limiter: "))
+	var said saidError
+	if err != nil && !errors.Is(err, errAttention) && !errors.As(err, &said) {
+		fmt.Fprintf(a.stderr, "limiter: %s\n", database.Text(err))
 		if !a.began {
 			fmt.Fprintln(a.stderr, "Run limiter help for the commands.")
 		}
@@ -76,10 +76,11 @@ func (a *app) root() *cobra.Command {
 		},
 	}
 	flags := root.PersistentFlags()
-	flags.StringVarP(&a.database, "database", "d", "", "postgres://... or sqlite:PATH (default: $DATABASE_URL)")
+	flags.StringVarP(&a.database, "database", "d", "", "postgres://..., 'host=... dbname=...' or sqlite:PATH (default: $DATABASE_URL)")
 	flags.StringVar(&a.schema, "schema", "", "schema of the tables in PostgreSQL (default: public)")
 	flags.StringVarP(&a.output, "output", "o", "text", "text or json")
-	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long a command may take, except for migrate, sweep and top")
+	a.timeout = 10 * time.Second
+	flags.Var(durationFlag{&a.timeout}, "timeout", "how long a command may take, except for migrate, sweep and top")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.migrate(), a.peek(), a.reset(), a.block(), a.override(), a.sweep(), a.doctor(), a.top())
 	return root

@@ -73,7 +73,7 @@ func (a *app) sweep() *cobra.Command {
 		},
 	}
 	cmd.Flags().Int64Var(&limit, "limit", 0, "delete at most this many rows (default: all)")
-	cmd.Flags().DurationVar(&longest, "for", 0, "stop after this time, such as 30s (default: when every row was visited)")
+	durationVar(cmd, &longest, "for", "stop after this time, such as 30s (default: when every row was visited)")
 	return cmd
 }
 

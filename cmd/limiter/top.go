@@ -36,7 +36,7 @@ type topKeyJSON struct {
 func (a *app) top() *cobra.Command {
 	var keys int
 	var once bool
-	var every time.Duration
+	every := time.Second
 	cmd := &cobra.Command{
 		Use:   "top [LIMITER]",
 		Short: "Show the keys that use most of their limits, live on a terminal",
@@ -83,7 +83,7 @@ func (a *app) top() *cobra.Command {
 	}
 	cmd.Flags().IntVarP(&keys, "keys", "n", 10, "keys for each limiter, 1 to 1000")
 	cmd.Flags().BoolVar(&once, "once", false, "print one table, also on a terminal")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "how often to read")
+	durationVar(cmd, &every, "every", "how often to read")
 	a.completeLimiters(cmd)
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ type DB struct {
 
 // Options are the settings of [Open].
 type Options struct {
-	URL    string // postgres://... or sqlite:PATH
+	URL    string // postgres://..., host=... dbname=..., or sqlite:PATH
 	Schema string // in PostgreSQL; empty means public
 	Create bool   // make the file of SQLite if it does not exist
 }
@@ -49,22 +50,34 @@ type Options struct {
 // Open opens a database. For PostgreSQL it does no I/O. The error matches [limiter.ErrInvalid] if an
 // option is wrong, and [os.ErrNotExist] if there is no such file. It never holds a password.
 func Open(ctx context.Context, o Options) (*DB, error) {
+	const forms = "postgres://..., 'host=... dbname=...' or sqlite:PATH"
 	path, isFile := strings.CutPrefix(o.URL, "sqlite:")
 	switch {
 	case isFile:
 		return openSQLite(path, o)
-	case strings.HasPrefix(o.URL, "postgres://"), strings.HasPrefix(o.URL, "postgresql://"):
+	case strings.HasPrefix(o.URL, "postgres://"), strings.HasPrefix(o.URL, "postgresql://"), keyword.MatchString(o.URL):
 		return openPostgres(ctx, o)
 	case o.URL == "":
-		return nil, fmt.Errorf("%w: no database is given; pass --database or set DATABASE_URL to postgres://... or sqlite:PATH", limiter.ErrInvalid)
+		return nil, fmt.Errorf("%w: no database is given; pass --database or set DATABASE_URL to %s", limiter.ErrInvalid, forms)
 	}
 	// The error does not quote the URL, which may hold a password.
-	return nil, fmt.Errorf("%w: the database must be postgres://... or sqlite:PATH", limiter.ErrInvalid)
+	return nil, fmt.Errorf("%w: the database must be %s", limiter.ErrInvalid, forms)
 }
+
+// keyword matches a connection string of keywords, such as "host=db dbname=app".
+var keyword = regexp.MustCompile(`^\s*[a-z_]+\s*=`)
 
 func openSQLite(path string, o Options) (*DB, error) {
 	if o.Schema != "" {
 		return nil, fmt.Errorf("%w: SQLite has no schemas; leave out --schema", limiter.ErrInvalid)
+	}
+	switch {
+	case path == "":
+		return nil, fmt.Errorf("%w: sqlite: has no path; write the path of the file, such as sqlite:app.db", limiter.ErrInvalid)
+	case path == ":memory:":
+		return nil, fmt.Errorf("%w: a database in memory would end with the command; write the path of a file, such as sqlite:app.db", limiter.ErrInvalid)
+	case strings.HasPrefix(path, "file:"):
+		return nil, fmt.Errorf("%w: the path begins with file:; write the path alone, such as sqlite:app.db", limiter.ErrInvalid)
 	}
 	if !o.Create { // opening would make an empty file
 		if _, err := os.Stat(path); err != nil {
@@ -107,15 +120,34 @@ func openPostgres(ctx context.Context, o Options) (*DB, error) {
 
 // configure completes the settings of a URL. The query mode is one that works behind every pooler.
 func configure(c *pgx.ConnConfig, url string) {
-	if !strings.Contains(url, "connect_timeout=") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
+	if !has(url, "connect_timeout") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		c.ConnectTimeout = connectTimeout
 	}
-	if !strings.Contains(url, "default_query_exec_mode=") {
+	if !has(url, "default_query_exec_mode") {
 		c.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	if c.RuntimeParams["application_name"] == "" {
 		c.RuntimeParams["application_name"] = "limiter"
 	}
+}
+
+// has reports whether a URL or a list of keywords has a setting.
+func has(url, setting string) bool {
+	return regexp.MustCompile(`\b` + setting + `\s*=`).MatchString(url)
+}
+
+// Name names the database for people: the file, or the host, the database and the schema. It has no
+// password.
+func (db *DB) Name() string {
+	if db.file != nil {
+		return "file " + db.Path
+	}
+	c := db.pool.Config().ConnConfig
+	where := fmt.Sprintf("host %s, port %d", c.Host, c.Port)
+	if len(c.Fallbacks) > 0 && c.Fallbacks[len(c.Fallbacks)-1].Host != c.Host {
+		where += " and others"
+	}
+	return fmt.Sprintf("database %q, schema %q on %s", c.Database, db.Schema, where)
 }
 
 // closeTimeout is how long [DB.Close] waits for a server that does not answer. pgx alone waits for

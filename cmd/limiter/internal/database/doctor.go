@@ -3,7 +3,6 @@ package database
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/sqlimit/limiter/migrations"
 )
@@ -29,7 +28,7 @@ func (r *report) bad(check, advice, format string, args ...any) {
 
 // failed reports that a check could not be made.
 func (r *report) failed(check string, err error) {
-	r.bad(check, "fix the cause and run limiter doctor again", "the check failed: %s", strings.TrimPrefix(err.Error(), "limiter: "))
+	r.bad(check, "fix the cause and run limiter doctor again", "the check failed: %s", Line(err))
 }
 
 // Doctor checks everything that the stores need. The error is that of a failed connection, which
@@ -37,7 +36,11 @@ func (r *report) failed(check string, err error) {
 func (db *DB) Doctor(ctx context.Context) ([]Finding, error) {
 	var r report
 	if err := db.explain(db.SQL.PingContext(ctx)); err != nil {
-		r.bad("connection", "check the URL, and that the server runs and lets this host and role in", "%v", err)
+		advice := "check the URL, and that the server runs and lets this host and role in"
+		if db.Dialect == migrations.SQLite {
+			advice = "check the path: it must be that of a SQLite file that this account may read and write"
+		}
+		r.bad("connection", advice, "%s", Line(err))
 		return r.findings, err
 	}
 	r.ok("connection", "the database answers")

@@ -107,6 +107,7 @@ func show(d time.Duration) string { return d.Round(100 * time.Microsecond).Strin
 func (db *DB) checkTables(ctx context.Context, r *report) bool {
 	const overrides, versions = "limiter_overrides", "limiter_goose_version"
 	var missing, denied, grants, noSweep, optional []string
+	var readsOverrides bool
 	deny := func(name, privileges string) {
 		denied = append(denied, name)
 		grants = append(grants, fmt.Sprintf("GRANT %s ON %s TO the role", privileges, db.text("@"+name)))
@@ -135,6 +136,7 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 		case name == overrides && !sel:
 			deny(name, "SELECT")
 		case name == overrides:
+			readsOverrides = !(ins && upd && del)
 		case !(sel && ins && upd):
 			deny(name, "SELECT, INSERT, UPDATE")
 		case !del:
@@ -167,6 +169,11 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 		text += "; it may not read " + strings.Join(optional, ", ")
 	}
 	r.ok("privileges", "%s", text)
+	if readsOverrides {
+		r.ok("overrides", "the role may read them; limiter override set and rm need %s", db.text("GRANT SELECT, INSERT, UPDATE, DELETE ON @"+overrides+" TO the role"))
+		return true
+	}
+	r.ok("overrides", "the role may read and write them")
 	return true
 }
 
@@ -176,7 +183,7 @@ func (db *DB) checkDecisions(ctx context.Context, r *report) {
 	for _, k := range Kinds() {
 		p := tables[k].Policy(limiter.Row{Period: int64(time.Hour), Limit: 1})
 		if err := db.tryDecision(ctx, p); err != nil {
-			r.bad("decisions", restoreAdvice, "a decision by %s failed: %s", k.Table(), strings.TrimPrefix(err.Error(), "postgres: limiter: "))
+			r.bad("decisions", restoreAdvice, "a decision by %s failed: %s", k.Table(), strings.TrimPrefix(Line(err), "postgres: limiter: "))
 			return
 		}
 	}
@@ -202,14 +209,16 @@ func (db *DB) tryDecision(ctx context.Context, p limiter.Policy) error {
 }
 
 // checkCitus checks how Citus distributes the tables, if the server has it. It reports whether Citus
-// stores the rows of one of them.
+// stores the rows of one of them. Tables that Citus does not distribute work like those of any server,
+// but one store takes all tables as distributed, or none.
 func (db *DB) checkCitus(ctx context.Context, r *report) (distributed bool, err error) {
 	has, err := db.hasCitus(ctx)
 	if err != nil || !has {
 		return false, err
 	}
+	const plain, byKey = "not distributed", "distributed by key"
+	states := map[Kind]string{}
 	for _, k := range Kinds() {
-		const plain, byKey = "not distributed", "distributed by key"
 		var found string
 		if err := db.pool.QueryRow(ctx, `SELECT coalesce((SELECT CASE
 				WHEN partmethod = 'h' THEN 'distributed by ' || pg_catalog.column_to_column_name(logicalrelid, partkey)
@@ -218,17 +227,24 @@ func (db *DB) checkCitus(ctx context.Context, r *report) (distributed bool, err 
 			db.text("@"+k.Table()), plain).Scan(&found); err != nil {
 			return false, err
 		}
-		check := "Citus table " + k.Table()
+		states[k] = found
+		distributed = distributed || found != plain
+	}
+	for _, k := range Kinds() {
+		check, found := "Citus table "+k.Table(), states[k]
 		distribute := fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key'): see docs/citus.md", db.Schema, k.Table())
 		switch found {
 		case byKey:
-			r.ok(check, "%s; pass postgres.WithCitus()", found)
+			r.ok(check, "%s; the store of an application needs WithCitus", found)
 		case plain:
-			r.bad(check, distribute, "%s", found)
+			if !distributed {
+				r.ok(check, "%s; the store of an application works without WithCitus", found)
+				continue
+			}
+			r.bad(check, distribute, "%s, but another table is", found)
 		default:
 			r.bad(check, fmt.Sprintf("SELECT undistribute_table('%s.%s'), then ", db.Schema, k.Table())+distribute, "%s", found)
 		}
-		distributed = distributed || found != plain
 	}
 	return distributed, nil
 }

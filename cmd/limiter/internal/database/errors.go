@@ -3,6 +3,8 @@ package database
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +32,7 @@ func (db *DB) explain(err error) error {
 		case "42703": // no such column
 			advice = "upgrade the tables by limiter migrate up"
 		case "42501": // a missing privilege
-			advice = "grant the role what it needs: see limiter doctor"
+			advice = "grant the role what it needs: limiter doctor prints the GRANT statements"
 		case "25006": // read-only
 			advice = "name the primary in the URL"
 		}
@@ -43,6 +45,41 @@ func (db *DB) explain(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w; %s", limiter.ErrMisconfigured, err, advice)
+}
+
+// goTexts are texts of the library that name Go code, and what the user of the command does instead.
+var goTexts = []struct {
+	text *regexp.Regexp
+	with string
+}{
+	{regexp.MustCompile(`(?:call|run) migrations\.Up\(ctx(?:, [^()]*(?:\([^()]*\))?)*\)(?:, or (?:run )?goose)?(?:: see https://\S+)?`), "run limiter migrate up"},
+	{regexp.MustCompile(`run migrations\.Up of`), "run limiter migrate up of"},
+	{regexp.MustCompile(`run migrations\.Down of`), "run limiter migrate down of"},
+	{regexp.MustCompile(`pass another name to WithSchema`), "pass another --schema"},
+	{regexp.MustCompile(`; if Citus distributes the tables, pass postgres\.WithCitus\(\)`), "; run limiter doctor"},
+}
+
+// Text returns an error for the user of the command, who writes commands and flags and no Go.
+func Text(err error) string {
+	text := strings.TrimPrefix(err.Error(), "limiter: ")
+	for _, g := range goTexts {
+		text = g.text.ReplaceAllString(text, g.with)
+	}
+	return text
+}
+
+// Line returns an error as [Text] does, in one line. An error of connecting has a line for each attempt.
+func Line(err error) string {
+	var lines []string
+	for line := range strings.Lines(Text(err)) {
+		if line = strings.TrimSpace(line); line != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) < 2 {
+		return strings.Join(lines, "")
+	}
+	return lines[0] + " " + strings.Join(lines[1:], "; ")
 }
 
 // isDenied reports whether the role lacks a privilege.

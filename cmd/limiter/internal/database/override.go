@@ -60,6 +60,12 @@ func (db *DB) RemoveOverride(ctx context.Context, name string, key []byte) (bool
 	return n > 0, err
 }
 
+// CountOverrides returns how many overrides there are.
+func (db *DB) CountOverrides(ctx context.Context) (n int64, err error) {
+	err = db.SQL.QueryRowContext(ctx, db.text("SELECT count(*) FROM @limiter_overrides")).Scan(&n)
+	return n, db.explain(err)
+}
+
 // Overrides returns at most limit overrides, sorted by limiter and key, including expired ones. An
 // empty name means all limiters.
 func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override, error) {

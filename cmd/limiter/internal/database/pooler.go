@@ -20,7 +20,7 @@ func (db *DB) checkPooler(ctx context.Context, r *report) {
 	}
 	mode := config.DefaultQueryExecMode
 	pooled, transactions, err := probe(ctx, config)
-	const advice = "add default_query_exec_mode=exec to the URL, or pass postgres.WithQueryExecMode(pgx.QueryExecModeExec)"
+	const advice = "add default_query_exec_mode=exec to the URL of the application"
 	var server *pgconn.PgError
 	anywhere := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
 	full := pooled && errors.Is(err, context.DeadlineExceeded)

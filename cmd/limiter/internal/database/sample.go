@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/sqlimit/limiter/migrations"
 )
@@ -146,7 +147,7 @@ func (db *DB) CountExpired(ctx context.Context, k Kind) (Count, error) {
 		}
 		return c, err
 	}
-	names, err := db.Limiters(ctx)
+	names, err := db.Limiters(ctx, MaxLimiters)
 	total := Count{Of: allRows}
 	for _, name := range names {
 		w := walk{kind: k, limiter: name}
@@ -164,6 +165,48 @@ func (db *DB) CountExpired(ctx context.Context, k Kind) (Count, error) {
 		total.Rows, total.Expired = total.Rows+c.Rows, total.Expired+c.Expired
 	}
 	return total, err
+}
+
+// Rows returns how many rows tables have for a limiter, or for all limiters if name is empty. The
+// number is estimated for a large table in PostgreSQL. In SQLite this reads all these rows.
+func (db *DB) Rows(ctx context.Context, name string, kinds ...Kind) (rows int64, err error) {
+	for _, k := range kinds {
+		n, err := db.rowsOf(ctx, k, name)
+		if err != nil {
+			return 0, err
+		}
+		rows += n
+	}
+	return rows, nil
+}
+
+// countTime is how long [DB.CountRows] may take.
+const countTime = 5 * time.Second
+
+// CountRows returns the number that [DB.Rows] returns, or 0 if that fails or takes long.
+func (db *DB) CountRows(ctx context.Context, name string, kinds ...Kind) int64 {
+	ctx, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	rows, err := db.Rows(ctx, name, kinds...)
+	if err != nil {
+		return 0
+	}
+	return rows
+}
+
+func (db *DB) rowsOf(ctx context.Context, k Kind, name string) (rows int64, err error) {
+	from, share := "@"+k.Table(), 1.0
+	if db.Dialect == migrations.Postgres {
+		if from, share, err = db.sample(ctx, k); err != nil {
+			return 0, err
+		}
+	}
+	var args []any
+	if name != "" {
+		from, args = from+" WHERE limiter = $1", []any{name}
+	}
+	err = db.SQL.QueryRowContext(ctx, db.text("SELECT count(*) FROM "+from), args...).Scan(&rows)
+	return int64(float64(rows) / share), db.explain(err)
 }
 
 func (db *DB) countExpired(ctx context.Context, k Kind, from string, args ...any) (Count, error) {

@@ -9,12 +9,14 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/sqlite"
 )
 
 // Store is what the commands need of a store.
 type Store interface {
 	limiter.Store
 	Sweep(ctx context.Context, limit int64) (int64, error)
+	ContinueSweep(position string) error
 	Check(ctx context.Context) error
 }
 
@@ -28,6 +30,26 @@ func (db *DB) Store(ctx context.Context) (Store, error) {
 		return nil, err
 	}
 	return postgres.New(db.pool, opts...)
+}
+
+// SweepProgress returns how far the Sweep of a store has come.
+func SweepProgress(store Store) Progress {
+	switch s := store.(type) {
+	case *postgres.Store:
+		return Progress(s.SweepProgress())
+	case *sqlite.Store:
+		return Progress(s.SweepProgress())
+	}
+	return Progress{}
+}
+
+// SweepsPages reports whether a Sweep goes by pages, and knows how many there are.
+func (db *DB) SweepsPages(ctx context.Context) bool {
+	if db.Dialect == migrations.SQLite {
+		return false
+	}
+	distributed, err := db.distributed(ctx)
+	return err == nil && len(distributed) == 0
 }
 
 // storeOptions returns the options of a store in PostgreSQL.
@@ -160,17 +182,54 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 	return nil
 }
 
-// maxLimiters is how many limiters [DB.Limiters] returns at most.
-const maxLimiters = 1000
+// Known says why a key may have no row.
+type Known struct {
+	// Limiters are the first limiters that have rows. It is empty if the limiter of the key has rows.
+	Limiters []string
 
-// Limiters returns the names of the limiters that have state, in order. It reads one row for each.
-func (db *DB) Limiters(ctx context.Context) ([]string, error) {
+	limiter string
+	other   bool // the limiter has other keys
+	more    bool // there are more limiters
+}
+
+// String returns the cause for people. It begins with "no row".
+func (k Known) String() string {
+	switch {
+	case k.other:
+		return fmt.Sprintf("no row: the key is unused or mistyped; limiter %s has other keys", k.limiter)
+	case len(k.Limiters) == 0:
+		return "no row; no limiter has any rows"
+	case k.more:
+		return fmt.Sprintf("no row; known limiters: %s, and more", strings.Join(k.Limiters, ", "))
+	}
+	return fmt.Sprintf("no row; known limiters: %s", strings.Join(k.Limiters, ", "))
+}
+
+// maxKnown is how many limiters a message names at most.
+const maxKnown = 20
+
+// Known finds out why a key of a limiter has no row: the name of the limiter may be mistyped.
+func (db *DB) Known(ctx context.Context, name string) (Known, error) {
+	rows, err := db.Policies(ctx, name)
+	if err != nil || len(rows) > 0 {
+		return Known{limiter: name, other: true}, err
+	}
+	names, err := db.Limiters(ctx, maxKnown+1)
+	return Known{Limiters: names[:min(len(names), maxKnown)], more: len(names) > maxKnown}, err
+}
+
+// MaxLimiters is how many limiters the commands look at.
+const MaxLimiters = 1000
+
+// Limiters returns the names of at most limit limiters that have state, in order. It reads one row for
+// each.
+func (db *DB) Limiters(ctx context.Context, limit int) ([]string, error) {
 	var names, firsts []string
 	for _, k := range Kinds() { // each min() is one index lookup, however many keys a limiter has
 		firsts = append(firsts, "SELECT min(limiter) AS name FROM @"+k.Table()+" WHERE limiter > $1")
 	}
 	statement := db.text("SELECT min(name) FROM (" + strings.Join(firsts, " UNION ALL ") + ") AS tables")
-	for after := ""; len(names) < maxLimiters; {
+	for after := ""; len(names) < limit; {
 		var next sql.NullString
 		err := db.SQL.QueryRowContext(ctx, statement, after).Scan(&next)
 		if err != nil {

@@ -63,7 +63,7 @@ func (t *Top) Read(ctx context.Context) (Reading, error) {
 	names := []string{t.limiter}
 	if t.limiter == "" {
 		var err error
-		if names, err = t.db.Limiters(ctx); err != nil {
+		if names, err = t.db.Limiters(ctx, MaxLimiters); err != nil {
 			return Reading{}, err
 		}
 	}
