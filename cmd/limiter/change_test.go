@@ -208,9 +208,11 @@ func TestMigrateCreatesAndDropsTheTables(t *testing.T) {
 
 // swept is the JSON of sweep.
 type swept struct {
-	Deleted  int64   `json:"deleted"`
-	Complete bool    `json:"complete"`
-	Seconds  float64 `json:"seconds"`
+	Deleted  int64    `json:"deleted"`
+	Complete bool     `json:"complete"`
+	Visited  *float64 `json:"visited"`
+	Position string   `json:"position"`
+	Seconds  float64  `json:"seconds"`
 }
 
 // expired returns a statement that adds n rows that a sweep deletes.
@@ -235,5 +237,26 @@ func TestSweepDeletesWhatHasExpired(t *testing.T) {
 		contains(t, succeeds(t, db.url, "sweep").stdout, "deleted 1500 rows", "no other row has expired")
 		contains(t, succeeds(t, db.url, "peek", "login", "alice").stdout, "1 of 5")
 		fails(t, db.url, 2, []string{"negative"}, "sweep", "--limit", "-1")
+	})
+}
+
+func TestSweepFrom(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		db.exec(t, expired(db.url, "20000"))
+		first := decode[swept](t, succeeds(t, db.url, "sweep", "--from", "0,0", "--limit", "9000", "-o", "json"))
+		if first.Deleted != 9000 || first.Complete || first.Position == "" || first.Position == "0,0" {
+			t.Fatalf("%+v", first)
+		}
+		if pages := !strings.HasPrefix(db.url, "sqlite:"); pages != (first.Visited != nil) || pages && (*first.Visited <= 0 || *first.Visited >= 1) {
+			t.Errorf("visited %v", first.Visited)
+		}
+		stopped := succeeds(t, db.url, "sweep", "--from", first.Position, "--for", "1ms")
+		contains(t, stopped.stdout, "there may be more: to continue, pass --from ")
+		if got := decode[swept](t, succeeds(t, db.url, "sweep", "--from", first.Position, "-o", "json")); !got.Complete || got.Position != "" {
+			t.Errorf("%+v", got)
+		}
+		contains(t, succeeds(t, db.url, "sweep").stdout, "deleted 0 rows", "no other row has expired")
+		fails(t, db.url, 2, []string{"--from is", "that limiter sweep has printed"}, "sweep", "--from", "elsewhere")
 	})
 }

@@ -1,42 +1,42 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"strings"
-	"sync/atomic"
+	"math"
 	"time"
 
-	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
 )
 
-// sweepBatch is how many rows one call of Sweep deletes at most. The progress bar moves after each call.
-const sweepBatch = 10_000
-
 // sweepJSON is what sweep prints.
 type sweepJSON struct {
-	Deleted  int64   `json:"deleted"`
-	Complete bool    `json:"complete"` // every row was visited
-	Seconds  float64 `json:"seconds"`
+	Deleted  int64    `json:"deleted"`
+	Complete bool     `json:"complete"` // every row was visited
+	Visited  *float64 `json:"visited"`  // share of the tables, 0 to 1; null if it is not known
+	Position string   `json:"position"` // for --from; empty if the sweep is complete
+	Seconds  float64  `json:"seconds"`
 }
 
 func (a *app) sweep() *cobra.Command {
 	var limit int64
 	var longest time.Duration
+	var from string
 	cmd := &cobra.Command{
 		Use:   "sweep",
 		Short: "Delete the rows of keys that have been unused for an hour",
 		Long: "Sweep deletes the rows of keys that have been unused for an hour. It rests three times as long as it works,\n" +
-			"and may run beside traffic. Ctrl-C ends it; what was deleted stays deleted.",
+			"and may run beside traffic. Ctrl-C ends it; what was deleted stays deleted. A sweep that ends early prints\n" +
+			"its position, from which --from continues. Without --from, a sweep begins anywhere and visits all rows.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 || longest < 0 {
-				return usageError{fmt.Errorf("--limit and --for must not be negative")}
+				return usageError{errors.New("--limit and --for must not be negative")}
 			}
 			db, err := a.open(cmd.Context())
 			if err != nil {
@@ -47,145 +47,82 @@ func (a *app) sweep() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx := cmd.Context()
-			if longest > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, longest)
-				defer cancel()
+			if from != "" {
+				if err := store.ContinueSweep(from); err != nil {
+					return usageError{fmt.Errorf("--from is %q; pass a position that limiter sweep has printed for this database", from)}
+				}
 			}
-			began := time.Now()
-			p := startProgress(a.terminal(), began, func() int64 { return estimate(ctx, db) })
-			result, err := sweepAll(ctx, store.Sweep, limit, &p.deleted)
-			p.stop()
-			result.Seconds = show.Seconds(time.Since(began))
-			failed := err != nil && ctx.Err() == nil
-			if failed && result.Deleted == 0 {
+			result, err := a.runSweep(cmd.Context(), db, store, limit, longest)
+			if err != nil && result.Deleted == 0 {
 				return err
 			}
 			printed := a.printSweep(result)
-			switch {
-			case failed:
-				return err
-			case printed != nil:
-				return printed
-			}
-			return cmd.Context().Err() // --for is not an interrupt
+			return cmp.Or(err, printed, cmd.Context().Err()) // --for is not an interrupt
 		},
 	}
 	cmd.Flags().Int64Var(&limit, "limit", 0, "delete at most this many rows (default: all)")
 	durationVar(cmd, &longest, "for", "stop after this time, such as 30s (default: when every row was visited)")
+	cmd.Flags().StringVar(&from, "from", "", "begin at a position that a sweep has printed (default: anywhere)")
 	return cmd
 }
 
-// sweepAll calls sweep until every row was visited, limit rows were deleted (0 means no limit) or
-// ctx ended.
-func sweepAll(ctx context.Context, sweep func(context.Context, int64) (int64, error), limit int64, deleted *atomic.Int64) (sweepJSON, error) {
-	for {
-		batch := int64(sweepBatch)
-		if limit > 0 {
-			batch = min(batch, limit-deleted.Load())
-		}
-		if batch == 0 {
-			return sweepJSON{Deleted: deleted.Load()}, nil
-		}
-		n, err := sweep(ctx, batch)
-		deleted.Add(n)
-		if err != nil || n < batch {
-			return sweepJSON{Deleted: deleted.Load(), Complete: err == nil}, err
-		}
+// runSweep sweeps until every row was visited, limit rows were deleted, or the time is over. The last
+// two do not end it if they are 0. The error is not that of a context that ended.
+func (a *app) runSweep(ctx context.Context, db *database.DB, store database.Store, limit int64, longest time.Duration) (sweepJSON, error) {
+	var rows int64
+	if a.terminal() != nil && !db.SweepsPages(ctx) {
+		rows = db.CountRows(ctx, "", database.Kinds()...)
 	}
+	if longest > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, longest)
+		defer cancel()
+	}
+	look := func() database.Progress {
+		p := database.SweepProgress(store)
+		p.Total = max(p.Total, rows)
+		return p
+	}
+	began := time.Now()
+	p := startProgress(a.terminal(), func(step int) string {
+		now := look()
+		return progressLine(now.Share(), now.Deleted, "deleted", step, time.Since(began))
+	})
+	most := limit
+	if limit == 0 {
+		most = math.MaxInt64
+	}
+	n, err := store.Sweep(ctx, most)
+	p.stop()
+	end := look()
+	result := sweepJSON{Deleted: n, Complete: err == nil && n < most, Position: end.Position, Seconds: show.Seconds(time.Since(began))}
+	if end.Total > 0 {
+		share := end.Share()
+		result.Visited = &share
+	}
+	if result.Complete {
+		result.Position = ""
+	}
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return result, err
 }
 
 func (a *app) printSweep(s sweepJSON) error {
 	if a.json() {
 		return show.JSON(a.stdout, s)
 	}
-	rest := "; there may be more"
-	if s.Complete {
-		rest = "; no other row has expired"
+	rest := "; no other row has expired"
+	if !s.Complete {
+		rest = "; there may be more"
+		if s.Visited != nil {
+			rest = fmt.Sprintf(" in %.1f %% of the tables; there may be more", 100**s.Visited)
+		}
+		if s.Position != "" {
+			rest += ": to continue, pass --from " + s.Position
+		}
 	}
 	fmt.Fprintf(a.out, "deleted %s in %s%s\n", show.Count(s.Deleted, "row"), seconds(s.Seconds), rest)
 	return nil
-}
-
-// terminal returns standard error if it is a terminal, otherwise nil.
-func (a *app) terminal() *os.File {
-	if file, ok := a.rawStderr.(*os.File); ok && term.IsTerminal(file.Fd()) {
-		return file
-	}
-	return nil
-}
-
-// estimate returns about how many rows a sweep will delete, or 0 if it cannot tell.
-func estimate(ctx context.Context, db *database.DB) (rows int64) {
-	for _, k := range database.Kinds() {
-		c, err := db.CountExpired(ctx, k)
-		if err != nil || c.Partial() {
-			return 0
-		}
-		rows += c.Expired
-	}
-	return rows
-}
-
-// progress shows on a terminal how far a sweep is.
-type progress struct {
-	deleted atomic.Int64
-	done    chan struct{}
-	ended   chan struct{}
-}
-
-// startProgress starts to draw on w, unless w is nil. total returns how many rows the sweep will
-// delete.
-func startProgress(w *os.File, began time.Time, total func() int64) *progress {
-	p := &progress{done: make(chan struct{}), ended: make(chan struct{})}
-	var rows int64
-	if w != nil {
-		rows = total() // before the sweep deletes any
-	}
-	go func() {
-		defer close(p.ended)
-		if w == nil {
-			return
-		}
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for step := 0; ; step++ {
-			width := progressWidth
-			if columns := widthOf(w); columns > 0 {
-				width = min(width, columns-1)
-			}
-			fmt.Fprintf(w, "\r%s", show.Clip(progressLine(p.deleted.Load(), rows, step, time.Since(began)), width))
-			select {
-			case <-p.done:
-				fmt.Fprintf(w, "\r%s\r", strings.Repeat(" ", width))
-				return
-			case <-tick.C:
-			}
-		}
-	}()
-	return p
-}
-
-// progressWidth is how many columns the progress takes at most.
-const progressWidth = 75
-
-// progressLine returns a line of at most [progressWidth] columns. If total is 0, it is unknown, and the
-// bar only moves.
-func progressLine(deleted, total int64, step int, elapsed time.Duration) string {
-	bar, of := []byte(strings.Repeat(".", 20)), ""
-	if total > 0 {
-		full := min(20, int(20*deleted/total))
-		copy(bar, strings.Repeat("=", full))
-		of = fmt.Sprintf(" of about %d", total)
-	} else {
-		bar[step%20], bar[(step+1)%20] = '=', '='
-	}
-	return fmt.Sprintf("[%s] %d%s rows deleted, %s ", bar, deleted, of, elapsed.Round(time.Second))
-}
-
-// stop clears the line.
-func (p *progress) stop() {
-	close(p.done)
-	<-p.ended
 }

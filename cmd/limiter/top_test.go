@@ -188,11 +188,9 @@ func TestSweepShowsProgressAndCanBeInterrupted(t *testing.T) {
 	onBoth(t, func(t *testing.T, db target) {
 		db.exec(t, expired(db.url, "40000"))
 		x := openTerminal(t, db.url, "sweep")
-		x.await("rows deleted")
-		if !strings.HasPrefix(db.url, "sqlite:") { // which reads a part only
-			x.await("of about ")
+		for _, text := range []string{" %, ", "rows deleted", "rows/s", "s left"} {
+			x.await(text)
 		}
-		x.await("000")
 		if err := x.cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}
