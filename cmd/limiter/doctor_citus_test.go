@@ -27,6 +27,7 @@ func TestDoctorFindsATableThatCitusDoesNotDistribute(t *testing.T) {
 	succeeds(t, admin, "block", "login", "alice", "--for", "1h", "--capacity", "5", "--interval", "1m", "--schema", "cli_doctor")
 	succeeds(t, admin, "sweep", "--schema", "cli_doctor")
 	contains(t, succeeds(t, admin, "top", "--schema", "cli_doctor").stdout, `"alice"`)
+	contains(t, succeeds(t, admin, "top", "--exact", "login", "--schema", "cli_doctor").stdout, "1 row read", `"alice"`)
 	position := decode[swept](t, succeeds(t, admin, "sweep", "--from", "6c.,0", "--for", "1ns", "-o", "json", "--schema", "cli_doctor")).Position
 	contains(t, succeeds(t, admin, "sweep", "--from", position, "--schema", "cli_doctor").stdout, "no other row has expired")
 	succeeds(t, admin, "reset", "login", "alice", "--schema", "cli_doctor")

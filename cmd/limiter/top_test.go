@@ -10,17 +10,23 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/creack/pty"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
 )
 
 // topped is the JSON of top.
 type topped struct {
-	RowsRead int64 `json:"rows_read"`
-	All      bool  `json:"all"`
+	RowsRead int64    `json:"rows_read"`
+	Rows     int64    `json:"rows"`
+	All      bool     `json:"all"`
+	Known    []string `json:"known_limiters"`
 	Limiters []struct {
 		Limiter string `json:"limiter"`
 		Keys    []struct {
@@ -44,10 +50,10 @@ func TestTopShowsTheKeysThatUseMost(t *testing.T) {
 		}
 		use(t, db.store, "exports", window, "a", 4)
 		got := decode[topped](t, succeeds(t, db.url, "top", "-n", "3", "-o", "json"))
-		if got.RowsRead != 6 || !got.All || len(got.Limiters) != 2 || len(got.Limiters[1].Keys) != 3 {
+		if got.RowsRead != 6 || !got.All || len(got.Limiters) != 2 || len(got.Limiters[0].Keys) != 3 {
 			t.Fatalf("%+v", got)
 		}
-		for i, k := range got.Limiters[1].Keys {
+		for i, k := range got.Limiters[0].Keys {
 			if *k.Key != fmt.Sprintf("user%d", 4-i) || k.Used != int64(5-i) {
 				t.Errorf("place %d: %s %+v", i, *k.Key, k)
 			}
@@ -56,7 +62,7 @@ func TestTopShowsTheKeysThatUseMost(t *testing.T) {
 		if out := succeeds(t, db.url, "top", "exports").stdout; strings.Contains(out, "login") {
 			t.Error(out)
 		}
-		contains(t, succeeds(t, db.url, "top", "unknown").stdout, "unknown: no key in use was found")
+		contains(t, succeeds(t, db.url, "top", "unknown").stdout, "unknown: no key in use was found; known limiters: exports, login")
 		fails(t, db.url, 2, []string{"--every"}, "top", "--every", "10ms")
 	})
 }
@@ -68,10 +74,14 @@ func TestTopOfALargeTableReadsAPart(t *testing.T) {
 		rows := map[bool]string{true: "60000", false: "150000"}[strings.HasPrefix(db.url, "sqlite:")]
 		db.exec(t, expired(db.url, rows))
 		got := decode[topped](t, succeeds(t, db.url, "top", "-o", "json"))
+		if want, _ := strconv.ParseInt(rows, 10, 64); got.Rows < want/2 || got.Rows > want*2 {
+			t.Errorf("about %d rows, want about %d", got.Rows, want)
+		}
+		contains(t, succeeds(t, db.url, "top").stdout, " % of about ")
 		if got.All || got.RowsRead < 1000 || got.RowsRead > 110_000 {
 			t.Errorf("read %d rows, all: %v", got.RowsRead, got.All)
 		}
-		if l := got.Limiters[1]; l.Limiter != "small" || len(l.Keys) != 1 || l.Keys[0].Used != 3 {
+		if l := got.Limiters[0]; l.Limiter != "small" || len(l.Keys) != 1 || l.Keys[0].Used != 3 {
 			t.Errorf("a small limiter beside a large one: %+v", l)
 		}
 	})
@@ -199,4 +209,93 @@ func TestSweepShowsProgressAndCanBeInterrupted(t *testing.T) {
 		}
 		contains(t, x.output(), "there may be more")
 	})
+}
+
+func TestTopInterrupt(t *testing.T) {
+	t.Parallel()
+	db := migratedSQLite(t)
+	for name, interrupt := range map[string]func(x *terminal) error{
+		"Ctrl-C":  func(x *terminal) error { _, err := x.file.WriteString("\x03"); return err },
+		"SIGINT":  func(x *terminal) error { return x.cmd.Process.Signal(os.Interrupt) },
+		"SIGTERM": func(x *terminal) error { return x.cmd.Process.Signal(syscall.SIGTERM) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := openTerminal(t, db.url, "top")
+			x.await("q quits")
+			if err := interrupt(x); err != nil {
+				t.Fatal(err)
+			}
+			if code := x.end(); code != 130 {
+				t.Errorf("exit code %d, want 130: %q", code, x.output())
+			}
+		})
+	}
+}
+
+func TestTopPages(t *testing.T) {
+	t.Parallel()
+	db := migratedSQLite(t)
+	for i := range 20 { // each fuller than the one before; the names sort the other way around
+		name := strings.Repeat(string(rune('t'-i)), 10)
+		use(t, db.store, name, limiter.FixedWindow{Limit: 100, Window: window.Window}, "key", int64(100-i))
+	}
+	out := succeeds(t, db.url, "top").stdout
+	if first, last := strings.Index(out, "tttt"), strings.Index(out, "aaaa"); first < 0 || first > last {
+		t.Errorf("the fullest limiter is not the first one:\n%s", out)
+	}
+	x := openTerminal(t, db.url, "top")
+	x.await("tttttttttt")
+	x.await("13 more limiters")
+	x.await("PgDn scroll")
+	if strings.Contains(x.output(), "mmmm") {
+		t.Errorf("more limiters than fit: %q", x.output())
+	}
+	for _, step := range []struct{ key, shows string }{
+		{"\x1b[6~", "mmmmmmmmmm"}, // page down
+		{"\x1b[6~", "ffffffffff"},
+		{"\x1b[B", "aaaaaaaaaa"}, // down
+	} {
+		if _, err := x.file.WriteString(step.key); err != nil {
+			t.Fatal(err)
+		}
+		if step.shows == "aaaaaaaaaa" {
+			continue // it is on the screen already
+		}
+		x.await(step.shows)
+	}
+	if _, err := x.file.WriteString("q"); err != nil {
+		t.Fatal(err)
+	}
+	if code := x.end(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// A reading of large tables looks at 50 limiters.
+func TestTopTurns(t *testing.T) {
+	t.Parallel()
+	target := migratedSQLite(t)
+	for i := range 60 {
+		use(t, target.store, fmt.Sprintf("limiter%02d", i), bucket, "key", 1)
+	}
+	db, err := database.Open(t.Context(), database.Options{URL: target.url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	top := database.NewTop(db, "", 10)
+	for reading, want := range []int{50, 60} {
+		r, err := top.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, l := range r.Limiters {
+			found += len(l.Keys)
+		}
+		if found != want || len(r.Limiters) != 60 || r.Total != 60 {
+			t.Errorf("reading %d: keys of %d limiters of %d, of %d rows; want %d of 60", reading, found, len(r.Limiters), r.Total, want)
+		}
+	}
 }

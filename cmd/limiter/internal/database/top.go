@@ -17,8 +17,11 @@ type Top struct {
 	limiter string // empty for all
 	keys    int    // to keep for each limiter
 
-	walks map[place]*walk
-	best  map[string][]Usage
+	walks   map[place]*walk
+	best    map[string][]Usage
+	turn    int // how many limiters of large tables were read before
+	rows    int64
+	counted bool // rows is known, or cannot be counted
 }
 
 type place struct {
@@ -38,9 +41,14 @@ func (u Usage) Share() float64 { return float64(u.Used) / float64(max(1, u.Limit
 // Reading is what [Top.Read] found.
 type Reading struct {
 	Limiters []Usages
-	Rows     int64 // how many were read now
-	All      bool  // the tables have no other rows
+	Rows     int64    // how many were read now
+	Total    int64    // about how many the tables have; 0 if that is not known
+	All      bool     // the tables have no other rows
+	Known    []string // the first limiters, if the wanted one has no row
 }
+
+// Share returns the share of the rows that was read, or 0 if that is not known.
+func (r Reading) Share() float64 { return Progress{Visited: r.Rows, Total: r.Total}.Share() }
 
 // Usages are the keys of a limiter that use most of their limits, highest first.
 type Usages struct {
@@ -73,32 +81,81 @@ func (t *Top) Read(ctx context.Context) (Reading, error) {
 		if err := t.reread(ctx, k, found); err != nil {
 			return r, err
 		}
-		rows, n, all, err := t.table(ctx, k, names)
+		part, err := t.table(ctx, k, names)
 		if err != nil {
 			return r, err
 		}
-		for _, row := range rows {
+		for _, row := range part.rows {
 			found[row.id()] = row
 		}
-		r.Rows += n
-		r.All = r.All && all
+		r.Rows += part.read
+		r.Total += part.total
+		r.All = r.All && part.all
 	}
+	t.turn += maxWalks
 	t.best = map[string][]Usage{}
+	for _, name := range names {
+		t.best[name] = nil // also without a key in use
+	}
 	for _, row := range found {
-		s, err := row.Look(ctx)
-		if err == nil && s.Used > 0 { // after an error the numbers mean nothing: no policy writes such a row
-			t.best[row.Limiter] = append(t.best[row.Limiter], Usage{row, s})
+		if u, ok := row.usage(ctx); ok {
+			t.best[row.Limiter] = append(t.best[row.Limiter], u)
 		}
 	}
-	for _, name := range names {
-		best := t.best[name]
-		slices.SortFunc(best, func(a, b Usage) int {
-			return cmp.Or(cmp.Compare(b.Share(), a.Share()), cmp.Compare(b.Used, a.Used), strings.Compare(a.id(), b.id()))
-		})
-		t.best[name] = best[:min(len(best), t.keys)]
+	for name, best := range t.best {
+		t.best[name] = rank(best, t.keys)
 		r.Limiters = append(r.Limiters, Usages{name, t.best[name]})
 	}
+	slices.SortFunc(r.Limiters, compare)
+	if err := t.known(ctx, &r); err != nil {
+		return r, err
+	}
 	return r, nil
+}
+
+// known completes a reading with what it does not need to know each time.
+func (t *Top) known(ctx context.Context, r *Reading) error {
+	if t.limiter != "" && len(t.best[t.limiter]) == 0 {
+		known, err := t.db.Known(ctx, t.limiter)
+		if err != nil {
+			return err
+		}
+		r.Known = known.Limiters
+	}
+	if r.All {
+		r.Total = r.Rows
+	} else if t.db.Dialect == migrations.SQLite {
+		if !t.counted {
+			t.rows, t.counted = t.db.CountRows(ctx, t.limiter, Kinds()...), true
+		}
+		r.Total = t.rows
+	}
+	return nil
+}
+
+// usage returns what the key of the row uses. It reports false if that is nothing.
+func (r Row) usage(ctx context.Context) (Usage, bool) {
+	s, err := r.Look(ctx)
+	return Usage{r, s}, err == nil && s.Used > 0 // after an error the numbers mean nothing: no policy writes such a row
+}
+
+// rank returns the keys that use most, highest first.
+func rank(all []Usage, keys int) []Usage {
+	slices.SortFunc(all, func(a, b Usage) int {
+		return cmp.Or(cmp.Compare(b.Share(), a.Share()), cmp.Compare(b.Used, a.Used), strings.Compare(a.id(), b.id()))
+	})
+	return all[:min(len(all), keys)]
+}
+
+// compare orders limiters by their fullest keys.
+func compare(a, b Usages) int {
+	fullest := func(u Usages) float64 {
+		if len(u.Keys) == 0 {
+			return 0
+		}
+		return u.Keys[0].Share()
+	}
+	return cmp.Or(cmp.Compare(fullest(b), fullest(a)), strings.Compare(a.Limiter, b.Limiter))
 }
 
 func (r Row) id() string { return string(r.Kind) + "\x00" + r.Limiter + "\x00" + string(r.Key) }
@@ -128,25 +185,37 @@ func (t *Top) reread(ctx context.Context, k Kind, found map[string]Row) error {
 	return nil
 }
 
-// table returns the best rows of a part of a table, how many rows it read, and whether they are all.
-func (t *Top) table(ctx context.Context, k Kind, names []string) (rows []Row, n int64, all bool, err error) {
+// part is what a reading found in one table.
+type part struct {
+	rows        []Row // the best ones
+	read, total int64 // rows; total is estimated, and 0 if it is not known
+	all         bool  // the table has no other rows
+}
+
+// table reads a part of a table.
+func (t *Top) table(ctx context.Context, k Kind, names []string) (p part, err error) {
 	if t.db.Dialect == migrations.Postgres {
 		from, share, err := t.db.sample(ctx, k)
 		if err != nil {
-			return nil, 0, false, err
+			return p, err
 		}
 		where := ""
 		var args []any
 		if t.limiter != "" {
 			where, args = " WHERE limiter = $1", []any{t.limiter}
 		}
-		if rows, n, err = t.bestOf(ctx, k, from+where, args...); err != nil || share >= 1 {
-			return rows, n, true, err
+		p.rows, p.read, err = t.bestOf(ctx, k, from+where, args...)
+		p.total, p.all = int64(float64(p.read)/share), share >= 1
+		if err != nil || p.all {
+			return p, err
 		}
 	}
 	// Read a chunk of each limiter, so that a limiter with few keys does not disappear beside one with many.
-	all = t.db.Dialect == migrations.SQLite && len(names) <= maxWalks
-	names = names[:min(len(names), maxWalks)]
+	p.all = t.db.Dialect == migrations.SQLite && len(names) <= maxWalks
+	if len(names) > maxWalks { // the others have their turn in the next readings
+		next := t.turn % len(names)
+		names = slices.Concat(names[next:], names[:next])[:maxWalks]
+	}
 	rowsOfAll := chunkRows
 	if t.db.Dialect == migrations.Postgres {
 		rowsOfAll = chunkRowsPostgres
@@ -160,19 +229,20 @@ func (t *Top) table(ctx context.Context, k Kind, names []string) (rows []Row, n 
 		w := t.walks[at]
 		complete, err := w.begin(ctx, t.db, each)
 		if err != nil {
-			return nil, 0, false, err
+			return p, err
 		}
 		more, read, err := t.bestOf(ctx, k, k.chunk(), w.args(each)...)
 		if err == nil {
 			err = w.next(ctx, t.db, each)
 		}
 		if err != nil {
-			return nil, 0, false, err
+			return p, err
 		}
 		w.begun = !complete // begin again next time, because a limiter may grow
-		rows, n, all = append(rows, more...), n+read, all && complete
+		p.rows, p.read, p.all = append(p.rows, more...), p.read+read, p.all && complete
 	}
-	return rows, n, all, nil
+	p.total = max(p.total, p.read)
+	return p, nil
 }
 
 // bestOf returns the rows of a FROM item that use most, for each limiter, and how many rows it has.
