@@ -6,7 +6,7 @@ wanted=(
 	ca-certificates curl git
 	gcc libc6-dev                      # the race detector is linked by the C compiler
 	debootstrap debian-archive-keyring # images
-	postgresql-15 pgbouncer            # programs for the tests that run them on this host
+	postgresql-15 pgbouncer pgpool2    # programs for the tests that run them on this host
 	redis-server                       # what the benchmarks compare with
 	chromium fonts-dejavu-core         # the browser that opens the example's page, and letters for it
 )

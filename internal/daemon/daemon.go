@@ -1,4 +1,4 @@
-// Package daemon runs PostgreSQL and PgBouncer of this machine on free ports of the loopback
+// Package daemon runs PostgreSQL, PgBouncer and Pgpool-II of this machine on free ports of the loopback
 // interface, until the caller stops them. Packages internal/dbtest, bench, prove and the tests of
 // cmd/limiter call it.
 package daemon
@@ -25,7 +25,7 @@ const (
 )
 
 // Daemon is a server program in a temporary directory. If this process is root, the program runs as
-// another user, because PostgreSQL and PgBouncer refuse to run as root. It is for one goroutine.
+// another user, because PostgreSQL and the poolers refuse to run as root. It is for one goroutine.
 type Daemon struct {
 	// Dir is the directory that the program may write to.
 	Dir string

@@ -48,13 +48,16 @@ func NewPgBouncer(program, dsn string, settings ...string) (*PgBouncer, error) {
 }
 
 // FindPgBouncer returns the path of the program.
-func FindPgBouncer() (string, error) {
-	program, err := exec.LookPath("pgbouncer")
+func FindPgBouncer() (string, error) { return findPooler("pgbouncer") }
+
+// findPooler returns the path of a program.
+func findPooler(name string) (string, error) {
+	program, err := exec.LookPath(name)
 	if err == nil {
 		return program, nil
 	}
-	// Debian installs it where not every user's PATH leads.
-	const debian = "/usr/sbin/pgbouncer"
+	// Debian installs poolers where not every user's PATH leads.
+	debian := "/usr/sbin/" + name
 	if _, missing := os.Stat(debian); missing != nil {
 		return "", err
 	}

@@ -1,4 +1,4 @@
-// Package dbtest gives a test a real PostgreSQL database, and PgBouncer in front of it. The tests
+// Package dbtest gives a test a real PostgreSQL database, and PgBouncer or Pgpool-II in front of it. The tests
 // of migrations, postgres, the examples and prove call it.
 //
 // It takes the first of these that it finds:
@@ -9,8 +9,8 @@
 //   - a temporary cluster of the newest PostgreSQL that is installed on this machine.
 //
 // Without any of them the test is skipped. LIMITER_TEST_REQUIRE makes such a skip a failure. It is
-// a list of "postgres", "pgbouncer", "goose", "chromium", "tmpfs" and "cc"; any other word fails
-// all tests of a package. If a server was requested by DSN or image and does not answer, the test
+// a list of "postgres", "pgbouncer", "pgpool", "goose", "chromium", "tmpfs" and "cc"; any other word
+// fails all tests of a package. If a server was requested by DSN or image and does not answer, the test
 // fails in any case.
 //
 // Servers start when a test first needs them, are shared by the tests of a package, and stop in

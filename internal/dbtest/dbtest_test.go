@@ -148,15 +148,40 @@ func TestPgBouncerKeepsNoSession(t *testing.T) {
 	})
 }
 
+// A client of Pgpool-II keeps its server connection, and the next client finds nothing of its session.
+func TestPgpoolPoolsSessions(t *testing.T) {
+	EachPostgres(t, func(t *testing.T, server *Server) {
+		dsn := Pgpool(t, server.Database(t))
+		conn := connect(t, dsn)
+		pids := make(map[int]bool)
+		for range 4 {
+			pids[query[int](t, conn, "SELECT pg_backend_pid()")] = true
+		}
+		if len(pids) != 1 {
+			t.Errorf("one client got the backends %v, want one", pids)
+		}
+		query[string](t, conn, "SELECT set_config('search_path', 'left_behind', false)")
+		if err := conn.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			conn := connect(t, dsn)
+			if path := query[string](t, conn, "SHOW search_path"); path == "left_behind" {
+				t.Error("a client found what another one had set in its session")
+			}
+		}
+	})
+}
+
 func TestMainRefusesToRequireWhatNobodyKnows(t *testing.T) {
 	for value, want := range map[string]string{
 		"":                           "",
 		"postgres,pgbouncer,goose":   "",
 		"goose, postgres":            "",
-		"postgress":                  `LIMITER_TEST_REQUIRE has "postgress"; it knows postgres, pgbouncer, goose, chromium`,
-		"postgres,Goose":             `LIMITER_TEST_REQUIRE has "Goose"; it knows postgres, pgbouncer, goose, chromium`,
-		"postgres;pgbouncer":         `LIMITER_TEST_REQUIRE has "postgres;pgbouncer"; it knows postgres, pgbouncer, goose, chromium`,
-		" postgres , pgbouncer , pg": `LIMITER_TEST_REQUIRE has "pg"; it knows postgres, pgbouncer, goose, chromium`,
+		"postgress":                  `LIMITER_TEST_REQUIRE has "postgress"; it knows postgres, pgbouncer, pgpool, goose, chromium`,
+		"postgres,Goose":             `LIMITER_TEST_REQUIRE has "Goose"; it knows postgres, pgbouncer, pgpool, goose, chromium`,
+		"postgres;pgbouncer":         `LIMITER_TEST_REQUIRE has "postgres;pgbouncer"; it knows postgres, pgbouncer, pgpool, goose, chromium`,
+		" postgres , pgbouncer , pg": `LIMITER_TEST_REQUIRE has "pg"; it knows postgres, pgbouncer, pgpool, goose, chromium`,
 	} {
 		self := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 		self.Env = append(os.Environ(), "LIMITER_TEST_REQUIRE="+value)

@@ -9,7 +9,7 @@ import (
 )
 
 // required lists the words that LIMITER_TEST_REQUIRE may have.
-var required = []string{"postgres", "pgbouncer", "goose", "chromium", "tmpfs", "cc"}
+var required = []string{"postgres", "pgbouncer", "pgpool", "goose", "chromium", "tmpfs", "cc"}
 
 // CheckRequired returns an error if LIMITER_TEST_REQUIRE has an unknown word.
 func CheckRequired() error {

@@ -1,0 +1,92 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/storetest"
+)
+
+// Pgpool-II keeps a server connection for each client, so prepared statements work.
+func TestPgpool(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		dsn := dbtest.Pgpool(t, d.dsn)
+		t.Run("passes storetest", func(t *testing.T) {
+			p := pool(t, dsn, few(8)) // for all cases, because a new connection costs the pooler several queries
+			storetest.Run(t, func(t *testing.T) limiter.Store { return storeOn(t, p, d.schema(t)) })
+		})
+		for _, m := range []pgx.QueryExecMode{
+			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,
+		} {
+			t.Run("64 workers beside a direct pool get exactly the limit, "+m.String(), func(t *testing.T) {
+				schema := d.schema(t)
+				stores := [2]*postgres.Store{d.store(t, schema, nil), storeOn(t, mode(m)(t, dsn), schema)}
+				for _, kind := range []string{"bucket", "window"} {
+					exact(t, stores, rowtest.Lasting[kind], 50)
+				}
+			})
+		}
+		t.Run("no charge is lost or doubled when backends are terminated", func(t *testing.T) { terminated(t, d, dsn) })
+	})
+}
+
+// terminated takes through the pooler of dsn while the backends behind it are terminated. The pooler
+// answers 5 s after that, so the time limit of a take ends it.
+func terminated(t *testing.T, d *database, dsn string) {
+	const capacity, callers, kills = 100_000, 8, 3
+	schema := d.schema(t)
+	behind := newLimiter(t, storeOn(t, pool(t, dsn, few(callers)), schema), slow(capacity), limiter.WithTimeout(timeout))
+	var granted, unknown [callers]atomic.Int64
+	var all atomic.Int64
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		for range kills {
+			enough := all.Load() + 50
+			waitFor(t, "takes are granted", func() bool { return all.Load() > enough })
+			if _, err := d.db.ExecContext(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	each(callers, func(i int) {
+		for {
+			select {
+			case <-killed:
+				return
+			default:
+			}
+			res, err := behind.Allow(t.Context(), fmt.Sprint(secret, i))
+			switch {
+			case errors.Is(err, limiter.ErrOutcomeUnknown):
+				unknown[i].Add(1)
+			case err != nil:
+				wantError(t, err, limiter.ErrNotApplied)
+			case res.Allowed:
+				granted[i].Add(1)
+				all.Add(1)
+			}
+		}
+	})
+	direct := newLimiter(t, d.store(t, schema, nil), slow(capacity))
+	for i := range callers {
+		res, err := direct.Peek(t.Context(), fmt.Sprint(secret, i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		told, most := granted[i].Load(), granted[i].Load()+unknown[i].Load()
+		if stored := capacity - res.Remaining; stored < told || stored > most {
+			t.Errorf("caller %d: %d are stored, want %d to %d", i, stored, told, most)
+		}
+		t.Logf("caller %d: %d granted, %d outcomes unknown", i, told, most-told)
+	}
+}
