@@ -1,0 +1,132 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// wakesAfter is how long a database of these tests needs to wake up.
+const wakesAfter = 8 * time.Second
+
+// sleeping opens a store whose database accepts a connection 8 s from now or, if it delays each
+// connection, 8 s after the connection's own dial. Settings are added to the DSN. Use it in a
+// synctest bubble: the clock there stands still during real I/O, so only these 8 s pass.
+func (d *database) sleeping(t *testing.T, schema, settings string, delaysEach bool) *postgres.Store {
+	t.Helper()
+	store := opened(t, d.dsn+settings, postgres.WithSchema(schema))
+	awake := time.Now().Add(wakesAfter)
+	postgres.PoolConfig(store).ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		delay := time.Until(awake)
+		if delaysEach {
+			delay = wakesAfter
+		}
+		select {
+		case <-time.After(delay):
+			return new(net.Dialer).DialContext(ctx, network, address)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return store
+}
+
+// answer is what one request got, at seconds of the bubble's clock.
+type answer struct {
+	asked, took time.Duration
+	allowed     bool
+	err         error
+}
+
+// requests sends a request every 10 ms until the time is over, one after another.
+func requests(t *testing.T, l *limiter.Limiter, during time.Duration) (answers []answer) {
+	t.Helper()
+	for begin := time.Now(); time.Since(begin) < during; <-time.After(10 * time.Millisecond) {
+		asked := time.Since(begin)
+		res, err := l.Allow(t.Context(), secret)
+		answers = append(answers, answer{asked, time.Since(begin) - asked, res.Allowed, err})
+	}
+	return answers
+}
+
+func TestSleepingDatabase(t *testing.T) {
+	const settings = "&connect_timeout=15"
+	tests := []struct {
+		name string
+		run  func(t *testing.T, d *database, schema string)
+	}{
+		{"costs two requests 3 s, and the first one after it is awake works", func(t *testing.T, d *database, schema string) {
+			answers := requests(t, newLimiter(t, d.sleeping(t, schema, "", false), slow(1000), limiter.WithTimeout(limiter.DefaultTimeout)), 9*time.Second)
+			for i, a := range answers {
+				switch awake := a.asked + a.took; {
+				case awake < wakesAfter && i < 2 && a.took == 3*time.Second, awake < wakesAfter && i >= 2 && a.took == 0:
+					wantError(t, a.err, limiter.ErrNotApplied)
+				case awake >= wakesAfter && (a.took == 0 || a.asked < wakesAfter) && a.took < 3*time.Second && a.err == nil && a.allowed:
+				default:
+					t.Errorf("the request at %v took %v: %t, %v", a.asked, a.took, a.allowed, a.err)
+				}
+			}
+			if waited := answers[1].asked; waited != 3*time.Second+10*time.Millisecond {
+				t.Errorf("the second request came at %v", waited)
+			}
+		}},
+		{"makes 80 keys at once wait for 3 s at most", func(t *testing.T, d *database, schema string) {
+			l := newLimiter(t, d.sleeping(t, schema, "", false), slow(1000), limiter.WithTimeout(limiter.DefaultTimeout), limiter.FailOpen())
+			begin := time.Now()
+			each(80, func(i int) {
+				res, err := l.Allow(t.Context(), fmt.Sprint(secret, i))
+				if took := time.Since(begin); took > 3*time.Second+limiter.DefaultTimeout || err != nil || !res.Allowed || res.Source != limiter.SourcePolicy {
+					t.Errorf("after %v: %+v, %v; want FailOpen to answer within 3.25 s", took, res, err)
+				}
+			})
+		}},
+		{"that delays each connection for longer than connect_timeout never works", func(t *testing.T, d *database, schema string) {
+			for _, a := range requests(t, newLimiter(t, d.sleeping(t, schema, "", true), slow(1000), limiter.WithTimeout(limiter.DefaultTimeout)), 40*time.Second) {
+				wantError(t, a.err, limiter.ErrNotApplied)
+			}
+		}},
+		{"that delays each connection works with a longer connect_timeout", func(t *testing.T, d *database, schema string) {
+			// A request that has begun to connect when the first connection is ready still waits for its own.
+			const certainly = wakesAfter + 3*time.Second + 200*time.Millisecond
+			for _, a := range requests(t, newLimiter(t, d.sleeping(t, schema, settings, true), slow(1000), limiter.WithTimeout(limiter.DefaultTimeout)), 13*time.Second) {
+				works := a.err == nil && a.allowed
+				if works && a.asked+a.took < wakesAfter || !works && a.asked > certainly || a.took > 3*time.Second {
+					t.Errorf("the request at %v took %v: %t, %v", a.asked, a.took, a.allowed, a.err)
+				}
+			}
+		}},
+		{"is waited for with a longer connect_timeout and WithTimeout", func(t *testing.T, d *database, schema string) {
+			l := newLimiter(t, d.sleeping(t, schema, settings, true), slow(1000), limiter.WithTimeout(15*time.Second))
+			if a := requests(t, l, time.Second)[0]; a.err != nil || !a.allowed || a.took != wakesAfter {
+				t.Errorf("the first request took %v: %t, %v; want it to wait", a.took, a.allowed, a.err)
+			}
+		}},
+		{"is woken by Check before the first request", func(t *testing.T, d *database, schema string) {
+			store := d.sleeping(t, schema, settings, true)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if err := store.Check(ctx); err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range requests(t, newLimiter(t, store, slow(1000), limiter.WithTimeout(limiter.DefaultTimeout)), time.Second) {
+				if a.err != nil || !a.allowed || a.took != 0 {
+					t.Errorf("the request at %v took %v: %t, %v", a.asked, a.took, a.allowed, a.err)
+				}
+			}
+		}},
+	}
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, test := range tests {
+			schema := d.schema(t)
+			t.Run(test.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { test.run(t, d, schema) })
+			})
+		}
+	})
+}
