@@ -111,3 +111,30 @@ func TestOnlyTakesCommitAsynchronously(t *testing.T) {
 		}
 	}
 }
+
+// The list of what a pooler must do, in docs/operations.md, depends on this.
+func TestStatementsLeaveNothingInTheSession(t *testing.T) {
+	t.Parallel()
+	forbidden := regexp.MustCompile(`(?i)advisory|\b(LISTEN|UNLISTEN|NOTIFY|TEMP|TEMPORARY|PREPARE|DECLARE|CURSOR|nextval|setval|currval|search_path|RESET|DISCARD)\b|^\s*SET\b`)
+	set := regexp.MustCompile(`set_config\('\w+', .*?, (true|false)\)`)
+	settings := 0
+	for _, async := range []bool{false, true} {
+		for name, text := range everyStatement("limits", async) {
+			if found := forbidden.FindString(text); found != "" {
+				t.Errorf("%s has %q in it:\n%s", name, found, text)
+			}
+			calls := set.FindAllStringSubmatch(text, -1)
+			if n := strings.Count(text, "set_config"); n != len(calls) {
+				t.Errorf("%s calls set_config %d times, and %d of these were understood:\n%s", name, n, len(calls), text)
+			}
+			for _, call := range calls {
+				if settings++; call[1] != "true" {
+					t.Errorf("%s sets a setting beyond its transaction: %s", name, call[0])
+				}
+			}
+		}
+	}
+	if settings == 0 {
+		t.Error("no statement sets anything; the pattern is wrong")
+	}
+}
