@@ -13,7 +13,7 @@ import (
 type Dialect string
 
 const (
-	// Postgres is PostgreSQL 14 and later, through any database/sql driver.
+	// Postgres is PostgreSQL 15 and later, through any database/sql driver.
 	Postgres Dialect = "postgres"
 	// SQLite is SQLite 3.42 and later, through any database/sql driver.
 	SQLite Dialect = "sqlite"

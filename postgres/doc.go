@@ -1,4 +1,4 @@
-// Package postgres stores the state of limiters in PostgreSQL 14 or later, through pgx v5.
+// Package postgres stores the state of limiters in PostgreSQL 15 or later, through pgx v5.
 //
 // Use it when several processes or hosts share a limit, for example on AWS Lambda or Cloud Run. A
 // decision is usually one statement and one round trip. The store needs no function, trigger,
@@ -21,11 +21,11 @@
 // # Poolers
 //
 // The store uses the connection's query mode, which is cache_statement by default. PgBouncer before
-// 1.21, and other poolers in transaction mode, keep no prepared statements. Behind them, pass
+// 1.21, and some other poolers in transaction mode, keep no prepared statements. Behind them, pass
 // [WithQueryExecMode] with [pgx.QueryExecModeExec], or add default_query_exec_mode=exec to the DSN.
 // The store never uses the simple protocol for statements that decide. Do not use describe_exec
 // behind a pooler in transaction mode: pgx parses and executes a statement in two round trips, which
-// may go to two servers.
+// may go to two servers. docs/operations.md lists what a pooler must do.
 //
 // # Pools
 //

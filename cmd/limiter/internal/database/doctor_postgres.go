@@ -56,8 +56,8 @@ func (db *DB) checkServer(ctx context.Context, r *report) (writable bool, err er
 	switch {
 	case err != nil:
 		return false, err
-	case number < 140000:
-		r.bad("server", "upgrade to PostgreSQL 14 or later", "PostgreSQL %s", version)
+	case number < 150000:
+		r.bad("server", "upgrade to PostgreSQL 15 or later", "PostgreSQL %s", version)
 	case readOnly == "on":
 		r.bad("server", "name the primary in the URL, or all servers and target_session_attrs=read-write", "PostgreSQL %s only reads", version)
 	default:
