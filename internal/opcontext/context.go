@@ -18,8 +18,8 @@ import (
 
 const (
 	// DialTimeout is how long an operation waits for a connection that is being made. TCP, TLS and
-	// authentication take a dozen round trips, and a sleeping database takes a second or two to
-	// wake up.
+	// authentication take a dozen round trips. A database that sleeps may take longer to wake up: see
+	// docs/operations.md.
 	DialTimeout = 3 * time.Second
 	// Grace is how long before the context's deadline an operation ends, so that the caller can still
 	// answer. It is also how long a statement may continue after its caller has left: cutting it off
