@@ -62,7 +62,7 @@ func ExampleNew_token() {
 
 // The connector of Cloud SQL finds and authenticates the instance.
 func ExampleNew_connector() {
-	pool, err := withDialer(context.Background(), os.Getenv("DATABASE_URL"), func(ctx context.Context) (net.Conn, error) {
+	pool, err := withDialer(context.Background(), os.Getenv("DATABASE_URL"), func(context.Context) (net.Conn, error) {
 		return nil, errors.New("there is no instance here") // in your program: dialer.Dial(ctx, "project:region:instance")
 	})
 	if err != nil {
