@@ -20,7 +20,7 @@ func TestPgpool(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		dsn := dbtest.Pgpool(t, d.dsn)
 		t.Run("passes storetest", func(t *testing.T) {
-			p := pool(t, dsn, few(8)) // for all cases, because a new connection costs the pooler several queries
+			p := pool(t, dsn, few(4)) // for all cases, because a new connection costs the pooler several queries
 			storetest.Run(t, func(t *testing.T) limiter.Store { return storeOn(t, p, d.schema(t)) })
 		})
 		for _, m := range []pgx.QueryExecMode{
