@@ -27,7 +27,7 @@ func (hungStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	return limiter.State{}, fmt.Errorf("%w: %w", limiter.ErrNotApplied, context.Cause(ctx))
 }
 
-func TestFailurePolicyAppliesBeforeTheInvocationEnds(t *testing.T) {
+func TestFailurePolicyBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string

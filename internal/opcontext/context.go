@@ -9,7 +9,6 @@ package opcontext
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -73,15 +72,6 @@ type callback struct {
 }
 
 type contextKey struct{}
-
-// errTimedOut is the cause if the operation used up its time.
-var errTimedOut = fmt.Errorf("no answer within the time limit: %w", context.DeadlineExceeded)
-
-// deadlineTooNear returns the cause if the caller's deadline left the operation less than its time.
-func (c *Context) deadlineTooNear() error {
-	return fmt.Errorf("the context's deadline leaves less than the time limit of %v; "+
-		"use a later deadline, or a shorter limit with limiter.WithTimeout: %w", c.timeout, context.DeadlineExceeded)
-}
 
 // Connected tells the Context in ctx, if there is one, that the operation has a connection; fresh
 // reports whether that was made for it. The time of an operation that waited for a dial, its own or
@@ -191,53 +181,6 @@ func (c *Context) begin(fresh bool, lockWait time.Duration) bool {
 		c.due, c.leastGranted = least, true // expire goes by it
 	}
 	return true
-}
-
-// HasTimeLimit reports whether a time limit ends ctx.
-func HasTimeLimit(ctx context.Context) bool {
-	return ctx.Value(contextKey{}) != nil
-}
-
-// EndedByCaller returns the error of a context that the caller ended, also by a deadline that left
-// the operation less than its time. It returns nil if the context has not ended, or if the
-// operation used up its time.
-func EndedByCaller(ctx context.Context) error {
-	if c, ok := ctx.Value(contextKey{}).(*Context); ok {
-		c.mu.Lock()
-		cause := c.cause
-		c.mu.Unlock()
-		switch {
-		case errors.Is(cause, errTimedOut):
-			return nil
-		case cause != nil:
-			return cause
-		}
-		if err := c.Context.Err(); err != nil { // also while the statement may continue
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
-// CallerErr returns the error of the caller's context. A [Context] may continue for a while after
-// that has ended, and may end before it.
-func CallerErr(ctx context.Context) error {
-	if c, ok := ctx.(*Context); ok {
-		return c.Context.Err()
-	}
-	return ctx.Err()
-}
-
-// timedOut reports whether a Context ended ctx, not the caller. If it is known, timedOut also
-// returns why the operation had no connection.
-func timedOut(ctx context.Context) (ended bool, waitReason string) {
-	c, ok := ctx.Value(contextKey{}).(*Context)
-	if !ok {
-		return false, ""
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.cause != nil, c.waitReason
 }
 
 // Done returns a channel that is closed when the operation has used up its time, or
