@@ -83,14 +83,7 @@ func Connected(ctx context.Context, fresh bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err == nil {
-		c.connect(fresh)
-	}
-}
-
-// connect starts the time of the operation again if it waited for a dial and had no connection before.
-func (c *Context) connect(fresh bool) {
-	if !c.connected && (fresh || c.dialTimeGranted) {
+	if c.err == nil && !c.connected && (fresh || c.dialTimeGranted) {
 		c.connected = true
 		c.extend(c.timeout)
 	}
@@ -169,7 +162,9 @@ func (c *Context) begin(fresh bool, lockWait time.Duration) bool {
 	if c.checkCaller(); c.err != nil || c.Context.Err() != nil {
 		return false
 	}
-	c.connect(fresh)
+	if !c.connected && (fresh || c.dialTimeGranted) {
+		c.extend(c.timeout)
+	}
 	c.connected, c.delaysCancel, c.lockWait = true, true, lockWait
 	if !c.statementEnd.IsZero() {
 		atEnd := c.due.Equal(c.end)
