@@ -4,10 +4,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
 	"runtime/coverage"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -27,21 +29,37 @@ func run(ctx context.Context, dsn, schema string) error {
 		return err
 	}
 	defer pool.Close()
+	for range 20 {
+		quick, err := takes(ctx, pool, schema)
+		if err != nil {
+			return err
+		}
+		if quick {
+			return coverage.WriteCountersDir(os.Getenv("GOCOVERDIR"))
+		}
+	}
+	return errors.New("the machine is too slow: four takes never took less than 100 ms")
+}
+
+// takes counts what the last of four takes executes. It reports whether they were so quick that no timer of
+// the store has fired.
+func takes(ctx context.Context, pool *pgxpool.Pool, schema string) (quick bool, err error) {
+	begin := time.Now()
 	store, err := postgres.New(pool, postgres.WithSchema(schema))
 	if err != nil {
-		return err
+		return false, err
 	}
 	l, err := limiter.New(store, "api", limiter.PerHour(100))
 	if err != nil {
-		return err
+		return false, err
 	}
 	for range 4 {
 		if err := coverage.ClearCounters(); err != nil {
-			return err
+			return false, err
 		}
 		if res, err := l.Allow(ctx, "key"); err != nil || !res.Allowed {
-			return fmt.Errorf("Allow = %+v, %w", res, err)
+			return false, fmt.Errorf("Allow = %+v, %w", res, err)
 		}
 	}
-	return coverage.WriteCountersDir(os.Getenv("GOCOVERDIR"))
+	return time.Since(begin) < 100*time.Millisecond, nil
 }
