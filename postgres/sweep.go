@@ -11,10 +11,10 @@ import (
 	"github.com/sqlimit/limiter/internal/sweep"
 )
 
-// Sweep deletes up to limit expired rows: see [limiter.Row.Expired]. It returns how many it deleted, also with an error; a statement that ctx
-// interrupts may have deleted up to 4,000 more. Without Sweep the row of a key stays forever, so call
-// it from a scheduled job. The role needs DELETE on the tables. If limit is below 1, the error is
-// [limiter.ErrInvalid].
+// Sweep deletes up to limit expired rows: see [limiter.Row.Expired]. It returns how many it
+// deleted, also with an error; a statement that ctx interrupts may have deleted up to 4,000 more.
+// Without Sweep the row of a key stays forever, so call it from a scheduled job. The role needs
+// DELETE on the tables. If limit is below 1, the error is [limiter.ErrInvalid].
 //
 // Sweep may run beside traffic and other sweeps. Each statement covers as much of a table as takes
 // the server about 2 ms, but usually at least 16 pages. It waits for no row lock. With [WithCitus] it covers

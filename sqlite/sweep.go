@@ -9,9 +9,10 @@ import (
 	"github.com/sqlimit/limiter/internal/sweep"
 )
 
-// Sweep deletes up to limit expired rows: see [limiter.Row.Expired]. It returns how many it deleted, also with an error. Without Sweep the
-// tables grow with the number of keys ever used, so call it from a timer, a scheduled job or at the
-// end of a request. If limit is below 1, the error is [limiter.ErrInvalid].
+// Sweep deletes up to limit expired rows: see [limiter.Row.Expired]. It returns how many it
+// deleted, also with an error. Without Sweep the tables grow with the number of keys ever used, so
+// call it from a timer, a scheduled job or at the end of a request. If limit is below 1, the error
+// is [limiter.ErrInvalid].
 //
 // Sweep may run beside traffic and other sweeps, in any number of processes. It reads pages of 250
 // rows. Only if a page has expired rows, it takes the write lock for about one millisecond. After
