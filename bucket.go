@@ -120,8 +120,10 @@ func (b TokenBucket) apply(op *Op, row *Row, now int64, s *State) {
 		row.FullAt, row.At = 0, 0
 	default: // OpLook
 		probe, kept := op.probe(), *row
-		if b.find(&probe, &kept, now, s); b.refuses(&probe, &s.Row, now) {
+		b.find(&probe, &kept, now, s)
+		if b.refuses(&probe, &s.Row, now) || int64(b.Step()) < row.Period && s.Row.FullAt > now {
 			b.refuse(&probe, &kept, now, s)
+			keepConverted(row, &kept)
 		}
 		return
 	}

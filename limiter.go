@@ -134,9 +134,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	return l.PeekN(ctx, key, 1)
 }
 
-// PeekN returns the state of a key without charging it or writing anything. Allowed and RetryAfter
-// are what [Limiter.AllowN] would return now for a request of cost n, which may be 0. The errors are
-// those of AllowN.
+// PeekN returns the state of a key without charging it. Allowed and RetryAfter are what
+// [Limiter.AllowN] would return now for a request of cost n, which may be 0. It writes nothing, except
+// once after the key's policy changed. The errors are those of AllowN.
 func (l *Limiter) PeekN(ctx context.Context, key string, n int64) (res Result, err error) {
 	var b booking
 	if err := l.op(ctx, &b.op, OpLook, key, n); err != nil {

@@ -62,9 +62,9 @@ func (h *bucketHistory) operate(p limiter.TokenBucket, span int64) {
 	case 1:
 		h.cancel()
 	case 2:
-		s := h.do(limiter.Op{Kind: limiter.OpLook, Policy: p, Cost: rapid.Int64Range(0, p.Capacity).Draw(t, "cost")})
-		was := o.setBack(h.now)
-		checkLevel(t, p, s, was.under(p, h.now))
+		cost := rapid.Int64Range(0, p.Capacity).Draw(t, "cost")
+		s := h.do(limiter.Op{Kind: limiter.OpLook, Policy: p, Cost: cost})
+		checkLevel(t, p, s, o.look(p, cost, h.now))
 	case 3:
 		if rapid.IntRange(0, 3).Draw(t, "reset") == 0 {
 			h.do(limiter.Op{Kind: limiter.OpReset, Policy: p})

@@ -134,16 +134,39 @@ func (o *bucketOracle) take(p limiter.TokenBucket, cost int64, maxWait time.Dura
 		delay.Neg(times(left, p.Step()))
 	}
 	if delay.Cmp(rat(int64(maxWait))) > 0 {
-		// A refusal converts what would refill faster so, or never enough.
-		most := over(times(rat(o.policy.Capacity), p.Step()), p.Step())
-		need := over(new(big.Rat).Sub(times(rat(cost), p.Step()), rat(int64(maxWait))), p.Step())
-		if o.policy != p && (p.Step() < o.policy.Step() || need.Cmp(most) > 0) {
-			*o = bucketOracle{policy: p, used: true, tokens: o.under(p, now), at: now}
+		if o.keeps(p, cost, maxWait) {
+			o.convert(p, now)
 		}
 		return false, delay
 	}
 	*o = bucketOracle{policy: p, used: true, tokens: left, at: now}
 	return true, delay
+}
+
+// keeps reports whether a refusal by p converts the bucket: it would refill faster so, or the old one never
+// holds enough.
+func (o *bucketOracle) keeps(p limiter.TokenBucket, cost int64, maxWait time.Duration) bool {
+	most := times(rat(o.policy.Capacity), p.Step())
+	need := new(big.Rat).Sub(times(rat(cost), p.Step()), rat(int64(maxWait)))
+	return o.policy != p && (p.Step() < o.policy.Step() || need.Cmp(most) > 0)
+}
+
+func (o *bucketOracle) convert(p limiter.TokenBucket, now int64) {
+	*o = bucketOracle{policy: p, used: true, tokens: o.under(p, now), at: now}
+}
+
+// look converts the bucket where a refusal would, or where it would show for too long what the bucket held
+// under a policy that refilled more slowly. It returns the level.
+func (o *bucketOracle) look(p limiter.TokenBucket, cost, now int64) *big.Rat {
+	was := o.setBack(now)
+	level := was.under(p, now)
+	refused := level.Cmp(rat(cost)) < 0
+	faster := o.used && p.Step() < o.policy.Step() && level.Cmp(rat(p.Capacity)) < 0
+	if (refused || faster) && was.keeps(p, cost, 0) {
+		was.convert(p, now)
+		*o = was
+	}
+	return level
 }
 
 func (o *bucketOracle) refund(n, now int64) bool {

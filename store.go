@@ -57,7 +57,7 @@ type OpKind uint8
 const (
 	// OpTake takes Cost, or books it up to MaxWait ahead. If neither is possible, it is refused.
 	OpTake OpKind = iota + 1
-	// OpLook reads the state and changes nothing.
+	// OpLook reads the state and takes nothing. It changes a row only if another policy wrote it.
 	OpLook
 	// OpRefund gives Cost back. It gives nothing back while bookings are outstanding, or if the key
 	// is unused.
@@ -275,6 +275,15 @@ func (op *Op) needs() int64 {
 // probe returns the take that a look asks about.
 func (op *Op) probe() Op {
 	return Op{Kind: OpTake, Policy: op.Policy, Cost: op.Cost, MaxWait: op.MaxWait, At: op.At}
+}
+
+// keepConverted lets a look change row to kept, which a refusal would leave, if that is of another policy.
+// Otherwise each look would convert the row anew, and what came back since the policy changed would be
+// missing from all of them. A look does not write that a clock was stepped back.
+func keepConverted(row, kept *Row) {
+	if kept.Period != row.Period || kept.Limit != row.Limit {
+		*row = *kept
+	}
 }
 
 // Act returns, for a cancel, the instant at which the booking's turn comes, in nanoseconds since

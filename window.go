@@ -69,8 +69,11 @@ func (w FixedWindow) apply(op *Op, row *Row, now int64, s *State) {
 	default: // OpLook
 		probe, kept := op.probe(), *row
 		w.find(&probe, &kept, now, s)
-		if start := w.target(s.Row, probe.needs()); start > s.latest(&probe) && !w.CountRejected {
+		start := w.target(s.Row, probe.needs())
+		refused := start > s.latest(&probe) && !w.CountRejected
+		if refused || row.Period > int64(w.Window) && s.Row.Used > 0 {
 			w.refuse(&probe, &kept, start, s)
+			keepConverted(row, &kept)
 		}
 		return
 	}

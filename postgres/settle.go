@@ -35,7 +35,7 @@ func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call
 	if err != nil {
 		return err
 	}
-	if !won {
+	if !won && calls[0].Op.Kind != limiter.OpLook {
 		return s.settleLocked(ctx, db, t, calls)
 	}
 	decideAll(calls, states)

@@ -121,7 +121,9 @@ func TestCarryOutGoesFromTheStatementToTheLock(t *testing.T) {
 	op := func(kind limiter.OpKind, cost int64) limiter.Op {
 		return limiter.Op{Kind: kind, Name: "n", Key: "k", Policy: settlePolicy, Cost: cost}
 	}
-	take := op(limiter.OpTake, 1)
+	take, poll := op(limiter.OpTake, 1), op(limiter.OpLook, 1)
+	poll.Policy = limiter.PerMinute(3)
+	converted, _ := poll.Apply(full(3), settleTime)
 	const underLock = "begin lock read swap commit"
 	cases := []struct {
 		name     string
@@ -138,6 +140,8 @@ func TestCarryOutGoesFromTheStatementToTheLock(t *testing.T) {
 		{name: "a take without a row", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{true}, steps: "take read swap", took: []bool{true}, left: full(1)},
 		{name: "a refusal writes nothing", ops: []limiter.Op{take}, readings: []limiter.Row{full(3)}, steps: "take read", took: []bool{false}},
 		{name: "a look", ops: []limiter.Op{op(limiter.OpLook, 0)}, readings: []limiter.Row{full(1)}, steps: "read", took: []bool{false}},
+		{name: "a look that converts", ops: []limiter.Op{poll}, readings: []limiter.Row{full(3)}, swaps: []bool{true}, steps: "read swap", took: []bool{false}, left: converted},
+		{name: "a look that loses the race", ops: []limiter.Op{poll}, readings: []limiter.Row{full(3)}, swaps: []bool{false}, steps: "read swap", took: []bool{false}, left: converted},
 		{name: "a lost race", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(2)}, swaps: []bool{false, true}, steps: "take read swap " + underLock, took: []bool{true}, left: full(3)},
 		{name: "a lost race, then refused under the lock", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(3)}, swaps: []bool{false}, steps: "take read swap begin lock read commit", took: []bool{false}, left: full(1)},
 		{name: "a row that was just added", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, true}, steps: "take read swap " + underLock + " " + underLock, took: []bool{true}, left: full(3)},

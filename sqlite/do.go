@@ -50,10 +50,15 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	ctx, stop := s.deadlines.WithTimeout(ctx, op.Timeout)
 	defer stop()
 	if op.Kind == limiter.OpLook || refusable(&op) {
-		state, writes, err := s.peek(ctx, reader, t, op)
+		found, writes, err := s.peek(ctx, reader, t, op)
+		if err == nil && writes && op.Kind == limiter.OpLook { // it writes if that waits for nobody
+			if done, err := s.attemptAlone(ctx, 1, transact); done {
+				return state, err
+			}
+		}
 		if err != nil || !writes || op.Kind == limiter.OpLook {
 			s.counters.Sent(1, 1)
-			return state, err
+			return found, err
 		}
 	}
 	if !s.tryStartWriting() {

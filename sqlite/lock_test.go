@@ -35,6 +35,10 @@ func TestRefusalsNeedNoWriteLock(t *testing.T) {
 			t.Errorf("%T: Peek beside a writer = %+v, %v; want nothing left", l.Policy(), r, err)
 		}
 	}
+	changed := newLimiter(t, store, "bucket", limiter.PerMinute(2), at(t0))
+	if r, err := changed.Peek(t.Context(), "key"); err != nil || r.RetryAfter != 30*time.Second {
+		t.Errorf("Peek by another policy beside a writer = %+v, %v; want a refusal for 30s", r, err)
+	}
 
 	// A take waits for the lock until its caller goes, and did nothing then.
 	ctx, cancel := context.WithCancel(t.Context())

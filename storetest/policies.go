@@ -97,6 +97,41 @@ var policyCases = []testCase{
 		},
 	},
 	{
+		"Peek follows a new policy",
+		"a page that only polls sees what comes back under a policy that refills faster, or whose windows are shorter",
+		func(f *fixture) {
+			hourly := limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Hour}
+			f.passes(f.limiter("empty", hourly), "k", 10)
+			f.script(f.limiter("empty", bucket(10, s)), "k", []call{
+				{verb: peek, retry: s, reset: 10 * s},
+				{at: s - ns, verb: peek, retry: ns, reset: 9*s + ns},
+				{at: s, verb: peek, allowed: true, remaining: 1, reset: 9 * s},
+				{at: 10 * s, n: 10, allowed: true, reset: 10 * s},
+			})
+			f.at(0)
+			f.passes(f.limiter("used", hourly), "k", 6)
+			f.script(f.limiter("used", bucket(10, s)), "k", []call{
+				{verb: peek, allowed: true, remaining: 4, reset: 6 * s},
+				{at: 6 * s, verb: peek, allowed: true, remaining: 10},
+				{at: 6 * s, n: 10, allowed: true, reset: 10 * s},
+			})
+			f.at(0)
+			f.passes(f.limiter("window", window(5, 24*time.Hour)), "k", 3)
+			f.script(f.limiter("window", window(5, time.Hour)), "k", []call{
+				{verb: peek, allowed: true, remaining: 2, used: 3, reset: time.Hour},
+				{at: time.Hour - ns, verb: peek, allowed: true, remaining: 2, used: 3, reset: ns},
+				{at: time.Hour, verb: peek, allowed: true, remaining: 5},
+				{at: time.Hour, n: 5, allowed: true, used: 5, reset: time.Hour},
+			})
+			f.at(0)
+			f.passes(f.limiter("counting", window(5, 24*time.Hour)), "k", 5)
+			f.script(f.limiter("counting", counting(5, time.Hour)), "k", []call{
+				{verb: peek, used: 5, retry: time.Hour, reset: time.Hour},
+				{at: time.Hour, verb: peek, allowed: true, remaining: 5},
+			})
+		},
+	},
+	{
 		"a bucket's bookings carry over to another policy",
 		"bookings that are outstanding when the policy changes keep their instants, and what comes after them lies behind the last",
 		func(f *fixture) {
