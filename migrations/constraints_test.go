@@ -96,7 +96,7 @@ func TestTablesRejectValuesOutOfRange(t *testing.T) {
 	})
 }
 
-func TestOneRowPerLimiterAndKey(t *testing.T) {
+func TestPrimaryKeys(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d database) {
 		d.up(t)

@@ -141,16 +141,11 @@ func (m *migrator) adviceOnObjects(err error) string {
 	switch {
 	case errors.Is(err, errUnreadable):
 		return fmt.Sprintf("table %s is not goose's: drop or rename it", m.versions.Tablename())
-	case m.surveyErr != nil:
-		need := "use a driver that opens :memory:"
-		if m.dialect == Postgres {
-			need = "GRANT TEMPORARY ON DATABASE to the role that migrates"
-		}
-		return fmt.Sprintf("the tables could not be compared with the migrations: %s, and try again (%v)", need, m.surveyErr)
-	case m.found.advice != "":
-		return m.found.advice
 	case strings.Contains(err.Error(), "already"):
 		return "an object that is not limiter's has one of its names: drop or rename it"
+	case m.drops != "":
+		return fmt.Sprintf("the tables may not be as the migrations made them: change them, or "+
+			"drop them with the state of every key and all overrides (%s)", m.drops)
 	}
 	return ""
 }

@@ -18,16 +18,11 @@
 // not pass a file to psql or to the sqlite3 shell: they would also run the part after "goose Down",
 // which drops all tables.
 //
-// # Restored tables, and tables made by hand
+// # Restored backups
 //
-// The version table may not match the tables, for example because a dump was restored without its
-// rows, or because an operator created the tables with the statements of a file. [Up] compares the
-// tables with each version and records the one that they match exactly. If they match none, Up
-// changes nothing and returns the differences.
-//
-// To learn what a version looks like, Up runs the migrations on temporary tables in PostgreSQL, and
-// in memory in SQLite. A role without the TEMPORARY privilege on the database can migrate, but
-// cannot adopt tables.
+// Restore the table limiter_goose_version with its rows, as a dump of the whole database does. [Up]
+// does not guess which migrations made the tables that it finds. If that table records none, Up
+// changes nothing and returns an error that says what there is and what to do.
 //
 // # Two deployments at the same time
 //

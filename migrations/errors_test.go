@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,12 +17,12 @@ import (
 )
 
 // calls returns the errors of all functions on one database.
-func (d database) calls(ctx context.Context, opts ...migrations.Option) map[string]error {
-	_, status := migrations.Status(ctx, d.dialect, d.DB, opts...)
+func (d database) calls(ctx context.Context) map[string]error {
+	_, status := migrations.Status(ctx, d.dialect, d.DB, d.opts...)
 	return map[string]error{
-		"Up":     migrations.Up(ctx, d.dialect, d.DB, opts...),
+		"Up":     migrations.Up(ctx, d.dialect, d.DB, d.opts...),
 		"Status": status,
-		"Down":   migrations.Down(ctx, d.dialect, d.DB, opts...),
+		"Down":   migrations.Down(ctx, d.dialect, d.DB, d.opts...),
 	}
 }
 
@@ -31,7 +34,7 @@ func wantMisconfigured(t *testing.T, what string, err error, advice, driver stri
 	}
 }
 
-func TestASQLiteFileThatCannotBeUsedNamesTheMend(t *testing.T) {
+func TestUnusableSQLiteFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage.db")
@@ -69,7 +72,7 @@ func TestASQLiteFileThatCannotBeUsedNamesTheMend(t *testing.T) {
 	}
 }
 
-func TestASQLiteFileThatCannotBeWrittenNamesTheMend(t *testing.T) {
+func TestReadOnlySQLiteFile(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{"mode": "ro", "_query_only": "1"} {
 		d := onSQLite(t)
@@ -86,7 +89,7 @@ func TestASQLiteFileThatCannotBeWrittenNamesTheMend(t *testing.T) {
 	}
 }
 
-func TestADatabaseOfTheOtherKindIsNamed(t *testing.T) {
+func TestDatabaseOfTheOtherKind(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d database) {
 		d.up(t)
@@ -103,9 +106,9 @@ func TestADatabaseOfTheOtherKindIsNamed(t *testing.T) {
 	})
 }
 
-func TestErrorsOfConnectingArePassedOn(t *testing.T) {
+func TestErrorsOfConnecting(t *testing.T) {
 	t.Parallel()
-	// Nobody listens on port 1. Whatever the dialect is, nothing can be told of the database.
+	// No server listens on port 1.
 	for _, dialect := range []migrations.Dialect{migrations.Postgres, migrations.SQLite} {
 		db, err := sql.Open("pgx", "postgres://127.0.0.1:1/x?sslmode=disable")
 		if err != nil {
@@ -114,13 +117,84 @@ func TestErrorsOfConnectingArePassedOn(t *testing.T) {
 		defer db.Close()
 		for call, err := range (database{DB: db, dialect: dialect}).calls(t.Context()) {
 			if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
-				t.Errorf("%s: %v, want that it says where it failed to connect", call, err)
+				t.Errorf("%s: %v, want the address that it cannot connect to", call, err)
 			}
 			for _, class := range []error{limiter.ErrInvalid, limiter.ErrMisconfigured, limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrCanceled} {
 				if errors.Is(err, class) {
-					t.Errorf("%s: %v is of the class %v", call, err, class)
+					t.Errorf("%s: %v matches %v, want none of limiter's errors", call, err, class)
 				}
 			}
+		}
+	}
+}
+
+func TestWrongArguments(t *testing.T) {
+	t.Parallel()
+	closed, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil { // any I/O would fail in another way
+		t.Fatal(err)
+	}
+	type options = []migrations.Option
+	cases := []struct {
+		name    string
+		dialect migrations.Dialect
+		db      *sql.DB
+		opts    options
+		text    string
+	}{
+		{"no dialect", "", closed, nil, "unknown dialect"},
+		{"a dialect of others", "mysql", closed, nil, `"mysql"`},
+		{"no database", migrations.SQLite, nil, nil, "db is nil"},
+		{"a nil option", migrations.Postgres, closed, options{migrations.WithSchema("a"), nil}, "option 1 is nil"},
+		{"a schema in SQLite", migrations.SQLite, closed, options{migrations.WithSchema("a")}, "leave out WithSchema"},
+		{"an empty schema", migrations.Postgres, closed, options{migrations.WithSchema("")}, "the schema's name"},
+		{"a schema with SQL in it", migrations.Postgres, closed, options{migrations.WithSchema(`a"; DROP TABLE b; --`)}, "the schema's name"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for name, err := range (database{DB: c.db, dialect: c.dialect, opts: c.opts}).calls(t.Context()) {
+				if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), c.text) {
+					t.Errorf("%s: %v, want ErrInvalid with %q", name, err, c.text)
+				}
+			}
+		})
+	}
+}
+
+// Names of tables and views, wherever they stand for one. Constraints are named after their tables.
+var objectName = regexp.MustCompile(`(/\* schema \*/)?\blimiter_(token_buckets|fixed_windows|overrides|remaining)\b`)
+
+func TestMarksInFiles(t *testing.T) {
+	t.Parallel()
+	files, err := fs.Glob(migrations.FS, "*/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files)%2 != 0 || len(files) == 0 {
+		t.Errorf("the two dialects have %d files together", len(files))
+	}
+	for _, file := range files {
+		text, err := fs.ReadFile(migrations.FS, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range objectName.FindAllStringSubmatch(string(text), -1) {
+			marked, postgres := match[1] != "", path.Dir(file) == "postgres"
+			if marked != postgres {
+				t.Errorf("%s: %s: marked %t, want %t", file, match[0], marked, postgres)
+			}
+		}
+		for _, line := range []string{"-- +goose Up\n", "-- +goose Down\n"} {
+			if strings.Count(string(text), line) != 1 {
+				t.Errorf("%s: %q does not stand there once", file, line)
+			}
+		}
+		if strings.Contains(string(text), "NO TRANSACTION") {
+			t.Errorf("%s: runs outside a transaction, where SET LOCAL does nothing and a failure leaves half of it", file)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // By the pages of a table the planner chooses between the table and its index, for which
 // postgres/plan_test.go has the reason. An index of more pages would be dearer, and rows would show.
-func TestTablesKeepTheirFloorOfPagesThroughVacuum(t *testing.T) {
+func TestPagesAfterVacuum(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
 		d.up(t)

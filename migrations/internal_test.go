@@ -16,7 +16,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-func TestRenderedFilesAreAFileSystemWithoutMarks(t *testing.T) {
+func TestRenderedFiles(t *testing.T) {
 	t.Parallel()
 	const name = "00001_create_limiter_tables.sql"
 	files, err := config{dialect: Postgres, schema: "app", source: FS}.files()
@@ -74,7 +74,7 @@ func FuzzSchema(f *testing.F) {
 	})
 }
 
-func TestAVersionIsNotedOnceAndTakenBackOnce(t *testing.T) {
+func TestVersionStore(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "limiter.db"))
 	if err != nil {
@@ -89,7 +89,7 @@ func TestAVersionIsNotedOnceAndTakenBackOnce(t *testing.T) {
 	if err := store.Insert(t.Context(), db, one); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.drop(t.Context(), db); err != nil { // must not: a version is noted
+	if err := store.drop(t.Context(), db); err != nil { // must not: a version is recorded
 		t.Fatal(err)
 	}
 	if err := store.Insert(t.Context(), db, one); !errors.Is(err, errRaced) {
@@ -106,7 +106,7 @@ func TestAVersionIsNotedOnceAndTakenBackOnce(t *testing.T) {
 	}
 }
 
-func TestMigrationsThatAnApplicationRegistersWithGooseStayItsOwn(t *testing.T) {
+func TestGoMigrationsOfTheApplication(t *testing.T) {
 	// Not in parallel: goose's registry is a variable, which every migration reads.
 	theirs := func(context.Context, *sql.Tx) error { return errors.New("somebody else's migration ran") }
 	goose.AddNamedMigrationContext("00002_theirs.go", theirs, theirs)

@@ -5,17 +5,21 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite" // driver "sqlite"; example_postgres_test.go has "pgx"
 
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/sqlite"
 )
 
 // childDSN, if set, makes this program one of several processes that migrate the same SQLite file.
@@ -41,15 +45,16 @@ func child(dsn string) int {
 	return 0
 }
 
-// database is an empty database of one test.
+// database is an empty database of one test, or a schema in it.
 type database struct {
 	*sql.DB
 	dialect migrations.Dialect
 	dsn     string // for open
 	schema  string // PostgreSQL: where dump looks
+	opts    []migrations.Option
 }
 
-// open returns a further handle on the same database.
+// open returns another handle on the same database.
 func (d database) open(t *testing.T, params ...string) *sql.DB {
 	t.Helper()
 	driver := "pgx"
@@ -64,6 +69,16 @@ func (d database) open(t *testing.T, params ...string) *sql.DB {
 	return db
 }
 
+// in creates a schema of PostgreSQL if it does not exist. It returns the database with the schema as the
+// place of the tables.
+func (d database) in(t *testing.T, schema string) database {
+	t.Helper()
+	run(t, d.DB, `CREATE SCHEMA IF NOT EXISTS "`+schema+`"`)
+	d.schema, d.opts = schema, []migrations.Option{migrations.WithSchema(schema)}
+	d.DB = d.open(t, "search_path", `"`+schema+`"`)
+	return d
+}
+
 // with adds parameters to a DSN: name, value, name, value.
 func with(dsn string, params ...string) string {
 	for i := 0; i < len(params); i += 2 {
@@ -71,7 +86,7 @@ func with(dsn string, params ...string) string {
 		if strings.Contains(dsn, "?") {
 			separator = "&"
 		}
-		// %20, because pgx takes a plus sign for what it is.
+		// %20, because pgx does not read a plus sign as a space.
 		dsn += separator + params[i] + "=" + strings.ReplaceAll(url.QueryEscape(params[i+1]), "+", "%20")
 	}
 	return dsn
@@ -85,7 +100,7 @@ func onSQLite(t *testing.T) database {
 	return d
 }
 
-// onPostgres runs f on an empty database of every PostgreSQL that there is.
+// onPostgres runs f on an empty database of each PostgreSQL server.
 func onPostgres(t *testing.T, f func(t *testing.T, d database)) {
 	t.Helper()
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
@@ -116,29 +131,46 @@ func run(t *testing.T, db *sql.DB, statements ...string) {
 	}
 }
 
-func (d database) up(t *testing.T, opts ...migrations.Option) {
+// count returns the number that a query returns.
+func (d database) count(t *testing.T, query string, args ...any) (n int) {
 	t.Helper()
-	if err := migrations.Up(t.Context(), d.dialect, d.DB, opts...); err != nil {
+	if err := d.QueryRowContext(t.Context(), query, args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// text returns the first migration for the database.
+func (d database) text(t *testing.T) (up string) {
+	t.Helper()
+	text, err := fs.ReadFile(migrations.FS, string(d.dialect)+"/00001_create_limiter_tables.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, _, _ = strings.Cut(string(text), "-- +goose Down")
+	return up
+}
+
+func (d database) up(t *testing.T) {
+	t.Helper()
+	if err := migrations.Up(t.Context(), d.dialect, d.DB, d.opts...); err != nil {
 		t.Fatalf("Up: %v", err)
 	}
 }
 
-func (d database) down(t *testing.T, opts ...migrations.Option) {
+func (d database) down(t *testing.T) {
 	t.Helper()
-	if err := migrations.Down(t.Context(), d.dialect, d.DB, opts...); err != nil {
+	if err := migrations.Down(t.Context(), d.dialect, d.DB, d.opts...); err != nil {
 		t.Fatalf("Down: %v", err)
 	}
 }
 
 // wantApplied fails the test unless all migrations have been applied, or none.
-func (d database) wantApplied(t *testing.T, want bool, opts ...migrations.Option) {
+func (d database) wantApplied(t *testing.T, want bool) {
 	t.Helper()
-	list, err := migrations.Status(t.Context(), d.dialect, d.DB, opts...)
-	if err != nil {
-		t.Fatalf("Status: %v", err)
-	}
-	if len(list) == 0 {
-		t.Fatal("Status lists no migration")
+	list, err := migrations.Status(t.Context(), d.dialect, d.DB, d.opts...)
+	if err != nil || len(list) == 0 {
+		t.Fatalf("Status: %v, %v; want at least one migration", list, err)
 	}
 	for i, m := range list {
 		if m.Version != int64(i+1) || !strings.HasPrefix(m.Name, fmt.Sprintf("%05d_", i+1)) {
@@ -147,5 +179,85 @@ func (d database) wantApplied(t *testing.T, want bool, opts ...migrations.Option
 		if m.Applied != want || m.AppliedAt.IsZero() == want {
 			t.Errorf("%s: applied %t at %v, want applied %t", m.Name, m.Applied, m.AppliedAt, want)
 		}
+	}
+}
+
+// wantUsable fails the test unless Check passes, each version is recorded once, and a second Up changes
+// nothing.
+func (d database) wantUsable(t *testing.T) {
+	t.Helper()
+	if err := d.check(t); err != nil {
+		t.Errorf("Check after Up: %v", err)
+	}
+	d.wantApplied(t, true)
+	d.wantRecordedOnce(t)
+	before := d.everything(t)
+	d.up(t)
+	d.wantUnchanged(t, before)
+}
+
+// check returns what the Check of a store returns.
+func (d database) check(t *testing.T) error {
+	t.Helper()
+	if d.dialect == migrations.SQLite {
+		store, err := sqlite.Open(strings.TrimPrefix(d.dsn, "file:"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		return store.Check(t.Context())
+	}
+	pool, err := pgxpool.New(t.Context(), d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	store, err := postgres.New(pool, postgres.WithSchema(d.schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.Check(t.Context())
+}
+
+// wantRecordedOnce fails the test if a version is recorded twice.
+func (d database) wantRecordedOnce(t *testing.T) {
+	t.Helper()
+	var rows, versions int
+	err := d.QueryRowContext(t.Context(), `SELECT count(*), count(DISTINCT version_id) FROM limiter_goose_version`).Scan(&rows, &versions)
+	if err != nil || rows != versions || rows < 2 {
+		t.Errorf("the version table has %d rows for %d versions (%v), want one for each", rows, versions, err)
+	}
+}
+
+// everything describes the objects and the rows of the version table.
+func (d database) everything(t *testing.T) string {
+	t.Helper()
+	text := d.dump(t)
+	if !strings.Contains(text, "limiter_goose_version") {
+		return text
+	}
+	rows, err := d.QueryContext(t.Context(), `SELECT version_id FROM limiter_goose_version ORDER BY id`)
+	if err != nil {
+		return text + err.Error() // not goose's table
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var version int64
+		if err := rows.Scan(&version); err != nil {
+			t.Fatal(err)
+		}
+		text += fmt.Sprintf("version %d\n", version)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// wantUnchanged fails the test unless everything is as it was before.
+func (d database) wantUnchanged(t *testing.T, before string) {
+	t.Helper()
+	if after := d.everything(t); after != before {
+		t.Errorf("the database has:\n%s\nit had:\n%s", after, before)
 	}
 }

@@ -29,18 +29,20 @@ type MigrationStatus struct {
 // Up applies all migrations that have not been applied. If there are none, it changes nothing and
 // returns nil. That also holds if a newer release has applied more migrations.
 //
-// Up adopts tables that it did not create: if they match a version exactly, it records that version
-// and continues from there. This repairs a database that was restored without its data, or whose
-// tables were made by hand. If the tables match no version, Up changes nothing, and the error says
-// what differs and what to do. If a version is recorded, Up ignores differences that the stores do
+// A migration that fails or is interrupted leaves no trace, because each runs in a transaction: call Up
+// again.
+//
+// Up changes nothing in a database that does not fit its record. Either the table limiter_goose_version
+// records no migration, but a table or another object has a name of limiter's, for example because a
+// backup was restored in part. Or a migration is recorded, but a table or a column is missing or has
+// another type. The error says what differs and what to do. Up ignores differences that the stores do
 // not notice, such as another fillfactor or an additional index.
 //
 // The error matches [limiter.ErrInvalid] for a wrong argument, and [limiter.ErrCanceled] if ctx
-// ended. It matches [limiter.ErrMisconfigured] if an operator must act. The causes are tables that
-// match no version, a missing schema or privilege, a SQLite file that cannot be opened or written,
-// and a database of the other [Dialect]. Other errors, such as those of connecting, are the
-// driver's and match none of these. A migration that fails leaves no trace, because each runs in a
-// transaction.
+// ended. It matches [limiter.ErrMisconfigured] if an operator must act. The causes are a database that
+// does not fit its record, a missing schema or privilege, a SQLite file that cannot be opened or
+// written, and a database of the other [Dialect]. Other errors, such as those of connecting, are the
+// driver's and match none of these.
 //
 // Up waits for other processes that migrate the same database until ctx ends, but at most about one
 // minute. It does not close db. Calls may run concurrently, in this process and in others.
@@ -50,24 +52,28 @@ func Up(ctx context.Context, d Dialect, db *sql.DB, opts ...Option) error {
 		return err
 	}
 	return m.converge(ctx, func() error {
-		if newer, err := m.reconcile(ctx); err != nil || newer != 0 {
+		p, newest, err := m.provider()
+		if err != nil {
 			return err
 		}
-		p, err := m.provider()
-		if err != nil {
+		version, err := m.inspect(ctx, newest)
+		if err != nil || version > newest {
 			return err
 		}
 		if _, err := p.Up(ctx); err != nil {
 			return fmt.Errorf("migrations: up: %w", err)
 		}
-		return nil
+		if version < newest {
+			_, err = m.inspect(ctx, newest)
+		}
+		return err
 	})
 }
 
 // Down reverts all migrations and deletes the state of every limiter: every key is unused
 // afterwards. It also removes the table in which goose records versions. If that table does not
-// exist, Down changes nothing and returns nil. Otherwise it first adopts the tables as [Up] does.
-// It fails if a newer release has applied a version that this one does not know.
+// exist, Down changes nothing and returns nil. It fails if the database does not fit its record, as
+// [Up] does, or if a newer release has applied a version that this one does not know.
 //
 // Errors, waiting and concurrency are those of Up. If one process calls Up and another one Down,
 // either may win.
@@ -80,17 +86,17 @@ func Down(ctx context.Context, d Dialect, db *sql.DB, opts ...Option) error {
 		if exists, err := m.versions.exists(ctx, db); err != nil || !exists {
 			return err
 		}
-		newer, err := m.reconcile(ctx)
+		p, newest, err := m.provider()
 		if err != nil {
 			return err
 		}
-		if newer != 0 {
+		version, err := m.inspect(ctx, newest)
+		if err != nil {
+			return err
+		}
+		if version > newest {
 			return fmt.Errorf("%w: migrations: table %s records version %d, which this release does not know: run migrations.Down of the newer release",
-				limiter.ErrMisconfigured, m.versions.Tablename(), newer)
-		}
-		p, err := m.provider()
-		if err != nil {
-			return err
+				limiter.ErrMisconfigured, m.versions.Tablename(), version)
 		}
 		if _, err := p.DownTo(ctx, 0); err != nil {
 			return fmt.Errorf("migrations: down: %w", err)
@@ -123,10 +129,7 @@ type migrator struct {
 	config
 	db       *sql.DB
 	versions *versionStore
-
-	releases  []release // what each version looks like, nil if survey failed
-	surveyErr error     // why survey failed
-	found     finding   // what reconcile found last
+	drops    string // statements that remove what inspect found last
 }
 
 // open checks the arguments. It does no I/O.
@@ -142,13 +145,13 @@ func open(d Dialect, db *sql.DB, opts []Option) (*migrator, error) {
 	return &migrator{config: c, db: db, versions: store}, nil
 }
 
-// provider returns a new goose provider. It must not be used for a second run: its locker counts
+// provider returns a new goose provider and its newest version. It must not be used for a second run: its locker counts
 // tries over its whole life, and it creates the version table once. It must not be closed, because
 // that would close the caller's *sql.DB.
-func (m *migrator) provider() (*goose.Provider, error) {
+func (m *migrator) provider() (p *goose.Provider, newest int64, err error) {
 	files, err := m.files()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	opts := []goose.ProviderOption{
 		goose.WithStore(m.versions),
@@ -157,17 +160,21 @@ func (m *migrator) provider() (*goose.Provider, error) {
 	if m.dialect == Postgres {
 		locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(lockID), lock.WithLockTimeout(1, uint64(longestWait.Seconds())))
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		opts = append(opts, goose.WithSessionLocker(locker))
 	}
-	return goose.NewProvider(goose.DialectCustom, m.db, files, opts...)
+	if p, err = goose.NewProvider(goose.DialectCustom, m.db, files, opts...); err != nil {
+		return nil, 0, err
+	}
+	sources := p.ListSources() // in order
+	return p, sources[len(sources)-1].Version, nil
 }
 
 // status reads the status without a provider, because a provider would create the version table and
 // take the lock.
 func (m *migrator) status(ctx context.Context) ([]MigrationStatus, error) {
-	p, err := m.provider()
+	p, _, err := m.provider()
 	if err != nil {
 		return nil, err
 	}

@@ -1,13 +1,17 @@
 package migrations_test
 
 import (
+	"database/sql"
 	"fmt"
 	"math"
+	"os"
+	"regexp"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/migrations"
 )
 
 // override is a row of limiter_overrides.
@@ -24,7 +28,7 @@ func (d database) insertOverride(t *testing.T, key int, o override) error {
 	return err
 }
 
-func TestTheTableOfOverridesTakesThePoliciesThatNewTakes(t *testing.T) {
+func TestOverridesTable(t *testing.T) {
 	t.Parallel()
 	const longest = int64(262_980 * time.Hour)
 	edges := []int64{math.MinInt64, -1, 0, 1, 999, 1000, longest, longest + 1, 1 << 60, math.MaxInt64}
@@ -80,19 +84,48 @@ func TestTheTableOfOverridesTakesThePoliciesThatNewTakes(t *testing.T) {
 		for _, expires := range []any{nil, 0, int64(1<<62 - 1)} {
 			want(override{kind: "window", capacity: 5, period: minute, expires: expires}, true)
 		}
+		if err := d.insertOverride(t, key, override{kind: "window", capacity: 5, period: minute}); err == nil {
+			t.Error("the table takes a second override for one limiter and key")
+		}
+		run(t, d.DB, `INSERT INTO limiter_overrides (limiter, key, kind, capacity, period)
+			SELECT 'L', key, kind, capacity, period FROM limiter_overrides WHERE kind = 'window'`)
 	})
 }
 
-func TestOneOverridePerLimiterAndKey(t *testing.T) {
+// The statements that docs/operations.md shows can be pasted.
+func TestStatementsOfTheOverridesSection(t *testing.T) {
 	t.Parallel()
+	page, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	statements := regexp.MustCompile(`(?s)INSERT INTO limiter_overrides.*?;`).FindAllString(string(page), -1)
+	removals := regexp.MustCompile(`DELETE FROM limiter_overrides .*;`).FindAllString(string(page), -1)
+	if len(statements) != 2 || len(removals) != 2 {
+		t.Fatalf("docs/operations.md has the statements %q and %q, want two of each, one for each database", statements, removals)
+	}
 	onEach(t, func(t *testing.T, d database) {
-		d.up(t)
-		o := override{kind: "window", capacity: 5, period: int64(time.Minute)}
-		for i, want := range []bool{true, false} {
-			if err := d.insertOverride(t, 1, o); (err == nil) != want {
-				t.Errorf("insert %d: %v", i, err)
-			}
+		insert, remove := statements[0], removals[0]
+		if d.dialect == migrations.SQLite {
+			insert, remove = statements[1], removals[1]
 		}
-		run(t, d.DB, `INSERT INTO limiter_overrides (limiter, key, kind, capacity, period) SELECT 'L', key, kind, capacity, period FROM limiter_overrides`)
+		d.up(t)
+		run(t, d.DB, insert, insert) // the second replaces the first
+		var name, kind string
+		var key []byte
+		var capacity, period, expires int64
+		var refill sql.NullInt64
+		err := d.QueryRowContext(t.Context(), `SELECT limiter, key, kind, capacity, refill, period, expires_at FROM limiter_overrides`).
+			Scan(&name, &key, &kind, &capacity, &refill, &period, &expires)
+		if err != nil || name != "api" || string(key) != "customer-42" || kind != "bucket" || capacity != 1000 || refill.Int64 != 1000 || period != int64(time.Minute) {
+			t.Errorf("%s: %q %q %q %d %v %d, %v", insert, name, key, kind, capacity, refill, period, err)
+		}
+		if in := time.Until(time.Unix(0, expires)); in < 23*time.Hour || in > 25*time.Hour {
+			t.Errorf("the override ends in %v, want a day", in)
+		}
+		run(t, d.DB, remove)
+		if n := d.count(t, `SELECT count(*) FROM limiter_overrides`); n != 0 {
+			t.Errorf("%d overrides after %s, want none", n, remove)
+		}
 	})
 }

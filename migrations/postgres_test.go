@@ -13,44 +13,33 @@ import (
 	"github.com/sqlimit/limiter/migrations"
 )
 
-func TestWithSchemaWorksInThatSchemaAlone(t *testing.T) {
+func TestWithSchema(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
+		missing := d
+		missing.opts = []migrations.Option{migrations.WithSchema("missing")}
+		for name, err := range missing.calls(t.Context()) {
+			wantMisconfigured(t, name, err, `CREATE SCHEMA "missing"`, "")
+		}
 		// The second is a reserved word; the third is as long as a name may be.
 		for _, schema := range []string{"app", "user", strings.Repeat("s", 48)} {
-			run(t, d.DB, `CREATE SCHEMA "`+schema+`"`)
-			in := d
-			in.schema = schema
-			opt := migrations.WithSchema(schema)
-			in.up(t, opt)
-			in.up(t, opt)
+			in := d.in(t, schema)
+			in.up(t)
 			in.wantGolden(t)
-			in.wantApplied(t, true, opt)
+			in.wantUsable(t)
 			d.wantEmpty(t) // public
 			d.wantApplied(t, false)
 			d.up(t)
-			in.down(t, opt)
+			in.down(t)
 			in.wantEmpty(t)
-			in.wantApplied(t, false, opt)
+			in.wantApplied(t, false)
 			d.wantGolden(t)
 			d.down(t)
 		}
 	})
 }
 
-func TestAMissingSchemaNamesTheMend(t *testing.T) {
-	t.Parallel()
-	onPostgres(t, func(t *testing.T, d database) {
-		opt := migrations.WithSchema("missing")
-		for name, err := range d.calls(t.Context(), opt) {
-			wantMisconfigured(t, name, err, `CREATE SCHEMA "missing"`, "")
-		}
-		run(t, d.DB, `CREATE SCHEMA "missing"`)
-		d.up(t, opt)
-	})
-}
-
-func TestAHostileSearchPathDoesNotMatter(t *testing.T) {
+func TestHostileSearchPath(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
 		run(t, d.DB, `CREATE SCHEMA evil`,
@@ -96,9 +85,9 @@ func TestAHostileSearchPathDoesNotMatter(t *testing.T) {
 	})
 }
 
-// The goose command line and psql leave search_path as it is, and whoever reads the view runs
-// what is called in it.
-func TestTheFilesUseNothingThatSomebodyElsePutIntoTheSchema(t *testing.T) {
+// The goose command line and psql leave search_path as it is. A reader of the view runs the functions
+// that it calls.
+func TestFilesInAHostileSchema(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
 		run(t, d.DB, dbtest.TrapOperators("public"))
@@ -108,9 +97,7 @@ func TestTheFilesUseNothingThatSomebodyElsePutIntoTheSchema(t *testing.T) {
 		} {
 			run(t, d.DB, `CREATE FUNCTION public.`+f+` RETURNS point LANGUAGE plpgsql AS $$BEGIN RAISE 'hijacked'; END$$`)
 		}
-		s := site{database: d}
-		s.byHand(t)
-		run(t, d.DB, d.insert("limiter_token_buckets", "full_at", "5", 0), `SELECT * FROM limiter_remaining`)
+		run(t, d.DB, d.text(t), d.insert("limiter_token_buckets", "full_at", "5", 0), `SELECT * FROM limiter_remaining`)
 		for i, o := range []override{
 			{kind: "bucket", capacity: 5, refill: 5, period: int64(time.Minute)},
 			{kind: "window", capacity: 5, period: int64(time.Minute), expires: 1},
@@ -141,23 +128,19 @@ func (d database) role(t *testing.T, grants ...string) database {
 	return d
 }
 
-func TestRolesNeedNoMoreThanTheOperationsPageSays(t *testing.T) {
+func TestRoles(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
-		run(t, d.DB, `CREATE SCHEMA app`)
-		d.schema = "app"
-		opt := migrations.WithSchema("app")
-
+		d = d.in(t, "app")
 		none := d.role(t, `GRANT USAGE ON SCHEMA app`)
-		err := migrations.Up(t.Context(), d.dialect, none.DB, opt)
-		if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), "CREATE on schema") {
-			t.Errorf("Up without privileges: %v, want ErrMisconfigured that names them", err)
-		}
-		none.wantApplied(t, false, opt)
+		up := func(d database) error { return migrations.Up(t.Context(), d.dialect, d.DB, d.opts...) }
+		wantMisconfigured(t, "Up without privileges", up(none), "CREATE on schema", "42501")
+		none.wantApplied(t, false)
 
 		owner := d.role(t, `GRANT USAGE, CREATE ON SCHEMA app`)
-		owner.up(t, opt)
+		owner.up(t)
 		d.wantGolden(t)
+		wantMisconfigured(t, "Up that may not read the version table", up(none), "SELECT on", "42501")
 
 		const tables = `app.limiter_token_buckets, app.limiter_fixed_windows`
 		app := d.role(t, `GRANT USAGE ON SCHEMA app`, `GRANT SELECT, INSERT, UPDATE ON `+tables, `GRANT SELECT ON app.limiter_overrides`)
@@ -172,13 +155,11 @@ func TestRolesNeedNoMoreThanTheOperationsPageSays(t *testing.T) {
 		}
 		run(t, app.DB, `SELECT * FROM app.limiter_overrides`)
 		run(t, reader.DB, `SELECT * FROM app.limiter_remaining`)
-		reader.wantApplied(t, true, opt)
+		reader.wantApplied(t, true)
+		reader.up(t) // nothing to do
 		run(t, sweeper.DB, remove)
-		err = migrations.Down(t.Context(), d.dialect, app.DB, opt)
-		if !errors.Is(err, limiter.ErrMisconfigured) {
-			t.Errorf("Down by the application's role: %v, want ErrMisconfigured", err)
-		}
-		owner.down(t, opt)
+		wantMisconfigured(t, "Down by the application's role", migrations.Down(t.Context(), d.dialect, app.DB, d.opts...), "must own", "42501")
+		owner.down(t)
 		d.wantEmpty(t)
 	})
 }
@@ -186,7 +167,7 @@ func TestRolesNeedNoMoreThanTheOperationsPageSays(t *testing.T) {
 func TestUpWaitsForTheAdvisoryLock(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
-		const lock = `SELECT pg_advisory_lock(8189646887991628505)` // as long as releases differ, all need the same
+		const lock = `SELECT pg_advisory_lock(8189646887991628505)` // all releases need the same
 		other, err := d.open(t).Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -121,28 +121,6 @@ func (s *versionStore) Insert(ctx context.Context, db database.DBTxConn, req dat
 	return s.Store.Insert(ctx, db, req)
 }
 
-// replace makes the version table hold the given versions and nothing else.
-func (s *versionStore) replace(ctx context.Context, tx *sql.Tx, versions []int64) error {
-	exists, err := s.exists(ctx, tx)
-	if err != nil {
-		return err
-	}
-	if exists {
-		_, err = tx.ExecContext(ctx, `DELETE FROM `+s.Tablename()) //nolint:gosec // the name has been checked, and is quoted
-	} else {
-		err = s.CreateVersionTable(ctx, tx)
-	}
-	for _, version := range versions {
-		if err == nil {
-			err = s.Store.Insert(ctx, tx, database.InsertRequest{Version: version})
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("migrations: write table %s: %w", s.Tablename(), err)
-	}
-	return nil
-}
-
 // Delete records that a version has been reverted, in the transaction that
 // reverted it. Another process may have reverted it before, or have applied a later
 // version meanwhile, which needs this one.

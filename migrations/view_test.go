@@ -45,7 +45,7 @@ type viewCase struct {
 	reset     int64   // 0: NULL; -1: whatever it is
 }
 
-func TestTheViewShowsWhatEveryKeyHasLeft(t *testing.T) {
+func TestView(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, d database) {
 		d.up(t)
@@ -109,7 +109,7 @@ func (d database) wantRemaining(t *testing.T, key int, c viewCase) {
 }
 
 // The statements that docs/operations.md shows can be pasted.
-func TestTheStatementsOfTheOperationsPageShowKeysAsText(t *testing.T) {
+func TestStatementsThatShowKeys(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {

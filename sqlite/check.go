@@ -66,7 +66,7 @@ func checkVersion(ctx context.Context, from session) error {
 		return err
 	}
 	if version < schemaVersion {
-		return fmt.Errorf("%w: limiter_goose_version records version %d of the tables, and this release needs %d; %s, which upgrades the tables, records their version, or says what differs",
+		return fmt.Errorf("%w: limiter_goose_version records version %d of the tables, and this release needs %d; %s, which upgrades the tables or says what differs",
 			limiter.ErrMisconfigured, version, schemaVersion, runUp)
 	}
 	return nil

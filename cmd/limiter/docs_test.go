@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestThePageShowsEveryCommandAndFlag(t *testing.T) {
+func TestPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sqlimit/limiter/migrations"
 )
 
-func TestDoctorFindsATableThatCitusDoesNotDistribute(t *testing.T) {
+func TestDoctorCitusPlainTable(t *testing.T) {
 	t.Parallel()
 	admin := onCitus(t, "cli_doctor")
 	nothingFound(t, admin, "--schema", "cli_doctor") // plain tables work like those of any server
@@ -33,7 +33,7 @@ func TestDoctorFindsATableThatCitusDoesNotDistribute(t *testing.T) {
 	succeeds(t, admin, "reset", "login", "alice", "--schema", "cli_doctor")
 }
 
-func TestDoctorFindsTablesThatCitusDistributesInAnotherWay(t *testing.T) {
+func TestDoctorCitusOtherColumn(t *testing.T) {
 	t.Parallel()
 	admin := onCitus(t, "cli_distributed")
 	execute(t, admin,
@@ -54,7 +54,7 @@ func TestDoctorFindsTablesThatCitusDistributesInAnotherWay(t *testing.T) {
 	nothingFound(t, admin, "--schema", "cli_distributed")
 }
 
-func TestDoctorFindsNothingOnAWorkerOfCitus(t *testing.T) {
+func TestDoctorCitusWorker(t *testing.T) {
 	t.Parallel()
 	admin := onCitus(t, "cli_worker")
 	for _, table := range migrations.Tables() {

@@ -32,7 +32,7 @@ var applicationGrants = []string{
 	"GRANT SELECT ON limiter_overrides TO %s",
 }
 
-func TestDoctorFindsNothingAsTheRoleOfAnApplication(t *testing.T) {
+func TestDoctorApplicationRole(t *testing.T) {
 	t.Parallel()
 	db := migratedPostgres(t)
 	role := newRole(t, db, applicationGrants...)
@@ -45,32 +45,7 @@ func TestDoctorFindsNothingAsTheRoleOfAnApplication(t *testing.T) {
 	}
 }
 
-func TestDoctorFindsWhyDecisionsFail(t *testing.T) {
-	t.Parallel()
-	for name, statement := range map[string]string{
-		"no column":      "ALTER TABLE limiter_token_buckets DROP COLUMN granted CASCADE",
-		"no primary key": "ALTER TABLE limiter_fixed_windows DROP CONSTRAINT limiter_fixed_windows_pkey",
-		"a row policy":   "ALTER TABLE limiter_token_buckets ENABLE ROW LEVEL SECURITY",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db := migratedPostgres(t)
-			role := newRole(t, db, applicationGrants...)
-			db.exec(t, statement)
-			finds(t, role, "decisions", "restore what is missing")
-		})
-	}
-}
-
-func TestDoctorFindsThatTheTableOfOverridesIsMissing(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, db target) {
-		db.exec(t, "DROP TABLE limiter_overrides")
-		finds(t, db.url, "tables", "limiter migrate up")
-	})
-}
-
-func TestDoctorSaysThatADirectoryCannotBeWritten(t *testing.T) {
+func TestDoctorReadOnlyDirectory(t *testing.T) {
 	t.Parallel()
 	// The program runs as another account, because root may write any file.
 	other, err := daemon.New("", "cli", syscall.SIGKILL)
@@ -95,30 +70,6 @@ func TestDoctorSaysThatADirectoryCannotBeWritten(t *testing.T) {
 		t.Errorf("exit code %d, want 4", cmd.ProcessState.ExitCode())
 	}
 	contains(t, string(out), "FIX  connection", "make the file and its directory writable")
-}
-
-func TestOperatorsWhoMayOnlyWriteOverridesSetThem(t *testing.T) {
-	t.Parallel()
-	db := migratedPostgres(t)
-	role := newRole(t, db, "GRANT USAGE ON SCHEMA public TO %s", "GRANT SELECT, INSERT, UPDATE, DELETE ON limiter_overrides TO %s")
-	contains(t, succeeds(t, role, "override", "set", "login", "alice", "--capacity", "7", "--interval", "1m").stdout, "bucket of 7")
-	contains(t, succeeds(t, role, "override", "list").stdout, "bucket of 7")
-	succeeds(t, role, "override", "rm", "login", "alice")
-}
-
-func TestDoctorOverrides(t *testing.T) {
-	t.Parallel()
-	db := migratedPostgres(t)
-	const grant = `GRANT SELECT, INSERT, UPDATE, DELETE ON "public".limiter_overrides TO`
-	role := newRole(t, db, applicationGrants...)
-	for _, args := range []string{"override set login alice --capacity 7 --interval 1m", "override rm login alice"} {
-		fails(t, role, 4, []string{"permission denied", "limiter doctor prints the GRANT"}, strings.Fields(args)...)
-	}
-	contains(t, succeeds(t, role, "doctor").stdout, "ok  overrides", "limiter override set and rm need "+grant)
-
-	writer := newRole(t, db, append([]string{grant + " %s"}, applicationGrants...)...)
-	succeeds(t, writer, "override", "set", "login", "alice", "--capacity", "7", "--interval", "1m")
-	contains(t, succeeds(t, writer, "doctor").stdout, "the role may read and write them")
 }
 
 func TestDoctorConnection(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -70,9 +71,18 @@ func limiterCLI(t *testing.T, url string, args ...string) answer {
 		if i := strings.IndexFunc(out, isControl); i >= 0 {
 			t.Errorf("limiter %q printed the control character %q", args, out[i:i+1])
 		}
+		if strings.Contains(out, "hunter2") {
+			t.Errorf("limiter %q printed the password:\n%s", args, out)
+		}
+		if word := goWords.FindString(out); word != "" {
+			t.Errorf("limiter %q printed a word of Go, %q:\n%s", args, word, out)
+		}
 	}
 	return a
 }
+
+// goWords are words of Go code. The user of the command writes commands and flags.
+var goWords = regexp.MustCompile(`migrations\.|\bctx\b|WithSchema|WithCitus|WithQueryExecMode|TokenBucket|FixedWindow`)
 
 func isControl(r rune) bool {
 	return r != '\n' && r != '\t' && (r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e)

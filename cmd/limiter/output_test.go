@@ -11,10 +11,9 @@ import (
 	"testing"
 
 	"github.com/charmbracelet/x/ansi"
-	"github.com/creack/pty"
 )
 
-func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
+func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -32,26 +31,7 @@ func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
 	}
 }
 
-func TestWrongArgumentsAreNotIgnored(t *testing.T) {
-	t.Parallel()
-	db := migratedPostgres(t)
-	use(t, db.store, "login", bucket, "alice", 1)
-	for text, args := range map[string]string{
-		"--timeout is 0s":              "peek login alice --timeout 0",
-		"--capacity is 0":              "block login alice --for 1h --refill 5",
-		"--limit is 0":                 "block login alice --for 1h --limit 0",
-		"--expires-in is 0s":           "override set login alice --capacity 5 --interval 1s --expires-in 0s",
-		"--expires-in is 2562047h0m0s": "override set login alice --capacity 5 --interval 1s --expires-in 2562047h",
-		"name has byte 0xff":           "peek \xff alice",
-		"--interval is 0s; it":         "override set login alice --capacity 5 --interval 0",
-	} {
-		fails(t, db.url, 2, []string{text}, strings.Fields(args)...)
-	}
-	set := []string{"override", "set", "login", "alice", "--capacity", "5", "--interval", "1s", "--note", "a\x1b[2J\n\"b\""}
-	contains(t, succeeds(t, db.url, set...).stdout, `a\x1b[2J\n"b"`)
-}
-
-func TestSweepSaysWhatItDeletedBeforeItFailed(t *testing.T) {
+func TestSweepThatFails(t *testing.T) {
 	t.Parallel()
 	db := migratedPostgres(t)
 	// A statement deletes up to 4,000 rows.
@@ -67,7 +47,7 @@ func TestSweepSaysWhatItDeletedBeforeItFailed(t *testing.T) {
 }
 
 // The connection is lost while the program waits for the answer to a statement.
-func TestALostConnectionExitsWith3(t *testing.T) {
+func TestLostConnection(t *testing.T) {
 	t.Parallel()
 	db := migratedPostgres(t)
 	u, err := url.Parse(db.url)
@@ -114,43 +94,22 @@ func loseStatements(client net.Conn, target string) {
 	}
 }
 
-func TestTheProgressOfASweepFitsANarrowTerminal(t *testing.T) {
+func TestSweepOnANarrowTerminal(t *testing.T) {
 	t.Parallel()
 	db := migratedPostgres(t)
 	db.exec(t, expired("", "3000"))
-	cmd := command(t.Context(), db.url, "sweep")
-	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 10, Cols: 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	var out []byte
-	buf := make([]byte, 4096)
-	for {
-		n, err := file.Read(buf)
-		if out = append(out, buf[:n]...); err != nil {
-			break
-		}
-	}
-	_ = cmd.Wait()
-	lines := strings.Split(string(out), "\r")
+	x := openTerminal(t, 20, db.url, "sweep")
+	x.end()
+	lines := strings.Split(x.output(), "\r")
 	for _, line := range lines[:len(lines)-2] { // before the result
 		if width := ansi.StringWidth(line); width >= 20 && !strings.Contains(line, "deleted 3000 rows in") {
-			t.Errorf("%d columns: %q", width, line)
+			t.Errorf("%d columns: %q, want less than 20", width, line)
 		}
 	}
-	contains(t, string(out), "deleted 3000 rows in", "[")
+	contains(t, x.output(), "deleted 3000 rows in", "[")
 }
 
-func TestCommandsRejectNamesThatNoLimiterHas(t *testing.T) {
-	t.Parallel()
-	db := migratedSQLite(t)
-	for _, args := range [][]string{{"peek", "log in", "k"}, {"reset", "", "k"}, {"top", "log!"}, {"override", "list", "ä"}, {"override", "rm", "log in", "k"}} {
-		fails(t, db.url, 2, []string{"the limiter's name"}, args...)
-	}
-}
-
-func TestVersionIsThatOfTheModule(t *testing.T) {
+func TestVersion(t *testing.T) {
 	t.Parallel()
 	contains(t, succeeds(t, "", "--version").stdout, "limiter version ")
 }

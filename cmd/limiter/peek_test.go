@@ -41,45 +41,29 @@ type policyOf struct {
 	CountRejected bool    `json:"count_rejected"`
 }
 
-func TestPeekShowsWhatABucketHasLeft(t *testing.T) {
+func TestPeek(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db target) {
 		use(t, db.store, "login", bucket, "alice", 3)
 		contains(t, succeeds(t, db.url, "peek", "login", "alice").stdout,
 			`"alice"`, "bucket of 5, one back every 24h0m0s", "3 of 5", "remaining  2")
-
 		got := decode[peeked](t, succeeds(t, db.url, "peek", "login", "alice", "--output", "json"))
 		if got.Key == nil || *got.Key != "alice" || got.KeyHex != hex.EncodeToString([]byte("alice")) || len(got.States) != 1 {
-			t.Fatalf("%+v", got)
+			t.Fatalf("%+v, want one state of alice", got)
 		}
 		s := got.States[0]
 		if want := (policyOf{Kind: "bucket", Capacity: 5, Refill: 1, Interval: 86400}); s.Policy != want {
 			t.Errorf("policy %+v, want %+v", s.Policy, want)
 		}
 		if !s.Allowed || s.Used != 3 || s.Remaining != 2 || s.ResetAfter < 3*86400-60 || s.ResetAfter > 3*86400 {
-			t.Errorf("%+v", s)
+			t.Errorf("%+v, want 3 of 5 used, for 3 days", s)
 		}
-	})
-}
 
-func TestPeekShowsWhatAWindowHasLeft(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, db target) {
 		use(t, db.store, "exports", window, "alice", 10)
 		contains(t, succeeds(t, db.url, "peek", "exports", "alice").stdout, "10 of 10", "remaining  0", "refused")
-		s := decode[peeked](t, succeeds(t, db.url, "peek", "exports", "alice", "-o", "json")).States[0]
+		s = decode[peeked](t, succeeds(t, db.url, "peek", "exports", "alice", "-o", "json")).States[0]
 		if s.Allowed || s.Used != 10 || s.Policy.Limit != 10 || s.RetryAfter <= 0 {
-			t.Errorf("%+v", s)
-		}
-	})
-}
-
-func TestPeekSaysThatAKeyIsUnused(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, db target) {
-		contains(t, succeeds(t, db.url, "peek", "login", "nobody").stdout, "no row")
-		if got := decode[peeked](t, succeeds(t, db.url, "peek", "login", "nobody", "-o", "json")); len(got.States) != 0 {
-			t.Errorf("%+v", got)
+			t.Errorf("%+v, want a refusal, 10 of 10 used", s)
 		}
 	})
 }
@@ -95,7 +79,7 @@ var hostile = map[string]string{
 	"quote":                `"'\`,
 }
 
-func TestPeekNeverPrintsAKeyRaw(t *testing.T) {
+func TestPeekHostileKeys(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db target) {
 		for name, key := range hostile {
@@ -111,11 +95,10 @@ func TestPeekNeverPrintsAKeyRaw(t *testing.T) {
 				contains(t, succeeds(t, db.url, "peek", "login", key).stdout, "1 of 5")
 			}
 		}
-		fails(t, db.url, 2, []string{`\x1b[31m`}, "\x1b[31m")
 	})
 }
 
-func TestPeekFindsADigestedKey(t *testing.T) {
+func TestPeekDigestedKey(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db target) {
 		secret := filepath.Join(t.TempDir(), "secret")
@@ -131,34 +114,7 @@ func TestPeekFindsADigestedKey(t *testing.T) {
 	})
 }
 
-func TestAWrongCommandExitsWith2(t *testing.T) {
-	t.Parallel()
-	db := migratedSQLite(t)
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"peak"}, `unknown command "peak"`},
-		{[]string{"peek"}, "LIMITER KEY"},
-		{[]string{"peek", "login", "alice", "bob"}, "LIMITER KEY"},
-		{[]string{"peek", "login", "--key-hex", "xy"}, "in hex"},
-		{[]string{"peek", "login", ""}, "key is empty"},
-		{[]string{"peek", "login", "alice", "--no-such-flag"}, "unknown flag"},
-		{[]string{"peek", "login", "alice", "--output", "xml"}, "text or json"},
-		{[]string{"peek", "login", "alice", "--schema", "other"}, "leave out --schema"},
-		{[]string{"peek", "login", "alice", "--key-digest-file", "/nonexistent"}, "no such file"},
-		{[]string{"peek", "login", "alice", "--database", "mysql://user:hunter2@host/db"}, "or sqlite:PATH"},
-		{[]string{"peek", "login", "alice", "--database", "postgres://user:hunter2@host:port/db"}, "port"},
-	} {
-		fails(t, db.url, 2, []string{c.want}, c.args...)
-		if a := limiterCLI(t, db.url, c.args...); strings.Contains(a.stderr, "hunter2") {
-			t.Errorf("%q prints the password: %s", c.args, a.stderr)
-		}
-	}
-	fails(t, "", 2, []string{"DATABASE_URL"}, "peek", "login", "alice")
-}
-
-func TestADatabaseThatIsDownExitsWith3(t *testing.T) {
+func TestUnreachableDatabase(t *testing.T) {
 	t.Parallel()
 	port, err := testenv.FreePort()
 	if err != nil {
@@ -170,30 +126,6 @@ func TestADatabaseThatIsDownExitsWith3(t *testing.T) {
 	if _, err := os.Stat(path); err == nil {
 		t.Error("peek made an empty file")
 	}
-}
-
-func TestMissingTablesExitWith4(t *testing.T) {
-	t.Parallel()
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		fails(t, emptyPostgres(t), 4, []string{"limiter migrate up"}, "peek", "login", "alice")
-		fails(t, migratedPostgres(t).url, 4, []string{"--schema"}, "peek", "login", "alice", "--schema", "other")
-	})
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		path := filepath.Join(t.TempDir(), "empty.db")
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		fails(t, "sqlite:"+path, 4, []string{"limiter migrate up"}, "peek", "login", "alice")
-	})
-}
-
-func TestARoleWithoutPrivilegesExitsWith4(t *testing.T) {
-	t.Parallel()
-	db := migratedPostgres(t)
-	reader := newRole(t, db)
-	fails(t, reader, 4, []string{"grant"}, "peek", "login", "alice")
 }
 
 func TestNoRow(t *testing.T) {

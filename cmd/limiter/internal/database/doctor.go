@@ -68,7 +68,7 @@ func (r *report) migrations(ctx context.Context, db *DB) {
 		}
 	}
 	if applied < len(list) {
-		r.bad("migrations", "run limiter migrate up, which also adopts tables that exist", "%d of %d applied", applied, len(list))
+		r.bad("migrations", "run limiter migrate up", "%d of %d applied", applied, len(list))
 		return
 	}
 	r.ok("migrations", "%d of %d applied", applied, len(list))

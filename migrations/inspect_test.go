@@ -1,0 +1,238 @@
+package migrations_test
+
+import (
+	"errors"
+	"io/fs"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
+)
+
+// state is what an operator or a restored backup leaves behind.
+type state struct {
+	name  string
+	first bool // whether Up has run before
+	make  []string
+	says  string // a pattern for the error of Up, "" if Up succeeds
+}
+
+// records replaces the recorded versions.
+func records(versions ...string) []string {
+	statements := []string{`DELETE FROM limiter_goose_version`}
+	for _, v := range versions {
+		statements = append(statements, `INSERT INTO limiter_goose_version (version_id, is_applied) VALUES (`+v+`, true)`)
+	}
+	return statements
+}
+
+// overridesTable replaces the table limiter_overrides. edits are pairs of a text and the one that replaces it.
+func overridesTable(edits ...string) []string {
+	create := `CREATE TABLE limiter_overrides (capacity bigint, refill bigint, period bigint, expires_at bigint,
+		limiter text, key bytea, kind text, note text, PRIMARY KEY (limiter, key))`
+	return []string{`DROP TABLE limiter_overrides`, strings.NewReplacer(edits...).Replace(create)}
+}
+
+func states() []state {
+	const (
+		unrecord = `DROP TABLE limiter_goose_version`
+		tables   = `DROP VIEW limiter_remaining; DROP TABLE limiter_overrides; DROP TABLE limiter_fixed_windows; DROP TABLE limiter_token_buckets`
+		all      = "records no migration: it has table limiter_fixed_windows, table limiter_overrides, view limiter_remaining, table limiter_token_buckets; "
+	)
+	return []state{
+		{"nothing", false, nil, ""},
+		{"goose was interrupted after it created its table", true, append(records(), tables), ""},
+		{"goose was interrupted after it recorded version 0", true, append(records("0"), tables), ""},
+		{"version 0 is not recorded", true, append(records("1"), records("1", "0")...), ""},
+		{"a table of limiter_overrides with fewer constraints", true, overridesTable(), ""},
+		{"a column more", true, overridesTable("note text", "note text, more text"), ""},
+		{"a column more with a default", true, overridesTable("note text", "note text, more text DEFAULT '' NOT NULL"), ""},
+		{"an index, but no view", true, []string{`CREATE INDEX theirs ON limiter_fixed_windows (at)`, `DROP VIEW limiter_remaining`}, ""},
+		{"a newer version", true, append(records("0", "1", "99"), `ALTER TABLE limiter_fixed_windows RENAME TO limiter_moved`,
+			`CREATE TABLE limiter_fixed_windows AS SELECT *, 1 AS more FROM limiter_moved`), ""},
+
+		{"the version table is lost", true, []string{unrecord}, all},
+		{"the rows of the version table are lost", true, records(), all},
+		{"version 0 alone is recorded", true, records("0"), all},
+		{"an application's view", false, []string{`CREATE VIEW limiter_token_buckets AS SELECT 1 AS i`},
+			"it has view limiter_token_buckets; table limiter_token_buckets is missing; "},
+		{"an application's table", false, []string{`CREATE TABLE limiter_overrides (key text)`},
+			"it has table limiter_overrides; column limiter_overrides.capacity is missing; .*key is text, not (bytea|BLOB)"},
+		{"an application's index", false, []string{`CREATE TABLE theirs (i integer)`, `CREATE INDEX limiter_remaining ON theirs (i)`},
+			"it has index limiter_remaining; "},
+		{"a version table that is not goose's", false, []string{`CREATE TABLE limiter_goose_version (theirs integer)`},
+			"limiter_goose_version is not goose's: drop or rename it"},
+		{"a table is missing", true, []string{`DROP VIEW limiter_remaining`, `DROP TABLE limiter_token_buckets`},
+			"records version 1: table limiter_token_buckets is missing; "},
+		{"all tables are missing", true, []string{tables},
+			"records version 1: table limiter_fixed_windows is missing; table limiter_overrides is missing; table limiter_token_buckets is missing; "},
+		{"a column is missing", true, overridesTable(", note text", ""), "records version 1: column limiter_overrides.note is missing; "},
+		{"another type", true, overridesTable("expires_at bigint", "expires_at text"), "column limiter_overrides.expires_at is text, not (bigint|INTEGER); "},
+		{"a column more that is required", true, overridesTable("note text", "note text, more text NOT NULL"),
+			"column limiter_overrides.more is not limiter's, and must have a value; "},
+		{"another primary key", true, overridesTable("limiter, key", "key, limiter"), `the primary key of table limiter_overrides is not \(limiter, key\)`},
+		{"no primary key", true, overridesTable(", PRIMARY KEY (limiter, key)", ""), `the primary key of table limiter_overrides is not \(limiter, key\)`},
+		{"a newer version without a column", true, append(records("0", "1", "99"), overridesTable(", note text", "")...),
+			"records version 99: column limiter_overrides.note is missing; "},
+	}
+}
+
+// remedy matches the statements in an error that remove what Up found.
+var remedy = regexp.MustCompile(`\((DROP [^)]*)\)`)
+
+func TestUpOnAnyState(t *testing.T) {
+	t.Parallel()
+	test := func(t *testing.T, d database, c state) {
+		if c.first {
+			d.up(t)
+		}
+		for _, s := range c.make {
+			if d.dialect == migrations.SQLite {
+				s = strings.NewReplacer("bigint", "INTEGER", "bytea", "BLOB").Replace(s)
+			}
+			run(t, d.DB, s)
+		}
+		before := d.everything(t)
+		err := migrations.Up(t.Context(), d.dialect, d.DB, d.opts...)
+		if c.says == "" {
+			if err != nil {
+				t.Fatalf("Up: %v", err)
+			}
+			d.wantUsable(t)
+			return
+		}
+		if !errors.Is(err, limiter.ErrMisconfigured) || !regexp.MustCompile("(?i)"+c.says).MatchString(err.Error()) {
+			t.Fatalf("Up: %v, want ErrMisconfigured with %q", err, c.says)
+		}
+		d.wantUnchanged(t, before)
+		if strings.Contains(before, "limiter_goose_version") {
+			if err := migrations.Down(t.Context(), d.dialect, d.DB, d.opts...); !errors.Is(err, limiter.ErrMisconfigured) {
+				t.Errorf("Down: %v, want ErrMisconfigured", err)
+			}
+			d.wantUnchanged(t, before)
+		}
+		// The advice helps.
+		statements := `DROP TABLE limiter_goose_version`
+		if found := remedy.FindStringSubmatch(err.Error()); found != nil {
+			statements = found[1]
+		}
+		run(t, d.DB, statements)
+		d.up(t)
+		d.wantUsable(t)
+	}
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range states() {
+			t.Run(c.name, func(t *testing.T) { test(t, onSQLite(t), c) })
+		}
+	})
+	onPostgres(t, func(t *testing.T, d database) {
+		for _, c := range states() {
+			t.Run(c.name, func(t *testing.T) {
+				run(t, d.DB, `DROP SCHEMA IF EXISTS "user" CASCADE`) // a reserved word
+				test(t, d.in(t, "user"), c)
+			})
+		}
+	})
+}
+
+// Up must compare with the columns that the files create.
+func TestWantedColumns(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		d.up(t)
+		query := `SELECT count(*) FROM information_schema.columns WHERE table_schema = 'public' AND table_name = $1`
+		if d.dialect == migrations.SQLite {
+			query = `SELECT count(*) FROM pragma_table_info($1)`
+		}
+		for name, columns := range migrations.Wanted(d.dialect) {
+			if columns == nil {
+				continue
+			}
+			if n := d.count(t, query, name); n != len(columns) {
+				t.Errorf("%s has %d columns, but Up compares %d", name, n, len(columns))
+			}
+		}
+	})
+}
+
+// Up sees no types of PostgreSQL, and Down does not look for the view.
+func TestErrorsOfOtherObjects(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, d database) {
+		if d.dialect == migrations.Postgres {
+			run(t, d.DB, `CREATE TYPE limiter_fixed_windows AS ENUM ('theirs')`)
+			before := d.everything(t)
+			wantMisconfigured(t, "Up", migrations.Up(t.Context(), d.dialect, d.DB), "drop or rename it", "already")
+			d.wantUnchanged(t, before)
+			run(t, d.DB, `DROP TYPE limiter_fixed_windows`)
+		}
+		d.up(t)
+		run(t, d.DB, `DROP VIEW limiter_remaining`)
+		before := d.everything(t)
+		err := migrations.Down(t.Context(), d.dialect, d.DB)
+		wantMisconfigured(t, "Down", err, "as the migrations made them", "limiter_remaining")
+		d.wantUnchanged(t, before)
+		run(t, d.DB, remedy.FindStringSubmatch(err.Error())[1])
+		d.wantEmpty(t)
+	})
+}
+
+// release returns the migrations of a release that has more of them than this one.
+func release(t *testing.T, more ...string) migrations.Option {
+	t.Helper()
+	files := fstest.MapFS{}
+	for _, dialect := range []migrations.Dialect{migrations.Postgres, migrations.SQLite} {
+		text, err := fs.ReadFile(migrations.FS, string(dialect)+"/00001_create_limiter_tables.sql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[string(dialect)+"/00001_create_limiter_tables.sql"] = &fstest.MapFile{Data: text}
+		for i, text := range more {
+			if dialect == migrations.SQLite {
+				text = strings.ReplaceAll(text, "/* schema */", "")
+			}
+			files[string(dialect)+"/0000"+string(rune('2'+i))+"_more.sql"] = &fstest.MapFile{Data: []byte(text)}
+		}
+	}
+	return migrations.From(files)
+}
+
+func TestReleases(t *testing.T) {
+	t.Parallel()
+	const (
+		second = `-- +goose Up
+CREATE TABLE /* schema */limiter_notes (limiter text NOT NULL, note text NOT NULL);
+ALTER TABLE /* schema */limiter_token_buckets ADD COLUMN note text;
+
+-- +goose Down
+ALTER TABLE /* schema */limiter_token_buckets DROP COLUMN note;
+DROP TABLE /* schema */limiter_notes;
+`
+		third  = "-- +goose Up\nINSERT INTO /* schema */limiter_notes VALUES ('l', 'n');\n\n-- +goose Down\n"
+		broken = "-- +goose Up\nDROP TABLE /* schema */limiter_notes;\nSELECT nothing;\n\n-- +goose Down\n"
+	)
+	onEach(t, func(t *testing.T, d database) {
+		later := d
+		d.up(t)
+		for _, files := range [][]string{{second}, {second, third}, {second, third}} {
+			later.opts = []migrations.Option{release(t, files...)}
+			later.up(t)
+			later.wantUsable(t)
+			d.up(t) // an older release changes nothing
+		}
+		if n := d.count(t, `SELECT count(*) FROM limiter_notes`); n != 1 {
+			t.Errorf("the third migration has run %d times, want once", n)
+		}
+		before := d.everything(t)
+		wantMisconfigured(t, "Down", migrations.Down(t.Context(), d.dialect, d.DB), "version 3", "newer release")
+		err := migrations.Up(t.Context(), d.dialect, d.DB, release(t, second, third, broken))
+		wantMisconfigured(t, "Up", err, "as the migrations made them", "version:4")
+		d.wantUnchanged(t, before)
+		later.down(t)
+		d.wantEmpty(t)
+	})
+}
