@@ -17,7 +17,7 @@ func read(t *testing.T, file string) dashboards.Dashboard {
 	return d
 }
 
-func TestPanelsAreCompleteAndDoNotOverlap(t *testing.T) {
+func TestPanels(t *testing.T) {
 	t.Parallel()
 	uids := map[string]bool{}
 	for _, file := range []string{"decisions.json", "keys.json"} {
@@ -51,7 +51,7 @@ func TestPanelsAreCompleteAndDoNotOverlap(t *testing.T) {
 	}
 }
 
-func TestThePictureHasEveryPanel(t *testing.T) {
+func TestPicture(t *testing.T) {
 	t.Parallel()
 	svg, err := os.ReadFile("decisions.svg")
 	if err != nil {

@@ -64,7 +64,7 @@ func fill(t *testing.T, db *sql.DB, dsn string) {
 	}
 }
 
-func TestEveryQueryOfTheKeysShowsRows(t *testing.T) {
+func TestKeys(t *testing.T) {
 	t.Parallel()
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		t.Parallel()

@@ -69,21 +69,12 @@ func TestUpAtOnceSQLite(t *testing.T) {
 				}
 				d.wantEmpty(t)
 			}
-		})
-	}
-}
-
-func TestProcessesAtOnceSQLite(t *testing.T) {
-	t.Parallel()
-	for mode, params := range sqliteModes {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
 			d := onSQLite(t)
-			var children []*exec.Cmd
+			var processes []*exec.Cmd
 			for range 4 {
-				children = append(children, testenv.Self(t, childDSN+"="+with(d.dsn, params...)))
+				processes = append(processes, testenv.Self(t, childDSN+"="+with(d.dsn, params...)))
 			}
-			<-testenv.StartTogether(t, children, nil)
+			<-testenv.StartTogether(t, processes, nil)
 			d.wantGolden(t)
 			d.wantRecordedOnce(t)
 		})

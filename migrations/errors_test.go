@@ -4,11 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -162,39 +159,5 @@ func TestWrongArguments(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// Names of tables and views, wherever they stand for one. Constraints are named after their tables.
-var objectName = regexp.MustCompile(`(/\* schema \*/)?\blimiter_(token_buckets|fixed_windows|overrides|remaining)\b`)
-
-func TestMarksInFiles(t *testing.T) {
-	t.Parallel()
-	files, err := fs.Glob(migrations.FS, "*/*.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files)%2 != 0 || len(files) == 0 {
-		t.Errorf("the two dialects have %d files together", len(files))
-	}
-	for _, file := range files {
-		text, err := fs.ReadFile(migrations.FS, file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range objectName.FindAllStringSubmatch(string(text), -1) {
-			marked, postgres := match[1] != "", path.Dir(file) == "postgres"
-			if marked != postgres {
-				t.Errorf("%s: %s: marked %t, want %t", file, match[0], marked, postgres)
-			}
-		}
-		for _, line := range []string{"-- +goose Up\n", "-- +goose Down\n"} {
-			if strings.Count(string(text), line) != 1 {
-				t.Errorf("%s: %q does not stand there once", file, line)
-			}
-		}
-		if strings.Contains(string(text), "NO TRANSACTION") {
-			t.Errorf("%s: runs outside a transaction, where SET LOCAL does nothing and a failure leaves half of it", file)
-		}
 	}
 }

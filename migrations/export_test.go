@@ -9,6 +9,3 @@ func From(files fs.FS) Option {
 		return nil
 	}
 }
-
-// Wanted returns the types of the columns of each table that Up compares.
-func Wanted(d Dialect) map[string]map[string]string { return config{dialect: d}.wanted() }

@@ -173,7 +173,7 @@ func (m *migrator) compare(version, newest int64, found map[string]object) error
 	}
 	place, instead, record := "the database", "use another file", "version "+fmt.Sprint(version)
 	if m.dialect == Postgres {
-		place, instead = "schema "+pgschema.Quote(m.schema), "pass the name of another schema to WithSchema"
+		place, instead = "schema "+pgschema.Quote(m.schema), "use another schema"
 	}
 	if version == 0 {
 		record = "no migration"

@@ -139,26 +139,6 @@ func TestUpOnAnyState(t *testing.T) {
 	})
 }
 
-// Up must compare with the columns that the files create.
-func TestWantedColumns(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, d database) {
-		d.up(t)
-		query := `SELECT count(*) FROM information_schema.columns WHERE table_schema = 'public' AND table_name = $1`
-		if d.dialect == migrations.SQLite {
-			query = `SELECT count(*) FROM pragma_table_info($1)`
-		}
-		for name, columns := range migrations.Wanted(d.dialect) {
-			if columns == nil {
-				continue
-			}
-			if n := d.count(t, query, name); n != len(columns) {
-				t.Errorf("%s has %d columns, but Up compares %d", name, n, len(columns))
-			}
-		}
-	})
-}
-
 // Up sees no types of PostgreSQL, and Down does not look for the view.
 func TestErrorsOfOtherObjects(t *testing.T) {
 	t.Parallel()

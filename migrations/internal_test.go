@@ -4,50 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
 	"github.com/sqlimit/limiter"
 )
-
-func TestRenderedFiles(t *testing.T) {
-	t.Parallel()
-	const name = "00001_create_limiter_tables.sql"
-	files, err := config{dialect: Postgres, schema: "app", source: FS}.files()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := fstest.TestFS(files, name); err != nil {
-		t.Error(err)
-	}
-	text, err := fs.ReadFile(files, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		`CREATE TABLE "app".limiter_token_buckets (`,
-		`COMMENT ON COLUMN "app".limiter_fixed_windows.win IS`,
-		`FROM "app".limiter_token_buckets AS b`,
-		"-- +goose Up\nSET LOCAL search_path = pg_catalog, pg_temp;\n",
-		"-- +goose Down\nSET LOCAL search_path = pg_catalog, pg_temp;\n",
-		`DROP TABLE "app".limiter_token_buckets;`,
-	} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("%s lacks %q", name, want)
-		}
-	}
-	for _, code := range strings.Split(string(text), "\n") {
-		if !strings.HasPrefix(code, "--") && strings.Contains(code, schemaMark) {
-			t.Errorf("a mark is left: %s", code)
-		}
-	}
-}
 
 // FuzzSchema checks that the migrations for one schema and for another differ in the quoted name
 // alone, and that no name becomes anything else.

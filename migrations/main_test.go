@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite" // driver "sqlite"; example_postgres_test.go has "pgx"
 
 	"github.com/sqlimit/limiter/internal/dbtest"
@@ -207,15 +206,11 @@ func (d database) check(t *testing.T) error {
 		defer store.Close()
 		return store.Check(t.Context())
 	}
-	pool, err := pgxpool.New(t.Context(), d.dsn)
+	store, err := postgres.Open(d.dsn, postgres.WithSchema(d.schema))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
-	store, err := postgres.New(pool, postgres.WithSchema(d.schema))
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer store.Close()
 	return store.Check(t.Context())
 }
 

@@ -53,7 +53,6 @@ var goTexts = []struct {
 	with string
 }{
 	{regexp.MustCompile(`(?:call|run) migrations\.Up\(ctx(?:, [^()]*(?:\([^()]*\))?)*\)(?:, or (?:run )?goose)?(?:: see https://\S+)?`), "run limiter migrate up"},
-	{regexp.MustCompile(`run migrations\.Up of`), "run limiter migrate up of"},
 	{regexp.MustCompile(`run migrations\.Down of`), "run limiter migrate down of"},
 	{regexp.MustCompile(`pass another name to WithSchema`), "pass another --schema"},
 	{regexp.MustCompile(`; if Citus distributes the tables, pass postgres\.WithCitus\(\)`), "; run limiter doctor"},
