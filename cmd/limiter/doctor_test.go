@@ -95,15 +95,6 @@ func TestDoctorMigrations(t *testing.T) {
 	})
 }
 
-func TestDoctorMissingPrivilege(t *testing.T) {
-	t.Parallel()
-	db := migratedPostgres(t)
-	reader := newRole(t, db, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO %s", "GRANT INSERT, UPDATE ON limiter_token_buckets TO %s")
-	finds(t, reader, "privileges", `GRANT SELECT, INSERT, UPDATE ON "public".limiter_fixed_windows TO`)
-	application := newRole(t, db, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO %s", "GRANT INSERT, UPDATE ON "+allTables()+" TO %s")
-	contains(t, succeeds(t, application, "doctor").stdout, "may not sweep")
-}
-
 func TestDoctorFinds(t *testing.T) {
 	t.Parallel()
 	const storage = "storage of limiter_fixed_windows"

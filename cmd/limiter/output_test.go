@@ -46,7 +46,7 @@ func TestSweepThatFails(t *testing.T) {
 	contains(t, a.stderr, "terminating connection")
 }
 
-// The connection is lost while the program waits for the answer to a statement.
+// A proxy closes the connection when the program sends its first statement.
 func TestLostConnection(t *testing.T) {
 	t.Parallel()
 	db := migratedPostgres(t)
@@ -61,37 +61,33 @@ func TestLostConnection(t *testing.T) {
 	defer proxy.Close()
 	target := u.Host
 	u.Host = proxy.Addr().String()
+	pass := func(client net.Conn) {
+		defer client.Close()
+		server, err := net.Dial("tcp", target)
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		go func() { _, _ = io.Copy(client, server) }()
+		buf := make([]byte, 4096)
+		for {
+			n, err := client.Read(buf)
+			if err != nil || buf[0] == 'P' || buf[0] == 'Q' {
+				return
+			}
+			_, _ = server.Write(buf[:n])
+		}
+	}
 	go func() {
 		for {
 			client, err := proxy.Accept()
 			if err != nil {
 				return
 			}
-			go loseStatements(client, target)
+			go pass(client)
 		}
 	}()
 	fails(t, u.String(), 3, []string{"unexpected EOF"}, "peek", "login", "alice")
-}
-
-// loseStatements passes on what a client and a server say until the client sends a statement.
-func loseStatements(client net.Conn, target string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", target)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() { _, _ = io.Copy(client, server) }()
-	buf := make([]byte, 4096)
-	for {
-		n, err := client.Read(buf)
-		if err != nil || buf[0] == 'P' || buf[0] == 'Q' {
-			return
-		}
-		if _, err := server.Write(buf[:n]); err != nil {
-			return
-		}
-	}
 }
 
 func TestSweepOnANarrowTerminal(t *testing.T) {

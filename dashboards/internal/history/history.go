@@ -31,12 +31,9 @@ func New(dir string) (*History, error) {
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	return &History{db, promql.NewEngine(promql.EngineOpts{
-		MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: Parser(),
+		MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: parser.NewParser(parser.Options{}),
 	})}, nil
 }
-
-// Parser returns the parser of PromQL as Grafana's users have it, without experimental functions.
-func Parser() parser.Parser { return parser.NewParser(parser.Options{}) }
 
 // Close closes the database.
 func (h *History) Close() error { return errors.Join(h.engine.Close(), h.db.Close()) }
