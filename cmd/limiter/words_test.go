@@ -112,7 +112,7 @@ func TestDurations(t *testing.T) {
 	}
 	succeeds(t, db.url, "sweep", "--for", "1d", "--timeout", "1d")
 	succeeds(t, db.url, "top", "--once", "--every", "1d")
-	contains(t, succeeds(t, db.url, "override", "set", "login", "alice", "--limit", "3", "--window", "7d", "--expires-in", "30d").stdout, "3 per window of 7d0h")
+	contains(t, succeeds(t, db.url, "override", "set", "exports", "alice", "--limit", "3", "--window", "7d", "--expires-in", "30d").stdout, "3 per window of 7d0h")
 }
 
 func TestKeywordDSN(t *testing.T) {
