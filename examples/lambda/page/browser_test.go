@@ -1,4 +1,4 @@
-package page_test
+package page
 
 import (
 	"context"
@@ -7,110 +7,77 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-	"go.uber.org/goleak"
 
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(browsing{m})
-}
-
-// browsing runs the tests and then stops the browser.
-type browsing struct{ *testing.M }
-
-func (b browsing) Run() int {
-	defer func() { stopBrowser() }()
-	return b.M.Run()
-}
-
 // testTimeout bounds everything that a test waits for.
 const testTimeout = time.Minute
 
-var (
-	errNoBrowser = errors.New("none of chromium, chromium-browser and google-chrome is installed")
-	stopBrowser  = func() {}
-)
-
-// browser starts Chromium once, at the first call, with a profile in a temporary directory.
-// Each test has its own window and cookies.
-var browser = sync.OnceValues(func() (context.Context, error) {
-	var path string
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-			break
-		}
+// TestPage starts Chromium once. Each subtest has its own window and cookies.
+func TestPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a browser takes seconds to start")
 	}
-	if path == "" {
-		return nil, errNoBrowser
-	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.DisableGPU)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.DisableGPU)
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium's sandbox does not run as root
 	}
-	allocated, release := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, cancel := chromedp.NewContext(allocated)
-	stopBrowser = func() {
-		closing, done := context.WithTimeout(ctx, testTimeout)
-		_ = chromedp.Cancel(closing) // kills the browser if it does not close
-		done()
-		release()
-	}
+	ctx, release := chromedp.NewExecAllocator(context.Background(), options...)
+	defer release()
+	ctx, cancel := chromedp.NewContext(ctx)
+	defer cancel()
 	// A deadline of ctx would end the browser, so a timer bounds the start.
 	late := time.AfterFunc(testTimeout, cancel)
-	defer late.Stop()
-	if err := chromedp.Do(ctx); err != nil {
-		return nil, fmt.Errorf("start %s: %w", path, err)
-	}
-	return ctx, nil
-})
-
-// tab is a window of the browser that shows the page.
-type tab struct {
-	t   *testing.T
-	ctx context.Context
-
-	mu       sync.Mutex
-	problems []string
-}
-
-// open opens the URL in a new tab. The test fails if the page writes to the console, where
-// the browser reports exceptions and violations of the content security policy.
-func open(t *testing.T, url string) *tab {
-	t.Helper()
-	b := newTab(t)
-	t.Cleanup(func() {
-		if t.Failed() {
-			return
-		}
-		for _, problem := range b.console() {
-			t.Errorf("the console of the browser has: %s", problem)
-		}
-	})
-	b.visit(url)
-	return b
-}
-
-func newTab(t *testing.T) *tab {
-	t.Helper()
-	parent, err := browser()
-	if errors.Is(err, errNoBrowser) {
+	err := chromedp.Do(ctx)
+	if late.Stop(); errors.Is(err, exec.ErrNotFound) {
 		testenv.Unavailable(t, "chromium", err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Run("all", func(t *testing.T) {
+		for name, test := range map[string]func(*tab){
+			"bars show the fields":               barsShow,
+			"the log shows responses":            logShows,
+			"it polls while a bar is not full":   polls,
+			"a late response changes no bar":     ignoresLateResponses,
+			"it explains a visit that failed":    explains,
+			"it fits a phone and both schemes":   fits,
+			"it works by keyboard and is read":   works,
+			"it reads headers as the standard":   parses,
+			"it shows the limits of the program": showsProgram,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(newTab(t, ctx))
+			})
+		}
+	})
+}
+
+// tab is a window of the browser.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu       sync.Mutex
+	problems []string // in the console, where the browser reports exceptions and violations of the content policy
+}
+
+// newTab returns a window. The test fails if a page writes to its console.
+func newTab(t *testing.T, parent context.Context) *tab {
+	t.Helper()
 	ctx, cancel := chromedp.NewContext(parent, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	ctx, stop := context.WithTimeout(ctx, testTimeout)
@@ -121,12 +88,15 @@ func newTab(t *testing.T) *tab {
 	}
 	b.emulate("light")
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: watchTimers})
+	t.Cleanup(func() {
+		eval[int](b, `console.log("last"), 1`) // the browser sends earlier messages before this one
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !slices.Equal(b.problems, []string{"console.log"}) {
+			t.Errorf("the console of the browser has %q, want nothing but the test's console.log", b.problems)
+		}
+	})
 	return b
-}
-
-func (b *tab) visit(url string) {
-	b.t.Helper()
-	b.do(chromedp.Navigate(url))
 }
 
 // watchTimers records the pending timers of a page.
@@ -150,40 +120,25 @@ func (b *tab) emulate(scheme string) {
 	}})
 }
 
-// hear records the messages that a correct page does not cause. The browser itself logs
-// responses with an error status, which the tests expect.
+// hear records the messages that a correct page does not cause.
 func (b *tab) hear(event any) {
 	var problem string
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
 		problem = "exception: " + e.ExceptionDetails.Text
-		if e.ExceptionDetails.Exception != nil {
-			problem += " " + e.ExceptionDetails.Exception.Description
-		}
 	case *runtime.EventConsoleAPICalled:
 		problem = "console." + string(e.Type)
 	case *log.EventEntryAdded:
-		if e.Entry.Source == "network" && slices.ContainsFunc(expected, func(s string) bool { return strings.Contains(e.Entry.Text, s) }) {
-			return
+		if e.Entry.Source == "network" {
+			return // the browser logs responses with an error status, which the tests expect
 		}
-		problem = fmt.Sprintf("%s %s: %s", e.Entry.Source, e.Entry.Level, e.Entry.Text)
+		problem = fmt.Sprintf("%s: %s", e.Entry.Source, e.Entry.Text)
 	default:
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.problems = append(b.problems, problem)
-}
-
-var expected = []string{"a status of 401", "a status of 429", "a status of 503", "net::ERR_EMPTY_RESPONSE"}
-
-// console returns the messages that hear recorded.
-func (b *tab) console() []string {
-	b.t.Helper()
-	eval[int](b, "1") // the browser sends earlier messages before this result
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.problems)
 }
 
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
@@ -193,10 +148,11 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// click clicks the button with an ID.
-func (b *tab) click(id string) {
+// click clicks the button with an ID, and waits until the page shows something.
+func (b *tab) click(id, expression, want string) {
 	b.t.Helper()
 	b.do(chromedp.Click(chromedp.CSS("#" + id)))
+	b.until(expression, want)
 }
 
 // eval evaluates an expression in the page.
@@ -207,4 +163,30 @@ func eval[T any](b *tab, expression string) T {
 		b.t.Fatalf("%s: %v", expression, err)
 	}
 	return value
+}
+
+// until waits until an expression has the given value.
+func (b *tab) until(expression, want string) {
+	b.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(testTimeout / 2); ; <-tick.C {
+		got := eval[string](b, expression)
+		if got == want {
+			return
+		}
+		if time.Now().After(late) {
+			b.t.Fatalf("%s\nis\n%s\nwant\n%s", expression, got, want)
+		}
+	}
+}
+
+// call runs a command of the DevTools protocol on the tab.
+func call[P, R any](b *tab, command cdp.Command[P, R], params P) R {
+	b.t.Helper()
+	result, err := chromedp.Call(b.ctx, command, params)
+	if err != nil {
+		b.t.Fatalf("%s: %v", command.Method, err)
+	}
+	return result
 }

@@ -1,6 +1,7 @@
-package page_test
+package page
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -8,43 +9,43 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/sqlimit/limiter/examples/lambda/page"
 )
 
-func get(t *testing.T, method string, header http.Header) *httptest.ResponseRecorder {
-	t.Helper()
+func get(h http.Handler, method string, header http.Header) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "/", http.NoBody)
-	for name, lines := range header {
-		r.Header[name] = lines
-	}
+	r.Header = header
 	w := httptest.NewRecorder()
-	page.Handler().ServeHTTP(w, r)
+	h.ServeHTTP(w, r)
 	return w
 }
 
-func TestThePageIsRevalidatedByItsETag(t *testing.T) {
+func TestHandler(t *testing.T) {
 	t.Parallel()
-	first := get(t, http.MethodGet, nil)
+	first := get(Handler(), http.MethodGet, nil)
 	etag := first.Header().Get("ETag")
 	if first.Code != http.StatusOK || first.Body.Len() == 0 || etag == "" {
 		t.Fatalf("GET: %d with %d bytes and the ETag %q, want the page", first.Code, first.Body.Len(), etag)
 	}
-	if again := get(t, http.MethodGet, http.Header{"If-None-Match": {etag}}); again.Code != http.StatusNotModified || again.Body.Len() != 0 {
-		t.Errorf("with its ETag: %d with %d bytes, want 304 and none", again.Code, again.Body.Len())
+	for name, test := range map[string]struct {
+		method, match string
+		status        int
+	}{
+		"its ETag":     {http.MethodGet, etag, http.StatusNotModified},
+		"another ETag": {http.MethodGet, `"another"`, http.StatusOK},
+		"HEAD":         {http.MethodHead, "", http.StatusOK},
+	} {
+		w := get(Handler(), test.method, http.Header{"If-None-Match": {test.match}})
+		whole := test.status == http.StatusOK && test.method == http.MethodGet
+		if w.Code != test.status || w.Header().Get("ETag") != etag || (w.Body.Len() > 0) != whole {
+			t.Errorf("%s: %d with %d bytes and the ETag %q, want %d", name, w.Code, w.Body.Len(), w.Header().Get("ETag"), test.status)
+		}
 	}
-	if other := get(t, http.MethodGet, http.Header{"If-None-Match": {`"another"`}}); other.Code != http.StatusOK {
-		t.Errorf("with another ETag: %d, want 200", other.Code)
+	windows := bytes.ReplaceAll(first.Body.Bytes(), []byte("\n"), []byte("\r\n"))
+	if w := get(handler(windows), http.MethodGet, nil); !bytes.Equal(w.Body.Bytes(), first.Body.Bytes()) {
+		t.Error("a checkout with Windows line endings serves another page, which the content policy does not allow")
 	}
-	if head := get(t, http.MethodHead, nil); head.Code != http.StatusOK || head.Body.Len() != 0 || head.Header().Get("ETag") != etag {
-		t.Errorf("HEAD: %d with %d bytes, want 200 and none", head.Code, head.Body.Len())
-	}
-}
 
-func TestTheContentPolicyAllowsOnlyWhatThePageNeeds(t *testing.T) {
-	t.Parallel()
-	w := get(t, http.MethodGet, nil)
-	html := w.Body.String()
+	html := first.Body.String()
 	hash := func(tag string) string {
 		_, rest, found := strings.Cut(html, "<"+tag+">")
 		text, _, closed := strings.Cut(rest, "</"+tag+">")
@@ -63,8 +64,47 @@ func TestTheContentPolicyAllowsOnlyWhatThePageNeeds(t *testing.T) {
 			"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "+
 			"require-trusted-types-for 'script'; trusted-types 'none'", hash("style"), hash("script")),
 	} {
-		if got := w.Header()[http.CanonicalHeaderKey(name)]; len(got) != 1 || got[0] != want {
+		if got := first.Header().Values(name); len(got) != 1 || got[0] != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
+	}
+}
+
+const problem = `{"title":"refused"}`
+
+// refusing is the middleware that has no answer for a visit.
+func refusing(status int, retry string) http.Handler {
+	return Explain(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.Header().Set("Retry-After", retry)
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(problem))
+	}))
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	browser := http.Header{"Accept": {"text/html,*/*"}}
+	for status, want := range map[int]string{
+		http.StatusTooManyRequests:     "You opened this page too often, so the limit <code>page</code> refused this visit.",
+		http.StatusServiceUnavailable:  "because its database failed.",
+		http.StatusInternalServerError: "Its log has the reason.",
+	} {
+		w := get(refusing(status, "7"), http.MethodGet, browser)
+		html := w.Body.String()
+		retry := strings.Contains(html, "Try again</a> in 7 s.")
+		if w.Code != status || !strings.Contains(html, want) || strings.Contains(html, problem) || retry != (status != 500) {
+			t.Errorf("%d: the page does not explain it by %q", w.Code, want)
+		}
+		if w.Header().Get("Content-Security-Policy") == "" || w.Header().Get("Content-Type") != "text/html; charset=utf-8" {
+			t.Errorf("%d: the header is %v, want that of the page", status, w.Header())
+		}
+		curl := get(refusing(status, "7"), http.MethodGet, http.Header{"Accept": {"*/*"}})
+		if curl.Code != status || curl.Body.String() != problem || curl.Header().Get("Vary") != "Accept" {
+			t.Errorf("another client gets %d %s, want the error unchanged", curl.Code, curl.Body)
+		}
+	}
+	if w := get(Explain(Handler()), http.MethodGet, browser); w.Code != http.StatusOK || !bytes.Contains(w.Body.Bytes(), empty) {
+		t.Errorf("%d: a visit that may pass does not get the page", w.Code)
 	}
 }

@@ -1,90 +1,55 @@
-package page_test
+package page
 
 import (
 	"bufio"
 	"context"
 	"flag"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/chromedp/chromedp"
 )
 
-var url = flag.String("url", "", "the `address` of a service for TestThePageOfTheProgram, instead of a program that the test starts")
+var screenshot = flag.String("screenshot", "", "the `file` to which TestPage writes a picture of the page")
 
-// The assertions hold at any speed of the program's clock, and after any earlier requests.
-func TestThePageOfTheProgram(t *testing.T) {
-	t.Parallel()
-	newTab(t) // without a browser there is nothing to start the program for
-	address := *url
-	if address == "" {
-		address = start(t)
+// showsProgram shows the page of the program itself. Its clock runs, so the test claims little of the numbers.
+// This command updates the picture of the README:
+//
+//	go test ./examples/lambda/page -run TestPage/all/.*program -screenshot screenshot.png
+func showsProgram(b *tab) {
+	b.do(chromedp.Navigate(start(b.t)))
+	b.do(chromedp.EmulateViewport(1000, 790, chromedp.EmulateScale(2)))
+	b.until(`[...document.querySelectorAll(".name")].map((e) => e.textContent).sort().join()`, "export-burst,export-day,login-address,page,search")
+	const sum = `String(document.getElementById("tally").textContent.split(", ").reduce((n, part) => n + parseInt(part), 0))`
+	b.click("search20", sum, "20")
+	log := strings.Split(eval[string](b, entries+`.sort().join("\n")`), "\n")
+	if len(log) != 2 || !strings.HasPrefix(log[0], "200; Search × ") || !strings.HasSuffix(log[1], `: refused by search; Retry-After: 1; RateLimit: "search";r=0;t=1`) {
+		b.t.Errorf("after 20 searches at once the log has %q, want searches that pass and others that are refused", log)
 	}
-	b := open(t, address)
-	b.until("bar of each limit by address", func(s state) bool {
-		var names []string
-		for _, bar := range s.Bars {
-			names = append(names, bar.Name)
-		}
-		slices.Sort(names)
-		return slices.Equal(names, []string{"export-burst", "export-day", "login-address", "page", "search"})
-	})
-
-	b.click("search20")
-	seen := b.until("tally of twenty responses", func(s state) bool { return sum(s.Tally) == 20 })
-	i := slices.IndexFunc(seen.Log, func(a answer) bool { return a.Status == "429" })
-	if i < 0 {
-		t.Fatalf("none of twenty concurrent searches is refused:\n%s", seen)
+	b.click("export", sum, "21")
+	b.click("wrong", sum, "22")
+	b.click("right", sum, "23")
+	if got := eval[string](b, entries+`.slice(0, 3).join("\n")`); !strings.HasPrefix(got, "200; Log in\n401; Log in, wrong password: failed\n200; Export; RateLimit: \"export-burst\";r=2;") {
+		b.t.Errorf("after an export and two logins the log has\n%s", got)
 	}
-	if got := seen.Log[i]; !strings.HasSuffix(got.What, ": refused by search") || !slices.Equal(got.Lines, []string{"Retry-After: 1", `RateLimit: "search";r=0;t=1`}) {
-		t.Errorf("the refusal reads %+v", got)
+	if *screenshot == "" {
+		return
 	}
-	before := quota(t, seen, "search")
-	b.until("refill of search", func(s state) bool { return quota(t, s, "search") > before })
-
-	for _, step := range []struct {
-		click, what string
-		statuses    []string
-	}{
-		{"export", "Export", []string{"200", "429"}},
-		{"wrong", "Log in, wrong password", []string{"401", "429"}},
-		{"right", "Log in", []string{"200", "429"}},
-	} {
-		n := sum(b.state().Tally)
-		b.click(step.click)
-		seen := b.until("further response", func(s state) bool { return sum(s.Tally) == n+1 })
-		if got := seen.Log[0]; !strings.HasPrefix(got.What, step.what) || !slices.Contains(step.statuses, got.Status) {
-			t.Errorf("after a click on %s the log shows %+v", step.click, got)
-		}
-	}
-}
-
-// sum adds up a tally.
-func sum(tally string) (total int) {
-	for part := range strings.SplitSeq(tally, ", ") {
-		count, _, _ := strings.Cut(part, " ")
-		n, _ := strconv.Atoi(count)
-		total += n
-	}
-	return total
-}
-
-// quota returns the remaining quota that a bar shows.
-func quota(t *testing.T, s state, name string) int {
-	t.Helper()
-	left, _, _ := strings.Cut(s.bar(name).Text, " ")
-	n, err := strconv.Atoi(left)
+	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
-		t.Fatalf("the bar of %s says %q", name, s.bar(name).Text)
+		b.t.Fatal(err)
 	}
-	return n
+	if err := os.WriteFile(*screenshot, shot, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
 }
+
+// listening matches the log line with the program's port.
+var listening = regexp.MustCompile(`listening url=http://localhost:(\d+)`)
 
 // start builds and runs the example on an empty SQLite file, and returns its URL.
 func start(t *testing.T) string {
@@ -95,12 +60,9 @@ func start(t *testing.T) string {
 		t.Fatalf("build the example: %v\n%s", err, out)
 	}
 	// The program outlives the tab. Otherwise the browser would report failed requests.
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	t.Cleanup(stop)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(t.Context()), testTimeout)
 	run := exec.CommandContext(ctx, program)
 	run.Env = append(os.Environ(), "PORT=0", "DATABASE_URL=", "AWS_LAMBDA_RUNTIME_API=", "TRUSTED_HOPS=", "LIMITER_SQLITE="+filepath.Join(dir, "limiter.db"))
-	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
-	run.WaitDelay = testTimeout
 	log, err := run.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -108,35 +70,16 @@ func start(t *testing.T) string {
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
-	port := make(chan string, 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(port)
-		for lines := bufio.NewScanner(log); lines.Scan(); {
-			if found := listening.FindStringSubmatch(lines.Text()); found != nil {
-				port <- found[1]
-			} else {
-				t.Log(lines.Text())
-			}
-		}
-		_ = run.Wait() // that it was interrupted
-		close(done)
-	}()
 	t.Cleanup(func() {
 		stop()
-		<-done
+		_ = run.Wait() // that it was killed
 	})
-	select {
-	case p, ok := <-port:
-		if !ok {
-			t.Fatal("the program ended before it listened")
+	lines := bufio.NewScanner(log)
+	for lines.Scan() {
+		if found := listening.FindStringSubmatch(lines.Text()); found != nil {
+			return "http://127.0.0.1:" + found[1]
 		}
-		return "http://" + net.JoinHostPort("127.0.0.1", p)
-	case <-time.After(testTimeout):
-		t.Fatal("the program does not log its port")
 	}
+	t.Fatal("the program ended before it listened")
 	return ""
 }
-
-// listening matches the log line with the program's port.
-var listening = regexp.MustCompile(`listening url=http://localhost:(\d+)`)

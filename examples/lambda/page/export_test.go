@@ -1,7 +1,0 @@
-package page
-
-// Embedded and HandlerOf let tests serve the page with other line endings.
-var (
-	Embedded  = embedded
-	HandlerOf = handler
-)
