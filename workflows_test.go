@@ -61,7 +61,7 @@ var (
 	program = regexp.MustCompile(`go (?:run|install) (\S+@\S+)`)
 )
 
-func TestWorkflowsMayReadAndNoMore(t *testing.T) {
+func TestWorkflowPermissions(t *testing.T) {
 	t.Parallel()
 	for file, w := range workflows(t) {
 		if len(w.Permissions) != 1 || w.Permissions["contents"] != "read" {
@@ -81,7 +81,7 @@ func TestWorkflowsMayReadAndNoMore(t *testing.T) {
 	}
 }
 
-func TestWorkflowsUseWhatCannotChange(t *testing.T) {
+func TestWorkflowsUsePinnedActions(t *testing.T) {
 	t.Parallel()
 	versions := map[string]string{} // an action is the same everywhere
 	for file, w := range workflows(t) {
@@ -107,7 +107,7 @@ func TestWorkflowsUseWhatCannotChange(t *testing.T) {
 	}
 }
 
-func TestWorkflowsRunWhatThereIs(t *testing.T) {
+func TestWorkflowsRunExistingFiles(t *testing.T) {
 	t.Parallel()
 	var named []string
 	for file, w := range workflows(t) {
@@ -152,7 +152,7 @@ func modules(t *testing.T) []string {
 }
 
 // .ci/run vets, lints and tidies the modules of the workspace.
-func TestTheWorkspaceHoldsEveryModule(t *testing.T) {
+func TestWorkspace(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("go.work")
 	if err != nil {
@@ -169,7 +169,7 @@ func TestTheWorkspaceHoldsEveryModule(t *testing.T) {
 	}
 }
 
-func TestWorkflowsThatNameModulesNameAll(t *testing.T) {
+func TestWorkflowsNameAllModules(t *testing.T) {
 	t.Parallel()
 	loops := 0
 	for file, w := range workflows(t) {
@@ -192,7 +192,7 @@ func TestWorkflowsThatNameModulesNameAll(t *testing.T) {
 	}
 }
 
-func TestDependabotLooksAfterEveryModuleAndKeepsSqliteWithItsLibc(t *testing.T) {
+func TestDependabot(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(".github/dependabot.yaml")
 	if err != nil {

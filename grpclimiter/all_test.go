@@ -3,6 +3,7 @@ package grpclimiter_test
 import (
 	"context"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func costIs(n int64) func(context.Context, grpclimiter.Call) int64 {
 
 const bothPolicies = `"burst";q=3;w=6, "day";q=5;w=86400`
 
-func TestSeveralLimitsAreChargedTogetherOrNotAtAll(t *testing.T) {
+func TestSeveralLimitsAreChargedTogether(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
@@ -61,17 +62,37 @@ func TestSeveralLimitsAreChargedTogetherOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestARefusalNamesEveryLimitWithoutRoom(t *testing.T) {
+func TestRefusalNames(t *testing.T) {
 	t.Parallel()
-	_, client := serve(t, grpclimiter.NewAll(burstAndDay(t, 3)))
-	for range 3 {
-		_, err := call(t, client)
-		wantCode(t, err, codes.OK, 0)
-	}
-	_, err := call(t, client)
-	wantCode(t, err, codes.ResourceExhausted, 12*time.Hour)
-	if got, want := status.Convert(err).Message(), "rate limit exceeded: burst, day"; got != want {
-		t.Errorf("message %q, want %q", got, want)
+	free := func(rules []grpclimiter.Rule) { rules[0].Cost = costIs(0) }
+	for _, tt := range []struct {
+		name    string
+		change  func([]grpclimiter.Rule)
+		retry   time.Duration
+		message string
+		quota   string
+	}{
+		{"every limit without room", func([]grpclimiter.Rule) {}, 12 * time.Hour, "rate limit exceeded: burst, day", `"burst";r=0;t=12, "day";r=0;t=43200`},
+		{"no limit that was not asked", free, 10 * time.Second, "rate limit exceeded: burst", `"burst";r=0;t=10`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			rules := burstAndDay(t, 5)
+			if err := rules[0].Limiter.Block(t.Context(), "everybody", 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := rules[1].Limiter.AllowN(t.Context(), "everybody", 5); err != nil {
+				t.Fatal(err)
+			}
+			tt.change(rules)
+			_, client := serve(t, grpclimiter.NewAll(rules))
+			header, err := call(t, client)
+			wantCode(t, err, codes.ResourceExhausted, tt.retry)
+			wantHeader(t, header, bothPolicies, tt.quota, strconv.Itoa(int(tt.retry.Seconds())))
+			if got := status.Convert(err).Message(); got != tt.message {
+				t.Errorf("message %q, want %q", got, tt.message)
+			}
+		})
 	}
 }
 
@@ -105,7 +126,7 @@ func TestRulesOfCostZeroTakeNothing(t *testing.T) {
 	}
 }
 
-func TestACallWithoutOneOfItsKeysIsChargedToNoLimit(t *testing.T) {
+func TestMissingKeyChargesNoLimit(t *testing.T) {
 	t.Parallel()
 	rules := burstAndDay(t, 5)
 	rules[1].Key = grpclimiter.Metadata("x-api-key")
@@ -122,7 +143,7 @@ func TestACallWithoutOneOfItsKeysIsChargedToNoLimit(t *testing.T) {
 	}
 }
 
-func TestThePolicyThatDecidedIsInTheMetadata(t *testing.T) {
+func TestPolicyThatDecided(t *testing.T) {
 	t.Parallel()
 	plan := limiter.WithPolicyFor(func(_ context.Context, key string) (limiter.Policy, error) {
 		if key == "gold" {
@@ -141,7 +162,7 @@ func TestThePolicyThatDecidedIsInTheMetadata(t *testing.T) {
 	}
 }
 
-func TestConcurrentCallsNeverExceedTheLimits(t *testing.T) {
+func TestConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	s, client := serve(t, grpclimiter.NewAll(burstAndDay(t, 2)))
 	const callers = 32

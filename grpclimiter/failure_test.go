@@ -49,7 +49,7 @@ var (
 	errBusy  = fmt.Errorf("%w: %w: on db7.internal", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 )
 
-func TestWithoutADecisionACallIsUnavailable(t *testing.T) {
+func TestNoDecisionIsUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []error{errDown, errLost, errSetup, errBusy} {
 		for _, kind := range kinds {
@@ -78,7 +78,7 @@ func TestWithoutADecisionACallIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestFailOpenLetsCallsPassOnlyIfTheStoreFails(t *testing.T) {
+func TestFailOpen(t *testing.T) {
 	t.Parallel()
 	noKey := func(context.Context, grpclimiter.Call) (string, error) { return "", errDown }
 	for _, tt := range []struct {
@@ -113,7 +113,7 @@ func TestFailOpenLetsCallsPassOnlyIfTheStoreFails(t *testing.T) {
 	}
 }
 
-func TestTheLimitersOwnFailurePolicyApplies(t *testing.T) {
+func TestFailurePolicyOfTheLimiter(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
@@ -138,7 +138,7 @@ func TestTheLimitersOwnFailurePolicyApplies(t *testing.T) {
 	}
 }
 
-func TestACallerThatLeavesGetsItsOwnCode(t *testing.T) {
+func TestCallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	store := hung{make(chan struct{})}
 	var failures []error
@@ -174,7 +174,7 @@ func TestACallerThatLeavesGetsItsOwnCode(t *testing.T) {
 	}
 }
 
-func TestFailuresAreLoggedOnceAMinuteWithoutKeys(t *testing.T) { // not parallel: it replaces the default logger
+func TestFailuresAreLoggedOnceAMinute(t *testing.T) { // not parallel: it replaces the default logger
 	log := logged(t)
 	_, client := serve(t, grpclimiter.New(atStore(t, broken{errSetup}), oneKey))
 	for range 3 {

@@ -3,7 +3,6 @@ package grpclimiter_test
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -15,9 +14,9 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-func TestTheClientIsThePeerUnlessAnOptionTrustsAProxy(t *testing.T) {
+func TestClientIP(t *testing.T) {
 	t.Parallel()
-	proxies := handler.TrustedProxies(netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("2001:db8:ffff::/48"))
+	proxies := handler.TrustedProxies(netip.MustParsePrefix("10.0.0.0/24"))
 	forwarded := func(lines ...string) (pairs []string) {
 		for _, line := range lines {
 			pairs = append(pairs, "x-forwarded-for", line)
@@ -30,20 +29,13 @@ func TestTheClientIsThePeerUnlessAnOptionTrustsAProxy(t *testing.T) {
 		pairs      []string
 		key        string // "": the call has none
 	}{
-		{"IPv4", "192.0.2.1:50000", nil, nil, "192.0.2.1"},
-		{"IPv6CountsBy64Bits", "[2001:db8:1:2:3:4:5:6]:50000", nil, nil, "2001:db8:1:2::/64"},
 		{"IPv6CountsByAnotherPrefix", "[2001:db8:1:2:3:4:5:6]:50000", []handler.IPOption{handler.IPv6Prefix(48)}, nil, "2001:db8:1::/48"},
-		{"MappedIPv4IsIPv4", "[::ffff:192.0.2.1]:50000", nil, nil, "192.0.2.1"},
 		{"AForwardedAddressWithoutTrustIsNotRead", "192.0.2.1:50000", nil, forwarded("203.0.113.7"), "192.0.2.1"},
 		{"AForwardedAddressFromAStrangerIsNotRead", "192.0.2.1:50000", []handler.IPOption{proxies}, forwarded("203.0.113.7"), "192.0.2.1"},
-		{"AForwardedAddressFromAProxy", "10.0.0.1:443", []handler.IPOption{proxies}, forwarded("203.0.113.7"), "203.0.113.7"},
-		{"AForwardedIPv6AddressFromAnIPv6Proxy", "[2001:db8:ffff::1]:443", []handler.IPOption{proxies}, forwarded("2001:db8:9::1"), "2001:db8:9::/64"},
 		{"WhatTheClientWroteIsLeftOfTheProxys", "10.0.0.1:443", []handler.IPOption{proxies}, forwarded("1.1.1.1, 203.0.113.7, 10.0.0.2"), "203.0.113.7"},
 		{"SeveralValuesAreOneList", "10.0.0.1:443", []handler.IPOption{proxies}, forwarded("1.1.1.1", "203.0.113.7"), "203.0.113.7"},
-		{"AProxyThatForwardsNothing", "10.0.0.1:443", []handler.IPOption{proxies}, nil, ""},
 		{"AProxyThatForwardsNonsense", "10.0.0.1:443", []handler.IPOption{proxies}, forwarded("1.1.1.1, unknown"), ""},
 		{"TrustedHops", "192.0.2.1:50000", []handler.IPOption{handler.TrustedHops(2)}, forwarded("1.1.1.1, 203.0.113.7, 198.51.100.1"), "203.0.113.7"},
-		{"AddressHeader", "192.0.2.1:50000", []handler.IPOption{handler.AddressHeader("X-Real-IP")}, []string{"x-real-ip", "203.0.113.7"}, "203.0.113.7"},
 		{"AddressHeaderTwice", "192.0.2.1:50000", []handler.IPOption{handler.AddressHeader("X-Real-IP")}, []string{"x-real-ip", "1.1.1.1", "x-real-ip", "203.0.113.7"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -60,21 +52,6 @@ func TestTheClientIsThePeerUnlessAnOptionTrustsAProxy(t *testing.T) {
 				t.Errorf("%s has %d left, want 1", tt.key, got)
 			}
 		})
-	}
-}
-
-func TestAPeerOnIPv6Loopback(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp", "[::1]:0")
-	if err != nil {
-		t.Skipf("this machine has no IPv6: %v", err)
-	}
-	l := newLimiter(t, limiter.PerMinute(2))
-	_, client := serveOn(t, listener, grpclimiter.New(l, grpclimiter.ClientIP(handler.IPv6Prefix(128))))
-	_, err = call(t, client)
-	wantCode(t, err, codes.OK, 0)
-	if got := left(t, l, "::1/128"); got != 1 {
-		t.Errorf("::1/128 has %d left, want 1", got)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/grpclimiter"
+	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -35,7 +36,7 @@ func TestSkippedCallsAreNotCharged(t *testing.T) {
 	}
 }
 
-func TestHideQuotaTellsOnlyTheDelay(t *testing.T) {
+func TestHideQuota(t *testing.T) {
 	t.Parallel()
 	_, client := serve(t, grpclimiter.New(newLimiter(t, limiter.PerMinute(1)), oneKey, grpclimiter.HideQuota()))
 	header, err := call(t, client)
@@ -49,7 +50,7 @@ func TestHideQuotaTellsOnlyTheDelay(t *testing.T) {
 	}
 }
 
-func TestADryRunReportsAndLetsEveryCallPass(t *testing.T) {
+func TestDryRun(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name                string
@@ -92,28 +93,21 @@ func TestADryRunReportsAndLetsEveryCallPass(t *testing.T) {
 func TestWrongProgramsPanicWithAdvice(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, limiter.PerMinute(1))
-	rejecting := newLimiter(t, limiter.FixedWindow{Limit: 1, Window: time.Hour, CountRejected: true})
 	rule := grpclimiter.Rule{Limiter: l, Key: oneKey}
 	for want, f := range map[string]func(){
 		"the limiter is nil":          func() { grpclimiter.New(nil, oneKey) },
 		"the limiter is nil; pass":    func() { grpclimiter.New((*limiter.Limiter)(nil), oneKey) },
 		"the key function is nil":     func() { grpclimiter.New(l, nil) },
 		"an option is nil":            func() { grpclimiter.New(l, oneKey, nil) },
-		"got 0 rules":                 func() { grpclimiter.NewAll(nil) },
-		"got 9 rules":                 func() { grpclimiter.NewAll(make([]grpclimiter.Rule, 9)) },
 		"NewAll got the option Cost":  func() { grpclimiter.NewAll([]grpclimiter.Rule{rule}, grpclimiter.Cost(costIs(1))) },
 		"pass grpclimiter.ClientIP()": func() { grpclimiter.NewAll([]grpclimiter.Rule{{Limiter: l}}) },
-		"CountRejected":               func() { grpclimiter.NewAll([]grpclimiter.Rule{{Limiter: rejecting, Key: oneKey}}) },
-		"pass limiters of one store": func() {
-			elsewhere := newOn(t, memory.New(), newClock(), "elsewhere", limiter.PerMinute(1))
-			grpclimiter.NewAll([]grpclimiter.Rule{rule, {Limiter: elsewhere, Key: oneKey}})
-		},
-		`0 and 1 are both named "api"; give each rule a limiter with a name of its own`: func() {
+		"0 and 1 are both named": func() {
 			grpclimiter.NewAll([]grpclimiter.Rule{rule, {Limiter: l, Key: grpclimiter.ClientIP()}})
 		},
-		"a name of its own": func() { // one name, two policies
-			grpclimiter.NewAll([]grpclimiter.Rule{rule, {Limiter: newLimiter(t, limiter.PerMinute(2)), Key: oneKey}})
+		"with the method RefundOf": func() {
+			grpclimiter.New(struct{ handler.Limiter }{l}, oneKey, grpclimiter.ChargeFailures())
 		},
+		"the limiter has no policy":         func() { grpclimiter.New(noPolicy{l}, oneKey) },
 		"Cost got nil":                      func() { grpclimiter.Cost(nil) },
 		"Skip got nil":                      func() { grpclimiter.Skip(nil) },
 		"OnRefusal got nil":                 func() { grpclimiter.OnRefusal(nil) },
@@ -139,3 +133,8 @@ func TestWrongProgramsPanicWithAdvice(t *testing.T) {
 		})
 	}
 }
+
+// noPolicy is a limiter that limiter.New did not make.
+type noPolicy struct{ handler.Limiter }
+
+func (noPolicy) Policy() limiter.Policy { return nil }

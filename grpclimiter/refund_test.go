@@ -3,7 +3,6 @@ package grpclimiter_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/grpclimiter"
-	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -48,7 +46,7 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 	}
 }
 
-func TestCallThatOutlastsItsCostIsNotGivenBack(t *testing.T) {
+func TestLateRefund(t *testing.T) {
 	t.Parallel()
 	// The cost is back after 1 ms of the server's time; the clock of the limiter stands still.
 	l := newLimiter(t, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Millisecond})
@@ -71,7 +69,7 @@ func (k keeps) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	return k.Store.Do(ctx, op)
 }
 
-func TestARefundThatFailsIsReportedAndTheCallSucceeds(t *testing.T) {
+func TestFailedRefundIsReported(t *testing.T) {
 	t.Parallel()
 	l := newOn(t, keeps{memory.New()}, newClock(), "api", limiter.PerMinute(5))
 	var seen []error
@@ -82,14 +80,4 @@ func TestARefundThatFailsIsReportedAndTheCallSucceeds(t *testing.T) {
 	if len(seen) != 1 || !errors.Is(seen[0], errDown) {
 		t.Errorf("OnError got %v, want %v", seen, errDown)
 	}
-}
-
-func TestChargeFailuresNeedsALimiterThatRefunds(t *testing.T) {
-	t.Parallel()
-	defer func() {
-		if got, want := fmt.Sprint(recover()), "grpclimiter: ChargeFailures needs a limiter with the method RefundOf"; len(got) < len(want) || got[:len(want)] != want {
-			t.Errorf("panic %q, want %q", got, want)
-		}
-	}()
-	grpclimiter.New(struct{ handler.Limiter }{newLimiter(t, limiter.PerMinute(1))}, oneKey, grpclimiter.ChargeFailures())
 }

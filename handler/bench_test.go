@@ -88,9 +88,9 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// TestARequestCostsSixAllocations pins what the benchmark measures: the key, the decision, the
+// TestRequestCostsSixAllocations pins what the benchmark measures: the key, the decision, the
 // request's copy with it, two header lines, the text of one, and the header's first group of fields.
-func TestARequestCostsSixAllocations(t *testing.T) {
+func TestRequestCostsSixAllocations(t *testing.T) {
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	l, err := limiter.New(memory.New(), "search", limiter.TokenBucket{Capacity: 1 << 36, Refill: 1, Interval: time.Millisecond})
 	if err != nil {

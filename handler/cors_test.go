@@ -30,7 +30,7 @@ func preflight() *http.Request {
 	return r
 }
 
-func TestOnlyAPreflightIsSkippedByItsOption(t *testing.T) {
+func TestSkipPreflight(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -55,27 +55,6 @@ func TestOnlyAPreflightIsSkippedByItsOption(t *testing.T) {
 			wantStatus(t, askBy(handler.New(l, oneKey, opts...)(next), r), http.StatusTeapot)
 			if skipped := len(l.asked) == 0; skipped != (c.skipped && option) {
 				t.Errorf("%s, with the option: %v: skipped: %v", c.name, option, skipped)
-			}
-		}
-	}
-}
-
-func TestPreflightsAreNotChargedInEitherOrderOfCORSAndLimiter(t *testing.T) {
-	t.Parallel()
-	outside := cors(handler.New(newLimiter(t, newClock(), "l", limiter.PerHour(1)), oneKey)(&nextHandler{}))
-	inside := handler.New(newLimiter(t, newClock(), "l", limiter.PerHour(1)), oneKey, handler.SkipPreflight())(cors(&nextHandler{}))
-	for name, h := range map[string]http.Handler{"CORS outside": outside, "CORS inside": inside} {
-		for i, want := range []int{http.StatusTeapot, http.StatusTooManyRequests} {
-			if resp := askBy(h, preflight()); resp.status != http.StatusNoContent {
-				t.Errorf("%s: preflight %d is answered %d", name, i, resp.status)
-			}
-			resp := ask(h)
-			if resp.status != want {
-				t.Errorf("%s: request %d is answered %d, want %d", name, i, resp.status, want)
-			}
-			// Scripts cannot read a refusal that CORS middleware inside has not seen.
-			if allowed := resp.header.Get("Access-Control-Allow-Origin") != ""; allowed != (name == "CORS outside" || i == 0) {
-				t.Errorf("%s: a script may read answer %d: %v", name, i, allowed)
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package handler_test
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"testing"
 	"time"
@@ -46,48 +45,6 @@ func parse(t *testing.T, lines []string) (items []item) {
 	}
 	return items
 }
-
-func TestAnIndependentParserReadsTheFields(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	name := "a-Z_0.9:/x"
-	h := handler.New(newLimiter(t, c, name, limiter.PerMinute(3)), oneKey)(
-		handler.New(newLimiter(t, c, "day", limiter.FixedWindow{Limit: 9, Window: 24 * time.Hour}), oneKey)(
-			handler.New(quoted{&fixedLimiter{result: limiter.Result{Allowed: true, Limit: 10, Remaining: 10, Source: limiter.SourceStore}}}, oneKey)(&nextHandler{})))
-	resp := ask(h)
-	for field, want := range map[string][]item{
-		"RateLimit-Policy": {
-			{name, map[string]int64{"q": 3, "w": 60}},
-			{"day", map[string]int64{"q": 9, "w": 86400}},
-			{`say "\n"`, map[string]int64{"q": 10, "w": 1}},
-		},
-		"RateLimit": {
-			{name, map[string]int64{"r": 2, "t": 20}},
-			{"day", map[string]int64{"r": 8, "t": 43200}},
-			{`say "\n"`, map[string]int64{"r": 10}},
-		},
-	} {
-		got := parse(t, resp.header.Values(field))
-		if len(got) != len(want) {
-			t.Fatalf("%s has %d items, want %d", field, len(got), len(want))
-		}
-		for i := range want {
-			if got[i].name != want[i].name || len(got[i].params) != len(want[i].params) {
-				t.Errorf("%s: item %+v, want %+v", field, got[i], want[i])
-			}
-			for p, v := range want[i].params {
-				if got[i].params[p] != v {
-					t.Errorf("%s: %s of %q is %d, want %d", field, p, got[i].name, got[i].params[p], v)
-				}
-			}
-		}
-	}
-}
-
-// quoted is a limiter whose name must be escaped.
-type quoted struct{ *fixedLimiter }
-
-func (quoted) Name() string { return `say "\n"` }
 
 // FuzzFields checks for any policy and any use of it that an independent parser can
 // read the fields, that they agree with each other, and that they are true: waiting
@@ -170,30 +127,4 @@ func peekAfter(t *testing.T, c *clock, l *limiter.Limiter, d time.Duration) limi
 		t.Fatal(err)
 	}
 	return res
-}
-
-func FuzzJoin(f *testing.F) {
-	f.Add("a", "bc", "ab", "c")
-	f.Add("1:a", "b", "1", ":ab")
-	f.Add("", "1:", "1:", "")
-	f.Fuzz(func(t *testing.T, a1, a2, b1, b2 string) {
-		join := func(parts ...string) (string, error) {
-			keys := make([]handler.KeyFunc, len(parts))
-			for i, p := range parts {
-				keys[i] = func(*http.Request) (string, error) { return p, nil }
-			}
-			return handler.Join(keys...)(httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-		}
-		a, errA := join(a1, a2)
-		b, errB := join(b1, b2)
-		if (errA != nil) != (a1 == "" || a2 == "") || (errB != nil) != (b1 == "" || b2 == "") {
-			t.Fatalf("Join: %v, %v", errA, errB)
-		}
-		if errA == nil && errB == nil && (a == b) != (a1 == b1 && a2 == b2) {
-			t.Errorf("Join(%q, %q) = %q, Join(%q, %q) = %q", a1, a2, a, b1, b2, b)
-		}
-		if one, err := join(a1 + a2); err == nil && errA == nil && one == a {
-			t.Errorf("Join(%q) equals Join(%q, %q)", a1+a2, a1, a2)
-		}
-	})
 }

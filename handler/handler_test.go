@@ -7,14 +7,19 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/memory"
 )
 
-func TestRequestsPassUntilTheLimitAndAgainAfterRetryAfter(t *testing.T) {
+var perMinute = limiter.PerMinute(60)
+
+func TestRequestsPassUntilTheLimit(t *testing.T) {
 	t.Parallel()
 	c, next := newClock(), &nextHandler{}
 	h := handler.New(newLimiter(t, c, "search", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: 90 * time.Second}), handler.ClientIP())(next)
@@ -118,33 +123,11 @@ func TestNoDecisionIsNeverAPass(t *testing.T) {
 
 const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
-func TestTheLimitersOwnFailurePolicyIsFollowed(t *testing.T) {
-	t.Parallel()
-	broken := storeFunc(func(context.Context, limiter.Op) (limiter.State, error) {
-		return limiter.State{}, limiter.ErrNotApplied
-	})
-	l, err := limiter.New(broken, "l", limiter.PerSecond(10), limiter.FailOpen())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var seen limiter.Result
-	resp := ask(handler.New(l, oneKey, handler.LegacyHeaders())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen, _ = handler.ResultFromContext(r.Context())
-		w.WriteHeader(http.StatusTeapot)
-	})))
-	wantStatus(t, resp, http.StatusTeapot)
-	// The policy holds; what is left of it nobody knows.
-	wantHeaders(t, resp.header, map[string]string{"RateLimit-Policy": `"l";q=10;w=1`, "RateLimit": "", "X-RateLimit-Remaining": ""})
-	if want := (limiter.Result{Allowed: true, Taken: 1, Source: limiter.SourcePolicy}); seen != want {
-		t.Errorf("the application sees %+v, want %+v", seen, want)
-	}
-}
-
 type storeFunc func(context.Context, limiter.Op) (limiter.State, error)
 
 func (f storeFunc) Do(ctx context.Context, op limiter.Op) (limiter.State, error) { return f(ctx, op) }
 
-func TestTheApplicationSeesTheDecision(t *testing.T) {
+func TestResultFromContext(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	outer := handler.New(newLimiter(t, c, "outer", limiter.PerMinute(100)), oneKey)
@@ -178,19 +161,33 @@ func TestTheApplicationSeesTheDecision(t *testing.T) {
 	}
 }
 
-func TestCancellationReachesTheHandlerThroughTheDecision(t *testing.T) {
+// A copy would lose http.Flusher, http.Hijacker and others.
+func TestResponseWriter(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	gone := errors.New("gone")
-	h := handler.New(newLimiter(t, c, "l", limiter.PerMinute(100)), oneKey)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		derived, stop := context.WithTimeout(r.Context(), time.Hour)
-		defer stop()
-		cancel(gone)
-		<-derived.Done()
-		if context.Cause(derived) != gone {
-			t.Errorf("the cause is %v", context.Cause(derived))
+	w := httptest.NewRecorder()
+	h := handler.New(newLimiter(t, newClock(), "l", perMinute), oneKey)(http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
+		if got != http.ResponseWriter(w) {
+			t.Errorf("the handler got a %T, want the ResponseWriter of the server", got)
 		}
 	}))
-	askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+}
+
+func TestConcurrentRequests(t *testing.T) {
+	t.Parallel()
+	h := handler.NewAll(burstAndDay(t, memory.New(), newClock(), 2), handler.LegacyHeaders())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	var passed atomic.Int64
+	var wait sync.WaitGroup
+	for range 20 {
+		wait.Go(func() {
+			if ask(h).status == http.StatusTeapot {
+				passed.Add(1)
+			}
+		})
+	}
+	if wait.Wait(); passed.Load() != 2 {
+		t.Errorf("%d of 20 requests passed, want 2", passed.Load())
+	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-func TestSeveralLimitersShareOneField(t *testing.T) {
+func TestNestedLimiters(t *testing.T) {
 	t.Parallel()
 	c, next := newClock(), &nextHandler{}
 	burst := handler.New(newLimiter(t, c, "burst", limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 2 * time.Second}), oneKey)
@@ -46,7 +46,7 @@ func TestSeveralLimitersShareOneField(t *testing.T) {
 	}
 }
 
-func TestAFieldThatIsThereAlreadyIsJoined(t *testing.T) {
+func TestExistingFieldsAreJoined(t *testing.T) {
 	t.Parallel()
 	h := handler.New(newLimiter(t, newClock(), "l", limiter.PerSecond(2)), oneKey)(&nextHandler{})
 	w := httptest.NewRecorder()
@@ -56,7 +56,7 @@ func TestAFieldThatIsThereAlreadyIsJoined(t *testing.T) {
 	wantHeaders(t, w.Header(), map[string]string{"RateLimit": `"a";r=1, "b";r=2, "l";r=1;t=1`, "RateLimit-Policy": `"l";q=2;w=1`})
 }
 
-func TestHeadersOfResponsesAreIndependent(t *testing.T) {
+func TestHeadersAreIndependent(t *testing.T) {
 	t.Parallel()
 	var policies []string
 	h := handler.New(newLimiter(t, newClock(), "l", limiter.PerSecond(9)), oneKey)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -119,7 +119,7 @@ func TestFieldsOfAPolicyAndItsState(t *testing.T) {
 	}
 }
 
-func TestLegacyHeadersMeanWhatTheyMeanAtGitHub(t *testing.T) {
+func TestLegacyHeaders(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, c := range []struct {
@@ -153,7 +153,7 @@ func TestLegacyHeadersMeanWhatTheyMeanAtGitHub(t *testing.T) {
 	}
 }
 
-func TestLegacyHeadersTellTheTightestOfSeveralLimits(t *testing.T) {
+func TestLegacyHeadersOfTheTightestLimit(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	tight := handler.New(newLimiter(t, c, "tight", limiter.PerDay(2)), oneKey, handler.LegacyHeaders())
@@ -167,7 +167,7 @@ func TestLegacyHeadersTellTheTightestOfSeveralLimits(t *testing.T) {
 	}
 }
 
-func TestHeadersAreExposedToScriptsOfOtherOrigins(t *testing.T) {
+func TestExposeHeaders(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	expose := func(name string, opts ...handler.Option) func(http.Handler) http.Handler {
@@ -205,7 +205,7 @@ func (c contended) AllowN(ctx context.Context, key string, n int64) (limiter.Res
 	return res, err
 }
 
-func TestHeadersTellOfTheDecisionAndNotOfWhatCameAfterIt(t *testing.T) {
+func TestHeadersAreThoseOfTheDecision(t *testing.T) {
 	t.Parallel()
 	for _, p := range []limiter.Policy{
 		limiter.TokenBucket{Capacity: 4, Refill: 1, Interval: time.Minute},

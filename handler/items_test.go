@@ -1,7 +1,6 @@
 package handler_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -9,56 +8,41 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-func TestFieldItemsAreThoseOfTheMiddleware(t *testing.T) {
+// named is a limiter with another name.
+type named struct {
+	*fixedLimiter
+	name string
+}
+
+func (n named) Name() string { return n.name }
+
+func TestFieldItems(t *testing.T) {
 	t.Parallel()
-	for name, p := range map[string]limiter.Policy{
-		"TokenBucket": limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: 1500 * time.Millisecond},
-		"FixedWindow": limiter.FixedWindow{Limit: 2, Window: time.Hour},
+	used := limiter.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: time.Second, Source: limiter.SourceStore}
+	chosen := used
+	chosen.Policy = limiter.PerMinute(20)
+	for _, test := range []struct {
+		what, name    string
+		result        limiter.Result
+		policy, quota string
+	}{
+		{"a decision", "a-Z_0.9:/x", used, `"a-Z_0.9:/x";q=10;w=1`, `"a-Z_0.9:/x";r=9;t=1`},
+		{"a name that must be escaped", `say "\n"`, used, `"say \"\\n\"";q=10;w=1`, `"say \"\\n\"";r=9;t=1`},
+		{"a limiter that was not asked", "l", limiter.Result{}, `"l";q=10;w=1`, ""},
+		{"a failure policy", "l", limiter.Result{Allowed: true, Source: limiter.SourcePolicy}, `"l";q=10;w=1`, ""},
+		{"the policy that decided", "l", chosen, `"l";q=20;w=60`, `"l";r=9;t=1`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLimiter(t, newClock(), "api:v1", p)
-			for range 3 { // the third is refused
-				var items [2]string
-				resp := ask(handler.New(itemsOf{l, &items}, oneKey)(&nextHandler{}))
-				wantHeaders(t, resp.header, map[string]string{"RateLimit-Policy": items[0], "RateLimit": items[1]})
-			}
-		})
-	}
-}
-
-// itemsOf notes the items of each decision.
-type itemsOf struct {
-	*limiter.Limiter
-	items *[2]string
-}
-
-func (l itemsOf) AllowN(ctx context.Context, key string, n int64) (limiter.Result, error) {
-	res, err := l.Limiter.AllowN(ctx, key, n)
-	l.items[0], l.items[1] = handler.FieldItems(l, res)
-	return res, err
-}
-
-func TestFieldItemsHaveNoQuotaThatNobodyKnows(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, newClock(), "api", limiter.PerSecond(10))
-	for name, res := range map[string]limiter.Result{
-		"NotAsked":      {},
-		"FailurePolicy": {Allowed: true, Source: limiter.SourcePolicy},
-	} {
-		if policy, quota := handler.FieldItems(l, res); policy != `"api";q=10;w=1` || quota != "" {
-			t.Errorf("%s: %q and %q, want the policy alone", name, policy, quota)
+		l := named{&fixedLimiter{}, test.name}
+		if policy, quota := handler.FieldItems(l, test.result); policy != test.policy || quota != test.quota {
+			t.Errorf("%s: %s and %s, want %s and %s", test.what, policy, quota, test.policy, test.quota)
 		}
 	}
-}
-
-func TestFieldItemsTellThePolicyThatDecided(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, newClock(), "api", limiter.PerSecond(10))
-	res := limiter.Result{Allowed: true, Limit: 60, Remaining: 60, Source: limiter.SourceStore, Policy: limiter.PerMinute(60)}
-	if policy, quota := handler.FieldItems(l, res); policy != `"api";q=60;w=60` || quota != `"api";r=60` {
-		t.Errorf("%q and %q", policy, quota)
-	}
+	defer func() {
+		if recover() == nil {
+			t.Error("FieldItems of a limiter without a policy does not panic")
+		}
+	}()
+	handler.FieldItems(noPolicy{}, used)
 }
 
 func TestRetryAfterIsRoundedUp(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestTheResetOfAWindowDoesNotWobble(t *testing.T) {
+func TestResetOfAWindow(t *testing.T) {
 	t.Parallel()
 	end := time.Date(2026, 11, 21, 12, 10, 0, 0, time.UTC)
 	for _, skew := range []time.Duration{-20 * time.Second, -time.Second, -time.Nanosecond, 0, 1, 400 * time.Millisecond, 20 * time.Second} {
@@ -18,7 +18,7 @@ func TestTheResetOfAWindowDoesNotWobble(t *testing.T) {
 	}
 }
 
-func TestTheResetOfABucketIsRoundedUp(t *testing.T) {
+func TestResetOfABucket(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000, 0)
 	for after, want := range map[time.Duration]int64{0: 1_000, 1: 1_001, time.Second: 1_001, time.Second + 1: 1_002} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,9 +14,10 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/memory"
 )
 
-func TestARequestCostsWhatCostSays(t *testing.T) {
+func TestCost(t *testing.T) {
 	t.Parallel()
 	c, next := newClock(), &nextHandler{}
 	cost := func(r *http.Request) int64 {
@@ -48,7 +50,7 @@ func TestARequestCostsWhatCostSays(t *testing.T) {
 	}
 }
 
-func TestASkippedRequestIsNeitherAskedAboutNorCharged(t *testing.T) {
+func TestSkip(t *testing.T) {
 	t.Parallel()
 	l, next := fails(limiter.ErrMisconfigured), &nextHandler{}
 	h := handler.New(l, oneKey, handler.Skip(func(r *http.Request) bool { return r.URL.Path == "/healthz" }))(next)
@@ -61,7 +63,7 @@ func TestASkippedRequestIsNeitherAskedAboutNorCharged(t *testing.T) {
 	wantStatus(t, ask(h), http.StatusServiceUnavailable)
 }
 
-func TestARefusalLooksAsTheApplicationWants(t *testing.T) {
+func TestRefusalOption(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	var told []limiter.Result
@@ -95,7 +97,7 @@ func TestARefusalLooksAsTheApplicationWants(t *testing.T) {
 	}
 }
 
-func TestADryRunReportsAndChangesNothing(t *testing.T) {
+func TestDryRun(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	var refused, seen int
@@ -131,28 +133,31 @@ func TestADryRunReportsAndChangesNothing(t *testing.T) {
 	}
 }
 
-func TestHiddenQuotaIsInNoResponse(t *testing.T) {
+func TestHideQuota(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	h := handler.New(newLimiter(t, c, "account", limiter.PerMinute(1)), oneKey, handler.HideQuota(), handler.LegacyHeaders(), handler.ExposeHeaders())(&nextHandler{})
-	resp := ask(h)
-	wantStatus(t, resp, http.StatusTeapot)
-	delete(resp.header, "Access-Control-Expose-Headers") // of Retry-After
-	if len(resp.header) != 0 {
-		t.Errorf("headers %v, want none", resp.header)
-	}
-	resp = ask(h)
-	problem := wantStatus(t, resp, http.StatusTooManyRequests)
-	wantHeaders(t, resp.header, map[string]string{
-		"Retry-After": "60", "RateLimit": "", "RateLimit-Policy": "", "X-RateLimit-Remaining": "",
-		"Access-Control-Expose-Headers": "Retry-After",
-	})
-	if strings.Contains(fmt.Sprint(problem), "account") {
-		t.Errorf("the problem names the policy: %v", problem)
+	options := []handler.Option{handler.HideQuota(), handler.LegacyHeaders(), handler.ExposeHeaders()}
+	for name, h := range map[string]http.Handler{
+		"one limit":      handler.New(newLimiter(t, newClock(), "day", limiter.FixedWindow{Limit: 1, Window: 24 * time.Hour}), oneKey, options...)(&nextHandler{}),
+		"several limits": handler.NewAll(burstAndDay(t, memory.New(), newClock(), 1), options...)(&nextHandler{}),
+	} {
+		resp := ask(h)
+		wantStatus(t, resp, http.StatusTeapot)
+		if got, want := resp.header, (http.Header{"Access-Control-Expose-Headers": {"Retry-After"}}); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: headers %v, want %v", name, got, want)
+		}
+		resp = ask(h)
+		problem := wantStatus(t, resp, http.StatusTooManyRequests)
+		wantHeaders(t, resp.header, map[string]string{
+			"Retry-After": "43200", "RateLimit": "", "RateLimit-Policy": "", "X-RateLimit-Remaining": "",
+			"Access-Control-Expose-Headers": "Retry-After",
+		})
+		if strings.Contains(fmt.Sprint(problem), "day") {
+			t.Errorf("%s: the problem names the policy: %v", name, problem)
+		}
 	}
 }
 
-func TestWhatIsPutTogetherWronglyPanicsAtTheStart(t *testing.T) {
+func TestWrongProgramsPanic(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, newClock(), "l", limiter.PerSecond(1))
 	for name, c := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-func TestClientIPWarnsOnceOfAProxyThatNoOptionTrusts(t *testing.T) {
+func TestClientIPWarnsOfAnUntrustedProxy(t *testing.T) {
 	hops := handler.TrustedHops(1)
 	proxies := handler.TrustedProxies(netip.MustParsePrefix("10.0.0.0/8"))
 	for _, c := range []struct {

@@ -44,7 +44,7 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 	try("right", http.StatusOK, 1)
 }
 
-func TestSucceededReachesAllThatChargeFailuresAndNoOthers(t *testing.T) {
+func TestSucceededReachesEveryLimiter(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	account := newLimiter(t, c, "account", limiter.PerDay(10))
@@ -151,7 +151,7 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 	}
 }
 
-func TestARefundHasTheTimeThatTheRequestHas(t *testing.T) {
+func TestRefundHasTheRequestsDeadline(t *testing.T) {
 	t.Parallel()
 	store := newRefundStore()
 	l, err := limiter.New(store, "login", limiter.PerHour(10))
@@ -174,7 +174,7 @@ func TestARefundHasTheTimeThatTheRequestHas(t *testing.T) {
 	}
 }
 
-func TestALateRefundDoesNotLiftWhatOthersWereCharged(t *testing.T) {
+func TestLateRefundLiftsNothing(t *testing.T) {
 	t.Parallel()
 	for _, p := range []limiter.Policy{
 		limiter.FixedWindow{Limit: 2, Window: 20 * time.Millisecond},
@@ -201,7 +201,7 @@ func TestALateRefundDoesNotLiftWhatOthersWereCharged(t *testing.T) {
 	}
 }
 
-func TestASuccessThatCrossesTheEdgeDoesNotCreditTheNextWindow(t *testing.T) {
+func TestRefundAcrossTheEdgeOfAWindow(t *testing.T) {
 	t.Parallel()
 	const limit = 5
 	for _, p := range []limiter.FixedWindow{

@@ -38,7 +38,7 @@ func files(t *testing.T, dir string) int {
 	return len(entries)
 }
 
-func TestTheServerRemovesTheFilesOfAnUpload(t *testing.T) {
+func TestUploadsAreRemoved(t *testing.T) {
 	refused := limiter.Result{Limit: 10, RetryAfter: 1, Source: limiter.SourceStore}
 	allowed := limiter.Result{Allowed: true, Limit: 10, Source: limiter.SourceStore}
 	written := 0

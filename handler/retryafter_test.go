@@ -10,7 +10,7 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-func TestRetryAfterIsTheLongestWaitOfAllLimitersThatWereAsked(t *testing.T) {
+func TestRetryAfterIsTheLongestWait(t *testing.T) {
 	t.Parallel()
 	bucket := func(capacity int64, token time.Duration) limiter.Policy {
 		return limiter.TokenBucket{Capacity: capacity, Refill: 1, Interval: token}
@@ -55,7 +55,7 @@ func TestRetryAfterIsTheLongestWaitOfAllLimitersThatWereAsked(t *testing.T) {
 	}
 }
 
-func TestRetryAfterWithoutADecisionIsNoShorterThanThatOfAnOuterLimiter(t *testing.T) {
+func TestRetryAfterWithoutADecision(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		outer handler.Limiter

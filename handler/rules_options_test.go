@@ -13,7 +13,7 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-func TestLegacyHeadersDescribeTheRuleThatDecides(t *testing.T) {
+func TestLegacyHeadersOfRules(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	rules := burstAndDay(t, memory.New(), c, 100)
@@ -36,66 +36,7 @@ func TestLegacyHeadersDescribeTheRuleThatDecides(t *testing.T) {
 	}
 }
 
-func TestHiddenRulesAreInNoResponse(t *testing.T) {
-	t.Parallel()
-	h := handler.NewAll(burstAndDay(t, memory.New(), newClock(), 1), handler.HideQuota(), handler.LegacyHeaders())(&nextHandler{})
-	if resp := ask(h); len(resp.header) != 0 {
-		t.Errorf("headers %v, want none", resp.header)
-	}
-	resp := ask(h)
-	problem := wantStatus(t, resp, http.StatusTooManyRequests)
-	wantHeaders(t, resp.header, map[string]string{"Retry-After": "43200", "RateLimit": "", "RateLimit-Policy": "", "X-RateLimit-Limit": ""})
-	if violated(problem) != nil {
-		t.Errorf("the problem names policies: %v", problem)
-	}
-}
-
-func TestADryRunOfRulesReportsAndChangesNothing(t *testing.T) {
-	t.Parallel()
-	rules := burstAndDay(t, memory.New(), newClock(), 2)
-	refused := 0
-	h := handler.NewAll(rules, handler.DryRun(), handler.ChargeFailures(), handler.LegacyHeaders(),
-		handler.OnRefusal(func(*http.Request, limiter.Result) { refused++ }))(&nextHandler{})
-	for range 5 {
-		resp := ask(h)
-		wantStatus(t, resp, http.StatusTeapot)
-		if len(resp.header) != 0 {
-			t.Errorf("the answer has headers: %v", resp.header)
-		}
-	}
-	if got := left(t, rules); refused != 3 || !slices.Equal(got, []int64{1, 0}) {
-		t.Errorf("%d refusals reported, %d left; want 3, and [1 0]", refused, got)
-	}
-}
-
-func TestOtherOptionsApplyToRules(t *testing.T) {
-	t.Parallel()
-	rules := burstAndDay(t, memory.New(), newClock(), 1)
-	h := handler.NewAll(rules, handler.SkipPreflight(),
-		handler.Skip(func(r *http.Request) bool { return r.URL.Path == "/health" }),
-		handler.Refusal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if res, ok := handler.ResultFromContext(r.Context()); !ok || res.Allowed {
-				t.Errorf("ResultFromContext = %+v, %v; want the refusal", res, ok)
-			}
-			w.WriteHeader(http.StatusForbidden)
-		})))(&nextHandler{})
-	preflight := httptest.NewRequest(http.MethodOptions, "/", http.NoBody)
-	preflight.Header.Set("Origin", "https://example.com")
-	preflight.Header.Set("Access-Control-Request-Method", "POST")
-	for range 2 {
-		for _, r := range []*http.Request{preflight, httptest.NewRequest(http.MethodGet, "/health", http.NoBody)} {
-			resp := askBy(h, r)
-			wantStatus(t, resp, http.StatusTeapot)
-			wantHeaders(t, resp.header, map[string]string{"RateLimit": ""})
-		}
-	}
-	wantStatus(t, ask(h), http.StatusTeapot)
-	if resp := ask(h); resp.status != http.StatusForbidden || resp.header.Get("Retry-After") != "43200" {
-		t.Errorf("%d, Retry-After %q; want 403 and 43200", resp.status, resp.header.Get("Retry-After"))
-	}
-}
-
-func TestADenyCacheKnowsOnlyTheRulesThatItRefuses(t *testing.T) {
+func TestDenyCacheOfRules(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newSharedStore()
 	rules := burstAndDay(t, store, c, 2, limiter.WithDenyCache(16, time.Minute))
@@ -114,7 +55,7 @@ func TestADenyCacheKnowsOnlyTheRulesThatItRefuses(t *testing.T) {
 	})
 }
 
-func TestASuccessGivesBackWhatEachRuleCharged(t *testing.T) {
+func TestRefundOfEachRule(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name            string

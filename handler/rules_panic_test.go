@@ -11,7 +11,7 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-func TestRulesThatCannotWorkTogetherPanicAtTheStart(t *testing.T) {
+func TestRulesThatDoNotFitPanic(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newSharedStore()
 	asked := false

@@ -14,7 +14,7 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-func TestARequestIsChargedToAllRulesOrNone(t *testing.T) {
+func TestRulesAreChargedTogether(t *testing.T) {
 	t.Parallel()
 	c, next := newClock(), &nextHandler{}
 	rules := burstAndDay(t, memory.New(), c, 100)
@@ -63,7 +63,7 @@ func TestARequestIsChargedToAllRulesOrNone(t *testing.T) {
 	}
 }
 
-func TestARuleOfCost0MayRefuse(t *testing.T) {
+func TestCostZeroMayRefuse(t *testing.T) {
 	t.Parallel()
 	c, next := newClock(), &nextHandler{}
 	rules := burstAndDay(t, memory.New(), c, 100)
@@ -91,7 +91,7 @@ func TestARuleOfCost0MayRefuse(t *testing.T) {
 	wantStatus(t, ask(one), http.StatusTeapot)
 }
 
-func TestARequestThatTakesNothingWritesNothing(t *testing.T) {
+func TestCostZeroWritesNothing(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newSharedStore()
 	store.takes = errors.New("nothing is taken")
@@ -107,7 +107,7 @@ func TestARequestThatTakesNothingWritesNothing(t *testing.T) {
 	}
 }
 
-func TestARequestWithoutOneOfItsKeysIsChargedToNoRule(t *testing.T) {
+func TestMissingKeyChargesNoRule(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for name, key := range map[string]handler.KeyFunc{
@@ -134,7 +134,7 @@ func TestARequestWithoutOneOfItsKeysIsChargedToNoRule(t *testing.T) {
 	}
 }
 
-func TestNoDecisionOverAllRulesIsNeverAPass(t *testing.T) {
+func TestNoDecisionOfRulesIsNeverAPass(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -176,7 +176,7 @@ func TestNoDecisionOverAllRulesIsNeverAPass(t *testing.T) {
 	}
 }
 
-func TestALookThatFailsIsNoPass(t *testing.T) {
+func TestFailedLookIsNoPass(t *testing.T) {
 	t.Parallel()
 	store := newSharedStore()
 	store.looks = limiter.ErrNotApplied
@@ -187,7 +187,7 @@ func TestALookThatFailsIsNoPass(t *testing.T) {
 	wantHeaders(t, resp.header, map[string]string{"RateLimit": "", "RateLimit-Policy": "", "Retry-After": "1"})
 }
 
-func TestTheApplicationSeesTheDecisionOverAllRules(t *testing.T) {
+func TestResultFromContextOfRules(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	rules := burstAndDay(t, memory.New(), c, 2)
@@ -221,7 +221,7 @@ func TestTheApplicationSeesTheDecisionOverAllRules(t *testing.T) {
 	}
 }
 
-func TestRulesNestWithOtherLimiters(t *testing.T) {
+func TestRulesNest(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	outer := handler.NewAll(burstAndDay(t, memory.New(), c, 2))
@@ -238,39 +238,4 @@ func TestRulesNestWithOtherLimiters(t *testing.T) {
 		t.Errorf("violated-policies %q, want inner", got)
 	}
 	wantHeaders(t, resp.header, map[string]string{"Retry-After": "43200"})
-}
-
-func TestRulesMayHaveKeysOfTheirOwn(t *testing.T) {
-	t.Parallel()
-	c, store := newClock(), memory.New()
-	rules := []handler.Rule{
-		{Limiter: newOn(t, store, c, "client", limiter.PerHour(2)), Key: handler.ClientIP()},
-		{Limiter: newOn(t, store, c, "account", limiter.PerHour(3)), Key: handler.Header("X-Account")},
-	}
-	h := handler.NewAll(rules)(&nextHandler{})
-	for i, call := range []struct {
-		address, account string
-		violated         []string
-	}{
-		{"192.0.2.1:1", "alice", nil},
-		{"192.0.2.1:1", "bob", nil},
-		{"192.0.2.1:1", "carol", []string{"client"}},
-		{"192.0.2.2:1", "alice", nil},
-		{"192.0.2.3:1", "alice", nil},
-		{"192.0.2.4:1", "alice", []string{"account"}},
-		{"192.0.2.1:1", "alice", []string{"client", "account"}},
-		{"192.0.2.4:1", "carol", nil}, // neither was charged for a refusal
-		{"192.0.2.4:1", "carol", nil},
-	} {
-		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-		r.RemoteAddr = call.address
-		r.Header.Set("X-Account", call.account)
-		var problem map[string]any
-		if resp := askBy(h, r); resp.status != http.StatusTeapot {
-			problem = wantStatus(t, resp, http.StatusTooManyRequests)
-		}
-		if got := violated(problem); !slices.Equal(got, call.violated) {
-			t.Fatalf("call %d: violated-policies %q, want %q", i, got, call.violated)
-		}
-	}
 }

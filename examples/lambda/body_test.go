@@ -49,7 +49,7 @@ func largeForm(t *testing.T) (body *counted, contentType string) {
 
 // A client may send any route a body of 100 MB. The program neither keeps it in memory nor
 // writes it to files.
-func TestNoRouteReadsALargeBody(t *testing.T) {
+func TestLargeBodies(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	h := service(t, settings{})

@@ -54,8 +54,8 @@ func request(tb testing.TB, file, method, path, body string) []byte {
 	return edited
 }
 
-// TestTheBuiltProgram runs the binary as Lambda and Cloud Run do.
-func TestTheBuiltProgram(t *testing.T) {
+// TestProgram runs the binary as Lambda and Cloud Run do.
+func TestProgram(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("neither Lambda nor Cloud Run is Windows, and there are no signals")

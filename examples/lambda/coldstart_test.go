@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,7 @@ import (
 // event, and event the time from that event to the response.
 type coldStart struct{ init, event time.Duration }
 
-func startCold(b *testing.B, binary string, env map[string]string, event []byte) (coldStart, *process) {
+func startCold(b *testing.B, binary string, env map[string]string, event []byte) coldStart {
 	b.Helper()
 	api := newRuntimeAPI(b)
 	env["AWS_LAMBDA_RUNTIME_API"] = api.address
@@ -26,7 +25,7 @@ func startCold(b *testing.B, binary string, env map[string]string, event []byte)
 		b.Fatalf("%s\n%s", o.body, &p.output)
 	}
 	p.kill()
-	return coldStart{asked.Sub(p.started), o.at.Sub(given)}, p
+	return coldStart{asked.Sub(p.started), o.at.Sub(given)}
 }
 
 // BenchmarkColdStart starts the function up to its first decision, in turn with a function
@@ -55,8 +54,8 @@ func BenchmarkColdStart(b *testing.B) {
 			startCold(b, program, env(), event()) // reads the binary into memory, and migrates
 			var ours, floor coldStart
 			for b.Loop() {
-				o, _ := startCold(b, program, env(), event())
-				f, _ := startCold(b, hello, env(), event())
+				o := startCold(b, program, env(), event())
+				f := startCold(b, hello, env(), event())
 				ours.init, ours.event = ours.init+o.init, ours.event+o.event
 				floor.init, floor.event = floor.init+f.init, floor.event+f.event
 			}
@@ -68,37 +67,6 @@ func BenchmarkColdStart(b *testing.B) {
 			report(floor.init+floor.event, "ms-hello")
 			report(ours.init+ours.event-floor.init-floor.event, "ms-own")
 			report(0, "ns/op") // it would be that of two processes
-			if migrated {
-				logInits(b, program, env(), event())
-			}
 		})
 	}
-}
-
-var traced = regexp.MustCompile(`init (\S+) @(\S+) ms, (\S+) ms clock`)
-
-// logInits logs how long the initialization of the packages takes.
-func logInits(b *testing.B, binary string, env map[string]string, event []byte) {
-	b.Helper()
-	env["GODEBUG"] = "inittrace=1"
-	_, p := startCold(b, binary, env, event)
-	var total, end float64
-	var slow []string
-	for _, m := range traced.FindAllStringSubmatch(p.output.String(), -1) {
-		var at, ms float64
-		if _, err := fmt.Sscan(m[2], &at); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := fmt.Sscan(m[3], &ms); err != nil {
-			b.Fatal(err)
-		}
-		total, end = total+ms, at+ms
-		if ms >= 0.1 {
-			slow = append(slow, fmt.Sprintf("%s %.2f", m[1], ms))
-		}
-	}
-	if total == 0 {
-		b.Errorf("no initialization was traced:\n%s", &p.output)
-	}
-	b.Logf("main begins %.2f ms after the runtime; initialization of all packages: %.2f ms; those of 0.1 ms and more: %s", end, total, strings.Join(slow, ", "))
 }

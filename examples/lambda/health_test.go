@@ -38,7 +38,7 @@ func getHealth(ctx context.Context, h http.Handler) int {
 	return w.Code
 }
 
-func TestHealthChecksTheDatabaseOnceASecond(t *testing.T) {
+func TestHealthChecksOnceASecond(t *testing.T) {
 	t.Parallel()
 	var failure error
 	store := newChecked(func(context.Context) error { return failure })
@@ -70,7 +70,7 @@ func TestHealthChecksTheDatabaseOnceASecond(t *testing.T) {
 	}
 }
 
-func TestConcurrentHealthRequestsShareOneCheck(t *testing.T) {
+func TestHealthRequestsShareOneCheck(t *testing.T) {
 	t.Parallel()
 	started, finish := make(chan struct{}, 20), make(chan struct{})
 	store := newChecked(func(context.Context) error {
@@ -95,7 +95,7 @@ func TestConcurrentHealthRequestsShareOneCheck(t *testing.T) {
 	}
 }
 
-func TestAClientThatLeavesDoesNotFailTheCheckOfOthers(t *testing.T) {
+func TestHealthOutlivesItsClient(t *testing.T) {
 	t.Parallel()
 	store := newChecked(context.Context.Err)
 	h := health(store, standing)
@@ -107,7 +107,7 @@ func TestAClientThatLeavesDoesNotFailTheCheckOfOthers(t *testing.T) {
 	}
 }
 
-func TestAHealthCheckEndsByItsTimeout(t *testing.T) {
+func TestHealthTimeout(t *testing.T) {
 	t.Parallel()
 	store := newChecked(func(ctx context.Context) error {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > healthTimeout {

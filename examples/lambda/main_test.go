@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx", for the migrations
@@ -17,6 +19,17 @@ import (
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// closedPort returns an address that refuses connections.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = listener.Close()
+	return listener.Addr().String()
+}
 
 // onEach runs a test on SQLite and on every PostgreSQL. The environment names a database
 // of its own.
@@ -66,7 +79,7 @@ func lookup(env map[string]string) func(string) string {
 
 // The first ten requests are allowed. Later ones are refused with Retry-After: 1, except
 // those that find a token that was refilled meanwhile.
-func TestTwentyRequestsShowTheLimit(t *testing.T) {
+func TestTwentyRequests(t *testing.T) {
 	onEach(t, func(t *testing.T, env map[string]string) {
 		url := start(t, env, policies)
 		codes := map[int]int{}
@@ -104,7 +117,7 @@ func get(t *testing.T, url string) (code int, header http.Header) {
 	return resp.StatusCode, resp.Header
 }
 
-func TestAServerDoesNotStartOnADatabaseWithoutTables(t *testing.T) {
+func TestServerWithoutTables(t *testing.T) {
 	t.Parallel()
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		env := map[string]string{"DATABASE_URL": server.Database(t), "PORT": "0"}
@@ -115,12 +128,21 @@ func TestAServerDoesNotStartOnADatabaseWithoutTables(t *testing.T) {
 	})
 }
 
-func TestAServerStartsWithoutItsDatabaseAndSends503(t *testing.T) {
-	t.Parallel()
+// People copy the example. A log that grows with the requests would fill their disks.
+func TestServerWithoutItsDatabase(t *testing.T) { // not parallel: it replaces the default logger
+	var log locked
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	url := start(t, map[string]string{"DATABASE_URL": "postgres://user@" + closedPort(t) + "/db?sslmode=disable"}, policies)
-	for _, path := range []string{"/", "/limits", "/health"} {
-		if code, _ := get(t, url+path); code != http.StatusServiceUnavailable {
-			t.Errorf("GET %s: %d, want 503", path, code)
+	for range 200 {
+		for _, path := range []string{"/", "/search", "/limits", "/health"} {
+			if code, _ := get(t, url+path); code != http.StatusServiceUnavailable {
+				t.Fatalf("GET %s: %d, want 503", path, code)
+			}
 		}
+	}
+	if lines := strings.Count(log.String(), "level=ERROR"); lines == 0 || lines > 12 {
+		t.Errorf("800 requests wrote %d lines, want 1 to 12:\n%s", lines, log.String())
 	}
 }

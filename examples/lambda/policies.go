@@ -2,11 +2,9 @@ package main
 
 import (
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/limiterslog"
 )
 
 // policies holds the policy of each limiter, by name.
@@ -28,15 +26,12 @@ var byAddress = []string{"search", "export-burst", "export-day", "login-address"
 // that gets 80 requests at once: the last of them would get 503.
 const storeTimeout = 2 * time.Second
 
-// newLimiters returns a limiter of each policy, by name. They log why there was no decision, at most
-// once a minute for each limiter and class of errors: a log of every failure would fill the disk while
-// the database is down.
+// newLimiters returns a limiter of each policy, by name.
 func newLimiters(store limiter.Store, policies map[string]limiter.Policy) (map[string]*limiter.Limiter, error) {
 	limiters := make(map[string]*limiter.Limiter, len(policies))
-	logs := limiter.WithObserver(limiterslog.Observer(slog.Default()))
 	var errs []error
 	for name, policy := range policies {
-		l, err := limiter.New(store, name, policy, limiter.WithTimeout(storeTimeout), logs)
+		l, err := limiter.New(store, name, policy, limiter.WithTimeout(storeTimeout))
 		limiters[name] = l
 		errs = append(errs, err)
 	}

@@ -28,7 +28,7 @@ func commands(t *testing.T) []string {
 	return list
 }
 
-func TestTheCommandsOfTheReadmeFitTheFiles(t *testing.T) {
+func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	_, f := template(t)
 	list := commands(t)

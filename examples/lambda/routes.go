@@ -2,10 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
-	"log/slog"
 	"net/http"
-	"sync"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/examples/lambda/page"
@@ -13,15 +10,15 @@ import (
 )
 
 // routes returns the handler of all routes, behind their limiters. A route with two limits asks for
-// one decision: a request that either limit refuses is charged to neither.
+// one decision: a request that either limit refuses is charged to neither. The middleware logs why there
+// was no decision, at most once a minute for each route and cause.
 func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Policy) (http.Handler, error) {
 	limiters, err := newLimiters(store, policies)
 	if err != nil {
 		return nil, err
 	}
-	onError := handler.OnError(logNoKey)
 	limit := func(name string, opts ...handler.Option) func(http.Handler) http.Handler {
-		return handler.New(limiters[name], client, append(opts, onError)...)
+		return handler.New(limiters[name], client, opts...)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", page.Explain(limit("page")(page.Handler())))
@@ -29,14 +26,14 @@ func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Pol
 	mux.Handle("POST /export", handler.NewAll([]handler.Rule{
 		{Limiter: limiters["export-burst"], Key: client},
 		{Limiter: limiters["export-day"], Key: client},
-	}, onError)(http.HandlerFunc(export)))
+	})(http.HandlerFunc(export)))
 	// The limit by address stops one client from trying many accounts. The limit by account
 	// stops many clients from trying one. Both charge failures only, so frequent logins are
 	// not refused. Both are hidden, because the quota of an account is not its callers' own.
 	mux.Handle("POST /login", handler.NewAll([]handler.Rule{
 		{Limiter: limiters["login-address"], Key: client},
 		{Limiter: limiters["login-account"], Key: account},
-	}, onError, handler.ChargeFailures(), handler.HideQuota())(http.HandlerFunc(login)))
+	}, handler.ChargeFailures(), handler.HideQuota())(http.HandlerFunc(login)))
 
 	// GET /limits sends the client's quotas in the headers, and charges none of them. It reads
 	// the database once for each limit, so it has a limit of its own. That one is hidden,
@@ -46,7 +43,7 @@ func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Pol
 		look = append(look, handler.Rule{Limiter: limiters[name], Key: client, Cost: free})
 	}
 	mux.Handle("GET /limits", limit("limits", handler.HideQuota())(
-		handler.NewAll(look, onError)(status(http.StatusNoContent))))
+		handler.NewAll(look)(status(http.StatusNoContent))))
 
 	// Cloud Run reserves /healthz. A probe has no address, so /health has no limit.
 	mux.Handle("GET /health", health(store, readClocks))
@@ -56,18 +53,6 @@ func routes(store Store, client handler.KeyFunc, policies map[string]limiter.Pol
 // maxBody is the longest body of a request, in bytes. A login needs less, and the other
 // routes read no body. Without a limit a client could fill the memory and /tmp.
 const maxBody = 4 << 10
-
-// logNoKey logs the first request without a key: clients can send many, but if TRUSTED_HOPS is wrong,
-// no request has a key. The limiters log all other errors.
-func logNoKey(r *http.Request, err error) {
-	if errors.Is(err, handler.ErrNoKey) {
-		firstWithoutKey.Do(func() {
-			slog.ErrorContext(r.Context(), "no decision", "route", r.Pattern, "error", err)
-		})
-	}
-}
-
-var firstWithoutKey sync.Once
 
 // free is the cost of a request that is charged to no limit.
 func free(*http.Request) int64 { return 0 }

@@ -97,7 +97,7 @@ func TestLimitsChargesNothing(t *testing.T) {
 	}
 }
 
-func TestTheLimitOfAnAccountHoldsForAllAddresses(t *testing.T) {
+func TestAccountLimitHoldsForAllAddresses(t *testing.T) {
 	t.Parallel()
 	h := service(t, settings{})
 	names := []string{"Alice@example.com", "alice@example.com", " ALICE@example.com ", "\talice@EXAMPLE.com\n", "Alice@Example.Com"}
@@ -124,7 +124,7 @@ func TestTheLimitOfAnAccountHoldsForAllAddresses(t *testing.T) {
 	}
 }
 
-func TestARequestThatOneLimitRefusesIsNotChargedToTheOther(t *testing.T) {
+func TestRefusalsChargeNeitherLimit(t *testing.T) {
 	t.Parallel()
 	h := service(t, settings{})
 	const from = "192.0.2.1:1"
@@ -164,7 +164,7 @@ func TestOnlyFailedLoginsAreCharged(t *testing.T) {
 	try("alice", password, http.StatusTooManyRequests)
 }
 
-func TestTheAddressOfTheClientIsFoundBehindProxies(t *testing.T) {
+func TestClientBehindProxies(t *testing.T) {
 	t.Parallel()
 	const forwarded = "198.51.100.66, 203.0.113.7, 198.51.100.1" // the first is the client's own invention
 	for _, c := range []struct {
@@ -213,7 +213,7 @@ type broken struct{ *memory.Store }
 
 func (broken) Check(context.Context) error { return errors.New("broken") }
 
-func TestHealthReportsTheCheckOfTheStore(t *testing.T) {
+func TestHealthReportsTheCheck(t *testing.T) {
 	t.Parallel()
 	h, err := routes(broken{memory.New()}, settings{}.client(), policies)
 	if err != nil {

@@ -51,7 +51,7 @@ type metadata struct {
 	Annotations map[string]string
 }
 
-func TestTheServiceFitsTheProgram(t *testing.T) {
+func TestService(t *testing.T) {
 	t.Parallel()
 	var file cloudRunService
 	decode(t, "service.yaml", &file)

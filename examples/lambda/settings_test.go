@@ -22,7 +22,7 @@ func variables(t *testing.T) (names []string) {
 	return slices.Compact(names)
 }
 
-func TestAnEmptyEnvironmentMakesAServerOnSQLite(t *testing.T) {
+func TestEmptyEnvironment(t *testing.T) {
 	t.Parallel()
 	s, err := readSettings(func(string) string { return "" })
 	if err != nil || s.databaseURL != "" || s.port != "8080" || s.trustedHops != 0 || s.inLambda || !strings.HasSuffix(s.sqlite, "limiter-example.db") {
@@ -30,7 +30,7 @@ func TestAnEmptyEnvironmentMakesAServerOnSQLite(t *testing.T) {
 	}
 }
 
-func TestTrustedHopsIsANumberOfProxies(t *testing.T) {
+func TestTrustedHopsSetting(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]int{"": 0, "0": 0, "1": 1, "2": 2, "16": 16, "17": -1, "300": -1, "-1": -1, "one": -1, "1.0": -1} {
 		s, err := readSettings(lookup(map[string]string{"TRUSTED_HOPS": value}))
@@ -43,7 +43,7 @@ func TestTrustedHopsIsANumberOfProxies(t *testing.T) {
 	}
 }
 
-func TestTheDSNOverridesThePoolSettings(t *testing.T) {
+func TestPoolSettings(t *testing.T) {
 	t.Parallel()
 	type pool struct {
 		conns                           int32
@@ -84,7 +84,7 @@ func TestTheDSNOverridesThePoolSettings(t *testing.T) {
 	}
 }
 
-func TestTheErrorOfAnInvalidDSNDoesNotQuoteIt(t *testing.T) {
+func TestInvalidDSNIsNotQuoted(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{"postgres://user:secret/word@localhost/db", "postgres//user:secret@localhost", "secret", "host=localhost password=secret pool_max_conns=many"} {
 		store, err := openStore(t.Context(), settings{databaseURL: dsn})

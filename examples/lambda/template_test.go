@@ -97,7 +97,7 @@ func decode(t *testing.T, file string, into any) {
 	}
 }
 
-func TestTheTemplateFitsTheProgram(t *testing.T) {
+func TestTemplate(t *testing.T) {
 	t.Parallel()
 	parameters, f := template(t)
 	p := f.Properties
@@ -135,7 +135,7 @@ func TestTheTemplateFitsTheProgram(t *testing.T) {
 }
 
 // The program serves the events of every source in the template.
-func TestTheEventsOfTheTemplateAreServed(t *testing.T) {
+func TestTemplateEvents(t *testing.T) {
 	t.Parallel()
 	_, f := template(t)
 	recording := map[string][]byte{

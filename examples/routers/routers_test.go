@@ -16,7 +16,7 @@ import (
 
 // Each router has a limiter around all routes, as the comment of package handler says, and a second
 // one around a single route.
-func TestLimitersNestAndRoutesKeepTheirParameters(t *testing.T) {
+func TestLimitersNestInRouters(t *testing.T) {
 	t.Parallel()
 	type middleware = func(http.Handler) http.Handler
 	for name, router := range map[string]func(all, item middleware) http.Handler{

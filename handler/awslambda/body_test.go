@@ -12,7 +12,7 @@ import (
 )
 
 // Lambda takes 6 MB of JSON, where a NUL is six bytes as text and 4/3 of a byte in base64.
-func TestABodyIsSentInTheShorterOfTheTwoFormsThatJSONHas(t *testing.T) {
+func TestBodiesAreSentInTheShorterForm(t *testing.T) {
 	t.Parallel()
 	const n = 1 << 15
 	quotes := `["` + strings.Repeat(`","`, n/3) + `"]`
@@ -55,8 +55,8 @@ func TestABodyIsSentInTheShorterOfTheTwoFormsThatJSONHas(t *testing.T) {
 	}
 }
 
-// FuzzTheShorterFormOfABody compares what is chosen with what encoding/json makes of a body.
-func FuzzTheShorterFormOfABody(f *testing.F) {
+// FuzzShorterForm compares what is chosen with what encoding/json makes of a body.
+func FuzzShorterForm(f *testing.F) {
 	for _, s := range []string{"", "a", "\x00", "\b\f\n\r\t\x7f", `"\`, "<&>", "\u2028\u2029", "é\U0001f600", "\xe2\x80", "\x1b\x0b"} {
 		f.Add(s)
 		f.Add(strings.Repeat(s, 10))

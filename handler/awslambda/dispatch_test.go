@@ -16,7 +16,7 @@ import (
 	"github.com/sqlimit/limiter/handler/awslambda"
 )
 
-func TestOtherEventsGoToTheOtherHandler(t *testing.T) {
+func TestOtherEvents(t *testing.T) {
 	t.Parallel()
 	for _, event := range []string{"other-scheduled", "other-websocket", "other-authorizer", "other-authorizer-2.0"} {
 		payload := recorded(t, event)
@@ -38,7 +38,7 @@ func TestOtherEventsGoToTheOtherHandler(t *testing.T) {
 }
 
 // Only AWS has names under on.aws. A custom domain of an HTTP API can hold anything else.
-func TestAFunctionURLIsKnownByTheEndOfItsDomain(t *testing.T) {
+func TestFunctionURLIsKnownByItsDomain(t *testing.T) {
 	t.Parallel()
 	const url = "abcdefghijklmnopqrstuvwxyz012345.lambda-url.eu-central-1.on.aws"
 	for domain, want := range map[string]bool{
@@ -63,7 +63,7 @@ func TestAFunctionURLIsKnownByTheEndOfItsDomain(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoEventIsUnknown(t *testing.T) {
+func TestUnknownEvents(t *testing.T) {
 	t.Parallel()
 	h := awslambda.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was served") }), nil)
 	for _, payload := range []string{
@@ -78,7 +78,7 @@ func TestWhatIsNoEventIsUnknown(t *testing.T) {
 	}
 }
 
-func TestAnEventThatCannotBeReadIsAnError(t *testing.T) {
+func TestUnreadableEvent(t *testing.T) {
 	t.Parallel()
 	h := awslambda.Handler(http.NotFoundHandler(), nil)
 	out, err := h.Invoke(t.Context(), []byte(`{"httpMethod":"GET","path":7,"requestContext":{"identity":{}}}`))
@@ -88,7 +88,7 @@ func TestAnEventThatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-func TestTheEventCanBeHadFromTheContext(t *testing.T) {
+func TestEventFromContext(t *testing.T) {
 	t.Parallel()
 	var ctx context.Context
 	h := awslambda.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() }), nil)
@@ -122,7 +122,7 @@ func TestTheEventCanBeHadFromTheContext(t *testing.T) {
 	}
 }
 
-func TestANilHandlerPanicsWhenTheProgramIsPutTogether(t *testing.T) {
+func TestWrongProgramsPanic(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]func(){
 		"Handler":     func() { awslambda.Handler(nil, nil) },

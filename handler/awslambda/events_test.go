@@ -47,7 +47,7 @@ func seen(t *testing.T, payload []byte) (r *http.Request, body string) {
 	return r, body
 }
 
-func TestARecordedEventIsTheRequestThatTheClientSent(t *testing.T) {
+func TestRecordedEvents(t *testing.T) {
 	t.Parallel()
 	const (
 		api     = "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com"
@@ -106,27 +106,11 @@ func TestARecordedEventIsTheRequestThatTheClientSent(t *testing.T) {
 	}
 }
 
-func TestABodyInBase64ArrivesAsItWasSent(t *testing.T) {
-	t.Parallel()
-	r, body := seen(t, recorded(t, "functionurl-base64"))
-	if want := "\x89PNG\r\n\x1a\n"; body != want || r.ContentLength != int64(len(want)) {
-		t.Errorf("the body is %q, of %d bytes; want %q", body, r.ContentLength, want)
-	}
-}
-
-func TestAnEventWithoutABodyHasNone(t *testing.T) {
+func TestHealthCheckOfALoadBalancer(t *testing.T) {
 	t.Parallel()
 	r, body := seen(t, recorded(t, "alb-health-check"))
-	if body != "" || r.Body != http.NoBody || r.ContentLength != 0 {
-		t.Errorf("the body is %q, of %d bytes", body, r.ContentLength)
-	}
-}
-
-func TestAHealthCheckOfALoadBalancerIsNobody(t *testing.T) {
-	t.Parallel()
-	r, _ := seen(t, recorded(t, "alb-health-check"))
-	if r.RemoteAddr != "" || r.URL.Path != "/health" {
-		t.Errorf("%s from %q", r.URL.Path, r.RemoteAddr)
+	if body != "" || r.Body != http.NoBody || r.ContentLength != 0 || r.RemoteAddr != "" || r.URL.Path != "/health" {
+		t.Errorf("%s from %q with the body %q of %d bytes, want /health from nobody without a body", r.URL.Path, r.RemoteAddr, body, r.ContentLength)
 	}
 	if key, err := handler.ClientIP()(r); !errors.Is(err, handler.ErrNoKey) {
 		t.Errorf("its key is %q, %v; want ErrNoKey", key, err)
@@ -134,7 +118,7 @@ func TestAHealthCheckOfALoadBalancerIsNobody(t *testing.T) {
 }
 
 // A gateway that has unescaped a path applied its routes and authorizers to that.
-func TestAnUnescapedPathIsNotUnescapedAgain(t *testing.T) {
+func TestUnescapedPaths(t *testing.T) {
 	t.Parallel()
 	for _, event := range []string{"httpapi", "httpapi-format-1.0"} {
 		payload := bytes.ReplaceAll(recorded(t, event), []byte("/orders/space value/a/b"), []byte("/%61dmin/100%"))
@@ -145,7 +129,7 @@ func TestAnUnescapedPathIsNotUnescapedAgain(t *testing.T) {
 	}
 }
 
-func TestAPathOrBodyThatCannotBeDecodedIsABadRequest(t *testing.T) {
+func TestUndecodablePathOrBodyIsABadRequest(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ event, old, new string }{
 		{"rest", `"path": "/orders/space%20value`, `"path": "/orders/space%zz`},
@@ -175,7 +159,7 @@ func TestAPathOrBodyThatCannotBeDecodedIsABadRequest(t *testing.T) {
 	}
 }
 
-func TestTheZeroEventIsARequest(t *testing.T) {
+func TestZeroEvents(t *testing.T) {
 	t.Parallel()
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.RequestURI+" "+r.Proto)
@@ -195,7 +179,7 @@ func TestTheZeroEventIsARequest(t *testing.T) {
 }
 
 // So it stands in the table of AWS' documentation, though not in its events.
-func TestAQueryMayBeginWithItsQuestionMark(t *testing.T) {
+func TestQueryWithQuestionMark(t *testing.T) {
 	t.Parallel()
 	for _, event := range []string{"httpapi", "functionurl"} {
 		r, _ := seen(t, bytes.Replace(recorded(t, event), []byte(`"rawQueryString": "`), []byte(`"rawQueryString": "?`), 1))
@@ -205,7 +189,7 @@ func TestAQueryMayBeginWithItsQuestionMark(t *testing.T) {
 	}
 }
 
-func TestAPageIsNotBlownUp(t *testing.T) {
+func TestHTMLIsNotEscaped(t *testing.T) {
 	t.Parallel()
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<p>&amp;</p>") })
 	out, err := awslambda.Handler(h, nil).Invoke(t.Context(), recorded(t, "alb"))

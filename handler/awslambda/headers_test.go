@@ -11,13 +11,12 @@ import (
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/aws/aws-lambda-go/lambda"
 
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
 )
 
-func TestHeadersOfAFunctionStayAndListsAreJoined(t *testing.T) {
+func TestHeadersOfAFunctionStay(t *testing.T) {
 	t.Parallel()
 	for _, g := range gateways() {
 		// Shared by all invocations, as a variable of a package would be.
@@ -60,7 +59,7 @@ func TestHeadersOfAFunctionStayAndListsAreJoined(t *testing.T) {
 	}
 }
 
-func TestHeadersJoinWhereTheFunctionHasThem(t *testing.T) {
+func TestHeadersJoin(t *testing.T) {
 	t.Parallel()
 	f := awslambda.LimitREST(newLimiter(t, 9), handler.ClientIP())(func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
 		return events.APIGatewayProxyResponse{
@@ -90,7 +89,7 @@ func TestHeadersJoinWhereTheFunctionHasThem(t *testing.T) {
 	}
 }
 
-func TestHeadersGoWhereTheGatewayReadsThem(t *testing.T) {
+func TestHeadersGoWhereTheGatewayReads(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, 9)
 	rest, err1 := invoke(t, "rest", awslambda.LimitREST(l, handler.ClientIP()))
@@ -115,30 +114,7 @@ func TestHeadersGoWhereTheGatewayReadsThem(t *testing.T) {
 	}
 }
 
-func TestLimitersOfFunctionsNest(t *testing.T) {
-	t.Parallel()
-	for _, g := range gateways() {
-		if g.name != "HTTP API" {
-			continue
-		}
-		outer, inner := newNamed(t, "outer", 5), newNamed(t, "inner", 1)
-		f := func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-			return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusOK}, nil
-		}
-		h := lambda.NewHandler(awslambda.LimitHTTPAPI(outer, handler.ClientIP())(awslambda.LimitHTTPAPI(inner, handler.ClientIP())(f)))
-		for i, status := range []int{http.StatusOK, http.StatusTooManyRequests} {
-			a := g.send(t, h, request(t, "GET", "/", ""))
-			if a.status != status {
-				t.Errorf("request %d: %d, want %d", i, a.status, status)
-			}
-			if got, want := a.header.Get("RateLimit-Policy"), `"outer";q=5;w=3600, "inner";q=1;w=3600`; got != want {
-				t.Errorf("request %d: RateLimit-Policy: %s, want %s", i, got, want)
-			}
-		}
-	}
-}
-
-func TestASkippedRequestLeavesTheResponseAlone(t *testing.T) {
+func TestSkippedResponseStays(t *testing.T) {
 	t.Parallel()
 	skip := handler.Skip(func(*http.Request) bool { return true })
 	got, err := invoke(t, "alb", awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP(), skip))
@@ -147,7 +123,7 @@ func TestASkippedRequestLeavesTheResponseAlone(t *testing.T) {
 	}
 }
 
-func TestRetryAfterOfNestedFunctionsIsTheLongestWait(t *testing.T) {
+func TestRetryAfterOfNestedFunctions(t *testing.T) {
 	t.Parallel()
 	for _, g := range gateways() {
 		outer, inner := newNamed(t, "outer", 2), newNamed(t, "inner", 60)

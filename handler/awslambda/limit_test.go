@@ -48,7 +48,7 @@ func limited(g *gateway, l handler.Limiter, key handler.KeyFunc, opts ...handler
 	}
 }
 
-func TestAFunctionSeesTheDecisionAndItsEvent(t *testing.T) {
+func TestFunctionSeesDecisionAndEvent(t *testing.T) {
 	t.Parallel()
 	limit := awslambda.LimitREST(newLimiter(t, 3), handler.ClientIP())
 	called := false
@@ -76,28 +76,7 @@ func TestAFunctionSeesTheDecisionAndItsEvent(t *testing.T) {
 
 type traceKey struct{}
 
-func TestAKeyCanComeFromWhatTheAuthorizerFound(t *testing.T) {
-	t.Parallel()
-	user := handler.User(func(r *http.Request) string {
-		e, _ := awslambda.EventFromContext[events.APIGatewayV2HTTPRequest](r.Context())
-		if a := e.RequestContext.Authorizer; a != nil && a.JWT != nil {
-			return a.JWT.Claims["sub"]
-		}
-		return ""
-	})
-	l := newLimiter(t, 1)
-	h := lambda.NewHandler(awslambda.LimitHTTPAPI(l, user)(func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusOK}, nil
-	}))
-	if _, err := h.Invoke(t.Context(), recorded(t, "httpapi")); err != nil {
-		t.Fatal(err)
-	}
-	if res, err := l.Peek(t.Context(), "alice"); err != nil || res.Remaining != 0 {
-		t.Errorf("alice has %d left, %v; want 0", res.Remaining, err)
-	}
-}
-
-func TestTheRouteOfAFunctionIsThatOfTheGateway(t *testing.T) {
+func TestRouteOfAFunction(t *testing.T) {
 	t.Parallel()
 	for event, want := range map[string]string{"rest": "/orders/{proxy+}", "httpapi": "POST /orders/{proxy+}", "functionurl": "", "alb": ""} {
 		var route string
@@ -134,7 +113,7 @@ func invoke[E, R any](t *testing.T, event string, limit func(func(context.Contex
 }
 
 // A login may answer a wrong password by a redirect, back to the form.
-func TestWithChargeFailuresOnlyWhatTheFunctionSaysHasSucceeded(t *testing.T) {
+func TestChargeFailuresOfFunctions(t *testing.T) {
 	t.Parallel()
 	for _, g := range gateways() {
 		for _, status := range []int{http.StatusOK, http.StatusNoContent, http.StatusSeeOther, http.StatusUnauthorized, http.StatusInternalServerError, 0} {
@@ -165,7 +144,7 @@ func TestWithChargeFailuresOnlyWhatTheFunctionSaysHasSucceeded(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfAFunctionIsReturnedAsItIs(t *testing.T) {
+func TestErrorOfAFunction(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("failed")
 	want := events.APIGatewayV2HTTPResponse{StatusCode: 200, Body: "half"}
@@ -181,7 +160,7 @@ func TestAnErrorOfAFunctionIsReturnedAsItIs(t *testing.T) {
 	}
 }
 
-func TestManyInvocationsMayRunAtOnce(t *testing.T) {
+func TestConcurrentInvocations(t *testing.T) {
 	t.Parallel()
 	const n = 50
 	for _, g := range gateways() {

@@ -17,7 +17,7 @@ import (
 	"github.com/sqlimit/limiter/handler/awslambda"
 )
 
-func TestARefusalIsAResponseOfTheEventsOwnForm(t *testing.T) {
+func TestRefusalsOfEveryGateway(t *testing.T) {
 	t.Parallel()
 	for _, g := range gateways() {
 		for _, way := range []string{"handler", "function"} {
@@ -68,7 +68,7 @@ func TestARefusalIsAResponseOfTheEventsOwnForm(t *testing.T) {
 	}
 }
 
-func TestTheRawFormOfARefusalIsTheEventsOwn(t *testing.T) {
+func TestRawFormOfARefusal(t *testing.T) {
 	t.Parallel()
 	never := newLimiter(t, 1)
 	if _, err := never.Allow(t.Context(), client); err != nil {
@@ -119,7 +119,7 @@ func TestNoHeaderChangesTheKey(t *testing.T) {
 	}
 }
 
-func TestARequestWithoutAnAddressIsRefusedAndNotCounted(t *testing.T) {
+func TestRequestWithoutAnAddress(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, 1)
 	h := awslambda.Handler(handler.New(l, handler.ClientIP())(http.NotFoundHandler()), nil)
@@ -130,7 +130,7 @@ func TestARequestWithoutAnAddressIsRefusedAndNotCounted(t *testing.T) {
 	}
 }
 
-func TestARefusalOfOnesOwnIsTheEventsResponse(t *testing.T) {
+func TestRefusalOption(t *testing.T) {
 	t.Parallel()
 	own := handler.Refusal(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "seen", Value: "1"})
@@ -184,7 +184,7 @@ func TestALBWithClientPorts(t *testing.T) {
 }
 
 // Every gateway forwards requests, and the event says whose.
-func TestInLambdaNoProxyHasToBeTrusted(t *testing.T) {
+func TestNoProxyWarningInLambda(t *testing.T) {
 	log := logged(t)
 	for _, g := range gateways() {
 		for way, h := range limited(&g, newLimiter(t, 2), handler.ClientIP()) {

@@ -78,7 +78,7 @@ func (a reply) comparable() reply {
 	return a
 }
 
-func TestAHandlerSeesTheSameRequestBehindEveryGatewayAsBehindAServer(t *testing.T) {
+func TestRequestsEqualThoseOfAServer(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, method, target, body string
@@ -131,7 +131,7 @@ func TestAHandlerSeesTheSameRequestBehindEveryGatewayAsBehindAServer(t *testing.
 	}
 }
 
-func TestAClientGetsTheSameResponseFromEveryGatewayAsFromAServer(t *testing.T) {
+func TestResponsesEqualThoseOfAServer(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -238,7 +238,7 @@ func TestAClientGetsTheSameResponseFromEveryGatewayAsFromAServer(t *testing.T) {
 	}
 }
 
-func TestAHeadSaysTheLengthThatTheHandlerWrote(t *testing.T) {
+func TestLengthOfAHeadResponse(t *testing.T) {
 	t.Parallel()
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1234") })
 	for _, g := range gateways() {
@@ -249,7 +249,7 @@ func TestAHeadSaysTheLengthThatTheHandlerWrote(t *testing.T) {
 	}
 }
 
-func TestAConnectionIsTheGatewaysAffair(t *testing.T) {
+func TestFieldsOfConnections(t *testing.T) {
 	t.Parallel()
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for _, name := range []string{"Connection", "Transfer-Encoding", "Trailer", "Upgrade", "Keep-Alive"} {
@@ -265,26 +265,16 @@ func TestAConnectionIsTheGatewaysAffair(t *testing.T) {
 	}
 }
 
-func TestAStatusThatIsNonePanicsAsBehindAServer(t *testing.T) {
+func TestPanics(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{0, 99, 1000} {
-		h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		for _, g := range gateways() {
-			payload := g.payload(t, request(t, "GET", "/", ""))
-			if !panics(func() { _, _ = awslambda.Handler(h, nil).Invoke(t.Context(), payload) }) {
-				t.Errorf("%s: status %d did not panic", g.name, status)
-			}
-		}
-	}
-}
-
-func TestAPanicOfAHandlerIsNotSwallowed(t *testing.T) {
-	t.Parallel()
-	h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a bug") })
-	for _, g := range gateways() {
-		payload := g.payload(t, request(t, "GET", "/", ""))
-		if !panics(func() { _, _ = awslambda.Handler(h, nil).Invoke(t.Context(), payload) }) {
-			t.Errorf("%s: the panic is gone", g.name)
+	for name, h := range map[string]http.HandlerFunc{
+		"of the handler":          func(http.ResponseWriter, *http.Request) { panic("a bug") },
+		"for the status 0":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(0) },
+		"for a status below 100":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(99) },
+		"for a status beyond 999": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1000) },
+	} {
+		if !panics(func() { _, _ = awslambda.Handler(h, nil).Invoke(t.Context(), recorded(t, "rest")) }) {
+			t.Errorf("there is no panic %s", name)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestUnreadableEventsAreLogged(t *testing.T) {
 
 // A limiter that decides nothing must not refuse, either. The function takes the event and
 // need not read its path.
-func TestAnEventThatNoRequestCanBeMadeOfReachesTheFunctionUnlessItIsLimited(t *testing.T) {
+func TestUndecodableEvents(t *testing.T) {
 	t.Parallel()
 	skip := func(r *http.Request) bool { return r.URL.Path == "/%zz" || r.ContentLength == 0 }
 	tests := []struct {

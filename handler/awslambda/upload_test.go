@@ -14,7 +14,7 @@ import (
 	"github.com/sqlimit/limiter/handler/awslambda"
 )
 
-func TestTheFilesOfAnUploadAreRemovedAfterEachInvocation(t *testing.T) {
+func TestUploadsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	files := func() int {
