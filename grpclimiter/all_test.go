@@ -33,35 +33,6 @@ func costIs(n int64) func(context.Context, grpclimiter.Call) int64 {
 
 const bothPolicies = `"burst";q=3;w=6, "day";q=5;w=86400`
 
-func TestSeveralLimitsAreChargedTogether(t *testing.T) {
-	t.Parallel()
-	for _, kind := range kinds {
-		t.Run(kind.name, func(t *testing.T) {
-			t.Parallel()
-			rules := burstAndDay(t, 5)
-			rules[1].Cost = costIs(2)
-			s, client := serve(t, grpclimiter.NewAll(rules))
-			for _, quota := range []string{`"burst";r=2;t=2, "day";r=3;t=43200`, `"burst";r=1;t=2, "day";r=1;t=43200`} {
-				header, err := kind.call(t.Context(), client)
-				wantCode(t, err, codes.OK, 0)
-				wantHeader(t, header, bothPolicies, quota, "")
-			}
-			header, err := kind.call(t.Context(), client)
-			wantCode(t, err, codes.ResourceExhausted, 12*time.Hour)
-			wantHeader(t, header, bothPolicies, `"burst";r=1;t=2, "day";r=1;t=43200`, "43200")
-			if got, want := status.Convert(err).Message(), "rate limit exceeded: day"; got != want {
-				t.Errorf("message %q, want %q", got, want)
-			}
-			if got := left(t, rules[0].Limiter, "everybody"); got != 1 {
-				t.Errorf("the refused call left %d of the burst, want 1", got)
-			}
-			if n := s.calls.Load(); n != 2 {
-				t.Errorf("the service was called %d times, want 2", n)
-			}
-		})
-	}
-}
-
 func TestRefusalNames(t *testing.T) {
 	t.Parallel()
 	free := func(rules []grpclimiter.Rule) { rules[0].Cost = costIs(0) }

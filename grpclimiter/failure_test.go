@@ -15,7 +15,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/grpclimiter"
-	"github.com/sqlimit/limiter/memory"
 )
 
 // broken is a store that always fails.
@@ -113,31 +112,6 @@ func TestFailOpen(t *testing.T) {
 	}
 }
 
-func TestFailurePolicyOfTheLimiter(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name   string
-		opt    limiter.Option
-		quota  string
-		source limiter.Source
-	}{
-		{"FailOpen", limiter.FailOpen(), "", limiter.SourcePolicy},
-		{"FailLocal", limiter.FailLocal(memory.New()), `"api";r=4;t=12`, limiter.SourceLocal},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			onError := grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) { t.Errorf("OnError got %v", err) })
-			s, client := serve(t, grpclimiter.New(atStore(t, broken{errDown}, tt.opt), oneKey, onError))
-			header, err := call(t, client)
-			wantCode(t, err, codes.OK, 0)
-			wantHeader(t, header, `"api";q=5;w=60`, tt.quota, "")
-			if res, ok := grpclimiter.ResultFromContext(s.last); !ok || res.Source != tt.source {
-				t.Errorf("ResultFromContext = %+v, %t", res, ok)
-			}
-		})
-	}
-}
-
 func TestCallerThatLeaves(t *testing.T) {
 	t.Parallel()
 	store := hung{make(chan struct{})}
@@ -171,24 +145,5 @@ func TestCallerThatLeaves(t *testing.T) {
 	wantCode(t, <-errs, codes.DeadlineExceeded, 0)
 	if len(failures) > 0 || s.calls.Load() > 0 {
 		t.Errorf("OnError got %v, and the service %d calls; want none", failures, s.calls.Load())
-	}
-}
-
-func TestFailuresAreLoggedOnceAMinute(t *testing.T) { // not parallel: it replaces the default logger
-	log := logged(t)
-	_, client := serve(t, grpclimiter.New(atStore(t, broken{errSetup}), oneKey))
-	for range 3 {
-		_, err := call(t, client)
-		wantCode(t, err, codes.Unavailable, time.Second)
-	}
-	_, busy := serve(t, grpclimiter.New(atStore(t, broken{errBusy}), oneKey))
-	_, err := call(t, busy)
-	wantCode(t, err, codes.Unavailable, time.Second)
-	text := log.String()
-	if strings.Count(text, "\n") != 1 || !strings.Contains(text, "limiter=api") || !strings.Contains(text, "no tables on db7.internal") {
-		t.Errorf("the log is\n%s\nwant one line with the limiter and the error", text)
-	}
-	if strings.Contains(text, "everybody") {
-		t.Errorf("the log has the key:\n%s", text)
 	}
 }

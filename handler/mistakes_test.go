@@ -93,22 +93,3 @@ func TestMistakes(t *testing.T) {
 		})
 	}
 }
-
-func TestMistakesAreLoggedApart(t *testing.T) {
-	log := logged(t)
-	tooCostly := handler.Cost(func(*http.Request) int64 { return 100 })
-	byQuery := map[string]handler.KeyFunc{"route": handler.Route(), "header": handler.Header("X-Tenant"), "cost": oneKey}
-	h := handler.New(newLimiter(t, newClock(), "l", limiter.PerMinute(60)), func(r *http.Request) (string, error) {
-		return byQuery[r.URL.RawQuery](r)
-	}, tooCostly)(&nextHandler{})
-	for range 10 {
-		for cause := range byQuery {
-			askBy(h, httptest.NewRequest(http.MethodGet, "/?"+cause, http.NoBody))
-		}
-	}
-	for _, part := range []string{"no route was matched", "the header X-Tenant", "the cost is 100"} {
-		if strings.Count(log.String(), part) != 1 {
-			t.Errorf("want one line with %q: %s", part, log)
-		}
-	}
-}

@@ -12,24 +12,17 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// sharedStore is a store in memory that can fail. It notes the refunds that it gets.
+// sharedStore is a store in memory that can fail.
 type sharedStore struct {
 	*memory.Store
-	takes, refunds, looks error    // with which operations fail
-	refunded              []string // name and cost
-	reads                 int      // looks at one key
+	takes, looks error // with which operations fail
+	reads        int   // looks at one key
 }
 
 func newSharedStore() *sharedStore { return &sharedStore{Store: memory.New()} }
 
 func (s *sharedStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	switch op.Kind {
-	case limiter.OpRefund:
-		s.refunded = append(s.refunded, op.Name+" "+strconv.FormatInt(op.Cost, 10))
-		if s.refunds != nil {
-			return limiter.State{}, s.refunds
-		}
-	case limiter.OpLook:
+	if op.Kind == limiter.OpLook {
 		s.reads++
 		if s.looks != nil {
 			return limiter.State{}, s.looks

@@ -57,6 +57,9 @@ func request(tb testing.TB, file, method, path, body string) []byte {
 // TestProgram runs the binary as Lambda and Cloud Run do.
 func TestProgram(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it builds the program")
+	}
 	if runtime.GOOS == "windows" {
 		t.Skip("neither Lambda nor Cloud Run is Windows, and there are no signals")
 	}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,21 +28,6 @@ func closedPort(t *testing.T) string {
 	}
 	_ = listener.Close()
 	return listener.Addr().String()
-}
-
-// onEach runs a test on SQLite and on every PostgreSQL. The environment names a database
-// of its own.
-func onEach(t *testing.T, run func(t *testing.T, env map[string]string)) {
-	t.Helper()
-	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		run(t, map[string]string{"LIMITER_SQLITE": filepath.Join(t.TempDir(), "limiter.db")})
-	})
-	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
-		dsn, _ := migrated(t, server)
-		run(t, map[string]string{"DATABASE_URL": dsn})
-	})
 }
 
 // start runs the program as a server in this process and returns its URL.
@@ -75,28 +59,6 @@ func start(t *testing.T, env map[string]string, policies map[string]limiter.Poli
 
 func lookup(env map[string]string) func(string) string {
 	return func(name string) string { return env[name] }
-}
-
-// The first ten requests are allowed. Later ones are refused with Retry-After: 1, except
-// those that find a token that was refilled meanwhile.
-func TestTwentyRequests(t *testing.T) {
-	onEach(t, func(t *testing.T, env map[string]string) {
-		url := start(t, env, policies)
-		codes := map[int]int{}
-		for i := range 20 {
-			code, header := get(t, url)
-			codes[code]++
-			if i < 10 && code != http.StatusOK {
-				t.Errorf("request %d: %d, want 200", i+1, code)
-			}
-			if retry := header.Get("Retry-After"); code == http.StatusTooManyRequests && retry != "1" {
-				t.Errorf("request %d: Retry-After %q, want 1", i+1, retry)
-			}
-		}
-		if codes[http.StatusOK]+codes[http.StatusTooManyRequests] != 20 || codes[http.StatusTooManyRequests] == 0 {
-			t.Errorf("statuses %v, want 20 of 200 and 429, and at least one 429", codes)
-		}
-	})
 }
 
 // get sends a request and reads the whole response.

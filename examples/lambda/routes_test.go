@@ -84,19 +84,6 @@ func TestEachRouteSendsItsOwnLimits(t *testing.T) {
 	}
 }
 
-func TestLimitsChargesNothing(t *testing.T) {
-	t.Parallel()
-	h := service(t, settings{})
-	for range 25 {
-		if resp := send(h, "192.0.2.1:1", "GET", "/limits", ""); resp.Code != http.StatusNoContent {
-			t.Fatalf("%d, want 204", resp.Code)
-		}
-	}
-	if resp := send(h, "192.0.2.1:1", "GET", "/search", ""); resp.Header().Get("Ratelimit") != `"search";r=9;t=1` {
-		t.Errorf("RateLimit: %s", resp.Header().Get("Ratelimit"))
-	}
-}
-
 func TestAccountLimitHoldsForAllAddresses(t *testing.T) {
 	t.Parallel()
 	h := service(t, settings{})

@@ -1,14 +1,10 @@
 package awslambda_test
 
 import (
-	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
@@ -31,23 +27,5 @@ func BenchmarkInvoke(b *testing.B) {
 				}
 			}
 		})
-	}
-}
-
-// BenchmarkLimitHTTPAPI is what a limiter adds to a function that takes the event.
-func BenchmarkLimitHTTPAPI(b *testing.B) {
-	limit := awslambda.LimitHTTPAPI(newLimiter(b, 1<<30), handler.ClientIP())
-	f := limit(func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusOK}, nil
-	})
-	var event events.APIGatewayV2HTTPRequest
-	if err := json.Unmarshal(recorded(b, "httpapi"), &event); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := f(b.Context(), event); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -116,20 +116,6 @@ func ExampleHandler_test() {
 	// <nil>
 }
 
-func ExampleREST() {
-	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello ", r.RemoteAddr) })
-	f := awslambda.REST(handler.New(examplePerClient(), handler.ClientIP())(hello))
-	// In main: lambda.Start(f)
-
-	var event events.APIGatewayProxyRequest
-	if err := json.Unmarshal(exampleEvent("rest"), &event); err != nil {
-		log.Fatal(err)
-	}
-	response, err := f(context.Background(), event)
-	fmt.Println(response.StatusCode, response.Body, response.MultiValueHeaders["Ratelimit-Policy"], err)
-	// Output: 200 hello 192.0.2.1 ["per-client";q=1;w=60] <nil>
-}
-
 func ExampleHTTPAPI() {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello ", r.RemoteAddr) })
 	f := awslambda.HTTPAPI(handler.New(examplePerClient(), handler.ClientIP())(hello))
@@ -142,20 +128,6 @@ func ExampleHTTPAPI() {
 	response, err := f(context.Background(), event)
 	fmt.Println(response.StatusCode, response.Body, response.Headers["Ratelimit-Policy"], err)
 	// Output: 200 hello 192.0.2.1 "per-client";q=1;w=60 <nil>
-}
-
-func ExampleFunctionURL() {
-	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello ", r.RemoteAddr) })
-	f := awslambda.FunctionURL(handler.New(examplePerClient(), handler.ClientIP())(hello))
-	// In main: lambda.Start(f)
-
-	var event events.LambdaFunctionURLRequest
-	if err := json.Unmarshal(exampleEvent("functionurl"), &event); err != nil {
-		log.Fatal(err)
-	}
-	response, err := f(context.Background(), event)
-	fmt.Println(response.StatusCode, response.Body, response.Headers["Ratelimit-Policy"], err)
-	// Output: 200 hello 2001:db8:1:2::3 "per-client";q=1;w=60 <nil>
 }
 
 // The health checks of a load balancer have no address, and are served outside of
@@ -181,26 +153,6 @@ func ExampleALB() {
 	// 200 OK <nil>
 	// 429 Too Many Requests <nil>
 	// 200 OK <nil>
-}
-
-func ExampleLimitREST() {
-	limit := awslambda.LimitREST(examplePerClient(), handler.ClientIP())
-	f := limit(func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
-		return events.APIGatewayProxyResponse{StatusCode: http.StatusOK, Body: "hello"}, nil
-	})
-	// In main: lambda.Start(f)
-
-	var event events.APIGatewayProxyRequest
-	if err := json.Unmarshal(exampleEvent("rest"), &event); err != nil {
-		log.Fatal(err)
-	}
-	for range 2 {
-		response, err := f(context.Background(), event)
-		fmt.Println(response.StatusCode, response.MultiValueHeaders["Retry-After"], err)
-	}
-	// Output:
-	// 200 [] <nil>
-	// 429 [60] <nil>
 }
 
 // Logins by account: the quota is not told to everybody, and only failures count.
@@ -266,43 +218,6 @@ func ExampleLimitAllHTTPAPI() {
 	// 200 "burst";r=1;t=1, "hour";r=2;t=3600 <nil>
 	// 200 "burst";r=0;t=1, "hour";r=1;t=3600 <nil>
 	// 429 "burst";r=0;t=1, "hour";r=1;t=3600 <nil>
-}
-
-func ExampleLimitFunctionURL() {
-	limit := awslambda.LimitFunctionURL(examplePerClient(), handler.ClientIP())
-	f := limit(func(ctx context.Context, _ events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
-		decision, _ := handler.ResultFromContext(ctx)
-		return events.LambdaFunctionURLResponse{StatusCode: http.StatusOK, Body: fmt.Sprint(decision.Remaining, " left")}, nil
-	})
-	// In main: lambda.Start(f)
-
-	var event events.LambdaFunctionURLRequest
-	if err := json.Unmarshal(exampleEvent("functionurl"), &event); err != nil {
-		log.Fatal(err)
-	}
-	response, err := f(context.Background(), event)
-	fmt.Println(response.StatusCode, response.Body, err)
-	// Output: 200 0 left <nil>
-}
-
-func ExampleLimitALB() {
-	limit := awslambda.LimitALB(examplePerClient(), handler.ClientIP())
-	f := limit(func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error) {
-		return events.ALBTargetGroupResponse{StatusCode: http.StatusOK, StatusDescription: "200 OK"}, nil
-	})
-	// In main: lambda.Start(f)
-
-	var event events.ALBTargetGroupRequest
-	if err := json.Unmarshal(exampleEvent("alb"), &event); err != nil {
-		log.Fatal(err)
-	}
-	for range 2 {
-		response, err := f(context.Background(), event)
-		fmt.Println(response.StatusDescription, response.Headers["Ratelimit"], err)
-	}
-	// Output:
-	// 200 OK "per-client";r=0;t=60 <nil>
-	// 429 Too Many Requests "per-client";r=0;t=60 <nil>
 }
 
 // A key from what the gateway's authorizer found out.
