@@ -10,180 +10,72 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// world is a store far away, and clocks that agree on nothing. All that happens
-// does so in one goroutine at a time, in an order that rnd chooses: operations stop
-// on their way to the store, and on their way back.
-type world struct {
-	t   *testing.T
-	rnd *rand.Rand
-	row limiter.Row // the only key's
-
-	elapsed, frozen int64 // true time, and the part in which the process stood still
-	wall            int64 // what the local wall clock is off by
-	storeRate, rate int64 // how fast the clocks go, in ppm of what they should
-	tick            int64
-	stop            func() // of the operation that is running
-	changed, maxAge int64  // when the row last changed, and how old a refusal may be
-	stepped         bool   // the local wall clock was
-	cached, asked   int
-	waits           int // cached refusals whose RetryAfter was checked
+// skewed are the clocks of a process and of its store. They run at different rates, and the process may
+// freeze or its wall clock may be set.
+type skewed struct {
+	elapsed, frozen int64 // true time, and the part in which the process was frozen
+	wall            int64 // by how much the local wall clock is set wrong
+	storeRate, rate int64 // of the clocks, in ppm more than 1
+	tick            int64 // of the store's clock
+	freezes         bool  // the process freezes; otherwise the wall clock is set, because the cache cannot see both
+	stepped         bool  // the wall clock was set
 }
 
-func (w *world) storeClock() int64 {
-	now := start + w.elapsed + w.elapsed/1_000_000*w.storeRate
-	return now - now%w.tick
+func (c *skewed) store() int64 {
+	now := start + c.elapsed + c.elapsed/1_000_000*c.storeRate
+	return now - now%c.tick
 }
 
-func (w *world) localClock() (wall, mono int64) {
-	running := w.elapsed - w.frozen
-	return start - 77_000_000_000 + w.elapsed + w.elapsed/1_000_000*w.rate + w.wall, 5_000 + running + running/1_000_000*w.rate
+func (c *skewed) local() (wall, mono int64) {
+	running := c.elapsed - c.frozen
+	return start - 77_000_000_000 + c.elapsed + c.elapsed/1_000_000*c.rate + c.wall, 5_000 + running + running/1_000_000*c.rate
 }
 
-// Do is the store's.
-func (w *world) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
+// pass lets a random time pass.
+func (c *skewed) pass(rnd *rand.Rand) {
+	most := []time.Duration{time.Microsecond, time.Millisecond, 5 * time.Millisecond, 40 * time.Millisecond}[rnd.IntN(4)]
+	c.elapsed += rnd.Int64N(int64(most))
+	switch happens := rnd.IntN(20) == 0; {
+	case happens && c.freezes:
+		d := rnd.Int64N(int64(3 * time.Second))
+		c.elapsed += d
+		c.frozen += d
+	case happens:
+		c.stepped = true
+		c.wall += rnd.Int64N(int64(time.Second)) - int64(500*time.Millisecond)
+	}
+}
+
+// farStore is a store of one key. Its operations stop on their way to the store and back, so that a test
+// can run others meanwhile. All of them run in one goroutine at a time.
+type farStore struct {
+	skewed
+	row     limiter.Row
+	changed int64  // the true time at which row changed
+	stop    func() // stops the operation that runs now
+	asked   int
+}
+
+func (w *farStore) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
 	w.asked++
 	stop := w.stop
 	stop()
-	next, s := op.Apply(w.row, w.storeClock())
+	s := w.apply(op)
 	s.Tick = w.tick
-	w.write(next)
 	stop()
 	return s, nil
 }
 
-// would reports whether the store would grant a take at an instant of its clock.
-func (w *world) would(p limiter.Policy, cost int64, maxWait time.Duration, now int64) bool {
-	_, s := limiter.Op{Kind: limiter.OpTake, Policy: p, Cost: cost, MaxWait: maxWait}.Apply(w.row, now)
-	return s.Took
-}
-
-// others is a take by another process.
-func (w *world) others(p limiter.Policy, cost int64, maxWait time.Duration) {
-	next, _ := limiter.Op{Kind: limiter.OpTake, Policy: p, Cost: cost, MaxWait: maxWait}.Apply(w.row, w.storeClock())
-	w.write(next)
-}
-
-func (w *world) write(next limiter.Row) {
+func (w *farStore) apply(op limiter.Op) limiter.State {
+	next, s := op.Apply(w.row, w.store())
 	if next != w.row {
 		w.row, w.changed = next, w.elapsed
 	}
+	return s
 }
 
-// take asks l and checks the result if the cache decided.
-func (w *world) take(l *limiter.Limiter, cost int64, maxWait time.Duration) *limiter.Reservation {
-	now := w.storeClock()
-	r, err := l.Reserve(context.Background(), "k", cost, maxWait)
-	if err != nil {
-		w.t.Fatalf("Reserve: %v", err)
-	}
-	if r.Source != limiter.SourceDenyCache {
-		return r
-	}
-	w.cached++
-	if r.Allowed || r.RetryAfter <= 0 || maxWait == 0 && r.Remaining >= cost {
-		w.t.Fatalf("the cache returns %+v for a request of %d", r.Result, cost)
-	}
-	if w.would(l.Policy(), cost, maxWait, now) {
-		w.t.Fatalf("the cache refuses %d within %v, %+v, which the store would grant on %+v at %d", cost, maxWait, r.Result, w.row, now)
-	}
-	if w.stepped || w.elapsed-w.changed <= w.maxAge {
-		return r // what is cached may be of before others took
-	}
-	w.waits++
-	const margin = int64(2 * time.Millisecond) // the clocks' rates differ by a thousandth of at most a second
-	if !w.would(l.Policy(), cost, maxWait, now+int64(r.RetryAfter)+margin) {
-		w.t.Fatalf("the cache says to come back in %v to take %d within %v, which is refused then, on %+v at %d", r.RetryAfter, cost, maxWait, w.row, now)
-	}
-	return r
-}
-
-func TestTheDenyCacheRefusesOnlyWhatTheStoreWouldRefuse(t *testing.T) {
-	t.Parallel()
-	seed := rand.Uint64()
-	defer func() {
-		if t.Failed() {
-			t.Logf("the seed is %d", seed)
-		}
-	}()
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	cached, asked, waits := 0, 0, 0
-	for range 2_000 {
-		w := &world{t: t, rnd: rnd, tick: []int64{1, 1000, 1_000_000}[rnd.IntN(3)]}
-		w.storeRate, w.rate = rnd.Int64N(1001)-500, rnd.Int64N(1001)-500
-		w.run()
-		cached, asked, waits = cached+w.cached, asked+w.asked, waits+w.waits
-	}
-	t.Logf("%d refusals by the cache, %d of them asked when to come back, %d operations of the store", cached, waits, asked)
-	if cached < 5_000 || waits < 200 || asked < 5_000 {
-		t.Error("that shows little")
-	}
-}
-
-// run is one history of a few operations at a time.
-func (w *world) run() {
-	p, before := randomPair(w.rnd)
-	w.maxAge = 1 + w.rnd.Int64N([]int64{int64(50 * time.Millisecond), int64(time.Second)}[w.rnd.IntN(2)])
-	l := newLimiter(w.t, w, p, limiter.WithDenyCache(1+w.rnd.IntN(3), time.Duration(w.maxAge)))
-	l.SetDenyClock(w.localClock)
-	if w.rnd.IntN(4) == 0 { // the key was another policy's before
-		w.others(before, 1, time.Second)
-		w.others(p, 1, 0)
-	}
-	freezes := w.rnd.IntN(3) == 0             // or steps of the wall clock: who meets both at once cannot see it
-	calls := []int{14, 20, 20}[w.rnd.IntN(3)] // with all kinds of them, or takes alone
-	var reservations []*limiter.Reservation
-	var running []func() bool
-	for range 120 {
-		w.pass(freezes)
-		if len(running) > 0 && w.rnd.IntN(2) == 0 {
-			i := w.rnd.IntN(len(running))
-			if !running[i]() {
-				running = append(running[:i], running[i+1:]...)
-			}
-			continue
-		}
-		cost, maxWait := 1+w.rnd.Int64N(limitOf(p)), time.Duration(0)
-		if w.rnd.IntN(3) == 0 {
-			maxWait = time.Duration(w.rnd.Int64N(int64(500 * time.Millisecond)))
-		}
-		var do func()
-		switch kind := w.rnd.IntN(calls); {
-		case kind < 14:
-			do = func() {
-				if r := w.take(l, cost, maxWait); r.Allowed {
-					reservations = append(reservations, r)
-				}
-			}
-		case kind < 15:
-			w.others(p, cost, maxWait)
-			continue
-		case kind < 17:
-			do = func() { w.must(errorOf(l.Refund(context.Background(), "k", cost))) }
-		case kind < 18:
-			do = func() { w.must(l.Reset(context.Background(), "k")) }
-		default:
-			if len(reservations) == 0 {
-				continue
-			}
-			r := reservations[len(reservations)-1]
-			do = func() { w.must(r.Cancel(context.Background())) }
-		}
-		if resume := w.begin(do); resume() && len(running) < 5 {
-			running = append(running, resume)
-		} else {
-			for resume() {
-			}
-		}
-	}
-	for _, resume := range running {
-		for resume() {
-		}
-	}
-}
-
-// begin returns a function that runs do on to its next stop, and reports whether
-// there is one.
-func (w *world) begin(do func()) (resume func() bool) {
+// begin returns a function that runs do to its next stop. It reports whether there is one.
+func (w *farStore) begin(do func()) (resume func() bool) {
 	var yield func(struct{}) bool
 	next, _ := iter.Pull(func(y func(struct{}) bool) {
 		yield = y
@@ -196,27 +88,133 @@ func (w *world) begin(do func()) (resume func() bool) {
 	}
 }
 
-// pass lets some time pass, and something happen to the local clocks.
-func (w *world) pass(freezes bool) {
-	d := w.rnd.Int64N([]int64{1_000, int64(time.Millisecond), int64(5 * time.Millisecond), int64(40 * time.Millisecond)}[w.rnd.IntN(4)])
-	w.elapsed += d
-	switch w.rnd.IntN(20) {
-	case 0:
-		if freezes {
-			d = w.rnd.Int64N(int64(3 * time.Second))
-			w.elapsed += d
-			w.frozen += d
+// denyHistory is a random history of operations on one key.
+type denyHistory struct {
+	farStore
+	t      *testing.T
+	l      *limiter.Limiter
+	policy limiter.Policy
+	maxAge int64
+	takes  bool // the history has no other operations
+	booked *limiter.Reservation
+	cached int // refusals by the cache
+	waits  int // those whose RetryAfter was checked
+}
+
+func TestDenyCacheRefusesRightly(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	cached, asked, waits := 0, 0, 0
+	for range 1_000 {
+		h := &denyHistory{t: t, takes: rnd.IntN(3) == 0, maxAge: 1 + rnd.Int64N(int64(50*time.Millisecond)<<(4*rnd.IntN(2)))}
+		h.skewed = skewed{
+			storeRate: rnd.Int64N(1001) - 500, rate: rnd.Int64N(1001) - 500, tick: []int64{1, 1000, 1_000_000}[rnd.IntN(3)], freezes: rnd.IntN(3) == 0,
 		}
-	case 1:
-		if !freezes {
-			w.stepped = true
-			w.wall += w.rnd.Int64N(int64(time.Second)) - int64(500*time.Millisecond)
+		h.run(rnd)
+		if cached, asked, waits = cached+h.cached, asked+h.asked, waits+h.waits; t.Failed() {
+			t.Fatalf("the seed is %d", seed)
+		}
+	}
+	if cached < 1_500 || waits < 60 || asked < 2_500 {
+		t.Errorf("%d refusals by the cache, %d waits checked and %d operations of the store are too few", cached, waits, asked)
+	}
+}
+
+func (h *denyHistory) run(rnd *rand.Rand) {
+	var before limiter.Policy
+	h.policy, before = randomPair(rnd)
+	h.l = newLimiter(h.t, &h.farStore, h.policy, limiter.WithDenyCache(1+rnd.IntN(3), time.Duration(h.maxAge)))
+	h.l.SetDenyClock(h.local)
+	if rnd.IntN(4) == 0 { // another policy wrote the row
+		h.apply(limiter.Op{Kind: limiter.OpTake, Policy: before, Cost: 1, MaxWait: time.Second})
+	}
+	var running []func() bool
+	for range 120 {
+		h.pass(rnd)
+		if len(running) > 0 && rnd.IntN(2) == 0 {
+			i := rnd.IntN(len(running))
+			if !running[i]() {
+				running = append(running[:i], running[i+1:]...)
+			}
+			continue
+		}
+		resume := h.begin(h.operation(rnd))
+		if resume() && len(running) < 5 {
+			running = append(running, resume)
+			continue
+		}
+		finish(resume)
+	}
+	finish(running...)
+}
+
+// finish runs operations to their ends.
+func finish(running ...func() bool) {
+	for _, resume := range running {
+		for resume() {
 		}
 	}
 }
 
-func (w *world) must(err error) {
+// operation returns a random operation. Most are takes.
+func (h *denyHistory) operation(rnd *rand.Rand) func() {
+	cost, maxWait := 1+rnd.Int64N(limitOf(h.policy)), time.Duration(0)
+	if rnd.IntN(3) == 0 {
+		maxWait = time.Duration(rnd.Int64N(int64(500 * time.Millisecond)))
+	}
+	ctx := context.Background()
+	var err error
+	switch kind := rnd.IntN(20); {
+	case h.takes:
+	case kind == 0: // by another process
+		return func() { h.apply(limiter.Op{Kind: limiter.OpTake, Policy: h.policy, Cost: cost, MaxWait: maxWait}) }
+	case kind < 3:
+		return func() { _, err = h.l.Refund(ctx, "k", cost); h.must(err) }
+	case kind == 3:
+		return func() { h.must(h.l.Reset(ctx, "k")) }
+	case kind < 6 && h.booked != nil:
+		r := h.booked
+		return func() { h.must(r.Cancel(ctx)) }
+	}
+	return func() { h.take(cost, maxWait) }
+}
+
+// take reserves. If the cache refuses, take checks whether the store would refuse now and pass after
+// RetryAfter.
+func (h *denyHistory) take(cost int64, maxWait time.Duration) {
+	would := func(now int64) bool {
+		_, s := limiter.Op{Kind: limiter.OpTake, Policy: h.policy, Cost: cost, MaxWait: maxWait}.Apply(h.row, now)
+		return s.Took
+	}
+	now := h.store()
+	r, err := h.l.Reserve(context.Background(), "k", cost, maxWait)
+	h.must(err)
+	if r.Allowed {
+		h.booked = r
+	}
+	if r.Source != limiter.SourceDenyCache {
+		return
+	}
+	h.cached++
+	if r.Allowed || r.RetryAfter <= 0 || maxWait == 0 && r.Remaining >= cost {
+		h.t.Errorf("the cache returns %+v for a request of %d, want a refusal with a RetryAfter", r.Result, cost)
+	}
+	if would(now) {
+		h.t.Errorf("the cache refuses %d within %v, and the store would let it pass on %+v at %d", cost, maxWait, h.row, now)
+	}
+	if h.stepped || h.elapsed-h.changed <= h.maxAge {
+		return // the cached state may be older than the row
+	}
+	h.waits++
+	const margin = int64(2 * time.Millisecond) // the rates differ by 0.1 %, and a refusal is kept for at most 800 ms
+	if !would(now + int64(r.RetryAfter) + margin) {
+		h.t.Errorf("the cache says RetryAfter %v for %d within %v, and the store would refuse it then, on %+v at %d", r.RetryAfter, cost, maxWait, h.row, now)
+	}
+}
+
+func (h *denyHistory) must(err error) {
 	if err != nil {
-		w.t.Fatal(err)
+		h.t.Error(err)
 	}
 }

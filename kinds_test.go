@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/tables"
 )
@@ -23,17 +21,6 @@ import (
 var samples = map[string]limiter.Policy{
 	"bucket": limiter.PerHour(5), "window": limiter.FixedWindow{Limit: 5, Window: time.Hour},
 	"counts": limiter.FixedWindow{Limit: 5, Window: time.Hour, CountRejected: true},
-}
-
-// drawSmall draws a policy of any kind whose refusals change nothing.
-func drawSmall(t *rapid.T) limiter.Policy {
-	switch rapid.IntRange(0, 2).Draw(t, "kind") {
-	case 1:
-		return limiter.FixedWindow{Limit: rapid.Int64Range(1, 9).Draw(t, "limit"), Window: time.Millisecond}
-	case 2:
-		return drawHostileBucket(t, "bucket")
-	}
-	return drawBucket(t, "bucket")
 }
 
 // randomPair returns a policy of any kind whose refusals change nothing, and one that a key may have had
@@ -57,11 +44,6 @@ func spanOf(p limiter.Policy) int64 {
 func limitOf(p limiter.Policy) int64 {
 	_, limit, _ := tables.All[limiter.KindOf(p)-1].Numbers(&limiter.Op{Policy: p})
 	return limit
-}
-
-// writtenBy reports whether the row is the policy's own.
-func writtenBy(row limiter.Row, p limiter.Policy) bool {
-	return row.Period == spanOf(p) && row.Limit == limitOf(p)
 }
 
 // A new kind of policy must change few files of the product beside its own.
