@@ -306,3 +306,32 @@ func TestTheDenyCacheCountsInTheWindowOfARowAheadOfTheClock(t *testing.T) {
 	d.expect("k", 5, false, cache)
 	d.expect("k", 1, true, store)
 }
+
+func TestAllowUpToAndTheDenyCache(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, start)
+	d := newDenying(t, limiter.PerHour(2), limiter.WithClock(func() time.Time { return now }))
+	upTo := func(n, want int64, source limiter.Source) {
+		t.Helper()
+		r, err := d.AllowUpTo(t.Context(), "k", n)
+		if err != nil || r.Taken != want || r.Allowed != (want > 0) || r.Source != source {
+			t.Errorf("AllowUpTo(%d) = %+v, %v, want %d by %v", n, r, err, want, source)
+		}
+	}
+	d.expect("k", 1, true, store)
+	d.expect("k", 2, false, store)
+	upTo(9, 1, store) // the cached refusal of 2 says nothing about 1
+	upTo(9, 0, store)
+	upTo(9, 0, cache)
+	d.expect("k", 1, false, cache) // a refusal of AllowUpTo is one of a cost of 1
+	d.expect("k", 2, false, cache)
+	if err := d.Block(t.Context(), "k", time.Hour); err != nil {
+		t.Error(err)
+	}
+	d.expect("k", 1, false, store) // the refusal before the block ends too early
+	d.expect("k", 1, false, cache)
+	if err := d.Reset(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	upTo(9, 2, store)
+}

@@ -31,35 +31,6 @@ func (s *flakyStore) Do(ctx context.Context, op limiter.Op) (limiter.State, erro
 	return s.Store.Do(ctx, op)
 }
 
-func TestFailLocalAsksTheFallbackOnlyForWhatTheStoreFailedAt(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		class error
-		local bool
-	}{
-		{limiter.ErrNotApplied, true},
-		{limiter.ErrOutcomeUnknown, true},
-		{limiter.ErrInvalid, false},
-		{limiter.ErrMisconfigured, false},
-		{limiter.ErrCanceled, false},
-		{errKeyBusy, false},
-		{errors.ErrUnsupported, false},
-	} {
-		fallback := &flakyStore{Store: memory.New()}
-		l := newLimiter(t, &flakyStore{err: c.class}, limiter.PerHour(2), limiter.FailLocal(fallback))
-		res, err := l.Allow(t.Context(), "k")
-		want := limiter.Result{Source: limiter.SourcePolicy}
-		if c.local {
-			want = limiter.Result{Allowed: true, Limit: 2, Remaining: 1, ResetAfter: 30 * time.Minute, Taken: 1, Source: limiter.SourceLocal, Policy: limiter.PerHour(2)}
-		} else if !errors.Is(err, c.class) {
-			t.Errorf("%v: Allow fails with %v", c.class, err)
-		}
-		if res.Visible() != want || (err == nil) != c.local || (len(fallback.ops) == 1) != c.local {
-			t.Errorf("%v: Allow = %+v, %v, in %d calls of the fallback; want %+v", c.class, res, err, len(fallback.ops), want)
-		}
-	}
-}
-
 // What the store admits and what the fallback admits while the store is down are each at
 // most what the policy admits.
 func TestFailLocalAdmitsDuringAnOutageWhatThePolicyAdmitsOnceMore(t *testing.T) {
@@ -89,54 +60,6 @@ func TestFailLocalAdmitsDuringAnOutageWhatThePolicyAdmitsOnceMore(t *testing.T) 
 	}
 }
 
-func TestFailLocalCancelsAReservationWhereItWasBooked(t *testing.T) {
-	t.Parallel()
-	store, fallback := &flakyStore{Store: memory.New()}, &flakyStore{Store: memory.New()}
-	l := newLimiter(t, store, limiter.PerHour(1), limiter.FailLocal(fallback))
-	of := map[limiter.Source]*flakyStore{limiter.SourceStore: store, limiter.SourceLocal: fallback}
-	for _, down := range []error{nil, limiter.ErrNotApplied} {
-		store.err = down
-		if _, err := l.Allow(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		r, err := l.Reserve(t.Context(), "k", 1, time.Hour)
-		if err != nil || !r.Allowed || r.Delay < time.Hour-time.Minute {
-			t.Fatalf("Reserve = %+v, %v", r, err)
-		}
-		booked, other := of[r.Source], store
-		if booked == store {
-			other = fallback
-		}
-		store.err = nil // it is back before the reservation is canceled
-		asked, askedOther := len(booked.ops), len(other.ops)
-		if err := r.Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if len(booked.ops) != asked+1 || booked.ops[asked].Kind != limiter.OpCancel || len(other.ops) != askedOther {
-			t.Errorf("Cancel of a booking by %v asked the stores %v and %v", r.Source, booked.ops, other.ops)
-		}
-		store.err = down
-		if again, err := l.Reserve(t.Context(), "k", 1, time.Hour); err != nil || !again.Allowed {
-			t.Errorf("what was canceled cannot be booked again: %+v, %v", again, err)
-		}
-	}
-}
-
-func TestFailLocalLeavesRefundsAndResetsToTheStore(t *testing.T) {
-	t.Parallel()
-	fallback := &flakyStore{Store: memory.New()}
-	l := newLimiter(t, &flakyStore{err: limiter.ErrNotApplied}, limiter.PerHour(1), limiter.FailLocal(fallback))
-	if _, err := l.Refund(t.Context(), "k", 1); !errors.Is(err, limiter.ErrNotApplied) {
-		t.Errorf("Refund = %v", err)
-	}
-	if err := l.Reset(t.Context(), "k"); !errors.Is(err, limiter.ErrNotApplied) {
-		t.Errorf("Reset = %v", err)
-	}
-	if len(fallback.ops) != 0 {
-		t.Errorf("the fallback was asked for %v", fallback.ops)
-	}
-}
-
 func TestFailLocalRefusesIfTheFallbackFailsToo(t *testing.T) {
 	t.Parallel()
 	var seen limiter.Decision
@@ -148,24 +71,6 @@ func TestFailLocalRefusesIfTheFallbackFailsToo(t *testing.T) {
 		t.Errorf("Allow = %+v, %v", res, err)
 	}
 	if seen.Err != err || seen.Result != res {
-		t.Errorf("the observer was told %+v", seen)
-	}
-}
-
-func TestFailLocalTellsTheObserverWhoDecidedAndWhy(t *testing.T) {
-	t.Parallel()
-	var seen []limiter.Decision
-	store := &flakyStore{Store: memory.New()}
-	l := newLimiter(t, store, limiter.PerHour(1), limiter.FailLocal(memory.New()),
-		limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen = append(seen, d) }))
-	for _, err := range []error{nil, limiter.ErrOutcomeUnknown} {
-		store.err = err
-		if _, err := l.Allow(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(seen) != 2 || seen[0].Err != nil || seen[0].Result.Source != limiter.SourceStore ||
-		!errors.Is(seen[1].Err, limiter.ErrOutcomeUnknown) || seen[1].Result.Source != limiter.SourceLocal {
 		t.Errorf("the observer was told %+v", seen)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,128 +24,13 @@ func (s *brokenStore) Do(context.Context, limiter.Op) (limiter.State, error) {
 	return limiter.State{Took: true}, s.err
 }
 
+// failurePolicies are all failure policies.
+func failurePolicies() map[string]limiter.Option {
+	return map[string]limiter.Option{"closed": limiter.FailClosed(), "open": limiter.FailOpen(), "local": limiter.FailLocal(memory.New())}
+}
+
 // errKeyBusy is the error of an operation that timed out in its key's queue.
 var errKeyBusy = fmt.Errorf("%w: %w: %w", limiter.ErrKeyBusy, limiter.ErrNotApplied, context.DeadlineExceeded)
-
-func TestFailOpenLetsPassOnlyWhatTheStoreFailedAt(t *testing.T) {
-	t.Parallel()
-	cause := errors.New("the cable is out")
-	for _, c := range []struct {
-		class  error
-		passes bool
-	}{
-		{limiter.ErrNotApplied, true},
-		{limiter.ErrOutcomeUnknown, true},
-		{fmt.Errorf("%w: %w", limiter.ErrNotApplied, context.DeadlineExceeded), true},
-		{limiter.ErrInvalid, false},
-		{limiter.ErrExceedsCapacity, false},
-		{limiter.ErrMisconfigured, false},
-		{limiter.ErrCanceled, false},
-		{fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown), false},
-		{fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrMisconfigured), false},
-		{errKeyBusy, false},
-		{errors.ErrUnsupported, false},
-		{errors.New("of no class"), false},
-	} {
-		store := &brokenStore{err: errors.Join(c.class, cause)}
-		if got := limiter.StoreFailed(store.err); got != c.passes {
-			t.Errorf("StoreFailed(%v) = %v, want %v", c.class, got, c.passes)
-		}
-		l := newLimiter(t, store, limiter.PerSecond(1), limiter.FailClosed(), limiter.FailOpen())
-		want := limiter.Result{Allowed: c.passes, Source: limiter.SourcePolicy}
-		for name, ask := range map[string]func() (limiter.Result, error){
-			"Allow":  func() (limiter.Result, error) { return l.Allow(t.Context(), "k") },
-			"AllowN": func() (limiter.Result, error) { return l.AllowN(t.Context(), "k", 1) },
-			"Peek":   func() (limiter.Result, error) { return l.Peek(t.Context(), "k") },
-			"Reserve": func() (limiter.Result, error) {
-				r, err := l.Reserve(t.Context(), "k", 1, time.Second)
-				if d := time.Duration(math.MaxInt64); c.passes != (r.Delay == 0) || !c.passes != (r.Delay == d) {
-					t.Errorf("%v: Reserve's Delay is %v", c.class, r.Delay)
-				}
-				calls := store.calls
-				if e := r.Cancel(t.Context()); e != nil || store.calls != calls {
-					t.Errorf("%v: Cancel of what was not booked = %v, in %d calls", c.class, e, store.calls-calls)
-				}
-				return r.Result, err
-			},
-			"Wait": func() (limiter.Result, error) { return want, l.Wait(t.Context(), "k") },
-		} {
-			want := want
-			if c.passes && name != "Peek" && name != "Wait" {
-				want.Taken = 1
-			}
-			res, err := ask()
-			if res != want || errors.Is(err, cause) == c.passes || (err == nil) != c.passes {
-				t.Errorf("%v: %s = %+v, %v; want Allowed %v", c.class, name, res, err, c.passes)
-			}
-		}
-		if _, err := l.Refund(t.Context(), "k", 1); !errors.Is(err, cause) {
-			t.Errorf("%v: Refund = %v, want the store's error", c.class, err)
-		}
-		if err := l.Reset(t.Context(), "k"); !errors.Is(err, cause) {
-			t.Errorf("%v: Reset = %v, want the store's error", c.class, err)
-		}
-	}
-}
-
-// In a transaction of the caller's an error of the store means that the transaction is dead.
-func TestNoFailurePolicyOnAProvisionalStore(t *testing.T) {
-	t.Parallel()
-	for _, class := range []error{limiter.ErrNotApplied, limiter.ErrOutcomeUnknown} {
-		for name, opt := range failurePolicies() {
-			var seen []limiter.Decision
-			l := newLimiter(t, inTransaction{&brokenStore{err: class}}, limiter.PerDay(1), opt,
-				limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen = append(seen, d) }))
-			res, err := l.Allow(t.Context(), "k")
-			if res != (limiter.Result{Source: limiter.SourcePolicy}) || !errors.Is(err, class) {
-				t.Errorf("%s, %v: Allow = %+v, %v; want the store's error", name, class, res, err)
-			}
-			if len(seen) != 1 || seen[0].Result != res || !errors.Is(seen[0].Err, class) {
-				t.Errorf("%s, %v: the observer saw %+v", name, class, seen)
-			}
-			if err := l.Wait(t.Context(), "k"); !errors.Is(err, class) {
-				t.Errorf("%s, %v: Wait = %v, want the store's error", name, class, err)
-			}
-		}
-	}
-}
-
-func TestFailOpenOpensNoDoorToBadInputOrACallerWhoLeft(t *testing.T) {
-	t.Parallel()
-	store := &brokenStore{err: limiter.ErrNotApplied}
-	l := newLimiter(t, store, limiter.PerSecond(5), limiter.FailOpen())
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	late, cancel := context.WithTimeout(t.Context(), -1)
-	defer cancel()
-	for _, c := range []struct {
-		ctx  context.Context
-		key  string
-		n    int64
-		want error
-	}{
-		{t.Context(), "", 1, limiter.ErrInvalid},
-		{t.Context(), "k", -1, limiter.ErrInvalid},
-		{t.Context(), "k", 6, limiter.ErrExceedsCapacity},
-		{gone, "k", 1, limiter.ErrCanceled},
-		{late, "k", 1, limiter.ErrCanceled},
-	} {
-		if res, err := l.AllowN(c.ctx, c.key, c.n); res.Allowed || !errors.Is(err, c.want) {
-			t.Errorf("AllowN(%q, %d) = %+v, %v; want %v", c.key, c.n, res, err, c.want)
-		}
-	}
-	if store.calls != 0 {
-		t.Errorf("the store was asked %d times", store.calls)
-	}
-}
-
-func TestTheLastFailurePolicyCounts(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, &brokenStore{err: limiter.ErrNotApplied}, limiter.PerSecond(1), limiter.FailOpen(), limiter.FailClosed())
-	if res, err := l.Allow(t.Context(), "k"); res.Allowed || !errors.Is(err, limiter.ErrNotApplied) {
-		t.Errorf("Allow = %+v, %v; want a refusal with ErrNotApplied", res, err)
-	}
-}
 
 func TestEveryOperationHasTheTimeLimit(t *testing.T) {
 	t.Parallel()
@@ -173,4 +59,276 @@ func TestEveryOperationHasTheTimeLimit(t *testing.T) {
 			}
 		}
 	}
+}
+
+// calls are the operations of a Limiter on the key "k". The decisions have a Result.
+func calls(ctx context.Context, l *limiter.Limiter, charged limiter.Result) (decisions map[string]func() (limiter.Result, error), others map[string]func() error) {
+	decisions = map[string]func() (limiter.Result, error){
+		"AllowN":    func() (limiter.Result, error) { return l.AllowN(ctx, "k", 2) },
+		"AllowUpTo": func() (limiter.Result, error) { return l.AllowUpTo(ctx, "k", 2) },
+		"Peek":      func() (limiter.Result, error) { return l.Peek(ctx, "k") },
+		"Reserve": func() (limiter.Result, error) {
+			r, err := l.Reserve(ctx, "k", 2, time.Second)
+			if (r.Delay == math.MaxInt64) == r.Allowed {
+				return r.Result, fmt.Errorf("Allowed is %v and Delay is %v", r.Allowed, r.Delay)
+			}
+			if r.Source == limiter.SourcePolicy { // nothing was booked
+				err = errors.Join(err, r.Cancel(ctx))
+			}
+			return r.Result, err
+		},
+	}
+	others = map[string]func() error{
+		"Charge":    func() error { return errorOf(l.Charge(ctx, "k", 2)) },
+		"Charge(0)": func() error { return errorOf(l.Charge(ctx, "k", 0)) },
+		"Block":     func() error { return l.Block(ctx, "k", time.Hour) },
+		"Refund":    func() error { return errorOf(l.Refund(ctx, "k", 1)) },
+		"RefundOf":  func() error { return errorOf(l.RefundOf(ctx, "k", 1, charged)) },
+		"Reset":     func() error { return l.Reset(ctx, "k") },
+	}
+	return decisions, others
+}
+
+func TestFailurePolicies(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("the cable is out")
+	noDecision := limiter.Result{Source: limiter.SourcePolicy}
+	for _, c := range []struct {
+		class error
+		fails bool // whether the store failed, so that the failure policy applies
+	}{
+		{limiter.ErrNotApplied, true},
+		{limiter.ErrOutcomeUnknown, true},
+		{fmt.Errorf("%w: %w", limiter.ErrNotApplied, context.DeadlineExceeded), true},
+		{limiter.ErrInvalid, false},
+		{limiter.ErrExceedsCapacity, false},
+		{limiter.ErrMisconfigured, false},
+		{limiter.ErrCanceled, false},
+		{fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown), false},
+		{fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrMisconfigured), false},
+		{errKeyBusy, false},
+		{errors.ErrUnsupported, false},
+		{errors.New("of no class"), false},
+	} {
+		err := errors.Join(c.class, cause)
+		if got := limiter.StoreFailed(err); got != c.fails {
+			t.Errorf("StoreFailed(%v) = %v, want %v", c.class, got, c.fails)
+		}
+		for name, opt := range failurePolicies() {
+			for where, provisional := range map[string]bool{"": false, " in a transaction": true} {
+				store := &flakyStore{Store: memory.New()}
+				var s limiter.Store = store
+				if provisional {
+					s = inTransaction{store}
+				}
+				var seen observed
+				l := newLimiter(t, s, limiter.PerDay(9), seen.option(), limiter.FailLocal(memory.New()), limiter.FailOpen(), opt)
+				charged, _ := l.Allow(t.Context(), "k")
+				store.err = err
+				check := func(what string, res limiter.Result, got error, passes bool) {
+					t.Helper()
+					what += where + " with Fail " + name + " and " + c.class.Error()
+					if passes && got != nil {
+						t.Errorf("%s: %v, want no error", what, got)
+					}
+					if !passes && (!errors.Is(got, c.class) || got.Error() != `limiter "l": `+err.Error()) {
+						t.Errorf("%s: %q, want the store's error, wrapped once", what, got)
+					}
+					if len(seen) != 1 || !errors.Is(seen[0].Err, err) || seen[0].Result != res || seen[0].Changed || len(store.ops) != 1 {
+						t.Errorf("%s: %+v in %d calls of the store, and the observer saw %+v; want one call, and the same", what, res, len(store.ops), seen)
+					}
+				}
+				decisions, others := calls(t.Context(), l, charged)
+				for what, call := range decisions {
+					seen, store.ops = nil, nil
+					res, got := call()
+					passes, want := c.fails && !provisional && name != "closed", noDecision
+					if passes {
+						want.Allowed = true
+						if what != "Peek" {
+							want.Taken = 2
+						}
+						if name == "local" {
+							want = limiter.Result{
+								Allowed: true, Limit: 9, Remaining: res.Remaining, ResetAfter: res.ResetAfter,
+								Taken: want.Taken, Source: limiter.SourceLocal, Policy: limiter.PerDay(9),
+							}
+						}
+					}
+					if res.Visible() != want {
+						t.Errorf("%s%s with Fail %s and %v = %+v, want %+v", what, where, name, c.class, res, want)
+					}
+					check(what, res, got, passes)
+				}
+				for what, call := range others { // no failure policy applies to them
+					seen, store.ops = nil, nil
+					check(what, noDecision, call(), false)
+				}
+				store.err = nil
+				if r, err := l.Peek(t.Context(), "k"); err != nil || r.Remaining != 8 {
+					t.Errorf("%s: after the failures: %+v, %v, want 8 left", name, r, err)
+				}
+			}
+		}
+	}
+}
+
+func TestLaterFailurePolicyReplacesEarlier(t *testing.T) {
+	t.Parallel()
+	store := &brokenStore{err: limiter.ErrNotApplied}
+	l := newLimiter(t, store, limiter.PerSecond(1), limiter.FailOpen(), limiter.FailClosed())
+	if res, err := l.Allow(t.Context(), "k"); res.Allowed || !errors.Is(err, limiter.ErrNotApplied) {
+		t.Errorf("Allow = %+v, %v; want a refusal with ErrNotApplied", res, err)
+	}
+}
+
+// No failure policy lets a wrong call or a caller that has left pass, and the store is not asked.
+func TestInvalidCalls(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	gone, leave := context.WithCancel(ctx)
+	leave()
+	late, cancel := context.WithTimeout(ctx, -1)
+	defer cancel()
+	const most = int64(thirtyYears / (200 * time.Millisecond))
+	local := newLimiter(t, &brokenStore{err: limiter.ErrNotApplied}, limiter.PerSecond(5), limiter.FailLocal(memory.New()))
+	byFallback, err := local.Allow(ctx, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, opt := range failurePolicies() {
+		store := &flakyStore{Store: memory.New()}
+		now := time.Unix(1e9, 0)
+		clock := limiter.WithClock(func() time.Time { return now })
+		l := newLimiter(t, store, limiter.PerSecond(5), opt, clock)
+		w := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second}, opt, clock)
+		counts := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second, CountRejected: true}, opt, clock)
+		res, err := l.Allow(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.err, store.ops = limiter.ErrNotApplied, nil
+		allow := func(ctx context.Context, key string, n int64) error { return refusal(l.AllowN(ctx, key, n)) }
+		upTo := func(ctx context.Context, l *limiter.Limiter, key string, n int64) error {
+			return refusal(l.AllowUpTo(ctx, key, n))
+		}
+		peek := func(l *limiter.Limiter, key string, n int64) error { return refusal(l.PeekN(ctx, key, n)) }
+		charge := func(ctx context.Context, l *limiter.Limiter, key string, n int64) error {
+			return refusal(l.Charge(ctx, key, n))
+		}
+		reserve := func(l *limiter.Limiter, n int64, maxWait time.Duration) error {
+			r, err := l.Reserve(ctx, "k", n, maxWait)
+			if r.Delay != math.MaxInt64 {
+				t.Errorf("Reserve(%d, %v): Delay %v, want the longest", n, maxWait, r.Delay)
+			}
+			return refusal(r.Result, err)
+		}
+		refundOf := func(ctx context.Context, key string, n int64, res limiter.Result) error {
+			return errorOf(l.RefundOf(ctx, key, n, res))
+		}
+		invalid, exceeds, canceled := limiter.ErrInvalid, limiter.ErrExceedsCapacity, limiter.ErrCanceled
+		other := byFallback
+		if name == "local" {
+			other = limiter.Result{} // this limiter has a fallback
+		}
+		for _, c := range []struct {
+			what string
+			err  error
+			want error // nil: the call does nothing
+		}{
+			{"the empty key", allow(ctx, "", 1), invalid},
+			{"a negative cost", allow(ctx, "k", -1), invalid},
+			{"the lowest cost", allow(ctx, "k", math.MinInt64), invalid},
+			{"a cost above capacity", allow(ctx, "k", 6), exceeds},
+			{"the highest cost", allow(ctx, "k", math.MaxInt64), exceeds},
+			{"a context that was canceled", allow(gone, "k", 1), context.Canceled},
+			{"a context that was canceled, as a class", allow(gone, "k", 1), canceled},
+			{"a deadline that has passed", allow(late, "k", 1), canceled},
+			{"AllowUpTo(0)", upTo(ctx, l, "k", 0), invalid},
+			{"AllowUpTo of a negative cost", upTo(ctx, w, "k", -1), invalid},
+			{"AllowUpTo without a key", upTo(ctx, l, "", 1), invalid},
+			{"AllowUpTo where refusals count", upTo(ctx, counts, "k", 1), errors.ErrUnsupported},
+			{"AllowUpTo where refusals count, as a class", upTo(ctx, counts, "k", 1), invalid},
+			{"AllowUpTo after leaving", upTo(gone, l, "k", 1), canceled},
+			{"PeekN of a negative cost", peek(l, "k", -1), invalid},
+			{"PeekN of the lowest cost", peek(w, "k", math.MinInt64), invalid},
+			{"PeekN above the capacity", peek(l, "k", 6), exceeds},
+			{"PeekN above the limit", peek(w, "k", math.MaxInt64), exceeds},
+			{"PeekN above the limit where refusals count", peek(counts, "k", 6), exceeds},
+			{"PeekN without a key", peek(l, "", 1), invalid},
+			{"a charge without a key", charge(ctx, l, "", 1), invalid},
+			{"a charge of 0 without a key", charge(ctx, l, "", 0), invalid},
+			{"a negative charge", charge(ctx, l, "k", -1), invalid},
+			{"the lowest charge", charge(ctx, w, "k", math.MinInt64), invalid},
+			{"a charge of over 30 years", charge(ctx, l, "k", most+1), exceeds},
+			{"the highest charge", charge(ctx, l, "k", math.MaxInt64), exceeds},
+			{"a charge after leaving", charge(gone, l, "k", 1), canceled},
+			{"a block without a key", l.Block(ctx, "", time.Second), invalid},
+			{"a block of no time", l.Block(ctx, "k", 0), invalid},
+			{"a block of negative time", w.Block(ctx, "k", -1), invalid},
+			{"a block that is too long", w.Block(ctx, "k", limiter.MaxBlock+1), invalid},
+			{"the highest block", counts.Block(ctx, "k", math.MaxInt64), invalid},
+			{"a block after leaving", l.Block(gone, "k", time.Second), canceled},
+			{"a negative refund", errorOf(l.Refund(ctx, "k", -1)), invalid},
+			{"a refund of 0", errorOf(l.Refund(ctx, "k", 0)), nil},
+			{"a refund of 0 after leaving", errorOf(l.Refund(gone, "k", 0)), canceled},
+			{"a refund without a key", errorOf(l.Refund(ctx, "", 0)), invalid},
+			{"RefundOf of a negative amount", refundOf(ctx, "k", -1, res), invalid},
+			{"RefundOf of a negative amount of nothing", refundOf(ctx, "k", -1, limiter.Result{}), invalid},
+			{"RefundOf of 0", refundOf(ctx, "k", 0, res), nil},
+			{"RefundOf of nothing", refundOf(ctx, "k", 1, limiter.Result{}), nil},
+			{"RefundOf without a key", refundOf(ctx, "", 1, res), invalid},
+			{"RefundOf after leaving", refundOf(gone, "k", 1, res), canceled},
+			{"RefundOf of nothing after leaving", refundOf(gone, "k", 1, limiter.Result{}), canceled},
+			{"RefundOf of another limiter's fallback", refundOf(ctx, "k", 1, other), map[bool]error{true: nil, false: invalid}[name == "local"]},
+			{"a reset without a key", l.Reset(ctx, ""), invalid},
+			{"a reset after leaving", l.Reset(gone, "k"), canceled},
+			{"a reservation above capacity", reserve(l, 6, time.Second), exceeds},
+			{"a negative reservation", reserve(l, -1, time.Second), invalid},
+			{"a negative wait", reserve(l, 1, -1), invalid},
+			{"a wait that is too long", reserve(l, 1, limiter.MaxReserve+1), invalid},
+			{"a reservation of 0 that waits too long", reserve(l, 0, limiter.MaxReserve+1), invalid},
+			{"a reservation where refusals count", reserve(counts, 1, time.Second), errors.ErrUnsupported},
+			{"a reservation of 0 where refusals count", reserve(counts, 0, time.Second), errors.ErrUnsupported},
+			{"a wait where refusals count", counts.Wait(ctx, "k"), errors.ErrUnsupported},
+			{"WaitN(0) without a key", l.WaitN(ctx, "", 0), invalid},
+			{"WaitN(0) after leaving", l.WaitN(gone, "k", 0), context.Canceled},
+			{"a wait with a deadline that has passed", l.Wait(late, "k"), context.DeadlineExceeded},
+			{"a wait for a negative cost", l.WaitN(ctx, "k", -1), invalid},
+			{"a wait above capacity", l.WaitN(ctx, "k", 6), exceeds},
+		} {
+			if !errors.Is(c.err, c.want) || limiter.StoreFailed(c.err) {
+				t.Errorf("Fail %s: %s: %v, want %v", name, c.what, c.err, c.want)
+			}
+		}
+		for _, now = range []time.Time{
+			{}, time.Unix(0, 0), time.Unix(-1, 0), time.Date(2080, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(math.MaxInt64, 0),
+		} {
+			for i, err := range []error{allow(ctx, "k", 1), errorOf(l.Refund(ctx, "k", 1)), l.Reset(ctx, "k")} {
+				if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), "1970 and 2079") {
+					t.Errorf("method %d when the clock says %v: %v, want ErrInvalid that names the years", i, now, err)
+				}
+			}
+		}
+		if len(store.ops) != 0 {
+			t.Errorf("Fail %s: the store got %+v, want nothing", name, store.ops)
+		}
+		now, store.err = time.Unix(1e9, 0), nil
+		for i, err := range []error{
+			errorOf(l.Charge(ctx, "k", most)), errorOf(w.Charge(ctx, "k", math.MaxInt64)), errorOf(counts.Charge(ctx, "k", 1)),
+			errorOf(counts.PeekN(ctx, "k", 5)), l.Block(ctx, "k", 1), w.Block(ctx, "k", limiter.MaxBlock), counts.Block(ctx, "k", 1),
+		} {
+			if err != nil || len(store.ops) != 7 {
+				t.Errorf("valid call %d: %v, %d calls of the store, want 7", i, err, len(store.ops))
+			}
+		}
+	}
+}
+
+// refusal returns the error of a call. It panics if the Result is not the one that comes with an error.
+func refusal(res limiter.Result, err error) error {
+	if res != (limiter.Result{Source: limiter.SourcePolicy}) {
+		panic(fmt.Sprintf("%+v with the error %v", res, err))
+	}
+	return err
 }

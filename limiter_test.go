@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -137,111 +136,6 @@ func TestWithKeyDigestKeepsItsOwnCopyOfTheSecret(t *testing.T) {
 	clear(secret)
 	mustAllow(t, a, false)
 	mustAllow(t, b, false)
-}
-
-func TestLimiterPassesErrorsOfTheStoreOn(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	cause := errors.New("the cable is out")
-	for _, class := range []error{
-		limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrCanceled,
-		limiter.ErrInvalid, errors.ErrUnsupported,
-	} {
-		store := &brokenStore{err: errors.Join(class, cause)}
-		l := newLimiter(t, store, limiter.PerSecond(1))
-		allowed, allowErr := l.Allow(ctx, "alice@example.com")
-		peeked, peekErr := l.Peek(ctx, "alice@example.com")
-		reserved, reserveErr := l.Reserve(ctx, "alice@example.com", 1, time.Second)
-		for i, err := range []error{
-			allowErr, peekErr, reserveErr, l.Wait(ctx, "alice@example.com"),
-			errorOf(l.Refund(ctx, "alice@example.com", 1)), l.Reset(ctx, "alice@example.com"),
-		} {
-			if !errors.Is(err, class) || !errors.Is(err, cause) {
-				t.Errorf("method %d: %v, want %v", i, err, store.err)
-			} else if want := `limiter "l": ` + store.err.Error(); err.Error() != want {
-				t.Errorf("method %d: %q, want it wrapped once: %q", i, err, want)
-			}
-		}
-		noDecision := limiter.Result{Source: limiter.SourcePolicy}
-		if allowed != noDecision || peeked != noDecision || reserved == nil || reserved.Result != noDecision || reserved.Delay != math.MaxInt64 {
-			t.Errorf("%v: Results %+v, %+v, %+v, want refusals by nobody", class, allowed, peeked, reserved)
-		}
-		if err := reserved.Cancel(ctx); err != nil {
-			t.Errorf("Cancel of what was not booked: %v", err)
-		}
-		if store.calls != 6 {
-			t.Errorf("%v: %d calls of the store for 6 of the limiter: none may be repeated", class, store.calls)
-		}
-	}
-}
-
-func TestLimiterAsksTheStoreForNothingInvalid(t *testing.T) {
-	t.Parallel()
-	store := &brokenStore{}
-	now := time.Unix(1e9, 0)
-	l := newLimiter(t, store, limiter.PerSecond(5), limiter.WithClock(func() time.Time { return now }))
-	counts := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second, CountRejected: true})
-	ctx := t.Context()
-	gone, cancel := context.WithCancel(ctx)
-	cancel()
-	allow := func(ctx context.Context, key string, n int64) error {
-		_, err := l.AllowN(ctx, key, n)
-		return err
-	}
-	reserve := func(l *limiter.Limiter, n int64, maxWait time.Duration) error {
-		r, err := l.Reserve(ctx, "k", n, maxWait)
-		if r == nil || r.Allowed || r.Delay != math.MaxInt64 {
-			t.Errorf("Reserve(%d, %v) = %+v with error %v", n, maxWait, r, err)
-		}
-		return err
-	}
-	tests := []struct {
-		what string
-		err  error
-		want error
-	}{
-		{"the empty key", allow(ctx, "", 1), limiter.ErrInvalid},
-		{"a negative cost", allow(ctx, "k", -1), limiter.ErrInvalid},
-		{"the lowest cost", allow(ctx, "k", math.MinInt64), limiter.ErrInvalid},
-		{"a cost above capacity", allow(ctx, "k", 6), limiter.ErrExceedsCapacity},
-		{"the highest cost", allow(ctx, "k", math.MaxInt64), limiter.ErrExceedsCapacity},
-		{"a context that has ended", allow(gone, "k", 1), context.Canceled},
-		{"a negative refund", errorOf(l.Refund(ctx, "k", -1)), limiter.ErrInvalid},
-		{"a refund of nothing", errorOf(l.Refund(ctx, "k", 0)), nil},
-		{"a refund of nothing by a caller who has left", errorOf(l.Refund(gone, "k", 0)), limiter.ErrCanceled},
-		{"a refund to nobody", errorOf(l.Refund(ctx, "", 0)), limiter.ErrInvalid},
-		{"a reset of nobody", l.Reset(ctx, ""), limiter.ErrInvalid},
-		{"a reservation above capacity", reserve(l, 6, time.Second), limiter.ErrExceedsCapacity},
-		{"a negative reservation", reserve(l, -1, time.Second), limiter.ErrInvalid},
-		{"a negative wait", reserve(l, 1, -1), limiter.ErrInvalid},
-		{"a wait that is too long", reserve(l, 1, limiter.MaxReserve+1), limiter.ErrInvalid},
-		{"a wait for nothing that is too long", reserve(l, 0, limiter.MaxReserve+1), limiter.ErrInvalid},
-		{"a reservation where refusals count", reserve(counts, 1, time.Second), errors.ErrUnsupported},
-		{"a reservation of nothing where refusals count", reserve(counts, 0, time.Second), errors.ErrUnsupported},
-		{"a wait where refusals count", counts.Wait(ctx, "k"), errors.ErrUnsupported},
-		{"a wait for nothing by nobody", l.WaitN(ctx, "", 0), limiter.ErrInvalid},
-		{"a wait for nothing by a caller who has left", l.WaitN(gone, "k", 0), context.Canceled},
-		{"a wait for nothing where refusals count", counts.WaitN(ctx, "k", 0), errors.ErrUnsupported},
-		{"a wait for a negative cost", l.WaitN(ctx, "k", -1), limiter.ErrInvalid},
-		{"a wait above capacity", l.WaitN(ctx, "k", 6), limiter.ErrExceedsCapacity},
-	}
-	for _, test := range tests {
-		if !errors.Is(test.err, test.want) {
-			t.Errorf("%s: %v, want %v", test.what, test.err, test.want)
-		}
-	}
-	for _, now = range []time.Time{
-		{}, time.Unix(0, 0), time.Unix(-1, 0), time.Date(2080, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(math.MaxInt64, 0),
-	} {
-		for i, err := range []error{allow(ctx, "k", 1), errorOf(l.Refund(ctx, "k", 1)), l.Reset(ctx, "k")} {
-			if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), "1970 and 2079") {
-				t.Errorf("method %d when the clock says %v: %v, want ErrInvalid that says what it may say", i, now, err)
-			}
-		}
-	}
-	if store.calls != 0 {
-		t.Errorf("the store was called %d times", store.calls)
-	}
 }
 
 // coarseStore is a store whose clock has a resolution of 1 µs.

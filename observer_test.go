@@ -2,7 +2,6 @@ package limiter_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -84,41 +83,6 @@ func TestObserverSeesEveryOperation(t *testing.T) {
 		}
 		if err != nil || len(seen) != 1 || seen[0] != *c.want {
 			t.Errorf("%s: %v, the observer saw\n     %+v\nwant %+v", c.what, err, seen, *c.want)
-		}
-	}
-}
-
-func TestObserverSeesFailures(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	down := limiter.ErrNotApplied
-	for name, c := range map[string]struct {
-		fail    limiter.Option
-		took    int64
-		sources [2]limiter.Source // of Allow, and of the refund of what it charged
-	}{
-		"closed": {limiter.FailClosed(), 0, [2]limiter.Source{limiter.SourcePolicy}},
-		"open":   {limiter.FailOpen(), 2, [2]limiter.Source{limiter.SourcePolicy}},
-		"local":  {limiter.FailLocal(memory.New()), 2, [2]limiter.Source{limiter.SourceLocal, limiter.SourceLocal}},
-	} {
-		var seen observed
-		l := newLimiter(t, &brokenStore{err: down}, limiter.PerHour(5), seen.option(), c.fail)
-		res, err := l.AllowN(ctx, "k", 2)
-		if (err != nil) != (name == "closed") || res.Taken != c.took || res.Source != c.sources[0] {
-			t.Errorf("%s: AllowN = %+v, %v", name, res, err)
-		}
-		_, _ = l.RefundOf(ctx, "k", 2, res)
-		_ = l.Block(ctx, "k", time.Hour)
-		if n := len(seen); !errors.Is(seen[0].Err, down) || seen[0].Result != res ||
-			!errors.Is(seen[n-1].Err, down) || seen[n-1].Result.Allowed || seen[n-1].Changed || seen[n-1].Op != limiter.OpBlock {
-			t.Errorf("%s: the observer saw %+v", name, seen)
-		}
-		var refunded limiter.Source
-		if len(seen) == 3 {
-			refunded = seen[1].Result.Source
-		}
-		if refunded != c.sources[1] {
-			t.Errorf("%s: the observer saw %+v, want a refund by %v", name, seen, c.sources[1])
 		}
 	}
 }
