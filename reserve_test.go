@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,134 +39,85 @@ func nextTurn(t *testing.T, l *limiter.Limiter, want time.Duration) *limiter.Res
 	return r
 }
 
-func TestWaitSleepsUntilItsTurn(t *testing.T) {
+// inBubble runs f as a subtest, in a bubble of its own, with a Limiter of one request a second.
+func inBubble(t *testing.T, name string, f func(t *testing.T, l *limiter.Limiter)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) { f(t, newLimiter(t, memory.New(), oncePerSecond)) })
+	})
+}
+
+// waits checks that WaitN takes so long, and that its error matches each of errs.
+func waits(ctx context.Context, t *testing.T, l *limiter.Limiter, n int64, want time.Duration, errs ...error) {
+	t.Helper()
+	elapsed(t, want, func() {
+		err := l.WaitN(ctx, "k", n)
+		if len(errs) == 0 && err != nil {
+			t.Errorf("WaitN(%d): %v, want no error", n, err)
+		}
+		for _, class := range errs {
+			if !errors.Is(err, class) {
+				t.Errorf("WaitN(%d): %v, want %v", n, err, class)
+			}
+		}
+	})
+}
+
+func TestWait(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memory.New(), oncePerSecond)
+	inBubble(t, "sleeps until its turn", func(t *testing.T, l *limiter.Limiter) {
 		for _, want := range []time.Duration{0, time.Second, time.Second} {
-			elapsed(t, want, func() {
-				if err := l.Wait(t.Context(), "k"); err != nil {
-					t.Errorf("Wait: %v", err)
-				}
-			})
+			waits(t.Context(), t, l, 1, want)
 		}
 		<-time.After(400 * time.Millisecond)
-		elapsed(t, 600*time.Millisecond, func() { _ = l.Wait(t.Context(), "k") })
+		waits(t.Context(), t, l, 1, 600*time.Millisecond)
+		waits(t.Context(), t, l, 0, 0) // and books nothing
+		nextTurn(t, l, time.Second)
 
 		w := newLimiter(t, memory.New(), limiter.FixedWindow{Limit: 2, Window: 10 * time.Second})
 		<-time.After(time.Until(time.Now().Truncate(10 * time.Second).Add(13 * time.Second)))
 		for _, want := range []time.Duration{0, 0, 7 * time.Second, 0, 10 * time.Second} {
-			elapsed(t, want, func() {
-				if err := w.Wait(t.Context(), "k"); err != nil {
-					t.Errorf("Wait: %v", err)
-				}
-			})
+			waits(t.Context(), t, w, 1, want)
 		}
 	})
-}
-
-func TestWaitNOf0DoesNotWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memory.New(), oncePerSecond)
-		_ = l.Wait(t.Context(), "k")
-		elapsed(t, 0, func() {
-			if err := l.WaitN(t.Context(), "k", 0); err != nil {
-				t.Errorf("WaitN(0): %v", err)
-			}
-		})
-		nextTurn(t, l, time.Second)
-	})
-}
-
-func TestWaitLetsWaitersGoInTheOrderInWhichTheyCame(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, "keeps the order of arrival", func(t *testing.T, l *limiter.Limiter) {
 		const waiters = 20
-		l := newLimiter(t, memory.New(), oncePerSecond)
 		began := time.Now()
 		went := make(chan int, waiters)
 		for i := range waiters {
 			go func() {
-				if err := l.Wait(context.Background(), "k"); err != nil {
-					t.Errorf("waiter %d: %v", i, err)
-				}
-				if got := time.Since(began); got != time.Duration(i)*time.Second {
-					t.Errorf("waiter %d went after %v, want %ds", i, got, i)
+				if err := l.Wait(context.Background(), "k"); err != nil || time.Since(began) != time.Duration(i)*time.Second {
+					t.Errorf("waiter %d returned after %v, %v, want %ds", i, time.Since(began), err, i)
 				}
 				went <- i
 			}()
 			synctest.Wait() // it has booked, and sleeps
 			<-time.After(time.Millisecond)
 		}
-		var order []int
-		for range waiters {
-			order = append(order, <-went)
-		}
-		if !slices.IsSorted(order) {
-			t.Errorf("waiters went in the order %v", order)
+		for want := range waiters {
+			if got := <-went; got != want {
+				t.Errorf("waiter %d returned in place %d", got, want)
+			}
 		}
 	})
-}
-
-func TestWaitSaysAtOnceThatTheDeadlineComesBeforeTheTurn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memory.New(), oncePerSecond)
+	inBubble(t, "fails at once if the deadline comes before the turn", func(t *testing.T, l *limiter.Limiter) {
 		nextTurn(t, l, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second-1)
 		defer cancel()
-		elapsed(t, 0, func() {
-			err := l.Wait(ctx, "k")
-			if !errors.Is(err, limiter.ErrExceedsMaxWait) || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("Wait: %v, want ErrExceedsMaxWait and context.DeadlineExceeded", err)
-			}
-		})
+		waits(ctx, t, l, 1, 0, limiter.ErrExceedsMaxWait, context.DeadlineExceeded)
 		nextTurn(t, l, time.Second) // nothing was booked
-
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		elapsed(t, 2*time.Second, func() {
-			if err := l.Wait(ctx, "k"); err != nil {
-				t.Errorf("Wait with time enough: %v", err)
-			}
-		})
+		waits(ctx, t, l, 1, 2*time.Second)
 	})
-}
-
-func TestWaitWithADeadlineThatHasPassedBooksNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memory.New(), oncePerSecond)
-		ctx, cancel := context.WithTimeout(t.Context(), -1)
-		defer cancel()
-		if err := l.Wait(ctx, "k"); !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Wait: %v, want ErrCanceled and context.DeadlineExceeded", err)
-		}
-		nextTurn(t, l, 0)
-	})
-}
-
-func TestWaitGivesItsTurnBackIfTheContextEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memory.New(), oncePerSecond)
+	inBubble(t, "gives its turn back if the context ends", func(t *testing.T, l *limiter.Limiter) {
 		nextTurn(t, l, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(300*time.Millisecond, cancel)
-		elapsed(t, 300*time.Millisecond, func() {
-			if err := l.Wait(ctx, "k"); !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) {
-				t.Errorf("Wait: %v, want ErrCanceled and context.Canceled", err)
-			}
-		})
+		waits(ctx, t, l, 1, 300*time.Millisecond, limiter.ErrCanceled, context.Canceled)
 		nextTurn(t, l, 700*time.Millisecond)
 	})
-}
-
-func TestWaitKeepsItsTurnBookedIfOthersWaitBehindIt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memory.New(), oncePerSecond)
+	inBubble(t, "keeps its turn if others wait behind it", func(t *testing.T, l *limiter.Limiter) {
 		nextTurn(t, l, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error)
@@ -180,36 +130,41 @@ func TestWaitKeepsItsTurnBookedIfOthersWaitBehindIt(t *testing.T) {
 		}
 		nextTurn(t, l, 3*time.Second)
 	})
-}
-
-func TestWaitIsBoundedByWithMaxWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, "does not exceed WithMaxWait", func(t *testing.T, _ *limiter.Limiter) {
 		store := memory.New()
 		l := newLimiter(t, store, oncePerSecond, limiter.WithMaxWait(1500*time.Millisecond))
 		nextTurn(t, l, 0)
-		elapsed(t, time.Second, func() {
-			if err := l.Wait(t.Context(), "k"); err != nil {
-				t.Errorf("Wait of 1s: %v", err)
-			}
-		})
+		waits(t.Context(), t, l, 1, time.Second)
 		nextTurn(t, l, time.Second)
-		elapsed(t, 0, func() {
-			err := l.Wait(t.Context(), "k")
-			if !errors.Is(err, limiter.ErrExceedsMaxWait) || errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("Wait of 2s: %v, want ErrExceedsMaxWait only", err)
-			}
-		})
+		waits(t.Context(), t, l, 1, 0, limiter.ErrExceedsMaxWait)
+		if err := l.Wait(t.Context(), "k"); errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Wait without a deadline: %v, want ErrExceedsMaxWait only", err)
+		}
 		never := newLimiter(t, store, oncePerSecond, limiter.WithMaxWait(0))
-		elapsed(t, 0, func() {
-			if err := never.Wait(t.Context(), "k"); !errors.Is(err, limiter.ErrExceedsMaxWait) {
-				t.Errorf("Wait of at most 0: %v, want ErrExceedsMaxWait", err)
-			}
-			if err := never.Wait(t.Context(), "other"); err != nil {
-				t.Errorf("Wait of 0: %v", err)
-			}
-		})
-		nextTurn(t, l, 2*time.Second) // none of the refused was booked
+		waits(t.Context(), t, never, 1, 0, limiter.ErrExceedsMaxWait)
+		if err := never.Wait(t.Context(), "other"); err != nil {
+			t.Errorf("a wait of 0: %v, want no error", err)
+		}
+		nextTurn(t, l, 2*time.Second) // the refused calls booked nothing
+	})
+	inBubble(t, "tells of the cancellation even if the store fails to cancel", func(t *testing.T, _ *limiter.Limiter) {
+		down := errors.New("down")
+		store := &cancelSpy{Store: memory.New(), err: down}
+		l := newLimiter(t, store, oncePerSecond)
+		nextTurn(t, l, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		if err := l.Wait(ctx, "k"); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, down) {
+			t.Errorf("Wait: %v, want ErrCanceled only", err)
+		}
+		if store.cancels != 1 || store.ctxErr != nil || store.timeout <= 0 || store.timeout > time.Second {
+			t.Errorf("%d cancels, context %v with %v left, want one that lasts for up to 1s", store.cancels, store.ctxErr, store.timeout)
+		}
+	})
+	inBubble(t, "waits for a turn of the fallback", func(t *testing.T, _ *limiter.Limiter) {
+		l := newLimiter(t, &flakyStore{err: limiter.ErrNotApplied}, limiter.PerHour(1), limiter.FailLocal(memory.New()))
+		waits(t.Context(), t, l, 1, 0)
+		waits(t.Context(), t, l, 1, time.Hour)
 	})
 }
 
@@ -234,26 +189,7 @@ func (s *cancelSpy) Do(ctx context.Context, op limiter.Op) (limiter.State, error
 	return limiter.State{}, s.err
 }
 
-func TestWaitThatIsCanceledSaysSoEvenIfTheStoreIsDown(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		down := errors.New("down")
-		store := &cancelSpy{Store: memory.New(), err: down}
-		l := newLimiter(t, store, oncePerSecond)
-		nextTurn(t, l, 0)
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Millisecond, cancel)
-		if err := l.Wait(ctx, "k"); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, down) {
-			t.Errorf("Wait: %v, want ErrCanceled only", err)
-		}
-		if store.cancels != 1 || store.ctxErr != nil || store.timeout <= 0 || store.timeout > time.Second {
-			t.Errorf("%d cancels, context %v with %v to go, want one that lives for up to 1s",
-				store.cancels, store.ctxErr, store.timeout)
-		}
-	})
-}
-
-func TestReservationCancelIsSentOnceWhateverItsOutcome(t *testing.T) {
+func TestCancelIsSentOnce(t *testing.T) {
 	t.Parallel()
 	down := errors.New("down")
 	store := &cancelSpy{Store: memory.New(), err: down}
@@ -271,7 +207,7 @@ func TestReservationCancelIsSentOnceWhateverItsOutcome(t *testing.T) {
 	}
 }
 
-func TestReserveOf0BooksNothing(t *testing.T) {
+func TestReserveOf0(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, memory.New(), limiter.PerDay(1))
 	mustAllow(t, l, true)
@@ -298,7 +234,7 @@ func TestReserveOf0BooksNothing(t *testing.T) {
 	mustAllow(t, l, false)
 }
 
-func TestWaitAfterASmallStepBackSleepsUntilItsWindowByItsOwnClock(t *testing.T) {
+func TestWaitAfterSmallStepBack(t *testing.T) {
 	t.Parallel()
 	for _, back := range []time.Duration{490 * time.Millisecond, 1900 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -313,16 +249,8 @@ func TestWaitAfterASmallStepBackSleepsUntilItsWindowByItsOwnClock(t *testing.T) 
 			left := 500*time.Millisecond + back
 			ctx, cancel := context.WithTimeout(t.Context(), left-1)
 			defer cancel()
-			elapsed(t, 0, func() {
-				if err := l.WaitN(ctx, "k", 100); !errors.Is(err, limiter.ErrExceedsMaxWait) || !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%v back: WaitN with a deadline before the turn: %v, want ErrExceedsMaxWait", back, err)
-				}
-			})
-			elapsed(t, left, func() {
-				if err := l.WaitN(t.Context(), "k", 100); err != nil {
-					t.Errorf("%v back: WaitN: %v", back, err)
-				}
-			})
+			waits(ctx, t, l, 100, 0, limiter.ErrExceedsMaxWait, context.DeadlineExceeded)
+			waits(t.Context(), t, l, 100, left)
 		})
 	}
 }
