@@ -2,234 +2,216 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/memory"
 )
+
+const differentialRequirement = "a store returns for every operation what Op.Apply returns, and DoAll what ApplyAll returns, and leaves the same rows"
 
 var differentialCases = func() (cases []testCase) {
 	for _, d := range differentials {
-		cases = append(cases, testCase{
-			d.name,
-			"a store returns for every operation what the memory store returns, and leaves what it leaves",
-			func(f *fixture) { f.differential(d.n, d.policies...) },
-		})
+		cases = append(cases, testCase{d.name, differentialRequirement, func(f *fixture) {
+			f.history(d.policies).run(d.n, 0)
+		}})
 	}
 	return cases
 }()
 
-// reference is the memory store, which is held against [limiter.Op.Apply] as it
-// goes.
-type reference struct {
-	*memory.Store
-	rows map[string]limiter.Row // by key
-}
+var allDifferentialCases = []testCase{{"random histories of several limits", differentialRequirement, func(f *fixture) {
+	f.history(sharedPolicies...).run(150, 2)
+}}}
 
-func (r reference) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	state, err := r.Store.Do(ctx, op)
-	next, want := op.Apply(r.rows[op.Key], op.At)
-	r.rows[op.Key] = next
-	if err == nil && state != want {
-		err = fmt.Errorf("the memory store reports %+v, Op.Apply says %+v", state, want)
-	}
-	return state, err
-}
-
-// bookings are the same booking in both stores.
-type bookings struct {
-	got, want *limiter.Reservation
-	key       string
-}
-
-// results are those of the same request in both stores.
-type results struct {
-	got, want limiter.Result
-	key       string
-}
-
-// duel is one differential: the same operations on the store and the reference.
-type duel struct {
+// history is a random history of operations on a few rows. It compares a store with what
+// [limiter.Op.Apply] returns.
+type history struct {
 	*fixture
 	rnd        *rand.Rand
-	reference  reference
-	got, want  []*limiter.Limiter // one a policy
-	gotSpy     *spy
-	wantSpy    *spy
-	bookings   []bookings
-	results    []results
-	generation int       // of keys
-	high       time.Time // the latest that the clock has said in this generation
+	policies   [][]limiter.Policy // by kind; those of one kind alternate
+	rows       map[string]limiter.Row
+	taken      []limiter.Op // recent takes, with their states in Booked
+	generation int          // of keys
+	high       time.Time    // the latest that the clock has said in this generation
 	trace      []string
 }
 
-// differential runs n random operations under policies that alternate.
-func (f *fixture) differential(n int, policies ...limiter.Policy) {
-	f.Helper()
-	d := &duel{fixture: f, rnd: f.random(), reference: reference{memory.New(), map[string]limiter.Row{}}}
-	d.gotSpy, d.wantSpy = &spy{Store: f.store}, &spy{Store: d.reference}
-	for _, p := range policies {
-		d.got = append(d.got, f.on(d.gotSpy, f.prefix+"l", p, limiter.WithClock(f.clock)))
-		d.want = append(d.want, f.on(d.wantSpy, f.prefix+"l", p, limiter.WithClock(f.clock)))
-	}
-	d.high = f.now
-	for i := range n {
-		d.operate(i)
+func (f *fixture) history(policies ...[]limiter.Policy) *history {
+	return &history{fixture: f, rnd: f.random(), policies: policies, rows: map[string]limiter.Row{}, high: f.now}
+}
+
+// run carries out n operations. If all is above 0, one in all of them takes from several rows.
+func (h *history) run(n, all int) {
+	h.Helper()
+	rows := 6 * len(h.policies)
+	for range n {
+		h.tick()
+		var ops []limiter.Op
+		if all > 0 && h.rnd.IntN(all) == 0 {
+			for _, i := range someOf(h.rnd, rows) {
+				ops = append(ops, h.take(i, true))
+			}
+			slices.SortFunc(ops, func(a, b limiter.Op) int { return a.Compare(&b) })
+			h.all(ops)
+		} else {
+			ops = append(ops, h.operation(h.take(h.rnd.IntN(rows), false)))
+			h.one(ops[0])
+		}
+		for _, op := range ops { // compare the rows that they left
+			op.Kind, op.Cost, op.MaxWait, op.Booked = limiter.OpLook, 1, 0, limiter.State{}
+			h.one(op)
+		}
 	}
 }
 
-// operate moves the clock and does one operation on both sides.
-func (d *duel) operate(i int) {
-	d.Helper()
-	d.tick()
-	key := fmt.Sprintf("%d-%d", d.generation, d.rnd.IntN(3))
-	p := 0
-	if d.rnd.IntN(3) == 0 {
-		p = d.rnd.IntN(len(d.got))
+// take returns a take of the row that the number i stands for.
+func (h *history) take(i int, shared bool) limiter.Op {
+	kind, i := i%len(h.policies), i/len(h.policies)
+	policies := h.policies[kind]
+	if shared {
+		policies = slices.DeleteFunc(slices.Clone(policies), countsRefusals)
 	}
-	got, want := d.got[p], d.want[p]
-	n := 1 + d.rnd.Int64N(limitOf(got.Policy()))
-	if d.rnd.IntN(2) == 0 {
-		n = 1
+	p := policies[0]
+	if h.rnd.IntN(3) == 0 {
+		p = policies[h.rnd.IntN(len(policies))]
 	}
-	ctx := context.Background()
-	var a, b any // the results
-	var errA, errB error
-	what := ""
-	switch kind := d.rnd.IntN(115); {
-	case kind >= 110:
-		n := time.Duration(1 + d.rnd.Int64N(int64(5*s)))
-		what = fmt.Sprintf("Block(%v)", n)
-		errA, errB = got.Block(ctx, key, n), want.Block(ctx, key, n)
-	case kind >= 105:
-		n += d.rnd.Int64N(3 * limitOf(got.Policy()))
-		what = fmt.Sprintf("Charge(%d)", n)
-		var ra, rb limiter.Result
-		ra, errA = got.Charge(ctx, key, n)
-		rb, errB = want.Charge(ctx, key, n)
-		a, b = ra, rb
-		d.results = append(d.results, results{ra, rb, key})
-	case kind >= 100:
-		n += d.rnd.Int64N(3)
-		what = fmt.Sprintf("AllowUpTo(%d)", n)
-		var ra, rb limiter.Result
-		ra, errA = got.AllowUpTo(ctx, key, n)
-		rb, errB = want.AllowUpTo(ctx, key, n)
-		if errors.Is(errA, errors.ErrUnsupported) && errors.Is(errB, errors.ErrUnsupported) {
-			return // of windows that count refusals, in both
-		}
-		a, b = ra, rb
-		d.results = append(d.results, results{ra, rb, key})
-	case kind < 45:
-		n *= int64(min(1, d.rnd.IntN(8))) // now and then a cost of 0
-		what = fmt.Sprintf("AllowN(%d)", n)
-		var ra, rb limiter.Result
-		ra, errA = got.AllowN(ctx, key, n)
-		rb, errB = want.AllowN(ctx, key, n)
-		a, b = ra, rb
-		d.results = append(d.results, results{ra, rb, key})
-	case kind < 70:
-		wait := time.Duration(d.rnd.Int64N(int64(8 * s)))
-		n *= int64(min(1, d.rnd.IntN(8)))
-		what = fmt.Sprintf("Reserve(%d, %v)", n, wait)
-		var ra, rb *limiter.Reservation
-		ra, errA = got.Reserve(ctx, key, n, wait)
-		rb, errB = want.Reserve(ctx, key, n, wait)
-		a, b = fmt.Sprintf("%+v %v", ra.Result, ra.Delay), fmt.Sprintf("%+v %v", rb.Result, rb.Delay)
-		if errors.Is(errA, errors.ErrUnsupported) && errors.Is(errB, errors.ErrUnsupported) {
-			return // of windows that count refusals, in both
-		}
-		d.bookings = append(d.bookings, bookings{ra, rb, key})
-		d.results = append(d.results, results{ra.Result, rb.Result, key})
-	case kind < 80:
-		n = d.rnd.Int64N(n + 1)
-		what = fmt.Sprintf("PeekN(%d)", n)
-		a, errA = got.PeekN(ctx, key, n)
-		b, errB = want.PeekN(ctx, key, n)
-	case kind < 88:
-		what = fmt.Sprintf("Refund(%d)", n)
-		a, errA = got.Refund(ctx, key, n)
-		b, errB = want.Refund(ctx, key, n)
-	case kind < 91:
-		if len(d.results) == 0 {
-			return
-		}
-		of := d.results[len(d.results)-1-d.rnd.IntN(min(5, len(d.results)))]
-		what, key = fmt.Sprintf("RefundOf(%d, %+v)", n, of.want), of.key
-		a, errA = got.RefundOf(ctx, key, n, of.got)
-		b, errB = want.RefundOf(ctx, key, n, of.want)
-	case kind < 97:
-		if len(d.bookings) == 0 {
-			return
-		}
-		last := len(d.bookings) - 1 - d.rnd.IntN(min(3, len(d.bookings)))
-		booking := d.bookings[last]
-		what, key = "Cancel", booking.key
-		d.gotSpy.state, d.wantSpy.state = limiter.State{}, limiter.State{}
-		errA, errB = booking.got.Cancel(ctx), booking.want.Cancel(ctx)
-	default:
-		what = "Reset"
-		errA, errB = got.Reset(ctx, key), want.Reset(ctx, key)
+	cost := int64(1)
+	if h.rnd.IntN(2) == 0 {
+		cost = 1 + h.rnd.Int64N(max(1, limitOf(p)/3))
 	}
-	d.trace = append(d.trace, fmt.Sprintf("op %d at %v: %s on %s by %+v", i, d.now.Sub(epoch), what, key, got.Policy()))
-	if errA != nil || errB != nil {
-		d.fail("errors %v, want %v", errA, errB)
+	return limiter.Op{
+		Kind: limiter.OpTake, Name: fmt.Sprint(h.prefix, "l", i%2), Key: fmt.Sprintf("%d-%d", h.generation, i/2),
+		Policy: p, Cost: cost, At: h.now.UnixNano(), Timeout: timeLimit,
 	}
-	if a != b {
-		d.fail("result\n %+v, want\n %+v", a, b)
-	}
-	d.compare()
 }
 
-// tick moves the clock: mostly forward, now and then back, by up to hours.
-func (d *duel) tick() {
+// operation makes another operation of a take, or leaves it as it is.
+func (h *history) operation(op limiter.Op) limiter.Op {
+	counts := op.CountsRefusals()
+	reach := time.Duration(h.rnd.Int64N(int64(8 * s)))
+	switch kind := h.rnd.IntN(20); {
+	case kind < 6:
+		op.Cost = min(limitOf(op.Policy), op.Cost*(1+h.rnd.Int64N(3)))
+	case kind < 10 && !counts:
+		op.MaxWait = reach
+	case kind < 12 && len(h.taken) > 0:
+		op = h.taken[h.rnd.IntN(len(h.taken))]
+		op.Kind, op.At = limiter.OpCancel, h.now.UnixNano()
+	case kind < 13 && len(h.taken) > 0: // of the window that was charged
+		op = h.taken[h.rnd.IntN(len(h.taken))]
+		op.Kind, op.At, op.MaxWait = limiter.OpRefund, h.now.UnixNano(), 0
+		op.Booked = limiter.State{Row: limiter.Row{Start: op.Booked.Row.Start, Period: op.Booked.Row.Period}}
+	case kind < 14 && !counts:
+		op.Kind, op.Cost = limiter.OpTakeUpTo, 1+h.rnd.Int64N(20)
+	case kind < 15:
+		op.Kind, op.Cost = limiter.OpCharge, 1+h.rnd.Int64N(12)
+	case kind < 16:
+		op.Kind, op.Cost = limiter.OpBlock, 1+h.rnd.Int64N(int64(10*s))
+	case kind < 17:
+		op.Kind, op.Cost = limiter.OpRefund, 1+h.rnd.Int64N(12)
+	case kind < 18:
+		op.Kind, op.Cost = limiter.OpReset, 0
+	case !counts:
+		op.Kind, op.Cost, op.MaxWait = limiter.OpLook, h.rnd.Int64N(limitOf(op.Policy)+1), reach
+	}
+	return op
+}
+
+func countsRefusals(p limiter.Policy) bool { return (&limiter.Op{Policy: p}).CountsRefusals() }
+
+// tick moves the clock: mostly forward, sometimes back, by up to hours.
+func (h *history) tick() {
 	spans := []time.Duration{0, ns, 10 * ms, s, s, 10 * s, time.Minute, 3 * time.Hour}
-	span := spans[d.rnd.IntN(len(spans))]
+	span := spans[h.rnd.IntN(len(spans))]
 	if span > 0 {
-		span = time.Duration(d.rnd.Int64N(int64(span))) + 1
+		span = time.Duration(h.rnd.Int64N(int64(span))) + 1
 	}
-	if d.rnd.IntN(8) == 0 {
+	if h.rnd.IntN(8) == 0 {
 		span = -span
 	}
-	if d.now = d.now.Add(span); d.now.Before(epoch) {
-		d.now = epoch
+	if h.now = h.now.Add(span); h.now.Before(epoch) {
+		h.now = epoch
 	}
-	if d.now.After(d.high) {
-		d.high = d.now
+	if h.now.After(h.high) {
+		h.high = h.now
 	}
-	// A store may forget what has expired. Another policy, or a clock that was
-	// set back, would then meet a row in one place and none in the other.
-	for _, row := range d.reference.rows {
-		if row != (limiter.Row{}) && row.Expired(d.high.UnixNano()) {
-			d.generation++
-			clear(d.reference.rows)
-			d.bookings, d.results, d.high = nil, nil, d.now
+	// A store may forget what has expired. Another policy, or a clock that was set back, would then find
+	// a row in one place and none in the other.
+	for _, row := range h.rows {
+		if row != (limiter.Row{}) && row.Expired(h.high.UnixNano()) {
+			h.generation++
+			clear(h.rows)
+			h.taken, h.high = nil, h.now
 			return
 		}
 	}
 }
 
-// compare checks what the stores reported.
-func (d *duel) compare() {
-	d.Helper()
-	got, want := d.gotSpy.state, d.wantSpy.state
-	if got.Took != want.Took || got.Taken != want.Taken {
-		d.fail("Took %v of %d, want %v of %d", got.Took, got.Taken, want.Took, want.Taken)
+// rowOf names the row of op.
+func rowOf(op *limiter.Op) string {
+	return fmt.Sprintf("%T %s %s", op.Policy, op.Name, op.Key)
+}
+
+// one carries out a single operation.
+func (h *history) one(op limiter.Op) {
+	h.Helper()
+	h.trace = append(h.trace, fmt.Sprintf("at %v: %+v", h.now.Sub(epoch), op))
+	next, want := op.Apply(h.rows[rowOf(&op)], op.At)
+	got, err := h.store.Do(context.Background(), op)
+	if err != nil {
+		h.fail("%v", err)
 	}
-	switch d.gotSpy.op.Kind {
-	case limiter.OpTake, limiter.OpLook, limiter.OpTakeUpTo, limiter.OpCharge:
-		if got.Row != want.Row || got.Now != want.Now || got.Tick > 1 {
-			d.fail("state\n %+v, want\n %+v", got, want)
+	h.rows[rowOf(&op)] = next
+	switch op.Kind {
+	case limiter.OpTake:
+		if want.Took && !op.CountsRefusals() {
+			op.Booked = want
+			h.taken = append(h.taken[max(0, len(h.taken)-5):], op)
 		}
+	case limiter.OpRefund, limiter.OpCancel, limiter.OpBlock, limiter.OpReset:
+		got, want = limiter.State{Took: got.Took}, limiter.State{Took: want.Took}
+		if op.Kind == limiter.OpReset && len(h.policies) > 1 {
+			got.Took = want.Took // a refusal of several takes may have added the row of an unused key
+		}
+	}
+	h.same(got, want)
+}
+
+// all carries out takes of several rows, all or none.
+func (h *history) all(ops []limiter.Op) {
+	h.Helper()
+	rows := make([]limiter.Row, len(ops))
+	for i := range ops {
+		rows[i] = h.rows[rowOf(&ops[i])]
+	}
+	h.trace = append(h.trace, fmt.Sprintf("at %v: all of %+v", h.now.Sub(epoch), ops))
+	next, want := limiter.ApplyAll(ops, rows, ops[0].At)
+	got, err := h.store.(limiter.AllStore).DoAll(context.Background(), slices.Clone(ops))
+	if err != nil || len(got) != len(want) {
+		h.fail("%d states, %v, want %d", len(got), err, len(want))
+	}
+	for i := range ops {
+		h.rows[rowOf(&ops[i])] = next[i]
+		h.same(got[i], want[i])
 	}
 }
 
-func (d *duel) fail(format string, args ...any) {
-	d.Helper()
-	last := d.trace[max(0, len(d.trace)-25):]
-	d.Fatalf(format+"\n%s", append(args, strings.Join(last, "\n"))...)
+// same checks a state, in which the Tick is the store's.
+func (h *history) same(got, want limiter.State) {
+	h.Helper()
+	if got.Tick > 1 {
+		h.fail("Tick %d of an operation with its own time", got.Tick)
+	}
+	if got.Tick = want.Tick; got != want {
+		h.fail("state\n %+v, want\n %+v", got, want)
+	}
+}
+
+func (h *history) fail(format string, args ...any) {
+	h.Helper()
+	last := h.trace[max(0, len(h.trace)-25):]
+	h.Fatalf(format+"\n%s", append(args, strings.Join(last, "\n"))...)
 }

@@ -16,12 +16,12 @@ import (
 )
 
 // vectors holds histories with exact outcomes, from models that are independent of [limiter.Op.Apply]:
-// one JSON object a line. vectors_test.go of the root makes the ones with charges and blocks.
+// one JSON object a line.
 //
 //go:embed vectors.jsonl
 var vectors []byte
 
-type history struct {
+type vectorHistory struct {
 	Policy vectorPolicy `json:"policy"`
 	Ops    []vectorOp   `json:"ops"`
 }
@@ -56,7 +56,7 @@ func runVectors(t *testing.T, open func(t *testing.T) limiter.Store) {
 	lines.Buffer(nil, 1<<20)
 	store := open(t)
 	for i := 0; lines.Scan(); i++ {
-		var h history
+		var h vectorHistory
 		if err := json.Unmarshal(lines.Bytes(), &h); err != nil {
 			t.Fatalf("vectors.jsonl:%d: %v", i+1, err)
 		}
@@ -64,7 +64,7 @@ func runVectors(t *testing.T, open func(t *testing.T) limiter.Store) {
 	}
 }
 
-func (h history) replay(t *testing.T, store limiter.Store, name string) {
+func (h vectorHistory) replay(t *testing.T, store limiter.Store, name string) {
 	t.Helper()
 	ctx := context.Background()
 	var now time.Time
