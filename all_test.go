@@ -9,52 +9,6 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-func TestAllowAllTakesEveryClaimOrNone(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(0, start)
-	clock := limiter.WithClock(func() time.Time { return now })
-	store := memory.New()
-	second, err := limiter.New(store, "second", limiter.PerSecond(2), clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	day, err := limiter.New(store, "day", limiter.FixedWindow{Limit: 3, Window: 24 * time.Hour}, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := func() limiter.AllResult {
-		t.Helper()
-		res, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: day, Key: "k"}, limiter.Claim{Limiter: second, Key: "k"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res
-	}
-	for i, want := range []struct {
-		pause          time.Duration
-		allowed        bool
-		binding        int
-		retry          time.Duration
-		dayHas, secHas bool
-	}{
-		{0, true, 1, 0, true, true},
-		{0, true, 1, 0, true, true},
-		{0, false, 1, time.Second / 2, true, false},
-		{time.Second, true, 0, 0, true, true},
-		{0, false, 0, 24*time.Hour - time.Second, false, true},
-	} {
-		now = now.Add(want.pause)
-		res := all()
-		if res.Allowed != want.allowed || res.Binding != want.binding || res.RetryAfter != want.retry ||
-			res.Each[0].Allowed != want.dayHas || res.Each[1].Allowed != want.secHas {
-			t.Errorf("call %d: %+v, want %+v", i, res, want)
-		}
-	}
-	if res, err := second.Peek(t.Context(), "k"); err != nil || res.Remaining != 1 {
-		t.Errorf("after a refusal by another limit: %+v, %v, want 1 left", res, err)
-	}
-}
-
 func TestAllowAllSaysWhatIsWrongWithItsClaims(t *testing.T) {
 	t.Parallel()
 	store := memory.New()
@@ -107,18 +61,6 @@ func overflow(l *limiter.Limiter) (claims []limiter.Claim) {
 type wideStore struct {
 	*memory.Store
 	_ []int
-}
-
-func TestAllowAllAddsUpClaimsOfOneRow(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, memory.New(), limiter.PerHour(5))
-	twice := []limiter.Claim{{Limiter: l, Key: "k", Cost: 2}, {Limiter: l, Key: "k"}}
-	if res, err := limiter.AllowAll(t.Context(), twice...); err != nil || !res.Allowed || res.Remaining != 2 || res.Each[1].Remaining != 2 {
-		t.Errorf("%+v, %v, want it allowed with 2 left", res, err)
-	}
-	if res, err := limiter.AllowAll(t.Context(), twice...); err != nil || res.Allowed || res.Remaining != 2 {
-		t.Errorf("%+v, %v, want it refused with 2 left", res, err)
-	}
 }
 
 func TestAllowAllAppliesTheStrictestFailurePolicy(t *testing.T) {

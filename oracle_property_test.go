@@ -204,8 +204,10 @@ func (h *windowHistory) operate() {
 			return
 		}
 		b := rapid.SampledFrom(h.bookings[max(0, len(h.bookings)-3):]).Draw(t, "booking")
-		h.do(b.cancel())
-		o.cancel(b.op.Cost, b.state.Row.Start/length, b.cancel().Act(), h.now)
+		got, want := h.do(b.cancel()).Took, o.cancel(b.op.Cost, b.state.Row.Start/length, b.cancel().Act(), h.now)
+		if got != want {
+			t.Fatalf("Cancel: %v, want %v", got, want)
+		}
 	case 3:
 		s := h.do(limiter.Op{Kind: limiter.OpLook, Policy: p, Cost: rapid.Int64Range(0, p.Limit).Draw(t, "cost")})
 		h.compare("a look", s, max(h.now/length, o.last))

@@ -263,8 +263,11 @@ func (o *windowOracle) refund(n, w, now int64) bool {
 	return true
 }
 
-func (o *windowOracle) cancel(n, w, act, now int64) {
-	if o.last == w && now <= act && o.counts[w] < full {
-		o.counts[w] = max(0, o.counts[w]-n)
+// cancel gives back what was booked in window w, until the instant act, and returns whether it did.
+func (o *windowOracle) cancel(n, w, act, now int64) bool {
+	if o.last != w || now > act || o.counts[w] == full {
+		return false
 	}
+	o.counts[w] = max(0, o.counts[w]-n)
+	return true
 }

@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -151,35 +150,6 @@ func TestStoreForgetsNothingThatCountsWhenOperationsBringTheirOwnTime(t *testing
 			t.Fatalf("key %d was forgotten", i)
 		}
 	}
-}
-
-func TestSweepBesideConcurrentTraffic(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	store := memory.New(memory.WithClock(c.Now))
-	l := newLimiter(t, store, limiter.PerMinute(1))
-	var traffic, sweeps sync.WaitGroup
-	ctx, stop := context.WithCancel(t.Context())
-	sweeps.Go(func() {
-		for ctx.Err() == nil {
-			if _, err := store.Sweep(context.Background(), 10); err != nil {
-				t.Errorf("Sweep: %v", err)
-			}
-			c.Add(time.Millisecond)
-		}
-	})
-	for range 8 {
-		traffic.Go(func() {
-			for i := range 5_000 {
-				if _, err := l.Allow(context.Background(), strconv.Itoa(i)); err != nil {
-					t.Errorf("Allow: %v", err)
-				}
-			}
-		})
-	}
-	traffic.Wait()
-	stop()
-	sweeps.Wait()
 }
 
 // The store forgets expired rows when it grows. An operation with its own time, hours ahead, must not

@@ -214,23 +214,6 @@ var upToCases = []testCase{
 		},
 	},
 	{
-		"AllowUpTo of what is not a request",
-		"a cost below 1 is ErrInvalid, and on a window that counts refusals any is ErrUnsupported",
-		func(f *fixture) {
-			for name, p := range allPolicies {
-				l := f.limiter(name, p)
-				for n, want := range map[int64]error{0: limiter.ErrInvalid, -1: limiter.ErrInvalid, math.MinInt64: limiter.ErrInvalid, 1: nil} {
-					if name == "counts" && n == 1 {
-						want = errors.ErrUnsupported
-					}
-					if r, err := l.AllowUpTo(context.Background(), "k", n); !errors.Is(err, want) || err == nil && r.Taken != n || err != nil && (r.Taken != 0 || r.Allowed) {
-						f.Errorf("%s: AllowUpTo(%d) = %+v, %v, want %v", name, n, r, err, want)
-					}
-				}
-			}
-		},
-	},
-	{
 		"what AllowUpTo took can be refunded",
 		"a Result of AllowUpTo names the window that it took from",
 		func(f *fixture) {

@@ -96,23 +96,6 @@ var decisionCases = []testCase{
 		},
 	},
 	{
-		"Peek writes nothing",
-		"a peek leaves a key as it found it, and tells what Allow would have had",
-		func(f *fixture) {
-			for name, p := range plainPolicies {
-				l := f.limiter(name, p)
-				for i := range 3 * limitOf(p) {
-					before := f.peek(l, "k")
-					got := f.allow(l, "k", 1)
-					if got.Allowed != before.Allowed || got.RetryAfter != before.RetryAfter {
-						f.Fatalf("call %d: %s: Allow after Peek = %+v, but Peek was %+v", i, name, got, before)
-					}
-					f.now = f.now.Add(300 * ms)
-				}
-			}
-		},
-	},
-	{
 		"a refusal leaves no trace",
 		"a refused request changes nothing: a key that was refused has the results of its twin that was not",
 		func(f *fixture) {

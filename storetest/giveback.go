@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -13,10 +14,14 @@ var giveBackCases = []testCase{
 		func(f *fixture) {
 			for name, p := range allPolicies {
 				l := f.limiter(name, p)
-				f.reset(l, "unused")
 				f.passes(l, "k", limitOf(p))
 				f.refuses(l, "k", 1)
-				f.reset(l, "k")
+				for key, want := range map[string]bool{"unused": false, "k": true} {
+					op := limiter.Op{Kind: limiter.OpReset, Name: l.Name(), Key: key, Policy: p, At: f.now.UnixNano(), Timeout: timeLimit}
+					if state, err := f.store.Do(context.Background(), op); err != nil || state.Took != want {
+						f.Errorf("%s: a reset of the key %q: %+v, %v, want Took %v", name, key, state, err, want)
+					}
+				}
 				if a, b := f.peek(l, "k"), f.peek(l, "new"); a != b {
 					f.Errorf("%s: after Reset %+v, a new key %+v", name, a, b)
 				}
@@ -156,13 +161,23 @@ var giveBackCases = []testCase{
 			f.cancel(r)
 			f.books(changed, "k", 1, 3*s)
 
-			f.reset(old, "k")
-			f.books(old, "k", 1, 0)
-			r = f.books(old, "k", 1, s) // full again in 2 s,
-			f.reset(old, "k")
-			f.passes(changed, "k", 2) // and so is this, which is not that booking
+			// Both are full again in 2 s, and so is the bucket of the booking.
+			for _, changed := range []*limiter.Limiter{changed, f.limiter("l", bucket(1, 2*s))} {
+				f.reset(old, "k")
+				f.books(old, "k", 1, 0)
+				r = f.books(old, "k", 1, s)
+				f.reset(old, "k")
+				f.passes(changed, "k", limitOf(changed.Policy()))
+				f.cancel(r)
+				f.refuses(changed, "k", 1)
+			}
+
+			ten, five := f.limiter("w", window(2, 10*s)), f.limiter("w", window(9, 5*s))
+			f.books(ten, "k", 2, 0)
+			r = f.books(ten, "k", 1, 10*s)
+			f.books(five, "k", 1, 10*s) // in the window that starts with the booked one
 			f.cancel(r)
-			f.refuses(changed, "k", 1)
+			f.script(five, "k", []call{{at: 10 * s, verb: peek, allowed: true, remaining: 7, used: 2, reset: 5 * s}})
 		},
 	},
 }

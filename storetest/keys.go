@@ -109,26 +109,6 @@ var keyCases = []testCase{
 		},
 	},
 	{
-		"digests are keys of their own",
-		"WithKeyDigest stores a hash: the same key under another secret, or under none, is another key",
-		func(f *fixture) {
-			p := bucket(1, s)
-			spy := &spy{Store: f.store}
-			var ls []*limiter.Limiter
-			for _, secret := range []string{"one", "two", "\x00", "a secret that is longer than the block of the hash" + strings.Repeat(".", 99)} {
-				ls = append(ls, f.on(spy, f.prefix+"l", p, limiter.WithClock(f.clock), limiter.WithKeyDigest([]byte(secret))))
-			}
-			for i, l := range append(ls, f.limiter("l", p)) {
-				f.passes(l, "someone@example.com", 1)
-				f.refuses(l, "someone@example.com", 1)
-				if i < len(ls) && (strings.Contains(spy.op.Key, "someone") || len(spy.op.Key) != 33) {
-					f.Errorf("limiter %d stores the key as %q, want a digest", i, spy.op.Key)
-				}
-			}
-			f.passes(ls[0], "someone.else@example.com", 1)
-		},
-	},
-	{
 		"a new secret begins anew",
 		"WithKeyDigest with another secret finds no key of the one before: counts begin anew, no call fails, and what the old secret finds stays as it was",
 		func(f *fixture) {

@@ -1,10 +1,6 @@
 package storetest
 
 import (
-	"cmp"
-	"fmt"
-	"math"
-	"slices"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -170,45 +166,6 @@ var policyCases = []testCase{
 		},
 	},
 	{
-		"two versions of a bucket admit at most the larger of both",
-		"policies that alternate on a key admit, over any stretch of time t, at most max(capacity) + t/min(step)",
-		func(f *fixture) {
-			rnd := f.random()
-			for history := range 12 {
-				var ls [2]*limiter.Limiter
-				tokens, step := int64(0), int64(math.MaxInt64)
-				for i := range ls {
-					p := limiter.TokenBucket{
-						Capacity: 1 + rnd.Int64N(8), Refill: 1 + rnd.Int64N(7), Interval: time.Duration(1+rnd.Int64N(5)) * s,
-					}
-					tokens, step = max(tokens, p.Capacity), min(step, int64(p.Step()))
-					ls[i] = f.limiter(fmt.Sprint(history), p)
-				}
-				f.at(0)
-				var acts []act
-				var trace []string
-				for range 60 {
-					l := ls[rnd.IntN(2)]
-					n := 1 + rnd.Int64N(limitOf(l.Policy()))
-					wait := time.Duration(0)
-					if rnd.IntN(4) == 0 {
-						wait = time.Duration(rnd.Int64N(int64(10 * s)))
-					}
-					if r := f.reserve(l, "k", n, wait); r.Allowed {
-						acts = append(acts, act{f.now.Add(r.Delay).UnixNano(), n})
-						trace = append(trace, fmt.Sprintf("at %v: %d, delay %v, by %+v", f.now.Sub(epoch), n, r.Delay, l.Policy()))
-					}
-					if rnd.IntN(2) == 0 {
-						f.now = f.now.Add(time.Duration(rnd.Int64N(3 * step)))
-					}
-				}
-				if err := bound(acts, tokens, step); err != nil {
-					f.Fatalf("history %d: %v\n%v", history, err, trace)
-				}
-			}
-		},
-	},
-	{
 		"a bucket and a window of one name are two states",
 		"state belongs to name, kind of policy and key: a name that changes its kind begins anew",
 		func(f *fixture) {
@@ -222,25 +179,4 @@ var policyCases = []testCase{
 			f.passes(b, "k", 2)
 		},
 	},
-}
-
-// act is cost that was admitted to act at an instant.
-type act struct {
-	at, cost int64
-}
-
-// bound reports whether more than tokens + t/step was admitted in any stretch of
-// time t: for every pair of acts, by a running minimum.
-func bound(acts []act, tokens, step int64) error {
-	slices.SortStableFunc(acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
-	lowest, sum := int64(math.MaxInt64), int64(0)
-	for i, a := range acts {
-		at := a.at - acts[0].at
-		lowest = min(lowest, sum*step-at)
-		sum += a.cost
-		if over := sum*step - at - lowest - tokens*step; over > 0 {
-			return fmt.Errorf("act %d, at %v: %v of tokens too many in a stretch that ends here", i, time.Unix(0, a.at).Sub(epoch), time.Duration(over))
-		}
-	}
-	return nil
 }

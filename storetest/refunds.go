@@ -179,22 +179,6 @@ var refundCases = []testCase{
 		},
 	},
 	{
-		"RefundOf gives nothing back of what was not charged",
-		"a Result that charged nothing is no claim on what others were charged",
-		func(f *fixture) {
-			for name, p := range allPolicies {
-				l := f.limiter(name, p)
-				looked, zero := f.peek(l, "k"), f.allow(l, "k", 0)
-				f.passes(l, "k", limitOf(p))
-				refused := f.allow(l, "k", 1)
-				for _, res := range []limiter.Result{looked, zero, refused, {}, visible(f.allow(l, "other", 1))} {
-					f.refundOf(l, 1, res, false)
-				}
-				f.refuses(l, "k", 1)
-			}
-		},
-	},
-	{
 		"concurrent refunds give back what was used and no more",
 		"of refunds at once, as many give something back as it takes to give all of it back",
 		func(f *fixture) {

@@ -131,26 +131,6 @@ var reservationCases = []testCase{
 		},
 	},
 	{
-		"RetryAfter of a reservation is tight",
-		"after RetryAfter the same reservation succeeds, and 1 ns before it does not",
-		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"b": bucket(3, 700*ms), "w": window(3, 700*ms)} {
-				l := f.limiter(name, p)
-				f.books(l, "k", 3, 0)
-				for range 5 {
-					f.reserve(l, "k", 2, limiter.MaxReserve)
-				}
-				r := f.reserve(l, "k", 2, 333*ms)
-				f.now = f.now.Add(r.RetryAfter - 1)
-				if early := f.reserve(l, "k", 2, 333*ms); early.Allowed || early.RetryAfter != 1 {
-					f.Errorf("%s: 1 ns too early: %+v, want RetryAfter 1ns", name, early.Result)
-				}
-				f.now = f.now.Add(1)
-				f.books(l, "k", 2, 333*ms)
-			}
-		},
-	},
-	{
 		"the longest wait can be booked",
 		"a reservation reaches up to MaxReserve ahead and not a nanosecond further",
 		func(f *fixture) {

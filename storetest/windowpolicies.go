@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -100,33 +99,6 @@ var windowPolicyCases = []testCase{
 			f.at(10 * s)
 			f.passes(counts, "k", 2)
 			f.refuses(counts, "k", 1)
-		},
-	},
-	{
-		"two limits of a window admit at most the larger",
-		"limits that alternate on a key admit, in each aligned window, at most the larger of both",
-		func(f *fixture) {
-			rnd := f.random()
-			for history := range 6 {
-				a, b := 1+rnd.Int64N(6), 1+rnd.Int64N(6)
-				ls := []*limiter.Limiter{
-					f.limiter(fmt.Sprint(history), window(a, s)), f.limiter(fmt.Sprint(history), window(b, s)),
-				}
-				f.at(0)
-				admitted := map[int64]int64{}
-				for range 50 {
-					l := ls[rnd.IntN(2)]
-					n := 1 + rnd.Int64N(limitOf(l.Policy()))
-					wait := time.Duration(rnd.IntN(2)) * time.Duration(rnd.Int64N(int64(4*s)))
-					if r := f.reserve(l, "k", n, wait); r.Allowed {
-						w := f.now.Add(r.Delay).Unix()
-						if admitted[w] += n; admitted[w] > max(a, b) {
-							f.Fatalf("history %d: %d admitted in one window under limits %d and %d", history, admitted[w], a, b)
-						}
-					}
-					f.now = f.now.Add(time.Duration(rnd.Int64N(int64(400 * ms))))
-				}
-			}
 		},
 	},
 }

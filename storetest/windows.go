@@ -38,19 +38,6 @@ var windowCases = []testCase{
 		},
 	},
 	{
-		"two requests that both reset an expired window",
-		"an ended window is set back once: a second request that saw it ended counts on the first",
-		func(f *fixture) {
-			l := f.limiter("l", window(2, s))
-			for i := range 5 {
-				f.at(time.Duration(i) * 10 * s)
-				f.passes(l, "k", 1)
-				f.passes(l, "k", 1)
-				f.refuses(l, "k", 1)
-			}
-		},
-	},
-	{
 		"requests at once on an expired window",
 		"concurrent requests that all find an ended window admit its limit together, not each",
 		func(f *fixture) {
