@@ -63,7 +63,7 @@ type wideStore struct {
 	_ []int
 }
 
-func TestAllowAllAppliesTheStrictestFailurePolicy(t *testing.T) {
+func TestAllowAllFailurePolicy(t *testing.T) {
 	t.Parallel()
 	fallback := memory.New()
 	for name, c := range map[string]struct {

@@ -86,9 +86,8 @@ func fuzzedOp(p limiter.Policy, kind uint8, cost, wait, now int64, own bool, boo
 	return op
 }
 
-// FuzzApply checks that no row, however it came into a table, makes an operation panic,
-// and that of rows which policies left, an operation leaves one that can be stored, grants
-// no more than the policy has, and changes nothing where it must not.
+// FuzzApply checks that no row makes an operation panic. If a policy left the row, the operation leaves a
+// row that can be stored. It grants no more than the policy has, and changes nothing where it must not.
 func FuzzApply(f *testing.F) {
 	hour, day := int64(time.Hour), 24*int64(time.Hour)
 	now := int64(1_800_000_000) * int64(time.Second)

@@ -269,7 +269,7 @@ func TestTheDenyCacheHoldsKeysAsTheyAreStored(t *testing.T) {
 	}
 }
 
-func TestCachedRefusalIsObservedUnlessCanceled(t *testing.T) {
+func TestObserverSeesCachedRefusals(t *testing.T) {
 	t.Parallel()
 	var seen []limiter.Decision
 	d := newDenying(t, limiter.PerDay(2), limiter.WithObserver(func(_ context.Context, x limiter.Decision) { seen = append(seen, x) }))
@@ -295,7 +295,7 @@ func TestCachedRefusalIsObservedUnlessCanceled(t *testing.T) {
 
 // The row was charged after the edge of a window, and the clock shows a time before the edge. The
 // store counts in the row's window then, and so must the cache.
-func TestTheDenyCacheCountsInTheWindowOfARowAheadOfTheClock(t *testing.T) {
+func TestDenyCacheBeforeTheRowsWindow(t *testing.T) {
 	t.Parallel()
 	edge := time.Unix(0, start)
 	now := edge.Add(time.Millisecond)

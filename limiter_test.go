@@ -127,7 +127,7 @@ func TestNewArguments(t *testing.T) {
 	}
 }
 
-func TestWithKeyDigestKeepsItsOwnCopyOfTheSecret(t *testing.T) {
+func TestWithKeyDigestCopiesTheSecret(t *testing.T) {
 	t.Parallel()
 	store, secret := memory.New(), []byte("secret")
 	a := newLimiter(t, store, limiter.PerDay(1), limiter.WithKeyDigest(secret))
@@ -147,7 +147,7 @@ func (s *coarseStore) Do(_ context.Context, op limiter.Op) (limiter.State, error
 	return state, nil
 }
 
-func TestResultWaitsAreRoundedUpToTheTickOfTheClock(t *testing.T) {
+func TestWaitsAreRoundedUpToTicks(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		policy limiter.Policy

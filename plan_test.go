@@ -166,7 +166,7 @@ func (all) DoAll(context.Context, []limiter.Op) ([]limiter.State, error) {
 	return nil, limiter.ErrMisconfigured
 }
 
-func TestAnErrorOfWithPolicyForBySomeoneWhoLeavesIsACancellation(t *testing.T) {
+func TestWithPolicyForAfterLeaving(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
 	l := newLimiter(t, memory.New(), limiter.PerHour(5), limiter.WithPolicyFor(func(ctx context.Context, _ string) (limiter.Policy, error) {
@@ -218,7 +218,7 @@ func TestACachedRefusalCountsOnlyForItsPolicy(t *testing.T) {
 	}
 }
 
-func TestCancelGivesBackUnderThePolicyOfTheBooking(t *testing.T) {
+func TestCancelUsesThePolicyOfTheBooking(t *testing.T) {
 	t.Parallel()
 	p := &plans{policy: limiter.PerHour(7)}
 	now := time.Unix(0, start)

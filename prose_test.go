@@ -2,7 +2,9 @@ package limiter_test
 
 import (
 	"fmt"
+	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -77,7 +79,7 @@ func proseErrors(text string) (errs []string) {
 	return errs
 }
 
-func TestPagesHaveShortSentencesAndPlainWords(t *testing.T) {
+func TestPagesHavePlainSentences(t *testing.T) {
 	t.Parallel()
 	walk(t, isMarkdown, func(file, text string) {
 		for _, err := range proseErrors(text) {
@@ -86,11 +88,15 @@ func TestPagesHaveShortSentencesAndPlainWords(t *testing.T) {
 	})
 }
 
-// commentsOf returns the comments that have lines of their own in a Go file, at the same lines.
+// commentsOf returns the comments that have lines of their own in a Go or SQL file, at the same lines.
 func commentsOf(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		comment, found := strings.CutPrefix(strings.TrimSpace(line), "// ")
+		line = strings.TrimSpace(line)
+		comment, found := strings.CutPrefix(line, "// ")
+		if !found {
+			comment, found = strings.CutPrefix(line, "-- ")
+		}
 		if !found {
 			comment = ""
 		}
@@ -99,10 +105,24 @@ func commentsOf(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestCommentsHaveShortSentencesAndPlainWords(t *testing.T) {
+// Directories whose tests do not follow the rules yet. Shorten these lists, do not add to them.
+var (
+	denseComments = []string{"examples", "handler", "internal/breaker", "migrations", "postgres", "prove", "sqlite"}
+	longNames     = []string{
+		"bench", "cmd", "dashboards", "examples", "grpclimiter", "handler", "internal", "migrations", "overrides", "postgres", "prove", "sqlite",
+	}
+)
+
+// isIn reports whether a file is in one of the directories, or below one of them.
+func isIn(file string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(file, dir+"/") })
+}
+
+func TestCommentsHavePlainSentences(t *testing.T) {
 	t.Parallel()
 	isCode := func(file string) bool {
-		return strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go")
+		isTest := strings.HasSuffix(file, "_test.go") || path.Ext(file) == ".sql"
+		return path.Ext(file) == ".go" && !isTest || isTest && !isIn(file, denseComments)
 	}
 	walk(t, isCode, func(file, text string) {
 		for _, err := range proseErrors(commentsOf(text)) {
@@ -111,15 +131,29 @@ func TestCommentsHaveShortSentencesAndPlainWords(t *testing.T) {
 	})
 }
 
-func TestCommentsOfKeepsTheLinesOfComments(t *testing.T) {
+func TestNamesOfTestsAreShort(t *testing.T) {
 	t.Parallel()
-	const text = "//go:build unix\n\npackage p // short\n\n// One,\n//\tcode\n//\n\t// two.\n"
-	if got, want := commentsOf(text), "\n\n\n\nOne,\n\n\ntwo.\n"; got != want {
+	const most = 40
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w*)\(`)
+	isTest := func(file string) bool { return strings.HasSuffix(file, "_test.go") && !isIn(file, longNames) }
+	walk(t, isTest, func(file, text string) {
+		for _, m := range declared.FindAllStringSubmatch(text, -1) {
+			if len(m[1]) > most {
+				t.Errorf("%s: %s has %d letters, %d are the most; say the rest in the names of subtests", file, m[1], len(m[1]), most)
+			}
+		}
+	})
+}
+
+func TestCommentsOf(t *testing.T) {
+	t.Parallel()
+	const text = "//go:build unix\n\npackage p // short\n\n// One,\n//\tcode\n//\n\t// two.\n -- Three.\n"
+	if got, want := commentsOf(text), "\n\n\n\nOne,\n\n\ntwo.\nThree.\n"; got != want {
 		t.Errorf("commentsOf = %q, want %q", got, want)
 	}
 }
 
-func TestProseErrorsNameTheLineAndTheRemedy(t *testing.T) {
+func TestProseErrors(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("word ", maxWords)
 	for text, want := range map[string]string{

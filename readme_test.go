@@ -58,7 +58,7 @@ func snippets(t *testing.T) (programs []string, fragments map[string][]string) {
 	return programs, fragments
 }
 
-func TestSnippetsOfMarkdownStandInCompiledExamples(t *testing.T) {
+func TestSnippetsAreCompiled(t *testing.T) {
 	t.Parallel()
 	compiled := map[string]string{}
 	isExample := func(file string) bool {

@@ -8,7 +8,7 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-func TestRefundOfOfWhatChargedNothingAsksNoStore(t *testing.T) {
+func TestRefundOfNothing(t *testing.T) {
 	t.Parallel()
 	for _, p := range []limiter.Policy{
 		limiter.PerDay(2),

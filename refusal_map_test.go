@@ -10,7 +10,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-func TestTheDenyCacheHoldsNoMoreKeysThanItsSize(t *testing.T) {
+func TestDenyCacheSize(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 2, 63, 1000} {
 		d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(size, time.Minute))
@@ -40,7 +40,7 @@ func TestTheDenyCacheHoldsNoMoreKeysThanItsSize(t *testing.T) {
 	}
 }
 
-func TestTheDenyCacheUnderConcurrentCalls(t *testing.T) {
+func TestDenyCacheConcurrently(t *testing.T) {
 	t.Parallel()
 	p := limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 100 * time.Microsecond}
 	d := newDenying(t, p, limiter.WithDenyCache(20, time.Second))

@@ -39,7 +39,7 @@ func newLimiter(t testing.TB, store limiter.Store, name string, opts ...limiter.
 	return l
 }
 
-func TestTheFirstErrorIsLoggedAtOnceAndThenOneAMinute(t *testing.T) {
+func TestOneLineAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		logger, out := newLogger()
@@ -69,7 +69,7 @@ func TestTheFirstErrorIsLoggedAtOnceAndThenOneAMinute(t *testing.T) {
 	})
 }
 
-func TestLimitersAndClassesOfErrorsAreBoundedApart(t *testing.T) {
+func TestEachLimiterAndClassHasItsLines(t *testing.T) {
 	t.Parallel()
 	logger, out := newLogger()
 	log := limiterslog.New(logger)
@@ -114,7 +114,7 @@ func TestWarn(t *testing.T) {
 	}
 }
 
-func TestRefusalsAndWhatClientsCauseAreNotLogged(t *testing.T) {
+func TestRefusalsAreNotLogged(t *testing.T) {
 	t.Parallel()
 	logger, out := newLogger()
 	observe := limiter.WithObserver(limiterslog.Observer(logger))
@@ -154,7 +154,7 @@ func TestWhatAFailurePolicyHidesIsLogged(t *testing.T) {
 	}
 }
 
-func TestMissingTablesAreLoggedWithAdviceAndWithoutTheKey(t *testing.T) {
+func TestMissingTablesAreLogged(t *testing.T) {
 	t.Parallel()
 	const key = "alice-9f31c2-and-more@example.com"
 	store, err := sqlite.Open(t.TempDir() + "/empty.db")
@@ -194,7 +194,7 @@ func TestWithoutALoggerTheDefaultOneIsUsed(t *testing.T) {
 	}
 }
 
-func TestManyCallersLogOneLineAndCountTheOthers(t *testing.T) {
+func TestConcurrentErrorsAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		logger, out := newLogger()

@@ -27,7 +27,7 @@ func TestStoreWhoseClockIsSteppedBack(t *testing.T) {
 	})
 }
 
-func TestStoreWhoseClockIsSteppedBackWithinAWindowKeepsItsCount(t *testing.T) {
+func TestStepBackWithinAWindow(t *testing.T) {
 	t.Parallel()
 	c := newClock() // 3 hours and 33 minutes after midnight
 	l := newLimiter(t, memory.New(memory.WithClock(c.Now)), limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour})
@@ -100,7 +100,7 @@ func TestWithClockSetsTheStoreSClock(t *testing.T) {
 	}
 }
 
-func TestStoreHoldsNoMoreThanAboutTwiceTheKeysInUse(t *testing.T) {
+func TestStoreForgetsExpiredKeys(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	store := memory.New(memory.WithClock(c.Now))
@@ -131,7 +131,7 @@ func TestStoreHoldsNoMoreThanAboutTwiceTheKeysInUse(t *testing.T) {
 	}
 }
 
-func TestStoreForgetsNothingThatCountsWhenOperationsBringTheirOwnTime(t *testing.T) {
+func TestReplayForgetsNothing(t *testing.T) {
 	t.Parallel()
 	store := memory.New()
 	now := time.Now().Add(-1000 * time.Hour) // a replay of the past

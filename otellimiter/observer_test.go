@@ -118,7 +118,7 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 	}
 }
 
-func TestADecisionOverSeveralLimitsIsOneOfEachLimiter(t *testing.T) {
+func TestAllowAllIsRecordedForEachLimiter(t *testing.T) {
 	t.Parallel()
 	m, store := newMeter(t), memory.New()
 	observe := limiter.WithObserver(otellimiter.Observer(m))
@@ -140,7 +140,7 @@ func TestADecisionOverSeveralLimitsIsOneOfEachLimiter(t *testing.T) {
 	m.wantPoints(t, want...)
 }
 
-func TestARefusalOverSeveralLimitsIsNoErrorOfALimiterThatWasNotAsked(t *testing.T) {
+func TestAllowAllRefusalIsNoError(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string

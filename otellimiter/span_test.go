@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter/otellimiter"
 )
 
-func TestTheCallersSpanGetsAnEventOnlyIfAskedFor(t *testing.T) {
+func TestSpanEvents(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string

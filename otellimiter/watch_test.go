@@ -32,7 +32,7 @@ func (s *stats) Stats() limiter.StoreStats {
 	return s.now
 }
 
-func TestAWatchedStoreIsReadWhenMetricsAreCollected(t *testing.T) {
+func TestWatch(t *testing.T) {
 	t.Parallel()
 	m, store := newMeter(t), new(stats)
 	registration, err := otellimiter.Watch(m, store)
