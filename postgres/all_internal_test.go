@@ -18,7 +18,7 @@ import (
 
 // A decision waits for its first key until the store has answered the operation that held it. When its
 // time ends, it waits for its next key, a slot or a connection, where nobody is answered.
-func TestDecisionThatTimesOutAfterItWaitedForABusyKeyIsNotAFailureOfTheStore(t *testing.T) {
+func TestAllTimesOutAfterABusyKey(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second
 	op := func(key string, timeout time.Duration) limiter.Op {

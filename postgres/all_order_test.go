@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func rowOf(schema string, op limiter.Op) string {
 }
 
 // A decision that waits for its first row must hold no later one: another take gets that at once.
-func TestDecisionOverSeveralLimitsLocksItsRowsInOrder(t *testing.T) {
+func TestAllLocksInOrder(t *testing.T) {
 	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
 		other := d.store(t, schema, nil)
 		for _, op := range pair {
@@ -122,7 +123,7 @@ func TestDecisionOverSeveralLimitsLocksItsRowsInOrder(t *testing.T) {
 }
 
 // If rows are missing, they are added in the same order.
-func TestDecisionOverSeveralLimitsAddsItsRowsInOrder(t *testing.T) {
+func TestAllAddsInOrder(t *testing.T) {
 	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
 		other := d.store(t, schema, nil)
 		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
@@ -153,7 +154,7 @@ func TestDecisionOverSeveralLimitsAddsItsRowsInOrder(t *testing.T) {
 }
 
 // While a decision waits for a row, another process takes from it: as much as leaves room, or more.
-func TestDecisionOverSeveralLimitsCountsWhatWasTakenWhileItWaited(t *testing.T) {
+func TestAllCountsWhatWasTaken(t *testing.T) {
 	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
 		for i := range pair {
 			for _, cost := range []int64{2, 3} {
@@ -199,7 +200,7 @@ func TestDecisionOverSeveralLimitsCountsWhatWasTakenWhileItWaited(t *testing.T) 
 
 // A clock that was read before the lock would let a row's clock go back, and could refuse what has
 // refilled since.
-func TestDecisionOverSeveralLimitsReadsTheClockAfterItsLastLock(t *testing.T) {
+func TestAllReadsTheClockLast(t *testing.T) {
 	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
 		for i := range pair {
 			pair[i].Cost = 1
@@ -226,6 +227,49 @@ func TestDecisionOverSeveralLimitsReadsTheClockAfterItsLastLock(t *testing.T) {
 				if at := query[int64](t, d, "SELECT at FROM "+rowOf(schema, op)); at < clock {
 					t.Errorf("the row has %d, want at least %d", at, clock)
 				}
+			}
+		}
+	})
+}
+
+// The decision has read a row that has room, and waits for its lock. Meanwhile another process writes the row
+// with another policy, or by a clock that is ahead.
+func TestAllSeesChangesUnderTheLock(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for kind, policies := range map[string][]limiter.Policy{
+			"bucket": {slow(5), slow(6), limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 2 * time.Hour}},
+			"window": {long(5), long(6), limiter.FixedWindow{Limit: 5, Window: 131_490 * time.Hour}},
+		} {
+			for change, policy := range map[string]limiter.Policy{"another limit": policies[1], "another period": policies[2], "a clock ahead": policies[0]} {
+				t.Run(kind+", "+change, func(t *testing.T) {
+					schema := d.schema(t)
+					store := d.store(t, schema, nil)
+					ops := []limiter.Op{take(policies[0], "a", 2), take(policies[0], "b", 2)}
+					for _, op := range ops {
+						do(t, store, op)
+					}
+					tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+					do(t, storeOn(t, tx, schema), take(policy, "a", 1))
+					if policy == policies[0] {
+						if _, err := tx.Exec(t.Context(), "UPDATE "+schema+"."+rowtest.TableOf(policy).Name+" SET at = at + 3600000000000 WHERE key = 'a'"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					changed, other := rows{tx.Conn(), schema}.Read(t, ops[0]), rows{tx.Conn(), schema}.Read(t, ops[1])
+					var states []limiter.State
+					var err error
+					var decision sync.WaitGroup
+					decision.Go(func() { states, err = store.DoAll(bounded(t), ops) }) // without a time limit it waits as long as needed
+					d.blocked(t, 1)
+					end(t, tx, true)
+					if decision.Wait(); err != nil {
+						t.Fatal(err)
+					}
+					want, _ := limiter.ApplyAll(ops, []limiter.Row{changed, other}, states[0].Now)
+					if got := (rows{connect(t, d.dsn), schema}).Read(t, ops[0]); got != want[0] {
+						t.Errorf("the row was\n%+v and is\n%+v, want\n%+v", changed, got, want[0])
+					}
+				})
 			}
 		}
 	})

@@ -191,7 +191,7 @@ func decisions(ctx context.Context, store *postgres.Store, process *worker) (*le
 
 // Each decision has a row of its own, which tells whether it was charged. The other rows tell how much
 // was charged in all.
-func TestDecisionsOverSeveralLimitsOfTwoProcessesChargeAllOrNoneInAnyInterleaving(t *testing.T) {
+func TestAllOrNoneOfTwoProcesses(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) { chargeAllOrNone(t, d, worker{}) })
 }
 
@@ -268,6 +268,6 @@ func (d *database) wantNoDeadlocks(t *testing.T, victims int64) {
 	}
 }
 
-func TestCitusDecisionsOverSeveralLimitsChargeAllOrNone(t *testing.T) {
+func TestCitusAllOrNone(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) { chargeAllOrNone(t, d, worker{Citus: true}) })
 }

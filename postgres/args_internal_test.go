@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
-func TestArgumentsAreSentAsPlainOnesAre(t *testing.T) {
+func TestArgumentsEncodeAsPlainOnes(t *testing.T) {
 	t.Parallel()
 	name, key, number := textArg("a\"{,}\\ b"), byteaArg("\x00k'\\"), int8Arg(-1<<62)
 	names, keys, numbers := textsArg{name, "NULL", ""}, byteasArg{key, {}}, int8sArg{number, 0, 1 << 62}
@@ -49,7 +49,7 @@ func TestArgumentsAreSentAsPlainOnesAre(t *testing.T) {
 	}
 }
 
-func TestTakeCallHasNULLForNoTime(t *testing.T) {
+func TestTakeWithoutATime(t *testing.T) {
 	t.Parallel()
 	store := &Store{options: options{schema: "public"}, db: new(script)}
 	for _, at := range []int64{0, 7} {
@@ -75,7 +75,7 @@ func TestTakeCallHasNULLForNoTime(t *testing.T) {
 	}
 }
 
-func TestListIsScanned(t *testing.T) {
+func TestScanOfAList(t *testing.T) {
 	t.Parallel()
 	for _, format := range []int16{pgtype.BinaryFormatCode, pgtype.TextFormatCode} {
 		list := "before"

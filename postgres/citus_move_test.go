@@ -38,52 +38,47 @@ type moved struct {
 
 func newMoved(t *testing.T, stores [2]*postgres.Store, limit int64, policy limiter.Policy, prefix string) *moved {
 	t.Helper()
-	m := &moved{limit: limit, prefix: prefix}
-	for i, store := range stores {
-		m.limiters[i] = newLimiter(t, store, policy)
-	}
-	return m
+	return &moved{limit: limit, prefix: prefix, limiters: [2]*limiter.Limiter{newLimiter(t, stores[0], policy), newLimiter(t, stores[1], policy)}}
 }
 
 func (m *moved) key(i int) string { return fmt.Sprint(m.prefix, i%movedKeys) }
 
-// add counts units that an operation was told to have charged.
-func (m *moved) add(key int, n int64, err error) error {
+// operations are those that charge a key. Each returns how many units it charged. The first three never
+// exceed the limit.
+var operations = []func(ctx context.Context, l *limiter.Limiter, key string) (int64, error){
+	func(ctx context.Context, l *limiter.Limiter, key string) (int64, error) {
+		r, err := l.AllowUpTo(ctx, key, 3)
+		return r.Taken, err
+	},
+	func(ctx context.Context, l *limiter.Limiter, key string) (int64, error) {
+		r, err := l.AllowN(ctx, key, 2)
+		if err != nil || !r.Allowed {
+			return 0, err
+		}
+		back, err := l.RefundOf(ctx, key, 1, r)
+		return map[bool]int64{true: 1, false: 2}[back], err
+	},
+	func(ctx context.Context, l *limiter.Limiter, key string) (int64, error) {
+		r, err := l.Allow(ctx, key)
+		return map[bool]int64{true: 1}[r.Allowed], err
+	},
+	func(ctx context.Context, l *limiter.Limiter, key string) (int64, error) {
+		_, err := l.Charge(ctx, key, 2)
+		return 2, err
+	},
+	func(ctx context.Context, l *limiter.Limiter, key string) (int64, error) {
+		r, err := l.Reserve(ctx, key, 1, time.Minute)
+		return map[bool]int64{true: 1}[r.Allowed], err
+	},
+}
+
+// charge carries out an operation.
+func (m *moved) charge(ctx context.Context, kind, store, key int) error {
+	n, err := operations[kind](ctx, m.limiters[store], m.key(key))
 	if err == nil {
 		m.charged[key%movedKeys].Add(n)
 	}
 	return err
-}
-
-// take carries out one of the operations that never exceed the limit.
-func (m *moved) take(ctx context.Context, kind, store, key int) error {
-	l, name := m.limiters[store], m.key(key)
-	switch kind {
-	case 0:
-		r, err := l.AllowUpTo(ctx, name, 3)
-		return m.add(key, r.Taken, err)
-	case 1:
-		r, err := l.AllowN(ctx, name, 2)
-		if err != nil || !r.Allowed {
-			return err
-		}
-		back, err := l.RefundOf(ctx, name, 1, r)
-		return m.add(key, map[bool]int64{true: 1, false: 2}[back], err)
-	default:
-		r, err := l.Allow(ctx, name)
-		return m.add(key, map[bool]int64{true: 1}[r.Allowed], err)
-	}
-}
-
-// owe carries out one of the operations that may exceed the limit.
-func (m *moved) owe(ctx context.Context, kind, store, key int) error {
-	l, name := m.limiters[store], m.key(key)
-	if kind == 0 {
-		_, err := l.Charge(ctx, name, 2)
-		return m.add(key, 2, err)
-	}
-	r, err := l.Reserve(ctx, name, 1, time.Minute)
-	return m.add(key, map[bool]int64{true: 1}[r.Allowed], err)
 }
 
 // takeAll takes from each limit at once. Their keys are on different shards.
@@ -93,8 +88,10 @@ func takeAll(ctx context.Context, limits []*moved, store, key int) error {
 		claims = append(claims, limiter.Claim{Limiter: m.limiters[store], Key: m.key(key + i)})
 	}
 	r, err := limiter.AllowAll(ctx, claims...)
-	for i, m := range limits {
-		err = m.add(key+i, map[bool]int64{true: 1}[r.Allowed], err)
+	if err == nil && r.Allowed {
+		for i, m := range limits {
+			m.charged[(key+i)%movedKeys].Add(1)
+		}
 	}
 	return err
 }
@@ -163,9 +160,9 @@ func chargeWhileShardsMove(t *testing.T, d *database, mode string) {
 			var err error
 			switch {
 			case kind < 3:
-				err = limits[worker/2%2].take(t.Context(), kind, store, i)
+				err = limits[worker/2%2].charge(t.Context(), kind, store, i)
 			case kind == 3:
-				err = owed.owe(t.Context(), worker/2%2, store, i)
+				err = owed.charge(t.Context(), 3+worker/2%2, store, i)
 			default:
 				err = takeAll(t.Context(), limits, store, i)
 			}

@@ -1,11 +1,11 @@
 package postgres_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,62 +42,44 @@ func onBoth(t *testing.T, run func(t *testing.T, d *database)) {
 func TestCitusStore(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
 		for _, h := range handles {
-			switch h.name {
-			case "pool, cache_statement", "pool, exec", "transaction":
-			default:
-				continue
-			}
-			t.Run(h.name, func(t *testing.T) {
-				storetest.Run(t, func(t *testing.T) limiter.Store {
-					schema := d.schema(t) // it can be dropped only after the transaction has ended
-					return storeOn(t, h.open(t, d.dsn), schema, postgres.WithCitus())
+			if h.name == "cached" || h.name == "exec" || h.name == "transaction" {
+				t.Run(h.name, func(t *testing.T) {
+					storetest.Run(t, func(t *testing.T) limiter.Store {
+						schema := d.schema(t) // it can be dropped only after the transaction has ended
+						return storeOn(t, h.open(t, d.dsn), schema, postgres.WithCitus())
+					})
 				})
-			})
+			}
 		}
 	})
 }
 
 func TestCitusRows(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
-		for name, run := range map[string]func(*testing.T, *postgres.Store, rowtest.Rows){
-			"any row":        func(t *testing.T, s *postgres.Store, r rowtest.Rows) { rowtest.Run(t, s, r, 150) },
-			"merged takes":   func(t *testing.T, s *postgres.Store, r rowtest.Rows) { rowtest.RunMerged(t, s, r, 40) },
-			"mixed calls":    func(t *testing.T, s *postgres.Store, r rowtest.Rows) { rowtest.RunMixed(t, s, r, 60) },
-			"several limits": func(t *testing.T, s *postgres.Store, r rowtest.Rows) { rowtest.RunAll(t, s, r, 60) },
-		} {
+		for _, c := range rowRuns {
 			schema := d.schema(t)
-			t.Run(name, func(t *testing.T) {
-				run(t, d.store(t, schema, few(8), postgres.WithCitus()), rows{connect(t, d.dsn), schema})
+			t.Run(c.name, func(t *testing.T) {
+				c.run(t, d.store(t, schema, few(8), postgres.WithCitus()), rows{connect(t, d.dsn), schema}, 100)
 			})
 		}
 	})
 }
 
-// The keys are one hot key, 16 and 500. Two goroutines sweep beside the takes.
-func TestCitusTakesOf64WorkersOnTwoStoresAreGrantedExactly(t *testing.T) {
+func TestCitusGrantsExactly(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
 		for kind, policy := range rowtest.Lasting {
 			t.Run(kind, func(t *testing.T) {
-				const coldKeys = 500
 				schema := d.schema(t)
-				d.seedExpired(t, schema, coldKeys)
-				exact(t, [2]*postgres.Store{
+				exact(t, d, schema, [2]sweeping{
 					d.store(t, schema, few(16), postgres.WithCitus()), d.store(t, schema, few(16), postgres.WithCitus()),
-				}, policy, coldKeys)
+				}, policy)
 			})
 		}
-	})
-}
-
-func TestCitusReservationsOf64WorkersAreSpacedByTheStep(t *testing.T) {
-	onBoth(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		spaced(t, [2]*postgres.Store{d.store(t, schema, nil, postgres.WithCitus()), d.store(t, schema, nil, postgres.WithCitus())})
 	})
 }
 
 // Only the clock of the row's node differs here: it is clock_timestamp(), which read.sql reads.
-func TestCitusAWorkersClockDecidesNothing(t *testing.T) {
+func TestCitusWorkersClock(t *testing.T) {
 	const short = 10 * time.Millisecond
 	cases := map[string][2]limiter.Policy{ // one that is free again soon, and one that is not
 		"bucket":                      {limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: short}, slow(1)},
@@ -130,7 +112,7 @@ func TestCitusAWorkersClockDecidesNothing(t *testing.T) {
 }
 
 // LIMITER_TEST_CITUS_DSN may name a cluster whose workers have wrong clocks.
-func TestCitusTheCoordinatorsClockDecides(t *testing.T) {
+func TestCitusCoordinatorsClock(t *testing.T) {
 	onCitus(t, func(t *testing.T, d *database) {
 		workers := query[string](t, d, `SELECT string_agg(nodeport || ': ' || result, ', ')
 			FROM run_command_on_workers('SELECT round(extract(epoch FROM clock_timestamp()))')`)
@@ -179,7 +161,7 @@ func admitAtTheirRates(t *testing.T, name string, store limiter.Store) {
 	t.Logf("%s: %v granted in %.1f s", name, granted, took)
 }
 
-func TestCitusClockOfTheDatabaseIsSteppedBack(t *testing.T) {
+func TestCitusClockIsSteppedBack(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		storetest.RunClock(t, func(t *testing.T) (limiter.Store, func(time.Duration)) {
 			store := d.store(t, d.schema(t), nil, postgres.WithQueryExecMode(pgx.QueryExecModeExec), postgres.WithCitus())
@@ -218,52 +200,33 @@ func TestCitusSweep(t *testing.T) {
 	})
 }
 
-func TestCitusTablesThatItDistributesNeedTheOption(t *testing.T) {
+func TestCitusNeedsTheOption(t *testing.T) {
 	onCitus(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		without := d.store(t, schema, nil)
-		const advice = "pass postgres.WithCitus()"
-		err := without.Check(t.Context())
-		if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), advice) {
-			t.Errorf("Check: %v", err)
-		}
 		if err := d.store(t, schema, nil, postgres.WithCitus()).Check(t.Context()); err != nil {
 			t.Errorf("Check of a store with the option: %v", err)
 		}
-		_, err = without.Sweep(t.Context(), 1)
-		wantError(t, err, limiter.ErrMisconfigured)
-		if !strings.Contains(err.Error(), advice) {
-			t.Errorf("Sweep: %v", err)
-		}
 		l := newLimiter(t, without, slow(1000))
-		_, err = limiter.AllowAll(t.Context(), limiter.Claim{Limiter: l, Key: "a"}, limiter.Claim{Limiter: l, Key: "b"})
-		wantError(t, err, limiter.ErrMisconfigured)
-		if !strings.Contains(err.Error(), advice) {
-			t.Errorf("AllowAll: %v", err)
-		}
-		refused := make(chan error, workers)
-		each(workers, func(int) {
-			_, err := l.Allow(t.Context(), secret)
-			refused <- err
-		})
-		close(refused)
-		n := 0
-		for err := range refused {
-			if err != nil {
-				n++
-				wantError(t, err, limiter.ErrMisconfigured)
-				if !strings.Contains(err.Error(), advice) {
-					t.Errorf("Allow: %v", err)
-				}
+		errs := map[string]error{"Check": without.Check(t.Context())}
+		_, errs["Sweep"] = without.Sweep(t.Context(), 1)
+		_, errs["AllowAll"] = allowAll(t, l, "a", "b")
+		var mu sync.Mutex
+		each(workers, func(int) { // those that share a statement are refused
+			if _, err := l.Allow(t.Context(), secret); err != nil {
+				mu.Lock()
+				errs["Allow"] = err
+				mu.Unlock()
 			}
-		}
-		if n == 0 {
-			t.Error("no merged statement was refused")
+		})
+		for _, call := range []string{"Check", "Sweep", "AllowAll", "Allow"} {
+			wantError(t, errs[call], limiter.ErrMisconfigured)
+			wantAdvice(t, errs[call], "pass postgres.WithCitus()")
 		}
 	})
 }
 
-func TestWithCitusAndWithAsyncCommitAreInvalid(t *testing.T) {
+func TestCitusWithAsyncCommit(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.Open("", postgres.WithCitus(), postgres.WithAsyncCommit())
 	wantError(t, err, limiter.ErrInvalid)
@@ -271,7 +234,7 @@ func TestWithCitusAndWithAsyncCommitAreInvalid(t *testing.T) {
 
 // Citus plans such statements for one shard, and evaluates their clock once. Only the cluster's
 // tests can show that; this one keeps the statements from leaving what was shown.
-func TestCitusStatementsOfADecisionStayInTheSubsetThatRunsThere(t *testing.T) {
+func TestCitusStatements(t *testing.T) {
 	t.Parallel()
 	clock := regexp.MustCompile(`(clock|statement)_timestamp\(\)|\bclock\.at\b`)
 	const coalesced = `coalesce\(\$\d::bigint, [^\n]*?_timestamp[^\n]*?\* 1000\)`
@@ -307,4 +270,45 @@ func TestCitusStatementsOfADecisionStayInTheSubsetThatRunsThere(t *testing.T) {
 	if want := 8 * len(tables.All); n != want {
 		t.Errorf("%d statements of every kind, want %d", n, want)
 	}
+}
+
+// An UPSERT that refuses a take locks the row, so a store sends it only if it expects room.
+func TestCitusRefusals(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for name, policy := range map[string]limiter.Policy{"bucket": slow(1), "window": long(1)} {
+			t.Run(name, func(t *testing.T) {
+				schema := d.schema(t)
+				refuse := func(t *testing.T, store limiter.Store) {
+					t.Helper()
+					if do(t, store, take(policy, "k", 1)).Took {
+						t.Error("Took = true")
+					}
+				}
+				first, second := d.store(t, schema, nil, postgres.WithCitus()), d.store(t, schema, nil, postgres.WithCitus())
+				if !do(t, first, take(policy, "k", 1)).Took {
+					t.Fatal("Took = false on a new key")
+				}
+				granted := d.traces(t, schema, "k")
+				t.Run("lock nothing after a grant of this store", func(t *testing.T) {
+					if refuse(t, first); d.traces(t, schema, "k") != granted {
+						t.Error("the row has a trace")
+					}
+				})
+				t.Run("lock nothing in a transaction of the caller", func(t *testing.T) {
+					tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+					defer end(t, tx, false)
+					if refuse(t, storeOn(t, tx, schema, postgres.WithCitus())); assigned(t, tx) {
+						t.Error("the transaction got an id")
+					}
+				})
+				t.Run("lock the row once after a grant of another store", func(t *testing.T) {
+					refuse(t, second)
+					locked := d.traces(t, schema, "k")
+					if refuse(t, second); locked == granted || d.traces(t, schema, "k") != locked {
+						t.Errorf("the row was\n%s, then\n%s and is\n%s", granted, locked, d.traces(t, schema, "k"))
+					}
+				})
+			})
+		}
+	})
 }

@@ -3,12 +3,14 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/storetest"
 )
@@ -28,16 +30,22 @@ func TestClockReadsEachMicrosecondAsItIs(t *testing.T) {
 	})
 }
 
+// clocked are operations of every kind that report a clock. With cost 1 of a limit of 1, the second take is refused.
+func clocked(limit int64) map[string]limiter.Op {
+	return map[string]limiter.Op{
+		"bucket take": take(slow(limit), "a", 1), "bucket refused": take(slow(1), "b", 1), "bucket look": look(slow(1), "a"),
+		"window take": take(long(limit), "a", 1), "window refused": take(long(1), "b", 1), "window look": look(long(1), "a"),
+		"window count": take(counting(1), "c", 1),
+	}
+}
+
 func TestClockIsTheDatabases(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		// The clock of this one database is a day ahead of the application's, and
 		// of its own other clocks.
 		d.movableClock(t)(24 * time.Hour)
 		store := d.store(t, d.schema(t), nil)
-		for name, op := range map[string]limiter.Op{
-			"bucket take": take(slow(1), "a", 1), "bucket refused": take(slow(1), "a", 1), "bucket look": look(slow(1), "a"),
-			"window take": take(long(1), "a", 1), "window look": look(long(1), "a"), "window count": take(counting(1), "b", 1),
-		} {
+		for name, op := range clocked(1) {
 			before := query[int64](t, d, "SELECT "+serverClock)
 			s := do(t, store, op)
 			after := query[int64](t, d, "SELECT "+serverClock)
@@ -57,11 +65,7 @@ func TestClockIsTheDatabases(t *testing.T) {
 func TestClockHasAllMicroseconds(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		store := d.store(t, d.schema(t), nil)
-		for name, op := range map[string]limiter.Op{
-			"bucket take": take(slow(100), "a", 1), "bucket refused": take(slow(1), "b", 1), "bucket look": look(slow(1), "a"),
-			"window take": take(long(100), "a", 1), "window refused": take(long(1), "b", 1), "window look": look(long(1), "a"),
-			"window count": take(counting(1), "c", 1),
-		} {
+		for name, op := range clocked(100) {
 			const readings = 20
 			whole := map[bool]int{}
 			for i := range 2 * readings {
@@ -82,16 +86,15 @@ func TestClockHasAllMicroseconds(t *testing.T) {
 	})
 }
 
-// What has begun keeps its now() to the end, and a transaction may last.
-func TestClockGoesOnWithinATransaction(t *testing.T) {
+// now() would stay that of the transaction's begin.
+func TestClockGoesOnInATransaction(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-		store := storeOn(t, tx, d.schema(t))
-		for _, policy := range []limiter.Policy{slow(1), long(1), counting(1)} {
-			for i, op := range []limiter.Op{take(policy, "k", 1), take(policy, "k", 1), look(policy, "k")} {
+		store := storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), d.schema(t))
+		for name, op := range clocked(1) {
+			for range 2 {
 				before := query[int64](t, d, "SELECT "+serverClock)
 				if s := do(t, store, op); s.Now < before {
-					t.Errorf("%T: operation %d reads a clock of %v before it began", policy, i, time.Duration(before-s.Now))
+					t.Errorf("%s: it reads a clock of %v before it began", name, time.Duration(before-s.Now))
 				}
 			}
 		}
@@ -113,11 +116,10 @@ func (d *database) movableClock(t *testing.T) (ahead func(time.Duration)) {
 	}
 }
 
-func TestClockOfTheDatabaseIsSteppedBack(t *testing.T) {
+func TestClockIsSteppedBack(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		storetest.RunClock(t, func(t *testing.T) (limiter.Store, func(time.Duration)) {
-			// A plan that is kept would keep the clock of its time, too: PostgreSQL
-			// takes its own functions for immutable.
+			// A cached plan would keep the clock of its time: PostgreSQL takes its own functions for immutable.
 			store := d.store(t, d.schema(t), nil, postgres.WithQueryExecMode(pgx.QueryExecModeExec))
 			return store, d.movableClock(t)
 		})
@@ -135,16 +137,15 @@ func (r *recorder) Do(ctx context.Context, op limiter.Op) (s limiter.State, err 
 	return r.last, err
 }
 
-// copyRows copies the rows of a key to another.
-func (d *database) copyRows(t *testing.T, schema, from, to string) {
+// copyRow copies the row of op to another key.
+func (d *database) copyRow(t *testing.T, schema string, op limiter.Op, to string) {
 	t.Helper()
-	d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_token_buckets (full_at, at, step, capacity, granted, limiter, key)
-		SELECT full_at, at, step, capacity, granted, limiter, '%s' FROM %[1]s.limiter_token_buckets WHERE key = '%[3]s'`, schema, to, from))
-	d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_fixed_windows (window_start, win, lim, used, at, granted, limiter, key)
-		SELECT window_start, win, lim, used, at, granted, limiter, '%s' FROM %[1]s.limiter_fixed_windows WHERE key = '%[3]s'`, schema, to, from))
+	table := rowtest.TableOf(op.Policy)
+	columns := strings.Join(table.Columns, ", ") + ", granted, limiter"
+	d.exec(t, fmt.Sprintf("INSERT INTO %s.%s (%s, key) SELECT %[3]s, '%s' FROM %s", schema, table.Name, columns, to, rowOf(schema, op)))
 }
 
-func TestRetryAfterIsTightToTheMicrosecond(t *testing.T) {
+func TestRetryAfterIsTight(t *testing.T) {
 	cases := []struct {
 		name    string
 		policy  limiter.Policy
@@ -164,36 +165,27 @@ func TestRetryAfterIsTightToTheMicrosecond(t *testing.T) {
 		schema := d.schema(t)
 		store := &recorder{Store: d.store(t, schema, nil)}
 		for i, c := range cases {
-			l := newLimiter(t, store, c.policy)
-			key := fmt.Sprintf("k%d", i)
-			refused := func() limiter.Result {
-				if c.maxWait == 0 {
-					r, err := l.AllowN(t.Context(), key, c.cost)
-					if err != nil {
-						t.Fatalf("%s: %v", c.name, err)
-					}
-					return r
-				}
-				r, err := l.Reserve(t.Context(), key, c.cost, c.maxWait)
-				if err != nil {
-					t.Fatalf("%s: %v", c.name, err)
-				}
-				return r.Result
-			}
-			r := refused()
-			for r.Allowed {
-				r = refused()
-			}
-			if r.RetryAfter <= 0 || r.RetryAfter%1000 != 0 || r.ResetAfter < r.RetryAfter-time.Hour || r.ResetAfter%1000 != 0 {
-				t.Errorf("%s: RetryAfter = %d ns, ResetAfter = %d ns; want whole microseconds", c.name, r.RetryAfter, r.ResetAfter)
-			}
-			op := take(c.policy, "", c.cost)
+			l, op := newLimiter(t, store, c.policy), take(c.policy, fmt.Sprint("k", i), c.cost)
 			op.MaxWait = c.maxWait
+			refused := func() (r limiter.Result, err error) {
+				if c.maxWait == 0 {
+					return l.AllowN(t.Context(), op.Key, c.cost)
+				}
+				reservation, err := l.Reserve(t.Context(), op.Key, c.cost, c.maxWait)
+				return reservation.Result, err
+			}
+			r, err := refused()
+			for err == nil && r.Allowed {
+				r, err = refused()
+			}
+			if err != nil || r.RetryAfter <= 0 || r.RetryAfter%1000 != 0 || r.ResetAfter < r.RetryAfter-time.Hour || r.ResetAfter%1000 != 0 {
+				t.Errorf("%s: %+v, %v; want times in whole microseconds", c.name, r, err)
+			}
 			for late, want := range map[int64]bool{0: true, -1000: false} {
-				op.Key = fmt.Sprintf("%s-copy%d", key, -late)
-				op.At = store.last.Now + int64(r.RetryAfter) + late
-				d.copyRows(t, schema, key, op.Key)
-				if s := do(t, store.Store, op); s.Took != want {
+				later := op
+				later.Key, later.At = fmt.Sprint(op.Key, "-copy", -late), store.last.Now+int64(r.RetryAfter)+late
+				d.copyRow(t, schema, op, later.Key)
+				if s := do(t, store.Store, later); s.Took != want {
 					t.Errorf("%s: %d ns after RetryAfter %v: Took = %t, want %t", c.name, late, r.RetryAfter, s.Took, want)
 				}
 			}

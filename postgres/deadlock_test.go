@@ -14,8 +14,8 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// victims makes the first n writes to the tables the victims of deadlocks, and returns
-// what tells how many writes there were. A sequence counts what was rolled back, too.
+// victims fails the first n writes to the tables as victims of deadlocks, and returns a function that counts
+// the writes. The sequence also counts those that were rolled back.
 func (d *database) victims(t *testing.T, schema string, n int) (writes func() int) {
 	t.Helper()
 	d.exec(t, "CREATE SEQUENCE "+schema+".writes")
@@ -27,7 +27,7 @@ func (d *database) victims(t *testing.T, schema string, n int) (writes func() in
 	return func() int { return query[int](t, d, "SELECT last_value FROM "+schema+".writes") }
 }
 
-func TestTakeThatIsTheVictimOfADeadlockIsSentAgainAndChargedOnce(t *testing.T) {
+func TestDeadlockVictim(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, c := range []struct {
 			deadlocks, writes int
@@ -38,63 +38,67 @@ func TestTakeThatIsTheVictimOfADeadlockIsSentAgainAndChargedOnce(t *testing.T) {
 			{3, 3, limiter.ErrNotApplied},
 		} {
 			for _, policy := range []limiter.Policy{slow(5), long(5), counting(5)} {
+				t.Run(fmt.Sprintf("%T, %d times: is sent again and charged once", policy, c.deadlocks), func(t *testing.T) {
+					schema := d.schema(t)
+					writes := d.victims(t, schema, c.deadlocks)
+					store := d.store(t, schema, nil)
+					op := take(policy, secret, 3)
+					op.Timeout = testTimeout
+					s, err := store.Do(bounded(t), op)
+					left := int64(2)
+					if c.class != nil {
+						wantError(t, err, c.class)
+						left = 5
+					} else if err != nil || !s.Took {
+						t.Errorf("%+v, %v; want a grant", s, err)
+					}
+					if n := writes(); n != c.writes {
+						t.Errorf("it was sent %d times, want %d", n, c.writes)
+					}
+					wantLeft(t, store, take(policy, secret, 0), left, "afterwards")
+				})
+			}
+			t.Run(fmt.Sprintf("AllowAll, %d times: is sent again and charged once", c.deadlocks), func(t *testing.T) {
 				schema := d.schema(t)
-				writes := d.victims(t, schema, c.deadlocks)
 				store := d.store(t, schema, nil)
-				op := take(policy, secret, 3)
-				op.Timeout = testTimeout
-				s, err := store.Do(bounded(t), op)
-				if c.class != nil {
-					wantError(t, err, c.class)
-				} else if err != nil || !s.Took {
-					t.Errorf("%T after %d deadlocks: %+v, %v", policy, c.deadlocks, s, err)
+				doAll(t, store, four(1)...)
+				d.victims(t, schema, c.deadlocks)
+				ops := four(2)
+				for i := range ops {
+					ops[i].Timeout = testTimeout
 				}
-				if n := writes(); n != c.writes {
-					t.Errorf("%T after %d deadlocks: it was sent %d times, want %d", policy, c.deadlocks, n, c.writes)
-				}
+				_, err := store.DoAll(bounded(t), ops)
 				left := int64(2)
 				if c.class != nil {
-					left = 5
+					wantError(t, err, c.class)
+					left = 4
+				} else if err != nil {
+					t.Error(err)
 				}
-				wantLeft(t, store, take(policy, secret, 0), left, fmt.Sprintf("%T after %d deadlocks", policy, c.deadlocks))
-			}
+				for _, op := range four(0) {
+					wantLeft(t, store, op, left, "afterwards")
+				}
+			})
 		}
+		// Citus ends transactions as victims of deadlocks that do not exist. No caller must see that.
+		t.Run("AllowAll on Citus, 10 times: is sent again", func(t *testing.T) {
+			schema := d.schema(t)
+			store := d.store(t, schema, nil, postgres.WithCitus())
+			doAll(t, store, four(1)...)
+			writes := d.victims(t, schema, 10)
+			if states, took := doAll(t, store, four(2)...); !took {
+				t.Errorf("%+v", states)
+			}
+			if n := writes(); n != 18 {
+				t.Errorf("%d writes, want 10 that failed, and a lock and a change of each row", n)
+			}
+		})
 	})
 }
 
-// opposed returns two transactions that have each taken from one of two keys, and the errors
-// that they get when each then takes from the other's key. PostgreSQL ends the deadlock by
-// failing one of them, the victim.
-func opposed(t *testing.T, d *database, schema string, keys [2]string, opt limiter.Option) (txs [2]pgx.Tx, errs [2]error, victim int) {
-	t.Helper()
-	var limiters [2]*limiter.Limiter
-	for i := range txs {
-		txs[i] = begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-		limiters[i] = newLimiter(t, storeOn(t, txs[i], schema), slow(5), opt)
-		if res, err := limiters[i].Allow(bounded(t), keys[i]); err != nil || !res.Allowed {
-			t.Fatalf("the first take: %+v, %v", res, err)
-		}
-	}
-	var wait sync.WaitGroup
-	for i, l := range limiters {
-		wait.Go(func() {
-			res, err := l.Allow(bounded(t), keys[1-i])
-			if res.Allowed != (err == nil) {
-				t.Errorf("Allow = %+v, %v", res, err)
-			}
-			errs[i] = err
-		})
-	}
-	wait.Wait()
-	if errs[0] == nil {
-		victim = 1
-	}
-	return txs, errs, victim
-}
-
-// Two transactions of an application take from two keys, each from the other one first. The
-// victim's transaction is dead, so no failure policy may let its request pass.
-func TestTransactionsThatTakeInOppositeOrderCostOneOfThemItsTakes(t *testing.T) {
+// Two transactions of an application take from two keys, each from the other one first. The victim's
+// transaction is dead, so no failure policy may let its request pass.
+func TestOpposedTransactions(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		outside := d.store(t, schema, nil)
@@ -102,21 +106,38 @@ func TestTransactionsThatTakeInOppositeOrderCostOneOfThemItsTakes(t *testing.T) 
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				keys := [2]string{secret + "/a/" + name, secret + "/b/" + name}
-				for _, key := range keys {
+				var txs [2]pgx.Tx
+				var limiters [2]*limiter.Limiter
+				for i, key := range keys {
 					do(t, outside, take(slow(5), key, 1)) // makes the row
+					txs[i] = begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+					limiters[i] = newLimiter(t, storeOn(t, txs[i], schema), slow(5), opt)
+					if res, err := limiters[i].Allow(bounded(t), key); err != nil || !res.Allowed {
+						t.Fatalf("the first take: %+v, %v", res, err)
+					}
 				}
-				txs, errs, victim := opposed(t, d, schema, keys, opt)
+				var errs [2]error
+				each(2, func(i int) {
+					var res limiter.Result
+					if res, errs[i] = limiters[i].Allow(bounded(t), keys[1-i]); res.Allowed != (errs[i] == nil) {
+						t.Errorf("Allow = %+v, %v", res, errs[i])
+					}
+				})
+				victim := 0
+				if errs[0] == nil {
+					victim = 1
+				}
 				wantError(t, errs[victim], limiter.ErrNotApplied)
 				if server, ok := errors.AsType[*pgconn.PgError](errs[victim]); !ok || server.Code != "40P01" {
-					t.Errorf("it is no deadlock: %v", errs[victim])
+					t.Errorf("%v, want a deadlock", errs[victim])
 				}
 				if errs[1-victim] != nil {
-					t.Errorf("the other one fails, too: %v", errs[1-victim])
+					t.Errorf("the other transaction also fails: %v", errs[1-victim])
 				}
 				wantDead(t, txs[victim])
 				end(t, txs[victim], false)
 				end(t, txs[1-victim], true)
-				for _, key := range keys { // 1 before, and 1 of who committed
+				for _, key := range keys { // 1 before, and 1 of the transaction that committed
 					wantLeft(t, outside, take(slow(5), key, 0), 3, key)
 				}
 			})
@@ -124,23 +145,23 @@ func TestTransactionsThatTakeInOppositeOrderCostOneOfThemItsTakes(t *testing.T) 
 	})
 }
 
-// A new key is added by somebody else after a statement's snapshot, and updated by a third one at
-// once, while each of the two statements is about to have the row that the other one needs next.
-func TestTakesThatGoTogetherNeverWaitForEachOther(t *testing.T) {
+// A session adds a new key after a statement's snapshot, and a third one updates it at once. Each of the two
+// statements is then about to have the row that the other one needs next.
+func TestMergedTakesDoNotDeadlock(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
 		texts := postgres.Statements(schema, false)
 		for _, c := range []struct {
-			statement, table string
-			policy           limiter.Policy
-			period, cost     int64
+			statement    string
+			policy       limiter.Policy
+			period, cost int64
 		}{
-			{"bucketTakes", "limiter_token_buckets", slow(5), int64(slow(5).Step()), int64(slow(5).Step())},
-			{"windowTakes", "limiter_fixed_windows", long(5), int64(long(5).Window), 1},
+			{"bucketTakes", slow(5), int64(slow(5).Step()), int64(slow(5).Step())},
+			{"windowTakes", long(5), int64(long(5).Window), 1},
 		} {
-			do(t, store, take(c.policy, "b", 1))
 			row := take(c.policy, "b", 1)
+			do(t, store, row)
 			var wait sync.WaitGroup
 			both := func() {
 				conn := connect(t, d.dsn)
@@ -152,7 +173,7 @@ func TestTakesThatGoTogetherNeverWaitForEachOther(t *testing.T) {
 					}
 				})
 			}
-			release := d.holdLock(t, fmt.Sprintf("SELECT FROM %s.%s WHERE key = 'b' FOR UPDATE", schema, c.table))
+			release := d.holdLock(t, "SELECT FROM "+rowOf(schema, row)+" FOR UPDATE")
 			both()
 			d.blocked(t, 1)
 			added := make(chan struct{})

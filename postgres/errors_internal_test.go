@@ -25,7 +25,7 @@ func state(code string) error {
 	return fmt.Errorf("wrapped: %w", &pgconn.PgError{Severity: "ERROR", Code: code, Message: "m", Detail: "Key (key)=(secret)"})
 }
 
-func TestInterpretErrorGivesEveryErrorItsClass(t *testing.T) {
+func TestClassOfErrors(t *testing.T) {
 	t.Parallel()
 	lost := &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}
 	cases := []struct {
@@ -109,7 +109,7 @@ func TestErrorsOnCitus(t *testing.T) {
 	})
 }
 
-func TestInterpretErrorOfAContextThatEndedIsCanceled(t *testing.T) {
+func TestClassAfterTheContextEnded(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -138,7 +138,7 @@ func TestInterpretErrorOfAContextThatEndedIsCanceled(t *testing.T) {
 	}
 }
 
-func TestInterpretErrorNamesTheMend(t *testing.T) {
+func TestAdviceOfErrors(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ schema, code, want string }{
 		{"public", "42P01", "migrations.Up(ctx, migrations.Postgres, db)"},

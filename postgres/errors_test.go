@@ -38,7 +38,7 @@ func all(key string) []limiter.Op {
 	}
 }
 
-func TestTablesThatAreMissingAreNamedWithWhatMakesThem(t *testing.T) {
+func TestMissingTables(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for schema, advice := range map[string]string{
 			"public": "migrations.Up(ctx, migrations.Postgres, db)",
@@ -78,7 +78,7 @@ func (d *database) role(t *testing.T) (name, dsn string) {
 	return name, u.String()
 }
 
-func TestRoleNeedsWhatTheDocumentationSaysAndNoMore(t *testing.T) {
+func TestRoleNeedsWhatTheDocsSay(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		name, dsn := d.role(t)
@@ -122,7 +122,7 @@ func TestRoleNeedsWhatTheDocumentationSaysAndNoMore(t *testing.T) {
 	})
 }
 
-func TestConnectionThatTheServerRefusesIsNotAppliedOrAMisconfiguration(t *testing.T) {
+func TestRefusedConnection(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		name, dsn := d.role(t)
 		change := func(f func(u *url.URL)) string {
@@ -150,7 +150,7 @@ func TestConnectionThatTheServerRefusesIsNotAppliedOrAMisconfiguration(t *testin
 	})
 }
 
-func TestStatementThatAnAlteredTableGaveAnotherMeaningIsToldByTheRoutine(t *testing.T) {
+func TestAlteredTable(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		conn := connect(t, d.dsn)
 		d.exec(t, "CREATE TABLE t (a int)")
@@ -166,7 +166,7 @@ func TestStatementThatAnAlteredTableGaveAnotherMeaningIsToldByTheRoutine(t *test
 	})
 }
 
-func TestTimeThatCannotBeStoredIsInvalid(t *testing.T) {
+func TestTimeThatCannotBeStored(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		store := d.store(t, d.schema(t), nil)
 		for _, at := range []int64{-1, 1<<62 + 1, 1<<63 - 1} {
@@ -180,7 +180,7 @@ func TestTimeThatCannotBeStoredIsInvalid(t *testing.T) {
 	})
 }
 
-func TestPgBouncerThatMixesUpPreparedStatementsIsNamedWithTheWayOut(t *testing.T) {
+func TestPgBouncerMixesUpStatements(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := storeOn(t, pool(t, dbtest.PgBouncer(t, d.dsn), func(c *pgxpool.Config) {

@@ -3,7 +3,9 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"strings"
+	"fmt"
+	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,114 +14,159 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+	"github.com/sqlimit/limiter/postgres"
 )
 
-func TestContextThatEndsWhileTheStatementRunsLeavesATakeUnknownButNotALook(t *testing.T) {
+func TestCallerLeavesInMidStatement(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
-		cases := []struct {
-			lock    string
-			op      limiter.Op
-			classes []error
-		}{
-			{"SELECT FROM %.limiter_token_buckets FOR UPDATE", take(slow(5), secret, 1), []error{limiter.ErrCanceled, limiter.ErrOutcomeUnknown}},
-			{"SELECT FROM %.limiter_fixed_windows FOR UPDATE", take(long(5), secret, 1), []error{limiter.ErrCanceled, limiter.ErrOutcomeUnknown}},
-			{"LOCK %.limiter_token_buckets", look(slow(5), secret), []error{limiter.ErrCanceled}},
-			{"LOCK %.limiter_fixed_windows", look(long(5), secret), []error{limiter.ErrCanceled}},
-		}
-		for _, op := range []limiter.Op{take(slow(5), secret, 1), take(long(5), secret, 1)} {
-			do(t, store, op)
-		}
-		for _, c := range cases {
-			release := d.holdLock(t, strings.ReplaceAll(c.lock, "%", schema))
-			ctx, cancel := context.WithCancel(bounded(t))
-			answer := d.send(ctx, t, store, c.op)
-			cancel()
-			_, err := answer()
-			wantError(t, err, c.classes...)
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%v does not match context.Canceled", err)
+		for _, policy := range []limiter.Policy{slow(5), long(5)} {
+			do(t, store, take(policy, secret, 1))
+			for _, c := range []struct {
+				name, lock string
+				op         limiter.Op
+				classes    []error
+			}{
+				{"a take is unknown", "SELECT FROM " + rowOf(schema, take(policy, secret, 1)) + " FOR UPDATE", take(policy, secret, 1), []error{limiter.ErrCanceled, limiter.ErrOutcomeUnknown}},
+				{"a look is not", "LOCK " + allTables(schema), look(policy, secret), []error{limiter.ErrCanceled}},
+			} {
+				t.Run(fmt.Sprintf("%T, %s", policy, c.name), func(t *testing.T) {
+					release := d.holdLock(t, c.lock)
+					ctx, cancel := context.WithCancel(bounded(t))
+					answer := d.send(ctx, t, store, c.op)
+					cancel()
+					_, err := answer()
+					wantError(t, err, c.classes...)
+					if !errors.Is(err, context.Canceled) {
+						t.Errorf("%v does not match context.Canceled", err)
+					}
+					release()
+					d.blocked(t, 0)
+				})
 			}
-			release()
-			d.blocked(t, 0)
 		}
 		do(t, store, look(slow(5), secret)) // the pool has recovered
 	})
 }
 
-func TestBackendThatIsTerminatedInMidStatementLeavesTheOutcomeUnknown(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		store := d.store(t, schema, nil)
-		do(t, store, take(slow(5), secret, 1))
-		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
-		answer := d.send(bounded(t), t, store, take(slow(5), secret, 1))
-		d.terminateBlocked(t)
-		_, err := answer()
-		wantError(t, err, limiter.ErrOutcomeUnknown)
-		release()
-		do(t, store, take(slow(5), secret, 1))
-		want := limiter.StoreStats{Statements: 3, Rows: 3, Units: 3, ConnectionsLost: 1}
-		if got := store.Stats(); got != want {
-			t.Errorf("%+v, want %+v", got, want)
-		}
-	})
+// terminated sends one request and ends its session while it waits for a lock.
+func (d *database) terminated(t *testing.T, lock string, request func() error) error {
+	t.Helper()
+	release := d.holdLock(t, lock)
+	answer := make(chan error, 1)
+	go func() { answer <- request() }()
+	d.terminateBlocked(t)
+	err := <-answer
+	release()
+	return err
 }
 
-// A block reads the row before it writes.
-func TestReadOfAWriteThatIsTerminatedIsRetried(t *testing.T) {
+func TestTerminatedInMidStatement(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		store := d.store(t, schema, nil)
-		for _, policy := range []limiter.Policy{slow(5), long(5)} {
-			op := take(policy, secret, int64(time.Minute))
-			op.Kind, op.Timeout = limiter.OpBlock, testTimeout
-			release := d.holdLock(t, "LOCK "+allTables(schema)+" IN ACCESS EXCLUSIVE MODE")
-			answer := d.send(bounded(t), t, store, op)
-			d.terminateBlocked(t)
-			d.blocked(t, 1) // the retry
-			release()
-			if _, err := answer(); err != nil {
-				t.Errorf("%T: %v", policy, err)
-			}
-		}
-	})
-}
-
-// Sent twice, it would give back twice.
-func TestGivingBackThatIsTerminatedInMidStatementIsNotSentAgain(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		store := d.store(t, schema, nil)
-		for _, policy := range []limiter.Policy{slow(5), long(5)} {
-			booked := do(t, store, take(policy, secret, 3))
-			for _, kind := range []limiter.OpKind{limiter.OpRefund, limiter.OpCancel, limiter.OpReset} {
-				op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: testTimeout, Booked: booked}
-				op.Booked.Now += int64(time.Minute) // so that it may still be canceled
-				release := d.holdLock(t, "LOCK "+allTables(schema)+" IN EXCLUSIVE MODE")
-				answer := d.send(bounded(t), t, store, op)
-				d.terminateBlocked(t)
-				d.blocked(t, 0)
-				release()
-				_, err := answer()
-				wantError(t, err, limiter.ErrOutcomeUnknown)
-				if s := do(t, store, look(policy, secret)); s.Row != booked.Row {
-					t.Errorf("%T: operation %d was carried out by somebody: %+v, want %+v", policy, kind, s.Row, booked.Row)
-				}
-			}
-		}
-	})
-}
-
-func TestLockThatIsNotHadInTheServersTimeIsNotApplied(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		for _, setting := range []string{"lock_timeout", "statement_timeout"} { // 55P03, 57014
-			store := d.store(t, schema, func(c *pgxpool.Config) {
-				c.ConnConfig.RuntimeParams[setting] = "20ms"
+		t.Run("a take is unknown and not sent again", func(t *testing.T) {
+			schema := d.schema(t)
+			store := d.store(t, schema, nil)
+			do(t, store, take(slow(5), secret, 1))
+			err := d.terminated(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE", func() error {
+				_, err := store.Do(bounded(t), take(slow(5), secret, 1))
+				return err
 			})
-			do(t, d.store(t, schema, nil), take(slow(5), secret, 1))
+			wantError(t, err, limiter.ErrOutcomeUnknown)
+			do(t, store, take(slow(5), secret, 1))
+			want := limiter.StoreStats{Statements: 3, Rows: 3, Units: 3, ConnectionsLost: 1}
+			if got := store.Stats(); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		})
+		for _, policy := range []limiter.Policy{slow(5), long(5)} {
+			schema := d.schema(t)
+			store := d.store(t, schema, nil)
+			booked := do(t, store, take(policy, secret, 3))
+			for name, kind := range map[string]limiter.OpKind{"refund": limiter.OpRefund, "cancel": limiter.OpCancel, "reset": limiter.OpReset} {
+				t.Run(fmt.Sprintf("%T: a %s is unknown and not sent again", policy, name), func(t *testing.T) {
+					op := limiter.Op{Kind: kind, Name: "test", Key: secret, Policy: policy, Cost: 1, Timeout: testTimeout, Booked: booked}
+					op.Booked.Now += int64(time.Minute) // so that it may still be canceled
+					err := d.terminated(t, "LOCK "+allTables(schema)+" IN EXCLUSIVE MODE", func() error {
+						_, err := store.Do(bounded(t), op)
+						return err
+					})
+					wantError(t, err, limiter.ErrOutcomeUnknown)
+					if s := do(t, store, look(policy, secret)); s.Row != booked.Row {
+						t.Errorf("it was carried out by somebody: %+v, want %+v", s.Row, booked.Row)
+					}
+				})
+			}
+			// A block reads the row before it writes.
+			t.Run(fmt.Sprintf("%T: the read of a block is sent again", policy), func(t *testing.T) {
+				block := take(policy, secret, int64(time.Minute))
+				block.Kind, block.Timeout = limiter.OpBlock, testTimeout
+				release := d.holdLock(t, "LOCK "+allTables(schema)+" IN ACCESS EXCLUSIVE MODE")
+				answer := d.send(bounded(t), t, store, block)
+				d.terminateBlocked(t)
+				d.blocked(t, 1) // the retry
+				release()
+				if _, err := answer(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for _, c := range []struct {
+			name    string
+			fail    limiter.Option
+			allowed bool
+			source  limiter.Source
+		}{
+			{"FailClosed", limiter.FailClosed(), false, limiter.SourcePolicy},
+			{"FailOpen", limiter.FailOpen(), true, limiter.SourcePolicy},
+			{"FailLocal", limiter.FailLocal(memory.New()), true, limiter.SourceLocal},
+		} {
+			t.Run("AllowAll with "+c.name+" is unknown and not sent again", func(t *testing.T) {
+				schema, sent := d.schema(t), new(counter)
+				store := d.store(t, schema, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.Tracer = 4, sent })
+				var failures []error
+				observe := limiter.WithObserver(func(_ context.Context, d limiter.Decision) { failures = append(failures, d.Err) })
+				var claims []limiter.Claim
+				for _, policy := range []limiter.Policy{slow(5), long(5)} {
+					claims = append(claims, limiter.Claim{Limiter: newLimiter(t, store, policy, c.fail, observe), Key: secret, Cost: 2})
+				}
+				if _, err := limiter.AllowAll(bounded(t), claims...); err != nil {
+					t.Fatal(err)
+				}
+				before, res := sent.Load(), limiter.AllResult{}
+				failures = nil
+				err := d.terminated(t, "LOCK TABLE "+schema+".limiter_fixed_windows IN SHARE MODE", func() (err error) {
+					res, err = limiter.AllowAll(bounded(t), claims...)
+					return err
+				})
+				if n := sent.Load() - before; n != 1 {
+					t.Errorf("%d statements were sent, want 1", n)
+				}
+				if res.Allowed != c.allowed || res.Source != c.source || (err == nil) != c.allowed || len(failures) != len(claims) {
+					t.Errorf("%+v, %v, and %d decisions were observed", res, err, len(failures))
+				}
+				for _, err := range append(failures, err) {
+					if err != nil {
+						wantError(t, err, limiter.ErrOutcomeUnknown)
+					}
+				}
+				for _, claim := range claims {
+					if res, err := claim.Limiter.Peek(bounded(t), claim.Key); err != nil || res.Remaining != 3 {
+						t.Errorf("%d are left, %v; want 3, because the transaction was rolled back", res.Remaining, err)
+					}
+				}
+			})
+		}
+	})
+}
+
+func TestServersLockTimeout(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		do(t, d.store(t, schema, nil), take(slow(5), secret, 1))
+		for _, setting := range []string{"lock_timeout", "statement_timeout"} { // 55P03, 57014
+			store := d.store(t, schema, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams[setting] = "20ms" })
 			release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
 			_, err := store.Do(bounded(t), take(slow(5), secret, 1))
 			wantError(t, err, limiter.ErrNotApplied)
@@ -128,32 +175,10 @@ func TestLockThatIsNotHadInTheServersTimeIsNotApplied(t *testing.T) {
 	})
 }
 
-func TestPoolWithoutAFreeConnectionIsCanceledAndNotUnknown(t *testing.T) {
+// The first connections lead to a server that is read-only, as after a failover. Later ones lead to one that
+// is not.
+func TestReadOnlyServer(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		p := pool(t, d.dsn, few(1))
-		store := storeOn(t, p, d.schema(t))
-		conn, err := p.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		_, err = store.Do(ctx, take(slow(1), secret, 1))
-		wantError(t, err, limiter.ErrCanceled)
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v does not match context.DeadlineExceeded", err)
-		}
-		conn.Release()
-		if s := do(t, store, take(slow(1), secret, 1)); !s.Took {
-			t.Error("the call that never had a connection was charged")
-		}
-	})
-}
-
-func TestServerThatIsReadOnlyLosesItsConnection(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		// The first connections lead to a server that is read-only, as after a failover;
-		// whoever connects then comes to one that is not.
 		for _, c := range []struct{ stale, fail, dials int64 }{
 			{1, 0, 2}, // the take is sent again, on a new connection
 			{3, 1, 4}, // twice, and not more often
@@ -168,7 +193,7 @@ func TestServerThatIsReadOnlyLosesItsConnection(t *testing.T) {
 					return nil
 				}
 			})
-			do(t, store, look(slow(1), secret)) // reading is fine
+			do(t, store, look(slow(1), secret)) // the server can read
 			for range c.fail {
 				_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 				wantError(t, err, limiter.ErrNotApplied)
@@ -181,4 +206,206 @@ func TestServerThatIsReadOnlyLosesItsConnection(t *testing.T) {
 			}
 		}
 	})
+}
+
+// down is a network without a server, until it is up.
+type down struct {
+	up    atomic.Bool
+	dials atomic.Int64
+}
+
+func (d *down) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d.dials.Add(1)
+	if !d.up.Load() {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("connection refused")}
+	}
+	return new(net.Dialer).DialContext(ctx, network, address)
+}
+
+// store returns one without connections.
+func (d *down) store(t *testing.T, db *database) *postgres.Store {
+	t.Helper()
+	return db.store(t, db.schema(t), func(c *pgxpool.Config) { c.ConnConfig.DialFunc = d.dial })
+}
+
+func TestDatabaseIsDown(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for name, call := range map[string]func(limiter.AllStore) (took bool, err error){
+			"Allow": func(s limiter.AllStore) (bool, error) {
+				state, err := s.Do(bounded(t), take(slow(1), secret, 1))
+				return state.Took, err
+			},
+			"AllowAll": func(s limiter.AllStore) (bool, error) {
+				states, err := s.DoAll(bounded(t), []limiter.Op{take(slow(1), secret, 1), take(long(1), secret, 1)})
+				return err == nil && states[0].Took && states[1].Took, err
+			},
+		} {
+			t.Run(name+" does not ask it each time, and uses it again when it is back", func(t *testing.T) {
+				network := new(down)
+				store := network.store(t, d)
+				const operations = 2000
+				for range operations {
+					_, err := call(store)
+					wantError(t, err, limiter.ErrNotApplied)
+				}
+				// The first few were sent three times each, and those that found out once or more.
+				if n := network.dials.Load(); n > 100 {
+					t.Errorf("%d operations dialed %d times, want at most 100", operations, n)
+				}
+				network.up.Store(true)
+				waitFor(t, "the store uses the database again", func() bool {
+					took, err := call(store)
+					if err == nil && !took {
+						t.Error("an operation that was not applied was charged")
+					}
+					return err == nil
+				})
+				if took, err := call(store); err != nil || took {
+					t.Errorf("a second take of 1: %t, %v; want a refusal", took, err)
+				}
+			})
+		}
+	})
+}
+
+// If the error is wrong, a second refund lets too much in, while a second take only costs its caller more.
+func TestGivingBackIsSentOnce(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for kind, want := range map[limiter.OpKind]int64{limiter.OpRefund: 1, limiter.OpCancel: 1, limiter.OpTake: 3, limiter.OpReset: 3} {
+			network := new(down)
+			op := take(slow(1), secret, 1)
+			op.Kind = kind
+			_, err := network.store(t, d).Do(bounded(t), op)
+			wantError(t, err, limiter.ErrNotApplied)
+			if n := network.dials.Load(); n != want {
+				t.Errorf("operation %d was sent %d times, want %d", kind, n, want)
+			}
+		}
+	})
+}
+
+// BenchmarkDown is what a decision costs while the database is down.
+func BenchmarkDown(b *testing.B) {
+	store := opened(b, nowhere)
+	for name, opt := range map[string]limiter.Option{"closed": limiter.FailClosed(), "local": limiter.FailLocal(memory.New())} {
+		b.Run(name, func(b *testing.B) {
+			l, err := limiter.New(store, "down", limiter.PerHour(1<<20), opt)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = l.Allow(b.Context(), "key") // tests check the answer
+			}
+		})
+	}
+}
+
+// cutting is a connection that breaks after a number of bytes of a response, and not before the server
+// has sent a later one.
+type cutting struct {
+	net.Conn
+	left *atomic.Int64 // bytes; negative while the connection does not break
+}
+
+func (c *cutting) Read(b []byte) (int, error) {
+	left := c.left.Load()
+	n, err := c.Conn.Read(b)
+	if left < 0 || err != nil || int64(n) <= left {
+		if left >= 0 {
+			c.left.Add(int64(-n))
+		}
+		return n, err
+	}
+	c.left.Store(0)
+	_ = c.Close()
+	return int(left), io.EOF
+}
+
+// The server sends a response after the commit. pgx calls an error safe to retry if a connection breaks
+// between the results of a batch in QueryExecModeExec.
+func TestGiveBacksOfABrokenConnection(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		direct := newLimiter(t, d.store(t, schema, nil), slow(1000))
+		for _, m := range []pgx.QueryExecMode{
+			pgx.QueryExecModeExec, pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		} {
+			for after := int64(0); ; after += 13 {
+				var left atomic.Int64
+				left.Store(-1)
+				p := pool(t, d.dsn, func(c *pgxpool.Config) {
+					c.MaxConns, c.ConnConfig.DefaultQueryExecMode = 1, m
+					wrap(c.ConnConfig, func(conn net.Conn) net.Conn { return &cutting{conn, &left} })
+				})
+				store := storeOn(t, p, schema)
+				key := fmt.Sprint(secret, m, after)
+				if _, err := direct.AllowN(bounded(t), key, 10); err != nil {
+					t.Fatal(err)
+				}
+				refunds := make([]limiter.Op, 3)
+				for i := range refunds {
+					refunds[i] = take(slow(1000), key, 1)
+					refunds[i].Kind = limiter.OpRefund
+				}
+				if err := postgres.GiveBackAll(bounded(t), store, refunds); err != nil { // it prepares the statement
+					t.Fatal(err)
+				}
+				left.Store(after)
+				err := postgres.GiveBackAll(bounded(t), store, refunds)
+				res, peekErr := direct.Peek(bounded(t), key)
+				if peekErr != nil {
+					t.Fatal(peekErr)
+				}
+				p.Close()
+				if err == nil {
+					break
+				}
+				if applied := res.Remaining == 1000-10+2*3; applied && !errors.Is(err, limiter.ErrOutcomeUnknown) {
+					t.Errorf("%v, cut after %d bytes: %v, want ErrOutcomeUnknown", m, after, err)
+				}
+			}
+		}
+	})
+}
+
+// Each operation fails by an error that the server reports for its write.
+func TestBreakerByKindOfError(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for code, opens := range map[string]bool{
+			"53300": true, "XX000": true, "58030": true, "42501": true, // no operation can succeed
+			"57014": false, "53100": false, "40P01": false, "55000": false, "0A000": false, "22003": false, "23514": false, // the server answers
+		} {
+			schema := d.schema(t)
+			do(t, d.store(t, schema, few(1)), take(slow(99), "a", 1))
+			do(t, d.store(t, schema, few(1)), take(long(99), "a", 1))
+			d.trigger(t, schema, "refuse", "BEFORE UPDATE", "RAISE EXCEPTION 'refused' USING ERRCODE = '"+code+"';")
+			for name, call := range map[string]func(limiter.AllStore) error{
+				"a take":            func(s limiter.AllStore) error { _, err := s.Do(bounded(t), take(slow(99), "a", 1)); return err },
+				"a take in a queue": func(s limiter.AllStore) error { return inTime(t, s, take(long(99), "a", 1)) },
+				"AllowAll": func(s limiter.AllStore) error {
+					_, err := s.DoAll(bounded(t), []limiter.Op{take(slow(99), "a", 1), take(long(99), "a", 1)})
+					return err
+				},
+			} {
+				store := d.store(t, schema, few(2))
+				for range 8 {
+					if err := call(store); err == nil {
+						t.Errorf("%s, %s: no error", name, code)
+					}
+				}
+				if got := store.Stats().BreakerOpen; got != opens {
+					t.Errorf("%s, %s: the breaker is open: %t, want %t", name, code, got, opens)
+				}
+			}
+		}
+	})
+}
+
+// inTime carries out op with a time limit.
+func inTime(t *testing.T, s limiter.Store, op limiter.Op) error {
+	t.Helper()
+	op.Timeout = testTimeout
+	_, err := s.Do(bounded(t), op)
+	return err
 }

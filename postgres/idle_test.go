@@ -17,8 +17,7 @@ func (d *database) gone(t *testing.T, application string) {
 	waitFor(t, "no connection is left", func() bool { return d.sessions(t, application) == 0 })
 }
 
-// idlers makes a store whose pool of 8 has as many idle connections, and returns what makes
-// them again.
+// idlers returns a store on a pool of 8, and a function that makes all 8 connections again.
 func (d *database) idlers(t *testing.T, schema, application string, params map[string]string) (store *postgres.Store, idle func()) {
 	t.Helper()
 	const conns = 8
@@ -34,9 +33,8 @@ func (d *database) idlers(t *testing.T, schema, application string, params map[s
 	}
 }
 
-// The server ends a session that idles before it reads another statement, so nothing that
-// was sent on it was carried out.
-func TestSessionsThatIdledTooLongFailNoDecision(t *testing.T) {
+// The server ends an idle session before it reads another statement, so no statement on it was carried out.
+func TestIdledSessionsFailNoDecision(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store, idle := d.idlers(t, schema, "idle", map[string]string{"idle_session_timeout": "300ms"})
@@ -112,7 +110,7 @@ func TestIdleSessionsThatComeBack(t *testing.T) {
 
 // An administrator may end a session in mid-statement with the same words as an idle one. A
 // read may be repeated all the same.
-func TestSessionsThatAnAdministratorEndedFailNoRead(t *testing.T) {
+func TestEndedSessionsFailNoRead(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for _, policy := range []limiter.Policy{slow(5), long(5)} {

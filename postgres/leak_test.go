@@ -2,21 +2,32 @@ package postgres_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/tracelog"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/keyleak"
 	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/postgres"
 )
 
-// talkative makes sessions of a database tell the server's log all that there is to tell.
+// talkative are settings with which a server logs as much as it can.
 var talkative = map[string]string{
 	"log_statement": "all", "log_duration": "on", "log_min_duration_statement": "0",
 	"log_parameter_max_length": "-1", "log_parameter_max_length_on_error": "-1",
@@ -24,7 +35,7 @@ var talkative = map[string]string{
 	"log_lock_waits": "on", "deadlock_timeout": "10ms", "debug_print_plan": "on",
 }
 
-// transcript keeps what was said, by who said it.
+// transcript keeps what each source said.
 type transcript struct {
 	mu sync.Mutex
 	by map[string][]byte
@@ -39,8 +50,8 @@ func (h *transcript) add(source string, text []byte) {
 // holders are what holds a key that is not digested. Nothing else does at any time.
 var holders = []string{"server's log", "write-ahead log", "tables", "files of the tables", "pgx's tracer", "fields of errors"}
 
-// It is not parallel, because it searches all that the server writes meanwhile.
-func TestKeyThatIsDigestedIsNowhereToBeFound(t *testing.T) {
+// The test is not parallel: it searches all that the server writes meanwhile.
+func TestDigestedKeyIsNowhere(t *testing.T) {
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		d := newDatabase(t, server)
 		if !query[bool](t, d, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user") {
@@ -54,8 +65,13 @@ func TestKeyThatIsDigestedIsNowhereToBeFound(t *testing.T) {
 		secret := "the-secret-of-" + rand.Text()
 		digested, plain := "alice+"+rand.Text()+"&ö@example.org", "bob+"+rand.Text()+"&é@example.net"
 		with, without := &transcript{by: map[string][]byte{}}, &transcript{by: map[string][]byte{}}
-		(&leakProbe{d, with, digested, []limiter.Option{limiter.WithKeyDigest([]byte(secret))}}).run(t)
-		(&leakProbe{d, without, plain, nil}).run(t)
+		for _, g := range []*leakProbe{
+			{d, with, digested, []limiter.Option{limiter.WithKeyDigest([]byte(secret))}}, {d, without, plain, nil},
+		} {
+			g.calls(t)
+			g.failures(t)
+			g.requests(t)
+		}
 		for _, h := range []*transcript{with, without} {
 			h.add("server's log", d.log(t, server))
 			h.add("write-ahead log", wal())
@@ -141,4 +157,155 @@ func (d *database) stored(t *testing.T, h *transcript) {
 	h.add("tables", []byte(dump))
 	d.exec(t, "CHECKPOINT")
 	h.add("files of the tables", d.files(t, `SELECT pg_relation_filepath(oid) `+ours))
+}
+
+// leakProbe does everything that can be done with a key, and records what programs say about it.
+type leakProbe struct {
+	*database
+	seen *transcript
+	key  string
+	opts []limiter.Option
+}
+
+// limiter returns one whose observer listens.
+func (g *leakProbe) limiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
+	t.Helper()
+	observe := limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
+		g.seen.add("observer", fmt.Appendf(nil, "%+v %#v", d, d))
+		g.failed(d.Err)
+	})
+	return newLimiter(t, store, policy, append(append(opts, g.opts...), observe)...)
+}
+
+// pool returns a store on a pool of its own, whose tracer listens.
+func (g *leakProbe) pool(t *testing.T, schema string, change func(*pgxpool.Config)) *postgres.Store {
+	t.Helper()
+	listen := tracelog.LoggerFunc(func(_ context.Context, level tracelog.LogLevel, msg string, data map[string]any) {
+		g.seen.add("pgx's tracer", fmt.Appendf(nil, "%v %s %v %+v", level, msg, data, data))
+	})
+	return g.store(t, schema, func(c *pgxpool.Config) {
+		c.MaxConns = 8
+		c.ConnConfig.Tracer = &tracelog.TraceLog{Logger: listen, LogLevel: tracelog.LogLevelTrace}
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+func (g *leakProbe) failed(err error) {
+	g.seen.add("errors", []byte(keyleak.Text(err)))
+	g.seen.add("fields of errors", []byte(keyleak.Fields(err)))
+}
+
+func (g *leakProbe) said(r limiter.Result, err error) {
+	g.seen.add("results", fmt.Appendf(nil, "%+v %#v", r, r))
+	g.failed(err)
+}
+
+// calls carries out every operation, in all the ways that there are.
+func (g *leakProbe) calls(t *testing.T) {
+	t.Helper()
+	schema, ctx := g.schema(t), bounded(t)
+	store := g.pool(t, schema, nil)
+	for _, policies := range [][2]limiter.Policy{{slow(3), slow(4)}, {long(3), long(4)}, {counting(3), counting(4)}} {
+		for _, s := range []limiter.Store{store, postgres.RowLocked{Store: store}} {
+			g.said(g.limiter(t, s, policies[0]).Allow(ctx, g.key))
+		}
+		l := g.limiter(t, store, policies[0], limiter.WithDenyCache(10, time.Minute))
+		each(16, func(int) { g.said(l.Allow(ctx, g.key)) })
+		g.said(l.Peek(ctx, g.key))
+		_, err := l.Refund(ctx, g.key, 1)
+		g.failed(err)
+		if r, err := l.Reserve(ctx, g.key, 1, time.Hour); err == nil {
+			g.said(r.Result, r.Cancel(ctx))
+		}
+		g.failed(l.Wait(ctx, g.key))
+		g.said(l.AllowN(ctx, g.key, 99))
+		g.said(l.AllowN(ctx, g.key, -1))
+		g.said(g.limiter(t, store, policies[1]).Allow(ctx, g.key)) // another policy: the store settles it
+		all, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: g.key}, limiter.Claim{Limiter: l, Key: "other"})
+		g.said(all.Result, err)
+		g.failed(l.Reset(ctx, g.key))
+		g.said(l.Allow(ctx, g.key))
+	}
+	past := limiter.WithClock(func() time.Time { return time.Unix(1_000_000_000, 0) })
+	g.said(g.limiter(t, store, limiter.PerSecond(1), past).Allow(ctx, g.key+" swept")) // and the cursor goes by it
+	if n, err := store.Sweep(ctx, 10); n == 0 || err != nil {
+		t.Errorf("Sweep = %d, %v", n, err)
+	}
+}
+
+// failures provokes an error of every kind.
+func (g *leakProbe) failures(t *testing.T) {
+	t.Helper()
+	schema, checked := g.schema(t), g.schema(t)
+	g.exec(t, "ALTER TABLE "+checked+".limiter_token_buckets ADD CONSTRAINT never CHECK (granted < 0)")
+	lockTimeout := func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "30ms" }
+	noServer := func(c *pgxpool.Config) { c.ConnConfig.Port = 1 }
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	g.said(g.limiter(t, g.pool(t, schema, nil), slow(9)).Allow(t.Context(), g.key))
+	release := g.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+	defer release()
+	for name, c := range map[string]struct {
+		class error
+		store *postgres.Store
+		ctx   context.Context
+		limit time.Duration
+	}{
+		"no tables":    {limiter.ErrMisconfigured, g.pool(t, "absent", nil), t.Context(), testTimeout},
+		"constraint":   {limiter.ErrInvalid, g.pool(t, checked, nil), t.Context(), testTimeout},
+		"lock timeout": {limiter.ErrNotApplied, g.pool(t, schema, lockTimeout), t.Context(), testTimeout},
+		"time limit":   {limiter.ErrNotApplied, g.pool(t, schema, nil), t.Context(), time.Second},
+		"canceled":     {limiter.ErrCanceled, g.pool(t, schema, nil), ended, testTimeout},
+		"no server":    {limiter.ErrNotApplied, g.pool(t, schema, noServer), t.Context(), testTimeout},
+	} {
+		res, err := g.limiter(t, c.store, slow(9), limiter.WithTimeout(c.limit)).Allow(c.ctx, g.key)
+		if !errors.Is(err, c.class) {
+			t.Errorf("%s: %v, want %v", name, err, c.class)
+		}
+		g.said(res, err)
+	}
+	// A session is terminated while it waits for the row.
+	g.blocked(t, 0)
+	var wait sync.WaitGroup
+	l := g.limiter(t, g.pool(t, schema, nil), slow(9))
+	wait.Go(func() {
+		res, err := l.Allow(bounded(t), g.key)
+		if !errors.Is(err, limiter.ErrOutcomeUnknown) {
+			t.Errorf("terminated: %v, want ErrOutcomeUnknown", err)
+		}
+		g.said(res, err)
+	})
+	pid := g.blocked(t, 1)
+	g.seen.add("pg_stat_activity", []byte(query[string](t, g.database, "SELECT string_agg(a::text, '') FROM pg_stat_activity AS a")))
+	query[bool](t, g.database, "SELECT pg_terminate_backend($1)", pid)
+	wait.Wait()
+}
+
+// requests sends the key over HTTP: a request is allowed, one is refused, and one gets no decision.
+func (g *leakProbe) requests(t *testing.T) {
+	t.Helper()
+	const header = "X-Api-Key"
+	opts := []handler.Option{
+		handler.LegacyHeaders(), handler.ExposeHeaders(),
+		handler.OnError(func(_ *http.Request, err error) { g.failed(err) }),
+		handler.OnRefusal(func(_ *http.Request, r limiter.Result) { g.said(r, nil) }),
+	}
+	schema := g.schema(t)
+	for i, in := range []string{schema, schema, "absent"} {
+		h := handler.New(g.limiter(t, g.pool(t, in, nil), slow(1)), handler.Header(header), opts...)
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.Header.Set(header, g.key)
+		w := httptest.NewRecorder()
+		h(http.NotFoundHandler()).ServeHTTP(w, r)
+		if want := []int{http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}[i]; w.Code != want {
+			t.Errorf("request %d was answered %d, want %d", i, w.Code, want)
+		}
+		text, err := httputil.DumpResponse(w.Result(), true)
+		if err != nil {
+			t.Error(err)
+		}
+		g.seen.add("answers", text)
+	}
 }

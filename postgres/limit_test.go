@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,11 +20,11 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// timeout is the time limit of these tests: what they do takes as long. A busy machine makes a
-// connection within it, and sends a statement.
+// timeout is the time limit of tests that use it up. A busy machine can make a connection and send a
+// statement within it.
 const timeout = 250 * time.Millisecond
 
-// wantLate checks that an operation ran into its time limit, and of which outcome that is.
+// wantLate checks that an operation used up its time limit, and its class.
 func wantLate(t *testing.T, err, class error) {
 	t.Helper()
 	wantError(t, err, class)
@@ -36,14 +37,11 @@ func TestTimeLimitEndsTheWaitForARow(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
-		for _, c := range []struct {
-			table  string
-			policy limiter.Policy
-		}{{"limiter_token_buckets", slow(5)}, {"limiter_fixed_windows", long(5)}} {
-			closed := newLimiter(t, store, c.policy, limiter.WithTimeout(timeout))
-			open := newLimiter(t, store, c.policy, limiter.WithTimeout(timeout), limiter.FailOpen())
-			do(t, store, take(c.policy, secret, 1))
-			release := d.holdLock(t, "SELECT FROM "+schema+"."+c.table+" FOR UPDATE")
+		for _, policy := range []limiter.Policy{slow(5), long(5)} {
+			closed := newLimiter(t, store, policy, limiter.WithTimeout(timeout))
+			open := newLimiter(t, store, policy, limiter.WithTimeout(timeout), limiter.FailOpen())
+			do(t, store, take(policy, secret, 1))
+			release := d.holdLock(t, "SELECT FROM "+rowOf(schema, take(policy, secret, 1))+" FOR UPDATE")
 			res, err := closed.Allow(t.Context(), secret)
 			wantLate(t, err, limiter.ErrNotApplied)
 			if res.Allowed || res.Source != limiter.SourcePolicy {
@@ -61,21 +59,7 @@ func TestTimeLimitEndsTheWaitForARow(t *testing.T) {
 	})
 }
 
-// wantShort checks that the caller's deadline ended an operation, and that no failure policy
-// answered.
-func wantShort(t *testing.T, res limiter.Result, err error, classes ...error) {
-	t.Helper()
-	wantError(t, err, append(classes, limiter.ErrCanceled)...)
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || limiter.StoreFailed(err) {
-		t.Errorf("%v; want DeadlineExceeded, and that the store did not fail", err)
-	}
-	wantAdvice(t, err, "limiter.WithTimeout")
-	if res.Allowed || res.Source != limiter.SourcePolicy {
-		t.Errorf("the failure policy applied: %+v", res)
-	}
-}
-
-// hurried is a context whose deadline leaves less than the time limit of an hour.
+// hurried is a context whose deadline leaves less than a time limit of an hour.
 func hurried(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -83,7 +67,7 @@ func hurried(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestTimeLimitThatTheCallersDeadlineCutsShortOpensNothing(t *testing.T) {
+func TestCallersDeadlineOpensNothing(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		p := pool(t, d.dsn, few(1))
@@ -91,16 +75,23 @@ func TestTimeLimitThatTheCallersDeadlineCutsShortOpensNothing(t *testing.T) {
 		for name, opt := range map[string]limiter.Option{"FailOpen": limiter.FailOpen(), "FailLocal": limiter.FailLocal(memory.New())} {
 			l := newLimiter(t, store, slow(5), limiter.WithTimeout(time.Hour), opt)
 			do(t, store, take(slow(5), secret+name, 1))
-			release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
-			res, err := l.Allow(hurried(t), secret+name)
-			wantShort(t, res, err)
-			release()
-			d.blocked(t, 0)
-
-			release = useUp(t, p, 1)
-			res, err = l.Allow(hurried(t), "another")
-			wantShort(t, res, err)
-			release()
+			for wait, hold := range map[string]func() (release func()){
+				secret + name: func() func() { return d.holdLock(t, lockAll(schema)) },
+				"another":     func() func() { return useUp(t, p, 1) },
+			} {
+				release := hold()
+				res, err := l.Allow(hurried(t), wait)
+				release()
+				d.blocked(t, 0)
+				wantError(t, err, limiter.ErrCanceled)
+				if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || limiter.StoreFailed(err) {
+					t.Errorf("%v; want DeadlineExceeded, and no failure of the store", err)
+				}
+				wantAdvice(t, err, "limiter.WithTimeout")
+				if res.Allowed || res.Source != limiter.SourcePolicy {
+					t.Errorf("the failure policy applied: %+v", res)
+				}
+			}
 			if res, err := l.Peek(t.Context(), "another"); err != nil || res.Source != limiter.SourceStore || res.Remaining != 5 {
 				t.Errorf("%s: after it: %+v, %v; want the store's answer, and nothing charged", name, res, err)
 			}
@@ -109,15 +100,14 @@ func TestTimeLimitThatTheCallersDeadlineCutsShortOpensNothing(t *testing.T) {
 }
 
 // The application holds all connections of the pool that it shares with the store.
-func TestTimeLimitCountsTheWaitForAConnectionAndNamesThePoolThatIsUsedUp(t *testing.T) {
+func TestTimeLimitCountsTheWaitForAConn(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		p := pool(t, d.dsn, few(2))
 		release := useUp(t, p, 2)
 		store := storeOn(t, p, d.schema(t))
 		named := func(err error) {
 			t.Helper()
-			wantAdvice(t, err, "all 2 connections of the pool are in use")
-			wantAdvice(t, err, "give the limiter a pool of its own")
+			wantAdvice(t, err, "all 2 connections of the pool are in use", "give the limiter a pool of its own")
 			if strings.Contains(err.Error(), "database") {
 				t.Errorf("%v; the database did not fail", err)
 			}
@@ -138,24 +128,24 @@ func TestTimeLimitCountsTheWaitForAConnectionAndNamesThePoolThatIsUsedUp(t *test
 		named(err)
 		wantError(t, err, limiter.ErrCanceled)
 		release()
-		for _, policy := range []limiter.Policy{slow(1), long(1)} {
+		for _, key := range []string{"buckets", "windows"} {
+			policy := map[string]limiter.Policy{"buckets": slow(1), "windows": long(1)}[key]
 			l := newLimiter(t, storeOn(t, p, d.schema(t)), policy)
-			if res, err := l.Allow(t.Context(), secret+"/buckets/0"); err != nil || !res.Allowed {
+			if res, err := l.Allow(t.Context(), secret+"/"+key+"/0"); err != nil || !res.Allowed {
 				t.Errorf("Allow = %+v, %v: the call that never had a connection was charged", res, err)
 			}
 		}
 	})
 }
 
-func TestTimeLimitDoesNotCountTheMakingOfAConnection(t *testing.T) {
+func TestTimeLimitOmitsConnecting(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		u, err := url.Parse(d.dsn)
 		if err != nil {
 			t.Fatal(err)
 		}
 		u.Host = dbProxy(t, u.Host, 3*timeout)
-		schema := d.schema(t)
-		l := newLimiter(t, opened(t, u.String(), postgres.WithSchema(schema)), slow(1), limiter.WithTimeout(2*timeout))
+		l := newLimiter(t, opened(t, u.String(), postgres.WithSchema(d.schema(t))), slow(1), limiter.WithTimeout(2*timeout))
 		if res, err := l.Allow(t.Context(), secret); err != nil || !res.Allowed {
 			t.Errorf("Allow = %+v, %v; want it to wait for a connection that takes longer than its time limit", res, err)
 		}
@@ -230,11 +220,11 @@ func secondConnection(delay time.Duration) func(*pgxpool.Config) {
 	}
 }
 
-func TestTimeLimitEndsTheWaitForAServerThatSaysNothing(t *testing.T) {
+func TestTimeLimitOfASilentServer(t *testing.T) {
 	t.Parallel()
 	store := opened(t, "postgres://u@"+dbProxy(t, "", time.Hour)+"/db?sslmode=disable")
 	l := newLimiter(t, store, slow(1), limiter.WithTimeout(timeout))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // within which the 3 s of dialing must stay
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // less than the 3 s of dialing
 	defer cancel()
 	_, err := l.Allow(ctx, secret)
 	wantLate(t, err, limiter.ErrNotApplied)
@@ -267,4 +257,56 @@ func dbProxy(t *testing.T, to string, delay time.Duration) (address string) {
 func pipe(to, from net.Conn) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	_, _ = io.Copy(to, from)
+}
+
+// A statement takes 10 ms, so the operations of limiter a time out. The breaker and the pool must still
+// serve the operations of limiter b.
+func TestShortTimeLimit(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		d.exec(t, fmt.Sprintf(`CREATE FUNCTION %[1]s.far() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.01); RETURN NULL; END $$;
+			CREATE TRIGGER far BEFORE UPDATE ON %[1]s.limiter_token_buckets FOR EACH STATEMENT EXECUTE FUNCTION %[1]s.far()`, schema))
+		for _, limit := range []time.Duration{100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
+			t.Run(limit.String(), func(t *testing.T) {
+				store := d.store(t, schema, few(8))
+				a := newLimiter(t, store, slow(1<<17), limiter.WithTimeout(limit))
+				b := newLimiter(t, store, slow(1<<17), limiter.WithTimeout(250*time.Millisecond), limiter.FailOpen())
+				var decided [2]int // without limiter a, and beside it
+				for turn := range 4 {
+					ctx, leave := context.WithCancel(t.Context())
+					var callers sync.WaitGroup
+					for i := range 16 * (turn % 2) {
+						callers.Go(func() {
+							for tick := time.Tick(2 * time.Millisecond); ctx.Err() == nil; <-tick {
+								_, _ = a.Allow(ctx, fmt.Sprint("a", i)) // it may time out
+							}
+						})
+					}
+					for end := time.After(500 * time.Millisecond); ; {
+						r, err := b.Allow(ctx, "b")
+						switch {
+						case err != nil:
+							t.Error(err)
+						case r.Source == limiter.SourceStore:
+							decided[turn%2]++
+						default:
+							t.Errorf("FailOpen let a request pass after %d", decided[turn%2])
+						}
+						select {
+						case <-end:
+						case <-time.After(10 * time.Millisecond):
+							continue
+						}
+						break
+					}
+					leave()
+					callers.Wait()
+				}
+				t.Logf("%d without limiter a, %d beside it; %+v", decided[0], decided[1], store.Stats())
+				if 10*decided[1] < 7*decided[0] {
+					t.Errorf("%d decisions without limiter a, and %d beside it", decided[0], decided[1])
+				}
+			})
+		}
+	})
 }

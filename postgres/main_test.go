@@ -11,6 +11,7 @@ import (
 	"time"
 	_ "time/tzdata" // where the machine has none
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx", for the migrations
 
@@ -109,4 +110,14 @@ func parse(t testing.TB, dsn string) *pgxpool.Config {
 		t.Fatal(err)
 	}
 	return config
+}
+
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }

@@ -2,76 +2,20 @@ package postgres_test
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 )
 
-func TestTakesThatGoTogetherOnAnyRow(t *testing.T) {
+func TestMergedTakes(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		for name, change := range map[string]func(*pgxpool.Config){
-			"binary": few(8),
-			// New keys are told by themselves, and bytes come in one of two forms.
-			"text": func(c *pgxpool.Config) {
-				c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-				c.ConnConfig.RuntimeParams["bytea_output"] = "escape"
-			},
-		} {
-			t.Run(name, func(t *testing.T) {
-				schema := d.schema(t)
-				rowtest.RunMerged(t, d.store(t, schema, change), rows{connect(t, d.dsn), schema}, 150)
-			})
-		}
-	})
-}
-
-func TestTakesThatGoTogetherDoNotWaitForARowThatSomebodyHolds(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		store := d.store(t, schema, nil)
-		l := newLimiter(t, store, slow(100), limiter.WithTimeout(testTimeout))
-		keys := []string{"held", "held, too", "and another"} // more than there are statements at a time
-		for _, key := range keys {
-			do(t, store, take(slow(100), key, 1))
-		}
-		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
-		defer release()
-		var held, others sync.WaitGroup
-		for i := range 4 * len(keys) {
-			held.Go(func() {
-				if res, err := l.Allow(t.Context(), keys[i%len(keys)]); err != nil || !res.Allowed {
-					t.Errorf("a held key: %+v, %v", res, err)
-				}
-			})
-		}
-		for i := range 40 {
-			others.Go(func() {
-				for range 5 {
-					if res, err := l.Allow(t.Context(), fmt.Sprint("free ", i)); err != nil || !res.Allowed {
-						t.Errorf("another key: %+v, %v", res, err)
-					}
-				}
-			})
-		}
-		others.Wait() // while the row is still held
-		release()
-		held.Wait()
-	})
-}
-
-// What others take while a merged statement waits for the row is not in its snapshot.
-func TestMergedTakesBesideAnother(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		for _, policy := range []limiter.Policy{slow(4), long(4)} {
-			t.Run(fmt.Sprintf("%T: count what was taken while they waited", policy), func(t *testing.T) {
+		for kind, policy := range map[string]limiter.Policy{"bucket": slow(4), "window": long(4)} {
+			// That is not in the snapshot of the merged statement.
+			t.Run(kind+": count what was taken while they waited", func(t *testing.T) {
 				schema := d.schema(t)
 				store := d.store(t, schema, nil)
 				do(t, store, take(policy, "k", 1))
@@ -89,40 +33,30 @@ func TestMergedTakesBesideAnother(t *testing.T) {
 				waiting.Wait()
 			})
 		}
-	})
-}
-
-func TestRefusalsThatGoTogetherLeaveNoTraceInTheDatabase(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		store := d.store(t, schema, nil)
-		var limiters []*limiter.Limiter
-		for _, p := range []limiter.Policy{slow(1), long(1)} {
-			limiters = append(limiters, newLimiter(t, store, p))
-		}
-		var before []string
-		keys := strings.Fields("a b c d")
-		for _, key := range keys {
-			for _, l := range limiters {
+		t.Run("do not wait for the locked rows of other keys", func(t *testing.T) {
+			schema := d.schema(t)
+			l := newLimiter(t, d.store(t, schema, nil), slow(100))
+			allow := func(key string) {
 				if res, err := l.Allow(t.Context(), key); err != nil || !res.Allowed {
-					t.Fatalf("Allow = %+v, %v", res, err)
+					t.Errorf("%s: %+v, %v; want a grant", key, res, err)
 				}
 			}
-			before = append(before, d.traces(t, schema, key))
-		}
-		each(32, func(worker int) {
-			for i := range 20 {
-				for _, l := range limiters {
-					if res, err := l.Allow(t.Context(), keys[(worker+i)%len(keys)]); err != nil || res.Allowed || res.RetryAfter < time.Minute {
-						t.Errorf("Allow = %+v, %v; want a refusal", res, err)
-					}
-				}
+			const keys = 3 // more than there are merged statements at a time
+			for i := range keys {
+				allow(fmt.Sprint("held ", i))
 			}
+			release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+			var held sync.WaitGroup
+			for i := range 4 * keys {
+				held.Go(func() { allow(fmt.Sprint("held ", i%keys)) })
+			}
+			each(40, func(i int) { // while the rows are locked
+				for range 5 {
+					allow(fmt.Sprint("free ", i))
+				}
+			})
+			release()
+			held.Wait()
 		})
-		for i, key := range keys {
-			if after := d.traces(t, schema, key); after != before[i] {
-				t.Errorf("%s: the rows were\n%s and are\n%s", key, before[i], after)
-			}
-		}
 	})
 }

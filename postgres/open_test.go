@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -20,26 +21,21 @@ import (
 // nowhere is a DSN that parses; nobody listens there.
 const nowhere = "postgres://user:hunter2@127.0.0.1:1/db?sslmode=disable"
 
-func TestNewRefusesADatabaseThatIsNil(t *testing.T) {
+func TestOptions(t *testing.T) {
 	t.Parallel()
 	for _, db := range []postgres.DB{
 		nil, (*pgxpool.Pool)(nil), (*pgx.Conn)(nil), (*pgxpool.Conn)(nil), (*pgxpool.Tx)(nil), pgx.Tx(nil),
 	} {
 		_, err := postgres.New(db)
-		t.Run(fmt.Sprintf("%T", db), func(t *testing.T) { wantError(t, err, limiter.ErrInvalid) })
+		t.Run(fmt.Sprintf("a nil %T is invalid", db), func(t *testing.T) { wantError(t, err, limiter.ErrInvalid) })
 	}
-}
-
-func TestOptionsThatAreWrongAreInvalid(t *testing.T) {
-	t.Parallel()
-	wrong := map[string]postgres.Option{
+	p := pool(t, nowhere, nil)
+	for name, option := range map[string]postgres.Option{
 		"nil": nil, "simple protocol": postgres.WithQueryExecMode(pgx.QueryExecModeSimpleProtocol),
 		"mode 0": postgres.WithQueryExecMode(0), "mode 99": postgres.WithQueryExecMode(99),
 		"schema": postgres.WithSchema(`public"; DROP TABLE x; --`),
-	}
-	p := pool(t, nowhere, nil)
-	for name, option := range wrong {
-		t.Run(name, func(t *testing.T) {
+	} {
+		t.Run(name+" is invalid", func(t *testing.T) {
 			_, err := postgres.New(p, option)
 			wantError(t, err, limiter.ErrInvalid)
 			_, err = postgres.Open(nowhere, option)
@@ -55,7 +51,7 @@ func TestOptionsThatAreWrongAreInvalid(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesAWrongDSNAndTellsHowOneIsWrittenButNotItsPassword(t *testing.T) {
+func TestWrongDSN(t *testing.T) {
 	t.Parallel()
 	const form, encoded = "; write postgres://user:password@host:5432/database", "must be percent-encoded"
 	for dsn, want := range map[string]string{
@@ -88,8 +84,8 @@ func TestOpenRefusesAWrongDSNAndTellsHowOneIsWrittenButNotItsPassword(t *testing
 	}
 }
 
-// Not parallel: the environment is everybody's.
-func TestConnectionThatFailsWithAnEmptyDSNSaysSo(t *testing.T) {
+// The test is not parallel, because it sets the environment.
+func TestEmptyDSN(t *testing.T) {
 	for name, value := range map[string]string{"PGHOST": "127.0.0.1", "PGPORT": "1", "PGUSER": "u", "PGSSLMODE": "disable"} {
 		t.Setenv(name, value)
 	}
@@ -103,7 +99,7 @@ func TestConnectionThatFailsWithAnEmptyDSNSaysSo(t *testing.T) {
 	}
 }
 
-// plaintext is a server that has no TLS, and hangs up on who goes on without.
+// plaintext is a server that has no TLS, and hangs up on clients that go on without it.
 func plaintext(t *testing.T) (address string) {
 	t.Helper()
 	return accept(t, func(c net.Conn) {
@@ -115,7 +111,7 @@ func plaintext(t *testing.T) (address string) {
 	})
 }
 
-func TestServerWithoutTLSIsAMisconfigurationWhereTheDSNInsists(t *testing.T) {
+func TestServerWithoutTLS(t *testing.T) {
 	t.Parallel()
 	address := plaintext(t)
 	for mode, class := range map[string]error{
@@ -155,78 +151,66 @@ func (d *database) sessions(t *testing.T, application string) int {
 	return query[int](t, d, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", application)
 }
 
-func TestOpenConnectsAtTheFirstDecisionAndCloseDisconnects(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		application := fmt.Sprintf("limiter-open-%d", schemas.Add(1))
-		store := opened(t, d.dsn+"&application_name="+application, postgres.WithSchema(d.schema(t)))
-		if n := d.sessions(t, application); n != 0 {
-			t.Errorf("Open made %d connections", n)
-		}
-		do(t, store, take(slow(1), "k", 1))
-		if n := d.sessions(t, application); n == 0 {
-			t.Error("the first decision made no connection")
-		}
-		for range 2 {
+func TestOpenAndClose(t *testing.T) {
+	t.Parallel()
+	t.Run("before the first decision", func(t *testing.T) {
+		store := opened(t, nowhere)
+		each(8, func(int) {
 			if err := store.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}
-		}
-		d.gone(t, application) // the server notices a moment later
+		})
 		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 		wantError(t, err, limiter.ErrNotApplied)
 		wantAdvice(t, err, "closed")
-		_, err = store.Sweep(t.Context(), 1)
-		wantError(t, err, limiter.ErrNotApplied)
-		wantError(t, store.Check(t.Context()), limiter.ErrNotApplied)
 	})
-}
-
-func TestCloseBeforeTheFirstDecisionKeepsTheStoreClosed(t *testing.T) {
-	t.Parallel()
-	store := opened(t, nowhere)
-	each(8, func(int) {
-		if err := store.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	_, err := store.Do(t.Context(), take(slow(1), secret, 1))
-	wantError(t, err, limiter.ErrNotApplied)
-	wantAdvice(t, err, "closed")
-}
-
-func TestCloseLeavesOpenWhatNewWasGiven(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
+	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
+		d := newDatabase(t, server)
 		schema := d.schema(t)
-		for _, db := range []postgres.DB{pool(t, d.dsn, few(1)), connect(t, d.dsn), begin(t, connect(t, d.dsn), pgx.ReadCommitted)} {
-			store := storeOn(t, db, schema)
+		t.Run("many goroutines open one pool, at the first decision", func(t *testing.T) {
+			application := fmt.Sprintf("limiter-open-%d", schemas.Add(1))
+			store := opened(t, d.dsn+"&pool_max_conns=2&application_name="+application, postgres.WithSchema(schema))
+			if n := d.sessions(t, application); n != 0 {
+				t.Errorf("Open made %d connections", n)
+			}
+			l, seen := newLimiter(t, store, slow(50)), newTally()
+			each(workers, func(int) { seen.allow(t, l, "k", 1) })
+			if n := d.sessions(t, application); n < 1 || n > 2 || seen.granted["k"] != 50 {
+				t.Errorf("%d connections, want 1 or 2; %d granted, want 50", n, seen.granted["k"])
+			}
 			for range 2 {
 				if err := store.Close(); err != nil {
-					t.Errorf("%T: Close: %v", db, err)
+					t.Errorf("Close: %v", err)
 				}
 			}
-			do(t, store, look(slow(1), "k"))
-			if _, err := db.Exec(t.Context(), "SELECT 1"); err != nil {
-				t.Errorf("%T is unusable after Close: %v", db, err)
+			d.gone(t, application) // the server notices a moment later
+			_, err := store.Do(t.Context(), take(slow(1), secret, 1))
+			wantError(t, err, limiter.ErrNotApplied)
+			wantAdvice(t, err, "closed")
+			_, err = store.Sweep(t.Context(), 1)
+			wantError(t, err, limiter.ErrNotApplied)
+			wantError(t, store.Check(t.Context()), limiter.ErrNotApplied)
+		})
+		t.Run("Close leaves open what New was given", func(t *testing.T) {
+			for _, db := range []postgres.DB{pool(t, d.dsn, few(1)), connect(t, d.dsn), begin(t, connect(t, d.dsn), pgx.ReadCommitted)} {
+				store := storeOn(t, db, schema)
+				for range 2 {
+					if err := store.Close(); err != nil {
+						t.Errorf("%T: Close: %v", db, err)
+					}
+				}
+				do(t, store, look(slow(1), "k"))
+				if _, err := db.Exec(t.Context(), "SELECT 1"); err != nil {
+					t.Errorf("%T is unusable after Close: %v", db, err)
+				}
 			}
-		}
+		})
 	})
 }
 
-func TestStoreOpenedByManyGoroutinesHasOnePool(t *testing.T) {
+func TestCheck(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		application := fmt.Sprintf("limiter-once-%d", schemas.Add(1))
-		store := opened(t, d.dsn+"&pool_max_conns=2&application_name="+application, postgres.WithSchema(schema))
-		l, seen := newLimiter(t, store, slow(50)), newTally()
-		each(workers, func(int) { seen.allow(t, l, "k", 1) })
-		if n := d.sessions(t, application); n > 2 || seen.granted["k"] != 50 {
-			t.Errorf("%d connections, want at most 2; %d granted of 50", n, seen.granted["k"])
-		}
-	})
-}
-
-func TestCheckTellsWhatIsMissing(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
+		wantError(t, storeOn(t, pool(t, nowhere, nil), "public").Check(t.Context()), limiter.ErrNotApplied)
 		cases := []struct{ name, change, advice string }{
 			{"as migrated", "", ""},
 			{"no version table", "DROP TABLE %.limiter_goose_version", ""},
@@ -262,7 +246,7 @@ func TestCheckTellsWhatIsMissing(t *testing.T) {
 }
 
 // A migration that the store needs must raise SchemaVersion. Otherwise an operation fails here.
-func TestStoreNeedsTheVersionThatCheckWants(t *testing.T) {
+func TestStoreNeedsTheVersionOfCheck(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := fmt.Sprintf("s%d", schemas.Add(1))
 		d.exec(t, "CREATE SCHEMA "+schema)
@@ -294,12 +278,7 @@ func TestStoreNeedsTheVersionThatCheckWants(t *testing.T) {
 	})
 }
 
-func TestCheckWithoutAServerIsNotApplied(t *testing.T) {
-	t.Parallel()
-	wantError(t, storeOn(t, pool(t, nowhere, nil), "public").Check(t.Context()), limiter.ErrNotApplied)
-}
-
-func TestOpenBoundsTheMakingOfAConnectionAndPingsAfterAFreeze(t *testing.T) {
+func TestOpenSetsUpItsPool(t *testing.T) {
 	t.Parallel()
 	for dsn, want := range map[string]struct{ connect, ping time.Duration }{
 		"host=localhost": {3 * time.Second, postgres.PingTimeout},

@@ -10,11 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// syntax is what looks like a call and is looked up nowhere: unnest only as that of
-// several arrays at once, which the grammar knows.
+// syntax looks like a call, but no schema has it: the grammar knows unnest of several arrays at once.
 var syntax = []string{"coalesce", "greatest", "least", "unnest"}
 
-func TestStatementsNameTheSchemaOfEveryFunction(t *testing.T) {
+func TestFunctionsHaveTheirSchema(t *testing.T) {
 	t.Parallel()
 	for name, text := range everyStatement("public", true) {
 		for _, call := range regexp.MustCompile(`([\w.]+)\(`).FindAllStringSubmatch(text, -1) {
@@ -25,7 +24,7 @@ func TestStatementsNameTheSchemaOfEveryFunction(t *testing.T) {
 	}
 }
 
-func TestStatementsUseTheOperatorsOfPgCatalogAlone(t *testing.T) {
+func TestOperatorsAreOfPgCatalog(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema, evil := d.schema(t), d.shadow(t)
 		conn := d.connectOn(t, evil)
@@ -36,8 +35,7 @@ func TestStatementsUseTheOperatorsOfPgCatalogAlone(t *testing.T) {
 				}
 			}
 		}
-		// The form that the statements had: a number times an integer literal, which
-		// needs a conversion.
+		// A number times an integer literal needs a conversion.
 		const hijacked = "SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint"
 		if _, err := conn.Prepare(t.Context(), "", hijacked); err == nil {
 			t.Error("the traps catch nothing, so this test proves nothing")
@@ -45,10 +43,9 @@ func TestStatementsUseTheOperatorsOfPgCatalogAlone(t *testing.T) {
 	})
 }
 
-// It is the limit that SECURITY.md names: a path that puts another schema before
-// pg_catalog gives it every statement of the session. Nothing but OPERATOR(pg_catalog.+)
-// in place of each + would help, and it would help limiter's statements alone.
-func TestSearchPathThatPutsASchemaBeforePgCatalogGivesItTheOperators(t *testing.T) {
+// SECURITY.md names this limit. If a search path has another schema before pg_catalog, that schema gets the
+// operators of every statement of the session.
+func TestSearchPathBeforePgCatalog(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		evil := fmt.Sprintf("evil%d", schemas.Add(1))
 		d.exec(t, fmt.Sprintf(`CREATE SCHEMA %s;

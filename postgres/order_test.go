@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
 )
 
 // edge is the start of an hour, and of a window of an hour.
@@ -42,7 +43,7 @@ func (d *database) queued(t *testing.T, store limiter.Store, schema, table strin
 }
 
 // The second one finds no row when it looks, and one when it writes.
-func TestFirstTakesOfAKeyThatMeetAreBothDecided(t *testing.T) {
+func TestFirstTakesMeet(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
@@ -64,7 +65,7 @@ func TestFirstTakesOfAKeyThatMeetAreBothDecided(t *testing.T) {
 }
 
 // The row of another policy is read first, and written in a second statement.
-func TestTakeUnderANewPolicyCountsWhatWasTakenWhileItWaited(t *testing.T) {
+func TestNewPolicyCountsWhatWasTaken(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
@@ -86,7 +87,7 @@ func TestTakeUnderANewPolicyCountsWhatWasTakenWhileItWaited(t *testing.T) {
 	})
 }
 
-func TestWindowEdgeThatPassesWhileTakesWaitForTheRow(t *testing.T) {
+func TestWindowEdgePassesMeanwhile(t *testing.T) {
 	const hour = int64(time.Hour)
 	const late, early = edge - int64(time.Millisecond), edge + int64(time.Millisecond)
 	cases := []struct {
@@ -133,7 +134,7 @@ func TestWindowEdgeThatPassesWhileTakesWaitForTheRow(t *testing.T) {
 	})
 }
 
-func TestBucketWhoseSecondWaitingTakeHasAnOlderClock(t *testing.T) {
+func TestSecondTakeHasAnOlderClock(t *testing.T) {
 	const step, second = int64(time.Hour), int64(time.Second)
 	cases := []struct {
 		requests [2]request // on a bucket of 3 that is full again at edge + 1 step
@@ -180,7 +181,7 @@ func (d *database) monotone(t *testing.T, schema string) {
 
 // Every grant of a busy key, put in the order in which the row went through
 // them, is what the algorithm answers when it is run alone.
-func TestGrantsOfABusyKeyAreThoseOfASequentialRun(t *testing.T) {
+func TestBusyKeyEqualsASequentialRun(t *testing.T) {
 	cases := []struct {
 		name   string
 		policy limiter.Policy
@@ -202,7 +203,7 @@ func TestGrantsOfABusyKeyAreThoseOfASequentialRun(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		d.monotone(t, schema)
-		stores := pairs[0].open(t, d, schema)
+		stores := [2]*postgres.Store{d.store(t, schema, nil), d.store(t, schema, nil)}
 		for _, c := range cases {
 			var mu sync.Mutex
 			var grants []limiter.State

@@ -6,9 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -35,55 +32,21 @@ func wantOverrides(t *testing.T, store *postgres.Store, keys ...string) {
 	}
 }
 
-func TestOverridesAreReadOnEveryDBInEveryQueryMode(t *testing.T) {
+func TestOverrides(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		d.override(t, schema, `\xff00`, 2, "NULL")
 		d.override(t, schema, "a", 1, "NULL")
-		for _, mode := range []pgx.QueryExecMode{
-			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
-			pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-		} {
-			t.Run(mode.String(), func(t *testing.T) {
-				p := pool(t, d.dsn, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-				conn, err := p.Acquire(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Release()
-				tx, err := p.Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = tx.Rollback(t.Context()) }()
-				for _, db := range []postgres.DB{p, conn.Conn(), tx} {
-					for _, opts := range [][]postgres.Option{nil, {postgres.WithCitus()}} {
-						wantOverrides(t, storeOn(t, db, schema, opts...), "a", "\xff\x00")
-					}
-				}
-			})
-		}
-	})
-}
-
-func TestOverridesInAHostileSession(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema, evil := d.schema(t), d.shadow(t)
-		d.override(t, schema, "a", 1, serverClock+" + 3600000000000")
-		d.override(t, schema, "b", 9, serverClock)
-		for _, path := range []string{evil, evil + ", pg_catalog", `""`} {
-			for _, set := range sets {
-				store := d.store(t, schema, func(c *pgxpool.Config) {
-					settings(path)(c)
-					set.change(c)
-				})
-				wantOverrides(t, store, "a")
+		for _, h := range handles {
+			db := h.open(t, d.dsn)
+			for _, opts := range [][]postgres.Option{nil, {postgres.WithCitus()}} {
+				wantOverrides(t, storeOn(t, db, schema, opts...), "a", "\xff\x00")
 			}
 		}
 	})
 }
 
-func TestErrorsOfOverridesSayWhatToDoAndNoKey(t *testing.T) {
+func TestErrorsOfOverrides(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		d.override(t, schema, secret, 1, "NULL")
@@ -117,7 +80,7 @@ func TestErrorsOfOverridesSayWhatToDoAndNoKey(t *testing.T) {
 }
 
 // Overrides of thousands of keys must not cost more than a read by the primary key.
-func TestOverridesOfALimiterAreReadByThePrimaryKey(t *testing.T) {
+func TestOverridesByPrimaryKey(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_overrides (limiter, key, kind, capacity, refill, period)

@@ -11,36 +11,32 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/rowtest"
-	"github.com/sqlimit/limiter/postgres"
-	"github.com/sqlimit/limiter/storetest"
 )
 
 // Pgpool-II keeps a server connection for each client, so prepared statements work.
 func TestPgpool(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		dsn := dbtest.Pgpool(t, d.dsn)
-		t.Run("passes storetest", func(t *testing.T) {
-			p := pool(t, dsn, few(4)) // for all cases, because a new connection costs the pooler several queries
-			storetest.Run(t, func(t *testing.T) limiter.Store { return storeOn(t, p, d.schema(t)) })
-		})
-		for _, m := range []pgx.QueryExecMode{
-			pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,
-		} {
-			t.Run("64 workers beside a direct pool get exactly the limit, "+m.String(), func(t *testing.T) {
+		for _, m := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
+			db := mode(m)(t, dsn)
+			t.Run("any row, "+m.String(), func(t *testing.T) {
 				schema := d.schema(t)
-				stores := [2]*postgres.Store{d.store(t, schema, nil), storeOn(t, mode(m)(t, dsn), schema)}
-				for _, kind := range []string{"bucket", "window"} {
-					exact(t, stores, rowtest.Lasting[kind], 50)
-				}
+				rowtest.Run(t, storeOn(t, db, schema), rows{connect(t, d.dsn), schema}, 60)
 			})
+			for _, kind := range []string{"bucket", "window"} {
+				t.Run("two stores grant exactly, "+m.String()+", "+kind, func(t *testing.T) {
+					schema := d.schema(t)
+					exact(t, d, schema, [2]sweeping{d.store(t, schema, nil), storeOn(t, db, schema)}, rowtest.Lasting[kind])
+				})
+			}
 		}
-		t.Run("no charge is lost or doubled when backends are terminated", func(t *testing.T) { terminated(t, d, dsn) })
+		t.Run("no charge is lost or doubled when backends are terminated", func(t *testing.T) { terminatedBehind(t, d, dsn) })
 	})
 }
 
-// terminated takes through the pooler of dsn while the backends behind it are terminated. The pooler
+// terminatedBehind takes through the pooler of dsn while the backends behind it are terminated. The pooler
 // answers 5 s after that, so the time limit of a take ends it.
-func terminated(t *testing.T, d *database, dsn string) {
+func terminatedBehind(t *testing.T, d *database, dsn string) {
 	const capacity, callers, kills = 100_000, 8, 3
 	schema := d.schema(t)
 	behind := newLimiter(t, storeOn(t, pool(t, dsn, few(callers)), schema), slow(capacity), limiter.WithTimeout(timeout))

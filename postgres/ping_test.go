@@ -23,7 +23,7 @@ func (c *wallClock) now() time.Time { return time.Now().Add(time.Duration(c.ahea
 
 func (c *wallClock) move(d time.Duration) { c.ahead.Add(int64(d)) }
 
-func TestAfterAFreezeNoConnectionIsHandedOutThatTheServerHasClosed(t *testing.T) {
+func TestPingAfterFreeze(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for name, freeze := range map[string]time.Duration{"an hour": time.Hour, "the clock stepped back": -time.Hour} {
@@ -66,8 +66,7 @@ func (d *database) terminate(t *testing.T, pid uint32) {
 	}
 }
 
-// swallowing is a connection to a peer that has gone without a word: what is sent
-// gets lost, and nothing ever comes back.
+// swallowing is a connection whose peer is gone: everything that is sent gets lost, and no answer comes.
 type swallowing struct {
 	net.Conn
 	gone   *atomic.Bool
@@ -90,7 +89,7 @@ func (c *swallowing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestAfterAFreezePeersThatHaveGoneWithoutAWordAreGivenUp(t *testing.T) {
+func TestPeersGoneAfterFreeze(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for _, conns := range []int64{1, 2, 4} {
@@ -130,7 +129,7 @@ func TestAfterAFreezePeersThatHaveGoneWithoutAWordAreGivenUp(t *testing.T) {
 }
 
 // The ping may take half a minute here, and the caller 50 ms.
-func TestACallerDoesNotWaitForThePingLongerThanItsDeadline(t *testing.T) {
+func TestPingKeepsTheDeadline(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		var clock wallClock
@@ -142,14 +141,11 @@ func TestACallerDoesNotWaitForThePingLongerThanItsDeadline(t *testing.T) {
 		})
 		l := newLimiter(t, storeOn(t, p, schema), slow(9))
 		defer gone.Store(false) // so that the server ends the last connection, too
-		for _, call := range []struct {
-			name string
-			do   func(ctx context.Context) error
-		}{
-			{"Allow", func(ctx context.Context) error { _, err := l.Allow(ctx, secret); return err }},
-			{"Peek", func(ctx context.Context) error { _, err := l.Peek(ctx, secret); return err }},
-			{"Reserve", func(ctx context.Context) error { _, err := l.Reserve(ctx, secret, 1, time.Minute); return err }},
-			{"Reset", func(ctx context.Context) error { return l.Reset(ctx, secret) }},
+		for name, call := range map[string]func(ctx context.Context) error{
+			"Allow":   func(ctx context.Context) error { _, err := l.Allow(ctx, secret); return err },
+			"Peek":    func(ctx context.Context) error { _, err := l.Peek(ctx, secret); return err },
+			"Reserve": func(ctx context.Context) error { _, err := l.Reserve(ctx, secret, 1, time.Minute); return err },
+			"Reset":   func(ctx context.Context) error { return l.Reset(ctx, secret) },
 		} {
 			gone.Store(false)
 			if err := l.Reset(t.Context(), secret); err != nil {
@@ -159,9 +155,9 @@ func TestACallerDoesNotWaitForThePingLongerThanItsDeadline(t *testing.T) {
 			clock.move(time.Hour)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			began := time.Now()
-			err := call.do(ctx)
+			err := call(ctx)
 			if took := time.Since(began); took > testTimeout/10 || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s: %v after %v; want the deadline's error after 50ms", call.name, err, took)
+				t.Errorf("%s: %v after %v; want the deadline's error after 50ms", name, err, took)
 			}
 			cancel()
 		}
@@ -179,7 +175,7 @@ func (c counted) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-func TestAConnectionIsPingedByTheTimeSinceItsLastUse(t *testing.T) {
+func TestPingsByTimeSinceLastUse(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		cases := []struct {
 			name       string
@@ -226,7 +222,7 @@ func TestAConnectionIsPingedByTheTimeSinceItsLastUse(t *testing.T) {
 	})
 }
 
-func TestPingAfterFreezeKeepsWhatTheConfigurationHas(t *testing.T) {
+func TestPingAfterFreezeKeepsHooks(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		failed := errors.New("by the own hook")
 		config := parse(t, d.dsn)

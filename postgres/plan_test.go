@@ -107,7 +107,7 @@ func (d *database) vacuum(t *testing.T, schema string) {
 	d.exec(t, "VACUUM "+allTables(schema))
 }
 
-func TestPlansAreWatchedOfEveryStatement(t *testing.T) {
+func TestPlansOfEveryStatement(t *testing.T) {
 	t.Parallel()
 	for name := range postgres.Statements("public", false) {
 		if _, ok := calls[name]; ok == byNoKey.MatchString(name) {
@@ -116,7 +116,7 @@ func TestPlansAreWatchedOfEveryStatement(t *testing.T) {
 	}
 }
 
-func TestPlansFindTheRowByThePrimaryKey(t *testing.T) {
+func TestPlansUseThePrimaryKey(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		d.rows(t, schema, "k", 10_000, "0")
@@ -135,7 +135,7 @@ func TestPlansFindTheRowByThePrimaryKey(t *testing.T) {
 // These plans stay while the tables grow. The planner takes an empty table for one of a
 // row, and in a table of one row to go through all of the index costs no more than to
 // look for a key in it.
-func TestPlansMadeForTablesThatWereNextToEmptyFindTheRowByThePrimaryKey(t *testing.T) {
+func TestPlansOfEmptyTables(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for rows := range 3 {
@@ -155,7 +155,7 @@ func TestPlansMadeForTablesThatWereNextToEmptyFindTheRowByThePrimaryKey(t *testi
 	})
 }
 
-func TestPlanOfASweepReadsItsRange(t *testing.T) {
+func TestPlanOfASweep(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, rows := range []int{0, 1, 30_000} {
 			schema := d.schema(t)

@@ -25,7 +25,7 @@ func (a asked) Write(b []byte) (int, error) {
 
 // In the simple protocol pgx takes a statement whose answer was lost for one that it never
 // sent.
-func TestStatementsAreNotSentInTheSimpleProtocolThatAPoolAsksFor(t *testing.T) {
+func TestNoSimpleProtocol(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		var mu sync.Mutex
@@ -50,7 +50,7 @@ func TestStatementsAreNotSentInTheSimpleProtocolThatAPoolAsksFor(t *testing.T) {
 }
 
 // pgx fails each statement in a mode whose cache is turned off, and nothing is sent.
-func TestStoreDecidesOnConnectionsWithoutAStatementCache(t *testing.T) {
+func TestWithoutAStatementCache(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for name, change := range map[string]func(*pgx.ConnConfig){

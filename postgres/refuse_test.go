@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,71 +10,93 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/postgres"
 )
 
-// traces returns everything that a statement could leave in a key's row: a new version
-// (xmin, ctid) or a lock (xmax).
-func (d *database) traces(t *testing.T, schema, key string) string {
+// traces returns everything that a statement could leave in the rows of keys: a new version (xmin, ctid) or a
+// lock (xmax).
+func (d *database) traces(t *testing.T, schema string, keys ...string) string {
 	t.Helper()
 	return query[string](t, d, fmt.Sprintf(`SELECT string_agg(concat_ws(' ', xmin, xmax, ctid, r), '; ') FROM (
 		SELECT xmin, xmax, ctid, b::text AS r, key FROM %s.limiter_token_buckets b UNION ALL
-		SELECT xmin, xmax, ctid, w::text, key FROM %[1]s.limiter_fixed_windows w) AS rows WHERE key = '%s'`, schema, key))
+		SELECT xmin, xmax, ctid, w::text, key FROM %[1]s.limiter_fixed_windows w) AS rows WHERE convert_from(key, 'UTF8') = ANY ($1)`, schema), keys)
 }
 
-func assigned(t *testing.T, tx pgx.Tx) bool {
+// assigned reports whether a transaction has got an id, because it wrote or locked something.
+func assigned(t *testing.T, tx pgx.Tx) (has bool) {
 	t.Helper()
-	var has bool
-	err := tx.QueryRow(t.Context(), "SELECT pg_current_xact_id_if_assigned() IS NOT NULL").Scan(&has)
-	if err != nil {
+	if err := tx.QueryRow(t.Context(), "SELECT pg_current_xact_id_if_assigned() IS NOT NULL").Scan(&has); err != nil {
 		t.Fatal(err)
 	}
 	return has
 }
 
-func TestRefusalLeavesNoTraceInTheDatabase(t *testing.T) {
+func TestRefusalsLeaveNoTrace(t *testing.T) {
 	reserve := func(op limiter.Op) limiter.Op { op.MaxWait = time.Minute; return op }
-	cases := []struct {
-		name   string
-		policy limiter.Policy // exhausted before
-		op     limiter.Op
-	}{
-		{"bucket", slow(2), take(slow(2), "k", 1)},
-		{"bucket, reservation", slow(2), reserve(take(slow(2), "k", 1))},
-		{"bucket, look", slow(2), look(slow(2), "k")},
-		{"bucket, look of another policy", slow(2), look(slow(3), "k")},
-		{"bucket, look at no row", slow(2), look(slow(2), "other")},
-		{"window", long(2), take(long(2), "k", 1)},
-		{"window, reservation", long(2), reserve(take(long(2), "k", 1))},
-		{"window of an earlier policy", long(2), take(long(3), "k", 2)},
-		{"window, look", long(2), look(long(2), "k")},
-		{"window that counts refusals, look", counting(2), look(counting(2), "k")},
-	}
+	half := []limiter.Op{take(slow(2), "k", 1), take(long(2), "k", 1), take(counting(2), "c", 1)}
+	rest := slices.Concat(half, []limiter.Op{take(slow(6), "other", 1)})
 	onPostgres(t, func(t *testing.T, d *database) {
-		conn := connect(t, d.dsn)
-		pooled := pool(t, d.dsn, few(1))
-		schema := d.schema(t)
-		for _, c := range cases {
-			d.exec(t, "TRUNCATE "+allTables(schema))
-			// The store has seen the key with half left when another one takes the rest.
-			store := storeOn(t, pooled, schema)
-			do(t, store, take(c.policy, "k", 1))
-			do(t, storeOn(t, pooled, schema), take(c.policy, "k", 1))
-			before := d.traces(t, schema, "k")
-			for range 2 {
-				if s := do(t, store, c.op); s.Took {
-					t.Errorf("%s: Took = true", c.name)
+		for _, c := range []struct {
+			name string
+			ops  []limiter.Op // AllowAll, if there are several
+		}{
+			{"bucket", []limiter.Op{take(slow(2), "k", 1)}},
+			{"bucket, reservation", []limiter.Op{reserve(take(slow(2), "k", 1))}},
+			{"bucket, look", []limiter.Op{look(slow(2), "k")}},
+			{"bucket, look with another policy", []limiter.Op{look(slow(3), "k")}},
+			{"bucket, look at no row", []limiter.Op{look(slow(2), "missing")}},
+			{"window", []limiter.Op{take(long(2), "k", 1)}},
+			{"window, reservation", []limiter.Op{reserve(take(long(2), "k", 1))}},
+			{"window of an earlier policy", []limiter.Op{take(long(3), "k", 2)}},
+			{"window, look", []limiter.Op{look(long(2), "k")}},
+			{"window that counts refusals, look", []limiter.Op{look(counting(2), "c")}},
+			{"several limits, the bucket is used up", []limiter.Op{take(slow(2), "k", 1), take(slow(5), "other", 1), take(long(5), "free", 1)}},
+			{"several limits, the window is used up", []limiter.Op{take(slow(5), "free", 1), take(slow(5), "other", 1), take(long(2), "k", 1)}},
+			{"several limits, both are used up", []limiter.Op{take(slow(2), "k", 1), take(long(2), "k", 1)}},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				// The store has seen the key with half left when another one takes the rest.
+				schema := d.schema(t)
+				store, other := d.store(t, schema, nil), d.store(t, schema, few(1))
+				for _, op := range half {
+					do(t, store, op)
 				}
-			}
-			tx := begin(t, conn, pgx.ReadCommitted)
-			do(t, storeOn(t, tx, schema), c.op)
-			if assigned(t, tx) {
-				t.Errorf("%s: the transaction got an id", c.name)
-			}
-			end(t, tx, false)
-			after := d.traces(t, schema, "k")
-			if after != before {
-				t.Errorf("%s: the row was\n%s and is\n%s", c.name, before, after)
-			}
+				for _, op := range rest {
+					do(t, other, op)
+				}
+				refuse := func(s *postgres.Store) {
+					took := false
+					if len(c.ops) > 1 {
+						_, took = doAll(t, s, slices.Clone(c.ops)...)
+					} else {
+						took = do(t, s, c.ops[0]).Took
+					}
+					if took {
+						t.Error("it took")
+					}
+				}
+				before := d.traces(t, schema, "k", "c", "other", "free", "missing")
+				refuse(store)
+				if op := c.ops[0]; len(c.ops) == 1 {
+					op.Timeout = testTimeout // in the queue, where refusals share statements
+					each(32, func(int) {
+						for range 3 {
+							if s, err := store.Do(t.Context(), op); err != nil || s.Took {
+								t.Errorf("%+v, %v; want a refusal", s, err)
+							}
+						}
+					})
+				}
+				tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+				refuse(storeOn(t, tx, schema))
+				if assigned(t, tx) {
+					t.Error("the transaction got an id")
+				}
+				end(t, tx, false)
+				if after := d.traces(t, schema, "k", "c", "other", "free", "missing"); after != before {
+					t.Errorf("the rows were\n%s and are\n%s", before, after)
+				}
+			})
 		}
 	})
 }
@@ -97,7 +120,7 @@ func TestGrantsAndCountedRefusalsWrite(t *testing.T) {
 
 // A charge counts in a window that lies ahead, here of a block. The statement for charges of the
 // current window must leave that row alone.
-func TestAChargeOfAWindowAheadWritesItsRowOnce(t *testing.T) {
+func TestChargeOfAWindowAheadWritesOnce(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
@@ -116,45 +139,35 @@ func TestAChargeOfAWindowAheadWritesItsRowOnce(t *testing.T) {
 	})
 }
 
-// It is not parallel: no other test of this package may write meanwhile.
+// The test is not parallel: no other test of this package may write meanwhile.
 func TestRefusalsWriteNoWAL(t *testing.T) {
 	const calls = 1000
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		d := newDatabase(t, server)
 		store := d.store(t, d.schema(t), few(1))
 		spent := []limiter.Op{take(slow(1), "k", 1), take(long(1), "k", 1)}
-		refusals := map[string]func(){}
-		for _, op := range spent {
-			do(t, store, op)
-			refusals[fmt.Sprintf("%T", op.Policy)] = func() {
-				if s := do(t, store, op); s.Took {
-					t.Fatal("Took = true")
-				}
-			}
-		}
-		for _, op := range four(1) {
+		for _, op := range slices.Concat(spent, four(1)) {
 			do(t, store, op)
 		}
 		missing := []limiter.Op{take(slow(1), "missing", 1), take(long(1), "missing", 1)}
 		for name, ops := range map[string][]limiter.Op{
+			"a bucket":                          spent[:1],
+			"a window":                          spent[1:],
 			"several limits, all of them spent": spent,
 			"several limits, some with room":    {four(1)[0], spent[0], four(1)[2], spent[1]},
 			"several limits, some missing":      {spent[0], missing[0], spent[1], missing[1]},
 		} {
-			refusals[name] = func() {
-				if _, took := doAll(t, store, ops...); took {
-					t.Fatal("all were taken")
-				}
-			}
-		}
-		for name, refuse := range refusals {
-			// The server writes WAL of its own now and then. One run of five without any
-			// is enough.
+			// The server writes WAL of its own now and then. One run of five without any is enough.
 			least := int64(1) << 62
 			for range 5 {
 				before := query[string](t, d, "SELECT pg_current_wal_insert_lsn()::text")
 				for range calls {
-					refuse()
+					if len(ops) == 1 && do(t, store, ops[0]).Took {
+						t.Fatal("Took = true, want a refusal")
+					}
+					if _, took := doAll(t, store, slices.Clone(ops)...); took {
+						t.Fatal("all were taken, want a refusal")
+					}
 				}
 				least = min(least, query[int64](t, d, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1::pg_lsn)::bigint", before))
 				if least == 0 {

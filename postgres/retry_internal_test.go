@@ -23,7 +23,7 @@ var (
 	errNotSent      = fmt.Errorf("%w: %w", limiter.ErrNotApplied, &pgconn.PgError{Code: idleSession})
 )
 
-func TestWhatWasNotAppliedIsSentAgainTwiceAtMost(t *testing.T) {
+func TestRetryOfNotApplied(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -66,7 +66,7 @@ func TestWhatWasNotAppliedIsSentAgainTwiceAtMost(t *testing.T) {
 	}
 }
 
-func TestNothingIsSentAgainWhenThereIsNoTimeOrNobodyLeft(t *testing.T) {
+func TestNoRetryWithoutTimeOrCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -129,8 +129,8 @@ func TestRetryOfUnsent(t *testing.T) {
 	})
 }
 
-// A database at which everything fails is not to get three times as much to do.
-func TestOfManyOperationsATenthIsSentAgain(t *testing.T) {
+// A database at which everything fails must not get three times the load.
+func TestRetryBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, sent := newRetrier(0), 0

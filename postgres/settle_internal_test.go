@@ -3,9 +3,11 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -116,19 +118,23 @@ func full(n int64) limiter.Row {
 	return limiter.Row{FullAt: settleTime + n*settleStep, At: settleTime, Period: settleStep, Limit: 3}
 }
 
-func TestCarryOutGoesFromTheStatementToTheLock(t *testing.T) {
+func TestCarryOut(t *testing.T) {
 	t.Parallel()
 	op := func(kind limiter.OpKind, cost int64) limiter.Op {
 		return limiter.Op{Kind: kind, Name: "n", Key: "k", Policy: settlePolicy, Cost: cost}
 	}
-	take, poll := op(limiter.OpTake, 1), op(limiter.OpLook, 1)
+	take, charge, block := op(limiter.OpTake, 1), op(limiter.OpCharge, 1), op(limiter.OpBlock, 10*settleStep)
+	poll := op(limiter.OpLook, 1)
 	poll.Policy = limiter.PerMinute(3)
 	converted, _ := poll.Apply(full(3), settleTime)
-	const underLock = "begin lock read swap commit"
-	cases := []struct {
+	blocked := limiter.Row{FullAt: settleTime + 13*settleStep, At: settleTime, Period: settleStep, Limit: 3}
+	type rows = []limiter.Row
+	const underLock = " begin lock read swap commit"
+	lost := []bool{false, false, false}
+	for _, c := range []struct {
 		name     string
 		ops      []limiter.Op
-		readings []limiter.Row
+		readings rows
 		swaps    []bool
 		fails    string
 		steps    string
@@ -136,30 +142,42 @@ func TestCarryOutGoesFromTheStatementToTheLock(t *testing.T) {
 		left     limiter.Row // by the last swap
 		err      error
 	}{
-		{name: "a take that the statement does not decide", ops: []limiter.Op{take}, readings: []limiter.Row{full(1)}, swaps: []bool{true}, steps: "take read swap", took: []bool{true}, left: full(2)},
-		{name: "a take without a row", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{true}, steps: "take read swap", took: []bool{true}, left: full(1)},
-		{name: "a refusal writes nothing", ops: []limiter.Op{take}, readings: []limiter.Row{full(3)}, steps: "take read", took: []bool{false}},
-		{name: "a look", ops: []limiter.Op{op(limiter.OpLook, 0)}, readings: []limiter.Row{full(1)}, steps: "read", took: []bool{false}},
-		{name: "a look that converts", ops: []limiter.Op{poll}, readings: []limiter.Row{full(3)}, swaps: []bool{true}, steps: "read swap", took: []bool{false}, left: converted},
-		{name: "a look that loses the race", ops: []limiter.Op{poll}, readings: []limiter.Row{full(3)}, swaps: []bool{false}, steps: "read swap", took: []bool{false}, left: converted},
-		{name: "a lost race", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(2)}, swaps: []bool{false, true}, steps: "take read swap " + underLock, took: []bool{true}, left: full(3)},
-		{name: "a lost race, then refused under the lock", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(3)}, swaps: []bool{false}, steps: "take read swap begin lock read commit", took: []bool{false}, left: full(1)},
-		{name: "a row that was just added", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, true}, steps: "take read swap " + underLock + " " + underLock, took: []bool{true}, left: full(3)},
-		{name: "every race lost", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(0), full(2)}, swaps: []bool{false, false, false}, steps: "take read swap " + underLock + " " + underLock, took: []bool{false}, left: full(3)},
+		{"a take that the statement does not decide", []limiter.Op{take}, rows{full(1)}, []bool{true}, "", "take read swap", []bool{true}, full(2), nil},
+		{"a take without a row", []limiter.Op{take}, rows{full(0)}, []bool{true}, "", "take read swap", []bool{true}, full(1), nil},
+		{"a refusal writes nothing", []limiter.Op{take}, rows{full(3)}, nil, "", "take read", []bool{false}, limiter.Row{}, nil},
+		{"a look", []limiter.Op{op(limiter.OpLook, 0)}, rows{full(1)}, nil, "", "read", []bool{false}, limiter.Row{}, nil},
+		{"a look that converts", []limiter.Op{poll}, rows{full(3)}, []bool{true}, "", "read swap", []bool{false}, converted, nil},
+		{"a look that loses the race", []limiter.Op{poll}, rows{full(3)}, []bool{false}, "", "read swap", []bool{false}, converted, nil},
+		{"a lost race", []limiter.Op{take}, rows{full(0), full(2)}, []bool{false, true}, "", "take read swap" + underLock, []bool{true}, full(3), nil},
+		{
+			"a lost race, then refused under the lock", []limiter.Op{take}, rows{full(0), full(3)},
+			[]bool{false},
+			"", "take read swap begin lock read commit", []bool{false}, full(1), nil,
+		},
+		{
+			"a row that was just added", []limiter.Op{take}, rows{full(0), full(0), full(2)},
+			[]bool{false, false, true},
+			"", "take read swap" + underLock + underLock, []bool{true}, full(3), nil,
+		},
+		{"every race lost: a take is refused", []limiter.Op{take}, rows{full(0), full(0), full(2)}, lost, "", "take read swap" + underLock + underLock, []bool{false}, full(3), nil},
+		{"every race lost: a charge fails", []limiter.Op{charge}, rows{full(0), full(0), full(2)}, lost, "", "take read swap" + underLock + underLock, nil, full(3), limiter.ErrNotApplied},
+		{"every race lost: a block fails", []limiter.Op{block}, rows{full(0), full(0), full(2)}, lost, "", "read swap" + underLock + underLock, nil, blocked, limiter.ErrNotApplied},
+		{
+			"takes of several costs", []limiter.Op{take, op(limiter.OpTake, 3), take, take}, rows{full(1)},
+			[]bool{true},
+			"", "read swap", []bool{true, false, true, false}, full(3), nil,
+		},
+		{"takes that the row refuses", []limiter.Op{op(limiter.OpTake, 2), op(limiter.OpTake, 3)}, rows{full(2)}, nil, "", "read", []bool{false, false}, limiter.Row{}, nil},
 
-		{name: "takes of several costs", ops: []limiter.Op{take, op(limiter.OpTake, 3), take, take}, readings: []limiter.Row{full(1)}, swaps: []bool{true}, steps: "read swap", took: []bool{true, false, true, false}, left: full(3)},
-		{name: "takes that the row refuses", ops: []limiter.Op{op(limiter.OpTake, 2), op(limiter.OpTake, 3)}, readings: []limiter.Row{full(2)}, steps: "read", took: []bool{false, false}},
-
-		{name: "the statement fails", ops: []limiter.Op{take}, fails: "take", steps: "take", err: errScript},
-		{name: "the first read fails", ops: []limiter.Op{take}, readings: []limiter.Row{{}}, fails: "read", steps: "take read", err: errScript},
-		{name: "the first swap fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{true}, fails: "swap", steps: "take read swap", left: full(1), err: errScript},
-		{name: "the transaction fails to begin", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{false}, fails: "begin", steps: "take read swap begin", left: full(1), err: errScript},
-		{name: "the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0)}, swaps: []bool{false}, fails: "lock", steps: "take read swap begin lock", left: full(1), err: errScript},
-		{name: "the read under the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), {}}, swaps: []bool{false}, fails: "read 2", steps: "take read swap begin lock read", left: full(1), err: errScript},
-		{name: "the swap under the lock fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(1)}, swaps: []bool{false, true}, fails: "swap 2", steps: "take read swap begin lock read swap", left: full(2), err: errScript},
-		{name: "the commit fails", ops: []limiter.Op{take}, readings: []limiter.Row{full(0), full(1)}, swaps: []bool{false, true}, fails: "commit", steps: "take read swap " + underLock, left: full(2), err: errScript},
-	}
-	for _, c := range cases {
+		{"the statement fails", []limiter.Op{take}, nil, nil, "take", "take", nil, limiter.Row{}, errScript},
+		{"the first read fails", []limiter.Op{take}, rows{{}}, nil, "read", "take read", nil, limiter.Row{}, errScript},
+		{"the first swap fails", []limiter.Op{take}, rows{full(0)}, []bool{true}, "swap", "take read swap", nil, full(1), errScript},
+		{"the transaction fails to begin", []limiter.Op{take}, rows{full(0)}, lost, "begin", "take read swap begin", nil, full(1), errScript},
+		{"the lock fails", []limiter.Op{take}, rows{full(0)}, lost, "lock", "take read swap begin lock", nil, full(1), errScript},
+		{"the read under the lock fails", []limiter.Op{take}, rows{full(0), {}}, lost, "read 2", "take read swap begin lock read", nil, full(1), errScript},
+		{"the swap under the lock fails", []limiter.Op{take}, rows{full(0), full(1)}, []bool{false, true}, "swap 2", "take read swap begin lock read swap", nil, full(2), errScript},
+		{"the commit fails", []limiter.Op{take}, rows{full(0), full(1)}, []bool{false, true}, "commit", "take read swap" + underLock, nil, full(2), errScript},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := &script{readings: c.readings, swaps: c.swaps, fails: c.fails}
@@ -190,16 +208,107 @@ func TestCarryOutGoesFromTheStatementToTheLock(t *testing.T) {
 	}
 }
 
-func TestSettleTellsATakeThatLosesEveryRaceItsOwnWait(t *testing.T) {
+// The second take does not fit beside the first one. A look at the row, which has another policy, would wait
+// for the second one alone.
+func TestWaitAfterEveryRaceIsLost(t *testing.T) {
 	t.Parallel()
-	larger := limiter.TokenBucket{Capacity: 100, Refill: 1, Interval: settlePolicy.Step()}
-	c := batch.NewCall(limiter.Op{Kind: limiter.OpTake, Name: "n", Key: "k", Policy: larger, Cost: 50})
-	s := &script{readings: []limiter.Row{full(3), full(3), full(3)}, swaps: []bool{false, false, false}}
-	if err := new(Store).settle(t.Context(), s, scripted(), []*batch.Call{c}); err != nil {
+	larger := limiter.TokenBucket{Capacity: 4, Refill: 3, Interval: time.Hour}
+	calls := make([]*batch.Call, 2)
+	for i := range calls {
+		calls[i] = batch.NewCall(limiter.Op{Kind: limiter.OpTake, Name: "n", Key: "k", Policy: larger, Cost: int64(1 + i)})
+	}
+	s := &script{readings: []limiter.Row{full(0), full(2), full(2)}, swaps: []bool{false, false, false}}
+	if err := new(Store).settle(t.Context(), s, scripted(), calls); err != nil {
 		t.Fatal(err)
 	}
-	_, want := c.Op.Apply(full(3), settleTime)
-	if got := c.State(); got.Took || got.Wait != want.Wait {
-		t.Errorf("state %+v, want a refusal with Wait %d", got, want.Wait)
+	row := full(2)
+	for i, c := range calls {
+		var want limiter.State
+		row, want = c.Op.Apply(row, settleTime)
+		if got := c.State(); got.Took || got.Wait != want.Wait {
+			t.Errorf("take %d: %+v, want a refusal with Wait %d", i, got, want.Wait)
+		}
+	}
+	peek := calls[1].Op
+	peek.Kind = limiter.OpLook
+	if _, look := peek.Apply(full(2), settleTime); look.Wait == calls[1].State().Wait {
+		t.Errorf("a look has the same Wait %d, so the test shows nothing", look.Wait)
+	}
+}
+
+// streamed is the answer of a statement whose last row comes before an error.
+type streamed struct {
+	pgx.Rows
+	rows [][]any
+	err  error
+}
+
+func (r *streamed) Next() bool { r.rows = r.rows[1:]; return len(r.rows) > 0 }
+func (r *streamed) Err() error { return r.err }
+func (*streamed) Close()       {}
+
+func (r *streamed) Scan(to ...any) error {
+	for i, v := range r.rows[0] {
+		switch to := to[i].(type) {
+		case *int64:
+			*to = int64(v.(int))
+		case *string:
+			*to = v.(string)
+		}
+	}
+	return nil
+}
+
+// answers is a DB that answers each query with rows.
+type answers struct {
+	DB
+	*streamed
+}
+
+func (a answers) Query(context.Context, string, ...any) (pgx.Rows, error) { return a.streamed, nil }
+
+func TestMergedAnswers(t *testing.T) {
+	t.Parallel()
+	grant := func(number int, name, key string) []any {
+		return []any{number, name, key, 1, settleTime, settleTime, settleTime}
+	}
+	for _, c := range []struct {
+		name string
+		rows [][]any
+		late error
+		err  error
+		took []bool // nil: no answers
+	}{
+		{"each key gets its row", [][]any{grant(2, "", ""), grant(1, "", "")}, nil, nil, []bool{true, true}},
+		{"an added row comes with its key", [][]any{grant(0, "n", "6231"), grant(0, "n", "6230")}, nil, nil, []bool{true, true}},
+		{"a key without a row is undecided", [][]any{grant(1, "", "")}, nil, nil, []bool{true}},
+		{"rows before a late error count for nothing", [][]any{grant(1, "", ""), grant(2, "", "")}, errScript, errScript, nil},
+		{"a row of another key is an error", [][]any{grant(1, "", ""), grant(0, "n", "7a")}, nil, limiter.ErrOutcomeUnknown, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var groups []*batch.Group
+			for i := range 2 {
+				groups = append(groups, &batch.Group{Calls: []*batch.Call{batch.NewCall(limiter.Op{
+					Kind: limiter.OpTake, Name: "n", Key: fmt.Sprint("b", i), Policy: settlePolicy, Cost: 1,
+				})}})
+			}
+			table := scripted()
+			table.sql.takes = "takes"
+			db := answers{streamed: &streamed{rows: append([][]any{nil}, c.rows...), err: c.late}}
+			done, err := new(Store).takeMerged(t.Context(), db, table, groups)
+			if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) || done != (len(c.took) == len(groups)) {
+				t.Errorf("done %t, %v; want %d decided and %v", done, err, len(c.took), c.err)
+			}
+			var took []bool
+			for _, g := range groups {
+				if c := g.Calls[0]; c.Decided() {
+					took = append(took, c.State().Took)
+				}
+			}
+			if !slices.Equal(took, c.took) {
+				t.Errorf("answers %v, want %v", took, c.took)
+			}
+		})
 	}
 }

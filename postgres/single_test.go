@@ -70,7 +70,7 @@ func (r *tracer) take() []string {
 // in puts the tracer into a pool.
 func (r *tracer) in(c *pgxpool.Config) { c.ConnConfig.Tracer = r }
 
-func TestSingleTakeSendsOneStatement(t *testing.T) {
+func TestSingleTakeSendsOne(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, c := range []struct {
 			policy limiter.Policy
@@ -111,28 +111,23 @@ func TestSingleTakeSendsOneStatement(t *testing.T) {
 	})
 }
 
-func TestTakeUnderAnotherPolicySendsItsStatementAndThenReadsTheRow(t *testing.T) {
+func TestTakeUnderAnotherPolicySends(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		for _, c := range []struct {
-			policy, other    limiter.Policy
-			refused, granted []string
-		}{
-			{slow(8), slow(9), []string{"bucketTake", "bucketRead"}, []string{"bucketTake", "bucketRead", "bucketSwap"}},
-			{long(8), long(9), []string{"windowTake", "windowRead"}, []string{"windowTake", "windowRead", "windowSwap"}},
-		} {
+		for kind, policies := range map[string][2]limiter.Policy{"bucket": {slow(9), slow(8)}, "window": {long(9), long(8)}} {
 			schema := d.schema(t)
 			r := newTracer(false)
 			store := d.store(t, schema, r.in)
-			do(t, d.store(t, schema, nil), take(c.other, "k", 7))
+			do(t, d.store(t, schema, nil), take(policies[0], "k", 7))
+			refused := []string{kind + "Take", kind + "Read"}
 			for _, step := range []struct {
 				cost int64
 				want []string
-			}{{4, c.refused}, {4, c.refused}, {1, c.granted}} {
-				if s := do(t, store, take(c.policy, "k", step.cost)); s.Took != (step.cost == 1) {
-					t.Errorf("%T: a take of %d: %+v", c.policy, step.cost, s)
+			}{{4, refused}, {4, refused}, {1, append(refused, kind+"Swap")}} {
+				if s := do(t, store, take(policies[1], "k", step.cost)); s.Took != (step.cost == 1) {
+					t.Errorf("%s: a take of %d: %+v", kind, step.cost, s)
 				}
 				if sent := r.take(); !slices.Equal(sent, step.want) {
-					t.Errorf("%T: a take of %d sent %v, want %v", c.policy, step.cost, sent, step.want)
+					t.Errorf("%s: a take of %d sent %v, want %v", kind, step.cost, sent, step.want)
 				}
 			}
 		}

@@ -55,6 +55,12 @@ func requests(t *testing.T, l *limiter.Limiter, during time.Duration) (answers [
 	return answers
 }
 
+// usual is a limiter with the default time limit.
+func usual(t *testing.T, store limiter.Store, opts ...limiter.Option) *limiter.Limiter {
+	t.Helper()
+	return newLimiter(t, store, slow(1000), append(opts, limiter.WithTimeout(limiter.DefaultTimeout))...)
+}
+
 func TestSleepingDatabase(t *testing.T) {
 	const settings = "&connect_timeout=15"
 	tests := []struct {
@@ -62,7 +68,7 @@ func TestSleepingDatabase(t *testing.T) {
 		run  func(t *testing.T, d *database, schema string)
 	}{
 		{"costs two requests 3 s, and the first one after it is awake works", func(t *testing.T, d *database, schema string) {
-			answers := requests(t, newLimiter(t, d.sleeping(t, schema, "", false), slow(1000), limiter.WithTimeout(limiter.DefaultTimeout)), 9*time.Second)
+			answers := requests(t, usual(t, d.sleeping(t, schema, "", false)), 9*time.Second)
 			for i, a := range answers {
 				switch awake := a.asked + a.took; {
 				case awake < wakesAfter && i < 2 && a.took == 3*time.Second, awake < wakesAfter && i >= 2 && a.took == 0:
@@ -77,7 +83,7 @@ func TestSleepingDatabase(t *testing.T) {
 			}
 		}},
 		{"makes 80 keys at once wait for 3 s at most", func(t *testing.T, d *database, schema string) {
-			l := newLimiter(t, d.sleeping(t, schema, "", false), slow(1000), limiter.WithTimeout(limiter.DefaultTimeout), limiter.FailOpen())
+			l := usual(t, d.sleeping(t, schema, "", false), limiter.FailOpen())
 			begin := time.Now()
 			each(80, func(i int) {
 				res, err := l.Allow(t.Context(), fmt.Sprint(secret, i))
@@ -87,14 +93,14 @@ func TestSleepingDatabase(t *testing.T) {
 			})
 		}},
 		{"that delays each connection for longer than connect_timeout never works", func(t *testing.T, d *database, schema string) {
-			for _, a := range requests(t, newLimiter(t, d.sleeping(t, schema, "", true), slow(1000), limiter.WithTimeout(limiter.DefaultTimeout)), 40*time.Second) {
+			for _, a := range requests(t, usual(t, d.sleeping(t, schema, "", true)), 40*time.Second) {
 				wantError(t, a.err, limiter.ErrNotApplied)
 			}
 		}},
 		{"that delays each connection works with a longer connect_timeout", func(t *testing.T, d *database, schema string) {
 			// A request that has begun to connect when the first connection is ready still waits for its own.
 			const certainly = wakesAfter + 3*time.Second + 200*time.Millisecond
-			for _, a := range requests(t, newLimiter(t, d.sleeping(t, schema, settings, true), slow(1000), limiter.WithTimeout(limiter.DefaultTimeout)), 13*time.Second) {
+			for _, a := range requests(t, usual(t, d.sleeping(t, schema, settings, true)), 13*time.Second) {
 				works := a.err == nil && a.allowed
 				if works && a.asked+a.took < wakesAfter || !works && a.asked > certainly || a.took > 3*time.Second {
 					t.Errorf("the request at %v took %v: %t, %v", a.asked, a.took, a.allowed, a.err)
@@ -114,7 +120,7 @@ func TestSleepingDatabase(t *testing.T) {
 			if err := store.Check(ctx); err != nil {
 				t.Fatal(err)
 			}
-			for _, a := range requests(t, newLimiter(t, store, slow(1000), limiter.WithTimeout(limiter.DefaultTimeout)), time.Second) {
+			for _, a := range requests(t, usual(t, store), time.Second) {
 				if a.err != nil || !a.allowed || a.took != 0 {
 					t.Errorf("the request at %v took %v: %t, %v", a.asked, a.took, a.allowed, a.err)
 				}

@@ -49,7 +49,7 @@ func everyStatement(schema string, async bool) map[string]string {
 	return texts
 }
 
-func TestStatementsAreTheFilesRenderedToTheEnd(t *testing.T) {
+func TestStatementsAreRendered(t *testing.T) {
 	t.Parallel()
 	texts, onCitus := postgres.Statements("limits", false), postgres.CitusStatements("limits")
 	n := 0
@@ -100,7 +100,7 @@ func TestStatementsAreTheFilesRenderedToTheEnd(t *testing.T) {
 	}
 }
 
-func TestOnlyTakesCommitAsynchronously(t *testing.T) {
+func TestAsyncStatements(t *testing.T) {
 	t.Parallel()
 	taking := regexp.MustCompile("(Takes?|Count)$|^all")
 	sync := postgres.Statements("public", false)
@@ -113,7 +113,7 @@ func TestOnlyTakesCommitAsynchronously(t *testing.T) {
 }
 
 // The list of what a pooler must do, in docs/operations.md, depends on this.
-func TestStatementsLeaveNothingInTheSession(t *testing.T) {
+func TestStatementsKeepTheSession(t *testing.T) {
 	t.Parallel()
 	forbidden := regexp.MustCompile(`(?i)advisory|\b(LISTEN|UNLISTEN|NOTIFY|TEMP|TEMPORARY|PREPARE|DECLARE|CURSOR|nextval|setval|currval|search_path|RESET|DISCARD)\b|^\s*SET\b`)
 	set := regexp.MustCompile(`set_config\('\w+', .*?, (true|false)\)`)

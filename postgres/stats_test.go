@@ -2,19 +2,15 @@ package postgres_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 )
 
-func TestStatsCountWhatTheStoreHasDone(t *testing.T) {
+func TestStats(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		op := func(kind limiter.OpKind, cost int64) limiter.Op {
 			op := take(slow(5), "a", cost)
@@ -26,11 +22,10 @@ func TestStatsCountWhatTheStoreHasDone(t *testing.T) {
 			others = append(others, op(kind, 3))
 		}
 		for _, c := range []struct {
-			name   string
-			before []limiter.Op // of another process
-			ops    []limiter.Op
-			all    bool // the ops are one decision
-			want   limiter.StoreStats
+			name        string
+			before, ops []limiter.Op // of another process; of the store
+			all         bool         // the ops are one decision
+			want        limiter.StoreStats
 		}{
 			{"nothing", nil, nil, false, limiter.StoreStats{}},
 			{"a single take", nil, []limiter.Op{op(limiter.OpTake, 1)}, false, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
@@ -43,67 +38,51 @@ func TestStatsCountWhatTheStoreHasDone(t *testing.T) {
 				limiter.StoreStats{Statements: 1, Rows: 1, Units: 1, SecondLooks: 1},
 			},
 			{"four limits at once", four(1), four(1), true, limiter.StoreStats{Statements: 1, Rows: 4, Units: 4}},
-			{
-				"four limits at once whose rows are missing", nil, four(1),
-				true,
-				limiter.StoreStats{Statements: 1, Rows: 4, Units: 4, SecondLooks: 4},
-			},
+			{"four limits whose rows are missing", nil, four(1), true, limiter.StoreStats{Statements: 1, Rows: 4, Units: 4, SecondLooks: 4}},
 		} {
-			schema := d.schema(t)
-			for name, timeout := range map[string]time.Duration{"in the queue": testTimeout, "without a time limit": 0} {
-				key := fmt.Sprint(timeout)
-				with := func(ops []limiter.Op) []limiter.Op {
-					ops = slices.Clone(ops)
-					for i := range ops {
-						ops[i].Timeout = timeout
-						ops[i].Key += key
+			for way, open := range map[string]func(schema string) *postgres.Store{
+				"in the queue":         func(schema string) *postgres.Store { return d.store(t, schema, nil) },
+				"without a time limit": func(schema string) *postgres.Store { return d.store(t, schema, nil) },
+				"on a connection":      func(schema string) *postgres.Store { return storeOn(t, connect(t, d.dsn), schema) },
+			} {
+				schema := d.schema(t)
+				store, ops := open(schema), slices.Clone(c.ops)
+				for i := range ops {
+					if way == "in the queue" {
+						ops[i].Timeout = testTimeout
 					}
-					return ops
 				}
-				for _, op := range with(c.before) {
+				for _, op := range c.before {
 					do(t, d.store(t, schema, few(1)), op)
 				}
-				store := d.store(t, schema, nil)
 				if c.all {
-					if _, err := store.DoAll(bounded(t), with(c.ops)); err != nil {
+					if _, err := store.DoAll(bounded(t), ops); err != nil {
 						t.Fatal(err)
 					}
 				} else {
-					for _, op := range with(c.ops) {
+					for _, op := range ops {
 						do(t, store, op)
 					}
 				}
 				if got := store.Stats(); got != c.want {
-					t.Errorf("%s, %s: %+v, want %+v", c.name, name, got, c.want)
+					t.Errorf("%s, %s: %+v, want %+v", c.name, way, got, c.want)
 				}
 			}
 		}
 	})
 }
 
-func TestStatsCountOnAConnectionOfTheCaller(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		store := storeOn(t, connect(t, d.dsn), d.schema(t))
-		do(t, store, take(slow(5), "a", 1))
-		doAll(t, store, take(slow(5), "a", 1))
-		if got, want := store.Stats(), (limiter.StoreStats{Statements: 2, Rows: 2, Units: 2}); got != want {
-			t.Errorf("%+v, want %+v", got, want)
-		}
-	})
-}
-
-func TestStatsShowWhoWaitsForALockedRow(t *testing.T) {
+func TestStatsOfALockedRow(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
-		do(t, d.store(t, schema, few(1)), take(slow(100), "held", 1))
-		for _, op := range four(1) {
+		op := take(slow(100), "held", 1)
+		for _, op := range append(four(1), op) {
 			do(t, d.store(t, schema, few(1)), op)
 		}
 		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
 		const callers = 12
 		var all sync.WaitGroup
-		op := take(slow(100), "held", 1)
 		op.Timeout = testTimeout
 		for range callers {
 			all.Go(func() { do(t, store, op) })
@@ -139,7 +118,7 @@ func waitForStats(t *testing.T, store *postgres.Store, ready func(limiter.StoreS
 func TestStatsShowTheBreakerAndRetries(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		network := new(down)
-		store := d.store(t, d.schema(t), func(c *pgxpool.Config) { c.ConnConfig.DialFunc = network.dial })
+		store := network.store(t, d)
 		want := limiter.StoreStats{}
 		for n := range 5 {
 			_, err := store.Do(bounded(t), take(slow(5), string(rune('a'+n)), 1))

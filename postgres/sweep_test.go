@@ -35,7 +35,7 @@ func (d *database) count(t *testing.T, schema, where string) [2]int {
 	}
 }
 
-func TestSweepRemovesWhatExpiredAnHourAgoAndNothingElse(t *testing.T) {
+func TestSweep(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		// Over several pages of 250 rows; the first has nothing to remove.
 		for _, m := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
@@ -81,7 +81,7 @@ func (c *countdown) Err() error {
 	return nil
 }
 
-func TestSweepOfNewStoresDeletesEveryExpiredRowThoughEachCallIsTooShort(t *testing.T) {
+func TestShortSweepsOfNewStores(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema, db := d.schema(t), pool(t, d.dsn, nil)
 		// Of one limiter, and of nearly the same key, as somebody may choose them.
@@ -134,7 +134,7 @@ func TestSweepGoesByPages(t *testing.T) {
 	})
 }
 
-func TestSweepSkipsRowsThatSomebodyHoldsWithoutWaiting(t *testing.T) {
+func TestSweepSkipsLockedRows(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
@@ -167,7 +167,7 @@ func TestSweepSkipsRowsThatSomebodyHoldsWithoutWaiting(t *testing.T) {
 }
 
 // The rows are read, locked and removed one after another, by what a snapshot shows.
-func TestSweepKeepsARowThatIsTakenFromWhileItIsUnderWay(t *testing.T) {
+func TestSweepKeepsARowInUse(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)

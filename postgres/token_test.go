@@ -93,7 +93,7 @@ func TestPasswordThatChanges(t *testing.T) {
 	})
 }
 
-func TestConnectorMakesTheConnections(t *testing.T) {
+func TestConnector(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		c := parse(t, d.dsn).ConnConfig
 		dsn := fmt.Sprintf("user=%s password=%s dbname=%s sslmode=disable connect_timeout=3", c.User, c.Password, c.Database)

@@ -27,7 +27,7 @@ func (tx *fakeTx) Rollback(context.Context) error {
 	return errors.New("conn closed")
 }
 
-func TestCommitRollsBackWhatFailedAndKeepsTheFirstError(t *testing.T) {
+func TestCommitKeepsTheFirstError(t *testing.T) {
 	t.Parallel()
 	lost := safe{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}}
 	failed := state("40001")

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,10 +55,9 @@ func wantDead(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-func TestTransactionInWhichATakeFailsGetsTheErrorWhateverTheFailurePolicy(t *testing.T) {
+func TestFailureInATransaction(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
-		d.store(t, schema, nil)
 		role, dsn := d.role(t)
 		d.exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
 		for name, opt := range failurePolicies() {
@@ -86,21 +86,79 @@ func TestTransactionInWhichATakeFailsGetsTheErrorWhateverTheFailurePolicy(t *tes
 				end(t, tx, false)
 			}
 		}
-	})
-}
-
-func TestTransactionThatHasEndedIsNotApplied(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
 		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 		store := storeOn(t, tx, schema)
 		end(t, tx, true)
-		_, err := store.Do(t.Context(), take(slow(1), secret, 1))
+		_, err := store.Do(t.Context(), take(slow(1), secret, 1)) // the transaction has ended
 		wantError(t, err, limiter.ErrNotApplied)
 	})
 }
 
-func TestSnapshotOfATransactionRefusesOrFailsButNeverOverAdmits(t *testing.T) {
+func TestTransactionStaysTheCallers(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		outside := d.store(t, schema, nil)
+		pooled, err := pool(t, d.dsn, few(1)).Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pooled.Release)
+		for name, conn := range map[string]interface {
+			postgres.DB
+			Begin(ctx context.Context) (pgx.Tx, error)
+		}{"connection": connect(t, d.dsn), "connection of a pool": pooled, "transaction": begin(t, connect(t, d.dsn), pgx.ReadCommitted)} {
+			for way, on := range map[string]func(tx pgx.Tx) limiter.Store{
+				"by one statement":   func(pgx.Tx) limiter.Store { return storeOn(t, conn, schema) },
+				"under the lock":     func(pgx.Tx) limiter.Store { return postgres.RowLocked{Store: storeOn(t, conn, schema)} },
+				"on the transaction": func(tx pgx.Tx) limiter.Store { return storeOn(t, tx, schema) },
+			} {
+				for _, policy := range []limiter.Policy{slow(3), long(3)} {
+					key := fmt.Sprint(name, way)
+					do(t, outside, take(policy, key, 1))
+					before := do(t, outside, look(policy, key)).Row
+					for _, commit := range []bool{false, true} {
+						tx, err := conn.Begin(t.Context())
+						if err != nil {
+							t.Fatal(err)
+						}
+						if way == "under the lock" { // a take that fails leaves the transaction usable
+							wrong := take(policy, key, 1)
+							wrong.At = 1<<62 + 1 // which no table holds
+							_, err := on(tx).Do(t.Context(), wrong)
+							wantError(t, err, limiter.ErrInvalid)
+						}
+						if s := do(t, on(tx), take(policy, key, 1)); !s.Took {
+							t.Errorf("%s, %s: Took = false", name, way)
+						}
+						if row := do(t, outside, look(policy, key)).Row; row != before {
+							t.Errorf("%s, %s, %T: others see the take before the caller's commit", name, way, policy)
+						}
+						end(t, tx, commit)
+						visible := commit && name != "transaction" // the outer transaction goes on
+						if row := do(t, outside, look(policy, key)).Row; (row != before) != visible {
+							t.Errorf("%s, %s, %T: committed %t, the row was\n%+v and is\n%+v", name, way, policy, commit, before, row)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// noTransactions is a DB that cannot begin one.
+type noTransactions struct{ postgres.DB }
+
+func TestDatabaseWithoutTransactions(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		store := storeOn(t, noTransactions{connect(t, d.dsn)}, d.schema(t))
+		do(t, store, take(slow(2), secret, 1))
+		_, err := postgres.RowLocked{Store: store}.Do(t.Context(), take(slow(2), secret, 1))
+		wantError(t, err, limiter.ErrMisconfigured)
+		wantAdvice(t, err, "pass a pool")
+	})
+}
+
+func TestSnapshotNeverOverAdmits(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		outside := d.store(t, schema, nil)
@@ -135,7 +193,7 @@ func TestSnapshotOfATransactionRefusesOrFailsButNeverOverAdmits(t *testing.T) {
 	})
 }
 
-func TestTransactionsOfAnyIsolationTogetherAdmitNoMoreThanThePolicy(t *testing.T) {
+func TestIsolationLevelsTogether(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		p := pool(t, d.dsn, few(12))
@@ -162,7 +220,7 @@ func TestTransactionsOfAnyIsolationTogetherAdmitNoMoreThanThePolicy(t *testing.T
 					}
 				}
 			})
-			// What failed gave back what it had: all of the rest is there.
+			// The transactions that failed charged nothing.
 			rest := newTally()
 			for range 20 {
 				rest.allow(t, newLimiter(t, storeOn(t, p, schema), policy), "k", 1)
@@ -175,7 +233,7 @@ func TestTransactionsOfAnyIsolationTogetherAdmitNoMoreThanThePolicy(t *testing.T
 	})
 }
 
-func TestConnectionInUseMakesOthersWaitUntilTheyLeave(t *testing.T) {
+func TestConnectionInUseMakesOthersWait(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		store := storeOn(t, connect(t, d.dsn), schema)
@@ -197,7 +255,7 @@ func TestConnectionInUseMakesOthersWaitUntilTheyLeave(t *testing.T) {
 	})
 }
 
-func TestAnswersOnAConnectionAreProvisional(t *testing.T) {
+func TestAnswersAreProvisional(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		conn := connect(t, d.dsn)
@@ -214,7 +272,7 @@ func TestAnswersOnAConnectionAreProvisional(t *testing.T) {
 				t.Errorf("Provisional = %v, want %v", got, c.want)
 			}
 		}
-		// A refusal that is rolled back leaves nothing behind that refuses.
+		// The deny cache keeps no refusal that may be rolled back.
 		tx := begin(t, conn, pgx.ReadCommitted)
 		l := newLimiter(t, storeOn(t, conn, schema), slow(1), limiter.WithDenyCache(10, time.Minute))
 		for _, want := range []bool{true, false} {

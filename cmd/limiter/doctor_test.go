@@ -222,6 +222,7 @@ var clockSource string
 
 func TestDoctorClock(t *testing.T) {
 	t.Parallel()
+	testenv.SkipShort(t)
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
 		testenv.Unavailable(t, "cc", err)

@@ -49,6 +49,7 @@ var superuser = sync.OnceValues(func() (string, error) {
 // emptyPostgres makes a database on the shared server for this test, and returns its URL.
 func emptyPostgres(t *testing.T) string {
 	t.Helper()
+	testenv.SkipShort(t)
 	admin, err := superuser()
 	if err != nil {
 		testenv.Unavailable(t, "postgres", err)

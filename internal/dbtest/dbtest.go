@@ -8,7 +8,8 @@
 //   - a container of postgres:17-alpine, if Docker has that image or can pull it;
 //   - a temporary cluster of the newest PostgreSQL that is installed on this machine.
 //
-// Without any of them the test is skipped. LIMITER_TEST_REQUIRE makes such a skip a failure. It is
+// Without any of them the test is skipped. With -short it is skipped in any case, unless the environment names
+// or requires a server; see [testenv.SkipShort]. LIMITER_TEST_REQUIRE makes such a skip a failure. It is
 // a list of "postgres", "pgbouncer", "pgpool", "goose", "chromium", "tmpfs" and "cc"; any other word
 // fails all tests of a package. If a server was requested by DSN or image and does not answer, the test
 // fails in any case.
@@ -60,6 +61,9 @@ func Main(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
+	if n := testenv.SkippedShort(); n > 0 {
+		fmt.Fprintf(os.Stderr, "dbtest: -short left out %d tests that need PostgreSQL; go test -v lists them\n", n)
+	}
 	if err := stopAll(); err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
 		code = max(code, 1)
@@ -91,6 +95,7 @@ func stopAll() error {
 // run one after another, unless run calls t.Parallel.
 func EachPostgres(t *testing.T, run func(t *testing.T, server *Server)) {
 	t.Helper()
+	testenv.SkipShort(t)
 	servers, err := findServers()
 	if err != nil {
 		testenv.Unavailable(t, "postgres", err)

@@ -1,0 +1,201 @@
+package postgres_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// record notes a setting at each write of the tables.
+func (d *database) record(t *testing.T, schema, setting string) {
+	t.Helper()
+	d.exec(t, "CREATE TABLE "+schema+".commits (n bigserial, mode text)")
+	d.trigger(t, schema, "record", "AFTER INSERT OR UPDATE",
+		"INSERT INTO "+schema+".commits (mode) VALUES (current_setting('"+setting+"')); RETURN NULL;")
+}
+
+func TestReadCommitted(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, level := range []string{"repeatable read", "serializable"} {
+			t.Run("is what a pool that is "+level+" asks for after a conflict", func(t *testing.T) {
+				schema := d.schema(t)
+				d.record(t, schema, "transaction_isolation")
+				store := d.store(t, schema, isolated(level))
+				do(t, store, take(slow(5), "k", 1))
+				tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+				do(t, storeOn(t, tx, schema), take(slow(5), "k", 1))
+				answer := d.send(bounded(t), t, store, take(slow(5), "k", 1))
+				end(t, tx, true) // the other's snapshot is out of date
+				if _, err := answer(); err != nil {
+					t.Error(err)
+				}
+				do(t, store, take(slow(5), "k", 1))
+				got := query[string](t, d, "SELECT string_agg(mode, ', ' ORDER BY n) FROM "+schema+".commits")
+				if want := level + ", read committed, read committed, read committed"; got != want {
+					t.Errorf("takes were committed in %s; want %s", got, want)
+				}
+			})
+		}
+	})
+}
+
+// cutter makes connections that, once it is armed, pass a COMMIT on, wait for the server's answer, and
+// break instead of passing it back.
+type cutter struct {
+	armed atomic.Bool
+	cuts  atomic.Int64
+}
+
+// in has a pool make such connections.
+func (p *cutter) in(change func(*pgxpool.Config)) func(*pgxpool.Config) {
+	return func(c *pgxpool.Config) {
+		change(c)
+		wrap(c.ConnConfig, func(conn net.Conn) net.Conn { return &committing{Conn: conn, cutter: p} })
+	}
+}
+
+type committing struct {
+	net.Conn
+	*cutter
+	cut atomic.Bool
+}
+
+func (c *committing) Write(b []byte) (int, error) {
+	if c.armed.Load() && bytes.Contains(b, []byte("commit\x00")) {
+		c.cut.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *committing) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil || !c.cut.Load() {
+		return n, err
+	}
+	c.cuts.Add(1)
+	_ = c.Close()
+	return 0, io.EOF
+}
+
+// COMMIT goes in the simple protocol. If the connection breaks then, pgx calls the error safe to retry.
+func TestLostCommitIsUnknown(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		direct := d.store(t, schema, nil)
+		under := func(s *postgres.Store) limiter.Store { return postgres.RowLocked{Store: s} }
+		for _, c := range []struct {
+			name   string
+			change func(*pgxpool.Config)
+			conn   bool
+			of     func(*postgres.Store) limiter.Store
+		}{
+			{"a pool that asks for READ COMMITTED", isolated("repeatable read"), false, func(s *postgres.Store) limiter.Store {
+				each(16, func(int) { // until a conflict makes the store ask
+					for range 10 {
+						if _, err := s.Do(t.Context(), take(slow(1000), "hot", 1)); err != nil {
+							t.Errorf("Do: %v", err)
+						}
+					}
+				})
+				return s
+			}},
+			{"a take under the lock, on a pool", few(1), false, under},
+			{"a take under the lock, on a serializable pool", isolated("serializable"), false, under},
+			{"a take under the lock, on a connection", few(1), true, under},
+		} {
+			for kind, policy := range map[string]limiter.Policy{"bucket": slow(9), "window": long(9)} {
+				t.Run(c.name+", "+kind, func(t *testing.T) {
+					p := &cutter{}
+					opened := pool(t, d.dsn, p.in(c.change))
+					var db postgres.DB = opened
+					if c.conn {
+						conn, err := opened.Acquire(bounded(t))
+						if err != nil {
+							t.Fatal(err)
+						}
+						t.Cleanup(conn.Release)
+						db = conn
+					}
+					store, key := c.of(storeOn(t, db, schema)), secret+c.name
+					do(t, direct, take(policy, key, 1))
+					before := do(t, direct, look(policy, key)).Row
+					p.armed.Store(true)
+					_, err := store.Do(bounded(t), take(policy, key, 1))
+					p.armed.Store(false)
+					wantError(t, err, limiter.ErrOutcomeUnknown)
+					if p.cuts.Load() == 0 || do(t, direct, look(policy, key)).Row == before {
+						t.Errorf("%d COMMITs were cut, and the row is still %+v; the test needs one that was applied", p.cuts.Load(), before)
+					}
+				})
+			}
+		}
+	})
+}
+
+func TestAsyncCommitIsForTakesOnly(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		d.record(t, schema, "synchronous_commit")
+		for takes, opts := range map[string][]postgres.Option{"on": nil, "off": {postgres.WithAsyncCommit()}} {
+			for name, of := range rowtest.Lasting {
+				d.exec(t, "TRUNCATE "+allTables(schema))
+				p := pool(t, d.dsn, few(1))
+				store := storeOn(t, p, schema, opts...)
+				refused := "none"
+				if name == "counting-window" {
+					refused = takes
+				}
+				for i, c := range []struct {
+					kind limiter.OpKind
+					want string
+				}{
+					{limiter.OpTake, takes},
+					{limiter.OpTake, takes},
+					{limiter.OpTake, refused},
+					{limiter.OpLook, "none"},
+					{limiter.OpRefund, "on"},
+					{limiter.OpReset, "on"},
+				} {
+					d.exec(t, "TRUNCATE "+schema+".commits")
+					do(t, store, limiter.Op{Kind: c.kind, Name: "test", Key: "k", Policy: of(2), Cost: 1})
+					in := query[string](t, d, "SELECT coalesce((SELECT mode FROM "+schema+".commits ORDER BY n DESC LIMIT 1), 'none')")
+					var after string
+					if err := p.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&after); err != nil {
+						t.Fatal(err)
+					}
+					if in != c.want || after != "on" {
+						t.Errorf("%s: operation %d committed with %s, want %s; the session is left with %s, want on", name, i, in, c.want, after)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestAsyncCommitInATransaction(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+		nested, err := tx.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pooled, err := pool(t, d.dsn, few(1)).Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = pooled.Rollback(t.Context()) }()
+		for name, db := range map[string]postgres.DB{"transaction": tx, "savepoint": nested, "transaction of a pool": pooled} {
+			_, err := postgres.New(db, postgres.WithAsyncCommit())
+			t.Run(name+" is invalid", func(t *testing.T) { wantError(t, err, limiter.ErrInvalid) })
+		}
+	})
+}

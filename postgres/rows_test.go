@@ -1,0 +1,107 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// decisions are the ways in which a store decides. count is how many operations rowtest compares.
+var rowRuns = []struct {
+	name string
+	pool bool // it needs the queue of a pool
+	run  func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int)
+}{
+	{"by one statement", false, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) { rowtest.Run(t, s, r, count) }},
+	{"settled", false, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) {
+		rowtest.Run(t, postgres.Settled{Store: s}, r, count)
+	}},
+	{"under the lock", false, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) {
+		rowtest.Run(t, postgres.RowLocked{Store: s}, r, count/3)
+	}},
+	{"several limits by one statement", false, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) {
+		rowtest.RunAll(t, s, r, 50+count/2)
+	}},
+	{"several limits in a transaction", false, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) {
+		rowtest.RunAll(t, postgres.SettledAll{Store: s}, r, 50+count/2)
+	}},
+	{"merged takes", true, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) { rowtest.RunMerged(t, s, r, count/2) }},
+	{"mixed calls", true, func(t *testing.T, s *postgres.Store, r rowtest.Rows, count int) { rowtest.RunMixed(t, s, r, count) }},
+}
+
+// Whatever a row holds, a store answers what Op.Apply returns, and leaves the same row.
+func TestRows(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for i, h := range handles {
+			t.Run(h.name, func(t *testing.T) {
+				db, count := h.open(t, d.dsn), 60
+				if i == 0 {
+					count = 300
+				}
+				_, pooled := db.(*pgxpool.Pool)
+				conn := sameConn(db)
+				if conn == nil {
+					conn = connect(t, d.dsn)
+				}
+				for _, c := range rowRuns {
+					schema := d.schema(t)
+					if !c.pool || pooled {
+						t.Run(c.name, func(t *testing.T) { c.run(t, storeOn(t, db, schema), rows{conn, schema}, count) })
+					}
+				}
+			})
+		}
+		t.Run("bytea in the escape format", func(t *testing.T) { // an added row comes back with its key
+			schema := d.schema(t)
+			rowtest.RunMerged(t, d.store(t, schema, func(c *pgxpool.Config) {
+				c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+				c.ConnConfig.RuntimeParams["bytea_output"] = "escape"
+			}), rows{connect(t, d.dsn), schema}, 50)
+		})
+	})
+}
+
+// sameConn returns the connection of db if only that one sees the rows that db writes.
+func sameConn(db postgres.DB) *pgx.Conn {
+	switch db := db.(type) {
+	case pgx.Tx:
+		return db.Conn()
+	case *pgx.Conn:
+		return db
+	}
+	return nil
+}
+
+// rows are those of a schema, for rowtest.
+type rows struct {
+	conn   *pgx.Conn
+	schema string
+}
+
+func (r rows) Insert(t *testing.T, op limiter.Op, row limiter.Row) {
+	t.Helper()
+	query, args := rowtest.SQL{Schema: r.schema}.Insert(rowtest.TableOf(op.Policy), op.Name, op.Key, row)
+	if _, err := r.conn.Exec(t.Context(), query, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r rows) Read(t *testing.T, op limiter.Op) (row limiter.Row) {
+	t.Helper()
+	table := rowtest.TableOf(op.Policy)
+	query := rowtest.SQL{Schema: r.schema}.Select(table) + " WHERE limiter = $1 AND key = $2"
+	answer, err := r.conn.Query(t.Context(), query, op.Name, []byte(op.Key))
+	if err == nil {
+		defer answer.Close()
+		err = rowtest.Read(table, answer, func(_, _ string, read limiter.Row) { row = read })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return row
+}
