@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -170,3 +171,12 @@ func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) (granted 
 	}
 	return granted, err
 }
+
+// PingAfterFreezeBy is PingAfterFreeze with another clock.
+func PingAfterFreezeBy(config *pgxpool.Config, now func() time.Time) { pingAfterFreeze(config, now) }
+
+// PingTimeout is the PingTimeout that PingAfterFreeze sets.
+const PingTimeout = pingTimeout
+
+// PoolConfig returns what a store from Open makes its pool from.
+func PoolConfig(s *Store) *pgxpool.Config { return s.config }

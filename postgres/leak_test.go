@@ -7,9 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/tracelog"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/keyleak"
 	"github.com/sqlimit/limiter/internal/rowtest"
@@ -70,7 +66,6 @@ func TestDigestedKeyIsNowhere(t *testing.T) {
 		} {
 			g.calls(t)
 			g.failures(t)
-			g.requests(t)
 		}
 		for _, h := range []*transcript{with, without} {
 			h.add("server's log", d.log(t, server))
@@ -281,31 +276,4 @@ func (g *leakProbe) failures(t *testing.T) {
 	g.seen.add("pg_stat_activity", []byte(query[string](t, g.database, "SELECT string_agg(a::text, '') FROM pg_stat_activity AS a")))
 	query[bool](t, g.database, "SELECT pg_terminate_backend($1)", pid)
 	wait.Wait()
-}
-
-// requests sends the key over HTTP: a request is allowed, one is refused, and one gets no decision.
-func (g *leakProbe) requests(t *testing.T) {
-	t.Helper()
-	const header = "X-Api-Key"
-	opts := []handler.Option{
-		handler.LegacyHeaders(), handler.ExposeHeaders(),
-		handler.OnError(func(_ *http.Request, err error) { g.failed(err) }),
-		handler.OnRefusal(func(_ *http.Request, r limiter.Result) { g.said(r, nil) }),
-	}
-	schema := g.schema(t)
-	for i, in := range []string{schema, schema, "absent"} {
-		h := handler.New(g.limiter(t, g.pool(t, in, nil), slow(1)), handler.Header(header), opts...)
-		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-		r.Header.Set(header, g.key)
-		w := httptest.NewRecorder()
-		h(http.NotFoundHandler()).ServeHTTP(w, r)
-		if want := []int{http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}[i]; w.Code != want {
-			t.Errorf("request %d was answered %d, want %d", i, w.Code, want)
-		}
-		text, err := httputil.DumpResponse(w.Result(), true)
-		if err != nil {
-			t.Error(err)
-		}
-		g.seen.add("answers", text)
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -124,24 +123,6 @@ func TestServerWithoutTLS(t *testing.T) {
 		if class == limiter.ErrMisconfigured {
 			wantAdvice(t, err, "sslmode=disable")
 		}
-	}
-}
-
-// Other tests start goroutines meanwhile, but by far not one for each store.
-func TestConstructorsStartNoGoroutines(t *testing.T) {
-	p := pool(t, nowhere, nil)
-	before := runtime.NumGoroutine()
-	const stores = 100
-	for range stores {
-		if _, err := postgres.Open(nowhere); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := postgres.New(p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if started := runtime.NumGoroutine() - before; started >= stores/2 {
-		t.Errorf("%d stores started %d goroutines", 2*stores, started)
 	}
 }
 

@@ -79,17 +79,6 @@ func TestPasswordThatChanges(t *testing.T) {
 				t.Errorf("%v does not wrap the error of the identity service", err)
 			}
 		})
-		t.Run("is a misconfiguration if the DSN holds the old one", func(t *testing.T) {
-			r := newRotating(t, d, schema)
-			p := pool(t, r.dsn, few(1))
-			store := storeOn(t, p, schema)
-			do(t, store, take(slow(3), "old", 1))
-			r.rotate(t, "second")
-			do(t, store, take(slow(3), "old", 1))
-			p.Reset()
-			_, err := store.Do(t.Context(), take(slow(3), secret, 1))
-			wantError(t, err, limiter.ErrMisconfigured)
-		})
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,46 +188,6 @@ func TestSnapshotNeverOverAdmits(t *testing.T) {
 				}
 				end(t, tx, false)
 			}
-		}
-	})
-}
-
-func TestIsolationLevelsTogether(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		p := pool(t, d.dsn, few(12))
-		for _, policy := range []limiter.Policy{slow(20), long(20)} {
-			var granted, failed atomic.Int64
-			each(12, func(worker int) {
-				level := []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}[worker%3]
-				for range 10 {
-					var took bool
-					err := pgx.BeginTxFunc(t.Context(), p, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-						store, err := postgres.New(tx, postgres.WithSchema(schema))
-						if err != nil {
-							return err
-						}
-						s, err := store.Do(t.Context(), take(policy, "k", 1))
-						took = s.Took
-						return err
-					})
-					switch {
-					case err != nil:
-						failed.Add(1)
-					case took:
-						granted.Add(1)
-					}
-				}
-			})
-			// The transactions that failed charged nothing.
-			rest := newTally()
-			for range 20 {
-				rest.allow(t, newLimiter(t, storeOn(t, p, schema), policy), "k", 1)
-			}
-			if got := granted.Load() + rest.granted["k"]; got != 20 {
-				t.Errorf("%T: %d were granted, want 20", policy, got)
-			}
-			t.Logf("%T: %d granted, %d failed", policy, granted.Load(), failed.Load())
 		}
 	})
 }

@@ -41,36 +41,39 @@ func query[T any](t *testing.T, conn *pgx.Conn, sql string) T {
 	return value
 }
 
-func TestEachPostgresServersAnswerWithTheirVersion(t *testing.T) {
+func TestServer(t *testing.T) {
 	EachPostgres(t, func(t *testing.T, server *Server) {
 		conn := connect(t, server.Database(t))
-		number, err := strconv.Atoi(query[string](t, conn, "SHOW server_version_num"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, want := server.Version(), number/10000; got != want {
-			t.Errorf("Version() = %d, want %d", got, want)
-		}
-		if !strings.HasPrefix(server.Name(), "postgres:") {
-			t.Errorf("Name() = %q, want it to begin with postgres:", server.Name())
-		}
-	})
-}
-
-func TestDatabaseIsDistinctAndGoesWithItsTest(t *testing.T) {
-	EachPostgres(t, func(t *testing.T, server *Server) {
-		names := make(map[string]bool)
-		t.Run("distinct", func(t *testing.T) {
-			for range 2 {
-				// The connection stays open: it must not keep the database alive.
-				conn := connect(t, server.Database(t))
-				names[query[string](t, conn, "SELECT current_database()::text")] = true
+		t.Run("has its version", func(t *testing.T) {
+			number, err := strconv.Atoi(query[string](t, conn, "SHOW server_version_num"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := server.Version(), number/10000; got != want || !strings.HasPrefix(server.Name(), "postgres:") {
+				t.Errorf("Version() = %d of %q, want %d of postgres:...", got, server.Name(), want)
 			}
 		})
-		if len(names) != 2 {
-			t.Fatalf("two databases have the names %v", names)
-		}
-		conn := connect(t, server.Database(t))
+		t.Run("logs what a session says", func(t *testing.T) {
+			if _, err := conn.Exec(t.Context(), "DO $$BEGIN RAISE LOG 'here I am'; END$$"); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), databaseTimeout)
+			defer cancel()
+			for !bytes.Contains(server.Log(t), []byte("here I am")) { // a container's comes a moment later
+				if err := ctx.Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		names := make(map[string]bool)
+		t.Run("gives each test a database of its own", func(t *testing.T) {
+			for range 2 { // the connection stays open: it must not keep the database alive
+				names[query[string](t, connect(t, server.Database(t)), "SELECT current_database()::text")] = true
+			}
+			if len(names) != 2 {
+				t.Fatalf("two databases have the names %v", names)
+			}
+		})
 		for name := range names {
 			if query[bool](t, conn, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = '"+name+"')") {
 				t.Errorf("%s is still there after its test", name)
@@ -79,77 +82,41 @@ func TestDatabaseIsDistinctAndGoesWithItsTest(t *testing.T) {
 	})
 }
 
-func TestDatabaseServesParallelTests(t *testing.T) {
-	EachPostgres(t, func(t *testing.T, server *Server) {
-		for i := range 8 {
-			t.Run(strconv.Itoa(i), func(t *testing.T) {
-				t.Parallel()
-				query[int](t, connect(t, server.Database(t)), "SELECT 1")
-			})
-		}
-	})
-}
-
-func TestLogHasWhatASessionMakesTheServerSay(t *testing.T) {
-	EachPostgres(t, func(t *testing.T, server *Server) {
-		conn := connect(t, server.Database(t))
-		if _, err := conn.Exec(t.Context(), "DO $$BEGIN RAISE LOG 'here I am'; END$$"); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), databaseTimeout)
-		defer cancel()
-		for !bytes.Contains(server.Log(t), []byte("here I am")) { // a container's comes a moment later
-			if err := ctx.Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
-}
-
-func TestPgBouncerPoolsTransactionsOverSeveralConnections(t *testing.T) {
+func TestPgBouncer(t *testing.T) {
 	EachPostgres(t, func(t *testing.T, server *Server) {
 		dsn := PgBouncer(t, server.Database(t))
-
 		// Eight clients at once: each backend in use serves a transaction that waits for the others.
-		const clients = 8
-		pids := make([]int, clients)
+		var pids [8]int
 		var wait sync.WaitGroup
-		for i := range clients {
+		for i := range pids {
 			conn := connect(t, dsn)
 			wait.Go(func() {
-				err := conn.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM pg_sleep(0.1)").Scan(&pids[i])
-				if err != nil {
+				if err := conn.QueryRow(t.Context(), "SELECT pg_backend_pid() FROM pg_sleep(0.1)").Scan(&pids[i]); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wait.Wait()
-
 		distinct := make(map[int]bool)
 		for _, pid := range pids {
 			distinct[pid] = true
 		}
 		if len(distinct) < 2 || len(distinct) > 4 {
-			t.Errorf("%d clients were served by the backends %v, want 2 to 4 different ones", clients, pids)
+			t.Errorf("8 clients were served by the backends %v, want 2 to 4 different ones", pids)
 		}
-	})
-}
-
-func TestPgBouncerKeepsNoSession(t *testing.T) {
-	EachPostgres(t, func(t *testing.T, server *Server) {
-		conn := connect(t, PgBouncer(t, server.Database(t)))
-		pids := make(map[int]bool)
+		clear(distinct)
+		conn := connect(t, dsn)
 		for range 4 {
-			pids[query[int](t, conn, "SELECT pg_backend_pid()")] = true
+			distinct[query[int](t, conn, "SELECT pg_backend_pid()")] = true
 		}
-		if len(pids) < 2 {
-			t.Errorf("one client got the backends %v, want more than one", pids)
+		if len(distinct) < 2 {
+			t.Errorf("one client got the backends %v, want more than one", distinct)
 		}
 	})
 }
 
 // A client of Pgpool-II keeps its server connection, and the next client finds nothing of its session.
-func TestPgpoolPoolsSessions(t *testing.T) {
+func TestPgpool(t *testing.T) {
 	EachPostgres(t, func(t *testing.T, server *Server) {
 		dsn := Pgpool(t, server.Database(t))
 		conn := connect(t, dsn)
@@ -173,7 +140,7 @@ func TestPgpoolPoolsSessions(t *testing.T) {
 	})
 }
 
-func TestMainRefusesToRequireWhatNobodyKnows(t *testing.T) {
+func TestUnknownRequirement(t *testing.T) {
 	for value, want := range map[string]string{
 		"":                           "",
 		"postgres,pgbouncer,goose":   "",

@@ -14,7 +14,7 @@ import (
 
 const key = "kzvq-7dXw&alice+ö@example.org/pq93Hmf"
 
-func TestTracesAreFoundInEveryFormAndAlignment(t *testing.T) {
+func TestTracesInEveryForm(t *testing.T) {
 	t.Parallel()
 	traces := keyleak.Of(key)
 	for before := range 4 {
@@ -36,7 +36,7 @@ func TestTracesAreFoundInEveryFormAndAlignment(t *testing.T) {
 	}
 }
 
-func TestTracesAreNotFoundWhereThereAreNone(t *testing.T) {
+func TestNoTraces(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "alice", "example.org", strings.Repeat("kzvq", 9), key[:len(key)/2-1]} {
 		if found := keyleak.Of(key).In([]byte(text)); len(found) > 0 {
@@ -49,7 +49,7 @@ type detailed struct{ Detail string }
 
 func (*detailed) Error() string { return "something failed" }
 
-func TestFieldsAreWhatAnErrorDoesNotSay(t *testing.T) {
+func TestFields(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("outer: %w", errors.Join(errors.New("other"), fmt.Errorf("inner: %w", &detailed{Detail: key})))
 	traces := keyleak.Of(key)

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -49,6 +50,32 @@ func FuzzDSN(f *testing.F) {
 		}
 		if found := traces.In([]byte(keyleak.Text(err))); len(found) > 0 {
 			t.Errorf("Open(%q) tells the password as %q: %v", dsn, found, err)
+		}
+	})
+}
+
+// FuzzSchema checks that statements for one schema and for another differ in the quoted
+// name alone, and that no name becomes anything else.
+func FuzzSchema(f *testing.F) {
+	for _, seed := range []string{
+		"public", "user", "_", "a", strings.Repeat("s", 48), "s1", `a"; DROP TABLE x; --`, "a.b", "A", "", "a\x00", "limiter_token_buckets", "é", "$1",
+	} {
+		f.Add(seed)
+	}
+	public := postgres.Statements("public", true)
+	f.Fuzz(func(t *testing.T, name string) {
+		if _, err := postgres.Open(nowhere, postgres.WithSchema(name)); err != nil {
+			if !errors.Is(err, limiter.ErrInvalid) {
+				t.Errorf("%q: %v, want ErrInvalid", name, err)
+			}
+			return
+		}
+		got := postgres.Statements(name, true)
+		for statement, text := range got {
+			got[statement] = strings.ReplaceAll(text, `"`+name+`".`, `"public".`)
+		}
+		if !maps.Equal(got, public) {
+			t.Errorf("%q changes more than the name of the schema", name)
 		}
 	})
 }
