@@ -81,6 +81,15 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 				decision.Wait()
 				stop()
 				all.Wait()
+				// The decision has given back its keys and its slot, whatever it waited for when its time ended.
+				queue := s.tableOf(busy.Policy).queue
+				wait, cancel := context.WithTimeout(t.Context(), timeout)
+				defer cancel()
+				again, err := batch.HoldAll(wait, []*batch.Queue{queue, queue}, []limiter.Op{busy, op(fmt.Sprint("b", singleStatements), timeout)})
+				if err != nil {
+					t.Errorf("waiting for %s: the keys are still held: %v", where, err)
+				}
+				again.End(true, nil)
 			})
 		}
 	}
