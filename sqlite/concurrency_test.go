@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,16 +31,14 @@ func at(now time.Time) limiter.Option { return limiter.WithClock(func() time.Tim
 
 func newLimiter(t testing.TB, store limiter.Store, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
-	// What is decided is tested, not how fast a busy machine lets it; options may say otherwise.
+	// The tests are of decisions, not of the speed of a busy machine. Options may say otherwise.
 	l, err := limiter.New(store, name, p, append([]limiter.Option{limiter.WithTimeout(time.Minute)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
-// A transaction that has read begins to write only if nobody else has written since.
-func TestWhatIsTakenBetweenReadingAndWritingCounts(t *testing.T) {
+// The Store reads the clock between reading and writing. Here another Store takes meanwhile.
+func TestTakeBetweenReadAndWrite(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "between.db")
 	one, other := openPath(t, path), openPath(t, path)
@@ -49,12 +48,12 @@ func TestWhatIsTakenBetweenReadingAndWritingCounts(t *testing.T) {
 			meanwhile = nil
 			f()
 		}
-		return time.Now()
+		return t0
 	})
 	for kind, policy := range rowtest.Lasting {
 		for before := range int64(2) { // no row, and one
 			name := fmt.Sprint(kind, before)
-			ours, theirs := newLimiter(t, one, name, policy(before+1)), newLimiter(t, other, name, policy(before+1))
+			ours, theirs := newLimiter(t, one, name, policy(before+1)), newLimiter(t, other, name, policy(before+1), at(t0))
 			if r, err := theirs.AllowN(t.Context(), "k", before); err != nil || !r.Allowed {
 				t.Fatalf("%s: before: %+v, %v", name, r, err)
 			}
@@ -68,34 +67,55 @@ func TestWhatIsTakenBetweenReadingAndWritingCounts(t *testing.T) {
 			}
 		}
 	}
+	limit := func(int) int64 { return 2 }
+	theirs := limits(t, other, 2, limit)
+	var ours []*limiter.Limiter // by the clock of the Store
+	for _, l := range theirs {
+		ours = append(ours, newLimiter(t, one, l.Name(), l.Policy()))
+	}
+	for i := range theirs {
+		key := fmt.Sprint("several ", i)
+		if res, err := limiter.AllowAll(t.Context(), claims(key, ours...)...); err != nil || !res.Allowed {
+			t.Fatalf("AllowAll = %+v, %v; want it allowed", res, err)
+		}
+		meanwhile = func() {
+			if r, err := theirs[i].Allow(t.Context(), key); err != nil || !r.Allowed {
+				t.Errorf("between: %+v, %v; want it allowed", r, err)
+			}
+		}
+		res, err := limiter.AllowAll(t.Context(), claims(key, ours...)...)
+		if err != nil || res.Allowed || res.Binding != i || meanwhile != nil {
+			t.Errorf("one was granted that somebody else had taken from limit %d: %+v, %v", i, res, err)
+		}
+		if n := taken(t, theirs[1-i], key); n != 1 {
+			t.Errorf("a refusal left %d taken of the other limit, want 1", n)
+		}
+	}
 }
 
-func TestTwoStoresOnOneFileAdmitExactly(t *testing.T) {
+func TestTwoStoresOnOneFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "two.db")
 	stores := []*sqlite.Store{openPath(t, path), openPath(t, path)}
-	const workers, cold, coldLimit = 64, 1000, 2
-	sets := []struct {
+	const workers = 64
+	for _, set := range []struct {
 		name  string
 		keys  int
 		calls int // of each worker
-	}{{"hot", 1, 8}, {"warm", 8, 8}, {"cold", cold, 3 * cold / workers}}
-	for name, of := range rowtest.Lasting {
-		for _, set := range sets {
-			limit := int64(50)
-			if set.name == "cold" { // about three requests for two
-				limit = coldLimit
-			}
-			admitted, asked := make([]atomic.Int64, set.keys), make([]atomic.Int64, set.keys)
-			var wg sync.WaitGroup
-			for w := range workers {
-				l := newLimiter(t, stores[w%2], name+set.name, of(limit), at(t0))
-				wg.Go(func() {
+		limit int64
+	}{{"hot", 1, 8, 50}, {"warm", 8, 8, 50}, {"cold", 1000, 3 * 1000 / workers, 2}} {
+		t.Run("admit exactly the limit of "+set.name+" keys", func(t *testing.T) {
+			for name, of := range rowtest.Lasting {
+				admitted, asked := make([]atomic.Int64, set.keys), make([]atomic.Int64, set.keys)
+				var next atomic.Int64
+				each(workers, func() {
+					w := int(next.Add(1))
+					l := newLimiter(t, stores[w%2], name+set.name, of(set.limit), at(t0))
 					for i := range set.calls {
 						key := (w + i*workers) % set.keys
 						r, err := l.Allow(t.Context(), strconv.Itoa(key))
 						if err != nil {
-							t.Errorf("%s %s: %v", name, set.name, err)
+							t.Errorf("%s: %v", name, err)
 							return
 						}
 						asked[key].Add(1)
@@ -104,32 +124,81 @@ func TestTwoStoresOnOneFileAdmitExactly(t *testing.T) {
 						}
 					}
 				})
+				for key := range set.keys {
+					if got, want := admitted[key].Load(), min(set.limit, asked[key].Load()); got != want {
+						t.Errorf("%s: key %d admitted %d of %d, want %d", name, key, got, asked[key].Load(), want)
+					}
+				}
 			}
-			wg.Go(func() {
-				if _, err := stores[0].Sweep(t.Context(), 1_000_000); err != nil {
-					t.Errorf("Sweep beside: %v", err)
+		})
+	}
+	// Requests over random limits in random order, single takes, refunds and sweeps. A ledger of what
+	// the callers were told must equal the rows.
+	t.Run("take all or none of several limits", func(t *testing.T) {
+		const requests, rows = 25, 10
+		limit := func(i int) int64 { return int64(40 * (1 + i)) }
+		ls := [2][]*limiter.Limiter{limits(t, stores[0], rows, limit), limits(t, stores[1], rows, limit)}
+		seed := rand.Uint64()
+		var ledger [rows]atomic.Int64
+		var passed, refused, next atomic.Int64
+		each(workers, func() {
+			w := next.Add(1)
+			r, ls := rand.New(rand.NewPCG(seed, uint64(w))), ls[w%2]
+			for range requests {
+				some, cost := r.Perm(rows)[:1+r.IntN(limiter.MaxClaims)], 1+r.Int64N(3)
+				if r.IntN(3) == 0 {
+					res, err := ls[some[0]].AllowN(t.Context(), "k", cost)
+					must(t, err)
+					if res.Allowed {
+						ledger[some[0]].Add(cost)
+					}
+					_, err = stores[w%2].Sweep(t.Context(), 100)
+					must(t, err)
+					continue
 				}
-			})
-			wg.Wait()
-			for key := range set.keys {
-				if got, want := admitted[key].Load(), min(limit, asked[key].Load()); got != want {
-					t.Errorf("%s %s: key %d admitted %d of %d, want %d", name, set.name, key, got, asked[key].Load(), want)
+				var of []limiter.Claim
+				for _, i := range some {
+					of = append(of, limiter.Claim{Limiter: ls[i], Key: "k", Cost: cost})
 				}
+				res, err := limiter.AllowAll(t.Context(), of...)
+				must(t, err)
+				if !res.Allowed {
+					refused.Add(1)
+					continue
+				}
+				passed.Add(1)
+				for _, i := range some {
+					ledger[i].Add(cost)
+				}
+				if r.IntN(4) == 0 {
+					if gave, err := ls[some[0]].RefundOf(t.Context(), "k", cost, res.Each[0]); err != nil || !gave {
+						t.Errorf("RefundOf: %v, %v", gave, err)
+					}
+					ledger[some[0]].Add(-cost)
+				}
+			}
+		})
+		for i, l := range ls[0] {
+			if got, row := ledger[i].Load(), taken(t, l, "k"); got != row || got > limit(i) {
+				t.Errorf("seed %d: limit %d of %d: %d were taken, and the row says %d", seed, i, limit(i), got, row)
 			}
 		}
-	}
+		if passed.Load() == 0 || refused.Load() == 0 {
+			t.Errorf("%d passed and %d were refused; want both", passed.Load(), refused.Load())
+		}
+	})
 	checkTypes(t, stores[0])
 }
 
-// A child of a test does something to the file in a variable. The tests run in a time zone
-// that is no whole number of hours off, with its own summer time: nothing must depend on it.
+// A child process of a test does something to the file that a variable names. The tests run in a time
+// zone with its own summer time, and a fraction of an hour off: nothing must depend on it.
 func TestMain(m *testing.M) {
 	chatham, err := time.LoadLocation("Pacific/Chatham")
 	if err != nil {
 		panic(err)
 	}
 	time.Local = chatham
-	for variable, do := range map[string]func(path string) error{"SQLITE_TEST_CHILD": child, "SQLITE_TEST_WRITER": hold, "SQLITE_TEST_BUSY": busy} {
+	for variable, do := range map[string]func(path string) error{"SQLITE_TEST_CHILD": child, "SQLITE_TEST_WRITER": writes, "SQLITE_TEST_BUSY": busy} {
 		if path := os.Getenv(variable); path != "" {
 			if err := do(path); err != nil {
 				fmt.Fprintln(os.Stderr, err)

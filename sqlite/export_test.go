@@ -19,8 +19,11 @@ func InterpretError(err error, writes bool) error {
 	return interpretError(context.Background(), err, writes)
 }
 
-// Attempt is attempt.
-var Attempt = attempt
+// Attempt and IsOutage are tested by themselves.
+var (
+	Attempt  = attempt
+	IsOutage = isOutage
+)
 
 // SetClock gives s another clock, before its first use.
 func (s *Store) SetClock(now func() time.Time) { s.now = now }

@@ -17,12 +17,8 @@ func TestFaultsOfFiles(t *testing.T) {
 		{
 			name: "the tables are gone", class: limiter.ErrMisconfigured,
 			begin: func(p *faulty) func() {
-				rename := func(from, to string) {
-					_, err := p.store.DB().ExecContext(p.Context(), "ALTER TABLE "+from+" RENAME TO "+to)
-					must(p, err)
-				}
-				rename("limiter_token_buckets", "away")
-				return func() { rename("away", "limiter_token_buckets") }
+				execute(p, p.store, "ALTER TABLE limiter_token_buckets RENAME TO away")
+				return func() { execute(p, p.store, "ALTER TABLE away RENAME TO limiter_token_buckets") }
 			},
 		},
 		{
@@ -38,7 +34,7 @@ func TestFaultsOfFiles(t *testing.T) {
 			begin: func(p *faulty) func() { return damage(p, func(whole []byte) []byte { return whole[:4096] }) },
 		},
 	} {
-		t.Run(f.name, f.run)
+		f.run(t)
 	}
 }
 
@@ -49,15 +45,12 @@ func garbage(after int) func(whole []byte) []byte {
 	}
 }
 
-// damage does something to the contents of the file, and returns what puts them right. In between nobody
-// else may change them, as a repair would.
+// damage changes the contents of the file, and returns what restores them. In between nothing else may
+// change them, as a repair would.
 func damage(p *faulty, how func(whole []byte) []byte) (end func()) {
 	p.Helper()
-	// Then all is in the file, and nothing in the log or in the caches of connections.
-	for _, query := range []string{"CREATE TABLE another (a)", "PRAGMA wal_checkpoint(TRUNCATE)"} {
-		_, err := p.store.DB().ExecContext(p.Context(), query)
-		must(p, err)
-	}
+	// Now all is in the file, and nothing in the log or in the caches of connections.
+	execute(p, p.store, "CREATE TABLE another (a); PRAGMA wal_checkpoint(TRUNCATE)")
 	f, err := os.OpenFile(p.path, os.O_RDWR, 0)
 	must(p, err)
 	p.files = append(p.files, f)
@@ -86,7 +79,7 @@ func overwrite(p *faulty, f *os.File, with []byte) {
 	must(p, err)
 }
 
-// Faults that a Store meets at its first use, which makes the file if it can.
+// The first use of a Store creates the file, if it can.
 func TestFaultsFromTheStart(t *testing.T) {
 	for _, f := range []struct {
 		name       string
@@ -129,6 +122,7 @@ func TestFaultsFromTheStart(t *testing.T) {
 			defer store.Close()
 			p.store = store
 			p.decides(limiter.ErrMisconfigured)
+			p.is(store.Check(t.Context()), limiter.ErrMisconfigured)
 			p.wantFailures(1, limiter.ErrMisconfigured)
 			p.wantFailures(4, limiter.ErrMisconfigured)
 			f.end(p)
@@ -138,7 +132,8 @@ func TestFaultsFromTheStart(t *testing.T) {
 	}
 }
 
-// SQLite's own limit on the size of a file. What is in it can still be changed.
+// The database is full by SQLite's own limit. Rows that exist can still be changed, and the breaker stays
+// closed for their keys.
 func TestFaultsOfAFullFile(t *testing.T) {
 	db := openPool(t, "&_journal_mode=WAL")
 	db.SetMaxOpenConns(1) // the limit is the connection's
@@ -161,6 +156,9 @@ func TestFaultsOfAFullFile(t *testing.T) {
 	other.wantFailures(1, limiter.ErrNotApplied)
 	other.wantFailures(4, limiter.ErrNotApplied)
 	p.wantFailures(1, nil)
+	if got := p.store.Stats(); got.BreakerOpenings != 0 {
+		t.Errorf("the breaker was opened %d times, want never", got.BreakerOpenings)
+	}
 	limit(1 << 30)
 	other.admitted.Store(0)
 	other.recovers()

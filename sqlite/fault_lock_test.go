@@ -20,7 +20,7 @@ func TestFaultsOfLocks(t *testing.T) {
 	for _, f := range []fault{
 		{
 			name: "another connection writes", class: limiter.ErrNotApplied,
-			begin: func(p *faulty) func() { return holds(p, connect(p, ""), "BEGIN IMMEDIATE") },
+			begin: func(p *faulty) func() { return begin(p.T, connect(p, ""), "BEGIN IMMEDIATE") },
 		},
 		{
 			name: "another process writes", class: limiter.ErrNotApplied,
@@ -34,48 +34,33 @@ func TestFaultsOfLocks(t *testing.T) {
 		},
 		{
 			name: "another process is killed while it writes", class: limiter.ErrNotApplied,
-			begin: func(p *faulty) func() {
-				process, _ := writer(p)
-				return func() {
-					must(p, process.Process.Kill())
-					_ = process.Wait() // it says that it was killed
-				}
-			},
+			begin: killedWriter,
 		},
 		{
-			// Without WAL who writes keeps readers out, and those keep out who writes.
+			// Without WAL a writer keeps readers out, and readers keep writers out.
 			name: "another connection has all of the file", class: limiter.ErrNotApplied, open: withoutWAL,
-			begin: func(p *faulty) func() { return holds(p, connect(p, ""), "BEGIN EXCLUSIVE") },
+			begin: func(p *faulty) func() { return begin(p.T, connect(p, ""), "BEGIN EXCLUSIVE") },
 		},
 		{
 			name: "another process is killed while it writes, without WAL", class: limiter.ErrNotApplied, open: withoutWAL,
-			begin: func(p *faulty) func() {
-				process, _ := writer(p)
-				return func() {
-					must(p, process.Process.Kill())
-					_ = process.Wait()
-				}
-			},
+			begin: killedWriter,
 		},
 		{
-			// The commit waits, when all has been done but that.
+			// Only the commit waits.
 			name: "another connection reads, without WAL", class: limiter.ErrNotApplied, doubt: true, open: withoutWAL,
-			begin: func(p *faulty) func() {
-				return holds(p, connect(p, ""), "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
-			},
+			begin: reader,
 		},
 		{
-			name: "another connection reads",
-			begin: func(p *faulty) func() {
-				return holds(p, connect(p, ""), "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
-			},
+			name:  "another connection reads",
+			begin: reader,
 		},
 		{
 			name: "another connection writes, and waits itself", class: limiter.ErrNotApplied,
-			begin: func(p *faulty) func() { return holds(p, connect(p, "?_busy_timeout=60000"), "BEGIN IMMEDIATE") },
+			begin: func(p *faulty) func() { return begin(p.T, connect(p, "?_busy_timeout=60000"), "BEGIN IMMEDIATE") },
 		},
 	} {
-		t.Run(f.name, f.run)
+		f.slow = f.class != nil
+		f.run(t)
 	}
 }
 
@@ -86,7 +71,7 @@ func withoutWAL(t testing.TB, path string) *sqlite.Store {
 	return newStore(t, db)
 }
 
-// connect returns a connection to the file that the Store does not know of.
+// connect returns a connection of another program to the file.
 func connect(p *faulty, params string) *sql.Conn {
 	p.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(p.path)+params)
@@ -94,24 +79,10 @@ func connect(p *faulty, params string) *sql.Conn {
 	p.Cleanup(func() { db.Close() })
 	conn, err := db.Conn(p.Context())
 	must(p, err)
-	p.Cleanup(func() { conn.Close() })
 	return conn
 }
 
-// holds begins a transaction, and returns what ends it.
-func holds(p *faulty, conn *sql.Conn, queries ...string) func() {
-	p.Helper()
-	for _, query := range queries {
-		_, err := conn.ExecContext(p.Context(), query)
-		must(p, err)
-	}
-	return func() {
-		_, err := conn.ExecContext(p.Context(), "ROLLBACK")
-		must(p, err)
-	}
-}
-
-// writer returns a process that writes in a transaction, which it ends when its input is closed.
+// writer returns a process that writes in a transaction, until its input is closed.
 func writer(p *faulty) (*exec.Cmd, io.Closer) {
 	p.Helper()
 	process := testenv.Self(p, "SQLITE_TEST_WRITER="+p.path)
@@ -126,8 +97,22 @@ func writer(p *faulty) (*exec.Cmd, io.Closer) {
 	return process, in
 }
 
-// hold is what such a process does. It charges what it finds, and takes that back.
-func hold(path string) error {
+// killedWriter lets another process write, and returns what kills it.
+func killedWriter(p *faulty) func() {
+	process, _ := writer(p)
+	return func() {
+		must(p, process.Process.Kill())
+		_ = process.Wait() // it says that it was killed
+	}
+}
+
+// reader reads in a transaction, until the function that it returns is called.
+func reader(p *faulty) func() {
+	return begin(p.T, connect(p, ""), "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
+}
+
+// writes is what the process of writer does. It charges what it finds, and rolls that back.
+func writes(path string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_busy_timeout=5000&_txlock=immediate")

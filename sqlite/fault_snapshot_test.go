@@ -11,11 +11,10 @@ import (
 	limitersqlite "github.com/sqlimit/limiter/sqlite"
 )
 
-// SQLITE_BUSY_SNAPSHOT comes where a transaction has read, somebody else has written, and it writes: at
-// once, whatever the busy timeout. The Store reads the clock between the two, which lets this test in.
+// SQLite fails with SQLITE_BUSY_SNAPSHOT if a transaction writes that has read before another connection
+// wrote. No busy timeout helps. The Store reads the clock in between, so here the other one writes then.
 func TestFaultsOfSnapshots(t *testing.T) {
-	p := &faulty{T: t, path: movable(t), key: "key"}
-	p.store = openPath(t, p.path)
+	p := newFaulty(t, openPath)
 	other := &faulty{T: t, path: p.path, key: "key", store: openPath(t, p.path)}
 	must(t, other.ask(t.Context()))
 	meddles, reads := 0, 0
@@ -26,15 +25,15 @@ func TestFaultsOfSnapshots(t *testing.T) {
 		return time.Now()
 	})
 
-	// Who comes too late once tries again, on what is there then.
+	// A take that is too late tries again.
 	for _, meddles = range []int{1, 2, 7} {
 		reads = 0
 		p.wantFailures(1, nil)
 	}
-	// Who always does is not applied.
+	// A take that is always too late is not applied.
 	meddles, reads = 1<<30, 0
 	p.inTime(func() { p.is(p.askSoon(t.Context()), limiter.ErrNotApplied) })
-	t.Logf("it came too late %d times", reads)
+	t.Logf("it was too late %d times", reads)
 
 	meddles = 0
 	p.recovers()
@@ -42,13 +41,11 @@ func TestFaultsOfSnapshots(t *testing.T) {
 	p.drains()
 }
 
-func TestABusySnapshotIsNotApplied(t *testing.T) {
+func TestBusySnapshotIsNotApplied(t *testing.T) {
 	t.Parallel()
-	p := &faulty{T: t, path: movable(t)}
-	openPath(t, p.path)
+	p := newFaulty(t, openPath)
 	late, early := connect(p, "?_busy_timeout=5000"), connect(p, "?_busy_timeout=5000")
-	rollback := holds(p, late, "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
-	defer rollback()
+	begin(t, late, "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
 	const write = "INSERT INTO limiter_token_buckets VALUES ('l', x'00', 0, 0, 1000, 1, 1)"
 	_, err := early.ExecContext(t.Context(), write)
 	must(t, err)

@@ -14,19 +14,17 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// The tests in files fault*_test.go let a fault befall a Store, and see to it that meanwhile each take
-// is answered in time, by an error of the right class; that the Store works again soon after; and that
-// neither the fault nor its end admitted anything beyond the policy. Those that measure how long a take
-// takes do not run beside others.
+// The tests in files fault*_test.go make something fail. They check that each take is answered in time
+// by an error of the right class, that the Store works again soon after, and that the fault admitted
+// nothing beyond the policy. Tests that measure time do not run beside others.
 
-// How long a take may take, and a Store to work again.
+// faultTimeout is the time limit of a take. A Store must work again within recovery.
 const (
 	faultTimeout = 250 * time.Millisecond
 	recovery     = 5 * time.Second
 )
 
-// grace is how much later than its time limit a take may be answered. A machine with other things to do
-// is given more.
+// grace is how much later than its time limit a take may be answered. A busy machine gets more.
 func grace() time.Duration {
 	if os.Getenv("CI") != "" {
 		return 500 * time.Millisecond
@@ -34,7 +32,7 @@ func grace() time.Duration {
 	return 50 * time.Millisecond
 }
 
-// budget is so much that a fault does not use it up, and hardly any of it comes back during a test.
+// budget has more than the takes during a fault, and refills slowly.
 var budget = limiter.TokenBucket{Capacity: 500, Refill: 1, Interval: 24 * time.Hour}
 
 // faulty is a Store that meets a fault, and counts what the Store admits.
@@ -84,6 +82,18 @@ func (p *faulty) takes(key string) error {
 	return err
 }
 
+// newFaulty returns a Store on a new file.
+func newFaulty(t *testing.T, open func(t testing.TB, path string) *sqlite.Store) *faulty {
+	p := &faulty{T: t, path: movable(t), key: "key"}
+	t.Cleanup(func() {
+		for _, f := range p.files {
+			f.Close()
+		}
+	})
+	p.store = open(t, p.path)
+	return p
+}
+
 func (p *faulty) took(d time.Duration) {
 	for m := p.latest.Load(); int64(d) > m && !p.latest.CompareAndSwap(m, int64(d)); m = p.latest.Load() {
 	}
@@ -119,7 +129,7 @@ func (p *faulty) wantFailures(callers int, class error) {
 	}
 }
 
-// inTime sees to it that no take of f takes too long. It returns for how long the process stood still.
+// inTime checks that no take of f takes too long. It returns for how long the process stood still.
 func (p *faulty) inTime(f func()) (stalled time.Duration) {
 	p.Helper()
 	p.latest.Store(0)
@@ -134,8 +144,7 @@ func (p *faulty) inTime(f func()) (stalled time.Duration) {
 	return stalled
 }
 
-// stalls measures for how long this process gets nothing done since others have the processors. The
-// function that it returns stops that, and tells.
+// stalls measures for how long this process gets no processor. stop ends that, and returns the sum.
 func stalls() (stop func() time.Duration) {
 	const tick, usual = time.Millisecond, 5 * time.Millisecond
 	done, sum := make(chan struct{}), make(chan time.Duration)
@@ -174,7 +183,7 @@ func (p *faulty) is(err, class error) {
 	}
 }
 
-// decides checks what a Limiter makes of the fault: no FailOpen lets pass what somebody has to fix.
+// decides checks what a Limiter decides: FailOpen lets no request pass if an operator must act.
 func (p *faulty) decides(class error) {
 	p.Helper()
 	r, err := p.limiter().Allow(p.Context(), p.key)
@@ -219,42 +228,42 @@ func (p *faulty) drains() {
 	}
 }
 
-// fault is a row of the table of what can befall a database.
+// fault is a row of a table of faults.
 type fault struct {
 	name  string
 	class error // of takes meanwhile; nil if they are decided
-	// doubt is whether the outcome of a take may be unknown, too, whose transaction others share.
+	// doubt is whether the outcome of a take that shares its transaction may also be unknown.
 	doubt bool
+	slow  bool // takes wait until their time limits end
 	open  func(t testing.TB, path string) *sqlite.Store
 	// begin makes the fault happen to the Store, and returns what ends it.
 	begin func(p *faulty) (end func())
 }
 
 func (f fault) run(t *testing.T) {
-	open := f.open
-	if open == nil {
-		open = openPath
-	}
-	p := &faulty{T: t, path: movable(t), key: "key"}
-	t.Cleanup(func() {
-		for _, f := range p.files {
-			f.Close()
+	t.Run(f.name, func(t *testing.T) {
+		if f.slow && testing.Short() {
+			t.Skip("it waits for time limits: a short run leaves most such faults out")
 		}
+		open := f.open
+		if open == nil {
+			open = openPath
+		}
+		p := newFaulty(t, open)
+		for range 10 {
+			must(t, p.ask(t.Context()))
+		}
+		end := f.begin(p)
+		if f.class != nil {
+			p.decides(f.class)
+		}
+		p.wantFailures(1, f.class)
+		p.doubt = f.doubt
+		p.wantFailures(4, f.class)
+		end()
+		p.recovers()
+		p.drains()
 	})
-	p.store = open(t, p.path)
-	for range 10 {
-		must(t, p.ask(t.Context()))
-	}
-	end := f.begin(p)
-	if f.class != nil {
-		p.decides(f.class)
-	}
-	p.wantFailures(1, f.class)
-	p.doubt = f.doubt
-	p.wantFailures(4, f.class)
-	end()
-	p.recovers()
-	p.drains()
 }
 
 // movable returns a path in a directory that may be renamed.
@@ -263,11 +272,4 @@ func movable(t testing.TB) string {
 	dir := filepath.Join(t.TempDir(), "dir")
 	must(t, os.Mkdir(dir, 0o700))
 	return filepath.Join(dir, "limiter.db")
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -3,8 +3,8 @@
 package sqlite_test
 
 import (
+	"database/sql"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,10 +14,11 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// Windows removes no file that somebody has open. Elsewhere each of these goes unnoticed by SQLite.
+// SQLite notices none of these. Windows removes no file that a process has open.
 var moves = []struct {
 	name string
 	away func(t *testing.T, path string)
@@ -75,60 +76,60 @@ var moves = []struct {
 	{"with an emptied -shm", func(t *testing.T, path string) { must(t, os.Truncate(path+"-shm", 0)) }, nil},
 }
 
-func TestAFileThatIsMovedAwayIsMissed(t *testing.T) {
-	t.Parallel()
+func TestFaultsOfPaths(t *testing.T) {
 	for _, m := range moves {
-		t.Run(m.name, func(t *testing.T) {
-			t.Parallel()
-			path := movable(t)
-			store := openPath(t, path)
-			l := newLimiter(t, store, "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour}, at(t0))
-			if _, err := l.Allow(t.Context(), "key"); err != nil {
-				t.Fatal(err)
-			}
-			m.away(t, path)
-			before, left := allFiles(t, path), time.Now()
-			missed(t, l)
-			t.Logf("missed after %v", time.Since(left))
-
-			// Neither calls that need more connections, nor those of DB, make a file.
-			var wg sync.WaitGroup
-			for i := range 64 {
-				wg.Go(func() {
-					if _, err := l.AllowN(t.Context(), fmt.Sprint(i), 1<<40); !errors.Is(err, limiter.ErrMisconfigured) {
-						t.Errorf("AllowN: %v, want ErrMisconfigured", err)
-					}
+		fault{
+			name: m.name, class: limiter.ErrMisconfigured,
+			begin: func(p *faulty) func() {
+				m.away(p.T, p.path)
+				before := allFiles(p.T, p.path)
+				p.misses()
+				// Neither looks that need more connections, nor the pool of DB, make a file.
+				each(64, func() {
+					_, err := p.limiter().Peek(p.Context(), p.key)
+					p.is(err, limiter.ErrMisconfigured)
 				})
-			}
-			wg.Wait()
-			if err := store.Check(t.Context()); !errors.Is(err, limiter.ErrMisconfigured) {
-				t.Errorf("Check: %v, want ErrMisconfigured", err)
-			}
-			if _, err := store.Sweep(t.Context(), 1); !errors.Is(err, limiter.ErrMisconfigured) {
-				t.Errorf("Sweep: %v, want ErrMisconfigured", err)
-			}
-			if after := allFiles(t, path); after != before {
-				t.Errorf("there were the files %s, and now %s", before, after)
-			}
+				p.is(p.store.Check(p.Context()), limiter.ErrMisconfigured)
+				_, err := p.store.Sweep(p.Context(), 1)
+				p.is(err, limiter.ErrMisconfigured)
+				if after := allFiles(p.T, p.path); after != before {
+					p.Errorf("there were the files %s, and now %s", before, after)
+				}
+				return func() {
+					if m.back == nil {
+						p.replace()
+						return
+					}
+					m.back(p.T, p.path)
+					must(p, p.store.Check(p.Context()))
+				}
+			},
+		}.run(t)
+	}
+}
 
-			if m.back == nil {
-				return
-			}
-			m.back(t, path)
-			if err := store.Check(t.Context()); err != nil {
-				t.Errorf("Check when the file is back: %v", err)
-			}
-			// After so many failures the file is asked for only now and then.
-			for back := time.Now(); ; <-time.After(time.Millisecond) {
-				_, err := l.Allow(t.Context(), "key")
-				if err == nil {
-					break
-				}
-				if time.Since(back) > 5*time.Second {
-					t.Fatalf("Allow when the file is back: %v", err)
-				}
-			}
-		})
+// replace makes a new file, which forgets what was admitted. That takes a new Store.
+func (p *faulty) replace() {
+	p.Helper()
+	must(p, p.store.Close())
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(p.path + suffix); !errors.Is(err, fs.ErrNotExist) {
+			must(p, err)
+		}
+	}
+	p.store = openPath(p, p.path)
+	p.admitted.Store(0)
+	p.unknown.Store(0)
+}
+
+// misses takes until the Store misses its file. That must be soon, because what it admits meanwhile is
+// lost if the file is.
+func (p *faulty) misses() {
+	p.Helper()
+	begin, stop := time.Now(), stalls()
+	missed(p.T, p.limiter(limiter.WithTimeout(time.Minute)))
+	if d, most := time.Since(begin), 100*time.Millisecond+grace()+stop(); d > most {
+		p.Errorf("the file was missed after %v, want %v at most", d, most)
 	}
 }
 
@@ -136,7 +137,7 @@ func TestAFileThatIsMovedAwayIsMissed(t *testing.T) {
 func missed(t *testing.T, l *limiter.Limiter) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; {
-		_, err := l.Allow(t.Context(), "key")
+		_, err := l.Allow(t.Context(), "missed")
 		switch {
 		case errors.Is(err, limiter.ErrMisconfigured):
 			return
@@ -148,10 +149,13 @@ func missed(t *testing.T, l *limiter.Limiter) {
 	}
 }
 
-// Who opens a connection just when the file goes is the first to know, and not the only one.
-func TestOnceTheFileIsMissedNothingIsGranted(t *testing.T) {
+// The caller who opens a connection when the file goes is the first to know, and not the only one.
+func TestNothingIsGrantedAfterAMiss(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds: a short run removes files in TestFaultsOfPaths")
+	}
 	t.Parallel()
-	for range 30 {
+	for range 10 {
 		path := movable(t)
 		store := openPath(t, path)
 		op := takeOf("l", "key", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour}, 1)
@@ -186,9 +190,18 @@ func TestOnceTheFileIsMissedNothingIsGranted(t *testing.T) {
 	}
 }
 
-// A pool opens connections when it needs them: long after the file was made, perhaps, and removed.
-func TestAConnectionThatComesLateMakesNoFile(t *testing.T) {
+// A pool opens connections when it needs them. The file may have been removed by then.
+func TestLateConnectionMakesNoFile(t *testing.T) {
 	t.Parallel()
+	makesNone := func(name, path string, err error) {
+		t.Helper()
+		if !errors.Is(err, limiter.ErrMisconfigured) {
+			t.Errorf("%s on a file that was removed: %v, want ErrMisconfigured", name, err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s on a file that was removed: there is a file now, %v", name, err)
+		}
+	}
 	for name, use := range map[string]func(store *sqlite.Store) error{
 		"a take": func(store *sqlite.Store) error {
 			_, err := store.Do(t.Context(), takeOf("l", "key", day, 1))
@@ -208,14 +221,8 @@ func TestAConnectionThatComesLateMakesNoFile(t *testing.T) {
 		for _, file := range []string{path, path + "-wal", path + "-shm"} {
 			must(t, os.Remove(file))
 		}
-		if err := use(store); !errors.Is(err, limiter.ErrMisconfigured) {
-			t.Errorf("%s on a file that was removed: %v, want ErrMisconfigured", name, err)
-		}
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s on a file that was removed: there is a file now, %v", name, err)
-		}
+		makesNone(name, path, use(store))
 	}
-	// The other way round: the pool of DB comes late.
 	path := movable(t)
 	must(t, openPath(t, path).Close())
 	store, err := sqlite.Open(path)
@@ -223,23 +230,17 @@ func TestAConnectionThatComesLateMakesNoFile(t *testing.T) {
 	defer store.Close()
 	must(t, store.Check(t.Context()))
 	must(t, os.Remove(path))
-	if err := store.DB().PingContext(t.Context()); !errors.Is(err, limiter.ErrMisconfigured) {
-		t.Errorf("DB of a file that was removed: %v, want ErrMisconfigured", err)
-	}
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("DB of a file that was removed: there is a file now, %v", err)
-	}
+	makesNone("the pool of DB", path, store.DB().PingContext(t.Context()))
 }
 
-// What belongs to a file that has taken the place of the Store's is not the Store's to write or remove.
+// The Store must not write or remove the companions of a file that has replaced its own.
 func TestCloseLeavesAnotherFileAlone(t *testing.T) {
 	t.Parallel()
 	path := movable(t)
 	store := openPath(t, path)
 	l := newLimiter(t, store, "l", day)
-	if _, err := l.Allow(t.Context(), "key"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.Allow(t.Context(), "key")
+	must(t, err)
 	for _, file := range []string{path, path + "-wal", path + "-shm"} {
 		must(t, os.Remove(file))
 	}
@@ -272,12 +273,84 @@ func allFiles(t *testing.T, path string) (all string) {
 	return all
 }
 
-// waitFor waits until ready is true, which it may be late by itself.
-func waitFor(t testing.TB, ready func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ready(); {
-		if time.Now().After(deadline) {
-			t.Fatal("waited for 10 s in vain")
+func TestTakeBehindALockMissesItsFile(t *testing.T) {
+	t.Parallel()
+	path := movable(t)
+	store := openPath(t, path)
+	l := newLimiter(t, store, "l", limiter.PerHour(100), limiter.WithTimeout(10*time.Second))
+	_, err := l.Allow(t.Context(), "key")
+	must(t, err)
+	lock(t, openPath(t, path))
+	answered := make(chan error, 1)
+	go func() {
+		_, err := l.Allow(t.Context(), "key")
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		t.Fatalf("Allow did not wait for the lock: %v", err)
+	case <-time.After(50 * time.Millisecond): // now it waits
+	}
+	must(t, os.Remove(path))
+	if err := <-answered; !errors.Is(err, limiter.ErrMisconfigured) {
+		t.Errorf("Allow on a file that was removed while it waited for the lock: %v, want ErrMisconfigured", err)
+	}
+}
+
+// The store watches the file that a link leads to, and the companions beside that file.
+func TestLinkLeadsElsewhere(t *testing.T) {
+	t.Parallel()
+	path, other, link := movable(t), movable(t), movable(t)
+	must(t, openPath(t, path).Close())
+	must(t, openPath(t, other).Close())
+	must(t, os.Symlink(path, link))
+	l := newLimiter(t, openPath(t, link), "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour}, at(t0))
+	_, err := l.Allow(t.Context(), "key")
+	must(t, err)
+	must(t, os.Rename(path+"-wal", path+".away"))
+	missed(t, l)
+	must(t, os.Rename(path+".away", path+"-wal"))
+	for back := time.Now(); ; {
+		if _, err := l.Allow(t.Context(), "key"); err == nil {
+			break
+		} else if time.Since(back) > recovery {
+			t.Fatalf("Allow when the file is back: %v", err)
 		}
+	}
+	must(t, os.Remove(link))
+	must(t, os.Symlink(other, link))
+	missed(t, l)
+}
+
+// The goose command line makes files that are not in WAL mode. The files -wal and -shm come into being
+// when a Store opens one.
+func TestCompanionsOfAFileWithoutWAL(t *testing.T) {
+	t.Parallel()
+	for _, suffix := range []string{"-wal", "-shm"} {
+		t.Run(suffix, func(t *testing.T) {
+			t.Parallel()
+			path := movable(t)
+			db, err := sql.Open("sqlite", "file:"+path)
+			must(t, err)
+			must(t, migrations.Up(t.Context(), migrations.SQLite, db))
+			must(t, db.Close())
+			store, err := sqlite.Open(path)
+			must(t, err)
+			defer store.Close()
+			l := newLimiter(t, store, "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour}, at(t0))
+			// The files are there after the first take. The store has looked at them when it has taken again
+			// after some time, however slow the first take was.
+			allow := func() {
+				_, err := l.Allow(t.Context(), "key")
+				must(t, err)
+			}
+			allow()
+			for begin := time.Now(); time.Since(begin) < 300*time.Millisecond; {
+				allow()
+			}
+			allow()
+			must(t, os.Remove(path+suffix))
+			missed(t, l)
+		})
 	}
 }

@@ -7,12 +7,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
 func TestNewKeysEnlargeTheFile(t *testing.T) {
 	t.Parallel()
-	const callers, keys = 8, 500
+	const callers, keys = 8, 300
 	for name, pragma := range map[string]string{
 		"a file as Open makes it":           "",
 		"a file that keeps no free pages":   "_auto_vacuum=1",
@@ -33,16 +34,16 @@ func TestNewKeysEnlargeTheFile(t *testing.T) {
 				all.Go(func() {
 					p := &faulty{T: t, store: stores[w%len(stores)]}
 					for i := range keys {
-						if err := p.takes(fmt.Sprintf("key-%d-%d", i, w)); err != nil {
-							t.Errorf("a new key: %v", err)
-							return
-						}
+						key := fmt.Sprintf("key-%d-%d", i, w)
+						must(t, p.takes(key))
+						_, err := p.store.DoAll(t.Context(), []limiter.Op{takeOf("m", key, slow, 1), takeOf("n", key, window, 1)})
+						must(t, err)
 					}
 				})
 			}
 			all.Wait()
-			if got := dump(t, stores[0], "SELECT count(*) FROM limiter_token_buckets"); got != fmt.Sprintln(callers*keys) {
-				t.Errorf("%s rows, want %d", got, callers*keys)
+			if got := dump(t, stores[0], "SELECT count(*) FROM limiter_token_buckets"); got != fmt.Sprintln(2*callers*keys) {
+				t.Errorf("%s rows, want %d", got, 2*callers*keys)
 			}
 			if got := dump(t, stores[0], "SELECT name FROM sqlite_schema WHERE name LIKE '%room%'"); got != "" {
 				t.Errorf("the schema has %s left in it", got)

@@ -19,7 +19,7 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// transcript keeps what was said of a key, by who said it.
+// transcript has all texts about a key, by their sources.
 type transcript struct {
 	mu sync.Mutex
 	by map[string][]byte
@@ -36,7 +36,7 @@ func (h *transcript) said(r limiter.Result, err error) {
 	h.add("errors", []byte(keyleak.Text(err)+keyleak.Fields(err)))
 }
 
-// limiter returns one whose observer is heard.
+// limiter returns a Limiter whose observer writes to the transcript.
 func (h *transcript) limiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	return newLimiter(t, store, "l", policy, append(opts, limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
@@ -49,19 +49,15 @@ func (h *transcript) limiter(t *testing.T, store limiter.Store, policy limiter.P
 func (h *transcript) files(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range entries {
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h.add(e.Name(), text)
 	}
 }
 
-func TestADigestedKeyIsNowhereToBeFound(t *testing.T) {
+func TestDigestedKeyIsNowhere(t *testing.T) {
 	t.Parallel()
 	secret := "the-secret-of-" + rand.Text()
 	digested, plain := "alice+"+rand.Text()+"&ö@example.org", "bob+"+rand.Text()+"&é@example.net"
@@ -74,7 +70,7 @@ func TestADigestedKeyIsNowhereToBeFound(t *testing.T) {
 		if found := traces.In(with.by[source]); len(found) > 0 {
 			t.Errorf("%s: the key or the secret as %s", source, strings.Join(found, ", "))
 		}
-		// The files hold keys that are not digested, and nothing else does.
+		// Only the files hold keys that are not digested.
 		found := control.In(without.by[source])
 		if file := source == "app.db" || source == "app.db-wal"; file != (len(found) > 0) {
 			t.Errorf("%s, %d bytes: a key that is not digested as %q", source, len(without.by[source]), found)
@@ -87,15 +83,13 @@ func TestADigestedKeyIsNowhereToBeFound(t *testing.T) {
 	}
 }
 
-// useKey does everything that can be done with a key, and records what programs say about it.
+// useKey does everything that can be done with a key, and records all texts about it.
 func useKey(t *testing.T, h *transcript, key string, opts ...limiter.Option) {
 	t.Helper()
 	dir, ctx := t.TempDir(), t.Context()
 	path := filepath.Join(dir, "app.db")
 	store, err := sqlite.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer store.Close()
 	fails := func(what string, class error, l *limiter.Limiter, ctx context.Context) {
 		t.Helper()
@@ -137,34 +131,23 @@ func useKey(t *testing.T, h *transcript, key string, opts ...limiter.Option) {
 	if n, err := store.Sweep(ctx, 10); n == 0 || err != nil {
 		t.Errorf("Sweep = %d, %v", n, err)
 	}
-	h.files(t, dir) // with what is in the write-ahead log yet
+	h.files(t, dir) // with the write-ahead log
 
 	l := h.limiter(t, store, limiter.PerHour(100), opts...)
-	conn := lock(t, store)
+	_, unlock := lock(t, store)
 	fails("locked", limiter.ErrNotApplied, h.limiter(t, store, limiter.PerHour(100), append(opts, limiter.WithTimeout(30*time.Millisecond))...), ctx)
-	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
-	conn.Close()
+	unlock()
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	fails("canceled", limiter.ErrCanceled, l, ended)
-	if _, err := store.DB().ExecContext(ctx, `CREATE TRIGGER t BEFORE INSERT ON limiter_token_buckets BEGIN SELECT RAISE(ABORT, 'no'); END`); err != nil {
-		t.Fatal(err)
-	}
+	execute(t, store, `CREATE TRIGGER t BEFORE INSERT ON limiter_token_buckets BEGIN SELECT RAISE(ABORT, 'no'); END`)
 	fails("constraint", limiter.ErrInvalid, l, ctx)
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, store.Close())
 	fails("closed", limiter.ErrNotApplied, l, ctx)
 	h.files(t, dir)
-	if err := os.WriteFile(path, []byte(strings.Repeat("no database ", 100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(strings.Repeat("no database ", 100)), 0o600))
 	broken, err := sqlite.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer broken.Close()
 	fails("no database", limiter.ErrMisconfigured, h.limiter(t, broken, day, opts...), ctx)
 }

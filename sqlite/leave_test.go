@@ -4,35 +4,152 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/sqlite"
 )
 
-// Without WAL the commit waits for those who read. Here it does so until one of its callers has left.
-func TestASharedTransactionEndsForNobodyWhoLeaves(t *testing.T) {
+// Callers leave at any time, alone and while others are there. What a caller is told agrees with what it
+// was charged.
+func TestCallersWhoLeave(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		store   *sqlite.Store
+		callers int
+		limits  int  // of each request
+		unknown bool // whether an outcome may be unknown
+	}{
+		{"alone", openFile(t), 1, 1, false}, // a statement that has begun runs to its end
+		{"file", openFile(t), 16, 1, true},
+		{"memory", openPath(t, ":memory:"), 16, 1, true},
+		{"own pool", newStore(t, openPool(t, "&_journal_mode=WAL")), 16, 1, true},
+		{"own pool without WAL", newStore(t, openPool(t, "")), 16, 1, true},
+		{"several limits", openFile(t), 16, 3, true},
+		{"several limits, own pool", newStore(t, openPool(t, "&_journal_mode=WAL")), 16, 3, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			takes := 1500 / c.limits
+			var all sync.WaitGroup
+			answers := make([]error, takes)
+			for w := range c.callers {
+				all.Go(func() {
+					random := rand.New(rand.NewPCG(uint64(w), 0))
+					for i := w; i < takes; i += c.callers {
+						answers[i] = leave(t, c.store, request(i, c.limits), soon(random))
+					}
+				})
+			}
+			all.Wait()
+			checkAnswers(t, c.store, answers, c.limits, c.unknown)
+		})
+	}
+}
+
+// request returns takes of a fresh key, by several limits.
+func request(i, limits int) (ops []limiter.Op) {
+	for n := range limits {
+		ops = append(ops, takeOf(fmt.Sprint("l", n), fmt.Sprint(i), []limiter.Policy{slow, window}[n%2], 1))
+	}
+	slices.SortFunc(ops, func(a, b limiter.Op) int { return a.Compare(&b) })
+	return ops
+}
+
+// soon returns up to 16 ms, and as often 2 to 4 µs as 8 to 16 ms: a machine may be fast or slow. Now and
+// then it returns 0.
+func soon(random *rand.Rand) time.Duration {
+	if random.IntN(16) == 0 {
+		return 0
+	}
+	return time.Duration(random.Int64N(int64(time.Microsecond) << random.IntN(15)))
+}
+
+// leave makes a request, and cancels it after a while.
+func leave(t *testing.T, store *sqlite.Store, ops []limiter.Op, after time.Duration) error {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if after == 0 {
+		cancel()
+	}
+	defer time.AfterFunc(after, cancel).Stop()
+	states, err := doAll(ctx, store, ops)
+	for _, s := range states {
+		if !s.Took {
+			t.Errorf("a take of a fresh key: %+v, want it granted", s)
+		}
+	}
+	return err
+}
+
+// doAll calls Do for one operation, and DoAll for several.
+func doAll(ctx context.Context, store *sqlite.Store, ops []limiter.Op) ([]limiter.State, error) {
+	if len(ops) > 1 {
+		return store.DoAll(ctx, ops)
+	}
+	s, err := store.Do(ctx, ops[0])
+	if err != nil {
+		return nil, err
+	}
+	return []limiter.State{s}, nil
+}
+
+// checkAnswers compares the answers with the rows, after the last statement.
+func checkAnswers(t *testing.T, store *sqlite.Store, answers []error, limits int, mayBeUnknown bool) {
+	t.Helper()
+	_, err := store.Do(t.Context(), takeOf("l", "last", slow, 1)) // after all others
+	must(t, err)
+	var allowed, gone, unknown, charged int
+	for i, err := range answers {
+		ops := request(i, limits)
+		n := used(read(t, store, ops[0]), ops[0])
+		for _, op := range ops {
+			if other := used(read(t, store, op), op); other != n || n > 1 {
+				t.Errorf("a request was charged %d times by one limit and %d times by another", n, other)
+			}
+		}
+		switch {
+		case err == nil:
+			allowed++
+			if n != 1 {
+				t.Errorf("a request that was granted was charged %d times", n)
+			}
+		case !errors.Is(err, limiter.ErrCanceled):
+			t.Errorf("a request whose caller left: %v, want ErrCanceled", err)
+		case errors.Is(err, limiter.ErrOutcomeUnknown) && mayBeUnknown:
+			unknown++
+			charged += int(n)
+		default:
+			gone++
+			if n != 0 {
+				t.Errorf("a request was charged %d times, but the caller was told that it was not applied: %v", n, err)
+			}
+		}
+	}
+	t.Logf("%d granted, %d left in time, %d of unknown outcome, of which %d were charged", allowed, gone, unknown, charged)
+	if allowed == 0 || gone == 0 {
+		t.Error("the callers left too late or too early to show anything")
+	}
+}
+
+// Without WAL the commit waits for readers. Here it waits until one of its callers has left.
+func TestSharedTransactionOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t, openPool(t, ""))
-		reader, err := store.DB().Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer reader.Close()
-		for _, query := range []string{"BEGIN", "SELECT count(*) FROM limiter_token_buckets"} {
-			if _, err := reader.ExecContext(t.Context(), query); err != nil {
-				t.Fatal(err)
-			}
-		}
-
-		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
-		left := make(chan error, 1)
+		conn, err := store.DB().Conn(t.Context())
+		must(t, err)
+		end := begin(t, conn, "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
 		var all sync.WaitGroup
-		for _, op := range ahead { // they give up, and the others go together
+		for _, op := range ahead { // they time out, and the others go together
 			op.Timeout = 20 * time.Millisecond
 			all.Go(func() {
 				if _, err := store.Do(t.Context(), op); !errors.Is(err, limiter.ErrNotApplied) {
@@ -42,6 +159,7 @@ func TestASharedTransactionEndsForNobodyWhoLeaves(t *testing.T) {
 			synctest.Wait()
 		}
 		leaves := takeOf("l", "leaves", slow, 1)
+		left := make(chan error, 1)
 		go func() {
 			_, err := store.Do(ctx, leaves)
 			left <- err
@@ -55,16 +173,14 @@ func TestASharedTransactionEndsForNobodyWhoLeaves(t *testing.T) {
 			})
 		}
 		<-time.After(100 * time.Millisecond)
-		leave()
+		cancel()
 		if err := <-left; !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, limiter.ErrOutcomeUnknown) {
-			t.Errorf("the one that left: %v, want ErrCanceled and ErrOutcomeUnknown", err)
+			t.Errorf("the caller who left: %v, want ErrCanceled and ErrOutcomeUnknown", err)
 		}
-		if _, err := reader.ExecContext(t.Context(), "ROLLBACK"); err != nil {
-			t.Fatal(err)
-		}
+		end()
 		all.Wait()
 		if n := used(read(t, store, leaves), leaves); n != 1 {
-			t.Errorf("the one that left was charged %d, want 1", n)
+			t.Errorf("the caller who left was charged %d, want 1", n)
 		}
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"path/filepath"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,66 +14,52 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-func TestRefusalsNeedNoWriteLock(t *testing.T) {
-	t.Parallel()
-	store := openFile(t)
-	bucket := newLimiter(t, store, "bucket", day, at(t0))
-	window := newLimiter(t, store, "window", limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour}, at(t0))
-	for _, l := range []*limiter.Limiter{bucket, window} {
-		if r, err := l.AllowN(t.Context(), "key", 2); err != nil || !r.Allowed {
-			t.Fatalf("AllowN(2) = %+v, %v; want it allowed", r, err)
-		}
-	}
-	conn := lock(t, store)
-	defer conn.Close()
-	for _, l := range []*limiter.Limiter{bucket, window} {
-		r, err := l.Allow(t.Context(), "key")
-		if err != nil || r.Allowed || r.RetryAfter == 0 || r.Source != limiter.SourceStore {
-			t.Errorf("%T: Allow beside a writer = %+v, %v; want a refusal by the store", l.Policy(), r, err)
-		}
-		if r, err := l.Peek(t.Context(), "key"); err != nil || r.Remaining != 0 {
-			t.Errorf("%T: Peek beside a writer = %+v, %v; want nothing left", l.Policy(), r, err)
-		}
-	}
-	changed := newLimiter(t, store, "bucket", limiter.PerMinute(2), at(t0))
-	if r, err := changed.Peek(t.Context(), "key"); err != nil || r.RetryAfter != 30*time.Second {
-		t.Errorf("Peek by another policy beside a writer = %+v, %v; want a refusal for 30s", r, err)
-	}
+// lock takes the write lock on a connection of its own, until unlock is called.
+func lock(t *testing.T, store *sqlite.Store) (conn *sql.Conn, unlock func()) {
+	t.Helper()
+	conn, err := store.DB().Conn(t.Context())
+	must(t, err)
+	return conn, begin(t, conn, "BEGIN IMMEDIATE")
+}
 
-	// A take waits for the lock until its caller goes, and did nothing then.
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
-	begin := time.Now()
-	_, err := bucket.Allow(ctx, "another")
-	if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) || errors.Is(err, limiter.ErrOutcomeUnknown) {
-		t.Errorf("Allow beside a writer: %v; want ErrCanceled, and its outcome known", err)
+// begin begins a transaction. Its end commits and closes the connection.
+func begin(t *testing.T, conn *sql.Conn, queries ...string) (end func()) {
+	t.Helper()
+	end = sync.OnceFunc(func() {
+		_, err := conn.ExecContext(context.Background(), "COMMIT")
+		must(t, err)
+		must(t, conn.Close())
+	})
+	t.Cleanup(end)
+	for _, query := range queries {
+		_, err := conn.ExecContext(t.Context(), query)
+		must(t, err)
 	}
-	if d := time.Since(begin); d > time.Second {
-		t.Errorf("Allow came back %v after it began, with a context of 20ms", d)
-	}
-	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := bucket.AllowN(t.Context(), "another", 2); err != nil || !r.Allowed {
-		t.Errorf("AllowN(2) after the writer = %+v, %v; want it allowed", r, err)
-	}
+	return end
 }
 
 // If a refusal waited, its time limit could end, and FailOpen would let a request pass on a key that
 // has nothing left.
-func TestRefusalsWaitForNobodyWhoWrites(t *testing.T) {
+func TestNoWaitBesideWriters(t *testing.T) {
 	t.Parallel()
+	pools := map[string]func(t *testing.T) *sqlite.Store{
+		"file": func(t *testing.T) *sqlite.Store { return openFile(t) },
+		"own pool": func(t *testing.T) *sqlite.Store {
+			return newStore(t, openPool(t, "&_journal_mode=WAL&_txlock=immediate"))
+		},
+		"own pool without WAL": func(t *testing.T) *sqlite.Store { return newStore(t, openPool(t, "")) },
+	}
 	for _, c := range []struct {
 		name    string
 		callers int
 		write   func(ctx context.Context, store *sqlite.Store) error
 	}{
-		{"takes", 5, func(ctx context.Context, store *sqlite.Store) error {
-			_, err := store.Do(ctx, takeOf("l", "a", slow, 1))
+		{"takes", 3, func(ctx context.Context, store *sqlite.Store) error {
+			_, err := store.Do(ctx, takeOf("l0", "a", slow, 1))
 			return err
 		}},
 		{"takes of several limits", 2, func(ctx context.Context, store *sqlite.Store) error {
-			_, err := store.DoAll(ctx, []limiter.Op{takeOf("l", "a", slow, 1), takeOf("l", "b", slow, 1)})
+			_, err := store.DoAll(ctx, []limiter.Op{takeOf("l0", "a", slow, 1), takeOf("l1", "a", window, 1)})
 			return err
 		}},
 		{"a sweep", 1, func(ctx context.Context, store *sqlite.Store) error {
@@ -81,77 +67,161 @@ func TestRefusalsWaitForNobodyWhoWrites(t *testing.T) {
 			return err
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			path := filepath.Join(t.TempDir(), "limiter.db")
-			synctest.Test(t, func(t *testing.T) {
-				store := openPath(t, path)
-				for key, at := range map[string]int64{"used": time.Now().UnixNano(), "expired": 1} {
-					op := takeOf("l", key, slow, slow.Capacity)
-					op.At = at
-					if _, err := store.Do(t.Context(), op); err != nil {
-						t.Fatal(err)
+		for pool, open := range pools {
+			t.Run(c.name+", "+pool, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					store := open(t)
+					// Of l0 and l1 nothing is left, of l2 there is more.
+					ls := limits(t, store, 3, func(i int) int64 { return int64(1 + i/2) }, limiter.FailOpen())
+					if res, err := limiter.AllowAll(t.Context(), claims("used", ls...)...); err != nil || !res.Allowed {
+						t.Fatalf("AllowAll = %+v, %v; want it allowed", res, err)
 					}
-				}
-				conn := lock(t, store)
-				defer conn.Close()
-				var all sync.WaitGroup
-				for range c.callers {
-					all.Go(func() {
-						if err := c.write(t.Context(), store); err != nil {
-							t.Error(err)
-						}
-					})
-					synctest.Wait()
-				}
-				l := newLimiter(t, store, "l", slow, limiter.FailOpen())
-				for range 3 {
+					expired := takeOf("l0", "expired", slow, 1)
+					expired.At = 1
+					_, err := store.Do(t.Context(), expired)
+					must(t, err)
+					_, unlock := lock(t, store)
+					var all sync.WaitGroup
+					for range c.callers {
+						all.Go(func() { must(t, c.write(t.Context(), store)) })
+						synctest.Wait()
+					}
 					began := time.Now()
-					if r, err := l.Allow(t.Context(), "used"); err != nil || r.Allowed || r.Source != limiter.SourceStore || time.Since(began) > 0 {
-						t.Errorf("%+v, %v after %v; want a refusal by the store at once", r, err, time.Since(began))
+					for _, l := range ls[:2] {
+						r, err := l.Allow(t.Context(), "used")
+						if err != nil || r.Allowed || r.RetryAfter == 0 || r.Source != limiter.SourceStore {
+							t.Errorf("%T: Allow = %+v, %v; want a refusal by the store", l.Policy(), r, err)
+						}
+						if r, err := l.Peek(t.Context(), "used"); err != nil || r.Remaining != 0 {
+							t.Errorf("%T: Peek = %+v, %v; want nothing left", l.Policy(), r, err)
+						}
+						res, err := limiter.AllowAll(t.Context(), claims("used", ls[2], l)...)
+						if err != nil || res.Allowed || res.Binding != 1 || !res.Each[0].Allowed {
+							t.Errorf("%T: AllowAll = %+v, %v; want a refusal by claim 1", l.Policy(), res, err)
+						}
+					}
+					changed := newLimiter(t, store, "l0", limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 30 * time.Second}, at(t0))
+					if r, err := changed.Peek(t.Context(), "used"); err != nil || r.RetryAfter != 30*time.Second {
+						t.Errorf("Peek by another policy = %+v, %v; want a refusal for 30 s", r, err)
+					}
+					_, err = store.Overrides(t.Context(), "l0", 10)
+					must(t, err)
+					if pool == "file" { // elsewhere the busy timeout of the pool applies
+						must(t, store.Check(t.Context()))
+					}
+					if d := time.Since(began); d > 0 {
+						t.Errorf("what writes nothing waited for %v", d)
+					}
+					unlock()
+					all.Wait()
+					if n := taken(t, ls[2], "used"); n != 1 {
+						t.Errorf("%d were taken of the limit that refused nothing, want 1", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What writes waits for the lock, as long as its time limit and its caller allow.
+func TestWaitForTheWriteLock(t *testing.T) {
+	t.Parallel()
+	for name, n := range map[string]int{"a take": 1, "several limits": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := openFile(t)
+				_, unlock := lock(t, store)
+				short, long := request(0, n), request(1, n)
+				for i := range short {
+					short[i].Timeout = 30 * time.Millisecond
+				}
+				began := time.Now()
+				each(8, func() {
+					_, err := doAll(t.Context(), store, short)
+					if !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, context.DeadlineExceeded) || !limiter.StoreFailed(err) ||
+						errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrKeyBusy) {
+						t.Errorf("a time limit that ended: %v; want ErrNotApplied and DeadlineExceeded, and no ErrKeyBusy", err)
+					}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(30*time.Millisecond, cancel)
+				_, err := doAll(ctx, store, request(0, n))
+				if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) || errors.Is(err, limiter.ErrOutcomeUnknown) {
+					t.Errorf("a caller who left: %v; want ErrCanceled, and its outcome known", err)
+				}
+				if d := time.Since(began); d != 60*time.Millisecond {
+					t.Errorf("the answers came after %v, want 60 ms", d)
+				}
+				answered := make(chan error, 1)
+				go func() {
+					_, err := doAll(t.Context(), store, long)
+					answered <- err
+				}()
+				select {
+				case err := <-answered:
+					t.Errorf("beside a writer: %v; want it to wait", err)
+				case <-time.After(time.Second):
+				}
+				unlock()
+				must(t, <-answered)
+				for i := range short {
+					if a, b := used(read(t, store, short[i]), short[i]), used(read(t, store, long[i]), long[i]); a != 0 || b != 1 {
+						t.Errorf("limit %d: %d and %d were charged; want 0 for what was not applied, and 1", i, a, b)
 					}
 				}
-				if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
-					t.Fatal(err)
-				}
-				all.Wait()
 			})
 		})
 	}
 }
 
-// lock returns a connection that holds the write lock.
-func lock(t *testing.T, store *sqlite.Store) *sql.Conn {
-	t.Helper()
-	conn, err := store.DB().Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
-		t.Fatal(err)
-	}
-	return conn
-}
-
-func TestATakeWaitsForTheLock(t *testing.T) {
+// The store fails only if its own time limit ends: a client may choose a short deadline.
+func TestFailOpenBesideAWriter(t *testing.T) {
 	t.Parallel()
-	store := openFile(t)
-	conn := lock(t, store)
-	defer conn.Close()
-	answered := make(chan error, 1)
-	go func() {
-		_, err := newLimiter(t, store, "l", day, at(t0)).Allow(context.Background(), "key")
-		answered <- err
-	}()
-	select {
-	case err := <-answered:
-		t.Errorf("Allow beside a writer: %v; want it to wait", err)
-	case <-time.After(20 * time.Millisecond):
+	for _, c := range []struct {
+		limit, deadline time.Duration
+		passes          bool
+	}{
+		{20 * time.Millisecond, time.Hour, true},
+		{250 * time.Millisecond, 500 * time.Millisecond, true},
+		{time.Hour, 500 * time.Millisecond, false},
+	} {
+		t.Run(fmt.Sprint(c.limit, " under a deadline of ", c.deadline), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := openFile(t)
+				lock(t, store)
+				ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
+				defer cancel()
+				l := newLimiter(t, store, "l", day, limiter.WithTimeout(c.limit), limiter.FailOpen())
+				r, err := l.Allow(ctx, "key")
+				if r.Allowed != c.passes || errors.Is(err, limiter.ErrCanceled) == c.passes || limiter.StoreFailed(err) {
+					t.Errorf("FailOpen = %+v, %v; want allowed %v", r, err, c.passes)
+				}
+				if ctx.Err() != nil {
+					t.Error("the answer came after the caller's deadline")
+				}
+			})
+		})
 	}
-	if _, err := conn.ExecContext(t.Context(), "COMMIT"); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-answered; err != nil {
-		t.Errorf("Allow after the writer: %v", err)
+	for _, limit := range []time.Duration{100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
+		t.Run(fmt.Sprint("a limit of ", limit, " leaves the breaker closed"), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := openFile(t)
+				_, unlock := lock(t, store)
+				for i := range 10 {
+					_, err := newLimiter(t, store, "a", day, limiter.WithTimeout(limit)).Allow(t.Context(), fmt.Sprint(i))
+					if !limiter.StoreFailed(err) {
+						t.Errorf("Allow beside a writer: %v, want a failure of the store", err)
+					}
+				}
+				unlock()
+				if r, err := newLimiter(t, store, "b", day, limiter.FailOpen()).Allow(t.Context(), "key"); err != nil || r.Source != limiter.SourceStore {
+					t.Errorf("another limiter: %+v, %v; want a decision by the store", r, err)
+				}
+			})
+		})
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-func TestTakesThatMeetOnAnyRow(t *testing.T) {
+func TestMergedTakesOnAnyRow(t *testing.T) {
 	t.Parallel()
 	eachPool(t, func(t *testing.T, open func() *sqlite.Store) {
 		store := open()
@@ -27,17 +27,14 @@ func TestTakesThatMeetOnAnyRow(t *testing.T) {
 	})
 }
 
-// opened runs test on a Store on a new file, with the path of the file, on a clock that moves when all
-// wait.
+// opened runs test in a synctest bubble, on a Store on a new file and with the path of the file.
 func opened(t *testing.T, test func(t *testing.T, store *sqlite.Store, path string)) {
 	t.Helper()
 	for name, open := range map[string]func(t *testing.T, path string) *sqlite.Store{
 		"file": func(t *testing.T, path string) *sqlite.Store { return openPath(t, path) },
 		"own pool": func(t *testing.T, path string) *sqlite.Store {
 			db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_busy_timeout=0&_synchronous=OFF&_journal_mode=WAL")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { db.Close() })
 			return newStore(t, db)
 		},
@@ -56,15 +53,14 @@ type answer struct {
 	err error
 }
 
-// ahead is two takes that go by themselves: the first waits for the write lock, the second for the
-// first. Those that come then can go together.
+// ahead is two takes that are sent alone: the first waits for the write lock, and the second for the
+// first. Later ones can share a transaction.
 var ahead = []limiter.Op{takeOf("ahead", "1", slow, 1), takeOf("ahead", "2", slow, 1)}
 
-// meet lets takes wait behind a writer, who does what meanwhile says before it goes.
+// meet makes operations wait behind a writer. Before the writer ends, it calls meanwhile.
 func meet(t *testing.T, store *sqlite.Store, meanwhile func(writer *sql.Conn), ops ...limiter.Op) []answer {
 	t.Helper()
-	conn := lock(t, store)
-	defer conn.Close()
+	conn, unlock := lock(t, store)
 	answers := make([]answer, len(ops))
 	var all sync.WaitGroup
 	for i, op := range ops {
@@ -74,110 +70,72 @@ func meet(t *testing.T, store *sqlite.Store, meanwhile func(writer *sql.Conn), o
 	if meanwhile != nil {
 		meanwhile(conn)
 	}
-	if _, err := conn.ExecContext(t.Context(), "COMMIT"); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	all.Wait()
 	return answers
 }
 
-var slow = limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: 24 * time.Hour}
+var (
+	slow     = limiter.TokenBucket{Capacity: 50, Refill: 1, Interval: 24 * time.Hour}
+	window   = limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour}
+	counting = limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour, CountRejected: true}
+)
 
 func takeOf(name, key string, p limiter.Policy, cost int64) limiter.Op {
 	return limiter.Op{Kind: limiter.OpTake, Name: name, Key: key, Policy: p, Cost: cost, At: t0.UnixNano(), Timeout: time.Minute}
 }
 
-// Takes of every kind: a key that many want has one place in the line of those who write.
-func TestOperationsOfABusyKeyShareATransaction(t *testing.T) {
+func TestOperationsThatMeetShareATransaction(t *testing.T) {
 	t.Parallel()
-	window := limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour}
-	counting := window
-	counting.CountRejected = true
-	for _, c := range []struct {
-		name string
-		op   func(i int) limiter.Op
-	}{
-		{"reservations", func(i int) limiter.Op {
-			op := takeOf("l", "busy", slow, 1)
-			op.MaxWait = time.Duration(1+i) * time.Minute
-			return op
-		}},
-		{"takes that count when they are refused", func(int) limiter.Op { return takeOf("l", "busy", counting, 1) }},
-		{"takes of several costs", func(i int) limiter.Op { return takeOf("l", "busy", window, 1+int64(i%7)) }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			opened(t, func(t *testing.T, store *sqlite.Store, path string) {
-				first := takeOf("l", "busy", c.op(1).Policy, 20)
-				if _, err := store.Do(t.Context(), first); err != nil {
-					t.Fatal(err)
-				}
-				ops := slices.Clone(ahead)
-				for i := range 200 {
-					ops = append(ops, c.op(i))
-				}
-				before := commits(t, path)
-				for i, a := range meet(t, store, nil, append(ops, takeOf("l", "other", slow, 1))...) {
-					if a.err != nil {
-						t.Errorf("operation %d: %v", i, a.err)
-					}
-				}
-				if n := commits(t, path) - before - len(ahead); n != 1 {
-					t.Errorf("201 operations on two keys were %d transactions, want 1", n)
-				}
-			})
-		})
-	}
-}
-
-func TestTakesThatMeetShareATransaction(t *testing.T) {
-	t.Parallel()
-	window := limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour}
 	for _, c := range []struct {
 		name    string
-		take    func(i int) limiter.Op
-		takes   int
+		op      func(i int) limiter.Op
+		before  int64 // what is taken of the key "key" before
+		ops     int
 		granted int
 		commits int
 	}{
-		{"of many keys", func(i int) limiter.Op { return takeOf("l", fmt.Sprint(i), slow, 1) }, 100, 100, 1},
-		{"of one key", func(int) limiter.Op { return takeOf("l", "key", slow, 1) }, 80, 50, 1},
-		{"of one key in a window", func(int) limiter.Op { return takeOf("l", "key", window, 1) }, 80, 50, 1},
+		{"of many keys", func(i int) limiter.Op { return takeOf("l", fmt.Sprint(i), slow, 1) }, 0, 100, 100, 1},
+		{"of one key", func(int) limiter.Op { return takeOf("l", "key", slow, 1) }, 0, 80, 50, 1},
+		{"of one key in a window", func(int) limiter.Op { return takeOf("l", "key", window, 1) }, 0, 80, 50, 1},
+		{"of one key that counts refusals", func(int) limiter.Op { return takeOf("l", "key", counting, 1) }, 20, 200, 30, 1},
 		{"of many limiters and both kinds", func(i int) limiter.Op {
 			return takeOf(fmt.Sprint("l", i%3), fmt.Sprint(i%7), []limiter.Policy{slow, window, slow}[i%3], 1)
-		}, 84, 84, 1},
-		{"of one key and two costs", func(i int) limiter.Op { return takeOf("l", "key", slow, 1+int64(i%2)) }, 20, 20, 1},
-		{"of more keys than one transaction takes", func(i int) limiter.Op { return takeOf("l", fmt.Sprint(i), slow, 1) }, 2*sqlite.MergedKeys + 1, 2*sqlite.MergedKeys + 1, 3},
+		}, 0, 84, 84, 1},
+		{"of one key and two costs", func(i int) limiter.Op { return takeOf("l", "key", slow, 1+int64(i%2)) }, 0, 20, 20, 1},
+		{"reservations of a key", func(i int) limiter.Op {
+			op := takeOf("l", "key", slow, 1)
+			op.MaxWait = time.Duration(1+i) * time.Minute
+			return op
+		}, 20, 200, 30, 1},
+		{"of more keys than one transaction takes", func(i int) limiter.Op { return takeOf("l", fmt.Sprint(i), slow, 1) }, 0, 2*sqlite.MergedKeys + 1, 2*sqlite.MergedKeys + 1, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			opened(t, func(t *testing.T, store *sqlite.Store, path string) {
 				ops := slices.Clone(ahead)
-				for i := range c.takes {
-					ops = append(ops, c.take(i))
+				for i := range c.ops {
+					ops = append(ops, c.op(i))
 				}
 				// The log begins anew before the first transaction of a Store, and when there are no free pages.
-				if _, err := store.DB().ExecContext(t.Context(), "CREATE TABLE room AS SELECT zeroblob(1000000); DROP TABLE room"); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := store.Do(t.Context(), takeOf("l", "first", slow, 1)); err != nil {
-					t.Fatal(err)
-				}
+				execute(t, store, "CREATE TABLE room AS SELECT zeroblob(1000000); DROP TABLE room")
+				_, err := store.Do(t.Context(), takeOf("l", "key", c.op(0).Policy, c.before))
+				must(t, err)
 				before := commits(t, path)
 				granted := 0
 				for i, a := range meet(t, store, nil, ops...) {
 					if a.err != nil {
-						t.Errorf("take %d: %v", i, a.err)
+						t.Errorf("operation %d: %v", i, a.err)
 					}
 					if a.Took {
 						granted++
 					}
 				}
 				if granted -= len(ahead); granted != c.granted {
-					t.Errorf("granted %d of %d, want %d", granted, c.takes, c.granted)
+					t.Errorf("granted %d of %d, want %d", granted, c.ops, c.granted)
 				}
 				if n := commits(t, path) - before - len(ahead); n != c.commits {
-					t.Errorf("%d takes were %d transactions, want %d", c.takes, n, c.commits)
+					t.Errorf("%d takes were %d transactions, want %d", c.ops, n, c.commits)
 				}
 			})
 		})
@@ -186,11 +144,8 @@ func TestTakesThatMeetShareATransaction(t *testing.T) {
 
 // Takes that meet and all fit are one UPSERT. If they do not all fit, Op.Apply decides them one after
 // another.
-func TestEqualTakesThatMeetAreUnitsOfOneUpsert(t *testing.T) {
+func TestEqualTakesShareOneUpsert(t *testing.T) {
 	t.Parallel()
-	window := limiter.FixedWindow{Limit: 50, Window: 24 * time.Hour}
-	counting := window
-	counting.CountRejected = true
 	for _, c := range []struct {
 		policy limiter.Policy
 		before int64 // taken before they meet
@@ -213,9 +168,8 @@ func TestEqualTakesThatMeetAreUnitsOfOneUpsert(t *testing.T) {
 			opened(t, func(t *testing.T, store *sqlite.Store, _ string) {
 				op := takeOf("l", "key", c.policy, 1)
 				if c.before > 0 {
-					if _, err := store.Do(t.Context(), takeOf("l", "key", c.policy, c.before)); err != nil {
-						t.Fatal(err)
-					}
+					_, err := store.Do(t.Context(), takeOf("l", "key", c.policy, c.before))
+					must(t, err)
 				}
 				row := read(t, store, op)
 				ops := slices.Clone(ahead)
@@ -249,9 +203,7 @@ func TestEqualTakesThatMeetAreUnitsOfOneUpsert(t *testing.T) {
 func commits(t *testing.T, path string) (n int) {
 	t.Helper()
 	wal, err := os.ReadFile(path + "-wal")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const header, frame = 32, 24
 	page, salts := int(binary.BigEndian.Uint32(wal[8:])), string(wal[16:24])
 	for at := header; at+frame+page <= len(wal); at += frame + page {
@@ -265,7 +217,7 @@ func commits(t *testing.T, path string) (n int) {
 	return n
 }
 
-func TestABadRowFailsOnlyItsOwnTakes(t *testing.T) {
+func TestBadRowFailsOnlyItsOwnTakes(t *testing.T) {
 	t.Parallel()
 	loosen := "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'STRICT, ', '') WHERE name = 'limiter_token_buckets'; PRAGMA schema_version = 1000; PRAGMA writable_schema = RESET"
 	trigger := "CREATE TRIGGER bad BEFORE INSERT ON limiter_token_buckets WHEN NEW.key = CAST('bad' AS BLOB) BEGIN SELECT RAISE(%s, 'bad'); END"
@@ -282,9 +234,7 @@ func TestABadRowFailsOnlyItsOwnTakes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			opened(t, func(t *testing.T, store *sqlite.Store, _ string) {
-				if _, err := store.DB().ExecContext(t.Context(), c.setup); err != nil {
-					t.Fatal(err)
-				}
+				execute(t, store, c.setup)
 				ops := slices.Clone(ahead)
 				for i := range 20 {
 					ops = append(ops, takeOf("l", fmt.Sprint("a", i), slow, 1), takeOf("l", "shared", slow, 1), takeOf("m", fmt.Sprint(i), slow, 2))
@@ -293,15 +243,14 @@ func TestABadRowFailsOnlyItsOwnTakes(t *testing.T) {
 					}
 				}
 				answers := meet(t, store, func(writer *sql.Conn) {
-					if _, err := writer.ExecContext(t.Context(), c.fault); err != nil {
-						t.Fatal(err)
-					}
+					_, err := writer.ExecContext(t.Context(), c.fault)
+					must(t, err)
 				}, ops...)
 				spent := map[limiter.Op]int64{}
 				for i, a := range answers {
 					switch op := ops[i]; {
 					case op.Key == "bad" && !errors.Is(a.err, c.class):
-						t.Errorf("the bad one: %v, want %v", a.err, c.class)
+						t.Errorf("the take of the bad row: %v, want %v", a.err, c.class)
 					case op.Key != "bad" && (a.err != nil || !a.Took):
 						t.Errorf("take %d of %s: granted %v, %v", i, op.Key, a.Took, a.err)
 					case op.Key != "bad":

@@ -31,13 +31,14 @@ func TestOpenPath(t *testing.T) {
 		if r, err := newLimiter(t, store, "l", day).Allow(t.Context(), "key"); err != nil || !r.Allowed {
 			t.Errorf("%q: Allow = %+v, %v; want it allowed", name, r, err)
 		}
-		if _, err := os.Stat(path); err != nil {
-			t.Errorf("%q: %v", name, err)
+		_, err := os.Stat(path)
+		must(t, err)
+		if mode := dump(t, store, "PRAGMA journal_mode"); mode != "wal\n" {
+			t.Errorf("%q: journal_mode is %q, want wal", name, mode)
 		}
-		var mode string
-		if err := store.DB().QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil || mode != "wal" {
-			t.Errorf("%q: journal_mode is %q, %v; want wal", name, mode, err)
-		}
+	}
+	if _, err := sqlite.New(nil); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("New(nil): %v, want ErrInvalid", err)
 	}
 	for path, advice := range map[string]string{"": "the path is empty", "file:app.db?mode=ro": "pass the path alone", "nul\x00.db": "zero byte"} {
 		if _, err := sqlite.Open(path); !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), advice) {
@@ -63,22 +64,13 @@ func TestFileURI(t *testing.T) {
 	}
 }
 
-func TestNilDatabase(t *testing.T) {
-	t.Parallel()
-	if _, err := sqlite.New(nil); !errors.Is(err, limiter.ErrInvalid) {
-		t.Errorf("New(nil): %v, want ErrInvalid", err)
-	}
-}
-
 // Not parallel: it counts goroutines.
 func TestConstructorsDoNothing(t *testing.T) {
 	dir := t.TempDir()
 	before := runtime.NumGoroutine()
 	for _, path := range []string{filepath.Join(dir, "lazy.db"), ":memory:"} {
 		store, err := sqlite.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		newLimiter(t, store, "l", day)
 		if err := store.Close(); err != nil {
 			t.Errorf("Close of %q before its first use: %v", path, err)
@@ -99,9 +91,8 @@ func TestClose(t *testing.T) {
 	path := filepath.Join(dir, "closed.db")
 	store := openPath(t, path)
 	l := newLimiter(t, store, "l", day)
-	if _, err := l.Allow(t.Context(), "key"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.Allow(t.Context(), "key")
+	must(t, err)
 	db := store.DB()
 	for range 2 {
 		if err := store.Close(); err != nil {
@@ -114,8 +105,9 @@ func TestClose(t *testing.T) {
 		}
 	}
 	_, allow := l.Allow(t.Context(), "key")
+	_, peek := l.Peek(t.Context(), "key")
 	_, sweep := store.Sweep(t.Context(), 1)
-	for what, err := range map[string]error{"Allow": allow, "Peek": peek(t, l), "Sweep": sweep, "Check": store.Check(t.Context())} {
+	for what, err := range map[string]error{"Allow": allow, "Peek": peek, "Sweep": sweep, "Check": store.Check(t.Context())} {
 		if !errors.Is(err, limiter.ErrNotApplied) || !strings.Contains(err.Error(), "closed") {
 			t.Errorf("%s after Close: %v; want ErrNotApplied that says so", what, err)
 		}
@@ -124,18 +116,11 @@ func TestClose(t *testing.T) {
 		t.Error("the database of DB is open after Close")
 	}
 	unused, err := sqlite.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	unused.Close()
 	if err := unused.DB().PingContext(t.Context()); err == nil {
 		t.Error("a Store that was closed before its first use opens a database")
 	}
-}
-
-func peek(t *testing.T, l *limiter.Limiter) error {
-	_, err := l.Peek(t.Context(), "key")
-	return err
 }
 
 func TestNewLeavesThePoolAlone(t *testing.T) {
@@ -146,18 +131,16 @@ func TestNewLeavesThePoolAlone(t *testing.T) {
 		t.Error("DB is not the pool that New was given")
 	}
 	l := newLimiter(t, store, "l", day)
-	if _, err := l.Allow(t.Context(), "key"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := l.Allow(t.Context(), "key")
+	must(t, err)
 	if got := db.Stats().MaxOpenConnections; got != 4 {
 		t.Errorf("the pool may have %d connections, want 4 as before", got)
 	}
 	if err := store.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	var mode string
-	if err := db.QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil || mode != "delete" {
-		t.Errorf("after Close, journal_mode = %q, %v; want delete, as before", mode, err)
+	if mode := dump(t, store, "PRAGMA journal_mode"); mode != "delete\n" {
+		t.Errorf("after Close, journal_mode = %q; want delete, as before", mode)
 	}
 
 	second := newStore(t, db)
@@ -167,21 +150,17 @@ func TestNewLeavesThePoolAlone(t *testing.T) {
 	}
 }
 
-// A file that cannot be written has a connection of another kind than one that may not write.
+// A connection may not write because of its settings, or because of the file.
 func TestNewOnAReadOnlyPool(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ro.db")
 	openPath(t, path)
 	for _, params := range []string{"_query_only=1", "mode=ro"} {
 		db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?"+params)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer db.Close()
 		store, err := sqlite.New(db)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, err = newLimiter(t, store, "l", day).Allow(t.Context(), "key")
 		for what, err := range map[string]error{"Allow": err, "Check": store.Check(t.Context())} {
 			if !errors.Is(err, limiter.ErrMisconfigured) || !strings.Contains(err.Error(), "cannot be written") {
@@ -192,37 +171,31 @@ func TestNewOnAReadOnlyPool(t *testing.T) {
 }
 
 // The DSN that docs/operations.md shows, apart from the directory, does what it says there.
-func TestTheDSNOfTheOperationsPage(t *testing.T) {
+func TestDSNOfTheOperationsPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const dir = "file:/var/lib/app/"
 	dsn := regexp.MustCompile(dir + `[^"\s]*`).FindString(string(page))
 	if dsn == "" {
 		t.Fatalf("docs/operations.md shows no DSN in %s", dir)
 	}
 	db, err := sql.Open("sqlite", strings.Replace(dsn, dir, "file:"+filepath.ToSlash(t.TempDir())+"/", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
-	l := newLimiter(t, newStore(t, db), "l", day)
+	store := newStore(t, db)
+	l := newLimiter(t, store, "l", day)
 	if r, err := l.Allow(t.Context(), "key"); err != nil || !r.Allowed {
 		t.Errorf("Allow = %+v, %v; want it allowed", r, err)
 	}
 	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "1", "busy_timeout": "20"} {
-		var got string
-		if err := db.QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got); err != nil || got != want {
-			t.Errorf("%s is %q, %v; want %s", pragma, got, err, want)
+		if got := dump(t, store, "PRAGMA "+pragma); got != want+"\n" {
+			t.Errorf("%s is %q, want %s", pragma, got, want)
 		}
 	}
 	// _txlock=immediate: a transaction has the write lock before its first statement.
 	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = tx.Rollback() }()
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -27,11 +27,14 @@ func TestStore(t *testing.T) {
 		{"own pool", func(t testing.TB) *sqlite.Store { return newStore(t, openPool(t, "")) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if testing.Short() && c.name != "file" {
+				t.Skip("a short run tests the store on a file of its own")
+			}
 			t.Parallel()
 			storetest.Run(t, func(t *testing.T) limiter.Store {
 				store := c.open(t)
 				t.Cleanup(func() {
-					if store.Check(context.Background()) == nil { // else the test has closed it
+					if store.Check(context.Background()) == nil { // otherwise the test has closed it
 						checkTypes(t, store)
 					}
 				})
@@ -64,9 +67,7 @@ func openFile(t testing.TB) *sqlite.Store {
 func openPath(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
 	store, err := sqlite.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -80,9 +81,7 @@ func openPath(t testing.TB, path string) *sqlite.Store {
 func openPool(t testing.TB, params string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "own.db"))+"?_busy_timeout=10&_synchronous=OFF"+params)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db.SetMaxOpenConns(4)
 	db.SetMaxIdleConns(4)
 	t.Cleanup(func() { db.Close() })
@@ -92,18 +91,28 @@ func openPool(t testing.TB, params string) *sql.DB {
 func newStore(t testing.TB, db *sql.DB) *sqlite.Store {
 	t.Helper()
 	store, err := sqlite.New(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	migrate(t, store)
 	return store
 }
 
 func migrate(t testing.TB, store *sqlite.Store) {
 	t.Helper()
-	if err := migrations.Up(context.Background(), migrations.SQLite, store.DB()); err != nil {
+	must(t, migrations.Up(context.Background(), migrations.SQLite, store.DB()))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// execute runs a statement on the database of a Store.
+func execute(t testing.TB, store *sqlite.Store, query string, args ...any) {
+	t.Helper()
+	_, err := store.DB().ExecContext(t.Context(), query, args...)
+	must(t, err)
 }
 
 // checkTypes checks that nothing has overflowed: an INTEGER that does becomes a REAL.

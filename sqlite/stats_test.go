@@ -1,9 +1,7 @@
 package sqlite_test
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,14 +10,13 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-func TestStatsCountWhatTheStoreHasDone(t *testing.T) {
+func TestStats(t *testing.T) {
 	t.Parallel()
 	op := func(kind limiter.OpKind, cost int64) limiter.Op {
 		op := takeOf("l", "a", slow, cost)
 		op.Kind = kind
 		return op
 	}
-	window := limiter.FixedWindow{Limit: 5, Window: 24 * time.Hour}
 	for pool, open := range map[string]func(t *testing.T) *sqlite.Store{
 		"file":     func(t *testing.T) *sqlite.Store { return openFile(t) },
 		"memory":   func(t *testing.T) *sqlite.Store { return openPath(t, ":memory:") },
@@ -53,16 +50,9 @@ func TestStatsCountWhatTheStoreHasDone(t *testing.T) {
 			},
 		} {
 			store := open(t)
-			if c.all {
-				if _, err := store.DoAll(t.Context(), c.ops); err != nil {
-					t.Fatal(err)
-				}
-			} else {
-				for _, op := range c.ops {
-					if _, err := store.Do(t.Context(), op); err != nil {
-						t.Fatal(err)
-					}
-				}
+			for n := range slices.Chunk(c.ops, map[bool]int{true: 2, false: 1}[c.all]) {
+				_, err := doAll(t.Context(), store, n)
+				must(t, err)
 			}
 			if got := store.Stats(); got != c.want {
 				t.Errorf("%s, %s: %+v, want %+v", pool, c.name, got, c.want)
@@ -71,11 +61,10 @@ func TestStatsCountWhatTheStoreHasDone(t *testing.T) {
 	}
 }
 
-func TestStatsShowWhoWaitsForTheWriteLock(t *testing.T) {
+func TestStatsOfTheQueue(t *testing.T) {
 	t.Parallel()
 	store := openFile(t)
-	conn := lock(t, store)
-	defer conn.Close()
+	_, unlock := lock(t, store)
 	const callers = 12
 	var all sync.WaitGroup
 	start := func(ready func(limiter.StoreStats) bool, do func() error) {
@@ -98,9 +87,7 @@ func TestStatsShowWhoWaitsForTheWriteLock(t *testing.T) {
 		_, err := store.DoAll(t.Context(), []limiter.Op{takeOf("l", "a", slow, 1), takeOf("l", "b", slow, 1)})
 		return err
 	})
-	if _, err := conn.ExecContext(t.Context(), "COMMIT"); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	all.Wait()
 	// The second caller waits for the writer alone, those behind it share a transaction.
 	want := limiter.StoreStats{Statements: 4, Rows: 5, Units: callers + 2}
@@ -121,35 +108,18 @@ func waitForStats(t *testing.T, store *sqlite.Store, ready func(limiter.StoreSta
 	}
 }
 
-func TestStatsShowTheBreakerAndLostConnections(t *testing.T) {
+func TestStatsOfTheBreaker(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "limiter.db")
-	store := openPath(t, path)
-	if _, err := store.Do(t.Context(), takeOf("l", "a", slow, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.DB().ExecContext(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt(bytes.Repeat([]byte{0xa5}, int(info.Size())), 0); err != nil {
-		t.Fatal(err)
-	}
+	p := newFaulty(t, openPath)
+	must(t, p.takes("a"))
+	damage(p, garbage(0))
 	for n := range 6 {
-		if _, err := store.Do(t.Context(), takeOf("l", string(rune('a'+n)), slow, 1)); err == nil {
+		if p.takes(string(rune('a'+n))) == nil {
 			t.Error("a take from a damaged file succeeded")
 		}
 	}
-	got := store.Stats()
+	got := p.store.Stats()
 	if got.BreakerOpenings != 1 || !got.BreakerOpen || got.ConnectionsLost < 1 || got.Statements > 6 || got.Retries != 0 {
-		t.Errorf("%+v after 6 takes from a damaged file", got)
+		t.Errorf("%+v after 6 takes from a damaged file; want the breaker opened once, and a connection lost", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-func TestSweepRemovesWhatHasExpired(t *testing.T) {
+func TestSweep(t *testing.T) {
 	t.Parallel()
 	store := openFile(t)
 	now := t0.Add(48 * time.Hour)
@@ -21,12 +21,9 @@ func TestSweepRemovesWhatHasExpired(t *testing.T) {
 	fill := func(table, columns string) {
 		t.Helper()
 		// Every third row expired when its end, an hour before now, is reached; the next is later by 1 ns.
-		if _, err := store.DB().ExecContext(t.Context(), fmt.Sprintf(`INSERT INTO %s
+		execute(t, store, fmt.Sprintf(`INSERT INTO %s
 			WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
-			SELECT 'l' || (i %% 7), CAST(i AS BLOB), %s FROM n`, table, rows-1, columns),
-			now.Add(-time.Hour).UnixNano()); err != nil {
-			t.Fatal(err)
-		}
+			SELECT 'l' || (i %% 7), CAST(i AS BLOB), %s FROM n`, table, rows-1, columns), now.Add(-time.Hour).UnixNano())
 	}
 	fill("limiter_token_buckets", "?1 + (i % 3 > 0), ?1 - 1, 1000, 1, 1")
 	fill("limiter_fixed_windows", "?1 - 1000000 + (i % 3 > 0), 1000000, 1, 1, ?1 - 1, 1")
@@ -46,10 +43,8 @@ func TestSweepRemovesWhatHasExpired(t *testing.T) {
 	}
 	// A bucket that was refunded may be full long before its latest take.
 	for i, end := range []int64{0, 1} {
-		if _, err := store.DB().ExecContext(t.Context(), `INSERT INTO limiter_token_buckets VALUES ('l', ?, 0, ?, 1000, 1, 1)`,
-			[]byte{byte('a' + i)}, now.Add(-time.Hour).UnixNano()+end); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, store, `INSERT INTO limiter_token_buckets VALUES ('l', ?, 0, ?, 1000, 1, 1)`,
+			[]byte{byte('a' + i)}, now.Add(-time.Hour).UnixNano()+end)
 	}
 	if n, err := store.Sweep(t.Context(), 1000); err != nil || n != 1 {
 		t.Errorf("Sweep = %d, %v; want 1", n, err)
@@ -76,7 +71,7 @@ func (c *countdown) Err() error {
 	return nil
 }
 
-func TestShortSweepsOfNewStoresDeleteEveryExpiredRow(t *testing.T) {
+func TestShortSweepsOfNewStores(t *testing.T) {
 	t.Parallel()
 	const live, expired, looks, calls = 600, 100, 24, 1000
 	for name, key := range map[string]string{ // of the row i
@@ -87,23 +82,20 @@ func TestShortSweepsOfNewStoresDeleteEveryExpiredRow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := openFile(t).DB()
+			first := openFile(t)
 			now := time.Now().UnixNano()
 			fill := func(table, columns string) {
 				t.Helper()
-				if _, err := db.ExecContext(t.Context(), fmt.Sprintf(`INSERT INTO %s
+				execute(t, first, fmt.Sprintf(`INSERT INTO %s
 					WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
-					SELECT 'l', %s, %s FROM n`, table, live+2*expired-1, key, columns),
-					now, expired, live+expired); err != nil {
-					t.Fatal(err)
-				}
+					SELECT 'l', %s, %s FROM n`, table, live+2*expired-1, key, columns), now, expired, live+expired)
 			}
 			end := `iif(i BETWEEN ?2 AND ?3 - 1, ?1, ?1 - 86400000000000)`
 			fill("limiter_token_buckets", end+", 1, 1000, 1, 1")
 			fill("limiter_fixed_windows", end+", 1000000, 1, 1, 1, 1")
 			removed, call := int64(0), 0
 			for ; removed < 4*expired && call < calls; call++ {
-				store, err := sqlite.New(db)
+				store, err := sqlite.New(first.DB())
 				must(t, err)
 				ctx := &countdown{Context: t.Context()}
 				ctx.left.Store(looks)
@@ -125,11 +117,9 @@ func TestShortSweepsOfNewStoresDeleteEveryExpiredRow(t *testing.T) {
 func TestSweepProgress(t *testing.T) {
 	t.Parallel()
 	first := openFile(t)
-	if _, err := first.DB().ExecContext(t.Context(), `INSERT INTO limiter_token_buckets
+	execute(t, first, `INSERT INTO limiter_token_buckets
 		WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
-		SELECT 'l', CAST(printf('%04d', i) AS BLOB), 1, 1, 1000, 1, 1 FROM n`); err != nil {
-		t.Fatal(err)
-	}
+		SELECT 'l', CAST(printf('%04d', i) AS BLOB), 1, 1, 1000, 1, 1 FROM n`)
 	must(t, first.ContinueSweep("0,0"))
 	n, err := first.Sweep(t.Context(), 500)
 	must(t, err)
