@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/overrides"
 )
 
@@ -96,6 +97,21 @@ func want(t *testing.T, f policyFor, key string, capacity int64) {
 	if err != nil || got != policy {
 		t.Errorf("the policy of %q is %+v, %v; want %+v", key, got, err, policy)
 	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withOverrides returns a limiter in memory of 1 a minute.
+func withOverrides(t *testing.T, f policyFor, opts ...limiter.Option) *limiter.Limiter {
+	t.Helper()
+	l, err := limiter.New(memory.New(), "api", limiter.PerMinute(1), append(opts, limiter.WithPolicyFor(f))...)
+	must(t, err)
+	return l
 }
 
 // reported collects what OnError gets.

@@ -13,91 +13,54 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/overrides"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-func TestAChangeTakesEffectAfterMaxAge(t *testing.T) {
-	t.Parallel()
-	source, clock := &fakeSource{}, newClocks()
-	f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), clock.option())
-	want(t, f, "k", 0)
-	source.set("k", 5)
-	clock.advance(10*time.Second - 1)
-	want(t, f, "k", 0)
-	if n := source.count(); n != 1 {
-		t.Errorf("%d reads before MaxAge, want 1", n)
-	}
-	clock.advance(1)
-	want(t, f, "k", 5)
-	want(t, f, "other", 0)
-	source.set("other", 7)
-	clock.advance(10 * time.Second)
-	want(t, f, "k", 0)
-	want(t, f, "other", 7)
-	if n := source.count(); n != 3 {
-		t.Errorf("%d reads, want 3", n)
-	}
-}
-
-func TestTheDefaultAgeIsTenSeconds(t *testing.T) {
-	t.Parallel()
-	source, clock := &fakeSource{}, newClocks()
-	f := overrides.New(source, "api", clock.option())
-	for _, c := range []struct {
-		after time.Duration
-		reads int
-	}{{0, 1}, {10*time.Second - 1, 1}, {1, 2}} {
-		clock.advance(c.after)
-		want(t, f, "k", 0)
-		if n := source.count(); n != c.reads {
-			t.Errorf("%d reads, want %d", n, c.reads)
-		}
-	}
-}
-
-func TestTheCopyAgesByTheClockThatSaysMore(t *testing.T) {
+func TestMaxAge(t *testing.T) {
 	t.Parallel()
 	const age = 10 * time.Second
 	for _, c := range []struct {
 		name            string
-		wall, monotonic time.Duration
-		reads           int
+		wall, monotonic time.Duration // what the clocks advance
+		again           bool          // whether the table is read again
 	}{
-		{"both", age, age, 2},
-		{"a frozen process", age, 0, 2},
-		{"a wall clock that was stepped back", -time.Hour, age, 2},
-		{"neither", age - 1, age - 1, 1},
-		{"a wall clock that was stepped back, too early", -time.Hour, age - 1, 1},
+		{"a copy of ten seconds is read again", age, age, true},
+		{"a younger copy is not", age - 1, age - 1, false},
+		{"a frozen process", age, 0, true},
+		{"a wall clock that was stepped back", -time.Hour, age, true},
+		{"a wall clock that was stepped back, too early", -time.Hour, age - 1, false},
 	} {
-		source, clock := &fakeSource{}, newClocks()
-		f := overrides.New(source, "api", overrides.MaxAge(age), clock.option())
-		want(t, f, "k", 0)
-		clock.move(c.wall, c.monotonic)
-		want(t, f, "k", 0)
-		if n := source.count(); n != c.reads {
-			t.Errorf("%s: %d reads, want %d", c.name, n, c.reads)
+		for option, opts := range map[string][]overrides.Option{"set": {overrides.MaxAge(age)}, "default": nil} {
+			source, clock := &fakeSource{}, newClocks()
+			f := overrides.New(source, "api", append(opts, clock.option())...)
+			want(t, f, "k", 0)
+			source.set("k", 5)
+			clock.move(c.wall, c.monotonic)
+			want(t, f, "k", map[bool]int64{true: 5, false: 0}[c.again])
+			want(t, f, "other", 0)
+			if n, reads := source.count(), map[bool]int{true: 2, false: 1}[c.again]; n != reads {
+				t.Errorf("%s, MaxAge by %s: %d reads, want %d", c.name, option, n, reads)
+			}
 		}
 	}
+	t.Run("an override ends although the copy is younger", func(t *testing.T) {
+		t.Parallel()
+		source, clock := &fakeSource{}, newClocks()
+		source.list = []limiter.Override{{Key: "k", Policy: limiter.PerMinute(5), ExpiresAt: clock.wall.Add(time.Second)}}
+		f := overrides.New(source, "api", overrides.MaxAge(time.Hour), clock.option())
+		want(t, f, "k", 5)
+		clock.advance(time.Second - 1)
+		want(t, f, "k", 5)
+		clock.advance(1)
+		want(t, f, "k", 0)
+		if n := source.count(); n != 1 {
+			t.Errorf("%d reads, want 1", n)
+		}
+	})
 }
 
-func TestAnOverrideEndsThoughTheCopyIsYounger(t *testing.T) {
-	t.Parallel()
-	source, clock := &fakeSource{}, newClocks()
-	source.list = []limiter.Override{{Key: "k", Policy: limiter.PerMinute(5), ExpiresAt: clock.wall.Add(time.Second)}}
-	f := overrides.New(source, "api", overrides.MaxAge(time.Hour), clock.option())
-	want(t, f, "k", 5)
-	clock.advance(time.Second - 1)
-	want(t, f, "k", 5)
-	clock.advance(1)
-	want(t, f, "k", 0)
-	if n := source.count(); n != 1 {
-		t.Errorf("%d reads, want 1", n)
-	}
-}
-
-func TestAFailedReadKeepsTheOldCopy(t *testing.T) {
+func TestFailedRead(t *testing.T) {
 	t.Parallel()
 	source, clock, seen := &fakeSource{}, newClocks(), &reported{}
 	down := errors.New("down")
@@ -126,14 +89,14 @@ func TestAFailedReadKeepsTheOldCopy(t *testing.T) {
 	}
 }
 
-func TestAReadEndsAfterOneSecond(t *testing.T) {
+func TestReadEndsAfterOneSecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		source, seen := &fakeSource{}, &reported{}
 		source.set("k", 5)
 		f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), seen.option())
 		want(t, f, "k", 5)
-		time.Sleep(10 * time.Second) //nolint:forbidigo // in a bubble
+		<-time.After(10 * time.Second)
 		source.change(func() { source.takes = time.Hour })
 		began := time.Now()
 		want(t, f, "k", 5)
@@ -143,7 +106,7 @@ func TestAReadEndsAfterOneSecond(t *testing.T) {
 		if len(seen.errs) != 1 || !errors.Is(seen.errs[0], context.DeadlineExceeded) {
 			t.Errorf("OnError got %v, want a timeout", seen.errs)
 		}
-		time.Sleep(10*time.Second - 1) //nolint:forbidigo // in a bubble
+		<-time.After(10*time.Second - 1)
 		want(t, f, "k", 5)
 		if n := source.count(); n != 2 {
 			t.Errorf("%d reads, want no retry before MaxAge has passed since the failure", n)
@@ -151,7 +114,8 @@ func TestAReadEndsAfterOneSecond(t *testing.T) {
 	})
 }
 
-func TestTheFirstCallersWaitForTheFirstRead(t *testing.T) {
+// One caller reads. Without a copy the others wait for it, and otherwise they use the old one.
+func TestOneCallerReads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		source := &fakeSource{takes: 500 * time.Millisecond}
@@ -162,36 +126,18 @@ func TestTheFirstCallersWaitForTheFirstRead(t *testing.T) {
 		}
 		synctest.Wait()
 		want(t, f, "k", 5)
-		if n := source.count(); n != 1 {
-			t.Errorf("%d reads, want 1", n)
-		}
-	})
-}
-
-func TestOneCallerReadsWhileTheOthersUseTheOldCopy(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		source := &fakeSource{}
-		source.set("k", 5)
-		f := overrides.New(source, "api", overrides.MaxAge(10*time.Second))
-		want(t, f, "k", 5)
-		time.Sleep(10 * time.Second) //nolint:forbidigo // in a bubble
+		<-time.After(10 * time.Second)
 		source.set("k", 7)
-		source.change(func() { source.takes = 500 * time.Millisecond })
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			want(t, f, "k", 7)
-		}()
+		go want(t, f, "k", 7)
 		synctest.Wait()
 		began := time.Now()
 		for range 64 {
 			want(t, f, "k", 5)
 		}
 		if d := time.Since(began); d != 0 {
-			t.Errorf("the others waited for %v", d)
+			t.Errorf("the others waited for %v, want no wait", d)
 		}
-		<-done
+		<-time.After(source.takes)
 		want(t, f, "k", 7)
 		if n := source.count(); n != 2 {
 			t.Errorf("%d reads, want 2", n)
@@ -199,7 +145,7 @@ func TestOneCallerReadsWhileTheOthersUseTheOldCopy(t *testing.T) {
 	})
 }
 
-func TestTenThousandOverridesAreTheMost(t *testing.T) {
+func TestMostOverrides(t *testing.T) {
 	t.Parallel()
 	source, clock, seen := &fakeSource{}, newClocks(), &reported{}
 	add := func(n int) {
@@ -224,26 +170,18 @@ func TestTenThousandOverridesAreTheMost(t *testing.T) {
 	}
 }
 
-func TestKeysAreComparedAsTheyAreStored(t *testing.T) {
+func TestStoredKeys(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("k", 1000)
 	for _, secret := range [][]byte{nil, []byte("a secret")} {
 		for _, key := range []string{"k", long, "\x00"} {
 			stored, err := limiter.StoredKey(key, secret)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			source := &fakeSource{}
 			source.set(stored, 5)
-			opts := []limiter.Option{}
-			var digest []overrides.Option
+			l := withOverrides(t, overrides.New(source, "api"))
 			if secret != nil {
-				opts, digest = append(opts, limiter.WithKeyDigest(secret)), append(digest, overrides.WithKeyDigest(secret))
-			}
-			opts = append(opts, limiter.WithPolicyFor(overrides.New(source, "api", digest...)))
-			l, err := limiter.New(memory.New(), "api", limiter.PerMinute(1), opts...)
-			if err != nil {
-				t.Fatal(err)
+				l = withOverrides(t, overrides.New(source, "api", overrides.WithKeyDigest(secret)), limiter.WithKeyDigest(secret))
 			}
 			if r, err := l.AllowN(t.Context(), key, 5); err != nil || !r.Allowed || r.Policy != limiter.Policy(limiter.PerMinute(5)) {
 				t.Errorf("AllowN with the override: %+v, %v; want it allowed", r, err)
@@ -255,7 +193,7 @@ func TestKeysAreComparedAsTheyAreStored(t *testing.T) {
 	}
 }
 
-func TestWrongArgumentsFailEveryRequest(t *testing.T) {
+func TestWrongArguments(t *testing.T) {
 	t.Parallel()
 	source := &fakeSource{}
 	for name, f := range map[string]policyFor{
@@ -267,11 +205,7 @@ func TestWrongArgumentsFailEveryRequest(t *testing.T) {
 		"no secret":          overrides.New(source, "api", overrides.WithKeyDigest(nil)),
 		"no OnError":         overrides.New(source, "api", overrides.OnError(nil)),
 	} {
-		l, err := limiter.New(memory.New(), "api", limiter.PerMinute(1), limiter.FailOpen(), limiter.WithPolicyFor(f))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := l.Allow(t.Context(), "k")
+		r, err := withOverrides(t, f, limiter.FailOpen()).Allow(t.Context(), "k")
 		if !errors.Is(err, limiter.ErrInvalid) || !errors.Is(err, limiter.ErrNoPolicy) || r.Allowed {
 			t.Errorf("%s: %+v, %v; want a refusal with ErrInvalid", name, r, err)
 		}
@@ -287,13 +221,10 @@ func TestWrongArgumentsFailEveryRequest(t *testing.T) {
 	overrides.New(source, "api", nil)
 }
 
-func TestAnOverrideOfTheOtherKindFailsTheRequestsOfItsKey(t *testing.T) {
+func TestOverrideOfTheOtherKind(t *testing.T) {
 	t.Parallel()
 	source := &fakeSource{list: []limiter.Override{{Key: "k", Policy: limiter.FixedWindow{Limit: 1, Window: time.Hour}}}}
-	l, err := limiter.New(memory.New(), "api", limiter.PerMinute(1), limiter.WithPolicyFor(overrides.New(source, "api")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := withOverrides(t, overrides.New(source, "api"))
 	if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, limiter.ErrInvalid) {
 		t.Errorf("Allow: %v, want ErrInvalid", err)
 	}
@@ -303,11 +234,9 @@ func TestAnOverrideOfTheOtherKindFailsTheRequestsOfItsKey(t *testing.T) {
 }
 
 // Not in parallel, because the default logger is a variable.
-func TestWithoutOnErrorFailuresAreLogged(t *testing.T) {
+func TestFailuresAreLogged(t *testing.T) {
 	store, err := sqlite.Open(":memory:") // without tables
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	var text bytes.Buffer
 	before := slog.Default()
@@ -341,7 +270,7 @@ func TestOnErrorMayAskAgain(t *testing.T) {
 	}
 }
 
-func TestAKeyWithoutADigestCostsNoAllocation(t *testing.T) {
+func TestAllocations(t *testing.T) {
 	source := &fakeSource{}
 	source.set("k", 5)
 	f := overrides.New(source, "api")

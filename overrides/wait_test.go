@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/overrides"
-	"github.com/sqlimit/limiter/postgres"
 )
 
 func TestWaitForRead(t *testing.T) {
@@ -31,10 +29,7 @@ func TestWaitForRead(t *testing.T) {
 			source, seen := &fakeSource{takes: 500 * time.Millisecond}, &reported{}
 			source.set("k", 5)
 			f := overrides.New(source, "api", seen.option())
-			l, err := limiter.New(memory.New(), "api", limiter.PerMinute(1), limiter.FailOpen(), limiter.WithPolicyFor(f))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := withOverrides(t, f, limiter.FailOpen())
 			began := time.Now()
 			for i := range 3 {
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -130,39 +125,5 @@ func TestWaitForRead(t *testing.T) {
 				t.Errorf("OnError got %v, want one error", seen.errs)
 			}
 		})
-	})
-}
-
-func TestLeaveLockedTable(t *testing.T) {
-	t.Parallel()
-	onPostgres(t, func(t *testing.T, d database) {
-		d.set(t, "k", 5, time.Time{})
-		tx, err := d.db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback() }()
-		if _, err := tx.ExecContext(t.Context(), "LOCK TABLE limiter_overrides IN ACCESS EXCLUSIVE MODE"); err != nil {
-			t.Fatal(err)
-		}
-		l := newLimiter(t, d.store, nil)
-		var leavers sync.WaitGroup
-		for i := range 50 {
-			leavers.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*time.Millisecond)
-				defer cancel()
-				if _, err := l.Peek(ctx, "k"); !errors.Is(err, limiter.ErrCanceled) {
-					t.Errorf("Peek: %v, want ErrCanceled", err)
-				}
-			})
-		}
-		leavers.Wait()
-		if err := tx.Rollback(); err != nil {
-			t.Fatal(err)
-		}
-		wantLimit(t, l, "k", 5) // by the read that the first caller began
-		if n := d.store.(*postgres.Store).Stats().ConnectionsLost; n != 0 {
-			t.Errorf("%d connections lost, want none", n)
-		}
 	})
 }
