@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
-func TestTheCountersOfAQueue(t *testing.T) {
+func TestCounters(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -79,7 +79,7 @@ func counted(s *sender, counters *batch.Counters) *queue {
 	})
 }
 
-func TestQueuedCountsThoseWhoWaitToBeSent(t *testing.T) {
+func TestQueued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		counters := new(batch.Counters)

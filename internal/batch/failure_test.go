@@ -13,7 +13,7 @@ import (
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-func TestOneBadRowDecidesForNoOther(t *testing.T) {
+func TestBadRowDecidesForNoOther(t *testing.T) {
 	for _, class := range []error{limiter.ErrInvalid, limiter.ErrNotApplied} {
 		t.Run(class.Error(), func(t *testing.T) {
 			in(t, func(t *testing.T, s *sender, q *queue) {
@@ -30,7 +30,7 @@ func TestOneBadRowDecidesForNoOther(t *testing.T) {
 				for i, a := range answers {
 					if i == 3 {
 						if !errors.Is(a.err, bad) || !errors.Is(a.err, class) {
-							t.Errorf("the bad one: %v", a.err)
+							t.Errorf("the take of the bad row: %v, want %v", a.err, class)
 						}
 						continue
 					}
@@ -50,27 +50,35 @@ func TestOneBadRowDecidesForNoOther(t *testing.T) {
 	}
 }
 
-func TestWhatMayHaveBeenAppliedIsNotSentAgain(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		s.before = func(_ context.Context, groups []*batch.Group) error {
-			if len(groups) > 1 {
-				return limiter.ErrOutcomeUnknown
-			}
-			return nil
+// The error counts, also if the store has decided the calls before.
+func TestUnknownOutcomeIsNotSentAgain(t *testing.T) {
+	unknown := func(_ context.Context, groups []*batch.Group) error {
+		if len(groups) > 1 || groups[0].Op().Key == "lone" {
+			return limiter.ErrOutcomeUnknown
 		}
-		answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("b", 1))()
-		for i, a := range answers[2:] {
-			if !errors.Is(a.err, limiter.ErrOutcomeUnknown) {
-				t.Errorf("take %d: %v", i+2, a.err)
-			}
-		}
-		if n := len(s.statements()); n != 3 {
-			t.Errorf("%d statements, want 3", n)
-		}
-	})
+		return nil
+	}
+	for name, setUp := range map[string]func(s *sender){
+		"before the store decides": func(s *sender) { s.before = unknown },
+		"after it has decided":     func(s *sender) { s.after = unknown },
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, s *sender, q *queue) {
+				setUp(s)
+				for i, a := range ask(t.Context(), q, take("lone", 1), take("y", 1), take("a", 1), take("b", 1))() {
+					if errors.Is(a.err, limiter.ErrOutcomeUnknown) != (i != 1) || a.state.Took != (i == 1) {
+						t.Errorf("take %d: %+v, want ErrOutcomeUnknown of all but the second", i, a)
+					}
+				}
+				if n := len(s.statements()); n != 3 {
+					t.Errorf("%d statements, want 3", n)
+				}
+			})
+		})
+	}
 }
 
-func TestAPanicIsAnErrorOfAllThatItConcerns(t *testing.T) {
+func TestPanic(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.before = func(_ context.Context, groups []*batch.Group) error {
 			if len(groups) > 1 {
@@ -97,7 +105,7 @@ func TestAPanicIsAnErrorOfAllThatItConcerns(t *testing.T) {
 	})
 }
 
-func TestWithoutAConnectionAllThatWaitFailUncharged(t *testing.T) {
+func TestNoConnection(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.dial = 5 * ms
 		var up atomic.Bool
@@ -122,7 +130,7 @@ func TestWithoutAConnectionAllThatWaitFailUncharged(t *testing.T) {
 	})
 }
 
-func TestACallThatWaitsWhileTheStoreAnswersOthersHasItsFullTimeWhenItIsSent(t *testing.T) {
+func TestFullTimeBehindOthers(t *testing.T) {
 	for name, keys := range map[string][]string{
 		"behind its own key":                {"k", "k", "k"},
 		"behind as many statements as fit":  {"a", "b", "c"},
@@ -143,7 +151,7 @@ func TestACallThatWaitsWhileTheStoreAnswersOthersHasItsFullTimeWhenItIsSent(t *t
 	}
 }
 
-func TestACallThatWaitsForAStoreThatAnswersNobodyHasNoMoreTime(t *testing.T) {
+func TestNoMoreTimeBehindAHungStore(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.takes = time.Hour
 		first := ask(t.Context(), q, take("k", 1))

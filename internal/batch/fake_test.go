@@ -21,6 +21,8 @@ type sender struct {
 	// before, if set, is called before a statement does anything; its error is the
 	// statement's.
 	before func(ctx context.Context, groups []*batch.Group) error
+	// after, if set, is called after the statement; its error is the statement's.
+	after func(ctx context.Context, groups []*batch.Group) error
 	// undecided, if set, says which calls a statement cannot decide.
 	undecided func(groups []*batch.Group, c *batch.Call) bool
 	// connect, if set, gives the error of a connection.
@@ -114,6 +116,9 @@ func (s *sender) carryOut(ctx context.Context, groups []*batch.Group) error {
 			s.rows[g.Op().Key] = next
 			call.Decide(state)
 		}
+	}
+	if s.after != nil {
+		return s.after(ctx, groups)
 	}
 	return nil
 }

@@ -3,9 +3,6 @@ package batch_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,277 +14,190 @@ import (
 )
 
 // hold waits for a key in a goroutine of its own.
-func hold(ctx context.Context, q *queue, op limiter.Op) (wait func() (served bool, err error)) {
-	var served bool
+func hold(ctx context.Context, q *queue, op limiter.Op) (wait func() (waited bool, err error)) {
+	var waited bool
 	var err error
 	var all sync.WaitGroup
 	all.Go(func() {
 		limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
 		defer stop()
-		served, err = q.Hold(limited, &op)
+		waited, err = q.Hold(limited, &op)
 	})
 	synctest.Wait()
 	return func() (bool, error) {
 		all.Wait()
-		return served, err
+		return waited, err
 	}
 }
 
-func TestTakesOfAHeldKeyWaitAndThenGoTogether(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		op := take("k", 1)
-		if served, err := hold(t.Context(), q, op)(); served || err != nil {
-			t.Fatalf("Hold of an idle key = %v, %v", served, err)
-		}
-		answers := ask(t.Context(), q, op, op, op)
-		took(t, ask(t.Context(), q, take("other", 1))())
-		if sent := s.statements(); len(sent) != 1 || sent[0].keys[0] != "other" {
-			t.Errorf("sent %+v while the key is held, want the other key only", sent)
-		}
-		q.Release(&op, true)
-		if n := took(t, answers()); n != 3 {
-			t.Errorf("%d took, want 3", n)
-		}
-		if sent := s.statements(); len(sent) != 2 || sent[1].units["k"] != 3 {
-			t.Errorf("sent %+v, want 3 takes together", sent)
-		}
-	})
+// held fails the test unless the Hold gets its key. It reports whether the store answered others meanwhile.
+func held(t *testing.T, wait func() (bool, error)) (waited bool) {
+	t.Helper()
+	waited, err := wait()
+	if err != nil {
+		t.Fatalf("Hold: %v, want the key", err)
+	}
+	return waited
 }
 
-// A statement for several keys charges as many units of one operation for each.
-func TestHoldsBetweenUnequalTakes(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, _ *queue) {
-		q := open(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 8, Merges: merges, Deadlines: new(opcontext.Deadlines)})
-		one, two, three := take("k", 1), take("k", 2), take("k", 3)
-		if _, err := hold(t.Context(), q, one)(); err != nil {
-			t.Fatal(err)
-		}
-		holdTwo := hold(t.Context(), q, two)
-		holdThree := hold(t.Context(), q, three)
-		answers := []func() []answer{ask(t.Context(), q, two)}
-		q.Release(&one, true)
-		if _, err := holdTwo(); err != nil {
-			t.Fatal(err)
-		}
-		answers = append(answers, ask(t.Context(), q, three))
-		q.Release(&two, true)
-		if _, err := holdThree(); err != nil {
-			t.Fatal(err)
-		}
-		answers = append(answers, ask(t.Context(), q, take("a", 1), take("b", 1), take("c", 1))) // c shares a statement with k
-		q.Release(&three, true)
-		for _, wait := range answers {
-			took(t, wait())
-		}
-		if used := s.rows["k"].FullAt - s.rows["k"].At; used != 5*int64(perHour.Step()) {
-			t.Errorf("the takes of 2 and 3 were charged as %v, want 5", float64(used)/float64(perHour.Step()))
-		}
+func TestHold(t *testing.T) {
+	op := take("k", 1)
+	t.Run("keeps the takes of its key waiting, which then go together", func(t *testing.T) {
+		in(t, func(t *testing.T, s *sender, q *queue) {
+			if held(t, hold(t.Context(), q, op)) {
+				t.Error("a Hold of an idle key waited")
+			}
+			answers := ask(t.Context(), q, op, op, op)
+			took(t, ask(t.Context(), q, take("other", 1))())
+			if sent := s.statements(); len(sent) != 1 || sent[0].keys[0] != "other" {
+				t.Errorf("sent %+v while the key is held, want the other key only", sent)
+			}
+			q.Release(&op, true)
+			if n := took(t, answers()); n != 3 {
+				t.Errorf("%d took, want 3", n)
+			}
+			if sent := s.statements(); len(sent) != 2 || sent[1].units["k"] != 3 {
+				t.Errorf("sent %+v, want 3 takes together", sent)
+			}
+		})
 	})
-}
-
-func TestHoldIsInOrder(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		op := take("k", 1)
-		first := ask(t.Context(), q, op)
-		before := ask(t.Context(), q, op, op)
-		held := hold(t.Context(), q, op)
-		after := ask(t.Context(), q, op, op)
-		next := hold(t.Context(), q, op)
-		if served, err := held(); !served || err != nil {
-			t.Errorf("Hold = %v, %v, want it after others were served", served, err)
-		}
-		if n := took(t, first()) + took(t, before()); n != 3 {
-			t.Errorf("%d took before the Hold, want 3", n)
-		}
-		<-time.After(3 * s.takes)
-		if sent := s.statements(); len(sent) != 2 || sent[1].units["k"] != 2 {
-			t.Errorf("sent %+v before the key is released, want one take and then two", sent)
-		}
-		q.Release(&op, true)
-		if n := took(t, after()); n != 2 {
-			t.Errorf("%d took after the Hold, want 2", n)
-		}
-		if _, err := next(); err != nil {
-			t.Error(err)
-		}
-		q.Release(&op, false)
+	t.Run("gets its key in the order of arrival", func(t *testing.T) {
+		in(t, func(t *testing.T, s *sender, q *queue) {
+			first := ask(t.Context(), q, op)
+			before := ask(t.Context(), q, op, op)
+			holds := hold(t.Context(), q, op)
+			after := ask(t.Context(), q, op, op)
+			next := hold(t.Context(), q, op)
+			if !held(t, holds) {
+				t.Error("the Hold did not wait for the takes before it")
+			}
+			if n := took(t, first()) + took(t, before()); n != 3 {
+				t.Errorf("%d took before the Hold, want 3", n)
+			}
+			<-time.After(3 * s.takes)
+			if sent := s.statements(); len(sent) != 2 || sent[1].units["k"] != 2 {
+				t.Errorf("sent %+v before the key is released, want one take and then two", sent)
+			}
+			q.Release(&op, true)
+			if n := took(t, after()); n != 2 {
+				t.Errorf("%d took after the Hold, want 2", n)
+			}
+			held(t, next)
+			q.Release(&op, false)
+		})
 	})
-}
-
-func TestAHoldWhoseCallerLeavesIsSkipped(t *testing.T) {
-	in(t, func(t *testing.T, _ *sender, q *queue) {
-		op := take("k", 1)
-		if _, err := hold(t.Context(), q, op)(); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		leaves := hold(ctx, q, op)
-		timesOut := hold(t.Context(), q, op)
-		long := op
-		long.Timeout = time.Minute
-		stays, answers := hold(t.Context(), q, long), ask(t.Context(), q, long)
-		cancel()
-		if _, err := leaves(); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrKeyBusy) {
-			t.Errorf("a caller who leaves gets %v, want ErrCanceled", err)
-		}
-		if _, err := timesOut(); !errors.Is(err, limiter.ErrKeyBusy) || !errors.Is(err, limiter.ErrNotApplied) {
-			t.Errorf("after the time limit: %v, want ErrKeyBusy and ErrNotApplied", err)
-		}
-		q.Release(&op, false)
-		if _, err := stays(); err != nil {
-			t.Error(err)
-		}
-		q.Release(&op, true)
-		if n := took(t, answers()); n != 1 {
-			t.Error("the take behind the Hold was not sent")
-		}
+	// A statement for several keys charges as many units of one operation for each.
+	t.Run("does not make unequal takes units of one operation", func(t *testing.T) {
+		apart(t, 4, 8, func(t *testing.T, s *sender, q *queue) {
+			two, three := take("k", 2), take("k", 3)
+			held(t, hold(t.Context(), q, op))
+			holdTwo := hold(t.Context(), q, two)
+			holdThree := hold(t.Context(), q, three)
+			answers := []func() []answer{ask(t.Context(), q, two)}
+			q.Release(&op, true)
+			held(t, holdTwo)
+			answers = append(answers, ask(t.Context(), q, three))
+			q.Release(&two, true)
+			held(t, holdThree)
+			answers = append(answers, ask(t.Context(), q, take("a", 1), take("b", 1), take("c", 1))) // c shares a statement with k
+			q.Release(&three, true)
+			for _, wait := range answers {
+				took(t, wait())
+			}
+			if used := s.rows["k"].FullAt - s.rows["k"].At; used != 5*int64(perHour.Step()) {
+				t.Errorf("the takes of 2 and 3 were charged as %v, want 5", float64(used)/float64(perHour.Step()))
+			}
+		})
 	})
-}
-
-func TestAHoldBehindCallersWhoHaveLeftGetsTheKey(t *testing.T) {
-	in(t, func(t *testing.T, _ *sender, q *queue) {
-		busy := ask(t.Context(), q, take("a", 1), take("b", 1)) // as many statements as may be in flight
-		ctx, cancel := context.WithCancel(t.Context())
-		left := ask(ctx, q, take("k", 1))
-		op := take("k", 1)
-		held := hold(t.Context(), q, op)
-		cancel()
-		left()
-		if _, err := held(); err != nil {
-			t.Error(err)
-		}
-		took(t, busy())
-		behind := ask(t.Context(), q, op)
-		q.Release(&op, true)
-		if n := took(t, behind()); n != 1 {
-			t.Error("the take behind the Hold was not sent")
-		}
-	})
-}
-
-// Callers hold several keys, in order, beside takes that share statements, callers who leave and
-// statements that fail. A held key is in no statement, and in the end every queue is empty.
-//
-// If the time of a caller ends, its key is busy or the store answered others while it waited for this
-// key or one before. Otherwise a statement has failed meanwhile.
-func TestHeldKeysAreInNoStatement(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		seed := rand.Uint64()
-		r := rand.New(rand.NewPCG(seed, 0))
-		var mu sync.Mutex
-		held := map[string]bool{}
-		failed := 0
-		s.before = func(_ context.Context, groups []*batch.Group) error {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, g := range groups {
-				if held[g.Op().Key] {
-					t.Errorf("seed %d: a statement has a key that is held", seed)
-				}
-			}
-			if len(groups) > 2 {
-				failed++
-				return limiter.ErrNotApplied
-			}
-			return nil
-		}
-		several := func(ctx context.Context, keys []int, last time.Duration) {
-			limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, timeout)
-			defer stop()
-			mu.Lock()
-			before := failed
-			mu.Unlock()
-			ops, queues := make([]limiter.Op, len(keys)), make([]*batch.Queue, len(keys))
-			for i, k := range keys {
-				ops[i], queues[i] = take(fmt.Sprint(k), 1), q.Queue
-			}
-			h, err := batch.HoldAll(limited, queues, ops)
-			defer func() { h.End(err == nil, err) }()
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				busy := errors.Is(err, limiter.ErrKeyBusy) || h.Waited() || failed > before
-				if ctx.Err() == nil && (!busy || !errors.Is(err, limiter.ErrNotApplied)) {
-					t.Errorf("seed %d: %v", seed, err)
-				}
-				return
-			}
-			for _, op := range ops {
-				if held[op.Key] {
-					t.Errorf("seed %d: two hold a key", seed)
-				}
-				held[op.Key] = true
-			}
-			mu.Unlock()
-			<-time.After(last)
-			mu.Lock()
-			for _, op := range ops {
-				held[op.Key] = false
-			}
-		}
-		var all sync.WaitGroup
-		for range 400 {
+	t.Run("is skipped if its caller leaves", func(t *testing.T) {
+		in(t, func(t *testing.T, _ *sender, q *queue) {
+			held(t, hold(t.Context(), q, op))
 			ctx, cancel := context.WithCancel(t.Context())
-			t.Cleanup(cancel)
-			keys := r.Perm(6)[:1+r.IntN(4)]
-			slices.Sort(keys)
-			pause := time.Duration(r.IntN(10)) * ms
-			if r.IntN(2) == 0 {
-				all.Go(func() { several(ctx, keys, pause) })
-			} else {
-				op := take(fmt.Sprint(keys[0]), 1+r.Int64N(2))
-				op.Timeout = time.Minute
-				limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
-				all.Go(func() {
-					defer stop()
-					if _, err := q.Do(limited, op); err != nil && ctx.Err() == nil {
-						t.Errorf("seed %d: %v", seed, err)
-					}
-				})
+			leaves := hold(ctx, q, op)
+			timesOut := hold(t.Context(), q, op)
+			long := op
+			long.Timeout = time.Minute
+			stays, answers := hold(t.Context(), q, long), ask(t.Context(), q, long)
+			cancel()
+			if _, err := leaves(); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrKeyBusy) {
+				t.Errorf("a caller who leaves: %v, want ErrCanceled", err)
 			}
-			if r.IntN(5) == 0 {
-				cancel()
+			if _, err := timesOut(); !errors.Is(err, limiter.ErrKeyBusy) || !errors.Is(err, limiter.ErrNotApplied) {
+				t.Errorf("after the time limit: %v, want ErrKeyBusy and ErrNotApplied", err)
 			}
-			if r.IntN(3) == 0 {
-				<-time.After(time.Duration(r.IntN(8)) * ms)
+			q.Release(&op, false)
+			held(t, stays)
+			q.Release(&op, true)
+			if n := took(t, answers()); n != 1 {
+				t.Error("the take behind the Hold was not sent")
 			}
-		}
-		all.Wait()
-		<-time.After(time.Second)
-		if n := q.Keys(); n != 0 {
-			t.Errorf("seed %d: %d key queues are left", seed, n)
-		}
+		})
+	})
+	t.Run("gets its key behind callers who have left", func(t *testing.T) {
+		in(t, func(t *testing.T, _ *sender, q *queue) {
+			busy := ask(t.Context(), q, take("a", 1), take("b", 1)) // as many statements as may be in flight
+			ctx, cancel := context.WithCancel(t.Context())
+			left := ask(ctx, q, op)
+			holds := hold(t.Context(), q, op)
+			cancel()
+			left()
+			held(t, holds)
+			took(t, busy())
+			behind := ask(t.Context(), q, op)
+			q.Release(&op, true)
+			if n := took(t, behind()); n != 1 {
+				t.Error("the take behind the Hold was not sent")
+			}
+		})
+	})
+	// The calls behind a Hold whose time ended have waited for those that it waited for.
+	t.Run("that times out leaves the time of the calls behind it", func(t *testing.T) {
+		in(t, func(t *testing.T, s *sender, q *queue) {
+			s.takes = 3 * timeout / 5
+			a, b := take("a", 1), take("b", 1)
+			behind := ask(t.Context(), q, b, b) // the second one waits for the first, and then takes as long
+			limited, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+			defer stop()
+			var holds sync.WaitGroup
+			holds.Go(func() {
+				h, err := batch.HoldAll(limited, []*batch.Queue{q.Queue, q.Queue}, []limiter.Op{a, b})
+				if !errors.Is(err, limiter.ErrKeyBusy) {
+					t.Errorf("HoldAll = %v, want ErrKeyBusy", err)
+				}
+				h.End(false, err)
+			})
+			<-time.After(20 * ms)
+			if n := took(t, ask(t.Context(), q, a)()); n != 1 { // it has 20 ms left when the Hold ends
+				t.Error("the take behind the Hold was not granted")
+			}
+			holds.Wait()
+			took(t, behind())
+		})
 	})
 }
 
 // A Hold has a slot of the line of single keys, whatever line its key waited in before.
 func TestHoldSlot(t *testing.T) {
+	op := take("k", 1)
 	t.Run("after the calls before it have left the shared line", func(t *testing.T) {
 		apart(t, 4, 8, func(t *testing.T, _ *sender, q *queue) {
 			first := ask(t.Context(), q, take("x", 1)) // fills the shared line
 			ctx, leave := context.WithCancel(t.Context())
-			left := ask(ctx, q, take("k", 1))
-			op := take("k", 1)
-			held := hold(t.Context(), q, op)
+			left := ask(ctx, q, op)
+			holds := hold(t.Context(), q, op)
 			leave()
 			left()
 			took(t, first())
-			if _, err := held(); err != nil {
-				t.Fatal(err)
-			}
+			held(t, holds)
 			q.Release(&op, true)
 		})
 	})
 	t.Run("of a key that another call has made slow", func(t *testing.T) {
 		slowly(t, func(t *testing.T, q *queue, _ *sender, _ chan struct{}) {
-			booking := func(key string) limiter.Op {
-				op := take(key, 1)
-				op.MaxWait = time.Hour
-				return op
-			}
-			first := ask(t.Context(), q, booking("a"), booking("b")) // fill the line of single keys
-			op := take("k", 1)
-			held := hold(t.Context(), q, op)
+			a, b := take("a", 1), take("b", 1)
+			a.MaxWait, b.MaxWait = time.Hour, time.Hour
+			first := ask(t.Context(), q, a, b) // fill the line of single keys
+			holds := hold(t.Context(), q, op)
 			limited, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
 			defer stop()
 			var locked sync.WaitGroup
@@ -297,36 +207,9 @@ func TestHoldSlot(t *testing.T) {
 				}
 			})
 			took(t, first())
-			if _, err := held(); err != nil {
-				t.Fatal(err)
-			}
+			held(t, holds)
 			q.Release(&op, true)
 			locked.Wait()
 		})
-	})
-}
-
-// The calls behind a Hold whose time ended have waited for those that it waited for.
-func TestHoldThatTimesOutBehindOthers(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		s.takes = 3 * timeout / 5
-		a, b := take("a", 1), take("b", 1)
-		behind := ask(t.Context(), q, b, b) // the second one waits for the first, and then takes as long
-		limited, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
-		defer stop()
-		var hold sync.WaitGroup
-		hold.Go(func() {
-			h, err := batch.HoldAll(limited, []*batch.Queue{q.Queue, q.Queue}, []limiter.Op{a, b})
-			if !errors.Is(err, limiter.ErrKeyBusy) {
-				t.Errorf("HoldAll = %v, want ErrKeyBusy", err)
-			}
-			h.End(false, err)
-		})
-		<-time.After(20 * ms)
-		if n := took(t, ask(t.Context(), q, a)()); n != 1 { // it has 20 ms left when the Hold ends
-			t.Error("the take behind the Hold was not granted")
-		}
-		hold.Wait()
-		took(t, behind())
 	})
 }

@@ -17,7 +17,7 @@ import (
 // Key queues are reused for other keys, which must not find anything of the key before. Here
 // everything that can happen to a key queue does: it has few or many calls, its callers leave, its
 // statement fails, and it is sent on its own.
-func TestEachKeyIsExactInAQueueThatOthersHad(t *testing.T) {
+func TestReusedKeyQueues(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		seed := rand.Uint64()
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -119,7 +119,7 @@ func slow(key string, d time.Duration) func(ctx context.Context, groups []*batch
 	}
 }
 
-func TestAKeyDoesNotTakeThePlaceThatAnotherLeft(t *testing.T) {
+func TestKeyThatMovesLeavesNoPlace(t *testing.T) {
 	apart(t, 1, 2, func(t *testing.T, s *sender, q *queue) {
 		s.before = slow("first", 50*ms)
 		// One take of "moves" waits behind the first key. With a second one the key is
@@ -143,7 +143,7 @@ func TestAKeyDoesNotTakeThePlaceThatAnotherLeft(t *testing.T) {
 	})
 }
 
-func TestAKeyIsNotSentOnItsOwnBecauseAnotherWas(t *testing.T) {
+func TestKeyIsSentAloneOnlyOnce(t *testing.T) {
 	apart(t, 4, 100, func(t *testing.T, s *sender, q *queue) {
 		s.before = func(_ context.Context, groups []*batch.Group) error {
 			if len(groups) > 1 && groups[0].Op().Key == "bad" {

@@ -14,8 +14,7 @@ import (
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-// in runs a test on a clock that moves when all wait, and sees to it that nothing is
-// left behind.
+// in runs a test in a synctest bubble, and checks that it leaves nothing behind.
 func in(t *testing.T, test func(t *testing.T, s *sender, q *queue)) {
 	t.Helper()
 	t.Parallel()
@@ -26,7 +25,7 @@ func in(t *testing.T, test func(t *testing.T, s *sender, q *queue)) {
 	})
 }
 
-func TestALoneTakeGoesAtOnceInAStatementOfItsOwn(t *testing.T) {
+func TestLoneTake(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		for range 3 {
 			answers := ask(t.Context(), q, take("a", 1))()
@@ -42,7 +41,7 @@ func TestALoneTakeGoesAtOnceInAStatementOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestTakesThatArriveMeanwhileGoTogether(t *testing.T) {
+func TestTakesGoTogether(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		// Two statements are in flight at once; later takes wait for the first.
 		answers := ask(t.Context(), q, take("d", 1), take("e", 1), take("c", 1), take("a", 1), take("b", 1))()
@@ -63,7 +62,7 @@ func TestTakesThatArriveMeanwhileGoTogether(t *testing.T) {
 	})
 }
 
-func TestAStatementHasOnlySoManyRows(t *testing.T) {
+func TestRowsOfAStatement(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		var ops []limiter.Op
 		for i := range 12 {
@@ -82,7 +81,7 @@ func TestAStatementHasOnlySoManyRows(t *testing.T) {
 	})
 }
 
-func TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder(t *testing.T) {
+func TestTakesOfAKeyAreGrantedInOrder(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		ops := []limiter.Op{take("hot", 90)}
 		for range 16 {
@@ -108,7 +107,7 @@ func TestTakesOfOneKeyMergeAndAreGrantedInTheirOrder(t *testing.T) {
 	})
 }
 
-func TestTakesOfAPolicyThatWaitForAKeyGoTogether(t *testing.T) {
+func TestTakesOfAKeyGoTogether(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		other := take("k", 1)
 		other.Policy = limiter.PerHour(200)
@@ -135,7 +134,7 @@ func TestTakesOfAPolicyThatWaitForAKeyGoTogether(t *testing.T) {
 	})
 }
 
-func TestRefundsCancelsAndResetsThatWaitForAKeyGoTogether(t *testing.T) {
+func TestGiveBacksOfAKeyGoTogether(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		op := func(kind limiter.OpKind, cost int64) limiter.Op {
 			op := take("k", cost)
@@ -157,7 +156,7 @@ func TestRefundsCancelsAndResetsThatWaitForAKeyGoTogether(t *testing.T) {
 	})
 }
 
-func TestOperationsThatShareNoStatementGoSideBySide(t *testing.T) {
+func TestOperationsSideBySide(t *testing.T) {
 	in(t, func(t *testing.T, _ *sender, q *queue) {
 		var ops []limiter.Op
 		for i := range 5 {
@@ -177,7 +176,7 @@ func TestOperationsThatShareNoStatementGoSideBySide(t *testing.T) {
 	})
 }
 
-func TestAReadDoesNotWaitForTheLockOfItsKey(t *testing.T) {
+func TestReadDoesNotWaitForItsKey(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		locked := ask(t.Context(), q, take("k", 1), take("k", 1))
 		look := take("k", 0)
@@ -189,25 +188,7 @@ func TestAReadDoesNotWaitForTheLockOfItsKey(t *testing.T) {
 	})
 }
 
-func TestACallThatRunsOutOfTimeBehindItsOwnKeyIsNotTheStoresFailure(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		s.takes = 200 * ms
-		first := ask(t.Context(), q, take("k", 1))
-		<-time.After(10 * ms)
-		short := take("k", 1)
-		short.Timeout = 50 * ms
-		a := ask(t.Context(), q, short)()[0]
-		if !errors.Is(a.err, limiter.ErrKeyBusy) || !errors.Is(a.err, limiter.ErrNotApplied) || limiter.StoreFailed(a.err) {
-			t.Errorf("%v, want ErrKeyBusy and ErrNotApplied, and no failure of the store", a.err)
-		}
-		took(t, first())
-		if n := len(s.statements()); n != 1 {
-			t.Errorf("%d statements, want 1", n)
-		}
-	})
-}
-
-func TestWhatAStatementCannotDecideGoesAgainByItself(t *testing.T) {
+func TestUndecidedCallIsSentAlone(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.undecided = func(groups []*batch.Group, c *batch.Call) bool { return len(groups) > 1 && c.Op.Key == "b" }
 		answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("b", 1), take("c", 1))()
@@ -221,7 +202,7 @@ func TestWhatAStatementCannotDecideGoesAgainByItself(t *testing.T) {
 	})
 }
 
-func TestAKeyForWhichSeveralWaitIsSentOnItsOwn(t *testing.T) {
+func TestHotKeyIsSentAlone(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		took(t, ask(t.Context(), q, take("x", 1), take("y", 1), take("hot", 1), take("cold", 1), take("hot", 1), take("mild", 1))())
 		var sent []map[string]int64
@@ -236,7 +217,7 @@ func TestAKeyForWhichSeveralWaitIsSentOnItsOwn(t *testing.T) {
 	})
 }
 
-func TestAKeyIsInOneStatementAtATime(t *testing.T) {
+func TestKeyIsInOneStatement(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		waits := make([]func() []answer, 8)
 		for i := range waits {
@@ -259,7 +240,7 @@ func TestAKeyIsInOneStatementAtATime(t *testing.T) {
 	})
 }
 
-func TestACallerWhoLeavesWhileItWaitsIsNotCharged(t *testing.T) {
+func TestLeaveWhileWaiting(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		ctx, cancel := context.WithCancel(t.Context())
 		first := ask(t.Context(), q, take("a", 1), take("b", 1))
@@ -286,7 +267,28 @@ func TestACallerWhoLeavesWhileItWaitsIsNotCharged(t *testing.T) {
 	})
 }
 
-func TestACallerWhoLeavesInMidStatementEndsItForNobody(t *testing.T) {
+// A caller leaves in the middle of a run of refunds.
+func TestRefundOfACallerWhoLeft(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		refund := take("k", 1)
+		refund.Kind = limiter.OpRefund
+		ctx, cancel := context.WithCancel(t.Context())
+		first := ask(t.Context(), q, take("k", 10))
+		before := ask(t.Context(), q, refund)
+		gone := ask(ctx, q, refund)
+		after := ask(t.Context(), q, refund)
+		cancel()
+		if a := gone()[0]; !errors.Is(a.err, limiter.ErrCanceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
+			t.Errorf("%v, want ErrCanceled, and nothing unknown", a.err)
+		}
+		took(t, slices.Concat(first(), before(), after()))
+		if units := s.units("k"); fmt.Sprint(units) != "[1 2]" {
+			t.Errorf("statements of %v operations, want the take, and two refunds", units)
+		}
+	})
+}
+
+func TestLeaveInMidStatement(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.takes = 220 * ms // the statement has over 100 ms left when a caller leaves
 		ctx, cancel := context.WithCancel(t.Context())
@@ -296,18 +298,18 @@ func TestACallerWhoLeavesInMidStatementEndsItForNobody(t *testing.T) {
 		<-time.After(s.takes + s.takes/2)
 		cancel()
 		if a := leaves()[0]; !errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != s.takes+s.takes/2 {
-			t.Errorf("the one who left: %v after %v, want ErrCanceled and ErrOutcomeUnknown at once", a.err, a.after)
+			t.Errorf("the caller who left: %v after %v, want ErrCanceled and ErrOutcomeUnknown at once", a.err, a.after)
 		}
 		if n := took(t, stays()); n != 2 {
 			t.Errorf("%d of the others took, want 2", n)
 		}
 		if row := s.rows["a"]; row.FullAt-row.At < 4*int64(perHour.Step())-int64(s.takes)*2 {
-			t.Errorf("the one who left was not charged")
+			t.Errorf("the caller who left was not charged")
 		}
 	})
 }
 
-func TestACallerWhoSendsItsOwnTakeHasALittleTimeToEndIt(t *testing.T) {
+func TestLeaveOwnStatement(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		takes, wants time.Duration
@@ -340,23 +342,35 @@ func TestACallerWhoSendsItsOwnTakeHasALittleTimeToEndIt(t *testing.T) {
 	}
 }
 
-func TestATimeLimitCountsTheTimeInTheQueue(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		s.takes = 200 * ms
-		first := ask(t.Context(), q, take("a", 1), take("b", 1))
-		<-time.After(10 * ms)
-		short := take("c", 1)
-		short.Timeout = 50 * ms
-		if a := ask(t.Context(), q, short)()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrCanceled) || a.after != short.Timeout {
-			t.Errorf("%v after %v, want ErrNotApplied after %v", a.err, a.after, short.Timeout)
-		}
-		took(t, first())
-		for _, st := range s.statements() {
-			if st.units["c"] > 0 {
-				t.Error("it was sent all the same")
-			}
-		}
-	})
+func TestTimeLimitInTheQueue(t *testing.T) {
+	for name, c := range map[string]struct {
+		key  string
+		busy bool // whether the store is not at fault
+	}{
+		"behind its own key":               {"a", true},
+		"behind as many statements as fit": {"c", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, s *sender, q *queue) {
+				s.takes = 200 * ms
+				first := ask(t.Context(), q, take("a", 1), take("b", 1))
+				<-time.After(10 * ms)
+				short := take(c.key, 1)
+				short.Timeout = 50 * ms
+				a := ask(t.Context(), q, short)()[0]
+				if !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrCanceled) || a.after != short.Timeout {
+					t.Errorf("%v after %v, want ErrNotApplied after %v", a.err, a.after, short.Timeout)
+				}
+				if errors.Is(a.err, limiter.ErrKeyBusy) != c.busy || limiter.StoreFailed(a.err) == c.busy {
+					t.Errorf("%v, want ErrKeyBusy %v", a.err, c.busy)
+				}
+				took(t, first())
+				if n := len(s.statements()); n != 2 {
+					t.Errorf("%d statements, want 2", n)
+				}
+			})
+		})
+	}
 }
 
 func TestShortTimeLimit(t *testing.T) {
@@ -376,7 +390,7 @@ func TestShortTimeLimit(t *testing.T) {
 	})
 }
 
-func TestAStatementEndsWithTheLongestTimeLimitOfItsTakes(t *testing.T) {
+func TestLongestTimeLimitOfAStatement(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		s.takes = time.Hour // hangs
 		short, long := take("a", 1), take("b", 1)
