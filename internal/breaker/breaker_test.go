@@ -33,7 +33,7 @@ func opened(err error) *breaker.Breaker {
 	return b
 }
 
-func TestABreakerOpensAfterFiveFailuresInARow(t *testing.T) {
+func TestOpensAfterFiveFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -60,39 +60,22 @@ func TestABreakerOpensAfterFiveFailuresInARow(t *testing.T) {
 				true,
 			},
 		} {
-			b := new(breaker.Breaker)
-			for i, err := range c.errs {
-				if !through(b, fmt.Sprint(i), err) {
-					t.Errorf("%s: operation %d was not let through", c.name, i)
+			for _, timeout := range []time.Duration{0, 1, 250 * ms, math.MaxInt64 - time.Second, math.MaxInt64} {
+				b := new(breaker.Breaker)
+				for i, err := range c.errs {
+					if !throughAll(b, err, within(timeout, i)) {
+						t.Errorf("%s, time limit %v: operation %d was not let through", c.name, timeout, i)
+					}
 				}
-			}
-			if open := !through(b, "k", nil); open != c.open {
-				t.Errorf("%s: open is %v", c.name, open)
+				if open := !through(b, "k", nil); open != c.open {
+					t.Errorf("%s, time limit %v: open is %v, want %v", c.name, timeout, open, c.open)
+				}
 			}
 		}
 	})
 }
 
-func TestABreakerOpensAfterFiveFailuresWhateverTheTimeLimit(t *testing.T) {
-	t.Parallel()
-	for _, timeout := range []time.Duration{0, 1, 250 * ms, math.MaxInt64 - time.Second, math.MaxInt64} {
-		b := new(breaker.Breaker)
-		for i := range 5 {
-			op := opOf(fmt.Sprint(i))
-			op.Timeout = timeout
-			pass, refused := b.Enter(t.Context(), op)
-			if refused != nil {
-				t.Errorf("time limit %v: operation %d was not let through: %v", timeout, i, refused)
-			}
-			pass.Leave(limiter.ErrNotApplied, op)
-		}
-		if through(b, "k", nil) {
-			t.Errorf("time limit %v: it is not open", timeout)
-		}
-	}
-}
-
-func TestABreakerLetsOneThroughAtATimeThatGetsLonger(t *testing.T) {
+func TestProbes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(limiter.ErrNotApplied)
@@ -118,7 +101,7 @@ func TestABreakerLetsOneThroughAtATimeThatGetsLonger(t *testing.T) {
 	})
 }
 
-func TestWhoAsksAloneDoesNotMakeEachProbeOfADatabaseThatHangs(t *testing.T) {
+func TestLoneCallerOfAHungDatabase(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(limiter.ErrNotApplied)
@@ -140,7 +123,7 @@ func TestWhoAsksAloneDoesNotMakeEachProbeOfADatabaseThatHangs(t *testing.T) {
 	})
 }
 
-func TestABreakerClosesWhenTheDatabaseAnswers(t *testing.T) {
+func TestClosesAtAnAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(limiter.ErrNotApplied)
@@ -165,7 +148,7 @@ func TestABreakerClosesWhenTheDatabaseAnswers(t *testing.T) {
 	})
 }
 
-func TestAProbeOfACallerWhoLeftSaysNothing(t *testing.T) {
+func TestProbeOfACallerWhoLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := opened(limiter.ErrNotApplied)
@@ -183,7 +166,7 @@ func TestAProbeOfACallerWhoLeftSaysNothing(t *testing.T) {
 }
 
 // Many may share a statement, and its error: that is one failure.
-func TestOfOperationsUnderWayTogetherOneFailureCounts(t *testing.T) {
+func TestFailuresTogetherCountOnce(t *testing.T) {
 	t.Parallel()
 	b := new(breaker.Breaker)
 	for n := range 5 {
@@ -217,8 +200,8 @@ func TestOfOperationsUnderWayTogetherOneFailureCounts(t *testing.T) {
 	}
 }
 
-// Else a row that somebody holds would keep everybody out.
-func TestABreakerThatOneKeyHasOpenedIsOpenForThatKeyAlone(t *testing.T) {
+// Otherwise a locked row would block every key.
+func TestOneKeyOpensForThatKeyAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := new(breaker.Breaker)
@@ -235,12 +218,12 @@ func TestABreakerThatOneKeyHasOpenedIsOpenForThatKeyAlone(t *testing.T) {
 		}
 		pass.Leave(limiter.ErrOutcomeUnknown, another)
 		if through(b, "third", nil) {
-			t.Error("it is not open for all when another key has failed, too")
+			t.Error("it is not open for all when another key has failed as well")
 		}
 	})
 }
 
-func TestOneConnectionWaitedForInVainOpensABreakerThatSomethingFailedBefore(t *testing.T) {
+func TestConnectionWaitedForInVain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for took, want := range map[time.Duration]bool{3 * time.Second: true, 1250 * ms: true, 1249 * ms: false, 250 * ms: false} {
@@ -261,27 +244,7 @@ func TestOneConnectionWaitedForInVainOpensABreakerThatSomethingFailedBefore(t *t
 	})
 }
 
-func TestWhatIsMissingInOneTableKeepsNobodyFromTheOther(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for class, want := range map[error]bool{limiter.ErrMisconfigured: true, limiter.ErrNotApplied: false} {
-			b := opened(class) // by buckets
-			window := &limiter.Op{Name: "name", Key: "k", Policy: limiter.FixedWindow{}}
-			pass, err := b.Enter(t.Context(), window)
-			if asked := err == nil; asked != want {
-				t.Fatalf("after buckets have failed as %v a window is asked: %v", class, asked)
-			} else if !asked {
-				continue
-			}
-			pass.Leave(class, window)
-			if _, err := b.Enter(t.Context(), window); !errors.Is(err, class) {
-				t.Errorf("when both have failed a window is asked again: %v", err)
-			}
-		}
-	})
-}
-
-func TestWhatWasSentBeforeTheLastAnswerDoesNotCount(t *testing.T) {
+func TestSentBeforeTheLastAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := new(breaker.Breaker)
@@ -309,7 +272,7 @@ func TestWhatWasSentBeforeTheLastAnswerDoesNotCount(t *testing.T) {
 	})
 }
 
-func TestTheErrorOfAnOpenBreakerHasTheClassThatFits(t *testing.T) {
+func TestErrorOfAnOpenBreaker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for cause, want := range map[error]error{
@@ -325,7 +288,7 @@ func TestTheErrorOfAnOpenBreakerHasTheClassThatFits(t *testing.T) {
 	})
 }
 
-func TestABreakerIsSafeForConcurrentUse(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	var b breaker.Breaker
 	var wait sync.WaitGroup
@@ -343,7 +306,7 @@ func TestABreakerIsSafeForConcurrentUse(t *testing.T) {
 	wait.Wait()
 }
 
-func TestABreakerTellsWhetherItIsOpenAndHowOftenItWasOpened(t *testing.T) {
+func TestStats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := new(breaker.Breaker)

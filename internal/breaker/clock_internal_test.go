@@ -8,7 +8,7 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-func TestAnOpenBreakerLetsOneThroughIfTheClockWasSetBack(t *testing.T) {
+func TestProbeAfterAClockStep(t *testing.T) {
 	t.Parallel()
 	var b Breaker
 	for i := range openAfter {
@@ -24,6 +24,6 @@ func TestAnOpenBreakerLetsOneThroughIfTheClockWasSetBack(t *testing.T) {
 		t.Errorf("the first operation: %v, want it let through", err)
 	}
 	if _, err := b.Enter(t.Context(), &limiter.Op{}); err == nil {
-		t.Error("the second operation was let through, too")
+		t.Error("the second operation was also let through")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/breaker"
@@ -19,7 +20,7 @@ func throughAll(b *breaker.Breaker, err error, ops ...*limiter.Op) bool {
 	return refused == nil
 }
 
-func TestABreakerIsOpenForOperationsThatUseEveryKeyThatAllFailedOnesUsed(t *testing.T) {
+func TestOpenForOperationsOnEveryFailedKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, locked, other := opOf("a"), opOf("locked"), opOf("other")
@@ -69,24 +70,61 @@ func TestABreakerIsOpenForOperationsThatUseEveryKeyThatAllFailedOnesUsed(t *test
 	})
 }
 
-func TestWhatIsMissingInOneOfTwoTablesKeepsNobodyFromEither(t *testing.T) {
+// A right or a column that is missing in one table may exist in the other.
+func TestTables(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := new(breaker.Breaker)
-		both := func(i int) []*limiter.Op {
-			return []*limiter.Op{opOf(fmt.Sprint("bucket ", i)), {Name: "name", Key: fmt.Sprint("window ", i), Policy: limiter.FixedWindow{}}}
-		}
+	bucket := func(i int) *limiter.Op { return opOf(fmt.Sprint("bucket ", i)) }
+	window := func(i int) *limiter.Op {
+		return &limiter.Op{Name: "name", Key: fmt.Sprint("window ", i), Policy: limiter.FixedWindow{}}
+	}
+	fails := func(b *breaker.Breaker, class error, ops ...func(i int) *limiter.Op) {
 		for i := range 5 {
-			throughAll(b, limiter.ErrMisconfigured, both(i)...)
+			var of []*limiter.Op
+			for _, op := range ops {
+				of = append(of, op(i))
+			}
+			throughAll(b, class, of...)
 		}
-		if throughAll(b, nil, both(5)...) {
-			t.Error("it is not open for operations on both tables")
+	}
+	wantOpen := func(t *testing.T, b *breaker.Breaker, open bool, ops ...*limiter.Op) {
+		t.Helper()
+		if throughAll(b, limiter.ErrMisconfigured, ops...) == open {
+			t.Errorf("the breaker is open for %d operations: %v, want %v", len(ops), !open, open)
 		}
-		if window := both(6)[1]; !throughAll(b, limiter.ErrMisconfigured, window) || throughAll(b, nil, window) {
-			t.Error("a window is not asked once")
+	}
+	t.Run("a failure of one table is not asked for the other", func(t *testing.T) {
+		for class, both := range map[error]bool{limiter.ErrMisconfigured: false, limiter.ErrNotApplied: true} {
+			b := new(breaker.Breaker)
+			fails(b, class, bucket)
+			wantOpen(t, b, true, bucket(9))
+			wantOpen(t, b, both, window(8))
+			wantOpen(t, b, true, window(9)) // it has failed as well
 		}
-		if !throughAll(b, nil, both(7)[0]) {
-			t.Error("it is open for buckets, of which none has failed alone")
-		}
+	})
+	t.Run("a failure of operations on both says nothing about either", func(t *testing.T) {
+		b := new(breaker.Breaker)
+		fails(b, limiter.ErrMisconfigured, bucket, window)
+		wantOpen(t, b, true, bucket(9), window(9))
+		wantOpen(t, b, false, window(8))
+		wantOpen(t, b, true, window(9))
+		wantOpen(t, b, false, bucket(8))
+	})
+	t.Run("an answer ends the failures of both", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			for _, failing := range []func(i int) *limiter.Op{bucket, window} {
+				b := new(breaker.Breaker)
+				fails(b, limiter.ErrMisconfigured, bucket)
+				fails(b, limiter.ErrMisconfigured, window)
+				<-time.After(time.Second)
+				if !throughAll(b, nil, failing(0)) {
+					t.Fatal("no probe was let through after a second")
+				}
+				fails(b, limiter.ErrMisconfigured, failing)
+				wantOpen(t, b, true, failing(9))
+				for _, op := range []*limiter.Op{bucket(8), window(8)} {
+					wantOpen(t, b, limiter.KindOf(op.Policy) == limiter.KindOf(failing(0).Policy), op)
+				}
+			}
+		})
 	})
 }

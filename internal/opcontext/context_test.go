@@ -28,75 +28,94 @@ func within(t *testing.T, deadline time.Duration) context.Context {
 	return ctx
 }
 
-func TestALimitEndsAnOperationInItsTime(t *testing.T) {
+func TestTimeLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name      string
 		timeout   time.Duration
 		deadline  time.Duration // of the caller's context, 0 for none
-		dialing   bool          // as long as there is no connection
-		connected time.Duration // when the connection is there, 0 for never
-		renewed   time.Duration // when it is sent, having waited for others, 0 for never
+		dialing   time.Duration // until when a connection is being made
+		connected time.Duration // when there is one, 0 for never
+		renewed   time.Duration // when the operation gets its time again, 0 for never
 		want      time.Duration
 		canceled  bool // it counts as the caller's own end
 	}{
 		{name: "no connection, and none is being made", timeout: 250 * ms, want: 250 * ms},
 		{name: "a connection at once", timeout: 250 * ms, connected: 1, want: 250*ms + 1},
 		{name: "counted from the connection", timeout: 250 * ms, connected: 200 * ms, want: 450 * ms},
-		{name: "a connection is being made", timeout: 250 * ms, dialing: true, want: 3 * time.Second},
-		{name: "a connection was made late", timeout: 250 * ms, dialing: true, connected: 2900 * ms, want: 3150 * ms},
-		{name: "a time limit above that of dialing", timeout: time.Minute, dialing: true, want: time.Minute},
+		{name: "a connection is being made", timeout: 250 * ms, dialing: time.Hour, want: 3 * time.Second},
+		{name: "a connection is being made no more", timeout: 250 * ms, dialing: 200 * ms, want: 250 * ms},
+		{name: "a connection was made late", timeout: 250 * ms, dialing: time.Hour, connected: 2900 * ms, want: 3150 * ms},
+		{name: "a connection is no reason to wait for another", timeout: 250 * ms, dialing: time.Hour, connected: ms, want: 251 * ms},
+		{name: "a time limit above that of dialing", timeout: time.Minute, dialing: time.Hour, want: time.Minute},
 		{name: "a deadline that leaves all of the time limit", timeout: 250 * ms, deadline: 350 * ms, want: 250 * ms},
 		{name: "a deadline that leaves a nanosecond less", timeout: 250 * ms, deadline: 350*ms - 1, want: 250*ms - 1, canceled: true},
 		{name: "a deadline that leaves less after the connection", timeout: 250 * ms, deadline: 400 * ms, connected: 100 * ms, want: 300 * ms},
 		{name: "a deadline that leaves all after the connection", timeout: 250 * ms, deadline: 450 * ms, connected: 100 * ms, want: 350 * ms},
-		{name: "a deadline beyond that", timeout: 250 * ms, deadline: time.Second, want: 250 * ms},
-		{name: "a connection is being made for longer than the time limit", timeout: 250 * ms, deadline: 400 * ms, dialing: true, want: 300 * ms},
-		{name: "a connection is being made, and the deadline leaves less", timeout: 250 * ms, deadline: 300 * ms, dialing: true, want: 200 * ms, canceled: true},
-		{name: "a connection was made late, and the deadline leaves less", timeout: 250 * ms, deadline: time.Second, dialing: true, connected: 800 * ms, want: 900 * ms},
+		{name: "a connection is being made for longer than the deadline", timeout: 250 * ms, deadline: 400 * ms, dialing: time.Hour, want: 300 * ms},
+		{name: "a connection is being made, and the deadline leaves less", timeout: 250 * ms, deadline: 300 * ms, dialing: time.Hour, want: 200 * ms, canceled: true},
+		{name: "a connection was made late, and the deadline leaves less", timeout: 250 * ms, deadline: time.Second, dialing: time.Hour, connected: 800 * ms, want: 900 * ms},
 		{name: "half of a short deadline", timeout: time.Second, deadline: 60 * ms, want: 30 * ms, canceled: true},
+		{name: "half of a short deadline, also if renewed", timeout: time.Second, deadline: 60 * ms, renewed: 20 * ms, want: 30 * ms, canceled: true},
 		{name: "a time limit within a short deadline", timeout: 10 * ms, deadline: 60 * ms, want: 10 * ms},
 		{name: "the longest time limit", timeout: math.MaxInt64, deadline: time.Second, want: 900 * ms, canceled: true},
-		{name: "the longest time limit, while a connection is being made", timeout: math.MaxInt64, deadline: 10 * time.Second, dialing: true, want: 9900 * ms, canceled: true},
+		{name: "the longest time limit, while a connection is being made", timeout: math.MaxInt64, deadline: 10 * time.Second, dialing: time.Hour, want: 9900 * ms, canceled: true},
 		{name: "the longest time limit, with a connection", timeout: math.MaxInt64, deadline: 10 * time.Second, connected: ms, want: 9900 * ms, canceled: true},
-		{name: "its full time again after it waited for others", timeout: 250 * ms, renewed: 240 * ms, want: 490 * ms},
-		{name: "it waited for others, and the deadline leaves all", timeout: 250 * ms, deadline: time.Second, renewed: 200 * ms, want: 450 * ms},
-		{name: "it waited for others, and the deadline leaves less", timeout: 250 * ms, deadline: 400 * ms, renewed: 200 * ms, want: 300 * ms, canceled: true},
+		{name: "renewed", timeout: 250 * ms, renewed: 240 * ms, want: 490 * ms},
+		{name: "renewed while a connection is being made", timeout: 250 * ms, dialing: time.Hour, renewed: 200 * ms, want: 450 * ms},
+		{name: "renewed after the connection", timeout: 250 * ms, connected: 200 * ms, renewed: 400 * ms, want: 650 * ms},
+		{name: "connected after it was renewed", timeout: 250 * ms, renewed: 200 * ms, connected: 400 * ms, want: 450 * ms},
+		{name: "renewed too late", timeout: 250 * ms, renewed: 251 * ms, want: 250 * ms},
+		{name: "renewed, and the deadline leaves all", timeout: 250 * ms, deadline: time.Second, renewed: 200 * ms, want: 450 * ms},
+		{name: "renewed, and the deadline leaves less", timeout: 250 * ms, deadline: 400 * ms, renewed: 200 * ms, want: 300 * ms, canceled: true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				parent := within(t, c.deadline)
-				begin := time.Now()
-				ctx, stop := (&opcontext.Deadlines{Dialing: func() bool { return c.dialing }}).WithTimeout(parent, c.timeout)
-				defer stop()
-				if c.connected > 0 {
-					time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms), true) })
-				}
-				if c.renewed > 0 {
-					time.AfterFunc(c.renewed, func() { opcontext.Renew(ctx) })
-				}
-				<-ctx.Done()
-				if got := time.Since(begin); got != c.want {
-					t.Errorf("it ended after %v, want %v", got, c.want)
-				}
-				if parent.Err() != nil || (opcontext.EndedByCaller(ctx) != nil) != c.canceled {
-					t.Errorf("the caller's context: %v, Ended: %v", parent.Err(), opcontext.EndedByCaller(ctx))
-				}
-				err := opcontext.Interrupted(ctx, limiter.ErrNotApplied, fmt.Errorf("the driver: %w", context.Canceled))
-				if errors.Is(err, limiter.ErrCanceled) != c.canceled || errors.Is(err, limiter.ErrNotApplied) == c.canceled ||
-					!errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-					t.Errorf("Interrupted = %v", err)
-				}
-				if c.canceled && !strings.Contains(err.Error(), "the time limit of "+c.timeout.String()) {
-					t.Errorf("the error does not say what the deadline was too near for: %v", err)
-				}
+		for how, wait := range map[string]func(ctx context.Context){
+			"Await":          func(ctx context.Context) { opcontext.Await(ctx, never) },
+			"Done":           func(ctx context.Context) { <-ctx.Done() },
+			"Done and Await": func(ctx context.Context) { ctx.Done(); opcontext.Await(ctx, never) },
+		} {
+			t.Run(c.name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					parent := within(t, c.deadline)
+					begin := time.Now()
+					ctx, stop := (&opcontext.Deadlines{Dialing: func() bool { return time.Since(begin) < c.dialing }}).WithTimeout(parent, c.timeout)
+					defer stop()
+					if c.connected > 0 {
+						time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms), true) })
+					}
+					if c.renewed > 0 {
+						time.AfterFunc(c.renewed, func() { opcontext.Renew(ctx) })
+					}
+					wait(ctx)
+					if got := time.Since(begin); got != c.want {
+						t.Errorf("it ended after %v, want %v", got, c.want)
+					}
+					select {
+					case <-ctx.Done():
+					default:
+						t.Error("the context has not ended")
+					}
+					if parent.Err() != nil || (opcontext.EndedByCaller(ctx) != nil) != c.canceled || ctx.Err() == nil || !opcontext.HasTimeLimit(ctx) {
+						t.Errorf("the caller's context: %v, EndedByCaller: %v, Err: %v", parent.Err(), opcontext.EndedByCaller(ctx), ctx.Err())
+					}
+					for _, cause := range []error{nil, fmt.Errorf("the driver: %w", context.Canceled)} {
+						err := opcontext.Interrupted(ctx, limiter.ErrNotApplied, cause)
+						if errors.Is(err, limiter.ErrCanceled) != c.canceled || errors.Is(err, limiter.ErrNotApplied) == c.canceled ||
+							!errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+							t.Errorf("Interrupted = %v, want DeadlineExceeded, and ErrCanceled %v", err, c.canceled)
+						}
+						if c.canceled && !strings.Contains(err.Error(), "the time limit of "+c.timeout.String()) {
+							t.Errorf("the error does not name the time limit that the deadline cut short: %v", err)
+						}
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
-func TestAStatementMayContinueAfterANearDeadline(t *testing.T) {
+func TestStatementAfterANearDeadline(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		timeout, deadline time.Duration
@@ -136,14 +155,14 @@ func TestAStatementMayContinueAfterANearDeadline(t *testing.T) {
 					t.Errorf("Interrupted = %v", err)
 				}
 				if c.caller && !strings.Contains(err.Error(), "the time limit of "+c.timeout.String()) {
-					t.Errorf("the error does not say what the deadline was too near for: %v", err)
+					t.Errorf("the error does not name the time limit that the deadline cut short: %v", err)
 				}
 			})
 		})
 	}
 }
 
-func TestTheErrorOfAnOperationThatNeverHadAConnectionSaysWhatItWaitedFor(t *testing.T) {
+func TestWaitReason(t *testing.T) {
 	t.Parallel()
 	const full = "the pool is full"
 	for name, c := range map[string]struct {
@@ -174,7 +193,7 @@ func TestTheErrorOfAnOperationThatNeverHadAConnectionSaysWhatItWaitedFor(t *test
 	}
 }
 
-func TestALimitLeavesACallersEndToTheCaller(t *testing.T) {
+func TestEndOfTheCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		parent, cancel := context.WithCancel(t.Context())
@@ -197,20 +216,7 @@ func TestALimitLeavesACallersEndToTheCaller(t *testing.T) {
 	})
 }
 
-func TestALimitThatWasStoppedDoesNothingMore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
-		stop()
-		opcontext.Connected(ctx, true) // must not start the timer again: the bubble would see it
-		<-time.After(time.Hour)        // it costs nothing in a bubble
-		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			t.Errorf("it ended by %v", context.Cause(ctx))
-		}
-	})
-}
-
-func TestNoTimeLimitIsTheCallersContext(t *testing.T) {
+func TestNoTimeLimit(t *testing.T) {
 	t.Parallel()
 	ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), 0)
 	defer stop()
@@ -220,8 +226,8 @@ func TestNoTimeLimitIsTheCallersContext(t *testing.T) {
 	opcontext.Connected(ctx, true)
 }
 
-// A timer that was replaced by an earlier one stays set until it rings.
-func TestTimersOfFarTimeLimitsDoNotPileUp(t *testing.T) {
+// A timer that an earlier one replaced stays set until it fires.
+func TestTimersDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deadlines := new(opcontext.Deadlines)
 		far, stop := deadlines.WithTimeout(t.Context(), math.MaxInt64)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAnOperationThatEndedIsNotKept(t *testing.T) {
+func TestEndedOperationIsNotKept(t *testing.T) {
 	t.Parallel()
 	var d Deadlines
 	ctx, stop := d.WithTimeout(context.Background(), time.Hour)

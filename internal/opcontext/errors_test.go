@@ -12,7 +12,7 @@ import (
 
 var errBroken = errors.New("broken")
 
-func TestClassifiedKnowsTheClassesOfTheLimiterAndNothingElse(t *testing.T) {
+func TestClassified(t *testing.T) {
 	t.Parallel()
 	for _, class := range []error{
 		limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrInvalid, limiter.ErrCanceled,

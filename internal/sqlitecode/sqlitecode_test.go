@@ -14,7 +14,7 @@ type coded int
 func (c coded) Error() string { return "coded" }
 func (c coded) Code() int     { return int(c) }
 
-func TestOfKnowsEveryDriversWay(t *testing.T) {
+func TestOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err  error
@@ -43,12 +43,12 @@ func TestOfKnowsEveryDriversWay(t *testing.T) {
 	}
 }
 
-func TestMendIsForTheFileAlone(t *testing.T) {
+func TestAdvice(t *testing.T) {
 	t.Parallel()
 	advised := map[int]bool{3: true, 8: true, 11: true, 14: true, 23: true, 26: true}
 	for code := range 30 {
 		if got := sqlitecode.Advice(code); (got != "") != advised[code] {
-			t.Errorf("Advice(%d) = %q", code, got)
+			t.Errorf("Advice(%d) = %q, want advice: %v", code, got, advised[code])
 		}
 	}
 }

@@ -106,7 +106,7 @@ func of(name string, log []string) (pages []string) {
 	return pages
 }
 
-func TestSweepGoesOnceAroundEachTableFromARandomRow(t *testing.T) {
+func TestSweepVisitsEachPageOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -139,7 +139,7 @@ func TestSweepGoesOnceAroundEachTableFromARandomRow(t *testing.T) {
 	}
 }
 
-func TestSweepTakesPagesOfTheTablesInTurn(t *testing.T) {
+func TestTablesInTurn(t *testing.T) {
 	t.Parallel()
 	var log []string
 	a, b := newRows("a", 800, &log), newRows("b", 300, &log)
@@ -156,7 +156,7 @@ func TestSweepTakesPagesOfTheTablesInTurn(t *testing.T) {
 	}
 }
 
-func TestSweepGoesOnWhereTheLastCallStopped(t *testing.T) {
+func TestSweepContinues(t *testing.T) {
 	t.Parallel()
 	var log []string
 	a := newRows("a", 1000, &log).expire(100, 150)
@@ -184,7 +184,7 @@ func TestSweepGoesOnWhereTheLastCallStopped(t *testing.T) {
 	sweep(&countdown{Context: t.Context()}, 20, 0, limiter.ErrCanceled)
 }
 
-func TestSweepThatCouldNotChooseARowBeginsAtTheFirstTheNextTime(t *testing.T) {
+func TestSweepWithoutARandomRow(t *testing.T) {
 	t.Parallel()
 	var log []string
 	a := newRows("a", 300, &log)
@@ -201,7 +201,10 @@ func TestSweepThatCouldNotChooseARowBeginsAtTheFirstTheNextTime(t *testing.T) {
 	}
 }
 
-func TestSweepThatIsAlwaysTooShortDeletesEveryExpiredRowInTheEnd(t *testing.T) {
+func TestShortSweeps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it visits 21,000 rows thousands of times: a short run tests shorter sweeps")
+	}
 	t.Parallel()
 	const live, expired = 20_000, 1000
 	for _, c := range []struct {
@@ -238,7 +241,7 @@ func TestSweepThatIsAlwaysTooShortDeletesEveryExpiredRowInTheEnd(t *testing.T) {
 	}
 }
 
-func TestSweepDeletesAsManyRowsAsItMay(t *testing.T) {
+func TestLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int64{1, 249, 250, 251, 700, 1199, 1200, 5000} {
 		var log []string

@@ -1,3 +1,3 @@
--- Begins a transaction that takes the write lock when it first writes. That fails at once if somebody
--- else has written since the transaction first read: what it read is then no longer what is there.
+-- Begins a transaction that takes the write lock when it first writes. That fails at once if another
+-- connection has written since the transaction first read, because what it read is stale.
 BEGIN;

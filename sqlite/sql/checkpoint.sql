@@ -1,2 +1,2 @@
--- Copies the log (-wal) to the database file, as far as those who read from the log allow.
+-- Copies the log (-wal) to the database file, as far as readers of the log allow.
 PRAGMA wal_checkpoint(PASSIVE);

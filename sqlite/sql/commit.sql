@@ -1,2 +1,2 @@
--- Makes what a transaction wrote visible to others, all of it at once.
+-- Commits a transaction: others see all of its writes at once.
 COMMIT;

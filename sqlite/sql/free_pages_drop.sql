@@ -1,2 +1,2 @@
--- Frees the pages of the table, which nobody else has seen.
+-- Frees the pages of the table. No other connection has seen it.
 DROP TABLE IF EXISTS limiter_room;

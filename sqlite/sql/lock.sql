@@ -1,5 +1,5 @@
--- Takes the write lock, as the first statement of a transaction that began without it, and changes
--- nothing. Check runs it by itself, to see whether it may write.
+-- Takes the write lock and changes nothing. It is the first statement of a transaction that began
+-- without the lock. Check runs it alone, to find out whether it may write.
 UPDATE limiter_token_buckets
 SET granted = granted
 WHERE 0;

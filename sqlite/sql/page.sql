@@ -1,4 +1,4 @@
--- Reads the next page of a sweep, without the write lock: most pages have nothing to delete.
+-- Reads the next page of a sweep, without the write lock, because most pages have nothing to delete.
 --
 -- ?1 and ?2 limiter and key of the last row of the page before, ?3 the latest end of an expired row,
 -- ?4 rows to read

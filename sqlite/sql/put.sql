@@ -1,5 +1,5 @@
 -- Writes the row that Op.Apply returned, in the transaction that has read the row. SQLite lets a
--- transaction write only if nobody else has written since it read.
+-- transaction write only if no other connection has written since it read.
 --
 -- The parameters are limiter, key and the columns.
 INSERT INTO /* table */ (limiter, key, /* columns */, granted)

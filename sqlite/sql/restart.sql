@@ -1,3 +1,3 @@
--- Copies the log (-wal) to the database file, so that the log begins anew in the space that it has. The
--- first column is 1 if somebody reads from the log still.
+-- Copies the log (-wal) to the database file, so that the log begins anew in its own space. The first
+-- column is 1 if another connection still reads from the log.
 PRAGMA wal_checkpoint(RESTART);

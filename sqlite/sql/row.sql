@@ -1,7 +1,7 @@
--- Reads the row of a key, which Op.Apply decides on.
+-- Reads the row of a key, for Op.Apply.
 --
--- By itself the statement may only refuse, without the write lock. Takes only lower what is left, so
--- what this snapshot refuses, no later state without a refund could grant at its time.
+-- Outside a transaction that writes, the row may only refuse. Takes only lower what is left. So if this
+-- snapshot refuses a take, no later state could grant it at that time without a refund.
 --
 -- The parameters are limiter and key. They have no numbers, because the driver would look up each
 -- by its name.

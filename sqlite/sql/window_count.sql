@@ -1,6 +1,6 @@
 -- Counts a request in a fixed window that also counts refusals, or several equal ones at once.
 --
--- Returns one row if it counted them. The caller tells by the count which of them passed. It returns
+-- Returns one row if it counted them. The caller knows by the count which of them passed. It returns
 -- no row and writes nothing if the row has another policy, lies ahead of the clock, is in a window
 -- that has not begun, or would exceed the highest count. Then Op.Apply decides.
 --

@@ -4,8 +4,8 @@
 -- fit, or if the row has another policy or lies ahead of the clock. Then Op.Apply decides.
 --
 -- The takes go into the row's window if they fit there. A single take that may wait goes into the
--- next window otherwise. Earlier windows are closed. A clock behind the row's counts in the row's
--- window: hence max(b.at, excluded.at).
+-- next window otherwise. Earlier windows are closed. A take whose clock is behind the row's counts in
+-- the row's window: hence max(b.at, excluded.at).
 --
 -- The parameters are limiter, key, the window that the clock is in, cost, at, win, lim, the number
 -- of takes, the latest at of a row that is not ahead of the clock, and the latest start of a
