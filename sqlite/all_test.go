@@ -16,7 +16,7 @@ import (
 func limits(t testing.TB, store *sqlite.Store, n int, limit func(i int) int64, opts ...limiter.Option) (ls []*limiter.Limiter) {
 	t.Helper()
 	for i := range n {
-		var p limiter.Policy = limiter.TokenBucket{Capacity: limit(i), Refill: 1, Interval: time.Hour}
+		var p limiter.Policy = limiter.TokenBucket{Capacity: limit(i), Refill: 1, Interval: time.Second}
 		if i%2 == 1 {
 			p = limiter.FixedWindow{Limit: limit(i), Window: 24 * time.Hour}
 		}

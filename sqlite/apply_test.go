@@ -12,11 +12,15 @@ import (
 func TestOperationsOnAnyRow(t *testing.T) {
 	t.Parallel()
 	store := openPath(t, ":memory:")
-	rowtest.Run(t, store, rows{store}, 600)
+	count := 600
+	if testing.Short() {
+		count = 100
+	}
+	rowtest.Run(t, store, rows{store}, count)
 	checkTypes(t, store)
 }
 
-func TestOperationsOfOneKeyThatMeet(t *testing.T) {
+func TestMixedOperationsOfAKey(t *testing.T) {
 	t.Parallel()
 	opened(t, func(t *testing.T, store *sqlite.Store, _ string) { rowtest.RunMixed(t, store, rows{store}, 300) })
 }

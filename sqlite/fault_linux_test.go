@@ -17,9 +17,10 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// A disk that fills up stops new keys, and nothing else. How many takes came before decides how long the
-// log is, and how many keys what of the database is in the log alone.
+// A full disk stops new keys, and nothing else. The takes before decide how long the log is, and their
+// keys decide which pages are in the log alone.
 func TestFaultsOfAFullDisk(t *testing.T) {
+	skipShort(t, "it fills disks")
 	for _, c := range []struct{ takes, keys int }{{50, 1}, {500, 500}, {3000, 1000}} {
 		t.Run(fmt.Sprintf("filled after %d takes on %d keys", c.takes, c.keys), func(t *testing.T) {
 			disk := tmpfs(t, 16<<20)
@@ -56,7 +57,7 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 				}
 			}
 			existing()
-			// Those that share a transaction with new keys are decided, too.
+			// Takes that share a transaction with new keys are also decided.
 			var beside sync.WaitGroup
 			for w := range 4 {
 				beside.Go(func() {
@@ -97,8 +98,8 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 	}
 }
 
-// A pool of the caller's cannot enlarge the file ahead, but its log can begin anew.
-func TestFaultsOfAFullDiskWithAPoolOfOnesOwn(t *testing.T) {
+// A pool of the caller cannot enlarge the file in advance, but its log can begin anew.
+func TestFaultsOfAFullDiskOnAnOwnPool(t *testing.T) {
 	disk := tmpfs(t, 4<<20)
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(disk, "limiter.db")+"?_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate")
 	must(t, err)
@@ -147,7 +148,7 @@ func tmpfs(t *testing.T, size int) string {
 	return dir
 }
 
-// Somebody who may read the file and not write it.
+// The account of the process lacks a right.
 func TestFaultsOfRights(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -197,8 +198,8 @@ func TestFaultsOfRights(t *testing.T) {
 	}
 }
 
-// asNobody calls f in a thread that has the rights of nobody in particular, where nothing but f runs: a
-// take by itself runs in its caller's goroutine.
+// asNobody calls f in a thread of its own that has the rights of the account nobody. A lone take runs in
+// its caller's goroutine.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	if os.Getuid() != 0 {

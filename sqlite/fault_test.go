@@ -242,8 +242,8 @@ type fault struct {
 
 func (f fault) run(t *testing.T) {
 	t.Run(f.name, func(t *testing.T) {
-		if f.slow && testing.Short() {
-			t.Skip("it waits for time limits: a short run leaves most such faults out")
+		if f.slow {
+			skipShort(t, "it waits for time limits")
 		}
 		open := f.open
 		if open == nil {

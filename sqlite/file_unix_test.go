@@ -151,9 +151,7 @@ func missed(t *testing.T, l *limiter.Limiter) {
 
 // The caller who opens a connection when the file goes is the first to know, and not the only one.
 func TestNothingIsGrantedAfterAMiss(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes seconds: a short run removes files in TestFaultsOfPaths")
-	}
+	skipShort(t, "it makes ten files")
 	t.Parallel()
 	for range 10 {
 		path := movable(t)
@@ -328,6 +326,7 @@ func TestCompanionsOfAFileWithoutWAL(t *testing.T) {
 	t.Parallel()
 	for _, suffix := range []string{"-wal", "-shm"} {
 		t.Run(suffix, func(t *testing.T) {
+			skipShort(t, "it waits for the next look at the file")
 			t.Parallel()
 			path := movable(t)
 			db, err := sql.Open("sqlite", "file:"+path)

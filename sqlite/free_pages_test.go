@@ -12,6 +12,7 @@ import (
 )
 
 func TestNewKeysEnlargeTheFile(t *testing.T) {
+	skipShort(t, "it adds thousands of keys")
 	t.Parallel()
 	const callers, keys = 8, 300
 	for name, pragma := range map[string]string{

@@ -27,6 +27,7 @@ import (
 // default time limit of 250 ms, so the limit is twice as long. LIMITER_TEST_LOG_MB makes the log
 // longer, and LIMITER_TEST_LOG_DIR puts it on a disk, whose stalls the Store cannot prevent.
 func TestLogAfterALongReader(t *testing.T) {
+	skipShort(t, "it writes a long log")
 	const callers, keys, timeout, recovery = 16, 100, 500 * time.Millisecond, time.Minute
 	megabytes := 256
 	if s := os.Getenv("LIMITER_TEST_LOG_MB"); s != "" {
@@ -109,6 +110,7 @@ func TestLogAfterALongReader(t *testing.T) {
 
 // Three Stores, as three processes have, write as much as they can.
 func TestLogUnderFullLoad(t *testing.T) {
+	skipShort(t, "it writes a long log")
 	const stores, callers, duration, most = 3, 16, time.Second, 64 << 20
 	path := filepath.Join(tmpfs(t, 4*most), "log.db")
 	open := make([]*sqlite.Store, stores)
@@ -142,6 +144,7 @@ func TestLogUnderFullLoad(t *testing.T) {
 // A process that is frozen while it copies the log keeps the others from copying it, but not from
 // writing. The log is short again soon after it continues.
 func TestLogOfAFrozenProcess(t *testing.T) {
+	skipShort(t, "it writes a long log")
 	const (
 		callers, caught, most = 8, 3, 64 << 20
 		checkpointLock        = 121 // the byte of -shm that a process locks while it copies: WAL_CKPT_LOCK

@@ -27,8 +27,8 @@ func TestStore(t *testing.T) {
 		{"own pool", func(t testing.TB) *sqlite.Store { return newStore(t, openPool(t, "")) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if testing.Short() && c.name != "file" {
-				t.Skip("a short run tests the store on a file of its own")
+			if c.name != "file" {
+				skipShort(t, "it repeats the scripts on another pool")
 			}
 			t.Parallel()
 			storetest.Run(t, func(t *testing.T) limiter.Store {
@@ -105,6 +105,14 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// skipShort skips a test in a short run.
+func skipShort(t testing.TB, why string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short leaves it out: " + why)
 	}
 }
 

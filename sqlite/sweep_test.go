@@ -72,6 +72,7 @@ func (c *countdown) Err() error {
 }
 
 func TestShortSweepsOfNewStores(t *testing.T) {
+	skipShort(t, "it makes hundreds of Stores")
 	t.Parallel()
 	const live, expired, looks, calls = 600, 100, 24, 1000
 	for name, key := range map[string]string{ // of the row i
