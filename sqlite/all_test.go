@@ -43,6 +43,7 @@ func taken(t *testing.T, l *limiter.Limiter, key string) int64 {
 // Two limits are always taken together. Each of a refusal by a third limit must say so, also if a
 // snapshot refuses because others write.
 func TestRefusalTellsOfOneInstant(t *testing.T) {
+	skipShort(t, "it needs traffic")
 	t.Parallel()
 	ls := limits(t, openFile(t), 3, func(i int) int64 { return []int64{1_000_000, 1_000_000, 1}[i] })
 	_, err := ls[2].Allow(t.Context(), "k")

@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/sqlimit/limiter"
@@ -38,21 +37,15 @@ var statements = rowtest.SQL{SQLite: true}
 func insert(t *testing.T, store *sqlite.Store, op limiter.Op, row limiter.Row) {
 	t.Helper()
 	query, args := statements.Insert(rowtest.TableOf(op.Policy), op.Name, op.Key, row)
-	if _, err := store.DB().ExecContext(t.Context(), query, args...); err != nil {
-		t.Fatal(err)
-	}
+	execute(t, store, query, args...)
 }
 
 func read(t *testing.T, store *sqlite.Store, op limiter.Op) (row limiter.Row) {
 	t.Helper()
 	table := rowtest.TableOf(op.Policy)
 	rows, err := store.DB().QueryContext(t.Context(), statements.Select(table)+" WHERE limiter = ? AND key = ?", op.Name, []byte(op.Key))
-	if err == nil {
-		defer rows.Close()
-		err = errors.Join(rowtest.Read(table, rows, func(_, _ string, read limiter.Row) { row = read }), rows.Err())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	defer rows.Close()
+	must(t, rowtest.Read(table, rows, func(_, _ string, read limiter.Row) { row = read }))
 	return row
 }

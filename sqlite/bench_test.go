@@ -3,9 +3,6 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
-	"errors"
-	"io"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -13,20 +10,17 @@ import (
 	"testing"
 	"time"
 
-	driversqlite "modernc.org/sqlite"
-
 	"github.com/sqlimit/limiter"
 )
 
-// BenchmarkTake measures takes on many keys beside the statement that one would write by hand, prepared,
-// with the same settings, on one connection: by database/sql, and by the driver alone, as the Store uses
-// it. Compare them within one run.
+// BenchmarkTake measures takes on many keys, and the statement that one would write by hand: prepared, with
+// the same settings, on one connection. Compare them within one run.
 func BenchmarkTake(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		for _, c := range []struct {
 			name string
 			open func(b testing.TB) func(key string) bool
-		}{{"ours", oursPlenty}, {"by hand", byHand}, {"by hand without a pool", byHandOnDriver}} {
+		}{{"ours", oursPlenty}, {"by hand", byHand}} {
 			b.Run(strconv.Itoa(callers)+" callers/"+c.name, func(b *testing.B) {
 				measure(b, callers, c.open(b), true)
 			})
@@ -150,38 +144,6 @@ func byHand(b testing.TB) func(key string) bool {
 			b.Error(err)
 		}
 		return err == nil
-	}
-}
-
-func byHandOnDriver(b testing.TB) func(key string) bool {
-	connector, err := driversqlite.NewConnector("file:" + filepath.ToSlash(filepath.Join(b.TempDir(), "hand.db")) + byHandParams)
-	must(b, err)
-	conn, err := connector.Connect(b.Context())
-	must(b, err)
-	b.Cleanup(func() { conn.Close() })
-	_, err = conn.(driver.ExecerContext).ExecContext(b.Context(), byHandTable, nil)
-	must(b, err)
-	take, err := conn.Prepare(byHandTake)
-	must(b, err)
-	b.Cleanup(func() { take.Close() })
-	var mu sync.Mutex
-	var fullAt [1]driver.Value
-	return func(key string) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		rows, err := take.(driver.StmtQueryContext).QueryContext(context.Background(), []driver.NamedValue{
-			{Ordinal: 1, Value: key},
-			{Ordinal: 2, Value: time.Now().UnixNano()},
-			{Ordinal: 3, Value: int64(1000)},
-			{Ordinal: 4, Value: int64(1000) << 30},
-		})
-		if err == nil {
-			err = errors.Join(rows.Next(fullAt[:]), rows.Next(fullAt[:]), rows.Close())
-		}
-		if !errors.Is(err, io.EOF) { // of the second Next
-			b.Error(err)
-		}
-		return fullAt[0] != nil
 	}
 }
 

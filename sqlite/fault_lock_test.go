@@ -54,10 +54,6 @@ func TestFaultsOfLocks(t *testing.T) {
 			name:  "another connection reads",
 			begin: reader,
 		},
-		{
-			name: "another connection writes, and waits itself", class: limiter.ErrNotApplied,
-			begin: func(p *faulty) func() { return begin(p.T, connect(p, "?_busy_timeout=60000"), "BEGIN IMMEDIATE") },
-		},
 	} {
 		f.slow = f.class != nil
 		f.run(t)

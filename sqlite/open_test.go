@@ -47,23 +47,6 @@ func TestOpenPath(t *testing.T) {
 	}
 }
 
-func TestFileURI(t *testing.T) {
-	t.Parallel()
-	for path, want := range map[string]string{
-		"/var/lib/app.db":         "file:///var/lib/app.db",
-		"/a b/c?d#e%f&g.db":       "file:///a%20b/c%3Fd%23e%25f%26g.db",
-		"//server/share/app.db":   "file:////server/share/app.db",
-		"C:/Users/Ann Lee/app.db": "file:///C:/Users/Ann%20Lee/app.db",
-		"app.db":                  "file:app.db",
-		"C:app.db":                "file:C:app.db",
-		"/ä":                      "file:///%C3%A4",
-	} {
-		if got := sqlite.FileURI(path); got != want {
-			t.Errorf("FileURI(%q) = %q, want %q", path, got, want)
-		}
-	}
-}
-
 // Not parallel: it counts goroutines.
 func TestConstructorsDoNothing(t *testing.T) {
 	dir := t.TempDir()

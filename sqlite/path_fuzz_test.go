@@ -11,8 +11,8 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// FuzzPath checks that a path is refused before anything is opened, or becomes a URI that
-// SQLite reads as that very path, and in which it finds no parameter.
+// FuzzPath checks that Open rejects a path, or makes a URI that SQLite reads as that path, without a
+// parameter.
 func FuzzPath(f *testing.F) {
 	for _, seed := range []string{
 		"", "app.db", ":memory:", ":memory:.db", "file:app.db?mode=ro", "FILE:x", "/var/lib/app.db", "//server/share/app.db", "///x",
