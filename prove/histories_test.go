@@ -2,7 +2,6 @@ package prove_test
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
@@ -51,7 +50,7 @@ func swept(t *testing.T, s sweeper, run func()) (removed int64) {
 	return removed
 }
 
-// historyRound is a round of the workload, recorded and checked twice. Expired rows are swept
+// historyRound is a round of the workload, recorded and checked. Expired rows are swept
 // meanwhile. The store's clock reads now.
 func historyRound(t *testing.T, r *campaign.Round, log audit.Log, now time.Time, s sweeper, workers ...worker) {
 	t.Helper()
@@ -86,19 +85,14 @@ func closeHistory(t *testing.T, r *campaign.Round, log audit.Log, h *history.His
 	judge(t, r, h)
 }
 
-// judge checks a history twice and counts what it finds.
+// judge checks a history and counts what it finds.
 func judge(t *testing.T, r *campaign.Round, h *history.History) {
 	t.Helper()
-	linear := make(chan *history.Report)
-	go func() { linear <- history.Linear(h, *thought, drawings(t)) }()
-	witness, porcupine := history.Check(h), <-linear
-	for _, err := range []error{witness.Err(), porcupine.Err()} {
-		if err != nil {
-			t.Error(err)
-		}
+	witness := history.Check(h)
+	if err := witness.Err(); err != nil {
+		t.Error(err)
 	}
 	r.Count(campaign.Operations, witness.Operations)
-	r.Count("operations checked by porcupine, too", porcupine.Operations)
 	r.Count("takes granted", witness.Charged)
 	for i := range h.Calls {
 		switch c := &h.Calls[i]; {
@@ -128,15 +122,4 @@ func judge(t *testing.T, r *campaign.Round, h *history.History) {
 	r.None(campaign.OverAdmitted, witness.Of(history.Over))
 	r.None(campaign.LostTakes, witness.Of(history.Lost))
 	r.None(campaign.DoubleCharges, witness.Of(history.Double))
-}
-
-// drawings is where pictures of what is wrong are put: they stay.
-func drawings(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "prove-drawings-*") //nolint:usetesting // t.TempDir is removed at the end
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Remove(dir) }) // which fails if there are any
-	return dir
 }

@@ -25,7 +25,6 @@ var (
 	round     = flag.Int("round", 0, "the number of the only round to be run")
 	fraction  = flag.Float64("fraction", 0, "the part of the tier's rounds to be run, above 0 to 1; 0 is all")
 	perCaller = flag.Int("calls", 150, "how many calls each caller makes in a round of a history")
-	thought   = flag.Duration("porcupine", 20*time.Second, "how long porcupine may think about a key")
 )
 
 // limits is how long the tiers may take on two cores.

@@ -18,7 +18,6 @@ type row struct {
 
 var rows = []row{
 	{"operations checked", campaign.Operations, campaign.Operations, true},
-	{"of these, also checked by porcupine", checkedTwice, checkedTwice, true},
 	{"kills of the server", campaign.ClusterKills, "", true},
 	{"terminated or killed backends", campaign.BackendKills, "", false},
 	{"kills of PgBouncer", campaign.PoolerKills, "", false},
@@ -32,9 +31,6 @@ var rows = []row{
 	{"**acknowledged takes lost**", campaign.LostTakes, campaign.LostTakes, true},
 	{"**double charges**", campaign.DoubleCharges, campaign.DoubleCharges, true},
 }
-
-// checkedTwice is the count of operations that the witness and porcupine have both checked.
-const checkedTwice = "operations checked by porcupine, too"
 
 // blocksOf returns the text between the marks of each file.
 func blocksOf(reports []report) (map[string]string, error) {

@@ -24,13 +24,12 @@ type Check struct {
 	Says string
 }
 
-// args returns the flags of the test program. The fault harness runs one short round. If something is
-// wrong, porcupine would search for a long time.
+// args returns the flags of the test program. The fault harness runs one short round.
 func (c Check) args() []string {
 	if c.Package != "./prove" {
 		return nil
 	}
-	return []string{"-tier=ci", "-fraction=0.001", "-calls=15", "-porcupine=1s", "-report="}
+	return []string{"-tier=ci", "-fraction=0.001", "-calls=15", "-report="}
 }
 
 // command is what a reader can type to run the check.

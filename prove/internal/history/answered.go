@@ -19,12 +19,10 @@ type moments []moment
 
 // answered checks the calls that changed nothing. Each answer must fit a state that the row had
 // during the call. The earliest such state is the last one that any caller knew of before the call
-// began. The latest is the one before the first step whose call began after this one ended. It stores
-// each call with the number of steps of its state.
+// began. The latest is the one before the first step whose call began after this one ended.
 func (k *rowHistory) answered() {
 	told, begun := k.moments()
 	var ended moments // of those found so far, with the steps that they know of
-	k.reads = make([][]*Call, len(k.steps)+1)
 	changing := k.changing()
 	for _, c := range k.calls {
 		if k.used[c] || c.Outcome == Unknown || c.Outcome == NotApplied || c.granted() {
@@ -40,14 +38,12 @@ func (k *rowHistory) answered() {
 		n, ok := k.toldWithin(c, max(least, ended.before(c.Began)), most)
 		switch {
 		case !ok && changing && k.lostRace(c, least, most):
-			k.races[c] = true
 			k.report.LostRaces++
 			continue
 		case !ok:
 			k.wrong(c, least, most)
 			continue
 		}
-		k.reads[n] = append(k.reads[n], c)
 		ended = ended.with(moment{c.Ended, n})
 	}
 }

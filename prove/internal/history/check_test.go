@@ -9,16 +9,10 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/history"
 )
 
-// thinking is how long porcupine may think about a made-up history.
-const thinking = 10 * time.Second
-
 func right(t *testing.T, h *history.History) {
 	t.Helper()
 	if err := history.Check(h).Err(); err != nil {
 		t.Fatal("witness: ", err)
-	}
-	if err := history.Linear(h, thinking, t.TempDir()).Err(); err != nil {
-		t.Fatal("porcupine: ", err)
 	}
 }
 

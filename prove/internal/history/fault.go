@@ -27,10 +27,6 @@ const (
 	Order Kind = "answered out of order"
 	// Answer is an answer that is none of any state that there was at the time.
 	Answer Kind = "answered wrongly"
-	// NoDecision is a history that porcupine did not get done with.
-	NoDecision Kind = "undecided"
-	// NotLinear is a history in which porcupine found no order.
-	NotLinear Kind = "no order of the calls explains the answers"
 )
 
 // Fault is one thing that is wrong.

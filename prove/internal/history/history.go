@@ -1,6 +1,5 @@
-// Package history records the answers that callers of a store got, and checks them twice. The witness
-// is the order in which the rows changed. porcupine verifies that order by the specification and real
-// time, or finds another one. The tests of prove call both.
+// Package history records the answers that callers of a store got, and checks them against the witness:
+// the order in which the rows changed. The tests of prove call it.
 //
 // The specification is [limiter.Op.Apply], one operation after another.
 package history

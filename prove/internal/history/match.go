@@ -1,19 +1,21 @@
 package history
 
 import (
+	"cmp"
 	"math"
+	"math/rand/v2"
+	"slices"
 
 	"github.com/sqlimit/limiter"
 )
 
-// match finds the call of each step. First those that only one call can be; of several
-// calls that can, the one that ended first, among those that are in time between the
-// steps whose calls are known. What is left may be of calls whose outcome is unknown.
+// match finds the call of each step. First come the steps that only one call fits. Then, of several calls
+// that fit, the one that ended first wins. Steps that are left may be of calls of unknown outcome.
 func (k *rowHistory) match() {
 	var open []int
 	for i := range k.steps {
 		if k.steps[i].call != nil {
-			continue // a take of unknown outcome among several
+			continue // a call of unknown outcome among several
 		}
 		if found := k.candidates(&k.steps[i], math.MaxInt64); len(found) == 1 {
 			k.take(i, found[0])
@@ -22,12 +24,12 @@ func (k *rowHistory) match() {
 		}
 	}
 	open = k.pass(open, func(i int, began, ended int64) *Call { return first(k.candidates(&k.steps[i], ended), began) })
-	open = k.change(open)
+	open = k.pass(open, k.untold)
 	k.pass(open, k.unknown)
 }
 
-// pass finds calls for open steps, each between the latest beginning of those before it and
-// the earliest end of those after it, and returns the steps that are left.
+// pass finds calls for open steps, each between the latest beginning of the calls before it and the
+// earliest end of the calls after it. It returns the steps that are left.
 func (k *rowHistory) pass(open []int, find func(i int, began, ended int64) *Call) (rest []int) {
 	if len(open) == 0 {
 		return nil
@@ -36,6 +38,7 @@ func (k *rowHistory) pass(open []int, find func(i int, began, ended int64) *Call
 	for _, i := range open {
 		if c := find(i, began[i], ended[i]); c != nil {
 			k.take(i, c)
+			began, ended = k.between()
 		} else {
 			rest = append(rest, i)
 		}
@@ -88,6 +91,41 @@ func (c *Call) end() int64 {
 	return c.Ended
 }
 
+// untold finds a refund, cancel or reset whose answer does not tell the row that it left: all resets leave
+// the same row, and nobody knows the row of an unknown outcome. It prefers an answered call, and of these
+// the one that ended first. Later attempts choose another one.
+func (k *rowHistory) untold(i int, began, ended int64) *Call {
+	s := &k.steps[i]
+	var fit []*Call
+	for _, c := range k.calls {
+		if c.Began > ended {
+			break
+		}
+		told := c.Outcome == Answered && c.State.Took
+		if c.changes() && (told || c.Outcome == Unknown) && !k.used[c] && c.end() >= began && k.makes(c, s, k.offset.during(c)) {
+			fit = append(fit, c)
+		}
+	}
+	if len(fit) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(fit, func(a, b *Call) int { return cmp.Compare(a.end(), b.end()) })
+	c := k.choose(fit, i)
+	if c.Outcome == Unknown {
+		k.report.Applied++
+	}
+	return c
+}
+
+// choose returns the first of the calls that fit a step. Later attempts choose others now and then.
+func (k *rowHistory) choose(fit []*Call, step int) *Call {
+	r := rand.New(rand.NewPCG(uint64(k.attempt), uint64(step)))
+	if k.attempt == 0 || r.IntN(2<<(k.attempt%6)) > 0 {
+		return fit[0]
+	}
+	return fit[r.IntN(len(fit))]
+}
+
 // unknown finds a take, charge or block of unknown outcome that makes a step.
 func (k *rowHistory) unknown(i int, _, ended int64) *Call {
 	s := &k.steps[i]
@@ -103,7 +141,7 @@ func (k *rowHistory) unknown(i int, _, ended int64) *Call {
 	if len(fit) == 0 {
 		return nil
 	}
-	c := fit[k.attempt*(i+1)%len(fit)] // the first, and at another attempt perhaps another
+	c := k.choose(fit, i)
 	k.report.Applied++
 	k.clock[c], _ = c.reads(s)
 	return c

@@ -48,8 +48,6 @@ type rowHistory struct {
 	told     map[limiter.Row][]*Call // calls, by the row that they were told
 	writers  map[int64][]*Call       // that may write, by the clock reading of the row that they were told
 	clock    map[*Call]int64         // what it read for those of unknown outcome, by what they wrote
-	reads    [][]*Call               // what changed nothing, by how many steps there had been
-	races    map[*Call]bool          // that were lost
 	doubtful bool                    // there are calls of unknown outcome
 }
 
@@ -120,10 +118,10 @@ func (k *rowHistory) check() {
 
 // explain explains each change by a call, and then each call by the changes.
 func (k *rowHistory) explain() {
-	k.steps, k.reads = nil, nil
+	k.steps = nil
 	k.used, k.told = map[*Call]bool{}, map[limiter.Row][]*Call{}
 	k.writers = map[int64][]*Call{}
-	k.clock, k.races = map[*Call]int64{}, map[*Call]bool{}
+	k.clock = map[*Call]int64{}
 	for _, c := range k.calls {
 		if c.Outcome == Unknown {
 			k.report.Unknown++
@@ -148,18 +146,6 @@ func (k *rowHistory) explain() {
 	k.answered()
 	k.bounded()
 	k.blocked()
-}
-
-// order is the calls in an order that explains all of them, if there is no fault: those
-// that changed nothing where they were told, by when they began.
-func (k *rowHistory) order() (calls []*Call) {
-	for n, reads := range k.reads {
-		calls = append(calls, reads...)
-		if n < len(k.steps) && k.steps[n].call != nil {
-			calls = append(calls, k.steps[n].call)
-		}
-	}
-	return calls
 }
 
 // chained checks that each change begins where the one before it ended.

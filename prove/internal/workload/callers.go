@@ -26,8 +26,7 @@ const longestBlock = 20 * time.Millisecond
 const (
 	warmKeys = 16   // of each limiter
 	coldKeys = 1000 // of all limiters
-	// hotCalls is how many calls a process makes on a hot key before the next one is hot:
-	// porcupine checks the calls of a key as one.
+	// hotCalls is how many calls a process makes on a hot key before the next one is hot.
 	hotCalls = 400
 	// coldCalls is how many calls in a row are on one cold key, so that they meet at it.
 	coldCalls = 3
