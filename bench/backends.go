@@ -13,39 +13,34 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sqlimit/limiter/bench/internal/load"
-	"github.com/sqlimit/limiter/bench/internal/pg"
 	"github.com/sqlimit/limiter/internal/daemon"
 )
 
-// How many connections the contenders on PostgreSQL share, and those on Redis. For the UPSERT by hand
-// there is no best number. On two cores, 32 connections were up to a quarter faster than 16 on many
-// keys, and as much slower on one key. 8 were the opposite. On Redis, 32 were faster than 16.
-const (
-	defaultPoolSize = 16
-	redisPoolSize   = 32
-)
+// redisPoolSize is how many connections the contenders on Redis share: 32 were faster than 16. On
+// PostgreSQL there is no best number for the UPSERT by hand. On two cores, 32 connections were up to a
+// quarter faster than 16 on many keys, and as much slower on one key. 8 were the opposite.
+const redisPoolSize = 32
 
-// backends are where contenders keep their state. What nobody asks for is not started.
+// backends are where contenders keep their state. A server starts when a case needs it.
 type backends struct {
-	postgresDSN string // of a server that is there; empty: a temporary one
-	redisAddr   string // the same
-	poolSize    int    // connections to PostgreSQL
-	dir         string // for temporary servers and files
-	prefix      string // of every key and name, so that runs do not meet
+	options
+	began  time.Time
+	temp   string // directory of temporary servers and files
+	prefix string // of every key and name, so that runs do not meet
 
-	pg    *pg.Database
+	pg    *database
 	rdb   *redis.Client
 	stops []func() error
 }
 
 func newBackends(o options) (*backends, error) {
-	dir, err := os.MkdirTemp(o.dir, "limiter-bench-")
+	temp, err := os.MkdirTemp(o.dir, "limiter-bench-")
 	if err != nil {
 		return nil, err
 	}
-	b := &backends{postgresDSN: o.postgres, redisAddr: o.redis, poolSize: o.pool, dir: dir, prefix: fmt.Sprintf("bench_%d", os.Getpid())}
-	b.atClose(func() error { return os.RemoveAll(dir) })
-	return b, os.Chmod(dir, 0o755) // for the account that the servers run as
+	b := &backends{options: o, began: time.Now(), temp: temp, prefix: fmt.Sprintf("bench_%d", os.Getpid())}
+	b.atClose(func() error { return os.RemoveAll(temp) })
+	return b, os.Chmod(temp, 0o755) // for the account that the servers run as
 }
 
 func (b *backends) atClose(stop func() error) { b.stops = append(b.stops, stop) }
@@ -61,32 +56,32 @@ func (b *backends) close() error {
 }
 
 // file returns a path for a file.
-func (b *backends) file(name string) string { return filepath.Join(b.dir, name) }
+func (b *backends) file(name string) string { return filepath.Join(b.temp, name) }
+
+// progress tells what is going on.
+func (b *backends) progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
 
 // redis returns the client that all contenders on Redis share.
 func (b *backends) redis(ctx context.Context) (*redis.Client, error) {
 	if b.rdb != nil {
 		return b.rdb, nil
 	}
-	addr := b.redisAddr
+	addr := b.options.redis
 	if addr == "" {
 		var err error
 		if addr, err = b.startRedis(ctx); err != nil {
 			return nil, err
 		}
 	}
-	client := redis.NewClient(&redis.Options{
-		Addr:         addr,
-		PoolSize:     redisPoolSize,
-		ReadTimeout:  30 * time.Second,
-		WriteTimeout: 30 * time.Second,
-		PoolTimeout:  30 * time.Second,
-	})
+	const patience = 30 * time.Second
+	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: redisPoolSize, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience})
 	b.atClose(client.Close)
 	if err := client.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("redis at %s: %w", addr, err)
 	}
-	if b.redisAddr != "" {
+	if b.options.redis != "" {
 		b.atClose(func() error { return removeKeys(client, b.prefix) })
 	}
 	b.rdb = client
@@ -95,7 +90,7 @@ func (b *backends) redis(ctx context.Context) (*redis.Client, error) {
 
 // startRedis starts a server that keeps nothing on disk, and returns its address.
 func (b *backends) startRedis(ctx context.Context) (addr string, err error) {
-	server, err := daemon.New(b.dir, "redis", syscall.SIGKILL)
+	server, err := daemon.New(b.temp, "redis", syscall.SIGKILL)
 	if err != nil {
 		return "", err
 	}

@@ -1,5 +1,5 @@
-// Command bench measures limiter and other ways to limit side by side: on PostgreSQL, SQLite and
-// Redis, and in the process. See its README.
+// Command bench measures limiter: beside other ways to limit, in tables that grow, and with keys that are
+// busier than others. See its README.
 package main
 
 import (
@@ -8,89 +8,151 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/sqlimit/limiter/bench/internal/command"
 	"github.com/sqlimit/limiter/bench/internal/load"
 )
 
-func main() { command.Main("bench", run) }
+// studies are what the program measures, in this order. Each has a file of its own in the directory of
+// results.
+var studies = []struct {
+	file, title string
+	measure     func(context.Context, *backends) ([]section, error)
+}{
+	{"results.md", "Results", compareContenders},
+	{"growth.md", "Growth", measureGrowth},
+	{"beside.md", "A hot key beside cold keys", measureBeside},
+	{"busykey.md", "A busy key, by operation", measureBusyKey},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
 
 func run(ctx context.Context) (err error) {
+	if schema := os.Getenv(workerSchema); schema != "" {
+		return work(ctx, schema, os.Getenv(workerDSN))
+	}
 	o, err := parse(os.Args[1:])
 	if err != nil {
 		return err
-	}
-	groups := o.selection.plan()
-	if len(groups) == 0 {
-		return errors.New("-run and -callers leave nothing to measure")
 	}
 	b, err := newBackends(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	r := &runner{backends: b, length: o.length, rounds: o.rounds, progress: newProgress(os.Stderr, groups, o.rounds)}
-	began := time.Now()
-	out, failed := r.measure(ctx, groups)
-	if ctx.Err() != nil {
-		return failed
+	var failed []error
+	measured := false
+	for _, s := range studies {
+		began := time.Now()
+		sections, err := s.measure(ctx, b)
+		if ctx.Err() != nil {
+			return err
+		}
+		failed = append(failed, err)
+		if len(sections) == 0 {
+			continue
+		}
+		measured = true
+		text := report(s.title, describe(ctx, b), o, began, sections)
+		fmt.Print(text)
+		if err := os.WriteFile(filepath.Join(o.out, s.file), []byte(text), 0o644); err != nil {
+			return err
+		}
 	}
-	text := report(describe(ctx, b), o, began, out)
-	fmt.Print(text)
-	if err := os.MkdirAll(o.out, 0o755); err != nil {
-		return err
+	if !measured {
+		failed = append(failed, errors.New("-run and -callers leave nothing to measure"))
 	}
-	if err := os.WriteFile(filepath.Join(o.out, "results.md"), []byte(text), 0o644); err != nil {
-		return err
-	}
-	return errors.Join(failed, out.plot(o.out))
-}
-
-// report returns all that is to be known of a run.
-func report(environment string, o options, began time.Time, out *outcome) string {
-	return fmt.Sprintf("## Results of %s\n\n%s- Method: %d rounds. A case runs for %v in each round, after a warm-up of %v. Cases that are compared take turns.\n\n%s",
-		began.UTC().Format(time.DateOnly), environment, o.rounds, o.length, o.length/load.Warmth, out.markdown())
+	return errors.Join(failed...)
 }
 
 type options struct {
-	selection       selection
+	run             *regexp.Regexp // matches scenario/contender, and the names of other measurements
+	callers         []int          // only these in the comparison; empty: all
 	length          time.Duration
 	rounds, pool    int
 	postgres, redis string
 	out, dir        string
+
+	rows, takes             int // of growth
+	processes, cold, others int // of beside
+
+	busyCallers, busyKeys int
+	pools                 []int
+	commitDelay           time.Duration
 }
+
+// warm is how long a case runs before it counts.
+func (o options) warm() time.Duration { return o.length / load.Warmth }
 
 func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.DurationVar(&o.length, "time", 3*time.Second, "how long a case counts in each round")
 	flags.IntVar(&o.rounds, "rounds", 5, "how many times each case is measured")
-	callers := flags.String("callers", "", "only these numbers of callers, separated by commas")
-	pattern := flags.String("run", "", "only what this regular expression matches, of scenario/contender: hot/, /redis_rate")
-	flags.StringVar(&o.postgres, "postgres", "", "DSN of a PostgreSQL to use; without it a temporary one is started")
-	flags.IntVar(&o.pool, "pool", defaultPoolSize, "how many connections to PostgreSQL all contenders share")
+	callers := flags.String("callers", "", "compare contenders with these numbers of callers only, separated by commas")
+	pattern := flags.String("run", "", "only what this regular expression matches: hot/, /redis_rate, growth/sweep, beside, busykey/Reserve")
+	flags.StringVar(&o.postgres, "postgres", "", "DSN of a PostgreSQL to use, for growth as a superuser; without it a temporary one is started")
+	flags.IntVar(&o.pool, "pool", 16, "how many connections to PostgreSQL all contenders share")
 	flags.StringVar(&o.redis, "redis", "", "host:port of a Redis to use; without it a temporary one is started")
-	flags.StringVar(&o.out, "out", filepath.Join("bench", "results"), "directory for the table and the plots")
+	flags.StringVar(&o.out, "out", filepath.Join("bench", "results"), "directory for the tables and the plots")
 	flags.StringVar(&o.dir, "dir", "", "directory for temporary servers and files; empty: the system's")
+	flags.IntVar(&o.rows, "rows", 0, "growth: rows of the large table; 0 is 10,000,000, or 100,000 if -time is below 1s")
+	flags.IntVar(&o.takes, "takes", 0, "growth: takes after which a table's size is told, on a hundredth as many keys; 0 as for -rows")
+	flags.IntVar(&o.processes, "processes", 3, "beside: how many processes there are")
+	flags.IntVar(&o.cold, "cold", 64, "beside: how many callers of each process use cold keys")
+	flags.IntVar(&o.others, "others", 16, "beside: how many callers of each process come beside them")
+	flags.IntVar(&o.busyCallers, "busy", 1000, "busykey: how many callers the busy key has")
+	flags.IntVar(&o.busyKeys, "keys", 1, "busykey: how many keys these callers share; with many there is no busy key")
+	pools := flags.String("pools", "2,4,20", "busykey: sizes of the pools of connections, separated by commas; 0 is a SQLite file")
+	flags.DurationVar(&o.commitDelay, "commit-delay", 0, "busykey: how much longer PostgreSQL makes each commit")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if o.length <= 0 || o.rounds < 1 || o.pool < 1 || flags.NArg() > 0 {
-		return o, errors.New("-time must be above 0, -rounds and -pool at least 1, and there are no arguments")
+	size := 10_000_000
+	if o.length < time.Second {
+		size = 100_000
 	}
-	if o.selection.run, err = regexp.Compile(*pattern); err != nil {
+	for _, n := range []*int{&o.rows, &o.takes} {
+		if *n == 0 {
+			*n = size
+		}
+	}
+	if min(o.rounds, o.processes, o.cold, o.others, o.busyCallers, o.busyKeys) < 1 || o.length <= 0 || o.pool < 2 || min(o.rows, o.takes) < 10_000 || flags.NArg() > 0 {
+		return o, errors.New("-rows and -takes must be at least 10000, -time above 0, -pool at least 2, other numbers at least 1, and there are no arguments")
+	}
+	if o.run, err = regexp.Compile(*pattern); err != nil {
 		return o, err
 	}
-	for _, s := range strings.FieldsFunc(*callers, func(r rune) bool { return r == ',' }) {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			return o, fmt.Errorf("-callers: %w", err)
-		}
-		o.selection.callers = append(o.selection.callers, n)
+	if o.callers, err = numbers("-callers", *callers); err != nil {
+		return o, err
 	}
-	return o, nil
+	if o.pools, err = numbers("-pools", *pools); err != nil {
+		return o, err
+	}
+	return o, os.MkdirAll(o.out, 0o755)
+}
+
+// numbers reads a list of numbers.
+func numbers(name, list string) (all []int, err error) {
+	for _, field := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(field)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("%s: %q is not a number of at least 0", name, field)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }

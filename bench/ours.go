@@ -11,11 +11,24 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// ours is a Limiter on store. It waits as long as its peers, who have no time limit: a thousand
+// newLimiter returns a Limiter on store. It waits as long as its peers, who have no time limit: a thousand
 // callers on a database with two cores may have to.
-func ours(store limiter.Store, p policy) (decider, error) {
+func newLimiter(store limiter.Store, name string, p policy) (*limiter.Limiter, error) {
 	bucket := limiter.TokenBucket{Capacity: p.capacity, Refill: 1, Interval: p.step}
-	l, err := limiter.New(store, p.name, bucket, limiter.WithTimeout(30*time.Second))
+	return limiter.New(store, name, bucket, limiter.WithTimeout(30*time.Second))
+}
+
+// take takes one unit of a key, which must be granted.
+func take(ctx context.Context, l *limiter.Limiter, key string) error {
+	res, err := l.Allow(ctx, key)
+	if err == nil && !res.Allowed {
+		err = fmt.Errorf("%q was refused", key)
+	}
+	return err
+}
+
+func ours(store limiter.Store, p policy) (decider, error) {
+	l, err := newLimiter(store, p.name, p)
 	if err != nil {
 		return decider{}, err
 	}
@@ -41,9 +54,7 @@ func openAll(ctx context.Context, b *backends, p policy) (decider, error) {
 	}
 	var both [2]*limiter.Limiter
 	for i := range both {
-		bucket := limiter.TokenBucket{Capacity: p.capacity, Refill: 1, Interval: p.step}
-		both[i], err = limiter.New(store, fmt.Sprint(p.name, i), bucket, limiter.WithTimeout(30*time.Second))
-		if err != nil {
+		if both[i], err = newLimiter(store, fmt.Sprint(p.name, i), p); err != nil {
 			return decider{}, err
 		}
 	}
@@ -67,7 +78,7 @@ func oursOnPostgres(ctx context.Context, b *backends, name string, opts ...postg
 	if err != nil {
 		return nil, err
 	}
-	schema, err := pg.Migrated(ctx, name)
+	schema, err := pg.migrated(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,9 @@ import (
 	_ "modernc.org/sqlite" // driver "sqlite"
 )
 
+// instants are the columns of tables with one instant a key.
+const instants = `key text COLLATE "C" PRIMARY KEY, full_at timestamptz NOT NULL`
+
 // upsertSQL is the leanest exact token bucket that PostgreSQL carries out in one statement: one
 // instant a key, no conversion of it, two parameters beside the key. No row means refused.
 const upsertSQL = `
@@ -21,52 +24,48 @@ RETURNING full_at`
 
 // openUpsert is what one writes without a library: the statement above, prepared, on a pool.
 func openUpsert(ctx context.Context, b *backends, p policy) (decider, error) {
-	pg, err := b.postgres(ctx)
-	if err != nil {
-		return decider{}, err
-	}
-	table, err := newTable(ctx, pg, "upsert_"+p.name, "key text COLLATE \"C\" PRIMARY KEY, full_at timestamptz NOT NULL")
-	if err != nil {
-		return decider{}, err
-	}
-	statement := fmt.Sprintf(upsertSQL, table)
-	capacity := time.Duration(p.capacity) * p.step
-	return decider{allow: func(ctx context.Context, key string) (bool, error) {
-		var fullAt time.Time
-		err := pg.Pool.QueryRow(ctx, statement, key, p.step, capacity).Scan(&fullAt)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return false, nil
-		}
-		return err == nil, err
-	}}, nil
+	return openUpserts(ctx, b, p, 1)
 }
 
 // openTwoUpserts is what one writes for two limits: the statement above for each of them, in a
 // transaction that is rolled back if one refuses.
 func openTwoUpserts(ctx context.Context, b *backends, p policy) (decider, error) {
+	return openUpserts(ctx, b, p, 2)
+}
+
+func openUpserts(ctx context.Context, b *backends, p policy, limits int) (decider, error) {
 	pg, err := b.postgres(ctx)
 	if err != nil {
 		return decider{}, err
 	}
-	var statements [2]string
+	statements := make([]string, limits)
 	for i := range statements {
-		table, err := newTable(ctx, pg, fmt.Sprint("upsert_", p.name, "_", i), "key text COLLATE \"C\" PRIMARY KEY, full_at timestamptz NOT NULL")
+		table, err := pg.table(ctx, fmt.Sprintf("upsert_%s_%d_of_%d", p.name, i, limits), instants)
 		if err != nil {
 			return decider{}, err
 		}
 		statements[i] = fmt.Sprintf(upsertSQL, table)
 	}
+	type querier interface {
+		QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	}
 	capacity := time.Duration(p.capacity) * p.step
-	return decider{allow: func(ctx context.Context, key string) (bool, error) {
-		err := pgx.BeginFunc(ctx, pg.Pool, func(tx pgx.Tx) error {
-			for _, statement := range statements {
-				var fullAt time.Time
-				if err := tx.QueryRow(ctx, statement, key, p.step, capacity).Scan(&fullAt); err != nil {
-					return err
-				}
+	pass := func(ctx context.Context, db querier, key string) error {
+		for _, statement := range statements {
+			var fullAt time.Time
+			if err := db.QueryRow(ctx, statement, key, p.step, capacity).Scan(&fullAt); err != nil {
+				return err
 			}
-			return nil
-		})
+		}
+		return nil
+	}
+	return decider{allow: func(ctx context.Context, key string) (bool, error) {
+		var err error
+		if limits == 1 {
+			err = pass(ctx, pg, key)
+		} else {
+			err = pgx.BeginFunc(ctx, pg, func(tx pgx.Tx) error { return pass(ctx, tx, key) })
+		}
 		if errors.Is(err, pgx.ErrNoRows) {
 			return false, nil
 		}
@@ -81,7 +80,7 @@ func openSelect(ctx context.Context, b *backends, p policy) (decider, error) {
 	if err != nil {
 		return decider{}, err
 	}
-	table, err := newTable(ctx, pg, "select_"+p.name, "key text COLLATE \"C\" PRIMARY KEY, full_at timestamptz NOT NULL")
+	table, err := pg.table(ctx, "select_"+p.name, instants)
 	if err != nil {
 		return decider{}, err
 	}
@@ -89,13 +88,68 @@ func openSelect(ctx context.Context, b *backends, p policy) (decider, error) {
 	write := fmt.Sprintf("INSERT INTO %s (key, full_at) VALUES ($1, clock_timestamp())", table)
 	return decider{allow: func(ctx context.Context, key string) (bool, error) {
 		var fullAt time.Time
-		err := pg.Pool.QueryRow(ctx, read, key).Scan(&fullAt)
+		err := pg.QueryRow(ctx, read, key).Scan(&fullAt)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return false, err
 		}
-		_, err = pg.Pool.Exec(ctx, write, key)
+		_, err = pg.Exec(ctx, write, key)
 		return err == nil, err
 	}}, nil
+}
+
+// rowsSQL carries out the takes of many keys: all of those of a key, or none. The order keeps two such
+// statements from waiting for each other in a circle.
+const rowsSQL = `
+INSERT INTO %s AS b (key, full_at, spend, units)
+SELECT u.key, clock.at + u.units * $3::interval, u.units * $3::interval, u.units
+FROM unnest($1::text[], $2::bigint[]) AS u (key, units), (SELECT clock_timestamp() AS at) AS clock
+ORDER BY u.key COLLATE "C"
+ON CONFLICT (key) DO UPDATE
+SET full_at = greatest(b.full_at, excluded.full_at - excluded.spend) + excluded.spend, spend = excluded.spend, units = excluded.units
+WHERE greatest(b.full_at, excluded.full_at - excluded.spend) + excluded.spend <= excluded.full_at - excluded.spend + $4::interval
+RETURNING units`
+
+// openRows is no limiter that one could use, because nobody waits for a decision of their own. It is what
+// PostgreSQL can do at best if requests come together in statements.
+func openRows(ctx context.Context, b *backends, p policy) (decider, error) {
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return decider{}, err
+	}
+	table, err := pg.table(ctx, "rows_"+p.name, instants+", spend interval NOT NULL, units bigint NOT NULL")
+	if err != nil {
+		return decider{}, err
+	}
+	statement := fmt.Sprintf(rowsSQL, table)
+	capacity := time.Duration(p.capacity) * p.step
+	return decider{batch: func(ctx context.Context, keys []string) (int, error) {
+		names, units := merged(keys)
+		rows, err := pg.Query(ctx, statement, names, units, p.step, capacity)
+		if err != nil {
+			return 0, err
+		}
+		granted, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		var sum int64
+		for _, n := range granted {
+			sum += n
+		}
+		return int(sum), err
+	}}, nil
+}
+
+// merged returns each key once, and how many times it was there.
+func merged(keys []string) (names []string, units []int64) {
+	at := make(map[string]int, len(keys))
+	for _, key := range keys {
+		i, ok := at[key]
+		if !ok {
+			i = len(names)
+			at[key] = i
+			names, units = append(names, key), append(units, 0)
+		}
+		units[i]++
+	}
+	return names, units
 }
 
 // sqliteUpsertSQL is the same for SQLite, in nanoseconds: ?2 is now, ?3 a token's time, ?4 the bucket's.

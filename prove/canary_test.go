@@ -14,7 +14,7 @@ import (
 
 // It is why the store never uses the simple protocol, and puts an error of its own around a batch and
 // that of a COMMIT. Once this fails pgx may be relied on, and both can be thought over.
-func TestPgxStillCallsWhatWasCommittedInTheSimpleProtocolSafeToRetry(t *testing.T) {
+func TestPgxSimpleProtocolIsUnsafe(t *testing.T) {
 	proof.Rounds(t, "the canary of pgx", campaign.Sizes{CI: 1, Nightly: 1, Release: 1}, func(t *testing.T, r *campaign.Round) {
 		c := cluster.New(t, "fsync=off")
 		proxy := cutproxy.New(t, c.Port())

@@ -25,7 +25,7 @@ type node struct {
 	admitted map[limiter.Source]int64
 }
 
-func TestFailLocalAdmitsInAnOutageWhatThePolicyAdmitsForEachProcess(t *testing.T) {
+func TestFailLocalInOutages(t *testing.T) {
 	server := cluster.New(t)
 	migrate(t, server.DSN())
 	policy := limiter.TokenBucket{Capacity: 30, Refill: 20, Interval: time.Second}

@@ -21,7 +21,7 @@ import (
 // rested is a little more than the idle time after which a connection is pinged.
 const rested = 5*time.Second + 300*time.Millisecond
 
-func TestAFunctionThatIsFrozenInMidCallIsChargedOnceOrNotAtAll(t *testing.T) {
+func TestFrozenFunctions(t *testing.T) {
 	server := cluster.New(t, durable...)
 	migrate(t, server.DSN())
 	proof.Rounds(t, "functions frozen in mid-call", campaign.Sizes{CI: 1, Nightly: 20, Release: 25}, func(t *testing.T, r *campaign.Round) {

@@ -17,7 +17,7 @@ const (
 	walFlush = 400 * time.Millisecond
 )
 
-func TestAClusterThatIsKilledForgetsAMomentOfAsynchronousCommits(t *testing.T) {
+func TestServerKillsWithAsyncCommit(t *testing.T) {
 	server := cluster.New(t, append(durable, "wal_writer_delay=200ms")...)
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8", postgres.WithAsyncCommit()))

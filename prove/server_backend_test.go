@@ -20,7 +20,7 @@ const application = "limiter"
 const aBackend = `SELECT pid FROM pg_stat_activity WHERE application_name = '` + application + `'
 	ORDER BY state = 'active' DESC, random() LIMIT 1`
 
-func TestBackendsThatEndAloneLeaveEachChargeOnceOrNotAtAll(t *testing.T) {
+func TestTerminatedBackends(t *testing.T) {
 	server := cluster.New(t, durable...)
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8&application_name="+application))
@@ -49,7 +49,7 @@ func TestBackendsThatEndAloneLeaveEachChargeOnceOrNotAtAll(t *testing.T) {
 
 // The server ends all other sessions when one dies of itself, and recovers as from a
 // crash: nobody knows what the dead one did to the memory that they share.
-func TestABackendThatIsKilledTakesAllOthersAlongAndNothingIsLost(t *testing.T) {
+func TestKilledBackends(t *testing.T) {
 	server := cluster.New(t, durable...)
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8&application_name="+application))

@@ -12,7 +12,7 @@ import (
 
 // A table holds instants from 1970 to 2116. A take by a clock that is not between them is
 // ErrInvalid, whom nobody lets in, and leaves the key as it was.
-func TestAServerWhoseClockIsOutOfRangeGrantsNothing(t *testing.T) {
+func TestClockOutOfRange(t *testing.T) {
 	server, clock := cluster.NewWithClock(t, durable...)
 	migrate(t, server.DSN())
 	store := openStore(t, server.DSN())

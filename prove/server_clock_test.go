@@ -42,7 +42,7 @@ func distance(r *rand.Rand, most time.Duration) time.Duration {
 	return max(by, time.Millisecond)
 }
 
-func TestStepsOfTheServersClockGrantNothingAndLockNobodyOut(t *testing.T) {
+func TestClockSteps(t *testing.T) {
 	server, clock := cluster.NewWithClock(t, durable...)
 	migrate(t, server.DSN())
 	of := stores(t, 2, server.DSN()+"&pool_max_conns=4")

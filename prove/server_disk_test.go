@@ -26,7 +26,7 @@ func sqlState(err error) string {
 // noRoom is the code of a full disk.
 const noRoom = "53100"
 
-func TestAFullDiskStopsNewKeysAndNotThoseThereAre(t *testing.T) {
+func TestFullDisk(t *testing.T) {
 	disk := cluster.NewDisk(t, 100)
 	server := cluster.NewOn(t, disk, durable...)
 	migrate(t, server.DSN())
@@ -98,7 +98,7 @@ func (l *load) untilRefusedRoom(t *testing.T, lim *limiter.Limiter) {
 
 // A server that cannot write its log of changes ends at once, with all that is under way,
 // and does not come up before there is room.
-func TestAServerWhoseLogHasNoRoomForgetsNothing(t *testing.T) {
+func TestFullLog(t *testing.T) {
 	disk := cluster.NewDisk(t, 32)
 	server := cluster.NewWithLogOn(t, disk, durable...)
 	migrate(t, server.DSN())

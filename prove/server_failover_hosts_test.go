@@ -16,7 +16,7 @@ import (
 
 // A DSN may name all servers, of which it wants the one that takes writes: then nothing has
 // to be told where that is. With remote_apply nothing is lost either.
-func TestAFailoverIsFoundByADSNThatNamesBothServers(t *testing.T) {
+func TestFailoverWithinDSN(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		// end ends the rule of the primary.

@@ -33,7 +33,7 @@ func awaitSync(t *testing.T, primary *cluster.Cluster) {
 	until(t, primary.DSN(), "SELECT count(*) > 0 FROM pg_stat_replication WHERE sync_state = 'sync' AND state = 'streaming'")
 }
 
-func TestAFailoverToASynchronousStandbyForgetsNothingThatWasAcknowledged(t *testing.T) {
+func TestFailoverToSyncStandby(t *testing.T) {
 	primary := cluster.New(t, durable...)
 	migrate(t, primary.DSN())
 	// One caller has a way of its own, so that its connections can be counted.
@@ -71,7 +71,7 @@ func TestAFailoverToASynchronousStandbyForgetsNothingThatWasAcknowledged(t *test
 	})
 }
 
-func TestAFailoverToAnAsynchronousStandbyForgetsWhatItHadNotReceived(t *testing.T) {
+func TestFailoverToAsyncStandby(t *testing.T) {
 	primary := cluster.New(t, durable...)
 	migrate(t, primary.DSN())
 	front, replication := cutproxy.New(t, primary.Port()), cutproxy.New(t, primary.Port())

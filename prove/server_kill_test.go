@@ -15,7 +15,7 @@ var durable = []string{"fsync=on", "synchronous_commit=on", "full_page_writes=on
 // epoch is for how many rounds the same keys are used.
 const epoch = 20
 
-func TestAClusterThatIsKilledForgetsNothingThatItAcknowledged(t *testing.T) {
+func TestServerKills(t *testing.T) {
 	server := cluster.New(t, durable...)
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8"))

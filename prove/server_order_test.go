@@ -22,7 +22,7 @@ const takesARound = 10_000
 
 // Statements that each take from several keys would end in a deadlock if two of them
 // locked their rows in opposite orders.
-func TestMergedTakesOfTheSameKeysNeverDeadlock(t *testing.T) {
+func TestMergedTakesNeverDeadlock(t *testing.T) {
 	server := cluster.New(t, durable...)
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 3, server.DSN()+"&pool_max_conns=8"))
@@ -65,7 +65,7 @@ func (l *load) few(ctx context.Context, r *rand.Rand, callers, n int) {
 
 // Under REPEATABLE READ and SERIALIZABLE a take that meets another fails with 40001, which
 // the store avoids by asking for READ COMMITTED from then on.
-func TestStricterIsolationByDefaultAdmitsNoMoreAndFailsSeldom(t *testing.T) {
+func TestStricterIsolation(t *testing.T) {
 	server := cluster.New(t, durable...)
 	migrate(t, server.DSN())
 	execute(t, server.DSN(), "CREATE ROLE application LOGIN",
@@ -90,7 +90,7 @@ func TestStricterIsolationByDefaultAdmitsNoMoreAndFailsSeldom(t *testing.T) {
 	})
 }
 
-func TestAServerThatTurnsReadOnlyUnderLoadRefusesAndComesBack(t *testing.T) {
+func TestReadOnlyUnderLoad(t *testing.T) {
 	server := cluster.New(t, durable...)
 	migrate(t, server.DSN())
 	load := newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8"))

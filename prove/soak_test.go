@@ -31,7 +31,7 @@ func (u remains) within(first remains) bool {
 		u.heap <= 2*first.heap+8<<20 && u.rowBytes <= 3*first.rowBytes
 }
 
-func TestAfterFaultsNothingIsLeftBehind(t *testing.T) {
+func TestNothingIsLeftBehind(t *testing.T) {
 	server := cluster.New(t, systemSettings...)
 	migrate(t, server.DSN())
 	a := &system{server: server, front: cutproxy.New(t, server.Port())}

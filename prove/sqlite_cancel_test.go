@@ -23,7 +23,7 @@ const leaversARound = 5000
 
 // Callers leave at any time. What each was told agrees with what it was charged: granted is
 // charged once, canceled not at all, and of what is unknown nobody says more.
-func TestCallersWhoLeaveAreToldWhetherTheyWereCharged(t *testing.T) {
+func TestSQLiteCallersWhoLeave(t *testing.T) {
 	for _, kind := range []struct {
 		name    string
 		callers int

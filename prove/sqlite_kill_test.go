@@ -16,7 +16,7 @@ const killsARound = 3
 
 // A process that is killed takes with it what was under way, and nothing else. All rounds
 // have the same file, with the logs that those who were killed have left.
-func TestProcessesThatAreKilledForgetNothingThatTheyAcknowledged(t *testing.T) {
+func TestSQLiteProcessKills(t *testing.T) {
 	path := newFile(t)
 	told := ledger.New()
 	proof.Rounds(t, "kills of processes on SQLite", campaign.Sizes{CI: 14, Nightly: 340, Release: 1000}, func(t *testing.T, r *campaign.Round) {

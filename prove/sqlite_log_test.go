@@ -26,7 +26,7 @@ type past []map[ledger.ID]int64
 // A power cut takes away the end of the log, which was not on the disk yet. Whatever its
 // length is then, what is stored is what was stored at one time, and so are all things at
 // the same: the takes that were acknowledged up to the last that is whole in the log.
-func TestALogThatIsCutAnywhereHoldsTheTakesUpToThere(t *testing.T) {
+func TestSQLiteLogCuts(t *testing.T) {
 	proof.Rounds(t, "cut logs of SQLite", campaign.Sizes{CI: 2, Nightly: 20, Release: 60}, func(t *testing.T, r *campaign.Round) {
 		path := newFile(t)
 		store := openFile(t, path)

@@ -17,7 +17,7 @@ import (
 
 // If a file is moved away, every process that has it open notices that, and none makes a new file.
 // When the file is back, no granted take is lost.
-func TestAFileThatIsAwayIsMissedAndNothingIsLost(t *testing.T) {
+func TestSQLiteFileAway(t *testing.T) {
 	proof.Rounds(t, "files of SQLite away", campaign.Sizes{CI: 4, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
 		path := newFile(t)
 		told := ledger.New()
@@ -46,7 +46,7 @@ func TestAFileThatIsAwayIsMissedAndNothingIsLost(t *testing.T) {
 
 // If a file is removed for good, its grants are lost. For a moment the processes still grant takes in
 // the removed file.
-func TestAFileThatIsRemovedIsMissed(t *testing.T) {
+func TestSQLiteFileRemoved(t *testing.T) {
 	proof.Rounds(t, "files of SQLite removed", campaign.Sizes{CI: 4, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
 		path := newFile(t)
 		told := ledger.New()

@@ -32,7 +32,7 @@ func init() { helpers["sharer"] = shareUntilRefused }
 
 // What many processes admit of one file, by pools of their own or of the store's, is what
 // the policy says: not one more, and not one less.
-func TestProcessesThatShareAFileAdmitExactly(t *testing.T) {
+func TestSQLiteFileShared(t *testing.T) {
 	proof.Rounds(t, "processes on one SQLite file", campaign.Sizes{CI: 2, Nightly: 60, Release: 200}, func(t *testing.T, r *campaign.Round) {
 		path := newFile(t)
 		admitted := map[ledger.ID]int64{}

@@ -93,7 +93,7 @@ func packages(t *testing.T, path, dir string) (libraries, commands []string) {
 	return libraries, commands
 }
 
-func TestPublishedModulesAreOfUseOutsideTheRepository(t *testing.T) {
+func TestPublishedModules(t *testing.T) {
 	home := t.TempDir()
 	proxy, bin, app := filepath.Join(home, "proxy"), filepath.Join(home, "bin"), filepath.Join(home, "app")
 	goCommand := func(args ...string) string {

@@ -19,7 +19,7 @@ func takes(d time.Duration) func(context.Context, int) error {
 	}
 }
 
-func TestRunCountsWhatWasDecidedInItsTime(t *testing.T) {
+func TestRunCounts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		load     load.Load
@@ -46,7 +46,7 @@ func TestRunCountsWhatWasDecidedInItsTime(t *testing.T) {
 	}
 }
 
-func TestRunTimesOneCallInSoMany(t *testing.T) {
+func TestRunTimesASample(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got, err := load.Load{Ask: takes(time.Millisecond), Sample: 32}.Run(t.Context(), 1, 0, 3200*time.Millisecond-1)
@@ -56,7 +56,7 @@ func TestRunTimesOneCallInSoMany(t *testing.T) {
 	})
 }
 
-func TestWhileCountsAsLongAsTheWorkTakesAndFailsWithIt(t *testing.T) {
+func TestWhile(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for name, want := range map[string]error{"done": nil, "failed": broken} {
@@ -75,7 +75,7 @@ func TestWhileCountsAsLongAsTheWorkTakesAndFailsWithIt(t *testing.T) {
 	}
 }
 
-func TestPacedCallersCountTheTimeSinceACallWasDue(t *testing.T) {
+func TestPacedCallersWaitFromWhenDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -96,7 +96,7 @@ func TestPacedCallersCountTheTimeSinceACallWasDue(t *testing.T) {
 	})
 }
 
-func TestRunThatCountsNothingFailsAndTellsWhatWasUnderWay(t *testing.T) {
+func TestRunThatCountsNothingFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got, err := load.Load{Ask: takes(32 * time.Second)}.Run(t.Context(), 1, 0, time.Second)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestNumbersHaveTheDigitsThatAreRight(t *testing.T) {
+func TestDigits(t *testing.T) {
 	t.Parallel()
 	for v, want := range map[float64]string{0: "0", 12.4: "12", 999: "999", 104_876: "105,000", 1_234_567: "1,230,000", math.NaN(): "-"} {
 		if got := Thousands(v); got != want {
@@ -24,5 +24,23 @@ func TestNumbersHaveTheDigitsThatAreRight(t *testing.T) {
 		if got := TwoDigits(v); got != want {
 			t.Errorf("TwoDigits(%v) = %q, want %q", v, got, want)
 		}
+	}
+}
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		values []float64
+		want   Spread
+	}{
+		{[]float64{7}, Spread{7, 7, 7}},
+		{[]float64{3, 1, 2}, Spread{2, 1, 3}},
+		{[]float64{4, 1, 3, 2}, Spread{2.5, 1, 4}},
+	} {
+		if got := SpreadOf(c.values); got != c.want {
+			t.Errorf("SpreadOf(%v) = %v, want %v", c.values, got, c.want)
+		}
+	}
+	if got := SpreadOf(nil); !math.IsNaN(got.Median) {
+		t.Errorf("SpreadOf(nil) = %v, want NaN", got)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestBucketsAreInOrderAndNarrow(t *testing.T) {
+func TestBuckets(t *testing.T) {
 	t.Parallel()
 	for _, d := range []time.Duration{0, 1, 31, 32, 63, 64, 65, 127, 128, 1000, time.Millisecond, time.Hour, math.MaxInt64} {
 		low := lowest(bucket(d))
@@ -22,7 +22,7 @@ func TestBucketsAreInOrderAndNarrow(t *testing.T) {
 	}
 }
 
-func TestQuantilesAreThoseOfWhatWasAdded(t *testing.T) {
+func TestQuantiles(t *testing.T) {
 	t.Parallel()
 	var odd, even, all Histogram
 	for i := range 1000 {

@@ -26,7 +26,7 @@ func drawn(t *testing.T, o Options) (all []uint64) {
 	return all
 }
 
-func TestARoundRunsAloneAsItDoesAmongOthers(t *testing.T) {
+func TestRoundAlone(t *testing.T) {
 	report := filepath.Join(t.TempDir(), "report.json")
 	all := drawn(t, Options{Tier: CI, Seed: 3})
 	if len(all) != 10 || len(slices.Compact(slices.Sorted(slices.Values(all)))) != 10 {
@@ -40,7 +40,7 @@ func TestARoundRunsAloneAsItDoesAmongOthers(t *testing.T) {
 	}
 }
 
-func TestTheReportOfALongTierIsNotOverwritten(t *testing.T) {
+func TestReportIsNotOverwritten(t *testing.T) {
 	for _, tier := range tiers {
 		o := Options{Tier: tier, Report: filepath.Join(t.TempDir(), "report.json")}
 		drawn(t, o)
@@ -50,7 +50,7 @@ func TestTheReportOfALongTierIsNotOverwritten(t *testing.T) {
 	}
 }
 
-func TestAFractionIsAtLeastARound(t *testing.T) {
+func TestFraction(t *testing.T) {
 	for fraction, want := range map[float64]int{0: 10, 0.31: 3, 0.01: 1, 1: 10} {
 		if n := len(drawn(t, Options{Tier: Nightly, Fraction: fraction})); n != want {
 			t.Errorf("a fraction of %v is %d rounds, want %d", fraction, n, want)
@@ -60,7 +60,7 @@ func TestAFractionIsAtLeastARound(t *testing.T) {
 
 const failing = "LIMITER_CAMPAIGN_FAILING"
 
-func TestAFailurePrintsHowToRepeatItsRound(t *testing.T) {
+func TestFailurePrintsItsRound(t *testing.T) {
 	if os.Getenv(failing) != "" {
 		c, err := New(Options{Tier: CI, Seed: 7})
 		if err != nil {

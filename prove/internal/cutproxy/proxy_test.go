@@ -112,7 +112,7 @@ func TestExactlySoManyBytesPass(t *testing.T) {
 	}
 }
 
-func TestOneConnectionIsCutAndNoneThatIsNotUsed(t *testing.T) {
+func TestOneConnectionIsCut(t *testing.T) {
 	var got atomic.Int64
 	p := cutproxy.New(t, echo(t, &got))
 	idle, used := dial(t, p), dial(t, p)
@@ -142,7 +142,7 @@ func TestOneConnectionIsCutAndNoneThatIsNotUsed(t *testing.T) {
 	}
 }
 
-func TestNewConnectionsLeadToTheServerThatTheProxyPointsTo(t *testing.T) {
+func TestPoint(t *testing.T) {
 	var first, second atomic.Int64
 	p := cutproxy.New(t, echo(t, &first))
 	old := dial(t, p)

@@ -11,7 +11,7 @@ import (
 )
 
 // The bound is reckoned without Apply; so it has to find no fault with what Apply does.
-func TestWhatApplyGrantsIsWithinTheBound(t *testing.T) {
+func TestBoundsOfApply(t *testing.T) {
 	slow, fast := limiter.TokenBucket{Capacity: 35, Refill: 1, Interval: 5 * time.Millisecond}, limiter.TokenBucket{Capacity: 20, Refill: 2, Interval: 5 * time.Millisecond}
 	for _, policies := range [][]limiter.TokenBucket{{slow}, {fast, slow}} {
 		for _, kinds := range []struct{ resets, reserves, charges bool }{{}, {resets: true}, {reserves: true}, {resets: true, reserves: true}, {charges: true}, {true, true, true}} {
@@ -29,7 +29,7 @@ func TestWhatApplyGrantsIsWithinTheBound(t *testing.T) {
 }
 
 // Each step of a store that does only a part of a charge or block may look right.
-func TestAChargeOrBlockThatIsOnlyPartlyDoneIsSeenWithoutApply(t *testing.T) {
+func TestBoundsSeePartialCharges(t *testing.T) {
 	const start, ms = 1_800_000_000_000_000_000, int64(time.Millisecond)
 	for _, spec := range specs.Made {
 		p := spec.Policies[0]

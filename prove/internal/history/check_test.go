@@ -16,7 +16,7 @@ func right(t *testing.T, h *history.History) {
 	}
 }
 
-func TestWhatHappenedOneAfterAnotherIsRight(t *testing.T) {
+func TestSequentialCalls(t *testing.T) {
 	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
 		for range 20 {
 			w := newWorld(r, k)
@@ -51,7 +51,7 @@ func (w *world) unknowns(n int) (applied int64) {
 	return applied
 }
 
-func TestWhatWasKnownToNobodyIsRightIfItHappenedOnceOrNotAtAll(t *testing.T) {
+func TestUnknownOutcomes(t *testing.T) {
 	eachKind(t, func(t *testing.T, _ *rand.Rand, k kind) {
 		// Always the same worlds: where a fifth of the outcomes are not known, and refunds
 		// are of the same amounts, the witness does not find its way in one of some 7,000.
@@ -68,7 +68,7 @@ func TestWhatWasKnownToNobodyIsRightIfItHappenedOnceOrNotAtAll(t *testing.T) {
 	})
 }
 
-func TestWhatHasExpiredMayBeSwept(t *testing.T) {
+func TestExpiredRowsMayBeSwept(t *testing.T) {
 	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
 		for range 20 {
 			w := newWorld(r, k)
@@ -91,7 +91,7 @@ func TestWhatHasExpiredMayBeSwept(t *testing.T) {
 
 // Of two refunds the one that ended later was made first. Only a look in between tells, and there are
 // too many such pairs to come upon the right order of all by chance.
-func TestLooksTellWhichRefundWasMadeFirst(t *testing.T) {
+func TestOrderOfRefunds(t *testing.T) {
 	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
 		if !k.gives || len(k.policies) > 1 {
 			return
@@ -118,7 +118,7 @@ func TestLooksTellWhichRefundWasMadeFirst(t *testing.T) {
 	})
 }
 
-func TestARefusalFromMemoryMayNotHaveHeardOfARefund(t *testing.T) {
+func TestLateDenials(t *testing.T) {
 	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
 		if !k.gives || len(k.policies) > 1 {
 			return
@@ -159,7 +159,7 @@ func TestARefusalFromMemoryMayNotHaveHeardOfARefund(t *testing.T) {
 
 // Three takes of cost 1 and one take of up to 3 make the same change. Only the time of the second change
 // tells which of them made it.
-func TestOneTakeOfUpToItsCostIsNotMistakenForSeveralTakes(t *testing.T) {
+func TestPartialTakeIsNotSeveral(t *testing.T) {
 	t.Parallel()
 	k := all[0]
 	w := newWorld(rand.New(rand.NewPCG(1, 0)), k)

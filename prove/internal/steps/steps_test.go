@@ -56,7 +56,7 @@ func granted(segments []steps.Segment) (n int64) {
 	return n
 }
 
-func TestNothingIsTooMuchOfWhatThePolicyGrants(t *testing.T) {
+func TestBoundsOfApply(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range kinds.Clocked {
 		p, bounds := c.Policy, kinds.Bounds(c.Policy)
@@ -101,7 +101,7 @@ func TestWhatAStepGrantsIsSeen(t *testing.T) {
 	}
 }
 
-func TestAWindowThatIsReopenedIsSeen(t *testing.T) {
+func TestReopenedWindowIsSeen(t *testing.T) {
 	p := steps.Window{Limit: 3, Window: time.Hour}
 	grant := func(start, used, now int64) steps.Grant {
 		return steps.Grant{Cost: 1, State: limiter.State{Now: now, Took: true, Row: limiter.Row{Start: start, Used: used}}}

@@ -17,13 +17,13 @@ const (
 )
 
 // measureSize watches a table's size over many takes.
-func measureSize(ctx context.Context, b *bench) (section, error) {
+func measureSize(ctx context.Context, b *backends) (section, error) {
 	const callers = 256
 	keys := b.takes / 100
 	s := section{
 		title:   "Bytes over many takes",
 		about:   fmt.Sprintf("%d callers draw from %s keys at random. The table is empty at first.", callers, stats.Thousands(float64(keys))),
-		columns: []string{"takes", "takes/s", "table", "index", "HOT of these", "dead rows", "autovacuums"},
+		columns: []string{"takes", "takes/s", "table", "index", "HOT of these", "dead rows", "autovacuums"}, text: 1,
 	}
 	t, err := b.newTable(ctx, "size", b.pool)
 	if err != nil {

@@ -21,13 +21,13 @@ const (
 
 // measurePlan has sessions keep the plans of a table of few rows, grows it, and compares them with new
 // sessions. Autovacuum is off: the plans are made anew when it comes by, a minute later at the soonest.
-func measurePlan(ctx context.Context, b *bench) (section, error) {
+func measurePlan(ctx context.Context, b *backends) (section, error) {
 	rows := b.rows / 100
 	s := section{
 		title: "A plan made when the table was tiny",
 		about: fmt.Sprintf("Old sessions made their plans while the table was tiny. Then it grows to %s rows, before autovacuum runs. "+
 			"Old and new sessions run %d × %v a case, in turns.", stats.Thousands(float64(rows)), b.rounds, b.length),
-		columns: []string{"callers", "sessions", "decisions/s", "lowest to highest", "p50", "p99"},
+		columns: append([]string{"callers", "sessions"}, cellTitles...), text: 1,
 	}
 	for _, callers := range []int{1, 64} {
 		measured, err := b.plans(ctx, rows, callers)
@@ -35,10 +35,9 @@ func measurePlan(ctx context.Context, b *bench) (section, error) {
 			return s, err
 		}
 		for i, sessions := range []string{"old", "new"} {
-			all := summarize(measured[i])
-			s.rows = append(s.rows, append([]string{strconv.Itoa(callers), sessions}, all.cells()...))
+			s.rows = append(s.rows, append([]string{strconv.Itoa(callers), sessions}, measured[i].cells()...))
 		}
-		ratio := compare(measured[0], measured[1], median)
+		ratio := measured[0].ratio(&measured[1], median)
 		s.targets = append(s.targets, target{
 			fmt.Sprintf("%s: p50 of old sessions ÷ of new ones, median of the rounds, at most %s", stats.Callers(callers), stats.TwoDigits(outdated)),
 			ratio.Text(stats.TwoDigits), ratio.Median <= outdated,
@@ -48,7 +47,7 @@ func measurePlan(ctx context.Context, b *bench) (section, error) {
 }
 
 // plans measures old and new sessions in turns.
-func (b *bench) plans(ctx context.Context, rows, callers int) (measured [2][]load.Measurement, err error) {
+func (b *backends) plans(ctx context.Context, rows, callers int) (measured [2]series, err error) {
 	t, err := b.filledTable(ctx, "plan_"+strconv.Itoa(callers), planners, tiny, 1)
 	if err != nil {
 		return measured, err
@@ -56,7 +55,7 @@ func (b *bench) plans(ctx context.Context, rows, callers int) (measured [2][]loa
 	if err := t.exec(ctx, "ALTER TABLE %s SET (autovacuum_enabled = off)"); err != nil {
 		return measured, err
 	}
-	if _, err := t.uniform(tiny, 1).Run(ctx, callers, 0, b.length/load.Warmth); err != nil {
+	if _, err := t.uniform(tiny, 1).Run(ctx, callers, 0, b.warm()); err != nil {
 		return measured, err
 	}
 	if err := t.exec(ctx, "DELETE FROM %s"); err != nil {
@@ -69,15 +68,15 @@ func (b *bench) plans(ctx context.Context, rows, callers int) (measured [2][]loa
 	if err := t.connect(ctx, planners); err != nil {
 		return measured, err
 	}
-	sessions := []*table{&old, t}
+	sessions := []*bucketTable{&old, t}
 	for round := range b.rounds {
 		for i := range sessions {
 			i = (i + round) % len(sessions)
-			m, err := sessions[i].uniform(rows, 1).Run(ctx, callers, b.length/load.Warmth, b.length)
+			m, err := sessions[i].uniform(rows, 1).Run(ctx, callers, b.warm(), b.length)
 			if err != nil && !errors.Is(err, load.ErrNone) { // what was under way tells enough
 				return measured, err
 			}
-			measured[i] = append(measured[i], m)
+			measured[i].add(m, nil)
 		}
 		b.progress("plan: %s: round %d of %d", stats.Callers(callers), round+1, b.rounds)
 	}

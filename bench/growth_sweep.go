@@ -29,12 +29,12 @@ type swept struct {
 	about          string
 	rows           int
 	every          time.Duration
-	without, while []load.Measurement
+	without, while series
 	took           time.Duration
 }
 
 // measureSweep sweeps a table alone, then beside traffic on other keys of it.
-func measureSweep(ctx context.Context, b *bench) (section, error) {
+func measureSweep(ctx context.Context, b *backends) (section, error) {
 	const callers = 64
 	s := section{
 		title: "Sweeps",
@@ -42,7 +42,7 @@ func measureSweep(ctx context.Context, b *bench) (section, error) {
 			"%d sweeps delete the rest, in turns with %v without a sweep. Meanwhile %d callers take from the used rows. "+
 			"At a steady pace, the time of a request counts from the moment at which it is due.",
 			live, b.rounds, b.length, callers),
-		columns: []string{"traffic", "rows", "sweep", "decisions/s", "lowest to highest", "p50", "p99", "p99.9", "swept/s", "WAL a row"},
+		columns: append(append([]string{"traffic", "rows", "sweep"}, cellTitles...), "p99.9", "swept/s", "WAL a row"), text: 1,
 	}
 	paced := fmt.Sprintf("%d callers, one request each every %v", callers, pace)
 	for i, c := range []*swept{
@@ -74,9 +74,9 @@ func measureSweep(ctx context.Context, b *bench) (section, error) {
 		if c.every > 0 { // the other has the same table
 			s.rows = append(s.rows, []string{"none", size, "yes", "-", "-", "-", "-", "-", stats.Thousands(rate), fmt.Sprintf("%.0f B", wal)})
 		}
-		s.rows = append(s.rows, c.row("no", c.without, "-"),
-			c.row("yes", c.while, stats.Thousands(float64(each*b.rounds)/c.took.Seconds())))
-		ratio := compare(c.while, c.without, p99)
+		s.rows = append(s.rows, c.row("no", &c.without, "-"),
+			c.row("yes", &c.while, stats.Thousands(float64(each*b.rounds)/c.took.Seconds())))
+		ratio := c.while.ratio(&c.without, p99)
 		s.targets = append(s.targets, target{
 			fmt.Sprintf("%s rows, %s: p99 beside the sweep ÷ without it, median of the rounds, at most %d", size, c.about, disturbed),
 			ratio.Text(stats.TwoDigits), ratio.Median <= disturbed,
@@ -100,22 +100,21 @@ func measureSweep(ctx context.Context, b *bench) (section, error) {
 }
 
 // sweepAlone deletes rows, and returns how many a second and how many bytes of WAL each wrote.
-func (t *table) sweepAlone(ctx context.Context, rows int) (rate, wal float64, err error) {
-	const position = "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8"
-	var from, to float64
-	if err := t.bench.Pool.QueryRow(ctx, position).Scan(&from); err != nil {
+func (t *bucketTable) sweepAlone(ctx context.Context, rows int) (rate, wal float64, err error) {
+	from, err := t.pg.walPosition(ctx)
+	if err != nil {
 		return 0, 0, err
 	}
 	took, err := t.sweep(ctx, rows)
 	if err != nil {
 		return 0, 0, err
 	}
-	err = t.bench.Pool.QueryRow(ctx, position).Scan(&to)
-	return float64(rows) / took.Seconds(), (to - from) / float64(rows), err
+	to, err := t.pg.walPosition(ctx)
+	return float64(rows) / took.Seconds(), float64(to-from) / float64(rows), err
 }
 
 // sweep deletes so many rows.
-func (t *table) sweep(ctx context.Context, rows int) (time.Duration, error) {
+func (t *bucketTable) sweep(ctx context.Context, rows int) (time.Duration, error) {
 	began := time.Now()
 	removed, err := t.store.Sweep(ctx, int64(rows))
 	if err == nil && removed != int64(rows) {
@@ -125,22 +124,23 @@ func (t *table) sweep(ctx context.Context, rows int) (time.Duration, error) {
 }
 
 // measure adds a round.
-func (c *swept) measure(ctx context.Context, t *table, l load.Load, callers, rows int) error {
-	without, err := l.Run(ctx, callers, t.bench.length/load.Warmth, t.bench.length)
+func (c *swept) measure(ctx context.Context, t *bucketTable, l load.Load, callers, rows int) error {
+	without, err := l.Run(ctx, callers, t.warm(), t.length)
 	if err != nil {
 		return err
 	}
-	while, err := l.While(ctx, callers, t.bench.length/load.Warmth, func(ctx context.Context) error {
+	while, err := l.While(ctx, callers, t.warm(), func(ctx context.Context) error {
 		took, err := t.sweep(ctx, rows)
 		c.took += took
 		return err
 	})
-	c.without, c.while = append(c.without, without), append(c.while, while)
+	c.without.add(without, nil)
+	c.while.add(while, err)
 	return err
 }
 
-func (c *swept) row(sweep string, rounds []load.Measurement, speed string) []string {
-	all := summarize(rounds)
+func (c *swept) row(sweep string, all *series, speed string) []string {
+	sum := all.total()
 	cells := append([]string{c.about, stats.Thousands(float64(c.rows)), sweep}, all.cells()...)
-	return append(cells, stats.Duration(all.Latencies.Quantile(0.999)), speed, "-")
+	return append(cells, stats.Duration(sum.Latencies.Quantile(0.999)), speed, "-")
 }

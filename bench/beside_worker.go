@@ -11,14 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/bench/internal/load"
 	"github.com/sqlimit/limiter/postgres"
 )
 
-// What makes a process a worker.
+// What makes a process a worker of [measureBeside].
 const (
 	workerDSN    = "LIMITER_BESIDE_DSN"
 	workerSchema = "LIMITER_BESIDE_SCHEMA"
@@ -28,8 +26,6 @@ const (
 	coldKeys = 10_000
 	// connections are those of the pool of a process.
 	connections = 16
-	// timeLimit is the limiters' time limit: a database with few cores may need longer than the default.
-	timeLimit = 30 * time.Second
 )
 
 // task is what a worker is told to do.
@@ -45,14 +41,14 @@ type answer struct {
 	Err          string
 }
 
+type worker struct {
+	cold, own, hot *limiter.Limiter
+	order          []int
+}
+
 // work asks for every cold key once, says so, and then does one task after another.
 func work(ctx context.Context, schema, dsn string) error {
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return err
-	}
-	config.MaxConns, config.MinConns = connections, connections
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := newPool(ctx, dsn, connections)
 	if err != nil {
 		return err
 	}
@@ -61,16 +57,15 @@ func work(ctx context.Context, schema, dsn string) error {
 	if err != nil {
 		return err
 	}
-	// There is always room: a token comes back each microsecond.
-	plenty := limiter.TokenBucket{Capacity: 1_000_000_000, Refill: 1_000_000, Interval: time.Second}
-	var w worker
+	w := worker{order: rand.Perm(coldKeys)}
 	for name, l := range map[string]**limiter.Limiter{"cold": &w.cold, "own": &w.own, "hot": &w.hot} {
-		if *l, err = limiter.New(store, name, plenty, limiter.WithTimeout(timeLimit)); err != nil {
+		if *l, err = newLimiter(store, name, plenty); err != nil {
 			return err
 		}
 	}
-	w.order = rand.Perm(coldKeys)
-	if err := w.fill(ctx); err != nil {
+	// So that rows are updated later and not inserted.
+	err = load.Each(coldKeys, func(turn int) error { return errors.Join(w.ask(w.cold)(ctx, turn), w.ask(w.own)(ctx, turn)) })
+	if err != nil {
 		return err
 	}
 	out, in := json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin)
@@ -84,45 +79,24 @@ func work(ctx context.Context, schema, dsn string) error {
 		} else if err != nil {
 			return err
 		}
-		a, err := w.do(ctx, t)
-		if err != nil {
-			a.Err = err.Error()
-		}
-		if err := out.Encode(a); err != nil {
+		if err := out.Encode(w.do(ctx, t)); err != nil {
 			return err
 		}
 	}
 }
 
-type worker struct {
-	cold, own, hot *limiter.Limiter
-	order          []int
-}
-
-// fill asks for all cold keys, so that rows are updated later and not inserted.
-func (w *worker) fill(ctx context.Context) error {
-	return load.Each(coldKeys, func(turn int) error {
-		return errors.Join(w.ask(w.cold)(ctx, turn), w.ask(w.own)(ctx, turn))
-	})
-}
-
 // ask returns a function that asks l, for the one key of the hot limiter, or for one key after another.
 func (w *worker) ask(l *limiter.Limiter) func(ctx context.Context, turn int) error {
 	return func(ctx context.Context, turn int) error {
-		key := "hot"
-		if l != w.hot {
-			key = fmt.Sprint("key ", w.order[turn%coldKeys])
+		if l == w.hot {
+			return take(ctx, l, "hot")
 		}
-		res, err := l.Allow(ctx, key)
-		if err == nil && !res.Allowed {
-			err = fmt.Errorf("%s was refused", key)
-		}
-		return err
+		return take(ctx, l, fmt.Sprint("key ", w.order[turn%coldKeys]))
 	}
 }
 
 // do has all callers of a task ask at the same time.
-func (w *worker) do(ctx context.Context, t task) (a answer, err error) {
+func (w *worker) do(ctx context.Context, t task) (a answer) {
 	callers := [3]int{t.Cold, t.Hot, t.Own}
 	var measured [3]load.Measurement
 	var errs [3]error
@@ -135,5 +109,8 @@ func (w *worker) do(ctx context.Context, t task) (a answer, err error) {
 	wait.Wait()
 	a.Cold, a.Others = measured[0].Rate, measured[1].Rate+measured[2].Rate
 	a.P99 = measured[0].Latencies.Quantile(0.99)
-	return a, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil {
+		a.Err = err.Error()
+	}
+	return a
 }

@@ -14,18 +14,18 @@ const slower = 1.3
 
 // sized is a table of so many rows, and what was measured of it: by number of callers, in each round.
 type sized struct {
-	*table
+	*bucketTable
 	rows     int
-	measured map[int][]load.Measurement
+	measured map[int]*series
 	wal      map[int]int64 // bytes, by number of callers
 }
 
 // measureLatency compares decisions in a small and a large table, in turns.
-func measureLatency(ctx context.Context, b *bench) (section, error) {
+func measureLatency(ctx context.Context, b *backends) (section, error) {
 	s := section{
 		title:   "A decision in a large table",
 		about:   fmt.Sprintf("Existing keys, drawn at random, all equally likely. Each case runs %d × %v, in turns. p50 and p99 are over all rounds.", b.rounds, b.length),
-		columns: []string{"rows", "callers", "decisions/s", "lowest to highest", "p50", "p99", "WAL a decision"},
+		columns: append(append([]string{"rows", "callers"}, cellTitles...), "WAL a decision"), text: 1,
 	}
 	var tables []*sized
 	for _, rows := range []int{b.rows / 1000, b.rows} {
@@ -34,7 +34,7 @@ func measureLatency(ctx context.Context, b *bench) (section, error) {
 		if err != nil {
 			return s, err
 		}
-		tables = append(tables, &sized{t, rows, make(map[int][]load.Measurement), make(map[int]int64)})
+		tables = append(tables, &sized{t, rows, map[int]*series{1: {}, 64: {}}, make(map[int]int64)})
 	}
 	callers := []int{1, 64}
 	for round := range b.rounds {
@@ -51,7 +51,7 @@ func measureLatency(ctx context.Context, b *bench) (section, error) {
 		for _, t := range tables {
 			s.rows = append(s.rows, t.row(n))
 		}
-		ratio := compare(tables[1].measured[n], tables[0].measured[n], median)
+		ratio := tables[1].measured[n].ratio(tables[0].measured[n], median)
 		if n == 1 {
 			s.targets = append(s.targets, target{
 				fmt.Sprintf("%s: p50 in the large table ÷ in the small one, median of the rounds, at most %s", stats.Callers(n), stats.TwoDigits(slower)),
@@ -71,31 +71,25 @@ func measureLatency(ctx context.Context, b *bench) (section, error) {
 
 // measure adds a round.
 func (t *sized) measure(ctx context.Context, callers int) error {
-	before, err := t.bench.walPosition(ctx)
+	before, err := t.pg.walPosition(ctx)
 	if err != nil {
 		return err
 	}
-	m, err := t.uniform(t.rows, 1).Run(ctx, callers, t.bench.length/load.Warmth, t.bench.length)
+	m, err := t.uniform(t.rows, 1).Run(ctx, callers, t.warm(), t.length)
 	if err != nil {
 		return err
 	}
-	after, err := t.bench.walPosition(ctx)
+	after, err := t.pg.walPosition(ctx)
 	t.wal[callers] += after - before
-	t.measured[callers] = append(t.measured[callers], m)
+	t.measured[callers].add(m, err)
 	return err
-}
-
-// walPosition returns how many bytes of WAL were ever written.
-func (b *bench) walPosition(ctx context.Context) (bytes int64, err error) {
-	err = b.Pool.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
-	return bytes, err
 }
 
 // row is the line of the table for a number of callers.
 func (t *sized) row(callers int) []string {
-	all := summarize(t.measured[callers])
+	all := t.measured[callers].total()
 	// The warm-up also wrote.
 	decisions := all.Requests + all.Requests/load.Warmth
 	return append([]string{stats.Thousands(float64(t.rows)), strconv.Itoa(callers)},
-		append(all.cells(), bytesText(t.wal[callers]/int64(decisions)))...)
+		append(t.measured[callers].cells(), bytesText(t.wal[callers]/int64(decisions)))...)
 }

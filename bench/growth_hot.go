@@ -13,23 +13,23 @@ import (
 const hotShare = 95
 
 // measureHOT counts how many updates touch no index under steady load.
-func measureHOT(ctx context.Context, b *bench) (section, error) {
+func measureHOT(ctx context.Context, b *backends) (section, error) {
 	keys := b.rows / 100
 	s := section{
 		title: "HOT updates",
 		about: fmt.Sprintf("%s existing keys. Each load has its own table and runs %d × %v, in turns. The counts are from pg_stat_user_tables. "+
 			"A statement updates a row once, no matter how many takes of its key it carries.", stats.Thousands(float64(keys)), b.rounds, b.length),
-		columns: []string{"load", "decisions", "updates", "HOT", "table before", "table after", "autovacuums"},
+		columns: []string{"load", "decisions", "updates", "HOT", "table before", "table after", "autovacuums"}, text: 1,
 	}
 	order := load.Order(keys, true)
-	zipf := func(t *table) load.Load {
+	zipf := func(t *bucketTable) load.Load {
 		return load.Load{Ask: func(ctx context.Context, turn int) error { return t.take(ctx, keyOf(order[turn%len(order)])) }}
 	}
-	uniform := func(t *table) load.Load { return t.uniform(keys, 1) }
-	one := func(t *table) load.Load { return t.uniform(1, 1) }
+	uniform := func(t *bucketTable) load.Load { return t.uniform(keys, 1) }
+	one := func(t *bucketTable) load.Load { return t.uniform(1, 1) }
 	loads := []struct {
 		about   string
-		load    func(*table) load.Load
+		load    func(*bucketTable) load.Load
 		callers int
 	}{
 		{"64 callers, all keys equally likely", uniform, 64},
@@ -39,7 +39,7 @@ func measureHOT(ctx context.Context, b *bench) (section, error) {
 		{"64 callers, Zipf (s = 1.1)", zipf, 64},
 		{"256 callers, Zipf (s = 1.1)", zipf, 256},
 	}
-	tables, before, decisions := make([]*table, len(loads)), make([]counters, len(loads)), make([]uint64, len(loads))
+	tables, before, decisions := make([]*bucketTable, len(loads)), make([]counters, len(loads)), make([]uint64, len(loads))
 	for i := range loads {
 		t, err := b.filledTable(ctx, "hot_"+strconv.Itoa(i), b.pool, keys, 1)
 		if err != nil {

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter/bench/internal/stats"
+)
+
+// The cases of what a hot key costs cold keys, in several processes that share a PostgreSQL. If all cores
+// are busy, any caller slows the others down. So there are also as many callers of other cold keys.
+const (
+	alone     = iota // cold callers
+	besideHot        // and others on one hot key
+	besideOwn        // and others on cold keys of their own
+	onlyHot          // the others without the cold ones
+	onlyOwn
+	besideCases
+)
+
+// task returns what each process does in a case.
+func (o options) task(number int) task {
+	t := task{Warm: o.warm(), Length: o.length}
+	if number <= besideOwn {
+		t.Cold = o.cold
+	}
+	switch number {
+	case besideHot, onlyHot:
+		t.Hot = o.others
+	case besideOwn, onlyOwn:
+		t.Own = o.others
+	}
+	return t
+}
+
+// besideSample is what all processes did in a case in one round.
+type besideSample struct {
+	cold, others float64 // decisions a second
+	p99          time.Duration
+	cores        float64 // that processes and server kept busy; NaN if that cannot be known
+}
+
+// besideRound is the samples of one round, by case.
+type besideRound [besideCases]besideSample
+
+// process is a worker.
+type process struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
+}
+
+// measureBeside lets processes do all cases in each round, in another order in each.
+func measureBeside(ctx context.Context, b *backends) (sections []section, err error) {
+	if !b.run.MatchString("beside") {
+		return nil, nil
+	}
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := pg.migrated(ctx, "beside")
+	if err != nil {
+		return nil, err
+	}
+	var workers []*process
+	defer func() {
+		for _, w := range workers {
+			_ = w.in.Close() // it ends then; if it fails it has ended already
+			err = errors.Join(err, w.Wait())
+		}
+	}()
+	for range b.processes {
+		w, err := startWorker(ctx, pg.dsn, schema)
+		if err != nil {
+			return nil, err
+		}
+		workers = append(workers, w)
+	}
+	for _, w := range workers {
+		if err := w.out.Decode(new(answer)); err != nil {
+			return nil, fmt.Errorf("a worker: %w", err)
+		}
+	}
+	rounds := make([]besideRound, b.rounds)
+	for i := range rounds {
+		for _, c := range rand.New(rand.NewPCG(uint64(i), besideCases)).Perm(besideCases) {
+			b.progress("beside: round %d of %d, %s", i+1, b.rounds, b.besideTitle(c))
+			if rounds[i][c], err = b.besideOne(ctx, workers, b.task(c)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return []section{b.besideSection(rounds)}, nil
+}
+
+func startWorker(ctx context.Context, dsn, schema string) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w := &process{Cmd: exec.CommandContext(ctx, self)}
+	w.Env = append(os.Environ(), workerDSN+"="+dsn, workerSchema+"="+schema)
+	w.Stderr = os.Stderr
+	if w.in, err = w.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := w.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	w.out = json.NewDecoder(out)
+	return w, w.Start()
+}
+
+// besideOne has all workers do a task. The CPU is that of about the time in which they count.
+func (b *backends) besideOne(ctx context.Context, workers []*process, t task) (s besideSample, err error) {
+	for _, w := range workers {
+		if err := json.NewEncoder(w.in).Encode(t); err != nil {
+			return s, err
+		}
+	}
+	time.Sleep(t.Warm)
+	before, began := b.busySeconds(ctx, workers), time.Now()
+	time.Sleep(t.Length)
+	s.cores = (b.busySeconds(ctx, workers) - before) / time.Since(began).Seconds()
+	for _, w := range workers {
+		var a answer
+		if err := w.out.Decode(&a); err != nil {
+			return s, fmt.Errorf("a worker: %w", err)
+		}
+		if a.Err != "" {
+			return s, errors.New(a.Err)
+		}
+		s.cold += a.Cold
+		s.others += a.Others
+		s.p99 = max(s.p99, a.P99)
+	}
+	return s, nil
+}
+
+// besideTitle names a case.
+func (o options) besideTitle(number int) string {
+	return [besideCases]string{
+		fmt.Sprintf("%d on cold keys", o.cold),
+		fmt.Sprintf("%d on cold keys, %d on a hot one", o.cold, o.others),
+		fmt.Sprintf("%d on cold keys, %d on others", o.cold, o.others),
+		fmt.Sprintf("%d on a hot key", o.others),
+		fmt.Sprintf("%d on other cold keys", o.others),
+	}[number]
+}
+
+// besideSection returns the table of some rounds.
+func (o options) besideSection(rounds []besideRound) section {
+	s := section{
+		title: "Callers of one hot key beside callers of cold keys",
+		about: fmt.Sprintf("There are %d processes; all share the %d cold keys. Figures are medians of the rounds (lowest to highest). The ratio "+
+			"compares with the first line in the same round. p99 is that of the slowest process. The last column is the CPU that the "+
+			"other callers would use if a decision cost them what it costs without callers of cold keys.", o.processes, coldKeys),
+		columns: []string{"callers in each process", "cold decisions/s", "ratio", "p99 of cold", "other decisions/s", "busy cores", "CPU share of the others"},
+		text:    1,
+	}
+	spread := func(of func(r *besideRound) float64) stats.Spread {
+		values := make([]float64, len(rounds))
+		for i := range rounds {
+			values[i] = of(&rounds[i])
+		}
+		return stats.SpreadOf(values)
+	}
+	figure := func(format func(float64) string, of func(r *besideRound) float64) string {
+		v := spread(of)
+		if math.IsNaN(v.Median) || v.High == 0 {
+			return ""
+		}
+		return v.Text(format)
+	}
+	duration := func(v float64) string { return stats.Duration(time.Duration(v)) }
+	for c := range besideCases {
+		s.rows = append(s.rows, []string{
+			o.besideTitle(c),
+			figure(stats.Thousands, func(r *besideRound) float64 { return r[c].cold }),
+			figure(stats.TwoDigits, func(r *besideRound) float64 { return r[c].cold / r[alone].cold }),
+			figure(duration, func(r *besideRound) float64 { return float64(r[c].p99) }),
+			figure(stats.Thousands, func(r *besideRound) float64 { return r[c].others }),
+			figure(stats.TwoDigits, func(r *besideRound) float64 { return r[c].cores }),
+			figure(stats.TwoDigits, func(r *besideRound) float64 { return r.share(c) }),
+		})
+	}
+	hot := spread(func(r *besideRound) float64 { return r[besideHot].cold / r[besideOwn].cold })
+	s.after = fmt.Sprintf("Beside the hot key, cold keys get %s of the rate that they get beside as many callers of other cold keys.", hot.Text(stats.TwoDigits))
+	return s
+}
+
+// share returns what the callers beside use of the CPU in a case.
+func (r *besideRound) share(number int) float64 {
+	apart := map[int]besideSample{besideHot: r[onlyHot], besideOwn: r[onlyOwn]}[number]
+	return r[number].others * apart.cores / apart.others / r[number].cores // NaN where there are none
+}
+
+// busySeconds returns how many seconds of CPU the workers and the server's processes have used; NaN if this
+// machine cannot tell, because it runs another system or the server is elsewhere.
+func (b *backends) busySeconds(ctx context.Context, workers []*process) float64 {
+	rows, _ := b.pg.Query(ctx, "SELECT pid FROM pg_stat_activity") // CollectRows returns its error
+	servers, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		return math.NaN()
+	}
+	var sum float64
+	for _, pid := range servers {
+		sum += cpuSeconds(pid, "postgres")
+	}
+	for _, w := range workers {
+		sum += cpuSeconds(w.Process.Pid, "")
+	}
+	return sum
+}
+
+// cpuSeconds returns the seconds of CPU of a process, if it runs the program.
+func cpuSeconds(pid int, program string) float64 {
+	const ticks = 100 // in a second, on every architecture of Go's
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return math.NaN()
+	}
+	before, after, _ := strings.Cut(string(stat), ") ") // pid (program) state ...
+	fields := strings.Fields(after)
+	if len(fields) < 13 || program != "" && !strings.HasSuffix(before, "("+program) {
+		return math.NaN()
+	}
+	user, err1 := strconv.ParseFloat(fields[11], 64)
+	system, err2 := strconv.ParseFloat(fields[12], 64)
+	if err1 != nil || err2 != nil {
+		return math.NaN()
+	}
+	return (user + system) / ticks
+}

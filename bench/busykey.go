@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/bench/internal/stats"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/sqlite"
+)
+
+const (
+	// otherCallers is how many callers use other keys, of which there are otherKeys. Each sends a request
+	// once in an interval.
+	otherCallers = 8
+	otherKeys    = 1000
+	interval     = 10 * time.Millisecond
+)
+
+// busySample is what one round of an operation measured.
+type busySample struct {
+	others      load.Measurement
+	decided     float64 // calls of the busy key a second that were decided
+	opened      int64   // requests of either that FailOpen let pass
+	busyErrors  int64
+	otherErrors int64
+	connections int64
+}
+
+// measureBusyKey measures what many callers of one key cost the callers of other keys. Each operation takes
+// turns with the first one: takes of a plain token bucket, which merge.
+func measureBusyKey(ctx context.Context, b *backends) ([]section, error) {
+	s := section{
+		title: "Callers of a busy key",
+		about: fmt.Sprintf("%d callers on %d keys, %d others on %d keys, each of which asks every %v. Medians of the rounds. A pool of 0 is a SQLite file.",
+			b.busyCallers, b.busyKeys, otherCallers, otherKeys, interval),
+		columns: []string{"busy key", "pool", "others' p50", "of it beside merged", "others' p99", "busy decisions/s", "passed by FailOpen", "connections", "errors, busy", "errors, others"},
+		text:    1,
+	}
+	for _, pool := range b.pools {
+		for i, op := range operations {
+			if !b.run.MatchString("busykey/" + op.name) {
+				continue
+			}
+			var samples, merged []busySample
+			for range b.rounds {
+				m, err := b.busyRound(ctx, pool, operations[0])
+				if err != nil {
+					return nil, fmt.Errorf("busykey/%s: %w", operations[0].name, err)
+				}
+				own := m
+				if i > 0 {
+					if own, err = b.busyRound(ctx, pool, op); err != nil {
+						return nil, fmt.Errorf("busykey/%s: %w", op.name, err)
+					}
+				}
+				merged, samples = append(merged, m), append(samples, own)
+			}
+			s.rows = append(s.rows, append([]string{op.name, strconv.Itoa(pool)}, busyCells(samples, merged)...))
+			b.progress("busykey, a pool of %d: %s", pool, op.name)
+		}
+	}
+	if len(s.rows) == 0 {
+		return nil, nil
+	}
+	return []section{s}, nil
+}
+
+func busyCells(samples, merged []busySample) []string {
+	middle := func(of func(i int) float64) float64 {
+		values := make([]float64, len(samples))
+		for i := range samples {
+			values[i] = of(i)
+		}
+		return stats.SpreadOf(values).Median
+	}
+	quantile := func(q float64) string {
+		return stats.Duration(time.Duration(middle(func(i int) float64 { return float64(samples[i].others.Latencies.Quantile(q)) })))
+	}
+	var sum busySample
+	for _, s := range samples {
+		sum.opened, sum.busyErrors, sum.otherErrors = sum.opened+s.opened, sum.busyErrors+s.busyErrors, sum.otherErrors+s.otherErrors
+		sum.connections = max(sum.connections, s.connections)
+	}
+	return []string{
+		quantile(0.5), stats.TwoDigits(middle(func(i int) float64 { return median(&samples[i].others) / median(&merged[i].others) })), quantile(0.99),
+		stats.Thousands(middle(func(i int) float64 { return samples[i].decided })),
+		fmt.Sprint(sum.opened), fmt.Sprint(sum.connections), fmt.Sprint(sum.busyErrors), fmt.Sprint(sum.otherErrors),
+	}
+}
+
+// busyStore returns an empty Store of its own for a round, and how many connections it has made.
+func (b *backends) busyStore(ctx context.Context, connections int) (store limiter.Store, made func() int64, closeAll func(), err error) {
+	if connections == 0 {
+		s, err := sqlite.Open(b.file(fmt.Sprintf("busykey-%x.db", rand.Uint64())))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return s, func() int64 { return 0 }, func() { _ = s.Close() }, migrations.Up(ctx, migrations.SQLite, s.DB())
+	}
+	pg, err := b.postgres(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	schema, err := pg.migrated(ctx, "busykey")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	config, err := pgxpool.ParseConfig(pg.dsn)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	config.MaxConns = int32(connections)
+	if b.commitDelay > 0 {
+		config.ConnConfig.RuntimeParams["commit_delay"] = fmt.Sprint(b.commitDelay.Microseconds())
+		config.ConnConfig.RuntimeParams["commit_siblings"] = "0"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	drop := func() {
+		pool.Close()
+		if err := pg.drop(context.WithoutCancel(ctx), schema); err != nil {
+			b.progress("busykey: %v", err)
+		}
+	}
+	s, err := postgres.New(pool, postgres.WithSchema(schema))
+	return s, func() int64 { return pool.Stat().NewConnsCount() }, drop, err
+}
+
+// busyRound measures one round of an operation.
+func (b *backends) busyRound(ctx context.Context, connections int, op operation) (s busySample, err error) {
+	store, made, closeAll, err := b.busyStore(ctx, connections)
+	if closeAll != nil {
+		defer closeAll()
+	}
+	if err != nil {
+		return s, err
+	}
+	call, err := op.make(store, b.busyKey)
+	if err != nil {
+		return s, err
+	}
+	other, err := limiter.New(store, "others", roomy, limiter.FailOpen())
+	if err != nil {
+		return s, err
+	}
+	for i := range otherKeys / 10 { // some rows, and connections
+		if _, err := other.Allow(ctx, fmt.Sprint(i)); err != nil {
+			return s, err
+		}
+	}
+	var counting atomic.Bool
+	var decided, opened, busyErrors, otherErrors atomic.Int64
+	count := func(res limiter.Result, err error, decided, errs *atomic.Int64) {
+		switch {
+		case !counting.Load():
+		case err != nil:
+			if errs.Add(1) == 1 {
+				b.progress("%s: the first error: %v", op.name, err)
+			}
+		case res.Source == limiter.SourcePolicy:
+			opened.Add(1)
+		default:
+			decided.Add(1)
+		}
+	}
+	busy := load.Load{Ask: func(ctx context.Context, _ int) error {
+		res, err := call(context.WithoutCancel(ctx))
+		count(res, err, &decided, &busyErrors)
+		return nil
+	}}
+	others := load.Load{Every: interval, Ask: func(ctx context.Context, _ int) error {
+		res, err := other.Allow(context.WithoutCancel(ctx), fmt.Sprint(rand.N(otherKeys)))
+		count(res, err, new(atomic.Int64), &otherErrors)
+		return nil
+	}}
+	_, err = busy.While(ctx, b.busyCallers, b.warm(), func(ctx context.Context) (err error) {
+		counting.Store(true)
+		s.others, err = others.Run(ctx, otherCallers, 0, b.length)
+		counting.Store(false)
+		return err
+	})
+	s.decided = float64(decided.Load()) / b.length.Seconds()
+	s.opened, s.busyErrors, s.otherErrors, s.connections = opened.Load(), busyErrors.Load(), otherErrors.Load(), made()
+	return s, err
+}
+
+// busyKey returns one of the keys that the callers share.
+func (o options) busyKey() string { return fmt.Sprint("busy", rand.IntN(o.busyKeys)) }

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/bench/internal/stats"
+)
+
+// compareContenders measures all contenders in all scenarios, and draws plots.
+func compareContenders(ctx context.Context, b *backends) ([]section, error) {
+	groups := b.plan()
+	if len(groups) == 0 {
+		return nil, nil
+	}
+	r := &runner{b, make(map[string]decider), make(map[string][]string)}
+	err := errors.Join(r.measure(ctx, groups), r.close())
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	return append(tables(groups), ratios(groups)...), errors.Join(err, plot(b.out, groups))
+}
+
+// runner measures cases in rounds.
+type runner struct {
+	*backends
+	open  map[string]decider // by scenario and contender
+	order map[string][]string
+}
+
+// measure runs all groups in each round. The cases of a group come in another order in each round,
+// the same in every run: what one leaves behind, such as work for PostgreSQL's vacuum, meets each of
+// the others. A case that fails does not stop them, but is not run again.
+func (r *runner) measure(ctx context.Context, groups []group) error {
+	var errs []error
+	for round := range r.rounds {
+		for _, g := range groups {
+			for _, i := range rand.New(rand.NewPCG(uint64(round), uint64(len(g)))).Perm(len(g)) {
+				c := g[i]
+				if c.err != nil {
+					continue
+				}
+				m, err := r.one(ctx, c)
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				name := fmt.Sprintf("%s with %d callers, %s", c.scenario.name, c.callers, c.contender.name)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", name, err))
+				}
+				c.add(m, err)
+				r.progress("round %d of %d, %s: %s/s", round+1, r.rounds, name, stats.Thousands(m.Rate))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// one measures a case in one round.
+func (r *runner) one(ctx context.Context, c testCase) (load.Measurement, error) {
+	d, err := r.decider(ctx, c)
+	if err != nil {
+		return load.Measurement{}, err
+	}
+	callers := c.callers
+	if c.contender.rows > 0 {
+		callers = batchers
+	}
+	return d.load(c.scenario.wants(), c.contender.sample, c.contender.rows, r.order[c.scenario.name]).Run(ctx, callers, r.warm(), r.length)
+}
+
+// decider returns the contender of c. The first call opens it, and asks for every key once.
+func (r *runner) decider(ctx context.Context, c testCase) (decider, error) {
+	names := c.scenario.keyNames(r.prefix + ":")
+	if r.order[c.scenario.name] == nil {
+		r.order[c.scenario.name] = c.scenario.order(names)
+	}
+	opened := c.scenario.policy.name + "/" + c.contender.name
+	d, ok := r.open[opened]
+	if !ok {
+		var err error
+		if d, err = c.contender.open(ctx, r.backends, c.scenario.policy); err != nil {
+			return decider{}, err
+		}
+		r.open[opened] = d
+	}
+	filled := c.scenario.name + "/" + c.contender.name
+	if _, ok := r.open[filled]; !ok {
+		if err := d.fill(ctx, names, c.contender.rows); err != nil {
+			return decider{}, fmt.Errorf("fill: %w", err)
+		}
+		d.close = nil // of the other entry
+		r.open[filled] = d
+	}
+	return d, nil
+}
+
+// close closes what decider opened.
+func (r *runner) close() error {
+	var errs []error
+	for _, d := range r.open {
+		if d.close != nil {
+			errs = append(errs, d.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// load has callers ask for the keys in their order, and checks each decision.
+func (d decider) load(wants bool, sample, rows int, order []string) load.Load {
+	ask := func(ctx context.Context, turn int) error { return d.expect(ctx, order[turn%load.OrderLength], wants) }
+	if rows > 0 {
+		ask = func(ctx context.Context, turn int) error {
+			from := turn * rows % load.OrderLength
+			return d.expectRows(ctx, order[from:from+rows], wants)
+		}
+	}
+	return load.Load{Ask: ask, Requests: rows, Sample: sample}
+}
+
+// fill asks for every key once, so that all of them are there, and those that let one request pass
+// have nothing left. All of these requests must pass.
+func (d decider) fill(ctx context.Context, names []string, rows int) error {
+	if rows == 0 {
+		return load.Each(len(names), func(i int) error { return d.expect(ctx, names[i], true) })
+	}
+	for chunk := range slices.Chunk(names, rows) {
+		if err := d.expectRows(ctx, chunk, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expect asks for one request, and fails if the decision is not the one wanted.
+func (d decider) expect(ctx context.Context, key string, wants bool) error {
+	allowed, err := d.allow(ctx, key)
+	if err == nil && allowed != wants {
+		err = fmt.Errorf("%q: allowed is %t, want %t", key, allowed, wants)
+	}
+	return err
+}
+
+// expectRows asks for a request for each key, and fails unless all or none of them pass, as is wanted.
+func (d decider) expectRows(ctx context.Context, keys []string, wants bool) error {
+	granted, err := d.batch(ctx, keys)
+	want := 0
+	if wants {
+		want = len(keys)
+	}
+	if err == nil && granted != want {
+		err = fmt.Errorf("%d of %d rows were granted, want %d", granted, len(keys), want)
+	}
+	return err
+}
+
+// tables returns a table for each scenario.
+func tables(groups []group) (list []section) {
+	for _, sc := range scenarios {
+		s := section{title: sc.name + ": " + sc.about, columns: append([]string{"limiter", "state is in", "callers"}, cellTitles...), text: 2}
+		for _, contender := range contenders {
+			for _, c := range casesOf(groups, sc, contender) {
+				callers := strconv.Itoa(c.callers)
+				if contender.rows > 0 {
+					callers = fmt.Sprintf("%d × %d rows", batchers, contender.rows)
+				}
+				cells := []string{"failed", "", "", ""}
+				if c.err == nil && len(c.rounds) > 0 {
+					cells = c.cells()
+				}
+				s.rows = append(s.rows, append([]string{contender.title, contender.backend, callers}, cells...))
+			}
+		}
+		if len(s.rows) > 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// casesOf returns the cases of a contender in a scenario.
+func casesOf(groups []group, sc scenario, of contender) (list []testCase) {
+	for _, g := range groups {
+		for _, c := range g {
+			if c.scenario.name == sc.name && c.contender.name == of.name {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// comparison is a ratio that says something: of the decisions a second of two contenders.
+type comparison struct{ ours, peer, title string }
+
+var comparisons = []comparison{
+	{"ours-postgres", "upsert-postgres", "PostgreSQL ÷ UPSERT by hand"},
+	{"ours-postgres-async", "upsert-postgres", "PostgreSQL, async commit ÷ UPSERT by hand"},
+	{"ours-postgres", "select-postgres", "PostgreSQL ÷ SELECT by hand"},
+	{"ours-postgres", "upsert-rows", "PostgreSQL ÷ UPSERT of 256 rows"},
+	{"ours-all", "upsert-two", "AllowAll of two limits ÷ two UPSERTs by hand"},
+	{"ours-postgres", "redis_rate", "PostgreSQL ÷ redis_rate"},
+	{"ours-postgres-async", "redis_rate", "PostgreSQL, async commit ÷ redis_rate"},
+	{"ours-sqlite", "upsert-sqlite", "SQLite ÷ UPSERT by hand"},
+	{"ours-memory", "go-limiter", "memory ÷ go-limiter"},
+	{"ours-memory", "throttled-memory", "memory ÷ throttled"},
+	{"ours-memory", "x-time-rate", "memory ÷ x/time/rate in a map"},
+}
+
+// ratios returns the table of the comparisons of which at least one was measured.
+func ratios(groups []group) []section {
+	s := section{
+		title: "Ratios", about: "The rate of limiter divided by the rate of another in the same round: median (lowest to highest).",
+		columns: []string{"scenario", "callers"}, text: 1,
+	}
+	for _, g := range groups {
+		if g.callers() > 0 {
+			s.rows = append(s.rows, []string{g[0].scenario.name, strconv.Itoa(g.callers())})
+		}
+	}
+	for _, c := range comparisons {
+		var column []string
+		found := false
+		for _, g := range groups {
+			if g.callers() > 0 {
+				text := c.text(groups, g)
+				column, found = append(column, text), found || text != ""
+			}
+		}
+		if !found {
+			continue
+		}
+		s.columns = append(s.columns, c.title)
+		for i, text := range column {
+			s.rows[i] = append(s.rows[i], text)
+		}
+	}
+	if len(s.columns) == 2 {
+		return nil
+	}
+	return []section{s}
+}
+
+// text returns a comparison in a group, or nothing if one of the two was not measured.
+func (c comparison) text(groups []group, in group) string {
+	var ours, peer *series
+	for _, g := range groups {
+		for _, other := range g {
+			if other.scenario.name != in[0].scenario.name || other.err != nil || len(other.rounds) == 0 {
+				continue
+			}
+			// The ceiling is measured once a scenario, in the first of its groups.
+			here := other.callers == in.callers() || other.contender.rows > 0
+			if here && other.contender.name == c.ours {
+				ours = other.series
+			} else if here && other.contender.name == c.peer {
+				peer = other.series
+			}
+		}
+	}
+	if ours == nil || peer == nil {
+		return ""
+	}
+	return ours.ratio(peer, perSecond).Text(stats.TwoDigits)
+}

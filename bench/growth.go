@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/postgres"
+)
+
+// growthParts are questions about the tables of limiter in PostgreSQL as they grow. Each figure has a
+// target, and the report says which targets are missed.
+var growthParts = []struct {
+	name    string
+	measure func(context.Context, *backends) (section, error)
+}{
+	{"latency", measureLatency}, // of a decision in a small and in a large table
+	{"hot", measureHOT},         // the share of updates that are HOT
+	{"size", measureSize},       // of a table after many takes
+	{"sweep", measureSweep},     // its speed, and the latency beside it
+	{"plan", measurePlan},       // the latency by plans that were made when the table was tiny
+}
+
+func measureGrowth(ctx context.Context, b *backends) (sections []section, err error) {
+	for _, p := range growthParts {
+		if !b.run.MatchString("growth/" + p.name) {
+			continue
+		}
+		if _, err := b.postgres(ctx); err != nil {
+			return nil, err
+		}
+		s, err := p.measure(ctx, b)
+		if err != nil {
+			return sections, fmt.Errorf("growth/%s: %w", p.name, err)
+		}
+		b.progress("%s: %s", p.name, s.verdicts())
+		sections = append(sections, s)
+	}
+	return sections, nil
+}
+
+// bucketTable is limiter_token_buckets in a schema of its own, and a store with a pool of its own: when that
+// is closed, PostgreSQL's counters are complete.
+type bucketTable struct {
+	*backends
+	schema  string
+	pool    *pgxpool.Pool
+	store   *postgres.Store
+	limiter *limiter.Limiter
+}
+
+func (b *backends) newTable(ctx context.Context, schema string, connections int) (*bucketTable, error) {
+	schema, err := b.pg.migrated(ctx, schema)
+	if err != nil {
+		return nil, err
+	}
+	t := &bucketTable{backends: b, schema: schema}
+	return t, t.connect(ctx, connections)
+}
+
+// connect makes the store anew, on so many connections.
+func (t *bucketTable) connect(ctx context.Context, connections int) (err error) {
+	if t.pool, err = newPool(ctx, t.pg.dsn, connections); err != nil {
+		return err
+	}
+	if t.store, err = postgres.New(t.pool, postgres.WithSchema(t.schema)); err != nil {
+		return err
+	}
+	t.limiter, err = newLimiter(t.store, plenty.name, plenty)
+	return err
+}
+
+// drop removes the table.
+func (t *bucketTable) drop(ctx context.Context) error {
+	t.pool.Close()
+	return t.pg.drop(ctx, t.schema)
+}
+
+// exec runs statements in which %s is the table.
+func (t *bucketTable) exec(ctx context.Context, statements ...string) error {
+	for _, s := range statements {
+		if _, err := t.pg.Exec(ctx, fmt.Sprintf(s, t.schema+".limiter_token_buckets")); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return nil
+}
+
+// fillSQL adds rows as takes of new keys leave them. Of each %[2]d keys the first was used now. The
+// others were used two hours ago, by 19 other limiters.
+const fillSQL = `
+INSERT INTO %%s (limiter, key, full_at, at, step, capacity, granted)
+SELECT '%[3]s' || CASE mod(n, %[2]d) WHEN 0 THEN '' ELSE mod(n, 19)::text END, convert_to('client-' || n, 'UTF8'), used.at + %[4]d, used.at, %[4]d, %[5]d, 1
+FROM generate_series(0, %[1]d - 1) AS n,
+	(SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000 AS at) AS clock,
+	LATERAL (SELECT clock.at - CASE mod(n, %[2]d) WHEN 0 THEN 0 ELSE 7200000000000 END) AS used (at)
+%[6]s`
+
+// fill adds rows. One in live of them is in use, and the others have expired. If any have expired, the
+// rows are in random order of their keys, and fill makes the index after the rows, which is faster.
+func (t *bucketTable) fill(ctx context.Context, rows, live int) error {
+	fill := func(order string) string {
+		return fmt.Sprintf(fillSQL, rows, live, plenty.name, plenty.step.Nanoseconds(), plenty.capacity, order)
+	}
+	if live == 1 {
+		return t.exec(ctx, fill(""))
+	}
+	return t.exec(ctx, "ALTER TABLE %s DROP CONSTRAINT limiter_token_buckets_pkey", fill("ORDER BY random()"),
+		"ALTER TABLE %s ADD PRIMARY KEY (limiter, key)")
+}
+
+// filledTable is newTable and fill. It leaves the table as autovacuum does after so many inserts, and
+// on disk.
+func (b *backends) filledTable(ctx context.Context, schema string, connections, rows, live int) (*bucketTable, error) {
+	t, err := b.newTable(ctx, schema, connections)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.fill(ctx, rows, live); err != nil {
+		return nil, err
+	}
+	if err := t.exec(ctx, "VACUUM (ANALYZE) %s"); err != nil {
+		return nil, err
+	}
+	_, err = b.pg.Exec(ctx, "CHECKPOINT")
+	return t, err
+}
+
+// keyOf returns the key of a row of fill.
+func keyOf(n int) string { return "client-" + strconv.Itoa(n) }
+
+// take takes one unit of a key, which must be granted.
+func (t *bucketTable) take(ctx context.Context, key string) error { return take(ctx, t.limiter, key) }
+
+// uniform has callers take from any of the first keys rows of fill, or of each so many-th of them.
+func (t *bucketTable) uniform(keys, each int) load.Load {
+	return load.Load{Ask: func(ctx context.Context, _ int) error { return t.take(ctx, keyOf(each*rand.IntN(keys))) }}
+}
+
+// counters are what PostgreSQL counted of a table, and its size.
+type counters struct {
+	updates, hot, dead, vacuums int64
+	table, primaryKey           int64 // bytes
+}
+
+// hotShare returns how many of the updates since earlier were HOT.
+func (c counters) hotShare(earlier counters) string {
+	return percent(c.hot-earlier.hot, c.updates-earlier.updates)
+}
+
+// counters closes the table's pool, for a session reports its last counts when it ends, and makes
+// another.
+func (t *bucketTable) counters(ctx context.Context) (c counters, err error) {
+	connections := int(t.pool.Config().MaxConns)
+	var sessions []int32
+	for _, conn := range t.pool.AcquireAllIdle(ctx) {
+		sessions = append(sessions, int32(conn.Conn().PgConn().PID()))
+		conn.Release()
+	}
+	t.pool.Close()
+	ending, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for left := -1; left != 0; time.Sleep(10 * time.Millisecond) {
+		if err := t.pg.QueryRow(ending, "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY ($1)", sessions).Scan(&left); err != nil {
+			return c, fmt.Errorf("sessions that were closed go on: %w", err)
+		}
+	}
+	err = t.pg.QueryRow(ctx, `
+		SELECT n_tup_upd, n_tup_hot_upd, n_dead_tup, autovacuum_count, pg_relation_size(relid), pg_indexes_size(relid)
+		FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'limiter_token_buckets'`, t.schema).
+		Scan(&c.updates, &c.hot, &c.dead, &c.vacuums, &c.table, &c.primaryKey)
+	if err != nil {
+		return c, err
+	}
+	return c, t.connect(ctx, connections)
+}
+
+// walPosition returns how many bytes of WAL were ever written.
+func (d *database) walPosition(ctx context.Context) (bytes int64, err error) {
+	err = d.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
+	return bytes, err
+}

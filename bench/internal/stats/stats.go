@@ -1,2 +1,0 @@
-// Package stats counts latencies, and puts figures the way that tables have them.
-package stats
