@@ -124,9 +124,6 @@ func dropped(t *testing.T, on *target) func() {
 	}
 }
 
-// deadlock is the code that the victim of one is told.
-const deadlock = "40P01"
-
 // victim makes each take the victim of a deadlock, as no test can with real ones for all
 // that are sent again.
 const victim = `CREATE FUNCTION victim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -1,0 +1,369 @@
+package prove_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/cluster"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
+	"github.com/sqlimit/limiter/prove/internal/tables"
+)
+
+// durable are settings under which a commit is on the disk before a caller is told of it. The rest makes
+// restarts quick.
+var durable = []string{"fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=32MB", "checkpoint_timeout=30s"}
+
+const (
+	// epoch is for how many rounds the same keys are used.
+	epoch = 20
+	// application is the name of the sessions of the stores.
+	application = "limiter"
+	// aBackend selects a session of the stores, an active one if there is one.
+	aBackend = `SELECT pid FROM pg_stat_activity WHERE application_name = '` + application + `'
+		ORDER BY state = 'active' DESC, random() LIMIT 1`
+	// noRoom, readOnly and deadlock are SQLSTATEs.
+	noRoom   = "53100"
+	readOnly = "25006"
+	deadlock = "40P01"
+)
+
+// sqlState returns the SQLSTATE of an error, if it has one.
+func sqlState(err error) string {
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return server.Code
+	}
+	return ""
+}
+
+// loadOn returns callers with two stores on a server, and makes the tables.
+func loadOn(t *testing.T, server *cluster.Cluster, opts ...postgres.Option) *load {
+	t.Helper()
+	migrate(t, server.DSN())
+	return newLoad(t, stores(t, 2, server.DSN()+"&pool_max_conns=8&application_name="+application, opts...))
+}
+
+// underLoad runs the rounds of a scenario in which something happens to a server while callers take. Then
+// each store must work again, and what is stored must agree with the answers.
+func underLoad(t *testing.T, name string, sizes campaign.Sizes, server *cluster.Cluster, during func(*testing.T, *campaign.Round, *load)) {
+	t.Helper()
+	load := loadOn(t, server)
+	proof.Rounds(t, name, sizes, func(t *testing.T, r *campaign.Round) {
+		stop := load.begin(t, r, server.DSN())
+		during(t, r, load)
+		load.recovers(t, r, time.Now())
+		stop()
+		load.exact(t, r, server.DSN())
+	})
+}
+
+func TestServerKills(t *testing.T) {
+	server := cluster.New(t, durable...)
+	underLoad(t, "kills of a cluster", campaign.Sizes{CI: 4, Nightly: 100, Release: 300}, server, func(t *testing.T, r *campaign.Round, _ *load) {
+		wait(t.Context(), 20*time.Millisecond)
+		pause(t.Context(), r, 280*time.Millisecond)
+		server.Kill()
+		r.Count(campaign.ClusterKills, 1)
+		pause(t.Context(), r, 100*time.Millisecond)
+		server.Start()
+	})
+}
+
+func TestServerKillsWithAsyncCommit(t *testing.T) {
+	const (
+		// PostgreSQL begins to write an asynchronous commit after at most three delays of its WAL writer.
+		walWriterDelay = 200 * time.Millisecond
+		// walFlush is for the writing itself, and for a busy machine.
+		walFlush = 400 * time.Millisecond
+	)
+	server := cluster.New(t, append(durable, "wal_writer_delay=200ms")...)
+	load := loadOn(t, server, postgres.WithAsyncCommit())
+	proof.Rounds(t, "kills of a cluster, WithAsyncCommit", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, func(t *testing.T, r *campaign.Round) {
+		stop := load.begin(t, r, server.DSN())
+		wait(t.Context(), 4*walWriterDelay) // longer than what may be lost, so that it shows if more is
+		pause(t.Context(), r, walWriterDelay)
+		server.Kill()
+		killed := time.Now()
+		r.Count(campaign.ClusterKills, 1)
+		stop() // a lost take can be granted again, and must not count as over-admitted
+		server.Start()
+		began := time.Now()
+		v := load.compare(t, server.DSN())
+		r.Count(campaign.LostAsyncCommit, v.Lost)
+		if v.Lost > 0 {
+			age := killed.Sub(v.Oldest)
+			r.Count("kills that lost takes with WithAsyncCommit", 1)
+			r.Most("age of a take lost with WithAsyncCommit", age)
+			if most := 3*walWriterDelay + walFlush; age > most {
+				t.Errorf("a take was lost %v after it was acknowledged, want at most %v", age, most)
+			}
+		}
+		judgeKept(t, r, load.ledger, v)
+		load.recovers(t, r, began)
+	})
+}
+
+func TestTerminatedBackends(t *testing.T) {
+	server := cluster.New(t, durable...)
+	underLoad(t, "backends terminated", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, server, func(t *testing.T, r *campaign.Round, _ *load) {
+		var killed int64
+		for range 20 {
+			pause(t.Context(), r, 20*time.Millisecond)
+			killed += query[int64](t, server.DSN(), `SELECT count(*) FROM (`+aBackend+`) AS s WHERE pg_terminate_backend(pid)`)
+		}
+		if killed == 0 {
+			t.Error("no session was terminated")
+		}
+		r.Count(campaign.BackendKills, killed)
+	})
+}
+
+// If one session dies by itself, the server ends all others, and recovers as from a crash.
+func TestKilledBackends(t *testing.T) {
+	server := cluster.New(t, durable...)
+	underLoad(t, "backends killed", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, server, func(t *testing.T, r *campaign.Round, load *load) {
+		load.recovers(t, r, time.Now())
+		wait(t.Context(), 20*time.Millisecond)
+		pause(t.Context(), r, 180*time.Millisecond)
+		if !killBackend(t, server) {
+			t.Fatal("no store has a session")
+		}
+		r.Count(campaign.BackendKills, 1)
+		server.Await()
+	})
+}
+
+// killBackend sends SIGKILL to a session of the stores, and waits until the server has ended all others. It
+// returns false if there is none.
+func killBackend(t *testing.T, server *cluster.Cluster) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	other := connection(t, server.DSN())
+	defer other.Close(context.Background())
+	for killed := false; !killed; { // a session may have ended by itself in between
+		var pid int
+		if err := other.QueryRow(ctx, aBackend).Scan(&pid); errors.Is(err, pgx.ErrNoRows) {
+			return false
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		err := syscall.Kill(pid, syscall.SIGKILL)
+		if killed = err == nil; !killed && !errors.Is(err, syscall.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := other.Exec(ctx, "SELECT pg_sleep(60)"); err == nil || ctx.Err() != nil {
+		t.Fatalf("the server goes on without a session that was killed: %v", err)
+	}
+	return true
+}
+
+func TestReadOnlyUnderLoad(t *testing.T) {
+	server := cluster.New(t, durable...)
+	underLoad(t, "read-only for a while", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, server, func(t *testing.T, r *campaign.Round, load *load) {
+		load.recovers(t, r, time.Now())
+		pause(t.Context(), r, 100*time.Millisecond)
+		end := setting("default_transaction_read_only", "on")(t, &target{server: server})
+		load.untilReadOnly(t, load.limiters[0][0])
+		pause(t.Context(), r, 200*time.Millisecond)
+		end()
+	})
+}
+
+// untilReadOnly takes until the server answers that it is read-only.
+func (l *load) untilReadOnly(t *testing.T, lim *limiter.Limiter) {
+	t.Helper()
+	l.untilFails(t, lim, recovery, func(err error) bool { return sqlState(err) == readOnly })
+}
+
+// untilFails takes until a take fails in a way, in which it was not applied.
+func (l *load) untilFails(t *testing.T, lim *limiter.Limiter, within time.Duration, so func(error) bool) {
+	t.Helper()
+	for began := time.Now(); ; wait(t.Context(), interval) {
+		class, err := l.take(t.Context(), lim, "fails", 1)
+		if so(err) {
+			if class != outcome.NotApplied {
+				t.Errorf("a take is %s, want %s: %v", class, outcome.NotApplied, err)
+			}
+			return
+		}
+		if time.Since(began) > within {
+			t.Fatalf("after %v the store still answers %s, %v", within, class, err)
+		}
+	}
+}
+
+// A full disk refuses new keys. Keys that exist go on.
+func TestFullDisk(t *testing.T) {
+	disk := cluster.NewDisk(t, 100)
+	server := cluster.NewOn(t, disk, durable...)
+	load := loadOn(t, server)
+	proof.Rounds(t, "disks full", campaign.Sizes{CI: 1, Nightly: 5, Release: 20}, func(t *testing.T, r *campaign.Round) {
+		load.renew(t, server.DSN())
+		stop := load.start(t.Context(), r.Rand, 16)
+		load.recovers(t, r, time.Now())
+		pause(t.Context(), r, 200*time.Millisecond)
+		disk.Fill()
+		fillTables(t, server.DSN())
+		lim := load.limiters[0][0]
+		load.untilRefusedRoom(t, lim)
+		var granted int64
+		var err error
+		for range 20 {
+			class, failed := load.take(t.Context(), lim, "recovery", 1)
+			if class == outcome.Carried {
+				granted++
+			}
+			err = errors.Join(err, failed)
+		}
+		if granted == 0 {
+			t.Errorf("on a full disk, no take of a key that exists is granted: %v", err)
+		}
+		r.Count("granted on a full disk", granted)
+		disk.Free()
+		began := time.Now()
+		load.recovers(t, r, began)
+		load.grants(t, r, lim, fmt.Sprintf("%d/another", load.epoch), began)
+		stop()
+		load.exact(t, r, server.DSN())
+	})
+}
+
+// fillTables uses up the room that the tables have, with rows of which none is charged.
+func fillTables(t *testing.T, dsn string) {
+	t.Helper()
+	conn := connection(t, dsn)
+	defer conn.Close(context.Background())
+	for n := 0; ; n++ {
+		_, err := conn.Exec(t.Context(), `INSERT INTO limiter_token_buckets (full_at, at, step, capacity, granted, limiter, key)
+			SELECT 0, 0, 1, 1, 0, 'filler', int4send($1 * 100 + i) FROM generate_series(1, 100) AS i`, n)
+		if sqlState(err) == noRoom {
+			return
+		}
+		if err != nil || n > 1000 {
+			t.Fatalf("after %d rows of a table on a full disk: %v", n*100, err)
+		}
+	}
+}
+
+// untilRefusedRoom takes from new keys until there is no room for one.
+func (l *load) untilRefusedRoom(t *testing.T, lim *limiter.Limiter) {
+	t.Helper()
+	for n := range 10_000 {
+		class, err := l.take(t.Context(), lim, fmt.Sprintf("%d/new/%d", l.epoch, n), 1)
+		if sqlState(err) == noRoom {
+			if class != outcome.NotApplied {
+				t.Errorf("a new key on a full disk is %s: %v", class, err)
+			}
+			return
+		}
+	}
+	t.Error("a full disk has room for 10,000 keys")
+}
+
+// A server that cannot write its log of changes ends at once, and does not start before there is room.
+func TestFullLog(t *testing.T) {
+	disk := cluster.NewDisk(t, 32)
+	server := cluster.NewWithLogOn(t, disk, durable...)
+	underLoad(t, "logs full", campaign.Sizes{CI: 1, Nightly: 5, Release: 20}, server, func(t *testing.T, r *campaign.Round, _ *load) {
+		pause(t.Context(), r, 200*time.Millisecond)
+		disk.Fill()
+		fillLog(t, server.DSN())
+		pause(t.Context(), r, 300*time.Millisecond)
+		disk.Free()
+		server.Revive()
+	})
+}
+
+// fillLog writes to the log of changes until the server ends over it.
+func fillLog(t *testing.T, dsn string) {
+	t.Helper()
+	conn := connection(t, dsn)
+	defer conn.Close(context.Background())
+	for range 1000 {
+		if _, err := conn.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'x', repeat('x', 100000))`); err != nil {
+			return
+		}
+	}
+	t.Error("a full disk has room for 100 MB")
+}
+
+// Statements that each take from several keys would deadlock if two of them locked their rows in opposite
+// orders.
+func TestMergedTakesNeverDeadlock(t *testing.T) {
+	const takes = 10_000
+	server := cluster.New(t, durable...)
+	migrate(t, server.DSN())
+	load := newLoad(t, stores(t, 3, server.DSN()+"&pool_max_conns=8"))
+	proof.Rounds(t, "takes in each other's way", campaign.Sizes{CI: 1, Nightly: 20, Release: 40}, func(t *testing.T, r *campaign.Round) {
+		if r.Number%epoch == 0 {
+			load.renew(t, server.DSN())
+		}
+		load.few(t.Context(), r.Rand, 96, takes)
+		load.exact(t, r, server.DSN())
+		r.None("deadlocks", query[int64](t, server.DSN(), "SELECT sum(deadlocks)::bigint FROM pg_stat_database")+
+			int64(strings.Count(server.Log(), "deadlock detected")))
+	})
+}
+
+// few lets callers take n times in all from so few keys that most statements share some.
+func (l *load) few(ctx context.Context, r *rand.Rand, callers, n int) {
+	var begun atomic.Int64
+	var wait sync.WaitGroup
+	for i := range callers {
+		own := rand.New(rand.NewPCG(r.Uint64(), uint64(i)))
+		wait.Go(func() {
+			for begun.Add(1) <= int64(n) {
+				q := draw(own)
+				if i%2 == 0 {
+					q = q[len(q)-1:] // decisions over several limits share no statement, and take long
+				}
+				for i := range q {
+					if i > 0 || len(q) == 1 {
+						q[i].key, q[i].cost = fmt.Sprintf("few/%d", own.IntN(12)), 1
+					}
+				}
+				_ = l.ask(ctx, l.limiters[i%len(l.limiters)], q) // it is recorded
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// Under REPEATABLE READ and SERIALIZABLE a take that meets another one fails with 40001. From then on the
+// store asks for READ COMMITTED.
+func TestStricterIsolation(t *testing.T) {
+	server := cluster.New(t, durable...)
+	migrate(t, server.DSN())
+	execute(t, server.DSN(), "CREATE ROLE application LOGIN", "GRANT SELECT, INSERT, UPDATE ON "+tables.Names+" TO application")
+	proof.Rounds(t, "stricter isolation", campaign.Sizes{CI: 2, Nightly: 20, Release: 40}, func(t *testing.T, r *campaign.Round) {
+		level := []string{"serializable", "repeatable read"}[r.Number%2]
+		execute(t, server.DSN(), fmt.Sprintf("ALTER ROLE application SET default_transaction_isolation = '%s'", level), "TRUNCATE "+tables.Names)
+		load := newLoad(t, stores(t, 2, asRole(server)+"&pool_max_conns=8")) // these stores know of nothing yet
+		failures := func() int { return strings.Count(server.Log(), "could not serialize access") }
+		before := failures()
+		stop := load.start(t.Context(), r.Rand, 32)
+		wait(t.Context(), 300*time.Millisecond)
+		stop()
+		n := failures() - before
+		if most := 2 * 8; n == 0 || n > most { // each connection may meet one
+			t.Errorf("under %s there were %d serialization failures, want 1 to %d", level, n, most)
+		}
+		r.Count("serialization failures", int64(n))
+		load.exact(t, r, server.DSN())
+	})
+}

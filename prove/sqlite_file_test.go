@@ -1,0 +1,211 @@
+package prove_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/ledger"
+)
+
+// A process that is killed loses what was in flight, and nothing else. All rounds have the same file, with
+// the logs that killed processes have left.
+func TestSQLiteProcessKills(t *testing.T) {
+	const kills = 3 // in a round, each while the other processes go on
+	path := newFile(t)
+	told := ledger.New()
+	proof.Rounds(t, "kills of processes on SQLite", campaign.Sizes{CI: 14, Nightly: 340, Release: 1000}, func(t *testing.T, r *campaign.Round) {
+		if r.Number%epoch == 0 {
+			forget(t, path, told)
+		}
+		var all sync.WaitGroup
+		for range kills {
+			p := startTaker(t, path, r.Rand.Uint64(), into(told))
+			after, early := time.Duration(r.Rand.Int64N(int64(60*time.Millisecond))), r.Rand.IntN(5) == 0
+			all.Go(func() { p.kill(t, after, early) })
+		}
+		all.Wait()
+		r.Count(campaign.ProcessKills, kills)
+		if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
+			r.Count("logs recovered", 1)
+		}
+		db := lookInto(t, path)
+		defer db.Close()
+		judgeAll(t, r, told, told.Compare(storedIn(t, db)))
+		if r.Number%10 == 0 {
+			intact(t, db)
+		}
+	})
+}
+
+// forget goes on with an empty file.
+func forget(t testing.TB, path string, told *ledger.Ledger) {
+	t.Helper()
+	store := openFile(t, path)
+	defer store.Close()
+	for _, table := range tables.All {
+		if _, err := store.DB().ExecContext(t.Context(), "DELETE FROM "+table.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told.Forget()
+}
+
+// If a file is moved away, every process that has it open notices that, and none makes a new file. When the
+// file is back, no granted take is lost.
+func TestSQLiteFileAway(t *testing.T) {
+	proof.Rounds(t, "files of SQLite away", campaign.Sizes{CI: 4, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
+		path := newFile(t)
+		takers := newTakers(t, path, r)
+		pause(t.Context(), r, 100*time.Millisecond)
+		// The file alone, or with its companions, or the directory.
+		away := [][]string{{path}, {path, path + "-wal", path + "-shm"}, {filepath.Dir(path)}}[r.Rand.IntN(3)]
+		for _, file := range away {
+			rename(t, file, file+".away")
+		}
+		takers.miss(t, r)
+		pause(t.Context(), r, 200*time.Millisecond)
+		notMade(t, path)
+		for _, file := range away {
+			rename(t, file+".away", file)
+		}
+		began := time.Now()
+		takers.all(t, "work again", func(a *member) bool { return !a.missed.Load() })
+		r.Most("recovery", time.Since(began))
+		pause(t.Context(), r, 50*time.Millisecond)
+		takers.kill(t)
+		db := lookInto(t, path)
+		defer db.Close()
+		judgeAll(t, r, takers.told, takers.told.Compare(storedIn(t, db)))
+		intact(t, db)
+	})
+}
+
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// If a file is removed for good, its grants are lost. For a moment the processes still grant takes in the
+// removed file.
+func TestSQLiteFileRemoved(t *testing.T) {
+	proof.Rounds(t, "files of SQLite removed", campaign.Sizes{CI: 4, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
+		path := newFile(t)
+		takers := newTakers(t, path, r)
+		if r.Number%2 == 0 { // otherwise they are about to open the connections that they need
+			pause(t.Context(), r, 100*time.Millisecond)
+		}
+		db := lookInto(t, path) // keeps the file open that the path does not lead to any more
+		defer db.Close()
+		storedIn(t, db)
+		before := takers.granted.Load()
+		gone := []string{path, path + "-wal", path + "-shm"}[:1+2*r.Rand.IntN(2)]
+		for _, file := range gone {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		takers.miss(t, r)
+		after := takers.granted.Load()
+		r.Count("takes granted in a removed file", after-before)
+		pause(t.Context(), r, 100*time.Millisecond)
+		if more := takers.granted.Load() - after; more > int64(len(takers.members)*takerWorkers) { // which were in flight
+			t.Errorf("%d takes were granted after the file was missed", more)
+		}
+		notMade(t, path)
+		takers.kill(t)
+		judgeAll(t, r, takers.told, takers.told.Compare(storedIn(t, db)))
+	})
+}
+
+// takers are processes that take from one file.
+type takers struct {
+	members []*member
+	granted atomic.Int64
+	told    *ledger.Ledger
+}
+
+type member struct {
+	*taker
+	missed atomic.Bool // whether its last answer says that the file is missing
+}
+
+func newTakers(t *testing.T, path string, r *campaign.Round) *takers {
+	t.Helper()
+	h := &takers{told: ledger.New()}
+	enter := into(h.told)
+	for range 2 {
+		a := &member{}
+		a.taker = startTaker(t, path, r.Rand.Uint64(), func(q request, result limiter.Result, err error) {
+			missed := errors.Is(err, limiter.ErrMisconfigured)
+			if missed || err == nil {
+				a.missed.Store(missed)
+			}
+			if result.Allowed {
+				h.granted.Add(1)
+			}
+			if !missed {
+				enter(q, result, err)
+			}
+		})
+		h.members = append(h.members, a)
+	}
+	for _, a := range h.members {
+		<-a.first
+	}
+	return h
+}
+
+// all waits until a condition holds for all processes.
+func (h *takers) all(t *testing.T, what string, is func(*member) bool) {
+	t.Helper()
+	for began := time.Now(); ; wait(t.Context(), time.Millisecond) {
+		n := 0
+		for _, a := range h.members {
+			if is(a) {
+				n++
+			}
+		}
+		if n == len(h.members) {
+			return
+		}
+		if took := time.Since(began); took > recovery {
+			t.Fatal(fmt.Sprint(n, " of ", len(h.members), " processes ", what, " after ", took))
+		}
+	}
+}
+
+// miss waits until all processes miss the file.
+func (h *takers) miss(t *testing.T, r *campaign.Round) {
+	t.Helper()
+	began := time.Now()
+	h.all(t, "miss the file", func(a *member) bool { return a.missed.Load() })
+	r.Most("until a file was missed", time.Since(began))
+}
+
+// notMade fails the test if there is a file.
+func notMade(t *testing.T, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a process made a new file, %v", err)
+	}
+}
+
+func (h *takers) kill(t *testing.T) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, a := range h.members {
+		all.Go(func() { a.taker.kill(t, 0, false) })
+	}
+	all.Wait()
+}
