@@ -16,14 +16,53 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
+	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
-// rested is a little more than the idle time after which a connection is pinged.
-const rested = 5*time.Second + 300*time.Millisecond
+const (
+	// rested is a little more than the idle time after which a connection is pinged.
+	rested = 5*time.Second + 300*time.Millisecond
+	// lostRefunds counts refunds that were acknowledged and are not stored.
+	lostRefunds = "acknowledged refunds lost"
+	forgotten   = "the connection is forgotten"
+)
+
+// errStuck is the error of a pool that pgxpool's own ping blocks. That ping has a time limit of a minute,
+// and closing the connection takes 15 s more, in which it counts in the pool. PingAfterFreeze exists for
+// this reason.
+var errStuck = errors.New("the pool waits for a peer that has gone")
+
+// freeze says in which call a function is frozen, and for how long.
+type freeze struct {
+	call  string
+	lasts time.Duration
+}
+
+// freezer freezes a function in the middle of calls, again and again.
+type freezer struct {
+	server  *cluster.Cluster
+	name    string // of its sessions and keys
+	ping    bool
+	rand    *rand.Rand
+	freezes []freeze
+
+	proxy    *cutproxy.Proxy
+	function *function
+	db       *pgx.Conn
+
+	counts  map[string]int64
+	wrong   map[string]int64 // what must not happen
+	longest time.Duration    // of the calls after a freeze
+	resumed time.Duration    // from the end of a freeze to the answer of the frozen call
+}
 
 func TestFrozenFunctions(t *testing.T) {
 	server := cluster.New(t, durable...)
 	migrate(t, server.DSN())
+	most := 3 * time.Second // the longest random freeze
+	if proof.Tier == campaign.CI {
+		most = time.Second
+	}
 	proof.Rounds(t, "functions frozen in mid-call", campaign.Sizes{CI: 1, Nightly: 20, Release: 25}, func(t *testing.T, r *campaign.Round) {
 		var clients [6]*freezer
 		var all sync.WaitGroup
@@ -33,14 +72,15 @@ func TestFrozenFunctions(t *testing.T) {
 				server: server, name: fmt.Sprintf("function-%d-%d", r.Number, i), ping: i%2 == 0,
 				rand: rand.New(rand.NewPCG(r.Seed, uint64(i))), counts: map[string]int64{}, wrong: map[string]int64{},
 			}
-			for n := range frozenIn {
-				f.freezes = append(f.freezes, freeze{frozenIn[n], 100*time.Millisecond + time.Duration(f.rand.Int64N(int64(most())))})
-			}
 			switch {
 			case i < 2 && proof.Tier != campaign.CI && r.Number%20 == 0: // with the ping and without
-				f.freezes = []freeze{{call: allow, lasts: 65 * time.Second}}
+				f.freezes = []freeze{{allow, 65 * time.Second}}
 			case i < 2:
-				f.freezes = []freeze{{call: allow, lasts: rested}}
+				f.freezes = []freeze{{allow, rested}}
+			default:
+				for _, call := range []string{allow, peek, reserve, refund} {
+					f.freezes = append(f.freezes, freeze{call, 100*time.Millisecond + time.Duration(f.rand.Int64N(int64(most)))})
+				}
 			}
 			clients[i] = f
 			all.Go(func() {
@@ -57,41 +97,6 @@ func TestFrozenFunctions(t *testing.T) {
 	})
 }
 
-// frozenIn are the calls that a function is frozen in.
-var frozenIn = [...]string{allow, peek, reserve, refund}
-
-// freeze says in which call a function is frozen, and for how long.
-type freeze struct {
-	call  string
-	lasts time.Duration
-}
-
-// most is the longest random freeze.
-func most() time.Duration {
-	if proof.Tier == campaign.CI {
-		return time.Second
-	}
-	return 3 * time.Second
-}
-
-// freezer freezes a function in mid-call, again and again.
-type freezer struct {
-	server  *cluster.Cluster
-	name    string // of its sessions and keys
-	ping    bool
-	rand    *rand.Rand
-	freezes []freeze
-
-	proxy    *cutproxy.Proxy
-	function *function
-	db       *pgx.Conn
-
-	counts  map[string]int64
-	wrong   map[string]int64 // that must not be
-	longest time.Duration    // of the calls after a freeze
-	resumed time.Duration    // from the end of a freeze to the answer of the call that was frozen
-}
-
 func (f *freezer) run(t *testing.T) (err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -101,15 +106,10 @@ func (f *freezer) run(t *testing.T) (err error) {
 		return err
 	}
 	defer f.db.Close(context.Background())
-	dsn := dsnAt(f.proxy.Port()) + "&application_name=" + f.name
-	if f.function, err = newFunction(t, dsn, f.ping); err != nil {
+	if f.function, err = newFunction(t, dsnAt(f.proxy.Port())+"&application_name="+f.name, f.ping); err != nil {
 		return err
 	}
-	defer func() {
-		if ended := f.function.end(); err == nil {
-			err = ended
-		}
-	}()
+	defer func() { err = errors.Join(err, f.function.end()) }()
 	for i, e := range f.freezes {
 		err := f.freeze(ctx, fmt.Sprint(f.name, "/", i), e)
 		if errors.Is(err, errStuck) {
@@ -132,7 +132,7 @@ func (f *freezer) freeze(ctx context.Context, key string, e freeze) error {
 			return err
 		}
 		if told.note(allow, first.class); first.class != outcome.Carried {
-			return fmt.Errorf("before it, it is %s: %s", first.class, first.err)
+			return fmt.Errorf("before the freeze a take is %s: %s", first.class, first.err)
 		}
 	}
 	release, err := f.callIn(ctx, key, e.call)
@@ -196,13 +196,6 @@ func (f *freezer) callIn(ctx context.Context, key, call string) (release func(),
 	return release, nil
 }
 
-const forgotten = "the connection is forgotten"
-
-// errStuck is the error of a pool that pgxpool's own ping blocks. That ping has a time limit of a
-// minute, and closing the connection takes 15 s more, in which it counts in the pool. PingAfterFreeze
-// exists for this reason.
-var errStuck = errors.New("the pool waits for a peer that has gone")
-
 // meanwhile does something while the function is frozen for d, and says what.
 func (f *freezer) meanwhile(ctx context.Context, d time.Duration, release func()) (means string, err error) {
 	part := time.Duration(f.rand.Int64N(int64(d)))
@@ -219,8 +212,8 @@ func (f *freezer) meanwhile(ctx context.Context, d time.Duration, release func()
 	return means, err
 }
 
-// afterwards takes again. If the function was frozen for long and pings, the first call works.
-// Otherwise the first call may find the connection broken, and the second one works.
+// afterwards takes again. If the function was frozen for long and pings, the first call works. Otherwise the
+// first call may find the connection broken, and the second one works.
 func (f *freezer) afterwards(ctx context.Context, key string, e freeze, means string) error {
 	const resting = 900 * time.Millisecond // and a moment before and after the freeze
 	told := &told{}
@@ -245,6 +238,56 @@ func (f *freezer) afterwards(ctx context.Context, key string, e freeze, means st
 	return f.judge(ctx, key, told)
 }
 
+// told is what a function was told of a key.
+type told struct {
+	charged, perhapsCharged int64
+	back, perhapsBack       int64
+	calls                   int64
+}
+
+// note enters an answer, and reports whether the call can have it.
+func (d *told) note(call, class string) bool {
+	d.calls++
+	certain, perhaps := &d.charged, &d.perhapsCharged
+	switch call {
+	case peek: // it changes nothing, so its outcome is never unknown
+		return class == outcome.Carried || class == outcome.NotApplied
+	case refund:
+		certain, perhaps = &d.back, &d.perhapsBack
+	}
+	switch class {
+	case outcome.Carried:
+		*certain++
+	case outcome.Unknown:
+		*perhaps++
+	}
+	return class == outcome.Carried || class == outcome.Unknown || class == outcome.NotApplied
+}
+
+// judge compares what is stored of a key with what the function was told. If it gave back, units that are
+// missing were given back twice.
+func (f *freezer) judge(ctx context.Context, key string, d *told) error {
+	for busy := true; busy; wait(ctx, time.Millisecond) {
+		if err := f.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = $1 AND state <> 'idle')", f.name).Scan(&busy); err != nil {
+			return err
+		}
+	}
+	found, err := tables.Spent(ctx, f.db, freezing, key)
+	if err != nil {
+		return err
+	}
+	stored := found[key]
+	f.counts[campaign.Operations] += d.calls
+	f.counts[campaign.Unknown] += d.perhapsCharged + d.perhapsBack
+	missing, tooMuch := campaign.LostTakes, campaign.DoubleCharges
+	if d.back+d.perhapsBack > 0 {
+		missing, tooMuch = campaign.OverAdmitted, lostRefunds
+	}
+	f.wrong[missing] += max(0, d.charged-d.back-d.perhapsBack-stored)
+	f.wrong[tooMuch] += max(0, stored-d.charged-d.perhapsCharged+d.back)
+	return nil
+}
+
 // report counts what was found. Timers fired up to lag too late.
 func (f *freezer) report(t *testing.T, r *campaign.Round, lag time.Duration) {
 	t.Helper()
@@ -258,6 +301,6 @@ func (f *freezer) report(t *testing.T, r *campaign.Round, lag time.Duration) {
 	r.Most("answer of a call after a freeze", f.longest)
 	limit := limiter.DefaultTimeout + dialLimit + lateness() + lag
 	if f.longest > limit || f.resumed > limit {
-		t.Errorf("%s was answered %v after the freeze, and %v later on", f.name, f.resumed, f.longest)
+		t.Errorf("%s was answered %v after the freeze, and %v later on, want at most %v", f.name, f.resumed, f.longest, limit)
 	}
 }

@@ -101,7 +101,6 @@ type function struct {
 	lines chan string
 }
 
-// said is what a function answers.
 type said struct {
 	class string
 	took  time.Duration
@@ -138,7 +137,6 @@ func newFunction(t *testing.T, dsn string, ping bool) (*function, error) {
 	return f, nil
 }
 
-// end ends the function.
 func (f *function) end() error {
 	_ = f.cmd.Process.Signal(syscall.SIGCONT) // it may have ended
 	_ = f.in.Close()
@@ -153,7 +151,6 @@ func (f *function) ask(call, key string) error {
 	return err
 }
 
-// answer waits for an answer.
 func (f *function) answer() (s said, err error) {
 	select {
 	case line, ok := <-f.lines:
@@ -168,7 +165,6 @@ func (f *function) answer() (s said, err error) {
 	}
 }
 
-// take has it take from a key, and waits for the answer.
 func (f *function) take(key string) (said, error) {
 	if err := f.ask(allow, key); err != nil {
 		return said{}, err
