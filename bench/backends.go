@@ -55,15 +55,12 @@ func (b *backends) close() error {
 	return errors.Join(errs...)
 }
 
-// file returns a path for a file.
 func (b *backends) file(name string) string { return filepath.Join(b.temp, name) }
 
-// progress tells what is going on.
 func (b *backends) progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// redis returns the client that all contenders on Redis share.
 func (b *backends) redis(ctx context.Context) (*redis.Client, error) {
 	if b.rdb != nil {
 		return b.rdb, nil

@@ -26,7 +26,6 @@ func compareContenders(ctx context.Context, b *backends) ([]section, error) {
 	return append(tables(groups), ratios(groups)...), errors.Join(err, plot(b.out, groups))
 }
 
-// runner measures cases in rounds.
 type runner struct {
 	*backends
 	open  map[string]decider // by scenario and contender
@@ -61,7 +60,6 @@ func (r *runner) measure(ctx context.Context, groups []group) error {
 	return errors.Join(errs...)
 }
 
-// one measures a case in one round.
 func (r *runner) one(ctx context.Context, c testCase) (load.Measurement, error) {
 	d, err := r.decider(ctx, c)
 	if err != nil {
@@ -100,7 +98,6 @@ func (r *runner) decider(ctx context.Context, c testCase) (decider, error) {
 	return d, nil
 }
 
-// close closes what decider opened.
 func (r *runner) close() error {
 	var errs []error
 	for _, d := range r.open {
@@ -159,7 +156,6 @@ func (d decider) expectRows(ctx context.Context, keys []string, wants bool) erro
 	return err
 }
 
-// tables returns a table for each scenario.
 func tables(groups []group) (list []section) {
 	for _, sc := range scenarios {
 		s := section{title: sc.name + ": " + sc.about, columns: append([]string{"limiter", "state is in", "callers"}, cellTitles...), text: 2}
@@ -183,7 +179,6 @@ func tables(groups []group) (list []section) {
 	return list
 }
 
-// casesOf returns the cases of a contender in a scenario.
 func casesOf(groups []group, sc scenario, of contender) (list []testCase) {
 	for _, g := range groups {
 		for _, c := range g {

@@ -30,7 +30,6 @@ type decider struct {
 	close func() error
 }
 
-// contender is a way to limit.
 type contender struct {
 	name      string   // what -run matches
 	title     string   // what tables and plots say

@@ -76,13 +76,11 @@ func (t *bucketTable) connect(ctx context.Context, connections int) (err error) 
 	return err
 }
 
-// drop removes the table.
 func (t *bucketTable) drop(ctx context.Context) error {
 	t.pool.Close()
 	return t.pg.drop(ctx, t.schema)
 }
 
-// exec runs statements in which %s is the table.
 func (t *bucketTable) exec(ctx context.Context, statements ...string) error {
 	for _, s := range statements {
 		if _, err := t.pg.Exec(ctx, fmt.Sprintf(s, t.schema+".limiter_token_buckets")); err != nil {
@@ -132,7 +130,6 @@ func (b *backends) filledTable(ctx context.Context, schema string, connections, 
 	return t, err
 }
 
-// keyOf returns the key of a row of fill.
 func keyOf(n int) string { return "client-" + strconv.Itoa(n) }
 
 // take takes one unit of a key, which must be granted.
@@ -181,7 +178,6 @@ func (t *bucketTable) counters(ctx context.Context) (c counters, err error) {
 	return c, t.connect(ctx, connections)
 }
 
-// walPosition returns how many bytes of WAL were ever written.
 func (d *database) walPosition(ctx context.Context) (bytes int64, err error) {
 	err = d.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
 	return bytes, err

@@ -69,7 +69,6 @@ func measureLatency(ctx context.Context, b *backends) (section, error) {
 	return s, nil
 }
 
-// measure adds a round.
 func (t *sized) measure(ctx context.Context, callers int) error {
 	before, err := t.pg.walPosition(ctx)
 	if err != nil {

@@ -46,7 +46,6 @@ func measurePlan(ctx context.Context, b *backends) (section, error) {
 	return s, nil
 }
 
-// plans measures old and new sessions in turns.
 func (b *backends) plans(ctx context.Context, rows, callers int) (measured [2]series, err error) {
 	t, err := b.filledTable(ctx, "plan_"+strconv.Itoa(callers), planners, tiny, 1)
 	if err != nil {

@@ -16,7 +16,6 @@ const (
 	growth = 5
 )
 
-// measureSize watches a table's size over many takes.
 func measureSize(ctx context.Context, b *backends) (section, error) {
 	const callers = 256
 	keys := b.takes / 100

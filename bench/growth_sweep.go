@@ -113,7 +113,6 @@ func (t *bucketTable) sweepAlone(ctx context.Context, rows int) (rate, wal float
 	return float64(rows) / took.Seconds(), float64(to-from) / float64(rows), err
 }
 
-// sweep deletes so many rows.
 func (t *bucketTable) sweep(ctx context.Context, rows int) (time.Duration, error) {
 	began := time.Now()
 	removed, err := t.store.Sweep(ctx, int64(rows))
@@ -123,7 +122,6 @@ func (t *bucketTable) sweep(ctx context.Context, rows int) (time.Duration, error
 	return time.Since(began), err
 }
 
-// measure adds a round.
 func (c *swept) measure(ctx context.Context, t *bucketTable, l load.Load, callers, rows int) error {
 	without, err := l.Run(ctx, callers, t.warm(), t.length)
 	if err != nil {

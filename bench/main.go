@@ -95,7 +95,6 @@ type options struct {
 	commitDelay           time.Duration
 }
 
-// warm is how long a case runs before it counts.
 func (o options) warm() time.Duration { return o.length / load.Warmth }
 
 func parse(args []string) (o options, err error) {
@@ -145,7 +144,6 @@ func parse(args []string) (o options, err error) {
 	return o, os.MkdirAll(o.out, 0o755)
 }
 
-// numbers reads a list of numbers.
 func numbers(name, list string) (all []int, err error) {
 	for _, field := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(field)

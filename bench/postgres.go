@@ -49,7 +49,6 @@ func (b *backends) postgres(ctx context.Context) (*database, error) {
 	return d, nil
 }
 
-// newPool returns a pool of so many open connections.
 func newPool(ctx context.Context, dsn string, connections int) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -80,7 +79,6 @@ func (d *database) schema(ctx context.Context, name string) (schema string, crea
 	return schema, true, nil
 }
 
-// migrated returns a schema with the tables of limiter.
 func (d *database) migrated(ctx context.Context, name string) (schema string, err error) {
 	schema, created, err := d.schema(ctx, name)
 	if err != nil || !created {
@@ -105,7 +103,6 @@ func (d *database) table(ctx context.Context, name, columns string) (string, err
 	return table, err
 }
 
-// drop removes a schema of this run.
 func (d *database) drop(ctx context.Context, schema string) error {
 	_, err := d.Exec(ctx, "DROP SCHEMA "+schema+" CASCADE")
 	if err == nil {

@@ -31,7 +31,6 @@ func (t target) verdict() string {
 	return "MISSED"
 }
 
-// verdicts returns all targets of the section on one line.
 func (s section) verdicts() string {
 	list := make([]string, len(s.targets))
 	for i, t := range s.targets {
@@ -40,7 +39,6 @@ func (s section) verdicts() string {
 	return strings.Join(list, "; ")
 }
 
-// markdown returns the section for people.
 func (s section) markdown() string {
 	var b strings.Builder
 	line := func(cells ...string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }

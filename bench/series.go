@@ -28,7 +28,6 @@ func (s *series) rate() stats.Spread {
 	return stats.SpreadOf(values)
 }
 
-// total returns the requests and latencies of all rounds.
 func (s *series) total() (sum load.Measurement) {
 	for i := range s.rounds {
 		sum.Requests += s.rounds[i].Requests
@@ -73,7 +72,6 @@ func percent(part, all int64) string {
 	return fmt.Sprintf("%.2f %%", 100*float64(part)/float64(all))
 }
 
-// bytesText returns a number of bytes with three digits.
 func bytesText(n int64) string {
 	const unit = 1024
 	v, names := float64(n), []string{"B", "kB", "MB", "GB"}

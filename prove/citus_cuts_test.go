@@ -218,7 +218,6 @@ type citusCut struct {
 	schema, name string
 }
 
-// key returns a key on a worker.
 func (c *citusCut) key(t *testing.T, w citusWorker) string {
 	t.Helper()
 	for i := 0; ; i++ {

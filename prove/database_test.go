@@ -2,12 +2,16 @@ package prove_test
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
@@ -21,7 +25,6 @@ const waitLimit = 30 * time.Second
 // interval is how often is asked what nothing tells.
 const interval = 5 * time.Millisecond
 
-// openStore opens a store that ends with the test.
 func openStore(t testing.TB, dsn string, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
 	store, err := postgres.Open(dsn, opts...)
@@ -44,7 +47,6 @@ func connection(t testing.TB, dsn string) *pgx.Conn {
 	return conn
 }
 
-// execute runs SQL as the superuser.
 func execute(t testing.TB, dsn string, statements ...string) {
 	t.Helper()
 	conn := connection(t, dsn)
@@ -56,7 +58,6 @@ func execute(t testing.TB, dsn string, statements ...string) {
 	}
 }
 
-// query returns what SQL selects.
 func query[T any](t testing.TB, dsn, sql string, args ...any) (answer T) {
 	t.Helper()
 	conn := connection(t, dsn)
@@ -175,7 +176,6 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// stores opens n of them on one DSN.
 func stores(t testing.TB, n int, dsn string, opts ...postgres.Option) []limiter.Store {
 	t.Helper()
 	var opened []limiter.Store
@@ -183,4 +183,26 @@ func stores(t testing.TB, n int, dsn string, opts ...postgres.Option) []limiter.
 		opened = append(opened, openStore(t, dsn, opts...))
 	}
 	return opened
+}
+
+// recovery is how long after the end of a fault everything must work again.
+const recovery = 5 * time.Second
+
+func migrate(t testing.TB, dsn string) {
+	t.Helper()
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := migrations.Up(context.Background(), migrations.Postgres, db); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func keyOf(seed uint64) string { return fmt.Sprintf("key %016x", seed) }
+
+// pause waits for up to most, as the round's chance has it.
+func pause(ctx context.Context, r *campaign.Round, most time.Duration) {
+	wait(ctx, time.Duration(r.Rand.Int64N(int64(most))))
 }

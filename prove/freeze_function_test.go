@@ -94,7 +94,6 @@ var freezable = map[string]func(ctx context.Context, l *limiter.Limiter, key str
 	},
 }
 
-// function is a helper that runs.
 type function struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
@@ -145,7 +144,6 @@ func (f *function) end() error {
 	return f.cmd.Wait()
 }
 
-// ask has it carry out a call.
 func (f *function) ask(call, key string) error {
 	_, err := io.WriteString(f.in, call+" "+key+"\n")
 	return err

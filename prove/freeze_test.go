@@ -238,7 +238,6 @@ func (f *freezer) afterwards(ctx context.Context, key string, e freeze, means st
 	return f.judge(ctx, key, told)
 }
 
-// told is what a function was told of a key.
 type told struct {
 	charged, perhapsCharged int64
 	back, perhapsBack       int64

@@ -2,14 +2,24 @@ package prove_test
 
 import (
 	"context"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/audit"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/cluster"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/history"
 	"github.com/sqlimit/limiter/prove/internal/workload"
+	"github.com/sqlimit/limiter/sqlite"
 )
 
 // busy is what a worker does in a round. One behind a pooler has a few callers only: without
@@ -20,7 +30,6 @@ var (
 	busyPooled = workload.Options{Callers: 48, Timeout: time.Minute}
 )
 
-// sweeper is what removes expired rows.
 type sweeper interface {
 	Sweep(ctx context.Context, limit int64) (int64, error)
 }
@@ -59,7 +68,6 @@ func historyRound(t *testing.T, r *campaign.Round, log audit.Log, now time.Time,
 	closeHistory(t, r, log, h)
 }
 
-// openHistory prepares a round. The store's clock reads now.
 func openHistory(t *testing.T, r *campaign.Round, log audit.Log, now time.Time, workers []worker) *history.History {
 	t.Helper()
 	if err := log.Clear(t.Context()); err != nil {
@@ -75,7 +83,6 @@ func openHistory(t *testing.T, r *campaign.Round, log audit.Log, now time.Time, 
 	return &history.History{Opened: opened, DenyAge: int64(workload.DenyAge)}
 }
 
-// closeHistory judges what a round ends with.
 func closeHistory(t *testing.T, r *campaign.Round, log audit.Log, h *history.History) {
 	t.Helper()
 	var err error
@@ -85,7 +92,6 @@ func closeHistory(t *testing.T, r *campaign.Round, log audit.Log, h *history.His
 	judge(t, r, h)
 }
 
-// judge checks a history and counts what it finds.
 func judge(t *testing.T, r *campaign.Round, h *history.History) {
 	t.Helper()
 	witness := history.Check(h)
@@ -122,4 +128,88 @@ func judge(t *testing.T, r *campaign.Round, h *history.History) {
 	r.None(campaign.OverAdmitted, witness.Of(history.Over))
 	r.None(campaign.LostTakes, witness.Of(history.Lost))
 	r.None(campaign.DoubleCharges, witness.Of(history.Double))
+}
+
+// The clock of the server and those of its clients are an hour apart, because a decision must not
+// depend on the clients' clocks.
+func TestHistoriesOnPostgreSQL(t *testing.T) {
+	c, clock := cluster.NewWithClock(t)
+	log := migrated(t, c)
+	pooled := dbtest.PgBouncer(t, c.DSN())
+	pool, err := pgxpool.New(t.Context(), c.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	sweeps, err := postgres.New(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof.Rounds(t, "histories on PostgreSQL", campaign.Sizes{CI: 1, Nightly: 20, Release: 220}, func(t *testing.T, r *campaign.Round) {
+		clock.Set([]time.Duration{-time.Hour, time.Hour}[r.Number%2])
+		historyRound(t, r, log, clock.Now(), sweeps, worker{DSN: c.DSN(), Options: busy}, worker{DSN: pooled, Pooled: true, Options: busyPooled})
+		r.Count("rounds in which the clocks of server and clients are an hour apart", 1)
+	})
+}
+
+// migrated makes the tables in a cluster, and returns the log of what happens to them.
+func migrated(t *testing.T, c *cluster.Cluster) audit.Log {
+	t.Helper()
+	migrate(t, c.DSN())
+	log, err := audit.Postgres(t.Context(), c.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+func TestHistoriesOnSQLite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history.db")
+	store, err := sqlite.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if err := migrations.Up(t.Context(), migrations.SQLite, store.DB()); err != nil {
+		t.Fatal(err)
+	}
+	log, err := audit.SQLite(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	proof.Rounds(t, "histories on SQLite", campaign.Sizes{CI: 1, Nightly: 20, Release: 130}, func(t *testing.T, r *campaign.Round) {
+		historyRound(t, r, log, time.Now(), store, worker{Path: path, Options: busy}, worker{Path: path, Options: busy})
+	})
+}
+
+// What callers were told has to agree with the rows whatever came in between, in any pair.
+func TestHistoriesUnderPairsOfFaults(t *testing.T) {
+	server := cluster.New(t, systemSettings...)
+	log := migrated(t, server)
+	a := &system{
+		server: server, front: cutproxy.New(t, server.Port()),
+		pooler: dbtest.NewPooler(t, server.DSN(), "server_login_retry = 0.1"),
+	}
+	tolerant := workload.Options{Callers: 48, Timeout: limiter.DefaultTimeout, Tolerant: true}
+	proof.Rounds(t, "histories under pairs of faults", campaign.Sizes{CI: 1, Nightly: 50, Release: 200}, func(t *testing.T, r *campaign.Round) {
+		workers := []worker{
+			{DSN: dsnAt(a.front.Port()) + "&application_name=" + application, Options: tolerant},
+			{DSN: a.pooler.DSN(), Pooled: true, Options: tolerant},
+		}
+		h := openHistory(t, r, log, time.Now(), workers)
+		a.awaitPooler(t)
+		run := startWorkers(t, workers...)
+		a.workers = run.processes
+		pairs := 0
+		for a.pair(t, r, run.ended, slices.Concat(around, ofClients)) {
+			pairs++
+		}
+		if pairs == 0 {
+			t.Error("the history ended before any fault came")
+		}
+		h.Calls = run.calls(t)
+		quiet(t, server.DSN())
+		closeHistory(t, r, log, h)
+	})
 }

@@ -32,7 +32,6 @@ func newLoad(t *testing.T, stores []limiter.Store, opts ...limiter.Option) *load
 	return l
 }
 
-// lastingOf returns a limiter of each of kinds.Lasting.
 func lastingOf(t testing.TB, store limiter.Store, opts ...limiter.Option) []*limiter.Limiter {
 	t.Helper()
 	all, err := newLasting(store, opts...)
@@ -42,7 +41,6 @@ func lastingOf(t testing.TB, store limiter.Store, opts ...limiter.Option) []*lim
 	return all
 }
 
-// newLasting is lastingOf for a process that is no test.
 func newLasting(store limiter.Store, opts ...limiter.Option) (all []*limiter.Limiter, err error) {
 	for _, kind := range kinds.Lasting {
 		l, err := limiter.New(store, kind.Name, kind.Policy, opts...)
@@ -54,13 +52,11 @@ func newLasting(store limiter.Store, opts ...limiter.Option) (all []*limiter.Lim
 	return all, nil
 }
 
-// take takes cost of a key and records the answer.
 func (l *load) take(ctx context.Context, lim *limiter.Limiter, key string, cost int64) (class string, err error) {
 	r, err := lim.AllowN(ctx, key, cost)
 	return l.note(lim, key, cost, r, err), err
 }
 
-// note records an answer.
 func (l *load) note(lim *limiter.Limiter, key string, cost int64, r limiter.Result, err error) (class string) {
 	id := ledger.ID{Kind: limiter.KindOf(lim.Policy()), Limiter: lim.Name(), Key: key}
 	return l.ledger.Note(id, kinds.Limit(lim.Policy()), cost, r, err)
@@ -114,7 +110,6 @@ func repeat(r *rand.Rand, n int, step func(r *rand.Rand, caller int)) (stop func
 	}
 }
 
-// step is one request by a caller.
 func (l *load) step(ctx context.Context, r *rand.Rand, caller int) {
 	q := draw(r)
 	if l.singles {
@@ -124,4 +119,66 @@ func (l *load) step(ctx context.Context, r *rand.Rand, caller int) {
 		// Callers of a server that is down pause, so that it can start.
 		wait(ctx, time.Duration(10+r.IntN(20))*time.Millisecond)
 	}
+}
+
+// request is what a caller is about to ask for: a take, or a decision over several limits. No other
+// request has the first key of several, so that its row tells whether the decision was charged.
+type request []want
+
+type want struct {
+	kind int // of kinds.Lasting
+	key  string
+	cost int64
+}
+
+const (
+	// severalOf is of how many requests one is over several limits.
+	severalOf = 4
+	// sharedLimits is how many limits such a request has at most, beside its own.
+	sharedLimits = 4
+)
+
+func draw(r *rand.Rand) request {
+	q := request{drawWant(r)}
+	if r.IntN(severalOf) > 0 {
+		return q
+	}
+	q[0].key = fmt.Sprintf("own %016x", r.Uint64())
+	for range 1 + r.IntN(sharedLimits) {
+		q = append(q, drawWant(r))
+	}
+	return q
+}
+
+// drawWant returns some of the hot key, a warm one, or one that is cold.
+func drawWant(r *rand.Rand) want {
+	w := want{kind: r.IntN(len(kinds.Lasting)), key: "hot", cost: 1 + r.Int64N(3)}
+	switch p := r.IntN(10); {
+	case p < 3:
+		w.key = fmt.Sprint("cold ", r.IntN(1000))
+	case p < 7:
+		w.key = fmt.Sprint("warm ", r.IntN(16))
+	}
+	return w
+}
+
+func (q request) ask(ctx context.Context, of []*limiter.Limiter) (limiter.Result, error) {
+	if len(q) == 1 {
+		return of[q[0].kind].AllowN(ctx, q[0].key, q[0].cost)
+	}
+	var claims []limiter.Claim
+	for _, w := range q {
+		claims = append(claims, limiter.Claim{Limiter: of[w.kind], Key: w.key, Cost: w.cost})
+	}
+	r, err := limiter.AllowAll(ctx, claims...)
+	return r.Result, err
+}
+
+func (q request) takes() (takes []ledger.Take) {
+	for _, w := range q {
+		kind := kinds.Lasting[w.kind]
+		id := ledger.ID{Kind: limiter.KindOf(kind.Policy), Limiter: kind.Name, Key: w.key}
+		takes = append(takes, ledger.Take{ID: id, Capacity: kinds.Limit(kind.Policy), Cost: w.cost})
+	}
+	return takes
 }

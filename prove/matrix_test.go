@@ -37,7 +37,6 @@ const (
 	heldLimit = 2 * time.Second
 )
 
-// fault is what a server can do to a take.
 type fault struct {
 	name string
 	// class is that of the first failure, and state its SQLSTATE if it has one. also are
@@ -64,7 +63,6 @@ type fault struct {
 	begin func(t *testing.T, on *target) (end func())
 }
 
-// target is what a fault is done to.
 type target struct {
 	server *cluster.Cluster
 	pid    int       // of the session with the take that is under way

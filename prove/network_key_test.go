@@ -35,7 +35,6 @@ func keyOn(t *testing.T, n *network, r *campaign.Round, store limiter.Store, tim
 	return oneKey{l, keyOf(r.Seed), n.server.DSN()}
 }
 
-// spent is what is stored of the key.
 func (k oneKey) spent(t *testing.T) int64 {
 	t.Helper()
 	conn := connection(t, k.dsn)

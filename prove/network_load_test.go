@@ -25,7 +25,6 @@ const (
 	quietTime = 300 * time.Millisecond
 )
 
-// loadFault is a fault under load.
 type loadFault struct {
 	dsn        string // how stores reach the server
 	server     string // the DSN of the server itself
@@ -60,6 +59,9 @@ type loadRun struct {
 func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
 	t.Helper()
 	w := &loadRun{load: l, loadFault: s, classes: map[string]int64{}}
+	// Each store must have a connection when the fault begins. A store without one sends nothing, so that
+	// none of its answers can be of unknown outcome.
+	l.recovers(t, r, time.Now())
 	late := newTimerDelay()
 	stop := repeat(r.Rand, 32, func(own *rand.Rand, caller int) {
 		w.step(t.Context(), own, caller)

@@ -59,7 +59,6 @@ func poolExhausted(_ *testing.T, n *network) func(t *testing.T, r *campaign.Roun
 	}
 }
 
-// poolOf opens a pool that ends with the test.
 func poolOf(t *testing.T, dsn string, conns int32) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn)
@@ -75,7 +74,6 @@ func poolOf(t *testing.T, dsn string, conns int32) *pgxpool.Pool {
 	return pool
 }
 
-// loneTakeOfLockedRow has nobody else on the way.
 func loneTakeOfLockedRow(_ *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
 	return func(t *testing.T, r *campaign.Round) {
 		k := newOneKey(t, n, r, n.server.DSN(), limiter.DefaultTimeout)
@@ -161,7 +159,6 @@ func coldKeysBesideLockedRow(_ *testing.T, n *network) func(t *testing.T, r *cam
 	}
 }
 
-// canceledMidFlight has callers who leave after some microseconds.
 func canceledMidFlight(_ *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
 	const (
 		keys = 20

@@ -24,7 +24,6 @@ func behind(p *dbtest.Pooler) string {
 	return p.DSN() + "&pool_max_conns=8&default_query_exec_mode=exec"
 }
 
-// poolerRows are those of a PgBouncer.
 func poolerRows() []networkFault {
 	return []networkFault{
 		loadRow("pgbouncer killed and started", func(t *testing.T, n *network) loadFault {
@@ -51,7 +50,6 @@ func poolerRows() []networkFault {
 	}
 }
 
-// tooManyClients has all places for clients taken.
 func tooManyClients(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
 	p := dbtest.NewPooler(t, n.server.DSN(), "max_client_conn = 3")
 	return func(t *testing.T, r *campaign.Round) {
@@ -99,7 +97,6 @@ func noServerInTime(t *testing.T, n *network) func(t *testing.T, r *campaign.Rou
 	}
 }
 
-// serverCrashBehind breaks the pooler's own connections in mid-statement.
 func serverCrashBehind(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
 	between := cutproxy.New(t, n.server.Port())
 	p := dbtest.NewPooler(t, dsnAt(between.Port()), "server_login_retry = 1")

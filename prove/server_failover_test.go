@@ -21,7 +21,6 @@ func dsnAt(port int) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
 }
 
-// until waits for SQL to select true.
 func until(t testing.TB, dsn, sql string) {
 	t.Helper()
 	for deadline := time.Now().Add(waitLimit); !query[bool](t, dsn, sql); {

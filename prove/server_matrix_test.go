@@ -205,7 +205,6 @@ func crashed(t *testing.T, on *target) func() {
 	return on.server.Await
 }
 
-// sessionStopped stops a session of the store.
 func sessionStopped(t *testing.T, on *target) func() {
 	pid := query[int](t, on.server.DSN(), aBackend)
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -222,7 +221,6 @@ func sessionStopped(t *testing.T, on *target) func() {
 	}
 }
 
-// setting changes a setting of the server while it runs.
 func setting(name, value string) func(*testing.T, *target) func() {
 	return func(t *testing.T, on *target) func() {
 		before := query[string](t, on.server.DSN(), "SHOW "+name)

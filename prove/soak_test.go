@@ -15,7 +15,6 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 )
 
-// remains is what is in use when nobody calls.
 type remains struct {
 	goroutines  int
 	heap        int64 // bytes
@@ -78,7 +77,6 @@ func sum(of string) string {
 	return strings.Join(each, " + ")
 }
 
-// inUse measures what is in use.
 func inUse(t *testing.T, server *cluster.Cluster) (u remains) {
 	t.Helper()
 	conn := connection(t, server.DSN())

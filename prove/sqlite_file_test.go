@@ -46,7 +46,6 @@ func TestSQLiteProcessKills(t *testing.T) {
 	})
 }
 
-// forget goes on with an empty file.
 func forget(t testing.TB, path string, told *ledger.Ledger) {
 	t.Helper()
 	store := openFile(t, path)
@@ -128,7 +127,6 @@ func TestSQLiteFileRemoved(t *testing.T) {
 	})
 }
 
-// takers are processes that take from one file.
 type takers struct {
 	members []*member
 	granted atomic.Int64

@@ -102,10 +102,8 @@ type taker struct {
 	err    error
 }
 
-// note is called with each answer that a process got.
 type note func(q request, r limiter.Result, err error)
 
-// into enters the answers of a process in a ledger.
 func into(l *ledger.Ledger) note {
 	return func(q request, r limiter.Result, err error) { l.NoteAll(q.takes(), r, err) }
 }

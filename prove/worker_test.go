@@ -28,7 +28,6 @@ func init() { helpers["worker"] = work }
 // workerVariable is what a worker has to do, as JSON.
 const workerVariable = "LIMITER_PROVE_WORKER"
 
-// worker is a process of an application.
 type worker struct {
 	DSN    string // of a PostgreSQL database,
 	Pooled bool   // behind a pooler of transactions, or
@@ -90,7 +89,6 @@ func (w *worker) open(ctx context.Context) (store limiter.Store, stop func(), er
 	return s, pool.Close, pool.Ping(ctx)
 }
 
-// running are workers under way.
 type running struct {
 	processes []*os.Process
 	ended     <-chan struct{} // closed when all of them are

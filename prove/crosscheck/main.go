@@ -40,7 +40,6 @@ func main() {
 	}
 }
 
-// listed is a package as go list describes it.
 type listed struct {
 	ImportPath, Dir string
 	GoFiles         []string
@@ -48,7 +47,6 @@ type listed struct {
 	Module          *struct{ Main bool }
 }
 
-// ours reports whether the package belongs to this repository.
 func (p listed) ours() bool { return p.Module != nil && p.Module.Main }
 
 // check type-checks the module in dir for a system, and returns the number of its packages, those of
@@ -108,7 +106,6 @@ func list(ctx context.Context, dir string, env ...string) (packages []listed, er
 	}
 }
 
-// parse reads the files of a package.
 func parse(files *token.FileSet, p listed) (syntax []*ast.File, err error) {
 	for _, name := range p.GoFiles {
 		file, err := parser.ParseFile(files, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)

@@ -32,7 +32,6 @@ var rows = []row{
 	{"**double charges**", campaign.DoubleCharges, campaign.DoubleCharges, true},
 }
 
-// blocksOf returns the text between the marks of each file.
 func blocksOf(reports []report) (map[string]string, error) {
 	postgres, sqlite := map[string]int64{}, map[string]int64{}
 	for _, r := range reports {
@@ -124,7 +123,6 @@ func kills(reports []report, word, what string) (n int64) {
 	return n
 }
 
-// cell returns a count as it stands in a table.
 func cell(counts map[string]int64, what string) string {
 	if what == "" {
 		return ""
@@ -141,7 +139,6 @@ func distinct(reports []report, of func(report) string) (all []string) {
 	return all
 }
 
-// grouped writes a number with commas.
 func grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

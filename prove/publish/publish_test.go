@@ -43,7 +43,6 @@ func published(t *testing.T) map[string]string {
 	return dirs
 }
 
-// serve writes the files that a module proxy answers with.
 func serve(t *testing.T, proxy, path, dir string) {
 	t.Helper()
 	to := filepath.Join(proxy, path, "@v")

@@ -11,7 +11,6 @@ import (
 	"github.com/sqlimit/limiter/bench/internal/load"
 )
 
-// takes returns an answer that takes d.
 func takes(d time.Duration) func(context.Context, int) error {
 	return func(context.Context, int) error {
 		<-time.After(d)

@@ -75,7 +75,6 @@ func read(t *tables.Table, text []byte, key *history.Key, row *limiter.Row) erro
 	return err
 }
 
-// insert returns the statement that adds a row.
 func insert(sql rowtest.SQL, k history.Key, row limiter.Row) (query string, args []any) {
 	return sql.Insert(tables.All[k.Kind-1], k.Name, k.Key, row)
 }

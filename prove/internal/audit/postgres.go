@@ -18,7 +18,6 @@ import (
 //go:embed postgres.sql
 var postgresTriggers string
 
-// postgresLog is the log of a PostgreSQL database.
 type postgresLog struct{ dsn string }
 
 // Postgres adds the triggers to the migrated tables in the schema public, and returns

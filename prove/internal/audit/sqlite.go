@@ -20,7 +20,6 @@ import (
 //go:embed sqlite.sql
 var sqliteTriggers string
 
-// sqliteLog is the log of a SQLite database.
 type sqliteLog struct{ db *sql.DB }
 
 // SQLite adds the triggers to the migrated tables in the file at path, and returns their
@@ -122,7 +121,6 @@ func (l *sqliteLog) Seed(ctx context.Context, rows map[history.Key]limiter.Row) 
 	})
 }
 
-// change calls f in a transaction.
 func (l *sqliteLog) change(ctx context.Context, f func(*sql.Tx) error) error {
 	tx, err := l.db.BeginTx(ctx, nil)
 	if err != nil {

@@ -6,10 +6,16 @@
 package campaign
 
 import (
+	cryptorand "crypto/rand"
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
+	"testing"
+	"time"
 )
 
 // Tier is how much a campaign does.
@@ -100,4 +106,105 @@ func New(o Options) (*Campaign, error) {
 	}
 	c.report = newReport(c.Options)
 	return c, nil
+}
+
+// Round is one round of a scenario. Its counts become the scenario's when it has passed. It is for
+// one goroutine.
+type Round struct {
+	// Number counts from 1.
+	Number int
+	// Seed is the round's own seed, and Rand its random numbers.
+	Seed uint64
+	Rand *rand.Rand
+
+	t      testing.TB
+	counts map[string]int64
+	most   map[string]int64
+}
+
+// Count adds n to a count of the scenario.
+func (r *Round) Count(what string, n int64) { r.counts[what] += n }
+
+// None counts something that must not happen: the test fails if n is not 0.
+func (r *Round) None(what string, n int64) {
+	r.t.Helper()
+	r.Count(what, n)
+	if n != 0 {
+		r.t.Errorf("%s: %d, want none", what, n)
+	}
+}
+
+// Most keeps the highest value of something, such as a latency.
+func (r *Round) Most(what string, d time.Duration) {
+	r.most[what] = max(r.most[what], d.Milliseconds())
+}
+
+// Rounds runs the rounds of a scenario in the campaign's tier, and stops at the first that fails.
+func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func(t *testing.T, r *Round)) {
+	t.Helper()
+	s := c.report.scenario(scenario, c.wanted(sizes))
+	if c.Round > s.Wanted {
+		t.Fatalf("%s has no round %d in tier %s, but %d", scenario, c.Round, c.Tier, s.Wanted)
+	}
+	for number := 1; number <= s.Wanted; number++ {
+		if c.Round > 0 && number != c.Round {
+			continue
+		}
+		r := c.round(t, scenario, number)
+		began := time.Now()
+		c.run(t, s, r, round)
+		if c.Round > 0 {
+			return
+		}
+		s.add(r, time.Since(began))
+		if err := c.report.write(c.Report); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%s: %d rounds, %v", scenario, s.Rounds, s.Counts)
+}
+
+// run runs one round. If the round fails, it ends the test and prints how to repeat the round.
+func (c *Campaign) run(t *testing.T, s *scenario, r *Round, round func(t *testing.T, r *Round)) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Fatalf("%s failed in round %d of %d; to run it alone: -tier=%s -seed=%d -round=%d -run='^%s$'",
+				s.Name, r.Number, s.Wanted, c.Tier, c.Seed, r.Number, t.Name())
+		}
+	}()
+	round(t, r)
+}
+
+func (c *Campaign) wanted(sizes Sizes) int {
+	n := sizes.of(c.Tier)
+	if c.Fraction > 0 {
+		n = max(1, int(c.Fraction*float64(n)))
+	}
+	return n
+}
+
+func (c *Campaign) round(t testing.TB, scenario string, number int) *Round {
+	seed := roundSeed(c.Seed, scenario, number)
+	return &Round{
+		Number: number, Seed: seed, Rand: rand.New(rand.NewPCG(seed, 0)), t: t,
+		counts: map[string]int64{}, most: map[string]int64{},
+	}
+}
+
+func roundSeed(seed uint64, scenario string, number int) uint64 {
+	h := fnv.New64a()
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], seed)
+	binary.BigEndian.PutUint64(b[8:], uint64(number))
+	_, _ = h.Write(b[:]) // a hash takes all
+	_, _ = h.Write([]byte(scenario))
+	return h.Sum64()
+}
+
+// freshSeed returns a random seed that is not 0 and that a JSON number holds exactly.
+func freshSeed() uint64 {
+	var b [8]byte
+	_, _ = cryptorand.Read(b[:]) // it never fails
+	return binary.BigEndian.Uint64(b[:])>>12 | 1
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// report is what a campaign has done so far.
 type report struct {
 	Tier      Tier              `json:"tier"`
 	Seed      uint64            `json:"seed"`
@@ -19,7 +18,6 @@ type report struct {
 	Totals    map[string]int64  `json:"totals"`
 }
 
-// scenario is what the rounds of a scenario have counted.
 type scenario struct {
 	Name    string           `json:"name"`
 	Rounds  int              `json:"rounds"`
@@ -33,7 +31,6 @@ func newReport(o Options) *report {
 	return &report{Tier: o.Tier, Seed: o.Seed, Fraction: o.Fraction, Began: time.Now().UTC().Truncate(time.Second), Versions: o.Versions, Scenarios: []*scenario{}}
 }
 
-// scenario returns what is kept of a scenario.
 func (r *report) scenario(name string, wanted int) *scenario {
 	for _, s := range r.Scenarios {
 		if s.Name == name {
@@ -56,7 +53,6 @@ func (s *scenario) add(r *Round, took time.Duration) {
 	}
 }
 
-// total adds up what there is so far.
 func (r *report) total() {
 	r.Ended = time.Now().UTC().Truncate(time.Second)
 	r.Totals = map[string]int64{}
@@ -67,7 +63,6 @@ func (r *report) total() {
 	}
 }
 
-// write replaces the report file atomically.
 func (r *report) write(path string) error {
 	if path == "" {
 		return nil

@@ -3,10 +3,15 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -36,7 +41,6 @@ func New(t testing.TB, settings ...string) *Cluster {
 	return c
 }
 
-// init makes the data of a cluster.
 func (c *Cluster) init(options ...string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
@@ -137,7 +141,6 @@ func (c *Cluster) AwaitEnd() {
 	}
 }
 
-// ended reports whether the server has ended by itself.
 func (c *Cluster) ended() bool {
 	select {
 	case <-c.server.Exited():
@@ -181,3 +184,81 @@ func (c *Cluster) Log() string {
 
 // admits returns an error unless the superuser can run a query.
 func (c *Cluster) admits(ctx context.Context) error { return daemon.Answers(ctx, c.DSN()) }
+
+// Discard kills the server and removes what it has, before the test ends.
+func (c *Cluster) Discard() {
+	c.t.Helper()
+	if err := c.remove(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *Cluster) remove() error {
+	c.Kill()
+	c.removeSharedMemory()
+	return errors.Join(os.RemoveAll(c.server.Data), c.server.Stop())
+}
+
+// removeSharedMemory removes the segment by which PostgreSQL tells whether another server
+// is at work in the same directory. One that was killed leaves it behind, and a system
+// has room for some thousand.
+func (c *Cluster) removeSharedMemory() {
+	text, err := os.ReadFile(filepath.Join(c.server.Data, "postmaster.pid"))
+	if err != nil {
+		return // it was stopped in an orderly way
+	}
+	const line = 6 // "key id"
+	lines := bytes.Split(text, []byte("\n"))
+	if len(lines) <= line {
+		return
+	}
+	if key := bytes.Fields(lines[line]); len(key) == 2 {
+		if id, err := strconv.Atoi(string(key[1])); err == nil {
+			const remove = 0 // IPC_RMID
+			_, _, _ = syscall.Syscall(syscall.SYS_SHMCTL, uintptr(id), remove, 0)
+		}
+	}
+}
+
+// template is the data of a new cluster, which is made once: to copy it takes a fraction
+// of the time that initdb does.
+var template struct {
+	sync.Mutex
+	of *Cluster
+}
+
+func (c *Cluster) fromTemplate() {
+	c.t.Helper()
+	template.Lock()
+	defer template.Unlock()
+	if template.of == nil {
+		server, err := daemon.NewPostgres(c.t.Context(), "")
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		template.of = &Cluster{t: c.t, server: server}
+		template.of.init()
+	}
+	c.copy(template.of.server.Data, c.server.Data)
+}
+
+func (c *Cluster) copy(from, to string) {
+	c.t.Helper()
+	if out, err := exec.CommandContext(c.t.Context(), "cp", "--archive", from, to).CombinedOutput(); err != nil {
+		c.t.Fatalf("cp: %v\n%s", err, out)
+	}
+}
+
+// RemoveTemplate removes what clusters have been made from, when all tests are done.
+func RemoveTemplate() error {
+	template.Lock()
+	defer template.Unlock()
+	if template.of == nil {
+		return nil
+	}
+	if err := template.of.remove(); err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	template.of = nil
+	return nil
+}

@@ -208,7 +208,6 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	l.run(server.(*net.TCPConn), head[:n])
 }
 
-// wait returns when bytes may pass.
 func (p *Proxy) wait() {
 	p.mu.Lock()
 	gate := p.gate

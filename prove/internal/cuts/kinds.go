@@ -32,7 +32,6 @@ type Kind struct {
 	act   func(*Client) []answer
 }
 
-// answer is what was told of one call.
 type answer struct {
 	key     string
 	carried bool
@@ -102,24 +101,20 @@ func Kinds() []Kind {
 	return kinds
 }
 
-// of chooses one of a client's limiters.
 type of func(*Client) *limiter.Limiter
 
 func tight(w *Client) *limiter.Limiter  { return w.tight }
 func narrow(w *Client) *limiter.Limiter { return w.narrow }
 func wider(w *Client) *limiter.Limiter  { return w.wider }
 
-// operation is what a kind does on a key.
 type operation func(ctx context.Context, w *Client, key string) (carried bool, err error)
 
-// answer does the operation.
 func (do operation) answer(ctx context.Context, w *Client, key string) answer {
 	began := time.Now()
 	carried, err := do(ctx, w, key)
 	return answer{key, carried && err == nil, err, time.Since(began)}
 }
 
-// once does an operation on the first key.
 func once(do operation) func(*Client) []answer {
 	return func(w *Client) []answer { return []answer{do.answer(context.Background(), w, w.keys[0])} }
 }
@@ -148,7 +143,6 @@ func setupAll(limiters ...of) func(*Client) error {
 	return func(w *Client) error { return all(limiters...)(w)[0].err }
 }
 
-// peek is never what carries something out.
 func peek(l of) operation {
 	return func(ctx context.Context, w *Client, key string) (bool, error) {
 		_, err := l(w).Peek(ctx, key)
@@ -175,12 +169,10 @@ func reserve(l of) operation {
 	}
 }
 
-// setup does an operation before the one that is cut.
 func setup(before operation) func(*Client) error {
 	return func(w *Client) error { return once(before)(w)[0].err }
 }
 
-// twice does one twice.
 func twice(before operation) func(*Client) error {
 	return func(w *Client) error { return errors.Join(setup(before)(w), setup(before)(w)) }
 }

@@ -147,7 +147,6 @@ func (w *Client) mayBeUnknown(cut cutproxy.Cut) bool {
 	return !w.kind.reads && !(cut.Fresh && cut.After < made)
 }
 
-// judge compares what was answered with what is stored.
 func (w *Client) judge(a attempt) (found Finding, err error) {
 	spent, err := w.spent()
 	if err != nil {

@@ -17,7 +17,6 @@ const (
 	ms    = int64(time.Millisecond)
 )
 
-// kind is what a made-up history is of.
 type kind struct {
 	name     string
 	policies []limiter.Policy
@@ -34,7 +33,6 @@ var all = func() (all []kind) {
 	return all
 }()
 
-// eachKind runs a test with each kind.
 func eachKind(t *testing.T, test func(t *testing.T, r *rand.Rand, k kind)) {
 	t.Helper()
 	t.Parallel()
@@ -124,7 +122,6 @@ func (w *world) call(op limiter.Op) (history.Call, int64) {
 	return c, ahead + w.at - w.Int64N(w.at-c.Began+1)
 }
 
-// do carries out op.
 func (w *world) do(op limiter.Op) *history.Call {
 	c, now := w.call(op)
 	return w.carryOut(c, now)

@@ -97,7 +97,6 @@ type caller struct {
 	*rand.Rand
 }
 
-// place is where a call goes.
 type place struct {
 	spec    *kinds.Spec
 	limiter *limiter.Limiter
@@ -168,7 +167,6 @@ func (c *caller) call(ctx context.Context) error {
 	return c.refund(ctx, p, cost, r)
 }
 
-// refund sometimes gives back what r charged.
 func (c *caller) refund(ctx context.Context, p place, cost int64, r limiter.Result) (err error) {
 	switch {
 	case !r.Allowed || !p.spec.GivesBack || c.IntN(5) > 0:
@@ -236,7 +234,6 @@ func (c *caller) take(ctx context.Context, p place, cost, most int64) (limiter.R
 	return r, c.answered(ctx, p, limiter.Op{Kind: limiter.OpTake, Cost: cost}, most, r, began, err)
 }
 
-// reserve books ahead. Of what lies ahead half is canceled.
 func (c *caller) reserve(ctx context.Context, p place, cost, most int64) error {
 	wait := time.Duration(c.Int64N(int64(kinds.Bookable(p.limiter.Policy()))))
 	began := history.Clock()
@@ -280,4 +277,25 @@ func (c *caller) answered(ctx context.Context, p place, op limiter.Op, most int6
 		return fmt.Errorf("by %+v, for %d, up to %v ahead: %+v", p.limiter.Policy(), op.Cost, op.MaxWait, r)
 	}
 	return nil
+}
+
+// Expired returns rows of keys that a round is about to use, as if no caller had used them for more
+// than an hour. A sweep removes some of them before they are used. The others must count as no row.
+func Expired(round int, now time.Time) map[history.Key]limiter.Row {
+	rows := map[history.Key]limiter.Row{}
+	old := now.Add(-limiter.SweepGrace - time.Minute).UnixNano()
+	add := func(n int, key string) {
+		op := limiter.Op{Kind: limiter.OpTake, Name: kinds.Workload[n].Name, Key: key, Policy: kinds.Workload[n].Policies[0], Cost: 3}
+		row, _ := op.Apply(limiter.Row{}, old)
+		rows[history.KeyOf(&op)] = row
+	}
+	for n := range kinds.Workload {
+		for i := 0; i < warmKeys; i += 2 {
+			add(n, warmKey(round, i))
+		}
+		for i := 0; i < coldKeys/len(kinds.Workload); i += 3 {
+			add(n, coldKey(round, i))
+		}
+	}
+	return rows
 }

@@ -14,7 +14,6 @@ type moment struct {
 	n  int
 }
 
-// moments are in the order of their instants.
 type moments []moment
 
 // answered checks the calls that changed nothing. Each answer must fit a state that the row had
@@ -101,7 +100,6 @@ func (m moments) after(at int64, all int) int {
 	return all
 }
 
-// row is what n steps leave.
 func (k *rowHistory) row(n int) limiter.Row {
 	if n == 0 {
 		return k.opened
@@ -170,7 +168,6 @@ func (k *rowHistory) deniedLate(c *Call, told moments, least int) bool {
 	return false
 }
 
-// wrong says what is wrong with an answer.
 func (k *rowHistory) wrong(c *Call, least, most int) {
 	if c.Outcome == Answered && c.forced() {
 		k.fault(Lost, "%s", c)
