@@ -338,8 +338,10 @@ func (w *worker) do(ctx context.Context, t task) (a answer) {
 	wait.Wait()
 	a.Cold, a.Others = measured[0].Rate, measured[1].Rate+measured[2].Rate
 	a.P99 = measured[0].Latencies.Quantile(0.99)
-	if err := errors.Join(errs[:]...); err != nil {
-		a.Err = err.Error()
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, load.ErrNone) { // without a decision the rate is 0
+			a.Err = err.Error()
+		}
 	}
 	return a
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -189,6 +190,9 @@ func (b *backends) busyRound(ctx context.Context, connections int, op operation)
 		counting.Store(false)
 		return err
 	})
+	if errors.Is(err, load.ErrNone) { // the calls that were in flight tell enough
+		err = nil
+	}
 	s.decided = float64(decided.Load()) / b.length.Seconds()
 	s.opened, s.busyErrors, s.otherErrors, s.connections = opened.Load(), busyErrors.Load(), otherErrors.Load(), made()
 	return s, err

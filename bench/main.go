@@ -73,7 +73,7 @@ func run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if !measured {
+	if !measured && errors.Join(failed...) == nil {
 		failed = append(failed, errors.New("-run and -callers leave nothing to measure"))
 	}
 	return errors.Join(failed...)

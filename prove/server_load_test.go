@@ -119,10 +119,16 @@ func TestServerKillsWithAsyncCommit(t *testing.T) {
 func TestTerminatedBackends(t *testing.T) {
 	server := cluster.New(t, durable...)
 	underLoad(t, "backends terminated", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, server, func(t *testing.T, r *campaign.Round, _ *load) {
+		conn := connection(t, server.DSN())
+		defer conn.Close(context.Background())
 		var killed int64
 		for range 20 {
 			pause(t.Context(), r, 20*time.Millisecond)
-			killed += query[int64](t, server.DSN(), `SELECT count(*) FROM (`+aBackend+`) AS s WHERE pg_terminate_backend(pid)`)
+			var ended int64
+			if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM (`+aBackend+`) AS s WHERE pg_terminate_backend(pid)`).Scan(&ended); err != nil {
+				t.Fatal(err)
+			}
+			killed += ended
 		}
 		if killed == 0 {
 			t.Error("no session was terminated")
