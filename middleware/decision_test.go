@@ -50,7 +50,7 @@ func TestBinding(t *testing.T) {
 			store := failsFor{memory.New(), test.fails}
 			var rules []middleware.Rule[string]
 			for i, name := range []string{"a", "b"} {
-				l, err := limiter.New(store, name, limiter.FixedWindow{Limit: 5, Window: time.Hour}, limiter.FailOpen(),
+				l, err := limiter.New(store, name, limiter.PerHour(5), limiter.FailOpen(),
 					limiter.WithClock(func() time.Time { return now }))
 				if err != nil {
 					t.Fatal(err)
