@@ -1,0 +1,53 @@
+package generate
+
+import "strings"
+
+// The variables that a program with mutants reads.
+const (
+	Chosen  = "LIMITER_MUTANT"         // the id of a mutant
+	Reached = "LIMITER_MUTANT_REACHED" // a file with one byte for each site, set to 1 when it is reached
+)
+
+// helperFile is added to each package.
+const helperFile = "zz_mutant_helper.go"
+
+// helper returns the text of that file. The file of reached sites is in shared memory, so that it is
+// complete even if the program is killed, and has what child processes reach.
+func helper(name string) string {
+	return strings.NewReplacer("NAME", name, "CHOSEN", Chosen, "REACHED", Reached).Replace(`package NAME
+
+import (
+	"os"
+	"strconv"
+	"syscall"
+)
+
+var mutantChosen, _ = strconv.Atoi(os.Getenv("CHOSEN"))
+
+var mutantReached = mutantMap()
+
+func mutantMap() []byte {
+	file, err := os.OpenFile(os.Getenv("REACHED"), os.O_RDWR, 0)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil
+	}
+	sites, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		panic(err)
+	}
+	return sites
+}
+
+func mutantAt(site int) int {
+	if mutantReached != nil {
+		mutantReached[site] = 1
+	}
+	return mutantChosen
+}
+`)
+}

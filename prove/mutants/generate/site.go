@@ -1,0 +1,114 @@
+package generate
+
+import (
+	"go/ast"
+	"go/types"
+	"strings"
+)
+
+// site is a place in the code that mutants replace: an expression or a statement.
+type site struct {
+	id   int
+	typ  string // of an expression; "" for a statement
+	alts []alternative
+}
+
+// alternative is the text that a mutant puts at a site. A mutant that swaps two arguments has two
+// sites.
+type alternative struct {
+	mutant *Mutant
+	text   string
+	plain  bool // the text may stand for a statement in an if, such as a break
+}
+
+// scope is where the search for mutants is: the file, the function and the parents of a node.
+type scope struct {
+	*pkg
+	file   *file
+	fn     string
+	result *types.Signature // of the innermost function
+	stack  []ast.Node       // the parents, the nearest last
+	found  func(*Mutant)
+}
+
+// parent returns the nearest parent, or the one n above it.
+func (s *scope) parent(n int) ast.Node {
+	if i := len(s.stack) - 1 - n; i >= 0 {
+		return s.stack[i]
+	}
+	return nil
+}
+
+func (s *scope) text(n ast.Node) string { return s.source(s.file, n) }
+
+// shortest is the length of a text that says enough by itself. A shorter one is shown in its
+// expression.
+const shortest = 12
+
+// mutant makes a mutant that replaces n by after.
+func (s *scope) mutant(operator string, n ast.Node, after string) *Mutant {
+	before := s.text(n)
+	if around, ok := s.parent(0).(ast.Expr); ok && len(before) < shortest && around.Pos() <= n.Pos() && around.End() >= n.End() {
+		if _, literal := around.(*ast.FuncLit); !literal {
+			at := int(n.Pos() - around.Pos())
+			whole := s.text(around)
+			before, after = whole, whole[:at]+after+whole[at+int(n.End()-n.Pos()):]
+		}
+	}
+	return s.named(operator, before, after)
+}
+
+// named makes a mutant that is described by two texts.
+func (s *scope) named(operator, before, after string) *Mutant {
+	m := &Mutant{File: s.file.name, Func: s.fn, Operator: operator, Before: oneLine(before), After: oneLine(after)}
+	s.found(m)
+	return m
+}
+
+// longest is how much of a text an identity has.
+const longest = 160
+
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	}
+	return text
+}
+
+// expr adds a mutant of an expression.
+func (s *scope) expr(operator string, e ast.Expr, after string) {
+	if typ := s.typeOf(e); typ != "" {
+		s.at(e, typ, alternative{mutant: s.mutant(operator, e, after), text: after})
+	}
+}
+
+// at adds an alternative to the site of a node.
+func (s *scope) at(n ast.Node, typ string, a alternative) {
+	if s.file.sites[n] == nil {
+		s.file.sites[n] = &site{typ: typ}
+	}
+	s.file.sites[n].alts = append(s.file.sites[n].alts, a)
+}
+
+// typeOf returns the type of an expression as this file can write it. If it cannot, the text does
+// not compile, so that the mutants of the expression are dropped and counted.
+func (s *scope) typeOf(e ast.Expr) string {
+	tv, ok := s.info.Types[e]
+	if !ok || tv.Type == nil || tv.IsType() || tv.IsVoid() || tv.IsBuiltin() {
+		return ""
+	}
+	return s.typeText(types.Default(tv.Type))
+}
+
+func (s *scope) typeText(t types.Type) string {
+	return types.TypeString(t, func(p *types.Package) string {
+		if p == s.types {
+			return ""
+		}
+		if name := s.file.names[p.Path()]; name != "" {
+			return name
+		}
+		return "notImported" + p.Name()
+	})
+}

@@ -1,0 +1,88 @@
+package trial
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sqlimit/limiter/prove/mutants/generate"
+)
+
+// The outcomes of a mutant.
+const (
+	Killed     = "killed"
+	Survived   = "survived"
+	ByChance   = "by chance"   // a test failed once and passed once, and no other failed twice
+	NotReached = "not reached" // no test runs the code that it changes
+)
+
+// Result is what came of a mutant.
+type Result struct {
+	Mutant  *generate.Mutant
+	Outcome string
+	Test    string // what killed it, as in "./memory TestStore"
+}
+
+// try runs the tests that reach a mutant, until one fails twice.
+func (r *runner) try(ctx context.Context, suites []*suite, m *generate.Mutant) (Result, error) {
+	result := Result{Mutant: m, Outcome: NotReached}
+	for _, s := range suites {
+		for _, run := range groups(s.reaching(m.Site)) {
+			if result.Outcome == NotReached {
+				result.Outcome = Survived
+			}
+			test, certain, err := r.kills(ctx, s, run, m)
+			if err != nil {
+				return result, err
+			}
+			if test == "" {
+				continue
+			}
+			result.Outcome, result.Test = ByChance, s.program.pkg+" "+test
+			if certain {
+				result.Outcome = Killed
+				return result, nil
+			}
+		}
+	}
+	return result, nil
+}
+
+// kills runs tests on a mutant. If one fails, it runs that one again, and then all of them if it
+// passes alone.
+func (r *runner) kills(ctx context.Context, s *suite, run []*test, m *generate.Mutant) (by string, certain bool, err error) {
+	first, err := r.run(ctx, s.program, names(run), m.ID, "", limit(run))
+	if err != nil || !first.failed {
+		return "", false, err
+	}
+	if first.test == "" {
+		first.test = "(start)"
+	}
+	if first.timedOut {
+		return first.test + " (timeout)", true, nil
+	}
+	alone := run
+	for i, t := range run {
+		if t.name == first.test {
+			alone = []*test{run[i]}
+		}
+	}
+	for _, again := range [][]*test{alone, run} {
+		second, err := r.run(ctx, s.program, names(again), m.ID, "", limit(again))
+		if err != nil {
+			return "", false, err
+		}
+		if second.failed {
+			return first.test, true, nil
+		}
+		if len(alone) == len(run) {
+			break
+		}
+	}
+	return first.test, false, nil
+}
+
+// String is one line for people.
+func (r Result) String() string {
+	m := r.Mutant
+	return fmt.Sprintf("%-11s %s %s: %s: %s -> %s (%d) %s", r.Outcome, m.File, m.Func, m.Operator, m.Before, m.After, m.Ordinal, r.Test)
+}

@@ -1,0 +1,132 @@
+package trial
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// suite is the tests of a package that are used.
+type suite struct {
+	program *program
+	tests   []*test
+}
+
+// test is a test on the code as it is.
+type test struct {
+	name    string
+	took    time.Duration
+	reaches []byte // by site
+	bad     string // why it is not used
+}
+
+// longest is how long a test may take by itself on the code as it is. Slower ones are not used.
+const longest = 30 * time.Second
+
+// list asks a program for its tests.
+func (r *runner) list(ctx context.Context, p *program, skip string) (*suite, error) {
+	cmd := exec.CommandContext(ctx, p.path, "-test.list=.")
+	cmd.Dir, cmd.Env = filepath.Join(r.root, p.pkg), append(os.Environ(), r.env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("list the tests of %s: %w\n%s", p.pkg, err, out)
+	}
+	skipped, err := regexp.Compile(skip)
+	if err != nil {
+		return nil, err
+	}
+	s := &suite{program: p}
+	for _, name := range strings.Fields(string(out)) {
+		isTest := strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Example") || strings.HasPrefix(name, "Fuzz")
+		if isTest && (skip == "" || !skipped.MatchString(name)) {
+			s.tests = append(s.tests, &test{name: name})
+		}
+	}
+	return s, nil
+}
+
+// record runs a test by itself on the code as it is, and notes what it reaches.
+func (r *runner) record(ctx context.Context, p *program, t *test, sites int) error {
+	file := filepath.Join(r.temp, "reached-"+strings.ReplaceAll(p.pkg, "/", "-")+"-"+t.name)
+	defer os.Remove(file)
+	for range 2 {
+		if err := os.WriteFile(file, make([]byte, sites), 0o666); err != nil {
+			return err
+		}
+		v, err := r.run(ctx, p, []string{t.name}, 0, file, 2*longest)
+		if err != nil {
+			return err
+		}
+		t.took, t.bad = v.took, ""
+		switch {
+		case v.failed:
+			t.bad = "it fails on the code as it is:\n" + v.output
+			continue
+		case v.took > longest:
+			t.bad = fmt.Sprintf("it takes %.0f s", v.took.Seconds())
+		case strings.Contains(v.output, "--- SKIP: "+t.name+" "):
+			t.bad = "it is skipped"
+		}
+		break
+	}
+	var err error
+	t.reaches, err = os.ReadFile(file)
+	if !bytes.Contains(t.reaches, []byte{1}) && t.bad == "" {
+		t.bad = "it reaches no mutant"
+	}
+	return err
+}
+
+// reaching returns the tests that reach a site, fastest first.
+func (s *suite) reaching(site int) []*test {
+	var tests []*test
+	for _, t := range s.tests {
+		if t.bad == "" && t.reaches[site] != 0 {
+			tests = append(tests, t)
+		}
+	}
+	slices.SortStableFunc(tests, func(a, b *test) int { return int(a.took - b.took) })
+	return tests
+}
+
+// groups divides tests into runs, each of which takes longer than the ones before it.
+func groups(tests []*test) (runs [][]*test) {
+	bound := 300 * time.Millisecond
+	var total time.Duration
+	for _, t := range tests {
+		if len(runs) == 0 || total+t.took > bound && len(runs[len(runs)-1]) > 0 {
+			if len(runs) > 0 {
+				bound *= 6
+			}
+			runs = append(runs, nil)
+			total = 0
+		}
+		runs[len(runs)-1] = append(runs[len(runs)-1], t)
+		total += t.took
+	}
+	return runs
+}
+
+// limit is how long a run may take: three times what it takes on the code as it is, at least 10 s.
+func limit(tests []*test) time.Duration {
+	total := time.Duration(0)
+	for _, t := range tests {
+		total += t.took
+	}
+	return max(10*time.Second, 3*total)
+}
+
+func names(tests []*test) []string {
+	list := make([]string, len(tests))
+	for i, t := range tests {
+		list[i] = t.name
+	}
+	return list
+}
