@@ -37,7 +37,9 @@ func (s *scope) binaryMutants(e *ast.BinaryExpr) {
 	}
 	if e.Op == token.LAND || e.Op == token.LOR {
 		s.expr("condition", e, left)
-		s.expr("condition", e, right)
+		if more, ok := e.X.(*ast.BinaryExpr); !ok || more.Op != e.Op { // otherwise each part of it is left out
+			s.expr("condition", e, right)
+		}
 	}
 }
 
@@ -101,7 +103,7 @@ func (s *scope) callMutants(e *ast.CallExpr) {
 		s.expr("min and max", e, other+s.text(e)[len(name.Name):])
 		return // the order of the arguments means nothing
 	}
-	if s.info.Types[e.Fun].IsType() || s.onlyWords(e.Fun) {
+	if s.info.Types[e.Fun].IsType() || s.anyOrder(e.Fun) {
 		return
 	}
 	for i := 0; i+1 < len(e.Args); i++ {
@@ -120,8 +122,9 @@ func (s *scope) callMutants(e *ast.CallExpr) {
 	}
 }
 
-// onlyWords reports whether a function only makes a text for people.
-func (s *scope) onlyWords(fn ast.Expr) bool {
+// anyOrder reports whether the order of a function's arguments means nothing, or only shows in a text
+// for people.
+func (s *scope) anyOrder(fn ast.Expr) bool {
 	var id *ast.Ident
 	switch fn := ast.Unparen(fn).(type) {
 	case *ast.Ident:
@@ -136,7 +139,7 @@ func (s *scope) onlyWords(fn ast.Expr) bool {
 		return false
 	}
 	path := object.Pkg().Path()
-	return path == "fmt" || path == "log/slog" || id.Name == "invalid"
+	return path == "fmt" || path == "log/slog" || id.Name == "invalid" || id.Name == "Mul64"
 }
 
 // returnMutants loses an error.
