@@ -12,7 +12,7 @@ import (
 func (p *pkg) find() {
 	for _, f := range p.files {
 		for _, d := range f.ast.Decls {
-			s := &scope{pkg: p, file: f, found: func(*Mutant) {}}
+			s := &scope{pkg: p, file: f}
 			switch d := d.(type) {
 			case *ast.FuncDecl:
 				if d.Body != nil {
@@ -60,6 +60,9 @@ func (s *scope) walk(n ast.Node) {
 
 // visit finds the mutants of one node. It returns whether to look at what the node has.
 func (s *scope) visit(n ast.Node) bool {
+	if s.embedUse(n) {
+		return false
+	}
 	if e, ok := n.(ast.Expr); ok {
 		tv := s.info.Types[e]
 		if tv.IsType() || s.isArrayKey(e) {

@@ -13,6 +13,7 @@ import (
 type Mutant struct {
 	ID       int    // chooses it at run time, from 1; the same code always has the same ids
 	Site     int    // the place in the code, which can be recorded as reached
+	Dir      string // of the package, from the root of the repository
 	File     string // from the root of the repository
 	Func     string // the function, with its receiver; "" in a variable or an SQL text
 	Operator string
@@ -32,6 +33,14 @@ type Result struct {
 	Sites   int               // one more than the last site
 	Files   map[string]string // the generated files by the path that they replace or add
 	Dropped map[string]int    // how many mutants of each operator do not compile
+	last    int               // id
+}
+
+// add gives a mutant its id.
+func (r *Result) add(m *Mutant, dir string, site int) {
+	r.last++
+	m.ID, m.Site, m.Dir = r.last, site, dir
+	r.Mutants = append(r.Mutants, m)
 }
 
 // Packages makes the mutants of packages, which are directories from the root of the repository.

@@ -8,6 +8,9 @@ const (
 	Reached = "LIMITER_MUTANT_REACHED" // a file with one byte for each site, set to 1 when it is reached
 )
 
+// helperImports are the packages that the added files import.
+var helperImports = []string{"fmt", "io/fs", "os", "regexp", "strconv", "syscall", "testing/fstest"}
+
 // helperFile is added to each package.
 const helperFile = "zz_mutant_helper.go"
 

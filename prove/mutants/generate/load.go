@@ -19,12 +19,13 @@ import (
 // listedPackage is a part of what go list tells of a package.
 type listedPackage struct {
 	Dir, ImportPath, Export string
-	GoFiles                 []string
+	GoFiles, EmbedFiles     []string
 }
 
 // list runs go list for packages and all that they import. It compiles what is not in the cache.
 func list(root string, dirs []string) (map[string]*listedPackage, error) {
-	args := []string{"list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles"}
+	args := []string{"list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,EmbedFiles"}
+	args = append(args, helperImports...)
 	for _, dir := range dirs {
 		args = append(args, "./"+dir)
 	}
@@ -56,6 +57,7 @@ type pkg struct {
 	imports         types.Importer
 	types           *types.Package
 	info            *types.Info
+	embeds          []*embedded
 }
 
 // file is a file of a package, with its sites.
@@ -108,7 +110,7 @@ func load(root, dir string, listed map[string]*listedPackage) (*pkg, error) {
 	for _, f := range p.files {
 		p.name(f)
 	}
-	return p, nil
+	return p, p.findTexts(l.EmbedFiles)
 }
 
 // name notes by which names a file knows the packages that it imports.

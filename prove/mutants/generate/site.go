@@ -11,6 +11,8 @@ type site struct {
 	id   int
 	typ  string // of an expression; "" for a statement
 	alts []alternative
+	as   string // replaces the expression in any case
+	call string // a function that gets its value
 }
 
 // alternative is the text that a mutant puts at a site. A mutant that swaps two arguments has two
@@ -18,7 +20,6 @@ type site struct {
 type alternative struct {
 	mutant *Mutant
 	text   string
-	plain  bool // the text may stand for a statement in an if, such as a break
 }
 
 // scope is where the search for mutants is: the file, the function and the parents of a node.
@@ -28,7 +29,6 @@ type scope struct {
 	fn     string
 	result *types.Signature // of the innermost function
 	stack  []ast.Node       // the parents, the nearest last
-	found  func(*Mutant)
 }
 
 // parent returns the nearest parent, or the one n above it.
@@ -60,20 +60,36 @@ func (s *scope) mutant(operator string, n ast.Node, after string) *Mutant {
 
 // named makes a mutant that is described by two texts.
 func (s *scope) named(operator, before, after string) *Mutant {
-	m := &Mutant{File: s.file.name, Func: s.fn, Operator: operator, Before: oneLine(before), After: oneLine(after)}
-	s.found(m)
-	return m
+	before, after = describe(before, after)
+	return &Mutant{File: s.file.name, Func: s.fn, Operator: operator, Before: before, After: after}
 }
 
-// longest is how much of a text an identity has.
-const longest = 160
+// longest is how much of a text an identity has, and around is how much of it is before a change.
+const (
+	longest = 160
+	around  = 60
+)
 
-func oneLine(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + "…"
+// describe returns two texts on one line each. Of long ones it leaves what is around the difference.
+func describe(before, after string) (string, string) {
+	before, after = strings.Join(strings.Fields(before), " "), strings.Join(strings.Fields(after), " ")
+	if len(before) <= longest && len(after) <= longest {
+		return before, after
 	}
-	return text
+	same := 0
+	for same < min(len(before), len(after)) && before[same] == after[same] {
+		same++
+	}
+	cut := func(text string) string {
+		if same > around {
+			text = "…" + strings.ToValidUTF8(text[same-around:], "")
+		}
+		if len(text) > longest {
+			text = strings.ToValidUTF8(text[:longest], "") + "…"
+		}
+		return text
+	}
+	return cut(before), cut(after)
 }
 
 // expr adds a mutant of an expression.
@@ -85,10 +101,17 @@ func (s *scope) expr(operator string, e ast.Expr, after string) {
 
 // at adds an alternative to the site of a node.
 func (s *scope) at(n ast.Node, typ string, a alternative) {
+	place := s.site(n)
+	place.typ = typ
+	place.alts = append(place.alts, a)
+}
+
+// site returns the site of a node.
+func (s *scope) site(n ast.Node) *site {
 	if s.file.sites[n] == nil {
-		s.file.sites[n] = &site{typ: typ}
+		s.file.sites[n] = &site{}
 	}
-	s.file.sites[n].alts = append(s.file.sites[n].alts, a)
+	return s.file.sites[n]
 }
 
 // typeOf returns the type of an expression as this file can write it. If it cannot, the text does

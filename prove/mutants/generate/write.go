@@ -24,10 +24,16 @@ func (p *pkg) write(r *Result) error {
 			r.Sites++
 			for _, a := range s.alts {
 				if a.mutant.ID == 0 {
-					a.mutant.ID, a.mutant.Site = len(r.Mutants)+1, s.id
-					r.Mutants = append(r.Mutants, a.mutant)
+					r.add(a.mutant, p.dir, s.id)
 				}
 			}
+		}
+	}
+	for _, e := range p.embeds {
+		e.site = r.Sites
+		r.Sites++
+		for _, ed := range e.edits {
+			r.add(ed.mutant, p.dir, e.site)
 		}
 	}
 	bad := map[int]bool{}
@@ -37,6 +43,9 @@ func (p *pkg) write(r *Result) error {
 			texts[f.name] = p.splice(f, f.ast, bad, 0, len(f.text))
 		}
 		texts[filepath.Join(p.dir, helperFile)] = helper(p.types.Name())
+		if len(p.embeds) > 0 {
+			texts[filepath.Join(p.dir, textFile)] = p.texts()
+		}
 		more, err := p.check(texts)
 		if err != nil {
 			return err
@@ -98,8 +107,20 @@ func (p *pkg) splice(f *file, n ast.Node, bad map[int]bool, from, to int) string
 	return b.String()
 }
 
-// wrap returns a text that chooses between the alternatives of a site and what is there.
+// wrap returns what stands at a site in the generated file.
 func (s *site) wrap(original string, bad map[int]bool) string {
+	if s.as != "" {
+		return s.as
+	}
+	text := s.choose(original, bad)
+	if s.call != "" {
+		text = s.call + "(" + text + ")"
+	}
+	return text
+}
+
+// choose returns a text that chooses between the alternatives of a site and what is there.
+func (s *site) choose(original string, bad map[int]bool) string {
 	alts := slices.DeleteFunc(slices.Clone(s.alts), func(a alternative) bool { return bad[a.mutant.ID] })
 	if len(alts) == 0 {
 		return original

@@ -38,7 +38,7 @@ func (c *Campaign) Mutants() (wanted map[string][]*generate.Mutant, err error) {
 	}
 	wanted = map[string][]*generate.Mutant{}
 	for _, m := range c.made.Mutants {
-		dir := filepath.Dir(m.File)
+		dir := m.Dir
 		if (c.Package == "" || filepath.Clean(c.Package) == dir) && (c.Match == nil || c.Match.MatchString(m.Identity())) {
 			wanted[dir] = append(wanted[dir], m)
 		}

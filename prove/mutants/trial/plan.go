@@ -22,6 +22,9 @@ var Plan = []Target{
 	{"internal/sweep", []Suite{{"./internal/sweep", ""}}},
 	{"overrides", []Suite{{"./overrides", ""}}},
 	{"handler", []Suite{{"./handler", ""}}},
+	{"sqlite", []Suite{{"./sqlite", ""}}},
+	{"migrations", []Suite{{"./migrations", ""}}},
+	{"postgres", []Suite{{"./postgres", ""}}},
 	{"grpclimiter", []Suite{{"./grpclimiter", ""}}},
 }
 
