@@ -13,6 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/sqlimit/limiter/prove/mutants/trial"
 )
 
 func main() {
@@ -36,9 +39,18 @@ func run(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.verbose, "v", false, "also show those that are killed")
 	flags.IntVar(&o.times, "times", 1, "with -catalog: how often to run each check; it has to fail each time")
 	flags.StringVar(&o.pkg, "package", "", "only mutants of this directory, as in internal/batch")
+	flags.StringVar(&o.known, "known", filepath.Join("prove", "mutants", "survivors.tsv"), "the list of mutants that may survive, from the root of the repository")
+	flags.BoolVar(&o.compare, "compare", false, "compare two files of results: OLD NEW")
+	flags.DurationVar(&o.budget, "budget", 2*time.Minute, "how long tier ci may take")
 	flags.StringVar(&o.out, "out", "", "write the results to this file")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if o.compare {
+		if flags.NArg() != 2 {
+			return errors.New("-compare needs two files of results")
+		}
+		return trial.Compare(os.Stdout, flags.Arg(0), flags.Arg(1))
 	}
 	if o.tier != "ci" && o.tier != "all" {
 		return fmt.Errorf("-tier is %q; it must be ci or all", o.tier)
@@ -51,9 +63,10 @@ func run(ctx context.Context, args []string) error {
 
 // options are the values of the flags.
 type options struct {
-	catalog, list, verbose bool
-	names, tier, pkg, out  string
-	jobs, times            int
+	catalog, list, verbose, compare bool
+	names, tier, pkg, out, known    string
+	jobs, times                     int
+	budget                          time.Duration
 }
 
 // inPlace calls f with the root of the repository, a directory for what is made, and the environment

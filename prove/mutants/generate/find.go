@@ -65,11 +65,11 @@ func (s *scope) visit(n ast.Node) bool {
 	}
 	if e, ok := n.(ast.Expr); ok {
 		tv := s.info.Types[e]
-		if tv.IsType() || s.isArrayKey(e) {
+		if tv.IsType() || s.isArrayKey(e) || s.isCapacity(e) {
 			return false
 		}
 		if tv.Value != nil {
-			if tv.Value.Kind() != constant.String && !s.isCapacity(e) {
+			if tv.Value.Kind() != constant.String {
 				s.constantMutants(e, tv)
 			}
 			return false

@@ -103,7 +103,7 @@ func (s *scope) callMutants(e *ast.CallExpr) {
 		s.expr("min and max", e, other+s.text(e)[len(name.Name):])
 		return // the order of the arguments means nothing
 	}
-	if s.info.Types[e.Fun].IsType() || s.anyOrder(e.Fun) {
+	if s.info.Types[e.Fun].IsType() || s.anyOrder(e.Fun) || name != nil && name.Name == "make" {
 		return
 	}
 	for i := 0; i+1 < len(e.Args); i++ {

@@ -1,12 +1,14 @@
 package trial
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 
 // Campaign tries mutants.
 type Campaign struct {
+	Plan    []Target
 	Root    string
 	Dir     string   // for what is made
 	Env     []string // of all tests
@@ -28,12 +31,14 @@ type Campaign struct {
 	builder *builder
 	runner  *runner
 	suites  map[Suite]*suite
+	cleaner cleaner
+	failing []string // tests that fail on the code as it is, or are too slow
 	mu      sync.Mutex
 }
 
 // Mutants makes the mutants and returns those that are wanted, by target.
 func (c *Campaign) Mutants() (wanted map[string][]*generate.Mutant, err error) {
-	if c.made, err = generate.Packages(c.Root, dirs()); err != nil {
+	if c.made, err = generate.Packages(c.Root, dirs(c.Plan)); err != nil {
 		return nil, err
 	}
 	wanted = map[string][]*generate.Mutant{}
@@ -48,16 +53,11 @@ func (c *Campaign) Mutants() (wanted map[string][]*generate.Mutant, err error) {
 
 // Run tries all mutants that are wanted. If ctx ends, it returns what it has.
 func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
-	wanted, err := c.Mutants()
+	wanted, err := c.begin()
 	if err != nil {
 		return nil, err
 	}
-	c.runner = &runner{root: c.Root, temp: c.Dir, env: c.Env}
-	if c.builder, err = newBuilder(c.Root, c.Dir, c.made.Files); err != nil {
-		return nil, err
-	}
-	c.suites = map[Suite]*suite{}
-	for _, target := range Plan {
+	for _, target := range c.Plan {
 		mutants := wanted[target.Dir]
 		if len(mutants) == 0 {
 			continue
@@ -74,7 +74,26 @@ func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 			return results, err
 		}
 	}
+	if len(c.failing) > 0 {
+		return results, fmt.Errorf("tests that are not used, although no mutant was chosen: %s", strings.Join(c.failing, ", "))
+	}
 	return results, nil
+}
+
+// begin makes the mutants and writes the changed files.
+func (c *Campaign) begin() (wanted map[string][]*generate.Mutant, err error) {
+	if wanted, err = c.Mutants(); err != nil {
+		return nil, err
+	}
+	c.runner = &runner{root: c.Root, temp: c.Dir, env: c.Env}
+	c.suites = map[Suite]*suite{}
+	for _, variable := range c.Env {
+		if dsn, ok := strings.CutPrefix(variable, "LIMITER_TEST_POSTGRES_DSN="); ok {
+			c.cleaner.dsn = dsn
+		}
+	}
+	c.builder, err = newBuilder(c.Root, c.Dir, c.made.Files)
+	return wanted, err
 }
 
 // prepare builds the tests of a target and records what each of them reaches.
@@ -108,12 +127,16 @@ func (c *Campaign) tell(s *suite, built, recorded time.Duration) {
 	used := 0
 	var total time.Duration
 	for _, t := range s.tests {
+		if c.Verbose {
+			fmt.Fprintf(c.Out, "%6.2f s, %5d sites: %s %s\n", t.took.Seconds(), bytes.Count(t.reaches, []byte{1}), s.program.pkg, t.name)
+		}
 		switch t.bad {
 		case "":
 			used++
 			total += t.took
-		case "it is skipped", "it reaches no mutant":
+		case skipped, useless:
 		default:
+			c.failing = append(c.failing, s.program.pkg+" "+t.name)
 			fmt.Fprintf(c.Out, "not used: %s %s: %s\n", s.program.pkg, t.name, t.bad)
 		}
 	}
@@ -134,7 +157,7 @@ func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*gener
 		if r.Outcome != Killed || c.Verbose {
 			fmt.Fprintln(c.Out, r)
 		}
-		return nil
+		return c.cleaner.clean(ctx)
 	})
 	return results, err
 }

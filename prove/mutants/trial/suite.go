@@ -15,8 +15,9 @@ import (
 
 // suite is the tests of a package that are used.
 type suite struct {
-	program *program
-	tests   []*test
+	program  *program
+	tests    []*test
+	selected []string // the names, if all of them run together as one test
 }
 
 // test is a test on the code as it is.
@@ -38,29 +39,47 @@ func (r *runner) list(ctx context.Context, p *program, skip string) (*suite, err
 	if err != nil {
 		return nil, fmt.Errorf("list the tests of %s: %w\n%s", p.pkg, err, out)
 	}
-	skipped, err := regexp.Compile(skip)
+	left, err := regexp.Compile(skip)
 	if err != nil {
 		return nil, err
 	}
 	s := &suite{program: p}
 	for _, name := range strings.Fields(string(out)) {
 		isTest := strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Example") || strings.HasPrefix(name, "Fuzz")
-		if isTest && (skip == "" || !skipped.MatchString(name)) {
+		if isTest && (skip == "" || !left.MatchString(name)) {
 			s.tests = append(s.tests, &test{name: name})
 		}
 	}
 	return s, nil
 }
 
-// record runs a test by itself on the code as it is, and notes what it reaches.
+// record runs a test by itself on the code as it is, and notes what it reaches. A test may fail
+// because an SQL text that is recorded has one more comment: then it runs again without.
 func (r *runner) record(ctx context.Context, p *program, t *test, sites int) error {
+	return r.recordNames(ctx, p, t, []string{t.name}, sites)
+}
+
+// recordAll runs the selected tests of a suite together and notes what they reach.
+func (r *runner) recordAll(ctx context.Context, s *suite, sites int) error {
+	t := &test{name: "selected"}
+	s.tests = []*test{t}
+	if err := r.recordNames(ctx, s.program, t, s.selected, sites); err != nil {
+		return err
+	}
+	if t.bad != "" {
+		return fmt.Errorf("%s %s: %s", s.program.pkg, strings.Join(s.selected, " "), t.bad)
+	}
+	return nil
+}
+
+func (r *runner) recordNames(ctx context.Context, p *program, t *test, run []string, sites int) error {
 	file := filepath.Join(r.temp, "reached-"+strings.ReplaceAll(p.pkg, "/", "-")+"-"+t.name)
 	defer os.Remove(file)
-	for range 2 {
-		if err := os.WriteFile(file, make([]byte, sites), 0o666); err != nil {
-			return err
-		}
-		v, err := r.run(ctx, p, []string{t.name}, 0, file, 2*longest)
+	if err := os.WriteFile(file, make([]byte, sites), 0o666); err != nil {
+		return err
+	}
+	for _, reached := range []string{file, ""} {
+		v, err := r.run(ctx, p, run, 0, reached, 2*longest)
 		if err != nil {
 			return err
 		}
@@ -72,17 +91,23 @@ func (r *runner) record(ctx context.Context, p *program, t *test, sites int) err
 		case v.took > longest:
 			t.bad = fmt.Sprintf("it takes %.0f s", v.took.Seconds())
 		case strings.Contains(v.output, "--- SKIP: "+t.name+" "):
-			t.bad = "it is skipped"
+			t.bad = skipped
 		}
 		break
 	}
 	var err error
 	t.reaches, err = os.ReadFile(file)
-	if !bytes.Contains(t.reaches, []byte{1}) && t.bad == "" {
-		t.bad = "it reaches no mutant"
+	if t.bad == "" && !bytes.Contains(t.reaches, []byte{1}) {
+		t.bad = useless
 	}
 	return err
 }
+
+// Why a test is not used, if that is as it should be.
+const (
+	skipped = "it is skipped"
+	useless = "it reaches no mutant"
+)
 
 // reaching returns the tests that reach a site, fastest first.
 func (s *suite) reaching(site int) []*test {

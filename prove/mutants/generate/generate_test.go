@@ -1,0 +1,199 @@
+package generate
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// small is a module with one place for each operator.
+const small = `package small
+
+import "errors"
+
+type number int
+
+var start = number(3)
+
+func boundary(a, b number) bool { return a < b }
+
+func operand(a, b number) number { return a/b + start }
+
+func both(a, b bool) bool { return a && b }
+
+func statement(list []int) (sum int) {
+	defer func() { sum++ }()
+	for _, n := range list {
+		if n == 9 {
+			continue
+		}
+		sum += n
+	}
+	go close(make(chan int))
+	return sum
+}
+
+func branch(a int) string {
+	switch {
+	case a > 5:
+		return "more"
+	}
+	return "less"
+}
+
+func arguments(a, b int) (int, error) { return min(a, b), check(a, b) }
+
+func check(a, b int) error {
+	if err := other(b, a); err != nil {
+		return err
+	}
+	return nil
+}
+
+func other(int, int) error { return errors.New("other") }
+
+// What follows has nothing to change, or cannot be changed.
+
+const limit = 5
+
+var table = [limit]string{limit - 1: "last"}
+
+func recovers() (r any) {
+	defer func() { r = recover() }()
+	panic("here")
+}
+
+func capacity(n int) []string { return make([]string, 0, n+limit) }
+
+func shadowed(number int) bool { return other(number, number) == nil }
+`
+
+// module writes a module and returns its directory.
+func module(t *testing.T, files map[string]string) string {
+	t.Helper()
+	t.Setenv("GOWORK", "off")
+	t.Setenv("GOFLAGS", "-buildvcs=false")
+	dir := t.TempDir()
+	files["go.mod"] = "module example.com/small\n\ngo 1.26.0\n"
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// identities returns the identities of all mutants of a module.
+func identities(t *testing.T, files map[string]string) []string {
+	t.Helper()
+	r, err := Packages(module(t, files), []string{"."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, m := range r.Mutants {
+		list = append(list, m.Identity())
+	}
+	return list
+}
+
+func TestOperators(t *testing.T) {
+	want := []string{
+		"|constant|number(3)|number(3) + 1",
+		"boundary|boundary|a < b|a <= b",
+		"operand|operand|a/b + start|a/b - start",
+		"operand|operand|a/b + start|a * b + start",
+		"both|operand|a && b|a || b",
+		"both|condition|a && b|a",
+		"both|condition|a && b|b",
+		"statement|statement|defer func() { sum++ }()|",
+		"statement|operand|sum++|sum--",
+		"statement|statement|sum++|",
+		"statement|condition|if n == 9|if true",
+		"statement|condition|if n == 9|if false",
+		"statement|constant|n == 9|n == 9 + 1",
+		"statement|statement|continue|",
+		"statement|operand|sum += n|sum -= n",
+		"statement|statement|sum += n|",
+		"statement|statement|go close(make(chan int))|",
+		"branch|condition|if a > 5|if true",
+		"branch|condition|if a > 5|if false",
+		"branch|boundary|a > 5|a >= 5",
+		"branch|constant|a > 5|a > 5 + 1",
+		"arguments|min and max|min(a, b)|max(a, b)",
+		"arguments|error|return check(a, b)|return nil",
+		"arguments|arguments|check(a, b)|check(b, a)",
+		"check|arguments|other(b, a)|other(a, b)",
+		"check|condition|if err != nil|if true",
+		"check|condition|if err != nil|if false",
+		"check|error|return err|return nil",
+		`other|error|return errors.New("other")|return nil`,
+		"recovers|statement|defer func() { r = recover() }()|",
+		"recovers|statement|r = recover()|",
+		"capacity|constant|make([]string, 0, n+limit)|make([]string, 0 + 1, n+limit)",
+		"shadowed|boundary|other(number, number) == nil|other(number, number) != nil",
+	}
+	got := map[string]bool{}
+	for _, id := range identities(t, map[string]string{"small.go": small}) {
+		fields := strings.Split(id, "\t")
+		got[strings.Join(fields[1:5], "|")] = true
+	}
+	for _, w := range want {
+		if !got[w] {
+			t.Errorf("no mutant %s", w)
+		}
+		delete(got, w)
+	}
+	for id := range maps.Keys(got) {
+		t.Errorf("the mutant %s is not expected", id)
+	}
+}
+
+func TestIdentities(t *testing.T) {
+	before := identities(t, map[string]string{"small.go": small})
+	head, rest, _ := strings.Cut(small, "func boundary")
+	moved := head + "// More lines.\n\nfunc another(a, b int) bool { return a > b }\n\nfunc boundary" + rest
+	after := identities(t, map[string]string{"small.go": moved})
+	for _, id := range before {
+		if !slices.Contains(after, id) {
+			t.Errorf("when lines are added elsewhere, this identity is lost: %s", id)
+		}
+	}
+	if len(after) != len(before)+1 {
+		t.Errorf("with one more comparison there are %d mutants, want %d", len(after), len(before)+1)
+	}
+	seen := map[string]bool{}
+	for _, id := range after {
+		if seen[id] {
+			t.Errorf("two mutants have the identity %s", id)
+		}
+		seen[id] = true
+	}
+}
+
+// A mutant that does not compile is left out and counted.
+func TestMutantsThatDoNotCompile(t *testing.T) {
+	r, err := Packages(module(t, map[string]string{"small.go": `package small
+
+func largest() uint8 { return 255 }
+
+type text string
+
+func shadowed(text int) bool { return add("a", "b") == "" && text > 0 }
+
+func add(a, b text) text { return a + b }
+`}), []string{"."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(r.Dropped); got != "map[arguments:1 constant:1]" {
+		t.Errorf("left out are %s, want one constant that is too large and the arguments of a hidden type", got)
+	}
+}
