@@ -2,7 +2,6 @@ package generate
 
 import (
 	"go/ast"
-	"go/constant"
 	"go/token"
 	"go/types"
 	"strings"
@@ -69,9 +68,7 @@ func (s *scope) visit(n ast.Node) bool {
 			return false
 		}
 		if tv.Value != nil {
-			if tv.Value.Kind() != constant.String {
-				s.constantMutants(e, tv)
-			}
+			s.constantMutants(e, tv)
 			return false
 		}
 		if recovers(e) {

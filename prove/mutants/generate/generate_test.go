@@ -42,6 +42,10 @@ func branch(a int) string {
 	case a > 5:
 		return "more"
 	}
+	switch name := "x"; name {
+	case "y":
+		return "none"
+	}
 	return "less"
 }
 
@@ -127,6 +131,7 @@ func TestOperators(t *testing.T) {
 		"branch|condition|if a > 5|if false",
 		"branch|boundary|a > 5|a >= 5",
 		"branch|constant|a > 5|a > 5 + 1",
+		`branch|constant|"y"|"y" + "?"`,
 		"arguments|min and max|min(a, b)|max(a, b)",
 		"arguments|error|return check(a, b)|return nil",
 		"arguments|arguments|check(a, b)|check(b, a)",

@@ -77,10 +77,15 @@ func (s *scope) unaryMutants(e *ast.UnaryExpr) {
 	}
 }
 
-// constantMutants adds 1 to a number, doubles a time of 1 ms or longer, and inverts a boolean.
+// constantMutants adds 1 to a number, doubles a time of 1 ms or longer, and inverts a boolean. It makes
+// the string of a case one that never comes.
 func (s *scope) constantMutants(e ast.Expr, tv types.TypeAndValue) {
 	text := s.text(e)
 	switch tv.Value.Kind() {
+	case constant.String:
+		if _, ok := s.parent(0).(*ast.CaseClause); ok {
+			s.expr("constant", e, text+` + "?"`)
+		}
 	case constant.Bool:
 		s.expr("constant", e, map[bool]string{true: "false", false: "true"}[constant.BoolVal(tv.Value)])
 	case constant.Int, constant.Float:

@@ -28,6 +28,10 @@ func TestTextOperators(t *testing.T) {
 			"SELECT coalesce($1, now()), count(*) FROM t WHERE NOT EXISTS (SELECT FROM u) ORDER BY a DESC FOR UPDATE SKIP LOCKED",
 			[]string{"coalesce(now(), $1)", "WHERE (true OR NOT EXISTS (SELECT FROM u)) ORDER", "WHERE  EXISTS", "a ASC FOR", "DESC ", "UPDATE "},
 		},
+		"order": {
+			"CREATE TABLE t (a int NOT NULL) STRICT, WITHOUT ROWID; SELECT t.a FROM t ORDER BY t.a, b",
+			[]string{"(a int )", ")  WITHOUT", "BY t.a DESC, b"},
+		},
 		"choices": {
 			"SELECT CASE WHEN a THEN 1 ELSE max(0, b) END, CASE kind WHEN 'x' THEN b IS NULL END FROM t -- where a < 1\n",
 			[]string{"WHEN (true OR a) THEN", "WHEN (false AND a) THEN", "THEN 2", "min(0", "max(1", "IS NOT NULL"},

@@ -50,6 +50,16 @@ func (s *sqlText) words(i int) {
 		s.word("condition", i, i+1, "")
 	case text == "DESC":
 		s.word("operand", i, i+1, "ASC")
+	case text == "BY" && s.is(i-1, "ORDER"):
+		last := i + 1
+		for s.is(last+1, ".") {
+			last += 2
+		}
+		if !s.is(last+1, "DESC") {
+			s.word("operand", last, last+1, s.tokens[last].text+" DESC")
+		}
+	case text == "STRICT" && s.is(i+1, ","):
+		s.word("statement", i, i+2, "")
 	case text == "SKIP" && s.is(i+1, "LOCKED"):
 		s.word("statement", i, i+2, "")
 	case text == "FOR" && s.is(i+1, "UPDATE"):

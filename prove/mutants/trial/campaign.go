@@ -106,7 +106,7 @@ func (c *Campaign) prepare(ctx context.Context, target Target) (suites []*suite,
 				return nil, err
 			}
 			built := time.Since(began)
-			s, err := c.runner.list(ctx, p, which.Skip)
+			s, err := c.runner.list(ctx, p, which)
 			if err != nil {
 				return nil, err
 			}

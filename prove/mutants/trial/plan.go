@@ -2,36 +2,54 @@ package trial
 
 import "time"
 
-// Target is a package that is changed, and the packages whose tests have to notice, fastest first.
+// Target is a package that is changed, and the tests that have to notice.
 type Target struct {
 	Dir    string
-	Quick  string // matches the tests of the first suite that a sample begins with
-	Suites []Suite
+	Quick  string  // matches the tests of the first suite that a sample begins with
+	Suites []Suite // are tried one after another
 }
 
-// Suite is the tests of a package without those that match Skip.
+// Suite is the tests of a package.
 type Suite struct {
-	Package, Skip string
-	Takes         time.Duration // about, on two cores
+	Package string
+	Only    string        // matches those that are used; empty: all
+	Skip    string        // matches those that are not used; empty: none
+	Takes   time.Duration // about, on two cores
 }
 
 // documents matches the root's tests of documents and workflows.
-const documents = "^(TestReadme|TestProse|TestDocs|TestWorkflows)"
+const documents = "^Test(Readme|Prose|Docs|Workflows)"
+
+// onStores matches the tests of a store that need what the packages below it do.
+const onStores = "OnAnyRow|Meet|SeveralLimits|AllowAll|Exactly|Stats|Leave|TimeLimit|ShortTime|Locked|Sweep"
 
 // Plan is all that is changed.
 var Plan = []Target{
-	{".", ".", []Suite{{".", documents, 20 * time.Second}, {"./memory", "", 5 * time.Second}, {"./handler", "", 5 * time.Second}}},
-	{"memory", ".", []Suite{{"./memory", "", 5 * time.Second}, {".", documents, 20 * time.Second}}},
-	{"internal/batch", ".", []Suite{{"./internal/batch", "", time.Second}}},
-	{"internal/breaker", ".", []Suite{{"./internal/breaker", "", time.Second}}},
-	{"internal/opcontext", ".", []Suite{{"./internal/opcontext", "", time.Second}, {"./internal/batch", "", time.Second}}},
-	{"internal/sweep", ".", []Suite{{"./internal/sweep", "", 2 * time.Second}}},
-	{"overrides", ".", []Suite{{"./overrides", "", 5 * time.Second}}},
-	{"handler", ".", []Suite{{"./handler", "", 5 * time.Second}}},
-	{"grpclimiter", ".", []Suite{{"./grpclimiter", "", 5 * time.Second}}},
-	{"sqlite", "OnAnyRow", []Suite{{"./sqlite", "", 60 * time.Second}}},
-	{"migrations", "Up", []Suite{{"./migrations", "", 60 * time.Second}}},
-	{"postgres", "OnAnyRow", []Suite{{"./postgres", "", 120 * time.Second}}},
+	{".", "", []Suite{
+		{Package: ".", Skip: documents, Takes: 30 * time.Second},
+		{Package: "./memory", Takes: 5 * time.Second},
+		{Package: "./handler", Takes: 5 * time.Second},
+	}},
+	{"memory", "", []Suite{{Package: "./memory", Takes: 5 * time.Second}, {Package: ".", Skip: documents, Takes: 30 * time.Second}}},
+	{"internal/batch", "", below("./internal/batch")},
+	{"internal/breaker", "", below("./internal/breaker")},
+	{"internal/opcontext", "", below("./internal/opcontext")},
+	{"internal/sweep", "", below("./internal/sweep")},
+	{"overrides", "", []Suite{{Package: "./overrides", Takes: 5 * time.Second}}},
+	{"handler", "", []Suite{{Package: "./handler", Takes: 5 * time.Second}}},
+	{"grpclimiter", "", []Suite{{Package: "./grpclimiter", Takes: 5 * time.Second}}},
+	{"sqlite", "OnAnyRow", []Suite{{Package: "./sqlite", Takes: time.Minute}}},
+	{"migrations", "Up", []Suite{{Package: "./migrations", Takes: time.Minute}}},
+	{"postgres", "OnAnyRow", []Suite{{Package: "./postgres", Takes: 2 * time.Minute}}},
+}
+
+// below returns the suites of a package that both stores use.
+func below(pkg string) []Suite {
+	return []Suite{
+		{Package: pkg, Takes: 2 * time.Second},
+		{Package: "./sqlite", Only: onStores, Takes: 30 * time.Second},
+		{Package: "./postgres", Only: onStores, Takes: time.Minute},
+	}
 }
 
 // dirs returns the packages of a plan.

@@ -119,7 +119,7 @@ func (c *Campaign) quick(ctx context.Context, target Target) (quick *suite, rest
 		if err != nil {
 			return nil, nil, err
 		}
-		s, err := c.runner.list(ctx, p, which.Skip)
+		s, err := c.runner.list(ctx, p, which)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -32,23 +32,23 @@ type test struct {
 const longest = 30 * time.Second
 
 // list asks a program for its tests.
-func (r *runner) list(ctx context.Context, p *program, skip string) (*suite, error) {
+func (r *runner) list(ctx context.Context, p *program, which Suite) (*suite, error) {
 	cmd := exec.CommandContext(ctx, p.path, "-test.list=.")
 	cmd.Dir, cmd.Env = filepath.Join(r.root, p.pkg), append(os.Environ(), r.env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("list the tests of %s: %w\n%s", p.pkg, err, out)
 	}
-	left, err := regexp.Compile(skip)
-	if err != nil {
-		return nil, err
-	}
+	only, skip := regexp.MustCompile(which.Only), regexp.MustCompile(which.Skip)
 	s := &suite{program: p}
 	for _, name := range strings.Fields(string(out)) {
 		isTest := strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Example") || strings.HasPrefix(name, "Fuzz")
-		if isTest && (skip == "" || !left.MatchString(name)) {
+		if isTest && only.MatchString(name) && (which.Skip == "" || !skip.MatchString(name)) {
 			s.tests = append(s.tests, &test{name: name})
 		}
+	}
+	if len(s.tests) == 0 {
+		return nil, fmt.Errorf("%s has no test that matches %q", p.pkg, which.Only)
 	}
 	return s, nil
 }

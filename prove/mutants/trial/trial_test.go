@@ -1,0 +1,157 @@
+package trial
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// small is a module with a mutant for each outcome.
+var small = map[string]string{
+	"go.mod": "module example.com/small\n\ngo 1.26.0\n",
+	"small.go": `package small
+
+import "embed"
+
+//go:embed sql/*.sql
+var files embed.FS
+
+func statement() string {
+	b, _ := files.ReadFile("sql/take.sql")
+	return string(b)
+}
+
+func sum(a, b int) int { return a + b }
+
+func untested(a, b int) int { return a + b }
+
+func unreached(a, b int) int { return a + b }
+
+func endless(n int) {
+	for n > 0 {
+		n--
+	}
+}
+
+func largest() uint8 { return 255 }
+`,
+	"sql/take.sql": "SELECT a FROM t WHERE a < 1\n",
+	"small_test.go": `package small
+
+import (
+	"os"
+	"testing"
+)
+
+func TestSum(t *testing.T) {
+	if got := sum(2, 3); got != 5 {
+		t.Errorf("the sum is %d, want 5", got)
+	}
+}
+
+func TestUntested(t *testing.T) { t.Log(untested(1, 2)) }
+
+func TestEndless(t *testing.T) { endless(3) }
+
+func TestLargest(t *testing.T) { t.Log(largest()) }
+
+// TestText fails in the first of two runs only.
+func TestText(t *testing.T) {
+	file := os.Getenv("SMALL_FIRST")
+	if text := statement(); text == "SELECT a FROM t WHERE a < 2\n" {
+		if os.Remove(file) == nil {
+			t.Error("by chance")
+		}
+	} else if text != "SELECT a FROM t WHERE a < 1\n" {
+		t.Errorf("the text is %q", text)
+	}
+}
+`,
+}
+
+func TestOutcomes(t *testing.T) {
+	t.Setenv("GOWORK", "off")
+	t.Setenv("GOFLAGS", "-buildvcs=false")
+	root, dir := t.TempDir(), t.TempDir()
+	first := filepath.Join(dir, "first")
+	t.Setenv("SMALL_FIRST", first)
+	files := maps.Clone(small)
+	for name, text := range files {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(first, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	c := Campaign{
+		Plan: []Target{{".", "", []Suite{{Package: ".", Takes: time.Second}}}},
+		Root: root, Dir: dir, Jobs: 2, Match: regexp.MustCompile(`\tendless\tstatement|\t(sum|untested|unreached)\t|take.sql`), Out: &out,
+	}
+	results, err := c.Run(t.Context())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	want := []string{
+		"sql/take.sql\t\tboundary\tSELECT a FROM t WHERE a < 1\tSELECT a FROM t WHERE a <= 1\t1\tkilled\t. TestText",
+		"sql/take.sql\t\tcondition\ta < 1\t(true OR a < 1)\t1\tkilled\t. TestText",
+		"sql/take.sql\t\tconstant\tSELECT a FROM t WHERE a < 1\tSELECT a FROM t WHERE a < 2\t1\tby chance\t. TestText",
+		"small.go\tendless\tstatement\tn--\t\t1\tkilled\t. TestEndless (timeout)",
+		"small.go\tsum\toperand\ta + b\ta - b\t1\tkilled\t. TestSum",
+		"small.go\tunreached\toperand\ta + b\ta - b\t1\tnot reached\t",
+		"small.go\tuntested\toperand\ta + b\ta - b\t1\tsurvived\t",
+	}
+	if got := strings.Split(strings.TrimSpace(Text(results)), "\n"); !slices.Equal(got, want) {
+		if s := strings.Join(got, "\n"); s != strings.Join(want, "\n") {
+			t.Errorf("the results are\n%s\nwant\n%s", s, strings.Join(want, "\n"))
+		}
+	}
+
+	t.Run("a sample", func(t *testing.T) {
+		out.Reset()
+		c.Match = regexp.MustCompile(`\tuntested\t`)
+		err := c.Sample(t.Context(), "seed", Known{}, time.Minute)
+		if err == nil || !strings.Contains(err.Error(), "1 mutants survive") {
+			t.Errorf("a mutant survives, but the sample says %v:\n%s", err, out.String())
+		}
+		known := Known{"small.go\tuntested\toperand\ta + b\ta - b\t1": "it is for show"}
+		if err := c.Sample(t.Context(), "seed", known, time.Minute); err != nil {
+			t.Errorf("the only survivor is known, but the sample says %v", err)
+		}
+	})
+
+	t.Run("a comparison", func(t *testing.T) {
+		before, after := filepath.Join(dir, "before.tsv"), filepath.Join(dir, "after.tsv")
+		if err := Write(before, results); err != nil {
+			t.Fatal(err)
+		}
+		if err := Compare(&out, before, before); err != nil {
+			t.Errorf("between equal results there is a difference: %v", err)
+		}
+		for i := range results {
+			if results[i].Mutant.Func == "sum" {
+				results[i].Outcome = Survived
+			}
+		}
+		if err := Write(after, results); err != nil {
+			t.Fatal(err)
+		}
+		out.Reset()
+		if err := Compare(&out, before, after); err == nil || !strings.Contains(out.String(), "was killed by . TestSum, now: survived") {
+			t.Errorf("a mutant is killed no longer, but the comparison says %v and\n%s", err, out.String())
+		}
+		if err := Compare(&out, after, before); err != nil {
+			t.Errorf("one more mutant is killed, but the comparison fails: %v", err)
+		}
+	})
+}
