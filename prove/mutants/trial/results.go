@@ -31,7 +31,7 @@ func Read(file string) (map[string]Line, error) {
 		return nil, err
 	}
 	lines := map[string]Line{}
-	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+	for i, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
 		fields := strings.Split(line, "\t")
 		n := len(fields) - 2
 		if n != identityColumns {
