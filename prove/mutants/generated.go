@@ -20,7 +20,12 @@ func plantGenerated(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
 	}
-	c := &trial.Campaign{Plan: trial.Plan, Jobs: o.jobs, Package: o.pkg, Match: match, Out: os.Stdout, Verbose: o.verbose}
+	c := &trial.Campaign{Plan: trial.Plan, Jobs: o.jobs, Package: o.pkg, Match: match, Out: os.Stdout, Verbose: o.verbose, Thorough: o.thorough}
+	if o.hints != "" {
+		if c.Hints, err = trial.Read(o.hints); err != nil {
+			return err
+		}
+	}
 	if o.list {
 		return listGenerated(ctx, c)
 	}

@@ -40,6 +40,8 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&o.times, "times", 1, "with -catalog: how often to run each check; it has to fail each time")
 	flags.StringVar(&o.pkg, "package", "", "only mutants of this directory, as in internal/batch")
 	flags.StringVar(&o.known, "known", filepath.Join("prove", "mutants", "survivors.tsv"), "the list of mutants that may survive, from the root of the repository")
+	flags.StringVar(&o.hints, "hints", "", "earlier results: the test that killed a mutant then is tried first")
+	flags.BoolVar(&o.thorough, "thorough", false, "run all tests that reach a mutant, however long they take")
 	flags.BoolVar(&o.compare, "compare", false, "compare two files of results: OLD NEW")
 	flags.DurationVar(&o.budget, "budget", 2*time.Minute, "how long tier ci may take")
 	flags.StringVar(&o.out, "out", "", "write the results to this file")
@@ -63,10 +65,10 @@ func run(ctx context.Context, args []string) error {
 
 // options are the values of the flags.
 type options struct {
-	catalog, list, verbose, compare bool
-	names, tier, pkg, out, known    string
-	jobs, times                     int
-	budget                          time.Duration
+	catalog, list, verbose, compare, thorough bool
+	names, tier, pkg, out, known, hints       string
+	jobs, times                               int
+	budget                                    time.Duration
 }
 
 // inPlace calls f with the root of the repository, a directory for what is made, and the environment

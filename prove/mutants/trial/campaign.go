@@ -26,6 +26,9 @@ type Campaign struct {
 	Match   *regexp.Regexp
 	Out     io.Writer
 	Verbose bool
+	Hints   map[string]Line // earlier results: what killed a mutant then is tried first
+	// Thorough is whether to run all tests that reach a mutant, however long they take.
+	Thorough bool
 
 	made    *generate.Result
 	builder *builder
@@ -147,7 +150,7 @@ func (c *Campaign) tell(s *suite, built, recorded time.Duration) {
 // tryAll tries mutants, several at a time.
 func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*generate.Mutant) (results []Result, err error) {
 	err = c.each(len(mutants), func(i int) error {
-		r, err := c.runner.try(ctx, suites, mutants[i])
+		r, err := c.try(ctx, suites, mutants[i])
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package trial
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/sqlimit/limiter/prove/mutants/generate"
 )
@@ -22,30 +23,47 @@ type Result struct {
 	Test    string // what killed it, as in "./memory TestStore"
 }
 
-// try runs the tests that reach a mutant, until one fails twice.
-func (r *runner) try(ctx context.Context, suites []*suite, m *generate.Mutant) (Result, error) {
+// try runs the tests that reach a mutant, until one fails twice. The hint is the test that killed it
+// the last time.
+func (c *Campaign) try(ctx context.Context, suites []*suite, m *generate.Mutant) (Result, error) {
 	result := Result{Mutant: m, Outcome: NotReached}
+	hint := strings.TrimSuffix(c.Hints[m.Identity()].Test, timeout)
+	type run struct {
+		suite *suite
+		tests []*test
+	}
+	var runs []run
 	for _, s := range suites {
-		for _, run := range groups(s.reaching(m.Site)) {
-			if result.Outcome == NotReached {
-				result.Outcome = Survived
-			}
-			test, certain, err := r.kills(ctx, s, run, m)
-			if err != nil {
-				return result, err
-			}
-			if test == "" {
-				continue
-			}
-			result.Outcome, result.Test = ByChance, s.program.pkg+" "+test
-			if certain {
-				result.Outcome = Killed
-				return result, nil
-			}
+		name, ok := strings.CutPrefix(hint, s.program.pkg+" ")
+		if t := s.named(name); ok && t != nil {
+			runs = append(runs, run{s, []*test{t}})
+		}
+	}
+	for _, s := range suites {
+		for _, tests := range groups(s.reaching(m.Site, c.Thorough)) {
+			result.Outcome = Survived
+			runs = append(runs, run{s, tests})
+		}
+	}
+	for _, r := range runs {
+		test, certain, err := c.runner.kills(ctx, r.suite, r.tests, m)
+		if err != nil {
+			return result, err
+		}
+		if test == "" {
+			continue
+		}
+		result.Outcome, result.Test = ByChance, r.suite.program.pkg+" "+test
+		if certain {
+			result.Outcome = Killed
+			return result, nil
 		}
 	}
 	return result, nil
 }
+
+// timeout follows the name of a test that did not end.
+const timeout = " (timeout)"
 
 // kills runs tests on a mutant. If one fails, it runs that one again, and then all of them if it
 // passes alone.
@@ -58,7 +76,7 @@ func (r *runner) kills(ctx context.Context, s *suite, run []*test, m *generate.M
 		first.test = "(start)"
 	}
 	if first.timedOut {
-		return first.test + " (timeout)", true, nil
+		return first.test + timeout, true, nil
 	}
 	alone := run
 	for i, t := range run {

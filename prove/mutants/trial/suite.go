@@ -2,6 +2,7 @@ package trial
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -29,7 +30,7 @@ type test struct {
 }
 
 // longest is how long a test may take by itself on the code as it is. Slower ones are not used.
-const longest = 30 * time.Second
+const longest = time.Minute
 
 // list asks a program for its tests.
 func (r *runner) list(ctx context.Context, p *program, which Suite) (*suite, error) {
@@ -79,7 +80,7 @@ func (r *runner) recordNames(ctx context.Context, p *program, t *test, run []str
 		return err
 	}
 	for _, reached := range []string{file, ""} {
-		v, err := r.run(ctx, p, run, 0, reached, 2*longest)
+		v, err := r.run(ctx, p, run, 0, reached, 3*longest)
 		if err != nil {
 			return err
 		}
@@ -109,16 +110,43 @@ const (
 	useless = "it reaches no mutant"
 )
 
-// reaching returns the tests that reach a site, fastest first.
-func (s *suite) reaching(site int) []*test {
+// A mutant gets a tenth of the time of a suite, at least leastTime, and at least leastTests. Most
+// mutants that the fast tests do not kill survive them all.
+const (
+	leastTime  = 20 * time.Second
+	leastTests = 3
+)
+
+// reaching returns the tests that reach a site, fastest first, as far as there is time for them.
+func (s *suite) reaching(site int, thorough bool) []*test {
 	var tests []*test
+	var total time.Duration
 	for _, t := range s.tests {
-		if t.bad == "" && t.reaches[site] != 0 {
-			tests = append(tests, t)
+		if t.bad == "" {
+			total += t.took
+			if t.reaches[site] != 0 {
+				tests = append(tests, t)
+			}
 		}
 	}
-	slices.SortStableFunc(tests, func(a, b *test) int { return int(a.took - b.took) })
+	slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(a.took, b.took) })
+	left := max(leastTime, total/10)
+	for i, t := range tests {
+		if left -= t.took; left < 0 && i >= leastTests && !thorough {
+			return tests[:i]
+		}
+	}
 	return tests
+}
+
+// named returns the test of a name, if it is used.
+func (s *suite) named(name string) *test {
+	for _, t := range s.tests {
+		if t.name == name && t.bad == "" {
+			return t
+		}
+	}
+	return nil
 }
 
 // groups divides tests into runs, each of which takes longer than the ones before it.
