@@ -83,6 +83,11 @@ var windowPolicyCases = []testCase{
 				f.refuses(f.limiter("l", c.p), key, 1)
 				f.books(f.limiter("l", c.p), key, 1, c.delay)
 			}
+			f.at(20 * s) // 30 s lies in the window of 20 s that starts now
+			f.books(old, "now", 1, 0)
+			f.books(old, "now", 1, 10*s)
+			f.refuses(f.limiter("l", window(3, 20*s)), "now", 1)
+			f.books(f.limiter("l", window(3, 20*s)), "now", 1, 20*s)
 		},
 	},
 	{
