@@ -13,7 +13,7 @@ import (
 func TestDenyCacheSize(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 2, 63, 1000} {
-		d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(size, time.Minute))
+		d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(size, time.Minute), fixed())
 		refuse := func(n int) {
 			for i := range n {
 				d.expect(strconv.Itoa(i), 1, true, store)
