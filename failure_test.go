@@ -115,7 +115,7 @@ func TestFailurePolicies(t *testing.T) {
 			t.Errorf("StoreFailed(%v) = %v, want %v", c.class, got, c.fails)
 		}
 		for name, opt := range failurePolicies() {
-			for where, provisional := range map[string]bool{"": false, " in a transaction": true} {
+			for where, provisional := range map[string]bool{"on a pool": false, "in a transaction": true} {
 				store := &flakyStore{Store: memory.New()}
 				var s limiter.Store = store
 				if provisional {
@@ -127,7 +127,7 @@ func TestFailurePolicies(t *testing.T) {
 				store.err = err
 				check := func(what string, res limiter.Result, got error, passes bool) {
 					t.Helper()
-					what += where + " with Fail " + name + " and " + c.class.Error()
+					what += " " + where + " with Fail " + name + " and " + c.class.Error()
 					if passes && got != nil {
 						t.Errorf("%s: %v, want no error", what, got)
 					}
@@ -156,7 +156,7 @@ func TestFailurePolicies(t *testing.T) {
 						}
 					}
 					if res.Visible() != want {
-						t.Errorf("%s%s with Fail %s and %v = %+v, want %+v", what, where, name, c.class, res, want)
+						t.Errorf("%s %s with Fail %s and %v = %+v, want %+v", what, where, name, c.class, res, want)
 					}
 					check(what, res, got, passes)
 				}

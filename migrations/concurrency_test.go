@@ -169,9 +169,8 @@ func TestAnInterruptedUpLeavesNoTrace(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- migrations.Up(ctx, d.dialect, d.DB) }()
-		for d.dialect == migrations.Postgres && d.count(t, `SELECT count(*) FROM pg_stat_activity
+		for d.dialect == migrations.Postgres && d.count(t, `SELECT count(*) FROM pg_stat_activity, pg_sleep(0.01)
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0 {
-			time.Sleep(10 * time.Millisecond)
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, limiter.ErrCanceled) {

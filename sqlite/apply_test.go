@@ -45,6 +45,7 @@ func read(t *testing.T, store *sqlite.Store, op limiter.Op) (row limiter.Row) {
 	table := rowtest.TableOf(op.Policy)
 	rows, err := store.DB().QueryContext(t.Context(), statements.Select(table)+" WHERE limiter = ? AND key = ?", op.Name, []byte(op.Key))
 	must(t, err)
+	must(t, rows.Err())
 	defer rows.Close()
 	must(t, rowtest.Read(table, rows, func(_, _ string, read limiter.Row) { row = read }))
 	return row
