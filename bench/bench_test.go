@@ -74,8 +74,17 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	out := []string{"-out", t.TempDir()}
 	for _, args := range [][]string{
-		{"-rows", "10"}, {"-takes", "1"}, {"-time", "0s"}, {"-rounds", "0"}, {"-pool", "1"}, {"-processes", "0"}, {"-keys", "0"},
-		{"-run", "("}, {"-callers", "x"}, {"-pools", "-1"}, {"more"},
+		{"-rows", "10"},
+		{"-takes", "1"},
+		{"-time", "0s"},
+		{"-rounds", "0"},
+		{"-pool", "1"},
+		{"-processes", "0"},
+		{"-keys", "0"},
+		{"-run", "("},
+		{"-callers", "x"},
+		{"-pools", "-1"},
+		{"more"},
 	} {
 		if _, err := parse(append(out, args...)); err == nil {
 			t.Errorf("parse(%q) has no error", args)

@@ -124,7 +124,8 @@ func startWorker(ctx context.Context, dsn, schema string) (*process, error) {
 		return nil, err
 	}
 	w.out = json.NewDecoder(out)
-	return w, w.Start()
+	err = w.Start()
+	return w, err
 }
 
 // besideOne has all workers do a task. The CPU is that of about the time in which they count.

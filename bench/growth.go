@@ -61,7 +61,8 @@ func (b *backends) newTable(ctx context.Context, schema string, connections int)
 		return nil, err
 	}
 	t := &bucketTable{backends: b, schema: schema}
-	return t, t.connect(ctx, connections)
+	err = t.connect(ctx, connections)
+	return t, err
 }
 
 // connect makes the store anew, on so many connections.

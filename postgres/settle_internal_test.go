@@ -103,7 +103,7 @@ func (s *script) Commit(context.Context) error   { return s.step("commit") }
 func (s *script) Rollback(context.Context) error { return nil }
 func (s *script) Conn() *pgx.Conn                { return nil }
 
-const settleTime = 1_800_000_000_000_000_000
+const settleTime int64 = 1_800_000_000_000_000_000
 
 var (
 	settlePolicy = limiter.PerHour(3)
@@ -263,7 +263,7 @@ func (r *streamed) Scan(to ...any) error {
 	for i, v := range r.rows[0] {
 		switch to := to[i].(type) {
 		case *int64:
-			*to = int64(v.(int))
+			*to = v.(int64)
 		case *string:
 			*to = v.(string)
 		}
@@ -281,8 +281,8 @@ func (a answers) Query(context.Context, string, ...any) (pgx.Rows, error) { retu
 
 func TestMergedAnswers(t *testing.T) {
 	t.Parallel()
-	grant := func(number int, name, key string) []any {
-		return []any{number, name, key, 1, settleTime, settleTime, settleTime}
+	grant := func(number int64, name, key string) []any {
+		return []any{number, name, key, int64(1), settleTime, settleTime, settleTime}
 	}
 	for _, c := range []struct {
 		name string

@@ -70,7 +70,7 @@ func listGenerated(ctx context.Context, c *trial.Campaign) (err error) {
 	if c.Root, err = repository(ctx); err != nil {
 		return err
 	}
-	wanted, err := c.Mutants()
+	wanted, err := c.Mutants(ctx)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ func TestDigits(t *testing.T) {
 		}
 	}
 }
+
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -60,7 +60,7 @@ func TestPage(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				test(newTab(t, ctx))
+				test(newTab(ctx, t))
 			})
 		}
 	})
@@ -76,7 +76,7 @@ type tab struct {
 }
 
 // newTab returns a window. The test fails if a page writes to its console.
-func newTab(t *testing.T, parent context.Context) *tab {
+func newTab(parent context.Context, t *testing.T) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(parent, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)

@@ -4,6 +4,7 @@ package generate
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,8 +45,8 @@ func (r *Result) add(m *Mutant, dir string, site int) {
 }
 
 // Packages makes the mutants of packages, which are directories from the root of the repository.
-func Packages(root string, dirs []string) (*Result, error) {
-	listed, err := list(root, dirs)
+func Packages(ctx context.Context, root string, dirs []string) (*Result, error) {
+	listed, err := list(ctx, root, dirs)
 	if err != nil {
 		return nil, err
 	}

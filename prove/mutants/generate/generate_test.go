@@ -97,7 +97,7 @@ func module(t *testing.T, files map[string]string) string {
 // identities returns the identities of all mutants of a module.
 func identities(t *testing.T, files map[string]string) []string {
 	t.Helper()
-	r, err := Packages(module(t, files), []string{"."})
+	r, err := Packages(t.Context(), module(t, files), []string{"."})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestIdentities(t *testing.T) {
 
 // A mutant that does not compile is left out and counted.
 func TestMutantsThatDoNotCompile(t *testing.T) {
-	r, err := Packages(module(t, map[string]string{"small.go": `package small
+	r, err := Packages(t.Context(), module(t, map[string]string{"small.go": `package small
 
 func largest() uint8 { return 255 }
 

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,13 +24,13 @@ type listedPackage struct {
 }
 
 // list runs go list for packages and all that they import. It compiles what is not in the cache.
-func list(root string, dirs []string) (map[string]*listedPackage, error) {
+func list(ctx context.Context, root string, dirs []string) (map[string]*listedPackage, error) {
 	args := []string{"list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,EmbedFiles"}
 	args = append(args, helperImports...)
 	for _, dir := range dirs {
 		args = append(args, "./"+dir)
 	}
-	cmd := exec.Command("go", args...)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -110,7 +111,8 @@ func load(root, dir string, listed map[string]*listedPackage) (*pkg, error) {
 	for _, f := range p.files {
 		p.name(f)
 	}
-	return p, p.findTexts(l.EmbedFiles)
+	err = p.findTexts(l.EmbedFiles)
+	return p, err
 }
 
 // name notes by which names a file knows the packages that it imports.

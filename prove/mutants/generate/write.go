@@ -2,6 +2,7 @@ package generate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -162,8 +163,8 @@ func (p *pkg) check(texts map[string]string) (bad map[int]bool, err error) {
 	}
 	bad = map[int]bool{}
 	config := types.Config{Importer: p.imports, Error: func(e error) {
-		broken, ok := e.(types.Error)
-		if !ok {
+		var broken types.Error
+		if !errors.As(e, &broken) {
 			err = e
 			return
 		}

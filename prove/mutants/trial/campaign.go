@@ -40,8 +40,8 @@ type Campaign struct {
 }
 
 // Mutants makes the mutants and returns those that are wanted, by target.
-func (c *Campaign) Mutants() (wanted map[string][]*generate.Mutant, err error) {
-	if c.made, err = generate.Packages(c.Root, dirs(c.Plan)); err != nil {
+func (c *Campaign) Mutants(ctx context.Context) (wanted map[string][]*generate.Mutant, err error) {
+	if c.made, err = generate.Packages(ctx, c.Root, dirs(c.Plan)); err != nil {
 		return nil, err
 	}
 	wanted = map[string][]*generate.Mutant{}
@@ -56,7 +56,7 @@ func (c *Campaign) Mutants() (wanted map[string][]*generate.Mutant, err error) {
 
 // Run tries all mutants that are wanted. If ctx ends, it returns what it has.
 func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
-	wanted, err := c.begin()
+	wanted, err := c.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +84,8 @@ func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 }
 
 // begin makes the mutants and writes the changed files.
-func (c *Campaign) begin() (wanted map[string][]*generate.Mutant, err error) {
-	if wanted, err = c.Mutants(); err != nil {
+func (c *Campaign) begin(ctx context.Context) (wanted map[string][]*generate.Mutant, err error) {
+	if wanted, err = c.Mutants(ctx); err != nil {
 		return nil, err
 	}
 	c.runner = &runner{root: c.Root, temp: c.Dir, env: c.Env}

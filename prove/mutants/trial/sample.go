@@ -20,7 +20,7 @@ const sampledTargets = 3
 // ones in the same order. It fails if one survives all tests and is not known.
 func (c *Campaign) Sample(ctx context.Context, seed string, known Known, budget time.Duration) error {
 	end := time.Now().Add(budget)
-	wanted, err := c.begin()
+	wanted, err := c.begin(ctx)
 	if err != nil {
 		return err
 	}
