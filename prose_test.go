@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -105,25 +104,9 @@ func commentsOf(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Directories whose tests do not follow the rules yet. Shorten these lists, do not add to them.
-var (
-	denseComments = []string{"examples", "handler", "internal/breaker", "migrations", "postgres", "prove", "sqlite"}
-	longNames     = []string{
-		"bench", "cmd", "dashboards", "examples", "grpclimiter", "handler", "internal", "migrations", "overrides", "postgres", "prove", "sqlite",
-	}
-)
-
-// isIn reports whether a file is in one of the directories, or below one of them.
-func isIn(file string, dirs []string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(file, dir+"/") })
-}
-
 func TestCommentsHavePlainSentences(t *testing.T) {
 	t.Parallel()
-	isCode := func(file string) bool {
-		isTest := strings.HasSuffix(file, "_test.go") || path.Ext(file) == ".sql"
-		return path.Ext(file) == ".go" && !isTest || isTest && !isIn(file, denseComments)
-	}
+	isCode := func(file string) bool { return path.Ext(file) == ".go" || path.Ext(file) == ".sql" }
 	walk(t, isCode, func(file, text string) {
 		for _, err := range proseErrors(commentsOf(text)) {
 			t.Errorf("%s:%s", file, err)
@@ -135,7 +118,7 @@ func TestNamesOfTestsAreShort(t *testing.T) {
 	t.Parallel()
 	const most = 40
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w*)\(`)
-	isTest := func(file string) bool { return strings.HasSuffix(file, "_test.go") && !isIn(file, longNames) }
+	isTest := func(file string) bool { return strings.HasSuffix(file, "_test.go") }
 	walk(t, isTest, func(file, text string) {
 		for _, m := range declared.FindAllStringSubmatch(text, -1) {
 			if len(m[1]) > most {

@@ -46,10 +46,9 @@ func parse(t *testing.T, lines []string) (items []item) {
 	return items
 }
 
-// FuzzFields checks for any policy and any use of it that an independent parser can
-// read the fields, that they agree with each other, and that they are true: waiting
-// as long as Retry-After says lets the same request pass, and before t is over, but
-// for the second that it is rounded up to, no more can be used than r.
+// FuzzFields checks the fields for any policy and any use of it. An independent parser can read them, and
+// they agree with each other. After Retry-After the same request passes. Before t is over, no more than r
+// can be used, except in the second to which t is rounded up.
 func FuzzFields(f *testing.F) {
 	f.Add(false, int64(10), int64(3), int64(time.Second), int64(4), int64(0))
 	f.Add(true, int64(10), int64(1), int64(time.Minute), int64(10), int64(time.Second))

@@ -65,7 +65,7 @@ func TestLimitLoginRefusesTheThirdLogin(t *testing.T) {
 	})
 }
 
-func TestPlaceOrderStoresAndChargesOrDoesNeither(t *testing.T) {
+func TestPlaceOrder(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		if err := migrations.Up(bounded(t), migrations.Postgres, d.db); err != nil {
 			t.Fatal(err)

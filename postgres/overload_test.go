@@ -105,9 +105,9 @@ func (c distant) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// patience is the time limit of callers that overload a key. A busy machine may need the default of
+// overloadTimeout is the time limit of callers that overload a key. A busy machine may need the default of
 // 250 ms for one statement, and FailOpen would then be right to answer.
-const patience = 750 * time.Millisecond
+const overloadTimeout = 750 * time.Millisecond
 
 // TestOverload runs beside no other test, because it keeps the machine busy.
 func TestOverload(t *testing.T) {
@@ -128,7 +128,7 @@ func TestOverload(t *testing.T) {
 		for _, limit := range limits {
 			t.Run(fmt.Sprint("1000 callers of a limit of ", limit, " pass nothing beside 64"), func(t *testing.T) {
 				p := pool(t, d.dsn, few(4))
-				l := failOpen(t, storeOn(t, p, schema), slow(limit), patience)
+				l := failOpen(t, storeOn(t, p, schema), slow(limit), overloadTimeout)
 				one := func(int) (limiter.Result, error) { return allowAll(t, l, t.Name()) }
 				few, many := ask(64, time.Second, one), ask(1000, time.Second, one)
 				t.Logf("%v, and %v: %.2f of the decisions", few, many, many.rate()/few.rate())
@@ -159,7 +159,7 @@ func passNoLimit(t *testing.T, d *database, schema string, callers int, size int
 				config.MaxConns = size
 				wrap(config.ConnConfig, func(conn net.Conn) net.Conn { return distant{conn} })
 			})
-			l := failOpen(t, storeOn(t, p, schema), slow(5), patience)
+			l := failOpen(t, storeOn(t, p, schema), slow(5), overloadTimeout)
 			y := ask(callers, time.Second, func(caller int) (limiter.Result, error) {
 				if c.mixed && caller%2 == 0 {
 					return l.Allow(t.Context(), t.Name())
@@ -248,7 +248,7 @@ func TestAllowAllBesideALock(t *testing.T) {
 			{"of an earlier row, other users are decided", "a"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				limiters, organization := twoStores(t, d, schema, patience), "m/"+t.Name()
+				limiters, organization := twoStores(t, d, schema, overloadTimeout), "m/"+t.Name()
 				if _, err := allowAll(t, limiters[0], organization, c.locked); err != nil {
 					t.Fatal(err)
 				}
@@ -318,7 +318,7 @@ func TestLockedRows(t *testing.T) {
 				schema := d.schema(t)
 				p := pool(t, d.dsn, few(size))
 				connectAll(t, p) // a busy machine takes a second for it
-				l := failOpen(t, storeOn(t, p, schema), slow(1<<17), patience)
+				l := failOpen(t, storeOn(t, p, schema), slow(1<<17), overloadTimeout)
 				for i := range rows {
 					if _, err := l.Allow(t.Context(), fmt.Sprint("locked", i)); err != nil {
 						t.Fatal(err)

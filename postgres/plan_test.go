@@ -132,9 +132,8 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 	})
 }
 
-// These plans stay while the tables grow. The planner takes an empty table for one of a
-// row, and in a table of one row to go through all of the index costs no more than to
-// look for a key in it.
+// These plans stay while the tables grow. The planner counts one row for an empty table. To read the whole
+// index of such a table costs no more than to look for a key in it.
 func TestPlansOfEmptyTables(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)

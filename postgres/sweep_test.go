@@ -143,7 +143,7 @@ func TestSweepSkipsLockedRows(t *testing.T) {
 			d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE key = 'a000003' FOR UPDATE"),
 			d.holdLock(t, "SELECT FROM "+schema+".limiter_fixed_windows WHERE key = 'a000004' FOR UPDATE"),
 		}
-		// A take that has not committed yet holds its row, too.
+		// A take that has not committed yet also holds its row.
 		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 		op := take(slow(5), "a000005", 1)
 		op.Name = "l"

@@ -39,8 +39,8 @@ const (
 
 type fault struct {
 	name string
-	// class is that of the first failure, and state its SQLSTATE if it has one. also are
-	// the classes that failures after it may have, too.
+	// class is that of the first failure, and state its SQLSTATE if it has one. Failures
+	// after it may also have the classes in also.
 	class, state string
 	also         []string
 	// cold is that the store has no connection when the fault begins, and held that a take

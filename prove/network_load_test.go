@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// nearDeadline is the deadline of half of the callers. They get their answer headroom earlier. It
-	// leaves slack beside the two time limits of a call that waits for others and is then sent: such a
-	// call must not be told that its caller left, unless it waited for a connection as well.
+	// nearDeadline is the deadline of half of the callers. They get their answer headroom earlier. A call
+	// that waits for others and is then sent has two time limits, and the deadline leaves slack beside
+	// them. Such a call must not fail because its caller left, unless it also waited for a connection.
 	nearDeadline = 2*limiter.DefaultTimeout + headroom + slack
 	headroom     = 100 * time.Millisecond
 	slack        = 200 * time.Millisecond

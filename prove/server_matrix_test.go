@@ -102,7 +102,7 @@ var serverFaults = []fault{
 const (
 	// secured is a role that is asked for its password.
 	secured = "secured"
-	// apart is a database that has the tables, too.
+	// apart is another database that has the tables.
 	apart = "apart"
 )
 

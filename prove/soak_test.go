@@ -22,9 +22,8 @@ type remains struct {
 	rowBytes    int64 // of the tables and their indexes, for each row
 }
 
-// within reports whether it is no more than at first, but for what comes and goes by itself:
-// the heap is that of a process which tests more than this, and rows leave dead ones behind
-// until the server removes them.
+// within reports whether it is no more than at first, with an allowance. The heap is also that of other
+// tests of the process, and updated rows leave dead ones until the server removes them.
 func (u remains) within(first remains) bool {
 	return u.goroutines <= first.goroutines && u.connections <= first.connections &&
 		u.heap <= 2*first.heap+8<<20 && u.rowBytes <= 3*first.rowBytes

@@ -84,7 +84,7 @@ func leave(t *testing.T, r *campaign.Round, store limiter.Store, callers int) []
 				if own.IntN(16) == 0 {
 					cancel() // at once
 				}
-				// Else after up to 16 ms, and as often from 2 to 4 µs as from 8 to 16 ms.
+				// Otherwise after up to 16 ms, and as often from 2 to 4 µs as from 8 to 16 ms.
 				timer := time.AfterFunc(time.Duration(own.Int64N(int64(time.Microsecond)<<own.IntN(15))), cancel)
 				_, told[i] = l.Allow(ctx, strconv.Itoa(i))
 				timer.Stop()

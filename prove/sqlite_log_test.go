@@ -23,9 +23,8 @@ const (
 // past is what was stored after each transaction, the first before any.
 type past []map[ledger.ID]int64
 
-// A power cut takes away the end of the log, which was not on the disk yet. Whatever its
-// length is then, what is stored is what was stored at one time, and so are all things at
-// the same: the takes that were acknowledged up to the last that is whole in the log.
+// A power cut takes away the end of the log, which was not on the disk yet. At any length of the log, the
+// file holds the state of one instant: all takes up to the last one that is whole in the log.
 func TestSQLiteLogCuts(t *testing.T) {
 	proof.Rounds(t, "cut logs of SQLite", campaign.Sizes{CI: 2, Nightly: 20, Release: 60}, func(t *testing.T, r *campaign.Round) {
 		path := newFile(t)

@@ -94,7 +94,7 @@ func TestAccountLimitHoldsForAllAddresses(t *testing.T) {
 			t.Fatalf("attempt %d: %d, want 401", i+1, resp.Code)
 		}
 	}
-	// The right password is refused, too. Otherwise an attacker would learn it.
+	// The right password is also refused. Otherwise an attacker would learn it.
 	for _, password := range []string{"guess", password} {
 		resp := send(h, "203.0.113.9:1", "POST", "/login", credentials("alice@example.com", password))
 		if resp.Code != http.StatusTooManyRequests || resp.Header().Get("Retry-After") != "60" {

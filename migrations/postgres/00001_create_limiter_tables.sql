@@ -1,4 +1,4 @@
--- The tables and the view of limiter, for PostgreSQL 14 and later.
+-- The tables and the view of limiter, for PostgreSQL 15 and later.
 --
 -- Do not pass this file to psql: it would also run the part after "goose Down", which drops all
 -- tables. The goose command line puts the objects into the first schema of search_path.
@@ -6,20 +6,19 @@
 --
 -- Every instant is an integer: nanoseconds since 1970-01-01 00:00 UTC, on the database's clock.
 -- Every instant lies in [0, 2^62), which leaves room to add two of them without an overflow.
--- A bit that any number of a table has in its highest two, its sign among them, is there in all
--- of them joined by |: one CHECK, of one expression, because PostgreSQL reads and plans each CHECK
--- anew for each statement that writes.
--- Numbers in the view are of the types that an operator of PostgreSQL's own has: one that needed a
--- conversion could come from whoever may create objects in a schema of search_path, and whoever reads
--- the view would run it.
+-- One CHECK joins all numbers of a table by |. If the sign or the bit below it is set in one of them,
+-- it is set in the result. PostgreSQL reads and plans each CHECK anew for each statement that writes.
+-- Numbers in the view have the types of PostgreSQL's own operators. An operator that needs a conversion
+-- could come from any role that may create objects in a schema of search_path. Each reader of the view
+-- would run it.
 -- Columns of eight bytes come first and those of varying length last, so that no row is padded.
 
 -- +goose Up
 
 -- One row a (limiter, key). A row whose full_at has passed means the same as no row at all.
 --
--- No index but the primary key: an update that changes no indexed column can be HOT, which means
--- that it touches no index and that the next reader of the page clears away the old version.
+-- There is no index but the primary key. An update that changes no indexed column can be HOT: it touches
+-- no index, and the next reader of the page removes the old version.
 -- For that, the page needs room for the new version. Of 200,000 takes on 50,000 keys, 99.2 % were
 -- HOT with fillfactor 100, 99.9 % with 80 and all with 70, where the table did not grow, either.
 CREATE TABLE /* schema */limiter_token_buckets (
@@ -88,18 +87,17 @@ COMMENT ON COLUMN /* schema */limiter_fixed_windows.key IS
 
 -- A floor of 32 pages (256 kB) under each table, which vacuum_truncate = off keeps.
 --
--- A session keeps its plans until VACUUM or ANALYZE comes by. In a table of a page or two the planner
--- reads all of it rather than the index, and such a plan goes on reading all of it when the table has
--- grown to 100,000 rows. What it costs to read a table goes by the pages that there are, with rows or
--- without: seq_page_cost, 1, for each; to read a row by its key costs random_page_cost, 4, for a page
--- of the index and again for one of the table. So every statement takes the index from 9 pages on (3
--- where random_page_cost is 1.1), on PostgreSQL 15, 17 and 18 alike. With 32 it does up to a
--- random_page_cost of 15, and while the index has grown to 12 pages and a sweep has left two rows: the
--- planner then takes half of the index for what a key costs.
+-- A session keeps its plans until VACUUM or ANALYZE runs. The planner reads a table of one or two pages
+-- as a whole instead of by the index. Such a plan still reads the whole table after it has grown to
+-- 100,000 rows. The planner counts seq_page_cost, 1, for each page of the table, also for an empty one.
+-- To read a row by its key costs random_page_cost, 4, for a page of the index and for one of the table.
+-- So every statement uses the index from 9 pages on (3 if random_page_cost is 1.1), on PostgreSQL 15, 17
+-- and 18. With 32 pages it does so up to a random_page_cost of 15. It also does so if the index has grown
+-- to 12 pages and a sweep has left two rows: the planner then counts half of the index for a key.
 --
--- Rows that were stored and deleted leave their pages behind, and their keys in the index. A page with
--- fillfactor 10 is full with nine or ten, so that few are enough, whose keys fit into one page. No
--- limiter has an empty name: these statements may run again where the floor was lost.
+-- Rows that were stored and deleted leave their pages, and their keys in the index. A page with
+-- fillfactor 10 is full with nine or ten rows. So few rows are enough, and their keys fit into one page.
+-- No limiter has an empty name: these statements may run again where the floor was lost.
 ALTER TABLE /* schema */limiter_token_buckets SET (fillfactor = 10);
 INSERT INTO /* schema */limiter_token_buckets (full_at, at, step, capacity, granted, limiter, key)
 SELECT 0, 0, 1, 1, 0, '', int4send(i) FROM generate_series(1, 320) AS i;
@@ -118,8 +116,8 @@ ALTER TABLE /* schema */limiter_fixed_windows SET (fillfactor = 70);
 -- A bucket owes debt = max(0, full_at - now) and has (capacity * step - debt) / step left, rounded
 -- down. capacity - ceil(debt / step) is the same number and cannot overflow.
 -- A window that has ended has lim left, one that is under way lim - used, one that lies ahead 0.
--- A row that a clock far ahead of this one wrote is judged as the stores judge it: a bucket keeps
--- the debt that it had at its own reading, a window that has not come yet has nothing left.
+-- A row that a clock far ahead of this one wrote counts as in the stores. A bucket keeps the debt that
+-- it had by that clock, and a window that has not begun has nothing left.
 CREATE VIEW /* schema */limiter_remaining AS
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS now

@@ -57,8 +57,8 @@ CREATE TABLE limiter_fixed_windows (
 -- A bucket owes debt = max(0, full_at - now) and has (capacity * step - debt) / step left, rounded
 -- down. capacity - ceil(debt / step) is the same number and cannot overflow.
 -- A window that has ended has lim left, one that is under way lim - used, one that lies ahead 0.
--- A row that a clock far ahead of this one wrote is judged as the stores judge it: a bucket keeps
--- the debt that it had at its own reading, a window that has not come yet has nothing left.
+-- A row that a clock far ahead of this one wrote counts as in the stores. A bucket keeps the debt that
+-- it had by that clock, and a window that has not begun has nothing left.
 -- The clock counts milliseconds: a token that is back for less than one may not show yet.
 CREATE VIEW limiter_remaining AS
 WITH clock AS MATERIALIZED (

@@ -1,6 +1,6 @@
 -- Takes from several rows, or from none of them. The store makes one text for each number of
--- buckets and windows: each marker is replaced by the section of that name in all_bucket.sql, once
--- for each bucket, and then in all_window.sql, once for each window. The sections added and taken
+-- buckets and windows. The sections of all_bucket.sql replace the markers of their names, once for each
+-- bucket. Those of all_window.sql follow, once for each window. The sections added and taken
 -- come once for each table. {i} is the number of a row, counted from 1. {before} is the row that is
 -- locked before it, 0 for the first.
 --

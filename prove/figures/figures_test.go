@@ -38,7 +38,7 @@ func TestTheDocumentsTellWhatTheReportsSay(t *testing.T) {
 	}
 }
 
-func TestTheReadmeRoundsTheNumberOfOperationsDown(t *testing.T) {
+func TestReadmeRoundsDown(t *testing.T) {
 	text, err := os.ReadFile("../../" + readme)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestTheReadmeRoundsTheNumberOfOperationsDown(t *testing.T) {
 	}
 }
 
-func TestAReportThatDoesNotShowWhatItSeemsToIsNotPublished(t *testing.T) {
+func TestUnfitReports(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"scenarios": [{"name": "kills", "rounds": 3, "wanted": 4}]}`:                          "3 of 4 rounds",
 		`{"fraction": 0.5, "scenarios": []}`:                                                    "a part of its tier",

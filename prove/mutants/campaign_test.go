@@ -69,7 +69,7 @@ func write(t *testing.T, files map[string]string) (dir string) {
 	return dir
 }
 
-func TestEveryMutantThatLivesIsToldWithTheReason(t *testing.T) {
+func TestSurvivorsAreReported(t *testing.T) {
 	t.Parallel()
 	check := func(test, says string) Check { return Check{".", "^" + test + "$", says} }
 	minus := Edit{"small.go", "a + b", "a - b"}

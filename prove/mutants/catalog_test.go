@@ -53,7 +53,7 @@ func TestTierCIHasAMutantOrTwoOfEachGroup(t *testing.T) {
 	}
 }
 
-func TestSelectedMutantsAreOfTheTierAndMatchTheName(t *testing.T) {
+func TestSelectedMutants(t *testing.T) {
 	t.Parallel()
 	mutants := []Mutant{{Name: "one", CI: true}, {Name: "two"}, {Name: "three", CI: true}}
 	for _, c := range []struct{ tier, names, want string }{
@@ -82,7 +82,7 @@ func TestSelectedMutantsAreOfTheTierAndMatchTheName(t *testing.T) {
 	}
 }
 
-func TestEveryMutantSaysWhatItIsAndWhatFindsIt(t *testing.T) {
+func TestMutantsAreComplete(t *testing.T) {
 	t.Parallel()
 	named := regexp.MustCompile(`^[a-zA-Z0-9-]+$`)
 	// Whole names: a check that runs more by chance may fail for another reason.

@@ -7,8 +7,8 @@
 -- next window otherwise. Earlier windows are closed. A take whose clock is behind the row's counts in
 -- the row's window: hence max(b.at, excluded.at).
 --
--- The parameters are limiter, key, the window that the clock is in, cost, at, win, lim, the number
--- of takes, the latest at of a row that is not ahead of the clock, and the latest start of a
+-- The parameters are limiter, key, the window that the clock is in, cost, at, win, lim, and the number
+-- of takes. Then come the latest at of a row that is not ahead of the clock, and the latest start of a
 -- window that the takes may use.
 INSERT INTO limiter_fixed_windows AS b (limiter, key, window_start, used, at, win, lim, granted)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)

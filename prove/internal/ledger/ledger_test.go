@@ -41,7 +41,7 @@ func TestAnswersThatNoFaultExplainsAreWrong(t *testing.T) {
 	}
 }
 
-func TestWhatIsStoredIsComparedWithWhatCallersWereTold(t *testing.T) {
+func TestStoredIsWhatCallersWereTold(t *testing.T) {
 	type counts struct{ lost, double, over int64 }
 	for _, c := range []struct {
 		name                  string
@@ -81,7 +81,7 @@ func TestWhatIsStoredIsComparedWithWhatCallersWereTold(t *testing.T) {
 	}
 }
 
-func TestLostTakesAreCountedAndNotWhatTheyCost(t *testing.T) {
+func TestLostTakesAreCounted(t *testing.T) {
 	l := ledger.New()
 	for range 4 {
 		l.Note(key, 100, 3, allowed, nil)
@@ -118,7 +118,7 @@ func TestAnUnknownOutcomeExcusesOneCharge(t *testing.T) {
 
 // A decision of unknown outcome is known by the row that only it uses. Then its other rows have to
 // agree, as exactly as if the caller had been told.
-func TestADecisionOverSeveralKeysIsCarriedOutAsAWholeOrNot(t *testing.T) {
+func TestAllOrNothing(t *testing.T) {
 	own, other := ledger.ID{Kind: limiter.KindBucket, Limiter: "l", Key: "own"}, ledger.ID{Kind: limiter.KindWindow, Limiter: "l", Key: "k"}
 	takes := []ledger.Take{{own, 10, 1}, {key, 10, 2}, {other, 10, 3}}
 	for _, c := range []struct {
