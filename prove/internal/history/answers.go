@@ -113,7 +113,7 @@ func (k *rowHistory) toldWithin(c *Call, least, most int) (int, bool) {
 	during := k.offset.during(c)
 	for n := least; n <= most; n++ {
 		row := k.row(n)
-		if next, ok := c.tells(row, during); ok && next == row {
+		if next, ok := c.tells(row, during); ok && (next == row || c.looks()) { // a look need not write
 			return n, true
 		}
 	}

@@ -59,8 +59,19 @@ func (c *Call) takes() bool { return c.Op.Kind == limiter.OpTake || c.Op.Kind ==
 // forced reports whether the call is a charge or a block, which no row refuses.
 func (c *Call) forced() bool { return c.Op.Kind == limiter.OpCharge || c.Op.Kind == limiter.OpBlock }
 
-// writes reports whether the call may write a row and is told that row: a take, a charge or a block.
-func (c *Call) writes() bool { return c.takes() || c.forced() }
+// looks reports whether the call is a look. It may convert a row of another policy.
+func (c *Call) looks() bool { return c.Op.Kind == limiter.OpLook }
+
+// writes reports whether the call may write a row and is told that row: a take, a charge, a block, or a look
+// that was told a row of its own time.
+func (c *Call) writes() bool {
+	return c.takes() || c.forced() || c.looks() && (c.Outcome != Answered || c.State.Row.At >= c.State.Now)
+}
+
+// mayHaveWritten reports whether nobody knows if the call wrote a row. No error tells whether a look did.
+func (c *Call) mayHaveWritten() bool {
+	return c.writes() && (c.Outcome == Unknown || c.looks() && c.Outcome == NotApplied)
+}
 
 // granted reports whether the call is a take whose caller was told that it passed.
 func (c *Call) granted() bool { return c.takes() && c.State.Took }

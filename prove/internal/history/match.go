@@ -85,7 +85,7 @@ func first(calls []*Call, ended int64) (c *Call) {
 
 // end is when the operation was over at the latest.
 func (c *Call) end() int64 {
-	if c.Outcome == Unknown {
+	if c.mayHaveWritten() || c.Outcome == Unknown {
 		return math.MaxInt64
 	}
 	return c.Ended
@@ -134,7 +134,7 @@ func (k *rowHistory) unknown(i int, _, ended int64) *Call {
 		if c.Began > ended {
 			break
 		}
-		if c.Outcome == Unknown && c.writes() && !k.used[c] && k.makes(c, s, span{}) {
+		if c.mayHaveWritten() && !k.used[c] && k.makes(c, s, span{}) {
 			fit = append(fit, c)
 		}
 	}

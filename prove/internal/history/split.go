@@ -165,7 +165,7 @@ func (k *rowHistory) splitSeveral(t Transition, all bool) bool {
 // when the clock read now.
 func (k *rowHistory) unknownAt(now int64) (calls []*Call) {
 	for _, c := range k.calls {
-		if during := k.offset.during(c); c.Outcome == Unknown && c.writes() && !k.used[c] && during.from <= now && during.to >= now {
+		if during := k.offset.during(c); c.mayHaveWritten() && !k.used[c] && during.from <= now && during.to >= now {
 			calls = append(calls, c)
 		}
 	}
