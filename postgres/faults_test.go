@@ -58,9 +58,14 @@ func (d *database) terminated(t *testing.T, lock string, request func() error) e
 	answer := make(chan error, 1)
 	go func() { answer <- request() }()
 	d.terminateBlocked(t)
-	err := <-answer
-	release()
-	return err
+	defer release()
+	select {
+	case err := <-answer:
+		return err
+	case <-time.After(2 * time.Second): // a request that is sent again waits for the lock, and must get it
+		release()
+		return <-answer
+	}
 }
 
 func TestTerminatedInMidStatement(t *testing.T) {
