@@ -31,7 +31,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	var o options
-	flags.BoolVar(&o.catalog, "catalog", false, "plant the bugs of catalog.txt in place of generated mutants")
+	flags.BoolVar(&o.catalog, "catalog", false, "plant the bugs of catalog.txt instead of generated mutants")
 	flags.StringVar(&o.names, "run", "", "a regular expression: only mutants whose names match")
 	flags.StringVar(&o.tier, "tier", "all", "which mutants: all, or ci (a sample)")
 	flags.BoolVar(&o.list, "list", false, "list the mutants and plant none")

@@ -108,7 +108,7 @@ func (p *pkg) splice(f *file, n ast.Node, bad map[int]bool, from, to int) string
 	return b.String()
 }
 
-// wrap returns what stands at a site in the generated file.
+// wrap returns the text of a site in the generated file.
 func (s *site) wrap(original string, bad map[int]bool) string {
 	if s.as != "" {
 		return s.as
