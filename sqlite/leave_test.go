@@ -62,13 +62,13 @@ func request(i, limits int) (ops []limiter.Op) {
 	return ops
 }
 
-// soon returns up to 16 ms, and as often 2 to 4 µs as 8 to 16 ms: a machine may be fast or slow. Now and
+// soon returns up to 131 ms, and as often 2 to 4 µs as 65 to 131 ms: a machine may be fast or slow. Now and
 // then it returns 0.
 func soon(random *rand.Rand) time.Duration {
 	if random.IntN(16) == 0 {
 		return 0
 	}
-	return time.Duration(random.Int64N(int64(time.Microsecond) << random.IntN(15)))
+	return time.Duration(random.Int64N(int64(time.Microsecond) << random.IntN(18)))
 }
 
 // leave makes a request, and cancels it after a while.
