@@ -61,11 +61,15 @@ func TestOnHasItsOwnDenyCache(t *testing.T) {
 	again.expect("k", 1, false, cache)
 }
 
+type storeMap map[string]limiter.Row
+
+func (storeMap) Do(context.Context, limiter.Op) (limiter.State, error) { panic("a nil map was asked") }
+
 func TestOnNoStoreIsInvalid(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	l := newLimiter(t, memory.New(), limiter.PerHour(5), limiter.FailLocal(memory.New()), limiter.WithDenyCache(5, 0))
-	for name, store := range map[string]limiter.Store{"nil": nil, "a nil pointer": (*memory.Store)(nil), "a nil function": storeFunc(nil)} {
+	for name, store := range map[string]limiter.Store{"nil": nil, "a nil pointer": (*memory.Store)(nil), "a nil function": storeFunc(nil), "a nil map": storeMap(nil)} {
 		on := l.On(store)
 		r, allowErr := on.Allow(ctx, "k")
 		_, upToErr := on.AllowUpTo(ctx, "k", 1)
