@@ -37,6 +37,12 @@ var Plan = []Target{
 	{"internal/sweep", "", below("./internal/sweep")},
 	{"overrides", "", []Suite{{Package: "./overrides", Takes: 5 * time.Second}}},
 	{"handler", "", []Suite{{Package: "./handler", Takes: 5 * time.Second}}},
+	{"handler/awslambda", "", []Suite{{Package: "./handler/awslambda", Takes: 5 * time.Second}}},
+	{"middleware", "", []Suite{
+		{Package: "./middleware", Takes: time.Second},
+		{Package: "./handler", Takes: 5 * time.Second},
+		{Package: "./grpclimiter", Takes: 5 * time.Second},
+	}},
 	{"grpclimiter", "", []Suite{{Package: "./grpclimiter", Takes: 5 * time.Second}}},
 	{"sqlite", "OnAnyRow", []Suite{{Package: "./sqlite", Takes: time.Minute}}},
 	{"migrations", "Up", []Suite{{Package: "./migrations", Takes: time.Minute}}},
