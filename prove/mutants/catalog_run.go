@@ -2,96 +2,132 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// longest is how long a check may take. Most take a second or two.
-const longest = time.Minute
-
-// plantCatalog plants the bugs of the catalog.
+// plantCatalog plants the bugs of the catalog, and returns an error unless the tests find all of them.
 func plantCatalog(ctx context.Context, o options) error {
-	groups, err := parse(catalogText)
+	bugs, err := parse(catalogText)
 	if err != nil {
 		return err
 	}
-	mutants, err := selection(slices.Concat(groups...), o.tier, o.names)
+	wanted, err := regexp.Compile(o.names)
 	if err != nil {
-		return err
+		return fmt.Errorf("-run: %w", err)
+	}
+	bugs = slices.DeleteFunc(bugs, func(b bug) bool { return !wanted.MatchString(b.name) })
+	if len(bugs) == 0 {
+		return fmt.Errorf("no bug of the catalog matches %q; -list shows the names", o.names)
 	}
 	if o.list {
-		for _, m := range mutants {
-			fmt.Printf("%s: %s\n", m.Name, m.Bug)
-			for _, check := range m.Checks {
-				fmt.Printf("    %s\n", check.command())
-			}
+		for _, b := range bugs {
+			fmt.Printf("%s: %s\n", b.name, b.what)
 		}
 		return nil
 	}
 	return inPlace(ctx, func(root, dir string, env []string) error {
-		began := time.Now()
-		c := campaign{
-			tests: tests{root, env, longest}, dir: dir, parallel: max(1, o.jobs), times: max(1, o.times),
-			report: func(r Result) { show(r, o.verbose) },
+		var all errgroup.Group
+		all.SetLimit(max(1, o.jobs))
+		var missed atomic.Int64
+		for _, b := range bugs {
+			all.Go(func() error {
+				began := time.Now()
+				err := tests{root, dir, env}.find(ctx, b)
+				took := time.Since(began).Seconds()
+				if err == nil {
+					fmt.Printf("found  %5.1f s  %s\n", took, b.name)
+					return nil
+				}
+				missed.Add(1)
+				fmt.Printf("MISSED %5.1f s  %s: %s\n%v\n", took, b.name, b.what, err)
+				return ctx.Err()
+			})
 		}
-		return sum(c.run(ctx, mutants), time.Since(began))
+		if err := all.Wait(); err != nil || missed.Load() == 0 {
+			return err
+		}
+		return fmt.Errorf("%d of %d bugs were not found", missed.Load(), len(bugs))
 	})
 }
 
-// selection returns the mutants of a tier whose names match a regular expression.
-func selection(mutants []Mutant, tier, names string) ([]Mutant, error) {
-	if tier != "ci" && tier != "all" {
-		return nil, fmt.Errorf("-tier is %q; it must be ci or all", tier)
-	}
-	wanted, err := regexp.Compile(names)
+// tests runs tests of the repository at root, with temporary files in dir.
+type tests struct {
+	root, dir string
+	env       []string
+}
+
+// find plants a bug and returns an error unless each of its checks finds it. A check must pass on the
+// code as it is.
+func (t tests) find(ctx context.Context, b bug) error {
+	dir, err := os.MkdirTemp(t.dir, "bug")
 	if err != nil {
-		return nil, fmt.Errorf("-run: %w", err)
+		return err
 	}
-	var selected []Mutant
-	for _, m := range mutants {
-		if wanted.MatchString(m.Name) && (m.CI || tier == "all") {
-			selected = append(selected, m)
+	defer os.RemoveAll(dir)
+	replace, err := b.plant(t.root, dir)
+	if err != nil {
+		return err
+	}
+	list, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, list, 0o600); err != nil {
+		return err
+	}
+	for _, c := range b.checks {
+		said, failed, err := t.run(ctx, c)
+		if err != nil || failed {
+			return fmt.Errorf("%s %s fails on the code as it is: %v\n%s", c.pkg, c.run, err, said)
 		}
-	}
-	if len(selected) == 0 {
-		return nil, fmt.Errorf("no mutant in tier %s matches %q; -list shows the names", tier, names)
-	}
-	return selected, nil
-}
-
-// show prints one result.
-func show(r Result, verbose bool) {
-	fmt.Printf("%-12s %5.1f s  %s\n", r.Outcome, r.Took.Seconds(), r.Mutant.Name)
-	if r.Outcome != Killed || verbose {
-		fmt.Printf("    %s\n%s\n", r.Mutant.Bug, indent(ending(r.Said)))
-	}
-}
-
-// shown is how many lines of what a check said are shown.
-const shown = 60
-
-// ending returns the last lines of a text.
-func ending(s string) string {
-	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-shown):], "\n")
-}
-
-func indent(s string) string { return "        " + strings.ReplaceAll(s, "\n", "\n        ") }
-
-// sum prints how many mutants were killed, and returns an error unless all were.
-func sum(results []Result, took time.Duration) error {
-	alive := 0
-	for _, r := range results {
-		if r.Outcome != Killed {
-			alive++
+		if !strings.Contains(said, "--- PASS: ") || strings.Contains(said, "--- SKIP: ") {
+			return fmt.Errorf("%s %s runs no test, or skips one\n%s", c.pkg, c.run, said)
 		}
-	}
-	fmt.Printf("%d of %d mutants killed in %.0f s\n", len(results)-alive, len(results), took.Seconds())
-	if alive > 0 {
-		return fmt.Errorf("%d of %d mutants were not killed", alive, len(results))
+		said, failed, err = t.run(ctx, c, "-overlay="+overlay)
+		if err != nil || !failed || !strings.Contains(said, c.says) {
+			return fmt.Errorf("%s %s: failed %t, %v; it should say %q\n%s", c.pkg, c.run, failed, err, c.says, said)
+		}
 	}
 	return nil
+}
+
+// longest is how long a check may take. Most take a second or two.
+const longest = time.Minute
+
+// run runs a check and returns the end of what it says, and whether a test failed.
+func (t tests) run(ctx context.Context, c check, flags ...string) (said string, failed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*longest) // with a build
+	defer cancel()
+	args := append([]string{"test", "-vet=off", "-v", "-count=1", "-timeout=" + longest.String(), "-run=" + c.run}, flags...)
+	args = append(args, c.pkg)
+	if c.pkg == "./prove" { // one short round
+		args = append(args, "-tier=ci", "-fraction=0.001", "-calls=15", "-report=")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = t.root
+	cmd.Env = append(cmd.Environ(), t.env...)
+	cmd.WaitDelay = 10 * time.Second // a process that a test left behind must not be waited for
+	out, err := cmd.CombinedOutput()
+	said = string(out[max(0, len(out)-16<<10):])
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && ctx.Err() == nil {
+		if strings.Contains(said, "[build failed]") {
+			return said, false, errors.New("the changed code does not compile")
+		}
+		return said, true, nil
+	}
+	return said, false, err
 }

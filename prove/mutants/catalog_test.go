@@ -5,136 +5,128 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
 
-const root = "../.."
-
-// groups returns the mutants of the catalog.
-func groups(t *testing.T) [][]Mutant {
-	t.Helper()
-	groups, err := parse(catalogText)
+func TestCatalog(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(slices.Concat(groups...)); n < 140 {
-		t.Fatalf("the catalog has %d mutants, want at least 140", n)
+	bugs, err := parse(catalogText)
+	if err != nil || len(bugs) < 40 {
+		t.Fatalf("the catalog has %d bugs, %v; want at least 40", len(bugs), err)
 	}
-	return groups
-}
-
-func TestEveryMutantCanBePlanted(t *testing.T) {
-	t.Parallel()
-	absolute, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range slices.Concat(groups(t)...) {
-		if _, err := plant(absolute, t.TempDir(), m.Edits); err != nil {
-			t.Errorf("%s: %v", m.Name, err)
-		}
-	}
-}
-
-func TestTierCIHasAMutantOrTwoOfEachGroup(t *testing.T) {
-	t.Parallel()
-	for _, group := range groups(t) {
-		n := 0
-		for _, m := range group {
-			if m.CI {
-				n++
-			}
-		}
-		if n < 1 || n > 2 {
-			t.Errorf("the group of %s has %d mutants with CI, want 1 or 2", group[0].Name, n)
-		}
-	}
-}
-
-func TestSelectedMutants(t *testing.T) {
-	t.Parallel()
-	mutants := []Mutant{{Name: "one", CI: true}, {Name: "two"}, {Name: "three", CI: true}}
-	for _, c := range []struct{ tier, names, want string }{
-		{"all", "", "one two three"},
-		{"ci", "", "one three"},
-		{"ci", "^t", "three"},
-		{"all", "^t", "two three"},
-	} {
-		selected, err := selection(mutants, c.tier, c.names)
-		var names []string
-		for _, m := range selected {
-			names = append(names, m.Name)
-		}
-		if got := strings.Join(names, " "); got != c.want || err != nil {
-			t.Errorf("tier %s, name %q: selected %q, %v; want %q", c.tier, c.names, got, err, c.want)
-		}
-	}
-	for _, c := range []struct{ tier, names, says string }{
-		{"ci", "^two$", `no mutant in tier ci matches "^two$"`},
-		{"nightly", "", `-tier is "nightly"; it must be ci or all`},
-		{"all", "(", "-run: error parsing regexp"},
-	} {
-		if got, err := selection(mutants, c.tier, c.names); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("tier %s, name %q: selected %v, %v; want an error that says %s", c.tier, c.names, got, err, c.says)
-		}
-	}
-}
-
-func TestMutantsAreComplete(t *testing.T) {
-	t.Parallel()
-	named := regexp.MustCompile(`^[a-zA-Z0-9-]+$`)
 	// Whole names: a check that runs more by chance may fail for another reason.
-	top := regexp.MustCompile(`^\^((?:Test|Fuzz)\w+)\$(/\^[^/]+)*$`)
+	test := regexp.MustCompile(`^\^((?:Test|Fuzz)\w+)\$(/\^[^/]+)*$`)
 	names := map[string]bool{}
-	for _, m := range slices.Concat(groups(t)...) {
-		if names[m.Name] || !named.MatchString(m.Name) {
-			t.Errorf("the name %q is there twice, or has other characters than letters, digits and -", m.Name)
+	for _, b := range bugs {
+		if names[b.name] || !regexp.MustCompile(`^[a-zA-Z0-9-]+$`).MatchString(b.name) {
+			t.Errorf("the name %q is there twice, or has other characters than letters, digits and -", b.name)
 		}
-		names[m.Name] = true
-		if m.Bug == "" || len(m.Edits) == 0 || len(m.Checks) == 0 {
-			t.Errorf("%s lacks a bug, an edit or a check", m.Name)
+		names[b.name] = true
+		if b.what == "" || len(b.edits) == 0 || len(b.checks) == 0 {
+			t.Errorf("%s lacks a bug, an edit or a check", b.name)
 		}
-		for _, check := range m.Checks {
-			if check.Says == "" {
-				t.Errorf("%s: it is not told what %s says, so that any failure would do", m.Name, check.Run)
-			}
-			found := top.FindStringSubmatch(check.Run)
-			if found == nil {
-				t.Errorf("%s: %q is not the whole name of one test", m.Name, check.Run)
-				continue
-			}
-			if err := declares(check.Package, found[1]); err != nil {
-				t.Errorf("%s: %v", m.Name, err)
+		if _, err := b.plant(root, t.TempDir()); err != nil {
+			t.Errorf("%s: %v", b.name, err)
+		}
+		for _, c := range b.checks {
+			found := test.FindStringSubmatch(c.run)
+			if found == nil || c.says == "" {
+				t.Errorf("%s: %q is not the whole name of a test, or %q not what it says", b.name, c.run, c.says)
+			} else if err := declares(filepath.Join(root, c.pkg), found[1]); err != nil {
+				t.Errorf("%s: %v", b.name, err)
 			}
 		}
 	}
 }
 
-// declares returns an error unless a package has a test.
-func declares(pkg, test string) error {
-	files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+// declares returns an error unless the package in dir has a test.
+func declares(dir, test string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
+		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "\nfunc "+test+"(") {
 			return err
 		}
-		if strings.Contains(string(text), "\nfunc "+test+"(") {
-			return nil
-		}
 	}
-	return fmt.Errorf("%s has no %s", pkg, test)
+	return fmt.Errorf("%s has no %s", dir, test)
 }
 
-func TestALineOutOfPlaceIsAnError(t *testing.T) {
+func TestCatalogLineOutOfPlace(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"== name", "# group\nbug: none", "# group\n== name\n-text", "# group\n== name\nsays: x", "# group\n== name\ncheck: x", "# group\n== name\nword"} {
-		if groups, err := parse(text); err == nil {
-			t.Errorf("%q is read as %+v", text, groups)
+	for _, text := range []string{"bug: none", "== name\n-text", "== name\nsays: x", "== name\nword"} {
+		if bugs, err := parse(text); err == nil {
+			t.Errorf("%q is read as %+v", text, bugs)
 		}
+	}
+}
+
+// module is a small one with tests of all sorts.
+var module = map[string]string{
+	"go.mod": "module example.com/small\n\ngo 1.26.0\n",
+	"small.go": `package small
+
+func sum(a, b int) int { return a + b }
+`,
+	"small_test.go": `package small
+
+import "testing"
+
+func TestSum(t *testing.T) {
+	if got := sum(2, 3); got != 5 {
+		t.Errorf("sum is %d, want 5", got)
+	}
+}
+
+func TestUnused(t *testing.T) { t.Log(sum(1, 2)) }
+
+func TestBroken(t *testing.T) { t.Error("as ever") }
+
+func TestSkipped(t *testing.T) { t.Skip("no luck") }
+`,
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	root, dir := t.TempDir(), t.TempDir()
+	for name, text := range module {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := check{".", "^TestSum$", "sum is"}
+	minus := []edit{{"small.go", "a + b", "a - b"}}
+	for _, c := range []struct {
+		name   string
+		edits  []edit
+		checks []check
+		says   string // "" if the bug is found
+	}{
+		{"found", minus, []check{sum}, ""},
+		{"two edits of a file", []edit{{"small.go", "a + b", "b + b"}, {"small.go", "b + b }\n", "b + b + b }\n"}}, []check{{".", "^TestSum$", "sum is 9"}}, ""},
+		{"not by the second check", minus, []check{sum, {".", "^TestUnused$", "1"}}, "failed false"},
+		{"another message", minus, []check{{".", "^TestSum$", "sum is 7"}}, `it should say "sum is 7"`},
+		{"no Go", []edit{{"small.go", "a + b", "a +"}}, []check{sum}, "does not compile"},
+		{"text that is not there", []edit{{"small.go", "a % b", "a"}}, []check{sum}, "has this 0 times"},
+		{"text that is there twice", []edit{{"small.go", "int", "int64"}}, []check{sum}, "has this 2 times"},
+		{"no change", []edit{{"small.go", "a + b", "a + b"}}, []check{sum}, "must differ"},
+		{"a check that never passes", minus, []check{{".", "^TestBroken$", "as ever"}}, "fails on the code as it is"},
+		{"a check without a test", minus, []check{{".", "^TestNone$", "sum is"}}, "runs no test"},
+		{"a check that is skipped", minus, []check{{".", "^TestSkipped$", "sum is"}}, "skips one"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := bug{name: c.name, edits: c.edits, checks: c.checks}
+			err := tests{root, dir, []string{"GOWORK=off", "GOFLAGS=-buildvcs=false"}}.find(t.Context(), b)
+			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("find = %v; want %q", err, c.says)
+			}
+		})
 	}
 }

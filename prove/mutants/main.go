@@ -37,7 +37,6 @@ func run(ctx context.Context, args []string) error {
 	flags.BoolVar(&o.list, "list", false, "list the mutants and plant none")
 	flags.IntVar(&o.jobs, "jobs", 2, "how many to plant at a time")
 	flags.BoolVar(&o.verbose, "v", false, "also show those that are killed")
-	flags.IntVar(&o.times, "times", 1, "with -catalog: how often to run each check; it has to fail each time")
 	flags.StringVar(&o.pkg, "package", "", "only mutants of this directory, as in internal/batch")
 	flags.StringVar(&o.known, "known", filepath.Join("prove", "mutants", "survivors.tsv"), "the list of mutants that may survive, from the root of the repository")
 	flags.StringVar(&o.hints, "hints", "", "earlier results: the test that killed a mutant then is tried first")
@@ -67,7 +66,7 @@ func run(ctx context.Context, args []string) error {
 type options struct {
 	catalog, list, verbose, compare, thorough bool
 	names, tier, pkg, out, known, hints       string
-	jobs, times                               int
+	jobs                                      int
 	budget                                    time.Duration
 }
 
