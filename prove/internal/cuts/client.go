@@ -5,7 +5,6 @@ package cuts
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -170,25 +169,9 @@ func Modes() (modes []Mode) {
 	return append(modes, Mode{Name: "simple_protocol", pool: pgx.QueryExecModeSimpleProtocol, text: true})
 }
 
-// makeStrict lets the store find out that transactions of its pool see a snapshot. On a loaded machine
-// the store's take can time out on the row lock before the other transaction commits. That is no
-// serialization failure, so makeStrict does it again.
+// makeStrict lets the store find out that transactions of its pool see a snapshot.
 func (w *Client) makeStrict(ctx context.Context) error {
-	for {
-		if err := w.meet(ctx, "strict"); err != nil {
-			return err
-		}
-		trap := w.proxy.Arm(cutproxy.Cut{After: math.MaxInt64})
-		_, err := w.bucket.Allow(ctx, "strict")
-		trap.Disarm()
-		if err != nil || strings.Contains(trap.Sent(), theBegin) {
-			return err
-		}
-	}
-}
-
-// meet lets a take meet an update of its row that commits while the take waits for it.
-func (w *Client) meet(ctx context.Context, key string) error {
+	const key = "strict"
 	if _, err := w.bucket.Allow(ctx, key); err != nil {
 		return err
 	}
