@@ -201,6 +201,7 @@ func TestHistoriesUnderPairsOfFaults(t *testing.T) {
 		a.awaitPooler(t)
 		run := startWorkers(t, workers...)
 		a.workers = run.processes
+		a.turn = r.Rand.IntN(100)
 		pairs := 0
 		for a.pair(t, r, run.ended, slices.Concat(around, ofClients)) {
 			pairs++

@@ -1,11 +1,8 @@
 package prove_test
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +10,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
-	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
@@ -46,7 +42,6 @@ func poolerRows() []networkFault {
 		{"pgbouncer limits: max_client_conn", tooManyClients},
 		{"pgbouncer limits: query_wait_timeout", noServerInTime},
 		{"pgbouncer: server crash behind it", serverCrashBehind},
-		{"pgbouncer < 1.21 transaction mode", lostStatements},
 	}
 }
 
@@ -116,54 +111,5 @@ func serverCrashBehind(t *testing.T, n *network) func(t *testing.T, r *campaign.
 			t.Errorf("the error is %v, want that of the pooler", err)
 		}
 		k.works(t, r)
-	}
-}
-
-// lostStatements has a pooler hand out sessions in turn, of which each keeps the
-// statements that were prepared in it. The callers are processes with a connection each:
-// of those who share one store its retries help most.
-func lostStatements(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
-	p := dbtest.NewPooler(t, n.server.DSN(), "default_pool_size = 4", "server_round_robin = 1")
-	return func(t *testing.T, r *campaign.Round) {
-		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
-			var callers [8]struct {
-				oneKey
-				told map[string]int64
-				lost error
-			}
-			var all sync.WaitGroup
-			for i := range callers {
-				c := &callers[i]
-				store := openStore(t, p.DSN()+"&pool_max_conns=1", postgres.WithQueryExecMode(mode))
-				c.oneKey, c.told = keyOn(t, n, r, store, limiter.DefaultTimeout), map[string]int64{}
-				c.key += fmt.Sprint(mode, i)
-				all.Go(func() {
-					for range 25 {
-						res, err := c.Allow(t.Context(), c.key)
-						class := outcome.Of(res.Allowed, err)
-						if c.told[class]++; class == outcome.NotApplied && strings.Contains(err.Error(), "prepared statement") {
-							c.lost = err
-						}
-					}
-				})
-			}
-			all.Wait()
-			var lost error
-			for i := range callers {
-				c := &callers[i]
-				lost = cmp.Or(c.lost, lost)
-				for class, count := range c.told {
-					r.Count("in "+mode.String()+": "+class, count)
-					r.Count(campaign.Operations, count)
-				}
-				c.charged(t, r, 0, c.told)
-			}
-			switch {
-			case mode == pgx.QueryExecModeExec && lost != nil:
-				t.Errorf("in exec mode there is nothing to be lost: %v", lost)
-			case mode == pgx.QueryExecModeCacheStatement && (lost == nil || !strings.Contains(lost.Error(), "default_query_exec_mode=exec")):
-				t.Errorf("the error is %v; want one that says what to do", lost)
-			}
-		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ type system struct {
 	front   *cutproxy.Proxy // between one of the workers and the server
 	pooler  *dbtest.Pooler
 	workers []*os.Process
+	turn    int // of the faults outside of the server
 }
 
 // systemSettings are the settings of its server. After a crash, a server waits for sessions whose
@@ -88,10 +90,18 @@ var ofClients = []aFault{
 		a.pooler.Kill()
 		return a.pooler.Start
 	}},
-	{"client frozen", func(_ *testing.T, a *system) func() {
-		_ = a.workers[0].Signal(syscall.SIGSTOP) // it may have ended
-		return func() { _ = a.workers[0].Signal(syscall.SIGCONT) }
+	{"client frozen", func(_ *testing.T, a *system) func() { return a.freezeClient() }},
+	{"client frozen, and its connections forgotten", func(_ *testing.T, a *system) func() {
+		resume := a.freezeClient()
+		a.front.Strand()
+		return resume
 	}},
+}
+
+// freezeClient stops the worker in front of the server in the middle of its calls, as AWS Lambda does.
+func (a *system) freezeClient() (resume func()) {
+	_ = a.workers[0].Signal(syscall.SIGSTOP) // it may have ended
+	return func() { _ = a.workers[0].Signal(syscall.SIGCONT) }
 }
 
 // inside are faults of the server itself.
@@ -110,8 +120,8 @@ var inside = []aFault{
 	{"none of the server", func(*testing.T, *system) func() { return func() {} }},
 }
 
-// pair starts and ends two faults, one of them outside of the server. It reports whether the
-// application was still running.
+// pair starts and ends two faults: the next one of those outside of the server, and any other. It reports
+// whether the application was still running.
 func (a *system) pair(t *testing.T, r *campaign.Round, ended <-chan struct{}, outside []aFault) bool {
 	t.Helper()
 	pause(t.Context(), r, 600*time.Millisecond)
@@ -120,7 +130,8 @@ func (a *system) pair(t *testing.T, r *campaign.Round, ended <-chan struct{}, ou
 		return false
 	default:
 	}
-	first, second := outside[r.Rand.IntN(len(outside))], inside[r.Rand.IntN(len(inside))]
+	a.turn++
+	first, second := outside[a.turn%len(outside)], inside[r.Rand.IntN(len(inside))]
 	endFirst := first.begin(t, a)
 	pause(t.Context(), r, 100*time.Millisecond)
 	endSecond := second.begin(t, a)
@@ -131,6 +142,9 @@ func (a *system) pair(t *testing.T, r *campaign.Round, ended <-chan struct{}, ou
 	pause(t.Context(), r, 100*time.Millisecond)
 	if endFirst != nil {
 		endFirst()
+	}
+	if strings.HasPrefix(first.name, "client frozen") {
+		r.Count(campaign.Freezes, 1)
 	}
 	if endFirst != nil && endSecond != nil {
 		r.Count(fmt.Sprintf("%s, and %s", first.name, second.name), 1)

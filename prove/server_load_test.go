@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -57,7 +54,7 @@ func loadOn(t *testing.T, server *cluster.Cluster, opts ...postgres.Option) *loa
 }
 
 // underLoad runs the rounds of a scenario in which something happens to a server while callers take. Then
-// each store must work again, and what is stored must agree with the answers.
+// each store must work again, what is stored must agree with the answers, and no takes deadlocked.
 func underLoad(t *testing.T, name string, sizes campaign.Sizes, server *cluster.Cluster, during func(*testing.T, *campaign.Round, *load)) {
 	t.Helper()
 	load := loadOn(t, server)
@@ -67,6 +64,8 @@ func underLoad(t *testing.T, name string, sizes campaign.Sizes, server *cluster.
 		load.recovers(t, r, time.Now())
 		stop()
 		load.exact(t, r, server.DSN())
+		// The store retries the victim of a deadlock, so no answer tells of one.
+		r.None("deadlocks", int64(strings.Count(server.Log(), "deadlock detected")))
 	})
 }
 
@@ -137,21 +136,6 @@ func TestTerminatedBackends(t *testing.T) {
 	})
 }
 
-// If one session dies by itself, the server ends all others, and recovers as from a crash.
-func TestKilledBackends(t *testing.T) {
-	server := cluster.New(t, durable...)
-	underLoad(t, "backends killed", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, server, func(t *testing.T, r *campaign.Round, load *load) {
-		load.recovers(t, r, time.Now())
-		wait(t.Context(), 20*time.Millisecond)
-		pause(t.Context(), r, 180*time.Millisecond)
-		if !killBackend(t, server) {
-			t.Fatal("no store has a session")
-		}
-		r.Count(campaign.BackendKills, 1)
-		server.Await()
-	})
-}
-
 // killBackend sends SIGKILL to a session of the stores, and waits until the server has ended all others. It
 // returns false if there is none.
 func killBackend(t *testing.T, server *cluster.Cluster) bool {
@@ -176,18 +160,6 @@ func killBackend(t *testing.T, server *cluster.Cluster) bool {
 		t.Fatalf("the server goes on without a session that was killed: %v", err)
 	}
 	return true
-}
-
-func TestReadOnlyUnderLoad(t *testing.T) {
-	server := cluster.New(t, durable...)
-	underLoad(t, "read-only for a while", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, server, func(t *testing.T, r *campaign.Round, load *load) {
-		load.recovers(t, r, time.Now())
-		pause(t.Context(), r, 100*time.Millisecond)
-		end := setting("default_transaction_read_only", "on")(t, &target{server: server})
-		load.untilReadOnly(t, load.limiters[0][0])
-		pause(t.Context(), r, 200*time.Millisecond)
-		end()
-	})
 }
 
 // untilReadOnly takes until the server answers that it is read-only.
@@ -281,20 +253,6 @@ func (l *load) untilRefusedRoom(t *testing.T, lim *limiter.Limiter) {
 	t.Error("a full disk has room for 10,000 keys")
 }
 
-// A server that cannot write its log of changes ends at once, and does not start before there is room.
-func TestFullLog(t *testing.T) {
-	disk := cluster.NewDisk(t, 32)
-	server := cluster.NewWithLogOn(t, disk, durable...)
-	underLoad(t, "logs full", campaign.Sizes{CI: 1, Nightly: 5, Release: 20}, server, func(t *testing.T, r *campaign.Round, _ *load) {
-		pause(t.Context(), r, 200*time.Millisecond)
-		disk.Fill()
-		fillLog(t, server.DSN())
-		pause(t.Context(), r, 300*time.Millisecond)
-		disk.Free()
-		server.Revive()
-	})
-}
-
 // fillLog writes to the log of changes until the server ends over it.
 func fillLog(t *testing.T, dsn string) {
 	t.Helper()
@@ -306,48 +264,6 @@ func fillLog(t *testing.T, dsn string) {
 		}
 	}
 	t.Error("a full disk has room for 100 MB")
-}
-
-// Statements that each take from several keys would deadlock if two of them locked their rows in opposite
-// orders.
-func TestMergedTakesNeverDeadlock(t *testing.T) {
-	const takes = 10_000
-	server := cluster.New(t, durable...)
-	migrate(t, server.DSN())
-	load := newLoad(t, stores(t, 3, server.DSN()+"&pool_max_conns=8"))
-	proof.Rounds(t, "takes in each other's way", campaign.Sizes{CI: 1, Nightly: 20, Release: 40}, func(t *testing.T, r *campaign.Round) {
-		if r.Number%epoch == 0 {
-			load.renew(t, server.DSN())
-		}
-		load.few(t.Context(), r.Rand, 96, takes)
-		load.exact(t, r, server.DSN())
-		r.None("deadlocks", query[int64](t, server.DSN(), "SELECT sum(deadlocks)::bigint FROM pg_stat_database")+
-			int64(strings.Count(server.Log(), "deadlock detected")))
-	})
-}
-
-// few lets callers take n times in all from so few keys that most statements share some.
-func (l *load) few(ctx context.Context, r *rand.Rand, callers, n int) {
-	var begun atomic.Int64
-	var wait sync.WaitGroup
-	for i := range callers {
-		own := rand.New(rand.NewPCG(r.Uint64(), uint64(i)))
-		wait.Go(func() {
-			for begun.Add(1) <= int64(n) {
-				q := draw(own)
-				if i%2 == 0 {
-					q = q[len(q)-1:] // decisions over several limits share no statement, and take long
-				}
-				for i := range q {
-					if i > 0 || len(q) == 1 {
-						q[i].key, q[i].cost = fmt.Sprintf("few/%d", own.IntN(12)), 1
-					}
-				}
-				_ = l.ask(ctx, l.limiters[i%len(l.limiters)], q) // it is recorded
-			}
-		})
-	}
-	wait.Wait()
 }
 
 // Under REPEATABLE READ and SERIALIZABLE a take that meets another one fails with 40001. From then on the
@@ -363,6 +279,10 @@ func TestStricterIsolation(t *testing.T) {
 		failures := func() int { return strings.Count(server.Log(), "could not serialize access") }
 		before := failures()
 		stop := load.start(t.Context(), r.Rand, 32)
+		// On a busy machine it takes a while until two takes meet.
+		for began := time.Now(); failures() == before && time.Since(began) < waitLimit; {
+			wait(t.Context(), interval)
+		}
 		wait(t.Context(), 300*time.Millisecond)
 		stop()
 		n := failures() - before

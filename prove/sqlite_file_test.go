@@ -95,38 +95,6 @@ func rename(t *testing.T, from, to string) {
 	}
 }
 
-// If a file is removed for good, its grants are lost. For a moment the processes still grant takes in the
-// removed file.
-func TestSQLiteFileRemoved(t *testing.T) {
-	proof.Rounds(t, "files of SQLite removed", campaign.Sizes{CI: 4, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
-		path := newFile(t)
-		takers := newTakers(t, path, r)
-		if r.Number%2 == 0 { // otherwise they are about to open the connections that they need
-			pause(t.Context(), r, 100*time.Millisecond)
-		}
-		db := lookInto(t, path) // keeps the file open that the path does not lead to any more
-		defer db.Close()
-		storedIn(t, db)
-		before := takers.granted.Load()
-		gone := []string{path, path + "-wal", path + "-shm"}[:1+2*r.Rand.IntN(2)]
-		for _, file := range gone {
-			if err := os.Remove(file); err != nil {
-				t.Fatal(err)
-			}
-		}
-		takers.miss(t, r)
-		after := takers.granted.Load()
-		r.Count("takes granted in a removed file", after-before)
-		pause(t.Context(), r, 100*time.Millisecond)
-		if more := takers.granted.Load() - after; more > int64(len(takers.members)*takerWorkers) { // which were in flight
-			t.Errorf("%d takes were granted after the file was missed", more)
-		}
-		notMade(t, path)
-		takers.kill(t)
-		judgeAll(t, r, takers.told, takers.told.Compare(storedIn(t, db)))
-	})
-}
-
 type takers struct {
 	members []*member
 	granted atomic.Int64

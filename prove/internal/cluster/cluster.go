@@ -161,7 +161,7 @@ func (c *Cluster) Kill() {
 		pid := c.server.Process().Pid
 		// Stopped first, so that it neither makes new processes nor cleans up after dead ones.
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
-		Stopped(pid)
+		stopped(pid)
 		children = childrenOf(pid)
 		for _, child := range children {
 			_ = syscall.Kill(child, syscall.SIGKILL) // it may have gone by itself

@@ -45,9 +45,9 @@ func statOf(path string) (parent int, state byte) {
 	return parent, fields[0][0]
 }
 
-// Stopped waits until a process that was sent a SIGSTOP stands still: until then it can
+// stopped waits until a process that was sent a SIGSTOP stands still: until then it can
 // make another.
-func Stopped(pid int) {
+func stopped(pid int) {
 	deadline := time.Now().Add(startLimit)
 	for time.Now().Before(deadline) {
 		switch _, state := statOf(fmt.Sprintf("/proc/%d/stat", pid)); state {

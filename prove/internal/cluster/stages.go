@@ -91,7 +91,7 @@ func (c *Cluster) Freeze() (resume func()) {
 	c.t.Helper()
 	pid := c.server.Process().Pid
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
-	Stopped(pid)
+	stopped(pid)
 	children := childrenOf(pid)
 	for _, child := range children {
 		_ = syscall.Kill(child, syscall.SIGSTOP) // it may have gone by itself

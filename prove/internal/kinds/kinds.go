@@ -27,13 +27,6 @@ var Lasting = []Named{
 	{"tight-window", limiter.FixedWindow{Limit: 300, Window: 262_980 * time.Hour}},
 }
 
-// Shared are policies that are used up in a round.
-var Shared = []Named{
-	{"bucket", limiter.TokenBucket{Capacity: 90, Refill: 1, Interval: 2000 * time.Hour}},
-	{"window", limiter.FixedWindow{Limit: 90, Window: 262_980 * time.Hour}},
-	{"counted", limiter.FixedWindow{Limit: 90, Window: 262_980 * time.Hour, CountRejected: true}},
-}
-
 // Clocked are policies that a clock moves: what they owe lasts from less than a second to years.
 var Clocked = []Named{
 	{"bucket-of-0.4s", limiter.TokenBucket{Capacity: 20, Refill: 50, Interval: time.Second}},
