@@ -61,14 +61,14 @@ func swept(t *testing.T, s sweeper, run func()) (removed int64) {
 
 // historyRound is a round of the workload, recorded and checked. Expired rows are swept
 // meanwhile. The store's clock reads now.
-func historyRound(t *testing.T, r *campaign.Round, log audit.Log, now time.Time, s sweeper, workers ...worker) {
+func historyRound(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time, s sweeper, workers ...worker) {
 	t.Helper()
 	h := openHistory(t, r, log, now, workers)
 	r.Count("expired rows swept", swept(t, s, func() { h.Calls = startWorkers(t, workers...).calls(t) }))
 	closeHistory(t, r, log, h)
 }
 
-func openHistory(t *testing.T, r *campaign.Round, log audit.Log, now time.Time, workers []worker) *history.History {
+func openHistory(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time, workers []worker) *history.History {
 	t.Helper()
 	if err := log.Clear(t.Context()); err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func openHistory(t *testing.T, r *campaign.Round, log audit.Log, now time.Time, 
 	return &history.History{Opened: opened, DenyAge: int64(workload.DenyAge)}
 }
 
-func closeHistory(t *testing.T, r *campaign.Round, log audit.Log, h *history.History) {
+func closeHistory(t *testing.T, r *campaign.Round, log *audit.Log, h *history.History) {
 	t.Helper()
 	var err error
 	if h.Transitions, h.Left, err = log.Read(t.Context()); err != nil {
@@ -153,13 +153,14 @@ func TestHistoriesOnPostgreSQL(t *testing.T) {
 }
 
 // migrated makes the tables in a cluster, and returns the log of what happens to them.
-func migrated(t *testing.T, c *cluster.Cluster) audit.Log {
+func migrated(t *testing.T, c *cluster.Cluster) *audit.Log {
 	t.Helper()
 	migrate(t, c.DSN())
 	log, err := audit.Postgres(t.Context(), c.DSN())
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = log.Close() })
 	return log
 }
 

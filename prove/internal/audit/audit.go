@@ -5,10 +5,17 @@ package audit
 
 import (
 	"context"
+	"database/sql"
+	_ "embed" // for the triggers
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/url"
 	"strings"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+	_ "modernc.org/sqlite"             // driver "sqlite"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/rowtest"
@@ -16,42 +23,145 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/history"
 )
 
-// Log is the audit of a database.
-type Log interface {
-	// Read returns what was written down since the log was made or cleared, and the rows
-	// that the tables have now. Nobody may write meanwhile.
-	Read(ctx context.Context) ([]history.Transition, map[history.Key]limiter.Row, error)
-	// Clear empties the tables and the log.
-	Clear(ctx context.Context) error
-	// Seed adds rows to the tables as if they had been there from the beginning: the log
-	// does not tell of them.
-	Seed(ctx context.Context, rows map[history.Key]limiter.Row) error
-	// Close gives back what the log needs. The triggers stay.
-	Close() error
+//go:embed postgres.sql
+var postgresTriggers string
+
+//go:embed sqlite.sql
+var sqliteTriggers string
+
+// Log is the audit of a database. It connects anew for each call, so that it can be read after the server
+// was killed.
+type Log struct {
+	db  *sql.DB
+	sql rowtest.SQL
 }
 
-// readLog reads a log of table names, units, old and new rows.
-func readLog(records rowtest.Records) (log []history.Transition, err error) {
-	for records.Next() {
+// Postgres adds the triggers to the migrated tables in the schema public, and returns their log. It needs
+// a role that may do all that to them.
+func Postgres(ctx context.Context, dsn string) (*Log, error) {
+	triggers := []string{postgresTriggers}
+	for _, t := range tables.All {
+		triggers = append(triggers, "CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON "+t.Name+" FOR EACH ROW EXECUTE FUNCTION audit()")
+	}
+	return open(ctx, "pgx", dsn, rowtest.SQL{}, triggers)
+}
+
+// SQLite adds the triggers to the migrated tables in the file at path, and returns their log.
+func SQLite(ctx context.Context, path string) (*Log, error) {
+	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: "_pragma=busy_timeout(10000)&_txlock=immediate"}
+	var triggers []string
+	for _, t := range tables.All {
+		of := strings.NewReplacer("TABLE_NAME", t.Name, "OLD_ROW", jsonRow(t, "OLD"), "NEW_ROW", jsonRow(t, "NEW"))
+		triggers = append(triggers, of.Replace(sqliteTriggers))
+	}
+	return open(ctx, "sqlite", dsn.String(), rowtest.SQL{SQLite: true}, triggers)
+}
+
+func open(ctx context.Context, driver, dsn string, dialect rowtest.SQL, triggers []string) (*Log, error) {
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	db.SetMaxIdleConns(-1)
+	l := &Log{db, dialect}
+	return l, l.change(ctx, triggers...)
+}
+
+// jsonRow is SQL for the JSON of a row of a trigger, which is OLD or NEW.
+func jsonRow(t *tables.Table, row string) string {
+	pairs := "'limiter', " + row + ".limiter, 'key', hex(" + row + ".key)"
+	for _, column := range t.Columns {
+		value := row + "." + column
+		if column == t.List {
+			value = "hex(" + value + ")"
+		}
+		pairs += ", '" + column + "', " + value
+	}
+	return "json_object(" + pairs + ")"
+}
+
+// change runs statements in a transaction.
+func (l *Log) change(ctx context.Context, statements ...string) error {
+	tx, err := l.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit it does nothing
+	for _, s := range statements {
+		if _, err := tx.ExecContext(ctx, s); err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
+	}
+	return tx.Commit()
+}
+
+// Clear empties the tables and the log.
+func (l *Log) Clear(ctx context.Context) error {
+	if !l.sql.SQLite {
+		return l.change(ctx, "TRUNCATE audit, "+l.sql.Names())
+	}
+	var statements []string
+	for _, t := range tables.All {
+		statements = append(statements, "DELETE FROM "+t.Name)
+	}
+	return l.change(ctx, append(statements, "DELETE FROM audit")...) // also what the triggers wrote now
+}
+
+// Seed adds rows to the tables that [Log.Clear] has emptied, as if they had been there from the beginning:
+// the log does not tell of them.
+func (l *Log) Seed(ctx context.Context, rows map[history.Key]limiter.Row) error {
+	for k, r := range rows {
+		query, args := l.sql.Insert(tables.All[k.Kind-1], k.Name, k.Key, r)
+		if _, err := l.db.ExecContext(ctx, query, args...); err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
+	}
+	return l.change(ctx, "DELETE FROM audit")
+}
+
+// Read returns what was written down since the log was made or cleared, and the rows that the tables have
+// now. Nobody may write meanwhile.
+func (l *Log) Read(ctx context.Context) (log []history.Transition, left map[history.Key]limiter.Row, err error) {
+	left = map[history.Key]limiter.Row{}
+	err = l.query(ctx, "SELECT name, units, old, new FROM audit ORDER BY seq", func(rows *sql.Rows) error {
 		var name string
 		var t history.Transition
 		var from, to []byte
-		if err := records.Scan(&name, &t.Units, &from, &to); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&name, &t.Units, &from, &to)
 		for _, table := range tables.All {
 			if table.Name == name {
-				if err := read(table, from, &t.Key, &t.Old); err != nil {
-					return nil, err
-				}
-				if err := read(table, to, &t.Key, &t.New); err != nil {
-					return nil, err
-				}
+				err = errors.Join(err, read(table, from, &t.Key, &t.Old), read(table, to, &t.Key, &t.New))
 			}
 		}
 		log = append(log, t)
+		return err
+	})
+	for _, t := range tables.All {
+		err = errors.Join(err, l.query(ctx, l.sql.Select(t), func(rows *sql.Rows) error {
+			var name string
+			var key []byte
+			var row limiter.Row
+			err := rows.Scan(rowtest.Into(t, &row, &name, &key)...)
+			left[history.Key{Kind: t.Kind, Name: name, Key: string(key)}] = row
+			return err
+		}))
 	}
-	return log, records.Err()
+	return log, left, err
+}
+
+// query calls each with every row.
+func (l *Log) query(ctx context.Context, query string, each func(*sql.Rows) error) error {
+	rows, err := l.db.QueryContext(ctx, query)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
+	}
+	return rows.Err()
 }
 
 // read reads a row from the JSON that the triggers wrote, which is empty if there was none.
@@ -75,6 +185,5 @@ func read(t *tables.Table, text []byte, key *history.Key, row *limiter.Row) erro
 	return err
 }
 
-func insert(sql rowtest.SQL, k history.Key, row limiter.Row) (query string, args []any) {
-	return sql.Insert(tables.All[k.Kind-1], k.Name, k.Key, row)
-}
+// Close closes the database. The triggers stay.
+func (l *Log) Close() error { return l.db.Close() }

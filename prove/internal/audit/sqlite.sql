@@ -7,6 +7,7 @@
 CREATE TABLE IF NOT EXISTS audit (
     seq INTEGER PRIMARY KEY,
     name TEXT NOT NULL, -- of the table
+    units INTEGER NOT NULL DEFAULT 0,
     old TEXT, -- the row before, or NULL
     new TEXT  -- the row after, or NULL
 );
