@@ -197,12 +197,13 @@ func (w *Client) makeStrict(ctx context.Context) error {
 	return <-taken
 }
 
-// blocked waits until a session waits for a lock that a transaction holds.
+// blocked waits until a session waits for a lock that a transaction holds, and goes on waiting. The first
+// statement of the store gives up after 20 ms. If the transaction ended then, the next one would not fail.
 func blocked(ctx context.Context, tx pgx.Tx) error {
 	for {
 		var is bool
 		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks
-			WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))`).Scan(&is); err != nil || is {
+			WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)) AND waitstart < clock_timestamp() - interval '100 ms')`).Scan(&is); err != nil || is {
 			return err
 		}
 		select {

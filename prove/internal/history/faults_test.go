@@ -42,12 +42,57 @@ func (w *world) block(d int64) (history.Call, int64) {
 	return c, now
 }
 
-// faults are what a store may do wrong, in a world in which all else is right.
-var faults = []struct {
+// fault is what a store may do wrong, in a world in which all else is right.
+type fault struct {
 	name string
 	do   func(w *world) bool // whether it is possible
 	want []history.Kind      // of the witness, one of them
-}{
+}
+
+// misbooked are the faults of an operation that spends what a key has.
+func misbooked(name string, operation func(w *world) (history.Call, int64), inOneChange ...history.Kind) []fault {
+	return []fault{
+		{name: name + " that is told and not booked", want: []history.Kind{history.Lost}, do: func(w *world) bool {
+			c, now := operation(w)
+			_, s := c.Op.Apply(w.row, now)
+			w.answer(c, w.row, s)
+			w.look(w.row) // others see that it is not there
+			return true
+		}},
+		{name: name + " that is booked twice", want: []history.Kind{history.Double}, do: func(w *world) bool {
+			c, now := operation(w)
+			w.carryOut(c, now)
+			next, _ := c.Op.Apply(w.row, now)
+			w.write(next, 1)
+			w.look(w.row)
+			return true
+		}},
+		{name: name + " that is booked twice in one change", want: inOneChange, do: func(w *world) bool {
+			c, now := operation(w)
+			next, s := c.Op.Apply(w.row, now)
+			s.Row, _ = c.Op.Apply(next, now)
+			w.answer(c, s.Row, s)
+			return true
+		}},
+		{name: name + " of unknown outcome that is booked twice", want: []history.Kind{history.Double}, do: func(w *world) bool {
+			c, now := operation(w)
+			for range 2 {
+				next, _ := c.Op.Apply(w.row, now)
+				w.write(next, 1)
+			}
+			c.Outcome = history.Unknown
+			w.calls = append(w.calls, c)
+			return true
+		}},
+	}
+}
+
+var faults = slices.Concat(
+	misbooked("a take", (*world).room, history.Answer, history.Over, history.Double, history.Lost),
+	misbooked("a charge", (*world).charge, history.Answer, history.Lost),
+	others)
+
+var others = []fault{
 	{name: "one take too many", want: []history.Kind{history.Over}, do: func(w *world) bool {
 		c, now := w.refused()
 		row := w.row
@@ -56,77 +101,11 @@ var faults = []struct {
 		w.answer(c, row, limiter.State{Row: row, Now: max(now, row.At), Took: true})
 		return true
 	}},
-	{name: "a take that is told and not booked", want: []history.Kind{history.Lost}, do: func(w *world) bool {
-		c, now := w.room()
-		_, s := c.Op.Apply(w.row, now)
-		w.answer(c, w.row, s)
-		w.look(w.row) // others see that it is not there
-		return true
-	}},
-	{name: "a take that is booked twice", want: []history.Kind{history.Double}, do: func(w *world) bool {
-		c, now := w.room()
-		next, s := c.Op.Apply(w.row, now)
-		w.answer(c, next, s)
-		next, _ = c.Op.Apply(w.row, now)
-		w.write(next, 1)
-		w.look(w.row)
-		return true
-	}},
-	{name: "a take that is booked twice in one change", want: []history.Kind{history.Answer, history.Over, history.Double, history.Lost}, do: func(w *world) bool {
-		c, now := w.room()
-		next, s := c.Op.Apply(w.row, now)
-		next, _ = c.Op.Apply(next, now)
-		s.Row = next
-		w.answer(c, next, s)
-		return true
-	}},
-	{name: "a take of unknown outcome that is booked twice", want: []history.Kind{history.Double}, do: func(w *world) bool {
-		c, now := w.room()
-		for range 2 {
-			next, _ := c.Op.Apply(w.row, now)
-			w.write(next, 1)
-		}
-		c.Outcome = history.Unknown
-		w.calls = append(w.calls, c)
-		return true
-	}},
 	{name: "a take that is booked and said not to be", want: []history.Kind{history.Double}, do: func(w *world) bool {
 		c, now := w.room()
 		next, _ := c.Op.Apply(w.row, now)
 		w.write(next, 1)
 		c.Outcome = history.NotApplied
-		w.calls = append(w.calls, c)
-		return true
-	}},
-	{name: "a charge that is told and not booked", want: []history.Kind{history.Lost}, do: func(w *world) bool {
-		c, now := w.charge()
-		_, s := c.Op.Apply(w.row, now)
-		w.answer(c, w.row, s)
-		w.look(w.row)
-		return true
-	}},
-	{name: "a charge that is booked twice", want: []history.Kind{history.Double}, do: func(w *world) bool {
-		c, now := w.charge()
-		w.carryOut(c, now)
-		next, _ := c.Op.Apply(w.row, now)
-		w.write(next, 1)
-		w.look(w.row)
-		return true
-	}},
-	{name: "a charge that is booked twice in one change", want: []history.Kind{history.Answer, history.Lost}, do: func(w *world) bool {
-		c, now := w.charge()
-		next, s := c.Op.Apply(w.row, now)
-		s.Row, _ = c.Op.Apply(next, now)
-		w.answer(c, s.Row, s)
-		return true
-	}},
-	{name: "a charge of unknown outcome that is booked twice", want: []history.Kind{history.Double}, do: func(w *world) bool {
-		c, now := w.charge()
-		for range 2 {
-			next, _ := c.Op.Apply(w.row, now)
-			w.write(next, 1)
-		}
-		c.Outcome = history.Unknown
 		w.calls = append(w.calls, c)
 		return true
 	}},
@@ -227,8 +206,7 @@ var faults = []struct {
 	{name: "a look at a state that is past", want: []history.Kind{history.Answer}, do: func(w *world) bool {
 		old := w.row
 		c, now := w.room()
-		next, s := c.Op.Apply(w.row, now)
-		w.answer(c, next, s)
+		w.carryOut(c, now)
 		return w.look(old) != w.look(w.row)
 	}},
 	{name: "a state that somebody knew of, and then the one before it", want: []history.Kind{history.Answer}, do: func(w *world) bool {
@@ -241,12 +219,10 @@ var faults = []struct {
 	}},
 	{name: "a take that is told before the one before it began", want: []history.Kind{history.Order}, do: func(w *world) bool {
 		c, now := w.room()
-		next, s := c.Op.Apply(w.row, now)
-		w.answer(c, next, s)
+		w.carryOut(c, now)
 		d := c
 		d.Began, d.Ended = c.Began-ms, c.Began-1
-		next, s = d.Op.Apply(w.row, now)
-		w.answer(d, next, s)
+		w.carryOut(d, now)
 		return true
 	}},
 	{name: "an answer of two readings", want: []history.Kind{history.Answer, history.Double, history.Over}, do: func(w *world) bool {
