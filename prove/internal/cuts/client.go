@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// limit is the time limit of the operations and of connecting. They end long before, unless the
+	// timeout is the time limit of the operations and of connecting. They end long before, unless the
 	// machine is busy.
-	limit = 30 * time.Second
+	timeout = 30 * time.Second
 	// never is an interval in which no token comes back during a test.
 	never = 240 * time.Hour
 )
@@ -36,9 +36,7 @@ type Client struct {
 	pool  *pgxpool.Pool
 	db    *pgx.Conn // past the proxy
 
-	bucket, wider, tight, line   *limiter.Limiter // of buckets
-	window, narrow, counts, rota *limiter.Limiter // of windows
-
+	limiters map[limit]*limiter.Limiter
 	serial   int
 	keys     []string             // of the operation that is next
 	booked   *limiter.Reservation // by its setup
@@ -57,7 +55,7 @@ func NewClient(t testing.TB, dsn string, mode Mode, kind Kind) (*Client, error) 
 	conn := config.ConnConfig
 	w.proxy = cutproxy.New(t, int(conn.Port))
 	conn.Host, conn.Port = "127.0.0.1", uint16(w.proxy.Port())
-	conn.ConnectTimeout = limit
+	conn.ConnectTimeout = timeout
 	conn.DefaultQueryExecMode = mode.pool
 	config.MaxConns = 1
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // its bytes would be counted
@@ -85,24 +83,36 @@ func NewClient(t testing.TB, dsn string, mode Mode, kind Kind) (*Client, error) 
 	return w, err
 }
 
+// limit names a limiter of a Client.
+type limit string
+
+const (
+	bucket, window limit = "bucket", "window" // with room
+	wider          limit = "wider"            // a bucket of another capacity
+	tight, narrow  limit = "tight", "narrow"  // a bucket and a window of 1
+	counts         limit = "counts"           // a window that counts refusals
+	line, rota     limit = "line", "rota"     // a bucket and a window of which 1 can be booked ahead
+)
+
 func (w *Client) makeLimiters(store limiter.Store) (err error) {
 	// At a time of its own none of its windows ends.
-	noon := func() time.Time { return time.Date(2026, 6, 1, 12, 30, 0, 0, time.UTC) }
-	for _, l := range []struct {
-		to     **limiter.Limiter
-		policy limiter.Policy
-		opts   []limiter.Option
-	}{
-		{&w.bucket, limiter.TokenBucket{Capacity: 1000, Refill: 1, Interval: never}, nil},
-		{&w.wider, limiter.TokenBucket{Capacity: 1001, Refill: 1, Interval: never}, nil},
-		{&w.tight, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: never}, nil},
-		{&w.line, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 30 * time.Minute}, nil},
-		{&w.window, limiter.FixedWindow{Limit: 1000, Window: 100 * never}, nil},
-		{&w.narrow, limiter.FixedWindow{Limit: 1, Window: 100 * never}, nil},
-		{&w.counts, limiter.FixedWindow{Limit: 1000, Window: 100 * never, CountRejected: true}, nil},
-		{&w.rota, limiter.FixedWindow{Limit: 1, Window: time.Hour}, []limiter.Option{limiter.WithClock(noon)}},
+	noon := limiter.WithClock(func() time.Time { return time.Date(2026, 6, 1, 12, 30, 0, 0, time.UTC) })
+	w.limiters = map[limit]*limiter.Limiter{}
+	for name, policy := range map[limit]limiter.Policy{
+		bucket: limiter.TokenBucket{Capacity: 1000, Refill: 1, Interval: never},
+		wider:  limiter.TokenBucket{Capacity: 1001, Refill: 1, Interval: never},
+		tight:  limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: never},
+		line:   limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 30 * time.Minute},
+		window: limiter.FixedWindow{Limit: 1000, Window: 100 * never},
+		narrow: limiter.FixedWindow{Limit: 1, Window: 100 * never},
+		counts: limiter.FixedWindow{Limit: 1000, Window: 100 * never, CountRejected: true},
+		rota:   limiter.FixedWindow{Limit: 1, Window: time.Hour},
 	} {
-		if *l.to, err = limiter.New(store, w.name, l.policy, append(l.opts, limiter.WithTimeout(limit))...); err != nil {
+		options := []limiter.Option{limiter.WithTimeout(timeout)}
+		if name == rota {
+			options = append(options, noon)
+		}
+		if w.limiters[name], err = limiter.New(store, w.name, policy, options...); err != nil {
 			return err
 		}
 	}
@@ -129,7 +139,7 @@ func (w *Client) ready() error {
 	if w.unheeded {
 		w.unheeded = false
 		// The first call finds the connection broken.
-		if _, err := w.bucket.Peek(context.Background(), "another key"); err != nil && outcome.Of(false, err) != outcome.NotApplied {
+		if _, err := w.limiters[bucket].Peek(context.Background(), "another key"); err != nil && outcome.Of(false, err) != outcome.NotApplied {
 			return err
 		}
 	}
@@ -172,7 +182,7 @@ func Modes() (modes []Mode) {
 // makeStrict lets the store find out that transactions of its pool see a snapshot.
 func (w *Client) makeStrict(ctx context.Context) error {
 	const key = "strict"
-	if _, err := w.bucket.Allow(ctx, key); err != nil {
+	if _, err := w.limiters[bucket].Allow(ctx, key); err != nil {
 		return err
 	}
 	tx, err := w.db.Begin(ctx)
@@ -185,7 +195,7 @@ func (w *Client) makeStrict(ctx context.Context) error {
 	}
 	taken := make(chan error, 1)
 	go func() {
-		_, err := w.bucket.Allow(ctx, key)
+		_, err := w.limiters[bucket].Allow(ctx, key)
 		taken <- err
 	}()
 	if err := blocked(ctx, tx); err != nil {

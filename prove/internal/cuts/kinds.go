@@ -54,45 +54,43 @@ const (
 
 // Kinds are all kinds.
 func Kinds() []Kind {
-	buckets := func(w *Client) *limiter.Limiter { return w.bucket }
-	windows := func(w *Client) *limiter.Limiter { return w.window }
-	three := []of{buckets, buckets, windows}
-	sameKind, underAnother := slices.Repeat([]of{buckets}, 3), slices.Repeat([]of{wider}, 3)
+	three := []limit{bucket, bucket, window}
+	sameKind, underAnother := slices.Repeat([]limit{bucket}, 3), slices.Repeat([]limit{wider}, 3)
 	kinds := []Kind{
-		{Name: "bucket take", unit: 1, statements: []string{theHot}, act: once(take(buckets))},
-		{Name: "bucket take of a row", unit: 1, statements: []string{theHot}, setup: setup(take(buckets)), act: once(take(buckets))},
+		{Name: "bucket take", unit: 1, statements: []string{theHot}, act: once(take(bucket))},
+		{Name: "bucket take of a row", unit: 1, statements: []string{theHot}, setup: setup(take(bucket)), act: once(take(bucket))},
 		{Name: "bucket take that is refused", unit: 1, refused: true, statements: []string{theHot}, setup: setup(take(tight)), act: once(take(tight))},
-		{Name: "bucket take under a new policy", unit: 2, statements: []string{theHot, theLook, theSwap}, setup: setup(take(buckets)), act: once(take(wider))},
-		{Name: "bucket takes that are merged", unit: 1, statements: []string{theMerged}, act: together(buckets)},
-		{Name: "bucket refund", unit: -1, setup: twice(take(buckets)), act: once(refund(buckets))},
-		{Name: "bucket refunds that are sent together", unit: -1, statements: []string{theRefund}, setup: twice(take(buckets)), act: refundsTogether(buckets)},
-		{Name: "bucket cancel", unit: -1, setup: book(func(w *Client) *limiter.Limiter { return w.line }), act: once(cancelBooking)},
-		{Name: "bucket reset", unit: -2, setup: twice(take(buckets)), act: once(reset(buckets))},
-		{Name: "bucket peek", unit: 1, reads: true, setup: setup(take(buckets)), act: once(peek(buckets))},
-		{Name: "bucket reservation", unit: 1, act: once(reserve(buckets))},
+		{Name: "bucket take under a new policy", unit: 2, statements: []string{theHot, theLook, theSwap}, setup: setup(take(bucket)), act: once(take(wider))},
+		{Name: "bucket takes that are merged", unit: 1, statements: []string{theMerged}, act: together(bucket)},
+		{Name: "bucket refund", unit: -1, setup: twice(take(bucket)), act: once(refund(bucket))},
+		{Name: "bucket refunds that are sent together", unit: -1, statements: []string{theRefund}, setup: twice(take(bucket)), act: refundsTogether(bucket)},
+		{Name: "bucket cancel", unit: -1, setup: book(line), act: once(cancelBooking)},
+		{Name: "bucket reset", unit: -2, setup: twice(take(bucket)), act: once(reset(bucket))},
+		{Name: "bucket peek", unit: 1, reads: true, setup: setup(take(bucket)), act: once(peek(bucket))},
+		{Name: "bucket reservation", unit: 1, act: once(reserve(bucket))},
 
-		{Name: "window take", unit: 1, statements: []string{theHot}, act: once(take(windows))},
-		{Name: "window take of a row", unit: 1, statements: []string{theHot}, setup: setup(take(windows)), act: once(take(windows))},
+		{Name: "window take", unit: 1, statements: []string{theHot}, act: once(take(window))},
+		{Name: "window take of a row", unit: 1, statements: []string{theHot}, setup: setup(take(window)), act: once(take(window))},
 		{Name: "window take that is refused", unit: 1, refused: true, statements: []string{theHot}, setup: setup(take(narrow)), act: once(take(narrow))},
-		{Name: "window take that counts refusals", unit: 1, statements: []string{theWindowCount}, act: once(take(func(w *Client) *limiter.Limiter { return w.counts }))},
-		{Name: "window takes that are merged", unit: 1, statements: []string{theMerged}, act: together(windows)},
-		{Name: "window refund", unit: -1, setup: twice(take(windows)), act: once(refund(windows))},
-		{Name: "window cancel", unit: -1, setup: book(func(w *Client) *limiter.Limiter { return w.rota }), act: once(cancelBooking)},
-		{Name: "window reset", unit: -2, setup: twice(take(windows)), act: once(reset(windows))},
-		{Name: "window peek", unit: 1, reads: true, setup: setup(take(windows)), act: once(peek(windows))},
-		{Name: "window reservation", unit: 1, act: once(reserve(windows))},
+		{Name: "window take that counts refusals", unit: 1, statements: []string{theWindowCount}, act: once(take(counts))},
+		{Name: "window takes that are merged", unit: 1, statements: []string{theMerged}, act: together(window)},
+		{Name: "window refund", unit: -1, setup: twice(take(window)), act: once(refund(window))},
+		{Name: "window cancel", unit: -1, setup: book(rota), act: once(cancelBooking)},
+		{Name: "window reset", unit: -2, setup: twice(take(window)), act: once(reset(window))},
+		{Name: "window peek", unit: 1, reads: true, setup: setup(take(window)), act: once(peek(window))},
+		{Name: "window reservation", unit: 1, act: once(reserve(window))},
 
 		{Name: "decision over several limits", unit: 1, joint: true, statements: []string{theAll}, act: all(three...)},
 		{Name: "decision over several limits with rows", unit: 1, joint: true, statements: []string{theAll}, setup: setupAll(three...), act: all(three...)},
-		{Name: "decision over several limits that is refused", unit: 1, joint: true, refused: true, statements: []string{theAll}, setup: setup(take(tight)), act: all(tight, buckets, windows)},
+		{Name: "decision over several limits that is refused", unit: 1, joint: true, refused: true, statements: []string{theAll}, setup: setup(take(tight)), act: all(tight, bucket, window)},
 		{Name: "decision over several limits under a new policy", unit: 2, joint: true, statements: []string{theAll, theSwap, theCommit}, setup: setupAll(sameKind...), act: all(underAnother...)},
 
-		{Name: "first bucket take of a connection", unit: 1, Fresh: true, act: once(take(buckets))},
-		{Name: "first peek of a connection", unit: 1, reads: true, Fresh: true, act: once(peek(buckets))},
+		{Name: "first bucket take of a connection", unit: 1, Fresh: true, act: once(take(bucket))},
+		{Name: "first peek of a connection", unit: 1, reads: true, Fresh: true, act: once(peek(bucket))},
 
-		{Name: "bucket take in a transaction", unit: 1, strict: true, statements: []string{theBegin, theCommit}, act: once(take(buckets))},
-		{Name: "bucket takes that are merged in a transaction", unit: 1, strict: true, statements: []string{theBegin, theMerged, theCommit}, act: together(buckets)},
-		{Name: "bucket refund in a transaction", unit: -1, strict: true, statements: []string{theBegin, theCommit}, setup: twice(take(buckets)), act: once(refund(buckets))},
+		{Name: "bucket take in a transaction", unit: 1, strict: true, statements: []string{theBegin, theCommit}, act: once(take(bucket))},
+		{Name: "bucket takes that are merged in a transaction", unit: 1, strict: true, statements: []string{theBegin, theMerged, theCommit}, act: together(bucket)},
+		{Name: "bucket refund in a transaction", unit: -1, strict: true, statements: []string{theBegin, theCommit}, setup: twice(take(bucket)), act: once(refund(bucket))},
 		{Name: "decision over several limits in a transaction", unit: 1, joint: true, strict: true, statements: []string{theBegin, theAll, theCommit}, act: all(three...)},
 	}
 	for i := range kinds {
@@ -100,12 +98,6 @@ func Kinds() []Kind {
 	}
 	return kinds
 }
-
-type of func(*Client) *limiter.Limiter
-
-func tight(w *Client) *limiter.Limiter  { return w.tight }
-func narrow(w *Client) *limiter.Limiter { return w.narrow }
-func wider(w *Client) *limiter.Limiter  { return w.wider }
 
 type operation func(ctx context.Context, w *Client, key string) (carried bool, err error)
 
@@ -119,19 +111,19 @@ func once(do operation) func(*Client) []answer {
 	return func(w *Client) []answer { return []answer{do.answer(context.Background(), w, w.keys[0])} }
 }
 
-func take(l of) operation {
+func take(l limit) operation {
 	return func(ctx context.Context, w *Client, key string) (bool, error) {
-		res, err := l(w).Allow(ctx, key)
+		res, err := w.limiters[l].Allow(ctx, key)
 		return res.Allowed, err
 	}
 }
 
 // all is one decision over the keys, each of which has its limiter. Its answer is of the first key.
-func all(limiters ...of) func(*Client) []answer {
+func all(limiters ...limit) func(*Client) []answer {
 	return once(func(ctx context.Context, w *Client, _ string) (bool, error) {
 		var claims []limiter.Claim
 		for i, l := range limiters {
-			claims = append(claims, limiter.Claim{Limiter: l(w), Key: w.keys[i]})
+			claims = append(claims, limiter.Claim{Limiter: w.limiters[l], Key: w.keys[i]})
 		}
 		r, err := limiter.AllowAll(ctx, claims...)
 		return r.Allowed, err
@@ -139,32 +131,32 @@ func all(limiters ...of) func(*Client) []answer {
 }
 
 // setupAll makes such a decision before the operation that is cut.
-func setupAll(limiters ...of) func(*Client) error {
+func setupAll(limiters ...limit) func(*Client) error {
 	return func(w *Client) error { return all(limiters...)(w)[0].err }
 }
 
-func peek(l of) operation {
+func peek(l limit) operation {
 	return func(ctx context.Context, w *Client, key string) (bool, error) {
-		_, err := l(w).Peek(ctx, key)
+		_, err := w.limiters[l].Peek(ctx, key)
 		return false, err
 	}
 }
 
-func refund(l of) operation {
+func refund(l limit) operation {
 	return func(ctx context.Context, w *Client, key string) (bool, error) {
-		return l(w).Refund(ctx, key, 1)
+		return w.limiters[l].Refund(ctx, key, 1)
 	}
 }
 
-func reset(l of) operation {
+func reset(l limit) operation {
 	return func(ctx context.Context, w *Client, key string) (bool, error) {
-		return true, l(w).Reset(ctx, key)
+		return true, w.limiters[l].Reset(ctx, key)
 	}
 }
 
-func reserve(l of) operation {
+func reserve(l limit) operation {
 	return func(ctx context.Context, w *Client, key string) (bool, error) {
-		r, err := l(w).Reserve(ctx, key, 1, time.Hour)
+		r, err := w.limiters[l].Reserve(ctx, key, 1, time.Hour)
 		return r.Allowed, err
 	}
 }
@@ -178,12 +170,12 @@ func twice(before operation) func(*Client) error {
 }
 
 // book makes a reservation that can be canceled: for its turn it has to wait.
-func book(l of) func(*Client) error {
+func book(l limit) func(*Client) error {
 	return func(w *Client) (err error) {
 		if err := setup(take(l))(w); err != nil {
 			return err
 		}
-		w.booked, err = l(w).Reserve(context.Background(), w.keys[0], 1, time.Hour)
+		w.booked, err = w.limiters[l].Reserve(context.Background(), w.keys[0], 1, time.Hour)
 		return err
 	}
 }
@@ -210,7 +202,7 @@ func (w *waiting) Done() <-chan struct{} {
 }
 
 // together has four takes of three keys go out in one statement.
-func together(l of) func(*Client) []answer {
+func together(l limit) func(*Client) []answer {
 	return func(w *Client) []answer {
 		// The first key has two: they are one row, of two units.
 		return meet(w, slices.Concat(w.keys[:1], w.keys), []string{"ahead", "ahead, too"}, take(l))
@@ -218,7 +210,7 @@ func together(l of) func(*Client) []answer {
 }
 
 // refundsTogether has two refunds of a key go out in one round trip.
-func refundsTogether(l of) func(*Client) []answer {
+func refundsTogether(l limit) func(*Client) []answer {
 	return func(w *Client) []answer {
 		return meet(w, []string{w.keys[0], w.keys[0]}, w.keys[:1], refund(l))
 	}
