@@ -183,7 +183,7 @@ func TestDoctorPoolers(t *testing.T) {
 // the database behind it.
 func pgBouncer(t *testing.T, target string, settings ...string) string {
 	t.Helper()
-	program, err := daemon.FindPgBouncer()
+	program, err := daemon.FindPooler("pgbouncer")
 	if err != nil {
 		testenv.Unavailable(t, "pgbouncer", err)
 	}

@@ -28,14 +28,14 @@ func PgBouncer(t *testing.T, dsn string) string {
 // Pooler is a PgBouncer that pools transactions. It is for one goroutine, but for DSN.
 type Pooler struct {
 	t      testing.TB
-	daemon *daemon.PgBouncer
+	daemon *daemon.Pooler
 }
 
 // NewPooler starts a PgBouncer in front of the database of dsn. Settings are those of pgbouncer.ini:
 // "default_pool_size = 2". It stops when the test ends.
 func NewPooler(t testing.TB, dsn string, settings ...string) *Pooler {
 	t.Helper()
-	program, err := daemon.FindPgBouncer()
+	program, err := daemon.FindPooler("pgbouncer")
 	if err != nil {
 		testenv.Unavailable(t, "pgbouncer", err)
 	}

@@ -13,7 +13,7 @@ import (
 // another client has left. It stops when the test ends.
 func Pgpool(t testing.TB, dsn string) string {
 	t.Helper()
-	program, err := daemon.FindPgpool()
+	program, err := daemon.FindPooler("pgpool")
 	if err != nil {
 		testenv.Unavailable(t, "pgpool", err)
 	}
