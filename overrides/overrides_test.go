@@ -7,186 +7,230 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/overrides"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
+const age = 10 * time.Second // the default MaxAge
+
+// fakeSource is a source that the test controls.
+type fakeSource struct {
+	mu    sync.Mutex
+	list  []limiter.Override
+	err   error
+	takes time.Duration // how long a read takes, unless its context ends first
+	reads int
+	limit int // of the latest read
+}
+
+func (s *fakeSource) Overrides(ctx context.Context, name string, limit int) ([]limiter.Override, error) {
+	s.mu.Lock()
+	list, err, takes := s.list, s.err, s.takes
+	s.reads++
+	s.limit = limit
+	s.mu.Unlock()
+	if name != "api" {
+		return nil, fmt.Errorf("the limiter is %q", name)
+	}
+	select {
+	case <-time.After(takes):
+		return list, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// set sets the only override: of "k", with this capacity. The next reads take this long.
+func (s *fakeSource) set(capacity int64, takes time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list, s.takes = []limiter.Override{{Key: "k", Policy: limiter.PerMinute(capacity)}}, takes
+}
+
+// newSource returns a source with an override of "k" by 5 a minute.
+func newSource(takes time.Duration) *fakeSource {
+	s := &fakeSource{}
+	s.set(5, takes)
+	return s
+}
+
+func (s *fakeSource) wantReads(t *testing.T, want int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reads != want {
+		t.Errorf("%d reads, want %d", s.reads, want)
+	}
+}
+
+type policyFor = func(context.Context, string) (limiter.Policy, error)
+
+// want fails the test unless the key has an override with this capacity. 0 means none.
+func want(t *testing.T, f policyFor, key string, capacity int64) {
+	t.Helper()
+	var policy limiter.Policy
+	if capacity > 0 {
+		policy = limiter.PerMinute(capacity)
+	}
+	if got, err := f(t.Context(), key); err != nil || got != policy {
+		t.Errorf("the policy of %q is %+v, %v; want %+v", key, got, err, policy)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withOverrides returns a limiter in memory of 1 a minute.
+func withOverrides(t *testing.T, f policyFor, opts ...limiter.Option) *limiter.Limiter {
+	t.Helper()
+	l, err := limiter.New(memory.New(), "api", limiter.PerMinute(1), append(opts, limiter.WithPolicyFor(f))...)
+	must(t, err)
+	return l
+}
+
+// collect returns an option that appends what OnError gets.
+func collect(errs *[]error) overrides.Option {
+	return overrides.OnError(func(err error) { *errs = append(*errs, err) })
+}
+
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
-	const age = 10 * time.Second
 	for _, c := range []struct {
 		name            string
 		wall, monotonic time.Duration // what the clocks advance
-		again           bool          // whether the table is read again
+		reads           int
 	}{
-		{"a copy of ten seconds is read again", age, age, true},
-		{"a younger copy is not", age - 1, age - 1, false},
-		{"a frozen process", age, 0, true},
-		{"a wall clock that was stepped back", -time.Hour, age, true},
-		{"a wall clock that was stepped back, too early", -time.Hour, age - 1, false},
+		{"a copy of ten seconds is read again", age, age, 2},
+		{"a younger copy is not", age - 1, age - 1, 1},
+		{"a frozen process", age, 0, 2},
+		{"a wall clock that was stepped back", -time.Hour, age, 2},
+		{"a wall clock that was stepped back, too early", -time.Hour, age - 1, 1},
 	} {
 		for option, opts := range map[string][]overrides.Option{"set": {overrides.MaxAge(age)}, "default": nil} {
-			source, clock := &fakeSource{}, newClocks()
-			f := overrides.New(source, "api", append(opts, clock.option())...)
+			source, wall, monotonic := &fakeSource{}, time.Unix(1_800_000_000, 0), time.Duration(0)
+			f := overrides.New(source, "api", append(opts, overrides.WithClocks(
+				func() time.Time { return wall }, func() time.Duration { return monotonic }))...)
 			want(t, f, "k", 0)
-			source.set("k", 5)
-			clock.move(c.wall, c.monotonic)
-			want(t, f, "k", map[bool]int64{true: 5, false: 0}[c.again])
+			source.set(5, 0)
+			wall, monotonic = wall.Add(c.wall), c.monotonic
+			want(t, f, "k", int64(c.reads-1)*5)
 			want(t, f, "other", 0)
-			if n, reads := source.count(), map[bool]int{true: 2, false: 1}[c.again]; n != reads {
-				t.Errorf("%s, MaxAge by %s: %d reads, want %d", c.name, option, n, reads)
+			if source.reads != c.reads {
+				t.Errorf("%s, MaxAge by %s: %d reads, want %d", c.name, option, source.reads, c.reads)
 			}
 		}
 	}
-	t.Run("an override ends although the copy is younger", func(t *testing.T) {
-		t.Parallel()
-		source, clock := &fakeSource{}, newClocks()
-		source.list = []limiter.Override{{Key: "k", Policy: limiter.PerMinute(5), ExpiresAt: clock.wall.Add(time.Second)}}
-		f := overrides.New(source, "api", overrides.MaxAge(time.Hour), clock.option())
+}
+
+func TestOverrideEndsWithoutARead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := newSource(0)
+		source.list[0].ExpiresAt = time.Now().Add(time.Second)
+		f := overrides.New(source, "api", overrides.MaxAge(time.Hour))
 		want(t, f, "k", 5)
-		clock.advance(time.Second - 1)
+		<-time.After(time.Second - 1)
 		want(t, f, "k", 5)
-		clock.advance(1)
+		<-time.After(1)
 		want(t, f, "k", 0)
-		if n := source.count(); n != 1 {
-			t.Errorf("%d reads, want 1", n)
-		}
+		source.wantReads(t, 1)
 	})
 }
 
 func TestFailedRead(t *testing.T) {
 	t.Parallel()
-	source, clock, seen := &fakeSource{}, newClocks(), &reported{}
 	down := errors.New("down")
-	source.err = down
-	f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), clock.option(), seen.option())
-	expect := func(change func(), key string, capacity int64, reads, errs int) {
-		t.Helper()
-		source.change(change)
-		want(t, f, key, capacity)
-		want(t, f, key, capacity)
-		if source.count() != reads || len(seen.errs) != errs {
-			t.Errorf("%d reads and %d errors, want %d and %d", source.count(), len(seen.errs), reads, errs)
-		}
-		clock.advance(10 * time.Second)
-	}
 	list := []limiter.Override{{Key: "k", Policy: limiter.PerMinute(5)}}
-	expect(func() {}, "k", 0, 1, 1) // there is no copy yet
-	expect(func() { source.list, source.err = list, nil }, "k", 5, 2, 1)
-	expect(func() { source.list, source.err = nil, down }, "k", 5, 3, 2)
-	expect(func() {}, "k", 5, 4, 3)
-	expect(func() { source.err = nil }, "k", 0, 5, 3)
-	for _, err := range seen.errs {
-		if !errors.Is(err, down) || !strings.Contains(err.Error(), `limiter "api"`) {
-			t.Errorf("OnError got %v, want the source's error and the limiter's name", err)
-		}
-	}
-}
-
-func TestReadEndsAfterOneSecond(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		source, seen := &fakeSource{}, &reported{}
-		source.set("k", 5)
-		f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), seen.option())
-		want(t, f, "k", 5)
-		<-time.After(10 * time.Second)
-		source.change(func() { source.takes = time.Hour })
-		began := time.Now()
-		want(t, f, "k", 5)
-		if d := time.Since(began); d != time.Second {
-			t.Errorf("the read took %v, want 1 s", d)
+		source, errs := &fakeSource{}, []error{}
+		var f policyFor
+		f = overrides.New(source, "api", overrides.OnError(func(err error) {
+			errs = append(errs, err)
+			_, _ = f(t.Context(), "k") // asking again waits for nothing
+		}))
+		for i, read := range []struct {
+			list     []limiter.Override
+			err      error
+			capacity int64
+			errs     int
+		}{
+			{nil, down, 0, 1}, // there is no copy yet
+			{list, nil, 5, 1},
+			{nil, down, 5, 2},
+			{nil, down, 5, 3},
+			{nil, nil, 0, 3},
+		} {
+			source.list, source.err = read.list, read.err
+			want(t, f, "k", read.capacity)
+			want(t, f, "k", read.capacity)
+			source.wantReads(t, i+1)
+			if len(errs) != read.errs {
+				t.Errorf("OnError got %v, want %d errors", errs, read.errs)
+			}
+			<-time.After(age)
 		}
-		if len(seen.errs) != 1 || !errors.Is(seen.errs[0], context.DeadlineExceeded) {
-			t.Errorf("OnError got %v, want a timeout", seen.errs)
-		}
-		<-time.After(10*time.Second - 1)
-		want(t, f, "k", 5)
-		if n := source.count(); n != 2 {
-			t.Errorf("%d reads, want no retry before MaxAge has passed since the failure", n)
-		}
-	})
-}
-
-// One caller reads. Without a copy the others wait for it, and otherwise they use the old one.
-func TestOneCallerReads(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		source := &fakeSource{takes: 500 * time.Millisecond}
-		source.set("k", 5)
-		f := overrides.New(source, "api")
-		for range 64 {
-			go want(t, f, "k", 5)
-		}
-		want(t, f, "k", 5)
-		<-time.After(10 * time.Second)
-		source.set("k", 7)
-		go want(t, f, "k", 7)
-		synctest.Wait()
-		began := time.Now()
-		for range 64 {
-			want(t, f, "k", 5)
-		}
-		if d := time.Since(began); d != 0 {
-			t.Errorf("the others waited for %v, want no wait", d)
-		}
-		<-time.After(500 * time.Millisecond)
-		synctest.Wait()
-		want(t, f, "k", 7)
-		if n := source.count(); n != 2 {
-			t.Errorf("%d reads, want 2", n)
+		for _, err := range errs {
+			if !errors.Is(err, down) || !strings.Contains(err.Error(), `limiter "api"`) {
+				t.Errorf("OnError got %v, want the source's error and the limiter's name", err)
+			}
 		}
 	})
 }
 
 func TestMostOverrides(t *testing.T) {
 	t.Parallel()
-	source, clock, seen := &fakeSource{}, newClocks(), &reported{}
-	add := func(n int) {
-		for range n {
-			source.list = append(source.list, limiter.Override{
-				Key: fmt.Sprint(len(source.list)), Policy: limiter.PerMinute(int64(len(source.list) + 1)),
-			})
+	synctest.Test(t, func(t *testing.T) {
+		source, errs := &fakeSource{}, []error{}
+		add := func(n int) {
+			for range n {
+				i := len(source.list)
+				source.list = append(source.list, limiter.Override{Key: fmt.Sprint(i), Policy: limiter.PerMinute(int64(i + 1))})
+			}
 		}
-	}
-	add(10_000)
-	f := overrides.New(source, "api", overrides.MaxAge(10*time.Second), clock.option(), seen.option())
-	want(t, f, "9999", 10_000)
-	if len(seen.errs) != 0 || source.limit != 10_001 {
-		t.Errorf("errors %v with a limit of %d, want none and 10,001", seen.errs, source.limit)
-	}
-	add(1)
-	clock.advance(10 * time.Second)
-	want(t, f, "9999", 10_000)
-	want(t, f, "10000", 0)
-	if len(seen.errs) != 1 || !errors.Is(seen.errs[0], limiter.ErrMisconfigured) || !strings.Contains(seen.errs[0].Error(), "10000 overrides") {
-		t.Errorf("OnError got %v, want ErrMisconfigured with the number", seen.errs)
-	}
+		add(10_000)
+		f := overrides.New(source, "api", collect(&errs))
+		want(t, f, "9999", 10_000)
+		if len(errs) != 0 || source.limit != 10_001 {
+			t.Errorf("errors %v with a limit of %d, want none and 10,001", errs, source.limit)
+		}
+		add(1)
+		<-time.After(age)
+		want(t, f, "9999", 10_000)
+		want(t, f, "10000", 0)
+		if len(errs) != 1 || !errors.Is(errs[0], limiter.ErrMisconfigured) || !strings.Contains(errs[0].Error(), "10000 overrides") {
+			t.Errorf("OnError got %v, want ErrMisconfigured with the number", errs)
+		}
+	})
 }
 
 func TestStoredKeys(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("k", 1000)
-	for _, secret := range [][]byte{nil, []byte("a secret")} {
-		for _, key := range []string{"k", long, "\x00"} {
-			stored, err := limiter.StoredKey(key, secret)
-			must(t, err)
-			source := &fakeSource{}
-			source.set(stored, 5)
-			l := withOverrides(t, overrides.New(source, "api"))
-			if secret != nil {
-				l = withOverrides(t, overrides.New(source, "api", overrides.WithKeyDigest(secret)), limiter.WithKeyDigest(secret))
-			}
-			if r, err := l.AllowN(t.Context(), key, 5); err != nil || !r.Allowed || r.Policy != limiter.Policy(limiter.PerMinute(5)) {
+	secret := []byte("a secret")
+	for _, key := range []string{"k", strings.Repeat("k", 1000), "\x00"} {
+		plain, err := limiter.StoredKey(key, nil)
+		must(t, err)
+		digest, err := limiter.StoredKey(key, secret)
+		must(t, err)
+		source := &fakeSource{list: []limiter.Override{{Key: plain, Policy: limiter.PerMinute(5)}, {Key: digest, Policy: limiter.PerMinute(6)}}}
+		for n, l := range map[int64]*limiter.Limiter{
+			5: withOverrides(t, overrides.New(source, "api")),
+			6: withOverrides(t, overrides.New(source, "api", overrides.WithKeyDigest(secret)), limiter.WithKeyDigest(secret)),
+		} {
+			if r, err := l.AllowN(t.Context(), key, n); err != nil || !r.Allowed || r.Policy != limiter.Policy(limiter.PerMinute(n)) {
 				t.Errorf("AllowN with the override: %+v, %v; want it allowed", r, err)
 			}
-			if _, err := l.AllowN(t.Context(), key+"x", 5); !errors.Is(err, limiter.ErrExceedsCapacity) {
+			if _, err := l.AllowN(t.Context(), key+"x", n); !errors.Is(err, limiter.ErrExceedsCapacity) {
 				t.Errorf("AllowN without an override: %v, want ErrExceedsCapacity", err)
 			}
 		}
@@ -201,7 +245,6 @@ func TestWrongArguments(t *testing.T) {
 		"a typed nil source": overrides.New((*fakeSource)(nil), "api"),
 		"no name":            overrides.New(source, ""),
 		"MaxAge of 0":        overrides.New(source, "api", overrides.MaxAge(0)),
-		"a negative MaxAge":  overrides.New(source, "api", overrides.MaxAge(-1)),
 		"no secret":          overrides.New(source, "api", overrides.WithKeyDigest(nil)),
 		"no OnError":         overrides.New(source, "api", overrides.OnError(nil)),
 	} {
@@ -210,27 +253,13 @@ func TestWrongArguments(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want a refusal with ErrInvalid", name, r, err)
 		}
 	}
-	if n := source.count(); n != 0 {
-		t.Errorf("%d reads, want none", n)
-	}
+	source.wantReads(t, 0)
 	defer func() {
 		if text := fmt.Sprint(recover()); !strings.Contains(text, "option 0 of New is nil") {
 			t.Errorf("New with a nil option: panic %q", text)
 		}
 	}()
 	overrides.New(source, "api", nil)
-}
-
-func TestOverrideOfTheOtherKind(t *testing.T) {
-	t.Parallel()
-	source := &fakeSource{list: []limiter.Override{{Key: "k", Policy: limiter.FixedWindow{Limit: 1, Window: time.Hour}}}}
-	l := withOverrides(t, overrides.New(source, "api"))
-	if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, limiter.ErrInvalid) {
-		t.Errorf("Allow: %v, want ErrInvalid", err)
-	}
-	if r, err := l.Allow(t.Context(), "other"); err != nil || !r.Allowed {
-		t.Errorf("Allow of another key: %+v, %v; want it allowed", r, err)
-	}
 }
 
 // Not in parallel, because the default logger is a variable.
@@ -242,63 +271,20 @@ func TestFailuresAreLogged(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	clock := newClocks()
-	f := overrides.New(store, "api", overrides.MaxAge(10*time.Second), clock.option())
-	for range 2 {
-		for range 5 {
-			want(t, f, "secret-key", 0)
-		}
-		clock.advance(10 * time.Second)
+	f := overrides.New(store, "api")
+	for range 5 {
+		want(t, f, "secret-key", 0)
 	}
-	if n := strings.Count(text.String(), "limiter: misconfigured: the tables are missing, or differ from those of migration 1"); n != 2 || strings.Contains(text.String(), "secret-key") {
-		t.Errorf("the log has %d errors, want 2 without the key:\n%s", n, &text)
-	}
-}
-
-func TestOnErrorMayAskAgain(t *testing.T) {
-	t.Parallel()
-	source := &fakeSource{err: errors.New("down")}
-	var f policyFor
-	var calls atomic.Int64
-	f = overrides.New(source, "api", overrides.OnError(func(error) {
-		calls.Add(1)
-		want(t, f, "k", 0)
-	}))
-	want(t, f, "k", 0)
-	if n := calls.Load(); n != 1 {
-		t.Errorf("OnError was called %d times, want once", n)
+	if n := strings.Count(text.String(), "limiter: misconfigured: the tables are missing, or differ from those of migration 1"); n != 1 || strings.Contains(text.String(), "secret-key") {
+		t.Errorf("the log has %d errors, want 1 without the key:\n%s", n, &text)
 	}
 }
 
 func TestAllocations(t *testing.T) {
-	source := &fakeSource{}
-	source.set("k", 5)
-	f := overrides.New(source, "api")
+	f := overrides.New(newSource(0), "api")
 	for _, key := range []string{"k", "other"} {
 		if n := testing.AllocsPerRun(1000, func() { _, _ = f(t.Context(), key) }); n != 0 {
 			t.Errorf("%q costs %v allocations, want none", key, n)
 		}
-	}
-}
-
-func BenchmarkPolicyFor(b *testing.B) {
-	source := &fakeSource{}
-	for i := range 10_000 {
-		source.list = append(source.list, limiter.Override{Key: fmt.Sprintf("customer-%d", i), Policy: limiter.PerMinute(5)})
-	}
-	secret := []byte("a secret")
-	for name, f := range map[string]policyFor{
-		"plain":  overrides.New(source, "api"),
-		"digest": overrides.New(source, "api", overrides.WithKeyDigest(secret)),
-		"none":   overrides.New(&fakeSource{}, "api"),
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := f(b.Context(), "customer-77"); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
