@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
 	"github.com/sqlimit/limiter"
@@ -67,53 +66,6 @@ func TestRefusalNames(t *testing.T) {
 	}
 }
 
-func TestRulesOfCostZeroTakeNothing(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name       string
-		burst, day int64
-		quota      string
-		left       []int64
-	}{
-		{"OfOneLimit", 0, 2, `"burst";r=3, "day";r=3;t=43200`, []int64{3, 3}},
-		{"OfTheOtherLimit", 1, 0, `"burst";r=2;t=2, "day";r=5`, []int64{2, 5}},
-		{"OfAllLimits", 0, 0, `"burst";r=3, "day";r=5`, []int64{3, 5}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			rules := burstAndDay(t, 5)
-			rules[0].Cost, rules[1].Cost = costIs(tt.burst), costIs(tt.day)
-			s, client := serve(t, grpclimiter.NewAll(rules))
-			header, err := call(t, client)
-			wantCode(t, err, codes.OK, 0)
-			wantHeader(t, header, bothPolicies, tt.quota, "")
-			if got := []int64{left(t, rules[0].Limiter, "everybody"), left(t, rules[1].Limiter, "everybody")}; !slices.Equal(got, tt.left) {
-				t.Errorf("left %d, want %d", got, tt.left)
-			}
-			if res, ok := grpclimiter.ResultFromContext(s.last); !ok || !res.Allowed {
-				t.Errorf("ResultFromContext = %+v, %t", res, ok)
-			}
-		})
-	}
-}
-
-func TestMissingKeyChargesNoLimit(t *testing.T) {
-	t.Parallel()
-	rules := burstAndDay(t, 5)
-	rules[1].Key = grpclimiter.Metadata("x-api-key")
-	_, client := serve(t, grpclimiter.NewAll(rules))
-	_, err := call(t, client)
-	wantCode(t, err, codes.InvalidArgument, 0)
-	if got := left(t, rules[0].Limiter, "everybody"); got != 3 {
-		t.Errorf("the call left %d of the burst, want 3", got)
-	}
-	_, err = call(t, client, "x-api-key", "k1")
-	wantCode(t, err, codes.OK, 0)
-	if got := left(t, rules[1].Limiter, "k1"); got != 4 {
-		t.Errorf("the call left %d of the day, want 4", got)
-	}
-}
-
 func TestPolicyThatDecided(t *testing.T) {
 	t.Parallel()
 	plan := limiter.WithPolicyFor(func(_ context.Context, key string) (limiter.Policy, error) {
@@ -130,29 +82,5 @@ func TestPolicyThatDecided(t *testing.T) {
 		if got := header.Get("ratelimit-policy"); !slices.Equal(got, []string{want}) {
 			t.Errorf("%s: ratelimit-policy %q, want %q", plan, got, want)
 		}
-	}
-}
-
-func TestConcurrentCalls(t *testing.T) {
-	t.Parallel()
-	s, client := serve(t, grpclimiter.NewAll(burstAndDay(t, 2)))
-	const callers = 32
-	codesOf := make(chan codes.Code, callers)
-	for range callers {
-		go func() {
-			_, err := client.EmptyCall(t.Context(), &testpb.Empty{})
-			codesOf <- status.Code(err)
-		}()
-	}
-	counts := map[codes.Code]int{}
-	for range callers {
-		counts[<-codesOf]++
-	}
-	// The service has no EmptyCall, which shows that the limiter let a call pass.
-	if counts[codes.Unimplemented] != 2 || counts[codes.ResourceExhausted] != callers-2 {
-		t.Errorf("codes %v, want 2 that passed and %d refusals", counts, callers-2)
-	}
-	if n := s.calls.Load(); n != 0 {
-		t.Errorf("the service was called %d times by other methods", n)
 	}
 }

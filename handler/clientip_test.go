@@ -127,23 +127,6 @@ func TestMappedAddresses(t *testing.T) {
 	}
 }
 
-func TestIPv6Prefix(t *testing.T) {
-	t.Parallel()
-	const peer = "[2001:db8:1234:5678:9abc:def0:1234:5678]:443"
-	for bits, want := range map[int]string{
-		32:  "2001:db8::/32",
-		48:  "2001:db8:1234::/48",
-		56:  "2001:db8:1234:5600::/56",
-		64:  "2001:db8:1234:5678::/64",
-		127: "2001:db8:1234:5678:9abc:def0:1234:5678/127",
-		128: "2001:db8:1234:5678:9abc:def0:1234:5678/128",
-	} {
-		key := handler.ClientIP(handler.IPv6Prefix(bits))
-		checkKey(t, key, request(peer), want)
-		checkKey(t, key, request("192.0.2.1:443"), "192.0.2.1")
-	}
-}
-
 // A bit within the prefix is another client, one behind it the same.
 func TestAddressesShareAKeyByPrefix(t *testing.T) {
 	t.Parallel()
@@ -189,19 +172,6 @@ func TestKeyCostsOneAllocation(t *testing.T) {
 		if got > 1 {
 			t.Errorf("%s: %v allocations; want the key alone", b.name, got)
 		}
-	}
-}
-
-func BenchmarkClientIP(b *testing.B) {
-	for _, c := range costs() {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := c.key(c.request); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }
 

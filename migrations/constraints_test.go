@@ -96,20 +96,6 @@ func TestTablesRejectValuesOutOfRange(t *testing.T) {
 	})
 }
 
-func TestPrimaryKeys(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, d database) {
-		d.up(t)
-		for _, table := range tables.All {
-			// Names and keys are told apart by their bytes.
-			run(t, d.DB, d.insert(table.Name, "limiter", "'a'", 1), d.insert(table.Name, "limiter", "'A'", 1), d.insert(table.Name, "limiter", "'a'", 2))
-			if _, err := d.ExecContext(t.Context(), d.insert(table.Name, "limiter", "'a'", 1)); err == nil {
-				t.Errorf("%s takes a second row for one limiter and key", table.Name)
-			}
-		}
-	})
-}
-
 func TestSQLiteColumnsRejectOtherTypes(t *testing.T) {
 	t.Parallel()
 	d := onSQLite(t)

@@ -10,7 +10,6 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/otellimiter"
 )
 
@@ -31,23 +30,5 @@ func TestADecisionAllocatesNothing(t *testing.T) {
 				t.Errorf("%s, %s: %v allocations a decision", name, kind, n)
 			}
 		}
-	}
-}
-
-// BenchmarkDecision measures a decision in memory, without an observer and with one.
-func BenchmarkDecision(b *testing.B) {
-	for name, opts := range map[string][]limiter.Option{
-		"no observer": nil,
-		"SDK":         {limiter.WithObserver(otellimiter.Observer(newMeter(b)))},
-	} {
-		b.Run(name, func(b *testing.B) {
-			l := newLimiter(b, memory.New(), "l", limiter.PerDay(1<<30), opts...)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := l.Allow(b.Context(), "key"); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -244,29 +243,6 @@ func TestASourceOfALaterVersionIsRecorded(t *testing.T) {
 	m := newMeter(t)
 	otellimiter.Observer(m)(t.Context(), limiter.Decision{Limiter: "l", Result: limiter.Result{Source: 77}})
 	m.wantPoints(t, "decisions limiter=l result=refused source=source(77): 1", "decision.duration limiter=l result=refused source=source(77): 1")
-}
-
-func TestManyLimitersAreRecordedConcurrently(t *testing.T) {
-	t.Parallel()
-	m := newMeter(t)
-	observe := otellimiter.Observer(m)
-	const limiters, workers, rounds = 20, 8, 50
-	var all sync.WaitGroup
-	for range workers {
-		all.Go(func() {
-			for i := range limiters * rounds {
-				observe(context.Background(), limiter.Decision{Limiter: fmt.Sprint(i % limiters), Op: limiter.OpTake, Result: limiter.Result{Allowed: true, Taken: 1, Source: limiter.SourceStore}})
-			}
-		})
-	}
-	all.Wait()
-	var want []string
-	for i := range limiters {
-		for _, metric := range []string{"decisions limiter=%d", "decision.duration limiter=%d", "units limiter=%d operation=take"} {
-			want = append(want, fmt.Sprintf(metric+" result=allowed source=store: %d", i, workers*rounds))
-		}
-	}
-	m.wantPoints(t, want...)
 }
 
 // broken makes no instruments.

@@ -3,14 +3,15 @@
 package main_test
 
 import (
+	"fmt"
 	"io"
-	"net"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/charmbracelet/x/ansi"
+
+	program "github.com/sqlimit/limiter/cmd/limiter"
 )
 
 func TestFullDisk(t *testing.T) {
@@ -46,56 +47,12 @@ func TestSweepThatFails(t *testing.T) {
 	contains(t, a.stderr, "terminating connection")
 }
 
-// A proxy closes the connection when the program sends its first statement.
-func TestLostConnection(t *testing.T) {
-	t.Parallel()
-	db := migratedPostgres(t)
-	u, err := url.Parse(db.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer proxy.Close()
-	target := u.Host
-	u.Host = proxy.Addr().String()
-	pass := func(client net.Conn) {
-		defer client.Close()
-		server, err := net.Dial("tcp", target)
-		if err != nil {
-			return
-		}
-		defer server.Close()
-		go func() { _, _ = io.Copy(client, server) }()
-		buf := make([]byte, 4096)
-		for {
-			n, err := client.Read(buf)
-			if err != nil || buf[0] == 'P' || buf[0] == 'Q' {
-				return
-			}
-			_, _ = server.Write(buf[:n])
-		}
-	}
-	go func() {
-		for {
-			client, err := proxy.Accept()
-			if err != nil {
-				return
-			}
-			go pass(client)
-		}
-	}()
-	fails(t, u.String(), 3, []string{"unexpected EOF"}, "peek", "login", "alice")
-}
-
 func TestSweepOnANarrowTerminal(t *testing.T) {
 	t.Parallel()
 	db := migratedPostgres(t)
 	db.exec(t, expired("", "3000"))
 	x := openTerminal(t, 20, db.url, "sweep")
-	x.end()
+	x.wantEnd(0)
 	lines := strings.Split(x.output(), "\r")
 	for _, line := range lines[:len(lines)-2] { // before the result
 		if width := ansi.StringWidth(line); width >= 20 && !strings.Contains(line, "deleted 3000 rows in") {
@@ -103,6 +60,13 @@ func TestSweepOnANarrowTerminal(t *testing.T) {
 		}
 	}
 	contains(t, x.output(), "deleted 3000 rows in", "[")
+}
+
+func TestExitCodeOfALostConnection(t *testing.T) {
+	t.Parallel()
+	if code := program.ExitCode(t.Context(), fmt.Errorf("read: %w", io.ErrUnexpectedEOF)); code != 3 {
+		t.Errorf("exit code %d, want 3", code)
+	}
 }
 
 func TestVersion(t *testing.T) {

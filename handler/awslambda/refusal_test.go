@@ -3,9 +3,7 @@ package awslambda_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -14,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter/handler"
-	"github.com/sqlimit/limiter/handler/awslambda"
 )
 
 func TestRefusalsOfEveryGateway(t *testing.T) {
@@ -68,29 +65,6 @@ func TestRefusalsOfEveryGateway(t *testing.T) {
 	}
 }
 
-func TestRawFormOfARefusal(t *testing.T) {
-	t.Parallel()
-	never := newLimiter(t, 1)
-	if _, err := never.Allow(t.Context(), client); err != nil {
-		t.Fatal(err)
-	}
-	h := awslambda.Handler(handler.New(never, handler.ClientIP())(http.NotFoundHandler()), nil)
-	for event, want := range map[string]string{
-		"rest":               `{"statusCode":429,"headers":null,"multiValueHeaders":{"Cache-Control":["no-store"],`,
-		"httpapi-format-1.0": `{"statusCode":429,"headers":null,"multiValueHeaders":{"Cache-Control":["no-store"],`,
-		"httpapi":            `{"statusCode":429,"headers":{"Cache-Control":"no-store",`,
-		"alb":                `{"statusCode":429,"statusDescription":"429 Too Many Requests","headers":{"Cache-Control":"no-store",`,
-	} {
-		out, err := h.Invoke(t.Context(), recorded(t, event))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(string(out), want) {
-			t.Errorf("%s: %s\nwant %s...", event, out, want)
-		}
-	}
-}
-
 func TestNoHeaderChangesTheKey(t *testing.T) {
 	t.Parallel()
 	for _, g := range gateways() {
@@ -114,35 +88,6 @@ func TestNoHeaderChangesTheKey(t *testing.T) {
 				if a := g.send(t, h, r); a.status != want {
 					t.Errorf("%s, %s: %v got %d, want %d", g.name, way, spoofed, a.status, want)
 				}
-			}
-		}
-	}
-}
-
-func TestRequestWithoutAnAddress(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, 1)
-	h := awslambda.Handler(handler.New(l, handler.ClientIP())(http.NotFoundHandler()), nil)
-	out, err := h.Invoke(t.Context(), recorded(t, "alb-health-check"))
-	var res lambdaResponse
-	if err := errors.Join(err, json.Unmarshal(out, &res)); err != nil || res.StatusCode != http.StatusBadRequest {
-		t.Errorf("%s, %v; want 400", out, err)
-	}
-}
-
-func TestRefusalOption(t *testing.T) {
-	t.Parallel()
-	own := handler.Refusal(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.SetCookie(w, &http.Cookie{Name: "seen", Value: "1"})
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = io.WriteString(w, "come back later")
-	}))
-	for _, g := range gateways() {
-		for way, h := range limited(&g, newLimiter(t, 1), handler.ClientIP(), own) {
-			_ = g.send(t, h, request(t, "GET", "/", "")) // both ways share the limiter
-			a := g.send(t, h, request(t, "GET", "/", ""))
-			if a.status != http.StatusServiceUnavailable || a.body != "come back later" || a.header.Get("Set-Cookie") != "seen=1" || a.header.Get("Retry-After") == "" {
-				t.Errorf("%s, %s: %+v", g.name, way, a)
 			}
 		}
 	}
@@ -180,17 +125,5 @@ func TestALBWithClientPorts(t *testing.T) {
 	}
 	if log.Len() > 0 {
 		t.Errorf("ClientIP warned of a proxy: %s", log)
-	}
-}
-
-// Every gateway forwards requests, and the event says whose.
-func TestNoProxyWarningInLambda(t *testing.T) {
-	log := logged(t)
-	for _, g := range gateways() {
-		for way, h := range limited(&g, newLimiter(t, 2), handler.ClientIP()) {
-			if a := g.send(t, h, request(t, "GET", "/", "")); a.status != http.StatusOK || log.Len() > 0 {
-				t.Errorf("%s, %s: status %d, logged %q", g.name, way, a.status, log.String())
-			}
-		}
 	}
 }

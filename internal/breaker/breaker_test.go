@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,23 +147,6 @@ func TestClosesAtAnAnswer(t *testing.T) {
 	})
 }
 
-func TestProbeOfACallerWhoLeft(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := opened(limiter.ErrNotApplied)
-		<-time.After(50 * ms)
-		if !through(b, "k", limiter.ErrCanceled) || through(b, "k", nil) {
-			t.Error("it did not stay open")
-		}
-		<-time.After(100 * ms)
-		for range 2 {
-			if !through(b, "k", nil) {
-				t.Error("it did not close with the next probe")
-			}
-		}
-	})
-}
-
 // Many may share a statement, and its error: that is one failure.
 func TestFailuresTogetherCountOnce(t *testing.T) {
 	t.Parallel()
@@ -223,27 +205,6 @@ func TestOneKeyOpensForThatKeyAlone(t *testing.T) {
 	})
 }
 
-func TestConnectionWaitedForInVain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for took, want := range map[time.Duration]bool{3 * time.Second: true, 1250 * ms: true, 1249 * ms: false, 250 * ms: false} {
-			b := new(breaker.Breaker)
-			through(b, "first", limiter.ErrOutcomeUnknown)
-			op := opOf("second")
-			op.Timeout = 250 * ms
-			pass, err := b.Enter(t.Context(), op)
-			if err != nil {
-				t.Fatal(err)
-			}
-			<-time.After(took)
-			pass.Leave(limiter.ErrNotApplied, op)
-			if open := !through(b, "third", nil); open != want {
-				t.Errorf("after a failure that took %v of 250ms: open is %v", took, open)
-			}
-		}
-	})
-}
-
 func TestSentBeforeTheLastAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -286,24 +247,6 @@ func TestErrorOfAnOpenBreaker(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestConcurrentUse(t *testing.T) {
-	t.Parallel()
-	var b breaker.Breaker
-	var wait sync.WaitGroup
-	for i := range 8 {
-		wait.Go(func() {
-			for n := range 1000 {
-				var err error
-				if (n/10+i)%2 == 0 {
-					err = limiter.ErrNotApplied
-				}
-				through(&b, fmt.Sprint(n%3), err)
-			}
-		})
-	}
-	wait.Wait()
 }
 
 func TestStats(t *testing.T) {

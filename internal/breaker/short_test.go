@@ -34,6 +34,8 @@ func TestShortTimeLimit(t *testing.T) {
 		{"a late timeout does not count", ms, time.Second, timedOut, 0},
 		{"a timeout of a connection that is not made counts", ms, time.Second + ms, timedOut, 2},
 		{"another error counts", ms, ms, limiter.ErrNotApplied, 5},
+		{"a second more than the time limit counts at once", 250 * ms, 1250 * ms, limiter.ErrNotApplied, 2},
+		{"less than a second more does not", 250 * ms, 1249 * ms, limiter.ErrNotApplied, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
