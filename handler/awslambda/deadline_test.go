@@ -44,9 +44,9 @@ func TestFailurePolicyBeforeTheEnd(t *testing.T) {
 		{"open, with less than the time limit", 349 * time.Millisecond, 249 * time.Millisecond, limiter.FailOpen(), http.StatusServiceUnavailable},
 	}
 	for _, tt := range tests {
-		for _, g := range gateways() {
+		for _, g := range gateways()[:1] {
 			for _, way := range []string{"handler", "function"} {
-				t.Run(tt.name+"/"+g.name+"/"+way, func(t *testing.T) {
+				t.Run(tt.name+"/"+way, func(t *testing.T) {
 					t.Parallel()
 					synctest.Test(t, func(t *testing.T) {
 						l, err := limiter.New(hungStore{}, "orders", limiter.PerHour(5), tt.policy)

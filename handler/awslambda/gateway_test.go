@@ -29,9 +29,9 @@ type gateway struct {
 	// header returns the header that the client gets.
 	header func(t *testing.T, res *lambdaResponse) http.Header
 	// limit returns a limited function that takes the event itself, as a handler.
-	limit func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler
+	limit func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) limitedFunction
 	// limitAll returns one that several limiters limit.
-	limitAll func(rules []handler.Rule, opts ...handler.Option) func(function) lambda.Handler
+	limitAll func(rules []handler.Rule, opts ...handler.Option) limitedFunction
 	// plain is the adapter for this gateway alone.
 	plain func(http.Handler) lambda.Handler
 	// single says that the last line of a header, and the last parameter of a name,
@@ -41,6 +41,9 @@ type gateway struct {
 
 // function is a function that takes an event of any kind.
 type function func(context.Context) (status int, header map[string]string, err error)
+
+// limitedFunction returns a function as a handler behind limits.
+type limitedFunction = func(function) lambda.Handler
 
 // reply is what a client gets.
 type reply struct {
@@ -68,13 +71,11 @@ func gateways() []gateway {
 		},
 		header: restHeader,
 		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.REST(h)) },
-		limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
-			return restFunction(awslambda.LimitREST(l, key, opts...))
-		},
-		limitAll: func(rules []handler.Rule, opts ...handler.Option) func(function) lambda.Handler {
-			return restFunction(awslambda.LimitAllREST(rules, opts...))
-		},
 	}
+	rest.limit, rest.limitAll = limits(awslambda.LimitREST, awslambda.LimitAllREST,
+		func(_ events.APIGatewayProxyRequest, status int, header map[string]string) events.APIGatewayProxyResponse {
+			return events.APIGatewayProxyResponse{StatusCode: status, Headers: header}
+		})
 	format1 := rest
 	format1.name = "HTTP API, format 1.0"
 	format1.event = func(r *http.Request, body string) map[string]any {
@@ -82,106 +83,79 @@ func gateways() []gateway {
 		event["version"] = "1.0"
 		return event
 	}
+	httpAPI := gateway{
+		name: "HTTP API",
+		event: func(r *http.Request, body string) map[string]any {
+			return v2Event(r, body, r.URL.Path, "a1.execute-api.eu-central-1.amazonaws.com")
+		},
+		header: v2Header,
+		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.HTTPAPI(h)) },
+	}
+	httpAPI.limit, httpAPI.limitAll = limits(awslambda.LimitHTTPAPI, awslambda.LimitAllHTTPAPI,
+		func(_ events.APIGatewayV2HTTPRequest, status int, header map[string]string) events.APIGatewayV2HTTPResponse {
+			return events.APIGatewayV2HTTPResponse{StatusCode: status, Headers: header}
+		})
+	functionURL := gateway{
+		name: "function URL",
+		event: func(r *http.Request, body string) map[string]any {
+			return v2Event(r, body, r.URL.EscapedPath(), "u1.lambda-url.eu-central-1.on.aws")
+		},
+		header: v2Header,
+		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.FunctionURL(h)) },
+	}
+	functionURL.limit, functionURL.limitAll = limits(awslambda.LimitFunctionURL, awslambda.LimitAllFunctionURL,
+		func(_ events.LambdaFunctionURLRequest, status int, header map[string]string) events.LambdaFunctionURLResponse {
+			return events.LambdaFunctionURLResponse{StatusCode: status, Headers: header}
+		})
 	alb := gateway{
 		name:   "ALB",
 		event:  func(r *http.Request, body string) map[string]any { return albEvent(r, body, false) },
 		header: albHeader(false),
 		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.ALB(h)) },
 		single: true,
-		limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
-			return albFunction(awslambda.LimitALB(l, key, opts...))
-		},
-		limitAll: func(rules []handler.Rule, opts ...handler.Option) func(function) lambda.Handler {
-			return albFunction(awslambda.LimitAllALB(rules, opts...))
-		},
 	}
+	alb.limit, alb.limitAll = limits(awslambda.LimitALB, awslambda.LimitAllALB, albResponse)
 	multi := alb
 	multi.name, multi.single = "ALB, multi-value headers", false
 	multi.event = func(r *http.Request, body string) map[string]any { return albEvent(r, body, true) }
 	multi.header = albHeader(true)
-	return []gateway{
-		rest,
-		format1,
-		{
-			name: "HTTP API",
-			event: func(r *http.Request, body string) map[string]any {
-				return v2Event(r, body, r.URL.Path, "a1.execute-api.eu-central-1.amazonaws.com")
-			},
-			header: v2Header,
-			plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.HTTPAPI(h)) },
-			limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
-				return httpAPIFunction(awslambda.LimitHTTPAPI(l, key, opts...))
-			},
-			limitAll: func(rules []handler.Rule, opts ...handler.Option) func(function) lambda.Handler {
-				return httpAPIFunction(awslambda.LimitAllHTTPAPI(rules, opts...))
-			},
+	return []gateway{rest, format1, httpAPI, functionURL, alb, multi}
+}
+
+func albResponse(e events.ALBTargetGroupRequest, status int, header map[string]string) events.ALBTargetGroupResponse {
+	res := events.ALBTargetGroupResponse{StatusCode: status, StatusDescription: "000 Of The Function's Own", Headers: header}
+	if e.MultiValueHeaders != nil && header != nil {
+		res.Headers, res.MultiValueHeaders = nil, make(map[string][]string)
+		for name, value := range header {
+			res.MultiValueHeaders[name] = []string{value}
+		}
+	}
+	return res
+}
+
+// around limits a function that takes the event itself.
+type around[E, R any] = func(func(context.Context, E) (R, error)) func(context.Context, E) (R, error)
+
+// limits returns functions that limit functions by one limiter, and by several.
+func limits[E, R any](
+	one func(handler.Limiter, handler.KeyFunc, ...handler.Option) around[E, R],
+	all func([]handler.Rule, ...handler.Option) around[E, R],
+	respond func(E, int, map[string]string) R,
+) (func(handler.Limiter, handler.KeyFunc, ...handler.Option) limitedFunction, func([]handler.Rule, ...handler.Option) limitedFunction) {
+	behind := func(limit around[E, R]) limitedFunction {
+		return func(f function) lambda.Handler {
+			return lambda.NewHandler(limit(func(ctx context.Context, e E) (R, error) {
+				status, header, err := f(ctx)
+				return respond(e, status, header), err
+			}))
+		}
+	}
+	return func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) limitedFunction {
+			return behind(one(l, key, opts...))
 		},
-		{
-			name: "function URL",
-			event: func(r *http.Request, body string) map[string]any {
-				return v2Event(r, body, r.URL.EscapedPath(), "u1.lambda-url.eu-central-1.on.aws")
-			},
-			header: v2Header,
-			plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.FunctionURL(h)) },
-			limit: func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) func(function) lambda.Handler {
-				return functionURLFunction(awslambda.LimitFunctionURL(l, key, opts...))
-			},
-			limitAll: func(rules []handler.Rule, opts ...handler.Option) func(function) lambda.Handler {
-				return functionURLFunction(awslambda.LimitAllFunctionURL(rules, opts...))
-			},
-		},
-		alb,
-		multi,
-	}
-}
-
-// restFunction returns functions behind limit as handlers.
-func restFunction(limit func(awslambda.RESTFunc) awslambda.RESTFunc) func(function) lambda.Handler {
-	return func(f function) lambda.Handler {
-		return lambda.NewHandler(limit(func(ctx context.Context, _ events.APIGatewayProxyRequest) (res events.APIGatewayProxyResponse, err error) {
-			res.StatusCode, res.Headers, err = f(ctx)
-			return res, err
-		}))
-	}
-}
-
-// albFunction returns functions behind limit as handlers.
-func albFunction(limit func(awslambda.ALBFunc) awslambda.ALBFunc) func(function) lambda.Handler {
-	return func(f function) lambda.Handler {
-		return lambda.NewHandler(limit(func(ctx context.Context, e events.ALBTargetGroupRequest) (res events.ALBTargetGroupResponse, err error) {
-			var header map[string]string
-			res.StatusCode, header, err = f(ctx)
-			res.StatusDescription = "000 Of The Function's Own"
-			res.Headers = header
-			if e.MultiValueHeaders != nil && header != nil {
-				res.Headers, res.MultiValueHeaders = nil, make(map[string][]string)
-				for name, value := range header {
-					res.MultiValueHeaders[name] = []string{value}
-				}
-			}
-			return res, err
-		}))
-	}
-}
-
-// httpAPIFunction returns functions behind limit as handlers.
-func httpAPIFunction(limit func(awslambda.HTTPAPIFunc) awslambda.HTTPAPIFunc) func(function) lambda.Handler {
-	return func(f function) lambda.Handler {
-		return lambda.NewHandler(limit(func(ctx context.Context, _ events.APIGatewayV2HTTPRequest) (res events.APIGatewayV2HTTPResponse, err error) {
-			res.StatusCode, res.Headers, err = f(ctx)
-			return res, err
-		}))
-	}
-}
-
-// functionURLFunction returns functions behind limit as handlers.
-func functionURLFunction(limit func(awslambda.FunctionURLFunc) awslambda.FunctionURLFunc) func(function) lambda.Handler {
-	return func(f function) lambda.Handler {
-		return lambda.NewHandler(limit(func(ctx context.Context, _ events.LambdaFunctionURLRequest) (res events.LambdaFunctionURLResponse, err error) {
-			res.StatusCode, res.Headers, err = f(ctx)
-			return res, err
-		}))
-	}
+		func(rules []handler.Rule, opts ...handler.Option) limitedFunction {
+			return behind(all(rules, opts...))
+		}
 }
 
 // send passes a request through the gateway to a function.
