@@ -97,17 +97,11 @@ func checkCanonical(t *testing.T, name string, key handler.KeyFunc, r *http.Requ
 		}
 		return
 	}
-	if addr, err := netip.ParseAddr(got); err == nil {
-		if !addr.Is4() || addr.IsUnspecified() || addr.String() != got {
-			t.Errorf("%s: key %q is not an IPv4 address in its one form", name, got)
-		}
-		return
-	}
-	prefix, err := netip.ParsePrefix(got)
-	switch {
-	case err != nil:
-		t.Errorf("%s: key %q is neither address nor prefix", name, got)
-	case prefix.Bits() != bits, prefix.Masked() != prefix, prefix.Addr().Is4(), prefix.Addr().Is4In6(), prefix.String() != got:
-		t.Errorf("%s: key %q is not an IPv6 prefix of %d bits in its one form", name, got, bits)
+	addr, _ := netip.ParseAddr(got)
+	prefix, _ := netip.ParsePrefix(got)
+	isIPv4 := addr.Is4() && !addr.IsUnspecified() && addr.String() == got
+	isPrefix := prefix.Bits() == bits && prefix == prefix.Masked() && prefix.Addr().Is6() && !prefix.Addr().Is4In6() && prefix.String() == got
+	if !isIPv4 && !isPrefix {
+		t.Errorf("%s: key %q is neither an IPv4 address nor an IPv6 prefix of %d bits in its one form", name, got, bits)
 	}
 }

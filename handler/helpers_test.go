@@ -3,9 +3,11 @@ package handler_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +114,30 @@ func wantStatus(t *testing.T, resp reply, want int) (problem map[string]any) {
 		t.Errorf("detail %q, want one of the list", detail)
 	}
 	return problem
+}
+
+// panicOf returns what f panics with, "" if it does not.
+func panicOf(f func()) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprint(p)
+		}
+	}()
+	f()
+	return ""
+}
+
+// wantAdvice checks that a panic is of this package and says what to do.
+func wantAdvice(t *testing.T, what, text, advice string) {
+	t.Helper()
+	if !strings.HasPrefix(text, "handler: ") || !strings.Contains(text, advice) {
+		t.Errorf("%s: the panic says %q, want a text of this package with %q", what, text, advice)
+	}
+}
+
+func wantPanic(t *testing.T, what, advice string, f func()) {
+	t.Helper()
+	wantAdvice(t, what, panicOf(f), advice)
 }
 
 // details are all that clients learn about a request without a decision.

@@ -10,25 +10,6 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-// panics reports whether f panics with a text of this package, and fails on another.
-func panics(t *testing.T, f func()) (did bool) {
-	t.Helper()
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case string:
-			did = true
-			if !strings.HasPrefix(r, "handler: ") {
-				t.Errorf("panics with %q", r)
-			}
-		default:
-			t.Errorf("panics with %v", r)
-		}
-	}()
-	f()
-	return false
-}
-
 // FuzzTrustedProxies checks that exactly the addresses of a prefix, mapped or not, are
 // believed what they say of others, and that no prefix believes everybody.
 func FuzzTrustedProxies(f *testing.F) {
@@ -48,7 +29,8 @@ func FuzzTrustedProxies(f *testing.F) {
 		}
 		prefix := netip.PrefixFrom(addr, bits)
 		var opt handler.IPOption
-		if panics(t, func() { opt = handler.TrustedProxies(prefix) }) {
+		if text := panicOf(func() { opt = handler.TrustedProxies(prefix) }); text != "" {
+			wantAdvice(t, "TrustedProxies", text, "")
 			if prefix.IsValid() && prefix.Bits() > 0 && (!addr.Is4In6() || prefix.Bits() > 96) {
 				t.Errorf("%v panics", prefix)
 			}
@@ -95,7 +77,8 @@ func FuzzAddressHeader(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		var opt handler.IPOption
-		if panics(t, func() { opt = handler.AddressHeader(name) }) {
+		if text := panicOf(func() { opt = handler.AddressHeader(name) }); text != "" {
+			wantAdvice(t, "AddressHeader", text, "")
 			return
 		}
 		if name == "" || strings.ContainsAny(name, " \t\r\n:\x00,;\"()<>@[]{}/\\=?") || strings.ContainsFunc(name, func(r rune) bool { return r < '!' || r > '~' }) {

@@ -1,7 +1,6 @@
 package handler_test
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -19,42 +18,27 @@ func TestTrustedHops(t *testing.T) {
 	}{
 		{"alone", 1, []string{"203.0.113.7"}, "203.0.113.7"},
 		{"after what the client wrote", 1, []string{"1.1.1.1, 203.0.113.7"}, "203.0.113.7"},
-		{"no blanks", 1, []string{"1.1.1.1,203.0.113.7"}, "203.0.113.7"},
 		{"blanks and tabs", 1, []string{"1.1.1.1 ,\t 203.0.113.7 \t"}, "203.0.113.7"},
 		{"a line of its own", 1, []string{"1.1.1.1", "203.0.113.7"}, "203.0.113.7"},
 		{"a load balancer behind", 2, []string{"203.0.113.7, 35.191.0.1"}, "203.0.113.7"},
 		{"a load balancer behind what the client wrote", 2, []string{"1.1.1.1, 203.0.113.7, 35.191.0.1"}, "203.0.113.7"},
 		{"over lines", 2, []string{"1.1.1.1, 203.0.113.7", "35.191.0.1"}, "203.0.113.7"},
-		{"over three lines", 3, []string{"1.1.1.1, 203.0.113.7", "10.0.0.1", "10.0.0.2"}, "203.0.113.7"},
 		{"garbage from the client", 1, []string{"\x00<script>, 203.0.113.7"}, "203.0.113.7"},
 		{"an empty element from the client", 1, []string{",, 203.0.113.7"}, "203.0.113.7"},
 		{"an empty line from the client", 1, []string{"", "203.0.113.7"}, "203.0.113.7"},
-		{"a port", 1, []string{"203.0.113.7:5555"}, "203.0.113.7"},
-		{"IPv6", 1, []string{"2001:db8:1:2::7"}, "2001:db8:1:2::/64"},
-		{"IPv6 in brackets", 1, []string{"[2001:db8:1:2::7]"}, "2001:db8:1:2::/64"},
 		{"IPv6 with a port", 1, []string{"[2001:db8:1:2::7]:5555"}, "2001:db8:1:2::/64"},
-		{"a zone", 1, []string{"fe80::1%eth0"}, "fe80::/64"},
-		{"mapped", 1, []string{"::ffff:203.0.113.7"}, "203.0.113.7"},
 		{"a hop that is not the client's is not read", 2, []string{"203.0.113.7, unknown"}, "203.0.113.7"},
 		{"the limit", 16, []string{"203.0.113.7" + strings.Repeat(", 10.0.0.1", 15)}, "203.0.113.7"},
 
 		{"no header", 1, nil, noKey},
 		{"an empty header", 1, []string{""}, noKey},
 		{"fewer elements", 2, []string{"203.0.113.7"}, noKey},
-		{"fewer elements over lines", 3, []string{"203.0.113.7", "10.0.0.1"}, noKey},
 		{"nothing after the client's comma", 1, []string{"1.1.1.1,"}, noKey},
 		{"an empty element counts", 2, []string{"1.1.1.1, , 10.0.0.1"}, noKey},
 		{"an empty line counts", 1, []string{"1.1.1.1", ""}, noKey},
-		{"unknown", 1, []string{"1.1.1.1, unknown"}, noKey},
-		{"obfuscated", 1, []string{"1.1.1.1, _hidden"}, noKey},
-		{"a name", 1, []string{"1.1.1.1, client.example"}, noKey},
 		{"quotes", 1, []string{`1.1.1.1, "203.0.113.7"`}, noKey},
-		{"a parameter of Forwarded", 1, []string{"for=203.0.113.7"}, noKey},
-		{"other separators", 1, []string{"1.1.1.1; 203.0.113.7"}, noKey},
 		{"only blanks between", 1, []string{"1.1.1.1 203.0.113.7"}, noKey},
 		{"nobody's address", 1, []string{"1.1.1.1, 0.0.0.0"}, noKey},
-		{"nobody's address in IPv6", 1, []string{"1.1.1.1, ::"}, noKey},
-		{"nobody's address, mapped", 1, []string{"1.1.1.1, ::ffff:0:0"}, noKey},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -80,10 +64,8 @@ func TestTrustedProxies(t *testing.T) {
 	}{
 		{"a stranger", "198.51.100.1:1", []string{"1.1.1.1"}, "198.51.100.1"},
 		{"a stranger who writes our address", "198.51.100.1:1", []string{"10.0.0.1"}, "198.51.100.1"},
-		{"a stranger without a header", "198.51.100.1:1", nil, "198.51.100.1"},
 		{"a stranger beside a proxy", "192.0.2.9:1", []string{"1.1.1.1"}, "192.0.2.9"},
 		{"one proxy", "10.0.0.1:1", []string{"203.0.113.7"}, "203.0.113.7"},
-		{"a bare address", "10.0.0.1", []string{"203.0.113.7"}, "203.0.113.7"},
 		{"what the client wrote", "10.0.0.1:1", []string{"1.1.1.1, 203.0.113.7"}, "203.0.113.7"},
 		{"our address written by the client", "10.0.0.1:1", []string{"10.0.0.3, 203.0.113.7"}, "203.0.113.7"},
 		{"garbage from the client", "10.0.0.1:1", []string{"\x00, ,%, 203.0.113.7"}, "203.0.113.7"},
@@ -93,8 +75,6 @@ func TestTrustedProxies(t *testing.T) {
 		{"a mapped peer", "[::ffff:10.0.0.1]:1", []string{"203.0.113.7"}, "203.0.113.7"},
 		{"a mapped hop", "10.0.0.1:1", []string{"203.0.113.7, ::ffff:a00:2"}, "203.0.113.7"},
 		{"a peer with a zone", "[fe80::1%eth0]:1", []string{"203.0.113.7"}, "203.0.113.7"},
-		{"ports", "10.0.0.1:1", []string{"203.0.113.7:99, [2001:db8:aaaa::5]:99, 10.0.0.2:99"}, "203.0.113.7"},
-		{"a client in IPv6", "10.0.0.1:1", []string{"2001:db8:1:2::7"}, "2001:db8:1:2::/64"},
 		{"all ours", "10.0.0.1:1", []string{"10.0.0.7, 10.0.0.3, 10.0.0.2"}, "10.0.0.7"},
 		{"all ours, over lines", "10.0.0.1:1", []string{"10.0.0.7", "10.0.0.2"}, "10.0.0.7"},
 
@@ -105,10 +85,7 @@ func TestTrustedProxies(t *testing.T) {
 		{"nothing between proxies", "10.0.0.1:1", []string{"1.1.1.1, , 10.0.0.2"}, noKey},
 		{"an empty last line", "10.0.0.1:1", []string{"1.1.1.1", ""}, noKey},
 		{"nothing left of all ours", "10.0.0.1:1", []string{", 10.0.0.2"}, noKey},
-		{"unknown", "10.0.0.1:1", []string{"1.1.1.1, unknown, 10.0.0.2"}, noKey},
 		{"quotes", "10.0.0.1:1", []string{`1.1.1.1, "203.0.113.7"`}, noKey},
-		{"nobody's address", "10.0.0.1:1", []string{"1.1.1.1, 0.0.0.0"}, noKey},
-		{"IPv6 with a port and no brackets", "10.0.0.1:1", []string{"2001:db8:1:2:3:4:5:6:443"}, noKey},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -135,10 +112,7 @@ func TestAddressHeader(t *testing.T) {
 		{"IPv4", "X-Real-IP", []string{"203.0.113.7"}, "203.0.113.7"},
 		{"IPv6", "CF-Connecting-IP", []string{"2001:db8:1:2::7"}, "2001:db8:1:2::/64"},
 		{"a name in lower case", "cf-connecting-ip", []string{"203.0.113.7"}, "203.0.113.7"},
-		{"blanks", "X-Real-IP", []string{" 203.0.113.7\t"}, "203.0.113.7"},
-		{"a port", "X-Real-IP", []string{"203.0.113.7:443"}, "203.0.113.7"},
 		{"brackets and a port", "X-Real-IP", []string{"[2001:db8:1:2::7]:443"}, "2001:db8:1:2::/64"},
-		{"mapped", "X-Real-IP", []string{"::ffff:cb00:7107"}, "203.0.113.7"},
 		{"CloudFront", "CloudFront-Viewer-Address", []string{"203.0.113.7:46532"}, "203.0.113.7"},
 		{"CloudFront, IPv6", "CloudFront-Viewer-Address", []string{"2001:db8:1:2:3:4:5:6:46532"}, "2001:db8:1:2::/64"},
 		{"CloudFront, short IPv6", "CloudFront-Viewer-Address", []string{"2001:db8::a:b:c:d:4433"}, "2001:db8::/64"},
@@ -151,14 +125,12 @@ func TestAddressHeader(t *testing.T) {
 		{"two lines", "X-Real-IP", []string{"203.0.113.7", "203.0.113.7"}, noKey},
 		{"a line and an empty one", "X-Real-IP", []string{"203.0.113.7", ""}, noKey},
 		{"a list", "X-Real-IP", []string{"1.1.1.1, 203.0.113.7"}, noKey},
-		{"a name", "X-Real-IP", []string{"client.example"}, noKey},
 		{"nobody's", "X-Real-IP", []string{"0.0.0.0"}, noKey},
 		{"CloudFront, no port of IPv6", "CloudFront-Viewer-Address", []string{"2001:db8:1:2:3:4:5:6"}, noKey},
 		{"CloudFront, a bad port", "CloudFront-Viewer-Address", []string{"2001:db8:1:2:3:4:5:6:65536"}, noKey},
 		{"CloudFront, a port that is none", "CloudFront-Viewer-Address", []string{"2001:db8:1:2::abcd"}, noKey},
 		{"CloudFront, two ports", "CloudFront-Viewer-Address", []string{"203.0.113.7:80:80"}, noKey},
 		{"CloudFront, nobody's", "CloudFront-Viewer-Address", []string{":::443"}, noKey},
-		{"CloudFront, nothing", "CloudFront-Viewer-Address", []string{""}, noKey},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -202,15 +174,6 @@ func TestWrongIPOptionsPanic(t *testing.T) {
 		{"a header and proxies", "AddressHeader and TrustedProxies", func() { handler.ClientIP(handler.AddressHeader("X-Real-IP"), handler.TrustedProxies(ten)) }},
 		{"hops twice", "once", func() { handler.ClientIP(handler.TrustedHops(1), handler.TrustedHops(2)) }},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			defer func() {
-				text := fmt.Sprint(recover())
-				if !strings.HasPrefix(text, "handler: ") || !strings.Contains(text, test.says) {
-					t.Errorf("panicked with %q; want a text of this package that names %q", text, test.says)
-				}
-			}()
-			test.make()
-		})
+		wantPanic(t, test.name, test.says, test.make)
 	}
 }

@@ -190,15 +190,7 @@ func TestWrongProgramsPanic(t *testing.T) {
 		"Join of none":      {func() { handler.Join() }, "no keys"},
 		"Join of a nil key": {func() { handler.Join(oneKey, nil) }, "nil key"},
 	} {
-		func() {
-			defer func() {
-				text := fmt.Sprint(recover())
-				if !strings.HasPrefix(text, "handler: ") || !strings.Contains(text, c.advice) {
-					t.Errorf("%s: the panic says %q, want what to do: %q", name, text, c.advice)
-				}
-			}()
-			c.f()
-		}()
+		wantPanic(t, name, c.advice, c.f)
 	}
 }
 

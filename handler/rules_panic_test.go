@@ -3,7 +3,6 @@ package handler_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/sqlimit/limiter"
@@ -43,28 +42,14 @@ func TestRulesThatDoNotFitPanic(t *testing.T) {
 		"the option Cost":   {rules, handler.Cost(costOf("n")), "Rule.Cost"},
 		"two stores":        {[]handler.Rule{rules[0], elsewhere[1]}, handler.DryRun(), "one store"},
 	} {
-		func() {
-			defer func() {
-				text := recover()
-				if test.advice == "" && text == nil {
-					return
-				}
-				said, _ := text.(string)
-				if !strings.HasPrefix(said, "handler: ") || test.advice == "" || !strings.Contains(said, test.advice) {
-					t.Errorf("%s: the panic says %q, want what to do: %q", name, text, test.advice)
-				}
-			}()
-			handler.NewAll(test.rules, test.opt)
-		}()
+		text := panicOf(func() { handler.NewAll(test.rules, test.opt) })
+		if test.advice != "" {
+			wantAdvice(t, name, text, test.advice)
+		} else if text != "" {
+			t.Errorf("%s: the panic says %q, want none", name, text)
+		}
 	}
-	func() {
-		defer func() {
-			if recover() == nil {
-				t.Error("no next handler: no panic")
-			}
-		}()
-		handler.NewAll(rules)(nil)
-	}()
+	wantPanic(t, "no next handler", "", func() { handler.NewAll(rules)(nil) })
 	if asked || store.reads > 0 {
 		t.Error("NewAll asked a store, a plan or an observer")
 	}
