@@ -1,11 +1,9 @@
 package grpclimiter_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -185,15 +183,6 @@ func call(t testing.TB, client testpb.TestServiceClient, pairs ...string) (metad
 	var header metadata.MD
 	_, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.Header(&header))
 	return header, err
-}
-
-// logged makes slog write to a buffer until the test ends. The test must not be parallel.
-func logged(t *testing.T) *bytes.Buffer {
-	t.Helper()
-	before, buf := slog.Default(), new(bytes.Buffer)
-	slog.SetDefault(slog.New(slog.NewTextHandler(buf, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	return buf
 }
 
 // messages are all that clients learn about a call without a decision.

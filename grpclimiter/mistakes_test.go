@@ -13,6 +13,7 @@ import (
 	"github.com/sqlimit/limiter/grpclimiter"
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/internal/keyleak"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestMistakes(t *testing.T) {
@@ -34,7 +35,7 @@ func TestMistakes(t *testing.T) {
 		}, 1, "A required header field is missing, empty or repeated.", "the metadata has 0 values of x-tenant; clients must send one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			log := logged(t)
+			log := testenv.Logged(t)
 			l := newLimiter(t, limiter.PerMinute(60))
 			_, client := serve(t, grpclimiter.New(l, c.key, grpclimiter.Cost(costIs(c.cost))))
 			for range 2 {

@@ -14,6 +14,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/internal/keyleak"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 const secret = "alice-9f31c2-and-more@example.com"
@@ -55,7 +56,7 @@ func TestMistakes(t *testing.T) {
 		}, 1, "The request has no authenticated user.", "put the limiter behind authentication"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			log := logged(t)
+			log := testenv.Logged(t)
 			cost := handler.Cost(func(*http.Request) int64 { return c.cost })
 			limit := func(opts ...handler.Option) http.Handler {
 				return handler.New(newLimiter(t, newClock(), "l", limiter.PerMinute(60)), c.key, append(opts, cost)...)(&nextHandler{})

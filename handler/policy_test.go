@@ -10,6 +10,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/overrides"
 )
@@ -63,7 +64,7 @@ func (windows) Overrides(context.Context, string, int) ([]limiter.Override, erro
 }
 
 func TestOverrideOfTheWrongKind(t *testing.T) {
-	log := logged(t)
+	log := testenv.Logged(t)
 	l := newOn(t, memory.New(), newClock(), "api", limiter.PerHour(1), limiter.WithPolicyFor(overrides.New(windows{}, "api")))
 	wantStatus(t, ask(handler.New(l, oneKey)(&nextHandler{})), http.StatusInternalServerError)
 	if text := log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "return the same kind") {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestClientIPWarnsOfAnUntrustedProxy(t *testing.T) {
@@ -34,7 +35,7 @@ func TestClientIPWarnsOfAnUntrustedProxy(t *testing.T) {
 		{"an address without a port", handler.ClientIP(), "192.0.2.1", "X-Forwarded-For", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			log := logged(t)
+			log := testenv.Logged(t)
 			h := handler.New(newLimiter(t, newClock(), "l", limiter.PerMinute(60)), c.key)(&nextHandler{})
 			for range 10 {
 				r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)

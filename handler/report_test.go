@@ -1,11 +1,9 @@
 package handler_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,16 +13,8 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
-
-// logged makes slog write to a buffer until the test ends. The test must not be parallel.
-func logged(t *testing.T) *bytes.Buffer {
-	t.Helper()
-	before, buf := slog.Default(), new(bytes.Buffer)
-	slog.SetDefault(slog.New(slog.NewTextHandler(buf, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	return buf
-}
 
 func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 	for _, err := range []error{
@@ -32,7 +22,7 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 		limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrInvalid, errors.New("of no class"),
 	} {
 		for name, opts := range map[string][]handler.Option{"": nil, "fail open": {handler.FailOpen()}, "dry run": {handler.DryRun()}} {
-			log := logged(t)
+			log := testenv.Logged(t)
 			synctest.Test(t, func(t *testing.T) {
 				h := handler.New(fails(err), oneKey, opts...)(&nextHandler{})
 				for minute := range 3 {
@@ -58,7 +48,7 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 }
 
 func TestNotLogged(t *testing.T) {
-	log := logged(t)
+	log := testenv.Logged(t)
 	for _, h := range []http.Handler{
 		handler.New(fails(fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrKeyBusy)), oneKey)(&nextHandler{}),
 		handler.New(fails(fmt.Errorf("%w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown)), oneKey)(&nextHandler{}),

@@ -1,11 +1,9 @@
 package overrides_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/overrides"
 	"github.com/sqlimit/limiter/sqlite"
@@ -267,16 +266,13 @@ func TestFailuresAreLogged(t *testing.T) {
 	store, err := sqlite.Open(":memory:") // without tables
 	must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
-	var text bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
+	text := testenv.Logged(t)
 	f := overrides.New(store, "api")
 	for range 5 {
 		want(t, f, "secret-key", 0)
 	}
 	if n := strings.Count(text.String(), "limiter: misconfigured: the tables are missing, or differ from those of migration 1"); n != 1 || strings.Contains(text.String(), "secret-key") {
-		t.Errorf("the log has %d errors, want 1 without the key:\n%s", n, &text)
+		t.Errorf("the log has %d errors, want 1 without the key:\n%s", n, text)
 	}
 }
 

@@ -1,10 +1,8 @@
 package awslambda_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"reflect"
@@ -12,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestRefusalsOfEveryGateway(t *testing.T) {
@@ -93,18 +92,9 @@ func TestNoHeaderChangesTheKey(t *testing.T) {
 	}
 }
 
-// logged makes slog write to a buffer until the test ends. The test must not be parallel.
-func logged(t *testing.T) *bytes.Buffer {
-	t.Helper()
-	before, buf := slog.Default(), new(bytes.Buffer)
-	slog.SetDefault(slog.New(slog.NewTextHandler(buf, nil)))
-	t.Cleanup(func() { slog.SetDefault(before) })
-	return buf
-}
-
 // The attribute routing.http.xff_client_port.enabled adds ports.
 func TestALBWithClientPorts(t *testing.T) {
-	log := logged(t)
+	log := testenv.Logged(t)
 	for forwarded, want := range map[string][2]string{ // RemoteAddr and the key
 		"203.0.113.1:50000, 192.0.2.1:50001":    {"192.0.2.1", "192.0.2.1"},
 		"[2001:db8:1:2::3]:50000":               {"2001:db8:1:2::3", "2001:db8:1:2::/64"},

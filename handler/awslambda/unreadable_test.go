@@ -11,11 +11,12 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestUnreadableEventsAreLogged(t *testing.T) {
 	for _, g := range gateways() {
-		log := logged(t)
+		log := testenv.Logged(t)
 		h := g.limit(newLimiter(t, 1), handler.ClientIP())(ok)
 		event := g.event(request(t, "GET", "/", ""), "")
 		event["body"], event["isBase64Encoded"] = "{}", true
