@@ -123,10 +123,6 @@ func TestNoDecisionIsNeverAPass(t *testing.T) {
 
 const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
-type storeFunc func(context.Context, limiter.Op) (limiter.State, error)
-
-func (f storeFunc) Do(ctx context.Context, op limiter.Op) (limiter.State, error) { return f(ctx, op) }
-
 func TestResultFromContext(t *testing.T) {
 	t.Parallel()
 	c := newClock()

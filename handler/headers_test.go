@@ -14,38 +14,6 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-func TestNestedLimiters(t *testing.T) {
-	t.Parallel()
-	c, next := newClock(), &nextHandler{}
-	burst := handler.New(newLimiter(t, c, "burst", limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 2 * time.Second}), oneKey)
-	day := handler.New(newLimiter(t, c, "day", limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour}), oneKey)
-	hidden := handler.New(newLimiter(t, c, "hidden", limiter.PerDay(5)), oneKey, handler.HideQuota())
-	h := burst(hidden(day(next)))
-	resp := ask(h)
-	wantStatus(t, resp, http.StatusTeapot)
-	wantHeaders(t, resp.header, map[string]string{
-		"RateLimit-Policy": `"burst";q=3;w=6, "day";q=2;w=86400`,
-		"RateLimit":        `"burst";r=2;t=2, "day";r=1;t=43200`,
-	})
-	ask(h)
-	resp = ask(h) // refused by the innermost
-	problem := wantStatus(t, resp, http.StatusTooManyRequests)
-	if violated := problem["violated-policies"]; len(violated.([]any)) != 1 || violated.([]any)[0] != "day" {
-		t.Errorf("violated-policies: %v", violated)
-	}
-	wantHeaders(t, resp.header, map[string]string{
-		"RateLimit": `"burst";r=0;t=2, "day";r=0;t=43200`, "Retry-After": "43200",
-	})
-	resp = ask(h) // by the outermost, so that the others are not asked
-	wantStatus(t, resp, http.StatusTooManyRequests)
-	wantHeaders(t, resp.header, map[string]string{
-		"RateLimit-Policy": `"burst";q=3;w=6`, "RateLimit": `"burst";r=0;t=2`, "Retry-After": "2",
-	})
-	if next.calls != 2 {
-		t.Errorf("the handler was called %d times, want 2", next.calls)
-	}
-}
-
 func TestExistingFieldsAreJoined(t *testing.T) {
 	t.Parallel()
 	h := handler.New(newLimiter(t, newClock(), "l", limiter.PerSecond(2)), oneKey)(&nextHandler{})

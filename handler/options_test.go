@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,39 +15,6 @@ import (
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/memory"
 )
-
-func TestCost(t *testing.T) {
-	t.Parallel()
-	c, next := newClock(), &nextHandler{}
-	cost := func(r *http.Request) int64 {
-		n, _ := strconv.ParseInt(r.URL.Query().Get("n"), 10, 64)
-		return n
-	}
-	h := handler.New(newLimiter(t, c, "batch", limiter.PerMinute(60)), oneKey, handler.Cost(cost))(next)
-	for i, call := range []struct {
-		n      string
-		status int
-		quota  string
-		retry  string
-	}{
-		{"0", http.StatusTeapot, `"batch";r=60`, ""}, // nothing was used: no t
-		{"50", http.StatusTeapot, `"batch";r=10;t=1`, ""},
-		{"0", http.StatusTeapot, `"batch";r=10;t=1`, ""},
-		{"30", http.StatusTooManyRequests, `"batch";r=10;t=1`, "20"},
-		{"61", http.StatusBadRequest, "", ""}, // can never pass
-		{"-1", http.StatusInternalServerError, "", ""},
-		{"10", http.StatusTeapot, `"batch";r=0;t=1`, ""},
-		{"1", http.StatusTooManyRequests, `"batch";r=0;t=1`, "1"},
-		{"0", http.StatusTeapot, `"batch";r=0;t=1`, ""}, // what costs nothing is never refused
-	} {
-		resp := askBy(h, httptest.NewRequest(http.MethodGet, "/?n="+call.n, http.NoBody))
-		wantStatus(t, resp, call.status)
-		wantHeaders(t, resp.header, map[string]string{"RateLimit": call.quota, "Retry-After": call.retry})
-		if t.Failed() {
-			t.Fatalf("in call %d, n=%s", i, call.n)
-		}
-	}
-}
 
 func TestSkip(t *testing.T) {
 	t.Parallel()

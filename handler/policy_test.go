@@ -4,15 +4,12 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
-	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
-	"github.com/sqlimit/limiter/overrides"
 )
 
 // byPlan chooses a policy by the key.
@@ -53,36 +50,5 @@ func TestFieldsOfThePolicyThatDecided(t *testing.T) {
 			"RateLimit-Policy": call.policy, "RateLimit": call.quota, "Retry-After": call.retry,
 			"X-RateLimit-Resource": call.resource, "X-RateLimit-Limit": call.limit,
 		})
-	}
-}
-
-// windows is a source that overrides a key by a window.
-type windows struct{}
-
-func (windows) Overrides(context.Context, string, int) ([]limiter.Override, error) {
-	return []limiter.Override{{Key: "everybody", Policy: limiter.FixedWindow{Limit: 5, Window: time.Hour}}}, nil
-}
-
-func TestOverrideOfTheWrongKind(t *testing.T) {
-	log := testenv.Logged(t)
-	l := newOn(t, memory.New(), newClock(), "api", limiter.PerHour(1), limiter.WithPolicyFor(overrides.New(windows{}, "api")))
-	wantStatus(t, ask(handler.New(l, oneKey)(&nextHandler{})), http.StatusInternalServerError)
-	if text := log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "return the same kind") {
-		t.Errorf("the log does not say what to fix: %s", text)
-	}
-}
-
-func TestFieldsOfTheOwnPolicy(t *testing.T) {
-	t.Parallel()
-	own := limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Second}
-	res := limiter.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: time.Second, Source: limiter.SourceStore}
-	other := own
-	other.Capacity = 20
-	for policy, want := range map[limiter.Policy]string{
-		nil: `"fake";q=10;w=10`, own: `"fake";q=10;w=10`, other: `"fake";q=20;w=20`, &other: `"fake";q=10;w=10`,
-	} {
-		res.Policy = policy
-		resp := ask(handler.New(&fixedLimiter{policy: own, result: res}, oneKey)(&nextHandler{}))
-		wantHeaders(t, resp.header, map[string]string{"RateLimit-Policy": want, "RateLimit": `"fake";r=9;t=1`})
 	}
 }
