@@ -82,7 +82,6 @@ const (
 	// entries has the number of entries and their texts, newest first.
 	entries = `[...document.querySelectorAll("#log li")].map((entry) => [...entry.querySelectorAll(".status, .what > span:first-child, .line, .advice")].map((e) => e.textContent).join("; "))`
 	latest  = entries + `.length + " " + ` + entries + `[0] + " | " + document.getElementById("tally").textContent`
-	hints   = `[...document.querySelectorAll(".hint")].filter((hint) => hint.getClientRects().length).map((hint) => hint.textContent.trim().slice(0, 12)).join()`
 	waits   = `[...pending.values()].join() + " " + document.getElementById("trouble").textContent` // in milliseconds
 )
 
@@ -124,7 +123,6 @@ func barsShow(b *tab) {
 func logShows(b *tab) {
 	passed, quota := search("r=10"), `RateLimit: "search";r=10`
 	s := b.open(always(answer{status: 200}))
-	b.until(hints, "No response ,Press Search")
 	refused := func(retry, problem string) answer { return answer{status: 429, retry: retry, problem: problem} }
 	burst := refused("2", `{"violated-policies":["export-burst"]}`)
 	eval[bool](b, `globalThis.heard = 0, new MutationObserver(() => heard++).observe(document.getElementById("summary"), {childList: true}), true`)
@@ -152,8 +150,6 @@ func logShows(b *tab) {
 		b.click(step.click, latest, step.want)
 		b.until("String(heard)", fmt.Sprint(i+1)) // a screen reader hears each click
 	}
-	b.until(hints, "")
-
 	asked := 0
 	var mu sync.Mutex
 	s.set(func(path string) answer {
@@ -195,8 +191,6 @@ func polls(b *tab) {
 	b.until(`document.getElementById("bars").className`, "stale")
 	s.set(always(answer{}))
 	b.until(waits, "5000 No response; retrying")
-	s.set(always(answer{status: 429, retry: "2"})) // which is no trouble for a click
-	b.click("search", waits, "2000 Limits unavailable (429); retrying")
 	s.set(always(search("r=10")))
 	b.until(waits, " ")
 	b.until(`document.getElementById("bars").className`, "")
