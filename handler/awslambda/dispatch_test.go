@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -85,40 +84,6 @@ func TestUnreadableEvent(t *testing.T) {
 	var typeError *json.UnmarshalTypeError
 	if !errors.As(err, &typeError) || out != nil {
 		t.Errorf("%s, %v; want a *json.UnmarshalTypeError", out, err)
-	}
-}
-
-func TestEventFromContext(t *testing.T) {
-	t.Parallel()
-	var ctx context.Context
-	h := awslambda.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() }), nil)
-	serve := func(event string) {
-		t.Helper()
-		if _, err := h.Invoke(t.Context(), recorded(t, event)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	serve("rest")
-	if e, ok := awslambda.EventFromContext[events.APIGatewayProxyRequest](ctx); !ok || e.RequestContext.Authorizer["principalId"] != "alice" {
-		t.Errorf("of a REST API: %+v, %v", e, ok)
-	}
-	if e, ok := awslambda.EventFromContext[events.APIGatewayV2HTTPRequest](ctx); ok || e.Version != "" {
-		t.Errorf("the event is of two kinds: %+v", e)
-	}
-	serve("httpapi")
-	if e, ok := awslambda.EventFromContext[events.APIGatewayV2HTTPRequest](ctx); !ok || e.RequestContext.Authorizer.JWT.Claims["sub"] != "alice" {
-		t.Errorf("of an HTTP API: %+v, %v", e, ok)
-	}
-	serve("functionurl")
-	if e, ok := awslambda.EventFromContext[events.LambdaFunctionURLRequest](ctx); !ok || e.RequestContext.AccountID != "anonymous" {
-		t.Errorf("of a function URL: %+v, %v", e, ok)
-	}
-	serve("alb")
-	if e, ok := awslambda.EventFromContext[events.ALBTargetGroupRequest](ctx); !ok || !strings.Contains(e.RequestContext.ELB.TargetGroupArn, "orders") {
-		t.Errorf("of a load balancer: %+v, %v", e, ok)
-	}
-	if _, ok := awslambda.EventFromContext[events.ALBTargetGroupRequest](t.Context()); ok {
-		t.Error("there is an event without one")
 	}
 }
 

@@ -3,7 +3,6 @@ package awslambda_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/http"
 	"reflect"
@@ -89,64 +88,11 @@ func TestHeadersJoin(t *testing.T) {
 	}
 }
 
-func TestHeadersGoWhereTheGatewayReads(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, 9)
-	rest, err1 := invoke(t, "rest", awslambda.LimitREST(l, handler.ClientIP()))
-	api, err2 := invoke(t, "httpapi", awslambda.LimitHTTPAPI(l, handler.ClientIP()))
-	url, err3 := invoke(t, "functionurl", awslambda.LimitFunctionURL(l, handler.ClientIP()))
-	alb, err4 := invoke(t, "alb", awslambda.LimitALB(l, handler.ClientIP()))
-	multi, err5 := invoke(t, "alb-multivalue", awslambda.LimitALB(l, handler.ClientIP()))
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		t.Fatal(err)
-	}
-	const want = `"orders";q=9;w=3600`
-	for name, header := range map[string]map[string]string{"rest": rest.Headers, "httpapi": api.Headers, "functionurl": url.Headers, "alb": alb.Headers} {
-		if header["Ratelimit-Policy"] != want {
-			t.Errorf("%s: %v", name, header)
-		}
-	}
-	if got := multi.MultiValueHeaders["Ratelimit-Policy"]; !reflect.DeepEqual(got, []string{want}) || multi.Headers != nil {
-		t.Errorf("alb-multivalue: %+v", multi)
-	}
-	if rest.MultiValueHeaders != nil || api.MultiValueHeaders != nil || alb.MultiValueHeaders != nil {
-		t.Errorf("the same twice: %v, %v, %v", rest.MultiValueHeaders, api.MultiValueHeaders, alb.MultiValueHeaders)
-	}
-}
-
 func TestSkippedResponseStays(t *testing.T) {
 	t.Parallel()
 	skip := handler.Skip(func(*http.Request) bool { return true })
 	got, err := invoke(t, "alb", awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP(), skip))
 	if want := (events.ALBTargetGroupResponse{}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want the function's own", got, err)
-	}
-}
-
-func TestRetryAfterOfNestedFunctions(t *testing.T) {
-	t.Parallel()
-	for _, g := range gateways() {
-		outer, inner := newNamed(t, "outer", 2), newNamed(t, "inner", 60)
-		if _, err := inner.AllowN(t.Context(), client, 60); err != nil {
-			t.Fatal(err)
-		}
-		var ctx context.Context
-		keep := g.limit(outer, handler.ClientIP())(func(c context.Context) (int, map[string]string, error) {
-			ctx = c
-			return http.StatusOK, nil, nil
-		})
-		for _, want := range []string{"60", "1800"} { // the outer bucket has 1 left, then none
-			payload := g.payload(t, request(t, "GET", "/", ""))
-			if _, err := keep.Invoke(t.Context(), payload); err != nil {
-				t.Fatal(err)
-			}
-			out, err := g.limit(inner, handler.ClientIP())(ok).Invoke(ctx, payload)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if a := g.read(t, out); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") != want {
-				t.Errorf("%s: status %d, Retry-After %s; want 429 and %s", g.name, a.status, a.header.Get("Retry-After"), want)
-			}
-		}
 	}
 }
