@@ -2,7 +2,6 @@ package grpclimiter_test
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -63,24 +62,5 @@ func TestRefusalNames(t *testing.T) {
 				t.Errorf("message %q, want %q", got, tt.message)
 			}
 		})
-	}
-}
-
-func TestPolicyThatDecided(t *testing.T) {
-	t.Parallel()
-	plan := limiter.WithPolicyFor(func(_ context.Context, key string) (limiter.Policy, error) {
-		if key == "gold" {
-			return limiter.PerMinute(60), nil
-		}
-		return nil, nil
-	})
-	l := newOn(t, memory.New(), newClock(), "api", limiter.PerMinute(1), plan)
-	_, client := serve(t, grpclimiter.New(l, grpclimiter.Metadata("x-plan")))
-	for plan, want := range map[string]string{"gold": `"api";q=60;w=60`, "free": `"api";q=1;w=60`} {
-		header, err := call(t, client, "x-plan", plan)
-		wantCode(t, err, codes.OK, 0)
-		if got := header.Get("ratelimit-policy"); !slices.Equal(got, []string{want}) {
-			t.Errorf("%s: ratelimit-policy %q, want %q", plan, got, want)
-		}
 	}
 }
