@@ -92,6 +92,21 @@ func (m meter) wantPoints(t testing.TB, want ...string) {
 	}
 }
 
+// wantDecisions is wantPoints for observed decisions. A line without the name of a metric stands for the
+// number of decisions and of durations.
+func (m meter) wantDecisions(t testing.TB, lines ...string) {
+	t.Helper()
+	var want []string
+	for _, line := range lines {
+		if strings.HasPrefix(line, "units ") {
+			want = append(want, line)
+			continue
+		}
+		want = append(want, "decisions "+line, "decision.duration "+line)
+	}
+	m.wantPoints(t, want...)
+}
+
 // fails is a store that fails, also for several limits.
 type fails struct{ err error }
 

@@ -33,28 +33,28 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 				_, _ = l.AllowN(context.Background(), "key", 3)
 			}
 		}, []string{
-			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
+			"limiter=l result=allowed source=store: 1",
 			"units limiter=l operation=take result=allowed source=store: 3",
-			"decisions limiter=l result=refused source=store: 1", "decision.duration limiter=l result=refused source=store: 1",
+			"limiter=l result=refused source=store: 1",
 		}},
 		{"what a deny cache refuses", memory.New(), []limiter.Option{limiter.WithDenyCache(10, time.Minute)}, func(l *limiter.Limiter) {
 			for range 3 {
 				_, _ = l.AllowN(context.Background(), "key", 4)
 			}
 		}, []string{
-			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
+			"limiter=l result=allowed source=store: 1",
 			"units limiter=l operation=take result=allowed source=store: 4",
-			"decisions limiter=l result=refused source=store: 1", "decision.duration limiter=l result=refused source=store: 1",
-			"decisions limiter=l result=refused source=deny_cache: 1", "decision.duration limiter=l result=refused source=deny_cache: 1",
+			"limiter=l result=refused source=store: 1",
+			"limiter=l result=refused source=deny_cache: 1",
 		}},
 		{"a Peek and a PeekN, which take nothing", memory.New(), nil, func(l *limiter.Limiter) {
 			_, _ = l.Peek(context.Background(), "key")
 			_, _ = l.PeekN(context.Background(), "key", 2)
-		}, []string{"decisions limiter=l result=allowed source=store: 2", "decision.duration limiter=l result=allowed source=store: 2"}},
+		}, []string{"limiter=l result=allowed source=store: 2"}},
 		{"an AllowUpTo that takes a part", memory.New(), nil, func(l *limiter.Limiter) {
 			_, _ = l.AllowUpTo(context.Background(), "key", 9)
 		}, []string{
-			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
+			"limiter=l result=allowed source=store: 1",
 			"units limiter=l operation=take_up_to result=allowed source=store: 4",
 		}},
 		{"a Reserve", memory.New(), nil, func(l *limiter.Limiter) {
@@ -62,9 +62,9 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 				_, _ = l.Reserve(context.Background(), "key", 4, time.Hour)
 			}
 		}, []string{
-			"decisions limiter=l result=allowed source=store: 1", "decision.duration limiter=l result=allowed source=store: 1",
+			"limiter=l result=allowed source=store: 1",
 			"units limiter=l operation=take result=allowed source=store: 4",
-			"decisions limiter=l result=refused source=store: 1", "decision.duration limiter=l result=refused source=store: 1",
+			"limiter=l result=refused source=store: 1",
 		}},
 		{"what is no decision", memory.New(), nil, func(l *limiter.Limiter) {
 			_, _ = l.Charge(context.Background(), "key", 1)
@@ -79,14 +79,12 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 		{"a store that fails", fails{limiter.ErrNotApplied}, nil, func(l *limiter.Limiter) {
 			_, _ = l.Allow(context.Background(), "key")
 		}, []string{
-			"decisions error.type=not_applied limiter=l result=error source=policy: 1",
-			"decision.duration error.type=not_applied limiter=l result=error source=policy: 1",
+			"error.type=not_applied limiter=l result=error source=policy: 1",
 		}},
 		{"FailOpen", fails{limiter.ErrOutcomeUnknown}, []limiter.Option{limiter.FailOpen()}, func(l *limiter.Limiter) {
 			_, _ = l.AllowN(context.Background(), "key", 2)
 		}, []string{
-			"decisions error.type=outcome_unknown limiter=l result=allowed source=policy: 1",
-			"decision.duration error.type=outcome_unknown limiter=l result=allowed source=policy: 1",
+			"error.type=outcome_unknown limiter=l result=allowed source=policy: 1",
 			"units error.type=outcome_unknown limiter=l operation=take result=allowed source=policy: 2",
 		}},
 		{"FailLocal", fails{limiter.ErrNotApplied}, []limiter.Option{limiter.FailLocal(memory.New())}, func(l *limiter.Limiter) {
@@ -94,17 +92,14 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 				_, _ = l.AllowN(context.Background(), "key", 4)
 			}
 		}, []string{
-			"decisions error.type=not_applied limiter=l result=allowed source=local: 1",
-			"decision.duration error.type=not_applied limiter=l result=allowed source=local: 1",
+			"error.type=not_applied limiter=l result=allowed source=local: 1",
 			"units error.type=not_applied limiter=l operation=take result=allowed source=local: 4",
-			"decisions error.type=not_applied limiter=l result=refused source=local: 1",
-			"decision.duration error.type=not_applied limiter=l result=refused source=local: 1",
+			"error.type=not_applied limiter=l result=refused source=local: 1",
 		}},
 		{"a fallback that also fails", fails{limiter.ErrNotApplied}, []limiter.Option{limiter.FailLocal(fails{limiter.ErrMisconfigured})}, func(l *limiter.Limiter) {
 			_, _ = l.Allow(context.Background(), "key")
 		}, []string{
-			"decisions error.type=misconfigured limiter=l result=error source=policy: 1",
-			"decision.duration error.type=misconfigured limiter=l result=error source=policy: 1",
+			"error.type=misconfigured limiter=l result=error source=policy: 1",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,7 +107,7 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 			m := newMeter(t)
 			opts := append([]limiter.Option{limiter.WithObserver(otellimiter.Observer(m))}, c.opts...)
 			c.do(newLimiter(t, c.store, "l", limiter.PerDay(4), opts...))
-			m.wantPoints(t, c.want...)
+			m.wantDecisions(t, c.want...)
 		})
 	}
 }
@@ -130,13 +125,11 @@ func TestAllowAllIsRecordedForEachLimiter(t *testing.T) {
 	var want []string
 	for name, units := range map[string]int{"minute": 2, "day": 3} {
 		for _, result := range []string{"allowed", "refused"} {
-			for _, metric := range []string{"decisions", "decision.duration"} {
-				want = append(want, fmt.Sprintf("%s limiter=%s result=%s source=store: 1", metric, name, result))
-			}
+			want = append(want, fmt.Sprintf("limiter=%s result=%s source=store: 1", name, result))
 		}
 		want = append(want, fmt.Sprintf("units limiter=%s operation=take result=allowed source=store: %d", name, units))
 	}
-	m.wantPoints(t, want...)
+	m.wantDecisions(t, want...)
 }
 
 func TestAllowAllRefusalIsNoError(t *testing.T) {
@@ -171,11 +164,7 @@ func TestAllowAllRefusalIsNoError(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			want := []string{"units " + strings.Replace(c.passes, " result", " operation=take result", 1)}
-			for _, attrs := range append(c.others, c.passes) {
-				want = append(want, "decisions "+attrs, "decision.duration "+attrs)
-			}
-			m.wantPoints(t, want...)
+			m.wantDecisions(t, append(c.others, c.passes, "units "+strings.Replace(c.passes, " result", " operation=take result", 1))...)
 		})
 	}
 }
@@ -202,9 +191,7 @@ func TestTheTypeOfAnErrorIsItsClass(t *testing.T) {
 		if _, err := l.Allow(t.Context(), "key"); !errors.Is(err, c.err) {
 			t.Fatal(err)
 		}
-		m.wantPoints(t,
-			"decisions error.type="+c.want+" limiter=l result=error source=policy: 1",
-			"decision.duration error.type="+c.want+" limiter=l result=error source=policy: 1")
+		m.wantDecisions(t, "error.type="+c.want+" limiter=l result=error source=policy: 1")
 	}
 }
 
@@ -242,7 +229,7 @@ func TestASourceOfALaterVersionIsRecorded(t *testing.T) {
 	t.Parallel()
 	m := newMeter(t)
 	otellimiter.Observer(m)(t.Context(), limiter.Decision{Limiter: "l", Result: limiter.Result{Source: 77}})
-	m.wantPoints(t, "decisions limiter=l result=refused source=source(77): 1", "decision.duration limiter=l result=refused source=source(77): 1")
+	m.wantDecisions(t, "limiter=l result=refused source=source(77): 1")
 }
 
 // broken makes no instruments.
