@@ -182,7 +182,10 @@ func TestATimeAheadForgetsNoKeyInUse(t *testing.T) {
 
 func TestZeroStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(*testing.T) limiter.Store { return new(memory.Store) })
+	l := newLimiter(t, new(memory.Store), limiter.PerHour(1))
+	if !allow(t, l, "k") || allow(t, l, "k") {
+		t.Error("want one request allowed, and the next one refused")
+	}
 }
 
 func TestNewPanicsForANilOption(t *testing.T) {

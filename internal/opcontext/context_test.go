@@ -216,16 +216,6 @@ func TestEndOfTheCaller(t *testing.T) {
 	})
 }
 
-func TestNoTimeLimit(t *testing.T) {
-	t.Parallel()
-	ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), 0)
-	defer stop()
-	if ctx != t.Context() {
-		t.Error("a context without a limit is another one")
-	}
-	opcontext.Connected(ctx, true)
-}
-
 // A timer that an earlier one replaced stays set until it fires.
 func TestTimersDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
