@@ -5,39 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
-
-	"github.com/sqlimit/limiter"
 )
-
-// FuzzSchema checks that the migrations for one schema and for another differ in the quoted name
-// alone, and that no name becomes anything else.
-func FuzzSchema(f *testing.F) {
-	for _, seed := range []string{"public", "user", "_", strings.Repeat("s", 48), `a"; DROP TABLE x; --`, "a.b", "A", "", "a\x00", "goose", "é"} {
-		f.Add(seed)
-	}
-	text, err := FS.ReadFile("postgres/00001_create_limiter_tables.sql")
-	if err != nil {
-		f.Fatal(err)
-	}
-	public := render(string(text), "public")
-	f.Fuzz(func(t *testing.T, name string) {
-		c := config{dialect: Postgres}
-		if err := WithSchema(name)(&c); err != nil {
-			if !errors.Is(err, limiter.ErrInvalid) || c.schema != "" {
-				t.Errorf("%q: %v, want ErrInvalid", name, err)
-			}
-			return
-		}
-		if got := strings.ReplaceAll(render(string(text), c.schema), `"`+name+`".`, `"public".`); got != public {
-			t.Errorf("%q changes more than the name of the schema", name)
-		}
-	})
-}
 
 func TestVersionStore(t *testing.T) {
 	t.Parallel()
