@@ -37,6 +37,15 @@ func newLimiter(t testing.TB, store limiter.Store, name string, p limiter.Policy
 	return l
 }
 
+// each runs f in n goroutines.
+func each(n int, f func()) {
+	var all sync.WaitGroup
+	for range n {
+		all.Go(f)
+	}
+	all.Wait()
+}
+
 // The Store reads the clock between reading and writing. Here another Store takes meanwhile.
 func TestTakeBetweenReadAndWrite(t *testing.T) {
 	t.Parallel()
