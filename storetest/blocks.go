@@ -59,35 +59,6 @@ var blockCases = []testCase{
 		},
 	},
 	{
-		"reservations and a block",
-		"a reservation may be booked behind a block, and one from before it gives nothing back",
-		func(f *fixture) {
-			b := f.limiter("b", bucket(1, s))
-			f.books(b, "k", 1, 0)
-			before := f.books(b, "k", 1, s)
-			f.block(b, "k", 10*s)
-			f.cancel(before)
-			f.refundOf(b, 1, before.Result, false)
-			behind := f.books(b, "k", 1, 11*s)
-			f.cancel(behind)
-			f.books(b, "k", 1, 11*s)
-
-			w := f.limiter("w", window(1, 10*s))
-			f.books(w, "k", 1, 0)
-			before = f.books(w, "k", 1, 10*s)
-			f.block(w, "k", 11*s)
-			f.cancel(before)
-			f.refundOf(w, 1, before.Result, false)
-			behind = f.books(w, "k", 1, 20*s)
-			f.cancel(behind)
-			f.refuses(w, "k", 1)
-			f.books(w, "k", 1, 20*s)
-			f.at(10 * s)
-			f.refundOf(w, 1, before.Result, false)
-			f.refuses(w, "k", 1)
-		},
-	},
-	{
 		"a block outlasts a change of the policy",
 		"no policy of a bucket ends a block early, and none of a window makes it one that a refund opens",
 		func(f *fixture) {

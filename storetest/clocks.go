@@ -37,42 +37,6 @@ var clockCases = []testCase{
 		},
 	},
 	{
-		"a window survives a clock that was ahead",
-		"a clock that is set back grants nothing and locks no key out beyond the window that it fell into, even if every request in between is refused",
-		func(f *fixture) {
-			for _, ahead := range []time.Duration{11 * s, time.Minute, time.Hour, 365 * 24 * time.Hour} {
-				for _, used := range []int64{1, 2} {
-					l := f.limiter(ahead.String(), window(2, 10*s))
-					key := string(rune('0' + used))
-					f.at(3*s + ahead)
-					f.passes(l, key, used)
-					for at := 3 * s; at <= 10*s; at += 250 * ms {
-						f.at(at)
-						if r := f.allow(l, key, 1); r.Allowed != (at == 10*s) {
-							f.Fatalf("at %v, after the clock was set back by %v: Allow = %+v, want it refused until 10s", at, ahead, r)
-						}
-					}
-				}
-			}
-		},
-	},
-	{
-		"a window with CountRejected survives a clock that was ahead",
-		"a clock that is set back locks no key out beyond the window that it fell into",
-		func(f *fixture) {
-			p := counting(2, 10*s)
-			l := f.limiter("l", p)
-			f.at(time.Hour)
-			f.passes(l, "k", 1)
-			for at := 3 * s; at <= 10*s; at += 500 * ms {
-				f.at(at)
-				if r := f.allow(l, "k", 1); r.Allowed != (at == 10*s) {
-					f.Fatalf("at %v, after the clock was set back: Allow = %+v, want it refused until 10s", at, r)
-				}
-			}
-		},
-	},
-	{
 		"bookings survive a clock that was ahead",
 		"a clock that is set back keeps the queue: what was booked ahead of the clock lies as far ahead of it as before",
 		func(f *fixture) {
@@ -122,35 +86,6 @@ var clockCases = []testCase{
 					f.Errorf("%s: a block: %+v, %v, want Took", name, state, err)
 				}
 			}
-		},
-	},
-	{
-		"a look at a clock that was set back writes nothing",
-		"a peek returns what Allow would return after a step back, and leaves the row as it was",
-		func(f *fixture) {
-			b, w := f.limiter("b", bucket(5, s)), f.limiter("w", window(2, 10*s))
-			f.at(time.Hour)
-			f.passes(b, "k", 5)
-			f.passes(w, "k", 1)
-			f.script(b, "k", []call{{verb: peek, retry: s, reset: 5 * s}})
-			f.script(w, "k", []call{{at: s, verb: peek, used: 2, retry: 9 * s, reset: 9 * s}})
-			f.script(b, "k", []call{{at: time.Hour, verb: peek, retry: s, reset: 5 * s}})
-			f.script(w, "k", []call{{at: time.Hour, n: 1, allowed: true, used: 2, reset: 10 * s}})
-		},
-	},
-	{
-		"small steps back refill nothing",
-		"a clock that goes back by no more than 2 s, as clocks that are read out of order do, gives no token until it has caught up",
-		func(f *fixture) {
-			f.script(f.limiter("l", bucket(5, s)), "k", []call{
-				{at: 10 * s, n: 3, allowed: true, remaining: 2, reset: 3 * s},
-				{at: 8500 * ms, n: 1, retry: 500 * ms, reset: 4500 * ms},
-				{at: 9 * s, n: 1, allowed: true, reset: 5 * s},
-				{at: 8 * s, n: 1, retry: 2 * s, reset: 6 * s},
-				{at: 10 * s, n: 1, allowed: true, reset: 5 * s},
-				{at: 9999 * ms, n: 1, retry: s + ms, reset: 5*s + ms},
-				{at: 11 * s, n: 1, allowed: true, reset: 5 * s},
-			})
 		},
 	},
 	{
@@ -210,23 +145,6 @@ var clockCases = []testCase{
 			if got := f.peek(l, "k"); got.Used != 10 {
 				f.Errorf("after a late Cancel: %+v, want Used 10", got)
 			}
-		},
-	},
-	{
-		"a policy change is waited for on the caller's clock",
-		"after a small step back, a request that waits for a row under a shorter window is told so on its own clock",
-		func(f *fixture) {
-			short, long := f.limiter("l", window(2, 2*s)), f.limiter("l", window(2, 10*s))
-			f.at(15 * s)
-			f.passes(short, "k", 2)
-			f.at(14 * s)
-			if r := f.allow(long, "k", 1); r.Allowed || r.RetryAfter != 2*s {
-				f.Errorf("Allow = %+v, want RetryAfter 2s", r)
-			}
-			f.at(15*s - ns) // a little before that
-			f.refuses(long, "k", 1)
-			f.at(16 * s)
-			f.passes(long, "k", 1)
 		},
 	},
 	{

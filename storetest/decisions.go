@@ -49,35 +49,6 @@ var decisionCases = []testCase{
 		},
 	},
 	{
-		"with CountRejected refusals count",
-		"with CountRejected a refused request adds its cost to Used and stays refused to the end of the window",
-		func(f *fixture) {
-			p := counting(3, 10*s)
-			l := f.limiter("l", p)
-			f.script(l, "k", []call{
-				{at: 1 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: 9 * s},
-				{at: 2 * s, n: 2, used: 4, retry: 8 * s, reset: 8 * s},
-				{at: 3 * s, n: 1, used: 5, retry: 7 * s, reset: 7 * s},
-				{at: 3 * s, verb: peek, used: 5, retry: 7 * s, reset: 7 * s},
-				{at: 10*s - ns, n: 1, used: 6, retry: ns, reset: ns},
-				{at: 10 * s, n: 3, allowed: true, used: 3, reset: 10 * s},
-			})
-			f.exceeds(l, "k", 4)
-			f.script(l, "k", []call{
-				{at: 10 * s, verb: peek, used: 3, retry: 10 * s, reset: 10 * s},
-				{at: 21 * s, n: 3, allowed: true, used: 3, reset: 9 * s},
-				{at: 22 * s, n: 1, used: 4, retry: 8 * s, reset: 8 * s},
-				{at: 23 * s, verb: refund, n: 2, allowed: true},
-				{at: 23 * s, n: 1, allowed: true, used: 3, reset: 7 * s},
-				{at: 24 * s, verb: reset},
-				{at: 24 * s, verb: peek, allowed: true, remaining: 3},
-			})
-			if _, err := l.Reserve(context.Background(), "k", 1, s); !errors.Is(err, errors.ErrUnsupported) {
-				f.Errorf("Reserve: %v, want errors.ErrUnsupported", err)
-			}
-		},
-	},
-	{
 		"with CountRejected the count saturates",
 		"no number of refusals makes the count wrap around and the door open",
 		func(f *fixture) {
@@ -197,28 +168,6 @@ var decisionCases = []testCase{
 					f.now = f.now.Add(1)
 					f.passes(l, "k", n)
 					f.now = f.now.Add(f.peek(l, "k").ResetAfter)
-				}
-			}
-		},
-	},
-	{
-		"after ResetAfter a key is unused",
-		"ResetAfter is the time until the key equals a new one, and 1 ns before it does not",
-		func(f *fixture) {
-			for name, p := range plainPolicies {
-				l := f.limiter(name, p)
-				f.passes(l, "k", 1)
-				r := f.allow(l, "k", 1)
-				f.now = f.now.Add(r.ResetAfter - 1)
-				if got := f.peek(l, "k"); got.ResetAfter != 1 {
-					f.Errorf("%s: 1 ns before its reset: %+v, want ResetAfter 1ns", name, got)
-				}
-				f.now = f.now.Add(1)
-				if got, fresh := f.peek(l, "k"), f.peek(l, "new"); got != fresh {
-					f.Errorf("%s: after its reset %+v, a new key %+v", name, got, fresh)
-				}
-				if got, fresh := f.allow(l, "k", 2), f.allow(l, "new", 2); got != fresh {
-					f.Errorf("%s: AllowN after its reset %+v, on a new key %+v", name, got, fresh)
 				}
 			}
 		},

@@ -39,65 +39,6 @@ var giveBackCases = []testCase{
 		},
 	},
 	{
-		"Reset makes a key unused under any policy",
-		"after a reset a key is new to a policy with a higher capacity or limit, too",
-		func(f *fixture) {
-			for name, ps := range map[string][2]limiter.Policy{
-				"b": {bucket(2, s), bucket(9, s)}, "w": {window(2, 10*s), window(9, 10*s)}, "length": {window(2, 10*s), window(9, 4*s)},
-			} {
-				f.passes(f.limiter(name, ps[0]), "k", 2)
-				f.reset(f.limiter(name, ps[0]), "k")
-				f.passes(f.limiter(name, ps[1]), "k", 9)
-			}
-		},
-	},
-	{
-		"Reset lifts what a clock that was ahead wrote",
-		"a reset key has no past: not even a time that lies ahead",
-		func(f *fixture) {
-			for name, p := range allPolicies {
-				l := f.limiter(name, p)
-				f.at(24 * time.Hour)
-				f.passes(l, "k", limitOf(p))
-				f.at(0)
-				f.reset(l, "k")
-				f.passes(l, "k", limitOf(p))
-			}
-		},
-	},
-	{
-		"a canceled booking is free again",
-		"Cancel of the last booking gives it back, up to and including the instant at which it may act, and once",
-		func(f *fixture) {
-			l := f.limiter("b", bucket(2, s))
-			f.books(l, "k", 2, 0)
-			r := f.books(l, "k", 2, 2*s)
-			f.cancel(r)
-			if got := f.peek(l, "k"); got.ResetAfter != 2*s {
-				f.Errorf("after Cancel: %+v, want ResetAfter 2s", got)
-			}
-			r = f.books(l, "k", 1, s)
-			f.cancel(r)
-			f.cancel(r) // only the first one counts
-			f.books(l, "k", 1, s)
-
-			f.at(time.Hour)
-			f.books(l, "k", 2, 0)
-			r = f.books(l, "k", 1, s)
-			f.at(time.Hour + s)
-			f.cancel(r)
-			f.passes(l, "k", 1)
-			f.refuses(l, "k", 1)
-
-			f.at(2 * time.Hour)
-			f.books(l, "k", 2, 0)
-			r = f.books(l, "k", 1, s)
-			f.at(2*time.Hour + s + ns)
-			f.cancel(r) // too late: it may have acted
-			f.refuses(l, "k", 1)
-		},
-	},
-	{
 		"a canceled booking of a window is free again",
 		"Cancel gives back while the frontier lies in the booked window, until the booking may act",
 		func(f *fixture) {

@@ -3,7 +3,6 @@ package storetest
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -97,14 +96,6 @@ var ownCases = []group{
 	{"refill", refillCases},
 	{"windows", windowCases},
 	{"policy changes", slices.Concat(policyCases, windowPolicyCases)},
-}
-
-// randomPolicy returns a policy that can take part in AllowAll.
-func randomPolicy(r *rand.Rand) limiter.Policy {
-	if r.IntN(2) == 0 {
-		return window(1+r.Int64N(9), time.Duration(1+r.IntN(100))*s)
-	}
-	return limiter.TokenBucket{Capacity: 1 + r.Int64N(9), Refill: 1 + r.Int64N(3), Interval: time.Duration(1 + r.Int64N(int64(time.Minute)))}
 }
 
 func limitOf(p limiter.Policy) int64 {

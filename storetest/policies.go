@@ -8,51 +8,6 @@ import (
 
 var policyCases = []testCase{
 	{
-		"a bucket's tokens carry over to another policy",
-		"when the policy of a name changes, the tokens that are left carry over, down to the fraction, up to the new capacity",
-		func(f *fixture) {
-			old := f.limiter("l", bucket(10, s))
-			large := f.limiter("l", limiter.TokenBucket{Capacity: 100, Refill: 10, Interval: s})
-			small := f.limiter("l", bucket(3, s))
-			slow := f.limiter("l", bucket(10, 2*s))
-
-			f.passes(old, "up", 5)
-			f.script(large, "up", []call{
-				{verb: peek, allowed: true, remaining: 5, reset: 9500 * ms},
-				{n: 6, remaining: 5, retry: 100 * ms, reset: 9500 * ms},
-			})
-			f.script(old, "up", []call{ // as much as before
-				{verb: peek, allowed: true, remaining: 5, reset: 5 * s},
-			})
-			f.script(large, "up", []call{{n: 5, allowed: true, reset: 10 * s}})
-			f.script(old, "up", []call{{n: 1, retry: 100 * ms, reset: 10 * s}}) // it refills as the latest take asked
-			f.at(100*ms - ns)
-			f.refuses(old, "up", 1)
-			f.at(100 * ms)
-			f.passes(old, "up", 1)
-			f.at(0)
-
-			f.passes(old, "down", 2)
-			f.script(small, "down", []call{
-				{verb: peek, allowed: true, remaining: 3},
-				{n: 3, allowed: true, reset: 3 * s},
-				{n: 1, retry: s, reset: 3 * s},
-			})
-			f.script(old, "down", []call{
-				{n: 1, retry: s, reset: 10 * s},
-				{at: s, n: 1, allowed: true, reset: 10 * s},
-			})
-
-			f.at(0)
-			f.passes(old, "fraction", 10)
-			f.script(slow, "fraction", []call{
-				{at: 2500 * ms, verb: peek, allowed: true, remaining: 2, reset: 15 * s},
-				{at: 2500 * ms, n: 3, remaining: 2, retry: 500 * ms, reset: 15 * s},
-				{at: 3500*ms - ns, n: 2, allowed: true, remaining: 1, reset: 17*s + 2*ns},
-			})
-		},
-	},
-	{
 		"a key that is exhausted recovers at the rate of its new policy",
 		"a refusal under a policy that refills faster, or holds more, begins that refill; RetryAfter is true",
 		func(f *fixture) {
@@ -163,20 +118,6 @@ var policyCases = []testCase{
 			if passed < 30 || passed > 93 { // 90 s at 1 in 3 s; at most 3 + 90 s at 1 in 1 s
 				f.Errorf("%d passed in 90 s, want 30 to 93", passed)
 			}
-		},
-	},
-	{
-		"a bucket and a window of one name are two states",
-		"state belongs to name, kind of policy and key: a name that changes its kind begins anew",
-		func(f *fixture) {
-			b, w := f.limiter("l", bucket(2, s)), f.limiter("l", window(3, 10*s))
-			f.passes(b, "k", 2)
-			f.passes(w, "k", 3)
-			f.refuses(b, "k", 1)
-			f.refuses(w, "k", 1)
-			f.reset(b, "k")
-			f.refuses(w, "k", 1)
-			f.passes(b, "k", 2)
 		},
 	},
 }

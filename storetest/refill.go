@@ -30,21 +30,6 @@ var refillCases = []testCase{
 		},
 	},
 	{
-		"a full bucket does not refill early after a long rest",
-		"time that passed while the bucket was full is worth nothing",
-		func(f *fixture) {
-			l := f.limiter("l", bucket(3, s))
-			f.script(l, "k", []call{
-				{at: 0, n: 1, allowed: true, remaining: 2, reset: s},
-				{at: 10*time.Hour + 900*ms, n: 3, allowed: true, reset: 3 * s},
-				{at: 10*time.Hour + 900*ms, n: 1, retry: s, reset: 3 * s},
-				{at: 10*time.Hour + 1900*ms - ns, n: 1, retry: ns, reset: 2*s + ns},
-				{at: 10*time.Hour + 1900*ms, n: 1, allowed: true, reset: 3 * s},
-				{at: 10*time.Hour + 1900*ms, n: 1, retry: s, reset: 3 * s},
-			})
-		},
-	},
-	{
 		"the longest and the shortest policies work",
 		"every policy that New accepts is exact, at its extremes too",
 		func(f *fixture) {

@@ -80,22 +80,6 @@ var refundCases = []testCase{
 		},
 	},
 	{
-		"Refund gives back at the rate of the policy that charged",
-		"a row that was written under another policy is refunded as that policy counts",
-		func(f *fixture) {
-			f.passes(f.limiter("b", bucket(4, s)), "k", 4)
-			f.refund(f.limiter("b", bucket(2, time.Minute)), "k", 1, true)
-			f.passes(f.limiter("b", bucket(4, s)), "k", 1)
-			f.refuses(f.limiter("b", bucket(4, s)), "k", 1)
-
-			f.passes(f.limiter("w", window(4, 10*s)), "k", 4)
-			f.at(9 * s)
-			f.refund(f.limiter("w", window(2, s)), "k", 1, true)
-			f.passes(f.limiter("w", window(4, 10*s)), "k", 1)
-			f.refuses(f.limiter("w", window(4, 10*s)), "k", 1)
-		},
-	},
-	{
 		"RefundOf credits only the window that was charged",
 		"a refund that comes after its window has ended gives nothing back, whatever others were charged since",
 		func(f *fixture) {
@@ -119,37 +103,6 @@ var refundCases = []testCase{
 		},
 	},
 	{
-		"RefundOf credits the window that a late clock was charged in",
-		"a clock a little behind the row's is charged in the row's window, and refunded there",
-		func(f *fixture) {
-			l := f.limiter("l", window(5, 10*s))
-			f.at(10 * s)
-			f.passes(l, "k", 4)
-			f.at(9*s + 990*ms)
-			res := f.allow(l, "k", 1)
-			f.at(11 * s)
-			f.refuses(l, "k", 1)
-			f.refundOf(l, 1, res, true)
-			f.passes(l, "k", 1)
-		},
-	},
-	{
-		"RefundOf of a booking credits its window when that has come",
-		"until its window comes, a booking is canceled, not refunded",
-		func(f *fixture) {
-			l := f.limiter("l", window(2, 10*s))
-			f.books(l, "k", 2, 0)
-			r := f.books(l, "k", 2, 10*s)
-			f.refundOf(l, 2, r.Result, false)
-			f.at(10*s - ns)
-			f.refundOf(l, 2, r.Result, false)
-			f.at(10 * s)
-			f.refundOf(l, 2, r.Result, true)
-			f.passes(l, "k", 2)
-			f.refuses(l, "k", 1)
-		},
-	},
-	{
 		"RefundOf does not credit a window of another length",
 		"windows of different lengths are different windows, even if they start together",
 		func(f *fixture) {
@@ -160,22 +113,6 @@ var refundCases = []testCase{
 			f.refundOf(short, 5, res, false)
 			f.refundOf(long, 5, res, false)
 			f.refuses(long, "k", 1)
-		},
-	},
-	{
-		"RefundOf on a bucket is Refund",
-		"a bucket has no windows: what was charged comes back until it has refilled",
-		func(f *fixture) {
-			l := f.limiter("l", bucket(5, s))
-			res := f.allow(l, "k", 5)
-			f.at(2 * s)
-			f.refundOf(l, 2, res, true)
-			f.passes(l, "k", 4)
-			f.refuses(l, "k", 1)
-			f.at(7 * s)
-			f.refundOf(l, 2, res, false)
-			f.passes(l, "k", 5)
-			f.refuses(l, "k", 1)
 		},
 	},
 	{

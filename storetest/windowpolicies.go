@@ -20,49 +20,6 @@ var windowPolicyCases = []testCase{
 		},
 	},
 	{
-		"a window's count carries over to another limit",
-		"when only the limit changes, the count stays, and each window admits at most the larger of both limits",
-		func(f *fixture) {
-			five, two := f.limiter("l", window(5, 10*s)), f.limiter("l", window(2, 10*s))
-			f.passes(five, "k", 3)
-			f.script(two, "k", []call{
-				{verb: peek, used: 3, retry: 10 * s, reset: 10 * s},
-				{n: 1, used: 3, retry: 10 * s, reset: 10 * s},
-			})
-			f.script(five, "k", []call{
-				{n: 2, allowed: true, used: 5, reset: 10 * s},
-			})
-			f.script(two, "k", []call{
-				{at: 10 * s, n: 2, allowed: true, used: 2, reset: 10 * s},
-			})
-			f.script(five, "k", []call{
-				{at: 11 * s, n: 4, remaining: 3, used: 2, retry: 9 * s, reset: 9 * s},
-				{at: 11 * s, n: 3, allowed: true, used: 5, reset: 9 * s},
-			})
-			counts := f.limiter("l", counting(4, 10*s))
-			f.script(counts, "k", []call{{at: 12 * s, n: 1, used: 6, retry: 8 * s, reset: 8 * s}})
-			f.script(five, "k", []call{{at: 13 * s, n: 1, used: 6, retry: 7 * s, reset: 7 * s}})
-		},
-	},
-	{
-		"a window's count carries over to another length",
-		"a window that runs keeps its count when the length changes, and one that has ended leaves nothing",
-		func(f *fixture) {
-			ten, three := f.limiter("l", window(5, 10*s)), f.limiter("l", window(4, 3*s))
-			f.at(4 * s)
-			f.passes(ten, "k", 3)
-			f.script(three, "k", []call{
-				{at: 4 * s, verb: peek, allowed: true, remaining: 1, used: 3, reset: 2 * s},
-				{at: 4 * s, n: 2, remaining: 1, used: 3, retry: 2 * s, reset: 2 * s},
-				{at: 4 * s, n: 1, allowed: true, used: 4, reset: 2 * s},
-			})
-			f.script(ten, "k", []call{
-				{at: 5 * s, n: 2, remaining: 1, used: 4, retry: s, reset: 5 * s},
-				{at: 6 * s, verb: peek, allowed: true, remaining: 5},
-			})
-		},
-	},
-	{
 		"a window's bookings carry over to another length",
 		"a frontier that lies ahead becomes the window that its start falls into, full if that one runs already",
 		func(f *fixture) {

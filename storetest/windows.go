@@ -1,10 +1,6 @@
 package storetest
 
-import (
-	"time"
-
-	"github.com/sqlimit/limiter"
-)
+import "time"
 
 var windowCases = []testCase{
 	{
@@ -26,18 +22,6 @@ var windowCases = []testCase{
 		},
 	},
 	{
-		"twice the limit can pass across an edge",
-		"a fixed window counts per aligned window: the limit passes at its end, and again at the start of the next",
-		func(f *fixture) {
-			f.script(f.limiter("l", window(3, 10*s)), "k", []call{
-				{at: 10*s - ns, n: 3, allowed: true, used: 3, reset: ns},
-				{at: 10*s - ns, n: 1, used: 3, retry: ns, reset: ns},
-				{at: 10 * s, n: 3, allowed: true, used: 3, reset: 10 * s},
-				{at: 10 * s, n: 1, used: 3, retry: 10 * s, reset: 10 * s},
-			})
-		},
-	},
-	{
 		"requests at once on an expired window",
 		"concurrent requests that all find an ended window admit its limit together, not each",
 		func(f *fixture) {
@@ -48,57 +32,6 @@ var windowCases = []testCase{
 					f.Fatalf("call %d: %d of 32 passed, want 5", i, got)
 				}
 			}
-		},
-	},
-	{
-		"a late older time neither reopens the old window nor counts in it",
-		"a request whose clock was read before the window's edge, but which comes after one from behind it, counts in the row's window",
-		func(f *fixture) {
-			l := f.limiter("l", window(3, 10*s))
-			f.script(l, "k", []call{
-				{at: 9 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: s},
-				{at: 10 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: 10 * s},
-				{at: 9*s + 990*ms, n: 1, allowed: true, used: 3, reset: 10*s + 10*ms},
-				{at: 9*s + 990*ms, n: 1, used: 3, retry: 10*s + 10*ms, reset: 10*s + 10*ms},
-				{at: 9*s + 990*ms, verb: peek, used: 3, retry: 10*s + 10*ms, reset: 10*s + 10*ms},
-				{at: 10*s + 10*ms, n: 1, used: 3, retry: 9990 * ms, reset: 9990 * ms},
-				{at: 9*s + 990*ms, verb: refund, n: 1, allowed: true},
-				{at: 9*s + 990*ms, n: 1, allowed: true, used: 3, reset: 10*s + 10*ms},
-			})
-		},
-	},
-	{
-		"a window's row is reused from window to window",
-		"nothing of an old window is left in a later one, with gaps of any length",
-		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{
-				"w": window(2, s), "c": counting(2, s),
-			} {
-				l := f.limiter(name, p)
-				for i := range 40 {
-					f.at(time.Duration(i*i)*s + time.Duration(i)*10*ms)
-					want := limiter.Result{
-						Allowed: true, Limit: 2, Remaining: 1, Used: 1, Taken: 1,
-						ResetAfter: s - time.Duration(i)*10*ms, Source: limiter.SourceStore,
-					}
-					if r := f.allow(l, "k", 1); visible(r) != want {
-						f.Fatalf("call %d: %s: Allow = %+v, want %+v", i, name, r, want)
-					}
-					f.passes(l, "k", 1)
-					f.refuses(l, "k", 1)
-				}
-			}
-		},
-	},
-	{
-		"a weighted request that does not fit leaves room for one that does",
-		"a window admits what fits, in order of arrival, and nothing is set aside for what was refused",
-		func(f *fixture) {
-			f.script(f.limiter("l", window(10, time.Minute)), "k", []call{
-				{n: 7, allowed: true, remaining: 3, used: 7, reset: time.Minute},
-				{n: 4, remaining: 3, used: 7, retry: time.Minute, reset: time.Minute},
-				{n: 3, allowed: true, used: 10, reset: time.Minute},
-			})
 		},
 	},
 }

@@ -54,18 +54,6 @@ var zeroCases = []testCase{
 			})
 		},
 	},
-	{
-		"a cost of 0 on a row of another policy",
-		"a debt keeps its time, and nothing is converted",
-		func(f *fixture) {
-			f.zero(f.limiter("b", bucket(3, s)), []call{{verb: charge, n: 5, retry: 3 * s, reset: 5 * s}})
-			f.zero(f.limiter("b", bucket(3, 10*s)), []call{
-				{n: 0, retry: 2 * s, reset: 32 * s},
-				{verb: reserve, n: 0, maxWait: 2 * s, allowed: true, delay: 2 * s, reset: 32 * s},
-			})
-			f.zero(f.limiter("b", bucket(3, s)), []call{{n: 0, retry: 2 * s, reset: 5 * s}})
-		},
-	},
 }
 
 // zero runs calls on the key "k". Those of cost 0 must leave the row alone, and PeekN must agree with
