@@ -245,27 +245,6 @@ func TestAllowAllTakesTheShortestTimeLimit(t *testing.T) {
 	}
 }
 
-func TestAllowAllTakesTheFirstClock(t *testing.T) {
-	t.Parallel()
-	spy := &allSpy{Store: memory.New()}
-	at := func(name string, seconds int64) *limiter.Limiter {
-		return named(t, spy, name, limiter.PerHour(9), limiter.WithClock(func() time.Time { return time.Unix(seconds, 0) }))
-	}
-	early, late := at("a", 1_800_000_000), at("b", 1_800_000_100) // in the order of their rows
-	for _, first := range []*limiter.Limiter{early, late} {
-		second := map[*limiter.Limiter]*limiter.Limiter{early: late, late: early}[first]
-		want := map[*limiter.Limiter]int64{early: 1_800_000_000, late: 1_800_000_100}[first]
-		if _, err := limiter.AllowAll(t.Context(), claims(first, second)...); err != nil {
-			t.Fatal(err)
-		}
-		for _, op := range spy.ops {
-			if op.At != want*int64(time.Second) {
-				t.Errorf("a decision by the clock of %q first: %s at %d, want %d s", first.Name(), op.Name, op.At, want)
-			}
-		}
-	}
-}
-
 func TestAllowAllChecksTheFallbacks(t *testing.T) {
 	t.Parallel()
 	spy := &allSpy{Store: memory.New(), err: limiter.ErrNotApplied}

@@ -62,32 +62,3 @@ type wideStore struct {
 	*memory.Store
 	_ []int
 }
-
-func TestAllowAllFailurePolicy(t *testing.T) {
-	t.Parallel()
-	fallback := memory.New()
-	for name, c := range map[string]struct {
-		opts    []limiter.Option
-		passes  []bool
-		sources []limiter.Source
-	}{
-		"open":             {[]limiter.Option{limiter.FailOpen(), limiter.FailOpen()}, []bool{true, true}, []limiter.Source{limiter.SourcePolicy, limiter.SourcePolicy}},
-		"local and open":   {[]limiter.Option{limiter.FailLocal(fallback), limiter.FailOpen()}, []bool{true, false}, []limiter.Source{limiter.SourceLocal, limiter.SourcePolicy}},
-		"closed and open":  {[]limiter.Option{limiter.FailClosed(), limiter.FailOpen()}, []bool{false, false}, nil},
-		"closed and local": {[]limiter.Option{limiter.FailClosed(), limiter.FailLocal(fallback)}, []bool{false, false}, nil},
-	} {
-		store := &allSpy{Store: memory.New(), err: limiter.ErrNotApplied}
-		a, b := newLimiter(t, store, limiter.PerHour(1), c.opts[0]), newLimiter(t, store, limiter.FixedWindow{Limit: 1, Window: time.Hour}, c.opts[1])
-		for i, want := range c.passes {
-			res, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: a, Key: name}, limiter.Claim{Limiter: b, Key: name})
-			if res.Allowed != want || (err == nil) != (c.sources != nil) {
-				t.Fatalf("%s: call %d: %+v, %v, want %v", name, i, res, err, want)
-			}
-			for j, source := range c.sources {
-				if res.Each[j].Source != source {
-					t.Errorf("%s: call %d: claim %d: %+v, want it from %v", name, i, j, res.Each[j], source)
-				}
-			}
-		}
-	}
-}

@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"errors"
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -205,33 +204,6 @@ func TestCancelIsSentOnce(t *testing.T) {
 	if err := r.Cancel(t.Context()); err != nil || store.cancels != 1 {
 		t.Errorf("the second Cancel: %v, %d sent, want 1: twice may give back too much", err, store.cancels)
 	}
-}
-
-func TestReserveOf0(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, memory.New(), limiter.PerDay(1))
-	mustAllow(t, l, true)
-	r, err := l.Reserve(t.Context(), "k", 0, 0)
-	if err != nil || !r.Allowed || r.Delay != 0 || r.RetryAfter != 0 {
-		t.Errorf("Reserve(0) on a drained key = %+v, Delay %v, %v, want it allowed", r.Result, r.Delay, err)
-	}
-	if err := l.WaitN(t.Context(), "k", 0); err != nil {
-		t.Errorf("WaitN(0) on a drained key: %v", err)
-	}
-	if err := l.Block(t.Context(), "blocked", 2*time.Hour); err != nil {
-		t.Error(err)
-	}
-	if err := l.WaitN(t.Context(), "blocked", 0); !errors.Is(err, limiter.ErrExceedsMaxWait) {
-		t.Errorf("WaitN(0) on a blocked key: %v, want ErrExceedsMaxWait", err)
-	}
-	if err := r.Cancel(t.Context()); err != nil {
-		t.Errorf("Cancel: %v", err)
-	}
-	refused, err := l.Reserve(t.Context(), "k", 1, time.Second)
-	if err != nil || refused.Allowed || refused.Delay != math.MaxInt64 {
-		t.Errorf("Reserve(1) = %+v, Delay %v, %v, want it refused", refused.Result, refused.Delay, err)
-	}
-	mustAllow(t, l, false)
 }
 
 func TestWaitAfterSmallStepBack(t *testing.T) {
