@@ -37,8 +37,8 @@ func (d *database) idlers(t *testing.T, schema, application string, params map[s
 func TestIdledSessionsFailNoDecision(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
-		store, idle := d.idlers(t, schema, "idle", map[string]string{"idle_session_timeout": "300ms"})
-		const rounds = 12 // more than a budget of retries would bear
+		store, idle := d.idlers(t, schema, "idle", map[string]string{"idle_session_timeout": "100ms"})
+		const rounds = 6 // more than a budget of retries would bear
 		policies := []limiter.Policy{slow(rounds), long(rounds), counting(rounds)}
 		for round := range rounds {
 			policy := policies[round%len(policies)]

@@ -59,9 +59,13 @@ func isolated(level string) func(*pgxpool.Config) {
 func TestStore(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, set := range sets {
-			t.Run(set.name, func(t *testing.T) { set.run(t, newLeast(t, d, set.async, set.change)) })
+			t.Run(set.name, func(t *testing.T) {
+				t.Parallel()
+				set.run(t, newLeast(t, d, set.async, set.change))
+			})
 		}
 		t.Run("transaction", func(t *testing.T) {
+			t.Parallel()
 			storetest.Run(t, func(t *testing.T) limiter.Store {
 				schema := d.schema(t)
 				return storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema)
