@@ -56,3 +56,64 @@ func TestTimeLimitOfTheCallsBehindTheFirst(t *testing.T) {
 		}
 	})
 }
+
+func TestTimeLimitInTheQueue(t *testing.T) {
+	for name, c := range map[string]struct {
+		key  string
+		busy bool // whether the store is not at fault
+	}{
+		"behind its own key":               {"a", true},
+		"behind as many statements as fit": {"c", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, s *sender, q *queue) {
+				s.takes = 200 * ms
+				first := ask(t.Context(), q, take("a", 1), take("b", 1))
+				<-time.After(10 * ms)
+				short := take(c.key, 1)
+				short.Timeout = 50 * ms
+				a := ask(t.Context(), q, short)()[0]
+				if !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrCanceled) || a.after != short.Timeout {
+					t.Errorf("%v after %v, want ErrNotApplied after %v", a.err, a.after, short.Timeout)
+				}
+				if errors.Is(a.err, limiter.ErrKeyBusy) != c.busy || limiter.StoreFailed(a.err) == c.busy {
+					t.Errorf("%v, want ErrKeyBusy %v", a.err, c.busy)
+				}
+				took(t, first())
+				if n := len(s.statements()); n != 2 {
+					t.Errorf("%d statements, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+func TestShortTimeLimit(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		s.takes = 100*ms - 1
+		short := take("a", 1)
+		short.Timeout = ms
+		if a := ask(t.Context(), q, short)()[0]; !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != ms {
+			t.Errorf("%v after %v, want ErrOutcomeUnknown after %v", a.err, a.after, ms)
+		}
+		<-time.After(s.takes)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.rows["a"] == (limiter.Row{}) {
+			t.Error("its statement was cut off")
+		}
+	})
+}
+
+func TestLongestTimeLimitOfAStatement(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		s.takes = time.Hour // hangs
+		short, long := take("a", 1), take("b", 1)
+		short.Timeout, long.Timeout = 50*ms, 100*ms
+		for i, a := range ask(t.Context(), q, short, long)() {
+			if want := []time.Duration{50 * ms, 100 * ms}[i]; !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != want {
+				t.Errorf("take %d: %v after %v, want ErrOutcomeUnknown after %v", i, a.err, a.after, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,127 @@
+package batch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
+)
+
+func TestLeaveWhileWaiting(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		ctx, cancel := context.WithCancel(t.Context())
+		first := ask(t.Context(), q, take("a", 1), take("b", 1))
+		gone := ask(ctx, q, take("a", 1), take("c", 1))
+		stays := ask(t.Context(), q, take("a", 1))
+		cancel()
+		for i, a := range gone() {
+			if !errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, context.Canceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
+				t.Errorf("take %d: %v, want ErrCanceled, and nothing unknown", i, a.err)
+			}
+		}
+		if n := took(t, append(first(), stays()...)); n != 3 {
+			t.Errorf("%d others took, want 3", n)
+		}
+		units := map[string]int64{}
+		for _, st := range s.statements() {
+			for key, n := range st.units {
+				units[key] += n
+			}
+		}
+		if !maps.Equal(units, map[string]int64{"a": 2, "b": 1}) {
+			t.Errorf("sent %v", units)
+		}
+	})
+}
+
+// A caller leaves in the middle of a run of refunds, behind a statement that the store does not answer:
+// an answer would give the refunds their time again, and find the caller gone.
+func TestRefundOfACallerWhoLeft(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		refund := take("k", 1)
+		refund.Kind = limiter.OpRefund
+		took(t, ask(t.Context(), q, take("k", 10))())
+		s.before = func(_ context.Context, groups []*batch.Group) error {
+			if groups[0].Op().Kind == limiter.OpTake {
+				return limiter.ErrNotApplied
+			}
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		fails := ask(t.Context(), q, take("k", 1))
+		before := ask(t.Context(), q, refund)
+		gone := ask(ctx, q, refund)
+		after := ask(t.Context(), q, refund)
+		cancel()
+		if a := gone()[0]; !errors.Is(a.err, limiter.ErrCanceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
+			t.Errorf("%v, want ErrCanceled, and nothing unknown", a.err)
+		}
+		if a := fails()[0]; !errors.Is(a.err, limiter.ErrNotApplied) {
+			t.Errorf("%v, want ErrNotApplied", a.err)
+		}
+		took(t, slices.Concat(before(), after()))
+		if units := s.units("k"); fmt.Sprint(units) != "[1 1 2]" {
+			t.Errorf("statements of %v operations, want two takes, and two refunds together", units)
+		}
+	})
+}
+
+func TestLeaveInMidStatement(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		s.takes = 220 * ms // the statement has over 100 ms left when a caller leaves
+		ctx, cancel := context.WithCancel(t.Context())
+		ask(t.Context(), q, take("a", 1)) // takes that come now have to wait, and go together
+		leaves := ask(ctx, q, take("a", 1))
+		stays := ask(t.Context(), q, take("a", 1), take("a", 1))
+		<-time.After(s.takes + s.takes/2)
+		cancel()
+		if a := leaves()[0]; !errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != s.takes+s.takes/2 {
+			t.Errorf("the caller who left: %v after %v, want ErrCanceled and ErrOutcomeUnknown at once", a.err, a.after)
+		}
+		if n := took(t, stays()); n != 2 {
+			t.Errorf("%d of the others took, want 2", n)
+		}
+		if row := s.rows["a"]; row.FullAt-row.At < 4*int64(perHour.Step())-int64(s.takes)*2 {
+			t.Errorf("the caller who left was not charged")
+		}
+	})
+}
+
+func TestLeaveOwnStatement(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		takes, wants time.Duration
+		answers      bool
+	}{
+		{name: "a statement that ends soon", takes: 60 * ms, wants: 60 * ms, answers: true},
+		{name: "a statement that hangs", takes: time.Hour, wants: 105 * ms},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in(t, func(t *testing.T, s *sender, q *queue) {
+				s.takes = c.takes
+				ctx, cancel := context.WithCancel(t.Context())
+				leaves := ask(ctx, q, take("a", 1))
+				follows := ask(t.Context(), q, take("a", 1))
+				<-time.After(5 * ms)
+				cancel()
+				a := leaves()[0]
+				if a.after != c.wants || (a.err == nil) != c.answers {
+					t.Errorf("%+v, want an answer: %v, after %v", a, c.answers, c.wants)
+				}
+				if !c.answers && (!errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown)) {
+					t.Errorf("%v, want ErrCanceled and ErrOutcomeUnknown", a.err)
+				}
+				if a := follows()[0]; c.answers && !a.state.Took {
+					t.Errorf("the next one: %+v", a)
+				}
+				<-time.After(timeout) // the statement of the next one may go on
+			})
+		})
+	}
+}
