@@ -111,28 +111,6 @@ var contractCases = []testCase{
 		},
 	},
 	{
-		"a time that is passed in is exact",
-		"State.Now is the time of the operation to the nanosecond, and Tick says so",
-		func(f *fixture) {
-			for name, p := range allPolicies {
-				op := f.op(limiter.OpTake, name)
-				op.Policy, op.Cost = p, 1
-				for _, at := range []int64{op.At, op.At + 1, op.At + 999_999_999} {
-					op.At = at
-					for _, op.Kind = range []limiter.OpKind{limiter.OpTake, limiter.OpLook} {
-						st, err := f.store.Do(context.Background(), op)
-						if err != nil {
-							f.Fatalf("operation %d at %d: %v", op.Kind, at, err)
-						}
-						if st.Now != at || st.Tick > 1 {
-							f.Errorf("operation %d at %d: Now %d, Tick %d", op.Kind, at, st.Now, st.Tick)
-						}
-					}
-				}
-			}
-		},
-	},
-	{
 		"a store that can check itself is in order",
 		"Check reports nothing on a store that works",
 		func(f *fixture) {

@@ -141,24 +141,6 @@ var keyCases = []testCase{
 		},
 	},
 	{
-		"keys do not share their state",
-		"what is done to one key changes nothing for another",
-		func(f *fixture) {
-			for name, p := range allPolicies {
-				l := f.limiter(name, p)
-				f.passes(l, "still", 1)
-				before := f.peek(l, "still")
-				f.passes(l, "busy", limitOf(p))
-				f.refuses(l, "busy", 1)
-				f.refund(l, "busy", 1, true)
-				f.reset(l, "busy")
-				if after := f.peek(l, "still"); after != before {
-					f.Errorf("%s: %+v before others were used, %+v after", name, before, after)
-				}
-			}
-		},
-	},
-	{
 		"no error text holds the key",
 		"keys are addresses and names: they do not belong into logs",
 		func(f *fixture) {

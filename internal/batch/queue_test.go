@@ -24,22 +24,6 @@ func in(t *testing.T, test func(t *testing.T, s *sender, q *queue)) {
 	})
 }
 
-func TestLoneTake(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		for range 3 {
-			answers := ask(t.Context(), q, take("a", 1))()
-			if took(t, answers) != 1 || answers[0].after != s.takes {
-				t.Errorf("%+v, want a take after %v", answers[0], s.takes)
-			}
-		}
-		for _, st := range s.statements() {
-			if len(st.keys) != 1 || st.units["a"] != 1 {
-				t.Errorf("statement %v", st.units)
-			}
-		}
-	})
-}
-
 func TestTakesGoTogether(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		// Two statements are in flight at once; later takes wait for the first.
@@ -57,25 +41,6 @@ func TestTakesGoTogether(t *testing.T) {
 		}
 		if last := answers[4].after; last != 2*s.takes {
 			t.Errorf("the last answer came after %v, want %v", last, 2*s.takes)
-		}
-	})
-}
-
-func TestRowsOfAStatement(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		var ops []limiter.Op
-		for i := range 12 {
-			ops = append(ops, take(fmt.Sprint("key", i), 1))
-		}
-		if n := took(t, ask(t.Context(), q, ops...)()); n != 12 {
-			t.Errorf("%d took, want 12", n)
-		}
-		var rows []int
-		for _, st := range s.statements() {
-			rows = append(rows, len(st.keys))
-		}
-		if slices.Sort(rows); fmt.Sprint(rows) != "[1 1 2 4 4]" {
-			t.Errorf("statements of %v rows, want at most 4", rows)
 		}
 	})
 }
@@ -211,29 +176,6 @@ func TestHotKeyIsSentAlone(t *testing.T) {
 		for _, want := range []map[string]int64{{"hot": 2}, {"cold": 1, "mild": 1}} {
 			if !slices.ContainsFunc(sent, func(units map[string]int64) bool { return maps.Equal(units, want) }) {
 				t.Errorf("statements %v, want %v among them", sent, want)
-			}
-		}
-	})
-}
-
-func TestKeyIsInOneStatement(t *testing.T) {
-	in(t, func(t *testing.T, s *sender, q *queue) {
-		waits := make([]func() []answer, 8)
-		for i := range waits {
-			waits[i] = ask(t.Context(), q, take("a", 1), take("b", 1), take(fmt.Sprint(i), 1))
-			<-time.After(3 * ms)
-		}
-		for _, wait := range waits {
-			took(t, wait())
-		}
-		sent := s.statements()
-		for i, a := range sent {
-			for _, b := range sent[i+1:] {
-				for _, key := range a.keys {
-					if a.begin.Before(b.end) && b.begin.Before(a.end) && b.units[key] > 0 {
-						t.Errorf("%q is in two statements at a time", key)
-					}
-				}
 			}
 		}
 	})

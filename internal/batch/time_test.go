@@ -1,40 +1,13 @@
 package batch_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/batch"
-	"github.com/sqlimit/limiter/internal/opcontext"
 )
-
-func TestTimeLimitOfAConnectedStatement(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &sender{dial: 100 * ms, takes: 10 * ms}
-		s.before = func(ctx context.Context, groups []*batch.Group) error {
-			if groups[0].Op().Key == "fails" {
-				return limiter.ErrNotApplied
-			}
-			select {
-			case <-time.After(190 * ms):
-				return nil
-			case <-ctx.Done():
-				return opcontext.Interrupted(ctx, limiter.ErrOutcomeUnknown, nil)
-			}
-		}
-		q := open(s, batch.Config{Keys: 4, Shared: 1, Single: 1, HotKey: 2, Merges: merges, Deadlines: new(opcontext.Deadlines)})
-		took(t, ask(t.Context(), q, take("lone", 1))()) // in its caller's goroutine
-		answers := ask(t.Context(), q, take("fails", 1), take("b", 1), take("c", 1))()
-		if n := took(t, answers[1:]); n != 2 {
-			t.Errorf("%d of the 2 calls of a leader took", n)
-		}
-	})
-}
 
 func TestTimeLimitOfTheCallsBehindTheFirst(t *testing.T) {
 	t.Parallel()
