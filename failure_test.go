@@ -173,15 +173,6 @@ func TestFailurePolicies(t *testing.T) {
 	}
 }
 
-func TestLaterFailurePolicyReplacesEarlier(t *testing.T) {
-	t.Parallel()
-	store := &brokenStore{err: limiter.ErrNotApplied}
-	l := newLimiter(t, store, limiter.PerSecond(1), limiter.FailOpen(), limiter.FailClosed())
-	if res, err := l.Allow(t.Context(), "k"); res.Allowed || !errors.Is(err, limiter.ErrNotApplied) {
-		t.Errorf("Allow = %+v, %v; want a refusal with ErrNotApplied", res, err)
-	}
-}
-
 // No failure policy lets a wrong call or a caller that has left pass, and the store is not asked.
 func TestInvalidCalls(t *testing.T) {
 	t.Parallel()

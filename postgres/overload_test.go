@@ -252,18 +252,6 @@ func wantDecided(t *testing.T, y *load) {
 	}
 }
 
-// connectAll makes all connections of a pool.
-func connectAll(t *testing.T, p *pgxpool.Pool) {
-	t.Helper()
-	for range p.Config().MaxConns {
-		conn, err := p.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Release()
-	}
-}
-
 // TestLockedRows runs beside no other test, because it measures how many decisions a machine makes.
 func TestLockedRows(t *testing.T) {
 	const rows = 24
@@ -273,7 +261,7 @@ func TestLockedRows(t *testing.T) {
 			t.Run(fmt.Sprint("leave other keys a pool of ", size), func(t *testing.T) {
 				schema := d.schema(t)
 				p := pool(t, d.dsn, few(size))
-				connectAll(t, p) // a busy machine takes a second for it
+				useUp(t, p, int(size))() // a busy machine takes a second for it
 				l := failOpen(t, storeOn(t, p, schema), slow(1<<17), overloadTimeout)
 				for i := range rows {
 					if _, err := l.Allow(t.Context(), fmt.Sprint("locked", i)); err != nil {

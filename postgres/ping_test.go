@@ -3,7 +3,9 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -89,27 +91,37 @@ func (c *swallowing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// peer is the other end of the first connections of a pool. When it is gone, they swallow what is sent.
+type peer struct {
+	gone         atomic.Bool
+	dials, pings atomic.Int64 // pgx also dials to cancel a ping
+}
+
+// of makes the first n connections of a pool.
+func (p *peer) of(c *pgxpool.Config, n int64) {
+	wrap(c.ConnConfig, func(conn net.Conn) net.Conn {
+		if p.dials.Add(1) > n {
+			return conn
+		}
+		return &swallowing{Conn: conn, gone: &p.gone, pings: &p.pings}
+	})
+}
+
 func TestPeersGoneAfterFreeze(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		for _, conns := range []int64{1, 2, 4} {
 			var clock wallClock
-			var dials, pings atomic.Int64 // pgx dials to cancel the ping, too
-			var gone atomic.Bool
+			var server peer
 			p := pool(t, d.dsn, func(c *pgxpool.Config) {
 				c.MaxConns = int32(conns)
-				wrap(c.ConnConfig, func(conn net.Conn) net.Conn {
-					if dials.Add(1) > conns {
-						return conn
-					}
-					return &swallowing{Conn: conn, gone: &gone, pings: &pings}
-				})
+				server.of(c, conns)
 				postgres.PingAfterFreezeBy(c, clock.now)
 			})
 			store := storeOn(t, p, schema)
 			useUp(t, p, int(conns))()
 			do(t, store, take(slow(9), secret, 1))
-			gone.Store(true)
+			server.gone.Store(true)
 			clock.move(time.Hour)
 			// The limit is generous for slow machines: without a PingTimeout all of it is used up.
 			op := take(slow(9), secret, 1)
@@ -118,8 +130,8 @@ func TestPeersGoneAfterFreeze(t *testing.T) {
 				t.Errorf("%d connections, of %d: %+v; want a take on a new one", p.Stat().NewConnsCount(), conns, s)
 			}
 			// Were each of them asked, their answers would be waited for one after another.
-			if pings.Load() != 1 {
-				t.Errorf("%d of %d dead connections were asked, want 1", pings.Load(), conns)
+			if server.pings.Load() != 1 {
+				t.Errorf("%d of %d dead connections were asked, want 1", server.pings.Load(), conns)
 			}
 		}
 	})
@@ -133,25 +145,25 @@ func TestPingKeepsTheDeadline(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		var clock wallClock
-		var gone atomic.Bool
+		var server peer
 		p := pool(t, d.dsn, func(c *pgxpool.Config) {
 			c.MaxConns, c.PingTimeout = 1, testTimeout
-			wrap(c.ConnConfig, func(conn net.Conn) net.Conn { return &swallowing{Conn: conn, gone: &gone, pings: new(atomic.Int64)} })
+			server.of(c, math.MaxInt64)
 			postgres.PingAfterFreezeBy(c, clock.now)
 		})
 		l := newLimiter(t, storeOn(t, p, schema), slow(9))
-		defer gone.Store(false) // so that the server ends the last connection, too
+		defer server.gone.Store(false) // so that the server ends the last connection, too
 		for name, call := range map[string]func(ctx context.Context) error{
 			"Allow":   func(ctx context.Context) error { _, err := l.Allow(ctx, secret); return err },
 			"Peek":    func(ctx context.Context) error { _, err := l.Peek(ctx, secret); return err },
 			"Reserve": func(ctx context.Context) error { _, err := l.Reserve(ctx, secret, 1, time.Minute); return err },
 			"Reset":   func(ctx context.Context) error { return l.Reset(ctx, secret) },
 		} {
-			gone.Store(false)
+			server.gone.Store(false)
 			if err := l.Reset(t.Context(), secret); err != nil {
 				t.Fatal(err)
 			}
-			gone.Store(true)
+			server.gone.Store(true)
 			clock.move(time.Hour)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			began := time.Now()
@@ -162,17 +174,6 @@ func TestPingKeepsTheDeadline(t *testing.T) {
 			cancel()
 		}
 	})
-}
-
-// counted is a connection that counts what is sent on it.
-type counted struct {
-	net.Conn
-	sent *int
-}
-
-func (c counted) Write(b []byte) (int, error) {
-	*c.sent++
-	return c.Conn.Write(b)
 }
 
 func TestPingsByTimeSinceLastUse(t *testing.T) {
@@ -191,8 +192,8 @@ func TestPingsByTimeSinceLastUse(t *testing.T) {
 		}
 		for _, c := range cases {
 			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-			config, sent := parse(t, d.dsn), 0
-			wrap(config.ConnConfig, func(conn net.Conn) net.Conn { return counted{conn, &sent} })
+			config, kinds := parse(t, d.dsn), map[byte]int{}
+			wrap(config.ConnConfig, func(conn net.Conn) net.Conn { return asked{conn, new(sync.Mutex), kinds} })
 			conn, err := pgx.ConnectConfig(t.Context(), config.ConnConfig)
 			if err != nil {
 				t.Fatal(err)
@@ -200,11 +201,11 @@ func TestPingsByTimeSinceLastUse(t *testing.T) {
 			defer conn.Close(t.Context())
 			postgres.PingAfterFreezeBy(config, func() time.Time { return now })
 			pings := func() int {
-				sent = 0
+				clear(kinds)
 				if config.ShouldPing(t.Context(), pgxpool.ShouldPingParams{Conn: conn, IdleDuration: c.idle}) {
 					t.Errorf("%s: the pool is to ping, too", c.name)
 				}
-				return sent
+				return kinds['Q'] // a ping is a query
 			}
 			if n := pings(); n != 1 {
 				t.Errorf("%s: %d pings on a connection of unknown age, want 1", c.name, n)
@@ -278,19 +279,13 @@ func TestGivenUpConnectionLeavesItsPool(t *testing.T) {
 			"refund":  {Kind: limiter.OpRefund, Name: "test", Key: secret, Policy: slow(5), Cost: 1},
 			"reserve": {Kind: limiter.OpTake, Name: "test", Key: secret, Policy: slow(5), Cost: 1, MaxWait: time.Hour},
 		} {
-			var dials, pings atomic.Int64
-			var gone atomic.Bool
+			var server peer
 			store := d.store(t, schema, func(c *pgxpool.Config) {
 				c.MaxConns = 1
-				wrap(c.ConnConfig, func(conn net.Conn) net.Conn {
-					if dials.Add(1) > 1 {
-						return conn
-					}
-					return &swallowing{Conn: conn, gone: &gone, pings: &pings}
-				})
+				server.of(c, 1)
 			})
 			do(t, store, look(slow(5), secret))
-			gone.Store(true)
+			server.gone.Store(true)
 			op.Timeout = 100 * time.Millisecond
 			if _, err := store.Do(bounded(t), op); !limiter.StoreFailed(err) {
 				t.Errorf("%s: %v, want a failure of the store", name, err)

@@ -244,6 +244,7 @@ func (f fault) run(t *testing.T) {
 	t.Run(f.name, func(t *testing.T) {
 		if f.slow {
 			skipShort(t, "it waits for time limits")
+			t.Parallel()
 		}
 		open := f.open
 		if open == nil {
