@@ -89,6 +89,21 @@ var clockCases = []testCase{
 		},
 	},
 	{
+		"small steps back refill nothing",
+		"a clock that goes back by no more than 2 s, as clocks that are read out of order do, gives no token until it has caught up",
+		func(f *fixture) {
+			f.script(f.limiter("l", bucket(5, s)), "k", []call{
+				{at: 10 * s, n: 3, allowed: true, remaining: 2, reset: 3 * s},
+				{at: 8500 * ms, n: 1, retry: 500 * ms, reset: 4500 * ms},
+				{at: 9 * s, n: 1, allowed: true, reset: 5 * s},
+				{at: 8 * s, n: 1, retry: 2 * s, reset: 6 * s},
+				{at: 10 * s, n: 1, allowed: true, reset: 5 * s},
+				{at: 9999 * ms, n: 1, retry: s + ms, reset: 5*s + ms},
+				{at: 11 * s, n: 1, allowed: true, reset: 5 * s},
+			})
+		},
+	},
+	{
 		"a window's times are told on the caller's clock",
 		"after a small step back, Delay, RetryAfter and ResetAfter count from the clock of this operation: a caller that waits for them acts in the window that it was charged in",
 		func(f *fixture) {

@@ -103,6 +103,21 @@ var refundCases = []testCase{
 		},
 	},
 	{
+		"RefundOf credits the window that a late clock was charged in",
+		"a clock a little behind the row's is charged in the row's window, and refunded there",
+		func(f *fixture) {
+			l := f.limiter("l", window(5, 10*s))
+			f.at(10 * s)
+			f.passes(l, "k", 4)
+			f.at(9*s + 990*ms)
+			res := f.allow(l, "k", 1)
+			f.at(11 * s)
+			f.refuses(l, "k", 1)
+			f.refundOf(l, 1, res, true)
+			f.passes(l, "k", 1)
+		},
+	},
+	{
 		"RefundOf does not credit a window of another length",
 		"windows of different lengths are different windows, even if they start together",
 		func(f *fixture) {
