@@ -133,6 +133,8 @@ func TestOperators(t *testing.T) {
 		"branch|constant|a > 5|a > 5 + 1",
 		`branch|constant|"y"|"y" + "?"`,
 		"arguments|min and max|min(a, b)|max(a, b)",
+		"arguments|min and max|min(a, b)|a",
+		"arguments|min and max|min(a, b)|b",
 		"arguments|error|return check(a, b)|return nil",
 		"arguments|arguments|check(a, b)|check(b, a)",
 		"check|arguments|other(b, a)|other(a, b)",

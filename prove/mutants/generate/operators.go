@@ -100,12 +100,16 @@ func (s *scope) constantMutants(e ast.Expr, tv types.TypeAndValue) {
 	}
 }
 
-// callMutants turns min into max and max into min, and swaps neighboring arguments of one type.
+// callMutants turns min into max and max into min, leaves one argument of them, and swaps neighboring
+// arguments of one type.
 func (s *scope) callMutants(e *ast.CallExpr) {
 	name, _ := ast.Unparen(e.Fun).(*ast.Ident)
 	if name != nil && s.info.Types[e.Fun].IsBuiltin() && (name.Name == "min" || name.Name == "max") {
 		other := map[string]string{"min": "max", "max": "min"}[name.Name]
 		s.expr("min and max", e, other+s.text(e)[len(name.Name):])
+		for _, arg := range e.Args {
+			s.expr("min and max", e, s.text(arg))
+		}
 		return // the order of the arguments means nothing
 	}
 	if s.info.Types[e.Fun].IsType() || s.anyOrder(e.Fun) || name != nil && name.Name == "make" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"slices"
 	"strings"
 )
@@ -69,12 +70,22 @@ func ReadKnown(file string) (Known, error) {
 	return known, nil
 }
 
-// Unknown returns the results that are not killed and not known.
+// Unknown returns the results that are not killed and not known, of packages that are listed.
 func (k Known) Unknown(results []Result) (unknown []Result) {
 	for _, r := range results {
-		if _, ok := k[r.Mutant.Identity()]; !ok && r.Outcome != Killed {
+		if _, ok := k[r.Mutant.Identity()]; !ok && r.Outcome != Killed && k.lists(r.Mutant.Dir) {
 			unknown = append(unknown, r)
 		}
 	}
 	return unknown
+}
+
+// lists reports whether the list has a mutant of the package in dir. If it has one, it has all.
+func (k Known) lists(dir string) bool {
+	for id := range k {
+		if file, _, _ := strings.Cut(id, "\t"); path.Dir(file) == dir {
+			return true
+		}
+	}
+	return false
 }

@@ -16,7 +16,7 @@ import (
 // sampledTargets is how many packages a sample is taken from.
 const sampledTargets = 3
 
-// Sample tries some mutants in a limited time. The seed chooses them: the same seed chooses the same
+// Sample tries some mutants of listed packages in a limited time. The seed chooses them: the same seed chooses the same
 // ones in the same order. It fails if one survives all tests and is not known.
 func (c *Campaign) Sample(ctx context.Context, seed string, known Known, budget time.Duration) error {
 	end := time.Now().Add(budget)
@@ -24,7 +24,7 @@ func (c *Campaign) Sample(ctx context.Context, seed string, known Known, budget 
 	if err != nil {
 		return err
 	}
-	targets := slices.DeleteFunc(slices.Clone(c.Plan), func(t Target) bool { return len(wanted[t.Dir]) == 0 })
+	targets := slices.DeleteFunc(slices.Clone(c.Plan), func(t Target) bool { return len(wanted[t.Dir]) == 0 || !known.lists(t.Dir) })
 	order(targets, seed, func(t Target) string { return t.Dir })
 	targets = targets[:min(sampledTargets, len(targets))]
 	fmt.Fprintf(c.Out, "the sample of %s\n", seed)
