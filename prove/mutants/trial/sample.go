@@ -25,6 +25,9 @@ func (c *Campaign) Sample(ctx context.Context, seed string, known Known, budget 
 		return err
 	}
 	targets := slices.DeleteFunc(slices.Clone(c.Plan), func(t Target) bool { return len(wanted[t.Dir]) == 0 || !known.lists(t.Dir) })
+	if len(targets) == 0 {
+		return errors.New("no mutant to sample: the list of known survivors has no such package")
+	}
 	order(targets, seed, func(t Target) string { return t.Dir })
 	targets = targets[:min(sampledTargets, len(targets))]
 	fmt.Fprintf(c.Out, "the sample of %s\n", seed)

@@ -121,13 +121,16 @@ func TestOutcomes(t *testing.T) {
 	t.Run("a sample", func(t *testing.T) {
 		out.Reset()
 		c.Match = regexp.MustCompile(`\tuntested\t`)
-		err := c.Sample(t.Context(), "seed", Known{}, time.Minute)
+		err := c.Sample(t.Context(), "seed", Known{"small.go\tother": "so that the package is listed"}, time.Minute)
 		if err == nil || !strings.Contains(err.Error(), "1 mutants survive") {
 			t.Errorf("a mutant survives, but the sample says %v:\n%s", err, out.String())
 		}
 		known := Known{"small.go\tuntested\toperand\ta + b\ta - b\t1": "it is for show"}
 		if err := c.Sample(t.Context(), "seed", known, time.Minute); err != nil {
 			t.Errorf("the only survivor is known, but the sample says %v", err)
+		}
+		if err := c.Sample(t.Context(), "seed", Known{}, time.Minute); err == nil {
+			t.Error("no package is listed, but the sample passes")
 		}
 	})
 
