@@ -91,14 +91,14 @@ func (t tests) find(ctx context.Context, b bug) error {
 	for _, c := range b.checks {
 		said, failed, err := t.run(ctx, c)
 		if err != nil || failed {
-			return fmt.Errorf("%s %s fails on the code as it is: %v\n%s", c.pkg, c.run, err, said)
+			return fmt.Errorf("%s %s fails on the code as it is: %v\n%s", c.pkg, c.run, err, ending(said))
 		}
 		if !strings.Contains(said, "--- PASS: ") || strings.Contains(said, "--- SKIP: ") {
-			return fmt.Errorf("%s %s runs no test, or skips one\n%s", c.pkg, c.run, said)
+			return fmt.Errorf("%s %s runs no test, or skips one\n%s", c.pkg, c.run, ending(said))
 		}
 		said, failed, err = t.run(ctx, c, "-overlay="+overlay)
 		if err != nil || !failed || !strings.Contains(said, c.says) {
-			return fmt.Errorf("%s %s: failed %t, %v; it should say %q\n%s", c.pkg, c.run, failed, err, c.says, said)
+			return fmt.Errorf("%s %s: failed %t, %v; it should say %q\n%s", c.pkg, c.run, failed, err, c.says, ending(said))
 		}
 	}
 	return nil
@@ -107,7 +107,7 @@ func (t tests) find(ctx context.Context, b bug) error {
 // longest is how long a check may take. Most take a second or two.
 const longest = time.Minute
 
-// run runs a check and returns the end of what it says, and whether a test failed.
+// run runs a check and returns what it says, and whether a test failed.
 func (t tests) run(ctx context.Context, c check, flags ...string) (said string, failed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*longest) // with a build
 	defer cancel()
@@ -121,7 +121,7 @@ func (t tests) run(ctx context.Context, c check, flags ...string) (said string, 
 	cmd.Env = append(cmd.Environ(), t.env...)
 	cmd.WaitDelay = 10 * time.Second // a process that a test left behind must not be waited for
 	out, err := cmd.CombinedOutput()
-	said = string(out[max(0, len(out)-16<<10):])
+	said = string(out)
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && ctx.Err() == nil {
 		if strings.Contains(said, "[build failed]") {
@@ -131,3 +131,6 @@ func (t tests) run(ctx context.Context, c check, flags ...string) (said string, 
 	}
 	return said, false, err
 }
+
+// ending returns the end of a text.
+func ending(s string) string { return s[max(0, len(s)-8<<10):] }
