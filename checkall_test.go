@@ -30,6 +30,7 @@ func TestCheckAll(t *testing.T) {
 		{"one", many[:1], ""},
 		{"the most", many[1:], ""},
 		{"equal names and policies", []*limiter.Limiter{plain, named(t, store, "plain", hour)}, ""},
+		{"two names with two policies", []*limiter.Limiter{plain, named(t, store, "other", limiter.PerHour(2))}, ""},
 		{"two kinds for a name", []*limiter.Limiter{plain, named(t, store, "plain", limiter.FixedWindow{Limit: 1, Window: time.Hour})}, ""},
 		{"failure policies", []*limiter.Limiter{plain, local, planned, named(t, store, "open", hour, limiter.FailOpen())}, ""},
 		{"none", nil, "0 claims"},

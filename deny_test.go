@@ -335,3 +335,53 @@ func TestAllowUpToAndTheDenyCache(t *testing.T) {
 	}
 	upTo(9, 2, store)
 }
+
+// slowStore is a store with a clock that stands still and has a resolution.
+type slowStore struct {
+	row  limiter.Row
+	tick int64
+}
+
+func (s *slowStore) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
+	now := op.At
+	if now == 0 {
+		now = start
+	}
+	next, state := op.Apply(s.row, now)
+	s.row, state.Tick = next, s.tick
+	return state, nil
+}
+
+// The store's clock may run faster than the local one by 1/500, and may show the start of its tick.
+func TestDenyCacheAsksTheStoreInTime(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		tick   int64
+		wait   time.Duration // until the key passes
+		before time.Duration // that, the request is made
+		own    bool          // requests have a time of their own
+		by     limiter.Source
+	}{
+		{"before the drift counts", 1, time.Second, 3 * time.Millisecond, false, cache},
+		{"when the drift counts", 1, time.Second, time.Millisecond, false, store},
+		{"by its own time there is no drift", 1, time.Second, time.Millisecond, true, cache},
+		{"in the last tick", int64(time.Millisecond), 2 * time.Millisecond, 900 * time.Microsecond, false, store},
+		{"before the last tick", int64(time.Millisecond), 2 * time.Millisecond, 1100 * time.Microsecond, false, cache},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			now := time.Unix(0, start)
+			opts := []limiter.Option{limiter.WithDenyCache(1, time.Minute)}
+			if c.own {
+				opts = append(opts, limiter.WithClock(func() time.Time { return now }))
+			}
+			d := denying{newLimiter(t, &slowStore{tick: c.tick}, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: c.wait}, opts...), t, nil}
+			d.SetDenyClock(func() (wall, mono int64) { return now.UnixNano(), now.UnixNano() - start })
+			d.expect("k", 1, true, store)
+			d.expect("k", 1, false, store)
+			now = now.Add(c.wait - c.before)
+			d.expect("k", 1, false, c.by)
+		})
+	}
+}

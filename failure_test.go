@@ -69,7 +69,7 @@ func calls(ctx context.Context, l *limiter.Limiter, charged limiter.Result) (dec
 		"Peek":      func() (limiter.Result, error) { return l.Peek(ctx, "k") },
 		"Reserve": func() (limiter.Result, error) {
 			r, err := l.Reserve(ctx, "k", 2, time.Second)
-			if (r.Delay == math.MaxInt64) == r.Allowed {
+			if (r.Delay == math.MaxInt64) == r.Allowed || r.Source == limiter.SourcePolicy && r.Allowed && r.Delay != 0 {
 				return r.Result, fmt.Errorf("Allowed is %v and Delay is %v", r.Allowed, r.Delay)
 			}
 			if r.Source == limiter.SourcePolicy { // nothing was booked

@@ -1,6 +1,8 @@
 package limiter_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -40,6 +42,44 @@ func TestRefundOfNothing(t *testing.T) {
 		}
 		if gave, err := l.RefundOf(t.Context(), "k", 1, charged); !gave || err != nil {
 			t.Errorf("%T: RefundOf what was charged = %v, %v, want true", p, gave, err)
+		}
+	}
+}
+
+// tookStore fails, and says that it did something.
+type tookStore struct{}
+
+func (tookStore) Do(context.Context, limiter.Op) (limiter.State, error) {
+	return limiter.State{Took: true}, limiter.ErrOutcomeUnknown
+}
+
+// A refund that fails does not report that it gave something back.
+func TestRefundThatFails(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, memory.New(), limiter.PerDay(5))
+	charged, err := l.Allow(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := newLimiter(t, &brokenStore{err: limiter.ErrNotApplied}, limiter.PerDay(5), limiter.FailLocal(memory.New())).Allow(t.Context(), "k")
+	if err != nil || local.Source != limiter.SourceLocal {
+		t.Fatalf("Allow = %+v, %v; want a decision of the fallback", local, err)
+	}
+	for _, c := range []struct {
+		name string
+		l    *limiter.Limiter
+		key  string
+		n    int64
+		res  limiter.Result
+		want error
+	}{
+		{"a negative refund", l, "k", -1, charged, limiter.ErrInvalid},
+		{"a refund without a key", l, "", 1, charged, limiter.ErrInvalid},
+		{"what another limiter's fallback charged", l, "k", 1, local, limiter.ErrInvalid},
+		{"a store that fails", newLimiter(t, tookStore{}, limiter.PerDay(5)), "k", 1, charged, limiter.ErrOutcomeUnknown},
+	} {
+		if gave, err := c.l.RefundOf(t.Context(), c.key, c.n, c.res); gave || !errors.Is(err, c.want) {
+			t.Errorf("%s: RefundOf = %t, %v; want false, %v", c.name, gave, err, c.want)
 		}
 	}
 }
