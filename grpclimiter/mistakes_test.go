@@ -28,6 +28,7 @@ func TestMistakes(t *testing.T) {
 	}{
 		{"TrustedHops without a proxy", grpclimiter.ClientIP(handler.TrustedHops(1)), 1, "The client's address is unknown.", "without a proxy, leave TrustedHops out"},
 		{"no metadata", tenant, 1, "A required header field is missing, empty or repeated.", "the metadata has 0 values of x-tenant; clients must send one"},
+		{"an empty part of a key", grpclimiter.Join(oneKey, emptyKey), 1, "The request has no key for its rate limit.", "every function must return a key"},
 		{"a cost above the capacity", oneKey, 100, "The request costs more than its rate limit ever admits.", "the cost is 100; the policy admits at most 60; raise the limit, or let Cost return less"},
 		{"an error that the application wraps", func(ctx context.Context, call grpclimiter.Call) (string, error) {
 			_, err := tenant(ctx, call)

@@ -52,3 +52,18 @@ func TestFieldsOfThePolicyThatDecided(t *testing.T) {
 		})
 	}
 }
+
+func TestFieldsOfTheOwnPolicy(t *testing.T) {
+	t.Parallel()
+	own := limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Second}
+	res := limiter.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: time.Second, Source: limiter.SourceStore}
+	other := own
+	other.Capacity = 20
+	for policy, want := range map[limiter.Policy]string{
+		nil: `"fake";q=10;w=10`, own: `"fake";q=10;w=10`, other: `"fake";q=20;w=20`, &other: `"fake";q=10;w=10`,
+	} {
+		res.Policy = policy
+		resp := ask(handler.New(&fixedLimiter{policy: own, result: res}, oneKey)(&nextHandler{}))
+		wantHeaders(t, resp.header, map[string]string{"RateLimit-Policy": want, "RateLimit": `"fake";r=9;t=1`})
+	}
+}

@@ -131,6 +131,23 @@ func TestStoreForgetsExpiredKeys(t *testing.T) {
 	}
 }
 
+func TestSweepLimit(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	store := memory.New(memory.WithClock(c.Now))
+	l := newLimiter(t, store, limiter.PerSecond(1))
+	const keys = 1000 // several in each shard
+	for i := range keys {
+		allow(t, l, strconv.Itoa(i))
+	}
+	c.Add(24 * time.Hour)
+	for _, want := range []int64{1, keys / 2, keys/2 - 1, 0} {
+		if n, err := store.Sweep(t.Context(), max(1, want)); n != want || err != nil {
+			t.Errorf("Sweep removed %d, %v, want %d", n, err, want)
+		}
+	}
+}
+
 func TestReplayForgetsNothing(t *testing.T) {
 	t.Parallel()
 	store := memory.New()
