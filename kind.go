@@ -9,7 +9,7 @@ type PolicyKind uint8
 const (
 	// KindBucket is the kind of a [TokenBucket].
 	KindBucket PolicyKind = iota + 1
-	// KindWindow is the kind of a [FixedWindow].
+	// KindWindow is the kind of a [FixedWindow] and of a [CalendarWindow].
 	KindWindow
 )
 
@@ -18,7 +18,7 @@ func KindOf(p Policy) PolicyKind {
 	switch p.(type) {
 	case TokenBucket:
 		return KindBucket
-	case FixedWindow:
+	case FixedWindow, CalendarWindow:
 		return KindWindow
 	}
 	return 0
@@ -35,7 +35,11 @@ func (op *Op) apply(row *Row, now int64, s *State) {
 	case TokenBucket:
 		p.apply(op, row, now, s)
 	case FixedWindow:
-		p.apply(op, row, now, s)
+		w := p.windows()
+		w.apply(op, row, now, s)
+	case CalendarWindow:
+		w := p.windows()
+		w.apply(op, row, now, s)
 	}
 }
 
@@ -45,7 +49,11 @@ func (op *Op) result(s *State, r *Result) {
 	case TokenBucket:
 		p.result(op, s, r)
 	case FixedWindow:
-		p.result(op, s, r)
+		w := p.windows()
+		w.result(op, s, r)
+	case CalendarWindow:
+		w := p.windows()
+		w.result(op, s, r)
 	}
 }
 
@@ -56,7 +64,11 @@ func delayOf(op *Op, s *State) int64 {
 	case TokenBucket:
 		return p.delay(s)
 	case FixedWindow:
-		return p.delay(s, int64(op.MaxWait))
+		w := p.windows()
+		return w.delay(s, int64(op.MaxWait))
+	case CalendarWindow:
+		w := p.windows()
+		return w.delay(s, int64(op.MaxWait))
 	}
 	return 0
 }
@@ -68,7 +80,11 @@ func (op *Op) refuses(row *Row, now int64) bool {
 	case TokenBucket:
 		return p.refuses(op, row, now)
 	case FixedWindow:
-		return p.refuses(op, row, now)
+		w := p.windows()
+		return w.refuses(op, row, now)
+	case CalendarWindow:
+		w := p.windows()
+		return w.refuses(op, row, now)
 	}
 	return false
 }
@@ -96,14 +112,17 @@ func (op *Op) CountsRefusals() bool {
 	return ok && w.CountRejected
 }
 
-// checkPolicy returns what is wrong with p. It looks at the dynamic type, because a pointer to a
-// policy also has the policy's methods.
-func checkPolicy(p Policy) error {
+// checkPolicy returns p in the form in which equal policies are equal values, or what is wrong with it. It
+// looks at the dynamic type, because a pointer to a policy also has the policy's methods.
+func checkPolicy(p Policy) (Policy, error) {
 	switch {
 	case p == nil:
-		return invalid("the policy is nil; pass a TokenBucket or a FixedWindow")
+		return nil, invalid("the policy is nil; pass a TokenBucket, a FixedWindow or a CalendarWindow")
 	case KindOf(p) == 0:
-		return invalid("the policy is a %T; pass the value, not a pointer", p)
+		return nil, invalid("the policy is a %T; pass the value, not a pointer", p)
 	}
-	return p.check()
+	if w, ok := p.(CalendarWindow); ok && w != w.normal() {
+		p = w.normal()
+	}
+	return p, p.check()
 }

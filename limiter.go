@@ -34,7 +34,8 @@ func New(store Store, name string, policy Policy, opts ...Option) (*Limiter, err
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	if err := checkPolicy(policy); err != nil {
+	policy, err := checkPolicy(policy)
+	if err != nil {
 		return nil, err
 	}
 	l := &Limiter{store: store, name: name, policy: policy, options: options{maxWait: MaxReserve, timeout: DefaultTimeout}}

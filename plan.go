@@ -47,7 +47,7 @@ func (l *Limiter) choosePolicy(ctx context.Context, key string) (Policy, error) 
 	if p == nil || p == l.policy {
 		return l.policy, nil
 	}
-	if err := checkPolicy(p); err != nil {
+	if p, err = checkPolicy(p); err != nil {
 		return nil, fmt.Errorf("limiter %q: the function of WithPolicyFor: %w", l.name, err)
 	}
 	if KindOf(p) != KindOf(l.policy) {

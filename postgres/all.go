@@ -47,9 +47,16 @@ func (s *Store) newAll(ops []limiter.Op) (*allDecision, error) {
 		return nil, err
 	}
 	d := &allDecision{Store: s, ops: ops, locked: noneLocked}
+	calendar := false
 	for i := range ops {
 		t := s.tableOf(ops[i].Policy)
 		d.tables, d.queues = append(d.tables, t), append(d.queues, t.queue)
+		calendar = calendar || t.calendar
+	}
+	for i, t := range d.tables { // a statement has one UPDATE for each table
+		if calendar && t.Kind == s.calendars.Kind {
+			d.tables[i] = s.calendars
+		}
 	}
 	return d, nil
 }

@@ -53,8 +53,8 @@ func (d *allDecision) settleOnce(ctx context.Context, db DB, add bool) (lost boo
 	var sts []statement
 	for i, t := range d.tables {
 		if add {
-			period, limit, _ := t.Numbers(&d.ops[i])
-			sts = append(sts, statement{sql: t.sql.add, args: d.bounded(ctx, []any{d.ops[i].Name, []byte(d.ops[i].Key), period, limit})})
+			n := d.numbers(t, &d.ops[i])
+			sts = append(sts, statement{sql: t.sql.add, args: d.bounded(ctx, []any{d.ops[i].Name, []byte(d.ops[i].Key), n.Period, n.Limit})})
 		}
 	}
 	found, seen := make([]bool, n), make([]reading, n)

@@ -18,7 +18,7 @@ func (o *options) allText(tables []*table, order []int) string {
 		before[n], rank[n], last = last, i, n+1
 	}
 	lists := map[string][]string{"held": make([]string, len(order)), "found": make([]string, len(order))}
-	after := "gate"
+	after, parameters := "gate", firstParameter
 	for n := 0; n < len(tables); {
 		t := tables[n]
 		rows := map[string][]string{}
@@ -27,7 +27,8 @@ func (o *options) allText(tables []*table, order []int) string {
 			if before[n] == 0 {
 				skip = ""
 			}
-			row := ofRow(n+1, before[n], skip)
+			row := ofRow(n+1, before[n], skip, parameters)
+			parameters += t.parameters()
 			for _, name := range []string{"seen", "fits", "room", "row"} {
 				lists[name] = append(lists[name], row.Replace(t.all[name]))
 			}
@@ -51,30 +52,45 @@ func (o *options) allText(tables []*table, order []int) string {
 	return o.text("all", pairs...)
 }
 
-// rowParameters is how many parameters a row has, and firstParameter is how many come before.
-const (
-	firstParameter = 1
-	rowParameters  = 6
-)
+// rowParameters are the parameters of a row, and firstParameter is how many come before those of all rows.
+const firstParameter = 1
 
-// ofRow returns what fills a section for the row n, counted from 1.
-func ofRow(n, before int, skip string) *strings.Replacer {
+var rowParameters = []string{"$limiter", "$key", "$period", "$limit", "$cost", "$more", "$start"}
+
+// parameters returns how many parameters a row of t has: only those of a calendar have a start.
+func (t *table) parameters() int {
+	if t.calendar {
+		return len(rowParameters)
+	}
+	return len(rowParameters) - 1
+}
+
+// ofRow returns what fills a section for the row n, counted from 1. So many parameters come before its own.
+func ofRow(n, before int, skip string, parameters int) *strings.Replacer {
 	pairs := []string{"{i}", fmt.Sprint(n), "{before}", fmt.Sprint(before), "/* skip */", skip}
-	for i, name := range []string{"$limiter", "$key", "$period", "$limit", "$cost", "$more"} {
-		pairs = append(pairs, name, fmt.Sprint("$", firstParameter+(n-1)*rowParameters+i+1))
+	for i, name := range rowParameters {
+		pairs = append(pairs, name, fmt.Sprint("$", parameters+i+1))
 	}
 	return strings.NewReplacer(pairs...)
 }
 
-// sections returns the rendered sections of a file, nil if there is no such file.
-func (o *options) sections(file string) map[string]string {
+// sections returns the rendered sections of a file, nil if there is no such file. Those for a calendar decide
+// for each row which of the branches it needs.
+func (o *options) sections(file string, calendar bool) map[string]string {
 	var sections map[string]string
 	for _, section := range strings.Split(readFile(file), "-- section: ")[1:] {
 		if sections == nil {
 			sections = map[string]string{}
 		}
 		name, text, _ := strings.Cut(section, "\n")
-		sections[name] = o.render(text)
+		if calendar {
+			start := "$start::bigint"
+			if name == "taken" {
+				start = "a.start"
+			}
+			text = eitherBranch(text, start)
+		}
+		sections[name] = o.render(oneBranch(text, calendar))
 	}
 	return sections
 }
@@ -82,8 +98,9 @@ func (o *options) sections(file string) map[string]string {
 // allKey identifies the statement of a decision over several limits: the kinds of its rows, and which
 // one it locks first.
 type allKey struct {
-	kinds [limiter.MaxClaims]limiter.PolicyKind
-	first int
+	kinds    [limiter.MaxClaims]limiter.PolicyKind
+	calendar bool
+	first    int
 }
 
 // allStatement returns the statement for takes from these tables, which it renders once. It reports
@@ -95,6 +112,7 @@ func (s *Store) allStatement(tables []*table, first int) (string, bool) {
 			return "", false
 		}
 		key.kinds[i] = t.Kind
+		key.calendar = key.calendar || t.calendar
 	}
 	if text, ok := s.allTexts.Load(key); ok {
 		return text.(string), true
@@ -138,8 +156,8 @@ func (r *rowsRead) apply(ops []limiter.Op) (next []limiter.Row, states []limiter
 // [limiter.ApplyAll] returns the states. The statement waits for the lock of its first row only.
 func (d *allDecision) byStatement(ctx context.Context, db DB, text string) (r rowsRead, decided bool, err error) {
 	n := len(d.ops)
-	names, keys, numbers := make([]textArg, n), make([]byteaArg, n), make([]int8Arg, 4*n)
-	args := make([]any, 0, firstParameter+rowParameters*n+1)
+	names, keys, numbers := make([]textArg, n), make([]byteaArg, n), make([]int8Arg, 5*n)
+	args := make([]any, 0, firstParameter+len(rowParameters)*n+1)
 	args = append(args, at(&d.ops[0]))
 	arrays := make([][]int64, n)
 	took := false
@@ -149,10 +167,14 @@ func (d *allDecision) byStatement(ctx context.Context, db DB, text string) (r ro
 		op := &d.ops[i]
 		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
 		args = append(args, &names[i], &keys[i])
-		period, limit, cost := t.Numbers(op)
-		_, more := t.take(&t.sql, op)
-		for j, number := range []int64{period, limit, cost, more[0]} {
-			place := &numbers[4*i+j]
+		own := d.tableOf(op.Policy)
+		of := d.numbers(own, op)
+		_, more := t.take(&t.sql, op, of)
+		if !own.calendar {
+			of.Start = -1
+		}
+		for j, number := range []int64{of.Period, of.Limit, of.Cost, more[0], of.Start}[:t.parameters()-2] {
+			place := &numbers[5*i+j]
 			*place = int8Arg(number)
 			args = append(args, place)
 		}

@@ -60,9 +60,12 @@ func TestTakeWithoutATime(t *testing.T) {
 			{limiter.PerHour(3), 7},
 			{limiter.FixedWindow{Limit: 3, Window: time.Hour}, 8},
 			{limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true}, 8},
+			{limiter.CalendarWindow{Limit: 3, Period: limiter.Day}, 9},
 		} {
 			op := &limiter.Op{Name: "l", Key: "k", Policy: c.policy, At: at}
-			call := newTakeStatement(store.open(tables.All[limiter.KindOf(c.policy)-1]), op)
+			_, calendar := c.policy.(limiter.CalendarWindow)
+			table := store.open(tables.All[limiter.KindOf(c.policy)-1], calendar)
+			call := newTakeStatement(table, op, store.numbers(table, op))
 			if len(call.args) != c.args {
 				t.Errorf("%+v: %d arguments, want %d", c.policy, len(call.args), c.args)
 			}

@@ -32,18 +32,24 @@ func statements(o *options) map[string]string {
 	texts := map[string]string{"check": o.checkText(), "version": o.text("version"), "overrides": o.text("overrides")}
 	var both, most []*table
 	for _, d := range tables.All {
-		v := reflect.ValueOf(o.statements(d))
+		v := reflect.ValueOf(o.statements(d, false))
 		for i := range v.NumField() {
 			if name := v.Type().Field(i).Name; v.Field(i).Len() > 0 {
 				texts[d.Prefix+strings.ToUpper(name[:1])+name[1:]] = v.Field(i).String()
 			}
 		}
-		if t := (&table{Table: d, all: o.sections("all_" + d.Prefix)}); t.all != nil && !o.citus {
+		if t := (&table{Table: d, all: o.sections("all_"+d.Prefix, false)}); t.all != nil && !o.citus {
 			texts["all"+strings.ToUpper(d.Prefix[:1])+d.Prefix[1:]] = o.allText([]*table{t}, []int{0})
 			both, most = append(both, t, t), append(most, t, t, t, t)
 		}
 	}
+	windows := tables.All[limiter.KindWindow-1]
+	own := o.statements(windows, true)
+	texts["calendarTake"] = own.take
 	if !o.citus {
+		texts["calendarTakes"], texts["calendarCount"] = own.takes, own.count
+		t := &table{Table: windows, all: o.sections("all_"+windows.Prefix, true), calendar: true}
+		texts["allCalendar"] = o.allText([]*table{t, t}, []int{0, 1})
 		texts["allBoth"] = o.allText(both, lockOrder(len(both), 0))
 		texts["allMost"] = o.allText(most, lockOrder(len(most), 0))
 	}

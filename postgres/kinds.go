@@ -1,12 +1,15 @@
 package postgres
 
-import "github.com/sqlimit/limiter"
+import (
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
+)
 
 // kind says what the statements of one kind of policy take, beside what internal/tables says. Only take
 // is needed: without another statement, [Store.settle] decides. See DESIGN.md, "What a kind costs".
 type kind struct {
 	// take returns the statement of a single take, and its arguments after the time.
-	take func(sql *tableStatements, op *limiter.Op) (text string, more []int64)
+	take func(sql *tableStatements, op *limiter.Op, n tables.Numbers) (text string, more []int64)
 	// charged reports what the statement of a charge did: whether it charged op, and whether there was
 	// room for it. It is nil if no statement of take can carry out a charge.
 	charged func(op *limiter.Op, s *limiter.State) (charged, room bool)
@@ -18,7 +21,7 @@ type kind struct {
 
 var kinds = map[limiter.PolicyKind]kind{
 	limiter.KindBucket: {
-		take: func(sql *tableStatements, op *limiter.Op) (text string, more []int64) {
+		take: func(sql *tableStatements, op *limiter.Op, _ tables.Numbers) (text string, more []int64) {
 			p, step := bucketOf(op)
 			if op.Kind == limiter.OpCharge {
 				return sql.take, []int64{maxDebt}
@@ -39,13 +42,12 @@ var kinds = map[limiter.PolicyKind]kind{
 		},
 	},
 	limiter.KindWindow: {
-		take: func(sql *tableStatements, op *limiter.Op) (text string, more []int64) {
-			p := op.Policy.(limiter.FixedWindow)
-			ahead := op.Tolerance(limiter.Row{Period: int64(p.Window), Limit: p.Limit})
+		take: func(sql *tableStatements, op *limiter.Op, n tables.Numbers) (text string, more []int64) {
+			ahead := op.Tolerance(limiter.Row{Period: n.Period, Limit: n.Limit})
 			switch {
 			case op.Kind == limiter.OpCharge:
 				return sql.count, []int64{ahead, 1}
-			case p.CountRejected:
+			case op.CountsRefusals():
 				return sql.count, []int64{ahead, 0}
 			}
 			return sql.take, []int64{ahead, int64(op.MaxWait)}
@@ -61,7 +63,7 @@ var kinds = map[limiter.PolicyKind]kind{
 			return []any{op.Cost, at(op), op.Booked.Row.Period, op.Booked.Row.Start}
 		},
 		cancel: func(op *limiter.Op) []any {
-			return []any{op.Cost, op.Booked.Row.Start, int64(op.Policy.(limiter.FixedWindow).Window), op.Act(), at(op)}
+			return []any{op.Cost, op.Booked.Row.Start, op.Booked.Row.Period, op.Act(), at(op)}
 		},
 	},
 }

@@ -57,6 +57,11 @@ var calls = func() map[string]string {
 		}
 		calls[t.Prefix+"Swap"] = "'l', %[1]s, " + row + row + "'20'"
 	}
+	const calendar = `1000000, 1, 1, 2000000000, 0`
+	calls["calendarTake"] = `'l', %[1]s, 86400000000000, 1, 1, NULL, 2000000000, 0, 0, '20'`
+	calls["calendarCount"] = `'l', %[1]s, 86400000000000, 1, 1, NULL, 2000000000, 1, 0, '20'`
+	calls["calendarTakes"] = `'{l}', array[%[1]s]::bytea[], '{86400000000000}', '{1}', '{1}', '{0}', '{1}', '{0}', '1s'`
+	calls["allCalendar"] = "NULL, 'l', %[1]s, " + calendar + ", 'm', %[1]s, " + calendar + ", '20'"
 	calls["allBoth"] = "NULL, " + strings.Join(both, ", ") + ", '20'"
 	calls["allMost"] = "NULL, " + strings.Join(most, ", ") + ", '20'"
 	return calls

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // takeMerged grants takes of many keys by one statement: for each group as many as there is room for. It
@@ -15,7 +16,8 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 	if t.sql.takes == "" {
 		return false, nil
 	}
-	rows, err := db.Query(ctx, t.sql.takes, s.args(s.bounded(ctx, mergedArgs(t, groups)))...)
+	asked := make([]tables.Numbers, len(groups))
+	rows, err := db.Query(ctx, t.sql.takes, s.args(s.bounded(ctx, s.mergedArgs(t, groups, asked)))...)
 	if err != nil {
 		return false, err
 	}
@@ -39,7 +41,7 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 				return false, fmt.Errorf("%w: the database answered for a key that the statement did not contain", limiter.ErrOutcomeUnknown)
 			}
 		}
-		found[i].decides = row.complete(t, groups[i].Op())
+		found[i].decides = row.complete(groups[i].Op(), asked[i])
 		found[i].taken = row
 	}
 	// The server can report an error after the last row. Then nothing counts.
@@ -56,26 +58,30 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 			}
 			continue
 		}
-		s.decideUnits(t, g, &found[i].taken)
+		s.decideUnits(t, g, &found[i].taken, asked[i].Cost)
 	}
 	return done, nil
 }
 
-// mergedArgs returns the arguments of a merged statement.
-func mergedArgs(t *table, groups []*batch.Group) []any {
+// mergedArgs returns the arguments of a merged statement, and sets asked to the numbers of the groups.
+func (s *Store) mergedArgs(t *table, groups []*batch.Group, asked []tables.Numbers) []any {
 	n := len(groups)
 	names, keys := make(textsArg, n), make(byteasArg, n)
-	numbers := make(int8sArg, 5*n)
+	numbers := make(int8sArg, 6*n)
 	periods, limits, costs := numbers[:n], numbers[n:2*n], numbers[2*n:3*n]
-	times, units := numbers[3*n:4*n], numbers[4*n:]
+	times, units, starts := numbers[3*n:4*n], numbers[4*n:5*n], numbers[5*n:]
 	for i, g := range groups {
 		op, n := unitsOf(g)
 		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
-		period, limit, cost := t.Numbers(&op)
-		periods[i], limits[i], costs[i] = int8Arg(period), int8Arg(limit), int8Arg(cost)
-		times[i], units[i] = int8Arg(op.At), int8Arg(n)
+		asked[i] = s.numbers(t, &op)
+		periods[i], limits[i], costs[i] = int8Arg(asked[i].Period), int8Arg(asked[i].Limit), int8Arg(asked[i].Cost)
+		times[i], units[i], starts[i] = int8Arg(op.At), int8Arg(n), int8Arg(asked[i].Start)
 	}
-	return []any{&names, &keys, &periods, &limits, &costs, &times, &units}
+	args := []any{&names, &keys, &periods, &limits, &costs, &times, &units}
+	if t.calendar {
+		args = append(args, &starts)
+	}
+	return args
 }
 
 // unitsOf returns a unit of a group's operation, and how many units the group asks for. A take of up
@@ -90,9 +96,8 @@ func unitsOf(g *batch.Group) (unit limiter.Op, units int64) {
 }
 
 // decideUnits decides the calls of a group by what a statement returned for its key, except those that it
-// did not grant beside others.
-func (s *Store) decideUnits(t *table, g *batch.Group, row *taken) {
-	_, _, cost := t.Numbers(g.Op())
+// did not grant beside others. The cost is that of a unit.
+func (s *Store) decideUnits(t *table, g *batch.Group, row *taken, cost int64) {
 	for i, c := range g.Calls {
 		state := row.state
 		switch {

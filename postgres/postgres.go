@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -49,8 +50,10 @@ type Store struct {
 
 	rooms *rooms // with WithCitus
 
-	tables   []*table // in the order of their kinds
-	allTexts sync.Map // statements of decisions over several limits, by allKey
+	tables    []*table         // in the order of their kinds
+	calendars *table           // the one of fixed windows, with the statements of calendars
+	allTexts  sync.Map         // statements of decisions over several limits, by allKey
+	clock     func() time.Time // of tests, instead of time.Now: see [Store.numbers]
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // of New, or made from config at the first decision
@@ -135,8 +138,9 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	}
 	s.slots = batch.NewSlots(max(1, int(s.maxConns())/2))
 	for _, t := range tables.All {
-		s.tables = append(s.tables, s.open(t))
+		s.tables = append(s.tables, s.open(t, false))
 	}
+	s.calendars = s.open(s.tables[limiter.KindWindow-1].Table, true)
 	return nil
 }
 

@@ -27,7 +27,14 @@ func names(file string) (names []string, citus bool) {
 		return []string{"allBoth", "allMost"}, citus
 	}
 	if table, name, own := strings.Cut(file, "_"); own {
-		return []string{table + upper(name)}, citus
+		names := []string{table + upper(name)}
+		switch file {
+		case "window_take", "window_takes", "window_count":
+			names = append(names, "calendar"+upper(name))
+		case "all_window":
+			names = append(names, "allCalendar")
+		}
+		return names, citus
 	}
 	return ofEach(upper(file)), citus
 }

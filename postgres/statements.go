@@ -26,8 +26,9 @@ type tableStatements struct {
 	sample, before, page, remove           string // on Citus, instead of takes, count and sweep
 }
 
-// statements returns the statements on t. Those that the kind has no file for are empty.
-func (o *options) statements(t *tables.Table) tableStatements {
+// statements returns the statements on t, of a calendar or of the other policies. Those that the kind has no
+// file for are empty.
+func (o *options) statements(t *tables.Table, calendar bool) tableStatements {
 	n := len(t.Columns)
 	state, policy := t.Columns[:n-tables.PolicyColumns], t.Columns[n-tables.PolicyColumns:]
 	zero := func(column string) string {
@@ -55,7 +56,7 @@ func (o *options) statements(t *tables.Table) tableStatements {
 		"/* end */", t.Render(t.End, false),
 	}
 	shared := func(file string) string { return o.text(file, both...) }
-	own := func(file string) string { return o.text(t.Prefix + "_" + file) }
+	own := func(file string) string { return o.render(oneBranch(readFile(t.Prefix+"_"+file), calendar)) }
 	texts := tableStatements{
 		refund: own("refund"), cancel: own("cancel"),
 		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: o.text("lock", append([]string{"/* skip */", ""}, both...)...),
@@ -102,6 +103,28 @@ func withoutClock(text string) string {
 	}
 	at := clock.FindStringSubmatch(text)[1]
 	return strings.NewReplacer("FROM clock\n", "", "clock.at", at).Replace(clock.ReplaceAllString(text, ""))
+}
+
+// branches matches the parts of a text that differ between fixed windows and calendars.
+var branches = regexp.MustCompile(`(?s)/\* if fixed \*/(.*?)/\* if calendar \*/(.*?)/\* end if \*/`)
+
+// oneBranch returns the text for a calendar, or that for a fixed window.
+func oneBranch(text string, calendar bool) string {
+	if calendar {
+		return branches.ReplaceAllString(text, "${2}")
+	}
+	return branches.ReplaceAllString(text, "${1}")
+}
+
+// eitherBranch returns a text that decides by start, which is -1 for a fixed window. What is only for a calendar
+// stays a branch.
+func eitherBranch(text, start string) string {
+	return branches.ReplaceAllStringFunc(text, func(both string) string {
+		if of := branches.FindStringSubmatch(both); of[1] != "" {
+			return "CASE WHEN " + start + " < 0 THEN " + of[1] + " ELSE " + of[2] + " END"
+		}
+		return both
+	})
 }
 
 // comments matches the comments at the head of the files.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
@@ -13,18 +14,19 @@ import (
 type table struct {
 	*tables.Table
 	kind
-	pages atomic.Int64      // that the next statement of a sweep covers
-	sql   tableStatements   // rendered for a Store
-	units bool              // a statement can grant several equal takes of a key
-	all   map[string]string // sections of the statement for several rows; nil if the kind has none
-	queue *batch.Queue      // nil if the Store does not run on a pool
+	calendar bool              // its statements are those of a calendar
+	pages    atomic.Int64      // that the next statement of a sweep covers
+	sql      tableStatements   // rendered for a Store
+	units    bool              // a statement can grant several equal takes of a key
+	all      map[string]string // sections of the statement for several rows; nil if the kind has none
+	queue    *batch.Queue      // nil if the Store does not run on a pool
 }
 
-// open returns the table that t describes, with its statements and, if the Store runs on a pool, its
-// queue.
-func (s *Store) open(description *tables.Table) *table {
-	t := &table{Table: description, kind: kinds[description.Kind]}
-	t.sql, t.all = s.statements(description), s.sections("all_"+description.Prefix)
+// open returns the table that description describes, with its statements and, if the Store runs on a pool, its
+// queue. The statements are those of a calendar, or of the other policies.
+func (s *Store) open(description *tables.Table, calendar bool) *table {
+	t := &table{Table: description, kind: kinds[description.Kind], calendar: calendar}
+	t.sql, t.all = s.statements(description, calendar), s.sections("all_"+description.Prefix, calendar)
 	t.units = t.Add != nil && (s.citus || t.sql.takes != "")
 	t.pages.Store(firstRange)
 	if s.db == nil {
@@ -44,8 +46,37 @@ func hasUnits(op *limiter.Op) bool {
 	return op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0 && !op.CountsRefusals()
 }
 
-// tableOf returns the table of a policy's kind.
-func (s *Store) tableOf(policy limiter.Policy) *table { return s.tables[limiter.KindOf(policy)-1] }
+// tableOf returns the table of a policy's kind. Calendars share the rows of fixed windows, but not the statements.
+func (s *Store) tableOf(policy limiter.Policy) *table {
+	if _, ok := policy.(limiter.CalendarWindow); ok {
+		return s.calendars
+	}
+	return s.tables[limiter.KindOf(policy)-1]
+}
+
+// numbers returns what a statement says of op. It reads the process's clock for the period of a calendar. The
+// statement then decides only if the store's clock is in that period. A caller must not call it twice for
+// one statement, because the clock may have reached the next period.
+func (s *Store) numbers(t *table, op *limiter.Op) tables.Numbers {
+	now := op.At
+	if now == 0 && t.calendar {
+		if now = s.processClock().UnixNano(); now < 0 || now > maxClock {
+			now = 0 // no store's clock is there
+		}
+	}
+	return t.Numbers(op, now)
+}
+
+// maxClock is the latest instant that fits into a row.
+const maxClock = 1 << 62
+
+// processClock reads the clock of this process.
+func (s *Store) processClock() time.Time {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return time.Now()
+}
 
 // fields appends pointers to the fields of a row, as pgx takes and scans them.
 func (t *table) fields(to []any, row *limiter.Row) []any {

@@ -20,12 +20,12 @@ func (s *Store) takeOne(ctx context.Context, db DB, t *table, c *batch.Call) (de
 	if charge && (t.charged == nil || op.Cost > mostCharged) {
 		return false, nil
 	}
-	st := newTakeStatement(t, op)
+	st := newTakeStatement(t, op, s.numbers(t, op))
 	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args), st.columns...)
 	if err != nil {
 		return false, err
 	}
-	decided = st.taken.complete(t, op) && found
+	decided = st.taken.complete(op, st.asked) && found
 	state := st.taken.state
 	if decided && charge {
 		decided, state.Took = t.charged(op, &state)
@@ -44,28 +44,30 @@ type takeStatement struct {
 	args    []any
 	columns []any
 	taken   taken
+	asked   tables.Numbers
 
 	name    textArg
 	key     byteaArg
-	numbers [6]int8Arg
-	list    [9]any // what args is made of
-	fields  [7]any // what columns is made of
+	numbers [7]int8Arg
+	list    [10]any // what args is made of
+	fields  [7]any  // what columns is made of
 }
 
-func newTakeStatement(t *table, op *limiter.Op) *takeStatement {
-	st := &takeStatement{name: textArg(op.Name), key: byteaArg(op.Key)}
+func newTakeStatement(t *table, op *limiter.Op, n tables.Numbers) *takeStatement {
+	st := &takeStatement{asked: n, name: textArg(op.Name), key: byteaArg(op.Key)}
 	st.args = append(st.list[:0], &st.name, &st.key)
 	st.columns = st.taken.columns(st.fields[:0], t)
-	period, limit, cost := t.Numbers(op)
-	st.add(period, limit, cost)
+	st.add(n.Period, n.Limit, n.Cost)
 	if op.At == 0 {
 		st.args = append(st.args, nil)
 	} else {
 		st.add(op.At)
 	}
-	text, more := t.take(&t.sql, op)
+	text, more := t.take(&t.sql, op, n)
 	st.sql = text
-	st.add(more...)
+	if st.add(more...); t.calendar {
+		st.add(n.Start)
+	}
 	return st
 }
 
@@ -90,11 +92,11 @@ func (a *taken) columns(to []any, t *table) []any {
 	return to[:len(to)-tables.PolicyColumns]
 }
 
-// complete adds what the statement does not return. It reports whether that decides op: not if the row is
-// ahead of the clock.
-func (a *taken) complete(t *table, op *limiter.Op) (decides bool) {
+// complete adds what the statement that was asked with n does not return. It reports whether that decides op:
+// not if the row is ahead of the clock.
+func (a *taken) complete(op *limiter.Op, n tables.Numbers) (decides bool) {
 	s := &a.state
 	s.Tick, s.Took = tickOf(op), a.granted > 0
-	s.Row.Period, s.Row.Limit, _ = t.Numbers(op)
+	s.Row.Period, s.Row.Limit = n.Period, n.Limit
 	return s.Row.At <= s.Now+op.Tolerance(s.Row)
 }

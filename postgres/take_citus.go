@@ -36,21 +36,23 @@ func (s *Store) takeOnCitus(ctx context.Context, db DB, t *table, g *batch.Group
 // writes nothing, it is not done.
 func (s *Store) upsertOnCitus(ctx context.Context, db DB, t *table, g *batch.Group) (done bool, err error) {
 	op := g.Op()
-	period, limit, cost := t.Numbers(op)
-	_, more := t.take(&t.sql, op)
+	n := s.numbers(t, op)
+	_, more := t.take(&t.sql, op, n)
+	args := []any{op.Name, []byte(op.Key), n.Period, n.Limit, n.Cost, at(op), more[0], int64(len(g.Calls))}
+	if t.calendar {
+		args = append(args, n.Start)
+	}
 	var row taken
-	done, err = s.scanRow(ctx, db, t.sql.take, []any{
-		op.Name, []byte(op.Key), period, limit, cost, at(op), more[0], int64(len(g.Calls)),
-	}, row.columns(nil, t)...)
-	if err != nil || !done {
+	done, err = s.scanRow(ctx, db, t.sql.take, args, row.columns(nil, t)...)
+	if err != nil || !done || row.granted == 0 {
 		return false, err
 	}
-	row.complete(t, op)
+	row.complete(op, n)
 	if op.At != 0 {
 		row.state.Now = op.At // the statement returns the row's
 	}
 	s.rooms.expect(t, op, &row.state.Row, row.state.Now)
-	s.decideUnits(t, g, &row)
+	s.decideUnits(t, g, &row, n.Cost)
 	return true, nil
 }
 

@@ -119,7 +119,7 @@ func (w *writeTx) byStatement(ctx context.Context, t *table, g *batch.Group) (de
 		}
 		return false, nil
 	}
-	_, _, cost := t.Numbers(op)
+	cost := t.Numbers(op, now).Cost
 	for i, call := range g.Calls {
 		row := row
 		if rest := units - 1 - int64(i); rest > 0 {

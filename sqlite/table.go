@@ -41,14 +41,13 @@ var takes = map[limiter.PolicyKind]func(op *limiter.Op, now, units int64, key []
 		return "bucket_take", append(key, now+units*op.Cost*step, now, step, p.Capacity, units, latest)
 	},
 	limiter.KindWindow: func(op *limiter.Op, now, units int64, key []any) (statement, []any) {
-		p := op.Policy.(limiter.FixedWindow)
-		length := int64(p.Window)
-		latestAt := now + op.Tolerance(limiter.Row{Period: length})
-		args := append(key, now-now%length, units*op.Cost, now, length, p.Limit, units, latestAt)
-		if p.CountRejected {
+		n := tables.All[limiter.KindWindow-1].Numbers(op, now)
+		latestAt := now + op.Tolerance(limiter.Row{Period: n.Period})
+		args := append(key, n.Start, units*n.Cost, now, n.Period, n.Limit, units, latestAt)
+		if op.CountsRefusals() {
 			return "window_count", args
 		}
-		return "window_take", append(args, now+int64(op.MaxWait))
+		return "window_take", args
 	},
 }
 

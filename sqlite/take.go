@@ -23,10 +23,10 @@ func takeOne(ctx context.Context, tx transaction, t *table, op *limiter.Op, now 
 // takeUnits takes units of op by one UPSERT, which decides, and returns the row that it left. If
 // granted is false, nothing was written, and [limiter.Op.Apply] decides.
 func (w *writeTx) takeUnits(ctx context.Context, t *table, op *limiter.Op, now, units int64) (row limiter.Row, granted bool, err error) {
-	period, limit, _ := t.Numbers(op)
+	n := t.Numbers(op, now)
 	// Units that may wait could have to wait for different windows. More units than the limit would be
 	// too many for a key without a row, which the UPSERT inserts unconditionally.
-	if op.Kind != limiter.OpTake || t.take == nil || units > 1 && (t.Add == nil || op.MaxWait > 0) || op.Cost > limit/units {
+	if op.Kind != limiter.OpTake || t.take == nil || units > 1 && (t.Add == nil || op.MaxWait > 0) || op.Cost > n.Limit/units {
 		return row, false, nil
 	}
 	fields := t.Fields(nil, &row)
@@ -35,6 +35,6 @@ func (w *writeTx) takeUnits(ctx context.Context, t *table, op *limiter.Op, now, 
 		granted = true
 		return scan(columns, fields[:len(fields)-tables.PolicyColumns]...)
 	}, args...)
-	row.Period, row.Limit = period, limit
+	row.Period, row.Limit = n.Period, n.Limit
 	return row, granted, err
 }

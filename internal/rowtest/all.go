@@ -17,7 +17,7 @@ func RunAll(t *testing.T, store limiter.AllStore, rows Rows, count int) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	took := 0
 	for n := range count {
-		at := start + r.Int64N(second)*r.Int64N(2)
+		at := anyTime(r, shared[r.IntN(len(shared))])
 		plain := r.IntN(2) == 0 // few rows that a statement does not decide
 		ops := make([]limiter.Op, 1+r.IntN(1+r.IntN(limiter.MaxClaims)))
 		for i := range ops {

@@ -24,7 +24,7 @@ var Lasting = map[string]func(limit int64) limiter.Policy{
 
 // policies includes pairs with the same period and pairs with the same limit. The limits have room for
 // all takes of [RunMerged] together.
-var policies = []limiter.Policy{
+var policies = append([]limiter.Policy{
 	limiter.TokenBucket{Capacity: 6, Refill: 1, Interval: time.Second},
 	limiter.TokenBucket{Capacity: 6, Refill: 1, Interval: time.Hour},
 	limiter.TokenBucket{Capacity: 7, Refill: 1, Interval: time.Hour},
@@ -33,6 +33,17 @@ var policies = []limiter.Policy{
 	limiter.FixedWindow{Limit: 7, Window: time.Hour},
 	limiter.FixedWindow{Limit: 6, Window: time.Second, CountRejected: true},
 	limiter.FixedWindow{Limit: 6, Window: time.Hour, CountRejected: true},
+}, calendars...)
+
+// others are policies that a key of the kind may have had before.
+var others = map[limiter.PolicyKind][]limiter.Policy{
+	limiter.KindBucket: {
+		limiter.TokenBucket{Capacity: 6, Refill: 1, Interval: time.Second},
+		limiter.TokenBucket{Capacity: 6, Refill: 1, Interval: time.Hour},
+		limiter.TokenBucket{Capacity: 7, Refill: 1, Interval: time.Second},
+		limiter.TokenBucket{Capacity: 7, Refill: 1, Interval: time.Hour},
+	},
+	limiter.KindWindow: otherWindows,
 }
 
 // mixedPolicies are those of [RunMixed].
@@ -40,6 +51,7 @@ var mixedPolicies = []limiter.Policy{
 	limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Hour},
 	limiter.FixedWindow{Limit: 3, Window: time.Hour},
 	limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true},
+	limiter.CalendarWindow{Limit: 3, Period: limiter.Day, Location: berlin},
 }
 
 // Used returns the cost that a row has taken, as of an instant.
@@ -50,14 +62,13 @@ func Used(kind limiter.PolicyKind, row limiter.Row, now int64) int64 {
 	return row.Used
 }
 
-// use sets the fields of a row that takes change, to values around every bound.
-func use(r *rand.Rand, kind limiter.PolicyKind, row *limiter.Row) {
-	switch kind {
+// use sets the fields that takes change in a row under p, to values around every bound.
+func use(r *rand.Rand, p limiter.Policy, row *limiter.Row) {
+	switch limiter.KindOf(p) {
 	case limiter.KindBucket:
 		row.FullAt = row.At + pick(r, 0, 1, 2, 3, 4, 5, 6, 7, 250_000)*row.Period + pick(r, -1, 0, 0, 1)
 	case limiter.KindWindow:
-		row.Start = row.At - row.At%row.Period + pick(r, 0, 0, 0, 1, 2)*row.Period
-		row.Used = pick(r, 0, 1, 2, row.Limit-3, row.Limit-1, row.Limit, row.Limit, row.Limit+5, 1<<62, 1<<62-1)
+		useWindow(r, p, row)
 	default:
 		panic("no rows of this kind")
 	}

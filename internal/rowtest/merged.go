@@ -27,7 +27,7 @@ func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
 			n := r.IntN(len(policies))
 			op := limiter.Op{
 				Kind: limiter.OpTake, Name: fmt.Sprint("l", n), Key: fmt.Sprint(round, "-", k), Policy: policies[n],
-				Cost: pick(r, 1, 1, 2, 3), At: start + r.Int64N(second)*r.Int64N(2), Timeout: time.Minute,
+				Cost: pick(r, 1, 1, 2, 3), At: anyTime(r, policies[n]), Timeout: time.Minute,
 			}
 			row := anyRow(r, op.Policy, op.At)
 			if row.Period != 0 {

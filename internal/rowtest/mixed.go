@@ -22,7 +22,7 @@ func RunMixed(t *testing.T, store limiter.Store, rows Rows, count int) {
 		n := r.IntN(len(mixedPolicies))
 		op := limiter.Op{
 			Kind: limiter.OpTake, Name: fmt.Sprint("l", n), Key: fmt.Sprint(round), Policy: mixedPolicies[n],
-			Cost: 1, At: start + r.Int64N(second), Timeout: time.Minute,
+			Cost: 1, At: anyTime(r, mixedPolicies[n]), Timeout: time.Minute,
 		}
 		booked, err := store.Do(t.Context(), op)
 		if err != nil {

@@ -33,7 +33,7 @@ func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
 			seed := rand.Uint64()
 			r := rand.New(rand.NewPCG(seed, 0))
 			for i := range count {
-				op := limiter.Op{Name: fmt.Sprint("l", n), Key: fmt.Sprint(i), Policy: p, At: start + r.Int64N(second)*r.Int64N(2)}
+				op := limiter.Op{Name: fmt.Sprint("l", n), Key: fmt.Sprint(i), Policy: p, At: anyTime(r, p)}
 				row := anyRow(r, p, op.At)
 				if row.Period != 0 {
 					rows.Insert(t, op, row)
@@ -72,7 +72,7 @@ func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
 				if got, want = reported(op, got), reported(op, want); got != want {
 					t.Fatalf("seed %d: %+v on\n     %+v\n got %+v\nwant %+v", seed, op, row, got, want)
 				}
-				if want.Took && op.Kind == limiter.OpTake && plain(&op, row, wantRow) && secondLooks(store) != before {
+				if want.Took && op.Kind == limiter.OpTake && plain(rows, &op, row, wantRow) && secondLooks(store) != before {
 					t.Fatalf("seed %d: %+v on\n     %+v\nwas not granted by its statement", seed, op, row)
 				}
 				if gotRow := rows.Read(t, op); gotRow != wantRow {
@@ -84,10 +84,24 @@ func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
 }
 
 // plain reports whether the statement of a take must decide it alone: the row has the take's policy
-// or is missing, is not ahead of the clock, and its count is far from the highest.
-func plain(op *limiter.Op, row, taken limiter.Row) bool {
-	same := row.Period == taken.Period && row.Limit == taken.Limit && row.Used < 1<<61
-	return row == limiter.Row{} || same && row.At <= op.At+op.Tolerance(row)
+// or is missing, is not ahead of the clock, and its count is far from the highest. The rows of some stores
+// say that a statement decides takes from the window of the clock only. PostgreSQL does that for
+// calendars, and only if the take may not wait beyond it.
+func plain(rows Rows, op *limiter.Op, row, taken limiter.Row) bool {
+	_, thisWindow := rows.(interface{ DecidesThisWindow() })
+	_, calendar := op.Policy.(limiter.CalendarWindow)
+	switch {
+	case calendar && !thisWindow && waitsBeyond(op):
+		return false
+	case row == limiter.Row{}:
+		return true
+	case row.Used >= 1<<61 || row.At > op.At+op.Tolerance(row):
+		return false
+	case calendar || thisWindow && limiter.KindOf(op.Policy) == limiter.KindWindow:
+		return current(op, row, taken)
+	}
+	same := row.Period == taken.Period && row.Limit == taken.Limit
+	return same && (limiter.KindOf(op.Policy) != limiter.KindWindow || row.Start%row.Period == 0)
 }
 
 // secondLooks is how many operations the statements of a store did not decide.
@@ -115,13 +129,13 @@ func anyRow(r *rand.Rand, p limiter.Policy, now int64) limiter.Row {
 	if r.IntN(20) == 0 {
 		return limiter.Row{}
 	}
-	row := limiter.Row{Limit: pick(r, 6, 6, 7), Period: pick(r, second, 3600*second)}
-	if r.IntN(2) == 0 { // the policy of p
-		_, s := limiter.Op{Kind: limiter.OpTake, Policy: p, Cost: 1}.Apply(limiter.Row{}, now)
-		row.Limit, row.Period = s.Row.Limit, s.Row.Period
+	if before := others[limiter.KindOf(p)]; r.IntN(2) == 0 {
+		p = before[r.IntN(len(before))]
 	}
+	_, s := limiter.Op{Kind: limiter.OpTake, Policy: p, Cost: 1}.Apply(limiter.Row{}, now)
+	row := limiter.Row{Limit: s.Row.Limit, Period: s.Row.Period}
 	row.At = now + pick(r, -1, 0, 1)*pick(r, 0, 1, second, 2*second, 2*second+1, row.Period, row.Period+1, row.Period-1)
-	if use(r, limiter.KindOf(p), &row); r.IntN(10) == 0 { // it was reset
+	if use(r, p, &row); r.IntN(10) == 0 { // it was reset
 		row = limiter.Row{Limit: row.Limit, Period: row.Period}
 	}
 	return row

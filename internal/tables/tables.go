@@ -23,7 +23,7 @@ type Table struct {
 	// List is the column of [limiter.Row].List: bigint[] in PostgreSQL, BLOB in SQLite. It is empty if
 	// the kind has none. All other columns are 8-byte integers.
 	List string
-	// Policy returns the policy that wrote a row, as far as the row tells.
+	// Policy returns the policy that wrote a row, as far as the row tells: a calendar is not in it.
 	Policy func(row limiter.Row) limiter.Policy
 	// Refills reports whether Period is the time in which one of Limit comes back.
 	Refills bool
@@ -35,12 +35,19 @@ type Table struct {
 	End string
 	// Fields appends pointers to the fields of a row: *int64, and *string for a List.
 	Fields func(to []any, row *limiter.Row) []any
-	// Numbers returns the columns of op's policy, and op's cost in the unit of Add.
-	Numbers func(op *limiter.Op) (period, limit, cost int64)
+	// Numbers returns what a statement says of op, whose clock says now.
+	Numbers func(op *limiter.Op, now int64) Numbers
 	// Add adds a cost, which may be negative, to what a row has taken, and returns the sum. The cost is in
-	// the unit of Numbers. Add is nil if a take does more than add its cost. Then equal takes of a key
+	// the unit of [Numbers].Cost. Add is nil if a take does more than add its cost. Then equal takes of a key
 	// cannot be units of one statement.
 	Add func(row *limiter.Row, cost int64) int64
+}
+
+// Numbers are what a statement says of an operation.
+type Numbers struct {
+	Start         int64 // of the window that the clock is in; 0 for other kinds
+	Period, Limit int64 // the columns of the policy
+	Cost          int64 // in the unit of [Table].Add
 }
 
 // listed matches a number of the List in SQL.
@@ -78,10 +85,10 @@ var All = []*Table{
 		Fields: func(to []any, row *limiter.Row) []any {
 			return append(to, &row.FullAt, &row.At, &row.Period, &row.Limit)
 		},
-		Numbers: func(op *limiter.Op) (period, limit, cost int64) {
+		Numbers: func(op *limiter.Op, _ int64) Numbers {
 			p := op.Policy.(limiter.TokenBucket)
 			step := int64(p.Step())
-			return step, p.Capacity, op.Cost * step
+			return Numbers{Period: step, Limit: p.Capacity, Cost: op.Cost * step}
 		},
 		Add: func(row *limiter.Row, cost int64) int64 { row.FullAt += cost; return row.FullAt },
 	},
@@ -100,9 +107,15 @@ var All = []*Table{
 		Fields: func(to []any, row *limiter.Row) []any {
 			return append(to, &row.Start, &row.Used, &row.At, &row.Period, &row.Limit)
 		},
-		Numbers: func(op *limiter.Op) (period, limit, cost int64) {
+		Numbers: func(op *limiter.Op, now int64) Numbers {
+			if p, ok := op.Policy.(limiter.CalendarWindow); ok {
+				from, to := p.Span(time.Unix(0, now))
+				start := max(0, from.UnixNano())
+				return Numbers{start, to.UnixNano() - start, p.Limit, op.Cost}
+			}
 			p := op.Policy.(limiter.FixedWindow)
-			return int64(p.Window), p.Limit, op.Cost
+			length := int64(p.Window)
+			return Numbers{now - now%length, length, p.Limit, op.Cost}
 		},
 		Add: func(row *limiter.Row, cost int64) int64 { row.Used += cost; return row.Used },
 	},

@@ -1,12 +1,20 @@
--- The sections of all.sql for a fixed window. $more is how far the row may lie ahead of the clock.
+-- The sections of all.sql for a window. $more is how far the row may lie ahead of the clock. If one of the rows
+-- is a calendar's, $start is the start of its period, and -1 for a fixed window: see window_take.sql.
 
 -- section: seen
 seen{i} AS MATERIALIZED (
     SELECT b.window_start, b.used, b.at, b.win, b.lim,
-        b.win = $period::bigint AND b.lim = $limit::bigint AND b.at <= clock.at + $more::bigint
+        b.at <= clock.at + $more::bigint
+            AND /* if fixed */b.win = $period::bigint AND b.lim = $limit::bigint AND b.window_start % $period::bigint = 0
             AND (b.window_start < clock.at - clock.at % $period::bigint
                 OR CASE WHEN b.used + $cost::bigint <= $limit::bigint THEN b.window_start ELSE b.window_start + $period::bigint END
-                    <= greatest(b.at, clock.at)) AS fits
+                    <= greatest(b.at, clock.at))
+            /* if calendar */clock.at >= $start::bigint AND clock.at < $start::bigint + $period::bigint
+            AND b.at < b.window_start + b.win
+            AND (b.window_start + b.win <= $start::bigint
+                OR b.window_start = $start::bigint AND b.win = $period::bigint AND b.lim = $limit::bigint
+                    AND b.used + $cost::bigint <= b.lim)
+            /* end if */ AS fits
     FROM /* schema */limiter_fixed_windows AS b, clock
     WHERE b.limiter = $limiter::text AND b.key = $key::bytea
 )
@@ -15,7 +23,7 @@ seen{i} AS MATERIALIZED (
 -- section: new
 ({i}, $limiter::text, $key::bytea, $period::bigint, $limit::bigint, (SELECT fits FROM seen{i}))
 -- section: cost
-({i}, $limiter::text, $key::bytea, $cost::bigint)
+({i}, $limiter::text, $key::bytea, $cost::bigint/* if fixed *//* if calendar */, $period::bigint, $limit::bigint, $start::bigint/* end if */)
 -- section: added
 added_windows AS (
     INSERT INTO /* schema */limiter_fixed_windows (limiter, key, window_start, win, lim, used, at, granted)
@@ -36,25 +44,33 @@ held{i} AS MATERIALIZED (
 -- section: found
 EXISTS (SELECT FROM held{i})
 -- section: room
-(SELECT b.win = $period::bigint AND b.lim = $limit::bigint AND b.at <= later.at + $more::bigint
+(SELECT b.at <= later.at + $more::bigint
+    AND /* if fixed */b.win = $period::bigint AND b.lim = $limit::bigint AND b.window_start % $period::bigint = 0
     AND (b.window_start < later.at - later.at % $period::bigint
         OR CASE WHEN b.used + $cost::bigint <= b.lim THEN b.window_start ELSE b.window_start + b.win END
-            <= greatest(b.at, later.at)) FROM held{i} AS b)
+            <= greatest(b.at, later.at))
+    /* if calendar */later.at >= $start::bigint AND later.at < $start::bigint + $period::bigint
+    AND b.at < b.window_start + b.win
+    AND (b.window_start + b.win <= $start::bigint
+        OR b.window_start = $start::bigint AND b.win = $period::bigint AND b.lim = $limit::bigint
+            AND b.used + $cost::bigint <= b.lim)
+    /* end if */ FROM held{i} AS b)
 -- section: taken
 taken_windows AS (
     UPDATE /* schema */limiter_fixed_windows AS b
-    SET window_start = CASE
+    SET window_start = /* if fixed */CASE
             WHEN b.window_start < passed.at - passed.at % b.win THEN passed.at - passed.at % b.win
             WHEN b.used + a.cost <= b.lim THEN b.window_start
             ELSE b.window_start + b.win
-        END,
-        used = CASE
+        END/* if calendar */a.start/* end if */,
+        used = /* if fixed */CASE
             WHEN b.window_start >= passed.at - passed.at % b.win AND b.used + a.cost <= b.lim THEN b.used + a.cost
             ELSE a.cost
-        END,
+        END/* if calendar */CASE WHEN b.window_start = a.start THEN b.used + a.cost ELSE a.cost END/* end if */,
+        /* if fixed *//* if calendar */win = a.win, lim = a.lim,/* end if */
         at = greatest(b.at, passed.at),
         granted = 1
-    FROM passed, (VALUES /* cost */) AS a (i, limiter, key, cost)
+    FROM passed, (VALUES /* cost */) AS a (i, limiter, key, cost/* if fixed *//* if calendar */, win, lim, start/* end if */)
     WHERE a.i > 0 AND a.cost >= 0 AND b.limiter = ANY (ARRAY[a.limiter]) AND b.key = a.key
 )
 -- section: row

@@ -6,17 +6,21 @@
 -- counts nothing before it comes. A charge must also count there: then this statement writes nothing
 -- and returns no row.
 --
+-- See window_take.sql for the calendar, which counts no refusals.
+--
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL, $7 how far
--- the row may lie ahead of the clock, $8 1 for a charge, otherwise 0
+-- the row may lie ahead of the clock, $8 1 for a charge, otherwise 0, $9 start of the calendar's period
 WITH clock AS MATERIALIZED (
-    SELECT at, at - at % $3::bigint AS cur, bounded
+    SELECT at, /* if fixed */at - at % $3::bigint/* if calendar */$9::bigint/* end if */ AS cur, bounded
     FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded/* commit */) AS reading
+    /* if fixed *//* if calendar */WHERE at >= $9::bigint AND at < $9::bigint + $3::bigint/* end if */
 )
 INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
 SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, 1
 FROM clock
 ON CONFLICT (limiter, key) DO UPDATE
 SET window_start = greatest(b.window_start, excluded.window_start),
+    /* if fixed *//* if calendar */win = excluded.win, lim = excluded.lim,/* end if */
     used = CASE
         WHEN b.window_start < excluded.window_start THEN excluded.used
         WHEN b.window_start > greatest(b.at, excluded.at) THEN b.used
@@ -24,8 +28,11 @@ SET window_start = greatest(b.window_start, excluded.window_start),
     END,
     at = greatest(b.at, excluded.at),
     granted = 1
-WHERE b.win = excluded.win AND b.lim = excluded.lim
-  AND b.at <= excluded.at + $7::bigint
+WHERE /* if fixed */b.win = excluded.win AND b.lim = excluded.lim AND b.window_start % excluded.win = 0
+  /* if calendar */b.at < b.window_start + b.win
+  AND (b.window_start + b.win <= excluded.window_start
+    OR b.window_start = excluded.window_start AND b.win = excluded.win AND b.lim = excluded.lim)
+  /* end if */AND b.at <= excluded.at + $7::bigint
   AND ($8::bigint = 0 OR b.window_start <= greatest(b.at, excluded.at))
 RETURNING CASE WHEN b.window_start <= b.at AND b.used <= b.lim THEN 1 ELSE 0 END,
     (SELECT clock.at FROM clock), b.window_start, b.used, b.at

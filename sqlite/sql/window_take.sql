@@ -1,28 +1,24 @@
--- Grants a take in a fixed window, or several equal ones at once.
+-- Grants a take in a window, or several equal ones at once.
 --
 -- Returns one row if it granted all of them. It returns no row and writes nothing if they do not
--- fit, or if the row has another policy or lies ahead of the clock. Then Op.Apply decides.
+-- fit, if the row lies ahead of the clock, or if it has another window that has not ended. Then
+-- Op.Apply decides, also for a take that may wait for the next window.
 --
--- The takes go into the row's window if they fit there. A single take that may wait goes into the
--- next window otherwise. Earlier windows are closed. A take whose clock is behind the row's counts in
--- the row's window: hence max(b.at, excluded.at).
+-- A window that has ended counts nothing, whatever policy wrote it. If the row's at is not in its window,
+-- it may be in a later one than the clock.
 --
--- The parameters are limiter, key, the window that the clock is in, cost, at, win, lim, and the number
--- of takes. Then come the latest at of a row that is not ahead of the clock, and the latest start of a
--- window that the takes may use.
+-- The parameters are limiter, key, the window that the clock is in, cost, at, win, lim, the number
+-- of takes, and the latest at of a row that is not ahead of the clock.
 INSERT INTO limiter_fixed_windows AS b (limiter, key, window_start, used, at, win, lim, granted)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (limiter, key) DO UPDATE
-SET window_start = CASE
-        WHEN b.window_start < excluded.window_start THEN excluded.window_start
-        WHEN b.used + excluded.used <= b.lim THEN b.window_start
-        ELSE b.window_start + b.win
-    END,
-    used = excluded.used + iif(b.window_start >= excluded.window_start AND b.used + excluded.used <= b.lim, b.used, 0),
+SET window_start = excluded.window_start,
+    used = excluded.used + iif(b.window_start = excluded.window_start, b.used, 0),
     at = max(b.at, excluded.at),
+    win = excluded.win, lim = excluded.lim,
     granted = excluded.granted
-WHERE b.win = excluded.win AND b.lim = excluded.lim
-  AND b.at <= ?
-  AND (b.window_start < excluded.window_start
-    OR iif(b.used + excluded.used <= b.lim, b.window_start, b.window_start + b.win) <= max(b.at, ?))
+WHERE b.at <= ? AND b.at < b.window_start + b.win
+  AND (b.window_start + b.win <= excluded.window_start
+    OR b.window_start = excluded.window_start AND b.win = excluded.win AND b.lim = excluded.lim
+      AND b.used + excluded.used <= b.lim)
 RETURNING window_start, used, at;

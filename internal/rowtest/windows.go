@@ -1,0 +1,104 @@
+package rowtest
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+	_ "time/tzdata" // the zones below
+
+	"github.com/sqlimit/limiter"
+)
+
+// zone returns a zone of the database.
+func zone(name string) *time.Location {
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		panic(err) // the database is part of the program
+	}
+	return loc
+}
+
+// berlin has days of 23 and 25 hours. In havana midnight comes twice in autumn, and not in spring.
+var berlin, havana = zone("Europe/Berlin"), zone("America/Havana")
+
+// calendars are policies whose periods have other edges, and other lengths.
+var calendars = []limiter.Policy{
+	limiter.CalendarWindow{Limit: 6, Period: limiter.Day, Location: havana},
+	limiter.CalendarWindow{Limit: 6, Period: limiter.Month, StartDay: 31},
+	limiter.CalendarWindow{Limit: 7, Period: limiter.Week, Location: berlin},
+}
+
+// otherWindows are policies that a key may have had before. Some have windows as long as those of another one,
+// with the same edges or with others.
+var otherWindows = slices.Concat(calendars, []limiter.Policy{
+	limiter.FixedWindow{Limit: 6, Window: time.Second},
+	limiter.FixedWindow{Limit: 6, Window: time.Hour},
+	limiter.FixedWindow{Limit: 7, Window: time.Hour},
+	limiter.FixedWindow{Limit: 6, Window: 24 * time.Hour},
+	limiter.FixedWindow{Limit: 7, Window: 7 * 24 * time.Hour},
+	limiter.FixedWindow{Limit: 6, Window: 31 * 24 * time.Hour},
+	limiter.CalendarWindow{Limit: 6, Period: limiter.Day},
+	limiter.CalendarWindow{Limit: 6, Period: limiter.Month},
+	limiter.CalendarWindow{Limit: 6, Period: limiter.Year, Location: havana},
+})
+
+// dates are beside days of 23 and 25 hours, and the edges of months and years.
+var dates = []time.Time{
+	time.Date(2023, 12, 31, 12, 0, 0, 0, time.UTC),
+	time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC),
+	time.Date(2024, 3, 9, 12, 0, 0, 0, time.UTC),
+	time.Date(2024, 3, 10, 12, 0, 0, 0, time.UTC),
+	time.Date(2024, 3, 31, 0, 30, 0, 0, time.UTC),
+	time.Date(2024, 5, 1, 0, 0, 0, 0, time.UTC),
+	time.Date(2024, 10, 27, 12, 0, 0, 0, time.UTC),
+	time.Date(2024, 11, 2, 12, 0, 0, 0, time.UTC),
+	time.Date(2024, 11, 3, 12, 0, 0, 0, time.UTC),
+}
+
+// anyTime returns a time of an operation: for a calendar often at an edge, or near one.
+func anyTime(r *rand.Rand, p limiter.Policy) int64 {
+	w, ok := p.(limiter.CalendarWindow)
+	if !ok {
+		return start + r.Int64N(second)*r.Int64N(2)
+	}
+	from, to := w.Span(dates[r.IntN(len(dates))])
+	edge := from
+	if r.IntN(2) == 0 {
+		edge = to
+	}
+	return edge.UnixNano() + pick(r, 0, 0, -1, 1, -second, -3600*second, r.Int64N(to.UnixNano()-from.UnixNano()))
+}
+
+// windowOf returns the window of a policy that t is in, as an empty row.
+func windowOf(p limiter.Policy, t int64) limiter.Row {
+	_, s := limiter.Op{Kind: limiter.OpLook, Policy: p}.Apply(limiter.Row{}, t)
+	return s.Row
+}
+
+// current reports whether the take op takes from the window that its clock is in, and finds that one or one that
+// has ended, whoever wrote it. The row's clock must not be later than its window.
+func current(op *limiter.Op, row, taken limiter.Row) bool {
+	now := windowOf(op.Policy, op.At)
+	if taken.Start != now.Start || row.At > row.Start+row.Period-1 {
+		return false
+	}
+	return row.Start+row.Period <= now.Start || row.Start == now.Start && row.Period == now.Period && row.Limit == now.Limit
+}
+
+// waitsBeyond reports whether op may wait for the window after the one that its clock is in.
+func waitsBeyond(op *limiter.Op) bool {
+	now := windowOf(op.Policy, op.At)
+	return op.At+int64(op.MaxWait) >= now.Start+now.Period
+}
+
+// useWindow sets the fields that takes change, to values around every bound.
+func useWindow(r *rand.Rand, p limiter.Policy, row *limiter.Row) {
+	at := row.At
+	for range pick(r, 0, 0, 0, 1, 2) {
+		w := windowOf(p, at)
+		at = w.Start + w.Period
+	}
+	w := windowOf(p, at)
+	row.Start, row.Period = w.Start, w.Period
+	row.Used = pick(r, 0, 1, 2, row.Limit-3, row.Limit-1, row.Limit, row.Limit, row.Limit+5, 1<<62, 1<<62-1)
+}
