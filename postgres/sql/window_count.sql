@@ -9,7 +9,7 @@
 -- See window_take.sql for the calendar, which counts no refusals.
 --
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL, $7 how far
--- the row may lie ahead of the clock, $8 1 for a charge, otherwise 0, $9 start of the calendar's period
+-- the row may lie ahead of the clock, $8 1 for a charge, otherwise 0. $9 is the start of the calendar's period.
 WITH clock AS MATERIALIZED (
     SELECT at, /* if fixed */at - at % $3::bigint/* if calendar */$9::bigint/* end if */ AS cur, bounded
     FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded/* commit */) AS reading

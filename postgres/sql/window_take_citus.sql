@@ -8,7 +8,7 @@
 -- row with 0 units granted, which decides nothing.
 --
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL, $7 how far
--- the row may lie ahead of the clock, $8 units, $9 start of the calendar's period
+-- the row may lie ahead of the clock, $8 units. $9 is the start of the calendar's period.
 INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
 VALUES ($1::text, $2::bytea,
     /* if fixed */coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.statement_timestamp()) * 1000000::double precision)::bigint * 1000)
