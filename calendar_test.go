@@ -1,0 +1,298 @@
+package limiter_test
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"flag"
+	"go/build"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata"
+
+	"pgregory.net/rapid"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
+)
+
+var everyZone = flag.Bool("every-zone", false, "TestSpanIsAPartition looks at every zone, for minutes, and not only at some")
+
+func zone(t testing.TB, name string) *time.Location {
+	t.Helper()
+	loc, err := time.LoadLocation(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loc
+}
+
+func TestSpan(t *testing.T) {
+	t.Parallel()
+	const day, week, month, year = limiter.Day, limiter.Week, limiter.Month, limiter.Year
+	for _, c := range []struct {
+		name           string
+		period         limiter.Period
+		startDay       int
+		zone           string
+		at, start, end string
+	}{
+		{"day", day, 0, "UTC", "2024-02-29T23:59:59.999999999Z", "2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z"},
+		{"its first instant", day, 0, "UTC", "2024-02-29T00:00:00Z", "2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z"},
+		{"day of 23 hours", day, 0, "Europe/Berlin", "2024-03-31T12:00:00Z", "2024-03-31T00:00:00+01:00", "2024-04-01T00:00:00+02:00"},
+		{"day of 25 hours", day, 0, "Europe/Berlin", "2024-10-27T00:30:00Z", "2024-10-27T00:00:00+02:00", "2024-10-28T00:00:00+01:00"},
+		{"no midnight", day, 0, "America/Havana", "2024-03-10T12:00:00Z", "2024-03-10T01:00:00-04:00", "2024-03-11T00:00:00-04:00"},
+		{"before a day without midnight", day, 0, "America/Havana", "2024-03-10T04:59:59Z", "2024-03-09T00:00:00-05:00", "2024-03-10T01:00:00-04:00"},
+		{"midnight twice, second one", day, 0, "America/Havana", "2024-11-03T05:00:00Z", "2024-11-03T00:00:00-04:00", "2024-11-04T00:00:00-05:00"},
+		{"set back over midnight", day, 0, "America/St_Johns", "2006-10-29T03:00:00Z", "2006-10-29T00:00:00-02:30", "2006-10-30T00:00:00-03:30"},
+		{"a date left out", day, 0, "Pacific/Apia", "2011-12-30T10:00:00Z", "2011-12-31T00:00:00+14:00", "2012-01-01T00:00:00+14:00"},
+		{"before a date left out", day, 0, "Pacific/Apia", "2011-12-30T09:59:59Z", "2011-12-29T00:00:00-10:00", "2011-12-31T00:00:00+14:00"},
+		{"week", week, 0, "UTC", "2024-12-31T12:00:00Z", "2024-12-30T00:00:00Z", "2025-01-06T00:00:00Z"},
+		{"Sunday", week, 0, "UTC", "2025-01-05T23:59:59Z", "2024-12-30T00:00:00Z", "2025-01-06T00:00:00Z"},
+		{"month", month, 0, "Asia/Tokyo", "2024-01-31T15:00:00Z", "2024-02-01T00:00:00+09:00", "2024-03-01T00:00:00+09:00"},
+		{"from day 15, before it", month, 15, "UTC", "2024-01-14T12:00:00Z", "2023-12-15T00:00:00Z", "2024-01-15T00:00:00Z"},
+		{"from day 31, in February", month, 31, "UTC", "2023-02-28T00:00:00Z", "2023-02-28T00:00:00Z", "2023-03-31T00:00:00Z"},
+		{"from day 31, on March 30", month, 31, "UTC", "2023-03-30T23:00:00Z", "2023-02-28T00:00:00Z", "2023-03-31T00:00:00Z"},
+		{"from day 29, in a leap year", month, 29, "UTC", "2024-02-29T01:00:00Z", "2024-02-29T00:00:00Z", "2024-03-29T00:00:00Z"},
+		{"from day 31, over the year", month, 31, "UTC", "2024-01-01T00:00:00Z", "2023-12-31T00:00:00Z", "2024-01-31T00:00:00Z"},
+		{"year", year, 0, "America/New_York", "2024-01-01T04:59:59Z", "2023-01-01T00:00:00-05:00", "2024-01-01T00:00:00-05:00"},
+		{"first year", year, 0, "UTC", "0001-06-01T00:00:00Z", "0001-01-01T00:00:00Z", "0002-01-01T00:00:00Z"},
+		{"last year", month, 31, "Europe/Berlin", "9999-12-31T12:00:00Z", "9999-12-31T00:00:00+01:00", "10000-01-31T00:00:00+01:00"},
+	} {
+		loc := zone(t, c.zone)
+		w := limiter.CalendarWindow{Limit: 1, Period: c.period, StartDay: c.startDay, Location: loc}
+		at, err := time.Parse(time.RFC3339Nano, c.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []time.Time{at, at.In(zone(t, "Asia/Kolkata"))} {
+			start, end := w.Span(at)
+			if got := start.Format(time.RFC3339Nano) + " " + end.Format(time.RFC3339Nano); got != c.start+" "+c.end {
+				t.Errorf("%s: Span(%v) = %s, want %s %s", c.name, at, got, c.start, c.end)
+			}
+			if start.Location() != loc || end.Location() != loc {
+				t.Errorf("%s: in %v and %v, want %v", c.name, start.Location(), end.Location(), loc)
+			}
+		}
+	}
+	t.Run("not valid", func(t *testing.T) {
+		t.Parallel()
+		for _, w := range []limiter.CalendarWindow{{}, {Limit: 1}, {Limit: 1, Period: week, StartDay: 1}, {Limit: 1, Period: day, Location: time.Local}} {
+			if start, end := w.Span(time.Now()); !start.IsZero() || !end.IsZero() {
+				t.Errorf("%+v: %v to %v, want none", w, start, end)
+			}
+		}
+	})
+}
+
+// oddZones left dates out, or changed their clocks at or around midnight.
+var oddZones = []string{
+	"Africa/Cairo", "Africa/Casablanca", "Africa/Monrovia", "America/Asuncion", "America/Havana", "America/Juneau", "America/Sao_Paulo",
+	"America/Scoresbysund", "America/St_Johns", "America/Toronto", "Antarctica/Troll", "Asia/Amman", "Asia/Gaza", "Asia/Manila", "Asia/Tehran",
+	"Australia/Lord_Howe", "Europe/Dublin", "Pacific/Apia", "Pacific/Enderbury", "Pacific/Kwajalein",
+}
+
+func TestSpanIsAPartition(t *testing.T) {
+	t.Parallel()
+	from, until := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2079, 1, 1, 0, 0, 0, 0, time.UTC)
+	names := zoneNames(t)
+	if !*everyZone {
+		rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		names = append(names[:min(len(names), 5)], oddZones...)
+		until = time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	if testing.Short() {
+		from = time.Date(2005, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			loc := zone(t, name)
+			for _, w := range []limiter.CalendarWindow{
+				{Period: limiter.Day}, {Period: limiter.Week}, {Period: limiter.Month}, {Period: limiter.Month, StartDay: 31},
+				{Period: limiter.Month, StartDay: 2 + rand.IntN(29)}, {Period: limiter.Year},
+			} {
+				w.Limit, w.Location = 1, loc
+				checkPartition(t, w, from, until)
+			}
+		})
+	}
+}
+
+// checkPartition checks that each period begins at the first instant whose date is its first date or a later
+// one, and that the next one begins where it ends.
+func checkPartition(t *testing.T, w limiter.CalendarWindow, from, until time.Time) {
+	t.Helper()
+	start, end := w.Span(from)
+	for start.Before(until) {
+		first := firstDate(w, dateOf(start))
+		last := latestDate(start, end)
+		switch d := end.Sub(start); {
+		case w.Period == limiter.Day && (d < 21*time.Hour || d > 27*time.Hour):
+			t.Fatalf("%v: the day from %v lasts %v", w, start, d)
+		case !latestDate(start.Add(-72*time.Hour), start).Before(first):
+			t.Fatalf("%v: %v is not the first instant of %v", w, start, first)
+		case firstDate(w, last) != first:
+			t.Fatalf("%v: the period from %v to %v has the dates %v to %v", w, start, end, first, last)
+		}
+		for _, at := range []time.Time{start, end.Add(-1), start.Add(rand.N(end.Sub(start)))} {
+			if s, e := w.Span(at); !s.Equal(start) || !e.Equal(end) {
+				t.Fatalf("%v: Span(%v) = %v, %v; want %v, %v", w, at, s, e, start, end)
+			}
+		}
+		next, after := w.Span(end)
+		if !next.Equal(end) {
+			t.Fatalf("%v: after %v to %v comes the period from %v", w, start, end, next)
+		}
+		start, end = next, after
+	}
+}
+
+// dateOf returns the local date of an instant.
+func dateOf(t time.Time) time.Time {
+	y, m, d := t.Date()
+	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+}
+
+// latestDate returns the latest local date from one instant to before another one. The local time is the latest
+// at the end of each offset.
+func latestDate(from, to time.Time) (latest time.Time) {
+	for at := to; at.After(from); {
+		if date := dateOf(at.Add(-1)); date.After(latest) {
+			latest = date
+		}
+		if at, _ = at.Add(-1).ZoneBounds(); at.IsZero() {
+			break
+		}
+	}
+	return latest
+}
+
+// firstDate returns the first date of the period that a date is in.
+func firstDate(w limiter.CalendarWindow, date time.Time) time.Time {
+	for !isFirst(w, date) {
+		date = date.AddDate(0, 0, -1)
+	}
+	return date
+}
+
+func isFirst(w limiter.CalendarWindow, date time.Time) bool {
+	switch w.Period {
+	case limiter.Week:
+		return date.Weekday() == time.Monday
+	case limiter.Month:
+		lastDay := date.AddDate(0, 0, 1).Day() == 1
+		return date.Day() == max(1, w.StartDay) || lastDay && date.Day() < w.StartDay
+	case limiter.Year:
+		return date.YearDay() == 1
+	}
+	return true
+}
+
+// zoneNames returns the names of all zones that Go has.
+func zoneNames(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := zip.OpenReader(filepath.Join(build.Default.GOROOT, "lib", "time", "zoneinfo.zip"))
+	if err != nil {
+		t.Logf("only the zones of this file: %v", err)
+		return nil
+	}
+	defer func() { _ = files.Close() }()
+	for _, f := range files.File {
+		if !strings.HasSuffix(f.Name, "/") {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+func TestEqualCalendars(t *testing.T) {
+	t.Parallel()
+	given := limiter.CalendarWindow{Limit: 1, Period: limiter.Month, StartDay: 1, Location: time.UTC}
+	want := limiter.Policy(limiter.CalendarWindow{Limit: 1, Period: limiter.Month})
+	choose := limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) { return given, nil })
+	for name, l := range map[string]*limiter.Limiter{
+		"New":           newLimiter(t, memory.New(), given, limiter.WithDenyCache(10, time.Hour)),
+		"WithPolicyFor": newLimiter(t, memory.New(), limiter.FixedWindow{Limit: 1, Window: time.Hour}, choose, limiter.WithDenyCache(10, time.Hour)),
+	} {
+		for i, source := range []limiter.Source{limiter.SourceStore, limiter.SourceStore, limiter.SourceDenyCache} {
+			r, err := l.Allow(t.Context(), "k")
+			if err != nil || r.Policy != want || r.Allowed != (i == 0) || r.Source != source {
+				t.Errorf("%s, call %d: %+v, %v; want %v by %v", name, i, r, err, want, source)
+			}
+		}
+		if name == "New" && l.Policy() != want {
+			t.Errorf("Policy = %v, want %v", l.Policy(), want)
+		}
+	}
+}
+
+// Two Locations of one zone are two policies with the same rows.
+func TestCalendarLocationLoadedTwice(t *testing.T) {
+	t.Parallel()
+	store := memory.New()
+	of := func() *limiter.Limiter {
+		return newLimiter(t, store, limiter.CalendarWindow{Limit: 3, Period: limiter.Year, Location: zone(t, "Europe/Berlin")}, limiter.WithDenyCache(10, time.Hour))
+	}
+	a, b := of(), of()
+	for i, l := range []*limiter.Limiter{a, b, a} {
+		if r, err := l.Allow(t.Context(), "k"); err != nil || !r.Allowed || r.Used != int64(i)+1 {
+			t.Errorf("call %d: %+v, %v; want it to pass with a count of %d", i, r, err, i+1)
+		}
+	}
+	if _, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: a, Key: "k"}, limiter.Claim{Limiter: b, Key: "k"}); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("AllowAll: %v, want ErrInvalid", err)
+	}
+}
+
+// A day in UTC is a window of 24 hours. Whatever row an operation finds, both policies must do the same.
+func TestCalendarDayIsAWindow(t *testing.T) {
+	t.Parallel()
+	const hour, day = int64(time.Hour), 24 * int64(time.Hour)
+	rapid.Check(t, func(t *rapid.T) {
+		pick := func(name string, of ...int64) int64 { return rapid.SampledFrom(of).Draw(t, name) }
+		now := start + pick("now", 0, 1, hour, day-1)
+		row := limiter.Row{Period: pick("period", day, day, day, hour, 7*day, 31*day), Limit: pick("limit", 3, 3, 5)}
+		row.At = now + pick("at", 0, 0, -1, -hour, -day, -3*day, 1, 1e9, 2e9, 3e9, day, day+1)
+		row.Start = row.At - row.At%row.Period + pick("window", 0, 0, 0, 1, -1)*row.Period + pick("shift", 0, 0, 0, hour)
+		row.Used = pick("used", 0, 1, 2, 3, 4, 1<<62, 1<<62-1)
+		op := limiter.Op{
+			Kind: limiter.OpKind(pick("kind", 1, 1, 1, 2, 3, 4, 5, 6, 7, 8)), Cost: pick("cost", 1, 2, 3), At: pick("clock", 0, now),
+			MaxWait: time.Duration(pick("wait", 0, 0, 1, hour)),
+		}
+		if op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel {
+			op.Booked = limiter.State{Row: row, Now: now - pick("booked", 0, 1, hour)}
+		}
+		calendar, window := op, op
+		calendar.Policy = limiter.CalendarWindow{Limit: 3, Period: limiter.Day}
+		window.Policy = limiter.FixedWindow{Limit: 3, Window: 24 * time.Hour}
+		gotRow, got := calendar.Apply(row, now)
+		wantRow, want := window.Apply(row, now)
+		if got != want || gotRow != wantRow {
+			t.Fatalf("%+v at %d on %+v:\n got %+v, %+v\nwant %+v, %+v", op, now, row, got, gotRow, want, wantRow)
+		}
+	})
+}
+
+func TestCalendarString(t *testing.T) {
+	t.Parallel()
+	for want, w := range map[string]limiter.CalendarWindow{
+		"3 per day in UTC":                         {Limit: 3, Period: limiter.Day},
+		"1 per week in Europe/Berlin":              {Limit: 1, Period: limiter.Week, Location: zone(t, "Europe/Berlin")},
+		"9 per month in UTC":                       {Limit: 9, Period: limiter.Month, StartDay: 1, Location: time.UTC},
+		"2000 per month from day 31 in Asia/Tokyo": {Limit: 2000, Period: limiter.Month, StartDay: 31, Location: zone(t, "Asia/Tokyo")},
+		"1 per year in UTC":                        {Limit: 1, Period: limiter.Year},
+		"1 per period(9) in UTC":                   {Limit: 1, Period: 9},
+	} {
+		if got := w.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if !slices.IsSorted([]limiter.Period{limiter.Day, limiter.Week, limiter.Month, limiter.Year}) {
+		t.Error("the periods are not in order")
+	}
+}
