@@ -132,7 +132,7 @@ func checkPartition(t *testing.T, w limiter.CalendarWindow, from, until time.Tim
 		first := firstDate(w, dateOf(start))
 		last := latestDate(start, end)
 		switch d := end.Sub(start); {
-		case w.Period == limiter.Day && (d < 21*time.Hour || d > 27*time.Hour):
+		case w.Period == limiter.Day && (d < 21*time.Hour || d > longestDay(w)):
 			t.Fatalf("%v: the day from %v lasts %v", w, start, d)
 		case !latestDate(start.Add(-72*time.Hour), start).Before(first):
 			t.Fatalf("%v: %v is not the first instant of %v", w, start, first)
@@ -150,6 +150,14 @@ func checkPartition(t *testing.T, w limiter.CalendarWindow, from, until time.Tim
 		}
 		start, end = next, after
 	}
+}
+
+// longestDay is 31 hours where the clocks of an Antarctic station went back by 7 hours in 1994.
+func longestDay(w limiter.CalendarWindow) time.Duration {
+	if w.Location.String() == "Antarctica/Vostok" {
+		return 31 * time.Hour
+	}
+	return 27 * time.Hour
 }
 
 // dateOf returns the local date of an instant.

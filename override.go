@@ -6,7 +6,8 @@ import "time"
 // table limiter_overrides, and package [github.com/sqlimit/limiter/overrides] applies them.
 type Override struct {
 	Key       string    // as stores keep it: see [StoredKey]
-	Policy    Policy    // of the same kind as the limiter's own
+	Policy    Policy    // of the same kind as the limiter's own; nil if Limit is set
+	Limit     int64     // replaces the Limit of the limiter's own policy; 0 means Policy
 	Note      string    // for people, may be empty
 	ExpiresAt time.Time // when the override ends; the zero time means never
 }

@@ -40,8 +40,10 @@ func newFields(name, quoted string, p limiter.Policy, withLegacy bool) (fields, 
 	quota := func(q int64, w time.Duration) {
 		item = append(item, ";q="...)
 		item = strconv.AppendInt(item, min(q, maxInteger), 10)
-		item = append(item, ";w="...)
-		item = appendSeconds(item, w)
+		if w > 0 {
+			item = append(item, ";w="...)
+			item = appendSeconds(item, w)
+		}
 	}
 	switch p := p.(type) {
 	case limiter.TokenBucket:
@@ -50,12 +52,14 @@ func newFields(name, quoted string, p limiter.Policy, withLegacy bool) (fields, 
 	case limiter.FixedWindow:
 		f.window = p.Window
 		quota(p.Limit, p.Window)
+	case limiter.CalendarWindow:
+		quota(p.Limit, 0) // the periods differ in length
 	default:
 		return fields{}, false
 	}
 	f.policy = string(item)
 	if withLegacy {
-		f.legacy = &legacy{resource: name, window: f.window, now: time.Now}
+		f.legacy = &legacy{resource: name, bucket: f.step > 0, window: f.window, now: time.Now}
 	}
 	return f, true
 }

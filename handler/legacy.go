@@ -21,6 +21,7 @@ const (
 // legacy writes the X-RateLimit headers as GitHub does.
 type legacy struct {
 	resource string
+	bucket   bool
 	window   time.Duration // of a fixed window; otherwise 0
 	now      func() time.Time
 }
@@ -33,7 +34,7 @@ func (l *legacy) set(h http.Header, res *limiter.Result) {
 		}
 	}
 	used := res.Used
-	if l.window == 0 {
+	if l.bucket {
 		used = res.Limit - res.Remaining
 	}
 	set := func(name string, value int64) { h[name] = []string{strconv.FormatInt(value, 10)} }
@@ -47,7 +48,7 @@ func (l *legacy) set(h http.Header, res *limiter.Result) {
 // reset returns the instant at which the quota is whole again, in seconds since 1970, rounded up. A
 // window ends at a multiple of its length. The nearest multiple keeps the answers to one window's
 // requests the same. It depends neither on the time that each took nor on the difference between
-// this clock and the store's.
+// this clock and the store's. The end of a calendar's period comes from ResetAfter alone.
 func (l *legacy) reset(after time.Duration) int64 {
 	at := l.now().Add(after)
 	if l.window > 0 && after > 0 {

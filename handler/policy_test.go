@@ -2,8 +2,10 @@ package handler_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"testing"
 	"time"
 
@@ -50,6 +52,30 @@ func TestFieldsOfThePolicyThatDecided(t *testing.T) {
 			"RateLimit-Policy": call.policy, "RateLimit": call.quota, "Retry-After": call.retry,
 			"X-RateLimit-Resource": call.resource, "X-RateLimit-Limit": call.limit,
 		})
+	}
+}
+
+// A client cannot compute the end of a period from its length, so there is no w.
+func TestFieldsOfACalendar(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	l := newOn(t, memory.New(), c, "month", limiter.CalendarWindow{Limit: 1, Period: limiter.Month})
+	_, end := limiter.CalendarWindow{Limit: 1, Period: limiter.Month}.Span(c.now)
+	rest := fmt.Sprint(int64(end.Sub(c.now).Seconds()))
+	h := handler.New(l, handler.Header("X-Plan"), handler.LegacyHeaders())(&nextHandler{})
+	for i, want := range []map[string]string{
+		{"RateLimit-Policy": `"month";q=1`, "RateLimit": `"month";r=0;t=` + rest, "Retry-After": "", "X-RateLimit-Used": "1", "X-RateLimit-Remaining": "0"},
+		{"RateLimit-Policy": `"month";q=1`, "RateLimit": `"month";r=0;t=` + rest, "Retry-After": rest, "X-RateLimit-Used": "1", "X-RateLimit-Remaining": "0"},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.Header.Set("X-Plan", "free")
+		resp := askBy(h, r)
+		wantStatus(t, resp, []int{http.StatusTeapot, http.StatusTooManyRequests}[i])
+		wantHeaders(t, resp.header, want)
+		reset, err := strconv.ParseInt(resp.header.Get("X-RateLimit-Reset"), 10, 64)
+		if d := time.Duration(reset-time.Now().Unix())*time.Second - end.Sub(c.now); err != nil || d < -time.Minute || d > time.Minute {
+			t.Errorf("X-RateLimit-Reset is %d, %v; want the end of the month", reset, err)
+		}
 	}
 }
 

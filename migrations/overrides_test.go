@@ -52,6 +52,7 @@ func TestOverridesTable(t *testing.T) {
 			}
 		}
 		for _, capacity := range edges {
+			want(override{kind: "limit", capacity: capacity}, accepts(limiter.CalendarWindow{Limit: capacity, Period: limiter.Year}))
 			for _, period := range edges {
 				for _, refill := range edges {
 					want(override{kind: "bucket", capacity: capacity, refill: refill, period: period},
@@ -64,7 +65,7 @@ func TestOverridesTable(t *testing.T) {
 				}
 			}
 		}
-		if len(accepted) != 3 {
+		if len(accepted) != 4 {
 			t.Errorf("accepted %v, want some of each kind", accepted)
 		}
 		const minute = int64(time.Minute)
@@ -76,6 +77,11 @@ func TestOverridesTable(t *testing.T) {
 			{kind: "", capacity: 5, period: minute},
 			{kind: "bucket", refill: 5, period: minute},
 			{kind: "window", capacity: 5},
+			{kind: "window_counting", capacity: 5},
+			{kind: "bucket", capacity: 5, refill: 5},
+			{kind: "limit"},
+			{kind: "limit", capacity: 5, period: minute},
+			{kind: "limit", capacity: 5, refill: 5},
 			{kind: "window", capacity: 5, period: minute, expires: -1},
 			{kind: "window", capacity: 5, period: minute, expires: int64(1 << 62)},
 		} {

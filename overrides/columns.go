@@ -5,8 +5,11 @@ import (
 	rows "github.com/sqlimit/limiter/internal/override"
 )
 
+// KindLimit is the kind of an override of the limit alone: see [Base]. Only Capacity is set then.
+const KindLimit = rows.Limit
+
 // Columns are the columns of the table limiter_overrides that hold a policy, for tools that write the
-// table. Refill is NULL there for a policy without one, here 0. Period is in nanoseconds.
+// table. Refill and Period are NULL there for a policy without them, here 0. Period is in nanoseconds.
 type Columns struct {
 	Kind                     string
 	Capacity, Refill, Period int64
@@ -15,6 +18,7 @@ type Columns struct {
 // ColumnsOf returns the columns of a policy. They are zero for nil and for a pointer.
 func ColumnsOf(p limiter.Policy) Columns { return Columns(rows.ColumnsOf(p)) }
 
-// Policy returns the policy of the columns, which it does not check: see [limiter.New]. The error matches
+// Policy returns the policy of the columns, which it does not check: see [limiter.New]. It is nil for
+// [KindLimit]. The error matches
 // [limiter.ErrMisconfigured] if this release does not know the kind.
 func (c Columns) Policy() (limiter.Policy, error) { return rows.Columns(c).Policy() }

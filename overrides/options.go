@@ -3,6 +3,8 @@ package overrides
 import (
 	"bytes"
 	"time"
+
+	"github.com/sqlimit/limiter"
 )
 
 // Option changes what the function of [New] does.
@@ -13,6 +15,7 @@ type options struct {
 	maxAge  time.Duration
 	secret  []byte
 	onError func(error)
+	base    limiter.Policy // nil without Base
 	now     func() instant // replaced by tests
 }
 
@@ -42,7 +45,7 @@ func WithKeyDigest(secret []byte) Option {
 }
 
 // OnError calls f with the error of each failed read, before the requests that wait for the read
-// continue. f runs in the goroutine of the read, so a panic ends the program. The error contains no
+// continue. It also calls f once after each read of limits that need [Base], or that no policy can have. f runs in the goroutine of the read, so a panic ends the program. The error contains no
 // key. The default is to log it to [log/slog.Default].
 func OnError(f func(error)) Option {
 	return func(o *options) error {

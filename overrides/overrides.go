@@ -16,6 +16,7 @@
 package overrides
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -62,7 +63,7 @@ type Source interface {
 // [limiter.ErrCanceled]. The read continues for later requests.
 //
 // The policies must be of the same kind as the limiter's. Otherwise requests with their keys fail with
-// [limiter.ErrInvalid].
+// [limiter.ErrInvalid]. An override of the limit alone needs [Base].
 //
 // New panics if an option is nil. If another argument of New is not valid, the function fails with an
 // error that matches [limiter.ErrInvalid], and so does every request.
@@ -99,6 +100,7 @@ type snapshot struct {
 
 type override struct {
 	policy limiter.Policy
+	wrong  error // instead of the policy
 	ends   int64 // ns since 1970, 0 for never
 }
 
@@ -175,7 +177,7 @@ func (c *cache) policyFor(ctx context.Context, key string) (limiter.Policy, erro
 	if !found || o.ends != 0 && o.ends <= now.wall {
 		return nil, nil
 	}
-	return o.policy, nil
+	return o.policy, o.wrong
 }
 
 // refresh returns a new copy. It returns old if another caller waits for the read already, or if the
@@ -224,14 +226,15 @@ func (c *cache) begin(ctx context.Context, now instant) *reading {
 	c.reading = r
 	go func() {
 		defer cancel()
-		byKey, err := c.read(ctx)
-		c.end(r, byKey, err)
+		byKey, wrong, err := c.read(ctx)
+		c.end(r, byKey, wrong, err)
 	}()
 	return r
 }
 
-// end keeps the result of a read, and wakes the callers that wait for it.
-func (c *cache) end(r *reading, byKey map[string]override, err error) {
+// end keeps the result of a read, and wakes the callers that wait for it. If err is nil, wrong is what is wrong
+// with some of the overrides.
+func (c *cache) end(r *reading, byKey map[string]override, wrong, err error) {
 	c.mu.Lock()
 	if c.reading != r {
 		c.mu.Unlock()
@@ -249,14 +252,15 @@ func (c *cache) end(r *reading, byKey map[string]override, err error) {
 	}
 	c.current.Store(latest)
 	c.mu.Unlock()
-	if err != nil {
+	if err = cmp.Or(err, wrong); err != nil {
 		c.onError(fmt.Errorf("overrides: limiter %q: %w", c.name, err))
 	}
 	close(r.done)
 }
 
-// read reads all overrides. A panic of the source is an error, because no caller could recover it.
-func (c *cache) read(ctx context.Context) (_ map[string]override, err error) {
+// read reads all overrides. A panic of the source is an error, because no caller could recover it. If err is
+// nil, wrong is why requests of some keys fail.
+func (c *cache) read(ctx context.Context) (_ map[string]override, wrong, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: the source panicked: %v", limiter.ErrNotApplied, p)
@@ -264,10 +268,10 @@ func (c *cache) read(ctx context.Context) (_ map[string]override, err error) {
 	}()
 	list, err := c.source.Overrides(ctx, c.name, most+1)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(list) > most {
-		return nil, fmt.Errorf("%w: there are more than %d overrides; delete some, or choose policies by plan in a function of your own for WithPolicyFor",
+		return nil, nil, fmt.Errorf("%w: there are more than %d overrides; delete some, or choose policies by plan in a function of your own for WithPolicyFor",
 			limiter.ErrMisconfigured, most)
 	}
 	byKey := make(map[string]override, len(list))
@@ -276,14 +280,19 @@ func (c *cache) read(ctx context.Context) (_ map[string]override, err error) {
 		if !o.ExpiresAt.IsZero() {
 			ends = o.ExpiresAt.UnixNano()
 		}
-		byKey[o.Key] = override{o.Policy, ends}
+		own := override{policy: o.Policy, ends: ends}
+		if o.Limit != 0 {
+			own.policy, own.wrong = withLimit(c.base, o.Limit)
+			wrong = cmp.Or(wrong, own.wrong)
+		}
+		byKey[o.Key] = own
 	}
-	return byKey, nil
+	return byKey, wrong, nil
 }
 
 // log reports errors if there is no [OnError]. It is called at most once per [MaxAge].
 func (c *cache) log(err error) {
-	slog.Default().Error("limiter: the overrides could not be read; those that were read before stay in use", "error", err)
+	slog.Default().Error("limiter: the overrides could not be read, or some of them are wrong; see package overrides", "error", err)
 }
 
 func invalid(format string, args ...any) error {

@@ -26,6 +26,8 @@ const (
 	bucket         = "bucket"
 	window         = "window"
 	windowCounting = "window_counting"
+	// Limit is the kind of an override of the limit alone, which is its capacity.
+	Limit = "limit"
 )
 
 // ColumnsOf returns the columns of a policy.
@@ -42,14 +44,16 @@ func ColumnsOf(p limiter.Policy) Columns {
 	return Columns{}
 }
 
-// Policy returns the policy, unchecked. The error matches [limiter.ErrMisconfigured] if the kind is
-// unknown.
+// Policy returns the policy, unchecked: nil for kind [Limit]. The error matches [limiter.ErrMisconfigured] if
+// the kind is unknown.
 func (c Columns) Policy() (limiter.Policy, error) {
 	switch c.Kind {
 	case bucket:
 		return limiter.TokenBucket{Capacity: c.Capacity, Refill: c.Refill, Interval: time.Duration(c.Period)}, nil
 	case window, windowCounting:
 		return limiter.FixedWindow{Limit: c.Capacity, Window: time.Duration(c.Period), CountRejected: c.Kind == windowCounting}, nil
+	case Limit:
+		return nil, nil
 	}
 	return nil, fmt.Errorf("%w: limiter_overrides has a row of kind %q, which this release does not know; change the row, or upgrade",
 		limiter.ErrMisconfigured, c.Kind)
@@ -62,6 +66,9 @@ func (r Row) Override() (limiter.Override, error) {
 	var err error
 	if o.Policy, err = r.Policy(); err != nil {
 		return limiter.Override{}, err
+	}
+	if r.Kind == Limit {
+		o.Limit = r.Capacity
 	}
 	if r.ExpiresAt != 0 {
 		o.ExpiresAt = time.Unix(0, r.ExpiresAt)

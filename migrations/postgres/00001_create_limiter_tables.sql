@@ -162,7 +162,7 @@ COMMENT ON COLUMN /* schema */limiter_remaining.resets_at IS
 CREATE TABLE /* schema */limiter_overrides (
     capacity   bigint           NOT NULL,
     refill     bigint,
-    period     bigint           NOT NULL,
+    period     bigint,
     expires_at bigint,
     limiter    text COLLATE "C" NOT NULL,
     key        bytea            NOT NULL,
@@ -171,13 +171,14 @@ CREATE TABLE /* schema */limiter_overrides (
     CONSTRAINT limiter_overrides_pkey PRIMARY KEY (limiter, key),
     CONSTRAINT limiter_overrides_check CHECK (
         CASE kind
-            WHEN 'bucket' THEN refill IS NOT NULL AND refill >= 1 AND capacity >= 1
+            WHEN 'bucket' THEN refill IS NOT NULL AND period IS NOT NULL AND refill >= 1 AND capacity >= 1
                 AND period BETWEEN 1 AND 946728000000000000 AND (period - 1) / refill >= 999
                 AND capacity <= 946728000000000000 / ((period - 1) / refill + 1)
-            WHEN 'window' THEN refill IS NULL AND capacity BETWEEN 1 AND 1152921504606846976
+            WHEN 'window' THEN refill IS NULL AND period IS NOT NULL AND capacity BETWEEN 1 AND 1152921504606846976
                 AND period BETWEEN 1000000 AND 946728000000000000
-            WHEN 'window_counting' THEN refill IS NULL AND capacity BETWEEN 1 AND 1152921504606846976
+            WHEN 'window_counting' THEN refill IS NULL AND period IS NOT NULL AND capacity BETWEEN 1 AND 1152921504606846976
                 AND period BETWEEN 1000000 AND 946728000000000000
+            WHEN 'limit' THEN refill IS NULL AND period IS NULL AND capacity BETWEEN 1 AND 1152921504606846976
             ELSE false
         END
         AND (expires_at IS NULL OR expires_at BETWEEN 0 AND 4611686018427387903)
@@ -189,9 +190,9 @@ COMMENT ON TABLE /* schema */limiter_overrides IS
 COMMENT ON COLUMN /* schema */limiter_overrides.capacity IS
     'capacity of the bucket, or limit of the window';
 COMMENT ON COLUMN /* schema */limiter_overrides.refill IS
-    'tokens that a bucket gets back per period; NULL for a window';
+    'tokens that a bucket gets back per period; NULL for a window or a limit alone';
 COMMENT ON COLUMN /* schema */limiter_overrides.period IS
-    'interval of the bucket or length of the window, in ns';
+    'interval of the bucket or length of the window, in ns; NULL for a limit alone';
 COMMENT ON COLUMN /* schema */limiter_overrides.expires_at IS
     'instant (ns since 1970) at which the override ends; NULL: never';
 COMMENT ON COLUMN /* schema */limiter_overrides.limiter IS
@@ -199,7 +200,7 @@ COMMENT ON COLUMN /* schema */limiter_overrides.limiter IS
 COMMENT ON COLUMN /* schema */limiter_overrides.key IS
     'the key as the tables of limiter store it';
 COMMENT ON COLUMN /* schema */limiter_overrides.kind IS
-    'bucket, window, or window_counting for a window that also counts refusals';
+    'bucket, window, window_counting for a window that also counts refusals, or limit for a limit alone';
 COMMENT ON COLUMN /* schema */limiter_overrides.note IS
     'for people: who asked for the override, and why';
 

@@ -2,7 +2,7 @@
 -- bytes depends on a setting of the session. NULL becomes 0 or ''.
 --
 -- $1 limiter, $2 rows to read at most
-SELECT pg_catalog.encode(key, 'hex'), kind, capacity, coalesce(refill, 0), period,
+SELECT pg_catalog.encode(key, 'hex'), kind, capacity, coalesce(refill, 0), coalesce(period, 0),
     coalesce(note, ''), coalesce(expires_at, 0)
 FROM /* schema */limiter_overrides
 WHERE limiter = $1::text

@@ -1,0 +1,53 @@
+package overrides
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sqlimit/limiter"
+)
+
+// Base sets the policy for overrides of the limit alone: a window of any sort, usually the policy of the
+// limiter. A key with such an override gets this policy with its own Limit. So an operator can give one
+// customer 2,000 this month without knowing which month that is.
+//
+// Without Base, or with a limit that the policy cannot have, requests of the key fail with
+// [limiter.ErrInvalid], and [OnError] gets that error once after each read.
+func Base(p limiter.Policy) Option {
+	return func(o *options) error {
+		l, err := limiter.New(nowhere{}, "base", p)
+		if err != nil {
+			return fmt.Errorf("overrides: Base: %w", err)
+		}
+		if limiter.KindOf(p) != limiter.KindWindow {
+			return invalid("the policy of Base is a %T; pass a FixedWindow or a CalendarWindow", p)
+		}
+		o.base = l.Policy()
+		return nil
+	}
+}
+
+// withLimit returns base with another limit.
+func withLimit(base limiter.Policy, limit int64) (limiter.Policy, error) {
+	switch p := base.(type) {
+	case nil:
+		return nil, invalid("the table has an override of the limit alone, and New has no base for it; pass Base with the policy of the limiter")
+	case limiter.FixedWindow:
+		p.Limit = limit
+		base = p
+	case limiter.CalendarWindow:
+		p.Limit = limit
+		base = p
+	}
+	if _, err := limiter.New(nowhere{}, "base", base); err != nil {
+		return nil, fmt.Errorf("overrides: an override of the limit: %w", err)
+	}
+	return base, nil
+}
+
+// nowhere is the store of a Limiter that only checks its policy.
+type nowhere struct{}
+
+func (nowhere) Do(context.Context, limiter.Op) (limiter.State, error) {
+	return limiter.State{}, fmt.Errorf("overrides: %w", limiter.ErrNotApplied)
+}
