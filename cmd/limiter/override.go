@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
+	"github.com/sqlimit/limiter/overrides"
 )
 
 // overrideJSON is an override in JSON.
@@ -45,7 +47,7 @@ func (a *app) overrideSet() *cobra.Command {
 	var flags policyFlags
 	o := database.Override{}
 	var expires time.Duration
-	cmd := a.keyCommand("set LIMITER KEY --capacity N --interval D | --limit N --window D", "Set the policy of a key",
+	cmd := a.keyCommand("set LIMITER KEY --capacity N --interval D | --limit N [--window D]", "Set the policy of a key",
 		func(ctx context.Context, db *database.DB, name string, key []byte) error {
 			o.Limiter, o.Key = name, key
 			if err := db.SetOverride(ctx, o); err != nil {
@@ -54,11 +56,17 @@ func (a *app) overrideSet() *cobra.Command {
 			return a.printOverrides([]database.Override{o})
 		})
 	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
-		if o.Policy, err = flags.policy(args[0]); err != nil {
+		if flags.limitAlone() {
+			o.Limit = flags.limit
+			_, err = flags.policyOf(args[0], limiter.FixedWindow{Limit: o.Limit, Window: time.Hour})
+		} else {
+			o.Policy, err = flags.policy(args[0])
+		}
+		if err != nil {
 			return err
 		}
-		if o.Policy == nil {
-			return usageError{errors.New("no policy is given; pass --capacity and --interval, or --limit and --window")}
+		if o.Policy == nil && o.Limit == 0 {
+			return usageError{errors.New("no policy is given; pass --capacity and --interval, --limit and --window, or --limit alone")}
 		}
 		if cmd.Flags().Changed("expires-in") {
 			o.ExpiresAt = time.Now().Add(expires).UTC().Round(time.Second)
@@ -68,6 +76,8 @@ func (a *app) overrideSet() *cobra.Command {
 		}
 		return nil
 	}
+	cmd.Long = "Set writes the policy of a key. With --limit alone it replaces only the limit of a window, whatever its\n" +
+		"length or calendar: programs must pass Base to package overrides."
 	cmd.Flags().StringVar(&o.Note, "note", "", "who asked for the override, and why")
 	durationVar(cmd, &expires, "expires-in", "when the override ends, such as 24h or 30d (default: never)")
 	flags.register(cmd)
@@ -126,6 +136,9 @@ func (a *app) printOverrides(list []database.Override) error {
 	rows := []overrideJSON{}
 	for _, o := range list {
 		row := overrideJSON{Limiter: o.Limiter, KeyJSON: show.NewKeyJSON(o.Key), Policy: newPolicy(o.Policy), Note: o.Note}
+		if o.Limit != 0 {
+			row.Policy = policyJSON{Kind: overrides.KindLimit, Limit: o.Limit}
+		}
 		if !o.ExpiresAt.IsZero() {
 			row.ExpiresAt, row.Expired = &o.ExpiresAt, !o.ExpiresAt.After(time.Now())
 		}

@@ -3,14 +3,17 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	_ "time/tzdata" // for --location, where the system has none
 
 	"github.com/spf13/cobra"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
+	"github.com/sqlimit/limiter/overrides"
 )
 
 // policyFlags are the ways to give a policy.
@@ -18,6 +21,8 @@ type policyFlags struct {
 	capacity, refill, limit int64
 	interval, window        time.Duration
 	countRejected           bool
+	period, location        string
+	startDay                int
 
 	given func(flag string) bool
 }
@@ -33,21 +38,64 @@ func (p *policyFlags) register(cmd *cobra.Command) {
 	f.BoolVar(&p.countRejected, "count-rejected", false, "of a window: refused requests also count")
 }
 
+// registerCalendar adds the flags of a [limiter.CalendarWindow]. Overrides cannot have one.
+func (p *policyFlags) registerCalendar(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&p.period, "period", "", "of a calendar: day, week, month or year")
+	f.IntVar(&p.startDay, "start-day", 0, "of a month of the calendar: the day on which it starts, 1 to 31")
+	f.StringVar(&p.location, "location", "", "of a calendar: its time zone, such as Europe/Berlin (default: UTC)")
+}
+
+// limitAlone reports whether only --limit describes a policy.
+func (p *policyFlags) limitAlone() bool {
+	return p.given("limit") && !slices.ContainsFunc([]string{"capacity", "refill", "interval", "window", "count-rejected"}, p.given)
+}
+
 // policy returns the policy that the flags describe for a limiter, or nil if none is set.
 func (p *policyFlags) policy(name string) (limiter.Policy, error) {
 	policy, err := p.described()
 	if err != nil || policy == nil {
 		return nil, err
 	}
-	if err := database.CheckPolicy(name, policy); err != nil {
+	return p.policyOf(name, policy)
+}
+
+// policyOf returns policy if a limiter can have it. A calendar without --limit gets that of a row later.
+func (p *policyFlags) policyOf(name string, policy limiter.Policy) (limiter.Policy, error) {
+	checked := policy
+	if w, ok := policy.(limiter.CalendarWindow); ok && !p.given("limit") {
+		w.Limit = 1
+		checked = w
+	}
+	if err := database.CheckPolicy(name, checked); err != nil {
 		return nil, usageError{errors.New(policyFields.Replace(err.Error()))}
 	}
 	return policy, nil
 }
 
+// periods are the values of --period.
+var periods = map[string]limiter.Period{
+	"day": limiter.Day, "week": limiter.Week, "month": limiter.Month, "year": limiter.Year,
+}
+
+// calendar returns the policy of the flags of a calendar.
+func (p *policyFlags) calendar() (limiter.Policy, error) {
+	w := limiter.CalendarWindow{Limit: p.limit, Period: periods[p.period], StartDay: p.startDay}
+	if w.Period == 0 {
+		return nil, usageError{fmt.Errorf("--period is %q; pass day, week, month or year", p.period)}
+	}
+	var err error
+	if w.Location, err = time.LoadLocation(p.location); err != nil || p.location == "Local" {
+		return nil, usageError{fmt.Errorf("--location is %q; pass a time zone such as Europe/Berlin", p.location)}
+	}
+	return w, nil
+}
+
 // policyFields turns the fields of policies in an error into the flags that set them.
 var policyFields = strings.NewReplacer(
 	"TokenBucket.Capacity", "--capacity", "TokenBucket.Refill", "--refill", "TokenBucket.Interval", "--interval",
+	"CalendarWindow.Limit", "--limit", "CalendarWindow.StartDay", "--start-day", " and Period is ", " and --period is ",
+	"leave StartDay out, or pass Month", "leave --start-day out, or pass --period month",
 	"FixedWindow.Limit", "--limit", "FixedWindow.Window", "--window",
 	"lower Refill or raise Interval", "lower --refill or raise --interval",
 	"lower Capacity or raise the rate", "lower --capacity, raise --refill or lower --interval",
@@ -58,7 +106,12 @@ var policyFields = strings.NewReplacer(
 func (p *policyFlags) described() (limiter.Policy, error) {
 	bucket := p.given("capacity") || p.given("refill") || p.given("interval")
 	window := p.given("limit") || p.given("window") || p.given("count-rejected")
+	calendar := p.given("period") || p.given("start-day") || p.given("location")
 	switch {
+	case calendar && (bucket || p.given("window") || p.given("count-rejected")):
+		return nil, usageError{errors.New("--period, --start-day and --location describe a calendar; only --limit goes with them")}
+	case calendar:
+		return p.calendar()
 	case bucket && window:
 		return nil, usageError{errors.New("--capacity, --refill and --interval describe a bucket; --limit, --window and --count-rejected describe a window; pass one of the two")}
 	case bucket:
@@ -75,7 +128,7 @@ type policyJSON struct {
 	Capacity      int64         `json:"capacity,omitempty"` // of a bucket
 	Refill        int64         `json:"refill,omitempty"`
 	Interval      float64       `json:"interval_seconds,omitempty"`
-	Limit         int64         `json:"limit,omitempty"` // of a window
+	Limit         int64         `json:"limit,omitempty"` // of a window, or a limit alone
 	Window        float64       `json:"window_seconds,omitempty"`
 	CountRejected bool          `json:"count_rejected,omitempty"`
 }
@@ -99,6 +152,8 @@ func (p policyJSON) String() string {
 		return fmt.Sprintf("bucket of %d, one back every %s", p.Capacity, seconds(p.Interval))
 	case p.Capacity > 0:
 		return fmt.Sprintf("bucket of %d, %d back every %s", p.Capacity, p.Refill, seconds(p.Interval))
+	case p.Kind == overrides.KindLimit:
+		return fmt.Sprintf("limit of %d", p.Limit)
 	case p.CountRejected:
 		return fmt.Sprintf("%d per window of %s, counts refusals", p.Limit, seconds(p.Window))
 	}

@@ -13,8 +13,9 @@ import (
 // Override is a row of limiter_overrides.
 type Override struct {
 	Limiter   string
-	Key       []byte // as stored
-	Policy    limiter.Policy
+	Key       []byte         // as stored
+	Policy    limiter.Policy // nil if Limit is set
+	Limit     int64          // replaces the limit alone; 0 for Policy
 	Note      string
 	ExpiresAt time.Time // the zero time means never
 }
@@ -23,20 +24,25 @@ type Override struct {
 // [limiter.ErrInvalid] if all keys of the limiter have another kind of policy: all requests of this
 // key would then fail. The check is left out if the role may not read these tables.
 func (db *DB) SetOverride(ctx context.Context, o Override) error {
-	if err := CheckPolicy(o.Limiter, o.Policy); err != nil {
+	policy, columns := o.Policy, overrides.ColumnsOf(o.Policy)
+	if o.Limit != 0 {
+		policy = limiter.FixedWindow{Limit: o.Limit, Window: time.Hour} // any window has the same limits
+		columns = overrides.Columns{Kind: overrides.KindLimit, Capacity: o.Limit}
+	}
+	if err := CheckPolicy(o.Limiter, policy); err != nil {
 		return err
 	}
 	rows, err := db.Policies(ctx, o.Limiter)
 	if err != nil && !isDenied(err) { // operators may have privileges on limiter_overrides alone
 		return err
 	}
-	if kind := KindOf(o.Policy); len(rows) == 1 && rows[0].Kind != kind {
+	if kind := KindOf(policy); len(rows) == 1 && rows[0].Kind != kind {
 		return fmt.Errorf("%w: limiter %q has policies of kind %s, and the override is of kind %s; requests of its key would fail",
 			limiter.ErrInvalid, o.Limiter, rows[0].Kind, kind)
 	}
 	var expires sql.NullInt64
-	columns := overrides.ColumnsOf(o.Policy)
 	refill := sql.NullInt64{Int64: columns.Refill, Valid: columns.Refill != 0}
+	period := sql.NullInt64{Int64: columns.Period, Valid: columns.Period != 0}
 	if !o.ExpiresAt.IsZero() {
 		expires = sql.NullInt64{Int64: o.ExpiresAt.UnixNano(), Valid: true}
 	}
@@ -46,7 +52,7 @@ func (db *DB) SetOverride(ctx context.Context, o Override) error {
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT (limiter, key) DO UPDATE SET kind = excluded.kind, capacity = excluded.capacity,
 			refill = excluded.refill, period = excluded.period, note = excluded.note, expires_at = excluded.expires_at`),
-		o.Limiter, o.Key, columns.Kind, columns.Capacity, refill, columns.Period, note, expires)
+		o.Limiter, o.Key, columns.Kind, columns.Capacity, refill, period, note, expires)
 	return db.explain(err)
 }
 
@@ -69,7 +75,7 @@ func (db *DB) CountOverrides(ctx context.Context) (n int64, err error) {
 // Overrides returns at most limit overrides, sorted by limiter and key, including expired ones. An
 // empty name means all limiters.
 func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override, error) {
-	rows, err := db.SQL.QueryContext(ctx, db.text(`SELECT limiter, key, kind, capacity, coalesce(refill, 0), period,
+	rows, err := db.SQL.QueryContext(ctx, db.text(`SELECT limiter, key, kind, capacity, coalesce(refill, 0), coalesce(period, 0),
 			coalesce(note, ''), coalesce(expires_at, 0)
 		FROM @limiter_overrides WHERE $1 = '' OR limiter = $1 ORDER BY limiter, key LIMIT $2`), name, int64(limit))
 	if err != nil {
@@ -86,6 +92,9 @@ func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override
 		}
 		if o.Policy, err = c.Policy(); err != nil {
 			return nil, err
+		}
+		if c.Kind == overrides.KindLimit {
+			o.Limit = c.Capacity
 		}
 		if expires != 0 {
 			o.ExpiresAt = time.Unix(0, expires).UTC()

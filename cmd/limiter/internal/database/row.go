@@ -124,8 +124,20 @@ func (r Row) Look(ctx context.Context) (State, error) {
 // frozen is a store that has one row and whose clock stands still.
 type frozen struct{ row Row }
 
-// Do implements [limiter.Store].
+// Do implements [limiter.Store]. A row does not tell that a calendar wrote it, but it has the edges of its
+// window. So the time is shifted until they are multiples of the window's length.
 func (f frozen) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
-	_, s := op.Apply(f.row.State, f.row.Now)
+	row, off := f.row.State, f.row.offset()
+	row.Start, row.At = row.Start-off, max(0, row.At-off)
+	_, s := op.Apply(row, f.row.Now-off)
 	return s, nil
+}
+
+// offset is how far the start of the row's window is from a multiple of its length. It is 0 unless a calendar
+// wrote the row.
+func (r Row) offset() int64 {
+	if r.State.Period <= 0 {
+		return 0
+	}
+	return r.State.Start % r.State.Period
 }

@@ -3,6 +3,7 @@ package database
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -154,7 +155,8 @@ func (db *DB) do(ctx context.Context, op limiter.Op) error {
 }
 
 // Block refuses all requests of a key for ns nanoseconds. If p is nil, rows of the limiter tell the
-// policy; without a row the error matches [limiter.ErrInvalid].
+// policy; without a row, or if a calendar wrote it, the error matches [limiter.ErrInvalid]. If p is a calendar
+// without a limit, the rows tell that.
 func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p limiter.Policy) error {
 	policies := []limiter.Policy{p}
 	if p == nil {
@@ -171,8 +173,20 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 		}
 		policies = nil
 		for _, r := range rows {
+			if r.offset() != 0 {
+				return fmt.Errorf("%w: the quota of limiter %q follows a calendar that its rows do not tell; pass --period, and --location and --start-day if its policy has them",
+					limiter.ErrInvalid, name)
+			}
 			policies = append(policies, r.Policy())
 		}
+	}
+	if w, ok := p.(limiter.CalendarWindow); ok && w.Limit == 0 {
+		limit, err := db.limitOf(ctx, name, key, KindOf(p))
+		if err != nil {
+			return err
+		}
+		w.Limit = limit
+		policies[0] = w
 	}
 	for _, p := range policies {
 		if err := db.do(ctx, limiter.Op{Kind: limiter.OpBlock, Name: name, Key: string(key), Policy: p, Cost: ns}); err != nil {
@@ -180,6 +194,21 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 		}
 	}
 	return nil
+}
+
+// limitOf returns the limit of a key's row, or of another key of the limiter.
+func (db *DB) limitOf(ctx context.Context, name string, key []byte, kind Kind) (int64, error) {
+	rows, err := db.Find(ctx, name, key)
+	others, err2 := db.Policies(ctx, name)
+	if err := errors.Join(err, err2); err != nil {
+		return 0, err
+	}
+	for _, r := range append(rows, others...) {
+		if r.Kind == kind {
+			return r.State.Limit, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: no key of limiter %q has a row that tells the limit; pass --limit", limiter.ErrInvalid, name)
 }
 
 // Known says why a key may have no row.

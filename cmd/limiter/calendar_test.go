@@ -1,0 +1,79 @@
+//go:build unix
+
+package main_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// quota lies off the multiples of a period's length, wherever the calendar is.
+var quota = limiter.CalendarWindow{Limit: 10, Period: limiter.Year, Location: time.FixedZone("here", 3600+1800)}
+
+func TestCalendarQuota(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		use(t, db.store, "exports", quota, "alice", 4)
+		_, end := quota.Span(time.Now())
+		s := decode[peeked](t, succeeds(t, db.url, "peek", "exports", "alice", "-o", "json")).States[0]
+		if left := time.Until(end).Seconds(); !s.Allowed || s.Used != 4 || s.Remaining != 6 || s.ResetAfter < left-1 || s.ResetAfter > left+60 {
+			t.Errorf("%+v, want 4 of 10 used, until the row's own window ends in %v s", s, left)
+		}
+
+		for _, key := range []string{"alice", "bob"} { // bob has no row
+			fails(t, db.url, 2, []string{"--period", "--location", "--start-day"}, "block", "exports", key, "--for", "1h")
+		}
+		month := limiter.CalendarWindow{Limit: 10, Period: limiter.Month, StartDay: 17}
+		use(t, db.store, "mails", month, "alice", 4)
+		_, end = month.Span(time.Now().Add(time.Hour))
+		for _, key := range []string{"alice", "bob"} {
+			succeeds(t, db.url, "block", "mails", key, "--for", "1h", "--period", "month", "--start-day", "17")
+			s := decode[peeked](t, succeeds(t, db.url, "peek", "mails", key, "-o", "json")).States[0]
+			if left := time.Until(end).Seconds(); s.Allowed || s.RetryAfter < left-1 || s.RetryAfter > left+60 || s.Policy.Limit != 10 {
+				t.Errorf("%s: %+v, want a block until the end of the period in %v s", key, s, left)
+			}
+		}
+		fails(t, db.url, 2, []string{"pass --limit"}, "block", "none", "alice", "--for", "1h", "--period", "year")
+	})
+}
+
+func TestCalendarFlags(t *testing.T) {
+	t.Parallel()
+	db := migratedSQLite(t)
+	for _, c := range []struct {
+		says string
+		args []string
+	}{
+		{`--period is "fortnight"`, []string{"--period", "fortnight"}},
+		{`--period is ""`, []string{"--location", "Europe/Berlin"}},
+		{"--start-day is 32; it must be 1 to 31", []string{"--period", "month", "--start-day", "32"}},
+		{"--start-day is 2 and --period is day; leave --start-day out", []string{"--period", "day", "--start-day", "2"}},
+		{`--location is "Mars"`, []string{"--period", "day", "--location", "Mars"}},
+		{`--location is "Local"`, []string{"--period", "day", "--location", "Local"}},
+		{"only --limit goes with them", []string{"--period", "day", "--window", "24h"}},
+		{"--limit is 0; it must be 1 to 2^60", []string{"--period", "day", "--limit", "0"}},
+	} {
+		fails(t, db.url, 2, []string{c.says}, append([]string{"block", "exports", "alice", "--for", "1h"}, c.args...)...)
+	}
+	fails(t, db.url, 2, []string{"unknown flag: --period"}, "override", "set", "exports", "alice", "--limit", "3", "--period", "day")
+}
+
+func TestOverrideOfTheLimit(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		contains(t, succeeds(t, db.url, "override", "set", "exports", "alice", "--limit", "2000", "--expires-in", "30d").stdout, "limit of 2000")
+		contains(t, succeeds(t, db.url, "override", "list").stdout, "exports", "limit of 2000")
+		list, err := db.store.(interface {
+			Overrides(ctx context.Context, name string, limit int) ([]limiter.Override, error)
+		}).Overrides(t.Context(), "exports", 9)
+		if err != nil || len(list) != 1 || list[0].Limit != 2000 || list[0].Policy != nil || list[0].Key != "alice" {
+			t.Errorf("%+v, %v; want a limit of 2000 for alice", list, err)
+		}
+		fails(t, db.url, 2, []string{"--limit is 0; it must be 1 to 2^60"}, "override", "set", "exports", "alice", "--limit", "0")
+		use(t, db.store, "logins", bucket, "alice", 1)
+		fails(t, db.url, 2, []string{"logins", "kind bucket"}, "override", "set", "logins", "alice", "--limit", "2000")
+	})
+}
