@@ -186,3 +186,6 @@ const PingTimeout = pingTimeout
 
 // PoolConfig returns what a store from Open makes its pool from.
 func PoolConfig(s *Store) *pgxpool.Config { return s.config }
+
+// SetClock replaces the process's clock, which says in which period of a calendar the store probably is.
+func (s *Store) SetClock(now func() time.Time) { s.clock = now }
