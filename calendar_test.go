@@ -48,6 +48,7 @@ func TestSpan(t *testing.T) {
 		{"no midnight", day, 0, "America/Havana", "2024-03-10T12:00:00Z", "2024-03-10T01:00:00-04:00", "2024-03-11T00:00:00-04:00"},
 		{"before a day without midnight", day, 0, "America/Havana", "2024-03-10T04:59:59Z", "2024-03-09T00:00:00-05:00", "2024-03-10T01:00:00-04:00"},
 		{"midnight twice, second one", day, 0, "America/Havana", "2024-11-03T05:00:00Z", "2024-11-03T00:00:00-04:00", "2024-11-04T00:00:00-05:00"},
+		{"midnight twice, in the east", day, 0, "Asia/Amman", "2021-10-28T21:30:00Z", "2021-10-29T00:00:00+03:00", "2021-10-30T00:00:00+02:00"},
 		{"set back over midnight", day, 0, "America/St_Johns", "2006-10-29T03:00:00Z", "2006-10-29T00:00:00-02:30", "2006-10-30T00:00:00-03:30"},
 		{"a date left out", day, 0, "Pacific/Apia", "2011-12-30T10:00:00Z", "2011-12-31T00:00:00+14:00", "2012-01-01T00:00:00+14:00"},
 		{"before a date left out", day, 0, "Pacific/Apia", "2011-12-30T09:59:59Z", "2011-12-29T00:00:00-10:00", "2011-12-31T00:00:00+14:00"},

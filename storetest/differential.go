@@ -152,7 +152,7 @@ func (h *history) tick() {
 
 // rowOf names the row of op.
 func rowOf(op *limiter.Op) string {
-	return fmt.Sprintf("%T %s %s", op.Policy, op.Name, op.Key)
+	return fmt.Sprintf("%d %s %s", limiter.KindOf(op.Policy), op.Name, op.Key)
 }
 
 // one carries out a single operation.

@@ -75,6 +75,7 @@ var differentials = []struct {
 		bucket(5, time.Minute),
 	}},
 	{"random operations on windows", 500, []limiter.Policy{window(5, 3*s), window(3, 3*s), window(7, 10*s)}},
+	{"random operations on windows and days", 500, []limiter.Policy{daily(5), window(3, 3*s), daily(7), window(7, day)}},
 	{"random operations on windows that count refusals", 300, []limiter.Policy{window(5, 3*s), counting(4, 3*s), counting(9, 10*s)}},
 }
 
@@ -94,7 +95,7 @@ var steppedPolicies = []struct {
 // ownCases are the groups whose cases are about one kind each.
 var ownCases = []group{
 	{"refill", refillCases},
-	{"windows", windowCases},
+	{"windows", slices.Concat(windowCases, calendarCases)},
 	{"policy changes", slices.Concat(policyCases, windowPolicyCases)},
 }
 
@@ -103,6 +104,8 @@ func limitOf(p limiter.Policy) int64 {
 	case limiter.TokenBucket:
 		return p.Capacity
 	case limiter.FixedWindow:
+		return p.Limit
+	case limiter.CalendarWindow:
 		return p.Limit
 	}
 	panic(fmt.Sprintf("no limit of a %T", p))

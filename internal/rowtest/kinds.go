@@ -33,6 +33,7 @@ var policies = append([]limiter.Policy{
 	limiter.FixedWindow{Limit: 7, Window: time.Hour},
 	limiter.FixedWindow{Limit: 6, Window: time.Second, CountRejected: true},
 	limiter.FixedWindow{Limit: 6, Window: time.Hour, CountRejected: true},
+	limiter.FixedWindow{Limit: 6, Window: 24 * time.Hour}, // as long as days
 }, calendars...)
 
 // others are policies that a key of the kind may have had before.
