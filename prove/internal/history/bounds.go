@@ -19,11 +19,11 @@ func (k *rowHistory) bounded() {
 func (k *rowHistory) policies() (shortest, longest, ahead, limit int64) {
 	for i := range k.steps {
 		if c := k.steps[i].call; c != nil {
-			period, most, _ := tables.All[k.key.Kind-1].Numbers(&c.Op)
-			if shortest == 0 || period < shortest {
-				shortest = period
+			n := tables.All[k.key.Kind-1].Numbers(&c.Op, c.State.Now)
+			if shortest == 0 || n.Period < shortest {
+				shortest = n.Period
 			}
-			longest, limit = max(longest, period), max(limit, most)
+			longest, limit = max(longest, n.Period), max(limit, n.Limit)
 		}
 	}
 	return shortest, longest, shortest * limit, limit

@@ -89,7 +89,7 @@ func units(c *Call, t Transition, now int64) (n, cost int64, ok bool) {
 		return 0, 0, false
 	}
 	table := tables.All[t.Key.Kind-1]
-	_, _, cost = table.Numbers(&c.Op)
+	cost = table.Numbers(&c.Op, now).Cost
 	if c.Op.MaxWait > 0 || cost == 0 || table.Add == nil {
 		return 0, 0, false
 	}

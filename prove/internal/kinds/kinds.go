@@ -132,15 +132,13 @@ func Bookable(p limiter.Policy) time.Duration {
 
 // Limit returns the highest cost that can pass.
 func Limit(p limiter.Policy) int64 {
-	_, limit, _ := rowtest.TableOf(p).Numbers(&limiter.Op{Policy: p})
-	return limit
+	return rowtest.TableOf(p).Numbers(&limiter.Op{Policy: p}, 0).Limit
 }
 
 // Spend changes a row by takes of a cost in all, whether or not it has room.
 func Spend(p limiter.Policy, row *limiter.Row, cost int64) {
 	t := rowtest.TableOf(p)
-	_, _, charged := t.Numbers(&limiter.Op{Policy: p, Cost: cost})
-	t.Add(row, charged)
+	t.Add(row, t.Numbers(&limiter.Op{Policy: p, Cost: cost}, 0).Cost)
 }
 
 // Unblock makes of the row of a block one in which a take of 1 has passed before the block is over.
