@@ -20,7 +20,8 @@
 // # Policies
 //
 // A [TokenBucket] allows a burst and then a steady rate. Use it unless a contract says "n per
-// day". A [FixedWindow] counts requests per aligned window.
+// day". A [FixedWindow] counts requests per aligned window, and a [CalendarWindow] per period of the
+// calendar.
 //
 // # Decisions
 //

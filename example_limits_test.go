@@ -151,3 +151,27 @@ func ExampleLimiter_PeekN() {
 	// true 100 <nil>
 	// true 100 <nil>
 }
+
+// A quota per calendar month, which ends at midnight in Berlin. An operator can override its limit for a customer.
+func Example_monthlyQuota() {
+	store := memory.New()
+	berlin, err := time.LoadLocation("Europe/Berlin") // once, not for each request
+	if err != nil {
+		log.Fatal(err)
+	}
+	monthly := limiter.CalendarWindow{Limit: 1000, Period: limiter.Month, Location: berlin}
+	exports, err := limiter.New(store, "exports", monthly)
+	if err != nil {
+		log.Fatal(err)
+	}
+	res, err := exports.AllowN(context.Background(), "customer-7", 3)
+	if err != nil {
+		log.Fatal(err)
+	}
+	start, end := monthly.Span(time.Date(2026, 10, 25, 12, 0, 0, 0, time.UTC))
+	fmt.Println("left:", res.Remaining)
+	fmt.Println("October:", start.Format(time.RFC3339), "to", end.Format(time.RFC3339))
+	// Output:
+	// left: 997
+	// October: 2026-10-01T00:00:00+02:00 to 2026-11-01T00:00:00+01:00
+}

@@ -87,7 +87,7 @@ func namesKind(t *testing.T, path string) (found bool) {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		name, ok := n.(*ast.Ident)
-		found = found || ok && slices.Contains([]string{"TokenBucket", "FixedWindow", "KindBucket", "KindWindow"}, name.Name)
+		found = found || ok && slices.Contains([]string{"TokenBucket", "FixedWindow", "CalendarWindow", "KindBucket", "KindWindow"}, name.Name)
 		return !found
 	})
 	return found

@@ -21,7 +21,7 @@ const (
 	maxLimit = 1 << 60
 )
 
-// Policy is how much a key may do: a [TokenBucket] or a [FixedWindow], passed by value. Only this
+// Policy is how much a key may do: a [TokenBucket], a [FixedWindow] or a [CalendarWindow], passed by value. Only this
 // package implements the interface, so that every store knows every policy. String describes the policy
 // to people, for example "5 per 1m0s, burst 5".
 type Policy interface {

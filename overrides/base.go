@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sqlimit/limiter"
+	rows "github.com/sqlimit/limiter/internal/override"
 )
 
 // Base sets the policy for overrides of the limit alone: a window of any sort, usually the policy of the
@@ -19,7 +20,7 @@ func Base(p limiter.Policy) Option {
 		if err != nil {
 			return fmt.Errorf("overrides: Base: %w", err)
 		}
-		if limiter.KindOf(p) != limiter.KindWindow {
+		if rows.WithLimit(p, 1) == nil {
 			return invalid("the policy of Base is a %T; pass a FixedWindow or a CalendarWindow", p)
 		}
 		o.base = l.Policy()
@@ -29,20 +30,14 @@ func Base(p limiter.Policy) Option {
 
 // withLimit returns base with another limit.
 func withLimit(base limiter.Policy, limit int64) (limiter.Policy, error) {
-	switch p := base.(type) {
-	case nil:
+	if base == nil {
 		return nil, invalid("the table has an override of the limit alone, and New has no base for it; pass Base with the policy of the limiter")
-	case limiter.FixedWindow:
-		p.Limit = limit
-		base = p
-	case limiter.CalendarWindow:
-		p.Limit = limit
-		base = p
 	}
-	if _, err := limiter.New(nowhere{}, "base", base); err != nil {
+	p := rows.WithLimit(base, limit)
+	if _, err := limiter.New(nowhere{}, "base", p); err != nil {
 		return nil, fmt.Errorf("overrides: an override of the limit: %w", err)
 	}
-	return base, nil
+	return p, nil
 }
 
 // nowhere is the store of a Limiter that only checks its policy.

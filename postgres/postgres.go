@@ -139,8 +139,10 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	s.slots = batch.NewSlots(max(1, int(s.maxConns())/2))
 	for _, t := range tables.All {
 		s.tables = append(s.tables, s.open(t, false))
+		if t.IsCalendar != nil {
+			s.calendars = s.open(t, true)
+		}
 	}
-	s.calendars = s.open(s.tables[limiter.KindWindow-1].Table, true)
 	return nil
 }
 

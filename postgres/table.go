@@ -48,10 +48,11 @@ func hasUnits(op *limiter.Op) bool {
 
 // tableOf returns the table of a policy's kind. Calendars share the rows of fixed windows, but not the statements.
 func (s *Store) tableOf(policy limiter.Policy) *table {
-	if _, ok := policy.(limiter.CalendarWindow); ok {
+	t := s.tables[limiter.KindOf(policy)-1]
+	if t.IsCalendar != nil && t.IsCalendar(policy) {
 		return s.calendars
 	}
-	return s.tables[limiter.KindOf(policy)-1]
+	return t
 }
 
 // numbers returns what a statement says of op. It reads the process's clock for the period of a calendar. The

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/show"
 	"github.com/sqlimit/limiter/overrides"
@@ -58,7 +57,7 @@ func (a *app) overrideSet() *cobra.Command {
 	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
 		if flags.limitAlone() {
 			o.Limit = flags.limit
-			_, err = flags.policyOf(args[0], limiter.FixedWindow{Limit: o.Limit, Window: time.Hour})
+			err = flags.checkLimit(args[0])
 		} else {
 			o.Policy, err = flags.policy(args[0])
 		}

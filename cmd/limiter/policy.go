@@ -51,6 +51,12 @@ func (p *policyFlags) limitAlone() bool {
 	return p.given("limit") && !slices.ContainsFunc([]string{"capacity", "refill", "interval", "window", "count-rejected"}, p.given)
 }
 
+// checkLimit returns an error if no window of a limiter can have --limit.
+func (p *policyFlags) checkLimit(name string) error {
+	_, err := p.policyOf(name, limiter.FixedWindow{Limit: p.limit, Window: time.Hour})
+	return err
+}
+
 // policy returns the policy that the flags describe for a limiter, or nil if none is set.
 func (p *policyFlags) policy(name string) (limiter.Policy, error) {
 	policy, err := p.described()

@@ -59,6 +59,19 @@ func (c Columns) Policy() (limiter.Policy, error) {
 		limiter.ErrMisconfigured, c.Kind)
 }
 
+// WithLimit returns base with another limit, or nil if that is not a window.
+func WithLimit(base limiter.Policy, limit int64) limiter.Policy {
+	switch p := base.(type) {
+	case limiter.FixedWindow:
+		p.Limit = limit
+		return p
+	case limiter.CalendarWindow:
+		p.Limit = limit
+		return p
+	}
+	return nil
+}
+
 // Override returns what the row means. The error matches [limiter.ErrMisconfigured] if the kind is
 // unknown. Override does not check the policy: the limiter does that, for the requests of its key.
 func (r Row) Override() (limiter.Override, error) {

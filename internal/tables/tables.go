@@ -37,6 +37,9 @@ type Table struct {
 	Fields func(to []any, row *limiter.Row) []any
 	// Numbers returns what a statement says of op, whose clock says now.
 	Numbers func(op *limiter.Op, now int64) Numbers
+	// IsCalendar reports whether the application computes the window of a policy, so that statements for it
+	// differ. It is nil if no policy of the kind is like that.
+	IsCalendar func(p limiter.Policy) bool
 	// Add adds a cost, which may be negative, to what a row has taken, and returns the sum. The cost is in
 	// the unit of [Numbers].Cost. Add is nil if a take does more than add its cost. Then equal takes of a key
 	// cannot be units of one statement.
@@ -116,6 +119,10 @@ var All = []*Table{
 			p := op.Policy.(limiter.FixedWindow)
 			length := int64(p.Window)
 			return Numbers{now - now%length, length, p.Limit, op.Cost}
+		},
+		IsCalendar: func(p limiter.Policy) bool {
+			_, ok := p.(limiter.CalendarWindow)
+			return ok
 		},
 		Add: func(row *limiter.Row, cost int64) int64 { row.Used += cost; return row.Used },
 	},

@@ -26,7 +26,11 @@ type Override struct {
 func (db *DB) SetOverride(ctx context.Context, o Override) error {
 	policy, columns := o.Policy, overrides.ColumnsOf(o.Policy)
 	if o.Limit != 0 {
-		policy = limiter.FixedWindow{Limit: o.Limit, Window: time.Hour} // any window has the same limits
+		window := overrides.Columns{Kind: "window", Capacity: o.Limit, Period: int64(time.Hour)} // all windows have the same limits
+		var err error
+		if policy, err = window.Policy(); err != nil {
+			return err
+		}
 		columns = overrides.Columns{Kind: overrides.KindLimit, Capacity: o.Limit}
 	}
 	if err := CheckPolicy(o.Limiter, policy); err != nil {
