@@ -19,7 +19,7 @@ func runAll(t *testing.T, open func(t *testing.T) limiter.Store) {
 	if _, ok := store.(limiter.AllStore); !ok {
 		t.Skip("the store is not a limiter.AllStore")
 	}
-	runCases(t, store, slices.Concat(allCases, allConcurrencyCases, allDifferentialCases))
+	runCases(t, store, slices.Concat(allCases, allCalendarCases, allConcurrencyCases, allDifferentialCases))
 }
 
 // claim is a claim of cost n on the key "k".

@@ -59,7 +59,7 @@ var sharedPolicies = [][]limiter.Policy{
 		limiter.TokenBucket{Capacity: 12, Refill: 2, Interval: 3 * s},
 		limiter.TokenBucket{Capacity: 9, Refill: 1, Interval: time.Minute},
 	},
-	{window(9, 3*s), window(5, 3*s), window(12, 10*s), counting(9, 3*s)},
+	{window(9, 3*s), window(5, 3*s), window(12, 10*s), daily(40), counting(9, 3*s)},
 }
 
 // differentials are the histories that a store has in common with the memory store. Their policies
