@@ -97,7 +97,8 @@ func (k *rowHistory) boundedWindows() {
 			if passed == 0 {
 				continue
 			}
-			if used[s.new.Start] += passed; used[s.new.Start] > limit || s.new.Start%s.new.Period != 0 {
+			own := tables.All[k.key.Kind-1].Numbers(&c.Op, s.new.Start)
+			if used[s.new.Start] += passed; used[s.new.Start] > limit || s.new.Start != own.Start {
 				k.fault(Over, "up to step %d of %d the window of %d has %d of %d", i+1, len(k.steps), s.new.Start, used[s.new.Start], limit)
 				return
 			}

@@ -78,6 +78,10 @@ var Workload = []Spec{
 		limiter.FixedWindow{Limit: 50, Window: 120 * time.Millisecond},
 		limiter.FixedWindow{Limit: 90, Window: 180 * time.Millisecond},
 	}},
+	{Name: "calendar", GivesBack: true, Reserves: true, Policies: []limiter.Policy{
+		limiter.CalendarWindow{Limit: 300, Period: limiter.Month, StartDay: 31},
+		limiter.FixedWindow{Limit: 60, Window: 150 * time.Millisecond},
+	}},
 }
 
 // Made are the limiters of the made-up histories with which package history is tested.
@@ -118,6 +122,8 @@ func Lockout(p limiter.Policy) time.Duration {
 		return time.Duration(p.Capacity) * p.Step()
 	case limiter.FixedWindow:
 		return p.Window
+	case limiter.CalendarWindow:
+		return 366 * 24 * time.Hour // the longest year
 	}
 	panic(fmt.Sprintf("no lockout of a %T", p))
 }
@@ -125,7 +131,7 @@ func Lockout(p limiter.Policy) time.Duration {
 // Bookable returns how far ahead reservations are made: as far as a full bucket lasts, or two windows.
 func Bookable(p limiter.Policy) time.Duration {
 	if limiter.KindOf(p) == limiter.KindWindow {
-		return 2 * Lockout(p)
+		return min(2*Lockout(p), limiter.MaxReserve)
 	}
 	return Lockout(p)
 }
