@@ -40,9 +40,9 @@ func (p Period) String() string {
 //
 // A period begins at the first instant of its first date in Location. If clocks are set forward over
 // midnight, that is the instant of the change. If midnight comes twice, it is the first one. A day lasts 21
-// to 27 hours, with one exception in Antarctica. The store's clock decides which period it is. The time zone database is that of the process:
-// import [time/tzdata] where the system has none. If two processes have different ones, up to one more
-// Limit may pass where a period ends.
+// to 27 hours, with one exception in Antarctica. The store's clock decides which period it is. The time zone
+// database is that of the process: import [time/tzdata] where the system has none. If two processes have
+// different ones, up to one more Limit may pass where a period ends.
 //
 // Load each Location once, for example into a package variable. Two Locations of one name have the same
 // rows and counts, but they make two different policies. Then [AllowAll] for one key is [ErrInvalid], and
