@@ -301,3 +301,25 @@ func TestCalendarString(t *testing.T) {
 		t.Error("the periods are not in order")
 	}
 }
+
+// After a step back over an edge, the period that the clock is in counts as full, and ends where the calendar says.
+func TestCalendarClockSetBack(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2024, 2, 2, 12, 0, 0, 0, time.UTC)
+	store := memory.New(memory.WithClock(func() time.Time { return now }))
+	l := newLimiter(t, store, limiter.CalendarWindow{Limit: 3, Period: limiter.Month})
+	check := func(at time.Time, allowed bool, reset time.Time) {
+		t.Helper()
+		now = at
+		r, err := l.Allow(t.Context(), "k")
+		if err != nil || r.Allowed != allowed || !at.Add(r.ResetAfter).Equal(reset) {
+			t.Errorf("at %v: %+v, %v; want Allowed %t, until %v", at, r, err, allowed, reset)
+		}
+	}
+	first := func(m time.Month) time.Time { return time.Date(2024, m, 1, 0, 0, 0, 0, time.UTC) }
+	january, february, march := first(1), first(2), first(3)
+	check(now, true, march)
+	check(january.AddDate(0, 0, -12), false, january)
+	check(january.Add(-1), false, january)
+	check(january, true, february)
+}
