@@ -114,8 +114,12 @@ func TestSpanIsAPartition(t *testing.T) {
 			t.Parallel()
 			loc := zone(t, name)
 			for _, w := range []limiter.CalendarWindow{
-				{Period: limiter.Day}, {Period: limiter.Week}, {Period: limiter.Month}, {Period: limiter.Month, StartDay: 31},
-				{Period: limiter.Month, StartDay: 2 + rand.IntN(29)}, {Period: limiter.Year},
+				{Period: limiter.Day},
+				{Period: limiter.Week},
+				{Period: limiter.Month},
+				{Period: limiter.Month, StartDay: 31},
+				{Period: limiter.Month, StartDay: 2 + rand.IntN(29)},
+				{Period: limiter.Year},
 			} {
 				w.Limit, w.Location = 1, loc
 				checkPartition(t, w, from, until)

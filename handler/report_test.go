@@ -21,7 +21,7 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 	} {
 		for name, opts := range map[string][]handler.Option{"": nil, "fail open": {handler.FailOpen()}, "dry run": {handler.DryRun()}} {
 			log := testenv.Logged(t)
-			synctest.Test(t, func(t *testing.T) {
+			synctest.Test(t, func(*testing.T) {
 				h := handler.New(fails(err), oneKey, opts...)(&nextHandler{})
 				for range 20 {
 					ask(h)

@@ -23,8 +23,11 @@ func TestBase(t *testing.T) {
 	window := limiter.FixedWindow{Limit: 100, Window: time.Hour, CountRejected: true}
 	own := limiter.PerMinute(3)
 	source := list{
-		{Key: "more", Limit: 2000}, {Key: "over", Limit: 5, ExpiresAt: time.Now()},
-		{Key: "below", Limit: -1}, {Key: "above", Limit: math.MaxInt64}, {Key: "policy", Policy: own},
+		{Key: "more", Limit: 2000},
+		{Key: "over", Limit: 5, ExpiresAt: time.Now()},
+		{Key: "below", Limit: -1},
+		{Key: "above", Limit: math.MaxInt64},
+		{Key: "policy", Policy: own},
 	}
 	for name, c := range map[string]struct {
 		base, more limiter.Policy

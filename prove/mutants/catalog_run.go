@@ -90,15 +90,21 @@ func (t tests) find(ctx context.Context, b bug) error {
 	}
 	for _, c := range b.checks {
 		said, failed, err := t.run(ctx, c)
-		if err != nil || failed {
-			return fmt.Errorf("%s %s fails on the code as it is: %v\n%s", c.pkg, c.run, err, ending(said))
+		if err != nil {
+			return fmt.Errorf("%s %s: %w\n%s", c.pkg, c.run, err, ending(said))
+		}
+		if failed {
+			return fmt.Errorf("%s %s fails on the code as it is\n%s", c.pkg, c.run, ending(said))
 		}
 		if !strings.Contains(said, "--- PASS: ") || strings.Contains(said, "--- SKIP: ") {
 			return fmt.Errorf("%s %s runs no test, or skips one\n%s", c.pkg, c.run, ending(said))
 		}
 		said, failed, err = t.run(ctx, c, "-overlay="+overlay)
-		if err != nil || !failed || !strings.Contains(said, c.says) {
-			return fmt.Errorf("%s %s: failed %t, %v; it should say %q\n%s", c.pkg, c.run, failed, err, c.says, ending(said))
+		if err != nil {
+			return fmt.Errorf("%s %s: %w\n%s", c.pkg, c.run, err, ending(said))
+		}
+		if !failed || !strings.Contains(said, c.says) {
+			return fmt.Errorf("%s %s: failed %t; it should fail and say %q\n%s", c.pkg, c.run, failed, c.says, ending(said))
 		}
 	}
 	return nil

@@ -111,7 +111,7 @@ func TestFind(t *testing.T) {
 		{"found", minus, []check{sum}, ""},
 		{"two edits of a file", []edit{{"small.go", "a + b", "b + b"}, {"small.go", "b + b }\n", "b + b + b }\n"}}, []check{{".", "^TestSum$", "sum is 9"}}, ""},
 		{"not by the second check", minus, []check{sum, {".", "^TestUnused$", "1"}}, "failed false"},
-		{"another message", minus, []check{{".", "^TestSum$", "sum is 7"}}, `it should say "sum is 7"`},
+		{"another message", minus, []check{{".", "^TestSum$", "sum is 7"}}, `it should fail and say "sum is 7"`},
 		{"no Go", []edit{{"small.go", "a + b", "a +"}}, []check{sum}, "does not compile"},
 		{"text that is not there", []edit{{"small.go", "a % b", "a"}}, []check{sum}, "has this 0 times"},
 		{"text that is there twice", []edit{{"small.go", "int", "int64"}}, []check{sum}, "has this 2 times"},

@@ -64,7 +64,8 @@ func open(ctx context.Context, driver, dsn string, dialect rowtest.SQL, triggers
 	}
 	db.SetMaxIdleConns(-1)
 	l := &Log{db, dialect}
-	return l, l.change(ctx, triggers...)
+	err = l.change(ctx, triggers...)
+	return l, err
 }
 
 // jsonRow is SQL for the JSON of a row of a trigger, which is OLD or NEW.
