@@ -88,13 +88,13 @@ func TestCalendarStatementDecides(t *testing.T) {
 		policy := limiter.CalendarWindow{Limit: 9, Period: limiter.Year}
 		for _, name := range []string{"first", "later"} {
 			store := d.store(t, schema, nil)
-			op := limiter.Op{Kind: limiter.OpTake, Name: name, Key: "k", Policy: policy, Cost: 1, Timeout: time.Second}
+			op := limiter.Op{Kind: limiter.OpTake, Name: name, Key: "k", Policy: policy, Cost: 1, Timeout: testTimeout}
 			if name == "later" { // the row of an earlier period
 				old := op
 				old.At = time.Now().AddDate(-1, 0, 0).UnixNano()
 				do(t, store, old)
 			}
-			l, err := limiter.New(store, name, policy)
+			l, err := limiter.New(store, name, policy, limiter.WithTimeout(testTimeout))
 			if err != nil {
 				t.Fatal(err)
 			}

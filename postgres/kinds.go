@@ -21,23 +21,22 @@ type kind struct {
 
 var kinds = map[limiter.PolicyKind]kind{
 	limiter.KindBucket: {
-		take: func(sql *tableStatements, op *limiter.Op, _ tables.Numbers) (text string, more []int64) {
-			p, step := bucketOf(op)
+		take: func(sql *tableStatements, op *limiter.Op, n tables.Numbers) (text string, more []int64) {
 			if op.Kind == limiter.OpCharge {
 				return sql.take, []int64{maxDebt}
 			}
-			return sql.take, []int64{p.Capacity*step + int64(op.MaxWait)}
+			return sql.take, []int64{n.Limit*n.Period + int64(op.MaxWait)}
 		},
-		charged: func(op *limiter.Op, s *limiter.State) (charged, room bool) {
-			p, step := bucketOf(op)
-			return s.Took, s.Row.FullAt <= s.Now+p.Capacity*step
+		charged: func(_ *limiter.Op, s *limiter.State) (charged, room bool) {
+			return s.Took, s.Row.FullAt <= s.Now+s.Row.Limit*s.Row.Period
 		},
 		room: func(op *limiter.Op, row *limiter.Row) int64 {
 			return row.FullAt - (row.Limit-op.Cost)*row.Period
 		},
 		refund: func(op *limiter.Op) []any { return []any{op.Cost, at(op)} },
 		cancel: func(op *limiter.Op) []any {
-			p, step := bucketOf(op)
+			p := op.Policy.(limiter.TokenBucket)
+			step := int64(p.Step())
 			return []any{op.Cost * step, op.Booked.Row.FullAt, step, p.Capacity, op.Act(), at(op)}
 		},
 	},
@@ -71,9 +70,3 @@ var kinds = map[limiter.PolicyKind]kind{
 // maxDebt is how far ahead of the clock a charge can put the instant at which a bucket is full, in
 // nanoseconds. If that is not far enough, [limiter.Op.Apply] decides.
 const maxDebt = 1 << 60
-
-// bucketOf returns op's policy, and the time of one token.
-func bucketOf(op *limiter.Op) (p limiter.TokenBucket, step int64) {
-	p = op.Policy.(limiter.TokenBucket)
-	return p, int64(p.Step())
-}
