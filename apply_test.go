@@ -10,7 +10,7 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// Cases at the edges of the formulas, which random operations hardly meet. Times are in nanoseconds.
+// Edge cases that random operations rarely reach. Times are in nanoseconds.
 func TestApplyAtEdges(t *testing.T) {
 	t.Parallel()
 	const s = int64(time.Second)
@@ -58,12 +58,12 @@ func TestApplyAtEdges(t *testing.T) {
 			row(101, 1, 100, 1, 5), 100 * s, row(100, 6, 100, 10, 5), false, 0,
 		},
 		{
-			"a charge by a clock a little behind keeps the row's",
+			"a charge with an older clock keeps the row's clock",
 			limiter.Op{Kind: limiter.OpCharge, Policy: window(5, 10), Cost: 1},
 			row(110, 3, 111, 10, 5), 109 * s, row(110, 4, 111, 10, 5), true, 0,
 		},
 		{
-			"a block by a clock a little behind keeps the row's",
+			"a block with an older clock keeps the row's clock",
 			limiter.Op{Kind: limiter.OpBlock, Policy: window(5, 10), Cost: 1},
 			row(110, 3, 111, 10, 5), 109 * s, row(110, 1<<62, 111, 10, 5), true, 0,
 		},
@@ -73,7 +73,7 @@ func TestApplyAtEdges(t *testing.T) {
 			row(7, 5, 8, 7, 5), 8 * s, row(7, 5, 8, 7, 5), false, 6 * s,
 		},
 		{
-			"a refusal that converts tells when",
+			"a refusal that converts the row sets no Wait",
 			limiter.Op{Kind: limiter.OpTake, Policy: window(5, 10), Cost: 1},
 			row(60, 5, 61, 60, 5), 65 * s, row(60, 5, 65, 10, 5), false, 0,
 		},
@@ -96,7 +96,7 @@ func TestApplyAtEdges(t *testing.T) {
 			ahead, 10 * s, ahead, false, 0,
 		},
 		{
-			"a clock that is behind by 1 ns more was",
+			"a clock behind by 1 ns more was stepped back",
 			limiter.Op{Kind: limiter.OpCharge, Policy: limiter.TokenBucket{Capacity: 500, Refill: 1, Interval: time.Second}, Cost: 1},
 			stepped, 10 * s,
 			limiter.Row{FullAt: anchored.FullAt + s, At: 10 * s, Period: s, Limit: 500},
@@ -111,7 +111,7 @@ func TestApplyAtEdges(t *testing.T) {
 			false, 1000,
 		},
 		{
-			"more tokens than 64 bits are left",
+			"a conversion does not overflow 64 bits",
 			limiter.Op{Kind: limiter.OpCharge, Policy: limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 1 << 40}, Cost: 1},
 			limiter.Row{FullAt: 10 * s, At: 10 * s, Period: 1000, Limit: 1 << 24},
 			10 * s,
@@ -142,9 +142,9 @@ func TestRetryAfterOfARefusal(t *testing.T) {
 		state limiter.State
 		want  time.Duration
 	}{
-		{"with room, because others kept changing the row", limiter.State{Now: now}, time.Microsecond},
-		{"to the next tick of 2 ns", limiter.State{Now: now, Tick: 2, Wait: 2001}, 2002},
-		{"on a tick of 2 ns", limiter.State{Now: now, Tick: 2, Wait: 2002}, 2002},
+		{"1 µs if the row has room", limiter.State{Now: now}, time.Microsecond},
+		{"rounded up to the next tick", limiter.State{Now: now, Tick: 2, Wait: 2001}, 2002},
+		{"a multiple of the tick stays", limiter.State{Now: now, Tick: 2, Wait: 2002}, 2002},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

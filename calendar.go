@@ -48,18 +48,23 @@ func (p Period) String() string {
 // rows and counts, but they make two different policies. Then [AllowAll] for one key is [ErrInvalid], and
 // the deny cache does not help.
 //
-// If the policy of a key changes, a running window keeps its count and gets the end of the new policy's.
-// A window that has ended counts nothing. So raise or lower a quota by Limit alone. If a shorter window
-// ends, the count is gone. Never let customers choose StartDay or Location, because moving StartDay each
-// day would give them a whole Limit each day.
+// After a change of policy, the current window keeps its count, but it ends when the window of the new
+// policy ends. To change a quota, change only Limit: after a change to a shorter period, the count is lost
+// when that period ends. Never let customers choose StartDay or Location. Moving StartDay each day would
+// give them a whole Limit each day.
 //
 // [Limiter.Block] refuses until the end of the period in which the block ends. To block a key of a monthly
 // quota for minutes, use a second limiter. The zero CalendarWindow is not valid.
 type CalendarWindow struct {
-	Limit    int64          // the cost that passes per period: 1 to 2^60
-	Period   Period         // Day, Week, Month or Year
-	StartDay int            // Month only: the day on which a period starts, 1 to 31; 0 means 1. In a shorter month it starts on the last day.
-	Location *time.Location // nil means UTC
+	Limit  int64  // the cost that passes per period: 1 to 2^60
+	Period Period // Day, Week, Month or Year
+
+	// StartDay is the day of the month on which a period starts: 1 to 31; 0 means 1. In a shorter month
+	// it is the last day. It is an error unless Period is Month.
+	StartDay int
+
+	// Location is the time zone; nil means UTC. time.Local is an error, because it differs between machines.
+	Location *time.Location
 }
 
 // initialLocal is the value that time.Local had first. A program may set it to another one, such as UTC.
@@ -136,8 +141,8 @@ func (w *CalendarWindow) span(t time.Time) (start, end time.Time) {
 	case Year:
 		m, d = 1, 1
 	}
-	// The period of the local date may be over or not have begun, where clocks were set back over
-	// midnight, where a date was left out, or where the months start on another day.
+	// t may be outside the period of its local date: after clocks were set back over midnight, around a
+	// date that was left out, or because of StartDay. The loops step to the period that contains t.
 	n := 0
 	for start = w.begin(y, m, d, n, t); start.After(t); start = w.begin(y, m, d, n, t) {
 		n--

@@ -7,7 +7,7 @@ import "time"
 type Override struct {
 	Key       string    // as stores keep it: see [StoredKey]
 	Policy    Policy    // of the same kind as the limiter's own; nil if Limit is set
-	Limit     int64     // replaces the Limit of the limiter's own policy; 0 means Policy
+	Limit     int64     // replaces the Limit of overrides.Base, 1 to 2^60; 0 means that Policy applies
 	Note      string    // for people, may be empty
 	ExpiresAt time.Time // when the override ends; the zero time means never
 }

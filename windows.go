@@ -56,7 +56,7 @@ func (w *windows) apply(op *Op, row *Row, now int64, s *State) {
 		w.find(&probe, &kept, now, s)
 		start := w.target(s.Row, probe.needs())
 		refused := start > s.latest(&probe) && !w.counts
-		if refused || s.Row.Used > 0 && w.shorten(row, max(now, row.At)) {
+		if refused || s.Row.Used > 0 && w.shortens(row, max(now, row.At)) {
 			w.refuse(&probe, &kept, start, s)
 			keepConverted(row, &kept)
 		}
@@ -149,7 +149,7 @@ func (w *windows) find(op *Op, row *Row, now int64, s *State) {
 func (w *windows) refuse(op *Op, row *Row, start int64, s *State) {
 	switch {
 	case w.owns(row):
-	case w.shorten(row, s.clock()):
+	case w.shortens(row, s.clock()):
 		s.Row.At = s.clock()
 		*row = s.Row
 	default:
@@ -184,7 +184,7 @@ func (w *windows) anchor(op *Op, row Row, now int64) Row {
 		if row.Used == maxUsed { // a block lasts at least as long as it would have
 			ahead = max(0, row.Start+row.Period-1-row.At)
 		}
-		start, length := w.before(&row, now+ahead)
+		start, length := w.earlierWindow(&row, now+ahead)
 		if start < row.Start {
 			row.Start, row.Period = start, length
 			if row.Used < maxUsed { // a block stays
@@ -223,15 +223,15 @@ func (w *windows) owns(row *Row) bool {
 	return row.Start == start && row.Period == length
 }
 
-// shorten reports whether the window of row is not this policy's, and is longer than the one that clock is in.
-func (w *windows) shorten(row *Row, clock int64) bool {
+// shortens reports whether another policy wrote row, with a window longer than the one at clock.
+func (w *windows) shortens(row *Row, clock int64) bool {
 	_, length := w.at(clock)
 	return row.Period > length && !w.owns(row)
 }
 
-// before returns the window of the policy that wrote row that an earlier instant t is in. If the calendar of
-// another policy wrote it, nobody knows its earlier periods: then it is one of the same length.
-func (w *windows) before(row *Row, t int64) (start, length int64) {
+// earlierWindow returns the window that contains t, by the policy that wrote row. t is earlier than row.At. If
+// another calendar wrote the row, its earlier periods are unknown, and a window of the same length is used.
+func (w *windows) earlierWindow(row *Row, t int64) (start, length int64) {
 	if w.length == 0 && w.owns(row) {
 		return w.at(t)
 	}
@@ -242,9 +242,9 @@ func (w *windows) before(row *Row, t int64) (start, length int64) {
 	return max(0, start), row.Period
 }
 
-// convert converts a row to windows of another length or start. A window ahead becomes the window that its
-// start is in, and that is full if it is not ahead. A window that is still running keeps its count.
-// A block stays a block.
+// convert converts a row to windows of another length or start. If the row's window has not begun, it
+// becomes the window of this policy that contains its start. That one is full if it has begun. A window that
+// is still running keeps its count. A block stays a block.
 func (w *windows) convert(row Row, clock, current int64) Row {
 	switch {
 	case row.Start > clock:

@@ -8,9 +8,9 @@ import (
 	rows "github.com/sqlimit/limiter/internal/override"
 )
 
-// Base sets the policy for overrides of the limit alone: a window of any sort, usually the policy of the
-// limiter. A key with such an override gets this policy with its own Limit. So an operator can give one
-// customer 2,000 this month without knowing which month that is.
+// Base sets the policy whose Limit an override of kind [KindLimit] replaces: a FixedWindow or a
+// CalendarWindow, usually the policy of the limiter. An operator can then give one customer 2,000 this month
+// without knowing when the customer's month ends.
 //
 // Without Base, or with a limit that the policy cannot have, requests of the key fail with
 // [limiter.ErrInvalid], and [OnError] gets that error once after each read.
@@ -35,7 +35,7 @@ func withLimit(base limiter.Policy, limit int64) (limiter.Policy, error) {
 	}
 	p := rows.WithLimit(base, limit)
 	if _, err := limiter.New(nowhere{}, "base", p); err != nil {
-		return nil, fmt.Errorf("overrides: an override of the limit: %w", err)
+		return nil, fmt.Errorf("overrides: an override has the limit %d: %w", limit, err)
 	}
 	return p, nil
 }

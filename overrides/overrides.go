@@ -100,7 +100,7 @@ type snapshot struct {
 
 type override struct {
 	policy limiter.Policy
-	wrong  error // instead of the policy
+	wrong  error // if it is set, requests of the key fail with it
 	ends   int64 // ns since 1970, 0 for never
 }
 
@@ -232,8 +232,8 @@ func (c *cache) begin(ctx context.Context, now instant) *reading {
 	return r
 }
 
-// end keeps the result of a read, and wakes the callers that wait for it. If err is nil, wrong is what is wrong
-// with some of the overrides.
+// end keeps the result of a read, and wakes the callers that wait for it. wrong is the first
+// error of an override that cannot be applied.
 func (c *cache) end(r *reading, byKey map[string]override, wrong, err error) {
 	c.mu.Lock()
 	if c.reading != r {
@@ -258,8 +258,8 @@ func (c *cache) end(r *reading, byKey map[string]override, wrong, err error) {
 	close(r.done)
 }
 
-// read reads all overrides. A panic of the source is an error, because no caller could recover it. If err is
-// nil, wrong is why requests of some keys fail.
+// read reads all overrides. A panic of the source is an error, because no caller could recover it. wrong is
+// the first error of an override that cannot be applied.
 func (c *cache) read(ctx context.Context) (_ map[string]override, wrong, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -292,7 +292,7 @@ func (c *cache) read(ctx context.Context) (_ map[string]override, wrong, err err
 
 // log reports errors if there is no [OnError]. It is called at most once per [MaxAge].
 func (c *cache) log(err error) {
-	slog.Default().Error("limiter: the overrides could not be read, or some of them are wrong; see package overrides", "error", err)
+	slog.Default().Error("limiter: some or all overrides are not applied; see package overrides", "error", err)
 }
 
 func invalid(format string, args ...any) error {

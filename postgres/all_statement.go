@@ -52,7 +52,7 @@ func (o *options) allText(tables []*table, order []int) string {
 	return o.text("all", pairs...)
 }
 
-// rowParameters are the parameters of a row, and firstParameter is how many come before those of all rows.
+// rowParameters are the parameters of a row. firstParameter is how many come before those of the rows.
 const firstParameter = 1
 
 var rowParameters = []string{"$limiter", "$key", "$period", "$limit", "$cost", "$more", "$start"}
@@ -65,7 +65,8 @@ func (t *table) parameters() int {
 	return len(rowParameters) - 1
 }
 
-// ofRow returns what fills a section for the row n, counted from 1. So many parameters come before its own.
+// ofRow returns the replacer that fills a section for row n, counted from 1. The statement has that many
+// parameters before those of this row.
 func ofRow(n, before int, skip string, parameters int) *strings.Replacer {
 	pairs := []string{"{i}", fmt.Sprint(n), "{before}", fmt.Sprint(before), "/* skip */", skip}
 	for i, name := range rowParameters {

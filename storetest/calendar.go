@@ -48,7 +48,7 @@ var calendarCases = []testCase{
 		},
 	},
 	{
-		"requests at once on an ended period",
+		"concurrent requests on an ended period",
 		"concurrent requests that all find an ended period admit its limit together, not each",
 		func(f *fixture) {
 			l := f.limiter("l", daily(5))
@@ -127,7 +127,7 @@ var calendarCases = []testCase{
 		},
 	},
 	{
-		"a late older time counts in the row's period",
+		"an older clock counts in the row's period",
 		"an operation whose clock was read before the edge neither reopens the old period nor counts in it",
 		func(f *fixture) {
 			edge := on2024(3, 1, 0, 0)
@@ -162,7 +162,7 @@ var calendarCases = []testCase{
 		},
 	},
 	{
-		"windows of one length with other edges are other windows",
+		"a row with other edges",
 		"a row with the length of the policy, but another start, is converted",
 		func(f *fixture) {
 			east := limiter.CalendarWindow{Limit: 5, Period: limiter.Day, Location: time.FixedZone("east", 6*3600)}
@@ -183,7 +183,7 @@ var calendarCases = []testCase{
 
 var allCalendarCases = []testCase{
 	{
-		"calendars are among the limits of AllowAll",
+		"calendar windows in AllowAll",
 		"the request is charged to all periods, windows and buckets, or to none, in the order of their names",
 		func(f *fixture) {
 			f.at(on2024(2, 29, 23, 0))

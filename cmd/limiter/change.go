@@ -54,8 +54,8 @@ func (a *app) block() *cobra.Command {
 		})
 	cmd.Long = "Block refuses all requests of a key for a time. On a window it lasts until the end of the window\n" +
 		"in which that time ends. For an unused key, block takes the policy of another key of the limiter,\n" +
-		"unless you pass one. A quota of the calendar is refused without --period, because a row does not tell\n" +
-		"where the next period ends."
+		"unless you pass one. For a calendar window, pass --period: a row does not record when the next\n" +
+		"period ends."
 	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
 		if policy, err = flags.policy(args[0]); err != nil {
 			return err

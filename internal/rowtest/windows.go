@@ -75,8 +75,8 @@ func windowOf(p limiter.Policy, t int64) limiter.Row {
 	return s.Row
 }
 
-// current reports whether the take op takes from the window that its clock is in, and finds that one or one that
-// has ended, whatever policy wrote it. The row's clock must not be later than its window.
+// current reports whether op takes from the window at its clock, and row has that window or an ended one. Any
+// policy may have written an ended one. The row's clock must not be later than its window.
 func current(op *limiter.Op, row, taken limiter.Row) bool {
 	now := windowOf(op.Policy, op.At)
 	if taken.Start != now.Start || row.At > row.Start+row.Period-1 {
