@@ -90,6 +90,9 @@ func (d *allDecision) add(claim int, op *Op) error {
 }
 
 func twoPolicies(name string, a, b Policy) error {
+	if fmt.Sprint(a) == fmt.Sprint(b) {
+		return invalid("limiter %q: two claims of one key would have policies with two Locations of one name (%v); load each Location once", name, a)
+	}
 	return invalid("limiter %q: two claims of one key would have different policies (%v; %v); use one limiter for both", name, a, b)
 }
 

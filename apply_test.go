@@ -29,6 +29,8 @@ func TestApplyAtEdges(t *testing.T) {
 	anchored := stepped
 	anchored.FullAt, anchored.At = ahead.FullAt+10*s-stepped.At, 10*s
 	booked := limiter.State{Row: limiter.Row{FullAt: 100 * s, At: 40 * s, Period: s, Limit: 10}, Now: 90 * s}
+	march := limiter.Row{Start: time.Date(2023, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano(), Used: 50, Period: 31 * 86_400 * s, Limit: 100}
+	march.At = march.Start + 10*s
 	perMicrosecond := limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 1001}
 	for _, test := range []struct {
 		name string
@@ -66,6 +68,11 @@ func TestApplyAtEdges(t *testing.T) {
 			"a block with an older clock keeps the row's clock",
 			limiter.Op{Kind: limiter.OpBlock, Policy: window(5, 10), Cost: 1},
 			row(110, 3, 111, 10, 5), 109 * s, row(110, 1<<62, 111, 10, 5), true, 0,
+		},
+		{
+			"a look does not write that the clock was set back into a shorter month",
+			limiter.Op{Kind: limiter.OpLook, Policy: limiter.CalendarWindow{Limit: 100, Period: limiter.Month}, Cost: 1},
+			march, march.Start - 5*s, march, false, 0,
 		},
 		{
 			"a refusal waits for the row's own window beyond the next one",

@@ -167,7 +167,7 @@ func (w *CalendarWindow) begin(y int, m time.Month, d, n int, t time.Time) time.
 		if d = max(1, w.StartDay); d > 28 {
 			d = min(d, time.Date(y, m+1, 0, 0, 0, 0, 0, time.UTC).Day())
 		}
-	case Year:
+	default: // Year
 		y += n
 	}
 	return firstOf(y, m, d, t.Location())

@@ -21,6 +21,9 @@ func TestCheckAll(t *testing.T) {
 	planned := named(t, store, "planned", hour, limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) {
 		panic("CheckAll chose a policy")
 	}))
+	daily := func(zone string) limiter.Policy {
+		return limiter.CalendarWindow{Limit: 1, Period: limiter.Day, Location: time.FixedZone(zone, 3600)}
+	}
 	many := slices.Repeat([]*limiter.Limiter{plain}, limiter.MaxClaims+1)
 	for _, c := range []struct {
 		what     string
@@ -42,6 +45,7 @@ func TestCheckAll(t *testing.T) {
 		{"clocks", []*limiter.Limiter{planned, newLimiter(t, store, hour)}, "WithClock"},
 		{"fallbacks", []*limiter.Limiter{local, planned, named(t, store, "second", hour, limiter.FailLocal(memory.New()))}, "different fallbacks"},
 		{"policies", []*limiter.Limiter{plain, planned, named(t, store, "plain", limiter.PerHour(2))}, "different policies"},
+		{"two Locations of one name", []*limiter.Limiter{named(t, store, "day", daily("zone")), named(t, store, "day", daily("zone"))}, "load each Location once"},
 		{"refusals that count", []*limiter.Limiter{planned, named(t, store, "counts", limiter.FixedWindow{Limit: 1, Window: time.Hour, CountRejected: true})}, "CountRejected"},
 	} {
 		for range 2 {

@@ -18,7 +18,7 @@ type windows struct {
 
 // at returns the start and the length of the window that t is in.
 func (w *windows) at(t int64) (start, length int64) {
-	if w.length > 0 {
+	if w.calendar.Period == 0 {
 		return t - t%w.length, w.length
 	}
 	if t < w.from || t-w.from >= w.size {
@@ -58,7 +58,9 @@ func (w *windows) apply(op *Op, row *Row, now int64, s *State) {
 		refused := start > s.latest(&probe) && !w.counts
 		if refused || s.Row.Used > 0 && w.shortens(row, max(now, row.At)) {
 			w.refuse(&probe, &kept, start, s)
-			keepConverted(row, &kept)
+			if !w.owns(row) { // of another policy: months differ in length, also under one policy
+				keepConverted(row, &kept)
+			}
 		}
 		return
 	}
