@@ -118,6 +118,7 @@ func TestSpanIsAPartition(t *testing.T) {
 				{Period: limiter.Week},
 				{Period: limiter.Month},
 				{Period: limiter.Month, StartDay: 31},
+				{Period: limiter.Month, StartDay: 29},
 				{Period: limiter.Month, StartDay: 2 + rand.IntN(29)},
 				{Period: limiter.Year},
 			} {
@@ -294,6 +295,7 @@ func TestCalendarString(t *testing.T) {
 		"1 per week in Europe/Berlin":              {Limit: 1, Period: limiter.Week, Location: zone(t, "Europe/Berlin")},
 		"9 per month in UTC":                       {Limit: 9, Period: limiter.Month, StartDay: 1, Location: time.UTC},
 		"2000 per month from day 31 in Asia/Tokyo": {Limit: 2000, Period: limiter.Month, StartDay: 31, Location: zone(t, "Asia/Tokyo")},
+		"1 per month from day 2 in UTC":            {Limit: 1, Period: limiter.Month, StartDay: 2},
 		"1 per year in UTC":                        {Limit: 1, Period: limiter.Year},
 		"1 per period(9) in UTC":                   {Limit: 1, Period: 9},
 	} {
