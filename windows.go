@@ -174,7 +174,7 @@ func (w *windows) target(row Row, cost int64) int64 {
 // refuses reports whether the take op is refused on a row of this policy that is not ahead of the
 // clock.
 func (w *windows) refuses(op *Op, row *Row, now int64) bool {
-	return row.Start+row.Period > now && w.target(*row, op.needs()) > now+int64(op.MaxWait)
+	return w.target(*row, op.needs()) > now+int64(op.MaxWait) // never after the row's window has ended
 }
 
 // anchor corrects a row whose clock was stepped back. The count of the window that the clock is in
