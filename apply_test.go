@@ -197,7 +197,7 @@ func TestClockOutOfRange(t *testing.T) {
 
 func TestOpKindString(t *testing.T) {
 	t.Parallel()
-	want := []string{"operation(0)", "take", "look", "refund", "cancel", "reset", "take_up_to", "charge", "block", "operation(9)"}
+	want := []string{"operation(0)", "take", "look", "refund", "cancel", "reset", "take_up_to", "charge", "block", "acquire", "release", "extend", "operation(12)"}
 	for k, name := range want {
 		if got := limiter.OpKind(k).String(); got != name {
 			t.Errorf("OpKind(%d).String() = %q, want %q", k, got, name)

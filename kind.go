@@ -11,6 +11,8 @@ const (
 	KindBucket PolicyKind = iota + 1
 	// KindWindow is the kind of a [FixedWindow] and of a [CalendarWindow].
 	KindWindow
+	// KindInFlight is the kind of an [InFlight].
+	KindInFlight
 )
 
 // KindOf returns the kind of p. It is 0 for nil, for a pointer, and for a type of another package.
@@ -20,6 +22,8 @@ func KindOf(p Policy) PolicyKind {
 		return KindBucket
 	case FixedWindow, CalendarWindow:
 		return KindWindow
+	case InFlight:
+		return KindInFlight
 	}
 	return 0
 }
@@ -40,6 +44,8 @@ func (op *Op) apply(row *Row, now int64, s *State) {
 	case CalendarWindow:
 		w := p.windows()
 		w.apply(op, row, now, s)
+	case InFlight:
+		p.apply(op, row, now, s)
 	}
 }
 
@@ -54,6 +60,8 @@ func (op *Op) result(s *State, r *Result) {
 	case CalendarWindow:
 		w := p.windows()
 		w.result(op, s, r)
+	case InFlight:
+		p.result(op, s, r)
 	}
 }
 
@@ -87,6 +95,17 @@ func (op *Op) refuses(row *Row, now int64) bool {
 		return w.refuses(op, row, now)
 	}
 	return false
+}
+
+// supports reports whether the operation exists for a policy of the kind. Leases have operations of their own.
+func (k PolicyKind) supports(op OpKind) bool {
+	switch op {
+	case OpLook, OpReset:
+		return true
+	case OpAcquire, OpRelease, OpExtend:
+		return k == KindInFlight
+	}
+	return k != KindInFlight
 }
 
 // maxCharge is the highest cost that [Limiter.Charge] accepts.

@@ -28,6 +28,25 @@ type Limiter struct {
 // The name distinguishes the limiters of one store. It has 1 to 64 characters of A-Z a-z 0-9 . _ :
 // / and -. The error matches [ErrInvalid] and says what to fix.
 func New(store Store, name string, policy Policy, opts ...Option) (*Limiter, error) {
+	if KindOf(policy) == KindInFlight {
+		return nil, invalid("the policy is an InFlight; pass it to NewConcurrency")
+	}
+	l, err := newLimiter(store, name, policy, opts)
+	if err != nil {
+		return nil, err
+	}
+	if l.maxWait == unset {
+		l.maxWait = MaxReserve
+	}
+	l.deny = l.newDenyCache()
+	return l, nil
+}
+
+// unset is the value of a duration that no option has set.
+const unset = -1
+
+// newLimiter returns a Limiter for any policy, without a deny cache.
+func newLimiter(store Store, name string, policy Policy, opts []Option) (*Limiter, error) {
 	if isNil(store) {
 		return nil, invalid("the store is nil (%T); pass memory.New(), or what sqlite.Open or postgres.New returned", store)
 	}
@@ -38,7 +57,7 @@ func New(store Store, name string, policy Policy, opts ...Option) (*Limiter, err
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{store: store, name: name, policy: policy, options: options{maxWait: MaxReserve, timeout: DefaultTimeout}}
+	l := &Limiter{store: store, name: name, policy: policy, options: options{maxWait: unset, timeout: DefaultTimeout}}
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, invalid("an option is nil; leave it out")
@@ -48,7 +67,6 @@ func New(store Store, name string, policy Policy, opts ...Option) (*Limiter, err
 		}
 	}
 	l.keys = &keyer{secret: l.secret}
-	l.deny = l.newDenyCache()
 	return l, nil
 }
 
@@ -183,6 +201,7 @@ func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err erro
 		b.op.result(&b.state, res)
 	}
 	if cause != nil {
+		l.withdraw(ctx, b, cause)
 		err, cause = l.failed(ctx, b, res, cause)
 	}
 	if l.observer != nil {
@@ -220,7 +239,7 @@ func (l *Limiter) observe(ctx context.Context, b *booking, res *Result, err erro
 		d.MaxWait = b.op.MaxWait
 	case OpBlock:
 		d.Cost, d.Changed = 0, b.state.Took
-	case OpRefund, OpCancel, OpReset:
+	case OpRefund, OpCancel, OpReset, OpRelease, OpExtend:
 		d.Changed = b.state.Took
 	}
 	l.observer(ctx, d)

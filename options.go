@@ -79,14 +79,15 @@ type Decision struct {
 	// [Limiter.Wait] and each claim of [AllowAll], and [OpLook] for a request of cost 0.
 	Op OpKind
 	// Cost is the cost of the request, or what a refund or cancel was to give back. It is 0 for a reset
-	// or a block.
+	// or a block, and 1 for a lease.
 	Cost int64
 	// MaxWait is how far ahead an [OpTake] could book.
 	MaxWait time.Duration
-	// Result is what the caller gets. For a refund, cancel, reset or block it has only Source, and
-	// Allowed, which is true unless Err is set.
+	// Result is what the caller gets. For a refund, cancel, reset, block, release or extend it has only
+	// Source, and Allowed, which is true unless Err is set.
 	Result Result
-	// Changed reports whether a refund, cancel, reset or block changed anything. A block always does.
+	// Changed reports whether a refund, cancel, reset, block, release or extend changed anything. A block
+	// always does.
 	Changed bool
 	// Err is why the store did not carry out the operation, or nil if it did. With [FailOpen] and
 	// [FailLocal] the caller does not get this error.

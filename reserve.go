@@ -25,10 +25,11 @@ type Reservation struct {
 	canceled atomic.Bool
 }
 
-// booking is what a cancel needs: the operation and its state.
+// booking is what a cancel or a release needs: the operation and its state.
 type booking struct {
-	op    Op
-	state State
+	op      Op
+	state   State
+	unknown bool // the store may have carried out the op, although it failed
 }
 
 // Reserve books a request of cost n ahead, in order of arrival, if its turn comes within maxWait.

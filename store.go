@@ -74,6 +74,13 @@ const (
 	OpCharge
 	// OpBlock refuses takes until Cost nanoseconds have passed.
 	OpBlock
+	// OpAcquire takes a place for the time Hold, under an ID. If none is free, it is refused. Only an
+	// [InFlight] has places.
+	OpAcquire
+	// OpRelease frees the place of the ID. It does nothing if there is none.
+	OpRelease
+	// OpExtend makes the place of the ID held for the time Hold from now on, unless its time is over.
+	OpExtend
 )
 
 // String returns the name of k in lower case, for use as a metric label.
@@ -95,6 +102,12 @@ func (k OpKind) String() string {
 		return "charge"
 	case OpBlock:
 		return "block"
+	case OpAcquire:
+		return "acquire"
+	case OpRelease:
+		return "release"
+	case OpExtend:
+		return "extend"
 	}
 	return fmt.Sprintf("operation(%d)", uint8(k))
 }
@@ -125,6 +138,10 @@ type Op struct {
 	// Row.Start and Row.Period name the only window to credit; if Row.Period is 0, that is the
 	// current window.
 	Booked State
+	// ID is the number of a lease: 1 to 2^63 - 1.
+	ID int64
+	// Hold is how long a lease lasts from the clock of the operation on: 1 ms to [MaxHold].
+	Hold time.Duration
 }
 
 // State is what a [Store] returns for an operation.
@@ -159,21 +176,26 @@ type Row struct {
 	Start, Used int64
 	// At is the clock reading of the latest take.
 	At int64
-	// List is a list of numbers of 8 bytes each, for kinds of limit that keep more than one count. It is
-	// a string so that Rows can be compared.
+	// List is a list of numbers of 8 bytes each, for kinds of limit that keep more than one count: the ends of
+	// all leases, in their order, and then their ids. It is a string so that Rows can be compared.
 	List string
 	// Period and Limit are the policy that wrote the row: the step and the capacity of a bucket, or
-	// the length and the limit of a window.
+	// the length and the limit of a window. Leases have no Period.
 	Period, Limit int64
 }
 
-// Expired reports whether a store may forget the row at now: its bucket has been full, or its window
-// over, for one hour ([SweepGrace]). The hour protects takes whose clock was read before the row was
+// Expired reports whether a store may forget the row at now: its bucket has been full, its window over, or its
+// last lease ended, for one hour ([SweepGrace]). The hour protects takes whose clock was read before the row was
 // deleted.
 func (r Row) Expired(now int64) bool {
 	end := max(r.FullAt, r.At)
 	if r.Start > 0 || r.Used > 0 { // otherwise nothing was counted since the key was new or reset
 		end = max(end, r.Start+r.Period)
+	}
+	if r.Period == 0 {
+		for _, l := range leases(&r) {
+			end = max(end, l.end)
+		}
 	}
 	return end <= now-int64(SweepGrace)
 }
@@ -200,15 +222,18 @@ const (
 )
 
 // Check returns an error that matches [errors.ErrUnsupported] if this package has no such kind of
-// operation or policy. Every Do calls it first.
+// operation or policy, or no such operation for the policy. Every Do calls it first.
 func (op *Op) Check() error {
-	if op.Kind < OpTake || op.Kind > OpBlock {
+	kind := KindOf(op.Policy)
+	switch {
+	case op.Kind < OpTake || op.Kind > OpExtend:
 		return fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
+	case kind == 0:
+		return fmt.Errorf("policy %T: %w", op.Policy, errors.ErrUnsupported)
+	case !kind.supports(op.Kind):
+		return fmt.Errorf("operation %v of a %T: %w", op.Kind, op.Policy, errors.ErrUnsupported)
 	}
-	if KindOf(op.Policy) != 0 {
-		return nil
-	}
-	return fmt.Errorf("policy %T: %w", op.Policy, errors.ErrUnsupported)
+	return nil
 }
 
 // Clock returns the operation's own time or, if it has none, the reading of now, in nanoseconds
@@ -256,7 +281,7 @@ func (op *Op) taken(s *State) int64 {
 	switch {
 	case op.Kind == OpTakeUpTo:
 		return s.Taken
-	case op.Kind == OpTake && s.Took, op.Kind == OpCharge:
+	case (op.Kind == OpTake || op.Kind == OpAcquire) && s.Took, op.Kind == OpCharge:
 		return op.Cost
 	}
 	return 0

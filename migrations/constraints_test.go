@@ -17,10 +17,10 @@ func (d database) row(table *tables.Table) map[string]string {
 	for _, column := range table.Columns {
 		row[column] = "5"
 	}
-	if table.List != "" {
-		row[table.List] = "ARRAY[5]::bigint[]"
+	for _, list := range table.Lists {
+		row[list] = "ARRAY[5]::bigint[]"
 		if d.dialect == migrations.SQLite {
-			row[table.List] = "X'0000000000000005'"
+			row[list] = "X'0000000000000005'"
 		}
 	}
 	return row
@@ -59,14 +59,14 @@ func TestTablesRejectValuesOutOfRange(t *testing.T) {
 			}
 			for column, value := range d.row(table) {
 				var good, bad []string
-				switch policy := table.Columns[len(table.Columns)-tables.PolicyColumns:]; {
+				switch policy := table.Columns[len(table.Columns)-table.PolicyColumns:]; {
 				case column == "limiter":
 					good = []string{"''", "'a:b/c'"}
 				case slices.Contains(policy, column):
 					good, bad = []string{"1", highest}, []string{"0", "-1"}
 				case column == "granted":
 					good, bad = []string{"0", highest}, []string{"-1"}
-				case column == table.List: // its bounds are those of the kind
+				case slices.Contains(table.Lists, column): // its bounds are those of the kind
 					good = []string{value}
 				case column == "used":
 					good, bad = []string{"0", above}, []string{"-1", beyond, most}
@@ -103,10 +103,10 @@ func TestSQLiteColumnsRejectOtherTypes(t *testing.T) {
 	for _, table := range tables.All {
 		for column := range d.row(table) {
 			values := []string{"1.5", "'x'", "X'00'", "9223372036854775807 + 1"} // the last is a REAL
-			switch column {
-			case "limiter":
+			switch {
+			case column == "limiter":
 				values = []string{"X'00'"}
-			case table.List:
+			case slices.Contains(table.Lists, column):
 				values[2] = "1"
 			}
 			for i, value := range values {

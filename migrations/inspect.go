@@ -35,7 +35,7 @@ func (c config) wanted() map[string]map[string]string {
 		columns := map[string]string{"limiter": "text", "key": "bytea", "granted": "bigint"}
 		for _, column := range t.Columns {
 			columns[column] = "bigint"
-			if column == t.List {
+			if slices.Contains(t.Lists, column) {
 				columns[column] = "bigint[]"
 			}
 		}

@@ -36,28 +36,28 @@ func Tables() (all []Table) {
 func (t Table) Fields(row *limiter.Row) []any {
 	fields := t.table.Fields(nil, row)
 	for i, field := range fields {
-		if list, ok := field.(*string); ok {
-			fields[i] = (*listField)(list)
+		if list, ok := field.(rowlist.Part); ok {
+			fields[i] = listField{list}
 		}
 	}
 	return fields
 }
 
-// listField is a [limiter.Row].List that database/sql scans.
-type listField string
+// listField is a list that database/sql scans.
+type listField struct{ rowlist.Part }
 
 // Scan implements [database/sql.Scanner].
-func (l *listField) Scan(from any) error {
+func (l listField) Scan(from any) error {
 	switch from := from.(type) {
 	case []byte:
-		*l = listField(from)
+		l.Set(string(from))
 		return nil
 	case string:
 		inner, begins := strings.CutPrefix(from, "{")
 		inner, ends := strings.CutSuffix(inner, "}")
 		var numbers []int64
 		if err := json.Unmarshal([]byte("["+inner+"]"), &numbers); err == nil && begins && ends {
-			*l = listField(rowlist.Of(numbers...))
+			l.Set(rowlist.Of(numbers...))
 			return nil
 		}
 	}

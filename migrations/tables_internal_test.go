@@ -16,7 +16,9 @@ import (
 
 func TestFieldsScanLists(t *testing.T) {
 	t.Parallel()
-	table := Table{table: &tables.Table{Fields: func(to []any, row *limiter.Row) []any { return append(to, &row.Start, &row.List) }}}
+	table := Table{table: &tables.Table{Fields: func(to []any, row *limiter.Row) []any {
+		return append(to, &row.Start, rowlist.Part{Row: &row.List, Of: 1})
+	}}}
 	want := limiter.Row{Start: 7, List: rowlist.Of(1, -2, 1<<62)}
 	scan := func(t *testing.T, db *sql.DB, query string) (row limiter.Row, err error) {
 		t.Helper()

@@ -6,9 +6,11 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/sqlimit/limiter/internal/rowlist"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -34,6 +36,12 @@ func viewCases(now int64) []viewCase {
 		{name: "a window of a clock ahead in the same window", window: []int64{start, hour, 10, 4, start + hour - 1}, remaining: 6, reset: start + hour},
 		{name: "a window of a clock far ahead", window: []int64{start + 9*hour, hour, 10, 4, start + 9*hour}, remaining: 0, reset: start + 10*hour},
 		{name: "a window at the edge of the types", window: []int64{1 << 61, most, most, 1, now}, remaining: 0, reset: -1},
+
+		{name: "no leases", leases: []int64{}, remaining: 3},
+		{name: "leases", leases: []int64{now - hour, now + hour, now + 2*hour}, remaining: 1, reset: now + 2*hour},
+		{name: "more leases than the limit", leases: []int64{now + hour, now + hour, now + hour, now + 3*hour}, remaining: 0, reset: now + 3*hour},
+		{name: "leases of a clock far ahead", leases: []int64{now + hour, now + 25*hour}, remaining: 2, reset: now + hour},
+		{name: "leases that have ended", leases: []int64{now - 2*hour, now - hour}, remaining: 3},
 	}
 }
 
@@ -41,6 +49,7 @@ type viewCase struct {
 	name      string
 	bucket    []int64 // full_at, at, step, capacity
 	window    []int64 // window_start, win, lim, used, at
+	leases    []int64 // ends; the limit is 3
 	remaining int64   // -1: whatever it is
 	reset     int64   // 0: NULL; -1: whatever it is
 }
@@ -51,16 +60,15 @@ func TestView(t *testing.T) {
 		d.up(t)
 		cases := viewCases(time.Now().UnixNano())
 		for i, c := range cases {
-			var statement string
 			key := fmt.Sprintf(`'\x%02x'`, i)
 			if d.dialect == migrations.SQLite {
 				key = fmt.Sprintf("X'%02x'", i)
 			}
+			statement := d.leasesOf(key, c.leases)
 			if b := c.bucket; b != nil {
 				statement = fmt.Sprintf(`INSERT INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted)
 					VALUES ('l', %s, %d, %d, %d, %d, 1)`, key, b[0], b[1], b[2], b[3])
-			} else {
-				w := c.window
+			} else if w := c.window; w != nil {
 				statement = fmt.Sprintf(`INSERT INTO limiter_fixed_windows (limiter, key, window_start, win, lim, used, at, granted)
 					VALUES ('l', %s, %d, %d, %d, %d, %d, 1)`, key, w[0], w[1], w[2], w[3], w[4])
 			}
@@ -77,6 +85,15 @@ func TestView(t *testing.T) {
 	})
 }
 
+// leasesOf returns the statement that adds a row with leases.
+func (d database) leasesOf(key string, ends []int64) string {
+	list := "'" + strings.NewReplacer("[", "{", "]", "}", " ", ",").Replace(fmt.Sprint(ends)) + "'"
+	if d.dialect == migrations.SQLite {
+		list = fmt.Sprintf("X'%x'", rowlist.Of(ends...))
+	}
+	return fmt.Sprintf(`INSERT INTO limiter_leases (limiter, key, at, lim, granted, ends, ids) VALUES ('l', %s, 1, 3, 1, %s, %[2]s)`, key, list)
+}
+
 func (d database) wantRemaining(t *testing.T, key int, c viewCase) {
 	t.Helper()
 	query := `SELECT limiter, policy, remaining, lim, extract(epoch FROM resets_at)::float8 FROM limiter_remaining WHERE limiter = 'l' AND key = $1`
@@ -91,9 +108,12 @@ func (d database) wantRemaining(t *testing.T, key int, c viewCase) {
 		return
 	}
 	wantPolicy, wantLimit := "token bucket", int64(0)
-	if c.bucket != nil {
+	switch {
+	case c.bucket != nil:
 		wantLimit = c.bucket[3]
-	} else {
+	case c.leases != nil:
+		wantPolicy, wantLimit = "in flight", 3
+	default:
 		wantPolicy, wantLimit = "fixed window", c.window[2]
 	}
 	if name != "l" || policy != wantPolicy || lim != wantLimit {

@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"encoding/binary"
+
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/sqlimit/limiter/internal/rowlist"
@@ -80,24 +82,36 @@ func asText(oid uint32, value any) (pgtype.Text, error) {
 	return pgtype.Text{String: string(text), Valid: true}, err
 }
 
-// listArg is the List of a [limiter.Row], as a bigint[] that is sent or scanned.
-type listArg struct{ list *string }
-
-func (a *listArg) numbers() int8sArg {
-	return convert(rowlist.Numbers(*a.list), func(n int64) int8Arg { return int8Arg(n) })
+// listArg is a list of a [limiter.Row], as a bigint[] that is sent or scanned.
+type listArg struct {
+	list    rowlist.Part
+	scanned []byte // its capacity is that of the whole list
 }
 
-func (a *listArg) Dimensions() []pgtype.ArrayDimension { return dimension(len(*a.list) / 8) }
-func (a *listArg) Index(i int) any                     { return &a.numbers()[i] }
-func (a *listArg) IndexType() any                      { return (*int8Arg)(nil) }
+func (a *listArg) numbers() int8sArg {
+	return convert(rowlist.Numbers(a.list.Get()), func(n int64) int8Arg { return int8Arg(n) })
+}
+
+func (a *listArg) Dimensions() []pgtype.ArrayDimension { return dimension(len(a.list.Get()) / 8) }
+func (a *listArg) Index(i int) any {
+	n := int8Arg(rowlist.Numbers(a.list.Get()[8*i : 8*i+8])[0])
+	return &n
+}
+func (a *listArg) IndexType() any { return (*int8Arg)(nil) }
 
 func (a *listArg) TextValue() (pgtype.Text, error) {
 	numbers := a.numbers()
 	return numbers.TextValue()
 }
 
-func (a *listArg) SetDimensions([]pgtype.ArrayDimension) error {
-	*a.list = ""
+func (a *listArg) SetDimensions(dimensions []pgtype.ArrayDimension) error {
+	n := 0
+	for _, d := range dimensions {
+		n = int(d.Length)
+	}
+	if a.scanned = make([]byte, 0, 8*n); n == 0 {
+		a.list.Set("")
+	}
 	return nil
 }
 
@@ -106,6 +120,8 @@ func (a *listArg) ScanIndex(int) any  { return a }
 func (a *listArg) ScanIndexType() any { return a }
 
 func (a *listArg) ScanInt64(n pgtype.Int8) error {
-	*a.list += rowlist.Of(n.Int64)
+	if a.scanned = binary.BigEndian.AppendUint64(a.scanned, uint64(n.Int64)); len(a.scanned) == cap(a.scanned) {
+		a.list.Set(string(a.scanned))
+	}
 	return nil
 }

@@ -27,8 +27,8 @@ func TestArgumentsEncodeAsPlainOnes(t *testing.T) {
 		{pgtype.TextArrayOID, &names, []string{string(name), "NULL", ""}},
 		{pgtype.ByteaArrayOID, &keys, [][]byte{key, {}}},
 		{pgtype.Int8ArrayOID, &numbers, []int64{-1 << 62, 0, 1 << 62}},
-		{pgtype.Int8ArrayOID, &listArg{list: &list}, []int64{-1 << 62, 0, 1 << 62}},
-		{pgtype.Int8ArrayOID, &listArg{list: new(string)}, []int64{}},
+		{pgtype.Int8ArrayOID, &listArg{list: rowlist.Part{Row: &list, Of: 1}}, []int64{-1 << 62, 0, 1 << 62}},
+		{pgtype.Int8ArrayOID, &listArg{list: rowlist.Part{Row: new(string), Of: 1}}, []int64{}},
 	} {
 		for _, format := range []int16{pgtype.BinaryFormatCode, pgtype.TextFormatCode} {
 			want, err := pgtype.NewMap().Encode(c.oid, format, c.plain, nil)
@@ -87,7 +87,7 @@ func TestScanOfAList(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = pgtype.NewMap().Scan(pgtype.Int8ArrayOID, format, sent, &listArg{list: &list})
+			err = pgtype.NewMap().Scan(pgtype.Int8ArrayOID, format, sent, &listArg{list: rowlist.Part{Row: &list, Of: 1}})
 			if err != nil || list != rowlist.Of(want...) {
 				t.Errorf("format %d: %v, %v; want %v", format, rowlist.Numbers(list), err, want)
 			}

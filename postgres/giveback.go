@@ -8,7 +8,7 @@ import (
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-// giveBack carries out refunds, cancels and resets of one key, if the kind has the statements for them. It
+// giveBack carries out refunds, cancels, releases and resets of one key, if the kind has the statements for them. It
 // sends several in one round trip, and the server carries them out in one transaction. A state has the row
 // only if the call took.
 func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Call) (done bool, err error) {
@@ -17,7 +17,7 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 		if sql, _ := t.giveBackStatement(&c.Op); sql == "" {
 			return false, nil
 		}
-		if s.citus && now == 0 && c.Op.At == 0 && c.Op.Kind != limiter.OpReset {
+		if s.citus && now == 0 && c.Op.At == 0 && c.Op.Kind != limiter.OpReset && c.Op.Kind != limiter.OpRelease {
 			if now, err = s.readClock(ctx, db, t); err != nil {
 				return false, s.readError(ctx, err)
 			}
@@ -41,7 +41,7 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 	return true, nil
 }
 
-// giveBackStatement returns the statement of a refund, cancel or reset. It is empty if the kind has none.
+// giveBackStatement returns the statement of a refund, cancel, release or reset. It is empty if the kind has none.
 func (t *table) giveBackStatement(op *limiter.Op) (sql string, args []any) {
 	args = []any{op.Name, []byte(op.Key)}
 	switch op.Kind {
@@ -53,6 +53,8 @@ func (t *table) giveBackStatement(op *limiter.Op) (sql string, args []any) {
 		if t.sql.cancel != "" {
 			return t.sql.cancel, append(args, t.cancel(op)...)
 		}
+	case limiter.OpRelease:
+		return t.sql.release, append(args, op.ID)
 	case limiter.OpReset:
 		return t.sql.reset, args
 	}

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sqlimit/limiter"
@@ -26,6 +27,10 @@ var ownCalls = map[limiter.PolicyKind]map[string]string{
 		"Refund": `1, NULL, 1000000, 1, '20'`,
 		"Cancel": `1, 1, 1000000, 1, NULL, '20'`,
 		"all":    `1000000, 1, 1, 2000000000`,
+	},
+	limiter.KindInFlight: {
+		"Take":    `1, 1000000, 1, NULL, 86402000000000, '20'`,
+		"Release": `1, '20'`,
 	},
 }
 
@@ -53,7 +58,7 @@ var calls = func() map[string]string {
 		}
 		row := ""
 		for _, column := range t.Columns {
-			row += map[bool]string{true: "'{}', ", false: "1, "}[column == t.List]
+			row += map[bool]string{true: "'{}', ", false: "1, "}[slices.Contains(t.Lists, column)]
 		}
 		calls[t.Prefix+"Swap"] = "'l', %[1]s, " + row + row + "'20'"
 	}

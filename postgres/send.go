@@ -38,7 +38,7 @@ func (s *Store) newQueue(t *table) *batch.Queue {
 	if s.mode != nil {
 		config.GiveBacks = 1 // pgx sends a batch in the query mode of the connection alone
 	}
-	if t.sql.refund == "" || t.sql.cancel == "" {
+	if t.sql.release == "" && (t.sql.refund == "" || t.sql.cancel == "") {
 		config.GiveBacks = 1 // settle would write the row once for several, and an audit must see each
 	}
 	if s.citus {
@@ -95,6 +95,8 @@ func (s *Store) byStatement(ctx context.Context, db DB, t *table, g *batch.Group
 	case first.ReadFirst: // settle reads it
 	case s.citus && hasUnits(op) && (g.Equal || lone):
 		return s.takeOnCitus(ctx, db, t, g)
+	case lone && op.Kind == limiter.OpAcquire:
+		return s.takeLease(ctx, db, t, g)
 	case s.citus && !batch.GivesBack(op): // Citus has no other statement
 	case lone && (op.Kind == limiter.OpTake || op.Kind == limiter.OpCharge):
 		return s.takeOne(ctx, db, t, first)

@@ -71,7 +71,7 @@ func (s *Store) settleLocked(ctx context.Context, db DB, t *table, calls []*batc
 			return nil
 		}
 	}
-	if kind := calls[0].Op.Kind; kind != limiter.OpTake && kind != limiter.OpTakeUpTo {
+	if !batch.Refusable(&calls[0].Op) {
 		return fmt.Errorf("%w: other processes kept changing the row", limiter.ErrNotApplied)
 	}
 	for i, c := range calls {

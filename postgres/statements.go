@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,7 +20,8 @@ var files embed.FS
 
 // tableStatements are the rendered statements on one table.
 type tableStatements struct {
-	take, takes, count, refund, cancel     string // of a file of the table's own
+	take, takes, count                     string // of a file of the table's own
+	refund, cancel, release                string // of such files
 	read, insert, swap, lock, reset, sweep string
 	skip                                   string // lock, unless another session has locked the row
 	add, clock                             string // of a decision over several limits
@@ -30,16 +32,16 @@ type tableStatements struct {
 // file for are empty.
 func (o *options) statements(t *tables.Table, calendar bool) tableStatements {
 	n := len(t.Columns)
-	state, policy := t.Columns[:n-tables.PolicyColumns], t.Columns[n-tables.PolicyColumns:]
+	state, policy := t.Columns[:n-t.PolicyColumns], t.Columns[n-t.PolicyColumns:]
 	zero := func(column string) string {
-		if column == t.List {
+		if slices.Contains(t.Lists, column) {
 			return "ARRAY[]::bigint[]"
 		}
 		return "0"
 	}
 	// A list is compared by a function, because others may have an operator for its type.
 	unchanged := func(column, parameter string) string {
-		if column == t.List {
+		if slices.Contains(t.Lists, column) {
 			return "pg_catalog.array_eq(" + column + ", " + parameter + ")"
 		}
 		return column + " = " + parameter
@@ -58,7 +60,7 @@ func (o *options) statements(t *tables.Table, calendar bool) tableStatements {
 	shared := func(file string) string { return o.text(file, both...) }
 	own := func(file string) string { return o.render(oneBranch(readFile(t.Prefix+"_"+file), calendar)) }
 	texts := tableStatements{
-		refund: own("refund"), cancel: own("cancel"),
+		refund: own("refund"), cancel: own("cancel"), release: own("release"),
 		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: o.text("lock", append([]string{"/* skip */", ""}, both...)...),
 		skip:  o.text("lock", append([]string{"/* skip */", o.skipLocked()}, both...)...),
 		reset: shared("reset"), add: shared("add"), clock: o.text("clock"),
@@ -199,7 +201,7 @@ func each(columns []string, separator string, element func(i int, column string)
 
 // parameter returns the parameter n for a column.
 func parameter(t *tables.Table, column string, n int) string {
-	if column == t.List {
+	if slices.Contains(t.Lists, column) {
 		return fmt.Sprintf("$%d::bigint[]", n)
 	}
 	return fmt.Sprintf("$%d::bigint", n)

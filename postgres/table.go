@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/rowlist"
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
@@ -83,9 +84,9 @@ func (s *Store) processClock() time.Time {
 func (t *table) fields(to []any, row *limiter.Row) []any {
 	first := len(to)
 	to = t.Fields(to, row)
-	if t.List != "" {
+	if len(t.Lists) > 0 {
 		for i, field := range to[first:] {
-			if list, ok := field.(*string); ok {
+			if list, ok := field.(rowlist.Part); ok {
 				to[first+i] = &listArg{list: list}
 			}
 		}

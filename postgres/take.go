@@ -89,7 +89,7 @@ type taken struct {
 // columns appends the columns that are returned: granted, now, and those of the row without the policy.
 func (a *taken) columns(to []any, t *table) []any {
 	to = t.fields(append(to, &a.granted, &a.state.Now), &a.state.Row)
-	return to[:len(to)-tables.PolicyColumns]
+	return to[:len(to)-t.PolicyColumns]
 }
 
 // complete adds what the statement that was asked with n does not return. It reports whether that decides op:

@@ -97,7 +97,10 @@ func (r *rooms) of(op *limiter.Op) *atomic.Int64 {
 	return &r.at[maphash.Comparable(r.seed, [2]string{op.Name, op.Key})%uint64(len(r.at))]
 }
 
-// expect notes when row has room for another take.
+// expect notes when row has room for another take. A place of a lease may be free at any time.
 func (r *rooms) expect(t *table, op *limiter.Op, row *limiter.Row, now int64) {
+	if t.room == nil {
+		return
+	}
 	r.of(op).Store(time.Now().UnixNano() + t.room(op, row) - now)
 }

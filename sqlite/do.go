@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/opcontext"
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
@@ -136,7 +137,7 @@ func (s *Store) carryOutAlone(ctx context.Context, writer pool, t *table, op lim
 
 // refusable reports whether op is a take that is refused without the write lock.
 func refusable(op *limiter.Op) bool {
-	return (op.Kind == limiter.OpTake || op.Kind == limiter.OpTakeUpTo) && !op.CountsRefusals()
+	return batch.Refusable(op) && !op.CountsRefusals()
 }
 
 // peek computes on a snapshot what op would do, and reports whether it would write. If so, the

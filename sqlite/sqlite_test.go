@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -129,7 +130,7 @@ func checkTypes(t testing.TB, store *sqlite.Store) {
 	for _, table := range tables.All {
 		query := "SELECT count(*) FROM " + table.Name + " WHERE typeof(limiter) <> 'text' OR typeof(key) <> 'blob' OR typeof(granted) <> 'integer'"
 		for _, column := range table.Columns {
-			query += " OR typeof(" + column + ") <> '" + map[bool]string{true: "blob", false: "integer"}[column == table.List] + "'"
+			query += " OR typeof(" + column + ") <> '" + map[bool]string{true: "blob", false: "integer"}[slices.Contains(table.Lists, column)] + "'"
 		}
 		var wrong int
 		if err := store.DB().QueryRow(query).Scan(&wrong); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowlist"
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
@@ -64,10 +65,10 @@ func scan(columns []driver.Value, fields ...any) error {
 		switch to := field.(type) {
 		case *int64:
 			*to, ok = columns[i].(int64)
-		case *string:
+		case rowlist.Part:
 			var list []byte
 			list, ok = columns[i].([]byte)
-			*to = string(list)
+			to.Set(string(list))
 		}
 		if !ok {
 			return fmt.Errorf("%w: a column is of another type: %s", limiter.ErrMisconfigured, migrateTables)
@@ -84,8 +85,8 @@ func (t *table) values(to []any, row *limiter.Row) []any {
 		switch field := field.(type) {
 		case *int64:
 			to[first+i] = *field
-		case *string:
-			to[first+i] = []byte(*field)
+		case rowlist.Part:
+			to[first+i] = []byte(field.Get())
 		}
 	}
 	return to

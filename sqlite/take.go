@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // takeOne takes by an UPSERT, which decides, in a transaction that has read the row. So the row
@@ -33,7 +32,7 @@ func (w *writeTx) takeUnits(ctx context.Context, t *table, op *limiter.Op, now, 
 	st, args := t.take(op, now, units, keyArgs(op))
 	err = w.tx.query(ctx, st, func(columns []driver.Value) error {
 		granted = true
-		return scan(columns, fields[:len(fields)-tables.PolicyColumns]...)
+		return scan(columns, fields[:len(fields)-t.PolicyColumns]...)
 	}, args...)
 	row.Period, row.Limit = n.Period, n.Limit
 	return row, granted, err

@@ -53,7 +53,20 @@ func (k *keyQueue) push(c *Call, merges func(*limiter.Op) bool) {
 			}
 		}
 	}
-	k.waiting = append(k.waiting, c)
+	k.waiting = slices.Insert(k.waiting, k.place(c), c)
+}
+
+// place returns where a call goes in the queue: a release before all calls but other releases, because it makes
+// room for them.
+func (k *keyQueue) place(c *Call) int {
+	if c.Op.Kind != limiter.OpRelease {
+		return len(k.waiting)
+	}
+	i := 0
+	for i < len(k.waiting) && k.waiting[i].Op.Kind == limiter.OpRelease {
+		i++
+	}
+	return i
 }
 
 // putBack puts calls that were not answered before those that arrived later. It drops the calls
@@ -129,14 +142,19 @@ func (k *keyQueue) leaveLine() {
 	k.line = nil
 }
 
-// GivesBack reports whether an operation is a refund, cancel or reset. A store writes the row for
+// GivesBack reports whether an operation is a refund, cancel, release or reset. A store writes the row for
 // each of them, even if a group has several: an audit of the row can then tell which of them made a
 // change. Of a grant it can tell by the state.
 func GivesBack(op *limiter.Op) bool {
-	return op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel || op.Kind == limiter.OpReset
+	return op.Kind == limiter.OpRefund || op.Kind == limiter.OpCancel || op.Kind == limiter.OpRelease || op.Kind == limiter.OpReset
 }
 
-// GivenBack returns what a store returns for a refund, cancel or reset that [limiter.Op.Apply] decided.
+// Refusable reports whether an operation can be refused.
+func Refusable(op *limiter.Op) bool {
+	return op.Kind == limiter.OpTake || op.Kind == limiter.OpTakeUpTo || op.Kind == limiter.OpAcquire
+}
+
+// GivenBack returns what a store returns for a refund, cancel, release or reset that [limiter.Op.Apply] decided.
 func GivenBack(s limiter.State) limiter.State {
 	if !s.Took {
 		return limiter.State{}

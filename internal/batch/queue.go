@@ -109,7 +109,7 @@ func Unsent(ctx context.Context, busy bool) error {
 func (q *Queue) Enter(ctx context.Context, op limiter.Op) (*Statement, limiter.State, error) {
 	q.mu.Lock()
 	k := q.key(idOf(&op))
-	if err := k.failedFast(); err != nil {
+	if err := k.failedFast(); err != nil && op.Kind != limiter.OpRelease { // a place must not stay taken
 		q.mu.Unlock()
 		return nil, limiter.State{}, err
 	}

@@ -16,7 +16,7 @@ import (
 // for [Config.LockWait] at most. If that is too short, the key is slow: its next statement may wait
 // as long as its time limit allows, but needs one of the [Slots]. If that statement waits 100 ms or
 // longer in vain, the key fails fast: one call asks again at most every 100 ms, and the others fail at
-// once. See DESIGN.md, "A locked row stops only its key".
+// once, except releases. See DESIGN.md, "A locked row stops only its key".
 
 const (
 	// askAgain is how long the calls of a key that fails fast get no statement.
@@ -68,7 +68,7 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool)
 	for _, c := range waiting {
 		switch {
 		case c.left:
-		case failFast:
+		case failFast && c.Op.Kind != limiter.OpRelease:
 			if !c.holds {
 				q.config.Counters.Queued.Add(-1)
 			}

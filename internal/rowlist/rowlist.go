@@ -20,3 +20,24 @@ func Of(numbers ...int64) string {
 	}
 	return string(list)
 }
+
+// Part is one of the lists that a [limiter.Row].List joins. All lists of a row have the same length.
+type Part struct {
+	Row   *string // the List of the row
+	Index int     // of this list
+	Of    int     // how many lists there are
+}
+
+// Get returns the numbers of the list.
+func (p Part) Get() string {
+	size := len(*p.Row) / (8 * p.Of) * 8
+	return (*p.Row)[p.Index*size : (p.Index+1)*size]
+}
+
+// Set sets the list. The lists of a row must be set in their order.
+func (p Part) Set(list string) {
+	if p.Index == 0 {
+		*p.Row = ""
+	}
+	*p.Row += list
+}

@@ -44,7 +44,8 @@ var others = map[limiter.PolicyKind][]limiter.Policy{
 		limiter.TokenBucket{Capacity: 7, Refill: 1, Interval: time.Second},
 		limiter.TokenBucket{Capacity: 7, Refill: 1, Interval: time.Hour},
 	},
-	limiter.KindWindow: otherWindows,
+	limiter.KindWindow:   otherWindows,
+	limiter.KindInFlight: inFlights,
 }
 
 // mixedPolicies are those of [RunMixed].
@@ -53,6 +54,7 @@ var mixedPolicies = []limiter.Policy{
 	limiter.FixedWindow{Limit: 3, Window: time.Hour},
 	limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true},
 	limiter.CalendarWindow{Limit: 3, Period: limiter.Day, Location: berlin},
+	limiter.InFlight{Limit: 2, Hold: time.Minute},
 }
 
 // Used returns the cost that a row has taken, as of an instant.
@@ -64,12 +66,14 @@ func Used(kind limiter.PolicyKind, row limiter.Row, now int64) int64 {
 }
 
 // use sets the fields that takes change in a row under p, to values around every bound.
-func use(r *rand.Rand, p limiter.Policy, row *limiter.Row) {
+func use(r *rand.Rand, p limiter.Policy, row *limiter.Row, now int64) {
 	switch limiter.KindOf(p) {
 	case limiter.KindBucket:
 		row.FullAt = row.At + pick(r, 0, 1, 2, 3, 4, 5, 6, 7, 250_000)*row.Period + pick(r, -1, 0, 0, 1)
 	case limiter.KindWindow:
 		useWindow(r, p, row)
+	case limiter.KindInFlight:
+		useLeases(r, row, now)
 	default:
 		panic("no rows of this kind")
 	}

@@ -21,9 +21,10 @@ func RunMixed(t *testing.T, store limiter.Store, rows Rows, count int) {
 	for round := range count {
 		n := r.IntN(len(mixedPolicies))
 		op := limiter.Op{
-			Kind: limiter.OpTake, Name: fmt.Sprint("l", n), Key: fmt.Sprint(round), Policy: mixedPolicies[n],
+			Kind: takeOf(mixedPolicies[n]), Name: fmt.Sprint("l", n), Key: fmt.Sprint(round), Policy: mixedPolicies[n],
 			Cost: 1, At: anyTime(r, mixedPolicies[n]), Timeout: time.Minute,
 		}
+		leaseOp(r, &op)
 		booked, err := store.Do(t.Context(), op)
 		if err != nil {
 			t.Fatal(err)
@@ -32,8 +33,9 @@ func RunMixed(t *testing.T, store limiter.Store, rows Rows, count int) {
 		var ops [together]limiter.Op
 		for i := range ops {
 			ops[i] = op
-			ops[i].Kind = limiter.OpKind(pick(r, int64(limiter.OpTake), int64(limiter.OpTake), int64(anyKind(r, op.Policy))))
+			ops[i].Kind = limiter.OpKind(pick(r, int64(op.Kind), int64(op.Kind), int64(anyKind(r, op.Policy))))
 			ops[i].Cost = pick(r, 1, 1, 2, 3)
+			leaseOp(r, &ops[i])
 			switch ops[i].Kind {
 			case limiter.OpTake:
 				if !op.CountsRefusals() {
@@ -73,7 +75,8 @@ func RunMixed(t *testing.T, store limiter.Store, rows Rows, count int) {
 // they took.
 func reported(op limiter.Op, s limiter.State) limiter.State {
 	switch {
-	case op.Kind == limiter.OpTake || op.Kind == limiter.OpLook || op.Kind == limiter.OpTakeUpTo || op.Kind == limiter.OpCharge:
+	case op.Kind == limiter.OpTake || op.Kind == limiter.OpLook || op.Kind == limiter.OpTakeUpTo || op.Kind == limiter.OpCharge,
+		op.Kind == limiter.OpAcquire, op.Kind == limiter.OpExtend:
 		s.Tick = 0
 		return s
 	case s.Took:

@@ -6,6 +6,7 @@ package rowtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,18 +29,19 @@ const start = 86_400 * 20_000 * second
 // row it finds. The rows lie around every bound: of the policy, the clock, its tolerance and the
 // window. The store is empty. count is the number of operations for each policy.
 func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
-	for n, p := range policies {
+	for n, p := range slices.Concat(policies, inFlights) {
 		t.Run(fmt.Sprintf("%+v", p), func(t *testing.T) {
 			seed := rand.Uint64()
 			r := rand.New(rand.NewPCG(seed, 0))
 			for i := range count {
 				op := limiter.Op{Name: fmt.Sprint("l", n), Key: fmt.Sprint(i), Policy: p, At: anyTime(r, p)}
 				row := anyRow(r, p, op.At)
-				if row.Period != 0 {
+				if row.Limit != 0 {
 					rows.Insert(t, op, row)
 				}
-				op.Kind = limiter.OpKind(pick(r, int64(limiter.OpTake), int64(anyKind(r, p))))
+				op.Kind = limiter.OpKind(pick(r, int64(takeOf(p)), int64(anyKind(r, p))))
 				op.Cost = pick(r, 1, 1, 2, 3)
+				leaseOp(r, &op)
 				switch op.Kind {
 				case limiter.OpTake:
 					op.MaxWait = time.Duration(pick(r, 0, 0, 1, second, second-1, 3600*second))
@@ -72,7 +74,7 @@ func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
 				if got, want = reported(op, got), reported(op, want); got != want {
 					t.Fatalf("seed %d: %+v on\n     %+v\n got %+v\nwant %+v", seed, op, row, got, want)
 				}
-				if want.Took && op.Kind == limiter.OpTake && plain(rows, &op, row, wantRow) && secondLooks(store) != before {
+				if want.Took && op.Kind == takeOf(p) && plain(rows, &op, row, wantRow) && secondLooks(store) != before {
 					t.Fatalf("seed %d: %+v on\n     %+v\nwas not granted by its statement", seed, op, row)
 				}
 				if gotRow := rows.Read(t, op); gotRow != wantRow {
@@ -95,6 +97,8 @@ func plain(rows Rows, op *limiter.Op, row, taken limiter.Row) bool {
 		return false
 	case row == limiter.Row{}:
 		return true
+	case limiter.KindOf(op.Policy) == limiter.KindInFlight:
+		return true
 	case row.Used >= 1<<61 || row.At > op.At+op.Tolerance(row):
 		return false
 	case calendar || thisWindow && limiter.KindOf(op.Policy) == limiter.KindWindow:
@@ -115,11 +119,20 @@ func secondLooks(store limiter.Store) int64 {
 // anyKind returns a kind of operation that exists for p.
 func anyKind(r *rand.Rand, p limiter.Policy) limiter.OpKind {
 	for {
-		kind := limiter.OpKind(1 + r.IntN(int(limiter.OpBlock)))
-		if kind != limiter.OpTakeUpTo || !countsRefusals(p) {
+		kind := limiter.OpKind(1 + r.IntN(int(limiter.OpExtend)))
+		exists := (&limiter.Op{Kind: kind, Policy: p}).Check() == nil
+		if exists && (kind != limiter.OpTakeUpTo || !countsRefusals(p)) {
 			return kind
 		}
 	}
+}
+
+// takeOf returns the kind of operation that takes from p.
+func takeOf(p limiter.Policy) limiter.OpKind {
+	if limiter.KindOf(p) == limiter.KindInFlight {
+		return limiter.OpAcquire
+	}
+	return limiter.OpTake
 }
 
 func pick(r *rand.Rand, of ...int64) int64 { return of[r.IntN(len(of))] }
@@ -132,10 +145,10 @@ func anyRow(r *rand.Rand, p limiter.Policy, now int64) limiter.Row {
 	if before := others[limiter.KindOf(p)]; r.IntN(2) == 0 {
 		p = before[r.IntN(len(before))]
 	}
-	_, s := limiter.Op{Kind: limiter.OpTake, Policy: p, Cost: 1}.Apply(limiter.Row{}, now)
-	row := limiter.Row{Limit: s.Row.Limit, Period: s.Row.Period}
+	n := TableOf(p).Numbers(&limiter.Op{Policy: p}, now)
+	row := limiter.Row{Limit: n.Limit, Period: n.Period}
 	row.At = now + pick(r, -1, 0, 1)*pick(r, 0, 1, second, 2*second, 2*second+1, row.Period, row.Period+1, row.Period-1)
-	if use(r, p, &row); r.IntN(10) == 0 { // it was reset
+	if use(r, p, &row, now); r.IntN(10) == 0 { // it was reset
 		row = limiter.Row{Limit: row.Limit, Period: row.Period}
 	}
 	return row

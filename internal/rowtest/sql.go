@@ -45,14 +45,14 @@ func (s SQL) Insert(t *tables.Table, name, key string, row limiter.Row) (query s
 		switch field := field.(type) {
 		case *int64:
 			args = append(args, *field)
-		case *string:
-			args = append(args, s.list(*field))
+		case rowlist.Part:
+			args = append(args, s.list(field.Get()))
 		}
 	}
 	values := make([]string, len(args))
 	for i := range values {
 		values[i] = fmt.Sprint(map[bool]string{false: "$", true: "?"}[s.SQLite], i+1)
-		if i > 1 && t.Columns[i-2] == t.List && !s.SQLite {
+		if i > 1 && slices.Contains(t.Lists, t.Columns[i-2]) && !s.SQLite {
 			values[i] += "::text::bigint[]"
 		}
 	}
@@ -60,7 +60,7 @@ func (s SQL) Insert(t *tables.Table, name, key string, row limiter.Row) (query s
 		s.Name(t), strings.Join(t.Columns, ", "), strings.Join(values, ", ")), args
 }
 
-// list returns a [limiter.Row].List as an argument.
+// list returns a list as an argument.
 func (s SQL) list(list string) any {
 	if s.SQLite {
 		return []byte(list)
@@ -73,7 +73,7 @@ func (s SQL) list(list string) any {
 func (s SQL) Select(t *tables.Table) string {
 	columns := slices.Clone(t.Columns)
 	for i, column := range columns {
-		if column == t.List && !s.SQLite {
+		if slices.Contains(t.Lists, column) && !s.SQLite {
 			columns[i] = "array_to_json(" + column + ")::text"
 		}
 	}
@@ -105,22 +105,22 @@ func Read(t *tables.Table, records Records, each func(name, key string, row limi
 func Into(t *tables.Table, row *limiter.Row, to ...any) []any {
 	fields := t.Fields(nil, row)
 	for i := range fields {
-		if list, ok := fields[i].(*string); ok {
-			fields[i] = (*List)(list)
+		if list, ok := fields[i].(rowlist.Part); ok {
+			fields[i] = List{list}
 		}
 	}
 	return append(to, fields...)
 }
 
-// List is a [limiter.Row].List that is read from a BLOB or from JSON: an array of numbers, or the BLOB in
-// hexadecimal digits.
-type List string
+// List is a list that is read from a BLOB or from JSON: an array of numbers, or the BLOB in hexadecimal
+// digits.
+type List struct{ rowlist.Part }
 
 // Scan implements [database/sql.Scanner].
-func (l *List) Scan(from any) error {
+func (l List) Scan(from any) error {
 	switch from := from.(type) {
 	case []byte:
-		*l = List(from)
+		l.Set(string(from))
 	case string:
 		return l.UnmarshalJSON([]byte(from))
 	default:
@@ -130,17 +130,17 @@ func (l *List) Scan(from any) error {
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (l *List) UnmarshalJSON(text []byte) error {
+func (l List) UnmarshalJSON(text []byte) error {
 	var digits string
 	if json.Unmarshal(text, &digits) == nil {
 		blob, err := hex.DecodeString(digits)
-		*l = List(blob)
+		l.Set(string(blob))
 		return err
 	}
 	var values []int64
 	if err := json.Unmarshal(text, &values); err != nil {
 		return err
 	}
-	*l = List(rowlist.Of(values...))
+	l.Set(rowlist.Of(values...))
 	return nil
 }

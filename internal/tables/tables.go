@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowlist"
 )
 
 // Table describes the table of one kind of policy.
@@ -18,22 +19,24 @@ type Table struct {
 	Name   string // without a schema
 	Prefix string // with which the names of its own SQL files begin
 	// Columns are those of a row besides limiter, key and granted, in the order of Fields. The last
-	// [PolicyColumns] hold the policy.
-	Columns []string
-	// List is the column of [limiter.Row].List: bigint[] in PostgreSQL, BLOB in SQLite. It is empty if
-	// the kind has none. All other columns are 8-byte integers.
-	List string
+	// PolicyColumns of them hold the policy.
+	Columns       []string
+	PolicyColumns int
+	// Lists are the columns of [limiter.Row].List: bigint[] in PostgreSQL, BLOB in SQLite. The lists of a row
+	// are equally long. All other columns are 8-byte integers.
+	Lists []string
 	// Policy returns the policy that wrote a row, as far as the row tells: a calendar is not in it.
 	Policy func(row limiter.Row) limiter.Policy
 	// Refills reports whether Period is the time in which one of Limit comes back.
 	Refills bool
-	// Share is SQL for the used share of a row's limit. {now} is the clock, and {list 1} the first number of
-	// the List, or NULL: see [Table.Render]. Share orders rows; other numbers come from [limiter.Op.Apply].
+	// Share is SQL for the used share of a row's limit. {now} is the clock. For a list a, {a 1} is its first
+	// number, {a -1} its last one, both or NULL, and {a #} its length: see [Table.Render]. Share orders rows;
+	// other numbers come from [limiter.Op.Apply].
 	Share string
-	// End is SQL for the instant at which the bucket of a row is full, or its window is over, with {list 1} as
-	// in Share.
+	// End is SQL for the instant at which the bucket of a row is full, or its window is over, with lists as in
+	// Share.
 	End string
-	// Fields appends pointers to the fields of a row: *int64, and *string for a List.
+	// Fields appends pointers to the fields of a row: *int64, and a [rowlist.Part] for a list.
 	Fields func(to []any, row *limiter.Row) []any
 	// Numbers returns what a statement says of op, whose clock says now.
 	Numbers func(op *limiter.Op, now int64) Numbers
@@ -53,23 +56,33 @@ type Numbers struct {
 	Cost          int64 // in the unit of [Table].Add
 }
 
-// listed matches a number of the List in SQL.
-var listed = regexp.MustCompile(`\{list (\d+)\}`)
+// listed matches what Share and End say of a list.
+var listed = regexp.MustCompile(`\{(\w+) (#|-?\d+)\}`)
 
-// Render fills the numbers of the List into SQL of Share or End, for SQLite or PostgreSQL.
+// Render fills the lists into SQL of Share or End, for SQLite or PostgreSQL.
 func (t *Table) Render(sql string, sqlite bool) string {
 	return listed.ReplaceAllStringFunc(sql, func(mark string) string {
-		n, _ := strconv.Atoi(listed.FindStringSubmatch(mark)[1])
-		if !sqlite {
-			return fmt.Sprintf("%s[%d]", t.List, n)
+		found := listed.FindStringSubmatch(mark)
+		list := found[1]
+		n, err := strconv.Atoi(found[2])
+		switch {
+		case err != nil && sqlite:
+			return "length(" + list + ") / 8"
+		case err != nil:
+			return "pg_catalog.cardinality(" + list + ")"
+		case !sqlite && n < 0:
+			return fmt.Sprintf("%s[pg_catalog.cardinality(%[1]s) + %d]", list, n+1)
+		case !sqlite:
+			return fmt.Sprintf("%s[%d]", list, n)
+		}
+		first, most := 8*n-7, 8*n
+		if n < 0 {
+			first, most = 8*n, -8*n
 		}
 		// SQLite converts hexadecimal digits only in JSON.
-		return fmt.Sprintf("(CASE WHEN length(%s) >= %d THEN ('[0x' || hex(substr(%[1]s, %[3]d, 8)) || ']') ->> 0 END)", t.List, 8*n, 8*n-7)
+		return fmt.Sprintf("(CASE WHEN length(%s) >= %d THEN ('[0x' || hex(substr(%[1]s, %[3]d, 8)) || ']') ->> 0 END)", list, most, first)
 	})
 }
-
-// PolicyColumns is how many columns hold the policy: those of [limiter.Row].Period and Limit.
-const PolicyColumns = 2
 
 // All has the tables, in the order of their kinds.
 var All = []*Table{
@@ -77,7 +90,7 @@ var All = []*Table{
 		Kind:    limiter.KindBucket,
 		Name:    "limiter_token_buckets",
 		Prefix:  "bucket",
-		Columns: []string{"full_at", "at", "step", "capacity"},
+		Columns: []string{"full_at", "at", "step", "capacity"}, PolicyColumns: 2,
 		Policy: func(row limiter.Row) limiter.Policy {
 			return limiter.TokenBucket{Capacity: row.Limit, Refill: 1, Interval: time.Duration(row.Period)}
 		},
@@ -99,7 +112,7 @@ var All = []*Table{
 		Kind:    limiter.KindWindow,
 		Name:    "limiter_fixed_windows",
 		Prefix:  "window",
-		Columns: []string{"window_start", "used", "at", "win", "lim"},
+		Columns: []string{"window_start", "used", "at", "win", "lim"}, PolicyColumns: 2,
 		Policy: func(row limiter.Row) limiter.Policy {
 			return limiter.FixedWindow{Limit: row.Limit, Window: time.Duration(row.Period)}
 		},
@@ -125,5 +138,21 @@ var All = []*Table{
 			return ok
 		},
 		Add: func(row *limiter.Row, cost int64) int64 { row.Used += cost; return row.Used },
+	},
+	{
+		Kind:    limiter.KindInFlight,
+		Name:    "limiter_leases",
+		Prefix:  "lease",
+		Columns: []string{"at", "ends", "ids", "lim"}, PolicyColumns: 1,
+		Lists:  []string{"ends", "ids"},
+		Policy: func(row limiter.Row) limiter.Policy { return limiter.InFlight{Limit: row.Limit} },
+		Share:  "CASE WHEN coalesce({ends -1}, 0) > {now} THEN CAST({ends #} AS double precision) / CAST(lim AS double precision) ELSE 0 END",
+		End:    "coalesce({ends -1}, 0)",
+		Fields: func(to []any, row *limiter.Row) []any {
+			return append(to, &row.At, rowlist.Part{Row: &row.List, Of: 2}, rowlist.Part{Row: &row.List, Index: 1, Of: 2}, &row.Limit)
+		},
+		Numbers: func(op *limiter.Op, _ int64) Numbers {
+			return Numbers{Limit: op.Policy.(limiter.InFlight).Limit, Cost: op.Cost}
+		},
 	},
 }

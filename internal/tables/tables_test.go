@@ -22,18 +22,20 @@ func TestRender(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = db.Close() })
-		text := (&tables.Table{List: "counts"}).Render("SELECT {list 1}, {list 2}, {list 3} FROM ", driver == "sqlite") + from
-		var first, second, third sql.NullInt64
-		if err := db.QueryRowContext(t.Context(), text).Scan(&first, &second, &third); err != nil || first.Int64 != 17 || second.Int64 != 1<<62 || third.Valid {
-			t.Errorf("%s: %v, %v, %v, %v; want 17, 2^62, NULL", text, first, second, third, err)
+		text := new(tables.Table).Render("SELECT {a 1}, {a 2}, {a 3}, {a -1}, {a -2}, {a -3}, {a #} FROM ", driver == "sqlite") + from
+		want := [7]sql.Null[int64]{{V: 17, Valid: true}, {V: 1 << 62, Valid: true}, {}, {V: 1 << 62, Valid: true}, {V: 17, Valid: true}, {}, {V: 2, Valid: true}}
+		var got [7]sql.Null[int64]
+		err = db.QueryRowContext(t.Context(), text).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6])
+		if err != nil || got != want {
+			t.Errorf("%s: %v, %v; want %v", text, got, err, want)
 		}
 	}
 	t.Run("SQLite", func(t *testing.T) {
 		t.Parallel()
-		check(t, "sqlite", ":memory:", "(SELECT x'00000000000000114000000000000000' AS counts)")
+		check(t, "sqlite", ":memory:", "(SELECT x'00000000000000114000000000000000' AS a)")
 	})
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		t.Parallel()
-		check(t, "pgx", server.Database(t), "(SELECT '{17,4611686018427387904}'::bigint[] AS counts) AS b")
+		check(t, "pgx", server.Database(t), "(SELECT '{17,4611686018427387904}'::bigint[] AS a) AS b")
 	})
 }

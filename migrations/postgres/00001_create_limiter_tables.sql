@@ -85,6 +85,37 @@ COMMENT ON COLUMN /* schema */limiter_fixed_windows.limiter IS
 COMMENT ON COLUMN /* schema */limiter_fixed_windows.key IS
     'the key as bytes; 0x00 and a digest for a key that is long or private';
 
+-- One row a (limiter, key): the leases that are held, in the order of their ends, and some that have ended. The
+-- lists belong together: ids[i] is the id of the lease that ends at ends[i].
+CREATE TABLE /* schema */limiter_leases (
+    at      bigint           NOT NULL,
+    lim     bigint           NOT NULL,
+    granted bigint           NOT NULL,
+    limiter text COLLATE "C" NOT NULL,
+    key     bytea            NOT NULL,
+    ends    bigint[]         NOT NULL,
+    ids     bigint[]         NOT NULL,
+    CONSTRAINT limiter_leases_pkey PRIMARY KEY (limiter, key),
+    CONSTRAINT limiter_leases_check CHECK ((at | lim - 1 | granted) >> 62 = 0 AND cardinality(ends) = cardinality(ids))
+) WITH (fillfactor = 50, vacuum_truncate = off);
+
+COMMENT ON TABLE /* schema */limiter_leases IS
+    'limiter: requests in flight, one row a (limiter, key); a row whose leases have ended equals no row';
+COMMENT ON COLUMN /* schema */limiter_leases.at IS
+    'clock reading (ns since 1970) of the latest acquire';
+COMMENT ON COLUMN /* schema */limiter_leases.lim IS
+    'how many leases may be held, under the policy that wrote the row';
+COMMENT ON COLUMN /* schema */limiter_leases.granted IS
+    '1';
+COMMENT ON COLUMN /* schema */limiter_leases.limiter IS
+    'name of the limiter';
+COMMENT ON COLUMN /* schema */limiter_leases.key IS
+    'the key as bytes; 0x00 and a digest for a key that is long or private';
+COMMENT ON COLUMN /* schema */limiter_leases.ends IS
+    'instants (ns since 1970) at which the leases end, in order';
+COMMENT ON COLUMN /* schema */limiter_leases.ids IS
+    'ids of the leases, in the order of ends';
+
 -- A floor of 32 pages (256 kB) under each table, which vacuum_truncate = off keeps.
 --
 -- A session keeps its plans until VACUUM or ANALYZE runs. The planner reads a table of one or two pages
@@ -110,12 +141,19 @@ SELECT 0, 1, 1, 0, 0, 0, '', int4send(i) FROM generate_series(1, 288) AS i;
 DELETE FROM /* schema */limiter_fixed_windows WHERE limiter = '';
 ALTER TABLE /* schema */limiter_fixed_windows SET (fillfactor = 70);
 
+ALTER TABLE /* schema */limiter_leases SET (fillfactor = 10);
+INSERT INTO /* schema */limiter_leases (at, lim, granted, limiter, key, ends, ids)
+SELECT 0, 1, 0, '', int4send(i), ARRAY[]::bigint[], ARRAY[]::bigint[] FROM generate_series(1, 288) AS i;
+DELETE FROM /* schema */limiter_leases WHERE limiter = '';
+ALTER TABLE /* schema */limiter_leases SET (fillfactor = 50);
+
 -- What every key has left right now, under the policy that wrote its row. For people: no statement
 -- of limiter reads it. A key without a row has all of its limit left and does not appear.
 --
 -- A bucket owes debt = max(0, full_at - now) and has (capacity * step - debt) / step left, rounded
 -- down. capacity - ceil(debt / step) is the same number and cannot overflow.
 -- A window that has ended has lim left, one that is under way lim - used, one that lies ahead 0.
+-- A lease that ends more than 24 h and 2 s ahead was taken before the clock was stepped back: it has ended.
 -- A row that a clock far ahead of this one wrote counts as in the stores. A bucket keeps the debt that
 -- it had by that clock, and a window that has not begun has nothing left.
 CREATE VIEW /* schema */limiter_remaining AS
@@ -141,16 +179,24 @@ SELECT w.limiter, w.key, 'fixed window'::text,
     END,
     w.lim,
     CASE WHEN w.window_start > clock.now - w.win THEN pg_catalog.to_timestamp((w.window_start::numeric + w.win::numeric) / 1e9) END
-FROM /* schema */limiter_fixed_windows AS w CROSS JOIN clock;
+FROM /* schema */limiter_fixed_windows AS w CROSS JOIN clock
+UNION ALL
+SELECT l.limiter, l.key, 'in flight'::text, greatest(0, l.lim - (l.latest - l.ended)), l.lim,
+    CASE WHEN l.latest > l.ended THEN pg_catalog.to_timestamp(l.ends[l.latest]::numeric / 1e9) END
+FROM (
+    SELECT b.limiter, b.key, b.lim, b.ends, pg_catalog.width_bucket(clock.now, b.ends) AS ended,
+        pg_catalog.width_bucket(clock.now + 86402000000000, b.ends) AS latest
+    FROM /* schema */limiter_leases AS b CROSS JOIN clock
+) AS l;
 
 COMMENT ON VIEW /* schema */limiter_remaining IS
     'limiter: what every key has left now, for people to read; no row: the key has all of its limit';
 COMMENT ON COLUMN /* schema */limiter_remaining.policy IS
-    'token bucket or fixed window';
+    'token bucket, fixed window or in flight';
 COMMENT ON COLUMN /* schema */limiter_remaining.remaining IS
-    'what a request could still take now';
+    'what a request could still take now, or how many places are free';
 COMMENT ON COLUMN /* schema */limiter_remaining.lim IS
-    'capacity of the bucket, or limit of the window';
+    'capacity of the bucket, limit of the window, or number of places';
 COMMENT ON COLUMN /* schema */limiter_remaining.resets_at IS
     'when the key is as if never used; NULL: it is so now';
 
@@ -208,5 +254,6 @@ COMMENT ON COLUMN /* schema */limiter_overrides.note IS
 
 DROP TABLE /* schema */limiter_overrides;
 DROP VIEW /* schema */limiter_remaining;
+DROP TABLE /* schema */limiter_leases;
 DROP TABLE /* schema */limiter_fixed_windows;
 DROP TABLE /* schema */limiter_token_buckets;

@@ -50,6 +50,23 @@ CREATE TABLE limiter_fixed_windows (
     CONSTRAINT limiter_fixed_windows_granted_check CHECK (granted >= 0)
 ) STRICT, WITHOUT ROWID;
 
+-- One row a (limiter, key): the leases that are held, in the order of their ends, and some that have ended. The
+-- lists belong together. Each of their numbers has 8 bytes, the highest byte first.
+CREATE TABLE limiter_leases (
+    limiter TEXT    NOT NULL, -- name of the limiter
+    key     BLOB    NOT NULL, -- the key as bytes, 0x00 and a digest for a key that is long or private
+    at      INTEGER NOT NULL, -- clock reading (ns since 1970) of the latest acquire
+    lim     INTEGER NOT NULL, -- how many leases may be held, under the policy that wrote the row
+    granted INTEGER NOT NULL, -- 1
+    ends    BLOB    NOT NULL, -- instants (ns since 1970) at which the leases end, in order
+    ids     BLOB    NOT NULL, -- ids of the leases, in the order of ends
+    CONSTRAINT limiter_leases_pkey PRIMARY KEY (limiter, key),
+    CONSTRAINT limiter_leases_at_check CHECK (at BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_leases_lim_check CHECK (lim >= 1),
+    CONSTRAINT limiter_leases_granted_check CHECK (granted >= 0),
+    CONSTRAINT limiter_leases_ends_check CHECK (length(ends) % 8 = 0 AND length(ends) = length(ids))
+) STRICT, WITHOUT ROWID;
+
 -- What every key has left right now, under the policy that wrote its row. For people: no statement
 -- of limiter reads it. A key without a row has all of its limit left and does not appear.
 -- resets_at is when the key is as if never used, in UTC, and NULL when it is so now.
@@ -57,16 +74,23 @@ CREATE TABLE limiter_fixed_windows (
 -- A bucket owes debt = max(0, full_at - now) and has (capacity * step - debt) / step left, rounded
 -- down. capacity - ceil(debt / step) is the same number and cannot overflow.
 -- A window that has ended has lim left, one that is under way lim - used, one that lies ahead 0.
+-- A lease that ends more than 24 h and 2 s ahead was taken before the clock was stepped back: it has ended.
 -- A row that a clock far ahead of this one wrote counts as in the stores. A bucket keeps the debt that
 -- it had by that clock, and a window that has not begun has nothing left.
 -- The clock counts milliseconds: a token that is back for less than one may not show yet.
 CREATE VIEW limiter_remaining AS
-WITH clock AS MATERIALIZED (
+WITH RECURSIVE clock AS MATERIALIZED (
     SELECT CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000000 AS now
 ), buckets AS (
     SELECT b.limiter, b.key, b.step, b.capacity, clock.now,
         max(0, b.full_at - CASE WHEN b.at > clock.now + 2000000000 THEN b.at ELSE clock.now END) AS debt
     FROM limiter_token_buckets AS b CROSS JOIN clock
+), place (i) AS (
+    SELECT 1 UNION ALL SELECT i + 1 FROM place WHERE i < 1000
+), leases AS (
+    -- SQLite converts hexadecimal digits only in JSON.
+    SELECT b.limiter, b.key, b.lim, CASE WHEN i > 0 THEN ('[0x' || hex(substr(b.ends, 8 * i - 7, 8)) || ']') ->> 0 END AS ends
+    FROM limiter_leases AS b LEFT JOIN place ON i <= length(b.ends) / 8
 )
 SELECT limiter, key, 'token bucket' AS policy,
     max(0, capacity - debt / step - (debt % step > 0)) AS remaining,
@@ -84,7 +108,14 @@ SELECT w.limiter, w.key, 'fixed window',
     w.lim,
     CASE WHEN w.window_start > clock.now - w.win
         THEN strftime('%Y-%m-%d %H:%M:%f', w.window_start / 1e9 + w.win / 1e9, 'unixepoch') END
-FROM limiter_fixed_windows AS w CROSS JOIN clock;
+FROM limiter_fixed_windows AS w CROSS JOIN clock
+UNION ALL
+SELECT limiter, key, 'in flight', max(0, lim - count(held)), lim, strftime('%Y-%m-%d %H:%M:%f', max(held) / 1e9, 'unixepoch')
+FROM (
+    SELECT limiter, key, lim, CASE WHEN ends > clock.now AND ends <= clock.now + 86402000000000 THEN ends END AS held
+    FROM leases CROSS JOIN clock
+)
+GROUP BY limiter, key, lim;
 
 -- One row for each key whose policy is not that of its limiter. Operators write the table, and
 -- Store.Overrides reads all rows of a limiter. No other statement of a store uses it.
@@ -121,5 +152,6 @@ CREATE TABLE limiter_overrides (
 
 DROP TABLE limiter_overrides;
 DROP VIEW limiter_remaining;
+DROP TABLE limiter_leases;
 DROP TABLE limiter_fixed_windows;
 DROP TABLE limiter_token_buckets;

@@ -73,7 +73,7 @@ func jsonRow(t *tables.Table, row string) string {
 	pairs := "'limiter', " + row + ".limiter, 'key', hex(" + row + ".key)"
 	for _, column := range t.Columns {
 		value := row + "." + column
-		if column == t.List {
+		if slices.Contains(t.Lists, column) {
 			value = "hex(" + value + ")"
 		}
 		pairs += ", '" + column + "', " + value

@@ -1,0 +1,121 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// Lease is the place of one request: see [Concurrency]. The zero Lease holds nothing. A Lease is safe for
+// concurrent use, and must not be copied.
+type Lease struct {
+	// Result is the decision. Allowed reports that a place was taken, or that [FailOpen] let the request
+	// pass. Used is the number of places that are held, with this one. RetryAfter is the time until a place
+	// is free by itself; it is free earlier if somebody releases one. ResetAfter is the time until the last
+	// lease ends.
+	Result
+	// Length is how long the place is held at least, from before the call. It is 0 if none is held.
+	Length time.Duration
+
+	limiter  *Limiter
+	op       Op          // the acquire
+	store    atomic.Bool // the store may have the lease
+	fallback atomic.Bool // the fallback has it
+	released atomic.Bool // Release was called
+}
+
+// releaseTimeout bounds the release that follows an acquire of unknown outcome.
+const releaseTimeout = time.Second
+
+// begin notes where an acquire took a place.
+func (l *Lease) begin(b *booking) {
+	l.op = b.op
+	took := l.Allowed && l.Source != SourcePolicy
+	l.store.Store(took && l.Source == SourceStore || b.unknown)
+	l.fallback.Store(took && l.Source == SourceLocal)
+	if took {
+		l.Length = b.op.Hold
+	}
+}
+
+// Release frees the place. It may be called on every Lease, also after a refusal or an error, any number of
+// times. Once it has succeeded, or if nothing can be held, it does no I/O and returns nil. Release never
+// frees the place of another request, however late or often it is called.
+//
+// Pass a context that has not ended, such as [context.WithoutCancel] of the request's. After an error, also
+// after [ErrOutcomeUnknown], Release may be called again. If nobody does, the place is free when the lease
+// ends. The errors are the store's; no failure policy applies.
+func (l *Lease) Release(ctx context.Context) error {
+	l.released.Store(true)
+	return cmp.Or(
+		l.releaseFrom(ctx, &l.store, SourceStore),
+		l.releaseFrom(ctx, &l.fallback, SourceLocal),
+	)
+}
+
+// releaseFrom releases the place in the store or in the fallback, if one may be held there.
+func (l *Lease) releaseFrom(ctx context.Context, held *atomic.Bool, from Source) error {
+	if !held.Load() {
+		return nil
+	}
+	_, err := l.carryOut(ctx, OpRelease, l.op.Hold, from)
+	if err == nil {
+		held.Store(false)
+	}
+	return err
+}
+
+// Extend makes the place held for d from now on, which may be shorter than what is left. The time d is 1 ms
+// to [MaxHold]; otherwise the error is [ErrInvalid]. Extend reports false if the lease has ended: then
+// others may have the place. After a refusal or a call of Release it is false, without I/O. If FailOpen let
+// the request pass, it is true, without I/O. Other errors are the store's; no failure policy applies.
+//
+// Extend changes no field of the Lease.
+func (l *Lease) Extend(ctx context.Context, d time.Duration) (bool, error) {
+	if err := checkHold("the time of the lease", d); err != nil {
+		return false, err
+	}
+	if !l.Allowed || l.released.Load() {
+		return false, nil
+	}
+	if l.Source == SourcePolicy {
+		return true, nil
+	}
+	return l.carryOut(ctx, OpExtend, d, l.Source)
+}
+
+// carryOut sends an operation on the lease, and reports whether the store or the fallback has the lease.
+func (l *Lease) carryOut(ctx context.Context, kind OpKind, hold time.Duration, from Source) (bool, error) {
+	b := booking{op: l.op}
+	b.op.Kind, b.op.Hold = kind, hold
+	if l.limiter.clock != nil {
+		at, err := checkClock(l.limiter.clock())
+		if err != nil {
+			return false, err
+		}
+		b.op.At = at
+	}
+	store := l.limiter.store
+	if from == SourceLocal {
+		store = l.limiter.fallback
+	}
+	_, err := l.limiter.carryOut(ctx, store, from, &b)
+	return b.state.Took, err
+}
+
+// withdraw releases the place that the acquire of b may have taken, if its outcome is unknown. It is one
+// attempt: the release may come before the acquire. Then [Lease.Release] releases the place, or the lease
+// ends by itself.
+func (l *Limiter) withdraw(ctx context.Context, b *booking, cause error) {
+	if b.op.Kind != OpAcquire || !errors.Is(cause, ErrOutcomeUnknown) {
+		return
+	}
+	b.unknown = true
+	release := booking{op: b.op}
+	release.op.Kind, release.op.Timeout = OpRelease, min(releaseTimeout, l.timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), release.op.Timeout)
+	defer cancel()
+	_, _ = l.carryOut(ctx, l.store, SourceStore, &release) // the caller gets the cause
+}

@@ -1,0 +1,46 @@
+-- Acquires a lease, or refuses it.
+--
+-- Returns one row (1, now, at, ends, ids, lim) if it took a place, and one row (0, now, at, ends, ids, lim) with
+-- the row that it found if it refused. It returns no row if another process took the last place meanwhile.
+--
+-- A place is taken only under the lock of the row, in DO UPDATE. A refusal may come from the snapshot: it takes
+-- no lock and writes nothing.
+--
+-- The ends are in order, so width_bucket counts the leases that have ended, without a subquery. A lease that
+-- ends later than any lease can was taken before the clock was stepped back: it counts as ended. Arrays are
+-- joined by functions: see DESIGN.md, "Operators have built-in types".
+--
+-- $1 limiter, $2 key, $3 limit, $4 length of the lease in ns, $5 id, $6 time of the operation or NULL, $7 the
+-- longest lease in ns, with a tolerance
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded/* commit */
+), blocked AS (
+    SELECT clock.at, b.at AS row_at, b.ends, b.ids, b.lim
+    FROM /* schema */limiter_leases AS b, clock
+    WHERE b.limiter = $1::text AND b.key = $2::bytea
+      AND pg_catalog.width_bucket(clock.at + $7::bigint, b.ends) - pg_catalog.width_bucket(clock.at, b.ends) >= $3::bigint
+), taken AS (
+    INSERT INTO /* schema */limiter_leases AS b (limiter, key, at, ends, ids, lim, granted)
+    SELECT $1::text, $2::bytea, at, ARRAY[at + $4::bigint], ARRAY[$5::bigint], $3::bigint, 1
+    FROM clock
+    WHERE NOT EXISTS (SELECT FROM blocked)
+    ON CONFLICT (limiter, key) DO UPDATE
+    SET at = excluded.at,
+        ends = pg_catalog.array_cat(
+            pg_catalog.array_cat(
+                b.ends[pg_catalog.width_bucket(excluded.at, b.ends) + 1 : pg_catalog.width_bucket(excluded.ends[1], b.ends)],
+                excluded.ends),
+            b.ends[pg_catalog.width_bucket(excluded.ends[1], b.ends) + 1 : pg_catalog.width_bucket(excluded.at + $7::bigint, b.ends)]),
+        ids = pg_catalog.array_cat(
+            pg_catalog.array_cat(
+                b.ids[pg_catalog.width_bucket(excluded.at, b.ends) + 1 : pg_catalog.width_bucket(excluded.ends[1], b.ends)],
+                excluded.ids),
+            b.ids[pg_catalog.width_bucket(excluded.ends[1], b.ends) + 1 : pg_catalog.width_bucket(excluded.at + $7::bigint, b.ends)]),
+        lim = excluded.lim,
+        granted = 1
+    WHERE pg_catalog.width_bucket(excluded.at + $7::bigint, b.ends) - pg_catalog.width_bucket(excluded.at, b.ends) < $3::bigint
+    RETURNING b.at, b.ends, b.ids, b.lim
+)
+SELECT 1, at, at, ends, ids, lim FROM taken
+UNION ALL
+SELECT 0, at, row_at, ends, ids, lim FROM blocked
