@@ -97,17 +97,6 @@ func (op *Op) refuses(row *Row, now int64) bool {
 	return false
 }
 
-// supports reports whether the operation exists for a policy of the kind. Leases have operations of their own.
-func (k PolicyKind) supports(op OpKind) bool {
-	switch op {
-	case OpLook, OpReset:
-		return true
-	case OpAcquire, OpRelease, OpExtend:
-		return k == KindInFlight
-	}
-	return k != KindInFlight
-}
-
 // maxCharge is the highest cost that [Limiter.Charge] accepts.
 func maxCharge(p Policy) int64 {
 	if b, ok := p.(TokenBucket); ok {

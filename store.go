@@ -230,7 +230,7 @@ func (op *Op) Check() error {
 		return fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
 	case kind == 0:
 		return fmt.Errorf("policy %T: %w", op.Policy, errors.ErrUnsupported)
-	case !kind.supports(op.Kind):
+	case op.Kind >= OpAcquire != (kind == KindInFlight) && op.Kind != OpLook && op.Kind != OpReset:
 		return fmt.Errorf("operation %v of a %T: %w", op.Kind, op.Policy, errors.ErrUnsupported)
 	}
 	return nil

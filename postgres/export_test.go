@@ -84,7 +84,7 @@ type RowLocked struct{ *Store }
 // Do is [Store.Do].
 func (s RowLocked) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	return s.by(ctx, op, func(db DB, t *table, c *batch.Call) error {
-		if op.Kind != limiter.OpTake {
+		if op.Kind != limiter.OpTake && op.Kind != limiter.OpAcquire {
 			return s.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
 		}
 		return s.settleLocked(ctx, db, t, []*batch.Call{c})

@@ -53,8 +53,11 @@ var calls = func() map[string]string {
 			}
 		}
 		calls[t.Prefix+"Read"] = "'l', %[1]s"
-		for _, name := range []string{"Reset", "Lock", "Skip"} {
+		for _, name := range []string{"Reset", "Lock"} {
 			calls[t.Prefix+name] = "'l', %[1]s, '20'"
+		}
+		if ownCalls[t.Kind]["Release"] == "" { // leases are no claims of AllowAll
+			calls[t.Prefix+"Skip"] = "'l', %[1]s, '20'"
 		}
 		row := ""
 		for _, column := range t.Columns {

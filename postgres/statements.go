@@ -62,8 +62,11 @@ func (o *options) statements(t *tables.Table, calendar bool) tableStatements {
 	texts := tableStatements{
 		refund: own("refund"), cancel: own("cancel"), release: own("release"),
 		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: o.text("lock", append([]string{"/* skip */", ""}, both...)...),
-		skip:  o.text("lock", append([]string{"/* skip */", o.skipLocked()}, both...)...),
-		reset: shared("reset"), add: shared("add"), clock: o.text("clock"),
+		reset: shared("reset"), clock: o.text("clock"),
+	}
+	if texts.release == "" { // leases are no claims of AllowAll
+		texts.add = shared("add")
+		texts.skip = o.text("lock", append([]string{"/* skip */", o.skipLocked()}, both...)...)
 	}
 	if o.citus {
 		texts.refund, texts.cancel = withoutClock(texts.refund), withoutClock(texts.cancel)

@@ -36,3 +36,6 @@ func Statements() map[string]string {
 	}
 	return named
 }
+
+// EndCopies waits until no goroutine copies the log. Nothing must be written meanwhile.
+func (s *Store) EndCopies() { s.copies.Wait() }

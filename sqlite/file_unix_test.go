@@ -81,6 +81,7 @@ func TestFaultsOfPaths(t *testing.T) {
 		fault{
 			name: m.name, class: limiter.ErrMisconfigured,
 			begin: func(p *faulty) func() {
+				p.store.EndCopies() // its connection may be about to create -wal
 				m.away(p.T, p.path)
 				before := allFiles(p.T, p.path)
 				p.misses()

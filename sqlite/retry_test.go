@@ -74,7 +74,7 @@ func TestReadThatFailsInItsMiddle(t *testing.T) {
 	if list, err := again.Overrides(t.Context(), "l", 10); err != nil || len(list) != 3 || fails {
 		t.Errorf("Overrides = %+v, %v; want three", list, err)
 	}
-	must(t, again.ContinueSweep("0,0"))
+	must(t, again.ContinueSweep(sweepStart))
 	fails = true
 	n, err := again.Sweep(t.Context(), 10)
 	if visited := again.SweepProgress().Visited; err != nil || n != 3 || visited != 3 || fails {

@@ -57,7 +57,7 @@ var contractCases = []testCase{
 		func(f *fixture) {
 			l := f.limiter("l", bucket(1, s))
 			f.passes(l, "k", 1)
-			for _, kind := range []limiter.OpKind{0, limiter.OpBlock + 1, 99, 255} {
+			for _, kind := range []limiter.OpKind{0, limiter.OpExtend + 1, 99, 255} {
 				if _, err := f.store.Do(context.Background(), f.op(kind, "k")); !errors.Is(err, errors.ErrUnsupported) {
 					f.Errorf("operation %d: %v, want errors.ErrUnsupported", kind, err)
 				}

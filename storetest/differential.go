@@ -90,6 +90,9 @@ func (h *history) take(i int, shared bool) limiter.Op {
 
 // operation makes another operation of a take, or leaves it as it is.
 func (h *history) operation(op limiter.Op) limiter.Op {
+	if limiter.KindOf(op.Policy) == limiter.KindInFlight {
+		return h.leaseOperation(op)
+	}
 	counts := op.CountsRefusals()
 	reach := time.Duration(h.rnd.Int64N(int64(8 * s)))
 	switch kind := h.rnd.IntN(20); {
@@ -171,7 +174,7 @@ func (h *history) one(op limiter.Op) {
 			op.Booked = want
 			h.taken = append(h.taken[max(0, len(h.taken)-5):], op)
 		}
-	case limiter.OpRefund, limiter.OpCancel, limiter.OpBlock, limiter.OpReset:
+	case limiter.OpRefund, limiter.OpCancel, limiter.OpBlock, limiter.OpReset, limiter.OpRelease:
 		got, want = limiter.State{Took: got.Took}, limiter.State{Took: want.Took}
 		if op.Kind == limiter.OpReset && len(h.policies) > 1 {
 			got.Took = want.Took // a refusal of several takes may have added the row of an unused key

@@ -107,6 +107,8 @@ func limitOf(p limiter.Policy) int64 {
 		return p.Limit
 	case limiter.CalendarWindow:
 		return p.Limit
+	case limiter.InFlight:
+		return 1
 	}
 	panic(fmt.Sprintf("no limit of a %T", p))
 }

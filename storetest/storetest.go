@@ -25,6 +25,8 @@ import (
 //   - Check(context.Context) error.
 //   - DoAll of [limiter.AllStore].
 //   - Close() error, which may be called twice.
+//
+// A store that knows no leases returns [errors.ErrUnsupported] for them. Run then skips their tests.
 func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 	groups := []group{
 		{"decisions", slices.Concat(decisionCases, zeroCases)},
@@ -43,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) limiter.Store) {
 			runCases(t, open(t), g.cases)
 		})
 	}
+	t.Run("leases", func(t *testing.T) { runLeases(t, open(t)) })
 	t.Run("all or none", func(t *testing.T) { runAll(t, open) })
 	t.Run("vectors", func(t *testing.T) { runVectors(t, open) })
 	t.Run("close", func(t *testing.T) { runClose(t, open) })
