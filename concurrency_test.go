@@ -1,6 +1,10 @@
 package limiter_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -8,16 +12,323 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-func TestConcurrency(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1_800_000_000, 0)
-	c, err := limiter.NewConcurrency(memory.New(), "exports", limiter.InFlight{Limit: 2, Hold: time.Minute},
-		limiter.WithClock(func() time.Time { return now }))
+// places is the policy of most tests of leases.
+var places = limiter.InFlight{Limit: 2, Hold: time.Minute}
+
+func newConcurrency(t *testing.T, store limiter.Store, opts ...limiter.Option) *limiter.Concurrency {
+	t.Helper()
+	c, err := limiter.NewConcurrency(store, "c", places, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := c.TryAcquire(t.Context(), "k")
-	if err != nil || !first.Allowed || first.Used != 1 || first.Remaining != 1 || first.ResetAfter != time.Minute || first.Length != time.Minute {
-		t.Fatalf("%+v, %v", first, err)
+	return c
+}
+
+func mustAcquire(t *testing.T, c *limiter.Concurrency) *limiter.Lease {
+	t.Helper()
+	lease, err := c.TryAcquire(t.Context(), "k")
+	if err != nil || !lease.Allowed {
+		t.Fatalf("TryAcquire: %+v, %v", lease.Result, err)
+	}
+	return lease
+}
+
+// lateStore carries out operations and then fails with err while that is not nil, except a release. It
+// remembers the operations, and whether their context could end.
+type lateStore struct {
+	limiter.Store
+	err  error
+	ops  []limiter.Op
+	ends []bool
+}
+
+func (s *lateStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	s.ops = append(s.ops, op)
+	s.ends = append(s.ends, ctx.Err() != nil)
+	state, err := s.Store.Do(context.WithoutCancel(ctx), op)
+	if s.err != nil && op.Kind != limiter.OpRelease {
+		return limiter.State{}, s.err
+	}
+	return state, err
+}
+
+// kinds returns the kinds of operations since the last call.
+func (s *lateStore) kinds() (kinds []limiter.OpKind) {
+	for _, op := range s.ops {
+		kinds = append(kinds, op.Kind)
+	}
+	s.ops = nil
+	return kinds
+}
+
+func TestNewConcurrency(t *testing.T) {
+	t.Parallel()
+	c := newConcurrency(t, memory.New())
+	if c.Name() != "c" || c.Policy() != places || c.Policy().String() != "2 in flight, 1m0s each" {
+		t.Errorf("%q, %v", c.Name(), c.Policy())
+	}
+	store := memory.New()
+	for name, c := range map[string]struct {
+		store  limiter.Store
+		policy limiter.InFlight
+		opts   []limiter.Option
+	}{
+		"no store":                  {nil, places, nil},
+		"a transaction":             {inTransaction{store}, places, nil},
+		"a fallback in one":         {store, places, []limiter.Option{limiter.FailLocal(inTransaction{store})}},
+		"no places":                 {store, limiter.InFlight{Hold: time.Minute}, nil},
+		"too many places":           {store, limiter.InFlight{Limit: 1001, Hold: time.Minute}, nil},
+		"no hold":                   {store, limiter.InFlight{Limit: 1}, nil},
+		"a hold below 1 ms":         {store, limiter.InFlight{Limit: 1, Hold: time.Millisecond - 1}, nil},
+		"a hold above a day":        {store, limiter.InFlight{Limit: 1, Hold: limiter.MaxHold + 1}, nil},
+		"a deny cache":              {store, places, []limiter.Option{limiter.WithDenyCache(10, 0)}},
+		"a longest wait":            {store, places, []limiter.Option{limiter.WithMaxWait(limiter.MaxReserve)}},
+		"a longest wait of nothing": {store, places, []limiter.Option{limiter.WithMaxWait(0)}},
+		"a nil option":              {store, places, []limiter.Option{nil}},
+	} {
+		if _, err := limiter.NewConcurrency(c.store, "c", c.policy, c.opts...); !errors.Is(err, limiter.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", name, err)
+		}
+	}
+	for _, p := range []limiter.InFlight{{Limit: 1, Hold: time.Millisecond}, {Limit: 1000, Hold: limiter.MaxHold}} {
+		if _, err := limiter.NewConcurrency(store, "c", p); err != nil {
+			t.Errorf("%v: %v", p, err)
+		}
+	}
+	if _, err := limiter.New(store, "c", places); !errors.Is(err, limiter.ErrInvalid) {
+		t.Errorf("New: %v, want ErrInvalid", err)
+	}
+}
+
+func TestLeasePolicies(t *testing.T) {
+	t.Parallel()
+	var chosen limiter.Policy = limiter.InFlight{Limit: 1, Hold: time.Hour}
+	for name, f := range map[string]func(p limiter.Policy) error{
+		"concurrency": func(p limiter.Policy) error {
+			chosen = p
+			c := newConcurrency(t, memory.New(), limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) { return chosen, nil }))
+			lease, err := c.TryAcquire(t.Context(), "k")
+			if err == nil && (lease.Length != time.Hour || lease.Limit != 1 || lease.Policy != p) {
+				t.Errorf("%v: %+v", p, lease.Result)
+			}
+			return err
+		},
+		"limiter": func(p limiter.Policy) error {
+			l := newLimiter(t, memory.New(), limiter.PerHour(5), limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) { return p, nil }))
+			_, err := l.Allow(t.Context(), "k")
+			return err
+		},
+	} {
+		for _, p := range []limiter.Policy{limiter.InFlight{Limit: 1, Hold: time.Hour}, limiter.PerHour(3), limiter.InFlight{}} {
+			_, inFlight := p.(limiter.InFlight)
+			valid := p != limiter.InFlight{} && inFlight == (name == "concurrency")
+			if err := f(p); valid != (err == nil) || !valid && !errors.Is(err, limiter.ErrInvalid) {
+				t.Errorf("%s, %v: %v", name, p, err)
+			}
+		}
+	}
+}
+
+func TestLeaseTimes(t *testing.T) {
+	t.Parallel()
+	c := newConcurrency(t, memory.New())
+	for d, valid := range map[time.Duration]bool{
+		-1: false, 0: false, time.Millisecond - 1: false, time.Millisecond: true, limiter.MaxHold: true, limiter.MaxHold + 1: false,
+	} {
+		lease, err := c.TryAcquireFor(t.Context(), fmt.Sprint(d), d)
+		if lease == nil || (err == nil) != valid || !valid && !errors.Is(err, limiter.ErrInvalid) {
+			t.Fatalf("TryAcquireFor(%v): %v, %v", d, lease, err)
+		}
+		_, err = lease.Extend(t.Context(), d)
+		if (err == nil) != valid || !valid && !errors.Is(err, limiter.ErrInvalid) {
+			t.Errorf("Extend(%v): %v", d, err)
+		}
+	}
+	var zero limiter.Lease
+	if held, err := zero.Extend(t.Context(), time.Second); held || err != nil || zero.Release(t.Context()) != nil {
+		t.Errorf("the zero Lease: %v, %v", held, err)
+	}
+}
+
+func TestLeaseIDs(t *testing.T) {
+	t.Parallel()
+	store := &lateStore{Store: memory.New()}
+	c := newConcurrency(t, store)
+	seen := map[int64]bool{}
+	for range 1000 {
+		if err := mustAcquire(t, c).Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		acquire, release := store.ops[0], store.ops[1]
+		if acquire.ID < 1 || seen[acquire.ID] || release.ID != acquire.ID || acquire.Hold != time.Minute || acquire.Cost != 1 {
+			t.Fatalf("%+v and %+v", acquire, release)
+		}
+		seen[acquire.ID] = true
+		store.ops = nil
+	}
+}
+
+// A lease whose acquire had no outcome is released at once, and once more by its caller.
+func TestAcquireOfUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	acquire, release := limiter.OpAcquire, limiter.OpRelease
+	canceled := fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown, context.DeadlineExceeded)
+	for name, fail := range failurePolicies() {
+		for _, c := range []struct {
+			err   error
+			sends []limiter.OpKind // by TryAcquire
+			again bool             // Release sends to the store
+		}{
+			{limiter.ErrOutcomeUnknown, []limiter.OpKind{acquire, release}, true},
+			{canceled, []limiter.OpKind{acquire, release}, true},
+			{limiter.ErrNotApplied, []limiter.OpKind{acquire}, false},
+			{errKeyBusy, []limiter.OpKind{acquire}, false},
+		} {
+			t.Run(fmt.Sprint(name, " ", c.err), func(t *testing.T) {
+				store := &lateStore{Store: memory.New(), err: c.err}
+				var seen []limiter.Decision
+				con := newConcurrency(t, store, fail, limiter.WithTimeout(2*time.Second),
+					limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen = append(seen, d) }))
+				lease, err := con.TryAcquire(t.Context(), "k")
+				passes := name != "closed" && limiter.StoreFailed(c.err)
+				if lease.Allowed != passes || passes == errors.Is(err, c.err) {
+					t.Errorf("%+v, %v", lease.Result, err)
+				}
+				if wantLength := map[bool]time.Duration{true: time.Minute}[passes && name == "local"]; lease.Length != wantLength {
+					t.Errorf("Length %v, want %v", lease.Length, wantLength)
+				}
+				if c.again && (store.ops[1].ID != store.ops[0].ID || store.ops[1].Timeout != time.Second || store.ends[1]) {
+					t.Errorf("the release after %+v is %+v", store.ops[0], store.ops[1])
+				}
+				if sent := store.kinds(); !slices.Equal(sent, c.sends) {
+					t.Errorf("sent %v, want %v", sent, c.sends)
+				}
+				if n := len(seen); n != len(c.sends) || seen[n-1].Op != acquire || !errors.Is(seen[n-1].Err, c.err) {
+					t.Errorf("observed %+v", seen)
+				}
+				for range 2 {
+					if err := lease.Release(t.Context()); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+				if sent := len(store.kinds()); sent != map[bool]int{true: 1}[c.again] {
+					t.Errorf("two calls of Release sent %d operations", sent)
+				}
+			})
+		}
+	}
+}
+
+func TestLeaseUnderFailurePolicies(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]limiter.Option{"open": limiter.FailOpen(), "local": limiter.FailLocal(memory.New())} {
+		store := &lateStore{Store: memory.New(), err: limiter.ErrNotApplied}
+		c := newConcurrency(t, store, fail)
+		lease := mustAcquire(t, c)
+		store.kinds()
+		if want := map[string]limiter.Source{"open": limiter.SourcePolicy, "local": limiter.SourceLocal}[name]; lease.Source != want || lease.Taken != 1 {
+			t.Errorf("%s: %+v", name, lease.Result)
+		}
+		if held, err := lease.Extend(t.Context(), time.Hour); !held || err != nil {
+			t.Errorf("%s: Extend: %v, %v", name, held, err)
+		}
+		if name == "local" {
+			if second := mustAcquire(t, c); second.Used != 2 || second.ResetAfter < 59*time.Minute {
+				t.Errorf("the second lease of the fallback: %+v", second.Result)
+			}
+			if third, err := c.TryAcquire(t.Context(), "k"); err != nil || third.Allowed || third.Source != limiter.SourceLocal {
+				t.Errorf("the third lease of the fallback: %+v, %v", third.Result, err)
+			}
+			store.kinds()
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("%s: Release: %v", name, err)
+		}
+		if held, err := lease.Extend(t.Context(), time.Hour); held || err != nil {
+			t.Errorf("%s: Extend after Release: %v, %v", name, held, err)
+		}
+		if sent := store.kinds(); len(sent) > 0 {
+			t.Errorf("%s: sent %v to the store", name, sent)
+		}
+		if name == "local" {
+			mustAcquire(t, c) // in the place that was released
+		}
+	}
+}
+
+func TestReleaseThatFails(t *testing.T) {
+	t.Parallel()
+	store := &flakyStore{Store: memory.New()}
+	c := newConcurrency(t, store)
+	lease := mustAcquire(t, c)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := lease.Release(canceled); !errors.Is(err, limiter.ErrCanceled) {
+		t.Errorf("Release after the end of its context: %v", err)
+	}
+	store.err = limiter.ErrOutcomeUnknown
+	if err := lease.Release(t.Context()); !errors.Is(err, limiter.ErrOutcomeUnknown) {
+		t.Errorf("Release: %v", err)
+	}
+	store.err = nil
+	for range 2 {
+		if err := lease.Release(t.Context()); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	if n := len(store.ops); n != 3 {
+		t.Errorf("%d operations, want an acquire and two releases", n)
+	}
+	if r, err := c.Peek(t.Context(), "k"); err != nil || r.Used != 0 {
+		t.Errorf("Peek: %+v, %v", r, err)
+	}
+}
+
+func TestStoreWithoutLeases(t *testing.T) {
+	t.Parallel()
+	for name, fail := range failurePolicies() {
+		c := newConcurrency(t, &brokenStore{err: errors.ErrUnsupported}, fail)
+		lease, err := c.TryAcquire(t.Context(), "k")
+		if lease.Allowed || !errors.Is(err, errors.ErrUnsupported) || lease.Release(t.Context()) != nil {
+			t.Errorf("%s: %+v, %v", name, lease.Result, err)
+		}
+	}
+	for _, kind := range []limiter.OpKind{limiter.OpTake, limiter.OpTakeUpTo, limiter.OpRefund, limiter.OpCancel, limiter.OpCharge, limiter.OpBlock} {
+		if err := (&limiter.Op{Kind: kind, Policy: places}).Check(); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%v of places: %v", kind, err)
+		}
+	}
+	for _, kind := range []limiter.OpKind{limiter.OpAcquire, limiter.OpRelease, limiter.OpExtend} {
+		if err := (&limiter.Op{Kind: kind, Policy: limiter.PerHour(1)}).Check(); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%v of a bucket: %v", kind, err)
+		}
+	}
+}
+
+func TestObserverOfLeases(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	c := newConcurrency(t, memory.New(), limiter.WithKeyDigest([]byte("secret")), limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
+		seen = append(seen, fmt.Sprint(d.Op, d.Cost, d.Result.Allowed, d.Changed, d.Err))
+	}))
+	lease := mustAcquire(t, c)
+	_, _ = lease.Extend(t.Context(), time.Hour)
+	_ = lease.Release(t.Context())
+	_, _ = c.Peek(t.Context(), "k")
+	_ = c.Reset(t.Context(), "k")
+	want := []string{"acquire 1 true false <nil>", "extend 1 true true <nil>", "release 1 true true <nil>", "look 1 true false <nil>", "reset 0 true true <nil>"}
+	if !slices.Equal(seen, want) {
+		t.Errorf("observed\n%q, want\n%q", seen, want)
+	}
+}
+
+// A refusal that lost a race finds a free place. It must not look like one that passes.
+func TestLeaseThatLostARace(t *testing.T) {
+	t.Parallel()
+	c := newConcurrency(t, &refusingStore{limiter.State{Now: 5, Row: limiter.Row{At: 4, Limit: 2}}})
+	lease, err := c.TryAcquire(t.Context(), "k")
+	want := limiter.Result{Limit: 2, Used: 2, RetryAfter: time.Microsecond, ResetAfter: time.Microsecond, Source: limiter.SourceStore, Policy: places}
+	if err != nil || lease.Result != want {
+		t.Errorf("%+v, %v; want %+v", lease.Result, err, want)
 	}
 }

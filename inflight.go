@@ -34,11 +34,7 @@ const (
 
 // String returns the policy as text, such as "10 in flight, 1m0s each".
 func (p InFlight) String() string {
-	text := fmt.Sprintf("%d in flight", p.Limit)
-	if p.Hold > 0 { // a row does not tell it
-		text += fmt.Sprintf(", %v each", p.Hold)
-	}
-	return text
+	return fmt.Sprintf("%d in flight, %v each", p.Limit, p.Hold)
 }
 
 func (p InFlight) check() error {

@@ -1,6 +1,10 @@
 package limiter
 
-import "math"
+import (
+	"errors"
+	"fmt"
+	"math"
+)
 
 // PolicyKind is a kind of limit. The state of each kind is in a table of its own, so a key has one
 // state for each kind. The zero PolicyKind is none.
@@ -26,6 +30,21 @@ func KindOf(p Policy) PolicyKind {
 		return KindInFlight
 	}
 	return 0
+}
+
+// Check returns an error that matches [errors.ErrUnsupported] if this package has no such kind of
+// operation or policy, or no such operation for the policy. Every Do calls it first.
+func (op *Op) Check() error {
+	kind := KindOf(op.Policy)
+	switch {
+	case op.Kind < OpTake || op.Kind > OpExtend:
+		return fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
+	case kind == 0:
+		return fmt.Errorf("policy %T: %w", op.Policy, errors.ErrUnsupported)
+	case op.Kind >= OpAcquire != (kind == KindInFlight) && op.Kind != OpLook && op.Kind != OpReset:
+		return fmt.Errorf("operation %v of a %T: %w", op.Kind, op.Policy, errors.ErrUnsupported)
+	}
+	return nil
 }
 
 // The functions below are the only ones that switch by the type of a policy. Its algorithms are not
@@ -118,6 +137,14 @@ func (op *Op) tolerance(row Row) int64 {
 func (op *Op) CountsRefusals() bool {
 	w, ok := op.Policy.(FixedWindow)
 	return ok && w.CountRejected
+}
+
+// checkRate returns an error if p does not belong to a [Limiter].
+func checkRate(p Policy) error {
+	if KindOf(p) == KindInFlight {
+		return invalid("the policy is an InFlight; pass it to NewConcurrency")
+	}
+	return nil
 }
 
 // checkPolicy returns p in the form in which equal policies are equal values, or what is wrong with it. It

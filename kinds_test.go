@@ -48,7 +48,7 @@ func limitOf(p limiter.Policy) int64 {
 func TestKindsAreData(t *testing.T) {
 	t.Parallel()
 	const most = 8
-	own := []string{"bucket.go", "window.go", "windows.go", "calendar.go"}
+	own := []string{"bucket.go", "window.go", "windows.go", "calendar.go", "inflight.go", "concurrency.go"}
 	other := []string{
 		"prove", "bench", "examples", "dashboards", "storetest",
 		"internal/rowtest", "internal/dbtest", "internal/testenv", "internal/daemon", "internal/keyleak",
@@ -87,7 +87,7 @@ func namesKind(t *testing.T, path string) (found bool) {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		name, ok := n.(*ast.Ident)
-		found = found || ok && slices.Contains([]string{"TokenBucket", "FixedWindow", "CalendarWindow", "KindBucket", "KindWindow"}, name.Name)
+		found = found || ok && slices.Contains([]string{"TokenBucket", "FixedWindow", "CalendarWindow", "InFlight", "KindBucket", "KindWindow", "KindInFlight"}, name.Name)
 		return !found
 	})
 	return found

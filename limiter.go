@@ -28,8 +28,8 @@ type Limiter struct {
 // The name distinguishes the limiters of one store. It has 1 to 64 characters of A-Z a-z 0-9 . _ :
 // / and -. The error matches [ErrInvalid] and says what to fix.
 func New(store Store, name string, policy Policy, opts ...Option) (*Limiter, error) {
-	if KindOf(policy) == KindInFlight {
-		return nil, invalid("the policy is an InFlight; pass it to NewConcurrency")
+	if err := checkRate(policy); err != nil {
+		return nil, err
 	}
 	l, err := newLimiter(store, name, policy, opts)
 	if err != nil {

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -220,21 +219,6 @@ const (
 	// 36 years in nanoseconds.
 	maxDebt = 1 << 60
 )
-
-// Check returns an error that matches [errors.ErrUnsupported] if this package has no such kind of
-// operation or policy, or no such operation for the policy. Every Do calls it first.
-func (op *Op) Check() error {
-	kind := KindOf(op.Policy)
-	switch {
-	case op.Kind < OpTake || op.Kind > OpExtend:
-		return fmt.Errorf("operation %d: %w", op.Kind, errors.ErrUnsupported)
-	case kind == 0:
-		return fmt.Errorf("policy %T: %w", op.Policy, errors.ErrUnsupported)
-	case op.Kind >= OpAcquire != (kind == KindInFlight) && op.Kind != OpLook && op.Kind != OpReset:
-		return fmt.Errorf("operation %v of a %T: %w", op.Kind, op.Policy, errors.ErrUnsupported)
-	}
-	return nil
-}
 
 // Clock returns the operation's own time or, if it has none, the reading of now, in nanoseconds
 // since 1970. The error is [ErrInvalid] if the reading is not between 1970 and 2079.

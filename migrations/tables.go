@@ -65,7 +65,8 @@ func (l listField) Scan(from any) error {
 }
 
 // Policy returns the policy that wrote the row, as far as the row tells. It does not tell whether a
-// bucket's rate was 1 per second or 60 per minute, nor whether a window counts refused requests.
+// bucket's rate was 1 per second or 60 per minute, nor whether a window counts refused requests, nor how long
+// requests in flight may hold their places.
 func (t Table) Policy(row limiter.Row) limiter.Policy { return t.table.Policy(row) }
 
 // Used returns the used part of the limit, given the Result of a look at the row. It is above the limit

@@ -23,7 +23,7 @@ func TestBase(t *testing.T) {
 	window := limiter.FixedWindow{Limit: 100, Window: time.Hour, CountRejected: true}
 	own := limiter.PerMinute(3)
 	source := list{
-		{Key: "more", Limit: 2000},
+		{Key: "more", Limit: 900},
 		{Key: "over", Limit: 5, ExpiresAt: time.Now()},
 		{Key: "below", Limit: -1},
 		{Key: "above", Limit: math.MaxInt64},
@@ -31,9 +31,11 @@ func TestBase(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		base, more limiter.Policy
+		says       string
 	}{
-		"calendar": {month, limiter.CalendarWindow{Limit: 2000, Period: limiter.Month}},
-		"window":   {window, limiter.FixedWindow{Limit: 2000, Window: time.Hour, CountRejected: true}},
+		"calendar":  {month, limiter.CalendarWindow{Limit: 900, Period: limiter.Month}, "must be 1 to 2^60"},
+		"window":    {window, limiter.FixedWindow{Limit: 900, Window: time.Hour, CountRejected: true}, "must be 1 to 2^60"},
+		"in flight": {limiter.InFlight{Limit: 10, Hold: time.Minute}, limiter.InFlight{Limit: 900, Hold: time.Minute}, "must be 1 to 1000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,7 +51,7 @@ func TestBase(t *testing.T) {
 					t.Errorf("%s: %v, %v; want ErrInvalid", key, got, err)
 				}
 			}
-			if len(seen) != 1 || !errors.Is(seen[0], limiter.ErrInvalid) || !strings.Contains(seen[0].Error(), "must be 1 to 2^60") {
+			if len(seen) != 1 || !errors.Is(seen[0], limiter.ErrInvalid) || !strings.Contains(seen[0].Error(), c.says) {
 				t.Errorf("OnError got %v, want ErrInvalid once", seen)
 			}
 		})
@@ -72,7 +74,7 @@ func TestBase(t *testing.T) {
 	})
 	t.Run("of another kind", func(t *testing.T) {
 		t.Parallel()
-		for _, base := range []limiter.Policy{nil, own, &month, limiter.FixedWindow{}} {
+		for _, base := range []limiter.Policy{nil, own, &month, limiter.FixedWindow{}, limiter.InFlight{}} {
 			if _, err := overrides.New(source, "l", overrides.Base(base))(t.Context(), "k"); !errors.Is(err, limiter.ErrInvalid) {
 				t.Errorf("%v: %v, want ErrInvalid", base, err)
 			}

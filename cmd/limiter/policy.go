@@ -134,7 +134,7 @@ type policyJSON struct {
 	Capacity      int64         `json:"capacity,omitempty"` // of a bucket
 	Refill        int64         `json:"refill,omitempty"`
 	Interval      float64       `json:"interval_seconds,omitempty"`
-	Limit         int64         `json:"limit,omitempty"` // of a window, or a limit alone
+	Limit         int64         `json:"limit,omitempty"` // of a window or of requests in flight, or a limit alone
 	Window        float64       `json:"window_seconds,omitempty"`
 	CountRejected bool          `json:"count_rejected,omitempty"`
 }
@@ -145,6 +145,8 @@ func newPolicy(p limiter.Policy) policyJSON {
 		return policyJSON{Kind: database.KindOf(p), Capacity: p.Capacity, Refill: p.Refill, Interval: show.Seconds(p.Interval)}
 	case limiter.FixedWindow:
 		return policyJSON{Kind: database.KindOf(p), Limit: p.Limit, Window: show.Seconds(p.Window), CountRejected: p.CountRejected}
+	case limiter.InFlight:
+		return policyJSON{Kind: database.KindOf(p), Limit: p.Limit}
 	}
 	return policyJSON{}
 }
@@ -160,6 +162,8 @@ func (p policyJSON) String() string {
 		return fmt.Sprintf("bucket of %d, %d back every %s", p.Capacity, p.Refill, seconds(p.Interval))
 	case p.Kind == overrides.KindLimit:
 		return fmt.Sprintf("limit of %d", p.Limit)
+	case p.Window == 0:
+		return fmt.Sprintf("%d in flight", p.Limit)
 	case p.CountRejected:
 		return fmt.Sprintf("%d per window of %s, counts refusals", p.Limit, seconds(p.Window))
 	}

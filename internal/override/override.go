@@ -2,6 +2,7 @@
 package override
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -59,7 +60,7 @@ func (c Columns) Policy() (limiter.Policy, error) {
 		limiter.ErrMisconfigured, c.Kind)
 }
 
-// WithLimit returns base with another limit, or nil if that is not a window.
+// WithLimit returns base with another limit, or nil if that is a bucket.
 func WithLimit(base limiter.Policy, limit int64) limiter.Policy {
 	switch p := base.(type) {
 	case limiter.FixedWindow:
@@ -68,8 +69,31 @@ func WithLimit(base limiter.Policy, limit int64) limiter.Policy {
 	case limiter.CalendarWindow:
 		p.Limit = limit
 		return p
+	case limiter.InFlight:
+		p.Limit = limit
+		return p
 	}
 	return nil
+}
+
+// Check returns a policy in the form that a limiter gives it, or what is wrong with it.
+func Check(p limiter.Policy) (limiter.Policy, error) {
+	if p, ok := p.(limiter.InFlight); ok {
+		_, err := limiter.NewConcurrency(nowhere{}, "base", p)
+		return p, err
+	}
+	l, err := limiter.New(nowhere{}, "base", p)
+	if err != nil {
+		return nil, err
+	}
+	return l.Policy(), nil
+}
+
+// nowhere is the store of a Limiter that only checks its policy.
+type nowhere struct{}
+
+func (nowhere) Do(context.Context, limiter.Op) (limiter.State, error) {
+	return limiter.State{}, limiter.ErrNotApplied
 }
 
 // Override returns what the row means. The error matches [limiter.ErrMisconfigured] if the kind is

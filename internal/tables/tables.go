@@ -25,7 +25,7 @@ type Table struct {
 	// Lists are the columns of [limiter.Row].List: bigint[] in PostgreSQL, BLOB in SQLite. The lists of a row
 	// are equally long. All other columns are 8-byte integers.
 	Lists []string
-	// Policy returns the policy that wrote a row, as far as the row tells: a calendar is not in it.
+	// Policy returns the policy that wrote a row, as far as the row tells: a calendar and a Hold are not in it.
 	Policy func(row limiter.Row) limiter.Policy
 	// Refills reports whether Period is the time in which one of Limit comes back.
 	Refills bool
@@ -145,7 +145,7 @@ var All = []*Table{
 		Prefix:  "lease",
 		Columns: []string{"at", "ends", "ids", "lim"}, PolicyColumns: 1,
 		Lists:  []string{"ends", "ids"},
-		Policy: func(row limiter.Row) limiter.Policy { return limiter.InFlight{Limit: row.Limit} },
+		Policy: func(row limiter.Row) limiter.Policy { return limiter.InFlight{Limit: row.Limit, Hold: limiter.MaxHold} },
 		Share:  "CASE WHEN coalesce({ends -1}, 0) > {now} THEN CAST({ends #} AS double precision) / CAST(lim AS double precision) ELSE 0 END",
 		End:    "coalesce({ends -1}, 0)",
 		Fields: func(to []any, row *limiter.Row) []any {

@@ -97,7 +97,7 @@ CREATE TABLE /* schema */limiter_leases (
     ids     bigint[]         NOT NULL,
     CONSTRAINT limiter_leases_pkey PRIMARY KEY (limiter, key),
     CONSTRAINT limiter_leases_check CHECK ((at | lim - 1 | granted) >> 62 = 0 AND cardinality(ends) = cardinality(ids))
-) WITH (fillfactor = 50, vacuum_truncate = off);
+) WITH (fillfactor = 70, vacuum_truncate = off);
 
 COMMENT ON TABLE /* schema */limiter_leases IS
     'limiter: requests in flight, one row a (limiter, key); a row whose leases have ended equals no row';
@@ -145,7 +145,7 @@ ALTER TABLE /* schema */limiter_leases SET (fillfactor = 10);
 INSERT INTO /* schema */limiter_leases (at, lim, granted, limiter, key, ends, ids)
 SELECT 0, 1, 0, '', int4send(i), ARRAY[]::bigint[], ARRAY[]::bigint[] FROM generate_series(1, 288) AS i;
 DELETE FROM /* schema */limiter_leases WHERE limiter = '';
-ALTER TABLE /* schema */limiter_leases SET (fillfactor = 50);
+ALTER TABLE /* schema */limiter_leases SET (fillfactor = 70);
 
 -- What every key has left right now, under the policy that wrote its row. For people: no statement
 -- of limiter reads it. A key without a row has all of its limit left and does not appear.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"

@@ -3,6 +3,7 @@ package database
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -203,7 +204,11 @@ func (db *DB) tryDecision(ctx context.Context, p limiter.Policy) error {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	store, err := postgres.New(tx, opts...)
 	if err == nil {
-		_, err = store.Do(ctx, limiter.Op{Kind: limiter.OpTake, Name: "limiter-doctor", Key: rand.Text(), Policy: p, Cost: 1})
+		op := limiter.Op{Kind: limiter.OpTake, Name: "limiter-doctor", Key: rand.Text(), Policy: p, Cost: 1}
+		if errors.Is(op.Check(), errors.ErrUnsupported) { // requests in flight
+			op.Kind, op.ID, op.Hold = limiter.OpAcquire, 1, time.Hour
+		}
+		_, err = store.Do(ctx, op)
 	}
 	return err
 }

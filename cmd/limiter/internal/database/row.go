@@ -110,11 +110,11 @@ type State struct {
 
 // Look returns what the key may do at r.Now, under the policy that wrote the row.
 func (r Row) Look(ctx context.Context) (State, error) {
-	l, err := limiter.New(frozen{r}, "row", r.Policy())
-	if err != nil {
-		return State{}, err
+	var res limiter.Result
+	l, err := newPeeker(frozen{r}, r.Policy())
+	if err == nil {
+		res, err = l.Peek(ctx, "key")
 	}
-	res, err := l.Peek(ctx, "key")
 	if err != nil {
 		return State{}, err
 	}

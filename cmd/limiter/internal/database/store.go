@@ -121,6 +121,18 @@ func (db *DB) Policies(ctx context.Context, name string) ([]Row, error) {
 	return found, nil
 }
 
+// peeker looks at the state of keys.
+type peeker interface {
+	Peek(ctx context.Context, key string) (limiter.Result, error)
+}
+
+func newPeeker(store limiter.Store, p limiter.Policy) (peeker, error) {
+	if p, ok := p.(limiter.InFlight); ok {
+		return limiter.NewConcurrency(store, "row", p)
+	}
+	return limiter.New(store, "row", p)
+}
+
 // CheckPolicy returns an error that matches [limiter.ErrInvalid] if no limiter can have the name or
 // the policy.
 func CheckPolicy(name string, p limiter.Policy) error {
@@ -173,6 +185,10 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 		}
 		policies = nil
 		for _, r := range rows {
+			block := limiter.Op{Kind: limiter.OpBlock, Policy: r.Policy()}
+			if err := block.Check(); err != nil {
+				return fmt.Errorf("%w: limiter %q limits requests in flight, which cannot be blocked; block the key of a limiter of rates", limiter.ErrInvalid, name)
+			}
 			if r.offset() != 0 {
 				return fmt.Errorf("%w: the quota of limiter %q follows a calendar that its rows do not tell; pass --period, and --location and --start-day if its policy has them",
 					limiter.ErrInvalid, name)
