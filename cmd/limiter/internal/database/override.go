@@ -40,7 +40,14 @@ func (db *DB) SetOverride(ctx context.Context, o Override) error {
 	if err != nil && !isDenied(err) { // operators may have privileges on limiter_overrides alone
 		return err
 	}
-	if kind := KindOf(policy); len(rows) == 1 && rows[0].Kind != kind {
+	kind := KindOf(policy)
+	fits := func(of Kind) bool {
+		if o.Limit != 0 { // any kind but a bucket has a limit alone
+			return of != KindOf(limiter.PerMinute(1))
+		}
+		return of == kind
+	}
+	if len(rows) == 1 && !fits(rows[0].Kind) {
 		return fmt.Errorf("%w: limiter %q has policies of kind %s, and the override is of kind %s; requests of its key would fail",
 			limiter.ErrInvalid, o.Limiter, rows[0].Kind, kind)
 	}
