@@ -49,6 +49,13 @@
 // inside. A request that the inner one refuses stays charged by the outer one, which has that back
 // within a second.
 //
+// # Requests in flight
+//
+// [NewConcurrency] limits how many requests of a key are in flight, over all processes: "10 exports at a
+// time". Put it outside of limits of rates, so that a refusal by a rate releases the place:
+//
+//	inFlight(rates(next))
+//
 // # CORS
 //
 // Put CORS middleware outside of the limiter: cors(limit(next)). It then answers preflights itself,

@@ -26,14 +26,14 @@ func New(l Limiter, key KeyFunc, opts ...Option) func(http.Handler) http.Handler
 		panic("handler: " + err.Error())
 	}
 	m.finish(l)
-	return m.wrap
+	return around(m.serve)
 }
 
 func ruleOf(l Limiter, key KeyFunc, cost func(*http.Request) int64) middleware.Rule[*http.Request] {
 	return middleware.Rule[*http.Request]{Limiter: l, Key: key, Cost: cost}
 }
 
-// limit is what New and NewAll make.
+// limit is what New, NewAll and NewConcurrency make. The latter has no fields.
 type limit struct {
 	options
 	rules    *middleware.Rules[*http.Request]
@@ -85,17 +85,19 @@ func (m *limit) finish(limiters ...Limiter) {
 	}
 }
 
-// wrap is the middleware as its users call it.
-func (m *limit) wrap(next http.Handler) http.Handler {
-	if next == nil {
-		panic("handler: the next handler is nil; pass one, such as an *http.ServeMux")
+// around returns the middleware as its users call it. Its requests go to serve.
+func around(serve func(w http.ResponseWriter, r *http.Request, next http.Handler)) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		if next == nil {
+			panic("handler: the next handler is nil; pass one, such as an *http.ServeMux")
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, next) })
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 }
 
 // serve asks for a decision, tells the client, and calls next if the request may pass.
 func (m *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if m.skip != nil && m.skip(r) || m.skipPreflight && isPreflight(r) {
+	if m.skips(r) {
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -121,7 +123,7 @@ func (m *limit) serve(w http.ResponseWriter, r *http.Request, next http.Handler)
 		}
 	}
 	if !d.Result.Allowed {
-		m.refuse(w, r, next, d)
+		m.refuse(w, r, next, d, d.Result.RetryAfter)
 		return
 	}
 	next.ServeHTTP(w, r)

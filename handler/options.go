@@ -6,8 +6,8 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Option changes how the middleware of [New] and [NewAll] works. Functions that are passed to options must be
-// safe for concurrent use.
+// Option changes how the middleware of [New] and [NewAll] works; some also change that of [NewConcurrency].
+// Functions that are passed to options must be safe for concurrent use.
 type Option func(*options)
 
 type options struct {
@@ -54,6 +54,11 @@ func SkipPreflight() Option {
 	return func(o *options) { o.skipPreflight = true }
 }
 
+// skips reports whether r passes without a decision.
+func (o *options) skips(r *http.Request) bool {
+	return o.skip != nil && o.skip(r) || o.skipPreflight && isPreflight(r)
+}
+
 // isPreflight reports whether r is what the Fetch standard calls a CORS-preflight request.
 func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
@@ -95,7 +100,7 @@ func OnRefusal(f func(*http.Request, limiter.Result)) Option {
 	return func(o *options) { o.onRefusal = f }
 }
 
-// OnError calls f if there was no key or no decision, or if a refund failed. Clients learn only its
+// OnError calls f if there was no key or no decision, or if a refund or a release failed. Clients learn only its
 // [middleware.Cause]. The error matches [ErrNoKey], or is the limiter's. The middleware does not call f
 // if [limiter.FailOpen] let the request pass; only [limiter.WithObserver] sees that error. Nor does it
 // call f for [limiter.ErrCanceled]: the client left, or the request's own deadline left too little
@@ -155,4 +160,21 @@ func DryRun() Option {
 // A limiter with [limiter.FailOpen] does the same by itself, for all its callers.
 func FailOpen() Option {
 	return func(o *options) { o.failOpen = true }
+}
+
+// onlyForRates returns the name of an option that was passed and that NewConcurrency does not have, or "".
+func (o *options) onlyForRates() string {
+	switch {
+	case o.cost != nil:
+		return "Cost"
+	case o.chargeFailures:
+		return "ChargeFailures"
+	case o.legacy:
+		return "LegacyHeaders"
+	case o.exposes:
+		return "ExposeHeaders"
+	case o.hide:
+		return "HideQuota"
+	}
+	return ""
 }

@@ -42,8 +42,8 @@ func quotaExceeded(names []string) []byte {
 	}.body()
 }
 
-// refuse responds to a refused request, or in a dry run only reports it.
-func (m *limit) refuse(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision) {
+// refuse responds to a refused request that can pass after wait, or in a dry run only reports it.
+func (m *limit) refuse(w http.ResponseWriter, r *http.Request, next http.Handler, d *decision, wait time.Duration) {
 	if m.onRefusal != nil {
 		m.onRefusal(r, d.Result)
 	}
@@ -52,7 +52,7 @@ func (m *limit) refuse(w http.ResponseWriter, r *http.Request, next http.Handler
 		return
 	}
 	h := w.Header()
-	h.Set("Retry-After", retryAfter(d, d.Result.RetryAfter))
+	h.Set("Retry-After", retryAfter(d, wait))
 	h.Set("Cache-Control", "no-store")
 	if m.refusal != nil {
 		m.refusal.ServeHTTP(w, r)

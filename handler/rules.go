@@ -51,5 +51,5 @@ func NewAll(rules []Rule, opts ...Option) func(http.Handler) http.Handler {
 		panic("handler: " + err.Error())
 	}
 	m.finish(limiters...)
-	return m.wrap
+	return around(m.serve)
 }

@@ -1,0 +1,117 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/middleware"
+)
+
+// NewConcurrency returns middleware that limits how many requests of a key are in flight. A request holds a
+// place of c while next runs. The middleware releases it when next returns or panics.
+//
+//   - A refusal is 429 with Retry-After: 1 and the body of a refusal by [New], because a place may be free at
+//     any time. There are no RateLimit fields. Requests without a decision get what New answers.
+//   - A stream or a hijacked connection holds its place until next returns. So do not start work that goes on
+//     after that: the work outlives its place. [http.TimeoutHandler] does so. Put it outside: with
+//     http.TimeoutHandler(limit(next), d, "") a request keeps its place until next returns.
+//   - A request that lasts longer than [limiter.InFlight].Hold runs beside others that have its place.
+//   - The release is part of the request, also if the client has left, because AWS Lambda freezes goroutines
+//     that go on after the answer. So an answer that was not flushed comes one round trip later. A failed
+//     release is sent again for up to 1 s. Then [OnError] gets its error, and the place is free when its time
+//     is over.
+//
+// The options are [Skip], [SkipPreflight], [Refusal], [OnRefusal], [OnError], [DryRun] and [FailOpen]. With
+// DryRun a request takes and releases a place, and passes also if there is none. To limit rates as well, put
+// the middleware of New inside: limit(rates(next)). Then a refusal by the rate releases the place.
+//
+// NewConcurrency panics if c, key or an option is nil, or for any other option.
+func NewConcurrency(c *limiter.Concurrency, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
+	m := newLimit(opts)
+	if name := m.onlyForRates(); name != "" {
+		panic("handler: NewConcurrency got the option " + name + ", which is for limits of rates; leave it out")
+	}
+	if c == nil {
+		panic("handler: the limiter is nil; pass what limiter.NewConcurrency returned")
+	}
+	var err error
+	if m.rules, err = middleware.New(ruleOf(places{c}, key, nil), false); err != nil {
+		panic("handler: " + err.Error())
+	}
+	return around(m.serveInFlight)
+}
+
+// places is a Concurrency as the Limiter of a rule.
+type places struct{ *limiter.Concurrency }
+
+func (p places) Policy() limiter.Policy { return p.Concurrency.Policy() }
+
+// AllowN takes a place, and leaves it in ctx.
+func (p places) AllowN(ctx context.Context, key string, _ int64) (limiter.Result, error) {
+	lease, err := p.TryAcquire(ctx, key)
+	ctx.(*inFlight).lease = lease
+	return lease.Result, err
+}
+
+// inFlight is the context with which a request takes its place.
+type inFlight struct {
+	context.Context
+	lease *limiter.Lease // nil if c was not asked
+}
+
+// serveInFlight takes a place, calls next if the request may pass, and releases the place.
+func (m *limit) serveInFlight(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if m.skips(r) {
+		next.ServeHTTP(w, r)
+		return
+	}
+	request := &inFlight{Context: r.Context()}
+	defer func() { m.release(r, request.lease) }() // also if next panics
+	d := &decision{Context: r.Context()}
+	if err := m.rules.Decide(request, r, &d.Decision); err != nil {
+		m.noDecision(w, r, next, d, err)
+		return
+	}
+	outer := r
+	r = r.WithContext(d)
+	defer copyBack(outer, r)
+	if !d.Result.Allowed {
+		m.refuse(w, r, next, d, retryInFlight)
+		return
+	}
+	next.ServeHTTP(w, r)
+}
+
+const (
+	// retryInFlight is the Retry-After of a refusal: a request rarely holds its place for as long as it may.
+	retryInFlight = time.Second
+	// releaseTime is how long a response waits for a release that fails.
+	releaseTime = time.Second
+	// releasePause is the time between two tries.
+	releasePause = 50 * time.Millisecond
+)
+
+// release frees the place of a request. A lease that holds none needs no I/O.
+func (m *limit) release(r *http.Request, lease *limiter.Lease) {
+	if lease == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTime)
+	defer cancel()
+	first := lease.Release(ctx)
+	for err := first; err != nil; err = lease.Release(ctx) {
+		select {
+		case <-time.After(releasePause):
+		case <-ctx.Done():
+			if errors.Is(first, limiter.ErrCanceled) { // by releaseTime, not by the client
+				first = fmt.Errorf("%w: the store did not release the place within %v", limiter.ErrOutcomeUnknown, releaseTime)
+			}
+			m.report(r, first)
+			return
+		}
+	}
+}

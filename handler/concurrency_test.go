@@ -1,0 +1,337 @@
+package handler_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/memory"
+)
+
+// leaseStore is a store in memory that fails as a test says.
+type leaseStore struct {
+	*memory.Store
+	acquires error // of acquires, which are carried out if it matches ErrOutcomeUnknown
+	hangs    bool  // releases wait for the end of their context
+
+	mu       sync.Mutex
+	releases []error // of the next releases
+	sent     map[limiter.OpKind]int
+}
+
+func newLeaseStore(opts ...memory.Option) *leaseStore {
+	return &leaseStore{Store: memory.New(opts...), sent: map[limiter.OpKind]int{}}
+}
+
+func (s *leaseStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	switch s.count(op.Kind); op.Kind {
+	case limiter.OpAcquire:
+		if errors.Is(s.acquires, limiter.ErrOutcomeUnknown) {
+			_, _ = s.Store.Do(ctx, op)
+		}
+		if s.acquires != nil {
+			return limiter.State{}, s.acquires
+		}
+	case limiter.OpRelease:
+		if s.hangs {
+			<-ctx.Done()
+			return limiter.State{}, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown, ctx.Err())
+		}
+		if err := s.nextRelease(); err != nil {
+			return limiter.State{}, err
+		}
+	}
+	return s.Store.Do(ctx, op)
+}
+
+func (s *leaseStore) count(kind limiter.OpKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent[kind]++
+}
+
+func (s *leaseStore) nextRelease() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.releases) > 0 {
+		err, s.releases = s.releases[0], s.releases[1:]
+	}
+	return err
+}
+
+// oneAtATime returns a limit of one request in flight.
+func oneAtATime(t testing.TB, store limiter.Store, opts ...limiter.Option) *limiter.Concurrency {
+	t.Helper()
+	c, err := limiter.NewConcurrency(store, "exports", limiter.InFlight{Limit: 1, Hold: time.Minute}, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// wantHeld checks how many requests hold a place.
+func wantHeld(t *testing.T, c *limiter.Concurrency, when string, want int64) {
+	t.Helper()
+	if res, err := c.Peek(context.Background(), "everybody"); err != nil || res.Used != want {
+		t.Errorf("%s, %d places are held, %v; want %d", when, res.Used, err, want)
+	}
+}
+
+func TestPlacesAreReleased(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		does  func(ctx context.Context, leave func())
+		panic string
+	}{
+		"when next returns":               {func(context.Context, func()) {}, ""},
+		"when next panics":                {func(context.Context, func()) { panic("broken") }, "broken"},
+		"when next aborts the connection": {func(context.Context, func()) { panic(http.ErrAbortHandler) }, http.ErrAbortHandler.Error()},
+		"when the client has left": {func(ctx context.Context, leave func()) {
+			leave()
+			<-ctx.Done()
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := oneAtATime(t, memory.New())
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			h := handler.NewConcurrency(c, oneKey, handler.OnError(func(_ *http.Request, err error) { t.Error(err) }))(
+				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					wantHeld(t, c, "in next", 1)
+					test.does(r.Context(), leave)
+				}))
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
+			if got := panicOf(func() { askBy(h, r) }); got != test.panic {
+				t.Errorf("the panic is %q, want %q", got, test.panic)
+			}
+			wantHeld(t, c, "afterwards", 0)
+		})
+	}
+}
+
+func TestRefusalInFlight(t *testing.T) {
+	t.Parallel()
+	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if res, ok := handler.ResultFromContext(r.Context()); !ok || res.Allowed || res.Used != 1 {
+			t.Errorf("the page finds %+v, %v", res, ok)
+		}
+		w.WriteHeader(http.StatusConflict)
+	})
+	for name, test := range map[string]struct {
+		opts   []handler.Option
+		status int
+		header http.Header
+	}{
+		"is 429 and a problem document": {nil, http.StatusTooManyRequests, http.Header{
+			"Retry-After": {"1"}, "Cache-Control": {"no-store"}, "Content-Type": {"application/problem+json"},
+		}},
+		"is what Refusal answers": {[]handler.Option{handler.Refusal(page)}, http.StatusConflict, http.Header{
+			"Retry-After": {"1"}, "Cache-Control": {"no-store"},
+		}},
+		"only reports in a dry run": {[]handler.Option{handler.DryRun()}, http.StatusTeapot, http.Header{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := newLeaseStore()
+			c := oneAtATime(t, store)
+			var told []limiter.Result
+			limit := handler.NewConcurrency(c, oneKey, append(test.opts, handler.OnRefusal(func(r *http.Request, res limiter.Result) {
+				if seen, ok := handler.ResultFromContext(r.Context()); !ok || seen != res {
+					t.Errorf("the request of the hook has %+v, the hook %+v", seen, res)
+				}
+				told = append(told, res)
+			}))...)
+			next := &nextHandler{}
+			second := limit(next)
+			first := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if res, ok := handler.ResultFromContext(r.Context()); !ok || !res.Allowed || res.Policy != c.Policy() {
+					t.Errorf("the handler finds %+v, %v", res, ok)
+				}
+				resp := ask(second)
+				if resp.status != test.status || !reflect.DeepEqual(resp.header, test.header) {
+					t.Errorf("%d with %v, want %d with %v", resp.status, resp.header, test.status, test.header)
+				}
+				wantHeld(t, c, "after a refusal", 1)
+				next.ServeHTTP(w, r)
+			}))
+			wantStatus(t, ask(first), http.StatusTeapot)
+			if len(told) != 1 || told[0].Limit != 1 || store.sent[limiter.OpRelease] != 1 {
+				t.Errorf("OnRefusal got %+v, the store %v; want a refusal, and a release of the first request", told, store.sent)
+			}
+			wantStatus(t, ask(second), http.StatusTeapot) // there is a place again
+		})
+	}
+	t.Run("names the limiter", func(t *testing.T) {
+		t.Parallel()
+		limit := handler.NewConcurrency(oneAtATime(t, memory.New()), oneKey)
+		ask(limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			problem := wantStatus(t, ask(limit(&nextHandler{})), http.StatusTooManyRequests)
+			if got := problem["violated-policies"]; !reflect.DeepEqual(got, []any{"exports"}) {
+				t.Errorf("the problem names %v", got)
+			}
+		})))
+	})
+}
+
+func TestRatesInside(t *testing.T) {
+	t.Parallel()
+	c := oneAtATime(t, memory.New())
+	rates := handler.New(newLimiter(t, newClock(), "rate", limiter.PerHour(1)), oneKey)
+	mux := http.NewServeMux()
+	mux.Handle("GET /", &nextHandler{})
+	h := handler.NewConcurrency(c, oneKey)(rates(mux))
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	wantStatus(t, askBy(h, r), http.StatusTeapot)
+	if r.Pattern != "GET /" {
+		t.Errorf("middleware outside of both sees the pattern %q", r.Pattern)
+	}
+	resp := ask(h)
+	wantStatus(t, resp, http.StatusTooManyRequests)
+	wantHeaders(t, resp.header, map[string]string{"Retry-After": "3600", "RateLimit": `"rate";r=0;t=3600`, "RateLimit-Policy": `"rate";q=1;w=3600`})
+	wantHeld(t, c, "after a refusal by the rate", 0)
+}
+
+func TestNoDecisionInFlight(t *testing.T) {
+	t.Parallel()
+	noKey := func(*http.Request) (string, error) { return "", nil }
+	for name, test := range map[string]struct {
+		acquires error
+		key      handler.KeyFunc
+		opts     []handler.Option
+		status   int
+		releases int // that are sent; the first is the limiter's own, and fails
+	}{
+		"a failed store":                      {limiter.ErrNotApplied, oneKey, nil, 503, 0},
+		"a failed store, FailOpen":            {limiter.ErrNotApplied, oneKey, []handler.Option{handler.FailOpen()}, 418, 0},
+		"an unknown outcome":                  {limiter.ErrOutcomeUnknown, oneKey, nil, 503, 2},
+		"an unknown outcome, FailOpen":        {limiter.ErrOutcomeUnknown, oneKey, []handler.Option{handler.FailOpen()}, 418, 2},
+		"an unknown outcome, DryRun":          {limiter.ErrOutcomeUnknown, oneKey, []handler.Option{handler.DryRun()}, 418, 2},
+		"a misconfigured store, FailOpen":     {limiter.ErrMisconfigured, oneKey, []handler.Option{handler.FailOpen()}, 503, 0},
+		"a store without leases":              {errors.ErrUnsupported, oneKey, nil, 503, 0},
+		"no key":                              {nil, noKey, []handler.Option{handler.FailOpen()}, 400, 0},
+		"no key, DryRun":                      {nil, noKey, []handler.Option{handler.DryRun()}, 418, 0},
+		"a policy that is no limit in flight": {limiter.ErrInvalid, oneKey, nil, 500, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := newLeaseStore()
+			store.acquires, store.releases = test.acquires, []error{limiter.ErrNotApplied}
+			c := oneAtATime(t, store)
+			var reported []error
+			h := handler.NewConcurrency(c, test.key, append(test.opts, handler.OnError(func(_ *http.Request, err error) {
+				reported = append(reported, err)
+			}))...)(&nextHandler{})
+			resp := ask(h)
+			wantStatus(t, resp, test.status)
+			if test.status == http.StatusServiceUnavailable {
+				wantHeaders(t, resp.header, map[string]string{"Retry-After": "1"})
+			}
+			if len(reported) != 1 || test.acquires != nil && !errors.Is(reported[0], test.acquires) {
+				t.Errorf("OnError got %v, want %v once", reported, test.acquires)
+			}
+			if got := store.sent[limiter.OpRelease]; got != test.releases {
+				t.Errorf("%d releases, want %d", got, test.releases)
+			}
+			wantHeld(t, c, "afterwards", 0)
+		})
+	}
+}
+
+func TestFailedRelease(t *testing.T) {
+	t.Parallel()
+	always := make([]error, 100)
+	for i := range always {
+		always[i] = limiter.ErrNotApplied
+	}
+	for name, test := range map[string]struct {
+		releases []error
+		hangs    bool
+		reported error
+		takes    time.Duration // of all tries
+		held     int64
+	}{
+		"once is sent again":       {[]error{limiter.ErrNotApplied}, false, nil, 50 * time.Millisecond, 0},
+		"of unknown outcome":       {[]error{limiter.ErrOutcomeUnknown, limiter.ErrKeyBusy}, false, nil, 100 * time.Millisecond, 0},
+		"is reported after 1 s":    {always, false, limiter.ErrNotApplied, time.Second, 1},
+		"is cut off and reported":  {nil, true, limiter.ErrOutcomeUnknown, time.Second, 1},
+		"that does not fail":       {nil, false, nil, 0, 0},
+		"is told by its first one": {append([]error{limiter.ErrMisconfigured}, always...), false, limiter.ErrMisconfigured, time.Second, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := newLeaseStore()
+				store.releases, store.hangs = test.releases, test.hangs
+				c := oneAtATime(t, store)
+				var reported error
+				h := handler.NewConcurrency(c, oneKey, handler.OnError(func(_ *http.Request, err error) { reported = err }))(&nextHandler{})
+				begin := time.Now()
+				wantStatus(t, ask(h), http.StatusTeapot)
+				if took := time.Since(begin); took != test.takes {
+					t.Errorf("the request took %v, want %v", took, test.takes)
+				}
+				if !errors.Is(reported, test.reported) || errors.Is(reported, limiter.ErrCanceled) {
+					t.Errorf("OnError got %v, want %v", reported, test.reported)
+				}
+				wantHeld(t, c, "afterwards", test.held)
+				<-time.After(time.Minute)
+				wantHeld(t, c, "after its time", 0)
+			})
+		})
+	}
+}
+
+func TestSkipInFlight(t *testing.T) {
+	t.Parallel()
+	preflight := httptest.NewRequest(http.MethodOptions, "/", http.NoBody)
+	preflight.Header = http.Header{"Origin": {"https://a.example"}, "Access-Control-Request-Method": {"PUT"}}
+	for name, opt := range map[string]handler.Option{
+		"Skip":          handler.Skip(func(r *http.Request) bool { return r.Method == http.MethodOptions }),
+		"SkipPreflight": handler.SkipPreflight(),
+	} {
+		store, next := newLeaseStore(), &nextHandler{}
+		h := handler.NewConcurrency(oneAtATime(t, store), oneKey, opt)(next)
+		wantStatus(t, askBy(h, preflight), http.StatusTeapot)
+		if len(store.sent) > 0 {
+			t.Errorf("%s: the store got %v", name, store.sent)
+		}
+		wantStatus(t, ask(h), http.StatusTeapot)
+		if store.sent[limiter.OpAcquire] != 1 {
+			t.Errorf("%s: the store got %v, want an acquire of the other request", name, store.sent)
+		}
+	}
+}
+
+func TestWrongLimitsInFlightPanic(t *testing.T) {
+	t.Parallel()
+	c := oneAtATime(t, memory.New())
+	const forRates = ", which is for limits of rates; leave it out"
+	for name, test := range map[string]struct {
+		c      *limiter.Concurrency
+		key    handler.KeyFunc
+		opt    handler.Option
+		advice string
+	}{
+		"no limiter":     {nil, oneKey, handler.DryRun(), "limiter.NewConcurrency"},
+		"no key":         {c, nil, handler.DryRun(), "handler.ClientIP()"},
+		"a nil option":   {c, oneKey, nil, "leave it out"},
+		"Cost":           {c, oneKey, handler.Cost(costOf("n")), "Cost" + forRates},
+		"ChargeFailures": {c, oneKey, handler.ChargeFailures(), "ChargeFailures" + forRates},
+		"LegacyHeaders":  {c, oneKey, handler.LegacyHeaders(), "LegacyHeaders" + forRates},
+		"ExposeHeaders":  {c, oneKey, handler.ExposeHeaders(), "ExposeHeaders" + forRates},
+		"HideQuota":      {c, oneKey, handler.HideQuota(), "HideQuota" + forRates},
+	} {
+		wantPanic(t, name, test.advice, func() { handler.NewConcurrency(test.c, test.key, test.opt) })
+	}
+	wantPanic(t, "no next handler", "pass one", func() { handler.NewConcurrency(c, oneKey)(nil) })
+}
