@@ -7,9 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,12 +92,9 @@ func takeAndTell(ctx context.Context, number int, r *rand.Rand, of []*limiter.Li
 
 // taker is such a process, from the side of the test.
 type taker struct {
-	cmd    *exec.Cmd
-	stderr strings.Builder
-	first  chan struct{} // closed when it has acknowledged something, or ended
-	ended  sync.WaitGroup
-	seed   uint64
-	err    error
+	*child
+	first chan struct{} // closed when it has acknowledged something, or ended
+	seed  uint64
 }
 
 type note func(q request, r limiter.Result, err error)
@@ -111,19 +106,9 @@ func into(l *ledger.Ledger) note {
 // startTaker starts a taker and notes its answers as they come.
 func startTaker(t testing.TB, path string, seed uint64, told note) *taker {
 	t.Helper()
-	p := &taker{
-		cmd:  helper(t, "taker", takerFile+"="+path, fmt.Sprint(takerSeed, "=", seed)),
-		seed: seed, first: make(chan struct{}),
-	}
-	p.cmd.Stderr = &p.stderr
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p.ended.Go(func() { p.err = p.listen(out, told) })
+	p := &taker{seed: seed, first: make(chan struct{})}
+	p.child = startChild(t, helper(t, "taker", takerFile+"="+path, fmt.Sprint(takerSeed, "=", seed)),
+		func(out io.Reader) error { return p.listen(out, told) })
 	return p
 }
 
@@ -159,13 +144,5 @@ func (p *taker) kill(t testing.TB, after time.Duration, early bool) {
 		<-p.first
 	}
 	<-time.After(after)
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Errorf("it had ended by itself: %v", err)
-	}
-	p.ended.Wait()
-	err := p.cmd.Wait()
-	var exit *exec.ExitError
-	if p.err != nil || !errors.As(err, &exit) || exit.Exited() {
-		t.Errorf("a process ended by itself: %v, %v\n%s", p.err, err, &p.stderr)
-	}
+	p.child.kill(t)
 }

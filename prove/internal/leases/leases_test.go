@@ -1,0 +1,69 @@
+package leases_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/leases"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
+)
+
+const hold = int64(time.Second)
+
+// call returns the two events of a call. The store's clock is that of the answer.
+func call(kind limiter.OpKind, id, sent, answered int64, class string) []leases.Event {
+	return []leases.Event{
+		{Kind: kind, ID: id, Hold: hold, At: sent},
+		{Kind: kind, ID: id, Hold: hold, At: answered, Now: answered, Class: class},
+	}
+}
+
+func TestEachFaultIsSeen(t *testing.T) {
+	const limit = 2
+	acquire := func(id, sent int64, class string) []leases.Event {
+		return call(limiter.OpAcquire, id, sent, sent+10, class)
+	}
+	release := func(id, sent int64, class string) []leases.Event {
+		return call(limiter.OpRelease, id, sent, sent+10, class)
+	}
+	extend := func(id, sent int64, class string) []leases.Event {
+		return call(limiter.OpExtend, id, sent, sent+10, class)
+	}
+	two := [][]leases.Event{acquire(1, 100, outcome.Carried), acquire(2, 200, outcome.Carried)}
+	end := 110 + hold // of the first of them
+	for name, c := range map[string]struct {
+		calls [][]leases.Event
+		held  int
+		wrong int
+	}{
+		"as many as the limit":                  {[][]leases.Event{acquire(3, 300, outcome.Refused)}, 2, 0},
+		"one more":                              {[][]leases.Event{acquire(3, 300, outcome.Carried)}, 3, 0},
+		"after a release":                       {[][]leases.Event{release(1, 300, outcome.Carried), acquire(3, 320, outcome.Carried)}, 2, 0},
+		"after a release of unknown outcome":    {[][]leases.Event{release(1, 300, outcome.Unknown), acquire(3, 320, outcome.Carried)}, 2, 0},
+		"at the end of a lease":                 {[][]leases.Event{acquire(3, end-10, outcome.Carried)}, 2, 0},
+		"before the end":                        {[][]leases.Event{acquire(3, end-11, outcome.Carried)}, 3, 0},
+		"before the end of an extended lease":   {[][]leases.Event{extend(1, 300, outcome.Carried), acquire(3, end, outcome.Carried)}, 3, 0},
+		"of unknown outcome":                    {[][]leases.Event{acquire(3, 300, outcome.Unknown)}, 2, 0},
+		"a refusal after a release":             {[][]leases.Event{release(1, 300, outcome.Carried), acquire(3, 320, outcome.Refused)}, 2, 1},
+		"a refusal after a release that failed": {[][]leases.Event{release(1, 300, outcome.Unknown), acquire(3, 320, outcome.Refused)}, 2, 0},
+		"a refusal at the end of a lease":       {[][]leases.Event{acquire(3, end, outcome.Refused)}, 2, 1},
+		"a refusal before the end":              {[][]leases.Event{acquire(3, end-1, outcome.Refused)}, 2, 0},
+		"a release that finds nothing":          {[][]leases.Event{release(1, 300, outcome.Refused)}, 2, 1},
+		"a late release that finds nothing":     {[][]leases.Event{release(1, end, outcome.Refused)}, 2, 0},
+		"a second release that finds nothing":   {[][]leases.Event{release(1, 300, outcome.Unknown), release(1, 320, outcome.Refused)}, 2, 0},
+		"an Extend that finds nothing":          {[][]leases.Event{extend(1, 300, outcome.Refused)}, 2, 1},
+		"a late Extend that finds nothing":      {[][]leases.Event{extend(1, end, outcome.Refused)}, 2, 0},
+		"an invalid acquire":                    {[][]leases.Event{acquire(3, 300, outcome.Invalid)}, 2, 1},
+	} {
+		var told leases.Ledger
+		for _, events := range append(two[:2:2], c.calls...) {
+			for _, e := range events {
+				told.Note(e)
+			}
+		}
+		if held, wrong := told.Check(limit); held != c.held || len(wrong) != c.wrong {
+			t.Errorf("%s: %d held and %q; want %d and %d", name, held, wrong, c.held, c.wrong)
+		}
+	}
+}

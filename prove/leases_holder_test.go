@@ -1,0 +1,132 @@
+package prove_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/prove/internal/leases"
+)
+
+// A holder is a process whose callers hold leases of one key until it is killed. It prints each event before
+// it goes on. So the test knows of every release before it is sent.
+type holder struct {
+	DSN  string // of a PostgreSQL database, or
+	Path string // of a SQLite file
+	Key  string
+	Seed uint64
+}
+
+const (
+	// holderVariable is what a holder has to do, as JSON.
+	holderVariable = "LIMITER_PROVE_HOLDER"
+	// holderCallers is how many callers a holder has. Those of one holder alone want all places.
+	holderCallers = 10
+	leaseLimit    = 5
+	// longestLease is the longest time for which a caller acquires or extends a lease.
+	longestLease = 500 * time.Millisecond
+)
+
+func init() { helpers["holder"] = holdUntilKilled }
+
+func holdUntilKilled() error {
+	var h holder
+	if err := json.Unmarshal([]byte(os.Getenv(holderVariable)), &h); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	w := worker{DSN: h.DSN, Path: h.Path}
+	store, stop, err := w.open(ctx)
+	for began := time.Now(); err != nil && time.Since(began) < waitLimit; store, stop, err = w.open(ctx) {
+		wait(ctx, interval) // the connections are cut
+	}
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var mu sync.Mutex
+	out := json.NewEncoder(os.Stdout)
+	c, err := newLeases(store, func(e leases.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := out.Encode(e); err != nil { // nobody listens any more
+			os.Exit(1)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	failed := make(chan error)
+	for i := range holderCallers {
+		go func() { failed <- holdLeases(ctx, workerOf(h.Seed, i), c, h.Key) }()
+	}
+	return <-failed
+}
+
+// newLeases returns a Concurrency whose store reports the events of leases.
+func newLeases(store limiter.Store, note func(leases.Event)) (*limiter.Concurrency, error) {
+	return limiter.NewConcurrency(leases.Recorder{Store: store, Note: note}, "leases",
+		limiter.InFlight{Limit: leaseLimit, Hold: longestLease})
+}
+
+// holdLeases acquires leases. It releases most of them in time, some too late, and some never.
+func holdLeases(ctx context.Context, r *rand.Rand, c *limiter.Concurrency, key string) error {
+	some := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+	for {
+		hold := longestLease/5 + some(longestLease*4/5)
+		lease, err := c.TryAcquireFor(ctx, key, hold)
+		if errors.Is(err, limiter.ErrInvalid) || errors.Is(err, limiter.ErrMisconfigured) {
+			return err
+		}
+		if !lease.Allowed {
+			wait(ctx, time.Millisecond+some(10*time.Millisecond))
+			continue
+		}
+		switch r.IntN(8) {
+		case 0:
+			continue
+		case 1:
+			wait(ctx, hold+some(longestLease/10))
+		case 2:
+			wait(ctx, some(hold))
+			if held, err := lease.Extend(ctx, longestLease); held && err == nil {
+				wait(ctx, some(longestLease))
+			}
+		default:
+			wait(ctx, some(hold/2))
+		}
+		for range 3 {
+			if lease.Release(ctx) == nil {
+				break
+			}
+		}
+	}
+}
+
+// startHolder starts a holder, and reports its events to told as they come.
+func startHolder(t testing.TB, h holder, told *leases.Ledger) *child {
+	t.Helper()
+	job, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startChild(t, helper(t, "holder", holderVariable+"="+string(job)), func(out io.Reader) error {
+		for in := json.NewDecoder(out); ; {
+			var e leases.Event
+			if err := in.Decode(&e); err != nil {
+				if errors.Is(err, io.EOF) {
+					return nil
+				}
+				return err
+			}
+			told.Note(e)
+		}
+	})
+}
