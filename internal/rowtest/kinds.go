@@ -2,9 +2,11 @@ package rowtest
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowlist"
 )
 
 // This file says what the tests of the SQL stores know of each kind of policy.
@@ -57,10 +59,15 @@ var mixedPolicies = []limiter.Policy{
 	limiter.InFlight{Limit: 2, Hold: time.Minute},
 }
 
-// Used returns the cost that a row has taken, as of an instant.
+// Used returns the cost that a row has taken, or how many leases it has, as of an instant.
 func Used(kind limiter.PolicyKind, row limiter.Row, now int64) int64 {
-	if kind == limiter.KindBucket && row.Period > 0 {
+	switch {
+	case kind == limiter.KindBucket && row.Period > 0:
 		return max(0, row.FullAt-now+row.Period-1) / row.Period
+	case kind == limiter.KindInFlight:
+		ends := rowlist.Numbers(rowlist.Part{Row: &row.List, Of: 2}.Get())
+		ended, _ := slices.BinarySearch(ends, now+1)
+		return int64(len(ends) - ended)
 	}
 	return row.Used
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
+	"github.com/sqlimit/limiter/prove/internal/leases"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
@@ -24,7 +25,12 @@ const (
 	timeout = 30 * time.Second
 	// never is an interval in which no token comes back during a test.
 	never = 240 * time.Hour
+	// hold is the length of a lease.
+	hold = time.Hour
 )
+
+// noon is the time of operations with a clock of their own: no window or lease ends then.
+var noon = time.Date(2026, 6, 1, 12, 30, 0, 0, time.UTC)
 
 // Client repeats one kind of operation in one mode, on one connection through a proxy that cuts it. It
 // is for one goroutine.
@@ -37,6 +43,9 @@ type Client struct {
 	db    *pgx.Conn // past the proxy
 
 	limiters map[limit]*limiter.Limiter
+	inFlight *limiter.Concurrency
+	lease    *limiter.Lease // of the latest acquire
+	releases int            // of the keys, less the acquires of unknown outcome
 	serial   int
 	keys     []string             // of the operation that is next
 	booked   *limiter.Reservation // by its setup
@@ -92,11 +101,11 @@ const (
 	tight, narrow  limit = "tight", "narrow"  // a bucket and a window of 1
 	counts         limit = "counts"           // a window that counts refusals
 	line, rota     limit = "line", "rota"     // a bucket and a window of which 1 can be booked ahead
+	calendar       limit = "calendar"         // a year of the calendar
 )
 
 func (w *Client) makeLimiters(store limiter.Store) (err error) {
-	// At a time of its own none of its windows ends.
-	noon := limiter.WithClock(func() time.Time { return time.Date(2026, 6, 1, 12, 30, 0, 0, time.UTC) })
+	ownTime := limiter.WithClock(func() time.Time { return noon })
 	w.limiters = map[limit]*limiter.Limiter{}
 	for name, policy := range map[limit]limiter.Policy{
 		bucket: limiter.TokenBucket{Capacity: 1000, Refill: 1, Interval: never},
@@ -107,16 +116,27 @@ func (w *Client) makeLimiters(store limiter.Store) (err error) {
 		narrow: limiter.FixedWindow{Limit: 1, Window: 100 * never},
 		counts: limiter.FixedWindow{Limit: 1000, Window: 100 * never, CountRejected: true},
 		rota:   limiter.FixedWindow{Limit: 1, Window: time.Hour},
+
+		calendar: limiter.CalendarWindow{Limit: 1000, Period: limiter.Year},
 	} {
 		options := []limiter.Option{limiter.WithTimeout(timeout)}
 		if name == rota {
-			options = append(options, noon)
+			options = append(options, ownTime)
 		}
 		if w.limiters[name], err = limiter.New(store, w.name, policy, options...); err != nil {
 			return err
 		}
 	}
-	return nil
+	counted := leases.Recorder{Store: store, Note: func(e leases.Event) {
+		switch {
+		case e.Kind == limiter.OpRelease && e.Class == "":
+			w.releases++
+		case e.Kind == limiter.OpAcquire && e.Class == outcome.Unknown:
+			w.releases--
+		}
+	}}
+	w.inFlight, err = limiter.NewConcurrency(counted, w.name, limiter.InFlight{Limit: 2, Hold: hold}, limiter.WithTimeout(timeout), ownTime)
+	return err
 }
 
 // Close closes the Client's connections.
@@ -128,7 +148,7 @@ func (w *Client) Close() {
 // next makes new keys, of the same length as those before.
 func (w *Client) next() {
 	w.serial++
-	w.keys = w.keys[:0]
+	w.keys, w.releases = w.keys[:0], 0
 	for i := range 3 {
 		w.keys = append(w.keys, fmt.Sprintf("%08d%c", w.serial, 'a'+i))
 	}

@@ -23,6 +23,8 @@ type Kind struct {
 	Fresh bool
 	// joint is whether it takes from all keys or from none.
 	joint bool
+	// leases is whether it is on leases.
+	leases bool
 	// strict is whether the pool's transactions are, so that the store makes its own.
 	strict bool
 	// statements are parts of the statements that it is to send.
@@ -46,6 +48,9 @@ const (
 	theSwap        = ", granted) = ("
 	theMerged      = "unnest("
 	theAll         = "held1 AS"
+	theAcquire     = "width_bucket("
+	theRelease     = "array_position("
+	theCalendar    = "$9::bigint"
 	theWindowCount = "4611686018427387904"
 	theRefund      = "SET full_at = greatest(0, b.full_at - least("
 	theBegin       = "begin isolation level read committed"
@@ -80,6 +85,17 @@ func Kinds() []Kind {
 		{Name: "window peek", unit: 1, reads: true, setup: setup(take(window)), act: once(peek(window))},
 		{Name: "window reservation", unit: 1, act: once(reserve(window))},
 
+		{Name: "calendar take", unit: 1, statements: []string{theHot, theCalendar}, act: once(take(calendar))},
+		{Name: "calendar take of a row", unit: 1, statements: []string{theHot, theCalendar}, setup: setup(take(calendar)), act: once(take(calendar))},
+		{Name: "calendar takes that are merged", unit: 1, statements: []string{theMerged}, act: together(calendar)},
+		{Name: "calendar refund", unit: -1, setup: twice(take(calendar)), act: once(refund(calendar))},
+
+		{Name: "acquire", unit: 1, leases: true, statements: []string{theAcquire}, act: once(acquire)},
+		{Name: "acquire of a row", unit: 1, leases: true, statements: []string{theAcquire}, setup: setup(acquire), act: once(acquire)},
+		{Name: "acquire that is refused", unit: 1, leases: true, refused: true, statements: []string{theAcquire}, setup: twice(acquire), act: once(acquire)},
+		{Name: "release beside another lease", unit: -1, leases: true, statements: []string{theRelease}, setup: twice(acquire), act: once(release)},
+		{Name: "extension of a lease", unit: 1, leases: true, refused: true, setup: twice(acquire), act: once(extend)},
+
 		{Name: "decision over several limits", unit: 1, joint: true, statements: []string{theAll}, act: all(three...)},
 		{Name: "decision over several limits with rows", unit: 1, joint: true, statements: []string{theAll}, setup: setupAll(three...), act: all(three...)},
 		{Name: "decision over several limits that is refused", unit: 1, joint: true, refused: true, statements: []string{theAll}, setup: setup(take(tight)), act: all(tight, bucket, window)},
@@ -90,6 +106,8 @@ func Kinds() []Kind {
 
 		{Name: "bucket take in a transaction", unit: 1, strict: true, statements: []string{theBegin, theCommit}, act: once(take(bucket))},
 		{Name: "bucket takes that are merged in a transaction", unit: 1, strict: true, statements: []string{theBegin, theMerged, theCommit}, act: together(bucket)},
+		{Name: "acquire in a transaction", unit: 1, leases: true, strict: true, statements: []string{theBegin, theAcquire, theCommit}, act: once(acquire)},
+		{Name: "release in a transaction", unit: -1, leases: true, strict: true, statements: []string{theBegin, theRelease, theCommit}, setup: twice(acquire), act: once(release)},
 		{Name: "bucket refund in a transaction", unit: -1, strict: true, statements: []string{theBegin, theCommit}, setup: twice(take(bucket)), act: once(refund(bucket))},
 		{Name: "decision over several limits in a transaction", unit: 1, joint: true, strict: true, statements: []string{theBegin, theAll, theCommit}, act: all(three...)},
 	}
@@ -159,6 +177,22 @@ func reserve(l limit) operation {
 		r, err := w.limiters[l].Reserve(ctx, key, 1, time.Hour)
 		return r.Allowed, err
 	}
+}
+
+func acquire(ctx context.Context, w *Client, key string) (took bool, err error) {
+	w.lease, err = w.inFlight.TryAcquire(ctx, key)
+	return w.lease.Allowed, err
+}
+
+// release releases the lease of the latest acquire.
+func release(ctx context.Context, w *Client, _ string) (bool, error) {
+	return true, w.lease.Release(ctx)
+}
+
+// extend makes this lease no longer. It adds nothing, so it counts as carried out if there was no lease.
+func extend(ctx context.Context, w *Client, _ string) (bool, error) {
+	held, err := w.lease.Extend(ctx, hold)
+	return !held, err
 }
 
 func setup(before operation) func(*Client) error {

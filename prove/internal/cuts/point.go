@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 	"github.com/sqlimit/limiter/prove/internal/tables"
@@ -153,6 +155,9 @@ func (w *Client) judge(a attempt) (found Finding, err error) {
 		return found, err
 	}
 	found.Classes = map[string]int64{}
+	if w.kind.leases {
+		err = w.judgeLeases(a)
+	}
 	keys := w.keys
 	if w.kind.joint {
 		// What is true of the first key is true of all.
@@ -189,4 +194,26 @@ func (w *Client) judge(a attempt) (found Finding, err error) {
 		}
 	}
 	return found, err
+}
+
+// judgeLeases checks that each lease ends in time, and that an acquire of unknown outcome sends one release.
+func (w *Client) judgeLeases(a attempt) error {
+	latest, late := noon.Add(hold).UnixNano(), int64(0)
+	err := tables.OfKeys(context.Background(), w.db, w.name, w.keys, func(kind limiter.PolicyKind, _ string, row limiter.Row) {
+		late += rowtest.Used(kind, row, latest)
+	})
+	if err == nil && late > 0 {
+		err = fmt.Errorf("%d leases end after their time", late)
+	}
+	if err != nil {
+		return err
+	}
+	var want int
+	if w.kind.unit < 0 { // it is a release itself
+		want = 1
+	}
+	if w.releases != want {
+		return fmt.Errorf("%d releases more than acquires of unknown outcome, want %d; the answers are %v", w.releases, want, a.answers)
+	}
+	return nil
 }

@@ -34,7 +34,7 @@ func Rows(ctx context.Context, db Querier, where string, each func(kind limiter.
 	return nil
 }
 
-// Spent returns what keys of a limiter have spent; without names, of all its keys. That is tokens of a
+// Spent returns what keys of a limiter have spent; without names, of all its keys. That is leases, tokens of a
 // bucket that gains none while it is used, or units of the window of the row. A key without a row is
 // left out.
 //
@@ -42,14 +42,19 @@ func Rows(ctx context.Context, db Querier, where string, each func(kind limiter.
 // owes is then told in whole tokens, whenever it is asked. A bucket in limiter and one
 // window that a key has in it count together, as no test has both.
 func Spent(ctx context.Context, db Querier, name string, keys ...string) (map[string]int64, error) {
+	found := map[string]int64{}
+	err := OfKeys(ctx, db, name, keys, func(kind limiter.PolicyKind, key string, row limiter.Row) {
+		found[key] += rowtest.Used(kind, row, row.At)
+	})
+	return found, err
+}
+
+// OfKeys reads the rows of keys of a limiter; without keys, of all its keys.
+func OfKeys(ctx context.Context, db Querier, name string, keys []string, each func(kind limiter.PolicyKind, key string, row limiter.Row)) error {
 	var wanted [][]byte
 	for _, k := range keys {
 		wanted = append(wanted, []byte(k))
 	}
-	found := map[string]int64{}
-	err := Rows(ctx, db, "WHERE limiter = $1 AND ($2::bytea[] IS NULL OR key = ANY ($2))",
-		func(kind limiter.PolicyKind, _, key string, row limiter.Row) {
-			found[key] += rowtest.Used(kind, row, row.At)
-		}, name, wanted)
-	return found, err
+	return Rows(ctx, db, "WHERE limiter = $1 AND ($2::bytea[] IS NULL OR key = ANY ($2))",
+		func(kind limiter.PolicyKind, _, key string, row limiter.Row) { each(kind, key, row) }, name, wanted)
 }
