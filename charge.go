@@ -8,14 +8,15 @@ import (
 
 // Charge charges n to a key, whatever is left. Use it for costs that are known only afterwards, such
 // as the tokens of a language model or the bytes of a response. The key may go into debt, and later
-// requests wait until it is paid. A window forgets the debt when it ends.
+// requests wait until it is paid. A window forgets the debt when it ends, and a sliding window slice by slice.
 //
 // Allowed reports whether the key had room for n. RetryAfter is the wait for a request of cost 1
 // afterwards. A Charge of 0 charges nothing and returns what [Limiter.Peek] returns. Estimate low:
 // take the estimate by [Limiter.AllowN] and charge the rest, because a [Limiter.Refund] gives nothing
 // back while a bucket is in debt.
 //
-// The debt of a bucket grows up to 36 years, and the count of a window up to 2^62. The error is
+// The debt of a bucket grows up to 36 years, and the count of a window up to 2^62, of a
+// sliding one up to 2^61. The error is
 // [ErrInvalid] if n is negative or the key is empty, and [ErrExceedsCapacity] if a bucket takes over
 // 30 years to refill n tokens. Other errors are the store's: no failure policy applies. If an error
 // matches [ErrOutcomeUnknown], a retry may charge twice.
@@ -41,10 +42,11 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, erro
 // Cancel does not, and neither does a change of a bucket's policy. A bucket is empty when the block
 // ends.
 //
-// A window is blocked until the end of the window in which d ends, and its count is forgotten. If the
+// A fixed window is blocked until the end of the window in which d ends, and its count is forgotten. If the
 // length of the windows changes, the block may end earlier. If the key is then charged or blocked
-// again, it may end later, with the window of the new length. [Limiter.Reserve] and [Limiter.Wait]
-// may book a turn after the block.
+// again, it may end later, with the window of the new length. A sliding window is blocked up to a slice
+// longer than d, and what was counted keeps counting. [Limiter.Reserve] and [Limiter.Wait] may book a
+// turn after the block.
 //
 // The duration d is above 0 and at most [MaxBlock]; otherwise the error is [ErrInvalid]. Other errors
 // are the store's: no failure policy applies. If one matches [ErrOutcomeUnknown], call Block again.

@@ -21,7 +21,7 @@
 //
 // A [TokenBucket] allows a burst and then a steady rate. Use it unless a contract says "n per
 // day". A [FixedWindow] counts requests per aligned window, and a [CalendarWindow] per period of the
-// calendar.
+// calendar. A [SlidingWindow] allows at most n in any span of time of its length.
 //
 // # Decisions
 //

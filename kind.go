@@ -17,6 +17,8 @@ const (
 	KindWindow
 	// KindInFlight is the kind of an [InFlight].
 	KindInFlight
+	// KindSliding is the kind of a [SlidingWindow].
+	KindSliding
 )
 
 // KindOf returns the kind of p. It is 0 for nil, for a pointer, and for a type of another package.
@@ -28,6 +30,8 @@ func KindOf(p Policy) PolicyKind {
 		return KindWindow
 	case InFlight:
 		return KindInFlight
+	case SlidingWindow:
+		return KindSliding
 	}
 	return 0
 }
@@ -65,6 +69,9 @@ func (op *Op) apply(row *Row, now int64, s *State) {
 		w.apply(op, row, now, s)
 	case InFlight:
 		p.apply(op, row, now, s)
+	case SlidingWindow:
+		w := p.sliding()
+		w.apply(op, row, now, s)
 	}
 }
 
@@ -81,6 +88,9 @@ func (op *Op) result(s *State, r *Result) {
 		w.result(op, s, r)
 	case InFlight:
 		p.result(op, s, r)
+	case SlidingWindow:
+		w := p.sliding()
+		w.result(op, s, r)
 	}
 }
 
@@ -95,6 +105,9 @@ func delayOf(op *Op, s *State) int64 {
 		return w.delay(s, int64(op.MaxWait))
 	case CalendarWindow:
 		w := p.windows()
+		return w.delay(s, int64(op.MaxWait))
+	case SlidingWindow:
+		w := p.sliding()
 		return w.delay(s, int64(op.MaxWait))
 	}
 	return 0
@@ -112,6 +125,9 @@ func (op *Op) refuses(row *Row, now int64) bool {
 	case CalendarWindow:
 		w := p.windows()
 		return w.refuses(op, row, now)
+	case SlidingWindow:
+		w := p.sliding()
+		return w.refuses(op, row, now)
 	}
 	return false
 }
@@ -126,8 +142,11 @@ func maxCharge(p Policy) int64 {
 
 // tolerance is how far, in nanoseconds, a row of the policy may be ahead of an operation's own time.
 func (op *Op) tolerance(row Row) int64 {
-	if KindOf(op.Policy) == KindWindow {
+	switch KindOf(op.Policy) {
+	case KindWindow:
 		return max(int64(ClockTolerance), row.Period)
+	case KindSliding:
+		return max(int64(ClockTolerance), sliceCount*row.Period)
 	}
 	return int64(ClockTolerance)
 }
@@ -152,7 +171,7 @@ func checkRate(p Policy) error {
 func checkPolicy(p Policy) (Policy, error) {
 	switch {
 	case p == nil:
-		return nil, invalid("the policy is nil; pass a TokenBucket, a FixedWindow or a CalendarWindow")
+		return nil, invalid("the policy is nil; pass a TokenBucket, a FixedWindow, a CalendarWindow or a SlidingWindow")
 	case KindOf(p) == 0:
 		return nil, invalid("the policy is a %T; pass the value, not a pointer", p)
 	}

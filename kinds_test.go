@@ -17,17 +17,22 @@ import (
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
-// samples are a policy of each kind, with a limit of 5 an hour.
+// samples are a policy of each kind, with a limit of 5. It comes back within an hour.
 var samples = map[string]limiter.Policy{
 	"bucket": limiter.PerHour(5), "window": limiter.FixedWindow{Limit: 5, Window: time.Hour},
-	"counts": limiter.FixedWindow{Limit: 5, Window: time.Hour, CountRejected: true},
+	"counts":  limiter.FixedWindow{Limit: 5, Window: time.Hour, CountRejected: true},
+	"sliding": limiter.SlidingWindow{Limit: 5, Window: 48 * time.Minute},
 }
 
 // randomPair returns a policy of any kind whose refusals change nothing, and one that a key may have had
 // before.
 func randomPair(r *rand.Rand) (now, before limiter.Policy) {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
-	if r.IntN(2) == 0 {
+	switch r.IntN(3) {
+	case 0:
+		w := limiter.SlidingWindow{Limit: 1 + r.Int64N(4), Window: 16*time.Millisecond + upTo(400*time.Millisecond)}
+		return w, limiter.SlidingWindow{Limit: 1, Window: 16*time.Millisecond + upTo(2*w.Window)}
+	case 1:
 		w := limiter.FixedWindow{Limit: 1 + r.Int64N(4), Window: time.Millisecond + upTo(400*time.Millisecond)}
 		return w, limiter.FixedWindow{Limit: 1, Window: time.Millisecond + upTo(2*w.Window)}
 	}
@@ -48,7 +53,7 @@ func limitOf(p limiter.Policy) int64 {
 func TestKindsAreData(t *testing.T) {
 	t.Parallel()
 	const most = 8
-	own := []string{"bucket.go", "window.go", "windows.go", "calendar.go", "inflight.go", "concurrency.go"}
+	own := []string{"bucket.go", "window.go", "windows.go", "calendar.go", "inflight.go", "concurrency.go", "sliding.go", "slices.go"}
 	other := []string{
 		"prove", "bench", "examples", "dashboards", "storetest",
 		"internal/rowtest", "internal/dbtest", "internal/testenv", "internal/daemon", "internal/keyleak",
@@ -87,7 +92,7 @@ func namesKind(t *testing.T, path string) (found bool) {
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		name, ok := n.(*ast.Ident)
-		found = found || ok && slices.Contains([]string{"TokenBucket", "FixedWindow", "CalendarWindow", "InFlight", "KindBucket", "KindWindow", "KindInFlight"}, name.Name)
+		found = found || ok && slices.Contains([]string{"TokenBucket", "FixedWindow", "CalendarWindow", "InFlight", "SlidingWindow", "KindBucket", "KindWindow", "KindInFlight", "KindSliding"}, name.Name)
 		return !found
 	})
 	return found

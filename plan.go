@@ -16,7 +16,7 @@ import (
 //
 // A change takes effect at the key's next request. The number of tokens that are left carries over,
 // up to the new capacity, and debt beyond an empty bucket carries over as time. A window that is
-// still running keeps its count.
+// still running keeps its count: see [SlidingWindow] for its slices.
 //
 // If f returns an error, the request is refused with [ErrNoPolicy], and no failure policy applies.
 // The error of f must not contain the key. A policy that is not valid, or of the other kind, is

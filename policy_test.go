@@ -26,7 +26,7 @@ func TestNewPolicies(t *testing.T) {
 		policy limiter.Policy
 		advice string // what the error says to do; "" if the policy is valid
 	}{
-		{"nil", nil, "pass a TokenBucket, a FixedWindow or a CalendarWindow"},
+		{"nil", nil, "pass a TokenBucket, a FixedWindow, a CalendarWindow or a SlidingWindow"},
 		{"pointer to a bucket", &limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Second}, "pass the value"},
 		{"pointer to a window", &limiter.FixedWindow{Limit: 1, Window: time.Second}, "pass the value"},
 		{"nil pointer to a bucket", (*limiter.TokenBucket)(nil), "pass the value"},

@@ -8,7 +8,8 @@ import "context"
 // gives a key more than an unused key has.
 //
 // On a fixed window, Refund credits the current window, even if the request was charged in an
-// earlier one. To credit only the charged window, use [Limiter.RefundOf].
+// earlier one. On a sliding window it credits the oldest slices that count. To credit only the charged
+// window or slice, use [Limiter.RefundOf].
 //
 // Never retry a refund whose outcome is unknown: a second refund would admit too much. The error is
 // [ErrInvalid] if n is negative or the key is empty. Otherwise it is the store's.
@@ -18,8 +19,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, n int64) (bool, error)
 
 // RefundOf is [Limiter.Refund] for the request that was charged with res. It gives back at most
 // res.Taken. On a fixed window it credits only the window in which res was charged. After that
-// window has ended, it gives nothing back, so a late refund never credits a later window. On a
-// token bucket it is Refund.
+// window has ended, it gives nothing back, so a late refund never credits a later window. The same holds
+// for the slice of a sliding window. On a token bucket it is Refund.
 //
 // If res charged nothing, RefundOf gives nothing back and does no I/O. That is the case for a
 // refusal (even one that CountRejected counts), for a Peek, and for a request that [FailOpen] let

@@ -33,7 +33,7 @@ type booking struct {
 }
 
 // Reserve books a request of cost n ahead, in order of arrival, if its turn comes within maxWait.
-// The maxWait is 0 to [MaxReserve]. On a fixed window Reserve may book a later window. It is one
+// The maxWait is 0 to [MaxReserve]. On a window Reserve may book a later window or slice. It is one
 // round trip. A Reserve of 0 waits for a debt, block or booking as any other, and books nothing.
 //
 // The Reservation is never nil. The errors are those of [Limiter.AllowN]. For a window with
@@ -89,8 +89,8 @@ func checkNotCounting(op *Op) error {
 }
 
 // Cancel gives the booking back if its turn has not come yet and nobody has booked after it.
-// Otherwise it does nothing, because later bookings rely on their own turn. On a fixed window it gives back
-// the count, not the time: if the booking was in a later window, requests pass from that window on.
+// Otherwise it does nothing, because later bookings rely on their own turn. On a window it gives back the
+// count, not the time: if the booking was in a later window or slice, requests pass from there on.
 //
 // Only the first call does anything, whatever its outcome: a second one could give back too much.
 // The context must not have ended. The error is the store's.

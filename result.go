@@ -16,7 +16,7 @@ type Result struct {
 	// Remaining is the cost that could still pass now. It is never negative.
 	Remaining int64
 	// Used is the count of the current window, with CountRejected including refusals. It is Limit
-	// while a reservation is in a later window, and 0 for a token bucket.
+	// while a reservation is in a later window or slice, and 0 for a token bucket.
 	Used int64
 	// RetryAfter is the shortest wait after which the same request can pass, if nobody else takes
 	// meanwhile, rounded up to the tick of the store's clock. It is 0 if Allowed. After

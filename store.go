@@ -133,9 +133,9 @@ type Op struct {
 	// Timeout is how long the operation may take, counted from when the store has a connection; 0
 	// means no limit. See [WithTimeout].
 	Timeout time.Duration
-	// Booked is, for a cancel, the State that the take returned. For a refund of a fixed window,
-	// Row.Start and Row.Period name the only window to credit; if Row.Period is 0, that is the
-	// current window.
+	// Booked is, for a cancel, the State that the take returned. For a refund of a window, Row.Start and
+	// Row.Period name the only window or slice to credit. If Row.Period is 0, those that count are
+	// credited.
 	Booked State
 	// ID is the number of a lease: 1 to 2^63 - 1.
 	ID int64
@@ -171,15 +171,18 @@ type Row struct {
 	// FullAt is the instant at which a token bucket is full again.
 	FullAt int64
 	// Start is the start of the latest window in which anything was counted, and Used is the count.
-	// All windows before it are closed.
+	// All windows before it are closed. Of a sliding window it is the start of the newest slice.
 	Start, Used int64
 	// At is the clock reading of the latest take.
 	At int64
-	// List is a list of numbers of 8 bytes each, for kinds of limit that keep more than one count: the ends of
-	// all leases, in their order, and then their ids. It is a string so that Rows can be compared.
+	// List is a list of numbers of 8 bytes each, for kinds of limit that keep more than one count. It is a string
+	// so that Rows can be compared. Of requests in flight it has the ends of all leases, in their order, and
+	// then their ids. Of a sliding window it has 18 sums: what was counted up to and with each slice, the newest
+	// last. It is empty if nothing was counted since a reset.
 	List string
 	// Period and Limit are the policy that wrote the row: the step and the capacity of a bucket, or
-	// the length and the limit of a window. Leases have no Period.
+	// the length and the limit of a window. Of a sliding window Period is the length of a slice. Leases have
+	// no Period.
 	Period, Limit int64
 }
 
@@ -188,10 +191,12 @@ type Row struct {
 // deleted.
 func (r Row) Expired(now int64) bool {
 	end := max(r.FullAt, r.At)
-	if r.Start > 0 || r.Used > 0 { // otherwise nothing was counted since the key was new or reset
+	switch {
+	case r.List != "" && r.Period > 0: // slices, the newest of which starts at Start
+		end = max(end, r.Start+(sliceCount+1)*r.Period)
+	case r.Start > 0 || r.Used > 0: // otherwise nothing was counted since the key was new or reset
 		end = max(end, r.Start+r.Period)
-	}
-	if r.Period == 0 {
+	case r.Period == 0:
 		for _, l := range leases(&r) {
 			end = max(end, l.end)
 		}
@@ -239,7 +244,7 @@ func checkClock(t time.Time) (int64, error) {
 }
 
 // Tolerance returns how far, in nanoseconds, row may be ahead of the operation's clock before the
-// clock counts as stepped back. That is [ClockTolerance]. For an operation on a fixed window with
+// clock counts as stepped back. That is [ClockTolerance]. For an operation on a window with
 // its own time it is the row's window if that is longer, because such an operation may be late. The
 // store's own clock cannot be late: it is read after the row.
 func (op Op) Tolerance(row Row) int64 {

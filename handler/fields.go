@@ -52,6 +52,8 @@ func newFields(name, quoted string, p limiter.Policy, withLegacy bool) (fields, 
 	case limiter.FixedWindow:
 		f.window = p.Window
 		quota(p.Limit, p.Window)
+	case limiter.SlidingWindow:
+		quota(p.Limit, p.Window)
 	case limiter.CalendarWindow:
 		quota(p.Limit, 0) // the periods differ in length
 	default:

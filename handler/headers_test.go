@@ -74,6 +74,9 @@ func TestFieldsOfAPolicyAndItsState(t *testing.T) {
 		{"a refusal that lost a race", bucket, limiter.Result{Limit: 10, Remaining: 2, ResetAfter: 8 * 3_333_333_334, RetryAfter: time.Microsecond}, map[string]string{
 			"RateLimit": `"fake";r=2;t=1`, "Retry-After": "1",
 		}},
+		{"a sliding window", limiter.SlidingWindow{Limit: 5, Window: time.Hour}, limiter.Result{Allowed: true, Limit: 5, Remaining: 3, Used: 2, ResetAfter: 3800 * time.Second}, map[string]string{
+			"RateLimit-Policy": `"fake";q=5;w=3600`, "RateLimit": `"fake";r=3;t=3800`,
+		}},
 		{"more than an Integer can say", limiter.FixedWindow{Limit: 1 << 60, Window: time.Hour}, limiter.Result{Allowed: true, Limit: 1 << 60, Remaining: 1<<60 - 1, ResetAfter: time.Hour}, map[string]string{
 			"RateLimit-Policy": `"fake";q=999999999999999;w=3600`, "RateLimit": `"fake";r=999999999999999;t=3600`,
 		}},

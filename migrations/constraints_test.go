@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sqlimit/limiter/internal/rowlist"
 	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/migrations"
 )
@@ -18,12 +19,17 @@ func (d database) row(table *tables.Table) map[string]string {
 		row[column] = "5"
 	}
 	for _, list := range table.Lists {
-		row[list] = "ARRAY[5]::bigint[]"
-		if d.dialect == migrations.SQLite {
-			row[list] = "X'0000000000000005'"
-		}
+		row[list] = d.list()
 	}
 	return row
+}
+
+// list returns a list of numbers.
+func (d database) list(numbers ...int64) string {
+	if d.dialect == migrations.SQLite {
+		return fmt.Sprintf("X'%x'", rowlist.Of(numbers...))
+	}
+	return strings.ReplaceAll(fmt.Sprintf("'{%v}'::bigint[]", strings.Trim(fmt.Sprint(numbers), "[]")), " ", ",")
 }
 
 // insert returns a statement for a row in order, but for the given column. keys are given as hex.
@@ -66,7 +72,11 @@ func TestTablesRejectValuesOutOfRange(t *testing.T) {
 					good, bad = []string{"1", highest}, []string{"0", "-1"}
 				case column == "granted":
 					good, bad = []string{"0", highest}, []string{"-1"}
-				case slices.Contains(table.Lists, column): // its bounds are those of the kind
+				case column == "cum":
+					good, bad = []string{value, d.list(make([]int64, 18)...)}, []string{d.list(5), d.list(make([]int64, 19)...)}
+				case column == "ends": // as long as ids
+					good, bad = []string{value}, []string{d.list(5)}
+				case column == "ids":
 					good = []string{value}
 				case column == "used":
 					good, bad = []string{"0", above}, []string{"-1", beyond, most}

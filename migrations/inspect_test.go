@@ -39,8 +39,8 @@ func overridesTable(edits ...string) []string {
 func states() []state {
 	const (
 		unrecord = `DROP TABLE limiter_goose_version`
-		tables   = `DROP VIEW limiter_remaining; DROP TABLE limiter_overrides; DROP TABLE limiter_leases; DROP TABLE limiter_fixed_windows; DROP TABLE limiter_token_buckets`
-		all      = "records no migration: it has table limiter_fixed_windows, table limiter_leases, table limiter_overrides, view limiter_remaining, table limiter_token_buckets; "
+		tables   = `DROP VIEW limiter_remaining; DROP TABLE limiter_overrides; DROP TABLE limiter_sliding_windows; DROP TABLE limiter_leases; DROP TABLE limiter_fixed_windows; DROP TABLE limiter_token_buckets`
+		all      = "records no migration: it has table limiter_fixed_windows, table limiter_leases, table limiter_overrides, view limiter_remaining, table limiter_sliding_windows, table limiter_token_buckets; "
 	)
 	return []state{
 		{"nothing", false, nil, ""},
@@ -85,7 +85,7 @@ func states() []state {
 		{
 			"all tables are missing", true,
 			[]string{tables},
-			"records version 1: table limiter_fixed_windows is missing; table limiter_leases is missing; table limiter_overrides is missing; table limiter_token_buckets is missing; ",
+			"records version 1: table limiter_fixed_windows is missing; table limiter_leases is missing; table limiter_overrides is missing; table limiter_sliding_windows is missing; table limiter_token_buckets is missing; ",
 		},
 		{"a column is missing", true, overridesTable(", note text", ""), "records version 1: column limiter_overrides.note is missing; "},
 		{"another type", true, overridesTable("expires_at bigint", "expires_at text"), "column limiter_overrides.expires_at is text, not (bigint|INTEGER); "},

@@ -31,7 +31,7 @@ func (d database) insertOverride(t *testing.T, key int, o override) error {
 func TestOverridesTable(t *testing.T) {
 	t.Parallel()
 	const longest = int64(262_980 * time.Hour)
-	edges := []int64{math.MinInt64, -1, 0, 1, 999, 1000, longest, longest + 1, 1 << 60, math.MaxInt64}
+	edges := []int64{math.MinInt64, -1, 0, 1, 999, 1000, 15_999_999, 16_000_000, longest, longest + 1, 1 << 60, math.MaxInt64}
 	accepts := func(p limiter.Policy) bool {
 		_, err := limiter.New(memory.New(), "l", p)
 		return err == nil
@@ -58,6 +58,8 @@ func TestOverridesTable(t *testing.T) {
 					want(override{kind: "bucket", capacity: capacity, refill: refill, period: period},
 						accepts(limiter.TokenBucket{Capacity: capacity, Refill: refill, Interval: time.Duration(period)}))
 				}
+				want(override{kind: "sliding", capacity: capacity, period: period},
+					accepts(limiter.SlidingWindow{Limit: capacity, Window: time.Duration(period)}))
 				for _, counting := range []bool{false, true} {
 					kind := map[bool]string{false: "window", true: "window_counting"}[counting]
 					want(override{kind: kind, capacity: capacity, period: period},
@@ -65,7 +67,7 @@ func TestOverridesTable(t *testing.T) {
 				}
 			}
 		}
-		if len(accepted) != 4 {
+		if len(accepted) != 5 {
 			t.Errorf("accepted %v, want some of each kind", accepted)
 		}
 		const minute = int64(time.Minute)
@@ -73,6 +75,7 @@ func TestOverridesTable(t *testing.T) {
 			{kind: "bucket", capacity: 5, period: minute},
 			{kind: "window", capacity: 5, refill: 5, period: minute},
 			{kind: "window_counting", capacity: 5, refill: 5, period: minute},
+			{kind: "sliding", capacity: 5, refill: 5, period: minute},
 			{kind: "Bucket", capacity: 5, refill: 5, period: minute},
 			{kind: "", capacity: 5, period: minute},
 			{kind: "bucket", refill: 5, period: minute},

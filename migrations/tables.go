@@ -81,7 +81,7 @@ func (t Table) Used(row limiter.Row, res limiter.Result) int64 {
 // Share returns an SQL expression for about the used share of a row's limit. The expression now is the
 // clock, in nanoseconds since 1970.
 func (t Table) Share(d Dialect, now string) string {
-	return strings.ReplaceAll(t.table.Render(t.table.Share, d == SQLite), "{now}", now)
+	return t.table.Render(strings.ReplaceAll(t.table.Share, "{now}", now), d == SQLite)
 }
 
 // Unused returns an SQL expression for the instant from which a row means an unused key: see

@@ -42,7 +42,33 @@ func viewCases(now int64) []viewCase {
 		{name: "more leases than the limit", leases: []int64{now + hour, now + hour, now + hour, now + 3*hour}, remaining: 0, reset: now + 3*hour},
 		{name: "leases of a clock far ahead", leases: []int64{now + hour, now + 25*hour}, remaining: 2, reset: now + hour},
 		{name: "leases that have ended", leases: []int64{now - 2*hour, now - hour}, remaining: 3},
+
+		{name: "a sliding window", sliding: []int64{start, hour, 10, start}, sums: sums(3, 0, 2, 1), remaining: 4, reset: start + 17*hour},
+		{name: "a sliding window that counts some", sliding: []int64{start - 14*hour, hour, 10, start - 14*hour}, sums: sums(3, 2, 1, 1), remaining: 6, reset: start + 3*hour},
+		{name: "a sliding window that nothing was counted in last", sliding: []int64{start, hour, 10, start}, sums: sums(3, 0), remaining: 7, reset: start + 16*hour},
+		{name: "a sliding window of which nothing counts", sliding: []int64{start - 17*hour, hour, 10, start - 17*hour}, sums: sums(3, 2, 1, 1), remaining: 10},
+		{name: "a sliding window that was refunded", sliding: []int64{start, hour, 10, start}, sums: sums(), remaining: 10},
+		{name: "a sliding window that was reset", sliding: []int64{0, hour, 10, 0}, remaining: 10},
+		{name: "a sliding window in debt", sliding: []int64{start, hour, 10, start}, sums: sums(1 << 61), remaining: 0, reset: start + 17*hour},
+		{name: "a sliding window ahead", sliding: []int64{start + 2*hour, hour, 10, start}, sums: sums(1), remaining: 0, reset: start + 19*hour},
+		{name: "a sliding window that is blocked", sliding: []int64{start + 2*hour, hour, 10, start}, sums: sums(), remaining: 0, reset: start + 2*hour},
+		{name: "a sliding window of a clock far ahead", sliding: []int64{start + 99*hour, hour, 10, start + 99*hour + 1}, sums: sums(3, 1), remaining: 6, reset: start + 116*hour},
+		{name: "a sliding window at the edge of the types", sliding: []int64{most, most, most, most}, sums: sums(1<<61, 1<<61), remaining: most - 1<<61 - 1<<61, reset: -1},
 	}
+}
+
+// sums returns the sums of the counts of the newest slices.
+func sums(counts ...int64) []int64 {
+	all := make([]int64, 18-len(counts), 18)
+	sum := int64(7) // of earlier slices
+	for i := range all {
+		all[i] = sum
+	}
+	for _, n := range counts {
+		sum += n
+		all = append(all, sum)
+	}
+	return all
 }
 
 type viewCase struct {
@@ -50,6 +76,8 @@ type viewCase struct {
 	bucket    []int64 // full_at, at, step, capacity
 	window    []int64 // window_start, win, lim, used, at
 	leases    []int64 // ends; the limit is 3
+	sliding   []int64 // head, slice, lim, at
+	sums      []int64 // of a sliding window
 	remaining int64   // -1: whatever it is
 	reset     int64   // 0: NULL; -1: whatever it is
 }
@@ -68,6 +96,9 @@ func TestView(t *testing.T) {
 			if b := c.bucket; b != nil {
 				statement = fmt.Sprintf(`INSERT INTO limiter_token_buckets (limiter, key, full_at, at, step, capacity, granted)
 					VALUES ('l', %s, %d, %d, %d, %d, 1)`, key, b[0], b[1], b[2], b[3])
+			} else if s := c.sliding; s != nil {
+				statement = fmt.Sprintf(`INSERT INTO limiter_sliding_windows (limiter, key, head, slice, lim, at, granted, cum)
+					VALUES ('l', %s, %d, %d, %d, %d, 1, %s)`, key, s[0], s[1], s[2], s[3], d.list(c.sums...))
 			} else if w := c.window; w != nil {
 				statement = fmt.Sprintf(`INSERT INTO limiter_fixed_windows (limiter, key, window_start, win, lim, used, at, granted)
 					VALUES ('l', %s, %d, %d, %d, %d, %d, 1)`, key, w[0], w[1], w[2], w[3], w[4])
@@ -113,6 +144,8 @@ func (d database) wantRemaining(t *testing.T, key int, c viewCase) {
 		wantLimit = c.bucket[3]
 	case c.leases != nil:
 		wantPolicy, wantLimit = "in flight", 3
+	case c.sliding != nil:
+		wantPolicy, wantLimit = "sliding window", c.sliding[2]
 	default:
 		wantPolicy, wantLimit = "fixed window", c.window[2]
 	}

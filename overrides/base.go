@@ -7,8 +7,8 @@ import (
 	rows "github.com/sqlimit/limiter/internal/override"
 )
 
-// Base sets the policy whose Limit an override of kind [KindLimit] replaces: a FixedWindow, a
-// CalendarWindow or an InFlight, usually the policy of the limiter. An operator can then give one customer 2,000 this month
+// Base sets the policy whose Limit an override of kind [KindLimit] replaces: a window of any sort or an
+// InFlight, usually the policy of the limiter. An operator can then give one customer 2,000 this month
 // without knowing when the customer's month ends.
 //
 // Without Base, or with a limit that the policy cannot have, requests of the key fail with
@@ -20,7 +20,7 @@ func Base(p limiter.Policy) Option {
 			return fmt.Errorf("overrides: Base: %w", err)
 		}
 		if rows.WithLimit(p, 1) == nil {
-			return invalid("the policy of Base is a %T; pass a FixedWindow, a CalendarWindow or an InFlight", p)
+			return invalid("the policy of Base is a %T; pass a window of any sort or an InFlight", p)
 		}
 		return nil
 	}

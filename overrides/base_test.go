@@ -35,6 +35,7 @@ func TestBase(t *testing.T) {
 	}{
 		"calendar":  {month, limiter.CalendarWindow{Limit: 900, Period: limiter.Month}, "must be 1 to 2^60"},
 		"window":    {window, limiter.FixedWindow{Limit: 900, Window: time.Hour, CountRejected: true}, "must be 1 to 2^60"},
+		"sliding":   {limiter.SlidingWindow{Limit: 100, Window: time.Hour}, limiter.SlidingWindow{Limit: 900, Window: time.Hour}, "must be 1 to 2^60"},
 		"in flight": {limiter.InFlight{Limit: 10, Hold: time.Minute}, limiter.InFlight{Limit: 900, Hold: time.Minute}, "must be 1 to 1000"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -65,13 +65,15 @@ func testKinds(t *testing.T, db *sql.DB, store sqlStore) {
 		('kinds', $2, 'window', 5, NULL, 3000000000, 'by Ann', 4000000000000000000),
 		('kinds', $3, 'window_counting', 5, NULL, 3000000000, '', NULL),
 		('kinds', $4, 'bucket', 5, 4, 3000000000, NULL, 1000000000000000000), -- expired
-		('others', $1, 'bucket', 5, 4, 3000000000, NULL, NULL)`, []byte{0, 0xff}, []byte("b"), []byte("ä"), []byte("a"))
+		('kinds', $5, 'sliding', 5, NULL, 3000000000, NULL, NULL),
+		('others', $1, 'bucket', 5, 4, 3000000000, NULL, NULL)`, []byte{0, 0xff}, []byte("b"), []byte("ä"), []byte("a"), []byte("s"))
 	want := []limiter.Override{
 		{Key: "\x00\xff", Policy: limiter.TokenBucket{Capacity: 5, Refill: 4, Interval: 3 * time.Second}},
 		{Key: "b", Policy: limiter.FixedWindow{Limit: 5, Window: 3 * time.Second}, Note: "by Ann", ExpiresAt: time.Unix(4_000_000_000, 0)},
+		{Key: "s", Policy: limiter.SlidingWindow{Limit: 5, Window: 3 * time.Second}},
 		{Key: "ä", Policy: limiter.FixedWindow{Limit: 5, Window: 3 * time.Second, CountRejected: true}},
 	}
-	for limit := 1; limit <= 4; limit++ {
+	for limit := 1; limit <= 5; limit++ {
 		got, err := store.Overrides(t.Context(), "kinds", limit)
 		if n := min(limit, len(want)); err != nil || fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want[:n]) {
 			t.Errorf("at most %d overrides: %+v, %v; want %+v", limit, got, err, want[:n])

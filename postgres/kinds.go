@@ -1,7 +1,10 @@
 package postgres
 
 import (
+	"sort"
+
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowlist"
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
@@ -10,6 +13,9 @@ import (
 type kind struct {
 	// take returns the statement of a single take, and its arguments after the time.
 	take func(sql *tableStatements, op *limiter.Op, n tables.Numbers) (text string, more []int64)
+	// takesUnits reports whether the statement of a single take grants several units. Their number is its last
+	// argument. Such a statement books nothing ahead.
+	takesUnits bool
 	// charged reports what the statement of a charge did: whether it charged op, and whether there was
 	// room for it. It is nil if no statement of take can carry out a charge.
 	charged func(op *limiter.Op, s *limiter.State) (charged, room bool)
@@ -63,6 +69,17 @@ var kinds = map[limiter.PolicyKind]kind{
 		},
 		cancel: func(op *limiter.Op) []any {
 			return []any{op.Cost, op.Booked.Row.Start, op.Booked.Row.Period, op.Act(), at(op)}
+		},
+	},
+	limiter.KindSliding: {
+		take: func(sql *tableStatements, op *limiter.Op, n tables.Numbers) (text string, more []int64) {
+			return sql.take, []int64{op.Tolerance(limiter.Row{Period: n.Period, Limit: n.Limit})}
+		},
+		takesUnits: true,
+		room: func(op *limiter.Op, row *limiter.Row) int64 {
+			sums := rowlist.Numbers(row.List)
+			most := func(d int) bool { return sums[d] >= sums[len(sums)-1]+op.Cost-row.Limit }
+			return row.Start + int64(sort.Search(len(sums), most))*row.Period
 		},
 	},
 }

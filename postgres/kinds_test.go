@@ -32,6 +32,7 @@ var ownCalls = map[limiter.PolicyKind]map[string]string{
 		"Take":    `1, 1000000, 1, NULL, 86402000000000, '20'`,
 		"Release": `1, '20'`,
 	},
+	limiter.KindSliding: {"Take": `1000000, 1, 1, NULL, 2000000000, 1, '20'`},
 }
 
 // calls is what each statement that finds its row by the key is called with; %[1]s stands for the key.

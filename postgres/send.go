@@ -41,9 +41,11 @@ func (s *Store) newQueue(t *table) *batch.Queue {
 	if t.sql.release == "" && (t.sql.refund == "" || t.sql.cancel == "") {
 		config.GiveBacks = 1 // settle would write the row once for several, and an audit must see each
 	}
+	if s.citus || t.sql.takes == "" {
+		config.Keys, config.HotKey = 1, 0 // no statement takes from several keys; on Citus it goes to one shard
+	}
 	if s.citus {
-		config.Keys, config.HotKey = 1, 0 // a statement goes to one shard
-		config.LockWait = 0               // Citus evaluates no set_config there
+		config.LockWait = 0 // Citus evaluates no set_config there
 		config.Locked = timedOut
 	}
 	return batch.New(config)
@@ -98,6 +100,9 @@ func (s *Store) byStatement(ctx context.Context, db DB, t *table, g *batch.Group
 	case lone && op.Kind == limiter.OpAcquire:
 		return s.takeLease(ctx, db, t, g)
 	case s.citus && !batch.GivesBack(op): // Citus has no other statement
+	case t.takesUnits && op.Cost > 0 && (g.Equal || lone) && (op.Kind == limiter.OpTake || op.Kind == limiter.OpTakeUpTo):
+		return s.takeUnits(ctx, db, t, g)
+	case t.takesUnits && !batch.GivesBack(op): // there is no other statement
 	case lone && (op.Kind == limiter.OpTake || op.Kind == limiter.OpCharge):
 		return s.takeOne(ctx, db, t, first)
 	case g.Equal || lone && op.Kind == limiter.OpTakeUpTo:

@@ -28,7 +28,7 @@ type table struct {
 func (s *Store) open(description *tables.Table, calendar bool) *table {
 	t := &table{Table: description, kind: kinds[description.Kind], calendar: calendar}
 	t.sql, t.all = s.statements(description, calendar), s.sections("all_"+description.Prefix, calendar)
-	t.units = t.Add != nil && (s.citus || t.sql.takes != "")
+	t.units = t.Add != nil && (s.citus || t.sql.takes != "" || t.takesUnits)
 	t.pages.Store(firstRange)
 	if s.db == nil {
 		t.queue = s.newQueue(t)

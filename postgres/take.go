@@ -38,6 +38,25 @@ func (s *Store) takeOne(ctx context.Context, db DB, t *table, c *batch.Call) (de
 	return true, nil
 }
 
+// takeUnits carries out equal takes of one key, or a take of up to its cost, by the statement of a take that
+// grants units. It is not done if the statement did not decide, or if a take that it refused may wait.
+func (s *Store) takeUnits(ctx context.Context, db DB, t *table, g *batch.Group) (done bool, err error) {
+	op, units := unitsOf(g)
+	st := newTakeStatement(t, &op, s.numbers(t, &op))
+	st.add(units)
+	found, err := s.scanRow(ctx, db, st.sql, s.bounded(ctx, st.args), st.columns...)
+	if err != nil {
+		return false, err
+	}
+	decides := st.taken.complete(&op, st.asked)
+	if !found || !decides || st.taken.granted == 0 && op.MaxWait > 0 {
+		s.counters.SecondLooks.Add(int64(len(g.Calls)))
+		return false, nil
+	}
+	s.decideUnits(t, g, &st.taken, st.asked.Cost)
+	return true, nil
+}
+
 // takeStatement is the statement of a lone take: its arguments, and what it returns, in one allocation.
 type takeStatement struct {
 	sql     string

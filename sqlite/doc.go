@@ -32,7 +32,8 @@
 //
 // A take first reads the key's row. If the row refuses it, nothing is locked or written, so refused
 // requests run beside each other and beside the one writer that SQLite allows. Otherwise one UPSERT
-// decides and writes, in the same transaction as the read or in one that has the write lock. A take by
+// decides and writes, in the same transaction as the read or in one that has the write lock. A take in a
+// sliding window is decided by what was read, in such a transaction, because no UPSERT can do that. A take by
 // AllowUpTo needs no lock either if there is room for nothing. Peek never needs it. A request on a
 // window that counts refusals, Charge and Block always write.
 //

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,10 +26,14 @@ func counting(n int64, d time.Duration) limiter.FixedWindow {
 	return limiter.FixedWindow{Limit: n, Window: d, CountRejected: true}
 }
 
+func sliding(n int64, d time.Duration) limiter.SlidingWindow {
+	return limiter.SlidingWindow{Limit: n, Window: d}
+}
+
 // plain returns policies of each kind with a limit of n, under which a refusal writes nothing. A bucket
 // gets a token back each step, and other kinds count for span.
 func plain(n int64, step, span time.Duration) map[string]limiter.Policy {
-	return map[string]limiter.Policy{"b": bucket(n, step), "w": window(n, span)}
+	return map[string]limiter.Policy{"b": bucket(n, step), "w": window(n, span), "s": sliding(n, span)}
 }
 
 // every returns the policies of plain and those that count refusals.
@@ -40,15 +45,17 @@ func every(n int64, step, span time.Duration) map[string]limiter.Policy {
 
 // plainPolicies are policies under which a refusal writes nothing.
 var plainPolicies = map[string]limiter.Policy{
-	"bucket": bucket(5, s),
-	"uneven": limiter.TokenBucket{Capacity: 6, Refill: 7, Interval: 5 * s},
-	"window": window(4, 3*s),
+	"bucket":  bucket(5, s),
+	"uneven":  limiter.TokenBucket{Capacity: 6, Refill: 7, Interval: 5 * s},
+	"window":  window(4, 3*s),
+	"sliding": sliding(4, 3*s),
 }
 
 var allPolicies = map[string]limiter.Policy{
-	"bucket": bucket(5, s),
-	"window": window(4, 3*s),
-	"counts": counting(4, 3*s),
+	"bucket":  bucket(5, s),
+	"window":  window(4, 3*s),
+	"counts":  counting(4, 3*s),
+	"sliding": sliding(4, 3*s),
 }
 
 // sharedPolicies are the policies of the rows that takes share, by their kind. Those that count refusals
@@ -60,6 +67,7 @@ var sharedPolicies = [][]limiter.Policy{
 		limiter.TokenBucket{Capacity: 9, Refill: 1, Interval: time.Minute},
 	},
 	{window(9, 3*s), window(5, 3*s), window(12, 10*s), daily(40), counting(9, 3*s)},
+	{sliding(9, 3*s), sliding(5, 3*s), sliding(12, 10*s)},
 }
 
 // differentials are the histories that a store has in common with the memory store. Their policies
@@ -76,6 +84,7 @@ var differentials = []struct {
 	}},
 	{"random operations on windows", 500, []limiter.Policy{window(5, 3*s), window(3, 3*s), window(7, 10*s)}},
 	{"random operations on windows and days", 500, []limiter.Policy{daily(5), window(3, 3*s), daily(7), window(7, day)}},
+	{"random operations on sliding windows", 500, []limiter.Policy{sliding(5, 3*s), sliding(3, 3*s), sliding(7, 10*s)}},
 	{"random operations on windows that count refusals", 300, []limiter.Policy{window(5, 3*s), counting(4, 3*s), counting(9, 10*s)}},
 }
 
@@ -90,12 +99,15 @@ var steppedPolicies = []struct {
 	{"window as long as the step", window(2, time.Hour), time.Hour},
 	{"window longer than the step", window(2, 25*time.Hour), 25 * time.Hour},
 	{"window that counts refusals", counting(2, time.Hour), time.Hour},
+	{"sliding window shorter than the step", sliding(2, 16*time.Minute), 17 * time.Minute},
+	{"sliding window longer than the step", sliding(2, 16*time.Hour), 17 * time.Hour},
 }
 
 // ownCases are the groups whose cases are about one kind each.
 var ownCases = []group{
 	{"refill", refillCases},
 	{"windows", slices.Concat(windowCases, calendarCases)},
+	{"sliding windows", slidingCases},
 	{"policy changes", slices.Concat(policyCases, windowPolicyCases)},
 }
 
@@ -109,6 +121,8 @@ func limitOf(p limiter.Policy) int64 {
 		return p.Limit
 	case limiter.InFlight:
 		return 1
+	case limiter.SlidingWindow:
+		return p.Limit
 	}
 	panic(fmt.Sprintf("no limit of a %T", p))
 }
@@ -120,6 +134,10 @@ func endsAtOnce(p limiter.Policy) bool { return limiter.KindOf(p) == limiter.Kin
 func countedIn(p limiter.Policy, row limiter.Row, now int64) int64 {
 	if b, ok := p.(limiter.TokenBucket); ok {
 		return max(0, row.FullAt-now) / int64(b.Step())
+	}
+	if row.List != "" {
+		sum := func(at int) int64 { return int64(binary.BigEndian.Uint64([]byte(row.List[at:]))) }
+		return sum(len(row.List)-8) - sum(0)
 	}
 	return row.Used
 }

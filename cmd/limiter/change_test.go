@@ -47,7 +47,7 @@ func TestBlock(t *testing.T) {
 		if len(got.States) != 1 || got.States[0].Allowed || got.States[0].Policy.Limit != 3 {
 			t.Errorf("%+v, want a window of 3 that refuses", got)
 		}
-		for name, p := range map[string]limiter.Policy{"login": bucket, "exports": window} {
+		for name, p := range map[string]limiter.Policy{"login": bucket, "exports": window, "uploads": slidingWindow} {
 			use(t, db.store, name, p, "alice", 1)
 			contains(t, succeeds(t, db.url, "block", name, "alice", "--for", "2h").stdout, "refused    for another")
 			s := decode[peeked](t, succeeds(t, db.url, "peek", name, "alice", "-o", "json")).States[0]
@@ -100,6 +100,17 @@ func TestOverride(t *testing.T) {
 
 		use(t, db.store, "login", bucket, "bob", 1)
 		fails(t, db.url, 2, []string{"kind bucket"}, "override", "set", "login", "bob", "--limit", "5", "--window", "1h")
+		fails(t, db.url, 2, []string{"kind bucket"}, "override", "set", "login", "bob", "--limit", "5")
+
+		use(t, db.store, "uploads", slidingWindow, "bob", 1)
+		fails(t, db.url, 2, []string{"kind sliding"}, "override", "set", "uploads", "bob", "--limit", "5", "--window", "1h")
+		fails(t, db.url, 2, []string{"--window is 15ms"}, "override", "set", "uploads", "bob", "--limit", "5", "--window", "15ms", "--sliding")
+		contains(t, succeeds(t, db.url, "override", "set", "uploads", "carol", "--limit", "5").stdout, "limit of 5")
+		contains(t, succeeds(t, db.url, "override", "set", "uploads", "bob", "--limit", "5", "--window", "1h", "--sliding").stdout, "5 in any 1h")
+		chosen = overrides.New(db.store.(overrides.Source), "uploads")
+		if p, err := chosen(t.Context(), "bob"); err != nil || p != (limiter.SlidingWindow{Limit: 5, Window: time.Hour}) {
+			t.Errorf("policy %+v, %v", p, err)
+		}
 	})
 }
 

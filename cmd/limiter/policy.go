@@ -20,7 +20,7 @@ import (
 type policyFlags struct {
 	capacity, refill, limit int64
 	interval, window        time.Duration
-	countRejected           bool
+	countRejected, sliding  bool
 	period, location        string
 	startDay                int
 
@@ -36,6 +36,7 @@ func (p *policyFlags) register(cmd *cobra.Command) {
 	f.Int64Var(&p.limit, "limit", 0, "of a window: requests per window")
 	durationVar(cmd, &p.window, "window", "of a window: its length, such as 24h or 30d")
 	f.BoolVar(&p.countRejected, "count-rejected", false, "of a window: refused requests also count")
+	f.BoolVar(&p.sliding, "sliding", false, "of a window: it is any span of that length")
 }
 
 // registerCalendar adds the flags of a [limiter.CalendarWindow]. Overrides cannot have one.
@@ -48,7 +49,7 @@ func (p *policyFlags) registerCalendar(cmd *cobra.Command) {
 
 // limitAlone reports whether only --limit describes a policy.
 func (p *policyFlags) limitAlone() bool {
-	return p.given("limit") && !slices.ContainsFunc([]string{"capacity", "refill", "interval", "window", "count-rejected"}, p.given)
+	return p.given("limit") && !slices.ContainsFunc([]string{"capacity", "refill", "interval", "window", "count-rejected", "sliding"}, p.given)
 }
 
 // checkLimit returns an error if no window of a limiter can have --limit.
@@ -103,6 +104,7 @@ var policyFields = strings.NewReplacer(
 	"CalendarWindow.Limit", "--limit", "CalendarWindow.StartDay", "--start-day", " and Period is ", " and --period is ",
 	"leave StartDay out, or pass Month", "leave --start-day out, or pass --period month",
 	"FixedWindow.Limit", "--limit", "FixedWindow.Window", "--window",
+	"SlidingWindow.Limit", "--limit", "SlidingWindow.Window", "--window",
 	"lower Refill or raise Interval", "lower --refill or raise --interval",
 	"lower Capacity or raise the rate", "lower --capacity, raise --refill or lower --interval",
 	"TokenBucket refills", "the bucket refills", "TokenBucket takes", "the bucket takes",
@@ -111,17 +113,22 @@ var policyFields = strings.NewReplacer(
 // described returns the policy that the flags describe, or nil if none is set.
 func (p *policyFlags) described() (limiter.Policy, error) {
 	bucket := p.given("capacity") || p.given("refill") || p.given("interval")
-	window := p.given("limit") || p.given("window") || p.given("count-rejected")
+	only := p.given("window") || p.given("count-rejected") || p.given("sliding")
+	window := p.given("limit") || only
 	calendar := p.given("period") || p.given("start-day") || p.given("location")
 	switch {
-	case calendar && (bucket || p.given("window") || p.given("count-rejected")):
+	case calendar && (bucket || only):
 		return nil, usageError{errors.New("--period, --start-day and --location describe a calendar; only --limit goes with them")}
 	case calendar:
 		return p.calendar()
 	case bucket && window:
-		return nil, usageError{errors.New("--capacity, --refill and --interval describe a bucket; --limit, --window and --count-rejected describe a window; pass one of the two")}
+		return nil, usageError{errors.New("--capacity, --refill and --interval describe a bucket; --limit, --window, --count-rejected and --sliding describe a window; pass one of the two")}
 	case bucket:
 		return limiter.TokenBucket{Capacity: p.capacity, Refill: p.refill, Interval: p.interval}, nil
+	case p.sliding && p.countRejected:
+		return nil, usageError{errors.New("--sliding and --count-rejected do not go together")}
+	case p.sliding:
+		return limiter.SlidingWindow{Limit: p.limit, Window: p.window}, nil
 	case window:
 		return limiter.FixedWindow{Limit: p.limit, Window: p.window, CountRejected: p.countRejected}, nil
 	}
@@ -147,6 +154,8 @@ func newPolicy(p limiter.Policy) policyJSON {
 		return policyJSON{Kind: database.KindOf(p), Limit: p.Limit, Window: show.Seconds(p.Window), CountRejected: p.CountRejected}
 	case limiter.InFlight:
 		return policyJSON{Kind: database.KindOf(p), Limit: p.Limit}
+	case limiter.SlidingWindow:
+		return policyJSON{Kind: database.KindOf(p), Limit: p.Limit, Window: show.Seconds(p.Window)}
 	}
 	return policyJSON{}
 }
@@ -164,6 +173,8 @@ func (p policyJSON) String() string {
 		return fmt.Sprintf("limit of %d", p.Limit)
 	case p.Window == 0:
 		return fmt.Sprintf("%d in flight", p.Limit)
+	case p.Kind == database.KindOf(limiter.SlidingWindow{}):
+		return fmt.Sprintf("%d in any %s", p.Limit, seconds(p.Window))
 	case p.CountRejected:
 		return fmt.Sprintf("%d per window of %s, counts refusals", p.Limit, seconds(p.Window))
 	}

@@ -163,6 +163,8 @@ func use(t *testing.T, store limiter.Store, name string, p limiter.Policy, key s
 var (
 	bucket = limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 24 * time.Hour}
 	window = limiter.FixedWindow{Limit: 10, Window: 365 * 24 * time.Hour}
+
+	slidingWindow = limiter.SlidingWindow{Limit: 10, Window: 24 * time.Hour}
 )
 
 // newRole makes a role that may do nothing but what grants allow, and returns its URL. %s in a grant

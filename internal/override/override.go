@@ -27,6 +27,7 @@ const (
 	bucket         = "bucket"
 	window         = "window"
 	windowCounting = "window_counting"
+	sliding        = "sliding"
 	// Limit is the kind of an override of the limit alone, which is its capacity.
 	Limit = "limit"
 )
@@ -41,6 +42,8 @@ func ColumnsOf(p limiter.Policy) Columns {
 			return Columns{windowCounting, p.Limit, 0, int64(p.Window)}
 		}
 		return Columns{window, p.Limit, 0, int64(p.Window)}
+	case limiter.SlidingWindow:
+		return Columns{sliding, p.Limit, 0, int64(p.Window)}
 	}
 	return Columns{}
 }
@@ -53,6 +56,8 @@ func (c Columns) Policy() (limiter.Policy, error) {
 		return limiter.TokenBucket{Capacity: c.Capacity, Refill: c.Refill, Interval: time.Duration(c.Period)}, nil
 	case window, windowCounting:
 		return limiter.FixedWindow{Limit: c.Capacity, Window: time.Duration(c.Period), CountRejected: c.Kind == windowCounting}, nil
+	case sliding:
+		return limiter.SlidingWindow{Limit: c.Capacity, Window: time.Duration(c.Period)}, nil
 	case Limit:
 		return nil, nil
 	}
@@ -70,6 +75,9 @@ func WithLimit(base limiter.Policy, limit int64) limiter.Policy {
 		p.Limit = limit
 		return p
 	case limiter.InFlight:
+		p.Limit = limit
+		return p
+	case limiter.SlidingWindow:
 		p.Limit = limit
 		return p
 	}

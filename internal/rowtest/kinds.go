@@ -22,6 +22,7 @@ var Lasting = map[string]func(limit int64) limiter.Policy{
 	"counting-window": func(n int64) limiter.Policy {
 		return limiter.FixedWindow{Limit: n, Window: 262_980 * time.Hour, CountRejected: true}
 	},
+	"sliding": func(n int64) limiter.Policy { return limiter.SlidingWindow{Limit: n, Window: 262_980 * time.Hour} },
 }
 
 // policies includes pairs with the same period and pairs with the same limit. The limits have room for
@@ -36,6 +37,9 @@ var policies = append([]limiter.Policy{
 	limiter.FixedWindow{Limit: 6, Window: time.Second, CountRejected: true},
 	limiter.FixedWindow{Limit: 6, Window: time.Hour, CountRejected: true},
 	limiter.FixedWindow{Limit: 6, Window: 24 * time.Hour}, // as long as days
+	limiter.SlidingWindow{Limit: 6, Window: 16 * time.Second},
+	limiter.SlidingWindow{Limit: 6, Window: 16 * time.Hour},
+	limiter.SlidingWindow{Limit: 7, Window: 16 * time.Hour},
 }, calendars...)
 
 // others are policies that a key of the kind may have had before.
@@ -48,6 +52,13 @@ var others = map[limiter.PolicyKind][]limiter.Policy{
 	},
 	limiter.KindWindow:   otherWindows,
 	limiter.KindInFlight: inFlights,
+	limiter.KindSliding: {
+		limiter.SlidingWindow{Limit: 6, Window: 16 * time.Second},
+		limiter.SlidingWindow{Limit: 6, Window: 16 * time.Hour},
+		limiter.SlidingWindow{Limit: 7, Window: 16 * time.Second},
+		limiter.SlidingWindow{Limit: 7, Window: 16 * time.Hour},
+		limiter.SlidingWindow{Limit: 6, Window: 10 * time.Second},
+	},
 }
 
 // mixedPolicies are those of [RunMixed].
@@ -57,6 +68,7 @@ var mixedPolicies = []limiter.Policy{
 	limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true},
 	limiter.CalendarWindow{Limit: 3, Period: limiter.Day, Location: berlin},
 	limiter.InFlight{Limit: 2, Hold: time.Minute},
+	limiter.SlidingWindow{Limit: 3, Window: time.Hour},
 }
 
 // Used returns the cost that a row has taken, or how many leases it has, as of an instant.
@@ -68,6 +80,9 @@ func Used(kind limiter.PolicyKind, row limiter.Row, now int64) int64 {
 		ends := rowlist.Numbers(rowlist.Part{Row: &row.List, Of: 2}.Get())
 		ended, _ := slices.BinarySearch(ends, now+1)
 		return int64(len(ends) - ended)
+	case kind == limiter.KindSliding && row.List != "":
+		sums := rowlist.Numbers(row.List)
+		return sums[17] - sums[0]
 	}
 	return row.Used
 }
@@ -81,6 +96,8 @@ func use(r *rand.Rand, p limiter.Policy, row *limiter.Row, now int64) {
 		useWindow(r, p, row)
 	case limiter.KindInFlight:
 		useLeases(r, row, now)
+	case limiter.KindSliding:
+		useSlices(r, row)
 	default:
 		panic("no rows of this kind")
 	}
@@ -92,4 +109,27 @@ func maxCharge(p limiter.Policy) int64 {
 		return int64(30 * 365 * 24 * time.Hour / b.Step())
 	}
 	return 1 << 60
+}
+
+// useSlices sets the fields that takes change. The newest slice is that of the row's clock, or lies ahead.
+func useSlices(r *rand.Rand, row *limiter.Row) {
+	row.Start = row.At - row.At%row.Period + pick(r, 0, 0, 0, 0, 1, 2, 17, 40)*row.Period
+	sums := make([]int64, 18)
+	sum, left := pick(r, 0, 0, 0, 7, 1<<61-7, 1<<61), pick(r, 0, 1, 2, row.Limit-3, row.Limit-1, row.Limit, row.Limit, row.Limit+5, 1<<61)
+	for i := range sums {
+		n := left
+		if i < len(sums)-1 {
+			n = r.Int64N(left+1) * r.Int64N(2) * r.Int64N(2)
+		}
+		if sum, left = sum+n, left-n; sum >= 1<<62 {
+			sum = 1<<62 - 1
+		}
+		sums[i] = sum
+	}
+	row.List = rowlist.Of(sums...)
+}
+
+// summed reports whether the sums of a row are so high that they begin anew, or are none.
+func summed(row limiter.Row) bool {
+	return row.List == "" || rowlist.Numbers(row.List)[17] >= 1<<61
 }

@@ -86,7 +86,8 @@ func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
 }
 
 // plain reports whether the statement of a take must decide it alone: the row has the take's policy
-// or is missing, is not ahead of the clock, and its count is far from the highest. The rows of some stores
+// or is missing, is not ahead of the clock, and its count is far from the highest. A sliding window may have no
+// sums, because it was reset, and a take may not wait. The rows of some stores
 // say that a statement decides takes from the window of the clock only. PostgreSQL does that for
 // calendars, and only if the take may not wait beyond it.
 func plain(rows Rows, op *limiter.Op, row, taken limiter.Row) bool {
@@ -99,6 +100,8 @@ func plain(rows Rows, op *limiter.Op, row, taken limiter.Row) bool {
 		return true
 	case limiter.KindOf(op.Policy) == limiter.KindInFlight:
 		return true
+	case limiter.KindOf(op.Policy) == limiter.KindSliding && (op.MaxWait > 0 || summed(row)):
+		return false
 	case row.Used >= 1<<61 || row.At > op.At+op.Tolerance(row):
 		return false
 	case calendar || thisWindow && limiter.KindOf(op.Policy) == limiter.KindWindow:

@@ -29,9 +29,9 @@ type Table struct {
 	Policy func(row limiter.Row) limiter.Policy
 	// Refills reports whether Period is the time in which one of Limit comes back.
 	Refills bool
-	// Share is SQL for the used share of a row's limit. {now} is the clock. For a list a, {a 1} is its first
-	// number, {a -1} its last one, both or NULL, and {a #} its length: see [Table.Render]. Share orders rows;
-	// other numbers come from [limiter.Op.Apply].
+	// Share is SQL for the used share of a row's limit. {now} is the clock. For a list a, {a n} is its number n,
+	// which an expression says, counted from 1. {a -1} is its last one, and {a #} its length. A number that it
+	// does not have is NULL: see [Table.Render]. Share orders rows; other numbers come from [limiter.Op.Apply].
 	Share string
 	// End is SQL for the instant at which the bucket of a row is full, or its window is over, with lists as in
 	// Share.
@@ -57,30 +57,31 @@ type Numbers struct {
 }
 
 // listed matches what Share and End say of a list.
-var listed = regexp.MustCompile(`\{(\w+) (#|-?\d+)\}`)
+var listed = regexp.MustCompile(`\{(\w+) ([^{}]+)\}`)
 
 // Render fills the lists into SQL of Share or End, for SQLite or PostgreSQL.
 func (t *Table) Render(sql string, sqlite bool) string {
 	return listed.ReplaceAllStringFunc(sql, func(mark string) string {
 		found := listed.FindStringSubmatch(mark)
-		list := found[1]
-		n, err := strconv.Atoi(found[2])
+		list, n := found[1], found[2]
+		last, err := strconv.Atoi(n)
+		fromEnd := err == nil && last < 0
 		switch {
-		case err != nil && sqlite:
+		case n == "#" && sqlite:
 			return "length(" + list + ") / 8"
-		case err != nil:
+		case n == "#":
 			return "pg_catalog.cardinality(" + list + ")"
-		case !sqlite && n < 0:
-			return fmt.Sprintf("%s[pg_catalog.cardinality(%[1]s) + %d]", list, n+1)
+		case fromEnd && !sqlite:
+			return fmt.Sprintf("%s[pg_catalog.cardinality(%[1]s) + %d]", list, last+1)
 		case !sqlite:
-			return fmt.Sprintf("%s[%d]", list, n)
+			return fmt.Sprintf("%s[(%s)::integer]", list, n)
 		}
-		first, most := 8*n-7, 8*n
-		if n < 0 {
-			first, most = 8*n, -8*n
+		first, most := "8 * ("+n+") - 7", "8 * ("+n+")"
+		if fromEnd {
+			first, most = strconv.Itoa(8*last), strconv.Itoa(-8*last)
 		}
 		// SQLite converts hexadecimal digits only in JSON.
-		return fmt.Sprintf("(CASE WHEN length(%s) >= %d THEN ('[0x' || hex(substr(%[1]s, %[3]d, 8)) || ']') ->> 0 END)", list, most, first)
+		return fmt.Sprintf("(CASE WHEN length(%s) >= %s THEN ('[0x' || hex(substr(%[1]s, %[3]s, 8)) || ']') ->> 0 END)", list, most, first)
 	})
 }
 
@@ -153,6 +154,33 @@ var All = []*Table{
 		},
 		Numbers: func(op *limiter.Op, _ int64) Numbers {
 			return Numbers{Limit: op.Policy.(limiter.InFlight).Limit, Cost: op.Cost}
+		},
+	},
+	{
+		Kind:    limiter.KindSliding,
+		Name:    "limiter_sliding_windows",
+		Prefix:  "sliding",
+		Columns: []string{"head", "at", "cum", "slice", "lim"}, PolicyColumns: 2,
+		Lists: []string{"cum"},
+		Policy: func(row limiter.Row) limiter.Policy {
+			return limiter.SlidingWindow{Limit: row.Limit, Window: 16 * time.Duration(row.Period)}
+		},
+		Share: "CASE WHEN {cum 18} IS NULL OR ({now} - head) / slice >= 17 THEN 0 WHEN head > {now} THEN 1" +
+			" ELSE CAST({cum 18} - {cum 1 + ({now} - head) / slice} AS double precision) / CAST(lim AS double precision) END",
+		End: "CASE WHEN {cum 18} IS NULL THEN 0 ELSE head + 17 * slice END",
+		Fields: func(to []any, row *limiter.Row) []any {
+			return append(to, &row.Start, &row.At, rowlist.Part{Row: &row.List, Of: 1}, &row.Period, &row.Limit)
+		},
+		Numbers: func(op *limiter.Op, now int64) Numbers {
+			p := op.Policy.(limiter.SlidingWindow)
+			slice := int64(p.Slice())
+			return Numbers{now - now%slice, slice, p.Limit, op.Cost}
+		},
+		Add: func(row *limiter.Row, cost int64) int64 {
+			last := len(row.List) - 8
+			sum := rowlist.Numbers(row.List[last:])[0] + cost
+			row.List = row.List[:last] + rowlist.Of(sum)
+			return sum
 		},
 	},
 }

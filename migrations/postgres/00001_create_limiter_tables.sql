@@ -116,6 +116,42 @@ COMMENT ON COLUMN /* schema */limiter_leases.ends IS
 COMMENT ON COLUMN /* schema */limiter_leases.ids IS
     'ids of the leases, in the order of ends';
 
+-- One row a (limiter, key). cum has the cumulative counts of slices, the newest last. So used in the slice that
+-- begins d slices after head, and in the 16 before it, is cum[18] - cum[1 + d]. cum is empty if nothing was
+-- counted since the key was reset.
+CREATE TABLE /* schema */limiter_sliding_windows (
+    head    bigint           NOT NULL,
+    slice   bigint           NOT NULL,
+    lim     bigint           NOT NULL,
+    at      bigint           NOT NULL,
+    granted bigint           NOT NULL,
+    limiter text COLLATE "C" NOT NULL,
+    key     bytea            NOT NULL,
+    cum     bigint[]         NOT NULL,
+    CONSTRAINT limiter_sliding_windows_pkey PRIMARY KEY (limiter, key),
+    CONSTRAINT limiter_sliding_windows_check CHECK (
+        (head | at | slice - 1 | lim - 1 | granted) >> 62 = 0 AND pg_catalog.cardinality(cum) IN (0, 18))
+) WITH (fillfactor = 70, vacuum_truncate = off);
+
+COMMENT ON TABLE /* schema */limiter_sliding_windows IS
+    'limiter: sliding windows, one row a (limiter, key); a row of which no slice counts equals no row';
+COMMENT ON COLUMN /* schema */limiter_sliding_windows.head IS
+    'instant (ns since 1970) at which the newest slice starts';
+COMMENT ON COLUMN /* schema */limiter_sliding_windows.slice IS
+    'length of a slice, a 16th of the window, in ns, under the policy that wrote the row';
+COMMENT ON COLUMN /* schema */limiter_sliding_windows.lim IS
+    'limit of a window, under the policy that wrote the row';
+COMMENT ON COLUMN /* schema */limiter_sliding_windows.at IS
+    'clock reading (ns since 1970) of the latest take';
+COMMENT ON COLUMN /* schema */limiter_sliding_windows.granted IS
+    'units that the latest take was granted';
+COMMENT ON COLUMN /* schema */limiter_sliding_windows.limiter IS
+    'name of the limiter';
+COMMENT ON COLUMN /* schema */limiter_sliding_windows.key IS
+    'the key as bytes; 0x00 and a digest for a key that is long or private';
+COMMENT ON COLUMN /* schema */limiter_sliding_windows.cum IS
+    'what was counted up to and with each slice, oldest first; 18 numbers or none';
+
 -- A floor of 32 pages (256 kB) under each table, which vacuum_truncate = off keeps.
 --
 -- A session keeps its plans until VACUUM or ANALYZE runs. The planner reads a table of one or two pages
@@ -147,6 +183,12 @@ SELECT 0, 1, 0, '', int4send(i), ARRAY[]::bigint[], ARRAY[]::bigint[] FROM gener
 DELETE FROM /* schema */limiter_leases WHERE limiter = '';
 ALTER TABLE /* schema */limiter_leases SET (fillfactor = 70);
 
+ALTER TABLE /* schema */limiter_sliding_windows SET (fillfactor = 10);
+INSERT INTO /* schema */limiter_sliding_windows (head, slice, lim, at, granted, limiter, key, cum)
+SELECT 0, 1, 1, 0, 0, '', int4send(i), '{}'::bigint[] FROM generate_series(1, 256) AS i;
+DELETE FROM /* schema */limiter_sliding_windows WHERE limiter = '';
+ALTER TABLE /* schema */limiter_sliding_windows SET (fillfactor = 70);
+
 -- What every key has left right now, under the policy that wrote its row. For people: no statement
 -- of limiter reads it. A key without a row has all of its limit left and does not appear.
 --
@@ -156,6 +198,8 @@ ALTER TABLE /* schema */limiter_leases SET (fillfactor = 70);
 -- A lease that ends more than 24 h and 2 s ahead was taken before the clock was stepped back: it has ended.
 -- A row that a clock far ahead of this one wrote counts as in the stores. A bucket keeps the debt that
 -- it had by that clock, and a window that has not begun has nothing left.
+-- Of a sliding window, what counted by the row's own clock counts. Nothing counts anymore when the slice that
+-- the latest count is in no longer does.
 CREATE VIEW /* schema */limiter_remaining AS
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS now
@@ -163,6 +207,10 @@ WITH clock AS MATERIALIZED (
     SELECT b.limiter, b.key, b.step, b.capacity, clock.now,
         greatest(0, b.full_at - CASE WHEN b.at > clock.now + 2000000000 THEN b.at ELSE clock.now END) AS debt
     FROM /* schema */limiter_token_buckets AS b CROSS JOIN clock
+), slides AS (
+    SELECT s.limiter, s.key, s.head, s.slice, s.lim, s.cum, clock.now, greatest(s.at, clock.now) AS later,
+        pg_catalog.width_bucket(s.cum[18] - 1, s.cum) AS older
+    FROM /* schema */limiter_sliding_windows AS s CROSS JOIN clock
 )
 SELECT limiter, key, 'token bucket'::text AS policy,
     greatest(0, capacity - debt / step - CASE WHEN debt % step > 0 THEN 1 ELSE 0 END) AS remaining,
@@ -187,12 +235,23 @@ FROM (
     SELECT b.limiter, b.key, b.lim, b.ends, pg_catalog.width_bucket(clock.now, b.ends) AS ended,
         pg_catalog.width_bucket(clock.now + 86402000000000, b.ends) AS latest
     FROM /* schema */limiter_leases AS b CROSS JOIN clock
-) AS l;
+) AS l
+UNION ALL
+SELECT limiter, key, 'sliding window'::text,
+    CASE
+        WHEN head > later THEN 0
+        WHEN older IS NULL OR (later - head) / slice >= 17 THEN lim
+        ELSE greatest(0, lim - cum[18] + cum[1 + ((later - head) / slice)::integer])
+    END,
+    lim,
+    CASE WHEN older IS NOT NULL AND head::numeric + older::numeric * slice::numeric > now::numeric
+        THEN pg_catalog.to_timestamp((head::numeric + older::numeric * slice::numeric) / 1e9) END
+FROM slides;
 
 COMMENT ON VIEW /* schema */limiter_remaining IS
     'limiter: what every key has left now, for people to read; no row: the key has all of its limit';
 COMMENT ON COLUMN /* schema */limiter_remaining.policy IS
-    'token bucket, fixed window or in flight';
+    'token bucket, fixed window, in flight or sliding window';
 COMMENT ON COLUMN /* schema */limiter_remaining.remaining IS
     'what a request could still take now, or how many places are free';
 COMMENT ON COLUMN /* schema */limiter_remaining.lim IS
@@ -224,6 +283,8 @@ CREATE TABLE /* schema */limiter_overrides (
                 AND period BETWEEN 1000000 AND 946728000000000000
             WHEN 'window_counting' THEN refill IS NULL AND period IS NOT NULL AND capacity BETWEEN 1 AND 1152921504606846976
                 AND period BETWEEN 1000000 AND 946728000000000000
+            WHEN 'sliding' THEN refill IS NULL AND period IS NOT NULL AND capacity BETWEEN 1 AND 1152921504606846976
+                AND period BETWEEN 16000000 AND 946728000000000000
             WHEN 'limit' THEN refill IS NULL AND period IS NULL AND capacity BETWEEN 1 AND 1152921504606846976
             ELSE false
         END
@@ -246,7 +307,7 @@ COMMENT ON COLUMN /* schema */limiter_overrides.limiter IS
 COMMENT ON COLUMN /* schema */limiter_overrides.key IS
     'the key as the tables of limiter store it';
 COMMENT ON COLUMN /* schema */limiter_overrides.kind IS
-    'bucket, window, window_counting for a window that also counts refusals, or limit for a limit alone';
+    'bucket, window, window_counting for a window that also counts refusals, sliding, or limit for a limit alone';
 COMMENT ON COLUMN /* schema */limiter_overrides.note IS
     'for people: who asked for the override, and why';
 
@@ -255,5 +316,6 @@ COMMENT ON COLUMN /* schema */limiter_overrides.note IS
 DROP TABLE /* schema */limiter_overrides;
 DROP VIEW /* schema */limiter_remaining;
 DROP TABLE /* schema */limiter_leases;
+DROP TABLE /* schema */limiter_sliding_windows;
 DROP TABLE /* schema */limiter_fixed_windows;
 DROP TABLE /* schema */limiter_token_buckets;

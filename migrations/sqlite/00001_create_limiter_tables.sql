@@ -67,6 +67,27 @@ CREATE TABLE limiter_leases (
     CONSTRAINT limiter_leases_ends_check CHECK (length(ends) % 8 = 0 AND length(ends) = length(ids))
 ) STRICT, WITHOUT ROWID;
 
+-- One row a (limiter, key). cum has the cumulative counts of slices, the newest last: 18 numbers of 8 bytes, the
+-- highest byte first. So used in the slice that begins d slices after head, and in the 16 before it, is the last
+-- number less that at byte 8 * d. cum is empty if nothing was counted since the key was reset.
+CREATE TABLE limiter_sliding_windows (
+    limiter TEXT    NOT NULL, -- name of the limiter
+    key     BLOB    NOT NULL, -- the key as bytes, 0x00 and a digest for a key that is long or private
+    head    INTEGER NOT NULL, -- instant (ns since 1970) at which the newest slice starts
+    slice   INTEGER NOT NULL, -- length of a slice, a 16th of the window, in ns, under the policy that wrote the row
+    lim     INTEGER NOT NULL, -- limit of a window, under that policy
+    at      INTEGER NOT NULL, -- clock reading (ns since 1970) of the latest take
+    granted INTEGER NOT NULL, -- units that the latest take was granted
+    cum     BLOB    NOT NULL, -- what was counted up to and with each slice, oldest first
+    CONSTRAINT limiter_sliding_windows_pkey PRIMARY KEY (limiter, key),
+    CONSTRAINT limiter_sliding_windows_head_check CHECK (head BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_sliding_windows_slice_check CHECK (slice >= 1),
+    CONSTRAINT limiter_sliding_windows_lim_check CHECK (lim >= 1),
+    CONSTRAINT limiter_sliding_windows_at_check CHECK (at BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT limiter_sliding_windows_granted_check CHECK (granted >= 0),
+    CONSTRAINT limiter_sliding_windows_cum_check CHECK (length(cum) IN (0, 144))
+) STRICT, WITHOUT ROWID;
+
 -- What every key has left right now, under the policy that wrote its row. For people: no statement
 -- of limiter reads it. A key without a row has all of its limit left and does not appear.
 -- resets_at is when the key is as if never used, in UTC, and NULL when it is so now.
@@ -77,6 +98,8 @@ CREATE TABLE limiter_leases (
 -- A lease that ends more than 24 h and 2 s ahead was taken before the clock was stepped back: it has ended.
 -- A row that a clock far ahead of this one wrote counts as in the stores. A bucket keeps the debt that
 -- it had by that clock, and a window that has not begun has nothing left.
+-- Of a sliding window, what counted by the row's own clock counts. Nothing counts anymore when the slice that
+-- the latest count is in no longer does. SQLite converts hexadecimal digits only in JSON.
 -- The clock counts milliseconds: a token that is back for less than one may not show yet.
 CREATE VIEW limiter_remaining AS
 WITH RECURSIVE clock AS MATERIALIZED (
@@ -88,9 +111,14 @@ WITH RECURSIVE clock AS MATERIALIZED (
 ), place (i) AS (
     SELECT 1 UNION ALL SELECT i + 1 FROM place WHERE i < 1000
 ), leases AS (
-    -- SQLite converts hexadecimal digits only in JSON.
     SELECT b.limiter, b.key, b.lim, CASE WHEN i > 0 THEN ('[0x' || hex(substr(b.ends, 8 * i - 7, 8)) || ']') ->> 0 END AS ends
     FROM limiter_leases AS b LEFT JOIN place ON i <= length(b.ends) / 8
+), sums (i) AS (
+    VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15), (16), (17)
+), slides AS (
+    SELECT s.limiter, s.key, s.head, s.slice, s.lim, s.cum, clock.now, max(s.at, clock.now) AS later,
+        (SELECT count(*) FROM sums WHERE substr(s.cum, 8 * i + 1, 8) < substr(s.cum, 137, 8)) AS older
+    FROM limiter_sliding_windows AS s CROSS JOIN clock
 )
 SELECT limiter, key, 'token bucket' AS policy,
     max(0, capacity - debt / step - (debt % step > 0)) AS remaining,
@@ -115,7 +143,19 @@ FROM (
     SELECT limiter, key, lim, CASE WHEN ends > clock.now AND ends <= clock.now + 86402000000000 THEN ends END AS held
     FROM leases CROSS JOIN clock
 )
-GROUP BY limiter, key, lim;
+GROUP BY limiter, key, lim
+UNION ALL
+SELECT limiter, key, 'sliding window',
+    CASE
+        WHEN head > later THEN 0
+        WHEN cum = x'' OR (later - head) / slice >= 17 THEN lim
+        ELSE max(0, lim - (('[0x' || hex(substr(cum, 137, 8)) || ']') ->> 0)
+            + (('[0x' || hex(substr(cum, (later - head) / slice * 8 + 1, 8)) || ']') ->> 0))
+    END,
+    lim,
+    CASE WHEN cum <> x'' AND head + older * slice > now
+        THEN strftime('%Y-%m-%d %H:%M:%f', head / 1e9 + older * (slice / 1e9), 'unixepoch') END
+FROM slides;
 
 -- One row for each key whose policy is not that of its limiter. Operators write the table, and
 -- Store.Overrides reads all rows of a limiter. No other statement of a store uses it.
@@ -125,7 +165,7 @@ GROUP BY limiter, key, lim;
 CREATE TABLE limiter_overrides (
     limiter    TEXT    NOT NULL, -- name of the limiter
     key        BLOB    NOT NULL, -- the key as the tables of limiter store it
-    kind       TEXT    NOT NULL, -- bucket, window, window_counting for a window that also counts refusals, or limit for a limit alone
+    kind       TEXT    NOT NULL, -- bucket, window, window_counting for a window that also counts refusals, sliding, or limit for a limit alone
     capacity   INTEGER NOT NULL, -- capacity of the bucket, or limit of the window
     refill     INTEGER,          -- tokens that a bucket gets back per period, NULL for a window or a limit alone
     period     INTEGER,          -- interval of the bucket or length of the window, in ns; NULL for a limit alone
@@ -141,6 +181,8 @@ CREATE TABLE limiter_overrides (
                 AND period BETWEEN 1000000 AND 946728000000000000
             WHEN 'window_counting' THEN refill IS NULL AND period IS NOT NULL AND capacity BETWEEN 1 AND 1152921504606846976
                 AND period BETWEEN 1000000 AND 946728000000000000
+            WHEN 'sliding' THEN refill IS NULL AND period IS NOT NULL AND capacity BETWEEN 1 AND 1152921504606846976
+                AND period BETWEEN 16000000 AND 946728000000000000
             WHEN 'limit' THEN refill IS NULL AND period IS NULL AND capacity BETWEEN 1 AND 1152921504606846976
             ELSE 0
         END
@@ -153,5 +195,6 @@ CREATE TABLE limiter_overrides (
 DROP TABLE limiter_overrides;
 DROP VIEW limiter_remaining;
 DROP TABLE limiter_leases;
+DROP TABLE limiter_sliding_windows;
 DROP TABLE limiter_fixed_windows;
 DROP TABLE limiter_token_buckets;

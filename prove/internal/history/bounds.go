@@ -106,6 +106,43 @@ func (k *rowHistory) boundedWindows() {
 	}
 }
 
+// boundedSlidingWindows checks every stretch of time as long as the window, by the slices that grants are in.
+func (k *rowHistory) boundedSlidingWindows() {
+	shortest, longest, _, limit := k.policies()
+	if shortest != longest {
+		return
+	}
+	counts := map[int64]int64{} // by the start of the slice
+	for i := range k.steps {
+		s := &k.steps[i]
+		if s.call == nil {
+			continue
+		}
+		switch c := s.call; c.Op.Kind {
+		case limiter.OpReset:
+			clear(counts)
+		case limiter.OpRefund, limiter.OpCancel:
+			return // what is given back is of slices that the history does not name
+		case limiter.OpCharge:
+			counts[min(s.new.Start, s.new.At-s.new.At%longest)] += c.Op.Cost
+		case limiter.OpTake, limiter.OpTakeUpTo:
+			passed := s.passed()
+			if passed == 0 {
+				continue
+			}
+			counts[s.new.Start] += passed
+			sum := int64(0)
+			for start := s.new.Start - 16*longest; start <= s.new.Start; start += longest {
+				sum += counts[start]
+			}
+			if sum > limit {
+				k.fault(Over, "up to step %d of %d the window that ends at %d has %d of %d", i+1, len(k.steps), s.new.Start+longest, sum, limit)
+				return
+			}
+		}
+	}
+}
+
 // blocked checks that nothing passes before a block is over, unless a reset ended it. A refund gives
 // nothing back before that.
 func (k *rowHistory) blocked() {
@@ -173,6 +210,10 @@ var kinds = map[limiter.PolicyKind]kind{
 	limiter.KindWindow: {
 		policy: limiter.FixedWindow{}, bounded: (*rowHistory).boundedWindows, oneLength: true,
 		blocked: func(row *limiter.Row) int64 { return row.Start + row.Period - 1 },
+	},
+	limiter.KindSliding: {
+		policy: limiter.SlidingWindow{}, bounded: (*rowHistory).boundedSlidingWindows,
+		blocked: func(row *limiter.Row) int64 { return row.Start - 1 },
 	},
 }
 

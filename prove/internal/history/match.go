@@ -249,7 +249,13 @@ func (c *Call) tells(row limiter.Row, during span) (limiter.Row, bool) {
 		next, s := c.apply(row, c.State.Now)
 		return next, s == c.State
 	}
-	for _, now := range [...]int64{during.from, during.to, row.FullAt - 1, row.Start, row.Start + row.Period - 1} {
+	instants := []int64{during.from, during.to, row.FullAt - 1, row.Start, row.Start + row.Period - 1}
+	if row.List != "" { // each slice that the clock may be in
+		for n := range int64(17) {
+			instants = append(instants, row.Start+(n+1)*row.Period)
+		}
+	}
+	for _, now := range instants {
 		if now < during.from || now > during.to {
 			continue
 		}

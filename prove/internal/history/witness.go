@@ -221,7 +221,8 @@ func (k *rowHistory) unexplained(i int, s *step) {
 		}
 	}
 	kind := Double
-	if s.new.FullAt < s.old.FullAt || s.new.Start < s.old.Start || s.new.Start == s.old.Start && s.new.Used < s.old.Used || s.new == s.old {
+	less := s.new.Used < s.old.Used || s.new.List < s.old.List // the first sum that differs is lower
+	if s.new.FullAt < s.old.FullAt || s.new.Start < s.old.Start || s.new.Start == s.old.Start && less || s.new == s.old {
 		kind = Given
 	}
 	k.fault(kind, "step %d of %d makes of\n     %+v\n     %+v%s", i+1, len(k.steps), s.old, s.new, hint)

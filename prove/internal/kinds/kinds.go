@@ -25,6 +25,8 @@ var Lasting = []Named{
 	{"tight-bucket", limiter.TokenBucket{Capacity: 300, Refill: 1, Interval: 800 * time.Hour}},
 	{"roomy-window", limiter.FixedWindow{Limit: 1 << 40, Window: 262_980 * time.Hour}},
 	{"tight-window", limiter.FixedWindow{Limit: 300, Window: 262_980 * time.Hour}},
+	{"roomy-sliding-window", limiter.SlidingWindow{Limit: 1 << 40, Window: 262_980 * time.Hour}},
+	{"tight-sliding-window", limiter.SlidingWindow{Limit: 300, Window: 262_980 * time.Hour}},
 }
 
 // Clocked are policies that a clock moves: what they owe lasts from less than a second to years.
@@ -78,6 +80,16 @@ var Workload = []Spec{
 		limiter.FixedWindow{Limit: 50, Window: 120 * time.Millisecond},
 		limiter.FixedWindow{Limit: 90, Window: 180 * time.Millisecond},
 	}},
+	{Name: "sliding", Denies: true, Policies: []limiter.Policy{
+		limiter.SlidingWindow{Limit: 60, Window: 200 * time.Millisecond},
+	}},
+	{Name: "given-back", GivesBack: true, Reserves: true, Denies: true, Policies: []limiter.Policy{
+		limiter.SlidingWindow{Limit: 30, Window: 120 * time.Millisecond},
+	}},
+	{Name: "changed", GivesBack: true, Reserves: true, Policies: []limiter.Policy{
+		limiter.SlidingWindow{Limit: 50, Window: 120 * time.Millisecond},
+		limiter.SlidingWindow{Limit: 90, Window: 180 * time.Millisecond},
+	}},
 	{Name: "calendar", GivesBack: true, Reserves: true, Policies: []limiter.Policy{
 		limiter.CalendarWindow{Limit: 300, Period: limiter.Month, StartDay: 31},
 		limiter.FixedWindow{Limit: 60, Window: 150 * time.Millisecond},
@@ -90,6 +102,7 @@ var Made = []Spec{
 	{Name: "window", Policies: []limiter.Policy{windowOf10}},
 	{Name: "counted", Policies: []limiter.Policy{limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond, CountRejected: true}}},
 	{Name: "bucket with refunds", GivesBack: true, Policies: []limiter.Policy{bucketOf10}},
+	{Name: "sliding window", Policies: []limiter.Policy{limiter.SlidingWindow{Limit: 10, Window: 20 * time.Millisecond}}},
 	{Name: "window with refunds", GivesBack: true, Policies: []limiter.Policy{windowOf10}},
 	{Name: "bucket of two policies", GivesBack: true, Policies: []limiter.Policy{
 		bucketOf10, limiter.TokenBucket{Capacity: 25, Refill: 1, Interval: 2 * time.Millisecond},
@@ -122,6 +135,8 @@ func Lockout(p limiter.Policy) time.Duration {
 		return time.Duration(p.Capacity) * p.Step()
 	case limiter.FixedWindow:
 		return p.Window
+	case limiter.SlidingWindow:
+		return p.Window + p.Slice()
 	case limiter.CalendarWindow:
 		return 366 * 24 * time.Hour // the longest year
 	}
@@ -130,7 +145,7 @@ func Lockout(p limiter.Policy) time.Duration {
 
 // Bookable returns how far ahead reservations are made: as far as a full bucket lasts, or two windows.
 func Bookable(p limiter.Policy) time.Duration {
-	if limiter.KindOf(p) == limiter.KindWindow {
+	if limiter.KindOf(p) != limiter.KindBucket {
 		return min(2*Lockout(p), limiter.MaxReserve)
 	}
 	return Lockout(p)
@@ -151,6 +166,9 @@ func Spend(p limiter.Policy, row *limiter.Row, cost int64) {
 func Unblock(p limiter.Policy, row *limiter.Row) {
 	if limiter.KindOf(p) == limiter.KindWindow {
 		row.Used = 0
+	}
+	if limiter.KindOf(p) == limiter.KindSliding {
+		row.Start -= row.Period
 	}
 	Spend(p, row, 1)
 }
