@@ -329,3 +329,16 @@ func TestCalendarClockSetBack(t *testing.T) {
 	check(january.Add(-1), false, january)
 	check(january, true, february)
 }
+
+// The tables of the SQL stores reject the row of a clock before 1970.
+func TestCalendarBefore1970(t *testing.T) {
+	t.Parallel()
+	for _, p := range []limiter.Period{limiter.Day, limiter.Week, limiter.Month, limiter.Year} {
+		op := limiter.Op{Kind: limiter.OpTake, Policy: limiter.CalendarWindow{Limit: 5, Period: p}, Cost: 1}
+		for _, now := range []time.Time{time.Unix(0, -1), time.Date(1969, 7, 1, 0, 0, 0, 0, time.UTC), time.Date(1900, 7, 1, 0, 0, 0, 0, time.UTC)} {
+			if row, s := op.Apply(limiter.Row{}, now.UnixNano()); row.At > 0 && row.Period > 0 {
+				t.Errorf("%v at %v: %+v, %+v; want a row that no table holds", p, now, row, s)
+			}
+		}
+	}
+}
