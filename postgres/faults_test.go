@@ -239,6 +239,12 @@ func TestDatabaseIsDown(t *testing.T) {
 				state, err := s.Do(bounded(t), take(slow(1), secret, 1))
 				return state.Took, err
 			},
+			"TryAcquire": func(s limiter.AllStore) (bool, error) {
+				op := ofKind(limiter.OpAcquire, limiter.InFlight{Limit: 1, Hold: time.Hour})
+				op.ID, op.Hold = 1, time.Hour
+				state, err := s.Do(bounded(t), op)
+				return state.Took, err
+			},
 			"AllowAll": func(s limiter.AllStore) (bool, error) {
 				states, err := s.DoAll(bounded(t), []limiter.Op{take(slow(1), secret, 1), take(long(1), secret, 1)})
 				return err == nil && states[0].Took && states[1].Took, err
