@@ -27,6 +27,8 @@ var Lasting = []Named{
 	{"tight-window", limiter.FixedWindow{Limit: 300, Window: 262_980 * time.Hour}},
 	{"roomy-sliding-window", limiter.SlidingWindow{Limit: 1 << 40, Window: 262_980 * time.Hour}},
 	{"tight-sliding-window", limiter.SlidingWindow{Limit: 300, Window: 262_980 * time.Hour}},
+	{"roomy-calendar", limiter.CalendarWindow{Limit: 1 << 40, Period: limiter.Year}},
+	{"tight-calendar", limiter.CalendarWindow{Limit: 300, Period: limiter.Year}},
 }
 
 // Clocked are policies that a clock moves: what they owe lasts from less than a second to years.
@@ -37,6 +39,7 @@ var Clocked = []Named{
 	{"window-of-1s", limiter.FixedWindow{Limit: 30, Window: time.Second}},
 	{"window-of-1h", limiter.FixedWindow{Limit: 30, Window: time.Hour}},
 	{"window-of-30d", limiter.FixedWindow{Limit: 30, Window: 30 * 24 * time.Hour}},
+	{"calendar-of-days", limiter.CalendarWindow{Limit: 30, Period: limiter.Day}},
 	{"counting-window-of-1h", limiter.FixedWindow{Limit: 30, Window: time.Hour, CountRejected: true}},
 }
 
@@ -124,6 +127,10 @@ func Bounds(p limiter.Policy) steps.Bounds {
 		return steps.Bucket(p)
 	case limiter.FixedWindow:
 		return steps.Window(p)
+	case limiter.CalendarWindow:
+		if p.Period == limiter.Day && p.Location == nil { // the windows of 24 hours begin with the days of UTC
+			return steps.Window{Limit: p.Limit, Window: 24 * time.Hour}
+		}
 	}
 	panic(fmt.Sprintf("no bounds of a %T", p))
 }
