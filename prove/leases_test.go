@@ -143,7 +143,7 @@ func TestLeases(t *testing.T) {
 					pause(t.Context(), r, longestLease)
 					front.Cut()
 				},
-				func(t *testing.T, r *campaign.Round) {
+				func(_ *testing.T, r *campaign.Round) {
 					server.Kill()
 					r.Count(campaign.ClusterKills, 1)
 					server.Start()

@@ -120,9 +120,6 @@ func TestShortSweepsOfNewStores(t *testing.T) {
 	}
 }
 
-// atStart is the position of a sweep at the start of each table.
-var atStart = strings.Repeat(",0", len(tables.All))[1:]
-
 func TestSweepProgress(t *testing.T) {
 	t.Parallel()
 	first := openFile(t)

@@ -27,16 +27,17 @@ func runLeases(t *testing.T, store limiter.Store) {
 	runCases(t, store, cases)
 }
 
-// inFlight returns a Concurrency on the test's clock, with a name that only this test uses.
-func (f *fixture) inFlight(name string, limit int64, hold time.Duration, opts ...limiter.Option) *limiter.Concurrency {
+// inFlight returns a Concurrency on the test's clock.
+func (f *fixture) inFlight(limit int64, hold time.Duration, opts ...limiter.Option) *limiter.Concurrency {
 	f.Helper()
 	opts = append([]limiter.Option{limiter.WithClock(f.clock), limiter.WithTimeout(timeLimit)}, opts...)
-	return f.concurrency(name, limit, hold, opts...)
+	return f.concurrency(limit, hold, opts...)
 }
 
-func (f *fixture) concurrency(name string, limit int64, hold time.Duration, opts ...limiter.Option) *limiter.Concurrency {
+// concurrency returns a Concurrency with a name that only this test uses.
+func (f *fixture) concurrency(limit int64, hold time.Duration, opts ...limiter.Option) *limiter.Concurrency {
 	f.Helper()
-	c, err := limiter.NewConcurrency(f.store, f.prefix+name, limiter.InFlight{Limit: limit, Hold: hold}, opts...)
+	c, err := limiter.NewConcurrency(f.store, f.prefix+"c", limiter.InFlight{Limit: limit, Hold: hold}, opts...)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -95,7 +96,7 @@ var leaseCases = []testCase{
 		"at most Limit leases of a key are held; a refusal says when one ends; a release frees the place of its own lease once",
 		func(f *fixture) {
 			ctx := context.Background()
-			c := f.inFlight("c", 2, 10*s)
+			c := f.inFlight(2, 10*s)
 			a := f.acquire(c, 10*s)
 			f.at(s)
 			b := f.acquire(c, 5*s)
@@ -121,7 +122,7 @@ var leaseCases = []testCase{
 		"a lease ends by itself",
 		"a place is free from the instant at which its lease ends, and a late release does not free the place of the next lease",
 		func(f *fixture) {
-			c := f.inFlight("c", 1, 10*s)
+			c := f.inFlight(1, 10*s)
 			late := f.acquire(c, 10*s)
 			f.at(10*s - 1)
 			f.full(c, 1, 1, 1)
@@ -138,7 +139,7 @@ var leaseCases = []testCase{
 		"Extend makes a lease end later or earlier, counted from now, unless it has ended, was released or reset",
 		func(f *fixture) {
 			ctx := context.Background()
-			c := f.inFlight("c", 2, 10*s)
+			c := f.inFlight(2, 10*s)
 			a, b := f.acquire(c, 10*s), f.acquire(c, 20*s)
 			f.at(5 * s)
 			f.extend(a, 30*s, true)
@@ -161,7 +162,7 @@ var leaseCases = []testCase{
 		"a lower limit ends no lease, and refuses until so many have ended or were released that one fits",
 		func(f *fixture) {
 			limit := int64(4)
-			c := f.inFlight("c", 4, 10*s, limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) {
+			c := f.inFlight(4, 10*s, limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) {
 				return limiter.InFlight{Limit: limit, Hold: 10 * s}, nil
 			}))
 			var leases []*limiter.Lease
@@ -184,7 +185,7 @@ var leaseCases = []testCase{
 		"Reset frees all places",
 		"a reset frees all places of its key, and releases of leases from before it free nothing",
 		func(f *fixture) {
-			c := f.inFlight("c", 2, 10*s)
+			c := f.inFlight(2, 10*s)
 			a := f.acquire(c, 10*s)
 			f.acquire(c, 10*s)
 			f.isNil(c.Reset(context.Background(), "k"))
@@ -198,7 +199,7 @@ var leaseCases = []testCase{
 		"a clock that is stepped",
 		"leases end with the clock; one that ends later than any lease can has ended",
 		func(f *fixture) {
-			c := f.inFlight("c", 1, limiter.MaxHold)
+			c := f.inFlight(1, limiter.MaxHold)
 			f.at(10 * days)
 			f.acquire(c, limiter.MaxHold)
 			f.at(10*days - 2*s)
@@ -216,7 +217,7 @@ var leaseCases = []testCase{
 		"however many callers take and release places at once, never more than Limit are held, and all are free in the end",
 		func(f *fixture) {
 			const callers, rounds, limit = 16, 30, 3
-			c := f.concurrency("c", limit, time.Hour, limiter.WithTimeout(timeLimit))
+			c := f.concurrency(limit, time.Hour, limiter.WithTimeout(timeLimit))
 			var running, granted atomic.Int64
 			var all sync.WaitGroup
 			for range callers {
@@ -254,7 +255,7 @@ var leaseCases = []testCase{
 		func(f *fixture) {
 			sw := f.sweeper()
 			now := f.storeNow()
-			c := f.inFlight("c", 2, s)
+			c := f.inFlight(2, s)
 			for i, key := range []string{"old", "held"} {
 				f.now = now.Add(-2 * time.Hour)
 				for _, d := range []time.Duration{s, time.Duration(1+2*i) * time.Hour} {
