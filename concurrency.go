@@ -8,8 +8,8 @@ import (
 )
 
 // Concurrency limits how many requests of a key are in flight at a time, over all processes that share the
-// store and the name. A [Lease] is a place of one request. It ends when it is released, or by itself after
-// [InFlight].Hold, by the store's clock. No process has to report that it lives.
+// store and the name. Each request holds one place, by a [Lease]. The lease ends when it is released or, by
+// the store's clock, after [InFlight].Hold. Processes send no heartbeats.
 //
 //	lease, err := c.TryAcquire(ctx, customer)
 //	defer lease.Release(context.WithoutCancel(ctx))
@@ -17,9 +17,9 @@ import (
 //		return // refused
 //	}
 //
-// Requests do not wait, and there is no order among those that ask again: let them do so after a random
+// A refused request does not wait, and there is no order among callers. They should retry after a random
 // time. To limit rates as well, acquire a lease first, then call [Limiter.AllowN], and release the lease if
-// that refuses. A release is exact; a refund is not.
+// AllowN refuses. A release is exact; a refund is not.
 //
 // Make a Concurrency with [NewConcurrency]; the zero Concurrency is not valid. A Concurrency is safe for
 // concurrent use.
@@ -33,7 +33,7 @@ type Concurrency struct{ limiter *Limiter }
 // With [FailLocal] it takes a place of the fallback. [WithDenyCache] and [WithMaxWait] are errors.
 //
 // The error matches [ErrInvalid] and says what to fix. A store on the caller's transaction is an error: see
-// [Provisional]. If the store knows no leases, TryAcquire fails with [errors.ErrUnsupported].
+// [Provisional]. If the store does not support leases, TryAcquire fails with [errors.ErrUnsupported].
 func NewConcurrency(store Store, name string, policy InFlight, opts ...Option) (*Concurrency, error) {
 	l, err := newLimiter(store, name, policy, opts)
 	switch {
@@ -60,14 +60,15 @@ func (c *Concurrency) Policy() InFlight { return c.limiter.policy.(InFlight) }
 // Lease with Allowed false and no error, and writes nothing.
 //
 // The Lease is never nil, also with an error. The errors are those of [Limiter.AllowN]. If the error matches
-// [ErrOutcomeUnknown], TryAcquire has also sent a release, once. If that fails, the place is taken until the
-// lease would have ended.
+// [ErrOutcomeUnknown], TryAcquire has also sent one release, and waited for it for up to [WithTimeout], at
+// most 1 s, even after ctx has ended. If that release fails, the place may stay taken until
+// [Lease.Release] succeeds or the lease ends.
 func (c *Concurrency) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return c.acquire(ctx, key, 0)
 }
 
-// TryAcquireFor is [Concurrency.TryAcquire] for d, which is 1 ms to [MaxHold]. Use it if the request has a
-// deadline.
+// TryAcquireFor is [Concurrency.TryAcquire] with a lease of d instead of the policy's Hold. Use it if the
+// request has a deadline. The error also matches [ErrInvalid] if d is not 1 ms to [MaxHold].
 func (c *Concurrency) TryAcquireFor(ctx context.Context, key string, d time.Duration) (*Lease, error) {
 	if err := checkHold("the time of the lease", d); err != nil {
 		return &Lease{Result: noDecision}, err
@@ -91,8 +92,8 @@ func (c *Concurrency) acquire(ctx context.Context, key string, d time.Duration) 
 	return lease, err
 }
 
-// newLeaseID returns a random number from 1 on. The system draws it, because two processes that were started
-// from one snapshot of memory must not draw the same.
+// newLeaseID returns a random number from 1 to 2^63 - 1. It comes from the operating system, because two
+// processes that start from one memory snapshot must not get the same number.
 func newLeaseID() (id int64) {
 	for id == 0 {
 		var random [8]byte

@@ -23,6 +23,9 @@
 // day". A [FixedWindow] counts requests per aligned window, and a [CalendarWindow] per period of the
 // calendar. A [SlidingWindow] allows at most n in any span of time of its length.
 //
+// A [Concurrency] limits how many requests of a key are in flight at a time, by an [InFlight]. Make one with
+// [NewConcurrency].
+//
 // # Decisions
 //
 // [Limiter.Allow] and [Limiter.AllowN] decide at once, and [Limiter.AllowUpTo] takes as much as there

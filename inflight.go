@@ -10,8 +10,8 @@ import (
 // InFlight is how many requests of a key may be in flight at a time. Pass it to [NewConcurrency].
 //
 // A process that crashes releases nothing. Its places are free again when Hold is over. So choose Hold
-// longer than the longest request, but not much longer: each lost release takes a place for that time. A
-// request that lasts longer than Hold runs beside others that have its place.
+// longer than the longest request, but not much longer: each lost release takes a place for that time. If a
+// request lasts longer than Hold, its place is free for another one. Then more than Limit are in flight.
 //
 // The zero InFlight is not valid.
 type InFlight struct {
@@ -51,7 +51,7 @@ func checkHold(what string, d time.Duration) error {
 	return nil
 }
 
-func (p InFlight) limit() int64 { return 1 }
+func (p InFlight) limit() int64 { return 1 } // a request takes one place
 
 // lease is a place that is held.
 type lease struct{ end, id int64 }

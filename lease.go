@@ -16,7 +16,8 @@ type Lease struct {
 	// is free by itself; it is free earlier if somebody releases one. ResetAfter is the time until the last
 	// lease ends.
 	Result
-	// Length is how long the place is held at least, from before the call. It is 0 if none is held.
+	// Length is how long the lease lasts. To know safely when it ends, count Length from an instant before
+	// the call: the store starts counting later. Length is 0 if no place is held.
 	Length time.Duration
 
 	limiter  *Limiter
@@ -44,9 +45,9 @@ func (l *Lease) begin(b *booking) {
 // times. Once it has succeeded, or if nothing can be held, it does no I/O and returns nil. Release never
 // frees the place of another request, however late or often it is called.
 //
-// Pass a context that has not ended, such as [context.WithoutCancel] of the request's. After an error, also
-// after [ErrOutcomeUnknown], Release may be called again. If nobody does, the place is free when the lease
-// ends. The errors are the store's; no failure policy applies.
+// Pass a context that has not ended, such as [context.WithoutCancel] of the request's. After an error,
+// including [ErrOutcomeUnknown], Release may be called again. Without a successful release, the place is
+// free when the lease ends. The errors are the store's; no failure policy applies.
 func (l *Lease) Release(ctx context.Context) error {
 	l.released.Store(true)
 	return cmp.Or(
@@ -67,10 +68,10 @@ func (l *Lease) releaseFrom(ctx context.Context, held *atomic.Bool, from Source)
 	return err
 }
 
-// Extend makes the place held for d from now on, which may be shorter than what is left. The time d is 1 ms
-// to [MaxHold]; otherwise the error is [ErrInvalid]. Extend reports false if the lease has ended: then
-// others may have the place. After a refusal or a call of Release it is false, without I/O. If FailOpen let
-// the request pass, it is true, without I/O. Other errors are the store's; no failure policy applies.
+// Extend holds the place for d from now on, even if that is shorter than what is left. If d is not 1 ms to
+// [MaxHold], the error matches [ErrInvalid]. Extend returns false if the lease has ended: then another
+// request may have the place. Without I/O it returns false after a refusal or a call of Release, and true
+// if [FailOpen] let the request pass. Other errors are the store's; no failure policy applies.
 //
 // Extend changes no field of the Lease.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) (bool, error) {
@@ -105,9 +106,9 @@ func (l *Lease) carryOut(ctx context.Context, kind OpKind, hold time.Duration, f
 	return b.state.Took, err
 }
 
-// withdraw releases the place that the acquire of b may have taken, if its outcome is unknown. It is one
-// attempt: the release may come before the acquire. Then [Lease.Release] releases the place, or the lease
-// ends by itself.
+// withdraw releases, once, the place that the acquire of b may have taken, if its outcome is unknown. The
+// release may reach the store before the acquire and find nothing. The place then stays taken until
+// [Lease.Release] succeeds or the lease ends.
 func (l *Limiter) withdraw(ctx context.Context, b *booking, cause error) {
 	if b.op.Kind != OpAcquire || !errors.Is(cause, ErrOutcomeUnknown) {
 		return

@@ -6,7 +6,7 @@ import (
 )
 
 // WithPolicyFor tells the [Limiter] to ask f for the policy of each request: by plan, tenant or time
-// of day. A nil Policy means the one that was passed to [New]. The policy must be of the same kind as
+// of day. A nil Policy means the one that was passed to [New]. The policy must be of the same [PolicyKind] as
 // that one, because the state of a bucket is not that of a window.
 //
 // The Limiter calls f once per decision, reservation, charge or block, with the key of the request,
@@ -19,7 +19,7 @@ import (
 // still running keeps its count: see [SlidingWindow] for its slices.
 //
 // If f returns an error, the request is refused with [ErrNoPolicy], and no failure policy applies.
-// The error of f must not contain the key. A policy that is not valid, or of the other kind, is
+// The error of f must not contain the key. A policy that is not valid, or of another kind, is
 // [ErrInvalid].
 func WithPolicyFor(f func(ctx context.Context, key string) (Policy, error)) Option {
 	return func(o *options) error {

@@ -11,18 +11,20 @@ import (
 type Result struct {
 	// Allowed reports whether the request may pass.
 	Allowed bool
-	// Limit is the bucket's capacity, or the limit of a window.
+	// Limit is the bucket's capacity, the limit of a window, or the number of places.
 	Limit int64
 	// Remaining is the cost that could still pass now. It is never negative.
 	Remaining int64
-	// Used is the count of the current window, with CountRejected including refusals. It is Limit
-	// while a reservation is in a later window or slice, and 0 for a token bucket.
+	// Used is what counts now: the count of the current window (with CountRejected including refusals), that
+	// of the slices of a sliding window, or the places that are held. It is Limit while a reservation is in a
+	// later window or slice, and 0 for a token bucket.
 	Used int64
 	// RetryAfter is the shortest wait after which the same request can pass, if nobody else takes
 	// meanwhile, rounded up to the tick of the store's clock. It is 0 if Allowed. After
 	// [Limiter.Charge] it is the wait for a request of cost 1.
 	RetryAfter time.Duration
-	// ResetAfter is the time until nothing counts anymore: the bucket is full, or the window is over.
+	// ResetAfter is the time until nothing counts anymore: the bucket is full, the window is over, no slice
+	// counts, or the last lease has ended.
 	ResetAfter time.Duration
 	// Taken is what was taken from the key: the cost of a request that passed, also if [FailOpen] let
 	// it pass, and of every [Limiter.Charge]. It is 0 for a refusal and a look.

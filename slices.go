@@ -10,15 +10,13 @@ const (
 	sliceCount = 16
 	// newest is the index of the newest of the sums of a row.
 	newest = sliceCount + 1
-	// maxSum is where the sums of a row begin anew from 0. No charge counts beyond it.
+	// maxSum is the sum at which rebase subtracts the oldest sum from all. No charge counts beyond it.
 	maxSum = 1 << 61
 )
 
-// A log of all requests would grow with the limit, and two counters, of this window and of the one before, admit up
-// to twice the limit. So slices are counted, and the current one counts besides the 16 before it.
-
-// sums are the List of a row. Each is what was counted up to and with a slice, and the last one is that of the
-// slice at Row.Start. So sums[newest] - sums[d] is what counts in the slice that begins d slices after Row.Start.
+// sums are the cumulative counts of a row's slices, oldest first: sums[i] includes slice i. The slice newest
+// starts at Row.Start. In the slice that starts d slices after Row.Start, sums[newest] - sums[d] counts. A log
+// of requests would grow with the limit, and two counters admit up to twice the limit.
 type sums [newest + 1]int64
 
 // sumsOf returns the sums of a list. They are 0 for a row that was reset.
@@ -71,8 +69,9 @@ func (r *Row) slicesTo(clock, length int64) int64 {
 	return min(newest, max(0, (clock-clock%length-r.Start)/length))
 }
 
-// refundSlices gives back what op says, by the policy that wrote the row. It credits the slice that was charged,
-// or the oldest ones that count. Those come back first anyway, so no window gets more than its limit.
+// refundSlices gives back op.Cost under the policy that wrote the row. It credits the slice that was charged
+// or, if op names none, the oldest slices that count. Those come back first anyway, so no window admits
+// more than its limit.
 func (r *Row) refundSlices(op *Op, clock int64) bool {
 	if r.List == "" || r.Start > clock {
 		return false
@@ -123,8 +122,9 @@ func (w *sliding) carry(row *Row, clock int64) {
 	row.Period, row.Limit = w.length, w.lim
 }
 
-// convert puts the count of each slice into the slice of this policy that holds its last instant, at most into
-// the newest one. That is the slice at clock or, if the row's newest one lies ahead, one that begins no earlier.
+// convert moves the count of each old slice into the new slice that holds the old one's last instant, but
+// not beyond the newest new slice. The newest one is the slice at clock. If the row's newest slice lies
+// ahead, it is the first new slice that begins no earlier.
 func (w *sliding) convert(row *Row, clock int64) {
 	if row.List == "" {
 		return
@@ -148,7 +148,7 @@ func (w *sliding) convert(row *Row, clock int64) {
 }
 
 // waitUnder returns how long a refused request waits if the row stays under another policy, with shorter
-// slices. The row is then converted at the time of each request, so the slice that counts is not known before.
+// slices. Each later request converts the row at its own time, so the slices that count change meanwhile.
 func (w *sliding) waitUnder(op *Op, row *Row, now int64) int64 {
 	for t := now; ; {
 		clock := max(t, row.At)
@@ -159,7 +159,8 @@ func (w *sliding) waitUnder(op *Op, row *Row, now int64) int64 {
 		if start := w.target(&found, &c, op.needs(), clock); start > row.At {
 			passes = max(t, start-int64(op.MaxWait))
 		}
-		// The conversion changes when the newest slice begins, and then until the slice that holds its end begins.
+		// The conversion changes when the newest slice begins. After that it changes at each new slice,
+		// until the one that holds the newest slice's end has begun.
 		changes, after := int64(math.MaxInt64), clock-clock%w.length+w.length
 		if row.Start > clock {
 			changes = row.Start

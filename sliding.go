@@ -8,24 +8,24 @@ import (
 // minSliding is the shortest sliding window: a slice is then one tick of a millisecond clock.
 const minSliding = sliceCount * time.Millisecond
 
-// SlidingWindow is a policy that allows at most Limit requests in any span of time of length Window. All of
-// them may pass at once. What was taken comes back after Window, up to a 16th of Window later, in one step
-// for all that was taken in the same 16th.
+// SlidingWindow is a policy that allows at most Limit in any span of time of length Window. All of it may
+// pass at once. The store counts in slices of Window/16, aligned to 1970-01-01T00:00:00Z: the current
+// slice and the 16 before it count. What was taken in one slice comes back together, Window after it was
+// taken or up to one slice later.
 //
-// A [FixedWindow] allows up to twice its limit around an edge. A [TokenBucket] allows its capacity and what
-// comes back meanwhile. A sliding window allows neither, and its rows are larger: 240 bytes.
+// A [FixedWindow] allows up to twice its limit around an edge. A [TokenBucket] allows its capacity, and what
+// refills meanwhile. A SlidingWindow allows neither, but its rows are larger: 240 bytes.
 //
-// The 16ths are slices, aligned to 1970-01-01T00:00:00Z. The current slice and the 16 before it count. After
-// a change of Limit all counts stay. After a change of Window, what was taken comes back up to one slice of
-// the new length later. If Window became longer, only what the row still has counts. The zero SlidingWindow is
-// not valid.
+// After a change of Limit, all counts stay. After a change of Window, what was taken comes back up to one
+// slice of the new length later. If Window became longer, only what the row still holds counts. The zero
+// SlidingWindow is not valid.
 type SlidingWindow struct {
 	Limit  int64         // the cost that passes in any Window: 1 to 2^60
 	Window time.Duration // 16 ms to 30 years
 }
 
 // Slice returns the time in which requests are counted together: Window/16, rounded up to the nanosecond. It
-// returns 0 if Window is not above 0.
+// returns 0 if Window is 0 or negative.
 func (w SlidingWindow) Slice() time.Duration {
 	if w.Window <= 0 {
 		return 0
@@ -47,8 +47,8 @@ func (w SlidingWindow) sliding() sliding { return sliding{w.Limit, int64(w.Slice
 
 func (w SlidingWindow) limit() int64 { return w.Limit }
 
-// sliding is the algorithm of a [SlidingWindow]. The newest slice of a row is at Row.Start. If that lies ahead
-// of the clock, it was booked, or the key is blocked until then.
+// sliding is the algorithm of a [SlidingWindow]. The newest slice of a row starts at Row.Start. If that is
+// ahead of the clock, a reservation booked it, or the key is blocked until then.
 type sliding struct{ lim, length int64 }
 
 func (w *sliding) apply(op *Op, row *Row, now int64, s *State) {
@@ -169,9 +169,9 @@ func (w *sliding) refuses(op *Op, row *Row, now int64) bool {
 	return w.target(row, &c, op.needs(), now) > now+int64(op.MaxWait)
 }
 
-// refuse sets row to what the store keeps after a refusal: the converted row if slices became shorter. Otherwise
-// two policies in use together would lose what counts by the longer one, so s.Wait says how long the request
-// waits with the row as it is.
+// refuse sets row to what the store keeps after a refusal. If slices became shorter, that is the converted
+// row. If they became longer, the row stays, because two policies in use together would otherwise lose what
+// the longer one counts. Then s.Wait says how long the request waits under the row as it is.
 func (w *sliding) refuse(op *Op, row *Row, now int64, s *State) {
 	switch {
 	case row.Period > w.length:

@@ -137,17 +137,18 @@ type Op struct {
 	// Row.Period name the only window or slice to credit. If Row.Period is 0, those that count are
 	// credited.
 	Booked State
-	// ID is the number of a lease: 1 to 2^63 - 1.
+	// ID is the number of the lease of an acquire, a release or an extend: 1 to 2^63 - 1.
 	ID int64
-	// Hold is how long a lease lasts from the clock of the operation on: 1 ms to [MaxHold].
+	// Hold is how long the lease of an acquire or an extend lasts, from the clock of the operation on: 1 ms to
+	// [MaxHold].
 	Hold time.Duration
 }
 
 // State is what a [Store] returns for an operation.
 type State struct {
-	// Row is the key's state in terms of the operation's policy: after a take that was granted, a
-	// charge or a block, otherwise as the store found it. Takes, looks and charges must set it. Blocks
-	// may set it, and refunds, cancels and resets if they changed the row.
+	// Row is the key's state in terms of the operation's policy: after a take or acquire that was granted,
+	// a charge or a block, otherwise as the store found it. Takes, acquires, looks and charges must set
+	// it. Blocks may set it, and so may refunds, cancels, resets, releases and extends that changed the row.
 	Row Row
 	// Now is the clock reading of the operation in nanoseconds since 1970. All durations count from
 	// it. It may be behind Row.At by up to [Op.Tolerance].
@@ -159,9 +160,9 @@ type State struct {
 	Wait int64
 	// Taken is how much an [OpTakeUpTo] took.
 	Taken int64
-	// Took reports whether a take was granted, whether a charge had room, whether a refund gave
-	// anything back, or whether a cancel or reset found a row that it could change. It is true for a
-	// block.
+	// Took reports whether a take or an acquire was granted, whether a charge had room, or whether a refund
+	// gave anything back. A release or an extend took if it found its lease, and a cancel or a reset if it
+	// found a row that it could change. It is true for a block.
 	Took bool
 }
 
@@ -173,7 +174,7 @@ type Row struct {
 	// Start is the start of the latest window in which anything was counted, and Used is the count.
 	// All windows before it are closed. Of a sliding window it is the start of the newest slice.
 	Start, Used int64
-	// At is the clock reading of the latest take.
+	// At is the clock reading of the latest take, acquire or extend.
 	At int64
 	// List is a list of numbers of 8 bytes each, for kinds of limit that keep more than one count. It is a string
 	// so that Rows can be compared. Of requests in flight it has the ends of all leases, in their order, and
@@ -209,7 +210,8 @@ const (
 	MaxReserve = time.Hour
 	// MaxBlock is how long [Limiter.Block] can block a key at most: 5 years of 365.25 days.
 	MaxBlock = 43_830 * time.Hour
-	// SweepGrace is how long a row stays after its bucket is full or its window is over.
+	// SweepGrace is how long a row stays after its bucket is full, its window is over, or its last lease
+	// has ended.
 	SweepGrace = time.Hour
 	// ClockTolerance is how far a row may be ahead of the clock before the store concludes that the
 	// clock was stepped back. Statements that wait for each other read their clocks out of order by

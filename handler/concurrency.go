@@ -16,20 +16,20 @@ import (
 //
 //   - A refusal is 429 with Retry-After: 1 and the body of a refusal by [New], because a place may be free at
 //     any time. There are no RateLimit fields. Requests without a decision get what New answers.
-//   - A stream or a hijacked connection holds its place until next returns. So do not start work that goes on
-//     after that: the work outlives its place. [http.TimeoutHandler] does so. Put it outside: with
-//     http.TimeoutHandler(limit(next), d, "") a request keeps its place until next returns.
-//   - A request that lasts longer than [limiter.InFlight].Hold runs beside others that have its place.
-//   - The release is part of the request, also if the client has left, because AWS Lambda freezes goroutines
-//     that go on after the answer. So an answer that was not flushed comes one round trip later. A failed
-//     release is sent again for up to 1 s. Then [OnError] gets its error, and the place is free when its time
-//     is over.
+//   - A stream or a hijacked connection holds its place until next returns. Work that goes on after that
+//     has no place. [http.TimeoutHandler] leaves such work behind, so put it outside:
+//     http.TimeoutHandler(limit(next), d, "").
+//   - If a request lasts longer than [limiter.InFlight].Hold, its place is free for another request.
+//   - The middleware releases the place before the request ends, also if the client has left, because AWS
+//     Lambda freezes the process after the response. So a response that was not flushed arrives one round
+//     trip later. The middleware retries a failed release for up to 1 s. Then [OnError] gets the error, and
+//     the place is free when its lease ends.
 //
 // The options are [Skip], [SkipPreflight], [Refusal], [OnRefusal], [OnError], [DryRun] and [FailOpen]. With
 // DryRun a request takes and releases a place, and passes also if there is none. To limit rates as well, put
 // the middleware of New inside: limit(rates(next)). Then a refusal by the rate releases the place.
 //
-// NewConcurrency panics if c, key or an option is nil, or for any other option.
+// NewConcurrency panics if c, key or an option is nil, or if it gets an option that is not in this list.
 func NewConcurrency(c *limiter.Concurrency, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newLimit(opts)
 	if name := m.onlyForRates(); name != "" {

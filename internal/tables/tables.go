@@ -25,16 +25,18 @@ type Table struct {
 	// Lists are the columns of [limiter.Row].List: bigint[] in PostgreSQL, BLOB in SQLite. The lists of a row
 	// are equally long. All other columns are 8-byte integers.
 	Lists []string
-	// Policy returns the policy that wrote a row, as far as the row tells: a calendar and a Hold are not in it.
+	// Policy returns the policy that wrote a row, as far as the row tells. A row holds neither a calendar
+	// nor a Hold.
 	Policy func(row limiter.Row) limiter.Policy
 	// Refills reports whether Period is the time in which one of Limit comes back.
 	Refills bool
-	// Share is SQL for the used share of a row's limit. {now} is the clock. For a list a, {a n} is its number n,
-	// which an expression says, counted from 1. {a -1} is its last one, and {a #} its length. A number that it
-	// does not have is NULL: see [Table.Render]. Share orders rows; other numbers come from [limiter.Op.Apply].
+	// Share is SQL for the used share of a row's limit. {now} is the clock. For a list column a, {a n} is
+	// number n, counted from 1, where n may be an expression. {a -1} is the last number, and {a #} is the
+	// length. A number that the list does not have is NULL: see [Table.Render]. Share orders rows; other
+	// numbers come from [limiter.Op.Apply].
 	Share string
-	// End is SQL for the instant at which the bucket of a row is full, or its window is over, with lists as in
-	// Share.
+	// End is SQL for the instant at which a row's bucket is full, its window is over, or its last lease
+	// ends. It names lists as Share does.
 	End string
 	// Fields appends pointers to the fields of a row: *int64, and a [rowlist.Part] for a list.
 	Fields func(to []any, row *limiter.Row) []any

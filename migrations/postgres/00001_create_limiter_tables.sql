@@ -96,17 +96,17 @@ CREATE TABLE /* schema */limiter_leases (
     ends    bigint[]         NOT NULL,
     ids     bigint[]         NOT NULL,
     CONSTRAINT limiter_leases_pkey PRIMARY KEY (limiter, key),
-    CONSTRAINT limiter_leases_check CHECK ((at | lim - 1 | granted) >> 62 = 0 AND cardinality(ends) = cardinality(ids))
+    CONSTRAINT limiter_leases_check CHECK ((at | lim - 1 | granted) >> 62 = 0 AND pg_catalog.cardinality(ends) = pg_catalog.cardinality(ids))
 ) WITH (fillfactor = 70, vacuum_truncate = off);
 
 COMMENT ON TABLE /* schema */limiter_leases IS
     'limiter: requests in flight, one row a (limiter, key); a row whose leases have ended equals no row';
 COMMENT ON COLUMN /* schema */limiter_leases.at IS
-    'clock reading (ns since 1970) of the latest acquire';
+    'clock reading (ns since 1970) of the latest acquire or extend';
 COMMENT ON COLUMN /* schema */limiter_leases.lim IS
     'how many leases may be held, under the policy that wrote the row';
 COMMENT ON COLUMN /* schema */limiter_leases.granted IS
-    '1';
+    'always 1; no statement reads it';
 COMMENT ON COLUMN /* schema */limiter_leases.limiter IS
     'name of the limiter';
 COMMENT ON COLUMN /* schema */limiter_leases.key IS

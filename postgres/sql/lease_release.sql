@@ -1,5 +1,5 @@
--- Releases a lease. It returns no row if the row has no lease of this id: it was released, or it had ended and
--- was removed.
+-- Releases a lease. It returns no row if the key has no lease of this id: the lease was released, or it
+-- ended and was removed.
 --
 -- $1 limiter, $2 key, $3 id
 UPDATE /* schema */limiter_leases AS b
