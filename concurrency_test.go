@@ -144,9 +144,11 @@ func TestLeaseTimes(t *testing.T) {
 			t.Errorf("Extend(%v): %v", d, err)
 		}
 	}
-	var zero limiter.Lease
-	if held, err := zero.Extend(t.Context(), time.Second); held || err != nil || zero.Release(t.Context()) != nil {
-		t.Errorf("the zero Lease: %v, %v", held, err)
+	for _, allowed := range []bool{false, true} {
+		made := &limiter.Lease{Result: limiter.Result{Allowed: allowed}}
+		if held, err := made.Extend(t.Context(), time.Second); held || err != nil || made.Release(t.Context()) != nil {
+			t.Errorf("a Lease that no Concurrency returned: %v, %v", held, err)
+		}
 	}
 }
 

@@ -142,11 +142,11 @@ func maxCharge(p Policy) int64 {
 
 // tolerance is how far, in nanoseconds, a row of the policy may be ahead of an operation's own time.
 func (op *Op) tolerance(row Row) int64 {
-	switch KindOf(op.Policy) {
-	case KindWindow:
+	switch p := op.Policy.(type) {
+	case FixedWindow, CalendarWindow:
 		return max(int64(ClockTolerance), row.Period)
-	case KindSliding:
-		return max(int64(ClockTolerance), sliceCount*row.Period)
+	case SlidingWindow: // also of a shorter window, so that the row that a refusal then converts is not ahead
+		return max(int64(ClockTolerance), sliceCount*min(row.Period, int64(p.Slice())))
 	}
 	return int64(ClockTolerance)
 }

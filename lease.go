@@ -78,7 +78,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) (bool, error) {
 	if err := checkHold("the time of the lease", d); err != nil {
 		return false, err
 	}
-	if !l.Allowed || l.released.Load() {
+	if !l.Allowed || l.released.Load() || l.limiter == nil {
 		return false, nil
 	}
 	if l.Source == SourcePolicy {

@@ -287,3 +287,22 @@ func TestSlidingWindowBounds(t *testing.T) {
 		}
 	})
 }
+
+// An operation that is later than its own window finds the clock stepped back, also if the row's window was
+// longer. Otherwise the refusal would convert the row, and the next operation would find the step.
+func TestLateClockOfAShorterWindow(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	clock, store := limiter.WithClock(func() time.Time { return now }), memory.New()
+	long := newLimiter(t, store, limiter.SlidingWindow{Limit: 1, Window: 2 * time.Minute}, clock)
+	short := newLimiter(t, store, limiter.SlidingWindow{Limit: 1, Window: 20 * time.Second}, clock)
+	mustAllow(t, long, true)
+	now = now.Add(-time.Minute)
+	first, err := short.Allow(t.Context(), "k")
+	if err != nil || first.Allowed || first.RetryAfter > 22*time.Second {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if again, err := short.Allow(t.Context(), "k"); err != nil || again.RetryAfter != first.RetryAfter {
+		t.Errorf("%+v, %v after %+v", again, err, first)
+	}
+}
