@@ -106,7 +106,7 @@ func Into(t *tables.Table, row *limiter.Row, to ...any) []any {
 	fields := t.Fields(nil, row)
 	for i := range fields {
 		if list, ok := fields[i].(rowlist.Part); ok {
-			fields[i] = List{list}
+			fields[i] = &List{list}
 		}
 	}
 	return append(to, fields...)

@@ -25,10 +25,6 @@ var Lasting = []Named{
 	{"tight-bucket", limiter.TokenBucket{Capacity: 300, Refill: 1, Interval: 800 * time.Hour}},
 	{"roomy-window", limiter.FixedWindow{Limit: 1 << 40, Window: 262_980 * time.Hour}},
 	{"tight-window", limiter.FixedWindow{Limit: 300, Window: 262_980 * time.Hour}},
-	{"roomy-sliding-window", limiter.SlidingWindow{Limit: 1 << 40, Window: 262_980 * time.Hour}},
-	{"tight-sliding-window", limiter.SlidingWindow{Limit: 300, Window: 262_980 * time.Hour}},
-	{"roomy-calendar", limiter.CalendarWindow{Limit: 1 << 40, Period: limiter.Year}},
-	{"tight-calendar", limiter.CalendarWindow{Limit: 300, Period: limiter.Year}},
 }
 
 // Clocked are policies that a clock moves: what they owe lasts from less than a second to years.
