@@ -185,6 +185,8 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 			{canceled, []limiter.OpKind{acquire, release}, true},
 			{limiter.ErrNotApplied, []limiter.OpKind{acquire}, false},
 			{errKeyBusy, []limiter.OpKind{acquire}, false},
+			{limiter.ErrMisconfigured, []limiter.OpKind{acquire}, false},
+			{errors.ErrUnsupported, []limiter.OpKind{acquire}, false},
 		} {
 			t.Run(fmt.Sprint(name, " ", c.err), func(t *testing.T) {
 				store := &lateStore{Store: memory.New(), err: c.err}
@@ -261,14 +263,17 @@ func TestLeaseUnderFailurePolicies(t *testing.T) {
 func TestReleaseThatFails(t *testing.T) {
 	t.Parallel()
 	store := &flakyStore{Store: memory.New()}
-	c := newConcurrency(t, store)
+	c := newConcurrency(t, store, limiter.FailOpen()) // which gives neither a release nor an extension
 	lease := mustAcquire(t, c)
+	store.err = limiter.ErrOutcomeUnknown
+	if held, err := lease.Extend(t.Context(), time.Hour); held || !errors.Is(err, limiter.ErrOutcomeUnknown) {
+		t.Errorf("Extend: %v, %v", held, err)
+	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := lease.Release(canceled); !errors.Is(err, limiter.ErrCanceled) {
 		t.Errorf("Release after the end of its context: %v", err)
 	}
-	store.err = limiter.ErrOutcomeUnknown
 	if err := lease.Release(t.Context()); !errors.Is(err, limiter.ErrOutcomeUnknown) {
 		t.Errorf("Release: %v", err)
 	}
@@ -278,8 +283,8 @@ func TestReleaseThatFails(t *testing.T) {
 			t.Errorf("Release: %v", err)
 		}
 	}
-	if n := len(store.ops); n != 3 {
-		t.Errorf("%d operations, want an acquire and two releases", n)
+	if n := len(store.ops); n != 4 {
+		t.Errorf("%d operations, want an acquire, an extension and two releases", n)
 	}
 	if r, err := c.Peek(t.Context(), "k"); err != nil || r.Used != 0 {
 		t.Errorf("Peek: %+v, %v", r, err)
