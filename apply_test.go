@@ -85,6 +85,14 @@ func TestApplyAtEdges(t *testing.T) {
 			row(60, 5, 61, 60, 5), 65 * s, row(60, 5, 65, 10, 5), false, 0,
 		},
 		{
+			"a look at more than the old bucket holds writes the converted row",
+			limiter.Op{Kind: limiter.OpLook, Policy: limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Second}, Cost: 2},
+			limiter.Row{FullAt: 106 * s, At: 100 * s, Period: s, Limit: 1},
+			103 * s,
+			limiter.Row{FullAt: 110 * s, At: 103 * s, Period: s, Limit: 5},
+			false, 0,
+		},
+		{
 			"a cancel needs the booking's window length",
 			limiter.Op{Kind: limiter.OpCancel, Policy: window(5, 10), Cost: 1, Booked: limiter.State{Row: row(100, 1, 95, 10, 5), Now: 95 * s}},
 			row(100, 1, 95, 20, 5), 95 * s, row(100, 1, 95, 20, 5), false, 0,

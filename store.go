@@ -297,7 +297,8 @@ func (op *Op) probe() Op {
 // Otherwise each look would convert the row anew, and what came back since the policy changed would be
 // missing from all of them. A look does not write that a clock was stepped back.
 func keepConverted(row, kept *Row) {
-	if kept.Period != row.Period { // a refusal converts only to shorter ones
+	// The limit alone differs if the old bucket is too small for the cost.
+	if kept.Period != row.Period || kept.Limit != row.Limit {
 		*row = *kept
 	}
 }

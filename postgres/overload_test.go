@@ -179,17 +179,19 @@ func TestConcurrencyOverload(t *testing.T) {
 			return lease.Result, err
 		}
 		others := func(caller int) (limiter.Result, error) { return hold(fmt.Sprint("other", caller)) }
-		before := ask(16, 600*time.Millisecond, others)
-		var busy *load
-		var flood sync.WaitGroup
-		flood.Go(func() { busy = ask(callers, time.Second, func(int) (limiter.Result, error) { return hold("busy") }) })
-		beside := ask(16, time.Second, others)
-		flood.Wait()
-		t.Logf("the busy key: %v; %d connections", busy, p.Stat().NewConnsCount())
-		if busy.granted == 0 || busy.passed > 0 {
-			t.Errorf("%v of the busy key; want some granted, and none passed", busy)
-		}
-		wantShare(t, 2, before, beside, ask(16, 600*time.Millisecond, others))
+		alone := func() *load { return ask(16, 600*time.Millisecond, others) }
+		wantShare(t, 2, alone, func(int) *load {
+			var busy *load
+			var flood sync.WaitGroup
+			flood.Go(func() { busy = ask(callers, time.Second, func(int) (limiter.Result, error) { return hold("busy") }) })
+			beside := ask(16, time.Second, others)
+			flood.Wait()
+			t.Logf("the busy key: %v; %d connections", busy, p.Stat().NewConnsCount())
+			if busy.granted == 0 || busy.passed > 0 {
+				t.Errorf("%v of the busy key; want some granted, and none passed", busy)
+			}
+			return beside
+		})
 		wantConns(t, p)
 	})
 }
@@ -216,19 +218,24 @@ func keepAsking(callers int, call func(caller int)) (stop func()) {
 	}
 }
 
-// wantShare checks what other callers got while callers asked for locked rows, beside what they got
-// before and after that: at least 1/part. The rows are locked all the time, because PostgreSQL gets slower the longer a
-// transaction is open: it can remove no old version of a row.
-func wantShare(t *testing.T, part float64, before, beside, after *load) {
+// wantShare checks how many decisions other callers get beside a flood, of those that they get before and after it:
+// at least 1/part in the best of three rounds. What else the machine does takes from a round, and a pool that is
+// used up from all of them.
+func wantShare(t *testing.T, part float64, alone func() *load, flooded func(round int) *load) {
 	t.Helper()
-	t.Logf("before: %v; beside: %v; after: %v", before, beside, after)
+	best := 0.0
+	for round := 0; round < 3 && best < 1/part; round++ {
+		before, beside, after := alone(), flooded(round), alone()
+		t.Logf("before: %v; beside: %v; after: %v", before, beside, after)
+		if n := before.passed + beside.passed + after.passed; n > 0 {
+			t.Errorf("%d of the others passed, want none", n)
+		}
+		best = max(best, beside.rate()/min(before.rate(), after.rate()))
+	}
 	// On a quiet machine the others get nearly all. If locked rows used up the pool, they would get 0.04
 	// at most. With the race detector it also depends on what else runs on the machine.
-	if without := min(before.rate(), after.rate()); beside.rate() < without/part && !raceEnabled {
-		t.Errorf("the others got %.2f of their decisions, want at least 1/%v", beside.rate()/without, part)
-	}
-	if n := before.passed + beside.passed + after.passed; n > 0 {
-		t.Errorf("%d of the others passed, want none", n)
+	if best < 1/part && !raceEnabled {
+		t.Errorf("the others got %.2f of their decisions, want at least 1/%v", best, part)
 	}
 }
 
@@ -301,19 +308,22 @@ func TestLockedRows(t *testing.T) {
 				p := pool(t, d.dsn, few(size))
 				useUp(t, p, int(size))() // a busy machine takes a second for it
 				l := failOpen(t, storeOn(t, p, schema), slow(1<<17), overloadTimeout)
-				for i := range rows {
-					if _, err := l.Allow(t.Context(), fmt.Sprint("locked", i)); err != nil {
+				locked := func(round, caller int) string { return fmt.Sprintf("locked %d %d", round, caller%rows) }
+				for i := range 3 * rows {
+					if _, err := l.Allow(t.Context(), locked(i/rows, i)); err != nil {
 						t.Fatal(err)
 					}
 				}
 				others := func(caller int) (limiter.Result, error) { return l.Allow(t.Context(), fmt.Sprint("other", caller)) }
+				// The rows are locked all the time, because PostgreSQL gets slower the longer a transaction is open: it can
+				// remove no old version of a row.
 				release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE key LIKE 'locked%' FOR UPDATE")
-				before := ask(16, 600*time.Millisecond, others)
-				// Half of the rows have two callers.
-				stop := keepAsking(rows*3/2, func(caller int) { _, _ = l.Allow(t.Context(), fmt.Sprint("locked", caller%rows)) })
-				beside := ask(16, time.Second, others)
-				stop()
-				wantShare(t, 4, before, beside, ask(16, 600*time.Millisecond, others))
+				alone := func() *load { return ask(16, 600*time.Millisecond, others) }
+				wantShare(t, 4, alone, func(round int) *load {
+					// Half of the rows have two callers.
+					defer keepAsking(rows*3/2, func(caller int) { _, _ = l.Allow(t.Context(), locked(round, caller)) })()
+					return ask(16, time.Second, others)
+				})
 				release()
 				t.Logf("%d connections", p.Stat().NewConnsCount())
 				wantConns(t, p)
