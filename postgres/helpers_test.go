@@ -301,17 +301,23 @@ func (d *database) holdLock(t *testing.T, statement string) (release func()) {
 	return release
 }
 
+// waiting is how many backends wait for a lock, and the id of one of them.
+func (d *database) waiting(ctx context.Context, t *testing.T) (n, pid int) {
+	t.Helper()
+	err := d.db.QueryRowContext(ctx, `SELECT count(*), coalesce(max(pid), 0) FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n, &pid)
+	if err != nil {
+		t.Fatalf("waiting for blocked backends: %v", err)
+	}
+	return n, pid
+}
+
 // blocked waits until n backends wait for a lock, and returns one of their ids.
 func (d *database) blocked(t *testing.T, n int) (pid int) {
 	t.Helper()
 	ctx := bounded(t)
 	for {
-		var waiting int
-		err := d.db.QueryRowContext(ctx, `SELECT count(*), coalesce(max(pid), 0) FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting, &pid)
-		if err != nil {
-			t.Fatalf("waiting for %d blocked backends: %v", n, err)
-		}
+		waiting, pid := d.waiting(ctx, t)
 		if waiting == n {
 			return pid
 		}
@@ -319,6 +325,22 @@ func (d *database) blocked(t *testing.T, n int) (pid int) {
 		case <-time.After(2 * time.Millisecond):
 		case <-ctx.Done():
 			t.Fatalf("%d backends are blocked, want %d", waiting, n)
+		}
+	}
+}
+
+// waits returns when a backend waits for a lock, or when done is closed. It reports whether one waits.
+func (d *database) waits(t *testing.T, done <-chan struct{}) bool {
+	t.Helper()
+	ctx := bounded(t)
+	for {
+		if n, _ := d.waiting(ctx, t); n > 0 {
+			return true
+		}
+		select {
+		case <-done:
+			return false
+		case <-time.After(time.Millisecond):
 		}
 	}
 }

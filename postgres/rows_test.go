@@ -70,6 +70,50 @@ func TestRows(t *testing.T) {
 	})
 }
 
+// Whatever another session makes of a row between the snapshot of a statement and its lock, the store decides
+// by the row that it locks.
+func TestRowsThatChange(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for _, opts := range [][]postgres.Option{nil, {postgres.WithCitus()}} { // PostgreSQL runs those statements as well
+			schema := d.schema(t)
+			rowtest.RunChanged(t, d.store(t, schema, nil, opts...), changing{rows{connect(t, d.dsn), schema}, d}, 40)
+		}
+	})
+}
+
+// changing is rows that another session changes.
+type changing struct {
+	rows
+	d *database
+}
+
+func (r changing) While(t *testing.T, op limiter.Op, row limiter.Row, do func()) (waited bool) {
+	t.Helper()
+	table, texts := rowtest.TableOf(op.Policy), rowtest.SQL{Schema: r.schema}
+	query, args := texts.Replace(table, op.Name, op.Key, row)
+	if row.Limit == 0 {
+		query, args = "DELETE FROM "+texts.Name(table)+" WHERE limiter = $1 AND key = $2", args[:2]
+	}
+	tx, err := r.conn.Begin(t.Context())
+	if err == nil {
+		_, err = tx.Exec(t.Context(), query, args...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	waited = r.d.waits(t, done)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	return waited
+}
+
 // sameConn returns the connection of db if only that one sees the rows that db writes.
 func sameConn(db postgres.DB) *pgx.Conn {
 	switch db := db.(type) {

@@ -39,31 +39,8 @@ func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
 				if row.Limit != 0 {
 					rows.Insert(t, op, row)
 				}
-				op.Kind = limiter.OpKind(pick(r, int64(takeOf(p)), int64(anyKind(r, p))))
-				op.Cost = pick(r, 1, 1, 2, 3)
-				leaseOp(r, &op)
-				switch op.Kind {
-				case limiter.OpTake:
-					op.MaxWait = time.Duration(pick(r, 0, 0, 1, second, second-1, 3600*second))
-				case limiter.OpTakeUpTo, limiter.OpCharge:
-					op.Cost = min(maxCharge(p), pick(r, 1, 2, 3, 4, 5, 200_000, 1<<60))
-				case limiter.OpBlock:
-					op.Cost = pick(r, 1, second, 3600*second, 7200*second-1, int64(limiter.MaxBlock))
-				case limiter.OpRefund:
-					op.Cost = pick(r, 1, 2, 5, 1<<62)
-					if r.IntN(2) == 0 {
-						op.Booked.Row.Start = row.Start - pick(r, 0, 0, 0, row.Period)
-						op.Booked.Row.Period = pick(r, row.Period, row.Period, second, 3600*second)
-					}
-				case limiter.OpCancel:
-					op.MaxWait = time.Duration(pick(r, 0, second, 3600*second))
-					op.Booked.Row = row
-					op.Booked.Row.FullAt -= pick(r, 0, 0, 0, 1)
-					op.Booked.Row.Start -= pick(r, 0, 0, 0, row.Period)
-					op.Booked.Now = op.At - pick(r, 0, 1, second, row.Period)
-					if row.At == 0 { // nothing was booked since the reset
-						continue
-					}
+				if !anyOp(r, &op, row) {
+					continue
 				}
 				wantRow, want := op.Apply(row, op.At)
 				before := secondLooks(store)
@@ -83,6 +60,35 @@ func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
 			}
 		})
 	}
+}
+
+// anyOp makes op any operation that exists for its policy on a row. It reports false if there is none.
+func anyOp(r *rand.Rand, op *limiter.Op, row limiter.Row) bool {
+	op.Kind = limiter.OpKind(pick(r, int64(takeOf(op.Policy)), int64(anyKind(r, op.Policy))))
+	op.Cost = pick(r, 1, 1, 2, 3)
+	leaseOp(r, op)
+	switch op.Kind {
+	case limiter.OpTake:
+		op.MaxWait = time.Duration(pick(r, 0, 0, 1, second, second-1, 3600*second))
+	case limiter.OpTakeUpTo, limiter.OpCharge:
+		op.Cost = min(maxCharge(op.Policy), pick(r, 1, 2, 3, 4, 5, 200_000, 1<<60))
+	case limiter.OpBlock:
+		op.Cost = pick(r, 1, second, 3600*second, 7200*second-1, int64(limiter.MaxBlock))
+	case limiter.OpRefund:
+		op.Cost = pick(r, 1, 2, 5, 1<<62)
+		if r.IntN(2) == 0 {
+			op.Booked.Row.Start = row.Start - pick(r, 0, 0, 0, row.Period)
+			op.Booked.Row.Period = pick(r, row.Period, row.Period, second, 3600*second)
+		}
+	case limiter.OpCancel:
+		op.MaxWait = time.Duration(pick(r, 0, second, 3600*second))
+		op.Booked.Row = row
+		op.Booked.Row.FullAt -= pick(r, 0, 0, 0, 1)
+		op.Booked.Row.Start -= pick(r, 0, 0, 0, row.Period)
+		op.Booked.Now = op.At - pick(r, 0, 1, second, row.Period)
+		return row.At != 0 // otherwise nothing was booked since the reset
+	}
+	return true
 }
 
 // plain reports whether the statement of a take must decide it alone: the row has the take's policy

@@ -60,6 +60,16 @@ func (s SQL) Insert(t *tables.Table, name, key string, row limiter.Row) (query s
 		s.Name(t), strings.Join(t.Columns, ", "), strings.Join(values, ", ")), args
 }
 
+// Replace is [SQL.Insert] that changes the row if there is one.
+func (s SQL) Replace(t *tables.Table, name, key string, row limiter.Row) (query string, args []any) {
+	query, args = s.Insert(t, name, key, row)
+	var set []string
+	for _, column := range t.Columns {
+		set = append(set, column+" = excluded."+column)
+	}
+	return query + " ON CONFLICT (limiter, key) DO UPDATE SET " + strings.Join(set, ", "), args
+}
+
 // list returns a list as an argument.
 func (s SQL) list(list string) any {
 	if s.SQLite {

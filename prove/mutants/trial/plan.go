@@ -21,7 +21,7 @@ type Suite struct {
 const documents = "^Test(Readme|Prose|Docs|Workflows)"
 
 // onStores matches the tests of a store that need what the packages below it do.
-const onStores = "OnAnyRow|Meet|SeveralLimits|AllowAll|Exactly|Stats|Leave|TimeLimit|ShortTime|Locked|Sweep"
+const onStores = "OnAnyRow|^TestRows|Meet|AllOf|AllowAll|GrantExactly|Stats|Leave|TimeLimit|Locked|Sweep"
 
 // Plan is all that is changed.
 var Plan = []Target{
@@ -46,7 +46,10 @@ var Plan = []Target{
 	{"grpclimiter", "", []Suite{{Package: "./grpclimiter", Takes: 5 * time.Second}}},
 	{"sqlite", "OnAnyRow", []Suite{{Package: "./sqlite", Takes: time.Minute}}},
 	{"migrations", "Up", []Suite{{Package: "./migrations", Takes: time.Minute}}},
-	{"postgres", "OnAnyRow", []Suite{{Package: "./postgres", Takes: 2 * time.Minute}}},
+	{"postgres", "^TestRows", []Suite{
+		{Package: "./postgres", Only: "^TestRows", Takes: 30 * time.Second},
+		{Package: "./postgres", Skip: "^TestRows", Takes: 4 * time.Minute},
+	}},
 }
 
 // below returns the suites of a package that both stores use.

@@ -1,0 +1,62 @@
+package rowtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/sqlimit/limiter"
+)
+
+// Changing is rows that another session changes.
+type Changing interface {
+	Rows
+	// While replaces a row, or deletes it if row is the zero Row, in a transaction of another session. It calls do
+	// meanwhile, and commits as soon as do waits for the row or has returned. It reports whether do waited.
+	While(t *testing.T, op limiter.Op, row limiter.Row, do func()) (waited bool)
+}
+
+// RunChanged tests operations on rows that change between the snapshot of a statement and its lock. An operation
+// that waits for the row must do what Op.Apply says of the row as it is then. One that does not wait must answer what
+// Op.Apply returns for the row that was, and write nothing. The store is empty. count is the number of
+// operations for each policy.
+func RunChanged(t *testing.T, store limiter.Store, rows Changing, count int) {
+	for n, p := range slices.Concat(policies, inFlights) {
+		t.Run(fmt.Sprintf("%+v", p), func(t *testing.T) {
+			seed := rand.Uint64()
+			r := rand.New(rand.NewPCG(seed, 0))
+			for i := range count {
+				op := limiter.Op{Name: fmt.Sprint("l", n), Key: fmt.Sprint(i), Policy: p, At: anyTime(r, p)}
+				was, row := anyRow(r, p, op.At), anyRow(r, p, op.At)
+				if !anyOp(r, &op, row) || was == row {
+					continue
+				}
+				if was.Limit != 0 {
+					rows.Insert(t, op, was)
+				}
+				var got limiter.State
+				var err error
+				waited := rows.While(t, op, row, func() { got, err = store.Do(t.Context(), op) })
+				waited = waited && op.Kind != limiter.OpLook // one that lost the race to convert the row has its answer
+				found, left := was, row
+				if waited {
+					found = row
+				}
+				after, want := op.Apply(found, op.At)
+				if waited {
+					left = after
+				}
+				if err != nil {
+					t.Fatalf("seed %d: %+v on %+v: %v", seed, op, found, err)
+				}
+				if got, want = reported(op, got), reported(op, want); got != want {
+					t.Fatalf("seed %d: %+v on\n     %+v\nthat became\n     %+v, waited %t\n got %+v\nwant %+v", seed, op, was, row, waited, got, want)
+				}
+				if read := rows.Read(t, op); read != left {
+					t.Fatalf("seed %d: %+v on\n     %+v\nthat became\n     %+v, waited %t\nleft %+v\nwant %+v", seed, op, was, row, waited, read, left)
+				}
+			}
+		})
+	}
+}
