@@ -23,8 +23,9 @@ func TestCalendarQuota(t *testing.T) {
 			t.Errorf("%+v, want 4 of 10 used, until the row's own window ends in %v s", s, left)
 		}
 
-		for _, key := range []string{"alice", "bob"} { // bob has no row
+		for _, key := range []string{"alice", "bob", "alice"} { // bob has no row, and then alice's has no start
 			fails(t, db.url, 2, []string{"--period", "--location", "--start-day"}, "block", "exports", key, "--for", "1h")
+			succeeds(t, db.url, "reset", "exports", key)
 		}
 		month := limiter.CalendarWindow{Limit: 10, Period: limiter.Month, StartDay: 17}
 		use(t, db.store, "mails", month, "alice", 4)

@@ -189,8 +189,8 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 			if err := block.Check(); err != nil {
 				return fmt.Errorf("%w: limiter %q limits requests in flight, which cannot be blocked; block the key of a limiter of rates", limiter.ErrInvalid, name)
 			}
-			if r.offset() != 0 {
-				return fmt.Errorf("%w: the quota of limiter %q follows a calendar that its rows do not tell; pass --period, and --location and --start-day if its policy has them",
+			if r.calendar() {
+				return fmt.Errorf("%w: the quota of limiter %q may follow a calendar, which its rows do not tell; pass --period, and --location and --start-day if its policy has them, or else --limit and --window",
 					limiter.ErrInvalid, name)
 			}
 			policies = append(policies, r.Policy())
