@@ -35,9 +35,7 @@ func fixed() limiter.Option {
 func named(t *testing.T, s limiter.Store, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	l, err := limiter.New(s, name, p, append([]limiter.Option{fixed()}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -338,9 +336,7 @@ func TestAllowAllCanBeRefundedByClaim(t *testing.T) {
 	ask := func() limiter.AllResult {
 		t.Helper()
 		res, err := limiter.AllowAll(ctx, cs...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return res
 	}
 	first := ask()

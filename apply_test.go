@@ -164,9 +164,7 @@ func TestRetryAfterOfARefusal(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			l, err := limiter.New(refusingStore{test.state}, "l", limiter.PerSecond(5))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r, err := l.Allow(t.Context(), "key")
 			if err != nil || r.Allowed || r.RetryAfter != test.want {
 				t.Errorf("Allow = %+v, %v; want a refusal with RetryAfter %v", r, err, test.want)
@@ -193,9 +191,7 @@ func TestClockOutOfRange(t *testing.T) {
 			t.Parallel()
 			now := time.Unix(test.unix, 0)
 			l, err := limiter.New(memory.New(), "l", limiter.PerSecond(5), limiter.WithClock(func() time.Time { return now }))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := l.Allow(t.Context(), "key"); (err == nil) != test.valid {
 				t.Errorf("Allow at %v: %v; want valid %t", now.UTC(), err, test.valid)
 			}

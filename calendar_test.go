@@ -25,9 +25,7 @@ var everyZone = flag.Bool("every-zone", false, "TestSpanIsAPartition looks at ev
 func zone(t testing.TB, name string) *time.Location {
 	t.Helper()
 	loc, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return loc
 }
 
@@ -67,9 +65,7 @@ func TestSpan(t *testing.T) {
 		loc := zone(t, c.zone)
 		w := limiter.CalendarWindow{Limit: 1, Period: c.period, StartDay: c.startDay, Location: loc}
 		at, err := time.Parse(time.RFC3339Nano, c.at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, at := range []time.Time{at, at.In(zone(t, "Asia/Kolkata"))} {
 			start, end := w.Span(at)
 			if got := start.Format(time.RFC3339Nano) + " " + end.Format(time.RFC3339Nano); got != c.start+" "+c.end {

@@ -18,9 +18,7 @@ var places = limiter.InFlight{Limit: 2, Hold: time.Minute}
 func newConcurrency(t *testing.T, store limiter.Store, opts ...limiter.Option) *limiter.Concurrency {
 	t.Helper()
 	c, err := limiter.NewConcurrency(store, "c", places, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -158,9 +156,7 @@ func TestLeaseIDs(t *testing.T) {
 	c := newConcurrency(t, store)
 	seen := map[int64]bool{}
 	for range 1000 {
-		if err := mustAcquire(t, c).Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, mustAcquire(t, c).Release(t.Context()))
 		acquire, release := store.ops[0], store.ops[1]
 		if acquire.ID < 1 || seen[acquire.ID] || release.ID != acquire.ID || acquire.Hold != time.Minute || acquire.Cost != 1 {
 			t.Fatalf("%+v and %+v", acquire, release)

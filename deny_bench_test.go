@@ -67,9 +67,7 @@ func BenchmarkDenyCache(b *testing.B) {
 // benchDeny measures cached refusals of keys that begin with key.
 func benchDeny(b *testing.B, p limiter.Policy, opts []limiter.Option, key string, n int) {
 	l, err := limiter.New(memory.New(), "bench", p, append(opts, limiter.WithDenyCache(n, time.Hour))...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	ctx := context.Background()
 	keys := make([]string, n)
 	for i := range keys {

@@ -45,14 +45,10 @@ func (s *backStep) wait(t *testing.T, opts ...limiter.Option) time.Duration {
 			back = s.by
 		}
 		if elapsed == s.operateAt {
-			if err := s.operation(t, operator); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.operation(t, operator))
 		}
 		r, err := l.Allow(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if r.Allowed && elapsed >= s.at {
 			return elapsed - s.at
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -54,9 +55,7 @@ func TestDenyCacheDecidesAsTheStoreWould(t *testing.T) {
 			for _, n := range []int64{3, 4} {
 				for _, wait := range []time.Duration{0, 10 * time.Millisecond} {
 					want, err := newLimiter(t, d.store.Store, p).Reserve(t.Context(), "k", n, wait)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					want.Source = cache
 					got, err := d.Reserve(t.Context(), "k", n, wait)
 					if err != nil || got.Result != want.Result || got.Delay != want.Delay {
@@ -105,9 +104,9 @@ func TestGivingBackEndsARefusalAtOnce(t *testing.T) {
 	t.Parallel()
 	clock := limiter.WithClock(func() time.Time { return time.Unix(2_000_000_000, 0) }) // a booking may be canceled until it may act
 	for name, giveBack := range map[string]func(d denying, r *limiter.Reservation) error{
-		"Refund": func(d denying, _ *limiter.Reservation) error { return errorOf(d.Refund(t.Context(), "k", 2)) },
+		"Refund": func(d denying, _ *limiter.Reservation) error { return testenv.ErrorOf(d.Refund(t.Context(), "k", 2)) },
 		"RefundOf": func(d denying, r *limiter.Reservation) error {
-			return errorOf(d.RefundOf(t.Context(), "k", 2, r.Result))
+			return testenv.ErrorOf(d.RefundOf(t.Context(), "k", 2, r.Result))
 		},
 		"Reset":  func(d denying, _ *limiter.Reservation) error { return d.Reset(t.Context(), "k") },
 		"Cancel": func(_ denying, r *limiter.Reservation) error { return r.Cancel(t.Context()) },

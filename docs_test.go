@@ -102,9 +102,7 @@ func TestLinksAreFoundOutsideOfCode(t *testing.T) {
 func TestCommentsNameHeadingsOfDesign(t *testing.T) {
 	t.Parallel()
 	design, err := os.ReadFile("DESIGN.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var known []string
 	for _, m := range headings.FindAllStringSubmatch(string(design), -1) {
 		known = append(known, m[1])

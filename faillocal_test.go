@@ -40,9 +40,7 @@ func TestFailLocalAdmitsPolicyOnceMore(t *testing.T) {
 		store.err = err
 		for range 20 {
 			res, err := l.Allow(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if local := res.Source == limiter.SourceLocal; local != (store.err != nil) {
 				t.Fatalf("phase %d: the source is %v", i, res.Source)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -79,11 +80,11 @@ func calls(ctx context.Context, l *limiter.Limiter, charged limiter.Result) (dec
 		},
 	}
 	others = map[string]func() error{
-		"Charge":    func() error { return errorOf(l.Charge(ctx, "k", 2)) },
-		"Charge(0)": func() error { return errorOf(l.Charge(ctx, "k", 0)) },
+		"Charge":    func() error { return testenv.ErrorOf(l.Charge(ctx, "k", 2)) },
+		"Charge(0)": func() error { return testenv.ErrorOf(l.Charge(ctx, "k", 0)) },
 		"Block":     func() error { return l.Block(ctx, "k", time.Hour) },
-		"Refund":    func() error { return errorOf(l.Refund(ctx, "k", 1)) },
-		"RefundOf":  func() error { return errorOf(l.RefundOf(ctx, "k", 1, charged)) },
+		"Refund":    func() error { return testenv.ErrorOf(l.Refund(ctx, "k", 1)) },
+		"RefundOf":  func() error { return testenv.ErrorOf(l.RefundOf(ctx, "k", 1, charged)) },
 		"Reset":     func() error { return l.Reset(ctx, "k") },
 	}
 	return decisions, others
@@ -184,9 +185,7 @@ func TestInvalidCalls(t *testing.T) {
 	const most = int64(thirtyYears / (200 * time.Millisecond))
 	local := newLimiter(t, &brokenStore{err: limiter.ErrNotApplied}, limiter.PerSecond(5), limiter.FailLocal(memory.New()))
 	byFallback, err := local.Allow(ctx, "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, opt := range failurePolicies() {
 		store := &flakyStore{Store: memory.New()}
 		now := time.Unix(1e9, 0)
@@ -195,9 +194,7 @@ func TestInvalidCalls(t *testing.T) {
 		w := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second}, opt, clock)
 		counts := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second, CountRejected: true}, opt, clock)
 		res, err := l.Allow(ctx, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		store.err, store.ops = limiter.ErrNotApplied, nil
 		allow := func(ctx context.Context, key string, n int64) error { return refusal(l.AllowN(ctx, key, n)) }
 		upTo := func(ctx context.Context, l *limiter.Limiter, key string, n int64) error {
@@ -215,7 +212,7 @@ func TestInvalidCalls(t *testing.T) {
 			return refusal(r.Result, err)
 		}
 		refundOf := func(ctx context.Context, key string, n int64, res limiter.Result) error {
-			return errorOf(l.RefundOf(ctx, key, n, res))
+			return testenv.ErrorOf(l.RefundOf(ctx, key, n, res))
 		}
 		invalid, exceeds, canceled := limiter.ErrInvalid, limiter.ErrExceedsCapacity, limiter.ErrCanceled
 		other := byFallback
@@ -260,10 +257,10 @@ func TestInvalidCalls(t *testing.T) {
 			{"a block that is too long", w.Block(ctx, "k", limiter.MaxBlock+1), invalid},
 			{"the highest block", counts.Block(ctx, "k", math.MaxInt64), invalid},
 			{"a block after leaving", l.Block(gone, "k", time.Second), canceled},
-			{"a negative refund", errorOf(l.Refund(ctx, "k", -1)), invalid},
-			{"a refund of 0", errorOf(l.Refund(ctx, "k", 0)), nil},
-			{"a refund of 0 after leaving", errorOf(l.Refund(gone, "k", 0)), canceled},
-			{"a refund without a key", errorOf(l.Refund(ctx, "", 0)), invalid},
+			{"a negative refund", testenv.ErrorOf(l.Refund(ctx, "k", -1)), invalid},
+			{"a refund of 0", testenv.ErrorOf(l.Refund(ctx, "k", 0)), nil},
+			{"a refund of 0 after leaving", testenv.ErrorOf(l.Refund(gone, "k", 0)), canceled},
+			{"a refund without a key", testenv.ErrorOf(l.Refund(ctx, "", 0)), invalid},
 			{"RefundOf of a negative amount", refundOf(ctx, "k", -1, res), invalid},
 			{"RefundOf of a negative amount of nothing", refundOf(ctx, "k", -1, limiter.Result{}), invalid},
 			{"RefundOf of 0", refundOf(ctx, "k", 0, res), nil},
@@ -295,7 +292,7 @@ func TestInvalidCalls(t *testing.T) {
 		for _, now = range []time.Time{
 			{}, time.Unix(0, 0), time.Unix(-1, 0), time.Date(2080, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(math.MaxInt64, 0),
 		} {
-			for i, err := range []error{allow(ctx, "k", 1), errorOf(l.Refund(ctx, "k", 1)), l.Reset(ctx, "k")} {
+			for i, err := range []error{allow(ctx, "k", 1), testenv.ErrorOf(l.Refund(ctx, "k", 1)), l.Reset(ctx, "k")} {
 				if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), "1970 and 2079") {
 					t.Errorf("method %d when the clock says %v: %v, want ErrInvalid that names the years", i, now, err)
 				}
@@ -306,8 +303,8 @@ func TestInvalidCalls(t *testing.T) {
 		}
 		now, store.err = time.Unix(1e9, 0), nil
 		for i, err := range []error{
-			errorOf(l.Charge(ctx, "k", most)), errorOf(w.Charge(ctx, "k", math.MaxInt64)), errorOf(counts.Charge(ctx, "k", 1)),
-			errorOf(counts.PeekN(ctx, "k", 5)), l.Block(ctx, "k", 1), w.Block(ctx, "k", limiter.MaxBlock), counts.Block(ctx, "k", 1),
+			testenv.ErrorOf(l.Charge(ctx, "k", most)), testenv.ErrorOf(w.Charge(ctx, "k", math.MaxInt64)), testenv.ErrorOf(counts.Charge(ctx, "k", 1)),
+			testenv.ErrorOf(counts.PeekN(ctx, "k", 5)), l.Block(ctx, "k", 1), w.Block(ctx, "k", limiter.MaxBlock), counts.Block(ctx, "k", 1),
 		} {
 			if err != nil || len(store.ops) != 7 {
 				t.Errorf("valid call %d: %v, %d calls of the store, want 7", i, err, len(store.ops))

@@ -71,9 +71,7 @@ func TestKindsAreData(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(named) > most {
 		t.Errorf("%d files name kinds of policies, want at most %d:\n%s", len(named), most, strings.Join(named, "\n"))
 	}
@@ -87,9 +85,7 @@ func TestKindsAreData(t *testing.T) {
 func namesKind(t *testing.T, path string) (found bool) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ast.Inspect(file, func(n ast.Node) bool {
 		name, ok := n.(*ast.Ident)
 		found = found || ok && slices.Contains([]string{"TokenBucket", "FixedWindow", "CalendarWindow", "InFlight", "SlidingWindow", "KindBucket", "KindWindow", "KindInFlight", "KindSliding"}, name.Name)

@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/storetest"
 )
+
+var must = testenv.Must
 
 // applyStore is the least that a Store is: Op.Apply under a lock.
 type applyStore struct {
@@ -119,9 +122,7 @@ func TestNewArguments(t *testing.T) {
 	}
 	name := strings.Repeat("n", 64)
 	l, err := limiter.New(store, name, policy, limiter.WithMaxWait(limiter.MaxReserve), limiter.WithMaxWait(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if l.Name() != name || l.Policy() != limiter.Policy(policy) {
 		t.Errorf("Name %q, Policy %+v, want what New was given", l.Name(), l.Policy())
 	}
@@ -219,14 +220,9 @@ func TestSourceString(t *testing.T) {
 func newLimiter(t *testing.T, s limiter.Store, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	l, err := limiter.New(s, "l", p, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
-
-// errorOf returns the error of a refund.
-func errorOf[T any](_ T, err error) error { return err }
 
 // mustAllow checks whether Allow of the key "k" passes.
 func mustAllow(t *testing.T, l *limiter.Limiter, want bool) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -40,12 +41,12 @@ func TestObserverSeesEveryOperation(t *testing.T) {
 	}{
 		{"Allow", func() (err error) { res, err = l.AllowN(ctx, "k", 2); return err }, &limiter.Decision{Op: limiter.OpTake, Cost: 2}},
 		{"a refusal", func() (err error) { res, err = l.AllowN(ctx, "k", 2); return err }, &limiter.Decision{Op: limiter.OpTake, Cost: 2}},
-		{"RefundOf a refusal", func() error { return errorOf(l.RefundOf(ctx, "k", 1, res)) }, nil},
+		{"RefundOf a refusal", func() error { return testenv.ErrorOf(l.RefundOf(ctx, "k", 1, res)) }, nil},
 		{"Peek", func() (err error) { res, err = l.Peek(ctx, "k"); return err }, &limiter.Decision{Op: limiter.OpLook, Cost: 1}},
 		{"AllowN(0)", func() (err error) { res, err = l.AllowN(ctx, "k", 0); return err }, &limiter.Decision{Op: limiter.OpLook}},
-		{"Refund", func() error { return errorOf(l.Refund(ctx, "k", 1)) }, &limiter.Decision{Op: limiter.OpRefund, Cost: 1, Result: done, Changed: true}},
-		{"Refund to an unused key", func() error { return errorOf(l.Refund(ctx, "x", 1)) }, &limiter.Decision{Op: limiter.OpRefund, Cost: 1, Result: done}},
-		{"Refund of 0", func() error { return errorOf(l.Refund(ctx, "k", 0)) }, nil},
+		{"Refund", func() error { return testenv.ErrorOf(l.Refund(ctx, "k", 1)) }, &limiter.Decision{Op: limiter.OpRefund, Cost: 1, Result: done, Changed: true}},
+		{"Refund to an unused key", func() error { return testenv.ErrorOf(l.Refund(ctx, "x", 1)) }, &limiter.Decision{Op: limiter.OpRefund, Cost: 1, Result: done}},
+		{"Refund of 0", func() error { return testenv.ErrorOf(l.Refund(ctx, "k", 0)) }, nil},
 		{"AllowUpTo", func() (err error) { res, err = l.AllowUpTo(ctx, "k", 9); return err }, &limiter.Decision{Op: limiter.OpTakeUpTo, Cost: 9}},
 		{"Reserve", func() (err error) {
 			booked, err = l.Reserve(ctx, "k", 1, time.Second)
@@ -63,11 +64,11 @@ func TestObserverSeesEveryOperation(t *testing.T) {
 			res = all.Each[0]
 			return err
 		}, &limiter.Decision{Op: limiter.OpTake, Cost: 1}},
-		{"Allow without a key", func() error { return errorOf(l.Allow(ctx, "")) }, nil},
-		{"Allow by a caller who has left", func() error { return errorOf(l.Allow(gone, "k")) }, nil},
+		{"Allow without a key", func() error { return testenv.ErrorOf(l.Allow(ctx, "")) }, nil},
+		{"Allow by a caller who has left", func() error { return testenv.ErrorOf(l.Allow(gone, "k")) }, nil},
 		{"Reset by a caller who has left", func() error { return l.Reset(gone, "k") }, nil},
 		{"AllowAll by a caller who has left", func() error {
-			return errorOf(limiter.AllowAll(gone, limiter.Claim{Limiter: l, Key: "k"}))
+			return testenv.ErrorOf(limiter.AllowAll(gone, limiter.Claim{Limiter: l, Key: "k"}))
 		}, nil},
 	} {
 		seen, res = nil, limiter.Result{}
@@ -129,9 +130,7 @@ func TestTaken(t *testing.T) {
 			}
 		}
 		res, err := l.AllowN(ctx, "other", 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		mustAllow(t, l, false)
 		if _, err := l.AllowN(ctx, "other", 3); err != nil {
 			t.Fatal(err)

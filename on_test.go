@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -78,7 +79,7 @@ func TestOnNoStoreIsInvalid(t *testing.T) {
 		_, allErr := limiter.AllowAll(ctx, limiter.Claim{Limiter: on, Key: "k"})
 		_, peekErr := on.Peek(ctx, "k")
 		for i, err := range []error{
-			allowErr, upToErr, chargeErr, reserveErr, allErr, peekErr, errorOf(on.Refund(ctx, "k", 1)),
+			allowErr, upToErr, chargeErr, reserveErr, allErr, peekErr, testenv.ErrorOf(on.Refund(ctx, "k", 1)),
 			on.Reset(ctx, "k"), on.Wait(ctx, "k"), on.Block(ctx, "k", 1),
 		} {
 			if !errors.Is(err, limiter.ErrInvalid) || r.Allowed || limiter.StoreFailed(err) {

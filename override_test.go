@@ -19,9 +19,7 @@ func TestStoredKeyIsTheKeyThatTheStoreGets(t *testing.T) {
 				opts = append(opts, limiter.WithKeyDigest(secret))
 			}
 			l, err := limiter.New(store, "l", limiter.PerMinute(1), opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if _, err := l.Allow(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -53,8 +54,8 @@ func TestWithPolicyForIsAskedOncePerRequest(t *testing.T) {
 		{"Charge", 1, func() error { _, err := l.Charge(ctx, "k", 1); return err }},
 		{"Charge(0)", 1, func() error { _, err := l.Charge(ctx, "k", 0); return err }},
 		{"AllowAll", 1, func() error { _, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: "k"}); return err }},
-		{"Refund", 0, func() error { return errorOf(l.Refund(ctx, "k", 1)) }},
-		{"RefundOf", 0, func() error { return errorOf(l.RefundOf(ctx, "k", 1, booked.Result)) }},
+		{"Refund", 0, func() error { return testenv.ErrorOf(l.Refund(ctx, "k", 1)) }},
+		{"RefundOf", 0, func() error { return testenv.ErrorOf(l.RefundOf(ctx, "k", 1, booked.Result)) }},
 		{"Cancel", 0, func() error { return booked.Cancel(ctx) }},
 		{"Block", 1, func() error { return l.Block(ctx, "k", time.Second) }},
 		{"Reset", 0, func() error { return l.Reset(ctx, "k") }},

@@ -162,9 +162,7 @@ func TestBucketBound(t *testing.T) {
 						}
 					}
 				}
-				if err := bound(acts, tokens, step); err != nil {
-					t.Fatal(err)
-				}
+				must(t, bound(acts, tokens, step))
 			})
 		})
 	}
@@ -205,9 +203,7 @@ func TestRetryAfter(t *testing.T) {
 		}
 		cost := drawCost(t, limitOf(p))
 		l, err := limiter.New(c, "l", p, limiter.WithClock(func() time.Time { return time.Unix(0, c.now) }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		maxWait := rapid.SampledFrom([]time.Duration{0, 0, unit / 1000, unit, 60 * unit}).Draw(t, "reach")
 		upTo := maxWait == 0 && rapid.Bool().Draw(t, "up to")
 		if upTo {
@@ -215,9 +211,7 @@ func TestRetryAfter(t *testing.T) {
 		}
 		ask := func() limiter.Result {
 			looked, err := l.PeekN(t.Context(), "k", cost)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var res limiter.Result
 			if upTo {
 				res, err = l.AllowUpTo(t.Context(), "k", 5)
@@ -229,9 +223,7 @@ func TestRetryAfter(t *testing.T) {
 					t.Fatalf("Reserve(%d, %v) delays by %v", cost, maxWait, r.Delay)
 				}
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if maxWait == 0 && (looked.Allowed != res.Allowed || looked.RetryAfter != res.RetryAfter) {
 				t.Fatalf("PeekN(%d) = %+v, and then the request: %+v", cost, looked, res)
 			}

@@ -33,9 +33,7 @@ func walk(t *testing.T, wanted func(path string) bool, f func(path, text string)
 		f(filepath.ToSlash(path), strings.ReplaceAll(string(text), "\r\n", "\n"))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // isMarkdown reports whether a file is documentation in Markdown.
@@ -106,9 +104,7 @@ func TestTheGuidesProgramsCompileAndRun(t *testing.T) {
 	for _, program := range programs {
 		dir := t.TempDir()
 		source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program.exe")
-		if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(source, []byte(program), 0o600))
 		if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source).CombinedOutput(); err != nil {
 			t.Fatalf("go build: %v\n%s", err, out)
 		}
@@ -138,9 +134,7 @@ func TestSpeedsOfThePagesStandInTheResults(t *testing.T) {
 	claims := 0
 	for file, heading := range map[string]string{"README.md": "## How fast", "docs/performance.md": "# Performance"} {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_, section, _ := strings.Cut(string(text), heading+"\n")
 		section, _, _ = strings.Cut(section, "\n## How it is proved")
 		for _, rate := range rates.FindAllString(section, -1) {
@@ -176,9 +170,7 @@ func TestTheRecipeGetsTheTestedTestcontainers(t *testing.T) {
 	t.Parallel()
 	const module = "github.com/testcontainers/testcontainers-go/modules/postgres"
 	goMod, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	version := regexp.MustCompile(regexp.QuoteMeta(module) + ` (v\S+)`).FindSubmatch(goMod)
 	if version == nil {
 		t.Fatalf("go.mod does not require %s", module)
@@ -192,9 +184,7 @@ func TestTheReadmeAndTheDesignAreShort(t *testing.T) {
 	t.Parallel()
 	for file, most := range map[string]int{"README.md": 900, "DESIGN.md": 2500} { // words that a reader takes in
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n := len(strings.Fields(string(text))); n > most {
 			t.Errorf("%s has %d words, want at most %d; shorten it, or move what is more to docs", file, n, most)
 		}
@@ -205,9 +195,7 @@ func TestTablesOfRulesNameTestsThatThereAre(t *testing.T) {
 	t.Parallel()
 	for page, least := range map[string]int{"SECURITY.md": 40, "prove/README.md": 100} {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		named := 0
 		for _, m := range regexp.MustCompile("`([\\w/]+)\\.((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(text), -1) {
 			named++
@@ -234,9 +222,7 @@ func TestTablesOfRulesNameTestsThatThereAre(t *testing.T) {
 func TestTheThreatModelIsShort(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("SECURITY.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if lines := strings.Count(string(text), "\n"); lines > 150 {
 		t.Errorf("SECURITY.md has %d lines, want at most 150", lines)
 	}
@@ -246,14 +232,10 @@ func TestTheThreatModelIsShort(t *testing.T) {
 func holds(t *testing.T, pattern, text string) bool {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if strings.Contains(string(content), text) {
 			return true
 		}

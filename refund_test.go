@@ -58,9 +58,7 @@ func TestRefundThatFails(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, memory.New(), limiter.PerDay(5))
 	charged, err := l.Allow(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	local, err := newLimiter(t, &brokenStore{err: limiter.ErrNotApplied}, limiter.PerDay(5), limiter.FailLocal(memory.New())).Allow(t.Context(), "k")
 	if err != nil || local.Source != limiter.SourceLocal {
 		t.Fatalf("Allow = %+v, %v; want a decision of the fallback", local, err)

@@ -26,9 +26,7 @@ func TestDenyCacheSize(t *testing.T) {
 			d.expect(strconv.Itoa(i), 1, false, cache)
 		}
 		for i := range 3 * size {
-			if err := d.Reset(t.Context(), strconv.Itoa(i)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.Reset(t.Context(), strconv.Itoa(i)))
 		}
 		if counted, held := d.DenyCounts(); counted != 0 || held != 0 {
 			t.Errorf("size %d: %d keys, %d counted, after all were reset", size, held, counted)

@@ -195,9 +195,7 @@ func TestCancelIsSentOnce(t *testing.T) {
 	l := newLimiter(t, store, oncePerSecond)
 	nextTurn(t, l, 0)
 	r, err := l.Reserve(t.Context(), "k", 1, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := r.Cancel(t.Context()); !errors.Is(err, down) {
 		t.Errorf("Cancel: %v, want the store's error", err)
 	}

@@ -49,9 +49,7 @@ func newSlidingHistory(t *testing.T, seed uint64, policies ...slidingPolicy) *sl
 			opts = append(opts, limiter.WithClock(clock))
 		}
 		l, err := limiter.New(store, "l", p.SlidingWindow, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h.limiters = append(h.limiters, l)
 	}
 	return h

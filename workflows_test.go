@@ -39,9 +39,7 @@ func workflows(t *testing.T) map[string]workflow {
 	all := map[string]workflow{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var w workflow
 		if err := yaml.Unmarshal(text, &w); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -155,9 +153,7 @@ func modules(t *testing.T) []string {
 func TestWorkspace(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("go.work")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, list, _ := strings.Cut(string(text), "use (")
 	list, _, _ = strings.Cut(list, ")")
 	got := strings.Fields(list)
@@ -195,9 +191,7 @@ func TestWorkflowsNameAllModules(t *testing.T) {
 func TestDependabot(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(".github/dependabot.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var config struct {
 		Version int
 		Updates []struct {

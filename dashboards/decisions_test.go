@@ -17,6 +17,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/dashboards"
 	"github.com/sqlimit/limiter/dashboards/internal/history"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/otellimiter"
@@ -38,30 +39,20 @@ func record(t *testing.T) (h *history.History, registry *prometheus.Registry, en
 	t.Helper()
 	registry = prometheus.NewRegistry()
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	provider := metric.NewMeterProvider(metric.WithReader(exporter))
 	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
 
 	store, err := sqlite.Open(filepath.Join(t.TempDir(), "limits.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
-	if err := migrations.Up(t.Context(), migrations.SQLite, store.DB()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := otellimiter.Watch(provider, store); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, migrations.Up(t.Context(), migrations.SQLite, store.DB()))
+	testenv.Must(t, testenv.ErrorOf(otellimiter.Watch(provider, store)))
 	observe := limiter.WithObserver(otellimiter.Observer(provider))
 	newLimiter := func(store limiter.Store, name string, opts ...limiter.Option) *limiter.Limiter {
 		opts = append(opts, observe, limiter.WithTimeout(time.Minute))
 		l, err := limiter.New(store, name, limiter.FixedWindow{Limit: 27, Window: 365 * 24 * time.Hour}, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		return l
 	}
 	search := newLimiter(store, "search")                                     // it has room for 3 of 4 requests
@@ -88,9 +79,7 @@ func record(t *testing.T) (h *history.History, registry *prometheus.Registry, en
 			_, _ = closed.Allow(t.Context(), "key")
 		}
 		_, _ = search.AllowN(t.Context(), "key", 27) // more than is left
-		if err := h.Scrape(t.Context(), registry, end.Add(time.Duration(n-scrapes+1)*interval)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, h.Scrape(t.Context(), registry, end.Add(time.Duration(n-scrapes+1)*interval)))
 	}
 	return h, registry, end
 }
@@ -173,9 +162,7 @@ func TestDecisions(t *testing.T) {
 		}
 	}
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "sqlimit_") && !strings.Contains(queries, f.GetName()) {
 			t.Errorf("no panel shows the metric %s", f.GetName())

@@ -6,14 +6,13 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter/dashboards"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func read(t *testing.T, file string) dashboards.Dashboard {
 	t.Helper()
 	d, err := dashboards.Read(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return d
 }
 
@@ -54,9 +53,7 @@ func TestPanels(t *testing.T) {
 func TestPicture(t *testing.T) {
 	t.Parallel()
 	svg, err := os.ReadFile("decisions.svg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for _, p := range read(t, "decisions.json").Panels {
 		if !strings.Contains(string(svg), ">"+p.Title+"<") {
 			t.Errorf("decisions.svg does not have %q; draw it again as dashboards/picture says", p.Title)

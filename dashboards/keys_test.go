@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -33,22 +34,14 @@ var tables = map[string]struct {
 // fill writes rows of two limiters and an override. One key is not text.
 func fill(t *testing.T, db *sql.DB, dsn string) {
 	t.Helper()
-	if err := migrations.Up(t.Context(), migrations.Postgres, db); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, migrations.Up(t.Context(), migrations.Postgres, db))
 	store, err := postgres.Open(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer func() { _ = store.Close() }()
 	api, err := limiter.New(store, "api", limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Hour}, limiter.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	day, err := limiter.New(store, "day", limiter.FixedWindow{Limit: 3, Window: 365 * 24 * time.Hour}, limiter.WithTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for _, take := range []struct {
 		l   *limiter.Limiter
 		key string
@@ -70,9 +63,7 @@ func TestKeys(t *testing.T) {
 		t.Parallel()
 		dsn := server.Database(t)
 		db, err := sql.Open("pgx", dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		t.Cleanup(func() { _ = db.Close() })
 		fill(t, db, dsn)
 		db.SetMaxOpenConns(1) // the role is the connection's
@@ -132,26 +123,20 @@ func query(t *testing.T, db *sql.DB, text string) (columns string, lines []strin
 	}
 	defer rows.Close()
 	names, err := rows.Columns()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	values := make([]sql.NullString, len(names))
 	places := make([]any, len(names))
 	for i := range values {
 		places[i] = &values[i]
 	}
 	for rows.Next() {
-		if err := rows.Scan(places...); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, rows.Scan(places...))
 		var line []string
 		for _, v := range values {
 			line = append(line, v.String)
 		}
 		lines = append(lines, strings.Join(line, "|"))
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, rows.Err())
 	return strings.Join(names, " "), lines
 }

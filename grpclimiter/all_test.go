@@ -47,9 +47,7 @@ func TestRefusalNames(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			rules := burstAndDay(t, 5)
-			if err := rules[0].Limiter.Block(t.Context(), "everybody", 10*time.Second); err != nil {
-				t.Fatal(err)
-			}
+			must(t, rules[0].Limiter.Block(t.Context(), "everybody", 10*time.Second))
 			if _, err := rules[1].Limiter.AllowN(t.Context(), "everybody", 5); err != nil {
 				t.Fatal(err)
 			}

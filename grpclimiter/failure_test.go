@@ -35,9 +35,7 @@ func (h hung) Do(ctx context.Context, _ limiter.Op) (limiter.State, error) {
 func atStore(t testing.TB, store limiter.Store, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	l, err := limiter.New(store, "api", limiter.PerMinute(5), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 

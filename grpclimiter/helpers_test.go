@@ -20,8 +20,11 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/grpclimiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
+
+var must = testenv.Must
 
 // clock is a time that a test moves.
 type clock struct{ now time.Time }
@@ -34,9 +37,7 @@ func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
 func newOn(t testing.TB, store limiter.Store, c *clock, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	l, err := limiter.New(store, name, p, append(opts, limiter.WithClock(func() time.Time { return c.now }))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -131,18 +132,14 @@ func serve(t testing.TB, limits ...*grpclimiter.Interceptor) (*service, testpb.T
 func serveFrom(t testing.TB, peer string, limits ...*grpclimiter.Interceptor) (*service, testpb.TestServiceClient) {
 	t.Helper()
 	addr, err := net.ResolveTCPAddr("tcp", peer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return serveOn(t, from{listen(t, "127.0.0.1:0"), addr}, limits...)
 }
 
 func listen(t testing.TB, address string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -163,9 +160,7 @@ func start(t testing.TB, server *grpc.Server, s *service, listener net.Listener)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
@@ -235,8 +230,6 @@ func wantHeader(t testing.TB, header metadata.MD, policy, quota, retryAfter stri
 func left(t testing.TB, l *limiter.Limiter, key string) int64 {
 	t.Helper()
 	res, err := l.Peek(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return res.Remaining
 }

@@ -64,9 +64,7 @@ func TestDryRun(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			l, err := limiter.New(tt.store, "api", limiter.PerHour(1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			refusals, failures := 0, 0
 			s, client := serve(t, grpclimiter.New(l, oneKey, grpclimiter.DryRun(),
 				grpclimiter.OnRefusal(func(_ context.Context, _ grpclimiter.Call, res limiter.Result) {

@@ -23,9 +23,7 @@ func (*bare) WriteHeader(int)                {}
 func TestRequestCostsSixAllocations(t *testing.T) {
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	l, err := limiter.New(memory.New(), "search", limiter.TokenBucket{Capacity: 1 << 36, Refill: 1, Interval: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	allocs := func(h http.Handler) float64 {
 		return testing.AllocsPerRun(1000, func() { h.ServeHTTP(&bare{make(http.Header)}, r) })

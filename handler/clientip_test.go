@@ -135,13 +135,9 @@ func TestAddressesShareAKeyByPrefix(t *testing.T) {
 
 		key := handler.ClientIP(handler.IPv6Prefix(bits))
 		a, err := key(request(netip.AddrFrom16(raw).String()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b, err := key(request(netip.AddrPortFrom(netip.AddrFrom16(other), 443).String()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if same := bit >= bits; same != (a == b) {
 			t.Fatalf("keys %q and %q of addresses that differ in bit %d, by %d bits", a, b, bit, bits)
 		}

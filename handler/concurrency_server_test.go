@@ -46,13 +46,9 @@ type stream struct {
 func open(ctx context.Context, t *testing.T, server *httptest.Server) stream {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return stream{resp.Proto, resp.StatusCode, resp.Body}
 }
@@ -146,9 +142,7 @@ func TestHijackedConnections(t *testing.T) {
 		t.Errorf("the echo is %q, %v", line, err)
 	}
 	wantHeld(t, c, "while the connection is open", 1)
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.Close())
 	<-ended
 	wantHeld(t, c, "after it was closed", 0)
 }

@@ -72,9 +72,7 @@ func (s *leaseStore) nextRelease() (err error) {
 func oneAtATime(t testing.TB, store limiter.Store, opts ...limiter.Option) *limiter.Concurrency {
 	t.Helper()
 	c, err := limiter.NewConcurrency(store, "exports", limiter.InFlight{Limit: 1, Hold: time.Minute}, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 

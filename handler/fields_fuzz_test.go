@@ -122,8 +122,6 @@ func peekAfter(t *testing.T, c *clock, l *limiter.Limiter, d time.Duration) limi
 	defer func() { c.now = was }()
 	c.add(d)
 	res, err := l.Peek(t.Context(), "everybody")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return res
 }

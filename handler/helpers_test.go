@@ -13,8 +13,11 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
+
+var must = testenv.Must
 
 // clock is a time that a test moves.
 type clock struct{ now time.Time }
@@ -27,9 +30,7 @@ func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
 func newLimiter(t testing.TB, c *clock, name string, p limiter.Policy) *limiter.Limiter {
 	t.Helper()
 	l, err := limiter.New(memory.New(), name, p, limiter.WithClock(func() time.Time { return c.now }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 

@@ -112,9 +112,7 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 			c.opt = limiter.FailLocal(fallback)
 		}
 		l, err := limiter.New(store, "login", limiter.PerHour(10), c.opt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := l.AllowN(t.Context(), "everybody", 3); err != nil {
 			t.Fatal(err)
 		}
@@ -155,9 +153,7 @@ func TestRefundHasTheRequestsDeadline(t *testing.T) {
 	t.Parallel()
 	store := newRefundStore()
 	l, err := limiter.New(store, "login", limiter.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := handler.New(l, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		handler.Succeeded(r.Context())
 	}))
@@ -182,9 +178,7 @@ func TestLateRefundLiftsNothing(t *testing.T) {
 	} {
 		now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 		l, err := limiter.New(memory.New(), "login", p, limiter.WithClock(func() time.Time { return now }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		h := handler.New(l, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			// While this one is at work, its window ends, and others use the next one up.
 			<-time.After(30 * time.Millisecond)
@@ -223,9 +217,7 @@ func TestRefundAcrossTheEdgeOfAWindow(t *testing.T) {
 				store.before = nextWindow
 			}
 			l, err := limiter.New(store, "login", p, limiter.WithClock(func() time.Time { return c.now }))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			login = handler.New(l, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/wrong" {
 					failed++

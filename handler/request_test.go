@@ -18,13 +18,9 @@ func upload(t *testing.T) (body *bytes.Buffer, contentType string) {
 	body = new(bytes.Buffer)
 	form := multipart.NewWriter(body)
 	file, err := form.CreateFormFile("file", "photo.jpg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, _ = file.Write(bytes.Repeat([]byte("x"), 1000))
-	if err := form.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, form.Close())
 	return body, form.FormDataContentType()
 }
 
@@ -32,9 +28,7 @@ func upload(t *testing.T) (body *bytes.Buffer, contentType string) {
 func files(t *testing.T, dir string) int {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(entries)
 }
 
@@ -93,9 +87,7 @@ func TestUploadsAreRemoved(t *testing.T) {
 			}))
 			body, contentType := upload(t)
 			resp, err := server.Client().Post(server.URL+"/upload", contentType, body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_ = resp.Body.Close()
 			server.Close() // waits until the server has removed what it removes
 			if left := files(t, dir); written != 1 || left != 0 {

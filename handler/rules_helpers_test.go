@@ -42,9 +42,7 @@ func (s *sharedStore) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.St
 func newOn(t testing.TB, store limiter.Store, c *clock, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	l, err := limiter.New(store, name, p, append(opts, limiter.WithClock(func() time.Time { return c.now }))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -70,9 +68,7 @@ func left(t *testing.T, rules []handler.Rule) (left []int64) {
 	t.Helper()
 	for _, rule := range rules {
 		res, err := rule.Limiter.Peek(t.Context(), "everybody")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		left = append(left, res.Remaining)
 	}
 	return left

@@ -70,9 +70,7 @@ func TestCostZeroMayRefuse(t *testing.T) {
 	all := handler.NewAll(rules)(next)
 	one := handler.New(rules[0].Limiter, oneKey, handler.Cost(rules[0].Cost))(next)
 	wantStatus(t, ask(all), http.StatusTeapot)
-	if err := rules[0].Limiter.Block(t.Context(), "everybody", 10*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rules[0].Limiter.Block(t.Context(), "everybody", 10*time.Second))
 	for _, h := range []http.Handler{all, one} {
 		resp := ask(h)
 		problem := wantStatus(t, resp, http.StatusTooManyRequests)

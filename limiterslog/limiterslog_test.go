@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/keyleak"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/limiterslog"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/sqlite"
@@ -33,9 +34,7 @@ func (f fails) Do(context.Context, limiter.Op) (limiter.State, error) { return l
 func newLimiter(t testing.TB, store limiter.Store, name string, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	l, err := limiter.New(store, name, limiter.PerDay(2), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return l
 }
 
@@ -158,9 +157,7 @@ func TestMissingTablesAreLogged(t *testing.T) {
 	t.Parallel()
 	const key = "alice-9f31c2-and-more@example.com"
 	store, err := sqlite.Open(t.TempDir() + "/empty.db")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer store.Close()
 	logger, out := newLogger()
 	l := newLimiter(t, store, "login", limiter.WithObserver(limiterslog.Observer(logger)))

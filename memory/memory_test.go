@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/storetest"
 )
@@ -70,18 +71,14 @@ func newClock() *clock { return &clock{now: time.Unix(2_000_000_000, 0)} }
 func newLimiter(t *testing.T, s limiter.Store, p limiter.Policy) *limiter.Limiter {
 	t.Helper()
 	l, err := limiter.New(s, "l", p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return l
 }
 
 func allow(t *testing.T, l *limiter.Limiter, key string) bool {
 	t.Helper()
 	r, err := l.Allow(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return r.Allowed
 }
 
@@ -118,9 +115,7 @@ func TestStoreForgetsExpiredKeys(t *testing.T) {
 	}
 	c.Add(24 * time.Hour) // now all that is left counts as expired
 	held, err := store.Sweep(t.Context(), total)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	// A shard of 64 is not tidied below 256 rows.
 	const most = max(64*256, 3*inUse)
 	if held > most || held < inUse {
@@ -153,9 +148,7 @@ func TestReplayForgetsNothing(t *testing.T) {
 	store := memory.New()
 	now := time.Now().Add(-1000 * time.Hour) // a replay of the past
 	l, err := limiter.New(store, "l", limiter.PerHour(1), limiter.WithClock(func() time.Time { return now }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	const keys = 40_000 // enough for every shard to be tidied
 	for i := range keys {
 		if !allow(t, l, strconv.Itoa(i)) {
@@ -176,21 +169,15 @@ func TestATimeAheadForgetsNoKeyInUse(t *testing.T) {
 	store := memory.New()
 	policy := limiter.PerHour(1)
 	own, err := limiter.New(store, "own", policy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	later := time.Now().Add(1000 * time.Hour)
 	ahead, err := limiter.New(store, "ahead", policy, limiter.WithClock(func() time.Time { return later }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	if res, err := own.Allow(t.Context(), "k"); err != nil || !res.Allowed {
 		t.Fatalf("Allow = %+v, %v", res, err)
 	}
 	for i := range 40_000 { // every part of the store grows
-		if _, err := ahead.Allow(t.Context(), strconv.Itoa(i)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, testenv.ErrorOf(ahead.Allow(t.Context(), strconv.Itoa(i))))
 	}
 	if res, err := own.Allow(t.Context(), "k"); err != nil || res.Allowed {
 		t.Errorf("Allow = %+v, %v, want it refused", res, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/middleware"
 )
@@ -52,25 +53,17 @@ func TestBinding(t *testing.T) {
 			for i, name := range []string{"a", "b"} {
 				l, err := limiter.New(store, name, limiter.PerHour(5), limiter.FailOpen(),
 					limiter.WithClock(func() time.Time { return now }))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := l.AllowN(t.Context(), "k", test.used[i]); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
+				testenv.Must(t, testenv.ErrorOf(l.AllowN(t.Context(), "k", test.used[i])))
 				if test.blocks[i] > 0 {
-					if err := l.Block(t.Context(), "k", test.blocks[i]); err != nil {
-						t.Fatal(err)
-					}
+					testenv.Must(t, l.Block(t.Context(), "k", test.blocks[i]))
 				}
 				rules = append(rules, middleware.Rule[string]{
 					Limiter: l, Key: func(s string) (string, error) { return s, nil }, Cost: func(string) int64 { return 0 },
 				})
 			}
 			r, err := middleware.NewAll(rules, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			var d middleware.Decision
 			if err := r.Decide(t.Context(), "k", &d); err != nil || d.Binding != test.binding || d.Result != d.Results[test.binding].Result {
 				t.Errorf("rule %d decides with %+v, %v; want rule %d of %+v", d.Binding, d.Result, err, test.binding, d.Results)

@@ -89,9 +89,7 @@ func (d database) command(t *testing.T, args ...string) *exec.Cmd {
 func (d database) cli(t *testing.T, args ...string) string {
 	t.Helper()
 	text, err := output(d.command(t, args...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return text
 }
 
@@ -137,9 +135,7 @@ func TestGoose(t *testing.T) {
 func TestGooseCommandsOfTheOperationsPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	line := func(beginning string) string {
 		command := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(beginning) + `.*$`).FindString(string(page))
 		if command == "" {
@@ -163,9 +159,7 @@ func TestGooseCommandsOfTheOperationsPage(t *testing.T) {
 func TestGooseCommandOfTheReadme(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	command := regexp.MustCompile(`(?m)^    go run (-tags '[^']+' \\\n +github\.com/pressly/goose/v3/cmd/goose@(v\S+)) .*\\\n.*$`).FindSubmatch(readme)
 	statement := regexp.MustCompile(`(?m)^    psql .*"(SELECT .*)"$`).FindSubmatch(readme)
 	if command == nil || statement == nil {
@@ -191,22 +185,16 @@ func (d database) shell(t *testing.T, script string) {
 		testenv.Unavailable(t, "goose", err)
 	}
 	repository, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	module := t.TempDir()
 	goMod := "module example.com/app\n\ngo 1.26.0\n\nrequire github.com/sqlimit/limiter v0.0.0\n\n" +
 		"replace github.com/sqlimit/limiter => " + filepath.ToSlash(repository) + "\n"
-	if err := os.WriteFile(filepath.Join(module, "go.mod"), []byte(goMod), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(module, "go.mod"), []byte(goMod), 0o600))
 	c := exec.CommandContext(t.Context(), "sh", "-euc", script)
 	c.Dir = module
 	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "DATABASE_URL="+strings.TrimPrefix(d.dsn, "file:"),
 		"PATH="+filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
-	if _, err := output(c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(output(c)))
 }
 
 // The goose command takes no lock. Up sees its work only in the database.

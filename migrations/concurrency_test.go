@@ -115,9 +115,7 @@ func TestUpWaitsForALockedSQLiteFile(t *testing.T) {
 	t.Parallel()
 	d := onSQLite(t)
 	other, err := d.open(t, "_txlock", "exclusive").BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	waiting := d.open(t)
 
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -129,9 +127,7 @@ func TestUpWaitsForALockedSQLiteFile(t *testing.T) {
 
 	done := make(chan error)
 	go func() { done <- migrations.Up(t.Context(), d.dialect, waiting) }()
-	if err := other.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, other.Rollback())
 	if err := <-done; err != nil {
 		t.Errorf("Up after the lock is gone: %v", err)
 	}
@@ -146,13 +142,9 @@ func TestAnInterruptedUpLeavesNoTrace(t *testing.T) {
 			params = []string{"_txlock", "immediate"}
 		}
 		other, err := d.open(t, params...).BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		// In PostgreSQL the migration waits in the middle, for the name of its second table.
-		if _, err := other.ExecContext(t.Context(), `CREATE TABLE limiter_fixed_windows (i integer)`); err != nil {
-			t.Fatal(err)
-		}
+		must(t, testenv.ErrorOf(other.ExecContext(t.Context(), `CREATE TABLE limiter_fixed_windows (i integer)`)))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- migrations.Up(ctx, d.dialect, d.DB) }()
@@ -163,9 +155,7 @@ func TestAnInterruptedUpLeavesNoTrace(t *testing.T) {
 		if err := <-done; !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) {
 			t.Errorf("Up: %v, want ErrCanceled and Canceled", err)
 		}
-		if err := other.Rollback(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, other.Rollback())
 		d.wantEmpty(t)
 		d.up(t)
 		d.wantUsable(t)

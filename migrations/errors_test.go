@@ -35,22 +35,16 @@ func TestUnusableSQLiteFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage.db")
-	if err := os.WriteFile(garbage, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(garbage, []byte(strings.Repeat("not a database ", 1000)), 0o600))
 	whole := onSQLite(t)
 	whole.up(t)
 	text, err := os.ReadFile(strings.TrimPrefix(whole.dsn, "file:"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := 200; i < len(text); i++ { // behind the header
 		text[i] = 0xff
 	}
 	corrupt := filepath.Join(dir, "corrupt.db")
-	if err := os.WriteFile(corrupt, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(corrupt, text, 0o600))
 	for _, c := range []struct{ name, path, advice, driver string }{
 		{"no directory", filepath.Join(dir, "no", "such.db"), "see that its directory exists", "(14)"},
 		{"a directory", dir, "see that its directory exists", "(14)"},
@@ -108,9 +102,7 @@ func TestErrorsOfConnecting(t *testing.T) {
 	// No server listens on port 1.
 	for _, dialect := range []migrations.Dialect{migrations.Postgres, migrations.SQLite} {
 		db, err := sql.Open("pgx", "postgres://127.0.0.1:1/x?sslmode=disable")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer db.Close()
 		for call, err := range (database{DB: db, dialect: dialect}).calls(t.Context()) {
 			if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
@@ -128,9 +120,7 @@ func TestErrorsOfConnecting(t *testing.T) {
 func TestWrongArguments(t *testing.T) {
 	t.Parallel()
 	closed, err := sql.Open("sqlite", ":memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := closed.Close(); err != nil { // any I/O would fail in another way
 		t.Fatal(err)
 	}

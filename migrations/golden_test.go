@@ -56,21 +56,15 @@ func (d database) dump(t *testing.T) string {
 		query, args = dumpPostgres, []any{d.schema}
 	}
 	rows, err := d.QueryContext(t.Context(), query, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer rows.Close()
 	var b strings.Builder
 	for rows.Next() {
 		var line string
-		if err := rows.Scan(&line); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rows.Scan(&line))
 		b.WriteString(line + "\n")
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rows.Err())
 	return b.String()
 }
 
@@ -79,14 +73,10 @@ func (d database) wantGolden(t *testing.T) {
 	t.Helper()
 	got, file := d.dump(t), filepath.Join("testdata", string(d.dialect)+".golden")
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got != string(want) {
 		t.Errorf("the schema differs from %s; run this test with -update if that is meant\ngot:\n%s\nwant:\n%s", file, got, want)
 	}

@@ -189,9 +189,7 @@ func release(t *testing.T, more ...string) migrations.Option {
 	files := fstest.MapFS{}
 	for _, dialect := range []migrations.Dialect{migrations.Postgres, migrations.SQLite} {
 		text, err := fs.ReadFile(migrations.FS, string(dialect)+"/00001_create_limiter_tables.sql")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		files[string(dialect)+"/00001_create_limiter_tables.sql"] = &fstest.MapFile{Data: text}
 		for i, text := range more {
 			if dialect == migrations.SQLite {

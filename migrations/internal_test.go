@@ -9,32 +9,26 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestVersionStore(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "limiter.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer db.Close()
 	store, err := newVersionStore(config{dialect: SQLite})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	one := database.InsertRequest{Version: 1}
-	if err := store.Insert(t.Context(), db, one); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, store.Insert(t.Context(), db, one))
 	if err := store.drop(t.Context(), db); err != nil { // must not: a version is recorded
 		t.Fatal(err)
 	}
 	if err := store.Insert(t.Context(), db, one); !errors.Is(err, errRaced) {
 		t.Errorf("second Insert: %v, want errRaced", err)
 	}
-	if err := store.Delete(t.Context(), db, 1); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, store.Delete(t.Context(), db, 1))
 	if err := store.Delete(t.Context(), db, 1); !errors.Is(err, errRaced) {
 		t.Errorf("second Delete: %v, want errRaced", err)
 	}
@@ -49,9 +43,7 @@ func TestGoMigrationsOfTheApplication(t *testing.T) {
 	goose.AddNamedMigrationContext("00002_theirs.go", theirs, theirs)
 	t.Cleanup(goose.ResetGlobalMigrations)
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "limiter.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer db.Close()
 	if err := Up(t.Context(), SQLite, db); err != nil {
 		t.Errorf("Up: %v", err)

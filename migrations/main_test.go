@@ -21,6 +21,8 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
+var must = testenv.Must
+
 // childDSN, if set, makes this program one of several processes that migrate the same SQLite file.
 const childDSN = "LIMITER_TEST_MIGRATIONS_CHILD_DSN"
 
@@ -61,9 +63,7 @@ func (d database) open(t *testing.T, params ...string) *sql.DB {
 		driver = "sqlite"
 	}
 	db, err := sql.Open(driver, with(d.dsn, params...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -143,9 +143,7 @@ func (d database) count(t *testing.T, query string, args ...any) (n int) {
 func (d database) text(t *testing.T) (up string) {
 	t.Helper()
 	text, err := fs.ReadFile(migrations.FS, string(d.dialect)+"/00001_create_limiter_tables.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	up, _, _ = strings.Cut(string(text), "-- +goose Down")
 	return up
 }
@@ -200,16 +198,12 @@ func (d database) check(t *testing.T) error {
 	t.Helper()
 	if d.dialect == migrations.SQLite {
 		store, err := sqlite.Open(strings.TrimPrefix(d.dsn, "file:"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer store.Close()
 		return store.Check(t.Context())
 	}
 	store, err := postgres.Open(d.dsn, postgres.WithSchema(d.schema))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer store.Close()
 	return store.Check(t.Context())
 }
@@ -238,14 +232,10 @@ func (d database) everything(t *testing.T) string {
 	defer rows.Close()
 	for rows.Next() {
 		var version int64
-		if err := rows.Scan(&version); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rows.Scan(&version))
 		text += fmt.Sprintf("version %d\n", version)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rows.Err())
 	return text
 }
 

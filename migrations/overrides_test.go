@@ -105,9 +105,7 @@ func TestOverridesTable(t *testing.T) {
 func TestStatementsOfTheOverridesSection(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	statements := regexp.MustCompile(`(?s)INSERT INTO limiter_overrides.*?;`).FindAllString(string(page), -1)
 	removals := regexp.MustCompile(`DELETE FROM limiter_overrides .*;`).FindAllString(string(page), -1)
 	if len(statements) != 2 || len(removals) != 2 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -168,23 +169,17 @@ func TestUpWaitsForTheAdvisoryLock(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
 		other, err := d.open(t).Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer other.Close()
 		// All releases need the same lock.
-		if _, err := other.ExecContext(t.Context(), `SELECT pg_advisory_lock(8189646887991628505)`); err != nil {
-			t.Fatal(err)
-		}
+		must(t, testenv.ErrorOf(other.ExecContext(t.Context(), `SELECT pg_advisory_lock(8189646887991628505)`)))
 		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		if err := migrations.Up(short, d.dialect, d.DB); !errors.Is(err, limiter.ErrCanceled) {
 			t.Errorf("Up while another process migrates: %v, want ErrCanceled", err)
 		}
 		d.wantEmpty(t)
-		if _, err := other.ExecContext(t.Context(), `SELECT pg_advisory_unlock_all()`); err != nil {
-			t.Fatal(err)
-		}
+		must(t, testenv.ErrorOf(other.ExecContext(t.Context(), `SELECT pg_advisory_unlock_all()`)))
 		d.up(t)
 		d.wantGolden(t)
 	})

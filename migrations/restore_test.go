@@ -18,9 +18,7 @@ func TestRestore(t *testing.T) {
 		testenv.Unavailable(t, "postgres", err)
 	}
 	newest, err := strconv.Atoi(major)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		if server.Version() > newest {
 			t.Skipf("pg_dump of PostgreSQL %s cannot read from version %d", major, server.Version())
@@ -58,9 +56,7 @@ func TestRestore(t *testing.T) {
 					{"pg_dump", "--format=custom", "--file=" + file, c.exclude, source.dsn},
 					{"pg_restore", "--exit-on-error", "--dbname=" + d.dsn, file},
 				} {
-					if _, err := output(exec.CommandContext(t.Context(), filepath.Join(programs, command[0]), command[1:]...)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, testenv.ErrorOf(output(exec.CommandContext(t.Context(), filepath.Join(programs, command[0]), command[1:]...))))
 				}
 				d = d.in(t, "user")
 				if c.says != "" {

@@ -165,9 +165,7 @@ func (d database) wantRemaining(t *testing.T, key int, c viewCase) {
 func TestStatementsThatShowKeys(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	statements := regexp.MustCompile(`(?m)^    SELECT .*limiter_remaining$`).FindAllString(string(page), -1)
 	if len(statements) != 2 {
 		t.Fatalf("docs/operations.md has the statements %q, want one for each database", statements)
@@ -196,9 +194,7 @@ func TestStatementsThatShowKeys(t *testing.T) {
 		}
 		add([]byte{0, 0xff, '\'', 0x80}) // such as a digest
 		rows, err := d.QueryContext(t.Context(), `SELECT `+ofAny+` FROM limiter_remaining`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer rows.Close()
 		n := 0
 		for rows.Next() {

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // meter is a provider whose metrics a test reads.
@@ -36,9 +37,7 @@ func newMeter(t testing.TB) meter {
 func (m meter) collect(t testing.TB) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := m.reader.Collect(context.Background(), &all); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, m.reader.Collect(context.Background(), &all))
 	found := map[string]metricdata.Metrics{}
 	for _, scope := range all.ScopeMetrics {
 		for _, one := range scope.Metrics {
@@ -117,8 +116,6 @@ func (f fails) DoAll(context.Context, []limiter.Op) ([]limiter.State, error) { r
 func newLimiter(t testing.TB, store limiter.Store, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	l, err := limiter.New(store, name, p, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return l
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/keyleak"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/otellimiter"
 )
@@ -41,13 +42,9 @@ func TestTheKeyIsNowhere(t *testing.T) {
 	}
 	span.End()
 	var all metricdata.ResourceMetrics
-	if err := m.reader.Collect(context.Background(), &all); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, m.reader.Collect(context.Background(), &all))
 	inJSON, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	events := recorder.Ended()[0].Events()
 	if len(events) < 9*3*3 {
 		t.Errorf("%d events", len(events))

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/otellimiter"
 )
@@ -118,9 +119,7 @@ func TestAllowAllIsRecordedForEachLimiter(t *testing.T) {
 	observe := limiter.WithObserver(otellimiter.Observer(m))
 	minute, day := newLimiter(t, store, "minute", limiter.PerDay(9), observe), newLimiter(t, store, "day", limiter.PerDay(3), observe)
 	for range 2 {
-		if _, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: minute, Key: "key", Cost: 2}, limiter.Claim{Limiter: day, Key: "key", Cost: 3}); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, testenv.ErrorOf(limiter.AllowAll(t.Context(), limiter.Claim{Limiter: minute, Key: "key", Cost: 2}, limiter.Claim{Limiter: day, Key: "key", Cost: 3})))
 	}
 	var want []string
 	for name, units := range map[string]int{"minute": 2, "day": 3} {
@@ -160,9 +159,7 @@ func TestAllowAllRefusalIsNoError(t *testing.T) {
 			refuses := newLimiter(t, c.store, "refuses", limiter.PerDay(1), c.opt)
 			other := newLimiter(t, c.store, "other", limiter.PerDay(9), limiter.FailOpen(), limiter.WithObserver(otellimiter.Observer(m)))
 			for range 3 {
-				if _, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: other, Key: "key"}, limiter.Claim{Limiter: refuses, Key: "key"}); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, testenv.ErrorOf(limiter.AllowAll(t.Context(), limiter.Claim{Limiter: other, Key: "key"}, limiter.Claim{Limiter: refuses, Key: "key"})))
 			}
 			m.wantDecisions(t, append(c.others, c.passes, "units "+strings.Replace(c.passes, " result", " operation=take result", 1))...)
 		})
@@ -274,9 +271,7 @@ func TestWithoutAProviderTheGlobalOneIsUsed(t *testing.T) {
 	m := newMeter(t)
 	otel.SetMeterProvider(m)
 	otellimiter.Observer(nil)(t.Context(), limiter.Decision{Limiter: "l", Result: limiter.Result{Source: limiter.SourceStore}})
-	if _, err := otellimiter.Watch(nil, new(stats)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, testenv.ErrorOf(otellimiter.Watch(nil, new(stats))))
 	if n := len(m.collect(t)); n != 7 {
 		t.Errorf("%d metrics, want 7", n)
 	}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/otellimiter"
 )
 
@@ -36,9 +37,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	m, store := newMeter(t), new(stats)
 	registration, err := otellimiter.Watch(m, store, attribute.String("store", "eu"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	want := func(statements, rows, units, retries, open int) {
 		t.Helper()
 		var lines []string
@@ -65,9 +64,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("%s has no description", name)
 		}
 	}
-	if err := registration.Unregister(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, registration.Unregister())
 	m.wantPoints(t)
 }
 

@@ -83,13 +83,6 @@ func want(t *testing.T, f policyFor, key string, capacity int64) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // withOverrides returns a limiter in memory of 1 a minute.
 func withOverrides(t *testing.T, f policyFor, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()

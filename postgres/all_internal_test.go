@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // A decision waits for its first key until the store has answered the operation that held it. When its
@@ -45,27 +46,19 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				config, err := pgxpool.ParseConfig("postgres://app@127.0.0.1/app")
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				config.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}
 				pool, err := pgxpool.NewWithConfig(ctx, config)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				defer pool.Close()
 				s, err := New(pool)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				busy := op("a", timeout)
 				held, err := batch.HoldAll(ctx, []*batch.Queue{s.tableOf(busy.Policy).queue}, []limiter.Op{busy})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, err)
 				var all sync.WaitGroup
 				block(ctx, s, &all)
 				var decision sync.WaitGroup

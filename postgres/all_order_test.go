@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -54,9 +55,7 @@ const freeRow = 3 * time.Second
 func (d *database) prober(t *testing.T, schema string, op limiter.Op) (free func() bool) {
 	t.Helper()
 	tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-	if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '2ms'"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(tx.Exec(t.Context(), "SET LOCAL lock_timeout = '2ms'")))
 	store := storeOn(t, tx, schema)
 	return func() bool {
 		_, err := store.Do(bounded(t), op)
@@ -251,9 +250,7 @@ func TestAllSeesChangesUnderTheLock(t *testing.T) {
 					tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 					do(t, storeOn(t, tx, schema), take(policy, "a", 1))
 					if policy == policies[0] {
-						if _, err := tx.Exec(t.Context(), "UPDATE "+schema+"."+rowtest.TableOf(policy).Name+" SET at = at + 3600000000000 WHERE key = 'a'"); err != nil {
-							t.Fatal(err)
-						}
+						must(t, testenv.ErrorOf(tx.Exec(t.Context(), "UPDATE "+schema+"."+rowtest.TableOf(policy).Name+" SET at = at + 3600000000000 WHERE key = 'a'")))
 					}
 					changed, other := rows{tx.Conn(), schema}.Read(t, ops[0]), rows{tx.Conn(), schema}.Read(t, ops[1])
 					var states []limiter.State

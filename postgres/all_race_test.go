@@ -373,9 +373,7 @@ func processes(t *testing.T, w worker, n int) []report {
 	for i := range n {
 		w.Number = i
 		job, err := json.Marshal(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		workers = append(workers, testenv.Self(t, workerVariable+"="+string(job)))
 	}
 	<-testenv.StartTogether(t, workers, func(i int, out io.Reader) error {

@@ -147,9 +147,7 @@ func TestAllOfALockedRowKeepBreakerShut(t *testing.T) {
 			_, err := limiter.AllowAll(bounded(t), limiter.Claim{Limiter: user, Key: fmt.Sprint(secret, i)}, limiter.Claim{Limiter: shared, Key: secret})
 			return err
 		}
-		if err := decide(0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, decide(0))
 		release := d.holdLock(t, fmt.Sprintf("SELECT FROM %s.limiter_fixed_windows FOR UPDATE", schema))
 		defer release()
 		for i := range 8 {

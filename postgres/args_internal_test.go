@@ -10,6 +10,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/rowlist"
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestArgumentsEncodeAsPlainOnes(t *testing.T) {
@@ -32,9 +33,7 @@ func TestArgumentsEncodeAsPlainOnes(t *testing.T) {
 	} {
 		for _, format := range []int16{pgtype.BinaryFormatCode, pgtype.TextFormatCode} {
 			want, err := pgtype.NewMap().Encode(c.oid, format, c.plain, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			oids := []uint32{c.oid}
 			if format == pgtype.TextFormatCode {
 				oids = append(oids, 0) // nobody knows the type, in QueryExecModeExec
@@ -84,9 +83,7 @@ func TestScanOfAList(t *testing.T) {
 		list := "before"
 		for _, want := range [][]int64{{-1 << 62, 0, 1 << 62}, {7}, {}} {
 			sent, err := pgtype.NewMap().Encode(pgtype.Int8ArrayOID, format, want, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			err = pgtype.NewMap().Scan(pgtype.Int8ArrayOID, format, sent, &listArg{list: rowlist.Part{Row: &list, Of: 1}})
 			if err != nil || list != rowlist.Of(want...) {
 				t.Errorf("format %d: %v, %v; want %v", format, rowlist.Numbers(list), err, want)

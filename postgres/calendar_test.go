@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -95,20 +96,16 @@ func TestCalendarStatementDecides(t *testing.T) {
 				do(t, store, old)
 			}
 			l, err := limiter.New(store, name, policy, limiter.WithTimeout(testTimeout))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, call := range []func(context.Context) error{
-				func(ctx context.Context) error { return errorOf(l.Allow(ctx, "k")) },
-				func(ctx context.Context) error { return errorOf(l.Charge(ctx, "k", 2)) },
-				func(ctx context.Context) error { return errorOf(l.AllowUpTo(ctx, "k", 2)) },
+				func(ctx context.Context) error { return testenv.ErrorOf(l.Allow(ctx, "k")) },
+				func(ctx context.Context) error { return testenv.ErrorOf(l.Charge(ctx, "k", 2)) },
+				func(ctx context.Context) error { return testenv.ErrorOf(l.AllowUpTo(ctx, "k", 2)) },
 				func(ctx context.Context) error {
-					return errorOf(limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: "k"}))
+					return testenv.ErrorOf(limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: "k"}))
 				},
 			} {
-				if err := call(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, call(t.Context()))
 			}
 			if stats := store.Stats(); stats.SecondLooks != 0 {
 				t.Errorf("%s: %d operations needed a second look, want 0", name, stats.SecondLooks)
@@ -119,5 +116,3 @@ func TestCalendarStatementDecides(t *testing.T) {
 		}
 	})
 }
-
-func errorOf[T any](_ T, err error) error { return err }

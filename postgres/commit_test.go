@@ -121,9 +121,7 @@ func TestLostCommitIsUnknown(t *testing.T) {
 					var db postgres.DB = opened
 					if c.conn {
 						conn, err := opened.Acquire(bounded(t))
-						if err != nil {
-							t.Fatal(err)
-						}
+						must(t, err)
 						t.Cleanup(conn.Release)
 						db = conn
 					}
@@ -171,9 +169,7 @@ func TestAsyncCommitIsForTakesOnly(t *testing.T) {
 					do(t, store, limiter.Op{Kind: c.kind, Name: "test", Key: "k", Policy: of(2), Cost: 1})
 					in := query[string](t, d, "SELECT coalesce((SELECT mode FROM "+schema+".commits ORDER BY n DESC LIMIT 1), 'none')")
 					var after string
-					if err := p.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&after); err != nil {
-						t.Fatal(err)
-					}
+					must(t, p.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&after))
 					if in != c.want || after != "on" {
 						t.Errorf("%s: operation %d committed with %s, want %s; the session is left with %s, want on", name, i, in, c.want, after)
 					}
@@ -187,13 +183,9 @@ func TestAsyncCommitInATransaction(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 		nested, err := tx.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		pooled, err := pool(t, d.dsn, few(1)).Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = pooled.Rollback(t.Context()) }()
 		for name, db := range map[string]postgres.DB{"transaction": tx, "savepoint": nested, "transaction of a pool": pooled} {
 			_, err := postgres.New(db, postgres.WithAsyncCommit())

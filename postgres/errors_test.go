@@ -71,9 +71,7 @@ func (d *database) role(t *testing.T) (name, dsn string) {
 		}
 	})
 	u, err := url.Parse(d.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u.User = url.UserPassword(name, "hunter2")
 	return name, u.String()
 }
@@ -127,9 +125,7 @@ func TestRefusedConnection(t *testing.T) {
 		name, dsn := d.role(t)
 		change := func(f func(u *url.URL)) string {
 			u, err := url.Parse(dsn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f(u)
 			return u.String()
 		}

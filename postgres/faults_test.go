@@ -300,9 +300,7 @@ func BenchmarkDown(b *testing.B) {
 	for name, opt := range map[string]limiter.Option{"closed": limiter.FailClosed(), "local": limiter.FailLocal(memory.New())} {
 		b.Run(name, func(b *testing.B) {
 			l, err := limiter.New(store, "down", limiter.PerHour(1<<20), opt)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			b.ReportAllocs()
 			for b.Loop() {
 				_, _ = l.Allow(b.Context(), "key") // tests check the answer

@@ -17,8 +17,11 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
+
+var must = testenv.Must
 
 // testTimeout bounds whatever a test waits for.
 const testTimeout = 30 * time.Second
@@ -75,9 +78,7 @@ func (d *database) store(t *testing.T, schema string, change func(*pgxpool.Confi
 func storeOn(t testing.TB, db postgres.DB, schema string, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
 	store, err := postgres.New(db, append([]postgres.Option{postgres.WithSchema(schema)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return store
 }
 
@@ -85,9 +86,7 @@ func storeOn(t testing.TB, db postgres.DB, schema string, opts ...postgres.Optio
 func opened(t testing.TB, dsn string, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
 	store, err := postgres.Open(dsn, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -100,9 +99,7 @@ func newLimiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts .
 	t.Helper()
 	// What is decided is tested, not how fast a busy machine lets it; options may say otherwise.
 	l, err := limiter.New(store, "test", policy, append([]limiter.Option{limiter.WithTimeout(testTimeout)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -266,9 +263,7 @@ func wantError(t *testing.T, err error, classes ...error) {
 func accept(t *testing.T, serve func(net.Conn)) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -286,9 +281,7 @@ func accept(t *testing.T, serve func(net.Conn)) (address string) {
 func (d *database) holdLock(t *testing.T, statement string) (release func()) {
 	t.Helper()
 	tx, err := d.db.BeginTx(bounded(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := tx.Exec(statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}

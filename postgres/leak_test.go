@@ -127,20 +127,14 @@ func (d *database) keepWAL(t *testing.T) (read func() []byte) {
 func (d *database) files(t *testing.T, names string, args ...any) (all []byte) {
 	t.Helper()
 	rows, err := d.db.QueryContext(bounded(t), `SELECT pg_read_binary_file(name) FROM (`+names+`) AS files (name)`, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var text []byte
-		if err := rows.Scan(&text); err != nil {
-			t.Fatal(err)
-		}
+		must(t, rows.Scan(&text))
 		all = append(all, text...)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rows.Err())
 	return all
 }
 

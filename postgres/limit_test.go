@@ -140,9 +140,7 @@ func TestTimeLimitCountsTheWaitForAConn(t *testing.T) {
 func TestTimeLimitOmitsConnecting(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		u, err := url.Parse(d.dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		u.Host = dbProxy(t, u.Host, 3*timeout)
 		l := newLimiter(t, opened(t, u.String(), postgres.WithSchema(d.schema(t))), slow(1), limiter.WithTimeout(2*timeout))
 		if res, err := l.Allow(t.Context(), secret); err != nil || !res.Allowed {

@@ -49,9 +49,7 @@ func newDatabase(t *testing.T, server *dbtest.Server) *database {
 func openDatabase(t testing.TB, dsn string) *database {
 	t.Helper()
 	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return &database{dsn: dsn, db: db}
 }
@@ -70,9 +68,7 @@ func (d *database) schema(t testing.TB) string {
 		})
 	}
 	d.exec(t, "CREATE SCHEMA "+name)
-	if err := migrations.Up(t.Context(), migrations.Postgres, d.db, migrations.WithSchema(name)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), migrations.Postgres, d.db, migrations.WithSchema(name)))
 	if d.citus {
 		for _, table := range tables.All {
 			d.exec(t, fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key', shard_count := 8)", name, table.Name))
@@ -96,9 +92,7 @@ func pool(t testing.TB, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool 
 		change(config)
 	}
 	p, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -106,18 +100,14 @@ func pool(t testing.TB, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool 
 func parse(t testing.TB, dsn string) *pgxpool.Config {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return config
 }
 
 func connect(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }

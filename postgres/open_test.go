@@ -232,14 +232,10 @@ func TestStoreNeedsTheVersionOfCheck(t *testing.T) {
 		schema := fmt.Sprintf("s%d", schemas.Add(1))
 		d.exec(t, "CREATE SCHEMA "+schema)
 		entries, err := migrations.FS.ReadDir("postgres")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, e := range entries[:postgres.SchemaVersion] { // in order of their names
 			text, err := migrations.FS.ReadFile("postgres/" + e.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			up, _, _ := strings.Cut(string(text), "-- +goose Down")
 			d.exec(t, strings.ReplaceAll(up, "/* schema */", schema+"."))
 		}

@@ -76,9 +76,7 @@ func terminatedBehind(t *testing.T, d *database, dsn string) {
 	direct := newLimiter(t, d.store(t, schema, nil), slow(capacity))
 	for i := range callers {
 		res, err := direct.Peek(t.Context(), fmt.Sprint(secret, i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		told, most := granted[i].Load(), granted[i].Load()+unknown[i].Load()
 		if stored := capacity - res.Remaining; stored < told || stored > most {
 			t.Errorf("caller %d: %d are stored, want %d to %d", i, stored, told, most)

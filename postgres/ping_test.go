@@ -160,9 +160,7 @@ func TestPingKeepsTheDeadline(t *testing.T) {
 			"Reset":   func(ctx context.Context) error { return l.Reset(ctx, secret) },
 		} {
 			server.gone.Store(false)
-			if err := l.Reset(t.Context(), secret); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.Reset(t.Context(), secret))
 			server.gone.Store(true)
 			clock.move(time.Hour)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -195,9 +193,7 @@ func TestPingsByTimeSinceLastUse(t *testing.T) {
 			config, kinds := parse(t, d.dsn), map[byte]int{}
 			wrap(config.ConnConfig, func(conn net.Conn) net.Conn { return asked{conn, new(sync.Mutex), kinds} })
 			conn, err := pgx.ConnectConfig(t.Context(), config.ConnConfig)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer conn.Close(t.Context())
 			postgres.PingAfterFreezeBy(config, func() time.Time { return now })
 			pings := func() int {
@@ -210,9 +206,7 @@ func TestPingsByTimeSinceLastUse(t *testing.T) {
 			if n := pings(); n != 1 {
 				t.Errorf("%s: %d pings on a connection of unknown age, want 1", c.name, n)
 			}
-			if err := config.AfterConnect(t.Context(), conn); err != nil {
-				t.Fatal(err)
-			}
+			must(t, config.AfterConnect(t.Context(), conn))
 			for range 2 { // what is noted at a use counts for the next one
 				now = now.Add(c.wall)
 				if n := pings(); n != c.pings {
@@ -258,9 +252,7 @@ func TestGivenUpConnectionLeavesItsPool(t *testing.T) {
 				})
 			})
 			conn, err := p.Acquire(bounded(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			gone.Store(silent)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()

@@ -25,9 +25,7 @@ func (d *database) traces(t *testing.T, schema string, keys ...string) string {
 // assigned reports whether a transaction has got an id, because it wrote or locked something.
 func assigned(t *testing.T, tx pgx.Tx) (has bool) {
 	t.Helper()
-	if err := tx.QueryRow(t.Context(), "SELECT pg_current_xact_id_if_assigned() IS NOT NULL").Scan(&has); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tx.QueryRow(t.Context(), "SELECT pg_current_xact_id_if_assigned() IS NOT NULL").Scan(&has))
 	return has
 }
 

@@ -148,8 +148,6 @@ func (r rows) Read(t *testing.T, op limiter.Op) (row limiter.Row) {
 		defer answer.Close()
 		err = rowtest.Read(table, answer, func(_, _ string, read limiter.Row) { row = read })
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return row
 }

@@ -117,9 +117,7 @@ func TestSleepingDatabase(t *testing.T) {
 			store := d.sleeping(t, schema, settings, true)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			if err := store.Check(ctx); err != nil {
-				t.Fatal(err)
-			}
+			must(t, store.Check(ctx))
 			for _, a := range requests(t, usual(t, store), time.Second) {
 				if a.err != nil || !a.allowed || a.took != 0 {
 					t.Errorf("the request at %v took %v: %t, %v", a.asked, a.took, a.allowed, a.err)

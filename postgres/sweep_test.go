@@ -271,9 +271,7 @@ func TestSweepProgress(t *testing.T) {
 			t.Fatalf("after a part of the tables: Sweep = %d, %v; %+v", n, err, part)
 		}
 		second := d.store(t, schema, nil)
-		if err := second.ContinueSweep(part.Position); err != nil {
-			t.Fatal(err)
-		}
+		must(t, second.ContinueSweep(part.Position))
 		if got := second.SweepProgress().Position; got != part.Position {
 			t.Errorf("the next store begins at %q, want %q", got, part.Position)
 		}

@@ -55,9 +55,7 @@ func TestPasswordThatChanges(t *testing.T) {
 		t.Run("is asked for by BeforeConnect at each connection", func(t *testing.T) {
 			r := newRotating(t, d, schema)
 			p, err := withTokens(t.Context(), r.dsn+"&password=none", r.token)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer p.Close()
 			store := storeOn(t, p, schema)
 			if s := do(t, store, take(slow(3), "k", 1)); !s.Took || r.asked != 1 {
@@ -91,9 +89,7 @@ func TestConnector(t *testing.T) {
 			dialed++
 			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprint(c.Host, ":", c.Port))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer p.Close()
 		if s := do(t, storeOn(t, p, d.schema(t)), take(slow(3), "k", 1)); !s.Took || dialed != 1 {
 			t.Errorf("%+v, dialed %d times; want a grant, and once", s, dialed)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -18,9 +19,7 @@ import (
 func begin(t *testing.T, conn *pgx.Conn, level pgx.TxIsoLevel) pgx.Tx {
 	t.Helper()
 	tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tx
 }
 
@@ -31,9 +30,7 @@ func end(t *testing.T, tx pgx.Tx, commit bool) {
 	if commit {
 		end = tx.Commit
 	}
-	if err := end(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, end(t.Context()))
 }
 
 // failurePolicies are the failure policies, of which none may answer in a transaction.
@@ -69,9 +66,7 @@ func TestFailureInATransaction(t *testing.T) {
 				"a lock timeout":      {d.dsn, "LOCK TABLE " + schema + ".limiter_token_buckets IN EXCLUSIVE MODE", limiter.ErrNotApplied},
 			} {
 				tx := begin(t, connect(t, fails.dsn), pgx.ReadCommitted)
-				if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1ms'"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, testenv.ErrorOf(tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1ms'")))
 				release := d.holdLock(t, fails.lock)
 				l := newLimiter(t, storeOn(t, tx, schema), slow(5), opt)
 				res, err := l.Allow(bounded(t), secret)
@@ -98,9 +93,7 @@ func TestTransactionStaysTheCallers(t *testing.T) {
 		schema := d.schema(t)
 		outside := d.store(t, schema, nil)
 		pooled, err := pool(t, d.dsn, few(1)).Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(pooled.Release)
 		for name, conn := range map[string]interface {
 			postgres.DB
@@ -117,9 +110,7 @@ func TestTransactionStaysTheCallers(t *testing.T) {
 					before := do(t, outside, look(policy, key)).Row
 					for _, commit := range []bool{false, true} {
 						tx, err := conn.Begin(t.Context())
-						if err != nil {
-							t.Fatal(err)
-						}
+						must(t, err)
 						if way == "under the lock" { // a take that fails leaves the transaction usable
 							wrong := take(policy, key, 1)
 							wrong.At = 1<<62 + 1 // which no table holds
@@ -166,9 +157,7 @@ func TestSnapshotNeverOverAdmits(t *testing.T) {
 			for _, policy := range []limiter.Policy{slow(2), long(2)} {
 				snapshot := func() (pgx.Tx, limiter.Store) {
 					tx := begin(t, conn, level)
-					if _, err := tx.Exec(t.Context(), "SELECT FROM "+schema+".limiter_token_buckets"); err != nil {
-						t.Fatal(err)
-					}
+					must(t, testenv.ErrorOf(tx.Exec(t.Context(), "SELECT FROM "+schema+".limiter_token_buckets")))
 					return tx, storeOn(t, tx, schema)
 				}
 				key := string(level) + secret

@@ -27,9 +27,7 @@ func startChild(t testing.TB, cmd *exec.Cmd, listen func(out io.Reader) error) *
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.ended.Go(func() { p.err = listen(out) })
 	return p
 }

@@ -31,9 +31,7 @@ type citusWorker struct {
 func proxyWorkers(t *testing.T, db *pgx.Conn) (list []citusWorker) {
 	t.Helper()
 	rows, err := db.Query(t.Context(), "SELECT nodeid, groupid, nodeport FROM pg_dist_node WHERE shouldhaveshards ORDER BY nodeid")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w citusWorker, err error) {
 		return w, row.Scan(&w.id, &w.group, &w.port)
 	})
@@ -67,9 +65,7 @@ func citusTables(t *testing.T, dsn string) (schema string) {
 	t.Helper()
 	schema = "limiter_cuts_" + strings.ToLower(rand.Text())
 	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), "DROP SCHEMA "+schema+" CASCADE"); err != nil {
 			t.Error(err)
@@ -77,9 +73,7 @@ func citusTables(t *testing.T, dsn string) (schema string) {
 		_ = db.Close()
 	})
 	execute(t, dsn, "CREATE SCHEMA "+schema)
-	if err := migrations.Up(t.Context(), migrations.Postgres, db, migrations.WithSchema(schema)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), migrations.Postgres, db, migrations.WithSchema(schema)))
 	for _, table := range tables.All {
 		execute(t, dsn, "SELECT create_distributed_table('"+schema+"."+table.Name+"', 'key', shard_count := 8)")
 	}
@@ -141,22 +135,16 @@ func onCitusWorkers(t *testing.T, run func(t *testing.T, c citusCut, workers []c
 		t.Skip("LIMITER_TEST_CITUS_DSN is not set: it names the coordinator of a Citus cluster")
 	}
 	db, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = db.Close(context.WithoutCancel(t.Context())) })
 	schema := citusTables(t, dsn)
 	workers := proxyWorkers(t, db)
 	store, err := postgres.Open(dsn, postgres.WithSchema(schema), postgres.WithCitus())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	policy := limiter.TokenBucket{Capacity: citusLimit, Refill: 1, Interval: 240 * time.Hour}
 	l, err := limiter.New(store, "cut", policy, limiter.WithTimeout(30*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	run(t, citusCut{db: db, l: l, schema: schema}, workers)
 }
 
@@ -225,9 +213,7 @@ func (c *citusCut) key(t *testing.T, w citusWorker) string {
 		err := c.db.QueryRow(t.Context(), `SELECT groupid FROM pg_dist_placement
 			WHERE shardid = get_shard_id_for_distribution_column($1::regclass, $2::bytea)`,
 			c.schema+".limiter_token_buckets", []byte(key)).Scan(&group)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if group == w.group {
 			return key
 		}
@@ -263,9 +249,7 @@ func (c *citusCut) try(t *testing.T, w citusWorker, cut cutproxy.Cut, classes ma
 	charged := 0
 	for _, key := range keys {
 		res, err := c.l.Peek(ctx, key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		switch citusLimit - res.Remaining {
 		case citusSpent:
 		case citusSpent + c.call.unit:

@@ -28,9 +28,7 @@ const interval = 5 * time.Millisecond
 func openStore(t testing.TB, dsn string, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
 	store, err := postgres.Open(dsn, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
 	return store
 }
@@ -41,9 +39,7 @@ func connection(t testing.TB, dsn string) *pgx.Conn {
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return conn
 }
 
@@ -75,9 +71,7 @@ func quiet(t testing.TB, dsn string) {
 	defer cancel()
 	conn := connection(t, dsn)
 	defer conn.Close(context.Background())
-	if err := ledger.Quiet(ctx, conn); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ledger.Quiet(ctx, conn))
 }
 
 // compare compares what is stored with what was told, once nothing is under way.
@@ -87,9 +81,7 @@ func (l *load) compare(t testing.TB, dsn string) ledger.Verdict {
 	conn := connection(t, dsn)
 	defer conn.Close(context.Background())
 	stored, err := ledger.Read(t.Context(), conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l.ledger.Compare(stored)
 }
 
@@ -191,13 +183,9 @@ const recovery = 5 * time.Second
 func migrate(t testing.TB, dsn string) {
 	t.Helper()
 	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
-	if err := migrations.Up(context.Background(), migrations.Postgres, db); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(context.Background(), migrations.Postgres, db))
 }
 
 func keyOf(seed uint64) string { return fmt.Sprintf("key %016x", seed) }

@@ -70,13 +70,9 @@ func historyRound(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time
 
 func openHistory(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time, workers []worker) *history.History {
 	t.Helper()
-	if err := log.Clear(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, log.Clear(t.Context()))
 	opened := workload.Expired(r.Number, now)
-	if err := log.Seed(t.Context(), opened); err != nil {
-		t.Fatal(err)
-	}
+	must(t, log.Seed(t.Context(), opened))
 	for i := range workers {
 		workers[i].Seed, workers[i].Round, workers[i].Calls = r.Rand.Uint64(), r.Number, *perCaller
 	}
@@ -137,14 +133,10 @@ func TestHistoriesOnPostgreSQL(t *testing.T) {
 	log := migrated(t, c)
 	pooled := dbtest.PgBouncer(t, c.DSN())
 	pool, err := pgxpool.New(t.Context(), c.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer pool.Close()
 	sweeps, err := postgres.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	proof.Rounds(t, "histories on PostgreSQL", campaign.Sizes{CI: 1, Nightly: 20, Release: 220}, func(t *testing.T, r *campaign.Round) {
 		clock.Set([]time.Duration{-time.Hour, time.Hour}[r.Number%2])
 		historyRound(t, r, log, clock.Now(), sweeps, worker{DSN: c.DSN(), Options: busy}, worker{DSN: pooled, Pooled: true, Options: busyPooled})
@@ -157,9 +149,7 @@ func migrated(t *testing.T, c *cluster.Cluster) *audit.Log {
 	t.Helper()
 	migrate(t, c.DSN())
 	log, err := audit.Postgres(t.Context(), c.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = log.Close() })
 	return log
 }
@@ -167,17 +157,11 @@ func migrated(t *testing.T, c *cluster.Cluster) *audit.Log {
 func TestHistoriesOnSQLite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.db")
 	store, err := sqlite.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer store.Close()
-	if err := migrations.Up(t.Context(), migrations.SQLite, store.DB()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), migrations.SQLite, store.DB()))
 	log, err := audit.SQLite(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer log.Close()
 	proof.Rounds(t, "histories on SQLite", campaign.Sizes{CI: 1, Nightly: 20, Release: 130}, func(t *testing.T, r *campaign.Round) {
 		historyRound(t, r, log, time.Now(), store, worker{Path: path, Options: busy}, worker{Path: path, Options: busy})

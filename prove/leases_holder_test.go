@@ -114,9 +114,7 @@ func holdLeases(ctx context.Context, r *rand.Rand, c *limiter.Concurrency, key s
 func startHolder(t testing.TB, h holder, told *leases.Ledger) *child {
 	t.Helper()
 	job, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return startChild(t, helper(t, "holder", holderVariable+"="+string(job)), func(out io.Reader) error {
 		for in := json.NewDecoder(out); ; {
 			var e leases.Event

@@ -35,9 +35,7 @@ func newLoad(t *testing.T, stores []limiter.Store, opts ...limiter.Option) *load
 func lastingOf(t testing.TB, store limiter.Store, opts ...limiter.Option) []*limiter.Limiter {
 	t.Helper()
 	all, err := newLasting(store, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 

@@ -18,6 +18,8 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 )
 
+var must = testenv.Must
+
 var (
 	tier      = flag.String("tier", "ci", "how much is done: ci (10 minutes), nightly (2 hours) or release (6 hours)")
 	seed      = flag.Uint64("seed", 0, "what all randomness comes from; 0 chooses one")

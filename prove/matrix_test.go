@@ -110,9 +110,7 @@ func (f fault) look(t *testing.T, r *campaign.Round, server *cluster.Cluster) {
 	p := &probed{fault: f, limit: limit, round: r}
 	pool := p.pool(t, as)
 	store, err := postgres.New(pool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.load = newLoad(t, []limiter.Store{store}, limiter.WithTimeout(limit))
 	p.lim = p.load.limiters[0][0]
 	if !f.cold {
@@ -158,9 +156,7 @@ func (f fault) look(t *testing.T, r *campaign.Round, server *cluster.Cluster) {
 func (p *probed) pool(t *testing.T, dsn string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn + "&pool_max_conns=2&connect_timeout=3&application_name=" + application)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The fault must hit a statement. pgxpool would ping a connection that has been idle for 1 s, which
 	// happens on a busy machine.
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
@@ -169,9 +165,7 @@ func (p *probed) pool(t *testing.T, dsn string) *pgxpool.Pool {
 		return nil
 	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(pool.Close)
 	return pool
 }

@@ -29,9 +29,7 @@ func newOneKey(t *testing.T, n *network, r *campaign.Round, dsn string, timeout 
 func keyOn(t *testing.T, n *network, r *campaign.Round, store limiter.Store, timeout time.Duration) oneKey {
 	t.Helper()
 	l, err := limiter.New(store, "one-key", kinds.Lasting[0].Policy, limiter.WithTimeout(timeout))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return oneKey{l, keyOf(r.Seed), n.server.DSN()}
 }
 
@@ -40,9 +38,7 @@ func (k oneKey) spent(t *testing.T) int64 {
 	conn := connection(t, k.dsn)
 	defer conn.Close(context.Background())
 	stored, err := tables.Spent(t.Context(), conn, k.Name(), k.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return stored[k.key]
 }
 
@@ -134,9 +130,7 @@ func holdBy(t *testing.T, dsn, sql string, args ...any) (release func()) {
 	if err == nil {
 		_, err = tx.Exec(t.Context(), sql, args...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return func() { _ = conn.Close(context.Background()) }
 }
 
@@ -148,8 +142,6 @@ func (k oneKey) blocked(t *testing.T, sessions int) {
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	for n := -1; n < sessions; wait(ctx, time.Millisecond) {
-		if err := conn.QueryRow(ctx, "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.QueryRow(ctx, "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").Scan(&n))
 	}
 }

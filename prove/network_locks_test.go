@@ -79,9 +79,7 @@ func canceledMidFlight(_ *testing.T, n *network) func(t *testing.T, r *campaign.
 		conn := connection(t, n.server.DSN())
 		defer conn.Close(context.Background())
 		stored, err := tables.Spent(t.Context(), conn, k.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for key, classes := range told {
 			certain, possible := outcome.Bounds(classes)
 			r.Count(campaign.Unknown, possible)

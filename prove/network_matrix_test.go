@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
@@ -139,9 +140,7 @@ func newToxics(t *testing.T, port int) *toxics {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	p := &toxics{toxiproxy.NewProxy(server, "pg", "127.0.0.1:0", fmt.Sprintf("127.0.0.1:%d", port))}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Start())
 	t.Cleanup(p.Stop)
 	return p
 }
@@ -157,12 +156,8 @@ func (p *toxics) loadFault(s loadFault, toxics ...string) loadFault {
 		for _, toxic := range toxics {
 			var kind, stream string
 			word, attributes, _ := strings.Cut(toxic, "{")
-			if _, err := fmt.Sscan(word, &kind, &stream); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := p.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(`{"type":%q,"stream":%q,"attributes":{%s}`, kind, stream, attributes+"}"))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, testenv.ErrorOf(fmt.Sscan(word, &kind, &stream)))
+			must(t, testenv.ErrorOf(p.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(`{"type":%q,"stream":%q,"attributes":{%s}`, kind, stream, attributes+"}")))))
 		}
 	}
 	s.end = func(t *testing.T) { p.Toxics.ResetToxics(t.Context()) }

@@ -75,9 +75,7 @@ func noServerInTime(t *testing.T, n *network) func(t *testing.T, r *campaign.Rou
 		other := connection(t, behindPlain(p))
 		defer other.Close(context.Background())
 		tx, err := other.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		began := time.Now()
 		k.fails(t, r, limit, func() {
 			wait(t.Context(), 1500*time.Millisecond)

@@ -105,9 +105,7 @@ func (h *timeline) settle(t *testing.T, dsn string) {
 	conn := connection(t, dsn)
 	defer conn.Close(context.Background())
 	owed, err := debts(t.Context(), conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h.owing(owed)
 }
 
@@ -349,9 +347,7 @@ func TestClockOutOfRange(t *testing.T) {
 	var all []*limiter.Limiter
 	for _, c := range kinds.Clocked {
 		l, err := limiter.New(store, c.Name, c.Policy, limiter.FailOpen(), limiter.WithTimeout(waitLimit))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all = append(all, l)
 	}
 	const old = "a key that there is"

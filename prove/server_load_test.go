@@ -124,9 +124,7 @@ func TestTerminatedBackends(t *testing.T) {
 		for range 20 {
 			pause(t.Context(), r, 20*time.Millisecond)
 			var ended int64
-			if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM (`+aBackend+`) AS s WHERE pg_terminate_backend(pid)`).Scan(&ended); err != nil {
-				t.Fatal(err)
-			}
+			must(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM (`+aBackend+`) AS s WHERE pg_terminate_backend(pid)`).Scan(&ended))
 			killed += ended
 		}
 		if killed == 0 {

@@ -199,21 +199,15 @@ func signaled(function string) func(*testing.T, *target) func() {
 func crashed(t *testing.T, on *target) func() {
 	other := connection(t, on.server.DSN())
 	t.Cleanup(func() { _ = other.Close(context.Background()) })
-	if err := syscall.Kill(int(other.PgConn().PID()), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(int(other.PgConn().PID()), syscall.SIGKILL))
 	return on.server.Await
 }
 
 func sessionStopped(t *testing.T, on *target) func() {
 	pid := query[int](t, on.server.DSN(), aBackend)
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	return func() {
-		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		must(t, syscall.Kill(pid, syscall.SIGCONT))
 		// What it had been sent it carries out now.
 		for query[int](t, on.server.DSN(), "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) > 0 {
 			wait(t.Context(), interval)

@@ -83,9 +83,7 @@ func inUse(t *testing.T, server *cluster.Cluster) (u remains) {
 	err := conn.QueryRow(t.Context(), `SELECT
 		(SELECT count(*) FROM pg_stat_activity WHERE application_name = '`+application+`'),
 		(`+sum("pg_total_relation_size('%s')")+`) / (`+sum("(SELECT count(*) FROM %s)")+`)`).Scan(&u.connections, &u.rowBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -96,9 +96,7 @@ func TestSQLiteFileAway(t *testing.T) {
 
 func rename(t *testing.T, from, to string) {
 	t.Helper()
-	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(from, to))
 }
 
 type takers struct {

@@ -64,9 +64,7 @@ func takesOf(t testing.TB, r *campaign.Round, store limiter.Store) func(n int) b
 			q := draw(r.Rand)
 			q = q[len(q)-1:] // more rows would make the file grow, which empties the log
 			result, err := q.ask(t.Context(), limiters)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			granted = result.Allowed
 			r.Count(campaign.Operations, 1)
 		}
@@ -77,9 +75,7 @@ func takesOf(t testing.TB, r *campaign.Round, store limiter.Store) func(n int) b
 func readFile(t testing.TB, path string) []byte {
 	t.Helper()
 	all, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
@@ -131,9 +127,7 @@ func torn(log []byte, at int) []byte {
 func reopened(t *testing.T, path string, file, log []byte) map[ledger.ID]int64 {
 	t.Helper()
 	for name, with := range map[string][]byte{path: file, path + "-wal": log} {
-		if err := os.WriteFile(name, with, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, with, 0o600))
 	}
 	store := openFile(t, path)
 	if err := store.Check(t.Context()); err != nil {

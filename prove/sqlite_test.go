@@ -20,9 +20,7 @@ import (
 func newFile(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "of its own") // so that it can be renamed
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o700))
 	path := filepath.Join(dir, "limiter.db")
 	makeTables(t, path)
 	return path
@@ -32,18 +30,14 @@ func makeTables(t testing.TB, path string) {
 	t.Helper()
 	store := openFile(t, path)
 	defer store.Close()
-	if err := migrations.Up(t.Context(), migrations.SQLite, store.DB()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), migrations.SQLite, store.DB()))
 }
 
 // openFile opens a store, to be closed by the caller.
 func openFile(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
 	store, err := sqlite.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return store
 }
 
@@ -52,9 +46,7 @@ func openFile(t testing.TB, path string) *sqlite.Store {
 func lookInto(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?mode=ro&_busy_timeout=10000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	db.SetMaxOpenConns(1) // what it looked into first is what it looks into
 	return db
 }
@@ -71,9 +63,7 @@ func storedIn(t testing.TB, db *sql.DB) map[ledger.ID]int64 {
 				stored[ledger.ID{Kind: table.Kind, Limiter: name, Key: key}] = rowtest.Used(table.Kind, row, time.Now().UnixNano())
 			}), rows.Err())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return stored
 }

@@ -102,9 +102,7 @@ func startWorkers(t *testing.T, workers ...worker) *running {
 	var helpers []*exec.Cmd
 	for _, w := range workers {
 		job, err := json.Marshal(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		helpers = append(helpers, helper(t, "worker", workerVariable+"="+string(job)))
 	}
 	run.ended = testenv.StartTogether(t, helpers, func(i int, out io.Reader) error {

@@ -11,10 +11,13 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/sqlite"
 	"github.com/sqlimit/limiter/storetest"
 )
+
+var must = testenv.Must
 
 func TestStore(t *testing.T) {
 	t.Parallel()
@@ -100,13 +103,6 @@ func newStore(t testing.TB, db *sql.DB) *sqlite.Store {
 func migrate(t testing.TB, store *sqlite.Store) {
 	t.Helper()
 	must(t, migrations.Up(context.Background(), migrations.SQLite, store.DB()))
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // skipShort skips a test in a short run.

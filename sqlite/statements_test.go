@@ -38,9 +38,7 @@ func TestStatements(t *testing.T) {
 		for rows.Next() {
 			var id, parent, unused int
 			var detail string
-			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
-				t.Fatal(err)
-			}
+			must(t, rows.Scan(&id, &parent, &unused, &detail))
 			if strings.HasPrefix(detail, "SCAN limiter") && name != "lock" {
 				t.Errorf("%s.sql reads a whole table: %s", name, detail)
 			}

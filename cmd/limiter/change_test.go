@@ -222,9 +222,7 @@ func TestMigrate(t *testing.T) {
 		t.Parallel()
 		db := emptyPostgres(t)
 		u, err := url.Parse(db)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		execute(t, db, "CREATE TABLE limiter_overrides (key text)")
 		fails(t, db, 4, []string{"column limiter_overrides.capacity is missing", "DROP TABLE"}, "migrate", "up")
 		execute(t, db, "DROP TABLE limiter_overrides")

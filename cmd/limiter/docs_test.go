@@ -12,9 +12,7 @@ import (
 func TestPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/cli.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	page := string(text)
 	_, list, _ := strings.Cut(succeeds(t, "", "help").stdout, "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")

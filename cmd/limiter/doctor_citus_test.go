@@ -62,18 +62,12 @@ func TestDoctorCitusWorker(t *testing.T) {
 	}
 	execute(t, admin, "SELECT create_reference_table('cli_worker.limiter_overrides')")
 	worker, err := url.Parse(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	conn, err := pgx.Connect(t.Context(), admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
 	err = conn.QueryRow(t.Context(), "SELECT node_name || ':' || node_port FROM citus_get_active_worker_nodes() LIMIT 1").Scan(&worker.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nothingFound(t, worker.String(), "--schema", "cli_worker")
 }
 

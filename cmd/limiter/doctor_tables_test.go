@@ -49,9 +49,7 @@ func TestDoctorReadOnlyDirectory(t *testing.T) {
 	t.Parallel()
 	// The program runs as another account, because root may write any file.
 	other, err := daemon.New("", "cli", syscall.SIGKILL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stopAfter(t, other)
 	file, copied := filepath.Join(other.Dir, "app.db"), filepath.Join(other.Dir, "limiter")
 	succeeds(t, "sqlite:"+file, "migrate", "up")
@@ -60,9 +58,7 @@ func TestDoctorReadOnlyDirectory(t *testing.T) {
 		err = errors.Join(os.WriteFile(copied, binary, 0o755), os.Chmod(file, 0o444), os.Chmod(other.Dir, 0o555))
 		t.Cleanup(func() { _ = os.Chmod(other.Dir, 0o755) })
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := other.Command(t.Context(), copied, "doctor")
 	cmd.Env = command(t.Context(), "sqlite:"+file).Env
 	out, err := cmd.Output()
@@ -75,13 +71,9 @@ func TestDoctorReadOnlyDirectory(t *testing.T) {
 func TestDoctorConnection(t *testing.T) {
 	t.Parallel()
 	port, err := testenv.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	garbage := filepath.Join(t.TempDir(), "garbage.db")
-	if err := os.WriteFile(garbage, []byte(strings.Repeat("garbage", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(garbage, []byte(strings.Repeat("garbage", 1000)), 0o600))
 	for _, c := range []struct {
 		name, url, found, advice string
 		code                     int

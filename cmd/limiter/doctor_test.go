@@ -77,9 +77,7 @@ func TestDoctorMissingTables(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	empty := filepath.Join(t.TempDir(), "empty.db")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(empty, nil, 0o600))
 	if bad := problems(t, "sqlite:"+empty); len(bad) < 2 {
 		t.Errorf("%+v", bad)
 	}
@@ -188,22 +186,16 @@ func pgBouncer(t *testing.T, target string, settings ...string) string {
 		testenv.Unavailable(t, "pgbouncer", err)
 	}
 	version, err := exec.CommandContext(t.Context(), program, "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !strings.Contains(string(version), "1.18") { // PgBouncer knows this setting since 1.21
 		settings = append([]string{"max_prepared_statements = 0"}, settings...)
 	}
 	p, err := daemon.NewPgBouncer(program, target, settings...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stopAfter(t, p.Daemon)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := p.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Start(ctx))
 	return p.DSN
 }
 
@@ -233,18 +225,14 @@ func TestDoctorClock(t *testing.T) {
 	}
 	stopAfter(t, server.Daemon)
 	source, library := filepath.Join(server.Dir, "clock.c"), filepath.Join(server.Dir, "clock.so")
-	if err := os.WriteFile(source, []byte(clockSource), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(source, []byte(clockSource), 0o644))
 	if out, err := exec.Command(compiler, "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", compiler, err, out)
 	}
 	server.Env = []string{"LD_PRELOAD=" + library}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := server.Start(ctx, clusterSettings...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start(ctx, clusterSettings...))
 	succeeds(t, server.DSN, "migrate", "up")
 	finds(t, server.DSN, "clock", "synchronize")
 	contains(t, limiterCLI(t, server.DSN, "doctor").stdout, "ahead of this machine")

@@ -14,9 +14,7 @@ func TestInFlight(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db target) {
 		c, err := limiter.NewConcurrency(db.store, "exports", limiter.InFlight{Limit: 3, Hold: time.Hour}, limiter.WithTimeout(10*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, d := range []time.Duration{time.Hour, 2 * time.Hour} {
 			if lease, err := c.TryAcquireFor(t.Context(), "alice", d); err != nil || !lease.Allowed {
 				t.Fatalf("%+v, %v", lease.Result, err)

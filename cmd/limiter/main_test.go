@@ -17,7 +17,10 @@ import (
 	"time"
 
 	program "github.com/sqlimit/limiter/cmd/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
+
+var must = testenv.Must
 
 // asProgram is set in the environment of a process that runs the program instead of the tests. So
 // the test binary has the program in it, and a cached result never hides a change.

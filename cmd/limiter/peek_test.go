@@ -102,9 +102,7 @@ func TestPeekDigestedKey(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db target) {
 		secret := filepath.Join(t.TempDir(), "secret")
-		if err := os.WriteFile(secret, []byte("0123456789abcdef"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(secret, []byte("0123456789abcdef"), 0o600))
 		use(t, db.store, "login", bucket, "alice", 2, limiter.WithKeyDigest([]byte("0123456789abcdef")))
 		got := decode[peeked](t, succeeds(t, db.url, "peek", "login", "alice", "--key-digest-file", secret, "-o", "json"))
 		if got.Key != nil || len(got.States) != 1 || got.States[0].Used != 2 {
@@ -117,9 +115,7 @@ func TestPeekDigestedKey(t *testing.T) {
 func TestUnreachableDatabase(t *testing.T) {
 	t.Parallel()
 	port, err := testenv.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fails(t, "postgres://user:hunter2@127.0.0.1:"+fmt.Sprint(port)+"/db", 3, []string{"connect"}, "peek", "login", "alice")
 	path := filepath.Join(t.TempDir(), "missing.db")
 	fails(t, "sqlite:"+path, 3, []string{"no such file", "migrate up"}, "peek", "login", "alice")

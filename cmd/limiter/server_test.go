@@ -68,9 +68,7 @@ func createDatabase(t *testing.T, admin string) string {
 func withDatabase(t *testing.T, dsn, name string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u.Path = "/" + name
 	return u.String()
 }
@@ -80,9 +78,7 @@ func execute(t *testing.T, url string, statements ...string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close(ctx)
 	for _, s := range statements {
 		if _, err := conn.PgConn().Exec(ctx, s).ReadAll(); err != nil {
@@ -103,17 +99,11 @@ func migratedPostgres(t *testing.T) target {
 	t.Helper()
 	url := emptyPostgres(t)
 	db, err := sql.Open("pgx", url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
-	if err := migrations.Up(t.Context(), migrations.Postgres, db); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), migrations.Postgres, db))
 	store, err := postgres.Open(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { store.Close() })
 	return target{url, store, func(t *testing.T, statements ...string) { t.Helper(); execute(t, url, statements...) }}
 }
@@ -123,13 +113,9 @@ func migratedSQLite(t *testing.T) target {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "app.db")
 	store, err := sqlite.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { store.Close() })
-	if err := migrations.Up(t.Context(), migrations.SQLite, store.DB()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), migrations.SQLite, store.DB()))
 	return target{"sqlite:" + path, store, func(t *testing.T, statements ...string) {
 		t.Helper()
 		for _, s := range statements {
@@ -151,9 +137,7 @@ func onBoth(t *testing.T, f func(t *testing.T, db target)) {
 func use(t *testing.T, store limiter.Store, name string, p limiter.Policy, key string, n int64, opts ...limiter.Option) {
 	t.Helper()
 	l, err := limiter.New(store, name, p, append([]limiter.Option{limiter.WithTimeout(10 * time.Second)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if res, err := l.AllowN(t.Context(), key, n); err != nil || !res.Allowed {
 		t.Fatalf("AllowN: %+v, %v", res, err)
 	}

@@ -41,9 +41,7 @@ func TestTopExactProgress(t *testing.T) {
 	onBoth(t, func(t *testing.T, target target) {
 		target.exec(t, expired(target.url, "9000"))
 		db, err := database.Open(t.Context(), database.Options{URL: target.url})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer db.Close()
 		var rows []int64
 		var shares []float64

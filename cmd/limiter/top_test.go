@@ -101,9 +101,7 @@ func openTerminal(t *testing.T, columns uint16, url string, args ...string) *ter
 	t.Helper()
 	cmd := command(t.Context(), url, args...)
 	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: columns})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { file.Close() })
 	x := &terminal{t: t, cmd: cmd, file: file, read: make(chan struct{})}
 	go func() {
@@ -204,9 +202,7 @@ func TestSweepInterrupt(t *testing.T) {
 		for _, text := range []string{" %, ", "rows deleted", "rows/s", "s left"} {
 			x.await(text)
 		}
-		if err := x.cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
+		must(t, x.cmd.Process.Signal(os.Interrupt))
 		x.wantEnd(130)
 		contains(t, x.output(), "there may be more")
 	})
@@ -263,16 +259,12 @@ func TestTopTurns(t *testing.T) {
 		use(t, target.store, fmt.Sprintf("limiter%02d", i), bucket, "key", 1)
 	}
 	db, err := database.Open(t.Context(), database.Options{URL: target.url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	top := database.NewTop(db, "", 10)
 	for reading, want := range []int{50, 60} {
 		r, err := top.Read(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		found := 0
 		for _, l := range r.Limiters {
 			found += len(l.Keys)

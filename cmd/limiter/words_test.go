@@ -13,9 +13,7 @@ import (
 func TestNoGoInErrors(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "empty.db")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	test := func(t *testing.T, url string) {
 		t.Helper()
 		for args, code := range map[string]int{
@@ -107,9 +105,7 @@ func TestKeywordDSN(t *testing.T) {
 	db := migratedPostgres(t)
 	use(t, db.store, "login", bucket, "alice", 1)
 	u, err := url.Parse(db.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	password, _ := u.User.Password()
 	keywords := "host=" + u.Hostname() + " port=" + u.Port() + " user=" + u.User.Username() + " dbname=" + u.Path[1:]
 	if password != "" {

@@ -37,13 +37,9 @@ func TestBodiesAreSentInTheShorterForm(t *testing.T) {
 		for _, g := range gateways() {
 			h := awslambda.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, tt.body) }), nil)
 			out, err := h.Invoke(t.Context(), g.payload(t, request(t, "GET", "/", "")))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var res lambdaResponse
-			if err := json.Unmarshal(out, &res); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(out, &res))
 			want := tt.encoded && (!tt.text || g.name != "REST API")
 			if a := g.read(t, out); res.IsBase64Encoded != want || a.body != tt.body {
 				t.Errorf("%s, %s: in base64: %v, want %v; it arrives: %v", g.name, tt.name, res.IsBase64Encoded, want, a.body == tt.body)
@@ -69,25 +65,17 @@ func FuzzShorterForm(f *testing.F) {
 				_, _ = io.WriteString(w, body)
 			}), nil)
 			out, err := h.Invoke(t.Context(), recorded(t, "httpapi"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return out
 		}
 		var text bytes.Buffer
 		enc := json.NewEncoder(&text)
 		enc.SetEscapeHTML(false)
-		if err := enc.Encode(body); err != nil {
-			t.Fatal(err)
-		}
+		must(t, enc.Encode(body))
 		var res lambdaResponse
-		if err := json.Unmarshal(send(""), &res); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(send(""), &res))
 		var always lambdaResponse // what is compressed is always in base64
-		if err := json.Unmarshal(send("gzip"), &always); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(send("gzip"), &always))
 		shorter := len(always.Body) < text.Len()-len("\"\"\n")
 		if valid := strings.ToValidUTF8(body, "") == body; valid && res.IsBase64Encoded != shorter {
 			t.Errorf("in base64: %v; %d bytes in base64, %d as text", res.IsBase64Encoded, len(always.Body), text.Len()-3)

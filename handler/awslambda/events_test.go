@@ -21,9 +21,7 @@ import (
 func recorded(t testing.TB, name string) []byte {
 	t.Helper()
 	payload, err := os.ReadFile(filepath.Join("testdata", name+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return payload
 }
 
@@ -168,9 +166,7 @@ func TestZeroEvents(t *testing.T) {
 	api, err2 := awslambda.HTTPAPI(h)(t.Context(), events.APIGatewayV2HTTPRequest{})
 	url, err3 := awslambda.FunctionURL(h)(t.Context(), events.LambdaFunctionURLRequest{})
 	alb, err4 := awslambda.ALB(h)(t.Context(), events.ALBTargetGroupRequest{})
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err1, err2, err3, err4))
 	for _, body := range []string{rest.Body, api.Body, url.Body, alb.Body} {
 		if body != "GET / / HTTP/1.1" {
 			t.Errorf("the request is %q", body)

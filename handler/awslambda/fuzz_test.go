@@ -24,9 +24,7 @@ func FuzzInvoke(f *testing.F) {
 	}
 	for _, file := range files {
 		payload, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(payload)
 	}
 	mux := http.NewServeMux()

@@ -173,15 +173,11 @@ func (g *gateway) payload(t *testing.T, r *http.Request) []byte {
 	body := ""
 	if r.Body != nil {
 		b, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		body = string(b)
 	}
 	payload, err := json.Marshal(g.event(r, body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return payload
 }
 
@@ -207,9 +203,7 @@ func (g *gateway) read(t *testing.T, payload []byte) reply {
 func request(t *testing.T, method, target, body string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "https://api.example.com"+target, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := url.ParseRequestURI(target); err != nil {
 		t.Fatal(err)
 	}

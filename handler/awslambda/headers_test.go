@@ -68,13 +68,9 @@ func TestHeadersJoin(t *testing.T) {
 		}, nil
 	})
 	var event events.APIGatewayProxyRequest
-	if err := json.Unmarshal(recorded(t, "rest"), &event); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(recorded(t, "rest"), &event))
 	got, err := f(t.Context(), event)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := events.APIGatewayProxyResponse{
 		StatusCode: http.StatusOK,
 		Headers:    map[string]string{"RateLimit": `"orders";r=8;t=400, "own";r=1`},

@@ -28,9 +28,7 @@ func newNamed(t testing.TB, name string, n int64) *limiter.Limiter {
 	t.Helper()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	l, err := limiter.New(memory.New(memory.WithClock(func() time.Time { return now })), name, limiter.PerHour(n))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return l
 }
 
@@ -66,9 +64,7 @@ func TestFunctionSeesDecisionAndEvent(t *testing.T) {
 		return events.APIGatewayProxyResponse{StatusCode: http.StatusOK}, nil
 	})
 	var event events.APIGatewayProxyRequest
-	if err := json.Unmarshal(recorded(t, "rest"), &event); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(recorded(t, "rest"), &event))
 	if _, err := f(context.WithValue(t.Context(), traceKey{}, "trace"), event); err != nil || !called {
 		t.Fatalf("called: %v, %v", called, err)
 	}
@@ -106,9 +102,7 @@ func TestRouteOfAFunction(t *testing.T) {
 func invoke[E, R any](t *testing.T, event string, limit func(func(context.Context, E) (R, error)) func(context.Context, E) (R, error)) (R, error) {
 	t.Helper()
 	var e E
-	if err := json.Unmarshal(recorded(t, event), &e); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(recorded(t, event), &e))
 	return limit(func(context.Context, E) (out R, err error) { return out, nil })(t.Context(), e)
 }
 
@@ -152,9 +146,7 @@ func TestErrorOfAFunction(t *testing.T) {
 		return want, failed
 	})
 	var event events.APIGatewayV2HTTPRequest
-	if err := json.Unmarshal(recorded(t, "httpapi"), &event); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(recorded(t, "httpapi"), &event))
 	if got, err := f(t.Context(), event); err != failed || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v, %v", got, err, want, failed)
 	}

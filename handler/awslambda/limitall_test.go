@@ -22,9 +22,7 @@ func newRules(t *testing.T, n int64) []handler.Rule {
 	store := memory.New(memory.WithClock(func() time.Time { return now }))
 	rule := func(name string, policy limiter.Policy) handler.Rule {
 		l, err := limiter.New(store, name, policy)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return handler.Rule{Limiter: l, Key: handler.ClientIP()}
 	}
 	return []handler.Rule{

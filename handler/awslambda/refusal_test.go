@@ -53,9 +53,7 @@ func TestRefusalsOfEveryGateway(t *testing.T) {
 					Status   int      `json:"status"`
 					Violated []string `json:"violated-policies"`
 				}
-				if err := json.Unmarshal([]byte(a.body), &problem); err != nil {
-					t.Fatal(err)
-				}
+				must(t, json.Unmarshal([]byte(a.body), &problem))
 				if !strings.HasSuffix(problem.Type, "#quota-exceeded") || problem.Status != 429 || !reflect.DeepEqual(problem.Violated, []string{"orders"}) {
 					t.Errorf("the problem is %s", a.body)
 				}
@@ -104,9 +102,7 @@ func TestALBWithClientPorts(t *testing.T) {
 		event := albEvent(request(t, "GET", "/", ""), "", true)
 		event["multiValueHeaders"].(map[string][]string)["x-forwarded-for"] = []string{forwarded}
 		payload, err := json.Marshal(event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r, _ := seen(t, payload)
 		key, err := handler.ClientIP()(r)
 		if r.RemoteAddr != want[0] || key != want[1] || (err == nil) != (key != "") {

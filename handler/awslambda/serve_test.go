@@ -46,19 +46,13 @@ func serverReply(t *testing.T, h http.Handler, r *http.Request) reply {
 	server := httptest.NewServer(h)
 	defer server.Close()
 	at, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.Host, r.URL.Scheme, r.URL.Host = "api.example.com", at.Scheme, at.Host
 	res, err := server.Client().Transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return reply{status: res.StatusCode, header: res.Header, body: string(body)}
 }
 

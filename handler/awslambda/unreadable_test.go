@@ -21,13 +21,9 @@ func TestUnreadableEventsAreLogged(t *testing.T) {
 		event := g.event(request(t, "GET", "/", ""), "")
 		event["body"], event["isBase64Encoded"] = "{}", true
 		payload, err := json.Marshal(event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range 2 {
-			if _, err := h.Invoke(t.Context(), payload); err != nil {
-				t.Fatal(err)
-			}
+			must(t, testenv.ErrorOf(h.Invoke(t.Context(), payload)))
 		}
 		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "the body is not valid base64") || !strings.Contains(text, "Skip") {
 			t.Errorf("%s: the log is %q, want one line that says why", g.name, text)
@@ -76,13 +72,9 @@ func TestUndecodableEvents(t *testing.T) {
 				event := g.event(request(t, "GET", "/", ""), "")
 				maps.Copy(event, change)
 				payload, err := json.Marshal(event)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				out, err := h.Invoke(t.Context(), payload)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				a := g.read(t, out)
 				if a.status != tt.status || (calls == 1) != (tt.status == http.StatusOK) || errs != tt.errs {
 					t.Errorf("%s, %s, %s: status %d, %d calls, %d errors; want %d and %d errors", g.name, broken, tt.name, a.status, calls, errs, tt.status, tt.errs)

@@ -19,21 +19,15 @@ func TestUploadsAreRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	files := func() int {
 		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return len(entries)
 	}
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
 	file, err := form.CreateFormFile("file", "photo.jpg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, _ = file.Write([]byte("\xff\xd8 a photo"))
-	if err := form.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, form.Close())
 
 	written := 0
 	parse := func(r *http.Request) {

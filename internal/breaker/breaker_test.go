@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/breaker"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 const ms = time.Millisecond
@@ -163,9 +164,7 @@ func TestFailuresTogetherCountOnce(t *testing.T) {
 		for i := range 64 {
 			op := opOf(fmt.Sprint(i))
 			pass, err := b.Enter(t.Context(), op)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			ops, passes = append(ops, op), append(passes, pass)
 		}
 		for i, pass := range passes {
@@ -214,9 +213,7 @@ func TestSentBeforeTheLastAnswer(t *testing.T) {
 		for i := range 5 { // each is the next failure in a row, but for the answer that comes before it ends
 			op := opOf(fmt.Sprint("slow ", i))
 			pass, err := b.Enter(t.Context(), op)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			slow, passes = append(slow, op), append(passes, pass)
 			through(b, fmt.Sprint(i), limiter.ErrNotApplied)
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -20,14 +22,10 @@ func TestMain(m *testing.M) { Main(m) }
 func connect(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
 	config, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	conn, err := pgx.ConnectConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
 	return conn
 }
@@ -46,23 +44,17 @@ func TestServer(t *testing.T) {
 		conn := connect(t, server.Database(t))
 		t.Run("has its version", func(t *testing.T) {
 			number, err := strconv.Atoi(query[string](t, conn, "SHOW server_version_num"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, err)
 			if got, want := server.Version(), number/10000; got != want || !strings.HasPrefix(server.Name(), "postgres:") {
 				t.Errorf("Version() = %d of %q, want %d of postgres:...", got, server.Name(), want)
 			}
 		})
 		t.Run("logs what a session says", func(t *testing.T) {
-			if _, err := conn.Exec(t.Context(), "DO $$BEGIN RAISE LOG 'here I am'; END$$"); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Must(t, testenv.ErrorOf(conn.Exec(t.Context(), "DO $$BEGIN RAISE LOG 'here I am'; END$$")))
 			ctx, cancel := context.WithTimeout(t.Context(), databaseTimeout)
 			defer cancel()
 			for !bytes.Contains(server.Log(t), []byte("here I am")) { // a container's comes a moment later
-				if err := ctx.Err(); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Must(t, ctx.Err())
 			}
 		})
 		names := make(map[string]bool)
@@ -128,9 +120,7 @@ func TestPgpool(t *testing.T) {
 			t.Errorf("one client got the backends %v, want one", pids)
 		}
 		query[string](t, conn, "SELECT set_config('search_path', 'left_behind', false)")
-		if err := conn.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, conn.Close(t.Context()))
 		for range 4 {
 			conn := connect(t, dsn)
 			if path := query[string](t, conn, "SHOW search_path"); path == "left_behind" {

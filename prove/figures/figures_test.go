@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestTheDocumentsTellWhatTheReportsSay(t *testing.T) {
@@ -16,22 +18,14 @@ func TestTheDocumentsTellWhatTheReportsSay(t *testing.T) {
 		t.Fatalf("no reports: %v", err)
 	}
 	reports, err := read(paths)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	blocks, err := blocksOf(reports)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for file, block := range blocks {
 		before, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		after, err := replace(file, string(before), block)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		if after != string(before) {
 			t.Errorf("%s differs from the reports; renew it: go run ./prove/figures prove/results/*.json\nwant\n%s", file, block)
 		}
@@ -40,9 +34,7 @@ func TestTheDocumentsTellWhatTheReportsSay(t *testing.T) {
 
 func TestReadmeRoundsDown(t *testing.T) {
 	text, err := os.ReadFile("../../" + readme)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	claim := regexp.MustCompile(`More than (\d+) million\s+operations`).FindSubmatch(text)
 	row := regexp.MustCompile(`(?m)^\| operations checked \| ([\d,]+) \| ([\d,]+) \|$`).FindSubmatch(text)
 	if claim == nil || row == nil {
@@ -50,9 +42,7 @@ func TestReadmeRoundsDown(t *testing.T) {
 	}
 	number := func(digits []byte) int {
 		n, err := strconv.Atoi(strings.ReplaceAll(string(digits), ",", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		return n
 	}
 	if sum := number(row[1]) + number(row[2]); sum/1_000_000 != number(claim[1]) {
@@ -67,9 +57,7 @@ func TestUnfitReports(t *testing.T) {
 		`{"versions": {"limiter": "abcdef0-dirty"}, "scenarios": [{"name": "a", "wanted": 0}]}`: "not committed",
 	} {
 		path := filepath.Join(t.TempDir(), "report.json")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, os.WriteFile(path, []byte(text), 0o600))
 		if err := run([]string{path}, true); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: run = %v", text, err)
 		}

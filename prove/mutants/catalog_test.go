@@ -7,14 +7,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestCatalog(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	bugs, err := parse(catalogText)
 	if err != nil || len(bugs) < 40 || len(bugs) > 60 {
 		t.Fatalf("the catalog has %d bugs, %v; want 40 to 60", len(bugs), err)
@@ -96,9 +96,7 @@ func TestFind(t *testing.T) {
 	t.Parallel()
 	root, dir := t.TempDir(), t.TempDir()
 	for name, text := range module {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
 	}
 	sum := check{".", "^TestSum$", "sum is"}
 	minus := []edit{{"small.go", "a + b", "a - b"}}

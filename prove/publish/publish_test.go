@@ -14,7 +14,11 @@ import (
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
+
+var must = testenv.Must
 
 const (
 	root    = "../.."
@@ -139,11 +143,4 @@ func downloads(t *testing.T) string {
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
 	must(t, err)
 	return filepath.Join(strings.TrimSpace(string(out)), "cache", "download")
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -7,22 +7,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // drawn runs a scenario of 10 rounds and returns what each round drew first.
 func drawn(t *testing.T, o Options) (all []uint64) {
 	t.Helper()
 	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	c.Rounds(t, "a scenario", Sizes{CI: 10, Nightly: 10, Release: 10}, func(_ *testing.T, r *Round) {
 		r.Count(Operations, 1)
 		all = append(all, r.Rand.Uint64())
 	})
-	if err := c.End(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, c.End())
 	return all
 }
 
@@ -63,9 +61,7 @@ const failing = "LIMITER_CAMPAIGN_FAILING"
 func TestFailurePrintsItsRound(t *testing.T) {
 	if os.Getenv(failing) != "" {
 		c, err := New(Options{Tier: CI, Seed: 7})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		c.Rounds(t, "a scenario", Sizes{CI: 3}, func(_ *testing.T, r *Round) {
 			r.None(LostTakes, int64(r.Number-1))
 		})

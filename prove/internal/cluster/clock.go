@@ -64,18 +64,12 @@ func (c *Cluster) withClock(ahead time.Duration) *Clock {
 func shared(t testing.TB, name string) *atomic.Int64 {
 	t.Helper()
 	var number atomic.Int64
-	if err := os.WriteFile(name, make([]byte, unsafe.Sizeof(number)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, os.WriteFile(name, make([]byte, unsafe.Sizeof(number)), 0o644))
 	file, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	defer file.Close()
 	memory, err := unix.Mmap(int(file.Fd()), 0, int(unsafe.Sizeof(number)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() {
 		if err := unix.Munmap(memory); err != nil {
 			t.Error(err)

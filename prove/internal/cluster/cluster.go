@@ -54,9 +54,7 @@ func (c *Cluster) init(options ...string) {
 func prepare(t testing.TB, settings []string) *Cluster {
 	t.Helper()
 	port, err := testenv.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	server, err := daemon.NewPostgres(t.Context(), "")
 	if err != nil {
 		t.Fatalf("cluster: %v", err)

@@ -23,14 +23,10 @@ type Disk struct {
 func NewDisk(t testing.TB, megabytes int) *Disk {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "prove") //nolint:usetesting // t.TempDir is closed to others, as whom the server runs
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	options := fmt.Sprintf("size=%dm,mode=0755", megabytes)
 	as, err := testenv.Unprivileged()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	if as != nil {
 		options += fmt.Sprintf(",uid=%d,gid=%d", as.UID, as.GID)
 	}
@@ -82,9 +78,7 @@ func NewOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
 	// Between file systems, where a directory cannot be renamed.
 	wal, elsewhere := filepath.Join(c.server.Data, "pg_wal"), filepath.Join(c.server.Dir, "wal")
 	c.copy(wal, elsewhere)
-	if err := errors.Join(os.RemoveAll(wal), os.Symlink(elsewhere, wal)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, errors.Join(os.RemoveAll(wal), os.Symlink(elsewhere, wal)))
 	c.Start()
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 )
 
@@ -17,9 +18,7 @@ import (
 func echo(t *testing.T, got *atomic.Int64) (port int) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -46,22 +45,16 @@ func (c counter) Write(b []byte) (int, error) {
 func dial(t *testing.T, p *cutproxy.Proxy) net.Conn {
 	t.Helper()
 	conn, err := net.DialTCP("tcp4", nil, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: p.Port()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	return conn
 }
 
 // ask sends what is echoed, and returns what came back before the connection ended.
 func ask(t *testing.T, conn net.Conn, request string) (string, error) {
 	t.Helper()
-	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, testenv.ErrorOf(io.WriteString(conn, request)))
 	answer := make([]byte, len(request))
 	n, err := io.ReadFull(conn, answer)
 	return string(answer[:n]), err
@@ -79,9 +72,7 @@ func TestExactlySoManyBytesPass(t *testing.T) {
 					var conn net.Conn
 					if !fresh {
 						conn = dial(t, p)
-						if _, err := ask(t, conn, words); err != nil {
-							t.Fatal(err)
-						}
+						testenv.Must(t, testenv.ErrorOf(ask(t, conn, words)))
 					}
 					got.Store(0)
 					trap := p.Arm(cutproxy.Cut{Direction: direction, After: after, Reset: reset, Fresh: fresh})
@@ -117,9 +108,7 @@ func TestOneConnectionIsCut(t *testing.T) {
 	p := cutproxy.New(t, echo(t, &got))
 	idle, used := dial(t, p), dial(t, p)
 	for _, conn := range []net.Conn{idle, used} {
-		if _, err := ask(t, conn, words); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, testenv.ErrorOf(ask(t, conn, words)))
 	}
 	trap := p.Arm(cutproxy.Cut{After: 3})
 	if _, err := ask(t, used, words); err == nil || !trap.Disarm() {
@@ -146,9 +135,7 @@ func TestPoint(t *testing.T) {
 	var first, second atomic.Int64
 	p := cutproxy.New(t, echo(t, &first))
 	old := dial(t, p)
-	if _, err := ask(t, old, words); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, testenv.ErrorOf(ask(t, old, words)))
 	p.Point(echo(t, &second))
 	for _, conn := range []net.Conn{old, dial(t, p)} {
 		if answer, err := ask(t, conn, words); err != nil || answer != words {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // small is a module with one place for each operator.
@@ -84,12 +86,8 @@ func module(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	files["go.mod"] = "module example.com/small\n\ngo 1.26.0\n"
 	for name, text := range files {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		testenv.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	return dir
 }
@@ -98,9 +96,7 @@ func module(t *testing.T, files map[string]string) string {
 func identities(t *testing.T, files map[string]string) []string {
 	t.Helper()
 	r, err := Packages(t.Context(), module(t, files), []string{"."})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	var list []string
 	for _, m := range r.Mutants {
 		list = append(list, m.Identity())
@@ -197,9 +193,7 @@ func shadowed(text int) bool { return add("a", "b") == "" && text > 0 }
 
 func add(a, b text) text { return a + b }
 `}), []string{"."})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	if got := fmt.Sprint(r.Dropped); got != "map[arguments:1 constant:1]" {
 		t.Errorf("left out are %s, want one constant that is too large and the arguments of a hidden type", got)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // small is a module with a mutant for each outcome.
@@ -86,16 +88,10 @@ func TestOutcomes(t *testing.T) {
 	files := maps.Clone(small)
 	for name, text := range files {
 		file := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		testenv.Must(t, os.WriteFile(file, []byte(text), 0o644))
 	}
-	if err := os.WriteFile(first, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, os.WriteFile(first, nil, 0o644))
 	var out strings.Builder
 	c := Campaign{
 		Plan: []Target{{".", "", []Suite{{Package: ".", Takes: time.Second}}}},
@@ -136,9 +132,7 @@ func TestOutcomes(t *testing.T) {
 
 	t.Run("a comparison", func(t *testing.T) {
 		before, after := filepath.Join(dir, "before.tsv"), filepath.Join(dir, "after.tsv")
-		if err := Write(before, results); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, Write(before, results))
 		if err := Compare(&out, before, before); err != nil {
 			t.Errorf("between equal results there is a difference: %v", err)
 		}
@@ -147,9 +141,7 @@ func TestOutcomes(t *testing.T) {
 				results[i].Outcome = Survived
 			}
 		}
-		if err := Write(after, results); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, Write(after, results))
 		out.Reset()
 		if err := Compare(&out, before, after); err == nil || !strings.Contains(out.String(), "was killed by . TestSum, now: survived") {
 			t.Errorf("a mutant is killed no longer, but the comparison says %v and\n%s", err, out.String())
