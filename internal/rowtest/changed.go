@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sqlimit/limiter"
 )
@@ -29,6 +30,10 @@ func RunChanged(t *testing.T, store limiter.Store, rows Changing, count int) {
 			for i := range count {
 				op := limiter.Op{Name: fmt.Sprint("l", n), Key: fmt.Sprint(i), Policy: p, At: anyTime(r, p)}
 				was, row := anyRow(r, p, op.At), anyRow(r, p, op.At)
+				if r.IntN(3) > 0 { // then most operations see room, and wait
+					take := limiter.Op{Kind: takeOf(p), Policy: p, Cost: 1, ID: 1, Hold: time.Second}
+					was, _ = take.Apply(limiter.Row{}, op.At-pick(r, 0, 1, second))
+				}
 				if !anyOp(r, &op, row) || was == row {
 					continue
 				}

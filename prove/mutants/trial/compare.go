@@ -70,10 +70,10 @@ func ReadKnown(file string) (Known, error) {
 	return known, nil
 }
 
-// Unknown returns the results that are not killed and not known, of packages that are listed.
+// Unknown returns the results that are not killed and not known, of packages and SQL files that are listed.
 func (k Known) Unknown(results []Result) (unknown []Result) {
 	for _, r := range results {
-		if _, ok := k[r.Mutant.Identity()]; !ok && r.Outcome != Killed && k.lists(r.Mutant.Dir) {
+		if _, ok := k[r.Mutant.Identity()]; !ok && r.Outcome != Killed && (k.lists(r.Mutant.Dir) || k.listsFile(r.Mutant.File)) {
 			unknown = append(unknown, r)
 		}
 	}
@@ -84,6 +84,17 @@ func (k Known) Unknown(results []Result) (unknown []Result) {
 func (k Known) lists(dir string) bool {
 	for id := range k {
 		if file, _, _ := strings.Cut(id, "\t"); path.Dir(file) == dir {
+			return true
+		}
+	}
+	return false
+}
+
+// listsFile reports whether the list has a mutant of a file. If it has one, it has all of that file. So a package
+// can have some of its SQL files listed.
+func (k Known) listsFile(name string) bool {
+	for id := range k {
+		if file, _, _ := strings.Cut(id, "\t"); file == name {
 			return true
 		}
 	}
