@@ -76,10 +76,10 @@ func newLeases(store limiter.Store, note func(leases.Event)) (*limiter.Concurren
 		limiter.InFlight{Limit: leaseLimit, Hold: longestLease})
 }
 
-// holdLeases acquires leases. It releases most of them in time, some too late, and some never.
+// holdLeases acquires leases until ctx ends. It releases most of them in time, some too late, and some never.
 func holdLeases(ctx context.Context, r *rand.Rand, c *limiter.Concurrency, key string) error {
 	some := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
-	for {
+	for ctx.Err() == nil {
 		hold := longestLease/5 + some(longestLease*4/5)
 		lease, err := c.TryAcquireFor(ctx, key, hold)
 		if errors.Is(err, limiter.ErrInvalid) || errors.Is(err, limiter.ErrMisconfigured) {
@@ -108,6 +108,7 @@ func holdLeases(ctx context.Context, r *rand.Rand, c *limiter.Concurrency, key s
 			}
 		}
 	}
+	return nil
 }
 
 // startHolder starts a holder, and reports its events to told as they come.

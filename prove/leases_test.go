@@ -61,6 +61,9 @@ func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.St
 		h.kill(t)
 	}
 	l.takeAll(t, r, open(), key)
+	if l.told.Counts()[leases.Late] == 0 {
+		t.Error("no lease was released after its end")
+	}
 	l.judge(t, r)
 }
 
@@ -105,9 +108,6 @@ func (l *leaseRound) judge(t *testing.T, r *campaign.Round) {
 		t.Log(text)
 	}
 	counts := l.told.Counts()
-	if counts[leases.Late] == 0 {
-		t.Error("no lease was released after its end")
-	}
 	for _, what := range []string{leases.Acquired, leases.Late} {
 		r.Count(what, counts[what])
 	}

@@ -25,6 +25,10 @@ var Lasting = []Named{
 	{"tight-bucket", limiter.TokenBucket{Capacity: 300, Refill: 1, Interval: 800 * time.Hour}},
 	{"roomy-window", limiter.FixedWindow{Limit: 1 << 40, Window: 262_980 * time.Hour}},
 	{"tight-window", limiter.FixedWindow{Limit: 300, Window: 262_980 * time.Hour}},
+	{"roomy-sliding-window", limiter.SlidingWindow{Limit: 1 << 40, Window: 262_980 * time.Hour}},
+	{"tight-sliding-window", limiter.SlidingWindow{Limit: 300, Window: 262_980 * time.Hour}},
+	{"roomy-calendar", limiter.CalendarWindow{Limit: 1 << 40, Period: limiter.Year}},
+	{"tight-calendar", limiter.CalendarWindow{Limit: 300, Period: limiter.Year}},
 }
 
 // Clocked are policies that a clock moves: what they owe lasts from less than a second to years.
@@ -36,6 +40,9 @@ var Clocked = []Named{
 	{"window-of-1h", limiter.FixedWindow{Limit: 30, Window: time.Hour}},
 	{"window-of-30d", limiter.FixedWindow{Limit: 30, Window: 30 * 24 * time.Hour}},
 	{"calendar-of-days", limiter.CalendarWindow{Limit: 30, Period: limiter.Day}},
+	{"sliding-window-of-0.9s", limiter.SlidingWindow{Limit: 30, Window: 900 * time.Millisecond}},
+	{"sliding-window-of-1h", limiter.SlidingWindow{Limit: 30, Window: time.Hour}},
+	{"sliding-window-of-30d", limiter.SlidingWindow{Limit: 30, Window: 30 * 24 * time.Hour}},
 	{"counting-window-of-1h", limiter.FixedWindow{Limit: 30, Window: time.Hour, CountRejected: true}},
 }
 
@@ -123,6 +130,8 @@ func Bounds(p limiter.Policy) steps.Bounds {
 		return steps.Bucket(p)
 	case limiter.FixedWindow:
 		return steps.Window(p)
+	case limiter.SlidingWindow:
+		return steps.Sliding(p)
 	case limiter.CalendarWindow:
 		if p.Period == limiter.Day && p.Location == nil { // the windows of 24 hours begin with the days of UTC
 			return steps.Window{Limit: p.Limit, Window: 24 * time.Hour}

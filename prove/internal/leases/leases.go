@@ -1,6 +1,6 @@
-// Package leases checks what the callers of one key of a [limiter.Concurrency] were told. The store and the
-// callers must share the clock of one machine. The checks go by the answers and that clock, and not by
-// [limiter.Op.Apply].
+// Package leases checks what the callers of one key of a [limiter.Concurrency] were told. The callers must share
+// the clock of one machine, and so must the store, except for steps that [Ledger.Step] tells. The checks go by
+// the answers and that clock, and not by [limiter.Op.Apply].
 package leases
 
 import (
@@ -15,8 +15,12 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
-// late is how long after it was sent the server may carry out a statement that nobody waits for.
-const late = time.Second
+const (
+	// late is how long after it was sent the server may carry out a statement that nobody waits for.
+	late = time.Second
+	// farthest is how far ahead of the store's clock a lease can end. One that ends later counts as ended.
+	farthest = int64(limiter.MaxHold + 2*time.Second)
+)
 
 // Event is that an operation on a lease is about to be sent, or was answered.
 type Event struct {
@@ -28,16 +32,22 @@ type Event struct {
 	Class string // of the answer: see package outcome. It is empty if the operation is about to be sent.
 }
 
-// Recorder is a store that reports the events of leases. Note may be called by several goroutines at once.
+// Recorder is a store that reports the events of leases. Note may be called by several goroutines at once. Gate,
+// if it is not nil, is locked for reading during each operation.
 type Recorder struct {
 	limiter.Store
 	Note func(Event)
+	Gate *sync.RWMutex
 }
 
 // Do implements [limiter.Store].
 func (r Recorder) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if op.ID == 0 {
 		return r.Store.Do(ctx, op)
+	}
+	if r.Gate != nil {
+		r.Gate.RLock()
+		defer r.Gate.RUnlock()
 	}
 	e := Event{Kind: op.Kind, ID: op.ID, Hold: int64(op.Hold), At: time.Now().UnixNano()}
 	r.Note(e)
@@ -50,11 +60,12 @@ func (r Recorder) Do(ctx context.Context, op limiter.Op) (limiter.State, error) 
 // lease is what is known of a lease. All times are in nanoseconds since 1970.
 type lease struct {
 	sent     int64 // the acquire
-	told     int64 // when its caller learned of the lease; 0 if it has not
+	told     int64 // from when on the lease is certainly held: its caller learned of it; 0 if it has not
 	end      int64 // as the store told it; 0 if it has not
+	gone     bool  // the store certainly does not have the lease
 	released int64 // when the first release was sent; 0 if none was
 	releases int   // that were sent
-	until    int64 // the lease is certainly over from here on
+	until    int64 // the lease is certainly over from here on, unless the clock is stepped back
 }
 
 // refusal is an acquire that was refused.
@@ -66,6 +77,8 @@ type Ledger struct {
 	leases   map[int64]*lease
 	refusals []refusal
 	wrong    []string
+	held     int   // the most until the latest step of the store's clock
+	ahead    int64 // how far the store's clock is ahead of the machine's
 	counts   map[string]int64
 }
 
@@ -95,6 +108,7 @@ func (l *Ledger) Note(e Event) {
 	}
 	if e.Class != "" {
 		l.counts[e.Class]++
+		e.Now -= l.ahead
 	}
 	if e.Kind == limiter.OpAcquire && e.Class == "" {
 		l.leases[e.ID] = &lease{sent: e.At, until: e.At + e.Hold + int64(late)}
@@ -118,25 +132,28 @@ func (l *Ledger) acquired(m *lease, e Event) {
 		m.until = m.end
 	case outcome.Refused:
 		l.refusals = append(l.refusals, refusal{m.sent, e.At})
-		m.until = m.sent
+		m.until, m.gone = m.sent, true
 	case outcome.NotApplied, outcome.Canceled:
-		m.until = m.sent
+		m.until, m.gone = m.sent, true
 	case outcome.Unknown, outcome.CanceledLate:
 	default:
 		l.wrong = append(l.wrong, "an acquire is "+e.Class)
 	}
 }
 
-// extended records an Extend that makes the lease end later.
+// extended records an Extend.
 func (l *Ledger) extended(m *lease, e Event) {
 	switch e.Class {
 	case "":
 		m.until = max(m.until, e.At+e.Hold+int64(late))
 	case outcome.Carried:
-		m.end = max(m.end, e.Now+e.Hold)
+		m.end = e.Now + e.Hold
 		m.until = m.end
+		if m.told == 0 {
+			m.told = e.At
+		}
 	case outcome.Refused:
-		if m.until = m.end; e.Now < m.end && m.released == 0 {
+		if m.until = m.end; m.told != 0 && e.Now < m.end && m.released == 0 {
 			l.wrong = append(l.wrong, fmt.Sprintf("an Extend found no lease %v before its end", time.Duration(m.end-e.Now)))
 		}
 	}
@@ -152,13 +169,41 @@ func (l *Ledger) released(m *lease, e Event) {
 			l.counts[Late]++
 		}
 	case outcome.Carried:
-		m.until = min(m.until, e.At)
+		m.until, m.gone = min(m.until, e.At), true
 	case outcome.Refused:
 		if m.told == 0 { // the release may have come before the acquire
 			return
 		}
+		m.gone = true
 		if m.until = min(m.until, e.At); m.releases == 1 && e.At < m.end {
 			l.wrong = append(l.wrong, fmt.Sprintf("somebody else freed a lease %v before its end", time.Duration(m.end-e.At)))
+		}
+	}
+}
+
+// Step notes that the store's clock was stepped by so much at an instant of the machine's clock. No operation may
+// be under way. All leases end earlier by that, or later. A lease is certainly held on only if it was held before,
+// and ends within [farthest] of the clock. One that had ended may be held again: the store may still have it.
+func (l *Ledger) Step(limit int, at int64, by time.Duration) {
+	l.held, l.wrong = l.Check(limit)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ahead += int64(by)
+	l.refusals = nil
+	for _, m := range l.leases {
+		if m.gone {
+			continue
+		}
+		exact, held := m.until == m.end, m.told != 0 && m.end > at
+		m.end -= int64(by)
+		m.until -= int64(by)
+		if exact { // otherwise it may have been held since it was sent
+			m.sent = m.end - farthest
+		}
+		if held && m.end <= at+farthest {
+			m.told = max(m.told, at)
+		} else {
+			m.told = 0
 		}
 	}
 }
@@ -185,6 +230,7 @@ func (l *Ledger) Check(limit int) (held int, wrong []string) {
 	}
 	slices.SortFunc(steps, func(a, b step) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
 	n := 0
+	held = l.held
 	for _, s := range steps {
 		n += s.by
 		held = max(held, n)

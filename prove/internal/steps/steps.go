@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowlist"
 )
 
 // Segment is what happened to a key between two steps of the clock, while no statement
@@ -136,6 +137,50 @@ func (p Window) Over(segments []Segment) (over int64) {
 // AtMost implements [Bounds].
 func (p Window) AtMost(took time.Duration, made []time.Duration) int64 {
 	return (2 + int64(took/p.Window) + int64(len(made))) * p.Limit
+}
+
+// Sliding has the [Bounds] of a sliding window.
+type Sliding limiter.SlidingWindow
+
+// Over implements [Bounds].
+func (p Sliding) Over(segments []Segment) (over int64) {
+	type taking struct{ at, cost int64 }
+	var taken []taking // in the latest Window
+	var clock int64
+	for _, s := range segments {
+		if s.unseen(clock) {
+			continue
+		}
+		if back(s, clock) {
+			for i := range taken {
+				taken[i].at += s.anchored() - clock
+			}
+			clock = s.anchored()
+		}
+		slices.SortFunc(s.Grants, func(a, b Grant) int { return cmp.Compare(a.sum(), b.sum()) })
+		for _, g := range s.Grants {
+			clock = max(clock, g.State.Now)
+			taken = slices.DeleteFunc(taken, func(e taking) bool { return e.at <= clock-int64(p.Window) })
+			room := p.Limit
+			for _, e := range taken {
+				room -= e.cost
+			}
+			over += max(0, g.Cost-room)
+			taken = append(taken, taking{clock, min(g.Cost, room)})
+		}
+	}
+	return over
+}
+
+// AtMost implements [Bounds].
+func (p Sliding) AtMost(took time.Duration, made []time.Duration) int64 {
+	return (1 + int64(took/p.Window) + int64(len(made))) * p.Limit
+}
+
+// sum is the sum of all that was counted in a row, up to the newest slice. Takes make it higher.
+func (g Grant) sum() int64 {
+	sums := rowlist.Numbers(g.State.Row.List)
+	return sums[len(sums)-1]
 }
 
 // back reports whether the clock was stepped back before a segment, by more than is taken

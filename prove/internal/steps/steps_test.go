@@ -81,7 +81,7 @@ func TestWhatAStepGrantsIsSeen(t *testing.T) {
 		},
 		"a row that is anchored without its debt": func(row *limiter.Row, now int64) {
 			if row.At > now+int64(limiter.ClockTolerance) {
-				row.FullAt, row.At, row.Used = now, now, 0
+				row.FullAt, row.At, row.Used, row.List = now, now, 0, ""
 				row.Start = now - now%max(1, row.Period)
 			}
 		},
