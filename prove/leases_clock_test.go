@@ -18,8 +18,8 @@ type steppedClock interface {
 	Ahead() time.Duration
 }
 
-// ownClock is a store, and the clock of all operations on it. They come one after another, so that none reads the
-// clock before another one that is carried out earlier.
+// ownClock is a store, and the clock of all operations on it. It sends one operation at a time, so that they
+// read the clock in the order in which they are carried out.
 type ownClock struct {
 	limiter.Store
 	mu    sync.Mutex
@@ -37,8 +37,8 @@ func (c *ownClock) Do(ctx context.Context, op limiter.Op) (limiter.State, error)
 	return c.Store.Do(ctx, op)
 }
 
-// A step of the store's clock moves the ends of all leases. Besides that, no more leases are held than the limit,
-// and no free place is refused.
+// A step of the store's clock moves the ends of all leases. Apart from that, at most the limit of leases is
+// held, and no acquire is refused while a place is free.
 func TestLeasesWhenClockSteps(t *testing.T) {
 	sizes := campaign.Sizes{CI: 2, Nightly: 30, Release: 100}
 	t.Run("on PostgreSQL", func(t *testing.T) {
@@ -66,11 +66,10 @@ func stepLeases(t *testing.T, r *campaign.Round, clock steppedClock, of ...limit
 	l := &leaseRound{told: &leases.Ledger{}}
 	l.told.Step(leaseLimit, 0, clock.Ahead())
 	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
 	var callers sync.WaitGroup
 	for i := range 2 * holderCallers {
 		store := leases.Recorder{Store: of[i%len(of)], Note: l.told.Note, Gate: &gate}
-		c, err := limiter.NewConcurrency(store, "leases", limiter.InFlight{Limit: leaseLimit, Hold: longestLease}, limiter.WithTimeout(waitLimit))
+		c, err := newLeases(store, limiter.WithTimeout(waitLimit))
 		if err != nil {
 			t.Fatal(err)
 		}

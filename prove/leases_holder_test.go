@@ -53,13 +53,13 @@ func holdUntilKilled() error {
 	defer stop()
 	var mu sync.Mutex
 	out := json.NewEncoder(os.Stdout)
-	c, err := newLeases(store, func(e leases.Event) {
+	c, err := newLeases(leases.Recorder{Store: store, Note: func(e leases.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err := out.Encode(e); err != nil { // nobody listens any more
 			os.Exit(1)
 		}
-	})
+	}})
 	if err != nil {
 		return err
 	}
@@ -70,10 +70,9 @@ func holdUntilKilled() error {
 	return <-failed
 }
 
-// newLeases returns a Concurrency whose store reports the events of leases.
-func newLeases(store limiter.Store, note func(leases.Event)) (*limiter.Concurrency, error) {
-	return limiter.NewConcurrency(leases.Recorder{Store: store, Note: note}, "leases",
-		limiter.InFlight{Limit: leaseLimit, Hold: longestLease})
+// newLeases returns a Concurrency on a store that reports the events of leases.
+func newLeases(store leases.Recorder, opts ...limiter.Option) (*limiter.Concurrency, error) {
+	return limiter.NewConcurrency(store, "leases", limiter.InFlight{Limit: leaseLimit, Hold: longestLease}, opts...)
 }
 
 // holdLeases acquires leases until ctx ends. It releases most of them in time, some too late, and some never.

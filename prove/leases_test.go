@@ -71,7 +71,7 @@ func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.St
 // free. Those of the killed holders are free when their leases end.
 func (l *leaseRound) takeAll(t *testing.T, r *campaign.Round, store limiter.Store, key string) {
 	t.Helper()
-	c, err := newLeases(store, l.told.Note)
+	c, err := newLeases(leases.Recorder{Store: store, Note: l.told.Note})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,9 +17,9 @@ type Named struct {
 	Policy limiter.Policy
 }
 
-// Lasting are policies under which nothing comes back while a test runs. Of each kind, one is never
-// used up, so that every lost take shows. The other is soon used up, so that every take too many shows.
-// The first is a bucket.
+// Lasting are policies under which nothing comes back while a test runs, unless the year ends. Of each kind,
+// one is never used up, so that every lost take shows. The other is soon used up, so that every take too many
+// shows. The first is a bucket.
 var Lasting = []Named{
 	{"roomy-bucket", limiter.TokenBucket{Capacity: 1 << 20, Refill: 1, Interval: 15 * time.Minute}},
 	{"tight-bucket", limiter.TokenBucket{Capacity: 300, Refill: 1, Interval: 800 * time.Hour}},

@@ -1,5 +1,5 @@
-// Package leases checks what the callers of one key of a [limiter.Concurrency] were told. The callers must share
-// the clock of one machine, and so must the store, except for steps that [Ledger.Step] tells. The checks go by
+// Package leases checks what the callers of one key of a [limiter.Concurrency] were told. The store and the
+// callers must share the clock of one machine, but for the steps that [Ledger.Step] tells. The checks go by
 // the answers and that clock, and not by [limiter.Op.Apply].
 package leases
 
@@ -32,8 +32,8 @@ type Event struct {
 	Class string // of the answer: see package outcome. It is empty if the operation is about to be sent.
 }
 
-// Recorder is a store that reports the events of leases. Note may be called by several goroutines at once. Gate,
-// if it is not nil, is locked for reading during each operation.
+// Recorder is a store that reports the events of leases. Note may be called by several goroutines at once.
+// Gate, if it is not nil, is locked for reading during each operation.
 type Recorder struct {
 	limiter.Store
 	Note func(Event)
@@ -181,9 +181,9 @@ func (l *Ledger) released(m *lease, e Event) {
 	}
 }
 
-// Step notes that the store's clock was stepped by so much at an instant of the machine's clock. No operation may
-// be under way. All leases end earlier by that, or later. A lease is certainly held on only if it was held before,
-// and ends within [farthest] of the clock. One that had ended may be held again: the store may still have it.
+// Step notes that the store's clock was stepped, at an instant of the machine's clock. Nothing may be under
+// way. All leases end earlier by a step forward, and later by a step back. One that had ended may be held
+// again, because the store may still have it. One that ends too far ahead is not held until that is near.
 func (l *Ledger) Step(limit int, at int64, by time.Duration) {
 	l.held, l.wrong = l.Check(limit)
 	l.mu.Lock()

@@ -144,8 +144,7 @@ type Sliding limiter.SlidingWindow
 
 // Over implements [Bounds].
 func (p Sliding) Over(segments []Segment) (over int64) {
-	type taking struct{ at, cost int64 }
-	var taken []taking // in the latest Window
+	var taken []Grant // in the latest Window, by state time
 	var clock int64
 	for _, s := range segments {
 		if s.unseen(clock) {
@@ -153,20 +152,20 @@ func (p Sliding) Over(segments []Segment) (over int64) {
 		}
 		if back(s, clock) {
 			for i := range taken {
-				taken[i].at += s.anchored() - clock
+				taken[i].State.Now += s.anchored() - clock
 			}
 			clock = s.anchored()
 		}
 		slices.SortFunc(s.Grants, func(a, b Grant) int { return cmp.Compare(a.sum(), b.sum()) })
 		for _, g := range s.Grants {
 			clock = max(clock, g.State.Now)
-			taken = slices.DeleteFunc(taken, func(e taking) bool { return e.at <= clock-int64(p.Window) })
+			taken = slices.DeleteFunc(taken, func(e Grant) bool { return e.State.Now <= clock-int64(p.Window) })
 			room := p.Limit
 			for _, e := range taken {
-				room -= e.cost
+				room -= e.Cost
 			}
 			over += max(0, g.Cost-room)
-			taken = append(taken, taking{clock, min(g.Cost, room)})
+			taken = append(taken, Grant{Cost: min(g.Cost, room), State: limiter.State{Now: clock}})
 		}
 	}
 	return over
