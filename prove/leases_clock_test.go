@@ -70,9 +70,7 @@ func stepLeases(t *testing.T, r *campaign.Round, clock steppedClock, of ...limit
 	for i := range 2 * holderCallers {
 		store := leases.Recorder{Store: of[i%len(of)], Note: l.told.Note, Gate: &gate}
 		c, err := newLeases(store, limiter.WithTimeout(waitLimit))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		own := workerOf(r.Rand.Uint64(), i)
 		callers.Go(func() {
 			if err := holdLeases(ctx, own, c, keyOf(r.Seed)); err != nil {
