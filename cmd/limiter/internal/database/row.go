@@ -141,10 +141,3 @@ func (r Row) offset() int64 {
 	}
 	return r.State.Start % r.State.Period
 }
-
-// calendar reports whether a calendar may have written the row: its window does not start at a multiple of its
-// length, or it was reset, so that it has no start, and a day of a calendar is not longer.
-func (r Row) calendar() bool {
-	const shortestDay = 21 * time.Hour
-	return r.offset() != 0 || r.Kind == KindOf(limiter.CalendarWindow{}) && r.State.At == 0 && r.State.Period >= int64(shortestDay)
-}

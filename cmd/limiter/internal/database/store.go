@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/migrations"
@@ -210,6 +211,13 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 		}
 	}
 	return nil
+}
+
+// calendar reports whether a calendar may have written the row. Then its window starts between multiples of its
+// length, or it has no start, because it was reset, and is as long as a day of a calendar.
+func (r Row) calendar() bool {
+	const shortestDay = 21 * time.Hour
+	return r.offset() != 0 || r.Kind == KindOf(limiter.CalendarWindow{}) && r.State.At == 0 && r.State.Period >= int64(shortestDay)
 }
 
 // limitOf returns the limit of a key's row, or of another key of the limiter.
