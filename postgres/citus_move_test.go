@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -143,7 +144,11 @@ func chargeWhileShardsMove(t *testing.T, d *database, mode string) {
 	schema := d.schema(t)
 	stores := [2]*postgres.Store{d.store(t, schema, few(16), postgres.WithCitus()), d.store(t, schema, few(16), postgres.WithCitus())}
 	const small, large = 200, 100_000 // less and more than is asked for
-	limits := []*moved{newMoved(t, stores, small, slow(small), "key-"), newMoved(t, stores, small, long(small), "key-")}
+	day, _ := midnightIn(small, time.Now(), 12*time.Hour)
+	limits := []*moved{
+		newMoved(t, stores, small, slow(small), "key-"), newMoved(t, stores, small, long(small), "key-"),
+		newMoved(t, stores, small, day, "day-"), newMoved(t, stores, small, rowtest.Lasting["sliding"](small), "key-"),
+	}
 	owed := newMoved(t, stores, large, slow(large), "owed-")
 	ctx, stop := context.WithCancel(t.Context())
 	var asked, longest atomic.Int64
@@ -160,7 +165,7 @@ func chargeWhileShardsMove(t *testing.T, d *database, mode string) {
 			var err error
 			switch {
 			case kind < 3:
-				err = limits[worker/2%2].charge(t.Context(), kind, store, i)
+				err = limits[worker/2%len(limits)].charge(t.Context(), kind, store, i)
 			case kind == 3:
 				err = owed.charge(t.Context(), 3+worker/2%2, store, i)
 			default:

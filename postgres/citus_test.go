@@ -85,6 +85,8 @@ func TestCitusWorkersClock(t *testing.T) {
 		"bucket":                      {limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: short}, slow(1)},
 		"window":                      {limiter.FixedWindow{Limit: 1, Window: short}, long(1)},
 		"window that counts refusals": {limiter.FixedWindow{Limit: 1, Window: short, CountRejected: true}, counting(1)},
+		"sliding window":              {limiter.SlidingWindow{Limit: 1, Window: short}, rowtest.Lasting["sliding"](1)},
+		"lease":                       {limiter.InFlight{Limit: 1, Hold: short}, places(1)},
 	}
 	onPostgres(t, func(t *testing.T, d *database) {
 		ahead := d.movableClock(t)
@@ -275,7 +277,10 @@ func TestCitusStatements(t *testing.T) {
 // An UPSERT that refuses a take locks the row, so a store sends it only if it expects room.
 func TestCitusRefusals(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		for name, policy := range map[string]limiter.Policy{"bucket": slow(1), "window": long(1)} {
+		day, _ := midnightIn(1, time.Now(), 12*time.Hour)
+		for name, policy := range map[string]limiter.Policy{
+			"bucket": slow(1), "window": long(1), "calendar": day, "sliding window": rowtest.Lasting["sliding"](1), "leases": places(1),
+		} {
 			t.Run(name, func(t *testing.T) {
 				schema := d.schema(t)
 				refuse := func(t *testing.T, store limiter.Store) {
@@ -301,10 +306,10 @@ func TestCitusRefusals(t *testing.T) {
 						t.Error("the transaction got an id")
 					}
 				})
-				t.Run("lock the row once after a grant of another store", func(t *testing.T) {
+				t.Run("lock the row once after a grant of another store, but never for a lease", func(t *testing.T) {
 					refuse(t, second)
 					locked := d.traces(t, schema, "k")
-					if refuse(t, second); locked == granted || d.traces(t, schema, "k") != locked {
+					if refuse(t, second); (locked == granted) != (name == "leases") || d.traces(t, schema, "k") != locked {
 						t.Errorf("the row was\n%s, then\n%s and is\n%s", granted, locked, d.traces(t, schema, "k"))
 					}
 				})

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -46,6 +47,9 @@ func counting(limit int64) limiter.FixedWindow {
 	w.CountRejected = true
 	return w
 }
+
+// places is a limit of leases that do not end while a test runs.
+func places(limit int64) limiter.InFlight { return limiter.InFlight{Limit: limit, Hold: time.Hour} }
 
 // onPostgres runs a test in a database of its own on every server.
 func onPostgres(t *testing.T, run func(t *testing.T, d *database)) {
@@ -103,8 +107,13 @@ func newLimiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts .
 	return l
 }
 
+// take is a take from a key or, under an InFlight, an acquire of a new lease.
 func take(policy limiter.Policy, key string, cost int64) limiter.Op {
-	return limiter.Op{Kind: limiter.OpTake, Name: "test", Key: key, Policy: policy, Cost: cost}
+	op := limiter.Op{Kind: limiter.OpTake, Name: "test", Key: key, Policy: policy, Cost: cost}
+	if p, ok := policy.(limiter.InFlight); ok {
+		op.Kind, op.ID, op.Hold = limiter.OpAcquire, 1+rand.Int64N(1<<62), p.Hold
+	}
+	return op
 }
 
 func look(policy limiter.Policy, key string) limiter.Op {

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -17,9 +20,12 @@ import (
 // lock (xmax).
 func (d *database) traces(t *testing.T, schema string, keys ...string) string {
 	t.Helper()
-	return query[string](t, d, fmt.Sprintf(`SELECT string_agg(concat_ws(' ', xmin, xmax, ctid, r), '; ') FROM (
-		SELECT xmin, xmax, ctid, b::text AS r, key FROM %s.limiter_token_buckets b UNION ALL
-		SELECT xmin, xmax, ctid, w::text, key FROM %[1]s.limiter_fixed_windows w) AS rows WHERE convert_from(key, 'UTF8') = ANY ($1)`, schema), keys)
+	var rows []string
+	for _, table := range tables.All {
+		rows = append(rows, fmt.Sprintf("SELECT xmin, xmax, ctid, r::text AS r, key FROM %s.%s r", schema, table.Name))
+	}
+	return query[string](t, d, "SELECT string_agg(concat_ws(' ', xmin, xmax, ctid, r), '; ') FROM ("+strings.Join(rows, " UNION ALL ")+
+		") AS rows WHERE convert_from(key, 'UTF8') = ANY ($1)", keys)
 }
 
 // assigned reports whether a transaction has got an id, because it wrote or locked something.
@@ -31,8 +37,10 @@ func assigned(t *testing.T, tx pgx.Tx) (has bool) {
 
 func TestRefusalsLeaveNoTrace(t *testing.T) {
 	reserve := func(op limiter.Op) limiter.Op { op.MaxWait = time.Minute; return op }
-	half := []limiter.Op{take(slow(2), "k", 1), take(long(2), "k", 1), take(counting(2), "c", 1)}
-	rest := slices.Concat(half, []limiter.Op{take(slow(6), "other", 1)})
+	day, _ := midnightIn(2, time.Now(), 12*time.Hour)
+	sliding := rowtest.Lasting["sliding"](2)
+	half := []limiter.Op{take(slow(2), "k", 1), take(long(2), "k", 1), take(counting(2), "c", 1), take(day, "d", 1), take(sliding, "k", 1), take(places(2), "k", 1)}
+	rest := slices.Concat(half[:5], []limiter.Op{take(places(2), "k", 1), take(slow(6), "other", 1)})
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, c := range []struct {
 			name string
@@ -47,6 +55,11 @@ func TestRefusalsLeaveNoTrace(t *testing.T) {
 			{"window, reservation", []limiter.Op{reserve(take(long(2), "k", 1))}},
 			{"window of an earlier policy", []limiter.Op{take(long(3), "k", 2)}},
 			{"window, look", []limiter.Op{look(long(2), "k")}},
+			{"calendar", []limiter.Op{take(day, "d", 1)}},
+			{"sliding window", []limiter.Op{take(sliding, "k", 1)}},
+			{"sliding window, look", []limiter.Op{look(sliding, "k")}},
+			{"leases", []limiter.Op{take(places(2), "k", 1)}},
+			{"leases, look", []limiter.Op{look(places(2), "k")}},
 			{"window that counts refusals, look", []limiter.Op{look(counting(2), "c")}},
 			{"several limits, the bucket is used up", []limiter.Op{take(slow(2), "k", 1), take(slow(5), "other", 1), take(long(5), "free", 1)}},
 			{"several limits, the window is used up", []limiter.Op{take(slow(5), "free", 1), take(slow(5), "other", 1), take(long(2), "k", 1)}},
@@ -73,7 +86,7 @@ func TestRefusalsLeaveNoTrace(t *testing.T) {
 						t.Error("it took")
 					}
 				}
-				before := d.traces(t, schema, "k", "c", "other", "free", "missing")
+				before := d.traces(t, schema, "k", "c", "d", "other", "free", "missing")
 				refuse(store)
 				if op := c.ops[0]; len(c.ops) == 1 {
 					op.Timeout = testTimeout // in the queue, where refusals share statements
@@ -91,7 +104,7 @@ func TestRefusalsLeaveNoTrace(t *testing.T) {
 					t.Error("the transaction got an id")
 				}
 				end(t, tx, false)
-				if after := d.traces(t, schema, "k", "c", "other", "free", "missing"); after != before {
+				if after := d.traces(t, schema, "k", "c", "d", "other", "free", "missing"); after != before {
 					t.Errorf("the rows were\n%s and are\n%s", before, after)
 				}
 			})

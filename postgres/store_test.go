@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -100,12 +99,9 @@ func (s set) run(t *testing.T, l *least) {
 	storetest.Run(t, func(t *testing.T) limiter.Store { return l.open(t, opts...) })
 	t.Run("the roles need no more rights", func(t *testing.T) {
 		store := l.open(t, opts...)
-		for _, p := range []limiter.Policy{slow(5), long(5)} { // the suite does not bring this about for sure
+		for _, p := range []limiter.Policy{slow(5), long(5), places(5)} { // the suite does not bring this about for sure
 			do(t, postgres.RowLocked{Store: store.Store}, take(p, "k", 1))
 		}
-		lease := take(limiter.InFlight{Limit: 5, Hold: time.Hour}, "k", 1)
-		lease.Kind, lease.ID, lease.Hold = limiter.OpAcquire, 1, time.Hour
-		do(t, postgres.RowLocked{Store: store.Store}, lease)
 		for _, p := range []limiter.Policy{slow(6), long(6)} { // a row of another policy, and a missing one
 			doAll(t, store.Store, take(p, "k", 1), take(p, "new", 1))
 		}

@@ -73,29 +73,30 @@ var sweepCases = []testCase{
 		func(f *fixture) {
 			sw := f.sweeper()
 			f.sweepAll(sw, 1000)
-			b, w := f.limiter("b", bucket(2, s)), f.limiter("w", window(2, s))
 			now := f.storeNow()
-			for i := range 25 {
-				f.now = now.Add(-days)
-				f.passes(b, fmt.Sprint("old", i), 2)
-				f.passes(w, fmt.Sprint("old", i), 2)
-				if i < 5 {
-					f.now = now.Add(days)
-					f.passes(b, fmt.Sprint("new", i), 2)
-					f.passes(w, fmt.Sprint("new", i), 2)
+			for name, p := range plain(2, s, s) {
+				l := f.limiter(name, p)
+				for i := range 25 {
+					f.now = now.Add(-days)
+					f.passes(l, fmt.Sprint("old", i), 2)
+					if i < 5 {
+						f.now = now.Add(days)
+						f.passes(l, fmt.Sprint("new", i), 2)
+					}
 				}
 			}
-			if n := f.sweepAll(sw, 7); n != 50 {
-				f.Errorf("Sweep removed %d rows in all, want 50", n)
+			if n := f.sweepAll(sw, 7); n != 75 {
+				f.Errorf("Sweep removed %d rows in all, want 75", n)
 			}
-			for i := range 25 {
-				f.now = now.Add(-days)
-				f.passes(b, fmt.Sprint("old", i), 2)
-				f.passes(w, fmt.Sprint("old", i), 2)
-				if i < 5 {
-					f.now = now.Add(days)
-					f.refuses(b, fmt.Sprint("new", i), 1)
-					f.refuses(w, fmt.Sprint("new", i), 1)
+			for name, p := range plain(2, s, s) {
+				l := f.limiter(name, p)
+				for i := range 25 {
+					f.now = now.Add(-days)
+					f.passes(l, fmt.Sprint("old", i), 2)
+					if i < 5 {
+						f.now = now.Add(days)
+						f.refuses(l, fmt.Sprint("new", i), 1)
+					}
 				}
 			}
 		},
