@@ -123,23 +123,22 @@ func TestCitusCoordinatorsClock(t *testing.T) {
 	})
 }
 
-// admitAtTheirRates asks for 8 keys each of a bucket of 10 tokens a second and of a window of 5 for
+// admitAtTheirRates asks for 8 keys each of a bucket of 10 tokens a second and of two windows of 5 for
 // 4 s. It checks that each key gets what its policy admits: no more, and not much less, because the
 // machine may be busy.
 func admitAtTheirRates(t *testing.T, name string, store limiter.Store) {
 	t.Helper()
 	const asked = 4 * time.Second
-	bucket := newLimiter(t, store, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 100 * time.Millisecond})
-	window := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second})
-	granted := make([]int, 16)
+	limits := []*limiter.Limiter{
+		newLimiter(t, store, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 100 * time.Millisecond}),
+		newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second}),
+		newLimiter(t, store, limiter.SlidingWindow{Limit: 5, Window: time.Second}),
+	}
+	granted := make([]int, 24)
 	began := time.Now()
 	each(len(granted), func(i int) {
-		l := bucket
-		if i%2 > 0 {
-			l = window
-		}
 		for time.Since(began) < asked {
-			r, err := l.Allow(t.Context(), fmt.Sprint(i))
+			r, err := limits[i%3].Allow(t.Context(), fmt.Sprint(i))
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				return
@@ -153,7 +152,7 @@ func admitAtTheirRates(t *testing.T, name string, store limiter.Store) {
 	took := time.Since(began).Seconds()
 	for i, n := range granted {
 		least, most := 20, 5+10*took+1
-		if i%2 > 0 { // one window may end just after the beginning, and one begin just before the end
+		if i%3 > 0 { // one window may end just after the beginning, and one begin just before the end
 			least, most = 10, 5*(took+2)
 		}
 		if n < least || float64(n) > most {

@@ -85,40 +85,50 @@ type citusCall struct {
 	name string
 	keys int   // that it charges
 	unit int64 // what it adds to each
-	act  func(ctx context.Context, l *limiter.Limiter, keys []string) (carried bool, err error)
+	act  func(ctx context.Context, c *citusCut, keys []string) (carried bool, err error)
 }
 
 func citusCalls() []citusCall {
-	all := func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
+	all := func(ctx context.Context, c *citusCut, keys []string) (bool, error) {
 		var claims []limiter.Claim
 		for _, key := range keys {
-			claims = append(claims, limiter.Claim{Limiter: l, Key: key})
+			claims = append(claims, limiter.Claim{Limiter: c.l, Key: key})
 		}
 		r, err := limiter.AllowAll(ctx, claims...)
 		return r.Allowed, err
 	}
 	return []citusCall{
-		{"Allow", 1, 1, func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
-			r, err := l.Allow(ctx, keys[0])
+		{"Allow", 1, 1, func(ctx context.Context, c *citusCut, keys []string) (bool, error) {
+			r, err := c.l.Allow(ctx, keys[0])
 			return r.Allowed, err
 		}},
-		{"Reserve", 1, 1, func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
-			r, err := l.Reserve(ctx, keys[0], 1, time.Hour)
+		{"Reserve", 1, 1, func(ctx context.Context, c *citusCut, keys []string) (bool, error) {
+			r, err := c.l.Reserve(ctx, keys[0], 1, time.Hour)
 			return r.Allowed, err
 		}},
-		{"Charge", 1, 1, func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
-			_, err := l.Charge(ctx, keys[0], 1)
+		{"Charge", 1, 1, func(ctx context.Context, c *citusCut, keys []string) (bool, error) {
+			_, err := c.l.Charge(ctx, keys[0], 1)
 			return true, err
 		}},
-		{"Refund", 1, -1, func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
-			return l.Refund(ctx, keys[0], 1)
+		{"Refund", 1, -1, func(ctx context.Context, c *citusCut, keys []string) (bool, error) {
+			return c.l.Refund(ctx, keys[0], 1)
 		}},
-		{"Reset", 1, -citusSpent, func(ctx context.Context, l *limiter.Limiter, keys []string) (bool, error) {
-			return true, l.Reset(ctx, keys[0])
+		{"Reset", 1, -citusSpent, func(ctx context.Context, c *citusCut, keys []string) (bool, error) {
+			return true, c.l.Reset(ctx, keys[0])
 		}},
 		{"AllowAll of one limit", 1, 1, all},
 		{"AllowAll of four limits", 4, 1, all},
 	}
+}
+
+var leaseCalls = []citusCall{
+	{"TryAcquire", 1, 1, func(ctx context.Context, c *citusCut, keys []string) (bool, error) {
+		lease, err := c.leases.TryAcquire(ctx, keys[0])
+		return lease.Allowed, err
+	}},
+	{"Release", 1, -1, func(ctx context.Context, c *citusCut, _ []string) (bool, error) {
+		return true, c.lease.Release(ctx)
+	}},
 }
 
 const (
@@ -142,10 +152,9 @@ func onCitusWorkers(t *testing.T, run func(t *testing.T, c citusCut, workers []c
 	store, err := postgres.Open(dsn, postgres.WithSchema(schema), postgres.WithCitus())
 	must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
-	policy := limiter.TokenBucket{Capacity: citusLimit, Refill: 1, Interval: 240 * time.Hour}
-	l, err := limiter.New(store, "cut", policy, limiter.WithTimeout(30*time.Second))
-	must(t, err)
-	run(t, citusCut{db: db, l: l, schema: schema}, workers)
+	c := citusCut{db: db, store: store, schema: schema}
+	c.limit(t, limiter.TokenBucket{Capacity: citusLimit, Refill: 1, Interval: 240 * time.Hour})
+	run(t, c, workers)
 }
 
 // Nine of ten calls are for keys of a worker that refuses connections. Only the first of them is sent as
@@ -182,7 +191,7 @@ func cutCitus(t *testing.T, c citusCut, workers []citusWorker) {
 	if proof.Tier == campaign.CI {
 		stride = 23
 	}
-	for _, call := range citusCalls() {
+	run := func(t *testing.T, call citusCall) {
 		t.Run(call.name, func(t *testing.T) {
 			classes := map[string]int{}
 			for n, w := range workers {
@@ -196,14 +205,63 @@ func cutCitus(t *testing.T, c citusCut, workers []citusWorker) {
 			t.Log(classes)
 		})
 	}
+	for _, call := range citusCalls() {
+		run(t, call)
+	}
+	t.Run("sliding window", func(t *testing.T) {
+		c.limit(t, limiter.SlidingWindow{Limit: citusLimit, Window: 262_980 * time.Hour})
+		for _, call := range citusCalls() {
+			run(t, call)
+		}
+	})
+	t.Run("leases", func(t *testing.T) {
+		var err error
+		c.leases, err = limiter.NewConcurrency(c.store, "cut", limiter.InFlight{Limit: citusLimit, Hold: time.Hour}, limiter.WithTimeout(30*time.Second))
+		must(t, err)
+		for _, call := range leaseCalls {
+			run(t, call)
+		}
+	})
 }
 
 // citusCut is one trial, on keys of its own.
 type citusCut struct {
 	db           *pgx.Conn
+	store        *postgres.Store
 	l            *limiter.Limiter
+	leases       *limiter.Concurrency // instead of l, if it is not nil
+	lease        *limiter.Lease       // the latest
 	call         citusCall
 	schema, name string
+}
+
+// limit makes the limiter of the trials that follow.
+func (c *citusCut) limit(t *testing.T, policy limiter.Policy) {
+	t.Helper()
+	var err error
+	c.l, err = limiter.New(c.store, "cut", policy, limiter.WithTimeout(30*time.Second))
+	must(t, err)
+}
+
+// spend takes citusSpent units from a key.
+func (c *citusCut) spend(ctx context.Context, key string) (err error) {
+	if c.leases == nil {
+		_, err = c.l.AllowN(ctx, key, citusSpent)
+		return err
+	}
+	for range citusSpent {
+		if c.lease, err = c.leases.TryAcquire(ctx, key); err != nil {
+			return errors.Join(err, c.leases.Reset(ctx, key))
+		}
+	}
+	return nil
+}
+
+func (c *citusCut) peek(ctx context.Context, key string) (limiter.Result, error) {
+	if c.leases == nil {
+		return c.l.Peek(ctx, key)
+	}
+	return c.leases.Peek(ctx, key)
 }
 
 func (c *citusCut) key(t *testing.T, w citusWorker) string {
@@ -230,7 +288,7 @@ func (c *citusCut) try(t *testing.T, w citusWorker, cut cutproxy.Cut, classes ma
 			keys[i] = fmt.Sprint(c.name, "+", i)
 		}
 		for {
-			_, err := c.l.AllowN(ctx, keys[i], citusSpent)
+			err := c.spend(ctx, keys[i])
 			if err == nil {
 				break
 			}
@@ -240,7 +298,7 @@ func (c *citusCut) try(t *testing.T, w citusWorker, cut cutproxy.Cut, classes ma
 		}
 	}
 	trap := w.proxy.Arm(cut)
-	carried, err := c.call.act(ctx, c.l, keys)
+	carried, err := c.call.act(ctx, c, keys)
 	reached = trap.Disarm()
 	// A transaction whose second COMMIT was lost stays prepared until the coordinator recovers it.
 	if _, err := c.db.Exec(ctx, "SELECT recover_prepared_transactions()"); err != nil {
@@ -248,7 +306,7 @@ func (c *citusCut) try(t *testing.T, w citusWorker, cut cutproxy.Cut, classes ma
 	}
 	charged := 0
 	for _, key := range keys {
-		res, err := c.l.Peek(ctx, key)
+		res, err := c.peek(ctx, key)
 		must(t, err)
 		switch citusLimit - res.Remaining {
 		case citusSpent:
