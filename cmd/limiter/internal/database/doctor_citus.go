@@ -32,10 +32,10 @@ func (db *DB) checkCitus(ctx context.Context, r *report) (distributed bool, err 
 		distribute := fmt.Sprintf("SELECT create_distributed_table('%s.%s', 'key'): see docs/citus.md", db.Schema, k.Table())
 		switch found {
 		case byKey:
-			r.ok(check, "%s; the store of an application needs WithCitus", found)
+			r.ok(check, "%s; the store of an application needs the option for Citus", found)
 		case plain:
 			if !distributed {
-				r.ok(check, "%s; the store of an application works without WithCitus", found)
+				r.ok(check, "%s; the store of an application works without the option for Citus", found)
 				continue
 			}
 			r.bad(check, distribute, "%s, but another table is", found)
