@@ -31,9 +31,7 @@ func claim(l *limiter.Limiter, n int64) limiter.Claim {
 func (f *fixture) all(claims ...limiter.Claim) limiter.AllResult {
 	f.Helper()
 	res, err := limiter.AllowAll(context.Background(), claims...)
-	if err != nil {
-		f.Fatalf("AllowAll at %v: %v", f.now.Sub(epoch), err)
-	}
+	f.ok(err, "AllowAll")
 	if len(res.Each) != len(claims) {
 		f.Fatalf("AllowAll at %v: %d results for %d claims", f.now.Sub(epoch), len(res.Each), len(claims))
 	}
@@ -46,9 +44,7 @@ func (f *fixture) row(l *limiter.Limiter) limiter.Row {
 	state, err := f.store.Do(context.Background(), limiter.Op{
 		Kind: limiter.OpLook, Name: l.Name(), Key: "k", Policy: l.Policy(), At: f.now.UnixNano(), Timeout: timeLimit,
 	})
-	if err != nil {
-		f.Fatalf("a look at %v: %v", f.now.Sub(epoch), err)
-	}
+	f.ok(err, "a look")
 	return state.Row
 }
 

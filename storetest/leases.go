@@ -62,7 +62,7 @@ func (f *fixture) full(c *limiter.Concurrency, used int64, retryAfter, resetAfte
 	if err != nil || lease.Result != want || lease.Length != 0 {
 		f.Fatalf("TryAcquire at %v: %+v, %v, want %+v", f.now.Sub(epoch), lease.Result, err, want)
 	}
-	f.isNil(lease.Release(context.Background()))
+	f.ok(lease.Release(context.Background()), "Release")
 	if peek, err := c.Peek(context.Background(), "k"); err != nil || peek != want {
 		f.Fatalf("Peek at %v: %+v, %v, want %+v", f.now.Sub(epoch), peek, err, want)
 	}
@@ -83,13 +83,6 @@ func (f *fixture) extend(l *limiter.Lease, d time.Duration, want bool) {
 	}
 }
 
-func (f *fixture) isNil(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatalf("at %v: %v", f.now.Sub(epoch), err)
-	}
-}
-
 var leaseCases = []testCase{
 	{
 		"places are taken and released",
@@ -104,13 +97,13 @@ var leaseCases = []testCase{
 				f.Errorf("the second lease: %+v", b.Result)
 			}
 			f.full(c, 2, 5*s, 9*s)
-			f.isNil(b.Release(ctx))
+			f.ok(b.Release(ctx), "Release")
 			f.held(c, 1)
 			d := f.acquire(c, 10*s)
-			f.isNil(b.Release(ctx)) // again
+			f.ok(b.Release(ctx), "Release") // again
 			f.full(c, 2, 9*s, 10*s)
-			f.isNil(a.Release(ctx))
-			f.isNil(d.Release(ctx))
+			f.ok(a.Release(ctx), "Release")
+			f.ok(d.Release(ctx), "Release")
 			f.held(c, 0)
 			other, err := c.TryAcquire(ctx, "another key")
 			if err != nil || other.Used != 1 {
@@ -129,7 +122,7 @@ var leaseCases = []testCase{
 			f.at(10 * s)
 			f.held(c, 0)
 			f.acquire(c, limiter.MaxHold)
-			f.isNil(late.Release(context.Background()))
+			f.ok(late.Release(context.Background()), "Release")
 			f.extend(late, s, false)
 			f.full(c, 1, limiter.MaxHold, limiter.MaxHold)
 		},
@@ -149,10 +142,10 @@ var leaseCases = []testCase{
 			f.at(6 * s)
 			f.extend(a, 10*s, false)
 			f.held(c, 1)
-			f.isNil(b.Release(ctx))
+			f.ok(b.Release(ctx), "Release")
 			f.extend(b, 10*s, false)
 			d := f.acquire(c, 10*s)
-			f.isNil(c.Reset(ctx, "k"))
+			f.ok(c.Reset(ctx, "k"), "Reset")
 			f.extend(d, 10*s, false)
 			f.held(c, 0)
 		},
@@ -171,7 +164,7 @@ var leaseCases = []testCase{
 			}
 			limit = 2
 			f.full(c, 4, 12*s, 13*s)
-			f.isNil(leases[0].Release(context.Background()))
+			f.ok(leases[0].Release(context.Background()), "Release")
 			f.full(c, 3, 12*s, 13*s)
 			f.at(12 * s)
 			f.held(c, 1)
@@ -188,10 +181,10 @@ var leaseCases = []testCase{
 			c := f.inFlight(2, 10*s)
 			a := f.acquire(c, 10*s)
 			f.acquire(c, 10*s)
-			f.isNil(c.Reset(context.Background(), "k"))
+			f.ok(c.Reset(context.Background(), "k"), "Reset")
 			f.acquire(c, 10*s)
 			f.acquire(c, 10*s)
-			f.isNil(a.Release(context.Background()))
+			f.ok(a.Release(context.Background()), "Release")
 			f.full(c, 2, 10*s, 10*s)
 		},
 	},

@@ -115,13 +115,19 @@ func (f *fixture) clock() time.Time { return f.now }
 // at sets the clock to an offset from the epoch.
 func (f *fixture) at(d time.Duration) { f.now = epoch.Add(d) }
 
+// ok ends the case if a call failed.
+func (f *fixture) ok(err error, call string, args ...any) {
+	f.Helper()
+	if err != nil {
+		f.Fatalf("%s at %v: %v", fmt.Sprintf(call, args...), f.now.Sub(epoch), err)
+	}
+}
+
 // allow calls AllowN, which must not fail.
 func (f *fixture) allow(l *limiter.Limiter, key string, n int64) limiter.Result {
 	f.Helper()
 	r, err := l.AllowN(context.Background(), key, n)
-	if err != nil {
-		f.Fatalf("AllowN(%d) at %v: %v", n, f.now.Sub(epoch), err)
-	}
+	f.ok(err, "AllowN(%d)", n)
 	return r
 }
 
@@ -144,9 +150,7 @@ func (f *fixture) refuses(l *limiter.Limiter, key string, n int64) {
 func (f *fixture) peek(l *limiter.Limiter, key string) limiter.Result {
 	f.Helper()
 	r, err := l.Peek(context.Background(), key)
-	if err != nil {
-		f.Fatalf("Peek at %v: %v", f.now.Sub(epoch), err)
-	}
+	f.ok(err, "Peek")
 	return r
 }
 
@@ -154,9 +158,7 @@ func (f *fixture) peek(l *limiter.Limiter, key string) limiter.Result {
 func (f *fixture) peekN(l *limiter.Limiter, key string, n int64) limiter.Result {
 	f.Helper()
 	r, err := l.PeekN(context.Background(), key, n)
-	if err != nil {
-		f.Fatalf("PeekN(%d) at %v: %v", n, f.now.Sub(epoch), err)
-	}
+	f.ok(err, "PeekN(%d)", n)
 	return r
 }
 
@@ -164,9 +166,7 @@ func (f *fixture) peekN(l *limiter.Limiter, key string, n int64) limiter.Result 
 func (f *fixture) charge(l *limiter.Limiter, key string, n int64) limiter.Result {
 	f.Helper()
 	r, err := l.Charge(context.Background(), key, n)
-	if err != nil {
-		f.Fatalf("Charge(%d) at %v: %v", n, f.now.Sub(epoch), err)
-	}
+	f.ok(err, "Charge(%d)", n)
 	return r
 }
 
@@ -183,18 +183,14 @@ func (f *fixture) allowUpTo(l *limiter.Limiter, key string, n int64) limiter.Res
 // block calls Block, which must not fail.
 func (f *fixture) block(l *limiter.Limiter, key string, d time.Duration) {
 	f.Helper()
-	if err := l.Block(context.Background(), key, d); err != nil {
-		f.Fatalf("Block(%v) at %v: %v", d, f.now.Sub(epoch), err)
-	}
+	f.ok(l.Block(context.Background(), key, d), "Block(%v)", d)
 }
 
 // reserve calls Reserve, which must not fail.
 func (f *fixture) reserve(l *limiter.Limiter, key string, n int64, maxWait time.Duration) *limiter.Reservation {
 	f.Helper()
 	r, err := l.Reserve(context.Background(), key, n, maxWait)
-	if err != nil {
-		f.Fatalf("Reserve(%d, %v) at %v: %v", n, maxWait, f.now.Sub(epoch), err)
-	}
+	f.ok(err, "Reserve(%d, %v)", n, maxWait)
 	return r
 }
 
@@ -211,9 +207,7 @@ func (f *fixture) books(l *limiter.Limiter, key string, n int64, delay time.Dura
 
 func (f *fixture) cancel(r *limiter.Reservation) {
 	f.Helper()
-	if err := r.Cancel(context.Background()); err != nil {
-		f.Fatalf("Cancel at %v: %v", f.now.Sub(epoch), err)
-	}
+	f.ok(r.Cancel(context.Background()), "Cancel")
 }
 
 // refund checks whether Refund gives anything back.
@@ -234,9 +228,7 @@ func (f *fixture) refundOf(l *limiter.Limiter, n int64, res limiter.Result, want
 
 func (f *fixture) reset(l *limiter.Limiter, key string) {
 	f.Helper()
-	if err := l.Reset(context.Background(), key); err != nil {
-		f.Fatalf("Reset at %v: %v", f.now.Sub(epoch), err)
-	}
+	f.ok(l.Reset(context.Background(), key), "Reset")
 }
 
 // storeNow returns a reading of the store's own clock.

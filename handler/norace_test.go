@@ -1,6 +1,0 @@
-//go:build !race
-
-package handler_test
-
-// raceEnabled is whether the race detector is on, which makes requests slow.
-const raceEnabled = false
