@@ -23,8 +23,7 @@ func four(cost int64) []limiter.Op {
 }
 
 func TestAllStatements(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		r := newTracer(false)
 		store := d.store(t, schema, r.in)
 		do(t, d.store(t, schema, few(1)), take(long(5), "a", 1)) // the other rows are missing
@@ -86,8 +85,7 @@ func TestAllInTheCallersTransaction(t *testing.T) {
 // The callers wait in the queues of their keys. If they waited for the row lock, they would use up the
 // pool, and a timeout there would let requests pass under FailOpen.
 func TestAllOfALockedRowHoldOneConn(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		traced := new(counter)
 		store := d.store(t, schema, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.Tracer = 2, traced })
 		doAll(t, store, four(1)...)
@@ -138,8 +136,7 @@ func TestAllOfALockedRowHoldOneConn(t *testing.T) {
 
 // All decisions share the locked row, and wait for it longer than a server that works lets them.
 func TestAllOfALockedRowKeepBreakerShut(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
 		user := newLimiter(t, store, slow(5), limiter.WithTimeout(timeout))
 		shared := newLimiter(t, store, long(50), limiter.WithTimeout(timeout))

@@ -161,8 +161,7 @@ func TestRetryAfterIsTight(t *testing.T) {
 		{"window, reserved", limiter.FixedWindow{Limit: 3, Window: 40 * time.Minute}, 1, 41 * time.Minute},
 		{"window that counts refusals", counting(3), 1, 0},
 	}
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := &recorder{Store: d.store(t, schema, nil)}
 		for i, c := range cases {
 			l, op := newLimiter(t, store, c.policy), take(c.policy, fmt.Sprint("k", i), c.cost)

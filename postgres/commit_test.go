@@ -90,8 +90,7 @@ func (c *committing) Read(b []byte) (int, error) {
 
 // COMMIT goes in the simple protocol. If the connection breaks then, pgx calls the error safe to retry.
 func TestLostCommitIsUnknown(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		direct := d.store(t, schema, nil)
 		under := func(s *postgres.Store) limiter.Store { return postgres.RowLocked{Store: s} }
 		for _, c := range []struct {
@@ -142,8 +141,7 @@ func TestLostCommitIsUnknown(t *testing.T) {
 }
 
 func TestAsyncCommitIsForTakesOnly(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		d.record(t, schema, "synchronous_commit")
 		for takes, opts := range map[string][]postgres.Option{"on": nil, "off": {postgres.WithAsyncCommit()}} {
 			for name, of := range rowtest.Lasting {
@@ -218,8 +216,7 @@ func (c *cutting) Read(b []byte) (int, error) {
 // The server sends a response after the commit. pgx calls an error safe to retry if a connection breaks
 // between the results of a batch in QueryExecModeExec.
 func TestGiveBacksOfABrokenConnection(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		direct := newLimiter(t, d.store(t, schema, nil), slow(1000))
 		for _, m := range []pgx.QueryExecMode{
 			pgx.QueryExecModeExec, pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,

@@ -99,8 +99,7 @@ func TestDeadlockVictim(t *testing.T) {
 // Two transactions of an application take from two keys, each from the other one first. The victim's
 // transaction is dead, so no failure policy may let its request pass.
 func TestOpposedTransactions(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		outside := d.store(t, schema, nil)
 		for name, opt := range failurePolicies() {
 			t.Run(name, func(t *testing.T) {
@@ -148,8 +147,7 @@ func TestOpposedTransactions(t *testing.T) {
 // A session adds a new key after a statement's snapshot, and a third one updates it at once. Each of the two
 // statements is then about to have the row that the other one needs next.
 func TestMergedTakesDoNotDeadlock(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
 		texts := postgres.Statements(schema, false)
 		for _, c := range []struct {

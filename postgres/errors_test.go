@@ -77,8 +77,7 @@ func (d *database) role(t *testing.T) (name, dsn string) {
 }
 
 func TestRoleNeedsWhatTheDocsSay(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		name, dsn := d.role(t)
 		store := storeOn(t, pool(t, dsn, nil), schema)
 		tables := allTables(schema)
@@ -177,8 +176,7 @@ func TestTimeThatCannotBeStored(t *testing.T) {
 }
 
 func TestPgBouncerMixesUpStatements(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := storeOn(t, pool(t, dbtest.PgBouncer(t, d.dsn), func(c *pgxpool.Config) {
 			c.MaxConns = 8
 			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement

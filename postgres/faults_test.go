@@ -18,8 +18,7 @@ import (
 )
 
 func TestCallerLeavesInMidStatement(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
 		for _, policy := range []limiter.Policy{slow(5), long(5)} {
 			do(t, store, take(policy, secret, 1))
@@ -166,8 +165,7 @@ func TestTerminatedInMidStatement(t *testing.T) {
 }
 
 func TestServersLockTimeout(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		do(t, d.store(t, schema, nil), take(slow(5), secret, 1))
 		for _, setting := range []string{"lock_timeout", "statement_timeout"} { // 55P03, 57014
 			store := d.store(t, schema, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams[setting] = "20ms" })

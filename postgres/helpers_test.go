@@ -58,6 +58,12 @@ func onPostgres(t *testing.T, run func(t *testing.T, d *database)) {
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) { run(t, newDatabase(t, server)) })
 }
 
+// inSchema is onPostgres with the tables in a schema of their own.
+func inSchema(t *testing.T, run func(t *testing.T, d *database, schema string)) {
+	t.Helper()
+	onPostgres(t, func(t *testing.T, d *database) { run(t, d, d.schema(t)) })
+}
+
 // bounded is the context of the test with a limit.
 func bounded(t *testing.T) context.Context {
 	t.Helper()

@@ -28,15 +28,12 @@ func (d *database) idlers(t *testing.T, schema, application string, params map[s
 			c.ConnConfig.RuntimeParams[name] = value
 		}
 	})
-	return storeOn(t, p, schema), func() {
-		useUp(t, p, conns)()
-	}
+	return storeOn(t, p, schema), func() { useUp(t, p, conns)() }
 }
 
 // The server ends an idle session before it reads another statement, so no statement on it was carried out.
 func TestIdledSessionsFailNoDecision(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store, idle := d.idlers(t, schema, "idle", map[string]string{"idle_session_timeout": "100ms"})
 		const rounds = 6 // more than a budget of retries would bear
 		policies := []limiter.Policy{slow(rounds), long(rounds), counting(rounds)}
@@ -75,8 +72,7 @@ func (c closing) Close() error {
 // The pool's health check takes all idle connections for a moment, so the store cannot close those
 // that the server has ended. Here they come back one after another.
 func TestIdleSessionsThatComeBack(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		const conns = 8
 		held := make(chan *pgxpool.Conn, conns)
 		releaseOne := func() {
@@ -111,8 +107,7 @@ func TestIdleSessionsThatComeBack(t *testing.T) {
 // An administrator may end a session in mid-statement with the same words as an idle one. A
 // read may be repeated all the same.
 func TestEndedSessionsFailNoRead(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		for _, policy := range []limiter.Policy{slow(5), long(5)} {
 			store, idle := d.idlers(t, schema, "ended", nil)
 			end := func() {

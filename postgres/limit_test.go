@@ -33,8 +33,7 @@ func wantLate(t *testing.T, err, class error) {
 }
 
 func TestTimeLimitEndsTheWaitForARow(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
 		for _, policy := range []limiter.Policy{slow(5), long(5)} {
 			closed := newLimiter(t, store, policy, limiter.WithTimeout(timeout))
@@ -67,8 +66,7 @@ func hurried(t *testing.T) context.Context {
 }
 
 func TestCallersDeadlineOpensNothing(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		p := pool(t, d.dsn, few(1))
 		store := storeOn(t, p, schema)
 		for name, opt := range map[string]limiter.Option{"FailOpen": limiter.FailOpen(), "FailLocal": limiter.FailLocal(memory.New())} {
@@ -152,8 +150,7 @@ func TestTimeLimitOmitsConnecting(t *testing.T) {
 // A caller that waited while another connection was being made may wait as long as that takes. Once
 // it has a connection, its statement has the time limit and no more.
 func TestTimeLimitWhileAnotherConnects(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		do(t, d.store(t, schema, nil), take(slow(5), secret, 1))
 		defer d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")()
 		const rounds = 20

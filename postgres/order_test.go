@@ -44,8 +44,7 @@ func (d *database) queued(t *testing.T, store limiter.Store, schema, table strin
 
 // The second one finds no row when it looks, and one when it writes.
 func TestFirstTakesMeet(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
 		for _, policy := range []limiter.Policy{slow(3), long(3), counting(3)} {
 			for _, commit := range []bool{true, false} {
@@ -66,8 +65,7 @@ func TestFirstTakesMeet(t *testing.T) {
 
 // The row of another policy is read first, and written in a second statement.
 func TestNewPolicyCountsWhatWasTaken(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
 		for _, c := range []struct{ old, next limiter.Policy }{
 			{slow(3), limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 2 * time.Hour}},
@@ -147,8 +145,7 @@ func TestSecondTakeHasAnOlderClock(t *testing.T) {
 		{[2]request{{edge + 2*step, 1}, {edge + second, 1}}, true, edge + second + 2*step},
 		{[2]request{{edge + 2*step + second, 3}, {edge + 2*step, 1}}, false, edge + 5*step + second},
 	}
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, few(2))
 		for i, c := range cases {
 			d.exec(t, "TRUNCATE "+schema+".limiter_token_buckets")
@@ -200,8 +197,7 @@ func TestBusyKeyEqualsASequentialRun(t *testing.T) {
 			},
 		},
 	}
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		d.monotone(t, schema)
 		stores := [2]*postgres.Store{d.store(t, schema, nil), d.store(t, schema, nil)}
 		for _, c := range cases {

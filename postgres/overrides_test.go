@@ -33,8 +33,7 @@ func wantOverrides(t *testing.T, store *postgres.Store, keys ...string) {
 }
 
 func TestOverrides(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		d.override(t, schema, `\xff00`, 2, "NULL")
 		d.override(t, schema, "a", 1, "NULL")
 		for _, h := range handles {
@@ -47,8 +46,7 @@ func TestOverrides(t *testing.T) {
 }
 
 func TestErrorsOfOverrides(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		d.override(t, schema, secret, 1, "NULL")
 		name, dsn := d.role(t)
 		d.exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+name)
@@ -81,8 +79,7 @@ func TestErrorsOfOverrides(t *testing.T) {
 
 // Overrides of thousands of keys must not cost more than a read by the primary key.
 func TestOverridesByPrimaryKey(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_overrides (limiter, key, kind, capacity, refill, period)
 			SELECT 'l' || i %% 100, int4send(i), 'bucket', 1, 1, 1000000000 FROM generate_series(1, 20000) AS i`, schema))
 		d.exec(t, "ANALYZE "+schema+".limiter_overrides")

@@ -26,8 +26,7 @@ func (c *wallClock) now() time.Time { return time.Now().Add(time.Duration(c.ahea
 func (c *wallClock) move(d time.Duration) { c.ahead.Add(int64(d)) }
 
 func TestPingAfterFreeze(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		for name, freeze := range map[string]time.Duration{"an hour": time.Hour, "the clock stepped back": -time.Hour} {
 			var clock wallClock
 			p := pool(t, d.dsn, func(c *pgxpool.Config) {
@@ -108,8 +107,7 @@ func (p *peer) of(c *pgxpool.Config, n int64) {
 }
 
 func TestPeersGoneAfterFreeze(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		for _, conns := range []int64{1, 2, 4} {
 			var clock wallClock
 			var server peer
@@ -142,8 +140,7 @@ func TestPeersGoneAfterFreeze(t *testing.T) {
 
 // The ping may take half a minute here, and the caller 50 ms.
 func TestPingKeepsTheDeadline(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		var clock wallClock
 		var server peer
 		p := pool(t, d.dsn, func(c *pgxpool.Config) {
@@ -241,8 +238,7 @@ func TestPingAfterFreezeKeepsHooks(t *testing.T) {
 }
 
 func TestGivenUpConnectionLeavesItsPool(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		for name, silent := range map[string]bool{"the server ends it": false, "its peer has gone without a word": true} {
 			var gone atomic.Bool
 			p := pool(t, d.dsn, func(c *pgxpool.Config) {

@@ -117,8 +117,7 @@ func TestPlansOfEveryStatement(t *testing.T) {
 }
 
 func TestPlansUseThePrimaryKey(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		d.rows(t, schema, "k", 10_000, "0")
 		d.exec(t, "ANALYZE "+allTables(schema))
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
@@ -135,8 +134,7 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 // These plans stay while the tables grow. The planner counts one row for an empty table. To read the whole
 // index of such a table costs no more than to look for a key in it.
 func TestPlansOfEmptyTables(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		for rows := range 3 {
 			if rows > 0 {
 				d.rows(t, schema, fmt.Sprint(rows), 1, "0")

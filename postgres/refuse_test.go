@@ -132,8 +132,7 @@ func TestGrantsAndCountedRefusalsWrite(t *testing.T) {
 // A charge counts in a window that lies ahead, here of a block. The statement for charges of the
 // current window must leave that row alone.
 func TestChargeOfAWindowAheadWritesOnce(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
 		block := take(limiter.FixedWindow{Limit: 3, Window: time.Hour}, "k", int64(5*time.Hour))
 		block.Kind = limiter.OpBlock

@@ -152,8 +152,7 @@ func (a asked) Write(b []byte) (int, error) {
 // In the simple protocol pgx takes a statement whose answer was lost for one that it never
 // sent.
 func TestNoSimpleProtocol(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		var mu sync.Mutex
 		kinds := map[byte]int{}
 		p := pool(t, d.dsn, func(c *pgxpool.Config) {
@@ -177,8 +176,7 @@ func TestNoSimpleProtocol(t *testing.T) {
 
 // pgx fails each statement in a mode whose cache is turned off, and nothing is sent.
 func TestWithoutAStatementCache(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		for name, change := range map[string]func(*pgx.ConnConfig){
 			"cache_statement": func(c *pgx.ConnConfig) { c.StatementCacheCapacity = 0 },
 			"cache_describe": func(c *pgx.ConnConfig) {

@@ -74,8 +74,7 @@ func TestStats(t *testing.T) {
 }
 
 func TestStatsOfALockedRow(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		r := newTracer(false)
 		store := d.store(t, schema, r.in)
 		op := take(slow(100), "held", 1)

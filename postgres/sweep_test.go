@@ -135,8 +135,7 @@ func TestSweepGoesByPages(t *testing.T) {
 }
 
 func TestSweepSkipsLockedRows(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
 		d.rows(t, schema, "a", 20, "2 hours")
 		release := []func(){
@@ -168,8 +167,7 @@ func TestSweepSkipsLockedRows(t *testing.T) {
 
 // The rows are read, locked and removed one after another, by what a snapshot shows.
 func TestSweepKeepsARowInUse(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
 		d.exec(t, fmt.Sprintf(`CREATE FUNCTION %s.halt() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			PERFORM pg_advisory_xact_lock(1);
@@ -207,8 +205,7 @@ func TestSweepKeepsARowInUse(t *testing.T) {
 }
 
 func TestSweepOfShortCalls(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
 		d.rows(t, schema, "k", 8000, "2 hours")
 		release := d.holdLock(t, "LOCK "+schema+".limiter_token_buckets")
@@ -258,8 +255,7 @@ func TestSweepRange(t *testing.T) {
 }
 
 func TestSweepProgress(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		d.rows(t, schema, "k", 8000, "2 hours")
 		first := d.store(t, schema, nil)
 		if got := first.SweepProgress(); got != (postgres.SweepProgress{}) {

@@ -50,8 +50,7 @@ func (r *rotating) token(context.Context, *pgx.ConnConfig) (string, error) {
 }
 
 func TestPasswordThatChanges(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		t.Run("is asked for by BeforeConnect at each connection", func(t *testing.T) {
 			r := newRotating(t, d, schema)
 			p, err := withTokens(t.Context(), r.dsn+"&password=none", r.token)

@@ -52,8 +52,7 @@ func wantDead(t *testing.T, tx pgx.Tx) {
 }
 
 func TestFailureInATransaction(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		role, dsn := d.role(t)
 		d.exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
 		for name, opt := range failurePolicies() {
@@ -89,8 +88,7 @@ func TestFailureInATransaction(t *testing.T) {
 }
 
 func TestTransactionStaysTheCallers(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		outside := d.store(t, schema, nil)
 		pooled, err := pool(t, d.dsn, few(1)).Acquire(t.Context())
 		must(t, err)
@@ -149,8 +147,7 @@ func TestDatabaseWithoutTransactions(t *testing.T) {
 }
 
 func TestSnapshotNeverOverAdmits(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		outside := d.store(t, schema, nil)
 		conn := connect(t, d.dsn)
 		for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
@@ -182,8 +179,7 @@ func TestSnapshotNeverOverAdmits(t *testing.T) {
 }
 
 func TestConnectionInUseMakesOthersWait(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := storeOn(t, connect(t, d.dsn), schema)
 		do(t, store, take(slow(3), "k", 1))
 		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
@@ -204,8 +200,7 @@ func TestConnectionInUseMakesOthersWait(t *testing.T) {
 }
 
 func TestAnswersAreProvisional(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
+	inSchema(t, func(t *testing.T, d *database, schema string) {
 		conn := connect(t, d.dsn)
 		for _, c := range []struct {
 			store *postgres.Store
