@@ -178,9 +178,7 @@ func TestAllowAllAndTheDenyCaches(t *testing.T) {
 	if r, err := b.Allow(t.Context(), "k"); err != nil || r.Source != limiter.SourceDenyCache {
 		t.Errorf("Allow of what AllowAll was refused: %+v, %v", r, err)
 	}
-	if err := b.Reset(t.Context(), "k"); err != nil {
-		t.Error(err)
-	}
+	must(t, b.Reset(t.Context(), "k"))
 	if res := ask(1, claims(a, b, plain)...); !res.Allowed {
 		t.Errorf("after Reset: %+v", res)
 	}

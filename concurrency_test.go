@@ -207,9 +207,7 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 					t.Errorf("observed %+v", seen)
 				}
 				for range 2 {
-					if err := lease.Release(t.Context()); err != nil {
-						t.Errorf("Release: %v", err)
-					}
+					must(t, lease.Release(t.Context()))
 				}
 				if sent := len(store.kinds()); sent != map[bool]int{true: 1}[c.again] {
 					t.Errorf("two calls of Release sent %d operations", sent)
@@ -275,9 +273,7 @@ func TestReleaseThatFails(t *testing.T) {
 	}
 	store.err = nil
 	for range 2 {
-		if err := lease.Release(t.Context()); err != nil {
-			t.Errorf("Release: %v", err)
-		}
+		must(t, lease.Release(t.Context()))
 	}
 	if n := len(store.ops); n != 4 {
 		t.Errorf("%d operations, want an acquire, an extension and two releases", n)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -47,7 +48,7 @@ func TestACachedRefusalAllocatesNothing(t *testing.T) {
 					if r := ask(); r.Source != limiter.SourceDenyCache {
 						t.Errorf("Allow = %+v", r)
 					}
-				}); n > 0 && !raceEnabled {
+				}); n > 0 && !testenv.Race {
 					t.Errorf("%v allocations a refusal", n)
 				}
 			})
@@ -76,9 +77,7 @@ func benchDeny(b *testing.B, p limiter.Policy, opts []limiter.Option, key string
 			keys[i] += strconv.Itoa(i)
 		}
 		for range 2 {
-			if _, err := l.Allow(ctx, keys[i]); err != nil {
-				b.Fatal(err)
-			}
+			must(b, testenv.ErrorOf(l.Allow(ctx, keys[i])))
 		}
 	}
 	var workers atomic.Int64

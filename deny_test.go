@@ -61,9 +61,7 @@ func TestDenyCacheDecidesAsTheStoreWould(t *testing.T) {
 					if err != nil || got.Result != want.Result || got.Delay != want.Delay {
 						t.Errorf("%T: Reserve(%d, %v) = %+v, %v; want %+v", p, n, wait, got.Result, err, want.Result)
 					}
-					if err := got.Cancel(t.Context()); err != nil {
-						t.Error(err)
-					}
+					must(t, got.Cancel(t.Context()))
 					<-time.After(time.Millisecond)
 				}
 			}
@@ -138,9 +136,7 @@ func TestWithClockMovesTheDenyCache(t *testing.T) {
 	d.expect("k", 1, false, cache)
 	now = now.Add(2 * time.Second)
 	d.expect("k", 1, false, store)
-	if err := d.Reset(t.Context(), "k"); err != nil {
-		t.Error(err)
-	}
+	must(t, d.Reset(t.Context(), "k"))
 	d.expect("k", 1, true, store)
 	d.expect("k", 1, false, store)
 	now = now.Add(-time.Hour)
@@ -324,14 +320,10 @@ func TestAllowUpToAndTheDenyCache(t *testing.T) {
 	upTo(9, 0, cache)
 	d.expect("k", 1, false, cache) // a refusal of AllowUpTo is one of a cost of 1
 	d.expect("k", 2, false, cache)
-	if err := d.Block(t.Context(), "k", time.Hour); err != nil {
-		t.Error(err)
-	}
+	must(t, d.Block(t.Context(), "k", time.Hour))
 	d.expect("k", 1, false, store) // the refusal before the block ends too early
 	d.expect("k", 1, false, cache)
-	if err := d.Reset(t.Context(), "k"); err != nil {
-		t.Error(err)
-	}
+	must(t, d.Reset(t.Context(), "k"))
 	upTo(9, 2, store)
 }
 

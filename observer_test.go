@@ -132,9 +132,7 @@ func TestTaken(t *testing.T) {
 		res, err := l.AllowN(ctx, "other", 2)
 		must(t, err)
 		mustAllow(t, l, false)
-		if _, err := l.AllowN(ctx, "other", 3); err != nil {
-			t.Fatal(err)
-		}
+		must(t, testenv.ErrorOf(l.AllowN(ctx, "other", 3)))
 		if gave, err := l.RefundOf(ctx, "other", 5, res); err != nil || !gave {
 			t.Errorf("%s: RefundOf: %v, %v", name, gave, err)
 		}

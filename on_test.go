@@ -46,9 +46,7 @@ func TestOnHasItsOwnDenyCache(t *testing.T) {
 	on.expect("k", 1, true, store) // the other store has room
 	on.expect("k", 1, false, store)
 	on.expect("k", 1, false, cache)
-	if err := on.Reset(t.Context(), "k"); err != nil {
-		t.Error(err)
-	}
+	must(t, on.Reset(t.Context(), "k"))
 	on.expect("k", 1, true, store)
 	d.expect("k", 1, false, cache)
 	tx := denying{d.On(inTransaction{memory.New()}), t, other}
@@ -97,10 +95,10 @@ func TestOnAllocatesLittle(t *testing.T) {
 	} {
 		l := newLimiter(t, store, limiter.PerHour(5), opts...)
 		var on *limiter.Limiter
-		if n := testing.AllocsPerRun(100, func() { on = l.On(store) }); n > 2 && !raceEnabled {
+		if n := testing.AllocsPerRun(100, func() { on = l.On(store) }); n > 2 && !testenv.Race {
 			t.Errorf("%s: On allocates %v times, want at most 2", name, n)
 		}
-		if n := testing.AllocsPerRun(100, func() { on = l.On(nil) }); n > 2 && !raceEnabled || on == nil {
+		if n := testing.AllocsPerRun(100, func() { on = l.On(nil) }); n > 2 && !testenv.Race || on == nil {
 			t.Errorf("%s: On(nil) allocates %v times, want at most 2", name, n)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // request returns one from the peer with X-Forwarded-For in the lines given.
@@ -148,9 +149,7 @@ func TestAddressesShareAKeyByPrefix(t *testing.T) {
 func TestKeyCostsOneAllocation(t *testing.T) {
 	for _, b := range costs() {
 		got := testing.AllocsPerRun(1000, func() {
-			if _, err := b.key(b.request); err != nil {
-				t.Fatal(err)
-			}
+			must(t, testenv.ErrorOf(b.key(b.request)))
 		})
 		if got > 1 {
 			t.Errorf("%s: %v allocations; want the key alone", b.name, got)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -135,9 +136,7 @@ func TestHijackedConnections(t *testing.T) {
 		_, _ = buf.ReadString('\n') // until the client closes
 	})
 	conn := open(t.Context(), t, server).ReadCloser.(io.ReadWriteCloser)
-	if _, err := io.WriteString(conn, "hello\n"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(io.WriteString(conn, "hello\n")))
 	if line, err := bufio.NewReader(conn).ReadString('\n'); line != "hello\n" || err != nil {
 		t.Errorf("the echo is %q, %v", line, err)
 	}
@@ -152,7 +151,7 @@ func TestAMillionRequestsInFlight(t *testing.T) {
 		t.Skip("takes some seconds")
 	}
 	requests := 1_000_000
-	if raceEnabled {
+	if testenv.Race {
 		requests /= 20
 	}
 	now := time.Now()

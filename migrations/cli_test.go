@@ -204,9 +204,7 @@ func TestUpWhileGooseMigrates(t *testing.T) {
 		command := d.command(t, "up")
 		var other sync.WaitGroup
 		other.Go(func() { _, _ = output(command) }) // it may lose, and then it fails
-		if err := d.together(t, 2, nil, migrations.Up); err != nil {
-			t.Errorf("Up: %v", err)
-		}
+		must(t, d.together(t, 2, nil, migrations.Up))
 		other.Wait()
 		d.wantGolden(t)
 		d.wantRecordedOnce(t)

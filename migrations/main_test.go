@@ -183,9 +183,7 @@ func (d database) wantApplied(t *testing.T, want bool) {
 // nothing.
 func (d database) wantUsable(t *testing.T) {
 	t.Helper()
-	if err := d.check(t); err != nil {
-		t.Errorf("Check after Up: %v", err)
-	}
+	must(t, d.check(t))
 	d.wantApplied(t, true)
 	d.wantRecordedOnce(t)
 	before := d.everything(t)

@@ -103,9 +103,7 @@ func TestFilesInAHostileSchema(t *testing.T) {
 			{kind: "bucket", capacity: 5, refill: 5, period: int64(time.Minute)},
 			{kind: "window", capacity: 5, period: int64(time.Minute), expires: 1},
 		} {
-			if err := d.insertOverride(t, i, o); err != nil {
-				t.Error(err)
-			}
+			must(t, d.insertOverride(t, i, o))
 		}
 	})
 }

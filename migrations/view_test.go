@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter/internal/rowlist"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 )
 
@@ -179,9 +180,7 @@ func TestStatementsThatShowKeys(t *testing.T) {
 		d.up(t)
 		add := func(key []byte) {
 			t.Helper()
-			if _, err := d.ExecContext(t.Context(), insert, key); err != nil {
-				t.Fatal(err)
-			}
+			must(t, testenv.ErrorOf(d.ExecContext(t.Context(), insert, key)))
 		}
 		const want = "änn@example.com"
 		add([]byte(want))
@@ -199,9 +198,7 @@ func TestStatementsThatShowKeys(t *testing.T) {
 		n := 0
 		for rows.Next() {
 			n++
-			if err := rows.Scan(&key); err != nil {
-				t.Error(err)
-			}
+			must(t, rows.Scan(&key))
 		}
 		if err := rows.Err(); err != nil || n != 2 {
 			t.Errorf("%s: %d keys, %v; want 2", ofAny, n, err)

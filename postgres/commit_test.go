@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -230,9 +231,7 @@ func TestGiveBacksOfABrokenConnection(t *testing.T) {
 				})
 				store := storeOn(t, p, schema)
 				key := fmt.Sprint(secret, m, after)
-				if _, err := direct.AllowN(bounded(t), key, 10); err != nil {
-					t.Fatal(err)
-				}
+				must(t, testenv.ErrorOf(direct.AllowN(bounded(t), key, 10)))
 				refunds := make([]limiter.Op, 3)
 				for i := range refunds {
 					refunds[i] = take(slow(1000), key, 1)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // wantAdvice checks that an error tells what to do.
@@ -99,9 +100,7 @@ func TestRoleNeedsWhatTheDocsSay(t *testing.T) {
 				t.Errorf("operation %d on %T: %v", op.Kind, op.Policy, err)
 			}
 		}
-		if err := store.Check(t.Context()); err != nil {
-			t.Errorf("Check: %v", err)
-		}
+		must(t, store.Check(t.Context()))
 		_, err := store.Sweep(t.Context(), 1)
 		wantError(t, err, limiter.ErrMisconfigured)
 		d.exec(t, "GRANT DELETE ON "+tables+" TO "+name)
@@ -149,9 +148,7 @@ func TestAlteredTable(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		conn := connect(t, d.dsn)
 		d.exec(t, "CREATE TABLE t (a int)")
-		if _, err := conn.Prepare(t.Context(), "s", "SELECT a FROM t"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, testenv.ErrorOf(conn.Prepare(t.Context(), "s", "SELECT a FROM t")))
 		d.exec(t, "ALTER TABLE t ALTER a TYPE text")
 		_, err := conn.Exec(t.Context(), "s")
 		var server *pgconn.PgError

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -134,9 +135,7 @@ func TestTerminatedInMidStatement(t *testing.T) {
 				for _, policy := range []limiter.Policy{slow(5), long(5)} {
 					claims = append(claims, limiter.Claim{Limiter: newLimiter(t, store, policy, c.fail, observe), Key: secret, Cost: 2})
 				}
-				if _, err := limiter.AllowAll(bounded(t), claims...); err != nil {
-					t.Fatal(err)
-				}
+				must(t, testenv.ErrorOf(limiter.AllowAll(bounded(t), claims...)))
 				before, res := sent.Load(), limiter.AllResult{}
 				failures = nil
 				err := d.terminated(t, "LOCK TABLE "+schema+".limiter_fixed_windows IN SHARE MODE", func() (err error) {

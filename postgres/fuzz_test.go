@@ -40,9 +40,7 @@ func FuzzDSN(f *testing.F) {
 		}[form%6]
 		store, err := postgres.Open(dsn)
 		if err == nil {
-			if err := store.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
+			must(t, store.Close())
 			return
 		}
 		if !errors.Is(err, limiter.ErrInvalid) {

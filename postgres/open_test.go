@@ -160,9 +160,7 @@ func TestOpenAndClose(t *testing.T) {
 				t.Errorf("%d connections, want 1 or 2; %d granted, want 50", n, seen.granted["k"])
 			}
 			for range 2 {
-				if err := store.Close(); err != nil {
-					t.Errorf("Close: %v", err)
-				}
+				must(t, store.Close())
 			}
 			d.gone(t, application) // the server notices a moment later
 			_, err := store.Do(t.Context(), take(slow(1), secret, 1))
@@ -240,9 +238,7 @@ func TestStoreNeedsTheVersionOfCheck(t *testing.T) {
 			d.exec(t, strings.ReplaceAll(up, "/* schema */", schema+"."))
 		}
 		store := d.store(t, schema, nil)
-		if err := store.Check(t.Context()); err != nil {
-			t.Errorf("Check: %v", err)
-		}
+		must(t, store.Check(t.Context()))
 		for _, op := range all("k") {
 			do(t, store, op)
 		}

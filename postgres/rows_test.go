@@ -8,6 +8,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -134,9 +135,7 @@ type rows struct {
 func (r rows) Insert(t *testing.T, op limiter.Op, row limiter.Row) {
 	t.Helper()
 	query, args := rowtest.SQL{Schema: r.schema}.Insert(rowtest.TableOf(op.Policy), op.Name, op.Key, row)
-	if _, err := r.conn.Exec(t.Context(), query, args...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(r.conn.Exec(t.Context(), query, args...)))
 }
 
 func (r rows) Read(t *testing.T, op limiter.Op) (row limiter.Row) {

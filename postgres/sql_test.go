@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -206,8 +207,6 @@ func TestSearchPathBeforePgCatalog(t *testing.T) {
 func (d *database) connectOn(t *testing.T, path string) *pgx.Conn {
 	t.Helper()
 	conn := connect(t, d.dsn)
-	if _, err := conn.Exec(t.Context(), "SELECT pg_catalog.set_config('search_path', $1::text, false)", path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(conn.Exec(t.Context(), "SELECT pg_catalog.set_config('search_path', $1::text, false)", path)))
 	return conn
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -57,9 +58,7 @@ func TestStats(t *testing.T) {
 					do(t, d.store(t, schema, few(1)), op)
 				}
 				if c.all {
-					if _, err := store.DoAll(bounded(t), ops); err != nil {
-						t.Fatal(err)
-					}
+					must(t, testenv.ErrorOf(store.DoAll(bounded(t), ops)))
 				} else {
 					for _, op := range ops {
 						do(t, store, op)

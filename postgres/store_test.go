@@ -105,9 +105,7 @@ func (s set) run(t *testing.T, l *least) {
 		for _, p := range []limiter.Policy{slow(6), long(6)} { // a row of another policy, and a missing one
 			doAll(t, store.Store, take(p, "k", 1), take(p, "new", 1))
 		}
-		if err := store.Check(t.Context()); err != nil {
-			t.Errorf("Check: %v", err)
-		}
+		must(t, store.Check(t.Context()))
 		wantOverrides(t, store.Store)
 		_, err := store.Store.Sweep(t.Context(), 1)
 		wantError(t, err, limiter.ErrMisconfigured)
@@ -231,9 +229,7 @@ func TestHostileSessions(t *testing.T) {
 						settings(path)(c)
 						set.change(c)
 					})
-					if err := store.Check(t.Context()); err != nil {
-						t.Errorf("Check: %v", err)
-					}
+					must(t, store.Check(t.Context()))
 					before := query[int64](t, d, "SELECT "+serverClock)
 					for _, op := range all("k") {
 						if s := do(t, store, op); op.Kind <= limiter.OpLook && s.Now < before {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
@@ -301,9 +302,7 @@ func (c *citusCut) try(t *testing.T, w citusWorker, cut cutproxy.Cut, classes ma
 	carried, err := c.call.act(ctx, c, keys)
 	reached = trap.Disarm()
 	// A transaction whose second COMMIT was lost stays prepared until the coordinator recovers it.
-	if _, err := c.db.Exec(ctx, "SELECT recover_prepared_transactions()"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(c.db.Exec(ctx, "SELECT recover_prepared_transactions()")))
 	charged := 0
 	for _, key := range keys {
 		res, err := c.peek(ctx, key)

@@ -51,9 +51,7 @@ func forget(t testing.TB, path string, told *ledger.Ledger) {
 	store := openFile(t, path)
 	defer store.Close()
 	for _, table := range tables.All {
-		if _, err := store.DB().ExecContext(t.Context(), "DELETE FROM "+table.Name); err != nil {
-			t.Fatal(err)
-		}
+		must(t, testenv.ErrorOf(store.DB().ExecContext(t.Context(), "DELETE FROM "+table.Name)))
 	}
 	told.Forget()
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -12,7 +13,7 @@ func TestOperationsOnAnyRow(t *testing.T) {
 	t.Parallel()
 	store := openPath(t, ":memory:")
 	count := 600
-	if testing.Short() || raceEnabled { // one goroutine asks, so the race detector sees nothing here
+	if testing.Short() || testenv.Race { // one goroutine asks, so the race detector sees nothing here
 		count = 100
 	}
 	rowtest.Run(t, store, rows{store}, count)

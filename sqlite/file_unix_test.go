@@ -249,9 +249,7 @@ func TestCloseLeavesAnotherFileAlone(t *testing.T) {
 	}
 	missed(t, l)
 	before := allFiles(t, path)
-	if err := store.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	must(t, store.Close())
 	if after := allFiles(t, path); after != before {
 		t.Errorf("Close: there were the files %s, and now %s", before, after)
 	}

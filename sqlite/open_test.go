@@ -78,9 +78,7 @@ func TestClose(t *testing.T) {
 	must(t, err)
 	db := store.DB()
 	for range 2 {
-		if err := store.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		must(t, store.Close())
 	}
 	for _, suffix := range []string{"-wal", "-shm"} {
 		if _, err := os.Stat(path + suffix); !errors.Is(err, fs.ErrNotExist) {
@@ -119,9 +117,7 @@ func TestNewLeavesThePoolAlone(t *testing.T) {
 	if got := db.Stats().MaxOpenConnections; got != 4 {
 		t.Errorf("the pool may have %d connections, want 4 as before", got)
 	}
-	if err := store.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	must(t, store.Close())
 	if mode := dump(t, store, "PRAGMA journal_mode"); mode != "delete\n" {
 		t.Errorf("after Close, journal_mode = %q; want delete, as before", mode)
 	}

@@ -133,9 +133,7 @@ func TestSchemaVersion(t *testing.T) {
 		up, _, _ := strings.Cut(string(text), "-- +goose Down")
 		execute(t, store, up)
 	}
-	if err := store.Check(t.Context()); err != nil {
-		t.Errorf("Check: %v", err)
-	}
+	must(t, store.Check(t.Context()))
 	for _, policy := range []limiter.Policy{day, limiter.FixedWindow{Limit: 5, Window: time.Hour, CountRejected: true}} {
 		if _, err := newLimiter(t, store, "l", policy).Allow(t.Context(), "k"); err != nil {
 			t.Errorf("Allow: %v", err)

@@ -53,9 +53,7 @@ func TestFunctionURLIsKnownByItsDomain(t *testing.T) {
 		var ctx context.Context
 		h := awslambda.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() }), nil)
 		payload := bytes.ReplaceAll(recorded(t, "functionurl"), []byte(url), []byte(domain))
-		if _, err := h.Invoke(t.Context(), payload); err != nil {
-			t.Fatal(err)
-		}
+		must(t, testenv.ErrorOf(h.Invoke(t.Context(), payload)))
 		if _, got := awslambda.EventFromContext[events.LambdaFunctionURLRequest](ctx); got != want {
 			t.Errorf("%s: a function URL: %v, want %v", domain, got, want)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func recorded(t testing.TB, name string) []byte {
@@ -36,9 +37,7 @@ func seen(t *testing.T, payload []byte) (r *http.Request, body string) {
 		}
 		r, body = got, string(b)
 	})
-	if _, err := awslambda.Handler(h, nil).Invoke(t.Context(), payload); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(awslambda.Handler(h, nil).Invoke(t.Context(), payload)))
 	if r == nil {
 		t.Fatal("the handler was not called")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // client is the address that requests come from in the gateways below.
@@ -204,8 +205,6 @@ func request(t *testing.T, method, target, body string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "https://api.example.com"+target, strings.NewReader(body))
 	must(t, err)
-	if _, err := url.ParseRequestURI(target); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(url.ParseRequestURI(target)))
 	return r
 }
