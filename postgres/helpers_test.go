@@ -24,8 +24,6 @@ import (
 
 var must = testenv.Must
 
-const raceEnabled = testenv.Race
-
 // testTimeout bounds whatever a test waits for.
 const testTimeout = 30 * time.Second
 

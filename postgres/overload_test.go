@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // load counts the answers of callers.
@@ -112,7 +113,7 @@ const overloadTimeout = 750 * time.Millisecond
 // TestOverload runs beside no other test, because it keeps the machine busy.
 func TestOverload(t *testing.T) {
 	callers := 500
-	if raceEnabled { // a statement of so many calls then takes longer than a time limit now and then
+	if testenv.Race { // a statement of so many calls then takes longer than a time limit now and then
 		callers = 50
 	}
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
@@ -159,7 +160,7 @@ func TestOverload(t *testing.T) {
 // TestConcurrencyOverload runs beside no other test, because it keeps the machine busy.
 func TestConcurrencyOverload(t *testing.T) {
 	callers := 1000
-	if raceEnabled {
+	if testenv.Race {
 		callers = 50
 	}
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
@@ -234,7 +235,7 @@ func wantShare(t *testing.T, part float64, alone func() *load, flooded func(roun
 	}
 	// On a quiet machine the others get nearly all. If locked rows used up the pool, they would get 0.04
 	// at most. With the race detector it also depends on what else runs on the machine.
-	if best < 1/part && !raceEnabled {
+	if best < 1/part && !testenv.Race {
 		t.Errorf("the others got %.2f of their decisions, want at least 1/%v", best, part)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestOtherEvents(t *testing.T) {
