@@ -154,16 +154,16 @@ func GiveBackAll(ctx context.Context, s *Store, refunds []limiter.Op) error {
 	})
 }
 
-// TakeTogether carries out n equal takes of a key by one merged statement, and returns how many it granted.
-// The statement waits for the row until ctx ends.
-func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) (granted int64, err error) {
+// TakeTogether carries out n equal takes of a key by one merged statement, and returns the states of those that it
+// granted. The statement waits for the row until ctx ends.
+func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) (granted []limiter.State, err error) {
 	g := &batch.Group{Equal: true}
 	for range n {
 		g.Calls = append(g.Calls, batch.NewCall(op))
 	}
 	conn, err := s.acquire(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer s.release(conn)
 	err = s.runOn(ctx, conn, write, func(db DB) error {
@@ -172,7 +172,7 @@ func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) (granted 
 	})
 	for _, c := range g.Calls {
 		if c.State().Took {
-			granted++
+			granted = append(granted, c.State())
 		}
 	}
 	return granted, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"math"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
@@ -87,31 +88,34 @@ func (s *Store) mergedArgs(t *table, groups []*batch.Group, asked []tables.Numbe
 // unitsOf returns a unit of a group's operation, and how many units the group asks for. A take of up
 // to its cost is that many units of 1.
 func unitsOf(g *batch.Group) (unit limiter.Op, units int64) {
-	unit = *g.Op()
+	unit, units = *g.Op(), int64(len(g.Calls))
 	if unit.Kind == limiter.OpTakeUpTo {
-		units, unit.Cost = unit.Cost, 1
-		return unit, units
+		units *= min(unit.Cost, math.MaxInt64/units)
+		unit.Cost = 1
 	}
-	return unit, int64(len(g.Calls))
+	return unit, units
 }
 
-// decideUnits decides the calls of a group by what a statement returned for its key, except those that it
-// did not grant beside others. The cost is that of a unit.
+// decideUnits decides the calls of a group, one after another, by what a statement returned for its key. It
+// does not decide those that it did not grant beside others. The cost is that of a unit.
 func (s *Store) decideUnits(t *table, g *batch.Group, row *taken, cost int64) {
-	for i, c := range g.Calls {
-		state := row.state
-		switch {
-		case row.granted == 0:
-		case c.Op.Kind == limiter.OpTakeUpTo:
-			state.Taken = row.granted
-		case int64(i) < row.granted-1:
-			t.Add(&state.Row, -(row.granted-1-int64(i))*cost)
-		case int64(i) == row.granted-1:
-		default:
+	left := row.granted
+	for _, c := range g.Calls {
+		if state := row.state; row.granted == 0 {
+			c.Decide(state)
+		} else if left > 0 {
+			units := int64(1)
+			if c.Op.Kind == limiter.OpTakeUpTo {
+				units = min(c.Op.Cost, left)
+				state.Taken = units
+			}
+			if left -= units; left > 0 {
+				t.Add(&state.Row, -left*cost)
+			}
+			c.Decide(state)
+		} else {
 			s.counters.SecondLooks.Add(1)
-			continue
 		}
-		c.Decide(state)
 	}
 }
 

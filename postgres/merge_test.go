@@ -24,15 +24,37 @@ func TestMergedTakes(t *testing.T) {
 				var waiting sync.WaitGroup
 				waiting.Go(func() {
 					granted, err := postgres.TakeTogether(bounded(t), store, take(policy, "k", 1), 5)
-					if err != nil || granted != 1 {
-						t.Errorf("%d were granted, %v; want the 1 that was left", granted, err)
+					if err != nil || len(granted) != 1 {
+						t.Errorf("%d were granted, %v; want the 1 that was left", len(granted), err)
 					}
 				})
 				d.blocked(t, 1)
 				end(t, tx, true)
 				waiting.Wait()
 			})
+			t.Run(kind+": equal AllowUpTo take one after another", func(t *testing.T) {
+				op := take(policy, "k", 3)
+				op.Kind = limiter.OpTakeUpTo
+				granted, err := postgres.TakeTogether(bounded(t), d.store(t, d.schema(t), nil), op, 4)
+				if err != nil || len(granted) != 2 || granted[0].Taken != 3 || granted[1].Taken != 1 {
+					t.Errorf("took %+v, %v; want 3, the 1 that is left, and no answer to the others", granted, err)
+				}
+			})
 		}
+		t.Run("AllowUpTo of other keys share statements", func(t *testing.T) {
+			store := d.store(t, d.schema(t), nil)
+			l := newLimiter(t, store, slow(4))
+			each(64, func(i int) {
+				for n := range 8 {
+					if res, err := l.AllowUpTo(t.Context(), fmt.Sprint(i, " ", n), 3); err != nil || res.Taken != 3 {
+						t.Errorf("%+v, %v; want 3 taken", res, err)
+					}
+				}
+			})
+			if s := store.Stats(); s.Units != 64*8 || s.Statements > s.Units/4 {
+				t.Errorf("%d statements for %d operations", s.Statements, s.Units)
+			}
+		})
 		t.Run("do not wait for the locked rows of other keys", func(t *testing.T) {
 			schema := d.schema(t)
 			l := newLimiter(t, d.store(t, schema, nil), slow(100))

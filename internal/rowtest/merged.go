@@ -3,6 +3,7 @@ package rowtest
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -29,6 +30,9 @@ func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
 			op := limiter.Op{
 				Kind: limiter.OpTake, Name: fmt.Sprint("l", n), Key: fmt.Sprint(round, "-", k), Policy: policies[n],
 				Cost: pick(r, 1, 1, 2, 3), At: anyTime(r, policies[n]), Timeout: time.Minute,
+			}
+			if !countsRefusals(op.Policy) && r.IntN(2) == 0 {
+				op.Kind, op.Cost = limiter.OpTakeUpTo, pick(r, 1, 2, 3, 6, math.MaxInt64)
 			}
 			row := anyRow(r, op.Policy, op.At)
 			for row.List != "" && !summed(row) && rowlist.Numbers(row.List)[17] >= 1<<61-3*takes {
