@@ -1,0 +1,82 @@
+package borrow
+
+import (
+	"container/list"
+	"hash/maphash"
+	"sync"
+
+	"github.com/sqlimit/limiter"
+)
+
+const (
+	shards = 64
+	// maxHoldings is how many keys a Store remembers. Each takes up to 0.5 kB and the key itself.
+	maxHoldings = 65_536
+)
+
+// id identifies the row of a bucket.
+type id struct{ name, key string }
+
+// entry is what a Store knows of a key. The lock of its shard guards it.
+type entry struct {
+	id
+	holding
+	demand
+	carried int64 // see [holding.refund]
+	place   *list.Element
+
+	barred  int  // how many operations are in flight that forbid to borrow
+	running bool // a goroutine borrows
+	over    bool // what it borrows does not belong to the holding anymore
+	reset   bool // nor can it be given back
+
+	owner   *waiter   // that sent the borrow in flight
+	waiting []*waiter // for a borrow, in order of arrival
+	answers uint64    // how many borrows the store has answered
+}
+
+type shard struct {
+	mu      sync.Mutex
+	entries map[id]*entry
+	used    *list.List // the entries, the one used last at the front
+	stats   Stats
+	_       [64]byte // a shard has a cache line to itself
+}
+
+var seed = maphash.MakeSeed()
+
+func (s *Store) shardOf(op *limiter.Op) *shard {
+	return &s.shards[(maphash.String(seed, op.Key)+31*maphash.String(seed, op.Name))%shards]
+}
+
+// entry returns the entry of a key, and adds one if there is none. If that are too many, it removes the one that was
+// used least recently, and returns it.
+func (sh *shard) entry(op *limiter.Op) (e, removed *entry) {
+	if e = sh.entries[id{op.Name, op.Key}]; e != nil {
+		sh.used.MoveToFront(e.place)
+		return e, nil
+	}
+	if sh.used.Len() >= maxHoldings/shards {
+		removed = sh.removeOldest()
+	}
+	e = &entry{id: id{op.Name, op.Key}}
+	e.place = sh.used.PushFront(e)
+	sh.entries[e.id] = e
+	return e, removed
+}
+
+// removeOldest removes the entry that was used least recently. It keeps those that somebody works on.
+func (sh *shard) removeOldest() *entry {
+	for place := sh.used.Back(); place != nil; place = place.Prev() {
+		if e := place.Value.(*entry); !e.running && e.barred == 0 {
+			sh.remove(e)
+			return e
+		}
+	}
+	return nil
+}
+
+func (sh *shard) remove(e *entry) {
+	sh.used.Remove(e.place)
+	delete(sh.entries, e.id)
+}

@@ -1,0 +1,227 @@
+package borrow
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// Store is a [limiter.Store] that takes tokens of busy keys ahead. It implements [limiter.AllStore]. Make one with
+// [New]; the zero Store is not valid. A Store is safe for concurrent use.
+type Store struct {
+	inner  limiter.Store
+	n      int64
+	ttl    time.Duration
+	clocks func() instant
+	off    atomic.Bool    // all takes go to the inner store
+	busy   sync.WaitGroup // goroutines that borrow or give back
+	shards [shards]shard
+}
+
+const (
+	maxTokens = 1_000_000
+	minTTL    = 10 * time.Millisecond
+	maxTTL    = 10 * time.Second
+)
+
+// New returns a Store that decides most takes on busy keys without I/O. A process takes up to n tokens of a key ahead by
+// one statement, and spends them within ttl. Keys that the process sees fewer than four times in ttl are decided by
+// store as before.
+//
+// All processes together never admit more than the policy grants, because each token is charged in store before it is
+// spent. But a token may be spent up to ttl after it was charged. So during any time t requests take at most
+// Capacity + (t+ttl)·Refill/Interval tokens, however many processes there are, and at most n more in each process
+// after a Reset or Block by another process.
+//
+// n is 2 to 1,000,000, ttl 10 ms to 10 s. The store must not be nil or on a transaction: see
+// [limiter.Provisional]. The error matches [limiter.ErrInvalid]. New does no I/O and starts no goroutine.
+func New(store limiter.Store, n int64, ttl time.Duration) (*Store, error) {
+	if v := reflect.ValueOf(store); store == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("borrow: %w: the store is nil (%T); pass what postgres.New or sqlite.Open returned", limiter.ErrInvalid, store)
+	}
+	if p, ok := store.(limiter.Provisional); ok && p.Provisional() {
+		return nil, fmt.Errorf("borrow: %w: the store's decisions may be rolled back; pass a store that is not on a transaction", limiter.ErrInvalid)
+	}
+	if n < 2 || n > maxTokens {
+		return nil, fmt.Errorf("borrow: %w: n is %d tokens; it must be 2 to %d", limiter.ErrInvalid, n, maxTokens)
+	}
+	if ttl < minTTL || ttl > maxTTL {
+		return nil, fmt.Errorf("borrow: %w: the ttl is %v; it must be %v to %v", limiter.ErrInvalid, ttl, minTTL, maxTTL)
+	}
+	s := &Store{inner: store, n: n, ttl: ttl, clocks: readClocks()}
+	for i := range s.shards {
+		s.shards[i].entries, s.shards[i].used = map[id]*entry{}, list.New()
+	}
+	return s, nil
+}
+
+// Do implements [limiter.Store].
+func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	p, ok := op.Policy.(limiter.TokenBucket)
+	switch {
+	case !ok || s.off.Load():
+	case op.Kind == limiter.OpTake && op.MaxWait == 0 && op.At == 0 && op.Cost >= 1:
+		return s.take(ctx, &op, p)
+	case op.Kind == limiter.OpTake || op.Kind == limiter.OpTakeUpTo:
+		s.convert(ctx, &op, p)
+	case op.Kind != limiter.OpLook:
+		return s.change(ctx, &op)
+	}
+	return s.inner.Do(ctx, op)
+}
+
+// DoAll implements [limiter.AllStore]. It counts borrowed tokens as taken.
+func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	all, ok := s.inner.(limiter.AllStore)
+	if !ok {
+		return nil, fmt.Errorf("borrow: %w: the inner store is a %T, which has no DoAll for AllowAll: %w", limiter.ErrInvalid, s.inner, errors.ErrUnsupported)
+	}
+	for i := range ops {
+		if p, ok := ops[i].Policy.(limiter.TokenBucket); ok {
+			s.convert(ctx, &ops[i], p)
+		}
+	}
+	return all.DoAll(ctx, ops)
+}
+
+// convert ends the holding of a key if the policy of op, which the store decides, is another one.
+func (s *Store) convert(ctx context.Context, op *limiter.Op, p limiter.TokenBucket) {
+	sh := s.shardOf(op)
+	sh.mu.Lock()
+	e := sh.entries[id{op.Name, op.Key}]
+	if e == nil || e.policy == p {
+		sh.mu.Unlock()
+		return
+	}
+	back := s.giveBackNow(sh.end(e, s.clocks(), false), op.Timeout)
+	e.policy = p
+	sh.mu.Unlock()
+	await(ctx, back)
+}
+
+// change carries out an operation that ends the holding of its key. Until the store has answered, nobody borrows
+// from the key.
+func (s *Store) change(ctx context.Context, op *limiter.Op) (limiter.State, error) {
+	sh := s.shardOf(op)
+	sh.mu.Lock()
+	now := s.clocks()
+	e, removed := sh.entry(op)
+	s.giveUp(sh, removed, now)
+	back := s.giveBackNow(sh.end(e, now, op.Kind == limiter.OpReset), op.Timeout)
+	e.barred++
+	sh.mu.Unlock()
+	defer func() {
+		sh.mu.Lock()
+		e.barred--
+		sh.mu.Unlock()
+	}()
+	await(ctx, back)
+	return s.inner.Do(ctx, *op)
+}
+
+// shutdownWorkers is how many statements of Shutdown are in flight at a time.
+const shutdownWorkers = 16
+
+// Shutdown gives unspent tokens back to the store. Later takes go to the store. Call it before the process exits and before
+// the store is closed. It waits for borrows in flight, and may be called again.
+//
+// If ctx ends before, the error matches [limiter.ErrCanceled]. Otherwise it is the first error of the store, and tokens
+// are lost.
+func (s *Store) Shutdown(ctx context.Context) error {
+	s.off.Store(true)
+	var workers sync.WaitGroup
+	failed := make(chan error, 1)
+	for first := range shutdownWorkers {
+		workers.Go(func() {
+			for i := first; i < shards; i += shutdownWorkers {
+				for ctx.Err() == nil {
+					back, more := s.shards[i].removeAny(s.clocks)
+					if err := s.giveBack(ctx, back, limiter.DefaultTimeout); err != nil {
+						select {
+						case failed <- err:
+						default:
+						}
+					}
+					if !more {
+						break
+					}
+				}
+			}
+		})
+	}
+	workers.Wait()
+	done := make(chan struct{})
+	if ctx.Err() == nil {
+		go func() {
+			s.busy.Wait()
+			close(done)
+		}()
+	}
+	await(ctx, done)
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("borrow: %w: %w", limiter.ErrCanceled, err)
+	}
+	select {
+	case err := <-failed:
+		return fmt.Errorf("borrow: tokens are lost: %w", err)
+	default:
+		return nil
+	}
+}
+
+// removeAny removes an entry, if there is any, and ends it.
+func (sh *shard) removeAny(clocks func() instant) (back owed, more bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	place := sh.used.Back()
+	if place == nil {
+		return owed{}, false
+	}
+	e := place.Value.(*entry)
+	sh.remove(e)
+	return sh.end(e, clocks(), false), true
+}
+
+// Stats counts what a [Store] has done since it was made. Of tokens it is their number.
+type Stats struct {
+	// Local is how many takes passed without a statement of their own.
+	Local int64
+	// Borrows is how many statements were sent to take tokens ahead, also those that failed.
+	Borrows int64
+	// Borrowed is how many tokens these statements took, those of their own takes included.
+	Borrowed int64
+	// GivenBack is how many of the tokens came back: by a statement, or because the bucket had refilled.
+	GivenBack int64
+	// Lost is how many of the tokens were neither spent nor given back, as far as the Store knows.
+	Lost int64
+	// Holdings is how many keys have tokens now.
+	Holdings int
+}
+
+// Stats returns counters since the start.
+func (s *Store) Stats() Stats {
+	var sum Stats
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		sum.Local += sh.stats.Local
+		sum.Borrows += sh.stats.Borrows
+		sum.Borrowed += sh.stats.Borrowed
+		sum.GivenBack += sh.stats.GivenBack
+		sum.Lost += sh.stats.Lost
+		for _, e := range sh.entries {
+			if e.tokens > 0 {
+				sum.Holdings++
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return sum
+}
