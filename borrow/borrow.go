@@ -29,22 +29,21 @@ type borrowing struct {
 
 // borrow takes tokens ahead until no take of the key waits. First it gives back what is owed.
 func (s *Store) borrow(sh *shard, e *entry, back owed, timeout time.Duration) {
-	for {
-		_ = s.giveBack(context.Background(), back, timeout)
-		sh.mu.Lock()
-		b := s.begin(e)
-		if b == nil {
-			e.running, e.over, e.reset = false, false, false
-			sh.mu.Unlock()
-			return
-		}
+	_ = s.giveBack(context.Background(), back, timeout)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for b := s.begin(e); b != nil; b = s.begin(e) {
 		sh.stats.Borrows++
 		sh.mu.Unlock()
 		state, err := s.do(context.WithoutCancel(b.owner.ctx), b.op)
 		sh.mu.Lock()
-		back, timeout = s.complete(sh, e, b, state, err), b.op.Timeout
-		sh.mu.Unlock()
+		if back := s.complete(sh, e, b, state, err); back.tokens > 0 {
+			sh.mu.Unlock()
+			_ = s.giveBack(context.Background(), back, b.op.Timeout)
+			sh.mu.Lock()
+		}
 	}
+	e.running, e.over, e.reset = false, false, false
 }
 
 // begin returns the next statement for the takes that wait, or nil if there is none to send.
