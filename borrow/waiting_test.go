@@ -255,6 +255,16 @@ func TestGiveBack(t *testing.T) {
 			b.Errorf("%+v", stats)
 		}
 	})
+	in(t, "lets nothing pass twice", 1000, func(b *bed) {
+		p := limiter.PerSecond(1000)
+		b.l = b.limiter(b.store, p)
+		b.hold()
+		time.Sleep(10 * ttl)
+		if res, err := b.limiter(b.inner.Store, p).AllowN(b.Context(), "k", 1000); err != nil || !res.Allowed {
+			b.Fatal(res, err)
+		}
+		b.allow(1, false)
+	})
 	in(t, "is of all if the bucket was far from full", 1000, func(b *bed) {
 		p := limiter.TokenBucket{Capacity: 1000, Refill: 2, Interval: time.Second}
 		if _, err := b.limiter(b.inner.Store, p).AllowN(b.Context(), "k", 600); err != nil {
