@@ -1,0 +1,46 @@
+package borrow_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/borrow"
+	"github.com/sqlimit/limiter/memory"
+)
+
+func Example() {
+	ctx := context.Background()
+	store := memory.New() // in your program: what postgres.Open returned
+
+	fast, err := borrow.New(store, 1000, 200*time.Millisecond)
+	if err != nil {
+		log.Fatal(err)
+	}
+	requests, err := limiter.New(fast, "tenant", limiter.PerSecond(50_000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	passed := 0
+	for range 10_000 { // in your program: in each request
+		res, err := requests.Allow(ctx, "acme")
+		if err != nil {
+			log.Fatal(err)
+		}
+		if res.Allowed {
+			passed++
+		}
+	}
+	fmt.Println(passed, "passed by a few statements:", fast.Stats().Borrows < 100)
+
+	// When the server has stopped, and before store.Close:
+	if err := fast.Shutdown(ctx); err != nil {
+		log.Print(err)
+	}
+	fmt.Println(fast.Stats().Holdings, "holdings")
+	// Output:
+	// 10000 passed by a few statements: true
+	// 0 holdings
+}
