@@ -1,6 +1,7 @@
 package borrow_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
@@ -32,7 +33,7 @@ func BenchmarkStore(b *testing.B) {
 	if _, err := db.ExecContext(b.Context(), "CREATE SCHEMA "+schema); err != nil {
 		b.Fatal(err)
 	}
-	defer db.Exec("DROP SCHEMA " + schema + " CASCADE")
+	defer func() { _, _ = db.ExecContext(context.Background(), "DROP SCHEMA "+schema+" CASCADE") }()
 	if err := migrations.Up(b.Context(), migrations.Postgres, db, migrations.WithSchema(schema)); err != nil {
 		b.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func BenchmarkStore(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					defer fast.Shutdown(b.Context())
+					defer func() { _ = fast.Shutdown(context.Background()) }()
 					s = fast
 				}
 				l, err := limiter.New(s, fmt.Sprint("bench-", time.Now().UnixNano()), limiter.PerSecond(1_000_000), limiter.WithTimeout(time.Minute))

@@ -1,10 +1,6 @@
 package borrow
 
-import (
-	"time"
-
-	"github.com/sqlimit/limiter"
-)
+import "time"
 
 const (
 	// busy is how many takes within the ttl make a key busy, so that its tokens are taken ahead.
@@ -41,7 +37,7 @@ func (d *demand) count(cost, mono int64, ttl time.Duration) {
 
 // next returns how many tokens the next statement should take: at most what the process is likely to use
 // in half of the ttl.
-func (d *demand) next(p limiter.TokenBucket, n, mono int64, ttl time.Duration) int64 {
+func (d *demand) next(p bucket, n, mono int64, ttl time.Duration) int64 {
 	if max(d.now.takes, d.before.takes) < busy {
 		return 1
 	}

@@ -9,7 +9,7 @@
 //	requests, err := limiter.New(fast, "requests", limiter.PerSecond(50_000))
 //
 // It is of no use for keys that a process sees fewer than four times within the ttl, for buckets of fewer than 16
-// tokens, and for windows: their takes go to the store as before. Make the ttl at least ten times the round
+// tokens, and for windows. Their takes go to the store as before. Make the ttl at least ten times the round
 // trip of the store.
 //
 // # What it gives up

@@ -14,7 +14,6 @@ import (
 func Example() {
 	ctx := context.Background()
 	store := memory.New() // in your program: what postgres.Open returned
-
 	fast, err := borrow.New(store, 1000, 200*time.Millisecond)
 	if err != nil {
 		log.Fatal(err)
@@ -23,24 +22,17 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	passed := 0
 	for range 10_000 { // in your program: in each request
-		res, err := requests.Allow(ctx, "acme")
-		if err != nil {
-			log.Fatal(err)
-		}
-		if res.Allowed {
-			passed++
+		if res, err := requests.Allow(ctx, "acme"); err != nil || !res.Allowed {
+			fmt.Println("refused", res.RetryAfter, err)
 		}
 	}
-	fmt.Println(passed, "passed by a few statements:", fast.Stats().Borrows < 100)
+	fmt.Println("fewer than 100 statements:", fast.Stats().Borrows < 100)
 
 	// When the server has stopped, and before store.Close:
 	if err := fast.Shutdown(ctx); err != nil {
 		log.Print(err)
 	}
-	fmt.Println(fast.Stats().Holdings, "holdings")
 	// Output:
-	// 10000 passed by a few statements: true
-	// 0 holdings
+	// fewer than 100 statements: true
 }

@@ -10,7 +10,7 @@ import (
 // owed is tokens that a process does not spend anymore, and must give back.
 type owed struct {
 	id
-	policy limiter.TokenBucket
+	policy bucket
 	tokens int64
 }
 

@@ -24,7 +24,7 @@ func readClocks() func() instant {
 
 // holding is tokens of a key that were charged in the store and not spent yet.
 type holding struct {
-	policy   limiter.TokenBucket
+	policy   bucket
 	tokens   int64
 	charged  instant // before the statement was sent that charged the oldest of them
 	answered instant // when the store returned state
@@ -71,8 +71,8 @@ func (h *holding) add(s limiter.State, sent, answered instant) {
 func debt(s *limiter.State) int64 { return s.Row.FullAt - s.Taken*s.Row.Period - s.Now }
 
 // refund returns how many of the tokens to give back. The others have come back already: the bucket
-// has refilled since they were charged, as far as it was full otherwise. Giving them back, too, would let
-// too much pass. The time of a part of a token is carried over to the next call for the key.
+// may have refilled since they were charged, and others may have spent that. Giving back all would let too
+// much pass. The time of a part of a token is carried over to the next call for the key.
 //
 // Other processes may hold half of the bucket, and give that back. If the bucket lacked more than that when the
 // tokens were charged, nothing of its refill was lost, and all tokens are given back.

@@ -64,7 +64,7 @@ func TestBound(t *testing.T) {
 			t.Logf("seed %d", seed)
 			synctest.Test(t, func(t *testing.T) {
 				slow := &inner{Store: memory.New(), after: func(limiter.Op) error {
-					time.Sleep(time.Duration(rand.IntN(4_000)) * time.Microsecond)
+					<-time.After(time.Duration(rand.IntN(4_000)) * time.Microsecond)
 					return nil
 				}}
 				g := &ledger{begin: time.Now()}
@@ -84,7 +84,7 @@ func TestBound(t *testing.T) {
 				all.Wait()
 				g.check(t, p, ttl)
 				t.Logf("%+v", sum)
-				if sum.Local == 0 || sum.GivenBack == 0 {
+				if sum.Local == 0 || sum.GivenBack == 0 && c.idle > time.Second {
 					t.Errorf("%+v; want some of each", sum)
 				}
 			})
@@ -115,10 +115,10 @@ func runProcess(t *testing.T, store limiter.Store, p limiter.TokenBucket, g *led
 					} else if res.Allowed {
 						g.passed(cost)
 					}
-					time.Sleep(time.Duration(r.IntN(2_000)) * time.Microsecond)
+					<-time.After(time.Duration(r.IntN(2_000)) * time.Microsecond)
 				}
 				if idle > time.Second || r.IntN(5) == 0 { // then begin with the others
-					time.Sleep(idle - time.Since(g.begin)%idle)
+					<-time.After(idle - time.Since(g.begin)%idle)
 				}
 			}
 		})

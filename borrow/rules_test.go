@@ -116,7 +116,7 @@ func TestHoldingEnds(t *testing.T) {
 	} {
 		in(t, c.what, 100, func(b *bed) {
 			b.hold()
-			time.Sleep(c.monotonic)
+			<-time.After(c.monotonic)
 			b.apart.Store(int64(c.set))
 			b.allow(1, true)
 			spent, stats := len(b.sent()) == 0, b.store.Stats()
@@ -247,7 +247,7 @@ func TestChunk(t *testing.T) {
 			b.l = b.limiter(b.store, c.policy)
 			for range c.takes {
 				b.allow(c.cost, true)
-				time.Sleep(c.every)
+				<-time.After(c.every)
 			}
 			var got []int64
 			held := int64(0)
@@ -268,7 +268,7 @@ func TestChunk(t *testing.T) {
 		}
 		e := b.entry()
 		chunk := e.chunk
-		time.Sleep(ttl)
+		<-time.After(ttl)
 		b.allow(1, true)
 		if stats := b.store.Stats(); chunk != 64 || stats.GivenBack == 0 || e.chunk > 4*chunk/2 {
 			b.Errorf("%d, then %d; %+v", chunk, e.chunk, stats)
@@ -283,7 +283,7 @@ func TestChunk(t *testing.T) {
 		for range 30 {
 			b.allow(1, true)
 		}
-		time.Sleep(2 * ttl)
+		<-time.After(2 * ttl)
 		b.sent()
 		b.allow(1, true)
 		b.allow(1, true)

@@ -64,7 +64,7 @@ func New(store limiter.Store, n int64, ttl time.Duration) (*Store, error) {
 
 // Do implements [limiter.Store].
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	p, ok := op.Policy.(limiter.TokenBucket)
+	p, ok := op.Policy.(bucket)
 	switch {
 	case !ok || s.off.Load():
 	case op.Kind == limiter.OpTake && op.MaxWait == 0 && op.At == 0 && op.Cost >= 1:
@@ -84,7 +84,7 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 		return nil, fmt.Errorf("borrow: %w: the inner store is a %T, which has no DoAll for AllowAll: %w", limiter.ErrInvalid, s.inner, errors.ErrUnsupported)
 	}
 	for i := range ops {
-		if p, ok := ops[i].Policy.(limiter.TokenBucket); ok {
+		if p, ok := ops[i].Policy.(bucket); ok {
 			s.convert(ctx, &ops[i], p)
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 }
 
 // convert ends the holding of a key if the policy of op, which the store decides, is another one.
-func (s *Store) convert(ctx context.Context, op *limiter.Op, p limiter.TokenBucket) {
+func (s *Store) convert(ctx context.Context, op *limiter.Op, p bucket) {
 	sh := s.shardOf(op)
 	sh.mu.Lock()
 	e := sh.entries[id{op.Name, op.Key}]

@@ -43,7 +43,7 @@ func (e *entry) sendAll() {
 }
 
 // take decides a take from memory, by a borrow, or by the store.
-func (s *Store) take(ctx context.Context, op *limiter.Op, p limiter.TokenBucket) (limiter.State, error) {
+func (s *Store) take(ctx context.Context, op *limiter.Op, p bucket) (limiter.State, error) {
 	if err := ctx.Err(); err != nil {
 		return limiter.State{}, fmt.Errorf("borrow: %w: %w", limiter.ErrCanceled, err)
 	}

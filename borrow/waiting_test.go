@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -91,7 +90,7 @@ func TestBorrow(t *testing.T) {
 		b.allow(3, true)
 		release := b.block(limiter.OpTakeUpTo)
 		own := b.ask(ctx, 1)
-		time.Sleep(ttl)
+		<-time.After(ttl)
 		release(nil)
 		if a, stats := <-own, b.store.Stats(); !a.Allowed || b.holds() != 0 || stats.GivenBack != 15 {
 			b.Errorf("%+v; %d are held; %+v", a, b.holds(), stats)
@@ -99,10 +98,10 @@ func TestBorrow(t *testing.T) {
 	})
 	in(t, "spends nothing that is older than the ttl", 1000, func(b *bed) {
 		b.hold()
-		time.Sleep(ttl / 2)
+		<-time.After(ttl / 2)
 		release := b.block(limiter.OpTakeUpTo)
 		own := b.ask(ctx, 4)
-		time.Sleep(ttl / 2)
+		<-time.After(ttl / 2)
 		release(nil)
 		if a, stats := <-own, b.store.Stats(); !a.Allowed || stats.GivenBack != 3 || b.holds() != 1 {
 			b.Errorf("%+v; %d are held; %+v", a, b.holds(), stats)
@@ -190,7 +189,7 @@ func TestWaitingTakes(t *testing.T) {
 			b.Errorf("%v", a.err)
 		}
 		third := b.ask(ctx, 1)
-		time.Sleep(limiter.DefaultTimeout / 2)
+		<-time.After(limiter.DefaultTimeout / 2)
 		fourth := b.ask(ctx, 1)
 		release(nil)
 		if a := <-first; !a.Allowed { // the store keeps its time
@@ -217,7 +216,7 @@ func TestGiveBack(t *testing.T) {
 	})
 	in(t, "is sent at the next take", 1000, func(b *bed) {
 		b.hold()
-		time.Sleep(2*ttl - 1)
+		<-time.After(2*ttl - 1)
 		b.sends()
 		b.allow(1, true) // the fifth take in two ttl: too few to take ahead
 		b.sends(op(limiter.OpRefund, 3), op(limiter.OpTake, 1))
@@ -231,7 +230,7 @@ func TestGiveBack(t *testing.T) {
 	})
 	in(t, "is not repeated", 1000, func(b *bed) {
 		b.hold()
-		time.Sleep(ttl)
+		<-time.After(ttl)
 		b.inner.after = func(op limiter.Op) error {
 			if op.Kind == limiter.OpRefund {
 				return limiter.ErrOutcomeUnknown
@@ -249,7 +248,7 @@ func TestGiveBack(t *testing.T) {
 	in(t, "leaves out what has come back by itself", 1000, func(b *bed) {
 		b.l = b.limiter(b.store, limiter.TokenBucket{Capacity: 1000, Refill: 2, Interval: time.Second})
 		b.hold()
-		time.Sleep(ttl)
+		<-time.After(ttl)
 		b.allow(1, true)
 		if stats := b.store.Stats(); b.sent()[0].Cost != 1 || stats.GivenBack != 3 {
 			b.Errorf("%+v", stats)
@@ -259,7 +258,7 @@ func TestGiveBack(t *testing.T) {
 		p := limiter.PerSecond(1000)
 		b.l = b.limiter(b.store, p)
 		b.hold()
-		time.Sleep(10 * ttl)
+		<-time.After(10 * ttl)
 		if res, err := b.limiter(b.inner.Store, p).AllowN(b.Context(), "k", 1000); err != nil || !res.Allowed {
 			b.Fatal(res, err)
 		}
@@ -272,7 +271,7 @@ func TestGiveBack(t *testing.T) {
 		}
 		b.l = b.limiter(b.store, p)
 		b.hold()
-		time.Sleep(ttl)
+		<-time.After(ttl)
 		b.allow(1, true)
 		if b.sent()[0].Cost != 3 {
 			b.Error("not all were given back")
@@ -339,77 +338,6 @@ func TestFailedBorrow(t *testing.T) {
 		}
 		if stats := b.store.Stats(); stats.Borrows != 1 || b.used() != 20 {
 			b.Errorf("%+v, %d are charged", stats, b.used())
-		}
-	})
-}
-
-func TestShutdown(t *testing.T) {
-	ctx := context.Background()
-	in(t, "gives back what is held, of all keys", 1000, func(b *bed) {
-		b.hold()
-		for _, key := range []string{"a", "b", "c"} {
-			for range 2 * busy {
-				if _, err := b.l.Allow(ctx, key); err != nil {
-					b.Fatal(err)
-				}
-			}
-		}
-		if stats := b.store.Stats(); stats.Holdings != 4 {
-			b.Errorf("%+v", stats)
-		}
-		for range 2 {
-			if err := b.store.Shutdown(ctx); err != nil {
-				b.Error(err)
-			}
-		}
-		stats := b.store.Stats()
-		if b.used() != 4 || stats.Holdings != 0 || stats.Lost != 0 || stats.Borrowed-stats.GivenBack != 1+3*5 {
-			b.Errorf("%d are charged; %+v", b.used(), stats)
-		}
-		b.sent()
-		b.allow(1, true)
-		b.sends(op(limiter.OpTake, 1))
-	})
-	in(t, "waits for a borrow in flight", 1000, func(b *bed) {
-		b.hold()
-		b.allow(3, true)
-		release := b.block(limiter.OpTakeUpTo)
-		own, waits := b.ask(ctx, 1), b.ask(ctx, 1)
-		short, cancel := context.WithTimeout(ctx, time.Millisecond)
-		defer cancel()
-		if err := b.store.Shutdown(short); !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
-			b.Error(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- b.store.Shutdown(ctx) }()
-		synctest.Wait()
-		if len(done) > 0 {
-			b.Error("it did not wait")
-		}
-		release(nil)
-		if a, c := <-own, <-waits; !a.Allowed || !c.Allowed || <-done != nil {
-			b.Errorf("%+v, %+v", a, c)
-		}
-		if stats := b.store.Stats(); b.used() != 7+2 || stats.GivenBack != 15 {
-			b.Errorf("%d are charged; %+v", b.used(), stats)
-		}
-	})
-	in(t, "gives nothing back after its context has ended", 1000, func(b *bed) {
-		b.hold()
-		ended, cancel := context.WithCancel(ctx)
-		cancel()
-		if err := b.store.Shutdown(ended); !errors.Is(err, limiter.ErrCanceled) || b.holds() != 3 {
-			b.Errorf("%v; %d are held", err, b.holds())
-		}
-		if err := b.store.Shutdown(ctx); err != nil || b.used() != 4 {
-			b.Errorf("%v; %d are charged", err, b.used())
-		}
-	})
-	in(t, "says that tokens are lost", 1000, func(b *bed) {
-		b.hold()
-		b.inner.before = func(limiter.Op) error { return limiter.ErrNotApplied }
-		if err := b.store.Shutdown(ctx); !errors.Is(err, limiter.ErrNotApplied) || b.store.Stats().Lost != 3 {
-			b.Errorf("%v; %+v", err, b.store.Stats())
 		}
 	})
 }

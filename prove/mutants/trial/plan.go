@@ -35,6 +35,7 @@ var Plan = []Target{
 	{"internal/breaker", "", below("./internal/breaker")},
 	{"internal/opcontext", "", below("./internal/opcontext")},
 	{"internal/sweep", "", below("./internal/sweep")},
+	{"borrow", "", []Suite{{Package: "./borrow", Takes: 5 * time.Second}}},
 	{"overrides", "", []Suite{{Package: "./overrides", Takes: 5 * time.Second}}},
 	{"handler", "", []Suite{{Package: "./handler", Takes: 5 * time.Second}}},
 	{"handler/awslambda", "", []Suite{{Package: "./handler/awslambda", Takes: 5 * time.Second}}},
