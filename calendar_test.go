@@ -164,8 +164,8 @@ func dateOf(t time.Time) time.Time {
 	return time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 }
 
-// latestDate returns the latest local date from one instant to before another one. The local time is the latest
-// at the end of each offset.
+// latestDate returns the latest local date from one instant to before another one. The local time is the
+// latest at the end of each offset.
 func latestDate(from, to time.Time) (latest time.Time) {
 	for at := to; at.After(from); {
 		if date := dateOf(at.Add(-1)); date.After(latest) {
@@ -304,7 +304,8 @@ func TestCalendarString(t *testing.T) {
 	}
 }
 
-// After a step back over an edge, the period that the clock is in counts as full, and ends where the calendar says.
+// After a step back over an edge, the period that the clock is in counts as full, and ends where the calendar
+// says.
 func TestCalendarClockSetBack(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2024, 2, 2, 12, 0, 0, 0, time.UTC)

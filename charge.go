@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Charge charges n to a key, whatever is left. Use it for costs that are known only afterwards, such
-// as the tokens of a language model or the bytes of a response. The key may go into debt, and later
-// requests wait until it is paid. A window forgets the debt when it ends, and a sliding window slice by slice.
+// Charge charges n to a key, whatever is left. Use it for costs that are known only afterwards, such as the
+// tokens of a language model or the bytes of a response. The key may go into debt, and later requests wait
+// until it is paid. A window forgets the debt when it ends, and a sliding window slice by slice.
 //
 // Allowed reports whether the key had room for n. RetryAfter is the wait for a request of cost 1
 // afterwards. A Charge of 0 charges nothing and returns what [Limiter.Peek] returns. Estimate low:
 // take the estimate by [Limiter.AllowN] and charge the rest, because a [Limiter.Refund] gives nothing
 // back while a bucket is in debt.
 //
-// The debt of a bucket grows up to 36 years, and the count of a window up to 2^62, of a
-// sliding one up to 2^61. The error is
+// The debt of a bucket grows up to 36 years. The count of a window grows up to 2^62, and that of a
+// sliding window up to 2^61. The error is
 // [ErrInvalid] if n is negative or the key is empty, and [ErrExceedsCapacity] if a bucket takes over
 // 30 years to refill n tokens. Other errors are the store's: no failure policy applies. If an error
 // matches [ErrOutcomeUnknown], a retry may charge twice.

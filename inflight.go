@@ -16,7 +16,7 @@ import (
 // The zero InFlight is not valid.
 type InFlight struct {
 	Limit int64         // 1 to 1,000
-	Hold  time.Duration // the longest time for which a request holds its place: 1 ms to MaxHold
+	Hold  time.Duration // how long a lease of TryAcquire lasts: 1 ms to MaxHold
 }
 
 const (

@@ -21,10 +21,10 @@ const (
 	maxLimit = 1 << 60
 )
 
-// Policy is how much a key may do: a [TokenBucket], a [FixedWindow], a [CalendarWindow], a [SlidingWindow] or, for a
-// [Concurrency], an [InFlight], passed by value. Only this package implements the interface, so that every store
-// knows every policy. String describes the policy
-// to people, for example "5 per 1m0s, burst 5".
+// Policy is how much a key may do: a [TokenBucket], a [FixedWindow], a [CalendarWindow], a [SlidingWindow]
+// or, for a [Concurrency], an [InFlight]. Pass it by value. Only this package implements the interface, so
+// that every store knows every policy. String describes the policy to people,
+// for example "5 per 1m0s, burst 5".
 type Policy interface {
 	fmt.Stringer
 	// check reports what is wrong with the policy and how to fix it.

@@ -15,8 +15,8 @@ const (
 )
 
 // sums are the cumulative counts of a row's slices, oldest first: sums[i] includes slice i. The slice newest
-// starts at Row.Start. In the slice that starts d slices after Row.Start, sums[newest] - sums[d] counts. A log
-// of requests would grow with the limit, and two counters admit up to twice the limit.
+// starts at Row.Start. In the slice that starts d slices after Row.Start, sums[newest] - sums[d] counts. A
+// log of requests would grow with the limit, and two counters admit up to twice the limit.
 type sums [newest + 1]int64
 
 // sumsOf returns the sums of a list. They are 0 for a row that was reset.

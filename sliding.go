@@ -14,7 +14,7 @@ const minSliding = sliceCount * time.Millisecond
 // taken or up to one slice later.
 //
 // A [FixedWindow] allows up to twice its limit around an edge. A [TokenBucket] allows its capacity, and what
-// refills meanwhile. A SlidingWindow allows neither, but its rows are larger: 240 bytes.
+// refills meanwhile. A SlidingWindow allows neither, but its rows are larger: about 250 bytes.
 //
 // After a change of Limit, all counts stay. After a change of Window, what was taken comes back up to one
 // slice of the new length later. If Window became longer, only what the row still holds counts. The zero

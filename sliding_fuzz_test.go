@@ -8,8 +8,8 @@ import (
 	"github.com/sqlimit/limiter/internal/rowlist"
 )
 
-// FuzzApplySliding checks that no row of a sliding window makes an operation panic. If a policy left the row, the
-// operation leaves a row that can be stored, and a block refuses.
+// FuzzApplySliding checks that no row of a sliding window makes an operation panic. If a policy left the row,
+// the operation leaves a row that can be stored, and a block refuses.
 func FuzzApplySliding(f *testing.F) {
 	now := int64(1_800_000_000) * int64(time.Second)
 	for kind := range uint8(8) {

@@ -134,13 +134,13 @@ type Op struct {
 	// means no limit. See [WithTimeout].
 	Timeout time.Duration
 	// Booked is, for a cancel, the State that the take returned. For a refund of a window, Row.Start and
-	// Row.Period name the only window or slice to credit. If Row.Period is 0, those that count are
-	// credited.
+	// Row.Period name the only window or slice to credit. If Row.Period is 0, that is the current window, or
+	// the oldest slices that count.
 	Booked State
 	// ID is the number of the lease of an acquire, a release or an extend: 1 to 2^63 - 1.
 	ID int64
-	// Hold is how long the lease of an acquire or an extend lasts, from the clock of the operation on: 1 ms to
-	// [MaxHold].
+	// Hold is how long the lease of an acquire or an extend lasts, from the clock of the operation on: 1 ms
+	// to [MaxHold].
 	Hold time.Duration
 }
 
@@ -176,10 +176,10 @@ type Row struct {
 	Start, Used int64
 	// At is the clock reading of the latest take, acquire or extend.
 	At int64
-	// List is a list of numbers of 8 bytes each, for kinds of limit that keep more than one count. It is a string
-	// so that Rows can be compared. Of requests in flight it has the ends of all leases, in their order, and
-	// then their ids. Of a sliding window it has 18 sums: what was counted up to and with each slice, the newest
-	// last. It is empty if nothing was counted since a reset.
+	// List is a list of numbers of 8 bytes each, for kinds of limit that keep more than one count. It is a
+	// string so that Rows can be compared. Of requests in flight it has the ends of all leases, in their
+	// order, and then their ids. Of a sliding window it has 18 sums, oldest first: what was counted up to and
+	// including each slice. It is empty if nothing was counted since a reset.
 	List string
 	// Period and Limit are the policy that wrote the row: the step and the capacity of a bucket, or
 	// the length and the limit of a window. Of a sliding window Period is the length of a slice. Leases have
@@ -187,9 +187,9 @@ type Row struct {
 	Period, Limit int64
 }
 
-// Expired reports whether a store may forget the row at now: its bucket has been full, its window over, or its
-// last lease ended, for one hour ([SweepGrace]). The hour protects takes whose clock was read before the row was
-// deleted.
+// Expired reports whether a store may forget the row at now: its bucket has been full, its window over, or
+// its last lease ended, for one hour ([SweepGrace]). The hour protects takes whose clock was read before the
+// row was deleted.
 func (r Row) Expired(now int64) bool {
 	end := max(r.FullAt, r.At)
 	switch {
@@ -247,8 +247,9 @@ func checkClock(t time.Time) (int64, error) {
 
 // Tolerance returns how far, in nanoseconds, row may be ahead of the operation's clock before the
 // clock counts as stepped back. That is [ClockTolerance]. For an operation on a window with
-// its own time it is the row's window if that is longer, because such an operation may be late. The
-// store's own clock cannot be late: it is read after the row.
+// its own time it is the row's window if that is longer, because such an operation may be late. For a sliding
+// window it is the shorter of the row's window and the policy's. The store's own clock cannot be late: it is
+// read after the row.
 func (op Op) Tolerance(row Row) int64 {
 	if op.At != 0 {
 		return op.tolerance(row)

@@ -231,8 +231,9 @@ func (w *windows) shortens(row *Row, clock int64) bool {
 	return row.Period > length && !w.owns(row)
 }
 
-// earlierWindow returns the window that contains t, by the policy that wrote row. t is earlier than row.At. If
-// another calendar wrote the row, its earlier periods are unknown, and a window of the same length is used.
+// earlierWindow returns the window that contains t, by the policy that wrote row. t is earlier than row.At.
+// If another calendar wrote the row, its earlier periods are unknown, and a window of the same length is
+// used.
 func (w *windows) earlierWindow(row *Row, t int64) (start, length int64) {
 	if row.Period == 0 || w.length == 0 && w.owns(row) { // there is no row, and the clock is before 1970
 		return w.at(t)

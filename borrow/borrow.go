@@ -71,8 +71,8 @@ func (s *Store) begin(e *entry) *borrowing {
 	return b
 }
 
-// complete decides the takes that a statement decides. The other tokens go to the holding, or complete returns what
-// must be given back of them.
+// complete decides the takes that a statement decides. The other tokens go to the holding, or complete
+// returns what must be given back of them.
 func (s *Store) complete(sh *shard, e *entry, b *borrowing, state limiter.State, err error) (back owed) {
 	now := s.clocks()
 	own, cost, h := b.owner, b.owner.op.Cost, b.aside

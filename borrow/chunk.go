@@ -11,8 +11,8 @@ const (
 	share = 8
 )
 
-// demand is what a process has seen of a key, and how much it takes ahead. It counts in a window that is at least one
-// ttl long, and keeps the one before.
+// demand is what a process has seen of a key, and how much it takes ahead. It counts in a window that is at
+// least one ttl long, and keeps the one before.
 type demand struct {
 	chunk         int64 // the latest; 0 means 1
 	now, before   counted

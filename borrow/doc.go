@@ -8,9 +8,9 @@
 //	// ...
 //	requests, err := limiter.New(fast, "requests", limiter.PerSecond(50_000))
 //
-// It is of no use for keys that a process sees fewer than four times within the ttl, for buckets of fewer than 16
-// tokens, and for windows. Their takes go to the store as before. Make the ttl at least ten times the round
-// trip of the store.
+// It is of no use for keys that a process sees fewer than four times within the ttl, for buckets of fewer
+// than 16 tokens, and for windows. Their takes go to the store as before. Make the ttl at least ten times the
+// round trip of the store.
 //
 // # What it gives up
 //
@@ -22,13 +22,13 @@
 //     by the process's clock.
 //   - If the store fails, a process still grants what it holds, for the ttl at most.
 //
-// A Refund, Reset, Charge, Block or Cancel of the same process takes effect at once: it ends what the process holds of the
-// key. So do requests of another policy. A key with many of them gains little.
+// A Refund, Reset, Charge, Block or Cancel of the same process takes effect at once: it ends what the process
+// holds of the key. So do requests of another policy. A key with many of them gains little.
 //
 // # Around it
 //
-// A program has one [Store] for each store, and keeps the inner store for Sweep, Check, Stats and Close. AllowAll needs
-// limiters that are all on the inner store or all on the Store; it counts borrowed tokens as taken, and spends none of
-// them. Limiter.On with a transaction bypasses the Store, and counts as another process. Observers, deny caches
-// and failure policies work as on any store.
+// A program has one [Store] for each store, and keeps the inner store for Sweep, Check, Stats and Close.
+// AllowAll needs limiters that are all on the inner store or all on the Store; it counts borrowed tokens as
+// taken, and spends none of them. Limiter.On with a transaction bypasses the Store, and counts as another
+// process. Observers, deny caches and failure policies work as on any store.
 package borrow

@@ -180,7 +180,8 @@ func (b *bed) ask(ctx context.Context, cost int64) <-chan answer {
 	return c
 }
 
-// block makes operations of a kind wait in the inner store until the returned function is called with their error.
+// block makes operations of a kind wait in the inner store until the returned function is called with their
+// error.
 func (b *bed) block(kind limiter.OpKind) (release func(error)) {
 	c := make(chan error)
 	b.inner.mu.Lock()

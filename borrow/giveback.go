@@ -23,8 +23,8 @@ func (o owed) and(other owed) owed {
 	return o
 }
 
-// release takes the tokens out of a holding, and returns those that must be given back. After a reset there are
-// none.
+// release takes the tokens out of a holding, and returns those that must be given back. After a reset there
+// are none.
 func (sh *shard) release(e *entry, h *holding, now instant, reset bool) (back owed) {
 	switch {
 	case h.tokens == 0:
@@ -73,8 +73,8 @@ func (s *Store) giveUp(sh *shard, e *entry, now instant) {
 	}
 }
 
-// giveBackNow starts to give tokens back, and returns a channel that is closed when the store has answered. The caller has
-// locked the shard: then [Store.Shutdown] waits for it.
+// giveBackNow starts to give tokens back, and returns a channel that is closed when the store has answered.
+// The caller has locked the shard: then [Store.Shutdown] waits for it.
 func (s *Store) giveBackNow(back owed, timeout time.Duration) <-chan struct{} {
 	if back.tokens == 0 {
 		return closed

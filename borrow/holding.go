@@ -74,8 +74,8 @@ func debt(s *limiter.State) int64 { return s.Row.FullAt - s.Taken*s.Row.Period -
 // may have refilled since they were charged, and others may have spent that. Giving back all would let too
 // much pass. The time of a part of a token is carried over to the next call for the key.
 //
-// Other processes may hold half of the bucket, and give that back. If the bucket lacked more than that when the
-// tokens were charged, nothing of its refill was lost, and all tokens are given back.
+// Other processes may hold half of the bucket, and give that back. If the bucket lacked more than that when
+// the tokens were charged, nothing of its refill was lost, and all tokens are given back.
 func (h *holding) refund(now instant, carried *int64) int64 {
 	wall, mono := now.wall-h.charged.wall, now.mono-h.charged.mono
 	step := h.state.Row.Period

@@ -27,8 +27,8 @@ type entry struct {
 
 	barred  int  // how many operations are in flight that forbid to borrow
 	running bool // a goroutine borrows
-	over    bool // what it borrows does not belong to the holding anymore
-	reset   bool // nor can it be given back
+	over    bool // the tokens that it borrows must not enter the holding
+	reset   bool // a Reset has freed these tokens, so they must not be given back
 
 	owner   *waiter   // that sent the borrow in flight
 	waiting []*waiter // for a borrow, in order of arrival
@@ -49,8 +49,8 @@ func (s *Store) shardOf(op *limiter.Op) *shard {
 	return &s.shards[(maphash.String(seed, op.Key)+31*maphash.String(seed, op.Name))%shards]
 }
 
-// entry returns the entry of a key, and adds one if there is none. If that are too many, it removes the one that was
-// used least recently, and returns it.
+// entry returns the entry of a key, and adds one if there is none. If that are too many, it removes the one
+// that was used least recently, and returns it.
 func (sh *shard) entry(op *limiter.Op) (e, removed *entry) {
 	if e = sh.entries[id{op.Name, op.Key}]; e != nil {
 		sh.used.MoveToFront(e.place)

@@ -30,8 +30,8 @@ func (g *ledger) passed(cost int64) {
 	g.bins[i] += cost
 }
 
-// check compares what passed between each pair of bins with what may pass in that time and more. A bin lowers by its own
-// time what passed before it too much.
+// check compares what passed between each pair of bins with what may pass in that time and more. A bin lowers
+// by its own time what passed before it too much.
 func (g *ledger) check(t *testing.T, p limiter.TokenBucket, more time.Duration) {
 	t.Helper()
 	step, excess, most := p.Step(), time.Duration(0), time.Duration(0)
@@ -92,7 +92,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// runProcess runs the callers of one process for up to four bursts. They may end it by Shutdown, or by a crash.
+// runProcess runs the callers of one process for up to four bursts. They may end it by Shutdown, or by a
+// crash.
 func runProcess(t *testing.T, store limiter.Store, p limiter.TokenBucket, g *ledger, seed uint64, ttl, idle time.Duration) Stats {
 	s, err := New(store, 100, ttl)
 	if err != nil {

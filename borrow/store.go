@@ -13,8 +13,8 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Store is a [limiter.Store] that takes tokens of busy keys ahead. It implements [limiter.AllStore]. Make one with
-// [New]; the zero Store is not valid. A Store is safe for concurrent use.
+// Store is a [limiter.Store] that takes tokens of busy keys ahead. It implements [limiter.AllStore]. Make one
+// with [New]; the zero Store is not valid. A Store is safe for concurrent use.
 type Store struct {
 	inner  limiter.Store
 	n      int64
@@ -31,14 +31,13 @@ const (
 	maxTTL    = 10 * time.Second
 )
 
-// New returns a Store that decides most takes on busy keys without I/O. A process takes up to n tokens of a key ahead by
-// one statement, and spends them within ttl. Keys that the process sees fewer than four times in ttl are decided by
-// store as before.
+// New returns a Store that decides most takes on busy keys without I/O. A process takes up to n tokens of a
+// key ahead by one statement, and spends them within ttl. Keys that the process sees fewer than four times in
+// ttl are decided by store as before.
 //
-// All processes together never admit more than the policy grants, because each token is charged in store before it is
-// spent. But a token may be spent up to ttl after it was charged. So during any time t requests take at most
-// Capacity + (t+ttl)·Refill/Interval tokens, however many processes there are, and at most n more in each process
-// after a Reset or Block by another process.
+// Each token is charged in store before it is spent, and may be spent up to ttl after that. So during any
+// time t requests take at most Capacity + (t+ttl)·Refill/Interval tokens, however many processes there are.
+// After a Reset or Block by another process, each process may spend at most n more.
 //
 // n is 2 to 1,000,000, ttl 10 ms to 10 s. The store must not be nil or on a transaction: see
 // [limiter.Provisional]. The error matches [limiter.ErrInvalid]. New does no I/O and starts no goroutine.
@@ -106,8 +105,8 @@ func (s *Store) convert(ctx context.Context, op *limiter.Op, p bucket) {
 	await(ctx, back)
 }
 
-// change carries out an operation that ends the holding of its key. Until the store has answered, nobody borrows
-// from the key.
+// change carries out an operation that ends the holding of its key. Until the store has answered, nobody
+// borrows from the key.
 func (s *Store) change(ctx context.Context, op *limiter.Op) (limiter.State, error) {
 	sh := s.shardOf(op)
 	sh.mu.Lock()
@@ -129,11 +128,11 @@ func (s *Store) change(ctx context.Context, op *limiter.Op) (limiter.State, erro
 // shutdownWorkers is how many statements of Shutdown are in flight at a time.
 const shutdownWorkers = 16
 
-// Shutdown gives unspent tokens back to the store. Later takes go to the store. Call it before the process exits and before
-// the store is closed. It waits for borrows in flight, and may be called again.
+// Shutdown gives unspent tokens back to the store. Later takes go to the store. Call it before the process
+// exits and before the store is closed. It waits for borrows in flight, and may be called again.
 //
-// If ctx ends before, the error matches [limiter.ErrCanceled]. Otherwise it is the first error of the store, and tokens
-// are lost.
+// If ctx ends before, the error matches [limiter.ErrCanceled]. Otherwise it is the first error of the store,
+// and tokens are lost.
 func (s *Store) Shutdown(ctx context.Context) error {
 	s.off.Store(true)
 	var workers sync.WaitGroup

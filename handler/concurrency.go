@@ -27,13 +27,13 @@ import (
 //
 // The options are [Skip], [SkipPreflight], [Refusal], [OnRefusal], [OnError], [DryRun] and [FailOpen]. With
 // DryRun a request takes and releases a place, and passes also if there is none. To limit rates as well, put
-// the middleware of New inside: limit(rates(next)). Then a refusal by the rate releases the place.
+// the middleware of New inside: limit(rates(next)). Then a refusal by a rate limit releases the place.
 //
 // NewConcurrency panics if c, key or an option is nil, or if it gets an option that is not in this list.
 func NewConcurrency(c *limiter.Concurrency, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
 	m := newLimit(opts)
 	if name := m.onlyForRates(); name != "" {
-		panic("handler: NewConcurrency got the option " + name + ", which is for limits of rates; leave it out")
+		panic("handler: NewConcurrency got the option " + name + ", which is for rate limits; leave it out")
 	}
 	if c == nil {
 		panic("handler: the limiter is nil; pass what limiter.NewConcurrency returned")
@@ -91,7 +91,7 @@ const (
 	retryInFlight = time.Second
 	// releaseTime is how long a response waits for a release that fails.
 	releaseTime = time.Second
-	// releasePause is the time between two tries.
+	// releasePause is the time between two attempts.
 	releasePause = 50 * time.Millisecond
 )
 

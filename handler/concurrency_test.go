@@ -313,7 +313,7 @@ func TestSkipInFlight(t *testing.T) {
 func TestWrongLimitsInFlightPanic(t *testing.T) {
 	t.Parallel()
 	c := oneAtATime(t, memory.New())
-	const forRates = ", which is for limits of rates; leave it out"
+	const forRates = ", which is for rate limits; leave it out"
 	for name, test := range map[string]struct {
 		c      *limiter.Concurrency
 		key    handler.KeyFunc

@@ -52,7 +52,7 @@
 // # Requests in flight
 //
 // [NewConcurrency] limits how many requests of a key are in flight, over all processes: "10 exports at a
-// time". Put it outside of limits of rates, so that a refusal by a rate releases the place:
+// time". Put it outside of rate limits, so that a refusal by a rate limit releases the place:
 //
 //	inFlight(rates(next))
 //

@@ -100,11 +100,10 @@ func OnRefusal(f func(*http.Request, limiter.Result)) Option {
 	return func(o *options) { o.onRefusal = f }
 }
 
-// OnError calls f if there was no key or no decision, or if a refund or a release failed. Clients learn only its
-// [middleware.Cause]. The error matches [ErrNoKey], or is the limiter's. The middleware does not call f
-// if [limiter.FailOpen] let the request pass; only [limiter.WithObserver] sees that error. Nor does it
-// call f for [limiter.ErrCanceled]: the client left, or the request's own deadline left too little
-// time.
+// OnError calls f if there was no key or no decision, or if a refund or a release failed. Clients learn only
+// its [middleware.Cause]. The error matches [ErrNoKey], or is the limiter's. The middleware does not call f
+// if [limiter.FailOpen] let the request pass; only [limiter.WithObserver] sees that error. Nor does it call f
+// for [limiter.ErrCanceled]: the client left, or the request's own deadline left too little time.
 //
 // The default is to log the error by a [github.com/sqlimit/limiter/limiterslog.Log]: to slog.Default, at
 // most once a minute for each middleware and class of errors, and never with a key. ErrNoKey and

@@ -8,8 +8,8 @@ import (
 )
 
 // Base sets the policy whose Limit an override of kind [KindLimit] replaces: a window of any sort or an
-// InFlight, usually the policy of the limiter. An operator can then give one customer 2,000 this month
-// without knowing when the customer's month ends.
+// InFlight, usually the policy of the limiter. An operator can then give one customer 2,000 a month without
+// repeating the calendar in the table. The override lasts until it expires or is removed.
 //
 // Without Base, or with a limit that the policy cannot have, requests of the key fail with
 // [limiter.ErrInvalid], and [OnError] gets that error once after each read.

@@ -74,7 +74,8 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 				decision.Wait()
 				stop()
 				all.Wait()
-				// The decision has given back its keys and its slot, whatever it waited for when its time ended.
+				// The decision has given back its keys and its slot, whatever it waited for when its time
+				// ended.
 				queue := s.tableOf(busy.Policy).queue
 				wait, cancel := context.WithTimeout(t.Context(), timeout)
 				defer cancel()

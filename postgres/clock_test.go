@@ -30,7 +30,8 @@ func TestClockReadsEachMicrosecondAsItIs(t *testing.T) {
 	})
 }
 
-// clocked are operations of every kind that report a clock. With cost 1 of a limit of 1, the second take is refused.
+// clocked are operations of every kind that report a clock. With cost 1 of a limit of 1, the second take is
+// refused.
 func clocked(limit int64) map[string]limiter.Op {
 	return map[string]limiter.Op{
 		"bucket take": take(slow(limit), "a", 1), "bucket refused": take(slow(1), "b", 1), "bucket look": look(slow(1), "a"),
@@ -119,7 +120,8 @@ func (d *database) movableClock(t *testing.T) (ahead func(time.Duration)) {
 func TestClockIsSteppedBack(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		storetest.RunClock(t, func(t *testing.T) (limiter.Store, func(time.Duration)) {
-			// A cached plan would keep the clock of its time: PostgreSQL takes its own functions for immutable.
+			// A cached plan would keep the clock of its time: PostgreSQL takes its own functions for
+			// immutable.
 			store := d.store(t, d.schema(t), nil, postgres.WithQueryExecMode(pgx.QueryExecModeExec))
 			return store, d.movableClock(t)
 		})

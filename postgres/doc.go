@@ -14,9 +14,11 @@
 // the four tables of state, and SELECT on limiter_overrides. [Store.Sweep] also needs DELETE. With SELECT
 // on goose's own table, [Store.Check] compares its version:
 //
-//	GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows, limiter_leases, limiter_sliding_windows TO app;
+//	GRANT SELECT, INSERT, UPDATE ON limiter_token_buckets, limiter_fixed_windows, limiter_leases,
+//	    limiter_sliding_windows TO app;
 //	GRANT SELECT ON limiter_goose_version, limiter_overrides TO app;
-//	GRANT DELETE ON limiter_token_buckets, limiter_fixed_windows, limiter_leases, limiter_sliding_windows TO sweeper;
+//	GRANT DELETE ON limiter_token_buckets, limiter_fixed_windows, limiter_leases, limiter_sliding_windows
+//	    TO sweeper;
 //
 // # Poolers
 //

@@ -154,8 +154,8 @@ func GiveBackAll(ctx context.Context, s *Store, refunds []limiter.Op) error {
 	})
 }
 
-// TakeTogether carries out n equal takes of a key by one merged statement, and returns the states of those that it
-// granted. The statement waits for the row until ctx ends.
+// TakeTogether carries out n equal takes of a key by one merged statement, and returns the states of those
+// that it granted. The statement waits for the row until ctx ends.
 func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) (granted []limiter.State, err error) {
 	g := &batch.Group{Equal: true}
 	for range n {

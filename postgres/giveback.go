@@ -8,9 +8,9 @@ import (
 	"github.com/sqlimit/limiter/internal/batch"
 )
 
-// giveBack carries out refunds, cancels, releases and resets of one key, if the kind has the statements for them. It
-// sends several in one round trip, and the server carries them out in one transaction. A state has the row
-// only if the call took.
+// giveBack carries out refunds, cancels, releases and resets of one key, if the kind has the statements for
+// them. It sends several in one round trip, and the server carries them out in one transaction. A state has
+// the row only if the call took.
 func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Call) (done bool, err error) {
 	var now int64 // of the coordinator of Citus, where these statements read no clock
 	for _, c := range calls {
@@ -41,7 +41,8 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 	return true, nil
 }
 
-// giveBackStatement returns the statement of a refund, cancel, release or reset. It is empty if the kind has none.
+// giveBackStatement returns the statement of a refund, cancel, release or reset. It is empty if the kind has
+// none.
 func (t *table) giveBackStatement(op *limiter.Op) (sql string, args []any) {
 	args = []any{op.Name, []byte(op.Key)}
 	switch op.Kind {

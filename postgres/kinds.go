@@ -13,8 +13,8 @@ import (
 type kind struct {
 	// take returns the statement of a single take, and its arguments after the time.
 	take func(sql *tableStatements, op *limiter.Op, n tables.Numbers) (text string, more []int64)
-	// takesUnits reports whether the statement of a single take grants several units. Their number is its last
-	// argument. Such a statement books nothing ahead.
+	// takesUnits reports whether the statement of a single take grants several units. Their number is its
+	// last argument. Such a statement books nothing ahead.
 	takesUnits bool
 	// charged reports what the statement of a charge did: whether it charged op, and whether there was
 	// room for it. It is nil if no statement of take can carry out a charge.

@@ -219,9 +219,9 @@ func keepAsking(callers int, call func(caller int)) (stop func()) {
 	}
 }
 
-// wantShare checks how many decisions other callers get beside a flood, of those that they get before and after it:
-// at least 1/part in the best of three rounds. What else the machine does takes from a round, and a pool that is
-// used up from all of them.
+// wantShare compares the decisions that other callers get during a flood with those before and after it. In
+// the best of three rounds they get at least 1/part. Other work of the machine makes one round slower; a pool
+// that is used up makes all of them slower.
 func wantShare(t *testing.T, part float64, alone func() *load, flooded func(round int) *load) {
 	t.Helper()
 	best := 0.0
@@ -316,8 +316,8 @@ func TestLockedRows(t *testing.T) {
 					}
 				}
 				others := func(caller int) (limiter.Result, error) { return l.Allow(t.Context(), fmt.Sprint("other", caller)) }
-				// The rows are locked all the time, because PostgreSQL gets slower the longer a transaction is open: it can
-				// remove no old version of a row.
+				// The rows stay locked all the time. The longer a transaction is open, the slower PostgreSQL
+				// gets, because it cannot remove old versions of rows.
 				release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets WHERE key LIKE 'locked%' FOR UPDATE")
 				alone := func() *load { return ask(16, 600*time.Millisecond, others) }
 				wantShare(t, 4, alone, func(round int) *load {

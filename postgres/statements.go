@@ -21,7 +21,7 @@ var files embed.FS
 // tableStatements are the rendered statements on one table.
 type tableStatements struct {
 	take, takes, count                     string // of a file of the table's own
-	refund, cancel, release                string // of such files
+	refund, cancel, release                string // likewise
 	read, insert, swap, lock, reset, sweep string
 	skip                                   string // lock, unless another session has locked the row
 	add, clock                             string // of a decision over several limits
@@ -121,8 +121,8 @@ func oneBranch(text string, calendar bool) string {
 	return branches.ReplaceAllString(text, "${1}")
 }
 
-// eitherBranch returns a text that decides by start, which is -1 for a fixed window. What is only for a calendar
-// stays a branch.
+// eitherBranch returns a text that decides by start, which is -1 for a fixed window. What is only for a
+// calendar stays a branch.
 func eitherBranch(text, start string) string {
 	return branches.ReplaceAllStringFunc(text, func(both string) string {
 		if of := branches.FindStringSubmatch(both); of[1] != "" {

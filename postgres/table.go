@@ -23,8 +23,8 @@ type table struct {
 	queue    *batch.Queue      // nil if the Store does not run on a pool
 }
 
-// open returns the table that description describes, with its statements and, if the Store runs on a pool, its
-// queue. The statements are those of a calendar, or of the other policies.
+// open returns the table that description describes, with its statements and, if the Store runs on a pool,
+// its queue. The statements are those of a calendar, or of the other policies.
 func (s *Store) open(description *tables.Table, calendar bool) *table {
 	t := &table{Table: description, kind: kinds[description.Kind], calendar: calendar}
 	t.sql, t.all = s.statements(description, calendar), s.sections("all_"+description.Prefix, calendar)
@@ -48,7 +48,8 @@ func hasUnits(op *limiter.Op) bool {
 	return op.Kind == limiter.OpTake && op.MaxWait == 0 && op.Cost > 0 && !op.CountsRefusals()
 }
 
-// tableOf returns the table of a policy's kind. Calendars share the rows of fixed windows, but not the statements.
+// tableOf returns the table of a policy's kind. Calendars share the rows of fixed windows, but not the
+// statements.
 func (s *Store) tableOf(policy limiter.Policy) *table {
 	t := s.tables[limiter.KindOf(policy)-1]
 	if t.IsCalendar != nil && t.IsCalendar(policy) {

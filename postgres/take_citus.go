@@ -89,8 +89,8 @@ type rooms struct {
 	readFirst atomic.Int64 // until when all takes read first
 }
 
-// readFirstAfterError is how long all takes read first after an error. If a worker is down, the error of a read is
-// ErrNotApplied, and that of an UPSERT is ErrOutcomeUnknown.
+// readFirstAfterError is how long all takes read first after an error. If a worker is down, the error of a
+// read is ErrNotApplied, and that of an UPSERT is ErrOutcomeUnknown.
 const readFirstAfterError = time.Second
 
 func (r *rooms) of(op *limiter.Op) *atomic.Int64 {

@@ -15,8 +15,8 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/leases"
 )
 
-// A holder is a process whose callers hold leases of one key until it is killed. It prints each event before
-// it goes on. So the test knows of every release before it is sent.
+// A holder is a process whose callers hold leases of one key until the process is killed. It prints each
+// event before it continues. So the test knows of every release before it is sent.
 type holder struct {
 	DSN  string // of a PostgreSQL database, or
 	Path string // of a SQLite file
@@ -27,7 +27,7 @@ type holder struct {
 const (
 	// holderVariable is what a holder has to do, as JSON.
 	holderVariable = "LIMITER_PROVE_HOLDER"
-	// holderCallers is how many callers a holder has. Those of one holder alone want all places.
+	// holderCallers is how many callers a holder has: more than there are places.
 	holderCallers = 10
 	leaseLimit    = 5
 	// longestLease is the longest time for which a caller acquires or extends a lease.
@@ -56,7 +56,7 @@ func holdUntilKilled() error {
 	c, err := newLeases(leases.Recorder{Store: store, Note: func(e leases.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		if err := out.Encode(e); err != nil { // nobody listens any more
+		if err := out.Encode(e); err != nil { // the test has ended
 			os.Exit(1)
 		}
 	}})

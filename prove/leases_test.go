@@ -13,7 +13,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
-// leaseRound is a round in which the holders of leases meet faults.
+// leaseRound is a round of faults in the processes that hold leases.
 type leaseRound struct {
 	told    *leases.Ledger
 	start   func(t *testing.T) *child // of another holder
@@ -28,7 +28,8 @@ func (l *leaseRound) killHolder(t *testing.T, r *campaign.Round) {
 	l.holders = append(l.holders[1:], l.start(t))
 }
 
-// All leases of a process that is frozen for so long end, and others take the places. Then it releases them.
+// While the process is frozen, all its leases end, and others take the places. Then it releases the old
+// leases.
 func (l *leaseRound) freezeHolder(t *testing.T, r *campaign.Round) {
 	t.Helper()
 	process := l.holders[0].cmd.Process
@@ -67,8 +68,8 @@ func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.St
 	l.judge(t, r)
 }
 
-// takeAll acquires leases until all places are taken. The ledger knows of each refusal whether a place was
-// free. Those of the killed holders are free when their leases end.
+// takeAll acquires leases until all places are taken. The ledger checks that no place was free at a refusal.
+// The places of the killed holders are free when their leases end.
 func (l *leaseRound) takeAll(t *testing.T, r *campaign.Round, store limiter.Store, key string) {
 	t.Helper()
 	c, err := newLeases(leases.Recorder{Store: store, Note: l.told.Note})
@@ -117,8 +118,8 @@ func (l *leaseRound) judge(t *testing.T, r *campaign.Round) {
 	r.Count(campaign.Unknown, counts[outcome.Unknown])
 }
 
-// Never are more leases held than the limit, whatever befalls the processes that hold them. All places are
-// free when the leases end.
+// The number of leases that are held never exceeds the limit, whatever faults their processes have. All
+// places are free when the leases end.
 func TestLeases(t *testing.T) {
 	t.Run("on PostgreSQL", func(t *testing.T) {
 		server := cluster.New(t, durable...)

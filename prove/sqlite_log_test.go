@@ -34,7 +34,8 @@ func TestSQLiteLogCuts(t *testing.T) {
 		// What is before is in the file. In every other round the log goes on in the old
 		// one, of which the frames that were not overwritten are still there.
 		takes(r.Rand.IntN(150))
-		// Without free pages the store would let the file grow by one more transaction, and then empty the log.
+		// Without free pages the store would let the file grow by one more transaction, and then empty the
+		// log.
 		for free := 0; free < 48; {
 			takes(1)
 			must(t, store.DB().QueryRowContext(t.Context(), "PRAGMA freelist_count").Scan(&free))

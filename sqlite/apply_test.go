@@ -32,8 +32,8 @@ func (r rows) Insert(t *testing.T, op limiter.Op, row limiter.Row) { insert(t, r
 
 func (r rows) Read(t *testing.T, op limiter.Op) limiter.Row { return read(t, r.Store, op) }
 
-// DecidesThisWindow says that a statement decides a take in the window that the clock is in, and Op.Apply one in
-// a later window.
+// DecidesThisWindow says that a statement decides a take in the window that the clock is in, and Op.Apply one
+// in a later window.
 func (rows) DecidesThisWindow() {}
 
 // statements makes the statements of tests.

@@ -30,12 +30,12 @@
 //
 // # Decisions
 //
-// A take first reads the key's row. If the row refuses it, nothing is locked or written, so refused
-// requests run beside each other and beside the one writer that SQLite allows. Otherwise one UPSERT
-// decides and writes, in the same transaction as the read or in one that has the write lock. A take in a
-// sliding window is decided by what was read, in such a transaction, because no UPSERT can do that. A take by
-// AllowUpTo needs no lock either if there is room for nothing. Peek never needs it. A request on a
-// window that counts refusals, Charge and Block always write.
+// A take first reads the key's row. If the row refuses it, nothing is locked or written, so refused requests
+// run beside each other and beside the one writer that SQLite allows. Otherwise one UPSERT decides and
+// writes, in the same transaction as the read or in one that has the write lock. For a sliding window, Go
+// code decides from the row that was read, in such a transaction, because no UPSERT can. A take by AllowUpTo
+// needs no lock either if there is room for nothing. Peek never needs it. A request on a window that counts
+// refusals, Charge and Block always write.
 //
 // AllowAll reads the rows of all claims as of one instant. If one of them refuses, nothing is locked
 // or written. Otherwise one transaction that has the write lock decides and writes all rows.

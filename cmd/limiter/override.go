@@ -75,8 +75,8 @@ func (a *app) overrideSet() *cobra.Command {
 		}
 		return nil
 	}
-	cmd.Long = "Set writes the policy of a key. With --limit alone it replaces only the limit of a window, whatever its\n" +
-		"length or calendar: programs must pass Base to package overrides."
+	cmd.Long = "Set writes the policy of a key. With --limit alone it replaces only the limit of a window of any sort, or of\n" +
+		"requests in flight: programs must pass Base to package overrides."
 	cmd.Flags().StringVar(&o.Note, "note", "", "who asked for the override, and why")
 	durationVar(cmd, &expires, "expires-in", "when the override ends, such as 24h or 30d (default: never)")
 	flags.register(cmd)

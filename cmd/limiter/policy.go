@@ -52,7 +52,7 @@ func (p *policyFlags) limitAlone() bool {
 	return p.given("limit") && !slices.ContainsFunc([]string{"capacity", "refill", "interval", "window", "count-rejected", "sliding"}, p.given)
 }
 
-// checkLimit returns an error if no window of a limiter can have --limit.
+// checkLimit returns an error if no window can have --limit.
 func (p *policyFlags) checkLimit(name string) error {
 	_, err := p.policyOf(name, limiter.FixedWindow{Limit: p.limit, Window: time.Hour})
 	return err

@@ -56,8 +56,8 @@ func (k *keyQueue) push(c *Call, merges func(*limiter.Op) bool) {
 	k.waiting = slices.Insert(k.waiting, k.place(c), c)
 }
 
-// place returns where a call goes in the queue: a release before all calls but other releases, because it makes
-// room for them.
+// place returns the index in the queue at which a call enters. Releases go first, in their order, because
+// they make room for the others.
 func (k *keyQueue) place(c *Call) int {
 	if c.Op.Kind != limiter.OpRelease {
 		return len(k.waiting)
@@ -154,7 +154,8 @@ func Refusable(op *limiter.Op) bool {
 	return op.Kind == limiter.OpTake || op.Kind == limiter.OpTakeUpTo || op.Kind == limiter.OpAcquire
 }
 
-// GivenBack returns what a store returns for a refund, cancel, release or reset that [limiter.Op.Apply] decided.
+// GivenBack returns what a store returns for a refund, cancel, release or reset that [limiter.Op.Apply]
+// decided.
 func GivenBack(s limiter.State) limiter.State {
 	if !s.Took {
 		return limiter.State{}

@@ -13,15 +13,16 @@ import (
 // Changing is rows that another session changes.
 type Changing interface {
 	Rows
-	// While replaces a row, or deletes it if row is the zero Row, in a transaction of another session. It calls do
-	// meanwhile, and commits as soon as do waits for the row or has returned. It reports whether do waited.
+	// While replaces a row in a transaction of another session, or deletes it if row is the zero Row.
+	// Meanwhile it calls do. It commits as soon as do waits for the row or has returned, and reports whether
+	// do waited.
 	While(t *testing.T, op limiter.Op, row limiter.Row, do func()) (waited bool)
 }
 
-// RunChanged tests operations on rows that change between the snapshot of a statement and its lock. An operation
-// that waits for the row must do what Op.Apply says of the row as it is then. One that does not wait must answer what
-// Op.Apply returns for the row that was, and write nothing. The store is empty. count is the number of
-// operations for each policy.
+// RunChanged tests operations on rows that change between the snapshot of a statement and its lock. An
+// operation that waits for the row must do what Op.Apply does with the changed row. An operation that does
+// not wait must return what Op.Apply returns for the old row, and write nothing. The store is empty. The
+// count is the number of operations for each policy.
 func RunChanged(t *testing.T, store limiter.Store, rows Changing, count int) {
 	for n, p := range slices.Concat(policies, inFlights) {
 		t.Run(fmt.Sprintf("%+v", p), func(t *testing.T) {

@@ -91,11 +91,11 @@ func anyOp(r *rand.Rand, op *limiter.Op, row limiter.Row) bool {
 	return true
 }
 
-// plain reports whether the statement of a take must decide it alone: the row has the take's policy
-// or is missing, is not ahead of the clock, and its count is far from the highest. A sliding window may have no
-// sums, because it was reset, and a take may not wait. The rows of some stores
-// say that a statement decides takes from the window of the clock only. PostgreSQL does that for
-// calendars, and only if the take may not wait beyond it.
+// plain reports whether the statement of a take must decide it alone: the row has the take's policy or is
+// missing, is not ahead of the clock, and its count is far from the highest. A sliding window may have no
+// sums, because it was reset, and a take may not wait. The rows of some stores say that a statement decides
+// takes from the window of the clock only. PostgreSQL does that for calendars, and only if the take may not
+// wait beyond it.
 func plain(rows Rows, op *limiter.Op, row, taken limiter.Row) bool {
 	_, thisWindow := rows.(interface{ DecidesThisWindow() })
 	_, calendar := op.Policy.(limiter.CalendarWindow)

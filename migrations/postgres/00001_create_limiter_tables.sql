@@ -116,8 +116,8 @@ COMMENT ON COLUMN /* schema */limiter_leases.ends IS
 COMMENT ON COLUMN /* schema */limiter_leases.ids IS
     'ids of the leases, in the order of ends';
 
--- One row a (limiter, key). cum has the cumulative counts of slices, the newest last. So used in the slice that
--- begins d slices after head, and in the 16 before it, is cum[18] - cum[1 + d]. cum is empty if nothing was
+-- One row a (limiter, key). cum has the cumulative counts of slices, the newest last. The slice that begins d
+-- slices after head and the 16 before it have the count cum[18] - cum[1 + d]. cum is empty if nothing was
 -- counted since the key was reset.
 CREATE TABLE /* schema */limiter_sliding_windows (
     head    bigint           NOT NULL,
@@ -150,7 +150,7 @@ COMMENT ON COLUMN /* schema */limiter_sliding_windows.limiter IS
 COMMENT ON COLUMN /* schema */limiter_sliding_windows.key IS
     'the key as bytes; 0x00 and a digest for a key that is long or private';
 COMMENT ON COLUMN /* schema */limiter_sliding_windows.cum IS
-    'what was counted up to and with each slice, oldest first; 18 numbers or none';
+    'what was counted up to and including each slice, oldest first; 18 numbers or none';
 
 -- A floor of 32 pages (256 kB) under each table, which vacuum_truncate = off keeps.
 --
@@ -198,8 +198,8 @@ ALTER TABLE /* schema */limiter_sliding_windows SET (fillfactor = 70);
 -- A lease that ends more than 24 h and 2 s ahead was taken before the clock was stepped back: it has ended.
 -- A row that a clock far ahead of this one wrote counts as in the stores. A bucket keeps the debt that
 -- it had by that clock, and a window that has not begun has nothing left.
--- Of a sliding window, what counted by the row's own clock counts. Nothing counts anymore when the slice that
--- the latest count is in no longer does.
+-- Of a sliding window, what counted by the row's own clock counts. The key is unused when its latest count no
+-- longer counts.
 CREATE VIEW /* schema */limiter_remaining AS
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS now

@@ -67,9 +67,9 @@ CREATE TABLE limiter_leases (
     CONSTRAINT limiter_leases_ends_check CHECK (length(ends) % 8 = 0 AND length(ends) = length(ids))
 ) STRICT, WITHOUT ROWID;
 
--- One row a (limiter, key). cum has the cumulative counts of slices, the newest last: 18 numbers of 8 bytes, the
--- highest byte first. So used in the slice that begins d slices after head, and in the 16 before it, is the last
--- number less that at byte 8 * d. cum is empty if nothing was counted since the key was reset.
+-- One row a (limiter, key). cum has the cumulative counts of slices, the newest last: 18 numbers of 8 bytes,
+-- the highest byte first. The count of the slice that begins d slices after head and of the 16 before it is the
+-- last number minus the one at byte 8 * d. cum is empty if nothing was counted since the key was reset.
 CREATE TABLE limiter_sliding_windows (
     limiter TEXT    NOT NULL, -- name of the limiter
     key     BLOB    NOT NULL, -- the key as bytes, 0x00 and a digest for a key that is long or private
@@ -78,7 +78,7 @@ CREATE TABLE limiter_sliding_windows (
     lim     INTEGER NOT NULL, -- limit of a window, under that policy
     at      INTEGER NOT NULL, -- clock reading (ns since 1970) of the latest take
     granted INTEGER NOT NULL, -- units that the latest take was granted
-    cum     BLOB    NOT NULL, -- what was counted up to and with each slice, oldest first
+    cum     BLOB    NOT NULL, -- what was counted up to and including each slice, oldest first
     CONSTRAINT limiter_sliding_windows_pkey PRIMARY KEY (limiter, key),
     CONSTRAINT limiter_sliding_windows_head_check CHECK (head BETWEEN 0 AND 4611686018427387904),
     CONSTRAINT limiter_sliding_windows_slice_check CHECK (slice >= 1),
@@ -98,8 +98,8 @@ CREATE TABLE limiter_sliding_windows (
 -- A lease that ends more than 24 h and 2 s ahead was taken before the clock was stepped back: it has ended.
 -- A row that a clock far ahead of this one wrote counts as in the stores. A bucket keeps the debt that
 -- it had by that clock, and a window that has not begun has nothing left.
--- Of a sliding window, what counted by the row's own clock counts. Nothing counts anymore when the slice that
--- the latest count is in no longer does. SQLite converts hexadecimal digits only in JSON.
+-- Of a sliding window, what counted by the row's own clock counts. The key is unused when its latest count no
+-- longer counts. SQLite converts hexadecimal digits only in JSON.
 -- The clock counts milliseconds: a token that is back for less than one may not show yet.
 CREATE VIEW limiter_remaining AS
 WITH RECURSIVE clock AS MATERIALIZED (

@@ -1,10 +1,11 @@
 -- Acquires a lease, or refuses it.
 --
--- Returns one row (1, now, at, ends, ids, lim) if it took a place, and one row (0, now, at, ends, ids, lim) with
--- the row that it found if it refused. It returns no row if another process took the last place meanwhile.
+-- If it took a place, it returns one row (1, now, at, ends, ids, lim). If it refused, it returns one row
+-- (0, now, at, ends, ids, lim) with the row that it found. It returns no row if another process took the last
+-- place meanwhile.
 --
--- A place is taken only under the lock of the row, in DO UPDATE. A refusal may come from the snapshot: it takes
--- no lock and writes nothing.
+-- A place is taken only under the lock of the row, in DO UPDATE. A refusal may come from the snapshot: it
+-- takes no lock and writes nothing.
 --
 -- The ends are in order, so width_bucket counts the leases that have ended, without a subquery. A lease that
 -- ends later than any lease can was taken before the clock was stepped back: it counts as ended. Arrays are

@@ -1,8 +1,8 @@
--- Acquires a lease where the table is distributed by Citus. The store has read the row, and it had a free place. It
--- returns what lease_take.sql does, but no row for a refusal.
+-- Acquires a lease where the table is distributed by Citus. The store has read the row, which had a free
+-- place. The statement returns what lease_take.sql does, but no row for a refusal.
 --
--- Citus evaluates the clock in VALUES on the coordinator, and allows none elsewhere: see DESIGN.md, "On Citus a
--- take is one UPSERT".
+-- Citus evaluates the clock in VALUES on the coordinator, and allows none elsewhere: see DESIGN.md, "On Citus
+-- a take is one UPSERT".
 --
 -- $1 limiter, $2 key, $3 limit, $4 length of the lease in ns, $5 id, $6 time of the operation or NULL, $7 the
 -- longest lease in ns, with a tolerance

@@ -1,16 +1,17 @@
--- Grants takes in a sliding window, as many of $8 units as there is room for, or refuses them. A unit costs $5.
+-- Grants takes in a sliding window, as many of $8 units as there is room for, or refuses them. A unit costs
+-- $5.
 --
--- Returns one row (granted, now, head, at, cum) if it granted any, and one row (0, now, head, at, cum) with the
--- row that it found if it refused. It returns no row if the row has another policy, was reset, lies ahead of
--- the clock, or has sums that must begin anew, or if another process changed it meanwhile. See bucket_take.sql
--- for locks and snapshots.
+-- If it granted any, it returns one row (granted, now, head, at, cum). If it refused, it returns one row
+-- (0, now, head, at, cum) with the row that it found. It returns no row if the row has another policy, was
+-- reset, lies ahead of the clock, or has sums that Op.Apply must rebase. It also returns none if another
+-- process changed the row meanwhile. See bucket_take.sql for locks and snapshots.
 --
--- The slice that the clock is in and the 16 before it count. So what was counted at any time within the window
--- counts. d slices after the newest one of the row, cum[18] - cum[1 + d] counts: d is 0 to 17. A clock behind
--- the row's counts in the row's slice: hence greatest().
+-- The slice that the clock is in and the 16 before it count. These 17 slices cover the whole window. In the
+-- slice that starts d slices after the newest one of the row, cum[18] - cum[1 + d] counts; d is 0 to 17. If
+-- the clock is behind the row's, the take counts in the row's slice: hence greatest().
 --
--- Operators of other schemas would win for arrays, because those of pg_catalog are for any type: hence the
--- functions.
+-- Arrays are joined by functions, because the operators of pg_catalog on arrays are for any type: see
+-- DESIGN.md, "Operators have built-in types".
 --
 -- $1 limiter, $2 key, $3 slice, $4 limit, $5 cost, $6 time of the operation or NULL,
 -- $7 how far the row may lie ahead of the clock, $8 units

@@ -1,9 +1,9 @@
--- Grants takes of one key where the table is distributed by Citus: as many of $8 units as there is room for. A
--- unit costs $5. It returns what sliding_take.sql does, but no row for a refusal. It works like
+-- Grants takes of one key where the table is distributed by Citus: as many of $8 units as there is room for.
+-- A unit costs $5. It returns what sliding_take.sql does, but no row for a refusal. It works like
 -- bucket_take_citus.sql.
 --
--- RETURNING cannot name the clock, so now in the row that it returns is the row's at. It is later than the clock
--- only if another clock was ahead of it.
+-- RETURNING cannot name the clock, so it returns the row's at as now. That is later than the clock only if
+-- another clock was ahead of it.
 --
 -- $1 limiter, $2 key, $3 slice, $4 limit, $5 cost, $6 time of the operation or NULL,
 -- $7 how far the row may lie ahead of the clock, $8 units

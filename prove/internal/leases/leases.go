@@ -1,6 +1,6 @@
 // Package leases checks what the callers of one key of a [limiter.Concurrency] were told. The store and the
-// callers must share the clock of one machine, but for the steps that [Ledger.Step] tells. The checks go by
-// the answers and that clock, and not by [limiter.Op.Apply].
+// callers must share the clock of one machine. A step of the store's clock must be reported to [Ledger.Step].
+// The checks use the answers and that clock, but not [limiter.Op.Apply].
 package leases
 
 import (
@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// late is how long after it was sent the server may carry out a statement that nobody waits for.
+	// late is how long after a statement was sent the server may still carry it out, if its caller has left.
 	late = time.Second
 	// farthest is how far ahead of the store's clock a lease can end. One that ends later counts as ended.
 	farthest = int64(limiter.MaxHold + 2*time.Second)
 )
 
-// Event is that an operation on a lease is about to be sent, or was answered.
+// Event reports that an operation on a lease is about to be sent, or was answered.
 type Event struct {
 	Kind  limiter.OpKind
 	ID    int64
 	Hold  int64  // ns
 	At    int64  // the machine's clock
-	Now   int64  // the clock that the store told
+	Now   int64  // the reading of the store's clock in the answer
 	Class string // of the answer: see package outcome. It is empty if the operation is about to be sent.
 }
 
@@ -183,7 +183,8 @@ func (l *Ledger) released(m *lease, e Event) {
 
 // Step notes that the store's clock was stepped, at an instant of the machine's clock. Nothing may be under
 // way. All leases end earlier by a step forward, and later by a step back. One that had ended may be held
-// again, because the store may still have it. One that ends too far ahead is not held until that is near.
+// again, because the store may still have it. One that ends too far ahead of the clock counts as ended, until
+// the clock comes near to its end.
 func (l *Ledger) Step(limit int, at int64, by time.Duration) {
 	l.held, l.wrong = l.Check(limit)
 	l.mu.Lock()

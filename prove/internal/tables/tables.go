@@ -34,9 +34,9 @@ func Rows(ctx context.Context, db Querier, where string, each func(kind limiter.
 	return nil
 }
 
-// Spent returns what keys of a limiter have spent; without names, of all its keys. That is leases, tokens of a
-// bucket that gains none while it is used, or units of the window of the row. A key without a row is
-// left out.
+// Spent returns what keys of a limiter have spent; without names, of all its keys. That is leases, tokens of
+// a bucket that gains none while it is used, or units of the window of the row. A key without a row is left
+// out.
 //
 // A token that was spent less than a step ago has not come back at all: what a bucket
 // owes is then told in whole tokens, whenever it is asked. A bucket in limiter and one

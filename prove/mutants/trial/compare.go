@@ -90,8 +90,8 @@ func (k Known) lists(dir string) bool {
 	return false
 }
 
-// listsFile reports whether the list has a mutant of a file. If it has one, it has all of that file. So a package
-// can have some of its SQL files listed.
+// listsFile reports whether the list has a mutant of a file. If it has one, it has all of that file. So a
+// package can have some of its SQL files listed.
 func (k Known) listsFile(name string) bool {
 	for id := range k {
 		if file, _, _ := strings.Cut(id, "\t"); file == name {

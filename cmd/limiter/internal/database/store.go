@@ -167,8 +167,8 @@ func (db *DB) do(ctx context.Context, op limiter.Op) error {
 	return db.explain(err)
 }
 
-// Block refuses all requests of a key for ns nanoseconds. If p is nil, rows of the limiter tell the
-// policy; without a row, or if a calendar wrote it, the error matches [limiter.ErrInvalid]. If p is a calendar
+// Block refuses all requests of a key for ns nanoseconds. If p is nil, rows of the limiter tell the policy;
+// without a row, or if a calendar wrote it, the error matches [limiter.ErrInvalid]. If p is a calendar
 // without a limit, the rows tell that.
 func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p limiter.Policy) error {
 	policies := []limiter.Policy{p}
@@ -188,7 +188,7 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 		for _, r := range rows {
 			block := limiter.Op{Kind: limiter.OpBlock, Policy: r.Policy()}
 			if err := block.Check(); err != nil {
-				return fmt.Errorf("%w: limiter %q limits requests in flight, which cannot be blocked; block the key of a limiter of rates", limiter.ErrInvalid, name)
+				return fmt.Errorf("%w: limiter %q limits requests in flight, which cannot be blocked; block the key of a rate limit", limiter.ErrInvalid, name)
 			}
 			if r.calendar() {
 				return fmt.Errorf("%w: the quota of limiter %q may follow a calendar, which its rows do not tell; pass --period, and --location and --start-day if its policy has them, or else --limit and --window",
@@ -213,8 +213,8 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 	return nil
 }
 
-// calendar reports whether a calendar may have written the row. Then its window starts between multiples of its
-// length, or it has no start, because it was reset, and is as long as a day of a calendar.
+// calendar reports whether a calendar may have written the row. Then its window starts between multiples of
+// its length, or it has no start, because it was reset, and is as long as a day of a calendar.
 func (r Row) calendar() bool {
 	const shortestDay = 21 * time.Hour
 	return r.offset() != 0 || r.Kind == KindOf(limiter.CalendarWindow{}) && r.State.At == 0 && r.State.Period >= int64(shortestDay)
