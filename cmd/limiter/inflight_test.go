@@ -29,6 +29,7 @@ func TestInFlight(t *testing.T) {
 
 		fails(t, db.url, 2, []string{"requests in flight", "cannot be blocked"}, "block", "exports", "alice", "--for", "1h")
 		succeeds(t, db.url, "override", "set", "exports", "alice", "--limit", "9")
+		fails(t, db.url, 2, []string{"1000"}, "override", "set", "exports", "alice", "--limit", "5000")
 		if list := succeeds(t, db.url, "override", "list", "exports").stdout; !strings.Contains(list, "limit of 9") {
 			t.Errorf("%s", list)
 		}

@@ -51,6 +51,11 @@ func (db *DB) SetOverride(ctx context.Context, o Override) error {
 		return fmt.Errorf("%w: limiter %q has policies of kind %s, and the override is of kind %s; requests of its key would fail",
 			limiter.ErrInvalid, o.Limiter, rows[0].Kind, kind)
 	}
+	if o.Limit != 0 && len(rows) == 1 {
+		if err := rows[0].checkLimit(o.Limit); err != nil {
+			return err
+		}
+	}
 	var expires sql.NullInt64
 	refill := sql.NullInt64{Int64: columns.Refill, Valid: columns.Refill != 0}
 	period := sql.NullInt64{Int64: columns.Period, Valid: columns.Period != 0}

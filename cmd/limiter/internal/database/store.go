@@ -134,6 +134,15 @@ func newPeeker(store limiter.Store, p limiter.Policy) (peeker, error) {
 	return limiter.New(store, "row", p)
 }
 
+// checkLimit returns an error if the row's limiter cannot have this limit.
+func (r Row) checkLimit(limit int64) (err error) {
+	if p, ok := r.Policy().(limiter.InFlight); ok {
+		p.Limit = limit
+		_, err = newPeeker(frozen{}, p)
+	}
+	return err
+}
+
 // CheckPolicy returns an error that matches [limiter.ErrInvalid] if no limiter can have the name or
 // the policy.
 func CheckPolicy(name string, p limiter.Policy) error {
