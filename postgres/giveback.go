@@ -37,8 +37,30 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 		}
 		return false, err
 	}
+	if err := s.releaseLocked(ctx, db, t, calls, states, statements); err != nil {
+		return false, err
+	}
 	decideAll(calls, states)
 	return true, nil
+}
+
+// releaseLocked waits for the row's lock, and sends the releases again that found no lease. An acquire of
+// unknown outcome may still hold that lock, and a release waits for it only if it sees the lease.
+func (s *Store) releaseLocked(ctx context.Context, db DB, t *table, calls []*batch.Call, states []limiter.State, sent []statement) error {
+	var again []statement
+	for i, c := range calls {
+		if c.Op.Kind == limiter.OpRelease && !states[i].Took {
+			again = append(again, sent[i])
+		}
+	}
+	if len(again) == 0 {
+		return nil
+	}
+	lock := statement{sql: t.sql.lock, args: s.bounded(ctx, []any{calls[0].Op.Name, []byte(calls[0].Op.Key)})}
+	if err := s.sendPipelined(ctx, db, append([]statement{lock}, again...)); err != nil {
+		return commitError{err} // the first statements are committed
+	}
+	return nil
 }
 
 // giveBackStatement returns the statement of a refund, cancel, release or reset. It is empty if the kind has

@@ -63,6 +63,30 @@ func TestFirstTakesMeet(t *testing.T) {
 	})
 }
 
+// The transaction that acquires has not ended when the release is sent: the release must wait for it.
+func TestReleaseMeetsItsAcquire(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		schema := d.schema(t)
+		store := d.store(t, schema, nil)
+		op := limiter.Op{Name: "l", Key: "k", Policy: places(2), Cost: 1, Hold: time.Hour, Timeout: time.Minute}
+		for id, commit := range []bool{true, false} { // the first acquire makes the row
+			op.Kind, op.ID = limiter.OpAcquire, int64(10+id)
+			do(t, store, op)
+			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+			op.ID = int64(20 + id)
+			do(t, storeOn(t, tx, schema), op)
+			op.Kind = limiter.OpRelease
+			answer := d.send(bounded(t), t, store, op)
+			end(t, tx, commit)
+			if s, err := answer(); err != nil || s.Took != commit {
+				t.Errorf("commit %t: the release found a lease: %t, %v", commit, s.Took, err)
+			}
+			op.ID = int64(10 + id)
+			do(t, store, op)
+		}
+	})
+}
+
 // The row of another policy is read first, and written in a second statement.
 func TestNewPolicyCountsWhatWasTaken(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
