@@ -49,3 +49,17 @@ func Example() {
 	// customer-42 999 of 1000
 	// customer-43 99 of 100
 }
+
+// An operator can give one customer another limit per month.
+func ExampleBase() {
+	store, err := sqlite.Open(":memory:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	monthly := limiter.CalendarWindow{Limit: 1000, Period: limiter.Month}
+	exports, err := limiter.New(store, "exports", monthly,
+		limiter.WithPolicyFor(overrides.New(store, "exports", overrides.Base(monthly))))
+	fmt.Println(exports.Policy(), err)
+	// Output: 1000 per month in UTC <nil>
+}
