@@ -61,8 +61,8 @@ func (c *Concurrency) Policy() InFlight { return c.limiter.policy.(InFlight) }
 //
 // The Lease is never nil, also with an error. The errors are those of [Limiter.AllowN]. If the error matches
 // [ErrOutcomeUnknown], TryAcquire has also sent one release, and waited for it for up to [WithTimeout], at
-// most 1 s, even after ctx has ended. If that release fails, the place may stay taken until
-// [Lease.Release] succeeds or the lease ends.
+// most 1 s, even after ctx has ended. If that release fails or overtakes the acquire, the place stays taken until
+// the lease ends, or until a [Lease.Release] that reaches the store after the acquire.
 func (c *Concurrency) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return c.acquire(ctx, key, 0)
 }

@@ -107,8 +107,8 @@ func (l *Lease) carryOut(ctx context.Context, kind OpKind, hold time.Duration, f
 }
 
 // withdraw releases, once, the place that the acquire of b may have taken, if its outcome is unknown. The
-// release may reach the store before the acquire and find nothing. The place then stays taken until
-// [Lease.Release] succeeds or the lease ends.
+// release may reach the store before the acquire and find nothing. The place then stays taken until the lease
+// ends, or until a [Lease.Release] that reaches the store after the acquire.
 func (l *Limiter) withdraw(ctx context.Context, b *booking, cause error) {
 	if b.op.Kind != OpAcquire || !errors.Is(cause, ErrOutcomeUnknown) {
 		return

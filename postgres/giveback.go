@@ -44,7 +44,7 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 	return true, nil
 }
 
-// releaseLocked waits for the row's lock, and sends the releases again that found no lease. An acquire of
+// releaseLocked waits for the row's lock, and then sends the releases again that found no lease. An acquire of
 // unknown outcome may still hold that lock, and a release waits for it only if it sees the lease.
 func (s *Store) releaseLocked(ctx context.Context, db DB, t *table, calls []*batch.Call, states []limiter.State, sent []statement) error {
 	var again []statement
@@ -56,9 +56,12 @@ func (s *Store) releaseLocked(ctx context.Context, db DB, t *table, calls []*bat
 	if len(again) == 0 {
 		return nil
 	}
-	lock := statement{sql: t.sql.lock, args: s.bounded(ctx, []any{calls[0].Op.Name, []byte(calls[0].Op.Key)})}
-	if err := s.sendPipelined(ctx, db, append([]statement{lock}, again...)); err != nil {
-		return commitError{err} // the first statements are committed
+	err := s.lock(ctx, db, t, &calls[0].Op)
+	if err == nil {
+		err = s.sendPipelined(ctx, db, again)
+	}
+	if err != nil {
+		return commitError{err} // what was sent first is committed
 	}
 	return nil
 }
