@@ -151,12 +151,12 @@ func TestMergedTakesDoNotDeadlock(t *testing.T) {
 		store := d.store(t, schema, nil)
 		texts := postgres.Statements(schema, false)
 		for _, c := range []struct {
-			statement    string
-			policy       limiter.Policy
-			period, cost int64
+			statement           string
+			policy              limiter.Policy
+			period, cost, reach int64
 		}{
-			{"bucketTakes", slow(5), int64(slow(5).Step()), int64(slow(5).Step())},
-			{"windowTakes", long(5), int64(long(5).Window), 1},
+			{"bucketTakes", slow(5), int64(slow(5).Step()), int64(slow(5).Step()), 5 * int64(slow(5).Step())},
+			{"windowTakes", long(5), int64(long(5).Window), 1, 5},
 		} {
 			row := take(c.policy, "b", 1)
 			do(t, store, row)
@@ -165,7 +165,7 @@ func TestMergedTakesDoNotDeadlock(t *testing.T) {
 				conn := connect(t, d.dsn)
 				wait.Go(func() {
 					_, err := conn.Exec(bounded(t), texts[c.statement], []string{row.Name, row.Name}, [][]byte{[]byte("a"), []byte("b")},
-						[]int64{c.period, c.period}, []int64{5, 5}, []int64{c.cost, c.cost}, []int64{0, 0}, []int64{1, 1}, "0")
+						[]int64{c.period, c.period}, []int64{5, 5}, []int64{c.cost, c.cost}, []int64{0, 0}, []int64{1, 1}, []int64{c.reach, c.reach}, "0")
 					if err != nil {
 						t.Errorf("%s: %v", c.statement, err)
 					}

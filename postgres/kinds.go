@@ -16,6 +16,9 @@ type kind struct {
 	// takesUnits reports whether the statement of a single take grants several units. Their number is its
 	// last argument. Such a statement books nothing ahead.
 	takesUnits bool
+	// reach is how much a row may have taken after op: for a bucket, how far ahead of the clock it may be
+	// full. It is nil if no statement takes from several keys.
+	reach func(op *limiter.Op, n tables.Numbers) int64
 	// charged reports what the statement of a charge did: whether it charged op, and whether there was
 	// room for it. It is nil if no statement of take can carry out a charge.
 	charged func(op *limiter.Op, s *limiter.State) (charged, room bool)
@@ -28,11 +31,9 @@ type kind struct {
 var kinds = map[limiter.PolicyKind]kind{
 	limiter.KindBucket: {
 		take: func(sql *tableStatements, op *limiter.Op, n tables.Numbers) (text string, more []int64) {
-			if op.Kind == limiter.OpCharge {
-				return sql.take, []int64{maxDebt}
-			}
-			return sql.take, []int64{n.Limit*n.Period + int64(op.MaxWait)}
+			return sql.take, []int64{bucketReach(op, n)}
 		},
+		reach: bucketReach,
 		charged: func(_ *limiter.Op, s *limiter.State) (charged, room bool) {
 			return s.Took, s.Row.FullAt <= s.Now+s.Row.Limit*s.Row.Period
 		},
@@ -57,7 +58,13 @@ var kinds = map[limiter.PolicyKind]kind{
 			}
 			return sql.take, []int64{ahead, int64(op.MaxWait)}
 		},
-		charged: func(_ *limiter.Op, s *limiter.State) (charged, room bool) { return true, s.Took },
+		reach: func(op *limiter.Op, n tables.Numbers) int64 {
+			if op.Kind == limiter.OpCharge {
+				return maxCharge
+			}
+			return n.Limit
+		},
+		charged: func(_ *limiter.Op, s *limiter.State) (charged, room bool) { return true, s.Row.Used <= s.Row.Limit },
 		room: func(op *limiter.Op, row *limiter.Row) int64 {
 			if row.Used+op.Cost <= row.Limit {
 				return row.Start
@@ -84,6 +91,14 @@ var kinds = map[limiter.PolicyKind]kind{
 	},
 }
 
-// maxDebt is how far ahead of the clock a charge can put the instant at which a bucket is full, in
-// nanoseconds. If that is not far enough, [limiter.Op.Apply] decides.
-const maxDebt = 1 << 60
+// bucketReach returns how far ahead of the clock a bucket may be full after op.
+func bucketReach(op *limiter.Op, n tables.Numbers) int64 {
+	if op.Kind == limiter.OpCharge {
+		return maxCharge
+	}
+	return n.Limit*n.Period + int64(op.MaxWait)
+}
+
+// maxCharge is how far the statements charge a row: in nanoseconds ahead of the clock, or in units of a window.
+// A count below it and a cost of as much add up without an overflow. If it is too little, [limiter.Op.Apply] decides.
+const maxCharge = 1 << 60

@@ -15,14 +15,14 @@ import (
 var ownCalls = map[limiter.PolicyKind]map[string]string{
 	limiter.KindBucket: {
 		"Take":   `1000, 1, 1000, NULL, 1000, '20'`,
-		"Takes":  `'{1000}', '{1}', '{1000}', '{0}', '{1}', '1s'`,
+		"Takes":  `'{1000}', '{1}', '{1000}', '{0}', '{1}', '{1000}', '1s'`,
 		"Refund": `1, NULL, '20'`,
 		"Cancel": `1, 1, 1000, 1, 1, NULL, '20'`,
 		"all":    `1000, 1, 1000, 1000`,
 	},
 	limiter.KindWindow: {
 		"Take":   `1000000, 1, 1, NULL, 2000000000, 0, '20'`,
-		"Takes":  `'{1000000}', '{1}', '{1}', '{0}', '{1}', '1s'`,
+		"Takes":  `'{1000000}', '{1}', '{1}', '{0}', '{1}', '{1}', '1s'`,
 		"Count":  `1000000, 1, 1, NULL, 2000000000, 0, '20'`,
 		"Refund": `1, NULL, 1000000, 1, '20'`,
 		"Cancel": `1, 1, 1000000, 1, NULL, '20'`,
@@ -69,7 +69,7 @@ var calls = func() map[string]string {
 	const calendar = `1000000, 1, 1, 2000000000, 0`
 	calls["calendarTake"] = `'l', %[1]s, 86400000000000, 1, 1, NULL, 2000000000, 0, 0, '20'`
 	calls["calendarCount"] = `'l', %[1]s, 86400000000000, 1, 1, NULL, 2000000000, 1, 0, '20'`
-	calls["calendarTakes"] = `'{l}', array[%[1]s]::bytea[], '{86400000000000}', '{1}', '{1}', '{0}', '{1}', '{0}', '1s'`
+	calls["calendarTakes"] = `'{l}', array[%[1]s]::bytea[], '{86400000000000}', '{1}', '{1}', '{0}', '{1}', '{1}', '{0}', '1s'`
 	calls["allCalendar"] = "NULL, 'l', %[1]s, " + calendar + ", 'm', %[1]s, " + calendar + ", '20'"
 	calls["allBoth"] = "NULL, " + strings.Join(both, ", ") + ", '20'"
 	calls["allMost"] = "NULL, " + strings.Join(most, ", ") + ", '20'"

@@ -11,8 +11,8 @@ import (
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
-// takeMerged grants takes of many keys by one statement: for each group as many as there is room for. It
-// reports whether the statement decided about all groups.
+// takeMerged carries out takes and charges of many keys by one statement: for each group as many as there is room
+// for. It reports whether the statement decided about all groups.
 func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch.Group) (done bool, err error) {
 	if t.sql.takes == "" {
 		return false, nil
@@ -42,7 +42,8 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 				return false, fmt.Errorf("%w: the database answered for a key that the statement did not contain", limiter.ErrOutcomeUnknown)
 			}
 		}
-		found[i].decides = row.complete(groups[i].Op(), asked[i])
+		op := groups[i].Op()
+		found[i].decides = row.complete(op, asked[i]) && (row.granted > 0 || op.Kind != limiter.OpCharge)
 		found[i].taken = row
 	}
 	// The server can report an error after the last row. Then nothing counts.
@@ -68,17 +69,18 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 func (s *Store) mergedArgs(t *table, groups []*batch.Group, asked []tables.Numbers) []any {
 	n := len(groups)
 	names, keys := make(textsArg, n), make(byteasArg, n)
-	numbers := make(int8sArg, 6*n)
+	numbers := make(int8sArg, 7*n)
 	periods, limits, costs := numbers[:n], numbers[n:2*n], numbers[2*n:3*n]
-	times, units, starts := numbers[3*n:4*n], numbers[4*n:5*n], numbers[5*n:]
+	times, units, reaches, starts := numbers[3*n:4*n], numbers[4*n:5*n], numbers[5*n:6*n], numbers[6*n:]
 	for i, g := range groups {
 		op, n := unitsOf(g)
 		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
 		asked[i] = s.numbers(t, &op)
 		periods[i], limits[i], costs[i] = int8Arg(asked[i].Period), int8Arg(asked[i].Limit), int8Arg(asked[i].Cost)
 		times[i], units[i], starts[i] = int8Arg(op.At), int8Arg(n), int8Arg(asked[i].Start)
+		reaches[i] = int8Arg(t.reach(&op, asked[i]))
 	}
-	args := []any{&names, &keys, &periods, &limits, &costs, &times, &units}
+	args := []any{&names, &keys, &periods, &limits, &costs, &times, &units, &reaches}
 	if t.calendar {
 		args = append(args, &starts)
 	}
@@ -111,6 +113,9 @@ func (s *Store) decideUnits(t *table, g *batch.Group, row *taken, cost int64) {
 			}
 			if left -= units; left > 0 {
 				t.Add(&state.Row, -left*cost)
+			}
+			if c.Op.Kind == limiter.OpCharge {
+				_, state.Took = t.charged(&c.Op, &state)
 			}
 			c.Decide(state)
 		} else {

@@ -41,12 +41,16 @@ func TestMergedTakes(t *testing.T) {
 				}
 			})
 		}
-		t.Run("AllowUpTo of other keys share statements", func(t *testing.T) {
+		t.Run("AllowUpTo and Charge of other keys share statements", func(t *testing.T) {
 			store := d.store(t, d.schema(t), nil)
 			l := newLimiter(t, store, slow(4))
 			each(64, func(i int) {
 				for n := range 8 {
-					if res, err := l.AllowUpTo(t.Context(), fmt.Sprint(i, " ", n), 3); err != nil || res.Taken != 3 {
+					call := l.AllowUpTo
+					if i%2 == 0 {
+						call = l.Charge
+					}
+					if res, err := call(t.Context(), fmt.Sprint(i, " ", n), 3); err != nil || res.Taken != 3 {
 						t.Errorf("%+v, %v; want 3 taken", res, err)
 					}
 				}

@@ -36,10 +36,16 @@ func (s *Store) open(description *tables.Table, calendar bool) *table {
 	return t
 }
 
-// merges reports whether equal takes like op can be units of one row of a statement. A take of up to its cost
-// is as many units of 1.
+// merges reports whether equal operations like op can be units of one row of a statement. A take of up to its
+// cost is as many units of 1.
 func (t *table) merges(op *limiter.Op) bool {
-	return t.units && (hasUnits(op) || op.Kind == limiter.OpTakeUpTo)
+	switch op.Kind {
+	case limiter.OpTakeUpTo:
+		return t.units
+	case limiter.OpCharge:
+		return t.sql.takes != "" && op.Cost > 0 && op.Cost <= maxCharge
+	}
+	return t.units && hasUnits(op)
 }
 
 // hasUnits reports whether op is a take that a statement by units can carry out. It must book nothing ahead,

@@ -8,16 +8,13 @@ import (
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
-// mostCharged is the highest cost that the statements add to a count without an overflow.
-const mostCharged = 1 << 60
-
 // takeOne carries out a lone take, or a lone charge by the statement of a take that is never refused. It
 // decides only if the row has the policy of the operation and is not ahead of the clock, and a charge only
 // if the statement charged the row. Otherwise the statement writes nothing.
 func (s *Store) takeOne(ctx context.Context, db DB, t *table, c *batch.Call) (decided bool, err error) {
 	op := &c.Op
 	charge := op.Kind == limiter.OpCharge
-	if charge && (t.charged == nil || op.Cost > mostCharged) {
+	if charge && (t.charged == nil || op.Cost > maxCharge) {
 		return false, nil
 	}
 	st := newTakeStatement(t, op, s.numbers(t, op))

@@ -31,8 +31,13 @@ func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
 				Kind: limiter.OpTake, Name: fmt.Sprint("l", n), Key: fmt.Sprint(round, "-", k), Policy: policies[n],
 				Cost: pick(r, 1, 1, 2, 3), At: anyTime(r, policies[n]), Timeout: time.Minute,
 			}
-			if !countsRefusals(op.Policy) && r.IntN(2) == 0 {
-				op.Kind, op.Cost = limiter.OpTakeUpTo, pick(r, 1, 2, 3, 6, math.MaxInt64)
+			switch r.IntN(4) {
+			case 0:
+				op.Kind = limiter.OpCharge
+			case 1, 2:
+				if !countsRefusals(op.Policy) {
+					op.Kind, op.Cost = limiter.OpTakeUpTo, pick(r, 1, 2, 3, 6, math.MaxInt64)
+				}
 			}
 			row := anyRow(r, op.Policy, op.At)
 			for row.List != "" && !summed(row) && rowlist.Numbers(row.List)[17] >= 1<<61-3*takes {

@@ -1,5 +1,5 @@
 -- Grants takes from many token buckets: for each key as many of $7 units as there is room for. A
--- unit costs $5.
+-- unit costs $5. A charge is a take with the longest reach.
 --
 -- Returns one row (i, limiter, key, granted, now, full_at, at) for each key that the statement
 -- could decide; granted is 0 for a refusal. i is the key's place in the arrays, counted from 1. An
@@ -23,14 +23,14 @@
 -- cheap if the table was empty when the session planned.
 --
 -- $1 limiters, $2 keys, $3 steps, $4 capacities, $5 spends, $6 times of the operations or 0, $7
--- units
+-- units, $8 reaches: see bucket_take.sql
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* lock_timeout */true AS bounded/* commit */
 ), asked AS MATERIALIZED (
-    SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, least(a.units, a.capacity * a.step / a.spend) AS units,
+    SELECT a.i, a.limiter, a.key, a.step, a.capacity, a.spend, a.reach, least(a.units, a.reach / a.spend) AS units,
         CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at
-    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
-        WITH ORDINALITY AS a (limiter, key, step, capacity, spend, at, units, i), clock
+    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
+        WITH ORDINALITY AS a (limiter, key, step, capacity, spend, at, units, reach, i), clock
     WHERE a.step > 0 AND a.capacity > 0 AND a.spend > 0 AND a.units > 0
 ), found AS MATERIALIZED (
     SELECT a.*, b.full_at, b.at AS row_at, b.step = a.step AND b.capacity = a.capacity AS same
@@ -49,19 +49,19 @@ WITH clock AS MATERIALIZED (
 ), taken AS (
     UPDATE /* schema */limiter_token_buckets AS b
     SET full_at = greatest(b.full_at, a.at)
-            + least(a.units, (a.at + b.capacity * b.step - greatest(b.full_at, a.at)) / a.spend) * a.spend,
+            + least(a.units, (a.at + a.reach - greatest(b.full_at, a.at)) / a.spend) * a.spend,
         at = a.at,
-        granted = least(a.units, (a.at + b.capacity * b.step - greatest(b.full_at, a.at)) / a.spend)
+        granted = least(a.units, (a.at + a.reach - greatest(b.full_at, a.at)) / a.spend)
     FROM found AS a
-    WHERE a.full_at + a.spend <= a.at + a.capacity * a.step
+    WHERE a.full_at + a.spend <= a.at + a.reach
       AND b.limiter = ANY (ARRAY[a.limiter]) AND b.key = a.key
       AND b.step = a.step AND b.capacity = a.capacity
       AND b.at <= a.at + 2000000000
-      AND greatest(b.full_at, a.at) + a.spend <= a.at + b.capacity * b.step
+      AND greatest(b.full_at, a.at) + a.spend <= a.at + a.reach
     RETURNING a.i, b.granted, b.full_at, b.at
 )
 SELECT 0::bigint AS i, limiter, pg_catalog.encode(key, 'hex'), granted, at, full_at, at FROM added
 UNION ALL
 SELECT i, '', '', granted, at, full_at, at FROM taken
 UNION ALL
-SELECT i, '', '', 0, at, full_at, row_at FROM found WHERE same AND full_at + spend > at + capacity * step
+SELECT i, '', '', 0, at, full_at, row_at FROM found WHERE same AND full_at + spend > at + reach

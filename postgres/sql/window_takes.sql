@@ -5,16 +5,16 @@
 --
 -- See window_take.sql for the calendar.
 --
--- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or 0, $7 units, $8 starts of
--- the calendar's periods
+-- $1 limiters, $2 keys, $3 windows, $4 limits, $5 costs, $6 times of the operations or 0, $7 units, $8 how
+-- much may count in a window: its limit, and more for a charge, $9 starts of the calendar's periods
 WITH clock AS MATERIALIZED (
     SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000 AS at, /* lock_timeout */true AS bounded/* commit */
 ), asked AS MATERIALIZED (
-    SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, least(a.units, a.lim / a.cost) AS units,
+    SELECT a.i, a.limiter, a.key, a.win, a.lim, a.cost, a.reach, least(a.units, a.reach / a.cost) AS units,
         CASE a.at WHEN 0 THEN clock.at ELSE a.at END AS at,
         /* if fixed */CASE a.at WHEN 0 THEN clock.at - clock.at % a.win ELSE a.at - a.at % a.win END/* if calendar */a.start/* end if */ AS cur
-    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[]/* if fixed *//* if calendar */, $8::bigint[]/* end if */)
-        WITH ORDINALITY AS a (limiter, key, win, lim, cost, at, units, /* if fixed *//* if calendar */start, /* end if */i), clock
+    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[]/* if fixed *//* if calendar */, $9::bigint[]/* end if */)
+        WITH ORDINALITY AS a (limiter, key, win, lim, cost, at, units, reach, /* if fixed *//* if calendar */start, /* end if */i), clock
     WHERE a.win > 0 AND a.lim > 0 AND a.cost > 0 AND a.units > 0
       /* if fixed *//* if calendar */AND CASE a.at WHEN 0 THEN clock.at ELSE a.at END >= a.start
       AND CASE a.at WHEN 0 THEN clock.at ELSE a.at END < a.start + a.win/* end if */
@@ -38,32 +38,32 @@ WITH clock AS MATERIALIZED (
     UPDATE /* schema */limiter_fixed_windows AS b
     SET /* if fixed */window_start = CASE
             WHEN b.window_start < a.cur THEN a.cur
-            WHEN b.used + a.cost <= b.lim THEN b.window_start
+            WHEN b.used + a.cost <= a.reach THEN b.window_start
             ELSE b.window_start + b.win
         END,
         /* if calendar */window_start = a.cur, win = a.win, lim = a.lim,
         /* end if */        used = CASE
-            WHEN b.window_start >= a.cur AND b.used + a.cost <= b.lim
-            THEN b.used + least(a.units, (b.lim - b.used) / a.cost) * a.cost
+            WHEN b.window_start >= a.cur AND b.used + a.cost <= a.reach
+            THEN b.used + least(a.units, (a.reach - b.used) / a.cost) * a.cost
             ELSE a.units * a.cost
         END,
         at = greatest(b.at, a.at),
         granted = CASE
-            WHEN b.window_start >= a.cur AND b.used + a.cost <= b.lim
-            THEN least(a.units, (b.lim - b.used) / a.cost)
+            WHEN b.window_start >= a.cur AND b.used + a.cost <= a.reach
+            THEN least(a.units, (a.reach - b.used) / a.cost)
             ELSE a.units
         END
     FROM found AS a
     WHERE (a.ended
-        OR CASE WHEN a.used + a.cost <= a.lim THEN a.window_start ELSE a.window_start + a.win END <= greatest(a.row_at, a.at))
+        OR CASE WHEN a.used + a.cost <= a.reach THEN a.window_start ELSE a.window_start + a.win END <= greatest(a.row_at, a.at))
       AND b.limiter = ANY (ARRAY[a.limiter]) AND b.key = a.key
       AND b.at <= a.at + 2000000000
       AND /* if fixed */b.win = a.win AND b.lim = a.lim AND b.window_start % b.win = 0
       AND (b.window_start < a.cur
-        OR CASE WHEN b.used + a.cost <= b.lim THEN b.window_start ELSE b.window_start + b.win END <= greatest(b.at, a.at))
+        OR CASE WHEN b.used + a.cost <= a.reach THEN b.window_start ELSE b.window_start + b.win END <= greatest(b.at, a.at))
       /* if calendar */b.at < b.window_start + b.win
       AND (b.window_start + b.win <= a.cur
-        OR b.window_start = a.cur AND b.win = a.win AND b.lim = a.lim AND b.used + a.cost <= b.lim)
+        OR b.window_start = a.cur AND b.win = a.win AND b.lim = a.lim AND b.used + a.cost <= a.reach)
       /* end if */
     RETURNING a.i, b.granted, b.window_start, b.used, a.at AS now, b.at
 )
@@ -73,4 +73,4 @@ SELECT i, '', '', granted, now, window_start, used, at FROM taken
 UNION ALL
 SELECT i, '', '', 0, at, window_start, used, row_at FROM found
 WHERE same AND NOT ended
-  AND CASE WHEN used + cost <= lim THEN window_start ELSE window_start + win END > greatest(row_at, at)
+  AND CASE WHEN used + cost <= reach THEN window_start ELSE window_start + win END > greatest(row_at, at)
