@@ -16,8 +16,8 @@
 -- $1 limiter, $2 key, $3 slice, $4 limit, $5 cost, $6 time of the operation or NULL,
 -- $7 how far the row may lie ahead of the clock, $8 units
 WITH clock AS MATERIALIZED (
-    SELECT at, at - at % $3::bigint AS cur, bounded
-    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded/* commit */) AS reading
+    SELECT at, at - at % $3::bigint AS cur
+    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
 ), blocked AS (
     SELECT b.head, b.cum, clock.at, b.at AS row_at, b.slice = $3::bigint AND b.lim = $4::bigint AND b.cum[18] < 2305843009213693952 AS same
     FROM /* schema */limiter_sliding_windows AS b, clock
@@ -28,7 +28,7 @@ WITH clock AS MATERIALIZED (
         OR b.cum[18] - b.cum[1 + least(17, greatest(0, (clock.cur - b.head) / $3::bigint))::integer] + $5::bigint > $4::bigint)
 ), taken AS (
     INSERT INTO /* schema */limiter_sliding_windows AS b (limiter, key, head, slice, lim, at, granted, cum)
-    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, at, least($8::bigint, $4::bigint / $5::bigint),
+    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, /* lock_timeout */at, least($8::bigint, $4::bigint / $5::bigint),
         pg_catalog.array_append(pg_catalog.array_fill(0::bigint, ARRAY[17]), least($8::bigint, $4::bigint / $5::bigint) * $5::bigint)
     FROM clock
     WHERE NOT EXISTS (SELECT FROM blocked)

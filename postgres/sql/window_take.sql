@@ -18,8 +18,8 @@
 -- $1 limiter, $2 key, $3 window, $4 limit, $5 cost, $6 time of the operation or NULL,
 -- $7 how far the row may lie ahead of the clock, $8 longest wait. $9 is the start of the calendar's period.
 WITH clock AS MATERIALIZED (
-    SELECT at, /* if fixed */at - at % $3::bigint/* if calendar */$9::bigint/* end if */ AS cur, bounded
-    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at, /* lock_timeout */true AS bounded/* commit */) AS reading
+    SELECT at, /* if fixed */at - at % $3::bigint/* if calendar */$9::bigint/* end if */ AS cur
+    FROM (SELECT coalesce($6::bigint, (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000::double precision)::bigint * 1000) AS at/* commit */) AS reading
     /* if fixed *//* if calendar */WHERE at >= $9::bigint AND at < $9::bigint + $3::bigint - $8::bigint/* end if */
 ), blocked AS (
     SELECT b.window_start, b.used, clock.at, b.at AS row_at, b.win, b.lim
@@ -35,7 +35,7 @@ WITH clock AS MATERIALIZED (
       /* end if */
 ), taken AS (
     INSERT INTO /* schema */limiter_fixed_windows AS b (limiter, key, window_start, win, lim, used, at, granted)
-    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, 1
+    SELECT $1::text, $2::bytea, cur, $3::bigint, $4::bigint, $5::bigint, at, /* lock_timeout */1
     FROM clock
     WHERE NOT EXISTS (SELECT FROM blocked)
     ON CONFLICT (limiter, key) DO UPDATE
