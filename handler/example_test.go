@@ -32,7 +32,7 @@ func mustLimiter(name string, p limiter.Policy) *limiter.Limiter {
 
 func ExampleNew() {
 	searches := mustLimiter("search", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: time.Minute})
-	limit := handler.New(searches, handler.ClientIP())
+	limit := handler.New(searches, handler.ClientIP()) // behind a proxy, with an option
 	mux := http.NewServeMux()
 	mux.Handle("GET /search", limit(http.HandlerFunc(search)))
 
