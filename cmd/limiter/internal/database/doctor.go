@@ -75,7 +75,7 @@ func (r *report) migrations(ctx context.Context, db *DB) {
 }
 
 // restoreAdvice is for tables that exist, but not as the migrations make them.
-const restoreAdvice = `restore what is missing: see docs/operations.md, "Restored tables, and tables made by hand"`
+const restoreAdvice = `restore what is missing: see docs/operations.md, "Restored backups"`
 
 // minExpired is how many expired rows are worth a sweep.
 const minExpired = 10_000
