@@ -5,13 +5,13 @@ import (
 	"database/sql"
 	"os"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sqlimit/limiter/migrations"
 )
 
 func migrate(ctx context.Context) error {
-	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
+	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL")) // import _ "github.com/jackc/pgx/v5/stdlib"
 	if err != nil {
 		return err
 	}

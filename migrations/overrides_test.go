@@ -106,7 +106,7 @@ func TestStatementsOfTheOverridesSection(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/operations.md")
 	must(t, err)
-	statements := regexp.MustCompile(`(?s)INSERT INTO limiter_overrides.*?;`).FindAllString(string(page), -1)
+	statements := regexp.MustCompile(`(?s)INSERT (?:OR REPLACE )?INTO limiter_overrides.*?;`).FindAllString(string(page), -1)
 	removals := regexp.MustCompile(`DELETE FROM limiter_overrides .*;`).FindAllString(string(page), -1)
 	if len(statements) != 2 || len(removals) != 2 {
 		t.Fatalf("docs/operations.md has the statements %q and %q, want two of each, one for each database", statements, removals)

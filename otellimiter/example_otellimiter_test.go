@@ -35,11 +35,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	watch, err := otellimiter.Watch(provider, store)
+	watch, err := otellimiter.Watch(provider, store) // Unregister it before you close the store
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = watch.Unregister() }() // before you close the store
+	defer func() { _ = watch.Unregister() }()
 
 	if _, err := logins.Allow(context.Background(), "alice@example.com"); err != nil {
 		log.Fatal(err)

@@ -39,30 +39,6 @@ func ExampleOpen() {
 	// false 0
 }
 
-// Example_file stands in docs/operations.md.
-func Example_file() {
-	work := func(ctx context.Context) error {
-		store, err := sqlite.Open("/var/lib/app/limits.db")
-		if err != nil {
-			return err
-		}
-		defer store.Close()
-		// When the program is deployed, or at its start: several may do it at once.
-		if err := migrations.Up(ctx, migrations.SQLite, store.DB()); err != nil {
-			return err
-		}
-		logins, err := limiter.New(store, "login", limiter.PerMinute(5))
-		if err != nil {
-			return err
-		}
-		_, err = logins.Allow(ctx, "ann@example.com")
-		return err
-	}
-	if err := work(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-}
-
 // A pool of the application's own.
 func ExampleNew() {
 	work := func(ctx context.Context) error {
