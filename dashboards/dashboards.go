@@ -1,6 +1,8 @@
-// Package dashboards has two dashboards for Grafana, and the tests of their queries:
+// Package dashboards has two dashboards for Grafana, alert rules for Prometheus, and the tests of their
+// queries:
 //
 //   - decisions.json, for Prometheus: the metrics of package otellimiter
+//   - rules.yaml, for Prometheus: alerts on these metrics
 //   - keys.json, for PostgreSQL: the view limiter_remaining
 //
 // No program needs to import it. It is a module of its own because of the dependencies of its tests.
