@@ -14,17 +14,17 @@ import (
 // zones has the time zones that were loaded, by name.
 var zones sync.Map
 
-// zoneOf returns a time zone. It loads each one once, because two loaded Locations make two policies.
+// zoneOf returns a time zone, always the same Location.
 func zoneOf(name string) (*time.Location, error) {
-	if zone, ok := zones.Load(name); ok {
-		return zone.(*time.Location), nil
+	zone, ok := zones.Load(name)
+	if !ok {
+		loaded, err := time.LoadLocation(name)
+		if err != nil {
+			return nil, err
+		}
+		zone, _ = zones.LoadOrStore(name, loaded)
 	}
-	zone, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, err
-	}
-	first, _ := zones.LoadOrStore(name, zone)
-	return first.(*time.Location), nil
+	return zone.(*time.Location), nil
 }
 
 // contract is what the program knows about a customer.

@@ -36,47 +36,6 @@ func ExampleConcurrency() {
 // errBusy means that the customer must try again later.
 var errBusy = errors.New("too many exports")
 
-// export takes a place and then its pages. If too few pages are left, it gives the place back.
-func export(ctx context.Context, inFlight *limiter.Concurrency, pages *limiter.Limiter, customer string, n int64) error {
-	lease, err := inFlight.TryAcquire(ctx, customer)
-	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }() // in your program: log the error
-	if err != nil {
-		return err
-	}
-	if !lease.Allowed {
-		return errBusy
-	}
-	res, err := pages.AllowN(ctx, customer, n)
-	if err != nil {
-		return err
-	}
-	if !res.Allowed {
-		return fmt.Errorf("%w: retry in %v", errBusy, res.RetryAfter.Round(time.Minute))
-	}
-	return nil // in your program: export
-}
-
-func Example_inFlightAndRate() {
-	store := memory.New()
-	inFlight, err := limiter.NewConcurrency(store, "exports", limiter.InFlight{Limit: 1, Hold: 2 * time.Minute})
-	if err != nil {
-		log.Fatal(err)
-	}
-	pages, err := limiter.New(store, "pages", limiter.PerHour(60))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for range 2 {
-		fmt.Println(export(context.Background(), inFlight, pages, "customer-7", 40))
-	}
-	held, err := inFlight.Peek(context.Background(), "customer-7")
-	fmt.Println("in flight:", held.Used, err)
-	// Output:
-	// <nil>
-	// too many exports: retry in 20m0s
-	// in flight: 0 <nil>
-}
-
 // exportMessage serves a message of a queue in AWS Lambda. It calls work while it holds a place.
 func exportMessage(ctx context.Context, inFlight *limiter.Concurrency, customer string, work func() error) error {
 	deadline, _ := ctx.Deadline() // Lambda stops the function then
@@ -98,19 +57,16 @@ func Example_lambda() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // as Lambda does
 	defer cancel()
-	for range 2 {
-		err := exportMessage(ctx, inFlight, "customer-7", func() error {
-			held, err := inFlight.Peek(ctx, "customer-7")
-			fmt.Println(held.Used, "in flight for at most", held.ResetAfter.Round(time.Second))
-			return err
-		})
-		fmt.Println(err)
-	}
+	err = exportMessage(ctx, inFlight, "customer-7", func() error {
+		held, err := inFlight.Peek(ctx, "customer-7")
+		fmt.Println(held.Used, "in flight for at most", held.ResetAfter.Round(time.Second))
+		return err
+	})
+	held, _ := inFlight.Peek(ctx, "customer-7")
+	fmt.Println(held.Used, err)
 	// Output:
 	// 1 in flight for at most 31s
-	// <nil>
-	// 1 in flight for at most 31s
-	// <nil>
+	// 0 <nil>
 }
 
 // exportPages serves a job of a worker. It reports false if the job must run again after delay.

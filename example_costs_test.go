@@ -12,49 +12,32 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
+// ask charges a customer for what a model used.
+func ask(ctx context.Context, tokens *limiter.Limiter, customer string, model func() (used int64)) (limiter.Result, error) {
+	const low = 500 // what a request costs at least: its prompt
+	res, err := tokens.AllowN(ctx, customer, low)
+	if err != nil || !res.Allowed {
+		return res, err
+	}
+	if used := model(); used > low {
+		return tokens.Charge(context.WithoutCancel(ctx), customer, used-low) // also if the client has left
+	}
+	return res, nil
+}
+
 func Example_tokens() {
 	tokens, err := limiter.New(memory.New(), "tokens", limiter.PerDay(10_000))
 	if err != nil {
 		log.Fatal(err)
 	}
-	const low = 500 // what a request costs at least: its prompt
-	ask := func(ctx context.Context, customer string, model func() (used int64)) {
-		res, err := tokens.AllowN(ctx, customer, low)
-		if err != nil || !res.Allowed {
-			fmt.Println("refused for", res.RetryAfter.Round(time.Minute), err)
-			return
-		}
-		used := model()
-		if used > low {
-			res, err = tokens.Charge(context.WithoutCancel(ctx), customer, used-low) // also if the client has left
-		}
-		fmt.Println(used, "tokens;", res.Remaining, "left;", err)
-	}
 	for _, used := range []int64{4000, 8000, 100} {
-		ask(context.Background(), "customer-7", func() int64 { return used })
+		res, err := ask(context.Background(), tokens, "customer-7", func() int64 { return used })
+		fmt.Println(res.Remaining, "left; wait for", res.RetryAfter.Round(time.Minute), err)
 	}
 	// Output:
-	// 4000 tokens; 6000 left; <nil>
-	// 8000 tokens; 0 left; <nil>
-	// refused for 6h0m0s <nil>
-}
-
-func Example_streaming() {
-	tokens, err := limiter.New(memory.New(), "tokens", limiter.PerDay(1000))
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := context.Background()
-	sent := int64(0)
-	for range 20 { // in your program: after every 100 tokens of the stream
-		res, err := tokens.Charge(ctx, "customer-7", 100)
-		if err != nil || !res.Allowed {
-			break // end the stream
-		}
-		sent += 100
-	}
-	fmt.Println("sent", sent)
-	// Output: sent 1000
+	// 6000 left; wait for 0s <nil>
+	// 0 left; wait for 4h48m0s <nil>
+	// 0 left; wait for 6h0m0s <nil>
 }
 
 func Example_upTo() {
@@ -81,7 +64,18 @@ func Example_upTo() {
 	// the next run is in 14m0s
 }
 
-// The third refusal within an hour blocks the address for a day.
+// allowSearch decides a request. The third refusal within an hour blocks the address for a day.
+func allowSearch(ctx context.Context, searches, refusals *limiter.Limiter, address string) (limiter.Result, error) {
+	res, err := searches.Allow(ctx, address)
+	if err != nil || res.Allowed {
+		return res, err
+	}
+	if counted, err := refusals.Allow(ctx, address); err == nil && counted.Allowed && counted.Remaining == 0 {
+		_ = searches.Block(ctx, address, 24*time.Hour) // in your program: log the error
+	}
+	return res, nil
+}
+
 func Example_block() {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	store := memory.New(memory.WithClock(func() time.Time { return noon })) // only for the exact output below
@@ -93,28 +87,17 @@ func Example_block() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx := context.Background()
-	for range 7 {
-		res, err := searches.Allow(ctx, "192.0.2.1")
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(res.Allowed, res.RetryAfter)
-		if res.Allowed {
-			continue
-		}
-		if counted, err := refusals.Allow(ctx, "192.0.2.1"); err == nil && counted.Allowed && counted.Remaining == 0 {
-			_ = searches.Block(ctx, "192.0.2.1", 24*time.Hour) // in your program: log the error
-		}
+	for range 6 {
+		res, err := allowSearch(context.Background(), searches, refusals, "192.0.2.1")
+		fmt.Println(res.Allowed, res.RetryAfter, err)
 	}
 	// Output:
-	// true 0s
-	// true 0s
-	// false 30s
-	// false 30s
-	// false 30s
-	// false 24h0m30s
-	// false 24h0m30s
+	// true 0s <nil>
+	// true 0s <nil>
+	// false 30s <nil>
+	// false 30s <nil>
+	// false 30s <nil>
+	// false 24h0m30s <nil>
 }
 
 func Example_webhooks() {

@@ -2,8 +2,10 @@ package limiter_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -68,55 +70,84 @@ func Example_userAndOrganization() {
 	// eve false 2 0
 }
 
+// policies are those of the plans, by name.
+var policies atomic.Pointer[map[string]limiter.Policy]
+
+// loadPlans reads the table. If it fails, the old policies stay in use.
+func loadPlans(ctx context.Context, db *sql.DB) error {
+	rows, err := db.QueryContext(ctx, "SELECT name, per_day FROM plans")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	loaded := map[string]limiter.Policy{}
+	for rows.Next() {
+		var name string
+		var perDay int64
+		if err := rows.Scan(&name, &perDay); err != nil {
+			return err
+		}
+		loaded[name] = limiter.PerDay(perDay)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	policies.Store(&loaded)
+	return nil
+}
+
+// refreshPlans reads the table again each minute until ctx ends.
+func refreshPlans(ctx context.Context, db *sql.DB) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Minute):
+			if err := loadPlans(ctx, db); err != nil {
+				log.Print(err)
+			}
+		}
+	}
+}
+
 type planKey struct{}
 
-// ofPlan returns the policy of the plan that is in the context.
+// ofPlan returns the policy of the plan in the context.
 func ofPlan(ctx context.Context, _ string) (limiter.Policy, error) {
-	plan, _ := ctx.Value(planKey{}).(string)
-	switch plan {
-	case "free":
-		return limiter.PerDay(100), nil
-	case "pro":
-		return limiter.PerDay(10_000), nil
+	name, _ := ctx.Value(planKey{}).(string)
+	if policy, ok := (*policies.Load())[name]; ok {
+		return policy, nil
 	}
-	return nil, fmt.Errorf("there is no plan %q", plan)
+	return nil, fmt.Errorf("there is no plan %q", name)
 }
 
 func Example_plans() {
-	api, err := limiter.New(memory.New(), "api", limiter.PerDay(100), limiter.WithPolicyFor(ofPlan))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, plan := range []string{"free", "pro"} {
-		// In your program: where the customer is authenticated.
-		ctx := context.WithValue(context.Background(), planKey{}, plan)
-		res, err := api.AllowN(ctx, "customer-7", 60)
-		fmt.Println(plan, res.Allowed, res.Remaining, "of", res.Limit, err)
-	}
-	// Output:
-	// free true 40 of 100 <nil>
-	// pro false 40 of 10000 <nil>
-}
-
-func Example_plansAndOverrides() {
-	ctx := context.WithValue(context.Background(), planKey{}, "free")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	store, err := sqlite.Open(":memory:")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer func() { _ = store.Close() }()
-	if err := migrations.Up(ctx, migrations.SQLite, store.DB()); err != nil {
+	db := store.DB()
+	if err := migrations.Up(ctx, migrations.SQLite, db); err != nil {
 		log.Fatal(err)
 	}
-	_, err = store.DB().ExecContext(ctx, `
+	if _, err := db.ExecContext(ctx, `
+		CREATE TABLE plans (name text PRIMARY KEY, per_day bigint NOT NULL CHECK (per_day > 0));
+		INSERT INTO plans VALUES ('free', 100), ('pro', 10000);
 		INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period)
-		VALUES ('api', CAST('customer-42' AS BLOB), 'bucket', 1000, 1000, 60000000000)`)
-	if err != nil {
+		VALUES ('api', CAST('customer-42' AS BLOB), 'bucket', 1000, 1000, 60000000000)`); err != nil {
 		log.Fatal(err)
 	}
 
+	if err := loadPlans(ctx, db); err != nil { // when the program starts
+		log.Fatal(err)
+	}
+	go refreshPlans(ctx, db)
+
 	byKey := overrides.New(store, "api")
-	l, err := limiter.New(store, "api", limiter.PerDay(100),
+	api, err := limiter.New(store, "api", limiter.PerDay(100),
 		limiter.WithPolicyFor(func(ctx context.Context, key string) (limiter.Policy, error) {
 			if p, err := byKey(ctx, key); p != nil || err != nil {
 				return p, err
@@ -127,13 +158,15 @@ func Example_plansAndOverrides() {
 		log.Fatal(err)
 	}
 
-	for _, customer := range []string{"customer-42", "customer-43"} {
-		res, err := l.Allow(ctx, customer)
-		fmt.Println(customer, res.Remaining, "of", res.Limit, err)
+	for _, c := range []struct{ name, plan string }{{"customer-7", "free"}, {"customer-7", "pro"}, {"customer-42", "free"}} {
+		ctx := context.WithValue(ctx, planKey{}, c.plan) // where the customer is authenticated
+		res, err := api.AllowN(ctx, c.name, 60)
+		fmt.Println(c.name, c.plan, res.Allowed, res.Remaining, "of", res.Limit, err)
 	}
 	// Output:
-	// customer-42 999 of 1000 <nil>
-	// customer-43 99 of 100 <nil>
+	// customer-7 free true 40 of 100 <nil>
+	// customer-7 pro false 40 of 10000 <nil>
+	// customer-42 free true 940 of 1000 <nil>
 }
 
 // A request that costs more than the limit admits at once fits only in parts.

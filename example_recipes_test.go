@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +14,8 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-func Example_worker() {
+// Workers on all machines share one line, in order of arrival.
+func ExampleLimiter_Wait() {
 	calls, err := limiter.New(memory.New(), "partner-api",
 		limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 10 * time.Millisecond},
 		limiter.WithMaxWait(30*time.Second))
@@ -46,7 +46,7 @@ func Example_worker() {
 	// call for the third job
 }
 
-func Example_booking() {
+func ExampleReservation_Cancel() {
 	ctx := context.Background()
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	calls, err := limiter.New(memory.New(), "callback", limiter.PerMinute(1),
@@ -56,25 +56,19 @@ func Example_booking() {
 	}
 	book := func() *limiter.Reservation {
 		r, err := calls.Reserve(ctx, "support", 1, 90*time.Second)
-		if err != nil {
-			log.Fatal(err)
-		}
-		if !r.Allowed {
-			fmt.Println("no turn within 90 s")
-			return r
+		if err != nil || !r.Allowed {
+			log.Fatal("no turn within 90 s: ", err)
 		}
 		fmt.Println("call in", r.Delay)
 		return r
 	}
 	book()
 	second := book()
-	book()
 	fmt.Println("cancel:", second.Cancel(ctx))
 	book()
 	// Output:
 	// call in 0s
 	// call in 1m0s
-	// no turn within 90 s
 	// cancel: <nil>
 	// call in 1m0s
 }
@@ -101,36 +95,9 @@ func Example_batch() {
 	// Output: sent 100 of 250
 }
 
-// normalEmail returns the form of an email address that is its key.
-func normalEmail(typed string) string {
-	return strings.ToLower(strings.TrimSpace(typed))
-}
-
-func Example_normalization() {
-	logins, err := limiter.New(memory.New(), "login", limiter.PerHour(2))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, typed := range []string{"Alice@example.com", " alice@example.com", "ALICE@example.com"} {
-		res, err := logins.Allow(context.Background(), normalEmail(typed))
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(res.Allowed, res.Remaining)
-	}
-	// Output:
-	// true 1
-	// true 0
-	// false 0
-}
-
-func TestTheThirdWaitTakesTwoMinutes(t *testing.T) {
+func TestThirdWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls, err := limiter.New(memory.New(), "partner-api", limiter.PerMinute(1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		start := time.Now()
+		calls, start := newLimiter(t, memory.New(), limiter.PerMinute(1)), time.Now()
 		for range 3 {
 			if err := calls.Wait(t.Context(), "partner"); err != nil {
 				t.Fatal(err)

@@ -68,26 +68,6 @@ func ExampleLimiter_AllowN() {
 	// true
 }
 
-// Requests go out one by one, in order of arrival, as fast as the policy allows.
-func ExampleLimiter_Wait() {
-	api, err := limiter.New(memory.New(), "partner-api",
-		limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 10 * time.Millisecond},
-		limiter.WithMaxWait(5*time.Second))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for range 3 {
-		if err := api.Wait(context.Background(), "partner"); err != nil {
-			log.Fatal(err) // limiter.ErrExceedsMaxWait, say
-		}
-		fmt.Println("call")
-	}
-	// Output:
-	// call
-	// call
-	// call
-}
-
 func ExampleLimiter_Reserve() {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	mails, err := limiter.New(memory.New(), "mail",

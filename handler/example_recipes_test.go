@@ -12,7 +12,8 @@ import (
 	"github.com/sqlimit/limiter/handler"
 )
 
-func Example_clientAddress() {
+// Behind one proxy, only the last address of the header counts: the proxy wrote it.
+func ExampleTrustedHops() {
 	searches := mustLimiter("search", limiter.PerMinute(2)) // in your program: limiter.New
 	limit := handler.New(searches, handler.ClientIP(handler.TrustedHops(1)))
 	mux := http.NewServeMux()
@@ -37,7 +38,7 @@ type credentials struct{ User, Password string }
 
 type credentialsKey struct{}
 
-// decodeLogin decodes the body once, so that the limiter and the login see the same account.
+// decodeLogin decodes the body for the limiter and for the login.
 func decodeLogin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var c credentials
@@ -50,7 +51,7 @@ func decodeLogin(next http.Handler) http.Handler {
 	})
 }
 
-// account returns the account of the login, or "" if the body names none.
+// account returns the account, or "" if the body names none.
 func account(r *http.Request) string {
 	c, _ := r.Context().Value(credentialsKey{}).(credentials)
 	return c.User

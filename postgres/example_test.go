@@ -1,14 +1,11 @@
 package postgres_test
 
 import (
-	"database/sql"
 	"testing"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 	"github.com/testcontainers/testcontainers-go"
 	tcpostgres "github.com/testcontainers/testcontainers-go/modules/postgres"
 
-	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -23,18 +20,5 @@ func newStore(t *testing.T, image string) *postgres.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if err := migrations.Up(t.Context(), migrations.Postgres, db); err != nil {
-		t.Fatal(err)
-	}
-	store, err := postgres.Open(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	return store
+	return newServerStore(t, dsn)
 }

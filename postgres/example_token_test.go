@@ -68,10 +68,5 @@ func ExampleNew_connector() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer pool.Close()
-	store, err := postgres.New(pool)
-	if err != nil {
-		log.Fatal(err)
-	}
-	_ = store
+	pool.Close() // in your program: postgres.New(pool)
 }

@@ -31,33 +31,31 @@ func mustLimiter(name string, p limiter.Policy) *limiter.Limiter {
 	return l
 }
 
+// show prints the answers to requests of one client.
+func show(h http.Handler, paths ...string) {
+	for _, path := range paths {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+		fmt.Println(path, w.Code, w.Header().Values("RateLimit"))
+	}
+}
+
 func Example_chi() {
 	perRoute := handler.New(mustLimiter("api", limiter.PerMinute(1)),
 		handler.Join(handler.Route(), handler.ClientIP()))
 
 	router := chi.NewRouter()
+	router.Use(handler.New(mustLimiter("all", limiter.PerMinute(60)), handler.ClientIP()))
 	router.With(perRoute).Get("/items/{id}", search)
 	router.With(perRoute).Get("/search", search)
 	router.Get("/status", search)
 
-	for _, client := range []string{"192.0.2.1", "192.0.2.2"} {
-		for _, path := range []string{"/items/1", "/items/2", "/search", "/status"} {
-			r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
-			r.RemoteAddr = client
-			w := httptest.NewRecorder()
-			router.ServeHTTP(w, r)
-			fmt.Println(client, path, w.Code, w.Header().Values("RateLimit"))
-		}
-	}
+	show(router, "/items/1", "/items/2", "/search", "/status")
 	// Output:
-	// 192.0.2.1 /items/1 200 ["api";r=0;t=60]
-	// 192.0.2.1 /items/2 429 ["api";r=0;t=60]
-	// 192.0.2.1 /search 200 ["api";r=0;t=60]
-	// 192.0.2.1 /status 200 []
-	// 192.0.2.2 /items/1 200 ["api";r=0;t=60]
-	// 192.0.2.2 /items/2 429 ["api";r=0;t=60]
-	// 192.0.2.2 /search 200 ["api";r=0;t=60]
-	// 192.0.2.2 /status 200 []
+	// /items/1 200 ["all";r=59;t=1, "api";r=0;t=60]
+	// /items/2 429 ["all";r=58;t=1, "api";r=0;t=60]
+	// /search 200 ["all";r=57;t=1, "api";r=0;t=60]
+	// /status 200 ["all";r=56;t=1]
 }
 
 func Example_echo() {
@@ -68,22 +66,11 @@ func Example_echo() {
 	e.GET("/export", ok, limit)
 	e.GET("/status", ok)
 
-	for _, client := range []string{"192.0.2.1", "192.0.2.2"} {
-		for _, path := range []string{"/export", "/export", "/status"} {
-			r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
-			r.RemoteAddr = client
-			w := httptest.NewRecorder()
-			e.ServeHTTP(w, r)
-			fmt.Println(client, path, w.Code, w.Header().Values("RateLimit"))
-		}
-	}
+	show(e, "/export", "/export", "/status")
 	// Output:
-	// 192.0.2.1 /export 200 ["export";r=0;t=3600]
-	// 192.0.2.1 /export 429 ["export";r=0;t=3600]
-	// 192.0.2.1 /status 200 []
-	// 192.0.2.2 /export 200 ["export";r=0;t=3600]
-	// 192.0.2.2 /export 429 ["export";r=0;t=3600]
-	// 192.0.2.2 /status 200 []
+	// /export 200 ["export";r=0;t=3600]
+	// /export 429 ["export";r=0;t=3600]
+	// /status 200 []
 }
 
 // ginMiddleware turns a limiter's middleware into that of gin.
@@ -109,20 +96,9 @@ func Example_gin() {
 	engine.GET("/export", limit, ok)
 	engine.GET("/status", ok)
 
-	for _, client := range []string{"192.0.2.1", "192.0.2.2"} {
-		for _, path := range []string{"/export", "/export", "/status"} {
-			r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
-			r.RemoteAddr = client
-			w := httptest.NewRecorder()
-			engine.ServeHTTP(w, r)
-			fmt.Println(client, path, w.Code, w.Header().Values("RateLimit"))
-		}
-	}
+	show(engine, "/export", "/export", "/status")
 	// Output:
-	// 192.0.2.1 /export 200 ["export";r=0;t=3600]
-	// 192.0.2.1 /export 429 ["export";r=0;t=3600]
-	// 192.0.2.1 /status 200 []
-	// 192.0.2.2 /export 200 ["export";r=0;t=3600]
-	// 192.0.2.2 /export 429 ["export";r=0;t=3600]
-	// 192.0.2.2 /status 200 []
+	// /export 200 ["export";r=0;t=3600]
+	// /export 429 ["export";r=0;t=3600]
+	// /status 200 []
 }
