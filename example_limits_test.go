@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -70,7 +71,7 @@ func Example_userAndOrganization() {
 	// eve false 2 0
 }
 
-// policies are those of the plans, by name.
+// policies are those of the plans.
 var policies atomic.Pointer[map[string]limiter.Policy]
 
 // loadPlans reads the table. If it fails, the old policies stay in use.
@@ -104,7 +105,7 @@ func refreshPlans(ctx context.Context, db *sql.DB) {
 			return
 		case <-time.After(time.Minute):
 			if err := loadPlans(ctx, db); err != nil {
-				log.Print(err)
+				slog.ErrorContext(ctx, "plans", "error", err)
 			}
 		}
 	}
