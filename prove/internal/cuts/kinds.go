@@ -235,11 +235,17 @@ func (w *waiting) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// together has four takes of three keys go out in one statement.
+// together has three takes and a charge of three keys go out in one statement.
 func together(l limit) func(*Client) []answer {
 	return func(w *Client) []answer {
-		// The first key has two: they are one row, of two units.
-		return meet(w, slices.Concat(w.keys[:1], w.keys), []string{"ahead", "ahead, too"}, take(l))
+		// The first key has two takes: they are one row, of two units.
+		return meet(w, slices.Concat(w.keys[:1], w.keys), []string{"ahead", "ahead, too"}, func(ctx context.Context, w *Client, key string) (bool, error) {
+			if key == w.keys[2] {
+				_, err := w.limiters[l].Charge(ctx, key, 1)
+				return true, err
+			}
+			return take(l)(ctx, w, key)
+		})
 	}
 }
 
