@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/sqlimit/limiter"
 )
@@ -19,115 +19,123 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 	return s.inner.Do(ctx, op)
 }
 
-// borrowing is a statement that takes tokens ahead.
+// borrowing is a statement that takes tokens ahead, and those of the takes that it decides.
 type borrowing struct {
-	owner *waiter
+	takes []*waiter
 	op    limiter.Op
-	aside holding // what its own take needs of the holding
+	aside holding // what the takes need of the holding
 	sent  instant
 }
 
-// borrow takes tokens ahead until no take of the key waits. First it gives back what is owed.
-func (s *Store) borrow(sh *shard, e *entry, back owed, timeout time.Duration) {
-	_ = s.giveBack(context.Background(), back, timeout)
+// borrow takes tokens ahead until no take of the key waits. First it waits for what is given back.
+func (s *Store) borrow(sh *shard, e *entry) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for b := s.begin(e); b != nil; b = s.begin(e) {
+	for {
+		s.expire(sh, e, &e.holding, s.clocks())
+		if back := e.back; !isClosed(back) {
+			sh.mu.Unlock()
+			<-back
+			sh.mu.Lock()
+			continue
+		}
+		b := s.begin(e)
+		if b == nil {
+			break
+		}
 		sh.stats.Borrows++
 		sh.mu.Unlock()
-		state, err := s.do(context.WithoutCancel(b.owner.ctx), b.op)
+		state, err := s.do(context.WithoutCancel(b.takes[0].ctx), b.op)
 		sh.mu.Lock()
-		if back := s.complete(sh, e, b, state, err); back.tokens > 0 {
-			sh.mu.Unlock()
-			_ = s.giveBack(context.Background(), back, b.op.Timeout)
-			sh.mu.Lock()
-		}
+		s.complete(sh, e, b, state, err)
 	}
 	e.running, e.over, e.reset = false, false, false
 }
 
-// begin returns the next statement for the takes that wait, or nil if there is none to send.
+// begin returns the next statement for the takes that wait, or nil if there is none to send. If n tokens do not
+// cover all takes, the others go to the store.
 func (s *Store) begin(e *entry) *borrowing {
 	if e.over || s.off.Load() {
 		e.sendAll()
 		return nil
 	}
 	now := s.clocks()
-	for len(e.waiting) > 0 && s.tooLarge(e, e.waiting[0].op.Cost, now) {
-		e.waiting[0].send()
-		e.waiting = e.waiting[1:]
+	b := &borrowing{aside: e.holding, sent: now}
+	var cost int64
+	var others []*waiter
+	for _, w := range e.waiting {
+		switch {
+		case w.left:
+		case len(b.takes) == 0 && s.tooLarge(e, w.op.Cost, now):
+			w.send(e)
+		case cost > s.n-w.op.Cost:
+			others = append(others, w)
+		default:
+			w.sent = true
+			cost += w.op.Cost
+			b.takes = append(b.takes, w)
+		}
 	}
-	if len(e.waiting) == 0 {
+	e.waiting = others
+	if len(b.takes) == 0 {
 		return nil
 	}
-	for _, w := range e.waiting {
-		w.shares = true
-	}
-	b := &borrowing{owner: e.waiting[0], op: e.waiting[0].op, aside: e.holding, sent: now}
-	e.owner, e.waiting = b.owner, e.waiting[1:]
 	e.chunk = e.next(e.policy, s.n, now.mono, s.ttl)
-	b.op.Kind, b.op.Cost = limiter.OpTakeUpTo, max(e.chunk, b.op.Cost)-e.tokens
+	if cost >= e.chunk { // otherwise tokens are left for them
+		e.sendAll()
+	}
+	b.op = b.takes[0].op
+	b.op.Kind, b.op.Cost = limiter.OpTakeUpTo, max(e.chunk, cost)-e.tokens
 	e.tokens = 0
 	return b
 }
 
-// complete decides the takes that a statement decides. The other tokens go to the holding, or complete
-// returns what must be given back of them.
-func (s *Store) complete(sh *shard, e *entry, b *borrowing, state limiter.State, err error) (back owed) {
+// complete decides the takes of a statement, and those that came later and need no other one. Tokens that
+// are left go to the holding, or are given back.
+func (s *Store) complete(sh *shard, e *entry, b *borrowing, state limiter.State, err error) {
 	now := s.clocks()
-	own, cost, h := b.owner, b.owner.op.Cost, b.aside
-	e.owner = nil
-	if h.tokens > 0 && !h.fresh(now, s.ttl) { // not anymore
-		back = sh.release(e, &h, now, e.reset)
-		e.halve()
-	}
+	h := b.aside
+	expired := s.expire(sh, e, &h, now)
+	older := h.tokens
 	if err == nil {
 		e.answers++
 		sh.stats.Borrowed += state.Taken
 		h.add(state, b.sent, now)
-	}
-	over := e.over || s.off.Load()
-	short := err == nil && state.Taken < b.op.Cost // the bucket is empty
-	switch {
-	case own.left:
-	case errors.Is(err, errors.ErrUnsupported):
+	} else if errors.Is(err, errors.ErrUnsupported) {
 		s.off.Store(true)
-		own.send()
-	case err != nil:
-		own.finish(limiter.State{}, err)
-	case h.tokens >= cost:
-		own.finish(h.spend(cost, now), nil)
-		h.charged, h.debt = b.sent, debt(&state) // it spent the older ones
-	case short:
-		own.finish(h.found(), nil)
-	case over:
-		own.send()
-	default:
-		e.waiting = append([]*waiter{own}, e.waiting...)
 	}
-	if unused := h.tokens > 0 && !h.fresh(now, s.ttl); unused || over {
-		if unused {
-			e.halve()
-		}
-		back = back.and(sh.release(e, &h, now, e.reset))
-	}
-	if over {
-		e.sendAll()
-		return back
-	}
-	waiting := e.waiting[:0]
-	for _, w := range e.waiting {
-		switch {
-		case h.tokens >= w.op.Cost:
+	all, fresh, over := h.tokens, h.fresh(now, s.ttl), e.over || s.off.Load()
+	// Then the bucket is empty. What is given back may cover another statement.
+	short := state.Taken < b.op.Cost && !expired
+	later := e.waiting
+	e.waiting = nil
+	for i, w := range slices.Concat(b.takes, later) {
+		switch sent := i < len(b.takes); {
+		case w.left:
+		case h.tokens >= w.op.Cost && (sent || fresh):
 			w.finish(h.spend(w.op.Cost, now), nil)
-			sh.stats.Local++
-		case w.shares && short:
+			if i > 0 {
+				sh.stats.Local++
+			}
+		case sent && err != nil && !errors.Is(err, errors.ErrUnsupported):
+			w.finish(limiter.State{}, err)
+		case sent && err == nil && short:
 			w.finish(h.found(), nil)
+		case over:
+			w.send(e)
 		default:
-			waiting = append(waiting, w)
+			e.waiting = append(e.waiting, w)
 		}
 	}
-	clear(e.waiting[len(waiting):])
-	e.waiting, e.holding = waiting, h
-	return back
+	if err == nil && all-h.tokens >= older { // the older tokens are spent
+		h.charged, h.debt = b.sent, debt(&state)
+	}
+	if fresh && !over {
+		e.holding = h
+		return
+	}
+	if h.tokens > 0 {
+		e.halve()
+	}
+	s.giveBackNow(e, sh.release(e, &h, now, e.reset))
 }

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"hash/maphash"
 	"sync"
+	"time"
 
 	"github.com/sqlimit/limiter"
 )
@@ -22,7 +23,9 @@ type entry struct {
 	id
 	holding
 	demand
-	carried int64 // see [holding.refund]
+	carried int64           // see [holding.refund]
+	back    <-chan struct{} // closed when all that was owed was given back
+	timeout time.Duration   // of the latest operation
 	place   *list.Element
 
 	barred  int  // how many operations are in flight that forbid to borrow
@@ -30,9 +33,8 @@ type entry struct {
 	over    bool // the tokens that it borrows must not enter the holding
 	reset   bool // a Reset has freed these tokens, so they must not be given back
 
-	owner   *waiter   // that sent the borrow in flight
-	waiting []*waiter // for a borrow, in order of arrival
-	answers uint64    // how many borrows the store has answered
+	waiting []*waiter // for the next borrow, in order of arrival
+	answers uint64    // how many borrows and refunds the store has answered
 }
 
 type shard struct {
@@ -54,12 +56,13 @@ func (s *Store) shardOf(op *limiter.Op) *shard {
 func (sh *shard) entry(op *limiter.Op) (e, removed *entry) {
 	if e = sh.entries[id{op.Name, op.Key}]; e != nil {
 		sh.used.MoveToFront(e.place)
+		e.timeout = op.Timeout
 		return e, nil
 	}
 	if sh.used.Len() >= maxHoldings/shards {
 		removed = sh.removeOldest()
 	}
-	e = &entry{id: id{op.Name, op.Key}}
+	e = &entry{id: id{op.Name, op.Key}, back: closed, timeout: op.Timeout}
 	e.place = sh.used.PushFront(e)
 	sh.entries[e.id] = e
 	return e, removed

@@ -90,17 +90,19 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 	return all.DoAll(ctx, ops)
 }
 
-// convert ends the holding of a key if the policy of op, which the store decides, is another one.
+// convert ends the holding of a key if the policy of op, which the store decides, is another one. It waits for
+// what is given back.
 func (s *Store) convert(ctx context.Context, op *limiter.Op, p bucket) {
 	sh := s.shardOf(op)
 	sh.mu.Lock()
-	e := sh.entries[id{op.Name, op.Key}]
-	if e == nil || e.policy == p {
-		sh.mu.Unlock()
-		return
+	var back <-chan struct{} = closed
+	if e := sh.entries[id{op.Name, op.Key}]; e != nil {
+		if e.policy != p {
+			s.end(sh, e, s.clocks(), false)
+			e.policy = p
+		}
+		back = e.back
 	}
-	back := s.giveBackNow(sh.end(e, s.clocks(), false), op.Timeout)
-	e.policy = p
 	sh.mu.Unlock()
 	await(ctx, back)
 }
@@ -113,8 +115,9 @@ func (s *Store) change(ctx context.Context, op *limiter.Op) (limiter.State, erro
 	now := s.clocks()
 	e, removed := sh.entry(op)
 	s.giveUp(sh, removed, now)
-	back := s.giveBackNow(sh.end(e, now, op.Kind == limiter.OpReset), op.Timeout)
+	s.end(sh, e, now, op.Kind == limiter.OpReset)
 	e.barred++
+	back := e.back
 	sh.mu.Unlock()
 	defer func() {
 		sh.mu.Lock()
@@ -141,15 +144,15 @@ func (s *Store) Shutdown(ctx context.Context) error {
 		workers.Go(func() {
 			for i := first; i < shards; i += shutdownWorkers {
 				for ctx.Err() == nil {
-					back, more := s.shards[i].removeAny(s.clocks)
-					if err := s.giveBack(ctx, back, limiter.DefaultTimeout); err != nil {
+					e, back := s.removeAny(&s.shards[i])
+					if e == nil {
+						break
+					}
+					if err := s.giveBack(ctx, e, back); err != nil {
 						select {
 						case failed <- err:
 						default:
 						}
-					}
-					if !more {
-						break
 					}
 				}
 			}
@@ -175,17 +178,18 @@ func (s *Store) Shutdown(ctx context.Context) error {
 	}
 }
 
-// removeAny removes an entry, if there is any, and ends it.
-func (sh *shard) removeAny(clocks func() instant) (back owed, more bool) {
+// removeAny removes an entry, if there is any, and ends it. It returns the refund to send.
+func (s *Store) removeAny(sh *shard) (e *entry, back limiter.Op) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	place := sh.used.Back()
-	if place == nil {
-		return owed{}, false
+	if place := sh.used.Back(); place != nil {
+		e = place.Value.(*entry)
+		now := s.clocks()
+		back = sh.release(e, &e.holding, now, false)
+		sh.remove(e)
+		s.end(sh, e, now, false)
 	}
-	e := place.Value.(*entry)
-	sh.remove(e)
-	return sh.end(e, clocks(), false), true
+	return e, back
 }
 
 // Stats counts what a [Store] has done since it was made. Of tokens it is their number.

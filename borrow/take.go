@@ -3,7 +3,6 @@ package borrow
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -14,11 +13,12 @@ type waiter struct {
 	ctx     context.Context
 	op      limiter.Op
 	answers uint64 // of its key when it arrived
-	shares  bool   // it waited when the borrow in flight was sent, so that this may refuse it
+	sent    bool   // a borrow was sent that decides it
 	left    bool   // its caller has left
 
 	done  chan struct{}
-	store bool // the store must decide it
+	store bool            // the store must decide it
+	back  <-chan struct{} // when this is closed
 	state limiter.State
 	err   error
 }
@@ -29,15 +29,15 @@ func (w *waiter) finish(s limiter.State, err error) {
 }
 
 // send lets the store decide the take.
-func (w *waiter) send() {
-	w.store = true
+func (w *waiter) send(e *entry) {
+	w.store, w.back = true, e.back
 	close(w.done)
 }
 
 // sendAll lets the store decide all takes that wait.
 func (e *entry) sendAll() {
 	for _, w := range e.waiting {
-		w.send()
+		w.send(e)
 	}
 	e.waiting = nil
 }
@@ -52,9 +52,8 @@ func (s *Store) take(ctx context.Context, op *limiter.Op, p bucket) (limiter.Sta
 	now := s.clocks() // under the lock: a holding may have waited for it
 	e, removed := sh.entry(op)
 	s.giveUp(sh, removed, now)
-	var back owed
 	if e.policy != p {
-		back = sh.end(e, now, false)
+		s.end(sh, e, now, false)
 		e.policy = p
 	}
 	e.count(op.Cost, now.mono, s.ttl)
@@ -64,23 +63,20 @@ func (s *Store) take(ctx context.Context, op *limiter.Op, p bucket) (limiter.Sta
 		sh.mu.Unlock()
 		return state, nil
 	}
-	if unused := e.tokens > 0 && !e.fresh(now, s.ttl); unused || op.Cost > s.n {
-		if unused {
-			e.halve()
-		}
-		back = back.and(sh.release(e, &e.holding, now, false))
+	if !s.expire(sh, e, &e.holding, now) && op.Cost > s.n {
+		s.giveBackNow(e, sh.release(e, &e.holding, now, false))
 	}
 	if s.decides(e, op.Cost, now) {
-		done := s.giveBackNow(back, op.Timeout)
+		back := e.back
 		sh.mu.Unlock()
-		await(ctx, done)
+		await(ctx, back)
 		return s.inner.Do(ctx, *op)
 	}
 	w := &waiter{ctx: ctx, op: *op, answers: e.answers, done: make(chan struct{})}
 	e.waiting = append(e.waiting, w)
 	if !e.running {
 		e.running = true
-		s.busy.Go(func() { s.borrow(sh, e, back, w.op.Timeout) })
+		s.busy.Go(func() { s.borrow(sh, e) })
 	}
 	sh.mu.Unlock()
 	return s.wait(sh, e, w)
@@ -119,19 +115,20 @@ func (s *Store) wait(sh *shard, e *entry, w *waiter) (limiter.State, error) {
 		select {
 		case <-w.done:
 			if w.store {
+				await(w.ctx, w.back)
 				return s.inner.Do(w.ctx, w.op)
 			}
 			return w.state, w.err
 		case <-w.ctx.Done():
-			if sh.leave(e, w) {
+			if sh.leave(w) {
 				return limiter.State{}, fmt.Errorf("borrow: %w: %w", limiter.ErrCanceled, w.ctx.Err())
 			}
 		case <-limit:
 			limit = nil
 			sh.mu.Lock()
-			owns, answered := e.owner == w, e.answers != w.answers // the store keeps the time of the owner's statement
+			sent, answered := w.sent, e.answers != w.answers // the store keeps the time of a statement
 			sh.mu.Unlock()
-			if owns || !sh.leave(e, w) {
+			if sent || !sh.leave(w) {
 				continue
 			}
 			if answered {
@@ -142,8 +139,8 @@ func (s *Store) wait(sh *shard, e *entry, w *waiter) (limiter.State, error) {
 	}
 }
 
-// leave removes a take, unless it was decided. What its borrow brings goes to the holding.
-func (sh *shard) leave(e *entry, w *waiter) bool {
+// leave abandons a take, unless it was decided. What was borrowed for it goes to the holding.
+func (sh *shard) leave(w *waiter) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	select {
@@ -152,6 +149,5 @@ func (sh *shard) leave(e *entry, w *waiter) bool {
 	default:
 	}
 	w.left = true
-	e.waiting = slices.DeleteFunc(e.waiting, func(other *waiter) bool { return other == w })
 	return true
 }

@@ -190,18 +190,29 @@ func TestWaitingTakes(t *testing.T) {
 		}
 		third := b.ask(ctx, 1)
 		<-time.After(limiter.DefaultTimeout / 2)
-		fourth := b.ask(ctx, 1)
 		release(nil)
 		if a := <-first; !a.Allowed { // the store keeps its time
 			b.Errorf("%+v", a)
 		}
-		if a := <-fourth; !errors.Is(a.err, limiter.ErrKeyBusy) || !errors.Is(a.err, limiter.ErrNotApplied) {
-			b.Errorf("%+v", a)
-		}
+		<-time.After(2 * limiter.DefaultTimeout)
 		release(nil)
 		if a := <-third; a.err != nil || a.Allowed {
 			b.Errorf("%+v", a)
 		}
+	})
+	in(t, "are too many if they time out while the store answers", 1000, func(b *bed) {
+		spent(b, 1)
+		release := b.block(limiter.OpTakeUpTo)
+		first := b.ask(ctx, 5)
+		<-time.After(ttl - 1)
+		wait := b.ask(ctx, 1)
+		b.inner.before = func(limiter.Op) error { <-time.After(limiter.DefaultTimeout); return nil }
+		<-time.After(1)
+		release(nil)
+		if a, c := <-first, <-wait; a.Allowed || !errors.Is(c.err, limiter.ErrKeyBusy) || !errors.Is(c.err, limiter.ErrNotApplied) {
+			b.Errorf("%+v, %+v", a, c)
+		}
+		<-time.After(ttl)
 	})
 }
 
