@@ -19,7 +19,7 @@
 //   - While one process holds tokens, another may be refused.
 //   - A Block, Reset, Charge or change of policy by another process takes effect within the ttl.
 //   - Remaining, RetryAfter and ResetAfter are those of the moment when the tokens were charged, moved on
-//     by the process's clock.
+//     by the process's clock. If tokens expire meanwhile, a take may be refused again after RetryAfter.
 //   - If the store fails, a process still grants what it holds, for the ttl at most.
 //
 // A Refund, Reset, Charge, Block or Cancel of the same process takes effect at once: it ends what the process
@@ -28,7 +28,8 @@
 // # Around it
 //
 // A program has one [Store] for each store, and keeps the inner store for Sweep, Check, Stats and Close.
-// AllowAll needs limiters that are all on the inner store or all on the Store; it counts borrowed tokens as
-// taken, and spends none of them. Limiter.On with a transaction bypasses the Store, and counts as another
-// process. Observers, deny caches and failure policies work as on any store.
+// AllowAll needs limiters that are all on the inner store or all on the Store. AllowAll, AllowUpTo, Peek,
+// Reserve and Wait count borrowed tokens as taken, and spend none of them. Limiter.On with a transaction
+// bypasses the Store, and counts as another process. Observers, deny caches and failure policies work as on
+// any store.
 package borrow

@@ -83,50 +83,35 @@ func TestWhileGivingBack(t *testing.T) {
 
 // Takes that wait when a statement is sent share it.
 func TestSharedStatement(t *testing.T) {
-	ctx := context.Background()
-	shared := func(name string, n int64, test func(b *bed, release func(error), first <-chan answer, waits []<-chan answer)) {
-		in(t, name, n, func(b *bed) {
+	for _, c := range []struct {
+		what    string
+		n       int64
+		failure error
+		sent    int
+	}{
+		{"takes the tokens of all", 1000, nil, 2},
+		{"takes up to n, and the store decides the others", 50, nil, 2 + 7},
+		{"fails all", 1000, limiter.ErrMisconfigured, 2},
+	} {
+		in(t, c.what, c.n, func(b *bed) {
 			b.hold()
 			b.allow(3, true)
 			release := b.block(limiter.OpTakeUpTo)
-			first := b.ask(ctx, 1)
-			var waits []<-chan answer
+			waits := []<-chan answer{b.ask(b.Context(), 1)}
 			for range 20 {
-				waits = append(waits, b.ask(ctx, 5))
+				waits = append(waits, b.ask(b.Context(), 5))
 			}
-			test(b, release, first, waits)
+			release(c.failure) // the 16 tokens serve four
+			<-time.After(ttl)
+			release(c.failure) // late
+			for _, wait := range waits {
+				if a := <-wait; !errors.Is(a.err, c.failure) || a.Allowed != (c.failure == nil) {
+					b.Fatalf("%+v", a)
+				}
+			}
+			if n, stats := len(b.sent()), b.store.Stats(); n != c.sent || stats.Borrows != 3 {
+				b.Errorf("%d statements, want %d; %+v", n, c.sent, stats)
+			}
 		})
 	}
-	shared("takes the tokens of all", 1000, func(b *bed, release func(error), first <-chan answer, waits []<-chan answer) {
-		release(nil) // the 16 tokens serve three
-		<-time.After(ttl)
-		release(nil) // late
-		for _, wait := range append(waits, first) {
-			if a := <-wait; !a.Allowed {
-				b.Fatalf("%+v", a)
-			}
-		}
-		b.sends(op(limiter.OpTakeUpTo, 16), op(limiter.OpTakeUpTo, 17*5))
-	})
-	shared("takes up to n, and the store decides the others", 50, func(b *bed, release func(error), _ <-chan answer, waits []<-chan answer) {
-		release(nil)
-		if stats := b.store.Stats(); len(b.sent()) != 2+7 || stats.Borrows != 3 {
-			b.Errorf("%+v", stats)
-		}
-		release(nil)
-		for _, wait := range waits {
-			if a := <-wait; !a.Allowed {
-				b.Fatalf("%+v", a)
-			}
-		}
-	})
-	shared("fails all", 1000, func(b *bed, release func(error), first <-chan answer, waits []<-chan answer) {
-		release(limiter.ErrMisconfigured)
-		release(limiter.ErrMisconfigured)
-		for _, wait := range append(waits, first) {
-			if a := <-wait; !errors.Is(a.err, limiter.ErrMisconfigured) {
-				b.Fatalf("%+v", a)
-			}
-		}
-	})
 }

@@ -25,26 +25,6 @@ func TestBorrow(t *testing.T) {
 			b.Errorf("%d are held, %d charged", b.holds(), b.used())
 		}
 	})
-	in(t, "is one for each key", 1000, func(b *bed) {
-		b.hold()
-		b.allow(3, true)
-		release := b.block(limiter.OpTakeUpTo)
-		var waits []<-chan answer
-		for range 10 {
-			waits = append(waits, b.ask(ctx, 1))
-		}
-		b.sends(op(limiter.OpTakeUpTo, 16))
-		release(nil)
-		for _, wait := range waits {
-			if a := <-wait; a.err != nil || !a.Allowed {
-				b.Errorf("%+v", a)
-			}
-		}
-		b.sends()
-		if stats := b.store.Stats(); stats.Local != 1+9 || stats.Borrows != 2 || stats.Borrowed != 20 {
-			b.Errorf("%+v", stats)
-		}
-	})
 	in(t, "sets aside what its own take needs", 1000, func(b *bed) {
 		b.hold()
 		release := b.block(limiter.OpTakeUpTo)
@@ -158,28 +138,6 @@ func TestWaitingTakes(t *testing.T) {
 		if a := <-late; a.Allowed {
 			b.Errorf("%+v", a)
 		}
-	})
-	in(t, "are not refused because the chunk was too small", 1000, func(b *bed) {
-		b.hold()
-		b.allow(3, true)
-		release := b.block(limiter.OpTakeUpTo)
-		first := b.ask(ctx, 1)
-		var waits []<-chan answer
-		for range 40 {
-			waits = append(waits, b.ask(ctx, 1))
-		}
-		release(nil)
-		release(nil)
-		for _, wait := range append(waits, first) {
-			if a := <-wait; !a.Allowed {
-				b.Fatalf("%+v", a)
-			}
-		}
-	})
-	in(t, "are not refused by a holding", 1000, func(b *bed) {
-		b.hold()
-		b.allow(4, true)
-		b.sends(op(limiter.OpTakeUpTo, 13))
 	})
 	in(t, "time out in the queue as on a store", 1000, func(b *bed) {
 		spent(b, 1)
