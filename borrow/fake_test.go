@@ -44,8 +44,8 @@ func (s *inner) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	return state, err
 }
 
-// bed is what a test works with, in a synctest bubble: a Store, and a limiter on it.
-type bed struct {
+// fixture is what a test works with, in a synctest bubble: a Store, and a limiter on it.
+type fixture struct {
 	*testing.T
 	inner *inner
 	store *Store
@@ -53,104 +53,104 @@ type bed struct {
 	apart atomic.Int64 // how far the wall clock has moved from the monotonic one
 }
 
-func in(t *testing.T, name string, n int64, test func(b *bed)) {
+func run(t *testing.T, name string, n int64, test func(f *fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			b := &bed{T: t, inner: &inner{Store: memory.New()}}
-			b.store = b.open(n)
-			clocks := b.store.clocks
-			b.store.clocks = func() instant {
+			f := &fixture{T: t, inner: &inner{Store: memory.New()}}
+			f.store = f.open(n)
+			clocks := f.store.clocks
+			f.store.clocks = func() instant {
 				now := clocks()
-				return instant{now.wall + b.apart.Load(), now.mono}
+				return instant{now.wall + f.apart.Load(), now.mono}
 			}
-			b.l = b.limiter(b.store, hourly)
-			test(b)
+			f.l = f.limiter(f.store, hourly)
+			test(f)
 		})
 	})
 }
 
-func (b *bed) open(n int64) *Store {
-	b.Helper()
-	s, err := New(b.inner, n, ttl)
+func (f *fixture) open(n int64) *Store {
+	f.Helper()
+	s, err := New(f.inner, n, ttl)
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
 	return s
 }
 
-func (b *bed) limiter(s limiter.Store, p limiter.TokenBucket, opts ...limiter.Option) *limiter.Limiter {
-	b.Helper()
+func (f *fixture) limiter(s limiter.Store, p limiter.TokenBucket, opts ...limiter.Option) *limiter.Limiter {
+	f.Helper()
 	l, err := limiter.New(s, "test", p, opts...)
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
 	return l
 }
 
 // allow takes cost from the key "k".
-func (b *bed) allow(cost int64, want bool) limiter.Result {
-	b.Helper()
-	res, err := b.l.AllowN(b.Context(), "k", cost)
+func (f *fixture) allow(cost int64, want bool) limiter.Result {
+	f.Helper()
+	res, err := f.l.AllowN(f.Context(), "k", cost)
 	if err != nil || res.Allowed != want {
-		b.Fatalf("AllowN(%d) = %+v, %v; want %v", cost, res, err, want)
+		f.Fatalf("AllowN(%d) = %+v, %v; want %v", cost, res, err, want)
 	}
 	return res
 }
 
 // hold makes the Store hold exactly 3 tokens: three takes go to the store, and the fourth borrows 4.
-func (b *bed) hold() {
-	b.Helper()
+func (f *fixture) hold() {
+	f.Helper()
 	for range busy {
-		b.allow(1, true)
+		f.allow(1, true)
 	}
-	if got := b.holds(); got != 3 {
-		b.Fatalf("%d tokens are held, want 3", got)
+	if got := f.holds(); got != 3 {
+		f.Fatalf("%d tokens are held, want 3", got)
 	}
-	b.sent()
+	f.sent()
 }
 
 // holds returns how many tokens of all keys are held.
-func (b *bed) holds() (tokens int64) {
-	for i := range b.store.shards {
-		b.store.shards[i].mu.Lock()
-		for _, e := range b.store.shards[i].entries {
+func (f *fixture) holds() (tokens int64) {
+	for i := range f.store.shards {
+		f.store.shards[i].mu.Lock()
+		for _, e := range f.store.shards[i].entries {
 			tokens += e.tokens
 		}
-		b.store.shards[i].mu.Unlock()
+		f.store.shards[i].mu.Unlock()
 	}
 	return tokens
 }
 
 // used returns how many tokens the inner store has charged, from its own view.
-func (b *bed) used() int64 {
-	b.Helper()
-	res, err := b.limiter(b.inner.Store, hourly).Peek(b.Context(), "k")
+func (f *fixture) used() int64 {
+	f.Helper()
+	res, err := f.limiter(f.inner.Store, hourly).Peek(f.Context(), "k")
 	if err != nil {
-		b.Fatal(err)
+		f.Fatal(err)
 	}
 	return hourly.Capacity - res.Remaining
 }
 
 // sent returns what the inner store got since the last call.
-func (b *bed) sent() []limiter.Op {
-	b.inner.mu.Lock()
-	defer b.inner.mu.Unlock()
-	ops := b.inner.ops
-	b.inner.ops = nil
+func (f *fixture) sent() []limiter.Op {
+	f.inner.mu.Lock()
+	defer f.inner.mu.Unlock()
+	ops := f.inner.ops
+	f.inner.ops = nil
 	return ops
 }
 
 // sends checks the kinds and costs of what the inner store got since the last call.
-func (b *bed) sends(want ...limiter.Op) {
-	b.Helper()
-	got := b.sent()
+func (f *fixture) sends(want ...limiter.Op) {
+	f.Helper()
+	got := f.sent()
 	ok := len(got) == len(want)
 	for i := range min(len(got), len(want)) {
 		ok = ok && got[i].Kind == want[i].Kind && got[i].Cost == want[i].Cost
 	}
 	if !ok {
-		b.Errorf("the inner store got %s; want %s", show(got), show(want))
+		f.Errorf("the inner store got %s; want %s", show(got), show(want))
 	}
 }
 
@@ -170,10 +170,10 @@ type answer struct {
 }
 
 // ask takes cost in a goroutine.
-func (b *bed) ask(ctx context.Context, cost int64) <-chan answer {
+func (f *fixture) ask(ctx context.Context, cost int64) <-chan answer {
 	c := make(chan answer, 1)
 	go func() {
-		res, err := b.l.AllowN(ctx, "k", cost)
+		res, err := f.l.AllowN(ctx, "k", cost)
 		c <- answer{res, err}
 	}()
 	synctest.Wait()
@@ -182,16 +182,16 @@ func (b *bed) ask(ctx context.Context, cost int64) <-chan answer {
 
 // block makes operations of a kind wait in the inner store until the returned function is called with their
 // error.
-func (b *bed) block(kind limiter.OpKind) (release func(error)) {
+func (f *fixture) block(kind limiter.OpKind) (release func(error)) {
 	c := make(chan error)
-	b.inner.mu.Lock()
-	b.inner.before = func(op limiter.Op) error {
+	f.inner.mu.Lock()
+	f.inner.before = func(op limiter.Op) error {
 		if op.Kind == kind {
 			return <-c
 		}
 		return nil
 	}
-	b.inner.mu.Unlock()
+	f.inner.mu.Unlock()
 	return func(err error) {
 		c <- err
 		synctest.Wait()

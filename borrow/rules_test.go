@@ -60,40 +60,40 @@ func TestOnlyTakesOfBuckets(t *testing.T) {
 		"a take of 0":         {Kind: limiter.OpTake},
 		"a window":            {Kind: limiter.OpTake, Cost: 1, Policy: limiter.FixedWindow{Limit: 10, Window: time.Hour}},
 	} {
-		in(t, what+" goes to the store", 100, func(b *bed) {
-			b.hold()
+		run(t, what+" goes to the store", 100, func(f *fixture) {
+			f.hold()
 			if op.Name, op.Key = "test", "k"; op.Policy == nil {
 				op.Policy = hourly
 			}
-			_, err := b.store.Do(b.Context(), op)
-			if got := b.sent(); err != nil || len(got) != 1 || got[0] != op || b.holds() != 3 {
-				b.Errorf("the inner store got %+v, %v; want %+v", got, err, op)
+			_, err := f.store.Do(f.Context(), op)
+			if got := f.sent(); err != nil || len(got) != 1 || got[0] != op || f.holds() != 3 {
+				f.Errorf("the inner store got %+v, %v; want %+v", got, err, op)
 			}
 		})
 	}
-	in(t, "AllowAll spends nothing", 100, func(b *bed) {
-		b.hold()
-		res, err := limiter.AllowAll(b.Context(), limiter.Claim{Limiter: b.l, Key: "k", Cost: 2})
-		if err != nil || !res.Allowed || b.holds() != 3 || b.used() != 3+4+2 {
-			b.Errorf("%+v, %v; %d are held, and %d charged", res, err, b.holds(), b.used())
+	run(t, "AllowAll spends nothing", 100, func(f *fixture) {
+		f.hold()
+		res, err := limiter.AllowAll(f.Context(), limiter.Claim{Limiter: f.l, Key: "k", Cost: 2})
+		if err != nil || !res.Allowed || f.holds() != 3 || f.used() != 3+4+2 {
+			f.Errorf("%+v, %v; %d are held, and %d charged", res, err, f.holds(), f.used())
 		}
-		b.l = b.limiter(b.store, other)
-		_, err = limiter.AllowAll(b.Context(), limiter.Claim{Limiter: b.l, Key: "k"})
-		if err != nil || b.holds() != 0 {
-			b.Errorf("%v; %d are held after AllowAll by another policy", err, b.holds())
+		f.l = f.limiter(f.store, other)
+		_, err = limiter.AllowAll(f.Context(), limiter.Claim{Limiter: f.l, Key: "k"})
+		if err != nil || f.holds() != 0 {
+			f.Errorf("%v; %d are held after AllowAll by another policy", err, f.holds())
 		}
 	})
-	in(t, "AllowAll needs it in the store", 100, func(b *bed) {
-		s, _ := New(doOnly{Store: b.inner}, 2, ttl)
-		_, err := limiter.AllowAll(b.Context(), limiter.Claim{Limiter: b.limiter(s, hourly), Key: "k"})
+	run(t, "AllowAll needs it in the store", 100, func(f *fixture) {
+		s, _ := New(doOnly{Store: f.inner}, 2, ttl)
+		_, err := limiter.AllowAll(f.Context(), limiter.Claim{Limiter: f.limiter(s, hourly), Key: "k"})
 		if !errors.Is(err, limiter.ErrInvalid) || !errors.Is(err, errors.ErrUnsupported) {
-			b.Error(err)
+			f.Error(err)
 		}
 	})
-	in(t, "a result is that of one after another", 100, func(b *bed) {
+	run(t, "a result is that of one after another", 100, func(f *fixture) {
 		for i := range int64(100) {
-			if res := b.allow(1, true); res.Remaining != 999-i || res.Taken != 1 || res.Source != limiter.SourceStore {
-				b.Fatalf("take %d: %+v", i, res)
+			if res := f.allow(1, true); res.Remaining != 999-i || res.Taken != 1 || res.Source != limiter.SourceStore {
+				f.Fatalf("take %d: %+v", i, res)
 			}
 		}
 	})
@@ -114,14 +114,14 @@ func TestHoldingEnds(t *testing.T) {
 		{"the clock was set back", 20 * time.Millisecond, -31 * time.Millisecond, false, false},
 		{"the clock was set back by much", ttl, -time.Hour, false, false},
 	} {
-		in(t, c.what, 100, func(b *bed) {
-			b.hold()
+		run(t, c.what, 100, func(f *fixture) {
+			f.hold()
 			<-time.After(c.monotonic)
-			b.apart.Store(int64(c.set))
-			b.allow(1, true)
-			spent, stats := len(b.sent()) == 0, b.store.Stats()
+			f.apart.Store(int64(c.set))
+			f.allow(1, true)
+			spent, stats := len(f.sent()) == 0, f.store.Stats()
 			if spent != c.fresh || (stats.GivenBack == 3) != c.comesBack || (stats.Lost == 3) != (!c.fresh && !c.comesBack) {
-				b.Errorf("spent from memory: %v; %+v", spent, stats)
+				f.Errorf("spent from memory: %v; %+v", spent, stats)
 			}
 		})
 	}
@@ -132,92 +132,92 @@ func TestOperationsEndHolding(t *testing.T) {
 	ctx := context.Background()
 	other := hourly
 	other.Capacity = 900
-	operations := map[string]func(b *bed) error{
-		"refund": func(b *bed) error { _, err := b.l.Refund(ctx, "k", 1); return err },
-		"reset":  func(b *bed) error { return b.l.Reset(ctx, "k") },
-		"charge": func(b *bed) error { _, err := b.l.Charge(ctx, "k", 1); return err },
-		"block":  func(b *bed) error { return b.l.Block(ctx, "k", 1) },
-		"cancel": func(b *bed) error {
-			_, err := b.store.Do(ctx, limiter.Op{Kind: limiter.OpCancel, Name: "test", Key: "k", Policy: hourly, Cost: 1})
+	operations := map[string]func(f *fixture) error{
+		"refund": func(f *fixture) error { _, err := f.l.Refund(ctx, "k", 1); return err },
+		"reset":  func(f *fixture) error { return f.l.Reset(ctx, "k") },
+		"charge": func(f *fixture) error { _, err := f.l.Charge(ctx, "k", 1); return err },
+		"block":  func(f *fixture) error { return f.l.Block(ctx, "k", 1) },
+		"cancel": func(f *fixture) error {
+			_, err := f.store.Do(ctx, limiter.Op{Kind: limiter.OpCancel, Name: "test", Key: "k", Policy: hourly, Cost: 1})
 			return err
 		},
-		"take": func(b *bed) error { _, err := b.limiter(b.store, other).Allow(ctx, "k"); return err },
+		"take": func(f *fixture) error { _, err := f.limiter(f.store, other).Allow(ctx, "k"); return err },
 	}
 	for kind, carryOut := range operations {
-		in(t, "before a "+kind+" the tokens go back", 100, func(b *bed) {
-			b.hold()
-			if err := carryOut(b); err != nil {
-				b.Fatal(err)
+		run(t, "before a "+kind+" the tokens go back", 100, func(f *fixture) {
+			f.hold()
+			if err := carryOut(f); err != nil {
+				f.Fatal(err)
 			}
-			ops := b.sent()
+			ops := f.sent()
 			want := kind != "reset"
 			first := ops[0].Kind == limiter.OpRefund && ops[0].Cost == 3
-			if b.holds() != 0 || ops[len(ops)-1].Kind.String() != kind || first != want || len(ops) > 2 {
-				b.Errorf("the store got %s", show(ops))
+			if f.holds() != 0 || ops[len(ops)-1].Kind.String() != kind || first != want || len(ops) > 2 {
+				f.Errorf("the store got %s", show(ops))
 			}
-			if stats := b.store.Stats(); (stats.GivenBack == 3) != want || (stats.Lost == 3) == want {
-				b.Errorf("%+v", stats)
+			if stats := f.store.Stats(); (stats.GivenBack == 3) != want || (stats.Lost == 3) == want {
+				f.Errorf("%+v", stats)
 			}
 		})
 		if kind == "take" {
 			continue
 		}
-		in(t, "nobody borrows during a "+kind, 100, func(b *bed) {
+		run(t, "nobody borrows during a "+kind, 100, func(f *fixture) {
 			kinds := map[string]limiter.OpKind{"refund": limiter.OpRefund, "reset": limiter.OpReset, "charge": limiter.OpCharge, "block": limiter.OpBlock, "cancel": limiter.OpCancel}
-			release, done := b.block(kinds[kind]), make(chan error, 1)
-			go func() { done <- carryOut(b) }()
+			release, done := f.block(kinds[kind]), make(chan error, 1)
+			go func() { done <- carryOut(f) }()
 			synctest.Wait()
 			for range 3 * busy {
-				b.allow(1, true)
+				f.allow(1, true)
 			}
-			if b.store.Stats().Borrows != 0 {
-				b.Error("it borrowed")
+			if f.store.Stats().Borrows != 0 {
+				f.Error("it borrowed")
 			}
 			release(nil)
 			if err := <-done; err != nil {
-				b.Error(err)
+				f.Error(err)
 			}
 		})
-		in(t, "a borrow in flight during a "+kind+" adds nothing", 100, func(b *bed) {
-			b.hold()
-			b.allow(3, true)
-			release := b.block(limiter.OpTakeUpTo)
-			own := b.ask(ctx, 1)
-			waits := b.ask(ctx, 1) // the store decides it
-			if err := carryOut(b); err != nil {
-				b.Fatal(err)
+		run(t, "a borrow in flight during a "+kind+" adds nothing", 100, func(f *fixture) {
+			f.hold()
+			f.allow(3, true)
+			release := f.block(limiter.OpTakeUpTo)
+			own := f.ask(ctx, 1)
+			waits := f.ask(ctx, 1) // the store decides it
+			if err := carryOut(f); err != nil {
+				f.Fatal(err)
 			}
 			release(nil)
-			first, second, stats := <-own, <-waits, b.store.Stats()
-			if !first.Allowed && kind != "block" || second.err != nil || b.holds() != 0 {
-				b.Errorf("%+v, %+v; %d are held", first, second, b.holds())
+			first, second, stats := <-own, <-waits, f.store.Stats()
+			if !first.Allowed && kind != "block" || second.err != nil || f.holds() != 0 {
+				f.Errorf("%+v, %+v; %d are held", first, second, f.holds())
 			}
 			if lost := kind == "reset" || kind == "block"; lost && stats.GivenBack > 0 || !lost && stats.Lost > 0 {
-				b.Errorf("%+v", stats)
+				f.Errorf("%+v", stats)
 			}
 		})
 	}
-	in(t, "takes and charges in turn lose nothing", 100, func(b *bed) {
+	run(t, "takes and charges in turn lose nothing", 100, func(f *fixture) {
 		for range 20 {
 			for range 7 {
-				b.allow(1, true)
+				f.allow(1, true)
 			}
-			if err := operations["charge"](b); err != nil {
-				b.Fatal(err)
+			if err := operations["charge"](f); err != nil {
+				f.Fatal(err)
 			}
 		}
-		if stats := b.store.Stats(); b.used() != 20*8 || stats.Lost != 0 || stats.Borrows != 20 {
-			b.Errorf("%d are charged, want %d; %+v", b.used(), 20*8, stats)
+		if stats := f.store.Stats(); f.used() != 20*8 || stats.Lost != 0 || stats.Borrows != 20 {
+			f.Errorf("%d are charged, want %d; %+v", f.used(), 20*8, stats)
 		}
 	})
-	in(t, "two policies in turn borrow nothing", 100, func(b *bed) {
-		one, two := b.l, b.limiter(b.store, other)
+	run(t, "two policies in turn borrow nothing", 100, func(f *fixture) {
+		one, two := f.l, f.limiter(f.store, other)
 		for i := range 60 {
-			b.l = []*limiter.Limiter{one, two}[i%2]
-			b.allow(1, true)
+			f.l = []*limiter.Limiter{one, two}[i%2]
+			f.allow(1, true)
 		}
-		if stats := b.store.Stats(); stats != (Stats{}) {
-			b.Errorf("%+v", stats)
+		if stats := f.store.Stats(); stats != (Stats{}) {
+			f.Errorf("%+v", stats)
 		}
 	})
 }
@@ -243,98 +243,98 @@ func TestChunk(t *testing.T) {
 		{"is larger than a take", huge, 1000, 10, 0, 10, []int64{16, 64}}, // 4 was too small
 		{"is no larger than n", huge, 10, 11, 0, 10, nil},
 	} {
-		in(t, c.what, c.n, func(b *bed) {
-			b.l = b.limiter(b.store, c.policy)
+		run(t, c.what, c.n, func(f *fixture) {
+			f.l = f.limiter(f.store, c.policy)
 			for range c.takes {
-				b.allow(c.cost, true)
+				f.allow(c.cost, true)
 				<-time.After(c.every)
 			}
 			var got []int64
 			held := int64(0)
-			for _, op := range b.sent() {
+			for _, op := range f.sent() {
 				if op.Kind == limiter.OpTakeUpTo {
 					got = append(got, op.Cost+held%c.cost)
 					held = (op.Cost + held) % c.cost // what is left of a chunk
 				}
 			}
 			if fmt.Sprint(got) != fmt.Sprint(c.borrowed) {
-				b.Errorf("borrowed %v, want %v", got, c.borrowed)
+				f.Errorf("borrowed %v, want %v", got, c.borrowed)
 			}
 		})
 	}
-	in(t, "is halved when tokens were not used", 1000, func(b *bed) {
+	run(t, "is halved when tokens were not used", 1000, func(f *fixture) {
 		for range 30 {
-			b.allow(1, true)
+			f.allow(1, true)
 		}
-		e := b.entry()
+		e := f.entry()
 		chunk := e.chunk
 		<-time.After(ttl)
-		b.allow(1, true)
-		if stats := b.store.Stats(); chunk != 64 || stats.GivenBack == 0 || e.chunk > 4*chunk/2 {
-			b.Errorf("%d, then %d; %+v", chunk, e.chunk, stats)
+		f.allow(1, true)
+		if stats := f.store.Stats(); chunk != 64 || stats.GivenBack == 0 || e.chunk > 4*chunk/2 {
+			f.Errorf("%d, then %d; %+v", chunk, e.chunk, stats)
 		}
 		e.chunk = 64
 		e.halve()
 		if e.chunk != 32 {
-			b.Error(e.chunk)
+			f.Error(e.chunk)
 		}
 	})
-	in(t, "is 1 again after a pause", 1000, func(b *bed) {
+	run(t, "is 1 again after a pause", 1000, func(f *fixture) {
 		for range 30 {
-			b.allow(1, true)
+			f.allow(1, true)
 		}
 		<-time.After(2 * ttl)
-		b.sent()
-		b.allow(1, true)
-		b.allow(1, true)
-		for _, op := range b.sent() {
+		f.sent()
+		f.allow(1, true)
+		f.allow(1, true)
+		for _, op := range f.sent() {
 			if op.Kind == limiter.OpTakeUpTo {
-				b.Errorf("borrowed %d", op.Cost)
+				f.Errorf("borrowed %d", op.Cost)
 			}
 		}
 	})
 }
 
 // entry returns the entry of the key "k".
-func (b *bed) entry() *entry {
+func (f *fixture) entry() *entry {
 	op := limiter.Op{Name: "test", Key: "k"}
-	return b.store.shardOf(&op).entries[id{"test", "k"}]
+	return f.store.shardOf(&op).entries[id{"test", "k"}]
 }
 
 // Rule 9, the other part of which is in TestNew.
 func TestMostHoldings(t *testing.T) {
-	in(t, "the one used least recently is given up", 100, func(b *bed) {
+	run(t, "the one used least recently is given up", 100, func(f *fixture) {
 		const more = 10
-		sh, kept := &b.store.shards[0], ""
+		sh, kept := &f.store.shards[0], ""
 		for i, n := 0, 0; n < maxHoldings/shards+more; i++ {
 			key := fmt.Sprint(i)
-			if b.store.shardOf(&limiter.Op{Name: "test", Key: key}) != sh {
+			if f.store.shardOf(&limiter.Op{Name: "test", Key: key}) != sh {
 				continue
 			}
 			if n++; n == 1 {
 				kept = key
 			}
 			for _, key := range []string{key, key, key, key, kept} {
-				if _, err := b.l.Allow(b.Context(), key); err != nil {
-					b.Fatal(err)
+				if _, err := f.l.Allow(f.Context(), key); err != nil {
+					f.Fatal(err)
 				}
 			}
 			synctest.Wait()
 		}
-		stats := b.store.Stats()
+		stats := f.store.Stats()
 		if e := sh.entries[id{"test", kept}]; e == nil || stats.Holdings < maxHoldings/shards-1 || stats.Holdings > maxHoldings/shards || stats.GivenBack != 3*more || stats.Lost != 0 {
-			b.Errorf("%+v, %+v; want %d given back", e, stats, 3*more)
+			f.Errorf("%+v, %+v; want %d given back", e, stats, 3*more)
 		}
 	})
-	in(t, "one that is in use is not", 100, func(b *bed) {
-		sh := &b.store.shards[0]
+	run(t, "one that is in use is not", 100, func(f *fixture) {
+		sh := &f.store.shards[0]
 		for i := range maxHoldings/shards + 1 {
 			e, removed := sh.entry(&limiter.Op{Name: "test", Key: fmt.Sprint(i)})
 			if i == 0 {
 				e.barred = 1
 			}
 			if removed != nil && removed.key != "1" || (removed != nil) != (i == maxHoldings/shards) {
-				b.Fatalf("entry %d removed %+v, want the second", i, removed)
+				f.Fatalf("entry %d removed %+v, want the second", i, removed)
 			}
 		}
 	})
@@ -342,42 +342,42 @@ func TestMostHoldings(t *testing.T) {
 
 // Rule 10.
 func TestLimiterAround(t *testing.T) {
-	in(t, "the deny cache refuses nothing that is held", 1000, func(b *bed) {
-		b.l = b.limiter(b.store, hourly, limiter.WithDenyCache(10, time.Minute))
-		b.hold()
-		b.allow(999, false) // of 993 in the store and 3 that are held
-		b.allow(996, true)
+	run(t, "the deny cache refuses nothing that is held", 1000, func(f *fixture) {
+		f.l = f.limiter(f.store, hourly, limiter.WithDenyCache(10, time.Minute))
+		f.hold()
+		f.allow(999, false) // of 993 in the store and 3 that are held
+		f.allow(996, true)
 	})
-	in(t, "the deny cache refuses when nothing is left", 1000, func(b *bed) {
-		b.l = b.limiter(b.store, hourly, limiter.WithDenyCache(10, time.Minute))
-		b.hold()
-		b.allow(996, true)
-		b.allow(1, false)
-		if res := b.allow(1, false); res.Source != limiter.SourceDenyCache {
-			b.Errorf("%+v", res)
+	run(t, "the deny cache refuses when nothing is left", 1000, func(f *fixture) {
+		f.l = f.limiter(f.store, hourly, limiter.WithDenyCache(10, time.Minute))
+		f.hold()
+		f.allow(996, true)
+		f.allow(1, false)
+		if res := f.allow(1, false); res.Source != limiter.SourceDenyCache {
+			f.Errorf("%+v", res)
 		}
 	})
-	in(t, "an observer sees every take", 100, func(b *bed) {
+	run(t, "an observer sees every take", 100, func(f *fixture) {
 		seen := 0
-		b.l = b.limiter(b.store, hourly, limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
+		f.l = f.limiter(f.store, hourly, limiter.WithObserver(func(_ context.Context, d limiter.Decision) {
 			if seen++; d.Op != limiter.OpTake || !d.Result.Allowed {
-				b.Errorf("%+v", d)
+				f.Errorf("%+v", d)
 			}
 		}))
 		for range 20 {
-			b.allow(1, true)
+			f.allow(1, true)
 		}
-		if stats := b.store.Stats(); seen != 20 || stats.Local+stats.Borrows+3 != 20 {
-			b.Errorf("%d were seen; %+v", seen, stats)
+		if stats := f.store.Stats(); seen != 20 || stats.Local+stats.Borrows+3 != 20 {
+			f.Errorf("%d were seen; %+v", seen, stats)
 		}
 	})
-	in(t, "FailOpen applies to an error of a borrow", 100, func(b *bed) {
-		b.l = b.limiter(b.store, hourly, limiter.FailOpen())
-		b.hold()
-		b.inner.before = func(limiter.Op) error { return limiter.ErrNotApplied }
-		b.allow(3, true)
-		if res := b.allow(1, true); res.Source != limiter.SourcePolicy {
-			b.Errorf("%+v", res)
+	run(t, "FailOpen applies to an error of a borrow", 100, func(f *fixture) {
+		f.l = f.limiter(f.store, hourly, limiter.FailOpen())
+		f.hold()
+		f.inner.before = func(limiter.Op) error { return limiter.ErrNotApplied }
+		f.allow(3, true)
+		if res := f.allow(1, true); res.Source != limiter.SourcePolicy {
+			f.Errorf("%+v", res)
 		}
 	})
 }

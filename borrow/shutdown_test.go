@@ -12,71 +12,71 @@ import (
 
 func TestShutdown(t *testing.T) {
 	ctx := context.Background()
-	in(t, "gives back what is held, of all keys", 1000, func(b *bed) {
-		b.hold()
-		for _, key := range []string{"a", "b", "c"} {
+	run(t, "gives back what is held, of all keys", 1000, func(f *fixture) {
+		f.hold()
+		for _, key := range []string{"a", "f", "c"} {
 			for range 2 * busy {
-				if _, err := b.l.Allow(ctx, key); err != nil {
-					b.Fatal(err)
+				if _, err := f.l.Allow(ctx, key); err != nil {
+					f.Fatal(err)
 				}
 			}
 		}
-		if stats := b.store.Stats(); stats.Holdings != 4 {
-			b.Errorf("%+v", stats)
+		if stats := f.store.Stats(); stats.Holdings != 4 {
+			f.Errorf("%+v", stats)
 		}
 		for range 2 {
-			if err := b.store.Shutdown(ctx); err != nil {
-				b.Error(err)
+			if err := f.store.Shutdown(ctx); err != nil {
+				f.Error(err)
 			}
 		}
-		stats := b.store.Stats()
-		if b.used() != 4 || stats.Holdings != 0 || stats.Lost != 0 || stats.Borrowed-stats.GivenBack != 1+3*5 {
-			b.Errorf("%d are charged; %+v", b.used(), stats)
+		stats := f.store.Stats()
+		if f.used() != 4 || stats.Holdings != 0 || stats.Lost != 0 || stats.Borrowed-stats.GivenBack != 1+3*5 {
+			f.Errorf("%d are charged; %+v", f.used(), stats)
 		}
-		b.sent()
-		b.allow(1, true)
-		b.sends(op(limiter.OpTake, 1))
+		f.sent()
+		f.allow(1, true)
+		f.sends(op(limiter.OpTake, 1))
 	})
-	in(t, "waits for a borrow in flight", 1000, func(b *bed) {
-		b.hold()
-		b.allow(3, true)
-		release := b.block(limiter.OpTakeUpTo)
-		own, waits := b.ask(ctx, 1), b.ask(ctx, 1)
+	run(t, "waits for a borrow in flight", 1000, func(f *fixture) {
+		f.hold()
+		f.allow(3, true)
+		release := f.block(limiter.OpTakeUpTo)
+		own, waits := f.ask(ctx, 1), f.ask(ctx, 1)
 		short, cancel := context.WithTimeout(ctx, time.Millisecond)
 		defer cancel()
-		if err := b.store.Shutdown(short); !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
-			b.Error(err)
+		if err := f.store.Shutdown(short); !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
+			f.Error(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- b.store.Shutdown(ctx) }()
+		go func() { done <- f.store.Shutdown(ctx) }()
 		synctest.Wait()
 		if len(done) > 0 {
-			b.Error("it did not wait")
+			f.Error("it did not wait")
 		}
 		release(nil)
 		if a, c := <-own, <-waits; !a.Allowed || !c.Allowed || <-done != nil {
-			b.Errorf("%+v, %+v", a, c)
+			f.Errorf("%+v, %+v", a, c)
 		}
-		if stats := b.store.Stats(); b.used() != 7+2 || stats.GivenBack != 15 {
-			b.Errorf("%d are charged; %+v", b.used(), stats)
+		if stats := f.store.Stats(); f.used() != 7+2 || stats.GivenBack != 15 {
+			f.Errorf("%d are charged; %+v", f.used(), stats)
 		}
 	})
-	in(t, "gives nothing back after its context has ended", 1000, func(b *bed) {
-		b.hold()
+	run(t, "gives nothing back after its context has ended", 1000, func(f *fixture) {
+		f.hold()
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		if err := b.store.Shutdown(ended); !errors.Is(err, limiter.ErrCanceled) || b.holds() != 3 {
-			b.Errorf("%v; %d are held", err, b.holds())
+		if err := f.store.Shutdown(ended); !errors.Is(err, limiter.ErrCanceled) || f.holds() != 3 {
+			f.Errorf("%v; %d are held", err, f.holds())
 		}
-		if err := b.store.Shutdown(ctx); err != nil || b.used() != 4 {
-			b.Errorf("%v; %d are charged", err, b.used())
+		if err := f.store.Shutdown(ctx); err != nil || f.used() != 4 {
+			f.Errorf("%v; %d are charged", err, f.used())
 		}
 	})
-	in(t, "says that tokens are lost", 1000, func(b *bed) {
-		b.hold()
-		b.inner.before = func(limiter.Op) error { return limiter.ErrNotApplied }
-		if err := b.store.Shutdown(ctx); !errors.Is(err, limiter.ErrNotApplied) || b.store.Stats().Lost != 3 {
-			b.Errorf("%v; %+v", err, b.store.Stats())
+	run(t, "says that tokens are lost", 1000, func(f *fixture) {
+		f.hold()
+		f.inner.before = func(limiter.Op) error { return limiter.ErrNotApplied }
+		if err := f.store.Shutdown(ctx); !errors.Is(err, limiter.ErrNotApplied) || f.store.Stats().Lost != 3 {
+			f.Errorf("%v; %+v", err, f.store.Stats())
 		}
 	})
 }
