@@ -29,7 +29,6 @@ type holding struct {
 	charged  instant // before the statement was sent that charged the oldest of them
 	answered instant // when the store returned state
 	state    limiter.State
-	debt     int64 // the time, in nanoseconds, that the bucket took to fill before they were charged
 }
 
 // fresh reports whether the tokens may still be spent. In a process that was frozen or restored they may not.
@@ -61,29 +60,19 @@ func (h *holding) spend(cost int64, now instant) limiter.State {
 // add adds what a statement has charged, which was sent at the instant.
 func (h *holding) add(s limiter.State, sent, answered instant) {
 	if h.tokens == 0 {
-		h.charged, h.debt = sent, debt(&s)
+		h.charged = sent
 	}
 	h.tokens += s.Taken
 	h.state, h.answered = s, answered
 }
 
-// debt is the time that the bucket took to fill before a statement charged it.
-func debt(s *limiter.State) int64 { return s.Row.FullAt - s.Taken*s.Row.Period - s.Now }
-
-// refund returns how many of the tokens to give back. The others have come back already: the bucket
-// may have refilled since they were charged, and others may have spent that. Giving back all would let too
-// much pass. The time of a part of a token is carried over to the next call for the key.
-//
-// Other processes may hold half of the bucket, and give that back. If the bucket lacked more than that when
-// the tokens were charged, nothing of its refill was lost, and all tokens are given back.
+// refund returns how many of the tokens to give back. The others may have come back already: the bucket may
+// have refilled since they were charged, and others may have spent that. A large debt at the charge does not
+// exclude this, because other processes may have given back. The time of a part of a token is carried over to
+// the next call for the key.
 func (h *holding) refund(now instant, carried *int64) int64 {
-	wall, mono := now.wall-h.charged.wall, now.mono-h.charged.mono
 	step := h.state.Row.Period
-	age := max(wall, mono, 0)
-	if h.debt-age >= h.policy.Capacity*step/2 {
-		return h.tokens
-	}
-	age += *carried
+	age := max(now.wall-h.charged.wall, now.mono-h.charged.mono, 0) + *carried
 	if *carried = 0; age/step >= h.tokens {
 		return 0
 	}
