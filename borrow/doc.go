@@ -17,6 +17,8 @@
 //   - Up to n tokens of a key in each process are lost if the process stops or freezes, or if it sees no
 //     more requests of the key. They come back as the bucket refills. [Store.Shutdown] gives them back.
 //   - While one process holds tokens, another may be refused.
+//   - A copy of a process, as of a virtual machine, may spend what it holds once more if it continues within
+//     the ttl.
 //   - A Block, Reset, Charge or change of policy by another process takes effect within the ttl.
 //   - Remaining, RetryAfter and ResetAfter are those of the moment when the tokens were charged, moved on
 //     by the process's clock. If tokens expire meanwhile, a take may be refused again after RetryAfter.

@@ -108,7 +108,8 @@ func TestHoldingEnds(t *testing.T) {
 	}{
 		{"the time is not over", ttl - 1, 0, true, false},
 		{"the time is over", ttl, 0, false, true},
-		{"the process was frozen", ttl / 2, ttl / 2, false, false},
+		{"a copy continues within the ttl", ttl / 4, ttl / 2, true, false},
+		{"a copy continues after the ttl", ttl / 4, 3 * ttl / 4, false, false},
 		{"the process was frozen for long", 0, time.Hour, false, false},
 		{"the clock was set back a little", 20 * time.Millisecond, -30 * time.Millisecond, true, false},
 		{"the clock was set back", 20 * time.Millisecond, -31 * time.Millisecond, false, false},

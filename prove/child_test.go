@@ -1,8 +1,10 @@
 package prove_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -30,6 +32,35 @@ func startChild(t testing.TB, cmd *exec.Cmd, listen func(out io.Reader) error) *
 	must(t, err)
 	p.ended.Go(func() { p.err = listen(out) })
 	return p
+}
+
+// startReporting starts a helper, and has note hear the events that it reports.
+func startReporting[Event any](t testing.TB, name string, job any, note func(Event)) *child {
+	t.Helper()
+	return startChild(t, helper(t, name, job), func(out io.Reader) error {
+		for in := json.NewDecoder(out); ; {
+			var e Event
+			if err := in.Decode(&e); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			note(e)
+		}
+	})
+}
+
+// reporter returns the function by which such a helper reports an event.
+func reporter[Event any]() (note func(Event)) {
+	var mu sync.Mutex
+	out := json.NewEncoder(os.Stdout)
+	return func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := out.Encode(e); err != nil { // the test has ended
+			os.Exit(1)
+		}
+	}
 }
 
 // kill kills the process, and waits until all of its output was read.

@@ -2,13 +2,8 @@ package prove_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"math/rand/v2"
-	"os"
-	"sync"
-	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -25,8 +20,6 @@ type holder struct {
 }
 
 const (
-	// holderVariable is what a holder has to do, as JSON.
-	holderVariable = "LIMITER_PROVE_HOLDER"
 	// holderCallers is how many callers a holder has: more than there are places.
 	holderCallers = 10
 	leaseLimit    = 5
@@ -34,13 +27,9 @@ const (
 	longestLease = 500 * time.Millisecond
 )
 
-func init() { helpers["holder"] = holdUntilKilled }
+func init() { register("holder", holdUntilKilled) }
 
-func holdUntilKilled() error {
-	var h holder
-	if err := json.Unmarshal([]byte(os.Getenv(holderVariable)), &h); err != nil {
-		return err
-	}
+func holdUntilKilled(h holder) error {
 	ctx := context.Background()
 	w := worker{DSN: h.DSN, Path: h.Path}
 	store, stop, err := w.open(ctx)
@@ -51,15 +40,7 @@ func holdUntilKilled() error {
 		return err
 	}
 	defer stop()
-	var mu sync.Mutex
-	out := json.NewEncoder(os.Stdout)
-	c, err := newLeases(leases.Recorder{Store: store, Note: func(e leases.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err := out.Encode(e); err != nil { // the test has ended
-			os.Exit(1)
-		}
-	}})
+	c, err := newLeases(leases.Recorder{Store: store, Note: reporter[leases.Event]()})
 	if err != nil {
 		return err
 	}
@@ -108,23 +89,4 @@ func holdLeases(ctx context.Context, r *rand.Rand, c *limiter.Concurrency, key s
 		}
 	}
 	return nil
-}
-
-// startHolder starts a holder, and reports its events to told as they come.
-func startHolder(t testing.TB, h holder, told *leases.Ledger) *child {
-	t.Helper()
-	job, err := json.Marshal(h)
-	must(t, err)
-	return startChild(t, helper(t, "holder", holderVariable+"="+string(job)), func(out io.Reader) error {
-		for in := json.NewDecoder(out); ; {
-			var e leases.Event
-			if err := in.Decode(&e); err != nil {
-				if errors.Is(err, io.EOF) {
-					return nil
-				}
-				return err
-			}
-			told.Note(e)
-		}
-	})
 }

@@ -130,7 +130,7 @@ func TestLeases(t *testing.T) {
 			key := keyOf(r.Seed)
 			l := &leaseRound{told: &leases.Ledger{}}
 			l.start = func(t *testing.T) *child {
-				return startHolder(t, holder{DSN: dsn, Key: key, Seed: r.Rand.Uint64()}, l.told)
+				return startReporting(t, "holder", holder{DSN: dsn, Key: key, Seed: r.Rand.Uint64()}, l.told.Note)
 			}
 			l.run(t, r, func() limiter.Store { return openStore(t, server.DSN()) }, key,
 				func(t *testing.T, r *campaign.Round) { // cuts at any byte
@@ -159,7 +159,7 @@ func TestLeases(t *testing.T) {
 			key := keyOf(r.Seed)
 			l := &leaseRound{told: &leases.Ledger{}}
 			l.start = func(t *testing.T) *child {
-				return startHolder(t, holder{Path: path, Key: key, Seed: r.Rand.Uint64()}, l.told)
+				return startReporting(t, "holder", holder{Path: path, Key: key, Seed: r.Rand.Uint64()}, l.told.Note)
 			}
 			l.run(t, r, func() limiter.Store { return store }, key, l.killHolder)
 		})

@@ -2,6 +2,7 @@ package prove_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -41,7 +42,21 @@ var proof *campaign.Campaign
 // helperVariable. A helper neither runs tests nor starts servers.
 var helpers = map[string]func() error{}
 
-const helperVariable = "LIMITER_PROVE_HELPER"
+const (
+	helperVariable = "LIMITER_PROVE_HELPER"
+	// jobVariable is what a helper has to do, as JSON.
+	jobVariable = "LIMITER_PROVE_JOB"
+)
+
+func register[Job any](name string, run func(job Job) error) {
+	helpers[name] = func() error {
+		var job Job
+		if err := json.Unmarshal([]byte(os.Getenv(jobVariable)), &job); err != nil {
+			return err
+		}
+		return run(job)
+	}
+}
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(helperVariable); name != "" {
@@ -75,9 +90,11 @@ func help(name string) int {
 }
 
 // helper returns the command that is this program as a helper.
-func helper(t testing.TB, name string, env ...string) *exec.Cmd {
+func helper(t testing.TB, name string, job any) *exec.Cmd {
 	t.Helper()
-	return testenv.Self(t, append(env, helperVariable+"="+name)...)
+	text, err := json.Marshal(job)
+	must(t, err)
+	return testenv.Self(t, helperVariable+"="+name, jobVariable+"="+string(text))
 }
 
 func begin() (err error) {

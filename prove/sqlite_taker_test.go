@@ -3,11 +3,9 @@ package prove_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -42,23 +40,20 @@ func answerOf(r limiter.Result, err error) int {
 	return -1
 }
 
-const (
-	takerFile = "LIMITER_PROVE_FILE"
-	takerSeed = "LIMITER_PROVE_SEED"
-	// takerWorkers is how many takes a taker has under way at once.
-	takerWorkers = 6
-)
+// takerWorkers is how many takes a taker has under way at once.
+const takerWorkers = 6
 
-func init() { helpers["taker"] = takeUntilKilled }
+type takerJob struct {
+	Path string
+	Seed uint64
+}
+
+func init() { register("taker", takeUntilKilled) }
 
 func workerOf(seed uint64, worker int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(worker))) }
 
-func takeUntilKilled() error {
-	seed, err := strconv.ParseUint(os.Getenv(takerSeed), 10, 64)
-	if err != nil {
-		return err
-	}
-	store, err := sqlite.Open(os.Getenv(takerFile))
+func takeUntilKilled(job takerJob) error {
+	store, err := sqlite.Open(job.Path)
 	if err != nil {
 		return err
 	}
@@ -68,7 +63,7 @@ func takeUntilKilled() error {
 	}
 	failed := make(chan error)
 	for i := range takerWorkers {
-		go func() { failed <- takeAndTell(context.Background(), i, workerOf(seed, i), limiters) }()
+		go func() { failed <- takeAndTell(context.Background(), i, workerOf(job.Seed, i), limiters) }()
 	}
 	return <-failed
 }
@@ -107,8 +102,7 @@ func into(l *ledger.Ledger) note {
 func startTaker(t testing.TB, path string, seed uint64, told note) *taker {
 	t.Helper()
 	p := &taker{seed: seed, first: make(chan struct{})}
-	p.child = startChild(t, helper(t, "taker", takerFile+"="+path, fmt.Sprint(takerSeed, "=", seed)),
-		func(out io.Reader) error { return p.listen(out, told) })
+	p.child = startChild(t, helper(t, "taker", takerJob{path, seed}), func(out io.Reader) error { return p.listen(out, told) })
 	return p
 }
 

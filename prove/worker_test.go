@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/gob"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -23,10 +22,7 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-func init() { helpers["worker"] = work }
-
-// workerVariable is what a worker has to do, as JSON.
-const workerVariable = "LIMITER_PROVE_WORKER"
+func init() { register("worker", work) }
 
 type worker struct {
 	DSN    string // of a PostgreSQL database,
@@ -42,11 +38,7 @@ const (
 	roundTime = 2 * time.Minute
 )
 
-func work() error {
-	var w worker
-	if err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &w); err != nil {
-		return err
-	}
+func work(w worker) error {
 	ctx, cancel := context.WithTimeout(context.Background(), roundTime)
 	defer cancel()
 	store, stop, err := w.open(ctx)
@@ -101,9 +93,7 @@ func startWorkers(t *testing.T, workers ...worker) *running {
 	run := &running{reports: make([][]history.Call, len(workers))}
 	var helpers []*exec.Cmd
 	for _, w := range workers {
-		job, err := json.Marshal(w)
-		must(t, err)
-		helpers = append(helpers, helper(t, "worker", workerVariable+"="+string(job)))
+		helpers = append(helpers, helper(t, "worker", w))
 	}
 	run.ended = testenv.StartTogether(t, helpers, func(i int, out io.Reader) error {
 		return gob.NewDecoder(out).Decode(&run.reports[i])
