@@ -2,6 +2,9 @@ package borrow
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -9,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -30,16 +34,15 @@ type inner struct {
 func (s *inner) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	s.mu.Lock()
 	s.ops = append(s.ops, op)
-	before, after := s.before, s.after
 	s.mu.Unlock()
-	if before != nil {
-		if err := before(op); err != nil {
+	if s.before != nil {
+		if err := s.before(op); err != nil {
 			return limiter.State{}, err
 		}
 	}
 	state, err := s.Store.Do(ctx, op)
-	if err == nil && after != nil {
-		err = after(op)
+	if err == nil && s.after != nil {
+		err = s.after(op)
 	}
 	return state, err
 }
@@ -73,18 +76,14 @@ func run(t *testing.T, name string, n int64, test func(f *fixture)) {
 func (f *fixture) open(n int64) *Store {
 	f.Helper()
 	s, err := New(f.inner, n, ttl)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Must(f, err)
 	return s
 }
 
 func (f *fixture) limiter(s limiter.Store, p limiter.TokenBucket, opts ...limiter.Option) *limiter.Limiter {
 	f.Helper()
 	l, err := limiter.New(s, "test", p, opts...)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Must(f, err)
 	return l
 }
 
@@ -126,9 +125,7 @@ func (f *fixture) holds() (tokens int64) {
 func (f *fixture) used() int64 {
 	f.Helper()
 	res, err := f.limiter(f.inner.Store, hourly).Peek(f.Context(), "k")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Must(f, err)
 	return hourly.Capacity - res.Remaining
 }
 
@@ -144,19 +141,14 @@ func (f *fixture) sent() []limiter.Op {
 // sends checks the kinds and costs of what the inner store got since the last call.
 func (f *fixture) sends(want ...limiter.Op) {
 	f.Helper()
-	got := f.sent()
-	ok := len(got) == len(want)
-	for i := range min(len(got), len(want)) {
-		ok = ok && got[i].Kind == want[i].Kind && got[i].Cost == want[i].Cost
-	}
-	if !ok {
-		f.Errorf("the inner store got %s; want %s", show(got), show(want))
+	if got := show(f.sent()); !slices.Equal(got, show(want)) {
+		f.Errorf("the inner store got %s; want %s", got, show(want))
 	}
 }
 
 func show(ops []limiter.Op) (text []string) {
 	for _, op := range ops {
-		text = append(text, op.Kind.String()+" "+time.Duration(op.Cost).String())
+		text = append(text, fmt.Sprint(op.Kind, op.Cost))
 	}
 	return text
 }
@@ -180,18 +172,56 @@ func (f *fixture) ask(ctx context.Context, cost int64) <-chan answer {
 	return c
 }
 
+// granted checks that takes are granted.
+func (f *fixture) granted(takes ...<-chan answer) {
+	f.Helper()
+	for _, take := range takes {
+		if a := <-take; a.err != nil || !a.Allowed {
+			f.Errorf("a take is not granted: %+v", a)
+		}
+	}
+}
+
+// refused checks that takes are refused, with an error that matches all targets. Without one there is no
+// error.
+func (f *fixture) refused(take <-chan answer, targets ...error) {
+	f.Helper()
+	a := <-take
+	bad := a.Allowed || (a.err != nil) != (len(targets) > 0)
+	for _, target := range targets {
+		bad = bad || !errors.Is(a.err, target)
+	}
+	if bad {
+		f.Errorf("a take is not refused with %v: %+v", targets, a)
+	}
+}
+
+// state checks how many tokens are held, and how many the inner store has charged.
+func (f *fixture) state(held, charged int64) {
+	f.Helper()
+	if h, c := f.holds(), f.used(); h != held || c != charged {
+		f.Errorf("%d tokens are held and %d charged; want %d and %d", h, c, held, charged)
+	}
+}
+
+// stats checks how many tokens were given back and lost.
+func (f *fixture) stats(givenBack, lost int64) {
+	f.Helper()
+	if s := f.store.Stats(); s.GivenBack != givenBack || s.Lost != lost {
+		f.Errorf("%+v; want %d given back, %d lost", s, givenBack, lost)
+	}
+}
+
 // block makes operations of a kind wait in the inner store until the returned function is called with their
 // error.
 func (f *fixture) block(kind limiter.OpKind) (release func(error)) {
 	c := make(chan error)
-	f.inner.mu.Lock()
 	f.inner.before = func(op limiter.Op) error {
 		if op.Kind == kind {
 			return <-c
 		}
 		return nil
 	}
-	f.inner.mu.Unlock()
 	return func(err error) {
 		c <- err
 		synctest.Wait()

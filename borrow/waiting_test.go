@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // Rule 4.
@@ -16,65 +17,72 @@ func TestBorrow(t *testing.T) {
 		f.hold()
 		f.allow(4, true) // of 3 that are held, and the chunk is 16
 		f.sends(op(limiter.OpTakeUpTo, 16-3))
-		if f.holds() != 12 {
-			f.Errorf("%d are held", f.holds())
-		}
+		f.state(12, 3+4+13)
 		f.allow(100, true) // more than the chunk
 		f.sends(op(limiter.OpTakeUpTo, 100-12))
-		if f.holds() != 0 || f.used() != 3+4+13+88 {
-			f.Errorf("%d are held, %d charged", f.holds(), f.used())
-		}
+		f.state(0, 3+4+13+88)
 	})
-	run(t, "is one for each key", 1000, func(f *fixture) {
-		f.hold()
-		f.allow(3, true)
-		release := f.block(limiter.OpTakeUpTo)
-		var waits []<-chan answer
+	during := func(name string, held int64, test func(f *fixture, release func(error))) {
+		run(t, name, 1000, func(f *fixture) {
+			f.hold()
+			if held == 0 {
+				f.allow(3, true)
+			}
+			test(f, f.block(limiter.OpTakeUpTo))
+		})
+	}
+	during("is one for each key", 0, func(f *fixture, release func(error)) {
+		var takes []<-chan answer
 		for range 10 {
-			waits = append(waits, f.ask(ctx, 1))
+			takes = append(takes, f.ask(ctx, 1))
 		}
 		f.sends(op(limiter.OpTakeUpTo, 16))
 		release(nil)
-		for _, wait := range waits {
-			if a := <-wait; a.err != nil || !a.Allowed {
-				f.Errorf("%+v", a)
-			}
-		}
+		f.granted(takes...)
 		f.sends()
 		if stats := f.store.Stats(); stats.Local != 1+9 || stats.Borrows != 2 || stats.Borrowed != 20 {
 			f.Errorf("%+v", stats)
 		}
 	})
-	run(t, "sets aside what its own take needs", 1000, func(f *fixture) {
-		f.hold()
-		release := f.block(limiter.OpTakeUpTo)
-		own := f.ask(ctx, 4)
-		small := f.ask(ctx, 1)
-		select {
-		case a := <-small:
-			f.Errorf("the tokens were spent twice: %+v", a)
-		default:
+	during("sets aside what its own take needs", 3, func(f *fixture, release func(error)) {
+		own, small := f.ask(ctx, 4), f.ask(ctx, 1)
+		if len(small) > 0 {
+			f.Error("the tokens were spent twice")
 		}
 		release(nil)
-		if a, c := <-own, <-small; !a.Allowed || !c.Allowed || f.holds() != 11 {
-			f.Errorf("%+v, %+v; %d are held", a, c, f.holds())
-		}
+		f.granted(own, small)
+		f.state(11, 3+4+13)
 	})
-	run(t, "goes on when its caller leaves", 1000, func(f *fixture) {
-		f.hold()
-		release := f.block(limiter.OpTakeUpTo)
+	during("goes on when its caller leaves", 3, func(f *fixture, release func(error)) {
 		left, cancel := context.WithCancel(ctx)
 		own, waits := f.ask(left, 4), f.ask(left, 1)
 		cancel()
-		for _, wait := range []<-chan answer{own, waits} {
-			if a := <-wait; !errors.Is(a.err, limiter.ErrCanceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
+		for _, take := range []<-chan answer{own, waits} {
+			if a := <-take; !errors.Is(a.err, limiter.ErrCanceled) || errors.Is(a.err, limiter.ErrOutcomeUnknown) {
 				f.Errorf("%+v", a)
 			}
 		}
 		release(nil)
-		if f.holds() != 16 {
-			f.Errorf("%d are held, want 16", f.holds())
-		}
+		f.state(16, 3+4+13)
+	})
+	during("that lasts longer than the ttl adds nothing", 0, func(f *fixture, release func(error)) {
+		own := f.ask(ctx, 1)
+		<-time.After(ttl)
+		release(nil)
+		f.granted(own)
+		f.state(0, 7+1)
+		f.stats(15, 0)
+	})
+	run(t, "spends nothing that is older than the ttl", 1000, func(f *fixture) {
+		f.hold()
+		<-time.After(ttl / 2)
+		release := f.block(limiter.OpTakeUpTo)
+		own := f.ask(ctx, 4)
+		<-time.After(ttl / 2)
+		release(nil)
+		f.granted(own)
+		f.state(1, 7+5-3)
+		f.stats(3, 0)
 	})
 	run(t, "does not take a caller whose context has ended", 1000, func(f *fixture) {
 		f.hold()
@@ -85,64 +93,32 @@ func TestBorrow(t *testing.T) {
 			f.Errorf("%v; %d are held", err, f.holds())
 		}
 	})
-	run(t, "that lasts longer than the ttl adds nothing", 1000, func(f *fixture) {
-		f.hold()
-		f.allow(3, true)
-		release := f.block(limiter.OpTakeUpTo)
-		own := f.ask(ctx, 1)
-		<-time.After(ttl)
-		release(nil)
-		if a, stats := <-own, f.store.Stats(); !a.Allowed || f.holds() != 0 || stats.GivenBack != 15 {
-			f.Errorf("%+v; %d are held; %+v", a, f.holds(), stats)
-		}
-	})
-	run(t, "spends nothing that is older than the ttl", 1000, func(f *fixture) {
-		f.hold()
-		<-time.After(ttl / 2)
-		release := f.block(limiter.OpTakeUpTo)
-		own := f.ask(ctx, 4)
-		<-time.After(ttl / 2)
-		release(nil)
-		if a, stats := <-own, f.store.Stats(); !a.Allowed || stats.GivenBack != 3 || f.holds() != 1 {
-			f.Errorf("%+v; %d are held; %+v", a, f.holds(), stats)
-		}
-	})
 }
 
 // Rule 5.
 func TestWaitingTakes(t *testing.T) {
 	ctx := context.Background()
-	// spent makes the bucket empty but for left, with nothing held.
-	spent := func(f *fixture, left int64) {
-		f.hold()
-		f.allow(3, true)
-		l := f.limiter(f.inner.Store, hourly)
-		if res, err := l.AllowN(ctx, "k", hourly.Capacity-7-left); err != nil || !res.Allowed {
-			f.Fatal(res, err)
-		}
-		f.sent()
+	// first sends a borrow, when none are held and left tokens are in the store.
+	during := func(name string, left int64, test func(f *fixture, release func(error), first <-chan answer)) {
+		run(t, name, 1000, func(f *fixture) {
+			f.hold()
+			f.allow(3, true)
+			_, err := f.limiter(f.inner.Store, hourly).AllowN(ctx, "k", hourly.Capacity-7-left)
+			testenv.Must(f, err)
+			f.sent()
+			release := f.block(limiter.OpTakeUpTo)
+			test(f, release, f.ask(ctx, 1))
+		})
 	}
-	run(t, "are granted by a borrow that was sent before", 1000, func(f *fixture) {
-		spent(f, 2)
-		release := f.block(limiter.OpTakeUpTo)
-		first, second := f.ask(ctx, 1), f.ask(ctx, 1)
+	during("are granted by a borrow that was sent before", 2, func(f *fixture, release func(error), first <-chan answer) {
+		second := f.ask(ctx, 1)
 		release(nil)
-		if a, c := <-first, <-second; !a.Allowed || !c.Allowed {
-			f.Errorf("%+v, %+v", a, c)
-		}
+		f.granted(first, second)
 	})
-	run(t, "are refused only by one that was sent after, and share it", 1000, func(f *fixture) {
-		spent(f, 1)
-		release := f.block(limiter.OpTakeUpTo)
-		first := f.ask(ctx, 1)
-		var waits []<-chan answer
-		for range 5 {
-			waits = append(waits, f.ask(ctx, 1))
-		}
+	during("are refused only by one that was sent after, and share it", 1, func(f *fixture, release func(error), first <-chan answer) {
+		waits := []<-chan answer{f.ask(ctx, 1), f.ask(ctx, 1), f.ask(ctx, 1)}
 		release(nil)
-		if a := <-first; !a.Allowed {
-			f.Errorf("%+v", a)
-		}
+		f.granted(first)
 		late := f.ask(ctx, 1)
 		if n := len(f.sent()); n != 2 {
 			f.Errorf("%d statements, want a second one for the others", n)
@@ -155,53 +131,34 @@ func TestWaitingTakes(t *testing.T) {
 		}
 		f.sends(op(limiter.OpTakeUpTo, 125))
 		release(nil)
-		if a := <-late; a.Allowed {
-			f.Errorf("%+v", a)
-		}
+		f.refused(late)
 	})
-	run(t, "are not refused because the chunk was too small", 1000, func(f *fixture) {
-		f.hold()
-		f.allow(3, true)
-		release := f.block(limiter.OpTakeUpTo)
-		first := f.ask(ctx, 1)
-		var waits []<-chan answer
+	during("are not refused because the chunk was too small", 900, func(f *fixture, release func(error), first <-chan answer) {
+		takes := []<-chan answer{first}
 		for range 40 {
-			waits = append(waits, f.ask(ctx, 1))
+			takes = append(takes, f.ask(ctx, 1))
 		}
 		release(nil)
 		release(nil)
-		for _, wait := range append(waits, first) {
-			if a := <-wait; !a.Allowed {
-				f.Fatalf("%+v", a)
-			}
-		}
+		f.granted(takes...)
 	})
 	run(t, "are not refused by a holding", 1000, func(f *fixture) {
 		f.hold()
 		f.allow(4, true)
 		f.sends(op(limiter.OpTakeUpTo, 13))
 	})
-	run(t, "time out in the queue as on a store", 1000, func(f *fixture) {
-		spent(f, 1)
-		release := f.block(limiter.OpTakeUpTo)
-		first, second := f.ask(ctx, 1), f.ask(ctx, 1)
-		if a := <-second; !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !limiter.StoreFailed(a.err) {
+	during("time out in the queue as on a store", 1, func(f *fixture, release func(error), first <-chan answer) {
+		if a := <-f.ask(ctx, 1); !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !limiter.StoreFailed(a.err) {
 			f.Errorf("%v", a.err)
 		}
 		third := f.ask(ctx, 1)
 		<-time.After(limiter.DefaultTimeout / 2)
 		fourth := f.ask(ctx, 1)
 		release(nil)
-		if a := <-first; !a.Allowed { // the store keeps its time
-			f.Errorf("%+v", a)
-		}
-		if a := <-fourth; !errors.Is(a.err, limiter.ErrKeyBusy) || !errors.Is(a.err, limiter.ErrNotApplied) {
-			f.Errorf("%+v", a)
-		}
+		f.granted(first) // the store keeps its time
+		f.refused(fourth, limiter.ErrKeyBusy, limiter.ErrNotApplied)
 		release(nil)
-		if a := <-third; a.err != nil || a.Allowed {
-			f.Errorf("%+v", a)
-		}
+		f.refused(third)
 	})
 	in(t, "are too many if they time out while the store answers", 1000, func(b *bed) {
 		spent(b, 1)
@@ -253,9 +210,7 @@ func TestGiveBack(t *testing.T) {
 		}
 		f.allow(1, true)
 		f.allow(1, true)
-		if stats := f.store.Stats(); stats.Lost != 3 || stats.GivenBack != 0 {
-			f.Errorf("%+v", stats)
-		}
+		f.stats(0, 3)
 	})
 	// The bucket was full, so its refill of ten tokens was lost to the tokens that were held. Later they
 	// would be too many.
@@ -264,19 +219,9 @@ func TestGiveBack(t *testing.T) {
 		f.hold()
 		<-time.After(ttl)
 		f.allow(1, true)
-		if stats := f.store.Stats(); f.sent()[0].Cost != 1 || stats.GivenBack != 3 {
-			f.Errorf("%+v", stats)
+		if f.stats(3, 0); f.sent()[0].Cost != 1 {
+			f.Error("not one was given back")
 		}
-	})
-	run(t, "lets nothing pass twice", 1000, func(f *fixture) {
-		p := limiter.PerSecond(1000)
-		f.l = f.limiter(f.store, p)
-		f.hold()
-		<-time.After(10 * ttl)
-		if res, err := f.limiter(f.inner.Store, p).AllowN(f.Context(), "k", 1000); err != nil || !res.Allowed {
-			f.Fatal(res, err)
-		}
-		f.allow(1, false)
 	})
 	// The others give back what they hold, so the bucket is full before the last one gives back.
 	run(t, "lets nothing pass twice after others gave back", 1024, func(f *fixture) {
@@ -294,15 +239,15 @@ func TestGiveBack(t *testing.T) {
 			_ = s.Shutdown(f.Context())
 		}
 		<-time.After(time.Hour)
-		if res, err := f.limiter(f.inner.Store, p).AllowN(f.Context(), "k", p.Capacity); err != nil || !res.Allowed {
-			f.Fatal(res, err)
-		}
+		last := f.l
+		f.l = f.limiter(f.inner.Store, p)
+		f.allow(p.Capacity, true)
+		f.l = last
 		f.allow(1, false)
 	})
 	run(t, "carries parts of a token over", 1000, func(f *fixture) {
-		step := int64(10)
 		h := holding{policy: hourly, tokens: 5}
-		h.state.Row.Period = step
+		h.state.Row.Period = 10
 		var carried, back int64
 		for range 10 {
 			back += h.refund(instant{7, 7}, &carried) // 70 in all, of which a tenth comes back each
@@ -322,31 +267,26 @@ func TestFailedBorrow(t *testing.T) {
 			release := f.block(limiter.OpTakeUpTo)
 			own, waits := f.ask(ctx, 4), f.ask(ctx, 5)
 			release(failed)
-			if a := <-own; !errors.Is(a.err, failed) {
-				f.Errorf("%+v", a)
-			}
+			f.refused(own, failed)
 			release(nil)
-			if a := <-waits; !a.Allowed || f.holds() != 64-5 {
-				f.Errorf("%+v; %d are held", a, f.holds())
-			}
+			f.granted(waits)
 			f.sends(op(limiter.OpTakeUpTo, 16-3), op(limiter.OpTakeUpTo, 64-3)) // the 3 are still held
+			f.state(64-5, 7+61)
 		})
 	}
 	run(t, "adds nothing if its outcome is unknown", 1000, func(f *fixture) {
 		f.hold()
 		f.allow(3, true)
 		f.inner.after = func(limiter.Op) error { return limiter.ErrOutcomeUnknown }
-		if _, err := f.l.Allow(ctx, "k"); !errors.Is(err, limiter.ErrOutcomeUnknown) || f.holds() != 0 || f.used() != 7+16 {
-			f.Errorf("%v; %d are held, %d charged", err, f.holds(), f.used())
-		}
+		f.refused(f.ask(ctx, 1), limiter.ErrOutcomeUnknown)
+		f.inner.after = nil
+		f.state(0, 7+16)
 	})
 	run(t, "ends no process by a panic", 1000, func(f *fixture) {
 		f.hold()
 		f.allow(3, true)
 		f.inner.before = func(limiter.Op) error { panic("broken") }
-		if _, err := f.l.Allow(ctx, "k"); !errors.Is(err, limiter.ErrOutcomeUnknown) {
-			f.Error(err)
-		}
+		f.refused(f.ask(ctx, 1), limiter.ErrOutcomeUnknown)
 	})
 	run(t, "is the last if the store cannot take up to a cost", 1000, func(f *fixture) {
 		f.inner.before = func(op limiter.Op) error {
