@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestShutdown(t *testing.T) {
@@ -16,22 +17,18 @@ func TestShutdown(t *testing.T) {
 		f.hold()
 		for _, key := range []string{"a", "f", "c"} {
 			for range 2 * busy {
-				if _, err := f.l.Allow(ctx, key); err != nil {
-					f.Fatal(err)
-				}
+				testenv.Must(f, testenv.ErrorOf(f.l.Allow(ctx, key)))
 			}
 		}
 		if stats := f.store.Stats(); stats.Holdings != 4 {
 			f.Errorf("%+v", stats)
 		}
 		for range 2 {
-			if err := f.store.Shutdown(ctx); err != nil {
-				f.Error(err)
-			}
+			testenv.Must(f, f.store.Shutdown(ctx))
 		}
-		stats := f.store.Stats()
-		if f.used() != 4 || stats.Holdings != 0 || stats.Lost != 0 || stats.Borrowed-stats.GivenBack != 1+3*5 {
-			f.Errorf("%d are charged; %+v", f.used(), stats)
+		f.state(0, 4)
+		if stats := f.store.Stats(); stats.Holdings != 0 || stats.Lost != 0 || stats.Borrowed-stats.GivenBack != 1+3*5 {
+			f.Errorf("%+v", stats)
 		}
 		f.sent()
 		f.allow(1, true)
@@ -54,12 +51,10 @@ func TestShutdown(t *testing.T) {
 			f.Error("it did not wait")
 		}
 		release(nil)
-		if a, c := <-own, <-waits; !a.Allowed || !c.Allowed || <-done != nil {
-			f.Errorf("%+v, %+v", a, c)
-		}
-		if stats := f.store.Stats(); f.used() != 7+2 || stats.GivenBack != 15 {
-			f.Errorf("%d are charged; %+v", f.used(), stats)
-		}
+		f.granted(own, waits)
+		testenv.Must(f, <-done)
+		f.state(0, 7+2)
+		f.stats(15, 0)
 	})
 	run(t, "gives nothing back after its context has ended", 1000, func(f *fixture) {
 		f.hold()
@@ -68,9 +63,8 @@ func TestShutdown(t *testing.T) {
 		if err := f.store.Shutdown(ended); !errors.Is(err, limiter.ErrCanceled) || f.holds() != 3 {
 			f.Errorf("%v; %d are held", err, f.holds())
 		}
-		if err := f.store.Shutdown(ctx); err != nil || f.used() != 4 {
-			f.Errorf("%v; %d are charged", err, f.used())
-		}
+		testenv.Must(f, f.store.Shutdown(ctx))
+		f.state(0, 4)
 	})
 	run(t, "says that tokens are lost", 1000, func(f *fixture) {
 		f.hold()
