@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -96,13 +97,9 @@ func TestBound(t *testing.T) {
 // crash.
 func runProcess(t *testing.T, store limiter.Store, p limiter.TokenBucket, g *ledger, seed uint64, ttl, idle time.Duration) Stats {
 	s, err := New(store, 100, ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	l, err := limiter.New(s, "test", p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	end := time.Now().Add(time.Duration(seed % 4 * uint64(idle)))
 	var all sync.WaitGroup
 	for caller := range 6 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/borrow"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/storetest"
 )
@@ -14,9 +15,7 @@ import (
 func open(t *testing.T, inner limiter.Store) *borrow.Store {
 	t.Helper()
 	s, err := borrow.New(inner, 2, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	return s
 }
 

@@ -171,9 +171,7 @@ func TestConcurrencyOverload(t *testing.T) {
 		})
 		c, err := limiter.NewConcurrency(storeOn(t, p, d.schema(t)), "overload", limiter.InFlight{Limit: 5, Hold: time.Minute},
 			limiter.WithTimeout(overloadTimeout), limiter.FailOpen())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		hold := func(key string) (limiter.Result, error) {
 			lease, err := c.TryAcquire(t.Context(), key)
 			defer lease.Release(t.Context()) //nolint:errcheck // the lease ends
@@ -256,9 +254,7 @@ func TestAllowAllBesideALock(t *testing.T) {
 					limiters[i] = failOpen(t, d.store(t, schema, nil), slow(1<<17), overloadTimeout)
 				}
 				organization := "m/" + t.Name()
-				if _, err := allowAll(t, limiters[0], organization, locked); err != nil {
-					t.Fatal(err)
-				}
+				must(t, testenv.ErrorOf(allowAll(t, limiters[0], organization, locked)))
 				defer lock(t, locked)()
 				defer keepAsking(2, func(int) { _, _ = allowAll(t, limiters[0], organization, locked) })()
 				d.blocked(t, 1)
@@ -273,9 +269,7 @@ func TestAllowAllBesideALock(t *testing.T) {
 			t.Run("that is held half of the time, decides "+locked+" in time", func(t *testing.T) {
 				l := failOpen(t, d.store(t, schema, nil), slow(1<<17), limiter.DefaultTimeout)
 				call := func(int) (limiter.Result, error) { return allowAll(t, l, "m", "z") }
-				if _, err := call(0); err != nil {
-					t.Fatal(err)
-				}
+				must(t, testenv.ErrorOf(call(0)))
 				stop := keepAsking(1, func(int) {
 					release := lock(t, locked)
 					<-time.After(10 * time.Millisecond)
@@ -311,9 +305,7 @@ func TestLockedRows(t *testing.T) {
 				l := failOpen(t, storeOn(t, p, schema), slow(1<<17), overloadTimeout)
 				locked := func(round, caller int) string { return fmt.Sprintf("locked %d %d", round, caller%rows) }
 				for i := range 3 * rows {
-					if _, err := l.Allow(t.Context(), locked(i/rows, i)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, testenv.ErrorOf(l.Allow(t.Context(), locked(i/rows, i))))
 				}
 				others := func(caller int) (limiter.Result, error) { return l.Allow(t.Context(), fmt.Sprint("other", caller)) }
 				// The rows stay locked all the time. The longer a transaction is open, the slower PostgreSQL

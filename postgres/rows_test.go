@@ -99,18 +99,14 @@ func (r changing) While(t *testing.T, op limiter.Op, row limiter.Row, do func())
 	if err == nil {
 		_, err = tx.Exec(t.Context(), query, args...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		do()
 	}()
 	waited = r.d.waits(t, done)
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tx.Commit(t.Context()))
 	<-done
 	return waited
 }

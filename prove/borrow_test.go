@@ -141,7 +141,7 @@ func TestBorrow(t *testing.T) {
 // What a frozen process holds is too old when it continues. A process that crashes loses what it holds, until
 // the bucket has refilled.
 func (on borrowing) crashes(t *testing.T) {
-	proof.Rounds(t, "tokens taken ahead", campaign.Sizes{CI: 3, Nightly: 150, Release: 600}, func(t *testing.T, r *campaign.Round) {
+	proof.Rounds(t, "tokens taken ahead", campaign.Sizes{CI: 3, Nightly: 150, Release: 300}, func(t *testing.T, r *campaign.Round) {
 		p, processes := refilling, []int{2, 1, 4}[r.Number%3]
 		if processes == 2 {
 			p = large
@@ -175,7 +175,7 @@ func (on borrowing) crashes(t *testing.T) {
 
 // What another process does takes effect within the ttl.
 func (on borrowing) changes(t *testing.T) {
-	proof.Rounds(t, "tokens taken ahead beside other operations", campaign.Sizes{CI: 1, Nightly: 50, Release: 200}, func(t *testing.T, r *campaign.Round) {
+	proof.Rounds(t, "tokens taken ahead beside other operations", campaign.Sizes{CI: 1, Nightly: 50, Release: 100}, func(t *testing.T, r *campaign.Round) {
 		b := on.round(t, r, small)
 		ctx, key, l := t.Context(), b.Key, b.limiter
 		fewer, err := limiter.New(on.store, spenderName, limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Hour})
@@ -223,7 +223,7 @@ func (on borrowing) failures(t *testing.T) {
 		name   string
 		source limiter.Source
 	}{{"open", limiter.SourcePolicy}, {"local", limiter.SourceLocal}}
-	proof.Rounds(t, "tokens taken ahead of a store that fails", campaign.Sizes{CI: 2, Nightly: 50, Release: 200}, func(t *testing.T, r *campaign.Round) {
+	proof.Rounds(t, "tokens taken ahead of a store that fails", campaign.Sizes{CI: 2, Nightly: 50, Release: 100}, func(t *testing.T, r *campaign.Round) {
 		fail, fault := policies[r.Number%2], faults[r.Number/2%2]
 		b := on.round(t, r, small)
 		b.DSN, b.Failure = dsnAt(front.Port()), fail.name
@@ -246,7 +246,7 @@ func (on borrowing) failures(t *testing.T) {
 
 // An overloaded key is no failure of the store. The timeout is longer than a slow machine may stand still.
 func (on borrowing) overload(t *testing.T) {
-	proof.Rounds(t, "tokens taken ahead of an overloaded key", campaign.Sizes{CI: 1, Nightly: 30, Release: 100}, func(t *testing.T, r *campaign.Round) {
+	proof.Rounds(t, "tokens taken ahead of an overloaded key", campaign.Sizes{CI: 1, Nightly: 30, Release: 60}, func(t *testing.T, r *campaign.Round) {
 		b := on.round(t, r, refilling)
 		b.Failure, b.Timeout, b.Callers, b.Pause = "open", 2*time.Second, 1000, 20*time.Millisecond
 		b.start(2)

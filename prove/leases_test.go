@@ -33,13 +33,9 @@ func (l *leaseRound) killHolder(t *testing.T, r *campaign.Round) {
 func (l *leaseRound) freezeHolder(t *testing.T, r *campaign.Round) {
 	t.Helper()
 	process := l.holders[0].cmd.Process
-	if err := process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, process.Signal(syscall.SIGSTOP))
 	wait(t.Context(), longestLease+100*time.Millisecond)
-	if err := process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must(t, process.Signal(syscall.SIGCONT))
 	r.Count(campaign.Freezes, 1)
 }
 
@@ -73,15 +69,11 @@ func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.St
 func (l *leaseRound) takeAll(t *testing.T, r *campaign.Round, store limiter.Store, key string) {
 	t.Helper()
 	c, err := newLeases(leases.Recorder{Store: store, Note: l.told.Note})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	began := time.Now()
 	for n := 0; n < leaseLimit; {
 		lease, err := c.TryAcquireFor(t.Context(), key, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if lease.Allowed {
 			n++
 		} else {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
@@ -95,9 +96,7 @@ func serverCrashBehind(t *testing.T, n *network) func(t *testing.T, r *campaign.
 	p := dbtest.NewPooler(t, dsnAt(between.Port()), "server_login_retry = 1")
 	return func(t *testing.T, r *campaign.Round) {
 		k := newOneKey(t, n, r, behind(p), waitLimit)
-		if _, err := k.Allow(t.Context(), k.key); err != nil {
-			t.Fatal(err)
-		}
+		must(t, testenv.ErrorOf(k.Allow(t.Context(), k.key)))
 		release := k.hold(t)
 		err := k.failure(t, r, waitLimit, func() {
 			k.blocked(t, 1)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/sqlite"
 )
@@ -26,9 +27,7 @@ var recordings = filepath.Join("..", "..", "handler", "awslambda", "testdata")
 func recorded(tb testing.TB, path ...string) []byte {
 	tb.Helper()
 	event, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return event
 }
 
@@ -36,9 +35,7 @@ func recorded(tb testing.TB, path ...string) []byte {
 func request(tb testing.TB, file, method, path, body string) []byte {
 	tb.Helper()
 	var event map[string]any
-	if err := json.Unmarshal(recorded(tb, recordings, file), &event); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, json.Unmarshal(recorded(tb, recordings, file), &event))
 	about := event["requestContext"].(map[string]any)
 	if http, ok := about["http"].(map[string]any); ok { // an HTTP API or a function URL
 		event["rawPath"], event["rawQueryString"] = path, ""
@@ -48,9 +45,7 @@ func request(tb testing.TB, file, method, path, body string) []byte {
 	}
 	event["body"], event["isBase64Encoded"] = body, false
 	edited, err := json.Marshal(event)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return edited
 }
 
@@ -137,13 +132,9 @@ func expired(t *testing.T, store limiter.Store, n int) {
 	t.Helper()
 	l, err := limiter.New(store, "search", policies["search"],
 		limiter.WithClock(func() time.Time { return time.Now().Add(-3 * time.Hour) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range n {
-		if _, err := l.Allow(t.Context(), string(rune('a'+i))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, testenv.ErrorOf(l.Allow(t.Context(), string(rune('a'+i)))))
 	}
 }
 
@@ -152,13 +143,9 @@ func fileStore(t *testing.T) (path string, store *sqlite.Store) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "limiter.db")
 	store, err := sqlite.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
-	if err := migrations.Up(t.Context(), migrations.SQLite, store.DB()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), migrations.SQLite, store.DB()))
 	return path, store
 }
 
@@ -205,9 +192,7 @@ func failsOnUnknownEvents(t *testing.T, binary string) {
 func answersBeforeTheDeadline(t *testing.T, binary string) {
 	// This server accepts connections and never sends a byte.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer silent.Close()
 	go func() {
 		for {
@@ -238,9 +223,7 @@ func closesItsConnections(t *testing.T, binary string) {
 		dsn, db := migrated(t, server)
 		api, p := startFunction(t, binary, map[string]string{"DATABASE_URL": dsn + "&application_name=bootstrap"})
 		connections := func() (n int) {
-			if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bootstrap'`).Scan(&n); err != nil {
-				t.Fatal(err)
-			}
+			must(t, db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bootstrap'`).Scan(&n))
 			return n
 		}
 		<-api.asked
@@ -253,9 +236,7 @@ func closesItsConnections(t *testing.T, binary string) {
 		if n := connections(); n != 1 {
 			t.Errorf("%d connections after it, want 1", n)
 		}
-		if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Process.Signal(syscall.SIGTERM))
 		p.await(t, "connections are left after SIGTERM", func() bool { return connections() == 0 })
 	})
 }
@@ -265,12 +246,8 @@ func migrated(t *testing.T, server *dbtest.Server) (dsn string, db *sql.DB) {
 	t.Helper()
 	dsn = server.Database(t)
 	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	if err := migrations.Up(t.Context(), migrations.Postgres, db); err != nil {
-		t.Fatal(err)
-	}
+	must(t, migrations.Up(t.Context(), migrations.Postgres, db))
 	return dsn, db
 }

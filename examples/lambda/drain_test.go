@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // listens waits until the server logs its address.
@@ -28,13 +30,9 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 	p := launch(t, binary, map[string]string{"PORT": "0", "LIMITER_SQLITE": filepath.Join(t.TempDir(), "limiter.db")})
 	address := listens(t, p)
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(testTimeout)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, conn.SetDeadline(time.Now().Add(testTimeout)))
 
 	const form = "user=alice&password=open+sesame"
 	if _, err := io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: example.com\r\nContent-Type: application/x-www-form-urlencoded\r\n"+
@@ -47,9 +45,7 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 	if _, err := io.ReadFull(conn, buf); err != nil || string(buf) != goOn {
 		t.Fatalf("%q, %v\n%s", buf, err, &p.output)
 	}
-	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Process.Signal(syscall.SIGTERM))
 	p.await(t, "the server still takes connections", func() bool {
 		c, err := net.Dial("tcp", address)
 		if err == nil {
@@ -57,9 +53,7 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 		}
 		return err != nil
 	})
-	if _, err := io.WriteString(conn, form); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(io.WriteString(conn, form)))
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 OK\r\n") || !strings.Contains(string(answer), `{"welcome":"alice"}`) {
 		t.Errorf("the response to the request in flight is %q, %v", answer, err)

@@ -15,7 +15,10 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
+
+var must = testenv.Must
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
@@ -23,9 +26,7 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_ = listener.Close()
 	return listener.Addr().String()
 }
@@ -65,17 +66,11 @@ func lookup(env map[string]string) func(string) string {
 func get(t *testing.T, url string) (code int, header http.Header) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(io.Copy(io.Discard, resp.Body)))
 	return resp.StatusCode, resp.Header
 }
 

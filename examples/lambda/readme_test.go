@@ -14,9 +14,7 @@ import (
 func commands(t *testing.T) []string {
 	t.Helper()
 	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var list []string
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(readme), -1) {
 		for line := range strings.Lines(strings.ReplaceAll(block[1], "\\\n", " ")) {
@@ -48,9 +46,7 @@ func TestReadmeCommands(t *testing.T) {
 		t.Errorf("the tables come first (%d), then the build (%d), then the commands that need them (%d, %d)", goose, bootstrap, deploy, replace)
 	}
 	mod, err := os.ReadFile(filepath.Join("..", "..", "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	install := list[max(0, index("github.com/pressly/goose/v3/cmd/goose@"))]
 	if version := install[strings.LastIndex(install, "@")+1:]; !strings.Contains(string(mod), "github.com/pressly/goose/v3 "+version+"\n") {
 		t.Errorf("%s: go.mod has another version", install)

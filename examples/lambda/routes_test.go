@@ -17,9 +17,7 @@ func service(t *testing.T, s settings) http.Handler {
 	t.Helper()
 	now := time.Now() // the clock stands still, so nothing refills
 	h, err := routes(memory.New(memory.WithClock(func() time.Time { return now })), s.client(), policies)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 

@@ -70,9 +70,7 @@ func launch(tb testing.TB, binary string, env map[string]string, args ...string)
 	}
 	p.Stdout, p.Stderr = &p.output, &p.output
 	p.started = time.Now()
-	if err := p.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, p.Start())
 	go func() {
 		p.err = p.Wait()
 		close(p.ended)

@@ -86,9 +86,7 @@ func template(t *testing.T) (parameters []string, function samFunction) {
 func decode(t *testing.T, file string, into any) {
 	t.Helper()
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	d := yaml.NewDecoder(f)
 	d.KnownFields(true)
@@ -126,9 +124,7 @@ func TestTemplate(t *testing.T) {
 		t.Errorf("the timeout of the function is %v; a response can take %v", timeout, slowest())
 	}
 	config, err := poolConfig(settings{databaseURL: "host=localhost", inLambda: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := p.ReservedConcurrentExecutions * int(config.MaxConns); n == 0 || n > maxConnections {
 		t.Errorf("%d instances have %d connections, of %d", p.ReservedConcurrentExecutions, n, maxConnections)
 	}
@@ -146,9 +142,7 @@ func TestTemplateEvents(t *testing.T) {
 	}
 	_, store := fileStore(t)
 	h, err := routes(store, settings{inLambda: true}.client(), policies)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sweeps := false
 	for name, e := range f.Properties.Events {
 		event, ok := recording[e.Type]

@@ -44,9 +44,7 @@ func (c *Cluster) withClock(ahead time.Duration) *Clock {
 	c.t.Helper()
 	library, file := filepath.Join(c.server.Dir, "clock.so"), filepath.Join(c.server.Dir, "clock")
 	source := library + ".c"
-	if err := os.WriteFile(source, []byte(preload), 0o644); err != nil {
-		c.t.Fatal(err)
-	}
+	testenv.Must(c.t, os.WriteFile(source, []byte(preload), 0o644))
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
 		testenv.Unavailable(c.t, "cc", err)

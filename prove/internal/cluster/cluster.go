@@ -45,9 +45,7 @@ func (c *Cluster) init(options ...string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	if err := c.server.Init(ctx, append(options, "--auth=trust", "--locale=C.UTF-8")...); err != nil {
-		c.t.Fatal(err)
-	}
+	testenv.Must(c.t, c.server.Init(ctx, append(options, "--auth=trust", "--locale=C.UTF-8")...))
 }
 
 // prepare returns a cluster without data.
@@ -114,9 +112,7 @@ func (c *Cluster) launch() {
 	}
 	// mmap keeps shared memory in the data directory, and it is removed with that.
 	settings := []string{"max_connections=200", "dynamic_shared_memory_type=mmap"}
-	if err := c.server.LaunchOn(c.port, append(settings, c.settings...)...); err != nil {
-		c.t.Fatal(err)
-	}
+	testenv.Must(c.t, c.server.LaunchOn(c.port, append(settings, c.settings...)...))
 }
 
 // Stop lets the server write out what it has, and end. Sessions are cut off.
@@ -186,9 +182,7 @@ func (c *Cluster) admits(ctx context.Context) error { return daemon.Answers(ctx,
 // Discard kills the server and removes what it has, before the test ends.
 func (c *Cluster) Discard() {
 	c.t.Helper()
-	if err := c.remove(); err != nil {
-		c.t.Fatal(err)
-	}
+	testenv.Must(c.t, c.remove())
 }
 
 func (c *Cluster) remove() error {
@@ -231,9 +225,7 @@ func (c *Cluster) fromTemplate() {
 	defer template.Unlock()
 	if template.of == nil {
 		server, err := daemon.NewPostgres(c.t.Context(), "")
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		testenv.Must(c.t, err)
 		template.of = &Cluster{t: c.t, server: server}
 		template.of.init()
 	}

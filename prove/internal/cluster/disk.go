@@ -48,9 +48,7 @@ func (d *Disk) ballast() string { return filepath.Join(d.dir, "ballast") }
 func (d *Disk) Fill() {
 	d.t.Helper()
 	file, err := os.OpenFile(d.ballast(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	testenv.Must(d.t, err)
 	defer file.Close()
 	// One page at a time, so that the last page is also filled.
 	for page := make([]byte, 4096); err == nil; {
@@ -64,9 +62,7 @@ func (d *Disk) Fill() {
 // Free makes room again.
 func (d *Disk) Free() {
 	d.t.Helper()
-	if err := os.Remove(d.ballast()); err != nil {
-		d.t.Fatal(err)
-	}
+	testenv.Must(d.t, os.Remove(d.ballast()))
 }
 
 // NewOn makes a cluster whose data is on a disk, but for its log of changes, and starts it.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter/internal/daemon"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 const (
@@ -26,9 +27,7 @@ const (
 func (c *Cluster) Withhold() {
 	c.t.Helper()
 	c.Stop()
-	if err := os.WriteFile(filepath.Join(c.server.Data, "standby.signal"), nil, 0o644); err != nil {
-		c.t.Fatal(err)
-	}
+	testenv.Must(c.t, os.WriteFile(filepath.Join(c.server.Data, "standby.signal"), nil, 0o644))
 	settings := c.settings
 	c.settings = append(append([]string{}, settings...), "hot_standby=off")
 	c.launch()
@@ -39,9 +38,7 @@ func (c *Cluster) Withhold() {
 // Release ends the start-up of a withheld server.
 func (c *Cluster) Release() {
 	c.t.Helper()
-	if err := os.WriteFile(filepath.Join(c.server.Data, "promote"), nil, 0o644); err != nil {
-		c.t.Fatal(err)
-	}
+	testenv.Must(c.t, os.WriteFile(filepath.Join(c.server.Data, "promote"), nil, 0o644))
 	_ = c.server.Process().Signal(syscall.SIGUSR1) // it looks for the file
 	c.Await()
 }
@@ -61,9 +58,7 @@ func (c *Cluster) AskPassword(role string) {
 	if err == nil {
 		err = os.WriteFile(path, append([]byte("host all "+role+" all scram-sha-256\n"), rules...), 0o600)
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testenv.Must(c.t, err)
 	_ = c.server.Process().Signal(syscall.SIGHUP)
 	c.awaitRefusal(strings.Replace(c.DSN(), "postgres@", role+"@", 1), invalidPassword)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // Standby makes a server that has all that this one has and follows it by a port, which
@@ -43,9 +45,7 @@ func (c *Cluster) standby(port int) *Cluster {
 		c.t.Fatal(err)
 	}
 	s.settings = append(s.settings, fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres application_name=standby", port))
-	if err := os.WriteFile(filepath.Join(s.server.Data, "standby.signal"), nil, 0o644); err != nil {
-		c.t.Fatal(err)
-	}
+	testenv.Must(c.t, os.WriteFile(filepath.Join(s.server.Data, "standby.signal"), nil, 0o644))
 	return s
 }
 
@@ -55,9 +55,7 @@ func (c *Cluster) Promote() {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, c.DSN())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testenv.Must(c.t, err)
 	defer conn.Close(ctx)
 	var done bool
 	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, $1)", int(startLimit/time.Second)).Scan(&done); err != nil || !done {
