@@ -199,7 +199,9 @@ func (on borrowing) changes(t *testing.T) {
 			b.atMost("after "+c.what, ahead, done)
 			b.atMost("a ttl after "+c.what, 0, done.Add(spendTime))
 			must(t, c.undo())
-			b.await(limiter.SourceStore, time.Now())
+			undone := time.Now()
+			b.await(limiter.SourceStore, undone)
+			r.Most("until each process spent what another one gave back", time.Since(undone))
 		}
 		must(t, reset())
 		done := time.Now()
