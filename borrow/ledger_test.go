@@ -3,6 +3,7 @@ package borrow
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,30 +15,20 @@ import (
 
 // ledger counts what passed in each 10 ms.
 type ledger struct {
-	mu    sync.Mutex
-	begin time.Time
-	bins  []int64
+	begin            time.Time
+	bins             []atomic.Int64
+	local, givenBack atomic.Int64
 }
 
 const bin = 10 * time.Millisecond
-
-func (g *ledger) passed(cost int64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	i := int(time.Since(g.begin) / bin)
-	for len(g.bins) <= i {
-		g.bins = append(g.bins, 0)
-	}
-	g.bins[i] += cost
-}
 
 // check compares what passed between each pair of bins with what may pass in that time and more. A bin lowers
 // by its own time what passed before it too much.
 func (g *ledger) check(t *testing.T, p limiter.TokenBucket, more time.Duration) {
 	t.Helper()
 	step, excess, most := p.Step(), time.Duration(0), time.Duration(0)
-	for _, n := range g.bins {
-		excess = max(excess, 0) + time.Duration(n)*step - bin
+	for i := range g.bins {
+		excess = max(excess, 0) + time.Duration(g.bins[i].Load())*step - bin
 		most = max(most, excess)
 	}
 	if most > time.Duration(p.Capacity+1)*step+more {
@@ -68,25 +59,20 @@ func TestBound(t *testing.T) {
 					<-time.After(time.Duration(rand.IntN(4_000)) * time.Microsecond)
 					return nil
 				}}
-				g := &ledger{begin: time.Now()}
-				var sum Stats
+				g := &ledger{begin: time.Now(), bins: make([]atomic.Int64, 25*c.idle/bin)}
 				var all sync.WaitGroup
 				for process := range processes {
 					all.Go(func() {
 						r := rand.New(rand.NewPCG(seed, uint64(process)))
 						for time.Since(g.begin) < 20*c.idle { // each round is a new process
-							stats := runProcess(t, slow, p, g, r.Uint64(), ttl, c.idle)
-							g.mu.Lock()
-							sum.Local, sum.GivenBack, sum.Lost = sum.Local+stats.Local, sum.GivenBack+stats.GivenBack, sum.Lost+stats.Lost
-							g.mu.Unlock()
+							runProcess(t, slow, p, g, r.Uint64(), ttl, c.idle)
 						}
 					})
 				}
 				all.Wait()
 				g.check(t, p, ttl)
-				t.Logf("%+v", sum)
-				if sum.Local == 0 || sum.GivenBack == 0 && c.idle > time.Second {
-					t.Errorf("%+v; want some of each", sum)
+				if local, givenBack := g.local.Load(), g.givenBack.Load(); local == 0 || givenBack == 0 && c.idle > time.Second {
+					t.Errorf("%d tokens from memory and %d given back; want some of each", local, givenBack)
 				}
 			})
 		})
@@ -95,7 +81,7 @@ func TestBound(t *testing.T) {
 
 // runProcess runs the callers of one process for up to four bursts. They may end it by Shutdown, or by a
 // crash.
-func runProcess(t *testing.T, store limiter.Store, p limiter.TokenBucket, g *ledger, seed uint64, ttl, idle time.Duration) Stats {
+func runProcess(t *testing.T, store limiter.Store, p limiter.TokenBucket, g *ledger, seed uint64, ttl, idle time.Duration) {
 	s, err := New(store, 100, ttl)
 	testenv.Must(t, err)
 	l, err := limiter.New(s, "test", p)
@@ -111,7 +97,7 @@ func runProcess(t *testing.T, store limiter.Store, p limiter.TokenBucket, g *led
 					if res, err := l.AllowN(t.Context(), "k", cost); err != nil {
 						t.Error(err)
 					} else if res.Allowed {
-						g.passed(cost)
+						g.bins[time.Since(g.begin)/bin].Add(cost)
 					}
 					<-time.After(time.Duration(r.IntN(2_000)) * time.Microsecond)
 				}
@@ -127,5 +113,7 @@ func runProcess(t *testing.T, store limiter.Store, p limiter.TokenBucket, g *led
 			t.Error(err)
 		}
 	}
-	return s.Stats()
+	stats := s.Stats()
+	g.local.Add(stats.Local)
+	g.givenBack.Add(stats.GivenBack)
 }
