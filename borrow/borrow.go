@@ -103,18 +103,6 @@ func (s *Store) complete(sh *shard, e *entry, b *borrowing, state limiter.State,
 		h.add(state, b.sent, now)
 	} else if errors.Is(err, errors.ErrUnsupported) {
 		s.off.Store(true)
-		own.send()
-	case err != nil:
-		own.finish(limiter.State{}, err)
-	case h.tokens >= cost:
-		own.finish(h.spend(cost, now), nil)
-		h.charged = b.sent // it spent the older ones
-	case short:
-		own.finish(h.found(), nil)
-	case over:
-		own.send()
-	default:
-		e.waiting = append([]*waiter{own}, e.waiting...)
 	}
 	all, fresh, over := h.tokens, h.fresh(now, s.ttl), e.over || s.off.Load()
 	// Then the bucket is empty. What is given back may cover another statement.
@@ -140,7 +128,7 @@ func (s *Store) complete(sh *shard, e *entry, b *borrowing, state limiter.State,
 		}
 	}
 	if err == nil && all-h.tokens >= older { // the older tokens are spent
-		h.charged, h.debt = b.sent, debt(&state)
+		h.charged = b.sent
 	}
 	if fresh && !over {
 		e.holding = h

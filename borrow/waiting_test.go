@@ -98,8 +98,8 @@ func TestBorrow(t *testing.T) {
 // Rule 5.
 func TestWaitingTakes(t *testing.T) {
 	ctx := context.Background()
-	// first sends a borrow, when none are held and left tokens are in the store.
-	during := func(name string, left int64, test func(f *fixture, release func(error), first <-chan answer)) {
+	// first, of the cost, sends a borrow, when none are held and left tokens are in the store.
+	during := func(name string, left, cost int64, test func(f *fixture, release func(error), first <-chan answer)) {
 		run(t, name, 1000, func(f *fixture) {
 			f.hold()
 			f.allow(3, true)
@@ -107,15 +107,15 @@ func TestWaitingTakes(t *testing.T) {
 			testenv.Must(f, err)
 			f.sent()
 			release := f.block(limiter.OpTakeUpTo)
-			test(f, release, f.ask(ctx, 1))
+			test(f, release, f.ask(ctx, cost))
 		})
 	}
-	during("are granted by a borrow that was sent before", 2, func(f *fixture, release func(error), first <-chan answer) {
+	during("are granted by a borrow that was sent before", 2, 1, func(f *fixture, release func(error), first <-chan answer) {
 		second := f.ask(ctx, 1)
 		release(nil)
 		f.granted(first, second)
 	})
-	during("are refused only by one that was sent after, and share it", 1, func(f *fixture, release func(error), first <-chan answer) {
+	during("are refused only by one that was sent after, and share it", 1, 1, func(f *fixture, release func(error), first <-chan answer) {
 		waits := []<-chan answer{f.ask(ctx, 1), f.ask(ctx, 1), f.ask(ctx, 1)}
 		release(nil)
 		f.granted(first)
@@ -133,7 +133,7 @@ func TestWaitingTakes(t *testing.T) {
 		release(nil)
 		f.refused(late)
 	})
-	during("are not refused because the chunk was too small", 900, func(f *fixture, release func(error), first <-chan answer) {
+	during("are not refused because the chunk was too small", 900, 1, func(f *fixture, release func(error), first <-chan answer) {
 		takes := []<-chan answer{first}
 		for range 40 {
 			takes = append(takes, f.ask(ctx, 1))
@@ -147,31 +147,26 @@ func TestWaitingTakes(t *testing.T) {
 		f.allow(4, true)
 		f.sends(op(limiter.OpTakeUpTo, 13))
 	})
-	during("time out in the queue as on a store", 1, func(f *fixture, release func(error), first <-chan answer) {
+	during("time out in the queue as on a store", 1, 1, func(f *fixture, release func(error), first <-chan answer) {
 		if a := <-f.ask(ctx, 1); !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !limiter.StoreFailed(a.err) {
 			f.Errorf("%v", a.err)
 		}
 		third := f.ask(ctx, 1)
 		<-time.After(limiter.DefaultTimeout / 2)
-		fourth := f.ask(ctx, 1)
 		release(nil)
 		f.granted(first) // the store keeps its time
-		f.refused(fourth, limiter.ErrKeyBusy, limiter.ErrNotApplied)
+		<-time.After(2 * limiter.DefaultTimeout)
 		release(nil)
 		f.refused(third)
 	})
-	in(t, "are too many if they time out while the store answers", 1000, func(b *bed) {
-		spent(b, 1)
-		release := b.block(limiter.OpTakeUpTo)
-		first := b.ask(ctx, 5)
+	during("are too many if they time out while the store answers", 1, 5, func(f *fixture, release func(error), first <-chan answer) {
 		<-time.After(ttl - 1)
-		wait := b.ask(ctx, 1)
-		b.inner.before = func(limiter.Op) error { <-time.After(limiter.DefaultTimeout); return nil }
+		wait := f.ask(ctx, 1)
+		f.inner.before = func(limiter.Op) error { <-time.After(limiter.DefaultTimeout); return nil }
 		<-time.After(1)
 		release(nil)
-		if a, c := <-first, <-wait; a.Allowed || !errors.Is(c.err, limiter.ErrKeyBusy) || !errors.Is(c.err, limiter.ErrNotApplied) {
-			b.Errorf("%+v, %+v", a, c)
-		}
+		f.refused(first)
+		f.refused(wait, limiter.ErrKeyBusy, limiter.ErrNotApplied)
 		<-time.After(ttl)
 	})
 }
