@@ -110,10 +110,10 @@ func (r *runner) close() error {
 
 // load has callers ask for the keys in their order, and checks each decision.
 func (d decider) load(wants bool, sample, rows int, order []string) load.Load {
-	ask := func(ctx context.Context, turn int) error { return d.expect(ctx, order[turn%load.OrderLength], wants) }
+	ask := func(ctx context.Context, turn int) error { return d.expect(ctx, order[turn&(len(order)-1)], wants) }
 	if rows > 0 {
 		ask = func(ctx context.Context, turn int) error {
-			from := turn * rows % load.OrderLength
+			from := turn * rows & (len(order) - 1)
 			return d.expectRows(ctx, order[from:from+rows], wants)
 		}
 	}
@@ -200,6 +200,9 @@ var comparisons = []comparison{
 	{"ours-postgres", "upsert-rows", "PostgreSQL ÷ UPSERT of 256 rows"},
 	{"ours-all", "upsert-two", "AllowAll of two limits ÷ two UPSERTs by hand"},
 	{"ours-postgres", "redis_rate", "PostgreSQL ÷ redis_rate"},
+	{"ours-postgres", "rueidis", "PostgreSQL ÷ rueidis"},
+	{"ours-borrow", "rueidis", "borrow ÷ rueidis"},
+	{"ours-borrow", "ours-postgres", "borrow ÷ PostgreSQL"},
 	{"ours-postgres-async", "redis_rate", "PostgreSQL, async commit ÷ redis_rate"},
 	{"ours-sqlite", "upsert-sqlite", "SQLite ÷ UPSERT by hand"},
 	{"ours-memory", "go-limiter", "memory ÷ go-limiter"},

@@ -15,6 +15,8 @@ type policy struct {
 var (
 	// plenty never refuses, however long the benchmark runs.
 	plenty = policy{name: "plenty", capacity: 1 << 40, step: time.Microsecond}
+	// million holds a million tokens, and gets as many a second. On one key borrow would empty it.
+	million = policy{name: "million", capacity: 1_000_000, step: time.Microsecond}
 	// scarce lets one request pass, and then none while the benchmark runs.
 	scarce = policy{name: "scarce", capacity: 1, step: 24 * time.Hour}
 )
@@ -35,7 +37,7 @@ type contender struct {
 	title     string   // what tables and plots say
 	backend   string   // where its state is
 	callers   []int    // with which numbers of callers it runs; nil: with all
-	scenarios []string // in which it runs; nil: in all that are not named
+	scenarios []string // in which it runs; nil: in all, except for those of certain contenders only
 	// rows is how many requests it sends at once. A contender with rows ignores callers: it has
 	// batchers of its own, and shows the best possible rate.
 	rows int
@@ -60,12 +62,14 @@ const (
 var contenders = []contender{
 	{name: "ours-postgres", title: "limiter, PostgreSQL", backend: onPostgres, sample: 1, open: openPostgres},
 	{name: "ours-postgres-async", title: "limiter, PostgreSQL, async commit", backend: onPostgres, sample: 1, open: openPostgresAsync},
+	{name: "ours-borrow", title: "limiter, borrow, PostgreSQL", backend: onPostgres, sample: 32, scenarios: []string{}, open: openBorrow},
 	{name: "upsert-postgres", title: "UPSERT by hand, PostgreSQL", backend: onPostgres, sample: 1, open: openUpsert},
 	{name: "upsert-rows", title: "UPSERT of 256 rows: ceiling", backend: onPostgres, sample: 1, rows: 256, open: openRows},
 	{name: "select-postgres", title: "SELECT by hand, PostgreSQL", backend: onPostgres, sample: 1, scenarios: []string{"refused"}, open: openSelect},
 	{name: "ours-all", title: "limiter, AllowAll of two, PostgreSQL", backend: onPostgres, sample: 1, scenarios: []string{"two"}, open: openAll},
 	{name: "upsert-two", title: "two UPSERTs by hand in a transaction", backend: onPostgres, sample: 1, scenarios: []string{"two"}, open: openTwoUpserts},
 	{name: "redis_rate", title: "redis_rate, Redis", backend: onRedis, sample: 1, open: openRedisRate},
+	{name: "rueidis", title: "GCRA by hand, rueidis, Redis", backend: onRedis, sample: 1, open: openRueidis},
 	{name: "throttled", title: "throttled, Redis", backend: onRedis, sample: 1, open: openThrottled},
 	{name: "ulule", title: "ulule/limiter, Redis", backend: onRedis, sample: 1, open: openUlule},
 	{name: "ours-sqlite", title: "limiter, SQLite", backend: onSQLite, sample: 1, open: openSQLite},

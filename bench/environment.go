@@ -13,7 +13,7 @@ import (
 
 // peers are the modules whose versions matter.
 var peers = []string{
-	"github.com/jackc/pgx/v5", "modernc.org/sqlite", "github.com/redis/go-redis/v9", "github.com/go-redis/redis_rate/v10",
+	"github.com/jackc/pgx/v5", "modernc.org/sqlite", "github.com/redis/go-redis/v9", "github.com/go-redis/redis_rate/v10", "github.com/redis/rueidis",
 	"github.com/throttled/throttled/v2", "github.com/ulule/limiter/v3", "github.com/sethvargo/go-limiter",
 	"github.com/go-chi/httprate", "golang.org/x/time",
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/borrow"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/sqlite"
@@ -70,6 +71,20 @@ func openPostgresAsync(ctx context.Context, b *backends, p policy) (decider, err
 		return decider{}, err
 	}
 	return ours(store, p)
+}
+
+func openBorrow(ctx context.Context, b *backends, p policy) (decider, error) {
+	store, err := oursOnPostgres(ctx, b, "ours_borrow")
+	if err != nil {
+		return decider{}, err
+	}
+	fast, err := borrow.New(store, 1000, time.Second)
+	if err != nil {
+		return decider{}, err
+	}
+	d, err := ours(fast, p)
+	d.close = func() error { return fast.Shutdown(context.Background()) }
+	return d, err
 }
 
 // oursOnPostgres has tables of its own, as those of a peer would.

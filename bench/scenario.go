@@ -11,9 +11,9 @@ type scenario struct {
 	name    string
 	about   string
 	callers []int
-	keys    int  // number of keys
-	zipf    bool // a few keys get most of the requests
-	named   bool // only contenders that name it run in it
+	keys    int      // number of keys
+	zipf    bool     // a few keys get most of the requests
+	only    []string // the contenders that run in it; nil: all that do not name other scenarios
 	policy  policy
 }
 
@@ -24,11 +24,26 @@ var scenarios = []scenario{
 	{name: "hot", about: "one key", callers: []int{64, 256, 1024}, keys: 1, policy: plenty},
 	{name: "refused", about: "1,000 keys with nothing left, so every request is refused", callers: []int{1, 64, 256, 1024}, keys: 1000, policy: scarce},
 	{name: "zipf", about: "10,000 keys; one request in seven is for the first key (Zipf, s = 1.1)", callers: []int{64, 256, 1024}, keys: 10_000, zipf: true, policy: plenty},
-	{name: "two", about: "two limits for each of 10,000 keys, both or none", callers: []int{1, 64, 256}, keys: 10_000, named: true, policy: plenty},
+	{name: "two", about: "two limits for each of 10,000 keys, both or none", callers: []int{1, 64, 256}, keys: 10_000, only: []string{"ours-all", "upsert-two"}, policy: plenty},
+	{name: "borrow-hot", about: "one key, 1,000,000 tokens a second", callers: []int{64, 256}, keys: 1, only: borrowing, policy: plenty},
+	{name: "borrow-100", about: "100 keys, 1,000,000 tokens a second each", callers: []int{64, 256}, keys: 100, only: borrowing, policy: million},
+	{name: "borrow-zipf", about: "100,000 keys, 1,000,000 tokens a second each; one request in seven is for the first key (Zipf, s = 1.1)", callers: []int{256}, keys: 100_000, zipf: true, only: borrowing, policy: million},
+	{name: "borrow-many", about: "10,000 keys, 1,000,000 tokens a second each, all equally likely", callers: []int{256}, keys: 10_000, only: borrowing, policy: million},
 }
 
+// borrowing are the contenders that are compared with package borrow.
+var borrowing = []string{"ours-postgres", "ours-borrow", "redis_rate", "rueidis"}
+
 // wants returns the decision that every request of the scenario must get.
-func (s scenario) wants() bool { return s.policy.name == plenty.name }
+func (s scenario) wants() bool { return s.policy.name != scarce.name }
+
+// has reports whether a contender runs in the scenario.
+func (s scenario) has(c contender) bool {
+	if s.only != nil {
+		return slices.Contains(s.only, c.name)
+	}
+	return c.scenarios == nil || slices.Contains(c.scenarios, s.name)
+}
 
 // keyNames returns the keys. No other run of this program uses them.
 func (s scenario) keyNames(prefix string) []string {
@@ -40,9 +55,9 @@ func (s scenario) keyNames(prefix string) []string {
 }
 
 func (s scenario) order(names []string) []string {
-	order := make([]string, load.OrderLength)
-	for i, n := range load.Order(len(names), s.zipf) {
-		order[i] = names[n]
+	var order []string
+	for _, n := range load.Order(len(names), s.zipf) {
+		order = append(order, names[n])
 	}
 	return order
 }
@@ -73,7 +88,7 @@ func (g group) callers() int {
 // once a scenario, after the others of its first group.
 func (o options) plan() (groups []group) {
 	for _, sc := range scenarios {
-		rowsDone := sc.name == "lone" || sc.named // nothing to put together
+		rowsDone := sc.name == "lone" || sc.only != nil // nothing to put together
 		for _, callers := range sc.callers {
 			if len(o.callers) > 0 && !slices.Contains(o.callers, callers) {
 				continue
@@ -82,7 +97,7 @@ func (o options) plan() (groups []group) {
 			for _, c := range contenders {
 				switch {
 				case !o.run.MatchString(sc.name + "/" + c.name):
-				case (c.scenarios != nil || sc.named) && !slices.Contains(c.scenarios, sc.name):
+				case !sc.has(c):
 				case c.rows > 0:
 					if !rowsDone {
 						g = append(g, testCase{sc, batchers * c.rows, c, &series{}})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -78,7 +79,7 @@ func (l Load) While(ctx context.Context, callers int, warm time.Duration, work f
 	defer r.cancel()
 	var wait sync.WaitGroup
 	for i := range callers {
-		start := rand.IntN(OrderLength)
+		start := rand.IntN(1 << 30)
 		due := time.Now().Add(l.Every * time.Duration(i) / time.Duration(callers)) // not all at once
 		wait.Go(func() { r.call(ctx, start, due) })
 	}
@@ -175,11 +176,11 @@ func Each(n int, do func(i int) error) error {
 	return <-errs // nil if none failed
 }
 
-// OrderLength is how many turns pass before an [Order] repeats; a power of two.
+// OrderLength is how many turns pass at least before an [Order] repeats.
 const OrderLength = 1 << 16
 
 // Order returns which of n keys is wanted at each turn: all alike, or in proportion to Zipf's law with
-// s = 1.1. It is drawn beforehand, as drawing takes longer than some contenders, and the same in every
+// s = 1.1. Its length is a power of two, and at least four times n. It is drawn beforehand, as drawing takes longer than some contenders, and the same in every
 // run.
 func Order(n int, zipf bool) []int {
 	source := rand.New(rand.NewPCG(1, 2))
@@ -187,7 +188,7 @@ func Order(n int, zipf bool) []int {
 	if zipf {
 		next = rand.NewZipf(source, 1.1, 1, uint64(n-1)).Uint64
 	}
-	order := make([]int, OrderLength)
+	order := make([]int, max(OrderLength, 1<<bits.Len(uint(4*n-1))))
 	for i := range order {
 		order[i] = int(next())
 	}
