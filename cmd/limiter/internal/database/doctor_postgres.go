@@ -231,7 +231,7 @@ func (db *DB) checkStorage(ctx context.Context, r *report, k Kind) {
 	case !strings.Contains(options, "fillfactor=70") || truncates:
 		r.bad(check, db.text("ALTER TABLE @"+k.Table()+" SET (fillfactor = 70, vacuum_truncate = off)"), "the settings are %q", options)
 	case pages < pageFloor:
-		r.bad(check, `bring back the first 32 pages: see docs/operations.md, "Keep the first 32 pages of each table"`, "%d pages of 8 kB, and the floor is %d", pages, pageFloor)
+		r.bad(check, `bring back the first 32 pages: see docs/sizing.md, "Keep the first 32 pages of each table"`, "%d pages of 8 kB, and the floor is %d", pages, pageFloor)
 	default:
 		r.ok(check, "%d pages of 8 kB, fillfactor 70", pages)
 	}
