@@ -143,6 +143,10 @@ func TestGooseCommandsOfTheOperationsPage(t *testing.T) {
 		}
 		return command + "\n"
 	}
+	_, version, _ := strings.Cut(strings.TrimSpace(line("go install -tags ")), "@")
+	if program, err := goose(); err == nil && filepath.Base(filepath.Dir(program)) != "goose-"+version {
+		t.Errorf("docs/operations.md installs goose %s, the tests run %s", version, program)
+	}
 	onEach(t, func(t *testing.T, d database) {
 		script := line("dir=") + line(`goose -dir "$dir/postgres" -table public.`)
 		if d.dialect == migrations.SQLite {
@@ -153,27 +157,6 @@ func TestGooseCommandsOfTheOperationsPage(t *testing.T) {
 		d.wantGolden(t)
 		d.up(t) // nothing to do
 		d.wantRecordedOnce(t)
-	})
-}
-
-func TestGooseCommandOfTheReadme(t *testing.T) {
-	t.Parallel()
-	readme, err := os.ReadFile("../README.md")
-	must(t, err)
-	command := regexp.MustCompile(`(?m)^    go run (-tags '[^']+' \\\n +github\.com/pressly/goose/v3/cmd/goose@(v\S+)) .*\\\n.*$`).FindSubmatch(readme)
-	statement := regexp.MustCompile(`(?m)^    psql .*"(SELECT .*)"$`).FindSubmatch(readme)
-	if command == nil || statement == nil {
-		t.Fatalf("README.md has the command %q and the statement %q, want both", command, statement)
-	}
-	onPostgres(t, func(t *testing.T, d database) {
-		if program, err := goose(); err == nil && !strings.Contains(program, "goose-"+string(command[2])) {
-			t.Errorf("README.md runs goose %s, the tests %s", command[2], program)
-		}
-		d.shell(t, strings.Replace(string(command[0]), "go run "+string(command[1]), "goose", 1))
-		d.wantGolden(t)
-		if _, err := d.ExecContext(t.Context(), string(statement[1])); err != nil {
-			t.Error(err)
-		}
 	})
 }
 

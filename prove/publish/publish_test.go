@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -134,6 +135,17 @@ func TestPublishedModules(t *testing.T) {
 		if out, err := exec.CommandContext(t.Context(), program, "--help").CombinedOutput(); err != nil {
 			t.Errorf("%s --help: %v\n%s", command, err, out)
 		}
+	}
+
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	must(t, err)
+	migrate := regexp.MustCompile(`(?m)^    go (run \S+ migrate up)$`).FindSubmatch(readme)
+	if migrate == nil {
+		t.Fatal("README.md does not show how to create the tables")
+	}
+	t.Setenv("DATABASE_URL", "sqlite:app.db")
+	if out := goCommand(strings.Fields(string(migrate[1]))...); !strings.Contains(out, "00001_create_limiter_tables.sql") {
+		t.Errorf("%s printed\n%s", migrate[0], out)
 	}
 }
 
