@@ -246,11 +246,11 @@ func (on borrowing) failures(t *testing.T) {
 	})
 }
 
-// An overloaded key is no failure of the store. The timeout is longer than a slow machine may stand still.
+// An overloaded key is no failure of the store.
 func (on borrowing) overload(t *testing.T) {
 	proof.Rounds(t, "tokens taken ahead of an overloaded key", campaign.Sizes{CI: 1, Nightly: 30, Release: 60}, func(t *testing.T, r *campaign.Round) {
 		b := on.round(t, r, refilling)
-		b.Failure, b.Timeout, b.Callers, b.Pause = "open", 2*time.Second, 1000, 20*time.Millisecond
+		b.Failure, b.Timeout, b.Callers, b.Pause = "open", limiter.DefaultTimeout, 1000, 20*time.Millisecond
 		b.start(2)
 		wait(t.Context(), time.Second)
 		all := b.stop()
