@@ -41,6 +41,7 @@ func BenchmarkSharedStatements(b *testing.B) {
 	for _, kind := range []limiter.OpKind{limiter.OpTake, limiter.OpTakeUpTo, limiter.OpCharge} {
 		b.Run(kind.String(), func(b *testing.B) {
 			var i atomic.Uint64
+			b.ReportAllocs()
 			b.SetParallelism(256 / runtime.GOMAXPROCS(0))
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {

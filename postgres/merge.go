@@ -5,11 +5,39 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/tables"
 )
+
+// merged is a statement for many keys: its arguments, and what it returns. It is reused, because all of that
+// would be most of what a take allocates.
+type merged struct {
+	names   textsArg
+	keys    byteasArg
+	bytes   []byte      // of the keys
+	numbers [7]int8sArg // the periods, limits, costs, times, units, reaches and starts
+	args    []any
+
+	number    int64  // of the group, counted from 1; if it is 0, name and key identify the group
+	name, key string // the key is in hex
+	row       taken
+	columns   []any
+	groups    []mergedGroup
+
+	unit limiter.Op // of the group that is added
+}
+
+// mergedGroup is what a merged statement asked for a group, and what it found.
+type mergedGroup struct {
+	asked   tables.Numbers
+	found   taken
+	decides bool
+}
+
+var mergeds = sync.Pool{New: func() any { return new(merged) }}
 
 // takeMerged carries out takes and charges of many keys by one statement: for each group as many as there is room
 // for. It reports whether the statement decided about all groups.
@@ -17,34 +45,28 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 	if t.sql.takes == "" {
 		return false, nil
 	}
-	asked := make([]tables.Numbers, len(groups))
-	rows, err := db.Query(ctx, t.sql.takes, s.args(s.bounded(ctx, s.mergedArgs(t, groups, asked)))...)
+	m := mergeds.Get().(*merged)
+	defer mergeds.Put(m)
+	m.ask(s, t, groups)
+	rows, err := db.Query(ctx, t.sql.takes, s.args(s.bounded(ctx, m.args))...)
 	if err != nil {
 		return false, err
 	}
 	defer rows.Close()
-	var number int64     // of the group, counted from 1; if it is 0, name and key identify the group
-	var name, key string // the key is in hex
-	var row taken
-	columns := row.columns([]any{&number, &name, &key}, t)
-	found := make([]struct {
-		taken
-		decides bool
-	}, len(groups))
 	added := 0 // the index of the next group to look at for a row that was added
 	for rows.Next() {
-		if err := rows.Scan(columns...); err != nil {
+		if err := rows.Scan(m.columns...); err != nil {
 			return false, err
 		}
-		i := int(number) - 1
+		i := int(m.number) - 1
 		if i < 0 || i >= len(groups) {
-			if i, added = find(groups, added, name, key); i < 0 {
+			if i, added = find(groups, added, m.name, m.key); i < 0 {
 				return false, fmt.Errorf("%w: the database answered for a key that the statement did not contain", limiter.ErrOutcomeUnknown)
 			}
 		}
-		op := groups[i].Op()
-		found[i].decides = row.complete(op, asked[i]) && (row.granted > 0 || op.Kind != limiter.OpCharge)
-		found[i].taken = row
+		g, op := &m.groups[i], groups[i].Op()
+		g.decides = m.row.complete(op, g.asked) && (m.row.granted > 0 || op.Kind != limiter.OpCharge)
+		g.found = m.row
 	}
 	// The server can report an error after the last row. Then nothing counts.
 	if err := rows.Err(); err != nil {
@@ -52,7 +74,8 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 	}
 	done = true
 	for i, g := range groups {
-		if !found[i].decides {
+		of := &m.groups[i]
+		if !of.decides {
 			done = false
 			s.counters.SecondLooks.Add(int64(len(g.Calls)))
 			for _, c := range g.Calls {
@@ -60,31 +83,39 @@ func (s *Store) takeMerged(ctx context.Context, db DB, t *table, groups []*batch
 			}
 			continue
 		}
-		s.decideUnits(t, g, &found[i].taken, asked[i].Cost)
+		s.decideUnits(t, g, &of.found, of.asked.Cost)
 	}
 	return done, nil
 }
 
-// mergedArgs returns the arguments of a merged statement, and sets asked to the numbers of the groups.
-func (s *Store) mergedArgs(t *table, groups []*batch.Group, asked []tables.Numbers) []any {
-	n := len(groups)
-	names, keys := make(textsArg, n), make(byteasArg, n)
-	numbers := make(int8sArg, 7*n)
-	periods, limits, costs := numbers[:n], numbers[n:2*n], numbers[2*n:3*n]
-	times, units, reaches, starts := numbers[3*n:4*n], numbers[4*n:5*n], numbers[5*n:6*n], numbers[6*n:]
-	for i, g := range groups {
-		op, n := unitsOf(g)
-		names[i], keys[i] = textArg(op.Name), byteaArg(op.Key)
-		asked[i] = s.numbers(t, &op)
-		periods[i], limits[i], costs[i] = int8Arg(asked[i].Period), int8Arg(asked[i].Limit), int8Arg(asked[i].Cost)
-		times[i], units[i], starts[i] = int8Arg(op.At), int8Arg(n), int8Arg(asked[i].Start)
-		reaches[i] = int8Arg(t.reach(&op, asked[i]))
+// ask makes m the statement for these groups.
+func (m *merged) ask(s *Store, t *table, groups []*batch.Group) {
+	m.names, m.keys, m.bytes, m.groups = m.names[:0], m.keys[:0], m.bytes[:0], m.groups[:0]
+	for i := range m.numbers {
+		m.numbers[i] = m.numbers[i][:0]
 	}
-	args := []any{&names, &keys, &periods, &limits, &costs, &times, &units, &reaches}
+	for _, g := range groups {
+		var units int64
+		m.unit, units = unitsOf(g)
+		op := &m.unit
+		key := len(m.bytes)
+		m.bytes = append(m.bytes, op.Key...)
+		m.names, m.keys = append(m.names, textArg(op.Name)), append(m.keys, m.bytes[key:])
+		n := s.numbers(t, op)
+		for i, number := range [...]int64{n.Period, n.Limit, n.Cost, op.At, units, t.reach(op, n), n.Start} {
+			m.numbers[i] = append(m.numbers[i], int8Arg(number))
+		}
+		m.groups = append(m.groups, mergedGroup{asked: n})
+	}
+	m.args = append(m.args[:0], &m.names, &m.keys)
+	for i := range m.numbers[:6] {
+		m.args = append(m.args, &m.numbers[i])
+	}
 	if t.calendar {
-		args = append(args, &starts)
+		m.args = append(m.args, &m.numbers[6])
 	}
-	return args
+	m.row = taken{} // another kind has other columns
+	m.columns = m.row.columns(append(m.columns[:0], &m.number, &m.name, &m.key), t)
 }
 
 // unitsOf returns a unit of a group's operation, and how many units the group asks for. A take of up
@@ -112,10 +143,13 @@ func (s *Store) decideUnits(t *table, g *batch.Group, row *taken, cost int64) {
 				state.Taken = units
 			}
 			if left -= units; left > 0 {
-				t.Add(&state.Row, -left*cost)
+				before := state.Row // allocated only here
+				t.Add(&before, -left*cost)
+				state.Row = before
 			}
 			if c.Op.Kind == limiter.OpCharge {
-				_, state.Took = t.charged(&c.Op, &state)
+				charged := state // allocated only here
+				_, state.Took = t.charged(&c.Op, &charged)
 			}
 			c.Decide(state)
 		} else {
