@@ -6,6 +6,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // Do implements [limiter.Store].
@@ -29,7 +30,7 @@ func (s *Store) do(ctx context.Context, t *table, op *limiter.Op) (limiter.State
 		if op.Timeout <= 0 { // nothing would end a statement of the queue after the caller has left
 			return s.doNow(ctx, t, op)
 		}
-		st, state, err := t.queue.Enter(ctx, *op)
+		st, state, err := t.queue.Enter(ctx, op)
 		if st == nil {
 			return state, err
 		}
@@ -44,8 +45,8 @@ func guard[T any](ctx context.Context, s *Store, carryOut func(context.Context) 
 	if err != nil {
 		return out, err
 	}
-	limited, stop := s.deadlines.WithTimeout(ctx, ops[0].Timeout)
-	defer stop()
+	limited := s.deadlines.WithTimeout(ctx, ops[0].Timeout)
+	defer opcontext.Stop(limited)
 	out, err = carryOut(limited)
 	if kind := ops[0].Kind; kind != limiter.OpRefund && kind != limiter.OpCancel { // two refunds would let too much in
 		out, err = retry(limited, &s.retries, out, err, carryOut)

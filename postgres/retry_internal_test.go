@@ -45,8 +45,8 @@ func TestRetryOfNotApplied(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				r := newRetrier(0)
-				ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
-				defer stop()
+				ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
+				defer opcontext.Stop(ctx)
 				begin, sent := time.Now(), 0
 				_, err := resent(ctx, r, func(context.Context) (limiter.State, error) {
 					if sent++; sent > len(c.errs) {
@@ -81,8 +81,8 @@ func TestNoRetryWithoutTimeOrCaller(t *testing.T) {
 		} {
 			caller, leave := context.WithCancel(t.Context())
 			defer leave()
-			ctx, stop := new(opcontext.Deadlines).WithTimeout(caller, c.timeout)
-			defer stop()
+			ctx := new(opcontext.Deadlines).WithTimeout(caller, c.timeout)
+			defer opcontext.Stop(ctx)
 			r, sent := newRetrier(0), 0
 			_, err := resent(ctx, r, func(ctx context.Context) (limiter.State, error) {
 				sent++
@@ -110,7 +110,7 @@ func TestRetryOfUnsent(t *testing.T) {
 		const conns = 5
 		r := newRetrier(conns)
 		for operation := range 1000 {
-			ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
+			ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
 			sent, dead := 0, operation%(conns+2)
 			_, err := resent(ctx, r, func(context.Context) (limiter.State, error) {
 				if sent++; sent <= dead {
@@ -118,7 +118,7 @@ func TestRetryOfUnsent(t *testing.T) {
 				}
 				return limiter.State{}, nil
 			})
-			stop()
+			opcontext.Stop(ctx)
 			if (err == nil) != (dead <= conns) || sent != min(dead, conns)+1 {
 				t.Fatalf("operation %d: %d sessions had ended, and it was sent %d times, at last %v", operation, dead, sent, err)
 			}
@@ -136,12 +136,12 @@ func TestRetryBudget(t *testing.T) {
 		r, sent := newRetrier(0), 0
 		const operations = 2000
 		for range operations {
-			ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
+			ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
 			_, _ = resent(ctx, r, func(context.Context) (limiter.State, error) {
 				sent++
 				return limiter.State{}, errMayRetry
 			})
-			stop()
+			opcontext.Stop(ctx)
 		}
 		if again := sent - operations; again < operations/10 || again > operations/10+10 {
 			t.Errorf("%d of %d were sent again", again, operations)

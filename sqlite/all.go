@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // DoAll implements [limiter.AllStore].
@@ -58,8 +59,8 @@ func (d *allDecision) do(ctx context.Context) error {
 			return err
 		}
 	}
-	ctx, stop := d.deadlines.WithTimeout(ctx, d.ops[0].Timeout)
-	defer stop()
+	ctx = d.deadlines.WithTimeout(ctx, d.ops[0].Timeout)
+	defer opcontext.Stop(ctx)
 	if err := attempt(ctx, func(ctx context.Context) error { return d.peek(ctx, reader) }); err != nil || !d.writes() {
 		d.counters.Sent(len(d.ops), len(d.ops))
 		return err

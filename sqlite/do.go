@@ -48,8 +48,8 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 			return state, err
 		}
 	}
-	ctx, stop := s.deadlines.WithTimeout(ctx, op.Timeout)
-	defer stop()
+	ctx = s.deadlines.WithTimeout(ctx, op.Timeout)
+	defer opcontext.Stop(ctx)
 	if op.Kind == limiter.OpLook || refusable(&op) {
 		found, writes, err := s.peek(ctx, reader, t, op)
 		if err == nil && writes && op.Kind == limiter.OpLook { // it writes if that waits for nobody
@@ -80,7 +80,7 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err
 func (s *Store) doQueued(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	s.waiting.Add(1)
 	defer s.waiting.Add(-1)
-	st, state, err := s.queue.Enter(ctx, op)
+	st, state, err := s.queue.Enter(ctx, &op)
 	if st == nil {
 		return state, err
 	}

@@ -165,8 +165,8 @@ func TestTimeUsedUpBeforeTheStatement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				ctx, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), 10*time.Millisecond)
-				defer stop()
+				ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), 10*time.Millisecond)
+				defer opcontext.Stop(ctx)
 				if busy {
 					<-ctx.Done()
 				}

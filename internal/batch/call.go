@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"sync"
 
 	"github.com/sqlimit/limiter"
 )
@@ -20,18 +21,36 @@ type Call struct {
 	decided bool
 	err     error
 
-	ctx     context.Context
-	done    chan struct{} // nil if the caller itself sends the call
-	pushed  bool          // it is, or was, in a key's queue
-	sent    bool          // the operation may have been carried out
-	left    bool          // the caller has left, and the call must not be sent any more
-	busy    bool          // the store was not at fault when the caller left
-	answers uint64        // how many answers the key had when the call arrived
-	retried bool          // failed together with others, and is sent once more
-	renewed bool          // has got its full time again, when it was sent after others
-	holds   bool          // waits for the key itself: see [Hold]
-	slot    bool          // also waits for a slot of the line
-	waited  bool          // the store answered others while a Hold waited
+	ctx      context.Context
+	answered chan bool // gets true when the call is finished; nil if the caller itself sends the call
+	finished bool      // its outcome is known
+	pushed   bool      // it is, or was, in a key's queue
+	sent     bool      // the operation may have been carried out
+	left     bool      // the caller has left, and the call must not be sent any more
+	busy     bool      // the store was not at fault when the caller left
+	answers  uint64    // how many answers the key had when the call arrived
+	retried  bool      // failed together with others, and is sent once more
+	renewed  bool      // has got its full time again, when it was sent after others
+	holds    bool      // waits for the key itself: see [Hold]
+	slot     bool      // also waits for a slot of the line
+	waited   bool      // the store answered others while a Hold waited
+}
+
+// calls are reused. A caller who got the outcome is the last to use a call, because a leader does nothing
+// with it after finish. If the caller has left, the call may still be in a queue or a statement, and is not
+// reused. Nor is the channel, because one from a testing/synctest bubble cannot be used outside.
+var calls = sync.Pool{New: func() any { return new(Call) }}
+
+func newCall(ctx context.Context, op *limiter.Op) *Call {
+	c := calls.Get().(*Call)
+	c.ctx, c.Op = ctx, *op
+	return c
+}
+
+// recycle keeps the memory of a Call for another one.
+func (c *Call) recycle() {
+	*c = Call{}
+	calls.Put(c)
 }
 
 // NewCall returns a Call for a store that sends it without a [Queue].
@@ -46,10 +65,10 @@ func (c *Call) Decided() bool { return c.decided }
 // State returns what Decide recorded.
 func (c *Call) State() limiter.State { return c.state }
 
-// finish tells the caller the outcome.
+// finish tells the caller the outcome. The caller may then use the memory of the call for another one.
 func (c *Call) finish(err error) {
-	c.err = err
-	close(c.done)
+	c.err, c.finished = err, true
+	c.answered <- true
 }
 
 // equal reports whether b can be another unit of a's operation.
@@ -62,6 +81,8 @@ type Group struct {
 	Calls []*Call
 	// Equal reports whether the calls are units of one operation that [Config.Merges] accepts.
 	Equal bool
+
+	key *keyQueue
 }
 
 // add sends c with the group.

@@ -157,7 +157,7 @@ func (s *sender) wantIdle(t *testing.T) {
 
 // Do carries out op as a store does.
 func (q *queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	st, state, err := q.Enter(ctx, op)
+	st, state, err := q.Enter(ctx, &op)
 	if st == nil {
 		return state, err
 	}
@@ -231,8 +231,8 @@ func ask(ctx context.Context, q *queue, ops ...limiter.Op) (wait func() []answer
 	var all sync.WaitGroup
 	for i, op := range ops {
 		all.Go(func() {
-			limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
-			defer stop()
+			limited := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
+			defer opcontext.Stop(limited)
 			a := &answers[i]
 			a.state, a.err = q.Do(limited, op)
 			a.after = time.Since(begin)

@@ -69,7 +69,8 @@ func (q *Queue) hold(ctx context.Context, op *limiter.Op, slot bool) (waited boo
 		q.mu.Unlock()
 		return false, nil
 	}
-	c := &Call{ctx: ctx, Op: *op, holds: true, slot: slot, done: make(chan struct{})}
+	c := newCall(ctx, op)
+	c.holds, c.slot, c.answered = true, slot, make(chan bool, 2)
 	k.push(c, q.config.Merges)
 	start := q.enqueue(k)
 	q.mu.Unlock()
@@ -146,8 +147,9 @@ func (q *Queue) Lock(ctx context.Context, op *limiter.Op) error {
 		return err
 	}
 	q.setSlow(k)
-	c := &Call{Op: *op, LocksOnly: true}
+	c := newCall(ctx, op)
+	c.LocksOnly = true
 	k.push(c, q.config.Merges)
-	_, err := q.wait(ctx, c, k)
+	_, err := q.wait(c, k)
 	return err
 }

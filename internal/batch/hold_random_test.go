@@ -42,8 +42,8 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 			return nil
 		}
 		several := func(ctx context.Context, keys []int, last time.Duration) {
-			limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, timeout)
-			defer stop()
+			limited := new(opcontext.Deadlines).WithTimeout(ctx, timeout)
+			defer opcontext.Stop(limited)
 			mu.Lock()
 			before := failed
 			mu.Unlock()
@@ -87,9 +87,9 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 			} else {
 				op := take(fmt.Sprint(keys[0]), 1+r.Int64N(2))
 				op.Timeout = time.Minute
-				limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
+				limited := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
 				all.Go(func() {
-					defer stop()
+					defer opcontext.Stop(limited)
 					if _, err := q.Do(limited, op); err != nil && ctx.Err() == nil {
 						t.Errorf("seed %d: %v", seed, err)
 					}

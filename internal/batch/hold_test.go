@@ -19,8 +19,8 @@ func hold(ctx context.Context, q *queue, op limiter.Op) (wait func() (waited boo
 	var err error
 	var all sync.WaitGroup
 	all.Go(func() {
-		limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
-		defer stop()
+		limited := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
+		defer opcontext.Stop(limited)
 		waited, err = q.Hold(limited, &op)
 	})
 	synctest.Wait()
@@ -156,8 +156,8 @@ func TestHold(t *testing.T) {
 			s.takes = 3 * timeout / 5
 			a, b := take("a", 1), take("b", 1)
 			behind := ask(t.Context(), q, b, b) // the second one waits for the first, and then takes as long
-			limited, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
-			defer stop()
+			limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+			defer opcontext.Stop(limited)
 			var holds sync.WaitGroup
 			holds.Go(func() {
 				h, err := batch.HoldAll(limited, []*batch.Queue{q.Queue, q.Queue}, []limiter.Op{a, b})
@@ -198,8 +198,8 @@ func TestHoldSlot(t *testing.T) {
 			a.MaxWait, b.MaxWait = time.Hour, time.Hour
 			first := ask(t.Context(), q, a, b) // fill the line of single keys
 			holds := hold(t.Context(), q, op)
-			limited, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
-			defer stop()
+			limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+			defer opcontext.Stop(limited)
 			var locked sync.WaitGroup
 			locked.Go(func() {
 				if err := q.Lock(limited, &op); err != nil {

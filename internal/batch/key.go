@@ -131,7 +131,7 @@ func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 		clear(waiting[len(k.waiting):])
 	}
 	k.leaveLine()
-	k.inFlight = true
+	k.inFlight, g.key = true, k
 }
 
 // leaveLine takes the queue out of its line.

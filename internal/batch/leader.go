@@ -8,23 +8,24 @@ import (
 	"slices"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 // lead sends statements for a line until no key waits in it. For the slow line it sends one, because
 // another queue may wait for the slot.
 func (q *Queue) lead(from *line) {
-	for head := q.head(from); head != nil; head = q.head(from) {
-		ctx, stop := q.config.Deadlines.WithTimeout(context.WithoutCancel(head.ctx), head.Op.Timeout)
+	for op, ctx := q.head(from); ctx != nil; op, ctx = q.head(from) {
+		limited := q.config.Deadlines.WithTimeout(context.WithoutCancel(ctx), op.Timeout)
 		st := q.newStatement(from)
-		err := q.config.Send(ctx, st)
+		err := q.config.Send(limited, st)
 		// If the time is over, it was the head's, and its caller has left. The other calls have time limits
 		// of their own.
-		over := !st.begun && ctx.Err() != nil
+		over := !st.begun && limited.Err() != nil
 		if !st.begun && !over { // there is no connection for any call
 			q.fill(st)
 		}
 		q.complete(st, err)
-		stop()
+		opcontext.Stop(limited)
 		ended := st.ended
 		st.recycle()
 		switch {
@@ -35,29 +36,29 @@ func (q *Queue) lead(from *line) {
 			q.freeSlot(from)
 			q.mu.Unlock()
 			return
-		case !GivesBack(&head.Op):
+		case !GivesBack(&op):
 			runtime.Gosched() // callers who were just answered may want to join the next statement
 		}
 	}
 }
 
-// head returns the call that has waited longest; its time limit bounds the wait for a connection. If no
-// call waits, head returns nil, and the line counts one statement less. If a Hold is the first in the line,
-// it gets the key and the slot.
-func (q *Queue) head(from *line) *Call {
+// head returns the operation of the call that has waited longest, and its context; its time limit bounds the
+// wait for a connection. If no call waits, the context is nil, and the line counts one statement less. If a
+// Hold is the first in the line, it gets the key and the slot.
+func (q *Queue) head(from *line) (limiter.Op, context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	k := q.first(from)
 	switch {
 	case k == nil:
 		q.freeSlot(from)
-		return nil
+		return limiter.Op{}, nil
 	case k.waiting[0].holds:
 		from.keys = from.keys[1:]
 		q.grant(k)
-		return nil
+		return limiter.Op{}, nil
 	}
-	return k.waiting[0]
+	return k.waiting[0].Op, k.waiting[0].ctx
 }
 
 // fill moves keys of the line to the Statement: one key of the single line, otherwise as many as fit.
@@ -88,8 +89,8 @@ func (q *Queue) fill(st *Statement) {
 
 // complete tells callers the outcome of a leader's statement, and ends it for its keys.
 func (q *Queue) complete(st *Statement, err error) {
-	if st.stop != nil {
-		st.stop()
+	if st.limited != nil {
+		opcontext.Stop(st.limited)
 	}
 	if len(st.Groups) == 0 {
 		return
@@ -104,7 +105,7 @@ func (q *Queue) complete(st *Statement, err error) {
 		st.from.answers++
 	}
 	for _, g := range st.Groups {
-		k := q.keys[idOf(g.Op())]
+		k := g.key
 		k.apart = false
 		again := locked && q.lockTimedOut(k, st, err)
 		var back []*Call

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 func TestLeaveWhileWaiting(t *testing.T) {
@@ -124,4 +127,63 @@ func TestLeaveOwnStatement(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Callers leave at every step, while statements fail, wait for locked rows, or leave calls undecided.
+func TestReusedCalls(t *testing.T) {
+	slowly(t, func(t *testing.T, q *queue, s *sender, _ chan struct{}) {
+		oneIn := func(n int) bool { return rand.IntN(n) == 0 }
+		carriedOut := map[int64]int{} // how often, by the ID of the operation
+		s.undecided = func(groups []*batch.Group, _ *batch.Call) bool { return len(groups) > 1 && oneIn(5) }
+		s.before = func(ctx context.Context, _ []*batch.Group) error {
+			switch wait, _ := opcontext.LockWait(ctx); {
+			case oneIn(10):
+				return limiter.ErrNotApplied
+			case oneIn(5):
+				<-time.After(wait)
+				return opcontext.LockTimeout(ctx, errRow)
+			}
+			return nil
+		}
+		s.after = func(_ context.Context, groups []*batch.Group) error {
+			for _, g := range groups {
+				for _, c := range g.Calls {
+					if state := c.State(); c.Decided() {
+						state.Taken = c.Op.ID // so that an answer says whose it is
+						c.Decide(state)
+						carriedOut[c.Op.ID]++
+					}
+				}
+			}
+			if oneIn(20) {
+				return limiter.ErrOutcomeUnknown
+			}
+			return nil
+		}
+		deadlines, answers := new(opcontext.Deadlines), make([]answer, 3000)
+		var all sync.WaitGroup
+		for i := range answers {
+			op := take(string("abcx"[rand.IntN(4)]), 1)
+			op.ID, op.Timeout = int64(i), time.Duration(1+rand.IntN(150))*ms
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Duration(rand.IntN(40))*ms, cancel) // statements also take whole milliseconds
+			all.Go(func() {
+				limited := deadlines.WithTimeout(ctx, op.Timeout)
+				defer opcontext.Stop(limited)
+				answers[i].state, answers[i].err = q.Do(limited, op)
+			})
+			<-time.After(time.Duration(rand.IntN(3)) * ms / 2)
+		}
+		all.Wait()
+		<-time.After(time.Second) // statements whose callers have left
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for i, a := range answers {
+			n, id := carriedOut[int64(i)], a.state.Taken
+			known := a.err == nil && n == 1 && id == int64(i) || a.err != nil && n == 0 && id == 0
+			if !known && (n > 1 || id != 0 || !errors.Is(a.err, limiter.ErrOutcomeUnknown)) {
+				t.Errorf("operation %d got %+v, and was carried out %d times", i, a, n)
+			}
+		}
+	})
 }

@@ -106,57 +106,58 @@ func Unsent(ctx context.Context, busy bool) error {
 //
 // If ctx ends before op was sent, op is not carried out. After that, its outcome is unknown. The ctx is one
 // that [opcontext.Deadlines.WithTimeout] returned.
-func (q *Queue) Enter(ctx context.Context, op limiter.Op) (*Statement, limiter.State, error) {
+func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.State, error) {
+	c := newCall(ctx, op)
 	q.mu.Lock()
-	k := q.key(idOf(&op))
+	k := q.key(idOf(&c.Op))
 	if err := k.failedFast(); err != nil && op.Kind != limiter.OpRelease { // a place must not stay taken
 		q.mu.Unlock()
 		return nil, limiter.State{}, err
 	}
-	from := q.lineFor(k, &op)
+	from := q.lineFor(k, &c.Op)
 	if op.Timeout < opcontext.Grace || from == &q.slow || k.inFlight || k.line != nil || !q.takeSlot(from) {
-		c := &Call{Op: op}
 		k.push(c, q.config.Merges)
-		state, err := q.wait(ctx, c, k)
+		state, err := q.wait(c, k)
 		return nil, state, err
 	}
 	k.inFlight = true
 	q.mu.Unlock()
 	q.config.Counters.Queued.Add(1)
 	st := q.newStatement(from)
-	st.own.Op, st.own.ctx = op, ctx
+	st.own = c
 	g := st.group()
-	g.Calls, g.Equal = append(g.Calls[:0], &st.own), q.config.merges(&op)
+	g.Calls, g.Equal, g.key = append(g.Calls[:0], c), q.config.merges(&c.Op), k
 	return st, limiter.State{}, nil
 }
 
 // wait waits for the outcome of c, which the caller has put into the queue k. The caller has locked mu.
-func (q *Queue) wait(ctx context.Context, c *Call, k *keyQueue) (limiter.State, error) {
-	c.ctx, c.done = ctx, make(chan struct{})
+func (q *Queue) wait(c *Call, k *keyQueue) (state limiter.State, err error) {
+	c.answered = make(chan bool, 2)
 	q.config.Counters.Queued.Add(1)
 	start := q.enqueue(k)
 	q.mu.Unlock()
 	if start != nil {
 		go q.lead(start)
 	}
-	if err := q.await(c, k); err != nil {
-		return limiter.State{}, err
+	if err = q.await(c, k); err == nil {
+		state = c.state
 	}
-	return c.state, nil
+	if !c.left {
+		c.recycle()
+	}
+	return state, err
 }
 
 // await waits for the outcome of c, a call in the queue k, and returns its error. If ctx ends before,
 // the caller leaves.
 func (q *Queue) await(c *Call, k *keyQueue) error {
-	if !opcontext.Await(c.ctx, c.done) {
+	if !opcontext.Await(c.ctx, c.answered) {
 		return c.err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	select {
-	case <-c.done: // in the same instant as ctx
+	if c.finished { // in the same instant as ctx
 		return c.err
-	default:
 	}
 	if !c.left {
 		q.leave(c, k)

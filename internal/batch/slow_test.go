@@ -95,8 +95,8 @@ func TestSlowKeys(t *testing.T) {
 				t.Errorf("Do = %v after %v, want a lock timeout shortly before %v", a.err, a.after, timeout)
 			}
 			<-time.After(100 * ms)
-			limited, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
-			defer stop()
+			limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+			defer opcontext.Stop(limited)
 			_ = opcontext.Begin(limited, false, 20*ms) // as the statement that found the row locked
 			began := time.Now()
 			if err := q.Lock(limited, &op); !errors.Is(err, errRow) || time.Since(began) < timeout*3/4 {
@@ -128,8 +128,8 @@ func TestSlowKeys(t *testing.T) {
 	t.Run("keep an unknown outcome unknown within a short deadline", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
 		defer cancel()
-		limited, stop := new(opcontext.Deadlines).WithTimeout(ctx, time.Second)
-		defer stop()
+		limited := new(opcontext.Deadlines).WithTimeout(ctx, time.Second)
+		defer opcontext.Stop(limited)
 		for _, class := range []error{limiter.ErrOutcomeUnknown, limiter.ErrNotApplied} {
 			err := batch.LockError(limited, class)
 			if !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, class) != errors.Is(class, limiter.ErrOutcomeUnknown) {
@@ -222,8 +222,8 @@ func TestSlowKeys(t *testing.T) {
 			if _, err := hold(t.Context(), q, op)(); !errors.Is(err, batch.ErrRowLocked) {
 				t.Errorf("another Hold = %v, want ErrRowLocked", err)
 			}
-			limited, stop := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
-			defer stop()
+			limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+			defer opcontext.Stop(limited)
 			locked := make(chan error)
 			go func() { locked <- q.Lock(limited, &op) }()
 			synctest.Wait()

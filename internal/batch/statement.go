@@ -22,13 +22,13 @@ type Statement struct {
 	// alone in its statement must be decided; the queue sends others again that are not.
 	Groups []*Group
 
-	queue *Queue
-	from  *line
-	own   Call      // the call of a lone operation
-	stop  func()    // of the statement's context, if a leader sends it
-	begun bool      // Begin was called
-	ended bool      // the slot of the line has passed on to a Hold
-	sent  time.Time // zero if it was not sent, or if the queue bounds no lock waits
+	queue   *Queue
+	from    *line
+	own     *Call           // of a lone operation, or nil
+	limited context.Context // of the statement, if a leader sends it
+	begun   bool            // Begin was called
+	ended   bool            // the slot of the line has passed on to a Hold
+	sent    time.Time       // zero if it was not sent, or if the queue bounds no lock waits
 }
 
 // statements are reused, because groups are most of what an operation would allocate.
@@ -72,7 +72,7 @@ var errNobodyWaits = fmt.Errorf("%w: no call waits", limiter.ErrNotApplied)
 func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, error) {
 	q, units := st.queue, 1
 	st.begun = true
-	if st.own.ctx != nil {
+	if st.own != nil {
 		q.config.Counters.Queued.Add(-1)
 	} else {
 		if q.fill(st); len(st.Groups) == 0 {
@@ -101,8 +101,8 @@ func (st *Statement) limit(ctx context.Context, fresh bool) (limited context.Con
 			opcontext.Connected(c.ctx, fresh)
 		}
 	}
-	limited, st.stop = st.queue.config.Deadlines.WithTimeout(context.WithoutCancel(ctx), max(longest, opcontext.Grace))
-	return limited, units
+	st.limited = st.queue.config.Deadlines.WithTimeout(context.WithoutCancel(ctx), max(longest, opcontext.Grace))
+	return st.limited, units
 }
 
 // lockWait returns how long the statement may wait for row locks, 0 if only its time bounds that. Calls that
@@ -150,9 +150,9 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	if !st.begun {
 		q.config.Counters.Queued.Add(-1)
 	}
-	state, op, ctx := st.own.state, st.own.Op, st.own.ctx
+	c := st.own
 	q.mu.Lock()
-	k := q.keys[idOf(&op)]
+	k := st.Groups[0].key
 	again := err != nil && st.isLocked(err) && q.lockTimedOut(k, st, err)
 	st.recycle()
 	if err == nil {
@@ -160,16 +160,18 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	}
 	if again {
 		k.inFlight = false
-		c := &Call{Op: op}
+		c = newCall(c.ctx, &c.Op)
 		k.putBack([]*Call{c}, q.config.Merges)
 		q.release(from)
-		return q.wait(ctx, c, k)
+		return q.wait(c, k)
 	}
 	if start := q.free(k, err == nil); start != nil {
 		go q.lead(start)
 	}
 	q.release(from)
 	q.mu.Unlock()
+	state := c.state
+	c.recycle()
 	if err != nil {
 		return limiter.State{}, err
 	}

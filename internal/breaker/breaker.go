@@ -225,9 +225,15 @@ func (b *Breaker) failedOn(tables uint) bool {
 // seed is the seed of the hashes of keys.
 var seed = maphash.MakeSeed()
 
-// uses reports whether an operation uses the key with this hash.
+// uses reports whether an operation uses the key with this hash. A function of slices would cost each
+// operation an allocation, because the compiler cannot tell what that does with the pointers.
 func uses(ops []*limiter.Op, key uint64) bool {
-	return slices.ContainsFunc(ops, func(op *limiter.Op) bool { return hashOf(op) == key })
+	for _, op := range ops {
+		if hashOf(op) == key {
+			return true
+		}
+	}
+	return false
 }
 
 func hashOf(op *limiter.Op) uint64 {

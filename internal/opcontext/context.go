@@ -46,7 +46,7 @@ type Context struct {
 	end             time.Time // the latest due, which the caller's deadline sets; zero if there is none
 	statementEnd    time.Time // the end of a statement that is in flight, if it is another one
 	shortDeadline   bool      // the end leaves less than timeout from the start
-	entry           heapEntry
+	index           int       // among those that Deadlines ends, counted from 1; 0 if it is not there
 
 	mu              sync.Mutex
 	due             time.Time
@@ -60,6 +60,7 @@ type Context struct {
 	err             error         // what Err returns from now on
 
 	// What there is when somebody waits.
+	answered     chan<- bool // of Await: gets false when the Context ends
 	done         chan struct{}
 	stopWatching func() bool // from the caller's context; nil if that is not watched
 	callbacks    *callback
@@ -183,26 +184,19 @@ func (c *Context) begin(fresh bool, lockWait time.Duration) bool {
 func (c *Context) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.startTimer()
-	if c.err == nil && c.stopWatching == nil && c.Context.Done() != nil {
-		c.stopWatching = context.AfterFunc(c.Context, c.callerEnded)
-	}
-	return c.done
-}
-
-// startTimer creates the channel that is closed when the context ends, and starts the time limit.
-// It does not watch the caller's context.
-func (c *Context) startTimer() {
-	c.checkCaller()
-	if c.done != nil {
-		return
+	if c.checkCaller(); c.done != nil {
+		return c.done
 	}
 	c.done = make(chan struct{})
 	if c.err != nil {
 		close(c.done)
-		return
+		return c.done
 	}
 	c.deadlines.schedule(c, c.due)
+	if c.Context.Done() != nil {
+		c.stopWatching = context.AfterFunc(c.Context, c.callerEnded)
+	}
+	return c.done
 }
 
 // Err returns why the context has ended, and nil if it has not.
@@ -258,9 +252,7 @@ func (c *Context) within(now time.Time, d time.Duration) time.Time {
 // extend gives the operation d from now on.
 func (c *Context) extend(d time.Duration) {
 	c.due = c.within(time.Now(), d)
-	if c.done != nil {
-		c.deadlines.schedule(c, c.due)
-	}
+	c.deadlines.schedule(c, c.due)
 }
 
 // expire ends the context if its time is over, unless a connection is being made.
@@ -326,19 +318,27 @@ func (c *Context) finish(err error) {
 		return
 	}
 	c.err = err
-	if c.done == nil {
-		return
-	}
 	c.deadlines.unschedule(c)
-	close(c.done)
+	if c.done != nil {
+		close(c.done)
+	}
+	if c.answered != nil {
+		c.answered <- false
+	}
 	for ; c.callbacks != nil; c.callbacks = c.callbacks.next {
 		go c.callbacks.f()
 	}
 }
 
-func (c *Context) stop() {
+// Stop ends a context that [Deadlines.WithTimeout] returned, when its operation is over.
+func Stop(ctx context.Context) {
+	c, ok := ctx.(*Context)
+	if !ok {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.answered = nil
 	if c.stopWatching != nil {
 		c.stopWatching()
 	}

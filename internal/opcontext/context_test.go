@@ -70,17 +70,17 @@ func TestTimeLimit(t *testing.T) {
 		{name: "renewed, and the deadline leaves less", timeout: 250 * ms, deadline: 400 * ms, renewed: 200 * ms, want: 300 * ms, canceled: true},
 	} {
 		for how, wait := range map[string]func(ctx context.Context){
-			"Await":          func(ctx context.Context) { opcontext.Await(ctx, never) },
+			"Await":          func(ctx context.Context) { await(ctx) },
 			"Done":           func(ctx context.Context) { <-ctx.Done() },
-			"Done and Await": func(ctx context.Context) { ctx.Done(); opcontext.Await(ctx, never) },
+			"Done and Await": func(ctx context.Context) { ctx.Done(); await(ctx) },
 		} {
 			t.Run(c.name+" "+how, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					parent := within(t, c.deadline)
 					begin := time.Now()
-					ctx, stop := (&opcontext.Deadlines{Dialing: func() bool { return time.Since(begin) < c.dialing }}).WithTimeout(parent, c.timeout)
-					defer stop()
+					ctx := (&opcontext.Deadlines{Dialing: func() bool { return time.Since(begin) < c.dialing }}).WithTimeout(parent, c.timeout)
+					defer opcontext.Stop(ctx)
 					if c.connected > 0 {
 						time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms), true) })
 					}
@@ -140,8 +140,8 @@ func TestStatementAfterANearDeadline(t *testing.T) {
 				parent, cancel := context.WithTimeout(t.Context(), c.deadline)
 				defer cancel()
 				begin := time.Now()
-				ctx, stop := new(opcontext.Deadlines).WithTimeout(parent, c.timeout)
-				defer stop()
+				ctx := new(opcontext.Deadlines).WithTimeout(parent, c.timeout)
+				defer opcontext.Stop(ctx)
 				if c.sent > 0 {
 					<-time.After(c.sent)
 				}
@@ -179,8 +179,8 @@ func TestWaitReason(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			parent, cancel := context.WithTimeout(t.Context(), c.deadline)
 			defer cancel()
-			ctx, stop := (&opcontext.Deadlines{WaitReason: func() string { return full }}).WithTimeout(parent, 250*ms)
-			defer stop()
+			ctx := (&opcontext.Deadlines{WaitReason: func() string { return full }}).WithTimeout(parent, 250*ms)
+			defer opcontext.Stop(ctx)
 			c.begun(ctx)
 			<-ctx.Done()
 			for _, cause := range []error{nil, context.Canceled, errBroken} {
@@ -197,13 +197,16 @@ func TestEndOfTheCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		parent, cancel := context.WithCancel(t.Context())
-		ctx, stop := new(opcontext.Deadlines).WithTimeout(parent, time.Second)
-		defer stop()
+		ctx := new(opcontext.Deadlines).WithTimeout(parent, time.Second)
+		defer opcontext.Stop(ctx)
 		if opcontext.EndedByCaller(ctx) != nil {
 			t.Error("Ended before anything did")
 		}
+		begin, done := time.Now(), ctx.Done()
 		time.AfterFunc(ms, cancel)
-		<-ctx.Done()
+		if <-done; ctx.Done() != done || time.Since(begin) != ms {
+			t.Errorf("it ended after %v, want 1ms, by the same channel", time.Since(begin))
+		}
 		for _, class := range []error{limiter.ErrNotApplied, limiter.ErrOutcomeUnknown} {
 			for _, cause := range []error{nil, errBroken} {
 				err := opcontext.Interrupted(ctx, class, cause)
@@ -216,12 +219,12 @@ func TestEndOfTheCaller(t *testing.T) {
 	})
 }
 
-// A timer that an earlier one replaced stays set until it fires.
+// A timer that an earlier one replaced stays set until it fires. An operation that ended is not kept.
 func TestTimersDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deadlines := new(opcontext.Deadlines)
-		far, stop := deadlines.WithTimeout(t.Context(), math.MaxInt64)
-		defer stop()
+		far := deadlines.WithTimeout(t.Context(), math.MaxInt64)
+		defer opcontext.Stop(far)
 		far.Done()
 		objects := func() uint64 {
 			runtime.GC()
@@ -232,9 +235,12 @@ func TestTimersDoNotPileUp(t *testing.T) {
 		const operations = 20000
 		before := objects()
 		for range operations {
-			near, stop := deadlines.WithTimeout(t.Context(), 250*ms)
+			near := deadlines.WithTimeout(t.Context(), 250*ms)
 			<-near.Done()
-			stop()
+			opcontext.Stop(near)
+			early := deadlines.WithTimeout(t.Context(), 24*time.Hour) // ends before it is due
+			early.Done()
+			opcontext.Stop(early)
 		}
 		if grown := int64(objects()) - int64(before); grown > operations/2 {
 			t.Errorf("after %d operations there are %d objects more", operations, grown)
