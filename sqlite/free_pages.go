@@ -28,7 +28,13 @@ func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) er
 		err = attempt(ctx, f)
 	}
 	for range mostGrowths {
-		if !isFull(err) || attempt(ctx, p.grow) != nil {
+		if !isFull(err) {
+			break
+		}
+		if failed := attempt(ctx, p.grow); failed != nil {
+			if ctx.Err() != nil {
+				return failed // the caller left, which says nothing about the disk
+			}
 			break
 		}
 		err = attempt(ctx, f)
