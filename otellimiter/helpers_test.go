@@ -25,11 +25,7 @@ func newMeter(t testing.TB) meter {
 	t.Helper()
 	reader := sdk.NewManualReader()
 	m := meter{sdk.NewMeterProvider(sdk.WithReader(reader)), reader}
-	t.Cleanup(func() {
-		if err := m.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { testenv.Must(t, m.Shutdown(context.Background())) })
 	return m
 }
 
@@ -61,21 +57,21 @@ func (m meter) points(t testing.TB) []string {
 		lines = append(lines, strings.TrimSpace(fmt.Sprint(strings.TrimPrefix(name, "sqlimit."), " ", strings.Join(attrs, " ")))+fmt.Sprint(": ", value))
 	}
 	for name, one := range m.collect(t) {
+		var numbers []metricdata.DataPoint[int64]
 		switch data := one.Data.(type) {
 		case metricdata.Sum[int64]:
-			for _, p := range data.DataPoints {
-				add(name, p.Attributes, p.Value)
-			}
+			numbers = data.DataPoints
 		case metricdata.Gauge[int64]:
-			for _, p := range data.DataPoints {
-				add(name, p.Attributes, p.Value)
-			}
+			numbers = data.DataPoints
 		case metricdata.Histogram[float64]:
 			for _, p := range data.DataPoints {
 				add(name, p.Attributes, p.Count)
 			}
 		default:
 			t.Errorf("%s: data of type %T", name, data)
+		}
+		for _, p := range numbers {
+			add(name, p.Attributes, p.Value)
 		}
 	}
 	slices.Sort(lines)

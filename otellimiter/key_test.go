@@ -1,14 +1,12 @@
 package otellimiter_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -41,15 +39,14 @@ func TestTheKeyIsNowhere(t *testing.T) {
 		}
 	}
 	span.End()
-	var all metricdata.ResourceMetrics
-	testenv.Must(t, m.reader.Collect(context.Background(), &all))
-	inJSON, err := json.Marshal(all)
+	metrics := m.collect(t)
+	inJSON, err := json.Marshal(metrics)
 	testenv.Must(t, err)
 	events := recorder.Ended()[0].Events()
 	if len(events) < 9*3*3 {
 		t.Errorf("%d events", len(events))
 	}
-	text := fmt.Sprintf("%s %+v %+v %v", inJSON, all, events, m.points(t))
+	text := fmt.Sprintf("%s %+v %+v %v", inJSON, metrics, events, m.points(t))
 	if found := keyleak.Of(key).In([]byte(text)); len(found) > 0 {
 		t.Errorf("the key appears as %v", found)
 	}

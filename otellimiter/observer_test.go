@@ -29,16 +29,7 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 		do    func(l *limiter.Limiter)
 		want  []string
 	}{
-		{"a request that passes and one that is refused", memory.New(), nil, func(l *limiter.Limiter) {
-			for range 2 {
-				_, _ = l.AllowN(context.Background(), "key", 3)
-			}
-		}, []string{
-			"limiter=l result=allowed source=store: 1",
-			"units limiter=l operation=take result=allowed source=store: 3",
-			"limiter=l result=refused source=store: 1",
-		}},
-		{"what a deny cache refuses", memory.New(), []limiter.Option{limiter.WithDenyCache(10, time.Minute)}, func(l *limiter.Limiter) {
+		{"requests that pass, or that the store or a deny cache refuses", memory.New(), []limiter.Option{limiter.WithDenyCache(10, time.Minute)}, func(l *limiter.Limiter) {
 			for range 3 {
 				_, _ = l.AllowN(context.Background(), "key", 4)
 			}
@@ -76,11 +67,6 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 		}, []string{
 			"units limiter=l operation=charge result=allowed source=store: 1",
 			"units limiter=l operation=charge result=refused source=store: 9",
-		}},
-		{"a store that fails", fails{limiter.ErrNotApplied}, nil, func(l *limiter.Limiter) {
-			_, _ = l.Allow(context.Background(), "key")
-		}, []string{
-			"error.type=not_applied limiter=l result=error source=policy: 1",
 		}},
 		{"FailOpen", fails{limiter.ErrOutcomeUnknown}, []limiter.Option{limiter.FailOpen()}, func(l *limiter.Limiter) {
 			_, _ = l.AllowN(context.Background(), "key", 2)

@@ -3,7 +3,6 @@ package otellimiter_test
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -15,23 +14,10 @@ import (
 )
 
 // stats is a store that returns these statistics.
-type stats struct {
-	mu  sync.Mutex
-	now limiter.StoreStats
-}
-
-func (s *stats) set(now limiter.StoreStats) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = now
-}
+type stats struct{ now limiter.StoreStats }
 
 // Stats implements [otellimiter.Store].
-func (s *stats) Stats() limiter.StoreStats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.now
-}
+func (s *stats) Stats() limiter.StoreStats { return s.now }
 
 func TestWatch(t *testing.T) {
 	t.Parallel()
@@ -47,9 +33,9 @@ func TestWatch(t *testing.T) {
 		m.wantPoints(t, lines...)
 	}
 	want(0, 0, 0, 0, 0)
-	store.set(limiter.StoreStats{Statements: 2, Rows: 3, Units: 64, Retries: 1, SecondLooks: 9, Queued: 9, BreakerOpen: true, BreakerOpenings: 9, ConnectionsLost: 9})
+	store.now = limiter.StoreStats{Statements: 2, Rows: 3, Units: 64, Retries: 1, SecondLooks: 9, Queued: 9, BreakerOpen: true, BreakerOpenings: 9, ConnectionsLost: 9}
 	want(2, 3, 64, 1, 1)
-	store.set(limiter.StoreStats{Statements: 5, Rows: 6, Units: 70, Retries: 1})
+	store.now = limiter.StoreStats{Statements: 5, Rows: 6, Units: 70, Retries: 1}
 	want(5, 6, 70, 1, 0)
 	for name, one := range m.collect(t) {
 		sum, isSum := one.Data.(metricdata.Sum[int64])
