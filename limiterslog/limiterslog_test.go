@@ -179,11 +179,8 @@ func TestMissingTablesAreLogged(t *testing.T) {
 
 // It sets the default logger, so it is not parallel.
 func TestWithoutALoggerTheDefaultOneIsUsed(t *testing.T) {
-	before := slog.Default()
-	defer slog.SetDefault(before)
 	zero, none := new(limiterslog.Log), limiterslog.New(nil)
-	logger, out := newLogger()
-	slog.SetDefault(logger)
+	out := testenv.Logged(t)
 	zero.Error(t.Context(), "zero", limiter.ErrNotApplied)
 	none.Error(t.Context(), "none", limiter.ErrNotApplied)
 	if got := out.String(); !strings.Contains(got, "limiter=zero") || !strings.Contains(got, "limiter=none") {
@@ -197,12 +194,8 @@ func TestConcurrentErrorsAreCounted(t *testing.T) {
 		logger, out := newLogger()
 		log := limiterslog.New(logger)
 		var all sync.WaitGroup
-		for range 16 {
-			all.Go(func() {
-				for range 100 {
-					log.Error(t.Context(), "l", limiter.ErrOutcomeUnknown)
-				}
-			})
+		for range 1600 {
+			all.Go(func() { log.Error(t.Context(), "l", limiter.ErrOutcomeUnknown) })
 		}
 		all.Wait()
 		<-time.After(time.Minute)
