@@ -35,10 +35,8 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 	must(t, conn.SetDeadline(time.Now().Add(testTimeout)))
 
 	const form = "user=alice&password=open+sesame"
-	if _, err := io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: example.com\r\nContent-Type: application/x-www-form-urlencoded\r\n"+
-		"Expect: 100-continue\r\nContent-Length: 31\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testenv.ErrorOf(io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: example.com\r\nContent-Type: application/x-www-form-urlencoded\r\n"+
+		"Expect: 100-continue\r\nContent-Length: 31\r\n\r\n")))
 	// The server sends 100 when the handler reads the body: the request is in flight.
 	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
 	buf := make([]byte, len(goOn))

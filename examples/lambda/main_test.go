@@ -1,13 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -22,38 +21,20 @@ var must = testenv.Must
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// closedPort returns an address that refuses connections.
-func closedPort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	_ = listener.Close()
-	return listener.Addr().String()
-}
-
 // start runs the program as a server in this process and returns its URL.
-func start(t *testing.T, env map[string]string, policies map[string]limiter.Policy) string {
+func start(t *testing.T, env map[string]string) string {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	env["PORT"] = "0"
-	address := make(chan net.Addr, 1)
-	done := make(chan error, 1)
+	address, done := make(chan net.Addr, 1), make(chan error, 1)
 	go func() {
 		p := program{getenv: lookup(env), policies: policies, listening: func(a net.Addr) { address <- a }}
-		done <- p.run(ctx)
+		done <- p.run(t.Context())
 	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("run: %v", err)
-		}
-	})
+	t.Cleanup(func() { must(t, <-done) })
 	select {
 	case a := <-address:
-		return "http://127.0.0.1:" + strconv.Itoa(a.(*net.TCPAddr).Port)
+		return fmt.Sprintf("http://127.0.0.1:%d", a.(*net.TCPAddr).Port)
 	case err := <-done:
-		done <- nil
-		t.Fatalf("run: %v", err)
+		done <- err // for the cleanup
 		return ""
 	}
 }
@@ -62,8 +43,8 @@ func lookup(env map[string]string) func(string) string {
 	return func(name string) string { return env[name] }
 }
 
-// get sends a request and reads the whole response.
-func get(t *testing.T, url string) (code int, header http.Header) {
+// get sends a request, reads the whole response and returns its status.
+func get(t *testing.T, url string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	must(t, err)
@@ -71,7 +52,7 @@ func get(t *testing.T, url string) (code int, header http.Header) {
 	must(t, err)
 	defer resp.Body.Close()
 	must(t, testenv.ErrorOf(io.Copy(io.Discard, resp.Body)))
-	return resp.StatusCode, resp.Header
+	return resp.StatusCode
 }
 
 func TestServerWithoutTables(t *testing.T) {
@@ -91,10 +72,12 @@ func TestServerWithoutItsDatabase(t *testing.T) { // not parallel: it replaces t
 	before := slog.Default()
 	defer slog.SetDefault(before)
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-	url := start(t, map[string]string{"DATABASE_URL": "postgres://user@" + closedPort(t) + "/db?sslmode=disable"}, policies)
+	port, err := testenv.FreePort()
+	must(t, err)
+	url := start(t, map[string]string{"PORT": "0", "DATABASE_URL": fmt.Sprintf("postgres://user@127.0.0.1:%d/db?sslmode=disable", port)})
 	for range 200 {
 		for _, path := range []string{"/", "/search", "/limits", "/health"} {
-			if code, _ := get(t, url+path); code != http.StatusServiceUnavailable {
+			if code := get(t, url+path); code != http.StatusServiceUnavailable {
 				t.Fatalf("GET %s: %d, want 503", path, code)
 			}
 		}

@@ -28,7 +28,7 @@ func commands(t *testing.T) []string {
 
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
-	_, f := template(t)
+	parameters, f := template(t)
 	list := commands(t)
 	index := func(part string) int {
 		i := slices.IndexFunc(list, func(c string) bool { return strings.Contains(c, part) })
@@ -51,7 +51,6 @@ func TestReadmeCommands(t *testing.T) {
 	if version := install[strings.LastIndex(install, "@")+1:]; !strings.Contains(string(mod), "github.com/pressly/goose/v3 "+version+"\n") {
 		t.Errorf("%s: go.mod has another version", install)
 	}
-	parameters, _ := template(t)
 	for _, p := range parameters {
 		if !strings.Contains(list[max(0, deploy)], p+"=") {
 			t.Errorf("sam deploy does not set the parameter %s", p)

@@ -21,12 +21,16 @@ func service(t *testing.T, s settings) http.Handler {
 	return h
 }
 
-// send sends a request from an address, with a form as the body unless it is empty.
-func send(h http.Handler, from, method, target, form string) *httptest.ResponseRecorder {
+// send sends a request from an address, with a form as the body unless it is empty, and with values of
+// X-Forwarded-For.
+func send(h http.Handler, from, method, target, form string, forwarded ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader(form))
 	r.RemoteAddr = from
 	if form != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for _, value := range forwarded {
+		r.Header.Add("X-Forwarded-For", value)
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -149,32 +153,21 @@ func TestOnlyFailedLoginsAreCharged(t *testing.T) {
 
 func TestClientBehindProxies(t *testing.T) {
 	t.Parallel()
-	const forwarded = "198.51.100.66, 203.0.113.7, 198.51.100.1" // the first is the client's own invention
+	forwarded := []string{"198.51.100.66, 203.0.113.7, 198.51.100.1"} // the first is the client's own invention
 	for _, c := range []struct {
 		settings settings
-		header   string
+		header   []string
 		same     string // a request that comes out of the same bucket
 		status   int
 	}{
 		{settings{}, forwarded, "192.0.2.1", 200},
 		{settings{trustedHops: 2}, forwarded, "203.0.113.7, 10.0.0.1", 200},
-		{settings{trustedHops: 2}, "203.0.113.7", "", 400},
-		{settings{trustedHops: 1}, "", "", 400},
+		{settings{trustedHops: 2}, []string{"203.0.113.7"}, "", 400},
+		{settings{trustedHops: 1}, nil, "", 400},
 		{settings{trustedHops: 1, inLambda: true}, forwarded, "192.0.2.1", 200}, // the event says it
 	} {
 		h := service(t, c.settings)
-		ask := func(from, header string) *httptest.ResponseRecorder {
-			r := httptest.NewRequest("GET", "/search", nil)
-			r.RemoteAddr = from
-			if header != "" {
-				r.Header.Set("X-Forwarded-For", header)
-			}
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			return w
-		}
-		resp := ask("192.0.2.1:1", c.header)
-		if resp.Code != c.status {
+		if resp := send(h, "192.0.2.1:1", "GET", "/search", "", c.header...); resp.Code != c.status {
 			t.Errorf("%+v, %q: %d, want %d", c.settings, c.header, resp.Code, c.status)
 		}
 		if c.status != http.StatusOK {
@@ -184,7 +177,7 @@ func TestClientBehindProxies(t *testing.T) {
 		if c.settings.trustedHops == 0 || c.settings.inLambda {
 			from = c.same + ":2"
 		}
-		if got := ask(from, c.same).Header().Get("Ratelimit"); got != `"search";r=8;t=1` {
+		if got := send(h, from, "GET", "/search", "", c.same).Header().Get("Ratelimit"); got != `"search";r=8;t=1` {
 			t.Errorf("%+v, %q: %q after it has %s, want r=8", c.settings, c.header, c.same, got)
 		}
 	}

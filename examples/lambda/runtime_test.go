@@ -114,7 +114,6 @@ func (p *process) await(t *testing.T, otherwise string, come func() bool) {
 // runtimeAPI is a Lambda Runtime API on loopback, for a bootstrap to poll.
 // https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 type runtimeAPI struct {
-	server  *httptest.Server
 	address string
 	asked   chan time.Time  // when the process polls for an event
 	events  chan invocation // the events for the process
@@ -140,8 +139,7 @@ func newRuntimeAPI(tb testing.TB) *runtimeAPI {
 	a := &runtimeAPI{asked: make(chan time.Time, 100), events: make(chan invocation), answers: make(chan outcome, 1)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", a.next)
-	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/response", a.answer(false))
-	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/error", a.answer(true))
+	mux.HandleFunc("POST /2018-06-01/runtime/invocation/{id}/{kind}", a.answer)
 	mux.HandleFunc("POST /2020-01-01/extension/register", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Lambda-Extension-Identifier", "extension-1")
 		_, _ = io.WriteString(w, "{}")
@@ -149,12 +147,12 @@ func newRuntimeAPI(tb testing.TB) *runtimeAPI {
 	mux.HandleFunc("GET /2020-01-01/extension/event/next", func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done() // there are no events for the extension
 	})
-	a.server = httptest.NewServer(mux)
+	server := httptest.NewServer(mux)
 	tb.Cleanup(func() {
-		a.server.CloseClientConnections()
-		a.server.Close()
+		server.CloseClientConnections()
+		server.Close()
 	})
-	a.address = strings.TrimPrefix(a.server.URL, "http://")
+	a.address = strings.TrimPrefix(server.URL, "http://")
 	return a
 }
 
@@ -173,15 +171,11 @@ func (a *runtimeAPI) next(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (a *runtimeAPI) answer(failed bool) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			body, failed = []byte(err.Error()), true
-		}
-		a.answers <- outcome{r.PathValue("id"), body, failed, time.Now()}
-		w.WriteHeader(http.StatusAccepted)
-	}
+func (a *runtimeAPI) answer(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	failed := err != nil || r.PathValue("kind") != "response"
+	a.answers <- outcome{r.PathValue("id"), body, failed, time.Now()}
+	w.WriteHeader(http.StatusAccepted)
 }
 
 // invoke sends an event to the process and waits for the outcome.

@@ -7,17 +7,17 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // variables returns the names of all environment variables that the program reads.
 func variables(t *testing.T) (names []string) {
 	t.Helper()
-	if _, err := readSettings(func(name string) string {
+	must(t, testenv.ErrorOf(readSettings(func(name string) string {
 		names = append(names, name)
 		return ""
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"regexp"
@@ -21,17 +20,7 @@ const maxConnections = 100 - 3 - 10
 // the most limiters makes a decision for each.
 func slowest() time.Duration { return connectTimeout + time.Duration(len(byAddress))*storeTimeout }
 
-// text is the text of a YAML scalar. It ignores the tag: CloudFormation has !Sub and !Ref.
-type text string
-
-func (t *text) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind != yaml.ScalarNode {
-		return fmt.Errorf("line %d: not a scalar", n.Line)
-	}
-	*t = text(n.Value)
-	return nil
-}
-
+// samFunction keeps scalars with the tags !Sub and !Ref of CloudFormation as nodes.
 type samFunction struct {
 	Type     string `yaml:"Type"`
 	Metadata struct {
@@ -46,11 +35,11 @@ type samFunction struct {
 		Timeout                      int      `yaml:"Timeout"`
 		ReservedConcurrentExecutions int      `yaml:"ReservedConcurrentExecutions"`
 		VpcConfig                    struct {
-			SubnetIDs        text `yaml:"SubnetIds"`
-			SecurityGroupIDs text `yaml:"SecurityGroupIds"`
+			SubnetIDs        yaml.Node `yaml:"SubnetIds"`
+			SecurityGroupIDs yaml.Node `yaml:"SecurityGroupIds"`
 		} `yaml:"VpcConfig"`
 		Environment struct {
-			Variables map[string]text `yaml:"Variables"`
+			Variables map[string]yaml.Node `yaml:"Variables"`
 		} `yaml:"Environment"`
 		Events map[string]struct {
 			Type       string         `yaml:"Type"`
@@ -69,7 +58,7 @@ func template(t *testing.T) (parameters []string, function samFunction) {
 		Parameters  map[string]any         `yaml:"Parameters"`
 		Resources   map[string]samFunction `yaml:"Resources"`
 		Outputs     map[string]struct {
-			Value text `yaml:"Value"`
+			Value yaml.Node `yaml:"Value"`
 		} `yaml:"Outputs"`
 	}
 	decode(t, "template.yaml", &file)
@@ -106,17 +95,17 @@ func TestTemplate(t *testing.T) {
 		if !slices.Contains(variables(t), name) {
 			t.Errorf("the program does not read %s; it reads %v", name, variables(t))
 		}
-		for _, m := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(string(value), -1) {
+		for _, m := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(value.Value, -1) {
 			if !slices.Contains(parameters, m[1]) {
 				t.Errorf("%s refers to %s; the parameters are %v", name, m[1], parameters)
 			}
 		}
 	}
-	if p.Environment.Variables["DATABASE_URL"] == "" {
+	if p.Environment.Variables["DATABASE_URL"].Value == "" {
 		t.Error("no DATABASE_URL: on SQLite every instance has limits of its own")
 	}
-	for _, ref := range []text{p.VpcConfig.SubnetIDs, p.VpcConfig.SecurityGroupIDs} {
-		if !slices.Contains(parameters, string(ref)) {
+	for _, ref := range []string{p.VpcConfig.SubnetIDs.Value, p.VpcConfig.SecurityGroupIDs.Value} {
+		if !slices.Contains(parameters, ref) {
 			t.Errorf("VpcConfig refers to %s; the parameters are %v", ref, parameters)
 		}
 	}
