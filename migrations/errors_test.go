@@ -121,9 +121,7 @@ func TestWrongArguments(t *testing.T) {
 	t.Parallel()
 	closed, err := sql.Open("sqlite", ":memory:")
 	must(t, err)
-	if err := closed.Close(); err != nil { // any I/O would fail in another way
-		t.Fatal(err)
-	}
+	must(t, closed.Close()) // any I/O would fail in another way
 	type options = []migrations.Option
 	cases := []struct {
 		name    string

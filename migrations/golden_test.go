@@ -68,7 +68,8 @@ func (d database) dump(t *testing.T) string {
 	return b.String()
 }
 
-// wantGolden fails the test unless the database holds exactly what Up creates.
+// wantGolden fails the test unless the database holds exactly what Up creates, and records each version
+// once.
 func (d database) wantGolden(t *testing.T) {
 	t.Helper()
 	got, file := d.dump(t), filepath.Join("testdata", string(d.dialect)+".golden")
@@ -80,6 +81,7 @@ func (d database) wantGolden(t *testing.T) {
 	if got != string(want) {
 		t.Errorf("the schema differs from %s; run this test with -update if that is meant\ngot:\n%s\nwant:\n%s", file, got, want)
 	}
+	d.wantRecordedOnce(t)
 }
 
 // wantEmpty fails the test if anything is left.
@@ -105,9 +107,7 @@ func TestUpAndDown(t *testing.T) {
 			d.down(t) // nothing to do
 			d.wantEmpty(t)
 		}
-		if err := d.PingContext(t.Context()); err != nil {
-			t.Errorf("Ping: %v, want the caller's database open", err)
-		}
+		must(t, d.PingContext(t.Context())) // it is the caller's, and open
 	})
 }
 

@@ -120,9 +120,7 @@ func TestUpOnAnyState(t *testing.T) {
 		before := d.everything(t)
 		err := migrations.Up(t.Context(), d.dialect, d.DB, d.opts...)
 		if c.says == "" {
-			if err != nil {
-				t.Fatalf("Up: %v", err)
-			}
+			must(t, err)
 			d.wantUsable(t)
 			return
 		}

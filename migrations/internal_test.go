@@ -22,9 +22,7 @@ func TestVersionStore(t *testing.T) {
 	testenv.Must(t, err)
 	one := database.InsertRequest{Version: 1}
 	testenv.Must(t, store.Insert(t.Context(), db, one))
-	if err := store.drop(t.Context(), db); err != nil { // must not: a version is recorded
-		t.Fatal(err)
-	}
+	testenv.Must(t, store.drop(t.Context(), db)) // must not: a version is recorded
 	if err := store.Insert(t.Context(), db, one); !errors.Is(err, errRaced) {
 		t.Errorf("second Insert: %v, want errRaced", err)
 	}
@@ -45,13 +43,9 @@ func TestGoMigrationsOfTheApplication(t *testing.T) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "limiter.db"))
 	testenv.Must(t, err)
 	defer db.Close()
-	if err := Up(t.Context(), SQLite, db); err != nil {
-		t.Errorf("Up: %v", err)
-	}
+	testenv.Must(t, Up(t.Context(), SQLite, db))
 	if list, err := Status(t.Context(), SQLite, db); err != nil || len(list) != 1 {
 		t.Errorf("Status: %v, %v; want one migration", list, err)
 	}
-	if err := Down(t.Context(), SQLite, db); err != nil {
-		t.Errorf("Down: %v", err)
-	}
+	testenv.Must(t, Down(t.Context(), SQLite, db))
 }

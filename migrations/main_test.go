@@ -150,16 +150,12 @@ func (d database) text(t *testing.T) (up string) {
 
 func (d database) up(t *testing.T) {
 	t.Helper()
-	if err := migrations.Up(t.Context(), d.dialect, d.DB, d.opts...); err != nil {
-		t.Fatalf("Up: %v", err)
-	}
+	must(t, migrations.Up(t.Context(), d.dialect, d.DB, d.opts...))
 }
 
 func (d database) down(t *testing.T) {
 	t.Helper()
-	if err := migrations.Down(t.Context(), d.dialect, d.DB, d.opts...); err != nil {
-		t.Fatalf("Down: %v", err)
-	}
+	must(t, migrations.Down(t.Context(), d.dialect, d.DB, d.opts...))
 }
 
 // wantApplied fails the test unless all migrations have been applied, or none.
