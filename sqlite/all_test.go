@@ -46,8 +46,7 @@ func TestRefusalTellsOfOneInstant(t *testing.T) {
 	skipShort(t, "it needs traffic")
 	t.Parallel()
 	ls := limits(t, openFile(t), 3, func(i int) int64 { return []int64{1_000_000, 1_000_000, 1}[i] })
-	_, err := ls[2].Allow(t.Context(), "k")
-	must(t, err)
+	allow(t, ls[2], "k")
 	var ended atomic.Bool
 	var all sync.WaitGroup
 	for range 4 {

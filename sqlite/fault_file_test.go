@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/sqlite"
 )
 
 func TestFaultsOfFiles(t *testing.T) {
@@ -117,12 +116,9 @@ func TestFaultsFromTheStart(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			p := &faulty{T: t, path: movable(t), key: "key"}
 			f.begin(p)
-			store, err := sqlite.Open(p.path)
-			must(t, err)
-			defer store.Close()
-			p.store = store
+			p.store = openOnly(t, p.path)
 			p.decides(limiter.ErrMisconfigured)
-			p.is(store.Check(t.Context()), limiter.ErrMisconfigured)
+			p.is(p.store.Check(t.Context()), limiter.ErrMisconfigured)
 			p.wantFailures(1, limiter.ErrMisconfigured)
 			p.wantFailures(4, limiter.ErrMisconfigured)
 			f.end(p)

@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
-	"github.com/sqlimit/limiter/sqlite"
 )
 
 // A full disk stops new keys, and nothing else. The takes before decide how long the log is, and their
@@ -38,9 +36,7 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 			existing := func() {
 				t.Helper()
 				for i := range 900 {
-					if err := p.takes(key(i)); err != nil {
-						t.Fatalf("take %d on a key that has a row: %v", i, err)
-					}
+					must(t, p.takes(key(i)))
 				}
 			}
 			existing()
@@ -69,9 +65,7 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 				})
 				beside.Go(func() {
 					for i := range 100 {
-						if err := p.takes(key(w + 4*i)); err != nil {
-							t.Errorf("a take beside those on new keys: %v", err)
-						}
+						must(t, p.takes(key(w+4*i)))
 					}
 				})
 			}
@@ -101,21 +95,14 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 // A pool of the caller cannot enlarge the file in advance, but its log can begin anew.
 func TestFaultsOfAFullDiskOnAnOwnPool(t *testing.T) {
 	disk := tmpfs(t, 4<<20)
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(disk, "limiter.db")+"?_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate")
-	must(t, err)
-	t.Cleanup(func() { must(t, db.Close()) }) // before the disk is gone
-	store, err := sqlite.New(db)
-	must(t, err)
-	migrate(t, store)
-	p := &faulty{T: t, store: store}
+	db := openDB(t, filepath.Join(disk, "limiter.db"), "?_busy_timeout=0&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate")
+	p := &faulty{T: t, store: newStore(t, db)}
 	for i := range 50 {
 		must(t, p.takes(fmt.Sprint(i)))
 	}
 	fill(t, filepath.Join(disk, "ballast"))
 	for i := range 900 {
-		if err := p.takes(fmt.Sprint(i % 50)); err != nil {
-			t.Fatalf("take %d on a key that has a row: %v", i, err)
-		}
+		must(t, p.takes(fmt.Sprint(i%50)))
 	}
 }
 
@@ -140,11 +127,7 @@ func tmpfs(t *testing.T, size int) string {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
 		testenv.Unavailable(t, "tmpfs", err)
 	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must(t, syscall.Unmount(dir, 0)) })
 	return dir
 }
 
@@ -177,9 +160,7 @@ func TestFaultsOfRights(t *testing.T) {
 				must(t, os.Chmod(filepath.Dir(p.path), dir))
 			}
 			rights(c.dir, c.file)
-			store, err := sqlite.Open(p.path)
-			must(t, err)
-			p.store = store
+			p.store = openOnly(t, p.path)
 			asNobody(t, func() {
 				p.decides(limiter.ErrMisconfigured)
 				p.inTime(func() {
@@ -192,7 +173,7 @@ func TestFaultsOfRights(t *testing.T) {
 			asNobody(t, func() {
 				p.recovers()
 				p.drains()
-				must(t, store.Close())
+				must(t, p.store.Close())
 			})
 		})
 	}

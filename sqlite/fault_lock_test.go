@@ -61,19 +61,13 @@ func TestFaultsOfLocks(t *testing.T) {
 }
 
 func withoutWAL(t testing.TB, path string) *sqlite.Store {
-	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_busy_timeout=0&_synchronous=OFF")
-	must(t, err)
-	t.Cleanup(func() { db.Close() })
-	return newStore(t, db)
+	return newStore(t, openDB(t, path, "?_busy_timeout=0&_synchronous=OFF"))
 }
 
 // connect returns a connection of another program to the file.
 func connect(p *faulty, params string) *sql.Conn {
 	p.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(p.path)+params)
-	must(p, err)
-	p.Cleanup(func() { db.Close() })
-	conn, err := db.Conn(p.Context())
+	conn, err := openDB(p, p.path, params).Conn(p.Context())
 	must(p, err)
 	return conn
 }
@@ -88,8 +82,7 @@ func writer(p *faulty) (*exec.Cmd, io.Closer) {
 	out, err := process.StdoutPipe()
 	must(p, err)
 	must(p, process.Start())
-	_, err = bufio.NewReader(out).ReadString('\n')
-	must(p, err)
+	must(p, testenv.ErrorOf(bufio.NewReader(out).ReadString('\n')))
 	return process, in
 }
 

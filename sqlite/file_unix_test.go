@@ -3,7 +3,6 @@
 package sqlite_test
 
 import (
-	"database/sql"
 	"errors"
 	"io/fs"
 	"os"
@@ -224,9 +223,7 @@ func TestLateConnectionMakesNoFile(t *testing.T) {
 	}
 	path := movable(t)
 	must(t, openPath(t, path).Close())
-	store, err := sqlite.Open(path)
-	must(t, err)
-	defer store.Close()
+	store := openOnly(t, path)
 	must(t, store.Check(t.Context()))
 	must(t, os.Remove(path))
 	makesNone("the pool of DB", path, store.DB().PingContext(t.Context()))
@@ -238,8 +235,7 @@ func TestCloseLeavesAnotherFileAlone(t *testing.T) {
 	path := movable(t)
 	store := openPath(t, path)
 	l := newLimiter(t, store, "l", day)
-	_, err := l.Allow(t.Context(), "key")
-	must(t, err)
+	allow(t, l, "key")
 	for _, file := range []string{path, path + "-wal", path + "-shm"} {
 		must(t, os.Remove(file))
 	}
@@ -275,8 +271,7 @@ func TestTakeBehindALockMissesItsFile(t *testing.T) {
 	path := movable(t)
 	store := openPath(t, path)
 	l := newLimiter(t, store, "l", limiter.PerHour(100), limiter.WithTimeout(10*time.Second))
-	_, err := l.Allow(t.Context(), "key")
-	must(t, err)
+	allow(t, l, "key")
 	lock(t, openPath(t, path))
 	answered := make(chan error, 1)
 	go func() {
@@ -302,8 +297,7 @@ func TestLinkLeadsElsewhere(t *testing.T) {
 	must(t, openPath(t, other).Close())
 	must(t, os.Symlink(path, link))
 	l := newLimiter(t, openPath(t, link), "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour}, at(t0))
-	_, err := l.Allow(t.Context(), "key")
-	must(t, err)
+	allow(t, l, "key")
 	must(t, os.Rename(path+"-wal", path+".away"))
 	missed(t, l)
 	must(t, os.Rename(path+".away", path+"-wal"))
@@ -328,25 +322,15 @@ func TestCompanionsOfAFileWithoutWAL(t *testing.T) {
 			skipShort(t, "it waits for the next look at the file")
 			t.Parallel()
 			path := movable(t)
-			db, err := sql.Open("sqlite", "file:"+path)
-			must(t, err)
-			must(t, migrations.Up(t.Context(), migrations.SQLite, db))
-			must(t, db.Close())
-			store, err := sqlite.Open(path)
-			must(t, err)
-			defer store.Close()
-			l := newLimiter(t, store, "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour}, at(t0))
+			must(t, migrations.Up(t.Context(), migrations.SQLite, openDB(t, path, "")))
+			l := newLimiter(t, openOnly(t, path), "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour}, at(t0))
 			// The files are there after the first take. The store has looked at them when it has taken again
 			// after some time, however slow the first take was.
-			allow := func() {
-				_, err := l.Allow(t.Context(), "key")
-				must(t, err)
-			}
-			allow()
+			allow(t, l, "key")
 			for begin := time.Now(); time.Since(begin) < 300*time.Millisecond; {
-				allow()
+				allow(t, l, "key")
 			}
-			allow()
+			allow(t, l, "key")
 			must(t, os.Remove(path+suffix))
 			missed(t, l)
 		})

@@ -1,13 +1,13 @@
 package sqlite_test
 
 import (
-	"database/sql"
 	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -23,10 +23,8 @@ func TestNewKeysEnlargeTheFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := movable(t)
-			db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?"+pragma)
-			must(t, err)
-			_, err = db.ExecContext(t.Context(), "CREATE TABLE other (x)")
-			must(t, err)
+			db := openDB(t, path, "?"+pragma)
+			must(t, testenv.ErrorOf(db.ExecContext(t.Context(), "CREATE TABLE other (x)")))
 			must(t, db.Close())
 			// Two Stores, as two processes have.
 			stores := []*sqlite.Store{openPath(t, path), openPath(t, path)}
@@ -37,8 +35,7 @@ func TestNewKeysEnlargeTheFile(t *testing.T) {
 					for i := range keys {
 						key := fmt.Sprintf("key-%d-%d", i, w)
 						must(t, p.takes(key))
-						_, err := p.store.DoAll(t.Context(), []limiter.Op{takeOf("m", key, slow, 1), takeOf("n", key, window, 1)})
-						must(t, err)
+						must(t, testenv.ErrorOf(p.store.DoAll(t.Context(), []limiter.Op{takeOf("m", key, slow, 1), takeOf("n", key, window, 1)})))
 					}
 				})
 			}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/keyleak"
-	"github.com/sqlimit/limiter/sqlite"
 )
 
 // transcript has all texts about a key, by their sources.
@@ -88,9 +87,7 @@ func useKey(t *testing.T, h *transcript, key string, opts ...limiter.Option) {
 	t.Helper()
 	dir, ctx := t.TempDir(), t.Context()
 	path := filepath.Join(dir, "app.db")
-	store, err := sqlite.Open(path)
-	must(t, err)
-	defer store.Close()
+	store := openOnly(t, path)
 	fails := func(what string, class error, l *limiter.Limiter, ctx context.Context) {
 		t.Helper()
 		res, err := l.Allow(ctx, key)
@@ -146,8 +143,5 @@ func useKey(t *testing.T, h *transcript, key string, opts ...limiter.Option) {
 	fails("closed", limiter.ErrNotApplied, l, ctx)
 	h.files(t, dir)
 	must(t, os.WriteFile(path, []byte(strings.Repeat("no database ", 100)), 0o600))
-	broken, err := sqlite.Open(path)
-	must(t, err)
-	defer broken.Close()
-	fails("no database", limiter.ErrMisconfigured, h.limiter(t, broken, day, opts...), ctx)
+	fails("no database", limiter.ErrMisconfigured, h.limiter(t, openOnly(t, path), day, opts...), ctx)
 }

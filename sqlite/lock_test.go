@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -26,14 +27,12 @@ func lock(t *testing.T, store *sqlite.Store) (conn *sql.Conn, unlock func()) {
 func begin(t *testing.T, conn *sql.Conn, queries ...string) (end func()) {
 	t.Helper()
 	end = sync.OnceFunc(func() {
-		_, err := conn.ExecContext(context.Background(), "COMMIT")
-		must(t, err)
+		must(t, testenv.ErrorOf(conn.ExecContext(context.Background(), "COMMIT")))
 		must(t, conn.Close())
 	})
 	t.Cleanup(end)
 	for _, query := range queries {
-		_, err := conn.ExecContext(t.Context(), query)
-		must(t, err)
+		must(t, testenv.ErrorOf(conn.ExecContext(t.Context(), query)))
 	}
 	return end
 }
@@ -42,12 +41,12 @@ func begin(t *testing.T, conn *sql.Conn, queries ...string) (end func()) {
 // has nothing left.
 func TestNoWaitBesideWriters(t *testing.T) {
 	t.Parallel()
-	pools := map[string]func(t *testing.T) *sqlite.Store{
-		"file": func(t *testing.T) *sqlite.Store { return openFile(t) },
-		"own pool": func(t *testing.T) *sqlite.Store {
+	pools := map[string]func(t testing.TB) *sqlite.Store{
+		"file": openFile,
+		"own pool": func(t testing.TB) *sqlite.Store {
 			return newStore(t, openPool(t, "&_journal_mode=WAL&_txlock=immediate"))
 		},
-		"own pool without WAL": func(t *testing.T) *sqlite.Store { return newStore(t, openPool(t, "")) },
+		"own pool without WAL": openers["own pool"],
 	}
 	for _, c := range []struct {
 		name    string
@@ -68,57 +67,52 @@ func TestNoWaitBesideWriters(t *testing.T) {
 		}},
 	} {
 		for pool, open := range pools {
-			t.Run(c.name+", "+pool, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					store := open(t)
-					// Of l0 and l1 nothing is left, of l2 there is more.
-					ls := limits(t, store, 3, func(i int) int64 { return int64(1 + i/2) }, limiter.FailOpen())
-					if res, err := limiter.AllowAll(t.Context(), claims("used", ls...)...); err != nil || !res.Allowed {
-						t.Fatalf("AllowAll = %+v, %v; want it allowed", res, err)
+			bubble(t, c.name+", "+pool, func(t *testing.T) {
+				store := open(t)
+				// Of l0 and l1 nothing is left, of l2 there is more.
+				ls := limits(t, store, 3, func(i int) int64 { return int64(1 + i/2) }, limiter.FailOpen())
+				if res, err := limiter.AllowAll(t.Context(), claims("used", ls...)...); err != nil || !res.Allowed {
+					t.Fatalf("AllowAll = %+v, %v; want it allowed", res, err)
+				}
+				expired := takeOf("l0", "expired", slow, 1)
+				expired.At = 1
+				must(t, testenv.ErrorOf(store.Do(t.Context(), expired)))
+				_, unlock := lock(t, store)
+				var all sync.WaitGroup
+				for range c.callers {
+					all.Go(func() { must(t, c.write(t.Context(), store)) })
+					synctest.Wait()
+				}
+				began := time.Now()
+				for _, l := range ls[:2] {
+					r, err := l.Allow(t.Context(), "used")
+					if err != nil || r.Allowed || r.RetryAfter == 0 || r.Source != limiter.SourceStore {
+						t.Errorf("%T: Allow = %+v, %v; want a refusal by the store", l.Policy(), r, err)
 					}
-					expired := takeOf("l0", "expired", slow, 1)
-					expired.At = 1
-					_, err := store.Do(t.Context(), expired)
-					must(t, err)
-					_, unlock := lock(t, store)
-					var all sync.WaitGroup
-					for range c.callers {
-						all.Go(func() { must(t, c.write(t.Context(), store)) })
-						synctest.Wait()
+					if r, err := l.Peek(t.Context(), "used"); err != nil || r.Remaining != 0 {
+						t.Errorf("%T: Peek = %+v, %v; want nothing left", l.Policy(), r, err)
 					}
-					began := time.Now()
-					for _, l := range ls[:2] {
-						r, err := l.Allow(t.Context(), "used")
-						if err != nil || r.Allowed || r.RetryAfter == 0 || r.Source != limiter.SourceStore {
-							t.Errorf("%T: Allow = %+v, %v; want a refusal by the store", l.Policy(), r, err)
-						}
-						if r, err := l.Peek(t.Context(), "used"); err != nil || r.Remaining != 0 {
-							t.Errorf("%T: Peek = %+v, %v; want nothing left", l.Policy(), r, err)
-						}
-						res, err := limiter.AllowAll(t.Context(), claims("used", ls[2], l)...)
-						if err != nil || res.Allowed || res.Binding != 1 || !res.Each[0].Allowed {
-							t.Errorf("%T: AllowAll = %+v, %v; want a refusal by claim 1", l.Policy(), res, err)
-						}
+					res, err := limiter.AllowAll(t.Context(), claims("used", ls[2], l)...)
+					if err != nil || res.Allowed || res.Binding != 1 || !res.Each[0].Allowed {
+						t.Errorf("%T: AllowAll = %+v, %v; want a refusal by claim 1", l.Policy(), res, err)
 					}
-					changed := newLimiter(t, store, "l0", limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Second / 2}, at(t0))
-					if r, err := changed.Peek(t.Context(), "used"); err != nil || r.RetryAfter != time.Second/2 {
-						t.Errorf("Peek by another policy = %+v, %v; want a refusal for 500 ms", r, err)
-					}
-					_, err = store.Overrides(t.Context(), "l0", 10)
-					must(t, err)
-					if pool == "file" { // elsewhere the busy timeout of the pool applies
-						must(t, store.Check(t.Context()))
-					}
-					if d := time.Since(began); d > 0 {
-						t.Errorf("what writes nothing waited for %v", d)
-					}
-					unlock()
-					all.Wait()
-					if n := taken(t, ls[2], "used"); n != 1 {
-						t.Errorf("%d were taken of the limit that refused nothing, want 1", n)
-					}
-				})
+				}
+				changed := newLimiter(t, store, "l0", limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Second / 2}, at(t0))
+				if r, err := changed.Peek(t.Context(), "used"); err != nil || r.RetryAfter != time.Second/2 {
+					t.Errorf("Peek by another policy = %+v, %v; want a refusal for 500 ms", r, err)
+				}
+				must(t, testenv.ErrorOf(store.Overrides(t.Context(), "l0", 10)))
+				if pool == "file" { // elsewhere the busy timeout of the pool applies
+					must(t, store.Check(t.Context()))
+				}
+				if d := time.Since(began); d > 0 {
+					t.Errorf("what writes nothing waited for %v", d)
+				}
+				unlock()
+				all.Wait()
+				if n := taken(t, ls[2], "used"); n != 1 {
+					t.Errorf("%d were taken of the limit that refused nothing, want 1", n)
+				}
 			})
 		}
 	}
@@ -128,50 +122,47 @@ func TestNoWaitBesideWriters(t *testing.T) {
 func TestWaitForTheWriteLock(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]int{"a take": 1, "several limits": 3} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				store := openFile(t)
-				_, unlock := lock(t, store)
-				short, long := request(0, n), request(1, n)
-				for i := range short {
-					short[i].Timeout = 30 * time.Millisecond
-				}
-				began := time.Now()
-				each(8, func() {
-					_, err := doAll(t.Context(), store, short)
-					if !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, context.DeadlineExceeded) || !limiter.StoreFailed(err) ||
-						errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrKeyBusy) {
-						t.Errorf("a time limit that ended: %v; want ErrNotApplied and DeadlineExceeded, and no ErrKeyBusy", err)
-					}
-				})
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(30*time.Millisecond, cancel)
-				_, err := doAll(ctx, store, request(0, n))
-				if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) || errors.Is(err, limiter.ErrOutcomeUnknown) {
-					t.Errorf("a caller who left: %v; want ErrCanceled, and its outcome known", err)
-				}
-				if d := time.Since(began); d != 60*time.Millisecond {
-					t.Errorf("the answers came after %v, want 60 ms", d)
-				}
-				answered := make(chan error, 1)
-				go func() {
-					_, err := doAll(t.Context(), store, long)
-					answered <- err
-				}()
-				select {
-				case err := <-answered:
-					t.Errorf("beside a writer: %v; want it to wait", err)
-				case <-time.After(time.Second):
-				}
-				unlock()
-				must(t, <-answered)
-				for i := range short {
-					if a, b := used(read(t, store, short[i]), short[i]), used(read(t, store, long[i]), long[i]); a != 0 || b != 1 {
-						t.Errorf("limit %d: %d and %d were charged; want 0 for what was not applied, and 1", i, a, b)
-					}
+		bubble(t, name, func(t *testing.T) {
+			store := openFile(t)
+			_, unlock := lock(t, store)
+			short, long := request(0, n), request(1, n)
+			for i := range short {
+				short[i].Timeout = 30 * time.Millisecond
+			}
+			began := time.Now()
+			each(8, func() {
+				_, err := doAll(t.Context(), store, short)
+				if !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, context.DeadlineExceeded) || !limiter.StoreFailed(err) ||
+					errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrKeyBusy) {
+					t.Errorf("a time limit that ended: %v; want ErrNotApplied and DeadlineExceeded, and no ErrKeyBusy", err)
 				}
 			})
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(30*time.Millisecond, cancel)
+			_, err := doAll(ctx, store, request(0, n))
+			if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.Canceled) || errors.Is(err, limiter.ErrOutcomeUnknown) {
+				t.Errorf("a caller who left: %v; want ErrCanceled, and its outcome known", err)
+			}
+			if d := time.Since(began); d != 60*time.Millisecond {
+				t.Errorf("the answers came after %v, want 60 ms", d)
+			}
+			answered := make(chan error, 1)
+			go func() {
+				_, err := doAll(t.Context(), store, long)
+				answered <- err
+			}()
+			select {
+			case err := <-answered:
+				t.Errorf("beside a writer: %v; want it to wait", err)
+			case <-time.After(time.Second):
+			}
+			unlock()
+			must(t, <-answered)
+			for i := range short {
+				if a, b := used(read(t, store, short[i]), short[i]), used(read(t, store, long[i]), long[i]); a != 0 || b != 1 {
+					t.Errorf("limit %d: %d and %d were charged; want 0 for what was not applied, and 1", i, a, b)
+				}
+			}
 		})
 	}
 }
@@ -187,41 +178,35 @@ func TestFailOpenBesideAWriter(t *testing.T) {
 		{250 * time.Millisecond, 500 * time.Millisecond, true},
 		{time.Hour, 500 * time.Millisecond, false},
 	} {
-		t.Run(fmt.Sprint(c.limit, " under a deadline of ", c.deadline), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				store := openFile(t)
-				lock(t, store)
-				ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
-				defer cancel()
-				l := newLimiter(t, store, "l", day, limiter.WithTimeout(c.limit), limiter.FailOpen())
-				r, err := l.Allow(ctx, "key")
-				if r.Allowed != c.passes || errors.Is(err, limiter.ErrCanceled) == c.passes || limiter.StoreFailed(err) {
-					t.Errorf("FailOpen = %+v, %v; want allowed %v", r, err, c.passes)
-				}
-				if ctx.Err() != nil {
-					t.Error("the answer came after the caller's deadline")
-				}
-			})
+		bubble(t, fmt.Sprint(c.limit, " under a deadline of ", c.deadline), func(t *testing.T) {
+			store := openFile(t)
+			lock(t, store)
+			ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
+			defer cancel()
+			l := newLimiter(t, store, "l", day, limiter.WithTimeout(c.limit), limiter.FailOpen())
+			r, err := l.Allow(ctx, "key")
+			if r.Allowed != c.passes || errors.Is(err, limiter.ErrCanceled) == c.passes || limiter.StoreFailed(err) {
+				t.Errorf("FailOpen = %+v, %v; want allowed %v", r, err, c.passes)
+			}
+			if ctx.Err() != nil {
+				t.Error("the answer came after the caller's deadline")
+			}
 		})
 	}
 	for _, limit := range []time.Duration{100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
-		t.Run(fmt.Sprint("a limit of ", limit, " leaves the breaker closed"), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				store := openFile(t)
-				_, unlock := lock(t, store)
-				for i := range 10 {
-					_, err := newLimiter(t, store, "a", day, limiter.WithTimeout(limit)).Allow(t.Context(), fmt.Sprint(i))
-					if !limiter.StoreFailed(err) {
-						t.Errorf("Allow beside a writer: %v, want a failure of the store", err)
-					}
+		bubble(t, fmt.Sprint("a limit of ", limit, " leaves the breaker closed"), func(t *testing.T) {
+			store := openFile(t)
+			_, unlock := lock(t, store)
+			for i := range 10 {
+				_, err := newLimiter(t, store, "a", day, limiter.WithTimeout(limit)).Allow(t.Context(), fmt.Sprint(i))
+				if !limiter.StoreFailed(err) {
+					t.Errorf("Allow beside a writer: %v, want a failure of the store", err)
 				}
-				unlock()
-				if r, err := newLimiter(t, store, "b", day, limiter.FailOpen()).Allow(t.Context(), "key"); err != nil || r.Source != limiter.SourceStore {
-					t.Errorf("another limiter: %+v, %v; want a decision by the store", r, err)
-				}
-			})
+			}
+			unlock()
+			if r, err := newLimiter(t, store, "b", day, limiter.FailOpen()).Allow(t.Context(), "key"); err != nil || r.Source != limiter.SourceStore {
+				t.Errorf("another limiter: %+v, %v; want a decision by the store", r, err)
+			}
 		})
 	}
 }

@@ -7,7 +7,6 @@ package sqlite_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,8 +30,7 @@ func TestLogAfterALongReader(t *testing.T) {
 	const callers, keys, timeout, recovery = 16, 100, 500 * time.Millisecond, time.Minute
 	megabytes := 256
 	if s := os.Getenv("LIMITER_TEST_LOG_MB"); s != "" {
-		_, err := fmt.Sscan(s, &megabytes)
-		must(t, err)
+		must(t, testenv.ErrorOf(fmt.Sscan(s, &megabytes)))
 	}
 	dir := os.Getenv("LIMITER_TEST_LOG_DIR")
 	if dir == "" {
@@ -57,10 +55,7 @@ func TestLogAfterALongReader(t *testing.T) {
 	for i := range callers * keys {
 		allow(i/keys, i)
 	}
-	other, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path))
-	must(t, err)
-	defer other.Close()
-	reader, err := other.BeginTx(t.Context(), nil)
+	reader, err := openDB(t, path, "").BeginTx(t.Context(), nil)
 	must(t, err)
 	must(t, reader.QueryRow("SELECT count(*) FROM limiter_fixed_windows").Scan(new(int)))
 	for _, query := range []string{
@@ -68,8 +63,7 @@ func TestLogAfterALongReader(t *testing.T) {
 		`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 		INSERT INTO ballast SELECT zeroblob(1048576) FROM n`,
 	} {
-		_, err := store.DB().ExecContext(t.Context(), query, megabytes)
-		must(t, err)
+		execute(t, store, query, megabytes)
 	}
 	if size := logSize(t, path); size < int64(megabytes)<<20 {
 		t.Fatalf("the log has %d bytes beside a reader, want %d MB", size, megabytes)

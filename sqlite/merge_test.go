@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/rowtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -33,18 +34,23 @@ func opened(t *testing.T, test func(t *testing.T, store *sqlite.Store, path stri
 	for name, open := range map[string]func(t *testing.T, path string) *sqlite.Store{
 		"file": func(t *testing.T, path string) *sqlite.Store { return openPath(t, path) },
 		"own pool": func(t *testing.T, path string) *sqlite.Store {
-			db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?_busy_timeout=0&_synchronous=OFF&_journal_mode=WAL")
-			must(t, err)
-			t.Cleanup(func() { db.Close() })
-			return newStore(t, db)
+			return newStore(t, openDB(t, path, "?_busy_timeout=0&_synchronous=OFF&_journal_mode=WAL"))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		bubble(t, name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "met.db")
-			synctest.Test(t, func(t *testing.T) { test(t, open(t, path), path) })
+			test(t, open(t, path), path)
 		})
 	}
+}
+
+// bubble runs a parallel subtest in a synctest bubble.
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, test)
+	})
 }
 
 // answer is what a take returned.
@@ -119,8 +125,7 @@ func TestOperationsThatMeetShareATransaction(t *testing.T) {
 				}
 				// The log begins anew before the first transaction of a Store, and when there are no free pages.
 				execute(t, store, "CREATE TABLE room AS SELECT zeroblob(1000000); DROP TABLE room")
-				_, err := store.Do(t.Context(), takeOf("l", "key", c.op(0).Policy, c.before))
-				must(t, err)
+				must(t, testenv.ErrorOf(store.Do(t.Context(), takeOf("l", "key", c.op(0).Policy, c.before))))
 				before := commits(t, path)
 				granted := 0
 				for i, a := range meet(t, store, nil, ops...) {
@@ -168,8 +173,7 @@ func TestEqualTakesShareOneUpsert(t *testing.T) {
 			opened(t, func(t *testing.T, store *sqlite.Store, _ string) {
 				op := takeOf("l", "key", c.policy, 1)
 				if c.before > 0 {
-					_, err := store.Do(t.Context(), takeOf("l", "key", c.policy, c.before))
-					must(t, err)
+					must(t, testenv.ErrorOf(store.Do(t.Context(), takeOf("l", "key", c.policy, c.before))))
 				}
 				row := read(t, store, op)
 				ops := slices.Clone(ahead)
@@ -243,8 +247,7 @@ func TestBadRowFailsOnlyItsOwnTakes(t *testing.T) {
 					}
 				}
 				answers := meet(t, store, func(writer *sql.Conn) {
-					_, err := writer.ExecContext(t.Context(), c.fault)
-					must(t, err)
+					must(t, testenv.ErrorOf(writer.ExecContext(t.Context(), c.fault)))
 				}, ops...)
 				spent := map[limiter.Op]int64{}
 				for i, a := range answers {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
@@ -28,11 +29,8 @@ func TestOpenPath(t *testing.T) {
 		}
 		path := filepath.Join(t.TempDir(), name)
 		store := openPath(t, path)
-		if r, err := newLimiter(t, store, "l", day).Allow(t.Context(), "key"); err != nil || !r.Allowed {
-			t.Errorf("%q: Allow = %+v, %v; want it allowed", name, r, err)
-		}
-		_, err := os.Stat(path)
-		must(t, err)
+		allow(t, newLimiter(t, store, "l", day), "key")
+		must(t, testenv.ErrorOf(os.Stat(path)))
 		if mode := dump(t, store, "PRAGMA journal_mode"); mode != "wal\n" {
 			t.Errorf("%q: journal_mode is %q, want wal", name, mode)
 		}
@@ -55,9 +53,7 @@ func TestConstructorsDoNothing(t *testing.T) {
 		store, err := sqlite.Open(path)
 		must(t, err)
 		newLimiter(t, store, "l", day)
-		if err := store.Close(); err != nil {
-			t.Errorf("Close of %q before its first use: %v", path, err)
-		}
+		must(t, store.Close())
 	}
 	if after := runtime.NumGoroutine(); after > before {
 		t.Errorf("%d goroutines before Open, %d after", before, after)
@@ -74,8 +70,7 @@ func TestClose(t *testing.T) {
 	path := filepath.Join(dir, "closed.db")
 	store := openPath(t, path)
 	l := newLimiter(t, store, "l", day)
-	_, err := l.Allow(t.Context(), "key")
-	must(t, err)
+	allow(t, l, "key")
 	db := store.DB()
 	for range 2 {
 		must(t, store.Close())
@@ -96,9 +91,8 @@ func TestClose(t *testing.T) {
 	if err := db.PingContext(t.Context()); err == nil {
 		t.Error("the database of DB is open after Close")
 	}
-	unused, err := sqlite.Open(path)
-	must(t, err)
-	unused.Close()
+	unused := openOnly(t, path)
+	must(t, unused.Close())
 	if err := unused.DB().PingContext(t.Context()); err == nil {
 		t.Error("a Store that was closed before its first use opens a database")
 	}
@@ -112,8 +106,7 @@ func TestNewLeavesThePoolAlone(t *testing.T) {
 		t.Error("DB is not the pool that New was given")
 	}
 	l := newLimiter(t, store, "l", day)
-	_, err := l.Allow(t.Context(), "key")
-	must(t, err)
+	allow(t, l, "key")
 	if got := db.Stats().MaxOpenConnections; got != 4 {
 		t.Errorf("the pool may have %d connections, want 4 as before", got)
 	}
@@ -135,10 +128,7 @@ func TestNewOnAReadOnlyPool(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ro.db")
 	openPath(t, path)
 	for _, params := range []string{"_query_only=1", "mode=ro"} {
-		db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?"+params)
-		must(t, err)
-		defer db.Close()
-		store, err := sqlite.New(db)
+		store, err := sqlite.New(openDB(t, path, "?"+params))
 		must(t, err)
 		_, err = newLimiter(t, store, "l", day).Allow(t.Context(), "key")
 		for what, err := range map[string]error{"Allow": err, "Check": store.Check(t.Context())} {
@@ -164,9 +154,7 @@ func TestDSNOfTheOperationsPage(t *testing.T) {
 	defer db.Close()
 	store := newStore(t, db)
 	l := newLimiter(t, store, "l", day)
-	if r, err := l.Allow(t.Context(), "key"); err != nil || !r.Allowed {
-		t.Errorf("Allow = %+v, %v; want it allowed", r, err)
-	}
+	allow(t, l, "key")
 	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "1", "busy_timeout": "20"} {
 		if got := dump(t, store, "PRAGMA "+pragma); got != want+"\n" {
 			t.Errorf("%s is %q, want %s", pragma, got, want)

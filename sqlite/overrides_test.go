@@ -14,11 +14,8 @@ import (
 func TestOverrides(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
-	for name, store := range map[string]*sqlite.Store{
-		"file":     openFile(t),
-		"memory":   openPath(t, ":memory:"),
-		"own pool": newStore(t, openPool(t, "")),
-	} {
+	for name, open := range openers {
+		store := open(t)
 		store.SetClock(func() time.Time { return now })
 		for i, expires := range []any{now.UnixNano() + 1, now.UnixNano(), nil} {
 			execute(t, store, `INSERT INTO limiter_overrides (limiter, key, kind, capacity, period, note, expires_at)
@@ -51,8 +48,7 @@ func TestErrorsOfOverrides(t *testing.T) {
 		INSERT INTO limiter_overrides (limiter, key, kind, capacity, period) VALUES ('l', 'secret', 'later', 1, 1000000)`)
 	want(store, limiter.ErrMisconfigured, 1, `"later"`)
 
-	other, err := sqlite.Open(filepath.Join(t.TempDir(), "closed.db"))
-	must(t, err)
+	other := openOnly(t, filepath.Join(t.TempDir(), "closed.db"))
 	must(t, other.Close())
 	want(other, limiter.ErrNotApplied, 1, "closed")
 }

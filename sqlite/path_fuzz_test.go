@@ -29,9 +29,7 @@ func FuzzPath(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := store.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		must(t, store.Close())
 		uri := sqlite.FileURI(path)
 		read, err := asSQLite(uri)
 		if drive := len(path) > 2 && path[0] != '/' && path[1:3] == ":/"; drive { // SQLite drops the slash before it, on Windows

@@ -21,22 +21,14 @@ var must = testenv.Must
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name string
-		open func(t testing.TB) *sqlite.Store
-	}{
-		{"file", openFile},
-		{"memory", func(t testing.TB) *sqlite.Store { return openPath(t, ":memory:") }},
-		// Without WAL and with deferred transactions: the harder case, and SQLite's default.
-		{"own pool", func(t testing.TB) *sqlite.Store { return newStore(t, openPool(t, "")) }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if c.name != "file" {
+	for name, open := range openers {
+		t.Run(name, func(t *testing.T) {
+			if name != "file" {
 				skipShort(t, "it repeats the scripts on another pool")
 			}
 			t.Parallel()
 			storetest.Run(t, func(t *testing.T) limiter.Store {
-				store := c.open(t)
+				store := open(t)
 				t.Cleanup(func() {
 					if store.Check(context.Background()) == nil { // otherwise the test has closed it
 						checkTypes(t, store)
@@ -62,6 +54,14 @@ func BenchmarkStore(b *testing.B) {
 	storetest.Bench(b, func(b *testing.B) limiter.Store { return openFile(b) })
 }
 
+// openers return a Store on a new database, one for each way to open it.
+var openers = map[string]func(t testing.TB) *sqlite.Store{
+	"file":   openFile,
+	"memory": func(t testing.TB) *sqlite.Store { return openPath(t, ":memory:") },
+	// Without WAL and with deferred transactions: the harder case, and SQLite's default.
+	"own pool": func(t testing.TB) *sqlite.Store { return newStore(t, openPool(t, "")) },
+}
+
 // openFile returns a Store on a new file with its tables.
 func openFile(t testing.TB) *sqlite.Store {
 	t.Helper()
@@ -70,25 +70,35 @@ func openFile(t testing.TB) *sqlite.Store {
 
 func openPath(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
+	store := openOnly(t, path)
+	migrate(t, store)
+	return store
+}
+
+// openOnly returns a Store and makes no tables.
+func openOnly(t testing.TB, path string) *sqlite.Store {
+	t.Helper()
 	store, err := sqlite.Open(path)
 	must(t, err)
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	migrate(t, store)
+	t.Cleanup(func() { must(t, store.Close()) })
 	return store
 }
 
 // openPool returns a pool of four connections to a new file.
 func openPool(t testing.TB, params string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(filepath.Join(t.TempDir(), "own.db"))+"?_busy_timeout=10&_synchronous=OFF"+params)
-	must(t, err)
+	db := openDB(t, filepath.Join(t.TempDir(), "own.db"), "?_busy_timeout=10&_synchronous=OFF"+params)
 	db.SetMaxOpenConns(4)
 	db.SetMaxIdleConns(4)
-	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// openDB returns a pool of connections to the file at path.
+func openDB(t testing.TB, path, params string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+params)
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
 	return db
 }
 
@@ -116,8 +126,7 @@ func skipShort(t testing.TB, why string) {
 // execute runs a statement on the database of a Store.
 func execute(t testing.TB, store *sqlite.Store, query string, args ...any) {
 	t.Helper()
-	_, err := store.DB().ExecContext(t.Context(), query, args...)
-	must(t, err)
+	must(t, testenv.ErrorOf(store.DB().ExecContext(t.Context(), query, args...)))
 }
 
 // checkTypes checks that nothing has overflowed: an INTEGER that does becomes a REAL.
@@ -129,9 +138,8 @@ func checkTypes(t testing.TB, store *sqlite.Store) {
 			query += " OR typeof(" + column + ") <> '" + map[bool]string{true: "blob", false: "integer"}[slices.Contains(table.Lists, column)] + "'"
 		}
 		var wrong int
-		if err := store.DB().QueryRow(query).Scan(&wrong); err != nil {
-			t.Errorf("types of the columns: %v", err)
-		} else if wrong > 0 {
+		must(t, store.DB().QueryRow(query).Scan(&wrong))
+		if wrong > 0 {
 			t.Errorf("%d rows have a column of another type than declared", wrong)
 		}
 	}

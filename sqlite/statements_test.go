@@ -43,9 +43,7 @@ func TestStatements(t *testing.T) {
 				t.Errorf("%s.sql reads a whole table: %s", name, detail)
 			}
 		}
-		if err := rows.Err(); err != nil {
-			t.Errorf("%s.sql: %v", name, err)
-		}
+		must(t, rows.Err())
 		rows.Close()
 	}
 }

@@ -17,11 +17,7 @@ func TestStats(t *testing.T) {
 		op.Kind = kind
 		return op
 	}
-	for pool, open := range map[string]func(t *testing.T) *sqlite.Store{
-		"file":     func(t *testing.T) *sqlite.Store { return openFile(t) },
-		"memory":   func(t *testing.T) *sqlite.Store { return openPath(t, ":memory:") },
-		"own pool": func(t *testing.T) *sqlite.Store { return newStore(t, openPool(t, "")) },
-	} {
+	for pool, open := range openers {
 		for _, c := range []struct {
 			name string
 			ops  []limiter.Op
@@ -68,11 +64,7 @@ func TestStatsOfTheQueue(t *testing.T) {
 	const callers = 12
 	var all sync.WaitGroup
 	start := func(ready func(limiter.StoreStats) bool, do func() error) {
-		all.Go(func() {
-			if err := do(); err != nil {
-				t.Error(err)
-			}
-		})
+		all.Go(func() { must(t, do()) })
 		waitForStats(t, store, ready)
 	}
 	doOne := func() error {

@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -55,9 +54,7 @@ func TestCloseUnderTraffic(t *testing.T) {
 			})
 		}
 		warm.Wait()
-		if err := store.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		must(t, store.Close())
 		all.Wait()
 		for i, op := range ops {
 			if got, want := used(read(t, reader, op), op), granted[i]*op.Cost; got != want {
@@ -78,12 +75,10 @@ func eachPool(t *testing.T, f func(t *testing.T, open func() *sqlite.Store)) {
 	// Transactions begin without a lock here, and without WAL.
 	t.Run("deferred transactions", func(t *testing.T) {
 		t.Parallel()
-		dsn := "file:" + filepath.ToSlash(filepath.Join(t.TempDir(), "limiter.db")) + "?_busy_timeout=0&_synchronous=OFF"
+		path := filepath.Join(t.TempDir(), "limiter.db")
 		f(t, func() *sqlite.Store {
-			db, err := sql.Open("sqlite", dsn)
-			must(t, err)
+			db := openDB(t, path, "?_busy_timeout=0&_synchronous=OFF")
 			db.SetMaxIdleConns(4)
-			t.Cleanup(func() { db.Close() })
 			return newStore(t, db)
 		})
 	})

@@ -70,51 +70,45 @@ func TestTimeSpentBehindOthers(t *testing.T) {
 	t.Parallel()
 	const limit = 100 * time.Millisecond
 	for name, commits := range map[string]bool{"others commit": true, "nobody commits": false} {
-		t.Run("a time limit that ends while "+name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				g := newGate(t)
-				openFirst := g.hold(t.Context())
-				g.start(t.Context(), "second", time.Minute)
-				answer := g.start(t.Context(), "third", limit)
-				openSecond := func() {}
-				if commits {
-					<-time.After(limit / 2)
-					openSecond = g.stop()
-					openFirst()
-				}
-				<-time.After(limit)
-				synctest.Wait()
-				if !errors.Is(*answer, limiter.ErrNotApplied) || errors.Is(*answer, limiter.ErrKeyBusy) != commits || limiter.StoreFailed(*answer) == commits {
-					t.Errorf("%v; want ErrNotApplied, and ErrKeyBusy: %t", *answer, commits)
-				}
-				if openSecond(); !commits {
-					openFirst()
-				}
-				g.all.Wait()
-			})
-		})
-		t.Run("a turn that comes after "+name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				g := newGate(t)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				openFirst := g.hold(ctx)
-				answer := g.start(t.Context(), "second", limit)
-				<-time.After(limit * 9 / 10)
-				if !commits {
-					cancel()
-				}
-				openSecond := g.stop()
+		bubble(t, "a time limit that ends while "+name, func(t *testing.T) {
+			g := newGate(t)
+			openFirst := g.hold(t.Context())
+			g.start(t.Context(), "second", time.Minute)
+			answer := g.start(t.Context(), "third", limit)
+			openSecond := func() {}
+			if commits {
+				<-time.After(limit / 2)
+				openSecond = g.stop()
 				openFirst()
-				<-time.After(limit / 2) // the turn came, and the time limit would be over
-				openSecond()
-				g.all.Wait()
-				if (*answer == nil) != commits {
-					t.Errorf("%v; want the full time again: %t", *answer, commits)
-				}
-			})
+			}
+			<-time.After(limit)
+			synctest.Wait()
+			if !errors.Is(*answer, limiter.ErrNotApplied) || errors.Is(*answer, limiter.ErrKeyBusy) != commits || limiter.StoreFailed(*answer) == commits {
+				t.Errorf("%v; want ErrNotApplied, and ErrKeyBusy: %t", *answer, commits)
+			}
+			if openSecond(); !commits {
+				openFirst()
+			}
+			g.all.Wait()
+		})
+		bubble(t, "a turn that comes after "+name, func(t *testing.T) {
+			g := newGate(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			openFirst := g.hold(ctx)
+			answer := g.start(t.Context(), "second", limit)
+			<-time.After(limit * 9 / 10)
+			if !commits {
+				cancel()
+			}
+			openSecond := g.stop()
+			openFirst()
+			<-time.After(limit / 2) // the turn came, and the time limit would be over
+			openSecond()
+			g.all.Wait()
+			if (*answer == nil) != commits {
+				t.Errorf("%v; want the full time again: %t", *answer, commits)
+			}
 		})
 	}
 }
@@ -162,26 +156,23 @@ func (locked) Code() int { return 5 }
 func TestTimeUsedUpBeforeTheStatement(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]bool{"in a queue of the process": true, "behind a lock": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), 10*time.Millisecond)
-				defer opcontext.Stop(ctx)
-				if busy {
-					<-ctx.Done()
-				}
-				calls := 0
-				err := sqlite.Attempt(ctx, func(context.Context) error {
-					calls++
-					return locked{errors.New("database is locked")}
-				})
-				if errors.Is(err, limiter.ErrKeyBusy) != busy || limiter.StoreFailed(err) == busy || !errors.Is(err, limiter.ErrNotApplied) {
-					t.Errorf("%v; want ErrNotApplied, and ErrKeyBusy: %t", err, busy)
-				}
-				if (calls == 0) != busy {
-					t.Errorf("the database was asked %d times", calls)
-				}
+		bubble(t, name, func(t *testing.T) {
+			ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), 10*time.Millisecond)
+			defer opcontext.Stop(ctx)
+			if busy {
+				<-ctx.Done()
+			}
+			calls := 0
+			err := sqlite.Attempt(ctx, func(context.Context) error {
+				calls++
+				return locked{errors.New("database is locked")}
 			})
+			if errors.Is(err, limiter.ErrKeyBusy) != busy || limiter.StoreFailed(err) == busy || !errors.Is(err, limiter.ErrNotApplied) {
+				t.Errorf("%v; want ErrNotApplied, and ErrKeyBusy: %t", err, busy)
+			}
+			if (calls == 0) != busy {
+				t.Errorf("the database was asked %d times", calls)
+			}
 		})
 	}
 }
