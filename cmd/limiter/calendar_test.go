@@ -41,27 +41,6 @@ func TestCalendarQuota(t *testing.T) {
 	})
 }
 
-func TestCalendarFlags(t *testing.T) {
-	t.Parallel()
-	db := migratedSQLite(t)
-	for _, c := range []struct {
-		says string
-		args []string
-	}{
-		{`--period is "fortnight"`, []string{"--period", "fortnight"}},
-		{`--period is ""`, []string{"--location", "Europe/Berlin"}},
-		{"--start-day is 32; it must be 1 to 31", []string{"--period", "month", "--start-day", "32"}},
-		{"--start-day is 2 and --period is day; leave --start-day out", []string{"--period", "day", "--start-day", "2"}},
-		{`--location is "Mars"`, []string{"--period", "day", "--location", "Mars"}},
-		{`--location is "Local"`, []string{"--period", "day", "--location", "Local"}},
-		{"only --limit goes with them", []string{"--period", "day", "--window", "24h"}},
-		{"--limit is 0; it must be 1 to 2^60", []string{"--period", "day", "--limit", "0"}},
-	} {
-		fails(t, db.url, 2, []string{c.says}, append([]string{"block", "exports", "alice", "--for", "1h"}, c.args...)...)
-	}
-	fails(t, db.url, 2, []string{"unknown flag: --period"}, "override", "set", "exports", "alice", "--limit", "3", "--period", "day")
-}
-
 func TestOverrideOfTheLimit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, db target) {

@@ -25,10 +25,8 @@ func TestReset(t *testing.T) {
 		use(t, db.store, "login", window, "alice", 10)
 
 		type reset struct {
-			Limiter string  `json:"limiter"`
-			Key     *string `json:"key"`
-			KeyHex  string  `json:"key_hex"`
-			Reset   bool    `json:"reset"`
+			keyOf
+			Reset bool `json:"reset"`
 		}
 		if got := decode[reset](t, succeeds(t, db.url, "reset", "login", "alice", "-o", "json")); !got.Reset || *got.Key != "alice" {
 			t.Errorf("%+v", got)
@@ -64,9 +62,7 @@ func TestBlock(t *testing.T) {
 
 // overridden is the JSON of an override.
 type overridden struct {
-	Limiter   string     `json:"limiter"`
-	Key       *string    `json:"key"`
-	KeyHex    string     `json:"key_hex"`
+	keyOf
 	Policy    policyOf   `json:"policy"`
 	Note      string     `json:"note"`
 	ExpiresAt *time.Time `json:"expires_at"`

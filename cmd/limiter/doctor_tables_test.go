@@ -54,11 +54,9 @@ func TestDoctorReadOnlyDirectory(t *testing.T) {
 	file, copied := filepath.Join(other.Dir, "app.db"), filepath.Join(other.Dir, "limiter")
 	succeeds(t, "sqlite:"+file, "migrate", "up")
 	binary, err := os.ReadFile(os.Args[0])
-	if err == nil {
-		err = errors.Join(os.WriteFile(copied, binary, 0o755), os.Chmod(file, 0o444), os.Chmod(other.Dir, 0o555))
-		t.Cleanup(func() { _ = os.Chmod(other.Dir, 0o755) })
-	}
 	must(t, err)
+	t.Cleanup(func() { _ = os.Chmod(other.Dir, 0o755) })
+	must(t, errors.Join(os.WriteFile(copied, binary, 0o755), os.Chmod(file, 0o444), os.Chmod(other.Dir, 0o555)))
 	cmd := other.Command(t.Context(), copied, "doctor")
 	cmd.Env = command(t.Context(), "sqlite:"+file).Env
 	out, err := cmd.Output()

@@ -15,20 +15,20 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-// peeked is the JSON of peek.
-type peeked struct {
+// keyOf, stateOf and policyOf are parts of the JSON of several commands.
+type keyOf struct {
 	Limiter string  `json:"limiter"`
 	Key     *string `json:"key"`
 	KeyHex  string  `json:"key_hex"`
-	States  []struct {
-		Policy     policyOf `json:"policy"`
-		Allowed    bool     `json:"allowed"`
-		Used       int64    `json:"used"`
-		Remaining  int64    `json:"remaining"`
-		RetryAfter float64  `json:"retry_after_seconds"`
-		ResetAfter float64  `json:"reset_after_seconds"`
-	} `json:"states"`
-	Known []string `json:"known_limiters"`
+}
+
+type stateOf struct {
+	Policy     policyOf `json:"policy"`
+	Allowed    bool     `json:"allowed"`
+	Used       int64    `json:"used"`
+	Remaining  int64    `json:"remaining"`
+	RetryAfter float64  `json:"retry_after_seconds"`
+	ResetAfter float64  `json:"reset_after_seconds"`
 }
 
 type policyOf struct {
@@ -39,6 +39,13 @@ type policyOf struct {
 	Limit         int64   `json:"limit"`
 	Window        float64 `json:"window_seconds"`
 	CountRejected bool    `json:"count_rejected"`
+}
+
+// peeked is the JSON of peek.
+type peeked struct {
+	keyOf
+	States []stateOf `json:"states"`
+	Known  []string  `json:"known_limiters"`
 }
 
 func TestPeek(t *testing.T) {

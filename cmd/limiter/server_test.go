@@ -4,7 +4,6 @@ package main_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"net/url"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/daemon"
@@ -54,20 +52,10 @@ func emptyPostgres(t *testing.T) string {
 	if err != nil {
 		testenv.Unavailable(t, "postgres", err)
 	}
-	return createDatabase(t, admin)
-}
-
-func createDatabase(t *testing.T, admin string) string {
-	t.Helper()
 	name := fmt.Sprintf("cli_%d_%d", os.Getpid(), time.Now().UnixNano())
 	execute(t, admin, "CREATE DATABASE "+name+" TEMPLATE template0")
 	t.Cleanup(func() { execute(t, admin, "DROP DATABASE "+name+" WITH (FORCE)") })
-	return withDatabase(t, admin, name)
-}
-
-func withDatabase(t *testing.T, dsn, name string) string {
-	t.Helper()
-	u, err := url.Parse(dsn)
+	u, err := url.Parse(admin)
 	must(t, err)
 	u.Path = "/" + name
 	return u.String()
@@ -81,9 +69,7 @@ func execute(t *testing.T, url string, statements ...string) {
 	must(t, err)
 	defer conn.Close(ctx)
 	for _, s := range statements {
-		if _, err := conn.PgConn().Exec(ctx, s).ReadAll(); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
+		must(t, testenv.ErrorOf(conn.PgConn().Exec(ctx, s).ReadAll()))
 	}
 }
 
@@ -98,10 +84,7 @@ type target struct {
 func migratedPostgres(t *testing.T) target {
 	t.Helper()
 	url := emptyPostgres(t)
-	db, err := sql.Open("pgx", url)
-	must(t, err)
-	defer db.Close()
-	must(t, migrations.Up(t.Context(), migrations.Postgres, db))
+	succeeds(t, url, "migrate", "up")
 	store, err := postgres.Open(url)
 	must(t, err)
 	t.Cleanup(func() { store.Close() })
@@ -119,9 +102,7 @@ func migratedSQLite(t *testing.T) target {
 	return target{"sqlite:" + path, store, func(t *testing.T, statements ...string) {
 		t.Helper()
 		for _, s := range statements {
-			if _, err := store.DB().ExecContext(t.Context(), s); err != nil {
-				t.Fatalf("%s: %v", s, err)
-			}
+			must(t, testenv.ErrorOf(store.DB().ExecContext(t.Context(), s)))
 		}
 	}}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/cmd/limiter/internal/database"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // topped is the JSON of top.
@@ -30,14 +31,8 @@ type topped struct {
 	Limiters []struct {
 		Limiter string `json:"limiter"`
 		Keys    []struct {
-			Key        *string  `json:"key"`
-			KeyHex     string   `json:"key_hex"`
-			Policy     policyOf `json:"policy"`
-			Allowed    bool     `json:"allowed"`
-			Used       int64    `json:"used"`
-			Remaining  int64    `json:"remaining"`
-			RetryAfter float64  `json:"retry_after_seconds"`
-			ResetAfter float64  `json:"reset_after_seconds"`
+			keyOf
+			stateOf
 		} `json:"keys"`
 	} `json:"limiters"`
 }
@@ -145,9 +140,7 @@ func (x *terminal) await(text string) {
 // press types keys.
 func (x *terminal) press(keys string) {
 	x.t.Helper()
-	if _, err := x.file.WriteString(keys); err != nil {
-		x.t.Fatal(err)
-	}
+	must(x.t, testenv.ErrorOf(x.file.WriteString(keys)))
 }
 
 // wantEnd waits for the end of the program and compares its exit code.

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestNoGoInErrors(t *testing.T) {
+func TestMissingTables(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "empty.db")
 	must(t, os.WriteFile(file, nil, 0o600))
@@ -26,15 +26,27 @@ func TestNoGoInErrors(t *testing.T) {
 				t.Errorf("limiter %s: exit code %d, want %d", args, a.code, code)
 			}
 		}
+		if bad := problems(t, url); len(bad) < 2 {
+			t.Errorf("the doctor finds %+v", bad)
+		}
 	}
-	t.Run("postgres", func(t *testing.T) { t.Parallel(); test(t, emptyPostgres(t)) })
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		url := emptyPostgres(t)
+		test(t, url)
+		a := limiterCLI(t, url, "doctor")
+		contains(t, a.stdout, "FIX", "lacks "+allTables()+", limiter_overrides")
+		if a.stderr != "" {
+			t.Errorf("%+v", a)
+		}
+	})
 	t.Run("sqlite", func(t *testing.T) { t.Parallel(); test(t, "sqlite:"+file) })
 }
 
 func TestUsageErrors(t *testing.T) {
 	t.Parallel()
 	db := migratedSQLite(t)
-	const set = "override set login alice "
+	const set, quota = "override set login alice", "block exports alice --for 1h "
 	for _, c := range []struct{ args, want string }{
 		{"peak", `unknown command "peak"`},
 		{"\x1b[31m", `\x1b[31m`},
@@ -52,7 +64,6 @@ func TestUsageErrors(t *testing.T) {
 		{"migrate up --database mysql://user:hunter2@host/db", "or sqlite:PATH"},
 		{"migrate up --database sqlite:", "write the path of the file, such as sqlite:app.db"},
 		{"peek login alice --database sqlite:file:app.db", "write the path alone"},
-		{"peek login alice --database=host=x\tpassword=hunter2\tport", "keyword/value"},
 		{"peek \xff alice", "name has byte 0xff"},
 		{"peek log! k", "the limiter's name"},
 		{"override list ä", "the limiter's name"},
@@ -67,24 +78,27 @@ func TestUsageErrors(t *testing.T) {
 		{"block login alice --for=999999d", "is too long"},
 		{"block login alice", "--for is 0s; pass how long"},
 		{set, "no policy"},
-		{set + "--capacity 5 --interval 0", "--interval is 0s; it"},
-		{set + "--capacity 5 --interval 1s --expires-in 0s", "--expires-in is 0s"},
-		{set + "--capacity 5 --refill 2000000000 --interval 1s", "--refill"},
-		{set + "--limit 3 --window 99999d", "--window is "},
+		{set + " --capacity 5 --interval 0", "--interval is 0s; it"},
+		{set + " --capacity 5 --interval 1s --expires-in 0s", "--expires-in is 0s"},
+		{set + " --capacity 5 --refill 2000000000 --interval 1s", "--refill"},
+		{set + " --limit 3 --window 99999d", "--window is "},
+		{quota + "--period fortnight", `--period is "fortnight"`},
+		{quota + "--location Europe/Berlin", `--period is ""`},
+		{quota + "--period month --start-day 32", "--start-day is 32; it must be 1 to 31"},
+		{quota + "--period day --start-day 2", "--start-day is 2 and --period is day; leave --start-day out"},
+		{quota + "--period day --location Mars", `--location is "Mars"`},
+		{quota + "--period day --location Local", `--location is "Local"`},
+		{quota + "--period day --window 24h", "only --limit goes with them"},
+		{quota + "--period day --limit 0", "--limit is 0; it must be 1 to 2^60"},
+		{"override set exports alice --limit 3 --period day", "unknown flag: --period"},
 		{"sweep --limit -1", "negative"},
 		{"sweep --from elsewhere", "that limiter sweep has printed"},
 		{"top --every 10ms", "--every"},
 		{"top --exact", "limiter top --exact LIMITER"},
 	} {
-		args := strings.Split(strings.TrimSuffix(c.args, " "), " ")
-		if c.args == "peek login " {
-			args = append(args, "")
-		}
-		for i, arg := range args {
-			args[i] = strings.ReplaceAll(arg, "\t", " ")
-		}
-		fails(t, db.url, 2, []string{c.want}, args...)
+		fails(t, db.url, 2, []string{c.want}, strings.Split(c.args, " ")...)
 	}
+	fails(t, db.url, 2, []string{"keyword/value"}, "peek", "login", "alice", "--database=host=x password=hunter2 port")
 	fails(t, "", 2, []string{"DATABASE_URL"}, "peek", "login", "alice")
 }
 
@@ -107,10 +121,7 @@ func TestKeywordDSN(t *testing.T) {
 	u, err := url.Parse(db.url)
 	must(t, err)
 	password, _ := u.User.Password()
-	keywords := "host=" + u.Hostname() + " port=" + u.Port() + " user=" + u.User.Username() + " dbname=" + u.Path[1:]
-	if password != "" {
-		keywords += " password='" + password + "'"
-	}
+	keywords := "host=" + u.Hostname() + " port=" + u.Port() + " user=" + u.User.Username() + " dbname=" + u.Path[1:] + " password='" + password + "'"
 	contains(t, succeeds(t, keywords, "peek", "login", "alice").stdout, "1 of 5")
 	nothingFound(t, keywords)
 	contains(t, succeeds(t, keywords+" default_query_exec_mode = exec", "doctor").stdout, "exec; there is no pooler")
