@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/grpclimiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -48,9 +49,7 @@ func TestRefusalNames(t *testing.T) {
 			t.Parallel()
 			rules := burstAndDay(t, 5)
 			must(t, rules[0].Limiter.Block(t.Context(), "everybody", 10*time.Second))
-			if _, err := rules[1].Limiter.AllowN(t.Context(), "everybody", 5); err != nil {
-				t.Fatal(err)
-			}
+			must(t, testenv.ErrorOf(rules[1].Limiter.AllowN(t.Context(), "everybody", 5)))
 			tt.change(rules)
 			_, client := serve(t, grpclimiter.NewAll(rules))
 			header, err := call(t, client)

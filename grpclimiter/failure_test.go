@@ -31,12 +31,10 @@ func (h hung) Do(ctx context.Context, _ limiter.Op) (limiter.State, error) {
 	return limiter.State{}, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown, ctx.Err())
 }
 
-// atStore returns a limiter on a store without a clock of its own.
+// atStore returns a limiter on a store.
 func atStore(t testing.TB, store limiter.Store, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
-	l, err := limiter.New(store, "api", limiter.PerMinute(5), opts...)
-	must(t, err)
-	return l
+	return newOn(t, store, newClock(), "api", limiter.PerMinute(5), opts...)
 }
 
 var (

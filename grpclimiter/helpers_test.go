@@ -164,9 +164,7 @@ func start(t testing.TB, server *grpc.Server, s *service, listener net.Listener)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		must(t, <-done)
 	})
 	return testpb.NewTestServiceClient(conn)
 }

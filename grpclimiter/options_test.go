@@ -63,8 +63,7 @@ func TestDryRun(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			l, err := limiter.New(tt.store, "api", limiter.PerHour(1))
-			must(t, err)
+			l := newOn(t, tt.store, newClock(), "api", limiter.PerHour(1))
 			refusals, failures := 0, 0
 			s, client := serve(t, grpclimiter.New(l, oneKey, grpclimiter.DryRun(),
 				grpclimiter.OnRefusal(func(_ context.Context, _ grpclimiter.Call, res limiter.Result) {

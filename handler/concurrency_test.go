@@ -291,15 +291,13 @@ func TestFailedRelease(t *testing.T) {
 
 func TestSkipInFlight(t *testing.T) {
 	t.Parallel()
-	preflight := httptest.NewRequest(http.MethodOptions, "/", http.NoBody)
-	preflight.Header = http.Header{"Origin": {"https://a.example"}, "Access-Control-Request-Method": {"PUT"}}
 	for name, opt := range map[string]handler.Option{
 		"Skip":          handler.Skip(func(r *http.Request) bool { return r.Method == http.MethodOptions }),
 		"SkipPreflight": handler.SkipPreflight(),
 	} {
 		store, next := newLeaseStore(), &nextHandler{}
 		h := handler.NewConcurrency(oneAtATime(t, store), oneKey, opt)(next)
-		wantStatus(t, askBy(h, preflight), http.StatusTeapot)
+		wantStatus(t, askBy(h, preflight()), http.StatusTeapot)
 		if len(store.sent) > 0 {
 			t.Errorf("%s: the store got %v", name, store.sent)
 		}

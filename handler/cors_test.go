@@ -52,9 +52,11 @@ func TestSkipPreflight(t *testing.T) {
 			}
 			r := preflight()
 			c.change(r)
-			wantStatus(t, askBy(handler.New(l, oneKey, opts...)(next), r), http.StatusTeapot)
-			if skipped := len(l.asked) == 0; skipped != (c.skipped && option) {
-				t.Errorf("%s, with the option: %v: skipped: %v", c.name, option, skipped)
+			resp := askBy(handler.New(l, oneKey, opts...)(next), r)
+			wantStatus(t, resp, http.StatusTeapot)
+			skipped, bare := len(l.asked) == 0, resp.header["Ratelimit"] == nil
+			if skipped != (c.skipped && option) || bare != skipped {
+				t.Errorf("%s, with the option: %v: skipped: %v, with %v", c.name, option, skipped, resp.header)
 			}
 		}
 	}

@@ -29,9 +29,7 @@ func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
 // newLimiter returns a limiter in memory on the clock.
 func newLimiter(t testing.TB, c *clock, name string, p limiter.Policy) *limiter.Limiter {
 	t.Helper()
-	l, err := limiter.New(memory.New(), name, p, limiter.WithClock(func() time.Time { return c.now }))
-	must(t, err)
-	return l
+	return newOn(t, memory.New(), c, name, p)
 }
 
 // oneKey is one key for all.

@@ -62,16 +62,13 @@ func TestFieldsOfACalendar(t *testing.T) {
 	l := newOn(t, memory.New(), c, "month", limiter.CalendarWindow{Limit: 1, Period: limiter.Month})
 	_, end := limiter.CalendarWindow{Limit: 1, Period: limiter.Month}.Span(c.now)
 	rest := fmt.Sprint(int64(end.Sub(c.now).Seconds()))
-	h := handler.New(l, handler.Header("X-Plan"), handler.LegacyHeaders())(&nextHandler{})
-	for i, want := range []map[string]string{
-		{"RateLimit-Policy": `"month";q=1`, "RateLimit": `"month";r=0;t=` + rest, "Retry-After": "", "X-RateLimit-Used": "1", "X-RateLimit-Remaining": "0"},
-		{"RateLimit-Policy": `"month";q=1`, "RateLimit": `"month";r=0;t=` + rest, "Retry-After": rest, "X-RateLimit-Used": "1", "X-RateLimit-Remaining": "0"},
-	} {
-		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-		r.Header.Set("X-Plan", "free")
-		resp := askBy(h, r)
+	h := handler.New(l, oneKey, handler.LegacyHeaders())(&nextHandler{})
+	for i, retry := range []string{"", rest} {
+		resp := ask(h)
 		wantStatus(t, resp, []int{http.StatusTeapot, http.StatusTooManyRequests}[i])
-		wantHeaders(t, resp.header, want)
+		wantHeaders(t, resp.header, map[string]string{
+			"RateLimit-Policy": `"month";q=1`, "RateLimit": `"month";r=0;t=` + rest, "Retry-After": retry, "X-RateLimit-Used": "1", "X-RateLimit-Remaining": "0",
+		})
 		reset, err := strconv.ParseInt(resp.header.Get("X-RateLimit-Reset"), 10, 64)
 		if d := time.Duration(reset-time.Now().Unix())*time.Second - end.Sub(c.now); err != nil || d < -time.Minute || d > time.Minute {
 			t.Errorf("X-RateLimit-Reset is %d, %v; want the end of the month", reset, err)

@@ -45,6 +45,8 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 	try("right", http.StatusOK, 1)
 }
 
+var succeeds = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { handler.Succeeded(r.Context()) })
+
 func TestSucceededReachesEveryLimiter(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -52,9 +54,7 @@ func TestSucceededReachesEveryLimiter(t *testing.T) {
 	address := newLimiter(t, c, "address", limiter.PerDay(10))
 	all := newLimiter(t, c, "all", limiter.PerDay(10))
 	h := handler.New(address, oneKey, handler.ChargeFailures())(handler.New(all, oneKey)(
-		handler.New(account, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			handler.Succeeded(r.Context())
-		}))))
+		handler.New(account, oneKey, handler.ChargeFailures())(succeeds)))
 	ask(h)
 	for l, want := range map[*limiter.Limiter]int64{account: 10, address: 10, all: 9} {
 		if res, err := l.Peek(t.Context(), "everybody"); err != nil || res.Remaining != want {
@@ -112,8 +112,7 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 		if c.opt == nil {
 			c.opt = limiter.FailLocal(fallback)
 		}
-		l, err := limiter.New(store, "login", limiter.PerHour(10), c.opt)
-		must(t, err)
+		l := newOn(t, store, newClock(), "login", limiter.PerHour(10), c.opt)
 		must(t, testenv.ErrorOf(l.AllowN(t.Context(), "everybody", 3)))
 		if c.down {
 			store.takes = limiter.ErrNotApplied
@@ -130,10 +129,7 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			}
 		}))
-		func() {
-			defer func() { _ = recover() }()
-			askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody))
-		}()
+		panicOf(func() { askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)) })
 		if len(store.refunds) != c.store || len(fallback.refunds) != c.fallback {
 			t.Errorf("%s: given back %v to the store and %v to the fallback, want %d and %d refunds", c.name, store.refunds, fallback.refunds, c.store, c.fallback)
 		}
@@ -151,11 +147,8 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 func TestRefundHasTheRequestsDeadline(t *testing.T) {
 	t.Parallel()
 	store := newRefundStore()
-	l, err := limiter.New(store, "login", limiter.PerHour(10))
-	must(t, err)
-	h := handler.New(l, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		handler.Succeeded(r.Context())
-	}))
+	l := newOn(t, store, newClock(), "login", limiter.PerHour(10))
+	h := handler.New(l, oneKey, handler.ChargeFailures())(succeeds)
 	ask(h)
 	if len(store.refunds) != 1 || !store.deadline.IsZero() {
 		t.Errorf("%d refunds, the last until %v; want one without a deadline", len(store.refunds), store.deadline)
@@ -175,13 +168,12 @@ func TestLateRefundLiftsNothing(t *testing.T) {
 		limiter.FixedWindow{Limit: 2, Window: 20 * time.Millisecond},
 		limiter.TokenBucket{Capacity: 2, Refill: 2, Interval: 20 * time.Millisecond},
 	} {
-		now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-		l, err := limiter.New(memory.New(), "login", p, limiter.WithClock(func() time.Time { return now }))
-		must(t, err)
+		c := newClock()
+		l := newLimiter(t, c, "login", p)
 		h := handler.New(l, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			// While this one is at work, its window ends, and others use the next one up.
 			<-time.After(30 * time.Millisecond)
-			now = now.Add(30 * time.Millisecond)
+			c.add(30 * time.Millisecond)
 			if res, err := l.AllowN(r.Context(), "everybody", 2); err != nil || !res.Allowed {
 				t.Errorf("AllowN = %+v, %v", res, err)
 			}
@@ -215,8 +207,7 @@ func TestRefundAcrossTheEdgeOfAWindow(t *testing.T) {
 			if crosses == "while the refund is under way" {
 				store.before = nextWindow
 			}
-			l, err := limiter.New(store, "login", p, limiter.WithClock(func() time.Time { return c.now }))
-			must(t, err)
+			l := newOn(t, store, c, "login", p)
 			login = handler.New(l, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/wrong" {
 					failed++
