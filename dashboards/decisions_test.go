@@ -33,22 +33,25 @@ func (broken) Do(context.Context, limiter.Op) (limiter.State, error) {
 	return limiter.State{}, fmt.Errorf("%w: the database is down", limiter.ErrNotApplied)
 }
 
-// exporter returns a provider of the OpenTelemetry SDK, and the registry that gets its metrics.
-func exporter(t *testing.T) (*prometheus.Registry, *metric.MeterProvider) {
+// exporter returns a provider of the OpenTelemetry SDK, the registry that gets its metrics, and an empty history.
+func exporter(t *testing.T) (*prometheus.Registry, *metric.MeterProvider, *history.History) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	reader, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
 	testenv.Must(t, err)
 	provider := metric.NewMeterProvider(metric.WithReader(reader))
 	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
-	return registry, provider
+	h, err := history.New(t.TempDir())
+	testenv.Must(t, err)
+	t.Cleanup(func() { testenv.Must(t, h.Close()) })
+	return registry, provider, h
 }
 
 // record decides as programs do, through the OpenTelemetry SDK and its exporter, and scrapes the
 // metrics as Prometheus does. Only the times of the scrapes are made up.
 func record(t *testing.T) (h *history.History, registry *prometheus.Registry, end time.Time) {
 	t.Helper()
-	registry, provider := exporter(t)
+	registry, provider, h := exporter(t)
 	store, err := sqlite.Open(filepath.Join(t.TempDir(), "limits.db"))
 	testenv.Must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
@@ -67,9 +70,6 @@ func record(t *testing.T) (h *history.History, registry *prometheus.Registry, en
 	open := newLimiter(broken{}, "open", limiter.FailOpen())
 	closed := newLimiter(broken{}, "closed")
 
-	h, err = history.New(t.TempDir())
-	testenv.Must(t, err)
-	t.Cleanup(func() { testenv.Must(t, h.Close()) })
 	end = time.Now()
 	for n := range scrapes {
 		for range 3 {

@@ -1,6 +1,7 @@
 package dashboards_test
 
 import (
+	"context"
 	"database/sql"
 	"slices"
 	"strings"
@@ -51,9 +52,17 @@ func fill(t *testing.T, db *sql.DB, dsn string) {
 			t.Fatalf("AllowN(%q) = %+v, %v", take.key, res, err)
 		}
 	}
-	if _, err := db.ExecContext(t.Context(), `INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period, note, expires_at)
-		VALUES ('api', '\x00ff', 'bucket', 5, 5, 60000000000, 'a note', NULL), ('api', 'past', 'window', 5, NULL, 60000000000, NULL, 1)`); err != nil {
-		t.Fatal(err)
+	execute(t, db, `INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period, note, expires_at)
+		VALUES ('api', '\x00ff', 'bucket', 5, 5, 60000000000, 'a note', NULL), ('api', 'past', 'window', 5, NULL, 60000000000, NULL, 1)`)
+}
+
+// execute runs statements, also after the end of the test.
+func execute(t *testing.T, db *sql.DB, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
 	}
 }
 
@@ -66,27 +75,17 @@ func TestKeys(t *testing.T) {
 		testenv.Must(t, err)
 		t.Cleanup(func() { _ = db.Close() })
 		fill(t, db, dsn)
-		db.SetMaxOpenConns(1) // the role is the connection's
-		statements := []string{
-			"CREATE ROLE limiter_dashboards", // it has what docs/operations.md says that Grafana needs
+		db.SetMaxOpenConns(1)                            // the role is the connection's
+		execute(t, db, "CREATE ROLE limiter_dashboards", // it has what docs/operations.md says that Grafana needs
 			"GRANT USAGE ON SCHEMA public TO limiter_dashboards",
-			"GRANT SELECT ON limiter_remaining, limiter_overrides TO limiter_dashboards",
-		}
-		for _, table := range migrations.Tables() {
-			statements = append(statements, "GRANT SELECT ON "+table.Name+" TO limiter_dashboards")
-		}
-		for _, statement := range append(statements, "SET ROLE limiter_dashboards") {
-			if _, err := db.ExecContext(t.Context(), statement); err != nil {
-				t.Fatalf("%s: %v", statement, err)
-			}
-		}
+			"GRANT SELECT ON limiter_remaining, limiter_overrides TO limiter_dashboards")
 		t.Cleanup(func() { // roles belong to the server, not to the database
-			for _, statement := range []string{"RESET ROLE", "DROP OWNED BY limiter_dashboards", "DROP ROLE limiter_dashboards"} {
-				if _, err := db.Exec(statement); err != nil {
-					t.Errorf("%s: %v", statement, err)
-				}
-			}
+			execute(t, db, "RESET ROLE", "DROP OWNED BY limiter_dashboards", "DROP ROLE limiter_dashboards")
 		})
+		for _, table := range migrations.Tables() {
+			execute(t, db, "GRANT SELECT ON "+table.Name+" TO limiter_dashboards")
+		}
+		execute(t, db, "SET ROLE limiter_dashboards")
 		d := read(t, "keys.json")
 		names := ""
 		for _, v := range d.Templating.List {

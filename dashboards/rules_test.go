@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/dashboards/internal/history"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/otellimiter"
 )
@@ -23,12 +22,9 @@ func (open) Stats() limiter.StoreStats { return limiter.StoreStats{BreakerOpen: 
 // Each alert of a limiter has a limiter of its name. Only that alert fires for this limiter.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
-	registry, provider := exporter(t)
+	registry, provider, h := exporter(t)
 	testenv.Must(t, testenv.ErrorOf(otellimiter.Watch(provider, open{})))
 	observe := otellimiter.Observer(provider)
-	h, err := history.New(t.TempDir())
-	testenv.Must(t, err)
-	t.Cleanup(func() { testenv.Must(t, h.Close()) })
 	end := time.Now()
 	for n := range scrapes {
 		for name, err := range map[string]error{

@@ -3,7 +3,6 @@
 package main_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -38,22 +37,5 @@ func TestCalendarQuota(t *testing.T) {
 			}
 		}
 		fails(t, db.url, 2, []string{"pass --limit"}, "block", "none", "alice", "--for", "1h", "--period", "year")
-	})
-}
-
-func TestOverrideOfTheLimit(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, db target) {
-		contains(t, succeeds(t, db.url, "override", "set", "exports", "alice", "--limit", "2000", "--expires-in", "30d").stdout, "limit of 2000")
-		contains(t, succeeds(t, db.url, "override", "list").stdout, "exports", "limit of 2000")
-		list, err := db.store.(interface {
-			Overrides(ctx context.Context, name string, limit int) ([]limiter.Override, error)
-		}).Overrides(t.Context(), "exports", 9)
-		if err != nil || len(list) != 1 || list[0].Limit != 2000 || list[0].Policy != nil || list[0].Key != "alice" {
-			t.Errorf("%+v, %v; want a limit of 2000 for alice", list, err)
-		}
-		fails(t, db.url, 2, []string{"--limit is 0; it must be 1 to 2^60"}, "override", "set", "exports", "alice", "--limit", "0")
-		use(t, db.store, "logins", bucket, "alice", 1)
-		fails(t, db.url, 2, []string{"logins", "kind bucket"}, "override", "set", "logins", "alice", "--limit", "2000")
 	})
 }

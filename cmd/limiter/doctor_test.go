@@ -4,8 +4,6 @@ package main_test
 
 import (
 	"context"
-	_ "embed" // the library that moves a clock
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -185,9 +183,6 @@ func stopAfter(t *testing.T, d *daemon.Daemon) {
 	t.Cleanup(func() { must(t, d.Stop()) })
 }
 
-//go:embed testdata/clock.c
-var clockSource string
-
 func TestDoctorClock(t *testing.T) {
 	t.Parallel()
 	testenv.SkipShort(t)
@@ -200,9 +195,8 @@ func TestDoctorClock(t *testing.T) {
 		testenv.Unavailable(t, "postgres", err)
 	}
 	stopAfter(t, server.Daemon)
-	source, library := filepath.Join(server.Dir, "clock.c"), filepath.Join(server.Dir, "clock.so")
-	must(t, os.WriteFile(source, []byte(clockSource), 0o644))
-	if out, err := exec.Command(compiler, "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
+	library := filepath.Join(server.Dir, "clock.so")
+	if out, err := exec.Command(compiler, "-O2", "-shared", "-fPIC", "-o", library, "testdata/clock.c").CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", compiler, err, out)
 	}
 	server.Env = []string{"LD_PRELOAD=" + library}

@@ -3,7 +3,6 @@
 package main_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -30,9 +29,7 @@ func TestInFlight(t *testing.T) {
 		fails(t, db.url, 2, []string{"requests in flight", "cannot be blocked"}, "block", "exports", "alice", "--for", "1h")
 		succeeds(t, db.url, "override", "set", "exports", "alice", "--limit", "9")
 		fails(t, db.url, 2, []string{"1000"}, "override", "set", "exports", "alice", "--limit", "5000")
-		if list := succeeds(t, db.url, "override", "list", "exports").stdout; !strings.Contains(list, "limit of 9") {
-			t.Errorf("%s", list)
-		}
+		contains(t, succeeds(t, db.url, "override", "list", "exports").stdout, "limit of 9")
 		succeeds(t, db.url, "reset", "exports", "alice")
 		if r, err := c.Peek(t.Context(), "alice"); err != nil || r.Used != 0 {
 			t.Errorf("after reset: %+v, %v", r, err)

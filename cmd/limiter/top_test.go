@@ -124,14 +124,8 @@ func (x *terminal) output() string {
 // await waits until the program has printed text.
 func (x *terminal) await(text string) {
 	x.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !strings.Contains(ansi.Strip(x.output()), text) {
-		select {
-		case <-poll.C:
-		case <-deadline.C:
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(ansi.Strip(x.output()), text); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(end) {
 			x.t.Fatalf("no %q in %q", text, x.output())
 		}
 	}

@@ -78,6 +78,7 @@ func TestUsageErrors(t *testing.T) {
 		{"block login alice --for=999999d", "is too long"},
 		{"block login alice", "--for is 0s; pass how long"},
 		{set, "no policy"},
+		{set + " --limit 0", "--limit is 0; it must be 1 to 2^60"},
 		{set + " --capacity 5 --interval 0", "--interval is 0s; it"},
 		{set + " --capacity 5 --interval 1s --expires-in 0s", "--expires-in is 0s"},
 		{set + " --capacity 5 --refill 2000000000 --interval 1s", "--refill"},
