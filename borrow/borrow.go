@@ -53,7 +53,7 @@ func (s *Store) borrow(sh *shard, e *entry) {
 }
 
 // begin returns the next statement for the takes that wait, or nil if there is none to send. If n tokens do not
-// cover all takes, the others go to the store.
+// cover all takes, the others wait for what is left, or go to the store if nothing will be.
 func (s *Store) begin(e *entry) *borrowing {
 	if e.over || s.off.Load() {
 		e.sendAll()
