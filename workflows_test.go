@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -61,6 +62,8 @@ var (
 
 func TestWorkflowPermissions(t *testing.T) {
 	t.Parallel()
+	findings := map[string]string{"contents": "read", "security-events": "write"}
+	score := map[string]string{"contents": "read", "security-events": "write", "id-token": "write"}
 	for file, w := range workflows(t) {
 		if len(w.Permissions) != 1 || w.Permissions["contents"] != "read" {
 			t.Errorf("%s has permissions %v, want contents: read", file, w.Permissions)
@@ -69,8 +72,9 @@ func TestWorkflowPermissions(t *testing.T) {
 			t.Errorf("%s runs with secrets on what others propose", file)
 		}
 		for name, job := range w.Jobs {
-			if job.Permissions != nil {
-				t.Errorf("%s: job %s asks for permissions %v", file, name, job.Permissions)
+			want := map[string]map[string]string{"binaries": {"contents": "write"}, "codeql": findings, "scorecard": score}[name]
+			if !maps.Equal(job.Permissions, want) {
+				t.Errorf("%s: job %s asks for permissions %v, want %v", file, name, job.Permissions, want)
 			}
 			if job.Minutes < 1 {
 				t.Errorf("%s: job %s has no time limit of its own", file, name)
@@ -129,7 +133,7 @@ func TestWorkflowsRunExistingFiles(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{".ci/run", ".ci/fuzz.sh", ".ci/linter.sh", ".ci/packages.sh", "./prove", "./prove/mutants", "./..."} {
+	for _, want := range []string{".ci/run", ".ci/fuzz.sh", ".ci/linter.sh", ".ci/packages.sh", ".ci/release.sh", "./prove", "./prove/mutants", "./..."} {
 		if !slices.Contains(named, want) {
 			t.Errorf("no workflow runs %s (they name %q)", want, named)
 		}
