@@ -3,13 +3,18 @@
 #
 #   bash .ci/release.sh api             compares the exported API of each published package with the last tag
 #   bash .ci/release.sh tag v0.1.0      tags HEAD for each published module; it pushes nothing
-#   bash .ci/release.sh build v0.1.0 D  builds the command for each platform in the directory D, with
+#   bash .ci/release.sh build v0.1.0 D  builds the command for each platform in the new directory D, with
 #                                       checksums and a list of what is in each binary (SBOM)
 set -euo pipefail
+here=$PWD
 cd "$(dirname "$0")/.."
 
 platforms=(linux/amd64 linux/arm64 linux/386 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64)
 sbom=github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+
+fail() { echo "$*" >&2 && exit 1; }
+
+[[ ${1:-} == api || ${2:-} =~ ^v[0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "the version is ${2:-missing}; pass one like v0.1.0"
 
 # published prints the directories of the published modules: the others replace the root module, so
 # nobody else could build them.
@@ -34,17 +39,22 @@ apidiff() {
 
 # A deliberate break is listed in .ci/api-breaks until the next tag, and in the changelog.
 api() {
-	local dir tag path breaks found=0 failed=0
+	local dirs dir tag path changes breaks found=0 failed=0
+	[[ $(git rev-parse --is-shallow-repository) == false ]] || fail "this clone is shallow; fetch all tags"
+	dirs=$(published)
 	tmp=$(mktemp -d)
-	trap 'rm -rf "$tmp"; git worktree prune' EXIT
+	trap 'for tree in "$tmp"/trees/*; do [[ ! -e $tree ]] || git worktree remove --force "$tree"; done; rm -rf "$tmp"' EXIT
 	(cd prove && go build -o "$tmp/apidiff" golang.org/x/exp/cmd/apidiff)
-	for dir in $(published); do
-		tag=$(git describe --tags --abbrev=0 --match "$(prefix "$dir")v*" 2>/dev/null) || continue
+	for dir in $dirs; do
+		tag=$(git tag --list --merged HEAD --sort=-version:refname "$(prefix "$dir")v*" | head -1)
+		[[ -n $tag ]] || continue
 		found=1
 		path=$(sed -n 's/^module //p' "$dir/go.mod")
-		[[ -d $tmp/$tag ]] || git worktree add --quiet --detach "$tmp/$tag" "$tag"
-		apidiff "$tmp/$tag/$dir" -w "$tmp/old" "$path"
-		breaks=$(apidiff "$dir" -incompatible "$tmp/old" "$path" | grep -vxFf .ci/api-breaks || true)
+		tree=$tmp/trees/${tag//\//-}
+		git worktree add --quiet --detach "$tree" "$tag"
+		apidiff "$tree/$dir" -w "$tmp/old" "$path"
+		changes=$(apidiff "$dir" -incompatible "$tmp/old" "$path")
+		breaks=$(grep -vxFf .ci/api-breaks <<<"$changes" || true)
 		[[ -n $breaks ]] || { echo "$path: no breaking change since $tag" && continue; }
 		printf '%s: breaking changes since %s; list those that are meant in .ci/api-breaks and CHANGELOG.md:\n%s\n' "$path" "$tag" "$breaks"
 		failed=1
@@ -54,18 +64,22 @@ api() {
 }
 
 tag() {
-	local version=$1 dir
-	grep -q "^## \[${version#v}\] - [0-9-]*$" CHANGELOG.md || { echo "CHANGELOG.md has no section of $version with a date" && return 1; }
-	for dir in $(published); do
-		git tag -a -m "$dir $version" "$(prefix "$dir")$version"
-		echo "$(prefix "$dir")$version"
+	local version=$1 dirs dir tags=()
+	[[ -z $(git status --porcelain) ]] || fail "commit all changes first"
+	grep -qE "^## \[${version#v}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md || fail "CHANGELOG.md has no section of $version with a date"
+	dirs=$(published)
+	for dir in $dirs; do
+		tags+=("$(prefix "$dir")$version")
+		[[ -z $(git tag --list "${tags[-1]}") ]] || fail "the tag ${tags[-1]} exists"
 	done
+	for tag in "${tags[@]}"; do git tag -a -m "$tag" "$tag"; done
+	printf '%s\n' "${tags[@]}"
 }
 
 build() {
 	local version=$1 out platform name
-	mkdir -p "$2"
-	out=$(realpath "$2")
+	out=$(cd "$here" && realpath "$2")
+	mkdir "$out"
 	for platform in "${platforms[@]}"; do
 		name=limiter_${version#v}_${platform/\//_}
 		[[ $platform != windows/* ]] || name+=.exe
