@@ -16,8 +16,8 @@ import (
 
 // RunMerged tests takes of the same keys at the same time, which a store may carry out together.
 // Whatever row they find, their states and the row must be what [limiter.Op.Apply] returns for one
-// after another. The takes of a key are equal, so that their order makes no difference. The store
-// is empty. count is the number of rounds.
+// after another. The takes of a key are equal, so that their order makes no difference. Two limiters
+// have each key. The store is empty. count is the number of rounds.
 func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
 	const keys, takes = 6, 5
 	seed := rand.Uint64()
@@ -28,7 +28,7 @@ func RunMerged(t *testing.T, store limiter.Store, rows Rows, count int) {
 		for k := range keys {
 			n := r.IntN(len(policies))
 			op := limiter.Op{
-				Kind: limiter.OpTake, Name: fmt.Sprint("l", n), Key: fmt.Sprint(round, "-", k), Policy: policies[n],
+				Kind: limiter.OpTake, Name: fmt.Sprint("l", n, ".", k%2), Key: fmt.Sprint(round, "-", k/2), Policy: policies[n],
 				Cost: pick(r, 1, 1, 2, 3), At: anyTime(r, policies[n]), Timeout: time.Minute,
 			}
 			switch r.IntN(4) {
