@@ -70,9 +70,9 @@ func Example_lambda() {
 }
 
 // exportPages serves a job of a worker. It reports false if the job must run again after delay.
-func exportPages(ctx context.Context, inFlight *limiter.Concurrency, customer string, pages int) (done bool, delay time.Duration) {
+func exportPages(ctx context.Context, exports *limiter.Concurrency, customer string, pages int) (done bool, delay time.Duration) {
 	delay = time.Second + rand.N(time.Second) // random, because others also come again
-	lease, err := inFlight.TryAcquire(ctx, customer)
+	lease, err := exports.TryAcquire(ctx, customer)
 	defer func() { _ = lease.Release(context.WithoutCancel(ctx)) }() // in your program: log the error
 	if err != nil || !lease.Allowed {
 		return false, delay

@@ -12,7 +12,7 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// ask charges a customer for what a model used.
+// ask charges a customer for what a model used. The model has run if Allowed is true, also with an error.
 func ask(ctx context.Context, tokens *limiter.Limiter, customer string, model func() (used int64)) (limiter.Result, error) {
 	const low = 500 // what a request costs at least: its prompt
 	res, err := tokens.AllowN(ctx, customer, low)
@@ -20,9 +20,9 @@ func ask(ctx context.Context, tokens *limiter.Limiter, customer string, model fu
 		return res, err
 	}
 	if used := model(); used > low {
-		return tokens.Charge(context.WithoutCancel(ctx), customer, used-low) // also if the client has left
+		_, err = tokens.Charge(context.WithoutCancel(ctx), customer, used-low) // also if the client has left
 	}
-	return res, nil
+	return res, err
 }
 
 func Example_tokens() {
@@ -32,12 +32,12 @@ func Example_tokens() {
 	}
 	for _, used := range []int64{4000, 8000, 100} {
 		res, err := ask(context.Background(), tokens, "customer-7", func() int64 { return used })
-		fmt.Println(res.Remaining, "left; wait for", res.RetryAfter.Round(time.Minute), err)
+		fmt.Println(res.Allowed, res.Remaining, "left; wait for", res.RetryAfter.Round(time.Minute), err)
 	}
 	// Output:
-	// 6000 left; wait for 0s <nil>
-	// 0 left; wait for 4h48m0s <nil>
-	// 0 left; wait for 6h0m0s <nil>
+	// true 9500 left; wait for 0s <nil>
+	// true 5500 left; wait for 0s <nil>
+	// false 0 left; wait for 6h0m0s <nil>
 }
 
 func Example_upTo() {
