@@ -128,9 +128,7 @@ func TestAllowAllTellsObserversWhatRefused(t *testing.T) {
 	wants("refused", false, limiter.SourceStore, limiter.SourceStore)
 	wants("refused from memory", false, limiter.SourceDenyCache, limiter.SourceDenyCache)
 	spy.err = limiter.ErrOutcomeUnknown
-	if err := local.Reset(t.Context(), "k"); err != nil { // ends what the deny cache keeps
-		t.Fatal(err)
-	}
+	must(t, local.Reset(t.Context(), "k")) // ends what the deny cache keeps
 	wants("taken from the fallback", true, limiter.SourceLocal, limiter.SourcePolicy)
 	wants("refused by the fallback", false, limiter.SourceLocal, limiter.SourceLocal)
 }

@@ -237,9 +237,7 @@ func TestGiveBacksOfABrokenConnection(t *testing.T) {
 					refunds[i] = take(slow(1000), key, 1)
 					refunds[i].Kind = limiter.OpRefund
 				}
-				if err := postgres.GiveBackAll(bounded(t), store, refunds); err != nil { // it prepares the statement
-					t.Fatal(err)
-				}
+				must(t, postgres.GiveBackAll(bounded(t), store, refunds)) // it prepares the statement
 				left.Store(after)
 				err := postgres.GiveBackAll(bounded(t), store, refunds)
 				res, peekErr := direct.Peek(bounded(t), key)

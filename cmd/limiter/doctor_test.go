@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/sqlimit/limiter/internal/daemon"
 	"github.com/sqlimit/limiter/internal/testenv"
 )
@@ -109,6 +111,16 @@ func TestDoctorFinds(t *testing.T) {
 			finds(t, url, c.check, c.advice)
 		})
 	}
+}
+
+func TestDoctorLockedTable(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	conn, err := pgx.Connect(t.Context(), db.url)
+	must(t, err)
+	defer conn.Close(context.Background())
+	must(t, testenv.ErrorOf(conn.Exec(t.Context(), "BEGIN; LOCK TABLE limiter_token_buckets")))
+	finds(t, db.url, "decisions", "pg_stat_activity", "--timeout", "2s")
 }
 
 func TestDoctorSQLite(t *testing.T) {

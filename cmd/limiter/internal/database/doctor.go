@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/sqlimit/limiter/migrations"
@@ -16,7 +17,10 @@ type Finding struct {
 }
 
 // report collects findings.
-type report struct{ findings []Finding }
+type report struct {
+	findings []Finding
+	late     bool // a check did not end in time
+}
 
 func (r *report) ok(check, format string, args ...any) {
 	r.findings = append(r.findings, Finding{check, true, fmt.Sprintf(format, args...), ""})
@@ -26,9 +30,17 @@ func (r *report) bad(check, advice, format string, args ...any) {
 	r.findings = append(r.findings, Finding{check, false, fmt.Sprintf(format, args...), advice})
 }
 
-// failed reports that a check could not be made.
+// failed reports that a check could not be made. If the time is over, so is that of all later checks.
 func (r *report) failed(check string, err error) {
-	r.bad(check, "fix the cause and run limiter doctor again", "the check failed: %s", Line(err))
+	advice := "fix the cause and run limiter doctor again"
+	if errors.Is(err, context.DeadlineExceeded) {
+		if r.late {
+			return
+		}
+		r.late = true
+		advice = "look for a session that holds a lock, in PostgreSQL in pg_stat_activity, or pass a longer --timeout"
+	}
+	r.bad(check, advice, "the check failed: %s", Line(err))
 }
 
 // Doctor checks everything that the stores need. The error is that of a failed connection, which

@@ -183,7 +183,11 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 func (db *DB) checkDecisions(ctx context.Context, r *report) {
 	for _, k := range Kinds() {
 		p := tables[k].Policy(limiter.Row{Period: int64(time.Hour), Limit: 1})
-		if err := db.tryDecision(ctx, p); err != nil {
+		switch err := db.tryDecision(ctx, p); {
+		case errors.Is(err, context.DeadlineExceeded):
+			r.failed("decisions", err)
+			return
+		case err != nil:
 			r.bad("decisions", restoreAdvice, "a decision by %s failed: %s", k.Table(), strings.TrimPrefix(Line(err), "postgres: limiter: "))
 			return
 		}
