@@ -109,9 +109,14 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 	const overrides, versions = "limiter_overrides", "limiter_goose_version"
 	var missing, denied, grants, noSweep, optional []string
 	var readsOverrides bool
+	var role string
+	if err := db.pool.QueryRow(ctx, "SELECT pg_catalog.quote_ident(current_user)").Scan(&role); err != nil {
+		r.failed("tables", err)
+		return false
+	}
 	deny := func(name, privileges string) {
 		denied = append(denied, name)
-		grants = append(grants, fmt.Sprintf("GRANT %s ON %s TO the role", privileges, db.text("@"+name)))
+		grants = append(grants, fmt.Sprintf("GRANT %s ON %s TO %s", privileges, db.text("@"+name), role))
 	}
 	var names []string
 	for _, k := range Kinds() {
@@ -156,7 +161,7 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 	}
 	switch {
 	case !usage:
-		r.bad("privileges", fmt.Sprintf(`GRANT USAGE ON SCHEMA %q TO the role`, db.Schema), "the role may not use schema %s", db.Schema)
+		r.bad("privileges", fmt.Sprintf(`GRANT USAGE ON SCHEMA %q TO %s`, db.Schema, role), "the role may not use schema %s", db.Schema)
 		return false
 	case len(denied) > 0:
 		r.bad("privileges", strings.Join(grants, "; "), "the role may not use %s", strings.Join(denied, ", "))
@@ -171,7 +176,7 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 	}
 	r.ok("privileges", "%s", text)
 	if readsOverrides {
-		r.ok("overrides", "the role may read them; limiter override set and rm need %s", db.text("GRANT SELECT, INSERT, UPDATE, DELETE ON @"+overrides+" TO the role"))
+		r.ok("overrides", "the role may read them; limiter override set and rm need %s", db.text("GRANT SELECT, INSERT, UPDATE, DELETE ON @"+overrides)+" TO the operators' role")
 		return true
 	}
 	r.ok("overrides", "the role may read and write them")
