@@ -72,7 +72,7 @@ func TestWorkflowPermissions(t *testing.T) {
 			t.Errorf("%s runs with secrets on what others propose", file)
 		}
 		for name, job := range w.Jobs {
-			want := map[string]map[string]string{"binaries": {"contents": "write"}, "codeql": findings, "scorecard": score}[name]
+			want := map[string]map[string]string{"release": {"contents": "write"}, "codeql": findings, "scorecard": score}[name]
 			if !maps.Equal(job.Permissions, want) {
 				t.Errorf("%s: job %s asks for permissions %v, want %v", file, name, job.Permissions, want)
 			}
