@@ -103,6 +103,6 @@ func useWindow(r *rand.Rand, p limiter.Policy, row *limiter.Row) {
 		at = windowOf(p, row.At).Start - 1
 	}
 	w := windowOf(p, at)
-	row.Start, row.Period = w.Start, w.Period
+	row.Start, row.Period = w.Start+pick(r, 0, 0, 0, 0, 0, 0, 0, 1800*second), w.Period // with other edges
 	row.Used = pick(r, 0, 1, 2, row.Limit-3, row.Limit-1, row.Limit, row.Limit, row.Limit+5, 1<<62, 1<<62-1)
 }
