@@ -87,28 +87,6 @@ func TestReleaseMeetsItsAcquire(t *testing.T) {
 	})
 }
 
-// The row of another policy is read first, and written in a second statement.
-func TestNewPolicyCountsWhatWasTaken(t *testing.T) {
-	inSchema(t, func(t *testing.T, d *database, schema string) {
-		store := d.store(t, schema, nil)
-		for _, c := range []struct{ old, next limiter.Policy }{
-			{slow(3), limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 2 * time.Hour}},
-			{long(4), long(3)},
-			{counting(4), counting(3)},
-		} {
-			key := fmt.Sprintf("%+v", c.old)
-			do(t, store, take(c.old, key, 2))
-			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-			do(t, storeOn(t, tx, schema), take(c.old, key, 1))
-			answer := d.send(bounded(t), t, store, take(c.next, key, 1))
-			end(t, tx, true)
-			if got, err := answer(); err != nil || got.Took {
-				t.Errorf("from %+v to %+v: 4 were granted of 3: %+v, %v", c.old, c.next, got, err)
-			}
-		}
-	})
-}
-
 func TestWindowEdgePassesMeanwhile(t *testing.T) {
 	const hour = int64(time.Hour)
 	const late, early = edge - int64(time.Millisecond), edge + int64(time.Millisecond)
