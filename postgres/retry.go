@@ -54,7 +54,7 @@ func retry[T any](ctx context.Context, r *retrier, out T, err error, carryOut fu
 			return out, err
 		}
 		if gone := opcontext.CallerErr(ctx); gone != nil { // the caller must not pay
-			return out, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, gone, err)
+			return out, fmt.Errorf("%w: %w: %v", limiter.ErrCanceled, gone, err) //nolint:errorlint // it has another class
 		}
 		if !inTime {
 			break
