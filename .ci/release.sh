@@ -39,7 +39,7 @@ apidiff() {
 
 # A deliberate break is listed in .ci/api-breaks until the next tag, and in the changelog.
 api() {
-	local dirs dir tag path changes breaks found=0 failed=0
+	local dirs dir tag path tree changes breaks found=0 failed=0
 	[[ $(git rev-parse --is-shallow-repository) == false ]] || fail "this clone is shallow; fetch all tags"
 	dirs=$(published)
 	tmp=$(mktemp -d)
@@ -64,7 +64,7 @@ api() {
 }
 
 tag() {
-	local version=$1 dirs dir tags=()
+	local version=$1 dirs dir tag tags=()
 	[[ -z $(git status --porcelain) ]] || fail "commit all changes first"
 	grep -qE "^## \[${version#v}\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md || fail "CHANGELOG.md has no section of $version with a date"
 	dirs=$(published)
