@@ -33,8 +33,9 @@ func lateness() time.Duration {
 const (
 	// dialLimit is how long a store waits for a connection that is being made.
 	dialLimit = 3 * time.Second
-	// heldLimit is the time limit of a take that is to be under way when a fault comes.
-	heldLimit = 2 * time.Second
+	// heldLimit is the time limit of a take that is to be under way when a fault comes. To find a deadlock
+	// takes 1 s of it.
+	heldLimit = 5 * time.Second
 )
 
 type fault struct {
@@ -240,8 +241,10 @@ func (p *probed) whileHeld(t *testing.T, on *target, dsn string) (end func()) {
 		defer close(answered)
 		p.probe(t)
 	}()
-	until(t, dsn, `SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = '`+application+`'`)
-	on.pid = query[int](t, dsn, `SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = '`+application+`'`)
+	// The first statement waits for 20 ms only.
+	waits := `FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query_start < clock_timestamp() - interval '0.1 s' AND application_name = '` + application + `'`
+	until(t, dsn, "SELECT count(*) > 0 "+waits)
+	on.pid = query[int](t, dsn, "SELECT pid "+waits)
 	end = p.begin(t, on)
 	select {
 	case <-answered:

@@ -29,6 +29,9 @@ const (
 	// cut off a statement on a busy machine. For the same reason, a statement may take this long if its
 	// operation has less time left when it is sent.
 	deadlineDelay = 25 * time.Millisecond
+	// dialPoll is how often an operation whose time is over looks whether a connection is still being made.
+	// If others hold all connections, the one that is made may not be for it.
+	dialPoll = 25 * time.Millisecond
 )
 
 // Context is the context of one operation. It ends when the operation has used up its time:
@@ -48,16 +51,17 @@ type Context struct {
 	shortDeadline   bool      // the end leaves less than timeout from the start
 	index           int       // among those that Deadlines ends, counted from 1; 0 if it is not there
 
-	mu              sync.Mutex
-	due             time.Time
-	connected       bool
-	dialTimeGranted bool
-	delaysCancel    bool
-	leastGranted    bool          // Begin has given the operation more time
-	lockWait        time.Duration // the most that a statement waits for a row lock; 0 if due alone bounds it
-	cause           error         // why, if the Context ended the operation
-	waitReason      string        // why it had no connection then, if that is known
-	err             error         // what Err returns from now on
+	mu           sync.Mutex
+	due          time.Time
+	connected    bool
+	dialing      bool      // a connection was being made at the last look
+	dialEnd      time.Time // until when the operation may wait for that at most; zero if it need not
+	delaysCancel bool
+	leastGranted bool          // Begin has given the operation more time
+	lockWait     time.Duration // the most that a statement waits for a row lock; 0 if due alone bounds it
+	cause        error         // why, if the Context ended the operation
+	waitReason   string        // why it had no connection then, if that is known
+	err          error         // what Err returns from now on
 
 	// What there is when somebody waits.
 	answered     chan<- bool // of Await: gets false when the Context ends
@@ -84,7 +88,7 @@ func Connected(ctx context.Context, fresh bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err == nil && !c.connected && (fresh || c.dialTimeGranted) {
+	if c.err == nil && !c.connected && (fresh || !c.dialEnd.IsZero()) {
 		c.connected = true
 		c.extend(c.timeout)
 	}
@@ -163,7 +167,7 @@ func (c *Context) begin(fresh bool, lockWait time.Duration) bool {
 	if c.checkCaller(); c.err != nil || c.Context.Err() != nil {
 		return false
 	}
-	if !c.connected && (fresh || c.dialTimeGranted) {
+	if !c.connected && (fresh || !c.dialEnd.IsZero()) {
 		c.extend(c.timeout)
 	}
 	c.connected, c.delaysCancel, c.lockWait = true, true, lockWait
@@ -267,11 +271,8 @@ func (c *Context) expire() {
 		c.deadlines.schedule(c, c.due)
 		return
 	}
-	dialing := c.deadlines.Dialing
-	more := DialTimeout - c.timeout
-	if !c.connected && !c.dialTimeGranted && more > 0 && dialing != nil && dialing() && c.within(now, more).After(now) {
-		c.dialTimeGranted = true
-		c.extend(more)
+	if left := c.dialTime(now); left > 0 {
+		c.extend(min(left, dialPoll))
 		return
 	}
 	err := c.Context.Err()
@@ -288,6 +289,23 @@ func (c *Context) expire() {
 		}
 	}
 	c.finish(err)
+}
+
+// dialTime returns for how long an operation whose time is over may still wait for a connection: until
+// [DialTimeout] has passed from its start, but only while a connection is being made. One that was being made
+// at the last look may be on its way to this operation.
+func (c *Context) dialTime(now time.Time) time.Duration {
+	if c.connected || c.deadlines.Dialing == nil {
+		return 0
+	}
+	before := c.dialing
+	if c.dialing = c.deadlines.Dialing(); !before && !c.dialing {
+		return 0
+	}
+	if c.dialEnd.IsZero() {
+		c.dialEnd = now.Add(DialTimeout - c.timeout)
+	}
+	return c.within(now, c.dialEnd.Sub(now)).Sub(now)
 }
 
 // checkCaller ends the context if the caller's has ended.

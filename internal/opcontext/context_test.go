@@ -45,6 +45,8 @@ func TestTimeLimit(t *testing.T) {
 		{name: "counted from the connection", timeout: 250 * ms, connected: 200 * ms, want: 450 * ms},
 		{name: "a connection is being made", timeout: 250 * ms, dialing: time.Hour, want: 3 * time.Second},
 		{name: "a connection is being made no more", timeout: 250 * ms, dialing: 200 * ms, want: 250 * ms},
+		{name: "a connection is made, but for another operation", timeout: 250 * ms, dialing: 270 * ms, want: 300 * ms},
+		{name: "a connection is on its way", timeout: 250 * ms, dialing: 270 * ms, connected: 290 * ms, want: 540 * ms},
 		{name: "a connection was made late", timeout: 250 * ms, dialing: time.Hour, connected: 2900 * ms, want: 3150 * ms},
 		{name: "a connection is no reason to wait for another", timeout: 250 * ms, dialing: time.Hour, connected: ms, want: 251 * ms},
 		{name: "a time limit above that of dialing", timeout: time.Minute, dialing: time.Hour, want: time.Minute},
