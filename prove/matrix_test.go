@@ -33,8 +33,8 @@ func lateness() time.Duration {
 const (
 	// dialLimit is how long a store waits for a connection that is being made.
 	dialLimit = 3 * time.Second
-	// heldLimit is the time limit of a take that is to be under way when a fault comes. To find a deadlock
-	// takes 1 s of it.
+	// heldLimit is the time limit of a take that is to be under way when a fault comes. PostgreSQL takes 1 s
+	// of it to find a deadlock.
 	heldLimit = 5 * time.Second
 )
 
@@ -241,7 +241,7 @@ func (p *probed) whileHeld(t *testing.T, on *target, dsn string) (end func()) {
 		defer close(answered)
 		p.probe(t)
 	}()
-	// The first statement waits for 20 ms only.
+	// The first statement waits only 20 ms for the row.
 	waits := `FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query_start < clock_timestamp() - interval '0.1 s' AND application_name = '` + application + `'`
 	until(t, dsn, "SELECT count(*) > 0 "+waits)
 	on.pid = query[int](t, dsn, "SELECT pid "+waits)

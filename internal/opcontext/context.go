@@ -29,9 +29,8 @@ const (
 	// cut off a statement on a busy machine. For the same reason, a statement may take this long if its
 	// operation has less time left when it is sent.
 	deadlineDelay = 25 * time.Millisecond
-	// dialPoll is how often an operation whose time is over looks whether a connection is still being made.
-	// If others hold all connections, the one that is made may not be for it.
-	dialPoll = 25 * time.Millisecond
+	// dialPoll is how often an operation whose time is over checks whether a connection is still being made.
+	dialPoll = 100 * time.Millisecond
 )
 
 // Context is the context of one operation. It ends when the operation has used up its time:
@@ -54,8 +53,8 @@ type Context struct {
 	mu           sync.Mutex
 	due          time.Time
 	connected    bool
-	dialing      bool      // a connection was being made at the last look
-	dialEnd      time.Time // until when the operation may wait for that at most; zero if it need not
+	dialEnd      time.Time // until when it may wait for a connection that is being made; zero before it does
+	dialed       bool      // later, none was being made any more
 	delaysCancel bool
 	leastGranted bool          // Begin has given the operation more time
 	lockWait     time.Duration // the most that a statement waits for a row lock; 0 if due alone bounds it
@@ -259,7 +258,7 @@ func (c *Context) extend(d time.Duration) {
 	c.deadlines.schedule(c, c.due)
 }
 
-// expire ends the context if its time is over, unless a connection is being made.
+// expire ends the context if its time is over, unless it may wait longer for a connection.
 func (c *Context) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,8 +270,8 @@ func (c *Context) expire() {
 		c.deadlines.schedule(c, c.due)
 		return
 	}
-	if left := c.dialTime(now); left > 0 {
-		c.extend(min(left, dialPoll))
+	if more := c.dialTime(now); more > 0 {
+		c.extend(more)
 		return
 	}
 	err := c.Context.Err()
@@ -291,21 +290,24 @@ func (c *Context) expire() {
 	c.finish(err)
 }
 
-// dialTime returns for how long an operation whose time is over may still wait for a connection: until
-// [DialTimeout] has passed from its start, but only while a connection is being made. One that was being made
-// at the last look may be on its way to this operation.
+// dialTime returns how much longer an operation whose time is over may wait for a connection. It may while one
+// is being made, until about [DialTimeout] after its start. Then its time starts again once, because others may
+// have waited for the same connection. It does not start again for later ones: if statements are cut off again
+// and again, somebody always makes a connection.
 func (c *Context) dialTime(now time.Time) time.Duration {
-	if c.connected || c.deadlines.Dialing == nil {
+	if c.connected || c.dialed || c.deadlines.Dialing == nil {
 		return 0
 	}
-	before := c.dialing
-	if c.dialing = c.deadlines.Dialing(); !before && !c.dialing {
+	more, first := dialPoll, c.dialEnd.IsZero()
+	switch dialing := c.deadlines.Dialing(); {
+	case first && !dialing:
 		return 0
-	}
-	if c.dialEnd.IsZero() {
+	case first:
 		c.dialEnd = now.Add(DialTimeout - c.timeout)
+	case !dialing:
+		c.dialed, more = true, c.timeout
 	}
-	return c.within(now, c.dialEnd.Sub(now)).Sub(now)
+	return min(more, c.within(now, c.dialEnd.Sub(now)).Sub(now))
 }
 
 // checkCaller ends the context if the caller's has ended.

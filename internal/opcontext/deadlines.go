@@ -27,7 +27,7 @@ type Deadlines struct {
 }
 
 // WithTimeout returns a context that ends timeout after [Connected] was called on it. If Connected
-// is not called, it ends after timeout, or after 3 s while a connection is being made. It ends some
+// is not called, it ends after timeout, or, while a connection is being made, after up to 3 s. It ends some
 // time before ctx does, so that the caller can still use the answer. The caller must call [Stop]: a function
 // that stops it would be one more allocation. If timeout is 0, WithTimeout returns ctx.
 func (d *Deadlines) WithTimeout(ctx context.Context, timeout time.Duration) context.Context {
@@ -89,8 +89,8 @@ func (d *Deadlines) remove(c *Context) {
 // until it fires, so timers for long time limits would accumulate.
 const maxTimer = 10 * time.Second
 
-// setTimer sets a timer for due, unless a timer fires earlier. The timer is new each time, at most a few
-// times a second, because a timer from a testing/synctest bubble cannot be reset outside.
+// setTimer sets a timer for due, unless a timer fires earlier. The timer is new each time, some times a
+// second, because a timer from a testing/synctest bubble cannot be reset outside.
 func (d *Deadlines) setTimer(due time.Time) {
 	if d.timerSet && !due.Before(d.fires) {
 		return
