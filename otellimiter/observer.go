@@ -60,9 +60,9 @@ type instruments struct {
 	duration         metric.Float64Histogram
 }
 
-// boundaries are the histogram's buckets in seconds. A decision takes microseconds from a deny cache,
-// about a millisecond in a database nearby, up to 250 ms by the default time limit, and up to 3 s if a
-// connection has to be made.
+// boundaries are the histogram's buckets in seconds. A decision takes microseconds from a deny cache, and
+// about a millisecond in a database nearby. It takes up to 250 ms by the default time limit, and up to 3 s
+// more if a connection has to be made.
 var boundaries = []float64{
 	0.00001, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 }

@@ -89,7 +89,7 @@ func TestRoleNeedsWhatTheDocsSay(t *testing.T) {
 			d.exec(t, grant)
 			_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 			wantError(t, err, limiter.ErrMisconfigured)
-			wantAdvice(t, err, fmt.Sprintf("GRANT SELECT, INSERT, UPDATE ON %q.limiter_token_buckets", schema), "DELETE to sweep")
+			wantAdvice(t, err, fmt.Sprintf("GRANT SELECT, INSERT, UPDATE ON %q.limiter_token_buckets", schema), "GRANT DELETE")
 			if err := store.Check(t.Context()); (err == nil) != (i == 2) {
 				t.Errorf("Check with grants %q: %v", grants[:i+1], err)
 			}

@@ -109,7 +109,7 @@ func (s set) run(t *testing.T, l *least) {
 		wantOverrides(t, store.Store)
 		_, err := store.Store.Sweep(t.Context(), 1)
 		wantError(t, err, limiter.ErrMisconfigured)
-		wantAdvice(t, err, "DELETE to sweep")
+		wantAdvice(t, err, "GRANT DELETE")
 	})
 	t.Run("every statement was sent", func(t *testing.T) {
 		sent := l.sent.take()

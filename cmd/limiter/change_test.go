@@ -146,7 +146,7 @@ func TestRoles(t *testing.T) {
 			for _, args := range c.not {
 				want := []string{"permission denied", "grant"}
 				if strings.HasPrefix(args, "override") {
-					want[1] = "limiter doctor prints the GRANT"
+					want[1] = "what limiter doctor prints"
 				}
 				fails(t, role, 4, want, strings.Fields(args)...)
 			}

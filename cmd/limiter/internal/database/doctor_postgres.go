@@ -150,7 +150,7 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 		}
 	}
 	if len(missing) > 0 {
-		r.bad("tables", "run limiter migrate up, which repairs the tables or says what differs, or pass the --schema that has them", "schema %s lacks %s", db.Schema, strings.Join(missing, ", "))
+		r.bad("tables", "run limiter migrate up, which creates the tables or says what differs, or pass the --schema that has them", "schema %s lacks %s", db.Schema, strings.Join(missing, ", "))
 		return false
 	}
 	r.ok("tables", "all are in schema %s", db.Schema)
@@ -159,11 +159,11 @@ func (db *DB) checkTables(ctx context.Context, r *report) bool {
 		r.failed("privileges", err)
 		return false
 	}
-	switch {
-	case !usage:
-		r.bad("privileges", fmt.Sprintf(`GRANT USAGE ON SCHEMA %q TO %s`, db.Schema, role), "the role may not use schema %s", db.Schema)
-		return false
-	case len(denied) > 0:
+	if !usage {
+		denied = append(denied, "schema "+db.Schema)
+		grants = append(grants, fmt.Sprintf("GRANT USAGE ON SCHEMA %q TO %s", db.Schema, role))
+	}
+	if len(denied) > 0 {
 		r.bad("privileges", strings.Join(grants, "; "), "the role may not use %s", strings.Join(denied, ", "))
 		return false
 	}

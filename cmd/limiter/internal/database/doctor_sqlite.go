@@ -28,7 +28,7 @@ func (db *DB) doctorSQLite(ctx context.Context, r *report) ([]Finding, error) {
 	}
 	r.migrations(ctx, db)
 	if err := db.file.Check(ctx); err != nil {
-		r.bad("tables", "run limiter migrate up, which repairs the tables or says what differs; the file and its directory must be writable", "%s", Line(err))
+		r.bad("tables", "run limiter migrate up, which creates the tables or says what differs; the file and its directory must be writable", "%s", Line(err))
 		return r.findings, nil // the other checks would fail for the same reason
 	}
 	r.ok("tables", "all can be read and written")

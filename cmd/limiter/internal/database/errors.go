@@ -32,7 +32,7 @@ func (db *DB) explain(err error) error {
 		case "42703": // no such column
 			advice = "upgrade the tables by limiter migrate up"
 		case "42501": // a missing privilege
-			advice = "grant the role what it needs: limiter doctor prints the GRANT statements"
+			advice = "grant the role CONNECT on the database, and what limiter doctor prints"
 		case "25006": // read-only
 			advice = "name the primary in the URL"
 		}
