@@ -179,7 +179,7 @@ func TestAMillionRequestsInFlight(t *testing.T) {
 	if n := served.Load() + refused.Load(); n != int64(requests) {
 		t.Errorf("%d requests were served or refused, want %d", n, requests)
 	}
-	if after := runtime.NumGoroutine(); after > before {
+	if after := runtime.NumGoroutine(); after > before+2 { // the two of this test may be about to end
 		t.Errorf("%d goroutines after %d requests, %d before", after, requests, before)
 	}
 	now = now.Add(48 * time.Hour)

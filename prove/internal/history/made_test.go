@@ -169,12 +169,14 @@ func (w *world) write(next limiter.Row, units int64) {
 	w.row = next
 }
 
-// merge carries out some takes of cost 1 in one, of which some may not be granted.
+// merge carries out some equal takes in one, of which some may not be granted.
 func (w *world) merge() {
 	op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: w.policies[0], Cost: 1}
-	row := w.row
+	if w.IntN(2) == 0 && !w.counts {
+		op.Kind, op.Cost = limiter.OpTakeUpTo, 1+w.Int64N(3)
+	}
+	row, units := w.row, int64(0)
 	first, now := w.call(op)
-	units := int64(0)
 	for range 2 + w.IntN(4) {
 		c := first
 		c.Began -= w.Int64N(2 * ms)
@@ -186,7 +188,7 @@ func (w *world) merge() {
 		s.Tick = 1000
 		c.State, row = s, next
 		w.calls = append(w.calls, c)
-		units++
+		units += s.Taken
 	}
 	if !w.gives && w.IntN(2) == 0 {
 		units = 0 // nobody wrote it down

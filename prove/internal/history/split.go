@@ -126,9 +126,9 @@ const mostPaths = 20_000
 
 // splitSeveral makes a step of each call that a transition carried out, and reports whether it
 // found them: if all is true, all that were told of a row of its reading. In a window a late take
-// has the reading of the one before.
+// leaves the reading of the one before, so that these are not all of one transition.
 func (k *rowHistory) splitSeveral(t Transition, all bool) bool {
-	if t.New.At == t.Old.At {
+	if all && t.New.At == t.Old.At {
 		return false
 	}
 	s := &several{rowHistory: k, to: t.New, all: all, takes: slices.Clone(k.writers[t.New.At]), used: map[*Call]bool{}, rows: []limiter.Row{t.Old}}
