@@ -84,7 +84,7 @@ func TestTimeLimit(t *testing.T) {
 					ctx := (&opcontext.Deadlines{Dialing: func() bool { return time.Since(begin) < c.dialing }}).WithTimeout(parent, c.timeout)
 					defer opcontext.Stop(ctx)
 					if c.connected > 0 {
-						time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms), true) })
+						time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms), c.connected < c.timeout) })
 					}
 					if c.renewed > 0 {
 						time.AfterFunc(c.renewed, func() { opcontext.Renew(ctx) })
