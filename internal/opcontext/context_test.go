@@ -83,8 +83,12 @@ func TestTimeLimit(t *testing.T) {
 					begin := time.Now()
 					ctx := (&opcontext.Deadlines{Dialing: func() bool { return time.Since(begin) < c.dialing }}).WithTimeout(parent, c.timeout)
 					defer opcontext.Stop(ctx)
+					connect := func(fresh bool) { opcontext.Connected(context.WithValue(ctx, ms, ms), fresh) }
+					if how == "Done" {
+						connect = func(fresh bool) { _ = opcontext.Begin(ctx, fresh, 0) }
+					}
 					if c.connected > 0 {
-						time.AfterFunc(c.connected, func() { opcontext.Connected(context.WithValue(ctx, ms, ms), c.connected < c.timeout) })
+						time.AfterFunc(c.connected, func() { connect(c.connected < c.timeout) })
 					}
 					if c.renewed > 0 {
 						time.AfterFunc(c.renewed, func() { opcontext.Renew(ctx) })

@@ -31,8 +31,7 @@ func TestSequentialCalls(t *testing.T) {
 func (w *world) unknowns(n int) (applied int64) {
 	for range n {
 		w.run(5)
-		op := w.op()
-		before := len(w.log)
+		op, before := w.op(), len(w.log)
 		if w.IntN(2) == 0 {
 			c, _ := w.call(op)
 			c.Outcome = history.Unknown
@@ -161,9 +160,8 @@ func TestLateDenials(t *testing.T) {
 // tells which of them made it.
 func TestPartialTakeIsNotSeveral(t *testing.T) {
 	t.Parallel()
-	k := all[0]
-	w := newWorld(rand.New(rand.NewPCG(1, 0)), k)
-	take := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: k.policies[0], Cost: 1}
+	w := newWorld(rand.New(rand.NewPCG(1, 0)), all[0])
+	take := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: w.policies[0], Cost: 1}
 	upTo := take
 	upTo.Kind, upTo.Cost = limiter.OpTakeUpTo, 3
 	for range 3 {

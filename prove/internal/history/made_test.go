@@ -208,11 +208,9 @@ func (w *world) settle() {
 			c.Op.MaxWait = time.Duration(w.Int64N(15 * ms))
 		}
 		c.Began, c.Ended = min(began-w.Int64N(2*ms), now-ahead), max(w.at+w.Int64N(2*ms), now-ahead)
-		var s limiter.State
-		row, s = c.Op.Apply(row, now)
-		s.Tick = 1000
-		c.State = s
-		if s.Took && c.Op.Kind == limiter.OpTake {
+		row, c.State = c.Op.Apply(row, now)
+		c.State.Tick = 1000
+		if c.State.Took && c.Op.Kind == limiter.OpTake {
 			w.granted = append(w.granted, c)
 		}
 		w.calls = append(w.calls, c)
