@@ -89,7 +89,7 @@ func (d *Deadlines) remove(c *Context) {
 // until it fires, so timers for long time limits would accumulate.
 const maxTimer = 10 * time.Second
 
-// setTimer sets a timer for due, unless a timer fires earlier. The timer is new each time, some times a
+// setTimer sets a timer for due, unless a timer fires earlier. The timer is new each time, several times a
 // second, because a timer from a testing/synctest bubble cannot be reset outside.
 func (d *Deadlines) setTimer(due time.Time) {
 	if d.timerSet && !due.Before(d.fires) {
