@@ -20,7 +20,7 @@ func lockRows() []networkFault {
 		loadRow("lock queue by a stuck transaction: the table", func(_ *testing.T, n *network) loadFault {
 			var release func()
 			return loadFault{
-				dsn: n.server.DSN() + "&pool_max_conns=8", must: []string{outcome.Unknown}, redials: true,
+				dsn: n.server.DSN() + "&pool_max_conns=8", must: []string{outcome.Unknown},
 				begin: func(t *testing.T) {
 					release = holdBy(t, n.server.DSN(), "LOCK "+tables.Names)
 				},
