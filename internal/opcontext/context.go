@@ -87,14 +87,7 @@ func Connected(ctx context.Context, fresh bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err == nil {
-		c.connect(fresh)
-	}
-}
-
-// connect starts the time again, if the operation has waited for a connection to be made.
-func (c *Context) connect(fresh bool) {
-	if !c.connected && (fresh || !c.dialEnd.IsZero()) {
+	if c.err == nil && !c.connected && (fresh || !c.dialEnd.IsZero()) {
 		c.connected = true
 		c.extend(c.timeout)
 	}
@@ -173,7 +166,9 @@ func (c *Context) begin(fresh bool, lockWait time.Duration) bool {
 	if c.checkCaller(); c.err != nil || c.Context.Err() != nil {
 		return false
 	}
-	c.connect(fresh)
+	if !c.connected && (fresh || !c.dialEnd.IsZero()) {
+		c.extend(c.timeout)
+	}
 	c.connected, c.delaysCancel, c.lockWait = true, true, lockWait
 	if !c.statementEnd.IsZero() {
 		atEnd := c.due.Equal(c.end)
