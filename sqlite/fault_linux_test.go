@@ -15,6 +15,11 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
+const (
+	checkpointLock = 121 // the byte of -shm that a connection locks while it copies: WAL_CKPT_LOCK
+	lockOpenFile   = 37  // F_OFD_SETLK of fcntl: unlike F_SETLK, it also keeps this process out
+)
+
 // A full disk stops new keys, and nothing else. The takes before decide how long the log is, and their
 // keys decide which pages are in the log alone.
 func TestFaultsOfAFullDisk(t *testing.T) {
@@ -39,6 +44,14 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 					must(t, p.takes(key(i)))
 				}
 			}
+			// While another process copies the log, takes wait for it.
+			shared, err := os.OpenFile(p.path+"-shm", os.O_RDWR, 0)
+			must(t, err)
+			t.Cleanup(func() { _ = shared.Close() }) // earlier, it would end the locks of this process
+			lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: checkpointLock, Len: 1}
+			must(t, syscall.FcntlFlock(shared.Fd(), lockOpenFile, &lock))
+			lock.Type = syscall.F_UNLCK
+			time.AfterFunc(200*time.Millisecond, func() { _ = syscall.FcntlFlock(shared.Fd(), lockOpenFile, &lock) })
 			existing()
 			p.wantFailures(1, nil)
 			p.wantFailures(4, nil)

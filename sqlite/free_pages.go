@@ -22,9 +22,7 @@ import (
 func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) error {
 	err := attempt(ctx, f)
 	if isFull(err) {
-		soon, cancel := context.WithTimeout(ctx, readersLeave)
-		_ = attempt(soon, p.restart) // if it fails, so does f
-		cancel()
+		restartLog(ctx, p) // if it fails, so does f
 		err = attempt(ctx, f)
 	}
 	for range mostGrowths {
@@ -44,15 +42,32 @@ func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) er
 
 func isFull(err error) bool { return sqlitecode.Of(err) == sqlitecode.Full }
 
-// readersLeave is how long restart waits for connections that read from the log, or copy it. A Store
-// reads for microseconds, and copies what was written in 10 ms.
+// readersLeave is how long restartLog waits for connections that read from the log. A Store reads for
+// microseconds, but another program may read for hours.
 const readersLeave = 50 * time.Millisecond
 
-// logInUse is the error of a log that cannot begin anew yet.
-type logInUse struct{}
+// logInUse is the error of a log that cannot begin anew yet: another connection copies it, or reads from it.
+type logInUse struct{ copied bool }
 
-func (logInUse) Error() string { return "the log is being read" }
+func (logInUse) Error() string { return "the log is in use" }
 func (logInUse) Code() int     { return sqlitecode.Busy }
+
+// restartLog calls restart until it succeeds. It waits for readersLeave, and for the end of a copy as long as
+// the operation may: a slow disk needs more time for it.
+func restartLog(ctx context.Context, p pool) {
+	latest := time.Now().Add(readersLeave)
+	_ = attempt(ctx, func(ctx context.Context) error {
+		err := p.restart(ctx)
+		now := time.Now()
+		if errors.Is(err, logInUse{copied: true}) {
+			latest = now.Add(readersLeave)
+		}
+		if now.After(latest) {
+			return nil
+		}
+		return err
+	})
+}
 
 // restart makes the log start from its beginning, in the space that it has.
 func (p *rawPool) restart(ctx context.Context) error {
@@ -66,10 +81,11 @@ func (p *rawPool) restart(ctx context.Context) error {
 	}
 	// Copying a long log takes longer than ctx leaves, and no write succeeds before.
 	err = c.query(context.WithoutCancel(ctx), "restart", func(columns []driver.Value) error {
-		if busy, ok := columns[0].(int64); !ok || busy != 0 {
-			return logInUse{}
+		var busy, log, copied int64
+		if err := scan(columns, &busy, &log, &copied); err != nil || busy == 0 {
+			return err
 		}
-		return nil
+		return logInUse{copied: log < 0}
 	})
 	if err == nil {
 		c.restarted = time.Now()

@@ -139,10 +139,7 @@ func TestLogUnderFullLoad(t *testing.T) {
 // writing. The log is short again soon after it continues.
 func TestLogOfAFrozenProcess(t *testing.T) {
 	skipShort(t, "it writes a long log")
-	const (
-		callers, caught, most = 8, 3, 64 << 20
-		checkpointLock        = 121 // the byte of -shm that a process locks while it copies: WAL_CKPT_LOCK
-	)
+	const callers, caught, most = 8, 3, 64 << 20
 	path := filepath.Join(tmpfs(t, 8*most), "log.db")
 	store := openPath(t, path)
 	l := newLimiter(t, store, "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour})
