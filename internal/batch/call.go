@@ -31,7 +31,7 @@ type Call struct {
 	answers  uint64    // how many answers the key had when the call arrived
 	retried  bool      // failed together with others, and is sent once more
 	renewed  bool      // has got its full time again, when it was sent after others
-	holds    bool      // waits for the key itself: see [Hold]
+	hold     *Hold     // waits for the key itself; nil if the call waits for its outcome
 	slot     bool      // also waits for a slot of the line
 	waited   bool      // the store answered others while a Hold waited
 }

@@ -174,7 +174,7 @@ func (q *queue) Hold(ctx context.Context, op *limiter.Op) (waited bool, err erro
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.holds[op.Key] = h
-	return h.Waited(), nil
+	return h.Waited(), h.Begin(ctx, false, false, 0)
 }
 
 // Release ends a Hold.

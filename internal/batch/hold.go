@@ -18,9 +18,9 @@ type Hold struct {
 	// Held is how many keys it holds.
 	Held int
 
-	queues []*Queue
-	ops    []limiter.Op
-	begun  bool
+	queues   []*Queue
+	ops      []limiter.Op
+	connects atomic.Bool // it has all keys, and Begin was not called yet
 }
 
 // Waited reports whether the store answered others while the Hold waited: then the store is not at fault if
@@ -37,15 +37,17 @@ func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op) (*Hold, err
 	h := &Hold{Last: -1, queues: queues, ops: ops}
 	h.counter().Add(int64(len(ops)))
 	for i, q := range queues {
-		waited, err := q.hold(ctx, &ops[i], i == len(queues)-1)
+		waited, err := q.hold(ctx, h, &ops[i], i == len(queues)-1)
 		if waited {
 			h.Last = i
 		}
 		if err != nil {
+			h.counter().Add(-int64(len(ops)))
 			return h, err
 		}
 		h.Held++
 	}
+	h.connects.Store(true)
 	return h, nil
 }
 
@@ -53,7 +55,7 @@ func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op) (*Hold, err
 func (h *Hold) counter() *atomic.Int64 { return &h.queues[0].config.Counters.Queued }
 
 // hold waits for the key of op and, with slot, for a slot in the line.
-func (q *Queue) hold(ctx context.Context, op *limiter.Op, slot bool) (waited bool, err error) {
+func (q *Queue) hold(ctx context.Context, h *Hold, op *limiter.Op, slot bool) (waited bool, err error) {
 	q.mu.Lock()
 	k := q.key(idOf(op))
 	if k.slow {
@@ -65,12 +67,12 @@ func (q *Queue) hold(ctx context.Context, op *limiter.Op, slot bool) (waited boo
 		return false, err
 	}
 	if !k.inFlight && k.line == nil && (!slot || q.takeSlot(&q.single)) {
-		k.inFlight = true
+		k.inFlight, k.connects, k.began = true, &h.connects, q.answers
 		q.mu.Unlock()
 		return false, nil
 	}
 	c := newCall(ctx, op)
-	c.holds, c.slot, c.answered = true, slot, make(chan bool, 2)
+	c.hold, c.slot, c.answered = h, slot, make(chan bool, 2)
 	k.push(c, q.config.Merges)
 	start := q.enqueue(k)
 	q.mu.Unlock()
@@ -93,7 +95,7 @@ func (q *Queue) grant(k *keyQueue) {
 		k.putBack(nil, q.config.Merges) // the calls that still wait may be units of one row
 	}
 	k.leaveLine()
-	k.inFlight = true
+	k.inFlight, k.connects, k.began = true, &c.hold.connects, q.answers
 	c.finish(nil)
 }
 
@@ -101,7 +103,7 @@ func (q *Queue) grant(k *keyQueue) {
 // renew, an operation that waited while the store answered others gets its full time again: without it,
 // an operation that begins anew would never end.
 func (h *Hold) Begin(ctx context.Context, fresh, renew bool, lockWait time.Duration) error {
-	h.begun = true
+	h.connects.Store(false)
 	h.counter().Add(-int64(len(h.ops)))
 	if h.Waited() && renew {
 		opcontext.Renew(ctx)
@@ -114,7 +116,7 @@ func (h *Hold) Begin(ctx context.Context, fresh, renew bool, lockWait time.Durat
 // store answered, until its time ended, the calls behind it have waited for those as well.
 func (h *Hold) End(answered bool, err error) {
 	busy := errors.Is(err, limiter.ErrKeyBusy)
-	if !h.begun {
+	if h.connects.Load() {
 		h.counter().Add(-int64(len(h.ops)))
 	}
 	for i, q := range h.queues[:h.Held] {
@@ -128,6 +130,7 @@ func (h *Hold) End(answered bool, err error) {
 		}
 		if i == len(h.queues)-1 { // it has a slot
 			if answered {
+				q.answers++
 				q.single.answers++
 			}
 			q.release(&q.single)

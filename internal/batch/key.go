@@ -2,6 +2,7 @@ package batch
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -27,12 +28,14 @@ type keyQueue struct {
 	keyID
 	waiting  []*Call
 	inFlight bool
-	mixed    bool   // the waiting calls are not units of one row
-	apart    bool   // must not share a statement with other keys
-	line     *line  // the line in which the queue waits, or nil
-	moved    bool   // a line that the queue has left may still hold it
-	entered  uint64 // the line's count of answers when the queue entered it
-	answers  uint64 // how often the store has answered while calls waited
+	connects *atomic.Bool // whether what is in flight still waits for a connection; nil if it has one
+	mixed    bool         // the waiting calls are not units of one row
+	apart    bool         // must not share a statement with other keys
+	line     *line        // the line in which the queue waits, or nil
+	moved    bool         // a line that the queue has left may still hold it
+	entered  uint64       // the line's count of answers when the queue entered it
+	began    uint64       // the count of answers of all lines when the key was last in flight
+	answers  uint64       // how often the store has answered while calls waited
 
 	slow     bool      // the last statement waited too long for its row: see slow.go
 	failFast error     // the error of the last statement, if it waited as long as it could
@@ -44,10 +47,10 @@ func (k *keyQueue) push(c *Call, merges func(*limiter.Op) bool) {
 	if !c.pushed {
 		c.pushed, c.answers = true, k.answers
 	}
-	if merges != nil && !k.mixed && !c.holds {
+	if merges != nil && !k.mixed && c.hold == nil {
 		k.mixed = c.LocksOnly || !merges(&c.Op)
 		for _, last := range slices.Backward(k.waiting) {
-			if !last.holds {
+			if last.hold == nil {
 				k.mixed = k.mixed || !equal(&last.Op, &c.Op)
 				break
 			}
@@ -118,7 +121,7 @@ func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 		k.waiting, k.mixed = waiting[:0], false
 		held := false
 		for _, c := range waiting {
-			held = held || c.holds
+			held = held || c.hold != nil
 			switch {
 			case c != head && !q.waits(c, k):
 			case !held && c.LocksOnly == locks && c.Op.Kind == first.Kind && c.Op.Policy == first.Policy && c.Op.At == first.At:
@@ -203,7 +206,7 @@ func (q *Queue) drop(k *keyQueue) {
 // free ends the statement of a key: calls that arrived meanwhile are sent next. answered
 // reports whether the store answered the statement. It returns what [Queue.enqueue] returns.
 func (q *Queue) free(k *keyQueue, answered bool) *line {
-	k.inFlight = false
+	k.inFlight, k.connects = false, nil
 	if answered {
 		k.answers++
 		if k.slow {
@@ -228,7 +231,7 @@ func (q *Queue) next(k *keyQueue) bool {
 	if len(k.waiting) == 0 {
 		return false
 	}
-	if c := k.waiting[0]; !c.holds || c.slot {
+	if c := k.waiting[0]; c.hold == nil || c.slot {
 		return true
 	}
 	q.grant(k)

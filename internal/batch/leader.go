@@ -20,8 +20,9 @@ func (q *Queue) lead(from *line) {
 		err := q.config.Send(limited, st)
 		// If the time is over, it was the head's, and its caller has left. The other calls have time limits
 		// of their own.
-		over := !st.begun && limited.Err() != nil
-		if !st.begun && !over { // there is no connection for any call
+		unsent := st.connects.Load()
+		over := unsent && limited.Err() != nil
+		if unsent && !over { // there is no connection for any call
 			q.fill(st)
 		}
 		q.complete(st, err)
@@ -53,7 +54,7 @@ func (q *Queue) head(from *line) (limiter.Op, context.Context) {
 	case k == nil:
 		q.freeSlot(from)
 		return limiter.Op{}, nil
-	case k.waiting[0].holds:
+	case k.waiting[0].hold != nil:
 		from.keys = from.keys[1:]
 		q.grant(k)
 		return limiter.Op{}, nil
@@ -75,7 +76,7 @@ func (q *Queue) fill(st *Statement) {
 			break
 		}
 		st.from.keys = st.from.keys[1:]
-		if k.waiting[0].holds {
+		if k.waiting[0].hold != nil {
 			st.ended = true
 			q.grant(k)
 			break
@@ -97,11 +98,12 @@ func (q *Queue) complete(st *Statement, err error) {
 	}
 	// One invalid or locked row must not fail the other calls.
 	several := len(st.Groups) > 1 || len(st.Groups[0].Calls) > 1
-	retry := err != nil && st.begun && several && !errors.Is(err, limiter.ErrOutcomeUnknown)
+	retry := err != nil && !st.connects.Load() && several && !errors.Is(err, limiter.ErrOutcomeUnknown)
 	locked := err != nil && len(st.Groups) == 1 && st.isLocked(err)
 	var start []*line
 	q.mu.Lock()
 	if err == nil {
+		q.answers++
 		st.from.answers++
 	}
 	for _, g := range st.Groups {

@@ -41,7 +41,7 @@ func (q *Queue) release(l *line) {
 // lineFor returns the line for the next statement of a key. If no call waits, op is the next.
 func (q *Queue) lineFor(k *keyQueue, op *limiter.Op) *line {
 	switch n := len(k.waiting); {
-	case n > 0 && k.waiting[0].holds: // Hold.End frees a slot of this line
+	case n > 0 && k.waiting[0].hold != nil: // Hold.End frees a slot of this line
 		return &q.single
 	case k.slow:
 		return &q.slow
@@ -63,7 +63,7 @@ func (q *Queue) enqueue(k *keyQueue) (start *line) {
 	}
 	k.moved = k.moved || k.line != nil // the line that it leaves skips it
 	k.leaveLine()
-	holds := k.waiting[0].holds
+	holds := k.waiting[0].hold != nil
 	if holds && q.takeSlot(to) {
 		q.grant(k)
 		return nil
@@ -83,7 +83,7 @@ func (q *Queue) first(from *line) *keyQueue {
 		k := from.keys[0]
 		if k.line == from {
 			switch waits := q.next(k); {
-			case waits && k.waiting[0].holds && from != &q.single: // calls before the Hold have left
+			case waits && k.waiting[0].hold != nil && from != &q.single: // calls before the Hold have left
 				q.enqueue(k)
 			case waits:
 				return k

@@ -71,6 +71,7 @@ type Queue struct {
 	single line
 	slow   line
 
+	answers    uint64      // how many statements the store has answered
 	remembered []*keyQueue // the slow keys
 }
 
@@ -86,8 +87,8 @@ func New(config Config) *Queue {
 	return q
 }
 
-// errKeyBusy is the error of a call that timed out while its key was in flight, or while the store
-// answered others: the store is not at fault.
+// errKeyBusy is the error of a call that timed out while a statement of its key was in flight, or while the
+// store answered others: the store is not at fault.
 var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
 // Unsent returns the error of an operation whose ctx has ended before it was sent. busy reports that
@@ -120,11 +121,11 @@ func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.
 		state, err := q.wait(c, k)
 		return nil, state, err
 	}
-	k.inFlight = true
-	q.mu.Unlock()
-	q.config.Counters.Queued.Add(1)
 	st := q.newStatement(from)
 	st.own = c
+	k.inFlight, k.connects, k.began = true, &st.connects, q.answers
+	q.mu.Unlock()
+	q.config.Counters.Queued.Add(1)
 	g := st.group()
 	g.Calls, g.Equal, g.key = append(g.Calls[:0], c), q.config.merges(&c.Op), k
 	return st, limiter.State{}, nil
@@ -177,10 +178,12 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 	return !c.left
 }
 
-// leave marks a call in the queue k whose caller does not wait any longer.
+// leave marks a call in the queue k whose caller does not wait any longer. If it waited for an operation that
+// waits for a connection, it is not busy, unless the store answered others meanwhile.
 func (q *Queue) leave(c *Call, k *keyQueue) {
-	c.left, c.busy = true, k.inFlight || k.slow || k.othersAnswered(c)
-	if !c.sent && !c.holds {
+	connects := k.connects != nil && k.connects.Load() && k.began == q.answers
+	c.left, c.busy = true, k.inFlight && !connects || k.slow || k.othersAnswered(c)
+	if !c.sent && c.hold == nil {
 		q.config.Counters.Queued.Add(-1)
 	}
 }

@@ -69,11 +69,11 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool)
 		switch {
 		case c.left:
 		case failFast && c.Op.Kind != limiter.OpRelease:
-			if !c.holds {
+			if c.hold == nil {
 				q.config.Counters.Queued.Add(-1)
 			}
 			c.finish(notSent(err))
-		case c.holds:
+		case c.hold != nil:
 			c.finish(ErrRowLocked)
 		default:
 			k.push(c, q.config.Merges)

@@ -2,11 +2,13 @@ package batch_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/batch"
 )
 
 func TestTimeLimitOfTheCallsBehindTheFirst(t *testing.T) {
@@ -55,6 +57,38 @@ func TestTimeLimitInTheQueue(t *testing.T) {
 				took(t, first())
 				if n := len(s.statements()); n != 2 {
 					t.Errorf("%d statements, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+func TestTimeLimitWithoutAConnection(t *testing.T) {
+	for name, c := range map[string]struct{ hold, others bool }{
+		"behind a take": {}, "behind a Hold": {hold: true}, "while others are answered": {others: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, s *sender, q *queue) {
+				var connections atomic.Int64
+				s.connect = func() error {
+					if connections.Add(1) == 1 {
+						<-time.After(2 * timeout)
+					}
+					return nil
+				}
+				if first := take("k", 1); c.hold {
+					h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, []limiter.Op{first})
+					defer h.End(false, err)
+				} else {
+					first.Timeout = time.Minute
+					defer ask(t.Context(), q, first)()
+				}
+				behind := ask(t.Context(), q, take("k", 1))
+				if c.others {
+					took(t, ask(t.Context(), q, take("other", 1))())
+				}
+				if a := behind()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) != c.others {
+					t.Errorf("%v, want ErrKeyBusy: %v", a.err, c.others)
 				}
 			})
 		})
