@@ -106,7 +106,7 @@ func (s *Store) classifyState(e *pgconn.PgError) (class error, advice string) {
 		return limiter.ErrMisconfigured, s.migrate()
 	case insufficientRights:
 		return limiter.ErrMisconfigured, fmt.Sprintf("; grant the role what it needs: "+
-			`GRANT USAGE ON SCHEMA %[1]q TO role; GRANT SELECT, INSERT, UPDATE ON %[2]s TO role; GRANT SELECT ON %[1]q.limiter_overrides TO role; -- to sweep, also: GRANT DELETE ON %[2]s TO role`,
+			`GRANT USAGE ON SCHEMA %[1]q TO role; GRANT SELECT, INSERT, UPDATE ON %[2]s TO role; GRANT SELECT ON %[1]q.limiter_overrides TO role; -- to sweep, also: GRANT DELETE ON %[2]s TO role; row-level security also needs a policy`,
 			s.schema, strings.Join(s.tableNames(), ", "))
 	case undefinedStatement, duplicateStatement:
 		return limiter.ErrNotApplied, "; a pooler in transaction mode loses prepared statements: " +

@@ -193,7 +193,11 @@ func (db *DB) checkDecisions(ctx context.Context, r *report) {
 			r.failed("decisions", err)
 			return
 		case err != nil:
-			r.bad("decisions", restoreAdvice, "a decision by %s failed: %s", k.Table(), strings.TrimPrefix(Line(err), "postgres: limiter: "))
+			advice := restoreAdvice
+			if isDenied(err) { // although it has the privileges
+				advice = "give the role a policy of row-level security, or disable that"
+			}
+			r.bad("decisions", advice, "a decision by %s failed: %s", k.Table(), strings.TrimPrefix(Line(err), "postgres: limiter: "))
 			return
 		}
 	}
