@@ -162,6 +162,9 @@ func (d *allDecision) try(ctx context.Context, renew bool) (waited bool, err err
 	if isLocked(err) {
 		d.locked, err = d.first, nil
 	}
+	if err == nil {
+		d.counters.Answers.Add(1)
+	}
 	return h.Waited(), err
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
@@ -23,6 +24,9 @@ func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) er
 	err := attempt(ctx, f)
 	if isFull(err) {
 		restartLog(ctx, p) // if it fails, so does f
+		if ctx.Err() != nil {
+			return batch.Unsent(ctx, false) // whoever copies the log took too long, not others of this process
+		}
 		err = attempt(ctx, f)
 	}
 	for range mostGrowths {

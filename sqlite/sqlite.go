@@ -28,7 +28,6 @@ type Store struct {
 	// caller that stops waiting inside SQLite would not know whether the statement ran, and SQLite
 	// polls, unfairly.
 	writing chan struct{}
-	commits atomic.Uint64 // how many transactions were committed
 	// logChecked is when the log was last checked. Only the caller that may write uses it. copying is
 	// whether a goroutine of copies copies the log, and pausing whether writers pause for it after each
 	// transaction.

@@ -6,10 +6,13 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Counters counts what a store sends, by its queues and without them. The fields are those of
+// Counters counts what a store sends, by its queues and without them. Its fields but Answers are those of
 // [limiter.StoreStats]. The zero Counters is ready for use, and safe for concurrent use.
 type Counters struct {
 	Statements, Rows, Units, Retries, SecondLooks, Queued, ConnectionsLost atomic.Int64
+
+	// Answers is how many statements or transactions the store has answered, also by the error of a locked row.
+	Answers atomic.Uint64
 }
 
 // Sent counts a statement for so many rows and operations.

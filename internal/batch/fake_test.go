@@ -33,7 +33,8 @@ type sender struct {
 	sent  []statement
 	alive int // connections that were not given back
 
-	queues []*queue
+	queues   []*queue
+	counters batch.Counters // of all queues
 }
 
 // statement is what was sent, and when.
@@ -213,7 +214,7 @@ func take(key string, cost int64) limiter.Op {
 }
 
 func newQueue(s *sender) *queue {
-	return open(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges, Deadlines: new(opcontext.Deadlines)})
+	return open(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges, Deadlines: new(opcontext.Deadlines), Counters: &s.counters})
 }
 
 // answer is what a take returned.

@@ -67,7 +67,7 @@ func (q *Queue) hold(ctx context.Context, h *Hold, op *limiter.Op, slot bool) (w
 		return false, err
 	}
 	if !k.inFlight && k.line == nil && (!slot || q.takeSlot(&q.single)) {
-		k.inFlight, k.connects, k.began = true, &h.connects, q.answers
+		k.inFlight, k.connects, k.began = true, &h.connects, q.config.Counters.Answers.Load()
 		q.mu.Unlock()
 		return false, nil
 	}
@@ -95,7 +95,7 @@ func (q *Queue) grant(k *keyQueue) {
 		k.putBack(nil, q.config.Merges) // the calls that still wait may be units of one row
 	}
 	k.leaveLine()
-	k.inFlight, k.connects, k.began = true, &c.hold.connects, q.answers
+	k.inFlight, k.connects, k.began = true, &c.hold.connects, q.config.Counters.Answers.Load()
 	c.finish(nil)
 }
 
@@ -130,7 +130,6 @@ func (h *Hold) End(answered bool, err error) {
 		}
 		if i == len(h.queues)-1 { // it has a slot
 			if answered {
-				q.answers++
 				q.single.answers++
 			}
 			q.release(&q.single)

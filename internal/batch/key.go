@@ -34,7 +34,7 @@ type keyQueue struct {
 	line     *line        // the line in which the queue waits, or nil
 	moved    bool         // a line that the queue has left may still hold it
 	entered  uint64       // the line's count of answers when the queue entered it
-	began    uint64       // the count of answers of all lines when the key was last in flight
+	began    uint64       // the count of the store's answers when the key was last in flight
 	answers  uint64       // how often the store has answered while calls waited
 
 	slow     bool      // the last statement waited too long for its row: see slow.go

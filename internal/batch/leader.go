@@ -103,8 +103,10 @@ func (q *Queue) complete(st *Statement, err error) {
 	var start []*line
 	q.mu.Lock()
 	if err == nil {
-		q.answers++
 		st.from.answers++
+	}
+	if err == nil || st.isLocked(err) {
+		q.config.Counters.Answers.Add(1)
 	}
 	for _, g := range st.Groups {
 		k := g.key

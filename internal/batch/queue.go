@@ -71,7 +71,6 @@ type Queue struct {
 	single line
 	slow   line
 
-	answers    uint64      // how many statements the store has answered
 	remembered []*keyQueue // the slow keys
 }
 
@@ -123,7 +122,7 @@ func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.
 	}
 	st := q.newStatement(from)
 	st.own = c
-	k.inFlight, k.connects, k.began = true, &st.connects, q.answers
+	k.inFlight, k.connects, k.began = true, &st.connects, q.config.Counters.Answers.Load()
 	q.mu.Unlock()
 	q.config.Counters.Queued.Add(1)
 	g := st.group()
@@ -181,7 +180,7 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 // leave marks a call in the queue k whose caller does not wait any longer. If it waited for an operation that
 // waits for a connection, it is not busy, unless the store answered others meanwhile.
 func (q *Queue) leave(c *Call, k *keyQueue) {
-	connects := k.connects != nil && k.connects.Load() && k.began == q.answers
+	connects := k.connects != nil && k.connects.Load() && k.began == q.config.Counters.Answers.Load()
 	c.left, c.busy = true, k.inFlight && !connects || k.slow || k.othersAnswered(c)
 	if !c.sent && c.hold == nil {
 		q.config.Counters.Queued.Add(-1)

@@ -155,10 +155,13 @@ func (st *Statement) End(err error) (limiter.State, error) {
 	c := st.own
 	q.mu.Lock()
 	k := st.Groups[0].key
-	again := err != nil && st.isLocked(err) && q.lockTimedOut(k, st, err)
+	locked := err != nil && st.isLocked(err)
+	again := locked && q.lockTimedOut(k, st, err)
+	if err == nil || locked {
+		q.config.Counters.Answers.Add(1)
+	}
 	st.recycle()
 	if err == nil {
-		q.answers++
 		from.answers++
 	}
 	if again {

@@ -85,7 +85,7 @@ func TestTimeLimitWithoutAConnection(t *testing.T) {
 				}
 				behind := ask(t.Context(), q, take("k", 1))
 				if c.others {
-					took(t, ask(t.Context(), q, take("other", 1))())
+					took(t, ask(t.Context(), newQueue(s), take("other", 1))()) // of another table
 				}
 				if a := behind()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) != c.others {
 					t.Errorf("%v, want ErrKeyBusy: %v", a.err, c.others)
