@@ -214,7 +214,10 @@ func take(key string, cost int64) limiter.Op {
 }
 
 func newQueue(s *sender) *queue {
-	return open(s, batch.Config{Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges, Deadlines: new(opcontext.Deadlines), Counters: &s.counters})
+	return open(s, batch.Config{
+		Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges,
+		Deadlines: new(opcontext.Deadlines), Counters: &s.counters,
+	})
 }
 
 // answer is what a take returned.
