@@ -1,11 +1,22 @@
 package main
 
 import (
+	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sqlimit/limiter/prove/mutants/trial"
 )
 
 //go:embed catalog.txt
@@ -91,4 +102,121 @@ func (b *bug) plant(root, dir string) (replace map[string]string, err error) {
 		}
 	}
 	return replace, nil
+}
+
+// plantCatalog plants the bugs of the catalog, and returns an error unless the tests find all of them.
+func plantCatalog(ctx context.Context, o options) error {
+	bugs, err := parse(catalogText)
+	if err != nil {
+		return err
+	}
+	wanted, err := regexp.Compile(o.names)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	bugs = slices.DeleteFunc(bugs, func(b bug) bool { return !wanted.MatchString(b.name) })
+	if len(bugs) == 0 {
+		return fmt.Errorf("no bug of the catalog matches %q; -list shows the names", o.names)
+	}
+	if o.list {
+		for _, b := range bugs {
+			fmt.Printf("%s: %s\n", b.name, b.what)
+		}
+		return nil
+	}
+	return inPlace(ctx, func(root, dir string, env []string) error {
+		var all errgroup.Group
+		all.SetLimit(max(1, o.jobs))
+		var missed atomic.Int64
+		for _, b := range bugs {
+			all.Go(func() error {
+				began := time.Now()
+				err := tests{root, dir, env}.find(ctx, b)
+				took := time.Since(began).Seconds()
+				if err == nil {
+					fmt.Printf("found  %5.1f s  %s\n", took, b.name)
+					return nil
+				}
+				missed.Add(1)
+				fmt.Printf("MISSED %5.1f s  %s: %s\n%v\n", took, b.name, b.what, err)
+				return ctx.Err()
+			})
+		}
+		if err := all.Wait(); err != nil || missed.Load() == 0 {
+			return err
+		}
+		return fmt.Errorf("%d of %d bugs were not found", missed.Load(), len(bugs))
+	})
+}
+
+// tests runs tests of the repository at root, with temporary files in dir.
+type tests struct {
+	root, dir string
+	env       []string
+}
+
+// find plants a bug and returns an error unless each of its checks finds it. A check must pass on the
+// code as it is.
+func (t tests) find(ctx context.Context, b bug) error {
+	dir, err := os.MkdirTemp(t.dir, "bug")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	replace, err := b.plant(t.root, dir)
+	if err != nil {
+		return err
+	}
+	overlay, err := trial.WriteOverlay(dir, replace)
+	if err != nil {
+		return err
+	}
+	for _, c := range b.checks {
+		said, failed, err := t.run(ctx, c)
+		switch {
+		case err != nil:
+		case failed:
+			err = errors.New("it fails on the code as it is")
+		case !strings.Contains(said, "--- PASS: ") || strings.Contains(said, "--- SKIP: "):
+			err = errors.New("it runs no test, or skips one")
+		default:
+			said, failed, err = t.run(ctx, c, "-overlay="+overlay)
+			if err == nil && (!failed || !strings.Contains(said, c.says)) {
+				err = fmt.Errorf("failed %t; it should fail and say %q", failed, c.says)
+			}
+		}
+		if err != nil {
+			// The end of a long text says why.
+			return fmt.Errorf("%s %s: %w\n%s", c.pkg, c.run, err, said[max(0, len(said)-8<<10):])
+		}
+	}
+	return nil
+}
+
+// longest is how long a check may take. Most take a second or two.
+const longest = time.Minute
+
+// run runs a check and returns what it says, and whether a test failed.
+func (t tests) run(ctx context.Context, c check, flags ...string) (said string, failed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*longest) // with a build
+	defer cancel()
+	args := append([]string{"test", "-vet=off", "-v", "-count=1", "-timeout=" + longest.String(), "-run=" + c.run}, flags...)
+	args = append(args, c.pkg)
+	if c.pkg == "./prove" { // one short round
+		args = append(args, "-tier=ci", "-fraction=0.001", "-calls=15", "-report=")
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = t.root
+	cmd.Env = append(cmd.Environ(), t.env...)
+	cmd.WaitDelay = 10 * time.Second // a process that a test left behind must not be waited for
+	out, err := cmd.CombinedOutput()
+	said = string(out)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && ctx.Err() == nil {
+		if strings.Contains(said, "[build failed]") {
+			return said, false, errors.New("the changed code does not compile")
+		}
+		return said, true, nil
+	}
+	return said, false, err
 }

@@ -15,7 +15,7 @@ func (p *pkg) find() {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
 				if d.Body != nil {
-					s.fn, s.result = p.funcName(f, d), p.signature(d.Type, d.Name)
+					s.fn, s.result = p.funcName(f, d), p.info.Defs[d.Name].Type().(*types.Signature)
 					s.stack = []ast.Node{d}
 					s.walk(d.Body)
 				}
@@ -44,7 +44,7 @@ func (s *scope) walk(n ast.Node) {
 	}
 	outer := *s
 	if lit, ok := n.(*ast.FuncLit); ok {
-		s.result = s.signature(lit.Type, nil)
+		s.result = s.info.Types[lit].Type.(*types.Signature)
 	}
 	s.stack = append(s.stack[:len(s.stack):len(s.stack)], n)
 	ast.Inspect(n, func(child ast.Node) bool {
@@ -72,7 +72,8 @@ func (s *scope) visit(n ast.Node) bool {
 			return false
 		}
 		if recovers(e) {
-			return isCallOrLiteral(e)
+			_, literal := e.(*ast.FuncLit)
+			return literal
 		}
 	}
 	if st, ok := n.(ast.Stmt); ok && s.inBlock(st) {
@@ -159,9 +160,4 @@ func recovers(e ast.Expr) bool {
 		return !found
 	})
 	return found
-}
-
-func isCallOrLiteral(e ast.Expr) bool {
-	_, literal := e.(*ast.FuncLit)
-	return literal
 }

@@ -3,10 +3,8 @@
 package generate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -46,19 +44,15 @@ func (r *Result) add(m *Mutant, dir string, site int) {
 
 // Packages makes the mutants of packages, which are directories from the root of the repository.
 func Packages(ctx context.Context, root string, dirs []string) (*Result, error) {
-	listed, err := list(ctx, root, dirs)
+	loaded, err := load(ctx, root, dirs)
 	if err != nil {
 		return nil, err
 	}
 	r := &Result{Sites: 1, Files: map[string]string{}, Dropped: map[string]int{}}
-	for _, dir := range dirs {
-		p, err := load(root, dir, listed)
-		if err != nil {
-			return nil, err
-		}
+	for _, p := range loaded {
 		p.find()
 		if err := p.write(r); err != nil {
-			return nil, fmt.Errorf("%s: %w", dir, err)
+			return nil, fmt.Errorf("%s: %w", p.dir, err)
 		}
 	}
 	number(r.Mutants)
@@ -67,14 +61,10 @@ func Packages(ctx context.Context, root string, dirs []string) (*Result, error) 
 
 // number counts mutants that would have the same identity, in the order of the code.
 func number(mutants []*Mutant) {
-	slices.SortStableFunc(mutants, func(a, b *Mutant) int { return cmp.Compare(a.ID, b.ID) })
 	seen := map[string]int{}
 	for _, m := range mutants {
-		m.Ordinal = 0
-		seen[m.Identity()]++
-		m.Ordinal = seen[m.Identity()]
-		if m.Ordinal == 0 {
-			m.Ordinal = 1
-		}
+		same := m.Identity()
+		seen[same]++
+		m.Ordinal = seen[same]
 	}
 }

@@ -2,7 +2,6 @@ package generate
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -154,7 +153,7 @@ func TestOperators(t *testing.T) {
 		}
 		delete(got, w)
 	}
-	for id := range maps.Keys(got) {
+	for id := range got {
 		t.Errorf("the mutant %s is not expected", id)
 	}
 }

@@ -2,60 +2,23 @@ package generate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/importer"
-	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
+
+	"golang.org/x/tools/go/packages"
 )
-
-// listedPackage is a part of what go list tells of a package.
-type listedPackage struct {
-	Dir, ImportPath, Export string
-	GoFiles, EmbedFiles     []string
-}
-
-// list runs go list for packages and all that they import. It compiles what is not in the cache.
-func list(ctx context.Context, root string, dirs []string) (map[string]*listedPackage, error) {
-	args := []string{"list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,EmbedFiles"}
-	args = append(args, helperImports...)
-	for _, dir := range dirs {
-		args = append(args, "./"+dir)
-	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = root
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.String())
-	}
-	listed := map[string]*listedPackage{}
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p listedPackage
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return listed, nil
-		} else if err != nil {
-			return nil, err
-		}
-		listed[p.ImportPath], listed[p.Dir] = &p, &p
-	}
-}
 
 // pkg is a package that is being changed.
 type pkg struct {
 	root, dir, path string
 	fset            *token.FileSet
 	files           []*file
-	imports         types.Importer
+	imports         importer
 	types           *types.Package
 	info            *types.Info
 	embeds          []*embedded
@@ -70,62 +33,73 @@ type file struct {
 	sites map[ast.Node]*site
 }
 
-// load parses and checks a package.
-func load(root, dir string, listed map[string]*listedPackage) (*pkg, error) {
-	l := listed[filepath.Join(root, dir)]
-	if l == nil {
-		return nil, fmt.Errorf("go list does not know %s", dir)
+// importer knows the packages that the changed ones import, by path.
+type importer map[string]*types.Package
+
+func (i importer) Import(path string) (*types.Package, error) {
+	if p := i[path]; p != nil {
+		return p, nil
 	}
-	p := &pkg{root: root, dir: dir, path: l.ImportPath, fset: token.NewFileSet()}
-	p.imports = importer.ForCompiler(p.fset, "gc", func(path string) (io.ReadCloser, error) {
-		if l := listed[path]; l != nil && l.Export != "" {
-			return os.Open(l.Export)
-		}
-		return nil, fmt.Errorf("no export data of %s", path)
-	})
-	var parsed []*ast.File
-	for _, name := range l.GoFiles {
-		text, err := os.ReadFile(filepath.Join(l.Dir, name))
-		if err != nil {
-			return nil, err
-		}
-		f, err := parser.ParseFile(p.fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		p.files = append(p.files, &file{
-			name: filepath.Join(dir, name), text: string(text), ast: f,
-			names: map[string]string{}, sites: map[ast.Node]*site{},
-		})
-		parsed = append(parsed, f)
+	return nil, fmt.Errorf("%s is not loaded", path)
+}
+
+// load parses and checks the packages in dirs. It compiles what they import if it is not in the cache.
+func load(ctx context.Context, root string, dirs []string) ([]*pkg, error) {
+	const mode = packages.NeedName | packages.NeedFiles | packages.NeedEmbedFiles | packages.NeedImports |
+		packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo
+	config := packages.Config{Context: ctx, Mode: mode, Dir: root, Fset: token.NewFileSet()}
+	patterns := helperImports
+	for _, dir := range dirs {
+		patterns = append(patterns[:len(patterns):len(patterns)], "./"+dir)
 	}
-	p.info = &types.Info{
-		Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{},
-		Defs: map[*ast.Ident]types.Object{}, Implicits: map[ast.Node]types.Object{},
-	}
-	var err error
-	p.types, err = (&types.Config{Importer: p.imports}).Check(p.path, p.fset, parsed, p.info)
+	loaded, err := packages.Load(&config, patterns...)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range p.files {
-		p.name(f)
+	imports, byDir := importer{}, map[string]*packages.Package{}
+	for _, l := range loaded {
+		for _, broken := range l.Errors {
+			err = errors.Join(err, broken)
+		}
+		imports[l.PkgPath], byDir[l.Dir] = l.Types, l
+		for path, dependency := range l.Imports {
+			imports[path] = dependency.Types
+		}
 	}
-	err = p.findTexts(l.EmbedFiles)
-	return p, err
+	var all []*pkg
+	for _, dir := range dirs {
+		l := byDir[filepath.Join(root, dir)]
+		if l == nil || err != nil {
+			return nil, errors.Join(err, fmt.Errorf("cannot load %s", dir))
+		}
+		p := &pkg{root: root, dir: dir, path: l.PkgPath, fset: config.Fset, imports: imports, types: l.Types, info: l.TypesInfo}
+		for _, f := range l.Syntax {
+			name := p.fset.Position(f.FileStart).Filename
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return nil, err
+			}
+			p.files = append(p.files, &file{
+				name: filepath.Join(dir, filepath.Base(name)), text: string(text), ast: f, names: p.names(f), sites: map[ast.Node]*site{},
+			})
+		}
+		if err := p.findTexts(l.EmbedFiles); err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
-// name notes by which names a file knows the packages that it imports.
-func (p *pkg) name(f *file) {
-	for _, spec := range f.ast.Imports {
-		object := p.info.Implicits[spec]
-		if spec.Name != nil {
-			object = p.info.Defs[spec.Name]
-		}
-		if n, ok := object.(*types.PkgName); ok {
-			f.names[n.Imported().Path()] = n.Name()
+// names returns by which names a file knows the packages that it imports.
+func (p *pkg) names(f *ast.File) map[string]string {
+	names := map[string]string{}
+	for _, spec := range f.Imports {
+		if n := p.info.PkgNameOf(spec); n != nil {
+			names[n.Imported().Path()] = n.Name()
 		}
 	}
+	return names
 }
 
 // source returns the text of a node.

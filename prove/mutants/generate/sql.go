@@ -27,11 +27,16 @@ type edit struct {
 
 // findTexts finds the mutants of the SQL files that a package embeds.
 func (p *pkg) findTexts(files []string) error {
-	for _, name := range files {
-		if filepath.Ext(name) != ".sql" {
+	dir := filepath.Join(p.root, p.dir)
+	for _, path := range files {
+		if filepath.Ext(path) != ".sql" {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(p.root, p.dir, name))
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
 		if err != nil {
 			return err
 		}
@@ -157,12 +162,17 @@ var (
 )
 
 func mutantReadFile(name string) ([]byte, error) {
+	text, err := mutantEdited(name)
+	if site := mutantSites[name]; site > 0 && mutantReached != nil {
+		text = mutantSections.ReplaceAll(text, []byte(fmt.Sprintf("$0/* mutant:%d */ ", site)))
+	}
+	return text, err
+}
+
+func mutantEdited(name string) ([]byte, error) {
 	text, err := FILES.ReadFile(name)
 	if e := mutantEdits[mutantChosen]; e.file == name && err == nil {
 		text = append(append(append([]byte(nil), text[:e.from]...), e.text...), text[e.to:]...)
-	}
-	if site := mutantSites[name]; site > 0 && mutantReached != nil {
-		text = mutantSections.ReplaceAll(text, []byte(fmt.Sprintf("$0/* mutant:%d */ ", site)))
 	}
 	return text, err
 }
@@ -182,11 +192,7 @@ type mutantFS struct{}
 
 func (mutantFS) ReadFile(name string) ([]byte, error) {
 	mutantAt(mutantSites[name])
-	text, err := FILES.ReadFile(name)
-	if e := mutantEdits[mutantChosen]; e.file == name && err == nil {
-		text = append(append(append([]byte(nil), text[:e.from]...), e.text...), text[e.to:]...)
-	}
-	return text, err
+	return mutantEdited(name)
 }
 
 func (mutantFS) ReadDir(name string) ([]fs.DirEntry, error) { return FILES.ReadDir(name) }

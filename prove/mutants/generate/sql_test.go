@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -50,7 +51,7 @@ func TestTextOperators(t *testing.T) {
 			s.found = func(_, _, _, _ string, from, to int, text string) { got = append(got, c.text[:from]+text+c.text[to:]) }
 			s.find()
 			for _, want := range c.want {
-				if !contain(got, want) {
+				if !slices.ContainsFunc(got, func(text string) bool { return strings.Contains(text, want) }) {
 					t.Errorf("no mutant has %q", want)
 				}
 			}
@@ -59,13 +60,4 @@ func TestTextOperators(t *testing.T) {
 			}
 		})
 	}
-}
-
-func contain(texts []string, part string) bool {
-	for _, text := range texts {
-		if strings.Contains(text, part) {
-			return true
-		}
-	}
-	return false
 }

@@ -210,34 +210,20 @@ func (s *sqlText) isSimpleCase(i int) bool {
 // isAssignment reports whether the = at i belongs to a SET, a PRAGMA or a storage parameter.
 func (s *sqlText) isAssignment(i int) bool {
 	return s.is(i-2, "SET", "WITH", "PRAGMA", "(") && !s.is(i-3, "CHECK", "AND", "OR", "WHERE") ||
-		s.is(i-2, ",") && s.inList(i, "SET", "WITH") || s.is(i-1, ")")
-}
-
-// inList reports whether one of these words begins the list that the token i is in.
-func (s *sqlText) inList(i int, words ...string) bool {
-	for j := i; j >= 0; j-- {
-		if s.tokens[j].depth <= s.tokens[i].depth && s.is(j, words...) {
-			return true
-		}
-		if s.tokens[j].depth <= s.tokens[i].depth && s.is(j, "SELECT", "WHERE", ";") {
-			return false
-		}
-	}
-	return false
+		s.is(i-2, ",") && s.is(s.nearest(i, "SET", "WITH", "SELECT", "WHERE", ";"), "SET", "WITH") || s.is(i-1, ")")
 }
 
 // inCondition reports whether the token i is in a WHERE or an ON, whose parts are left out.
 func (s *sqlText) inCondition(i int) bool {
-	for j := i; j >= 0; j-- {
-		if s.tokens[j].depth > s.tokens[i].depth {
-			continue
-		}
-		if s.is(j, "WHERE", "ON", "WHEN", "CHECK") {
-			return true
-		}
-		if s.is(j, "SELECT", "SET", "THEN", "ELSE", ";") {
-			return false
-		}
+	return s.is(s.nearest(i, "WHERE", "ON", "WHEN", "CHECK", "SELECT", "SET", "THEN", "ELSE", ";"), "WHERE", "ON", "WHEN", "CHECK")
+}
+
+// nearest returns the last token up to i, outside of parentheses that end before i, that is one of these
+// words; -1 if there is none.
+func (s *sqlText) nearest(i int, words ...string) int {
+	j := i
+	for j >= 0 && (s.tokens[j].depth > s.tokens[i].depth || !s.is(j, words...)) {
+		j--
 	}
-	return false
+	return j
 }

@@ -2,6 +2,7 @@ package generate
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -45,15 +46,7 @@ type sqlText struct {
 
 // is reports whether the token i is one of these words.
 func (s *sqlText) is(i int, words ...string) bool {
-	if i < 0 || i >= len(s.tokens) {
-		return false
-	}
-	for _, w := range words {
-		if s.tokens[i].text == w {
-			return true
-		}
-	}
-	return false
+	return i >= 0 && i < len(s.tokens) && slices.Contains(words, s.tokens[i].text)
 }
 
 // isValue reports whether the token i can end a value, so that an operator can follow.
@@ -93,7 +86,7 @@ func (s *sqlText) between(i, j int) string { return s.text[s.tokens[i].from:s.to
 // object that is created.
 func (s *sqlText) within(i int) string {
 	for j := i; j >= 2; j-- {
-		if s.tokens[j].depth == 0 && s.is(j, "(") && (s.is(j-1, "AS") || s.is(j-1, "MATERIALIZED")) {
+		if s.tokens[j].depth == 0 && s.is(j, "(") && s.is(j-1, "AS", "MATERIALIZED") {
 			if s.is(j-1, "MATERIALIZED") {
 				j--
 			}

@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -52,14 +53,10 @@ func (p *pkg) write(r *Result) error {
 			return err
 		}
 		if len(more) == 0 {
-			for name, text := range texts {
-				r.Files[name] = text
-			}
+			maps.Copy(r.Files, texts)
 			break
 		}
-		for id := range more {
-			bad[id] = true
-		}
+		maps.Copy(bad, more)
 	}
 	r.Mutants = slices.DeleteFunc(r.Mutants, func(m *Mutant) bool {
 		if bad[m.ID] {
@@ -72,14 +69,9 @@ func (p *pkg) write(r *Result) error {
 
 // ordered returns the nodes with sites in the order of the code.
 func (f *file) ordered() []ast.Node {
-	var nodes []ast.Node
-	for n := range f.sites {
-		nodes = append(nodes, n)
-	}
-	slices.SortFunc(nodes, func(a, b ast.Node) int {
+	return slices.SortedFunc(maps.Keys(f.sites), func(a, b ast.Node) int {
 		return cmp.Or(cmp.Compare(a.Pos(), b.Pos()), cmp.Compare(b.End(), a.End()), cmp.Compare(kind(a), kind(b)))
 	})
-	return nodes
 }
 
 // kind orders nodes of the same text: a statement has its expression.

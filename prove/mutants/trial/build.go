@@ -9,58 +9,36 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 )
 
-// builder makes test programs that have all mutants in them.
-type builder struct {
-	root, dir, overlay string
-	mu                 sync.Mutex
-	programs           map[string]*program
-}
-
-// program is the test program of one package.
+// program is the test program of one package. It has all mutants in it.
 type program struct {
 	pkg  string // from the root of the repository: "./memory"
 	path string
-	once sync.Once
-	err  error
 }
 
-// newBuilder writes the generated files to dir.
-func newBuilder(root, dir string, files map[string]string) (*builder, error) {
-	replace := map[string]string{}
-	for name, text := range files {
-		path := filepath.Join(dir, strings.ReplaceAll(name, "/", "+"))
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			return nil, err
-		}
-		replace[filepath.Join(root, name)] = path
-	}
+// WriteOverlay writes the file for -overlay, which names changed files by those that they replace.
+func WriteOverlay(dir string, replace map[string]string) (file string, err error) {
 	list, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	b := &builder{root: root, dir: dir, overlay: filepath.Join(dir, "overlay.json"), programs: map[string]*program{}}
-	return b, os.WriteFile(b.overlay, list, 0o644)
+	file = filepath.Join(dir, "overlay.json")
+	return file, os.WriteFile(file, list, 0o600)
 }
 
 // program builds the test program of a package, once.
-func (b *builder) program(ctx context.Context, pkg string) (*program, error) {
-	b.mu.Lock()
-	p := b.programs[pkg]
-	if p == nil {
-		name := strings.NewReplacer("/", "-", ".", "").Replace(pkg)
-		p = &program{pkg: pkg, path: filepath.Join(b.dir, "root"+name+".test")}
-		b.programs[pkg] = p
+func (c *Campaign) program(ctx context.Context, pkg string) (*program, error) {
+	if p := c.programs[pkg]; p != nil {
+		return p, nil
 	}
-	b.mu.Unlock()
-	p.once.Do(func() {
-		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", b.overlay, "-o", p.path, pkg)
-		cmd.Dir = b.root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			p.err = fmt.Errorf("go test -c %s: %w\n%s", pkg, err, out)
-		}
-	})
-	return p, p.err
+	name := strings.NewReplacer("/", "-", ".", "").Replace(pkg)
+	p := &program{pkg: pkg, path: filepath.Join(c.Dir, "root"+name+".test")}
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", c.overlay, "-o", p.path, pkg)
+	cmd.Dir = c.Root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("go test -c %s: %w\n%s", pkg, err, out)
+	}
+	c.programs[pkg] = p
+	return p, nil
 }

@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sqlimit/limiter/prove/mutants/generate"
 )
@@ -25,18 +26,17 @@ type Campaign struct {
 	Package string   // if it is not empty, only mutants of this directory
 	Match   *regexp.Regexp
 	Out     io.Writer
-	Verbose bool
 	Hints   map[string]Line // earlier results: what killed a mutant then is tried first
 	// Thorough is whether to run all tests that reach a mutant, however long they take.
 	Thorough bool
 
-	made    *generate.Result
-	builder *builder
-	runner  *runner
-	suites  map[Suite]*suite
-	cleaner cleaner
-	failing []string // tests that fail on the code as it is, or are too slow
-	mu      sync.Mutex
+	made     *generate.Result
+	overlay  string // the file that names the changed files
+	programs map[string]*program
+	suites   map[Suite]*suite
+	cleaner  cleaner
+	failing  []string // tests that fail on the code as it is, or are too slow
+	mu       sync.Mutex
 }
 
 // Mutants makes the mutants and returns those that are wanted, by target.
@@ -88,14 +88,21 @@ func (c *Campaign) begin(ctx context.Context) (wanted map[string][]*generate.Mut
 	if wanted, err = c.Mutants(ctx); err != nil {
 		return nil, err
 	}
-	c.runner = &runner{root: c.Root, temp: c.Dir, env: c.Env}
-	c.suites = map[Suite]*suite{}
+	c.suites, c.programs = map[Suite]*suite{}, map[string]*program{}
 	for _, variable := range c.Env {
-		if dsn, ok := strings.CutPrefix(variable, "LIMITER_TEST_POSTGRES_DSN="); ok {
+		if dsn, ok := strings.CutPrefix(variable, DSN+"="); ok {
 			c.cleaner.dsn = dsn
 		}
 	}
-	c.builder, err = newBuilder(c.Root, c.Dir, c.made.Files)
+	replace := map[string]string{}
+	for name, text := range c.made.Files {
+		file := filepath.Join(c.Root, name)
+		replace[file] = filepath.Join(c.Dir, strings.ReplaceAll(name, "/", "+"))
+		if err := os.WriteFile(replace[file], []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	c.overlay, err = WriteOverlay(c.Dir, replace)
 	return wanted, err
 }
 
@@ -104,16 +111,14 @@ func (c *Campaign) prepare(ctx context.Context, target Target) (suites []*suite,
 	for _, which := range target.Suites {
 		if c.suites[which] == nil {
 			began := time.Now()
-			p, err := c.builder.program(ctx, which.Package)
+			s, err := c.suite(ctx, which)
 			if err != nil {
 				return nil, err
 			}
 			built := time.Since(began)
-			s, err := c.runner.list(ctx, p, which)
-			if err != nil {
-				return nil, err
-			}
-			err = c.each(len(s.tests), func(i int) error { return c.runner.record(ctx, p, s.tests[i], c.made.Sites) })
+			err = c.each(ctx, len(s.tests), func(i int) error {
+				return c.record(ctx, s.program, s.tests[i], []string{s.tests[i].name}, c.made.Sites)
+			})
 			if err != nil {
 				return nil, err
 			}
@@ -130,9 +135,6 @@ func (c *Campaign) tell(s *suite, built, recorded time.Duration) {
 	used := 0
 	var total time.Duration
 	for _, t := range s.tests {
-		if c.Verbose {
-			fmt.Fprintf(c.Out, "%6.2f s, %5d sites: %s %s\n", t.took.Seconds(), bytes.Count(t.reaches, []byte{1}), s.program.pkg, t.name)
-		}
 		switch t.bad {
 		case "":
 			used++
@@ -149,7 +151,7 @@ func (c *Campaign) tell(s *suite, built, recorded time.Duration) {
 
 // tryAll tries mutants, several at a time.
 func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*generate.Mutant) (results []Result, err error) {
-	err = c.each(len(mutants), func(i int) error {
+	err = c.each(ctx, len(mutants), func(i int) error {
 		r, err := c.try(ctx, suites, mutants[i])
 		if err != nil {
 			return err
@@ -157,7 +159,7 @@ func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*gener
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		results = append(results, r)
-		if r.Outcome != Killed || c.Verbose {
+		if r.Outcome != Killed {
 			fmt.Fprintln(c.Out, r)
 		}
 		return c.cleaner.clean(ctx)
@@ -166,31 +168,18 @@ func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*gener
 }
 
 // each calls f for 0 to n-1, several at a time, up to the first error.
-func (c *Campaign) each(n int, f func(i int) error) error {
-	var mu sync.Mutex
-	var first error
-	next := 0
-	var workers sync.WaitGroup
-	for range max(1, c.Jobs) {
-		workers.Go(func() {
-			for {
-				mu.Lock()
-				i, stop := next, first != nil
-				next++
-				mu.Unlock()
-				if stop || i >= n {
-					return
-				}
-				if err := f(i); err != nil {
-					mu.Lock()
-					first = err
-					mu.Unlock()
-				}
+func (c *Campaign) each(ctx context.Context, n int, f func(i int) error) error {
+	all, ended := errgroup.WithContext(ctx)
+	all.SetLimit(max(1, c.Jobs))
+	for i := range n {
+		all.Go(func() error {
+			if err := ended.Err(); err != nil {
+				return err
 			}
+			return f(i)
 		})
 	}
-	workers.Wait()
-	return first
+	return all.Wait()
 }
 
 // sum prints how many mutants had each outcome.
@@ -201,12 +190,4 @@ func (c *Campaign) sum(dir string, results []Result, took time.Duration) {
 	}
 	fmt.Fprintf(c.Out, "%s: %d mutants: %d killed, %d survived, %d by chance, %d not reached; %.0f s\n", dir, len(results),
 		counts[Killed], counts[Survived], counts[ByChance], counts[NotReached], took.Seconds())
-}
-
-// Write writes results to a file.
-func Write(file string, results []Result) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(file, []byte(Text(results)), 0o644)
 }

@@ -7,6 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// DSN is the variable in which the tests look for a server; see package internal/dbtest.
+const DSN = "LIMITER_TEST_POSTGRES_DSN"
+
 // cleaner drops the databases that stopped tests leave behind. Without it they would fill the disk.
 type cleaner struct {
 	dsn  string

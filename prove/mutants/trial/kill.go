@@ -46,7 +46,7 @@ func (c *Campaign) try(ctx context.Context, suites []*suite, m *generate.Mutant)
 		}
 	}
 	for _, r := range runs {
-		test, certain, err := c.runner.kills(ctx, r.suite, r.tests, m)
+		test, certain, err := c.kills(ctx, r.suite, r.tests, m)
 		if err != nil {
 			return result, err
 		}
@@ -67,8 +67,8 @@ const timeout = " (timeout)"
 
 // kills runs tests on a mutant. If one fails, it runs that one again, and then all of them if it
 // passes alone.
-func (r *runner) kills(ctx context.Context, s *suite, run []*test, m *generate.Mutant) (by string, certain bool, err error) {
-	first, err := r.run(ctx, s.program, names(run), m.ID, "", limit(run))
+func (c *Campaign) kills(ctx context.Context, s *suite, run []*test, m *generate.Mutant) (by string, certain bool, err error) {
+	first, err := c.run(ctx, s.program, names(run), m.ID, "", limit(run))
 	if err != nil || !first.failed {
 		return "", false, err
 	}
@@ -85,7 +85,7 @@ func (r *runner) kills(ctx context.Context, s *suite, run []*test, m *generate.M
 		}
 	}
 	for _, again := range [][]*test{alone, run} {
-		second, err := r.run(ctx, s.program, names(again), m.ID, "", limit(again))
+		second, err := c.run(ctx, s.program, names(again), m.ID, "", limit(again))
 		if err != nil {
 			return "", false, err
 		}

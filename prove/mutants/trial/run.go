@@ -15,12 +15,6 @@ import (
 	"github.com/sqlimit/limiter/prove/mutants/generate"
 )
 
-// runner runs test programs.
-type runner struct {
-	root, temp string
-	env        []string
-}
-
 // memoryLimit is how much memory a test program may map, in kB. A mutant may never stop to allocate.
 const memoryLimit = 12 << 20
 
@@ -36,8 +30,8 @@ type verdict struct {
 }
 
 // run runs tests of a program one time, up to the first that fails. An error means that it could not.
-func (r *runner) run(ctx context.Context, p *program, tests []string, mutant int, reached string, limit time.Duration) (verdict, error) {
-	temp, err := os.MkdirTemp(r.temp, "run")
+func (c *Campaign) run(ctx context.Context, p *program, tests []string, mutant int, reached string, limit time.Duration) (verdict, error) {
+	temp, err := os.MkdirTemp(c.Dir, "run")
 	if err != nil {
 		return verdict{}, err
 	}
@@ -49,8 +43,8 @@ func (r *runner) run(ctx context.Context, p *program, tests []string, mutant int
 	defer cancel()
 	cmd := exec.CommandContext(bounded, "sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$@"`, memoryLimit), "sh", p.path,
 		"-test.run="+pattern(tests), "-test.v", "-test.count=1", "-test.failfast", "-test.timeout="+limit.String())
-	cmd.Dir = filepath.Join(r.root, p.pkg)
-	cmd.Env = append(os.Environ(), r.env...)
+	cmd.Dir = filepath.Join(c.Root, p.pkg)
+	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp, fmt.Sprintf("%s=%d", generate.Chosen, mutant), generate.Reached+"="+reached)
 	var out watcher
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -50,12 +50,8 @@ func (c *Campaign) Sample(ctx context.Context, seed string, known Known, budget 
 
 // order sorts a list by a hash of the seed and each name.
 func order[T any](list []T, seed string, name func(T) string) {
-	slices.SortFunc(list, func(a, b T) int { return strings.Compare(digest(seed, name(a)), digest(seed, name(b))) })
-}
-
-func digest(seed, name string) string {
-	sum := sha256.Sum256([]byte(seed + "\n" + name))
-	return string(sum[:])
+	digest := func(e T) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(seed+"\n"+name(e)))) }
+	slices.SortFunc(list, func(a, b T) int { return strings.Compare(digest(a), digest(b)) })
 }
 
 // errTime ends a sample.
@@ -70,7 +66,7 @@ func (c *Campaign) sampleOf(ctx context.Context, target Target, mutants []*gener
 	}
 	mutants = slices.DeleteFunc(mutants, func(m *generate.Mutant) bool { return quick.tests[0].reaches[m.Site] == 0 })
 	tried, undecided := 0, 0
-	err = c.each(len(mutants), func(i int) error {
+	err = c.each(ctx, len(mutants), func(i int) error {
 		if time.Now().After(end) {
 			return errTime
 		}
@@ -82,7 +78,7 @@ func (c *Campaign) sampleOf(ctx context.Context, target Target, mutants []*gener
 				r.Outcome = "undecided"
 				break
 			}
-			v, err := c.runner.run(ctx, s.program, s.selected, m.ID, "", limit(s.tests))
+			v, err := c.run(ctx, s.program, s.selected, m.ID, "", limit(s.tests))
 			if err != nil {
 				return err
 			}
@@ -118,26 +114,22 @@ func (c *Campaign) quick(ctx context.Context, target Target) (quick *suite, rest
 		return nil, nil, err
 	}
 	for i, which := range target.Suites {
-		p, err := c.builder.program(ctx, which.Package)
+		s, err := c.suite(ctx, which)
 		if err != nil {
 			return nil, nil, err
-		}
-		s, err := c.runner.list(ctx, p, which)
-		if err != nil {
-			return nil, nil, err
-		}
-		if i == 0 {
-			quick = &suite{program: p}
-			for _, t := range s.tests {
-				if match.MatchString(t.name) {
-					quick.selected = append(quick.selected, t.name)
-				}
-			}
-			if err := c.runner.recordAll(ctx, quick, c.made.Sites); err != nil {
-				return nil, nil, err
-			}
 		}
 		s.selected = names(s.tests)
+		if i == 0 {
+			t := &test{name: "selected"}
+			selected := slices.DeleteFunc(slices.Clone(s.selected), func(name string) bool { return !match.MatchString(name) })
+			quick = &suite{s.program, []*test{t}, selected}
+			if err := c.record(ctx, s.program, t, selected, c.made.Sites); err != nil {
+				return nil, nil, err
+			}
+			if t.bad != "" {
+				return nil, nil, fmt.Errorf("%s %s: %s", s.program.pkg, strings.Join(selected, " "), t.bad)
+			}
+		}
 		s.tests = []*test{{name: "all", took: which.Takes}}
 		rest = append(rest, s)
 	}

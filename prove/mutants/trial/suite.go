@@ -32,10 +32,14 @@ type test struct {
 // longest is how long a test may take by itself on the code as it is. Slower ones are not used.
 const longest = time.Minute
 
-// list asks a program for its tests.
-func (r *runner) list(ctx context.Context, p *program, which Suite) (*suite, error) {
+// suite builds a test program and asks it for its tests.
+func (c *Campaign) suite(ctx context.Context, which Suite) (*suite, error) {
+	p, err := c.program(ctx, which.Package)
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.CommandContext(ctx, p.path, "-test.list=.")
-	cmd.Dir, cmd.Env = filepath.Join(r.root, p.pkg), append(os.Environ(), r.env...)
+	cmd.Dir, cmd.Env = filepath.Join(c.Root, p.pkg), append(os.Environ(), c.Env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("list the tests of %s: %w\n%s", p.pkg, err, out)
@@ -54,33 +58,16 @@ func (r *runner) list(ctx context.Context, p *program, which Suite) (*suite, err
 	return s, nil
 }
 
-// record runs a test by itself on the code as it is, and notes what it reaches. A test may fail
+// record runs a test, or some as one, on the code as it is, and notes what it reaches. A test may fail
 // because an SQL text that is recorded has one more comment: then it runs again without.
-func (r *runner) record(ctx context.Context, p *program, t *test, sites int) error {
-	return r.recordNames(ctx, p, t, []string{t.name}, sites)
-}
-
-// recordAll runs the selected tests of a suite together and notes what they reach.
-func (r *runner) recordAll(ctx context.Context, s *suite, sites int) error {
-	t := &test{name: "selected"}
-	s.tests = []*test{t}
-	if err := r.recordNames(ctx, s.program, t, s.selected, sites); err != nil {
-		return err
-	}
-	if t.bad != "" {
-		return fmt.Errorf("%s %s: %s", s.program.pkg, strings.Join(s.selected, " "), t.bad)
-	}
-	return nil
-}
-
-func (r *runner) recordNames(ctx context.Context, p *program, t *test, run []string, sites int) error {
-	file := filepath.Join(r.temp, "reached-"+strings.ReplaceAll(p.pkg, "/", "-")+"-"+t.name)
+func (c *Campaign) record(ctx context.Context, p *program, t *test, run []string, sites int) error {
+	file := filepath.Join(c.Dir, "reached-"+strings.ReplaceAll(p.pkg, "/", "-")+"-"+t.name)
 	defer os.Remove(file)
 	if err := os.WriteFile(file, make([]byte, sites), 0o666); err != nil {
 		return err
 	}
 	for _, reached := range []string{file, ""} {
-		v, err := r.run(ctx, p, run, 0, reached, 3*longest)
+		v, err := c.run(ctx, p, run, 0, reached, 3*longest)
 		if err != nil {
 			return err
 		}
