@@ -58,16 +58,8 @@ func TestUnfitReports(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "report.json")
 		testenv.Must(t, os.WriteFile(path, []byte(text), 0o600))
-		if err := run([]string{path}, true); err == nil || !strings.Contains(err.Error(), want) {
+		if err := run([]string{path}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: run = %v", text, err)
-		}
-	}
-}
-
-func TestNumbersAreGrouped(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 10408123: "10,408,123"} {
-		if got := grouped(n); got != want {
-			t.Errorf("%d is written %s, want %s", n, got, want)
 		}
 	}
 }

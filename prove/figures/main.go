@@ -2,14 +2,11 @@
 // into README.md, and the full one with the list of runs into docs/faults.md. Each file marks
 // the place with two comments.
 //
-//	go run ./prove/figures [-o] prove/results/*.json
-//
-// With -o the command prints what docs/faults.md would get, and writes no file.
+//	go run ./prove/figures prove/results/*.json
 package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -23,15 +20,13 @@ const (
 )
 
 func main() {
-	only := flag.Bool("o", false, "print the full table, and write no file")
-	flag.Parse()
-	if err := run(flag.Args(), *only); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
 		os.Exit(1)
 	}
 }
 
-func run(paths []string, only bool) error {
+func run(paths []string) error {
 	reports, err := read(paths)
 	if err != nil {
 		return err
@@ -39,10 +34,6 @@ func run(paths []string, only bool) error {
 	blocks, err := blocksOf(reports)
 	if err != nil {
 		return err
-	}
-	if only {
-		fmt.Print(blocks[faults])
-		return nil
 	}
 	for file, block := range blocks {
 		text, err := os.ReadFile(file)

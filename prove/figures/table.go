@@ -3,11 +3,16 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 )
+
+// english writes 1,000 for 1000.
+var english = message.NewPrinter(language.English)
 
 // row is a line of the tables. A column without a count stays empty.
 type row struct {
@@ -61,6 +66,12 @@ func blocksOf(reports []report) (map[string]string, error) {
 func table(rows []row, postgres, sqlite map[string]int64) string {
 	var b strings.Builder
 	b.WriteString("| | PostgreSQL | SQLite |\n|---|---:|---:|\n")
+	cell := func(counts map[string]int64, what string) string {
+		if what == "" {
+			return ""
+		}
+		return english.Sprint(counts[what])
+	}
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.name, cell(postgres, r.postgres), cell(sqlite, r.sqlite))
 	}
@@ -72,12 +83,12 @@ func lost(reports []report, postgres map[string]int64) string {
 	if postgres[campaign.LostAsyncCommit] == 0 {
 		return ""
 	}
-	return fmt.Sprintf(`
-Two settings give up durability. `+"`WithAsyncCommit`"+` lost %s takes (kills of the server: %s). A failover to an asynchronous
-standby that lagged behind lost %s takes (failovers: %s).
+	return english.Sprintf(`
+Two settings give up durability. `+"`WithAsyncCommit`"+` lost %d takes (kills of the server: %d). A failover to an asynchronous
+standby that lagged behind lost %d takes (failovers: %d).
 `,
-		grouped(postgres[campaign.LostAsyncCommit]), grouped(kills(reports, "WithAsyncCommit", campaign.ClusterKills)),
-		grouped(postgres[campaign.LostAsyncFailover]), grouped(kills(reports, "asynchronous standby", campaign.Failovers)))
+		postgres[campaign.LostAsyncCommit], kills(reports, "WithAsyncCommit", campaign.ClusterKills),
+		postgres[campaign.LostAsyncFailover], kills(reports, "asynchronous standby", campaign.Failovers))
 }
 
 // runs lists the reports: what ran, of which commit, and how to repeat it.
@@ -123,13 +134,6 @@ func kills(reports []report, word, what string) (n int64) {
 	return n
 }
 
-func cell(counts map[string]int64, what string) string {
-	if what == "" {
-		return ""
-	}
-	return grouped(counts[what])
-}
-
 func distinct(reports []report, of func(report) string) (all []string) {
 	for _, r := range reports {
 		if s := of(r); !slices.Contains(all, s) {
@@ -137,12 +141,4 @@ func distinct(reports []report, of func(report) string) (all []string) {
 		}
 	}
 	return all
-}
-
-func grouped(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }
