@@ -61,32 +61,40 @@ func (b *backends) progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (b *backends) redis(ctx context.Context) (*redis.Client, error) {
-	if b.rdb != nil {
-		return b.rdb, nil
+// start starts the server of a backend, or connects to it, unless that was done. SQLite and the process need
+// none.
+func (b *backends) start(ctx context.Context, backend string) error {
+	switch {
+	case backend == onPostgres && b.pg == nil:
+		return b.startPostgres(ctx)
+	case backend == onRedis && b.rdb == nil:
+		return b.startRedis(ctx)
 	}
-	addr := b.options.redis
+	return nil
+}
+
+func (b *backends) startRedis(ctx context.Context) (err error) {
+	addr := b.redis
 	if addr == "" {
-		var err error
-		if addr, err = b.startRedis(ctx); err != nil {
-			return nil, err
+		if addr, err = b.serveRedis(ctx); err != nil {
+			return err
 		}
 	}
 	const patience = 30 * time.Second
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: redisPoolSize, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience})
 	b.atClose(client.Close)
 	if err := client.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("redis at %s: %w", addr, err)
+		return fmt.Errorf("redis at %s: %w", addr, err)
 	}
-	if b.options.redis != "" {
+	if b.redis != "" {
 		b.atClose(func() error { return removeKeys(client, b.prefix) })
 	}
 	b.rdb = client
-	return client, nil
+	return nil
 }
 
-// startRedis starts a server that keeps nothing on disk, and returns its address.
-func (b *backends) startRedis(ctx context.Context) (addr string, err error) {
+// serveRedis starts a server that keeps nothing on disk, and returns its address.
+func (b *backends) serveRedis(ctx context.Context) (addr string, err error) {
 	server, err := daemon.New(b.temp, "redis", syscall.SIGKILL)
 	if err != nil {
 		return "", err

@@ -69,11 +69,10 @@ func measureBeside(ctx context.Context, b *backends) (sections []section, err er
 	if !b.run.MatchString("beside") {
 		return nil, nil
 	}
-	pg, err := b.postgres(ctx)
-	if err != nil {
+	if err := b.start(ctx, onPostgres); err != nil {
 		return nil, err
 	}
-	schema, err := pg.migrated(ctx, "beside")
+	schema, err := b.pg.migrated(ctx, "beside")
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +84,7 @@ func measureBeside(ctx context.Context, b *backends) (sections []section, err er
 		}
 	}()
 	for range b.processes {
-		w, err := startWorker(ctx, pg.dsn, schema)
+		w, err := startWorker(ctx, b.pg.dsn, schema)
 		if err != nil {
 			return nil, err
 		}
@@ -173,15 +172,8 @@ func (o options) besideSection(rounds []besideRound) section {
 		columns: []string{"callers in each process", "cold decisions/s", "ratio", "p99 of cold", "other decisions/s", "busy cores", "CPU share of the others"},
 		text:    1,
 	}
-	spread := func(of func(r *besideRound) float64) stats.Spread {
-		values := make([]float64, len(rounds))
-		for i := range rounds {
-			values[i] = of(&rounds[i])
-		}
-		return stats.SpreadOf(values)
-	}
 	figure := func(format func(float64) string, of func(r *besideRound) float64) string {
-		v := spread(of)
+		v := stats.SpreadBy(rounds, of)
 		if math.IsNaN(v.Median) || v.High == 0 {
 			return ""
 		}
@@ -199,7 +191,7 @@ func (o options) besideSection(rounds []besideRound) section {
 			figure(stats.TwoDigits, func(r *besideRound) float64 { return r.share(c) }),
 		})
 	}
-	hot := spread(func(r *besideRound) float64 { return r[besideHot].cold / r[besideOwn].cold })
+	hot := stats.SpreadBy(rounds, func(r *besideRound) float64 { return r[besideHot].cold / r[besideOwn].cold })
 	s.after = fmt.Sprintf("Beside the hot key, cold keys get %s of the rate that they get beside as many callers of other cold keys.", hot.Text(stats.TwoDigits))
 	return s
 }

@@ -36,6 +36,9 @@ type busySample struct {
 	connections int64
 }
 
+// busyTurn is an operation in a round, and the first operation just before it.
+type busyTurn struct{ own, merged busySample }
+
 // measureBusyKey measures what many callers of one key cost the callers of other keys. Each operation takes
 // turns with the first one: takes of a plain token bucket, which merge.
 func measureBusyKey(ctx context.Context, b *backends) ([]section, error) {
@@ -51,21 +54,21 @@ func measureBusyKey(ctx context.Context, b *backends) ([]section, error) {
 			if !b.run.MatchString("busykey/" + op.name) {
 				continue
 			}
-			var samples, merged []busySample
-			for range b.rounds {
-				m, err := b.busyRound(ctx, pool, operations[0])
-				if err != nil {
-					return nil, fmt.Errorf("busykey/%s: %w", operations[0].name, err)
+			turns := make([]busyTurn, b.rounds)
+			for round := range turns {
+				t := &turns[round]
+				var err error
+				if t.merged, err = b.busyRound(ctx, pool, operations[0]); err != nil {
+					return nil, err
 				}
-				own := m
+				t.own = t.merged
 				if i > 0 {
-					if own, err = b.busyRound(ctx, pool, op); err != nil {
-						return nil, fmt.Errorf("busykey/%s: %w", op.name, err)
+					if t.own, err = b.busyRound(ctx, pool, op); err != nil {
+						return nil, err
 					}
 				}
-				merged, samples = append(merged, m), append(samples, own)
 			}
-			s.rows = append(s.rows, append([]string{op.name, strconv.Itoa(pool)}, busyCells(samples, merged)...))
+			s.rows = append(s.rows, append([]string{op.name, strconv.Itoa(pool)}, busyCells(turns)...))
 			b.progress("busykey, a pool of %d: %s", pool, op.name)
 		}
 	}
@@ -75,25 +78,19 @@ func measureBusyKey(ctx context.Context, b *backends) ([]section, error) {
 	return []section{s}, nil
 }
 
-func busyCells(samples, merged []busySample) []string {
-	middle := func(of func(i int) float64) float64 {
-		values := make([]float64, len(samples))
-		for i := range samples {
-			values[i] = of(i)
-		}
-		return stats.SpreadOf(values).Median
-	}
-	quantile := func(q float64) string {
-		return stats.Duration(time.Duration(middle(func(i int) float64 { return float64(samples[i].others.Latencies.Quantile(q)) })))
+func busyCells(turns []busyTurn) []string {
+	middle := func(of func(*busyTurn) float64) float64 { return stats.SpreadBy(turns, of).Median }
+	duration := func(of func(*load.Measurement) float64) string {
+		return stats.Duration(time.Duration(middle(func(t *busyTurn) float64 { return of(&t.own.others) })))
 	}
 	var sum busySample
-	for _, s := range samples {
-		sum.opened, sum.busyErrors, sum.otherErrors = sum.opened+s.opened, sum.busyErrors+s.busyErrors, sum.otherErrors+s.otherErrors
-		sum.connections = max(sum.connections, s.connections)
+	for _, t := range turns {
+		sum.opened, sum.busyErrors, sum.otherErrors = sum.opened+t.own.opened, sum.busyErrors+t.own.busyErrors, sum.otherErrors+t.own.otherErrors
+		sum.connections = max(sum.connections, t.own.connections)
 	}
 	return []string{
-		quantile(0.5), stats.TwoDigits(middle(func(i int) float64 { return median(&samples[i].others) / median(&merged[i].others) })), quantile(0.99),
-		stats.Thousands(middle(func(i int) float64 { return samples[i].decided })),
+		duration(median), stats.TwoDigits(middle(func(t *busyTurn) float64 { return median(&t.own.others) / median(&t.merged.others) })), duration(p99),
+		stats.Thousands(middle(func(t *busyTurn) float64 { return t.own.decided })),
 		fmt.Sprint(sum.opened), fmt.Sprint(sum.connections), fmt.Sprint(sum.busyErrors), fmt.Sprint(sum.otherErrors),
 	}
 }
@@ -107,15 +104,14 @@ func (b *backends) busyStore(ctx context.Context, connections int) (store limite
 		}
 		return s, func() int64 { return 0 }, func() { _ = s.Close() }, migrations.Up(ctx, migrations.SQLite, s.DB())
 	}
-	pg, err := b.postgres(ctx)
+	if err := b.start(ctx, onPostgres); err != nil {
+		return nil, nil, nil, err
+	}
+	schema, err := b.pg.migrated(ctx, "busykey")
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	schema, err := pg.migrated(ctx, "busykey")
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	config, err := pgxpool.ParseConfig(pg.dsn)
+	config, err := pgxpool.ParseConfig(b.pg.dsn)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -130,7 +126,7 @@ func (b *backends) busyStore(ctx context.Context, connections int) (store limite
 	}
 	drop := func() {
 		pool.Close()
-		if err := pg.drop(context.WithoutCancel(ctx), schema); err != nil {
+		if err := b.pg.drop(context.WithoutCancel(ctx), schema); err != nil {
 			b.progress("busykey: %v", err)
 		}
 	}
@@ -139,6 +135,11 @@ func (b *backends) busyStore(ctx context.Context, connections int) (store limite
 }
 
 func (b *backends) busyRound(ctx context.Context, connections int, op operation) (s busySample, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("busykey/%s: %w", op.name, err)
+		}
+	}()
 	store, made, closeAll, err := b.busyStore(ctx, connections)
 	if closeAll != nil {
 		defer closeAll()

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sqlimit/limiter/bench/internal/load"
 	"github.com/sqlimit/limiter/bench/internal/stats"
@@ -81,7 +82,10 @@ func (r *runner) decider(ctx context.Context, c testCase) (decider, error) {
 	opened := c.scenario.policy.name + "/" + c.contender.name
 	d, ok := r.open[opened]
 	if !ok {
-		var err error
+		err := r.start(ctx, c.contender.backend)
+		if err != nil {
+			return decider{}, err
+		}
 		if d, err = c.contender.open(ctx, r.backends, c.scenario.policy); err != nil {
 			return decider{}, err
 		}
@@ -160,13 +164,13 @@ func tables(groups []group) (list []section) {
 	for _, sc := range scenarios {
 		s := section{title: sc.name + ": " + sc.about, columns: append([]string{"limiter", "state is in", "callers"}, cellTitles...), text: 2}
 		for _, contender := range contenders {
-			for _, c := range casesOf(groups, sc, contender) {
+			for _, c := range casesOf(groups, sc, contender.name) {
 				callers := strconv.Itoa(c.callers)
 				if contender.rows > 0 {
 					callers = fmt.Sprintf("%d × %d rows", batchers, contender.rows)
 				}
 				cells := []string{"failed", "", "", ""}
-				if c.err == nil && len(c.rounds) > 0 {
+				if c.measured() {
 					cells = c.cells()
 				}
 				s.rows = append(s.rows, append([]string{contender.title, contender.backend, callers}, cells...))
@@ -179,10 +183,10 @@ func tables(groups []group) (list []section) {
 	return list
 }
 
-func casesOf(groups []group, sc scenario, of contender) (list []testCase) {
+func casesOf(groups []group, sc scenario, contender string) (list []testCase) {
 	for _, g := range groups {
 		for _, c := range g {
-			if c.scenario.name == sc.name && c.contender.name == of.name {
+			if c.scenario.name == sc.name && c.contender.name == contender {
 				list = append(list, c)
 			}
 		}
@@ -216,21 +220,16 @@ func ratios(groups []group) []section {
 		title: "Ratios", about: "The rate of limiter divided by the rate of another in the same round: median (lowest to highest).",
 		columns: []string{"scenario", "callers"}, text: 1,
 	}
-	for _, g := range groups {
-		if g.callers() > 0 {
-			s.rows = append(s.rows, []string{g[0].scenario.name, strconv.Itoa(g.callers())})
-		}
+	shown := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.callers() == 0 })
+	for _, g := range shown {
+		s.rows = append(s.rows, []string{g[0].scenario.name, strconv.Itoa(g.callers())})
 	}
 	for _, c := range comparisons {
-		var column []string
-		found := false
-		for _, g := range groups {
-			if g.callers() > 0 {
-				text := c.text(groups, g)
-				column, found = append(column, text), found || text != ""
-			}
+		column := make([]string, len(shown))
+		for i, g := range shown {
+			column[i] = c.text(groups, g)
 		}
-		if !found {
+		if strings.Join(column, "") == "" {
 			continue
 		}
 		s.columns = append(s.columns, c.title)
@@ -246,23 +245,17 @@ func ratios(groups []group) []section {
 
 // text returns a comparison in a group, or nothing if one of the two was not measured.
 func (c comparison) text(groups []group, in group) string {
-	var ours, peer *series
-	for _, g := range groups {
-		for _, other := range g {
-			if other.scenario.name != in[0].scenario.name || other.err != nil || len(other.rounds) == 0 {
-				continue
-			}
+	var found [2]*series
+	for i, name := range []string{c.ours, c.peer} {
+		for _, other := range casesOf(groups, in[0].scenario, name) {
 			// The ceiling is measured once a scenario, in the first of its groups.
-			here := other.callers == in.callers() || other.contender.rows > 0
-			if here && other.contender.name == c.ours {
-				ours = other.series
-			} else if here && other.contender.name == c.peer {
-				peer = other.series
+			if (other.callers == in.callers() || other.contender.rows > 0) && other.measured() {
+				found[i] = other.series
 			}
 		}
 	}
-	if ours == nil || peer == nil {
+	if found[0] == nil || found[1] == nil {
 		return ""
 	}
-	return ours.ratio(peer, perSecond).Text(stats.TwoDigits)
+	return found[0].ratio(found[1], perSecond).Text(stats.TwoDigits)
 }

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -82,15 +82,9 @@ func modules() string {
 
 // field returns the value of the first line "name: value" or "name=value" of a file.
 func field(path, name string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if key, value, ok := strings.Cut(strings.Replace(lines.Text(), "=", ":", 1), ":"); ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
-		}
+	text, _ := os.ReadFile(path) // empty on another system
+	if found := regexp.MustCompile(`(?m)^` + name + `\s*[:=]\s*(.*)$`).FindSubmatch(text); found != nil {
+		return string(found[1])
 	}
 	return ""
 }

@@ -32,7 +32,7 @@ func measureGrowth(ctx context.Context, b *backends) (sections []section, err er
 		if !b.run.MatchString("growth/" + p.name) {
 			continue
 		}
-		if _, err := b.postgres(ctx); err != nil {
+		if err := b.start(ctx, onPostgres); err != nil {
 			return nil, err
 		}
 		s, err := p.measure(ctx, b)
@@ -179,7 +179,16 @@ func (t *bucketTable) counters(ctx context.Context) (c counters, err error) {
 	return c, t.connect(ctx, connections)
 }
 
-func (d *database) walPosition(ctx context.Context) (bytes int64, err error) {
-	err = d.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
-	return bytes, err
+// wal returns how many bytes of WAL the server writes while do runs.
+func (d *database) wal(ctx context.Context, do func() error) (bytes int64, err error) {
+	const position = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
+	var before, after int64
+	if err := d.QueryRow(ctx, position).Scan(&before); err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	err = d.QueryRow(ctx, position).Scan(&after)
+	return after - before, err
 }

@@ -76,3 +76,74 @@ func runUntil(ctx context.Context, l load.Load, callers, requests int) (load.Mea
 		return nil
 	})
 }
+
+// hotShare is how many of the updates have to be HOT, in percent.
+const hotShare = 95
+
+// measureHOT counts how many updates touch no index under steady load.
+func measureHOT(ctx context.Context, b *backends) (section, error) {
+	keys := b.rows / 100
+	s := section{
+		title: "HOT updates",
+		about: fmt.Sprintf("%s existing keys. Each load has its own table and runs %d × %v, in turns. The counts are from pg_stat_user_tables. "+
+			"A statement updates a row once, no matter how many takes of its key it carries.", stats.Thousands(float64(keys)), b.rounds, b.length),
+		columns: []string{"load", "decisions", "updates", "HOT", "table before", "table after", "autovacuums"}, text: 1,
+	}
+	order := load.Order(keys, true)
+	zipf := func(t *bucketTable) load.Load {
+		return load.Load{Ask: func(ctx context.Context, turn int) error { return t.take(ctx, keyOf(order[turn%len(order)])) }}
+	}
+	uniform := func(t *bucketTable) load.Load { return t.uniform(keys, 1) }
+	one := func(t *bucketTable) load.Load { return t.uniform(1, 1) }
+	loads := []struct {
+		about   string
+		load    func(*bucketTable) load.Load
+		callers int
+	}{
+		{"64 callers, all keys equally likely", uniform, 64},
+		{"256 callers, all keys equally likely", uniform, 256},
+		{"64 callers, one key", one, 64},
+		{"256 callers, one key", one, 256},
+		{"64 callers, Zipf (s = 1.1)", zipf, 64},
+		{"256 callers, Zipf (s = 1.1)", zipf, 256},
+	}
+	tables, before, decisions := make([]*bucketTable, len(loads)), make([]counters, len(loads)), make([]uint64, len(loads))
+	for i := range loads {
+		t, err := b.filledTable(ctx, "hot_"+strconv.Itoa(i), b.pool, keys, 1)
+		if err != nil {
+			return s, err
+		}
+		if before[i], err = t.counters(ctx); err != nil {
+			return s, err
+		}
+		tables[i] = t
+	}
+	for round := range b.rounds {
+		for i, l := range loads {
+			m, err := l.load(tables[i]).Run(ctx, l.callers, 0, b.length)
+			if err != nil {
+				return s, err
+			}
+			decisions[i] += m.Requests
+		}
+		b.progress("hot: round %d of %d", round+1, b.rounds)
+	}
+	for i, l := range loads {
+		after, err := tables[i].counters(ctx)
+		if err != nil {
+			return s, err
+		}
+		s.rows = append(s.rows, []string{
+			l.about, stats.Thousands(float64(decisions[i])), stats.Thousands(float64(after.updates - before[i].updates)), after.hotShare(before[i]),
+			bytesText(before[i].table), bytesText(after.table), strconv.FormatInt(after.vacuums-before[i].vacuums, 10),
+		})
+		s.targets = append(s.targets, target{
+			fmt.Sprintf("%s: at least %d %% of the updates are HOT", l.about, hotShare), after.hotShare(before[i]),
+			100*(after.hot-before[i].hot) >= hotShare*(after.updates-before[i].updates),
+		})
+		if err := tables[i].drop(ctx); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}

@@ -101,16 +101,12 @@ func measureSweep(ctx context.Context, b *backends) (section, error) {
 
 // sweepAlone deletes rows, and returns how many a second and how many bytes of WAL each wrote.
 func (t *bucketTable) sweepAlone(ctx context.Context, rows int) (rate, wal float64, err error) {
-	from, err := t.pg.walPosition(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	took, err := t.sweep(ctx, rows)
-	if err != nil {
-		return 0, 0, err
-	}
-	to, err := t.pg.walPosition(ctx)
-	return float64(rows) / took.Seconds(), float64(to-from) / float64(rows), err
+	var took time.Duration
+	bytes, err := t.pg.wal(ctx, func() (err error) {
+		took, err = t.sweep(ctx, rows)
+		return err
+	})
+	return float64(rows) / took.Seconds(), float64(bytes) / float64(rows), err
 }
 
 func (t *bucketTable) sweep(ctx context.Context, rows int) (time.Duration, error) {

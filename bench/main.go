@@ -81,7 +81,7 @@ func run(ctx context.Context) (err error) {
 
 type options struct {
 	run             *regexp.Regexp // matches scenario/contender, and the names of other measurements
-	callers         []int          // only these in the comparison; empty: all
+	callers         numbers        // only these in the comparison; empty: all
 	length          time.Duration
 	rounds, pool    int
 	postgres, redis string
@@ -91,7 +91,7 @@ type options struct {
 	processes, cold, others int // of beside
 
 	busyCallers, busyKeys int
-	pools                 []int
+	pools                 numbers
 	commitDelay           time.Duration
 }
 
@@ -99,10 +99,11 @@ func (o options) warm() time.Duration { return o.length / load.Warmth }
 
 func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	o.run, o.pools = regexp.MustCompile(""), numbers{2, 4, 20}
 	flags.DurationVar(&o.length, "time", 3*time.Second, "how long a case counts in each round")
 	flags.IntVar(&o.rounds, "rounds", 5, "how many times each case is measured")
-	callers := flags.String("callers", "", "compare contenders with these numbers of callers only, separated by commas")
-	pattern := flags.String("run", "", "only what this regular expression matches: hot/, /redis_rate, growth/sweep, beside, busykey/Reserve")
+	flags.Var(&o.callers, "callers", "compare contenders with these numbers of callers only, separated by commas")
+	flags.TextVar(o.run, "run", o.run, "only what this regular expression matches: hot/, /redis_rate, growth/sweep, beside, busykey/Reserve")
 	flags.StringVar(&o.postgres, "postgres", "", "DSN of a PostgreSQL to use, for growth as a superuser; without it a temporary one is started")
 	flags.IntVar(&o.pool, "pool", 16, "how many connections to PostgreSQL all contenders share")
 	flags.StringVar(&o.redis, "redis", "", "host:port of a Redis to use; without it a temporary one is started")
@@ -115,7 +116,7 @@ func parse(args []string) (o options, err error) {
 	flags.IntVar(&o.others, "others", 16, "beside: how many callers of each process come beside them")
 	flags.IntVar(&o.busyCallers, "busy", 1000, "busykey: how many callers the busy key has")
 	flags.IntVar(&o.busyKeys, "keys", 1, "busykey: how many keys these callers share; with many there is no busy key")
-	pools := flags.String("pools", "2,4,20", "busykey: sizes of the pools of connections, separated by commas; 0 is a SQLite file")
+	flags.Var(&o.pools, "pools", "busykey: sizes of the pools of connections, separated by commas; 0 is a SQLite file")
 	flags.DurationVar(&o.commitDelay, "commit-delay", 0, "busykey: how much longer PostgreSQL makes each commit")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -132,25 +133,24 @@ func parse(args []string) (o options, err error) {
 	if min(o.rounds, o.processes, o.cold, o.others, o.busyCallers, o.busyKeys) < 1 || o.length <= 0 || o.pool < 2 || min(o.rows, o.takes) < 10_000 || flags.NArg() > 0 {
 		return o, errors.New("-rows and -takes must be at least 10000, -time above 0, -pool at least 2, other numbers at least 1, and there are no arguments")
 	}
-	if o.run, err = regexp.Compile(*pattern); err != nil {
-		return o, err
-	}
-	if o.callers, err = numbers("-callers", *callers); err != nil {
-		return o, err
-	}
-	if o.pools, err = numbers("-pools", *pools); err != nil {
-		return o, err
-	}
 	return o, os.MkdirAll(o.out, 0o755)
 }
 
-func numbers(name, list string) (all []int, err error) {
+// numbers is the value of a flag: numbers of at least 0, separated by commas.
+type numbers []int
+
+func (n *numbers) String() string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint([]int(*n)), " ", ","), "[]")
+}
+
+func (n *numbers) Set(list string) error {
+	*n = nil
 	for _, field := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
-		n, err := strconv.Atoi(field)
-		if err != nil || n < 0 {
-			return nil, fmt.Errorf("%s: %q is not a number of at least 0", name, field)
+		v, err := strconv.ParseUint(field, 10, 31)
+		if err != nil {
+			return fmt.Errorf("%q is not a number of at least 0", field)
 		}
-		all = append(all, n)
+		*n = append(*n, int(v))
 	}
-	return all, nil
+	return nil
 }

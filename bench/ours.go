@@ -39,12 +39,15 @@ func ours(store limiter.Store, p policy) (decider, error) {
 	}}, nil
 }
 
-func openPostgres(ctx context.Context, b *backends, p policy) (decider, error) {
-	store, err := oursOnPostgres(ctx, b, "ours")
-	if err != nil {
-		return decider{}, err
+// openPostgres returns what opens limiter on PostgreSQL, with tables of that name.
+func openPostgres(name string, opts ...postgres.Option) func(context.Context, *backends, policy) (decider, error) {
+	return func(ctx context.Context, b *backends, p policy) (decider, error) {
+		store, err := oursOnPostgres(ctx, b, name, opts...)
+		if err != nil {
+			return decider{}, err
+		}
+		return ours(store, p)
 	}
-	return ours(store, p)
 }
 
 // openAll decides over two limits at once: two buckets of each key.
@@ -65,14 +68,6 @@ func openAll(ctx context.Context, b *backends, p policy) (decider, error) {
 	}}, nil
 }
 
-func openPostgresAsync(ctx context.Context, b *backends, p policy) (decider, error) {
-	store, err := oursOnPostgres(ctx, b, "ours_async", postgres.WithAsyncCommit())
-	if err != nil {
-		return decider{}, err
-	}
-	return ours(store, p)
-}
-
 func openBorrow(ctx context.Context, b *backends, p policy) (decider, error) {
 	store, err := oursOnPostgres(ctx, b, "ours_borrow")
 	if err != nil {
@@ -89,15 +84,11 @@ func openBorrow(ctx context.Context, b *backends, p policy) (decider, error) {
 
 // oursOnPostgres has tables of its own, as those of a peer would.
 func oursOnPostgres(ctx context.Context, b *backends, name string, opts ...postgres.Option) (*postgres.Store, error) {
-	pg, err := b.postgres(ctx)
+	schema, err := b.pg.migrated(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	schema, err := pg.migrated(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return postgres.New(pg.Pool, append(opts, postgres.WithSchema(schema))...)
+	return postgres.New(b.pg.Pool, append(opts, postgres.WithSchema(schema))...)
 }
 
 func openSQLite(ctx context.Context, b *backends, p policy) (decider, error) {

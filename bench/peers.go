@@ -88,12 +88,8 @@ func openTimeRate(_ context.Context, _ *backends, p policy) (decider, error) {
 	}}, nil
 }
 
-func openRedisRate(ctx context.Context, b *backends, p policy) (decider, error) {
-	client, err := b.redis(ctx)
-	if err != nil {
-		return decider{}, err
-	}
-	l := redis_rate.NewLimiter(client)
+func openRedisRate(_ context.Context, b *backends, p policy) (decider, error) {
+	l := redis_rate.NewLimiter(b.rdb)
 	limit := redis_rate.Limit{Rate: 1, Period: p.step, Burst: int(p.capacity)}
 	return decider{allow: func(ctx context.Context, key string) (bool, error) {
 		res, err := l.Allow(ctx, key, limit)
@@ -116,13 +112,9 @@ return {1, left / ARGV[1], 0, full - now}`)
 
 // openRueidis is what one writes on a client that sends the commands of many callers together. Waiting 20 µs
 // for more of them, as rueidis suggests, was 34 % faster with 64 callers on two cores, and 48 % with 256.
-func openRueidis(ctx context.Context, b *backends, p policy) (decider, error) {
-	rdb, err := b.redis(ctx)
-	if err != nil {
-		return decider{}, err
-	}
+func openRueidis(_ context.Context, b *backends, p policy) (decider, error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{rdb.Options().Addr}, ForceSingleClient: true, DisableCache: true, MaxFlushDelay: 20 * time.Microsecond,
+		InitAddress: []string{b.rdb.Options().Addr}, ForceSingleClient: true, DisableCache: true, MaxFlushDelay: 20 * time.Microsecond,
 	})
 	if err != nil {
 		return decider{}, err
@@ -138,12 +130,8 @@ func openRueidis(ctx context.Context, b *backends, p policy) (decider, error) {
 	}, nil
 }
 
-func openThrottled(ctx context.Context, b *backends, p policy) (decider, error) {
-	client, err := b.redis(ctx)
-	if err != nil {
-		return decider{}, err
-	}
-	store, err := goredisstore.NewCtx(client, "throttled:")
+func openThrottled(_ context.Context, b *backends, p policy) (decider, error) {
+	store, err := goredisstore.NewCtx(b.rdb, "throttled:")
 	if err != nil {
 		return decider{}, err
 	}
@@ -166,12 +154,8 @@ func onThrottled(store throttled.GCRAStoreCtx, p policy) (decider, error) {
 }
 
 // openUlule is a fixed window: ulule's limiter has no bucket.
-func openUlule(ctx context.Context, b *backends, p policy) (decider, error) {
-	client, err := b.redis(ctx)
-	if err != nil {
-		return decider{}, err
-	}
-	store, err := ululeredis.NewStore(client)
+func openUlule(_ context.Context, b *backends, p policy) (decider, error) {
+	store, err := ululeredis.NewStore(b.rdb)
 	if err != nil {
 		return decider{}, err
 	}

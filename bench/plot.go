@@ -34,7 +34,7 @@ func plot(dir string, groups []group) error {
 		for suffix, inside := range map[string]bool{"": false, "-process": true} {
 			var shown [][]testCase
 			for _, c := range contenders {
-				cases := slices.DeleteFunc(casesOf(groups, sc, c), func(c testCase) bool { return c.err != nil || len(c.rounds) == 0 })
+				cases := slices.DeleteFunc(casesOf(groups, sc, c.name), func(c testCase) bool { return !c.measured() })
 				if len(cases) > 0 && (c.backend == inProcess) == inside {
 					shown = append(shown, cases)
 				}

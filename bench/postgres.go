@@ -22,31 +22,26 @@ type database struct {
 	schemas map[string]bool
 }
 
-// postgres returns the database. The first call connects to it. Without -postgres it starts the newest
-// PostgreSQL of this machine with its defaults, so that commits are durable, but with room for more
-// connections: growth opens 112.
-func (b *backends) postgres(ctx context.Context) (*database, error) {
-	if b.pg != nil {
-		return b.pg, nil
-	}
-	d := &database{dsn: b.options.postgres, prefix: b.prefix, schemas: make(map[string]bool)}
+// startPostgres connects to the database. Without -postgres it starts the newest PostgreSQL of this machine
+// with its defaults, so that commits are durable, but with room for more connections: growth opens 112.
+func (b *backends) startPostgres(ctx context.Context) (err error) {
+	d := &database{dsn: b.postgres, prefix: b.prefix, schemas: make(map[string]bool)}
 	if d.dsn == "" {
 		starting, cancel := context.WithTimeout(ctx, load.Grace)
 		defer cancel()
 		server, err := daemon.StartPostgres(starting, b.temp, "max_connections=200")
 		if err != nil {
-			return nil, fmt.Errorf("start PostgreSQL, or pass -postgres: %w", err)
+			return fmt.Errorf("start PostgreSQL, or pass -postgres: %w", err)
 		}
 		b.atClose(server.Stop)
 		d.dsn = server.DSN
 	}
-	var err error
 	if d.Pool, err = newPool(ctx, d.dsn, b.pool); err != nil {
-		return nil, err
+		return err
 	}
 	b.atClose(d.close)
 	b.pg = d
-	return d, nil
+	return nil
 }
 
 func newPool(ctx context.Context, dsn string, connections int) (*pgxpool.Pool, error) {

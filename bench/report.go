@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
 // section is a table, and the targets of its figures.
@@ -72,4 +75,80 @@ func report(title, environment string, o options, began time.Time, sections []se
 		b.WriteString("\n" + s.markdown())
 	}
 	return b.String()
+}
+
+// series is what a case gave in each round. A case that fails is not measured again.
+type series struct {
+	rounds []load.Measurement
+	err    error
+}
+
+func (s *series) add(m load.Measurement, err error) {
+	if s.err = err; err == nil {
+		s.rounds = append(s.rounds, m)
+	}
+}
+
+func (s *series) measured() bool { return s.err == nil && len(s.rounds) > 0 }
+
+// rate returns the spread of the decisions a second over the rounds.
+func (s *series) rate() stats.Spread { return stats.SpreadBy(s.rounds, perSecond) }
+
+func (s *series) total() (sum load.Measurement) {
+	for i := range s.rounds {
+		sum.Requests += s.rounds[i].Requests
+		sum.Latencies.Merge(&s.rounds[i].Latencies)
+	}
+	return sum
+}
+
+// cells are the decisions a second, their spread, and p50 and p99.
+func (s *series) cells() []string {
+	rate, all := s.rate(), s.total()
+	return []string{
+		stats.Thousands(rate.Median), stats.Thousands(rate.Low) + " to " + stats.Thousands(rate.High),
+		stats.Duration(all.Latencies.Quantile(0.5)), stats.Duration(all.Latencies.Quantile(0.99)),
+	}
+}
+
+// cellTitles are the columns of [series.cells].
+var cellTitles = []string{"decisions/s", "lowest to highest", "p50", "p99"}
+
+func perSecond(m *load.Measurement) float64 { return m.Rate }
+func median(m *load.Measurement) float64    { return float64(m.Latencies.Quantile(0.5)) }
+func p99(m *load.Measurement) float64       { return float64(m.Latencies.Quantile(0.99)) }
+
+// ratio returns the spread of the ratio to other in the same round: what changes from round to round, such
+// as a neighbor's load, met both.
+func (s *series) ratio(other *series, figure func(*load.Measurement) float64) stats.Spread {
+	var values []float64
+	for i := range min(len(s.rounds), len(other.rounds)) {
+		if v := figure(&other.rounds[i]); v > 0 {
+			values = append(values, figure(&s.rounds[i])/v)
+		}
+	}
+	return stats.SpreadOf(values)
+}
+
+// percent returns a share with the digits that tell it from all.
+func percent(part, all int64) string {
+	if all == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %%", 100*float64(part)/float64(all))
+}
+
+func bytesText(n int64) string {
+	const unit = 1024
+	v, names := float64(n), []string{"B", "kB", "MB", "GB"}
+	for v >= 1000 && len(names) > 1 {
+		v, names = v/unit, names[1:]
+	}
+	decimals := 0
+	if names[0] != "B" {
+		for limit := 99.95; v < limit && decimals < 2; limit /= 10 {
+			decimals++
+		}
+	}
+	return fmt.Sprintf("%.*f %s", decimals, v, names[0])
 }

@@ -34,13 +34,9 @@ func openTwoUpserts(ctx context.Context, b *backends, p policy) (decider, error)
 }
 
 func openUpserts(ctx context.Context, b *backends, p policy, limits int) (decider, error) {
-	pg, err := b.postgres(ctx)
-	if err != nil {
-		return decider{}, err
-	}
 	statements := make([]string, limits)
 	for i := range statements {
-		table, err := pg.table(ctx, fmt.Sprintf("upsert_%s_%d_of_%d", p.name, i, limits), instants)
+		table, err := b.pg.table(ctx, fmt.Sprintf("upsert_%s_%d_of_%d", p.name, i, limits), instants)
 		if err != nil {
 			return decider{}, err
 		}
@@ -62,9 +58,9 @@ func openUpserts(ctx context.Context, b *backends, p policy, limits int) (decide
 	return decider{allow: func(ctx context.Context, key string) (bool, error) {
 		var err error
 		if limits == 1 {
-			err = pass(ctx, pg, key)
+			err = pass(ctx, b.pg, key)
 		} else {
-			err = pgx.BeginFunc(ctx, pg, func(tx pgx.Tx) error { return pass(ctx, tx, key) })
+			err = pgx.BeginFunc(ctx, b.pg, func(tx pgx.Tx) error { return pass(ctx, tx, key) })
 		}
 		if errors.Is(err, pgx.ErrNoRows) {
 			return false, nil
@@ -76,11 +72,7 @@ func openUpserts(ctx context.Context, b *backends, p policy, limits int) (decide
 // openSelect is no limiter: it reads a row by its key, which is the least that a refusal costs. The
 // first request for a key writes the row.
 func openSelect(ctx context.Context, b *backends, p policy) (decider, error) {
-	pg, err := b.postgres(ctx)
-	if err != nil {
-		return decider{}, err
-	}
-	table, err := pg.table(ctx, "select_"+p.name, instants)
+	table, err := b.pg.table(ctx, "select_"+p.name, instants)
 	if err != nil {
 		return decider{}, err
 	}
@@ -88,11 +80,11 @@ func openSelect(ctx context.Context, b *backends, p policy) (decider, error) {
 	write := fmt.Sprintf("INSERT INTO %s (key, full_at) VALUES ($1, clock_timestamp())", table)
 	return decider{allow: func(ctx context.Context, key string) (bool, error) {
 		var fullAt time.Time
-		err := pg.QueryRow(ctx, read, key).Scan(&fullAt)
+		err := b.pg.QueryRow(ctx, read, key).Scan(&fullAt)
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return false, err
 		}
-		_, err = pg.Exec(ctx, write, key)
+		_, err = b.pg.Exec(ctx, write, key)
 		return err == nil, err
 	}}, nil
 }
@@ -112,11 +104,7 @@ RETURNING units`
 // openRows is no limiter that one could use, because nobody waits for a decision of their own. It is what
 // PostgreSQL can do at best if requests come together in statements.
 func openRows(ctx context.Context, b *backends, p policy) (decider, error) {
-	pg, err := b.postgres(ctx)
-	if err != nil {
-		return decider{}, err
-	}
-	table, err := pg.table(ctx, "rows_"+p.name, instants+", spend interval NOT NULL, units bigint NOT NULL")
+	table, err := b.pg.table(ctx, "rows_"+p.name, instants+", spend interval NOT NULL, units bigint NOT NULL")
 	if err != nil {
 		return decider{}, err
 	}
@@ -124,7 +112,7 @@ func openRows(ctx context.Context, b *backends, p policy) (decider, error) {
 	capacity := time.Duration(p.capacity) * p.step
 	return decider{batch: func(ctx context.Context, keys []string) (int, error) {
 		names, units := merged(keys)
-		rows, err := pg.Query(ctx, statement, names, units, p.step, capacity)
+		rows, err := b.pg.Query(ctx, statement, names, units, p.step, capacity)
 		if err != nil {
 			return 0, err
 		}

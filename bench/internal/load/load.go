@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
@@ -157,23 +159,12 @@ func (r *run) fail(err error) {
 // Each calls do with each number below n, from 64 goroutines, until one call fails. It returns that
 // error.
 func Each(n int, do func(i int) error) error {
-	const goroutines = 64
-	var next atomic.Int64
-	var wait sync.WaitGroup
-	errs := make(chan error, goroutines)
-	for range goroutines {
-		wait.Go(func() {
-			for i := int(next.Add(1) - 1); i < n && len(errs) == 0; i = int(next.Add(1) - 1) {
-				if err := do(i); err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
+	all, failed := errgroup.WithContext(context.Background())
+	all.SetLimit(64)
+	for i := 0; i < n && failed.Err() == nil; i++ {
+		all.Go(func() error { return do(i) })
 	}
-	wait.Wait()
-	close(errs)
-	return <-errs // nil if none failed
+	return all.Wait()
 }
 
 // OrderLength is how many turns pass at least before an [Order] repeats.

@@ -75,6 +75,15 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: median, Low: sorted[0], High: sorted[len(sorted)-1]}
 }
 
+// SpreadBy returns the spread of a figure over samples.
+func SpreadBy[T any](samples []T, figure func(*T) float64) Spread {
+	values := make([]float64, len(samples))
+	for i := range samples {
+		values[i] = figure(&samples[i])
+	}
+	return SpreadOf(values)
+}
+
 // Text returns the median, and in parentheses the lowest and the highest.
 func (s Spread) Text(format func(float64) string) string {
 	return fmt.Sprintf("%s (%s to %s)", format(s.Median), format(s.Low), format(s.High))

@@ -16,8 +16,7 @@ func (p *pkg) find() {
 			case *ast.FuncDecl:
 				if d.Body != nil {
 					s.fn, s.result = p.funcName(f, d), p.info.Defs[d.Name].Type().(*types.Signature)
-					s.stack = []ast.Node{d}
-					s.walk(d.Body)
+					s.walk(d.Body, d)
 				}
 			case *ast.GenDecl:
 				if d.Tok == token.VAR {
@@ -38,23 +37,11 @@ func (p *pkg) funcName(f *file, d *ast.FuncDecl) string {
 }
 
 // walk looks at a node and all that it has.
-func (s *scope) walk(n ast.Node) {
-	if n == nil || !s.visit(n) {
-		return
-	}
-	outer := *s
-	if lit, ok := n.(*ast.FuncLit); ok {
-		s.result = s.info.Types[lit].Type.(*types.Signature)
-	}
-	s.stack = append(s.stack[:len(s.stack):len(s.stack)], n)
-	ast.Inspect(n, func(child ast.Node) bool {
-		if child == nil || child == n {
-			return child == n
-		}
-		s.walk(child)
-		return false
+func (s *scope) walk(n ast.Node, parents ...ast.Node) {
+	ast.PreorderStack(n, parents, func(n ast.Node, stack []ast.Node) bool {
+		s.stack = stack
+		return s.visit(n)
 	})
-	*s = outer
 }
 
 // visit finds the mutants of one node. It returns whether to look at what the node has.

@@ -6,6 +6,8 @@ import (
 	"go/token"
 	"go/types"
 	"time"
+
+	"golang.org/x/tools/go/types/typeutil"
 )
 
 // binary is what replaces an operator between two values.
@@ -92,7 +94,7 @@ func (s *scope) constantMutants(e ast.Expr, tv types.TypeAndValue) {
 		if _, simple := e.(*ast.BinaryExpr); simple {
 			text = "(" + text + ")"
 		}
-		if n, exact := constant.Int64Val(constant.ToInt(tv.Value)); exact && isDuration(tv.Type) && n >= int64(time.Millisecond) {
+		if n, exact := constant.Int64Val(constant.ToInt(tv.Value)); exact && types.TypeString(tv.Type, nil) == "time.Duration" && n >= int64(time.Millisecond) {
 			s.expr("constant", e, text+" * 2")
 			return
 		}
@@ -112,7 +114,7 @@ func (s *scope) callMutants(e *ast.CallExpr) {
 		}
 		return // the order of the arguments means nothing
 	}
-	if s.info.Types[e.Fun].IsType() || s.anyOrder(e.Fun) || name != nil && name.Name == "make" {
+	if s.info.Types[e.Fun].IsType() || s.anyOrder(e) || name != nil && name.Name == "make" {
 		return
 	}
 	for i := 0; i+1 < len(e.Args); i++ {
@@ -133,22 +135,13 @@ func (s *scope) callMutants(e *ast.CallExpr) {
 
 // anyOrder reports whether the order of a function's arguments means nothing, or only shows in a text
 // for people.
-func (s *scope) anyOrder(fn ast.Expr) bool {
-	var id *ast.Ident
-	switch fn := ast.Unparen(fn).(type) {
-	case *ast.Ident:
-		id = fn
-	case *ast.SelectorExpr:
-		id = fn.Sel
-	default:
-		return false
-	}
-	object := s.info.Uses[id]
+func (s *scope) anyOrder(call *ast.CallExpr) bool {
+	object := typeutil.Callee(s.info, call)
 	if object == nil || object.Pkg() == nil {
 		return false
 	}
 	path := object.Pkg().Path()
-	return path == "fmt" || path == "log/slog" || id.Name == "invalid" || id.Name == "Mul64"
+	return path == "fmt" || path == "log/slog" || object.Name() == "invalid" || object.Name() == "Mul64"
 }
 
 // assigned is what replaces an assignment with an operator.
@@ -209,11 +202,18 @@ func blank(st *ast.AssignStmt) bool {
 
 // returnMutants loses an error.
 func (s *scope) returnMutants(r *ast.ReturnStmt) {
-	if s.result == nil || s.result.Results().Len() != len(r.Results) {
+	signature := s.result
+	for _, n := range s.stack {
+		if inner, ok := n.(*ast.FuncLit); ok {
+			signature = s.info.Types[inner].Type.(*types.Signature)
+		}
+	}
+	results := signature.Results()
+	if results.Len() != len(r.Results) {
 		return
 	}
 	for i, e := range r.Results {
-		if !isError(s.result.Results().At(i).Type()) || s.info.Types[e].IsNil() {
+		if !isError(results.At(i).Type()) || s.info.Types[e].IsNil() {
 			continue
 		}
 		after := "func() error { var err error = " + s.text(e) + "; _ = err; return nil }()"
@@ -229,9 +229,4 @@ func isError(t types.Type) bool {
 func isString(t types.Type) bool {
 	b, ok := t.Underlying().(*types.Basic)
 	return ok && b.Info()&types.IsString != 0
-}
-
-func isDuration(t types.Type) bool {
-	named, ok := t.(*types.Named)
-	return ok && named.Obj().Name() == "Duration" && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == "time"
 }

@@ -27,7 +27,7 @@ type scope struct {
 	*pkg
 	file   *file
 	fn     string
-	result *types.Signature // of the innermost function
+	result *types.Signature // of the function; nil in a variable
 	stack  []ast.Node       // the parents, the nearest last
 }
 

@@ -127,13 +127,11 @@ func (s *site) choose(original string, bad map[int]bool) string {
 		}
 		fmt.Fprintf(&b, "}; return %s }()", original)
 	} else {
-		fmt.Fprintf(&b, "if theMutant := mutantAt(%d); ", s.id)
+		fmt.Fprintf(&b, "if theMutant := mutantAt(%d); false { }", s.id)
 		for _, a := range alts {
-			fmt.Fprintf(&b, "theMutant == %d { /*<%d*/%s/*>*/ } else if ", a.mutant.ID, a.mutant.ID, a.text)
+			fmt.Fprintf(&b, " else if theMutant == %d { /*<%d*/%s/*>*/ }", a.mutant.ID, a.mutant.ID, a.text)
 		}
-		text := strings.TrimSuffix(b.String(), "if ")
-		b.Reset()
-		fmt.Fprintf(&b, "%s{ %s }", text, original)
+		fmt.Fprintf(&b, " else { %s }", original)
 	}
 	b.WriteString("/*>*/")
 	return b.String()

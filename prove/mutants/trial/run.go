@@ -1,6 +1,8 @@
 package trial
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -55,7 +58,7 @@ func (c *Campaign) run(ctx context.Context, p *program, tests []string, mutant i
 	cmd.WaitDelay = unwind
 	began := time.Now()
 	err = cmd.Run()
-	v := verdict{took: time.Since(began), test: out.test(), output: string(out.tail)}
+	v := verdict{took: time.Since(began), test: cmp.Or(out.failed, out.running), output: string(out.tail)}
 	if cmd.Process != nil {
 		_ = kill() // what is left of the group
 	}
@@ -93,16 +96,16 @@ type watcher struct {
 const kept = 8 << 10
 
 func (w *watcher) Write(b []byte) (int, error) {
-	for _, c := range b {
-		if c != '\n' {
-			if len(w.line) < 1000 {
-				w.line = append(w.line, c)
-			}
-			continue
+	w.line = append(w.line, b...)
+	for {
+		line, rest, whole := bytes.Cut(w.line, []byte("\n"))
+		if !whole {
+			break
 		}
-		w.read(string(w.line))
-		w.line = w.line[:0]
+		w.read(line)
+		w.line = rest
 	}
+	w.line = w.line[:min(len(w.line), 1000)]
 	w.tail = append(w.tail, b...)
 	if len(w.tail) > 2*kept {
 		w.tail = append([]byte(nil), w.tail[len(w.tail)-kept:]...)
@@ -110,28 +113,112 @@ func (w *watcher) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (w *watcher) read(line string) {
-	line = strings.TrimSpace(line)
-	if name, ok := strings.CutPrefix(line, "=== RUN   "); ok {
-		w.running = top(name)
-	} else if name, ok := strings.CutPrefix(line, "=== CONT  "); ok {
-		w.running = top(name)
-	} else if name, ok := strings.CutPrefix(line, "--- FAIL: "); ok && w.failed == "" {
-		w.failed = top(name)
+// status matches a line that tells what a test does, and has the name of the test without its subtests.
+var status = regexp.MustCompile(`^\s*(=== RUN|=== CONT|--- FAIL:)\s+([^\s/]+)`)
+
+func (w *watcher) read(line []byte) {
+	if m := status.FindSubmatch(line); m != nil {
+		if string(m[1]) != "--- FAIL:" {
+			w.running = string(m[2])
+		} else if w.failed == "" {
+			w.failed = string(m[2])
+		}
 	}
-	w.timedOut = w.timedOut || strings.HasPrefix(line, "panic: test timed out after ")
+	w.timedOut = w.timedOut || bytes.HasPrefix(bytes.TrimSpace(line), []byte("panic: test timed out after "))
 }
 
-// top returns the name of a test without its subtests.
-func top(name string) string {
-	name, _, _ = strings.Cut(name, " ")
-	name, _, _ = strings.Cut(name, "/")
-	return name
+// The outcomes of a mutant.
+const (
+	Killed     = "killed"
+	Survived   = "survived"
+	ByChance   = "by chance"   // a test failed once and passed once, and no other failed twice
+	NotReached = "not reached" // no test runs the code that it changes
+)
+
+// Result is what came of a mutant.
+type Result struct {
+	Mutant  *generate.Mutant
+	Outcome string
+	Test    string // what killed it, as in "./memory TestStore"
 }
 
-func (w *watcher) test() string {
-	if w.failed != "" {
-		return w.failed
+// try runs the tests that reach a mutant, until one fails twice. The hint is the test that killed it
+// the last time.
+func (c *Campaign) try(ctx context.Context, suites []*suite, m *generate.Mutant) (Result, error) {
+	result := Result{Mutant: m, Outcome: NotReached}
+	hint := strings.TrimSuffix(c.Hints[m.Identity()].Test, timeout)
+	type run struct {
+		suite *suite
+		tests []*test
 	}
-	return w.running
+	var runs []run
+	for _, s := range suites {
+		for _, t := range s.tests {
+			if hint == s.program.pkg+" "+t.name && t.bad == "" {
+				runs = append(runs, run{s, []*test{t}})
+			}
+		}
+	}
+	for _, s := range suites {
+		for _, tests := range groups(s.reaching(m.Site, c.Thorough)) {
+			result.Outcome = Survived
+			runs = append(runs, run{s, tests})
+		}
+	}
+	for _, r := range runs {
+		test, certain, err := c.kills(ctx, r.suite, r.tests, m)
+		if err != nil {
+			return result, err
+		}
+		if test == "" {
+			continue
+		}
+		result.Outcome, result.Test = ByChance, r.suite.program.pkg+" "+test
+		if certain {
+			result.Outcome = Killed
+			return result, nil
+		}
+	}
+	return result, nil
+}
+
+// timeout follows the name of a test that did not end.
+const timeout = " (timeout)"
+
+// kills runs tests on a mutant. If one fails, it runs that one again, and then all of them if it
+// passes alone.
+func (c *Campaign) kills(ctx context.Context, s *suite, run []*test, m *generate.Mutant) (by string, certain bool, err error) {
+	first, err := c.run(ctx, s.program, names(run), m.ID, "", limit(run))
+	if err != nil || !first.failed {
+		return "", false, err
+	}
+	if first.test == "" {
+		first.test = "(start)"
+	}
+	if first.timedOut {
+		return first.test + timeout, true, nil
+	}
+	alone := run
+	if i := slices.IndexFunc(run, func(t *test) bool { return t.name == first.test }); i >= 0 {
+		alone = run[i : i+1]
+	}
+	for _, again := range [][]*test{alone, run} {
+		second, err := c.run(ctx, s.program, names(again), m.ID, "", limit(again))
+		if err != nil {
+			return "", false, err
+		}
+		if second.failed {
+			return first.test, true, nil
+		}
+		if len(alone) == len(run) {
+			break
+		}
+	}
+	return first.test, false, nil
+}
+
+// String is one line for people.
+func (r Result) String() string {
+	m := r.Mutant
+	return fmt.Sprintf("%-11s %s %s: %s: %s -> %s (%d) %s", r.Outcome, m.File, m.Func, m.Operator, m.Before, m.After, m.Ordinal, r.Test)
 }

@@ -126,27 +126,13 @@ func (s *suite) reaching(site int, thorough bool) []*test {
 	return tests
 }
 
-// named returns the test of a name, if it is used.
-func (s *suite) named(name string) *test {
-	for _, t := range s.tests {
-		if t.name == name && t.bad == "" {
-			return t
-		}
-	}
-	return nil
-}
-
 // groups divides tests into runs, each of which takes longer than the ones before it.
 func groups(tests []*test) (runs [][]*test) {
-	bound := 300 * time.Millisecond
-	var total time.Duration
+	bound, total := 50*time.Millisecond, time.Duration(0)
 	for _, t := range tests {
-		if len(runs) == 0 || total+t.took > bound && len(runs[len(runs)-1]) > 0 {
-			if len(runs) > 0 {
-				bound *= 6
-			}
+		if len(runs) == 0 || total+t.took > bound {
 			runs = append(runs, nil)
-			total = 0
+			bound, total = bound*6, 0
 		}
 		runs[len(runs)-1] = append(runs[len(runs)-1], t)
 		total += t.took

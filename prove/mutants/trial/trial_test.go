@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -85,8 +84,7 @@ func TestOutcomes(t *testing.T) {
 	root, dir := t.TempDir(), t.TempDir()
 	first := filepath.Join(dir, "first")
 	t.Setenv("SMALL_FIRST", first)
-	files := maps.Clone(small)
-	for name, text := range files {
+	for name, text := range small {
 		file := filepath.Join(root, name)
 		testenv.Must(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		testenv.Must(t, os.WriteFile(file, []byte(text), 0o644))
