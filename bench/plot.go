@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -65,7 +64,7 @@ func drawing(title string, shown [][]testCase) string {
 	if highest == 0 {
 		return ""
 	}
-	slices.SortFunc(callers, cmp.Compare)
+	slices.Sort(callers)
 	callers = slices.Compact(callers)
 	top := textLine * (len(callers) + 3)
 	height := top + bars*barHeight + len(shown)*rowGap + 3*textLine

@@ -9,7 +9,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/sqlimit/limiter/prove/internal/campaign"
 )
 
 const (
@@ -91,4 +97,136 @@ func replace(file, text, block string) (string, error) {
 		return "", fmt.Errorf("%s has no lines %q and %q", file, begin, end)
 	}
 	return before + begin + block + end + after, nil
+}
+
+// english writes 1,000 for 1000.
+var english = message.NewPrinter(language.English)
+
+// row is a line of the tables. A column without a count stays empty.
+type row struct {
+	name             string
+	postgres, sqlite string // what the reports call the count
+	short            bool   // README.md has the row, too
+}
+
+var rows = []row{
+	{"operations checked", campaign.Operations, campaign.Operations, true},
+	{"kills of the server", campaign.ClusterKills, "", true},
+	{"terminated or killed backends", campaign.BackendKills, "", false},
+	{"kills of PgBouncer", campaign.PoolerKills, "", false},
+	{"kills of a process that uses the file", "", campaign.ProcessKills, true},
+	{"connections cut", campaign.Cuts, "", true},
+	{"write-ahead logs cut, between and inside frames", "", campaign.Truncations, false},
+	{"clock steps of ±1 ms to ±10 years", campaign.ClockSteps, "", true},
+	{"failovers", campaign.Failovers, "", false},
+	{"frozen clients", campaign.Freezes, "", false},
+	{"**over-admitted**", campaign.OverAdmitted, campaign.OverAdmitted, true},
+	{"**acknowledged takes lost**", campaign.LostTakes, campaign.LostTakes, true},
+	{"**double charges**", campaign.DoubleCharges, campaign.DoubleCharges, true},
+}
+
+func blocksOf(reports []report) (map[string]string, error) {
+	postgres, sqlite := map[string]int64{}, map[string]int64{}
+	for _, r := range reports {
+		if r.Fraction != 0 || strings.HasSuffix(r.Versions["limiter"], "-dirty") {
+			return nil, fmt.Errorf("a report is of a part of its tier, or of code that was not committed")
+		}
+		for _, s := range r.Scenarios {
+			if s.Rounds < s.Wanted {
+				return nil, fmt.Errorf("%q has passed %d of %d rounds", s.Name, s.Rounds, s.Wanted)
+			}
+			into := postgres
+			if strings.Contains(s.Name, "SQLite") {
+				into = sqlite
+			}
+			for what, n := range s.Counts {
+				into[what] += n
+			}
+		}
+	}
+	all, short := table(rows, postgres, sqlite), slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !r.short })
+	return map[string]string{
+		readme: table(short, postgres, sqlite),
+		faults: all + lost(reports, postgres) + runs(reports),
+	}, nil
+}
+
+func table(rows []row, postgres, sqlite map[string]int64) string {
+	var b strings.Builder
+	b.WriteString("| | PostgreSQL | SQLite |\n|---|---:|---:|\n")
+	cell := func(counts map[string]int64, what string) string {
+		if what == "" {
+			return ""
+		}
+		return english.Sprint(counts[what])
+	}
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.name, cell(postgres, r.postgres), cell(sqlite, r.sqlite))
+	}
+	return b.String()
+}
+
+// lost tells what options that trade durability for speed have cost.
+func lost(reports []report, postgres map[string]int64) string {
+	if postgres[campaign.LostAsyncCommit] == 0 {
+		return ""
+	}
+	return english.Sprintf(`
+Two settings give up durability. `+"`WithAsyncCommit`"+` lost %d takes (kills of the server: %d). A failover to an asynchronous
+standby that lagged behind lost %d takes (failovers: %d).
+`,
+		postgres[campaign.LostAsyncCommit], kills(reports, "WithAsyncCommit", campaign.ClusterKills),
+		postgres[campaign.LostAsyncFailover], kills(reports, "asynchronous standby", campaign.Failovers))
+}
+
+// runs lists the reports: what ran, of which commit, and how to repeat it.
+func runs(reports []report) string {
+	var b strings.Builder
+	b.WriteString("\n| tier | scenarios | commit | minutes | seed |\n|---|---|---|---:|---:|\n")
+	for _, r := range reports {
+		var seconds float64
+		var names []string
+		for _, s := range r.Scenarios {
+			seconds += s.Seconds
+			names = append(names, s.Name)
+		}
+		if len(names) > 4 {
+			names = []string{fmt.Sprintf("all %d", len(names))}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %.0f | %d |\n", r.Tier, strings.Join(names, ", "), r.Versions["limiter"], seconds/60, r.Seed)
+	}
+	fmt.Fprintf(&b, "\nVersions: %s; modernc.org/sqlite %s.\n",
+		strings.Join(distinct(reports, func(r report) string { return server(r.Versions["postgres"]) }), ", "),
+		strings.Join(distinct(reports, func(r report) string { return r.Versions["modernc.org/sqlite"] }), ", "))
+	return b.String()
+}
+
+// server returns the name and the version in what postgres --version says.
+func server(version string) string {
+	fields := strings.Fields(strings.NewReplacer("(", "", ")", "").Replace(version))
+	if len(fields) < 3 {
+		return version
+	}
+	return fields[1] + " " + fields[2]
+}
+
+// kills sums up a count over the scenarios whose name contains word.
+func kills(reports []report, word, what string) (n int64) {
+	for _, r := range reports {
+		for _, s := range r.Scenarios {
+			if strings.Contains(s.Name, word) {
+				n += s.Counts[what]
+			}
+		}
+	}
+	return n
+}
+
+func distinct(reports []report, of func(report) string) (all []string) {
+	for _, r := range reports {
+		if s := of(r); !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
 }

@@ -146,7 +146,16 @@ func plantGenerated(ctx context.Context, o options) error {
 		}
 	}
 	if o.list {
-		return listGenerated(ctx, c)
+		if c.Root, err = repository(ctx); err != nil {
+			return err
+		}
+		wanted, err := c.Mutants(ctx)
+		for _, target := range trial.Plan {
+			for _, m := range wanted[target.Dir] {
+				fmt.Println(m.Identity())
+			}
+		}
+		return err
 	}
 	began := time.Now()
 	return inPlace(ctx, func(root, dir string, env []string) error {
@@ -171,21 +180,4 @@ func plantGenerated(ctx context.Context, o options) error {
 		}
 		return err
 	})
-}
-
-// listGenerated prints the mutants.
-func listGenerated(ctx context.Context, c *trial.Campaign) (err error) {
-	if c.Root, err = repository(ctx); err != nil {
-		return err
-	}
-	wanted, err := c.Mutants(ctx)
-	if err != nil {
-		return err
-	}
-	for _, target := range trial.Plan {
-		for _, m := range wanted[target.Dir] {
-			fmt.Println(m.Identity())
-		}
-	}
-	return nil
 }

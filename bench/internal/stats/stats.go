@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Thousands returns a count with three digits that are right, as more would not be.
@@ -19,11 +21,7 @@ func Thousands(v float64) string {
 		unit := math.Pow(10, math.Floor(math.Log10(v))-2)
 		v = math.Round(v/unit) * unit
 	}
-	digits := strconv.FormatFloat(math.Round(v), 'f', 0, 64)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
+	return humanize.Comma(int64(math.Round(v)))
 }
 
 // Duration returns a time with two digits.

@@ -19,9 +19,7 @@ func (p *pkg) find() {
 					s.walk(d.Body, d)
 				}
 			case *ast.GenDecl:
-				if d.Tok == token.VAR {
-					s.walk(d)
-				}
+				s.walk(d)
 			}
 		}
 	}
