@@ -48,15 +48,23 @@ func restEvent(r *http.Request, body, path string, resource any) map[string]any 
 	}, body)
 }
 
-func restHeader(_ *testing.T, res *lambdaResponse) http.Header {
+// headerOf returns the header of the fields of a response that a gateway reads.
+func headerOf(values map[string]string, lists map[string][]string, cookies []string) http.Header {
 	h := make(http.Header)
-	for name, value := range res.Headers {
-		h.Set(name, value)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		h.Add(name, values[name])
 	}
-	for name, lines := range res.MultiValueHeaders {
+	for name, lines := range lists {
 		h[http.CanonicalHeaderKey(name)] = lines
 	}
+	for _, cookie := range cookies {
+		h.Add("Set-Cookie", cookie)
+	}
 	return h
+}
+
+func restHeader(_ *testing.T, res *lambdaResponse) http.Header {
+	return headerOf(res.Headers, res.MultiValueHeaders, nil)
 }
 
 func v2Event(r *http.Request, body, path, domain string) map[string]any {
@@ -81,14 +89,7 @@ func v2Event(r *http.Request, body, path, domain string) map[string]any {
 }
 
 func v2Header(_ *testing.T, res *lambdaResponse) http.Header {
-	h := make(http.Header)
-	for name, value := range res.Headers {
-		h.Set(name, value)
-	}
-	for _, cookie := range res.Cookies {
-		h.Add("Set-Cookie", cookie)
-	}
-	return h
+	return headerOf(res.Headers, nil, res.Cookies)
 }
 
 func albEvent(r *http.Request, body string, multi bool) map[string]any {
@@ -123,19 +124,12 @@ func albHeader(multi bool) func(*testing.T, *lambdaResponse) http.Header {
 		if len(code) != 3 || phrase == "" {
 			t.Errorf("the status description is %q; an ALB answers that with 502", res.StatusDescription)
 		}
-		h := make(http.Header)
 		if multi {
-			for name, lines := range res.MultiValueHeaders {
-				h[http.CanonicalHeaderKey(name)] = lines
-			}
-			return h
+			return headerOf(nil, res.MultiValueHeaders, nil)
 		}
 		if res.Headers == nil {
 			t.Error("the response has no headers; an ALB answers that with 502")
 		}
-		for _, name := range slices.Sorted(maps.Keys(res.Headers)) {
-			h.Add(name, res.Headers[name])
-		}
-		return h
+		return headerOf(res.Headers, nil, nil)
 	}
 }

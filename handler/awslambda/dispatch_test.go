@@ -74,11 +74,6 @@ func TestUnknownEvents(t *testing.T) {
 			t.Errorf("%s: %s, %v; want ErrUnknownEvent", payload, out, err)
 		}
 	}
-}
-
-func TestUnreadableEvent(t *testing.T) {
-	t.Parallel()
-	h := awslambda.Handler(http.NotFoundHandler(), nil)
 	out, err := h.Invoke(t.Context(), []byte(`{"httpMethod":"GET","path":7,"requestContext":{"identity":{}}}`))
 	var typeError *json.UnmarshalTypeError
 	if !errors.As(err, &typeError) || out != nil {
@@ -88,6 +83,9 @@ func TestUnreadableEvent(t *testing.T) {
 
 func TestWrongProgramsPanic(t *testing.T) {
 	t.Parallel()
+	serves := func(h http.HandlerFunc) func() {
+		return func() { _, _ = awslambda.Handler(h, nil).Invoke(t.Context(), recorded(t, "rest")) }
+	}
 	for name, f := range map[string]func(){
 		"Handler":     func() { awslambda.Handler(nil, nil) },
 		"REST":        func() { awslambda.REST(nil) },
@@ -95,7 +93,7 @@ func TestWrongProgramsPanic(t *testing.T) {
 		"FunctionURL": func() { awslambda.FunctionURL(nil) },
 		"ALB":         func() { awslambda.ALB(nil) },
 		"LimitALB":    func() { awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP())(nil) },
-		"LimitAllALB": func() { awslambda.LimitAllALB(newRules(t, 1))(nil) },
+		"LimitAllALB": func() { awslambda.LimitAllALB(newRules(t))(nil) },
 		"no rules":    func() { awslambda.LimitAllREST(nil) },
 		"no rule key": func() { awslambda.LimitAllHTTPAPI([]handler.Rule{{Limiter: newLimiter(t, 1)}}) },
 		"no limiter":  func() { awslambda.LimitREST(nil, handler.ClientIP()) },
@@ -103,6 +101,10 @@ func TestWrongProgramsPanic(t *testing.T) {
 		"no refunds": func() {
 			awslambda.LimitHTTPAPI(noRefunds{newLimiter(t, 1)}, handler.ClientIP(), handler.ChargeFailures())
 		},
+		"a panic of the handler": serves(func(http.ResponseWriter, *http.Request) { panic("a bug") }),
+		"the status 0":           serves(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(0) }),
+		"a status below 100":     serves(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(99) }),
+		"a status beyond 999":    serves(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1000) }),
 	} {
 		if !panics(f) {
 			t.Errorf("%s: no panic", name)

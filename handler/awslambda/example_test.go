@@ -16,28 +16,25 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
-	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/postgres"
 )
 
 // A Lambda function would keep the state in PostgreSQL; memory is for the examples.
 func examplePerClient() *limiter.Limiter {
-	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	store := memory.New(memory.WithClock(func() time.Time { return now }))
-	l, err := limiter.New(store, "per-client", limiter.PerMinute(1))
+	l, err := limiter.New(newStore(), "per-client", limiter.PerMinute(1))
 	if err != nil {
 		panic(err)
 	}
 	return l
 }
 
-// exampleEvent reads an event as the Lambda runtime passes it.
-func exampleEvent(name string) []byte {
+// exampleEvent reads an event that a gateway made.
+func exampleEvent[E any](name string) (event E) {
 	payload, err := os.ReadFile("testdata/" + name + ".json")
-	if err != nil {
+	if err := errors.Join(err, json.Unmarshal(payload, &event)); err != nil {
 		panic(err)
 	}
-	return payload
+	return event
 }
 
 // serve serves requests on a server, and events in Lambda. There it also sweeps at scheduled events.
@@ -85,7 +82,7 @@ func ExampleHandler() {
 	// In main: lambda.Start(h)
 
 	for _, event := range []string{"httpapi", "alb", "other-scheduled"} {
-		response, err := h.Invoke(context.Background(), exampleEvent(event))
+		response, err := h.Invoke(context.Background(), exampleEvent[json.RawMessage](event))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -121,11 +118,7 @@ func ExampleHTTPAPI() {
 	f := awslambda.HTTPAPI(handler.New(examplePerClient(), handler.ClientIP())(hello))
 	// In main: lambda.Start(f)
 
-	var event events.APIGatewayV2HTTPRequest
-	if err := json.Unmarshal(exampleEvent("httpapi"), &event); err != nil {
-		log.Fatal(err)
-	}
-	response, err := f(context.Background(), event)
+	response, err := f(context.Background(), exampleEvent[events.APIGatewayV2HTTPRequest]("httpapi"))
 	fmt.Println(response.StatusCode, response.Body, response.Headers["Ratelimit-Policy"], err)
 	// Output: 200 hello 192.0.2.1 "per-client";q=1;w=60 <nil>
 }
@@ -141,11 +134,7 @@ func ExampleALB() {
 	// In main: lambda.Start(f)
 
 	for _, name := range []string{"alb-health-check", "alb", "alb", "alb-health-check"} {
-		var event events.ALBTargetGroupRequest
-		if err := json.Unmarshal(exampleEvent(name), &event); err != nil {
-			log.Fatal(err)
-		}
-		response, err := f(context.Background(), event)
+		response, err := f(context.Background(), exampleEvent[events.ALBTargetGroupRequest](name))
 		fmt.Println(response.StatusDescription, err)
 	}
 	// Output:
@@ -187,8 +176,7 @@ func ExampleLimitHTTPAPI() {
 
 // A client may send two requests at once and three an hour. A refusal is charged to neither limit.
 func ExampleLimitAllHTTPAPI() {
-	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	store := memory.New(memory.WithClock(func() time.Time { return now })) // in your program: postgres.Open
+	store := newStore() // in your program: postgres.Open
 	burst, err := limiter.New(store, "burst", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: time.Second})
 	if err != nil {
 		log.Fatal(err)
@@ -206,10 +194,7 @@ func ExampleLimitAllHTTPAPI() {
 	})
 	// In main: lambda.Start(f)
 
-	var event events.APIGatewayV2HTTPRequest
-	if err := json.Unmarshal(exampleEvent("httpapi"), &event); err != nil {
-		log.Fatal(err)
-	}
+	event := exampleEvent[events.APIGatewayV2HTTPRequest]("httpapi")
 	for range 3 {
 		response, err := f(context.Background(), event)
 		fmt.Println(response.StatusCode, response.Headers["Ratelimit"], err)
@@ -233,7 +218,7 @@ func ExampleEventFromContext() {
 	h := awslambda.Handler(handler.New(perUser, user)(http.NotFoundHandler()), nil)
 	// In main: lambda.Start(h)
 
-	if _, err := h.Invoke(context.Background(), exampleEvent("httpapi")); err != nil {
+	if _, err := h.Invoke(context.Background(), exampleEvent[json.RawMessage]("httpapi")); err != nil {
 		log.Fatal(err)
 	}
 	alice, err := perUser.Peek(context.Background(), "alice")

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
 
+	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
 	"github.com/sqlimit/limiter/internal/testenv"
@@ -24,14 +25,13 @@ const client = "192.0.2.1"
 // gateway does what AWS does: it makes an event of a request, and a reply of a
 // function's response.
 type gateway struct {
-	name string
+	name     string
+	recorded string // one of its events, in testdata
 	// event returns the event, in the form that AWS documents.
 	event func(r *http.Request, body string) map[string]any
 	// header returns the header that the client gets.
 	header func(t *testing.T, res *lambdaResponse) http.Header
-	// limit returns a limited function that takes the event itself, as a handler.
-	limit func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) limitedFunction
-	// limitAll returns one that several limiters limit.
+	// limitAll returns a function that takes the event itself, behind one limiter or several, as a handler.
 	limitAll func(rules []handler.Rule, opts ...handler.Option) limitedFunction
 	// plain is the adapter for this gateway alone.
 	plain func(http.Handler) lambda.Handler
@@ -65,61 +65,43 @@ type lambdaResponse struct {
 }
 
 func gateways() []gateway {
-	rest := gateway{
-		name: "REST API",
-		event: func(r *http.Request, body string) map[string]any {
-			return restEvent(r, body, r.URL.EscapedPath(), "al6gqb")
-		},
-		header: restHeader,
-		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.REST(h)) },
-	}
-	rest.limit, rest.limitAll = limits(awslambda.LimitREST, awslambda.LimitAllREST,
+	rest := newGateway(awslambda.REST, awslambda.LimitREST, awslambda.LimitAllREST,
 		func(_ events.APIGatewayProxyRequest, status int, header map[string]string) events.APIGatewayProxyResponse {
 			return events.APIGatewayProxyResponse{StatusCode: status, Headers: header}
 		})
+	rest.name, rest.recorded, rest.header = "REST API", "rest", restHeader
+	rest.event = func(r *http.Request, body string) map[string]any {
+		return restEvent(r, body, r.URL.EscapedPath(), "al6gqb")
+	}
 	format1 := rest
-	format1.name = "HTTP API, format 1.0"
+	format1.name, format1.recorded = "HTTP API, format 1.0", "httpapi-format-1.0"
 	format1.event = func(r *http.Request, body string) map[string]any {
 		event := restEvent(r, body, r.URL.Path, nil)
 		event["version"] = "1.0"
 		return event
 	}
-	httpAPI := gateway{
-		name: "HTTP API",
-		event: func(r *http.Request, body string) map[string]any {
-			return v2Event(r, body, r.URL.Path, "a1.execute-api.eu-central-1.amazonaws.com")
-		},
-		header: v2Header,
-		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.HTTPAPI(h)) },
-	}
-	httpAPI.limit, httpAPI.limitAll = limits(awslambda.LimitHTTPAPI, awslambda.LimitAllHTTPAPI,
+	httpAPI := newGateway(awslambda.HTTPAPI, awslambda.LimitHTTPAPI, awslambda.LimitAllHTTPAPI,
 		func(_ events.APIGatewayV2HTTPRequest, status int, header map[string]string) events.APIGatewayV2HTTPResponse {
 			return events.APIGatewayV2HTTPResponse{StatusCode: status, Headers: header}
 		})
-	functionURL := gateway{
-		name: "function URL",
-		event: func(r *http.Request, body string) map[string]any {
-			return v2Event(r, body, r.URL.EscapedPath(), "u1.lambda-url.eu-central-1.on.aws")
-		},
-		header: v2Header,
-		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.FunctionURL(h)) },
+	httpAPI.name, httpAPI.recorded, httpAPI.header = "HTTP API", "httpapi", v2Header
+	httpAPI.event = func(r *http.Request, body string) map[string]any {
+		return v2Event(r, body, r.URL.Path, "a1.execute-api.eu-central-1.amazonaws.com")
 	}
-	functionURL.limit, functionURL.limitAll = limits(awslambda.LimitFunctionURL, awslambda.LimitAllFunctionURL,
+	functionURL := newGateway(awslambda.FunctionURL, awslambda.LimitFunctionURL, awslambda.LimitAllFunctionURL,
 		func(_ events.LambdaFunctionURLRequest, status int, header map[string]string) events.LambdaFunctionURLResponse {
 			return events.LambdaFunctionURLResponse{StatusCode: status, Headers: header}
 		})
-	alb := gateway{
-		name:   "ALB",
-		event:  func(r *http.Request, body string) map[string]any { return albEvent(r, body, false) },
-		header: albHeader(false),
-		plain:  func(h http.Handler) lambda.Handler { return lambda.NewHandler(awslambda.ALB(h)) },
-		single: true,
+	functionURL.name, functionURL.recorded, functionURL.header = "function URL", "functionurl", v2Header
+	functionURL.event = func(r *http.Request, body string) map[string]any {
+		return v2Event(r, body, r.URL.EscapedPath(), "u1.lambda-url.eu-central-1.on.aws")
 	}
-	alb.limit, alb.limitAll = limits(awslambda.LimitALB, awslambda.LimitAllALB, albResponse)
+	alb := newGateway(awslambda.ALB, awslambda.LimitALB, awslambda.LimitAllALB, albResponse)
+	alb.name, alb.recorded, alb.header, alb.single = "ALB", "alb", albHeader(false), true
+	alb.event = func(r *http.Request, body string) map[string]any { return albEvent(r, body, false) }
 	multi := alb
-	multi.name, multi.single = "ALB, multi-value headers", false
+	multi.name, multi.recorded, multi.header, multi.single = "ALB, multi-value headers", "alb-multivalue", albHeader(true), false
 	multi.event = func(r *http.Request, body string) map[string]any { return albEvent(r, body, true) }
-	multi.header = albHeader(true)
 	return []gateway{rest, format1, httpAPI, functionURL, alb, multi}
 }
 
@@ -134,39 +116,55 @@ func albResponse(e events.ALBTargetGroupRequest, status int, header map[string]s
 	return res
 }
 
-// around limits a function that takes the event itself.
-type around[E, R any] = func(func(context.Context, E) (R, error)) func(context.Context, E) (R, error)
+// eventFunc is a function that takes the event itself.
+type eventFunc[E, R any] = func(context.Context, E) (R, error)
 
-// limits returns functions that limit functions by one limiter, and by several.
-func limits[E, R any](
-	one func(handler.Limiter, handler.KeyFunc, ...handler.Option) around[E, R],
-	all func([]handler.Rule, ...handler.Option) around[E, R],
+// newGateway returns the part of a gateway that its adapters make: of a handler, of a function behind
+// one limiter, and of a function behind several.
+func newGateway[E, R any](
+	adapt func(http.Handler) eventFunc[E, R],
+	one func(handler.Limiter, handler.KeyFunc, ...handler.Option) func(eventFunc[E, R]) eventFunc[E, R],
+	all func([]handler.Rule, ...handler.Option) func(eventFunc[E, R]) eventFunc[E, R],
 	respond func(E, int, map[string]string) R,
-) (func(handler.Limiter, handler.KeyFunc, ...handler.Option) limitedFunction, func([]handler.Rule, ...handler.Option) limitedFunction) {
-	behind := func(limit around[E, R]) limitedFunction {
-		return func(f function) lambda.Handler {
-			return lambda.NewHandler(limit(func(ctx context.Context, e E) (R, error) {
-				status, header, err := f(ctx)
-				return respond(e, status, header), err
-			}))
-		}
-	}
-	return func(l handler.Limiter, key handler.KeyFunc, opts ...handler.Option) limitedFunction {
-			return behind(one(l, key, opts...))
+) gateway {
+	return gateway{
+		plain: func(h http.Handler) lambda.Handler { return lambda.NewHandler(adapt(h)) },
+		limitAll: func(rules []handler.Rule, opts ...handler.Option) limitedFunction {
+			limit := all
+			if len(rules) == 1 {
+				limit = func(r []handler.Rule, opts ...handler.Option) func(eventFunc[E, R]) eventFunc[E, R] {
+					return one(r[0].Limiter, r[0].Key, opts...)
+				}
+			}
+			return func(f function) lambda.Handler {
+				return lambda.NewHandler(limit(rules, opts...)(func(ctx context.Context, e E) (R, error) {
+					status, header, err := f(ctx)
+					return respond(e, status, header), err
+				}))
+			}
 		},
-		func(rules []handler.Rule, opts ...handler.Option) limitedFunction {
-			return behind(all(rules, opts...))
-		}
+	}
+}
+
+// limit is limitAll for one limiter.
+func (g *gateway) limit(l *limiter.Limiter, key handler.KeyFunc, opts ...handler.Option) limitedFunction {
+	return g.limitAll([]handler.Rule{{Limiter: l, Key: key}}, opts...)
 }
 
 // send passes a request through the gateway to a function.
 func (g *gateway) send(t *testing.T, h lambda.Handler, r *http.Request) reply {
 	t.Helper()
-	payload, err := h.Invoke(t.Context(), g.payload(t, r))
+	return g.answer(t, h, g.payload(t, r))
+}
+
+// answer returns what the client gets of a function that the gateway passes an event.
+func (g *gateway) answer(t *testing.T, h lambda.Handler, payload []byte) reply {
+	t.Helper()
+	out, err := h.Invoke(t.Context(), payload)
 	if err != nil {
 		t.Fatalf("%s: Invoke: %v", g.name, err)
 	}
-	return g.read(t, payload)
+	return g.read(t, out)
 }
 
 func (g *gateway) payload(t *testing.T, r *http.Request) []byte {

@@ -2,10 +2,9 @@ package awslambda_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,49 +14,60 @@ import (
 
 func TestRefusalsOfEveryGateway(t *testing.T) {
 	t.Parallel()
-	for _, g := range gateways() {
-		for _, way := range []string{"handler", "function"} {
-			t.Run(g.name+"/"+way, func(t *testing.T) {
-				t.Parallel()
-				h := limited(&g, newLimiter(t, 2), handler.ClientIP())[way]
-				for i := range 2 {
-					a := g.send(t, h, request(t, "GET", "/", ""))
-					if a.status != http.StatusOK || a.header.Get("X-Own") != "yes" {
-						t.Fatalf("request %d: %+v", i, a)
+	for _, tt := range []struct {
+		name     string
+		rules    func() []handler.Rule
+		policies string
+		quotas   [3]string // the third request is refused, and charged to no limiter
+		violated string
+	}{
+		{
+			"one limiter", func() []handler.Rule { return oneRule(t, 2) },
+			`"orders";q=2;w=3600`,
+			[3]string{`"orders";r=1;t=1800`, `"orders";r=0;t=1800`, `"orders";r=0;t=1800`},
+			"orders",
+		},
+		{
+			"two limiters", func() []handler.Rule { return newRules(t) },
+			`"burst";q=2;w=3600, "hour";q=3;w=3600`,
+			[3]string{`"burst";r=1;t=1800, "hour";r=2;t=3600`, `"burst";r=0;t=1800, "hour";r=1;t=3600`, `"burst";r=0;t=1800, "hour";r=1;t=3600`},
+			"burst",
+		},
+	} {
+		for _, g := range gateways() {
+			for way, h := range limited(&g, tt.rules) {
+				t.Run(tt.name+"/"+g.name+"/"+way, func(t *testing.T) {
+					t.Parallel()
+					for i, quota := range tt.quotas {
+						a := g.send(t, h, request(t, "POST", "/orders", ""))
+						status, want := http.StatusOK, map[string]string{"RateLimit-Policy": tt.policies, "RateLimit": quota, "X-Own": "yes", "Retry-After": ""}
+						if i == 2 {
+							status, want["X-Own"], want["Retry-After"] = http.StatusTooManyRequests, "", "1800"
+							want["Cache-Control"], want["Content-Type"] = "no-store", "application/problem+json"
+						}
+						if a.status != status {
+							t.Fatalf("request %d: %+v, want %d", i, a, status)
+						}
+						for name, want := range want {
+							if got := strings.Join(a.header.Values(name), ", "); got != want {
+								t.Errorf("request %d: %s: %s, want %s", i, name, got, want)
+							}
+						}
+						if i < 2 {
+							continue
+						}
+						var problem struct {
+							Type     string   `json:"type"`
+							Status   int      `json:"status"`
+							Violated []string `json:"violated-policies"`
+						}
+						must(t, json.Unmarshal([]byte(a.body), &problem))
+						if !strings.HasSuffix(problem.Type, "#quota-exceeded") || problem.Status != 429 || !slices.Equal(problem.Violated, []string{tt.violated}) {
+							t.Errorf("the problem is %s", a.body)
+						}
 					}
-					if got, want := a.header.Get("RateLimit-Policy"), `"orders";q=2;w=3600`; got != want {
-						t.Errorf("request %d: RateLimit-Policy: %s, want %s", i, got, want)
-					}
-					if got, want := a.header.Get("RateLimit"), fmt.Sprintf(`"orders";r=%d;t=`, 1-i); !strings.HasPrefix(got, want) {
-						t.Errorf("request %d: RateLimit: %s, want %s...", i, got, want)
-					}
-				}
-				a := g.send(t, h, request(t, "GET", "/", ""))
-				if a.status != http.StatusTooManyRequests {
-					t.Fatalf("the third request: %+v", a)
-				}
-				for name, want := range map[string]string{
-					"Retry-After":      "1800",
-					"Cache-Control":    "no-store",
-					"Content-Type":     "application/problem+json",
-					"RateLimit-Policy": `"orders";q=2;w=3600`,
-					"RateLimit":        `"orders";r=0;t=1800`,
-					"X-Own":            "",
-				} {
-					if got := strings.Join(a.header.Values(name), ", "); got != want {
-						t.Errorf("%s: %s, want %s", name, got, want)
-					}
-				}
-				var problem struct {
-					Type     string   `json:"type"`
-					Status   int      `json:"status"`
-					Violated []string `json:"violated-policies"`
-				}
-				must(t, json.Unmarshal([]byte(a.body), &problem))
-				if !strings.HasSuffix(problem.Type, "#quota-exceeded") || problem.Status != 429 || !reflect.DeepEqual(problem.Violated, []string{"orders"}) {
-					t.Errorf("the problem is %s", a.body)
-				}
-			})
+				})
+			}
 		}
 	}
 }
@@ -65,8 +75,7 @@ func TestRefusalsOfEveryGateway(t *testing.T) {
 func TestNoHeaderChangesTheKey(t *testing.T) {
 	t.Parallel()
 	for _, g := range gateways() {
-		for _, way := range []string{"handler", "function"} {
-			h := limited(&g, newLimiter(t, 1), handler.ClientIP())[way]
+		for way, h := range limited(&g, func() []handler.Rule { return oneRule(t, 1) }) {
 			for i, spoofed := range []http.Header{
 				{},
 				{"X-Forwarded-For": {"203.0.113.1"}},
