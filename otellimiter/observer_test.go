@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,70 +21,60 @@ import (
 
 func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 	t.Parallel()
+	allow := func(n int64) func(context.Context, *limiter.Limiter) {
+		return func(ctx context.Context, l *limiter.Limiter) { _, _ = l.AllowN(ctx, "key", n) }
+	}
 	for _, c := range []struct {
 		name  string
 		store limiter.Store
 		opts  []limiter.Option
-		do    func(l *limiter.Limiter)
+		times int
+		do    func(ctx context.Context, l *limiter.Limiter)
 		want  []string
 	}{
-		{"requests that pass, or that the store or a deny cache refuses", memory.New(), []limiter.Option{limiter.WithDenyCache(10, time.Minute)}, func(l *limiter.Limiter) {
-			for range 3 {
-				_, _ = l.AllowN(context.Background(), "key", 4)
-			}
-		}, []string{
+		{"requests that pass, or that the store or a deny cache refuses", memory.New(), []limiter.Option{limiter.WithDenyCache(10, time.Minute)}, 3, allow(4), []string{
 			"limiter=l result=allowed source=store: 1",
 			"units limiter=l operation=take result=allowed source=store: 4",
 			"limiter=l result=refused source=store: 1",
 			"limiter=l result=refused source=deny_cache: 1",
 		}},
-		{"a Peek and a PeekN, which take nothing", memory.New(), nil, func(l *limiter.Limiter) {
-			_, _ = l.Peek(context.Background(), "key")
-			_, _ = l.PeekN(context.Background(), "key", 2)
+		{"a Peek and a PeekN, which take nothing", memory.New(), nil, 1, func(ctx context.Context, l *limiter.Limiter) {
+			_, _ = l.Peek(ctx, "key")
+			_, _ = l.PeekN(ctx, "key", 2)
 		}, []string{"limiter=l result=allowed source=store: 2"}},
-		{"an AllowUpTo that takes a part", memory.New(), nil, func(l *limiter.Limiter) {
-			_, _ = l.AllowUpTo(context.Background(), "key", 9)
+		{"an AllowUpTo that takes a part", memory.New(), nil, 1, func(ctx context.Context, l *limiter.Limiter) {
+			_, _ = l.AllowUpTo(ctx, "key", 9)
 		}, []string{
 			"limiter=l result=allowed source=store: 1",
 			"units limiter=l operation=take_up_to result=allowed source=store: 4",
 		}},
-		{"a Reserve", memory.New(), nil, func(l *limiter.Limiter) {
-			for range 2 {
-				_, _ = l.Reserve(context.Background(), "key", 4, time.Hour)
-			}
+		{"a Reserve", memory.New(), nil, 2, func(ctx context.Context, l *limiter.Limiter) {
+			_, _ = l.Reserve(ctx, "key", 4, time.Hour)
 		}, []string{
 			"limiter=l result=allowed source=store: 1",
 			"units limiter=l operation=take result=allowed source=store: 4",
 			"limiter=l result=refused source=store: 1",
 		}},
-		{"what is no decision", memory.New(), nil, func(l *limiter.Limiter) {
-			_, _ = l.Charge(context.Background(), "key", 1)
-			_, _ = l.Refund(context.Background(), "key", 1)
-			_ = l.Block(context.Background(), "key", time.Minute)
-			_ = l.Reset(context.Background(), "key")
-			_, _ = l.Charge(context.Background(), "key", 9)
+		{"what is no decision", memory.New(), nil, 1, func(ctx context.Context, l *limiter.Limiter) {
+			_, _ = l.Charge(ctx, "key", 1)
+			_, _ = l.Refund(ctx, "key", 1)
+			_ = l.Block(ctx, "key", time.Minute)
+			_ = l.Reset(ctx, "key")
+			_, _ = l.Charge(ctx, "key", 9)
 		}, []string{
 			"units limiter=l operation=charge result=allowed source=store: 1",
 			"units limiter=l operation=charge result=refused source=store: 9",
 		}},
-		{"FailOpen", fails{limiter.ErrOutcomeUnknown}, []limiter.Option{limiter.FailOpen()}, func(l *limiter.Limiter) {
-			_, _ = l.AllowN(context.Background(), "key", 2)
-		}, []string{
+		{"FailOpen", fails{limiter.ErrOutcomeUnknown}, []limiter.Option{limiter.FailOpen()}, 1, allow(2), []string{
 			"error.type=outcome_unknown limiter=l result=allowed source=policy: 1",
 			"units error.type=outcome_unknown limiter=l operation=take result=allowed source=policy: 2",
 		}},
-		{"FailLocal", fails{limiter.ErrNotApplied}, []limiter.Option{limiter.FailLocal(memory.New())}, func(l *limiter.Limiter) {
-			for range 2 {
-				_, _ = l.AllowN(context.Background(), "key", 4)
-			}
-		}, []string{
+		{"FailLocal", fails{limiter.ErrNotApplied}, []limiter.Option{limiter.FailLocal(memory.New())}, 2, allow(4), []string{
 			"error.type=not_applied limiter=l result=allowed source=local: 1",
 			"units error.type=not_applied limiter=l operation=take result=allowed source=local: 4",
 			"error.type=not_applied limiter=l result=refused source=local: 1",
 		}},
-		{"a fallback that also fails", fails{limiter.ErrNotApplied}, []limiter.Option{limiter.FailLocal(fails{limiter.ErrMisconfigured})}, func(l *limiter.Limiter) {
-			_, _ = l.Allow(context.Background(), "key")
-		}, []string{
+		{"a fallback that also fails", fails{limiter.ErrNotApplied}, []limiter.Option{limiter.FailLocal(fails{limiter.ErrMisconfigured})}, 1, allow(1), []string{
 			"error.type=misconfigured limiter=l result=error source=policy: 1",
 		}},
 	} {
@@ -93,61 +82,54 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 			t.Parallel()
 			m := newMeter(t)
 			opts := append([]limiter.Option{limiter.WithObserver(otellimiter.Observer(m))}, c.opts...)
-			c.do(newLimiter(t, c.store, "l", limiter.PerDay(4), opts...))
+			l := newLimiter(t, c.store, "l", limiter.PerDay(4), opts...)
+			for range c.times {
+				c.do(t.Context(), l)
+			}
 			m.wantDecisions(t, c.want...)
 		})
 	}
 }
 
-func TestAllowAllIsRecordedForEachLimiter(t *testing.T) {
+// A refusal of one limiter is no error of the other. Both record it with its source.
+func TestAllowAll(t *testing.T) {
 	t.Parallel()
-	m, store := newMeter(t), memory.New()
-	observe := limiter.WithObserver(otellimiter.Observer(m))
-	minute, day := newLimiter(t, store, "minute", limiter.PerDay(9), observe), newLimiter(t, store, "day", limiter.PerDay(3), observe)
-	for range 2 {
-		testenv.Must(t, testenv.ErrorOf(limiter.AllowAll(t.Context(), limiter.Claim{Limiter: minute, Key: "key", Cost: 2}, limiter.Claim{Limiter: day, Key: "key", Cost: 3})))
-	}
-	var want []string
-	for name, units := range map[string]int{"minute": 2, "day": 3} {
-		for _, result := range []string{"allowed", "refused"} {
-			want = append(want, fmt.Sprintf("limiter=%s result=%s source=store: 1", name, result))
+	stores := func(results ...string) (want []string) {
+		for name, units := range map[string]int{"scarce": 3, "other": 2} {
+			for _, result := range results {
+				want = append(want, fmt.Sprintf("limiter=%s result=%s", name, result))
+			}
+			want = append(want, fmt.Sprintf("units limiter=%s operation=take result=allowed source=store: %d", name, units))
 		}
-		want = append(want, fmt.Sprintf("units limiter=%s operation=take result=allowed source=store: %d", name, units))
+		return want
 	}
-	m.wantDecisions(t, want...)
-}
-
-func TestAllowAllRefusalIsNoError(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
-		name   string
-		store  limiter.Store
-		opt    limiter.Option // of the limiter that refuses
-		passes string         // attributes of the other limiter's decisions
-		others []string
+		name  string
+		store limiter.Store
+		opt   limiter.Option // of the limiter that refuses
+		want  []string
 	}{
-		{
-			"the fallback refuses",
-			fails{limiter.ErrNotApplied},
-			limiter.FailLocal(memory.New()),
+		{"the store refuses", memory.New(), limiter.FailClosed(), stores("allowed source=store: 1", "refused source=store: 2")},
+		{"the deny cache refuses", memory.New(), limiter.WithDenyCache(10, time.Minute), stores("allowed source=store: 1", "refused source=store: 1", "refused source=deny_cache: 1")},
+		{"the fallback refuses", fails{limiter.ErrNotApplied}, limiter.FailLocal(memory.New()), []string{
+			"error.type=not_applied limiter=scarce result=allowed source=local: 1",
+			"units error.type=not_applied limiter=scarce operation=take result=allowed source=local: 3",
+			"error.type=not_applied limiter=scarce result=refused source=local: 2",
 			"error.type=not_applied limiter=other result=allowed source=policy: 1",
-			[]string{"error.type=not_applied limiter=other result=refused source=local: 2"},
-		},
-		{
-			"the deny cache refuses", memory.New(), limiter.WithDenyCache(10, time.Minute),
-			"limiter=other result=allowed source=store: 1",
-			[]string{"limiter=other result=refused source=store: 1", "limiter=other result=refused source=deny_cache: 1"},
-		},
+			"units error.type=not_applied limiter=other operation=take result=allowed source=policy: 2",
+			"error.type=not_applied limiter=other result=refused source=local: 2",
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			m := newMeter(t)
-			refuses := newLimiter(t, c.store, "refuses", limiter.PerDay(1), c.opt)
-			other := newLimiter(t, c.store, "other", limiter.PerDay(9), limiter.FailOpen(), limiter.WithObserver(otellimiter.Observer(m)))
+			observe := limiter.WithObserver(otellimiter.Observer(m))
+			scarce := newLimiter(t, c.store, "scarce", limiter.PerDay(3), c.opt, observe)
+			other := newLimiter(t, c.store, "other", limiter.PerDay(9), limiter.FailOpen(), observe)
 			for range 3 {
-				testenv.Must(t, testenv.ErrorOf(limiter.AllowAll(t.Context(), limiter.Claim{Limiter: other, Key: "key"}, limiter.Claim{Limiter: refuses, Key: "key"})))
+				testenv.Must(t, testenv.ErrorOf(limiter.AllowAll(t.Context(), limiter.Claim{Limiter: other, Key: "key", Cost: 2}, limiter.Claim{Limiter: scarce, Key: "key", Cost: 3})))
 			}
-			m.wantDecisions(t, append(c.others, c.passes, "units "+strings.Replace(c.passes, " result", " operation=take result", 1))...)
+			m.wantDecisions(t, c.want...)
 		})
 	}
 }
@@ -188,12 +170,12 @@ func TestMetricsHaveUnitsAndSumsGrow(t *testing.T) {
 	}
 	found := m.collect(t)
 	for name, unit := range map[string]string{"sqlimit.decisions": "{decision}", "sqlimit.units": "{unit}", "sqlimit.decision.duration": "s"} {
-		if one := found[name]; one.Unit != unit || one.Description == "" {
+		one := found[name]
+		if one.Unit != unit || one.Description == "" {
 			t.Errorf("%s: unit %q, description %q; want the unit %q", name, one.Unit, one.Description, unit)
 		}
-	}
-	for _, name := range []string{"sqlimit.decisions", "sqlimit.units"} {
-		if data := found[name].Data.(metricdata.Sum[int64]); !data.IsMonotonic || data.Temporality != metricdata.CumulativeTemporality {
+		data, isSum := one.Data.(metricdata.Sum[int64])
+		if isSum == (unit == "s") || isSum && (!data.IsMonotonic || data.Temporality != metricdata.CumulativeTemporality) {
 			t.Errorf("%s is %+v", name, data)
 		}
 	}
@@ -261,14 +243,4 @@ func TestWithoutAProviderTheGlobalOneIsUsed(t *testing.T) {
 	if n := len(m.collect(t)); n != 7 {
 		t.Errorf("%d metrics, want 7", n)
 	}
-}
-
-func TestObserverPanicsForANilOption(t *testing.T) {
-	t.Parallel()
-	defer func() {
-		if text := fmt.Sprint(recover()); !strings.Contains(text, "an option of Observer is nil") {
-			t.Errorf("panic %q", text)
-		}
-	}()
-	otellimiter.Observer(newMeter(t), nil)
 }

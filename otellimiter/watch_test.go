@@ -3,6 +3,7 @@ package otellimiter_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -54,11 +55,17 @@ func TestWatch(t *testing.T) {
 	m.wantPoints(t)
 }
 
-func TestANilStoreCannotBeWatched(t *testing.T) {
+func TestNilArguments(t *testing.T) {
 	t.Parallel()
 	for _, store := range []otellimiter.Store{nil, (*stats)(nil)} {
 		if _, err := otellimiter.Watch(newMeter(t), store); !errors.Is(err, limiter.ErrInvalid) {
 			t.Errorf("Watch of %T: %v, want ErrInvalid", store, err)
 		}
 	}
+	defer func() {
+		if text := fmt.Sprint(recover()); !strings.Contains(text, "an option of Observer is nil") {
+			t.Errorf("panic %q", text)
+		}
+	}()
+	otellimiter.Observer(newMeter(t), nil)
 }
