@@ -31,13 +31,6 @@ type fails struct{ err error }
 
 func (f fails) Do(context.Context, limiter.Op) (limiter.State, error) { return limiter.State{}, f.err }
 
-func newLimiter(t testing.TB, store limiter.Store, name string, opts ...limiter.Option) *limiter.Limiter {
-	t.Helper()
-	l, err := limiter.New(store, name, limiter.PerDay(2), opts...)
-	testenv.Must(t, err)
-	return l
-}
-
 func TestOneLineAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,6 +70,8 @@ func TestEachLimiterAndClassHasItsLines(t *testing.T) {
 		limiter.ErrNoPolicy, errors.ErrUnsupported, errors.New("of no class"),
 		fmt.Errorf("%w: of several classes: %w", limiter.ErrNotApplied, limiter.ErrMisconfigured), // counts as misconfigured
 	}
+	log.Error(t.Context(), "too costly", limiter.ErrExceedsCapacity) // of the request, so it is not logged
+	log.Error(t.Context(), "too late", limiter.ErrExceedsMaxWait)
 	for range 3 {
 		for _, name := range []string{"a", "b"} {
 			for i, err := range errs {
@@ -113,67 +108,47 @@ func TestWarn(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreNotLogged(t *testing.T) {
-	t.Parallel()
-	logger, out := newLogger()
-	observe := limiter.WithObserver(limiterslog.Observer(logger))
-	for _, store := range []limiter.Store{
-		memory.New(),
-		fails{limiter.ErrCanceled},
-		fails{fmt.Errorf("%w: %w", limiter.ErrOutcomeUnknown, limiter.ErrCanceled)},
-		fails{fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrKeyBusy)},
-	} {
-		l := newLimiter(t, store, "l", observe)
-		for range 5 {
-			_, _ = l.Allow(t.Context(), "key")
-		}
-	}
-	for _, err := range []error{limiter.ErrExceedsCapacity, limiter.ErrExceedsMaxWait} {
-		limiterslog.New(logger).Error(t.Context(), "l", err)
-	}
-	if out.Len() > 0 {
-		t.Errorf("logged %s", out)
-	}
-}
-
-func TestWhatAFailurePolicyHidesIsLogged(t *testing.T) {
-	t.Parallel()
-	for name, opt := range map[string]limiter.Option{
-		"closed": limiter.FailClosed(), "open": limiter.FailOpen(), "local": limiter.FailLocal(memory.New()),
-	} {
-		logger, out := newLogger()
-		l := newLimiter(t, fails{fmt.Errorf("%w: connection refused", limiter.ErrNotApplied)}, name,
-			opt, limiter.WithObserver(limiterslog.Observer(logger)))
-		for range 3 {
-			_, _ = l.Allow(t.Context(), "key")
-		}
-		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "limiter="+name) || !strings.Contains(got, "connection refused") {
-			t.Errorf("%s: logged %q, want one line with the reason", name, got)
-		}
-	}
-}
-
-func TestMissingTablesAreLogged(t *testing.T) {
+func TestObserver(t *testing.T) {
 	t.Parallel()
 	const key = "alice-9f31c2-and-more@example.com"
-	store, err := sqlite.Open(t.TempDir() + "/empty.db")
+	down := fails{fmt.Errorf("%w: connection refused", limiter.ErrNotApplied)}
+	empty, err := sqlite.Open(t.TempDir() + "/empty.db")
 	testenv.Must(t, err)
-	defer store.Close()
-	logger, out := newLogger()
-	l := newLimiter(t, store, "login", limiter.WithObserver(limiterslog.Observer(logger)))
-	if err := l.Reset(t.Context(), key); !errors.Is(err, limiter.ErrMisconfigured) || strings.Count(out.String(), "\n") != 1 {
-		t.Errorf("Reset: %v, logged %q, want one line", err, out)
-	}
-	for range 20 {
-		if _, err := l.Allow(t.Context(), key); !errors.Is(err, limiter.ErrMisconfigured) {
-			t.Fatal(err)
+	defer empty.Close()
+	for name, tt := range map[string]struct {
+		store  limiter.Store
+		opt    limiter.Option
+		reason string // in one line of the log; "" is for none
+	}{
+		"a refusal":                     {memory.New(), limiter.FailClosed(), ""},
+		"a caller that left":            {fails{limiter.ErrCanceled}, limiter.FailClosed(), ""},
+		"a caller that left in between": {fails{fmt.Errorf("%w: %w", limiter.ErrOutcomeUnknown, limiter.ErrCanceled)}, limiter.FailClosed(), ""},
+		"a busy key":                    {fails{fmt.Errorf("%w: %w", limiter.ErrNotApplied, limiter.ErrKeyBusy)}, limiter.FailClosed(), ""},
+		"a failure":                     {down, limiter.FailClosed(), "connection refused"},
+		"a failure that FailOpen hides": {down, limiter.FailOpen(), "connection refused"},
+		"one that FailLocal hides":      {down, limiter.FailLocal(memory.New()), "connection refused"},
+		"missing tables":                {empty, limiter.FailClosed(), "migrations.Up"},
+	} {
+		for op, do := range map[string]func(*limiter.Limiter) error{
+			"Allow": func(l *limiter.Limiter) error { return testenv.ErrorOf(l.Allow(t.Context(), key)) },
+			"Reset": func(l *limiter.Limiter) error { return l.Reset(t.Context(), key) },
+		} {
+			logger, out := newLogger()
+			l, err := limiter.New(tt.store, "login", limiter.PerDay(2), tt.opt, limiter.WithObserver(limiterslog.Observer(logger)))
+			testenv.Must(t, err)
+			for range 20 {
+				if err := do(l); tt.store == empty && !errors.Is(err, limiter.ErrMisconfigured) {
+					t.Fatalf("%s of %s: %v, want ErrMisconfigured", op, name, err)
+				}
+			}
+			got, lines := out.String(), min(1, len(tt.reason))
+			if strings.Count(got, "\n") != lines || !strings.Contains(got, tt.reason) || lines > 0 && !strings.Contains(got, "limiter=login ") {
+				t.Errorf("%s of %s: logged %q, want %d lines with the reason %q", op, name, got, lines, tt.reason)
+			}
+			if found := keyleak.Of(key).In(out.Bytes()); len(found) > 0 {
+				t.Errorf("%s of %s: the key is in the log as %v: %s", op, name, found, got)
+			}
 		}
-	}
-	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "migrations.Up") {
-		t.Errorf("logged %q, want one line with the advice", got)
-	}
-	if found := keyleak.Of(key).In(out.Bytes()); len(found) > 0 {
-		t.Errorf("the key is in the log as %v: %s", found, out)
 	}
 }
 
