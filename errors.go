@@ -32,6 +32,8 @@ var (
 	// so [StoreFailed] returns false and no failure policy applies: overloading a key does not
 	// bypass its limit.
 	//
+	// An operation that waited behind one without a connection fails with [ErrNotApplied] alone.
+	//
 	// While a transaction holds the key's row, callers in the queue may get ErrKeyBusy. An operation
 	// that was sent fails with [ErrOutcomeUnknown], and later ones with [ErrNotApplied]. A failure
 	// policy applies to these two: see [FailOpen].

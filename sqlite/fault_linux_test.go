@@ -47,7 +47,7 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 			// While another process copies the log, takes wait for it.
 			shared, err := os.OpenFile(p.path+"-shm", os.O_RDWR, 0)
 			must(t, err)
-			t.Cleanup(func() { _ = shared.Close() }) // earlier, it would end the locks of this process
+			t.Cleanup(func() { _ = shared.Close() }) // closing it earlier would drop SQLite's locks in this process
 			lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: checkpointLock, Len: 1}
 			must(t, syscall.FcntlFlock(shared.Fd(), lockOpenFile, &lock))
 			lock.Type = syscall.F_UNLCK

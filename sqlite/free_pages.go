@@ -25,7 +25,7 @@ func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) er
 	if isFull(err) {
 		restartLog(ctx, p) // if it fails, so does f
 		if ctx.Err() != nil {
-			return batch.Unsent(ctx, false) // whoever copies the log took too long, not others of this process
+			return batch.Unsent(ctx, false) // copying the log used up the time; this process is not overloaded
 		}
 		err = attempt(ctx, f)
 	}
@@ -51,19 +51,19 @@ func isFull(err error) bool { return sqlitecode.Of(err) == sqlitecode.Full }
 const readersLeave = 50 * time.Millisecond
 
 // logInUse is the error of a log that cannot begin anew yet: another connection copies it, or reads from it.
-type logInUse struct{ copied bool }
+type logInUse struct{ copying bool }
 
 func (logInUse) Error() string { return "the log is in use" }
 func (logInUse) Code() int     { return sqlitecode.Busy }
 
-// restartLog calls restart until it succeeds. It waits for readersLeave, and for the end of a copy as long as
-// the operation may: a slow disk needs more time for it.
+// restartLog retries restart. It waits up to readersLeave for readers. For another connection's copy it waits as
+// long as the operation may, because a slow disk needs longer.
 func restartLog(ctx context.Context, p pool) {
 	latest := time.Now().Add(readersLeave)
 	_ = attempt(ctx, func(ctx context.Context) error {
 		err := p.restart(ctx)
 		now := time.Now()
-		if errors.Is(err, logInUse{copied: true}) {
+		if errors.Is(err, logInUse{copying: true}) {
 			latest = now.Add(readersLeave)
 		}
 		if now.After(latest) {
@@ -89,7 +89,7 @@ func (p *rawPool) restart(ctx context.Context) error {
 		if err := scan(columns, &busy, &log, &copied); err != nil || busy == 0 {
 			return err
 		}
-		return logInUse{copied: log < 0}
+		return logInUse{copying: log < 0}
 	})
 	if err == nil {
 		c.restarted = time.Now()

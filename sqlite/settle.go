@@ -71,6 +71,7 @@ func (s *Store) commit(ctx context.Context, tx transaction) error {
 	err := tx.commit(ctx)
 	switch {
 	case err == nil:
+		s.commits.Add(1)
 		s.counters.Answers.Add(1)
 		return nil
 	case sqlitecode.IsBusy(err):

@@ -25,10 +25,10 @@ func (s *Store) startWriting(ctx context.Context) error {
 		return nil
 	default:
 	}
-	before := s.counters.Answers.Load()
+	before := s.commits.Load()
 	select {
 	case s.writing <- struct{}{}:
-		if s.counters.Answers.Load() != before {
+		if s.commits.Load() != before {
 			opcontext.Renew(ctx)
 			return nil
 		}
@@ -38,7 +38,7 @@ func (s *Store) startWriting(ctx context.Context) error {
 		s.stopWriting()
 	case <-ctx.Done():
 	}
-	return batch.Unsent(ctx, s.counters.Answers.Load() != before)
+	return batch.Unsent(ctx, s.commits.Load() != before)
 }
 
 // startWritingFor is startWriting for operations that wait in no queue.

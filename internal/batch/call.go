@@ -29,6 +29,7 @@ type Call struct {
 	left     bool      // the caller has left, and the call must not be sent any more
 	busy     bool      // the store was not at fault when the caller left
 	answers  uint64    // how many answers the key had when the call arrived
+	before   uint64    // how many answers the store had then
 	retried  bool      // failed together with others, and is sent once more
 	renewed  bool      // has got its full time again, when it was sent after others
 	hold     *Hold     // waits for the key itself; nil if the call waits for its outcome

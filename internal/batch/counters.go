@@ -6,12 +6,13 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// Counters counts what a store sends, by its queues and without them. Its fields but Answers are those of
+// Counters counts what a store sends, by its queues and without them. Except for Answers, its fields are those of
 // [limiter.StoreStats]. The zero Counters is ready for use, and safe for concurrent use.
 type Counters struct {
 	Statements, Rows, Units, Retries, SecondLooks, Queued, ConnectionsLost atomic.Int64
 
-	// Answers is how many statements or transactions the store has answered, also by the error of a locked row.
+	// Answers counts answers to queued operations and to AllowAll, and SQLite's commits. The error of a locked row
+	// counts.
 	Answers atomic.Uint64
 }
 

@@ -18,9 +18,9 @@ type Hold struct {
 	// Held is how many keys it holds.
 	Held int
 
-	queues   []*Queue
-	ops      []limiter.Op
-	connects atomic.Bool // it has all keys, and Begin was not called yet
+	queues []*Queue
+	ops    []limiter.Op
+	unsent atomic.Bool // it has all keys, and Begin was not called yet
 }
 
 // Waited reports whether the store answered others while the Hold waited: then the store is not at fault if
@@ -47,7 +47,7 @@ func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op) (*Hold, err
 		}
 		h.Held++
 	}
-	h.connects.Store(true)
+	h.unsent.Store(true)
 	return h, nil
 }
 
@@ -67,12 +67,12 @@ func (q *Queue) hold(ctx context.Context, h *Hold, op *limiter.Op, slot bool) (w
 		return false, err
 	}
 	if !k.inFlight && k.line == nil && (!slot || q.takeSlot(&q.single)) {
-		k.inFlight, k.connects, k.began = true, &h.connects, q.config.Counters.Answers.Load()
+		k.inFlight, k.unsent = true, &h.unsent
 		q.mu.Unlock()
 		return false, nil
 	}
 	c := newCall(ctx, op)
-	c.hold, c.slot, c.answered = h, slot, make(chan bool, 2)
+	c.hold, c.slot, c.answered, c.before = h, slot, make(chan bool, 2), q.config.Counters.Answers.Load()
 	k.push(c, q.config.Merges)
 	start := q.enqueue(k)
 	q.mu.Unlock()
@@ -95,7 +95,7 @@ func (q *Queue) grant(k *keyQueue) {
 		k.putBack(nil, q.config.Merges) // the calls that still wait may be units of one row
 	}
 	k.leaveLine()
-	k.inFlight, k.connects, k.began = true, &c.hold.connects, q.config.Counters.Answers.Load()
+	k.inFlight, k.unsent = true, &c.hold.unsent
 	c.finish(nil)
 }
 
@@ -103,7 +103,7 @@ func (q *Queue) grant(k *keyQueue) {
 // renew, an operation that waited while the store answered others gets its full time again: without it,
 // an operation that begins anew would never end.
 func (h *Hold) Begin(ctx context.Context, fresh, renew bool, lockWait time.Duration) error {
-	h.connects.Store(false)
+	h.unsent.Store(false)
 	h.counter().Add(-int64(len(h.ops)))
 	if h.Waited() && renew {
 		opcontext.Renew(ctx)
@@ -116,7 +116,7 @@ func (h *Hold) Begin(ctx context.Context, fresh, renew bool, lockWait time.Durat
 // store answered, until its time ended, the calls behind it have waited for those as well.
 func (h *Hold) End(answered bool, err error) {
 	busy := errors.Is(err, limiter.ErrKeyBusy)
-	if h.connects.Load() {
+	if h.unsent.Load() {
 		h.counter().Add(-int64(len(h.ops)))
 	}
 	for i, q := range h.queues[:h.Held] {

@@ -28,13 +28,12 @@ type keyQueue struct {
 	keyID
 	waiting  []*Call
 	inFlight bool
-	connects *atomic.Bool // whether what is in flight still waits for a connection; nil if it has one
+	unsent   *atomic.Bool // true while the Statement or Hold in flight has not begun; nil for a leader's statement
 	mixed    bool         // the waiting calls are not units of one row
 	apart    bool         // must not share a statement with other keys
 	line     *line        // the line in which the queue waits, or nil
 	moved    bool         // a line that the queue has left may still hold it
 	entered  uint64       // the line's count of answers when the queue entered it
-	began    uint64       // the count of the store's answers when the key was last in flight
 	answers  uint64       // how often the store has answered while calls waited
 
 	slow     bool      // the last statement waited too long for its row: see slow.go
@@ -206,7 +205,7 @@ func (q *Queue) drop(k *keyQueue) {
 // free ends the statement of a key: calls that arrived meanwhile are sent next. answered
 // reports whether the store answered the statement. It returns what [Queue.enqueue] returns.
 func (q *Queue) free(k *keyQueue, answered bool) *line {
-	k.inFlight, k.connects = false, nil
+	k.inFlight, k.unsent = false, nil
 	if answered {
 		k.answers++
 		if k.slow {

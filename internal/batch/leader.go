@@ -20,7 +20,7 @@ func (q *Queue) lead(from *line) {
 		err := q.config.Send(limited, st)
 		// If the time is over, it was the head's, and its caller has left. The other calls have time limits
 		// of their own.
-		unsent := st.connects.Load()
+		unsent := st.unsent.Load()
 		over := unsent && limited.Err() != nil
 		if unsent && !over { // there is no connection for any call
 			q.fill(st)
@@ -98,14 +98,15 @@ func (q *Queue) complete(st *Statement, err error) {
 	}
 	// One invalid or locked row must not fail the other calls.
 	several := len(st.Groups) > 1 || len(st.Groups[0].Calls) > 1
-	retry := err != nil && !st.connects.Load() && several && !errors.Is(err, limiter.ErrOutcomeUnknown)
-	locked := err != nil && len(st.Groups) == 1 && st.isLocked(err)
+	retry := err != nil && !st.unsent.Load() && several && !errors.Is(err, limiter.ErrOutcomeUnknown)
+	timedOut := err != nil && st.isLocked(err)
+	locked := timedOut && len(st.Groups) == 1
 	var start []*line
 	q.mu.Lock()
 	if err == nil {
 		st.from.answers++
 	}
-	if err == nil || st.isLocked(err) {
+	if err == nil || timedOut {
 		q.config.Counters.Answers.Add(1)
 	}
 	for _, g := range st.Groups {

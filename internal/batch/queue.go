@@ -86,8 +86,8 @@ func New(config Config) *Queue {
 	return q
 }
 
-// errKeyBusy is the error of a call that timed out while a statement of its key was in flight, or while the
-// store answered others: the store is not at fault.
+// errKeyBusy is the error of a call that timed out behind a sent statement or a locked row, or while the store
+// answered others: the store is not at fault.
 var errKeyBusy = fmt.Errorf("%w: %w: too many operations wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
 // Unsent returns the error of an operation whose ctx has ended before it was sent. busy reports that
@@ -122,7 +122,7 @@ func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.
 	}
 	st := q.newStatement(from)
 	st.own = c
-	k.inFlight, k.connects, k.began = true, &st.connects, q.config.Counters.Answers.Load()
+	k.inFlight, k.unsent = true, &st.unsent
 	q.mu.Unlock()
 	q.config.Counters.Queued.Add(1)
 	g := st.group()
@@ -132,7 +132,7 @@ func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.
 
 // wait waits for the outcome of c, which the caller has put into the queue k. The caller has locked mu.
 func (q *Queue) wait(c *Call, k *keyQueue) (state limiter.State, err error) {
-	c.answered = make(chan bool, 2)
+	c.answered, c.before = make(chan bool, 2), q.config.Counters.Answers.Load()
 	q.config.Counters.Queued.Add(1)
 	start := q.enqueue(k)
 	q.mu.Unlock()
@@ -177,11 +177,11 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 	return !c.left
 }
 
-// leave marks a call in the queue k whose caller does not wait any longer. If it waited for an operation that
-// waits for a connection, it is not busy, unless the store answered others meanwhile.
+// leave marks a call in the queue k whose caller does not wait any longer. The call is busy if its key was in
+// flight or slow, or if the store answered others. An operation that has not begun does not count as in flight.
 func (q *Queue) leave(c *Call, k *keyQueue) {
-	connects := k.connects != nil && k.connects.Load() && k.began == q.config.Counters.Answers.Load()
-	c.left, c.busy = true, k.inFlight && !connects || k.slow || k.othersAnswered(c)
+	unsent := k.unsent != nil && k.unsent.Load() && c.before == q.config.Counters.Answers.Load()
+	c.left, c.busy = true, k.inFlight && !unsent || k.slow || k.othersAnswered(c)
 	if !c.sent && c.hold == nil {
 		q.config.Counters.Queued.Add(-1)
 	}

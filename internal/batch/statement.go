@@ -23,13 +23,13 @@ type Statement struct {
 	// alone in its statement must be decided; the queue sends others again that are not.
 	Groups []*Group
 
-	queue    *Queue
-	from     *line
-	own      *Call           // of a lone operation, or nil
-	limited  context.Context // of the statement, if a leader sends it
-	connects atomic.Bool     // Begin was not called yet
-	ended    bool            // the slot of the line has passed on to a Hold
-	sent     time.Time       // zero if it was not sent, or if the queue bounds no lock waits
+	queue   *Queue
+	from    *line
+	own     *Call           // of a lone operation, or nil
+	limited context.Context // of the statement, if a leader sends it
+	unsent  atomic.Bool     // Begin was not called yet
+	ended   bool            // the slot of the line has passed on to a Hold
+	sent    time.Time       // zero if it was not sent, or if the queue bounds no lock waits
 }
 
 // statements are reused, because groups are most of what an operation would allocate.
@@ -38,7 +38,7 @@ var statements = sync.Pool{New: func() any { return new(Statement) }}
 func (q *Queue) newStatement(from *line) *Statement {
 	st := statements.Get().(*Statement)
 	st.queue, st.from = q, from
-	st.connects.Store(true)
+	st.unsent.Store(true)
 	return st
 }
 
@@ -73,7 +73,7 @@ var errNobodyWaits = fmt.Errorf("%w: no call waits", limiter.ErrNotApplied)
 // leave the outcome of the other calls unknown.
 func (st *Statement) Begin(ctx context.Context, fresh bool) (context.Context, error) {
 	q, units := st.queue, 1
-	st.connects.Store(false)
+	st.unsent.Store(false)
 	if st.own != nil {
 		q.config.Counters.Queued.Add(-1)
 	} else {
@@ -137,7 +137,7 @@ func (st *Statement) isLocked(err error) bool {
 func (st *Statement) Recover(err *error) {
 	if p := recover(); p != nil {
 		class := limiter.ErrNotApplied
-		if !st.connects.Load() {
+		if !st.unsent.Load() {
 			class = limiter.ErrOutcomeUnknown
 		}
 		*err = fmt.Errorf("%w: panic: %v", class, p)
@@ -149,7 +149,7 @@ func (st *Statement) Recover(err *error) {
 // may wait until a goroutine of the queue has sent the operation once more.
 func (st *Statement) End(err error) (limiter.State, error) {
 	q, from := st.queue, st.from
-	if st.connects.Load() {
+	if st.unsent.Load() {
 		q.config.Counters.Queued.Add(-1)
 	}
 	c := st.own
@@ -165,7 +165,7 @@ func (st *Statement) End(err error) (limiter.State, error) {
 		from.answers++
 	}
 	if again {
-		k.inFlight, k.connects = false, nil
+		k.inFlight, k.unsent = false, nil
 		c = newCall(c.ctx, &c.Op)
 		k.putBack([]*Call{c}, q.config.Merges)
 		q.release(from)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestTimeLimitOfTheCallsBehindTheFirst(t *testing.T) {
@@ -78,7 +79,8 @@ func TestTimeLimitWithoutAConnection(t *testing.T) {
 				}
 				if first := take("k", 1); c.hold {
 					h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, []limiter.Op{first})
-					defer h.End(false, err)
+					testenv.Must(t, err)
+					defer h.End(false, nil)
 				} else {
 					first.Timeout = time.Minute
 					defer ask(t.Context(), q, first)()

@@ -1,3 +1,3 @@
 -- Copies the log (-wal) to the database file, so that the log begins anew in its own space. The first
--- column is 1 if another connection still reads from the log, or copies it. Then the second is -1.
+-- column is 1 if another connection blocks the restart. The second is -1 if that connection copies the log.
 PRAGMA wal_checkpoint(RESTART);
