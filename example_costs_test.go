@@ -12,8 +12,8 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// ask charges a customer for what a model used. The Result is that of the estimate. The model has run if Allowed is
-// true, also with an error.
+// ask charges a customer for what a model used, and returns the Result of the estimate. If Allowed is true, the model
+// has run, also with an error.
 func ask(ctx context.Context, tokens *limiter.Limiter, customer string, model func() (used int64)) (limiter.Result, error) {
 	const low = 500 // what a request costs at least: its prompt
 	res, err := tokens.AllowN(ctx, customer, low)

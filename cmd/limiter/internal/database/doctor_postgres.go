@@ -194,8 +194,8 @@ func (db *DB) checkDecisions(ctx context.Context, r *report) {
 			return
 		case err != nil:
 			advice := restoreAdvice
-			if isDenied(err) { // although it has the privileges
-				advice = "give the role a policy of row-level security, or disable that"
+			if isDenied(err) { // the privileges were checked, so a row policy denies it
+				advice = "create a row-level security policy for the role, or disable row-level security"
 			}
 			r.bad("decisions", advice, "a decision by %s failed: %s", k.Table(), strings.TrimPrefix(Line(err), "postgres: limiter: "))
 			return
