@@ -67,7 +67,7 @@ func (q *Queue) hold(ctx context.Context, h *Hold, op *limiter.Op, slot bool) (w
 		return false, err
 	}
 	if !k.inFlight && k.line == nil && (!slot || q.takeSlot(&q.single)) {
-		k.inFlight, k.unsent = true, &h.unsent
+		k.inFlight, k.unsent, k.began = true, &h.unsent, q.config.Counters.Answers.Load()
 		q.mu.Unlock()
 		return false, nil
 	}
@@ -95,7 +95,7 @@ func (q *Queue) grant(k *keyQueue) {
 		k.putBack(nil, q.config.Merges) // the calls that still wait may be units of one row
 	}
 	k.leaveLine()
-	k.inFlight, k.unsent = true, &c.hold.unsent
+	k.inFlight, k.unsent, k.began = true, &c.hold.unsent, q.config.Counters.Answers.Load()
 	c.finish(nil)
 }
 

@@ -29,6 +29,7 @@ type keyQueue struct {
 	waiting  []*Call
 	inFlight bool
 	unsent   *atomic.Bool // true while the Statement or Hold in flight has not begun; nil for a leader's statement
+	began    uint64       // how many answers the store had when the key was put in flight
 	mixed    bool         // the waiting calls are not units of one row
 	apart    bool         // must not share a statement with other keys
 	line     *line        // the line in which the queue waits, or nil

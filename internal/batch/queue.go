@@ -122,7 +122,7 @@ func (q *Queue) Enter(ctx context.Context, op *limiter.Op) (*Statement, limiter.
 	}
 	st := q.newStatement(from)
 	st.own = c
-	k.inFlight, k.unsent = true, &st.unsent
+	k.inFlight, k.unsent, k.began = true, &st.unsent, q.config.Counters.Answers.Load()
 	q.mu.Unlock()
 	q.config.Counters.Queued.Add(1)
 	g := st.group()
@@ -178,9 +178,10 @@ func (q *Queue) waits(c *Call, k *keyQueue) bool {
 }
 
 // leave marks a call in the queue k whose caller does not wait any longer. The call is busy if its key was in
-// flight or slow, or if the store answered others. An operation that has not begun does not count as in flight.
+// flight or slow, or if the store answered others. An operation that has not begun does not count as in flight,
+// unless the store answered others since it or the call came.
 func (q *Queue) leave(c *Call, k *keyQueue) {
-	unsent := k.unsent != nil && k.unsent.Load() && c.before == q.config.Counters.Answers.Load()
+	unsent := k.unsent != nil && k.unsent.Load() && min(c.before, k.began) == q.config.Counters.Answers.Load()
 	c.left, c.busy = true, k.inFlight && !unsent || k.slow || k.othersAnswered(c)
 	if !c.sent && c.hold == nil {
 		q.config.Counters.Queued.Add(-1)
