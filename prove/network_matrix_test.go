@@ -100,8 +100,9 @@ func silentRows() []networkFault {
 			(*cutproxy.Proxy).Strand, func(*cutproxy.Proxy) {}),
 		{"dead peer of a pool with one connection", deadPeerOfOne},
 		loadRow("slow, hang: sessions of the server stand still", func(_ *testing.T, n *network) loadFault {
+			var pids []int // kept: a session that stands still may hold a lock that each query needs
 			signal := func(t *testing.T, s syscall.Signal) {
-				for _, pid := range query[[]int](t, n.server.DSN(), "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'stopped'") {
+				for _, pid := range pids {
 					if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
 						t.Error(err)
 					}
@@ -109,8 +110,11 @@ func silentRows() []networkFault {
 			}
 			return loadFault{
 				dsn: n.server.DSN() + "&pool_max_conns=8&application_name=stopped", must: unknown, dials: true,
-				begin: func(t *testing.T) { signal(t, syscall.SIGSTOP) },
-				end:   func(t *testing.T) { signal(t, syscall.SIGCONT) },
+				begin: func(t *testing.T) {
+					pids = query[[]int](t, n.server.DSN(), "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'stopped'")
+					signal(t, syscall.SIGSTOP)
+				},
+				end: func(t *testing.T) { signal(t, syscall.SIGCONT) },
 			}
 		}),
 	}
