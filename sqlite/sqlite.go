@@ -38,7 +38,7 @@ type Store struct {
 	// queue holds the operations that wait for the writer, and waiting is how many there are.
 	queue    *batch.Queue
 	waiting  atomic.Int64
-	commits  atomic.Uint64 // how many transactions were committed
+	commits  atomic.Uint64 // how many transactions were committed; counters.Answers counts queued ones twice
 	counters batch.Counters
 
 	mu     sync.Mutex
