@@ -154,8 +154,8 @@ func GiveBackAll(ctx context.Context, s *Store, refunds []limiter.Op) error {
 	})
 }
 
-// TakeTogether carries out n equal takes of a key by one merged statement, and returns the states of those
-// that it granted. The statement waits for the row until ctx ends.
+// TakeTogether carries out n equal takes of a key by one statement, and returns the states of those that it
+// granted. The statement waits for the row until ctx ends.
 func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) (granted []limiter.State, err error) {
 	g := &batch.Group{Equal: true}
 	for range n {
@@ -167,7 +167,7 @@ func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) (granted 
 	}
 	defer s.release(conn)
 	err = s.runOn(ctx, conn, write, func(db DB) error {
-		_, err := s.takeMerged(ctx, db, s.tableOf(op.Policy), []*batch.Group{g})
+		_, err := s.byStatement(ctx, db, s.tableOf(op.Policy), g)
 		return err
 	})
 	for _, c := range g.Calls {

@@ -2,8 +2,10 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,7 +15,7 @@ import (
 
 func TestMergedTakes(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		for kind, policy := range map[string]limiter.Policy{"bucket": slow(4), "window": long(4)} {
+		for kind, policy := range map[string]limiter.Policy{"bucket": slow(4), "window": long(4), "sliding": limiter.SlidingWindow{Limit: 4, Window: time.Hour}} {
 			// That is not in the snapshot of the merged statement.
 			t.Run(kind+": count what was taken while they waited", func(t *testing.T) {
 				schema := d.schema(t)
@@ -31,6 +33,17 @@ func TestMergedTakes(t *testing.T) {
 				d.blocked(t, 1)
 				end(t, tx, true)
 				waiting.Wait()
+			})
+			t.Run(kind+": fill a new key", func(t *testing.T) {
+				op := take(policy, "k", 2)
+				op.At = time.Now().UnixNano()
+				granted, err := postgres.TakeTogether(bounded(t), d.store(t, d.schema(t), nil), op, 4)
+				row, first := op.Apply(limiter.Row{}, op.At)
+				_, second := op.Apply(row, op.At)
+				first.Tick, second.Tick = 1, 1 // the resolution of At
+				if want := []limiter.State{first, second}; err != nil || !slices.Equal(granted, want) {
+					t.Errorf("granted %+v, %v; want %+v", granted, err, want)
+				}
 			})
 			t.Run(kind+": equal AllowUpTo take one after another", func(t *testing.T) {
 				op := take(policy, "k", 3)

@@ -152,28 +152,32 @@ func TestOperationsThatMeetShareATransaction(t *testing.T) {
 func TestEqualTakesShareOneUpsert(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		policy limiter.Policy
-		before int64 // taken before they meet
-		takes  int
-		units  int64 // what the row says of the latest UPSERT
+		policy, earlier limiter.Policy
+		before          int64 // taken under the earlier policy, as the day begins
+		takes           int
+		units           int64 // what the row says of the latest UPSERT
 	}{
-		{slow, 0, 50, 50},
-		{slow, 9, 41, 41},
-		{slow, 9, 42, 1},
-		{slow, 0, 51, 1},
-		{window, 0, 50, 50},
-		{window, 9, 41, 41},
-		{window, 9, 42, 1},
-		{counting, 0, 50, 50},
-		{counting, 9, 50, 50}, // counts all, also those that do not pass
-		{counting, 0, 51, 1},
+		{slow, slow, 0, 50, 50},
+		{slow, slow, 9, 41, 41},
+		{slow, slow, 9, 42, 1},
+		{slow, slow, 0, 51, 1},
+		{window, window, 0, 50, 50},
+		{window, window, 9, 41, 41},
+		{window, window, 9, 42, 1},
+		{window, limiter.FixedWindow{Limit: 60, Window: 24 * time.Hour}, 9, 42, 1},
+		{window, limiter.FixedWindow{Limit: 50, Window: time.Hour}, 9, 41, 1}, // began with the day, and has ended
+		{counting, counting, 0, 50, 50},
+		{counting, counting, 9, 50, 50}, // counts all, also those that do not pass
+		{counting, counting, 0, 51, 1},
 	} {
 		t.Run(fmt.Sprintf("%+v after %d, %d times", c.policy, c.before, c.takes), func(t *testing.T) {
 			t.Parallel()
 			opened(t, func(t *testing.T, store *sqlite.Store, _ string) {
 				op := takeOf("l", "key", c.policy, 1)
 				if c.before > 0 {
-					must(t, testenv.ErrorOf(store.Do(t.Context(), takeOf("l", "key", c.policy, c.before))))
+					earlier := takeOf("l", "key", c.earlier, c.before)
+					earlier.At -= earlier.At % int64(24*time.Hour)
+					must(t, testenv.ErrorOf(store.Do(t.Context(), earlier)))
 				}
 				row := read(t, store, op)
 				ops := slices.Clone(ahead)

@@ -56,6 +56,9 @@ func Run(t *testing.T, store limiter.Store, rows Rows, count int) {
 					t.Fatalf("seed %d: %+v on %+v: %v", seed, op, row, err)
 				}
 				if own {
+					if d := time.Since(time.Unix(0, got.Now)).Abs(); d > time.Minute {
+						t.Fatalf("the clock of the store differs by %v from this one: set both", d)
+					}
 					wantRow, want = op.Apply(row, got.Now)
 				}
 				if got, want = reported(op, got), reported(op, want); got != want {
@@ -166,7 +169,7 @@ func anyRow(r *rand.Rand, p limiter.Policy, now int64) limiter.Row {
 	}
 	n := TableOf(p).Numbers(&limiter.Op{Policy: p}, now)
 	row := limiter.Row{Limit: n.Limit + pick(r, 0, 0, 0, 1), Period: n.Period}
-	row.At = now + pick(r, -1, 0, 1)*pick(r, 0, 1, second, 2*second, 2*second+1, 3*second, row.Period, row.Period+1, row.Period-1)
+	row.At = now + pick(r, -1, 0, 1)*pick(r, 0, 1, second, 2*second, 2*second+1, 3*second, row.Period, row.Period+1, row.Period-1, 17*row.Period, 18*row.Period)
 	if use(r, p, &row, now); r.IntN(10) == 0 { // it was reset
 		row = limiter.Row{Limit: row.Limit, Period: row.Period}
 	}
