@@ -60,7 +60,6 @@ func TestBlock(t *testing.T) {
 	})
 }
 
-// overridden is the JSON of an override.
 type overridden struct {
 	keyOf
 	Policy    policyOf   `json:"policy"`
@@ -189,7 +188,6 @@ func TestCompletion(t *testing.T) {
 	})
 }
 
-// migrated is the JSON of a migration.
 type migrated struct {
 	Version   int64      `json:"version"`
 	Name      string     `json:"name"`
@@ -236,7 +234,6 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// swept is the JSON of sweep.
 type swept struct {
 	Deleted  int64    `json:"deleted"`
 	Complete bool     `json:"complete"`

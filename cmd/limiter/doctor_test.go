@@ -4,9 +4,14 @@ package main_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,9 +19,9 @@ import (
 
 	"github.com/sqlimit/limiter/internal/daemon"
 	"github.com/sqlimit/limiter/internal/testenv"
+	"github.com/sqlimit/limiter/migrations"
 )
 
-// finding is the JSON of a check.
 type finding struct {
 	Check  string `json:"check"`
 	OK     bool   `json:"ok"`
@@ -51,7 +56,6 @@ func finds(t *testing.T, url, check, advice string, args ...string) {
 	}
 }
 
-// nothingFound wants no problem.
 func nothingFound(t *testing.T, url string, args ...string) {
 	t.Helper()
 	if bad := problems(t, url, args...); len(bad) > 0 {
@@ -143,6 +147,13 @@ func TestDoctorQueryMode(t *testing.T) {
 	contains(t, succeeds(t, pooler+"&default_query_exec_mode=exec", "doctor").stdout, "exec works behind this pooler, which is in transaction mode")
 	finds(t, pooler+"&default_query_exec_mode=describe_exec", "query mode", "default_query_exec_mode=exec")
 	contains(t, succeeds(t, db.url, "doctor").stdout, "there is no pooler")
+	full := pgBouncer(t, db.url, "default_pool_size = 1")
+	finds(t, full, "query mode", "default_query_exec_mode=exec")
+	contains(t, succeeds(t, full+"&default_query_exec_mode=exec", "doctor").stdout, "exec works behind this pooler")
+	bad := problems(t, pgBouncer(t, db.url, "pool_mode = statement")+"&default_query_exec_mode=exec")
+	if len(bad) == 0 || bad[0].Check != "query mode" || bad[0].Advice != "set pool_mode = transaction" {
+		t.Errorf("%+v", bad)
+	}
 
 	// The other commands work in any mode.
 	use(t, db.store, "login", bucket, "alice", 1)
@@ -153,18 +164,6 @@ func TestDoctorQueryMode(t *testing.T) {
 	succeeds(t, pooler, "override", "set", "login", "alice", "--capacity", "7", "--interval", "1m")
 	contains(t, succeeds(t, pooler, "override", "list").stdout, "bucket of 7")
 	succeeds(t, pooler, "sweep")
-}
-
-func TestDoctorPoolers(t *testing.T) {
-	t.Parallel()
-	db := migratedPostgres(t)
-	full := pgBouncer(t, db.url, "default_pool_size = 1")
-	finds(t, full, "query mode", "default_query_exec_mode=exec")
-	contains(t, succeeds(t, full+"&default_query_exec_mode=exec", "doctor").stdout, "exec works behind this pooler")
-	bad := problems(t, pgBouncer(t, db.url, "pool_mode = statement")+"&default_query_exec_mode=exec")
-	if len(bad) == 0 || bad[0].Check != "query mode" || bad[0].Advice != "set pool_mode = transaction" {
-		t.Errorf("%+v", bad)
-	}
 }
 
 // pgBouncer starts a pooler in transaction mode, unless settings say otherwise, and returns the URL of
@@ -189,7 +188,6 @@ func pgBouncer(t *testing.T, target string, settings ...string) string {
 	return p.DSN
 }
 
-// stopAfter stops a program when the test ends.
 func stopAfter(t *testing.T, d *daemon.Daemon) {
 	t.Helper()
 	t.Cleanup(func() { must(t, d.Stop()) })
@@ -218,4 +216,173 @@ func TestDoctorClock(t *testing.T) {
 	succeeds(t, server.DSN, "migrate", "up")
 	finds(t, server.DSN, "clock", "synchronize")
 	contains(t, limiterCLI(t, server.DSN, "doctor").stdout, "ahead of this machine")
+}
+
+func allTables() string {
+	var names []string
+	for _, table := range migrations.Tables() {
+		names = append(names, table.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// applicationGrants are those that docs/operations.md asks for.
+var applicationGrants = []string{
+	"GRANT USAGE ON SCHEMA public TO %s",
+	"GRANT SELECT, INSERT, UPDATE ON " + allTables() + " TO %s",
+	"GRANT SELECT ON limiter_overrides TO %s",
+}
+
+func TestDoctorRoles(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	role := newRole(t, db, applicationGrants...)
+	nothingFound(t, role)
+	contains(t, succeeds(t, role, "doctor").stdout, "a decision of each kind worked", "may not sweep", "may not read limiter_goose_version")
+	if rows := succeeds(t, db.url, "top").stdout; !strings.Contains(rows, "0 rows read") {
+		t.Errorf("the doctor left rows:\n%s", rows)
+	}
+	reader := newRole(t, db, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO %s", "GRANT INSERT, UPDATE ON limiter_token_buckets TO %s")
+	finds(t, reader, "privileges", `GRANT SELECT, INSERT, UPDATE ON "public".limiter_fixed_windows TO`)
+}
+
+func TestDoctorReadOnlyDirectory(t *testing.T) {
+	t.Parallel()
+	// The program runs as another account, because root may write any file.
+	other, err := daemon.New("", "cli", syscall.SIGKILL)
+	must(t, err)
+	stopAfter(t, other)
+	file, copied := filepath.Join(other.Dir, "app.db"), filepath.Join(other.Dir, "limiter")
+	succeeds(t, "sqlite:"+file, "migrate", "up")
+	binary, err := os.ReadFile(os.Args[0])
+	must(t, err)
+	t.Cleanup(func() { _ = os.Chmod(other.Dir, 0o755) })
+	must(t, errors.Join(os.WriteFile(copied, binary, 0o755), os.Chmod(file, 0o444), os.Chmod(other.Dir, 0o555)))
+	cmd := other.Command(t.Context(), copied, "doctor")
+	cmd.Env = command(t.Context(), "sqlite:"+file).Env
+	out, err := cmd.Output()
+	if err == nil || cmd.ProcessState.ExitCode() != 4 {
+		t.Errorf("exit code %d, want 4", cmd.ProcessState.ExitCode())
+	}
+	contains(t, string(out), "FIX  connection", "make the file and its directory writable")
+}
+
+func TestDoctorConnection(t *testing.T) {
+	t.Parallel()
+	port, err := testenv.FreePort()
+	must(t, err)
+	garbage := filepath.Join(t.TempDir(), "garbage.db")
+	must(t, os.WriteFile(garbage, []byte(strings.Repeat("garbage", 1000)), 0o600))
+	for _, c := range []struct {
+		name, url, found, advice string
+		code                     int
+	}{
+		{"no server", fmt.Sprintf("postgres://user:hunter2@127.0.0.1:%d/db", port), "connection refused", "check the URL", 3},
+		{"no database file", "sqlite:" + garbage, "file is not a database", "check the path", 1},
+		{"a directory", "sqlite:" + filepath.Dir(garbage), "unable to open", "check the path", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			a := limiterCLI(t, c.url, "doctor")
+			contains(t, a.stdout, "FIX  connection", c.advice)
+			if strings.Count(a.stdout, c.found) != 1 || a.stderr != "" || strings.Contains(a.stdout, `\n`) || a.code != c.code {
+				t.Errorf("want exit code %d and %q once, in one line: %+v", c.code, c.found, a)
+			}
+			if strings.HasPrefix(c.url, "sqlite:") && strings.Contains(a.stdout, "server") {
+				t.Errorf("advice for a server:\n%s", a.stdout)
+			}
+			found := decode[[]finding](t, limiterCLI(t, c.url, "doctor", "-o", "json"))
+			if len(found) != 1 || strings.Contains(found[0].Found, "\n") {
+				t.Errorf("%+v", found)
+			}
+		})
+	}
+}
+
+func TestDoctorCitusPlainTable(t *testing.T) {
+	t.Parallel()
+	admin := onCitus(t, "cli_doctor")
+	nothingFound(t, admin, "--schema", "cli_doctor") // plain tables work like those of any server
+	execute(t, admin, "SELECT create_distributed_table('cli_doctor.limiter_token_buckets', 'key')")
+	others := migrations.Tables()[1:]
+	if bad := problems(t, admin, "--schema", "cli_doctor"); len(bad) != len(others) || bad[0].Found != "not distributed, but another table is" {
+		t.Errorf("%+v", bad)
+	}
+	for _, table := range others {
+		execute(t, admin, "SELECT create_distributed_table('cli_doctor."+table.Name+"', 'key')")
+	}
+	nothingFound(t, admin, "--schema", "cli_doctor")
+	succeeds(t, admin, "block", "login", "alice", "--for", "1h", "--capacity", "5", "--interval", "1m", "--schema", "cli_doctor")
+	succeeds(t, admin, "sweep", "--schema", "cli_doctor")
+	contains(t, succeeds(t, admin, "top", "--schema", "cli_doctor").stdout, `"alice"`)
+	contains(t, succeeds(t, admin, "top", "--exact", "login", "--schema", "cli_doctor").stdout, "1 row read", `"alice"`)
+	position := decode[swept](t, succeeds(t, admin, "sweep", "--from", "6c."+strings.Repeat(",0", len(others)), "--for", "1ns", "-o", "json", "--schema", "cli_doctor")).Position
+	contains(t, succeeds(t, admin, "sweep", "--from", position, "--schema", "cli_doctor").stdout, "no other row has expired")
+	succeeds(t, admin, "reset", "login", "alice", "--schema", "cli_doctor")
+}
+
+func TestDoctorCitusOtherColumn(t *testing.T) {
+	t.Parallel()
+	admin := onCitus(t, "cli_distributed")
+	execute(t, admin,
+		"SELECT create_distributed_table('cli_distributed.limiter_token_buckets', 'limiter')",
+		"SELECT create_reference_table('cli_distributed.limiter_fixed_windows')")
+	for _, table := range migrations.Tables()[2:] {
+		execute(t, admin, "SELECT create_distributed_table('cli_distributed."+table.Name+"', 'key')")
+	}
+	bad := problems(t, admin, "--schema", "cli_distributed")
+	if len(bad) != 2 || bad[0].Found != "distributed by limiter" || bad[1].Found != "a reference table" {
+		t.Errorf("%+v", bad)
+	}
+	for _, f := range bad { // the advice is SQL up to the page that it names
+		advice, _, _ := strings.Cut(f.Advice, ": see")
+		undistribute, distribute, _ := strings.Cut(advice, ", then ")
+		execute(t, admin, undistribute, distribute)
+	}
+	nothingFound(t, admin, "--schema", "cli_distributed")
+}
+
+func TestDoctorCitusWorker(t *testing.T) {
+	t.Parallel()
+	admin := onCitus(t, "cli_worker")
+	for _, table := range migrations.Tables() {
+		execute(t, admin, "SELECT create_distributed_table('cli_worker."+table.Name+"', 'key')")
+	}
+	execute(t, admin, "SELECT create_reference_table('cli_worker.limiter_overrides')")
+	worker, err := url.Parse(admin)
+	must(t, err)
+	conn, err := pgx.Connect(t.Context(), admin)
+	must(t, err)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	err = conn.QueryRow(t.Context(), "SELECT node_name || ':' || node_port FROM citus_get_active_worker_nodes() LIMIT 1").Scan(&worker.Host)
+	must(t, err)
+	nothingFound(t, worker.String(), "--schema", "cli_worker")
+}
+
+// onCitus makes the tables in a schema on the cluster whose coordinator LIMITER_TEST_CITUS_DSN names,
+// as a superuser.
+func onCitus(t *testing.T, schema string) (admin string) {
+	t.Helper()
+	admin = os.Getenv("LIMITER_TEST_CITUS_DSN")
+	if admin == "" {
+		t.Skip("LIMITER_TEST_CITUS_DSN is not set")
+	}
+	execute(t, admin, "DROP SCHEMA IF EXISTS "+schema+" CASCADE", "CREATE SCHEMA "+schema)
+	t.Cleanup(func() { execute(t, admin, "DROP SCHEMA "+schema+" CASCADE") })
+	succeeds(t, admin, "migrate", "up", "--schema", schema)
+	return admin
+}
+
+// Plain tables on a coordinator work with a store without WithCitus. The test makes the catalogs of Citus
+// that the doctor reads, so it needs no cluster.
+func TestDoctorPlainCitus(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	db.exec(t, "SET allow_system_table_mods = on",
+		`CREATE TABLE pg_catalog.pg_dist_partition (logicalrelid regclass, partmethod "char", partkey text, repmodel "char")`,
+		"CREATE TABLE pg_catalog.pg_dist_local_group (groupid int)",
+		"CREATE FUNCTION pg_catalog.column_to_column_name(regclass, text) RETURNS text LANGUAGE sql AS 'SELECT $2'")
+	nothingFound(t, db.url)
+	contains(t, succeeds(t, db.url, "doctor").stdout, "Citus table limiter_token_buckets", "not distributed; the store of an application works without the option for Citus",
+		"storage of limiter_token_buckets")
 }

@@ -3,13 +3,14 @@
 package main_test
 
 import (
-	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,7 +23,6 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-// topped is the JSON of top.
 type topped struct {
 	RowsRead int64    `json:"rows_read"`
 	Rows     int64    `json:"rows"`
@@ -81,57 +81,42 @@ func TestTopOfALargeTable(t *testing.T) {
 	})
 }
 
-// terminal is a run of the program on a terminal.
 type terminal struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	file *os.File
-
-	mu   sync.Mutex
-	text bytes.Buffer
-	read chan struct{} // closed at the end of the output
+	t      *testing.T
+	cmd    *exec.Cmd
+	file   *os.File
+	output strings.Builder
 }
 
 func openTerminal(t *testing.T, columns uint16, url string, args ...string) *terminal {
 	t.Helper()
-	cmd := command(t.Context(), url, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	cmd := command(ctx, url, args...)
 	file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: columns})
 	must(t, err)
 	t.Cleanup(func() { file.Close() })
-	x := &terminal{t: t, cmd: cmd, file: file, read: make(chan struct{})}
-	go func() {
-		defer close(x.read)
-		buf := make([]byte, 4096)
-		for {
-			n, err := file.Read(buf)
-			x.mu.Lock()
-			x.text.Write(buf[:n])
-			x.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return x
+	return &terminal{t: t, cmd: cmd, file: file}
 }
 
-func (x *terminal) output() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.text.String()
+// read reads what the program prints next. It returns false at the end of the output.
+func (x *terminal) read() bool {
+	buf := make([]byte, 4096)
+	n, err := x.file.Read(buf)
+	x.output.Write(buf[:n])
+	return err == nil
 }
 
-// await waits until the program has printed text.
+// await reads until the program has printed text.
 func (x *terminal) await(text string) {
 	x.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(ansi.Strip(x.output()), text); <-time.After(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			x.t.Fatalf("no %q in %q", text, x.output())
+	for !strings.Contains(ansi.Strip(x.output.String()), text) {
+		if !x.read() {
+			x.t.Fatalf("no %q in %q", text, x.output.String())
 		}
 	}
 }
 
-// press types keys.
 func (x *terminal) press(keys string) {
 	x.t.Helper()
 	must(x.t, testenv.ErrorOf(x.file.WriteString(keys)))
@@ -140,10 +125,11 @@ func (x *terminal) press(keys string) {
 // wantEnd waits for the end of the program and compares its exit code.
 func (x *terminal) wantEnd(code int) {
 	x.t.Helper()
+	for x.read() {
+	}
 	_ = x.cmd.Wait()
-	<-x.read
 	if got := x.cmd.ProcessState.ExitCode(); got != code {
-		x.t.Errorf("exit code %d, want %d: %q", got, code, x.output())
+		x.t.Errorf("exit code %d, want %d: %q", got, code, x.output.String())
 	}
 }
 
@@ -158,7 +144,7 @@ func TestTopOnATerminal(t *testing.T) {
 		x.await("7 of 10")
 		x.press("q")
 		x.wantEnd(0)
-		if out := x.output(); strings.Contains(out, "\x1b]0;") || strings.Contains(out, strings.Repeat("x", 80)) {
+		if out := x.output.String(); strings.Contains(out, "\x1b]0;") || strings.Contains(out, strings.Repeat("x", 80)) {
 			t.Errorf("%q", out)
 		}
 	})
@@ -172,7 +158,7 @@ func TestTopWidth(t *testing.T) {
 		}
 		x := openTerminal(t, 80, db.url, "top", "--once")
 		x.wantEnd(0)
-		for line := range strings.Lines(x.output()) {
+		for line := range strings.Lines(x.output.String()) {
 			line = strings.TrimRight(line, "\r\n")
 			if ansi.StringWidth(line) > 80 || strings.ContainsFunc(line, isControl) {
 				t.Errorf("%d columns: %q", ansi.StringWidth(line), line)
@@ -191,7 +177,7 @@ func TestSweepInterrupt(t *testing.T) {
 		}
 		must(t, x.cmd.Process.Signal(os.Interrupt))
 		x.wantEnd(130)
-		contains(t, x.output(), "there may be more")
+		contains(t, x.output.String(), "there may be more")
 	})
 }
 
@@ -227,8 +213,8 @@ func TestTopPages(t *testing.T) {
 	x.await("tttttttttt")
 	x.await("13 more limiters")
 	x.await("PgDn scroll")
-	if strings.Contains(x.output(), "mmmm") {
-		t.Errorf("more limiters than fit: %q", x.output())
+	if strings.Contains(x.output.String(), "mmmm") {
+		t.Errorf("more limiters than fit: %q", x.output.String())
 	}
 	x.press("\x1b[6~") // page down
 	x.await("mmmmmmmmmm")
@@ -238,6 +224,14 @@ func TestTopPages(t *testing.T) {
 	x.wantEnd(0)
 }
 
+func openDatabase(t *testing.T, url string) *database.DB {
+	t.Helper()
+	db, err := database.Open(t.Context(), database.Options{URL: url})
+	must(t, err)
+	t.Cleanup(db.Close)
+	return db
+}
+
 // A reading of large tables looks at 50 limiters.
 func TestTopTurns(t *testing.T) {
 	t.Parallel()
@@ -245,9 +239,7 @@ func TestTopTurns(t *testing.T) {
 	for i := range 60 {
 		use(t, target.store, fmt.Sprintf("limiter%02d", i), bucket, "key", 1)
 	}
-	db, err := database.Open(t.Context(), database.Options{URL: target.url})
-	must(t, err)
-	defer db.Close()
+	db := openDatabase(t, target.url)
 	top := database.NewTop(db, "", 10)
 	for reading, want := range []int{50, 60} {
 		r, err := top.Read(t.Context())
@@ -260,4 +252,51 @@ func TestTopTurns(t *testing.T) {
 			t.Errorf("reading %d: keys of %d limiters of %d, of %d rows; want %d of 60", reading, found, len(r.Limiters), r.Total, want)
 		}
 	}
+}
+
+func TestTopExact(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db target) {
+		const rows = 9000 // more than a statement reads
+		db.exec(t, expired(db.url, strconv.Itoa(rows)))
+		succeeds(t, db.url, "block", "old", "victim", "--for", "1h", "--capacity", "1", "--interval", "1s")
+		use(t, db.store, "other", bucket, "alice", 5)
+		got := decode[topped](t, succeeds(t, db.url, "top", "--exact", "old", "-o", "json"))
+		if !got.All || got.RowsRead != rows+1 || got.Rows != rows+1 {
+			t.Errorf("read %d of %d rows, all: %v; want %d", got.RowsRead, got.Rows, got.All, rows+1)
+		}
+		if len(got.Limiters) != 1 || len(got.Limiters[0].Keys) != 1 || *got.Limiters[0].Keys[0].Key != "victim" || got.Limiters[0].Keys[0].Allowed {
+			t.Errorf("the blocked key is not found: %+v", got.Limiters)
+		}
+		x := openTerminal(t, 80, db.url, "top", "--exact", "old")
+		for _, text := range []string{"rows read, ", `"victim"`} {
+			x.await(text)
+		}
+		x.wantEnd(0)
+		contains(t, succeeds(t, db.url, "top", "--exact", "unknown").stdout, "known limiters: old, other")
+	})
+}
+
+func TestTopExactProgress(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, target target) {
+		target.exec(t, expired(target.url, "9000"))
+		db := openDatabase(t, target.url)
+		var rows []int64
+		var shares []float64
+		if _, err := db.Exact(t.Context(), "old", 10, 10*time.Second, func(read int64, share float64) {
+			rows, shares = append(rows, read), append(shares, share)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(rows) < 4 || !slices.IsSorted(rows) || !slices.IsSorted(shares) || shares[0] >= 0.5 || slices.Max(shares) < 0.8 {
+			t.Errorf("it reports %d rows and the shares %.2f", rows, shares)
+		}
+		canceled, cancel := context.WithCancel(t.Context())
+		calls := 0
+		_, err := db.Exact(canceled, "old", 10, 10*time.Second, func(int64, float64) { calls++; cancel() })
+		if !errors.Is(err, context.Canceled) || calls != 1 {
+			t.Errorf("canceled after the first statement: %v, and %d statements", err, calls)
+		}
+	})
 }

@@ -3,11 +3,18 @@
 package main_test
 
 import (
+	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/charmbracelet/x/ansi"
+
+	program "github.com/sqlimit/limiter/cmd/limiter"
 )
 
 func TestMissingTables(t *testing.T) {
@@ -126,4 +133,92 @@ func TestKeywordDSN(t *testing.T) {
 	contains(t, succeeds(t, keywords, "peek", "login", "alice").stdout, "1 of 5")
 	nothingFound(t, keywords)
 	contains(t, succeeds(t, keywords+" default_query_exec_mode = exec", "doctor").stdout, "exec; there is no pooler")
+}
+
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full")
+	}
+	defer full.Close()
+	db := migratedSQLite(t)
+	for _, args := range []string{"peek login alice", "reset login alice", "sweep", "sweep -o json", "top", "doctor", "override list"} {
+		cmd := command(t.Context(), db.url, strings.Fields(args)...)
+		var stderr strings.Builder
+		cmd.Stdout, cmd.Stderr = full, &stderr
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), "no space left") {
+			t.Errorf("limiter %s: %v, %q, want exit code 1", args, err, stderr.String())
+		}
+	}
+}
+
+func TestSweepThatFails(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	// A statement deletes up to 4,000 rows.
+	db.exec(t, expired("", "20000"), "CREATE SEQUENCE deletes", `CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('deletes') > 12000 THEN RAISE 'terminating connection' USING ERRCODE = '57P01'; END IF;
+			RETURN old;
+		END $$`, "CREATE TRIGGER stop BEFORE DELETE ON limiter_token_buckets FOR EACH ROW EXECUTE FUNCTION stop()")
+	a := limiterCLI(t, db.url, "sweep", "-o", "json")
+	if got := decode[swept](t, a); a.code != 3 || got.Deleted == 0 || got.Complete {
+		t.Errorf("%+v, want exit code 3 and the rows that were deleted", a)
+	}
+	contains(t, a.stderr, "terminating connection")
+}
+
+func TestSweepOnANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	db := migratedPostgres(t)
+	db.exec(t, expired("", "3000"))
+	x := openTerminal(t, 20, db.url, "sweep")
+	x.wantEnd(0)
+	lines := strings.Split(x.output.String(), "\r")
+	for _, line := range lines[:len(lines)-2] { // before the result
+		if width := ansi.StringWidth(line); width >= 20 && !strings.Contains(line, "deleted 3000 rows in") {
+			t.Errorf("%d columns: %q, want less than 20", width, line)
+		}
+	}
+	contains(t, x.output.String(), "deleted 3000 rows in", "[")
+}
+
+func TestExitCodeOfALostConnection(t *testing.T) {
+	t.Parallel()
+	if code := program.ExitCode(t.Context(), fmt.Errorf("read: %w", io.ErrUnexpectedEOF)); code != 3 {
+		t.Errorf("exit code %d, want 3", code)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	contains(t, succeeds(t, "", "--version").stdout, "limiter version ")
+}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/cli.md")
+	must(t, err)
+	page := string(text)
+	_, list, _ := strings.Cut(succeeds(t, "", "help").stdout, "Available Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	commands := regexp.MustCompile(`(?m)^  (\w+)`).FindAllStringSubmatch(list, -1)
+	if len(commands) < 10 {
+		t.Fatalf("commands %q", commands)
+	}
+	for _, c := range commands {
+		if !strings.Contains(page, "limiter "+c[1]) && !strings.Contains(page, "`"+c[1]) {
+			t.Errorf("docs/cli.md does not show limiter %s", c[1])
+		}
+	}
+	// Every flag that the page names exists.
+	var help strings.Builder
+	for _, c := range append(commands, []string{"", "override set"}, []string{"", "override list"}, []string{"", "migrate down"}) {
+		help.WriteString(succeeds(t, "", append(strings.Fields(c[1]), "--help")...).stdout)
+	}
+	for _, flag := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(page, -1) {
+		if !strings.Contains(help.String(), flag) {
+			t.Errorf("docs/cli.md names the flag %s, which no command has", flag)
+		}
+	}
 }
