@@ -28,7 +28,6 @@ var sqliteModes = map[string][]string{
 	},
 }
 
-// migration is [migrations.Up] or [migrations.Down].
 type migration = func(context.Context, migrations.Dialect, *sql.DB, ...migrations.Option) error
 
 // together starts n migrations at once, each on a handle of its own, and returns their errors. The
@@ -102,25 +101,29 @@ func TestUpAtOncePostgreSQL(t *testing.T) {
 	})
 }
 
-func TestUpWaitsForALockedSQLiteFile(t *testing.T) {
+func TestUpWaits(t *testing.T) {
 	t.Parallel()
-	d := onSQLite(t)
-	other, err := d.open(t, "_txlock", "exclusive").BeginTx(t.Context(), nil)
-	must(t, err)
-	waiting := d.open(t)
-
-	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	err = migrations.Up(short, d.dialect, waiting)
-	if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Up while the file is locked: %v, want ErrCanceled and DeadlineExceeded", err)
-	}
-
-	done := make(chan error)
-	go func() { done <- migrations.Up(t.Context(), d.dialect, waiting) }()
-	must(t, other.Rollback())
-	must(t, <-done)
-	d.wantGolden(t)
+	onEach(t, func(t *testing.T, d database) {
+		params, lock := []string(nil), `SELECT pg_advisory_xact_lock(8189646887991628505)` // all releases need the same lock
+		if d.dialect == migrations.SQLite {
+			params, lock = []string{"_txlock", "exclusive"}, `SELECT 1`
+		}
+		other, err := d.open(t, params...).BeginTx(t.Context(), nil)
+		must(t, err)
+		must(t, testenv.ErrorOf(other.ExecContext(t.Context(), lock)))
+		waiting := d.open(t)
+		short, cancel := context.WithTimeout(t.Context(), time.Second) // enough to migrate without waiting
+		defer cancel()
+		err = migrations.Up(short, d.dialect, waiting)
+		if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Up while another process has the lock: %v, want ErrCanceled and DeadlineExceeded", err)
+		}
+		done := make(chan error)
+		go func() { done <- migrations.Up(t.Context(), d.dialect, waiting) }()
+		must(t, other.Rollback())
+		must(t, <-done)
+		d.wantGolden(t)
+	})
 }
 
 func TestAnInterruptedUpLeavesNoTrace(t *testing.T) {

@@ -24,22 +24,31 @@ func (d database) row(table *tables.Table) map[string]string {
 	return row
 }
 
-// list returns a list of numbers.
 func (d database) list(numbers ...int64) string {
 	if d.dialect == migrations.SQLite {
-		return fmt.Sprintf("X'%x'", rowlist.Of(numbers...))
+		return d.bytes(rowlist.Of(numbers...))
 	}
-	return strings.ReplaceAll(fmt.Sprintf("'{%v}'::bigint[]", strings.Trim(fmt.Sprint(numbers), "[]")), " ", ",")
+	return "'{" + strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers), "[]"), " ", ",") + "}'::bigint[]"
 }
 
-// insert returns a statement for a row in order, but for the given column. keys are given as hex.
-func (d database) insert(table, column, value string, key int) string {
-	row := d.row(tables.All[slices.IndexFunc(tables.All, func(t *tables.Table) bool { return t.Name == table })])
-	row["key"] = fmt.Sprintf(`'\x%04x'`, key)
+func (d database) bytes(text string) string {
 	if d.dialect == migrations.SQLite {
-		row["key"] = fmt.Sprintf("X'%04x'", key)
+		return fmt.Sprintf("X'%x'", text)
 	}
-	row[column] = value
+	return fmt.Sprintf(`'\x%x'`, text)
+}
+
+func (d database) key(number int) string { return d.bytes(fmt.Sprint(number)) }
+
+// insert returns the INSERT of a valid row, with one column replaced.
+func (d database) insert(table, column, value string, key int) string {
+	return d.insertRow(table, map[string]string{"key": d.key(key), column: value})
+}
+
+// insertRow returns the INSERT of a valid row, with these columns replaced. One of them must be the key.
+func (d database) insertRow(table string, columns map[string]string) string {
+	row := d.row(tables.All[slices.IndexFunc(tables.All, func(t *tables.Table) bool { return t.Name == table })])
+	maps.Copy(row, columns)
 	names := slices.Sorted(maps.Keys(row))
 	values := make([]string, len(names))
 	for i, name := range names {
@@ -48,7 +57,6 @@ func (d database) insert(table, column, value string, key int) string {
 	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (%s)", table, strings.Join(names, ", "), strings.Join(values, ", "))
 }
 
-// rejects fails the test if the column takes the value.
 func (d database) rejects(t *testing.T, table, column, value string) {
 	t.Helper()
 	if _, err := d.ExecContext(t.Context(), d.insert(table, column, value, 0)); err == nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/sqlimit/limiter/migrations"
 )
 
-// calls returns the errors of all functions on one database.
 func (d database) calls(ctx context.Context) map[string]error {
 	_, status := migrations.Status(ctx, d.dialect, d.DB, d.opts...)
 	return map[string]error{

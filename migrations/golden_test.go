@@ -84,7 +84,6 @@ func (d database) wantGolden(t *testing.T) {
 	d.wantRecordedOnce(t)
 }
 
-// wantEmpty fails the test if anything is left.
 func (d database) wantEmpty(t *testing.T) {
 	t.Helper()
 	if got := d.dump(t); got != "" {

@@ -20,7 +20,6 @@ type state struct {
 	says  string // a pattern for the error of Up, "" if Up succeeds
 }
 
-// records replaces the recorded versions.
 func records(versions ...string) []string {
 	statements := []string{`DELETE FROM limiter_goose_version`}
 	for _, v := range versions {

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -91,7 +90,6 @@ func with(dsn string, params ...string) string {
 	return dsn
 }
 
-// onSQLite returns an empty SQLite database in a file.
 func onSQLite(t *testing.T) database {
 	t.Helper()
 	d := database{dialect: migrations.SQLite, dsn: "file:" + filepath.Join(t.TempDir(), "limiter.db")}
@@ -120,7 +118,6 @@ func onEach(t *testing.T, f func(t *testing.T, d database)) {
 	onPostgres(t, f)
 }
 
-// run runs statements that must succeed.
 func run(t *testing.T, db *sql.DB, statements ...string) {
 	t.Helper()
 	for _, s := range statements {
@@ -130,22 +127,12 @@ func run(t *testing.T, db *sql.DB, statements ...string) {
 	}
 }
 
-// count returns the number that a query returns.
 func (d database) count(t *testing.T, query string, args ...any) (n int) {
 	t.Helper()
 	if err := d.QueryRowContext(t.Context(), query, args...).Scan(&n); err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
 	return n
-}
-
-// text returns the first migration for the database.
-func (d database) text(t *testing.T) (up string) {
-	t.Helper()
-	text, err := fs.ReadFile(migrations.FS, string(d.dialect)+"/00001_create_limiter_tables.sql")
-	must(t, err)
-	up, _, _ = strings.Cut(string(text), "-- +goose Down")
-	return up
 }
 
 func (d database) up(t *testing.T) {
@@ -187,7 +174,6 @@ func (d database) wantUsable(t *testing.T) {
 	d.wantUnchanged(t, before)
 }
 
-// check returns what the Check of a store returns.
 func (d database) check(t *testing.T) error {
 	t.Helper()
 	if d.dialect == migrations.SQLite {
@@ -202,7 +188,6 @@ func (d database) check(t *testing.T) error {
 	return store.Check(t.Context())
 }
 
-// wantRecordedOnce fails the test if a version is recorded twice.
 func (d database) wantRecordedOnce(t *testing.T) {
 	t.Helper()
 	var rows, versions int

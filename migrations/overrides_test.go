@@ -14,7 +14,6 @@ import (
 	"github.com/sqlimit/limiter/migrations"
 )
 
-// override is a row of limiter_overrides.
 type override struct {
 	kind                     string
 	capacity, refill, period any
