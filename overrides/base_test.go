@@ -12,7 +12,6 @@ import (
 	"github.com/sqlimit/limiter/overrides"
 )
 
-// list is a source.
 type list []limiter.Override
 
 func (l list) Overrides(context.Context, string, int) ([]limiter.Override, error) { return l, nil }
