@@ -57,26 +57,11 @@ func run(paths []string) error {
 	return nil
 }
 
-// report is the part of a campaign's report that the figures come from.
-type report struct {
-	Tier      string            `json:"tier"`
-	Seed      uint64            `json:"seed"`
-	Fraction  float64           `json:"fraction"`
-	Versions  map[string]string `json:"versions"`
-	Scenarios []struct {
-		Name    string           `json:"name"`
-		Rounds  int              `json:"rounds"`
-		Wanted  int              `json:"wanted"`
-		Seconds float64          `json:"seconds"`
-		Counts  map[string]int64 `json:"counts"`
-	} `json:"scenarios"`
-}
-
-func read(paths []string) ([]report, error) {
+func read(paths []string) ([]campaign.Report, error) {
 	if len(paths) == 0 {
 		return nil, fmt.Errorf("no report; name one")
 	}
-	reports := make([]report, len(paths))
+	reports := make([]campaign.Report, len(paths))
 	for i, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -125,7 +110,7 @@ var rows = []row{
 	{"**double charges**", campaign.DoubleCharges, campaign.DoubleCharges, true},
 }
 
-func blocksOf(reports []report) (map[string]string, error) {
+func blocksOf(reports []campaign.Report) (map[string]string, error) {
 	postgres, sqlite := map[string]int64{}, map[string]int64{}
 	for _, r := range reports {
 		if r.Fraction != 0 || strings.HasSuffix(r.Versions["limiter"], "-dirty") {
@@ -167,7 +152,7 @@ func table(rows []row, postgres, sqlite map[string]int64) string {
 }
 
 // lost tells what options that trade durability for speed have cost.
-func lost(reports []report, postgres map[string]int64) string {
+func lost(reports []campaign.Report, postgres map[string]int64) string {
 	if postgres[campaign.LostAsyncCommit] == 0 {
 		return ""
 	}
@@ -179,8 +164,7 @@ standby that lagged behind lost %d takes (failovers: %d).
 		postgres[campaign.LostAsyncFailover], kills(reports, "asynchronous standby", campaign.Failovers))
 }
 
-// runs lists the reports: what ran, of which commit, and how to repeat it.
-func runs(reports []report) string {
+func runs(reports []campaign.Report) string {
 	var b strings.Builder
 	b.WriteString("\n| tier | scenarios | commit | minutes | seed |\n|---|---|---|---:|---:|\n")
 	for _, r := range reports {
@@ -196,8 +180,8 @@ func runs(reports []report) string {
 		fmt.Fprintf(&b, "| %s | %s | %s | %.0f | %d |\n", r.Tier, strings.Join(names, ", "), r.Versions["limiter"], seconds/60, r.Seed)
 	}
 	fmt.Fprintf(&b, "\nVersions: %s; modernc.org/sqlite %s.\n",
-		strings.Join(distinct(reports, func(r report) string { return server(r.Versions["postgres"]) }), ", "),
-		strings.Join(distinct(reports, func(r report) string { return r.Versions["modernc.org/sqlite"] }), ", "))
+		strings.Join(distinct(reports, func(r campaign.Report) string { return server(r.Versions["postgres"]) }), ", "),
+		strings.Join(distinct(reports, func(r campaign.Report) string { return r.Versions["modernc.org/sqlite"] }), ", "))
 	return b.String()
 }
 
@@ -211,7 +195,7 @@ func server(version string) string {
 }
 
 // kills sums up a count over the scenarios whose name contains word.
-func kills(reports []report, word, what string) (n int64) {
+func kills(reports []campaign.Report, word, what string) (n int64) {
 	for _, r := range reports {
 		for _, s := range r.Scenarios {
 			if strings.Contains(s.Name, word) {
@@ -222,7 +206,7 @@ func kills(reports []report, word, what string) (n int64) {
 	return n
 }
 
-func distinct(reports []report, of func(report) string) (all []string) {
+func distinct(reports []campaign.Report, of func(campaign.Report) string) (all []string) {
 	for _, r := range reports {
 		if s := of(r); !slices.Contains(all, s) {
 			all = append(all, s)

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// Report is what a campaign writes: package figures reads it.
+type Report = report
+
 type report struct {
 	Tier      Tier              `json:"tier"`
 	Seed      uint64            `json:"seed"`
