@@ -2,13 +2,12 @@
 package publish_test
 
 import (
-	"errors"
 	"fmt"
-	"go/build"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,32 +67,22 @@ func serve(t *testing.T, proxy, path, dir string) {
 
 // packages returns the import paths of the packages in a module that others may import, and those
 // of its commands.
-func packages(t *testing.T, path, dir string) (libraries, commands []string) {
+func packages(t *testing.T, dir string) (libraries, commands []string) {
 	t.Helper()
-	must(t, filepath.WalkDir(dir, func(at string, entry os.DirEntry, err error) error {
-		if err != nil || !entry.IsDir() {
-			return err
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{if .GoFiles}}{{.ImportPath}} {{.Name}}{{end}}", "./...")
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	must(t, err)
+	for line := range strings.Lines(string(out)) {
+		path, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch {
+		case path == "", slices.Contains(strings.Split(path, "/"), "internal"):
+		case name == "main":
+			commands = append(commands, path)
+		default:
+			libraries = append(libraries, path)
 		}
-		name := entry.Name()
-		_, other := os.Stat(filepath.Join(at, "go.mod"))
-		if at != dir && (name == "internal" || name == "testdata" || strings.HasPrefix(name, ".") || other == nil) {
-			return filepath.SkipDir
-		}
-		p, err := build.ImportDir(at, 0)
-		if none := (*build.NoGoError)(nil); errors.As(err, &none) || err == nil && len(p.GoFiles) == 0 {
-			return nil // no files, or tests only
-		} else if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(dir, at)
-		importPath := filepath.ToSlash(filepath.Join(path, relative))
-		if p.Name == "main" {
-			commands = append(commands, importPath)
-		} else {
-			libraries = append(libraries, importPath)
-		}
-		return err
-	}))
+	}
 	return libraries, commands
 }
 
@@ -118,7 +107,7 @@ func TestPublishedModules(t *testing.T) {
 	var imports, commands []string
 	for path, dir := range published(t) {
 		serve(t, proxy, path, dir)
-		libraries, programs := packages(t, path, dir)
+		libraries, programs := packages(t, dir)
 		imports, commands = append(imports, libraries...), append(commands, programs...)
 	}
 	if len(imports) < 8 || len(commands) == 0 {
@@ -149,7 +138,6 @@ func TestPublishedModules(t *testing.T) {
 	}
 }
 
-// downloads is where the go command keeps what it has downloaded.
 func downloads(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
