@@ -22,7 +22,6 @@ import (
 //go:embed catalog.txt
 var catalogText string
 
-// bug is a bug of the catalog.
 type bug struct {
 	name, what string
 	edits      []edit

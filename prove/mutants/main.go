@@ -61,7 +61,6 @@ func run(ctx context.Context, args []string) error {
 	return plantGenerated(ctx, o)
 }
 
-// options are the values of the flags.
 type options struct {
 	catalog, list, compare, thorough bool
 	names, tier, pkg, out, hints     string
@@ -133,7 +132,6 @@ func server(ctx context.Context, dir string) (env []string, stop func() error, e
 	return []string{trial.DSN + "=" + p.DSN}, p.Stop, nil
 }
 
-// plantGenerated tries generated mutants.
 func plantGenerated(ctx context.Context, o options) error {
 	match, err := regexp.Compile(o.names)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// find finds the mutants of a package.
 func (p *pkg) find() {
 	for _, f := range p.files {
 		for _, d := range f.ast.Decls {
@@ -34,7 +33,6 @@ func (p *pkg) funcName(f *file, d *ast.FuncDecl) string {
 	return receiver + "." + d.Name.Name
 }
 
-// walk looks at a node and all that it has.
 func (s *scope) walk(n ast.Node, parents ...ast.Node) {
 	ast.PreorderStack(n, parents, func(n ast.Node, stack []ast.Node) bool {
 		s.stack = stack

@@ -37,7 +37,6 @@ type Result struct {
 	last    int               // id
 }
 
-// add gives a mutant its id.
 func (r *Result) add(m *Mutant, dir string, site int) {
 	r.last++
 	m.ID, m.Site, m.Dir = r.last, site, dir
@@ -96,7 +95,6 @@ type scope struct {
 	stack  []ast.Node       // the parents, the nearest last
 }
 
-// parent returns the nearest parent, or the one n above it.
 func (s *scope) parent(n int) ast.Node {
 	if i := len(s.stack) - 1 - n; i >= 0 {
 		return s.stack[i]
@@ -110,7 +108,6 @@ func (s *scope) text(n ast.Node) string { return s.source(s.file, n) }
 // expression.
 const shortest = 12
 
-// mutant makes a mutant that replaces n by after.
 func (s *scope) mutant(operator string, n ast.Node, after string) *Mutant {
 	before := s.text(n)
 	if around, ok := s.parent(0).(ast.Expr); ok && len(before) < shortest && around.Pos() <= n.Pos() && around.End() >= n.End() {
@@ -157,21 +154,18 @@ func describe(before, after string) (string, string) {
 	return cut(before), cut(after)
 }
 
-// expr adds a mutant of an expression.
 func (s *scope) expr(operator string, e ast.Expr, after string) {
 	if typ := s.typeOf(e); typ != "" {
 		s.at(e, typ, alternative{mutant: s.mutant(operator, e, after), text: after})
 	}
 }
 
-// at adds an alternative to the site of a node.
 func (s *scope) at(n ast.Node, typ string, a alternative) {
 	place := s.site(n)
 	place.typ = typ
 	place.alts = append(place.alts, a)
 }
 
-// site returns the site of a node.
 func (s *scope) site(n ast.Node) *site {
 	if s.file.sites[n] == nil {
 		s.file.sites[n] = &site{}

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// pkg is a package that is being changed.
 type pkg struct {
 	root, dir, path string
 	fset            *token.FileSet
@@ -91,7 +90,6 @@ func load(ctx context.Context, root string, dirs []string) ([]*pkg, error) {
 	return all, nil
 }
 
-// names returns by which names a file knows the packages that it imports.
 func (p *pkg) names(f *ast.File) map[string]string {
 	names := map[string]string{}
 	for _, spec := range f.Imports {
@@ -102,7 +100,6 @@ func (p *pkg) names(f *ast.File) map[string]string {
 	return names
 }
 
-// source returns the text of a node.
 func (p *pkg) source(f *file, n ast.Node) string {
 	return f.text[p.fset.Position(n.Pos()).Offset:p.fset.Position(n.End()).Offset]
 }

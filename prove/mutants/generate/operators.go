@@ -180,7 +180,6 @@ func (s *scope) statementMutants(st ast.Stmt) {
 	s.replace("statement", st, "")
 }
 
-// replace adds a mutant of a statement.
 func (s *scope) replace(operator string, st ast.Stmt, after string) {
 	s.at(st, "", alternative{mutant: s.named(operator, s.text(st), after), text: after})
 }

@@ -11,21 +11,18 @@ import (
 	"strings"
 )
 
-// embedded is an SQL file of a package.
 type embedded struct {
 	name  string // from the package
 	site  int
 	edits []edit
 }
 
-// edit is what a mutant changes in an SQL file.
 type edit struct {
 	mutant   *Mutant
 	from, to int
 	text     string
 }
 
-// findTexts finds the mutants of the SQL files that a package embeds.
 func (p *pkg) findTexts(files []string) error {
 	dir := filepath.Join(p.root, p.dir)
 	for _, path := range files {
@@ -117,7 +114,6 @@ func (p *pkg) namesStatements() bool {
 // textFile is added to a package with SQL files.
 const textFile = "zz_mutant_texts.go"
 
-// texts returns the text of that file.
 func (p *pkg) texts() string {
 	var sites, edits strings.Builder
 	for _, e := range p.embeds {

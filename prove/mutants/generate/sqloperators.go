@@ -10,7 +10,6 @@ var sqlBinary = map[string]string{
 	"<": "<=", "<=": "<", ">": ">=", ">=": ">", "+": "-", "-": "+", "*": "/", "/": "*", "%": "*", ">>": "|", "|": "&",
 }
 
-// find finds the mutants of an SQL text.
 func (s *sqlText) find() {
 	for i := range s.tokens {
 		s.operators(i)

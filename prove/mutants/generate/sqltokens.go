@@ -36,7 +36,6 @@ func tokenize(text string) (list []sqlToken) {
 	return list
 }
 
-// sqlText is an SQL text in which mutants are searched.
 type sqlText struct {
 	name   string
 	text   string
@@ -44,7 +43,6 @@ type sqlText struct {
 	found  func(operator, fn, before, after string, from, to int, text string)
 }
 
-// is reports whether the token i is one of these words.
 func (s *sqlText) is(i int, words ...string) bool {
 	return i >= 0 && i < len(s.tokens) && slices.Contains(words, s.tokens[i].text)
 }
@@ -79,7 +77,6 @@ func (s *sqlText) until(i int, words ...string) int {
 	return len(s.tokens)
 }
 
-// between returns the text of the tokens from i to before j.
 func (s *sqlText) between(i, j int) string { return s.text[s.tokens[i].from:s.tokens[j-1].to] }
 
 // within returns the name of the part of a text that the token i is in: a CTE, a section, or an

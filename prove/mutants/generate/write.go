@@ -100,7 +100,6 @@ func (p *pkg) splice(f *file, n ast.Node, bad map[int]bool, from, to int) string
 	return b.String()
 }
 
-// wrap returns the text of a site in the generated file.
 func (s *site) wrap(original string, bad map[int]bool) string {
 	if s.as != "" {
 		return s.as

@@ -84,7 +84,6 @@ func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 	return results, nil
 }
 
-// begin makes the mutants and writes the changed files.
 func (c *Campaign) begin(ctx context.Context) (wanted map[string][]*generate.Mutant, err error) {
 	if wanted, err = c.Mutants(ctx); err != nil {
 		return nil, err
@@ -131,7 +130,6 @@ func (c *Campaign) prepare(ctx context.Context, target Target) (suites []*suite,
 	return suites, nil
 }
 
-// tell prints what became of the tests of a suite.
 func (c *Campaign) tell(s *suite, built, recorded time.Duration) {
 	used := 0
 	var total time.Duration
@@ -150,7 +148,6 @@ func (c *Campaign) tell(s *suite, built, recorded time.Duration) {
 		s.program.pkg, used, len(s.tests), total.Seconds(), built.Seconds(), recorded.Seconds())
 }
 
-// tryAll tries mutants, several at a time.
 func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*generate.Mutant) (results []Result, err error) {
 	err = c.each(ctx, len(mutants), func(i int) error {
 		r, err := c.try(ctx, suites, mutants[i])
@@ -183,7 +180,6 @@ func (c *Campaign) each(ctx context.Context, n int, f func(i int) error) error {
 	return all.Wait()
 }
 
-// sum prints how many mutants had each outcome.
 func (c *Campaign) sum(dir string, results []Result, took time.Duration) {
 	counts := map[string]int{}
 	for _, r := range results {
@@ -206,7 +202,6 @@ type cleaner struct {
 // A database that is there two times was left behind: no run takes as long as the time between.
 const cleanEvery = 5 * time.Minute
 
-// clean drops databases, if it is time to.
 func (c *cleaner) clean(ctx context.Context) error {
 	if c.dsn == "" || time.Since(c.last) < cleanEvery {
 		return nil

@@ -62,7 +62,6 @@ func below(pkg string) []Suite {
 	}
 }
 
-// dirs returns the packages of a plan.
 func dirs(plan []Target) (list []string) {
 	for _, t := range plan {
 		list = append(list, t.Dir)

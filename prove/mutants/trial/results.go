@@ -10,7 +10,6 @@ import (
 	"strings"
 )
 
-// identityColumns is how many columns an identity has.
 const identityColumns = 6
 
 // Text returns results as a table with one line for each mutant, sorted: its identity, the outcome,

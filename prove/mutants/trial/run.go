@@ -24,7 +24,6 @@ const memoryLimit = 12 << 20
 // unwind is how much longer a program is waited for that does not stop itself.
 const unwind = 5 * time.Second
 
-// verdict is what came of one run of tests.
 type verdict struct {
 	failed, timedOut bool
 	test             string // the first that failed, or was running when the program stopped
@@ -76,7 +75,6 @@ func (c *Campaign) run(ctx context.Context, p *program, tests []string, mutant i
 	return v, nil
 }
 
-// pattern returns the expression for -run that matches tests by name.
 func pattern(tests []string) string {
 	quoted := make([]string, len(tests))
 	for i, t := range tests {

@@ -48,7 +48,6 @@ func (c *Campaign) program(ctx context.Context, pkg string) (*program, error) {
 	return p, nil
 }
 
-// suite is the tests of a package that are used.
 type suite struct {
 	program  *program
 	tests    []*test
@@ -66,7 +65,6 @@ type test struct {
 // longest is how long a test may take by itself on the code as it is. Slower ones are not used.
 const longest = time.Minute
 
-// suite builds a test program and asks it for its tests.
 func (c *Campaign) suite(ctx context.Context, which Suite) (*suite, error) {
 	p, err := c.program(ctx, which.Package)
 	if err != nil {
