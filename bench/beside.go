@@ -10,12 +10,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/bench/internal/load"
@@ -48,15 +44,8 @@ func (o options) task(number int) task {
 	return t
 }
 
-// besideSample is what all processes did in a case in one round.
-type besideSample struct {
-	cold, others float64 // decisions a second
-	p99          time.Duration
-	cores        float64 // that processes and server kept busy; NaN if that cannot be known
-}
-
-// besideRound is the samples of one round, by case.
-type besideRound [besideCases]besideSample
+// besideRound is what all processes did in one round, by case.
+type besideRound [besideCases]answer
 
 type process struct {
 	*exec.Cmd
@@ -99,7 +88,7 @@ func measureBeside(ctx context.Context, b *backends) (sections []section, err er
 	for i := range rounds {
 		for _, c := range rand.New(rand.NewPCG(uint64(i), besideCases)).Perm(besideCases) {
 			b.progress("beside: round %d of %d, %s", i+1, b.rounds, b.besideTitle(c))
-			if rounds[i][c], err = b.besideOne(ctx, workers, b.task(c)); err != nil {
+			if rounds[i][c], err = besideOne(workers, b.task(c)); err != nil {
 				return nil, err
 			}
 		}
@@ -127,30 +116,26 @@ func startWorker(ctx context.Context, dsn, schema string) (*process, error) {
 	return w, err
 }
 
-// besideOne has all workers do a task. The CPU is that of about the time in which they count.
-func (b *backends) besideOne(ctx context.Context, workers []*process, t task) (s besideSample, err error) {
+// besideOne has all workers do a task.
+func besideOne(workers []*process, t task) (sum answer, err error) {
 	for _, w := range workers {
 		if err := json.NewEncoder(w.in).Encode(t); err != nil {
-			return s, err
+			return sum, err
 		}
 	}
-	time.Sleep(t.Warm)
-	before, began := b.busySeconds(ctx, workers), time.Now()
-	time.Sleep(t.Length)
-	s.cores = (b.busySeconds(ctx, workers) - before) / time.Since(began).Seconds()
 	for _, w := range workers {
 		var a answer
 		if err := w.out.Decode(&a); err != nil {
-			return s, fmt.Errorf("a worker: %w", err)
+			return sum, fmt.Errorf("a worker: %w", err)
 		}
 		if a.Err != "" {
-			return s, errors.New(a.Err)
+			return sum, errors.New(a.Err)
 		}
-		s.cold += a.Cold
-		s.others += a.Others
-		s.p99 = max(s.p99, a.P99)
+		sum.Cold += a.Cold
+		sum.Others += a.Others
+		sum.P99 = max(sum.P99, a.P99)
 	}
-	return s, nil
+	return sum, nil
 }
 
 func (o options) besideTitle(number int) string {
@@ -167,9 +152,8 @@ func (o options) besideSection(rounds []besideRound) section {
 	s := section{
 		title: "Callers of one hot key beside callers of cold keys",
 		about: fmt.Sprintf("There are %d processes; all share the %d cold keys. Figures are medians of the rounds (lowest to highest). The ratio "+
-			"compares with the first line in the same round. p99 is that of the slowest process. The last column is the CPU that the "+
-			"other callers would use if a decision cost them what it costs without callers of cold keys.", o.processes, coldKeys),
-		columns: []string{"callers in each process", "cold decisions/s", "ratio", "p99 of cold", "other decisions/s", "busy cores", "CPU share of the others"},
+			"compares with the first line in the same round. p99 is that of the slowest process.", o.processes, coldKeys),
+		columns: []string{"callers in each process", "cold decisions/s", "ratio", "p99 of cold", "other decisions/s"},
 		text:    1,
 	}
 	figure := func(format func(float64) string, of func(r *besideRound) float64) string {
@@ -183,61 +167,15 @@ func (o options) besideSection(rounds []besideRound) section {
 	for c := range besideCases {
 		s.rows = append(s.rows, []string{
 			o.besideTitle(c),
-			figure(stats.Thousands, func(r *besideRound) float64 { return r[c].cold }),
-			figure(stats.TwoDigits, func(r *besideRound) float64 { return r[c].cold / r[alone].cold }),
-			figure(duration, func(r *besideRound) float64 { return float64(r[c].p99) }),
-			figure(stats.Thousands, func(r *besideRound) float64 { return r[c].others }),
-			figure(stats.TwoDigits, func(r *besideRound) float64 { return r[c].cores }),
-			figure(stats.TwoDigits, func(r *besideRound) float64 { return r.share(c) }),
+			figure(stats.Thousands, func(r *besideRound) float64 { return r[c].Cold }),
+			figure(stats.TwoDigits, func(r *besideRound) float64 { return r[c].Cold / r[alone].Cold }),
+			figure(duration, func(r *besideRound) float64 { return float64(r[c].P99) }),
+			figure(stats.Thousands, func(r *besideRound) float64 { return r[c].Others }),
 		})
 	}
-	hot := stats.SpreadBy(rounds, func(r *besideRound) float64 { return r[besideHot].cold / r[besideOwn].cold })
+	hot := stats.SpreadBy(rounds, func(r *besideRound) float64 { return r[besideHot].Cold / r[besideOwn].Cold })
 	s.after = fmt.Sprintf("Beside the hot key, cold keys get %s of the rate that they get beside as many callers of other cold keys.", hot.Text(stats.TwoDigits))
 	return s
-}
-
-// share returns what the callers beside use of the CPU in a case.
-func (r *besideRound) share(number int) float64 {
-	apart := map[int]besideSample{besideHot: r[onlyHot], besideOwn: r[onlyOwn]}[number]
-	return r[number].others * apart.cores / apart.others / r[number].cores // NaN where there are none
-}
-
-// busySeconds returns how many seconds of CPU the workers and the server's processes have used; NaN if this
-// machine cannot tell, because it runs another system or the server is elsewhere.
-func (b *backends) busySeconds(ctx context.Context, workers []*process) float64 {
-	rows, _ := b.pg.Query(ctx, "SELECT pid FROM pg_stat_activity") // CollectRows returns its error
-	servers, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		return math.NaN()
-	}
-	var sum float64
-	for _, pid := range servers {
-		sum += cpuSeconds(pid, "postgres")
-	}
-	for _, w := range workers {
-		sum += cpuSeconds(w.Process.Pid, "")
-	}
-	return sum
-}
-
-// cpuSeconds returns the seconds of CPU of a process, if it runs the program.
-func cpuSeconds(pid int, program string) float64 {
-	const ticks = 100 // in a second, on every architecture of Go's
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return math.NaN()
-	}
-	before, after, _ := strings.Cut(string(stat), ") ") // pid (program) state ...
-	fields := strings.Fields(after)
-	if len(fields) < 13 || program != "" && !strings.HasSuffix(before, "("+program) {
-		return math.NaN()
-	}
-	user, err1 := strconv.ParseFloat(fields[11], 64)
-	system, err2 := strconv.ParseFloat(fields[12], 64)
-	if err1 != nil || err2 != nil {
-		return math.NaN()
-	}
-	return (user + system) / ticks
 }
 
 // What makes a process a worker of [measureBeside].
@@ -330,7 +268,7 @@ func (w *worker) do(ctx context.Context, t task) (a answer) {
 	}
 	wait.Wait()
 	a.Cold, a.Others = measured[0].Rate, measured[1].Rate+measured[2].Rate
-	a.P99 = measured[0].Latencies.Quantile(0.99)
+	a.P99 = stats.Quantile(measured[0].Latencies, 0.99)
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, load.ErrNone) { // without a decision the rate is 0
 			a.Err = err.Error()

@@ -116,10 +116,6 @@ func (b *backends) busyStore(ctx context.Context, connections int) (store limite
 		return nil, nil, nil, err
 	}
 	config.MaxConns = int32(connections)
-	if b.commitDelay > 0 {
-		config.ConnConfig.RuntimeParams["commit_delay"] = fmt.Sprint(b.commitDelay.Microseconds())
-		config.ConnConfig.RuntimeParams["commit_siblings"] = "0"
-	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, nil, nil, err
@@ -201,7 +197,6 @@ func (b *backends) busyRound(ctx context.Context, connections int, op operation)
 
 func (o options) busyKey() string { return fmt.Sprint("busy", rand.IntN(o.busyKeys)) }
 
-// busyCall is what a caller of the busy key does, again and again.
 type busyCall func(ctx context.Context) (limiter.Result, error)
 
 // operation makes the calls of the busy key on a store. key returns the key of the next call.

@@ -214,7 +214,6 @@ var comparisons = []comparison{
 	{"ours-memory", "x-time-rate", "memory ÷ x/time/rate in a map"},
 }
 
-// ratios returns the table of the comparisons of which at least one was measured.
 func ratios(groups []group) []section {
 	s := section{
 		title: "Ratios", about: "The rate of limiter divided by the rate of another in the same round: median (lowest to highest).",

@@ -133,7 +133,6 @@ func (b *backends) filledTable(ctx context.Context, schema string, connections, 
 
 func keyOf(n int) string { return "client-" + strconv.Itoa(n) }
 
-// take takes one unit of a key, which must be granted.
 func (t *bucketTable) take(ctx context.Context, key string) error { return take(ctx, t.limiter, key) }
 
 // uniform has callers take from any of the first keys rows of fill, or of each so many-th of them.

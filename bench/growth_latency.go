@@ -81,7 +81,6 @@ func (t *sized) measure(ctx context.Context, callers int) error {
 	return err
 }
 
-// row is the line of the table for a number of callers.
 func (t *sized) row(callers int) []string {
 	all := t.measured[callers].total()
 	// The warm-up also wrote.

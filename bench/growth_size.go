@@ -18,7 +18,7 @@ const (
 
 func measureSize(ctx context.Context, b *backends) (section, error) {
 	const callers = 256
-	keys := b.takes / 100
+	keys := b.rows / 100
 	s := section{
 		title:   "Bytes over many takes",
 		about:   fmt.Sprintf("%d callers draw from %s keys at random. The table is empty at first.", callers, stats.Thousands(float64(keys))),
@@ -32,7 +32,7 @@ func measureSize(ctx context.Context, b *backends) (section, error) {
 	var before counters
 	var sizes []int64
 	for i := range samples {
-		m, err := runUntil(ctx, t.uniform(keys, 1), callers, b.takes/samples)
+		m, err := runUntil(ctx, t.uniform(keys, 1), callers, b.rows/samples)
 		if err != nil {
 			return s, err
 		}

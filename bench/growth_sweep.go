@@ -24,7 +24,6 @@ const (
 	pace = 40 * time.Millisecond
 )
 
-// swept is traffic without a sweep and beside it.
 type swept struct {
 	about          string
 	rows           int
@@ -136,5 +135,5 @@ func (c *swept) measure(ctx context.Context, t *bucketTable, l load.Load, caller
 func (c *swept) row(sweep string, all *series, speed string) []string {
 	sum := all.total()
 	cells := append([]string{c.about, stats.Thousands(float64(c.rows)), sweep}, all.cells()...)
-	return append(cells, stats.Duration(sum.Latencies.Quantile(0.999)), speed, "-")
+	return append(cells, stats.Duration(stats.Quantile(sum.Latencies, 0.999)), speed, "-")
 }

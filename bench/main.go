@@ -87,12 +87,11 @@ type options struct {
 	postgres, redis string
 	out, dir        string
 
-	rows, takes             int // of growth
+	rows                    int // of growth
 	processes, cold, others int // of beside
 
 	busyCallers, busyKeys int
 	pools                 numbers
-	commitDelay           time.Duration
 }
 
 func (o options) warm() time.Duration { return o.length / load.Warmth }
@@ -109,29 +108,24 @@ func parse(args []string) (o options, err error) {
 	flags.StringVar(&o.redis, "redis", "", "host:port of a Redis to use; without it a temporary one is started")
 	flags.StringVar(&o.out, "out", filepath.Join("bench", "results"), "directory for the tables and the plots")
 	flags.StringVar(&o.dir, "dir", "", "directory for temporary servers and files; empty: the system's")
-	flags.IntVar(&o.rows, "rows", 0, "growth: rows of the large table; 0 is 10,000,000, or 100,000 if -time is below 1s")
-	flags.IntVar(&o.takes, "takes", 0, "growth: takes after which a table's size is told, on a hundredth as many keys; 0 as for -rows")
+	flags.IntVar(&o.rows, "rows", 0, "growth: rows of the large table, and takes after which a table's size is told; 0 is 10,000,000, or 100,000 if -time is below 1s")
 	flags.IntVar(&o.processes, "processes", 3, "beside: how many processes there are")
 	flags.IntVar(&o.cold, "cold", 64, "beside: how many callers of each process use cold keys")
 	flags.IntVar(&o.others, "others", 16, "beside: how many callers of each process come beside them")
 	flags.IntVar(&o.busyCallers, "busy", 1000, "busykey: how many callers the busy key has")
 	flags.IntVar(&o.busyKeys, "keys", 1, "busykey: how many keys these callers share; with many there is no busy key")
 	flags.Var(&o.pools, "pools", "busykey: sizes of the pools of connections, separated by commas; 0 is a SQLite file")
-	flags.DurationVar(&o.commitDelay, "commit-delay", 0, "busykey: how much longer PostgreSQL makes each commit")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	size := 10_000_000
-	if o.length < time.Second {
-		size = 100_000
-	}
-	for _, n := range []*int{&o.rows, &o.takes} {
-		if *n == 0 {
-			*n = size
+	if o.rows == 0 {
+		o.rows = 10_000_000
+		if o.length < time.Second {
+			o.rows = 100_000
 		}
 	}
-	if min(o.rounds, o.processes, o.cold, o.others, o.busyCallers, o.busyKeys) < 1 || o.length <= 0 || o.pool < 2 || min(o.rows, o.takes) < 10_000 || flags.NArg() > 0 {
-		return o, errors.New("-rows and -takes must be at least 10000, -time above 0, -pool at least 2, other numbers at least 1, and there are no arguments")
+	if min(o.rounds, o.processes, o.cold, o.others, o.busyCallers, o.busyKeys) < 1 || o.length <= 0 || o.pool < 2 || o.rows < 10_000 || flags.NArg() > 0 {
+		return o, errors.New("-rows must be at least 10000, -time above 0, -pool at least 2, other numbers at least 1, and there are no arguments")
 	}
 	return o, os.MkdirAll(o.out, 0o755)
 }

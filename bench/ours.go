@@ -19,7 +19,6 @@ func newLimiter(store limiter.Store, name string, p policy) (*limiter.Limiter, e
 	return limiter.New(store, name, bucket, limiter.WithTimeout(30*time.Second))
 }
 
-// take takes one unit of a key, which must be granted.
 func take(ctx context.Context, l *limiter.Limiter, key string) error {
 	res, err := l.Allow(ctx, key)
 	if err == nil && !res.Allowed {
@@ -39,7 +38,6 @@ func ours(store limiter.Store, p policy) (decider, error) {
 	}}, nil
 }
 
-// openPostgres returns what opens limiter on PostgreSQL, with tables of that name.
 func openPostgres(name string, opts ...postgres.Option) func(context.Context, *backends, policy) (decider, error) {
 	return func(ctx context.Context, b *backends, p policy) (decider, error) {
 		store, err := oursOnPostgres(ctx, b, name, opts...)

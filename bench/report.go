@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
-// section is a table, and the targets of its figures.
 type section struct {
 	title   string
 	about   string // what was done
@@ -72,7 +72,6 @@ func (s section) markdown() string {
 	return b.String()
 }
 
-// report returns all that is to be known of a study.
 func report(title, environment string, o options, began time.Time, sections []section) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s, measured on %s\n\n%s- Method: %d rounds. A case runs for %v in each round, after a warm-up of %v. Cases that are compared take turns.\n",
@@ -97,14 +96,14 @@ func (s *series) add(m load.Measurement, err error) {
 
 func (s *series) measured() bool { return s.err == nil && len(s.rounds) > 0 }
 
-// rate returns the spread of the decisions a second over the rounds.
 func (s *series) rate() stats.Spread { return stats.SpreadBy(s.rounds, perSecond) }
 
 func (s *series) total() (sum load.Measurement) {
 	for i := range s.rounds {
 		sum.Requests += s.rounds[i].Requests
-		sum.Latencies.Merge(&s.rounds[i].Latencies)
+		sum.Latencies = append(sum.Latencies, s.rounds[i].Latencies...)
 	}
+	slices.Sort(sum.Latencies)
 	return sum
 }
 
@@ -113,16 +112,15 @@ func (s *series) cells() []string {
 	rate, all := s.rate(), s.total()
 	return []string{
 		stats.Thousands(rate.Median), stats.Thousands(rate.Low) + " to " + stats.Thousands(rate.High),
-		stats.Duration(all.Latencies.Quantile(0.5)), stats.Duration(all.Latencies.Quantile(0.99)),
+		stats.Duration(stats.Quantile(all.Latencies, 0.5)), stats.Duration(stats.Quantile(all.Latencies, 0.99)),
 	}
 }
 
-// cellTitles are the columns of [series.cells].
 var cellTitles = []string{"decisions/s", "lowest to highest", "p50", "p99"}
 
 func perSecond(m *load.Measurement) float64 { return m.Rate }
-func median(m *load.Measurement) float64    { return float64(m.Latencies.Quantile(0.5)) }
-func p99(m *load.Measurement) float64       { return float64(m.Latencies.Quantile(0.99)) }
+func median(m *load.Measurement) float64    { return float64(stats.Quantile(m.Latencies, 0.5)) }
+func p99(m *load.Measurement) float64       { return float64(stats.Quantile(m.Latencies, 0.99)) }
 
 // ratio returns the spread of the ratio to other in the same round: what changes from round to round, such
 // as a neighbor's load, met both.
@@ -189,7 +187,6 @@ func describe(ctx context.Context, b *backends) string {
 	return list.String()
 }
 
-// describePostgres returns the version of the server and the settings that figures depend on.
 func (b *backends) describePostgres(ctx context.Context) (text string) {
 	if b.pg == nil {
 		return ""

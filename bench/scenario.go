@@ -63,16 +63,15 @@ const (
 	inProcess  = "process"
 )
 
-// contenders are all, in the order of the tables.
 var contenders = []contender{
 	{name: "ours-postgres", title: "limiter, PostgreSQL", backend: onPostgres, sample: 1, open: openPostgres("ours")},
 	{name: "ours-postgres-async", title: "limiter, PostgreSQL, async commit", backend: onPostgres, sample: 1, open: openPostgres("ours_async", postgres.WithAsyncCommit())},
 	{name: "ours-borrow", title: "limiter, borrow, PostgreSQL", backend: onPostgres, sample: 32, scenarios: []string{}, open: openBorrow},
-	{name: "upsert-postgres", title: "UPSERT by hand, PostgreSQL", backend: onPostgres, sample: 1, open: openUpsert},
+	{name: "upsert-postgres", title: "UPSERT by hand, PostgreSQL", backend: onPostgres, sample: 1, open: openUpserts(1)},
 	{name: "upsert-rows", title: "UPSERT of 256 rows: ceiling", backend: onPostgres, sample: 1, rows: 256, open: openRows},
 	{name: "select-postgres", title: "SELECT by hand, PostgreSQL", backend: onPostgres, sample: 1, scenarios: []string{"refused"}, open: openSelect},
 	{name: "ours-all", title: "limiter, AllowAll of two, PostgreSQL", backend: onPostgres, sample: 1, scenarios: []string{"two"}, open: openAll},
-	{name: "upsert-two", title: "two UPSERTs by hand in a transaction", backend: onPostgres, sample: 1, scenarios: []string{"two"}, open: openTwoUpserts},
+	{name: "upsert-two", title: "two UPSERTs by hand in a transaction", backend: onPostgres, sample: 1, scenarios: []string{"two"}, open: openUpserts(2)},
 	{name: "redis_rate", title: "redis_rate, Redis", backend: onRedis, sample: 1, open: openRedisRate},
 	{name: "rueidis", title: "GCRA by hand, rueidis, Redis", backend: onRedis, sample: 1, open: openRueidis},
 	{name: "throttled", title: "throttled, Redis", backend: onRedis, sample: 1, open: openThrottled},
@@ -96,7 +95,6 @@ type scenario struct {
 	policy  policy
 }
 
-// scenarios are in the order of the tables.
 var scenarios = []scenario{
 	{name: "lone", about: "one caller, 10,000 keys", callers: []int{1}, keys: 10_000, policy: plenty},
 	{name: "many", about: "10,000 keys, all equally likely", callers: []int{64, 256, 1024}, keys: 10_000, policy: plenty},
@@ -116,7 +114,6 @@ var borrowing = []string{"ours-postgres", "ours-borrow", "redis_rate", "rueidis"
 // wants returns the decision that every request of the scenario must get.
 func (s scenario) wants() bool { return s.policy.name != scarce.name }
 
-// has reports whether a contender runs in the scenario.
 func (s scenario) has(c contender) bool {
 	if s.only != nil {
 		return slices.Contains(s.only, c.name)

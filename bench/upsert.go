@@ -22,51 +22,44 @@ ON CONFLICT (key) DO UPDATE SET full_at = greatest(b.full_at, excluded.full_at -
 WHERE greatest(b.full_at, excluded.full_at - $2::interval) + $2::interval <= excluded.full_at - $2::interval + $3::interval
 RETURNING full_at`
 
-// openUpsert is what one writes without a library: the statement above, prepared, on a pool.
-func openUpsert(ctx context.Context, b *backends, p policy) (decider, error) {
-	return openUpserts(ctx, b, p, 1)
-}
-
-// openTwoUpserts is what one writes for two limits: the statement above for each of them, in a
-// transaction that is rolled back if one refuses.
-func openTwoUpserts(ctx context.Context, b *backends, p policy) (decider, error) {
-	return openUpserts(ctx, b, p, 2)
-}
-
-func openUpserts(ctx context.Context, b *backends, p policy, limits int) (decider, error) {
-	statements := make([]string, limits)
-	for i := range statements {
-		table, err := b.pg.table(ctx, fmt.Sprintf("upsert_%s_%d_of_%d", p.name, i, limits), instants)
-		if err != nil {
-			return decider{}, err
-		}
-		statements[i] = fmt.Sprintf(upsertSQL, table)
-	}
-	type querier interface {
-		QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	}
-	capacity := time.Duration(p.capacity) * p.step
-	pass := func(ctx context.Context, db querier, key string) error {
-		for _, statement := range statements {
-			var fullAt time.Time
-			if err := db.QueryRow(ctx, statement, key, p.step, capacity).Scan(&fullAt); err != nil {
-				return err
+// openUpserts opens what one writes without a library: the statement above, prepared, on a pool. For
+// several limits it sends one for each, in a transaction that is rolled back if one refuses.
+func openUpserts(limits int) func(context.Context, *backends, policy) (decider, error) {
+	return func(ctx context.Context, b *backends, p policy) (decider, error) {
+		statements := make([]string, limits)
+		for i := range statements {
+			table, err := b.pg.table(ctx, fmt.Sprintf("upsert_%s_%d_of_%d", p.name, i, limits), instants)
+			if err != nil {
+				return decider{}, err
 			}
+			statements[i] = fmt.Sprintf(upsertSQL, table)
 		}
-		return nil
+		type querier interface {
+			QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+		}
+		capacity := time.Duration(p.capacity) * p.step
+		pass := func(ctx context.Context, db querier, key string) error {
+			for _, statement := range statements {
+				var fullAt time.Time
+				if err := db.QueryRow(ctx, statement, key, p.step, capacity).Scan(&fullAt); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		return decider{allow: func(ctx context.Context, key string) (bool, error) {
+			var err error
+			if limits == 1 {
+				err = pass(ctx, b.pg, key)
+			} else {
+				err = pgx.BeginFunc(ctx, b.pg, func(tx pgx.Tx) error { return pass(ctx, tx, key) })
+			}
+			if errors.Is(err, pgx.ErrNoRows) {
+				return false, nil
+			}
+			return err == nil, err
+		}}, nil
 	}
-	return decider{allow: func(ctx context.Context, key string) (bool, error) {
-		var err error
-		if limits == 1 {
-			err = pass(ctx, b.pg, key)
-		} else {
-			err = pgx.BeginFunc(ctx, b.pg, func(tx pgx.Tx) error { return pass(ctx, tx, key) })
-		}
-		if errors.Is(err, pgx.ErrNoRows) {
-			return false, nil
-		}
-		return err == nil, err
-	}}, nil
 }
 
 // openSelect is no limiter: it reads a row by its key, which is the least that a refusal costs. The

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
 // Grace is how much longer than its time something may take until it counts as hanging.
@@ -40,8 +39,8 @@ type Load struct {
 
 // Measurement is what was measured of a Load.
 type Measurement struct {
-	Rate      float64 // requests a second
-	Latencies stats.Histogram
+	Rate      float64         // requests a second
+	Latencies []time.Duration // of the calls that were timed, sorted
 	Requests  uint64
 }
 
@@ -94,6 +93,7 @@ func (l Load) While(ctx context.Context, callers int, warm time.Duration, work f
 	r.phase.Store(int32(stopped))
 	elapsed := time.Since(began)
 	wait.Wait()
+	slices.Sort(r.sum.Latencies)
 	r.sum.Rate = float64(r.sum.Requests) / elapsed.Seconds()
 	if r.err == nil && r.sum.Requests == 0 {
 		r.err = fmt.Errorf("%w of %v", ErrNone, elapsed)
@@ -108,9 +108,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// call asks until the end.
 func (r *run) call(ctx context.Context, start int, due time.Time) {
-	var latencies stats.Histogram
+	var latencies []time.Duration
 	var counted uint64
 	for turn := start; ; turn++ {
 		if r.Every > 0 {
@@ -137,13 +136,13 @@ func (r *run) call(ctx context.Context, start int, due time.Time) {
 		}
 		// Calls in flight at the end are also timed. Otherwise the slowest would be left out.
 		if timed && now != warming {
-			latencies.Add(time.Since(began))
+			latencies = append(latencies, time.Since(began))
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sum.Requests += counted
-	r.sum.Latencies.Merge(&latencies)
+	r.sum.Latencies = append(r.sum.Latencies, latencies...)
 }
 
 func (r *run) fail(err error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter/bench/internal/load"
+	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
 func takes(d time.Duration) func(context.Context, int) error {
@@ -23,7 +24,7 @@ func TestRunCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		load     load.Load
 		requests uint64
-		timed    uint64
+		timed    int
 	}{
 		// Counting begins at 15 ms and ends at 115 ms, when one more call of each is under way.
 		"each":         {load.Load{Ask: takes(10 * time.Millisecond)}, 3 * 10, 3 * 11},
@@ -37,8 +38,8 @@ func TestRunCounts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.Requests != c.requests || got.Rate != 10*float64(c.requests) || got.Latencies.Total() != c.timed {
-					t.Errorf("counted %d decisions, %v/s, and timed %d; want %d, %d", got.Requests, got.Rate, got.Latencies.Total(), c.requests, c.timed)
+				if got.Requests != c.requests || got.Rate != 10*float64(c.requests) || len(got.Latencies) != c.timed {
+					t.Errorf("counted %d decisions, %v/s, and timed %d; want %d, %d", got.Requests, got.Rate, len(got.Latencies), c.requests, c.timed)
 				}
 			})
 		})
@@ -49,8 +50,8 @@ func TestRunTimesASample(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got, err := load.Load{Ask: takes(time.Millisecond), Sample: 32}.Run(t.Context(), 1, 0, 3200*time.Millisecond-1)
-		if err != nil || got.Latencies.Total() != 100 {
-			t.Errorf("timed %d of %d calls, error %v", got.Latencies.Total(), got.Requests, err)
+		if err != nil || len(got.Latencies) != 100 {
+			t.Errorf("timed %d of %d calls, error %v", len(got.Latencies), got.Requests, err)
 		}
 	})
 }
@@ -89,7 +90,7 @@ func TestPacedCallersWaitFromWhenDue(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Those that were due at 0, 32 and 64 are answered at 96, and all others when they are due.
-		if slow, rest := got.Latencies.Quantile(0.99), got.Latencies.Quantile(0.97); got.Requests != 100 || slow != 3*32 || rest != 32 {
+		if slow, rest := stats.Quantile(got.Latencies, 0.99), stats.Quantile(got.Latencies, 0.97); got.Requests != 100 || slow != 3*32 || rest != 32 {
 			t.Errorf("%d decisions, the slowest took %d, the third slowest %d; want 100, 96, 32", got.Requests, slow, rest)
 		}
 	})
@@ -99,7 +100,7 @@ func TestRunThatCountsNothingFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		got, err := load.Load{Ask: takes(32 * time.Second)}.Run(t.Context(), 1, 0, time.Second)
-		if slow := got.Latencies.Quantile(1); !errors.Is(err, load.ErrNone) || slow < 31*time.Second {
+		if slow := stats.Quantile(got.Latencies, 1); !errors.Is(err, load.ErrNone) || slow < 31*time.Second {
 			t.Errorf("the slowest call took %v, error %v; want 32s, %v", slow, err, load.ErrNone)
 		}
 	})
