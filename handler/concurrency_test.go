@@ -1,19 +1,26 @@
 package handler_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -33,7 +40,8 @@ func newLeaseStore(opts ...memory.Option) *leaseStore {
 }
 
 func (s *leaseStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	switch s.count(op.Kind); op.Kind {
+	release := s.note(op.Kind)
+	switch op.Kind {
 	case limiter.OpAcquire:
 		if errors.Is(s.acquires, limiter.ErrOutcomeUnknown) {
 			_, _ = s.Store.Do(ctx, op)
@@ -46,29 +54,24 @@ func (s *leaseStore) Do(ctx context.Context, op limiter.Op) (limiter.State, erro
 			<-ctx.Done()
 			return limiter.State{}, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown, ctx.Err())
 		}
-		if err := s.nextRelease(); err != nil {
-			return limiter.State{}, err
+		if release != nil {
+			return limiter.State{}, release
 		}
 	}
 	return s.Store.Do(ctx, op)
 }
 
-func (s *leaseStore) count(kind limiter.OpKind) {
+// note counts an operation, and returns the error of a release.
+func (s *leaseStore) note(kind limiter.OpKind) (release error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sent[kind]++
-}
-
-func (s *leaseStore) nextRelease() (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.releases) > 0 {
-		err, s.releases = s.releases[0], s.releases[1:]
+	if kind == limiter.OpRelease && len(s.releases) > 0 {
+		release, s.releases = s.releases[0], s.releases[1:]
 	}
-	return err
+	return release
 }
 
-// oneAtATime returns a limit of one request in flight.
 func oneAtATime(t testing.TB, store limiter.Store, opts ...limiter.Option) *limiter.Concurrency {
 	t.Helper()
 	c, err := limiter.NewConcurrency(store, "exports", limiter.InFlight{Limit: 1, Hold: time.Minute}, opts...)
@@ -76,7 +79,6 @@ func oneAtATime(t testing.TB, store limiter.Store, opts ...limiter.Option) *limi
 	return c
 }
 
-// wantHeld checks how many requests hold a place.
 func wantHeld(t *testing.T, c *limiter.Concurrency, when string, want int64) {
 	t.Helper()
 	if res, err := c.Peek(context.Background(), "everybody"); err != nil || res.Used != want {
@@ -156,6 +158,11 @@ func TestRefusalInFlight(t *testing.T) {
 					t.Errorf("the handler finds %+v, %v", res, ok)
 				}
 				resp := ask(second)
+				if test.status == http.StatusTooManyRequests {
+					if got := violated(wantStatus(t, resp, test.status)); !slices.Equal(got, []string{"exports"}) {
+						t.Errorf("the problem names %q, want the limiter", got)
+					}
+				}
 				if resp.status != test.status || !reflect.DeepEqual(resp.header, test.header) {
 					t.Errorf("%d with %v, want %d with %v", resp.status, resp.header, test.status, test.header)
 				}
@@ -169,16 +176,6 @@ func TestRefusalInFlight(t *testing.T) {
 			wantStatus(t, ask(second), http.StatusTeapot) // there is a place again
 		})
 	}
-	t.Run("names the limiter", func(t *testing.T) {
-		t.Parallel()
-		limit := handler.NewConcurrency(oneAtATime(t, memory.New()), oneKey)
-		ask(limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			problem := wantStatus(t, ask(limit(&nextHandler{})), http.StatusTooManyRequests)
-			if got := problem["violated-policies"]; !reflect.DeepEqual(got, []any{"exports"}) {
-				t.Errorf("the problem names %v", got)
-			}
-		})))
-	})
 }
 
 func TestRatesInside(t *testing.T) {
@@ -308,26 +305,152 @@ func TestSkipInFlight(t *testing.T) {
 	}
 }
 
-func TestWrongLimitsInFlightPanic(t *testing.T) {
+// serveInFlight starts a server whose requests hold a place of c. The channel tells when a request has ended.
+func serveInFlight(t *testing.T, c *limiter.Concurrency, http2 bool, next http.HandlerFunc) (*httptest.Server, <-chan struct{}) {
+	t.Helper()
+	ended := make(chan struct{}, 10)
+	limited := handler.NewConcurrency(c, oneKey, handler.OnError(func(_ *http.Request, err error) { t.Error(err) }))(next)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { ended <- struct{}{} }()
+		limited.ServeHTTP(w, r)
+	}))
+	if server.EnableHTTP2 = http2; http2 {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	return server, ended
+}
+
+// stream is a response whose body may not have ended.
+type stream struct {
+	proto  string
+	status int
+	io.ReadCloser
+}
+
+func open(ctx context.Context, t *testing.T, server *httptest.Server) stream {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
+	must(t, err)
+	resp, err := server.Client().Do(r)
+	must(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return stream{resp.Proto, resp.StatusCode, resp.Body}
+}
+
+func TestStreamsHoldTheirPlace(t *testing.T) {
+	t.Parallel()
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		for _, until := range []string{"they end", "they are aborted", "the client leaves"} {
+			t.Run("until "+until+", "+name, func(t *testing.T) {
+				t.Parallel()
+				c, finish := oneAtATime(t, memory.New()), make(chan struct{}, 1)
+				server, ended := serveInFlight(t, c, http2, func(w http.ResponseWriter, r *http.Request) {
+					_, _ = io.WriteString(w, "first\n")
+					w.(http.Flusher).Flush()
+					select {
+					case <-finish:
+						if until == "they are aborted" {
+							panic(http.ErrAbortHandler)
+						}
+						_, _ = io.WriteString(w, "last\n")
+					case <-r.Context().Done():
+					}
+				})
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				first := open(ctx, t, server)
+				if first.proto != name || first.status != http.StatusOK {
+					t.Errorf("%s %d", first.proto, first.status)
+				}
+				if second := open(t.Context(), t, server); second.status != http.StatusTooManyRequests {
+					t.Errorf("the second request gets %d, want a refusal", second.status)
+				}
+				<-ended // the refusal
+				wantHeld(t, c, "during the stream", 1)
+				if until == "the client leaves" {
+					leave()
+					<-ended
+				} else {
+					finish <- struct{}{}
+					whole := until == "they end"
+					if body, err := io.ReadAll(first); whole != (err == nil) || whole && string(body) != "first\nlast\n" {
+						t.Errorf("the stream is %q, %v", body, err)
+					}
+					if !whole {
+						<-ended // otherwise the place is free when the client has it all
+					}
+				}
+				wantHeld(t, c, "afterwards", 0)
+			})
+		}
+	}
+}
+
+func TestHijackedConnections(t *testing.T) {
 	t.Parallel()
 	c := oneAtATime(t, memory.New())
-	const forRates = ", which is for rate limits; leave it out"
-	for name, test := range map[string]struct {
-		c      *limiter.Concurrency
-		key    handler.KeyFunc
-		opt    handler.Option
-		advice string
-	}{
-		"no limiter":     {nil, oneKey, handler.DryRun(), "limiter.NewConcurrency"},
-		"no key":         {c, nil, handler.DryRun(), "handler.ClientIP()"},
-		"a nil option":   {c, oneKey, nil, "leave it out"},
-		"Cost":           {c, oneKey, handler.Cost(costOf("n")), "Cost" + forRates},
-		"ChargeFailures": {c, oneKey, handler.ChargeFailures(), "ChargeFailures" + forRates},
-		"LegacyHeaders":  {c, oneKey, handler.LegacyHeaders(), "LegacyHeaders" + forRates},
-		"ExposeHeaders":  {c, oneKey, handler.ExposeHeaders(), "ExposeHeaders" + forRates},
-		"HideQuota":      {c, oneKey, handler.HideQuota(), "HideQuota" + forRates},
-	} {
-		wantPanic(t, name, test.advice, func() { handler.NewConcurrency(test.c, test.key, test.opt) })
+	server, ended := serveInFlight(t, c, false, func(w http.ResponseWriter, _ *http.Request) {
+		conn, buf, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		line, _ := buf.ReadString('\n')
+		_, _ = io.WriteString(conn, line)
+		_, _ = buf.ReadString('\n') // until the client closes
+	})
+	conn := open(t.Context(), t, server).ReadCloser.(io.ReadWriteCloser)
+	must(t, testenv.ErrorOf(io.WriteString(conn, "hello\n")))
+	if line, err := bufio.NewReader(conn).ReadString('\n'); line != "hello\n" || err != nil {
+		t.Errorf("the echo is %q, %v", line, err)
 	}
-	wantPanic(t, "no next handler", "pass one", func() { handler.NewConcurrency(c, oneKey)(nil) })
+	wantHeld(t, c, "while the connection is open", 1)
+	must(t, conn.Close())
+	<-ended
+	wantHeld(t, c, "after it was closed", 0)
+}
+
+func TestAMillionRequestsInFlight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	requests := 1_000_000
+	if testenv.Race {
+		requests /= 20
+	}
+	now := time.Now()
+	store := memory.New(memory.WithClock(func() time.Time { return now }))
+	c := oneAtATime(t, store)
+	var served, refused atomic.Int64
+	h := handler.NewConcurrency(c, oneKey, handler.OnRefusal(func(*http.Request, limiter.Result) { refused.Add(1) }))(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			if served.Add(1)%1000 == 0 {
+				panic(http.ErrAbortHandler)
+			}
+		}))
+	before := goleak.IgnoreCurrent()
+	var group sync.WaitGroup
+	for range 2 {
+		group.Go(func() {
+			w, r := &httptest.ResponseRecorder{}, httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+			for range requests / 2 {
+				panicOf(func() { h.ServeHTTP(w, r) })
+			}
+		})
+	}
+	group.Wait()
+	wantHeld(t, c, "after all requests", 0)
+	if n := served.Load() + refused.Load(); n != int64(requests) {
+		t.Errorf("%d requests were served or refused, want %d", n, requests)
+	}
+	goleak.VerifyNone(t, before)
+	now = now.Add(48 * time.Hour)
+	if rows, err := store.Sweep(t.Context(), 10); rows != 1 || err != nil {
+		t.Errorf("the store had %d rows, %v; want 1", rows, err)
+	}
 }

@@ -2,6 +2,7 @@ package handler_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -128,25 +130,6 @@ func ExampleOnError() {
 	http.Handle("GET /logged", limit(http.HandlerFunc(search)))
 }
 
-// A login is limited by address, which stops one machine that tries many accounts,
-// and by account, which stops many machines that try one. Only failures count, and
-// nobody is told what is left of somebody else's account.
-func ExampleChargeFailures() {
-	account := func(r *http.Request) (string, error) {
-		return strings.ToLower(strings.TrimSpace(r.PostFormValue("user"))), nil
-	}
-	byAddress := handler.New(mustLimiter("login-address", limiter.PerMinute(20)), handler.ClientIP(), handler.ChargeFailures())
-	byAccount := handler.New(mustLimiter("login-account", limiter.PerHour(10)), account, handler.ChargeFailures(), handler.HideQuota())
-	login := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.PostFormValue("password") != "open sesame" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		handler.Succeeded(r.Context())
-	})
-	http.Handle("POST /login", byAddress(byAccount(login)))
-}
-
 // A user who is logged in may do more than an address, each on each route.
 func ExampleJoin() {
 	user := func(r *http.Request) string {
@@ -204,4 +187,129 @@ func ExampleDryRun() {
 			slog.InfoContext(r.Context(), "would be refused", "route", r.Pattern, "wait", res.RetryAfter)
 		}))
 	http.Handle("GET /dry", limit(http.HandlerFunc(search)))
+}
+
+// Without options, it is the other end of the connection that counts.
+func ExampleClientIP() {
+	key := handler.ClientIP()
+	fmt.Println(key(&http.Request{RemoteAddr: "203.0.113.7:49152"}))
+	fmt.Println(key(&http.Request{RemoteAddr: "[2001:db8:1:2::7]:49152"}))
+	fmt.Println(key(&http.Request{RemoteAddr: "[::ffff:203.0.113.7]:49152"}))
+	// Output:
+	// 203.0.113.7 <nil>
+	// 2001:db8:1:2::/64 <nil>
+	// 203.0.113.7 <nil>
+}
+
+// The header counts only if a proxy sent it.
+func ExampleTrustedProxies() {
+	key := handler.ClientIP(handler.TrustedProxies(netip.MustParsePrefix("10.0.0.0/28")))
+	h := http.Header{"X-Forwarded-For": {"1.1.1.1, 203.0.113.7, 10.0.0.2"}}
+	fmt.Println(key(&http.Request{RemoteAddr: "10.0.0.1:443", Header: h}))
+	fmt.Println(key(&http.Request{RemoteAddr: "198.51.100.9:443", Header: h}))
+	// Output:
+	// 203.0.113.7 <nil>
+	// 198.51.100.9 <nil>
+}
+
+// A request that came around the proxy lacks the header, and is refused.
+func ExampleAddressHeader() {
+	key := handler.ClientIP(handler.AddressHeader("CF-Connecting-IP"))
+	r := &http.Request{RemoteAddr: "198.51.100.9:443", Header: http.Header{}}
+	_, err := key(r)
+	fmt.Println(err)
+	r.Header.Set("CF-Connecting-IP", "203.0.113.7")
+	fmt.Println(key(r))
+	// Output:
+	// limiter: the request has no key: the request does not have one line CF-Connecting-IP with one address; the proxy must set it on every request, and no request may bypass the proxy
+	// 203.0.113.7 <nil>
+}
+
+// Some providers give each customer 56 bits: who has many networks of 64 is one
+// client then.
+func ExampleIPv6Prefix() {
+	key := handler.ClientIP(handler.IPv6Prefix(56))
+	fmt.Println(key(&http.Request{RemoteAddr: "[2001:db8:1:234::7]:49152"}))
+	// Output: 2001:db8:1:200::/56 <nil>
+}
+
+// Behind one proxy, only the last address of the header counts: the proxy wrote it.
+func ExampleTrustedHops() {
+	searches := mustLimiter("search", limiter.PerMinute(2)) // in your program: limiter.New
+	limit := handler.New(searches, handler.ClientIP(handler.TrustedHops(1)))
+	mux := http.NewServeMux()
+	mux.Handle("GET /search", limit(http.HandlerFunc(search)))
+
+	for _, forwarded := range []string{"192.0.2.1", "1.1.1.1, 192.0.2.1", "2.2.2.2, 192.0.2.1", "192.0.2.9"} {
+		r := httptest.NewRequest(http.MethodGet, "/search", http.NoBody)
+		r.Header.Set("X-Forwarded-For", forwarded)
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		fmt.Println(forwarded, w.Code)
+	}
+	// Output:
+	// 192.0.2.1 200
+	// 1.1.1.1, 192.0.2.1 200
+	// 2.2.2.2, 192.0.2.1 429
+	// 192.0.2.9 200
+}
+
+// credentials is the body of a login.
+type credentials struct{ User, Password string }
+
+type credentialsKey struct{}
+
+// decodeLogin decodes the body for the limiter and for the login.
+func decodeLogin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var c credentials
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&c); err != nil {
+			http.Error(w, "send user and password as JSON", http.StatusBadRequest)
+			return
+		}
+		c.User = strings.ToLower(strings.TrimSpace(c.User))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), credentialsKey{}, c)))
+	})
+}
+
+// account returns the account, or "" if the body names none.
+func account(r *http.Request) string {
+	c, _ := r.Context().Value(credentialsKey{}).(credentials)
+	return c.User
+}
+
+func logIn(w http.ResponseWriter, r *http.Request) {
+	c, _ := r.Context().Value(credentialsKey{}).(credentials)
+	if c.Password != "open sesame" { // in your program: compare password hashes
+		http.Error(w, "wrong user or password", http.StatusUnauthorized)
+		return
+	}
+	handler.Succeeded(r.Context()) // gives both costs back when logIn returns
+}
+
+// A login is limited by address, which stops one machine that tries many accounts, and by account, which
+// stops many machines that try one. Only failures count. The quota of an account is hidden, because its
+// callers may be strangers.
+func ExampleChargeFailures_login() {
+	byAddress := handler.New(mustLimiter("login-address", limiter.PerMinute(20)),
+		handler.ClientIP(), handler.ChargeFailures())
+	byAccount := handler.New(mustLimiter("login-account", limiter.PerMinute(2)),
+		handler.User(account), handler.ChargeFailures(), handler.HideQuota())
+	h := byAddress(decodeLogin(byAccount(http.HandlerFunc(logIn))))
+
+	for _, body := range []string{
+		`{"user": "alice@x", "password": "open sesame"}`,
+		`{"user": "alice@x", "password": "guess 1"}`,
+		`{"user": "Alice@x", "password": "guess 2"}`,
+		`{"user": "alice@x", "password": "open sesame"}`,
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/login", strings.NewReader(body)))
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 200
+	// 401
+	// 401
+	// 429
 }

@@ -1,11 +1,14 @@
 package handler_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -185,5 +188,107 @@ func TestConcurrentRequests(t *testing.T) {
 	}
 	if wait.Wait(); passed.Load() != 2 {
 		t.Errorf("%d of 20 requests passed, want 2", passed.Load())
+	}
+}
+
+// bare is a ResponseWriter with a header of its own for each request, as the server makes it.
+type bare struct{ header http.Header }
+
+func (b *bare) Header() http.Header          { return b.header }
+func (*bare) Write(body []byte) (int, error) { return len(body), nil }
+func (*bare) WriteHeader(int)                {}
+
+// The allocations are the key, the decision, the request's copy, two header lines, the text of one, and the
+// header's first group of fields.
+func TestRequestCostsSixAllocations(t *testing.T) {
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	l, err := limiter.New(memory.New(), "search", limiter.TokenBucket{Capacity: 1 << 36, Refill: 1, Interval: time.Millisecond})
+	must(t, err)
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	allocs := func(h http.Handler) float64 {
+		return testing.AllocsPerRun(1000, func() { h.ServeHTTP(&bare{make(http.Header)}, r) })
+	}
+	if got := allocs(handler.New(l, handler.ClientIP())(next)) - allocs(next); got > 6 {
+		t.Errorf("%v allocations a request, want at most 6", got)
+	}
+}
+
+func upload(t *testing.T) (body *bytes.Buffer, contentType string) {
+	t.Helper()
+	body = new(bytes.Buffer)
+	form := multipart.NewWriter(body)
+	file, err := form.CreateFormFile("file", "photo.jpg")
+	must(t, err)
+	_, _ = file.Write(bytes.Repeat([]byte("x"), 1000))
+	must(t, form.Close())
+	return body, form.FormDataContentType()
+}
+
+func files(t *testing.T, dir string) int {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	return len(entries)
+}
+
+func TestUploadsAreRemoved(t *testing.T) {
+	refused := limiter.Result{Limit: 10, RetryAfter: 1, Source: limiter.SourceStore}
+	allowed := limiter.Result{Allowed: true, Limit: 10, Source: limiter.SourceStore}
+	written := 0
+	parse := func(r *http.Request) {
+		if err := r.ParseMultipartForm(0); err != nil { // 0: every file goes to TMPDIR
+			t.Error(err)
+		}
+		written = files(t, os.TempDir())
+	}
+	for _, c := range []struct {
+		name   string
+		l      *fixedLimiter
+		opts   []handler.Option
+		panics bool
+	}{
+		{name: "a request that passes", l: &fixedLimiter{result: allowed}},
+		{name: "a handler that panics", l: &fixedLimiter{result: allowed}, panics: true},
+		{name: "a refusal in a dry run", l: &fixedLimiter{result: refused}, opts: []handler.Option{handler.DryRun()}},
+		{name: "no decision in a dry run", l: fails(limiter.ErrMisconfigured), opts: []handler.Option{handler.DryRun()}},
+		{name: "a store that failed", l: fails(limiter.ErrNotApplied), opts: []handler.Option{handler.FailOpen()}},
+		{name: "a skipped request", l: fails(nil), opts: []handler.Option{handler.Skip(func(*http.Request) bool { return true })}},
+		{name: "a refusal of the application's own", l: &fixedLimiter{result: refused}, opts: []handler.Option{
+			handler.Refusal(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { parse(r) })),
+		}},
+		{name: "a hook that reads the form", l: &fixedLimiter{result: refused}, opts: []handler.Option{
+			handler.OnRefusal(func(r *http.Request, _ limiter.Result) { parse(r) }),
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			written = 0
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /upload", func(_ http.ResponseWriter, r *http.Request) {
+				parse(r)
+				if c.panics {
+					panic("a bug")
+				}
+			})
+			limit := handler.New(c.l, oneKey, c.opts...)
+			limited := limit(limit(mux))
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer func() {
+					if c.panics && recover() == nil {
+						t.Error("the panic is gone")
+					}
+				}()
+				limited.ServeHTTP(w, r)
+			}))
+			body, contentType := upload(t)
+			resp, err := server.Client().Post(server.URL+"/upload", contentType, body)
+			must(t, err)
+			_ = resp.Body.Close()
+			server.Close() // waits until the server has removed what it removes
+			if left := files(t, dir); written != 1 || left != 0 {
+				t.Errorf("of %d files in TMPDIR %d are left; want none of 1", written, left)
+			}
+		})
 	}
 }

@@ -12,17 +12,8 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/memory"
 )
-
-func TestExistingFieldsAreJoined(t *testing.T) {
-	t.Parallel()
-	h := handler.New(newLimiter(t, newClock(), "l", limiter.PerSecond(2)), oneKey)(&nextHandler{})
-	w := httptest.NewRecorder()
-	w.Header().Add("RateLimit", `"a";r=1`)
-	w.Header().Add("RateLimit", `"b";r=2`)
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-	wantHeaders(t, w.Header(), map[string]string{"RateLimit": `"a";r=1, "b";r=2, "l";r=1;t=1`, "RateLimit-Policy": `"l";q=2;w=1`})
-}
 
 func TestHeadersAreIndependent(t *testing.T) {
 	t.Parallel()
@@ -32,8 +23,11 @@ func TestHeadersAreIndependent(t *testing.T) {
 		w.Header()["Ratelimit-Policy"][0] = "spoiled"
 		w.Header().Add("RateLimit-Policy", "more")
 	}))
-	for _, want := range []string{`"l";r=8;t=1`, `"l";r=7;t=1`} {
-		wantHeaders(t, ask(h).header, map[string]string{"RateLimit": want})
+	for _, want := range []string{`"a";r=1, "b";r=2, "l";r=8;t=1`, `"a";r=1, "b";r=2, "l";r=7;t=1`} {
+		w := httptest.NewRecorder()
+		w.Header()["Ratelimit"] = []string{`"a";r=1`, `"b";r=2`}
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		wantHeaders(t, w.Header(), map[string]string{"RateLimit": want})
 	}
 	if want := []string{`"l";q=9;w=1`, `"l";q=9;w=1`}; !slices.Equal(policies, want) {
 		t.Errorf("RateLimit-Policy: %q, want %q", policies, want)
@@ -77,6 +71,19 @@ func TestFieldsOfAPolicyAndItsState(t *testing.T) {
 		{"a sliding window", limiter.SlidingWindow{Limit: 5, Window: time.Hour}, limiter.Result{Allowed: true, Limit: 5, Remaining: 3, Used: 2, ResetAfter: 3800 * time.Second}, map[string]string{
 			"RateLimit-Policy": `"fake";q=5;w=3600`, "RateLimit": `"fake";r=3;t=3800`,
 		}},
+		// A client cannot compute the end of a month from its length, so there is no w.
+		{"a calendar used up", limiter.CalendarWindow{Limit: 1, Period: limiter.Month}, limiter.Result{Limit: 1, ResetAfter: 90 * time.Hour, RetryAfter: 90 * time.Hour}, map[string]string{
+			"RateLimit-Policy": `"fake";q=1`, "RateLimit": `"fake";r=0;t=324000`, "Retry-After": "324000",
+		}},
+		{"a policy that decided", bucket, limiter.Result{Policy: window, Allowed: true, Limit: 100, Remaining: 99, ResetAfter: time.Minute}, map[string]string{
+			"RateLimit-Policy": `"fake";q=100;w=60`, "RateLimit": `"fake";r=99;t=60`,
+		}},
+		{"the own policy decided", bucket, limiter.Result{Policy: bucket, Allowed: true, Limit: 10, Remaining: 10}, map[string]string{
+			"RateLimit-Policy": `"fake";q=10;w=34`, "RateLimit": `"fake";r=10`,
+		}},
+		{"what is no policy decided", bucket, limiter.Result{Policy: &window, Allowed: true, Limit: 10, Remaining: 10}, map[string]string{
+			"RateLimit-Policy": `"fake";q=10;w=34`, "RateLimit": `"fake";r=10`,
+		}},
 		{"more than an Integer can say", limiter.FixedWindow{Limit: 1 << 60, Window: time.Hour}, limiter.Result{Allowed: true, Limit: 1 << 60, Remaining: 1<<60 - 1, ResetAfter: time.Hour}, map[string]string{
 			"RateLimit-Policy": `"fake";q=999999999999999;w=3600`, "RateLimit": `"fake";r=999999999999999;t=3600`,
 		}},
@@ -110,6 +117,11 @@ func TestLegacyHeaders(t *testing.T) {
 			"a bucket", limiter.PerMinute(60),
 			limiter.Result{Limit: 60, Remaining: 0, ResetAfter: time.Minute, RetryAfter: time.Second},
 			"60", "0", "60", now.Add(time.Minute),
+		},
+		{
+			"a calendar", limiter.CalendarWindow{Limit: 1, Period: limiter.Month},
+			limiter.Result{Limit: 1, Used: 1, ResetAfter: 90 * time.Hour, RetryAfter: 90 * time.Hour},
+			"1", "0", "1", now.Add(90 * time.Hour),
 		},
 	} {
 		c.result.Source = limiter.SourceStore
@@ -189,5 +201,141 @@ func TestHeadersAreThoseOfTheDecision(t *testing.T) {
 			}
 			wantHeaders(t, got, map[string]string{"X-RateLimit-Remaining": left})
 		}
+	}
+}
+
+func byPlan(plans map[string]limiter.Policy) limiter.Option {
+	return limiter.WithPolicyFor(func(_ context.Context, key string) (limiter.Policy, error) { return plans[key], nil })
+}
+
+func TestFieldsOfThePolicyThatDecided(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), memory.New()
+	api := newOn(t, store, c, "api", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: time.Second},
+		byPlan(map[string]limiter.Policy{"gold": limiter.TokenBucket{Capacity: 100, Refill: 1, Interval: 10 * time.Second}}))
+	day := newOn(t, store, c, "day", limiter.FixedWindow{Limit: 5, Window: 24 * time.Hour},
+		byPlan(map[string]limiter.Policy{"silver": limiter.FixedWindow{Limit: 1, Window: time.Hour}}))
+	plan := handler.Header("X-Plan")
+	one := handler.New(api, plan, handler.LegacyHeaders())(&nextHandler{})
+	both := handler.NewAll([]handler.Rule{{Limiter: api, Key: plan}, {Limiter: day, Key: plan}}, handler.LegacyHeaders())(&nextHandler{})
+	for _, call := range []struct {
+		h                              http.Handler
+		plan                           string
+		status                         int
+		policy, quota, retry, resource string
+		limit                          string
+	}{
+		{one, "free", http.StatusTeapot, `"api";q=2;w=2`, `"api";r=1;t=1`, "", "api", "2"},
+		{one, "gold", http.StatusTeapot, `"api";q=100;w=1000`, `"api";r=99;t=10`, "", "api", "100"},
+		{both, "free", http.StatusTeapot, `"api";q=2;w=2, "day";q=5;w=86400`, `"api";r=0;t=1, "day";r=4;t=43200`, "", "api", "2"},
+		{both, "free", http.StatusTooManyRequests, `"api";q=2;w=2, "day";q=5;w=86400`, `"api";r=0;t=1, "day";r=4;t=43200`, "1", "api", "2"},
+		{both, "gold", http.StatusTeapot, `"api";q=100;w=1000, "day";q=5;w=86400`, `"api";r=98;t=10, "day";r=4;t=43200`, "", "day", "5"},
+		{both, "silver", http.StatusTeapot, `"api";q=2;w=2, "day";q=1;w=3600`, `"api";r=1;t=1, "day";r=0;t=3600`, "", "day", "1"},
+		{both, "silver", http.StatusTooManyRequests, `"api";q=2;w=2, "day";q=1;w=3600`, `"api";r=1;t=1, "day";r=0;t=3600`, "3600", "day", "1"},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.Header.Set("X-Plan", call.plan)
+		resp := askBy(call.h, r)
+		wantStatus(t, resp, call.status)
+		wantHeaders(t, resp.header, map[string]string{
+			"RateLimit-Policy": call.policy, "RateLimit": call.quota, "Retry-After": call.retry,
+			"X-RateLimit-Resource": call.resource, "X-RateLimit-Limit": call.limit,
+		})
+	}
+}
+
+func TestFieldItems(t *testing.T) {
+	t.Parallel()
+	used := limiter.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: time.Second, Source: limiter.SourceStore}
+	chosen := used
+	chosen.Policy = limiter.PerMinute(20)
+	for _, test := range []struct {
+		what, name    string
+		result        limiter.Result
+		policy, quota string
+	}{
+		{"a decision", "a-Z_0.9:/x", used, `"a-Z_0.9:/x";q=10;w=1`, `"a-Z_0.9:/x";r=9;t=1`},
+		{"a name that must be escaped", `say "\n"`, used, `"say \"\\n\"";q=10;w=1`, `"say \"\\n\"";r=9;t=1`},
+		{"a limiter that was not asked", "l", limiter.Result{}, `"l";q=10;w=1`, ""},
+		{"a failure policy", "l", limiter.Result{Allowed: true, Source: limiter.SourcePolicy}, `"l";q=10;w=1`, ""},
+		{"the policy that decided", "l", chosen, `"l";q=20;w=60`, `"l";r=9;t=1`},
+	} {
+		l := &fixedLimiter{name: test.name}
+		if policy, quota := handler.FieldItems(l, test.result); policy != test.policy || quota != test.quota {
+			t.Errorf("%s: %s and %s, want %s and %s", test.what, policy, quota, test.policy, test.quota)
+		}
+	}
+	wantPanic(t, "no policy", "limiter.New", func() { handler.FieldItems(&noPolicy{}, used) })
+}
+
+func TestRetryAfterIsRoundedUp(t *testing.T) {
+	t.Parallel()
+	for wait, want := range map[time.Duration]string{-1: "1", 0: "1", 1: "1", time.Second: "1", time.Second + 1: "2"} {
+		if got := handler.RetryAfter(wait); got != want {
+			t.Errorf("RetryAfter(%v) = %s, want %s", wait, got, want)
+		}
+	}
+}
+
+func TestRetryAfterIsTheLongestWait(t *testing.T) {
+	t.Parallel()
+	bucket := func(capacity int64, token time.Duration) limiter.Policy {
+		return limiter.TokenBucket{Capacity: capacity, Refill: 1, Interval: token}
+	}
+	costs := func(n int64) handler.Option { return handler.Cost(func(*http.Request) int64 { return n }) }
+	type layer struct {
+		policy limiter.Policy
+		opts   []handler.Option
+	}
+	for _, c := range []struct {
+		name   string
+		layers []layer // from the outside
+		asked  int     // requests before the one that is refused
+		retry  int
+	}{
+		{"an outer window is used up", []layer{{policy: limiter.FixedWindow{Limit: 3, Window: time.Hour}}, {policy: bucket(2, 2*time.Second)}}, 2, 3600},
+		{"an outer window has enough", []layer{{policy: limiter.FixedWindow{Limit: 4, Window: time.Hour}}, {policy: bucket(2, 2*time.Second)}}, 2, 2},
+		{"an outer bucket is empty", []layer{{policy: bucket(3, time.Minute)}, {policy: bucket(2, 2*time.Second)}}, 2, 60},
+		{"the inner one waits longer", []layer{{policy: bucket(3, 2*time.Second)}, {policy: bucket(2, time.Minute)}}, 2, 60},
+		{"an outer bucket has less than the cost", []layer{{bucket(10, time.Minute), []handler.Option{costs(3)}}, {policy: bucket(2, 2*time.Second)}}, 2, 120},
+		{"three limiters", []layer{{policy: bucket(2, 3*time.Second)}, {policy: bucket(2, time.Minute)}, {policy: bucket(1, 2*time.Second)}}, 1, 60},
+		{"an outer quota is hidden", []layer{{bucket(2, time.Minute), []handler.Option{handler.HideQuota()}}, {policy: bucket(1, 2*time.Second)}}, 1, 60},
+		{"an outer limiter only looks", []layer{{bucket(1, time.Minute), []handler.Option{costs(0)}}, {policy: bucket(1, 2*time.Second)}}, 1, 2},
+		{"an outer limiter runs dry", []layer{{bucket(1, time.Minute), []handler.Option{handler.DryRun()}}, {policy: bucket(1, 2*time.Second)}}, 1, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			clock := newClock()
+			h := http.Handler(&nextHandler{})
+			for i := len(c.layers) - 1; i >= 0; i-- {
+				h = handler.New(newLimiter(t, clock, "l"+strconv.Itoa(i), c.layers[i].policy), oneKey, c.layers[i].opts...)(h)
+			}
+			for range c.asked {
+				wantStatus(t, ask(h), http.StatusTeapot)
+			}
+			refused := ask(h)
+			wantStatus(t, refused, http.StatusTooManyRequests)
+			wantHeaders(t, refused.header, map[string]string{"Retry-After": strconv.Itoa(c.retry)})
+			clock.add(time.Duration(c.retry) * time.Second)
+			wantStatus(t, ask(h), http.StatusTeapot)
+		})
+	}
+}
+
+func TestRetryAfterWithoutADecision(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		outer handler.Limiter
+		opt   handler.Option
+		want  string
+	}{
+		{newLimiter(t, newClock(), "outer", limiter.PerHour(1)), handler.HideQuota(), "3600"},
+		{newLimiter(t, newClock(), "outer", limiter.PerHour(2)), handler.HideQuota(), "1"},
+		{fails(limiter.ErrNotApplied), handler.FailOpen(), "1"},
+		{&fixedLimiter{result: limiter.Result{Allowed: true, Source: limiter.SourcePolicy}}, handler.HideQuota(), "1"},
+	} {
+		resp := ask(handler.New(c.outer, oneKey, c.opt)(handler.New(fails(limiter.ErrNotApplied), oneKey)(&nextHandler{})))
+		wantStatus(t, resp, http.StatusServiceUnavailable)
+		wantHeaders(t, resp.header, map[string]string{"Retry-After": c.want})
 	}
 }

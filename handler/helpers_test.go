@@ -1,15 +1,19 @@
 package handler_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
@@ -19,23 +23,19 @@ import (
 
 var must = testenv.Must
 
-// clock is a time that a test moves.
 type clock struct{ now time.Time }
 
 func newClock() *clock { return &clock{time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)} }
 
 func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
 
-// newLimiter returns a limiter in memory on the clock.
 func newLimiter(t testing.TB, c *clock, name string, p limiter.Policy) *limiter.Limiter {
 	t.Helper()
 	return newOn(t, memory.New(), c, name, p)
 }
 
-// oneKey is one key for all.
 func oneKey(*http.Request) (string, error) { return "everybody", nil }
 
-// nextHandler is a handler that counts its calls.
 type nextHandler struct{ calls int }
 
 func (s *nextHandler) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -61,8 +61,8 @@ func askBy(h http.Handler, r *http.Request) reply {
 	return reply{w.Code, w.Header(), w.Body.Bytes()}
 }
 
-// fixedLimiter is a limiter that always returns the same result.
 type fixedLimiter struct {
+	name   string
 	policy limiter.Policy
 	result limiter.Result
 	err    error
@@ -74,7 +74,7 @@ func (l *fixedLimiter) AllowN(_ context.Context, _ string, n int64) (limiter.Res
 	return l.result, l.err
 }
 
-func (*fixedLimiter) Name() string { return "fake" }
+func (l *fixedLimiter) Name() string { return cmp.Or(l.name, "fake") }
 
 func (l *fixedLimiter) Policy() limiter.Policy {
 	if l.policy == nil {
@@ -83,7 +83,6 @@ func (l *fixedLimiter) Policy() limiter.Policy {
 	return l.policy
 }
 
-// fails is a limiter that makes no decision.
 func fails(err error) *fixedLimiter {
 	return &fixedLimiter{result: limiter.Result{Source: limiter.SourcePolicy}, err: err}
 }
@@ -115,7 +114,6 @@ func wantStatus(t *testing.T, resp reply, want int) (problem map[string]any) {
 	return problem
 }
 
-// panicOf returns what f panics with, "" if it does not.
 func panicOf(f func()) (text string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -163,3 +161,68 @@ func wantHeaders(t *testing.T, h http.Header, want map[string]string) {
 }
 
 var _ handler.Limiter = (*limiter.Limiter)(nil)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type sharedStore struct {
+	*memory.Store
+	takes error // with which takes fail
+	reads int   // looks at one key
+}
+
+func newSharedStore() *sharedStore { return &sharedStore{Store: memory.New()} }
+
+func (s *sharedStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	if op.Kind == limiter.OpLook {
+		s.reads++
+	}
+	return s.Store.Do(ctx, op)
+}
+
+func (s *sharedStore) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	if s.takes != nil {
+		return nil, s.takes
+	}
+	return s.Store.DoAll(ctx, ops)
+}
+
+func newOn(t testing.TB, store limiter.Store, c *clock, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
+	t.Helper()
+	l, err := limiter.New(store, name, p, append(opts, limiter.WithClock(func() time.Time { return c.now }))...)
+	must(t, err)
+	return l
+}
+
+// burstAndDay returns two rules for everybody: a bucket of 3, and a window of limit.
+func burstAndDay(t testing.TB, store limiter.Store, c *clock, limit int64, opts ...limiter.Option) []handler.Rule {
+	t.Helper()
+	return []handler.Rule{
+		{Limiter: newOn(t, store, c, "burst", limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 2 * time.Second}, opts...), Key: oneKey},
+		{Limiter: newOn(t, store, c, "day", limiter.FixedWindow{Limit: limit, Window: 24 * time.Hour}, opts...), Key: oneKey},
+	}
+}
+
+func costOf(name string) func(*http.Request) int64 {
+	return func(r *http.Request) int64 {
+		n, _ := strconv.ParseInt(r.URL.Query().Get(name), 10, 64)
+		return n
+	}
+}
+
+func left(t *testing.T, rules []handler.Rule) (left []int64) {
+	t.Helper()
+	for _, rule := range rules {
+		res, err := rule.Limiter.Peek(t.Context(), "everybody")
+		must(t, err)
+		left = append(left, res.Remaining)
+	}
+	return left
+}
+
+func violated(problem map[string]any) (names []string) {
+	list, _ := problem["violated-policies"].([]any)
+	for _, name := range list {
+		names = append(names, name.(string))
+	}
+	return names
+}

@@ -91,6 +91,9 @@ func (s *refundStore) Do(ctx context.Context, op limiter.Op) (limiter.State, err
 
 func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 	t.Parallel()
+	end := time.Now().Add(time.Hour)
+	bounded, stop := context.WithDeadline(t.Context(), end)
+	defer stop()
 	for _, c := range []struct {
 		name            string
 		cost            int64
@@ -100,6 +103,7 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 		store, fallback int // refunds that they get
 	}{
 		{"a charge", 3, false, limiter.FailClosed(), false, 1, 0},
+		{"a charge with a deadline", 3, false, limiter.FailClosed(), false, 1, 0},
 		{"a look", 0, false, limiter.FailClosed(), false, 0, 0},
 		{"let pass while the store was down", 3, true, limiter.FailOpen(), false, 0, 0},
 		{"charged by the fallback", 3, true, nil, false, 0, 1},
@@ -117,7 +121,11 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 		if c.down {
 			store.takes = limiter.ErrNotApplied
 		}
-		ctx, cancel := context.WithCancel(t.Context())
+		parent, deadline := t.Context(), time.Time{}
+		if c.name == "a charge with a deadline" {
+			parent, deadline = bounded, end
+		}
+		ctx, cancel := context.WithCancel(parent)
 		var reported []error
 		h := handler.New(l, oneKey, handler.ChargeFailures(), handler.DryRun(),
 			handler.Cost(func(*http.Request) int64 { return c.cost }),
@@ -134,31 +142,13 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 			t.Errorf("%s: given back %v to the store and %v to the fallback, want %d and %d refunds", c.name, store.refunds, fallback.refunds, c.store, c.fallback)
 		}
 		for _, s := range []*refundStore{store, fallback} {
-			if len(s.refunds) > 0 && (s.refunds[0] != c.cost || s.ctxErr != nil) {
-				t.Errorf("%s: given back %v in a context with error %v, want %d", c.name, s.refunds, s.ctxErr, c.cost)
+			if len(s.refunds) > 0 && (s.refunds[0] != c.cost || s.ctxErr != nil || !s.deadline.Equal(deadline)) {
+				t.Errorf("%s: given back %v in a context with error %v until %v, want %d until %v", c.name, s.refunds, s.ctxErr, s.deadline, c.cost, deadline)
 			}
 		}
 		if want := c.store + c.fallback; len(reported) != want || want == 1 && !errors.Is(reported[0], limiter.ErrNotApplied) {
 			t.Errorf("%s: OnError got %v", c.name, reported)
 		}
-	}
-}
-
-func TestRefundHasTheRequestsDeadline(t *testing.T) {
-	t.Parallel()
-	store := newRefundStore()
-	l := newOn(t, store, newClock(), "login", limiter.PerHour(10))
-	h := handler.New(l, oneKey, handler.ChargeFailures())(succeeds)
-	ask(h)
-	if len(store.refunds) != 1 || !store.deadline.IsZero() {
-		t.Errorf("%d refunds, the last until %v; want one without a deadline", len(store.refunds), store.deadline)
-	}
-	end := time.Now().Add(time.Hour)
-	ctx, cancel := context.WithDeadline(t.Context(), end)
-	defer cancel()
-	askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody))
-	if len(store.refunds) != 2 || !store.deadline.Equal(end) {
-		t.Errorf("%d refunds, the last until %v; want a second until %v", len(store.refunds), store.deadline, end)
 	}
 }
 

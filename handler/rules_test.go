@@ -1,7 +1,9 @@
 package handler_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -86,22 +88,6 @@ func TestCostZeroMayRefuse(t *testing.T) {
 	c.add(10 * time.Second)
 	wantStatus(t, ask(all), http.StatusTeapot)
 	wantStatus(t, ask(one), http.StatusTeapot)
-}
-
-func TestCostZeroWritesNothing(t *testing.T) {
-	t.Parallel()
-	c, store := newClock(), newSharedStore()
-	store.takes = errors.New("nothing is taken")
-	rules := burstAndDay(t, store, c, 2)
-	rules[0].Cost, rules[1].Cost = costOf("n"), costOf("n")
-	for range 3 {
-		resp := ask(handler.NewAll(rules)(&nextHandler{}))
-		wantStatus(t, resp, http.StatusTeapot)
-		wantHeaders(t, resp.header, map[string]string{"RateLimit": `"burst";r=3, "day";r=2`})
-	}
-	if store.reads != 6 {
-		t.Errorf("%d reads, want one for each rule and request", store.reads)
-	}
 }
 
 func TestMissingKeyChargesNoRule(t *testing.T) {
@@ -209,21 +195,48 @@ func TestLegacyHeadersOfRules(t *testing.T) {
 	}
 }
 
-func TestDenyCacheOfRules(t *testing.T) {
+func TestRulesThatDoNotFitPanic(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newSharedStore()
-	rules := burstAndDay(t, store, c, 2, limiter.WithDenyCache(16, time.Minute))
-	h := handler.NewAll(rules, handler.LegacyHeaders())(&nextHandler{})
-	for range 3 {
-		ask(h)
-	}
-	store.takes = errors.New("the cache decides")
-	resp := ask(h)
-	if got := violated(wantStatus(t, resp, http.StatusTooManyRequests)); !slices.Equal(got, []string{"day"}) {
-		t.Errorf("violated-policies %q, want day", got)
-	}
-	wantHeaders(t, resp.header, map[string]string{
-		"RateLimit-Policy": `"burst";q=3;w=6, "day";q=2;w=86400`, "RateLimit": `"day";r=0;t=43200`,
-		"Retry-After": "43200", "X-RateLimit-Resource": "day",
+	asked := false
+	observed := limiter.WithObserver(func(context.Context, limiter.Decision) { asked = true })
+	plan := limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) {
+		asked = true
+		return nil, nil
 	})
+	rules := burstAndDay(t, store, c, 2, observed)
+	planned := burstAndDay(t, store, c, 2, observed, plan)
+	elsewhere := burstAndDay(t, newSharedStore(), c, 2)
+	var many []handler.Rule
+	for i := range limiter.MaxClaims {
+		many = append(many, handler.Rule{Limiter: newOn(t, store, c, fmt.Sprint(i), limiter.PerHour(1)), Key: oneKey})
+	}
+	const ownName = `"burst"; give each rule a limiter with a name of its own`
+	for name, test := range map[string]struct {
+		rules  []handler.Rule
+		opt    handler.Option
+		advice string // "" if it does not panic
+	}{
+		"rules by plan":     {planned, handler.DryRun(), ""},
+		"the most rules":    {many, handler.DryRun(), ""},
+		"no rule":           {nil, handler.DryRun(), "pass 1 to 8"},
+		"a rule too many":   {append(many, rules[0]), handler.DryRun(), "pass 1 to 8"},
+		"one limiter twice": {[]handler.Rule{rules[0], rules[1], {Limiter: rules[0].Limiter, Key: handler.ClientIP()}}, handler.DryRun(), ownName},
+		"no limiter":        {[]handler.Rule{rules[0], {Key: oneKey}}, handler.DryRun(), "limiter.New"},
+		"no key":            {[]handler.Rule{rules[0], {Limiter: rules[1].Limiter}}, handler.DryRun(), "handler.ClientIP()"},
+		"a nil option":      {rules, nil, "leave it out"},
+		"the option Cost":   {rules, handler.Cost(costOf("n")), "Rule.Cost"},
+		"two stores":        {[]handler.Rule{rules[0], elsewhere[1]}, handler.DryRun(), "one store"},
+	} {
+		text := panicOf(func() { handler.NewAll(test.rules, test.opt) })
+		if test.advice != "" {
+			wantAdvice(t, name, text, test.advice)
+		} else if text != "" {
+			t.Errorf("%s: the panic says %q, want none", name, text)
+		}
+	}
+	wantPanic(t, "no next handler", "", func() { handler.NewAll(rules)(nil) })
+	if asked || store.reads > 0 {
+		t.Error("NewAll asked a store, a plan or an observer")
+	}
 }
