@@ -2,14 +2,22 @@ package awslambda_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
 
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
@@ -23,8 +31,7 @@ func recorded(t testing.TB, name string) []byte {
 	return payload
 }
 
-// seen serves a recorded event and returns the request that the handler got, and its
-// body.
+// seen serves an event and returns the request that the handler got, and its body.
 func seen(t *testing.T, payload []byte) (r *http.Request, body string) {
 	t.Helper()
 	h := http.HandlerFunc(func(_ http.ResponseWriter, got *http.Request) {
@@ -139,4 +146,186 @@ func TestPathsAndQueriesOfEvents(t *testing.T) {
 			t.Errorf("%s: the path is %q, escaped %q, and the query %q", tt.event, r.URL.Path, r.URL.EscapedPath(), r.URL.RawQuery)
 		}
 	}
+}
+
+func TestOtherEvents(t *testing.T) {
+	t.Parallel()
+	for _, event := range []string{"other-scheduled", "other-websocket", "other-authorizer", "other-authorizer-2.0"} {
+		payload := recorded(t, event)
+		h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s was served as a request", event) })
+		if _, err := awslambda.Handler(h, nil).Invoke(t.Context(), payload); !errors.Is(err, awslambda.ErrUnknownEvent) {
+			t.Errorf("%s: %v, want ErrUnknownEvent", event, err)
+		}
+		failed := errors.New("failed")
+		other := lambda.NewHandler(func(_ context.Context, got json.RawMessage) (string, error) {
+			if !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(payload)) {
+				t.Errorf("%s: the other handler got %s", event, got)
+			}
+			return "done", failed
+		})
+		if _, err := awslambda.Handler(h, other).Invoke(t.Context(), payload); !errors.Is(err, failed) {
+			t.Errorf("%s: %v, want the other handler's error", event, err)
+		}
+	}
+}
+
+// Only AWS has names under on.aws. A custom domain of an HTTP API can hold anything else.
+func TestFunctionURLIsKnownByItsDomain(t *testing.T) {
+	t.Parallel()
+	const url = "abcdefghijklmnopqrstuvwxyz012345.lambda-url.eu-central-1.on.aws"
+	for domain, want := range map[string]bool{
+		url:                                           true,
+		"u1.lambda-url.us-gov-west-1.on.aws":          true,
+		"api.lambda-url.example.com":                  false,
+		"x.lambda-url.on.aws.example.com":             false,
+		url + ".example.com":                          false,
+		"lambda-url.eu-central-1.on.aws.":             false,
+		"a1b2.execute-api.eu-central-1.amazonaws.com": false,
+		"a1b2.execute-api.eu-central-1.on.aws":        false,
+	} {
+		var ctx context.Context
+		h := awslambda.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() }), nil)
+		payload := bytes.ReplaceAll(recorded(t, "functionurl"), []byte(url), []byte(domain))
+		must(t, testenv.ErrorOf(h.Invoke(t.Context(), payload)))
+		if _, got := awslambda.EventFromContext[events.LambdaFunctionURLRequest](ctx); got != want {
+			t.Errorf("%s: a function URL: %v, want %v", domain, got, want)
+		}
+	}
+}
+
+func TestUnknownEvents(t *testing.T) {
+	t.Parallel()
+	h := awslambda.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was served") }), nil)
+	for _, payload := range []string{
+		``, `{`, `null`, `"text"`, `[]`, `{}`, `{"httpMethod":"GET"}`, `{"httpMethod":"GET","requestContext":{}}`,
+		`{"version":"2.0","requestContext":{"http":{}}}`, `{"version":2,"requestContext":{"http":{"method":"GET"}}}`,
+		`{"version":"1.0","requestContext":{"http":{"method":"GET"}}}`, `{"requestContext":{"elb":{}}}`,
+		`{"messageVersion":"1.0","apiPath":"/","httpMethod":"GET","parameters":[]}`,
+	} {
+		if out, err := h.Invoke(t.Context(), []byte(payload)); !errors.Is(err, awslambda.ErrUnknownEvent) {
+			t.Errorf("%s: %s, %v; want ErrUnknownEvent", payload, out, err)
+		}
+	}
+	out, err := h.Invoke(t.Context(), []byte(`{"httpMethod":"GET","path":7,"requestContext":{"identity":{}}}`))
+	var typeError *json.UnmarshalTypeError
+	if !errors.As(err, &typeError) || out != nil {
+		t.Errorf("%s, %v; want a *json.UnmarshalTypeError", out, err)
+	}
+}
+
+func TestWrongProgramsPanic(t *testing.T) {
+	t.Parallel()
+	serves := func(h http.HandlerFunc) func() {
+		return func() { _, _ = awslambda.Handler(h, nil).Invoke(t.Context(), recorded(t, "rest")) }
+	}
+	for name, f := range map[string]func(){
+		"Handler":     func() { awslambda.Handler(nil, nil) },
+		"REST":        func() { awslambda.REST(nil) },
+		"LimitALB":    func() { awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP())(nil) },
+		"LimitAllALB": func() { awslambda.LimitAllALB(newRules(t))(nil) },
+		"no rules":    func() { awslambda.LimitAllREST(nil) },
+		"no rule key": func() { awslambda.LimitAllHTTPAPI([]handler.Rule{{Limiter: newLimiter(t, 1)}}) },
+		"no limiter":  func() { awslambda.LimitREST(nil, handler.ClientIP()) },
+		"no key":      func() { awslambda.LimitREST(newLimiter(t, 1), nil) },
+		"no refunds": func() {
+			awslambda.LimitHTTPAPI(noRefunds{newLimiter(t, 1)}, handler.ClientIP(), handler.ChargeFailures())
+		},
+		"a panic of the handler": serves(func(http.ResponseWriter, *http.Request) { panic("a bug") }),
+		"the status 0":           serves(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(0) }),
+		"a status below 100":     serves(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(99) }),
+		"a status beyond 999":    serves(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1000) }),
+	} {
+		if !panics(f) {
+			t.Errorf("%s: no panic", name)
+		}
+	}
+}
+
+type noRefunds struct{ handler.Limiter }
+
+// FuzzInvoke asks for an error or a response that a gateway can send, whatever comes.
+func FuzzInvoke(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no recorded events:", err)
+	}
+	for _, file := range files {
+		payload, err := os.ReadFile(file)
+		must(f, err)
+		f.Add(payload)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/orders/{rest...}", echo)
+	mux.HandleFunc("/upload", echo)
+	h := awslambda.Handler(handler.New(newLimiter(f, 1<<30), handler.ClientIP())(mux), nil)
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		out, err := h.Invoke(t.Context(), payload)
+		if err != nil {
+			if out != nil || !strings.HasPrefix(err.Error(), "awslambda: ") {
+				t.Errorf("%s, %v", out, err)
+			}
+			return
+		}
+		var res lambdaResponse
+		if err := json.Unmarshal(out, &res); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+		if res.StatusCode < 200 || res.StatusCode > 599 || len(res.Headers)+len(res.MultiValueHeaders) == 0 {
+			t.Errorf("the response is %s", out)
+		}
+		if _, err := base64.StdEncoding.DecodeString(res.Body); res.IsBase64Encoded && err != nil {
+			t.Errorf("the body %q: %v", res.Body, err)
+		}
+		for name, value := range res.Headers {
+			if strings.ContainsAny(name+value, "\r\n") {
+				t.Errorf("the field %q: %q has lines", name, value)
+			}
+		}
+	})
+}
+
+// FuzzRequest sends requests through every gateway. The path arrives whole, and the key is the client's.
+func FuzzRequest(f *testing.F) {
+	f.Add("/", "X-Forwarded-For", "203.0.113.1", "body")
+	f.Add("/a%2Fb/%61/100%25", "x-forwarded-for", ",", "\xff")
+	f.Add("//a/../b?c", "Host", "[::1", "")
+	f.Add("/%E4", "Cookie", "a=b; c", "{}")
+	f.Add("/\u00e4", "X-Amzn-Trace-Id", "\r\n", "")
+	f.Fuzz(func(t *testing.T, path, name, value, body string) {
+		path, _, _ = strings.Cut(path, "?")
+		sent, err := url.ParseRequestURI(path)
+		if err != nil || !strings.HasPrefix(path, "/") || !utf8.ValidString(strings.Join([]string{sent.Path, sent.RawPath, name, value}, " ")) { // bytes of two may make a character
+			t.Skip("no HTTP request")
+		}
+		for _, g := range gateways() {
+			var key, host string
+			var got url.URL
+			var read []byte
+			h := awslambda.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				host, got = r.Host, *r.URL
+				key, err = handler.ClientIP()(r)
+				read, _ = io.ReadAll(r.Body)
+				if again, err := url.ParseRequestURI(r.RequestURI); err != nil || again.Path != sent.Path {
+					t.Errorf("%s: RequestURI is %q, of the path %q: %v", g.name, r.RequestURI, sent.Path, err)
+				}
+			}), nil)
+			r := &http.Request{Method: http.MethodPost, URL: sent, Host: "api.example.com", Header: make(http.Header)}
+			if !strings.EqualFold(name, "Host") {
+				r.Header.Add(name, value)
+			}
+			r.Body = io.NopCloser(strings.NewReader(body))
+			if _, err := h.Invoke(t.Context(), g.payload(t, r)); err != nil {
+				t.Fatalf("%s: %v", g.name, err)
+			}
+			if err != nil || key != client || host != "api.example.com" {
+				t.Errorf("%s: the key is %q, %v, the host %q", g.name, key, err, host)
+			}
+			if got.Path != sent.Path || string(read) != body {
+				t.Errorf("%s: the path is %q, want %q; the body %q, want %q", g.name, got.Path, sent.Path, read, body)
+			}
+			if !strings.HasPrefix(g.name, "HTTP API") && got.EscapedPath() != sent.EscapedPath() {
+				t.Errorf("%s: the escaped path is %q, want %q", g.name, got.EscapedPath(), sent.EscapedPath())
+			}
+		}
+	})
 }

@@ -5,10 +5,13 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
@@ -22,8 +25,7 @@ import (
 // client is the address that requests come from in the gateways below.
 const client = "192.0.2.1"
 
-// gateway does what AWS does: it makes an event of a request, and a reply of a
-// function's response.
+// gateway makes an event of a request, and a reply of a function's response, as AWS does.
 type gateway struct {
 	name     string
 	recorded string // one of its events, in testdata
@@ -35,25 +37,20 @@ type gateway struct {
 	limitAll func(rules []handler.Rule, opts ...handler.Option) limitedFunction
 	// plain is the adapter for this gateway alone.
 	plain func(http.Handler) lambda.Handler
-	// single says that the last line of a header, and the last parameter of a name,
-	// are all that arrives.
+	// single says that only the last line of a header, and the last parameter of a name, arrive.
 	single bool
 }
 
-// function is a function that takes an event of any kind.
 type function func(context.Context) (status int, header map[string]string, err error)
 
-// limitedFunction returns a function as a handler behind limits.
 type limitedFunction = func(function) lambda.Handler
 
-// reply is what a client gets.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// lambdaResponse has the fields of all responses.
 type lambdaResponse struct {
 	StatusCode        int                 `json:"statusCode"`
 	StatusDescription string              `json:"statusDescription"`
@@ -69,7 +66,10 @@ func gateways() []gateway {
 		func(_ events.APIGatewayProxyRequest, status int, header map[string]string) events.APIGatewayProxyResponse {
 			return events.APIGatewayProxyResponse{StatusCode: status, Headers: header}
 		})
-	rest.name, rest.recorded, rest.header = "REST API", "rest", restHeader
+	rest.name, rest.recorded = "REST API", "rest"
+	rest.header = func(_ *testing.T, res *lambdaResponse) http.Header {
+		return headerOf(res.Headers, res.MultiValueHeaders, nil)
+	}
 	rest.event = func(r *http.Request, body string) map[string]any {
 		return restEvent(r, body, r.URL.EscapedPath(), "al6gqb")
 	}
@@ -116,11 +116,9 @@ func albResponse(e events.ALBTargetGroupRequest, status int, header map[string]s
 	return res
 }
 
-// eventFunc is a function that takes the event itself.
 type eventFunc[E, R any] = func(context.Context, E) (R, error)
 
-// newGateway returns the part of a gateway that its adapters make: of a handler, of a function behind
-// one limiter, and of a function behind several.
+// newGateway returns the part of a gateway that its adapters make.
 func newGateway[E, R any](
 	adapt func(http.Handler) eventFunc[E, R],
 	one func(handler.Limiter, handler.KeyFunc, ...handler.Option) func(eventFunc[E, R]) eventFunc[E, R],
@@ -146,12 +144,10 @@ func newGateway[E, R any](
 	}
 }
 
-// limit is limitAll for one limiter.
 func (g *gateway) limit(l *limiter.Limiter, key handler.KeyFunc, opts ...handler.Option) limitedFunction {
 	return g.limitAll([]handler.Rule{{Limiter: l, Key: key}}, opts...)
 }
 
-// send passes a request through the gateway to a function.
 func (g *gateway) send(t *testing.T, h lambda.Handler, r *http.Request) reply {
 	t.Helper()
 	return g.answer(t, h, g.payload(t, r))
@@ -180,7 +176,6 @@ func (g *gateway) payload(t *testing.T, r *http.Request) []byte {
 	return payload
 }
 
-// read returns what the client gets of a function's response.
 func (g *gateway) read(t *testing.T, payload []byte) reply {
 	t.Helper()
 	var res lambdaResponse
@@ -198,11 +193,130 @@ func (g *gateway) read(t *testing.T, payload []byte) reply {
 	return a
 }
 
-// request returns a request that a client sends. The target holds no fragment.
 func request(t *testing.T, method, target, body string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "https://api.example.com"+target, strings.NewReader(body))
 	must(t, err)
 	must(t, testenv.ErrorOf(url.ParseRequestURI(target)))
 	return r
+}
+
+// forwarded returns the request's header with what a gateway adds.
+func forwarded(r *http.Request) http.Header {
+	h := r.Header.Clone()
+	h.Set("Host", r.Host)
+	h.Set("X-Forwarded-For", strings.Join(append(h.Values("X-Forwarded-For"), client), ", "))
+	h.Set("X-Forwarded-Proto", "https")
+	return h
+}
+
+func setBody(event map[string]any, body string) map[string]any {
+	event["body"], event["isBase64Encoded"] = body, !utf8.ValidString(body)
+	if !utf8.ValidString(body) {
+		event["body"] = base64.StdEncoding.EncodeToString([]byte(body))
+	}
+	return event
+}
+
+func last(values map[string][]string) map[string]string {
+	lasts := make(map[string]string)
+	for name, v := range values {
+		lasts[name] = v[len(v)-1]
+	}
+	return lasts
+}
+
+func restEvent(r *http.Request, body, path string, resource any) map[string]any {
+	h, query := forwarded(r), r.URL.Query()
+	return setBody(map[string]any{
+		"resource": "/{proxy+}", "path": path, "httpMethod": r.Method,
+		"headers": last(h), "multiValueHeaders": h,
+		"queryStringParameters": last(query), "multiValueQueryStringParameters": query,
+		"requestContext": map[string]any{
+			"resourceId": resource, "protocol": "HTTP/1.1", "domainName": r.Host,
+			"identity": map[string]any{"sourceIp": client},
+		},
+	}, body)
+}
+
+// headerOf returns the header of the fields of a response that a gateway reads.
+func headerOf(values map[string]string, lists map[string][]string, cookies []string) http.Header {
+	h := make(http.Header)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		h.Add(name, values[name])
+	}
+	for name, lines := range lists {
+		h[http.CanonicalHeaderKey(name)] = lines
+	}
+	for _, cookie := range cookies {
+		h.Add("Set-Cookie", cookie)
+	}
+	return h
+}
+
+func v2Event(r *http.Request, body, path, domain string) map[string]any {
+	headers := make(map[string]string)
+	for name, lines := range forwarded(r) {
+		headers[strings.ToLower(name)] = strings.Join(lines, ",")
+	}
+	event := map[string]any{
+		"version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": r.URL.RawQuery, "headers": headers,
+		"requestContext": map[string]any{
+			"domainName": domain,
+			"http":       map[string]any{"method": r.Method, "path": r.URL.Path, "protocol": "HTTP/1.1", "sourceIp": client},
+		},
+	}
+	if cookie, ok := headers["cookie"]; ok {
+		event["cookies"] = strings.Split(cookie, "; ")
+		if !strings.Contains(domain, "lambda-url") {
+			delete(headers, "cookie")
+		}
+	}
+	return setBody(event, body)
+}
+
+func v2Header(_ *testing.T, res *lambdaResponse) http.Header {
+	return headerOf(res.Headers, nil, res.Cookies)
+}
+
+func albEvent(r *http.Request, body string, multi bool) map[string]any {
+	event := map[string]any{
+		"httpMethod": r.Method, "path": r.URL.EscapedPath(),
+		"requestContext": map[string]any{"elb": map[string]any{"targetGroupArn": "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/t/1"}},
+	}
+	header := make(map[string][]string)
+	for name, lines := range forwarded(r) {
+		header[strings.ToLower(name)] = lines
+	}
+	query := make(map[string][]string)
+	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		if name, value, _ := strings.Cut(part, "="); name != "" {
+			query[name] = append(query[name], value)
+		}
+	}
+	if multi {
+		// What the client sent comes first, and then again with its address.
+		header["x-forwarded-for"] = append(slices.Clone(r.Header["X-Forwarded-For"]), header["x-forwarded-for"]...)
+		event["multiValueHeaders"], event["multiValueQueryStringParameters"] = header, query
+	} else {
+		event["headers"], event["queryStringParameters"] = last(header), last(query)
+	}
+	return setBody(event, body)
+}
+
+func albHeader(multi bool) func(*testing.T, *lambdaResponse) http.Header {
+	return func(t *testing.T, res *lambdaResponse) http.Header {
+		t.Helper()
+		code, phrase, _ := strings.Cut(res.StatusDescription, " ")
+		if len(code) != 3 || phrase == "" {
+			t.Errorf("the status description is %q; an ALB answers that with 502", res.StatusDescription)
+		}
+		if multi {
+			return headerOf(nil, res.MultiValueHeaders, nil)
+		}
+		if res.Headers == nil {
+			t.Error("the response has no headers; an ALB answers that with 502")
+		}
+		return headerOf(res.Headers, nil, nil)
+	}
 }

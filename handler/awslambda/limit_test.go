@@ -4,21 +4,26 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
+	"go.uber.org/goleak"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
-// newStore returns a store whose clock stands still.
 func newStore() *memory.Store {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	return memory.New(memory.WithClock(func() time.Time { return now }))
@@ -32,7 +37,6 @@ func newLimiter(t testing.TB, n int64) *limiter.Limiter {
 	return l
 }
 
-// oneRule returns the rule of n an hour for each client.
 func oneRule(t testing.TB, n int64) []handler.Rule {
 	t.Helper()
 	return []handler.Rule{{Limiter: newLimiter(t, n), Key: handler.ClientIP()}}
@@ -53,8 +57,7 @@ func ok(context.Context) (status int, header map[string]string, err error) {
 	return http.StatusOK, map[string]string{"X-Own": "yes"}, nil
 }
 
-// limited returns a function behind limits in each of the ways there are: as a handler
-// behind Handler, and as one that takes the event. Each has rules of its own.
+// limited returns a limited http.Handler behind Handler, and a limited function. Each has its own rules.
 func limited(g *gateway, rules func() []handler.Rule) map[string]lambda.Handler {
 	limit := handler.NewAll(rules())
 	if one := rules(); len(one) == 1 {
@@ -67,7 +70,6 @@ func limited(g *gateway, rules func() []handler.Rule) map[string]lambda.Handler 
 	}
 }
 
-// invoke passes a recorded event to a function.
 func invoke[E, R any](ctx context.Context, t *testing.T, event string, f eventFunc[E, R]) (R, error) {
 	t.Helper()
 	var e E
@@ -146,3 +148,162 @@ func TestChargeFailuresOfFunctions(t *testing.T) {
 		}
 	}
 }
+
+func TestHeadersOfAFunctionStay(t *testing.T) {
+	t.Parallel()
+	for _, g := range gateways() {
+		// Shared by all invocations, as a variable of a package would be.
+		shared := map[string]string{
+			"ratelimit-policy":              `"own";q=1;w=1`,
+			"RateLimit":                     `"own";r=1`,
+			"X-RATELIMIT-LIMIT":             "own",
+			"access-control-expose-headers": "X-Own",
+			"X-Own":                         "yes",
+		}
+		before := maps.Clone(shared)
+		h := g.limit(newLimiter(t, 9), handler.ClientIP(), handler.LegacyHeaders(), handler.ExposeHeaders())(func(context.Context) (int, map[string]string, error) {
+			return http.StatusOK, shared, nil
+		})
+		var a reply
+		for range 2 { // the second shows what the first has written to
+			a = g.send(t, h, request(t, "GET", "/", ""))
+		}
+		if !maps.Equal(shared, before) {
+			t.Errorf("%s: the function's map was written to: %v", g.name, shared)
+		}
+		for name, want := range map[string]string{
+			"RateLimit-Policy":              `"orders";q=9;w=3600, "own";q=1;w=1`,
+			"RateLimit":                     `"orders";r=7;t=400, "own";r=1`,
+			"X-RateLimit-Limit":             "own",
+			"X-RateLimit-Remaining":         "7",
+			"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Used, X-RateLimit-Reset, X-RateLimit-Resource, X-Own",
+			"X-Own":                         "yes",
+		} {
+			if got := strings.Join(a.header.Values(name), ", "); got != want {
+				t.Errorf("%s: %s: %s, want %s", g.name, name, got, want)
+			}
+		}
+	}
+}
+
+func TestHeadersJoin(t *testing.T) {
+	t.Parallel()
+	f := awslambda.LimitREST(newLimiter(t, 9), handler.ClientIP())(func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+		return events.APIGatewayProxyResponse{
+			StatusCode:        http.StatusOK,
+			Headers:           map[string]string{"RateLimit": `"own";r=1`},
+			MultiValueHeaders: map[string][]string{"Ratelimit-Policy": {`"own";q=1;w=1`}, "Vary": {"Accept", "Origin"}},
+		}, nil
+	})
+	got, err := invoke(t.Context(), t, "rest", f)
+	must(t, err)
+	want := events.APIGatewayProxyResponse{
+		StatusCode: http.StatusOK,
+		Headers:    map[string]string{"RateLimit": `"orders";r=8;t=400, "own";r=1`},
+		MultiValueHeaders: map[string][]string{
+			"Ratelimit-Policy": {`"orders";q=9;w=3600`, `"own";q=1;w=1`},
+			"Vary":             {"Accept", "Origin"},
+		},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+func TestSkippedResponseStays(t *testing.T) {
+	t.Parallel()
+	skip := handler.Skip(func(*http.Request) bool { return true })
+	var want events.ALBTargetGroupResponse
+	f := awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP(), skip)(func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error) {
+		return want, nil
+	})
+	if got, err := invoke(t.Context(), t, "alb", f); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v; want the function's own", got, err)
+	}
+}
+
+// If the limiter is skipped or only tried, the event must reach the function, which need not read its path.
+func TestUndecodableEvents(t *testing.T) {
+	for _, broken := range []struct {
+		path, body string
+		base64     bool
+		why        string // in the log
+	}{
+		{"/orders/%zz", "", false, "the path has an invalid escape"},
+		{"/orders/%2", "", false, "the path has an invalid escape"},
+		{"/orders/%", "", false, "the path has an invalid escape"},
+		{"/orders", "the message", true, "the body is not valid base64"},
+	} {
+		var errs []error
+		onError := handler.OnError(func(_ *http.Request, err error) { errs = append(errs, err) })
+		skip := handler.Skip(func(r *http.Request) bool { return r.URL.Path == broken.path && r.ContentLength == 0 })
+		for _, g := range gateways() {
+			if strings.HasPrefix(g.name, "HTTP API") && !broken.base64 {
+				continue // the path is unescaped already
+			}
+			event := g.event(request(t, "GET", "/", ""), "")
+			maps.Copy(event, map[string]any{"path": broken.path, "rawPath": broken.path, "body": broken.body, "isBase64Encoded": broken.base64})
+			payload, err := json.Marshal(event)
+			must(t, err)
+			t.Run(broken.path+"/"+g.name+"/a handler is not called", func(t *testing.T) {
+				h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
+				a := g.answer(t, awslambda.Handler(h, nil), payload)
+				if a.status != http.StatusBadRequest || strings.Contains(a.body, "orders") || strings.Contains(a.body, "message") {
+					t.Errorf("status %d, %q; want 400 without what was sent", a.status, a.body)
+				}
+			})
+			for _, tt := range []struct {
+				name         string
+				opts         []handler.Option
+				status       int
+				errors, logs int // of two events
+			}{
+				{"limited", []handler.Option{onError}, http.StatusBadRequest, 2, 0},
+				{"fail open", []handler.Option{onError, handler.FailOpen()}, http.StatusBadRequest, 2, 0},
+				{"a dry run", []handler.Option{onError, handler.DryRun()}, http.StatusOK, 2, 0},
+				{"skipped", []handler.Option{onError, skip}, http.StatusOK, 0, 0},
+				{"without OnError", nil, http.StatusBadRequest, 0, 1},
+			} {
+				for _, rules := range [][]handler.Rule{oneRule(t, 1), newRules(t)} {
+					t.Run(fmt.Sprintf("%s/%s/%s by %d rules", broken.path, g.name, tt.name, len(rules)), func(t *testing.T) {
+						log, calls := testenv.Logged(t), 0
+						errs = nil
+						rules[len(rules)-1].Key = func(*http.Request) (string, error) {
+							t.Error("the event has a key")
+							return client, nil
+						}
+						h := g.limitAll(rules, tt.opts...)(func(ctx context.Context) (int, map[string]string, error) {
+							calls++
+							return ok(ctx)
+						})
+						for i := range 2 {
+							want := 0
+							if tt.status == http.StatusOK {
+								want = i + 1
+							}
+							if a := g.answer(t, h, payload); a.status != tt.status || calls != want {
+								t.Errorf("event %d: status %d, %d calls; want %d, %d", i, a.status, calls, tt.status, want)
+							}
+						}
+						if len(errs) != tt.errors || slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, handler.ErrNoKey) }) {
+							t.Errorf("OnError got %v, want %d of ErrNoKey", errs, tt.errors)
+						}
+						text := log.String()
+						if strings.Count(text, "\n") != tt.logs || tt.logs > 0 && !(strings.Contains(text, broken.why) && strings.Contains(text, "Skip")) {
+							t.Errorf("the log is %q, want %d lines that say %q", text, tt.logs, broken.why)
+						}
+						for _, rule := range rules {
+							if res, err := rule.Limiter.Peek(t.Context(), client); err != nil || res.Remaining != res.Limit {
+								t.Errorf("%s has %d left, %v; want %d", rule.Limiter.Name(), res.Remaining, err, res.Limit)
+							}
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+var must = testenv.Must
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
