@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,9 +12,11 @@ import (
 	"google.golang.org/grpc/codes"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/grpclimiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -64,7 +67,6 @@ var kinds = []struct {
 	}},
 }
 
-// drain receives three messages and the end of a stream.
 func drain[M any](s grpc.ClientStream, receive func() (M, error)) (metadata.MD, error) {
 	for n := 0; ; n++ {
 		_, err := receive()
@@ -197,5 +199,123 @@ func TestChainedInterceptors(t *testing.T) {
 	wantCode(t, err, codes.ResourceExhausted, time.Minute)
 	if got := left(t, first, "everybody"); got != 3 {
 		t.Errorf("the first has %d left, want 3: the refused call stays charged", got)
+	}
+}
+
+// burstAndDay returns two rules for everybody: a bucket of 3, and a window of limit.
+func burstAndDay(t testing.TB, limit int64) []grpclimiter.Rule {
+	t.Helper()
+	store, c := memory.New(), newClock()
+	return []grpclimiter.Rule{
+		{Limiter: newOn(t, store, c, "burst", limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: 2 * time.Second}), Key: oneKey},
+		{Limiter: newOn(t, store, c, "day", limiter.FixedWindow{Limit: limit, Window: 24 * time.Hour}), Key: oneKey},
+	}
+}
+
+func costIs(n int64) func(context.Context, grpclimiter.Call) int64 {
+	return func(context.Context, grpclimiter.Call) int64 { return n }
+}
+
+const bothPolicies = `"burst";q=3;w=6, "day";q=5;w=86400`
+
+func TestRefusalNames(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name          string
+		cost          int64 // of burst
+		opts          []grpclimiter.Option
+		retry         time.Duration
+		message       string
+		policy        string
+		passed, quota string // of a call that passes, and of the refusal
+	}{
+		{"every limit without room", 1, nil, 12 * time.Hour, "rate limit exceeded: burst, day", bothPolicies, `"burst";r=2;t=2, "day";r=4;t=43200`, `"burst";r=0;t=12, "day";r=0;t=43200`},
+		{"no limit that was not asked", 0, nil, 10 * time.Second, "rate limit exceeded: burst", bothPolicies, `"burst";r=3, "day";r=4;t=43200`, `"burst";r=0;t=10`},
+		{"no limit with HideQuota", 1, []grpclimiter.Option{grpclimiter.HideQuota()}, 12 * time.Hour, "rate limit exceeded", "", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			rules := burstAndDay(t, 5)
+			rules[0].Cost = costIs(tt.cost)
+			_, client := serve(t, grpclimiter.NewAll(rules, tt.opts...))
+			header, err := call(t, client)
+			wantCode(t, err, codes.OK, 0)
+			wantHeader(t, header, tt.policy, tt.passed, "")
+			must(t, rules[0].Limiter.Block(t.Context(), "everybody", 10*time.Second))
+			must(t, testenv.ErrorOf(rules[1].Limiter.AllowN(t.Context(), "everybody", 4)))
+			header, err = call(t, client)
+			wantCode(t, err, codes.ResourceExhausted, tt.retry)
+			wantHeader(t, header, tt.policy, tt.quota, strconv.Itoa(int(tt.retry.Seconds())))
+			if got := status.Convert(err).Message(); got != tt.message {
+				t.Errorf("message %q, want %q", got, tt.message)
+			}
+		})
+	}
+}
+
+func TestOnlyFailuresAreCharged(t *testing.T) {
+	t.Parallel()
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			rules := burstAndDay(t, 5)
+			rules[1].Cost = costIs(2)
+			_, client := serve(t, grpclimiter.NewAll(rules, grpclimiter.ChargeFailures()))
+			want := func(burst, day int64) {
+				t.Helper()
+				if b, d := left(t, rules[0].Limiter, "everybody"), left(t, rules[1].Limiter, "everybody"); b != burst || d != day {
+					t.Errorf("%d and %d left, want %d and %d", b, d, burst, day)
+				}
+			}
+			for range 4 {
+				header, err := kind.call(t.Context(), client)
+				wantCode(t, err, codes.OK, 0)
+				wantHeader(t, header, bothPolicies, `"burst";r=2;t=2, "day";r=3;t=43200`, "")
+				want(3, 5)
+			}
+			for n := range int64(2) { // the service does not have this method
+				_, err := client.EmptyCall(t.Context(), &testpb.Empty{})
+				wantCode(t, err, codes.Unimplemented, 0)
+				want(2-n, 3-2*n)
+			}
+			_, err := kind.call(t.Context(), client)
+			wantCode(t, err, codes.ResourceExhausted, 12*time.Hour)
+			want(1, 1)
+		})
+	}
+}
+
+func TestLateRefund(t *testing.T) {
+	t.Parallel()
+	// The cost is back after 1 ms of the server's time; the clock of the limiter stands still.
+	l := newLimiter(t, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: time.Millisecond})
+	s, client := serve(t, grpclimiter.New(l, oneKey, grpclimiter.ChargeFailures()))
+	s.takes = 2 * time.Millisecond
+	_, err := call(t, client)
+	wantCode(t, err, codes.OK, 0)
+	if got := left(t, l, "everybody"); got != 4 {
+		t.Errorf("%d left, want 4", got)
+	}
+}
+
+type keeps struct{ *memory.Store }
+
+func (k keeps) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	if op.Kind == limiter.OpRefund {
+		return limiter.State{}, errDown
+	}
+	return k.Store.Do(ctx, op)
+}
+
+func TestFailedRefundIsReported(t *testing.T) {
+	t.Parallel()
+	l := newOn(t, keeps{memory.New()}, newClock(), "api", limiter.PerMinute(5))
+	var seen []error
+	_, client := serve(t, grpclimiter.New(l, oneKey, grpclimiter.ChargeFailures(),
+		grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) { seen = append(seen, err) })))
+	_, err := call(t, client)
+	wantCode(t, err, codes.OK, 0)
+	if len(seen) != 1 || !errors.Is(seen[0], errDown) {
+		t.Errorf("OnError got %v, want %v", seen, errDown)
 	}
 }

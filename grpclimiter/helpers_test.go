@@ -26,14 +26,12 @@ import (
 
 var must = testenv.Must
 
-// clock is a time that a test moves.
 type clock struct{ now time.Time }
 
 func newClock() *clock { return &clock{time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)} }
 
 func (c *clock) add(d time.Duration) { c.now = c.now.Add(d) }
 
-// newOn returns a limiter on a store and the clock.
 func newOn(t testing.TB, store limiter.Store, c *clock, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	l, err := limiter.New(store, name, p, append(opts, limiter.WithClock(func() time.Time { return c.now }))...)
@@ -41,13 +39,11 @@ func newOn(t testing.TB, store limiter.Store, c *clock, name string, p limiter.P
 	return l
 }
 
-// newLimiter returns a limiter in memory on a clock that stands still.
 func newLimiter(t testing.TB, p limiter.Policy) *limiter.Limiter {
 	t.Helper()
 	return newOn(t, memory.New(), newClock(), "api", p)
 }
 
-// oneKey is one key for all.
 func oneKey(context.Context, grpclimiter.Call) (string, error) { return "everybody", nil }
 
 // service echoes messages, and counts the calls that reach it.
@@ -125,20 +121,12 @@ func (c fromConn) RemoteAddr() net.Addr { return c.peer }
 // serve starts a server that is limited, and returns a client of it.
 func serve(t testing.TB, limits ...*grpclimiter.Interceptor) (*service, testpb.TestServiceClient) {
 	t.Helper()
-	return serveOn(t, listen(t, "127.0.0.1:0"), limits...)
+	return serveOn(t, listen(t), limits...)
 }
 
-// serveFrom is serve with the client at an address of the form "192.0.2.1:1234".
-func serveFrom(t testing.TB, peer string, limits ...*grpclimiter.Interceptor) (*service, testpb.TestServiceClient) {
+func listen(t testing.TB) net.Listener {
 	t.Helper()
-	addr, err := net.ResolveTCPAddr("tcp", peer)
-	must(t, err)
-	return serveOn(t, from{listen(t, "127.0.0.1:0"), addr}, limits...)
-}
-
-func listen(t testing.TB, address string) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", address)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	return l
 }
@@ -153,7 +141,6 @@ func serveOn(t testing.TB, listener net.Listener, limits ...*grpclimiter.Interce
 	return s, start(t, grpc.NewServer(opts...), s, listener)
 }
 
-// start runs a server with the service, and returns a client of it.
 func start(t testing.TB, server *grpc.Server, s *service, listener net.Listener) testpb.TestServiceClient {
 	t.Helper()
 	testpb.RegisterTestServiceServer(server, s)
@@ -188,8 +175,7 @@ var messages = []string{
 	"A required header field is missing, empty or repeated.",
 }
 
-// wantCode checks the code of an error, its message if there was no decision, and its RetryInfo; 0 is
-// for none.
+// wantCode checks an error: its code, its message if there was no decision, and its RetryInfo (0: none).
 func wantCode(t testing.TB, err error, code codes.Code, retry time.Duration) {
 	t.Helper()
 	s := status.Convert(err)
@@ -224,7 +210,6 @@ func wantHeader(t testing.TB, header metadata.MD, policy, quota, retryAfter stri
 	}
 }
 
-// left returns what a key has left.
 func left(t testing.TB, l *limiter.Limiter, key string) int64 {
 	t.Helper()
 	res, err := l.Peek(t.Context(), key)

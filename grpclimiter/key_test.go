@@ -3,15 +3,20 @@ package grpclimiter_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/grpclimiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/keyleak"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestClientIP(t *testing.T) {
@@ -31,17 +36,16 @@ func TestClientIP(t *testing.T) {
 	}{
 		{"IPv6CountsByAnotherPrefix", "[2001:db8:1:2:3:4:5:6]:50000", []handler.IPOption{handler.IPv6Prefix(48)}, nil, "2001:db8:1::/48"},
 		{"AForwardedAddressWithoutTrustIsNotRead", "192.0.2.1:50000", nil, forwarded("203.0.113.7"), "192.0.2.1"},
-		{"AForwardedAddressFromAStrangerIsNotRead", "192.0.2.1:50000", []handler.IPOption{proxies}, forwarded("203.0.113.7"), "192.0.2.1"},
 		{"WhatTheClientWroteIsLeftOfTheProxys", "10.0.0.1:443", []handler.IPOption{proxies}, forwarded("1.1.1.1, 203.0.113.7, 10.0.0.2"), "203.0.113.7"},
 		{"SeveralValuesAreOneList", "10.0.0.1:443", []handler.IPOption{proxies}, forwarded("1.1.1.1", "203.0.113.7"), "203.0.113.7"},
-		{"AProxyThatForwardsNonsense", "10.0.0.1:443", []handler.IPOption{proxies}, forwarded("1.1.1.1, unknown"), ""},
 		{"TrustedHops", "192.0.2.1:50000", []handler.IPOption{handler.TrustedHops(2)}, forwarded("1.1.1.1, 203.0.113.7, 198.51.100.1"), "203.0.113.7"},
 		{"AddressHeaderTwice", "192.0.2.1:50000", []handler.IPOption{handler.AddressHeader("X-Real-IP")}, []string{"x-real-ip", "1.1.1.1", "x-real-ip", "203.0.113.7"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			l := newLimiter(t, limiter.PerMinute(2))
-			_, client := serveFrom(t, tt.peer, grpclimiter.New(l, grpclimiter.ClientIP(tt.opts...)))
+			peer := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(tt.peer))
+			_, client := serveOn(t, from{listen(t), peer}, grpclimiter.New(l, grpclimiter.ClientIP(tt.opts...)))
 			_, err := call(t, client, tt.pairs...)
 			if tt.key == "" {
 				wantCode(t, err, codes.InvalidArgument, 0)
@@ -66,13 +70,11 @@ func TestKeysOfMetadataAndMethod(t *testing.T) {
 	}{
 		{"Metadata", grpclimiter.Metadata("X-Api-Key"), []string{"x-api-key", "k1"}, "k1"},
 		{"BinaryMetadata", grpclimiter.Metadata("id-bin"), []string{"id-bin", "\x00\xff"}, "\x00\xff"},
-		{"NoMetadata", grpclimiter.Metadata("x-api-key"), nil, ""},
 		{"EmptyMetadata", grpclimiter.Metadata("x-api-key"), []string{"x-api-key", ""}, ""},
 		{"MetadataTwice", grpclimiter.Metadata("x-api-key"), []string{"x-api-key", "k1", "x-api-key", "k2"}, ""},
 		{"Method", grpclimiter.Method(), nil, method},
 		{"Join", grpclimiter.Join(grpclimiter.Method(), grpclimiter.Metadata("x-api-key")), []string{"x-api-key", "k1"}, "35:" + method + "2:k1"},
 		{"JoinWithoutOne", grpclimiter.Join(grpclimiter.Method(), grpclimiter.Metadata("x-api-key")), nil, ""},
-		{"JoinWithAnEmptyOne", grpclimiter.Join(emptyKey), nil, ""},
 		{"AnEmptyKey", emptyKey, nil, ""},
 		{"AFunctionThatFails", func(context.Context, grpclimiter.Call) (string, error) { return "", errors.New("secret") }, nil, ""},
 	} {
@@ -102,3 +104,44 @@ func TestKeysOfMetadataAndMethod(t *testing.T) {
 }
 
 func emptyKey(context.Context, grpclimiter.Call) (string, error) { return "", nil }
+
+func TestMistakes(t *testing.T) {
+	const secret = "alice-9f31c2-and-more@example.com"
+	tenant := grpclimiter.Metadata("x-tenant")
+	for _, c := range []struct {
+		name    string
+		key     grpclimiter.KeyFunc
+		cost    int64
+		message string
+		fix     string // in the log
+	}{
+		{"TrustedHops without a proxy", grpclimiter.ClientIP(handler.TrustedHops(1)), 1, "The client's address is unknown.", "without a proxy, leave TrustedHops out"},
+		{"no metadata", tenant, 1, "A required header field is missing, empty or repeated.", "the metadata has 0 values of x-tenant; clients must send one"},
+		{"an empty part of a key", grpclimiter.Join(oneKey, emptyKey), 1, "The request has no key for its rate limit.", "every function must return a key"},
+		{"a cost above the capacity", oneKey, 100, "The request costs more than its rate limit ever admits.", "the cost is 100; the policy admits at most 60; raise the limit, or let Cost return less"},
+		{"an error that the application wraps", func(ctx context.Context, call grpclimiter.Call) (string, error) {
+			_, err := tenant(ctx, call)
+			return "", fmt.Errorf("%s: %w", secret, err)
+		}, 1, "A required header field is missing, empty or repeated.", "the metadata has 0 values of x-tenant; clients must send one"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			log := testenv.Logged(t)
+			l := newLimiter(t, limiter.PerMinute(60))
+			_, client := serve(t, grpclimiter.New(l, c.key, grpclimiter.Cost(costIs(c.cost))))
+			for range 2 {
+				_, err := call(t, client, "x-api-key", secret, "x-api-key", secret)
+				wantCode(t, err, codes.InvalidArgument, 0)
+				if got := status.Convert(err).Message(); got != c.message {
+					t.Errorf("message %q, want %q", got, c.message)
+				}
+			}
+			text := log.String()
+			if strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, "limiter=api") || !strings.Contains(text, c.fix) {
+				t.Errorf("the log is %s\nwant one line that says %q", text, c.fix)
+			}
+			if found := keyleak.Of(secret).In(log.Bytes()); len(found) > 0 {
+				t.Errorf("the key is in the log as %v: %s", found, text)
+			}
+		})
+	}
+}
