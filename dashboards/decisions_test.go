@@ -3,7 +3,9 @@ package dashboards_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,6 +13,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
 
@@ -26,7 +31,6 @@ import (
 
 const scrapes, interval = 9, 15 * time.Second
 
-// broken is a store that always fails.
 type broken struct{}
 
 func (broken) Do(context.Context, limiter.Op) (limiter.State, error) {
@@ -47,8 +51,7 @@ func exporter(t *testing.T) (*prometheus.Registry, *metric.MeterProvider, *histo
 	return registry, provider, h
 }
 
-// record decides as programs do, through the OpenTelemetry SDK and its exporter, and scrapes the
-// metrics as Prometheus does. Only the times of the scrapes are made up.
+// record decides and scrapes as programs and Prometheus do. Only the times of the scrapes are made up.
 func record(t *testing.T) (h *history.History, registry *prometheus.Registry, end time.Time) {
 	t.Helper()
 	registry, provider, h := exporter(t)
@@ -167,6 +170,96 @@ func TestDecisions(t *testing.T) {
 	for _, f := range families {
 		if strings.HasPrefix(f.GetName(), "sqlimit_") && !strings.Contains(queries, f.GetName()) {
 			t.Errorf("no panel shows the metric %s", f.GetName())
+		}
+	}
+}
+
+func read(t *testing.T, file string) dashboards.Dashboard {
+	t.Helper()
+	d, err := dashboards.Read(file)
+	testenv.Must(t, err)
+	return d
+}
+
+func TestPanels(t *testing.T) {
+	t.Parallel()
+	uids := map[string]bool{}
+	for _, file := range []string{"decisions.json", "keys.json"} {
+		d := read(t, file)
+		if uids[d.UID] || d.UID == "" || d.Title == "" || len(d.Panels) < 5 {
+			t.Errorf("%s: uid %q, title %q, %d panels", file, d.UID, d.Title, len(d.Panels))
+		}
+		uids[d.UID] = true
+		ids, taken := map[int]bool{}, map[[2]int]string{}
+		for _, p := range d.Panels {
+			if ids[p.ID] || p.ID < 1 || p.Title == "" || p.Description == "" || p.Type == "" || len(p.Targets) == 0 {
+				t.Errorf("%s: a panel is not complete: %+v", file, p)
+			}
+			ids[p.ID] = true
+			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+					if other := taken[[2]int{x, y}]; other != "" || x > 23 {
+						t.Fatalf("%s: %q is over %q, or outside of the 24 columns", file, p.Title, other)
+					}
+					taken[[2]int{x, y}] = p.Title
+				}
+			}
+			refs := map[string]bool{}
+			for _, target := range p.Targets {
+				if refs[target.RefID] || target.RefID == "" || (target.Expr == "") == (target.RawSQL == "") {
+					t.Errorf("%s: %q has the target %+v", file, p.Title, target)
+				}
+				refs[target.RefID] = true
+			}
+		}
+	}
+}
+
+func TestPicture(t *testing.T) {
+	t.Parallel()
+	svg, err := os.ReadFile("decisions.svg")
+	testenv.Must(t, err)
+	for _, p := range read(t, "decisions.json").Panels {
+		if !strings.Contains(string(svg), ">"+p.Title+"<") {
+			t.Errorf("decisions.svg does not have %q; draw it again as dashboards/picture says", p.Title)
+		}
+	}
+}
+
+// open is the statistics of a store whose breaker is open.
+type open struct{}
+
+func (open) Stats() limiter.StoreStats { return limiter.StoreStats{BreakerOpen: true} }
+
+// Each alert of a limiter has a limiter of its name. Only that alert fires for this limiter.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	registry, provider, h := exporter(t)
+	testenv.Must(t, testenv.ErrorOf(otellimiter.Watch(provider, open{})))
+	observe := otellimiter.Observer(provider)
+	end := time.Now()
+	for n := range scrapes {
+		for name, err := range map[string]error{
+			"LimiterStoreFails": limiter.ErrNotApplied, "LimiterMisconfigured": limiter.ErrMisconfigured,
+			"LimiterKeyBusy": limiter.ErrKeyBusy, "left": limiter.ErrCanceled,
+		} {
+			observe(t.Context(), limiter.Decision{Limiter: name, Op: limiter.OpTake, Err: err})
+		}
+		observe(t.Context(), limiter.Decision{Limiter: "LimiterSlow", Op: limiter.OpTake, Duration: time.Second})
+		observe(t.Context(), limiter.Decision{Limiter: "well", Op: limiter.OpTake, Duration: time.Millisecond})
+		testenv.Must(t, h.Scrape(t.Context(), registry, end.Add(time.Duration(n-scrapes+1)*interval)))
+	}
+	groups, errs := rulefmt.ParseFile("rules.yaml", false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.Default())
+	if len(errs) > 0 || len(groups.Groups) != 1 || len(groups.Groups[0].Rules) != 5 {
+		t.Fatalf("rules.yaml has %+v, want five rules: %v", groups, errs)
+	}
+	for _, rule := range groups.Groups[0].Rules {
+		matrix, err := h.Query(t.Context(), rule.Expr, end, end, time.Second)
+		if err != nil || len(matrix) != 1 {
+			t.Fatalf("%s fires for %v (%v), want one series", rule.Alert, matrix, err)
+		}
+		if got := matrix[0].Metric.Get("sqlimit_limiter"); got != rule.Alert && rule.Alert != "LimiterBreakerOpen" {
+			t.Errorf("%s fires for the limiter %s", rule.Alert, got)
 		}
 	}
 }

@@ -29,7 +29,6 @@ func newMeter(t testing.TB) meter {
 	return m
 }
 
-// collect returns the metrics by name.
 func (m meter) collect(t testing.TB) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -43,8 +42,7 @@ func (m meter) collect(t testing.TB) map[string]metricdata.Metrics {
 	return found
 }
 
-// points returns the data points of all metrics as lines: name, attributes, value. The value of a
-// histogram is how many durations it has.
+// points returns the data points as lines of name, attributes and value, which is the count of a histogram.
 func (m meter) points(t testing.TB) []string {
 	t.Helper()
 	var lines []string
@@ -87,8 +85,7 @@ func (m meter) wantPoints(t testing.TB, want ...string) {
 	}
 }
 
-// wantDecisions is wantPoints for observed decisions. A line without the name of a metric stands for the
-// number of decisions and of durations.
+// wantDecisions is wantPoints, but a line without a metric stands for the counts of decisions and durations.
 func (m meter) wantDecisions(t testing.TB, lines ...string) {
 	t.Helper()
 	var want []string

@@ -2,9 +2,11 @@ package otellimiter_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,8 +14,11 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/keyleak"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/otellimiter"
@@ -197,7 +202,6 @@ func TestASourceOfALaterVersionIsRecorded(t *testing.T) {
 	m.wantDecisions(t, "limiter=l result=refused source=source(77): 1")
 }
 
-// broken makes no instruments.
 type broken struct{ noop.MeterProvider }
 
 func (broken) Meter(string, ...metric.MeterOption) metric.Meter { return brokenMeter{} }
@@ -242,5 +246,111 @@ func TestWithoutAProviderTheGlobalOneIsUsed(t *testing.T) {
 	testenv.Must(t, testenv.ErrorOf(otellimiter.Watch(nil, new(stats))))
 	if n := len(m.collect(t)); n != 7 {
 		t.Errorf("%d metrics, want 7", n)
+	}
+}
+
+var decisions = map[string]limiter.Decision{
+	"allowed": {Limiter: "l", Cost: 1, Op: limiter.OpTake, Result: limiter.Result{Allowed: true, Taken: 1, Source: limiter.SourceStore}, Duration: 1e6},
+	"refused": {Limiter: "l", Cost: 1, Result: limiter.Result{Source: limiter.SourceDenyCache}, Duration: 1e3},
+	"error":   {Limiter: "l", Cost: 1, Result: limiter.Result{Source: limiter.SourcePolicy}, Err: fmt.Errorf("%w: no answer", limiter.ErrOutcomeUnknown), Duration: 25e7},
+	"other":   {Limiter: "l", Cost: 1, Result: limiter.Result{Source: limiter.SourcePolicy}, Err: errors.New("of no class"), Duration: 1e6},
+}
+
+// It is not parallel, because AllocsPerRun counts the allocations of the whole process.
+func TestADecisionAllocatesNothing(t *testing.T) {
+	for name, provider := range map[string]metric.MeterProvider{"noop": noop.MeterProvider{}, "SDK": newMeter(t).MeterProvider} {
+		observe := otellimiter.Observer(provider, otellimiter.WithSpanEvents())
+		for kind, d := range decisions {
+			ctx := context.Background()
+			if n := testing.AllocsPerRun(1000, func() { observe(ctx, d) }); n != 0 {
+				t.Errorf("%s, %s: %v allocations a decision", name, kind, n)
+			}
+		}
+	}
+}
+
+func TestSpanEvents(t *testing.T) {
+	t.Parallel()
+	const failed = "sqlimit.decision error.type=not_applied sqlimit.limiter=l sqlimit.result=error sqlimit.source=policy\n"
+	events := []otellimiter.Option{otellimiter.WithSpanEvents()}
+	for _, c := range []struct {
+		name  string
+		store limiter.Store
+		opts  []otellimiter.Option
+		want  string
+	}{
+		{"without the option", memory.New(), nil, ""},
+		{
+			"a decision", memory.New(), events,
+			"sqlimit.decision sqlimit.limiter=l sqlimit.result=allowed sqlimit.source=store\n" +
+				"sqlimit.decision sqlimit.limiter=l sqlimit.result=refused sqlimit.source=store\n",
+		},
+		{"an error", fails{limiter.ErrNotApplied}, events, failed + failed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			recorder := tracetest.NewSpanRecorder()
+			tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("test")
+			l := newLimiter(t, c.store, "l", limiter.PerDay(1), limiter.WithObserver(otellimiter.Observer(newMeter(t), c.opts...)))
+			_, _ = l.Allow(t.Context(), "without a span")
+			ctx, span := tracer.Start(t.Context(), "request")
+			for range 2 {
+				_, _ = l.Allow(ctx, "key")
+			}
+			span.End()
+			_, _ = l.Allow(ctx, "after the end")
+			ended := recorder.Ended()
+			if len(ended) != 1 {
+				t.Fatalf("%d spans, want the caller's only", len(ended))
+			}
+			var got string
+			for _, event := range ended[0].Events() {
+				got += event.Name
+				for _, a := range event.Attributes {
+					got += fmt.Sprintf(" %s=%s", a.Key, a.Value.AsString())
+				}
+				got += "\n"
+			}
+			if got != c.want {
+				t.Errorf("the events are\n%swant\n%s", got, c.want)
+			}
+		})
+	}
+}
+
+// Another store may put the key into its errors. Even then it is neither in the metrics nor in the span.
+func TestTheKeyIsNowhere(t *testing.T) {
+	t.Parallel()
+	const key = "alice-9f31c2@example.com"
+	m, recorder := newMeter(t), tracetest.NewSpanRecorder()
+	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorder))
+	ctx, span := provider.Tracer("test").Start(t.Context(), "request")
+	leaky := fails{fmt.Errorf("%w: cannot update %q", limiter.ErrNotApplied, key)}
+	for i, store := range []limiter.Store{memory.New(), leaky, fails{fmt.Errorf("no class: %s", key)}} {
+		for j, opt := range []limiter.Option{limiter.FailClosed(), limiter.FailOpen(), limiter.FailLocal(leaky)} {
+			l := newLimiter(t, store, fmt.Sprintf("l%d%d", i, j), limiter.PerDay(1), opt, limiter.WithDenyCache(10, time.Minute),
+				limiter.WithObserver(otellimiter.Observer(m, otellimiter.WithSpanEvents())))
+			for range 3 {
+				_, _ = l.Allow(ctx, key)
+				_, _ = l.Peek(ctx, key)
+				_, _ = l.AllowUpTo(ctx, key, 2)
+				_, _ = limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: key})
+			}
+		}
+	}
+	span.End()
+	metrics := m.collect(t)
+	inJSON, err := json.Marshal(metrics)
+	testenv.Must(t, err)
+	events := recorder.Ended()[0].Events()
+	if len(events) < 9*3*3 {
+		t.Errorf("%d events", len(events))
+	}
+	text := fmt.Sprintf("%s %+v %+v %v", inJSON, metrics, events, m.points(t))
+	if found := keyleak.Of(key).In([]byte(text)); len(found) > 0 {
+		t.Errorf("the key appears as %v", found)
+	}
+	if !strings.Contains(text, "not_applied") || !strings.Contains(text, "l00") {
+		t.Error("what was searched has not even the names of limiters and classes")
 	}
 }

@@ -14,10 +14,8 @@ import (
 	"github.com/sqlimit/limiter/otellimiter"
 )
 
-// stats is a store that returns these statistics.
 type stats struct{ now limiter.StoreStats }
 
-// Stats implements [otellimiter.Store].
 func (s *stats) Stats() limiter.StoreStats { return s.now }
 
 func TestWatch(t *testing.T) {
