@@ -29,7 +29,6 @@ func newChecked(check func(context.Context) error) *checked {
 	return &checked{Store: memory.New(), check: check}
 }
 
-// standing is a clock that does not move.
 func standing() instant { return instant{} }
 
 func getHealth(ctx context.Context, h http.Handler) int {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,7 +15,6 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// service returns the program's handler on a memory store.
 func service(t *testing.T, s settings) http.Handler {
 	t.Helper()
 	now := time.Now() // the clock stands still, so nothing refills
@@ -21,8 +23,7 @@ func service(t *testing.T, s settings) http.Handler {
 	return h
 }
 
-// send sends a request from an address, with a form as the body unless it is empty, and with values of
-// X-Forwarded-For.
+// send sends a request from an address, with a form unless it is empty, and values of X-Forwarded-For.
 func send(h http.Handler, from, method, target, form string, forwarded ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader(form))
 	r.RemoteAddr = from
@@ -179,6 +180,30 @@ func TestClientBehindProxies(t *testing.T) {
 		}
 		if got := send(h, from, "GET", "/search", "", c.same).Header().Get("Ratelimit"); got != `"search";r=8;t=1` {
 			t.Errorf("%+v, %q: %q after it has %s, want r=8", c.settings, c.header, c.same, got)
+		}
+	}
+}
+
+// The program neither keeps a body of 100 MB in memory nor writes it to files.
+func TestLargeBodies(t *testing.T) {
+	const size = 100 << 20
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	h := service(t, settings{})
+	for _, target := range []string{"GET /", "GET /search?q=go", "POST /export", "POST /login", "GET /limits", "GET /health", "POST /elsewhere"} {
+		for _, contentType := range []string{"application/x-www-form-urlencoded", "multipart/form-data; boundary=a"} {
+			method, path, _ := strings.Cut(target, " ")
+			body, most := &io.LimitedReader{R: rand.NewChaCha8([32]byte{}), N: size}, int64(0) // bytes that the route may read
+			if path == "/login" {
+				most = maxBody + 1 // one more shows that the body is too long
+			}
+			r := httptest.NewRequest(method, path, body)
+			r.Header.Set("Content-Type", contentType)
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			files, err := os.ReadDir(dir)
+			if read := size - body.N; err != nil || read > most || len(files) > 0 {
+				t.Errorf("%s with %s: %d bytes are read, %d files left, %v; want at most %d bytes and no file", target, contentType, read, len(files), err, most)
+			}
 		}
 	}
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"os"
+	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,12 +15,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxConnections is PostgreSQL's default max_connections, less 3 connections reserved for
-// superusers and 10 for people.
+// maxConnections is PostgreSQL's default, less 3 connections for superusers and 10 for people.
 const maxConnections = 100 - 3 - 10
 
-// slowest returns the longest time to a response: the program connects, and the route with
-// the most limiters makes a decision for each.
+// slowest is the time to connect, and to decide for each limiter of the route with the most of them.
 func slowest() time.Duration { return connectTimeout + time.Duration(len(byAddress))*storeTimeout }
 
 // samFunction keeps scalars with the tags !Sub and !Ref of CloudFormation as nodes.
@@ -150,5 +151,142 @@ func TestTemplateEvents(t *testing.T) {
 	}
 	if !sweeps {
 		t.Error("no event starts a sweep")
+	}
+}
+
+type cloudRunService struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+	Metadata   metadata
+	Spec       struct {
+		Template struct {
+			Metadata metadata
+			Spec     struct {
+				ContainerConcurrency int `yaml:"containerConcurrency"`
+				TimeoutSeconds       int `yaml:"timeoutSeconds"`
+				Containers           []struct {
+					Image string
+					Ports []struct {
+						ContainerPort int `yaml:"containerPort"`
+					}
+					Env []struct {
+						Name      string
+						Value     string
+						ValueFrom struct {
+							SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
+						} `yaml:"valueFrom"`
+					}
+					Resources    struct{ Limits map[string]string }
+					StartupProbe struct {
+						HTTPGet struct {
+							Path string
+							Port int
+						} `yaml:"httpGet"`
+						PeriodSeconds    int `yaml:"periodSeconds"`
+						TimeoutSeconds   int `yaml:"timeoutSeconds"`
+						FailureThreshold int `yaml:"failureThreshold"`
+					} `yaml:"startupProbe"`
+				}
+			}
+		}
+	}
+}
+
+type metadata struct {
+	Name        string
+	Annotations map[string]string
+}
+
+func TestService(t *testing.T) {
+	t.Parallel()
+	var file cloudRunService
+	decode(t, "service.yaml", &file)
+	revision := file.Spec.Template
+	if file.APIVersion != "serving.knative.dev/v1" || file.Kind != "Service" || len(revision.Spec.Containers) != 1 {
+		t.Fatalf("the file has %+v, want a service of one container", file)
+	}
+	c := revision.Spec.Containers[0]
+	env := map[string]string{}
+	for _, v := range c.Env {
+		if !slices.Contains(variables(t), v.Name) {
+			t.Errorf("the program does not read %s; it reads %v", v.Name, variables(t))
+		}
+		env[v.Name] = v.Value + v.ValueFrom.SecretKeyRef.Name
+	}
+	if env["DATABASE_URL"] != "limiter-database-url" || env["TRUSTED_HOPS"] != "1" || env["PORT"] != "" {
+		t.Errorf("the environment is %v; DATABASE_URL comes from the secret, one proxy is in front, and PORT is set by Cloud Run", env)
+	}
+	if len(c.Ports) != 1 || c.StartupProbe.HTTPGet.Port != c.Ports[0].ContainerPort {
+		t.Errorf("the probe uses port %d, and the ports are %+v", c.StartupProbe.HTTPGet.Port, c.Ports)
+	}
+	if got := send(service(t, settings{}), "@", http.MethodGet, c.StartupProbe.HTTPGet.Path, "").Code; got != http.StatusNoContent {
+		t.Errorf("the path of the probe gets %d", got)
+	}
+	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
+	if seconds(c.StartupProbe.TimeoutSeconds) <= healthTimeout || c.StartupProbe.PeriodSeconds < c.StartupProbe.TimeoutSeconds {
+		t.Errorf("the probe is %+v; a check can take %v", c.StartupProbe, healthTimeout)
+	}
+	if seconds(revision.Spec.TimeoutSeconds) <= slowest() {
+		t.Errorf("the timeout of a request is %d s; a response can take %v", revision.Spec.TimeoutSeconds, slowest())
+	}
+	// Cloud Run kills a container 10 s after SIGTERM.
+	if drainTimeout+healthTimeout > 10*time.Second {
+		t.Errorf("draining can take %v; Cloud Run kills the process after 10 s", drainTimeout)
+	}
+	// Concurrent requests share the connections of an instance. 100 ms for two decisions is a lot.
+	if wait := time.Duration(revision.Spec.ContainerConcurrency) * 100 * time.Millisecond / serverConns; wait == 0 || wait > storeTimeout {
+		t.Errorf("the last of %d concurrent requests waits %v for a connection", revision.Spec.ContainerConcurrency, wait)
+	}
+	var instances int
+	if _, err := fmt.Sscan(revision.Metadata.Annotations["autoscaling.knative.dev/maxScale"], &instances); err != nil || instances*serverConns > maxConnections {
+		t.Errorf("%d instances (%v) have %d connections, of %d", instances, err, instances*serverConns, maxConnections)
+	}
+}
+
+// commands returns the shell commands of README.md without comments, one per line.
+func commands(t *testing.T) []string {
+	t.Helper()
+	readme, err := os.ReadFile("README.md")
+	must(t, err)
+	var list []string
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(readme), -1) {
+		for line := range strings.Lines(strings.ReplaceAll(block[1], "\\\n", " ")) {
+			if line = strings.Join(strings.Fields(line), " "); line != "" && line[0] != '#' {
+				list = append(list, line)
+			}
+		}
+	}
+	return list
+}
+
+func TestReadmeCommands(t *testing.T) {
+	t.Parallel()
+	parameters, f := template(t)
+	list := commands(t)
+	index := func(part string) int {
+		i := slices.IndexFunc(list, func(c string) bool { return strings.Contains(c, part) })
+		if i < 0 {
+			t.Errorf("no command has %q", part)
+		}
+		return i
+	}
+	target := "-o examples/lambda/" + path.Join(f.Properties.CodeURI, f.Properties.Handler)
+	goose := index("goose -dir migrations/postgres -table public.limiter_goose_version postgres \"$DIRECT_URL\" up")
+	bootstrap := index("CGO_ENABLED=0 GOOS=linux GOARCH=" + f.Properties.Architectures[0] + " go build -tags lambda.norpc -trimpath -ldflags=\"-s -w\" " + target + " ./examples/lambda")
+	deploy := index("sam deploy --template-file examples/lambda/template.yaml")
+	replace := index("gcloud run services replace")
+	if goose > bootstrap || bootstrap > deploy || goose > replace {
+		t.Errorf("the tables come first (%d), then the build (%d), then the commands that need them (%d, %d)", goose, bootstrap, deploy, replace)
+	}
+	mod, err := os.ReadFile(filepath.Join("..", "..", "go.mod"))
+	must(t, err)
+	install := list[max(0, index("github.com/pressly/goose/v3/cmd/goose@"))]
+	if version := install[strings.LastIndex(install, "@")+1:]; !strings.Contains(string(mod), "github.com/pressly/goose/v3 "+version+"\n") {
+		t.Errorf("%s: go.mod has another version", install)
+	}
+	for _, p := range parameters {
+		if !strings.Contains(list[max(0, deploy)], p+"=") {
+			t.Errorf("sam deploy does not set the parameter %s", p)
+		}
 	}
 }
