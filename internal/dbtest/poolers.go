@@ -25,7 +25,7 @@ func PgBouncer(t *testing.T, dsn string) string {
 	return p.DSN()
 }
 
-// Pooler is a PgBouncer that pools transactions. It is for one goroutine, but for DSN.
+// Pooler is a PgBouncer that pools transactions, or a Pgpool-II. It is for one goroutine, but for DSN.
 type Pooler struct {
 	t      testing.TB
 	daemon *daemon.Pooler
@@ -35,17 +35,25 @@ type Pooler struct {
 // "default_pool_size = 2". It stops when the test ends.
 func NewPooler(t testing.TB, dsn string, settings ...string) *Pooler {
 	t.Helper()
-	program, err := daemon.FindPooler("pgbouncer")
+	return startPooler(t, "pgbouncer", func(program string) (*daemon.Pooler, error) {
+		return daemon.NewPgBouncer(program, dsn, settings...)
+	})
+}
+
+// startPooler starts what newPooler makes of a program of this machine. It stops when the test ends.
+func startPooler(t testing.TB, name string, newPooler func(program string) (*daemon.Pooler, error)) *Pooler {
+	t.Helper()
+	program, err := daemon.FindPooler(name)
 	if err != nil {
-		testenv.Unavailable(t, "pgbouncer", err)
+		testenv.Unavailable(t, name, err)
 	}
-	server, err := daemon.NewPgBouncer(program, dsn, settings...)
+	server, err := newPooler(program)
 	if err != nil {
-		t.Fatalf("dbtest: pgbouncer: %v", err)
+		t.Fatalf("dbtest: %s: %v", name, err)
 	}
 	t.Cleanup(func() {
 		if err := server.Stop(); err != nil {
-			t.Errorf("dbtest: stop pgbouncer: %v", err)
+			t.Errorf("dbtest: stop %s: %v", name, err)
 		}
 	})
 	p := &Pooler{t, server}
@@ -85,4 +93,12 @@ func (p *Pooler) answersTwice(ctx context.Context) error {
 	}
 	_, err = conn.PgConn().Exec(ctx, "COMMIT").ReadAll()
 	return err
+}
+
+// Pgpool starts the Pgpool-II of this machine in front of the database of dsn, and returns the DSN of
+// that database behind it. It pools sessions: a client that connects gets a server connection that
+// another client has left. It stops when the test ends.
+func Pgpool(t testing.TB, dsn string) string {
+	t.Helper()
+	return startPooler(t, "pgpool", func(program string) (*daemon.Pooler, error) { return daemon.NewPgpool(program, dsn) }).DSN()
 }
