@@ -36,31 +36,23 @@ WITH clock AS MATERIALIZED (
     RETURNING b.limiter, b.key, b.granted, b.window_start, b.used, b.at
 ), taken AS (
     UPDATE /* schema */limiter_fixed_windows AS b
-    SET /* if fixed */window_start = CASE
-            WHEN b.window_start < a.cur THEN a.cur
-            WHEN b.used + a.cost <= a.reach THEN b.window_start
-            ELSE b.window_start + b.win
-        END,
+    SET /* if fixed */window_start = greatest(b.window_start, a.cur),
         /* if calendar */window_start = a.cur, win = a.win, lim = a.lim,
         /* end if */        used = CASE
-            WHEN b.window_start >= a.cur AND b.used + a.cost <= a.reach
-            THEN b.used + least(a.units, (a.reach - b.used) / a.cost) * a.cost
+            WHEN b.window_start >= a.cur THEN b.used + least(a.units, (a.reach - b.used) / a.cost) * a.cost
             ELSE a.units * a.cost
         END,
         at = greatest(b.at, a.at),
         granted = CASE
-            WHEN b.window_start >= a.cur AND b.used + a.cost <= a.reach
-            THEN least(a.units, (a.reach - b.used) / a.cost)
+            WHEN b.window_start >= a.cur THEN least(a.units, (a.reach - b.used) / a.cost)
             ELSE a.units
         END
     FROM found AS a
-    WHERE (a.ended
-        OR CASE WHEN a.used + a.cost <= a.reach THEN a.window_start ELSE a.window_start + a.win END <= greatest(a.row_at, a.at))
+    WHERE (a.ended OR a.used + a.cost <= a.reach AND a.window_start <= greatest(a.row_at, a.at))
       AND b.limiter = ANY (ARRAY[a.limiter]) AND b.key = a.key
       AND b.at <= a.at + 2000000000
       AND /* if fixed */b.win = a.win AND b.lim = a.lim AND b.window_start % b.win = 0
-      AND (b.window_start < a.cur
-        OR CASE WHEN b.used + a.cost <= a.reach THEN b.window_start ELSE b.window_start + b.win END <= greatest(b.at, a.at))
+      AND (b.window_start < a.cur OR b.used + a.cost <= a.reach AND b.window_start <= greatest(b.at, a.at))
       /* if calendar */b.at < b.window_start + b.win
       AND (b.window_start + b.win <= a.cur
         OR b.window_start = a.cur AND b.win = a.win AND b.lim = a.lim AND b.used + a.cost <= a.reach)
@@ -73,4 +65,4 @@ SELECT i, '', '', granted, now, window_start, used, at FROM taken
 UNION ALL
 SELECT i, '', '', 0, at, window_start, used, row_at FROM found
 WHERE same AND NOT ended
-  AND CASE WHEN used + cost <= reach THEN window_start ELSE window_start + win END > greatest(row_at, at)
+  AND (used + cost > reach OR window_start > greatest(row_at, at))
