@@ -77,7 +77,7 @@ func TestRowsThatChange(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		for _, opts := range [][]postgres.Option{nil, {postgres.WithCitus()}} { // PostgreSQL runs those statements as well
 			schema := d.schema(t)
-			rowtest.RunChanged(t, d.store(t, schema, nil, opts...), changing{rows{connect(t, d.dsn), schema}, d}, 100)
+			rowtest.RunChanged(t, d.store(t, schema, nil, opts...), changing{rows{connect(t, d.dsn), schema}, d}, 200)
 		}
 	})
 }
