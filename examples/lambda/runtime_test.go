@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -31,6 +32,7 @@ func build(tb testing.TB, source string) (binary string) {
 	return binary
 }
 
+// process is a running program.
 type process struct {
 	*exec.Cmd
 	started time.Time
@@ -81,6 +83,7 @@ func (p *process) kill() {
 	<-p.ended
 }
 
+// wait waits until the process has ended by itself.
 func (p *process) wait(t *testing.T) {
 	t.Helper()
 	select {
@@ -114,14 +117,18 @@ type runtimeAPI struct {
 	asked   chan time.Time  // when the process polls for an event
 	events  chan invocation // the events for the process
 	answers chan outcome    // the results that the process posts
+	last    int
 }
 
 type invocation struct {
+	id       string
 	event    []byte
 	deadline time.Time
 }
 
+// outcome is the result of an event.
 type outcome struct {
+	id    string
 	body  []byte
 	error bool
 	at    time.Time
@@ -154,7 +161,7 @@ func (a *runtimeAPI) next(w http.ResponseWriter, r *http.Request) {
 	case i := <-a.events:
 		h := w.Header()
 		h.Set("Content-Type", "application/json")
-		h.Set("Lambda-Runtime-Aws-Request-Id", "request-1")
+		h.Set("Lambda-Runtime-Aws-Request-Id", i.id)
 		h.Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(i.deadline.UnixMilli(), 10))
 		h.Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:eu-central-1:123456789012:function:limiter")
 		h.Set("Lambda-Runtime-Trace-Id", "Root=1-5e1b4151-43a0913a12345678901234567;Sampled=0")
@@ -166,15 +173,18 @@ func (a *runtimeAPI) next(w http.ResponseWriter, r *http.Request) {
 func (a *runtimeAPI) answer(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	failed := err != nil || r.PathValue("kind") != "response"
-	a.answers <- outcome{body, failed, time.Now()}
+	a.answers <- outcome{r.PathValue("id"), body, failed, time.Now()}
 	w.WriteHeader(http.StatusAccepted)
 }
 
+// invoke sends an event to the process and waits for the outcome.
 func (a *runtimeAPI) invoke(tb testing.TB, p *process, event []byte, within time.Duration) outcome {
 	tb.Helper()
+	a.last++
+	i := invocation{fmt.Sprintf("request-%d", a.last), event, time.Now().Add(within)}
 	timeout := time.After(testTimeout)
 	select {
-	case a.events <- invocation{event, time.Now().Add(within)}:
+	case a.events <- i:
 	case <-p.ended:
 		tb.Fatalf("the process ended: %v\n%s", p.err, &p.output)
 	case <-timeout:
@@ -182,6 +192,9 @@ func (a *runtimeAPI) invoke(tb testing.TB, p *process, event []byte, within time
 	}
 	select {
 	case o := <-a.answers:
+		if o.id != i.id {
+			tb.Fatalf("the response is to %s, want one to %s", o.id, i.id)
+		}
 		return o
 	case <-p.ended:
 		tb.Fatalf("the process ended: %v\n%s", p.err, &p.output)
@@ -191,6 +204,7 @@ func (a *runtimeAPI) invoke(tb testing.TB, p *process, event []byte, within time
 	panic("not reached")
 }
 
+// response has the fields of all four kinds of responses.
 type response struct {
 	StatusCode        int                 `json:"statusCode"`
 	Headers           map[string]string   `json:"headers"`
