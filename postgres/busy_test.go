@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // busyOperations are the operations by which many callers use one key, which already has a row.
@@ -29,6 +30,7 @@ var busyOperations = []struct {
 	{"reservations in a window", true, func(int) limiter.Op { return reservation(long(1<<40), time.Hour) }},
 	{"refunds", false, func(int) limiter.Op { return ofKind(limiter.OpRefund, slow(1<<17)) }},
 	{"refunds in a window", false, func(int) limiter.Op { return ofKind(limiter.OpRefund, long(1<<40)) }},
+	{"leases", false, func(int) limiter.Op { return take(places(1<<10), "busy", 1) }},
 	{"resets", false, func(int) limiter.Op { return ofKind(limiter.OpReset, slow(1<<17)) }},
 	{"takes by two policies", false, func(i int) limiter.Op { return take(slow(1<<17+int64(i%2)), "busy", 1) }},
 	{"operations of all kinds", false, func(i int) limiter.Op {
@@ -100,8 +102,11 @@ func TestBusyKeyHoldsOneConnection(t *testing.T) {
 }
 
 // lockAll is SQL that locks all rows.
-func lockAll(schema string) string {
-	return fmt.Sprintf("SELECT FROM %s.limiter_token_buckets FOR UPDATE; SELECT FROM %[1]s.limiter_fixed_windows FOR UPDATE", schema)
+func lockAll(schema string) (sql string) {
+	for _, table := range tables.All {
+		sql += fmt.Sprintf("SELECT FROM %s.%s FOR UPDATE;", schema, table.Name)
+	}
+	return sql
 }
 
 func TestBusyKeyDoesNotPassByFailOpen(t *testing.T) {

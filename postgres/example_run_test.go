@@ -25,10 +25,7 @@ func TestTheRecipesStoreForTestsWorks(t *testing.T) {
 
 func decidesOnce(t *testing.T, store *postgres.Store) {
 	t.Helper()
-	l, err := limiter.New(store, "orders", limiter.PerDay(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLimiter(t, store, limiter.PerDay(1))
 	for _, want := range []bool{true, false} {
 		if res, err := l.Allow(t.Context(), "alice"); err != nil || res.Allowed != want {
 			t.Errorf("Allow = %+v, %v; want Allowed %t", res, err, want)
@@ -50,9 +47,7 @@ func TestTheRecipesStoreOnAServerWorks(t *testing.T) {
 
 func TestLimitLoginRefusesTheThirdLogin(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		if err := migrations.Up(bounded(t), migrations.Postgres, d.db); err != nil {
-			t.Fatal(err)
-		}
+		must(t, migrations.Up(bounded(t), migrations.Postgres, d.db))
 		for _, want := range []bool{true, true, false} {
 			if res, err := limitLogin(bounded(t), d.dsn, "ann@example.com"); err != nil || res.Allowed != want {
 				t.Errorf("limitLogin = %+v, %v; want Allowed %t", res, err, want)
@@ -63,16 +58,11 @@ func TestLimitLoginRefusesTheThirdLogin(t *testing.T) {
 
 func TestPlaceOrder(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		if err := migrations.Up(bounded(t), migrations.Postgres, d.db); err != nil {
-			t.Fatal(err)
-		}
+		must(t, migrations.Up(bounded(t), migrations.Postgres, d.db))
 		// Two orders of one number fail at the commit, after the charge.
 		d.exec(t, "CREATE TABLE orders (number int UNIQUE DEFERRABLE INITIALLY DEFERRED, customer text)")
 		p := pool(t, d.dsn, few(2))
-		l, err := limiter.New(storeOn(t, p, "public"), "orders", limiter.PerDay(2))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLimiter(t, storeOn(t, p, "public"), limiter.PerDay(2))
 		orders := func() int { return query[int](t, d, "SELECT count(*) FROM orders") }
 		duplicate := func(err error) bool {
 			server, ok := errors.AsType[*pgconn.PgError](err)

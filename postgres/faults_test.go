@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -116,50 +116,26 @@ func TestTerminatedInMidStatement(t *testing.T) {
 				}
 			})
 		}
-		for _, c := range []struct {
-			name    string
-			fail    limiter.Option
-			allowed bool
-			source  limiter.Source
-		}{
-			{"FailClosed", limiter.FailClosed(), false, limiter.SourcePolicy},
-			{"FailOpen", limiter.FailOpen(), true, limiter.SourcePolicy},
-			{"FailLocal", limiter.FailLocal(memory.New()), true, limiter.SourceLocal},
-		} {
-			t.Run("AllowAll with "+c.name+" is unknown and not sent again", func(t *testing.T) {
-				schema, sent := d.schema(t), new(counter)
-				store := d.store(t, schema, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.Tracer = 4, sent })
-				var failures []error
-				observe := limiter.WithObserver(func(_ context.Context, d limiter.Decision) { failures = append(failures, d.Err) })
-				var claims []limiter.Claim
-				for _, policy := range []limiter.Policy{slow(5), long(5)} {
-					claims = append(claims, limiter.Claim{Limiter: newLimiter(t, store, policy, c.fail, observe), Key: secret, Cost: 2})
-				}
-				must(t, testenv.ErrorOf(limiter.AllowAll(bounded(t), claims...)))
-				before, res := sent.Load(), limiter.AllResult{}
-				failures = nil
-				err := d.terminated(t, "LOCK TABLE "+schema+".limiter_fixed_windows IN SHARE MODE", func() (err error) {
-					res, err = limiter.AllowAll(bounded(t), claims...)
-					return err
-				})
-				if n := sent.Load() - before; n != 1 {
-					t.Errorf("%d statements were sent, want 1", n)
-				}
-				if res.Allowed != c.allowed || res.Source != c.source || (err == nil) != c.allowed || len(failures) != len(claims) {
-					t.Errorf("%+v, %v, and %d decisions were observed", res, err, len(failures))
-				}
-				for _, err := range append(failures, err) {
-					if err != nil {
-						wantError(t, err, limiter.ErrOutcomeUnknown)
-					}
-				}
-				for _, claim := range claims {
-					if res, err := claim.Limiter.Peek(bounded(t), claim.Key); err != nil || res.Remaining != 3 {
-						t.Errorf("%d are left, %v; want 3, because the transaction was rolled back", res.Remaining, err)
-					}
-				}
+		t.Run("AllowAll is unknown and not sent again", func(t *testing.T) {
+			schema, sent, ops := d.schema(t), new(counter), four(2)
+			for i := range ops {
+				ops[i].Timeout = testTimeout // in the queue
+			}
+			store := d.store(t, schema, func(c *pgxpool.Config) { c.MaxConns, c.ConnConfig.Tracer = 4, sent })
+			doAll(t, store, ops...)
+			before := sent.Load()
+			err := d.terminated(t, "LOCK TABLE "+schema+".limiter_fixed_windows IN SHARE MODE", func() error {
+				_, err := store.DoAll(bounded(t), ops)
+				return err
 			})
-		}
+			wantError(t, err, limiter.ErrOutcomeUnknown)
+			if n := sent.Load() - before; n != 1 {
+				t.Errorf("%d statements were sent, want 1", n)
+			}
+			for _, op := range ops {
+				wantLeft(t, store, op, 3, "the transaction was rolled back")
+			}
+		})
 	})
 }
 
@@ -229,30 +205,30 @@ func (d *down) store(t *testing.T, db *database) *postgres.Store {
 	return db.store(t, db.schema(t), func(c *pgxpool.Config) { c.ConnConfig.DialFunc = d.dial })
 }
 
+// carryOut carries out ops together, or a lone one by Do, and reports whether all of them took.
+func carryOut(t *testing.T, store limiter.AllStore, ops ...limiter.Op) (took bool, err error) {
+	t.Helper()
+	if len(ops) == 1 {
+		s, err := store.Do(bounded(t), ops[0])
+		return s.Took, err
+	}
+	states, err := store.DoAll(bounded(t), ops)
+	return err == nil && !slices.ContainsFunc(states, func(s limiter.State) bool { return !s.Took }), err
+}
+
 func TestDatabaseIsDown(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		for name, call := range map[string]func(limiter.AllStore) (took bool, err error){
-			"Allow": func(s limiter.AllStore) (bool, error) {
-				state, err := s.Do(bounded(t), take(slow(1), secret, 1))
-				return state.Took, err
-			},
-			"TryAcquire": func(s limiter.AllStore) (bool, error) {
-				op := ofKind(limiter.OpAcquire, limiter.InFlight{Limit: 1, Hold: time.Hour})
-				op.ID, op.Hold = 1, time.Hour
-				state, err := s.Do(bounded(t), op)
-				return state.Took, err
-			},
-			"AllowAll": func(s limiter.AllStore) (bool, error) {
-				states, err := s.DoAll(bounded(t), []limiter.Op{take(slow(1), secret, 1), take(long(1), secret, 1)})
-				return err == nil && states[0].Took && states[1].Took, err
-			},
+		for name, ops := range map[string][]limiter.Op{
+			"Allow":      {take(slow(1), secret, 1)},
+			"TryAcquire": {take(places(1), secret, 1)},
+			"AllowAll":   {take(slow(1), secret, 1), take(long(1), secret, 1)},
 		} {
 			t.Run(name+" does not ask it each time, and uses it again when it is back", func(t *testing.T) {
 				network := new(down)
 				store := network.store(t, d)
 				const operations = 2000
 				for range operations {
-					_, err := call(store)
+					_, err := carryOut(t, store, ops...)
 					wantError(t, err, limiter.ErrNotApplied)
 				}
 				// The first few were sent three times each, and those that found out once or more.
@@ -261,13 +237,13 @@ func TestDatabaseIsDown(t *testing.T) {
 				}
 				network.up.Store(true)
 				waitFor(t, "the store uses the database again", func() bool {
-					took, err := call(store)
+					took, err := carryOut(t, store, ops...)
 					if err == nil && !took {
 						t.Error("an operation that was not applied was charged")
 					}
 					return err == nil
 				})
-				if took, err := call(store); err != nil || took {
+				if took, err := carryOut(t, store, ops...); err != nil || took {
 					t.Errorf("a second take of 1: %t, %v; want a refusal", took, err)
 				}
 			})
@@ -317,17 +293,16 @@ func TestBreakerByKindOfError(t *testing.T) {
 			do(t, d.store(t, schema, few(1)), take(slow(99), "a", 1))
 			do(t, d.store(t, schema, few(1)), take(long(99), "a", 1))
 			d.trigger(t, schema, "refuse", "BEFORE UPDATE", "RAISE EXCEPTION 'refused' USING ERRCODE = '"+code+"';")
-			for name, call := range map[string]func(limiter.AllStore) error{
-				"a take":            func(s limiter.AllStore) error { _, err := s.Do(bounded(t), take(slow(99), "a", 1)); return err },
-				"a take in a queue": func(s limiter.AllStore) error { return inTime(t, s, take(long(99), "a", 1)) },
-				"AllowAll": func(s limiter.AllStore) error {
-					_, err := s.DoAll(bounded(t), []limiter.Op{take(slow(99), "a", 1), take(long(99), "a", 1)})
-					return err
-				},
+			queued := take(long(99), "a", 1)
+			queued.Timeout = testTimeout
+			for name, ops := range map[string][]limiter.Op{
+				"a take":            {take(slow(99), "a", 1)},
+				"a take in a queue": {queued},
+				"AllowAll":          {take(slow(99), "a", 1), take(long(99), "a", 1)},
 			} {
 				store := d.store(t, schema, few(2))
 				for range 8 {
-					if err := call(store); err == nil {
+					if _, err := carryOut(t, store, ops...); err == nil {
 						t.Errorf("%s, %s: no error", name, code)
 					}
 				}
@@ -337,12 +312,4 @@ func TestBreakerByKindOfError(t *testing.T) {
 			}
 		}
 	})
-}
-
-// inTime carries out op with a time limit.
-func inTime(t *testing.T, s limiter.Store, op limiter.Op) error {
-	t.Helper()
-	op.Timeout = testTimeout
-	_, err := s.Do(bounded(t), op)
-	return err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -259,10 +260,7 @@ func wantError(t *testing.T, err error, classes ...error) {
 		limiter.ErrMisconfigured, limiter.ErrCanceled,
 	}
 	for _, class := range all {
-		want := false
-		for _, c := range classes {
-			want = want || c == class
-		}
+		want := slices.Contains(classes, class)
 		if got := errors.Is(err, class); got != want {
 			t.Errorf("%v\nmatches %q: %t, want %t", err, class, got, want)
 		}

@@ -101,7 +101,8 @@ func TestTimeLimitCountsTheWaitForAConn(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		p := pool(t, d.dsn, few(2))
 		release := useUp(t, p, 2)
-		store := storeOn(t, p, d.schema(t))
+		schema := d.schema(t)
+		store := storeOn(t, p, schema)
 		named := func(err error) {
 			t.Helper()
 			wantAdvice(t, err, "all 2 connections of the pool are in use", "give the limiter a pool of its own")
@@ -109,7 +110,8 @@ func TestTimeLimitCountsTheWaitForAConn(t *testing.T) {
 				t.Errorf("%v; the database did not fail", err)
 			}
 		}
-		for name, policy := range map[string]limiter.Policy{"buckets": slow(1), "windows": long(1), "counting": counting(1)} {
+		policies := map[string]limiter.Policy{"buckets": slow(1), "windows": long(1), "counting": counting(1)}
+		for name, policy := range policies {
 			l := newLimiter(t, store, policy, limiter.WithTimeout(timeout))
 			each(8, func(caller int) { // some of them wait for the connection of another one's statement
 				_, err := l.Allow(t.Context(), fmt.Sprint(secret, "/", name, "/", caller))
@@ -125,10 +127,9 @@ func TestTimeLimitCountsTheWaitForAConn(t *testing.T) {
 		named(err)
 		wantError(t, err, limiter.ErrCanceled)
 		release()
-		for _, key := range []string{"buckets", "windows"} {
-			policy := map[string]limiter.Policy{"buckets": slow(1), "windows": long(1)}[key]
-			l := newLimiter(t, storeOn(t, p, d.schema(t)), policy)
-			if res, err := l.Allow(t.Context(), secret+"/"+key+"/0"); err != nil || !res.Allowed {
+		for name, policy := range policies {
+			l := newLimiter(t, storeOn(t, p, schema), policy)
+			if res, err := l.Allow(t.Context(), secret+"/"+name+"/0"); err != nil || !res.Allowed {
 				t.Errorf("Allow = %+v, %v: the call that never had a connection was charged", res, err)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
@@ -83,12 +82,10 @@ func TestOverridesByPrimaryKey(t *testing.T) {
 		d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_overrides (limiter, key, kind, capacity, refill, period)
 			SELECT 'l' || i %% 100, int4send(i), 'bucket', 1, 1, 1000000000 FROM generate_series(1, 20000) AS i`, schema))
 		d.exec(t, "ANALYZE "+schema+".limiter_overrides")
-		began := time.Now()
 		list, err := d.store(t, schema, nil).Overrides(t.Context(), "l7", 1000)
 		if err != nil || len(list) != 200 {
 			t.Errorf("%d overrides, %v; want 200", len(list), err)
 		}
-		t.Logf("%d overrides in %v", len(list), time.Since(began))
 		text := strings.NewReplacer("$1", "'l7'", "$2", "1000").Replace(postgres.Statements(schema, false)["overrides"])
 		if plan := query[string](t, d, "EXPLAIN (FORMAT JSON) "+text); !strings.Contains(plan, "limiter_overrides_pkey") {
 			t.Errorf("the plan does not use the primary key:\n%s", plan)

@@ -99,9 +99,13 @@ func (s *script) Begin(context.Context) (pgx.Tx, error) {
 	return s, err
 }
 
-func (s *script) Commit(context.Context) error   { return s.step("commit") }
-func (s *script) Rollback(context.Context) error { return nil }
-func (s *script) Conn() *pgx.Conn                { return nil }
+func (s *script) Commit(context.Context) error { return s.step("commit") }
+func (s *script) Conn() *pgx.Conn              { return nil }
+
+// Rollback fails, as it does after a lost commit. Nobody must see that.
+func (s *script) Rollback(context.Context) error {
+	return errors.Join(s.step("rollback"), errors.New("conn closed"))
+}
 
 const settleTime int64 = 1_800_000_000_000_000_000
 
@@ -129,7 +133,7 @@ func TestCarryOut(t *testing.T) {
 	converted, _ := poll.Apply(full(3), settleTime)
 	blocked := limiter.Row{FullAt: settleTime + 13*settleStep, At: settleTime, Period: settleStep, Limit: 3}
 	type rows = []limiter.Row
-	const underLock = " begin lock read swap commit"
+	const underLock = " begin lock read swap commit rollback"
 	lost := []bool{false, false, false}
 	for _, c := range []struct {
 		name     string
@@ -154,7 +158,7 @@ func TestCarryOut(t *testing.T) {
 			[]limiter.Op{take},
 			rows{full(0), full(3)},
 			[]bool{false},
-			"", "take read swap begin lock read commit",
+			"", "take read swap begin lock read commit rollback",
 			[]bool{false},
 			full(1), nil,
 		},
@@ -185,9 +189,9 @@ func TestCarryOut(t *testing.T) {
 		{"the first read fails", []limiter.Op{take}, rows{{}}, nil, "read", "take read", nil, limiter.Row{}, errScript},
 		{"the first swap fails", []limiter.Op{take}, rows{full(0)}, []bool{true}, "swap", "take read swap", nil, full(1), errScript},
 		{"the transaction fails to begin", []limiter.Op{take}, rows{full(0)}, lost, "begin", "take read swap begin", nil, full(1), errScript},
-		{"the lock fails", []limiter.Op{take}, rows{full(0)}, lost, "lock", "take read swap begin lock", nil, full(1), errScript},
-		{"the read under the lock fails", []limiter.Op{take}, rows{full(0), {}}, lost, "read 2", "take read swap begin lock read", nil, full(1), errScript},
-		{"the swap under the lock fails", []limiter.Op{take}, rows{full(0), full(1)}, []bool{false, true}, "swap 2", "take read swap begin lock read swap", nil, full(2), errScript},
+		{"the lock fails", []limiter.Op{take}, rows{full(0)}, lost, "lock", "take read swap begin lock rollback", nil, full(1), errScript},
+		{"the read under the lock fails", []limiter.Op{take}, rows{full(0), {}}, lost, "read 2", "take read swap begin lock read rollback", nil, full(1), errScript},
+		{"the swap under the lock fails", []limiter.Op{take}, rows{full(0), full(1)}, []bool{false, true}, "swap 2", "take read swap begin lock read swap rollback", nil, full(2), errScript},
 		{"the commit fails", []limiter.Op{take}, rows{full(0), full(1)}, []bool{false, true}, "commit", "take read swap" + underLock, nil, full(2), errScript},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -13,69 +12,43 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// rotating is a role whose password changes.
-type rotating struct {
-	*database
-	name, dsn string
-	mu        sync.Mutex
-	password  string
-	asked     int
-	err       error
-}
-
-func newRotating(t *testing.T, d *database, schema string) *rotating {
-	t.Helper()
-	r := &rotating{database: d, password: "hunter2"} // that of role
-	r.name, r.dsn = d.role(t)
-	d.exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+r.name)
-	d.exec(t, "GRANT SELECT, INSERT, UPDATE ON "+allTables(schema)+" TO "+r.name)
-	return r
-}
-
-// rotate makes all passwords until now invalid for new connections.
-func (r *rotating) rotate(t *testing.T, password string) {
-	t.Helper()
-	r.exec(t, fmt.Sprintf("ALTER ROLE %s PASSWORD '%s'", r.name, password))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.password = password
-}
-
-// token is the identity service.
-func (r *rotating) token(context.Context, *pgx.ConnConfig) (string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.asked++
-	return r.password, r.err
-}
-
 func TestPasswordThatChanges(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
-		t.Run("is asked for by BeforeConnect at each connection", func(t *testing.T) {
-			r := newRotating(t, d, schema)
-			p, err := withTokens(t.Context(), r.dsn+"&password=none", r.token)
-			must(t, err)
-			defer p.Close()
-			store := storeOn(t, p, schema)
-			if s := do(t, store, take(slow(3), "k", 1)); !s.Took || r.asked != 1 {
-				t.Errorf("first take: %+v, asked %d times; want a grant, and once", s, r.asked)
-			}
-			r.rotate(t, "second")
-			if s := do(t, store, take(slow(3), "k", 1)); !s.Took || r.asked != 1 {
-				t.Errorf("on the same connection: %+v, asked %d times; want a grant, and once", s, r.asked)
-			}
-			p.Reset() // as when connections reach pool_max_conn_lifetime
-			if s := do(t, store, take(slow(3), "k", 1)); !s.Took || r.asked != 2 {
-				t.Errorf("on a new connection: %+v, asked %d times; want a grant, and twice", s, r.asked)
-			}
-			r.err = errors.New("the identity service is down")
-			p.Reset()
-			_, err = store.Do(t.Context(), take(slow(3), secret, 1))
-			wantError(t, err, limiter.ErrNotApplied)
-			if !errors.Is(err, r.err) {
-				t.Errorf("%v does not wrap the error of the identity service", err)
-			}
+		role, dsn := d.role(t)
+		d.exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
+		d.exec(t, "GRANT SELECT, INSERT, UPDATE ON "+allTables(schema)+" TO "+role)
+		asked, password, failure := 0, "hunter2", error(nil)
+		p, err := withTokens(t.Context(), dsn+"&password=none", func(context.Context, *pgx.ConnConfig) (string, error) {
+			asked++
+			return password, failure
 		})
+		must(t, err)
+		defer p.Close()
+		store := storeOn(t, p, schema)
+		for _, step := range []struct {
+			name   string
+			change func()
+			asked  int
+		}{
+			{"the first take", func() {}, 1},
+			{"a take on the same connection", func() {
+				password = "second"
+				d.exec(t, fmt.Sprintf("ALTER ROLE %s PASSWORD '%s'", role, password))
+			}, 1},
+			{"a take on a new connection", p.Reset, 2}, // as when connections reach pool_max_conn_lifetime
+		} {
+			step.change()
+			if s := do(t, store, take(slow(3), "k", 1)); !s.Took || asked != step.asked {
+				t.Errorf("%s: %+v, asked %d times; want a grant, and %d", step.name, s, asked, step.asked)
+			}
+		}
+		failure = errors.New("the identity service is down")
+		p.Reset()
+		_, err = store.Do(t.Context(), take(slow(3), secret, 1))
+		wantError(t, err, limiter.ErrNotApplied)
+		if !errors.Is(err, failure) {
+			t.Errorf("%v does not wrap the error of the identity service", err)
+		}
 	})
 }
 

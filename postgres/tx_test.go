@@ -42,12 +42,11 @@ func failurePolicies() map[string]limiter.Option {
 	}
 }
 
-// wantDead checks that PostgreSQL executes nothing more in a transaction.
-func wantDead(t *testing.T, tx pgx.Tx) {
+// wantCode checks that an error is the server's, and its SQLSTATE.
+func wantCode(t *testing.T, err error, code string) {
 	t.Helper()
-	_, err := tx.Exec(bounded(t), "SELECT 1")
-	if server, ok := errors.AsType[*pgconn.PgError](err); !ok || server.Code != "25P02" {
-		t.Errorf("the next statement fails with %v, want SQLSTATE 25P02", err)
+	if server, ok := errors.AsType[*pgconn.PgError](err); !ok || server.Code != code {
+		t.Errorf("%v, want SQLSTATE %s", err, code)
 	}
 }
 
@@ -60,9 +59,10 @@ func TestFailureInATransaction(t *testing.T) {
 				dsn   string
 				lock  string // that another transaction holds
 				class error
+				code  string
 			}{
-				"a missing privilege": {dsn, "SELECT 1", limiter.ErrMisconfigured},
-				"a lock timeout":      {d.dsn, "LOCK TABLE " + schema + ".limiter_token_buckets IN EXCLUSIVE MODE", limiter.ErrNotApplied},
+				"a missing privilege": {dsn, "SELECT 1", limiter.ErrMisconfigured, "42501"},
+				"a lock timeout":      {d.dsn, "LOCK TABLE " + schema + ".limiter_token_buckets IN EXCLUSIVE MODE", limiter.ErrNotApplied, "55P03"},
 			} {
 				tx := begin(t, connect(t, fails.dsn), pgx.ReadCommitted)
 				must(t, testenv.ErrorOf(tx.Exec(t.Context(), "SET LOCAL lock_timeout = '1ms'")))
@@ -74,8 +74,10 @@ func TestFailureInATransaction(t *testing.T) {
 					t.Errorf("%s, %s: Allow = %+v, %v", name, cause, res, err)
 				}
 				wantError(t, err, fails.class)
-				wantDead(t, tx)
-				wantError(t, l.Wait(bounded(t), secret), limiter.ErrNotApplied) // the transaction is dead
+				wantCode(t, err, fails.code) // it was not sent again
+				err = l.Wait(bounded(t), secret)
+				wantError(t, err, limiter.ErrNotApplied)
+				wantCode(t, err, "25P02") // PostgreSQL executes nothing more in the transaction
 				end(t, tx, false)
 			}
 		}
@@ -164,6 +166,7 @@ func TestSnapshotNeverOverAdmits(t *testing.T) {
 				do(t, outside, take(policy, key, 2))
 				_, err := inside.Do(t.Context(), take(policy, key, 1))
 				wantError(t, err, limiter.ErrNotApplied)
+				wantCode(t, err, "40001") // it was not sent again
 				end(t, tx, false)
 
 				// The key is freed behind the snapshot, in which it is used up.
