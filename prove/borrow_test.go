@@ -62,12 +62,10 @@ func (b *borrowRound) start(processes int) {
 // await waits until each process has let requests pass by a source since an instant.
 func (b *borrowRound) await(source limiter.Source, since time.Time) {
 	b.Helper()
-	for began := time.Now(); slices.ContainsFunc(b.running, func(p *spends) bool {
-		return p.let(source, since) < 20
-	}); wait(b.Context(), interval) {
-		if time.Since(began) > waitLimit {
-			b.Fatalf("a process lets nothing pass by %v", source)
-		}
+	if !await(b, waitLimit, func() bool {
+		return !slices.ContainsFunc(b.running, func(p *spends) bool { return p.let(source, since) < 20 })
+	}) {
+		b.Fatalf("a process lets nothing pass by %v", source)
 	}
 }
 
@@ -138,8 +136,7 @@ func TestBorrow(t *testing.T) {
 	t.Run("the key is overloaded", on.overload)
 }
 
-// What a frozen process holds is too old when it continues. A process that crashes loses what it holds, until
-// the bucket has refilled.
+// A frozen process finds its tokens too old. A process that crashes loses its tokens until the bucket refills.
 func (on borrowing) crashes(t *testing.T) {
 	proof.Rounds(t, "tokens taken ahead", campaign.Sizes{CI: 3, Nightly: 150, Release: 300}, func(t *testing.T, r *campaign.Round) {
 		p, processes := refilling, []int{2, 1, 4}[r.Number%3]

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
 // citusWorker is a worker whose connections from the coordinator go through a proxy.
@@ -137,9 +139,8 @@ const (
 	citusSpent = 2 // of each key, before the cut
 )
 
-// onCitusWorkers runs a test with a limiter on a cluster whose workers the coordinator reaches through
-// proxies.
-func onCitusWorkers(t *testing.T, run func(t *testing.T, c citusCut, workers []citusWorker)) {
+// onCitusWorkers returns a limiter on a cluster whose workers the coordinator reaches through proxies.
+func onCitusWorkers(t *testing.T) (c citusCut, workers []citusWorker) {
 	t.Helper()
 	dsn := os.Getenv("LIMITER_TEST_CITUS_DSN")
 	if dsn == "" {
@@ -149,45 +150,40 @@ func onCitusWorkers(t *testing.T, run func(t *testing.T, c citusCut, workers []c
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close(context.WithoutCancel(t.Context())) })
 	schema := citusTables(t, dsn)
-	workers := proxyWorkers(t, db)
+	workers = proxyWorkers(t, db)
 	store, err := postgres.Open(dsn, postgres.WithSchema(schema), postgres.WithCitus())
 	must(t, err)
 	t.Cleanup(func() { _ = store.Close() })
-	c := citusCut{db: db, store: store, schema: schema}
+	c = citusCut{db: db, store: store, schema: schema}
 	c.limit(t, limiter.TokenBucket{Capacity: citusLimit, Refill: 1, Interval: 240 * time.Hour})
-	run(t, c, workers)
+	return c, workers
 }
 
 // Nine of ten calls are for keys of a worker that refuses connections. Only the first of them is sent as
 // an UPSERT, whose outcome is unknown.
 func TestCitusDeadWorker(t *testing.T) {
-	onCitusWorkers(t, func(t *testing.T, c citusCut, workers []citusWorker) {
-		workers[0].proxy.Refuse(true)
-		workers[0].proxy.Break()
-		for i := range 100 {
-			c.name = fmt.Sprint(i)
-			if i%10 < 9 {
-				want := limiter.ErrNotApplied
-				if i == 0 {
-					want = limiter.ErrOutcomeUnknown
-				}
-				if _, err := c.l.Allow(t.Context(), c.key(t, workers[0])); !errors.Is(err, want) {
-					t.Errorf("call %d, of the dead worker: %v, want %v", i, err, want)
-				}
-			} else if _, err := c.l.Allow(t.Context(), c.key(t, workers[1])); err != nil {
-				t.Errorf("of the other worker: %v", err)
+	c, workers := onCitusWorkers(t)
+	workers[0].proxy.Refuse(true)
+	workers[0].proxy.Break()
+	for i := range 100 {
+		c.name = fmt.Sprint(i)
+		if i%10 < 9 {
+			want := limiter.ErrNotApplied
+			if i == 0 {
+				want = limiter.ErrOutcomeUnknown
 			}
+			if _, err := c.l.Allow(t.Context(), c.key(t, workers[0])); !errors.Is(err, want) {
+				t.Errorf("call %d, of the dead worker: %v, want %v", i, err, want)
+			}
+		} else if _, err := c.l.Allow(t.Context(), c.key(t, workers[1])); err != nil {
+			t.Errorf("of the other worker: %v", err)
 		}
-	})
+	}
 }
 
 // The connections between a coordinator and its workers are cut, not those of the store.
 func TestCitusCuts(t *testing.T) {
-	onCitusWorkers(t, cutCitus)
-}
-
-func cutCitus(t *testing.T, c citusCut, workers []citusWorker) {
-	t.Helper()
+	c, workers := onCitusWorkers(t)
 	stride := int64(1)
 	if proof.Tier == campaign.CI {
 		stride = 23
@@ -315,20 +311,13 @@ func (c *citusCut) try(t *testing.T, w citusWorker, cut cutproxy.Cut, classes ma
 			t.Errorf("%s: %d of %d are left", key, res.Remaining, citusLimit)
 		}
 	}
-	class := "carried out"
-	switch {
-	case errors.Is(err, limiter.ErrOutcomeUnknown):
-		class = "unknown"
-	case errors.Is(err, limiter.ErrNotApplied):
-		class = "not applied"
-	case err != nil:
+	class := outcome.Of(carried, err)
+	if !slices.Contains([]string{outcome.Carried, outcome.Refused, outcome.NotApplied, outcome.Unknown}, class) {
 		t.Errorf("%s: %v", c.name, err)
-	case !carried:
-		class = "refused"
 	}
 	classes[class]++
-	if charged != 0 && charged != len(keys) || class == "carried out" && charged == 0 ||
-		class != "carried out" && class != "unknown" && charged > 0 {
+	if charged != 0 && charged != len(keys) || class == outcome.Carried && charged == 0 ||
+		class != outcome.Carried && class != outcome.Unknown && charged > 0 {
 		t.Errorf("%s, RST %t: %s, and %d of %d keys were charged: %v", c.name, cut.Reset, class, charged, len(keys), err)
 	}
 	return reached

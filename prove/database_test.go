@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,16 +15,17 @@ import (
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
+	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
-// waitLimit is how long a test waits for what takes a moment.
-const waitLimit = 30 * time.Second
-
-// interval is how often is asked what nothing tells.
-const interval = 5 * time.Millisecond
+const (
+	waitLimit = 30 * time.Second     // how long a test waits for what takes a moment
+	recovery  = 5 * time.Second      // how long after the end of a fault everything must work again
+	interval  = 5 * time.Millisecond // how often a test polls
+)
 
 func openStore(t testing.TB, dsn string, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
@@ -109,10 +111,11 @@ func judgeKept(t testing.TB, r *campaign.Round, told *ledger.Ledger, v ledger.Ve
 	if err := told.WrongErrors(); err != nil {
 		t.Error(err)
 	}
-	for class, n := range told.Several() {
+	all, several := told.Answers()
+	for class, n := range several {
 		r.Count("decisions over several limits: "+class, n)
 	}
-	for class, n := range told.Classes() {
+	for class, n := range all {
 		switch class {
 		case outcome.NotApplied: // the server never got most of them
 			r.Count("answers of a store that was down", n)
@@ -160,6 +163,17 @@ func (l *load) grants(t testing.TB, r *campaign.Round, lim *limiter.Limiter, key
 	}
 }
 
+// await waits until done returns true, and reports whether that took at most limit.
+func await(t testing.TB, limit time.Duration, done func() bool) bool {
+	t.Helper()
+	for began := time.Now(); !done(); wait(t.Context(), interval) {
+		if time.Since(began) > limit {
+			return false
+		}
+	}
+	return true
+}
+
 // wait lets a time go by that is part of a scenario.
 func wait(ctx context.Context, d time.Duration) {
 	select {
@@ -177,8 +191,21 @@ func stores(t testing.TB, n int, dsn string, opts ...postgres.Option) []limiter.
 	return opened
 }
 
-// recovery is how long after the end of a fault everything must work again.
-const recovery = 5 * time.Second
+// newServer starts a durable server that has the tables.
+func newServer(t testing.TB, settings ...string) *cluster.Cluster {
+	t.Helper()
+	server := cluster.New(t, slices.Concat(durable, settings)...)
+	migrate(t, server.DSN())
+	return server
+}
+
+// newServerWithClock is newServer with a clock that can be set.
+func newServerWithClock(t testing.TB) (*cluster.Cluster, *cluster.Clock) {
+	t.Helper()
+	server, clock := cluster.NewWithClock(t, durable...)
+	migrate(t, server.DSN())
+	return server, clock
+}
 
 func migrate(t testing.TB, dsn string) {
 	t.Helper()

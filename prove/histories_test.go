@@ -2,29 +2,22 @@ package prove_test
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
-	"github.com/sqlimit/limiter/migrations"
-	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/audit"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/history"
 	"github.com/sqlimit/limiter/prove/internal/workload"
-	"github.com/sqlimit/limiter/sqlite"
 )
 
-// busy is what a worker does in a round. One behind a pooler has a few callers only: without
-// prepared statements each call costs several times as much. Nothing fails here, so that a
-// call may take long.
+// busy is what a worker does in a round. One behind a pooler has a few callers only: without prepared
+// statements each call costs several times as much. Nothing fails here, so that a call may take long.
 var (
 	busy       = workload.Options{Callers: 256, Timeout: time.Minute}
 	busyPooled = workload.Options{Callers: 48, Timeout: time.Minute}
@@ -88,6 +81,12 @@ func closeHistory(t *testing.T, r *campaign.Round, log *audit.Log, h *history.Hi
 	judge(t, r, h)
 }
 
+// countedAs has what the report calls operations that were carried out.
+var countedAs = map[limiter.OpKind]string{
+	limiter.OpCharge: "charges with room", limiter.OpBlock: "blocks", limiter.OpRefund: "refunds",
+	limiter.OpCancel: "cancels", limiter.OpReset: "resets",
+}
+
 func judge(t *testing.T, r *campaign.Round, h *history.History) {
 	t.Helper()
 	witness := history.Check(h)
@@ -106,16 +105,8 @@ func judge(t *testing.T, r *campaign.Round, h *history.History) {
 			r.Count("takes of a part", 1)
 		case c.Op.Kind == limiter.OpCharge && c.Outcome == history.Answered && !c.State.Took:
 			r.Count("charges into debt", 1)
-		case c.Op.Kind == limiter.OpCharge && c.State.Took:
-			r.Count("charges with room", 1)
-		case c.Op.Kind == limiter.OpBlock && c.State.Took:
-			r.Count("blocks", 1)
-		case c.Op.Kind == limiter.OpRefund && c.State.Took:
-			r.Count("refunds", 1)
-		case c.Op.Kind == limiter.OpCancel && c.State.Took:
-			r.Count("cancels", 1)
-		case c.Op.Kind == limiter.OpReset && c.State.Took:
-			r.Count("resets", 1)
+		case c.State.Took && countedAs[c.Op.Kind] != "":
+			r.Count(countedAs[c.Op.Kind], 1)
 		}
 	}
 	r.Count("refused for a lost race", witness.LostRaces)
@@ -130,24 +121,20 @@ func judge(t *testing.T, r *campaign.Round, h *history.History) {
 // depend on the clients' clocks.
 func TestHistoriesOnPostgreSQL(t *testing.T) {
 	c, clock := cluster.NewWithClock(t)
-	log := migrated(t, c)
+	migrate(t, c.DSN())
+	log := auditOf(t, c)
 	pooled := dbtest.PgBouncer(t, c.DSN())
-	pool, err := pgxpool.New(t.Context(), c.DSN())
-	must(t, err)
-	defer pool.Close()
-	sweeps, err := postgres.New(pool)
-	must(t, err)
+	sweeps := openStore(t, c.DSN())
 	proof.Rounds(t, "histories on PostgreSQL", campaign.Sizes{CI: 1, Nightly: 20, Release: 220}, func(t *testing.T, r *campaign.Round) {
 		clock.Set([]time.Duration{-time.Hour, time.Hour}[r.Number%2])
-		historyRound(t, r, log, clock.Now(), sweeps, worker{DSN: c.DSN(), Options: busy}, worker{DSN: pooled, Pooled: true, Options: busyPooled})
+		historyRound(t, r, log, clock.Now(), sweeps, worker{DSN: c.DSN(), Options: busy}, worker{DSN: pooled + execMode, Options: busyPooled})
 		r.Count("rounds in which the clocks of server and clients are an hour apart", 1)
 	})
 }
 
-// migrated makes the tables in a cluster, and returns the log of what happens to them.
-func migrated(t *testing.T, c *cluster.Cluster) *audit.Log {
+// auditOf returns the log of what happens to the tables of a server.
+func auditOf(t *testing.T, c *cluster.Cluster) *audit.Log {
 	t.Helper()
-	migrate(t, c.DSN())
 	log, err := audit.Postgres(t.Context(), c.DSN())
 	must(t, err)
 	t.Cleanup(func() { _ = log.Close() })
@@ -155,11 +142,9 @@ func migrated(t *testing.T, c *cluster.Cluster) *audit.Log {
 }
 
 func TestHistoriesOnSQLite(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "history.db")
-	store, err := sqlite.Open(path)
-	must(t, err)
+	path := newFile(t)
+	store := openFile(t, path)
 	defer store.Close()
-	must(t, migrations.Up(t.Context(), migrations.SQLite, store.DB()))
 	log, err := audit.SQLite(t.Context(), path)
 	must(t, err)
 	defer log.Close()
@@ -170,8 +155,8 @@ func TestHistoriesOnSQLite(t *testing.T) {
 
 // What callers were told has to agree with the rows whatever came in between, in any pair.
 func TestHistoriesUnderPairsOfFaults(t *testing.T) {
-	server := cluster.New(t, systemSettings...)
-	log := migrated(t, server)
+	server := newServer(t, loginLimit)
+	log := auditOf(t, server)
 	a := &system{
 		server: server, front: cutproxy.New(t, server.Port()),
 		pooler: dbtest.NewPooler(t, server.DSN(), "server_login_retry = 0.1"),
@@ -180,7 +165,7 @@ func TestHistoriesUnderPairsOfFaults(t *testing.T) {
 	proof.Rounds(t, "histories under pairs of faults", campaign.Sizes{CI: 1, Nightly: 50, Release: 200}, func(t *testing.T, r *campaign.Round) {
 		workers := []worker{
 			{DSN: dsnAt(a.front.Port()) + "&application_name=" + application, Options: tolerant},
-			{DSN: a.pooler.DSN(), Pooled: true, Options: tolerant},
+			{DSN: behind(a.pooler), Options: tolerant},
 		}
 		h := openHistory(t, r, log, time.Now(), workers)
 		a.awaitPooler(t)

@@ -1,13 +1,14 @@
 package prove_test
 
 import (
+	"context"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
-	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/leases"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
@@ -15,9 +16,16 @@ import (
 
 // leaseRound is a round of faults in the processes that hold leases.
 type leaseRound struct {
-	told    *leases.Ledger
-	start   func(t *testing.T) *child // of another holder
+	told    leases.Ledger
+	holder  holder // what to start holders with
 	holders []*child
+}
+
+// start starts another holder.
+func (l *leaseRound) start(t *testing.T, r *campaign.Round) {
+	t.Helper()
+	l.holder.Seed = r.Rand.Uint64()
+	l.holders = append(l.holders, startReporting(t, "holder", l.holder, l.told.Note))
 }
 
 // A process that is killed releases none of its leases.
@@ -25,7 +33,8 @@ func (l *leaseRound) killHolder(t *testing.T, r *campaign.Round) {
 	t.Helper()
 	l.holders[0].kill(t)
 	r.Count(campaign.ProcessKills, 1)
-	l.holders = append(l.holders[1:], l.start(t))
+	l.holders = l.holders[1:]
+	l.start(t, r)
 }
 
 // While the process is frozen, all its leases end, and others take the places. Then it releases the old
@@ -40,13 +49,12 @@ func (l *leaseRound) freezeHolder(t *testing.T, r *campaign.Round) {
 }
 
 // run runs the faults in any order beside two holders. Then it kills the holders, and takes all places.
-func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.Store, key string, faults ...func(*testing.T, *campaign.Round)) {
+func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.Store, faults ...func(*testing.T, *campaign.Round)) {
 	t.Helper()
-	l.holders = []*child{l.start(t), l.start(t)}
-	for began := time.Now(); l.told.Counts()[leases.Acquired] < leaseLimit; wait(t.Context(), interval) {
-		if time.Since(began) > waitLimit {
-			t.Fatalf("the holders acquire nothing: %v", l.told.Counts())
-		}
+	l.start(t, r)
+	l.start(t, r)
+	if !await(t, waitLimit, func() bool { return l.told.Counts()[leases.Acquired] >= leaseLimit }) {
+		t.Fatalf("the holders acquire nothing: %v", l.told.Counts())
 	}
 	faults = append(faults, l.killHolder, l.freezeHolder)
 	for _, i := range r.Rand.Perm(len(faults)) {
@@ -57,7 +65,7 @@ func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.St
 	for _, h := range l.holders {
 		h.kill(t)
 	}
-	l.takeAll(t, r, open(), key)
+	l.takeAll(t, r, open())
 	if l.told.Counts()[leases.Late] == 0 {
 		t.Error("no lease was released after its end")
 	}
@@ -66,13 +74,13 @@ func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.St
 
 // takeAll acquires leases until all places are taken. The ledger checks that no place was free at a refusal.
 // The places of the killed holders are free when their leases end.
-func (l *leaseRound) takeAll(t *testing.T, r *campaign.Round, store limiter.Store, key string) {
+func (l *leaseRound) takeAll(t *testing.T, r *campaign.Round, store limiter.Store) {
 	t.Helper()
 	c, err := newLeases(leases.Recorder{Store: store, Note: l.told.Note})
 	must(t, err)
 	began := time.Now()
 	for n := 0; n < leaseLimit; {
-		lease, err := c.TryAcquireFor(t.Context(), key, time.Minute)
+		lease, err := c.TryAcquireFor(t.Context(), l.holder.Key, time.Minute)
 		must(t, err)
 		if lease.Allowed {
 			n++
@@ -84,7 +92,7 @@ func (l *leaseRound) takeAll(t *testing.T, r *campaign.Round, store limiter.Stor
 		}
 	}
 	r.Most("until all places of killed processes were free", time.Since(began))
-	if lease, err := c.TryAcquire(t.Context(), key); err != nil || lease.Allowed {
+	if lease, err := c.TryAcquire(t.Context(), l.holder.Key); err != nil || lease.Allowed {
 		t.Errorf("when all places are taken, an acquire is %+v, %v", lease.Result, err)
 	}
 }
@@ -114,17 +122,12 @@ func (l *leaseRound) judge(t *testing.T, r *campaign.Round) {
 // places are free when the leases end.
 func TestLeases(t *testing.T) {
 	t.Run("on PostgreSQL", func(t *testing.T) {
-		server := cluster.New(t, durable...)
-		migrate(t, server.DSN())
+		server := newServer(t)
 		front := cutproxy.New(t, server.Port())
 		dsn := dsnAt(front.Port())
 		proof.Rounds(t, "leases on PostgreSQL", campaign.Sizes{CI: 2, Nightly: 60, Release: 200}, func(t *testing.T, r *campaign.Round) {
-			key := keyOf(r.Seed)
-			l := &leaseRound{told: &leases.Ledger{}}
-			l.start = func(t *testing.T) *child {
-				return startReporting(t, "holder", holder{DSN: dsn, Key: key, Seed: r.Rand.Uint64()}, l.told.Note)
-			}
-			l.run(t, r, func() limiter.Store { return openStore(t, server.DSN()) }, key,
+			l := &leaseRound{holder: holder{DSN: dsn, Key: keyOf(r.Seed)}}
+			l.run(t, r, func() limiter.Store { return openStore(t, server.DSN()) },
 				func(t *testing.T, r *campaign.Round) { // cuts at any byte
 					for range 10 {
 						front.Cut()
@@ -148,12 +151,89 @@ func TestLeases(t *testing.T) {
 		store := openFile(t, path)
 		defer store.Close()
 		proof.Rounds(t, "leases on SQLite", campaign.Sizes{CI: 2, Nightly: 60, Release: 200}, func(t *testing.T, r *campaign.Round) {
-			key := keyOf(r.Seed)
-			l := &leaseRound{told: &leases.Ledger{}}
-			l.start = func(t *testing.T) *child {
-				return startReporting(t, "holder", holder{Path: path, Key: key, Seed: r.Rand.Uint64()}, l.told.Note)
-			}
-			l.run(t, r, func() limiter.Store { return store }, key, l.killHolder)
+			l := &leaseRound{holder: holder{Path: path, Key: keyOf(r.Seed)}}
+			l.run(t, r, func() limiter.Store { return store }, l.killHolder)
 		})
 	})
+}
+
+// steppedClock is a clock that can be set. A [cluster.Clock] is one.
+type steppedClock interface {
+	Set(ahead time.Duration)
+	Ahead() time.Duration
+}
+
+// ownClock is a store, and the clock of all operations on it. It sends one operation at a time, so that they
+// read the clock in the order in which they are carried out.
+type ownClock struct {
+	limiter.Store
+	mu    sync.Mutex
+	ahead time.Duration
+}
+
+func (c *ownClock) Set(ahead time.Duration) { c.ahead = ahead }
+func (c *ownClock) Ahead() time.Duration    { return c.ahead }
+
+// Do implements [limiter.Store].
+func (c *ownClock) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	op.At = time.Now().Add(c.ahead).UnixNano()
+	return c.Store.Do(ctx, op)
+}
+
+// A step of the store's clock moves the ends of all leases. Apart from that, at most the limit of leases is
+// held, and no acquire is refused while a place is free.
+func TestLeasesWhenClockSteps(t *testing.T) {
+	sizes := campaign.Sizes{CI: 2, Nightly: 30, Release: 100}
+	t.Run("on PostgreSQL", func(t *testing.T) {
+		server, clock := newServerWithClock(t)
+		of := stores(t, 2, server.DSN()+"&pool_max_conns=4")
+		proof.Rounds(t, "clock steps of leases on PostgreSQL", sizes, func(t *testing.T, r *campaign.Round) {
+			stepLeases(t, r, clock, of...)
+		})
+	})
+	t.Run("on SQLite", func(t *testing.T) {
+		store := openFile(t, newFile(t))
+		defer store.Close()
+		clock := &ownClock{Store: store}
+		proof.Rounds(t, "clock steps of leases on SQLite", sizes, func(t *testing.T, r *campaign.Round) {
+			stepLeases(t, r, clock, clock)
+		})
+	})
+}
+
+// stepLeases steps the clock of stores while callers hold leases, each time when no operation is under way.
+func stepLeases(t *testing.T, r *campaign.Round, clock steppedClock, of ...limiter.Store) {
+	t.Helper()
+	var gate sync.RWMutex
+	l := &leaseRound{}
+	l.told.Step(leaseLimit, 0, clock.Ahead())
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for i := range 2 * holderCallers {
+		store := leases.Recorder{Store: of[i%len(of)], Note: l.told.Note, Gate: &gate}
+		c, err := newLeases(store, limiter.WithTimeout(waitLimit))
+		must(t, err)
+		own := workerOf(r.Rand.Uint64(), i)
+		callers.Go(func() {
+			if err := holdLeases(ctx, own, c, keyOf(r.Seed)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range stepsARound {
+		wait(t.Context(), 100*time.Millisecond)
+		pause(t.Context(), r, 100*time.Millisecond)
+		gate.Lock()
+		before := clock.Ahead()
+		clock.Set(clockStep(r.Rand, before))
+		l.told.Step(leaseLimit, time.Now().UnixNano(), clock.Ahead()-before)
+		gate.Unlock()
+		r.Count(campaign.ClockSteps, 1)
+	}
+	pause(t.Context(), r, 150*time.Millisecond)
+	stop()
+	callers.Wait()
+	l.judge(t, r)
 }

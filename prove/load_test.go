@@ -12,10 +12,10 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
-// load is callers of the same keys on several stores, as in several processes. It records their
-// answers.
+// load is callers of the same keys on several stores, as in several processes. It records their answers.
 type load struct {
 	ledger   *ledger.Ledger
 	limiters [][]*limiter.Limiter // of each store
@@ -52,12 +52,24 @@ func newLasting(store limiter.Store, opts ...limiter.Option) (all []*limiter.Lim
 
 func (l *load) take(ctx context.Context, lim *limiter.Limiter, key string, cost int64) (class string, err error) {
 	r, err := lim.AllowN(ctx, key, cost)
-	return l.note(lim, key, cost, r, err), err
+	class = outcome.Of(r.Allowed, err)
+	l.note(lim, key, cost, class, err)
+	return class, err
 }
 
-func (l *load) note(lim *limiter.Limiter, key string, cost int64, r limiter.Result, err error) (class string) {
-	id := ledger.ID{Kind: limiter.KindOf(lim.Policy()), Limiter: lim.Name(), Key: key}
-	return l.ledger.Note(id, kinds.Limit(lim.Policy()), cost, r, err)
+func (l *load) note(lim *limiter.Limiter, key string, cost int64, class string, err error) {
+	l.ledger.Note(class, err, takeOf(kinds.Named{Name: lim.Name(), Policy: lim.Policy()}, key, cost))
+}
+
+// noteLeaver is note of the answer to a caller that may have left, to which ErrCanceled is no wrong error.
+func (l *load) noteLeaver(lim *limiter.Limiter, key string, cost int64, class string, err error) {
+	switch class {
+	case outcome.Canceled:
+		class = outcome.NotApplied
+	case outcome.CanceledLate:
+		class = outcome.Unknown
+	}
+	l.note(lim, key, cost, class, err)
 }
 
 // ask makes a request with the limiters of a store, and records the answer.
@@ -66,7 +78,7 @@ func (l *load) ask(ctx context.Context, of []*limiter.Limiter, q request) error 
 		q[i].key = fmt.Sprintf("%d/%s", l.epoch, q[i].key)
 	}
 	r, err := q.ask(ctx, of)
-	l.ledger.NoteAll(q.takes(), r, err)
+	l.ledger.Note(outcome.Of(r.Allowed, err), err, q.takes()...)
 	return err
 }
 
@@ -174,9 +186,12 @@ func (q request) ask(ctx context.Context, of []*limiter.Limiter) (limiter.Result
 
 func (q request) takes() (takes []ledger.Take) {
 	for _, w := range q {
-		kind := kinds.Lasting[w.kind]
-		id := ledger.ID{Kind: limiter.KindOf(kind.Policy), Limiter: kind.Name, Key: w.key}
-		takes = append(takes, ledger.Take{ID: id, Capacity: kinds.Limit(kind.Policy), Cost: w.cost})
+		takes = append(takes, takeOf(kinds.Lasting[w.kind], w.key, w.cost))
 	}
 	return takes
+}
+
+func takeOf(of kinds.Named, key string, cost int64) ledger.Take {
+	id := ledger.ID{Kind: limiter.KindOf(of.Policy), Limiter: of.Name, Key: key}
+	return ledger.Take{ID: id, Capacity: kinds.Limit(of.Policy), Cost: cost}
 }

@@ -38,8 +38,7 @@ var limits = map[campaign.Tier]time.Duration{
 // proof is the campaign of this run.
 var proof *campaign.Campaign
 
-// helpers are what this program is when a scenario starts it once more, by the word in
-// helperVariable. A helper neither runs tests nor starts servers.
+// helpers are what scenarios start this program as, by the word in helperVariable. They run no tests.
 var helpers = map[string]func() error{}
 
 const (
@@ -116,7 +115,7 @@ func begin() (err error) {
 func versions() map[string]string {
 	v := map[string]string{
 		"go": runtime.Version(), "limiter": output("git", "describe", "--always", "--dirty"),
-		"postgres": output(postgresProgram(), "--version"), "pgbouncer": first(output("/usr/sbin/pgbouncer", "--version")),
+		"postgres": output(postgresProgram(), "--version"), "pgbouncer": strings.Split(output("/usr/sbin/pgbouncer", "--version"), "\n")[0],
 		"system": runtime.GOOS + "/" + runtime.GOARCH + ", " + fmt.Sprint(runtime.NumCPU()) + " cores",
 	}
 	for _, module := range strings.Split(output("go", "list", "-m", "github.com/jackc/pgx/v5", "modernc.org/sqlite"), "\n") {
@@ -142,9 +141,4 @@ func output(program string, args ...string) string {
 		return err.Error()
 	}
 	return strings.TrimSpace(string(out))
-}
-
-func first(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }

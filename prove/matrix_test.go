@@ -21,8 +21,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
-// lateness is how much later than its deadline an answer may come: where a machine does
-// other things meanwhile, CI is set.
+// lateness is how much later than its deadline an answer may come. CI is set on busy machines.
 func lateness() time.Duration {
 	if os.Getenv("CI") != "" {
 		return 500 * time.Millisecond
@@ -39,29 +38,19 @@ const (
 )
 
 type fault struct {
-	name string
-	// class is that of the first failure, and state its SQLSTATE if it has one. Failures
-	// after it may also have the classes in also.
-	class, state string
-	also         []string
-	// cold is that the store has no connection when the fault begins, and held that a take
-	// is under way then, which waits for a row.
-	cold, held bool
-	// probes is how many takes there are at most while the fault lasts; 0 is enough of
-	// them for the breaker to open, if they fail.
-	probes int
-	// slow is that each failure takes seconds: there are two in the smallest tier.
-	slow bool
-	// answers is that a failure shows that the server works: no breaker opens for it.
-	answers bool
-	// fresh is that each of them takes from a new key.
-	fresh bool
-	// dsn is of the store, if it is not the one of all.
-	dsn func(server *cluster.Cluster) string
-	// database is that of the fault, if it is not the one of all.
-	database string
-	// begin begins the fault, and returns what ends it.
-	begin func(t *testing.T, on *target) (end func())
+	name     string
+	class    string                               // of the first failure
+	state    string                               // the SQLSTATE of the first failure, if it has one
+	also     []string                             // classes that later failures may also have
+	cold     bool                                 // the store has no connection when the fault begins
+	held     bool                                 // a take waits for a row when the fault begins
+	probes   int                                  // the most takes during the fault; 0 means enough failures to open the breaker
+	slow     bool                                 // each failure takes seconds: the smallest tier has two
+	answers  bool                                 // a failure shows that the server works, so the breaker stays closed
+	fresh    bool                                 // each take is from a new key
+	dsn      func(server *cluster.Cluster) string // of the store; nil means that of the superuser
+	database string                               // another database than postgres
+	begin    func(t *testing.T, on *target) (end func())
 }
 
 type target struct {
@@ -158,8 +147,7 @@ func (p *probed) pool(t *testing.T, dsn string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn + "&pool_max_conns=2&connect_timeout=3&application_name=" + application)
 	must(t, err)
-	// The fault must hit a statement. pgxpool would ping a connection that has been idle for 1 s, which
-	// happens on a busy machine.
+	// The fault must hit a statement, but pgxpool pings a connection that was idle for 1 s.
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
 		p.dials.Add(1)
@@ -171,8 +159,7 @@ func (p *probed) pool(t *testing.T, dsn string) *pgxpool.Pool {
 	return pool
 }
 
-// whileOpen takes while the breaker is open, which is to cost next to nothing, but for
-// those takes that find out whether the fault is over.
+// whileOpen takes while the breaker is open. Only takes that probe the server may be slow.
 func (p *probed) whileOpen(t *testing.T) {
 	t.Helper()
 	var took []time.Duration
@@ -208,7 +195,7 @@ func (p *probed) probe(t *testing.T) (took time.Duration) {
 
 	class := outcome.Of(res.Allowed, err)
 	if class != outcome.Misconfigured {
-		p.load.note(p.lim, key, 1, res, err)
+		p.load.note(p.lim, key, 1, class, err)
 	}
 	if class == outcome.Carried {
 		return took

@@ -2,146 +2,208 @@ package prove_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
-	"github.com/sqlimit/limiter/prove/internal/kinds"
+	"github.com/sqlimit/limiter/prove/internal/cluster"
+	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
-	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
-// oneKey is a limiter on a store of its own, and one key of it.
+// oneKey is callers of one store that take from one bucket.
 type oneKey struct {
-	*limiter.Limiter
-	key string
-	dsn string // of the server itself
+	*load
+	lim   *limiter.Limiter
+	dsn   string        // of the server itself
+	limit time.Duration // of a call
 }
 
-func newOneKey(t *testing.T, n *network, r *campaign.Round, dsn string, timeout time.Duration) oneKey {
-	t.Helper()
-	return keyOn(t, n, r, openStore(t, dsn), timeout)
+// keyFault is a fault that hits single calls, and what to expect of them.
+type keyFault func(t *testing.T, r *campaign.Round, k oneKey)
+
+// keyRow is a row in which a fault hits single calls. of returns how the store reaches the server, and the
+// fault. After the fault the store must work again, and what is stored must agree with the answers.
+func keyRow(name string, limit time.Duration, of func(t *testing.T, server *cluster.Cluster) (dsn string, fault keyFault)) networkFault {
+	return networkFault{name, func(t *testing.T, server *cluster.Cluster) func(*testing.T, *campaign.Round) {
+		dsn, fault := of(t, server)
+		return func(t *testing.T, r *campaign.Round) {
+			l := newLoad(t, stores(t, 1, dsn), limiter.WithTimeout(limit))
+			k := oneKey{l, l.limiters[0][0], server.DSN(), limit}
+			k.renew(t, k.dsn)
+			fault(t, r, k)
+			k.works(t, r)
+			k.exact(t, r, k.dsn)
+		}
+	}}
 }
 
-func keyOn(t *testing.T, n *network, r *campaign.Round, store limiter.Store, timeout time.Duration) oneKey {
-	t.Helper()
-	l, err := limiter.New(store, "one-key", kinds.Lasting[0].Policy, limiter.WithTimeout(timeout))
-	must(t, err)
-	return oneKey{l, keyOf(r.Seed), n.server.DSN()}
-}
-
-func (k oneKey) spent(t *testing.T) int64 {
-	t.Helper()
-	conn := connection(t, k.dsn)
-	defer conn.Close(context.Background())
-	stored, err := tables.Spent(t.Context(), conn, k.Name(), k.key)
-	must(t, err)
-	return stored[k.key]
-}
-
-// works takes until it is granted, and keeps how long that took. A fault has just ended.
+// works waits until a take is granted.
 func (k oneKey) works(t *testing.T, r *campaign.Round) {
 	t.Helper()
-	began := time.Now()
-	for {
-		res, err := k.Allow(t.Context(), "works")
-		took := time.Since(began)
-		if err == nil && res.Allowed {
-			r.Most("recovery", took)
-			return
-		}
-		if took > recovery {
-			t.Fatalf("it does not work again: %v", err)
-		}
-		wait(t.Context(), 5*time.Millisecond)
-	}
+	k.grants(t, r, k.lim, probedKey, time.Now())
 }
 
-// fails takes once, which is to fail within limit in one of some classes. What was charged
-// agrees with it.
-func (k oneKey) fails(t *testing.T, r *campaign.Round, limit time.Duration, during func(), classes ...string) {
+// fails takes once. The take must fail in time, in one of the classes. It returns the text of the error.
+func (k oneKey) fails(t *testing.T, r *campaign.Round, during func(), classes ...string) (text string) {
 	t.Helper()
-	_ = k.failure(t, r, limit, during, classes...) // it was looked at
-}
-
-// failure is fails, and returns the error.
-func (k oneKey) failure(t *testing.T, r *campaign.Round, limit time.Duration, during func(), classes ...string) error {
-	t.Helper()
-	before := k.spent(t)
-	late := newTimerDelay()
-	began := time.Now()
-	type answer struct {
-		res  limiter.Result
-		err  error
-		took time.Duration
+	var (
+		class string
+		err   error
+		took  time.Duration
+		call  sync.WaitGroup
+	)
+	delay := timerDelay()
+	call.Go(func() {
+		began := time.Now()
+		class, err = k.take(t.Context(), k.lim, probedKey, 1)
+		took = time.Since(began)
+	})
+	during()
+	call.Wait()
+	lag := delay()
+	r.Most("answer", took)
+	r.Most("answer later than its limit", max(0, took-k.limit))
+	if took > k.limit+lateness()+lag {
+		t.Errorf("it was answered after %v, want at most %v", took, k.limit)
 	}
-	answered := make(chan answer, 1)
-	go func() {
-		res, err := k.Allow(t.Context(), k.key)
-		answered <- answer{res, err, time.Since(began)}
-	}()
-	if during != nil {
-		during()
-	}
-	a := <-answered
-	lag := late.stop()
-	r.Most("answer", a.took)
-	r.Most("answer later than its limit", max(0, a.took-limit))
-	if a.took > limit+lateness()+lag {
-		t.Errorf("it was answered after %v, want at most %v", a.took, limit)
-	}
-	class := outcome.Of(a.res.Allowed, a.err)
-	r.Count(campaign.Operations, 1)
 	r.Count("meanwhile "+class, 1)
 	if !slices.Contains(classes, class) {
-		t.Errorf("it is %s, want %s: %v", class, strings.Join(classes, " or "), a.err)
+		t.Errorf("it is %s, want %s: %v", class, strings.Join(classes, " or "), err)
 	}
-	k.charged(t, r, before, map[string]int64{class: 1})
-	return a.err
+	return fmt.Sprint(err)
 }
 
-// charged compares what is stored with some answers. What is charged later on is the
-// next one's.
-func (k oneKey) charged(t *testing.T, r *campaign.Round, before int64, told map[string]int64) {
-	t.Helper()
-	quiet(t, k.dsn)
-	certain, possible := outcome.Bounds(told)
-	charges := k.spent(t) - before
-	r.Count(campaign.Unknown, possible)
-	r.None(campaign.LostTakes, max(0, certain-charges))
-	r.None(campaign.DoubleCharges, max(0, charges-certain-possible))
-}
-
-// hold has somebody lock the row of the key in a transaction that does nothing more,
-// until release is called.
-func (k oneKey) hold(t *testing.T) (release func()) {
-	t.Helper()
-	return holdBy(t, k.dsn, "SELECT FROM limiter_token_buckets WHERE limiter = $1 AND key = $2 FOR UPDATE", k.Name(), []byte(k.key))
-}
-
-// holdBy has somebody do something in a transaction that stays open until release is called.
-func holdBy(t *testing.T, dsn, sql string, args ...any) (release func()) {
+// holdBy executes a statement in a transaction that stays open until release is called.
+func holdBy(t *testing.T, dsn, sql string) (release func()) {
 	t.Helper()
 	conn := connection(t, dsn)
 	tx, err := conn.Begin(t.Context())
 	if err == nil {
-		_, err = tx.Exec(t.Context(), sql, args...)
+		_, err = tx.Exec(t.Context(), sql)
 	}
 	must(t, err)
 	return func() { _ = conn.Close(context.Background()) }
 }
 
-// blocked waits until a number of sessions wait for locks.
-func (k oneKey) blocked(t *testing.T, sessions int) {
-	t.Helper()
-	conn := connection(t, k.dsn)
-	defer conn.Close(context.Background())
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-	defer cancel()
-	for n := -1; n < sessions; wait(ctx, time.Millisecond) {
-		must(t, conn.QueryRow(ctx, "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted").Scan(&n))
+// keyRows are the rows whose faults hit single calls.
+func keyRows() []networkFault {
+	return []networkFault{
+		// A function in Lambda has one connection. The peer is gone without a word, and does not answer a
+		// farewell.
+		keyRow("dead peer of a pool with one connection", limiter.DefaultTimeout, func(t *testing.T, server *cluster.Cluster) (string, keyFault) {
+			p := cutproxy.New(t, server.Port())
+			return dsnAt(p.Port()) + "&pool_max_conns=1", func(t *testing.T, r *campaign.Round, k oneKey) {
+				t.Cleanup(p.Break)
+				k.works(t, r)
+				p.Stall()
+				k.fails(t, r, func() {}, outcome.Unknown)
+				p.Strand()
+				p.Resume()
+			}
+		}),
+		keyRow("pgbouncer limits: max_client_conn", limiter.DefaultTimeout, func(t *testing.T, server *cluster.Cluster) (string, keyFault) {
+			p := dbtest.NewPooler(t, server.DSN(), "max_client_conn = 3")
+			return behind(p) + "&pool_max_conns=8", func(t *testing.T, r *campaign.Round, k oneKey) {
+				var others []*pgx.Conn
+				for range 3 {
+					others = append(others, connection(t, behind(p)))
+				}
+				// The pooler answers while the connection is made, so nothing was sent.
+				k.fails(t, r, func() {}, outcome.NotApplied)
+				for _, other := range others {
+					_ = other.Close(t.Context())
+				}
+			}
+		}),
+		keyRow("pgbouncer limits: query_wait_timeout", 4*time.Second, func(t *testing.T, server *cluster.Cluster) (string, keyFault) {
+			p := dbtest.NewPooler(t, server.DSN(), "default_pool_size = 1", "query_wait_timeout = 1")
+			return behind(p) + "&pool_max_conns=8", func(t *testing.T, r *campaign.Round, k oneKey) {
+				k.works(t, r)
+				release := holdBy(t, behind(p), "SELECT") // uses the only session of the server
+				began := time.Now()
+				k.fails(t, r, func() {
+					wait(t.Context(), 1500*time.Millisecond)
+					release()
+				}, outcome.Unknown, outcome.NotApplied)
+				if time.Since(began) > k.limit {
+					t.Error("it was not the pooler that ended it")
+				}
+			}
+		}),
+		keyRow("pgbouncer: server crash behind it", waitLimit, func(t *testing.T, server *cluster.Cluster) (string, keyFault) {
+			between := cutproxy.New(t, server.Port())
+			p := dbtest.NewPooler(t, dsnAt(between.Port()), "server_login_retry = 1")
+			return behind(p) + "&pool_max_conns=8", func(t *testing.T, r *campaign.Round, k oneKey) {
+				k.works(t, r)
+				release := holdBy(t, k.dsn, "SELECT FROM limiter_token_buckets FOR UPDATE")
+				text := k.fails(t, r, func() {
+					until(t, k.dsn, "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted")
+					between.Break()
+					r.Count(campaign.Cuts, 1)
+					release()
+				}, outcome.Unknown)
+				if !strings.Contains(text, "08P01") {
+					t.Errorf("the error is %s, want that of the pooler", text)
+				}
+			}
+		}),
+		keyRow("ctx cancel mid-flight", limiter.DefaultTimeout, func(_ *testing.T, server *cluster.Cluster) (string, keyFault) {
+			return server.DSN() + "&pool_max_conns=8", canceledMidFlight
+		}),
+	}
+}
+
+// canceledMidFlight lets callers leave at any time in their calls.
+func canceledMidFlight(t *testing.T, r *campaign.Round, k oneKey) {
+	// lingering is for how long a statement may continue, and its caller wait for it, when the caller has left.
+	const lingering = 100 * time.Millisecond
+	var mu sync.Mutex
+	classes := map[string]int64{}
+	var longest time.Duration
+	delay := timerDelay()
+	var callers sync.WaitGroup
+	for i := range 16 {
+		own := rand.New(rand.NewPCG(r.Seed, uint64(i)))
+		callers.Go(func() {
+			for range 100 {
+				key := fmt.Sprint(own.IntN(20))
+				ctx, cancel := context.WithCancel(t.Context())
+				after := time.Duration(own.Int64N(int64(3 * time.Millisecond)))
+				began := time.Now()
+				timer := time.AfterFunc(after, cancel)
+				res, err := k.lim.Allow(ctx, key)
+				took := time.Since(began)
+				timer.Stop()
+				cancel()
+				class := outcome.Of(res.Allowed, err)
+				k.noteLeaver(k.lim, key, 1, class, err)
+				mu.Lock()
+				classes[class]++
+				longest = max(longest, took-after)
+				mu.Unlock()
+			}
+		})
+	}
+	callers.Wait()
+	lag := delay()
+	r.Most("answer after the caller has left", longest)
+	if longest > lingering+lateness()+lag {
+		t.Errorf("a caller who left was answered %v later, where timers ring %v late", longest, lag)
+	}
+	for class, n := range classes {
+		r.Count("after a caller left: "+class, n)
+		if class != outcome.Carried && class != outcome.Canceled && class != outcome.CanceledLate {
+			t.Errorf("%d answers are %s", n, class)
+		}
 	}
 }

@@ -30,15 +30,10 @@ type loadFault struct {
 	dsn        string // how stores reach the server
 	server     string // the DSN of the server itself
 	begin, end func(t *testing.T)
-	lasts      time.Duration // 0 means 700 ms
-	// dials is whether connecting may hang. It has a limit of its own.
-	dials bool
-	// after runs before the stores of the row are closed. It may be nil.
-	after func()
-	// must are classes of answers. At least one answer of each must come during the fault.
-	must []string
-	// count is a count that rises by one each round. It may be empty.
-	count string
+	dials      bool     // connecting may hang; it has a limit of its own
+	after      func()   // runs before the stores are closed; may be nil
+	must       []string // classes of answers that must come during the fault
+	count      string   // rises by one each round; may be empty
 }
 
 // loadRun is a run of a loadFault, and what its callers measured.
@@ -60,10 +55,9 @@ type loadRun struct {
 func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
 	t.Helper()
 	w := &loadRun{load: l, loadFault: s, classes: map[string]int64{}}
-	// Each store must have a connection when the fault begins. A store without one sends nothing, so that
-	// none of its answers can be of unknown outcome.
+	// A store without a connection sends nothing, so none of its answers could be of unknown outcome.
 	l.recovers(t, r, time.Now())
-	late := newTimerDelay()
+	delay := timerDelay()
 	stop := repeat(r.Rand, 32, func(own *rand.Rand, caller int) {
 		w.step(t.Context(), own, caller)
 		wait(t.Context(), time.Duration(2+own.IntN(10))*time.Millisecond)
@@ -71,15 +65,8 @@ func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
 	wait(t.Context(), 100*time.Millisecond)
 	w.forget()
 	s.begin(t)
-	lasts := s.lasts
-	if lasts == 0 {
-		lasts = 700 * time.Millisecond
-	}
-	wait(t.Context(), lasts)
-	// A busy machine may need longer to give the answers.
-	for began := time.Now(); !w.saw(s.must) && time.Since(began) < recovery; {
-		wait(t.Context(), 5*time.Millisecond)
-	}
+	wait(t.Context(), 700*time.Millisecond)
+	await(t, recovery, func() bool { return w.saw(s.must) }) // a busy machine may need longer for the answers
 	s.end(t)
 	ended := time.Now()
 	seen := w.forget()
@@ -88,9 +75,7 @@ func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
 			t.Errorf("no answer was %q: %v", class, seen)
 		}
 	}
-	for w.troubled(ended) && time.Since(ended) < recovery+quietTime {
-		wait(t.Context(), 5*time.Millisecond)
-	}
+	await(t, recovery+quietTime, func() bool { return !w.troubled(ended) })
 	stop()
 	after := w.forget()
 	for class, n := range seen {
@@ -102,7 +87,7 @@ func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
 	r.Most("answer", w.longest)
 	r.Most("answer later than its limit", max(0, w.overtime))
 	r.Most("recovery", max(0, w.failed.Sub(ended)))
-	lag := late.stop()
+	lag := delay()
 	r.Most("a timer rang too late", lag)
 	if n := seen[outcome.Canceled] + seen[outcome.CanceledLate] + after[outcome.Canceled] + after[outcome.CanceledLate]; n > 0 && !s.dials && lag < slack {
 		t.Errorf("%d answers were that the caller left, who had time: %v", n, w.failure)
@@ -134,7 +119,8 @@ func (w *loadRun) step(ctx context.Context, r *rand.Rand, caller int) {
 	key, cost := fmt.Sprintf("%d/%d", w.epoch, r.IntN(40)), 1+r.Int64N(3)
 	res, err := lim.AllowN(ctx, key, cost)
 	now := time.Now()
-	class := w.note(lim, key, cost, res, err)
+	class := outcome.Of(res.Allowed, err)
+	w.noteLeaver(lim, key, cost, class, err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.classes[class]++
@@ -152,20 +138,6 @@ func (w *loadRun) step(ctx context.Context, r *rand.Rand, caller int) {
 	}
 }
 
-// note notes an answer. Callers with a near deadline may get ErrCanceled if the machine
-// was late, and is then said to be.
-func (w *loadRun) note(lim *limiter.Limiter, key string, cost int64, res limiter.Result, err error) string {
-	class := outcome.Of(res.Allowed, err)
-	switch class {
-	case outcome.Canceled:
-		err = limiter.ErrNotApplied
-	case outcome.CanceledLate:
-		err = limiter.ErrOutcomeUnknown
-	}
-	w.load.note(lim, key, cost, res, err)
-	return class
-}
-
 // forget returns the number of answers of each class since the last call.
 func (w *loadRun) forget() map[string]int64 {
 	w.mu.Lock()
@@ -179,12 +151,7 @@ func (w *loadRun) forget() map[string]int64 {
 func (w *loadRun) saw(classes []string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, class := range classes {
-		if w.classes[class] == 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(classes, func(class string) bool { return w.classes[class] == 0 })
 }
 
 // troubled reports whether callers still suffer from a fault that has ended.
@@ -195,32 +162,25 @@ func (w *loadRun) troubled(ended time.Time) bool {
 	return time.Since(bad) < quietTime || w.granted.Before(bad)
 }
 
-// timerDelay measures how late timers fire, as they do on a busy machine.
-type timerDelay struct {
-	most  time.Duration
-	ended chan struct{}
-	done  sync.WaitGroup
-}
-
-func newTimerDelay() *timerDelay {
+// timerDelay measures how late timers fire, as they do on a busy machine. stop returns the longest delay.
+func timerDelay() (stop func() time.Duration) {
 	const tick = 5 * time.Millisecond
-	l := &timerDelay{ended: make(chan struct{})}
-	l.done.Go(func() {
+	ended, most := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var longest time.Duration
 		for {
 			began := time.Now()
 			select {
-			case <-l.ended:
+			case <-ended:
+				most <- longest
 				return
 			case <-time.After(tick):
-				l.most = max(l.most, time.Since(began)-tick)
+				longest = max(longest, time.Since(began)-tick)
 			}
 		}
-	})
-	return l
-}
-
-func (l *timerDelay) stop() time.Duration {
-	close(l.ended)
-	l.done.Wait()
-	return l.most
+	}()
+	return func() time.Duration {
+		close(ended)
+		return <-most
+	}
 }

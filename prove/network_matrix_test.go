@@ -11,31 +11,28 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 
-	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
+	"github.com/sqlimit/limiter/prove/internal/tables"
 )
-
-// network is a server, and what is between it and its clients.
-type network struct {
-	server *cluster.Cluster
-}
 
 // networkFault is a row of the fault matrix: something between client and server.
 type networkFault struct {
 	name string
 	// make makes what the row needs, and returns a round of it.
-	make func(t *testing.T, n *network) func(t *testing.T, r *campaign.Round)
+	make func(t *testing.T, server *cluster.Cluster) func(t *testing.T, r *campaign.Round)
 }
 
-func loadRow(name string, of func(t *testing.T, n *network) loadFault) networkFault {
-	return networkFault{name, func(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
-		s := of(t, n)
-		s.server = n.server.DSN()
-		l := newLoad(t, stores(t, 2, s.dsn))
+// loadRow is a row whose fault hits callers of two stores.
+func loadRow(name string, of func(t *testing.T, server *cluster.Cluster) loadFault) networkFault {
+	return networkFault{name, func(t *testing.T, server *cluster.Cluster) func(t *testing.T, r *campaign.Round) {
+		s := of(t, server)
+		s.server = server.DSN()
+		l := newLoad(t, stores(t, 2, s.dsn+"&pool_max_conns=8"))
 		if s.after != nil {
 			t.Cleanup(s.after)
 		}
@@ -47,20 +44,33 @@ func loadRow(name string, of func(t *testing.T, n *network) loadFault) networkFa
 }
 
 func TestFaultMatrixNetwork(t *testing.T) {
-	n := &network{server: cluster.New(t, durable...)}
-	migrate(t, n.server.DSN())
-	for _, row := range slices.Concat(slowRows(), silentRows(), poolerRows(), lockRows()) {
+	server := newServer(t)
+	for _, row := range slices.Concat(slowRows(), silentRows(), poolerRows(), lockRows(), keyRows()) {
 		t.Run(row.name, func(t *testing.T) {
-			proof.Rounds(t, "network: "+row.name, campaign.Sizes{CI: 1, Nightly: 10, Release: 15}, row.make(t, n))
+			proof.Rounds(t, "network: "+row.name, campaign.Sizes{CI: 1, Nightly: 10, Release: 15}, row.make(t, server))
 		})
 	}
 }
 
 // slowRows are those of a network that is slow, loses what is sent, or breaks.
 func slowRows() []networkFault {
+	// Each of toxics is "type stream {attributes}", as of toxiproxy.
 	toxic := func(name string, s loadFault, toxics ...string) networkFault {
-		return loadRow(name, func(t *testing.T, n *network) loadFault {
-			return newToxics(t, n.server.Port()).loadFault(s, toxics...)
+		return loadRow(name, func(t *testing.T, server *cluster.Cluster) loadFault {
+			upstream := fmt.Sprintf("127.0.0.1:%d", server.Port())
+			p := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "pg", "127.0.0.1:0", upstream)
+			must(t, p.Start())
+			t.Cleanup(p.Stop)
+			s.dsn = strings.Replace(server.DSN(), upstream, p.Listen, 1)
+			s.begin = func(t *testing.T) {
+				for _, toxic := range toxics {
+					word := strings.SplitN(toxic, " ", 3)
+					json := fmt.Sprintf(`{"type":%q,"stream":%q,"attributes":%s}`, word[0], word[1], word[2])
+					must(t, testenv.ErrorOf(p.Toxics.AddToxicJson(strings.NewReader(json))))
+				}
+			}
+			s.end = func(t *testing.T) { p.Toxics.ResetToxics(t.Context()) }
+			return s
 		})
 	}
 	granted, unknown := []string{outcome.Carried}, []string{outcome.Unknown}
@@ -81,11 +91,11 @@ func slowRows() []networkFault {
 func silentRows() []networkFault {
 	unknown := []string{outcome.Unknown}
 	peer := func(name string, s loadFault, begin, end func(*cutproxy.Proxy)) networkFault {
-		return loadRow(name, func(t *testing.T, n *network) loadFault {
-			p := cutproxy.New(t, n.server.Port())
-			s.dsn = dsnAt(p.Port()) + "&pool_max_conns=8"
+		return loadRow(name, func(t *testing.T, server *cluster.Cluster) loadFault {
+			p := cutproxy.New(t, server.Port())
+			s.dsn = dsnAt(p.Port())
 			s.begin, s.end = func(*testing.T) { begin(p) }, func(*testing.T) { end(p) }
-			s.after = p.Break // pgx takes 15 s to say farewell to a peer that is silent
+			s.after = p.Break // pgx waits 15 s for a silent peer to answer its farewell
 			return s
 		})
 	}
@@ -98,8 +108,7 @@ func silentRows() []networkFault {
 			(*cutproxy.Proxy).Stall, (*cutproxy.Proxy).Resume),
 		peer("connections that somebody on the way has forgotten", loadFault{must: unknown, dials: true},
 			(*cutproxy.Proxy).Strand, func(*cutproxy.Proxy) {}),
-		{"dead peer of a pool with one connection", deadPeerOfOne},
-		loadRow("slow, hang: sessions of the server stand still", func(_ *testing.T, n *network) loadFault {
+		loadRow("slow, hang: sessions of the server stand still", func(_ *testing.T, server *cluster.Cluster) loadFault {
 			var pids []int // kept: a session that stands still may hold a lock that each query needs
 			signal := func(t *testing.T, s syscall.Signal) {
 				for _, pid := range pids {
@@ -109,9 +118,9 @@ func silentRows() []networkFault {
 				}
 			}
 			return loadFault{
-				dsn: n.server.DSN() + "&pool_max_conns=8&application_name=stopped", must: unknown, dials: true,
+				dsn: server.DSN() + "&application_name=stopped", must: unknown, dials: true,
 				begin: func(t *testing.T) {
-					pids = query[[]int](t, n.server.DSN(), "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'stopped'")
+					pids = query[[]int](t, server.DSN(), "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'stopped'")
 					signal(t, syscall.SIGSTOP)
 				},
 				end: func(t *testing.T) { signal(t, syscall.SIGCONT) },
@@ -120,50 +129,44 @@ func silentRows() []networkFault {
 	}
 }
 
-// deadPeerOfOne is what a function meets in Lambda: it has one connection, whose peer
-// has gone without a word, and cannot be told that either.
-func deadPeerOfOne(t *testing.T, n *network) func(t *testing.T, r *campaign.Round) {
-	p := cutproxy.New(t, n.server.Port())
-	dsn := dsnAt(p.Port()) + "&pool_max_conns=1"
-	return func(t *testing.T, r *campaign.Round) {
-		k := newOneKey(t, n, r, dsn, limiter.DefaultTimeout)
-		t.Cleanup(p.Break)
-		k.works(t, r)
-		p.Stall()
-		k.fails(t, r, limiter.DefaultTimeout, nil, outcome.Unknown)
-		p.Strand()
-		p.Resume()
-		k.works(t, r)
+// execMode ends the DSN of a pooler: it asks for the mode for poolers.
+const execMode = "&default_query_exec_mode=exec"
+
+func behind(p *dbtest.Pooler) string { return p.DSN() + execMode }
+
+// poolerRows are those of a PgBouncer that is killed, or whose server is away.
+func poolerRows() []networkFault {
+	return []networkFault{
+		loadRow("pgbouncer killed and started", func(t *testing.T, server *cluster.Cluster) loadFault {
+			p := dbtest.NewPooler(t, server.DSN(), "default_pool_size = 8")
+			return loadFault{
+				dsn: behind(p), dials: true, count: campaign.PoolerKills, must: []string{outcome.NotApplied},
+				begin: func(*testing.T) { p.Kill() },
+				end:   func(*testing.T) { p.Start() },
+			}
+		}),
+		loadRow("pgbouncer limits: server_login_retry", func(t *testing.T, server *cluster.Cluster) loadFault {
+			between := cutproxy.New(t, server.Port())
+			p := dbtest.NewPooler(t, dsnAt(between.Port()), "default_pool_size = 8", "server_login_retry = 1")
+			return loadFault{
+				dsn: behind(p), dials: true, must: []string{outcome.Unknown},
+				begin: func(*testing.T) { between.Refuse(true); between.Break() },
+				end:   func(*testing.T) { between.Refuse(false) },
+			}
+		}),
 	}
 }
 
-// toxics is a toxiproxy in front of a server of this host.
-type toxics struct{ *toxiproxy.Proxy }
-
-func newToxics(t *testing.T, port int) *toxics {
-	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	p := &toxics{toxiproxy.NewProxy(server, "pg", "127.0.0.1:0", fmt.Sprintf("127.0.0.1:%d", port))}
-	must(t, p.Start())
-	t.Cleanup(p.Stop)
-	return p
-}
-
-func (p *toxics) dsn() string {
-	return fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable&pool_max_conns=8", p.Listen)
-}
-
-// loadFault is one of toxics, each "type stream {attributes}".
-func (p *toxics) loadFault(s loadFault, toxics ...string) loadFault {
-	s.dsn = p.dsn()
-	s.begin = func(t *testing.T) {
-		for _, toxic := range toxics {
-			var kind, stream string
-			word, attributes, _ := strings.Cut(toxic, "{")
-			must(t, testenv.ErrorOf(fmt.Sscan(word, &kind, &stream)))
-			must(t, testenv.ErrorOf(p.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(`{"type":%q,"stream":%q,"attributes":{%s}`, kind, stream, attributes+"}")))))
-		}
+// lockRows are those of a session that locks the tables.
+func lockRows() []networkFault {
+	return []networkFault{
+		loadRow("lock queue by a stuck transaction: the table", func(_ *testing.T, server *cluster.Cluster) loadFault {
+			var release func()
+			return loadFault{
+				dsn: server.DSN(), must: []string{outcome.Unknown},
+				begin: func(t *testing.T) { release = holdBy(t, server.DSN(), "LOCK "+tables.Names) },
+				end:   func(*testing.T) { release() },
+			}
+		}),
 	}
-	s.end = func(t *testing.T) { p.Toxics.ResetToxics(t.Context()) }
-	return s
 }

@@ -3,8 +3,9 @@ package prove_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
-	"slices"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/sqlimit/limiter/internal/daemon"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	definitions "github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
@@ -27,26 +29,22 @@ type system struct {
 	turn    int // of the faults outside of the server
 }
 
-// systemSettings are the settings of its server. After a crash, a server waits for sessions whose
-// clients have sent nothing yet, and these clients may hang.
-var systemSettings = slices.Concat(durable, []string{"authentication_timeout=1s"})
+// loginLimit is a setting of its server. After a crash, a server waits for sessions whose clients have sent
+// nothing yet, and these clients may hang.
+const loginLimit = "authentication_timeout=1s"
 
-// awaitPooler waits until a query passes the pooler. A PgBouncer whose last login failed refuses its
-// next client, although the server works again. Without this wait, that client can be a worker of
-// the next round.
+// awaitPooler waits until a query passes the pooler. A PgBouncer whose last login failed refuses its next
+// client, although the server works again. Without this wait, that client can be a worker of the next round.
 func (a *system) awaitPooler(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	for {
-		err := daemon.Answers(ctx, a.pooler.DSN())
-		if err == nil {
-			return
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("no query passes the pooler: %v", err)
-		}
-		wait(ctx, interval)
+	var err error
+	if !await(t, waitLimit, func() bool {
+		err = daemon.Answers(ctx, a.pooler.DSN())
+		return err == nil
+	}) {
+		t.Fatalf("no query passes the pooler: %v", err)
 	}
 }
 
@@ -151,4 +149,77 @@ func (a *system) pair(t *testing.T, r *campaign.Round, ended <-chan struct{}, ou
 		r.Count("pairs of faults", 1)
 	}
 	return true
+}
+
+type remains struct {
+	goroutines  int
+	heap        int64 // bytes
+	connections int64
+	rowBytes    int64 // of the tables and their indexes, for each row
+}
+
+// within reports whether it is no more than at first, with an allowance. The heap is also that of other
+// tests of the process, and updated rows leave dead ones until the server removes them.
+func (u remains) within(first remains) bool {
+	return u.goroutines <= first.goroutines && u.connections <= first.connections &&
+		u.heap <= 2*first.heap+8<<20 && u.rowBytes <= 3*first.rowBytes
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	server := newServer(t, loginLimit)
+	a := &system{server: server, front: cutproxy.New(t, server.Port())}
+	const processes, connections = 2, 8
+	load := newLoad(t, stores(t, processes, fmt.Sprintf("%s&pool_max_conns=%d&application_name=%s", dsnAt(a.front.Port()), connections, application)))
+	load.singles = true // the heap would grow by the ledger's entries of their own keys
+	dice := rand.New(rand.NewPCG(proof.Seed, 0))
+	stop := load.start(t.Context(), dice, 64)
+	wait(t.Context(), time.Second)
+	stop()
+	first := inUse(t, server)
+	// There may be more connections later, each with three goroutines, most of them the proxy's.
+	more := processes*connections - first.connections
+	first.connections, first.goroutines = first.connections+more, first.goroutines+3*int(more)
+
+	proof.Rounds(t, "what faults leave behind", campaign.Sizes{CI: 2, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
+		stop := load.begin(t, r, server.DSN())
+		for range 3 {
+			a.pair(t, r, nil, around)
+		}
+		load.recovers(t, r, time.Now())
+		wait(t.Context(), 200*time.Millisecond)
+		stop()
+		load.exact(t, r, server.DSN())
+		var now remains
+		if !await(t, recovery, func() bool {
+			now = inUse(t, server)
+			return now.within(first)
+		}) {
+			t.Errorf("%v after faults there are %+v, without there were %+v", recovery, now, first)
+		}
+		t.Logf("%+v", now)
+	})
+}
+
+// sum returns SQL for the sum of a number of each table.
+func sum(of string) string {
+	var each []string
+	for _, t := range definitions.All {
+		each = append(each, fmt.Sprintf(of, t.Name))
+	}
+	return strings.Join(each, " + ")
+}
+
+func inUse(t *testing.T, server *cluster.Cluster) (u remains) {
+	t.Helper()
+	conn := connection(t, server.DSN())
+	defer conn.Close(context.Background())
+	err := conn.QueryRow(t.Context(), `SELECT
+		(SELECT count(*) FROM pg_stat_activity WHERE application_name = '`+application+`'),
+		(`+sum("pg_total_relation_size('%s')")+`) / (`+sum("(SELECT count(*) FROM %s)")+`)`).Scan(&u.connections, &u.rowBytes)
+	must(t, err)
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u.heap, u.goroutines = int64(m.HeapAlloc), runtime.NumGoroutine()
+	return u
 }

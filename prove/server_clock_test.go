@@ -9,27 +9,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/prove/internal/steps"
+	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
 const (
 	// stepsARound is how many steps a round makes.
 	stepsARound = 10
 	year        = 8766 * time.Hour
-	// farthest is how far the clock goes from this machine's: all of it lies between 1970
-	// and 2079.
+	// farthest is how far the clock goes from this machine's: all of it lies between 1970 and 2079.
 	farthest = 40 * year
 )
 
-// clockStep returns where to set a clock that is so far ahead: by 1 ms to 10 years
-// forwards or backwards.
+// clockStep returns where to set a clock that is so far ahead: by 1 ms to 10 years forwards or backwards.
 func clockStep(r *rand.Rand, ahead time.Duration) time.Duration {
 	by := distance(r, 10*year)
 	if r.IntN(2) == 0 && ahead-by > -farthest || ahead+by > farthest {
@@ -49,8 +46,7 @@ func distance(r *rand.Rand, most time.Duration) time.Duration {
 }
 
 func TestClockSteps(t *testing.T) {
-	server, clock := cluster.NewWithClock(t, durable...)
-	migrate(t, server.DSN())
+	server, clock := newServerWithClock(t)
 	of := stores(t, 2, server.DSN()+"&pool_max_conns=4")
 	for _, c := range []struct {
 		name  string
@@ -104,8 +100,10 @@ func (h *timeline) settle(t *testing.T, dsn string) {
 	quiet(t, dsn)
 	conn := connection(t, dsn)
 	defer conn.Close(context.Background())
-	owed, err := debts(t.Context(), conn)
-	must(t, err)
+	owed := map[ledger.ID]time.Duration{}
+	must(t, tables.Rows(t.Context(), conn, "", func(_ limiter.PolicyKind, name, key string, row limiter.Row) {
+		owed[ledger.ID{Limiter: name, Key: key}] = time.Duration(max(0, row.FullAt-row.At))
+	}))
 	h.owing(owed)
 }
 
@@ -240,23 +238,6 @@ func (h *timeline) owing(debts map[ledger.ID]time.Duration) {
 	}
 }
 
-// debts reads what each bucket owed at its latest take.
-func debts(ctx context.Context, conn *pgx.Conn) (map[ledger.ID]time.Duration, error) {
-	rows, err := conn.Query(ctx, "SELECT limiter, key, greatest(0, full_at - at) FROM limiter_token_buckets")
-	if err != nil {
-		return nil, err
-	}
-	all := map[ledger.ID]time.Duration{}
-	var name string
-	var key []byte
-	var debt int64
-	_, err = pgx.ForEachRow(rows, []any{&name, &key, &debt}, func() error {
-		all[ledger.ID{Limiter: name, Key: string(key)}] = time.Duration(debt)
-		return nil
-	})
-	return all, err
-}
-
 // note enters an answer. It goes by its own reading of the clock, and by none of ours.
 func (h *timeline) note(k *watched, cost int64, r limiter.Result, s limiter.State, err error) {
 	h.mu.Lock()
@@ -341,8 +322,7 @@ func (h *timeline) takeSeveral(ctx context.Context, rec *recorder, r *rand.Rand)
 // A table holds instants from 1970 to 2116. A take by a clock that is not between them is
 // ErrInvalid, whom nobody lets in, and leaves the key as it was.
 func TestClockOutOfRange(t *testing.T) {
-	server, clock := cluster.NewWithClock(t, durable...)
-	migrate(t, server.DSN())
+	server, clock := newServerWithClock(t)
 	store := openStore(t, server.DSN())
 	var all []*limiter.Limiter
 	for _, c := range kinds.Clocked {

@@ -23,11 +23,8 @@ func dsnAt(port int) string {
 
 func until(t testing.TB, dsn, sql string) {
 	t.Helper()
-	for deadline := time.Now().Add(waitLimit); !query[bool](t, dsn, sql); {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v it is still false: %s", waitLimit, sql)
-		}
-		wait(t.Context(), 10*time.Millisecond)
+	if !await(t, waitLimit, func() bool { return query[bool](t, dsn, sql) }) {
+		t.Fatalf("after %v it is still false: %s", waitLimit, sql)
 	}
 }
 
@@ -39,8 +36,7 @@ func awaitSync(t *testing.T, primary *cluster.Cluster) {
 }
 
 func TestFailoverToSyncStandby(t *testing.T) {
-	primary := cluster.New(t, durable...)
-	migrate(t, primary.DSN())
+	primary := newServer(t)
 	// One caller has a proxy of its own, so that its connections can be counted.
 	front, side := cutproxy.New(t, primary.Port()), cutproxy.New(t, primary.Port())
 	load := newLoad(t, stores(t, 2, dsnAt(front.Port())+"&pool_max_conns=8"))
@@ -75,8 +71,7 @@ func TestFailoverToSyncStandby(t *testing.T) {
 }
 
 func TestFailoverToAsyncStandby(t *testing.T) {
-	primary := cluster.New(t, durable...)
-	migrate(t, primary.DSN())
+	primary := newServer(t)
 	front, replication := cutproxy.New(t, primary.Port()), cutproxy.New(t, primary.Port())
 	load := newLoad(t, stores(t, 2, dsnAt(front.Port())+"&pool_max_conns=8"))
 	proof.Rounds(t, "failovers to an asynchronous standby", campaign.Sizes{CI: 1, Nightly: 20, Release: 25}, func(t *testing.T, r *campaign.Round) {
@@ -118,8 +113,7 @@ func TestFailoverWithinDSN(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			primary := cluster.New(t, append(durable, "synchronous_commit=remote_apply")...)
-			migrate(t, primary.DSN())
+			primary := newServer(t, "synchronous_commit=remote_apply")
 			proof.Rounds(t, "failovers within a DSN: "+name, campaign.Sizes{CI: 1, Nightly: 10, Release: 30}, func(t *testing.T, r *campaign.Round) {
 				standby := primary.Standby(primary.Port())
 				awaitSync(t, primary)
@@ -151,8 +145,7 @@ func TestFailoverWithinDSN(t *testing.T) {
 // A failover to a server with another clock is a step of the clock that decides. A clock that is behind
 // grants nothing more. A clock that is ahead grants what comes back in the time that it skips.
 func TestFailoverToAnotherClock(t *testing.T) {
-	primary, clock := cluster.NewWithClock(t, durable...)
-	migrate(t, primary.DSN())
+	primary, clock := newServerWithClock(t)
 	front := cutproxy.New(t, primary.Port())
 	of := stores(t, 4, dsnAt(front.Port())+"&pool_max_conns=1")
 	const month = 30 * 24 * time.Hour
@@ -184,18 +177,16 @@ func TestFailoverToAnotherClock(t *testing.T) {
 // grant shows.
 func (h *timeline) untilUsedUp(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(waitLimit); ; wait(t.Context(), interval) {
+	var left int
+	if !await(t, waitLimit, func() bool {
 		h.mu.Lock()
-		left := slices.IndexFunc(h.keys, func(k *watched) bool {
+		defer h.mu.Unlock()
+		left = slices.IndexFunc(h.keys, func(k *watched) bool {
 			return kinds.Lockout(k.policy) > time.Second && k.segments[len(k.segments)-1].Refused == 0
 		})
-		h.mu.Unlock()
-		if left < 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: a key is never used up", h.keys[left].name)
-		}
+		return left < 0
+	}) {
+		t.Fatalf("%s: a key is never used up", h.keys[left].name)
 	}
 }
 

@@ -118,14 +118,10 @@ func TestServerKillsWithAsyncCommit(t *testing.T) {
 func TestTerminatedBackends(t *testing.T) {
 	server := cluster.New(t, durable...)
 	underLoad(t, "backends terminated", campaign.Sizes{CI: 2, Nightly: 30, Release: 100}, server, func(t *testing.T, r *campaign.Round, _ *load) {
-		conn := connection(t, server.DSN())
-		defer conn.Close(context.Background())
 		var killed int64
 		for range 20 {
 			pause(t.Context(), r, 20*time.Millisecond)
-			var ended int64
-			must(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM (`+aBackend+`) AS s WHERE pg_terminate_backend(pid)`).Scan(&ended))
-			killed += ended
+			killed += query[int64](t, server.DSN(), `SELECT count(*) FROM (`+aBackend+`) AS s WHERE pg_terminate_backend(pid)`)
 		}
 		if killed == 0 {
 			t.Error("no session was terminated")
@@ -267,8 +263,7 @@ func fillLog(t *testing.T, dsn string) {
 // Under REPEATABLE READ and SERIALIZABLE a take that meets another one fails with 40001. From then on the
 // store asks for READ COMMITTED.
 func TestStricterIsolation(t *testing.T) {
-	server := cluster.New(t, durable...)
-	migrate(t, server.DSN())
+	server := newServer(t)
 	execute(t, server.DSN(), "CREATE ROLE application LOGIN", "GRANT SELECT, INSERT, UPDATE ON "+tables.Names+" TO application")
 	proof.Rounds(t, "stricter isolation", campaign.Sizes{CI: 2, Nightly: 20, Release: 40}, func(t *testing.T, r *campaign.Round) {
 		level := []string{"serializable", "repeatable read"}[r.Number%2]
@@ -278,9 +273,7 @@ func TestStricterIsolation(t *testing.T) {
 		before := failures()
 		stop := load.start(t.Context(), r.Rand, 32)
 		// On a busy machine it takes a while until two takes meet.
-		for began := time.Now(); failures() == before && time.Since(began) < waitLimit; {
-			wait(t.Context(), interval)
-		}
+		await(t, waitLimit, func() bool { return failures() > before })
 		wait(t.Context(), 300*time.Millisecond)
 		stop()
 		n := failures() - before

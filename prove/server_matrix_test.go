@@ -2,6 +2,7 @@ package prove_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,8 +16,7 @@ import (
 )
 
 func TestFaultMatrixServer(t *testing.T) {
-	server := cluster.New(t, append(durable, "max_connections=20")...)
-	migrate(t, server.DSN())
+	server := newServer(t, "max_connections=20")
 	execute(t, server.DSN(), "CREATE ROLE application LOGIN", "CREATE ROLE "+secured+" LOGIN PASSWORD 'first'",
 		"GRANT SELECT, INSERT, UPDATE ON "+tables.Names+" TO application, "+secured,
 		"CREATE DATABASE "+apart)
@@ -124,16 +124,14 @@ func dropped(t *testing.T, on *target) func() {
 	}
 }
 
-// victim makes each take the victim of a deadlock, as no test can with real ones for all
-// that are sent again.
+// victim makes each take the victim of a deadlock. Real deadlocks would not hit every retry.
 const victim = `CREATE FUNCTION victim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 	RAISE EXCEPTION 'a deadlock' USING ERRCODE = '` + deadlock + `';
 END $$;
 CREATE TRIGGER victim BEFORE INSERT OR UPDATE ON limiter_token_buckets FOR EACH ROW EXECUTE FUNCTION victim()`
 
-// deadlocked has the session that has locked the row wait for the take that waits for it.
-// The server finds that out in the session that waits for as long as it is told to: the
-// take's.
+// deadlocked makes the session that has locked the row wait for the take. The server finds the deadlock in
+// the session with the shorter deadlock_timeout: that of the take.
 func deadlocked(t *testing.T, on *target) func() {
 	found := func() int { return strings.Count(on.server.Log(), "ERROR:  deadlock detected") }
 	before := found()
@@ -209,9 +207,7 @@ func sessionStopped(t *testing.T, on *target) func() {
 	return func() {
 		must(t, syscall.Kill(pid, syscall.SIGCONT))
 		// What it had been sent it carries out now.
-		for query[int](t, on.server.DSN(), "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) > 0 {
-			wait(t.Context(), interval)
-		}
+		until(t, on.server.DSN(), fmt.Sprint("SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = ", pid))
 	}
 }
 

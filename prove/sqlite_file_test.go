@@ -2,19 +2,19 @@ package prove_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
+	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
 // A process that is killed loses what was in flight, and nothing else. All rounds have the same file, with
@@ -67,9 +67,11 @@ func TestSQLiteFileAway(t *testing.T) {
 		// The file alone, or with its companions, or the directory.
 		away := [][]string{{path}, {path, path + "-wal", path + "-shm"}, {filepath.Dir(path)}}[r.Rand.IntN(3)]
 		for _, file := range away {
-			rename(t, file, file+".away")
+			must(t, os.Rename(file, file+".away"))
 		}
-		takers.miss(t, r)
+		began := time.Now()
+		takers.all(t, "miss the file", func(a *member) bool { return a.missed.Load() })
+		r.Most("until a file was missed", time.Since(began))
 		granted := takers.granted.Load()
 		pause(t.Context(), r, 200*time.Millisecond)
 		if more := takers.granted.Load() - granted; more > int64(len(takers.members)*takerWorkers) { // which were in flight
@@ -79,9 +81,9 @@ func TestSQLiteFileAway(t *testing.T) {
 			t.Errorf("a process made a new file, %v", err)
 		}
 		for _, file := range away {
-			rename(t, file+".away", file)
+			must(t, os.Rename(file+".away", file))
 		}
-		began := time.Now()
+		began = time.Now()
 		takers.all(t, "work again", func(a *member) bool { return !a.missed.Load() })
 		r.Most("recovery", time.Since(began))
 		pause(t.Context(), r, 50*time.Millisecond)
@@ -91,11 +93,6 @@ func TestSQLiteFileAway(t *testing.T) {
 		judgeAll(t, r, takers.told, takers.told.Compare(storedIn(t, db)))
 		intact(t, db)
 	})
-}
-
-func rename(t *testing.T, from, to string) {
-	t.Helper()
-	must(t, os.Rename(from, to))
 }
 
 type takers struct {
@@ -115,17 +112,18 @@ func newTakers(t *testing.T, path string, r *campaign.Round) *takers {
 	enter := into(h.told)
 	for range 2 {
 		a := &member{}
-		a.taker = startTaker(t, path, r.Rand.Uint64(), func(q request, result limiter.Result, err error) {
-			missed := errors.Is(err, limiter.ErrMisconfigured)
-			if missed || err == nil {
-				a.missed.Store(missed)
-			}
-			if result.Allowed {
+		a.taker = startTaker(t, path, r.Rand.Uint64(), func(q request, class string) {
+			switch class {
+			case outcome.Misconfigured:
+				a.missed.Store(true)
+				return
+			case outcome.Carried:
 				h.granted.Add(1)
+				a.missed.Store(false)
+			case outcome.Refused:
+				a.missed.Store(false)
 			}
-			if !missed {
-				enter(q, result, err)
-			}
+			enter(q, class)
 		})
 		h.members = append(h.members, a)
 	}
@@ -138,28 +136,11 @@ func newTakers(t *testing.T, path string, r *campaign.Round) *takers {
 // all waits until a condition holds for all processes.
 func (h *takers) all(t *testing.T, what string, is func(*member) bool) {
 	t.Helper()
-	for began := time.Now(); ; wait(t.Context(), time.Millisecond) {
-		n := 0
-		for _, a := range h.members {
-			if is(a) {
-				n++
-			}
-		}
-		if n == len(h.members) {
-			return
-		}
-		if took := time.Since(began); took > recovery {
-			t.Fatal(fmt.Sprint(n, " of ", len(h.members), " processes ", what, " after ", took))
-		}
+	if !await(t, recovery, func() bool {
+		return !slices.ContainsFunc(h.members, func(a *member) bool { return !is(a) })
+	}) {
+		t.Fatalf("not all processes %s after %v", what, recovery)
 	}
-}
-
-// miss waits until all processes miss the file.
-func (h *takers) miss(t *testing.T, r *campaign.Round) {
-	t.Helper()
-	began := time.Now()
-	h.all(t, "miss the file", func(a *member) bool { return a.missed.Load() })
-	r.Most("until a file was missed", time.Since(began))
 }
 
 func (h *takers) kill(t *testing.T) {

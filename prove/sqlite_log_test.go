@@ -56,12 +56,15 @@ func TestSQLiteLogCuts(t *testing.T) {
 				history = append(history, storedIn(t, db))
 			}
 		}
-		cutAnywhere(t, r, readFile(t, path), readFile(t, path+"-wal"), history)
+		file, err := os.ReadFile(path)
+		must(t, err)
+		log, err := os.ReadFile(path + "-wal")
+		must(t, err)
+		cutAnywhere(t, r, file, log, history)
 	})
 }
 
-// takesOf returns a function that makes n takes, one after another, and tells whether the
-// last was granted.
+// takesOf returns a function that makes n takes, one after another, and tells whether the last was granted.
 func takesOf(t testing.TB, r *campaign.Round, store limiter.Store) func(n int) bool {
 	t.Helper()
 	limiters := lastingOf(t, store, limiter.WithTimeout(waitLimit))
@@ -74,13 +77,6 @@ func takesOf(t testing.TB, r *campaign.Round, store limiter.Store) func(n int) b
 		}
 		return granted
 	}
-}
-
-func readFile(t testing.TB, path string) []byte {
-	t.Helper()
-	all, err := os.ReadFile(path)
-	must(t, err)
-	return all
 }
 
 // cutAnywhere cuts the log at each end of a frame, and within each.

@@ -125,45 +125,42 @@ func (l *Log) Seed(ctx context.Context, rows map[history.Key]limiter.Row) error 
 // now. Nobody may write meanwhile.
 func (l *Log) Read(ctx context.Context) (log []history.Transition, left map[history.Key]limiter.Row, err error) {
 	left = map[history.Key]limiter.Row{}
-	err = l.query(ctx, "SELECT name, units, old, new FROM audit ORDER BY seq", func(rows *sql.Rows) error {
-		var name string
-		var t history.Transition
-		var from, to []byte
-		err := rows.Scan(&name, &t.Units, &from, &to)
-		for _, table := range tables.All {
-			if table.Name == name {
-				err = errors.Join(err, read(table, from, &t.Key, &t.Old), read(table, to, &t.Key, &t.New))
+	err = l.query(ctx, "SELECT name, units, old, new FROM audit ORDER BY seq", func(rows *sql.Rows) (err error) {
+		for rows.Next() && err == nil {
+			var name string
+			var t history.Transition
+			var from, to []byte
+			err = rows.Scan(&name, &t.Units, &from, &to)
+			for _, table := range tables.All {
+				if table.Name == name {
+					err = errors.Join(err, read(table, from, &t.Key, &t.Old), read(table, to, &t.Key, &t.New))
+				}
 			}
+			log = append(log, t)
 		}
-		log = append(log, t)
 		return err
 	})
 	for _, t := range tables.All {
 		err = errors.Join(err, l.query(ctx, l.sql.Select(t), func(rows *sql.Rows) error {
-			var name string
-			var key []byte
-			var row limiter.Row
-			err := rows.Scan(rowtest.Into(t, &row, &name, &key)...)
-			left[history.Key{Kind: t.Kind, Name: name, Key: string(key)}] = row
-			return err
+			return rowtest.Read(t, rows, func(name, key string, row limiter.Row) {
+				left[history.Key{Kind: t.Kind, Name: name, Key: key}] = row
+			})
 		}))
 	}
 	return log, left, err
 }
 
-// query calls each with every row.
-func (l *Log) query(ctx context.Context, query string, each func(*sql.Rows) error) error {
+// query calls read with the rows.
+func (l *Log) query(ctx context.Context, query string, read func(*sql.Rows) error) error {
 	rows, err := l.db.QueryContext(ctx, query)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	defer rows.Close()
-	for rows.Next() {
-		if err := each(rows); err != nil {
-			return fmt.Errorf("audit: %w", err)
-		}
+	if err := errors.Join(read(rows), rows.Err()); err != nil {
+		return fmt.Errorf("audit: %w", err)
 	}
-	return rows.Err()
+	return nil
 }
 
 // read reads a row from the JSON that the triggers wrote, which is empty if there was none.

@@ -6,8 +6,6 @@
 package campaign
 
 import (
-	cryptorand "crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -70,17 +68,12 @@ const (
 
 // Options configure a campaign.
 type Options struct {
-	Tier Tier
-	// Seed is the seed of all random choices. 0 chooses one.
-	Seed uint64
-	// Report is the file that the report is written to after each round. Empty means no file.
-	Report string
-	// Round, if it is above 0, is the only round to run.
-	Round int
-	// Fraction is the part of the tier's rounds to run, above 0 and at most 1. 0 runs all.
-	Fraction float64
-	// Versions are those of what is tested.
-	Versions map[string]string
+	Tier     Tier
+	Seed     uint64            // of all random choices; 0 chooses one
+	Report   string            // the file that the report is written to after each round, if it is not empty
+	Round    int               // the only round to run, if it is above 0
+	Fraction float64           // the part of the tier's rounds to run, above 0 and at most 1; 0 runs all
+	Versions map[string]string // of what is tested
 }
 
 // Campaign is a run of scenarios. Its rounds come one after another.
@@ -102,7 +95,7 @@ func New(o Options) (*Campaign, error) {
 		return nil, fmt.Errorf("%s exists; name another file by -report, or remove it", o.Report)
 	}
 	if c.Seed == 0 {
-		c.Seed = freshSeed()
+		c.Seed = rand.Uint64()>>12 | 1 // a JSON number holds it exactly
 	}
 	c.report = newReport(c.Options)
 	return c, nil
@@ -111,11 +104,9 @@ func New(o Options) (*Campaign, error) {
 // Round is one round of a scenario. Its counts become the scenario's when it has passed. It is for
 // one goroutine.
 type Round struct {
-	// Number counts from 1.
-	Number int
-	// Seed is the round's own seed, and Rand its random numbers.
-	Seed uint64
-	Rand *rand.Rand
+	Number int // from 1
+	Seed   uint64
+	Rand   *rand.Rand // from the seed
 
 	t      testing.TB
 	counts map[string]int64
@@ -150,7 +141,11 @@ func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func
 		if c.Round > 0 && number != c.Round {
 			continue
 		}
-		r := c.round(t, scenario, number)
+		seed := roundSeed(c.Seed, scenario, number)
+		r := &Round{
+			Number: number, Seed: seed, Rand: rand.New(rand.NewPCG(seed, 0)), t: t,
+			counts: map[string]int64{}, most: map[string]int64{},
+		}
 		began := time.Now()
 		c.run(t, s, r, round)
 		if c.Round > 0 {
@@ -184,27 +179,8 @@ func (c *Campaign) wanted(sizes Sizes) int {
 	return n
 }
 
-func (c *Campaign) round(t testing.TB, scenario string, number int) *Round {
-	seed := roundSeed(c.Seed, scenario, number)
-	return &Round{
-		Number: number, Seed: seed, Rand: rand.New(rand.NewPCG(seed, 0)), t: t,
-		counts: map[string]int64{}, most: map[string]int64{},
-	}
-}
-
 func roundSeed(seed uint64, scenario string, number int) uint64 {
 	h := fnv.New64a()
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], seed)
-	binary.BigEndian.PutUint64(b[8:], uint64(number))
-	_, _ = h.Write(b[:]) // a hash takes all
-	_, _ = h.Write([]byte(scenario))
+	_, _ = fmt.Fprint(h, seed, " ", number, " ", scenario) // a hash takes all
 	return h.Sum64()
-}
-
-// freshSeed returns a random seed that is not 0 and that a JSON number holds exactly.
-func freshSeed() uint64 {
-	var b [8]byte
-	_, _ = cryptorand.Read(b[:]) // it never fails
-	return binary.BigEndian.Uint64(b[:])>>12 | 1
 }

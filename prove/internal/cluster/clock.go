@@ -22,11 +22,9 @@ import (
 //go:embed preload/clock.c
 var preload string
 
-// Clock is that of a server, which can be set to other times while it runs. It goes as
-// fast as that of this machine. It is for one goroutine.
+// Clock is that of a server, and can be set while the server runs. It is for one goroutine.
 type Clock struct {
-	// ahead is the memory that the server's processes look into, in nanoseconds.
-	ahead *atomic.Int64
+	ahead *atomic.Int64 // in memory that the server's processes read, in nanoseconds
 }
 
 // NewWithClock is [New] with a clock that can be set. It needs a C compiler.

@@ -10,11 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sqlimit/limiter/internal/daemon"
 	"github.com/sqlimit/limiter/internal/testenv"
@@ -135,15 +136,6 @@ func (c *Cluster) AwaitEnd() {
 	}
 }
 
-func (c *Cluster) ended() bool {
-	select {
-	case <-c.server.Exited():
-		return true
-	default:
-		return false
-	}
-}
-
 // Kill ends the server and all of its processes by SIGKILL, as a power cut does, but for
 // what the operating system has not written to the disk yet.
 func (c *Cluster) Kill() {
@@ -151,19 +143,16 @@ func (c *Cluster) Kill() {
 		return
 	}
 	var children []int
-	if !c.ended() { // otherwise the PID may belong to another process
-		pid := c.server.Process().Pid
-		// Stopped first, so that it neither makes new processes nor cleans up after dead ones.
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
-		stopped(pid)
-		children = childrenOf(pid)
-		for _, child := range children {
-			_ = syscall.Kill(child, syscall.SIGKILL) // it may have gone by itself
-		}
+	select {
+	case <-c.server.Exited(): // the PID may belong to another process
+	default:
+		children = c.signal(syscall.SIGKILL)
 	}
 	c.server.Kill()
 	for _, child := range children {
-		c.gone(child)
+		if !awaitState(child, 'Z', 0) {
+			c.t.Fatalf("process %d does not end", child)
+		}
 	}
 }
 
@@ -191,29 +180,21 @@ func (c *Cluster) remove() error {
 	return errors.Join(os.RemoveAll(c.server.Data), c.server.Stop())
 }
 
-// removeSharedMemory removes the segment by which PostgreSQL tells whether another server
-// is at work in the same directory. One that was killed leaves it behind, and a system
-// has room for some thousand.
+// removeSharedMemory removes the segment of shared memory that a killed server leaves behind. A system has
+// room for some thousand.
 func (c *Cluster) removeSharedMemory() {
 	text, err := os.ReadFile(filepath.Join(c.server.Data, "postmaster.pid"))
 	if err != nil {
 		return // it was stopped in an orderly way
 	}
 	const line = 6 // "key id"
-	lines := bytes.Split(text, []byte("\n"))
-	if len(lines) <= line {
-		return
-	}
-	if key := bytes.Fields(lines[line]); len(key) == 2 {
-		if id, err := strconv.Atoi(string(key[1])); err == nil {
-			const remove = 0 // IPC_RMID
-			_, _, _ = syscall.Syscall(syscall.SYS_SHMCTL, uintptr(id), remove, 0)
-		}
+	var key, id int
+	if lines := bytes.Split(text, []byte("\n")); len(lines) > line && testenv.ErrorOf(fmt.Sscan(string(lines[line]), &key, &id)) == nil {
+		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) // it may be gone already
 	}
 }
 
-// template is the data of a new cluster, which is made once: to copy it takes a fraction
-// of the time that initdb does.
+// template is the data of a new cluster. Copying it takes a fraction of the time of initdb.
 var template struct {
 	sync.Mutex
 	of *Cluster

@@ -79,8 +79,7 @@ func NewOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
 	return c
 }
 
-// NewWithLogOn makes a cluster whose log of changes is on a disk, in files of 1 MB, and
-// starts it.
+// NewWithLogOn starts a cluster whose log of changes is on a disk, in files of 1 MB.
 func NewWithLogOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
 	t.Helper()
 	c := prepare(t, append([]string{"min_wal_size=2MB", "max_wal_size=8MB"}, settings...))

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -45,30 +47,27 @@ func statOf(path string) (parent int, state byte) {
 	return parent, fields[0][0]
 }
 
-// stopped waits until a process that was sent a SIGSTOP stands still: until then it can
-// make another.
-func stopped(pid int) {
-	deadline := time.Now().Add(startLimit)
-	for time.Now().Before(deadline) {
-		switch _, state := statOf(fmt.Sprintf("/proc/%d/stat", pid)); state {
-		case 'T', 'Z', 0:
-			return
+// awaitState waits until a process is in one of the states, of which 0 is that it has gone. It reports whether
+// that took at most startLimit.
+func awaitState(pid int, states ...byte) bool {
+	for deadline := time.Now().Add(startLimit); time.Now().Before(deadline); {
+		if _, state := statOf(fmt.Sprintf("/proc/%d/stat", pid)); slices.Contains(states, state) {
+			return true
 		}
-		time.Sleep(100 * time.Microsecond)
+		time.Sleep(100 * time.Microsecond) // nothing tells the state of a process that is not a child
 	}
+	return false
 }
 
-// gone waits until a process has ended. Its parent, which would say so, is dead.
-func (c *Cluster) gone(pid int) {
-	c.t.Helper()
-	deadline := time.Now().Add(startLimit)
-	for {
-		if _, state := statOf(fmt.Sprintf("/proc/%d/stat", pid)); state == 0 || state == 'Z' {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("process %d does not end", pid)
-		}
-		time.Sleep(time.Millisecond) // nothing tells when a process ends that is not a child
+// signal stops the server, so that it neither makes new processes nor cleans up after dead ones. It sends a
+// signal to its processes, and returns them.
+func (c *Cluster) signal(s syscall.Signal) (children []int) {
+	pid := c.server.Process().Pid
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	awaitState(pid, 'T', 'Z', 0)
+	children = childrenOf(pid)
+	for _, child := range children {
+		_ = syscall.Kill(child, s) // it may have gone by itself
 	}
+	return children
 }

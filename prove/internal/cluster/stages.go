@@ -84,17 +84,10 @@ func (c *Cluster) awaitRefusal(dsn, state string) {
 // Freeze stops the server and all its processes by SIGSTOP. resume continues them.
 func (c *Cluster) Freeze() (resume func()) {
 	c.t.Helper()
-	pid := c.server.Process().Pid
-	_ = syscall.Kill(pid, syscall.SIGSTOP)
-	stopped(pid)
-	children := childrenOf(pid)
-	for _, child := range children {
-		_ = syscall.Kill(child, syscall.SIGSTOP) // it may have gone by itself
-	}
+	pid, children := c.server.Process().Pid, c.signal(syscall.SIGSTOP)
 	return func() {
-		for _, child := range children {
-			_ = syscall.Kill(child, syscall.SIGCONT)
+		for _, process := range append(children, pid) {
+			_ = syscall.Kill(process, syscall.SIGCONT)
 		}
-		_ = syscall.Kill(pid, syscall.SIGCONT)
 	}
 }

@@ -14,9 +14,7 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-// Standby makes a server that has all that this one has and follows it by a port, which
-// is its own or that of something that leads to it, and starts it. It has the settings
-// of this one.
+// Standby starts a standby with the settings of this server. The standby reaches this server by the port.
 func (c *Cluster) Standby(port int) *Cluster {
 	c.t.Helper()
 	s := c.standby(port)
@@ -24,8 +22,7 @@ func (c *Cluster) Standby(port int) *Cluster {
 	return s
 }
 
-// StandbyWithClock is [Cluster.Standby] with a clock of its own, so much ahead of this
-// machine's.
+// StandbyWithClock is [Cluster.Standby] with a clock of its own, so much ahead of this machine's.
 func (c *Cluster) StandbyWithClock(port int, ahead time.Duration) (*Cluster, *Clock) {
 	c.t.Helper()
 	s := c.standby(port)

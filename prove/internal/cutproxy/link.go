@@ -22,11 +22,11 @@ type link struct {
 	opened   *net.TCPConn
 	aborted  bool
 	over     chan struct{} // closed when it is aborted
-	stranded chan struct{} // closed when nothing passes any more
+	stranded chan struct{} // closed by strand: nothing passes any more
+	strand   func()
 }
 
-// run passes bytes in both directions, of which head has been read, until both ends
-// are done.
+// run passes bytes in both directions, of which head has been read, until both ends are done.
 func (l *link) run(server *net.TCPConn, head []byte) {
 	l.server = server
 	l.ends.Lock()
@@ -137,23 +137,12 @@ func (l *link) abort() {
 	}
 }
 
-// strand lets nothing pass any more.
-func (l *link) strand() {
-	l.ends.Lock()
-	defer l.ends.Unlock()
-	select {
-	case <-l.stranded:
-	default:
-		close(l.stranded)
-	}
-}
-
 // Trap is a cut that waits for its connection, or has one.
 type Trap struct {
 	Cut
 	proxy    *Proxy
-	finished chan struct{} // closed when the server has done with its connection
-	once     sync.Once
+	finished chan struct{} // closed by finish: the server has done with its connection
+	finish   func()
 
 	mu       sync.Mutex
 	disarmed bool
@@ -200,8 +189,6 @@ func (t *Trap) done() bool {
 	return t.disarmed && !t.sprung
 }
 
-func (t *Trap) finish() { t.once.Do(func() { close(t.finished) }) }
-
 // Passed returns how many bytes have passed the connection since it was chosen.
 func (t *Trap) Passed(d Direction) int64 {
 	t.mu.Lock()
@@ -219,9 +206,8 @@ func (t *Trap) Sent() string {
 // closeLimit is how long a server may take to be done with a connection that has ended.
 const closeLimit = 30 * time.Second
 
-// Disarm sees to it that nothing is cut any more, and reports whether something was.
-// The server has done with that connection then: what it was asked for has been carried
-// out, or never will be.
+// Disarm sees to it that nothing is cut any more, and reports whether something was. The server has done with
+// that connection then: what it was asked for has been carried out, or never will be.
 func (t *Trap) Disarm() (cut bool) {
 	t.proxy.t.Helper()
 	t.proxy.mu.Lock()

@@ -26,16 +26,10 @@ func (d Direction) String() string { return [...]string{"request", "response"}[d
 
 // Cut says where a connection ends.
 type Cut struct {
-	// Direction is the one whose bytes are counted.
-	Direction Direction
-	// After is how many bytes of that direction pass. Of 0 none does, and the cut is
-	// made when there is a first one.
-	After int64
-	// Reset is whether the client sees RST; otherwise it sees FIN.
-	Reset bool
-	// Fresh is whether to cut the next connection that is made, from its first byte, and
-	// not the next that is used.
-	Fresh bool
+	Direction Direction // whose bytes are counted
+	After     int64     // how many bytes pass; with 0, the first byte causes the cut
+	Reset     bool      // the client sees RST; otherwise it sees FIN
+	Fresh     bool      // cuts the next connection that is made; otherwise the next that is used
 }
 
 // Proxy accepts connections and passes them on to a server. It is safe for concurrent use, and
@@ -87,10 +81,10 @@ func (p *Proxy) Accepted() int64 {
 	return p.accepted
 }
 
-// Arm cuts the next connection that is used or, if the cut is Fresh, made. There is one cut at a
-// time.
+// Arm cuts the next connection that is used or, if the cut is Fresh, made. There is one cut at a time.
 func (p *Proxy) Arm(c Cut) *Trap {
 	trap := &Trap{Cut: c, proxy: p, finished: make(chan struct{})}
+	trap.finish = sync.OnceFunc(func() { close(trap.finished) })
 	p.mu.Lock()
 	p.armed = trap
 	p.mu.Unlock()
@@ -177,6 +171,7 @@ const cancelRequest = 80877102
 
 func (p *Proxy) serve(client *net.TCPConn) {
 	l := &link{proxy: p, client: client, over: make(chan struct{}), stranded: make(chan struct{})}
+	l.strand = sync.OnceFunc(func() { close(l.stranded) })
 	p.mu.Lock()
 	p.accepted++
 	fresh, upstream := p.armed, p.upstream

@@ -184,9 +184,8 @@ type Mode struct {
 	text bool // statements are sent as text each time
 }
 
-// Modes are all that a store can be given. The last one it replaces by exec: in the
-// simple protocol pgx takes a connection that broke after a commit as one that never sent
-// the statement.
+// Modes are all that a store can be given. The last one it replaces by exec: in the simple protocol pgx takes
+// a connection that broke after a commit as one that never sent the statement.
 func Modes() (modes []Mode) {
 	for _, m := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,

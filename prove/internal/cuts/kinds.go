@@ -12,26 +12,18 @@ import (
 
 // Kind is a kind of operation whose connection is cut. Each is on keys of its own.
 type Kind struct {
-	Name   string
-	number int // what its limiters are named after
-	// unit is what each that is carried out adds to what its key has spent.
-	unit int64
-	// reads is whether it only reads, so that its outcome is never unknown. refused is whether its
-	// statement could write, but does not.
-	reads, refused bool
-	// Fresh is whether it is done on a connection that has to be made.
-	Fresh bool
-	// joint is whether it takes from all keys or from none.
-	joint bool
-	// leases is whether it is on leases.
-	leases bool
-	// strict is whether the pool's transactions are, so that the store makes its own.
-	strict bool
-	// statements are parts of the statements that it is to send.
-	statements []string
-	// setup is what comes before it, on the same connection; nil is nothing.
-	setup func(*Client) error
-	act   func(*Client) []answer
+	Name       string
+	number     int                 // in the name of its limiters
+	unit       int64               // what each operation that is carried out adds to what its key has spent
+	reads      bool                // it only reads, so its outcome is never unknown
+	refused    bool                // its statement could write, but does not
+	Fresh      bool                // a connection is made for it
+	joint      bool                // it takes from all keys or from none
+	leases     bool                // it is on leases
+	strict     bool                // the pool's transactions see a snapshot, so the store makes its own
+	statements []string            // parts of the statements that it must send
+	setup      func(*Client) error // comes before it, on the same connection; may be nil
+	act        func(*Client) []answer
 }
 
 type answer struct {

@@ -97,19 +97,27 @@ func (w *Client) once() error {
 	return w.succeeded(a)
 }
 
+// spent returns what the keys have spent: leases, tokens of a bucket, or units of the window of the row. A
+// bucket gains no token while it is used. No kind uses a key both in a bucket and in a window.
 func (w *Client) spent() (map[string]int64, error) {
-	return tables.Spent(context.Background(), w.db, w.name, w.keys...)
+	found := map[string]int64{}
+	err := w.rows(func(kind limiter.PolicyKind, _, key string, row limiter.Row) {
+		found[key] += rowtest.Used(kind, row, row.At)
+	})
+	return found, err
+}
+
+// rows reads the rows of the keys.
+func (w *Client) rows(each func(kind limiter.PolicyKind, name, key string, row limiter.Row)) error {
+	return tables.Rows(context.Background(), w.db, "WHERE limiter = $1 AND convert_from(key, 'UTF8') = ANY ($2)", each, w.name, w.keys)
 }
 
 // Finding is what a cut has led to.
 type Finding struct {
-	// Classes is how many answers there were of each class.
-	Classes map[string]int64
-	// Surplus is how many were carried out that cannot have been by what was told, and
-	// Lost how many were not of which it was told.
-	Surplus, Lost int64
-	// Took is how long an answer took at most.
-	Took time.Duration
+	Classes map[string]int64 // how many answers there were of each class
+	Surplus int64            // operations that were carried out, although no answer allows it
+	Lost    int64            // operations that were not carried out, although an answer says so
+	Took    time.Duration    // the longest time of an answer
 }
 
 // Cut does the operation on a connection that is cut meanwhile, and then once more, which
@@ -202,7 +210,7 @@ func (w *Client) judge(a attempt) (found Finding, err error) {
 // judgeLeases checks that each lease ends in time, and that an acquire of unknown outcome sends one release.
 func (w *Client) judgeLeases(a attempt) error {
 	latest, late := noon.Add(hold).UnixNano(), int64(0)
-	err := tables.OfKeys(context.Background(), w.db, w.name, w.keys, func(kind limiter.PolicyKind, _ string, row limiter.Row) {
+	err := w.rows(func(kind limiter.PolicyKind, _, _ string, row limiter.Row) {
 		late += rowtest.Used(kind, row, latest)
 	})
 	if err == nil && late > 0 {

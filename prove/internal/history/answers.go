@@ -47,8 +47,7 @@ func (k *rowHistory) answered() {
 	}
 }
 
-// moments returns how many steps there were at the least and at the most, as far as their
-// calls are known.
+// moments returns how many steps there were at the least and at the most, as far as their calls are known.
 func (k *rowHistory) moments() (told, begun moments) {
 	for i, s := range k.steps {
 		if s.call != nil {
@@ -107,8 +106,7 @@ func (k *rowHistory) row(n int) limiter.Row {
 	return k.steps[n-1].new
 }
 
-// toldWithin returns the least number of steps, of least to most, after which c is what is
-// told.
+// toldWithin returns the least number of steps, of least to most, after which c is what is told.
 func (k *rowHistory) toldWithin(c *Call, least, most int) (int, bool) {
 	during := k.offset.during(c)
 	for n := least; n <= most; n++ {

@@ -1,6 +1,8 @@
 package history
 
 import (
+	"iter"
+
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/tables"
 )
@@ -10,15 +12,13 @@ import (
 // does not count. No window has more than its limit. A charge may exceed both, but a later grant must
 // not. If the policy changed, the largest capacity, the fastest refill and the highest limit count.
 // Windows of several lengths are not checked.
-func (k *rowHistory) bounded() {
-	kinds[k.key.Kind].bounded(k)
-}
+func (k *rowHistory) bounded() { kinds[k.key.Kind].bounded(k) }
 
 // policies returns the policies of the steps: their number, the shortest and the longest
 // period, and the highest limit.
 func (k *rowHistory) policies() (shortest, longest, ahead, limit int64) {
-	for i := range k.steps {
-		if c := k.steps[i].call; c != nil {
+	for _, s := range k.steps {
+		if c := s.call; c != nil {
 			n := tables.All[k.key.Kind-1].Numbers(&c.Op, c.State.Now)
 			if shortest == 0 || n.Period < shortest {
 				shortest = n.Period
@@ -38,11 +38,7 @@ func (k *rowHistory) boundedBucket() {
 	}
 	const never = int64(1) << 62
 	spent, least, latest := int64(0), never, int64(0)
-	for i := range k.steps {
-		s := &k.steps[i]
-		if s.call == nil {
-			continue
-		}
+	for i, s := range k.counted() {
 		switch c := s.call; c.Op.Kind {
 		case limiter.OpReset:
 			spent, least, latest = 0, never, 0 // what was booked ahead is forgotten, too
@@ -55,19 +51,15 @@ func (k *rowHistory) boundedBucket() {
 			least = min(least, spent-s.new.At)
 			spent += c.Op.Cost * step
 		case limiter.OpTake, limiter.OpTakeUpTo:
-			passed := s.passed()
-			if passed == 0 {
-				continue
-			}
 			act := s.acts()
 			if step != slowest { // the fastest refill is the most that comes back, not the least that came
 				latest = max(latest, act)
 				act = latest
 			}
 			least = min(least, spent-act)
-			spent += passed * step
+			spent += s.passed() * step
 			if over := spent - act - least - ahead; over > 0 {
-				k.fault(Over, "up to step %d of %d some stretch of time has %d ns' worth of tokens more than the policy allows", i+1, len(k.steps), over)
+				k.fault(Over, "up to step %d of %d some stretch of time has %d ns' worth of tokens more than the policy allows", i, len(k.steps), over)
 				return
 			}
 		}
@@ -80,11 +72,7 @@ func (k *rowHistory) boundedWindows() {
 		return
 	}
 	used := map[int64]int64{k.opened.Start: k.opened.Used}
-	for i := range k.steps {
-		s := &k.steps[i]
-		if s.call == nil {
-			continue
-		}
+	for i, s := range k.counted() {
 		switch c := s.call; c.Op.Kind {
 		case limiter.OpReset:
 			clear(used)
@@ -93,13 +81,9 @@ func (k *rowHistory) boundedWindows() {
 		case limiter.OpCharge:
 			used[s.new.Start] += c.Op.Cost
 		case limiter.OpTake, limiter.OpTakeUpTo:
-			passed := s.passed()
-			if passed == 0 {
-				continue
-			}
 			own := tables.All[k.key.Kind-1].Numbers(&c.Op, s.new.Start)
-			if used[s.new.Start] += passed; used[s.new.Start] > limit || s.new.Start != own.Start {
-				k.fault(Over, "up to step %d of %d the window of %d has %d of %d", i+1, len(k.steps), s.new.Start, used[s.new.Start], limit)
+			if used[s.new.Start] += s.passed(); used[s.new.Start] > limit || s.new.Start != own.Start {
+				k.fault(Over, "up to step %d of %d the window of %d has %d of %d", i, len(k.steps), s.new.Start, used[s.new.Start], limit)
 				return
 			}
 		}
@@ -113,11 +97,7 @@ func (k *rowHistory) boundedSlidingWindows() {
 		return
 	}
 	counts := map[int64]int64{} // by the start of the slice
-	for i := range k.steps {
-		s := &k.steps[i]
-		if s.call == nil {
-			continue
-		}
+	for i, s := range k.counted() {
 		switch c := s.call; c.Op.Kind {
 		case limiter.OpReset:
 			clear(counts)
@@ -126,17 +106,13 @@ func (k *rowHistory) boundedSlidingWindows() {
 		case limiter.OpCharge:
 			counts[min(s.new.Start, s.new.At-s.new.At%longest)] += c.Op.Cost
 		case limiter.OpTake, limiter.OpTakeUpTo:
-			passed := s.passed()
-			if passed == 0 {
-				continue
-			}
-			counts[s.new.Start] += passed
+			counts[s.new.Start] += s.passed()
 			sum := int64(0)
 			for start := s.new.Start - 16*longest; start <= s.new.Start; start += longest {
 				sum += counts[start]
 			}
 			if sum > limit {
-				k.fault(Over, "up to step %d of %d the window that ends at %d has %d of %d", i+1, len(k.steps), s.new.Start+longest, sum, limit)
+				k.fault(Over, "up to step %d of %d the window that ends at %d has %d of %d", i, len(k.steps), s.new.Start+longest, sum, limit)
 				return
 			}
 		}
@@ -150,11 +126,7 @@ func (k *rowHistory) blocked() {
 		return
 	}
 	over := int64(0)
-	for i := range k.steps {
-		s := &k.steps[i]
-		if s.call == nil {
-			continue
-		}
+	for i, s := range k.counted() {
 		switch c := s.call; c.Op.Kind {
 		case limiter.OpReset, limiter.OpRefund: // a refund's clock may be ahead of that of the takes after it
 			over = 0
@@ -165,8 +137,21 @@ func (k *rowHistory) blocked() {
 			}
 			over = max(over, now+c.Op.Cost)
 		case limiter.OpTake, limiter.OpTakeUpTo:
-			if early := over - s.acts(); early > 0 && s.passed() > 0 {
-				k.fault(Over, "step %d of %d passes %d ns before a block is over: %s", i+1, len(k.steps), early, c)
+			if early := over - s.acts(); early > 0 {
+				k.fault(Over, "step %d of %d passes %d ns before a block is over: %s", i, len(k.steps), early, c)
+				return
+			}
+		}
+	}
+}
+
+// counted returns the steps that a call explains, by their numbers from 1, without takes that let nothing
+// pass.
+func (k *rowHistory) counted() iter.Seq2[int, *step] {
+	return func(yield func(int, *step) bool) {
+		for i := range k.steps {
+			s := &k.steps[i]
+			if s.call != nil && (!s.call.takes() || s.passed() > 0) && !yield(i+1, s) {
 				return
 			}
 		}
@@ -195,9 +180,8 @@ func (s *step) acts() int64 {
 
 // kind is what the witness knows of a kind of policy, beside [limiter.Op.Apply].
 type kind struct {
-	policy limiter.Policy // any of the kind
-	// bounded checks the promise of the policy itself.
-	bounded func(k *rowHistory)
+	policy  limiter.Policy      // any of the kind
+	bounded func(k *rowHistory) // checks the promise of the policy itself
 	// blocked returns the latest end of a block that may have left a row. It is nil if the row tells more.
 	blocked func(row *limiter.Row) int64
 	// oneLength is whether only keys are checked whose periods are all equal, because a change of the

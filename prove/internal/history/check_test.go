@@ -26,8 +26,7 @@ func TestSequentialCalls(t *testing.T) {
 	})
 }
 
-// unknowns runs a world in which the outcome of some is not known, and returns how many of
-// them were applied.
+// unknowns runs a world in which the outcome of some is not known, and returns how many of them were applied.
 func (w *world) unknowns(n int) (applied int64) {
 	for range n {
 		w.run(5)

@@ -171,23 +171,19 @@ func (f Fault) Error() string { return fmt.Sprintf("%s: %s: %s", f.Kind, f.Key, 
 
 // Report is what there is to say of a history.
 type Report struct {
-	// Operations is the number of calls. Unknown is the number of calls of unknown outcome, and
-	// Applied the number of these that were carried out. Charged is the number of all takes that
-	// were carried out.
-	Operations, Unknown, Applied, Charged int64
-	// LostRaces is the number of requests that were refused although there was room, because
-	// others kept changing the row. Their callers are told so.
-	LostRaces int64
-	Faults    []Fault
+	Operations int64 // calls
+	Unknown    int64 // calls of unknown outcome
+	Applied    int64 // of these, the calls that were carried out
+	Charged    int64 // takes that were carried out
+	LostRaces  int64 // refusals although there was room, because others kept changing the row
+	Faults     []Fault
 }
 
-// Of returns how many faults there are of some kinds.
-func (r *Report) Of(kinds ...Kind) (n int64) {
+// Of returns how many faults there are of a kind.
+func (r *Report) Of(kind Kind) (n int64) {
 	for _, f := range r.Faults {
-		for _, k := range kinds {
-			if f.Kind == k {
-				n++
-			}
+		if f.Kind == kind {
+			n++
 		}
 	}
 	return n

@@ -96,55 +96,53 @@ func (c *Call) end() int64 {
 // the one that ended first. Later attempts choose another one.
 func (k *rowHistory) untold(i int, began, ended int64) *Call {
 	s := &k.steps[i]
-	var fit []*Call
-	for _, c := range k.calls {
-		if c.Began > ended {
-			break
-		}
+	fit := k.fitting(ended, func(c *Call) bool {
 		told := c.Outcome == Answered && c.State.Took
-		if c.changes() && (told || c.Outcome == Unknown) && !k.used[c] && c.end() >= began && k.makes(c, s, k.offset.during(c)) {
-			fit = append(fit, c)
-		}
-	}
-	if len(fit) == 0 {
-		return nil
-	}
+		return c.changes() && (told || c.Outcome == Unknown) && c.end() >= began && k.makes(c, s, k.offset.during(c))
+	})
 	slices.SortStableFunc(fit, func(a, b *Call) int { return cmp.Compare(a.end(), b.end()) })
 	c := k.choose(fit, i)
-	if c.Outcome == Unknown {
+	if c != nil && c.Outcome == Unknown {
 		k.report.Applied++
 	}
 	return c
 }
 
-// choose returns the first of the calls that fit a step. Later attempts choose others now and then.
-func (k *rowHistory) choose(fit []*Call, step int) *Call {
-	r := rand.New(rand.NewPCG(uint64(k.attempt), uint64(step)))
-	if k.attempt == 0 || r.IntN(2<<(k.attempt%6)) > 0 {
-		return fit[0]
-	}
-	return fit[r.IntN(len(fit))]
-}
-
 // unknown finds a take, charge or block of unknown outcome that makes a step.
 func (k *rowHistory) unknown(i int, _, ended int64) *Call {
 	s := &k.steps[i]
-	var fit []*Call
+	c := k.choose(k.fitting(ended, func(c *Call) bool { return c.mayHaveWritten() && k.makes(c, s, span{}) }), i)
+	if c != nil {
+		k.report.Applied++
+		k.clock[c], _ = c.reads(s)
+	}
+	return c
+}
+
+// fitting returns the calls that explain nothing yet, began by an instant and fit.
+func (k *rowHistory) fitting(by int64, fits func(*Call) bool) (fit []*Call) {
 	for _, c := range k.calls {
-		if c.Began > ended {
+		if c.Began > by {
 			break
 		}
-		if c.mayHaveWritten() && !k.used[c] && k.makes(c, s, span{}) {
+		if !k.used[c] && fits(c) {
 			fit = append(fit, c)
 		}
 	}
-	if len(fit) == 0 {
+	return fit
+}
+
+// choose returns the first of the calls that fit a step, if there is one. Later attempts choose others now
+// and then.
+func (k *rowHistory) choose(fit []*Call, step int) *Call {
+	r := rand.New(rand.NewPCG(uint64(k.attempt), uint64(step)))
+	switch {
+	case len(fit) == 0:
 		return nil
+	case k.attempt == 0 || r.IntN(2<<(k.attempt%6)) > 0:
+		return fit[0]
 	}
-	c := k.choose(fit, i)
-	k.report.Applied++
-	k.clock[c], _ = c.reads(s)
-	return c
+	return fit[r.IntN(len(fit))]
 }
 
 // reads returns what the clock read for a take, charge or block if it made a step, and whether it can

@@ -27,26 +27,22 @@ func Clock() int64 {
 
 // Recorder is a store that records what another one does. It is safe for concurrent use.
 type Recorder struct {
-	store limiter.Store
+	limiter.Store
 
 	mu    sync.Mutex
 	calls []Call
 }
 
-// NewRecorder returns a Recorder of what store does.
-func NewRecorder(store limiter.Store) *Recorder { return &Recorder{store: store} }
-
 // Do has the store carry out op, and records it.
 func (r *Recorder) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	c := Call{Op: op, Began: Clock()}
-	state, err := r.store.Do(ctx, op)
+	state, err := r.Store.Do(ctx, op)
 	c.Ended, c.State, c.Outcome = Clock(), state, outcomeOf(err)
 	r.add(c)
 	return state, err
 }
 
-// Denied records a take that a Limiter refused from memory, between two readings of the
-// [Clock].
+// Denied records a take that a Limiter refused from memory, between two readings of the [Clock].
 func (r *Recorder) Denied(op limiter.Op, began, ended int64) {
 	r.add(Call{Op: op, Outcome: DenyCache, Began: began, Ended: ended})
 }

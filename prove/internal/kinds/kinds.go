@@ -48,13 +48,11 @@ var Clocked = []Named{
 
 // Spec is one limiter of a history.
 type Spec struct {
-	Name string
-	// Policies has two where two versions of the application run at a time.
-	Policies []limiter.Policy
-	// GivesBack is whether refunds and resets happen, and Reserves whether reservations and cancels do.
-	GivesBack, Reserves bool
-	// Denies is whether the Limiters keep refusals in memory.
-	Denies bool
+	Name      string
+	Policies  []limiter.Policy // two if two versions of the application run at the same time
+	GivesBack bool             // refunds and resets happen
+	Reserves  bool             // reservations and cancels happen
+	Denies    bool             // the Limiters keep refusals in memory
 }
 
 // Workload are the limiters of package workload, all on one store. Their policies are such that a busy

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -92,11 +93,7 @@ const (
 func (l *Ledger) Counts() map[string]int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	counts := map[string]int64{}
-	for what, n := range l.counts {
-		counts[what] = n
-	}
-	return counts
+	return maps.Clone(l.counts)
 }
 
 // Note records an event. Those of one lease must come in their order.

@@ -62,16 +62,11 @@ func New() *Ledger {
 	return &Ledger{accounts: map[ID]*account{}, classes: map[string]int64{}, several: map[string]int64{}}
 }
 
-// Note enters the answer to a request for cost of a key, and returns its class. The faults of a
-// server explain answers of the classes Carried, Refused, NotApplied and Unknown only.
-func (l *Ledger) Note(id ID, capacity, cost int64, r limiter.Result, err error) (class string) {
-	return l.NoteAll([]Take{{id, capacity, cost}}, r, err)
-}
-
-// NoteAll is Note of one decision over several keys. No other request may use the first of them: if
-// the outcome is unknown, its row tells [Ledger.Compare] whether all takes were carried out or none.
-func (l *Ledger) NoteAll(takes []Take, r limiter.Result, err error) (class string) {
-	class = outcome.Of(r.Allowed, err)
+// Note enters the class of an answer to a request for some takes, and its error. The faults of a server explain
+// answers of the classes Carried, Refused, NotApplied and Unknown only. If there are several takes, they are
+// one decision. No other request may use the first of their keys: if the outcome is unknown, its row tells
+// [Ledger.Compare] whether all takes were carried out or none.
+func (l *Ledger) Note(class string, err error, takes ...Take) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.classes[class]++
@@ -92,9 +87,8 @@ func (l *Ledger) NoteAll(takes []Take, r limiter.Result, err error) (class strin
 		}
 	case outcome.Refused, outcome.NotApplied:
 	default:
-		l.wrong = append(l.wrong, err)
+		l.wrong = append(l.wrong, fmt.Errorf("%s: %w", class, err))
 	}
-	return class
 }
 
 func (l *Ledger) carried(take Take) {
@@ -111,21 +105,14 @@ func (l *Ledger) account(id ID, capacity int64) *account {
 	return a
 }
 
-// Classes returns the number of answers of each class since the last call.
-func (l *Ledger) Classes() map[string]int64 {
+// Answers returns the number of answers of each class since the last call, and of these the number that were
+// for several keys.
+func (l *Ledger) Answers() (all, several map[string]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer clear(l.classes)
-	return maps.Clone(l.classes)
-}
-
-// Several returns the number of answers of each class that were for several keys, since the last
-// call.
-func (l *Ledger) Several() map[string]int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	defer clear(l.several)
-	return maps.Clone(l.several)
+	return maps.Clone(l.classes), maps.Clone(l.several)
 }
 
 // WrongErrors returns the errors that no fault of a server explains.

@@ -10,33 +10,38 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
-var (
-	allowed = limiter.Result{Allowed: true}
-	key     = ledger.ID{Kind: limiter.KindBucket, Limiter: "l", Key: "k"}
-)
+var key = ledger.ID{Kind: limiter.KindBucket, Limiter: "l", Key: "k"}
+
+// note notes n answers of a class to takes of cost.
+func note(l *ledger.Ledger, n int64, class string, capacity, cost int64) {
+	for range n {
+		l.Note(class, errors.New("text"), ledger.Take{ID: key, Capacity: capacity, Cost: cost})
+	}
+}
 
 func TestAnswersThatNoFaultExplainsAreWrong(t *testing.T) {
 	for _, c := range []struct {
-		result limiter.Result
-		err    error
-		want   string
-		wrong  bool
+		allowed bool
+		err     error
+		want    string
+		wrong   bool
 	}{
-		{allowed, nil, outcome.Carried, false},
-		{limiter.Result{}, nil, outcome.Refused, false},
-		{limiter.Result{}, fmt.Errorf("x: %w", limiter.ErrNotApplied), outcome.NotApplied, false},
-		{limiter.Result{}, fmt.Errorf("x: %w", limiter.ErrOutcomeUnknown), outcome.Unknown, false},
-		{limiter.Result{}, errors.Join(limiter.ErrKeyBusy, limiter.ErrNotApplied), outcome.NotApplied, false},
-		{limiter.Result{}, errors.Join(limiter.ErrNotApplied, limiter.ErrOutcomeUnknown), outcome.Other, true},
-		{limiter.Result{}, limiter.ErrInvalid, outcome.Invalid, true},
-		{limiter.Result{}, limiter.ErrMisconfigured, outcome.Misconfigured, true},
-		{limiter.Result{}, limiter.ErrCanceled, outcome.Canceled, true},
-		{limiter.Result{}, errors.Join(limiter.ErrCanceled, limiter.ErrOutcomeUnknown), outcome.CanceledLate, true},
-		{limiter.Result{}, errors.New("of no class"), outcome.Other, true},
+		{true, nil, outcome.Carried, false},
+		{false, nil, outcome.Refused, false},
+		{false, fmt.Errorf("x: %w", limiter.ErrNotApplied), outcome.NotApplied, false},
+		{false, fmt.Errorf("x: %w", limiter.ErrOutcomeUnknown), outcome.Unknown, false},
+		{false, errors.Join(limiter.ErrKeyBusy, limiter.ErrNotApplied), outcome.NotApplied, false},
+		{false, errors.Join(limiter.ErrNotApplied, limiter.ErrOutcomeUnknown), outcome.Other, true},
+		{false, limiter.ErrInvalid, outcome.Invalid, true},
+		{false, limiter.ErrMisconfigured, outcome.Misconfigured, true},
+		{false, limiter.ErrCanceled, outcome.Canceled, true},
+		{false, errors.Join(limiter.ErrCanceled, limiter.ErrOutcomeUnknown), outcome.CanceledLate, true},
+		{false, errors.New("of no class"), outcome.Other, true},
 	} {
-		l := ledger.New()
-		if got := l.Note(key, 10, 1, c.result, c.err); got != c.want || (l.WrongErrors() != nil) != c.wrong {
-			t.Errorf("%+v, %v is %s, want %s; wrong: %v", c.result, c.err, got, c.want, l.WrongErrors())
+		l, got := ledger.New(), outcome.Of(c.allowed, c.err)
+		l.Note(got, c.err, ledger.Take{ID: key, Capacity: 10, Cost: 1})
+		if got != c.want || (l.WrongErrors() != nil) != c.wrong {
+			t.Errorf("%t, %v is %s, want %s; wrong: %v", c.allowed, c.err, got, c.want, l.WrongErrors())
 		}
 	}
 }
@@ -61,12 +66,8 @@ func TestStoredIsWhatCallersWereTold(t *testing.T) {
 		{"nobody was told", 0, 0, 3, counts{double: 3}},
 	} {
 		l := ledger.New()
-		for range c.told {
-			l.Note(key, 10, 1, allowed, nil)
-		}
-		for range c.unknown {
-			l.Note(key, 10, 1, limiter.Result{}, limiter.ErrOutcomeUnknown)
-		}
+		note(l, c.told, outcome.Carried, 10, 1)
+		note(l, c.unknown, outcome.Unknown, 10, 1)
 		stored := map[ledger.ID]int64{key: c.stored}
 		v := l.Compare(stored)
 		if got := (counts{v.Lost, v.Double, v.Over}); got != c.want || (len(v.Found) > 0) != (c.want != counts{}) {
@@ -81,38 +82,38 @@ func TestStoredIsWhatCallersWereTold(t *testing.T) {
 	}
 }
 
-func TestLostTakesAreCounted(t *testing.T) {
-	l := ledger.New()
-	for range 4 {
-		l.Note(key, 100, 3, allowed, nil)
-	}
-	if v := l.Compare(map[ledger.ID]int64{key: 5}); v.Lost != 3 {
-		t.Errorf("of 4 takes of 3, of which 5 are stored, %d are lost, want 3", v.Lost)
-	}
-}
-
-// What a key had lost before it was compared is stored when it is not: the row is gone.
-func TestARowThatIsGoneHasLostWhatItHadBefore(t *testing.T) {
-	l := ledger.New()
-	l.Note(key, 100, 1, allowed, nil)
-	if v := l.Compare(map[ledger.ID]int64{key: 1}); v.Lost != 0 {
-		t.Fatalf("%+v", v)
-	}
-	if v := l.Compare(nil); v.Lost != 1 {
-		t.Errorf("%+v, want one lost", v)
-	}
-}
-
-// An outcome that nobody knew is known once it has been compared: it excuses nothing
-// that comes later.
-func TestAnUnknownOutcomeExcusesOneCharge(t *testing.T) {
-	l := ledger.New()
-	l.Note(key, 10, 1, limiter.Result{}, limiter.ErrOutcomeUnknown)
-	if v := l.Compare(nil); v.Double != 0 {
-		t.Errorf("%+v", v)
-	}
-	if v := l.Compare(map[ledger.ID]int64{key: 1}); v.Double != 1 {
-		t.Errorf("a charge that came after the comparison: %+v, want it to be too many", v)
+func TestLaterComparisons(t *testing.T) {
+	type counts struct{ lost, double int64 }
+	type stored map[ledger.ID]int64 // nil: the row is gone, or never was there
+	for _, c := range []struct {
+		name              string
+		n                 int64
+		class             string
+		cost              int64
+		stored, later     stored
+		want, wantOfLater counts
+	}{
+		{
+			name: "takes are counted, not their cost", n: 4, class: outcome.Carried, cost: 3,
+			stored: stored{key: 5}, want: counts{lost: 3}, later: stored{key: 5},
+		},
+		{
+			name: "a row that is gone has lost what it had before", n: 1, class: outcome.Carried, cost: 1,
+			stored: stored{key: 1}, later: nil, wantOfLater: counts{lost: 1},
+		},
+		{
+			name: "an unknown outcome excuses one charge, until it is compared", n: 1, class: outcome.Unknown, cost: 1,
+			stored: nil, later: stored{key: 1}, wantOfLater: counts{double: 1},
+		},
+	} {
+		l := ledger.New()
+		note(l, c.n, c.class, 100, c.cost)
+		if v := l.Compare(c.stored); (counts{v.Lost, v.Double}) != c.want {
+			t.Errorf("%s: at first %+v, want %+v", c.name, v, c.want)
+		}
+		if v := l.Compare(c.later); (counts{v.Lost, v.Double}) != c.wantOfLater {
+			t.Errorf("%s: later %+v, want %+v", c.name, v, c.wantOfLater)
+		}
 	}
 }
 
@@ -123,21 +124,21 @@ func TestAllOrNothing(t *testing.T) {
 	takes := []ledger.Take{{own, 10, 1}, {key, 10, 2}, {other, 10, 3}}
 	for _, c := range []struct {
 		name         string
-		err          error
+		class        string
 		stored       map[ledger.ID]int64
 		lost, double int64
 	}{
-		{"as told", nil, map[ledger.ID]int64{own: 1, key: 2, other: 3}, 0, 0},
-		{"told, and a part is missing", nil, map[ledger.ID]int64{own: 1, key: 2}, 1, 0},
-		{"carried out", limiter.ErrOutcomeUnknown, map[ledger.ID]int64{own: 1, key: 2, other: 3}, 0, 0},
-		{"not carried out", limiter.ErrOutcomeUnknown, nil, 0, 0},
-		{"carried out in part", limiter.ErrOutcomeUnknown, map[ledger.ID]int64{own: 1, other: 3}, 1, 0},
-		{"carried out but for its own row", limiter.ErrOutcomeUnknown, map[ledger.ID]int64{key: 2, other: 3}, 0, 5},
-		{"carried out twice", limiter.ErrOutcomeUnknown, map[ledger.ID]int64{own: 2, key: 4, other: 6}, 0, 6},
-		{"not applied, but in part", limiter.ErrNotApplied, map[ledger.ID]int64{key: 2}, 0, 2},
+		{"as told", outcome.Carried, map[ledger.ID]int64{own: 1, key: 2, other: 3}, 0, 0},
+		{"told, and a part is missing", outcome.Carried, map[ledger.ID]int64{own: 1, key: 2}, 1, 0},
+		{"carried out", outcome.Unknown, map[ledger.ID]int64{own: 1, key: 2, other: 3}, 0, 0},
+		{"not carried out", outcome.Unknown, nil, 0, 0},
+		{"carried out in part", outcome.Unknown, map[ledger.ID]int64{own: 1, other: 3}, 1, 0},
+		{"carried out but for its own row", outcome.Unknown, map[ledger.ID]int64{key: 2, other: 3}, 0, 5},
+		{"carried out twice", outcome.Unknown, map[ledger.ID]int64{own: 2, key: 4, other: 6}, 0, 6},
+		{"not applied, but in part", outcome.NotApplied, map[ledger.ID]int64{key: 2}, 0, 2},
 	} {
 		l := ledger.New()
-		l.NoteAll(takes, limiter.Result{Allowed: c.err == nil}, c.err)
+		l.Note(c.class, nil, takes...)
 		if v := l.Compare(c.stored); v.Lost != c.lost || v.Double != c.double {
 			t.Errorf("%s: %+v, want %d lost and %d double", c.name, v, c.lost, c.double)
 		}

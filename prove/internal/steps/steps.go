@@ -11,16 +11,12 @@ import (
 	"github.com/sqlimit/limiter/internal/rowlist"
 )
 
-// Segment is what happened to a key between two steps of the clock, while no statement
-// was under way.
+// Segment is what happened to a key between two steps of the clock, while no statement was under way.
 type Segment struct {
-	// Began is no later than any reading of the clock in the segment, in nanoseconds
-	// since 1970.
-	Began  int64
-	Grants []Grant
-	// Refused is the latest reading of the clock by which a take was refused, or 0, and At
-	// the earliest that was told with a refusal as that of the row's latest change.
-	Refused, At int64
+	Began   int64 // no later than any reading of the clock in the segment, in nanoseconds since 1970
+	Grants  []Grant
+	Refused int64 // the latest reading of the clock by which a take was refused, or 0
+	At      int64 // the earliest change of the row that a refusal told
 }
 
 // Refuse enters a take that was refused.
@@ -102,8 +98,7 @@ func (p Window) Over(segments []Segment) (over int64) {
 			continue
 		}
 		if back(s, clock) {
-			// What was counted in the window that it fell into is known only if that is
-			// the latest one.
+			// What was counted in the window that it fell into is known only if that is the latest one.
 			if into := s.Began - s.Began%int64(p.Window); into < start {
 				start, used = into, p.Limit
 			}

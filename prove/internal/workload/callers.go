@@ -37,23 +37,17 @@ const (
 
 // Options is what a process of the workload does.
 type Options struct {
-	// Seed is what its randomness comes from; each process has its own.
-	Seed uint64
-	// Round is part of all keys, so that those of another round are never used again.
-	Round int
-	// Callers is how many there are at a time, and Calls how many each of them makes.
-	Callers, Calls int
-	// Timeout is how long a call may take.
-	Timeout time.Duration
-	// Tolerant is whether calls may fail, as they do where there are faults. Who failed
-	// rests for a moment: a server that is down is to come up.
-	Tolerant bool
+	Seed     uint64        // of the process
+	Round    int           // part of all keys, so that no round uses those of another one
+	Callers  int           // how many call at the same time
+	Calls    int           // of each caller
+	Timeout  time.Duration // of a call
+	Tolerant bool          // calls may fail; a caller then pauses, so that a server can start
 }
 
-// Run makes calls on store and returns them. An error is something that a Limiter must not
-// answer.
+// Run makes calls on store and returns them. An error is something that a Limiter must not answer.
 func Run(ctx context.Context, store limiter.Store, o Options) ([]history.Call, error) {
-	w := &work{Options: o, recorder: history.NewRecorder(store)}
+	w := &work{Options: o, recorder: &history.Recorder{Store: store}}
 	for _, s := range kinds.Workload {
 		var versions []*limiter.Limiter
 		for _, p := range s.Policies {
@@ -104,9 +98,8 @@ type place struct {
 	hot     bool
 }
 
-// place draws where a call goes: of ten calls five to the hot key, two to warm ones and
-// three to cold ones. Processes come to hot and cold keys in the same order, so that they
-// meet there.
+// place draws where a call goes: of ten calls, five to the hot key, two to warm keys and three to cold keys.
+// All processes use hot and cold keys in the same order, so that they meet there.
 func (c *caller) place() place {
 	n, key := c.IntN(len(kinds.Workload)), ""
 	kind := c.IntN(10)
