@@ -10,67 +10,40 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// allSpy is an AllStore that remembers what DoAll got, and fails if err is set.
-type allSpy struct {
-	*memory.Store
-	calls int
-	ops   []limiter.Op
-	err   error
-}
-
-func (s *allSpy) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
-	s.calls++
-	if s.ops = ops; s.err != nil {
-		return nil, s.err
-	}
-	return s.Store.DoAll(ctx, ops)
-}
-
-// fixed is a clock that stands still.
-func fixed() limiter.Option {
-	return limiter.WithClock(func() time.Time { return time.Unix(0, start) })
-}
-
-// named returns a Limiter with a name.
-func named(t *testing.T, s limiter.Store, name string, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
-	t.Helper()
-	l, err := limiter.New(s, name, p, append([]limiter.Option{fixed()}, opts...)...)
-	must(t, err)
-	return l
-}
-
-// claims are claims of cost 1 on the key "k".
-func claims(ls ...*limiter.Limiter) (cs []limiter.Claim) {
-	for _, l := range ls {
-		cs = append(cs, limiter.Claim{Limiter: l, Key: "k"})
-	}
-	return cs
-}
-
-func TestAllowAllTellsEachObserverItsOwnClaim(t *testing.T) {
+// Each observer gets the decision about its own claim. A refusal has a source that metrics can count, also for the
+// claims that nobody was asked about.
+func TestAllowAllTellsObservers(t *testing.T) {
 	t.Parallel()
-	spy := &allSpy{Store: memory.New()}
+	spy := &spyStore{Store: memory.New()}
 	seen := map[string][]limiter.Decision{}
 	observe := limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen[d.Limiter] = append(seen[d.Limiter], d) })
-	a := named(t, spy, "a", limiter.PerHour(5), observe, limiter.FailOpen())
-	b := named(t, spy, "b", limiter.FixedWindow{Limit: 3, Window: time.Hour}, observe, limiter.FailOpen())
+	local := named(t, spy, "local", limiter.PerHour(1), observe, limiter.FailLocal(memory.New()), limiter.WithDenyCache(10, time.Minute))
+	open := named(t, spy, "open", limiter.FixedWindow{Limit: 9, Window: time.Hour}, observe, limiter.FailOpen())
 	mute := named(t, spy, "mute", limiter.PerHour(9), limiter.FailOpen())
-	cs := []limiter.Claim{{Limiter: mute, Key: "k"}, {Limiter: b, Key: "k", Cost: 2}, {Limiter: a, Key: "k"}}
+	cs := []limiter.Claim{{Limiter: mute, Key: "k"}, {Limiter: open, Key: "k", Cost: 2}, {Limiter: local, Key: "k"}}
 	down := limiter.ErrOutcomeUnknown
 	for _, c := range []struct {
-		what    string
-		err     error
-		allowed bool
-		has     []bool // whether each claim alone has room
+		what            string
+		claims          []limiter.Claim
+		err             error
+		allowed         bool
+		has             []bool // whether each claim alone has room
+		ofOpen, ofLocal limiter.Source
 	}{
-		{"taken", nil, true, []bool{true, true, true}},
-		{"refused", nil, false, []bool{true, false, true}},
-		{"let pass", down, true, []bool{true, true, true}},
-		{"failed", limiter.ErrMisconfigured, false, nil},
+		{"taken", cs, nil, true, []bool{true, true, true}, limiter.SourceStore, limiter.SourceStore},
+		{"refused", cs, nil, false, []bool{true, true, false}, limiter.SourceStore, limiter.SourceStore},
+		{"refused from memory", cs, nil, false, []bool{false, false, false}, limiter.SourceDenyCache, limiter.SourceDenyCache},
+		{"let pass", cs[:2], down, true, []bool{true, true}, limiter.SourcePolicy, 0},
+		{"failed", cs, limiter.ErrMisconfigured, false, nil, limiter.SourcePolicy, limiter.SourcePolicy},
+		{"taken from the fallback", cs, down, true, []bool{true, true, true}, limiter.SourcePolicy, limiter.SourceLocal},
+		{"refused by the fallback", cs, down, false, []bool{true, true, false}, limiter.SourceLocal, limiter.SourceLocal},
 	} {
-		clear(seen)
 		spy.err = c.err
-		res, err := limiter.AllowAll(t.Context(), cs...)
+		if c.err != nil {
+			_ = local.Reset(t.Context(), "k") // ends what the deny cache keeps, although the store fails
+		}
+		clear(seen)
+		res, err := limiter.AllowAll(t.Context(), c.claims...)
 		if res.Allowed != c.allowed || len(res.Each) != len(c.has) || (err != nil) != (c.what == "failed") {
 			t.Fatalf("%s: %+v, %v", c.what, res, err)
 		}
@@ -79,12 +52,19 @@ func TestAllowAllTellsEachObserverItsOwnClaim(t *testing.T) {
 				t.Errorf("%s: claim %d: %+v, want Allowed %v", c.what, i, res.Each[i], has)
 			}
 		}
-		for i, name := range map[int]string{1: "b", 2: "a"} {
-			want := limiter.Decision{Limiter: name, Op: limiter.OpTake, Cost: max(1, cs[i].Cost), Result: limiter.Result{Source: limiter.SourcePolicy}, Err: c.err}
+		for i, source := range []limiter.Source{0, c.ofOpen, c.ofLocal}[:len(c.claims)] {
+			name := cs[i].Limiter.Name()
+			if name == "mute" {
+				continue
+			}
+			if c.allowed && res.Each[i].Source != source {
+				t.Errorf("%s: claim %d: %+v, want Source %v", c.what, i, res.Each[i], source)
+			}
+			want := limiter.Decision{Limiter: name, Op: limiter.OpTake, Cost: max(1, cs[i].Cost), Err: c.err}
 			if c.has != nil {
 				want.Result = res.Each[i]
-				want.Result.Allowed = c.allowed
 			}
+			want.Result.Allowed, want.Result.Source = c.allowed, source
 			if taken := want.Result.Taken; c.allowed && taken != want.Cost || !c.allowed && taken != 0 {
 				t.Errorf("%s: claim %d took %d", c.what, i, taken)
 			}
@@ -103,39 +83,9 @@ func TestAllowAllTellsEachObserverItsOwnClaim(t *testing.T) {
 	}
 }
 
-// A refusal has a source that metrics can count, also for the claims that nobody was asked about.
-func TestAllowAllTellsObserversWhatRefused(t *testing.T) {
-	t.Parallel()
-	spy := &allSpy{Store: memory.New()}
-	seen := map[string]limiter.Decision{}
-	observe := limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen[d.Limiter] = d })
-	fallback := limiter.FailLocal(memory.New())
-	local := named(t, spy, "local", limiter.PerHour(1), observe, fallback, limiter.WithDenyCache(10, time.Minute))
-	open := named(t, spy, "open", limiter.PerHour(9), observe, limiter.FailOpen())
-	wants := func(what string, allowed bool, ofLocal, ofOpen limiter.Source) {
-		t.Helper()
-		if res, err := limiter.AllowAll(t.Context(), claims(open, local)...); err != nil || res.Allowed != allowed {
-			t.Errorf("%s: %+v, %v", what, res, err)
-		}
-		for name, source := range map[string]limiter.Source{"local": ofLocal, "open": ofOpen} {
-			d := seen[name]
-			if d.Result.Allowed != allowed || d.Result.Source != source || !errors.Is(d.Err, spy.err) || (d.Result.Taken == 1) != allowed {
-				t.Errorf("%s: the observer of %q saw %+v, want Source %v", what, name, d, source)
-			}
-		}
-	}
-	wants("taken", true, limiter.SourceStore, limiter.SourceStore)
-	wants("refused", false, limiter.SourceStore, limiter.SourceStore)
-	wants("refused from memory", false, limiter.SourceDenyCache, limiter.SourceDenyCache)
-	spy.err = limiter.ErrOutcomeUnknown
-	must(t, local.Reset(t.Context(), "k")) // ends what the deny cache keeps
-	wants("taken from the fallback", true, limiter.SourceLocal, limiter.SourcePolicy)
-	wants("refused by the fallback", false, limiter.SourceLocal, limiter.SourceLocal)
-}
-
 func TestAllowAllAndTheDenyCaches(t *testing.T) {
 	t.Parallel()
-	spy := &allSpy{Store: memory.New()}
+	spy := &spyStore{Store: memory.New()}
 	deny := limiter.WithDenyCache(10, time.Minute)
 	a := named(t, spy, "a", limiter.PerHour(5), deny)
 	b := named(t, spy, "b", limiter.PerHour(1), deny)
@@ -156,11 +106,10 @@ func TestAllowAllAndTheDenyCaches(t *testing.T) {
 	if res := ask(1, claims(a, b)...); res.Allowed || !res.Each[0].Allowed || res.Each[1].Allowed || res.Source != limiter.SourceStore {
 		t.Fatalf("b has no room: %+v", res)
 	}
-	if _, held := a.DenyCounts(); held != 0 {
-		t.Error("the cache of a keeps a claim that had room")
-	}
-	if _, held := b.DenyCounts(); held != 1 {
-		t.Error("the cache of b does not keep the claim without room")
+	for l, want := range map[*limiter.Limiter]int{a: 0, b: 1} {
+		if held, _ := l.DenyKeys(); len(held) != want {
+			t.Errorf("the cache of %s keeps %q, want only the claim that had no room", l.Name(), held)
+		}
 	}
 	res := ask(0, claims(c, a, b)...)
 	if res.Allowed || res.Source != limiter.SourceDenyCache || res.Binding != 2 || res.RetryAfter != time.Hour ||
@@ -189,7 +138,7 @@ func TestAllowAllAndTheDenyCaches(t *testing.T) {
 
 func TestAllowAllUsesThePolicyOfEachRequest(t *testing.T) {
 	t.Parallel()
-	spy := &allSpy{Store: memory.New()}
+	spy := &spyStore{Store: memory.New()}
 	pa, pb := &plans{policy: limiter.PerHour(2)}, &plans{}
 	a := named(t, spy, "a", limiter.PerHour(9), pa.option(), limiter.FailOpen())
 	b := named(t, spy, "b", limiter.FixedWindow{Limit: 9, Window: time.Hour}, pb.option(), limiter.FailOpen())
@@ -225,7 +174,7 @@ func TestAllowAllUsesThePolicyOfEachRequest(t *testing.T) {
 
 func TestAllowAllTakesTheShortestTimeLimit(t *testing.T) {
 	t.Parallel()
-	spy := &allSpy{Store: memory.New()}
+	spy := &spyStore{Store: memory.New()}
 	a := named(t, spy, "a", limiter.PerHour(9), limiter.WithTimeout(3*time.Second))
 	b := named(t, spy, "b", limiter.PerHour(9), limiter.WithTimeout(time.Second))
 	c := named(t, spy, "c", limiter.PerHour(9), limiter.WithTimeout(2*time.Second))
@@ -241,7 +190,7 @@ func TestAllowAllTakesTheShortestTimeLimit(t *testing.T) {
 
 func TestAllowAllChecksTheFallbacks(t *testing.T) {
 	t.Parallel()
-	spy := &allSpy{Store: memory.New(), err: limiter.ErrNotApplied}
+	spy := &spyStore{Store: memory.New(), err: limiter.ErrNotApplied}
 	one, two := memory.New(), memory.New()
 	for name, c := range map[string]struct {
 		opts  []limiter.Option
@@ -252,8 +201,8 @@ func TestAllowAllChecksTheFallbacks(t *testing.T) {
 		"two fallbacks":                         {[]limiter.Option{limiter.FailLocal(one), limiter.FailLocal(two)}, limiter.ErrInvalid},
 		"two fallbacks, and open between":       {[]limiter.Option{limiter.FailLocal(one), limiter.FailOpen(), limiter.FailLocal(two)}, limiter.ErrInvalid},
 		"two fallbacks, and closed":             {[]limiter.Option{limiter.FailClosed(), limiter.FailLocal(one), limiter.FailLocal(two)}, limiter.ErrInvalid},
-		"a fallback without the ability":        {[]limiter.Option{limiter.FailLocal(&brokenStore{})}, errors.ErrUnsupported},
-		"a fallback that is invalid without it": {[]limiter.Option{limiter.FailLocal(&brokenStore{})}, limiter.ErrInvalid},
+		"a fallback without the ability":        {[]limiter.Option{limiter.FailLocal(refusing(limiter.State{}))}, errors.ErrUnsupported},
+		"a fallback that is invalid without it": {[]limiter.Option{limiter.FailLocal(refusing(limiter.State{}))}, limiter.ErrInvalid},
 		"a fallback that cannot be compared":    {[]limiter.Option{limiter.FailLocal(wideStore{one, nil})}, limiter.ErrInvalid},
 		"local, then closed":                    {[]limiter.Option{limiter.FailLocal(one), limiter.FailClosed()}, limiter.ErrNotApplied},
 		"closed, then local, then open":         {[]limiter.Option{limiter.FailClosed(), limiter.FailLocal(one), limiter.FailOpen()}, limiter.ErrNotApplied},
@@ -267,20 +216,15 @@ func TestAllowAllChecksTheFallbacks(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %v", name, res, err, c.class)
 		}
 	}
-	l := named(t, &txSpy{spy}, "a", limiter.PerHour(1), limiter.FailOpen())
+	l := named(t, inTransaction{spy}, "a", limiter.PerHour(1), limiter.FailOpen())
 	if res, err := limiter.AllowAll(t.Context(), claims(l)...); res.Allowed || !errors.Is(err, limiter.ErrNotApplied) {
 		t.Errorf("in a transaction: %+v, %v, want the error", res, err)
 	}
-	both := named(t, spy, "a", limiter.PerHour(1), limiter.FailLocal(&allSpy{Store: one, err: limiter.ErrOutcomeUnknown}))
+	both := named(t, spy, "a", limiter.PerHour(1), limiter.FailLocal(&spyStore{Store: one, err: limiter.ErrOutcomeUnknown}))
 	if res, err := limiter.AllowAll(t.Context(), claims(both)...); res.Allowed || !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, limiter.ErrOutcomeUnknown) {
 		t.Errorf("a fallback that fails: %+v, %v, want both errors", res, err)
 	}
 }
-
-// txSpy is an AllStore on a transaction.
-type txSpy struct{ *allSpy }
-
-func (*txSpy) Provisional() bool { return true }
 
 func TestAllowAllBindsTheFirstOfEqualClaims(t *testing.T) {
 	t.Parallel()
@@ -313,7 +257,7 @@ func TestAllowAllBindsTheFirstOfEqualClaims(t *testing.T) {
 func TestAllowAllCanBeRefundedByClaim(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	spy := &allSpy{Store: memory.New()}
+	spy := &spyStore{Store: memory.New()}
 	fallback := memory.New()
 	a := named(t, spy, "a", limiter.PerHour(2), limiter.FailLocal(fallback))
 	b := named(t, spy, "b", limiter.FixedWindow{Limit: 2, Window: time.Hour}, limiter.FailOpen())

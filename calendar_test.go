@@ -2,8 +2,6 @@ package limiter_test
 
 import (
 	"archive/zip"
-	"context"
-	"errors"
 	"flag"
 	"go/build"
 	"math/rand/v2"
@@ -76,14 +74,11 @@ func TestSpan(t *testing.T) {
 			}
 		}
 	}
-	t.Run("not valid", func(t *testing.T) {
-		t.Parallel()
-		for _, w := range []limiter.CalendarWindow{{}, {Limit: 1}, {Limit: 1, Period: week, StartDay: 1}, {Limit: 1, Period: day, Location: time.Local}} {
-			if start, end := w.Span(time.Now()); !start.IsZero() || !end.IsZero() {
-				t.Errorf("%+v: %v to %v, want none", w, start, end)
-			}
+	for _, w := range []limiter.CalendarWindow{{}, {Limit: 1}, {Limit: 1, Period: week, StartDay: 1}, {Limit: 1, Period: day, Location: time.Local}} {
+		if start, end := w.Span(time.Now()); !start.IsZero() || !end.IsZero() {
+			t.Errorf("%+v, which is not valid: %v to %v, want none", w, start, end)
 		}
-	})
+	}
 }
 
 // oddZones left dates out, or changed their clocks at or around midnight.
@@ -220,7 +215,7 @@ func TestEqualCalendars(t *testing.T) {
 	t.Parallel()
 	given := limiter.CalendarWindow{Limit: 1, Period: limiter.Month, StartDay: 1, Location: time.UTC}
 	want := limiter.Policy(limiter.CalendarWindow{Limit: 1, Period: limiter.Month})
-	choose := limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) { return given, nil })
+	choose := (&plans{policy: given}).option()
 	for name, l := range map[string]*limiter.Limiter{
 		"New":           newLimiter(t, memory.New(), given, limiter.WithDenyCache(10, time.Hour)),
 		"WithPolicyFor": newLimiter(t, memory.New(), limiter.FixedWindow{Limit: 1, Window: time.Hour}, choose, limiter.WithDenyCache(10, time.Hour)),
@@ -250,8 +245,12 @@ func TestCalendarLocationLoadedTwice(t *testing.T) {
 			t.Errorf("call %d: %+v, %v; want it to pass with a count of %d", i, r, err, i+1)
 		}
 	}
-	if _, err := limiter.AllowAll(t.Context(), limiter.Claim{Limiter: a, Key: "k"}, limiter.Claim{Limiter: b, Key: "k"}); !errors.Is(err, limiter.ErrInvalid) {
-		t.Errorf("AllowAll: %v, want ErrInvalid", err)
+}
+
+func TestPeriodsAreInOrder(t *testing.T) {
+	t.Parallel()
+	if periods := []limiter.Period{limiter.Day, limiter.Week, limiter.Month, limiter.Year}; !slices.IsSorted(periods) {
+		t.Errorf("the values of the periods are %d, want them to grow", periods)
 	}
 }
 
@@ -282,26 +281,6 @@ func TestCalendarDayIsAWindow(t *testing.T) {
 			t.Fatalf("%+v at %d on %+v:\n got %+v, %+v\nwant %+v, %+v", op, now, row, got, gotRow, want, wantRow)
 		}
 	})
-}
-
-func TestCalendarString(t *testing.T) {
-	t.Parallel()
-	for want, w := range map[string]limiter.CalendarWindow{
-		"3 per day in UTC":                         {Limit: 3, Period: limiter.Day},
-		"1 per week in Europe/Berlin":              {Limit: 1, Period: limiter.Week, Location: zone(t, "Europe/Berlin")},
-		"9 per month in UTC":                       {Limit: 9, Period: limiter.Month, StartDay: 1, Location: time.UTC},
-		"2000 per month from day 31 in Asia/Tokyo": {Limit: 2000, Period: limiter.Month, StartDay: 31, Location: zone(t, "Asia/Tokyo")},
-		"1 per month from day 2 in UTC":            {Limit: 1, Period: limiter.Month, StartDay: 2},
-		"1 per year in UTC":                        {Limit: 1, Period: limiter.Year},
-		"1 per period(9) in UTC":                   {Limit: 1, Period: 9},
-	} {
-		if got := w.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-	if !slices.IsSorted([]limiter.Period{limiter.Day, limiter.Week, limiter.Month, limiter.Year}) {
-		t.Error("the periods are not in order")
-	}
 }
 
 // After a step back over an edge, the period that the clock is in counts as full, and ends where the calendar

@@ -31,38 +31,10 @@ func mustAcquire(t *testing.T, c *limiter.Concurrency) *limiter.Lease {
 	return lease
 }
 
-// lateStore carries out operations and then fails with err while that is not nil, except a release. It
-// remembers the operations, and whether their context could end.
-type lateStore struct {
-	limiter.Store
-	err  error
-	ops  []limiter.Op
-	ends []bool
-}
-
-func (s *lateStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	s.ops = append(s.ops, op)
-	s.ends = append(s.ends, ctx.Err() != nil)
-	state, err := s.Store.Do(context.WithoutCancel(ctx), op)
-	if s.err != nil && op.Kind != limiter.OpRelease {
-		return limiter.State{}, s.err
-	}
-	return state, err
-}
-
-// kinds returns the kinds of operations since the last call.
-func (s *lateStore) kinds() (kinds []limiter.OpKind) {
-	for _, op := range s.ops {
-		kinds = append(kinds, op.Kind)
-	}
-	s.ops = nil
-	return kinds
-}
-
 func TestNewConcurrency(t *testing.T) {
 	t.Parallel()
 	c := newConcurrency(t, memory.New())
-	if c.Name() != "c" || c.Policy() != places || c.Policy().String() != "2 in flight, 1m0s each" {
+	if c.Name() != "c" || c.Policy() != places {
 		t.Errorf("%q, %v", c.Name(), c.Policy())
 	}
 	store := memory.New()
@@ -100,29 +72,18 @@ func TestNewConcurrency(t *testing.T) {
 
 func TestLeasePolicies(t *testing.T) {
 	t.Parallel()
-	var chosen limiter.Policy = limiter.InFlight{Limit: 1, Hold: time.Hour}
-	for name, f := range map[string]func(p limiter.Policy) error{
-		"concurrency": func(p limiter.Policy) error {
-			chosen = p
-			c := newConcurrency(t, memory.New(), limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) { return chosen, nil }))
-			lease, err := c.TryAcquire(t.Context(), "k")
-			if err == nil && (lease.Length != time.Hour || lease.Limit != 1 || lease.Policy != p) {
-				t.Errorf("%v: %+v", p, lease.Result)
-			}
-			return err
-		},
-		"limiter": func(p limiter.Policy) error {
-			l := newLimiter(t, memory.New(), limiter.PerHour(5), limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) { return p, nil }))
-			_, err := l.Allow(t.Context(), "k")
-			return err
-		},
-	} {
-		for _, p := range []limiter.Policy{limiter.InFlight{Limit: 1, Hold: time.Hour}, limiter.PerHour(3), limiter.InFlight{}} {
-			_, inFlight := p.(limiter.InFlight)
-			valid := p != limiter.InFlight{} && inFlight == (name == "concurrency")
-			if err := f(p); valid != (err == nil) || !valid && !errors.Is(err, limiter.ErrInvalid) {
-				t.Errorf("%s, %v: %v", name, p, err)
-			}
+	hour := limiter.InFlight{Limit: 1, Hold: time.Hour}
+	for _, p := range []limiter.Policy{hour, limiter.PerHour(3), limiter.InFlight{}} {
+		chosen := (&plans{policy: p}).option()
+		lease, err := newConcurrency(t, memory.New(), chosen).TryAcquire(t.Context(), "k")
+		if valid := p == hour; valid != (err == nil) || !valid && !errors.Is(err, limiter.ErrInvalid) {
+			t.Errorf("a Concurrency by %v: %v", p, err)
+		} else if valid && (lease.Length != time.Hour || lease.Limit != 1 || lease.Policy != p) {
+			t.Errorf("%v: %+v", p, lease.Result)
+		}
+		_, err = newLimiter(t, memory.New(), limiter.PerHour(5), chosen).Allow(t.Context(), "k")
+		if valid := p == limiter.PerHour(3); valid != (err == nil) || !valid && !errors.Is(err, limiter.ErrInvalid) {
+			t.Errorf("a Limiter by %v: %v", p, err)
 		}
 	}
 }
@@ -152,7 +113,7 @@ func TestLeaseTimes(t *testing.T) {
 
 func TestLeaseIDs(t *testing.T) {
 	t.Parallel()
-	store := &lateStore{Store: memory.New()}
+	store := &spyStore{Store: memory.New()}
 	c := newConcurrency(t, store)
 	seen := map[int64]bool{}
 	for range 1000 {
@@ -164,6 +125,15 @@ func TestLeaseIDs(t *testing.T) {
 		seen[acquire.ID] = true
 		store.ops = nil
 	}
+}
+
+// sentTo returns the kinds of the operations since the last call.
+func sentTo(s *spyStore) (kinds []limiter.OpKind) {
+	for _, op := range s.ops {
+		kinds = append(kinds, op.Kind)
+	}
+	s.ops = nil
+	return kinds
 }
 
 // A lease whose acquire had no outcome is released at once, and once more by its caller.
@@ -185,10 +155,9 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 			{errors.ErrUnsupported, []limiter.OpKind{acquire}, false},
 		} {
 			t.Run(fmt.Sprint(name, " ", c.err), func(t *testing.T) {
-				store := &lateStore{Store: memory.New(), err: c.err}
-				var seen []limiter.Decision
-				con := newConcurrency(t, store, fail, limiter.WithTimeout(2*time.Second),
-					limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen = append(seen, d) }))
+				store := &spyStore{Store: memory.New(), err: c.err, only: acquire}
+				var seen observed
+				con := newConcurrency(t, store, fail, limiter.WithTimeout(2*time.Second), seen.option())
 				lease, err := con.TryAcquire(t.Context(), "k")
 				passes := name != "closed" && limiter.StoreFailed(c.err)
 				if lease.Allowed != passes || passes == errors.Is(err, c.err) {
@@ -197,10 +166,10 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 				if wantLength := map[bool]time.Duration{true: time.Minute}[passes && name == "local"]; lease.Length != wantLength {
 					t.Errorf("Length %v, want %v", lease.Length, wantLength)
 				}
-				if c.again && (store.ops[1].ID != store.ops[0].ID || store.ops[1].Timeout != time.Second || store.ends[1]) {
+				if c.again && (store.ops[1].ID != store.ops[0].ID || store.ops[1].Timeout != time.Second || store.ended) {
 					t.Errorf("the release after %+v is %+v", store.ops[0], store.ops[1])
 				}
-				if sent := store.kinds(); !slices.Equal(sent, c.sends) {
+				if sent := sentTo(store); !slices.Equal(sent, c.sends) {
 					t.Errorf("sent %v, want %v", sent, c.sends)
 				}
 				if n := len(seen); n != len(c.sends) || seen[n-1].Op != acquire || !errors.Is(seen[n-1].Err, c.err) {
@@ -209,7 +178,7 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 				for range 2 {
 					must(t, lease.Release(t.Context()))
 				}
-				if sent := len(store.kinds()); sent != map[bool]int{true: 1}[c.again] {
+				if sent := len(sentTo(store)); sent != map[bool]int{true: 1}[c.again] {
 					t.Errorf("two calls of Release sent %d operations", sent)
 				}
 			})
@@ -219,44 +188,42 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 
 func TestLeaseUnderFailurePolicies(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]limiter.Option{"open": limiter.FailOpen(), "local": limiter.FailLocal(memory.New())} {
-		store := &lateStore{Store: memory.New(), err: limiter.ErrNotApplied}
-		c := newConcurrency(t, store, fail)
+	for name, source := range map[string]limiter.Source{"open": limiter.SourcePolicy, "local": limiter.SourceLocal} {
+		store := &spyStore{err: limiter.ErrNotApplied}
+		c := newConcurrency(t, store, failurePolicies()[name])
+		extend := func(l *limiter.Lease, want bool) {
+			t.Helper()
+			if held, err := l.Extend(t.Context(), time.Hour); held != want || err != nil {
+				t.Errorf("%s: Extend: %v, %v, want %v", name, held, err, want)
+			}
+			if sent := sentTo(store); len(sent) > 0 {
+				t.Errorf("%s: sent %v to the store, want nothing", name, sent)
+			}
+		}
 		lease := mustAcquire(t, c)
-		store.kinds()
-		if want := map[string]limiter.Source{"open": limiter.SourcePolicy, "local": limiter.SourceLocal}[name]; lease.Source != want || lease.Taken != 1 {
+		if lease.Source != source || lease.Taken != 1 {
 			t.Errorf("%s: %+v", name, lease.Result)
 		}
-		if held, err := lease.Extend(t.Context(), time.Hour); !held || err != nil {
-			t.Errorf("%s: Extend: %v, %v", name, held, err)
-		}
+		sentTo(store)
+		extend(lease, true)
 		if name == "local" {
 			if second := mustAcquire(t, c); second.Used != 2 || second.ResetAfter < 59*time.Minute {
 				t.Errorf("the second lease of the fallback: %+v", second.Result)
 			}
-			if third, err := c.TryAcquire(t.Context(), "k"); err != nil || third.Allowed || third.Source != limiter.SourceLocal {
+			if third, err := c.TryAcquire(t.Context(), "k"); err != nil || third.Allowed || third.Source != source {
 				t.Errorf("the third lease of the fallback: %+v, %v", third.Result, err)
 			}
-			store.kinds()
 		}
-		if err := lease.Release(t.Context()); err != nil {
-			t.Errorf("%s: Release: %v", name, err)
-		}
-		if held, err := lease.Extend(t.Context(), time.Hour); held || err != nil {
-			t.Errorf("%s: Extend after Release: %v, %v", name, held, err)
-		}
-		if sent := store.kinds(); len(sent) > 0 {
-			t.Errorf("%s: sent %v to the store", name, sent)
-		}
-		if name == "local" {
-			mustAcquire(t, c) // in the place that was released
-		}
+		sentTo(store)
+		must(t, lease.Release(t.Context()))
+		extend(lease, false) // and neither it nor the release is sent
+		mustAcquire(t, c)    // in the place that was released
 	}
 }
 
 func TestReleaseThatFails(t *testing.T) {
 	t.Parallel()
-	store := &flakyStore{Store: memory.New()}
+	store := &spyStore{Store: memory.New()}
 	c := newConcurrency(t, store, limiter.FailOpen()) // which gives neither a release nor an extension
 	lease := mustAcquire(t, c)
 	store.err = limiter.ErrOutcomeUnknown
@@ -283,23 +250,14 @@ func TestReleaseThatFails(t *testing.T) {
 	}
 }
 
-func TestStoreWithoutLeases(t *testing.T) {
+func TestOperationsOfPolicies(t *testing.T) {
 	t.Parallel()
-	for name, fail := range failurePolicies() {
-		c := newConcurrency(t, &brokenStore{err: errors.ErrUnsupported}, fail)
-		lease, err := c.TryAcquire(t.Context(), "k")
-		if lease.Allowed || !errors.Is(err, errors.ErrUnsupported) || lease.Release(t.Context()) != nil {
-			t.Errorf("%s: %+v, %v", name, lease.Result, err)
-		}
-	}
-	for _, kind := range []limiter.OpKind{limiter.OpTake, limiter.OpTakeUpTo, limiter.OpRefund, limiter.OpCancel, limiter.OpCharge, limiter.OpBlock} {
-		if err := (&limiter.Op{Kind: kind, Policy: places}).Check(); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("%v of places: %v", kind, err)
-		}
-	}
-	for _, kind := range []limiter.OpKind{limiter.OpAcquire, limiter.OpRelease, limiter.OpExtend} {
-		if err := (&limiter.Op{Kind: kind, Policy: limiter.PerHour(1)}).Check(); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("%v of a bucket: %v", kind, err)
+	for kind := limiter.OpTake; kind <= limiter.OpExtend; kind++ {
+		ofLeases, ofBoth := kind >= limiter.OpAcquire, kind == limiter.OpLook || kind == limiter.OpReset
+		for p, valid := range map[limiter.Policy]bool{places: ofLeases || ofBoth, limiter.PerHour(1): !ofLeases} {
+			if err := (&limiter.Op{Kind: kind, Policy: p}).Check(); valid != (err == nil) || !valid && !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("%v by %v: %v", kind, p, err)
+			}
 		}
 	}
 }
@@ -324,7 +282,7 @@ func TestObserverOfLeases(t *testing.T) {
 // A refusal that lost a race finds a free place. It must not look like one that passes.
 func TestLeaseThatLostARace(t *testing.T) {
 	t.Parallel()
-	c := newConcurrency(t, &refusingStore{limiter.State{Now: 5, Row: limiter.Row{At: 4, Limit: 2}}})
+	c := newConcurrency(t, refusing(limiter.State{Now: 5, Row: limiter.Row{At: 4, Limit: 2}}))
 	lease, err := c.TryAcquire(t.Context(), "k")
 	want := limiter.Result{Limit: 2, Used: 2, RetryAfter: time.Microsecond, ResetAfter: time.Microsecond, Source: limiter.SourceStore, Policy: places}
 	if err != nil || lease.Result != want {

@@ -17,12 +17,12 @@ import (
 type denying struct {
 	*limiter.Limiter
 	t     *testing.T
-	store *flakyStore
+	store *spyStore
 }
 
 func newDenying(t *testing.T, p limiter.Policy, opts ...limiter.Option) denying {
 	t.Helper()
-	store := &flakyStore{Store: memory.New()}
+	store := &spyStore{Store: memory.New()}
 	return denying{newLimiter(t, store, p, append([]limiter.Option{limiter.WithDenyCache(10, time.Minute)}, opts...)...), t, store}
 }
 
@@ -34,6 +34,14 @@ func (d denying) expect(key string, n int64, allowed bool, source limiter.Source
 		d.t.Errorf("AllowN(%d) = %+v, %v; want Allowed %v by %v", n, r, err, allowed, source)
 	}
 	return r
+}
+
+// fill takes the only unit of a key, so that the store refuses the next request, and the cache the one after it.
+func (d denying) fill(key string) {
+	d.t.Helper()
+	d.expect(key, 1, true, store)
+	d.expect(key, 1, false, store)
+	d.expect(key, 1, false, cache)
 }
 
 const (
@@ -87,8 +95,7 @@ func TestACachedRefusalIsNoOlderThanItMayBe(t *testing.T) {
 	for maxAge, want := range map[time.Duration]time.Duration{0: limiter.DefaultDenyAge, time.Minute: time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(1, maxAge))
-			d.expect("k", 1, true, store)
-			d.expect("k", 1, false, store)
+			d.fill("k")
 			<-time.After(want)
 			d.expect("k", 1, false, cache)
 			<-time.After(1)
@@ -100,7 +107,6 @@ func TestACachedRefusalIsNoOlderThanItMayBe(t *testing.T) {
 
 func TestGivingBackEndsARefusalAtOnce(t *testing.T) {
 	t.Parallel()
-	clock := limiter.WithClock(func() time.Time { return time.Unix(2_000_000_000, 0) }) // a booking may be canceled until it may act
 	for name, giveBack := range map[string]func(d denying, r *limiter.Reservation) error{
 		"Refund": func(d denying, _ *limiter.Reservation) error { return testenv.ErrorOf(d.Refund(t.Context(), "k", 2)) },
 		"RefundOf": func(d denying, r *limiter.Reservation) error {
@@ -109,10 +115,10 @@ func TestGivingBackEndsARefusalAtOnce(t *testing.T) {
 		"Reset":  func(d denying, _ *limiter.Reservation) error { return d.Reset(t.Context(), "k") },
 		"Cancel": func(_ denying, r *limiter.Reservation) error { return r.Cancel(t.Context()) },
 	} {
-		d := newDenying(t, limiter.PerDay(2), clock)
+		d := newDenying(t, limiter.PerDay(2), fixed()) // a booking may be canceled until it may act
 		r, err := d.Reserve(t.Context(), "k", 2, 0)
 		if err != nil || !r.Allowed {
-			t.Fatal(r, err)
+			t.Fatalf("Reserve = %+v, %v", r, err)
 		}
 		d.expect("k", 1, false, store)
 		d.expect("k", 1, false, cache)
@@ -126,9 +132,8 @@ func TestGivingBackEndsARefusalAtOnce(t *testing.T) {
 func TestWithClockMovesTheDenyCache(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(2_000_000_000, 0)
-	d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(10, 0), limiter.WithClock(func() time.Time { return now }))
-	d.expect("k", 1, true, store)
-	d.expect("k", 1, false, store)
+	d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(10, 0), clockOf(&now))
+	d.fill("k")
 	now = now.Add(time.Second)
 	d.expect("k", 1, false, cache)
 	now = now.Add(-2 * time.Second) // back: what was said then is of no use, now or later
@@ -164,8 +169,8 @@ func TestAWallClockThatGoesBackEndsARefusal(t *testing.T) {
 		{-1, 0, store},
 		{1, 0, cache},
 		{-5, 9, store}, // set back
-		{farBack, 0, store},
-		{farAhead, 0, store}, // and by far
+		{-9e17, 0, store},
+		{9e17, 0, store}, // and by far
 		{0, 0, cache},
 		{time.Hour, time.Hour, store}, // or slept
 		{-time.Hour, 0, store},
@@ -180,20 +185,21 @@ func TestAWallClockThatGoesBackEndsARefusal(t *testing.T) {
 	}
 }
 
-const (
-	farBack  = -time.Duration(9e17)
-	farAhead = time.Duration(9e17)
-)
-
 func TestTheDenyCacheIsOffWhereItCouldBeWrong(t *testing.T) {
 	t.Parallel()
 	counts := limiter.FixedWindow{Limit: 1, Window: time.Hour, CountRejected: true}
+	// The refusal of an unused key.
+	lost := limiter.State{Row: limiter.Row{Limit: 1, Period: int64(24 * time.Hour)}, Now: time.Now().UnixNano()}
+	// The row of this store stays that of another policy.
+	anothers := memory.New()
+	mustAllow(t, newLimiter(t, anothers, limiter.PerHour(1)), true)
+	cached := limiter.WithDenyCache(1, 0)
 	for name, l := range map[string]*limiter.Limiter{
-		"CountRejected":   newLimiter(t, memory.New(), counts, limiter.WithDenyCache(1, 0)),
-		"a transaction":   newLimiter(t, inTransaction{memory.New()}, limiter.PerDay(1), limiter.WithDenyCache(1, 0)),
+		"CountRejected":   newLimiter(t, memory.New(), counts, cached),
+		"a transaction":   newLimiter(t, inTransaction{memory.New()}, limiter.PerDay(1), cached),
 		"not asked for":   newLimiter(t, memory.New(), limiter.PerDay(1)),
-		"another policy":  anotherPolicy(t),
-		"a race was lost": newLimiter(t, loser{}, limiter.PerDay(1), limiter.WithDenyCache(1, 0)),
+		"another policy":  newLimiter(t, anothers, limiter.PerDay(1), cached),
+		"a race was lost": newLimiter(t, refusing(lost), limiter.PerDay(1), cached),
 	} {
 		for i := range 3 {
 			r, err := l.Allow(t.Context(), "k")
@@ -204,60 +210,13 @@ func TestTheDenyCacheIsOffWhereItCouldBeWrong(t *testing.T) {
 	}
 }
 
-type inTransaction struct{ limiter.Store }
-
-func (inTransaction) Provisional() bool { return true }
-
-// loser refuses an unused key.
-type loser struct{}
-
-func (loser) Do(context.Context, limiter.Op) (limiter.State, error) {
-	return limiter.State{Row: limiter.Row{Limit: 1, Period: int64(24 * time.Hour)}, Now: time.Now().UnixNano()}, nil
-}
-
-// anotherPolicy returns a Limiter that is refused on a row which stays another's.
-func anotherPolicy(t *testing.T) *limiter.Limiter {
-	t.Helper()
-	s := memory.New()
-	fast := limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Hour}
-	if r, err := newLimiter(t, s, fast).Allow(t.Context(), "k"); err != nil || !r.Allowed {
-		t.Fatal(r, err)
-	}
-	return newLimiter(t, s, limiter.PerDay(1), limiter.WithDenyCache(1, 0))
-}
-
-func TestWithDenyCacheOutOfRange(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		size   int
-		maxAge time.Duration
-		ok     bool
-	}{
-		{0, 0, false},
-		{-1, 0, false},
-		{1, 0, true},
-		{limiter.MaxDenySize, 1, true},
-		{limiter.MaxDenySize + 1, 0, false},
-		{1, -1, false},
-		{1, limiter.MaxDenyAge, true},
-		{1, limiter.MaxDenyAge + 1, false},
-	} {
-		_, err := limiter.New(memory.New(), "l", limiter.PerDay(1), limiter.WithDenyCache(c.size, c.maxAge))
-		if (err == nil) != c.ok || err != nil && !errors.Is(err, limiter.ErrInvalid) {
-			t.Errorf("WithDenyCache(%d, %v): %v", c.size, c.maxAge, err)
-		}
-	}
-}
-
 func TestTheDenyCacheHoldsKeysAsTheyAreStored(t *testing.T) {
 	t.Parallel()
 	for _, c := range denyKeys {
 		d := newDenying(t, limiter.PerDay(1), c.opts...)
-		d.expect(c.key, 1, true, store)
-		d.expect(c.key, 1, false, store)
-		d.expect(c.key, 1, false, cache)
+		d.fill(c.key)
 		d.expect(c.key+"2", 1, true, store)
-		keys := d.DenyKeys()
+		keys, _ := d.DenyKeys()
 		if len(keys) != 1 || slices.Contains(keys, c.key) != (c.name == "Short") {
 			t.Errorf("%s: the cache holds %q", c.name, keys)
 		}
@@ -294,7 +253,7 @@ func TestDenyCacheBeforeTheRowsWindow(t *testing.T) {
 	t.Parallel()
 	edge := time.Unix(0, start)
 	now := edge.Add(time.Millisecond)
-	d := newDenying(t, limiter.FixedWindow{Limit: 10, Window: time.Hour}, limiter.WithClock(func() time.Time { return now }))
+	d := newDenying(t, limiter.FixedWindow{Limit: 10, Window: time.Hour}, clockOf(&now))
 	d.expect("k", 9, true, store)
 	now = edge.Add(-time.Second)
 	d.expect("k", 5, false, store)
@@ -304,8 +263,7 @@ func TestDenyCacheBeforeTheRowsWindow(t *testing.T) {
 
 func TestAllowUpToAndTheDenyCache(t *testing.T) {
 	t.Parallel()
-	now := time.Unix(0, start)
-	d := newDenying(t, limiter.PerHour(2), limiter.WithClock(func() time.Time { return now }))
+	d := newDenying(t, limiter.PerHour(2), fixed())
 	upTo := func(n, want int64, source limiter.Source) {
 		t.Helper()
 		r, err := d.AllowUpTo(t.Context(), "k", n)
@@ -325,22 +283,6 @@ func TestAllowUpToAndTheDenyCache(t *testing.T) {
 	d.expect("k", 1, false, cache)
 	must(t, d.Reset(t.Context(), "k"))
 	upTo(9, 2, store)
-}
-
-// slowStore is a store with a clock that stands still and has a resolution.
-type slowStore struct {
-	row  limiter.Row
-	tick int64
-}
-
-func (s *slowStore) Do(_ context.Context, op limiter.Op) (limiter.State, error) {
-	now := op.At
-	if now == 0 {
-		now = start
-	}
-	next, state := op.Apply(s.row, now)
-	s.row, state.Tick = next, s.tick
-	return state, nil
 }
 
 // The store's clock may run faster than the local one by 1/500, and may show the start of its tick.
@@ -365,9 +307,9 @@ func TestDenyCacheAsksTheStoreInTime(t *testing.T) {
 			now := time.Unix(0, start)
 			opts := []limiter.Option{limiter.WithDenyCache(1, time.Minute)}
 			if c.own {
-				opts = append(opts, limiter.WithClock(func() time.Time { return now }))
+				opts = append(opts, clockOf(&now))
 			}
-			d := denying{newLimiter(t, &slowStore{tick: c.tick}, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: c.wait}, opts...), t, nil}
+			d := denying{newLimiter(t, oneRow(c.tick), limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: c.wait}, opts...), t, nil}
 			d.SetDenyClock(func() (wall, mono int64) { return now.UnixNano(), now.UnixNano() - start })
 			d.expect("k", 1, true, store)
 			d.expect("k", 1, false, store)

@@ -48,9 +48,8 @@ func anchorsOf(text string) []string {
 
 func TestLinksOfMarkdownResolve(t *testing.T) {
 	t.Parallel()
-	texts := map[string]string{}
-	walk(t, isMarkdown, func(file, text string) { texts[file] = text })
-	files, anchors := 0, 0
+	texts := files(t, pages)
+	targets, anchors := 0, 0
 	for file, text := range texts {
 		for _, link := range linksOf(text) {
 			if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
@@ -60,7 +59,7 @@ func TestLinksOfMarkdownResolve(t *testing.T) {
 			target := file
 			if name != "" {
 				target = path.Join(path.Dir(file), name)
-				files++
+				targets++
 			}
 			if _, err := os.Stat(target); err != nil || strings.HasPrefix(target, "../") {
 				t.Errorf("%s links to %s, which is no file of this repository", file, link)
@@ -75,45 +74,35 @@ func TestLinksOfMarkdownResolve(t *testing.T) {
 		}
 	}
 	// If the patterns matched nothing, this test would always pass.
-	if files < 30 || anchors < 10 {
-		t.Errorf("found %d links to files and %d to headings, want at least 30 and 10", files, anchors)
+	if targets < 30 || anchors < 10 {
+		t.Errorf("found %d links to files and %d to headings, want at least 30 and 10", targets, anchors)
 	}
 }
 
-func TestAnchorsAreThoseOfGitHub(t *testing.T) {
+func TestMarkdown(t *testing.T) {
 	t.Parallel()
 	const text = "# Limit each route: chi, echo and gin\n## `Wait` and [`Reserve`](x.md#y)\n" +
-		"```sh\n# a comment\n```\n## Twice\n## Twice\n## under_score - and – dash\n"
+		"```sh\n# a comment\n[no](i)\n```\n## Twice\n## Twice\n## under_score - and – dash\n" +
+		"[a](b.md#c) ![d](e.svg \"title\") `[no](f)` [`g`](<h.md>)\n[j]: k.md\n"
 	want := []string{"limit-each-route-chi-echo-and-gin", "wait-and-reserve", "twice", "twice-1", "under_score---and--dash"}
 	if got := anchorsOf(text); !slices.Equal(got, want) {
-		t.Errorf("anchorsOf = %q, want %q", got, want)
+		t.Errorf("anchorsOf = %q, want those of GitHub, %q", got, want)
 	}
-}
-
-func TestLinksAreFoundOutsideOfCode(t *testing.T) {
-	t.Parallel()
-	const text = "[a](b.md#c) ![d](e.svg \"title\") `[no](f)` [`g`](<h.md>)\n```\n[no](i)\n```\n[j]: k.md\n"
-	want := []string{"b.md#c", "e.svg", "h.md", "k.md"}
-	if got := linksOf(text); !slices.Equal(got, want) {
+	if got, want := linksOf(text), []string{"x.md#y", "b.md#c", "e.svg", "h.md", "k.md"}; !slices.Equal(got, want) {
 		t.Errorf("linksOf = %q, want %q", got, want)
 	}
 }
 
 func TestCommentsNameHeadingsOfDesign(t *testing.T) {
 	t.Parallel()
-	design, err := os.ReadFile("DESIGN.md")
-	must(t, err)
 	var known []string
-	for _, m := range headings.FindAllStringSubmatch(string(design), -1) {
+	for _, m := range headings.FindAllStringSubmatch(read(t, "DESIGN.md"), -1) {
 		known = append(known, m[1])
 	}
 	lineBreak := regexp.MustCompile(`\n\s*(//|--)\s*`)
 	reference := regexp.MustCompile(`DESIGN\.md, ("[^"]+"(?: and "[^"]+")*)`)
-	isCode := func(file string) bool {
-		return path.Ext(file) == ".sql" || path.Ext(file) == ".go" && !strings.HasSuffix(file, "_test.go")
-	}
 	found := 0
-	walk(t, isCode, func(file, text string) {
+	for file, text := range files(t, `\.(go|sql)$`) {
 		for _, m := range reference.FindAllStringSubmatch(lineBreak.ReplaceAllString(text, " "), -1) {
 			for _, heading := range strings.Split(strings.Trim(m[1], `"`), `" and "`) {
 				found++
@@ -122,7 +111,7 @@ func TestCommentsNameHeadingsOfDesign(t *testing.T) {
 				}
 			}
 		}
-	})
+	}
 	// If the pattern matched nothing, this test would always pass.
 	if found < 5 {
 		t.Errorf("found %d references to headings, want at least 5", found)

@@ -1,5 +1,10 @@
 package limiter
 
+import (
+	"maps"
+	"slices"
+)
+
 // SetDenyClock gives the deny cache another local clock.
 func (l *Limiter) SetDenyClock(clock func() (wall, mono int64)) {
 	l.deny.clock = func() instant {
@@ -8,25 +13,15 @@ func (l *Limiter) SetDenyClock(clock func() (wall, mono int64)) {
 	}
 }
 
-// DenyCounts returns how many keys the deny cache holds by its own count, and by its maps'.
-func (l *Limiter) DenyCounts() (counted, held int) {
+// DenyKeys returns the keys that the deny cache holds, and how many they are by its own count.
+func (l *Limiter) DenyKeys() (keys []string, counted int) {
 	for i := range l.deny.refusals.shards {
 		sh := &l.deny.refusals.shards[i]
 		sh.mu.RLock()
-		held += len(sh.keys)
+		keys = slices.AppendSeq(keys, maps.Keys(sh.keys))
 		sh.mu.RUnlock()
 	}
-	return int(l.deny.refusals.held.Load()), held
-}
-
-// DenyKeys returns the keys that the deny cache holds.
-func (l *Limiter) DenyKeys() (keys []string) {
-	for i := range l.deny.refusals.shards {
-		for key := range l.deny.refusals.shards[i].keys {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+	return keys, int(l.deny.refusals.held.Load())
 }
 
 // Visible returns r without its unexported part, which a Result made in a test cannot have.

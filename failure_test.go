@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,37 +13,18 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// brokenStore returns an error for every operation.
-type brokenStore struct {
-	err   error
-	calls int
-}
-
-func (s *brokenStore) Do(context.Context, limiter.Op) (limiter.State, error) {
-	s.calls++
-	return limiter.State{Took: true}, s.err
-}
-
-// failurePolicies are all failure policies.
-func failurePolicies() map[string]limiter.Option {
-	return map[string]limiter.Option{"closed": limiter.FailClosed(), "open": limiter.FailOpen(), "local": limiter.FailLocal(memory.New())}
-}
-
 // errKeyBusy is the error of an operation that timed out in its key's queue.
 var errKeyBusy = fmt.Errorf("%w: %w: %w", limiter.ErrKeyBusy, limiter.ErrNotApplied, context.DeadlineExceeded)
 
 func TestEveryOperationHasTheTimeLimit(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		opts []limiter.Option
-		want time.Duration
-	}{
-		{nil, 250 * time.Millisecond},
-		{[]limiter.Option{limiter.WithTimeout(time.Second)}, time.Second},
-		{[]limiter.Option{limiter.WithTimeout(1)}, 1},
+	for want, opts := range map[time.Duration][]limiter.Option{
+		250 * time.Millisecond: nil,
+		time.Second:            {limiter.WithTimeout(time.Second)},
+		1:                      {limiter.WithTimeout(1)},
 	} {
-		store := &flakyStore{Store: memory.New()}
-		l := newLimiter(t, store, limiter.PerSecond(1), c.opts...)
+		store := &spyStore{Store: memory.New()}
+		l := newLimiter(t, store, limiter.PerSecond(1), opts...)
 		_, _ = l.Allow(t.Context(), "k")
 		_, _ = l.Peek(t.Context(), "k")
 		r, _ := l.Reserve(t.Context(), "k", 1, time.Second)
@@ -55,8 +35,8 @@ func TestEveryOperationHasTheTimeLimit(t *testing.T) {
 			t.Errorf("%d operations, want 6", len(store.ops))
 		}
 		for _, op := range store.ops {
-			if op.Timeout != c.want {
-				t.Errorf("operation %d has %v, want %v", op.Kind, op.Timeout, c.want)
+			if op.Timeout != want {
+				t.Errorf("%v has the time limit %v, want %v", op.Kind, op.Timeout, want)
 			}
 		}
 	}
@@ -83,8 +63,8 @@ func calls(ctx context.Context, l *limiter.Limiter, charged limiter.Result) (dec
 		"Charge":    func() error { return testenv.ErrorOf(l.Charge(ctx, "k", 2)) },
 		"Charge(0)": func() error { return testenv.ErrorOf(l.Charge(ctx, "k", 0)) },
 		"Block":     func() error { return l.Block(ctx, "k", time.Hour) },
-		"Refund":    func() error { return testenv.ErrorOf(l.Refund(ctx, "k", 1)) },
-		"RefundOf":  func() error { return testenv.ErrorOf(l.RefundOf(ctx, "k", 1, charged)) },
+		"Refund":    func() error { return refunding(l.Refund(ctx, "k", 1)) },
+		"RefundOf":  func() error { return refunding(l.RefundOf(ctx, "k", 1, charged)) },
 		"Reset":     func() error { return l.Reset(ctx, "k") },
 	}
 	return decisions, others
@@ -117,7 +97,7 @@ func TestFailurePolicies(t *testing.T) {
 		}
 		for name, opt := range failurePolicies() {
 			for where, provisional := range map[string]bool{"on a pool": false, "in a transaction": true} {
-				store := &flakyStore{Store: memory.New()}
+				store := &spyStore{Store: memory.New()}
 				var s limiter.Store = store
 				if provisional {
 					s = inTransaction{store}
@@ -174,149 +154,42 @@ func TestFailurePolicies(t *testing.T) {
 	}
 }
 
-// No failure policy lets a wrong call or a caller that has left pass, and the store is not asked.
-func TestInvalidCalls(t *testing.T) {
+// What the store admits and what the fallback admits while the store is down are each at
+// most what the policy admits.
+func TestFailLocalAdmitsPolicyOnceMore(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	gone, leave := context.WithCancel(ctx)
-	leave()
-	late, cancel := context.WithTimeout(ctx, -1)
-	defer cancel()
-	const most = int64(thirtyYears / (200 * time.Millisecond))
-	local := newLimiter(t, &brokenStore{err: limiter.ErrNotApplied}, limiter.PerSecond(5), limiter.FailLocal(memory.New()))
-	byFallback, err := local.Allow(ctx, "k")
-	must(t, err)
-	for name, opt := range failurePolicies() {
-		store := &flakyStore{Store: memory.New()}
-		now := time.Unix(1e9, 0)
-		clock := limiter.WithClock(func() time.Time { return now })
-		l := newLimiter(t, store, limiter.PerSecond(5), opt, clock)
-		w := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second}, opt, clock)
-		counts := newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second, CountRejected: true}, opt, clock)
-		res, err := l.Allow(ctx, "k")
-		must(t, err)
-		store.err, store.ops = limiter.ErrNotApplied, nil
-		allow := func(ctx context.Context, key string, n int64) error { return refusal(l.AllowN(ctx, key, n)) }
-		upTo := func(ctx context.Context, l *limiter.Limiter, key string, n int64) error {
-			return refusal(l.AllowUpTo(ctx, key, n))
-		}
-		peek := func(l *limiter.Limiter, key string, n int64) error { return refusal(l.PeekN(ctx, key, n)) }
-		charge := func(ctx context.Context, l *limiter.Limiter, key string, n int64) error {
-			return refusal(l.Charge(ctx, key, n))
-		}
-		reserve := func(l *limiter.Limiter, n int64, maxWait time.Duration) error {
-			r, err := l.Reserve(ctx, "k", n, maxWait)
-			if r.Delay != math.MaxInt64 {
-				t.Errorf("Reserve(%d, %v): Delay %v, want the longest", n, maxWait, r.Delay)
+	store := &spyStore{Store: memory.New()}
+	l := newLimiter(t, store, limiter.PerHour(5), limiter.FailLocal(memory.New()))
+	admitted := map[limiter.Source]int{}
+	for i, err := range []error{nil, limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, nil} {
+		store.err = err
+		for range 20 {
+			res, err := l.Allow(t.Context(), "k")
+			must(t, err)
+			if local := res.Source == limiter.SourceLocal; local != (store.err != nil) {
+				t.Fatalf("phase %d: the source is %v", i, res.Source)
 			}
-			return refusal(r.Result, err)
-		}
-		refundOf := func(ctx context.Context, key string, n int64, res limiter.Result) error {
-			return testenv.ErrorOf(l.RefundOf(ctx, key, n, res))
-		}
-		invalid, exceeds, canceled := limiter.ErrInvalid, limiter.ErrExceedsCapacity, limiter.ErrCanceled
-		other := byFallback
-		if name == "local" {
-			other = limiter.Result{} // this limiter has a fallback
-		}
-		for _, c := range []struct {
-			what string
-			err  error
-			want error // nil: the call does nothing
-		}{
-			{"the empty key", allow(ctx, "", 1), invalid},
-			{"a negative cost", allow(ctx, "k", -1), invalid},
-			{"the lowest cost", allow(ctx, "k", math.MinInt64), invalid},
-			{"a cost above capacity", allow(ctx, "k", 6), exceeds},
-			{"the highest cost", allow(ctx, "k", math.MaxInt64), exceeds},
-			{"a context that was canceled", allow(gone, "k", 1), context.Canceled},
-			{"a context that was canceled, as a class", allow(gone, "k", 1), canceled},
-			{"a deadline that has passed", allow(late, "k", 1), canceled},
-			{"AllowUpTo(0)", upTo(ctx, l, "k", 0), invalid},
-			{"AllowUpTo of a negative cost", upTo(ctx, w, "k", -1), invalid},
-			{"AllowUpTo without a key", upTo(ctx, l, "", 1), invalid},
-			{"AllowUpTo where refusals count", upTo(ctx, counts, "k", 1), errors.ErrUnsupported},
-			{"AllowUpTo where refusals count, as a class", upTo(ctx, counts, "k", 1), invalid},
-			{"AllowUpTo after leaving", upTo(gone, l, "k", 1), canceled},
-			{"PeekN of a negative cost", peek(l, "k", -1), invalid},
-			{"PeekN of the lowest cost", peek(w, "k", math.MinInt64), invalid},
-			{"PeekN above the capacity", peek(l, "k", 6), exceeds},
-			{"PeekN above the limit", peek(w, "k", math.MaxInt64), exceeds},
-			{"PeekN above the limit where refusals count", peek(counts, "k", 6), exceeds},
-			{"PeekN without a key", peek(l, "", 1), invalid},
-			{"a charge without a key", charge(ctx, l, "", 1), invalid},
-			{"a charge of 0 without a key", charge(ctx, l, "", 0), invalid},
-			{"a negative charge", charge(ctx, l, "k", -1), invalid},
-			{"the lowest charge", charge(ctx, w, "k", math.MinInt64), invalid},
-			{"a charge of over 30 years", charge(ctx, l, "k", most+1), exceeds},
-			{"the highest charge", charge(ctx, l, "k", math.MaxInt64), exceeds},
-			{"a charge after leaving", charge(gone, l, "k", 1), canceled},
-			{"a block without a key", l.Block(ctx, "", time.Second), invalid},
-			{"a block of no time", l.Block(ctx, "k", 0), invalid},
-			{"a block of negative time", w.Block(ctx, "k", -1), invalid},
-			{"a block that is too long", w.Block(ctx, "k", limiter.MaxBlock+1), invalid},
-			{"the highest block", counts.Block(ctx, "k", math.MaxInt64), invalid},
-			{"a block after leaving", l.Block(gone, "k", time.Second), canceled},
-			{"a negative refund", testenv.ErrorOf(l.Refund(ctx, "k", -1)), invalid},
-			{"a refund of 0", testenv.ErrorOf(l.Refund(ctx, "k", 0)), nil},
-			{"a refund of 0 after leaving", testenv.ErrorOf(l.Refund(gone, "k", 0)), canceled},
-			{"a refund without a key", testenv.ErrorOf(l.Refund(ctx, "", 0)), invalid},
-			{"RefundOf of a negative amount", refundOf(ctx, "k", -1, res), invalid},
-			{"RefundOf of a negative amount of nothing", refundOf(ctx, "k", -1, limiter.Result{}), invalid},
-			{"RefundOf of 0", refundOf(ctx, "k", 0, res), nil},
-			{"RefundOf of nothing", refundOf(ctx, "k", 1, limiter.Result{}), nil},
-			{"RefundOf without a key", refundOf(ctx, "", 1, res), invalid},
-			{"RefundOf after leaving", refundOf(gone, "k", 1, res), canceled},
-			{"RefundOf of nothing after leaving", refundOf(gone, "k", 1, limiter.Result{}), canceled},
-			{"RefundOf of another limiter's fallback", refundOf(ctx, "k", 1, other), map[bool]error{true: nil, false: invalid}[name == "local"]},
-			{"a reset without a key", l.Reset(ctx, ""), invalid},
-			{"a reset after leaving", l.Reset(gone, "k"), canceled},
-			{"a reservation above capacity", reserve(l, 6, time.Second), exceeds},
-			{"a negative reservation", reserve(l, -1, time.Second), invalid},
-			{"a negative wait", reserve(l, 1, -1), invalid},
-			{"a wait that is too long", reserve(l, 1, limiter.MaxReserve+1), invalid},
-			{"a reservation of 0 that waits too long", reserve(l, 0, limiter.MaxReserve+1), invalid},
-			{"a reservation where refusals count", reserve(counts, 1, time.Second), errors.ErrUnsupported},
-			{"a reservation of 0 where refusals count", reserve(counts, 0, time.Second), errors.ErrUnsupported},
-			{"a wait where refusals count", counts.Wait(ctx, "k"), errors.ErrUnsupported},
-			{"WaitN(0) without a key", l.WaitN(ctx, "", 0), invalid},
-			{"WaitN(0) after leaving", l.WaitN(gone, "k", 0), context.Canceled},
-			{"a wait with a deadline that has passed", l.Wait(late, "k"), context.DeadlineExceeded},
-			{"a wait for a negative cost", l.WaitN(ctx, "k", -1), invalid},
-			{"a wait above capacity", l.WaitN(ctx, "k", 6), exceeds},
-		} {
-			if !errors.Is(c.err, c.want) || limiter.StoreFailed(c.err) {
-				t.Errorf("Fail %s: %s: %v, want %v", name, c.what, c.err, c.want)
+			if res.Allowed {
+				admitted[res.Source]++
+			} else if res.RetryAfter <= 0 {
+				t.Errorf("a refusal by %v has RetryAfter %v", res.Source, res.RetryAfter)
 			}
 		}
-		for _, now = range []time.Time{
-			{}, time.Unix(0, 0), time.Unix(-1, 0), time.Date(2080, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(math.MaxInt64, 0),
-		} {
-			for i, err := range []error{allow(ctx, "k", 1), testenv.ErrorOf(l.Refund(ctx, "k", 1)), l.Reset(ctx, "k")} {
-				if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), "1970 and 2079") {
-					t.Errorf("method %d when the clock says %v: %v, want ErrInvalid that names the years", i, now, err)
-				}
-			}
-		}
-		if len(store.ops) != 0 {
-			t.Errorf("Fail %s: the store got %+v, want nothing", name, store.ops)
-		}
-		now, store.err = time.Unix(1e9, 0), nil
-		for i, err := range []error{
-			testenv.ErrorOf(l.Charge(ctx, "k", most)), testenv.ErrorOf(w.Charge(ctx, "k", math.MaxInt64)), testenv.ErrorOf(counts.Charge(ctx, "k", 1)),
-			testenv.ErrorOf(counts.PeekN(ctx, "k", 5)), l.Block(ctx, "k", 1), w.Block(ctx, "k", limiter.MaxBlock), counts.Block(ctx, "k", 1),
-		} {
-			if err != nil || len(store.ops) != 7 {
-				t.Errorf("valid call %d: %v, %d calls of the store, want 7", i, err, len(store.ops))
-			}
-		}
+	}
+	if admitted[limiter.SourceStore] != 5 || admitted[limiter.SourceLocal] != 5 {
+		t.Errorf("admitted %v, want 5 by each", admitted)
 	}
 }
 
-// refusal returns the error of a call. It panics if the Result is not the one that comes with an error.
-func refusal(res limiter.Result, err error) error {
-	if res != (limiter.Result{Source: limiter.SourcePolicy}) {
-		panic(fmt.Sprintf("%+v with the error %v", res, err))
+func TestFailLocalWithFailingFallback(t *testing.T) {
+	t.Parallel()
+	var seen observed
+	l := newLimiter(t, &spyStore{err: limiter.ErrNotApplied}, limiter.PerHour(1), limiter.FailLocal(&spyStore{err: limiter.ErrMisconfigured}), seen.option())
+	err := refusal(l.Allow(t.Context(), "k"))
+	if !errors.Is(err, limiter.ErrNotApplied) || !errors.Is(err, limiter.ErrMisconfigured) {
+		t.Errorf("Allow: %v, want both errors", err)
 	}
-	return err
+	if len(seen) != 1 || seen[0].Err != err || seen[0].Result != (limiter.Result{Source: limiter.SourcePolicy}) {
+		t.Errorf("the observer was told %+v", seen)
+	}
 }

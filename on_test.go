@@ -14,12 +14,12 @@ import (
 func TestOnKeepsNamePolicyAndOptions(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, start)
-	var seen []limiter.Decision
+	var seen observed
 	l := newLimiter(t, memory.New(), limiter.PerHour(1),
-		limiter.WithClock(func() time.Time { return now }), limiter.WithKeyDigest([]byte("secret")), limiter.WithTimeout(7*time.Second),
-		limiter.WithObserver(func(_ context.Context, d limiter.Decision) { seen = append(seen, d) }), limiter.FailOpen())
+		clockOf(&now), limiter.WithKeyDigest([]byte("secret")), limiter.WithTimeout(7*time.Second),
+		seen.option(), limiter.FailOpen())
 	mustAllow(t, l, true)
-	spy := &flakyStore{Store: memory.New()}
+	spy := &spyStore{Store: memory.New()}
 	on := l.On(spy)
 	mustAllow(t, on, true) // its own state
 	mustAllow(t, on, false)
@@ -30,7 +30,7 @@ func TestOnKeepsNamePolicyAndOptions(t *testing.T) {
 	if op := spy.ops[1]; op.Name != "l" || op.Key == "k" || op.At != start || op.Timeout != 7*time.Second {
 		t.Errorf("the operation is %+v, want the name, digest, clock and timeout of the limiter", op)
 	}
-	if r, err := l.On(&brokenStore{err: limiter.ErrNotApplied}).Allow(t.Context(), "k"); err != nil || !r.Allowed || r.Source != limiter.SourcePolicy {
+	if r, err := l.On(&spyStore{err: limiter.ErrNotApplied}).Allow(t.Context(), "k"); err != nil || !r.Allowed || r.Source != limiter.SourcePolicy {
 		t.Errorf("FailOpen on another store: %+v, %v", r, err)
 	}
 }
@@ -38,14 +38,10 @@ func TestOnKeepsNamePolicyAndOptions(t *testing.T) {
 func TestOnHasItsOwnDenyCache(t *testing.T) {
 	t.Parallel()
 	d := newDenying(t, limiter.PerDay(1))
-	d.expect("k", 1, true, store)
-	d.expect("k", 1, false, store)
-	d.expect("k", 1, false, cache)
-	other := &flakyStore{Store: memory.New()}
+	d.fill("k")
+	other := &spyStore{Store: memory.New()}
 	on := denying{d.On(other), t, other}
-	on.expect("k", 1, true, store) // the other store has room
-	on.expect("k", 1, false, store)
-	on.expect("k", 1, false, cache)
+	on.fill("k") // the other store has room
 	must(t, on.Reset(t.Context(), "k"))
 	on.expect("k", 1, true, store)
 	d.expect("k", 1, false, cache)
@@ -55,9 +51,7 @@ func TestOnHasItsOwnDenyCache(t *testing.T) {
 		tx.expect("k", 1, false, store)
 	}
 	again := denying{tx.On(memory.New()), t, other}
-	again.expect("k", 1, true, store)
-	again.expect("k", 1, false, store)
-	again.expect("k", 1, false, cache)
+	again.fill("k")
 }
 
 type storeMap map[string]limiter.Row
@@ -70,18 +64,13 @@ func TestOnNoStoreIsInvalid(t *testing.T) {
 	l := newLimiter(t, memory.New(), limiter.PerHour(5), limiter.FailLocal(memory.New()), limiter.WithDenyCache(5, 0))
 	for name, store := range map[string]limiter.Store{"nil": nil, "a nil pointer": (*memory.Store)(nil), "a nil function": storeFunc(nil), "a nil map": storeMap(nil)} {
 		on := l.On(store)
-		r, allowErr := on.Allow(ctx, "k")
-		_, upToErr := on.AllowUpTo(ctx, "k", 1)
-		_, chargeErr := on.Charge(ctx, "k", 1)
-		_, reserveErr := on.Reserve(ctx, "k", 1, 0)
-		_, allErr := limiter.AllowAll(ctx, limiter.Claim{Limiter: on, Key: "k"})
-		_, peekErr := on.Peek(ctx, "k")
 		for i, err := range []error{
-			allowErr, upToErr, chargeErr, reserveErr, allErr, peekErr, testenv.ErrorOf(on.Refund(ctx, "k", 1)),
+			refusal(on.Allow(ctx, "k")), refusal(on.AllowUpTo(ctx, "k", 1)), refusal(on.Charge(ctx, "k", 1)), refusal(on.Peek(ctx, "k")),
+			testenv.ErrorOf(on.Reserve(ctx, "k", 1, 0)), testenv.ErrorOf(limiter.AllowAll(ctx, claims(on)...)), testenv.ErrorOf(on.Refund(ctx, "k", 1)),
 			on.Reset(ctx, "k"), on.Wait(ctx, "k"), on.Block(ctx, "k", 1),
 		} {
-			if !errors.Is(err, limiter.ErrInvalid) || r.Allowed || limiter.StoreFailed(err) {
-				t.Errorf("%s: method %d: %v, %+v, want ErrInvalid", name, i, err, r)
+			if !errors.Is(err, limiter.ErrInvalid) || limiter.StoreFailed(err) {
+				t.Errorf("%s: method %d: %v, want ErrInvalid", name, i, err)
 			}
 		}
 		mustAllow(t, on.On(memory.New()), true)

@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -27,19 +28,9 @@ func over(ns *big.Rat, step time.Duration) *big.Rat {
 	return new(big.Rat).Quo(ns, rat(int64(step)))
 }
 
-func minRat(a, b *big.Rat) *big.Rat {
-	if a.Cmp(b) < 0 {
-		return a
-	}
-	return b
-}
+func minRat(a, b *big.Rat) *big.Rat { return slices.MinFunc([]*big.Rat{a, b}, (*big.Rat).Cmp) }
 
-func maxRat(a, b *big.Rat) *big.Rat {
-	if a.Cmp(b) > 0 {
-		return a
-	}
-	return b
-}
+func maxRat(a, b *big.Rat) *big.Rat { return slices.MaxFunc([]*big.Rat{a, b}, (*big.Rat).Cmp) }
 
 // level is the tokens at now under the policy that the bucket was used with.
 func (o *bucketOracle) level(now int64) *big.Rat {

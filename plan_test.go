@@ -28,51 +28,12 @@ func (p *plans) option() limiter.Option {
 	})
 }
 
-func TestWithPolicyForIsAskedOncePerRequest(t *testing.T) {
-	t.Parallel()
-	p := &plans{}
-	clock := limiter.WithClock(func() time.Time { return time.Unix(0, start) })
-	l := newLimiter(t, memory.New(), limiter.PerHour(100), p.option(), clock, limiter.WithKeyDigest([]byte("secret")))
-	ctx := t.Context()
-	booked, err := l.Reserve(ctx, "k", 1, 0)
-	if err != nil || p.calls != 1 {
-		t.Fatalf("Reserve: %v, f ran %d times", err, p.calls)
-	}
-	for _, c := range []struct {
-		what string
-		want int
-		do   func() error
-	}{
-		{"Allow", 1, func() error { _, err := l.Allow(ctx, "k"); return err }},
-		{"AllowN(0)", 1, func() error { _, err := l.AllowN(ctx, "k", 0); return err }},
-		{"AllowUpTo", 1, func() error { _, err := l.AllowUpTo(ctx, "k", 3); return err }},
-		{"Peek", 1, func() error { _, err := l.Peek(ctx, "k"); return err }},
-		{"PeekN", 1, func() error { _, err := l.PeekN(ctx, "k", 3); return err }},
-		{"Reserve(0)", 1, func() error { _, err := l.Reserve(ctx, "k", 0, 0); return err }},
-		{"Wait", 1, func() error { return l.Wait(ctx, "k") }},
-		{"WaitN(0)", 1, func() error { return l.WaitN(ctx, "k", 0) }},
-		{"Charge", 1, func() error { _, err := l.Charge(ctx, "k", 1); return err }},
-		{"Charge(0)", 1, func() error { _, err := l.Charge(ctx, "k", 0); return err }},
-		{"AllowAll", 1, func() error { _, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: "k"}); return err }},
-		{"Refund", 0, func() error { return testenv.ErrorOf(l.Refund(ctx, "k", 1)) }},
-		{"RefundOf", 0, func() error { return testenv.ErrorOf(l.RefundOf(ctx, "k", 1, booked.Result)) }},
-		{"Cancel", 0, func() error { return booked.Cancel(ctx) }},
-		{"Block", 1, func() error { return l.Block(ctx, "k", time.Second) }},
-		{"Reset", 0, func() error { return l.Reset(ctx, "k") }},
-	} {
-		p.calls, p.key = 0, "k"
-		if err := c.do(); err != nil || p.calls != c.want || p.key != "k" {
-			t.Errorf("%s: %v, f ran %d times for %q, want %d", c.what, err, p.calls, p.key, c.want)
-		}
-	}
-}
-
 func TestWithPolicyForChoosesThePolicy(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, start)
 	p := &plans{}
 	own := limiter.PerHour(2)
-	l := newLimiter(t, memory.New(), own, p.option(), limiter.WithClock(func() time.Time { return now }))
+	l := newLimiter(t, memory.New(), own, p.option(), clockOf(&now))
 	for i, c := range []struct {
 		policy  limiter.Policy
 		n       int64
@@ -132,21 +93,12 @@ func TestWithPolicyForRefusesWhatIsWrong(t *testing.T) {
 		{"a caller who has left", gone, plans{err: cause}, []error{limiter.ErrCanceled, context.Canceled}, 0},
 	} {
 		for name, fail := range failurePolicies() {
-			store := &brokenStore{}
-			p := c.plans
-			l := newLimiter(t, struct {
-				limiter.Store
-				all
-			}{store, all{}}, bucket, p.option(), fail)
-			r, allowErr := l.Allow(c.ctx, "k")
-			upTo, upToErr := l.AllowUpTo(c.ctx, "k", 1)
-			charged, chargeErr := l.Charge(c.ctx, "k", 1)
-			if r.Allowed || upTo.Allowed || upTo.Taken != 0 || charged.Allowed {
-				t.Errorf("%s: %s: %+v, %+v, %+v, want refusals", c.what, name, r, upTo, charged)
-			}
-			_, reserveErr := l.Reserve(c.ctx, "k", 1, 0)
-			_, peekErr := l.Peek(c.ctx, "k")
-			for i, err := range []error{allowErr, upToErr, chargeErr, reserveErr, peekErr, l.Block(c.ctx, "k", 1), l.Wait(c.ctx, "k")} {
+			store, p := &spyStore{Store: memory.New()}, c.plans
+			l := newLimiter(t, store, bucket, p.option(), fail)
+			for i, err := range []error{
+				refusal(l.Allow(c.ctx, "k")), refusal(l.AllowUpTo(c.ctx, "k", 1)), refusal(l.Charge(c.ctx, "k", 1)), refusal(l.Peek(c.ctx, "k")),
+				testenv.ErrorOf(l.Reserve(c.ctx, "k", 1, 0)), l.Block(c.ctx, "k", 1), l.Wait(c.ctx, "k"),
+			} {
 				for _, class := range c.classes {
 					if !errors.Is(err, class) || limiter.StoreFailed(err) {
 						t.Errorf("%s: %s: method %d: %v, want %v, which is not a failure of the store", c.what, name, i, err, class)
@@ -158,13 +110,6 @@ func TestWithPolicyForRefusesWhatIsWrong(t *testing.T) {
 			}
 		}
 	}
-}
-
-// all makes a store an AllStore.
-type all struct{}
-
-func (all) DoAll(context.Context, []limiter.Op) ([]limiter.State, error) {
-	return nil, limiter.ErrMisconfigured
 }
 
 func TestWithPolicyForAfterLeaving(t *testing.T) {
@@ -179,21 +124,12 @@ func TestWithPolicyForAfterLeaving(t *testing.T) {
 	}
 }
 
-func TestWithPolicyForIsNotNil(t *testing.T) {
-	t.Parallel()
-	if _, err := limiter.New(memory.New(), "l", limiter.PerHour(1), limiter.WithPolicyFor(nil)); !errors.Is(err, limiter.ErrInvalid) {
-		t.Errorf("New: %v, want ErrInvalid", err)
-	}
-}
-
 func TestACachedRefusalCountsOnlyForItsPolicy(t *testing.T) {
 	t.Parallel()
 	p := &plans{}
 	now := time.Unix(0, start)
-	d := newDenying(t, limiter.PerHour(1), p.option(), limiter.WithClock(func() time.Time { return now }))
-	d.expect("k", 1, true, store)
-	d.expect("k", 1, false, store)
-	d.expect("k", 1, false, cache)
+	d := newDenying(t, limiter.PerHour(1), p.option(), clockOf(&now))
+	d.fill("k")
 	p.policy = limiter.PerHour(1) // an equal one
 	d.expect("k", 1, false, cache)
 	p.policy = limiter.PerSecond(60)
@@ -206,11 +142,9 @@ func TestACachedRefusalCountsOnlyForItsPolicy(t *testing.T) {
 	now = now.Add(time.Second / 60)
 	d.expect("k", 1, true, store)
 
-	w := newDenying(t, limiter.FixedWindow{Limit: 1, Window: time.Hour}, p.option(), limiter.WithClock(func() time.Time { return now }))
+	w := newDenying(t, limiter.FixedWindow{Limit: 1, Window: time.Hour}, p.option(), clockOf(&now))
 	p.policy = nil
-	w.expect("k", 1, true, store)
-	w.expect("k", 1, false, store)
-	w.expect("k", 1, false, cache)
+	w.fill("k")
 	p.policy = limiter.FixedWindow{Limit: 1, Window: time.Hour, CountRejected: true}
 	for used := range int64(3) { // its refusals count, so the store must see them
 		if r := w.expect("k", 1, false, store); r.Used != used+2 {
@@ -221,15 +155,13 @@ func TestACachedRefusalCountsOnlyForItsPolicy(t *testing.T) {
 
 func TestCancelUsesThePolicyOfTheBooking(t *testing.T) {
 	t.Parallel()
-	p := &plans{policy: limiter.PerHour(7)}
-	now := time.Unix(0, start)
-	store := &flakyStore{Store: memory.New()}
-	l := newLimiter(t, store, limiter.PerHour(2), p.option(), limiter.WithClock(func() time.Time { return now }))
+	booked := limiter.PerHour(7)
+	p, store := &plans{policy: booked}, &spyStore{Store: memory.New()}
+	l := newLimiter(t, store, limiter.PerHour(2), p.option(), fixed())
 	r, err := l.Reserve(t.Context(), "k", 7, 0)
-	if err != nil || !r.Allowed || r.Policy != p.policy {
+	if err != nil || !r.Allowed || r.Policy != booked {
 		t.Fatalf("Reserve: %+v, %v", r, err)
 	}
-	booked := p.policy
 	p.policy = limiter.PerHour(3)
 	if err := r.Cancel(t.Context()); err != nil || store.ops[1].Kind != limiter.OpCancel || store.ops[1].Policy != booked {
 		t.Errorf("Cancel: %v, sent as %+v, want the policy %+v", err, store.ops[1], booked)

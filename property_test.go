@@ -14,9 +14,6 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// start is the instant at which histories begin: 2033, aligned to a day.
-const start = 86_400 * 23_148 * int64(time.Second)
-
 // lastClock is the last instant that a clock may say.
 const lastClock = 1<<62 - 1<<60 - int64(limiter.MaxReserve) - int64(time.Second)
 

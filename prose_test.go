@@ -78,13 +78,16 @@ func proseErrors(text string) (errs []string) {
 	return errs
 }
 
-func TestPagesHavePlainSentences(t *testing.T) {
+func TestPlainSentences(t *testing.T) {
 	t.Parallel()
-	walk(t, isMarkdown, func(file, text string) {
+	for file, text := range files(t, `\.(md|go|sql)$`) {
+		if path.Ext(file) != ".md" {
+			text = commentsOf(text)
+		}
 		for _, err := range proseErrors(text) {
 			t.Errorf("%s:%s", file, err)
 		}
-	})
+	}
 }
 
 // commentsOf returns the comments that have lines of their own in a Go or SQL file, at the same lines.
@@ -104,40 +107,25 @@ func commentsOf(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestCommentsHavePlainSentences(t *testing.T) {
-	t.Parallel()
-	isCode := func(file string) bool { return path.Ext(file) == ".go" || path.Ext(file) == ".sql" }
-	walk(t, isCode, func(file, text string) {
-		for _, err := range proseErrors(commentsOf(text)) {
-			t.Errorf("%s:%s", file, err)
-		}
-	})
-}
-
 func TestNamesOfTestsAreShort(t *testing.T) {
 	t.Parallel()
 	const most = 40
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w*)\(`)
-	isTest := func(file string) bool { return strings.HasSuffix(file, "_test.go") }
-	walk(t, isTest, func(file, text string) {
+	for file, text := range files(t, `_test\.go$`) {
 		for _, m := range declared.FindAllStringSubmatch(text, -1) {
 			if len(m[1]) > most {
 				t.Errorf("%s: %s has %d letters, %d are the most; say the rest in the names of subtests", file, m[1], len(m[1]), most)
 			}
 		}
-	})
-}
-
-func TestCommentsOf(t *testing.T) {
-	t.Parallel()
-	const text = "//go:build unix\n\npackage p // short\n\n// One,\n//\tcode\n//\n\t// two.\n -- Three.\n"
-	if got, want := commentsOf(text), "\n\n\n\nOne,\n\n\ntwo.\nThree.\n"; got != want {
-		t.Errorf("commentsOf = %q, want %q", got, want)
 	}
 }
 
 func TestProseErrors(t *testing.T) {
 	t.Parallel()
+	const source = "//go:build unix\n\npackage p // short\n\n// One,\n//\tcode\n//\n\t// two.\n -- Three.\n"
+	if got, want := commentsOf(source), "\n\n\n\nOne,\n\n\ntwo.\nThree.\n"; got != want {
+		t.Errorf("commentsOf = %q, want %q", got, want)
+	}
 	long := strings.Repeat("word ", maxWords)
 	for text, want := range map[string]string{
 		"One.\n\nTwo comes in\nplace of one.": `3: "Two comes in place of one.": instead of "in place of" write instead of`,

@@ -14,38 +14,40 @@ import (
 	"testing"
 )
 
-// walk calls f with the path and the text of every file of the repository whose path is wanted.
-func walk(t *testing.T, wanted func(path string) bool, f func(path, text string)) {
+// files returns the texts of the repository's files whose paths match a pattern, by their paths.
+func files(t *testing.T, pattern string) map[string]string {
 	t.Helper()
-	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
+	wanted, texts := regexp.MustCompile(pattern), map[string]string{}
+	must(t, filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+		switch name := entry.Name(); {
+		case err != nil:
 			return err
+		case entry.IsDir() && file != "." && (name[0] == '.' || name == "testdata"):
+			return fs.SkipDir
+		case !entry.IsDir() && wanted.MatchString(filepath.ToSlash(file)):
+			texts[filepath.ToSlash(file)] = read(t, file)
 		}
-		if name := entry.Name(); entry.IsDir() {
-			if path != "." && (name[0] == '.' || name == "testdata") {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if !wanted(filepath.ToSlash(path)) {
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		f(filepath.ToSlash(path), strings.ReplaceAll(string(text), "\r\n", "\n"))
-		return err
-	})
-	must(t, err)
+		return nil
+	}))
+	return texts
 }
 
-// isMarkdown reports whether a file is documentation in Markdown.
-func isMarkdown(file string) bool { return path.Ext(file) == ".md" }
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	return strings.ReplaceAll(string(text), "\r\n", "\n")
+}
+
+// pages matches documentation in Markdown.
+const pages = `\.md$`
 
 // snippets returns the Go code of every Markdown file. Whole programs are apart, because another
 // test runs them.
 func snippets(t *testing.T) (programs []string, fragments map[string][]string) {
 	t.Helper()
 	fragments = map[string][]string{}
-	walk(t, isMarkdown, func(file, text string) {
+	for file, text := range files(t, pages) {
 		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text, -1) {
 			if strings.HasPrefix(m[1], "package main") {
 				programs = append(programs, m[1])
@@ -53,19 +55,16 @@ func snippets(t *testing.T) (programs []string, fragments map[string][]string) {
 				fragments[file] = append(fragments[file], m[1])
 			}
 		}
-	})
+	}
 	return programs, fragments
 }
 
 func TestSnippetsAreCompiled(t *testing.T) {
 	t.Parallel()
-	compiled := map[string]string{}
-	isExample := func(file string) bool {
-		name := path.Base(file)
-		return strings.HasPrefix(name, "example_") && strings.HasSuffix(name, "_test.go") ||
-			strings.HasPrefix(file, "examples/") && path.Ext(name) == ".go"
+	var compiled strings.Builder
+	for _, text := range files(t, `(^|/)example_(\w+_)?test\.go$|^examples/.*\.go$`) {
+		compiled.WriteString(unindent(text) + "\n")
 	}
-	walk(t, isExample, func(file, text string) { compiled[file] = unindent(text) })
 	programs, fragments := snippets(t)
 	// If the pattern of a snippet matched nothing, this test would always pass.
 	if len(programs) < 2 {
@@ -82,8 +81,7 @@ func TestSnippetsAreCompiled(t *testing.T) {
 			if code, _, _ := strings.Cut(f, "// Output:"); strings.Count(code, "\n") > maxLines && strings.HasPrefix(file, "docs/") {
 				t.Errorf("a snippet of %s has more than %d lines:\n%s", file, maxLines, f)
 			}
-			stands := func(text string) bool { return strings.Contains(text+"\n", unindent(f)+"\n") }
-			if !slices.ContainsFunc(slices.Collect(maps.Values(compiled)), stands) {
+			if !strings.Contains(compiled.String(), unindent(f)+"\n") {
 				t.Errorf("no example holds this snippet of %s:\n%s", file, f)
 			}
 		}
@@ -127,19 +125,17 @@ func TestTheGuidesProgramsCompileAndRun(t *testing.T) {
 
 func TestSpeedsOfThePagesStandInTheResults(t *testing.T) {
 	t.Parallel()
-	var results strings.Builder
-	walk(t, func(file string) bool { return isMarkdown(file) && strings.HasPrefix(file, "bench/results/") },
-		func(_, text string) { results.WriteString(text) })
 	rates := regexp.MustCompile(`[\d,]+,\d{3}\b`)
-	measured := rates.FindAllString(results.String(), -1)
+	var measured []string
+	for _, text := range files(t, `^bench/results/.*\.md$`) {
+		measured = append(measured, rates.FindAllString(text, -1)...)
+	}
 	claims := 0
 	for file, part := range map[string][2]string{
 		"README.md": {"## How fast", "## How it is proved"}, "docs/performance.md": {"# Performance"},
 		"docs/sizing.md": {"# Sizing", "## When to add what"},
 	} {
-		text, err := os.ReadFile(file)
-		must(t, err)
-		_, section, _ := strings.Cut(string(text), part[0]+"\n")
+		_, section, _ := strings.Cut(read(t, file), part[0]+"\n")
 		section, _, _ = strings.Cut(section, "\n"+cmp.Or(part[1], "no end")+"\n")
 		for _, rate := range rates.FindAllString(section, -1) {
 			claims++
@@ -156,15 +152,14 @@ func TestSpeedsOfThePagesStandInTheResults(t *testing.T) {
 func TestPagesNameFilesThatThereAre(t *testing.T) {
 	t.Parallel()
 	named := 0
-	isPage := func(file string) bool { return isMarkdown(file) && strings.HasPrefix(file, "docs/") }
-	walk(t, isPage, func(page, text string) {
+	for page, text := range files(t, `^docs/.*\.md$`) {
 		for _, m := range regexp.MustCompile("`((?:\\w+/)*\\w+\\.(?:go|jsonl|svg|sql))`").FindAllStringSubmatch(text, -1) {
 			named++
 			if _, err := os.Stat(m[1]); err != nil && m[1] != "main.go" { // which the reader writes
 				t.Errorf("%s names %s, which is no file of this repository", page, m[1])
 			}
 		}
-	})
+	}
 	if named < 80 {
 		t.Errorf("found %d files in the pages, want at least 80", named)
 	}
@@ -173,13 +168,11 @@ func TestPagesNameFilesThatThereAre(t *testing.T) {
 func TestTheRecipeGetsTheTestedTestcontainers(t *testing.T) {
 	t.Parallel()
 	const module = "github.com/testcontainers/testcontainers-go/modules/postgres"
-	goMod, err := os.ReadFile("go.mod")
-	must(t, err)
-	version := regexp.MustCompile(regexp.QuoteMeta(module) + ` (v\S+)`).FindSubmatch(goMod)
+	version := regexp.MustCompile(regexp.QuoteMeta(module) + ` (v\S+)`).FindStringSubmatch(read(t, "go.mod"))
 	if version == nil {
 		t.Fatalf("go.mod does not require %s", module)
 	}
-	if want := "go get " + module + "@" + string(version[1]) + "\n"; !holds(t, "docs/recipes.md", want) {
+	if want := "go get " + module + "@" + version[1] + "\n"; !strings.Contains(read(t, "docs/recipes.md"), want) {
 		t.Errorf("docs/recipes.md does not hold %q", want)
 	}
 }
@@ -187,9 +180,7 @@ func TestTheRecipeGetsTheTestedTestcontainers(t *testing.T) {
 func TestTheReadmeAndTheDesignAreShort(t *testing.T) {
 	t.Parallel()
 	for file, most := range map[string]int{"README.md": 800, "DESIGN.md": 2300, "SECURITY.md": 1450} { // words that a reader takes in
-		text, err := os.ReadFile(file)
-		must(t, err)
-		if n := len(strings.Fields(string(text))); n > most {
+		if n := len(strings.Fields(read(t, file))); n > most {
 			t.Errorf("%s has %d words, want at most %d; shorten it, or move what is more to docs", file, n, most)
 		}
 	}
@@ -197,23 +188,26 @@ func TestTheReadmeAndTheDesignAreShort(t *testing.T) {
 
 func TestTablesOfRulesNameTestsThatThereAre(t *testing.T) {
 	t.Parallel()
+	tests := map[string]string{} // of each package
+	for file, text := range files(t, `_test\.go$`) {
+		tests[path.Dir(file)] += "\n" + text
+	}
+	cases := strings.Join(slices.Collect(maps.Values(files(t, `^storetest/`))), "")
 	for page, least := range map[string]int{"SECURITY.md": 40, "prove/README.md": 100, "CONTRIBUTING.md": 20} {
-		text, err := os.ReadFile(page)
-		must(t, err)
-		named := 0
-		for _, m := range regexp.MustCompile("`([\\w/]+)\\.((?:Test|Fuzz|Example)\\w+)`").FindAllStringSubmatch(string(text), -1) {
+		text, named := read(t, page), 0
+		for _, m := range regexp.MustCompile("`([\\w/]+)\\.((?:Test|Fuzz|Example)\\w+)`").FindAllStringSubmatch(text, -1) {
 			named++
 			dir := m[1]
 			if dir == "limiter" {
 				dir = "."
 			}
-			if !holds(t, dir+"/*_test.go", "\nfunc "+m[2]+"(") {
+			if !strings.Contains(tests[dir], "\nfunc "+m[2]+"(") {
 				t.Errorf("%s: there is no %s.%s", page, m[1], m[2])
 			}
 		}
-		for _, m := range regexp.MustCompile("`storetest (\"[^\"]+\")`").FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile("`storetest (\"[^\"]+\")`").FindAllStringSubmatch(text, -1) {
 			named++
-			if !holds(t, "storetest/*.go", "\n\t\t"+m[1]+",\n") {
+			if !strings.Contains(cases, "\n\t\t"+m[1]+",\n") {
 				t.Errorf("%s: there is no case %s in storetest", page, m[1])
 			}
 		}
@@ -221,19 +215,4 @@ func TestTablesOfRulesNameTestsThatThereAre(t *testing.T) {
 			t.Errorf("%s names %d tests, want at least %d", page, named, least)
 		}
 	}
-}
-
-// holds reports whether one of the files that match pattern holds text.
-func holds(t *testing.T, pattern, text string) bool {
-	t.Helper()
-	files, err := filepath.Glob(pattern)
-	must(t, err)
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		must(t, err)
-		if strings.Contains(string(content), text) {
-			return true
-		}
-	}
-	return false
 }

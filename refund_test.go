@@ -1,30 +1,24 @@
 package limiter_test
 
 import (
-	"context"
-	"errors"
 	"testing"
-	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
 func TestRefundOfNothing(t *testing.T) {
 	t.Parallel()
-	for _, p := range []limiter.Policy{
-		limiter.PerDay(2),
-		limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour},
-		limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour, CountRejected: true},
-	} {
-		store := &flakyStore{Store: memory.New()}
+	for _, p := range samples {
+		store := &spyStore{Store: memory.New()}
 		l := newLimiter(t, store, p, limiter.FailOpen())
 		allow := func(n int64) limiter.Result {
 			res, _ := l.AllowN(t.Context(), "k", n)
 			return res
 		}
-		results := map[string]limiter.Result{"no Result": {}, "a peek": allow(0), "a cost above the limit": allow(3)}
-		charged := allow(2)
+		results := map[string]limiter.Result{"no Result": {}, "a peek": allow(0), "a cost above the limit": allow(6)}
+		charged := allow(5)
 		results["a refusal"] = allow(1)
 		store.err = limiter.ErrOutcomeUnknown
 		if results["a pass by FailOpen"] = allow(1); !results["a pass by FailOpen"].Allowed {
@@ -46,42 +40,6 @@ func TestRefundOfNothing(t *testing.T) {
 	}
 }
 
-// tookStore fails, and says that it did something.
-type tookStore struct{}
-
-func (tookStore) Do(context.Context, limiter.Op) (limiter.State, error) {
-	return limiter.State{Took: true}, limiter.ErrOutcomeUnknown
-}
-
-// A refund that fails does not report that it gave something back.
-func TestRefundThatFails(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, memory.New(), limiter.PerDay(5))
-	charged, err := l.Allow(t.Context(), "k")
-	must(t, err)
-	local, err := newLimiter(t, &brokenStore{err: limiter.ErrNotApplied}, limiter.PerDay(5), limiter.FailLocal(memory.New())).Allow(t.Context(), "k")
-	if err != nil || local.Source != limiter.SourceLocal {
-		t.Fatalf("Allow = %+v, %v; want a decision of the fallback", local, err)
-	}
-	for _, c := range []struct {
-		name string
-		l    *limiter.Limiter
-		key  string
-		n    int64
-		res  limiter.Result
-		want error
-	}{
-		{"a negative refund", l, "k", -1, charged, limiter.ErrInvalid},
-		{"a refund without a key", l, "", 1, charged, limiter.ErrInvalid},
-		{"what another limiter's fallback charged", l, "k", 1, local, limiter.ErrInvalid},
-		{"a store that fails", newLimiter(t, tookStore{}, limiter.PerDay(5)), "k", 1, charged, limiter.ErrOutcomeUnknown},
-	} {
-		if gave, err := c.l.RefundOf(t.Context(), c.key, c.n, c.res); gave || !errors.Is(err, c.want) {
-			t.Errorf("%s: RefundOf = %t, %v; want false, %v", c.name, gave, err, c.want)
-		}
-	}
-}
-
 func TestGivingBackToTheFallback(t *testing.T) {
 	t.Parallel()
 	for name, giveBack := range map[string]func(l *limiter.Limiter, r *limiter.Reservation) error{
@@ -94,11 +52,11 @@ func TestGivingBackToTheFallback(t *testing.T) {
 		},
 		"Cancel": func(_ *limiter.Limiter, r *limiter.Reservation) error { return r.Cancel(t.Context()) },
 	} {
-		store, fallback := &flakyStore{Store: memory.New()}, &flakyStore{Store: memory.New()}
+		store, fallback := &spyStore{Store: memory.New()}, &spyStore{Store: memory.New()}
 		l := newLimiter(t, store, limiter.PerDay(1), limiter.FailLocal(fallback), fixed())
 		for _, c := range []struct {
 			down           error
-			charged, other *flakyStore
+			charged, other *spyStore
 		}{{nil, store, fallback}, {limiter.ErrNotApplied, fallback, store}} {
 			store.err = c.down
 			r, err := l.Reserve(t.Context(), "k", 1, 0)
@@ -115,6 +73,22 @@ func TestGivingBackToTheFallback(t *testing.T) {
 			}
 			store.err = c.down
 			mustAllow(t, l, true)
+		}
+	}
+}
+
+func TestRefundOfGivesAtMostWhatWasTaken(t *testing.T) {
+	t.Parallel()
+	for name, p := range samples {
+		l := newLimiter(t, memory.New(), p, fixed())
+		res, err := l.AllowN(t.Context(), "k", 2)
+		must(t, err)
+		must(t, testenv.ErrorOf(l.AllowN(t.Context(), "k", 3)))
+		if gave, err := l.RefundOf(t.Context(), "k", 5, res); err != nil || !gave {
+			t.Errorf("%s: RefundOf: %v, %v, want true", name, gave, err)
+		}
+		if r, err := l.Peek(t.Context(), "k"); err != nil || r.Remaining != 2 {
+			t.Errorf("%s: after RefundOf of 5, of which 2 were taken: %+v, %v, want 2 left", name, r, err)
 		}
 	}
 }

@@ -3,11 +3,15 @@ package limiter_test
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
+	"github.com/sqlimit/limiter/memory"
 )
 
 func TestDenyCacheSize(t *testing.T) {
@@ -16,9 +20,7 @@ func TestDenyCacheSize(t *testing.T) {
 		d := newDenying(t, limiter.PerDay(1), limiter.WithDenyCache(size, time.Minute), fixed())
 		refuse := func(n int) {
 			for i := range n {
-				d.expect(strconv.Itoa(i), 1, true, store)
-				d.expect(strconv.Itoa(i), 1, false, store)
-				d.expect(strconv.Itoa(i), 1, false, cache) // the latest is kept, always
+				d.fill(strconv.Itoa(i)) // the latest is kept, always
 			}
 		}
 		refuse(size)
@@ -28,12 +30,12 @@ func TestDenyCacheSize(t *testing.T) {
 		for i := range 3 * size {
 			must(t, d.Reset(t.Context(), strconv.Itoa(i)))
 		}
-		if counted, held := d.DenyCounts(); counted != 0 || held != 0 {
-			t.Errorf("size %d: %d keys, %d counted, after all were reset", size, held, counted)
+		if held, counted := d.DenyKeys(); counted != 0 || len(held) != 0 {
+			t.Errorf("size %d: %d keys, %d counted, after all were reset", size, len(held), counted)
 		}
 		refuse(3 * size)
-		if counted, held := d.DenyCounts(); counted != size || held != size {
-			t.Errorf("size %d: %d keys, %d counted", size, held, counted)
+		if held, counted := d.DenyKeys(); counted != size || len(held) != size {
+			t.Errorf("size %d: %d keys, %d counted", size, len(held), counted)
 		}
 	}
 }
@@ -62,14 +64,84 @@ func TestDenyCacheConcurrently(t *testing.T) {
 				if err != nil {
 					t.Errorf("giving back: %v", err)
 				}
-				if counted, _ := d.DenyCounts(); counted > 20 || counted < 0 {
+				if _, counted := d.DenyKeys(); counted > 20 || counted < 0 {
 					t.Errorf("%d keys are held", counted)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if counted, held := d.DenyCounts(); counted != held {
-		t.Errorf("%d keys are held, %d counted", held, counted)
+	if held, counted := d.DenyKeys(); counted != len(held) {
+		t.Errorf("%d keys are held, %d counted", len(held), counted)
 	}
+}
+
+// denyKeys are keys of each way to be stored.
+var denyKeys = []struct {
+	name, key string
+	opts      []limiter.Option
+}{
+	{"Short", "192.0.2.1", nil},
+	{"Long", strings.Repeat("x", 300), nil},
+	{"Digest", "192.0.2.1", []limiter.Option{limiter.WithKeyDigest([]byte("secret"))}},
+}
+
+var denyPolicies = map[string]limiter.Policy{
+	"Bucket": limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 24 * time.Hour},
+	"Window": limiter.FixedWindow{Limit: 1, Window: 30 * 365 * 24 * time.Hour},
+}
+
+func TestACachedRefusalAllocatesNothing(t *testing.T) {
+	for name, p := range denyPolicies {
+		for _, c := range denyKeys {
+			t.Run(name+c.name, func(t *testing.T) {
+				l := newLimiter(t, memory.New(), p, append(c.opts, limiter.WithDenyCache(10, time.Hour))...)
+				for range 2 {
+					must(t, testenv.ErrorOf(l.Allow(t.Context(), c.key)))
+				}
+				if n := testing.AllocsPerRun(100, func() {
+					if r, err := l.Allow(t.Context(), c.key); err != nil || r.Source != limiter.SourceDenyCache {
+						t.Errorf("Allow = %+v, %v", r, err)
+					}
+				}); n > 0 && !testenv.Race {
+					t.Errorf("%v allocations a refusal", n)
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkDenyCache(b *testing.B) {
+	for name, p := range denyPolicies {
+		for _, c := range denyKeys {
+			b.Run(name+c.name, func(b *testing.B) { benchDeny(b, p, c.opts, c.key, 1) })
+		}
+		b.Run(name+"ManyKeys", func(b *testing.B) { benchDeny(b, p, nil, "client-", 1<<14) })
+	}
+}
+
+// benchDeny measures cached refusals of keys that begin with key.
+func benchDeny(b *testing.B, p limiter.Policy, opts []limiter.Option, key string, n int) {
+	l, err := limiter.New(memory.New(), "bench", p, append(opts, limiter.WithDenyCache(n, time.Hour))...)
+	must(b, err)
+	ctx := context.Background()
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = key
+		if i > 0 {
+			keys[i] += strconv.Itoa(i)
+		}
+		for range 2 {
+			must(b, testenv.ErrorOf(l.Allow(ctx, keys[i])))
+		}
+	}
+	var workers atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := int(workers.Add(1)) * 7919; pb.Next(); i++ {
+			if r, err := l.Allow(ctx, keys[i%n]); err != nil || r.Source != limiter.SourceDenyCache {
+				b.Error(r, err)
+			}
+		}
+	})
 }

@@ -15,6 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+var errDown = errors.New("down")
+
 // oncePerSecond is a bucket of 1: turns come a second apart.
 var oncePerSecond = limiter.PerSecond(1)
 
@@ -147,61 +149,33 @@ func TestWait(t *testing.T) {
 		nextTurn(t, l, 2*time.Second) // the refused calls booked nothing
 	})
 	inBubble(t, "tells of the cancellation even if the store fails to cancel", func(t *testing.T, _ *limiter.Limiter) {
-		down := errors.New("down")
-		store := &cancelSpy{Store: memory.New(), err: down}
+		store := &spyStore{Store: memory.New(), err: errDown, only: limiter.OpCancel}
 		l := newLimiter(t, store, oncePerSecond)
 		nextTurn(t, l, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
-		if err := l.Wait(ctx, "k"); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, down) {
+		if err := l.Wait(ctx, "k"); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, errDown) {
 			t.Errorf("Wait: %v, want ErrCanceled only", err)
 		}
-		if store.cancels != 1 || store.ctxErr != nil || store.timeout <= 0 || store.timeout > time.Second {
-			t.Errorf("%d cancels, context %v with %v left, want one that lasts for up to 1s", store.cancels, store.ctxErr, store.timeout)
+		if store.calls != 3 || store.ended || store.left <= 0 || store.left > time.Second {
+			t.Errorf("%d operations; of the last, the context had ended: %v, with %v left; want two bookings, and a cancel for up to 1s", store.calls, store.ended, store.left)
+		}
+	})
+	inBubble(t, "cancels once", func(t *testing.T, _ *limiter.Limiter) {
+		store := &spyStore{Store: memory.New(), err: errDown, only: limiter.OpCancel}
+		r := nextTurn(t, newLimiter(t, store, oncePerSecond), 0)
+		if err := r.Cancel(t.Context()); !errors.Is(err, errDown) {
+			t.Errorf("Cancel: %v, want the store's error", err)
+		}
+		if err := r.Cancel(t.Context()); err != nil || store.calls != 2 {
+			t.Errorf("the second Cancel: %v, %d operations, want 2: two cancels may give back too much", err, store.calls)
 		}
 	})
 	inBubble(t, "waits for a turn of the fallback", func(t *testing.T, _ *limiter.Limiter) {
-		l := newLimiter(t, &flakyStore{err: limiter.ErrNotApplied}, limiter.PerHour(1), limiter.FailLocal(memory.New()))
+		l := newLimiter(t, &spyStore{err: limiter.ErrNotApplied}, limiter.PerHour(1), limiter.FailLocal(memory.New()))
 		waits(t.Context(), t, l, 1, 0)
 		waits(t.Context(), t, l, 1, time.Hour)
 	})
-}
-
-// cancelSpy fails to cancel, and remembers the context that it was given.
-type cancelSpy struct {
-	limiter.Store
-	err     error
-	cancels int
-	ctxErr  error
-	timeout time.Duration
-}
-
-func (s *cancelSpy) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	if op.Kind != limiter.OpCancel {
-		return s.Store.Do(ctx, op)
-	}
-	s.cancels++
-	s.ctxErr = ctx.Err()
-	if deadline, ok := ctx.Deadline(); ok {
-		s.timeout = time.Until(deadline)
-	}
-	return limiter.State{}, s.err
-}
-
-func TestCancelIsSentOnce(t *testing.T) {
-	t.Parallel()
-	down := errors.New("down")
-	store := &cancelSpy{Store: memory.New(), err: down}
-	l := newLimiter(t, store, oncePerSecond)
-	nextTurn(t, l, 0)
-	r, err := l.Reserve(t.Context(), "k", 1, time.Minute)
-	must(t, err)
-	if err := r.Cancel(t.Context()); !errors.Is(err, down) {
-		t.Errorf("Cancel: %v, want the store's error", err)
-	}
-	if err := r.Cancel(t.Context()); err != nil || store.cancels != 1 {
-		t.Errorf("the second Cancel: %v, %d sent, want 1: twice may give back too much", err, store.cancels)
-	}
 }
 
 func TestWaitAfterSmallStepBack(t *testing.T) {

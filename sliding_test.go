@@ -36,11 +36,9 @@ type slidingTaken struct {
 	act           int64
 }
 
-const slidingSecond = int64(time.Second)
-
 func newSlidingHistory(t *testing.T, seed uint64, policies ...slidingPolicy) *slidingHistory {
 	h := &slidingHistory{T: t, r: rand.New(rand.NewPCG(seed, 0)), policies: policies}
-	h.now = 2_000_000_000*slidingSecond + h.r.Int64N(slidingSecond)
+	h.now = int64(2e18) + h.r.Int64N(1e9)
 	clock := func() time.Time { return time.Unix(0, h.now) }
 	store := memory.New(memory.WithClock(clock))
 	for _, p := range policies {
@@ -291,7 +289,7 @@ func TestSlidingWindowBounds(t *testing.T) {
 func TestLateClockOfAShorterWindow(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
-	clock, store := limiter.WithClock(func() time.Time { return now }), memory.New()
+	clock, store := clockOf(&now), memory.New()
 	long := newLimiter(t, store, limiter.SlidingWindow{Limit: 1, Window: 2 * time.Minute}, clock)
 	short := newLimiter(t, store, limiter.SlidingWindow{Limit: 1, Window: 20 * time.Second}, clock)
 	mustAllow(t, long, true)

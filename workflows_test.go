@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"iter"
 	"maps"
 	"os"
 	"path"
@@ -33,16 +34,14 @@ type step struct {
 // workflows returns the workflows by the names of their files.
 func workflows(t *testing.T) map[string]workflow {
 	t.Helper()
-	files, err := filepath.Glob(".github/workflows/*")
-	if err != nil || len(files) < 2 {
-		t.Fatalf("workflows: %q, %v", files, err)
+	names, err := filepath.Glob(".github/workflows/*")
+	if err != nil || len(names) < 2 {
+		t.Fatalf("workflows: %q, %v", names, err)
 	}
 	all := map[string]workflow{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must(t, err)
+	for _, file := range names {
 		var w workflow
-		if err := yaml.Unmarshal(text, &w); err != nil {
+		if err := yaml.Unmarshal([]byte(read(t, file)), &w); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
 		if len(w.On) == 0 || len(w.Jobs) == 0 {
@@ -51,6 +50,22 @@ func workflows(t *testing.T) map[string]workflow {
 		all[file] = w
 	}
 	return all
+}
+
+// steps returns all steps with the names of their workflows and jobs.
+func steps(t *testing.T) iter.Seq2[string, step] {
+	t.Helper()
+	return func(yield func(string, step) bool) {
+		for file, w := range workflows(t) {
+			for name, job := range w.Jobs {
+				for _, s := range job.Steps {
+					if !yield(file+": job "+name, s) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 var (
@@ -86,25 +101,21 @@ func TestWorkflowPermissions(t *testing.T) {
 func TestWorkflowsUsePinnedActions(t *testing.T) {
 	t.Parallel()
 	versions := map[string]string{} // an action is the same everywhere
-	for file, w := range workflows(t) {
-		for name, job := range w.Jobs {
-			for _, s := range job.Steps {
-				uses := s.Uses.Value
-				if uses == "" {
-					continue
-				}
-				action, commit, _ := strings.Cut(uses, "@")
-				if !pinned.MatchString(uses) || !release.MatchString(s.Uses.LineComment) {
-					t.Errorf("%s: job %s uses %s %s, want 40 hex digits and their version", file, name, uses, s.Uses.LineComment)
-				}
-				if was, found := versions[action]; found && was != commit {
-					t.Errorf("%s: job %s uses %s, elsewhere it is %s", file, name, uses, was)
-				}
-				versions[action] = commit
-				if action == "actions/checkout" && s.With["persist-credentials"] != false {
-					t.Errorf("%s: job %s leaves its credentials to all that runs after the checkout", file, name)
-				}
-			}
+	for where, s := range steps(t) {
+		uses := s.Uses.Value
+		if uses == "" {
+			continue
+		}
+		action, commit, _ := strings.Cut(uses, "@")
+		if !pinned.MatchString(uses) || !release.MatchString(s.Uses.LineComment) {
+			t.Errorf("%s uses %s %s, want 40 hex digits and their version", where, uses, s.Uses.LineComment)
+		}
+		if was, found := versions[action]; found && was != commit {
+			t.Errorf("%s uses %s, elsewhere it is %s", where, uses, was)
+		}
+		versions[action] = commit
+		if action == "actions/checkout" && s.With["persist-credentials"] != false {
+			t.Errorf("%s leaves its credentials to all that runs after the checkout", where)
 		}
 	}
 }
@@ -112,24 +123,19 @@ func TestWorkflowsUsePinnedActions(t *testing.T) {
 func TestWorkflowsRunExistingFiles(t *testing.T) {
 	t.Parallel()
 	var named []string
-	for file, w := range workflows(t) {
-		for name, job := range w.Jobs {
-			for _, s := range job.Steps {
-				if strings.Contains(s.Run, "${{") {
-					t.Errorf("%s: job %s runs text that somebody else may have written:\n%s", file, name, s.Run)
-				}
-				for _, m := range inRepo.FindAllStringSubmatch(s.Run, -1) {
-					path := strings.TrimSuffix(m[1], "...")
-					if _, err := os.Stat(path); err != nil {
-						t.Errorf("%s: job %s: %v", file, name, err)
-					}
-					named = append(named, m[1])
-				}
-				for _, m := range program.FindAllStringSubmatch(s.Run, -1) {
-					if !regexp.MustCompile(`@v\d+\.\d+\.\d+$`).MatchString(m[1]) {
-						t.Errorf("%s: job %s runs %s, of no fixed version", file, name, m[1])
-					}
-				}
+	for where, s := range steps(t) {
+		if strings.Contains(s.Run, "${{") {
+			t.Errorf("%s runs text that somebody else may have written:\n%s", where, s.Run)
+		}
+		for _, m := range inRepo.FindAllStringSubmatch(s.Run, -1) {
+			if _, err := os.Stat(strings.TrimSuffix(m[1], "...")); err != nil {
+				t.Errorf("%s: %v", where, err)
+			}
+			named = append(named, m[1])
+		}
+		for _, m := range program.FindAllStringSubmatch(s.Run, -1) {
+			if !regexp.MustCompile(`@v\d+\.\d+\.\d+$`).MatchString(m[1]) {
+				t.Errorf("%s runs %s, of no fixed version", where, m[1])
 			}
 		}
 	}
@@ -144,8 +150,9 @@ func TestWorkflowsRunExistingFiles(t *testing.T) {
 func modules(t *testing.T) []string {
 	t.Helper()
 	var dirs []string
-	isMod := func(file string) bool { return path.Base(file) == "go.mod" }
-	walk(t, isMod, func(file, _ string) { dirs = append(dirs, "./"+strings.TrimPrefix(path.Dir(file), ".")) })
+	for file := range files(t, `(^|/)go\.mod$`) {
+		dirs = append(dirs, "./"+strings.TrimPrefix(path.Dir(file), "."))
+	}
 	slices.Sort(dirs)
 	if len(dirs) < 2 {
 		t.Fatalf("found the modules %q", dirs)
@@ -156,9 +163,7 @@ func modules(t *testing.T) []string {
 // .ci/run vets, lints and tidies the modules of the workspace.
 func TestWorkspace(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("go.work")
-	must(t, err)
-	_, list, _ := strings.Cut(string(text), "use (")
+	_, list, _ := strings.Cut(read(t, "go.work"), "use (")
 	list, _, _ = strings.Cut(list, ")")
 	got := strings.Fields(list)
 	for i, dir := range got {
@@ -172,19 +177,15 @@ func TestWorkspace(t *testing.T) {
 func TestWorkflowsNameAllModules(t *testing.T) {
 	t.Parallel()
 	loops := 0
-	for file, w := range workflows(t) {
-		for name, job := range w.Jobs {
-			for _, s := range job.Steps {
-				_, list, found := strings.Cut(s.Run, "for module in ")
-				if !found {
-					continue
-				}
-				loops++
-				list, _, _ = strings.Cut(list, ";")
-				if got, want := strings.Fields(list), modules(t); !slices.Equal(got, want) {
-					t.Errorf("%s: job %s names the modules %q, want %q", file, name, got, want)
-				}
-			}
+	for where, s := range steps(t) {
+		_, list, found := strings.Cut(s.Run, "for module in ")
+		if !found {
+			continue
+		}
+		loops++
+		list, _, _ = strings.Cut(list, ";")
+		if got, want := strings.Fields(list), modules(t); !slices.Equal(got, want) {
+			t.Errorf("%s names the modules %q, want %q", where, got, want)
 		}
 	}
 	if loops < 2 {
@@ -194,27 +195,24 @@ func TestWorkflowsNameAllModules(t *testing.T) {
 
 func TestDependabot(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(".github/dependabot.yaml")
-	must(t, err)
 	var config struct {
 		Version int
 		Updates []struct {
 			Ecosystem   string `yaml:"package-ecosystem"`
 			Directories []string
-			Directory   string
 			Groups      map[string]struct{ Patterns []string }
 		}
 	}
-	if err := yaml.Unmarshal(text, &config); err != nil || config.Version != 2 {
+	if err := yaml.Unmarshal([]byte(read(t, ".github/dependabot.yaml")), &config); err != nil || config.Version != 2 {
 		t.Fatalf("version %d, %v", config.Version, err)
 	}
 	want := modules(t)
 	for i, dir := range want {
 		want[i] = strings.TrimPrefix(dir, ".")
 	}
-	ecosystems := map[string]bool{}
+	var ecosystems []string
 	for _, u := range config.Updates {
-		ecosystems[u.Ecosystem] = true
+		ecosystems = append(ecosystems, u.Ecosystem)
 		if u.Ecosystem != "gomod" {
 			continue
 		}
@@ -229,7 +227,7 @@ func TestDependabot(t *testing.T) {
 			t.Error("modernc.org/sqlite and modernc.org/libc are not updated together")
 		}
 	}
-	if !ecosystems["gomod"] || !ecosystems["github-actions"] {
+	if !slices.Contains(ecosystems, "gomod") || !slices.Contains(ecosystems, "github-actions") {
 		t.Errorf("ecosystems %v", ecosystems)
 	}
 }

@@ -4,15 +4,18 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/storetest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestStore(t *testing.T) {
 	t.Parallel()
@@ -22,24 +25,38 @@ func TestStore(t *testing.T) {
 func TestStoreWhoseClockIsSteppedBack(t *testing.T) {
 	t.Parallel()
 	storetest.RunClock(t, func(*testing.T) (limiter.Store, func(time.Duration)) {
-		c := newClock()
-		usual := c.now
-		return memory.New(memory.WithClock(c.Now)), func(d time.Duration) { c.now = usual.Add(d) }
+		now, store := newStore()
+		usual := *now
+		return store, func(d time.Duration) { *now = usual.Add(d) }
 	})
 }
 
 func TestStepBackWithinAWindow(t *testing.T) {
 	t.Parallel()
-	c := newClock() // 3 hours and 33 minutes after midnight
-	l := newLimiter(t, memory.New(memory.WithClock(c.Now)), limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour})
-	c.Add(time.Hour)
+	now, store := newStore() // 3 hours and 33 minutes after midnight
+	l := newLimiter(t, store, limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour})
+	*now = now.Add(time.Hour)
 	if !allow(t, l, "k") {
 		t.Fatal("the first request is refused")
 	}
-	c.Add(-time.Hour)
+	*now = now.Add(-time.Hour)
 	for i, want := range []bool{true, false} {
 		if got := allow(t, l, "k"); got != want {
 			t.Errorf("request %d after the step: Allow = %v, want %v", i+1, got, want)
+		}
+	}
+}
+
+func TestWithClockIgnoresNil(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(2_000_000_000, 0)
+	l := newLimiter(t, memory.New(memory.WithClock(func() time.Time { return now }), memory.WithClock(nil)), limiter.PerSecond(1))
+	for i, want := range []bool{true, false, true} {
+		if i == 2 {
+			now = now.Add(time.Second)
+		}
+		if got := allow(t, l, "k"); got != want {
+			t.Errorf("call %d: Allow = %v, want %v", i, got, want)
 		}
 	}
 }
@@ -48,29 +65,15 @@ func BenchmarkStore(b *testing.B) {
 	storetest.Bench(b, func(*testing.B) limiter.Store { return memory.New() })
 }
 
-// clock is a clock that tests move by hand.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
+// newStore returns a store and its clock.
+func newStore() (*time.Time, *memory.Store) {
+	now := time.Unix(2_000_000_000, 0)
+	return &now, memory.New(memory.WithClock(func() time.Time { return now }))
 }
 
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-func newClock() *clock { return &clock{now: time.Unix(2_000_000_000, 0)} }
-
-func newLimiter(t *testing.T, s limiter.Store, p limiter.Policy) *limiter.Limiter {
+func newLimiter(t *testing.T, s limiter.Store, p limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
-	l, err := limiter.New(s, "l", p)
+	l, err := limiter.New(s, "l", p, opts...)
 	testenv.Must(t, err)
 	return l
 }
@@ -82,25 +85,9 @@ func allow(t *testing.T, l *limiter.Limiter, key string) bool {
 	return r.Allowed
 }
 
-func TestWithClockSetsTheStoreSClock(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	l := newLimiter(t, memory.New(memory.WithClock(c.Now), memory.WithClock(nil)), limiter.PerSecond(1))
-	for i, want := range []bool{true, false} {
-		if got := allow(t, l, "k"); got != want {
-			t.Errorf("call %d: Allow = %v, want %v", i, got, want)
-		}
-	}
-	c.Add(time.Second)
-	if !allow(t, l, "k") {
-		t.Error("Allow a second later is refused")
-	}
-}
-
 func TestStoreForgetsExpiredKeys(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	store := memory.New(memory.WithClock(c.Now))
+	now, store := newStore()
 	b := newLimiter(t, store, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Minute})
 	w := newLimiter(t, store, limiter.FixedWindow{Limit: 1, Window: time.Minute})
 	const total, inUse = 200_000, 2 * 3700 // keys of the last hour and a minute, one of each a second
@@ -111,9 +98,9 @@ func TestStoreForgetsExpiredKeys(t *testing.T) {
 		if allow(t, b, strconv.Itoa(i)) || allow(t, w, strconv.Itoa(i)) {
 			t.Fatalf("key %d was forgotten at once", i)
 		}
-		c.Add(time.Second)
+		*now = now.Add(time.Second)
 	}
-	c.Add(24 * time.Hour) // now all that is left counts as expired
+	*now = now.Add(24 * time.Hour) // now all that is left counts as expired
 	held, err := store.Sweep(t.Context(), total)
 	testenv.Must(t, err)
 	// A shard of 64 is not tidied below 256 rows.
@@ -128,14 +115,13 @@ func TestStoreForgetsExpiredKeys(t *testing.T) {
 
 func TestSweepLimit(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	store := memory.New(memory.WithClock(c.Now))
+	now, store := newStore()
 	l := newLimiter(t, store, limiter.PerSecond(1))
 	const keys = 1000 // several in each shard
 	for i := range keys {
 		allow(t, l, strconv.Itoa(i))
 	}
-	c.Add(24 * time.Hour)
+	*now = now.Add(24 * time.Hour)
 	for _, want := range []int64{1, keys / 2, keys/2 - 1, 0} {
 		if n, err := store.Sweep(t.Context(), max(1, want)); n != want || err != nil {
 			t.Errorf("Sweep removed %d, %v, want %d", n, err, want)
@@ -143,44 +129,32 @@ func TestSweepLimit(t *testing.T) {
 	}
 }
 
-func TestReplayForgetsNothing(t *testing.T) {
+// The store forgets expired rows when it grows. An operation with its own time, far from the store's, must not
+// make it forget rows that count by either clock.
+func TestOtherTimesForgetNothing(t *testing.T) {
 	t.Parallel()
-	store := memory.New()
-	now := time.Now().Add(-1000 * time.Hour) // a replay of the past
-	l, err := limiter.New(store, "l", limiter.PerHour(1), limiter.WithClock(func() time.Time { return now }))
-	testenv.Must(t, err)
-	const keys = 40_000 // enough for every shard to be tidied
-	for i := range keys {
-		if !allow(t, l, strconv.Itoa(i)) {
-			t.Fatalf("the first request of key %d is refused", i)
+	for name, ahead := range map[string]time.Duration{"a replay of the past": -1000 * time.Hour, "a time ahead": 1000 * time.Hour} {
+		store := memory.New()
+		other := time.Now().Add(ahead)
+		l := newLimiter(t, store, limiter.PerHour(1))
+		far := newLimiter(t, store, limiter.PerHour(1), limiter.WithClock(func() time.Time { return other }))
+		if !allow(t, l, "own") {
+			t.Fatalf("%s: the key of the store's clock is refused at first", name)
 		}
-	}
-	for i := range keys {
-		if allow(t, l, strconv.Itoa(i)) {
-			t.Fatalf("key %d was forgotten", i)
+		const keys = 40_000 // enough for every shard to be tidied
+		for i := range keys {
+			if !allow(t, far, strconv.Itoa(i)) {
+				t.Fatalf("%s: the first request of key %d is refused", name, i)
+			}
 		}
-	}
-}
-
-// The store forgets expired rows when it grows. An operation with its own time, hours ahead, must not
-// make it forget rows that count by the store's clock.
-func TestATimeAheadForgetsNoKeyInUse(t *testing.T) {
-	t.Parallel()
-	store := memory.New()
-	policy := limiter.PerHour(1)
-	own, err := limiter.New(store, "own", policy)
-	testenv.Must(t, err)
-	later := time.Now().Add(1000 * time.Hour)
-	ahead, err := limiter.New(store, "ahead", policy, limiter.WithClock(func() time.Time { return later }))
-	testenv.Must(t, err)
-	if res, err := own.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-		t.Fatalf("Allow = %+v, %v", res, err)
-	}
-	for i := range 40_000 { // every part of the store grows
-		testenv.Must(t, testenv.ErrorOf(ahead.Allow(t.Context(), strconv.Itoa(i))))
-	}
-	if res, err := own.Allow(t.Context(), "k"); err != nil || res.Allowed {
-		t.Errorf("Allow = %+v, %v, want it refused", res, err)
+		for i := range keys {
+			if ahead < 0 && allow(t, far, strconv.Itoa(i)) {
+				t.Fatalf("%s: key %d was forgotten", name, i)
+			}
+		}
+		if allow(t, l, "own") {
+			t.Errorf("%s: the key of the store's clock was forgotten", name)
+		}
 	}
 }
 
