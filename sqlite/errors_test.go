@@ -24,58 +24,44 @@ func TestInterpretError(t *testing.T) {
 	t.Parallel()
 	notApplied, unknown, misconfigured, invalid := limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrInvalid
 	for _, c := range []struct {
-		name        string
-		err         error
 		read, write error // the classes
 		outage      bool  // whether the store is at fault: then no operation can succeed
+		errs        []error
 	}{
-		{"SQLITE_BUSY", &coded{5, "database is locked"}, notApplied, notApplied, true},
-		{"SQLITE_BUSY_SNAPSHOT", &coded{517, "database is locked"}, notApplied, notApplied, true},
-		{"SQLITE_LOCKED", &coded{6, "database table is locked"}, notApplied, notApplied, true},
-		{"SQLITE_FULL", &coded{13, "database or disk is full"}, notApplied, notApplied, false},
-		{"SQLITE_INTERRUPT", &coded{9, "interrupted"}, notApplied, notApplied, false},
-		{"SQLITE_PROTOCOL", &coded{15, "locking protocol"}, notApplied, notApplied, true},
-		{"SQLITE_SCHEMA", &coded{17, "schema changed"}, notApplied, notApplied, true},
-		{"SQLITE_ABORT", &coded{4, "query aborted"}, notApplied, notApplied, true},
-		{"no such table", &coded{1, "no such table: limiter_token_buckets"}, misconfigured, misconfigured, true},
-		{"no such column", &coded{1, "no such column: win"}, misconfigured, misconfigured, true},
-		{"syntax error", &coded{1, `near "RETURNING": syntax error`}, misconfigured, misconfigured, true},
-		{"SQLITE_READONLY", &coded{8, "attempt to write a readonly database"}, misconfigured, misconfigured, true},
-		{"SQLITE_READONLY_DBMOVED", &coded{8 | 4<<8, "attempt to write a readonly database"}, misconfigured, misconfigured, true},
-		{"SQLITE_CANTOPEN", &coded{14, "unable to open database file"}, misconfigured, misconfigured, true},
-		{"SQLITE_NOTADB", &coded{26, "file is not a database"}, misconfigured, misconfigured, true},
-		{"SQLITE_CORRUPT", &coded{11, "database disk image is malformed"}, misconfigured, misconfigured, true},
+		{notApplied, notApplied, true, []error{
+			&coded{5, "SQLITE_BUSY"}, &coded{517, "SQLITE_BUSY_SNAPSHOT"}, &coded{6, "SQLITE_LOCKED"}, &coded{15, "SQLITE_PROTOCOL"},
+			&coded{17, "SQLITE_SCHEMA"}, &coded{4, "SQLITE_ABORT"}, fmt.Errorf("driver: %w", &coded{5, "a wrapped code"}),
+			errors.New("database is locked"), sql.ErrTxDone, errors.New("sql: database is closed"), errors.New("sql: statement is closed"),
+		}},
+		{notApplied, notApplied, false, []error{&coded{13, "SQLITE_FULL"}, &coded{9, "SQLITE_INTERRUPT"}, errors.New("database or disk is full")}},
+		{misconfigured, misconfigured, true, []error{
+			&coded{1, "no such table: limiter_token_buckets"}, &coded{1, "no such column: win"}, &coded{1, `near "RETURNING": syntax error`},
+			&coded{8, "SQLITE_READONLY"}, &coded{8 | 4<<8, "SQLITE_READONLY_DBMOVED"}, &coded{14, "SQLITE_CANTOPEN"},
+			&coded{26, "SQLITE_NOTADB"}, &coded{11, "SQLITE_CORRUPT"}, errors.New("no such table: x"),
+		}},
 		// Bad input says nothing about the store: the breaker ignores this class.
-		{"SQLITE_CONSTRAINT_CHECK", &coded{19 | 1<<8, "CHECK constraint failed"}, invalid, invalid, true},
-		{"SQLITE_MISMATCH", &coded{20, "datatype mismatch"}, invalid, invalid, true},
-		{"SQLITE_TOOBIG", &coded{18, "string or blob too big"}, invalid, invalid, true},
-		{"SQLITE_RANGE", &coded{25, "column index out of range"}, invalid, invalid, true},
-		{"SQLITE_IOERR_FSYNC", &coded{10 | 4<<8, "disk I/O error"}, notApplied, unknown, true},
-		{"SQLITE_NOMEM", &coded{7, "out of memory"}, notApplied, unknown, true},
-		{"a driver without codes", errors.New("database is locked"), notApplied, notApplied, true},
-		{"a full disk, without codes", errors.New("database or disk is full"), notApplied, notApplied, false},
-		{"no tables, without codes", errors.New("no such table: x"), misconfigured, misconfigured, true},
-		{"a wrapped code", fmt.Errorf("driver: %w", &coded{5, "x"}), notApplied, notApplied, true},
-		{"anything else", errors.New("lightning"), notApplied, unknown, true},
-		{"a transaction rolled back", sql.ErrTxDone, notApplied, notApplied, true},
-		{"a closed pool", errors.New("sql: database is closed"), notApplied, notApplied, true},
-		{"a closed statement", errors.New("sql: statement is closed"), notApplied, notApplied, true},
-		{"a canceled context", context.Canceled, notApplied, unknown, true},
-		{"a deadline", context.DeadlineExceeded, notApplied, unknown, true},
-		{"classified", fmt.Errorf("%w: here", limiter.ErrInvalid), invalid, invalid, true},
+		{invalid, invalid, true, []error{
+			&coded{19 | 1<<8, "SQLITE_CONSTRAINT_CHECK"}, &coded{20, "SQLITE_MISMATCH"}, &coded{18, "SQLITE_TOOBIG"},
+			&coded{25, "SQLITE_RANGE"}, fmt.Errorf("%w: classified", limiter.ErrInvalid),
+		}},
+		{notApplied, unknown, true, []error{
+			&coded{10 | 4<<8, "SQLITE_IOERR_FSYNC"}, &coded{7, "SQLITE_NOMEM"}, errors.New("lightning"), context.Canceled, context.DeadlineExceeded,
+		}},
 	} {
-		for writes, want := range map[bool]error{false: c.read, true: c.write} {
-			got := sqlite.InterpretError(c.err, writes)
-			for _, class := range classes {
-				if is := errors.Is(got, class); is != (class == want) {
-					t.Errorf("%s, writes %v: %q matches %q: %v", c.name, writes, got, class, is)
+		for _, err := range c.errs {
+			for writes, want := range map[bool]error{false: c.read, true: c.write} {
+				got := sqlite.InterpretError(err, writes)
+				for _, class := range classes {
+					if is := errors.Is(got, class); is != (class == want) {
+						t.Errorf("%v, writes %v: %q matches %q: %v", err, writes, got, class, is)
+					}
 				}
-			}
-			if !errors.Is(got, c.err) {
-				t.Errorf("%s: %q does not match its cause", c.name, got)
-			}
-			if outage := sqlite.IsOutage(got); outage != c.outage {
-				t.Errorf("%s, writes %v: the store is at fault: %v, want %v", c.name, writes, outage, c.outage)
+				if !errors.Is(got, err) {
+					t.Errorf("%v: %q does not match its cause", err, got)
+				}
+				if outage := sqlite.IsOutage(got); outage != c.outage {
+					t.Errorf("%v, writes %v: the store is at fault: %v, want %v", err, writes, outage, c.outage)
+				}
 			}
 		}
 	}

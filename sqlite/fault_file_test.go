@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestFaultsOfFiles(t *testing.T) {
@@ -20,18 +21,9 @@ func TestFaultsOfFiles(t *testing.T) {
 				return func() { execute(p, p.store, "ALTER TABLE away RENAME TO limiter_token_buckets") }
 			},
 		},
-		{
-			name: "the pages are garbage", class: limiter.ErrMisconfigured,
-			begin: func(p *faulty) func() { return damage(p, garbage(4096)) },
-		},
-		{
-			name: "all of it is garbage", class: limiter.ErrMisconfigured,
-			begin: func(p *faulty) func() { return damage(p, garbage(0)) },
-		},
-		{
-			name: "it is cut short", class: limiter.ErrMisconfigured,
-			begin: func(p *faulty) func() { return damage(p, func(whole []byte) []byte { return whole[:4096] }) },
-		},
+		{name: "the pages are garbage", class: limiter.ErrMisconfigured, begin: damages(garbage(4096))},
+		{name: "all of it is garbage", class: limiter.ErrMisconfigured, begin: damages(garbage(0))},
+		{name: "it is cut short", class: limiter.ErrMisconfigured, begin: damages(func(whole []byte) []byte { return whole[:4096] })},
 	} {
 		f.run(t)
 	}
@@ -44,38 +36,35 @@ func garbage(after int) func(whole []byte) []byte {
 	}
 }
 
-// damage changes the contents of the file, and returns what restores them. In between nothing else may
+// damages changes the contents of the file, and returns what restores them. In between nothing else may
 // change them, as a repair would.
-func damage(p *faulty, how func(whole []byte) []byte) (end func()) {
-	p.Helper()
-	// Now all is in the file, and nothing in the log or in the caches of connections.
-	execute(p, p.store, "CREATE TABLE another (a); PRAGMA wal_checkpoint(TRUNCATE)")
-	f, err := os.OpenFile(p.path, os.O_RDWR, 0)
-	must(p, err)
-	p.files = append(p.files, f)
-	whole := contents(p, f)
-	damaged := how(whole)
-	overwrite(p, f, damaged)
-	return func() {
-		if !bytes.Equal(contents(p, f), damaged) {
-			p.Error("the damaged file was changed")
+func damages(how func(whole []byte) []byte) func(p *faulty) (end func()) {
+	return func(p *faulty) (end func()) {
+		p.Helper()
+		// Now all is in the file, and nothing in the log or in the caches of connections.
+		execute(p, p.store, "CREATE TABLE another (a); PRAGMA wal_checkpoint(TRUNCATE)")
+		f, err := os.OpenFile(p.path, os.O_RDWR, 0)
+		must(p, err)
+		p.files = append(p.files, f)
+		contents := func() []byte {
+			all, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<30))
+			must(p, err)
+			return all
 		}
-		overwrite(p, f, whole)
+		overwrite := func(with []byte) {
+			must(p, f.Truncate(int64(len(with))))
+			must(p, testenv.ErrorOf(f.WriteAt(with, 0)))
+		}
+		whole := contents()
+		damaged := how(whole)
+		overwrite(damaged)
+		return func() {
+			if !bytes.Equal(contents(), damaged) {
+				p.Error("the damaged file was changed")
+			}
+			overwrite(whole)
+		}
 	}
-}
-
-func contents(p *faulty, f *os.File) []byte {
-	p.Helper()
-	all, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<30))
-	must(p, err)
-	return all
-}
-
-func overwrite(p *faulty, f *os.File, with []byte) {
-	p.Helper()
-	must(p, f.Truncate(int64(len(with))))
-	_, err := f.WriteAt(with, 0)
-	must(p, err)
 }
 
 // The first use of a Store creates the file, if it can.

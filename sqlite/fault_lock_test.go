@@ -18,10 +18,7 @@ import (
 
 func TestFaultsOfLocks(t *testing.T) {
 	for _, f := range []fault{
-		{
-			name: "another connection writes", class: limiter.ErrNotApplied,
-			begin: func(p *faulty) func() { return begin(p.T, connect(p, ""), "BEGIN IMMEDIATE") },
-		},
+		{name: "another connection writes", class: limiter.ErrNotApplied, begin: begins("BEGIN IMMEDIATE")},
 		{
 			name: "another process writes", class: limiter.ErrNotApplied,
 			begin: func(p *faulty) func() {
@@ -32,28 +29,13 @@ func TestFaultsOfLocks(t *testing.T) {
 				}
 			},
 		},
-		{
-			name: "another process is killed while it writes", class: limiter.ErrNotApplied,
-			begin: killedWriter,
-		},
-		{
-			// Without WAL a writer keeps readers out, and readers keep writers out.
-			name: "another connection has all of the file", class: limiter.ErrNotApplied, open: withoutWAL,
-			begin: func(p *faulty) func() { return begin(p.T, connect(p, ""), "BEGIN EXCLUSIVE") },
-		},
-		{
-			name: "another process is killed while it writes, without WAL", class: limiter.ErrNotApplied, open: withoutWAL,
-			begin: killedWriter,
-		},
-		{
-			// Only the commit waits.
-			name: "another connection reads, without WAL", class: limiter.ErrNotApplied, doubt: true, open: withoutWAL,
-			begin: reader,
-		},
-		{
-			name:  "another connection reads",
-			begin: reader,
-		},
+		{name: "another process is killed while it writes", class: limiter.ErrNotApplied, begin: killedWriter},
+		// Without WAL a writer keeps readers out, and readers keep writers out.
+		{name: "another connection has all of the file", class: limiter.ErrNotApplied, open: withoutWAL, begin: begins("BEGIN EXCLUSIVE")},
+		{name: "another process is killed while it writes, without WAL", class: limiter.ErrNotApplied, open: withoutWAL, begin: killedWriter},
+		// Only the commit waits.
+		{name: "another connection reads, without WAL", class: limiter.ErrNotApplied, doubt: true, open: withoutWAL, begin: reader},
+		{name: "another connection reads", begin: reader},
 	} {
 		f.slow = f.class != nil
 		f.run(t)
@@ -64,13 +46,18 @@ func withoutWAL(t testing.TB, path string) *sqlite.Store {
 	return newStore(t, openDB(t, path, "?_busy_timeout=0&_synchronous=OFF"))
 }
 
-// connect returns a connection of another program to the file.
-func connect(p *faulty, params string) *sql.Conn {
-	p.Helper()
-	conn, err := openDB(p, p.path, params).Conn(p.Context())
-	must(p, err)
-	return conn
+// begins begins a transaction on a connection of another program to the file.
+func begins(queries ...string) func(p *faulty) (end func()) {
+	return func(p *faulty) (end func()) {
+		p.Helper()
+		conn, err := openDB(p, p.path, "").Conn(p.Context())
+		must(p, err)
+		return begin(p.T, conn, queries...)
+	}
 }
+
+// reader reads in a transaction, until the function that it returns is called.
+var reader = begins("BEGIN", "SELECT count(*) FROM limiter_token_buckets")
 
 // writer returns a process that writes in a transaction, until its input is closed.
 func writer(p *faulty) (*exec.Cmd, io.Closer) {
@@ -93,11 +80,6 @@ func killedWriter(p *faulty) func() {
 		must(p, process.Process.Kill())
 		_ = process.Wait() // it says that it was killed
 	}
-}
-
-// reader reads in a transaction, until the function that it returns is called.
-func reader(p *faulty) func() {
-	return begin(p.T, connect(p, ""), "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
 }
 
 // writes is what the process of writer does. It charges what it finds, and rolls that back.

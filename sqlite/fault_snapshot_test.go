@@ -8,6 +8,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	limitersqlite "github.com/sqlimit/limiter/sqlite"
 )
 
@@ -44,11 +45,12 @@ func TestFaultsOfSnapshots(t *testing.T) {
 func TestBusySnapshotIsNotApplied(t *testing.T) {
 	t.Parallel()
 	p := newFaulty(t, openPath)
-	late, early := connect(p, "?_busy_timeout=5000"), connect(p, "?_busy_timeout=5000")
+	db := openDB(p, p.path, "?_busy_timeout=5000")
+	late, err := db.Conn(t.Context())
+	must(t, err)
 	begin(t, late, "BEGIN", "SELECT count(*) FROM limiter_token_buckets")
 	const write = "INSERT INTO limiter_token_buckets VALUES ('l', x'00', 0, 0, 1000, 1, 1)"
-	_, err := early.ExecContext(t.Context(), write)
-	must(t, err)
+	must(t, testenv.ErrorOf(db.ExecContext(t.Context(), write))) // on another connection
 	_, err = late.ExecContext(t.Context(), write)
 	var code *sqlite.Error
 	if !errors.As(err, &code) || code.Code() != 517 {

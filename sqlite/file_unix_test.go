@@ -17,68 +17,58 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
+// A move changes a file of a Store. Without back, the file is gone for good.
+type move struct {
+	away, back func(t *testing.T, path string)
+}
+
+// renames is a move that renames the files with these suffixes, and back.
+func renames(suffixes ...string) move {
+	rename := func(from, to string) func(t *testing.T, path string) {
+		return func(t *testing.T, path string) {
+			for _, suffix := range suffixes {
+				must(t, os.Rename(path+from+suffix, path+to+suffix))
+			}
+		}
+	}
+	return move{rename("", ".away"), rename(".away", "")}
+}
+
 // SQLite notices none of these. Windows removes no file that a process has open.
-var moves = []struct {
-	name string
-	away func(t *testing.T, path string)
-	back func(t *testing.T, path string) // nil if the file is gone for good
-}{
-	{"removed", func(t *testing.T, path string) { must(t, os.Remove(path)) }, nil},
-	{
-		"renamed",
-		func(t *testing.T, path string) { must(t, os.Rename(path, path+".away")) },
-		func(t *testing.T, path string) { must(t, os.Rename(path+".away", path)) },
-	},
-	{
-		"renamed with its companions",
-		func(t *testing.T, path string) {
-			for _, suffix := range []string{"", "-wal", "-shm"} {
-				must(t, os.Rename(path+suffix, path+".away"+suffix))
-			}
-		},
-		func(t *testing.T, path string) {
-			for _, suffix := range []string{"", "-wal", "-shm"} {
-				must(t, os.Rename(path+".away"+suffix, path+suffix))
-			}
-		},
-	},
-	{
-		"replaced by another database",
-		func(t *testing.T, path string) {
-			other := openPath(t, path+".other")
-			must(t, other.Close())
+var moves = map[string]move{
+	"removed":                     {away: func(t *testing.T, path string) { must(t, os.Remove(path)) }},
+	"renamed":                     renames(""),
+	"renamed with its companions": renames("", "-wal", "-shm"),
+	"without its -wal":            renames("-wal"),
+	"without its -shm":            {away: func(t *testing.T, path string) { must(t, os.Remove(path+"-shm")) }},
+	"emptied":                     {away: func(t *testing.T, path string) { must(t, os.Truncate(path, 0)) }},
+	"with an emptied -shm":        {away: func(t *testing.T, path string) { must(t, os.Truncate(path+"-shm", 0)) }},
+	"replaced by another database": {
+		away: func(t *testing.T, path string) {
+			must(t, openPath(t, path+".other").Close())
 			must(t, os.Link(path, path+".away"))
 			must(t, os.Rename(path+".other", path))
 		},
-		func(t *testing.T, path string) { must(t, os.Rename(path+".away", path)) },
+		back: renames("").back,
 	},
-	{"replaced by an empty file", func(t *testing.T, path string) {
+	"replaced by an empty file": {away: func(t *testing.T, path string) {
 		must(t, os.Remove(path))
 		must(t, os.WriteFile(path, nil, 0o600))
-	}, nil},
-	{
-		"in a directory that was renamed",
+	}},
+	"with another -wal": {away: func(t *testing.T, path string) {
+		must(t, os.Remove(path+"-wal"))
+		must(t, os.WriteFile(path+"-wal", nil, 0o600))
+	}},
+	"in a directory that was renamed": {
 		func(t *testing.T, path string) { must(t, os.Rename(filepath.Dir(path), filepath.Dir(path)+".away")) },
 		func(t *testing.T, path string) { must(t, os.Rename(filepath.Dir(path)+".away", filepath.Dir(path))) },
 	},
-	{
-		"without its -wal",
-		func(t *testing.T, path string) { must(t, os.Rename(path+"-wal", path+".away")) },
-		func(t *testing.T, path string) { must(t, os.Rename(path+".away", path+"-wal")) },
-	},
-	{"with another -wal", func(t *testing.T, path string) {
-		must(t, os.Remove(path+"-wal"))
-		must(t, os.WriteFile(path+"-wal", nil, 0o600))
-	}, nil},
-	{"without its -shm", func(t *testing.T, path string) { must(t, os.Remove(path+"-shm")) }, nil},
-	{"emptied", func(t *testing.T, path string) { must(t, os.Truncate(path, 0)) }, nil},
-	{"with an emptied -shm", func(t *testing.T, path string) { must(t, os.Truncate(path+"-shm", 0)) }, nil},
 }
 
 func TestFaultsOfPaths(t *testing.T) {
-	for _, m := range moves {
+	for name, m := range moves {
 		fault{
-			name: m.name, class: limiter.ErrMisconfigured,
+			name: name, class: limiter.ErrMisconfigured,
 			begin: func(p *faulty) func() {
 				p.store.EndCopies() // its connection may be about to create -wal
 				m.away(p.T, p.path)

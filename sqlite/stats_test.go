@@ -4,10 +4,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/sqlite"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func TestStats(t *testing.T) {
@@ -59,52 +60,36 @@ func TestStats(t *testing.T) {
 
 func TestStatsOfTheQueue(t *testing.T) {
 	t.Parallel()
-	store := openFile(t)
-	_, unlock := lock(t, store)
-	const callers = 12
-	var all sync.WaitGroup
-	start := func(ready func(limiter.StoreStats) bool, do func() error) {
-		all.Go(func() { must(t, do()) })
-		waitForStats(t, store, ready)
-	}
-	doOne := func() error {
-		_, err := store.Do(t.Context(), takeOf("l", "hot", slow, 1))
-		return err
-	}
-	start(func(s limiter.StoreStats) bool { return s.Statements == 1 }, doOne) // this one waits for the lock
-	for i := range int64(callers - 1) {
-		start(func(s limiter.StoreStats) bool { return s.Queued == i+1 }, doOne)
-	}
-	start(func(s limiter.StoreStats) bool { return s.Queued == callers+1 }, func() error {
-		_, err := store.DoAll(t.Context(), []limiter.Op{takeOf("l", "a", slow, 1), takeOf("l", "b", slow, 1)})
-		return err
-	})
-	unlock()
-	all.Wait()
-	// The second caller waits for the writer alone, those behind it share a transaction.
-	want := limiter.StoreStats{Statements: 4, Rows: 5, Units: callers + 2}
-	if got := store.Stats(); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
-// waitForStats waits until the statistics of a store are as they should be.
-func waitForStats(t *testing.T, store *sqlite.Store, ready func(limiter.StoreStats) bool) {
-	t.Helper()
-	for deadline := time.After(30 * time.Second); !ready(store.Stats()); {
-		select {
-		case <-time.After(time.Millisecond):
-		case <-deadline:
-			t.Fatalf("%+v", store.Stats())
+	synctest.Test(t, func(t *testing.T) {
+		store := openFile(t)
+		_, unlock := lock(t, store)
+		const callers = 12
+		var all sync.WaitGroup
+		for i := range int64(callers) { // the first one waits for the lock, and the others for it
+			all.Go(func() { must(t, testenv.ErrorOf(store.Do(t.Context(), takeOf("l", "hot", slow, 1)))) })
+			if synctest.Wait(); store.Stats().Queued != i {
+				t.Errorf("%+v with %d callers, want %d queued", store.Stats(), i+1, i)
+			}
 		}
-	}
+		all.Go(func() { must(t, testenv.ErrorOf(store.DoAll(t.Context(), request(1, 2)))) })
+		if synctest.Wait(); store.Stats().Queued != callers+1 {
+			t.Errorf("%+v with a request of two limits, want %d queued", store.Stats(), callers+1)
+		}
+		unlock()
+		all.Wait()
+		// The second caller waits for the writer alone, those behind it share a transaction.
+		want := limiter.StoreStats{Statements: 4, Rows: 5, Units: callers + 2}
+		if got := store.Stats(); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
 }
 
 func TestStatsOfTheBreaker(t *testing.T) {
 	t.Parallel()
 	p := newFaulty(t, openPath)
 	must(t, p.takes("a"))
-	damage(p, garbage(0))
+	damages(garbage(0))(p)
 	for n := range 6 {
 		if p.takes(string(rune('a'+n))) == nil {
 			t.Error("a take from a damaged file succeeded")

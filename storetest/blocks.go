@@ -13,50 +13,46 @@ var blockCases = []testCase{
 	{
 		"a blocked bucket is empty when the block ends",
 		"a block refuses all requests until it is over, and the bucket fills from then on",
-		func(f *fixture) {
-			f.script(f.limiter("l", bucket(3, s)), "k", []call{
-				{verb: block, maxWait: 10 * s},
-				{n: 1, retry: 11 * s, reset: 13 * s},
-				{at: s, verb: upTo, n: 2, retry: 10 * s, reset: 12 * s},
-				{at: s, verb: block, maxWait: s}, // shorter: it changes nothing that can be told
-				{at: 2 * s, verb: refund, n: 3},
-				{at: 3 * s, verb: reserve, n: 1, maxWait: 7 * s, retry: s + ns, reset: 10*s + ns},
-				{at: 10 * s, verb: peek, retry: s + ns, reset: 3*s + ns},
-				{at: 11 * s, n: 1, retry: ns, reset: 2*s + ns},
-				{at: 11*s + ns, n: 1, allowed: true, reset: 3 * s},
-				{at: 20 * s, verb: block, maxWait: 5 * s},
-				{at: 21 * s, verb: charge, n: 1, retry: 6 * s, reset: 8 * s}, // is paid after the block
-				{at: 21 * s, verb: reset},
-				{at: 21 * s, n: 3, allowed: true, reset: 3 * s},
-			})
-		},
+		scripted(bucket(3, s), []call{
+			{verb: block, maxWait: 10 * s},
+			{n: 1, retry: 11 * s, reset: 13 * s},
+			{at: s, verb: upTo, n: 2, retry: 10 * s, reset: 12 * s},
+			{at: s, verb: block, maxWait: s}, // shorter: it changes nothing that can be told
+			{at: 2 * s, verb: refund, n: 3},
+			{at: 3 * s, verb: reserve, n: 1, maxWait: 7 * s, retry: s + ns, reset: 10*s + ns},
+			{at: 10 * s, verb: peek, retry: s + ns, reset: 3*s + ns},
+			{at: 11 * s, n: 1, retry: ns, reset: 2*s + ns},
+			{at: 11*s + ns, n: 1, allowed: true, reset: 3 * s},
+			{at: 20 * s, verb: block, maxWait: 5 * s},
+			{at: 21 * s, verb: charge, n: 1, retry: 6 * s, reset: 8 * s}, // is paid after the block
+			{at: 21 * s, verb: reset},
+			{at: 21 * s, n: 3, allowed: true, reset: 3 * s},
+		}),
 	},
 	{
 		"a blocked window lasts to its end",
 		"a block refuses all requests until the end of the window in which it ends, and refunds do not open it",
-		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"w": window(3, 10*s), "c": counting(3, 10*s)} {
-				f.script(f.limiter(name, p), "k", []call{
-					{at: s, n: 1, allowed: true, remaining: 2, used: 1, reset: 9 * s},
-					{at: s, verb: block, maxWait: 2 * s},
-					{at: s, n: 1, used: 3, retry: 9 * s, reset: 9 * s},
-					{at: 2 * s, verb: refund, n: 9},
-					{at: 2 * s, verb: charge, n: 5, used: 3, retry: 8 * s, reset: 8 * s},
-					{at: 10*s - ns, verb: peek, used: 3, retry: ns, reset: ns},
-					{at: 10 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: 10 * s},
-					{at: 10 * s, verb: block, maxWait: 20 * s},
-					{at: 11 * s, verb: block, maxWait: s}, // shorter: it changes nothing
-					{at: 11 * s, n: 1, used: 3, retry: 29 * s, reset: 29 * s},
-					{at: 35 * s, n: 1, used: 3, retry: 5 * s, reset: 5 * s},
-					{at: 35 * s, verb: refund, n: math.MaxInt64},
-					{at: 35 * s, verb: peek, n: 3, used: 3, retry: 5 * s, reset: 5 * s},
-					{at: 40 * s, n: 3, allowed: true, used: 3, reset: 10 * s},
-					{at: 50 * s, verb: block, maxWait: time.Hour},
-					{at: 50 * s, verb: reset},
-					{at: 50 * s, n: 3, allowed: true, used: 3, reset: 10 * s},
-				})
-			}
-		},
+		forEach(windows(3, 10*s), func(f *fixture, l *limiter.Limiter) {
+			f.script(l, "k", []call{
+				{at: s, n: 1, allowed: true, remaining: 2, used: 1, reset: 9 * s},
+				{at: s, verb: block, maxWait: 2 * s},
+				{at: s, n: 1, used: 3, retry: 9 * s, reset: 9 * s},
+				{at: 2 * s, verb: refund, n: 9},
+				{at: 2 * s, verb: charge, n: 5, used: 3, retry: 8 * s, reset: 8 * s},
+				{at: 10*s - ns, verb: peek, used: 3, retry: ns, reset: ns},
+				{at: 10 * s, n: 2, allowed: true, remaining: 1, used: 2, reset: 10 * s},
+				{at: 10 * s, verb: block, maxWait: 20 * s},
+				{at: 11 * s, verb: block, maxWait: s}, // shorter: it changes nothing
+				{at: 11 * s, n: 1, used: 3, retry: 29 * s, reset: 29 * s},
+				{at: 35 * s, n: 1, used: 3, retry: 5 * s, reset: 5 * s},
+				{at: 35 * s, verb: refund, n: math.MaxInt64},
+				{at: 35 * s, verb: peek, n: 3, used: 3, retry: 5 * s, reset: 5 * s},
+				{at: 40 * s, n: 3, allowed: true, used: 3, reset: 10 * s},
+				{at: 50 * s, verb: block, maxWait: time.Hour},
+				{at: 50 * s, verb: reset},
+				{at: 50 * s, n: 3, allowed: true, used: 3, reset: 10 * s},
+			})
+		}),
 	},
 	{
 		"a block outlasts a change of the policy",
@@ -94,23 +90,20 @@ var blockCases = []testCase{
 	{
 		"a block outlasts a clock that is set back",
 		"a clock that goes back makes a block later, not shorter",
-		func(f *fixture) {
-			for name, p := range every(3, s, 10*s) {
-				l := f.limiter(name, p)
-				for _, back := range []time.Duration{s, 65 * s, 30 * time.Minute, 23*time.Minute + 8*s} {
-					f.at(time.Hour + s)
-					f.reset(l, "k")
-					f.block(l, "k", 8*s)
-					f.now = f.now.Add(-back)
-					f.refuses(l, "k", 1)
-					f.now = f.now.Add(8*s - ns)
-					f.refuses(l, "k", 1)
-					f.refund(l, "k", 3, false)
-					f.now = f.now.Add(back + 20*s)
-					f.passes(l, "k", 1)
-				}
+		forEach(every(3, s, 10*s), func(f *fixture, l *limiter.Limiter) {
+			for _, back := range []time.Duration{s, 65 * s, 30 * time.Minute, 23*time.Minute + 8*s} {
+				f.at(time.Hour + s)
+				f.reset(l, "k")
+				f.block(l, "k", 8*s)
+				f.now = f.now.Add(-back)
+				f.refuses(l, "k", 1)
+				f.now = f.now.Add(8*s - ns)
+				f.refuses(l, "k", 1)
+				f.refund(l, "k", 3, false)
+				f.now = f.now.Add(back + 20*s)
+				f.passes(l, "k", 1)
 			}
-		},
+		}),
 	},
 	{
 		"a block has bounds",
@@ -146,26 +139,23 @@ var blockCases = []testCase{
 	{
 		"a block of a new key, by its own clock",
 		"an unused key can be blocked, also by the store's clock",
-		func(f *fixture) {
-			for name, p := range allPolicies {
-				l := f.limiter(name, p)
-				f.block(l, "new", time.Minute)
-				f.refuses(l, "new", 1)
-				f.passes(l, "other", 1)
-				own := f.on(f.store, f.prefix+name+"-own", p)
-				f.block(own, "k", time.Hour)
-				if r := f.allow(own, "k", 1); r.Allowed || r.RetryAfter < 59*time.Minute {
-					f.Errorf("%s: by the store's clock: %+v", name, r)
-				}
-				charged := f.charge(own, "charged", limitOf(p)+1)
-				r := f.allow(own, "charged", 1)
-				// A window that ended between the two forgets the charge.
-				if r.Allowed && !(endsAtOnce(p) && r.ResetAfter > charged.ResetAfter) {
-					f.Errorf("%s: by the store's clock, after a charge: %+v", name, r)
-				}
-				f.reset(own, "k")
-				f.passes(own, "k", 1)
+		forEach(allPolicies, func(f *fixture, l *limiter.Limiter) {
+			f.block(l, "new", time.Minute)
+			f.refuses(l, "new", 1)
+			f.passes(l, "other", 1)
+			own := f.on(f.store, f.prefix+"own", l.Policy())
+			f.block(own, "k", time.Hour)
+			if r := f.allow(own, "k", 1); r.Allowed || r.RetryAfter < 59*time.Minute {
+				f.Errorf("by the store's clock: %+v", r)
 			}
-		},
+			charged := f.charge(own, "charged", limitOf(l.Policy())+1)
+			r := f.allow(own, "charged", 1)
+			// A window that ended between the two forgets the charge.
+			if r.Allowed && !(endsAtOnce(l.Policy()) && r.ResetAfter > charged.ResetAfter) {
+				f.Errorf("by the store's clock, after a charge: %+v", r)
+			}
+			f.reset(own, "k")
+			f.passes(own, "k", 1)
+		}),
 	},
 }

@@ -48,19 +48,6 @@ var calendarCases = []testCase{
 		},
 	},
 	{
-		"concurrent requests on an ended period",
-		"concurrent requests that all find an ended period admit its limit together, not each",
-		func(f *fixture) {
-			l := f.limiter("l", daily(5))
-			for i := range 5 {
-				f.at(on2024(2, 27, 0, 0) + time.Duration(i)*halfADay*2)
-				if got := f.concurrently(32, func(int) bool { return f.allowed(l, "k", 1) }); got != 5 {
-					f.Fatalf("day %d: %d of 32 passed, want 5", i, got)
-				}
-			}
-		},
-	},
-	{
 		"the next period is booked within the longest wait",
 		"a booking of the next period counts there, with that period's length, and a cancel gives it back",
 		func(f *fixture) {
@@ -101,13 +88,11 @@ var calendarCases = []testCase{
 	{
 		"a charge counts over the limit until the period ends",
 		"the next period forgets it",
-		func(f *fixture) {
-			f.script(f.limiter("l", month(3, 0)), "k", []call{
-				{at: on2024(2, 28, 0, 0), verb: charge, n: 9, used: 9, retry: 2 * day, reset: 2 * day},
-				{at: on2024(2, 29, 0, 0), n: 1, used: 9, retry: day, reset: day},
-				{at: on2024(3, 1, 0, 0), n: 3, allowed: true, used: 3, reset: 31 * day},
-			})
-		},
+		scripted(month(3, 0), []call{
+			{at: on2024(2, 28, 0, 0), verb: charge, n: 9, used: 9, retry: 2 * day, reset: 2 * day},
+			{at: on2024(2, 29, 0, 0), n: 1, used: 9, retry: day, reset: day},
+			{at: on2024(3, 1, 0, 0), n: 3, allowed: true, used: 3, reset: 31 * day},
+		}),
 	},
 	{
 		"a block lasts until the end of the period in which it ends",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -13,25 +14,23 @@ var chargeCases = []testCase{
 	{
 		"a window that is charged counts over its limit",
 		"a charge counts whatever is left, until the window ends",
-		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{"w": window(5, 10*s), "c": counting(5, 10*s)} {
-				f.script(f.limiter(name, p), "k", []call{
-					{verb: charge, n: 4, allowed: true, remaining: 1, used: 4, reset: 10 * s},
-					{at: s, verb: charge, n: 3, used: 7, retry: 9 * s, reset: 9 * s},
-					{at: s, verb: refund, n: 3, allowed: true},
-					{at: s, verb: peek, allowed: true, remaining: 1, used: 4, reset: 9 * s},
-					{at: s, verb: charge, n: 1, allowed: true, used: 5, retry: 9 * s, reset: 9 * s},
-					{at: 10*s - ns, verb: charge, n: 1000, used: 1005, retry: ns, reset: ns},
-					{at: 10 * s, n: 5, allowed: true, used: 5, reset: 10 * s},
-					{at: 20 * s, verb: charge, n: 5, allowed: true, used: 5, retry: 10 * s, reset: 10 * s},
-					{at: 30 * s, verb: charge, n: math.MaxInt64, used: 5, retry: 10 * s, reset: 10 * s},
-					{at: 30 * s, verb: charge, n: math.MaxInt64, used: 5, retry: 10 * s, reset: 10 * s},
-					{at: 30 * s, verb: refund, n: math.MaxInt64}, // the highest count stays
-					{at: 40*s - ns, verb: peek, used: 5, retry: ns, reset: ns},
-					{at: 40 * s, verb: charge, n: 1, allowed: true, remaining: 4, used: 1, reset: 10 * s},
-				})
-			}
-		},
+		forEach(windows(5, 10*s), func(f *fixture, l *limiter.Limiter) {
+			f.script(l, "k", []call{
+				{verb: charge, n: 4, allowed: true, remaining: 1, used: 4, reset: 10 * s},
+				{at: s, verb: charge, n: 3, used: 7, retry: 9 * s, reset: 9 * s},
+				{at: s, verb: refund, n: 3, allowed: true},
+				{at: s, verb: peek, allowed: true, remaining: 1, used: 4, reset: 9 * s},
+				{at: s, verb: charge, n: 1, allowed: true, used: 5, retry: 9 * s, reset: 9 * s},
+				{at: 10*s - ns, verb: charge, n: 1000, used: 1005, retry: ns, reset: ns},
+				{at: 10 * s, n: 5, allowed: true, used: 5, reset: 10 * s},
+				{at: 20 * s, verb: charge, n: 5, allowed: true, used: 5, retry: 10 * s, reset: 10 * s},
+				{at: 30 * s, verb: charge, n: math.MaxInt64, used: 5, retry: 10 * s, reset: 10 * s},
+				{at: 30 * s, verb: charge, n: math.MaxInt64, used: 5, retry: 10 * s, reset: 10 * s},
+				{at: 30 * s, verb: refund, n: math.MaxInt64}, // the highest count stays
+				{at: 40*s - ns, verb: peek, used: 5, retry: ns, reset: ns},
+				{at: 40 * s, verb: charge, n: 1, allowed: true, remaining: 4, used: 1, reset: 10 * s},
+			})
+		}),
 	},
 	{
 		"a Refund during debt gives nothing back",
@@ -86,29 +85,21 @@ var chargeCases = []testCase{
 	{
 		"a Charge that charges nothing",
 		"a charge of 0 is a look, and one below 0 is ErrInvalid",
-		func(f *fixture) {
-			for name, p := range allPolicies {
-				l := f.limiter(name, p)
-				f.passes(l, "k", 1)
-				if got, want := f.charge(l, "k", 0), f.peek(l, "k"); got != want {
-					f.Errorf("%s: Charge(0) = %+v, Peek %+v", name, got, want)
-				}
-				for _, n := range []int64{-1, math.MinInt64} {
-					if r, err := l.Charge(context.Background(), "k", n); !errors.Is(err, limiter.ErrInvalid) || r.Allowed {
-						f.Errorf("%s: Charge(%d) = %+v, %v, want ErrInvalid", name, n, r, err)
-					}
-				}
-				if r := f.peek(l, "k"); r.Remaining != limitOf(p)-1 {
-					f.Errorf("%s: afterwards %+v", name, r)
+		forEach(allPolicies, func(f *fixture, l *limiter.Limiter) {
+			f.passes(l, "k", 1)
+			if got, want := f.charge(l, "k", 0), f.peek(l, "k"); got != want {
+				f.Errorf("Charge(0) = %+v, Peek %+v", got, want)
+			}
+			for _, n := range []int64{-1, math.MinInt64} {
+				if r, err := l.Charge(context.Background(), "k", n); !errors.Is(err, limiter.ErrInvalid) || r.Allowed {
+					f.Errorf("Charge(%d) = %+v, %v, want ErrInvalid", n, r, err)
 				}
 			}
-		},
+			if r := f.peek(l, "k"); r.Remaining != limitOf(l.Policy())-1 {
+				f.Errorf("afterwards %+v", r)
+			}
+		}),
 	},
-}
-
-const year = 8766 * time.Hour
-
-var upToCases = []testCase{
 	{
 		"AllowUpTo takes what is there",
 		"a request for up to n takes as many of n as there is room for, and with 0 it is a refusal of 1",
@@ -136,5 +127,94 @@ var upToCases = []testCase{
 				{at: 20 * s, verb: upTo, n: 1, used: 14, retry: 10 * s, reset: 10 * s},
 			})
 		},
+	},
+}
+
+const year = 8766 * time.Hour
+
+// takers is how many workers charge one key at once.
+const takers = 32
+
+var chargeConcurrencyCases = []testCase{
+	{
+		"AllowUpTo at once takes exactly what is there",
+		"of concurrent requests for up to n, all together take the capacity, and none takes more than it asked for",
+		forEach(plain(100, time.Hour, time.Hour), func(f *fixture, l *limiter.Limiter) {
+			for key, most := range map[string]int64{"equal": 7, "different": 0} {
+				var sum atomic.Int64
+				f.concurrently(takers, func(i int) bool {
+					n := most
+					if n == 0 {
+						n = 1 + int64(i)%11
+					}
+					r, err := l.AllowUpTo(context.Background(), key, n)
+					if err != nil || r.Taken < 0 || r.Taken > n || r.Allowed != (r.Taken > 0) {
+						f.Errorf("AllowUpTo(%d) = %+v, %v", n, r, err)
+					}
+					sum.Add(r.Taken)
+					return r.Allowed
+				})
+				if r := f.peek(l, key); sum.Load() != 100 || r.Remaining != 0 {
+					f.Errorf("%s requests took %d, want 100, and left %+v", key, sum.Load(), r)
+				}
+			}
+		}),
+	},
+	{
+		"charges at once add up",
+		"concurrent charges are all counted, also beside requests, and far beyond the capacity",
+		forEach(every(10, s, time.Hour), func(f *fixture, l *limiter.Limiter) {
+			for key, with := range map[string]int{"charges": 1, "charges and requests": 2} {
+				var sum atomic.Int64
+				f.concurrently(takers, func(i int) bool {
+					n := 1 + int64(i)%5
+					if i%with > 0 {
+						passed := f.allowed(l, key, n)
+						if passed || countsRefusals(l.Policy()) {
+							sum.Add(n)
+						}
+						return passed
+					}
+					_, err := l.Charge(context.Background(), key, n)
+					if err != nil {
+						f.Errorf("Charge(%d): %v", n, err)
+					}
+					sum.Add(n)
+					return true
+				})
+				r := f.peek(l, key)
+				got := r.Used
+				if limiter.KindOf(l.Policy()) == limiter.KindBucket {
+					got = int64(r.ResetAfter / s)
+				}
+				if got != sum.Load() {
+					f.Errorf("%s: %d were counted, want %d: %+v", key, got, sum.Load(), r)
+				}
+			}
+		}),
+	},
+	{
+		"a block beside requests",
+		"after Block has returned no request passes, whatever was under way",
+		forEach(every(1000, s, time.Hour), func(f *fixture, l *limiter.Limiter) {
+			var over atomic.Bool
+			f.concurrently(takers, func(i int) bool {
+				if i == 0 {
+					f.block(l, "k", time.Hour)
+					over.Store(true)
+					return true
+				}
+				passed := false
+				for range 8 {
+					after := over.Load()
+					if passed = f.allowed(l, "k", 1); passed && after {
+						f.Errorf("a request passed after the block")
+					}
+				}
+				return passed
+			})
+			f.refuses(l, "k", 1)
+			f.refund(l, "k", 1, false)
+		}),
 	},
 }

@@ -91,17 +91,15 @@ var clockCases = []testCase{
 	{
 		"small steps back refill nothing",
 		"a clock that goes back by no more than 2 s, as clocks that are read out of order do, gives no token until it has caught up",
-		func(f *fixture) {
-			f.script(f.limiter("l", bucket(5, s)), "k", []call{
-				{at: 10 * s, n: 3, allowed: true, remaining: 2, reset: 3 * s},
-				{at: 8500 * ms, n: 1, retry: 500 * ms, reset: 4500 * ms},
-				{at: 9 * s, n: 1, allowed: true, reset: 5 * s},
-				{at: 8 * s, n: 1, retry: 2 * s, reset: 6 * s},
-				{at: 10 * s, n: 1, allowed: true, reset: 5 * s},
-				{at: 9999 * ms, n: 1, retry: s + ms, reset: 5*s + ms},
-				{at: 11 * s, n: 1, allowed: true, reset: 5 * s},
-			})
-		},
+		scripted(bucket(5, s), []call{
+			{at: 10 * s, n: 3, allowed: true, remaining: 2, reset: 3 * s},
+			{at: 8500 * ms, n: 1, retry: 500 * ms, reset: 4500 * ms},
+			{at: 9 * s, n: 1, allowed: true, reset: 5 * s},
+			{at: 8 * s, n: 1, retry: 2 * s, reset: 6 * s},
+			{at: 10 * s, n: 1, allowed: true, reset: 5 * s},
+			{at: 9999 * ms, n: 1, retry: s + ms, reset: 5*s + ms},
+			{at: 11 * s, n: 1, allowed: true, reset: 5 * s},
+		}),
 	},
 	{
 		"a window's times are told on the caller's clock",
@@ -197,35 +195,29 @@ var clockCases = []testCase{
 	{
 		"a step forward refills at most to full",
 		"a clock that leaps ahead gives no more than a full bucket, or one window",
-		func(f *fixture) {
-			for name, p := range plain(5, s, 10*s) {
-				l := f.limiter(name, p)
-				for _, at := range []time.Duration{0, time.Hour, 40 * 365 * 24 * time.Hour} {
-					f.at(at)
-					f.passes(l, "k", 5)
-					f.refuses(l, "k", 1)
-				}
+		forEach(plain(5, s, 10*s), func(f *fixture, l *limiter.Limiter) {
+			for _, at := range []time.Duration{0, time.Hour, 40 * 365 * 24 * time.Hour} {
+				f.at(at)
+				f.passes(l, "k", 5)
+				f.refuses(l, "k", 1)
 			}
-		},
+		}),
 	},
 	{
 		"the edges of time",
 		"the first and the last instants that a clock may say are instants like others",
-		func(f *fixture) {
-			for name, p := range plain(2, s, 48*time.Minute) {
-				l := f.limiter(name, p)
-				for key, at := range map[string]time.Time{
-					"first": time.Unix(0, 1), "2038": time.Unix(1<<31, 0), "last": time.Date(2079, 1, 1, 0, 0, 0, 0, time.UTC),
-				} {
-					f.now = at
-					f.passes(l, key, 1)
-					f.books(l, key, 1, 0)
-					f.refuses(l, key, 1)
-					if r := f.reserve(l, key, 1, limiter.MaxReserve); !r.Allowed || r.Delay <= 0 {
-						f.Errorf("%s, %s: Reserve = %+v, Delay %v", name, key, r.Result, r.Delay)
-					}
+		forEach(plain(2, s, 48*time.Minute), func(f *fixture, l *limiter.Limiter) {
+			for key, at := range map[string]time.Time{
+				"first": time.Unix(0, 1), "2038": time.Unix(1<<31, 0), "last": time.Date(2079, 1, 1, 0, 0, 0, 0, time.UTC),
+			} {
+				f.now = at
+				f.passes(l, key, 1)
+				f.books(l, key, 1, 0)
+				f.refuses(l, key, 1)
+				if r := f.reserve(l, key, 1, limiter.MaxReserve); !r.Allowed || r.Delay <= 0 {
+					f.Errorf("%s: Reserve = %+v, Delay %v", key, r.Result, r.Delay)
 				}
 			}
-		},
+		}),
 	},
 }

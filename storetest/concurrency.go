@@ -62,23 +62,20 @@ var concurrencyCases = []testCase{
 	{
 		"first requests at once on a cold key",
 		"of n concurrent first requests on a key exactly as many pass as the policy admits, and none is an error",
-		func(f *fixture) {
-			for name, p := range every(10, time.Hour, time.Hour) {
-				l := f.limiter(name, p)
-				for key := range 4 {
-					for cost, want := range map[int64]int64{1: 10, 3: 3, 4: 2, 10: 1} {
-						if got := f.concurrently(workers, func(int) bool {
-							return f.allowed(l, fmt.Sprint(key, "-", cost), cost)
-						}); got != want {
-							f.Errorf("%s: %d requests of cost %d passed, want %d of %d", name, got, cost, want, workers)
-						}
+		forEach(every(10, time.Hour, time.Hour), func(f *fixture, l *limiter.Limiter) {
+			for key := range 4 {
+				for cost, want := range map[int64]int64{1: 10, 3: 3, 4: 2, 10: 1} {
+					if got := f.concurrently(workers, func(int) bool {
+						return f.allowed(l, fmt.Sprint(key, "-", cost), cost)
+					}); got != want {
+						f.Errorf("%d requests of cost %d passed, want %d of %d", got, cost, want, workers)
 					}
 				}
-				if got := f.concurrently(8, func(int) bool { return f.allowed(l, "few", 1) }); got != 8 {
-					f.Errorf("%s: %d of 8 passed under a limit of 10", name, got)
-				}
 			}
-		},
+			if got := f.concurrently(8, func(int) bool { return f.allowed(l, "few", 1) }); got != 8 {
+				f.Errorf("%d of 8 passed under a limit of 10", got)
+			}
+		}),
 	},
 	{
 		"requests at once by the store's own clock",
@@ -209,27 +206,24 @@ var concurrencyCases = []testCase{
 	{
 		"refunds and resets under load",
 		"what concurrent refunds and resets give back can be taken once, and not more",
-		func(f *fixture) {
-			for name, p := range plain(20, time.Hour, time.Hour) {
-				l := f.limiter(name, p)
-				res := f.allow(l, "k", 20)
-				got := f.concurrently(workers, func(i int) bool {
-					if i%8 == 0 {
-						if !f.refunds(l, "k", 1, res, i%16 == 0) {
-							f.Errorf("%s: a refund of a drained key gave nothing back", name)
-						}
-						return false
+		forEach(plain(20, time.Hour, time.Hour), func(f *fixture, l *limiter.Limiter) {
+			res := f.allow(l, "k", 20)
+			got := f.concurrently(workers, func(i int) bool {
+				if i%8 == 0 {
+					if !f.refunds(l, "k", 1, res, i%16 == 0) {
+						f.Errorf("a refund of a drained key gave nothing back")
 					}
-					return f.allowed(l, "k", 1)
-				})
-				for f.allow(l, "k", 1).Allowed {
-					got++
+					return false
 				}
-				if got != workers/8 {
-					f.Errorf("%s: %d passed after %d refunds of 1", name, got, workers/8)
-				}
+				return f.allowed(l, "k", 1)
+			})
+			for f.allow(l, "k", 1).Allowed {
+				got++
 			}
-		},
+			if got != workers/8 {
+				f.Errorf("%d passed after %d refunds of 1", got, workers/8)
+			}
+		}),
 	},
 }
 

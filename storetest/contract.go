@@ -23,26 +23,22 @@ var contractCases = []testCase{
 				f.passes(l, "k", 1)
 				before := f.peek(l, "k")
 				for ctx, cause := range map[context.Context]error{canceled: context.Canceled, late: context.DeadlineExceeded} {
-					check := func(what string, err error) {
-						f.Helper()
+					_, allow := l.Allow(ctx, "k")
+					_, peek := l.Peek(ctx, "k")
+					_, refund := l.Refund(ctx, "k", 1)
+					_, charge := l.Charge(ctx, "k", 1)
+					errs := map[string]error{
+						"Allow": allow, "Peek": peek, "Refund": refund, "Charge": charge,
+						"Reset": l.Reset(ctx, "k"), "Block": l.Block(ctx, "k", s),
+					}
+					for kind := limiter.OpTake; kind <= limiter.OpBlock; kind++ {
+						op := limiter.Op{Kind: kind, Name: l.Name(), Key: "k", Policy: p, Cost: 1, At: f.now.UnixNano()}
+						_, errs["Do of "+kind.String()] = f.store.Do(ctx, op)
+					}
+					for what, err := range errs {
 						if !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, cause) {
 							f.Errorf("%s: %s: %v, want ErrCanceled and %v", name, what, err, cause)
 						}
-					}
-					_, err := l.Allow(ctx, "k")
-					check("Allow", err)
-					_, err = l.Peek(ctx, "k")
-					check("Peek", err)
-					_, err = l.Refund(ctx, "k", 1)
-					check("Refund", err)
-					check("Reset", l.Reset(ctx, "k"))
-					_, err = l.Charge(ctx, "k", 1)
-					check("Charge", err)
-					check("Block", l.Block(ctx, "k", s))
-					for kind := limiter.OpTake; kind <= limiter.OpBlock; kind++ {
-						op := limiter.Op{Kind: kind, Name: l.Name(), Key: "k", Policy: p, Cost: 1, At: f.now.UnixNano()}
-						_, err := f.store.Do(ctx, op)
-						check("Store.Do", err)
 					}
 				}
 				if after := f.peek(l, "k"); after != before {

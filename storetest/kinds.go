@@ -43,6 +43,11 @@ func every(n int64, step, span time.Duration) map[string]limiter.Policy {
 	return all
 }
 
+// windows returns windows that do not count refusals, and that do.
+func windows(n int64, d time.Duration) map[string]limiter.Policy {
+	return map[string]limiter.Policy{"w": window(n, d), "c": counting(n, d)}
+}
+
 // plainPolicies are policies under which a refusal writes nothing.
 var plainPolicies = map[string]limiter.Policy{
 	"bucket":  bucket(5, s),
@@ -108,7 +113,7 @@ var ownCases = []group{
 	{"refill", refillCases},
 	{"windows", slices.Concat(windowCases, calendarCases)},
 	{"sliding windows", slidingCases},
-	{"policy changes", slices.Concat(policyCases, windowPolicyCases)},
+	{"policy changes", policyCases},
 }
 
 func limitOf(p limiter.Policy) int64 {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,35 +15,29 @@ var reservationCases = []testCase{
 		"reservations made at once have delays that are all distinct and one step apart",
 		func(f *fixture) {
 			const workers, free = 48, 4
-			b, w := f.limiter("b", bucket(free, 100*ms)), f.limiter("w", window(free, s))
-			for key := range 3 {
-				delays := make([]time.Duration, workers)
-				f.concurrently(workers, func(i int) bool {
-					r, err := b.Reserve(context.Background(), string(rune('a'+key)), 1, time.Minute)
-					if err != nil {
-						f.Errorf("Reserve: %v", err)
-					}
-					delays[i] = r.Delay
-					return r.Allowed
-				})
-				slices.Sort(delays)
-				for i, got := range delays {
-					if want := time.Duration(max(0, i-free+1)) * 100 * ms; got != want {
-						f.Fatalf("bucket: delay %d in order is %v, want %v; all: %v", i, got, want, delays)
-					}
-				}
-				f.concurrently(workers, func(i int) bool {
-					r, err := w.Reserve(context.Background(), string(rune('a'+key)), 1, time.Minute)
-					if err != nil {
-						f.Errorf("Reserve: %v", err)
-					}
-					delays[i] = r.Delay
-					return r.Allowed
-				})
-				slices.Sort(delays)
-				for i, got := range delays {
-					if want := time.Duration(i/free) * s; got != want {
-						f.Fatalf("window: delay %d in order is %v, want %v; all: %v", i, got, want, delays)
+			for name, c := range map[string]struct {
+				policy limiter.Policy
+				delay  func(i int) time.Duration // of the i-th in order
+			}{
+				"bucket": {bucket(free, 100*ms), func(i int) time.Duration { return time.Duration(max(0, i-free+1)) * 100 * ms }},
+				"window": {window(free, s), func(i int) time.Duration { return time.Duration(i/free) * s }},
+			} {
+				l := f.limiter(name, c.policy)
+				for key := range 3 {
+					delays := make([]time.Duration, workers)
+					f.concurrently(workers, func(i int) bool {
+						r, err := l.Reserve(context.Background(), fmt.Sprint(key), 1, time.Minute)
+						if err != nil {
+							f.Errorf("Reserve: %v", err)
+						}
+						delays[i] = r.Delay
+						return r.Allowed
+					})
+					slices.Sort(delays)
+					for i, got := range delays {
+						if want := c.delay(i); got != want {
+							f.Fatalf("%s: delay %d in order is %v, want %v; all: %v", name, i, got, want, delays)
+						}
 					}
 				}
 			}

@@ -1,24 +1,28 @@
 package storetest
 
 import (
-	"fmt"
+	"cmp"
+	"context"
+	"errors"
+	"math"
 	"time"
 
 	"github.com/sqlimit/limiter"
 )
 
-// verb is what a call of a script does; the zero verb is AllowN.
-type verb int
+// verb is what a call of a script does, as vectors.jsonl calls it; the zero verb is AllowN.
+type verb string
 
 const (
-	allow verb = iota
-	peek       // of n, or of 1 if n is 0
-	reserve
-	refund
-	reset
-	charge
-	upTo  // AllowUpTo
-	block // for maxWait
+	allow   verb = ""
+	peek    verb = "peek" // of n, or of 1 if n is 0
+	reserve verb = "reserve"
+	refund  verb = "refund"
+	cancel  verb = "cancel" // of what the call ref has booked
+	reset   verb = "reset"
+	charge  verb = "charge"
+	upTo    verb = "allow_up_to"
+	block   verb = "block" // for maxWait
 )
 
 // call is one call of a script: what is done at an offset from the epoch, and
@@ -26,61 +30,81 @@ const (
 type call struct {
 	at      time.Duration
 	verb    verb
+	key     string // if it is not the script's
 	n       int64
 	maxWait time.Duration // of a block: how long it lasts
+	ref     int
 
+	exceeds         bool // the error is ErrExceedsCapacity
 	allowed         bool // of a refund: it gave something back
+	mayGive         bool // of a refund: allowed does not count
 	remaining, used int64
 	retry, reset    time.Duration
 	delay           time.Duration // of a reservation that was allowed
 	taken           int64         // by AllowUpTo
 }
 
-// script runs calls on one key, one after another.
+// script runs calls on a limiter, one after another.
 func (f *fixture) script(l *limiter.Limiter, key string, calls []call) {
 	f.Helper()
+	booked := map[int]*limiter.Reservation{}
 	for i, c := range calls {
 		f.at(c.at)
+		key, what := cmp.Or(c.key, key), cmp.Or(c.verb, "allow")
 		var got limiter.Result
-		what := ""
+		var err error
+		delay := time.Duration(0)
 		switch c.verb {
 		case allow:
-			what = fmt.Sprintf("AllowN(%d)", c.n)
-			got = f.allow(l, key, c.n)
+			got, err = l.AllowN(context.Background(), key, c.n)
 		case peek:
-			what = fmt.Sprintf("PeekN(%d)", max(1, c.n))
-			got = f.peekN(l, key, max(1, c.n))
+			got, err = l.PeekN(context.Background(), key, max(1, c.n))
 		case reserve:
-			what = fmt.Sprintf("Reserve(%d, %v)", c.n, c.maxWait)
-			r := f.reserve(l, key, c.n, c.maxWait)
-			if got = r.Result; r.Allowed && r.Delay != c.delay {
-				f.Fatalf("call %d: %s at %v: Delay %v, want %v", i, what, c.at, r.Delay, c.delay)
-			}
+			var r *limiter.Reservation
+			r, err = l.Reserve(context.Background(), key, c.n, c.maxWait)
+			got, delay, booked[i] = r.Result, r.Delay, r
+		case charge:
+			got, err = l.Charge(context.Background(), key, c.n)
+		case upTo:
+			got, err = l.AllowUpTo(context.Background(), key, c.n)
 		case refund:
-			f.refund(l, key, c.n, c.allowed)
+			gave, err := l.Refund(context.Background(), key, c.n)
+			if f.ok(err, "call %d: refund of %d", i, c.n); gave != c.allowed && !c.mayGive {
+				f.Fatalf("call %d: %+v: refund of %d at %v = %v, want %v", i, l.Policy(), c.n, c.at, gave, c.allowed)
+			}
+			continue
+		case cancel:
+			f.cancel(booked[c.ref])
 			continue
 		case reset:
 			f.reset(l, key)
 			continue
-		case charge:
-			what = fmt.Sprintf("Charge(%d)", c.n)
-			got = f.charge(l, key, c.n)
-		case upTo:
-			what = fmt.Sprintf("AllowUpTo(%d)", c.n)
-			got = f.allowUpTo(l, key, c.n)
 		case block:
 			f.block(l, key, c.maxWait)
 			continue
+		default:
+			f.Fatalf("call %d: unknown verb %q", i, c.verb)
 		}
+		if c.exceeds {
+			if !errors.Is(err, limiter.ErrExceedsCapacity) {
+				f.Fatalf("call %d: %+v: %s of %d at %v: %v, want ErrExceedsCapacity", i, l.Policy(), what, c.n, c.at, err)
+			}
+			continue
+		}
+		f.ok(err, "call %d: %s of %d", i, what, c.n)
 		want := limiter.Result{
 			Allowed: c.allowed, Limit: limitOf(l.Policy()), Remaining: c.remaining, Used: c.used,
 			RetryAfter: c.retry, ResetAfter: c.reset, Taken: c.taken, Source: limiter.SourceStore,
 		}
-		if c.allowed && (c.verb == allow || c.verb == reserve) || c.verb == charge {
+		if c.allowed && c.verb != peek && c.verb != upTo || c.verb == charge {
 			want.Taken = c.n
 		}
-		if got = visible(got); got != want {
-			f.Fatalf("call %d: %+v: %s at %v\n got %+v\nwant %+v", i, l.Policy(), what, c.at, got, want)
+		if c.verb == reserve && !c.allowed {
+			c.delay = math.MaxInt64
+		}
+		if got = visible(got); got != want || delay != c.delay {
+			f.Fatalf("call %d: %+v: %s of %d at %v\n got %+v, Delay %v\nwant %+v, Delay %v",
+				i, l.Policy(), what, c.n, c.at, got, delay, want, c.delay)
 		}
 	}
 }

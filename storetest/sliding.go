@@ -11,19 +11,17 @@ var slidingCases = []testCase{
 	{
 		"a sliding window has no edge",
 		"the slice of the clock and the 16 before it count, and what was taken comes back slice by slice",
-		func(f *fixture) {
-			f.script(f.limiter("l", sliding(5, 16*s)), "k", []call{
-				{at: 900 * ms, n: 3, allowed: true, remaining: 2, used: 3, reset: 16100 * ms},
-				{at: 1200 * ms, n: 2, allowed: true, used: 5, reset: 16800 * ms},
-				{at: 1200 * ms, n: 1, used: 5, retry: 15800 * ms, reset: 16800 * ms},
-				{at: 1200 * ms, n: 4, used: 5, retry: 16800 * ms, reset: 16800 * ms},
-				{at: 17*s - ns, n: 1, used: 5, retry: ns, reset: s + ns},
-				{at: 17 * s, verb: peek, n: 3, allowed: true, remaining: 3, used: 2, reset: s},
-				{at: 17 * s, verb: upTo, n: 9, allowed: true, taken: 3, used: 5, reset: 17 * s},
-				{at: 18 * s, n: 2, allowed: true, used: 5, reset: 17 * s},
-				{at: 35 * s, verb: peek, allowed: true, remaining: 5},
-			})
-		},
+		scripted(sliding(5, 16*s), []call{
+			{at: 900 * ms, n: 3, allowed: true, remaining: 2, used: 3, reset: 16100 * ms},
+			{at: 1200 * ms, n: 2, allowed: true, used: 5, reset: 16800 * ms},
+			{at: 1200 * ms, n: 1, used: 5, retry: 15800 * ms, reset: 16800 * ms},
+			{at: 1200 * ms, n: 4, used: 5, retry: 16800 * ms, reset: 16800 * ms},
+			{at: 17*s - ns, n: 1, used: 5, retry: ns, reset: s + ns},
+			{at: 17 * s, verb: peek, n: 3, allowed: true, remaining: 3, used: 2, reset: s},
+			{at: 17 * s, verb: upTo, n: 9, allowed: true, taken: 3, used: 5, reset: 17 * s},
+			{at: 18 * s, n: 2, allowed: true, used: 5, reset: 17 * s},
+			{at: 35 * s, verb: peek, allowed: true, remaining: 5},
+		}),
 	},
 	{
 		"bookings in a sliding window",
@@ -189,13 +187,11 @@ var slidingCases = []testCase{
 	{
 		"an own clock may be late by a sliding window",
 		"an operation whose clock is behind the row's by up to the window counts in the row's newest slice",
-		func(f *fixture) {
-			f.script(f.limiter("l", sliding(5, 16*s)), "k", []call{
-				{at: 20 * s, n: 3, allowed: true, remaining: 2, used: 3, reset: 17 * s},
-				{at: 4 * s, n: 2, allowed: true, used: 5, reset: 33 * s},
-				{at: 4 * s, n: 1, used: 5, retry: 33 * s, reset: 33 * s},
-				{at: 4*s - ns, n: 1, used: 5, retry: 16*s + ns, reset: 16*s + ns},
-			})
-		},
+		scripted(sliding(5, 16*s), []call{
+			{at: 20 * s, n: 3, allowed: true, remaining: 2, used: 3, reset: 17 * s},
+			{at: 4 * s, n: 2, allowed: true, used: 5, reset: 33 * s},
+			{at: 4 * s, n: 1, used: 5, retry: 33 * s, reset: 33 * s},
+			{at: 4*s - ns, n: 1, used: 5, retry: 16*s + ns, reset: 16*s + ns},
+		}),
 	},
 }

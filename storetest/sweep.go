@@ -74,31 +74,26 @@ var sweepCases = []testCase{
 			sw := f.sweeper()
 			f.sweepAll(sw, 1000)
 			now := f.storeNow()
-			for name, p := range plain(2, s, s) {
-				l := f.limiter(name, p)
-				for i := range 25 {
-					f.now = now.Add(-days)
-					f.passes(l, fmt.Sprint("old", i), 2)
-					if i < 5 {
+			use := func(kept bool) {
+				for name, p := range plain(2, s, s) {
+					l := f.limiter(name, p)
+					for i := range 25 {
+						f.now = now.Add(-days)
+						f.passes(l, fmt.Sprint("old", i), 2)
 						f.now = now.Add(days)
-						f.passes(l, fmt.Sprint("new", i), 2)
+						if key := fmt.Sprint("new", i%5); kept || i >= 5 {
+							f.refuses(l, key, 1)
+						} else {
+							f.passes(l, key, 2)
+						}
 					}
 				}
 			}
+			use(false)
 			if n := f.sweepAll(sw, 7); n != 75 {
 				f.Errorf("Sweep removed %d rows in all, want 75", n)
 			}
-			for name, p := range plain(2, s, s) {
-				l := f.limiter(name, p)
-				for i := range 25 {
-					f.now = now.Add(-days)
-					f.passes(l, fmt.Sprint("old", i), 2)
-					if i < 5 {
-						f.now = now.Add(days)
-						f.refuses(l, fmt.Sprint("new", i), 1)
-					}
-				}
-			}
+			use(true)
 		},
 	},
 	{

@@ -3,13 +3,13 @@ package batch_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
-	"github.com/sqlimit/limiter/internal/opcontext"
 )
 
 func TestCounters(t *testing.T) {
@@ -21,17 +21,14 @@ func TestCounters(t *testing.T) {
 		fails int
 		want  limiter.StoreStats
 	}{
-		{"a lone take", func(*sender) {}, []limiter.Op{take("a", 1)}, 0, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
+		{"a lone take", nil, []limiter.Op{take("a", 1)}, 0, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
 		{
-			"takes of several keys, of which two go at once", func(*sender) {},
-			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1), take("b", 1)},
-			0,
+			"takes of several keys, of which two go at once", nil,
+			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1), take("b", 1)}, 0,
 			limiter.StoreStats{Statements: 3, Rows: 5, Units: 5},
 		},
 		{
-			"takes of one key", func(*sender) {},
-			[]limiter.Op{take("a", 1), take("a", 1), take("a", 1), take("a", 1)},
-			0,
+			"takes of one key", nil, slices.Repeat([]limiter.Op{take("a", 1)}, 4), 0,
 			limiter.StoreStats{Statements: 2, Rows: 2, Units: 4},
 		},
 		{
@@ -43,52 +40,40 @@ func TestCounters(t *testing.T) {
 					return nil
 				}
 			},
-			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1)},
-			0,
+			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1)}, 0,
 			limiter.StoreStats{Statements: 5, Rows: 6, Units: 6, Retries: 2},
 		},
 		{
-			"takes without a connection", func(s *sender) {
-				s.connect = func() error { return limiter.ErrNotApplied }
-			},
-			[]limiter.Op{take("a", 1), take("b", 1), take("c", 1), take("c", 1)},
-			4,
+			"takes without a connection", func(s *sender) { s.connect = func() error { return limiter.ErrNotApplied } },
+			[]limiter.Op{take("a", 1), take("b", 1), take("c", 1), take("c", 1)}, 4,
 			limiter.StoreStats{},
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s, counters := &sender{takes: 10 * ms, dial: 10 * ms}, new(batch.Counters)
-			c.setUp(s)
+			s := &sender{takes: 10 * ms, dial: 10 * ms}
+			if c.setUp != nil {
+				c.setUp(s)
+			}
 			fails := 0
-			for _, a := range ask(t.Context(), counted(s, counters), c.ops...)() {
+			for _, a := range ask(t.Context(), newQueue(s), c.ops...)() {
 				if a.err != nil {
 					fails++
 				}
 			}
-			if got := counters.Stats(); got != c.want || fails != c.fails {
+			if got := s.counters.Stats(); got != c.want || fails != c.fails {
 				t.Errorf("%s: %+v, %d failed; want %+v, %d", c.name, got, fails, c.want, c.fails)
 			}
 		})
 	}
 }
 
-func counted(s *sender, counters *batch.Counters) *queue {
-	return open(s, batch.Config{
-		Keys: 4, Shared: 2, Single: 2, HotKey: 2, GiveBacks: 3, Merges: merges,
-		Deadlines: new(opcontext.Deadlines), Counters: counters,
-	})
-}
-
 func TestQueued(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		counters := new(batch.Counters)
-		s := &sender{takes: 50 * ms}
-		q := counted(s, counters)
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		s.takes = 50 * ms
 		want := func(when string, want int64) {
 			t.Helper()
-			if synctest.Wait(); counters.Queued.Load() != want {
-				t.Errorf("%s: %d are queued, want %d", when, counters.Queued.Load(), want)
+			if synctest.Wait(); s.counters.Queued.Load() != want {
+				t.Errorf("%s: %d are queued, want %d", when, s.counters.Queued.Load(), want)
 			}
 		}
 		refund := take("a", 1)

@@ -15,37 +15,35 @@ import (
 
 func TestBadRowDecidesForNoOther(t *testing.T) {
 	for _, class := range []error{limiter.ErrInvalid, limiter.ErrNotApplied} {
-		t.Run(class.Error(), func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *queue) {
-				bad := errors.New("bad row")
-				s.before = func(_ context.Context, groups []*batch.Group) error {
-					for _, g := range groups {
-						if g.Op().Key == "bad" {
-							return fmt.Errorf("%w: %w", class, bad)
-						}
-					}
-					return nil
-				}
-				answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("bad", 1), take("b", 1))()
-				for i, a := range answers {
-					if i == 3 {
-						if !errors.Is(a.err, bad) || !errors.Is(a.err, class) {
-							t.Errorf("the take of the bad row: %v, want %v", a.err, class)
-						}
-						continue
-					}
-					if a.err != nil || !a.state.Took {
-						t.Errorf("take %d: %+v", i, a)
+		sub(t, class.Error(), func(t *testing.T, s *sender, q *queue) {
+			bad := errors.New("bad row")
+			s.before = func(_ context.Context, groups []*batch.Group) error {
+				for _, g := range groups {
+					if g.Op().Key == "bad" {
+						return fmt.Errorf("%w: %w", class, bad)
 					}
 				}
-				sent := 0
-				for _, st := range s.statements() {
-					sent += int(st.units["bad"])
+				return nil
+			}
+			answers := ask(t.Context(), q, take("x", 1), take("y", 1), take("a", 1), take("bad", 1), take("b", 1))()
+			for i, a := range answers {
+				if i == 3 {
+					if !errors.Is(a.err, bad) || !errors.Is(a.err, class) {
+						t.Errorf("the take of the bad row: %v, want %v", a.err, class)
+					}
+					continue
 				}
-				if sent != 2 {
-					t.Errorf("the bad row was sent %d times, want once with others and once alone", sent)
+				if a.err != nil || !a.state.Took {
+					t.Errorf("take %d: %+v", i, a)
 				}
-			})
+			}
+			sent := 0
+			for _, st := range s.statements() {
+				sent += int(st.units["bad"])
+			}
+			if sent != 2 {
+				t.Errorf("the bad row was sent %d times, want once with others and once alone", sent)
+			}
 		})
 	}
 }
@@ -62,18 +60,16 @@ func TestUnknownOutcomeIsNotSentAgain(t *testing.T) {
 		"before the store decides": func(s *sender) { s.before = unknown },
 		"after it has decided":     func(s *sender) { s.after = unknown },
 	} {
-		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *queue) {
-				setUp(s)
-				for i, a := range ask(t.Context(), q, take("lone", 1), take("y", 1), take("a", 1), take("b", 1))() {
-					if errors.Is(a.err, limiter.ErrOutcomeUnknown) != (i != 1) || a.state.Took != (i == 1) {
-						t.Errorf("take %d: %+v, want ErrOutcomeUnknown of all but the second", i, a)
-					}
+		sub(t, name, func(t *testing.T, s *sender, q *queue) {
+			setUp(s)
+			for i, a := range ask(t.Context(), q, take("lone", 1), take("y", 1), take("a", 1), take("b", 1))() {
+				if errors.Is(a.err, limiter.ErrOutcomeUnknown) != (i != 1) || a.state.Took != (i == 1) {
+					t.Errorf("take %d: %+v, want ErrOutcomeUnknown of all but the second", i, a)
 				}
-				if n := len(s.statements()); n != 3 {
-					t.Errorf("%d statements, want 3", n)
-				}
-			})
+			}
+			if n := len(s.statements()); n != 3 {
+				t.Errorf("%d statements, want 3", n)
+			}
 		})
 	}
 }
@@ -136,17 +132,15 @@ func TestFullTimeBehindOthers(t *testing.T) {
 		"behind as many statements as fit":  {"a", "b", "c"},
 		"behind its own key and two others": {"a", "b", "b", "c", "b"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *queue) {
-				s.takes = 150 * ms // two of them are more than the time limit
-				var ops []limiter.Op
-				for _, key := range keys {
-					ops = append(ops, take(key, 1))
-				}
-				if n := took(t, ask(t.Context(), q, ops...)()); n != len(keys) {
-					t.Errorf("%d took, want %d", n, len(keys))
-				}
-			})
+		sub(t, name, func(t *testing.T, s *sender, q *queue) {
+			s.takes = 150 * ms // two of them are more than the time limit
+			var ops []limiter.Op
+			for _, key := range keys {
+				ops = append(ops, take(key, 1))
+			}
+			if n := took(t, ask(t.Context(), q, ops...)()); n != len(keys) {
+				t.Errorf("%d took, want %d", n, len(keys))
+			}
 		})
 	}
 }

@@ -130,14 +130,15 @@ func merges(op *limiter.Op) bool { return op.Kind == limiter.OpTake && op.MaxWai
 // queue is a Queue whose statements a sender sends.
 type queue struct {
 	*batch.Queue
-	sender *sender
-	mu     sync.Mutex
-	holds  map[string]*batch.Hold
+	sender    *sender
+	deadlines *opcontext.Deadlines
+	mu        sync.Mutex
+	holds     map[string]*batch.Hold
 }
 
 func open(s *sender, config batch.Config) *queue {
 	config.Send = s.send
-	q := &queue{Queue: batch.New(config), sender: s, holds: map[string]*batch.Hold{}}
+	q := &queue{Queue: batch.New(config), sender: s, deadlines: config.Deadlines, holds: map[string]*batch.Hold{}}
 	s.queues = append(s.queues, q)
 	return q
 }
@@ -156,8 +157,10 @@ func (s *sender) wantIdle(t *testing.T) {
 	}
 }
 
-// Do carries out op as a store does.
+// Do carries out op as a store does, within its time limit.
 func (q *queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	ctx = q.deadlines.WithTimeout(ctx, op.Timeout)
+	defer opcontext.Stop(ctx)
 	st, state, err := q.Enter(ctx, &op)
 	if st == nil {
 		return state, err
@@ -165,8 +168,10 @@ func (q *queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	return st.End(q.sender.send(ctx, st))
 }
 
-// Hold waits for the key of op until Release is called.
+// Hold waits for the key of op, which it has until Release is called.
 func (q *queue) Hold(ctx context.Context, op *limiter.Op) (waited bool, err error) {
+	ctx = q.deadlines.WithTimeout(ctx, op.Timeout)
+	defer opcontext.Stop(ctx)
 	h, err := batch.HoldAll(ctx, []*batch.Queue{q.Queue}, []limiter.Op{*op})
 	if err != nil {
 		h.End(false, err)
@@ -235,10 +240,8 @@ func ask(ctx context.Context, q *queue, ops ...limiter.Op) (wait func() []answer
 	var all sync.WaitGroup
 	for i, op := range ops {
 		all.Go(func() {
-			limited := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
-			defer opcontext.Stop(limited)
 			a := &answers[i]
-			a.state, a.err = q.Do(limited, op)
+			a.state, a.err = q.Do(ctx, op)
 			a.after = time.Since(begin)
 		})
 		synctest.Wait()

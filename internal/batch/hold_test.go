@@ -21,11 +21,7 @@ func hold(ctx context.Context, q *queue, op limiter.Op) (wait func() (waited boo
 	var waited bool
 	var err error
 	var all sync.WaitGroup
-	all.Go(func() {
-		limited := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
-		defer opcontext.Stop(limited)
-		waited, err = q.Hold(limited, &op)
-	})
+	all.Go(func() { waited, err = q.Hold(ctx, &op) })
 	synctest.Wait()
 	return func() (bool, error) {
 		all.Wait()
@@ -45,49 +41,45 @@ func held(t *testing.T, wait func() (bool, error)) (waited bool) {
 
 func TestHold(t *testing.T) {
 	op := take("k", 1)
-	t.Run("keeps the takes of its key waiting, which then go together", func(t *testing.T) {
-		in(t, func(t *testing.T, s *sender, q *queue) {
-			if held(t, hold(t.Context(), q, op)) {
-				t.Error("a Hold of an idle key waited")
-			}
-			answers := ask(t.Context(), q, op, op, op)
-			took(t, ask(t.Context(), q, take("other", 1))())
-			if sent := s.statements(); len(sent) != 1 || sent[0].keys[0] != "other" {
-				t.Errorf("sent %+v while the key is held, want the other key only", sent)
-			}
-			q.Release(&op, true)
-			if n := took(t, answers()); n != 3 {
-				t.Errorf("%d took, want 3", n)
-			}
-			if sent := s.statements(); len(sent) != 2 || sent[1].units["k"] != 3 {
-				t.Errorf("sent %+v, want 3 takes together", sent)
-			}
-		})
+	sub(t, "keeps the takes of its key waiting, which then go together", func(t *testing.T, s *sender, q *queue) {
+		if held(t, hold(t.Context(), q, op)) {
+			t.Error("a Hold of an idle key waited")
+		}
+		answers := ask(t.Context(), q, op, op, op)
+		took(t, ask(t.Context(), q, take("other", 1))())
+		if sent := s.statements(); len(sent) != 1 || sent[0].keys[0] != "other" {
+			t.Errorf("sent %+v while the key is held, want the other key only", sent)
+		}
+		q.Release(&op, true)
+		if n := took(t, answers()); n != 3 {
+			t.Errorf("%d took, want 3", n)
+		}
+		if sent := s.statements(); len(sent) != 2 || sent[1].units["k"] != 3 {
+			t.Errorf("sent %+v, want 3 takes together", sent)
+		}
 	})
-	t.Run("gets its key in the order of arrival", func(t *testing.T) {
-		in(t, func(t *testing.T, s *sender, q *queue) {
-			first := ask(t.Context(), q, op)
-			before := ask(t.Context(), q, op, op)
-			holds := hold(t.Context(), q, op)
-			after := ask(t.Context(), q, op, op)
-			next := hold(t.Context(), q, op)
-			if !held(t, holds) {
-				t.Error("the Hold did not wait for the takes before it")
-			}
-			if n := took(t, first()) + took(t, before()); n != 3 {
-				t.Errorf("%d took before the Hold, want 3", n)
-			}
-			<-time.After(3 * s.takes)
-			if sent := s.statements(); len(sent) != 2 || sent[1].units["k"] != 2 {
-				t.Errorf("sent %+v before the key is released, want one take and then two", sent)
-			}
-			q.Release(&op, true)
-			if n := took(t, after()); n != 2 {
-				t.Errorf("%d took after the Hold, want 2", n)
-			}
-			held(t, next)
-			q.Release(&op, false)
-		})
+	sub(t, "gets its key in the order of arrival", func(t *testing.T, s *sender, q *queue) {
+		first := ask(t.Context(), q, op)
+		before := ask(t.Context(), q, op, op)
+		holds := hold(t.Context(), q, op)
+		after := ask(t.Context(), q, op, op)
+		next := hold(t.Context(), q, op)
+		if !held(t, holds) {
+			t.Error("the Hold did not wait for the takes before it")
+		}
+		if n := took(t, first()) + took(t, before()); n != 3 {
+			t.Errorf("%d took before the Hold, want 3", n)
+		}
+		<-time.After(3 * s.takes)
+		if sent := s.statements(); len(sent) != 2 || sent[1].units["k"] != 2 {
+			t.Errorf("sent %+v before the key is released, want one take and then two", sent)
+		}
+		q.Release(&op, true)
+		if n := took(t, after()); n != 2 {
+			t.Errorf("%d took after the Hold, want 2", n)
+		}
+		held(t, next)
+		q.Release(&op, false)
 	})
 	// A statement for several keys charges as many units of one operation for each.
 	t.Run("does not make unequal takes units of one operation", func(t *testing.T) {
@@ -112,70 +104,64 @@ func TestHold(t *testing.T) {
 			}
 		})
 	})
-	t.Run("is skipped if its caller leaves", func(t *testing.T) {
-		in(t, func(t *testing.T, _ *sender, q *queue) {
-			held(t, hold(t.Context(), q, op))
-			ctx, cancel := context.WithCancel(t.Context())
-			leaves := hold(ctx, q, op)
-			timesOut := hold(t.Context(), q, op)
-			long := op
-			long.Timeout = time.Minute
-			stays, answers := hold(t.Context(), q, long), ask(t.Context(), q, long)
-			cancel()
-			if _, err := leaves(); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrKeyBusy) {
-				t.Errorf("a caller who leaves: %v, want ErrCanceled", err)
-			}
-			if _, err := timesOut(); !errors.Is(err, limiter.ErrKeyBusy) || !errors.Is(err, limiter.ErrNotApplied) {
-				t.Errorf("after the time limit: %v, want ErrKeyBusy and ErrNotApplied", err)
-			}
-			q.Release(&op, false)
-			held(t, stays)
-			q.Release(&op, true)
-			if n := took(t, answers()); n != 1 {
-				t.Error("the take behind the Hold was not sent")
-			}
-		})
+	sub(t, "is skipped if its caller leaves", func(t *testing.T, _ *sender, q *queue) {
+		held(t, hold(t.Context(), q, op))
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := hold(ctx, q, op)
+		timesOut := hold(t.Context(), q, op)
+		long := op
+		long.Timeout = time.Minute
+		stays, answers := hold(t.Context(), q, long), ask(t.Context(), q, long)
+		cancel()
+		if _, err := leaves(); !errors.Is(err, limiter.ErrCanceled) || errors.Is(err, limiter.ErrKeyBusy) {
+			t.Errorf("a caller who leaves: %v, want ErrCanceled", err)
+		}
+		if _, err := timesOut(); !errors.Is(err, limiter.ErrKeyBusy) || !errors.Is(err, limiter.ErrNotApplied) {
+			t.Errorf("after the time limit: %v, want ErrKeyBusy and ErrNotApplied", err)
+		}
+		q.Release(&op, false)
+		held(t, stays)
+		q.Release(&op, true)
+		if n := took(t, answers()); n != 1 {
+			t.Error("the take behind the Hold was not sent")
+		}
 	})
-	t.Run("gets its key behind callers who have left", func(t *testing.T) {
-		in(t, func(t *testing.T, _ *sender, q *queue) {
-			busy := ask(t.Context(), q, take("a", 1), take("b", 1)) // as many statements as may be in flight
-			ctx, cancel := context.WithCancel(t.Context())
-			left := ask(ctx, q, op)
-			holds := hold(t.Context(), q, op)
-			cancel()
-			left()
-			held(t, holds)
-			took(t, busy())
-			behind := ask(t.Context(), q, op)
-			q.Release(&op, true)
-			if n := took(t, behind()); n != 1 {
-				t.Error("the take behind the Hold was not sent")
-			}
-		})
+	sub(t, "gets its key behind callers who have left", func(t *testing.T, _ *sender, q *queue) {
+		busy := ask(t.Context(), q, take("a", 1), take("b", 1)) // as many statements as may be in flight
+		ctx, cancel := context.WithCancel(t.Context())
+		left := ask(ctx, q, op)
+		holds := hold(t.Context(), q, op)
+		cancel()
+		left()
+		held(t, holds)
+		took(t, busy())
+		behind := ask(t.Context(), q, op)
+		q.Release(&op, true)
+		if n := took(t, behind()); n != 1 {
+			t.Error("the take behind the Hold was not sent")
+		}
 	})
 	// The calls behind a Hold whose time ended have waited for those that it waited for.
-	t.Run("that times out leaves the time of the calls behind it", func(t *testing.T) {
-		in(t, func(t *testing.T, s *sender, q *queue) {
-			s.takes = 3 * timeout / 5
-			a, b := take("a", 1), take("b", 1)
-			behind := ask(t.Context(), q, b, b) // the second one waits for the first, and then takes as long
-			limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
-			defer opcontext.Stop(limited)
-			var holds sync.WaitGroup
-			holds.Go(func() {
-				h, err := batch.HoldAll(limited, []*batch.Queue{q.Queue, q.Queue}, []limiter.Op{a, b})
-				if !errors.Is(err, limiter.ErrKeyBusy) {
-					t.Errorf("HoldAll = %v, want ErrKeyBusy", err)
-				}
-				h.End(false, err)
-			})
-			<-time.After(20 * ms)
-			if n := took(t, ask(t.Context(), q, a)()); n != 1 { // it has 20 ms left when the Hold ends
-				t.Error("the take behind the Hold was not granted")
+	sub(t, "that times out leaves the time of the calls behind it", func(t *testing.T, s *sender, q *queue) {
+		s.takes = 3 * timeout / 5
+		a, b := take("a", 1), take("b", 1)
+		behind := ask(t.Context(), q, b, b) // the second one waits for the first, and then takes as long
+		limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+		defer opcontext.Stop(limited)
+		var holds sync.WaitGroup
+		holds.Go(func() {
+			h, err := batch.HoldAll(limited, []*batch.Queue{q.Queue, q.Queue}, []limiter.Op{a, b})
+			if !errors.Is(err, limiter.ErrKeyBusy) {
+				t.Errorf("HoldAll = %v, want ErrKeyBusy", err)
 			}
-			holds.Wait()
-			took(t, behind())
+			h.End(false, err)
 		})
+		<-time.After(20 * ms)
+		if n := took(t, ask(t.Context(), q, a)()); n != 1 { // it has 20 ms left when the Hold ends
+			t.Error("the take behind the Hold was not granted")
+		}
+		holds.Wait()
+		took(t, behind())
 	})
 }
 
@@ -195,25 +181,23 @@ func TestHoldSlot(t *testing.T) {
 			q.Release(&op, true)
 		})
 	})
-	t.Run("of a key that another call has made slow", func(t *testing.T) {
-		slowly(t, func(t *testing.T, q *queue, _ *sender, _ chan struct{}) {
-			a, b := take("a", 1), take("b", 1)
-			a.MaxWait, b.MaxWait = time.Hour, time.Hour
-			first := ask(t.Context(), q, a, b) // fill the line of single keys
-			holds := hold(t.Context(), q, op)
-			limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
-			defer opcontext.Stop(limited)
-			var locked sync.WaitGroup
-			locked.Go(func() {
-				if err := q.Lock(limited, &op); err != nil {
-					t.Error(err)
-				}
-			})
-			took(t, first())
-			held(t, holds)
-			q.Release(&op, true)
-			locked.Wait()
+	slowly(t, "of a key that another call has made slow", func(t *testing.T, q *queue, _ *sender, _ chan struct{}) {
+		a, b := take("a", 1), take("b", 1)
+		a.MaxWait, b.MaxWait = time.Hour, time.Hour
+		first := ask(t.Context(), q, a, b) // fill the line of single keys
+		holds := hold(t.Context(), q, op)
+		limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+		defer opcontext.Stop(limited)
+		var locked sync.WaitGroup
+		locked.Go(func() {
+			if err := q.Lock(limited, &op); err != nil {
+				t.Error(err)
+			}
 		})
+		took(t, first())
+		held(t, holds)
+		q.Release(&op, true)
+		locked.Wait()
 	})
 }
 
@@ -289,10 +273,8 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 			} else {
 				op := take(fmt.Sprint(keys[0]), 1+r.Int64N(2))
 				op.Timeout = time.Minute
-				limited := new(opcontext.Deadlines).WithTimeout(ctx, op.Timeout)
 				all.Go(func() {
-					defer opcontext.Stop(limited)
-					if _, err := q.Do(limited, op); err != nil && ctx.Err() == nil {
+					if _, err := q.Do(ctx, op); err != nil && ctx.Err() == nil {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 				})

@@ -105,33 +105,31 @@ func TestLeaveOwnStatement(t *testing.T) {
 		{name: "a statement that ends soon", takes: 60 * ms, wants: 60 * ms, answers: true},
 		{name: "a statement that hangs", takes: time.Hour, wants: 105 * ms},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *queue) {
-				s.takes = c.takes
-				ctx, cancel := context.WithCancel(t.Context())
-				leaves := ask(ctx, q, take("a", 1))
-				follows := ask(t.Context(), q, take("a", 1))
-				<-time.After(5 * ms)
-				cancel()
-				a := leaves()[0]
-				if a.after != c.wants || (a.err == nil) != c.answers {
-					t.Errorf("%+v, want an answer: %v, after %v", a, c.answers, c.wants)
-				}
-				if !c.answers && (!errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown)) {
-					t.Errorf("%v, want ErrCanceled and ErrOutcomeUnknown", a.err)
-				}
-				if a := follows()[0]; c.answers && !a.state.Took {
-					t.Errorf("the next one: %+v", a)
-				}
-				<-time.After(timeout) // the statement of the next one may go on
-			})
+		sub(t, c.name, func(t *testing.T, s *sender, q *queue) {
+			s.takes = c.takes
+			ctx, cancel := context.WithCancel(t.Context())
+			leaves := ask(ctx, q, take("a", 1))
+			follows := ask(t.Context(), q, take("a", 1))
+			<-time.After(5 * ms)
+			cancel()
+			a := leaves()[0]
+			if a.after != c.wants || (a.err == nil) != c.answers {
+				t.Errorf("%+v, want an answer: %v, after %v", a, c.answers, c.wants)
+			}
+			if !c.answers && (!errors.Is(a.err, limiter.ErrCanceled) || !errors.Is(a.err, limiter.ErrOutcomeUnknown)) {
+				t.Errorf("%v, want ErrCanceled and ErrOutcomeUnknown", a.err)
+			}
+			if a := follows()[0]; c.answers && !a.state.Took {
+				t.Errorf("the next one: %+v", a)
+			}
+			<-time.After(timeout) // the statement of the next one may go on
 		})
 	}
 }
 
 // Callers leave at every step, while statements fail, wait for locked rows, or leave calls undecided.
 func TestReusedCalls(t *testing.T) {
-	slowly(t, func(t *testing.T, q *queue, s *sender, _ chan struct{}) {
+	slowly(t, "know whose they are", func(t *testing.T, q *queue, s *sender, _ chan struct{}) {
 		oneIn := func(n int) bool { return rand.IntN(n) == 0 }
 		carriedOut := map[int64]int{} // how often, by the ID of the operation
 		s.undecided = func(groups []*batch.Group, _ *batch.Call) bool { return len(groups) > 1 && oneIn(5) }
@@ -160,18 +158,14 @@ func TestReusedCalls(t *testing.T) {
 			}
 			return nil
 		}
-		deadlines, answers := new(opcontext.Deadlines), make([]answer, 3000)
+		answers := make([]answer, 3000)
 		var all sync.WaitGroup
 		for i := range answers {
 			op := take(string("abcx"[rand.IntN(4)]), 1)
 			op.ID, op.Timeout = int64(i), time.Duration(1+rand.IntN(150))*ms
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Duration(rand.IntN(40))*ms, cancel) // statements also take whole milliseconds
-			all.Go(func() {
-				limited := deadlines.WithTimeout(ctx, op.Timeout)
-				defer opcontext.Stop(limited)
-				answers[i].state, answers[i].err = q.Do(limited, op)
-			})
+			all.Go(func() { answers[i].state, answers[i].err = q.Do(ctx, op) })
 			<-time.After(time.Duration(rand.IntN(3)) * ms / 2)
 		}
 		all.Wait()

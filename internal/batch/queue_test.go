@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 )
@@ -22,6 +24,12 @@ func in(t *testing.T, test func(t *testing.T, s *sender, q *queue)) {
 		test(t, s, newQueue(s))
 		s.wantIdle(t)
 	})
+}
+
+// sub runs a subtest as in does.
+func sub(t *testing.T, name string, test func(t *testing.T, s *sender, q *queue)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { in(t, test) })
 }
 
 func TestTakesGoTogether(t *testing.T) {
@@ -180,3 +188,5 @@ func TestHotKeyIsSentAlone(t *testing.T) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

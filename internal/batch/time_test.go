@@ -41,25 +41,23 @@ func TestTimeLimitInTheQueue(t *testing.T) {
 		"behind its own key":               {"a", true},
 		"behind as many statements as fit": {"c", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *queue) {
-				s.takes = 200 * ms
-				first := ask(t.Context(), q, take("a", 1), take("b", 1))
-				<-time.After(10 * ms)
-				short := take(c.key, 1)
-				short.Timeout = 50 * ms
-				a := ask(t.Context(), q, short)()[0]
-				if !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrCanceled) || a.after != short.Timeout {
-					t.Errorf("%v after %v, want ErrNotApplied after %v", a.err, a.after, short.Timeout)
-				}
-				if errors.Is(a.err, limiter.ErrKeyBusy) != c.busy || limiter.StoreFailed(a.err) == c.busy {
-					t.Errorf("%v, want ErrKeyBusy %v", a.err, c.busy)
-				}
-				took(t, first())
-				if n := len(s.statements()); n != 2 {
-					t.Errorf("%d statements, want 2", n)
-				}
-			})
+		sub(t, name, func(t *testing.T, s *sender, q *queue) {
+			s.takes = 200 * ms
+			first := ask(t.Context(), q, take("a", 1), take("b", 1))
+			<-time.After(10 * ms)
+			short := take(c.key, 1)
+			short.Timeout = 50 * ms
+			a := ask(t.Context(), q, short)()[0]
+			if !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrCanceled) || a.after != short.Timeout {
+				t.Errorf("%v after %v, want ErrNotApplied after %v", a.err, a.after, short.Timeout)
+			}
+			if errors.Is(a.err, limiter.ErrKeyBusy) != c.busy || limiter.StoreFailed(a.err) == c.busy {
+				t.Errorf("%v, want ErrKeyBusy %v", a.err, c.busy)
+			}
+			took(t, first())
+			if n := len(s.statements()); n != 2 {
+				t.Errorf("%d statements, want 2", n)
+			}
 		})
 	}
 }
@@ -68,31 +66,29 @@ func TestTimeLimitWithoutAConnection(t *testing.T) {
 	for name, c := range map[string]struct{ hold, others bool }{
 		"behind a take": {}, "behind a Hold": {hold: true}, "while others are answered": {others: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			in(t, func(t *testing.T, s *sender, q *queue) {
-				var connections atomic.Int64
-				s.connect = func() error {
-					if connections.Add(1) == 1 {
-						<-time.After(2 * timeout)
-					}
-					return nil
+		sub(t, name, func(t *testing.T, s *sender, q *queue) {
+			var connections atomic.Int64
+			s.connect = func() error {
+				if connections.Add(1) == 1 {
+					<-time.After(2 * timeout)
 				}
-				if first := take("k", 1); c.hold {
-					h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, []limiter.Op{first})
-					testenv.Must(t, err)
-					defer h.End(false, nil)
-				} else {
-					first.Timeout = time.Minute
-					defer ask(t.Context(), q, first)()
-				}
-				behind := ask(t.Context(), q, take("k", 1))
-				if c.others {
-					took(t, ask(t.Context(), newQueue(s), take("other", 1))()) // of another table
-				}
-				if a := behind()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) != c.others {
-					t.Errorf("%v, want ErrKeyBusy: %v", a.err, c.others)
-				}
-			})
+				return nil
+			}
+			if first := take("k", 1); c.hold {
+				h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, []limiter.Op{first})
+				testenv.Must(t, err)
+				defer h.End(false, nil)
+			} else {
+				first.Timeout = time.Minute
+				defer ask(t.Context(), q, first)()
+			}
+			behind := ask(t.Context(), q, take("k", 1))
+			if c.others {
+				took(t, ask(t.Context(), newQueue(s), take("other", 1))()) // of another table
+			}
+			if a := behind()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) != c.others {
+				t.Errorf("%v, want ErrKeyBusy: %v", a.err, c.others)
+			}
 		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/breaker"
 	"github.com/sqlimit/limiter/internal/testenv"
@@ -272,3 +274,5 @@ func TestStats(t *testing.T) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

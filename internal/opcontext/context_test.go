@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
 )
@@ -259,3 +261,23 @@ func TestTimersDoNotPileUp(t *testing.T) {
 
 // connected tells an operation that its connection was made.
 func connected(ctx context.Context) { opcontext.Connected(ctx, true) }
+
+var errBroken = errors.New("broken")
+
+func TestClassified(t *testing.T) {
+	t.Parallel()
+	for _, class := range []error{
+		limiter.ErrNotApplied, limiter.ErrOutcomeUnknown, limiter.ErrMisconfigured, limiter.ErrInvalid, limiter.ErrCanceled,
+	} {
+		if !opcontext.Classified(class) || !opcontext.Classified(fmt.Errorf("x: %w: %w", class, errBroken)) {
+			t.Errorf("%v is not one", class)
+		}
+	}
+	for _, other := range []error{nil, errBroken, context.Canceled, errors.ErrUnsupported} {
+		if opcontext.Classified(other) {
+			t.Errorf("%v is one", other)
+		}
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/sweep"
 )
@@ -300,3 +302,5 @@ func TestSweepRests(t *testing.T) {
 		})
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
