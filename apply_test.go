@@ -55,7 +55,11 @@ func TestApplyAtEdges(t *testing.T) {
 	}{
 		{
 			"a reset finds no window",
-			op(limiter.OpReset, window(5, 10), 0), limiter.Row{}, s, limiter.Row{}, false, 0,
+			op(limiter.OpReset, window(5, 10), 0),
+			limiter.Row{},
+			s,
+			limiter.Row{},
+			false, 0,
 		},
 		{
 			"a reset of a window leaves only its policy",
@@ -91,8 +95,11 @@ func TestApplyAtEdges(t *testing.T) {
 		},
 		{
 			"a look at more than the old bucket holds writes the converted row",
-			op(limiter.OpLook, bucket(5), 2), limiter.Row{FullAt: 106 * s, At: 100 * s, Period: s, Limit: 1}, 103 * s,
-			limiter.Row{FullAt: 110 * s, At: 103 * s, Period: s, Limit: 5}, false, 0,
+			op(limiter.OpLook, bucket(5), 2),
+			limiter.Row{FullAt: 106 * s, At: 100 * s, Period: s, Limit: 1},
+			103 * s,
+			limiter.Row{FullAt: 110 * s, At: 103 * s, Period: s, Limit: 5},
+			false, 0,
 		},
 		{
 			"a cancel needs the booking's window length",
@@ -109,7 +116,8 @@ func TestApplyAtEdges(t *testing.T) {
 		{
 			"a clock behind by 1 ns more was stepped back",
 			op(limiter.OpCharge, bucket(500), 1), stepped, 10 * s,
-			limiter.Row{FullAt: ahead.FullAt + 10*s - stepped.At + s, At: 10 * s, Period: s, Limit: 500}, true, 0,
+			limiter.Row{FullAt: ahead.FullAt + 10*s - stepped.At + s, At: 10 * s, Period: s, Limit: 500},
+			true, 0,
 		},
 		{
 			"a wait in the row's time is rounded up",
@@ -118,8 +126,10 @@ func TestApplyAtEdges(t *testing.T) {
 		{
 			"a conversion does not overflow 64 bits",
 			op(limiter.OpCharge, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 1 << 40}, 1),
-			limiter.Row{FullAt: 10 * s, At: 10 * s, Period: 1000, Limit: 1 << 24}, 10 * s,
-			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1}, true, 0,
+			limiter.Row{FullAt: 10 * s, At: 10 * s, Period: 1000, Limit: 1 << 24},
+			10 * s,
+			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1},
+			true, 0,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

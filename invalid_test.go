@@ -131,7 +131,8 @@ func TestInvalidCalls(t *testing.T) {
 			}
 		}
 		for _, now = range []time.Time{
-			{}, time.Unix(0, 0), time.Unix(-1, 0), time.Unix(end, 0), time.Unix(math.MaxInt64, 0),
+			{},
+			time.Unix(0, 0), time.Unix(-1, 0), time.Unix(end, 0), time.Unix(math.MaxInt64, 0),
 			time.Unix(math.MinInt64/int64(time.Second)-1e9, 0), // whose nanoseconds overflow to a valid time
 		} {
 			for i, err := range []error{allow(ctx, "k", 1), refund(ctx, "k", 1), l.Reset(ctx, "k")} {

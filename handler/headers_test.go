@@ -119,7 +119,8 @@ func TestLegacyHeaders(t *testing.T) {
 			"60", "0", "60", now.Add(time.Minute),
 		},
 		{
-			"a calendar", limiter.CalendarWindow{Limit: 1, Period: limiter.Month},
+			"a calendar",
+			limiter.CalendarWindow{Limit: 1, Period: limiter.Month},
 			limiter.Result{Limit: 1, Used: 1, ResetAfter: 90 * time.Hour, RetryAfter: 90 * time.Hour},
 			"1", "0", "1", now.Add(90 * time.Hour),
 		},

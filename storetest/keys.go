@@ -63,10 +63,31 @@ var keyCases = []testCase{
 		func(f *fixture) {
 			long := strings.Repeat("n", 64)
 			pairs := [][2]string{
-				{"a", "b_c"}, {"a_b", "c"}, {"a", "b:c"}, {"a:b", "c"}, {"a", "b/c"}, {"a/b", "c"}, {"a.b", "c"}, {"a-b", "c"},
-				{"ab", "c"}, {"a", "bc"}, {"a", "a"}, {"A", "a"}, {"A", "A"}, {"a", "A"}, {"1", "1"}, {"01", "1"},
-				{"abcdefghijklmnopqrstuvwxyz", "k"}, {"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "k"}, {"0123456789._:/-", "k"},
-				{long, "k"}, {long[1:], "nk"}, {long[1:], "k"}, {"-", "-"}, {"--", "k"}, {".", "."},
+				{"a", "b_c"},
+				{"a_b", "c"},
+				{"a", "b:c"},
+				{"a:b", "c"},
+				{"a", "b/c"},
+				{"a/b", "c"},
+				{"a.b", "c"},
+				{"a-b", "c"},
+				{"ab", "c"},
+				{"a", "bc"},
+				{"a", "a"},
+				{"A", "a"},
+				{"A", "A"},
+				{"a", "A"},
+				{"1", "1"},
+				{"01", "1"},
+				{"abcdefghijklmnopqrstuvwxyz", "k"},
+				{"ABCDEFGHIJKLMNOPQRSTUVWXYZ", "k"},
+				{"0123456789._:/-", "k"},
+				{long, "k"},
+				{long[1:], "nk"},
+				{long[1:], "k"},
+				{"-", "-"},
+				{"--", "k"},
+				{".", "."},
 			}
 			for _, p := range []limiter.Policy{bucket(1, s), window(1, 10*s)} {
 				for _, first := range []bool{true, false} {

@@ -24,7 +24,8 @@ func TestCounters(t *testing.T) {
 		{"a lone take", nil, []limiter.Op{take("a", 1)}, 0, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
 		{
 			"takes of several keys, of which two go at once", nil,
-			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1), take("b", 1)}, 0,
+			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1), take("b", 1)},
+			0,
 			limiter.StoreStats{Statements: 3, Rows: 5, Units: 5},
 		},
 		{
@@ -40,12 +41,14 @@ func TestCounters(t *testing.T) {
 					return nil
 				}
 			},
-			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1)}, 0,
+			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1)},
+			0,
 			limiter.StoreStats{Statements: 5, Rows: 6, Units: 6, Retries: 2},
 		},
 		{
 			"takes without a connection", func(s *sender) { s.connect = func() error { return limiter.ErrNotApplied } },
-			[]limiter.Op{take("a", 1), take("b", 1), take("c", 1), take("c", 1)}, 4,
+			[]limiter.Op{take("a", 1), take("b", 1), take("c", 1), take("c", 1)},
+			4,
 			limiter.StoreStats{},
 		},
 	} {
