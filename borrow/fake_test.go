@@ -109,6 +109,7 @@ func (f *fixture) hold() {
 	f.sent()
 }
 
+// holds returns how many tokens of all keys are held.
 func (f *fixture) holds() (tokens int64) {
 	for i := range f.store.shards {
 		f.store.shards[i].mu.Lock()
@@ -154,11 +155,13 @@ func show(ops []limiter.Op) (text []string) {
 
 func op(kind limiter.OpKind, cost int64) limiter.Op { return limiter.Op{Kind: kind, Cost: cost} }
 
+// answer is what a take returned.
 type answer struct {
 	limiter.Result
 	err error
 }
 
+// ask takes cost in a goroutine.
 func (f *fixture) ask(ctx context.Context, cost int64) <-chan answer {
 	c := make(chan answer, 1)
 	go func() {
@@ -169,6 +172,7 @@ func (f *fixture) ask(ctx context.Context, cost int64) <-chan answer {
 	return c
 }
 
+// granted checks that takes are granted.
 func (f *fixture) granted(takes ...<-chan answer) {
 	f.Helper()
 	for _, take := range takes {
@@ -192,6 +196,7 @@ func (f *fixture) refused(take <-chan answer, targets ...error) {
 	}
 }
 
+// state checks how many tokens are held, and how many the inner store has charged.
 func (f *fixture) state(held, charged int64) {
 	f.Helper()
 	if h, c := f.holds(), f.used(); h != held || c != charged {
@@ -199,6 +204,7 @@ func (f *fixture) state(held, charged int64) {
 	}
 }
 
+// stats checks how many tokens were given back and lost.
 func (f *fixture) stats(givenBack, lost int64) {
 	f.Helper()
 	if s := f.store.Stats(); s.GivenBack != givenBack || s.Lost != lost {

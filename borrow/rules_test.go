@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
-	"github.com/sqlimit/limiter/storetest"
 )
 
 // doOnly is a store without DoAll, which may be on a transaction.
@@ -22,21 +20,6 @@ type doOnly struct {
 }
 
 func (s doOnly) Provisional() bool { return s.provisional }
-
-func TestStore(t *testing.T) {
-	open := func(t *testing.T, inner limiter.Store) *Store {
-		t.Helper()
-		s, err := New(inner, 2, time.Second)
-		testenv.Must(t, err)
-		return s
-	}
-	storetest.Run(t, func(t *testing.T) limiter.Store { return open(t, memory.New()) })
-	storetest.RunClock(t, func(t *testing.T) (limiter.Store, func(time.Duration)) {
-		var ahead atomic.Int64
-		inner := memory.New(memory.WithClock(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }))
-		return open(t, inner), func(d time.Duration) { ahead.Store(int64(d)) }
-	})
-}
 
 func TestNew(t *testing.T) {
 	store := memory.New()

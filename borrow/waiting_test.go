@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sqlimit/limiter"
@@ -142,6 +141,11 @@ func TestWaitingTakes(t *testing.T) {
 		release(nil)
 		release(nil)
 		f.granted(takes...)
+	})
+	run(t, "are not refused by a holding", 1000, func(f *fixture) {
+		f.hold()
+		f.allow(4, true)
+		f.sends(op(limiter.OpTakeUpTo, 13))
 	})
 	during("time out in the queue as on a store", 1, 1, func(f *fixture, release func(error), first <-chan answer) {
 		if a := <-f.ask(ctx, 1); !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !limiter.StoreFailed(a.err) {
@@ -291,177 +295,6 @@ func TestFailedBorrow(t *testing.T) {
 		}
 		if stats := f.store.Stats(); stats.Borrows != 1 || f.used() != 20 {
 			f.Errorf("%+v, %d are charged", stats, f.used())
-		}
-	})
-}
-
-// What happens while tokens are given back. All but 12 tokens of the bucket are charged, and 5 of these are held.
-func TestWhileGivingBack(t *testing.T) {
-	ctx := context.Background()
-	during := func(name string, test func(f *fixture, answer func(limiter.OpKind, time.Duration))) {
-		run(t, name, 1000, func(f *fixture) {
-			f.hold()
-			for range 3 + 16 - 5 {
-				f.allow(1, true)
-			}
-			if _, err := f.limiter(f.inner.Store, hourly).AllowN(ctx, "k", hourly.Capacity-23-7); err != nil || f.holds() != 5 {
-				f.Fatal(err, f.holds())
-			}
-			f.sent()
-			slow := map[limiter.OpKind]time.Duration{}
-			f.inner.before = func(op limiter.Op) error {
-				<-time.After(slow[op.Kind])
-				return nil
-			}
-			test(f, func(kind limiter.OpKind, in time.Duration) { slow[kind] = in })
-		})
-	}
-	during("a take waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
-		answer(limiter.OpRefund, ttl/10)
-		go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
-		<-time.After(1)
-		f.allow(11, true)
-	})
-	during("a reset waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
-		<-time.After(ttl)
-		answer(limiter.OpRefund, ttl/10)
-		f.ask(ctx, 1)
-		if err := f.l.Reset(ctx, "k"); err != nil || f.sent()[0].Kind != limiter.OpRefund {
-			f.Error(err)
-		}
-		f.allow(100, true)
-		<-time.After(ttl)
-		if got := f.used(); got != 101 && got != 100 { // the take may come before or after
-			f.Errorf("%d are charged; the refund came after the reset", got)
-		}
-	})
-	during("a take is not refused", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
-		<-time.After(ttl - 1)
-		answer(limiter.OpTakeUpTo, 1)
-		f.allow(12, true)
-	})
-	during("tokens that expire are given back as well", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
-		<-time.After(ttl - 1)
-		answer(limiter.OpTakeUpTo, 1)
-		answer(limiter.OpRefund, 2*ttl)
-		own := f.ask(ctx, 6)
-		<-time.After(3 * ttl / 2)
-		_, _ = f.l.AllowN(ctx, "k", 5)
-		<-own
-		<-time.After(5 * ttl)
-		if stats := f.store.Stats(); stats.Borrowed != 4+16+7 || stats.GivenBack != 5+1 {
-			f.Errorf("%+v", stats)
-		}
-	})
-	during("takes do not pass by FailOpen", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
-		f.l = f.limiter(f.store, hourly, limiter.FailOpen())
-		<-time.After(ttl)
-		answer(limiter.OpRefund, 4*limiter.DefaultTimeout/5)
-		answer(limiter.OpTakeUpTo, 4*limiter.DefaultTimeout/5)
-		f.ask(ctx, 1)
-		for range 20 {
-			if a := <-f.ask(ctx, 1); a.err != nil || a.Source != limiter.SourceStore {
-				f.Errorf("%+v", a)
-			}
-		}
-	})
-}
-
-// Takes that wait when a statement is sent share it.
-func TestSharedStatement(t *testing.T) {
-	for _, c := range []struct {
-		what    string
-		n       int64
-		failure error
-		sent    int
-	}{
-		{"takes the tokens of all", 1000, nil, 2},
-		{"takes up to n, and the store decides the others", 50, nil, 2 + 7},
-		{"fails all", 1000, limiter.ErrMisconfigured, 2},
-	} {
-		run(t, c.what, c.n, func(f *fixture) {
-			f.hold()
-			f.allow(3, true)
-			release := f.block(limiter.OpTakeUpTo)
-			waits := []<-chan answer{f.ask(f.Context(), 1)}
-			for range 20 {
-				waits = append(waits, f.ask(f.Context(), 5))
-			}
-			release(c.failure) // the 16 tokens serve four
-			<-time.After(ttl)
-			release(c.failure) // late
-			for _, wait := range waits {
-				if a := <-wait; !errors.Is(a.err, c.failure) || a.Allowed != (c.failure == nil) {
-					f.Fatalf("%+v", a)
-				}
-			}
-			if n, stats := len(f.sent()), f.store.Stats(); n != c.sent || stats.Borrows != 3 {
-				f.Errorf("%d statements, want %d; %+v", n, c.sent, stats)
-			}
-		})
-	}
-}
-
-func TestShutdown(t *testing.T) {
-	ctx := context.Background()
-	run(t, "gives back what is held, of all keys", 1000, func(f *fixture) {
-		f.hold()
-		for _, key := range []string{"a", "f", "c"} {
-			for range 2 * busy {
-				testenv.Must(f, testenv.ErrorOf(f.l.Allow(ctx, key)))
-			}
-		}
-		if stats := f.store.Stats(); stats.Holdings != 4 {
-			f.Errorf("%+v", stats)
-		}
-		for range 2 {
-			testenv.Must(f, f.store.Shutdown(ctx))
-		}
-		f.state(0, 4)
-		if stats := f.store.Stats(); stats.Holdings != 0 || stats.Lost != 0 || stats.Borrowed-stats.GivenBack != 1+3*5 {
-			f.Errorf("%+v", stats)
-		}
-		f.sent()
-		f.allow(1, true)
-		f.sends(op(limiter.OpTake, 1))
-	})
-	run(t, "waits for a borrow in flight", 1000, func(f *fixture) {
-		f.hold()
-		f.allow(3, true)
-		release := f.block(limiter.OpTakeUpTo)
-		own, waits := f.ask(ctx, 1), f.ask(ctx, 1)
-		short, cancel := context.WithTimeout(ctx, time.Millisecond)
-		defer cancel()
-		if err := f.store.Shutdown(short); !errors.Is(err, limiter.ErrCanceled) || !errors.Is(err, context.DeadlineExceeded) {
-			f.Error(err)
-		}
-		done := make(chan error, 1)
-		go func() { done <- f.store.Shutdown(ctx) }()
-		synctest.Wait()
-		if len(done) > 0 {
-			f.Error("it did not wait")
-		}
-		release(nil)
-		f.granted(own, waits)
-		testenv.Must(f, <-done)
-		f.state(0, 7+2)
-		f.stats(15, 0)
-	})
-	run(t, "gives nothing back after its context has ended", 1000, func(f *fixture) {
-		f.hold()
-		ended, cancel := context.WithCancel(ctx)
-		cancel()
-		if err := f.store.Shutdown(ended); !errors.Is(err, limiter.ErrCanceled) || f.holds() != 3 {
-			f.Errorf("%v; %d are held", err, f.holds())
-		}
-		testenv.Must(f, f.store.Shutdown(ctx))
-		f.state(0, 4)
-	})
-	run(t, "says that tokens are lost", 1000, func(f *fixture) {
-		f.hold()
-		f.inner.before = func(limiter.Op) error { return limiter.ErrNotApplied }
-		if err := f.store.Shutdown(ctx); !errors.Is(err, limiter.ErrNotApplied) || f.store.Stats().Lost != 3 {
-			f.Errorf("%v; %+v", err, f.store.Stats())
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sqlimit/limiter/overrides"
 )
 
+// list is a source.
 type list []limiter.Override
 
 func (l list) Overrides(context.Context, string, int) ([]limiter.Override, error) { return l, nil }

@@ -13,13 +13,13 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
-	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/overrides"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
+// sqlStore is a store that is also a source.
 type sqlStore interface {
 	limiter.Store
 	overrides.Source
@@ -116,7 +116,3 @@ func testLockedTable(t *testing.T, db *sql.DB, store *postgres.Store) {
 		t.Errorf("%d connections lost, want none", n)
 	}
 }
-
-var must = testenv.Must
-
-func TestMain(m *testing.M) { dbtest.Main(m) }

@@ -1,0 +1,117 @@
+package borrow
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sqlimit/limiter"
+)
+
+// What happens while tokens are given back. All but 12 tokens of the bucket are charged, and 5 of these are held.
+func TestWhileGivingBack(t *testing.T) {
+	ctx := context.Background()
+	during := func(name string, test func(f *fixture, answer func(limiter.OpKind, time.Duration))) {
+		run(t, name, 1000, func(f *fixture) {
+			f.hold()
+			for range 3 + 16 - 5 {
+				f.allow(1, true)
+			}
+			if _, err := f.limiter(f.inner.Store, hourly).AllowN(ctx, "k", hourly.Capacity-23-7); err != nil || f.holds() != 5 {
+				f.Fatal(err, f.holds())
+			}
+			f.sent()
+			slow := map[limiter.OpKind]time.Duration{}
+			f.inner.before = func(op limiter.Op) error {
+				<-time.After(slow[op.Kind])
+				return nil
+			}
+			test(f, func(kind limiter.OpKind, in time.Duration) { slow[kind] = in })
+		})
+	}
+	during("a take waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+		answer(limiter.OpRefund, ttl/10)
+		go func() { _, _ = f.l.Charge(ctx, "k", 1) }()
+		<-time.After(1)
+		f.allow(11, true)
+	})
+	during("a reset waits", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+		<-time.After(ttl)
+		answer(limiter.OpRefund, ttl/10)
+		f.ask(ctx, 1)
+		if err := f.l.Reset(ctx, "k"); err != nil || f.sent()[0].Kind != limiter.OpRefund {
+			f.Error(err)
+		}
+		f.allow(100, true)
+		<-time.After(ttl)
+		if got := f.used(); got != 101 && got != 100 { // the take may come before or after
+			f.Errorf("%d are charged; the refund came after the reset", got)
+		}
+	})
+	during("a take is not refused", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+		<-time.After(ttl - 1)
+		answer(limiter.OpTakeUpTo, 1)
+		f.allow(12, true)
+	})
+	during("tokens that expire are given back as well", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+		<-time.After(ttl - 1)
+		answer(limiter.OpTakeUpTo, 1)
+		answer(limiter.OpRefund, 2*ttl)
+		own := f.ask(ctx, 6)
+		<-time.After(3 * ttl / 2)
+		_, _ = f.l.AllowN(ctx, "k", 5)
+		<-own
+		<-time.After(5 * ttl)
+		if stats := f.store.Stats(); stats.Borrowed != 4+16+7 || stats.GivenBack != 5+1 {
+			f.Errorf("%+v", stats)
+		}
+	})
+	during("takes do not pass by FailOpen", func(f *fixture, answer func(limiter.OpKind, time.Duration)) {
+		f.l = f.limiter(f.store, hourly, limiter.FailOpen())
+		<-time.After(ttl)
+		answer(limiter.OpRefund, 4*limiter.DefaultTimeout/5)
+		answer(limiter.OpTakeUpTo, 4*limiter.DefaultTimeout/5)
+		f.ask(ctx, 1)
+		for range 20 {
+			if a := <-f.ask(ctx, 1); a.err != nil || a.Source != limiter.SourceStore {
+				f.Errorf("%+v", a)
+			}
+		}
+	})
+}
+
+// Takes that wait when a statement is sent share it.
+func TestSharedStatement(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		n       int64
+		failure error
+		sent    int
+	}{
+		{"takes the tokens of all", 1000, nil, 2},
+		{"takes up to n, and the store decides the others", 50, nil, 2 + 7},
+		{"fails all", 1000, limiter.ErrMisconfigured, 2},
+	} {
+		run(t, c.what, c.n, func(f *fixture) {
+			f.hold()
+			f.allow(3, true)
+			release := f.block(limiter.OpTakeUpTo)
+			waits := []<-chan answer{f.ask(f.Context(), 1)}
+			for range 20 {
+				waits = append(waits, f.ask(f.Context(), 5))
+			}
+			release(c.failure) // the 16 tokens serve four
+			<-time.After(ttl)
+			release(c.failure) // late
+			for _, wait := range waits {
+				if a := <-wait; !errors.Is(a.err, c.failure) || a.Allowed != (c.failure == nil) {
+					f.Fatalf("%+v", a)
+				}
+			}
+			if n, stats := len(f.sent()), f.store.Stats(); n != c.sent || stats.Borrows != 3 {
+				f.Errorf("%d statements, want %d; %+v", n, c.sent, stats)
+			}
+		})
+	}
+}
