@@ -72,6 +72,24 @@ func takeAroundAnEdge(t *testing.T, d *database, opts ...postgres.Option) {
 	}
 }
 
+// If a process's clock is in another period, the clock of the database decides which one counts.
+func TestCalendarOfAnotherClock(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		for name, skew := range map[string]time.Duration{"behind": -time.Hour, "ahead": 30 * time.Hour} {
+			store := d.store(t, d.schema(t), nil)
+			store.SetClock(func() time.Time { return time.Now().Add(skew) })
+			day, edge := midnightIn(9, time.Unix(0, do(t, store, look(long(1), "clock")).Now), -time.Second)
+			for _, kind := range []limiter.OpKind{limiter.OpTake, limiter.OpTakeUpTo, limiter.OpCharge} {
+				op := take(day, kind.String(), 2)
+				op.Kind = kind
+				if s := do(t, store, op); s.Row.Start != edge || s.Row.Used != 2 {
+					t.Errorf("%s, %v: %+v, want 2 counted from %d on", name, kind, s.Row, edge)
+				}
+			}
+		}
+	})
+}
+
 // takeAtEdge carries out op, alone or together with a take that always has room.
 func takeAtEdge(ctx context.Context, store *postgres.Store, op limiter.Op, all bool) (limiter.State, error) {
 	if !all {
