@@ -45,6 +45,15 @@ func TestMergedTakes(t *testing.T) {
 					t.Errorf("granted %+v, %v; want %+v", granted, err, want)
 				}
 			})
+			t.Run(kind+": charge a row ahead of the clock once", func(t *testing.T) {
+				store, ahead, op := d.store(t, d.schema(t), nil), take(policy, "k", 1), take(policy, "k", 1)
+				ahead.At, op.Kind = time.Now().Add(time.Minute).UnixNano(), limiter.OpTakeUpTo
+				before := do(t, store, ahead)
+				got := do(t, store, op)
+				if _, want := op.Apply(before.Row, got.Now); got.Row != want.Row {
+					t.Errorf("left %+v, want %+v", got.Row, want.Row)
+				}
+			})
 			t.Run(kind+": equal AllowUpTo take one after another", func(t *testing.T) {
 				op := take(policy, "k", 3)
 				op.Kind = limiter.OpTakeUpTo
