@@ -90,16 +90,16 @@ func TestStatsOfALockedRow(t *testing.T) {
 		for range 2 {
 			all.Go(func() { doAll(t, store, four(1)...) })
 		}
-		// One statement of the key and one of all four limits wait for the lock, and are not queued.
-		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers-1+4 })
+		// One take of the key and the first row of one of the decisions wait for their locks, and are not queued.
+		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers-1+1 })
 		gone, leave := context.WithCancel(t.Context())
 		all.Go(func() {
 			_, err := store.Do(gone, op)
 			wantError(t, err, limiter.ErrCanceled)
 		})
-		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers+4 })
+		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers+1 })
 		leave()
-		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers-1+4 })
+		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers-1+1 })
 		release()
 		all.Wait()
 		// A statement that waits too long for its lock is sent again, so what was sent says what to count.
