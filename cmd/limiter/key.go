@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +42,7 @@ type keyFlags struct {
 }
 
 func (k *keyFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&k.hex, "key-hex", "", "the key in hex as it is stored, instead of KEY: key_hex in JSON output")
+	cmd.Flags().StringVar(&k.hex, "key-hex", "", "the stored key in hex, instead of KEY: key_hex in JSON output, or a digest as top shows it")
 	cmd.Flags().StringVar(&k.secret, "key-digest-file", "", "file with the secret of WithKeyDigest: KEY is the key before the digest")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		want := 2
@@ -61,7 +62,7 @@ func (k *keyFlags) target(args []string) (name string, key []byte, err error) {
 		if k.secret != "" {
 			return "", nil, usageError{errors.New("--key-hex is the key as it is stored; leave out --key-digest-file")}
 		}
-		key, err = hex.DecodeString(k.hex)
+		key, err = hex.DecodeString(strings.TrimPrefix(k.hex, "0x"))
 		if err != nil || len(key) == 0 || len(key) > 255 {
 			return "", nil, usageError{fmt.Errorf("--key-hex is %q; it must be 1 to 255 bytes in hex", k.hex)}
 		}

@@ -115,7 +115,7 @@ func TestPeekDigestedKey(t *testing.T) {
 		if got.Key != nil || len(got.States) != 1 || got.States[0].Used != 2 {
 			t.Errorf("%+v", got)
 		}
-		contains(t, succeeds(t, db.url, "peek", "login", "--key-hex", got.KeyHex).stdout, "0x"+got.KeyHex, "2 of 5")
+		contains(t, succeeds(t, db.url, "peek", "login", "--key-hex", "0x"+got.KeyHex).stdout, "0x"+got.KeyHex, "2 of 5")
 	})
 }
 
