@@ -138,8 +138,8 @@ func TestAllOfALockedRowHoldOneConn(t *testing.T) {
 func TestAllOfALockedRowKeepBreakerShut(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
 		store := d.store(t, schema, nil)
-		user := newLimiter(t, store, slow(5), limiter.WithTimeout(timeout))
-		shared := newLimiter(t, store, long(50), limiter.WithTimeout(timeout))
+		user := newLimiter(t, store, slow(5), limiter.WithTimeout(4*timeout))
+		shared := newLimiter(t, store, long(50), limiter.WithTimeout(4*timeout))
 		decide := func(i int) error {
 			_, err := limiter.AllowAll(bounded(t), limiter.Claim{Limiter: user, Key: fmt.Sprint(secret, i)}, limiter.Claim{Limiter: shared, Key: secret})
 			return err

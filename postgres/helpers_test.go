@@ -321,18 +321,12 @@ func (d *database) waiting(ctx context.Context, t *testing.T) (n, pid int) {
 // blocked waits until n backends wait for a lock, and returns one of their ids.
 func (d *database) blocked(t *testing.T, n int) (pid int) {
 	t.Helper()
-	ctx := bounded(t)
-	for {
-		waiting, pid := d.waiting(ctx, t)
-		if waiting == n {
-			return pid
-		}
-		select {
-		case <-time.After(2 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatalf("%d backends are blocked, want %d", waiting, n)
-		}
-	}
+	ctx, waiting := bounded(t), -1
+	waitFor(t, fmt.Sprintf("%d backends are blocked", n), func() bool {
+		waiting, pid = d.waiting(ctx, t)
+		return waiting == n
+	})
+	return pid
 }
 
 // waits returns when a backend waits for a lock, or when done is closed. It reports whether one waits.

@@ -250,7 +250,7 @@ func TestGivenUpConnectionLeavesItsPool(t *testing.T) {
 			conn, err := p.Acquire(bounded(t))
 			must(t, err)
 			gone.Store(silent)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			if _, err := conn.Exec(ctx, "SELECT pg_sleep(60)"); err == nil || !conn.Conn().IsClosed() {
 				t.Fatalf("%s: Exec = %v, and the connection is not closed", name, err)

@@ -211,11 +211,16 @@ func TestSweepOfShortCalls(t *testing.T) {
 		d.rows(t, schema, "k", 8000, "2 hours")
 		release := d.holdLock(t, "LOCK "+schema+".limiter_token_buckets")
 		for range 10 { // each statement on that table takes too long, so the next one covers fewer pages
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			if _, err := store.Sweep(ctx, 1_000_000); !errors.Is(err, limiter.ErrCanceled) {
+			ctx, cancel := context.WithCancel(t.Context())
+			swept := make(chan error, 1)
+			go func() { swept <- testenv.ErrorOf(store.Sweep(ctx, 1_000_000)) }()
+			d.blocked(t, 1)
+			<-time.After(20 * time.Millisecond)
+			cancel()
+			if err := <-swept; !errors.Is(err, limiter.ErrCanceled) {
 				t.Fatalf("Sweep beside a locked table: %v", err)
 			}
-			cancel()
+			d.blocked(t, 0)
 		}
 		release()
 		before := d.count(t, schema, "true")[0]
