@@ -2,7 +2,7 @@
 # Fuzzes every target in the module, two at a time, and prints how often each ran. It searches
 # for the targets, so that none can be forgotten.
 #
-#   fuzz.sh              4 s for each target, as in .ci/run
+#   fuzz.sh              3 s for each target, as in .ci/run
 #   fuzz.sh 300 deep     300 s for each target, guided by the dependencies, too
 #
 # Fuzzing is guided by counters of which code an input reaches. By default only the packages of this
@@ -13,7 +13,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-export seconds=${1:-4}
+export seconds=${1:-3}
 counters='-gcflags=./...=-d=libfuzzer'
 [[ ${2:-} != deep ]] || counters=-fuzz=.
 work=$(mktemp -d)
