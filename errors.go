@@ -35,7 +35,7 @@ var (
 	// An operation that waited behind one without a connection fails with [ErrNotApplied] alone.
 	//
 	// While a transaction holds the key's row, callers in the queue may get ErrKeyBusy. An operation
-	// that was sent fails with [ErrOutcomeUnknown], and later ones with [ErrNotApplied]. A failure
+	// that was sent fails with [ErrNotApplied], on Citus perhaps with [ErrOutcomeUnknown]. A failure
 	// policy applies to these two: see [FailOpen].
 	ErrKeyBusy = errors.New("limiter: key is busy")
 

@@ -65,7 +65,7 @@ func Example_upTo() {
 	// the next run is in 14m0s
 }
 
-// allowSearch decides a request. The third refusal within an hour blocks the address for a day.
+// allowSearch decides a request. The third refusal within 20 minutes blocks the address for a day.
 func allowSearch(ctx context.Context, searches, refusals *limiter.Limiter, address string) (limiter.Result, error) {
 	res, err := searches.Allow(ctx, address)
 	if err != nil || res.Allowed {

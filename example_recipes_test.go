@@ -84,7 +84,7 @@ func Example_batch() {
 	for chunk := range slices.Chunk(addresses, 50) {
 		err := mails.WaitN(ctx, "provider", int64(len(chunk)))
 		if errors.Is(err, limiter.ErrExceedsMaxWait) {
-			break // the next turn comes after the deadline of ctx
+			break // the next turn comes after the deadline of ctx, or in over an hour
 		}
 		if err != nil {
 			log.Fatal(err)

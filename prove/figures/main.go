@@ -175,7 +175,7 @@ func runs(reports []campaign.Report) string {
 			names = append(names, s.Name)
 		}
 		if len(names) > 4 {
-			names = []string{fmt.Sprintf("all %d", len(names))}
+			names = []string{fmt.Sprintf("%d scenarios", len(names))}
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %.0f | %d |\n", r.Tier, strings.Join(names, ", "), r.Versions["limiter"], seconds/60, r.Seed)
 	}
