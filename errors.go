@@ -27,10 +27,9 @@ var (
 	ErrNotApplied = errors.New("limiter: not applied")
 
 	// ErrKeyBusy comes together with [ErrNotApplied]. It means that an operation timed out in this
-	// process, in the queue of its key, before it was sent: more callers use the key than the
-	// store can serve. Nothing was charged, and the caller may retry later. The store did not fail,
-	// so [StoreFailed] returns false and no failure policy applies: overloading a key does not
-	// bypass its limit.
+	// process, in a queue, before it was sent: there are more callers than the store can serve.
+	// Nothing was charged, and the caller may retry later. The store did not fail, so [StoreFailed]
+	// returns false and no failure policy applies: overloading a key does not bypass its limit.
 	//
 	// An operation that waited behind one without a connection fails with [ErrNotApplied] alone.
 	//

@@ -20,8 +20,8 @@ import (
 //
 //   - [ErrNotApplied]: the operation was certainly not carried out.
 //   - [ErrOutcomeUnknown]: the operation may have been carried out.
-//   - [ErrKeyBusy] and [ErrNotApplied]: the operation timed out in its key's queue before it was
-//     sent.
+//   - [ErrKeyBusy] and [ErrNotApplied]: the operation timed out in a queue of this process before
+//     it was sent.
 //   - [ErrMisconfigured]: an operator must act.
 //   - [ErrCanceled]: ctx ended.
 //   - [ErrInvalid]: the operation itself is wrong.

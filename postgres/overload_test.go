@@ -267,7 +267,7 @@ func TestAllowAllBesideALock(t *testing.T) {
 		}
 		for _, locked := range []string{"m", "z"} {
 			t.Run("that is held half of the time, decides "+locked+" in time", func(t *testing.T) {
-				l := failOpen(t, d.store(t, schema, nil), slow(1<<17), overloadTimeout)
+				l := failOpen(t, d.store(t, schema, nil), slow(1<<17), 2*limiter.DefaultTimeout)
 				call := func(int) (limiter.Result, error) { return allowAll(t, l, "m", "z") }
 				must(t, testenv.ErrorOf(call(0)))
 				stop := keepAsking(1, func(int) {

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -91,14 +90,6 @@ func TestStatsOfALockedRow(t *testing.T) {
 			all.Go(func() { doAll(t, store, four(1)...) })
 		}
 		// One take of the key and the first row of one of the decisions wait for their locks, and are not queued.
-		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers-1+1 })
-		gone, leave := context.WithCancel(t.Context())
-		all.Go(func() {
-			_, err := store.Do(gone, op)
-			wantError(t, err, limiter.ErrCanceled)
-		})
-		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers+1 })
-		leave()
 		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers-1+1 })
 		release()
 		all.Wait()

@@ -157,6 +157,9 @@ func TestHold(t *testing.T) {
 			h.End(false, err)
 		})
 		<-time.After(20 * ms)
+		if n := s.counters.Queued.Load(); n != 3 {
+			t.Errorf("%d are queued, want 3: the second take, and both operations of the Hold", n)
+		}
 		if n := took(t, ask(t.Context(), q, a)()); n != 1 { // it has 20 ms left when the Hold ends
 			t.Error("the take behind the Hold was not granted")
 		}
