@@ -14,8 +14,9 @@
 //
 // # What it gives up
 //
-//   - Up to n tokens of a key in each process are lost if the process stops or freezes, or if it sees no
-//     more requests of the key. They come back as the bucket refills. [Store.Shutdown] gives them back.
+//   - Up to n tokens of a key in each process, and those that it was giving back, are lost if the process
+//     stops or freezes, or if it sees no more requests of the key. They come back as the bucket refills.
+//     [Store.Shutdown] gives them back.
 //   - While one process holds tokens, another may be refused.
 //   - A copy of a process, as of a virtual machine, may spend what it holds once more if it continues within
 //     the ttl.
