@@ -173,3 +173,27 @@ func TestPartialTakeIsNotSeveral(t *testing.T) {
 	}
 	right(t, w.history())
 }
+
+// What a cancel has left, calls of unknown outcome and a take that was told the same row could leave as well.
+func TestCancelIsNotSeveral(t *testing.T) {
+	t.Parallel()
+	short, long := limiter.FixedWindow{Limit: 50, Window: 120 * time.Millisecond}, limiter.FixedWindow{Limit: 90, Window: 180 * time.Millisecond}
+	w := newWorld(rand.New(rand.NewPCG(1, 0)), kind{policies: []limiter.Policy{short, long}})
+	w.row = limiter.Row{Start: start + 120*ms, At: start + 66*ms, Period: 120 * ms, Limit: 50}
+	w.opened = w.row
+	call := func(kind limiter.OpKind, p limiter.Policy, wait time.Duration) history.Call {
+		op := limiter.Op{Kind: kind, Name: "made", Key: key, Policy: p, Cost: 1, MaxWait: wait}
+		return history.Call{Op: op, Began: w.at, Ended: w.at + 100*ms}
+	}
+	for _, c := range []history.Call{call(limiter.OpTake, long, 229*time.Millisecond), call(limiter.OpCharge, short, 0), call(limiter.OpCharge, short, 0)} {
+		c.Outcome = history.Unknown
+		w.calls = append(w.calls, c)
+	}
+	for range 5 {
+		w.carryOut(call(limiter.OpTake, short, 200*time.Millisecond), start+84*ms)
+	}
+	cancel := call(limiter.OpCancel, short, 200*time.Millisecond)
+	cancel.Op.Booked = w.calls[4].State
+	w.carryOut(cancel, start+90*ms)
+	right(t, w.history())
+}

@@ -12,7 +12,7 @@ import (
 // statement merged cost the same, so that any of them that is known tells the number.
 func (k *rowHistory) split(t Transition) {
 	whole := step{old: t.Old, new: t.New, swept: t.New == (limiter.Row{})}
-	if whole.swept || t.New == t.Old {
+	if whole.swept || t.New == t.Old || k.givenBack(&whole) {
 		k.steps = append(k.steps, whole)
 		return
 	}
@@ -53,6 +53,12 @@ func (k *rowHistory) split(t Transition) {
 		k.steps = append(k.steps, step{old: row, new: next})
 		row = next
 	}
+}
+
+// givenBack reports whether a refund or cancel tells that it made a step. Calls of unknown outcome could often
+// have made it as well.
+func (k *rowHistory) givenBack(s *step) bool {
+	return slices.ContainsFunc(k.told[s.new], func(c *Call) bool { return c.changes() && k.makes(c, s, k.offset.during(c)) })
 }
 
 // equal returns how many of the calls are the same operation as c.
