@@ -266,8 +266,8 @@ func (g *leakProbe) failures(t *testing.T) {
 		}
 		g.said(res, err)
 	})
-	pid := g.blocked(t, 1)
+	g.blocked(t, 1)
 	g.seen.add("pg_stat_activity", []byte(query[string](t, g.database, "SELECT string_agg(a::text, '') FROM pg_stat_activity AS a")))
-	query[bool](t, g.database, "SELECT pg_terminate_backend($1)", pid)
+	g.terminateBlocked(t)
 	wait.Wait()
 }
