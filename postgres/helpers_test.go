@@ -307,42 +307,32 @@ func (d *database) holdLock(t *testing.T, statement string) (release func()) {
 	return release
 }
 
-// waiting is how many backends wait for a lock, and the id of one of them.
-func (d *database) waiting(ctx context.Context, t *testing.T) (n, pid int) {
+// waiting is how many backends wait for a lock.
+func (d *database) waiting(ctx context.Context, t *testing.T) (n int) {
 	t.Helper()
-	err := d.db.QueryRowContext(ctx, `SELECT count(*), coalesce(max(pid), 0) FROM pg_stat_activity
-		WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n, &pid)
-	if err != nil {
-		t.Fatalf("waiting for blocked backends: %v", err)
-	}
-	return n, pid
+	must(t, d.db.QueryRowContext(ctx, `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n))
+	return n
 }
 
-// blocked waits until n backends wait for a lock, and returns one of their ids.
-func (d *database) blocked(t *testing.T, n int) (pid int) {
+// blocked waits until n backends wait for a lock.
+func (d *database) blocked(t *testing.T, n int) {
 	t.Helper()
-	ctx, waiting := bounded(t), -1
-	waitFor(t, fmt.Sprintf("%d backends are blocked", n), func() bool {
-		waiting, pid = d.waiting(ctx, t)
-		return waiting == n
-	})
-	return pid
+	ctx := bounded(t)
+	waitFor(t, fmt.Sprintf("%d backends are blocked", n), func() bool { return d.waiting(ctx, t) == n })
 }
 
 // waits returns when a backend waits for a lock, or when done is closed. It reports whether one waits.
 func (d *database) waits(t *testing.T, done <-chan struct{}) bool {
 	t.Helper()
-	ctx := bounded(t)
-	for {
-		if n, _ := d.waiting(ctx, t); n > 0 {
-			return true
-		}
+	for ctx := bounded(t); d.waiting(ctx, t) == 0; {
 		select {
 		case <-done:
 			return false
 		case <-time.After(time.Millisecond):
 		}
 	}
+	return true
 }
 
 // send sends op and returns when it waits for a lock. answer waits for its outcome.

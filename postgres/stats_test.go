@@ -90,7 +90,7 @@ func TestStatsOfALockedRow(t *testing.T) {
 			all.Go(func() { doAll(t, store, four(1)...) })
 		}
 		// One take of the key and the first row of one of the decisions wait for their locks, and are not queued.
-		waitForStats(t, store, func(s limiter.StoreStats) bool { return s.Queued == callers-1+1 })
+		waitFor(t, "all others are queued", func() bool { return store.Stats().Queued == callers-1+1 })
 		release()
 		all.Wait()
 		// A statement that waits too long for its lock is sent again, so what was sent says what to count.
@@ -111,12 +111,6 @@ func TestStatsOfALockedRow(t *testing.T) {
 	})
 }
 
-// waitForStats waits until the statistics of a store are as they should be.
-func waitForStats(t *testing.T, store *postgres.Store, ready func(limiter.StoreStats) bool) {
-	t.Helper()
-	waitFor(t, "the statistics are as they should be", func() bool { return ready(store.Stats()) })
-}
-
 func TestStatsShowTheBreakerAndRetries(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		network := new(down)
@@ -135,9 +129,9 @@ func TestStatsShowTheBreakerAndRetries(t *testing.T) {
 			}
 		}
 		network.up.Store(true)
-		waitForStats(t, store, func(s limiter.StoreStats) bool {
+		waitFor(t, "the breaker is shut", func() bool {
 			_, _ = store.Do(t.Context(), take(slow(5), "a", 0)) // the breaker lets one through now and then
-			return !s.BreakerOpen
+			return !store.Stats().BreakerOpen
 		})
 		if got := store.Stats(); got.BreakerOpenings != 1 || got.Retries != 10 || got.Statements == 0 {
 			t.Errorf("when the database is back: %+v", got)
