@@ -92,7 +92,7 @@ func (b *borrowRound) kill() {
 func (b *borrowRound) freeze() {
 	b.Helper()
 	process, held := b.running[0].cmd.Process, int64(0)
-	for tries := 0; tries == 0 || b.Policy == large && held <= 0 && tries < 5; tries++ {
+	for tries := 0; tries == 0 || b.Policy == large && held <= 0 && tries < 20; tries++ {
 		pause(b.Context(), b.Round, 50*time.Millisecond)
 		must(b, process.Signal(syscall.SIGSTOP))
 		wait(b.Context(), 2*spendTime)
