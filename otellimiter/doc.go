@@ -24,15 +24,15 @@
 //   - error.type, if the store made no decision: not_applied, outcome_unknown, misconfigured, key_busy,
 //     canceled, invalid, unsupported or _OTHER. If FailOpen or FailLocal applies, error.type is set
 //     and the result is allowed or refused.
-//   - sqlimit.operation, only of sqlimit.units: take, take_up_to or charge, as [limiter.OpKind.String]
-//     returns it. The result of a charge says whether there was room for it.
+//   - sqlimit.operation, only of sqlimit.units: take, take_up_to, charge or acquire, as
+//     [limiter.OpKind.String] returns it. The result of a charge says whether there was room for it.
 //
 // Watch reports the counters sqlimit.store.statements, sqlimit.store.rows, sqlimit.store.units and
 // sqlimit.store.retries, which [limiter.StoreStats] explains. It also reports the gauge
 // sqlimit.store.breaker.state, which is 1 while the breaker is open and otherwise 0.
 //
-// No attribute contains a key. Charge, Block, Refund, RefundOf, Cancel and Reset are not decisions. Of
-// these, sqlimit.units counts charges, and sqlimit.store.units counts all.
+// No attribute contains a key. Charge, Block, Refund, RefundOf, Cancel, Reset, Release and Extend are not
+// decisions. Of these, sqlimit.units counts charges, and sqlimit.store.units counts all.
 //
 // # Several observers
 //

@@ -90,7 +90,7 @@ type observer struct {
 // observe is the [limiter.Observer].
 func (o *observer) observe(ctx context.Context, d limiter.Decision) {
 	switch d.Op {
-	case limiter.OpRefund, limiter.OpCancel, limiter.OpReset, limiter.OpBlock:
+	case limiter.OpRefund, limiter.OpCancel, limiter.OpReset, limiter.OpBlock, limiter.OpRelease, limiter.OpExtend:
 		return
 	}
 	s := o.outcomes(d.Limiter).series(&d)

@@ -96,6 +96,23 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 	}
 }
 
+func TestRequestsInFlight(t *testing.T) {
+	t.Parallel()
+	m := newMeter(t)
+	c, err := limiter.NewConcurrency(memory.New(), "l", limiter.InFlight{Limit: 1, Hold: time.Minute},
+		limiter.WithObserver(otellimiter.Observer(m)))
+	testenv.Must(t, err)
+	lease, err := c.TryAcquire(t.Context(), "key")
+	testenv.Must(t, err)
+	testenv.Must(t, testenv.ErrorOf(lease.Extend(t.Context(), time.Minute)))
+	testenv.Must(t, testenv.ErrorOf(c.TryAcquire(t.Context(), "key"))) // which is refused
+	testenv.Must(t, lease.Release(t.Context()))
+	m.wantDecisions(t,
+		"limiter=l result=allowed source=store: 1",
+		"limiter=l result=refused source=store: 1",
+		"units limiter=l operation=acquire result=allowed source=store: 1")
+}
+
 // A refusal of one limiter is no error of the other. Both record it with its source.
 func TestAllowAll(t *testing.T) {
 	t.Parallel()

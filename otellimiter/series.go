@@ -60,7 +60,7 @@ type series struct {
 }
 
 // takers are the operations that take units.
-var takers = [...]limiter.OpKind{limiter.OpTake, limiter.OpTakeUpTo, limiter.OpCharge}
+var takers = [...]limiter.OpKind{limiter.OpTake, limiter.OpTakeUpTo, limiter.OpCharge, limiter.OpAcquire}
 
 // ofUnits returns the options of the units that op took.
 func (s *series) ofUnits(op limiter.OpKind) []metric.AddOption {
