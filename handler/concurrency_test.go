@@ -246,15 +246,19 @@ func TestFailedRelease(t *testing.T) {
 		releases []error
 		hangs    bool
 		reported error
+		deadline time.Duration // of the request; 0 is none
 		takes    time.Duration // of all tries
 		held     int64
 	}{
-		"once is sent again":       {[]error{limiter.ErrNotApplied}, false, nil, 50 * time.Millisecond, 0},
-		"of unknown outcome":       {[]error{limiter.ErrOutcomeUnknown, limiter.ErrKeyBusy}, false, nil, 100 * time.Millisecond, 0},
-		"is reported after 1 s":    {always, false, limiter.ErrNotApplied, time.Second, 1},
-		"is cut off and reported":  {nil, true, limiter.ErrOutcomeUnknown, time.Second, 1},
-		"that does not fail":       {nil, false, nil, 0, 0},
-		"is told by its first one": {append([]error{limiter.ErrMisconfigured}, always...), false, limiter.ErrMisconfigured, time.Second, 1},
+		"once is sent again":         {[]error{limiter.ErrNotApplied}, false, nil, 0, 50 * time.Millisecond, 0},
+		"of unknown outcome":         {[]error{limiter.ErrOutcomeUnknown, limiter.ErrKeyBusy}, false, nil, 0, 100 * time.Millisecond, 0},
+		"is reported after 1 s":      {always, false, limiter.ErrNotApplied, 0, time.Second, 1},
+		"is cut off and reported":    {nil, true, limiter.ErrOutcomeUnknown, 0, time.Second, 1},
+		"ends before a deadline":     {nil, true, limiter.ErrOutcomeUnknown, 400 * time.Millisecond, 300 * time.Millisecond, 1},
+		"is sent right before it":    {nil, false, nil, time.Millisecond, 0, 0},
+		"goes on after the deadline": {always, false, limiter.ErrNotApplied, time.Nanosecond, time.Second + 1, 1},
+		"that does not fail":         {nil, false, nil, 0, 0, 0},
+		"is told by its first one":   {append([]error{limiter.ErrMisconfigured}, always...), false, limiter.ErrMisconfigured, 0, time.Second, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -263,9 +267,21 @@ func TestFailedRelease(t *testing.T) {
 				store.releases, store.hangs = test.releases, test.hangs
 				c := oneAtATime(t, store)
 				var reported error
-				h := handler.NewConcurrency(c, oneKey, handler.OnError(func(_ *http.Request, err error) { reported = err }))(&nextHandler{})
+				h := handler.NewConcurrency(c, oneKey, handler.OnError(func(_ *http.Request, err error) { reported = err }))(
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if test.deadline == time.Nanosecond {
+							<-r.Context().Done()
+						}
+						w.WriteHeader(http.StatusTeapot)
+					}))
+				r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+				if test.deadline != 0 {
+					ctx, cancel := context.WithTimeout(t.Context(), test.deadline)
+					defer cancel()
+					r = r.WithContext(ctx)
+				}
 				begin := time.Now()
-				wantStatus(t, ask(h), http.StatusTeapot)
+				wantStatus(t, askBy(h, r), http.StatusTeapot)
 				if took := time.Since(begin); took != test.takes {
 					t.Errorf("the request took %v, want %v", took, test.takes)
 				}

@@ -29,6 +29,7 @@ type fields struct {
 	policy string // its item of RateLimit-Policy
 	step   time.Duration
 	window time.Duration
+	slides bool // what was taken comes back in parts, at times that only a refusal tells
 	legacy *legacy
 }
 
@@ -53,6 +54,7 @@ func newFields(name, quoted string, p limiter.Policy, withLegacy bool) (fields, 
 		f.window = p.Window
 		quota(p.Limit, p.Window)
 	case limiter.SlidingWindow:
+		f.slides = true
 		quota(p.Limit, p.Window)
 	case limiter.CalendarWindow:
 		quota(p.Limit, 0) // the periods differ in length

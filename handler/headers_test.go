@@ -69,7 +69,10 @@ func TestFieldsOfAPolicyAndItsState(t *testing.T) {
 			"RateLimit": `"fake";r=2;t=1`, "Retry-After": "1",
 		}},
 		{"a sliding window", limiter.SlidingWindow{Limit: 5, Window: time.Hour}, limiter.Result{Allowed: true, Limit: 5, Remaining: 3, Used: 2, ResetAfter: 3800 * time.Second}, map[string]string{
-			"RateLimit-Policy": `"fake";q=5;w=3600`, "RateLimit": `"fake";r=3;t=3800`,
+			"RateLimit-Policy": `"fake";q=5;w=3600`, "RateLimit": `"fake";r=3`,
+		}},
+		{"a sliding window used up", limiter.SlidingWindow{Limit: 5, Window: time.Hour}, limiter.Result{Limit: 5, Used: 5, ResetAfter: 3800 * time.Second, RetryAfter: 45 * time.Second}, map[string]string{
+			"RateLimit": `"fake";r=0;t=45`, "Retry-After": "45",
 		}},
 		// A client cannot compute the end of a month from its length, so there is no w.
 		{"a calendar used up", limiter.CalendarWindow{Limit: 1, Period: limiter.Month}, limiter.Result{Limit: 1, ResetAfter: 90 * time.Hour, RetryAfter: 90 * time.Hour}, map[string]string{
@@ -248,8 +251,8 @@ func TestFieldsOfThePolicyThatDecided(t *testing.T) {
 func TestFieldItems(t *testing.T) {
 	t.Parallel()
 	used := limiter.Result{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: time.Second, Source: limiter.SourceStore}
-	chosen := used
-	chosen.Policy = limiter.PerMinute(20)
+	chosen, inFlight := used, used
+	chosen.Policy, inFlight.Policy = limiter.PerMinute(20), limiter.InFlight{Limit: 1, Hold: time.Second}
 	for _, test := range []struct {
 		what, name    string
 		result        limiter.Result
@@ -260,6 +263,8 @@ func TestFieldItems(t *testing.T) {
 		{"a limiter that was not asked", "l", limiter.Result{}, `"l";q=10;w=1`, ""},
 		{"a failure policy", "l", limiter.Result{Allowed: true, Source: limiter.SourcePolicy}, `"l";q=10;w=1`, ""},
 		{"the policy that decided", "l", chosen, `"l";q=20;w=60`, `"l";r=9;t=1`},
+		{"a policy without fields", "l", inFlight, `"l";q=10;w=1`, `"l";r=9;t=1`},
+		{"a limiter that tells no source", "l", limiter.Result{Allowed: true, Limit: 10, Remaining: 10}, `"l";q=10;w=1`, `"l";r=10`},
 	} {
 		l := &fixedLimiter{name: test.name}
 		if policy, quota := handler.FieldItems(l, test.result); policy != test.policy || quota != test.quota {

@@ -11,19 +11,19 @@ import (
 // RateLimit for a decision of l. It is for transports other than net/http, such as gRPC. Both fields
 // are lists: join the items of several limiters with ", ".
 //
-// quota is "" if the key's state is not known: for a decision of a failure policy, and for the zero
-// Result, which stands for a limiter that was not asked. FieldItems panics for a limiter that New
-// does not accept.
+// The items tell the Policy of res, or that of l if res has none that they can tell. quota is "" if the
+// Limit of res is 0: for a decision of a failure policy, and for the zero Result, which stands for a limiter
+// that was not asked. FieldItems panics for a limiter that New does not accept.
 func FieldItems(l Limiter, res limiter.Result) (policy, quota string) {
-	p := res.Policy
-	if p == nil {
-		p = l.Policy()
+	name := quote(l.Name())
+	f, ok := newFields(l.Name(), name, res.Policy, false)
+	if !ok {
+		f, ok = newFields(l.Name(), name, l.Policy(), false)
 	}
-	f, ok := newFields(l.Name(), quote(l.Name()), p, false)
 	if !ok {
 		panic("handler: the limiter has no policy; pass what limiter.New returned")
 	}
-	if res.Source != 0 && res.Source != limiter.SourcePolicy {
+	if res.Limit > 0 {
 		quota = string(f.appendQuota(nil, &res))
 	}
 	return f.policy, quota

@@ -62,7 +62,10 @@ func CauseOf(err error) Cause {
 // the sentence of the cause. [Rules.Report] logs the text: it must say what to fix, and must not
 // contain a key. A cause that is not one of a missing key counts as [WithoutKey].
 func NoKey(c Cause, format string, args ...any) error {
-	return &keyError{max(c, WithoutKey), fmt.Sprintf(format, args...)}
+	if c < WithoutKey || int(c) >= len(sentences) {
+		c = WithoutKey
+	}
+	return &keyError{c, fmt.Sprintf(format, args...)}
 }
 
 // keyError is an error whose text may be logged.

@@ -23,6 +23,7 @@ func TestCauseOf(t *testing.T) {
 		"an error of NoKey":           {noUser, middleware.WithoutUser},
 		"an error that wraps it":      {fmt.Errorf("alice: %w", noUser), middleware.WithoutUser},
 		"another cause for NoKey":     {middleware.NoKey(middleware.TooCostly, "a mistake"), middleware.WithoutKey},
+		"no cause for NoKey":          {middleware.NoKey(middleware.WithoutUser+1, "a mistake"), middleware.WithoutKey},
 	} {
 		if got := middleware.CauseOf(test.err); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
