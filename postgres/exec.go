@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"math"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -60,17 +61,16 @@ func (s *Store) withRowLocked(ctx context.Context, db DB, t *table, op *limiter.
 		return err
 	}
 	return commit(ctx, tx, func(tx DB) error {
-		if err := s.lock(ctx, tx, t, op); err != nil {
+		if _, err := s.lock(ctx, tx, t, op); err != nil {
 			return err
 		}
 		return f(tx)
 	})
 }
 
-// lock locks op's row, if there is one, until the transaction ends.
-func (s *Store) lock(ctx context.Context, db DB, t *table, op *limiter.Op) error {
-	_, err := s.exec(ctx, db, t.sql.lock, s.bounded(ctx, []any{op.Name, []byte(op.Key)})...)
-	return err
+// lock locks op's row until the transaction ends, and reports whether there is one.
+func (s *Store) lock(ctx context.Context, db DB, t *table, op *limiter.Op) (found bool, err error) {
+	return s.exec(ctx, db, t.sql.lock, s.bounded(ctx, []any{op.Name, []byte(op.Key)})...)
 }
 
 // bounded appends the argument of statements that set lock_timeout: see [options.boundLockWait].
@@ -82,7 +82,7 @@ func (s *Store) bounded(ctx context.Context, args []any) []any {
 	if !ok {
 		return append(args, nil)
 	}
-	timeout := textArg(strconv.FormatInt(max(1, wait.Milliseconds()), 10)) // 0 would be no limit
+	timeout := textArg(strconv.FormatInt(min(max(1, wait.Milliseconds()), math.MaxInt32), 10)) // 0 would be no limit
 	return append(args, &timeout)
 }
 

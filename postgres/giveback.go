@@ -37,15 +37,22 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 		}
 		return false, err
 	}
-	if err := s.releaseLocked(ctx, db, t, calls, states, statements); err != nil {
-		return false, err
+	err = s.releaseLocked(ctx, db, t, calls, states, statements)
+	for i, c := range calls {
+		if err == nil || states[i].Took || c.Op.Kind != limiter.OpRelease {
+			c.Decide(states[i])
+			done = true // the queue sends those again that are not decided
+		}
 	}
-	decideAll(calls, states)
-	return true, nil
+	if done {
+		return true, nil
+	}
+	return false, err
 }
 
 // releaseLocked waits for the row's lock, and then sends the releases again that found no lease. An acquire of
-// unknown outcome may still hold that lock, and a release waits for it only if it sees the lease.
+// unknown outcome may still hold that lock, and a release waits for it only if it sees the lease. Nobody sees a
+// row that the acquire adds: adding one waits for that.
 func (s *Store) releaseLocked(ctx context.Context, db DB, t *table, calls []*batch.Call, states []limiter.State, sent []statement) error {
 	var again []statement
 	for i, c := range calls {
@@ -56,7 +63,11 @@ func (s *Store) releaseLocked(ctx context.Context, db DB, t *table, calls []*bat
 	if len(again) == 0 {
 		return nil
 	}
-	err := s.lock(ctx, db, t, &calls[0].Op)
+	op := &calls[0].Op
+	found, err := s.lock(ctx, db, t, op)
+	if err == nil && !found {
+		_, err = s.exec(ctx, db, t.sql.add, s.bounded(ctx, []any{op.Name, []byte(op.Key), t.Numbers(op, 0).Limit})...)
+	}
 	if err == nil {
 		err = s.sendPipelined(ctx, db, again)
 	}

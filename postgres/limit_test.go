@@ -254,3 +254,18 @@ func pipe(to, from net.Conn) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	_, _ = io.Copy(to, from)
 }
+
+// The server's longest lock_timeout is 24.8 days.
+func TestTimeLimitOfAYear(t *testing.T) {
+	inSchema(t, func(t *testing.T, d *database, schema string) {
+		store, op := d.store(t, schema, nil), take(slow(4), "k", 1)
+		op.Timeout = 365 * 24 * time.Hour
+		do(t, store, op)
+		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
+		answer := d.send(bounded(t), t, store, op)
+		<-time.After(50 * time.Millisecond) // the first statement waits for 20 ms
+		release()
+		_, err := answer()
+		must(t, err)
+	})
+}

@@ -36,7 +36,8 @@ func WithSchema(name string) Option {
 // WithQueryExecMode makes the [Store] run its statements in mode, instead of the connection's
 // default. It rejects the simple protocol, because there pgx cannot tell a statement that was never
 // sent from one whose connection broke after the commit. If the connection's default is the simple
-// protocol, or a mode whose cache has capacity 0, the store uses the exec mode.
+// protocol, or a mode whose cache has capacity 0, the store uses the exec mode. A mode whose cache has
+// capacity 0 is an error of [New] and [Open].
 func WithQueryExecMode(mode pgx.QueryExecMode) Option {
 	return func(o *options) error {
 		switch mode {

@@ -69,9 +69,12 @@ func TestReleaseMeetsItsAcquire(t *testing.T) {
 		schema := d.schema(t)
 		store := d.store(t, schema, nil)
 		op := limiter.Op{Name: "l", Key: "k", Policy: places(2), Cost: 1, Hold: time.Hour, Timeout: time.Minute}
-		for id, commit := range []bool{true, false} { // the first acquire makes the row
-			op.Kind, op.ID = limiter.OpAcquire, int64(10+id)
-			do(t, store, op)
+		for id := range 4 {
+			commit := id%2 == 0
+			op.Kind, op.ID, op.Key = limiter.OpAcquire, int64(10+id), fmt.Sprint(id)
+			if id < 2 { // otherwise the transaction adds the row
+				do(t, store, op)
+			}
 			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
 			op.ID = int64(20 + id)
 			do(t, storeOn(t, tx, schema), op)
@@ -79,10 +82,8 @@ func TestReleaseMeetsItsAcquire(t *testing.T) {
 			answer := d.send(bounded(t), t, store, op)
 			end(t, tx, commit)
 			if s, err := answer(); err != nil || s.Took != commit {
-				t.Errorf("commit %t: the release found a lease: %t, %v", commit, s.Took, err)
+				t.Errorf("there was a row %t, commit %t: the release found a lease: %t, %v", id < 2, commit, s.Took, err)
 			}
-			op.ID = int64(10 + id)
-			do(t, store, op)
 		}
 	})
 }

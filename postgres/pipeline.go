@@ -98,12 +98,17 @@ func (p pipelined) Commit(ctx context.Context) error {
 	return err
 }
 
-// Rollback implements [transaction]. After a commit it does nothing.
+// Rollback implements [transaction]. After a commit it does nothing. If it fails it closes the connection, as
+// the transactions of pgx do: what the next operations took would never be committed.
 func (p pipelined) Rollback(ctx context.Context) error {
-	if pg := p.Conn.Conn().PgConn(); pg.IsClosed() || pg.TxStatus() == 'I' {
+	conn := p.Conn.Conn()
+	if pg := conn.PgConn(); pg.IsClosed() || pg.TxStatus() == 'I' {
 		return nil
 	}
 	_, err := p.Exec(ctx, "ROLLBACK")
+	if err != nil {
+		_ = conn.Close(ctx)
+	}
 	return err
 }
 

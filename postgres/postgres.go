@@ -123,9 +123,13 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	if s.citus && s.asyncCommit {
 		return invalid("WithAsyncCommit does not reach the workers of Citus; leave it out, and set synchronous_commit there")
 	}
-	if s.mode == nil && conn != nil && needsExecMode(conn) {
+	switch {
+	case conn == nil:
+	case s.mode == nil && needsExecMode(conn, conn.DefaultQueryExecMode):
 		exec := pgx.QueryExecModeExec
 		s.mode = &exec
+	case s.mode != nil && needsExecMode(conn, *s.mode):
+		return invalid("WithQueryExecMode(%v) needs a cache, and the capacity of the connection's is 0; leave the option out, or raise statement_cache_capacity and description_cache_capacity", *s.mode)
 	}
 	if s.db == nil {
 		s.deadlines.Dialing, s.deadlines.WaitReason = s.dialing, s.waitReason
@@ -179,10 +183,10 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("postgres: %w: %s", limiter.ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// needsExecMode reports whether the store cannot use the connection's own query mode: the simple
+// needsExecMode reports whether the store cannot use a query mode on the connection: the simple
 // protocol, or a mode whose cache is turned off, in which pgx fails each statement.
-func needsExecMode(conn *pgx.ConnConfig) bool {
-	switch conn.DefaultQueryExecMode {
+func needsExecMode(conn *pgx.ConnConfig, mode pgx.QueryExecMode) bool {
+	switch mode {
 	case pgx.QueryExecModeSimpleProtocol:
 		return true
 	case pgx.QueryExecModeCacheStatement:

@@ -21,6 +21,8 @@ type tracer struct {
 	mu    sync.Mutex
 	sent  []string
 	names map[string]string // by the text for schema public
+
+	answered func() // if set, it is called after each batch
 }
 
 func newTracer(async bool) *tracer {
@@ -57,7 +59,11 @@ func (r *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBa
 
 func (*tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
 func (*tracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (r *tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {
+	if r.answered != nil {
+		r.answered()
+	}
+}
 
 // take returns the statements that were sent since its last call.
 func (r *tracer) take() []string {
@@ -183,7 +189,10 @@ func TestWithoutAStatementCache(t *testing.T) {
 				c.DefaultQueryExecMode, c.DescriptionCacheCapacity = pgx.QueryExecModeCacheDescribe, 0
 			},
 		} {
-			store := storeOn(t, pool(t, d.dsn, func(c *pgxpool.Config) { change(c.ConnConfig) }), schema)
+			uncached := pool(t, d.dsn, func(c *pgxpool.Config) { change(c.ConnConfig) })
+			_, err := postgres.New(uncached, postgres.WithQueryExecMode(uncached.Config().ConnConfig.DefaultQueryExecMode))
+			wantError(t, err, limiter.ErrInvalid)
+			store := storeOn(t, uncached, schema)
 			for _, op := range all(name) {
 				do(t, store, op)
 			}

@@ -40,11 +40,11 @@ func names(file string) (names []string, citus bool) {
 	return ofEach(upper(file)), citus
 }
 
-// ofEach returns the names of a statement that each kind has, or each that AllowAll takes from.
+// ofEach returns the names of a statement that each kind has; that which skips locked rows is of AllowAll.
 func ofEach(name string) (names []string) {
 	for _, t := range tables.All {
 		leases := ownCalls[t.Kind]["Release"] != "" // which are no claims of AllowAll
-		if !leases || name != "Add" && name != "Skip" {
+		if !leases || name != "Skip" {
 			names = append(names, t.Prefix+name)
 		}
 	}

@@ -24,7 +24,7 @@ type tableStatements struct {
 	refund, cancel, release                string // likewise
 	read, insert, swap, lock, reset, sweep string
 	skip                                   string // lock, unless another session has locked the row
-	add, clock                             string // of a decision over several limits
+	add, clock                             string // of a release, and of a decision over several limits
 	sample, before, page, remove           string // on Citus, instead of takes, count and sweep
 }
 
@@ -62,10 +62,9 @@ func (o *options) statements(t *tables.Table, calendar bool) tableStatements {
 	texts := tableStatements{
 		refund: own("refund"), cancel: own("cancel"), release: own("release"),
 		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: o.text("lock", append([]string{"/* skip */", ""}, both...)...),
-		reset: shared("reset"), clock: o.text("clock"),
+		add: shared("add"), reset: shared("reset"), clock: o.text("clock"),
 	}
 	if texts.release == "" { // leases are no claims of AllowAll
-		texts.add = shared("add")
 		texts.skip = o.text("lock", append([]string{"/* skip */", o.skipLocked()}, both...)...)
 	}
 	if o.citus {

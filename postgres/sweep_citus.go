@@ -55,7 +55,10 @@ func (s *Store) sweepPage(ctx context.Context, t *table, after sweep.Cursor, lim
 		found, expired, err = s.readPage(ctx, db, t, after)
 		return err
 	})
-	expired = expired[:min(int64(len(expired)), limit)]
+	if int64(len(expired)) > limit { // the next page begins after these, also if one of them is locked
+		expired = expired[:limit]
+		found.Last, found.End = expired[limit-1], false
+	}
 	for len(expired) > 0 && err == nil {
 		name, n := expired[0].Name, 1
 		for n < len(expired) && expired[n].Name == name {

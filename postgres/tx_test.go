@@ -202,6 +202,25 @@ func TestConnectionInUseMakesOthersWait(t *testing.T) {
 	})
 }
 
+// Otherwise what the next operations take would never be committed.
+func TestTransactionThatCannotEnd(t *testing.T) {
+	inSchema(t, func(t *testing.T, d *database, schema string) {
+		r := newTracer(false)
+		conn, err := pool(t, d.dsn, r.in).Acquire(t.Context())
+		must(t, err)
+		defer conn.Release()
+		store := storeOn(t, conn, schema)
+		ops := []limiter.Op{take(slow(4), "k", 1), take(limiter.SlidingWindow{Limit: 4, Window: time.Hour}, "k", 1)}
+		ctx, cancel := context.WithCancel(t.Context())
+		r.answered = cancel
+		_, err = store.DoAll(ctx, ops)
+		wantError(t, err, limiter.ErrCanceled)
+		if !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
+			t.Error("the transaction of the store is open")
+		}
+	})
+}
+
 func TestAnswersAreProvisional(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
 		conn := connect(t, d.dsn)

@@ -93,6 +93,9 @@ func (c Cursor) text() string {
 	return hex.EncodeToString([]byte(c.Name)) + "." + hex.EncodeToString(c.Key)
 }
 
+// mostBlocks is a little less than the most blocks of a table in PostgreSQL, because a statement covers several.
+const mostBlocks = 1<<32 - 1<<16
+
 func parse(text string, blocks bool) (c Cursor, ok bool) {
 	if name, key, found := strings.Cut(text, "."); found {
 		nameBytes, err1 := hex.DecodeString(name)
@@ -100,5 +103,5 @@ func parse(text string, blocks bool) (c Cursor, ok bool) {
 		return Cursor{Name: string(nameBytes), Key: keyBytes}, err1 == nil && err2 == nil && !blocks
 	}
 	block, err := strconv.ParseInt(text, 10, 64)
-	return Cursor{Block: block}, err == nil && block >= 0 && (blocks || block == 0)
+	return Cursor{Block: block}, err == nil && block >= 0 && block < mostBlocks && (blocks || block == 0)
 }

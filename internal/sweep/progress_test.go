@@ -67,6 +67,7 @@ func TestContinue(t *testing.T) {
 		{"12", true, false},
 		{"1,2,3", true, false},
 		{"-1,0", true, false},
+		{"4294967295,0", true, false},
 		{"x,0", true, false},
 		{"61.ff,0", true, false},
 		{"12,0", false, false},

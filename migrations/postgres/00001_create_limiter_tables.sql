@@ -106,7 +106,7 @@ COMMENT ON COLUMN /* schema */limiter_leases.at IS
 COMMENT ON COLUMN /* schema */limiter_leases.lim IS
     'how many leases may be held, under the policy that wrote the row';
 COMMENT ON COLUMN /* schema */limiter_leases.granted IS
-    'always 1; no statement reads it';
+    'no statement reads it';
 COMMENT ON COLUMN /* schema */limiter_leases.limiter IS
     'name of the limiter';
 COMMENT ON COLUMN /* schema */limiter_leases.key IS

@@ -57,7 +57,7 @@ CREATE TABLE limiter_leases (
     key     BLOB    NOT NULL, -- the key as bytes, 0x00 and a digest for a key that is long or private
     at      INTEGER NOT NULL, -- clock reading (ns since 1970) of the latest acquire or extend
     lim     INTEGER NOT NULL, -- how many leases may be held, under the policy that wrote the row
-    granted INTEGER NOT NULL, -- always 1; no statement reads it
+    granted INTEGER NOT NULL, -- no statement reads it
     ends    BLOB    NOT NULL, -- instants (ns since 1970) at which the leases end, in order
     ids     BLOB    NOT NULL, -- ids of the leases, in the order of ends
     CONSTRAINT limiter_leases_pkey PRIMARY KEY (limiter, key),
