@@ -262,7 +262,7 @@ func TestTimeLimitOfAYear(t *testing.T) {
 		op.Timeout = 365 * 24 * time.Hour
 		do(t, store, op)
 		release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
-		answer := d.send(bounded(t), t, store, op)
+		answer := d.send(t.Context(), t, store, op)
 		<-time.After(50 * time.Millisecond) // the first statement waits for 20 ms
 		release()
 		_, err := answer()
