@@ -9,14 +9,23 @@ import (
 	"github.com/sqlimit/limiter"
 )
 
-// do calls the inner store in a goroutine of this package, where a panic would end the process.
-func (s *Store) do(ctx context.Context, op limiter.Op) (state limiter.State, err error) {
+// do calls the inner store, and counts its answers.
+func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	state, err := s.inner.Do(ctx, op)
+	if err == nil {
+		s.answers.Add(1)
+	}
+	return state, err
+}
+
+// doApart is do in a goroutine of this package, where a panic would end the process.
+func (s *Store) doApart(ctx context.Context, op limiter.Op) (state limiter.State, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			state, err = limiter.State{}, fmt.Errorf("borrow: %w: panic: %v", limiter.ErrOutcomeUnknown, p)
 		}
 	}()
-	return s.inner.Do(ctx, op)
+	return s.do(ctx, op)
 }
 
 // borrowing is a statement that takes tokens ahead, and those of the takes that it decides.
@@ -45,7 +54,7 @@ func (s *Store) borrow(sh *shard, e *entry) {
 		}
 		sh.stats.Borrows++
 		sh.mu.Unlock()
-		state, err := s.do(context.WithoutCancel(b.takes[0].ctx), b.op)
+		state, err := s.doApart(context.WithoutCancel(b.takes[0].ctx), b.op)
 		sh.mu.Lock()
 		s.complete(sh, e, b, state, err)
 	}
@@ -98,7 +107,6 @@ func (s *Store) complete(sh *shard, e *entry, b *borrowing, state limiter.State,
 	expired := s.expire(sh, e, &h, now)
 	older := h.tokens
 	if err == nil {
-		e.answers++
 		sh.stats.Borrowed += state.Taken
 		h.add(state, b.sent, now)
 	} else if errors.Is(err, errors.ErrUnsupported) {

@@ -43,23 +43,22 @@ func (s *Store) end(sh *shard, e *entry, now instant, reset bool) {
 }
 
 // giveBack gives tokens back by one statement, which is not repeated.
-func (s *Store) giveBack(ctx context.Context, e *entry, back limiter.Op) error {
+func (s *Store) giveBack(ctx context.Context, back limiter.Op) {
 	if back.Cost == 0 {
-		return nil
+		return
 	}
-	state, err := s.do(ctx, back)
+	state, err := s.doApart(ctx, back)
 	sh := s.shardOf(&back)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if err == nil {
-		e.answers++
-	}
 	if err == nil && state.Took {
 		sh.stats.GivenBack += back.Cost
 	} else {
 		sh.stats.Lost += back.Cost
 	}
-	return err
+	if err != nil && s.off.Load() {
+		s.failed.CompareAndSwap(nil, &err)
+	}
 }
 
 // giveBackNow starts to give tokens of a key back. The caller has locked the shard: then [Store.Shutdown]
@@ -72,7 +71,7 @@ func (s *Store) giveBackNow(e *entry, back limiter.Op) {
 	e.back = done
 	s.busy.Go(func() {
 		defer close(done)
-		_ = s.giveBack(context.Background(), e, back)
+		s.giveBack(context.Background(), back)
 		<-before
 	})
 }

@@ -34,7 +34,6 @@ type entry struct {
 	reset   bool // a Reset has freed these tokens, so they must not be given back
 
 	waiting []*waiter // for the next borrow, in order of arrival
-	answers uint64    // how many borrows and refunds the store has answered
 }
 
 type shard struct {

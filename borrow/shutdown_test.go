@@ -66,6 +66,25 @@ func TestShutdown(t *testing.T) {
 		testenv.Must(f, f.store.Shutdown(ctx))
 		f.state(0, 4)
 	})
+	run(t, "says that a borrow in flight lost tokens", 1000, func(f *fixture) {
+		f.hold()
+		f.allow(3, true)
+		release := f.block(limiter.OpTakeUpTo)
+		f.inner.after = func(op limiter.Op) error {
+			if op.Kind == limiter.OpRefund {
+				return limiter.ErrOutcomeUnknown
+			}
+			return nil
+		}
+		own, done := f.ask(ctx, 1), make(chan error, 1)
+		go func() { done <- f.store.Shutdown(ctx) }()
+		synctest.Wait()
+		release(nil)
+		f.granted(own)
+		if err := <-done; !errors.Is(err, limiter.ErrOutcomeUnknown) {
+			f.Errorf("Shutdown: %v, want ErrOutcomeUnknown", err)
+		}
+	})
 	run(t, "says that tokens are lost", 1000, func(f *fixture) {
 		f.hold()
 		f.inner.before = func(limiter.Op) error { return limiter.ErrNotApplied }

@@ -16,13 +16,15 @@ import (
 // Store is a [limiter.Store] that takes tokens of busy keys ahead. It implements [limiter.AllStore]. Make one
 // with [New]; the zero Store is not valid. A Store is safe for concurrent use.
 type Store struct {
-	inner  limiter.Store
-	n      int64
-	ttl    time.Duration
-	clocks func() instant
-	off    atomic.Bool    // all takes go to the inner store
-	busy   sync.WaitGroup // goroutines that borrow or give back
-	shards [shards]shard
+	inner   limiter.Store
+	n       int64
+	ttl     time.Duration
+	clocks  func() instant
+	off     atomic.Bool           // all takes go to the inner store
+	answers atomic.Uint64         // of the inner store, to operations on single keys
+	busy    sync.WaitGroup        // goroutines that borrow or give back
+	failed  atomic.Pointer[error] // of the first refund that failed after Shutdown was called
+	shards  [shards]shard
 }
 
 const (
@@ -73,7 +75,7 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	case op.Kind != limiter.OpLook:
 		return s.change(ctx, &op)
 	}
-	return s.inner.Do(ctx, op)
+	return s.do(ctx, op)
 }
 
 // DoAll implements [limiter.AllStore]. It counts borrowed tokens as taken.
@@ -125,7 +127,7 @@ func (s *Store) change(ctx context.Context, op *limiter.Op) (limiter.State, erro
 		sh.mu.Unlock()
 	}()
 	await(ctx, back)
-	return s.inner.Do(ctx, *op)
+	return s.do(ctx, *op)
 }
 
 // shutdownWorkers is how many statements of Shutdown are in flight at a time.
@@ -139,7 +141,6 @@ const shutdownWorkers = 16
 func (s *Store) Shutdown(ctx context.Context) error {
 	s.off.Store(true)
 	var workers sync.WaitGroup
-	failed := make(chan error, 1)
 	for first := range shutdownWorkers {
 		workers.Go(func() {
 			for i := first; i < shards; i += shutdownWorkers {
@@ -148,12 +149,7 @@ func (s *Store) Shutdown(ctx context.Context) error {
 					if e == nil {
 						break
 					}
-					if err := s.giveBack(ctx, e, back); err != nil {
-						select {
-						case failed <- err:
-						default:
-						}
-					}
+					s.giveBack(ctx, back)
 				}
 			}
 		})
@@ -170,12 +166,10 @@ func (s *Store) Shutdown(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("borrow: %w: %w", limiter.ErrCanceled, err)
 	}
-	select {
-	case err := <-failed:
-		return fmt.Errorf("borrow: tokens are lost: %w", err)
-	default:
-		return nil
+	if err := s.failed.Swap(nil); err != nil {
+		return fmt.Errorf("borrow: tokens are lost: %w", *err)
 	}
+	return nil
 }
 
 // removeAny removes an entry, if there is any, and ends it. It returns the refund to send.

@@ -12,7 +12,7 @@ import (
 type waiter struct {
 	ctx     context.Context
 	op      limiter.Op
-	answers uint64 // of its key when it arrived
+	answers uint64 // of the inner store when it arrived
 	sent    bool   // a borrow was sent that decides it
 	left    bool   // its caller has left
 
@@ -70,9 +70,9 @@ func (s *Store) take(ctx context.Context, op *limiter.Op, p bucket) (limiter.Sta
 		back := e.back
 		sh.mu.Unlock()
 		await(ctx, back)
-		return s.inner.Do(ctx, *op)
+		return s.do(ctx, *op)
 	}
-	w := &waiter{ctx: ctx, op: *op, answers: e.answers, done: make(chan struct{})}
+	w := &waiter{ctx: ctx, op: *op, answers: s.answers.Load(), done: make(chan struct{})}
 	e.waiting = append(e.waiting, w)
 	if !e.running {
 		e.running = true
@@ -116,7 +116,7 @@ func (s *Store) wait(sh *shard, e *entry, w *waiter) (limiter.State, error) {
 		case <-w.done:
 			if w.store {
 				await(w.ctx, w.back)
-				return s.inner.Do(w.ctx, w.op)
+				return s.do(w.ctx, w.op)
 			}
 			return w.state, w.err
 		case <-w.ctx.Done():
@@ -126,7 +126,7 @@ func (s *Store) wait(sh *shard, e *entry, w *waiter) (limiter.State, error) {
 		case <-limit:
 			limit = nil
 			sh.mu.Lock()
-			sent, answered := w.sent, e.answers != w.answers // the store keeps the time of a statement
+			sent, answered := w.sent, s.answers.Load() != w.answers // the store keeps the time of a statement
 			sh.mu.Unlock()
 			if sent || !sh.leave(w) {
 				continue
@@ -134,7 +134,7 @@ func (s *Store) wait(sh *shard, e *entry, w *waiter) (limiter.State, error) {
 			if answered {
 				return limiter.State{}, fmt.Errorf("borrow: %w: %w: too many takes wait in this process", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 			}
-			return limiter.State{}, fmt.Errorf("borrow: %w: the store did not answer takes of this key within %v", limiter.ErrNotApplied, w.op.Timeout)
+			return limiter.State{}, fmt.Errorf("borrow: %w: the store did not answer within %v", limiter.ErrNotApplied, w.op.Timeout)
 		}
 	}
 }

@@ -151,6 +151,9 @@ func TestWaitingTakes(t *testing.T) {
 		if a := <-f.ask(ctx, 1); !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !limiter.StoreFailed(a.err) {
 			f.Errorf("%v", a.err)
 		}
+		busy := f.ask(ctx, 1)
+		testenv.Must(f, testenv.ErrorOf(f.l.Allow(ctx, "other")))
+		f.refused(busy, limiter.ErrKeyBusy, limiter.ErrNotApplied)
 		third := f.ask(ctx, 1)
 		<-time.After(limiter.DefaultTimeout / 2)
 		release(nil)
