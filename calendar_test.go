@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -304,6 +305,25 @@ func TestCalendarClockSetBack(t *testing.T) {
 	check(january.AddDate(0, 0, -12), false, january)
 	check(january.Add(-1), false, january)
 	check(january, true, february)
+}
+
+// A booking for February has the row's window. Under a quota of the year it counts when February begins.
+func TestLongerPeriodAfterABooking(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 31, 23, 30, 0, 0, time.UTC)
+	store := memory.New(memory.WithClock(func() time.Time { return now }))
+	month := newLimiter(t, store, limiter.CalendarWindow{Limit: 1, Period: limiter.Month})
+	year := newLimiter(t, store, limiter.CalendarWindow{Limit: 2, Period: limiter.Year})
+	must(t, testenv.ErrorOf(month.Allow(t.Context(), "k")))
+	must(t, testenv.ErrorOf(month.Reserve(t.Context(), "k", 1, time.Hour)))
+	res, err := year.Allow(t.Context(), "k")
+	if err != nil || res.Allowed || res.RetryAfter != 30*time.Minute {
+		t.Errorf("%+v, %v; want a refusal for half an hour", res, err)
+	}
+	now = now.Add(30 * time.Minute)
+	if res, err = year.Allow(t.Context(), "k"); err != nil || !res.Allowed {
+		t.Errorf("in February: %+v, %v", res, err)
+	}
 }
 
 // The tables of the SQL stores reject the row of a clock before 1970.

@@ -146,8 +146,8 @@ func (w *windows) find(op *Op, row *Row, now int64, s *State) {
 // refuse sets row to what the store keeps after a refusal; the cost fits into the window that begins at
 // start. If windows became shorter, that is the converted row. Otherwise a full day would be a full hour
 // until the day ends. If windows became longer, it is not, because two policies in use together would start
-// the shorter window anew each time. The request then passes when the row's own window ends, or when the
-// next window of this policy is within its reach.
+// the shorter window anew each time. The request then passes when the row's own window ends, or begins with
+// room for it, or when the next window of this policy is within its reach.
 func (w *windows) refuse(op *Op, row *Row, start int64, s *State) {
 	switch {
 	case w.owns(row):
@@ -156,6 +156,9 @@ func (w *windows) refuse(op *Op, row *Row, start int64, s *State) {
 		*row = s.Row
 	default:
 		s.Wait = row.Start + row.Period - s.Now
+		if row.Start > s.clock() && row.Used+op.needs() <= w.lim {
+			s.Wait = row.Start - s.Now
+		}
 		if op.MaxWait > 0 {
 			s.Wait = min(s.Wait, start-int64(op.MaxWait)-s.Now)
 		}

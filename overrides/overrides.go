@@ -100,8 +100,8 @@ type snapshot struct {
 
 type override struct {
 	policy limiter.Policy
-	wrong  error // if it is set, requests of the key fail with it
-	ends   int64 // ns since 1970, 0 for never
+	wrong  error     // if it is set, requests of the key fail with it
+	ends   time.Time // the zero time is never
 }
 
 // instant is a reading of both clocks of the process.
@@ -174,7 +174,7 @@ func (c *cache) policyFor(ctx context.Context, key string) (limiter.Policy, erro
 		return nil, err
 	}
 	o, found := copied.byKey[stored]
-	if !found || o.ends != 0 && o.ends <= now.wall {
+	if !found || !o.ends.IsZero() && !o.ends.After(time.Unix(0, now.wall)) {
 		return nil, nil
 	}
 	return o.policy, o.wrong
@@ -276,11 +276,7 @@ func (c *cache) read(ctx context.Context) (_ map[string]override, wrong, err err
 	}
 	byKey := make(map[string]override, len(list))
 	for _, o := range list {
-		var ends int64
-		if !o.ExpiresAt.IsZero() {
-			ends = o.ExpiresAt.UnixNano()
-		}
-		own := override{policy: o.Policy, ends: ends}
+		own := override{policy: o.Policy, ends: o.ExpiresAt}
 		if o.Limit != 0 {
 			own.policy, own.wrong = withLimit(c.base, o.Limit)
 			wrong = cmp.Or(wrong, own.wrong)

@@ -137,6 +137,8 @@ func TestOverrideEndsWithoutARead(t *testing.T) {
 		<-time.After(1)
 		want(t, f, "k", 0)
 		source.wantReads(t, 1)
+		source.list[0].ExpiresAt = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+		want(t, overrides.New(source, "api"), "k", 5)
 	})
 }
 
