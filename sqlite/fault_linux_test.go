@@ -28,6 +28,10 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 		t.Run(fmt.Sprintf("filled after %d takes on %d keys", c.takes, c.keys), func(t *testing.T) {
 			disk := tmpfs(t, 16<<20)
 			p := &faulty{T: t, path: filepath.Join(disk, "limiter.db"), key: "key"}
+			if c.keys == 500 {
+				p.path = filepath.Join(t.TempDir(), "link")
+				must(t, os.Symlink(filepath.Join(disk, "limiter.db"), p.path))
+			}
 			p.store = openPath(t, p.path)
 			key := func(i int) string { return fmt.Sprintf("key-%d", i%c.keys) }
 			for i := range c.takes {
@@ -45,7 +49,7 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 				}
 			}
 			// While another process copies the log, takes wait for it.
-			shared, err := os.OpenFile(p.path+"-shm", os.O_RDWR, 0)
+			shared, err := os.OpenFile(filepath.Join(disk, "limiter.db-shm"), os.O_RDWR, 0)
 			must(t, err)
 			t.Cleanup(func() { _ = shared.Close() }) // closing it earlier would drop SQLite's locks in this process
 			lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: checkpointLock, Len: 1}

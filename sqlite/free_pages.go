@@ -39,6 +39,9 @@ func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) er
 			}
 			break
 		}
+		if ctx.Err() != nil {
+			return batch.Unsent(ctx, false) // the new pages used up the time
+		}
 		err = attempt(ctx, f)
 	}
 	return err
@@ -116,7 +119,11 @@ func (p *rawPool) grow(ctx context.Context) error {
 	if time.Since(c.full) < checkEvery {
 		return errNoRoom
 	}
-	if err := c.addPages(ctx, filepath.Dir(p.file.path)); err != nil {
+	path, err := filepath.EvalSymlinks(p.file.path) // SQLite writes where a link leads to
+	if err == nil {
+		err = c.addPages(ctx, filepath.Dir(path))
+	}
+	if err != nil {
 		_, _ = c.exec(ctx, "rollback")
 		_, _ = c.exec(ctx, "limit")
 		if errors.Is(err, errNoRoom) {

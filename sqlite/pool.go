@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,19 @@ type sqlPool struct {
 	own      bool        // whether close closes db
 	prepared sync.Map    // statement -> *sql.Stmt
 	covered  atomic.Bool // as of a rawConn
+
+	mu     sync.RWMutex // read-locked by statements and transactions, which close waits for
+	closed bool
+}
+
+// enter begins a statement or a transaction, which ends with p.mu.RUnlock.
+func (p *sqlPool) enter() error {
+	p.mu.RLock()
+	if p.closed {
+		p.mu.RUnlock()
+		return errClosed
+	}
+	return nil
 }
 
 // prepare returns the prepared statement, which belongs to the pool. If preparing fails, because
@@ -36,6 +50,10 @@ func (p *sqlPool) prepare(ctx context.Context, st statement) (*sql.Stmt, error) 
 }
 
 func (p *sqlPool) query(ctx context.Context, st statement, row func([]driver.Value) error, args ...any) error {
+	if err := p.enter(); err != nil {
+		return err
+	}
+	defer p.mu.RUnlock()
 	stmt, err := p.prepare(ctx, st)
 	if err != nil {
 		return err
@@ -44,6 +62,10 @@ func (p *sqlPool) query(ctx context.Context, st statement, row func([]driver.Val
 }
 
 func (p *sqlPool) exec(ctx context.Context, st statement, args ...any) (int64, error) {
+	if err := p.enter(); err != nil {
+		return 0, err
+	}
+	defer p.mu.RUnlock()
 	stmt, err := p.prepare(ctx, st)
 	if err != nil {
 		return 0, err
@@ -60,16 +82,10 @@ func (p *sqlPool) restart(ctx context.Context) error { return p.query(ctx, "chec
 func (p *sqlPool) grow(context.Context) error { return errNoRoom }
 
 func (p *sqlPool) begin(ctx context.Context, locked bool) (transaction, error) {
-	// While the transaction has the only connection, no statement can be prepared.
-	for _, st := range transacted {
-		if _, err := p.prepare(ctx, st); err != nil {
-			return nil, err
-		}
-	}
 	if !p.covered.Load() {
 		_ = p.query(ctx, "checkpoint", nil)
 	}
-	t, err := p.beginTx(ctx, nil)
+	t, err := p.beginTx(ctx, transacted, nil)
 	if err != nil || !locked {
 		return t, err
 	}
@@ -83,17 +99,25 @@ func (p *sqlPool) begin(ctx context.Context, locked bool) (transaction, error) {
 // snapshot asks for a transaction that only reads, because the pool's settings may say that others
 // begin with the write lock.
 func (p *sqlPool) snapshot(ctx context.Context) (transaction, error) {
-	for _, t := range allTables {
-		if _, err := p.prepare(ctx, t.row); err != nil {
+	return p.beginTx(ctx, reading, &sql.TxOptions{ReadOnly: true})
+}
+
+// beginTx begins a transaction of statements on a connection of its own. The context ends only the wait for
+// the connection. The caller ends the transaction.
+func (p *sqlPool) beginTx(ctx context.Context, statements []statement, opts *sql.TxOptions) (_ transaction, err error) {
+	if err := p.enter(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p.mu.RUnlock()
+		}
+	}()
+	for _, st := range statements { // while it has the only connection, no statement can be prepared
+		if _, err := p.prepare(ctx, st); err != nil {
 			return nil, err
 		}
 	}
-	return p.beginTx(ctx, &sql.TxOptions{ReadOnly: true})
-}
-
-// beginTx begins a transaction on a connection of its own. The context ends only the wait for the
-// connection. The caller ends the transaction.
-func (p *sqlPool) beginTx(ctx context.Context, opts *sql.TxOptions) (transaction, error) {
 	conn, err := p.db.Conn(ctx)
 	if err != nil {
 		return nil, err
@@ -107,6 +131,9 @@ func (p *sqlPool) beginTx(ctx context.Context, opts *sql.TxOptions) (transaction
 }
 
 func (p *sqlPool) close() (err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
 	p.prepared.Range(func(st, stmt any) bool {
 		if e := stmt.(*sql.Stmt).Close(); e != nil {
 			err = e
@@ -121,6 +148,14 @@ func (p *sqlPool) close() (err error) {
 	}
 	return err
 }
+
+// reading lists the statements of a snapshot.
+var reading = func() (list []statement) {
+	for _, t := range allTables {
+		list = append(list, t.row)
+	}
+	return list
+}()
 
 // transacted lists the statements that run in transactions.
 var transacted = func() []statement {
@@ -168,8 +203,10 @@ func (t *sqlTx) commit(context.Context) error {
 }
 
 func (t *sqlTx) rollback() {
-	_ = t.tx.Rollback() // after a commit it does nothing
-	_ = t.conn.Close()
+	_ = t.tx.Rollback()                                          // after a commit it does nothing
+	if err := t.conn.Close(); !errors.Is(err, sql.ErrConnDone) { // it is the first call
+		t.pool.mu.RUnlock()
+	}
 }
 
 func query(ctx context.Context, stmt *sql.Stmt, row func([]driver.Value) error, args []any) error {
