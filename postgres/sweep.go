@@ -47,7 +47,7 @@ type SweepProgress struct {
 	// Visited and Total are in pages of the tables. With [WithCitus], Visited is in rows and Total is 0.
 	Visited, Total int64
 	// Position is where the Store's next Sweep continues, for [Store.ContinueSweep]. It is empty before
-	// the first Sweep.
+	// the first Sweep. With [WithCitus] it holds a key: keep it out of logs.
 	Position string
 }
 

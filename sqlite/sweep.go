@@ -49,7 +49,7 @@ type SweepProgress struct {
 	// Visited is how many rows it has visited. Total is 0, because SQLite would have to count all rows.
 	Visited, Total int64
 	// Position is where the Store's next Sweep continues, for [Store.ContinueSweep]. It is empty before
-	// the first Sweep.
+	// the first Sweep. It holds a key, so keep it out of logs.
 	Position string
 }
 

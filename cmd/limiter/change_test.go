@@ -57,6 +57,7 @@ func TestBlock(t *testing.T) {
 			succeeds(t, db.url, "reset", name, "bob")
 			use(t, db.store, name, p, "bob", 1)
 		}
+		fails(t, db.url, 2, []string{"policies of kind bucket"}, "block", "login", "alice", "--for", "1h", "--limit", "3", "--window", "1h")
 	})
 }
 
@@ -179,6 +180,7 @@ func TestCompletion(t *testing.T) {
 		use(t, db.store, "exports", window, "alice", 1)
 		contains(t, succeeds(t, db.url, "__complete", "peek", "").stdout, "exports\nlogin\n")
 		contains(t, succeeds(t, db.url, "__complete", "over").stdout, "override")
+		contains(t, succeeds(t, db.url, "__complete", "").stdout, "override")
 		contains(t, succeeds(t, db.url, "completion", "bash").stdout, "complete -o default")
 		// A name that no limiter can have does not reach the shell.
 		db.exec(t, "UPDATE limiter_token_buckets SET limiter = '\x1b[2J'")
@@ -268,6 +270,9 @@ func TestSweep(t *testing.T) {
 		}
 		stopped := succeeds(t, db.url, "sweep", "--from", first.Position, "--for", "1ms")
 		contains(t, stopped.stdout, "there may be more: to continue, pass --from ")
+		if keys := strings.HasPrefix(db.url, "sqlite:"); keys != strings.Contains(stopped.stdout, "which holds a key") {
+			t.Errorf("%s; want a position without a key", stopped.stdout)
+		}
 		if got := decode[swept](t, succeeds(t, db.url, "sweep", "--from", first.Position, "-o", "json")); !got.Complete || got.Position != "" {
 			t.Errorf("%+v", got)
 		}

@@ -264,7 +264,7 @@ func TestDoctorReadOnlyDirectory(t *testing.T) {
 	if err == nil || cmd.ProcessState.ExitCode() != 4 {
 		t.Errorf("exit code %d, want 4", cmd.ProcessState.ExitCode())
 	}
-	contains(t, string(out), "FIX  connection", "make the file and its directory writable")
+	contains(t, string(out), "FIX  connection", "fix the permissions of the file")
 }
 
 func TestDoctorConnection(t *testing.T) {
@@ -278,8 +278,8 @@ func TestDoctorConnection(t *testing.T) {
 		code                     int
 	}{
 		{"no server", fmt.Sprintf("postgres://user:hunter2@127.0.0.1:%d/db", port), "connection refused", "check the URL", 3},
-		{"no database file", "sqlite:" + garbage, "file is not a database", "check the path", 1},
-		{"a directory", "sqlite:" + filepath.Dir(garbage), "unable to open", "check the path", 1},
+		{"no database file", "sqlite:" + garbage, "file is not a database", "check the path", 4},
+		{"a directory", "sqlite:" + filepath.Dir(garbage), "unable to open", "check the path", 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

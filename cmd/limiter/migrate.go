@@ -72,12 +72,12 @@ func (a *app) migration(use, short string, change func(context.Context, *databas
 			defer db.Close()
 			if change != nil {
 				if err := change(cmd.Context(), db); err != nil {
-					return err
+					return db.Explain(err)
 				}
 			}
 			list, err := migrations.Status(cmd.Context(), db.Dialect, db.SQL, db.Migrations()...)
 			if err != nil {
-				return err
+				return db.Explain(err)
 			}
 			if err := a.printMigrations(list); err != nil {
 				return err

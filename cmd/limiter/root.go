@@ -61,7 +61,7 @@ func (a *app) root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version(),
-		PersistentPreRunE: func(_ *cobra.Command, args []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
 			if a.output != "text" && a.output != "json" {
 				return fmt.Errorf("--output is %q; it must be text or json", a.output)
 			}
@@ -69,7 +69,8 @@ func (a *app) root() *cobra.Command {
 				return fmt.Errorf("--timeout is %v; it must be above 0", a.timeout)
 			}
 			a.began = true
-			if len(args) > 0 { // the name of a limiter, in every command
+			completes := cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd
+			if len(args) > 0 && !completes { // the name of a limiter, in every command
 				return database.CheckName(args[0])
 			}
 			return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,7 +54,7 @@ func (a *app) sweep() *cobra.Command {
 				}
 			}
 			result, err := a.runSweep(cmd.Context(), db, store, limit, longest)
-			if err != nil && result.Deleted == 0 {
+			if err = db.Explain(err); err != nil && result.Deleted == 0 {
 				return err
 			}
 			printed := a.printSweep(result)
@@ -120,7 +121,12 @@ func (a *app) printSweep(s sweepJSON) error {
 			rest = fmt.Sprintf(" in %.1f %% of the tables; there may be more", 100**s.Visited)
 		}
 		if s.Position != "" {
-			rest += ": to continue, pass --from " + s.Position
+			rest += ": to continue, pass --from "
+			if strings.Contains(s.Position, ".") { // logs of cron must not get it
+				rest += "the position that -o json prints, which holds a key"
+			} else {
+				rest += s.Position
+			}
 		}
 	}
 	fmt.Fprintf(a.out, "deleted %s in %s%s\n", show.Count(s.Deleted, "row"), seconds(s.Seconds), rest)

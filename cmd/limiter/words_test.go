@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/url"
@@ -120,6 +121,17 @@ func TestDurations(t *testing.T) {
 	succeeds(t, db.url, "sweep", "--for", "1d", "--timeout", "1d")
 	succeeds(t, db.url, "top", "--once", "--every", "1d")
 	contains(t, succeeds(t, db.url, "override", "set", "exports", "alice", "--limit", "3", "--window", "7d", "--expires-in", "30d").stdout, "3 per window of 7d0h")
+}
+
+func TestFileThatIsNoDatabase(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "app.db")
+	must(t, os.WriteFile(file, bytes.Repeat([]byte("text"), 1000), 0o600))
+	for _, args := range []string{"peek login alice", "top", "override list", "sweep", "migrate status", "migrate up"} {
+		for path, advice := range map[string]string{file: "restore it", file + "/app.db": "", filepath.Dir(file): ""} {
+			fails(t, "sqlite:"+path, 4, []string{advice}, strings.Fields(args)...)
+		}
+	}
 }
 
 func TestKeywordDSN(t *testing.T) {

@@ -80,8 +80,12 @@ func openSQLite(path string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("%w: the path begins with file:; write the path alone, such as sqlite:app.db", limiter.ErrInvalid)
 	}
 	if !o.Create { // opening would make an empty file
-		if _, err := os.Stat(path); err != nil {
+		_, err := os.Stat(path)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
 			return nil, fmt.Errorf("open the database: %w; create it by limiter migrate up", err)
+		case err != nil:
+			return nil, fmt.Errorf("open the database: %w: %w; make the file and its directories readable", limiter.ErrMisconfigured, err)
 		}
 	}
 	store, err := sqlite.Open(path)

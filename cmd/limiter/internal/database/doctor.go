@@ -47,7 +47,7 @@ func (r *report) failed(check string, err error) {
 // is then also a finding.
 func (db *DB) Doctor(ctx context.Context) ([]Finding, error) {
 	var r report
-	if err := db.explain(db.SQL.PingContext(ctx)); err != nil {
+	if err := db.Explain(db.SQL.PingContext(ctx)); err != nil {
 		advice := "check the URL, and that the server runs and lets this host and role in"
 		if db.Dialect == migrations.SQLite {
 			advice = "check the path: it must be that of a SQLite file that this account may read and write"

@@ -9,7 +9,7 @@ import (
 var oldestSQLite = [2]int{3, 42}
 
 func (db *DB) doctorSQLite(ctx context.Context, r *report) ([]Finding, error) {
-	var version, journal string
+	var version string
 	if err := db.SQL.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version); err != nil {
 		return r.findings, err
 	}
@@ -18,13 +18,6 @@ func (db *DB) doctorSQLite(ctx context.Context, r *report) ([]Finding, error) {
 		r.bad("version", "use a driver with SQLite 3.42 or later", "SQLite %s", version)
 	} else {
 		r.ok("version", "SQLite %s", version)
-	}
-	if err := db.SQL.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal); err != nil {
-		r.failed("journal", err)
-	} else if journal != "wal" {
-		r.bad("journal", "run PRAGMA journal_mode = wal: otherwise refusals wait for writers", "the mode is %s", journal)
-	} else {
-		r.ok("journal", "the mode is WAL")
 	}
 	r.migrations(ctx, db)
 	if err := db.file.Check(ctx); err != nil {

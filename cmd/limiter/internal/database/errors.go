@@ -11,14 +11,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/sqlitecode"
 )
 
 // connectTimeout is how long connecting may take, unless the URL says otherwise.
 const connectTimeout = 3 * time.Second
 
-// explain adds what to do to an error of a statement, if it knows that. The error then matches
+// Explain adds what to do to an error of a statement, if it knows that. The error then matches
 // [limiter.ErrMisconfigured].
-func (db *DB) explain(err error) error {
+func (db *DB) Explain(err error) error {
 	if err == nil || errors.Is(err, limiter.ErrMisconfigured) { // a store has said it
 		return err
 	}
@@ -38,8 +39,8 @@ func (db *DB) explain(err error) error {
 		}
 	case strings.Contains(err.Error(), "no such table"):
 		advice = "create the tables by limiter migrate up"
-	case strings.Contains(err.Error(), "readonly database"):
-		advice = "make the file and its directory writable"
+	case db.file != nil:
+		advice = sqlitecode.Advice(sqlitecode.Of(err))
 	}
 	if advice == "" {
 		return err

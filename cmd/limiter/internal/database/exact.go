@@ -43,7 +43,7 @@ func (db *DB) Exact(ctx context.Context, limiter string, keys int, timeout time.
 	if db.Dialect == migrations.Postgres {
 		var err error
 		if distributed, err = db.distributed(ctx); err != nil {
-			return Reading{}, db.explain(err)
+			return Reading{}, db.Explain(err)
 		}
 	}
 	byKey := func(k Kind) bool { return db.Dialect == migrations.SQLite || slices.Contains(distributed, k) }
@@ -84,7 +84,7 @@ func (db *DB) Exact(ctx context.Context, limiter string, keys int, timeout time.
 func (x *exact) size(ctx context.Context, k Kind) (pages int64, err error) {
 	err = x.db.pool.QueryRow(ctx, "SELECT pg_catalog.pg_relation_size($1::text::regclass) / pg_catalog.current_setting('block_size')::bigint",
 		x.db.text("@"+k.Table())).Scan(&pages)
-	return pages, x.db.explain(err)
+	return pages, x.db.Explain(err)
 }
 
 // pages reads a table of PostgreSQL by ranges of pages. The size of the ranges follows the time that

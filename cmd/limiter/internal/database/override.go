@@ -69,14 +69,14 @@ func (db *DB) SetOverride(ctx context.Context, o Override) error {
 		ON CONFLICT (limiter, key) DO UPDATE SET kind = excluded.kind, capacity = excluded.capacity,
 			refill = excluded.refill, period = excluded.period, note = excluded.note, expires_at = excluded.expires_at`),
 		o.Limiter, o.Key, columns.Kind, columns.Capacity, refill, period, note, expires)
-	return db.explain(err)
+	return db.Explain(err)
 }
 
 // RemoveOverride deletes the override of a key and reports whether there was one.
 func (db *DB) RemoveOverride(ctx context.Context, name string, key []byte) (bool, error) {
 	done, err := db.SQL.ExecContext(ctx, db.text("DELETE FROM @limiter_overrides WHERE limiter = $1 AND key = $2"), name, key)
 	if err != nil {
-		return false, db.explain(err)
+		return false, db.Explain(err)
 	}
 	n, err := done.RowsAffected()
 	return n > 0, err
@@ -85,7 +85,7 @@ func (db *DB) RemoveOverride(ctx context.Context, name string, key []byte) (bool
 // CountOverrides returns how many overrides there are.
 func (db *DB) CountOverrides(ctx context.Context) (n int64, err error) {
 	err = db.SQL.QueryRowContext(ctx, db.text("SELECT count(*) FROM @limiter_overrides")).Scan(&n)
-	return n, db.explain(err)
+	return n, db.Explain(err)
 }
 
 // Overrides returns at most limit overrides, sorted by limiter and key, including expired ones. An
@@ -95,7 +95,7 @@ func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override
 			coalesce(note, ''), coalesce(expires_at, 0)
 		FROM @limiter_overrides WHERE $1 = '' OR limiter = $1 ORDER BY limiter, key LIMIT $2`), name, int64(limit))
 	if err != nil {
-		return nil, db.explain(err)
+		return nil, db.Explain(err)
 	}
 	defer rows.Close()
 	var list []Override
@@ -117,5 +117,5 @@ func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override
 		}
 		list = append(list, o)
 	}
-	return list, db.explain(rows.Err())
+	return list, db.Explain(rows.Err())
 }

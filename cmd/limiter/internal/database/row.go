@@ -72,7 +72,7 @@ func (db *DB) Find(ctx context.Context, name string, key []byte) ([]Row, error) 
 func (db *DB) query(ctx context.Context, k Kind, statement string, args ...any) ([]Row, error) {
 	rows, err := db.SQL.QueryContext(ctx, db.text(statement), args...)
 	if err != nil {
-		return nil, db.explain(err)
+		return nil, db.Explain(err)
 	}
 	defer rows.Close()
 	var found []Row
@@ -83,7 +83,7 @@ func (db *DB) query(ctx context.Context, k Kind, statement string, args ...any) 
 		}
 		found = append(found, r)
 	}
-	return found, db.explain(rows.Err())
+	return found, db.Explain(rows.Err())
 }
 
 // scan reads the columns of a table, others, and the clock.

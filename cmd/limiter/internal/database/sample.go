@@ -33,7 +33,7 @@ func (db *DB) sample(ctx context.Context, k Kind) (from string, share float64, e
 	}
 	var pages int64
 	if err := db.pool.QueryRow(ctx, "SELECT "+size+"($1::text::regclass) / 8192", db.text("@"+k.Table())).Scan(&pages); err != nil {
-		return "", 0, db.explain(err)
+		return "", 0, db.Explain(err)
 	}
 	if pages <= samplePages {
 		return "@" + k.Table() + " AS part", 1, nil
@@ -73,7 +73,7 @@ func (w *walk) begin(ctx context.Context, db *DB, rows int64) (all bool, err err
 	for order, key := range map[string]*[]byte{"ASC": &first, "DESC": &final} {
 		err := db.SQL.QueryRowContext(ctx, db.text("SELECT key FROM @"+w.kind.Table()+" WHERE limiter = $1 ORDER BY key "+order+" LIMIT 1"), w.limiter).Scan(key)
 		if err != nil {
-			return false, db.explain(err)
+			return false, db.Explain(err)
 		}
 	}
 	w.after = between(first, final, 0.9*rand.Float64()) // never near the end, so that enough keys follow
@@ -97,7 +97,7 @@ func (w *walk) end(ctx context.Context, db *DB, rows int64) (key []byte, err err
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
-	return key, db.explain(err)
+	return key, db.Explain(err)
 }
 
 // between returns a key at a share of the way from one key to another, by the four bytes that follow
@@ -206,7 +206,7 @@ func (db *DB) rowsOf(ctx context.Context, k Kind, name string) (rows int64, err 
 		from, args = from+" WHERE limiter = $1", []any{name}
 	}
 	err = db.SQL.QueryRowContext(ctx, db.text("SELECT count(*) FROM "+from), args...).Scan(&rows)
-	return int64(float64(rows) / share), db.explain(err)
+	return int64(float64(rows) / share), db.Explain(err)
 }
 
 func (db *DB) countExpired(ctx context.Context, k Kind, from string, args ...any) (Count, error) {
@@ -214,5 +214,5 @@ func (db *DB) countExpired(ctx context.Context, k Kind, from string, args ...any
 	err := db.SQL.QueryRowContext(ctx, db.text(fmt.Sprintf(
 		"SELECT count(*), count(CASE WHEN %s <= %s - 3600000000000 THEN 1 END) FROM %s", tables[k].Unused(db.Dialect), db.now(), from)), args...).
 		Scan(&c.Rows, &c.Expired)
-	return c, db.explain(err)
+	return c, db.Explain(err)
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -173,7 +174,7 @@ func (db *DB) do(ctx context.Context, op limiter.Op) error {
 	if err == nil {
 		_, err = store.Do(ctx, op)
 	}
-	return db.explain(err)
+	return db.Explain(err)
 }
 
 // Block refuses all requests of a key for ns nanoseconds. If p is nil, rows of the limiter tell the policy;
@@ -181,7 +182,17 @@ func (db *DB) do(ctx context.Context, op limiter.Op) error {
 // without a limit, the rows tell that.
 func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p limiter.Policy) error {
 	policies := []limiter.Policy{p}
-	if p == nil {
+	if p != nil {
+		rows, err := db.Policies(ctx, name)
+		if err != nil {
+			return err
+		}
+		fits := func(r Row) bool { return r.Kind == KindOf(p) }
+		if len(rows) > 0 && !slices.ContainsFunc(rows, fits) {
+			return fmt.Errorf("%w: limiter %q has policies of kind %s, and the policy is of kind %s; it would block no request",
+				limiter.ErrInvalid, name, rows[0].Kind, KindOf(p))
+		}
+	} else {
 		rows, err := db.Find(ctx, name, key)
 		if err == nil && len(rows) == 0 {
 			rows, err = db.Policies(ctx, name)
@@ -295,7 +306,7 @@ func (db *DB) Limiters(ctx context.Context, limit int) ([]string, error) {
 		var next sql.NullString
 		err := db.SQL.QueryRowContext(ctx, statement, after).Scan(&next)
 		if err != nil {
-			return nil, db.explain(err)
+			return nil, db.Explain(err)
 		}
 		if !next.Valid {
 			break

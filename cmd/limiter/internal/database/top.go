@@ -252,7 +252,7 @@ func (t *Top) bestOf(ctx context.Context, k Kind, from string, args ...any) ([]R
 		FROM ` + from + `) AS ranked WHERE place <= ` + strconv.Itoa(t.keys)
 	rows, err := t.db.SQL.QueryContext(ctx, t.db.text(statement), args...)
 	if err != nil {
-		return nil, 0, t.db.explain(err)
+		return nil, 0, t.db.Explain(err)
 	}
 	defer rows.Close()
 	var found []Row
@@ -264,5 +264,5 @@ func (t *Top) bestOf(ctx context.Context, k Kind, from string, args ...any) ([]R
 		}
 		found = append(found, r)
 	}
-	return found, n, t.db.explain(rows.Err())
+	return found, n, t.db.Explain(rows.Err())
 }
