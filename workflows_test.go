@@ -146,55 +146,38 @@ func TestWorkflowsRunExistingFiles(t *testing.T) {
 	}
 }
 
-// modules returns the directories of all modules of this repository: "./", "./bench" and so on.
-func modules(t *testing.T) []string {
-	t.Helper()
-	var dirs []string
+// moduleDir returns the directory of a module as all lists are compared: "./", "./bench" and so on.
+func moduleDir(dir string) string { return "./" + strings.TrimLeft(path.Clean(dir), "./") }
+
+// Each list of modules has all modules of this repository.
+func TestListsOfModules(t *testing.T) {
+	t.Parallel()
+	var want []string
 	for file := range files(t, `(^|/)go\.mod$`) {
-		dirs = append(dirs, "./"+strings.TrimPrefix(path.Dir(file), "."))
+		want = append(want, moduleDir(path.Dir(file)))
 	}
-	slices.Sort(dirs)
-	if len(dirs) < 2 {
-		t.Fatalf("found the modules %q", dirs)
+	slices.Sort(want)
+	lists := 0
+	check := func(where string, dirs []string) {
+		t.Helper()
+		lists++
+		for i := range dirs {
+			dirs[i] = moduleDir(dirs[i])
+		}
+		if !slices.Equal(dirs, want) {
+			t.Errorf("%s names the modules %q, want %q", where, dirs, want)
+		}
 	}
-	return dirs
-}
 
-// .ci/run vets, lints and tidies the modules of the workspace.
-func TestWorkspace(t *testing.T) {
-	t.Parallel()
-	_, list, _ := strings.Cut(read(t, "go.work"), "use (")
+	_, list, _ := strings.Cut(read(t, "go.work"), "use (") // .ci/run vets, lints and tidies these
 	list, _, _ = strings.Cut(list, ")")
-	got := strings.Fields(list)
-	for i, dir := range got {
-		got[i] = "./" + strings.TrimPrefix(path.Clean(dir), ".")
-	}
-	if want := modules(t); !slices.Equal(got, want) {
-		t.Errorf("go.work uses %q, want %q", got, want)
-	}
-}
-
-func TestWorkflowsNameAllModules(t *testing.T) {
-	t.Parallel()
-	loops := 0
+	check("go.work", strings.Fields(list))
 	for where, s := range steps(t) {
-		_, list, found := strings.Cut(s.Run, "for module in ")
-		if !found {
-			continue
-		}
-		loops++
-		list, _, _ = strings.Cut(list, ";")
-		if got, want := strings.Fields(list), modules(t); !slices.Equal(got, want) {
-			t.Errorf("%s names the modules %q, want %q", where, got, want)
+		if _, list, found := strings.Cut(s.Run, "for module in "); found {
+			list, _, _ = strings.Cut(list, ";")
+			check(where, strings.Fields(list))
 		}
 	}
-	if loops < 2 {
-		t.Errorf("found %d jobs that name modules, want at least 2", loops)
-	}
-}
-
-func TestDependabot(t *testing.T) {
-	t.Parallel()
 	var config struct {
 		Version int
 		Updates []struct {
@@ -206,28 +189,20 @@ func TestDependabot(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(read(t, ".github/dependabot.yaml")), &config); err != nil || config.Version != 2 {
 		t.Fatalf("version %d, %v", config.Version, err)
 	}
-	want := modules(t)
-	for i, dir := range want {
-		want[i] = strings.TrimPrefix(dir, ".")
-	}
-	var ecosystems []string
+	together, actions := false, false
 	for _, u := range config.Updates {
-		ecosystems = append(ecosystems, u.Ecosystem)
-		if u.Ecosystem != "gomod" {
-			continue
-		}
-		if !slices.Equal(u.Directories, want) {
-			t.Errorf("modules %q, want %q", u.Directories, want)
-		}
-		together := false
-		for _, g := range u.Groups {
-			together = together || slices.Contains(g.Patterns, "modernc.org/*")
-		}
-		if !together {
-			t.Error("modernc.org/sqlite and modernc.org/libc are not updated together")
+		actions = actions || u.Ecosystem == "github-actions"
+		if u.Ecosystem == "gomod" {
+			check("dependabot.yaml", u.Directories)
+			for _, g := range u.Groups {
+				together = together || slices.Contains(g.Patterns, "modernc.org/*")
+			}
 		}
 	}
-	if !slices.Contains(ecosystems, "gomod") || !slices.Contains(ecosystems, "github-actions") {
-		t.Errorf("ecosystems %v", ecosystems)
+	if !actions || !together {
+		t.Error("dependabot.yaml lacks github-actions, or does not update modernc.org/sqlite and modernc.org/libc together")
+	}
+	if lists < 4 || len(want) < 2 {
+		t.Errorf("found %d lists of the modules %q, want go.work, dependabot.yaml and 2 jobs", lists, want)
 	}
 }
