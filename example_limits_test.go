@@ -171,22 +171,6 @@ func Example_plans() {
 	// customer-42 free true 940 of 1000 <nil>
 }
 
-// A request that costs more than the limit admits at once fits only in parts.
-func ExampleLimiter_PeekN() {
-	uploads, err := limiter.New(memory.New(), "upload-megabytes", limiter.PerHour(100))
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := context.Background()
-	for _, megabytes := range []int64{60, 100} {
-		res, err := uploads.PeekN(ctx, "tenant-7", megabytes)
-		fmt.Println(res.Allowed, res.Remaining, err)
-	}
-	// Output:
-	// true 100 <nil>
-	// true 100 <nil>
-}
-
 // A quota per calendar month, which ends at midnight in Berlin. An operator can override its limit for a customer.
 func Example_monthlyQuota() {
 	store := memory.New()

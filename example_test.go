@@ -2,7 +2,6 @@ package limiter_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log"
@@ -11,10 +10,6 @@ import (
 	"os"
 	"strconv"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/memory"
@@ -174,34 +169,6 @@ func Example_sqlite() {
 	}
 	_, err = limiter.New(store, "login", limiter.PerMinute(5))
 	fmt.Println(err)
-}
-
-// The pool of the application serves as it is.
-func Example_pool() {
-	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer pool.Close()
-	store, err := postgres.New(pool, postgres.WithQueryExecMode(pgx.QueryExecModeExec))
-	if err != nil {
-		log.Fatal(err)
-	}
-	_, err = limiter.New(store, "api", limiter.PerSecond(10))
-	fmt.Println(err)
-}
-
-func Example_migrate() {
-	ctx := context.Background()
-	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL")) // a direct connection, not a pooler
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	if err := migrations.Up(ctx, migrations.Postgres, db); err != nil {
-		log.Fatal(err)
-	}
 }
 
 // What a handler does with a Result, until it is done by a middleware.
