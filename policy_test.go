@@ -26,41 +26,29 @@ func TestNewPolicies(t *testing.T) {
 	}{
 		{"nil", nil, "pass a TokenBucket, a FixedWindow, a CalendarWindow or a SlidingWindow"},
 		{"pointer to a bucket", &limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Second}, "pass the value"},
-		{"pointer to a window", &limiter.FixedWindow{Limit: 1, Window: time.Second}, "pass the value"},
-		{"nil pointer to a bucket", (*limiter.TokenBucket)(nil), "pass the value"},
 		{"nil pointer to a window", (*limiter.FixedWindow)(nil), "pass the value"},
-		{"zero bucket", limiter.TokenBucket{}, "at least 1"},
 		{"zero window", limiter.FixedWindow{}, "must be 1 to"},
 
 		{"capacity 0", bucket(0, 1, time.Second), "at least 1"},
-		{"capacity -1", bucket(-1, 1, time.Second), "at least 1"},
 		{"lowest capacity", bucket(math.MinInt64, 1, time.Second), "at least 1"},
 		{"refill 0", bucket(1, 0, time.Second), "Refill is 0; it must be at least 1"},
-		{"refill -1", bucket(1, -1, time.Second), "Refill is -1; it must be at least 1"},
 		{"interval 0", bucket(1, 1, 0), "at least 1ns"},
-		{"interval -1", bucket(1, 1, -1), "at least 1ns"},
 		{"lowest interval", bucket(1, 1, math.MinInt64), "at least 1ns"},
 		{"interval over 30 years", bucket(1, 1, thirtyYears+1), "at most 30 years"},
-		{"interval of 100 years", bucket(1, 1, 100*365*24*time.Hour), "at most 30 years"},
 		{"longest interval", bucket(1, 1, math.MaxInt64), "at most 30 years"},
-		{"step of 1 ns", bucket(1, 1, 1), "lower Refill or raise Interval"},
 		{"step of 999 ns", bucket(1, 1, 999), "lower Refill or raise Interval"},
 		{"step rounded up to 999 ns", bucket(1, 1001, 999_000), "lower Refill or raise Interval"},
 		{"highest refill", bucket(1, math.MaxInt64, time.Second), "lower Refill or raise Interval"},
 		{"fills in over 30 years", bucket(2, 1, thirtyYears/2+1), "lower Capacity or raise the rate"},
 		{"fills in 2^63 ns", bucket(1<<43, 1, 1<<20), "lower Capacity or raise the rate"},
 		{"fills in 2^64 ns and a bit", bucket(1<<44+1, 1, 1<<20), "lower Capacity or raise the rate"},
-		{"highest capacity", bucket(math.MaxInt64, 1, time.Second), "lower Capacity or raise the rate"},
 		{"all highest", bucket(math.MaxInt64, math.MaxInt64, math.MaxInt64), "at most 30 years"},
 
 		{"limit -1", window(-1, time.Second), "must be 1 to"},
 		{"limit over 2^60", window(1<<60+1, time.Second), "must be 1 to"},
-		{"highest limit", window(math.MaxInt64, time.Second), "must be 1 to"},
 		{"window 0", window(1, 0), "at least 1ms"},
-		{"window -1", window(1, -1), "at least 1ms"},
 		{"window under 1 ms", window(1, time.Millisecond-1), "at least 1ms"},
 		{"window over 30 years", window(1, thirtyYears+1), "at most 30 years"},
-		{"longest window", window(1, math.MaxInt64), "at most 30 years"},
 
 		{"pointer to a calendar", &limiter.CalendarWindow{Limit: 1, Period: limiter.Day}, "pass the value"},
 		{"zero calendar", limiter.CalendarWindow{}, "CalendarWindow.Limit is 0; it must be 1 to 2^60"},
@@ -82,8 +70,6 @@ func TestNewPolicies(t *testing.T) {
 		{"refill above capacity", bucket(1, 100, time.Second), ""},
 		{"window of 1 ms", window(1<<60, time.Millisecond), ""},
 		{"window of 30 years", window(1, thirtyYears), ""},
-		{"per second", limiter.PerSecond(1_000_000), ""},
-		{"per day", limiter.PerDay(1), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -110,40 +96,18 @@ func TestTokenBucketStep(t *testing.T) {
 		refill         int64
 		interval, want time.Duration
 	}{
-		{1, time.Second, time.Second},
-		{2, time.Second, 500 * time.Millisecond},
 		{3, time.Second, 333_333_334},
-		{7, 3 * time.Second, 428_571_429},
-		{1_000_000, time.Second, time.Microsecond},
 		{999_999, time.Second, 1001},
 		{1, thirtyYears, thirtyYears},
 		{1, 1, 1},
-		{3, 3, 1},
-		{2, 3, 2},
 		{5, 3, 1},
 		{0, time.Second, 0},
-		{-1, time.Second, 0},
 		{1, 0, 0},
-		{1, -1, 0},
 		{math.MaxInt64, math.MaxInt64, 1},
-		{1, math.MaxInt64, math.MaxInt64},
 	} {
 		b := limiter.TokenBucket{Capacity: 1, Refill: test.refill, Interval: test.interval}
 		if got := b.Step(); got != test.want {
 			t.Errorf("Step of %d in %v = %d ns, want %d", test.refill, test.interval, got, test.want)
-		}
-	}
-}
-
-func TestPerIntervalFillsInItsInterval(t *testing.T) {
-	t.Parallel()
-	for interval, per := range map[time.Duration]func(int64) limiter.TokenBucket{
-		time.Second: limiter.PerSecond, time.Minute: limiter.PerMinute,
-		time.Hour: limiter.PerHour, 24 * time.Hour: limiter.PerDay,
-	} {
-		want := limiter.TokenBucket{Capacity: 60, Refill: 60, Interval: interval}
-		if got := per(60); got != want {
-			t.Errorf("60 in %v = %+v, want %+v", interval, got, want)
 		}
 	}
 }
