@@ -16,32 +16,6 @@ import (
 // errKeyBusy is the error of an operation that timed out in its key's queue.
 var errKeyBusy = fmt.Errorf("%w: %w: %w", limiter.ErrKeyBusy, limiter.ErrNotApplied, context.DeadlineExceeded)
 
-func TestEveryOperationHasTheTimeLimit(t *testing.T) {
-	t.Parallel()
-	for want, opts := range map[time.Duration][]limiter.Option{
-		250 * time.Millisecond: nil,
-		time.Second:            {limiter.WithTimeout(time.Second)},
-		1:                      {limiter.WithTimeout(1)},
-	} {
-		store := &spyStore{Store: memory.New()}
-		l := newLimiter(t, store, limiter.PerSecond(1), opts...)
-		_, _ = l.Allow(t.Context(), "k")
-		_, _ = l.Peek(t.Context(), "k")
-		r, _ := l.Reserve(t.Context(), "k", 1, time.Second)
-		_ = r.Cancel(t.Context())
-		_, _ = l.Refund(t.Context(), "k", 1)
-		_ = l.Reset(t.Context(), "k")
-		if len(store.ops) != 6 {
-			t.Errorf("%d operations, want 6", len(store.ops))
-		}
-		for _, op := range store.ops {
-			if op.Timeout != want {
-				t.Errorf("%v has the time limit %v, want %v", op.Kind, op.Timeout, want)
-			}
-		}
-	}
-}
-
 // calls are the operations of a Limiter on the key "k". The decisions have a Result.
 func calls(ctx context.Context, l *limiter.Limiter, charged limiter.Result) (decisions map[string]func() (limiter.Result, error), others map[string]func() error) {
 	decisions = map[string]func() (limiter.Result, error){
@@ -115,7 +89,8 @@ func TestFailurePolicies(t *testing.T) {
 					if !passes && (!errors.Is(got, c.class) || got.Error() != `limiter "l": `+err.Error()) {
 						t.Errorf("%s: %q, want the store's error, wrapped once", what, got)
 					}
-					if len(seen) != 1 || !errors.Is(seen[0].Err, err) || seen[0].Result != res || seen[0].Changed || len(store.ops) != 1 {
+					if len(seen) != 1 || !errors.Is(seen[0].Err, err) || seen[0].Result != res || seen[0].Changed ||
+						len(store.ops) != 1 || store.ops[0].Timeout != 250*time.Millisecond {
 						t.Errorf("%s: %+v in %d calls of the store, and the observer saw %+v; want one call, and the same", what, res, len(store.ops), seen)
 					}
 				}

@@ -163,7 +163,8 @@ func TestCancelUsesThePolicyOfTheBooking(t *testing.T) {
 		t.Fatalf("Reserve: %+v, %v", r, err)
 	}
 	p.policy = limiter.PerHour(3)
-	if err := r.Cancel(t.Context()); err != nil || store.ops[1].Kind != limiter.OpCancel || store.ops[1].Policy != booked {
+	if err := r.Cancel(t.Context()); err != nil || store.ops[1].Kind != limiter.OpCancel ||
+		store.ops[1].Policy != booked || store.ops[1].Timeout != 250*time.Millisecond {
 		t.Errorf("Cancel: %v, sent as %+v, want the policy %+v", err, store.ops[1], booked)
 	}
 	p.policy = booked
