@@ -174,6 +174,9 @@ func (h *denyHistory) operation(rnd *rand.Rand) func() {
 		return func() { _, err = h.l.Refund(ctx, "k", cost); h.must(err) }
 	case kind == 3:
 		return func() { h.must(h.l.Reset(ctx, "k")) }
+	case kind == 4 && h.booked != nil:
+		of := h.booked.Result
+		return func() { _, err = h.l.RefundOf(ctx, "k", cost, of); h.must(err) }
 	case kind < 6 && h.booked != nil:
 		r := h.booked
 		return func() { h.must(r.Cancel(ctx)) }
