@@ -44,7 +44,8 @@ func TestAllowAllTellsObservers(t *testing.T) {
 		}
 		clear(seen)
 		res, err := limiter.AllowAll(t.Context(), c.claims...)
-		if res.Allowed != c.allowed || len(res.Each) != len(c.has) || (err != nil) != (c.what == "failed") {
+		whole := res.Result != res.Result.Visible() // RefundOf gives back claims only
+		if res.Allowed != c.allowed || len(res.Each) != len(c.has) || (err != nil) != (c.what == "failed") || whole {
 			t.Fatalf("%s: %+v, %v", c.what, res, err)
 		}
 		for i, has := range c.has {
@@ -65,6 +66,10 @@ func TestAllowAllTellsObservers(t *testing.T) {
 				want.Result = res.Each[i]
 			}
 			want.Result.Allowed, want.Result.Source = c.allowed, source
+			charged := c.allowed && source != limiter.SourcePolicy
+			if refundable := want.Result != want.Result.Visible(); refundable != charged {
+				t.Errorf("%s: claim %d can be refunded: %v, want %v", c.what, i, refundable, charged)
+			}
 			if taken := want.Result.Taken; c.allowed && taken != want.Cost || !c.allowed && taken != 0 {
 				t.Errorf("%s: claim %d took %d", c.what, i, taken)
 			}
@@ -251,50 +256,5 @@ func TestAllowAllBindsTheFirstOfEqualClaims(t *testing.T) {
 				t.Errorf("%s: request %d: %+v, %v, want binding %d", name, i, res, err, want)
 			}
 		}
-	}
-}
-
-func TestAllowAllCanBeRefundedByClaim(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	spy := &spyStore{Store: memory.New()}
-	fallback := memory.New()
-	a := named(t, spy, "a", limiter.PerHour(2), limiter.FailLocal(fallback))
-	b := named(t, spy, "b", limiter.FixedWindow{Limit: 2, Window: time.Hour}, limiter.FailOpen())
-	cs := []limiter.Claim{{Limiter: b, Key: "k", Cost: 2}, {Limiter: a, Key: "k"}}
-	refund := func(res limiter.AllResult, want ...bool) {
-		t.Helper()
-		for i, c := range cs {
-			if gave, err := c.Limiter.RefundOf(ctx, "k", max(1, c.Cost), res.Each[i]); err != nil || gave != want[i] {
-				t.Errorf("RefundOf claim %d of %+v: %v, %v, want %v", i, res.Each[i], gave, err, want[i])
-			}
-		}
-		if gave, err := a.RefundOf(ctx, "k", 1, res.Result); err != nil || gave {
-			t.Errorf("RefundOf the whole: %v, %v, want nothing", gave, err)
-		}
-	}
-	ask := func() limiter.AllResult {
-		t.Helper()
-		res, err := limiter.AllowAll(ctx, cs...)
-		must(t, err)
-		return res
-	}
-	first := ask()
-	refused := ask() // b has no room, so nothing was charged
-	refund(refused, false, false)
-	refund(first, true, true)
-	for _, l := range []*limiter.Limiter{a, b} {
-		if r, err := l.Peek(ctx, "k"); err != nil || r.Remaining != 2 {
-			t.Errorf("%s: %+v, %v, want all of it back", l.Name(), r, err)
-		}
-	}
-	spy.err = limiter.ErrNotApplied
-	local := ask()
-	if local.Each[0].Source != limiter.SourcePolicy || local.Each[1].Source != limiter.SourceLocal {
-		t.Errorf("%+v, want b let pass and a asked of the fallback", local)
-	}
-	refund(local, false, true)
-	if r, err := a.On(fallback).Peek(ctx, "k"); err != nil || r.Remaining != 2 {
-		t.Errorf("the fallback: %+v, %v, want all of it back", r, err)
 	}
 }

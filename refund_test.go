@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -73,22 +72,6 @@ func TestGivingBackToTheFallback(t *testing.T) {
 			}
 			store.err = c.down
 			mustAllow(t, l, true)
-		}
-	}
-}
-
-func TestRefundOfGivesAtMostWhatWasTaken(t *testing.T) {
-	t.Parallel()
-	for name, p := range samples {
-		l := newLimiter(t, memory.New(), p, fixed())
-		res, err := l.AllowN(t.Context(), "k", 2)
-		must(t, err)
-		must(t, testenv.ErrorOf(l.AllowN(t.Context(), "k", 3)))
-		if gave, err := l.RefundOf(t.Context(), "k", 5, res); err != nil || !gave {
-			t.Errorf("%s: RefundOf: %v, %v, want true", name, gave, err)
-		}
-		if r, err := l.Peek(t.Context(), "k"); err != nil || r.Remaining != 2 {
-			t.Errorf("%s: after RefundOf of 5, of which 2 were taken: %+v, %v, want 2 left", name, r, err)
 		}
 	}
 }

@@ -81,26 +81,6 @@ func TestWait(t *testing.T) {
 			waits(t.Context(), t, w, 1, want)
 		}
 	})
-	inBubble(t, "keeps the order of arrival", func(t *testing.T, l *limiter.Limiter) {
-		const waiters = 20
-		began := time.Now()
-		went := make(chan int, waiters)
-		for i := range waiters {
-			go func() {
-				if err := l.Wait(context.Background(), "k"); err != nil || time.Since(began) != time.Duration(i)*time.Second {
-					t.Errorf("waiter %d returned after %v, %v, want %ds", i, time.Since(began), err, i)
-				}
-				went <- i
-			}()
-			synctest.Wait() // it has booked, and sleeps
-			<-time.After(time.Millisecond)
-		}
-		for want := range waiters {
-			if got := <-went; got != want {
-				t.Errorf("waiter %d returned in place %d", got, want)
-			}
-		}
-	})
 	inBubble(t, "fails at once if the deadline comes before the turn", func(t *testing.T, l *limiter.Limiter) {
 		nextTurn(t, l, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second-1)

@@ -93,7 +93,7 @@ func (p slidingPolicy) length() int64 { return int64(p.Slice()) }
 
 func (p slidingPolicy) tolerance(o *slidingOracle) int64 {
 	if p.own {
-		return max(int64(limiter.ClockTolerance), 16*o.length)
+		return max(int64(limiter.ClockTolerance), 16*min(o.length, p.length()))
 	}
 	return int64(limiter.ClockTolerance)
 }
