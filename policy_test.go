@@ -102,7 +102,7 @@ func TestTokenBucketStep(t *testing.T) {
 		{1, 1, 1},
 		{5, 3, 1},
 		{0, time.Second, 0},
-		{1, 0, 0},
+		{1, -1, 0},
 		{math.MaxInt64, math.MaxInt64, 1},
 	} {
 		b := limiter.TokenBucket{Capacity: 1, Refill: test.refill, Interval: test.interval}
