@@ -103,7 +103,6 @@ func TestAllowAllSaysWhatIsWrongWithItsClaims(t *testing.T) {
 		class  error
 	}{
 		"no key":                    {[]limiter.Claim{{Limiter: l}}, limiter.ErrInvalid},
-		"a negative cost":           {[]limiter.Claim{{Limiter: l, Key: "k", Cost: -1}}, limiter.ErrInvalid},
 		"a cost over the limit":     {[]limiter.Claim{{Limiter: l, Key: "k", Cost: 6}}, limiter.ErrExceedsCapacity},
 		"a sum over the limit":      {[]limiter.Claim{{Limiter: l, Key: "k", Cost: 1}, claim}, limiter.ErrExceedsCapacity},
 		"a sum that would overflow": {slices.Repeat([]limiter.Claim{claim}, limiter.MaxClaims), limiter.ErrExceedsCapacity},

@@ -52,7 +52,6 @@ func TestNewConcurrency(t *testing.T) {
 		"a hold below 1 ms":         {store, limiter.InFlight{Limit: 1, Hold: time.Millisecond - 1}, nil},
 		"a hold above a day":        {store, limiter.InFlight{Limit: 1, Hold: limiter.MaxHold + 1}, nil},
 		"a deny cache":              {store, places, []limiter.Option{limiter.WithDenyCache(10, 0)}},
-		"a longest wait":            {store, places, []limiter.Option{limiter.WithMaxWait(limiter.MaxReserve)}},
 		"a longest wait of nothing": {store, places, []limiter.Option{limiter.WithMaxWait(0)}},
 		"a nil option":              {store, places, []limiter.Option{nil}},
 	} {
@@ -111,22 +110,6 @@ func TestLeaseTimes(t *testing.T) {
 	}
 }
 
-func TestLeaseIDs(t *testing.T) {
-	t.Parallel()
-	store := &spyStore{Store: memory.New()}
-	c := newConcurrency(t, store)
-	seen := map[int64]bool{}
-	for range 1000 {
-		must(t, mustAcquire(t, c).Release(t.Context()))
-		acquire, release := store.ops[0], store.ops[1]
-		if acquire.ID < 1 || seen[acquire.ID] || release.ID != acquire.ID || acquire.Hold != time.Minute || acquire.Cost != 1 {
-			t.Fatalf("%+v and %+v", acquire, release)
-		}
-		seen[acquire.ID] = true
-		store.ops = nil
-	}
-}
-
 // sentTo returns the kinds of the operations since the last call.
 func sentTo(s *spyStore) (kinds []limiter.OpKind) {
 	for _, op := range s.ops {
@@ -165,6 +148,9 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 				}
 				if wantLength := map[bool]time.Duration{true: time.Minute}[passes && name == "local"]; lease.Length != wantLength {
 					t.Errorf("Length %v, want %v", lease.Length, wantLength)
+				}
+				if id := store.ops[0].ID; id < 1 {
+					t.Errorf("the lease has the ID %d", id)
 				}
 				if c.again && (store.ops[1].ID != store.ops[0].ID || store.ops[1].Timeout != time.Second || store.ended) {
 					t.Errorf("the release after %+v is %+v", store.ops[0], store.ops[1])

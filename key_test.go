@@ -37,13 +37,8 @@ func TestStoredKey(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range []struct {
-		key    string
-		secret []byte
-	}{{"", nil}, {"", []byte("s")}, {"k", []byte{}}} {
-		if got, err := limiter.StoredKey(c.key, c.secret); !errors.Is(err, limiter.ErrInvalid) || got != "" {
-			t.Errorf("StoredKey(%q, %q) = %q, %v; want ErrInvalid", c.key, c.secret, got, err)
-		}
+	if got, err := limiter.StoredKey("k", []byte{}); !errors.Is(err, limiter.ErrInvalid) || got != "" {
+		t.Errorf("StoredKey with an empty secret = %q, %v; want ErrInvalid", got, err)
 	}
 }
 

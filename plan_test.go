@@ -28,46 +28,6 @@ func (p *plans) option() limiter.Option {
 	})
 }
 
-func TestWithPolicyForChoosesThePolicy(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(0, start)
-	p := &plans{}
-	own := limiter.PerHour(2)
-	l := newLimiter(t, memory.New(), own, p.option(), clockOf(&now))
-	for i, c := range []struct {
-		policy  limiter.Policy
-		n       int64
-		allowed bool
-		left    int64
-	}{
-		{nil, 1, true, 1}, // the policy of New
-		{own, 1, true, 0}, // the same
-		{nil, 1, false, 0},
-		{limiter.PerHour(10), 1, false, 0}, // what is left carries over, not the share
-		{limiter.PerMinute(2), 1, false, 0},
-	} {
-		p.policy = c.policy
-		want := c.policy
-		if want == nil {
-			want = own
-		}
-		r, err := l.AllowN(t.Context(), "k", c.n)
-		if err != nil || r.Allowed != c.allowed || r.Remaining != c.left || r.Policy != want || r.Limit != limitOf(want) {
-			t.Errorf("call %d: %+v, %v, want Allowed %v with %d left by %+v", i, r, err, c.allowed, c.left, want)
-		}
-	}
-	now = now.Add(time.Minute) // by the policy of the latest refusal
-	if r, err := l.Allow(t.Context(), "k"); err != nil || !r.Allowed || r.Remaining != 1 {
-		t.Errorf("after an upgrade and a minute: %+v, %v, want it to pass", r, err)
-	}
-	if p.policy = limiter.PerMinute(1); l.Policy() != limiter.Policy(own) {
-		t.Errorf("Policy = %+v, want that of New", l.Policy())
-	}
-	if r, err := l.AllowN(t.Context(), "k", 2); !errors.Is(err, limiter.ErrExceedsCapacity) || r.Policy != nil {
-		t.Errorf("a cost above the chosen policy: %+v, %v, want ErrExceedsCapacity", r, err)
-	}
-}
-
 func TestWithPolicyForRefusesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	gone, leave := context.WithCancel(t.Context())
@@ -84,7 +44,6 @@ func TestWithPolicyForRefusesWhatIsWrong(t *testing.T) {
 		{"a window for a bucket", t.Context(), plans{policy: limiter.FixedWindow{Limit: 5, Window: time.Hour}}, []error{limiter.ErrInvalid}, 1},
 		{"a policy that is not valid", t.Context(), plans{policy: limiter.TokenBucket{Capacity: -1, Refill: 1, Interval: time.Hour}}, []error{limiter.ErrInvalid}, 1},
 		{"a pointer", t.Context(), plans{policy: &bucket}, []error{limiter.ErrInvalid}, 1},
-		{"a nil pointer", t.Context(), plans{policy: (*limiter.TokenBucket)(nil)}, []error{limiter.ErrInvalid}, 1},
 		{"a wrapped policy", t.Context(), plans{policy: struct{ limiter.Policy }{bucket}}, []error{limiter.ErrInvalid}, 1},
 		{"an error", t.Context(), plans{err: cause}, []error{limiter.ErrNoPolicy, cause}, 1},
 		{"an error with a policy", t.Context(), plans{policy: bucket, err: cause}, []error{limiter.ErrNoPolicy, cause}, 1},
@@ -163,6 +122,12 @@ func TestCancelUsesThePolicyOfTheBooking(t *testing.T) {
 		t.Fatalf("Reserve: %+v, %v", r, err)
 	}
 	p.policy = limiter.PerHour(3)
+	if r, err := l.AllowN(t.Context(), "k", 4); !errors.Is(err, limiter.ErrExceedsCapacity) || r.Policy != nil {
+		t.Errorf("a cost above the chosen policy: %+v, %v, want ErrExceedsCapacity", r, err)
+	}
+	if got := l.Policy(); got != limiter.PerHour(2) {
+		t.Errorf("Policy = %+v, want that of New", got)
+	}
 	if err := r.Cancel(t.Context()); err != nil || store.ops[1].Kind != limiter.OpCancel ||
 		store.ops[1].Policy != booked || store.ops[1].Timeout != 250*time.Millisecond {
 		t.Errorf("Cancel: %v, sent as %+v, want the policy %+v", err, store.ops[1], booked)
