@@ -124,20 +124,22 @@ func fuzzedOp(p limiter.Policy, kind uint8, cost, wait, now int64, own bool, boo
 func FuzzApply(f *testing.F) {
 	hour, day := int64(time.Hour), 24*int64(time.Hour)
 	now := int64(1_800_000_000) * int64(time.Second)
+	seed := func(hostile bool, of uint8, limit, span int64, kind uint8, cost, wait, now int64, own bool,
+		ahead, used, more, at, period, wrote int64) {
+		f.Add(hostile, of, limit, span, kind, cost, wait, now, own, ahead, used, more, at, period, wrote)
+	}
 	for kind := range uint8(8) {
 		kind <<= 3
 		for of := range uint8(policyKinds) {
-			f.Add(false, of, int64(5), hour, kind, int64(1), int64(0), now, true, 2*hour, int64(3), int64(1), now, hour, int64(5))
-			f.Add(false, of, int64(5), hour, kind, int64(1)<<61, hour, now, false, hour, int64(1)<<60, int64(2), now+hour, day, int64(5))
-			f.Add(false, of, int64(5), day, kind, int64(5), hour, now, false, int64(0), int64(5), int64(0), now+hour, hour, int64(7))
-			f.Add(false, of, int64(3), hour, kind|0x80, int64(3), int64(0), now, false, day, int64(9), int64(1), now-day, day, int64(2))
-			f.Add(false, of, int64(1)<<60, day, kind|0x80, int64(1)<<60, int64(0), now, true,
-				-endOfTime, int64(maxStored), int64(1)<<55, now, day, int64(1)<<60)
-			f.Add(false, of, int64(3), hour, kind, int64(1), int64(0), hour, false, -now, int64(0), int64(0), now, hour, int64(3))
-			f.Add(true, of, int64(1)<<60, int64(thirtyYears), kind, int64(1)<<60, hour, endOfTime, true,
-				int64(maxStored-1), int64(maxStored), int64(-maxStored), int64(maxStored-1), int64(maxStored), int64(maxStored))
-			f.Add(true, of, int64(1)<<40, int64(1000), kind, int64(1)<<40, int64(0), int64(1), false,
-				int64(0), int64(0), int64(1), int64(maxStored-1), int64(1), int64(maxStored))
+			seed(false, of, 5, hour, kind, 1, 0, now, true, 2*hour, 3, 1, now, hour, 5)
+			seed(false, of, 5, hour, kind, 1<<61, hour, now, false, hour, 1<<60, 2, now+hour, day, 5)
+			seed(false, of, 5, day, kind, 5, hour, now, false, 0, 5, 0, now+hour, hour, 7)
+			seed(false, of, 3, hour, kind|0x80, 3, 0, now, false, day, 9, 1, now-day, day, 2)
+			seed(false, of, 1<<60, day, kind|0x80, 1<<60, 0, now, true, -endOfTime, maxStored, 1<<55, now, day, 1<<60)
+			seed(false, of, 3, hour, kind, 1, 0, hour, false, -now, 0, 0, now, hour, 3)
+			seed(true, of, 1<<60, int64(thirtyYears), kind, 1<<60, hour, endOfTime, true,
+				maxStored-1, maxStored, -maxStored, maxStored-1, maxStored, maxStored)
+			seed(true, of, 1<<40, 1000, kind, 1<<40, 0, 1, false, 0, 0, 1, maxStored-1, 1, maxStored)
 		}
 	}
 	f.Fuzz(func(t *testing.T, hostile bool, of uint8, limit, span int64, kind uint8, cost, wait, now int64, own bool,
@@ -156,7 +158,8 @@ func FuzzApply(f *testing.F) {
 		if !storable(next) {
 			t.Fatalf("%+v at %d on %+v leaves %+v, which cannot be stored", op, now, row, next)
 		}
-		if of == aSliding && row.At > now+op.Tolerance(next) {
+		shorter := of == aSliding || of == aWindow && next.Period < row.Period
+		if shorter && row.At > now+op.Tolerance(next) {
 			return // by the shorter window, the row may be of a clock that was set back
 		}
 		checkApplied(t, op, row, next, s, now)
@@ -172,7 +175,9 @@ func fuzzedPolicy(of uint8, limit, span int64, kind uint8) limiter.Policy {
 		step := window(time.Microsecond)
 		return limiter.TokenBucket{Capacity: fold(limit, 1, int64(thirtyYears/step)), Refill: 1, Interval: step}
 	case aWindow:
-		return limiter.FixedWindow{Limit: fold(limit, 1, 1<<60), Window: window(time.Millisecond), CountRejected: kind&0x80 != 0}
+		w := limiter.FixedWindow{Limit: fold(limit, 1, 1<<60), Window: window(time.Millisecond)}
+		w.CountRejected = kind&0x80 != 0
+		return w
 	}
 	return limiter.SlidingWindow{Limit: fold(limit, 1, 1<<60), Window: window(16 * time.Millisecond)}
 }
@@ -216,7 +221,8 @@ func checkApplied(t *testing.T, op limiter.Op, row, next limiter.Row, s limiter.
 			fail("the charge does not know whether there was room")
 		}
 		_, found := limiter.Op{Kind: limiter.OpLook, Policy: op.Policy, At: op.At}.Apply(row, now)
-		if next.List == "" && next.Used < min(op.Cost, maxStored) && next.FullAt <= max(now, found.Row.FullAt) && next.FullAt < now+longestDebt {
+		if next.List == "" && next.Used < min(op.Cost, maxStored) &&
+			next.FullAt <= max(now, found.Row.FullAt) && next.FullAt < now+longestDebt {
 			fail("nothing was charged")
 		}
 	case limiter.OpBlock:

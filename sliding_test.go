@@ -201,15 +201,18 @@ func TestSlidingWindowIsAnExactLog(t *testing.T) {
 		policies []slidingPolicy
 		back     time.Duration
 	}{
-		"one policy":              {policies: []slidingPolicy{window(5, time.Minute, false)}},
-		"its own clock":           {policies: []slidingPolicy{window(7, 1601*time.Millisecond+1, true)}, back: 4 * time.Second},
-		"a clock set back":        {policies: []slidingPolicy{window(5, 17*time.Second, false)}, back: time.Minute},
-		"a clock set back a bit":  {policies: []slidingPolicy{window(5, time.Second, false)}, back: 2100 * time.Millisecond},
-		"two limits":              {policies: []slidingPolicy{window(5, time.Second, false), window(9, time.Second, false)}},
-		"two windows":             {policies: []slidingPolicy{window(5, time.Minute, false), window(9, 7*time.Minute, false)}},
-		"two close windows":       {policies: []slidingPolicy{window(5, 61*time.Second, false), window(5, time.Minute, false)}, back: 10 * time.Second},
-		"two windows, own clocks": {policies: []slidingPolicy{window(1, 2*time.Minute, true), window(1, 20*time.Second, true)}, back: 2 * time.Minute},
-		"far windows, clocks":     {policies: []slidingPolicy{window(3, 16*time.Millisecond, false), window(4, time.Hour, false)}, back: 2 * time.Hour},
+		"one policy":             {policies: []slidingPolicy{window(5, time.Minute, false)}},
+		"its own clock":          {policies: []slidingPolicy{window(7, 1601*time.Millisecond+1, true)}, back: 4 * time.Second},
+		"a clock set back":       {policies: []slidingPolicy{window(5, 17*time.Second, false)}, back: time.Minute},
+		"a clock set back a bit": {policies: []slidingPolicy{window(5, time.Second, false)}, back: 2100 * time.Millisecond},
+		"two limits":             {policies: []slidingPolicy{window(5, time.Second, false), window(9, time.Second, false)}},
+		"two windows":            {policies: []slidingPolicy{window(5, time.Minute, false), window(9, 7*time.Minute, false)}},
+		"two close windows":      {policies: []slidingPolicy{window(5, 61*time.Second, false), window(5, time.Minute, false)}, back: 10 * time.Second},
+		"far windows, clocks":    {policies: []slidingPolicy{window(3, 16*time.Millisecond, false), window(4, time.Hour, false)}, back: 2 * time.Hour},
+		"two windows, own clock": {
+			policies: []slidingPolicy{window(1, 2*time.Minute, true), window(1, 20*time.Second, true)},
+			back:     2 * time.Minute,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
