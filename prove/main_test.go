@@ -16,7 +16,6 @@ import (
 
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
-	"github.com/sqlimit/limiter/prove/internal/cluster"
 )
 
 var must = testenv.Must
@@ -67,7 +66,7 @@ func TestMain(m *testing.M) {
 		os.Exit(2)
 	}
 	code := m.Run()
-	if err := errors.Join(cluster.RemoveTemplate(), proof.End()); err != nil {
+	if err := proof.End(); err != nil {
 		fmt.Fprintln(os.Stderr, "prove:", err)
 		code = max(code, 1)
 	}

@@ -32,7 +32,7 @@ func NewWithClock(t testing.TB, settings ...string) (*Cluster, *Clock) {
 	t.Helper()
 	c := prepare(t, settings)
 	clock := c.withClock(0)
-	c.fromTemplate()
+	c.init()
 	c.Start()
 	return c, clock
 }

@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,7 +35,7 @@ type Cluster struct {
 func New(t testing.TB, settings ...string) *Cluster {
 	t.Helper()
 	c := prepare(t, settings)
-	c.fromTemplate()
+	c.init()
 	c.Start()
 	return c
 }
@@ -150,7 +148,7 @@ func (c *Cluster) Kill() {
 	}
 	c.server.Kill()
 	for _, child := range children {
-		if !awaitState(child, 'Z', 0) {
+		if !awaitState(child, "Z") {
 			c.t.Fatalf("process %d does not end", child)
 		}
 	}
@@ -192,44 +190,4 @@ func (c *Cluster) removeSharedMemory() {
 	if lines := bytes.Split(text, []byte("\n")); len(lines) > line && testenv.ErrorOf(fmt.Sscan(string(lines[line]), &key, &id)) == nil {
 		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) // it may be gone already
 	}
-}
-
-// template is the data of a new cluster. Copying it takes a fraction of the time of initdb.
-var template struct {
-	sync.Mutex
-	of *Cluster
-}
-
-func (c *Cluster) fromTemplate() {
-	c.t.Helper()
-	template.Lock()
-	defer template.Unlock()
-	if template.of == nil {
-		server, err := daemon.NewPostgres(c.t.Context(), "")
-		testenv.Must(c.t, err)
-		template.of = &Cluster{t: c.t, server: server}
-		template.of.init()
-	}
-	c.copy(template.of.server.Data, c.server.Data)
-}
-
-func (c *Cluster) copy(from, to string) {
-	c.t.Helper()
-	if out, err := exec.CommandContext(c.t.Context(), "cp", "--archive", from, to).CombinedOutput(); err != nil {
-		c.t.Fatalf("cp: %v\n%s", err, out)
-	}
-}
-
-// RemoveTemplate removes what clusters have been made from, when all tests are done.
-func RemoveTemplate() error {
-	template.Lock()
-	defer template.Unlock()
-	if template.of == nil {
-		return nil
-	}
-	if err := template.of.remove(); err != nil {
-		return fmt.Errorf("cluster: %w", err)
-	}
-	template.of = nil
-	return nil
 }

@@ -70,11 +70,7 @@ func NewOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
 	t.Helper()
 	c := prepare(t, settings)
 	c.server.Data = filepath.Join(disk.dir, "data")
-	c.fromTemplate()
-	// Between file systems, where a directory cannot be renamed.
-	wal, elsewhere := filepath.Join(c.server.Data, "pg_wal"), filepath.Join(c.server.Dir, "wal")
-	c.copy(wal, elsewhere)
-	testenv.Must(t, errors.Join(os.RemoveAll(wal), os.Symlink(elsewhere, wal)))
+	c.init("--waldir=" + filepath.Join(c.server.Dir, "wal"))
 	c.Start()
 	return c
 }
