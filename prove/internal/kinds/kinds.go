@@ -108,9 +108,8 @@ var Made = []Spec{
 	{Name: "bucket with refunds", GivesBack: true, Policies: []limiter.Policy{bucketOf10}},
 	{Name: "sliding window", Policies: []limiter.Policy{limiter.SlidingWindow{Limit: 10, Window: 20 * time.Millisecond}}},
 	{Name: "window with refunds", GivesBack: true, Policies: []limiter.Policy{windowOf10}},
-	{Name: "bucket of two policies", GivesBack: true, Policies: []limiter.Policy{
-		bucketOf10, limiter.TokenBucket{Capacity: 25, Refill: 1, Interval: 2 * time.Millisecond},
-	}},
+	{Name: "bucket of two policies", Policies: []limiter.Policy{bucketOf10, bucketOf25}},
+	{Name: "bucket of two policies with refunds", GivesBack: true, Policies: []limiter.Policy{bucketOf10, bucketOf25}},
 	{Name: "window of two policies", GivesBack: true, Policies: []limiter.Policy{
 		windowOf10, limiter.FixedWindow{Limit: 15, Window: 45 * time.Millisecond},
 	}},
@@ -118,6 +117,7 @@ var Made = []Spec{
 
 var (
 	bucketOf10 = limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Millisecond}
+	bucketOf25 = limiter.TokenBucket{Capacity: 25, Refill: 1, Interval: 2 * time.Millisecond}
 	windowOf10 = limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond}
 )
 
