@@ -103,7 +103,7 @@ func silentRows() []networkFault {
 		peer("dead peer, and another one comes in its place", loadFault{must: unknown, dials: true},
 			(*cutproxy.Proxy).Stall, func(p *cutproxy.Proxy) { p.Strand(); p.Resume() }),
 		peer("dead peer that resets what it does not know when it is back", loadFault{must: unknown, dials: true},
-			(*cutproxy.Proxy).Stall, func(p *cutproxy.Proxy) { p.Break(); p.Resume() }),
+			(*cutproxy.Proxy).Stall, (*cutproxy.Proxy).Cut),
 		peer("packets that come late, but come", loadFault{must: unknown, dials: true},
 			(*cutproxy.Proxy).Stall, (*cutproxy.Proxy).Resume),
 		peer("connections that somebody on the way has forgotten", loadFault{must: unknown, dials: true},

@@ -63,7 +63,7 @@ func (l *link) run(server *net.TCPConn, head []byte) {
 // settle tells those who wait for the end of a connection that was cut.
 func (l *link) settle() {
 	if l.ended && l.severed {
-		l.trap.finish()
+		close(l.trap.finished)
 	}
 }
 
@@ -141,8 +141,7 @@ func (l *link) abort() {
 type Trap struct {
 	Cut
 	proxy    *Proxy
-	finished chan struct{} // closed by finish: the server has done with its connection
-	finish   func()
+	finished chan struct{} // closed when the server has done with its connection
 
 	mu       sync.Mutex
 	disarmed bool
@@ -189,11 +188,11 @@ func (t *Trap) done() bool {
 	return t.disarmed && !t.sprung
 }
 
-// Passed returns how many bytes have passed the connection since it was chosen.
-func (t *Trap) Passed(d Direction) int64 {
+// Passed returns how many bytes have passed the connection since it was chosen, in each direction.
+func (t *Trap) Passed() [2]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.passed[d]
+	return t.passed
 }
 
 // Sent returns what has passed of the request.

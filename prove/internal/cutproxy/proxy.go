@@ -43,10 +43,10 @@ type Proxy struct {
 	upstream string
 	links    map[*link]bool
 	accepted int64
-	armed    *Trap         // waits for a connection; nil if there is none
-	gate     chan struct{} // closed unless the proxy is stalled
+	armed    *Trap // waits for a connection; nil if there is none
+	stalled  bool
+	resumed  *sync.Cond
 	refuses  bool
-	closed   bool
 }
 
 // New starts a proxy to a port of the loopback interface.
@@ -56,8 +56,8 @@ func New(t testing.TB, port int) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{t: t, listener: listener, links: map[*link]bool{}, gate: make(chan struct{})}
-	close(p.gate)
+	p := &Proxy{t: t, listener: listener, links: map[*link]bool{}}
+	p.resumed = sync.NewCond(&p.mu)
 	p.Point(port)
 	p.running.Go(p.accept)
 	t.Cleanup(p.close)
@@ -84,7 +84,6 @@ func (p *Proxy) Accepted() int64 {
 // Arm cuts the next connection that is used or, if the cut is Fresh, made. There is one cut at a time.
 func (p *Proxy) Arm(c Cut) *Trap {
 	trap := &Trap{Cut: c, proxy: p, finished: make(chan struct{})}
-	trap.finish = sync.OnceFunc(func() { close(trap.finished) })
 	p.mu.Lock()
 	p.armed = trap
 	p.mu.Unlock()
@@ -96,22 +95,15 @@ func (p *Proxy) Arm(c Cut) *Trap {
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-p.gate:
-		p.gate = make(chan struct{})
-	default:
-	}
+	p.stalled = true
 }
 
 // Resume passes on what Stall has held back, and everything after it.
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-p.gate:
-	default:
-		close(p.gate)
-	}
+	p.stalled = false
+	p.resumed.Broadcast()
 }
 
 // Strand lets nothing more pass on the existing connections, as if their peer had vanished. New
@@ -147,9 +139,7 @@ func (p *Proxy) Cut() {
 }
 
 func (p *Proxy) close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
+	p.Refuse(true)
 	_ = p.listener.Close()
 	p.Cut()
 	p.running.Wait()
@@ -175,7 +165,7 @@ func (p *Proxy) serve(client *net.TCPConn) {
 	p.mu.Lock()
 	p.accepted++
 	fresh, upstream := p.armed, p.upstream
-	if p.closed || p.refuses {
+	if p.refuses {
 		p.mu.Unlock()
 		_ = client.Close()
 		return
@@ -205,7 +195,8 @@ func (p *Proxy) serve(client *net.TCPConn) {
 
 func (p *Proxy) wait() {
 	p.mu.Lock()
-	gate := p.gate
-	p.mu.Unlock()
-	<-gate
+	defer p.mu.Unlock()
+	for p.stalled {
+		p.resumed.Wait()
+	}
 }

@@ -43,7 +43,7 @@ func (w *Client) Measure() (sizes [2]int64, err error) {
 			}
 		}
 	}
-	return [2]int64{a.trap.Passed(cutproxy.Request), a.trap.Passed(cutproxy.Response)}, nil
+	return a.trap.Passed(), nil
 }
 
 // measureDial makes a connection and returns how many bytes that takes.
@@ -52,7 +52,7 @@ func (w *Client) measureDial() (sizes [2]int64, err error) {
 	defer trap.Disarm()
 	w.pool.Reset()
 	err = w.pool.AcquireFunc(context.Background(), func(*pgxpool.Conn) error { return nil })
-	return [2]int64{trap.Passed(cutproxy.Request), trap.Passed(cutproxy.Response)}, err
+	return trap.Passed(), err
 }
 
 // attempt is an operation, done once.
@@ -132,7 +132,7 @@ func (w *Client) Cut(cut cutproxy.Cut) (found Finding, err error) {
 		return found, err
 	}
 	if !a.cut {
-		return found, fmt.Errorf("it was not cut: %d and %d bytes passed, and it was answered %v", a.trap.Passed(cutproxy.Request), a.trap.Passed(cutproxy.Response), a.answers)
+		return found, fmt.Errorf("it was not cut: %d bytes passed, and it was answered %v", a.trap.Passed(), a.answers)
 	}
 	if found, err = w.judge(a); err != nil {
 		return found, err
@@ -189,7 +189,8 @@ func (w *Client) judge(a attempt) (found Finding, err error) {
 				found.Took = max(found.Took, answer.took)
 			}
 		}
-		certain, possible := outcome.Bounds(told)
+		certain := told[outcome.Carried]
+		possible := told[outcome.Unknown] + told[outcome.CanceledLate] + told[outcome.Other]
 		lost, surplus := max(0, certain-carried), max(0, carried-certain-possible)
 		if lost > 0 || surplus > 0 || change%w.kind.unit != 0 {
 			err = errors.Join(err, fmt.Errorf("a key has spent %d, and %d before, but it was told %v", spent[key], a.before[key], told))

@@ -48,9 +48,3 @@ func Of(carried bool, err error) string {
 	}
 	return Other
 }
-
-// Bounds returns how many of some answers of one key were certainly carried out, and how
-// many more may have been.
-func Bounds(classes map[string]int64) (certain, possible int64) {
-	return classes[Carried], classes[Unknown] + classes[CanceledLate] + classes[Other]
-}
