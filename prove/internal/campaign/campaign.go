@@ -31,16 +31,6 @@ var tiers = []Tier{CI, Nightly, Release}
 // Sizes is how many rounds a scenario has in each tier.
 type Sizes struct{ CI, Nightly, Release int }
 
-func (s Sizes) of(tier Tier) int {
-	switch tier {
-	case CI:
-		return s.CI
-	case Nightly:
-		return s.Nightly
-	}
-	return s.Release
-}
-
 // Counts that several scenarios have. A scenario may also count other things, in words that a reader
 // understands.
 const (
@@ -79,7 +69,7 @@ type Options struct {
 // Campaign is a run of scenarios. Its rounds come one after another.
 type Campaign struct {
 	Options
-	report *report
+	report *Report
 }
 
 // New returns a Campaign. It returns an error if the report of a longer tier would be overwritten.
@@ -172,7 +162,7 @@ func (c *Campaign) run(t *testing.T, s *scenario, r *Round, round func(t *testin
 }
 
 func (c *Campaign) wanted(sizes Sizes) int {
-	n := sizes.of(c.Tier)
+	n := map[Tier]int{CI: sizes.CI, Nightly: sizes.Nightly, Release: sizes.Release}[c.Tier]
 	if c.Fraction > 0 {
 		n = max(1, int(c.Fraction*float64(n)))
 	}

@@ -8,9 +8,7 @@ import (
 )
 
 // Report is what a campaign writes: package figures reads it.
-type Report = report
-
-type report struct {
+type Report struct {
 	Tier      Tier              `json:"tier"`
 	Seed      uint64            `json:"seed"`
 	Fraction  float64           `json:"fraction,omitempty"`
@@ -30,11 +28,11 @@ type scenario struct {
 	Most    map[string]int64 `json:"most_ms"` // milliseconds
 }
 
-func newReport(o Options) *report {
-	return &report{Tier: o.Tier, Seed: o.Seed, Fraction: o.Fraction, Began: time.Now().UTC().Truncate(time.Second), Versions: o.Versions, Scenarios: []*scenario{}}
+func newReport(o Options) *Report {
+	return &Report{Tier: o.Tier, Seed: o.Seed, Fraction: o.Fraction, Began: time.Now().UTC().Truncate(time.Second), Versions: o.Versions, Scenarios: []*scenario{}}
 }
 
-func (r *report) scenario(name string, wanted int) *scenario {
+func (r *Report) scenario(name string, wanted int) *scenario {
 	for _, s := range r.Scenarios {
 		if s.Name == name {
 			return s
@@ -56,7 +54,7 @@ func (s *scenario) add(r *Round, took time.Duration) {
 	}
 }
 
-func (r *report) total() {
+func (r *Report) total() {
 	r.Ended = time.Now().UTC().Truncate(time.Second)
 	r.Totals = map[string]int64{}
 	for _, s := range r.Scenarios {
@@ -66,7 +64,7 @@ func (r *report) total() {
 	}
 }
 
-func (r *report) write(path string) error {
+func (r *Report) write(path string) error {
 	if path == "" {
 		return nil
 	}

@@ -208,22 +208,3 @@ func Read(ctx context.Context, conn *pgx.Conn) (map[ID]int64, error) {
 	})
 	return stored, err
 }
-
-// active counts statements of others. One whose caller has left may still be at work.
-const active = `SELECT count(*) FROM pg_stat_activity
-	WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'`
-
-// Quiet waits until no statement is under way any more.
-func Quiet(ctx context.Context, conn *pgx.Conn) error {
-	for {
-		var n int
-		if err := conn.QueryRow(ctx, active).Scan(&n); err != nil || n == 0 {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d statements do not end: %w", n, ctx.Err())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
