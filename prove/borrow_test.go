@@ -112,7 +112,7 @@ func (b *borrowRound) stop() (all []spending.Event) {
 	b.Helper()
 	for _, p := range b.running {
 		must(b, p.cmd.Process.Signal(syscall.SIGTERM))
-		p.ended.Wait()
+		<-p.ended
 		if err := errors.Join(p.err, p.cmd.Wait()); err != nil {
 			b.Errorf("a process does not end: %v\n%s", err, &p.stderr)
 		}

@@ -119,39 +119,32 @@ func (run *running) calls(t *testing.T) (all []history.Call) {
 type child struct {
 	cmd    *exec.Cmd
 	stderr strings.Builder
-	ended  sync.WaitGroup
-	err    error
+	ended  chan struct{} // closed when all of its output was read
+	err    error         // of its output
 }
 
-// startChild starts a process, and has listen read its output to the end. What a process wrote before it was
+// startReporting starts a helper, and has note hear the events that it reports. What it reported before it was
 // killed is still in the pipe.
-func startChild(t testing.TB, cmd *exec.Cmd, listen func(out io.Reader) error) *child {
-	t.Helper()
-	p := &child{cmd: cmd}
-	cmd.Stderr = &p.stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	must(t, err)
-	p.ended.Go(func() { p.err = listen(out) })
-	return p
-}
-
-// startReporting starts a helper, and has note hear the events that it reports.
 func startReporting[Event any](t testing.TB, name string, job any, note func(Event)) *child {
 	t.Helper()
-	return startChild(t, helper(t, name, job), func(out io.Reader) error {
-		for in := json.NewDecoder(out); ; {
+	p := &child{cmd: helper(t, name, job), ended: make(chan struct{})}
+	p.cmd.Stderr = &p.stderr
+	out, err := p.cmd.StdoutPipe()
+	must(t, err)
+	must(t, p.cmd.Start())
+	go func() {
+		defer close(p.ended)
+		for in := json.NewDecoder(out); p.err == nil; {
 			var e Event
-			if err := in.Decode(&e); errors.Is(err, io.EOF) {
-				return nil
-			} else if err != nil {
-				return err
+			if p.err = in.Decode(&e); p.err == nil {
+				note(e)
 			}
-			note(e)
 		}
-	})
+		if errors.Is(p.err, io.EOF) {
+			p.err = nil
+		}
+	}()
+	return p
 }
 
 // reporter returns the function by which such a helper reports an event.
@@ -173,7 +166,7 @@ func (p *child) kill(t testing.TB) {
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Errorf("it had ended by itself: %v", err)
 	}
-	p.ended.Wait()
+	<-p.ended
 	err := p.cmd.Wait()
 	var exit *exec.ExitError
 	if p.err != nil || !errors.As(err, &exit) || exit.Exited() {

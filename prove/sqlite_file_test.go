@@ -112,8 +112,8 @@ func newTakers(t *testing.T, path string, r *campaign.Round) *takers {
 	enter := into(h.told)
 	for range 2 {
 		a := &member{}
-		a.taker = startTaker(t, path, r.Rand.Uint64(), func(q request, class string) {
-			switch class {
+		a.taker = startTaker(t, path, r.Rand.Uint64(), func(q request, told answer) {
+			switch told.Class {
 			case outcome.Misconfigured:
 				a.missed.Store(true)
 				return
@@ -123,12 +123,12 @@ func newTakers(t *testing.T, path string, r *campaign.Round) *takers {
 			case outcome.Refused:
 				a.missed.Store(false)
 			}
-			enter(q, class)
+			enter(q, told)
 		})
 		h.members = append(h.members, a)
 	}
 	for _, a := range h.members {
-		<-a.first
+		a.await()
 	}
 	return h
 }

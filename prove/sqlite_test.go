@@ -4,11 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"io"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,12 +21,9 @@ import (
 	"github.com/sqlimit/limiter/sqlite"
 )
 
-// A taker is a process that takes from a SQLite file until it is killed. Before a worker begins its
-// next take, it prints two bytes: its number and the number of the answer. The requests of a worker
-// follow from the seed and its number. So the test knows the request that was in flight at the end.
-
-// answers are the classes of its answers.
-var answers = []string{outcome.Carried, outcome.Refused, outcome.Misconfigured, outcome.Unknown, outcome.NotApplied}
+// A taker is a process that takes from a SQLite file until it is killed. A worker reports each answer before
+// it begins its next take. The requests of a worker follow from the seed and its number. So the test knows the
+// request that was in flight at the end.
 
 // takerWorkers is how many takes a taker has under way at once.
 const takerWorkers = 6
@@ -35,6 +31,12 @@ const takerWorkers = 6
 type takerJob struct {
 	Path string
 	Seed uint64
+}
+
+// answer is what a worker of a taker was told.
+type answer struct {
+	Worker       int
+	Class, Error string
 }
 
 func init() { register("taker", takeUntilKilled) }
@@ -50,73 +52,56 @@ func takeUntilKilled(job takerJob) error {
 	if err != nil {
 		return err
 	}
-	failed := make(chan error)
+	ctx, report := context.Background(), reporter[answer]()
 	for i := range takerWorkers {
-		go func() { failed <- takeAndTell(context.Background(), i, workerOf(job.Seed, i), limiters) }()
+		go func() {
+			for r := workerOf(job.Seed, i); ; {
+				result, err := draw(r).ask(ctx, limiters)
+				report(answer{i, outcome.Of(result.Allowed, err), fmt.Sprint(err)})
+				if err != nil {
+					wait(ctx, time.Millisecond)
+				}
+			}
+		}()
 	}
-	return <-failed
-}
-
-// takeAndTell takes and prints the answers until nobody reads them.
-func takeAndTell(ctx context.Context, number int, r *rand.Rand, of []*limiter.Limiter) error {
-	for {
-		result, err := draw(r).ask(ctx, of)
-		answer := slices.Index(answers, outcome.Of(result.Allowed, err))
-		if answer < 0 {
-			return err
-		}
-		if _, err := os.Stdout.Write([]byte{byte(number), byte(answer)}); err != nil {
-			return err
-		}
-		if err != nil {
-			wait(ctx, time.Millisecond)
-		}
-	}
+	select {}
 }
 
 // taker is such a process, from the side of the test.
 type taker struct {
 	*child
-	first chan struct{} // closed when it has acknowledged something, or ended
-	seed  uint64
+	first   chan struct{} // closed when it has acknowledged something
+	workers [takerWorkers]*rand.Rand
+	told    note
 }
 
-type note func(q request, class string)
+type note func(q request, a answer)
 
 func into(l *ledger.Ledger) note {
-	return func(q request, class string) { l.Note(class, errors.New("an answer to a process"), q.takes()...) }
+	return func(q request, a answer) { l.Note(a.Class, errors.New(a.Error), q.takes()...) }
 }
 
 // startTaker starts a taker and notes its answers as they come.
 func startTaker(t testing.TB, path string, seed uint64, told note) *taker {
 	t.Helper()
-	p := &taker{seed: seed, first: make(chan struct{})}
-	p.child = startChild(t, helper(t, "taker", takerJob{path, seed}), func(out io.Reader) error { return p.listen(out, told) })
+	p := &taker{first: make(chan struct{}), told: told}
+	for i := range p.workers {
+		p.workers[i] = workerOf(seed, i)
+	}
+	heard := sync.OnceFunc(func() { close(p.first) })
+	p.child = startReporting(t, "taker", takerJob{path, seed}, func(a answer) {
+		heard()
+		told(draw(p.workers[a.Worker]), a)
+	})
 	return p
 }
 
-// listen reads to the end. What a process wrote before it was killed is still in the pipe.
-func (p *taker) listen(out io.Reader, told note) error {
-	heard := sync.OnceFunc(func() { close(p.first) })
-	defer heard()
-	var workers [takerWorkers]*rand.Rand
-	for i := range workers {
-		workers[i] = workerOf(p.seed, i)
+// await waits until the process has acknowledged something, or ended.
+func (p *taker) await() {
+	select {
+	case <-p.first:
+	case <-p.ended:
 	}
-	for {
-		var ack [2]byte
-		if _, err := io.ReadFull(out, ack[:]); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return err
-		}
-		heard()
-		told(draw(workers[ack[0]]), answers[ack[1]])
-	}
-	for _, worker := range workers {
-		told(draw(worker), outcome.Unknown)
-	}
-	return nil
 }
 
 // kill kills the process some time after its first answer. If early is set, the time counts from its
@@ -124,10 +109,13 @@ func (p *taker) listen(out io.Reader, told note) error {
 func (p *taker) kill(t testing.TB, after time.Duration, early bool) {
 	t.Helper()
 	if !early {
-		<-p.first
+		p.await()
 	}
 	<-time.After(after)
 	p.child.kill(t)
+	for _, worker := range p.workers {
+		p.told(draw(worker), answer{Class: outcome.Unknown})
+	}
 }
 
 // newFile returns the path of a new database with its tables, which nobody has open.
