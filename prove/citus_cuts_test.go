@@ -146,14 +146,11 @@ func onCitusWorkers(t *testing.T) (c citusCut, workers []citusWorker) {
 	if dsn == "" {
 		t.Skip("LIMITER_TEST_CITUS_DSN is not set: it names the coordinator of a Citus cluster")
 	}
-	db, err := pgx.Connect(t.Context(), dsn)
-	must(t, err)
+	db := connection(t, dsn)
 	t.Cleanup(func() { _ = db.Close(context.WithoutCancel(t.Context())) })
 	schema := citusTables(t, dsn)
 	workers = proxyWorkers(t, db)
-	store, err := postgres.Open(dsn, postgres.WithSchema(schema), postgres.WithCitus())
-	must(t, err)
-	t.Cleanup(func() { _ = store.Close() })
+	store := openStore(t, dsn, postgres.WithSchema(schema), postgres.WithCitus())
 	c = citusCut{db: db, store: store, schema: schema}
 	c.limit(t, limiter.TokenBucket{Capacity: citusLimit, Refill: 1, Interval: 240 * time.Hour})
 	return c, workers

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
-	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/prove/internal/steps"
@@ -63,10 +62,14 @@ func TestClockSteps(t *testing.T) {
 				for range stepsARound {
 					pause(t.Context(), r, 150*time.Millisecond)
 					before := clock.Ahead()
+					if c.quiet { // it is known of each grant whether it came before or after the step
+						h.gate.Lock()
+						h.settle(t, server.DSN())
+					}
+					clock.Set(clockStep(r.Rand, before))
 					if c.quiet {
-						h.stepBetween(t, r, server.DSN(), clock)
-					} else {
-						clock.Set(clockStep(r.Rand, before))
+						h.segment(clock.Now())
+						h.gate.Unlock()
 					}
 					made = append(made, clock.Ahead()-before)
 					r.Count(campaign.ClockSteps, 1)
@@ -81,17 +84,6 @@ func TestClockSteps(t *testing.T) {
 			})
 		})
 	}
-}
-
-// stepBetween makes a step while no statement is under way, so that it is known of each
-// grant whether it came before or after.
-func (h *timeline) stepBetween(t *testing.T, r *campaign.Round, dsn string, clock *cluster.Clock) {
-	t.Helper()
-	h.gate.Lock()
-	defer h.gate.Unlock()
-	h.settle(t, dsn)
-	clock.Set(clockStep(r.Rand, clock.Ahead()))
-	h.segment(clock.Now())
 }
 
 // settle ends a segment when no statement is under way any more.

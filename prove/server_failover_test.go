@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/cluster"
 	"github.com/sqlimit/limiter/prove/internal/cutproxy"
@@ -53,7 +52,7 @@ func TestFailoverToSyncStandby(t *testing.T) {
 		const failures = 3
 		before := side.Accepted()
 		for range failures {
-			load.untilReadOnly(t, one)
+			load.untilFails(t, one, recovery, func(err error) bool { return sqlState(err) == readOnly })
 		}
 		if n := side.Accepted() - before; n < failures {
 			t.Errorf("%d takes met a read-only server on %d connections, want a new one each", failures, n)
@@ -157,8 +156,12 @@ func TestFailoverToAnotherClock(t *testing.T) {
 			awaitSync(t, primary)
 			stop := h.callers(t.Context(), r.Rand, 16, of)
 			h.untilUsedUp(t)
-			h.gate.Lock()
-			h.failOver(t, r, of, primary, standby, front)
+			h.gate.Lock() // no statement is in flight during the failover
+			h.settle(t, primary.DSN())
+			primary.Kill()
+			front.Point(standby.Port())
+			standby.Promote()
+			newLoad(t, of).recovers(t, r, time.Now())
 			h.segment(its.Now())
 			h.gate.Unlock()
 			wait(t.Context(), 200*time.Millisecond)
@@ -188,15 +191,4 @@ func (h *timeline) untilUsedUp(t *testing.T) {
 	}) {
 		t.Fatalf("%s: a key is never used up", h.keys[left].name)
 	}
-}
-
-// failOver lets a standby take over from a server that is killed while no statement is in flight, and
-// waits until each store has found it.
-func (h *timeline) failOver(t *testing.T, r *campaign.Round, of []limiter.Store, primary, standby *cluster.Cluster, front *cutproxy.Proxy) {
-	t.Helper()
-	h.settle(t, primary.DSN())
-	primary.Kill()
-	front.Point(standby.Port())
-	standby.Promote()
-	newLoad(t, of).recovers(t, r, time.Now())
 }

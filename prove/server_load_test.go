@@ -156,12 +156,6 @@ func killBackend(t *testing.T, server *cluster.Cluster) bool {
 	return true
 }
 
-// untilReadOnly takes until the server answers that it is read-only.
-func (l *load) untilReadOnly(t *testing.T, lim *limiter.Limiter) {
-	t.Helper()
-	l.untilFails(t, lim, recovery, func(err error) bool { return sqlState(err) == readOnly })
-}
-
 // untilFails takes until a take fails in a way, in which it was not applied.
 func (l *load) untilFails(t *testing.T, lim *limiter.Limiter, within time.Duration, so func(error) bool) {
 	t.Helper()
