@@ -90,7 +90,6 @@ func (b *borrowRound) kill() {
 
 // freeze freezes a process until what it holds is too old.
 func (b *borrowRound) freeze() {
-	b.Helper()
 	process, held := b.running[0].cmd.Process, int64(0)
 	for tries := 0; tries == 0 || b.Policy == large && held <= 0 && tries < 20; tries++ {
 		pause(b.Context(), b.Round, 50*time.Millisecond)

@@ -32,7 +32,6 @@ type citusWorker struct {
 
 // proxyWorkers makes the coordinator reach its workers through proxies until the test ends.
 func proxyWorkers(t *testing.T, db *pgx.Conn) (list []citusWorker) {
-	t.Helper()
 	rows, err := db.Query(t.Context(), "SELECT nodeid, groupid, nodeport FROM pg_dist_node WHERE shouldhaveshards ORDER BY nodeid")
 	must(t, err)
 	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w citusWorker, err error) {
@@ -65,7 +64,6 @@ func proxyWorkers(t *testing.T, db *pgx.Conn) (list []citusWorker) {
 
 // citusTables makes distributed tables in a schema that goes when the test ends.
 func citusTables(t *testing.T, dsn string) (schema string) {
-	t.Helper()
 	schema = "limiter_cuts_" + strings.ToLower(rand.Text())
 	db, err := sql.Open("pgx", dsn)
 	must(t, err)
@@ -141,7 +139,6 @@ const (
 
 // onCitusWorkers returns a limiter on a cluster whose workers the coordinator reaches through proxies.
 func onCitusWorkers(t *testing.T) (c citusCut, workers []citusWorker) {
-	t.Helper()
 	dsn := os.Getenv("LIMITER_TEST_CITUS_DSN")
 	if dsn == "" {
 		t.Skip("LIMITER_TEST_CITUS_DSN is not set: it names the coordinator of a Citus cluster")
@@ -274,7 +271,6 @@ func (c *citusCut) key(t *testing.T, w citusWorker) string {
 
 // try reports whether the operation used so many bytes of a connection to the worker.
 func (c *citusCut) try(t *testing.T, w citusWorker, cut cutproxy.Cut, classes map[string]int) (reached bool) {
-	t.Helper()
 	ctx := t.Context()
 	keys := make([]string, c.call.keys)
 	for i := range keys {

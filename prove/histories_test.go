@@ -32,7 +32,6 @@ const rest = 50 * time.Millisecond
 
 // swept calls run while rows are swept again and again, and returns how many were.
 func swept(t *testing.T, s sweeper, run func()) (removed int64) {
-	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -55,14 +54,12 @@ func swept(t *testing.T, s sweeper, run func()) (removed int64) {
 // historyRound is a round of the workload, recorded and checked. Expired rows are swept
 // meanwhile. The store's clock reads now.
 func historyRound(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time, s sweeper, workers ...worker) {
-	t.Helper()
 	h := openHistory(t, r, log, now, workers)
 	r.Count("expired rows swept", swept(t, s, func() { h.Calls = startWorkers(t, workers...).calls(t) }))
 	closeHistory(t, r, log, h)
 }
 
 func openHistory(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time, workers []worker) *history.History {
-	t.Helper()
 	must(t, log.Clear(t.Context()))
 	opened := workload.Expired(r.Number, now)
 	must(t, log.Seed(t.Context(), opened))
@@ -73,7 +70,6 @@ func openHistory(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time,
 }
 
 func closeHistory(t *testing.T, r *campaign.Round, log *audit.Log, h *history.History) {
-	t.Helper()
 	var err error
 	if h.Transitions, h.Left, err = log.Read(t.Context()); err != nil {
 		t.Fatal(err)
@@ -88,7 +84,6 @@ var countedAs = map[limiter.OpKind]string{
 }
 
 func judge(t *testing.T, r *campaign.Round, h *history.History) {
-	t.Helper()
 	witness := history.Check(h)
 	if err := witness.Err(); err != nil {
 		t.Error(err)

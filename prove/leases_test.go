@@ -30,7 +30,6 @@ func (l *leaseRound) start(t *testing.T, r *campaign.Round) {
 
 // A process that is killed releases none of its leases.
 func (l *leaseRound) killHolder(t *testing.T, r *campaign.Round) {
-	t.Helper()
 	l.holders[0].kill(t)
 	r.Count(campaign.ProcessKills, 1)
 	l.holders = l.holders[1:]
@@ -40,7 +39,6 @@ func (l *leaseRound) killHolder(t *testing.T, r *campaign.Round) {
 // While the process is frozen, all its leases end, and others take the places. Then it releases the old
 // leases.
 func (l *leaseRound) freezeHolder(t *testing.T, r *campaign.Round) {
-	t.Helper()
 	process := l.holders[0].cmd.Process
 	must(t, process.Signal(syscall.SIGSTOP))
 	wait(t.Context(), longestLease+100*time.Millisecond)
@@ -50,7 +48,6 @@ func (l *leaseRound) freezeHolder(t *testing.T, r *campaign.Round) {
 
 // run runs the faults in any order beside two holders. Then it kills the holders, and takes all places.
 func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.Store, faults ...func(*testing.T, *campaign.Round)) {
-	t.Helper()
 	l.start(t, r)
 	l.start(t, r)
 	if !await(t, waitLimit, func() bool { return l.told.Counts()[leases.Acquired] >= leaseLimit }) {
@@ -75,7 +72,6 @@ func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.St
 // takeAll acquires leases until all places are taken. The ledger checks that no place was free at a refusal.
 // The places of the killed holders are free when their leases end.
 func (l *leaseRound) takeAll(t *testing.T, r *campaign.Round, store limiter.Store) {
-	t.Helper()
 	c, err := newLeases(leases.Recorder{Store: store, Note: l.told.Note})
 	must(t, err)
 	began := time.Now()
@@ -98,7 +94,6 @@ func (l *leaseRound) takeAll(t *testing.T, r *campaign.Round, store limiter.Stor
 }
 
 func (l *leaseRound) judge(t *testing.T, r *campaign.Round) {
-	t.Helper()
 	held, wrong := l.told.Check(leaseLimit)
 	r.None(campaign.OverAdmitted, int64(max(0, held-leaseLimit)))
 	if held < leaseLimit {
@@ -205,7 +200,6 @@ func TestLeasesWhenClockSteps(t *testing.T) {
 
 // stepLeases steps the clock of stores while callers hold leases, each time when no operation is under way.
 func stepLeases(t *testing.T, r *campaign.Round, clock steppedClock, of ...limiter.Store) {
-	t.Helper()
 	var gate sync.RWMutex
 	l := &leaseRound{}
 	l.told.Step(leaseLimit, 0, clock.Ahead())

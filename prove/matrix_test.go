@@ -82,7 +82,6 @@ const (
 
 // look carries out one fault, and looks at what comes of it.
 func (f fault) look(t *testing.T, r *campaign.Round, server *cluster.Cluster) {
-	t.Helper()
 	dsn, as := server.DSN(), server.DSN()
 	if f.dsn != nil {
 		as = f.dsn(server)
@@ -144,7 +143,6 @@ func (f fault) look(t *testing.T, r *campaign.Round, server *cluster.Cluster) {
 
 // pool is one whose sessions are told from others, and which says when it makes one.
 func (p *probed) pool(t *testing.T, dsn string) *pgxpool.Pool {
-	t.Helper()
 	config, err := pgxpool.ParseConfig(dsn + "&pool_max_conns=2&connect_timeout=3&application_name=" + application)
 	must(t, err)
 	// The fault must hit a statement, but pgxpool pings a connection that was idle for 1 s.
@@ -161,7 +159,6 @@ func (p *probed) pool(t *testing.T, dsn string) *pgxpool.Pool {
 
 // whileOpen takes while the breaker is open. Only takes that probe the server may be slow.
 func (p *probed) whileOpen(t *testing.T) {
-	t.Helper()
 	var took []time.Duration
 	for range 50 {
 		took = append(took, p.probe(t))
@@ -176,7 +173,6 @@ func (p *probed) whileOpen(t *testing.T) {
 
 // probe takes once, looks at the answer, and returns how long it took.
 func (p *probed) probe(t *testing.T) (took time.Duration) {
-	t.Helper()
 	key := probedKey
 	if p.count++; p.fresh {
 		key = fmt.Sprint("probed/", p.count)
@@ -219,7 +215,6 @@ func (p *probed) probe(t *testing.T) (took time.Duration) {
 
 // whileHeld begins the fault while a take waits for a row that another session has locked.
 func (p *probed) whileHeld(t *testing.T, on *target, dsn string) (end func()) {
-	t.Helper()
 	on.holder = connection(t, dsn)
 	defer on.holder.Close(context.Background())
 	on.hold(t, "BEGIN", "SELECT FROM limiter_token_buckets FOR UPDATE")

@@ -53,7 +53,6 @@ type loadRun struct {
 
 // run lets callers take while the fault begins, lasts and ends, until it is overcome.
 func (s loadFault) run(t *testing.T, r *campaign.Round, l *load) {
-	t.Helper()
 	w := &loadRun{load: l, loadFault: s, classes: map[string]int64{}}
 	// A store without a connection sends nothing, so none of its answers could be of unknown outcome.
 	l.recovers(t, r, time.Now())

@@ -36,7 +36,6 @@ const loginLimit = "authentication_timeout=1s"
 // awaitPooler waits until a query passes the pooler. A PgBouncer whose last login failed refuses its next
 // client, although the server works again. Without this wait, that client can be a worker of the next round.
 func (a *system) awaitPooler(t *testing.T) {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	var err error
@@ -121,7 +120,6 @@ var inside = []aFault{
 // pair starts and ends two faults: the next one of those outside of the server, and any other. It reports
 // whether the application was still running.
 func (a *system) pair(t *testing.T, r *campaign.Round, ended <-chan struct{}, outside []aFault) bool {
-	t.Helper()
 	pause(t.Context(), r, 600*time.Millisecond)
 	select {
 	case <-ended:
@@ -210,7 +208,6 @@ func sum(of string) string {
 }
 
 func inUse(t *testing.T, server *cluster.Cluster) (u remains) {
-	t.Helper()
 	conn := connection(t, server.DSN())
 	defer conn.Close(context.Background())
 	err := conn.QueryRow(t.Context(), `SELECT

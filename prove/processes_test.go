@@ -87,7 +87,6 @@ type running struct {
 
 // startWorkers starts workers, and has all of them begin at once.
 func startWorkers(t *testing.T, workers ...worker) *running {
-	t.Helper()
 	run := &running{reports: make([][]history.Call, len(workers))}
 	var helpers []*exec.Cmd
 	for _, w := range workers {

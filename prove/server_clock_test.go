@@ -88,7 +88,6 @@ func TestClockSteps(t *testing.T) {
 
 // settle ends a segment when no statement is under way any more.
 func (h *timeline) settle(t *testing.T, dsn string) {
-	t.Helper()
 	quiet(t, dsn)
 	conn := connection(t, dsn)
 	defer conn.Close(context.Background())
@@ -100,7 +99,6 @@ func (h *timeline) settle(t *testing.T, dsn string) {
 }
 
 func (h *timeline) judge(t *testing.T, r *campaign.Round, quiet bool, took time.Duration, made []time.Duration) {
-	t.Helper()
 	r.Count(campaign.Operations, h.calls)
 	var over int64
 	for _, k := range h.keys {
@@ -129,7 +127,6 @@ func (h *timeline) judge(t *testing.T, r *campaign.Round, quiet bool, took time.
 // comeBack waits until each key that can be granted soon is: when what it owed is over, and
 // what is taken for statements that wait for each other, plus the time of a recovery.
 func (h *timeline) comeBack(t *testing.T, r *campaign.Round, store limiter.Store) {
-	t.Helper()
 	began := time.Now()
 	rec := &recorder{Store: store}
 	for _, k := range h.keys {

@@ -179,7 +179,6 @@ func TestFailoverToAnotherClock(t *testing.T) {
 // untilUsedUp waits until each key that does not come back at once was refused, so that an additional
 // grant shows.
 func (h *timeline) untilUsedUp(t *testing.T) {
-	t.Helper()
 	var left int
 	if !await(t, waitLimit, func() bool {
 		h.mu.Lock()

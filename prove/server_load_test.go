@@ -56,7 +56,6 @@ func loadOn(t *testing.T, server *cluster.Cluster, opts ...postgres.Option) *loa
 // underLoad runs the rounds of a scenario in which something happens to a server while callers take. Then
 // each store must work again, what is stored must agree with the answers, and no takes deadlocked.
 func underLoad(t *testing.T, name string, sizes campaign.Sizes, server *cluster.Cluster, during func(*testing.T, *campaign.Round, *load)) {
-	t.Helper()
 	load := loadOn(t, server)
 	proof.Rounds(t, name, sizes, func(t *testing.T, r *campaign.Round) {
 		stop := load.begin(t, r, server.DSN())
@@ -133,7 +132,6 @@ func TestTerminatedBackends(t *testing.T) {
 // killBackend sends SIGKILL to a session of the stores, and waits until the server has ended all others. It
 // returns false if there is none.
 func killBackend(t *testing.T, server *cluster.Cluster) bool {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	other := connection(t, server.DSN())
@@ -211,7 +209,6 @@ func TestFullDisk(t *testing.T) {
 
 // fillTables uses up the room that the tables have, with rows of which none is charged.
 func fillTables(t *testing.T, dsn string) {
-	t.Helper()
 	conn := connection(t, dsn)
 	defer conn.Close(context.Background())
 	for n := 0; ; n++ {
@@ -228,7 +225,6 @@ func fillTables(t *testing.T, dsn string) {
 
 // untilRefusedRoom takes from new keys until there is no room for one.
 func (l *load) untilRefusedRoom(t *testing.T, lim *limiter.Limiter) {
-	t.Helper()
 	for n := range 10_000 {
 		class, err := l.take(t.Context(), lim, fmt.Sprintf("%d/new/%d", l.epoch, n), 1)
 		if sqlState(err) == noRoom {
@@ -243,7 +239,6 @@ func (l *load) untilRefusedRoom(t *testing.T, lim *limiter.Limiter) {
 
 // fillLog writes to the log of changes until the server ends over it.
 func fillLog(t *testing.T, dsn string) {
-	t.Helper()
 	conn := connection(t, dsn)
 	defer conn.Close(context.Background())
 	for range 1000 {

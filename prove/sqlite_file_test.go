@@ -48,7 +48,6 @@ func TestSQLiteProcessKills(t *testing.T) {
 }
 
 func forget(t testing.TB, path string, told *ledger.Ledger) {
-	t.Helper()
 	store := openFile(t, path)
 	defer store.Close()
 	for _, table := range tables.All {
@@ -107,7 +106,6 @@ type member struct {
 }
 
 func newTakers(t *testing.T, path string, r *campaign.Round) *takers {
-	t.Helper()
 	h := &takers{told: ledger.New()}
 	enter := into(h.told)
 	for range 2 {
@@ -144,7 +142,6 @@ func (h *takers) all(t *testing.T, what string, is func(*member) bool) {
 }
 
 func (h *takers) kill(t *testing.T) {
-	t.Helper()
 	var all sync.WaitGroup
 	for _, a := range h.members {
 		all.Go(func() { a.taker.kill(t, 0, false) })

@@ -66,7 +66,6 @@ func TestSQLiteLogCuts(t *testing.T) {
 
 // takesOf returns a function that makes n takes, one after another, and tells whether the last was granted.
 func takesOf(t testing.TB, r *campaign.Round, store limiter.Store) func(n int) bool {
-	t.Helper()
 	limiters := lastingOf(t, store, limiter.WithTimeout(waitLimit))
 	return func(n int) (granted bool) {
 		for range n {
@@ -81,7 +80,6 @@ func takesOf(t testing.TB, r *campaign.Round, store limiter.Store) func(n int) b
 
 // cutAnywhere cuts the log at each end of a frame, and within each.
 func cutAnywhere(t *testing.T, r *campaign.Round, file, log []byte, history past) {
-	t.Helper()
 	frame := frameHeader + int(binary.BigEndian.Uint32(log[8:]))
 	salt := log[16:24]
 	path := filepath.Join(t.TempDir(), "cut.db")
@@ -125,7 +123,6 @@ func torn(log []byte, at int) []byte {
 
 // reopened returns what a store finds in a file with such a log.
 func reopened(t *testing.T, path string, file, log []byte) map[ledger.ID]int64 {
-	t.Helper()
 	for name, with := range map[string][]byte{path: file, path + "-wal": log} {
 		must(t, os.WriteFile(name, with, 0o600))
 	}

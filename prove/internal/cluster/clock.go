@@ -39,7 +39,6 @@ func NewWithClock(t testing.TB, settings ...string) (*Cluster, *Clock) {
 
 // withClock gives a cluster that has not started a clock so much ahead of this machine's.
 func (c *Cluster) withClock(ahead time.Duration) *Clock {
-	c.t.Helper()
 	library, file := filepath.Join(c.server.Dir, "clock.so"), filepath.Join(c.server.Dir, "clock")
 	source := library + ".c"
 	testenv.Must(c.t, os.WriteFile(source, []byte(preload), 0o644))
@@ -58,7 +57,6 @@ func (c *Cluster) withClock(ahead time.Duration) *Clock {
 
 // shared makes a file of one number, and maps it.
 func shared(t testing.TB, name string) *atomic.Int64 {
-	t.Helper()
 	var number atomic.Int64
 	testenv.Must(t, os.WriteFile(name, make([]byte, unsafe.Sizeof(number)), 0o644))
 	file, err := os.OpenFile(name, os.O_RDWR, 0)

@@ -41,7 +41,6 @@ func New(t testing.TB, settings ...string) *Cluster {
 }
 
 func (c *Cluster) init(options ...string) {
-	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	testenv.Must(c.t, c.server.Init(ctx, append(options, "--auth=trust", "--locale=C.UTF-8")...))
@@ -49,7 +48,6 @@ func (c *Cluster) init(options ...string) {
 
 // prepare returns a cluster without data.
 func prepare(t testing.TB, settings []string) *Cluster {
-	t.Helper()
 	port, err := testenv.FreePort()
 	testenv.Must(t, err)
 	server, err := daemon.NewPostgres(t.Context(), "")
@@ -100,7 +98,6 @@ func (c *Cluster) await(ready func(context.Context) error) error {
 
 // launch starts the server and does not wait.
 func (c *Cluster) launch() {
-	c.t.Helper()
 	if c.server.Process() != nil {
 		c.t.Fatal("the server runs already")
 	}

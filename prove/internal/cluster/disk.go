@@ -21,7 +21,6 @@ type Disk struct {
 
 // NewDisk makes a Disk of so many megabytes, which goes with the test. Only root can.
 func NewDisk(t testing.TB, megabytes int) *Disk {
-	t.Helper()
 	dir, err := os.MkdirTemp("", "prove") //nolint:usetesting // t.TempDir is closed to others, as whom the server runs
 	testenv.Must(t, err)
 	options := fmt.Sprintf("size=%dm,mode=0755", megabytes)
@@ -46,7 +45,6 @@ func (d *Disk) ballast() string { return filepath.Join(d.dir, "ballast") }
 
 // Fill leaves no room on the disk.
 func (d *Disk) Fill() {
-	d.t.Helper()
 	file, err := os.OpenFile(d.ballast(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	testenv.Must(d.t, err)
 	defer file.Close()
@@ -77,7 +75,6 @@ func NewOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
 
 // NewWithLogOn starts a cluster whose log of changes is on a disk, in files of 1 MB.
 func NewWithLogOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
-	t.Helper()
 	c := prepare(t, append([]string{"min_wal_size=2MB", "max_wal_size=8MB"}, settings...))
 	c.init("--waldir="+filepath.Join(disk.dir, "wal"), "--wal-segsize=1")
 	c.Start()
@@ -87,7 +84,6 @@ func NewWithLogOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
 // Revive waits until the server accepts a connection. It restarts a server that ended because its disk
 // was full.
 func (c *Cluster) Revive() {
-	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	err := c.server.Await(ctx, c.admits)

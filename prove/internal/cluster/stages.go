@@ -25,7 +25,6 @@ const (
 // Withhold restarts the server and keeps it in its start-up until Release is called. It refuses all
 // connections.
 func (c *Cluster) Withhold() {
-	c.t.Helper()
 	c.Stop()
 	testenv.Must(c.t, os.WriteFile(filepath.Join(c.server.Data, "standby.signal"), nil, 0o644))
 	settings := c.settings
@@ -45,14 +44,12 @@ func (c *Cluster) Release() {
 
 // Drain makes the server refuse connections, and stop when its last session ends.
 func (c *Cluster) Drain() {
-	c.t.Helper()
 	_ = c.server.Process().Signal(syscall.SIGTERM)
 	c.awaitRefusal(c.DSN(), cannotConnectNow)
 }
 
 // AskPassword makes the server ask a role for its password.
 func (c *Cluster) AskPassword(role string) {
-	c.t.Helper()
 	path := filepath.Join(c.server.Data, "pg_hba.conf") // of which the first line that fits counts
 	rules, err := os.ReadFile(path)
 	if err == nil {
@@ -65,7 +62,6 @@ func (c *Cluster) AskPassword(role string) {
 
 // awaitRefusal waits until the server refuses a connection with a SQLSTATE.
 func (c *Cluster) awaitRefusal(dsn, state string) {
-	c.t.Helper()
 	err := c.await(func(ctx context.Context) error {
 		err := daemon.Answers(ctx, dsn)
 		if refusal, ok := errors.AsType[*pgconn.PgError](err); ok && refusal.Code == state {

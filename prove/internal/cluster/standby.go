@@ -33,7 +33,6 @@ func (c *Cluster) StandbyWithClock(port int, ahead time.Duration) (*Cluster, *Cl
 
 // standby makes a standby that has not started.
 func (c *Cluster) standby(port int) *Cluster {
-	c.t.Helper()
 	s := prepare(c.t, slices.Clone(c.settings))
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -48,7 +47,6 @@ func (c *Cluster) standby(port int) *Cluster {
 
 // Promote makes a standby a primary, and waits until it is.
 func (c *Cluster) Promote() {
-	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, c.DSN())
