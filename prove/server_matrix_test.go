@@ -94,7 +94,7 @@ var serverFaults = []fault{
 		"REVOKE UPDATE ON limiter_token_buckets FROM application", "GRANT UPDATE ON limiter_token_buckets TO application")},
 	{name: "no login", class: outcome.Misconfigured, state: "28000", cold: true, dsn: asRole, begin: changed(
 		"ALTER ROLE application NOLOGIN", "ALTER ROLE application LOGIN")},
-	{name: "the password changed", class: outcome.Misconfigured, state: "28P01", cold: true, dsn: withPassword, begin: changed(
+	{name: "the password changed", class: outcome.Misconfigured, state: "28P01", cold: true, dsn: loggedIn(secured + ":first"), begin: changed(
 		"ALTER ROLE "+secured+" PASSWORD 'second'", "ALTER ROLE "+secured+" PASSWORD 'first'")},
 	{name: "the database dropped", class: outcome.Misconfigured, state: "3D000", cold: true, database: apart, begin: dropped},
 }
@@ -105,11 +105,6 @@ const (
 	// apart is another database that has the tables.
 	apart = "apart"
 )
-
-// withPassword is the DSN of the role that is asked for its password.
-func withPassword(server *cluster.Cluster) string {
-	return strings.Replace(server.DSN(), "postgres@", secured+":first@", 1)
-}
 
 // inDatabase is the DSN of the superuser on another database.
 func inDatabase(server *cluster.Cluster, name string) string {
@@ -143,8 +138,11 @@ func deadlocked(t *testing.T, on *target) func() {
 }
 
 // asRole is the DSN of a role that is no superuser.
-func asRole(server *cluster.Cluster) string {
-	return strings.Replace(server.DSN(), "postgres@", "application@", 1)
+func asRole(server *cluster.Cluster) string { return loggedIn("application")(server) }
+
+// loggedIn returns the DSN of a role, which may have a password.
+func loggedIn(role string) func(*cluster.Cluster) string {
+	return func(server *cluster.Cluster) string { return strings.Replace(server.DSN(), "postgres@", role+"@", 1) }
 }
 
 func killed(_ *testing.T, on *target) func() {

@@ -82,19 +82,14 @@ func jsonRow(t *tables.Table, row string) string {
 	return "json_object(" + pairs + ")"
 }
 
-// change runs statements in a transaction.
+// change runs statements, one after another.
 func (l *Log) change(ctx context.Context, statements ...string) error {
-	tx, err := l.db.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
-	defer tx.Rollback() //nolint:errcheck // after a commit it does nothing
 	for _, s := range statements {
-		if _, err := tx.ExecContext(ctx, s); err != nil {
+		if _, err := l.db.ExecContext(ctx, s); err != nil {
 			return fmt.Errorf("audit: %w", err)
 		}
 	}
-	return tx.Commit()
+	return nil
 }
 
 // Clear empties the tables and the log.

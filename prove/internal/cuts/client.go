@@ -145,17 +145,13 @@ func (w *Client) Close() {
 	_ = w.db.Close(context.Background())
 }
 
-// next makes new keys, of the same length as those before.
-func (w *Client) next() {
+// ready prepares an operation on new keys, which have the same length as those before.
+func (w *Client) ready() error {
 	w.serial++
 	w.keys, w.releases = w.keys[:0], 0
 	for i := range 3 {
 		w.keys = append(w.keys, fmt.Sprintf("%08d%c", w.serial, 'a'+i))
 	}
-}
-
-func (w *Client) ready() error {
-	w.next()
 	if w.unheeded {
 		w.unheeded = false
 		// The first call finds the connection broken.
@@ -167,13 +163,6 @@ func (w *Client) ready() error {
 		return nil
 	}
 	return w.kind.setup(w)
-}
-
-func (w *Client) act() []answer {
-	if w.kind.Fresh {
-		w.pool.Reset()
-	}
-	return w.kind.act(w)
 }
 
 // Mode is a way in which pgx sends statements.

@@ -72,7 +72,10 @@ func (w *Client) attempt(cut cutproxy.Cut) (a attempt, err error) {
 		return a, err
 	}
 	a.trap = w.proxy.Arm(cut)
-	a.answers = w.act()
+	if w.kind.Fresh {
+		w.pool.Reset()
+	}
+	a.answers = w.kind.act(w)
 	a.cut = a.trap.Disarm()
 	return a, nil
 }

@@ -54,6 +54,7 @@ type world struct {
 	calls       []history.Call
 	log         []history.Transition
 	granted     []history.Call // what can be given back
+	skip        bool           // a fault does not show in this world
 }
 
 const key = "key"

@@ -156,7 +156,7 @@ var assigned = map[token.Token]token.Token{
 func (s *scope) statementMutants(st ast.Stmt) {
 	switch st := st.(type) {
 	case *ast.AssignStmt:
-		if st.Tok == token.DEFINE || blank(st) {
+		if st.Tok == token.DEFINE {
 			return
 		}
 		if other, ok := assigned[st.Tok]; ok && !isString(s.info.Types[st.Lhs[0]].Type) {
@@ -182,21 +182,6 @@ func (s *scope) statementMutants(st ast.Stmt) {
 
 func (s *scope) replace(operator string, st ast.Stmt, after string) {
 	s.at(st, "", alternative{mutant: s.named(operator, s.text(st), after), text: after})
-}
-
-// blank reports whether an assignment does nothing.
-func blank(st *ast.AssignStmt) bool {
-	for _, e := range st.Rhs {
-		if _, call := e.(*ast.CallExpr); call {
-			return false
-		}
-	}
-	for _, e := range st.Lhs {
-		if id, ok := e.(*ast.Ident); !ok || id.Name != "_" {
-			return false
-		}
-	}
-	return true
 }
 
 // returnMutants loses an error.

@@ -92,9 +92,7 @@ func (s *sqlText) within(i int) string {
 		if s.tokens[j].depth == 0 && s.is(j, ";", "UNION") {
 			break
 		}
-		if s.is(j-1, "TABLE", "VIEW") && !strings.HasPrefix(s.tokens[j].text, "/*") {
-			return s.tokens[j].text
-		} else if s.is(j-2, "TABLE", "VIEW") {
+		if s.is(j-2, "TABLE", "VIEW") {
 			return s.tokens[j].text
 		}
 	}
