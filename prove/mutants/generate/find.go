@@ -47,7 +47,7 @@ func (s *scope) visit(n ast.Node) bool {
 	}
 	if e, ok := n.(ast.Expr); ok {
 		tv := s.info.Types[e]
-		if tv.IsType() || s.isArrayKey(e) || s.isCapacity(e) {
+		if tv.IsType() || s.isCapacity(e) {
 			return false
 		}
 		if tv.Value != nil {
@@ -98,21 +98,6 @@ func (s *scope) inBlock(st ast.Stmt) bool {
 		return parent.Comm != st
 	}
 	return false
-}
-
-// isArrayKey reports whether e is an index in a literal of an array or a slice, which must be
-// constant, or the name of a field.
-func (s *scope) isArrayKey(e ast.Expr) bool {
-	pair, ok := s.parent(0).(*ast.KeyValueExpr)
-	if !ok || pair.Key != e {
-		return false
-	}
-	literal, ok := s.parent(1).(*ast.CompositeLit)
-	if !ok {
-		return false
-	}
-	_, isMap := s.info.Types[literal].Type.Underlying().(*types.Map)
-	return !isMap
 }
 
 // isCapacity reports whether e only says how much make allocates.

@@ -33,7 +33,6 @@ type Result struct {
 	Mutants []*Mutant
 	Sites   int               // one more than the last site
 	Files   map[string]string // the generated files by the path that they replace or add
-	Dropped map[string]int    // how many mutants of each operator do not compile
 	last    int               // id
 }
 
@@ -49,7 +48,7 @@ func Packages(ctx context.Context, root string, dirs []string) (*Result, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Sites: 1, Files: map[string]string{}, Dropped: map[string]int{}}
+	r := &Result{Sites: 1, Files: map[string]string{}}
 	for _, p := range loaded {
 		p.find()
 		if err := p.write(r); err != nil {
@@ -174,7 +173,7 @@ func (s *scope) site(n ast.Node) *site {
 }
 
 // typeOf returns the type of an expression as this file can write it. If it cannot, the text does
-// not compile, so that the mutants of the expression are dropped and counted.
+// not compile, so that the mutants of the expression are left out.
 func (s *scope) typeOf(e ast.Expr) string {
 	tv, ok := s.info.Types[e]
 	if !ok || tv.Type == nil || tv.IsType() || tv.IsVoid() || tv.IsBuiltin() {

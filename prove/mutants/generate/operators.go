@@ -29,10 +29,6 @@ func (s *scope) binaryMutants(e *ast.BinaryExpr) {
 	switch e.Op {
 	case token.LSS, token.LEQ, token.GTR, token.GEQ, token.EQL, token.NEQ:
 		operator = "boundary"
-	case token.ADD:
-		if isString(s.info.Types[e].Type) {
-			return
-		}
 	}
 	for _, other := range binary[e.Op] {
 		s.expr(operator, e, left+" "+other.String()+" "+right)
@@ -159,7 +155,7 @@ func (s *scope) statementMutants(st ast.Stmt) {
 		if st.Tok == token.DEFINE {
 			return
 		}
-		if other, ok := assigned[st.Tok]; ok && !isString(s.info.Types[st.Lhs[0]].Type) {
+		if other, ok := assigned[st.Tok]; ok {
 			s.replace("operand", st, s.text(st.Lhs[0])+" "+other.String()+" "+s.text(st.Rhs[0]))
 		}
 	case *ast.IncDecStmt:

@@ -58,12 +58,7 @@ func (p *pkg) write(r *Result) error {
 		}
 		maps.Copy(bad, more)
 	}
-	r.Mutants = slices.DeleteFunc(r.Mutants, func(m *Mutant) bool {
-		if bad[m.ID] {
-			r.Dropped[m.Operator]++
-		}
-		return bad[m.ID]
-	})
+	r.Mutants = slices.DeleteFunc(r.Mutants, func(m *Mutant) bool { return bad[m.ID] })
 	return nil
 }
 
