@@ -45,7 +45,7 @@ func loadRow(name string, of func(t *testing.T, server *cluster.Cluster) loadFau
 
 func TestFaultMatrixNetwork(t *testing.T) {
 	server := newServer(t)
-	for _, row := range slices.Concat(slowRows(), silentRows(), poolerRows(), lockRows(), keyRows()) {
+	for _, row := range slices.Concat(slowRows(), silentRows(), serverRows(), keyRows()) {
 		t.Run(row.name, func(t *testing.T) {
 			proof.Rounds(t, "network: "+row.name, campaign.Sizes{CI: 1, Nightly: 10, Release: 15}, row.make(t, server))
 		})
@@ -134,8 +134,9 @@ const execMode = "&default_query_exec_mode=exec"
 
 func behind(p *dbtest.Pooler) string { return p.DSN() + execMode }
 
-// poolerRows are those of a PgBouncer that is killed, or whose server is away.
-func poolerRows() []networkFault {
+// serverRows are those of a PgBouncer that is killed, or whose server is away, and of a session that locks the
+// tables.
+func serverRows() []networkFault {
 	return []networkFault{
 		loadRow("pgbouncer killed and started", func(t *testing.T, server *cluster.Cluster) loadFault {
 			p := dbtest.NewPooler(t, server.DSN(), "default_pool_size = 8")
@@ -154,12 +155,6 @@ func poolerRows() []networkFault {
 				end:   func(*testing.T) { between.Refuse(false) },
 			}
 		}),
-	}
-}
-
-// lockRows are those of a session that locks the tables.
-func lockRows() []networkFault {
-	return []networkFault{
 		loadRow("lock queue by a stuck transaction: the table", func(_ *testing.T, server *cluster.Cluster) loadFault {
 			var release func()
 			return loadFault{
