@@ -84,16 +84,17 @@ func (c *Cluster) Start() {
 // Await waits until the server lets somebody in.
 func (c *Cluster) Await() {
 	c.t.Helper()
-	if err := c.await(c.admits); err != nil {
-		c.t.Fatalf("the server did not start: %v\n%s", err, c.Log())
-	}
+	c.await("start", c.admits)
 }
 
-// await waits until ready returns nil or the server ends.
-func (c *Cluster) await(ready func(context.Context) error) error {
+// await waits until the server does something: until ready returns nil.
+func (c *Cluster) await(does string, ready func(context.Context) error) {
+	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	return c.server.Await(ctx, ready)
+	if err := c.server.Await(ctx, ready); err != nil {
+		c.t.Fatalf("the server does not %s: %v\n%s", does, err, c.Log())
+	}
 }
 
 // launch starts the server and does not wait.

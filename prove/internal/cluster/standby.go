@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
@@ -36,10 +34,8 @@ func (c *Cluster) standby(port int) *Cluster {
 	s := prepare(c.t, slices.Clone(c.settings))
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	if err := s.server.Run(ctx, "pg_basebackup", "--pgdata="+s.server.Data, "--host=127.0.0.1", "--port="+strconv.Itoa(c.Port()),
-		"--username=postgres", "--checkpoint=fast", "--wal-method=stream", "--no-sync"); err != nil {
-		c.t.Fatal(err)
-	}
+	testenv.Must(c.t, s.server.Run(ctx, "pg_basebackup", "--pgdata="+s.server.Data, "--host=127.0.0.1", "--port="+strconv.Itoa(c.Port()),
+		"--username=postgres", "--checkpoint=fast", "--wal-method=stream", "--no-sync"))
 	s.settings = append(s.settings, fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres application_name=standby", port))
 	testenv.Must(c.t, os.WriteFile(filepath.Join(s.server.Data, "standby.signal"), nil, 0o644))
 	return s
@@ -49,11 +45,5 @@ func (c *Cluster) standby(port int) *Cluster {
 func (c *Cluster) Promote() {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, c.DSN())
-	testenv.Must(c.t, err)
-	defer conn.Close(ctx)
-	var done bool
-	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, $1)", int(startLimit/time.Second)).Scan(&done); err != nil || !done {
-		c.t.Fatalf("the standby is not promoted: %v\n%s", err, c.Log())
-	}
+	testenv.Must(c.t, c.server.Run(ctx, "pg_ctl", "promote", "--wait", "--pgdata="+c.server.Data))
 }
