@@ -98,14 +98,12 @@ func TestOrderOfRefunds(t *testing.T) {
 		for range 24 {
 			c, now := w.room()
 			c.Op.Cost = 10
-			next, s := c.Op.Apply(w.row, now)
-			w.answer(c, next, s)
+			w.carryOut(c, now)
 			began := w.at + 1000
 			for _, called := range []struct{ began, at, ended int64 }{{0, 5000, 10000}, {6000, 7000, 9000}} {
 				refund := history.Call{Op: c.Op, Began: began + called.began, Ended: began + called.ended}
 				refund.Op.Kind, refund.Op.Cost = limiter.OpRefund, 1
-				next, s := refund.Op.Apply(w.row, ahead+began+called.at)
-				w.answer(refund, next, s)
+				w.carryOut(refund, ahead+began+called.at)
 				w.at = began + called.at - 500
 				if called.began == 0 {
 					w.look(w.row)
@@ -125,14 +123,12 @@ func TestLateDenials(t *testing.T) {
 			w := newWorld(r, k)
 			c, now := w.room()
 			c.Op.Cost = 10
-			next, s := c.Op.Apply(w.row, now)
-			w.answer(c, next, s)
+			w.carryOut(c, now)
 			if refunded {
 				w.at += 1000
 				refund := history.Call{Op: c.Op, Began: w.at - 100, Ended: w.at + 100}
 				refund.Op.Kind = limiter.OpRefund
-				next, s := refund.Op.Apply(w.row, ahead+w.at)
-				w.answer(refund, next, s)
+				w.carryOut(refund, ahead+w.at)
 			}
 			late := history.Call{Op: c.Op, Outcome: history.DenyCache, Began: w.at + 1000, Ended: w.at + 1001}
 			late.Op.Cost = 1

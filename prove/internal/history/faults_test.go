@@ -176,16 +176,11 @@ var others = []fault{
 	}},
 	{name: "a refund that is booked twice", want: []history.Kind{history.Given}, do: func(w *world) {
 		c, now := w.room()
-		op := c.Op
-		op.Cost = 9
-		next, s := op.Apply(w.row, now)
-		c.Op = op
-		w.answer(c, next, s)
-		op.Kind, op.Cost = limiter.OpRefund, 4 // as no other
-		c.Op = op
-		next, s = op.Apply(w.row, now)
-		w.answer(c, next, s)
-		next, _ = op.Apply(w.row, now)
+		c.Op.Cost = 9
+		w.carryOut(c, now)
+		c.Op.Kind, c.Op.Cost = limiter.OpRefund, 4 // as no other
+		w.carryOut(c, now)
+		next, _ := c.Op.Apply(w.row, now)
 		w.write(next, 1)
 		w.skip = w.counts
 	}},
@@ -198,9 +193,8 @@ var others = []fault{
 	{name: "a state that somebody knew of, and then the one before it", want: []history.Kind{history.Answer}, do: func(w *world) {
 		old := w.row
 		c, now := w.room()
-		next, s := c.Op.Apply(w.row, now)
 		c.Ended += ms // it is not told before the looks have ended
-		w.answer(c, next, s)
+		w.carryOut(c, now)
 		w.skip = w.look(w.row) == w.look(old)
 	}},
 	{name: "a take that is told before the one before it began", want: []history.Kind{history.Order}, do: func(w *world) {
