@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -103,6 +102,12 @@ func TestTransactionStaysTheCallers(t *testing.T) {
 				"by one statement":   func(pgx.Tx) limiter.Store { return storeOn(t, conn, schema) },
 				"under the lock":     func(pgx.Tx) limiter.Store { return postgres.RowLocked{Store: storeOn(t, conn, schema)} },
 				"on the transaction": func(tx pgx.Tx) limiter.Store { return storeOn(t, tx, schema) },
+				"several limits": func(pgx.Tx) limiter.Store {
+					return oneOfAll{postgres.SettledAll{Store: storeOn(t, conn, schema)}}
+				},
+				"several limits on the transaction": func(tx pgx.Tx) limiter.Store {
+					return oneOfAll{postgres.SettledAll{Store: storeOn(t, tx, schema)}}
+				},
 			} {
 				for _, policy := range []limiter.Policy{slow(3), long(3)} {
 					key := fmt.Sprint(name, way)
@@ -223,31 +228,18 @@ func TestTransactionThatCannotEnd(t *testing.T) {
 
 func TestAnswersAreProvisional(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
-		conn := connect(t, d.dsn)
 		for _, c := range []struct {
 			store *postgres.Store
 			want  bool
 		}{
 			{d.store(t, schema, nil), false},
-			{storeOn(t, conn, schema), true},
+			{storeOn(t, connect(t, d.dsn), schema), true},
 			{storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema), true},
 		} {
 			var _ limiter.Provisional = c.store
 			if got := c.store.Provisional(); got != c.want {
 				t.Errorf("Provisional = %v, want %v", got, c.want)
 			}
-		}
-		// The deny cache keeps no refusal that may be rolled back.
-		tx := begin(t, conn, pgx.ReadCommitted)
-		l := newLimiter(t, storeOn(t, conn, schema), slow(1), limiter.WithDenyCache(10, time.Minute))
-		for _, want := range []bool{true, false} {
-			if res, err := l.Allow(t.Context(), "k"); err != nil || res.Allowed != want || res.Source != limiter.SourceStore {
-				t.Errorf("in the transaction: %+v, %v; want Allowed %v by the store", res, err, want)
-			}
-		}
-		end(t, tx, false)
-		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-			t.Errorf("after the rollback: %+v, %v", res, err)
 		}
 	})
 }
