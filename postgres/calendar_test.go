@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -72,24 +71,6 @@ func takeAroundAnEdge(t *testing.T, d *database, opts ...postgres.Option) {
 	}
 }
 
-// If a process's clock is in another period, the clock of the database decides which one counts.
-func TestCalendarOfAnotherClock(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		for name, skew := range map[string]time.Duration{"behind": -time.Hour, "ahead": 30 * time.Hour} {
-			store := d.store(t, d.schema(t), nil)
-			store.SetClock(func() time.Time { return time.Now().Add(skew) })
-			day, edge := midnightIn(9, time.Unix(0, do(t, store, look(long(1), "clock")).Now), -time.Second)
-			for _, kind := range []limiter.OpKind{limiter.OpTake, limiter.OpTakeUpTo, limiter.OpCharge} {
-				op := take(day, kind.String(), 2)
-				op.Kind = kind
-				if s := do(t, store, op); s.Row.Start != edge || s.Row.Used != 2 {
-					t.Errorf("%s, %v: %+v, want 2 counted from %d on", name, kind, s.Row, edge)
-				}
-			}
-		}
-	})
-}
-
 // takeAtEdge carries out op, alone or together with a take that always has room.
 func takeAtEdge(ctx context.Context, store *postgres.Store, op limiter.Op, all bool) (limiter.State, error) {
 	if !all {
@@ -105,39 +86,4 @@ func takeAtEdge(ctx context.Context, store *postgres.Store, op limiter.Op, all b
 		return limiter.State{}, err
 	}
 	return states[1], nil
-}
-
-// While a process's clock is in the period, a statement decides alone, on the row of the last period as well.
-func TestCalendarStatementDecides(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := d.schema(t)
-		policy := limiter.CalendarWindow{Limit: 9, Period: limiter.Year}
-		for _, name := range []string{"first", "later"} {
-			store := d.store(t, schema, nil)
-			op := limiter.Op{Kind: limiter.OpTake, Name: name, Key: "k", Policy: policy, Cost: 1, Timeout: testTimeout}
-			if name == "later" { // the row of an earlier period
-				old := op
-				old.At = time.Now().AddDate(-1, 0, 0).UnixNano()
-				do(t, store, old)
-			}
-			l, err := limiter.New(store, name, policy, limiter.WithTimeout(testTimeout))
-			must(t, err)
-			for _, call := range []func(context.Context) error{
-				func(ctx context.Context) error { return testenv.ErrorOf(l.Allow(ctx, "k")) },
-				func(ctx context.Context) error { return testenv.ErrorOf(l.Charge(ctx, "k", 2)) },
-				func(ctx context.Context) error { return testenv.ErrorOf(l.AllowUpTo(ctx, "k", 2)) },
-				func(ctx context.Context) error {
-					return testenv.ErrorOf(limiter.AllowAll(ctx, limiter.Claim{Limiter: l, Key: "k"}))
-				},
-			} {
-				must(t, call(t.Context()))
-			}
-			if stats := store.Stats(); stats.SecondLooks != 0 {
-				t.Errorf("%s: %d operations needed a second look, want 0", name, stats.SecondLooks)
-			}
-			if r, err := l.Peek(t.Context(), "k"); err != nil || r.Used != 6 {
-				t.Errorf("%s: %+v, %v; want a count of 6", name, r, err)
-			}
-		}
-	})
 }

@@ -139,19 +139,6 @@ func TestTerminatedInMidStatement(t *testing.T) {
 	})
 }
 
-func TestServersLockTimeout(t *testing.T) {
-	inSchema(t, func(t *testing.T, d *database, schema string) {
-		do(t, d.store(t, schema, nil), take(slow(5), secret, 1))
-		for _, setting := range []string{"lock_timeout", "statement_timeout"} { // 55P03, 57014
-			store := d.store(t, schema, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams[setting] = "20ms" })
-			release := d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")
-			_, err := store.Do(bounded(t), take(slow(5), secret, 1))
-			wantError(t, err, limiter.ErrNotApplied)
-			release()
-		}
-	})
-}
-
 // The first connections lead to a server that is read-only, as after a failover. Later ones lead to one that
 // is not.
 func TestReadOnlyServer(t *testing.T) {
@@ -227,9 +214,13 @@ func TestDatabaseIsDown(t *testing.T) {
 				network := new(down)
 				store := network.store(t, d)
 				const operations = 2000
-				for range operations {
+				for n := range int64(operations) {
 					_, err := carryOut(t, store, ops...)
 					wantError(t, err, limiter.ErrNotApplied)
+					want := limiter.StoreStats{Retries: 2 * (n + 1), BreakerOpen: n == 4, BreakerOpenings: n / 4}
+					if got := store.Stats(); n < 5 && got != want {
+						t.Errorf("after %d failures: %+v, want %+v", n+1, got, want)
+					}
 				}
 				// The first few were sent three times each, and those that found out once or more.
 				if n := network.dials.Load(); n > 100 {
@@ -245,6 +236,9 @@ func TestDatabaseIsDown(t *testing.T) {
 				})
 				if took, err := carryOut(t, store, ops...); err != nil || took {
 					t.Errorf("a second take of 1: %t, %v; want a refusal", took, err)
+				}
+				if got := store.Stats(); got.BreakerOpen || got.BreakerOpenings != 1 || got.Statements == 0 {
+					t.Errorf("when the database is back: %+v", got)
 				}
 			})
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
@@ -22,6 +23,11 @@ func TestStats(t *testing.T) {
 		for _, kind := range []limiter.OpKind{limiter.OpLook, limiter.OpTakeUpTo, limiter.OpCharge, limiter.OpRefund, limiter.OpBlock, limiter.OpReset} {
 			others = append(others, op(kind, 3))
 		}
+		// While a process's clock is in the period, a statement decides alone.
+		lastYear := []limiter.Op{take(limiter.CalendarWindow{Limit: 9, Period: limiter.Year}, "a", 1)}
+		ofYear := slices.Repeat(lastYear, 3)
+		ofYear[1].Kind, ofYear[2].Kind = limiter.OpTakeUpTo, limiter.OpCharge
+		lastYear[0].At = time.Now().AddDate(-1, 0, 0).UnixNano()
 		for _, c := range []struct {
 			name        string
 			before, ops []limiter.Op // of another process; of the store
@@ -38,6 +44,8 @@ func TestStats(t *testing.T) {
 				false,
 				limiter.StoreStats{Statements: 1, Rows: 1, Units: 1, SecondLooks: 1},
 			},
+			{"an earlier year", lastYear, ofYear, false, limiter.StoreStats{Statements: 3, Rows: 3, Units: 3}},
+			{"an earlier year, at once", lastYear, ofYear[:1], true, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
 			{"four limits at once", four(1), four(1), true, limiter.StoreStats{Statements: 1, Rows: 4, Units: 4}},
 			{"four limits whose rows are missing", nil, four(1), true, limiter.StoreStats{Statements: 1, Rows: 4, Units: 4, SecondLooks: 4}},
 		} {
@@ -107,34 +115,6 @@ func TestStatsOfALockedRow(t *testing.T) {
 		want := limiter.StoreStats{Statements: held + all4 + locks, Rows: held + 4*all4 + locks, Units: got.Units}
 		if got != want || all4 < 2 || units < callers || units > callers*(held-1) {
 			t.Errorf("%+v, %d units of the key, for the statements %v; want %+v and %d units at least", got, units, sent, want, callers)
-		}
-	})
-}
-
-func TestStatsShowTheBreakerAndRetries(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		network := new(down)
-		store := network.store(t, d)
-		want := limiter.StoreStats{}
-		for n := range 5 {
-			_, err := store.Do(bounded(t), take(slow(5), string(rune('a'+n)), 1))
-			wantError(t, err, limiter.ErrNotApplied)
-			want.Retries += 2
-			want.BreakerOpen = n == 4
-			if want.BreakerOpen {
-				want.BreakerOpenings = 1
-			}
-			if got := store.Stats(); got != want {
-				t.Errorf("after %d failures: %+v, want %+v", n+1, got, want)
-			}
-		}
-		network.up.Store(true)
-		waitFor(t, "the breaker is shut", func() bool {
-			_, _ = store.Do(t.Context(), take(slow(5), "a", 0)) // the breaker lets one through now and then
-			return !store.Stats().BreakerOpen
-		})
-		if got := store.Stats(); got.BreakerOpenings != 1 || got.Retries != 10 || got.Statements == 0 {
-			t.Errorf("when the database is back: %+v", got)
 		}
 	})
 }
