@@ -162,20 +162,6 @@ func admitAtTheirRates(t *testing.T, name string, store limiter.Store) {
 	t.Logf("%s: %v granted in %.1f s", name, granted, took)
 }
 
-func TestCitusClockIsSteppedBack(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		storetest.RunClock(t, func(t *testing.T) (limiter.Store, func(time.Duration)) {
-			store := d.store(t, d.schema(t), nil, postgres.WithQueryExecMode(pgx.QueryExecModeExec), postgres.WithCitus())
-			move := d.movableClock(t)
-			return store, func(by time.Duration) {
-				d.exec(t, fmt.Sprintf(`CREATE OR REPLACE FUNCTION pg_catalog.statement_timestamp() RETURNS timestamptz
-					LANGUAGE sql STABLE AS 'SELECT transaction_timestamp() + interval ''%f seconds'''`, by.Seconds()))
-				move(0)
-			}
-		})
-	})
-}
-
 func TestCitusSweep(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
@@ -225,12 +211,6 @@ func TestCitusNeedsTheOption(t *testing.T) {
 			wantAdvice(t, errs[call], "pass postgres.WithCitus()")
 		}
 	})
-}
-
-func TestCitusWithAsyncCommit(t *testing.T) {
-	t.Parallel()
-	_, err := postgres.Open("", postgres.WithCitus(), postgres.WithAsyncCommit())
-	wantError(t, err, limiter.ErrInvalid)
 }
 
 // Citus plans such statements for one shard, and evaluates their clock once. Only the cluster's

@@ -41,6 +41,8 @@ func TestOptions(t *testing.T) {
 			wantError(t, err, limiter.ErrInvalid)
 		})
 	}
+	_, err := postgres.New(p, postgres.WithCitus(), postgres.WithAsyncCommit())
+	wantError(t, err, limiter.ErrInvalid)
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,
 	} {

@@ -57,10 +57,6 @@ func TestRows(t *testing.T) {
 				}
 			})
 		}
-		t.Run("statements for Citus", func(t *testing.T) { // PostgreSQL runs them as well
-			schema := d.schema(t)
-			rowtest.Run(t, d.store(t, schema, nil, postgres.WithCitus()), rows{connect(t, d.dsn), schema}, 100)
-		})
 		t.Run("bytea in the escape format", func(t *testing.T) { // an added row comes back with its key
 			schema := d.schema(t)
 			rowtest.RunMerged(t, d.store(t, schema, func(c *pgxpool.Config) {
