@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -27,56 +25,36 @@ func (d *database) victims(t *testing.T, schema string, n int) (writes func() in
 
 func TestDeadlockVictim(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		for _, c := range []struct {
-			deadlocks, writes int
-			class             error
-		}{
-			{1, 2, nil},
-			{2, 3, nil},
-			{3, 3, limiter.ErrNotApplied},
+		for name, ops := range map[string][]limiter.Op{
+			"a bucket": {take(slow(5), secret, 2)}, "a window": {take(long(5), secret, 2)},
+			"a window that counts refusals": {take(counting(5), secret, 2)}, "AllowAll": four(2),
 		} {
-			for _, policy := range []limiter.Policy{slow(5), long(5), counting(5)} {
-				t.Run(fmt.Sprintf("%T, %d times: is sent again and charged once", policy, c.deadlocks), func(t *testing.T) {
+			for deadlocks := 1; deadlocks <= 3; deadlocks++ {
+				t.Run(fmt.Sprintf("%s, %d times: is sent again and charged once", name, deadlocks), func(t *testing.T) {
 					schema := d.schema(t)
-					writes := d.victims(t, schema, c.deadlocks)
 					store := d.store(t, schema, nil)
-					op := take(policy, secret, 3)
-					op.Timeout = testTimeout
-					s, err := store.Do(bounded(t), op)
-					left := int64(2)
-					if c.class != nil {
-						wantError(t, err, c.class)
-						left = 5
-					} else if err != nil || !s.Took {
-						t.Errorf("%+v, %v; want a grant", s, err)
+					for i := range ops {
+						first := ops[i]
+						first.Cost, ops[i].Timeout = 1, testTimeout
+						do(t, store, first)
 					}
-					if n := writes(); n != c.writes {
-						t.Errorf("it was sent %d times, want %d", n, c.writes)
+					writes := d.victims(t, schema, deadlocks)
+					took, err := carryOut(t, store, ops...)
+					left, want := int64(2), deadlocks+2 // the last one inserts, and then updates
+					if deadlocks == 3 {
+						wantError(t, err, limiter.ErrNotApplied)
+						left, want = 4, 3
+					} else if !took {
+						t.Errorf("%v, want a grant", err)
 					}
-					wantLeft(t, store, take(policy, secret, 0), left, "afterwards")
+					if n := writes(); len(ops) == 1 && n != want {
+						t.Errorf("%d writes, want %d", n, want)
+					}
+					for _, op := range ops {
+						wantLeft(t, store, op, left, "afterwards")
+					}
 				})
 			}
-			t.Run(fmt.Sprintf("AllowAll, %d times: is sent again and charged once", c.deadlocks), func(t *testing.T) {
-				schema := d.schema(t)
-				store := d.store(t, schema, nil)
-				doAll(t, store, four(1)...)
-				d.victims(t, schema, c.deadlocks)
-				ops := four(2)
-				for i := range ops {
-					ops[i].Timeout = testTimeout
-				}
-				_, err := store.DoAll(bounded(t), ops)
-				left := int64(2)
-				if c.class != nil {
-					wantError(t, err, c.class)
-					left = 4
-				} else if err != nil {
-					t.Error(err)
-				}
-				for _, op := range four(0) {
-					wantLeft(t, store, op, left, "afterwards")
-				}
-			})
 		}
 		// Citus ends transactions as victims of deadlocks that do not exist. No caller must see that.
 		t.Run("AllowAll on Citus, 10 times: is sent again", func(t *testing.T) {
@@ -91,53 +69,6 @@ func TestDeadlockVictim(t *testing.T) {
 				t.Errorf("%d writes, want 10 that failed, and a lock and a change of each row", n)
 			}
 		})
-	})
-}
-
-// Two transactions of an application take from two keys, each from the other one first. The victim's
-// transaction is dead, so no failure policy may let its request pass.
-func TestOpposedTransactions(t *testing.T) {
-	inSchema(t, func(t *testing.T, d *database, schema string) {
-		outside := d.store(t, schema, nil)
-		for name, opt := range failurePolicies() {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				keys := [2]string{secret + "/a/" + name, secret + "/b/" + name}
-				var txs [2]pgx.Tx
-				var limiters [2]*limiter.Limiter
-				for i, key := range keys {
-					do(t, outside, take(slow(5), key, 1)) // makes the row
-					txs[i] = begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-					limiters[i] = newLimiter(t, storeOn(t, txs[i], schema), slow(5), opt)
-					if res, err := limiters[i].Allow(bounded(t), key); err != nil || !res.Allowed {
-						t.Fatalf("the first take: %+v, %v", res, err)
-					}
-				}
-				var errs [2]error
-				each(2, func(i int) {
-					var res limiter.Result
-					if res, errs[i] = limiters[i].Allow(bounded(t), keys[1-i]); res.Allowed != (errs[i] == nil) {
-						t.Errorf("Allow = %+v, %v", res, errs[i])
-					}
-				})
-				victim := 0
-				if errs[0] == nil {
-					victim = 1
-				}
-				wantError(t, errs[victim], limiter.ErrNotApplied)
-				wantCode(t, errs[victim], "40P01") // a deadlock, which was not sent again
-				if errs[1-victim] != nil {
-					t.Errorf("the other transaction also fails: %v", errs[1-victim])
-				}
-				_, err := txs[victim].Exec(bounded(t), "SELECT 1")
-				wantCode(t, err, "25P02") // PostgreSQL executes nothing more in the transaction
-				end(t, txs[victim], false)
-				end(t, txs[1-victim], true)
-				for _, key := range keys { // 1 before, and 1 of the transaction that committed
-					wantLeft(t, outside, take(slow(5), key, 0), 3, key)
-				}
-			})
-		}
 	})
 }
 
