@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"fmt"
-	"net"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -54,52 +53,6 @@ func TestIdledSessionsFailNoDecision(t *testing.T) {
 			if res, err := l.Peek(t.Context(), key(0)); err != nil || res.Remaining != want {
 				t.Errorf("round %d: Peek = %+v, %v; want %d to be left", round, res, err, want)
 			}
-		}
-	})
-}
-
-// closing is a connection that calls closed when it is closed.
-type closing struct {
-	net.Conn
-	closed func()
-}
-
-func (c closing) Close() error {
-	c.closed()
-	return c.Conn.Close()
-}
-
-// The pool's health check takes all idle connections for a moment, so the store cannot close those
-// that the server has ended. Here they come back one after another.
-func TestIdleSessionsThatComeBack(t *testing.T) {
-	inSchema(t, func(t *testing.T, d *database, schema string) {
-		const conns = 8
-		held := make(chan *pgxpool.Conn, conns)
-		releaseOne := func() {
-			select {
-			case conn := <-held:
-				conn.Release()
-			default:
-			}
-		}
-		p := pool(t, d.dsn, func(c *pgxpool.Config) {
-			c.MaxConns = conns
-			c.ConnConfig.RuntimeParams["application_name"] = "idle"
-			c.ConnConfig.RuntimeParams["idle_session_timeout"] = "300ms"
-			wrap(c.ConnConfig, func(conn net.Conn) net.Conn { return closing{conn, releaseOne} })
-		})
-		l := newLimiter(t, storeOn(t, p, schema), slow(conns))
-		useUp(t, p, conns)()
-		d.gone(t, "idle")
-		for _, conn := range p.AcquireAllIdle(t.Context()) {
-			held <- conn
-		}
-		releaseOne()
-		if res, err := l.Allow(t.Context(), secret); err != nil || !res.Allowed {
-			t.Errorf("Allow = %+v, %v", res, err)
-		}
-		for len(held) > 0 {
-			releaseOne()
 		}
 	})
 }

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/opcontext"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 var (
@@ -44,7 +46,7 @@ func TestRetryOfNotApplied(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				r := newRetrier(0)
+				r := newRetrier()
 				ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
 				defer opcontext.Stop(ctx)
 				begin, sent := time.Now(), 0
@@ -83,7 +85,7 @@ func TestNoRetryWithoutTimeOrCaller(t *testing.T) {
 			defer leave()
 			ctx := new(opcontext.Deadlines).WithTimeout(caller, c.timeout)
 			defer opcontext.Stop(ctx)
-			r, sent := newRetrier(0), 0
+			r, sent := newRetrier(), 0
 			_, err := resent(ctx, r, func(ctx context.Context) (limiter.State, error) {
 				sent++
 				if c.continues {
@@ -106,9 +108,16 @@ func TestNoRetryWithoutTimeOrCaller(t *testing.T) {
 func TestRetryOfUnsent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		config, err := pgxpool.ParseConfig("postgres://app@127.0.0.1/app?pool_max_conns=5")
+		testenv.Must(t, err)
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		testenv.Must(t, err)
+		defer pool.Close()
+		s, err := New(pool)
+		testenv.Must(t, err)
 		begin := time.Now()
 		const conns = 5
-		r := newRetrier(conns)
+		r := &s.retries
 		for operation := range 1000 {
 			ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
 			sent, dead := 0, operation%(conns+2)
@@ -133,7 +142,7 @@ func TestRetryOfUnsent(t *testing.T) {
 func TestRetryBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, sent := newRetrier(0), 0
+		r, sent := newRetrier(), 0
 		const operations = 2000
 		for range operations {
 			ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
@@ -149,7 +158,7 @@ func TestRetryBudget(t *testing.T) {
 	})
 }
 
-func newRetrier(conns int) *retrier { return &retrier{conns: conns, counted: new(atomic.Int64)} }
+func newRetrier() *retrier { return &retrier{counted: new(atomic.Int64)} }
 
 // resent calls send, and again as a store does.
 func resent(ctx context.Context, r *retrier, send func(context.Context) (limiter.State, error)) (limiter.State, error) {
