@@ -59,17 +59,14 @@ func statements(o *options) map[string]string {
 // NextRange is [nextRange].
 var NextRange = nextRange
 
-// Files returns the names of the embedded files.
-func Files() []string {
-	entries, err := files.ReadDir("sql")
-	if err != nil {
-		panic(err)
-	}
-	var names []string
+// Files returns the texts of the embedded files.
+func Files() map[string]string {
+	texts := map[string]string{}
+	entries, _ := files.ReadDir("sql")
 	for _, e := range entries {
-		names = append(names, e.Name())
+		texts[e.Name()] = readFile(strings.TrimSuffix(e.Name(), ".sql"))
 	}
-	return names
+	return texts
 }
 
 // Release gives a connection back to its pool.
