@@ -116,35 +116,26 @@ func TestPlansOfEveryStatement(t *testing.T) {
 	}
 }
 
+// The plans for few rows stay while the tables grow. The planner counts one row for an empty table. To read the
+// whole index of such a table costs no more than to look for a key in it.
 func TestPlansUseThePrimaryKey(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
-		d.rows(t, schema, "k", 10_000, "0")
-		d.exec(t, "ANALYZE "+allTables(schema))
-		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-			s := prepare(t, d, schema, "plan_cache_mode = "+mode)
-			for name := range calls {
-				if plan, text := s.explain(t, name, "k000007"); !plan.byKey() {
-					t.Errorf("%s, %s:\n%s", name, mode, text)
-				}
-			}
-		}
-	})
-}
-
-// These plans stay while the tables grow. The planner counts one row for an empty table. To read the whole
-// index of such a table costs no more than to look for a key in it.
-func TestPlansOfEmptyTables(t *testing.T) {
-	inSchema(t, func(t *testing.T, d *database, schema string) {
-		for rows := range 3 {
-			if rows > 0 {
-				d.rows(t, schema, fmt.Sprint(rows), 1, "0")
-			}
-			d.vacuum(t, schema)
-			for _, cost := range []string{"4", "1.1", "10"} {
-				s := prepare(t, d, schema, "plan_cache_mode = force_generic_plan", "random_page_cost = "+cost)
+		const custom, generic = "plan_cache_mode = force_custom_plan", "plan_cache_mode = force_generic_plan"
+		const cost = "random_page_cost = "
+		few := [][]string{{generic, cost + "4"}, {generic, cost + "1.1"}, {generic, cost + "10"}}
+		many := [][]string{{custom}, {generic}}
+		for i, c := range []struct {
+			add      int
+			stats    string
+			sessions [][]string // their settings
+		}{{0, "VACUUM ", few}, {1, "VACUUM ", few}, {1, "VACUUM ", few}, {10_000, "ANALYZE ", many}} {
+			d.rows(t, schema, fmt.Sprint(i), c.add, "0")
+			d.exec(t, c.stats+allTables(schema))
+			for _, settings := range c.sessions {
+				s := prepare(t, d, schema, settings...)
 				for _, name := range slices.Sorted(maps.Keys(calls)) {
 					if plan, text := s.explain(t, name, "k000000"); !plan.byKey() {
-						t.Errorf("%s, %d rows, random_page_cost %s:\n%s", name, rows, cost, text)
+						t.Errorf("%s, %d rows more, %v:\n%s", name, c.add, settings, text)
 					}
 				}
 			}
