@@ -3,13 +3,10 @@ package postgres
 import (
 	"bytes"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/rowlist"
-	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
@@ -43,50 +40,6 @@ func TestArgumentsEncodeAsPlainOnes(t *testing.T) {
 				if err != nil || !bytes.Equal(got, want) {
 					t.Errorf("%T as type %d, format %d: %q, %v; want %q", c.arg, oid, format, got, err, want)
 				}
-			}
-		}
-	}
-}
-
-func TestTakeWithoutATime(t *testing.T) {
-	t.Parallel()
-	store := &Store{options: options{schema: "public"}, db: new(script)}
-	for _, at := range []int64{0, 7} {
-		for _, c := range []struct {
-			policy limiter.Policy
-			args   int
-		}{
-			{limiter.PerHour(3), 7},
-			{limiter.FixedWindow{Limit: 3, Window: time.Hour}, 8},
-			{limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true}, 8},
-			{limiter.CalendarWindow{Limit: 3, Period: limiter.Day}, 9},
-		} {
-			op := &limiter.Op{Name: "l", Key: "k", Policy: c.policy, At: at}
-			_, calendar := c.policy.(limiter.CalendarWindow)
-			table := store.open(tables.All[limiter.KindOf(c.policy)-1], calendar)
-			call := newTakeStatement(table, op, store.numbers(table, op))
-			if len(call.args) != c.args {
-				t.Errorf("%+v: %d arguments, want %d", c.policy, len(call.args), c.args)
-			}
-			for i, arg := range call.args {
-				if (arg == nil) != (at == 0 && i == 5) {
-					t.Errorf("%+v, time %d: argument %d is %v", c.policy, at, i+1, arg)
-				}
-			}
-		}
-	}
-}
-
-func TestScanOfAList(t *testing.T) {
-	t.Parallel()
-	for _, format := range []int16{pgtype.BinaryFormatCode, pgtype.TextFormatCode} {
-		list := "before"
-		for _, want := range [][]int64{{-1 << 62, 0, 1 << 62}, {7}, {}} {
-			sent, err := pgtype.NewMap().Encode(pgtype.Int8ArrayOID, format, want, nil)
-			testenv.Must(t, err)
-			err = pgtype.NewMap().Scan(pgtype.Int8ArrayOID, format, sent, &listArg{list: rowlist.Part{Row: &list, Of: 1}})
-			if err != nil || list != rowlist.Of(want...) {
-				t.Errorf("format %d: %v, %v; want %v", format, rowlist.Numbers(list), err, want)
 			}
 		}
 	}

@@ -39,25 +39,6 @@ func all(key string) []limiter.Op {
 	}
 }
 
-func TestMissingTables(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		for schema, advice := range map[string]string{
-			"public": "migrations.Up(ctx, migrations.Postgres, db)",
-			"absent": `migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema("absent"))`,
-		} {
-			store := d.store(t, schema, nil)
-			for _, op := range all(secret) {
-				_, err := store.Do(t.Context(), op)
-				wantError(t, err, limiter.ErrMisconfigured)
-				wantAdvice(t, err, advice, "operations.md#create-the-tables")
-			}
-			_, err := store.Sweep(t.Context(), 1)
-			wantError(t, err, limiter.ErrMisconfigured)
-			wantAdvice(t, err, advice)
-		}
-	})
-}
-
 // role makes a role that may log in, and returns its name and DSN.
 func (d *database) role(t *testing.T) (name, dsn string) {
 	t.Helper()
@@ -154,20 +135,6 @@ func TestAlteredTable(t *testing.T) {
 		var server *pgconn.PgError
 		if !errors.As(err, &server) || server.Code != "0A000" || server.Routine != "RevalidateCachedQuery" {
 			t.Errorf("%#v", err)
-		}
-	})
-}
-
-func TestTimeThatCannotBeStored(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		store := d.store(t, d.schema(t), nil)
-		for _, at := range []int64{-1, 1<<62 + 1, 1<<63 - 1} {
-			for _, policy := range []limiter.Policy{slow(1), long(1), counting(1)} {
-				op := take(policy, secret, 1)
-				op.At = at
-				_, err := store.Do(t.Context(), op)
-				wantError(t, err, limiter.ErrInvalid)
-			}
 		}
 	})
 }

@@ -45,17 +45,6 @@ func TestTheRecipesStoreOnAServerWorks(t *testing.T) {
 	})
 }
 
-func TestLimitLoginRefusesTheThirdLogin(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		must(t, migrations.Up(bounded(t), migrations.Postgres, d.db))
-		for _, want := range []bool{true, true, false} {
-			if res, err := limitLogin(bounded(t), d.dsn, "ann@example.com"); err != nil || res.Allowed != want {
-				t.Errorf("limitLogin = %+v, %v; want Allowed %t", res, err, want)
-			}
-		}
-	})
-}
-
 func TestPlaceOrder(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
 		must(t, migrations.Up(bounded(t), migrations.Postgres, d.db))
