@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,54 +17,6 @@ import (
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/memory"
 )
-
-// leaseStore is a store in memory that fails as a test says.
-type leaseStore struct {
-	*memory.Store
-	acquires error // of acquires, which are carried out if it matches ErrOutcomeUnknown
-	hangs    bool  // releases wait for the end of their context
-
-	mu       sync.Mutex
-	releases []error // of the next releases
-	sent     map[limiter.OpKind]int
-}
-
-func newLeaseStore(opts ...memory.Option) *leaseStore {
-	return &leaseStore{Store: memory.New(opts...), sent: map[limiter.OpKind]int{}}
-}
-
-func (s *leaseStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	release := s.note(op.Kind)
-	switch op.Kind {
-	case limiter.OpAcquire:
-		if errors.Is(s.acquires, limiter.ErrOutcomeUnknown) {
-			_, _ = s.Store.Do(ctx, op)
-		}
-		if s.acquires != nil {
-			return limiter.State{}, s.acquires
-		}
-	case limiter.OpRelease:
-		if s.hangs {
-			<-ctx.Done()
-			return limiter.State{}, fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown, ctx.Err())
-		}
-		if release != nil {
-			return limiter.State{}, release
-		}
-	}
-	return s.Store.Do(ctx, op)
-}
-
-// note counts an operation, and returns the error of a release.
-func (s *leaseStore) note(kind limiter.OpKind) (release error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sent[kind]++
-	if kind == limiter.OpRelease && len(s.releases) > 0 {
-		release, s.releases = s.releases[0], s.releases[1:]
-	}
-	return release
-}
 
 func oneAtATime(t testing.TB, store limiter.Store, opts ...limiter.Option) *limiter.Concurrency {
 	t.Helper()
@@ -80,36 +32,87 @@ func wantHeld(t *testing.T, c *limiter.Concurrency, when string, want int64) {
 	}
 }
 
-func TestPlacesAreReleased(t *testing.T) {
+// serveInFlight starts a server whose requests hold a place of c. The channel tells when a request has ended.
+func serveInFlight(t *testing.T, c *limiter.Concurrency, http2 bool, next http.HandlerFunc) (*httptest.Server, <-chan struct{}) {
+	t.Helper()
+	ended := make(chan struct{}, 10)
+	limited := handler.NewConcurrency(c, oneKey, handler.OnError(func(_ *http.Request, err error) { t.Error(err) }))(next)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { ended <- struct{}{} }()
+		limited.ServeHTTP(w, r)
+	}))
+	if server.EnableHTTP2 = http2; http2 {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	return server, ended
+}
+
+// stream is a response whose body may not have ended.
+type stream struct {
+	proto  string
+	status int
+	io.ReadCloser
+}
+
+func open(ctx context.Context, t *testing.T, server *httptest.Server) stream {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
+	must(t, err)
+	resp, err := server.Client().Do(r)
+	must(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return stream{resp.Proto, resp.StatusCode, resp.Body}
+}
+
+func TestStreamsHoldTheirPlace(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		does  func(ctx context.Context, leave func())
-		panic string
-	}{
-		"when next returns":               {func(context.Context, func()) {}, ""},
-		"when next panics":                {func(context.Context, func()) { panic("broken") }, "broken"},
-		"when next aborts the connection": {func(context.Context, func()) { panic(http.ErrAbortHandler) }, http.ErrAbortHandler.Error()},
-		"when the client has left": {func(ctx context.Context, leave func()) {
-			leave()
-			<-ctx.Done()
-		}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := oneAtATime(t, memory.New())
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
-			h := handler.NewConcurrency(c, oneKey, handler.OnError(func(_ *http.Request, err error) { t.Error(err) }))(
-				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					wantHeld(t, c, "in next", 1)
-					test.does(r.Context(), leave)
-				}))
-			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
-			if got := panicOf(func() { askBy(h, r) }); got != test.panic {
-				t.Errorf("the panic is %q, want %q", got, test.panic)
-			}
-			wantHeld(t, c, "afterwards", 0)
-		})
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		for _, until := range []string{"they end", "they are aborted", "the client leaves"} {
+			t.Run("until "+until+", "+name, func(t *testing.T) {
+				t.Parallel()
+				c, finish := oneAtATime(t, memory.New()), make(chan struct{}, 1)
+				server, ended := serveInFlight(t, c, http2, func(w http.ResponseWriter, r *http.Request) {
+					_, _ = io.WriteString(w, "first\n")
+					w.(http.Flusher).Flush()
+					select {
+					case <-finish:
+						if until == "they are aborted" {
+							panic(http.ErrAbortHandler)
+						}
+						_, _ = io.WriteString(w, "last\n")
+					case <-r.Context().Done():
+					}
+				})
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				first := open(ctx, t, server)
+				if first.proto != name || first.status != http.StatusOK {
+					t.Errorf("%s %d", first.proto, first.status)
+				}
+				if second := open(t.Context(), t, server); second.status != http.StatusTooManyRequests {
+					t.Errorf("the second request gets %d, want a refusal", second.status)
+				}
+				<-ended // the refusal
+				wantHeld(t, c, "during the stream", 1)
+				if until == "the client leaves" {
+					leave()
+					<-ended
+				} else {
+					finish <- struct{}{}
+					whole := until == "they end"
+					if body, err := io.ReadAll(first); whole != (err == nil) || whole && string(body) != "first\nlast\n" {
+						t.Errorf("the stream is %q, %v", body, err)
+					}
+					if !whole {
+						<-ended // otherwise the place is free when the client has it all
+					}
+				}
+				wantHeld(t, c, "afterwards", 0)
+			})
+		}
 	}
 }
 
@@ -136,7 +139,7 @@ func TestRefusalInFlight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := newLeaseStore()
+			store := newFakeStore()
 			c := oneAtATime(t, store)
 			var told []limiter.Result
 			limit := handler.NewConcurrency(c, oneKey, append(test.opts, handler.OnRefusal(func(r *http.Request, res limiter.Result) {
@@ -213,8 +216,18 @@ func TestNoDecisionInFlight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := newLeaseStore()
-			store.acquires, store.releases = test.acquires, []error{limiter.ErrNotApplied}
+			store := newFakeStore()
+			store.fails = func(ctx context.Context, op limiter.Op, n int) error {
+				switch {
+				case op.Kind == limiter.OpRelease && n == 1:
+					return limiter.ErrNotApplied
+				case op.Kind != limiter.OpAcquire:
+					return nil
+				case errors.Is(test.acquires, limiter.ErrOutcomeUnknown):
+					_, _ = store.Store.Do(ctx, op)
+				}
+				return test.acquires
+			}
 			c := oneAtATime(t, store)
 			var reported []error
 			h := handler.NewConcurrency(c, test.key, append(test.opts, handler.OnError(func(_ *http.Request, err error) {
@@ -263,8 +276,19 @@ func TestFailedRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store := newLeaseStore()
-				store.releases, store.hangs = test.releases, test.hangs
+				store := newFakeStore()
+				store.fails = func(ctx context.Context, op limiter.Op, n int) error {
+					switch {
+					case op.Kind != limiter.OpRelease:
+						return nil
+					case test.hangs:
+						<-ctx.Done()
+						return fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown, ctx.Err())
+					case n <= len(test.releases):
+						return test.releases[n-1]
+					}
+					return nil
+				}
 				c := oneAtATime(t, store)
 				var reported error
 				h := handler.NewConcurrency(c, oneKey, handler.OnError(func(_ *http.Request, err error) { reported = err }))(
@@ -298,19 +322,10 @@ func TestFailedRelease(t *testing.T) {
 
 func TestSkipInFlight(t *testing.T) {
 	t.Parallel()
-	for name, opt := range map[string]handler.Option{
-		"Skip":          handler.Skip(func(r *http.Request) bool { return r.Method == http.MethodOptions }),
-		"SkipPreflight": handler.SkipPreflight(),
-	} {
-		store, next := newLeaseStore(), &nextHandler{}
-		h := handler.NewConcurrency(oneAtATime(t, store), oneKey, opt)(next)
-		wantStatus(t, askBy(h, preflight()), http.StatusTeapot)
-		if len(store.sent) > 0 {
-			t.Errorf("%s: the store got %v", name, store.sent)
-		}
-		wantStatus(t, ask(h), http.StatusTeapot)
-		if store.sent[limiter.OpAcquire] != 1 {
-			t.Errorf("%s: the store got %v, want an acquire of the other request", name, store.sent)
-		}
+	store := newFakeStore()
+	h := handler.NewConcurrency(oneAtATime(t, store), oneKey, handler.SkipPreflight())(&nextHandler{})
+	wantStatus(t, askBy(h, preflight()), http.StatusTeapot)
+	if len(store.sent) > 0 {
+		t.Errorf("the store got %v", store.sent)
 	}
 }

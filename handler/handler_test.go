@@ -164,11 +164,13 @@ func TestResultFromContext(t *testing.T) {
 func TestResponseWriter(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
-	h := handler.New(newLimiter(t, newClock(), "l", perMinute), oneKey)(http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
+	rates, inFlight := newLimiter(t, newClock(), "l", perMinute), oneAtATime(t, memory.New())
+	next := http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
 		if got != http.ResponseWriter(w) {
 			t.Errorf("the handler got a %T, want the ResponseWriter of the server", got)
 		}
-	}))
+	})
+	h := handler.New(rates, oneKey)(handler.NewConcurrency(inFlight, oneKey)(next))
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -164,24 +165,38 @@ var _ handler.Limiter = (*limiter.Limiter)(nil)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type sharedStore struct {
+// fakeStore is a store in memory that counts operations. fails is called with each of them and how many of
+// its kind came so far. The operation is not carried out if it returns an error.
+type fakeStore struct {
 	*memory.Store
-	takes error // with which takes fail
-	reads int   // looks at one key
+	fails func(ctx context.Context, op limiter.Op, n int) error
+	all   error // of operations on several keys
+
+	mu   sync.Mutex
+	sent map[limiter.OpKind]int
 }
 
-func newSharedStore() *sharedStore { return &sharedStore{Store: memory.New()} }
+func newFakeStore() *fakeStore {
+	return &fakeStore{
+		Store: memory.New(), sent: map[limiter.OpKind]int{},
+		fails: func(context.Context, limiter.Op, int) error { return nil },
+	}
+}
 
-func (s *sharedStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	if op.Kind == limiter.OpLook {
-		s.reads++
+func (s *fakeStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	s.mu.Lock()
+	s.sent[op.Kind]++
+	n := s.sent[op.Kind]
+	s.mu.Unlock()
+	if err := s.fails(ctx, op, n); err != nil {
+		return limiter.State{}, err
 	}
 	return s.Store.Do(ctx, op)
 }
 
-func (s *sharedStore) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
-	if s.takes != nil {
-		return nil, s.takes
+func (s *fakeStore) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	if s.all != nil {
+		return nil, s.all
 	}
 	return s.Store.DoAll(ctx, ops)
 }

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/internal/testenv"
-	"github.com/sqlimit/limiter/memory"
 )
 
 func TestOnlyFailuresAreCharged(t *testing.T) {
@@ -64,36 +64,16 @@ func TestSucceededReachesEveryLimiter(t *testing.T) {
 	handler.Succeeded(t.Context()) // without a limiter around it it does nothing
 }
 
-// refundStore is a store in memory that notes the refunds that it gets.
-type refundStore struct {
-	limiter.Store
-	takes, fails error  // of takes, and of refunds
-	before       func() // called with each refund
-	refunds      []int64
-	ctxErr       error
-	deadline     time.Time
-}
-
-func newRefundStore() *refundStore { return &refundStore{Store: memory.New(), before: func() {}} }
-
-func (s *refundStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	err := s.takes
-	if op.Kind == limiter.OpRefund {
-		s.before()
-		s.refunds, s.ctxErr, err = append(s.refunds, op.Cost), ctx.Err(), s.fails
-		s.deadline, _ = ctx.Deadline()
-	}
-	if err != nil {
-		return limiter.State{}, err
-	}
-	return s.Store.Do(ctx, op)
-}
-
 func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 	t.Parallel()
 	end := time.Now().Add(time.Hour)
 	bounded, stop := context.WithDeadline(t.Context(), end)
 	defer stop()
+	type refund struct {
+		cost     int64
+		err      error // of the context
+		deadline time.Time
+	}
 	for _, c := range []struct {
 		name            string
 		cost            int64
@@ -111,16 +91,25 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 		{"the handler panicked", 3, false, limiter.FailClosed(), true, 0, 0},
 		{"a refusal in a dry run", 8, false, limiter.FailClosed(), false, 0, 0},
 	} {
-		store, fallback := newRefundStore(), newRefundStore()
-		store.fails, fallback.fails = limiter.ErrNotApplied, limiter.ErrNotApplied
+		var refunds [2][]refund
+		fails := func(i int) func(ctx context.Context, op limiter.Op, n int) error {
+			return func(ctx context.Context, op limiter.Op, n int) error {
+				if op.Kind == limiter.OpRefund {
+					deadline, _ := ctx.Deadline()
+					refunds[i] = append(refunds[i], refund{op.Cost, ctx.Err(), deadline})
+				} else if i == 1 || n == 1 || !c.down {
+					return nil
+				}
+				return limiter.ErrNotApplied
+			}
+		}
+		store, fallback := newFakeStore(), newFakeStore()
+		store.fails, fallback.fails = fails(0), fails(1)
 		if c.opt == nil {
 			c.opt = limiter.FailLocal(fallback)
 		}
 		l := newOn(t, store, newClock(), "login", limiter.PerHour(10), c.opt)
 		must(t, testenv.ErrorOf(l.AllowN(t.Context(), "everybody", 3)))
-		if c.down {
-			store.takes = limiter.ErrNotApplied
-		}
 		parent, deadline := t.Context(), time.Time{}
 		if c.name == "a charge with a deadline" {
 			parent, deadline = bounded, end
@@ -138,12 +127,9 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 			}
 		}))
 		panicOf(func() { askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)) })
-		if len(store.refunds) != c.store || len(fallback.refunds) != c.fallback {
-			t.Errorf("%s: given back %v to the store and %v to the fallback, want %d and %d refunds", c.name, store.refunds, fallback.refunds, c.store, c.fallback)
-		}
-		for _, s := range []*refundStore{store, fallback} {
-			if len(s.refunds) > 0 && (s.refunds[0] != c.cost || s.ctxErr != nil || !s.deadline.Equal(deadline)) {
-				t.Errorf("%s: given back %v in a context with error %v until %v, want %d until %v", c.name, s.refunds, s.ctxErr, s.deadline, c.cost, deadline)
+		for i, n := range []int{c.store, c.fallback} {
+			if want := slices.Repeat([]refund{{c.cost, nil, deadline}}, n); !slices.Equal(refunds[i], want) {
+				t.Errorf("%s: the store (0) or the fallback (1), %d: given back %+v, want %+v", c.name, i, refunds[i], want)
 			}
 		}
 		if want := c.store + c.fallback; len(reported) != want || want == 1 && !errors.Is(reported[0], limiter.ErrNotApplied) {
@@ -193,9 +179,12 @@ func TestRefundAcrossTheEdgeOfAWindow(t *testing.T) {
 					askBy(login, httptest.NewRequest(http.MethodPost, "/wrong", http.NoBody))
 				}
 			}
-			store := newRefundStore()
-			if crosses == "while the refund is under way" {
-				store.before = nextWindow
+			store := newFakeStore()
+			store.fails = func(_ context.Context, op limiter.Op, _ int) error {
+				if op.Kind == limiter.OpRefund && crosses == "while the refund is under way" {
+					nextWindow()
+				}
+				return nil
 			}
 			l := newOn(t, store, c, "login", p)
 			login = handler.New(l, oneKey, handler.ChargeFailures())(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

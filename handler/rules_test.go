@@ -126,8 +126,8 @@ func TestNoDecisionOfRulesIsNeverAPass(t *testing.T) {
 		{"the store is set up wrongly", limiter.ErrMisconfigured, limiter.FailOpen(), 503, 503, ""},
 		{"the limiters fail open", limiter.ErrNotApplied, limiter.FailOpen(), http.StatusTeapot, http.StatusTeapot, `"burst";q=3;w=6, "day";q=2;w=86400`},
 	} {
-		store := newSharedStore()
-		store.takes = c.err
+		store := newFakeStore()
+		store.all = c.err
 		rules := burstAndDay(t, store, newClock(), 2, c.opt)
 		var reported []error
 		onError := handler.OnError(func(_ *http.Request, err error) { reported = append(reported, err) })
@@ -197,7 +197,7 @@ func TestLegacyHeadersOfRules(t *testing.T) {
 
 func TestRulesThatDoNotFitPanic(t *testing.T) {
 	t.Parallel()
-	c, store := newClock(), newSharedStore()
+	c, store := newClock(), newFakeStore()
 	asked := false
 	observed := limiter.WithObserver(func(context.Context, limiter.Decision) { asked = true })
 	plan := limiter.WithPolicyFor(func(context.Context, string) (limiter.Policy, error) {
@@ -206,7 +206,7 @@ func TestRulesThatDoNotFitPanic(t *testing.T) {
 	})
 	rules := burstAndDay(t, store, c, 2, observed)
 	planned := burstAndDay(t, store, c, 2, observed, plan)
-	elsewhere := burstAndDay(t, newSharedStore(), c, 2)
+	elsewhere := burstAndDay(t, memory.New(), c, 2)
 	var many []handler.Rule
 	for i := range limiter.MaxClaims {
 		many = append(many, handler.Rule{Limiter: newOn(t, store, c, fmt.Sprint(i), limiter.PerHour(1)), Key: oneKey})
@@ -236,7 +236,7 @@ func TestRulesThatDoNotFitPanic(t *testing.T) {
 		}
 	}
 	wantPanic(t, "no next handler", "", func() { handler.NewAll(rules)(nil) })
-	if asked || store.reads > 0 {
+	if asked || len(store.sent) > 0 {
 		t.Error("NewAll asked a store, a plan or an observer")
 	}
 }
