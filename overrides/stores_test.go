@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -55,7 +54,6 @@ func TestStores(t *testing.T) {
 		must(t, err)
 		t.Cleanup(func() { _ = store.Close() })
 		testKinds(t, db, store)
-		testLockedTable(t, db, store)
 	})
 }
 
@@ -83,36 +81,5 @@ func testKinds(t *testing.T, db *sql.DB, store sqlStore) {
 	cancel()
 	if _, err := store.Overrides(ended, "kinds", 10); !errors.Is(err, limiter.ErrCanceled) {
 		t.Errorf("with a context that has ended: %v, want ErrCanceled", err)
-	}
-}
-
-// Callers may leave while the table is locked, and the read continues.
-func testLockedTable(t *testing.T, db *sql.DB, store *postgres.Store) {
-	exec(t, db, `INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period) VALUES ('locked', 'k', 'bucket', 5, 5, 60000000000)`)
-	tx, err := db.BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = tx.Rollback() }()
-	_, err = tx.ExecContext(t.Context(), "LOCK TABLE limiter_overrides IN ACCESS EXCLUSIVE MODE")
-	must(t, err)
-	l, err := limiter.New(store, "locked", limiter.PerMinute(2), limiter.WithTimeout(time.Minute),
-		limiter.WithPolicyFor(overrides.New(store, "locked")))
-	must(t, err)
-	var leavers sync.WaitGroup
-	for i := range 50 {
-		leavers.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*time.Millisecond)
-			defer cancel()
-			if _, err := l.Peek(ctx, "k"); !errors.Is(err, limiter.ErrCanceled) {
-				t.Errorf("Peek: %v, want ErrCanceled", err)
-			}
-		})
-	}
-	leavers.Wait()
-	must(t, tx.Rollback())
-	if r, err := l.Peek(t.Context(), "k"); err != nil || r.Limit != 5 { // by the read that the first caller began
-		t.Errorf("the limit is %d, %v; want 5", r.Limit, err)
-	}
-	if n := store.Stats().ConnectionsLost; n != 0 {
-		t.Errorf("%d connections lost, want none", n)
 	}
 }
