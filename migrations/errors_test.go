@@ -122,7 +122,7 @@ func TestWrongArguments(t *testing.T) {
 	must(t, err)
 	must(t, closed.Close()) // any I/O would fail in another way
 	type options = []migrations.Option
-	cases := []struct {
+	for _, c := range []struct {
 		name    string
 		dialect migrations.Dialect
 		db      *sql.DB
@@ -136,15 +136,11 @@ func TestWrongArguments(t *testing.T) {
 		{"a schema in SQLite", migrations.SQLite, closed, options{migrations.WithSchema("a")}, "leave out WithSchema"},
 		{"an empty schema", migrations.Postgres, closed, options{migrations.WithSchema("")}, "the schema's name"},
 		{"a schema with SQL in it", migrations.Postgres, closed, options{migrations.WithSchema(`a"; DROP TABLE b; --`)}, "the schema's name"},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			for name, err := range (database{DB: c.db, dialect: c.dialect, opts: c.opts}).calls(t.Context()) {
-				if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), c.text) {
-					t.Errorf("%s: %v, want ErrInvalid with %q", name, err, c.text)
-				}
+	} {
+		for call, err := range (database{DB: c.db, dialect: c.dialect, opts: c.opts}).calls(t.Context()) {
+			if !errors.Is(err, limiter.ErrInvalid) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%s: %s: %v, want ErrInvalid with %q", c.name, call, err, c.text)
 			}
-		})
+		}
 	}
 }

@@ -100,21 +100,25 @@ func TestOverridesTable(t *testing.T) {
 	})
 }
 
-// The statements that docs/operations.md shows can be pasted.
-func TestStatementsOfTheOverridesSection(t *testing.T) {
+// The statements that docs/operations.md shows can be pasted. There is one for each database.
+func TestStatementsOfTheOperationsPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/operations.md")
 	must(t, err)
-	statements := regexp.MustCompile(`(?s)INSERT (?:OR REPLACE )?INTO limiter_overrides.*?;`).FindAllString(string(page), -1)
-	removals := regexp.MustCompile(`DELETE FROM limiter_overrides .*;`).FindAllString(string(page), -1)
-	if len(statements) != 2 || len(removals) != 2 {
-		t.Fatalf("docs/operations.md has the statements %q and %q, want two of each, one for each database", statements, removals)
-	}
-	onEach(t, func(t *testing.T, d database) {
-		insert, remove := statements[0], removals[0]
-		if d.dialect == migrations.SQLite {
-			insert, remove = statements[1], removals[1]
+	find := func(pattern string) map[migrations.Dialect]string {
+		t.Helper()
+		list := regexp.MustCompile(pattern).FindAllString(string(page), -1)
+		if len(list) != 2 {
+			t.Fatalf("docs/operations.md has the statements %q, want one for each database", list)
 		}
+		return map[migrations.Dialect]string{migrations.Postgres: list[0], migrations.SQLite: list[1]}
+	}
+	inserts := find(`(?s)INSERT (?:OR REPLACE )?INTO limiter_overrides.*?;`)
+	removals := find(`DELETE FROM limiter_overrides .*;`)
+	lists := find(`(?m)^    SELECT .*limiter_remaining$`)
+	ofAny := map[migrations.Dialect]string{migrations.Postgres: "encode(key, 'escape')", migrations.SQLite: "quote(key)"}
+	onEach(t, func(t *testing.T, d database) {
+		insert, remove, list := inserts[d.dialect], removals[d.dialect], lists[d.dialect]
 		d.up(t)
 		run(t, d.DB, insert, insert) // the second replaces the first
 		var name, kind string
@@ -132,6 +136,23 @@ func TestStatementsOfTheOverridesSection(t *testing.T) {
 		run(t, d.DB, remove)
 		if n := d.count(t, `SELECT count(*) FROM limiter_overrides`); n != 0 {
 			t.Errorf("%d overrides after %s, want none", n, remove)
+		}
+
+		const want, digest = "änn@example.com", "\x00\xff'\x80"
+		add := func(key string) string {
+			return d.insertRow("limiter_token_buckets", map[string]string{"key": d.bytes(key)})
+		}
+		run(t, d.DB, add(want))
+		var shown string
+		var remaining, lim int64
+		var reset sql.NullString
+		err = d.QueryRowContext(t.Context(), list).Scan(&name, &shown, &remaining, &lim, &reset)
+		if err != nil || name != "l" || shown != want || remaining != 5 || lim != 5 {
+			t.Errorf("%s: %q %q %d of %d, %v; want l, %q, 5 of 5", list, name, shown, remaining, lim, err, want)
+		}
+		run(t, d.DB, add(digest))
+		if n := d.count(t, `SELECT count(`+ofAny[d.dialect]+`) FROM limiter_remaining`); n != 2 {
+			t.Errorf("%s: %d keys, want 2", ofAny[d.dialect], n)
 		}
 	})
 }

@@ -43,15 +43,11 @@ func TestWithSchema(t *testing.T) {
 func TestHostileSearchPath(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, d database) {
-		run(t, d.DB, `CREATE SCHEMA evil`,
+		run(t, d.DB, `CREATE SCHEMA evil`, dbtest.TrapOperators("evil"),
 			`CREATE TABLE evil.limiter_token_buckets (i int)`, `CREATE TABLE evil.limiter_fixed_windows (i int)`,
 			`CREATE TABLE evil.limiter_goose_version (i int)`, `CREATE VIEW evil.limiter_remaining AS SELECT 1 AS i`,
 			`CREATE DOMAIN evil.text AS varchar(3)`, `CREATE DOMAIN evil.bytea AS varchar(3)`,
-			`CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$SELECT timestamptz 'epoch'$$`,
-			`CREATE FUNCTION evil.yes(bigint, bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$SELECT true$$`,
-			`CREATE FUNCTION evil.yes(bigint, int) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$SELECT true$$`,
-			`CREATE OPERATOR evil.<= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = evil.yes)`,
-			`CREATE OPERATOR evil.>= (LEFTARG = bigint, RIGHTARG = int, FUNCTION = evil.yes)`)
+			`CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$SELECT timestamptz 'epoch'$$`)
 		evil := d
 		evil.schema = "evil"
 		before := evil.dump(t)
@@ -62,9 +58,7 @@ func TestHostileSearchPath(t *testing.T) {
 			in.up(t)
 			in.wantApplied(t, true)
 			d.wantGolden(t)
-			// The checks must not compare with the operators of evil.
-			d.rejects(t, "limiter_token_buckets", "full_at", "-1")
-			d.rejects(t, "limiter_token_buckets", "at", "9223372036854775807")
+			// The checks and the view must not use the operators of evil.
 			run(t, d.DB, d.insert("limiter_token_buckets", "full_at", "5", 0))
 			var left int64
 			if err := d.QueryRowContext(t.Context(), `SELECT remaining FROM limiter_remaining`).Scan(&left); err != nil || left != 5 {

@@ -4,8 +4,6 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
-	"os"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -139,39 +137,4 @@ func (d database) wantRemaining(t *testing.T, key int, c viewCase) {
 	if c.reset != -1 && (reset.Valid != (c.reset != 0) || math.Abs(reset.Float64-float64(c.reset)/1e9) > 60) {
 		t.Errorf("%s: resets_at %v, want %v", c.name, reset, time.Unix(0, c.reset))
 	}
-}
-
-// The statements that docs/operations.md shows can be pasted.
-func TestStatementsThatShowKeys(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../docs/operations.md")
-	must(t, err)
-	statements := regexp.MustCompile(`(?m)^    SELECT .*limiter_remaining$`).FindAllString(string(page), -1)
-	if len(statements) != 2 {
-		t.Fatalf("docs/operations.md has the statements %q, want one for each database", statements)
-	}
-	onEach(t, func(t *testing.T, d database) {
-		statement, ofAny := statements[0], "encode(key, 'escape')"
-		if d.dialect == migrations.SQLite {
-			statement, ofAny = statements[1], "quote(key)"
-		}
-		d.up(t)
-		add := func(key string) {
-			t.Helper()
-			run(t, d.DB, d.insertRow("limiter_token_buckets", map[string]string{"key": d.bytes(key)}))
-		}
-		const want = "änn@example.com"
-		add(want)
-		var name, key string
-		var remaining, lim int64
-		var reset sql.NullString
-		err := d.QueryRowContext(t.Context(), statement).Scan(&name, &key, &remaining, &lim, &reset)
-		if err != nil || name != "l" || key != want || remaining != 5 || lim != 5 {
-			t.Errorf("%s: %q %q %d of %d, %v; want l, %q, 5 of 5", statement, name, key, remaining, lim, err, want)
-		}
-		add("\x00\xff'\x80") // such as a digest
-		if n := d.count(t, `SELECT count(`+ofAny+`) FROM limiter_remaining`); n != 2 {
-			t.Errorf("%s: %d keys, want 2", ofAny, n)
-		}
-	})
 }
