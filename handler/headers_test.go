@@ -68,6 +68,7 @@ func TestFieldsOfAPolicyAndItsState(t *testing.T) {
 		{"a refusal that lost a race", bucket, limiter.Result{Limit: 10, Remaining: 2, ResetAfter: 8 * 3_333_333_334, RetryAfter: time.Microsecond}, map[string]string{
 			"RateLimit": `"fake";r=2;t=1`, "Retry-After": "1",
 		}},
+		{"a refusal without a wait", bucket, limiter.Result{Limit: 10}, map[string]string{"Retry-After": "1"}},
 		{"a sliding window", limiter.SlidingWindow{Limit: 5, Window: time.Hour}, limiter.Result{Allowed: true, Limit: 5, Remaining: 3, Used: 2, ResetAfter: 3800 * time.Second}, map[string]string{
 			"RateLimit-Policy": `"fake";q=5;w=3600`, "RateLimit": `"fake";r=3`,
 		}},
@@ -272,15 +273,6 @@ func TestFieldItems(t *testing.T) {
 		}
 	}
 	wantPanic(t, "no policy", "limiter.New", func() { handler.FieldItems(&noPolicy{}, used) })
-}
-
-func TestRetryAfterIsRoundedUp(t *testing.T) {
-	t.Parallel()
-	for wait, want := range map[time.Duration]string{-1: "1", 0: "1", 1: "1", time.Second: "1", time.Second + 1: "2"} {
-		if got := handler.RetryAfter(wait); got != want {
-			t.Errorf("RetryAfter(%v) = %s, want %s", wait, got, want)
-		}
-	}
 }
 
 func TestRetryAfterIsTheLongestWait(t *testing.T) {

@@ -153,48 +153,6 @@ func TestNoDecisionOfRulesIsNeverAPass(t *testing.T) {
 	}
 }
 
-func TestRulesNest(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	outer := handler.NewAll(burstAndDay(t, memory.New(), c, 2))
-	inner := handler.New(newLimiter(t, c, "inner", limiter.PerSecond(1)), oneKey)
-	h := outer(inner(&nextHandler{}))
-	resp := ask(h)
-	wantStatus(t, resp, http.StatusTeapot)
-	wantHeaders(t, resp.header, map[string]string{
-		"RateLimit-Policy": `"burst";q=3;w=6, "day";q=2;w=86400, "inner";q=1;w=1`,
-		"RateLimit":        `"burst";r=2;t=2, "day";r=1;t=43200, "inner";r=0;t=1`,
-	})
-	resp = ask(h) // refused by inner, after outer was charged for the last time today
-	if got := violated(wantStatus(t, resp, http.StatusTooManyRequests)); !slices.Equal(got, []string{"inner"}) {
-		t.Errorf("violated-policies %q, want inner", got)
-	}
-	wantHeaders(t, resp.header, map[string]string{"Retry-After": "43200"})
-}
-
-func TestLegacyHeadersOfRules(t *testing.T) {
-	t.Parallel()
-	c := newClock()
-	rules := burstAndDay(t, memory.New(), c, 100)
-	rules[0].Cost, rules[1].Cost = costOf("burst"), costOf("day")
-	h := handler.NewAll(rules, handler.LegacyHeaders(), handler.ExposeHeaders())(&nextHandler{})
-	for _, call := range []struct{ cost, resource, limit, remaining string }{
-		{"burst=1&day=1", "burst", "3", "2"},
-		{"burst=1&day=80", "day", "100", "19"},
-		{"burst=1&day=20", "day", "100", "19"}, // refused by day, though burst has less
-		{"burst=3&day=20", "day", "100", "19"}, // refused by both; day can pass last
-		{"burst=0&day=1", "day", "100", "18"},
-		{"burst=0&day=0", "burst", "3", "1"},
-	} {
-		resp := askBy(h, httptest.NewRequest(http.MethodGet, "/?"+call.cost, http.NoBody))
-		wantHeaders(t, resp.header, map[string]string{
-			"X-RateLimit-Resource": call.resource, "X-RateLimit-Limit": call.limit, "X-RateLimit-Remaining": call.remaining,
-			"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After, " +
-				"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Used, X-RateLimit-Reset, X-RateLimit-Resource",
-		})
-	}
-}
-
 func TestRulesThatDoNotFitPanic(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newFakeStore()
