@@ -329,7 +329,7 @@ func TestUploadsAreRemoved(t *testing.T) {
 		must(t, err)
 		return len(entries)
 	}
-	const body = "--b\r\nContent-Disposition: form-data; name=file; filename=photo.jpg\r\n\r\n\xff\xd8 a photo\r\n--b--\r\n"
+	const body = "--b\r\nContent-Disposition: form-data; name=file; filename=a.jpg\r\n\r\n\xff\xd8 a photo\r\n--b--\r\n"
 	written := 0
 	parse := func(r *http.Request) {
 		if err := r.ParseMultipartForm(0); err != nil { // 0: every file goes to TMPDIR
