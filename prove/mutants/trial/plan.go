@@ -21,7 +21,7 @@ type Suite struct {
 const documents = "^Test(Readme|Prose|Docs|Workflows)"
 
 // onStores matches the tests of a store that need what the packages below it do.
-const onStores = "OnAnyRow|^TestRows|Meet|AllOf|AllowAll|GrantExactly|Stats|Leave|TimeLimit|Locked|Sweep"
+const onStores = "OnAnyRow|^TestRows|Meet|BusyKey|AllowAll|GrantExactly|Stats|Leave|TimeLimit|Locked|Sweep"
 
 // Plan is all that is changed.
 var Plan = []Target{
