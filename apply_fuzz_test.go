@@ -125,7 +125,8 @@ func FuzzApply(f *testing.F) {
 	hour, day := int64(time.Hour), 24*int64(time.Hour)
 	now := int64(1_800_000_000) * int64(time.Second)
 	seed := func(hostile bool, of uint8, limit, span int64, kind uint8, cost, wait, now int64, own bool,
-		ahead, used, more, at, period, wrote int64) {
+		ahead, used, more, at, period, wrote int64,
+	) {
 		f.Add(hostile, of, limit, span, kind, cost, wait, now, own, ahead, used, more, at, period, wrote)
 	}
 	for kind := range uint8(8) {
@@ -143,7 +144,8 @@ func FuzzApply(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, hostile bool, of uint8, limit, span int64, kind uint8, cost, wait, now int64, own bool,
-		ahead, used, more, at, period, wrote int64) {
+		ahead, used, more, at, period, wrote int64,
+	) {
 		of %= policyKinds
 		p := fuzzedPolicy(of, limit, span, kind)
 		now = fold(now, 1, endOfTime)

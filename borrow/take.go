@@ -79,7 +79,7 @@ func (s *Store) take(ctx context.Context, op *limiter.Op, p bucket) (limiter.Sta
 		s.busy.Go(func() { s.borrow(sh, e) })
 	}
 	sh.mu.Unlock()
-	return s.wait(sh, e, w)
+	return s.wait(sh, w)
 }
 
 // decides reports whether the inner store decides a take that the holding does not cover.
@@ -104,7 +104,7 @@ func (s *Store) tooLarge(e *entry, cost int64, now instant) bool {
 }
 
 // wait waits for the outcome of a take. If its caller leaves, nothing is charged to it.
-func (s *Store) wait(sh *shard, e *entry, w *waiter) (limiter.State, error) {
+func (s *Store) wait(sh *shard, w *waiter) (limiter.State, error) {
 	var limit <-chan time.Time
 	if w.op.Timeout > 0 {
 		timer := time.NewTimer(w.op.Timeout)
