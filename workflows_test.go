@@ -147,7 +147,7 @@ func TestWorkflowsRunExistingFiles(t *testing.T) {
 }
 
 // moduleDir returns the directory of a module as all lists are compared: "./", "./bench" and so on.
-func moduleDir(dir string) string { return "./" + strings.TrimLeft(path.Clean(dir), "./") }
+func moduleDir(dir string) string { return "./" + strings.TrimPrefix(path.Clean("/"+dir), "/") }
 
 // Each list of modules has all modules of this repository.
 func TestListsOfModules(t *testing.T) {

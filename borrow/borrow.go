@@ -18,7 +18,8 @@ func (s *Store) do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	return state, err
 }
 
-// doApart is do in a goroutine of this package, where a panic would end the process.
+// doApart is do for the goroutines of this package. It returns a panic as an error, because a panic there would
+// end the process.
 func (s *Store) doApart(ctx context.Context, op limiter.Op) (state limiter.State, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -24,9 +24,9 @@
 //   - Remaining, RetryAfter and ResetAfter are those of the moment when the tokens were charged, moved on
 //     by the process's clock. If tokens expire meanwhile, a take may be refused again after RetryAfter.
 //   - If the store fails, a process still grants what it holds, for the ttl at most.
-//   - An operation waits while its key's tokens are given back, so it may last twice as long as
-//     [limiter.WithTimeout] says. It ends at a deadline of its context and not 100 ms before, and a failure
-//     policy also applies if that deadline leaves less than the time limit.
+//   - An operation first waits until its key's tokens are given back. So it may take twice the time of
+//     [limiter.WithTimeout]. It ends at its context's deadline, not 100 ms before. A failure policy applies
+//     even if the deadline leaves less than the time limit.
 //
 // A Refund, Reset, Charge, Block or Cancel of the same process takes effect at once: it ends what the process
 // holds of the key. So do requests of another policy. A key with many of them gains little.

@@ -56,7 +56,7 @@ func (s *Store) giveBack(ctx context.Context, back limiter.Op) {
 	} else {
 		sh.stats.Lost += back.Cost
 	}
-	if err != nil && s.off.Load() {
+	if err != nil && s.closing.Load() {
 		s.failed.CompareAndSwap(nil, &err)
 	}
 }

@@ -23,7 +23,8 @@ type Store struct {
 	off     atomic.Bool           // all takes go to the inner store
 	answers atomic.Uint64         // of the inner store, to operations on single keys
 	busy    sync.WaitGroup        // goroutines that borrow or give back
-	failed  atomic.Pointer[error] // of the first refund that failed after Shutdown was called
+	closing atomic.Bool           // Shutdown was called
+	failed  atomic.Pointer[error] // of the first refund that failed since
 	shards  [shards]shard
 }
 
@@ -140,6 +141,7 @@ const shutdownWorkers = 16
 // and tokens are lost.
 func (s *Store) Shutdown(ctx context.Context) error {
 	s.off.Store(true)
+	s.closing.Store(true)
 	var workers sync.WaitGroup
 	for first := range shutdownWorkers {
 		workers.Go(func() {

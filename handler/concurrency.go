@@ -22,8 +22,9 @@ import (
 //   - If a request lasts longer than [limiter.InFlight].Hold, its place is free for another request.
 //   - The middleware releases the place before the request ends, also if the client has left, because AWS
 //     Lambda freezes the process after the response. So a response that was not flushed arrives one round
-//     trip later. The middleware retries a failed release for up to 1 s, but ends 100 ms before a deadline of
-//     the request that lies ahead. Then [OnError] gets the error, and the place is free when its lease ends.
+//     trip later. The middleware retries a failed release for up to 1 s. If the request has a deadline that
+//     has not passed, the last attempt begins 100 ms before it at the latest. Then [OnError] gets the error,
+//     and the place is free when its lease ends.
 //
 // The options are [Skip], [SkipPreflight], [Refusal], [OnRefusal], [OnError], [DryRun] and [FailOpen]. With
 // DryRun a request takes and releases a place, and passes also if there is none. To limit rates as well, put
@@ -91,7 +92,8 @@ const (
 	retryInFlight = time.Second
 	// releaseTime is how long a response waits for a release that fails.
 	releaseTime = time.Second
-	// releaseGrace is how long before the request's deadline that ends, as the stores' operations do.
+	// releaseGrace is how long before the request's deadline no other attempt begins, so that the response can
+	// still be sent.
 	releaseGrace = 100 * time.Millisecond
 	// releasePause is the time between two attempts.
 	releasePause = 50 * time.Millisecond
@@ -102,24 +104,24 @@ func (m *limit) release(r *http.Request, lease *limiter.Lease) {
 	if lease == nil {
 		return
 	}
-	limit := releaseTime
+	longest, end := releaseTime, time.Now().Add(releaseTime)
 	if deadline, ok := r.Context().Deadline(); ok {
-		if left := time.Until(deadline); left > 0 { // otherwise nobody waits for the response
-			limit = min(limit, left-min(releaseGrace, left/2))
+		if left := time.Until(deadline); left > 0 && left < releaseTime+releaseGrace { // otherwise nobody waits for it
+			longest, end = min(longest, left), deadline.Add(-releaseGrace)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), limit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), longest)
 	defer cancel()
 	first := lease.Release(ctx)
 	for err := first; err != nil; err = lease.Release(ctx) {
-		select {
-		case <-time.After(releasePause):
-		case <-ctx.Done():
-			if errors.Is(first, limiter.ErrCanceled) { // by limit, not by the client
-				first = fmt.Errorf("%w: the store did not release the place within %v", limiter.ErrOutcomeUnknown, limit)
-			}
-			m.report(r, first)
-			return
+		if time.Until(end) > releasePause {
+			<-time.After(releasePause)
+			continue
 		}
+		if errors.Is(first, limiter.ErrCanceled) { // by longest, not by the client
+			first = fmt.Errorf("%w: the store did not release the place within %v", limiter.ErrOutcomeUnknown, longest)
+		}
+		m.report(r, first)
+		return
 	}
 }

@@ -265,13 +265,13 @@ func TestFailedRelease(t *testing.T) {
 	}{
 		"once is sent again":         {[]error{limiter.ErrNotApplied}, false, nil, 0, 50 * time.Millisecond, 0},
 		"of unknown outcome":         {[]error{limiter.ErrOutcomeUnknown, limiter.ErrKeyBusy}, false, nil, 0, 100 * time.Millisecond, 0},
-		"is reported after 1 s":      {always, false, limiter.ErrNotApplied, 0, time.Second, 1},
+		"is reported after 1 s":      {always, false, limiter.ErrNotApplied, 0, 950 * time.Millisecond, 1},
 		"is cut off and reported":    {nil, true, limiter.ErrOutcomeUnknown, 0, time.Second, 1},
-		"ends before a deadline":     {nil, true, limiter.ErrOutcomeUnknown, 400 * time.Millisecond, 300 * time.Millisecond, 1},
+		"ends before a deadline":     {always, false, limiter.ErrNotApplied, 400 * time.Millisecond, 250 * time.Millisecond, 1},
 		"is sent right before it":    {nil, false, nil, time.Millisecond, 0, 0},
-		"goes on after the deadline": {always, false, limiter.ErrNotApplied, time.Nanosecond, time.Second + 1, 1},
+		"goes on after the deadline": {always, false, limiter.ErrNotApplied, time.Nanosecond, 950*time.Millisecond + 1, 1},
 		"that does not fail":         {nil, false, nil, 0, 0, 0},
-		"is told by its first one":   {append([]error{limiter.ErrMisconfigured}, always...), false, limiter.ErrMisconfigured, 0, time.Second, 1},
+		"is told by its first one":   {append([]error{limiter.ErrMisconfigured}, always...), false, limiter.ErrMisconfigured, 0, 950 * time.Millisecond, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -322,10 +322,19 @@ func TestFailedRelease(t *testing.T) {
 
 func TestSkipInFlight(t *testing.T) {
 	t.Parallel()
-	store := newFakeStore()
-	h := handler.NewConcurrency(oneAtATime(t, store), oneKey, handler.SkipPreflight())(&nextHandler{})
-	wantStatus(t, askBy(h, preflight()), http.StatusTeapot)
-	if len(store.sent) > 0 {
-		t.Errorf("the store got %v", store.sent)
+	for name, opt := range map[string]handler.Option{
+		"Skip":          handler.Skip(func(r *http.Request) bool { return r.Method == http.MethodOptions }),
+		"SkipPreflight": handler.SkipPreflight(),
+	} {
+		store := newFakeStore()
+		h := handler.NewConcurrency(oneAtATime(t, store), oneKey, opt)(&nextHandler{})
+		wantStatus(t, askBy(h, preflight()), http.StatusTeapot)
+		if len(store.sent) > 0 {
+			t.Errorf("%s: the store got %v", name, store.sent)
+		}
+		wantStatus(t, ask(h), http.StatusTeapot)
+		if store.sent[limiter.OpAcquire] != 1 {
+			t.Errorf("%s: the store got %v, want an acquire of the other request", name, store.sent)
+		}
 	}
 }

@@ -42,7 +42,8 @@
 // Limiters also nest, and may then have different stores and options: limit1(limit2(next)) asks
 // limit1 first, then limit2, and calls next if both let the request pass. Their policies share one
 // header field. If limit2 refuses, what limit1 charged stays charged, and Retry-After is the longest
-// wait of the limiters that were asked. A sliding window has one only if it refuses itself.
+// wait of the limiters that were asked. A sliding window that let the request
+// pass adds no wait, because only its refusals tell one.
 //
 // If limiters nest, put the one with the broader key outside. If two share a key, put the one that
 // refills more slowly inside: for example, the limit per second outside and the limit per day

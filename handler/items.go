@@ -11,9 +11,9 @@ import (
 // RateLimit for a decision of l. It is for transports other than net/http, such as gRPC. Both fields
 // are lists: join the items of several limiters with ", ".
 //
-// The items tell the Policy of res, or that of l if res has none that they can tell. quota is "" if the
-// Limit of res is 0: for a decision of a failure policy, and for the zero Result, which stands for a limiter
-// that was not asked. FieldItems panics for a limiter that New does not accept.
+// The items describe res.Policy. If that is nil or has no fields, such as [limiter.InFlight], they describe
+// the policy of l. quota is "" if res.Limit is 0, as for a decision of a failure policy and for the zero
+// Result of a limiter that was not asked. FieldItems panics for a limiter that New does not accept.
 func FieldItems(l Limiter, res limiter.Result) (policy, quota string) {
 	name := quote(l.Name())
 	f, ok := newFields(l.Name(), name, res.Policy, false)

@@ -120,8 +120,8 @@ func OnError(f func(*http.Request, error)) Option {
 // LegacyHeaders also sends X-RateLimit-Limit, -Remaining, -Used, -Reset and -Resource, with
 // GitHub's meaning
 // (https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api). Reset is in
-// seconds since 1970. With several limiters they describe the tightest one (of functions that nest in
-// package awslambda, the inner one). The default is not to send them.
+// seconds since 1970. With several limiters they describe the tightest one. For nested functions
+// of package awslambda they describe the inner one. The default is not to send them.
 //
 // A [net/http/httputil.ReverseProxy] inside adds the upstream's headers. If the upstream sends these too,
 // remove them in ModifyResponse: see the example.

@@ -11,8 +11,8 @@ import (
 // effectiveWindow returns the draft's t in seconds: how long no more than what remains can be used.
 // That is the time until a bucket gains its next token or a window ends. With the time until the
 // quota is whole, clients that spread their requests evenly would slow down for nothing. It is
-// rounded up and never longer than Retry-After. It is 0 if nothing has been used, or if something is left of
-// a sliding window.
+// rounded up and never longer than Retry-After. It is 0 if nothing has been used, or after a grant that
+// leaves something of a sliding window.
 func (f *fields) effectiveWindow(res *limiter.Result) int64 {
 	t := f.until(res, min(res.Remaining+1, res.Limit))
 	if !res.Allowed {
@@ -37,8 +37,8 @@ func (f *fields) wait(res *limiter.Result, cost int64) time.Duration {
 }
 
 // until returns the time from the decision until n can be used at once. A bucket is full
-// after ResetAfter, and has one token less each step before that. A window begins anew. Of a sliding window
-// it returns what is known, 0 after a grant.
+// after ResetAfter, and has one token less each step before that. A window begins anew. For a sliding
+// window it is RetryAfter, which is 0 after a grant.
 func (f *fields) until(res *limiter.Result, n int64) time.Duration {
 	if f.slides {
 		return res.RetryAfter

@@ -101,7 +101,7 @@ type snapshot struct {
 type override struct {
 	policy limiter.Policy
 	wrong  error     // if it is set, requests of the key fail with it
-	ends   time.Time // the zero time is never
+	ends   time.Time // zero if the override never ends
 }
 
 // instant is a reading of both clocks of the process.

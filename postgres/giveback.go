@@ -51,8 +51,7 @@ func (s *Store) giveBack(ctx context.Context, db DB, t *table, calls []*batch.Ca
 }
 
 // releaseLocked waits for the row's lock, and then sends the releases again that found no lease. An acquire of
-// unknown outcome may still hold that lock, and a release waits for it only if it sees the lease. Nobody sees a
-// row that the acquire adds: adding one waits for that.
+// unknown outcome may still hold that lock, and a release waits for it only if it sees the lease.
 func (s *Store) releaseLocked(ctx context.Context, db DB, t *table, calls []*batch.Call, states []limiter.State, sent []statement) error {
 	var again []statement
 	for i, c := range calls {
@@ -66,15 +65,29 @@ func (s *Store) releaseLocked(ctx context.Context, db DB, t *table, calls []*bat
 	op := &calls[0].Op
 	found, err := s.lock(ctx, db, t, op)
 	if err == nil && !found {
-		_, err = s.exec(ctx, db, t.sql.add, s.bounded(ctx, []any{op.Name, []byte(op.Key), t.Numbers(op, 0).Limit})...)
+		err = s.awaitAdded(ctx, db, t, op)
 	}
 	if err == nil {
 		err = s.sendPipelined(ctx, db, again)
 	}
 	if err != nil {
+		for i := range again {
+			*again[i].found = false // what a batch has answered is rolled back if a later statement fails
+		}
 		return commitError{err} // what was sent first is committed
 	}
 	return nil
+}
+
+// awaitAdded waits for a transaction that is adding op's row, which no statement sees before it is committed.
+// It adds an unused row, which waits for the other one, and rolls back.
+func (s *Store) awaitAdded(ctx context.Context, db DB, t *table, op *limiter.Op) error {
+	tx, err := begin(ctx, db)
+	if err != nil {
+		return err
+	}
+	_, err = s.exec(ctx, tx, t.sql.add, s.bounded(ctx, []any{op.Name, []byte(op.Key), t.Numbers(op, 0).Limit})...)
+	return cmp.Or(err, tx.Rollback(ctx))
 }
 
 // giveBackStatement returns the statement of a refund, cancel, release or reset. It is empty if the kind has

@@ -35,9 +35,9 @@ func WithSchema(name string) Option {
 
 // WithQueryExecMode makes the [Store] run its statements in mode, instead of the connection's
 // default. It rejects the simple protocol, because there pgx cannot tell a statement that was never
-// sent from one whose connection broke after the commit. If the connection's default is the simple
-// protocol, or a mode whose cache has capacity 0, the store uses the exec mode. A mode whose cache has
-// capacity 0 is an error of [New] and [Open].
+// sent from one whose connection broke after the commit. If mode needs a cache of capacity 0, the error of
+// [New] and [Open] matches [limiter.ErrInvalid]. Without this option, the store uses the exec mode if the
+// connection's default is the simple protocol, or needs a cache of capacity 0.
 func WithQueryExecMode(mode pgx.QueryExecMode) Option {
 	return func(o *options) error {
 		switch mode {

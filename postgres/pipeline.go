@@ -98,8 +98,9 @@ func (p pipelined) Commit(ctx context.Context) error {
 	return err
 }
 
-// Rollback implements [transaction]. After a commit it does nothing. If it fails it closes the connection, as
-// the transactions of pgx do: what the next operations took would never be committed.
+// Rollback implements [transaction]. After a commit it does nothing. If ROLLBACK fails, it closes the
+// connection, as pgx's transactions do. Otherwise the transaction would stay open, and what later operations
+// take would never be committed.
 func (p pipelined) Rollback(ctx context.Context) error {
 	conn := p.Conn.Conn()
 	if pg := conn.PgConn(); pg.IsClosed() || pg.TxStatus() == 'I' {

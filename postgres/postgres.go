@@ -129,7 +129,7 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 		exec := pgx.QueryExecModeExec
 		s.mode = &exec
 	case s.mode != nil && needsExecMode(conn, *s.mode):
-		return invalid("WithQueryExecMode(%v) needs a cache, and the capacity of the connection's is 0; leave the option out, or raise statement_cache_capacity and description_cache_capacity", *s.mode)
+		return invalid("WithQueryExecMode(%v) needs a cache, and that of the connection has capacity 0; leave the option out, or raise statement_cache_capacity or description_cache_capacity", *s.mode)
 	}
 	if s.db == nil {
 		s.deadlines.Dialing, s.deadlines.WaitReason = s.dialing, s.waitReason

@@ -24,7 +24,8 @@ type tableStatements struct {
 	refund, cancel, release                string // likewise
 	read, insert, swap, lock, reset, sweep string
 	skip                                   string // lock, unless another session has locked the row
-	add, clock                             string // of a release, and of a decision over several limits
+	add                                    string // of a release, and of a decision over several limits
+	clock                                  string // of a decision over several limits
 	sample, before, page, remove           string // on Citus, instead of takes, count and sweep
 }
 

@@ -88,18 +88,23 @@ func (s *Store) watched() *watchedFile {
 	return s.file
 }
 
+// closePools closes the pools. It does not hold s.mu while it waits for them: other operations have to learn
+// that the Store is closed.
 func (s *Store) closePools() error {
+	s.mu.Lock()
+	db, reader, writer := s.db, s.reader, s.writer
+	s.mu.Unlock()
 	var errs []error
 	// Close the writer last. The last connection to a file removes the -wal and -shm files, which a
 	// connection that only reads cannot do.
-	if s.db != nil && s.path != "" && s.path != memoryPath {
-		errs = append(errs, s.db.Close())
+	if db != nil && s.path != "" && s.path != memoryPath {
+		errs = append(errs, db.Close())
 	}
-	if s.reader != nil && s.reader != s.writer {
-		errs = append(errs, s.reader.close())
+	if reader != nil && reader != writer {
+		errs = append(errs, reader.close())
 	}
-	if s.writer != nil {
-		errs = append(errs, s.writer.close())
+	if writer != nil {
+		errs = append(errs, writer.close())
 	}
 	return errors.Join(errs...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +21,8 @@ type sqlPool struct {
 	closed bool
 }
 
-// enter begins a statement or a transaction, which ends with p.mu.RUnlock.
+// enter locks p.mu for a statement or a transaction, which ends with p.mu.RUnlock. After close it returns
+// errClosed, and holds no lock.
 func (p *sqlPool) enter() error {
 	p.mu.RLock()
 	if p.closed {
@@ -104,12 +104,12 @@ func (p *sqlPool) snapshot(ctx context.Context) (transaction, error) {
 
 // beginTx begins a transaction of statements on a connection of its own. The context ends only the wait for
 // the connection. The caller ends the transaction.
-func (p *sqlPool) beginTx(ctx context.Context, statements []statement, opts *sql.TxOptions) (_ transaction, err error) {
+func (p *sqlPool) beginTx(ctx context.Context, statements []statement, opts *sql.TxOptions) (t transaction, err error) {
 	if err := p.enter(); err != nil {
 		return nil, err
 	}
 	defer func() {
-		if err != nil {
+		if t == nil { // also if the driver panicked
 			p.mu.RUnlock()
 		}
 	}()
@@ -173,9 +173,10 @@ var transacted = func() []statement {
 
 // sqlTx is a transaction on its own connection, which it releases when it ends.
 type sqlTx struct {
-	pool *sqlPool
-	conn *sql.Conn
-	tx   *sql.Tx
+	pool  *sqlPool
+	conn  *sql.Conn
+	tx    *sql.Tx
+	ended bool
 }
 
 func (t *sqlTx) query(ctx context.Context, st statement, row func([]driver.Value) error, args ...any) error {
@@ -203,8 +204,10 @@ func (t *sqlTx) commit(context.Context) error {
 }
 
 func (t *sqlTx) rollback() {
-	_ = t.tx.Rollback()                                          // after a commit it does nothing
-	if err := t.conn.Close(); !errors.Is(err, sql.ErrConnDone) { // it is the first call
+	_ = t.tx.Rollback() // after a commit it does nothing
+	_ = t.conn.Close()
+	if !t.ended {
+		t.ended = true
 		t.pool.mu.RUnlock()
 	}
 }

@@ -41,12 +41,13 @@ type Store struct {
 	commits  atomic.Uint64 // how many transactions were committed; counters.Answers counts queued ones twice
 	counters batch.Counters
 
-	mu     sync.Mutex
-	closed bool
-	file   *watchedFile // nil before the first use, and if there is none
-	db     *sql.DB      // what DB returns, nil before the first use
-	reader pool         // nil before the first use
-	writer pool         // the same as reader if there is one pool for all
+	mu      sync.Mutex
+	closed  bool
+	closing sync.Once
+	file    *watchedFile // nil before the first use, and if there is none
+	db      *sql.DB      // what DB returns, nil before the first use
+	reader  pool         // nil before the first use
+	writer  pool         // the same as reader if there is one pool for all
 }
 
 // Open returns a Store on the file at path. Open does no I/O. The first use creates the file if it
@@ -101,19 +102,17 @@ func (s *Store) Stats() limiter.StoreStats {
 }
 
 // Close closes what [Open] opened. The pool that was passed to [New] stays open. Operations in
-// flight finish, as does a copy of the log, and later ones fail. Further calls do nothing.
-func (s *Store) Close() error {
-	s.mu.Lock()
-	closed := s.closed
-	s.closed = true
-	s.mu.Unlock()
-	s.copies.Wait() // without s.mu, for which a writer may wait that copyLog waits for
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if closed {
-		return nil
-	}
-	return s.closePools()
+// flight finish, as does a copy of the log, and later ones fail. Further calls do nothing. Close waits for
+// operations in flight, so end transactions of yours on [Store.DB] before.
+func (s *Store) Close() (err error) {
+	s.closing.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		s.copies.Wait() // without s.mu, for which a writer may wait that copyLog waits for
+		err = s.closePools()
+	})
+	return err
 }
 
 func invalid(problem string) error {

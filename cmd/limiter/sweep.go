@@ -123,7 +123,7 @@ func (a *app) printSweep(s sweepJSON) error {
 		if s.Position != "" {
 			rest += ": to continue, pass --from "
 			if strings.Contains(s.Position, ".") { // logs of cron must not get it
-				rest += "the position that -o json prints, which holds a key"
+				rest += "and a position; -o json prints it, and it holds a key"
 			} else {
 				rest += s.Position
 			}

@@ -128,7 +128,7 @@ func TestFileThatIsNoDatabase(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "app.db")
 	must(t, os.WriteFile(file, bytes.Repeat([]byte("text"), 1000), 0o600))
 	for _, args := range []string{"peek login alice", "top", "override list", "sweep", "migrate status", "migrate up"} {
-		for path, advice := range map[string]string{file: "restore it", file + "/app.db": "", filepath.Dir(file): ""} {
+		for path, advice := range map[string]string{file: "restore it", file + "/app.db": "the database", filepath.Dir(file): "cannot be opened"} {
 			fails(t, "sqlite:"+path, 4, []string{advice}, strings.Fields(args)...)
 		}
 	}

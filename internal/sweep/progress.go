@@ -93,7 +93,8 @@ func (c Cursor) text() string {
 	return hex.EncodeToString([]byte(c.Name)) + "." + hex.EncodeToString(c.Key)
 }
 
-// mostBlocks is a little less than the most blocks of a table in PostgreSQL, because a statement covers several.
+// mostBlocks is less than the 2^32-1 blocks that a table of PostgreSQL may have, because a statement reads up to
+// 512 blocks beyond its position.
 const mostBlocks = 1<<32 - 1<<16
 
 func parse(text string, blocks bool) (c Cursor, ok bool) {

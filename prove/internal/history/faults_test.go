@@ -221,6 +221,7 @@ var others = []fault{
 }
 
 func TestEachFaultIsSeen(t *testing.T) {
+	made := map[string]int{}
 	eachKind(t, func(t *testing.T, r *rand.Rand, k kind) {
 		for _, f := range faults {
 			for range 3 {
@@ -229,6 +230,7 @@ func TestEachFaultIsSeen(t *testing.T) {
 				if f.do(w); w.skip {
 					continue
 				}
+				made[f.name]++
 				w.at += 10 * ms
 				w.run(5)
 				h := w.history()
@@ -239,4 +241,9 @@ func TestEachFaultIsSeen(t *testing.T) {
 			}
 		}
 	})
+	for _, f := range faults {
+		if made[f.name] == 0 {
+			t.Errorf("%s: it was never made", f.name)
+		}
+	}
 }

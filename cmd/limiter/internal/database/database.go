@@ -85,7 +85,7 @@ func openSQLite(path string, o Options) (*DB, error) {
 		case errors.Is(err, os.ErrNotExist):
 			return nil, fmt.Errorf("open the database: %w; create it by limiter migrate up", err)
 		case err != nil:
-			return nil, fmt.Errorf("open the database: %w: %w; make the file and its directories readable", limiter.ErrMisconfigured, err)
+			return nil, fmt.Errorf("open the database: %w: %w; check the path, and that this account may read the file and its directories", limiter.ErrMisconfigured, err)
 		}
 	}
 	store, err := sqlite.Open(path)

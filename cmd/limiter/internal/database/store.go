@@ -187,9 +187,10 @@ func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p li
 		if err != nil {
 			return err
 		}
+		rows = slices.DeleteFunc(rows, func(r Row) bool { return r.Kind == KindOf(limiter.InFlight{}) }) // another limiter's
 		fits := func(r Row) bool { return r.Kind == KindOf(p) }
 		if len(rows) > 0 && !slices.ContainsFunc(rows, fits) {
-			return fmt.Errorf("%w: limiter %q has policies of kind %s, and the policy is of kind %s; it would block no request",
+			return fmt.Errorf("%w: limiter %q has policies of kind %s, and a block by a policy of kind %s would refuse no request; pass the limiter's own policy",
 				limiter.ErrInvalid, name, rows[0].Kind, KindOf(p))
 		}
 	} else {
