@@ -306,6 +306,10 @@ func TestLongerPeriodAfterABooking(t *testing.T) {
 	if err != nil || res.Allowed || res.RetryAfter != 30*time.Minute {
 		t.Errorf("%+v, %v; want a refusal for half an hour", res, err)
 	}
+	res, err = newLimiter(t, store, limiter.CalendarWindow{Limit: 1, Period: limiter.Year}).Allow(t.Context(), "k")
+	if err != nil || res.Allowed || res.RetryAfter != 28*24*time.Hour+30*time.Minute {
+		t.Errorf("%+v, %v; want a refusal to the end of February, where there is no room", res, err)
+	}
 	now = now.Add(30 * time.Minute)
 	if res, err = year.Allow(t.Context(), "k"); err != nil || !res.Allowed {
 		t.Errorf("in February: %+v, %v", res, err)

@@ -156,7 +156,7 @@ func (w *windows) refuse(op *Op, row *Row, start int64, s *State) {
 		*row = s.Row
 	default:
 		s.Wait = row.Start + row.Period - s.Now
-		if row.Start > s.clock() && row.Used+op.needs() <= w.lim {
+		if row.Used+op.needs() <= w.lim { // so it has not begun
 			s.Wait = row.Start - s.Now
 		}
 		if op.MaxWait > 0 {

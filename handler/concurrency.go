@@ -104,17 +104,16 @@ func (m *limit) release(r *http.Request, lease *limiter.Lease) {
 	if lease == nil {
 		return
 	}
-	longest, end := releaseTime, time.Now().Add(releaseTime)
-	if deadline, ok := r.Context().Deadline(); ok {
-		if left := time.Until(deadline); left > 0 && left < releaseTime+releaseGrace { // otherwise nobody waits for it
-			longest, end = min(longest, left), deadline.Add(-releaseGrace)
-		}
+	begin, longest, attempts := time.Now(), releaseTime, releaseTime
+	deadline, _ := r.Context().Deadline()
+	if left := deadline.Sub(begin); left > 0 { // otherwise there is none, or nobody waits for the response
+		longest, attempts = min(longest, left), min(attempts, left-releaseGrace)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), longest)
 	defer cancel()
 	first := lease.Release(ctx)
 	for err := first; err != nil; err = lease.Release(ctx) {
-		if time.Until(end) > releasePause {
+		if time.Since(begin)+releasePause < attempts {
 			<-time.After(releasePause)
 			continue
 		}

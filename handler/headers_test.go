@@ -265,7 +265,7 @@ func TestFieldItems(t *testing.T) {
 		{"a failure policy", "l", limiter.Result{Allowed: true, Source: limiter.SourcePolicy}, `"l";q=10;w=1`, ""},
 		{"the policy that decided", "l", chosen, `"l";q=20;w=60`, `"l";r=9;t=1`},
 		{"a policy without fields", "l", inFlight, `"l";q=10;w=1`, `"l";r=9;t=1`},
-		{"a limiter that tells no source", "l", limiter.Result{Allowed: true, Limit: 10, Remaining: 10}, `"l";q=10;w=1`, `"l";r=10`},
+		{"a limiter that tells no source", "l", limiter.Result{Allowed: true, Limit: 1, Remaining: 1}, `"l";q=10;w=1`, `"l";r=1`},
 	} {
 		l := &fixedLimiter{name: test.name}
 		if policy, quota := handler.FieldItems(l, test.result); policy != test.policy || quota != test.quota {

@@ -173,8 +173,8 @@ func (c *cache) policyFor(ctx context.Context, key string) (limiter.Policy, erro
 	if err != nil {
 		return nil, err
 	}
-	o, found := copied.byKey[stored]
-	if !found || !o.ends.IsZero() && !o.ends.After(time.Unix(0, now.wall)) {
+	o := copied.byKey[stored] // the zero override is none
+	if !o.ends.IsZero() && !o.ends.After(time.Unix(0, now.wall)) {
 		return nil, nil
 	}
 	return o.policy, o.wrong

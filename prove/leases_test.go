@@ -59,6 +59,10 @@ func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.St
 		faults[i](t, r)
 	}
 	pause(t.Context(), r, 300*time.Millisecond)
+	for tries := 0; l.told.Counts()[leases.Late] == 0 && tries < 10; tries++ { // the frozen holder held none
+		l.freezeHolder(t, r)
+		pause(t.Context(), r, 300*time.Millisecond)
+	}
 	for _, h := range l.holders {
 		h.kill(t)
 	}
