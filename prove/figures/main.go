@@ -174,7 +174,7 @@ func runs(reports []campaign.Report) string {
 			seconds += s.Seconds
 			names = append(names, s.Name)
 		}
-		if len(names) > 4 {
+		if len(names) > 3 {
 			names = []string{fmt.Sprintf("%d scenarios", len(names))}
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %.0f | %d |\n", r.Tier, strings.Join(names, ", "), r.Versions["limiter"], seconds/60, r.Seed)
