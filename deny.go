@@ -190,9 +190,10 @@ func (c *denyCache) find(op *Op, s *State) (q question, refused bool) {
 
 // keep keeps the store's state for op if it is a refusal that later ones follow from. A state with a
 // Wait is that of a row under another policy, for which this policy's formula does not hold. A take
-// that would pass was refused only because other processes kept changing the row.
+// that would pass was refused only because other processes kept changing the row. Refusals that count must
+// reach the store.
 func (c *denyCache) keep(op *Op, s *State, q question) {
-	if s.Took || s.Wait != 0 {
+	if s.Took || s.Wait != 0 || op.CountsRefusals() {
 		return
 	}
 	r := refusal{key: op.Key, policy: op.Policy, state: *s, sent: q.sent, received: c.now(op)}

@@ -25,8 +25,8 @@ func FailClosed() Option {
 }
 
 // FailOpen tells the [Limiter] to let requests pass when the store fails. The Result is Allowed
-// with [SourcePolicy], nothing is booked, and the error is nil. Only the observer of [WithObserver]
-// sees the cause.
+// with [SourcePolicy], and the error is nil. Nothing is booked, unless the outcome is unknown: then
+// nobody can cancel the booking. Only the observer of [WithObserver] sees the cause.
 //
 // FailOpen applies only to errors for which [StoreFailed] returns true: those of the classes
 // [ErrNotApplied] and [ErrOutcomeUnknown]. An invalid argument, a misconfigured store, a busy key

@@ -67,7 +67,7 @@ func run(t *testing.T, name string, n int64, test func(f *fixture)) {
 				now := clocks()
 				return instant{now.wall + f.apart.Load(), now.mono}
 			}
-			f.l = f.limiter(f.store, hourly)
+			f.l = f.limiter(f.store, hourly, limiter.WithTimeout(time.Minute)) // a test ends a statement when it likes
 			test(f)
 		})
 	})

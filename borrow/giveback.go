@@ -43,11 +43,8 @@ func (s *Store) end(sh *shard, e *entry, now instant, reset bool) {
 }
 
 // giveBack gives tokens back by one statement, which is not repeated.
-func (s *Store) giveBack(ctx context.Context, back limiter.Op) {
-	if back.Cost == 0 {
-		return
-	}
-	state, err := s.doApart(ctx, back)
+func (s *Store) giveBack(back limiter.Op) {
+	state, err := s.doApart(context.Background(), back)
 	sh := s.shardOf(&back)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -71,16 +68,9 @@ func (s *Store) giveBackNow(e *entry, back limiter.Op) {
 	e.back = done
 	s.busy.Go(func() {
 		defer close(done)
-		s.giveBack(context.Background(), back)
+		s.giveBack(back)
 		<-before
 	})
-}
-
-// giveUp gives back what the holding of a removed entry has. The caller has locked the shard.
-func (s *Store) giveUp(sh *shard, e *entry, now instant) {
-	if e != nil {
-		s.giveBackNow(e, sh.release(e, &e.holding, now, false))
-	}
 }
 
 var closed = func() chan struct{} {

@@ -11,7 +11,8 @@ import (
 
 const (
 	shards = 64
-	// maxHoldings is how many keys a Store remembers. Each takes up to 0.5 kB and the key itself.
+	// maxHoldings is how many keys a Store remembers, apart from those whose tokens it gives back. Each takes up to
+	// 0.5 kB and the key itself.
 	maxHoldings = 65_536
 )
 
@@ -50,32 +51,39 @@ func (s *Store) shardOf(op *limiter.Op) *shard {
 	return &s.shards[(maphash.String(seed, op.Key)+31*maphash.String(seed, op.Name))%shards]
 }
 
-// entry returns the entry of a key, and adds one if there is none. If that are too many, it removes the one
-// that was used least recently, and returns it.
-func (sh *shard) entry(op *limiter.Op) (e, removed *entry) {
-	if e = sh.entries[id{op.Name, op.Key}]; e != nil {
+// entry returns the entry of a key, and adds one if there is none. If that are too many, it removes others. The
+// caller has locked the shard.
+func (s *Store) entry(sh *shard, op *limiter.Op, now instant) *entry {
+	if e := sh.entries[id{op.Name, op.Key}]; e != nil {
 		sh.used.MoveToFront(e.place)
 		e.timeout = op.Timeout
-		return e, nil
+		return e
 	}
-	if sh.used.Len() >= maxHoldings/shards {
-		removed = sh.removeOldest()
+	for sh.used.Len() >= maxHoldings/shards && s.removeOldest(sh, now) {
 	}
-	e = &entry{id: id{op.Name, op.Key}, back: closed, timeout: op.Timeout}
+	e := &entry{id: id{op.Name, op.Key}, back: closed, timeout: op.Timeout}
 	e.place = sh.used.PushFront(e)
 	sh.entries[e.id] = e
-	return e, removed
+	return e
 }
 
-// removeOldest removes the entry that was used least recently. It keeps those that somebody works on.
-func (sh *shard) removeOldest() *entry {
+// removeOldest removes the entry that was used least recently, if it holds no tokens. Otherwise it starts to
+// give them back, and reports false: the entry stays for that time, because a Reset of its key must wait. It
+// keeps the entries that somebody works on.
+func (s *Store) removeOldest(sh *shard, now instant) bool {
 	for place := sh.used.Back(); place != nil; place = place.Prev() {
-		if e := place.Value.(*entry); !e.running && e.barred == 0 {
-			sh.remove(e)
-			return e
+		e := place.Value.(*entry)
+		if e.running || e.barred > 0 || !isClosed(e.back) {
+			continue
 		}
+		if e.tokens > 0 {
+			s.giveBackNow(e, sh.release(e, &e.holding, now, false))
+			return false
+		}
+		sh.remove(e)
+		return true
 	}
-	return nil
+	return false
 }
 
 func (sh *shard) remove(e *entry) {

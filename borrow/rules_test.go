@@ -316,12 +316,12 @@ func TestMostHoldings(t *testing.T) {
 	run(t, "one that is in use is not", 100, func(f *fixture) {
 		sh := &f.store.shards[0]
 		for i := range maxHoldings/shards + 1 {
-			e, removed := sh.entry(&limiter.Op{Name: "test", Key: fmt.Sprint(i)})
+			e := f.store.entry(sh, &limiter.Op{Name: "test", Key: fmt.Sprint(i)}, instant{})
 			if i == 0 {
 				e.barred = 1
 			}
-			if removed != nil && removed.key != "1" || (removed != nil) != (i == maxHoldings/shards) {
-				f.Fatalf("entry %d removed %+v, want the second", i, removed)
+			if _, second := sh.entries[id{"test", "1"}]; second != (i > 0 && i < maxHoldings/shards) {
+				f.Fatalf("after entry %d the second is there: %t", i, second)
 			}
 		}
 	})

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +23,7 @@ type Store struct {
 	ttl     time.Duration
 	clocks  func() instant
 	off     atomic.Bool           // all takes go to the inner store
-	answers atomic.Uint64         // of the inner store, to operations on single keys
+	answers atomic.Uint64         // of the inner store
 	busy    sync.WaitGroup        // goroutines that borrow or give back
 	closing atomic.Bool           // Shutdown was called
 	failed  atomic.Pointer[error] // of the first refund that failed since
@@ -68,7 +70,7 @@ func New(store limiter.Store, n int64, ttl time.Duration) (*Store, error) {
 func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	p, ok := op.Policy.(bucket)
 	switch {
-	case !ok || s.off.Load():
+	case !ok || s.off.Load() && (op.Kind == limiter.OpTake || op.Kind == limiter.OpTakeUpTo):
 	case op.Kind == limiter.OpTake && op.MaxWait == 0 && op.At == 0 && op.Cost >= 1:
 		return s.take(ctx, &op, p)
 	case op.Kind == limiter.OpTake || op.Kind == limiter.OpTakeUpTo:
@@ -76,7 +78,9 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	case op.Kind != limiter.OpLook:
 		return s.change(ctx, &op)
 	}
-	return s.do(ctx, op)
+	state, err := s.do(ctx, op)
+	s.doNotKeep(&op, &state)
+	return state, err
 }
 
 // DoAll implements [limiter.AllStore]. It counts borrowed tokens as taken.
@@ -90,7 +94,36 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 			s.convert(ctx, &ops[i], p)
 		}
 	}
-	return all.DoAll(ctx, ops)
+	states, err := all.DoAll(ctx, ops)
+	if err == nil {
+		s.answers.Add(1)
+	}
+	for i := range states {
+		s.doNotKeep(&ops[i], &states[i])
+	}
+	return states, err
+}
+
+// doNotKeep sets the Wait of a refused take if tokens of its key are held or on their way. A deny cache keeps no
+// state with a Wait, and must not keep this one: these tokens may let later takes pass.
+func (s *Store) doNotKeep(op *limiter.Op, st *limiter.State) {
+	p, ok := op.Policy.(bucket)
+	if !ok || st.Took || op.Kind != limiter.OpTake && op.Kind != limiter.OpTakeUpTo {
+		return
+	}
+	sh := s.shardOf(op)
+	sh.mu.Lock()
+	e := sh.entries[id{op.Name, op.Key}]
+	owed := e != nil && (e.tokens > 0 || e.running || !isClosed(e.back))
+	sh.mu.Unlock()
+	if owed {
+		cost := op.Cost
+		if op.Kind == limiter.OpTakeUpTo {
+			cost = 1
+		}
+		deficit := max(0, st.Row.FullAt-st.Now) + (cost-p.Capacity)*int64(p.Step())
+		st.Wait = max(0, deficit-int64(op.MaxWait))
+	}
 }
 
 // convert ends the holding of a key if the policy of op, which the store decides, is another one. It waits for
@@ -116,8 +149,7 @@ func (s *Store) change(ctx context.Context, op *limiter.Op) (limiter.State, erro
 	sh := s.shardOf(op)
 	sh.mu.Lock()
 	now := s.clocks()
-	e, removed := sh.entry(op)
-	s.giveUp(sh, removed, now)
+	e := s.entry(sh, op, now)
 	s.end(sh, e, now, op.Kind == limiter.OpReset)
 	e.barred++
 	back := e.back
@@ -146,13 +178,7 @@ func (s *Store) Shutdown(ctx context.Context) error {
 	for first := range shutdownWorkers {
 		workers.Go(func() {
 			for i := first; i < shards; i += shutdownWorkers {
-				for ctx.Err() == nil {
-					e, back := s.removeAny(&s.shards[i])
-					if e == nil {
-						break
-					}
-					s.giveBack(ctx, back)
-				}
+				s.endAll(ctx, &s.shards[i])
 			}
 		})
 	}
@@ -174,18 +200,22 @@ func (s *Store) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// removeAny removes an entry, if there is any, and ends it. It returns the refund to send.
-func (s *Store) removeAny(sh *shard) (e *entry, back limiter.Op) {
+// endAll ends the holdings of a shard, one after another. The entries stay, because a Reset must find them and
+// wait for what is given back.
+func (s *Store) endAll(ctx context.Context, sh *shard) {
 	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if place := sh.used.Back(); place != nil {
-		e = place.Value.(*entry)
-		now := s.clocks()
-		back = sh.release(e, &e.holding, now, false)
-		sh.remove(e)
-		s.end(sh, e, now, false)
+	entries := slices.Collect(maps.Values(sh.entries))
+	sh.mu.Unlock()
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return
+		}
+		sh.mu.Lock()
+		s.end(sh, e, s.clocks(), false)
+		back := e.back
+		sh.mu.Unlock()
+		await(ctx, back)
 	}
-	return e, back
 }
 
 // Stats counts what a [Store] has done since it was made. Of tokens it is their number.

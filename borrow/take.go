@@ -50,8 +50,7 @@ func (s *Store) take(ctx context.Context, op *limiter.Op, p bucket) (limiter.Sta
 	sh := s.shardOf(op)
 	sh.mu.Lock()
 	now := s.clocks() // under the lock: a holding may have waited for it
-	e, removed := sh.entry(op)
-	s.giveUp(sh, removed, now)
+	e := s.entry(sh, op, now)
 	if e.policy != p {
 		s.end(sh, e, now, false)
 		e.policy = p
@@ -107,11 +106,11 @@ func (s *Store) tooLarge(e *entry, cost int64, now instant) bool {
 func (s *Store) wait(sh *shard, w *waiter) (limiter.State, error) {
 	var limit <-chan time.Time
 	if w.op.Timeout > 0 {
-		timer := time.NewTimer(w.op.Timeout)
-		defer timer.Stop()
-		limit = timer.C
+		ticker := time.NewTicker(w.op.Timeout)
+		defer ticker.Stop()
+		limit = ticker.C
 	}
-	for {
+	for again := false; ; {
 		select {
 		case <-w.done:
 			if w.store {
@@ -124,11 +123,12 @@ func (s *Store) wait(sh *shard, w *waiter) (limiter.State, error) {
 				return limiter.State{}, fmt.Errorf("borrow: %w: %w", limiter.ErrCanceled, w.ctx.Err())
 			}
 		case <-limit:
-			limit = nil
 			sh.mu.Lock()
-			sent, answered := w.sent, s.answers.Load() != w.answers // the store keeps the time of a statement
+			sent, answered := w.sent, s.answers.Load() != w.answers
 			sh.mu.Unlock()
-			if sent || !sh.leave(w) {
+			// The store keeps the time of a statement, but another take of it may have more.
+			if sent && !again || !sh.leave(w) {
+				again = true
 				continue
 			}
 			if answered {

@@ -107,7 +107,9 @@ func TestWaitingTakes(t *testing.T) {
 			testenv.Must(f, err)
 			f.sent()
 			release := f.block(limiter.OpTakeUpTo)
-			test(f, release, f.ask(ctx, cost))
+			first := f.ask(ctx, cost)
+			f.l = f.limiter(f.store, hourly)
+			test(f, release, first)
 		})
 	}
 	during("are granted by a borrow that was sent before", 2, 1, func(f *fixture, release func(error), first <-chan answer) {
@@ -154,13 +156,18 @@ func TestWaitingTakes(t *testing.T) {
 		busy := f.ask(ctx, 1)
 		testenv.Must(f, testenv.ErrorOf(f.l.Allow(ctx, "other")))
 		f.refused(busy, limiter.ErrKeyBusy, limiter.ErrNotApplied)
+		busy = f.ask(ctx, 1)
+		testenv.Must(f, testenv.ErrorOf(limiter.AllowAll(ctx, limiter.Claim{Limiter: f.l, Key: "other"}, limiter.Claim{Limiter: f.l, Key: "third"})))
+		f.refused(busy, limiter.ErrKeyBusy, limiter.ErrNotApplied)
 		third := f.ask(ctx, 1)
 		<-time.After(limiter.DefaultTimeout / 2)
 		release(nil)
 		f.granted(first) // the store keeps its time
-		<-time.After(2 * limiter.DefaultTimeout)
+		<-time.After(limiter.DefaultTimeout)
 		release(nil)
 		f.refused(third)
+		f.refused(f.ask(ctx, 1), limiter.ErrNotApplied) // the statement of another limiter's takes may have more time
+		release(nil)
 	})
 	during("are too many if they time out while the store answers", 1, 5, func(f *fixture, release func(error), first <-chan answer) {
 		<-time.After(ttl - 1)

@@ -31,11 +31,12 @@ func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call
 		return nil
 	}
 	next, states := applyAll(r, calls)
+	look := calls[0].Op.Kind == limiter.OpLook // it converts a row, if that is possible at once
 	won, err := s.swapIfChanged(ctx, db, t, calls, r.row, next)
-	if err != nil {
+	if err != nil && !(look && s.boundsWaits && isLocked(err)) {
 		return err
 	}
-	if !won && calls[0].Op.Kind != limiter.OpLook {
+	if !won && !look {
 		return s.settleLocked(ctx, db, t, calls)
 	}
 	decideAll(calls, states)

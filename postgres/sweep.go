@@ -117,7 +117,7 @@ func (s *Store) sweepPages(ctx context.Context, t *table, from, limit int64) (fo
 	}
 	found.Removed = swept.removed
 	found.Total = swept.blocks
-	if swept.locked == limit { // there may be more expired rows in the range
+	if swept.locked == limit && swept.removed > 0 { // there may be more expired rows in the range
 		found.Last.Block, swept.took = from, max(swept.took, rangeTime)
 	} else {
 		found.Last.Block = from + pages

@@ -63,11 +63,11 @@ func (s *Sweeper) Progress(tables int) (p Progress) {
 }
 
 // Continue makes the next sweep begin at a position that [Sweeper.Progress] returned. blocks says
-// whether the cursors of the tables are blocks.
+// whether the cursors of the tables are blocks. The error does not quote the position, which may hold a key.
 func (s *Sweeper) Continue(position string, tables int, blocks bool) error {
 	parts := strings.Split(position, ",")
 	positions := map[int]Cursor{}
-	valid := len(parts) == tables
+	valid := len(parts) == tables || position == "" // no sweep has begun
 	for i, part := range parts {
 		if part == "" { // of a table that the sweep did not reach
 			continue
@@ -77,7 +77,7 @@ func (s *Sweeper) Continue(position string, tables int, blocks bool) error {
 		positions[i] = at
 	}
 	if !valid {
-		return fmt.Errorf("%w: the position of a sweep is %q; pass one that a sweep of this database returned", limiter.ErrInvalid, position)
+		return fmt.Errorf("%w: the position is not one of a sweep; pass one that a sweep of this database returned", limiter.ErrInvalid)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
