@@ -29,7 +29,7 @@ func TestInterpretError(t *testing.T) {
 		errs        []error
 	}{
 		{notApplied, notApplied, true, []error{
-			&coded{5, "SQLITE_BUSY"}, &coded{517, "SQLITE_BUSY_SNAPSHOT"}, &coded{6, "SQLITE_LOCKED"}, &coded{15, "SQLITE_PROTOCOL"},
+			&coded{5, "SQLITE_BUSY"}, &coded{517, "SQLITE_BUSY_SNAPSHOT"}, &coded{261, "SQLITE_BUSY_RECOVERY"}, &coded{6, "SQLITE_LOCKED"}, &coded{15, "SQLITE_PROTOCOL"},
 			&coded{17, "SQLITE_SCHEMA"}, &coded{4, "SQLITE_ABORT"}, fmt.Errorf("driver: %w", &coded{5, "a wrapped code"}),
 			errors.New("database is locked"), sql.ErrTxDone, errors.New("sql: database is closed"), errors.New("sql: statement is closed"),
 		}},

@@ -15,10 +15,23 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-const (
-	checkpointLock = 121 // the byte of -shm that a connection locks while it copies: WAL_CKPT_LOCK
-	lockOpenFile   = 37  // F_OFD_SETLK of fcntl: unlike F_SETLK, it also keeps this process out
-)
+// lockCopies keeps all processes from copying the log, as one that copies it does.
+func lockCopies(t *testing.T, path string) (unlock func()) {
+	t.Helper()
+	const (
+		checkpointLock = 121 // the byte of -shm that a connection locks while it copies: WAL_CKPT_LOCK
+		lockOpenFile   = 37  // F_OFD_SETLK of fcntl: unlike F_SETLK, it also keeps this process out
+	)
+	shared, err := os.OpenFile(path+"-shm", os.O_RDWR, 0)
+	must(t, err)
+	t.Cleanup(func() { _ = shared.Close() }) // closing it earlier would drop SQLite's locks in this process
+	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: checkpointLock, Len: 1}
+	must(t, syscall.FcntlFlock(shared.Fd(), lockOpenFile, &lock))
+	return func() {
+		lock.Type = syscall.F_UNLCK
+		must(t, syscall.FcntlFlock(shared.Fd(), lockOpenFile, &lock))
+	}
+}
 
 // A full disk stops new keys, and nothing else. The takes before decide how long the log is, and their
 // keys decide which pages are in the log alone.
@@ -49,13 +62,7 @@ func TestFaultsOfAFullDisk(t *testing.T) {
 				}
 			}
 			// While another process copies the log, takes wait for it.
-			shared, err := os.OpenFile(filepath.Join(disk, "limiter.db-shm"), os.O_RDWR, 0)
-			must(t, err)
-			t.Cleanup(func() { _ = shared.Close() }) // closing it earlier would drop SQLite's locks in this process
-			lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: checkpointLock, Len: 1}
-			must(t, syscall.FcntlFlock(shared.Fd(), lockOpenFile, &lock))
-			lock.Type = syscall.F_UNLCK
-			time.AfterFunc(200*time.Millisecond, func() { _ = syscall.FcntlFlock(shared.Fd(), lockOpenFile, &lock) })
+			time.AfterFunc(200*time.Millisecond, lockCopies(t, filepath.Join(disk, "limiter.db")))
 			existing()
 			p.wantFailures(1, nil)
 			p.wantFailures(4, nil)

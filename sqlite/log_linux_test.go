@@ -6,14 +6,11 @@
 package sqlite_test
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -102,25 +99,18 @@ func TestLogAfterALongReader(t *testing.T) {
 	traffic(16<<20 + 1<<16)
 }
 
-// Three Stores, as three processes have, write as much as they can.
-func TestLogUnderFullLoad(t *testing.T) {
-	skipShort(t, "it writes a long log")
-	const stores, callers, duration, most = 3, 16, time.Second, 64 << 20
-	path := filepath.Join(tmpfs(t, 4*most), "log.db")
-	open := make([]*sqlite.Store, stores)
-	for i := range open {
-		open[i] = openPath(t, path)
-	}
+// load takes from the keys by each of the Stores, and returns how long the log was at most.
+func load(t *testing.T, path string, keys int, duration time.Duration, stores ...*sqlite.Store) int64 {
+	t.Helper()
+	const callers = 16
 	begin := time.Now()
 	var calls, longest atomic.Int64
 	var all sync.WaitGroup
-	for w := range stores * callers {
-		l := newLimiter(t, open[w%stores], "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour})
+	for w := range callers * len(stores) {
+		l := newLimiter(t, stores[w%len(stores)], "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour})
 		all.Go(func() {
 			for i := w; time.Since(begin) < duration; i++ {
-				if _, err := l.Allow(t.Context(), fmt.Sprint(i*7919%20_000)); err != nil {
-					t.Error(err)
-				}
+				allow(t, l, fmt.Sprint(i*7919%keys))
 				calls.Add(1)
 				if i%16 == 0 {
 					longest.Store(max(longest.Load(), logSize(t, path)))
@@ -130,7 +120,15 @@ func TestLogUnderFullLoad(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("%d calls, the log had %d bytes at most", calls.Load(), longest.Load())
-	if n := longest.Load(); n > most {
+	return longest.Load()
+}
+
+// Three Stores, as three processes have, write as much as they can.
+func TestLogUnderFullLoad(t *testing.T) {
+	skipShort(t, "it writes a long log")
+	const most = 64 << 20
+	path := filepath.Join(tmpfs(t, 4*most), "log.db")
+	if n := load(t, path, 20_000, time.Second, openPath(t, path), openPath(t, path), openPath(t, path)); n > most {
 		t.Errorf("the log has %d bytes, want %d at most", n, most)
 	}
 }
@@ -139,42 +137,17 @@ func TestLogUnderFullLoad(t *testing.T) {
 // writing. The log is short again soon after it continues.
 func TestLogOfAFrozenProcess(t *testing.T) {
 	skipShort(t, "it writes a long log")
-	const callers, caught, most = 8, 3, 64 << 20
+	const keys, most = 100, 64 << 20
 	path := filepath.Join(tmpfs(t, 8*most), "log.db")
 	store := openPath(t, path)
-	l := newLimiter(t, store, "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour})
-	must(t, takeFor(t.Context(), l, callers, 0))
-	shared, err := os.Open(path + "-shm") // to close it earlier would end the locks of this process
-	must(t, err)
-	t.Cleanup(func() { _ = shared.Close() })
-	process := testenv.Self(t, "SQLITE_TEST_BUSY="+path)
-	ended := testenv.StartTogether(t, []*exec.Cmd{process}, nil)
-	busy, rounds := 0, 0
-	for begin := time.Now(); busy < caught && time.Since(begin) < 15*time.Second; rounds++ {
-		<-time.After(5 * time.Millisecond) // it alone writes, and so copies
-		must(t, process.Process.Signal(syscall.SIGSTOP))
-		lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: checkpointLock, Len: 1}
-		must(t, syscall.FcntlFlock(shared.Fd(), syscall.F_GETLK, &lock))
-		if lock.Type != syscall.F_UNLCK {
-			busy++
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // it may hold the write lock as well
-			_ = takeFor(ctx, l, callers, 50*time.Millisecond)
-			cancel()
-		}
-		must(t, process.Process.Signal(syscall.SIGCONT))
-	}
-	if busy == 0 {
-		t.Errorf("%d of %d freezes were in mid-copy, want one at least", busy, rounds)
-	}
-	for range 5 {
-		must(t, takeFor(t.Context(), l, callers, 100*time.Millisecond))
-	}
-	t.Logf("%d of %d freezes were in mid-copy; the log has %d bytes", busy, rounds, logSize(t, path))
+	load(t, path, keys, 200*time.Millisecond, store)
+	unlock := lockCopies(t, path)
+	load(t, path, keys, 300*time.Millisecond, store)
+	unlock()
+	load(t, path, keys, 500*time.Millisecond, store)
 	if n := logSize(t, path); n > most {
 		t.Errorf("the log has %d bytes, want %d at most", n, most)
 	}
-	must(t, os.WriteFile(path+".stop", nil, 0o600))
-	<-ended
 }
 
 func logSize(t *testing.T, path string) int64 {

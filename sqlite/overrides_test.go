@@ -5,30 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/sqlite"
 )
-
-func TestOverrides(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1_800_000_000, 0)
-	for name, open := range openers {
-		store := open(t)
-		store.SetClock(func() time.Time { return now })
-		for i, expires := range []any{now.UnixNano() + 1, now.UnixNano(), nil} {
-			execute(t, store, `INSERT INTO limiter_overrides (limiter, key, kind, capacity, period, note, expires_at)
-				VALUES ('l', $1, 'window', $2, 1000000000, 'by Ann', $3)`, []byte{byte(i)}, i+1, expires)
-		}
-		list, err := store.Overrides(t.Context(), "l", 10)
-		if err != nil || len(list) != 2 || list[0].Key != "\x00" || list[1].Key != "\x02" ||
-			!list[0].ExpiresAt.Equal(now.Add(1)) || !list[1].ExpiresAt.IsZero() || list[1].Note != "by Ann" ||
-			list[1].Policy != limiter.Policy(limiter.FixedWindow{Limit: 3, Window: time.Second}) {
-			t.Errorf("%s: Overrides = %+v, %v; want the first and the third", name, list, err)
-		}
-	}
-}
 
 func TestErrorsOfOverrides(t *testing.T) {
 	t.Parallel()

@@ -83,7 +83,7 @@ func TestReadThatFailsInItsMiddle(t *testing.T) {
 }
 
 // fileOf returns the path of the file of a Store.
-func fileOf(t *testing.T, store *sqlite.Store) (path string) {
+func fileOf(t testing.TB, store *sqlite.Store) (path string) {
 	t.Helper()
 	must(t, store.DB().QueryRowContext(t.Context(), "SELECT file FROM pragma_database_list").Scan(&path))
 	return path

@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -21,7 +22,7 @@ var must = testenv.Must
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	for name, open := range openers {
+	test := func(name string, open func(t testing.TB) *sqlite.Store, as func(t testing.TB, store *sqlite.Store) limiter.Store) {
 		t.Run(name, func(t *testing.T) {
 			if name != "file" {
 				skipShort(t, "it repeats the scripts on another pool")
@@ -34,11 +35,40 @@ func TestStore(t *testing.T) {
 						checkTypes(t, store)
 					}
 				})
-				return store
+				return as(t, store)
 			})
 		})
 	}
+	for name, open := range openers {
+		test(name, open, func(_ testing.TB, store *sqlite.Store) limiter.Store { return store })
+	}
+	test("two Stores on one file", openFile, func(t testing.TB, store *sqlite.Store) limiter.Store {
+		return &inTurn{Store: store, other: openOnly(t, fileOf(t, store))}
+	})
 }
+
+// inTurn asks two Stores in turn, as two processes ask.
+type inTurn struct {
+	*sqlite.Store
+	other *sqlite.Store
+	asked atomic.Int64
+}
+
+func (s *inTurn) next() *sqlite.Store { return []*sqlite.Store{s.Store, s.other}[s.asked.Add(1)%2] }
+
+func (s *inTurn) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	return s.next().Do(ctx, op)
+}
+
+func (s *inTurn) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	return s.next().DoAll(ctx, ops)
+}
+
+func (s *inTurn) Sweep(ctx context.Context, limit int64) (int64, error) {
+	return s.next().Sweep(ctx, limit)
+}
+
+func (s *inTurn) Close() error { return errors.Join(s.Store.Close(), s.other.Close()) }
 
 func TestStoreWhoseClockIsSteppedBack(t *testing.T) {
 	t.Parallel()

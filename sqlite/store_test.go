@@ -17,34 +17,6 @@ import (
 
 var day = limiter.TokenBucket{Capacity: 2, Refill: 2, Interval: 48 * time.Hour}
 
-func TestStoredRows(t *testing.T) {
-	t.Parallel()
-	store := openFile(t)
-	ctx, now := t.Context(), t0.UnixNano()
-	bucket := newLimiter(t, store, "b", day, at(t0))
-	window := newLimiter(t, store, "w", limiter.FixedWindow{Limit: 3, Window: 24 * time.Hour}, at(t0))
-	counted := newLimiter(t, store, "c", limiter.FixedWindow{Limit: 1, Window: 24 * time.Hour, CountRejected: true}, at(t0))
-	key := "k\x00\xff'"
-	for _, l := range []*limiter.Limiter{bucket, window} {
-		must(t, testenv.ErrorOf(l.AllowN(ctx, key, 2)))
-	}
-	for range 3 {
-		must(t, testenv.ErrorOf(counted.Allow(ctx, key)))
-	}
-	const h24 = int64(24 * time.Hour)
-	wants := map[string]string{
-		`SELECT limiter, hex(key), full_at, at, step, capacity, granted FROM limiter_token_buckets`: fmt.Sprintln(
-			"b", "6B00FF27", now+2*h24, now, h24, 2, 1),
-		`SELECT limiter, hex(key), window_start, win, lim, used, at, granted FROM limiter_fixed_windows ORDER BY limiter`: fmt.Sprintln(
-			"c", "6B00FF27", now-now%h24, h24, 1, 3, now, 1) + fmt.Sprintln("w", "6B00FF27", now-now%h24, h24, 3, 2, now, 1),
-	}
-	for query, want := range wants {
-		if got := dump(t, store, query); got != want {
-			t.Errorf("%s:\n got %s\nwant %s", query, got, want)
-		}
-	}
-}
-
 func dump(t *testing.T, store *sqlite.Store, query string) string {
 	t.Helper()
 	rows, err := store.DB().QueryContext(t.Context(), query)
@@ -132,27 +104,4 @@ func TestSchemaVersion(t *testing.T) {
 	}
 	must(t, testenv.ErrorOf(store.Sweep(t.Context(), 1)))
 	must(t, testenv.ErrorOf(store.Overrides(t.Context(), "l", 1)))
-}
-
-func TestCheckWritesNothing(t *testing.T) {
-	t.Parallel()
-	for name, store := range map[string]*sqlite.Store{"file": openFile(t), "own pool": newStore(t, openPool(t, ""))} {
-		conn, err := store.DB().Conn(t.Context())
-		must(t, err)
-		defer conn.Close()
-		version := func() (n int64) {
-			t.Helper()
-			must(t, conn.QueryRowContext(t.Context(), "PRAGMA data_version").Scan(&n))
-			return n
-		}
-		before := version()
-		must(t, store.Check(t.Context()))
-		if after := version(); after != before {
-			t.Errorf("%s: data_version was %d before Check, is %d after it", name, before, after)
-		}
-		allow(t, newLimiter(t, store, "l", day), "key")
-		if after := version(); after == before {
-			t.Errorf("%s: data_version does not tell of a take", name)
-		}
-	}
 }
