@@ -93,10 +93,28 @@ func (d database) cli(t *testing.T, args ...string) string {
 	return text
 }
 
+// A reader of docs/operations.md needs no clone: its commands find the files by the go.mod of the reader's module.
 func TestGoose(t *testing.T) {
 	t.Parallel()
-	test := func(t *testing.T, d database) {
-		d.cli(t, "up")
+	page, err := os.ReadFile("../docs/operations.md")
+	must(t, err)
+	line := func(beginning string) string {
+		command := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(beginning) + `.*$`).FindString(string(page))
+		if command == "" {
+			t.Fatalf("docs/operations.md has no command that begins with %s", beginning)
+		}
+		return command + "\n"
+	}
+	_, version, _ := strings.Cut(strings.TrimSpace(line("go install -tags ")), "@")
+	if program, err := goose(); err == nil && filepath.Base(filepath.Dir(program)) != "goose-"+version {
+		t.Errorf("docs/operations.md installs goose %s, the tests run %s", version, program)
+	}
+	scripts := map[migrations.Dialect]string{
+		migrations.Postgres: line("dir=") + line(`goose -dir "$dir/postgres" -table public.`),
+		migrations.SQLite:   line("dir=") + strings.Replace(line(`goose -dir "$dir/sqlite"`), "app.db", `"$DATABASE_URL"`, 1),
+	}
+	test := func(t *testing.T, d database, up func()) {
+		up()
 		d.wantGolden(t)
 		d.wantUsable(t)
 		d.down(t)
@@ -124,38 +142,11 @@ func TestGoose(t *testing.T) {
 		d.wantEmpty(t)
 	}
 	onEach(t, func(t *testing.T, d database) {
-		test(t, d)
+		test(t, d, func() { d.shell(t, scripts[d.dialect]) })
 		if d.dialect == migrations.Postgres {
-			test(t, d.in(t, "app"))
+			d = d.in(t, "app")
+			test(t, d, func() { d.cli(t, "up") })
 		}
-	})
-}
-
-// A reader of the page needs no clone: the commands find the files by the go.mod of the reader's module.
-func TestGooseCommandsOfTheOperationsPage(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../docs/operations.md")
-	must(t, err)
-	line := func(beginning string) string {
-		command := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(beginning) + `.*$`).FindString(string(page))
-		if command == "" {
-			t.Fatalf("docs/operations.md has no command that begins with %s", beginning)
-		}
-		return command + "\n"
-	}
-	_, version, _ := strings.Cut(strings.TrimSpace(line("go install -tags ")), "@")
-	if program, err := goose(); err == nil && filepath.Base(filepath.Dir(program)) != "goose-"+version {
-		t.Errorf("docs/operations.md installs goose %s, the tests run %s", version, program)
-	}
-	onEach(t, func(t *testing.T, d database) {
-		script := line("dir=") + line(`goose -dir "$dir/postgres" -table public.`)
-		if d.dialect == migrations.SQLite {
-			script = line("dir=") + line(`goose -dir "$dir/sqlite"`)
-			script = strings.Replace(script, "app.db", `"$DATABASE_URL"`, 1)
-		}
-		d.shell(t, script)
-		d.up(t) // nothing to do
-		d.wantGolden(t)
 	})
 }
 

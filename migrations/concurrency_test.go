@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -51,7 +50,7 @@ func (d database) together(t *testing.T, n int, params []string, run ...migratio
 	return errors.Join(errs...)
 }
 
-func TestUpAtOnceSQLite(t *testing.T) {
+func TestUpAtOnce(t *testing.T) {
 	t.Parallel()
 	for mode, params := range sqliteModes {
 		t.Run(mode, func(t *testing.T) {
@@ -63,15 +62,17 @@ func TestUpAtOnceSQLite(t *testing.T) {
 				must(t, d.together(t, 8, params, migrations.Down))
 				d.wantEmpty(t)
 			}
-			d := onSQLite(t)
-			var processes []*exec.Cmd
-			for range 4 {
-				processes = append(processes, testenv.Self(t, childDSN+"="+with(d.dsn, params...)))
-			}
-			<-testenv.StartTogether(t, processes, nil)
-			d.wantGolden(t)
 		})
 	}
+	onPostgres(t, func(t *testing.T, d database) {
+		must(t, d.together(t, 4, nil, migrations.Up))
+		d.wantGolden(t)
+		// The connections are still open, and hold no lock.
+		if locks := d.count(t, `SELECT count(*) FROM pg_locks
+			WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); locks != 0 {
+			t.Errorf("%d advisory locks are held after Up, want 0", locks)
+		}
+	})
 }
 
 func TestUpAndDownAtOnce(t *testing.T) {
@@ -84,19 +85,6 @@ func TestUpAndDownAtOnce(t *testing.T) {
 			d.wantUsable(t)
 			d.wantGolden(t)
 			d.down(t)
-		}
-	})
-}
-
-func TestUpAtOncePostgreSQL(t *testing.T) {
-	t.Parallel()
-	onPostgres(t, func(t *testing.T, d database) {
-		must(t, d.together(t, 4, nil, migrations.Up))
-		d.wantGolden(t)
-		// The connections are still open, and hold no lock.
-		if locks := d.count(t, `SELECT count(*) FROM pg_locks
-			WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); locks != 0 {
-			t.Errorf("%d advisory locks are held after Up, want 0", locks)
 		}
 	})
 }

@@ -7,21 +7,17 @@ import (
 	"path/filepath"
 	"testing"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	_ "modernc.org/sqlite"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/dbtest"
-	"github.com/sqlimit/limiter/internal/rowlist"
-	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-func openDB(t *testing.T, driver, dsn string) *sql.DB {
+func openFile(t *testing.T) *sql.DB {
 	t.Helper()
-	db, err := sql.Open(driver, dsn)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "limiter.db"))
 	testenv.Must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
@@ -29,7 +25,7 @@ func openDB(t *testing.T, driver, dsn string) *sql.DB {
 
 func TestVersionStore(t *testing.T) {
 	t.Parallel()
-	db := openDB(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "limiter.db"))
+	db := openFile(t)
 	store, err := newVersionStore(config{dialect: SQLite})
 	testenv.Must(t, err)
 	one := database.InsertRequest{Version: 1}
@@ -52,7 +48,7 @@ func TestGoMigrationsOfTheApplication(t *testing.T) {
 	theirs := func(context.Context, *sql.Tx) error { return errors.New("somebody else's migration ran") }
 	goose.AddNamedMigrationContext("00002_theirs.go", theirs, theirs)
 	t.Cleanup(goose.ResetGlobalMigrations)
-	db := openDB(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "limiter.db"))
+	db := openFile(t)
 	testenv.Must(t, Up(t.Context(), SQLite, db))
 	if list, err := Status(t.Context(), SQLite, db); err != nil || len(list) != 1 {
 		t.Errorf("Status: %v, %v; want one migration", list, err)
@@ -60,32 +56,11 @@ func TestGoMigrationsOfTheApplication(t *testing.T) {
 	testenv.Must(t, Down(t.Context(), SQLite, db))
 }
 
-func TestFieldsScanLists(t *testing.T) {
+func TestListsThatAreNone(t *testing.T) {
 	t.Parallel()
-	table := Table{table: &tables.Table{Fields: func(to []any, row *limiter.Row) []any {
-		return append(to, &row.Start, rowlist.Part{Row: &row.List, Of: 1})
-	}}}
-	check := func(t *testing.T, db *sql.DB, full, empty, wrong string) {
-		t.Helper()
-		scan := func(query string) (row limiter.Row, err error) {
-			err = db.QueryRowContext(t.Context(), query).Scan(table.Fields(&row)...)
-			return row, err
-		}
-		for query, want := range map[string]limiter.Row{full: {Start: 7, List: rowlist.Of(1, -2, 1<<62)}, empty: {Start: 7}} {
-			if row, err := scan(query); err != nil || row != want {
-				t.Errorf("%s: %+v, %v; want %+v", query, row, err, want)
-			}
-		}
-		if _, err := scan(wrong); !errors.Is(err, limiter.ErrMisconfigured) {
-			t.Errorf("%s: %v, want ErrMisconfigured", wrong, err)
+	for _, from := range []any{int64(1), nil, "1", "{1", "{{1},{2}}"} {
+		if err := (listField{}).Scan(from); !errors.Is(err, limiter.ErrMisconfigured) {
+			t.Errorf("Scan(%v): %v, want ErrMisconfigured", from, err)
 		}
 	}
-	t.Run("SQLite", func(t *testing.T) {
-		t.Parallel()
-		check(t, openDB(t, "sqlite", ":memory:"), "SELECT 7, x'0000000000000001fffffffffffffffe4000000000000000'", "SELECT 7, x''", "SELECT 7, 1")
-	})
-	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
-		t.Parallel()
-		check(t, openDB(t, "pgx", server.Database(t)), "SELECT 7, '{1,-2,4611686018427387904}'::bigint[]", "SELECT 7, '{}'::bigint[]", "SELECT 7, '{{1},{2}}'::bigint[]")
-	})
 }

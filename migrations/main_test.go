@@ -1,12 +1,9 @@
 package migrations_test
 
 import (
-	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,28 +19,7 @@ import (
 
 var must = testenv.Must
 
-// childDSN, if set, makes this program one of several processes that migrate the same SQLite file.
-const childDSN = "LIMITER_TEST_MIGRATIONS_CHILD_DSN"
-
-func TestMain(m *testing.M) {
-	if dsn := os.Getenv(childDSN); dsn != "" {
-		os.Exit(child(dsn))
-	}
-	dbtest.Main(m)
-}
-
-// child migrates when all processes are ready.
-func child(dsn string) int {
-	db, err := sql.Open("sqlite", dsn)
-	if err = errors.Join(err, testenv.AwaitStart()); err == nil {
-		err = migrations.Up(context.Background(), migrations.SQLite, db)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
+func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // database is an empty database of one test, or a schema in it.
 type database struct {

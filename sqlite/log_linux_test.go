@@ -15,25 +15,15 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/sqlite"
 )
 
 // While a reader is open, SQLite cannot copy the log to the file. A busy machine may stop for the
-// default time limit of 250 ms, so the limit is twice as long. LIMITER_TEST_LOG_MB makes the log
-// longer, and LIMITER_TEST_LOG_DIR puts it on a disk, whose stalls the Store cannot prevent.
+// default time limit of 250 ms, so the limit is twice as long.
 func TestLogAfterALongReader(t *testing.T) {
 	skipShort(t, "it writes a long log")
-	const callers, keys, timeout, recovery = 16, 100, 500 * time.Millisecond, time.Minute
-	megabytes := 256
-	if s := os.Getenv("LIMITER_TEST_LOG_MB"); s != "" {
-		must(t, testenv.ErrorOf(fmt.Sscan(s, &megabytes)))
-	}
-	dir := os.Getenv("LIMITER_TEST_LOG_DIR")
-	if dir == "" {
-		dir = tmpfs(t, 4*megabytes<<20)
-	}
-	path := filepath.Join(dir, "log.db")
+	const callers, keys, megabytes, timeout, recovery = 16, 100, 256, 500 * time.Millisecond, time.Minute
+	path := filepath.Join(tmpfs(t, 4*megabytes<<20), "log.db")
 	store := openPath(t, path)
 	l := newLimiter(t, store, "l", limiter.FixedWindow{Limit: 1 << 40, Window: 24 * time.Hour},
 		limiter.FailOpen(), limiter.WithTimeout(timeout))
@@ -62,7 +52,7 @@ func TestLogAfterALongReader(t *testing.T) {
 	} {
 		execute(t, store, query, megabytes)
 	}
-	if size := logSize(t, path); size < int64(megabytes)<<20 {
+	if size := logSize(t, path); size < megabytes<<20 {
 		t.Fatalf("the log has %d bytes beside a reader, want %d MB", size, megabytes)
 	}
 	must(t, reader.Rollback())

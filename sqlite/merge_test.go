@@ -91,6 +91,8 @@ func takeOf(name, key string, p limiter.Policy, cost int64) limiter.Op {
 	return limiter.Op{Kind: limiter.OpTake, Name: name, Key: key, Policy: p, Cost: cost, At: t0.UnixNano(), Timeout: time.Minute}
 }
 
+// Takes of a key that meet and all fit are one UPSERT. If they do not all fit, Op.Apply decides them one
+// after another.
 func TestOperationsThatMeetShareATransaction(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -100,21 +102,25 @@ func TestOperationsThatMeetShareATransaction(t *testing.T) {
 		ops     int
 		granted int
 		commits int
+		units   int64 // what the row of "key" says of the latest UPSERT
 	}{
-		{"of many keys", func(i int) limiter.Op { return takeOf("l", fmt.Sprint(i), slow, 1) }, 0, 100, 100, 1},
-		{"of one key", func(int) limiter.Op { return takeOf("l", "key", slow, 1) }, 0, 80, 50, 1},
-		{"of one key in a window", func(int) limiter.Op { return takeOf("l", "key", window, 1) }, 0, 80, 50, 1},
-		{"of one key that counts refusals", func(int) limiter.Op { return takeOf("l", "key", counting, 1) }, 20, 200, 30, 1},
+		{"of many keys", func(i int) limiter.Op { return takeOf("l", fmt.Sprint(i), slow, 1) }, 1, 100, 100, 1, 1},
+		{"of one key", func(int) limiter.Op { return takeOf("l", "key", slow, 1) }, 9, 41, 41, 1, 41},
+		{"of one key, more than fit", func(int) limiter.Op { return takeOf("l", "key", slow, 1) }, 9, 80, 41, 1, 1},
+		{"of one key in a window", func(int) limiter.Op { return takeOf("l", "key", window, 1) }, 9, 41, 41, 1, 41},
+		{"of one key in a window, more than fit", func(int) limiter.Op { return takeOf("l", "key", window, 1) }, 9, 80, 41, 1, 1},
+		{"of one key that counts refusals", func(int) limiter.Op { return takeOf("l", "key", counting, 1) }, 9, 50, 41, 1, 50},
+		{"of one key that counts many refusals", func(int) limiter.Op { return takeOf("l", "key", counting, 1) }, 20, 200, 30, 1, 1},
 		{"of many limiters and both kinds", func(i int) limiter.Op {
 			return takeOf(fmt.Sprint("l", i%3), fmt.Sprint(i%7), []limiter.Policy{slow, window, slow}[i%3], 1)
-		}, 0, 84, 84, 1},
-		{"of one key and two costs", func(i int) limiter.Op { return takeOf("l", "key", slow, 1+int64(i%2)) }, 0, 20, 20, 1},
+		}, 1, 84, 84, 1, 1},
+		{"of one key and two costs", func(i int) limiter.Op { return takeOf("l", "key", slow, 1+int64(i%2)) }, 1, 20, 20, 1, 1},
 		{"reservations of a key", func(i int) limiter.Op {
 			op := takeOf("l", "key", slow, 1)
 			op.MaxWait = time.Duration(1+i) * time.Minute
 			return op
-		}, 20, 200, 30, 1},
-		{"of more keys than one transaction takes", func(i int) limiter.Op { return takeOf("l", fmt.Sprint(i), slow, 1) }, 0, 2*sqlite.MergedKeys + 1, 2*sqlite.MergedKeys + 1, 3},
+		}, 20, 200, 30, 1, 1},
+		{"of more keys than one transaction takes", func(i int) limiter.Op { return takeOf("l", fmt.Sprint(i), slow, 1) }, 1, 2*sqlite.MergedKeys + 1, 2*sqlite.MergedKeys + 1, 3, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -142,62 +148,9 @@ func TestOperationsThatMeetShareATransaction(t *testing.T) {
 				if n := commits(t, path) - before - len(ahead); n != c.commits {
 					t.Errorf("%d takes were %d transactions, want %d", c.ops, n, c.commits)
 				}
-			})
-		})
-	}
-}
-
-// Takes that meet and all fit are one UPSERT. If they do not all fit, Op.Apply decides them one after
-// another.
-func TestEqualTakesShareOneUpsert(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		policy, earlier limiter.Policy
-		before          int64 // taken under the earlier policy, as the day begins
-		takes           int
-		units           int64 // what the row says of the latest UPSERT
-	}{
-		{slow, slow, 0, 50, 50},
-		{slow, slow, 9, 41, 41},
-		{slow, slow, 9, 42, 1},
-		{slow, slow, 0, 51, 1},
-		{window, window, 0, 50, 50},
-		{window, window, 9, 41, 41},
-		{window, window, 9, 42, 1},
-		{window, limiter.FixedWindow{Limit: 60, Window: 24 * time.Hour}, 9, 42, 1},
-		{window, limiter.FixedWindow{Limit: 50, Window: time.Hour}, 9, 41, 1}, // began with the day, and has ended
-		{counting, counting, 0, 50, 50},
-		{counting, counting, 9, 50, 50}, // counts all, also those that do not pass
-		{counting, counting, 0, 51, 1},
-	} {
-		t.Run(fmt.Sprintf("%+v after %d, %d times", c.policy, c.before, c.takes), func(t *testing.T) {
-			t.Parallel()
-			opened(t, func(t *testing.T, store *sqlite.Store, _ string) {
-				op := takeOf("l", "key", c.policy, 1)
-				if c.before > 0 {
-					earlier := takeOf("l", "key", c.earlier, c.before)
-					earlier.At -= earlier.At % int64(24*time.Hour)
-					must(t, testenv.ErrorOf(store.Do(t.Context(), earlier)))
-				}
-				row := read(t, store, op)
-				ops := slices.Clone(ahead)
-				for range c.takes {
-					ops = append(ops, op)
-				}
-				for i, a := range meet(t, store, nil, ops...)[len(ahead):] {
-					var want limiter.State
-					row, want = op.Apply(row, op.At)
-					want.Tick = a.Tick
-					if a.err != nil || a.State != want {
-						t.Fatalf("take %d: %+v, %v, want %+v", i, a.State, a.err, want)
-					}
-				}
-				if left := read(t, store, op); left != row {
-					t.Errorf("left %+v, want %+v", left, row)
-				}
 				var units int64
-				err := store.DB().QueryRowContext(t.Context(),
-					"SELECT granted FROM limiter_token_buckets WHERE limiter = 'l' UNION ALL SELECT granted FROM limiter_fixed_windows").Scan(&units)
+				err := store.DB().QueryRowContext(t.Context(), `SELECT granted FROM limiter_token_buckets WHERE key = CAST('key' AS BLOB)
+					UNION ALL SELECT granted FROM limiter_fixed_windows WHERE key = CAST('key' AS BLOB)`).Scan(&units)
 				if err != nil || units != c.units {
 					t.Errorf("the row says %d units, %v, want %d", units, err, c.units)
 				}
