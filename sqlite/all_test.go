@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -78,19 +77,4 @@ func TestRefusalTellsOfOneInstant(t *testing.T) {
 	}
 	ended.Store(true)
 	all.Wait()
-}
-
-func TestMissingTableDoesNotBlockTheOther(t *testing.T) {
-	t.Parallel()
-	store := openFile(t)
-	ls := limits(t, store, 2, func(int) int64 { return 100 })
-	execute(t, store, "DROP VIEW limiter_remaining; DROP TABLE limiter_fixed_windows")
-	for range 20 {
-		if res, err := limiter.AllowAll(t.Context(), claims("k", ls...)...); !errors.Is(err, limiter.ErrMisconfigured) || res.Allowed {
-			t.Errorf("AllowAll = %+v, %v; want ErrMisconfigured", res, err)
-		}
-	}
-	if r, err := ls[0].Allow(t.Context(), "k"); err != nil || r.Remaining != 99 {
-		t.Errorf("Allow on the other table = %+v, %v; want 99 left", r, err)
-	}
 }

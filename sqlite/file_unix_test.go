@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/sqlite"
 )
@@ -181,42 +182,32 @@ func TestNothingIsGrantedAfterAMiss(t *testing.T) {
 // A pool opens connections when it needs them. The file may have been removed by then.
 func TestLateConnectionMakesNoFile(t *testing.T) {
 	t.Parallel()
-	makesNone := func(name, path string, err error) {
-		t.Helper()
-		if !errors.Is(err, limiter.ErrMisconfigured) {
-			t.Errorf("%s on a file that was removed: %v, want ErrMisconfigured", name, err)
-		}
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s on a file that was removed: there is a file now, %v", name, err)
-		}
-	}
+	look := takeOf("l", "key", day, 1)
+	look.Kind = limiter.OpLook
 	for name, use := range map[string]func(store *sqlite.Store) error{
 		"a take": func(store *sqlite.Store) error {
-			_, err := store.Do(t.Context(), takeOf("l", "key", day, 1))
-			return err
+			return testenv.ErrorOf(store.Do(t.Context(), takeOf("l", "key", day, 1)))
 		},
-		"a look": func(store *sqlite.Store) error {
-			op := takeOf("l", "key", day, 1)
-			op.Kind = limiter.OpLook
-			_, err := store.Do(t.Context(), op)
-			return err
-		},
+		"a look":  func(store *sqlite.Store) error { return testenv.ErrorOf(store.Do(t.Context(), look)) },
 		"a check": func(store *sqlite.Store) error { return store.Check(t.Context()) },
-		"a sweep": func(store *sqlite.Store) error { _, err := store.Sweep(t.Context(), 1); return err },
+		"a sweep": func(store *sqlite.Store) error { return testenv.ErrorOf(store.Sweep(t.Context(), 1)) },
+		"the pool of DB": func(store *sqlite.Store) error {
+			store.DB().SetMaxIdleConns(0)
+			return store.DB().PingContext(t.Context())
+		},
 	} {
 		path := movable(t)
 		store := openPath(t, path) // by the pool of DB
 		for _, file := range []string{path, path + "-wal", path + "-shm"} {
 			must(t, os.Remove(file))
 		}
-		makesNone(name, path, use(store))
+		if err := use(store); !errors.Is(err, limiter.ErrMisconfigured) {
+			t.Errorf("%s on a file that was removed: %v, want ErrMisconfigured", name, err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s on a file that was removed: there is a file now, %v", name, err)
+		}
 	}
-	path := movable(t)
-	must(t, openPath(t, path).Close())
-	store := openOnly(t, path)
-	must(t, store.Check(t.Context()))
-	must(t, os.Remove(path))
-	makesNone("the pool of DB", path, store.DB().PingContext(t.Context()))
 }
 
 // The Store must not write or remove the companions of a file that has replaced its own.

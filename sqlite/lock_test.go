@@ -193,20 +193,4 @@ func TestFailOpenBesideAWriter(t *testing.T) {
 			}
 		})
 	}
-	for _, limit := range []time.Duration{100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
-		bubble(t, fmt.Sprint("a limit of ", limit, " leaves the breaker closed"), func(t *testing.T) {
-			store := openFile(t)
-			_, unlock := lock(t, store)
-			for i := range 10 {
-				_, err := newLimiter(t, store, "a", day, limiter.WithTimeout(limit)).Allow(t.Context(), fmt.Sprint(i))
-				if !limiter.StoreFailed(err) {
-					t.Errorf("Allow beside a writer: %v, want a failure of the store", err)
-				}
-			}
-			unlock()
-			if r, err := newLimiter(t, store, "b", day, limiter.FailOpen()).Allow(t.Context(), "key"); err != nil || r.Source != limiter.SourceStore {
-				t.Errorf("another limiter: %+v, %v; want a decision by the store", r, err)
-			}
-		})
-	}
 }

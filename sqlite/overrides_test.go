@@ -22,7 +22,8 @@ func TestErrorsOfOverrides(t *testing.T) {
 	}
 	want(store, limiter.ErrInvalid, 0, "at least 1")
 	execute(t, store, `DROP TABLE limiter_overrides`)
-	want(store, limiter.ErrMisconfigured, 1, "migrations.Up")
+	want(store, limiter.ErrMisconfigured, 1, "migrations.Up(ctx, migrations.SQLite, store.DB()), "+
+		"or goose: see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables")
 	// Without the CHECK of the migration.
 	execute(t, store, `CREATE TABLE limiter_overrides (limiter TEXT, key BLOB, kind TEXT, capacity INTEGER, refill INTEGER, period INTEGER, note TEXT, expires_at INTEGER);
 		INSERT INTO limiter_overrides (limiter, key, kind, capacity, period) VALUES ('l', 'secret', 'later', 1, 1000000)`)

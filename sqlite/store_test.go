@@ -37,31 +37,6 @@ func dump(t *testing.T, store *sqlite.Store, query string) string {
 	return b.String()
 }
 
-func TestMissingTables(t *testing.T) {
-	t.Parallel()
-	store := openOnly(t, filepath.Join(t.TempDir(), "empty.db"))
-	_, err := newLimiter(t, store, "l", day).Allow(t.Context(), "secret-key")
-	for what, err := range map[string]error{"Allow": err, "Check": store.Check(t.Context())} {
-		if !errors.Is(err, limiter.ErrMisconfigured) {
-			t.Fatalf("%s: %v; want ErrMisconfigured", what, err)
-		}
-		for _, advice := range []string{
-			"migrations.Up(ctx, migrations.SQLite, store.DB())",
-			"or goose: see https://github.com/sqlimit/limiter/blob/main/docs/operations.md#create-the-tables",
-		} {
-			if !strings.Contains(err.Error(), advice) {
-				t.Errorf("%s: %q does not name %q", what, err, advice)
-			}
-		}
-		if strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %q holds the key", what, err)
-		}
-	}
-	// The Store works as soon as there are tables.
-	migrate(t, store)
-	allow(t, newLimiter(t, store, "l", day), "key")
-}
-
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
