@@ -79,20 +79,6 @@ func TestLinksOfMarkdownResolve(t *testing.T) {
 	}
 }
 
-func TestMarkdown(t *testing.T) {
-	t.Parallel()
-	const text = "# Limit each route: chi, echo and gin\n## `Wait` and [`Reserve`](x.md#y)\n" +
-		"```sh\n# a comment\n[no](i)\n```\n## Twice\n## Twice\n## under_score - and – dash\n" +
-		"[a](b.md#c) ![d](e.svg \"title\") `[no](f)` [`g`](<h.md>)\n[j]: k.md\n"
-	want := []string{"limit-each-route-chi-echo-and-gin", "wait-and-reserve", "twice", "twice-1", "under_score---and--dash"}
-	if got := anchorsOf(text); !slices.Equal(got, want) {
-		t.Errorf("anchorsOf = %q, want those of GitHub, %q", got, want)
-	}
-	if got, want := linksOf(text), []string{"x.md#y", "b.md#c", "e.svg", "h.md", "k.md"}; !slices.Equal(got, want) {
-		t.Errorf("linksOf = %q, want %q", got, want)
-	}
-}
-
 func TestCommentsNameHeadingsOfDesign(t *testing.T) {
 	t.Parallel()
 	var known []string

@@ -63,31 +63,6 @@ func ExampleLimiter_AllowN() {
 	// true
 }
 
-func ExampleLimiter_Reserve() {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	mails, err := limiter.New(memory.New(), "mail",
-		limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: time.Minute},
-		limiter.WithClock(func() time.Time { return now }))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for range 3 {
-		r, err := mails.Reserve(context.Background(), "newsletter", 1, 90*time.Second)
-		switch {
-		case err != nil:
-			log.Fatal(err)
-		case !r.Allowed:
-			fmt.Println("too far ahead; ask again in", r.RetryAfter)
-		default:
-			fmt.Println("send in", r.Delay)
-		}
-	}
-	// Output:
-	// send in 0s
-	// send in 1m0s
-	// too far ahead; ask again in 30s
-}
-
 // A daily quota that also counts what it refuses.
 func ExampleFixedWindow() {
 	quota, err := limiter.New(memory.New(), "reports", limiter.FixedWindow{

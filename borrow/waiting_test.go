@@ -144,11 +144,6 @@ func TestWaitingTakes(t *testing.T) {
 		release(nil)
 		f.granted(takes...)
 	})
-	run(t, "are not refused by a holding", 1000, func(f *fixture) {
-		f.hold()
-		f.allow(4, true)
-		f.sends(op(limiter.OpTakeUpTo, 13))
-	})
 	during("time out in the queue as on a store", 1, 1, func(f *fixture, release func(error), first <-chan answer) {
 		if a := <-f.ask(ctx, 1); !errors.Is(a.err, limiter.ErrNotApplied) || errors.Is(a.err, limiter.ErrKeyBusy) || !limiter.StoreFailed(a.err) {
 			f.Errorf("%v", a.err)
