@@ -263,15 +263,11 @@ func TestChunk(t *testing.T) {
 		})
 	}
 	run(t, "is halved when tokens were not used", 1000, func(f *fixture) {
-		for range 30 {
-			f.allow(1, true)
-		}
-		e := f.store.shardOf(&limiter.Op{Name: "test", Key: "k"}).entries[id{"test", "k"}]
-		chunk := e.chunk
+		f.hold() // with a chunk of 4
 		<-time.After(ttl)
-		f.allow(1, true)
-		if stats := f.store.Stats(); chunk != 64 || stats.GivenBack == 0 || e.chunk > 4*chunk/2 {
-			f.Errorf("%d, then %d; %+v", chunk, e.chunk, stats)
+		f.allow(30, true)
+		if e := f.store.shardOf(&limiter.Op{Name: "test", Key: "k"}).entries[id{"test", "k"}]; e.chunk != 4*4/2 {
+			f.Errorf("the chunk is %d, want four times half of 4", e.chunk)
 		}
 	})
 	run(t, "is 1 again after a pause", 1000, func(f *fixture) {
@@ -332,7 +328,10 @@ func TestLimiterAround(t *testing.T) {
 	run(t, "the deny cache refuses nothing that is held", 1000, func(f *fixture) {
 		f.l = f.limiter(f.store, hourly, limiter.WithDenyCache(10, time.Minute))
 		f.hold()
-		f.allow(999, false) // of 993 in the store and 3 that are held
+		// 993 are in the store and 3 are held.
+		if res := f.allow(999, false); f.holds() != 996 || res.Remaining != 996 || res.RetryAfter != 3*time.Hour {
+			f.Errorf("%d are held; %+v", f.holds(), res)
+		}
 		f.allow(996, true)
 		f.allow(1, false)
 		if res := f.allow(1, false); res.Source != limiter.SourceDenyCache {

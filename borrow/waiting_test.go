@@ -13,15 +13,6 @@ import (
 // Rule 4.
 func TestBorrow(t *testing.T) {
 	ctx := context.Background()
-	run(t, "takes what a chunk lacks", 1000, func(f *fixture) {
-		f.hold()
-		f.allow(4, true) // of 3 that are held, and the chunk is 16
-		f.sends(op(limiter.OpTakeUpTo, 16-3))
-		f.state(12, 3+4+13)
-		f.allow(100, true) // more than the chunk
-		f.sends(op(limiter.OpTakeUpTo, 100-12))
-		f.state(0, 3+4+13+88)
-	})
 	during := func(name string, held int64, test func(f *fixture, release func(error))) {
 		run(t, name, 1000, func(f *fixture) {
 			f.hold()
@@ -65,14 +56,6 @@ func TestBorrow(t *testing.T) {
 		release(nil)
 		f.state(16, 3+4+13)
 	})
-	during("that lasts longer than the ttl adds nothing", 0, func(f *fixture, release func(error)) {
-		own := f.ask(ctx, 1)
-		<-time.After(ttl)
-		release(nil)
-		f.granted(own)
-		f.state(0, 7+1)
-		f.stats(15, 0)
-	})
 	run(t, "spends nothing that is older than the ttl", 1000, func(f *fixture) {
 		f.hold()
 		<-time.After(ttl / 2)
@@ -112,11 +95,6 @@ func TestWaitingTakes(t *testing.T) {
 			test(f, release, first)
 		})
 	}
-	during("are granted by a borrow that was sent before", 2, 1, func(f *fixture, release func(error), first <-chan answer) {
-		second := f.ask(ctx, 1)
-		release(nil)
-		f.granted(first, second)
-	})
 	during("are refused only by one that was sent after, and share it", 1, 1, func(f *fixture, release func(error), first <-chan answer) {
 		waits := []<-chan answer{f.ask(ctx, 1), f.ask(ctx, 1), f.ask(ctx, 1)}
 		release(nil)
@@ -178,13 +156,6 @@ func TestWaitingTakes(t *testing.T) {
 
 // Rule 6.
 func TestGiveBack(t *testing.T) {
-	run(t, "tokens stay if they do not cover the take", 1000, func(f *fixture) {
-		f.hold()
-		if res := f.allow(999, false); f.holds() != 996 || res.Remaining != 996 || res.RetryAfter != 3*time.Hour {
-			f.Errorf("%d are held; %+v", f.holds(), res)
-		}
-		f.allow(996, true)
-	})
 	run(t, "is sent at the next take", 1000, func(f *fixture) {
 		f.hold()
 		<-time.After(2*ttl - 1)
