@@ -12,13 +12,6 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-// A burst of 3, and then one request every 20 seconds.
-func ExampleTokenBucket() {
-	bucket := limiter.TokenBucket{Capacity: 3, Refill: 3, Interval: time.Minute}
-	fmt.Println(bucket == limiter.PerMinute(3), bucket.Step())
-	// Output: true 20s
-}
-
 // A job that was charged but did not run gets its units back.
 func ExampleLimiter_RefundOf() {
 	jobs, err := limiter.New(memory.New(), "jobs", limiter.FixedWindow{Limit: 5, Window: 24 * time.Hour})

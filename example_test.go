@@ -45,24 +45,6 @@ func Example() {
 	// true <nil>
 }
 
-func ExampleLimiter_AllowN() {
-	uploads, err := limiter.New(memory.New(), "upload-megabytes", limiter.PerHour(100))
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx := context.Background()
-	res, err := uploads.AllowN(ctx, "tenant-7", 60)
-	fmt.Println(res.Allowed, res.Remaining, err)
-	res, err = uploads.AllowN(ctx, "tenant-7", 60)
-	fmt.Println(res.Allowed, res.RetryAfter.Round(time.Minute), err)
-	_, err = uploads.AllowN(ctx, "tenant-7", 101)
-	fmt.Println(errors.Is(err, limiter.ErrExceedsCapacity))
-	// Output:
-	// true 40 <nil>
-	// false 12m0s <nil>
-	// true
-}
-
 // A daily quota that also counts what it refuses.
 func ExampleFixedWindow() {
 	quota, err := limiter.New(memory.New(), "reports", limiter.FixedWindow{

@@ -21,11 +21,14 @@ import (
 
 func TestMergedTakesOnAnyRow(t *testing.T) {
 	t.Parallel()
-	eachPool(t, func(t *testing.T, open func() *sqlite.Store) {
-		store := open()
-		rowtest.RunMerged(t, store, rows{store}, 40)
-		checkTypes(t, store)
-	})
+	for name, open := range openers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := open(t)
+			rowtest.RunMerged(t, store, rows{store}, 40)
+			checkTypes(t, store)
+		})
+	}
 }
 
 // opened runs test in a synctest bubble, on a Store on a new file and with the path of the file.

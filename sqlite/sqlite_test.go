@@ -145,6 +145,13 @@ func migrate(t testing.TB, store *sqlite.Store) {
 	must(t, migrations.Up(context.Background(), migrations.SQLite, store.DB()))
 }
 
+// fileOf returns the path of the file of a Store.
+func fileOf(t testing.TB, store *sqlite.Store) (path string) {
+	t.Helper()
+	must(t, store.DB().QueryRowContext(t.Context(), "SELECT file FROM pragma_database_list").Scan(&path))
+	return path
+}
+
 // skipShort skips a test in a short run.
 func skipShort(t testing.TB, why string) {
 	t.Helper()

@@ -3,7 +3,6 @@ package sqlite_test
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -16,11 +15,9 @@ import (
 func TestCloseUnderTraffic(t *testing.T) {
 	t.Parallel()
 	endless := limiter.TokenBucket{Capacity: 1 << 30, Refill: 1, Interval: time.Second}
-	eachPool(t, func(t *testing.T, open func() *sqlite.Store) {
-		reader, store := open(), open()
-		if reader == store {
-			t.Skip("the rows go with the Store")
-		}
+	test := func(t *testing.T, store *sqlite.Store) {
+		t.Parallel()
+		reader := openOnly(t, fileOf(t, store))
 		ops := []limiter.Op{takeOf("l", "hot", endless, 1), takeOf("m", "hot", endless, 3)}
 		for i := range 14 {
 			ops = append(ops, takeOf("l", fmt.Sprint(i), endless, 2))
@@ -61,30 +58,8 @@ func TestCloseUnderTraffic(t *testing.T) {
 				t.Errorf("%s %s: %d were charged, want %d", op.Name, op.Key, got, want)
 			}
 		}
-	})
-}
-
-// eachPool runs f on Stores on one file, by pools of their own.
-func eachPool(t *testing.T, f func(t *testing.T, open func() *sqlite.Store)) {
-	t.Helper()
-	t.Run("file", func(t *testing.T) {
-		t.Parallel()
-		path := filepath.Join(t.TempDir(), "limiter.db")
-		f(t, func() *sqlite.Store { return openPath(t, path) })
-	})
-	// Transactions begin without a lock here, and without WAL.
-	t.Run("deferred transactions", func(t *testing.T) {
-		t.Parallel()
-		path := filepath.Join(t.TempDir(), "limiter.db")
-		f(t, func() *sqlite.Store {
-			db := openDB(t, path, "?_busy_timeout=0&_synchronous=OFF")
-			db.SetMaxIdleConns(4)
-			return newStore(t, db)
-		})
-	})
-	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
-		store := openPath(t, ":memory:")
-		f(t, func() *sqlite.Store { return store })
-	})
+	}
+	for _, name := range []string{"file", "own pool"} { // the rows in memory go with the Store
+		t.Run(name, func(t *testing.T) { test(t, openers[name](t)) })
+	}
 }
