@@ -22,8 +22,8 @@ import (
 const unusedDrivers = "no_azuresql no_clickhouse no_libsql no_mssql no_mysql no_vertica no_ydb"
 
 // goose returns the path of the goose command of the version in go.mod. It is built outside this
-// module: its drivers would add some dozens of modules to go.mod. A program that exists is used
-// again, so that only the first run on a machine takes a minute.
+// module: its drivers would add some dozens of modules to go.mod. Only the first run on a machine
+// takes a minute.
 var goose = sync.OnceValues(func() (string, error) {
 	if testing.Short() {
 		return "", errors.New("-short builds no program")
@@ -39,26 +39,11 @@ var goose = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	dir := filepath.Join(cache, "limiter-test", "goose-"+version)
-	program := filepath.Join(dir, "goose")
-	if _, err := os.Stat(program); err == nil {
-		return program, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	// Built elsewhere and moved: another test process may do the same.
-	scratch, err := os.MkdirTemp(dir, "build")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(scratch)
-	build := exec.CommandContext(ctx, "go", "install", "-tags", unusedDrivers, "github.com/pressly/goose/v3/cmd/goose@"+version)
-	build.Dir = scratch
-	build.Env = append(os.Environ(), "GOBIN="+scratch, "GOFLAGS=", "GOWORK=off")
-	if _, err := output(build); err != nil {
-		return "", err
-	}
-	return program, os.Rename(filepath.Join(scratch, "goose"), program)
+	install := exec.CommandContext(ctx, "go", "install", "-tags", unusedDrivers, "github.com/pressly/goose/v3/cmd/goose@"+version)
+	install.Dir = os.TempDir()
+	install.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=", "GOWORK=off")
+	_, err = output(install)
+	return filepath.Join(dir, "goose"), err
 })
 
 // output runs a command; its error says what the command wrote.

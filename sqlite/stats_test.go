@@ -25,8 +25,6 @@ func TestStats(t *testing.T) {
 			all  bool // the last two at once
 			want limiter.StoreStats
 		}{
-			{"nothing", nil, false, limiter.StoreStats{}},
-			{"a single take", []limiter.Op{op(limiter.OpTake, 1)}, false, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
 			{
 				"one operation of each other kind, and a refusal",
 				[]limiter.Op{op(limiter.OpLook, 1), op(limiter.OpTakeUpTo, 50), op(limiter.OpTake, 1), op(limiter.OpCharge, 1), op(limiter.OpRefund, 1), op(limiter.OpBlock, 1), op(limiter.OpReset, 1)},
