@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"testing"
 
@@ -21,6 +22,14 @@ func openFile(t *testing.T) *sql.DB {
 	testenv.Must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+// From makes Up, Down and Status take the migrations of files.
+func From(files fs.FS) Option {
+	return func(c *config) error {
+		c.source = files
+		return nil
+	}
 }
 
 func TestVersionStore(t *testing.T) {

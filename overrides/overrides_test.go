@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/dbtest"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/overrides"
@@ -279,3 +280,7 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+var must = testenv.Must
+
+func TestMain(m *testing.M) { dbtest.Main(m) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -162,34 +161,6 @@ func TestWaitForTheWriteLock(t *testing.T) {
 				if a, b := used(read(t, store, short[i]), short[i]), used(read(t, store, long[i]), long[i]); a != 0 || b != 1 {
 					t.Errorf("limit %d: %d and %d were charged; want 0 for what was not applied, and 1", i, a, b)
 				}
-			}
-		})
-	}
-}
-
-// The store fails only if its own time limit ends: a client may choose a short deadline.
-func TestFailOpenBesideAWriter(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		limit, deadline time.Duration
-		passes          bool
-	}{
-		{20 * time.Millisecond, time.Hour, true},
-		{250 * time.Millisecond, 500 * time.Millisecond, true},
-		{time.Hour, 500 * time.Millisecond, false},
-	} {
-		bubble(t, fmt.Sprint(c.limit, " under a deadline of ", c.deadline), func(t *testing.T) {
-			store := openFile(t)
-			lock(t, store)
-			ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
-			defer cancel()
-			l := newLimiter(t, store, "l", day, limiter.WithTimeout(c.limit), limiter.FailOpen())
-			r, err := l.Allow(ctx, "key")
-			if r.Allowed != c.passes || errors.Is(err, limiter.ErrCanceled) == c.passes || limiter.StoreFailed(err) {
-				t.Errorf("FailOpen = %+v, %v; want allowed %v", r, err, c.passes)
-			}
-			if ctx.Err() != nil {
-				t.Error("the answer came after the caller's deadline")
 			}
 		})
 	}
