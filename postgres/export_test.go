@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,12 +82,19 @@ type RowLocked struct{ *Store }
 
 // Do is [Store.Do].
 func (s RowLocked) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	return s.by(ctx, op, func(db DB, t *table, c *batch.Call) error {
-		if op.Kind != limiter.OpTake && op.Kind != limiter.OpAcquire {
-			return s.carryOut(ctx, db, t, &batch.Group{Calls: []*batch.Call{c}})
-		}
-		return s.settleLocked(ctx, db, t, []*batch.Call{c})
-	})
+	if op.Kind == limiter.OpTake || op.Kind == limiter.OpAcquire {
+		states, err := s.Take(ctx, op)
+		return states[0], err
+	}
+	states, err := s.by(ctx, func(db DB, t *table, calls []*batch.Call) error {
+		return s.carryOut(ctx, db, t, &batch.Group{Calls: calls})
+	}, op)
+	return states[0], err
+}
+
+// Take carries out takes of a key together.
+func (s RowLocked) Take(ctx context.Context, takes ...limiter.Op) ([]limiter.State, error) {
+	return s.by(ctx, func(db DB, t *table, calls []*batch.Call) error { return s.settleLocked(ctx, db, t, calls) }, takes...)
 }
 
 // Settled is a Store that decides takes and looks by reading the row and replacing it, as it decides
@@ -97,22 +106,28 @@ func (s Settled) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	if batch.GivesBack(&op) {
 		return s.Store.Do(ctx, op)
 	}
-	return s.by(ctx, op, func(db DB, t *table, c *batch.Call) error {
-		return s.settle(ctx, db, t, []*batch.Call{c})
-	})
+	states, err := s.by(ctx, func(db DB, t *table, calls []*batch.Call) error { return s.settle(ctx, db, t, calls) }, op)
+	return states[0], err
 }
 
-// by carries out op by send, on a connection.
-func (s *Store) by(ctx context.Context, op limiter.Op, send func(DB, *table, *batch.Call) error) (limiter.State, error) {
-	c := batch.NewCall(op)
-	err := op.Check()
+// by carries out operations of a key by send, on a connection.
+func (s *Store) by(ctx context.Context, send func(DB, *table, []*batch.Call) error, ops ...limiter.Op) ([]limiter.State, error) {
+	states, calls := make([]limiter.State, len(ops)), make([]*batch.Call, len(ops))
+	var err error
+	for i, op := range ops {
+		calls[i] = batch.NewCall(op)
+		err = errors.Join(err, op.Check())
+	}
 	if err == nil {
-		err = s.run(ctx, op.Kind != limiter.OpLook, func(db DB) error { return send(db, s.tableOf(op.Policy), c) })
+		err = s.run(ctx, ops[0].Kind != limiter.OpLook, func(db DB) error { return send(db, s.tableOf(ops[0].Policy), calls) })
 	}
 	if err != nil {
-		return limiter.State{}, fmt.Errorf("postgres: %w", err)
+		return states, fmt.Errorf("postgres: %w", err)
 	}
-	return c.State(), nil
+	for i, c := range calls {
+		states[i] = c.State()
+	}
+	return states, nil
 }
 
 // SettledAll is a Store that decides over several limits in a transaction.
@@ -135,44 +150,19 @@ func (s SettledAll) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.Stat
 
 // GiveBackAll carries out refunds of a key in one batch, as the queue does.
 func GiveBackAll(ctx context.Context, s *Store, refunds []limiter.Op) error {
-	t := s.tableOf(refunds[0].Policy)
-	calls := make([]*batch.Call, len(refunds))
-	for i, op := range refunds {
-		calls[i] = batch.NewCall(op)
-	}
-	conn, err := s.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.release(conn)
-	return s.runOn(ctx, conn, write, func(db DB) error {
+	_, err := s.by(ctx, func(db DB, t *table, calls []*batch.Call) error {
 		_, err := s.giveBack(ctx, db, t, calls)
 		return err
-	})
+	}, refunds...)
+	return err
 }
 
-// TakeTogether carries out n equal takes of a key by one statement, and returns the states of those that it
-// granted. The statement waits for the row until ctx ends.
-func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) (granted []limiter.State, err error) {
-	g := &batch.Group{Equal: true}
-	for range n {
-		g.Calls = append(g.Calls, batch.NewCall(op))
-	}
-	conn, err := s.acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer s.release(conn)
-	err = s.runOn(ctx, conn, write, func(db DB) error {
-		_, err := s.byStatement(ctx, db, s.tableOf(op.Policy), g)
+// TakeTogether carries out n equal takes of a key by one statement, which waits for the row until ctx ends.
+func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) ([]limiter.State, error) {
+	return s.by(ctx, func(db DB, t *table, calls []*batch.Call) error {
+		_, err := s.byStatement(ctx, db, t, &batch.Group{Equal: true, Calls: calls})
 		return err
-	})
-	for _, c := range g.Calls {
-		if c.State().Took {
-			granted = append(granted, c.State())
-		}
-	}
-	return granted, err
+	}, slices.Repeat([]limiter.Op{op}, n)...)
 }
 
 // PingAfterFreezeBy is PingAfterFreeze with another clock.

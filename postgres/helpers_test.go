@@ -18,6 +18,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
@@ -166,6 +167,9 @@ func (d *database) trigger(t *testing.T, schema, name, when, body string) {
 		d.exec(t, fmt.Sprintf("CREATE TRIGGER %s %s ON %s.%s FOR EACH ROW EXECUTE FUNCTION %[3]s.%[1]s()", name, when, schema, table.Name))
 	}
 }
+
+// allTables returns the names of all tables of a schema, separated by commas.
+func allTables(schema string) string { return rowtest.SQL{Schema: schema}.Names() }
 
 // useUp acquires all n connections of a pool.
 func useUp(t *testing.T, p *pgxpool.Pool, n int) (release func()) {

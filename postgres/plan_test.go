@@ -3,14 +3,13 @@ package postgres_test
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -57,63 +56,55 @@ func ofKey(cond string) bool {
 	return strings.Contains(cond, "(limiter = ") && strings.Contains(cond, "(key = ")
 }
 
-// session is a connection that has prepared statements.
-type session struct{ *pgx.Conn }
+// argument is SQL for a parameter of each type.
+var argument = map[uint32]string{
+	pgtype.TextOID: "'l'", pgtype.ByteaOID: "'k000000'", pgtype.Int8OID: "1",
+	pgtype.TextArrayOID: "'{l}'", pgtype.ByteaArrayOID: "'{k000000}'", pgtype.Int8ArrayOID: "'{1}'",
+}
 
-// prepare makes a session that plans each of calls once, as pgx makes one of a
-// connection that carries out a statement for the sixth time.
-func prepare(t *testing.T, d *database, schema string, settings ...string) session {
+// explain returns how a session with these settings executes the statements whose names match, as JSON. A generic
+// plan is that of a connection which executes a statement for the sixth time.
+func (d *database) explain(t *testing.T, schema string, named func(name string) bool, settings ...string) map[string]string {
 	t.Helper()
-	s := session{connect(t, d.dsn)}
+	conn, plans := connect(t, d.dsn), map[string]string{}
 	for _, setting := range settings {
-		s.exec(t, "SET "+setting)
+		must(t, testenv.ErrorOf(conn.Exec(t.Context(), "SET "+setting)))
 	}
-	texts := postgres.Statements(schema, false)
-	for name := range calls {
-		s.exec(t, "PREPARE "+name+" AS "+texts[name])
-		s.explain(t, name, "k000000")
+	for name, text := range postgres.Statements(schema, false) {
+		if !named(name) {
+			continue
+		}
+		prepared, err := conn.Prepare(t.Context(), name, text)
+		must(t, err)
+		args := []string{"'(8,0)'", "'(16,0)'", "4000", "3600000000000", "'pg_class'"} // of a sweep
+		if !strings.HasSuffix(name, "Sweep") {
+			args = nil
+			for _, oid := range prepared.ParamOIDs {
+				args = append(args, argument[oid])
+			}
+		}
+		var plan string
+		query := fmt.Sprintf("EXPLAIN (FORMAT JSON) EXECUTE %q(%s)", name, strings.Join(args, ", "))
+		if err := conn.QueryRow(t.Context(), query).Scan(&plan); err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+		plans[name] = plan
 	}
-	return s
+	return plans
 }
 
-func (s session) exec(t *testing.T, sql string) {
+// planOf parses the plan of a statement.
+func planOf(t *testing.T, text string) node {
 	t.Helper()
-	if _, err := s.Exec(t.Context(), sql); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// explain returns the plan of a prepared statement, and its text.
-func (s session) explain(t *testing.T, name, key string) (plan node, text string) {
-	t.Helper()
-	args := `'(8,0)', '(16,0)', 4000, 3600000000000, 'pg_class'` // of a sweep
-	if call, ok := calls[name]; ok {
-		args = fmt.Sprintf(call, fmt.Sprintf(`'\x%x'`, key))
-	}
-	err := s.QueryRow(t.Context(), fmt.Sprintf("EXPLAIN (FORMAT JSON) EXECUTE %s(%s)", name, args)).Scan(&text)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	var all []struct{ Plan node }
-	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 1 {
-		t.Fatalf("%s: %d plans, %v", name, len(all), err)
-	}
-	return all[0].Plan, text
+	var all [1]struct{ Plan node }
+	must(t, json.Unmarshal([]byte(text), &all))
+	return all[0].Plan
 }
 
 // vacuum tells the planner what is in the tables.
 func (d *database) vacuum(t *testing.T, schema string) {
 	t.Helper()
 	d.exec(t, "VACUUM "+allTables(schema))
-}
-
-func TestPlansOfEveryStatement(t *testing.T) {
-	t.Parallel()
-	for name := range postgres.Statements("public", false) {
-		if _, ok := calls[name]; ok == byNoKey.MatchString(name) {
-			t.Errorf("%s has to be in one of calls and byNoKey", name)
-		}
-	}
 }
 
 // The plans for few rows stay while the tables grow. The planner counts one row for an empty table. To read the
@@ -132,9 +123,8 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 			d.rows(t, schema, fmt.Sprint(i), c.add, "0")
 			d.exec(t, c.stats+allTables(schema))
 			for _, settings := range c.sessions {
-				s := prepare(t, d, schema, settings...)
-				for _, name := range slices.Sorted(maps.Keys(calls)) {
-					if plan, text := s.explain(t, name, "k000000"); !plan.byKey() {
+				for name, text := range d.explain(t, schema, func(name string) bool { return !byNoKey.MatchString(name) }, settings...) {
+					if !planOf(t, text).byKey() {
 						t.Errorf("%s, %d rows more, %v:\n%s", name, c.add, settings, text)
 					}
 				}
@@ -152,12 +142,9 @@ func TestPlanOfASweep(t *testing.T) {
 			}
 			d.vacuum(t, schema)
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-				s := session{connect(t, d.dsn)}
-				s.exec(t, "SET plan_cache_mode = "+mode)
-				for _, name := range []string{"bucketSweep", "windowSweep"} {
-					s.exec(t, "PREPARE "+name+" AS "+postgres.Statements(schema, false)[name])
-					plan, text := s.explain(t, name, "")
-					if scans := plan.tables(); len(scans) != 2 || scans[0] != "Tid Range Scan" || !strings.HasPrefix(scans[1], "Tid ") {
+				sweeps := func(name string) bool { return name == "bucketSweep" || name == "windowSweep" }
+				for name, text := range d.explain(t, schema, sweeps, "plan_cache_mode = "+mode) {
+					if scans := planOf(t, text).tables(); len(scans) != 2 || scans[0] != "Tid Range Scan" || !strings.HasPrefix(scans[1], "Tid ") {
 						t.Errorf("%s, %s, %d rows: %q:\n%s", name, mode, rows, scans, text)
 					}
 				}

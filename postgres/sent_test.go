@@ -22,7 +22,8 @@ type tracer struct {
 	sent  []string
 	names map[string]string // by the text for schema public
 
-	answered func() // if set, it is called after each batch
+	answered func()                // if set, it is called after each batch
+	fails    func(name string) bool // if set, it says whether a statement is not sent, because its context has ended
 }
 
 func newTracer(async bool) *tracer {
@@ -35,7 +36,7 @@ func newTracer(async bool) *tracer {
 
 var ownSchema = regexp.MustCompile(`"s\d+"\.`)
 
-func (r *tracer) keep(sql string) {
+func (r *tracer) keep(sql string) (name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name, ok := r.names[ownSchema.ReplaceAllString(sql, `"public".`)]
@@ -43,10 +44,15 @@ func (r *tracer) keep(sql string) {
 		name = sql // begin, say
 	}
 	r.sent = append(r.sent, name)
+	return name
 }
 
 func (r *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	r.keep(q.SQL)
+	if name := r.keep(q.SQL); r.fails != nil && r.fails(name) {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return ctx
+	}
 	return ctx
 }
 
