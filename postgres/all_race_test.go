@@ -44,11 +44,10 @@ const (
 	allRounds = 15
 )
 
-func newAllMixture(store *postgres.Store) (*allMixture, error) {
-	var failed error
+func newAllMixture(w worker, store *postgres.Store) *allMixture {
 	named := func(name string, p limiter.Policy) *limiter.Limiter {
 		l, err := limiter.New(store, name, p, limiter.WithTimeout(testTimeout))
-		failed = errors.Join(failed, err)
+		must(w, err)
 		return l
 	}
 	m := &allMixture{store: store}
@@ -61,7 +60,7 @@ func newAllMixture(store *postgres.Store) (*allMixture, error) {
 		m.reset = append(m.reset, named("reset", slow(limit)))
 	}
 	m.own = []*limiter.Limiter{named("own", slow(2)), named("own", long(2))}
-	return m, failed
+	return m
 }
 
 // ledger counts what each row was charged, apart from the store.
@@ -85,9 +84,6 @@ func (l *ledger) add(o *ledger) {
 	}
 	l.Granted += o.Granted
 	l.Refused += o.Refused
-	if l.Own == nil {
-		l.Own = map[string]bool{}
-	}
 	maps.Copy(l.Own, o.Own)
 }
 
@@ -139,14 +135,10 @@ func (m *allMixture) decide(ctx context.Context, r *rand.Rand, key string, l *le
 	if n < 0 || r.IntN(3) > 0 {
 		return nil
 	}
-	return m.refund(ctx, claims[n], res.Each[n], l)
-}
-
-func (m *allMixture) refund(ctx context.Context, c limiter.Claim, charged limiter.Result, l *ledger) error {
-	back, err := c.Limiter.RefundOf(ctx, c.Key, 1, charged)
+	back, err := claims[n].Limiter.RefundOf(ctx, claims[n].Key, 1, res.Each[n])
 	if back {
 		var credit ledger
-		credit.Exact[slices.Index(m.exact, c.Limiter)] = -1
+		credit.Exact[slices.Index(m.exact, claims[n].Limiter)] = -1
 		l.add(&credit)
 	}
 	return err
@@ -178,25 +170,19 @@ func (m *allMixture) beside(ctx context.Context, r *rand.Rand, l *ledger) error 
 
 // decisions is half of the goroutines of a test. They name the limits in any order, beside takes that
 // share statements, refunds, resets, other policies and sweeps.
-func decisions(ctx context.Context, store *postgres.Store, process *worker) (*ledger, error) {
-	m, err := newAllMixture(store)
-	if err != nil {
-		return nil, err
-	}
-	all := new(ledger)
-	failed := make([]error, workers/2)
-	each(len(failed), func(caller int) {
-		n := process.Number*len(failed) + caller
-		r := rand.New(rand.NewPCG(process.Seed, uint64(n)))
+func decisions(ctx context.Context, store *postgres.Store, w worker) *ledger {
+	m, all := newAllMixture(w, store), &ledger{Own: map[string]bool{}}
+	each(workers/2, func(caller int) {
+		n := w.Number*workers/2 + caller
+		r := rand.New(rand.NewPCG(w.Seed, uint64(n)))
 		for round := range allRounds {
-			err := m.decide(ctx, r, fmt.Sprintf("%d-%d", n, round), all)
+			must(w, m.decide(ctx, r, fmt.Sprintf("%d-%d", n, round), all))
 			if r.IntN(2) == 0 {
-				err = errors.Join(err, m.beside(ctx, r, all))
+				must(w, m.beside(ctx, r, all))
 			}
-			failed[caller] = errors.Join(failed[caller], err)
 		}
 	})
-	return all, errors.Join(failed...)
+	return all
 }
 
 // Each decision has a row of its own, which tells whether it was charged. The other rows tell how much
@@ -208,9 +194,19 @@ func TestAllOrNoneOfTwoProcesses(t *testing.T) {
 func chargeAllOrNone(t *testing.T, d *database, w worker) {
 	t.Helper()
 	w.DSN, w.Schema, w.Seed = d.dsn, d.schema(t), rand.Uint64()
-	var all ledger
-	var victims int64
-	for _, r := range processes(t, w, 2) {
+	all, victims := ledger{Own: map[string]bool{}}, int64(0)
+	var reports [2]report
+	var processes []*exec.Cmd
+	for w.Number = range reports {
+		job, err := json.Marshal(w)
+		must(t, err)
+		processes = append(processes, testenv.Self(t, workerVariable+"="+string(job)))
+	}
+	<-testenv.StartTogether(t, processes, func(i int, out io.Reader) error { return json.NewDecoder(out).Decode(&reports[i]) })
+	if t.Failed() {
+		t.FailNow()
+	}
+	for _, r := range reports {
 		all.add(r.Ledger)
 		victims += r.Deadlocks
 	}
@@ -301,51 +297,43 @@ type report struct {
 
 // A worker neither runs tests nor starts servers.
 func init() {
-	if os.Getenv(workerVariable) == "" {
-		return
+	if job := os.Getenv(workerVariable); job != "" {
+		var w worker
+		must(w, json.Unmarshal([]byte(job), &w))
+		w.work()
+		os.Exit(0)
 	}
-	if err := work(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+}
+
+// Helper and Fatal make a worker what [must] needs.
+func (worker) Helper() {}
+
+func (worker) Fatal(args ...any) {
+	fmt.Fprintln(os.Stderr, args...)
+	os.Exit(1)
 }
 
 // work waits until all workers are ready, makes its decisions, and prints a report.
-func work(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*testTimeout)
+func (w worker) work() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testTimeout)
 	defer cancel()
-	var w worker
-	if err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &w); err != nil {
-		return err
-	}
 	config, err := pgxpool.ParseConfig(w.DSN)
-	if err != nil {
-		return err
-	}
+	must(w, err)
 	sent := new(counter)
 	config.MaxConns, config.ConnConfig.Tracer = 12, sent
 	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return err
-	}
+	must(w, err)
 	defer pool.Close()
 	opts := []postgres.Option{postgres.WithSchema(w.Schema)}
 	if w.Citus {
 		opts = append(opts, postgres.WithCitus())
 	}
 	store, err := postgres.New(pool, opts...)
-	if err != nil {
-		return err
-	}
-	if err := pool.Ping(ctx); err != nil {
-		return err
-	}
-	if err := testenv.AwaitStart(); err != nil {
-		return err
-	}
-	l, err := decisions(ctx, store, &w)
-	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(report{l, sent.deadlocks.Load()}))
+	must(w, err)
+	must(w, pool.Ping(ctx))
+	must(w, testenv.AwaitStart())
+	l := decisions(ctx, store, w)
+	must(w, json.NewEncoder(os.Stdout).Encode(report{l, sent.deadlocks.Load()}))
 }
 
 // counter counts the statements of a pool, and those that were the victims of deadlocks.
@@ -363,24 +351,4 @@ func (c *counter) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQu
 	if e, ok := errors.AsType[*pgconn.PgError](data.Err); ok && e.Code == "40P01" {
 		c.deadlocks.Add(1)
 	}
-}
-
-// processes runs n workers like w, all at once, and returns their reports.
-func processes(t *testing.T, w worker, n int) []report {
-	t.Helper()
-	reports := make([]report, n)
-	var workers []*exec.Cmd
-	for i := range n {
-		w.Number = i
-		job, err := json.Marshal(w)
-		must(t, err)
-		workers = append(workers, testenv.Self(t, workerVariable+"="+string(job)))
-	}
-	<-testenv.StartTogether(t, workers, func(i int, out io.Reader) error {
-		return json.NewDecoder(out).Decode(&reports[i])
-	})
-	if t.Failed() {
-		t.FailNow()
-	}
-	return reports
 }

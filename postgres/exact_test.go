@@ -22,45 +22,39 @@ type sweeping interface {
 
 // Two stores are used at once, as by two processes.
 func TestTwoStoresGrantExactly(t *testing.T) {
-	behind := func(t *testing.T, d *database, schema string) *postgres.Store {
+	type open = func(t *testing.T, d *database, schema string) sweeping
+	on := func(level string) open {
+		return func(t *testing.T, d *database, schema string) sweeping { return d.store(t, schema, isolated(level)) }
+	}
+	locked := func(level string) open {
+		return func(t *testing.T, d *database, schema string) sweeping {
+			return postgres.RowLocked{Store: d.store(t, schema, isolated(level))}
+		}
+	}
+	behind := func(t *testing.T, d *database, schema string) sweeping {
 		return storeOn(t, mode(pgx.QueryExecModeExec)(t, dbtest.PgBouncer(t, d.dsn)), schema)
 	}
+	serializable := func(t *testing.T, d *database, schema string) sweeping {
+		d.exec(t, "ALTER DATABASE "+query[string](t, d, "SELECT current_database()::text")+" SET default_transaction_isolation = 'serializable'")
+		return d.store(t, schema, nil)
+	}
 	onPostgres(t, func(t *testing.T, d *database) {
-		strict := func(level string) func(*testing.T, *database, string) [2]sweeping {
-			return func(t *testing.T, d *database, schema string) [2]sweeping {
-				return [2]sweeping{d.store(t, schema, isolated(level)), d.store(t, schema, isolated(level))}
-			}
-		}
-		locked := func(level string) func(*testing.T, *database, string) [2]sweeping {
-			return func(t *testing.T, d *database, schema string) [2]sweeping {
-				return [2]sweeping{
-					postgres.RowLocked{Store: d.store(t, schema, isolated(level))}, postgres.RowLocked{Store: d.store(t, schema, isolated(level))},
-				}
-			}
-		}
 		for _, c := range []struct {
-			name string
-			open func(t *testing.T, d *database, schema string) [2]sweeping
+			name          string
+			first, second open
 		}{
-			{"on two pools", strict("read committed")},
-			{"on a pool and behind PgBouncer", func(t *testing.T, d *database, schema string) [2]sweeping {
-				return [2]sweeping{d.store(t, schema, nil), behind(t, d, schema)}
-			}},
-			{"on pools that are repeatable read by default", strict("repeatable read")},
-			{"on pools that are serializable by default", strict("serializable")},
-			{"under the lock", locked("read committed")},
-			{"under the lock, on pools that are serializable by default", locked("serializable")},
-			{"on a serializable database behind PgBouncer", func(t *testing.T, d *database, schema string) [2]sweeping {
-				d.exec(t, "ALTER DATABASE "+query[string](t, d, "SELECT current_database()::text")+
-					" SET default_transaction_isolation = 'serializable'")
-				return [2]sweeping{d.store(t, schema, nil), behind(t, d, schema)}
-			}},
+			{"on two pools", on("read committed"), on("read committed")},
+			{"on a pool and behind PgBouncer", on("read committed"), behind},
+			{"on pools that are repeatable read by default", on("repeatable read"), on("repeatable read")},
+			{"on pools that are serializable by default", on("serializable"), on("serializable")},
+			{"under the lock", locked("read committed"), locked("read committed")},
+			{"under the lock, on pools that are serializable by default", locked("serializable"), locked("serializable")},
+			{"on a serializable database behind PgBouncer", serializable, behind},
 		} {
 			for kind, policy := range rowtest.Lasting {
 				t.Run(c.name+", "+kind, func(t *testing.T) {
 					schema := d.schema(t)
-					stores := c.open(t, d, schema)
-					exact(t, d, schema, stores, policy)
+					exact(t, d, schema, [2]sweeping{c.first(t, d, schema), c.second(t, d, schema)}, policy)
 				})
 			}
 		}

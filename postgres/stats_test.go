@@ -9,8 +9,12 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
-	"github.com/sqlimit/limiter/postgres"
 )
+
+// stats are counts of a store.
+func stats(statements, rows, units, secondLooks int64) limiter.StoreStats {
+	return limiter.StoreStats{Statements: statements, Rows: rows, Units: units, SecondLooks: secondLooks}
+}
 
 func TestStats(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
@@ -34,28 +38,21 @@ func TestStats(t *testing.T) {
 			all         bool         // the ops are one decision
 			want        limiter.StoreStats
 		}{
-			{"nothing", nil, nil, false, limiter.StoreStats{}},
-			{"a single take", nil, []limiter.Op{op(limiter.OpTake, 1)}, false, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
-			{"one operation of each other kind", nil, others, false, limiter.StoreStats{Statements: 6, Rows: 6, Units: 6}},
-			{
-				"a take from a row of another policy",
-				[]limiter.Op{take(slow(7), "a", 1)},
-				[]limiter.Op{op(limiter.OpTake, 1)},
-				false,
-				limiter.StoreStats{Statements: 1, Rows: 1, Units: 1, SecondLooks: 1},
-			},
-			{"an earlier year", lastYear, ofYear, false, limiter.StoreStats{Statements: 3, Rows: 3, Units: 3}},
-			{"an earlier year, at once", lastYear, ofYear[:1], true, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
-			{"four limits at once", four(1), four(1), true, limiter.StoreStats{Statements: 1, Rows: 4, Units: 4}},
-			{"four limits whose rows are missing", nil, four(1), true, limiter.StoreStats{Statements: 1, Rows: 4, Units: 4, SecondLooks: 4}},
+			{"nothing", nil, nil, false, stats(0, 0, 0, 0)},
+			{"a single take", nil, []limiter.Op{op(limiter.OpTake, 1)}, false, stats(1, 1, 1, 0)},
+			{"one operation of each other kind", nil, others, false, stats(6, 6, 6, 0)},
+			{"from a row of another policy", []limiter.Op{take(slow(7), "a", 1)}, []limiter.Op{op(limiter.OpTake, 1)}, false, stats(1, 1, 1, 1)},
+			{"an earlier year", lastYear, ofYear, false, stats(3, 3, 3, 0)},
+			{"an earlier year, at once", lastYear, ofYear[:1], true, stats(1, 1, 1, 0)},
+			{"four limits at once", four(1), four(1), true, stats(1, 4, 4, 0)},
+			{"four limits whose rows are missing", nil, four(1), true, stats(1, 4, 4, 4)},
 		} {
-			for way, open := range map[string]func(schema string) *postgres.Store{
-				"in the queue":         func(schema string) *postgres.Store { return d.store(t, schema, nil) },
-				"without a time limit": func(schema string) *postgres.Store { return d.store(t, schema, nil) },
-				"on a connection":      func(schema string) *postgres.Store { return storeOn(t, connect(t, d.dsn), schema) },
-			} {
-				schema := d.schema(t)
-				store, ops := open(schema), slices.Clone(c.ops)
+			for _, way := range []string{"in the queue", "without a time limit", "on a connection"} {
+				schema, ops := d.schema(t), slices.Clone(c.ops)
+				store := d.store(t, schema, nil)
+				if way == "on a connection" {
+					store = storeOn(t, connect(t, d.dsn), schema)
+				}
 				for i := range ops {
 					if way == "in the queue" {
 						ops[i].Timeout = testTimeout
