@@ -84,70 +84,49 @@ func rowOf(schema string, op limiter.Op) string {
 	return fmt.Sprintf("%s WHERE limiter = '%s' AND key = '%s'", table, op.Name, op.Key)
 }
 
-// A decision that waits for its first row must hold no later one: another take gets that at once.
+// A decision that waits for its first row must hold no later one: another take gets that at once. If rows are
+// missing, it adds them in the same order.
 func TestAllLocksInOrder(t *testing.T) {
 	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
 		other := d.store(t, schema, nil)
-		for _, op := range pair {
-			do(t, other, op)
-		}
-		release := d.holdLock(t, "SELECT FROM "+rowOf(schema, pair[0])+" FOR UPDATE")
-		free := d.prober(t, schema, pair[1])
-		done := make(chan bool)
-		go func() {
-			var claims []limiter.Claim
-			for _, op := range []limiter.Op{pair[1], pair[0]} {
-				claims = append(claims, limiter.Claim{Limiter: newLimiter(t, store, op.Policy), Key: op.Key, Cost: op.Cost})
+		for _, missing := range []bool{true, false} {
+			d.exec(t, "TRUNCATE "+allTables(schema))
+			tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+			if !missing {
+				do(t, other, pair[0])
+				do(t, other, pair[1])
+				must(t, testenv.ErrorOf(tx.Exec(t.Context(), "SELECT FROM "+rowOf(schema, pair[0])+" FOR UPDATE")))
+			} else {
+				do(t, storeOn(t, tx, schema), pair[0])
 			}
-			res, err := limiter.AllowAll(bounded(t), claims...)
-			if err != nil {
-				t.Error(err)
+			free := d.prober(t, schema, pair[1])
+			done := make(chan bool)
+			go func() {
+				var claims []limiter.Claim
+				for _, op := range []limiter.Op{pair[1], pair[0]} {
+					claims = append(claims, limiter.Claim{Limiter: newLimiter(t, store, op.Policy), Key: op.Key, Cost: op.Cost})
+				}
+				res, err := limiter.AllowAll(bounded(t), claims...)
+				if err != nil {
+					t.Error(err)
+				}
+				done <- res.Allowed
+			}()
+			d.blocked(t, 1)
+			if !free() {
+				t.Error("it holds the second row while it waits for the first one")
 			}
-			done <- res.Allowed
-		}()
-		d.blocked(t, 1)
-		if !free() {
-			t.Error("it holds the second row while it waits for the first one")
-		}
-		second := pair[1]
-		second.Timeout = freeRow
-		if s := do(t, other, second); !s.Took {
-			t.Errorf("%+v", s)
-		}
-		release()
-		if <-done {
-			t.Error("it took 2 from a row of which 3 were left, and 2 were taken meanwhile")
-		}
-	})
-}
-
-// If rows are missing, they are added in the same order.
-func TestAllAddsInOrder(t *testing.T) {
-	onPairs(t, func(t *testing.T, d *database, schema string, store limiter.AllStore, pair [2]limiter.Op) {
-		other := d.store(t, schema, nil)
-		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-		do(t, storeOn(t, tx, schema), pair[0]) // adds the first row, and does not commit
-		free := d.prober(t, schema, pair[1])
-		done := make(chan bool)
-		go func() {
-			_, took := doAll(t, store, pair[1], pair[0])
-			done <- took
-		}()
-		d.blocked(t, 1)
-		if !free() {
-			t.Error("it holds the second row while it waits for the first one")
-		}
-		second := pair[1]
-		second.Cost, second.Timeout = 1, freeRow
-		if s := do(t, other, second); !s.Took {
-			t.Errorf("%+v", s)
-		}
-		end(t, tx, true)
-		if !<-done {
-			t.Error("it was refused, though 3 and 4 of 5 were left")
-		}
-		for i, left := range []int64{1, 2} {
-			wantLeft(t, other, pair[i], left, fmt.Sprint("row ", i))
+			second := pair[1]
+			second.Cost, second.Timeout = 1, freeRow
+			if s := do(t, other, second); !s.Took {
+				t.Errorf("%+v", s)
+			}
+			end(t, tx, true)
+			if !<-done {
+				t.Error("it was refused, though 3 and 2 or more of 5 were left")
+			}
+			wantLeft(t, other, pair[0], 1, "the first row")
+			wantLeft(t, other, pair[1], map[bool]int64{true: 2}[missing], "the second row")
 		}
 	})
 }

@@ -44,40 +44,31 @@ func newMoved(t *testing.T, stores [2]*postgres.Store, limit int64, policy limit
 
 func (m *moved) key(i int) string { return fmt.Sprint(m.prefix, i%movedKeys) }
 
-// operations are those that charge a key. Each returns how many units it charged. The first three never
-// exceed the limit.
-var operations = []func(ctx context.Context, l *limiter.Limiter, key string) (int64, error){
-	func(ctx context.Context, l *limiter.Limiter, key string) (int64, error) {
-		r, err := l.AllowUpTo(ctx, key, 3)
-		return r.Taken, err
-	},
-	func(ctx context.Context, l *limiter.Limiter, key string) (int64, error) {
-		r, err := l.AllowN(ctx, key, 2)
-		if err != nil || !r.Allowed {
-			return 0, err
+// charge carries out an operation of a kind. The first three never exceed the limit.
+func (m *moved) charge(ctx context.Context, kind, store, i int) error {
+	l, key := m.limiters[store], m.key(i)
+	var r limiter.Result
+	var back bool
+	var err error
+	switch kind {
+	case 0:
+		r, err = l.AllowUpTo(ctx, key, 3)
+	case 1:
+		if r, err = l.AllowN(ctx, key, 2); err == nil && r.Allowed {
+			back, err = l.RefundOf(ctx, key, 1, r)
 		}
-		back, err := l.RefundOf(ctx, key, 1, r)
-		return map[bool]int64{true: 1, false: 2}[back], err
-	},
-	func(ctx context.Context, l *limiter.Limiter, key string) (int64, error) {
-		r, err := l.Allow(ctx, key)
-		return map[bool]int64{true: 1}[r.Allowed], err
-	},
-	func(ctx context.Context, l *limiter.Limiter, key string) (int64, error) {
-		_, err := l.Charge(ctx, key, 2)
-		return 2, err
-	},
-	func(ctx context.Context, l *limiter.Limiter, key string) (int64, error) {
-		r, err := l.Reserve(ctx, key, 1, time.Minute)
-		return map[bool]int64{true: 1}[r.Allowed], err
-	},
-}
-
-// charge carries out an operation.
-func (m *moved) charge(ctx context.Context, kind, store, key int) error {
-	n, err := operations[kind](ctx, m.limiters[store], m.key(key))
+	case 2:
+		r, err = l.Allow(ctx, key)
+	case 3:
+		r, err = l.Charge(ctx, key, 2)
+	default:
+		var reserved *limiter.Reservation
+		if reserved, err = l.Reserve(ctx, key, 1, time.Minute); err == nil {
+			r = reserved.Result
+		}
+	}
 	if err == nil {
-		m.charged[key%movedKeys].Add(n)
+		m.charged[i%movedKeys].Add(r.Taken - map[bool]int64{true: 1}[back])
 	}
 	return err
 }

@@ -42,7 +42,7 @@ func onBoth(t *testing.T, run func(t *testing.T, d *database)) {
 func TestCitusStore(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
 		for _, h := range handles {
-			if h.name == "cached" || h.name == "exec" || h.name == "transaction" {
+			if h.name == "cached" || h.name == "exec" && d.citus || h.name == "transaction" {
 				t.Run(h.name, func(t *testing.T) {
 					storetest.Run(t, func(t *testing.T) limiter.Store {
 						schema := d.schema(t) // it can be dropped only after the transaction has ended
@@ -59,7 +59,8 @@ func TestCitusRows(t *testing.T) {
 		for _, c := range rowRuns {
 			schema := d.schema(t)
 			t.Run(c.name, func(t *testing.T) {
-				c.run(t, d.store(t, schema, few(8), postgres.WithCitus()), rows{connect(t, d.dsn), schema}, 100)
+				store := storeOn(t, mode(pgx.QueryExecModeExec)(t, d.dsn), schema, postgres.WithCitus())
+				c.run(t, store, rows{connect(t, d.dsn), schema}, 100)
 			})
 		}
 	})
@@ -113,53 +114,48 @@ func TestCitusWorkersClock(t *testing.T) {
 	})
 }
 
-// LIMITER_TEST_CITUS_DSN may name a cluster whose workers have wrong clocks.
+// LIMITER_TEST_CITUS_DSN may name a cluster whose workers have wrong clocks. The test asks for 8 keys each of a bucket
+// of 10 tokens a second and of two windows of 5 for 4 s. It checks that each key gets what its policy admits: no more,
+// and not much less, because the machine may be busy.
 func TestCitusCoordinatorsClock(t *testing.T) {
 	onCitus(t, func(t *testing.T, d *database) {
 		workers := query[string](t, d, `SELECT string_agg(nodeport || ': ' || result, ', ')
 			FROM run_command_on_workers('SELECT round(extract(epoch FROM clock_timestamp()))')`)
 		t.Logf("the workers' clocks are %s, this process has %d", workers, time.Now().Unix())
-		admitAtTheirRates(t, "cluster", d.store(t, d.schema(t), few(16), postgres.WithCitus()))
-	})
-}
-
-// admitAtTheirRates asks for 8 keys each of a bucket of 10 tokens a second and of two windows of 5 for
-// 4 s. It checks that each key gets what its policy admits: no more, and not much less, because the
-// machine may be busy.
-func admitAtTheirRates(t *testing.T, name string, store limiter.Store) {
-	t.Helper()
-	const asked = 4 * time.Second
-	limits := []*limiter.Limiter{
-		newLimiter(t, store, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 100 * time.Millisecond}),
-		newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second}),
-		newLimiter(t, store, limiter.SlidingWindow{Limit: 5, Window: time.Second}),
-	}
-	granted := make([]int, 24)
-	began := time.Now()
-	each(len(granted), func(i int) {
-		for time.Since(began) < asked {
-			r, err := limits[i%3].Allow(t.Context(), fmt.Sprint(i))
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				return
+		store := d.store(t, d.schema(t), few(16), postgres.WithCitus())
+		const asked = 4 * time.Second
+		limits := []*limiter.Limiter{
+			newLimiter(t, store, limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 100 * time.Millisecond}),
+			newLimiter(t, store, limiter.FixedWindow{Limit: 5, Window: time.Second}),
+			newLimiter(t, store, limiter.SlidingWindow{Limit: 5, Window: time.Second}),
+		}
+		granted := make([]int, 24)
+		began := time.Now()
+		each(len(granted), func(i int) {
+			for time.Since(began) < asked {
+				r, err := limits[i%3].Allow(t.Context(), fmt.Sprint(i))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if r.Allowed {
+					granted[i]++
+				}
+				<-time.After(r.RetryAfter)
 			}
-			if r.Allowed {
-				granted[i]++
+		})
+		took := time.Since(began).Seconds()
+		for i, n := range granted {
+			least, most := 20, 5+10*took+1
+			if i%3 > 0 { // one window may end just after the beginning, and one begin just before the end
+				least, most = 10, 5*(took+2)
 			}
-			<-time.After(r.RetryAfter)
+			if n < least || float64(n) > most {
+				t.Errorf("key %d was granted %d in %.1f s, want %d to %.0f", i, n, took, least, most)
+			}
 		}
+		t.Logf("%v granted in %.1f s", granted, took)
 	})
-	took := time.Since(began).Seconds()
-	for i, n := range granted {
-		least, most := 20, 5+10*took+1
-		if i%3 > 0 { // one window may end just after the beginning, and one begin just before the end
-			least, most = 10, 5*(took+2)
-		}
-		if n < least || float64(n) > most {
-			t.Errorf("%s: key %d was granted %d in %.1f s, want %d to %.0f", name, i, n, took, least, most)
-		}
-	}
-	t.Logf("%s: %v granted in %.1f s", name, granted, took)
 }
 
 func TestCitusSweep(t *testing.T) {

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -161,9 +162,7 @@ func TestOpenAndClose(t *testing.T) {
 			if n := d.sessions(t, application); n < 1 || n > 2 || seen.granted["k"] != 50 {
 				t.Errorf("%d connections, want 1 or 2; %d granted, want 50", n, seen.granted["k"])
 			}
-			for range 2 {
-				must(t, store.Close())
-			}
+			must(t, errors.Join(store.Close(), store.Close()))
 			d.gone(t, application) // the server notices a moment later
 			_, err := store.Do(t.Context(), take(slow(1), secret, 1))
 			wantError(t, err, limiter.ErrNotApplied)
@@ -175,11 +174,7 @@ func TestOpenAndClose(t *testing.T) {
 		t.Run("Close leaves open what New was given", func(t *testing.T) {
 			for _, db := range []postgres.DB{pool(t, d.dsn, few(1)), connect(t, d.dsn), begin(t, connect(t, d.dsn), pgx.ReadCommitted)} {
 				store := storeOn(t, db, schema)
-				for range 2 {
-					if err := store.Close(); err != nil {
-						t.Errorf("%T: Close: %v", db, err)
-					}
-				}
+				must(t, errors.Join(store.Close(), store.Close()))
 				do(t, store, look(slow(1), "k"))
 				if _, err := db.Exec(t.Context(), "SELECT 1"); err != nil {
 					t.Errorf("%T is unusable after Close: %v", db, err)

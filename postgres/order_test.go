@@ -22,9 +22,9 @@ type request struct{ at, cost int64 }
 
 // queued sends two takes while somebody holds the row, and then lets it go: the
 // first that waits gets it first. (Of more, the others may overtake each other.)
-func (d *database) queued(t *testing.T, store limiter.Store, schema, table string, policy limiter.Policy, requests [2]request) (states [2]limiter.State) {
+func (d *database) queued(t *testing.T, store limiter.Store, schema string, policy limiter.Policy, requests [2]request) (states [2]limiter.State) {
 	t.Helper()
-	release := d.holdLock(t, fmt.Sprintf("SELECT FROM %s.%s FOR UPDATE", schema, table))
+	release := d.holdLock(t, "SELECT FROM "+rowOf(schema, take(policy, "k", 1))+" FOR UPDATE")
 	var wait sync.WaitGroup
 	for i, r := range requests {
 		op := take(policy, "k", r.cost)
@@ -115,7 +115,7 @@ func TestWindowEdgePassesMeanwhile(t *testing.T) {
 				first := take(policy, "k", 1)
 				first.At = edge - int64(time.Second)
 				do(t, store, first)
-				for i, s := range d.queued(t, store, schema, "limiter_fixed_windows", policy, c.requests) {
+				for i, s := range d.queued(t, store, schema, policy, c.requests) {
 					if s.Took != c.took[i] {
 						t.Errorf("%s, %+v: take %d: Took = %t, want %t", c.name, policy, i, s.Took, c.took[i])
 					}
@@ -155,7 +155,7 @@ func TestSecondTakeHasAnOlderClock(t *testing.T) {
 			first := take(slow(3), "k", 1)
 			first.At = edge
 			do(t, store, first)
-			states := d.queued(t, store, schema, "limiter_token_buckets", slow(3), c.requests)
+			states := d.queued(t, store, schema, slow(3), c.requests)
 			fullAt := query[int64](t, d, "SELECT full_at FROM "+schema+".limiter_token_buckets")
 			if !states[0].Took || states[1].Took != c.took || fullAt != c.fullAt {
 				t.Errorf("case %d: Took = %t, %t, full at %v; want true, %t, %v", i, states[0].Took, states[1].Took,

@@ -240,16 +240,12 @@ func TestPingAfterFreezeKeepsHooks(t *testing.T) {
 func TestGivenUpConnectionLeavesItsPool(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
 		for name, silent := range map[string]bool{"the server ends it": false, "its peer has gone without a word": true} {
-			var gone atomic.Bool
-			p := pool(t, d.dsn, func(c *pgxpool.Config) {
-				wrap(c.ConnConfig, func(conn net.Conn) net.Conn {
-					t.Cleanup(func() { _ = conn.Close() }) // then pgx has also done with it
-					return &swallowing{Conn: conn, gone: &gone, pings: new(atomic.Int64)}
-				})
-			})
+			var server peer
+			defer server.gone.Store(false) // then pgx has also done with the connection
+			p := pool(t, d.dsn, func(c *pgxpool.Config) { server.of(c, 1) })
 			conn, err := p.Acquire(bounded(t))
 			must(t, err)
-			gone.Store(silent)
+			server.gone.Store(silent)
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			if _, err := conn.Exec(ctx, "SELECT pg_sleep(60)"); err == nil || !conn.Conn().IsClosed() {

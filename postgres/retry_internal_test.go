@@ -47,10 +47,8 @@ func TestRetryOfNotApplied(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				r := newRetrier()
-				ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
-				defer opcontext.Stop(ctx)
 				begin, sent := time.Now(), 0
-				_, err := resent(ctx, r, func(context.Context) (limiter.State, error) {
+				err := resent(t.Context(), time.Second, r, func(context.Context) (limiter.State, error) {
 					if sent++; sent > len(c.errs) {
 						return limiter.State{}, nil
 					}
@@ -83,10 +81,8 @@ func TestNoRetryWithoutTimeOrCaller(t *testing.T) {
 		} {
 			caller, leave := context.WithCancel(t.Context())
 			defer leave()
-			ctx := new(opcontext.Deadlines).WithTimeout(caller, c.timeout)
-			defer opcontext.Stop(ctx)
 			r, sent := newRetrier(), 0
-			_, err := resent(ctx, r, func(ctx context.Context) (limiter.State, error) {
+			err := resent(caller, c.timeout, r, func(ctx context.Context) (limiter.State, error) {
 				sent++
 				if c.continues {
 					_ = opcontext.Begin(ctx, false, 0)
@@ -119,15 +115,13 @@ func TestRetryOfUnsent(t *testing.T) {
 		const conns = 5
 		r := &s.retries
 		for operation := range 1000 {
-			ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
 			sent, dead := 0, operation%(conns+2)
-			_, err := resent(ctx, r, func(context.Context) (limiter.State, error) {
+			err := resent(t.Context(), time.Second, r, func(context.Context) (limiter.State, error) {
 				if sent++; sent <= dead {
 					return limiter.State{}, errNotSent
 				}
 				return limiter.State{}, nil
 			})
-			opcontext.Stop(ctx)
 			if (err == nil) != (dead <= conns) || sent != min(dead, conns)+1 {
 				t.Fatalf("operation %d: %d sessions had ended, and it was sent %d times, at last %v", operation, dead, sent, err)
 			}
@@ -145,12 +139,10 @@ func TestRetryBudget(t *testing.T) {
 		r, sent := newRetrier(), 0
 		const operations = 2000
 		for range operations {
-			ctx := new(opcontext.Deadlines).WithTimeout(t.Context(), time.Second)
-			_, _ = resent(ctx, r, func(context.Context) (limiter.State, error) {
+			_ = resent(t.Context(), time.Second, r, func(context.Context) (limiter.State, error) {
 				sent++
 				return limiter.State{}, errMayRetry
 			})
-			opcontext.Stop(ctx)
 		}
 		if again := sent - operations; again < operations/10 || again > operations/10+10 {
 			t.Errorf("%d of %d were sent again", again, operations)
@@ -161,7 +153,10 @@ func TestRetryBudget(t *testing.T) {
 func newRetrier() *retrier { return &retrier{counted: new(atomic.Int64)} }
 
 // resent calls send, and again as a store does.
-func resent(ctx context.Context, r *retrier, send func(context.Context) (limiter.State, error)) (limiter.State, error) {
+func resent(caller context.Context, timeout time.Duration, r *retrier, send func(context.Context) (limiter.State, error)) error {
+	ctx := new(opcontext.Deadlines).WithTimeout(caller, timeout)
+	defer opcontext.Stop(ctx)
 	s, err := send(ctx)
-	return retry(ctx, r, s, err, send)
+	_, err = retry(ctx, r, s, err, send)
+	return err
 }

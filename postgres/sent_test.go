@@ -22,7 +22,7 @@ type tracer struct {
 	sent  []string
 	names map[string]string // by the text for schema public
 
-	answered func()                // if set, it is called after each batch
+	answered func()                 // if set, it is called after each batch
 	fails    func(name string) bool // if set, it says whether a statement is not sent, because its context has ended
 }
 

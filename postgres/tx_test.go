@@ -33,15 +33,6 @@ func end(t *testing.T, tx pgx.Tx, commit bool) {
 	must(t, end(t.Context()))
 }
 
-// failurePolicies are the failure policies, of which none may answer in a transaction.
-func failurePolicies() map[string]limiter.Option {
-	return map[string]limiter.Option{
-		"FailClosed": limiter.FailClosed(),
-		"FailOpen":   limiter.FailOpen(),
-		"FailLocal":  limiter.FailLocal(memory.New()),
-	}
-}
-
 // wantCode checks that an error is the server's, and its SQLSTATE.
 func wantCode(t *testing.T, err error, code string) {
 	t.Helper()
@@ -54,7 +45,9 @@ func TestFailureInATransaction(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
 		role, dsn := d.role(t)
 		d.exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
-		for name, opt := range failurePolicies() {
+		for name, opt := range map[string]limiter.Option{
+			"FailClosed": limiter.FailClosed(), "FailOpen": limiter.FailOpen(), "FailLocal": limiter.FailLocal(memory.New()),
+		} {
 			for cause, fails := range map[string]struct {
 				dsn   string
 				lock  string // that another transaction holds
@@ -99,6 +92,9 @@ func TestTransactionStaysTheCallers(t *testing.T) {
 			postgres.DB
 			Begin(ctx context.Context) (pgx.Tx, error)
 		}{"connection": connect(t, d.dsn), "connection of a pool": pooled, "transaction": begin(t, connect(t, d.dsn), pgx.ReadCommitted)} {
+			if outside.Provisional() || !storeOn(t, conn, schema).Provisional() {
+				t.Errorf("%s: answers of a pool alone are final", name)
+			}
 			for way, on := range map[string]func(tx pgx.Tx) limiter.Store{
 				"by one statement":   func(pgx.Tx) limiter.Store { return storeOn(t, conn, schema) },
 				"under the lock":     func(pgx.Tx) limiter.Store { return postgres.RowLocked{Store: storeOn(t, conn, schema)} },
@@ -223,24 +219,6 @@ func TestTransactionThatCannotEnd(t *testing.T) {
 		wantError(t, err, limiter.ErrCanceled)
 		if !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
 			t.Error("the transaction of the store is open")
-		}
-	})
-}
-
-func TestAnswersAreProvisional(t *testing.T) {
-	inSchema(t, func(t *testing.T, d *database, schema string) {
-		for _, c := range []struct {
-			store *postgres.Store
-			want  bool
-		}{
-			{d.store(t, schema, nil), false},
-			{storeOn(t, connect(t, d.dsn), schema), true},
-			{storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema), true},
-		} {
-			var _ limiter.Provisional = c.store
-			if got := c.store.Provisional(); got != c.want {
-				t.Errorf("Provisional = %v, want %v", got, c.want)
-			}
 		}
 	})
 }
