@@ -182,39 +182,29 @@ func (d *database) monotone(t *testing.T, schema string) {
 // Every grant of a busy key, put in the order in which the row went through
 // them, is what the algorithm answers when it is run alone.
 func TestBusyKeyEqualsASequentialRun(t *testing.T) {
-	cases := []struct {
-		name   string
-		policy limiter.Policy
-		order  func(a, b limiter.State) int
-	}{
-		{
-			"bucket",
-			limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 2 * time.Millisecond},
-			func(a, b limiter.State) int { return cmp.Compare(a.Row.FullAt, b.Row.FullAt) },
+	cases := map[limiter.Policy]func(a, b limiter.State) int{
+		limiter.TokenBucket{Capacity: 5, Refill: 1, Interval: 2 * time.Millisecond}: func(a, b limiter.State) int {
+			return cmp.Compare(a.Row.FullAt, b.Row.FullAt)
 		},
-		{
-			"window",
-			limiter.FixedWindow{Limit: 5, Window: 7 * time.Millisecond},
-			func(a, b limiter.State) int {
-				return cmp.Or(cmp.Compare(a.Row.Start, b.Row.Start), cmp.Compare(a.Row.Used, b.Row.Used))
-			},
+		limiter.FixedWindow{Limit: 5, Window: 7 * time.Millisecond}: func(a, b limiter.State) int {
+			return cmp.Or(cmp.Compare(a.Row.Start, b.Row.Start), cmp.Compare(a.Row.Used, b.Row.Used))
 		},
 	}
 	inSchema(t, func(t *testing.T, d *database, schema string) {
 		d.monotone(t, schema)
 		stores := [2]*postgres.Store{d.store(t, schema, nil), d.store(t, schema, nil)}
-		for _, c := range cases {
+		for policy, order := range cases {
 			var mu sync.Mutex
 			var grants []limiter.State
 			each(workers, func(worker int) {
-				op := take(c.policy, "busy", 1)
+				op := take(policy, "busy", 1)
 				if worker%4 == 0 {
 					op.MaxWait = 9 * time.Millisecond // reservations among the takes
 				}
 				for range 20 {
 					s, err := stores[worker%2].Do(t.Context(), op)
 					if err != nil {
-						t.Errorf("%s: %v", c.name, err)
+						t.Errorf("%T: %v", policy, err)
 						return
 					}
 					if s.Took {
@@ -224,13 +214,13 @@ func TestBusyKeyEqualsASequentialRun(t *testing.T) {
 					}
 				}
 			})
-			slices.SortFunc(grants, c.order)
-			replay(t, c.name, c.policy, grants)
+			slices.SortFunc(grants, order)
+			replay(t, policy, grants)
 		}
 	})
 }
 
-func replay(t *testing.T, name string, policy limiter.Policy, grants []limiter.State) {
+func replay(t *testing.T, policy limiter.Policy, grants []limiter.State) {
 	t.Helper()
 	op := take(policy, "busy", 1)
 	op.MaxWait = 9 * time.Millisecond // what was granted with less passes with it, too
@@ -239,12 +229,66 @@ func replay(t *testing.T, name string, policy limiter.Policy, grants []limiter.S
 		next, want := op.Apply(row, got.Now)
 		want.Tick = got.Tick
 		if got != want {
-			t.Fatalf("%s: grant %d of %d is\n%+v, want\n%+v", name, i, len(grants), got, want)
+			t.Fatalf("%T: grant %d of %d is\n%+v, want\n%+v", policy, i, len(grants), got, want)
 		}
 		row = next
 	}
 	if len(grants) < 10 {
-		t.Errorf("%s: only %d grants", name, len(grants))
+		t.Errorf("%T: only %d grants", policy, len(grants))
 	}
-	t.Logf("%s: %d grants", name, len(grants))
+}
+
+// A trigger skips each write, so operations lose every race.
+func TestEveryRaceIsLost(t *testing.T) {
+	inSchema(t, func(t *testing.T, d *database, schema string) {
+		r := newTracer(false)
+		p := pool(t, d.dsn, r.in)
+		store := storeOn(t, p, schema)
+		do(t, store, take(slow(3), secret, 2))
+		d.trigger(t, schema, "skip", "BEFORE INSERT OR UPDATE", "RETURN NULL;")
+		locked := []string{"begin isolation level read committed", "bucketLock", "bucketRead", "bucketSwap", "commit"}
+		settled := slices.Concat([]string{"bucketRead", "bucketSwap"}, locked, locked)
+		for kind, first := range map[limiter.OpKind][]string{
+			limiter.OpTake: {"bucketTake"}, limiter.OpCharge: {"bucketTake"}, limiter.OpBlock: nil,
+		} {
+			op, steps := take(slow(3), secret, 1), append(first, settled...)
+			op.Kind = kind
+			r.take()
+			s, err := store.Do(bounded(t), op)
+			if kind != limiter.OpTake {
+				wantError(t, err, limiter.ErrNotApplied)
+			} else if err != nil || s.Took {
+				t.Errorf("a take: %+v, %v; want a refusal", s, err)
+			}
+			if sent := r.take(); !slices.Equal(sent, steps) {
+				t.Errorf("operation %d sent\n%q, want\n%q", kind, sent, steps)
+			}
+			for n, step := range steps { // the error of each comes back
+				conn, err := p.Acquire(bounded(t)) // where nothing is sent again
+				must(t, err)
+				i := 0
+				r.fails = func(string) bool { i++; return i == n+1 }
+				_, err = storeOn(t, conn, schema).Do(bounded(t), op)
+				r.fails = nil
+				conn.Release()
+				wantError(t, err, map[bool]error{true: limiter.ErrOutcomeUnknown, false: limiter.ErrNotApplied}[step == "commit"])
+				if sent := len(r.take()); sent < n+1 || sent > n+2 { // the last one may be a rollback
+					t.Errorf("operation %d whose step %d, %s, fails sent %d statements", kind, n, step, sent)
+				}
+			}
+		}
+		// The row has another policy. A look at it would wait for the second take alone.
+		larger := limiter.TokenBucket{Capacity: 4, Refill: 3, Interval: time.Hour}
+		takes := []limiter.Op{take(larger, secret, 1), take(larger, secret, 2)}
+		states, err := postgres.RowLocked{Store: store}.Take(bounded(t), takes...)
+		must(t, err)
+		row := rows{connect(t, d.dsn), schema}.Read(t, takes[0])
+		for i, got := range states {
+			var want limiter.State
+			row, want = takes[i].Apply(row, got.Now)
+			if got.Took || got.Wait != want.Wait {
+				t.Errorf("take %d: %+v, want a refusal with Wait %d", i, got, want.Wait)
+			}
+		}
+	})
 }

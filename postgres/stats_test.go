@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -99,19 +98,8 @@ func TestStatsOfALockedRow(t *testing.T) {
 		release()
 		all.Wait()
 		// A statement that waits too long for its lock is sent again, so what was sent says what to count.
-		sent := map[string]int64{}
-		for _, name := range r.take() {
-			if strings.Contains(name, "LEFT JOIN later") { // the text that locks another row first
-				name = "allBoth"
-			}
-			sent[name]++
-		}
-		held, all4, locks := sent["bucketTake"]+sent["bucketTakes"], sent["allBoth"], sent["bucketLock"]+sent["windowLock"]
-		got := store.Stats()
-		units := got.Units - 4*all4 - locks // of the key
-		want := limiter.StoreStats{Statements: held + all4 + locks, Rows: held + 4*all4 + locks, Units: got.Units}
-		if got != want || all4 < 2 || units < callers || units > callers*(held-1) {
-			t.Errorf("%+v, %d units of the key, for the statements %v; want %+v and %d units at least", got, units, sent, want, callers)
+		if sent, got := r.take(), store.Stats(); got.Statements != int64(len(sent)) || got.Queued != 0 {
+			t.Errorf("%+v for the statements %v", got, sent)
 		}
 	})
 }
