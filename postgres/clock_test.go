@@ -3,32 +3,17 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/storetest"
 )
 
 const serverClock = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000`
-
-// The statements take the epoch as a double, which is read faster than as a numeric.
-func TestClockReadsEachMicrosecondAsItIs(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		wrong := query[int](t, d, `SELECT count(*) FROM (
-			SELECT timestamptz '1970-01-01 UTC' + make_interval(secs => s) + n * interval '1 microsecond' AS t
-			FROM unnest(ARRAY[0, 1e9, 1.7e9, 2e9, 3e9, 3.439e9]) AS s, generate_series(0, 50000) AS n
-		) AS times WHERE (date_part('epoch', t) * 1000000)::bigint <> (extract(epoch FROM t) * 1000000)::bigint`)
-		if wrong > 0 {
-			t.Errorf("%d of 300,006 instants until 2078 are read wrongly", wrong)
-		}
-	})
-}
 
 // clocked are operations of every kind that report a clock. The second take of a kind is refused.
 var clocked = map[string]limiter.Op{
@@ -123,14 +108,6 @@ func (r *recorder) Do(ctx context.Context, op limiter.Op) (s limiter.State, err 
 	return r.last, err
 }
 
-// copyRow copies the row of op to another key.
-func (d *database) copyRow(t *testing.T, schema string, op limiter.Op, to string) {
-	t.Helper()
-	table := rowtest.TableOf(op.Policy)
-	columns := strings.Join(table.Columns, ", ") + ", granted, limiter"
-	d.exec(t, fmt.Sprintf("INSERT INTO %s.%s (%s, key) SELECT %[3]s, '%s' FROM %s", schema, table.Name, columns, to, rowOf(schema, op)))
-}
-
 func TestRetryAfterIsTight(t *testing.T) {
 	cases := []struct {
 		name    string
@@ -148,7 +125,7 @@ func TestRetryAfterIsTight(t *testing.T) {
 		{"window that counts refusals", counting(3), 1, 0},
 	}
 	inSchema(t, func(t *testing.T, d *database, schema string) {
-		store := &recorder{Store: d.store(t, schema, nil)}
+		store, all := &recorder{Store: d.store(t, schema, nil)}, rows{connect(t, d.dsn), schema}
 		for i, c := range cases {
 			l, op := newLimiter(t, store, c.policy), take(c.policy, fmt.Sprint("k", i), c.cost)
 			op.MaxWait = c.maxWait
@@ -169,7 +146,7 @@ func TestRetryAfterIsTight(t *testing.T) {
 			for late, want := range map[int64]bool{0: true, -1000: false} {
 				later := op
 				later.Key, later.At = fmt.Sprint(op.Key, "-copy", -late), store.last.Now+int64(r.RetryAfter)+late
-				d.copyRow(t, schema, op, later.Key)
+				all.Insert(t, later, all.Read(t, op))
 				if s := do(t, store.Store, later); s.Took != want {
 					t.Errorf("%s: %d ns after RetryAfter %v: Took = %t, want %t", c.name, late, r.RetryAfter, s.Took, want)
 				}

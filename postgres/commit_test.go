@@ -122,42 +122,18 @@ func TestAsyncCommitIsForTakesOnly(t *testing.T) {
 				if name == "counting-window" {
 					refused = takes
 				}
-				for i, c := range []struct {
-					kind limiter.OpKind
-					want string
-				}{
-					{limiter.OpTake, takes},
-					{limiter.OpTake, takes},
-					{limiter.OpTake, refused},
-					{limiter.OpLook, "none"},
-					{limiter.OpRefund, "on"},
-					{limiter.OpReset, "on"},
-				} {
+				wants := []string{takes, takes, refused, "none", "on", "on"}
+				for i, kind := range []limiter.OpKind{limiter.OpTake, limiter.OpTake, limiter.OpTake, limiter.OpLook, limiter.OpRefund, limiter.OpReset} {
 					d.exec(t, "TRUNCATE "+schema+".commits")
-					do(t, store, limiter.Op{Kind: c.kind, Name: "test", Key: "k", Policy: of(2), Cost: 1})
+					do(t, store, limiter.Op{Kind: kind, Name: "test", Key: "k", Policy: of(2), Cost: 1})
 					in := query[string](t, d, "SELECT coalesce((SELECT mode FROM "+schema+".commits ORDER BY n DESC LIMIT 1), 'none')")
 					var after string
 					must(t, p.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&after))
-					if in != c.want || after != "on" {
-						t.Errorf("%s: operation %d committed with %s, want %s; the session is left with %s, want on", name, i, in, c.want, after)
+					if in != wants[i] || after != "on" {
+						t.Errorf("%s: operation %d committed with %s, want %s; the session is left with %s, want on", name, i, in, wants[i], after)
 					}
 				}
 			}
-		}
-	})
-}
-
-func TestAsyncCommitInATransaction(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
-		nested, err := tx.Begin(t.Context())
-		must(t, err)
-		pooled, err := pool(t, d.dsn, few(1)).Begin(t.Context())
-		must(t, err)
-		defer func() { _ = pooled.Rollback(t.Context()) }()
-		for name, db := range map[string]postgres.DB{"transaction": tx, "savepoint": nested, "transaction of a pool": pooled} {
-			_, err := postgres.New(db, postgres.WithAsyncCommit())
-			t.Run(name+" is invalid", func(t *testing.T) { wantError(t, err, limiter.ErrInvalid) })
 		}
 	})
 }

@@ -148,6 +148,30 @@ func TestMergedTakes(t *testing.T) {
 				waiting.Wait()
 			})
 		}
+		for name, c := range map[string]struct {
+			change string // of the rows that the statement inserts
+			class  error
+		}{
+			"an added row comes with its key":                   {"NEW.key := CASE NEW.key WHEN 'a' THEN 'b'::bytea ELSE 'a' END;", nil},
+			"a row of another key is an error":                  {"NEW.key := 'z';", limiter.ErrOutcomeUnknown},
+			"rows before an error of the last one mean nothing": {"IF NEW.key = 'b' THEN RAISE 'late' USING ERRCODE = '57014'; END IF;", limiter.ErrNotApplied},
+		} {
+			t.Run(name, func(t *testing.T) {
+				schema := d.schema(t)
+				d.trigger(t, schema, "change", "BEFORE INSERT", c.change+" RETURN NEW;")
+				states, err := postgres.TakeMerged(bounded(t), d.store(t, schema, nil), take(slow(4), "a", 1), take(slow(4), "b", 2))
+				if c.class != nil {
+					wantError(t, err, c.class)
+				} else {
+					must(t, err)
+				}
+				for i, s := range states {
+					if s.Took != (err == nil) || s.Took && s.Row.FullAt != s.Row.At+int64(2-i)*int64(time.Hour) {
+						t.Errorf("take %d: %+v", i, s)
+					}
+				}
+			})
+		}
 		t.Run("AllowUpTo and Charge of other keys share statements", func(t *testing.T) {
 			store := storeOn(t, mode(pgx.QueryExecModeExec)(t, d.dsn), d.schema(t))
 			l, err := limiter.New(store, "NULL", slow(4), limiter.WithTimeout(testTimeout)) // as text, an array quotes it

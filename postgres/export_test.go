@@ -121,11 +121,11 @@ func (s *Store) by(ctx context.Context, send func(DB, *table, []*batch.Call) err
 	if err == nil {
 		err = s.run(ctx, ops[0].Kind != limiter.OpLook, func(db DB) error { return send(db, s.tableOf(ops[0].Policy), calls) })
 	}
-	if err != nil {
-		return states, fmt.Errorf("postgres: %w", err)
-	}
 	for i, c := range calls {
 		states[i] = c.State()
+	}
+	if err != nil {
+		return states, fmt.Errorf("postgres: %w", err)
 	}
 	return states, nil
 }
@@ -163,6 +163,18 @@ func TakeTogether(ctx context.Context, s *Store, op limiter.Op, n int) ([]limite
 		_, err := s.byStatement(ctx, db, t, &batch.Group{Equal: true, Calls: calls})
 		return err
 	}, slices.Repeat([]limiter.Op{op}, n)...)
+}
+
+// TakeMerged carries out takes of as many keys by one statement.
+func TakeMerged(ctx context.Context, s *Store, takes ...limiter.Op) ([]limiter.State, error) {
+	return s.by(ctx, func(db DB, t *table, calls []*batch.Call) error {
+		var groups []*batch.Group
+		for _, c := range calls {
+			groups = append(groups, &batch.Group{Calls: []*batch.Call{c}})
+		}
+		_, err := s.takeMerged(ctx, db, t, groups)
+		return err
+	}, takes...)
 }
 
 // PingAfterFreezeBy is PingAfterFreeze with another clock.

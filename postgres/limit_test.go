@@ -144,7 +144,19 @@ func TestTimeLimitWhileAnotherConnects(t *testing.T) {
 				var limiters [rounds]*limiter.Limiter
 				var release [rounds]func()
 				for i := range pools {
-					pools[i] = pool(t, d.dsn, secondConnection(12*timeout))
+					pools[i] = pool(t, d.dsn, func(c *pgxpool.Config) {
+						var dials atomic.Int64
+						c.MaxConns = 2
+						wrap(c.ConnConfig, func(conn net.Conn) net.Conn {
+							if dials.Add(1) == 2 { // later ones cancel statements
+								select {
+								case <-time.After(12 * timeout):
+								case <-t.Context().Done():
+								}
+							}
+							return conn
+						})
+					})
 					limiters[i] = newLimiter(t, storeOn(t, pools[i], schema), slow(5), limiter.WithTimeout(timeout))
 					if _, err := limiters[i].Peek(t.Context(), secret); err != nil { // on the first connection
 						t.Fatal(err)
@@ -175,24 +187,6 @@ func TestTimeLimitWhileAnotherConnects(t *testing.T) {
 			})
 		}
 	})
-}
-
-// secondConnection delays the second of two connections.
-func secondConnection(delay time.Duration) func(*pgxpool.Config) {
-	return func(c *pgxpool.Config) {
-		var dials atomic.Int64
-		c.MaxConns = 2
-		dial := c.ConnConfig.DialFunc
-		c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-			if dials.Add(1) == 2 { // later ones cancel statements
-				select {
-				case <-time.After(delay):
-				case <-ctx.Done():
-				}
-			}
-			return dial(ctx, network, address)
-		}
-	}
 }
 
 func TestTimeLimitOfASilentServer(t *testing.T) {

@@ -165,20 +165,6 @@ func TestSecondTakeHasAnOlderClock(t *testing.T) {
 	})
 }
 
-// monotone makes the database refuse to move a row's time backwards.
-func (d *database) monotone(t *testing.T, schema string) {
-	t.Helper()
-	d.trigger(t, schema, "monotone", "BEFORE UPDATE", `
-		IF TG_TABLE_NAME = 'limiter_token_buckets' THEN
-			IF NEW.full_at <= OLD.full_at THEN RAISE 'full_at fell by % ns', OLD.full_at - NEW.full_at; END IF;
-		ELSE
-			IF NEW.window_start < OLD.window_start THEN RAISE 'an old window was reopened'; END IF;
-			IF NEW.window_start = OLD.window_start AND NEW.used <= OLD.used THEN RAISE 'a count was lost'; END IF;
-			IF NEW.at < OLD.at THEN RAISE 'a clock went back'; END IF;
-		END IF;
-		RETURN NEW;`)
-}
-
 // Every grant of a busy key, put in the order in which the row went through
 // them, is what the algorithm answers when it is run alone.
 func TestBusyKeyEqualsASequentialRun(t *testing.T) {
@@ -191,7 +177,6 @@ func TestBusyKeyEqualsASequentialRun(t *testing.T) {
 		},
 	}
 	inSchema(t, func(t *testing.T, d *database, schema string) {
-		d.monotone(t, schema)
 		stores := [2]*postgres.Store{d.store(t, schema, nil), d.store(t, schema, nil)}
 		for policy, order := range cases {
 			var mu sync.Mutex

@@ -42,37 +42,25 @@ func terminatedBehind(t *testing.T, d *database, dsn string) {
 	behind := newLimiter(t, storeOn(t, pool(t, dsn, few(callers)), schema), slow(capacity), limiter.WithTimeout(timeout))
 	var granted, unknown [callers]atomic.Int64
 	var all atomic.Int64
-	killed := make(chan struct{})
-	go func() {
-		defer close(killed)
-		for range kills {
-			enough := all.Load() + 50
-			waitFor(t, "takes are granted", func() bool { return all.Load() > enough })
-			if _, err := d.db.ExecContext(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`); err != nil {
-				t.Error(err)
-			}
-		}
-	}()
-	each(callers, func(i int) {
-		for {
-			select {
-			case <-killed:
-				return
-			default:
-			}
-			res, err := behind.Allow(t.Context(), fmt.Sprint(secret, i))
-			switch {
-			case errors.Is(err, limiter.ErrOutcomeUnknown):
-				unknown[i].Add(1)
-			case err != nil:
-				wantError(t, err, limiter.ErrNotApplied)
-			case res.Allowed:
-				granted[i].Add(1)
-				all.Add(1)
-			}
+	stop := keepAsking(callers, func(i int) {
+		res, err := behind.Allow(t.Context(), fmt.Sprint(secret, i))
+		switch {
+		case errors.Is(err, limiter.ErrOutcomeUnknown):
+			unknown[i].Add(1)
+		case err != nil:
+			wantError(t, err, limiter.ErrNotApplied)
+		case res.Allowed:
+			granted[i].Add(1)
+			all.Add(1)
 		}
 	})
+	for range kills {
+		enough := all.Load() + 50
+		waitFor(t, "takes are granted", func() bool { return all.Load() > enough })
+		d.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`)
+	}
+	stop()
 	direct := newLimiter(t, d.store(t, schema, nil), slow(capacity))
 	for i := range callers {
 		res, err := direct.Peek(t.Context(), fmt.Sprint(secret, i))

@@ -25,23 +25,18 @@ func TestPasswordThatChanges(t *testing.T) {
 		must(t, err)
 		defer p.Close()
 		store := storeOn(t, p, schema)
-		for _, step := range []struct {
-			name   string
-			change func()
-			asked  int
-		}{
-			{"the first take", func() {}, 1},
-			{"a take on the same connection", func() {
-				password = "second"
-				d.exec(t, fmt.Sprintf("ALTER ROLE %s PASSWORD '%s'", role, password))
-			}, 1},
-			{"a take on a new connection", p.Reset, 2}, // as when connections reach pool_max_conn_lifetime
-		} {
-			step.change()
-			if s := do(t, store, take(slow(3), "k", 1)); !s.Took || asked != step.asked {
-				t.Errorf("%s: %+v, asked %d times; want a grant, and %d", step.name, s, asked, step.asked)
+		took := func(what string, want int) {
+			t.Helper()
+			if s := do(t, store, take(slow(3), "k", 1)); !s.Took || asked != want {
+				t.Errorf("%s: %+v, asked %d times; want a grant, and %d", what, s, asked, want)
 			}
 		}
+		took("the first take", 1)
+		password = "second"
+		d.exec(t, fmt.Sprintf("ALTER ROLE %s PASSWORD '%s'", role, password))
+		took("a take on the same connection", 1)
+		p.Reset() // as when connections reach pool_max_conn_lifetime
+		took("a take on a new connection", 2)
 		failure = errors.New("the identity service is down")
 		p.Reset()
 		_, err = store.Do(t.Context(), take(slow(3), secret, 1))

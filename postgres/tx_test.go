@@ -113,6 +113,8 @@ func TestTransactionStaysTheCallers(t *testing.T) {
 					for _, commit := range []bool{false, true} {
 						tx, err := conn.Begin(t.Context())
 						must(t, err)
+						_, err = postgres.New(tx, postgres.WithAsyncCommit())
+						wantError(t, err, limiter.ErrInvalid)
 						if way == "under the lock" { // a take that fails leaves the transaction usable
 							wrong := take(policy, key, 1)
 							wrong.At = 1<<62 + 1 // which no table holds
