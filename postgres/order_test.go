@@ -229,14 +229,14 @@ func TestEveryRaceIsLost(t *testing.T) {
 		r := newTracer(false)
 		p := pool(t, d.dsn, r.in)
 		store := storeOn(t, p, schema)
-		do(t, store, take(slow(3), secret, 2))
+		do(t, store, take(limiter.PerHour(3), secret, 2))
 		d.trigger(t, schema, "skip", "BEFORE INSERT OR UPDATE", "RETURN NULL;")
 		locked := []string{"begin isolation level read committed", "bucketLock", "bucketRead", "bucketSwap", "commit"}
 		settled := slices.Concat([]string{"bucketRead", "bucketSwap"}, locked, locked)
 		for kind, first := range map[limiter.OpKind][]string{
 			limiter.OpTake: {"bucketTake"}, limiter.OpCharge: {"bucketTake"}, limiter.OpBlock: nil,
 		} {
-			op, steps := take(slow(3), secret, 1), append(first, settled...)
+			op, steps := take(limiter.PerHour(3), secret, 1), append(first, settled...)
 			op.Kind = kind
 			r.take()
 			s, err := store.Do(bounded(t), op)
