@@ -198,29 +198,24 @@ func TestErrorsOfOverrides(t *testing.T) {
 		name, dsn := d.role(t)
 		d.exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+name)
 		app := storeOn(t, pool(t, dsn, few(1)), schema)
-		_, err := app.Overrides(t.Context(), "test", 0)
-		wantError(t, err, limiter.ErrInvalid)
-		_, err = app.Overrides(t.Context(), "te\x00st", 1)
-		wantError(t, err, limiter.ErrInvalid)
-		_, err = app.Overrides(t.Context(), "test", 10)
-		wantError(t, err, limiter.ErrMisconfigured)
-		wantAdvice(t, err, fmt.Sprintf(`GRANT SELECT ON %q.limiter_overrides`, schema))
+		wrong := func(db *postgres.Store, limiterName string, most int, class error, advice ...string) {
+			t.Helper()
+			_, err := db.Overrides(t.Context(), limiterName, most)
+			wantError(t, err, class)
+			wantAdvice(t, err, advice...)
+		}
+		wrong(app, "test", 0, limiter.ErrInvalid)
+		wrong(app, "te\x00st", 1, limiter.ErrInvalid)
+		wrong(app, "test", 10, limiter.ErrMisconfigured, fmt.Sprintf(`GRANT SELECT ON %q.limiter_overrides`, schema))
 		d.exec(t, "GRANT SELECT ON "+schema+".limiter_overrides TO "+name)
 		wantOverrides(t, app, secret)
 
 		d.exec(t, "ALTER TABLE "+schema+".limiter_overrides DROP CONSTRAINT limiter_overrides_check")
 		d.exec(t, "UPDATE "+schema+".limiter_overrides SET kind = 'later'")
-		_, err = app.Overrides(t.Context(), "test", 10)
-		wantError(t, err, limiter.ErrMisconfigured)
-		wantAdvice(t, err, `"later"`)
-
+		wrong(app, "test", 10, limiter.ErrMisconfigured, `"later"`)
 		d.exec(t, "DROP TABLE "+schema+".limiter_overrides")
-		_, err = app.Overrides(t.Context(), "test", 10)
-		wantError(t, err, limiter.ErrMisconfigured)
-		wantAdvice(t, err, "migrations.Up", schema)
-
-		_, err = storeOn(t, pool(t, nowhere, nil), schema).Overrides(t.Context(), "test", 1)
-		wantError(t, err, limiter.ErrNotApplied)
+		wrong(app, "test", 10, limiter.ErrMisconfigured, "migrations.Up", schema)
+		wrong(storeOn(t, pool(t, nowhere, nil), schema), "test", 1, limiter.ErrNotApplied)
 	})
 }
 

@@ -101,21 +101,15 @@ func TestEmptyDSN(t *testing.T) {
 	}
 }
 
-// plaintext is a server that has no TLS, and hangs up on clients that go on without it.
-func plaintext(t *testing.T) (address string) {
-	t.Helper()
-	return accept(t, func(c net.Conn) {
+func TestServerWithoutTLS(t *testing.T) {
+	t.Parallel()
+	address := accept(t, func(c net.Conn) { // it hangs up on clients that go on without TLS
 		request := make([]byte, 8)
 		if _, err := io.ReadFull(c, request); err == nil {
 			_, _ = c.Write([]byte("N"))
 		}
 		_ = c.Close()
 	})
-}
-
-func TestServerWithoutTLS(t *testing.T) {
-	t.Parallel()
-	address := plaintext(t)
 	for mode, class := range map[string]error{
 		"require": limiter.ErrMisconfigured, "verify-full": limiter.ErrMisconfigured,
 		"prefer": limiter.ErrNotApplied, "disable": limiter.ErrNotApplied,

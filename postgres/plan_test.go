@@ -93,14 +93,6 @@ func (d *database) explain(t *testing.T, schema string, named func(name string) 
 	return plans
 }
 
-// planOf parses the plan of a statement.
-func planOf(t *testing.T, text string) node {
-	t.Helper()
-	var all [1]struct{ Plan node }
-	must(t, json.Unmarshal([]byte(text), &all))
-	return all[0].Plan
-}
-
 // vacuum tells the planner what is in the tables.
 func (d *database) vacuum(t *testing.T, schema string) {
 	t.Helper()
@@ -124,7 +116,8 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 			d.exec(t, c.stats+allTables(schema))
 			for _, settings := range c.sessions {
 				for name, text := range d.explain(t, schema, func(name string) bool { return !byNoKey.MatchString(name) }, settings...) {
-					if !planOf(t, text).byKey() {
+					var plans [1]struct{ Plan node }
+					if must(t, json.Unmarshal([]byte(text), &plans)); !plans[0].Plan.byKey() {
 						t.Errorf("%s, %d rows more, %v:\n%s", name, c.add, settings, text)
 					}
 				}
@@ -132,6 +125,9 @@ func TestPlansUseThePrimaryKey(t *testing.T) {
 		}
 	})
 }
+
+// reads is how a plan reads tables, or sorts.
+var reads = regexp.MustCompile(`"(Seq Scan|Tid .*Scan|Index .*Scan|Bitmap .*Scan|.*Sort)"`)
 
 func TestPlanOfASweep(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
@@ -144,23 +140,12 @@ func TestPlanOfASweep(t *testing.T) {
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 				sweeps := func(name string) bool { return name == "bucketSweep" || name == "windowSweep" }
 				for name, text := range d.explain(t, schema, sweeps, "plan_cache_mode = "+mode) {
-					if scans := planOf(t, text).tables(); len(scans) != 2 || scans[0] != "Tid Range Scan" ||
-						!strings.HasPrefix(scans[1], "Tid ") || strings.Contains(text, `"Sort`) { // it deletes page by page
+					scans := reads.FindAllString(text, -1) // page by page
+					if len(scans) != 2 || scans[0] != `"Tid Range Scan"` || !strings.HasPrefix(scans[1], `"Tid `) {
 						t.Errorf("%s, %s, %d rows: %q:\n%s", name, mode, rows, scans, text)
 					}
 				}
 			}
 		}
 	})
-}
-
-// tables returns how the plan reads its tables.
-func (n node) tables() (scans []string) {
-	for _, p := range n.Plans {
-		scans = append(scans, p.tables()...)
-	}
-	if strings.HasPrefix(n.Relation, "limiter_") && n.Type != "ModifyTable" {
-		scans = append(scans, n.Type)
-	}
-	return scans
 }

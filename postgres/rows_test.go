@@ -45,8 +45,13 @@ func TestRows(t *testing.T) {
 					count = 300
 				}
 				_, pooled := db.(*pgxpool.Pool)
-				conn := sameConn(db)
-				if conn == nil {
+				var conn *pgx.Conn // which sees the rows that db writes
+				switch db := db.(type) {
+				case pgx.Tx:
+					conn = db.Conn()
+				case *pgx.Conn:
+					conn = db
+				default:
 					conn = connect(t, d.dsn)
 				}
 				for _, c := range rowRuns {
@@ -105,17 +110,6 @@ func (r changing) While(t *testing.T, op limiter.Op, row limiter.Row, do func())
 	must(t, tx.Commit(t.Context()))
 	<-done
 	return waited
-}
-
-// sameConn returns the connection of db if only that one sees the rows that db writes.
-func sameConn(db postgres.DB) *pgx.Conn {
-	switch db := db.(type) {
-	case pgx.Tx:
-		return db.Conn()
-	case *pgx.Conn:
-		return db
-	}
-	return nil
 }
 
 // rows are those of a schema, for rowtest.

@@ -139,12 +139,9 @@ func TestTransactionStaysTheCallers(t *testing.T) {
 	})
 }
 
-// noTransactions is a DB that cannot begin one.
-type noTransactions struct{ postgres.DB }
-
 func TestDatabaseWithoutTransactions(t *testing.T) {
 	onPostgres(t, func(t *testing.T, d *database) {
-		store := storeOn(t, noTransactions{connect(t, d.dsn)}, d.schema(t))
+		store := storeOn(t, struct{ postgres.DB }{connect(t, d.dsn)}, d.schema(t)) // it has no Begin
 		do(t, store, take(slow(2), secret, 1))
 		_, err := postgres.RowLocked{Store: store}.Do(t.Context(), take(slow(2), secret, 1))
 		wantError(t, err, limiter.ErrMisconfigured)
