@@ -71,6 +71,7 @@ type ledger struct {
 	Granted  int64
 	Refused  int64
 	Own      map[string]bool // whether the decision of this key was granted
+	Victims  int64           // statements that failed as deadlock victims
 }
 
 func (l *ledger) add(o *ledger) {
@@ -84,6 +85,7 @@ func (l *ledger) add(o *ledger) {
 	}
 	l.Granted += o.Granted
 	l.Refused += o.Refused
+	l.Victims += o.Victims
 	maps.Copy(l.Own, o.Own)
 }
 
@@ -194,8 +196,8 @@ func TestAllOrNoneOfTwoProcesses(t *testing.T) {
 func chargeAllOrNone(t *testing.T, d *database, w worker) {
 	t.Helper()
 	w.DSN, w.Schema, w.Seed = d.dsn, d.schema(t), rand.Uint64()
-	all, victims := ledger{Own: map[string]bool{}}, int64(0)
-	var reports [2]report
+	all := ledger{Own: map[string]bool{}}
+	var reports [2]ledger
 	var processes []*exec.Cmd
 	for w.Number = range reports {
 		job, err := json.Marshal(w)
@@ -206,16 +208,15 @@ func chargeAllOrNone(t *testing.T, d *database, w worker) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	for _, r := range reports {
-		all.add(r.Ledger)
-		victims += r.Deadlocks
+	for i := range reports {
+		all.add(&reports[i])
 	}
 	t.Logf("seed %d: %d granted, %d refused", w.Seed, all.Granted, all.Refused)
 	d.checkLedger(t, w.Schema, w.Seed, &all)
 	if !d.citus { // Citus finds deadlocks that do not exist, and other tests use its database
-		d.wantNoDeadlocks(t, victims)
-	} else if victims > 0 {
-		t.Errorf("seed %d: callers saw %d deadlocks, want none", w.Seed, victims)
+		d.wantNoDeadlocks(t, all.Victims)
+	} else if all.Victims > 0 {
+		t.Errorf("seed %d: callers saw %d deadlocks, want none", w.Seed, all.Victims)
 	}
 }
 
@@ -289,12 +290,6 @@ type worker struct {
 	Seed        uint64
 }
 
-// report is what a worker did.
-type report struct {
-	Ledger    *ledger
-	Deadlocks int64 // statements that failed as deadlock victims
-}
-
 // A worker neither runs tests nor starts servers.
 func init() {
 	if job := os.Getenv(workerVariable); job != "" {
@@ -313,7 +308,7 @@ func (worker) Fatal(args ...any) {
 	os.Exit(1)
 }
 
-// work waits until all workers are ready, makes its decisions, and prints a report.
+// work waits until all workers are ready, makes its decisions, and prints its ledger.
 func (w worker) work() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*testTimeout)
 	defer cancel()
@@ -333,7 +328,8 @@ func (w worker) work() {
 	must(w, pool.Ping(ctx))
 	must(w, testenv.AwaitStart())
 	l := decisions(ctx, store, w)
-	must(w, json.NewEncoder(os.Stdout).Encode(report{l, sent.deadlocks.Load()}))
+	l.Victims = sent.deadlocks.Load()
+	must(w, json.NewEncoder(os.Stdout).Encode(l))
 }
 
 // counter counts the statements of a pool, and those that were the victims of deadlocks.

@@ -56,15 +56,11 @@ func busyStore(t *testing.T, db postgres.DB, schema, name string) limiter.Store 
 }
 
 func ofKind(kind limiter.OpKind, policy limiter.Policy) limiter.Op {
-	op := take(policy, "busy", 1)
-	op.Kind = kind
-	return op
+	return limiter.Op{Kind: kind, Name: "test", Key: "busy", Policy: policy, Cost: 1}
 }
 
 func reservation(policy limiter.Policy, maxWait time.Duration) limiter.Op {
-	op := take(policy, "busy", 1)
-	op.MaxWait = maxWait
-	return op
+	return limiter.Op{Kind: limiter.OpTake, Name: "test", Key: "busy", Policy: policy, Cost: 1, MaxWait: maxWait}
 }
 
 // If each caller of a locked row waited on a connection of its own, the first two callers would

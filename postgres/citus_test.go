@@ -187,9 +187,7 @@ func TestCitusNeedsTheOption(t *testing.T) {
 	onCitus(t, func(t *testing.T, d *database) {
 		schema := d.schema(t)
 		without := d.store(t, schema, nil)
-		if err := d.store(t, schema, nil, postgres.WithCitus()).Check(t.Context()); err != nil {
-			t.Errorf("Check of a store with the option: %v", err)
-		}
+		must(t, d.store(t, schema, nil, postgres.WithCitus()).Check(t.Context()))
 		l := newLimiter(t, without, slow(1000))
 		errs := map[string]error{"Check": without.Check(t.Context())}
 		_, errs["Sweep"] = without.Sweep(t.Context(), 1)

@@ -38,9 +38,7 @@ func TestReadCommitted(t *testing.T) {
 				do(t, storeOn(t, tx, schema), take(slow(5), "k", 1))
 				answer := d.send(bounded(t), t, store, take(slow(5), "k", 1))
 				end(t, tx, true) // the other's snapshot is out of date
-				if _, err := answer(); err != nil {
-					t.Error(err)
-				}
+				must(t, testenv.ErrorOf(answer()))
 				do(t, store, take(slow(5), "k", 1))
 				got := query[string](t, d, "SELECT string_agg(mode, ', ' ORDER BY n) FROM "+schema+".commits")
 				if want := level + ", read committed, read committed, read committed"; got != want {

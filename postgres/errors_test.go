@@ -1,9 +1,13 @@
 package postgres_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -11,6 +15,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -75,23 +80,17 @@ func TestRoleNeedsWhatTheDocsSay(t *testing.T) {
 		}
 		d.exec(t, "GRANT INSERT, UPDATE ON "+tables+" TO "+name)
 		for _, op := range all(secret) {
-			if _, err := store.Do(t.Context(), op); err != nil {
-				t.Errorf("operation %d on %T: %v", op.Kind, op.Policy, err)
-			}
+			do(t, store, op)
 		}
 		must(t, store.Check(t.Context()))
 		_, err := store.Sweep(t.Context(), 1)
 		wantError(t, err, limiter.ErrMisconfigured)
 		d.exec(t, "GRANT DELETE ON "+tables+" TO "+name)
-		if _, err := store.Sweep(t.Context(), 1); err != nil {
-			t.Errorf("Sweep: %v", err)
-		}
+		must(t, testenv.ErrorOf(store.Sweep(t.Context(), 1)))
 
 		// Only who may read goose's table is told of a migration that is missing.
 		d.exec(t, "DELETE FROM "+schema+".limiter_goose_version WHERE version_id > 0")
-		if err := store.Check(t.Context()); err != nil {
-			t.Errorf("Check without the version: %v", err)
-		}
+		must(t, store.Check(t.Context()))
 		d.exec(t, "GRANT SELECT ON "+schema+".limiter_goose_version TO "+name)
 		wantError(t, store.Check(t.Context()), limiter.ErrMisconfigured)
 	})
@@ -130,30 +129,23 @@ func TestPgBouncerMixesUpStatements(t *testing.T) {
 			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 		}), schema)
 		const capacity = 40
-		errs := make(chan error, 8*10)
-		granted := make(chan bool, 8*10)
+		var failed, granted atomic.Int64
 		each(8, func(int) {
 			for range 10 {
 				s, err := store.Do(t.Context(), take(slow(capacity), secret, 1))
 				switch {
-				case err != nil:
-					errs <- err
+				case err != nil: // never with PgBouncer 1.21 and later
+					failed.Add(1)
+					wantError(t, err, limiter.ErrNotApplied)
+					wantAdvice(t, err, "pgx.QueryExecModeExec")
 				case s.Took:
-					granted <- true
+					granted.Add(1)
 				}
 			}
 		})
-		close(errs)
-		t.Logf("%d of %d calls failed, %d were granted", len(errs), cap(errs), len(granted))
-		for err := range errs { // none with PgBouncer 1.21 and later
-			wantError(t, err, limiter.ErrNotApplied)
-			wantAdvice(t, err, "pgx.QueryExecModeExec")
-		}
+		t.Logf("%d of 80 calls failed, %d were granted", failed.Load(), granted.Load())
 		// None of the calls that failed was carried out.
-		s := do(t, d.store(t, schema, nil), take(slow(capacity), secret, int64(capacity-len(granted))))
-		if !s.Took {
-			t.Errorf("%d were granted, and %d are not left of %d", len(granted), capacity-len(granted), capacity)
-		}
+		wantLeft(t, d.store(t, schema, nil), take(slow(capacity), secret, 1), capacity-granted.Load(), "afterwards")
 	})
 }
 
@@ -225,13 +217,61 @@ func TestOverridesByPrimaryKey(t *testing.T) {
 		d.exec(t, fmt.Sprintf(`INSERT INTO %s.limiter_overrides (limiter, key, kind, capacity, refill, period)
 			SELECT 'l' || i %% 100, int4send(i), 'bucket', 1, 1, 1000000000 FROM generate_series(1, 20000) AS i`, schema))
 		d.exec(t, "ANALYZE "+schema+".limiter_overrides")
-		list, err := d.store(t, schema, nil).Overrides(t.Context(), "l7", 1000)
-		if err != nil || len(list) != 200 {
-			t.Errorf("%d overrides, %v; want 200", len(list), err)
-		}
 		plans := d.explain(t, schema, func(name string) bool { return name == "overrides" }, "plan_cache_mode = force_generic_plan")
 		if plan := plans["overrides"]; !strings.Contains(plan, "limiter_overrides_pkey") {
 			t.Errorf("the plan does not use the primary key:\n%s", plan)
+		}
+	})
+}
+
+func TestPasswordThatChanges(t *testing.T) {
+	inSchema(t, func(t *testing.T, d *database, schema string) {
+		role, dsn := d.role(t)
+		d.exec(t, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
+		d.exec(t, "GRANT SELECT, INSERT, UPDATE ON "+allTables(schema)+" TO "+role)
+		asked, password, failure := 0, "hunter2", error(nil)
+		p, err := withTokens(t.Context(), dsn+"&password=none", func(context.Context, *pgx.ConnConfig) (string, error) {
+			asked++
+			return password, failure
+		})
+		must(t, err)
+		defer p.Close()
+		store := storeOn(t, p, schema)
+		took := func(what string, want int) {
+			t.Helper()
+			if s := do(t, store, take(slow(3), "k", 1)); !s.Took || asked != want {
+				t.Errorf("%s: %+v, asked %d times; want a grant, and %d", what, s, asked, want)
+			}
+		}
+		took("the first take", 1)
+		password = "second"
+		d.exec(t, fmt.Sprintf("ALTER ROLE %s PASSWORD '%s'", role, password))
+		took("a take on the same connection", 1)
+		p.Reset() // as when connections reach pool_max_conn_lifetime
+		took("a take on a new connection", 2)
+		failure = errors.New("the identity service is down")
+		p.Reset()
+		_, err = store.Do(t.Context(), take(slow(3), secret, 1))
+		wantError(t, err, limiter.ErrNotApplied)
+		if !errors.Is(err, failure) {
+			t.Errorf("%v does not wrap the error of the identity service", err)
+		}
+	})
+}
+
+func TestConnector(t *testing.T) {
+	onPostgres(t, func(t *testing.T, d *database) {
+		c := parse(t, d.dsn).ConnConfig
+		dsn := fmt.Sprintf("user=%s password=%s dbname=%s sslmode=disable connect_timeout=3", c.User, c.Password, c.Database)
+		dialed := 0
+		p, err := withDialer(t.Context(), dsn, func(ctx context.Context) (net.Conn, error) {
+			dialed++
+			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprint(c.Host, ":", c.Port))
+		})
+		must(t, err)
+		defer p.Close()
+		if s := do(t, storeOn(t, p, d.schema(t)), take(slow(3), "k", 1)); !s.Took || dialed != 1 {
+			t.Errorf("%+v, dialed %d times; want a grant, and once", s, dialed)
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -102,9 +103,7 @@ func TestTerminatedInMidStatement(t *testing.T) {
 				d.terminateBlocked(t)
 				d.blocked(t, 1) // the retry
 				release()
-				if _, err := answer(); err != nil {
-					t.Error(err)
-				}
+				must(t, testenv.ErrorOf(answer()))
 			})
 		}
 		t.Run("AllowAll is unknown and not sent again", func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 )
@@ -233,12 +234,8 @@ func TestStoreNeedsTheVersionOfCheck(t *testing.T) {
 		for _, op := range all("k") {
 			do(t, store, op)
 		}
-		if _, err := store.Sweep(t.Context(), 1); err != nil {
-			t.Errorf("Sweep: %v", err)
-		}
-		if _, err := store.Overrides(t.Context(), "test", 1); err != nil {
-			t.Errorf("Overrides: %v", err)
-		}
+		must(t, testenv.ErrorOf(store.Sweep(t.Context(), 1)))
+		must(t, testenv.ErrorOf(store.Overrides(t.Context(), "test", 1)))
 	})
 }
 

@@ -23,8 +23,6 @@ type wallClock struct{ ahead atomic.Int64 }
 
 func (c *wallClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-func (c *wallClock) move(d time.Duration) { c.ahead.Add(int64(d)) }
-
 func TestPingAfterFreeze(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
 		for name, freeze := range map[string]time.Duration{"an hour": time.Hour, "the clock stepped back": -time.Hour} {
@@ -35,8 +33,10 @@ func TestPingAfterFreeze(t *testing.T) {
 			})
 			store := storeOn(t, p, schema)
 			do(t, store, take(slow(5), name, 1))
-			d.terminate(t, backend(t, p))
-			clock.move(freeze)
+			if !query[bool](t, d, "SELECT pg_terminate_backend($1, 30000)", backend(t, p)) {
+				t.Fatal("the session did not end")
+			}
+			clock.ahead.Add(int64(freeze))
 			if s := do(t, store, take(slow(5), name, 1)); !s.Took {
 				t.Errorf("%s: the take was not granted: %+v", name, s)
 			}
@@ -57,14 +57,6 @@ func backend(t *testing.T, p *pgxpool.Pool) (pid uint32) {
 		t.Fatal(err)
 	}
 	return pid
-}
-
-// terminate ends a session and waits until it has ended.
-func (d *database) terminate(t *testing.T, pid uint32) {
-	t.Helper()
-	if !query[bool](t, d, "SELECT pg_terminate_backend($1, 30000)", pid) {
-		t.Fatalf("the server's process %d did not end", pid)
-	}
 }
 
 // swallowing is a connection whose peer is gone: everything that is sent gets lost, and no answer comes.
@@ -120,7 +112,7 @@ func TestPeersGoneAfterFreeze(t *testing.T) {
 			useUp(t, p, int(conns))()
 			do(t, store, take(slow(9), secret, 1))
 			server.gone.Store(true)
-			clock.move(time.Hour)
+			clock.ahead.Add(int64(time.Hour))
 			// The limit is generous for slow machines: without a PingTimeout all of it is used up.
 			op := take(slow(9), secret, 1)
 			op.Timeout = testTimeout / 2
@@ -159,7 +151,7 @@ func TestPingKeepsTheDeadline(t *testing.T) {
 			server.gone.Store(false)
 			must(t, l.Reset(t.Context(), secret))
 			server.gone.Store(true)
-			clock.move(time.Hour)
+			clock.ahead.Add(int64(time.Hour))
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			began := time.Now()
 			err := call(ctx)
