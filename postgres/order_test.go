@@ -236,7 +236,7 @@ func TestEveryRaceIsLost(t *testing.T) {
 		for kind, first := range map[limiter.OpKind][]string{
 			limiter.OpTake: {"bucketTake"}, limiter.OpCharge: {"bucketTake"}, limiter.OpBlock: nil,
 		} {
-			op, steps := take(limiter.PerHour(3), secret, 1), append(first, settled...)
+			op, steps := take(limiter.PerHour(3), secret, 1), slices.Concat(first, settled)
 			op.Kind = kind
 			r.take()
 			s, err := store.Do(bounded(t), op)
