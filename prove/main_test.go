@@ -58,7 +58,11 @@ func register[Job any](name string, run func(job Job) error) {
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(helperVariable); name != "" {
-		os.Exit(help(name))
+		if err := helpers[name](); err != nil {
+			fmt.Fprintln(os.Stderr, "prove:", name+":", err)
+			os.Exit(1)
+		}
+		return
 	}
 	flag.Parse()
 	if err := errors.Join(testenv.CheckRequired(), begin()); err != nil {
@@ -66,25 +70,13 @@ func TestMain(m *testing.M) {
 		os.Exit(2)
 	}
 	code := m.Run()
-	if err := proof.End(); err != nil {
+	text, err := proof.End()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "prove:", err)
 		code = max(code, 1)
 	}
-	fmt.Println(proof.Summary())
+	fmt.Println(text)
 	os.Exit(code)
-}
-
-func help(name string) int {
-	helper, ok := helpers[name]
-	if !ok {
-		fmt.Fprintln(os.Stderr, "prove: no helper", name)
-		return 2
-	}
-	if err := helper(); err != nil {
-		fmt.Fprintln(os.Stderr, "prove:", name+":", err)
-		return 1
-	}
-	return 0
 }
 
 // helper returns the command that is this program as a helper.
@@ -112,9 +104,10 @@ func begin() (err error) {
 
 // versions tells what is tested, and with what.
 func versions() map[string]string {
+	programs, _, _ := testenv.PostgreSQL(context.Background()) // a scenario says why there is none
 	v := map[string]string{
 		"go": runtime.Version(), "limiter": output("git", "describe", "--always", "--dirty"),
-		"postgres": output(postgresProgram(), "--version"), "pgbouncer": strings.Split(output("/usr/sbin/pgbouncer", "--version"), "\n")[0],
+		"postgres": output(filepath.Join(programs, "postgres"), "--version"), "pgbouncer": strings.Split(output("/usr/sbin/pgbouncer", "--version"), "\n")[0],
 		"system": runtime.GOOS + "/" + runtime.GOARCH + ", " + fmt.Sprint(runtime.NumCPU()) + " cores",
 	}
 	for _, module := range strings.Split(output("go", "list", "-m", "github.com/jackc/pgx/v5", "modernc.org/sqlite"), "\n") {
@@ -122,14 +115,6 @@ func versions() map[string]string {
 		v[name] = version
 	}
 	return v
-}
-
-func postgresProgram() string {
-	programs, _, err := testenv.PostgreSQL(context.Background())
-	if err != nil {
-		return "postgres"
-	}
-	return filepath.Join(programs, "postgres")
 }
 
 // output is what a program prints, or why it does not.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/prove/internal/history"
+	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/workload"
 	"github.com/sqlimit/limiter/sqlite"
 )
@@ -50,9 +52,22 @@ func work(w worker) error {
 	if err := testenv.AwaitStart(); err != nil {
 		return err
 	}
-	calls, err := workload.Run(ctx, store, w.Options)
+	var report recorded
+	report.Calls, err = workload.Run(ctx, store, w.Options)
+	policies := kinds.Policies()
+	for i := range report.Calls {
+		policy := &report.Calls[i].Op.Policy
+		report.Policies = append(report.Policies, slices.Index(policies, *policy))
+		*policy = nil
+	}
 	out := bufio.NewWriter(os.Stdout)
-	return errors.Join(err, gob.NewEncoder(out).Encode(calls), out.Flush())
+	return errors.Join(err, gob.NewEncoder(out).Encode(report), out.Flush())
+}
+
+// recorded is the calls of a worker. gob cannot send all policies, so Policies has their places in those of kinds.
+type recorded struct {
+	Calls    []history.Call
+	Policies []int
 }
 
 func (w *worker) open(ctx context.Context) (store limiter.Store, stop func(), err error) {
@@ -82,12 +97,12 @@ func (w *worker) open(ctx context.Context) (store limiter.Store, stop func(), er
 type running struct {
 	processes []*os.Process
 	ended     <-chan struct{} // closed when all of them are
-	reports   [][]history.Call
+	reports   []recorded
 }
 
 // startWorkers starts workers, and has all of them begin at once.
 func startWorkers(t *testing.T, workers ...worker) *running {
-	run := &running{reports: make([][]history.Call, len(workers))}
+	run := &running{reports: make([]recorded, len(workers))}
 	var helpers []*exec.Cmd
 	for _, w := range workers {
 		helpers = append(helpers, helper(t, "worker", w))
@@ -108,8 +123,12 @@ func (run *running) calls(t *testing.T) (all []history.Call) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	for _, calls := range run.reports {
-		all = append(all, calls...)
+	policies := kinds.Policies()
+	for _, report := range run.reports {
+		for i, n := range report.Policies {
+			report.Calls[i].Op.Policy = policies[n]
+		}
+		all = append(all, report.Calls...)
 	}
 	return all
 }

@@ -1,8 +1,5 @@
-// Package campaign runs scenarios in rounds, as many as a tier asks for, and writes what they
-// counted to a report. The tests of prove call it.
-//
-// Each round has its own seed, made of the campaign's seed, the scenario's name and the round's
-// number. So a round that failed can be run alone.
+// Package campaign runs scenarios in rounds, as many as a tier asks for, and writes what they counted to a report.
+// A round's seed is made of the campaign's seed, the scenario's name and the round's number, so that it can run alone.
 package campaign
 
 import (
@@ -31,8 +28,7 @@ var tiers = []Tier{CI, Nightly, Release}
 // Sizes is how many rounds a scenario has in each tier.
 type Sizes struct{ CI, Nightly, Release int }
 
-// Counts that several scenarios have. A scenario may also count other things, in words that a reader
-// understands.
+// Counts that several scenarios have. A scenario may also count other things.
 const (
 	Operations   = "operations checked"
 	Unknown      = "outcomes unknown"
@@ -87,12 +83,11 @@ func New(o Options) (*Campaign, error) {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()>>12 | 1 // a JSON number holds it exactly
 	}
-	c.report = newReport(c.Options)
+	c.report = &Report{Tier: c.Tier, Seed: c.Seed, Fraction: c.Fraction, Began: time.Now().UTC().Truncate(time.Second), Versions: c.Versions, Scenarios: []*scenario{}}
 	return c, nil
 }
 
-// Round is one round of a scenario. Its counts become the scenario's when it has passed. It is for
-// one goroutine.
+// Round is one round of a scenario, for one goroutine. Its counts become the scenario's when it has passed.
 type Round struct {
 	Number int // from 1
 	Seed   uint64
@@ -127,17 +122,23 @@ func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func
 	if c.Round > s.Wanted {
 		t.Fatalf("%s has no round %d in tier %s, but %d", scenario, c.Round, c.Tier, s.Wanted)
 	}
-	for number := 1; number <= s.Wanted; number++ {
-		if c.Round > 0 && number != c.Round {
-			continue
+	number := max(1, c.Round)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s failed in round %d of %d; to run it alone: -tier=%s -seed=%d -round=%d -run='^%s$'",
+				scenario, number, s.Wanted, c.Tier, c.Seed, number, t.Name())
 		}
+	})
+	for ; number <= s.Wanted; number++ {
 		seed := roundSeed(c.Seed, scenario, number)
 		r := &Round{
 			Number: number, Seed: seed, Rand: rand.New(rand.NewPCG(seed, 0)), t: t,
 			counts: map[string]int64{}, most: map[string]int64{},
 		}
 		began := time.Now()
-		c.run(t, s, r, round)
+		if round(t, r); t.Failed() {
+			t.FailNow()
+		}
 		if c.Round > 0 {
 			return
 		}
@@ -147,18 +148,6 @@ func (c *Campaign) Rounds(t *testing.T, scenario string, sizes Sizes, round func
 		}
 	}
 	t.Logf("%s: %d rounds, %v", scenario, s.Rounds, s.Counts)
-}
-
-// run runs one round. If the round fails, it ends the test and prints how to repeat the round.
-func (c *Campaign) run(t *testing.T, s *scenario, r *Round, round func(t *testing.T, r *Round)) {
-	t.Helper()
-	defer func() {
-		if t.Failed() {
-			t.Fatalf("%s failed in round %d of %d; to run it alone: -tier=%s -seed=%d -round=%d -run='^%s$'",
-				s.Name, r.Number, s.Wanted, c.Tier, c.Seed, r.Number, t.Name())
-		}
-	}()
-	round(t, r)
 }
 
 func (c *Campaign) wanted(sizes Sizes) int {

@@ -28,16 +28,7 @@ type scenario struct {
 	Most    map[string]int64 `json:"most_ms"` // milliseconds
 }
 
-func newReport(o Options) *Report {
-	return &Report{Tier: o.Tier, Seed: o.Seed, Fraction: o.Fraction, Began: time.Now().UTC().Truncate(time.Second), Versions: o.Versions, Scenarios: []*scenario{}}
-}
-
 func (r *Report) scenario(name string, wanted int) *scenario {
-	for _, s := range r.Scenarios {
-		if s.Name == name {
-			return s
-		}
-	}
 	s := &scenario{Name: name, Wanted: wanted, Counts: map[string]int64{}, Most: map[string]int64{}}
 	r.Scenarios = append(r.Scenarios, s)
 	return s
@@ -54,7 +45,8 @@ func (s *scenario) add(r *Round, took time.Duration) {
 	}
 }
 
-func (r *Report) total() {
+// text returns the report as JSON, as of now.
+func (r *Report) text() ([]byte, error) {
 	r.Ended = time.Now().UTC().Truncate(time.Second)
 	r.Totals = map[string]int64{}
 	for _, s := range r.Scenarios {
@@ -62,14 +54,14 @@ func (r *Report) total() {
 			r.Totals[what] += n
 		}
 	}
+	return json.MarshalIndent(r, "", "\t")
 }
 
 func (r *Report) write(path string) error {
 	if path == "" {
 		return nil
 	}
-	r.total()
-	text, err := json.MarshalIndent(r, "", "\t")
+	text, err := r.text()
 	if err != nil {
 		return err
 	}
@@ -80,20 +72,13 @@ func (r *Report) write(path string) error {
 	return os.Rename(next, path)
 }
 
-// End writes the report for the last time. That of a single round is none.
-func (c *Campaign) End() error {
-	if c.Round > 0 {
-		return nil
+// End returns the report, and writes it for the last time unless it is of a single round.
+func (c *Campaign) End() (string, error) {
+	if c.Round == 0 {
+		if err := c.report.write(c.Report); err != nil {
+			return "", err
+		}
 	}
-	return c.report.write(c.Report)
-}
-
-// Summary returns the totals as lines of text, with seed and versions.
-func (c *Campaign) Summary() string {
-	c.report.total()
-	text, err := json.MarshalIndent(c.report, "", "  ")
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
+	text, err := c.report.text()
+	return string(text), err
 }

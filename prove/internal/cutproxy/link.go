@@ -8,61 +8,45 @@ import (
 )
 
 type link struct {
-	proxy          *Proxy
+	*Proxy
 	client, server *net.TCPConn
 	exempt         bool  // from cuts
 	made           *Trap // what was armed when it was made
 
-	mu      sync.Mutex
-	trap    *Trap // the cut to be made; nil if there is none
-	severed bool  // it was cut: nothing more passes
-	ended   bool  // the server has closed its side
-
-	ends     sync.Mutex // of what is below, for one who cannot wait for mu
-	opened   *net.TCPConn
+	trap     *Trap // the cut to be made; nil if there is none
+	severed  bool  // it was cut: nothing more passes
+	settled  int   // how many have called settle
+	stranded bool  // nothing passes any more
 	aborted  bool
-	over     chan struct{} // closed when it is aborted
-	stranded chan struct{} // closed by strand: nothing passes any more
-	strand   func()
 }
 
 // run passes bytes in both directions, of which head has been read, until both ends are done.
-func (l *link) run(server *net.TCPConn, head []byte) {
-	l.server = server
-	l.ends.Lock()
-	l.opened = server
-	if l.aborted {
-		_ = server.Close()
-	}
-	l.ends.Unlock()
+func (l *link) run(head []byte) {
+	defer l.server.Close()
 	var both sync.WaitGroup
 	both.Go(func() {
 		if l.pass(Request, head) {
 			l.pump(Request, l.client)
 		}
-		_ = server.CloseWrite()
-		// Unread bytes would make an RST of the end that is to come.
-		_, _ = io.Copy(io.Discard, l.client)
+		_ = l.server.CloseWrite()
+		_, _ = io.Copy(io.Discard, l.client) // unread bytes would make an RST of the end that is to come
 	})
 	both.Go(func() {
-		l.pump(Response, server)
-		// After a cut, what the server has to say still is for nobody, but it is to come to its end.
-		_, _ = io.Copy(io.Discard, server)
+		l.pump(Response, l.server)
+		_, _ = io.Copy(io.Discard, l.server) // after a cut, what the server still says is for nobody
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.ended = true
 		l.settle()
 		if !l.severed {
 			_ = l.client.CloseWrite()
 		}
 	})
 	both.Wait()
-	_ = server.Close()
 }
 
-// settle tells those who wait for the end of a connection that was cut.
+// settle tells those who wait for the end of a connection. The cut and the end of the server each call it.
 func (l *link) settle() {
-	if l.ended && l.severed {
+	if l.settled++; l.settled == 2 {
 		close(l.trap.finished)
 	}
 }
@@ -79,27 +63,10 @@ func (l *link) pump(d Direction, from io.Reader) {
 
 // pass passes bytes on, up to the cut, and reports whether more may follow.
 func (l *link) pass(d Direction, b []byte) bool {
-	l.proxy.wait()
-	select {
-	case <-l.stranded:
-		<-l.over
-	default:
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.severed {
-		return false
-	}
+	n, cut := l.admit(d, b)
 	to := l.server
 	if d == Response {
 		to = l.client
-	}
-	if d == Request && l.trap.done() {
-		l.trap = l.proxy.take(l)
-	}
-	n, cut := len(b), false
-	if l.trap != nil {
-		n, cut = l.trap.admit(d, b)
 	}
 	if n > 0 {
 		if _, err := to.Write(b[:n]); err != nil && !cut {
@@ -107,8 +74,6 @@ func (l *link) pass(d Direction, b []byte) bool {
 		}
 	}
 	if cut {
-		// Where the request is cut the client is not to see what the server answers to it.
-		l.severed = true
 		if l.trap.Reset {
 			_ = l.client.SetLinger(0)
 			_ = l.client.Close()
@@ -116,60 +81,37 @@ func (l *link) pass(d Direction, b []byte) bool {
 			_ = l.client.CloseWrite()
 		}
 		_ = l.server.CloseWrite()
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.settle()
 	}
-	return !cut
+	return n > 0 && !cut
 }
 
-func (l *link) abort() {
-	l.ends.Lock()
-	defer l.ends.Unlock()
-	if l.aborted {
-		return
+// admit waits until bytes may pass, and returns how many may, and whether the cut comes after them.
+func (l *link) admit(d Direction, b []byte) (n int, cut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for (l.stalled || l.stranded) && !l.aborted {
+		l.changed.Wait()
 	}
-	l.aborted = true
-	close(l.over)
-	for _, conn := range []*net.TCPConn{l.client, l.opened} {
-		if conn != nil {
-			_ = conn.SetLinger(0)
-			_ = conn.Close()
+	if l.severed || l.aborted {
+		return 0, false
+	}
+	if t := l.armed; d == Request && (l.trap == nil || l.trap.disarmed) {
+		l.trap = nil
+		if t != nil && !l.exempt && (!t.Fresh || l.made == t) {
+			l.trap, l.armed = t, nil
 		}
 	}
-}
-
-// Trap is a cut that waits for its connection, or has one.
-type Trap struct {
-	Cut
-	proxy    *Proxy
-	finished chan struct{} // closed when the server has done with its connection
-
-	mu       sync.Mutex
-	disarmed bool
-	sprung   bool
-	passed   [2]int64
-	sent     []byte
-}
-
-// take gives a connection the cut that waits for one, if it is for it.
-func (p *Proxy) take(l *link) *Trap {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	trap := p.armed
-	if trap == nil || l.exempt || trap.Fresh && l.made != trap {
-		return nil
+	t := l.trap
+	if t == nil {
+		return len(b), false
 	}
-	p.armed = nil
-	return trap
-}
-
-// admit returns how many of some bytes may pass, and whether the cut comes after them.
-func (t *Trap) admit(d Direction, b []byte) (n int, cut bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	n = len(b)
-	if d == t.Direction && t.passed[d]+int64(n) >= t.After && !t.sprung && !t.disarmed {
+	if d == t.Direction && t.passed[d]+int64(n) >= t.After && !t.disarmed {
 		n, cut = int(t.After-t.passed[d]), true
-		t.sprung = true
+		t.sprung, l.severed = true, true // where the request is cut, no answer to it may pass
 	}
 	t.passed[d] += int64(n)
 	if d == Request {
@@ -178,27 +120,40 @@ func (t *Trap) admit(d Direction, b []byte) (n int, cut bool) {
 	return n, cut
 }
 
-// done reports whether a connection that has t can have another.
-func (t *Trap) done() bool {
-	if t == nil {
-		return true
+// abort is called under the lock.
+func (l *link) abort() {
+	l.aborted = true
+	for _, conn := range []*net.TCPConn{l.client, l.server} {
+		if conn != nil {
+			_ = conn.SetLinger(0)
+			_ = conn.Close()
+		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.disarmed && !t.sprung
+	l.changed.Broadcast()
+}
+
+// Trap is a cut that waits for its connection, or has one.
+type Trap struct {
+	Cut
+	proxy    *Proxy
+	finished chan struct{} // closed when the server has done with its connection
+
+	disarmed, sprung bool
+	passed           [2]int64
+	sent             []byte
 }
 
 // Passed returns how many bytes have passed the connection since it was chosen, in each direction.
 func (t *Trap) Passed() [2]int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.proxy.mu.Lock()
+	defer t.proxy.mu.Unlock()
 	return t.passed
 }
 
 // Sent returns what has passed of the request.
 func (t *Trap) Sent() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.proxy.mu.Lock()
+	defer t.proxy.mu.Unlock()
 	return string(t.sent)
 }
 
@@ -213,11 +168,9 @@ func (t *Trap) Disarm() (cut bool) {
 	if t.proxy.armed == t {
 		t.proxy.armed = nil
 	}
-	t.proxy.mu.Unlock()
-	t.mu.Lock()
 	t.disarmed = true
 	cut = t.sprung
-	t.mu.Unlock()
+	t.proxy.mu.Unlock()
 	if cut {
 		select {
 		case <-t.finished:

@@ -1,6 +1,5 @@
-// Package cutproxy is a TCP proxy between a test's clients and a server of this machine. It cuts
-// a connection after an exact number of bytes, stops answering, or leads to another server, as
-// an address does that a failover moves. The tests of prove use it.
+// Package cutproxy is a TCP proxy between a test's clients and a server of this machine. It cuts a connection after
+// an exact number of bytes, stops answering, or leads to another server, as an address does that a failover moves.
 package cutproxy
 
 import (
@@ -11,6 +10,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // Direction is a way through the proxy.
@@ -32,20 +33,19 @@ type Cut struct {
 	Fresh     bool      // cuts the next connection that is made; otherwise the next that is used
 }
 
-// Proxy accepts connections and passes them on to a server. It is safe for concurrent use, and
-// ends with the test.
+// Proxy passes connections on to a server. It is safe for concurrent use, and ends with the test.
 type Proxy struct {
 	t        testing.TB
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu       sync.Mutex
+	mu       sync.Mutex // also of links and traps
+	changed  *sync.Cond // stalled, or a link
 	upstream string
 	links    map[*link]bool
 	accepted int64
 	armed    *Trap // waits for a connection; nil if there is none
 	stalled  bool
-	resumed  *sync.Cond
 	refuses  bool
 }
 
@@ -57,7 +57,7 @@ func New(t testing.TB, port int) *Proxy {
 		t.Fatal(err)
 	}
 	p := &Proxy{t: t, listener: listener, links: map[*link]bool{}}
-	p.resumed = sync.NewCond(&p.mu)
+	p.changed = sync.NewCond(&p.mu)
 	p.Point(port)
 	p.running.Go(p.accept)
 	t.Cleanup(p.close)
@@ -103,7 +103,7 @@ func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stalled = false
-	p.resumed.Broadcast()
+	p.changed.Broadcast()
 }
 
 // Strand lets nothing more pass on the existing connections, as if their peer had vanished. New
@@ -112,7 +112,7 @@ func (p *Proxy) Strand() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for l := range p.links {
-		l.strand()
+		l.stranded = true
 	}
 }
 
@@ -146,57 +146,43 @@ func (p *Proxy) close() {
 }
 
 func (p *Proxy) accept() {
-	for {
-		conn, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
+	for conn, err := p.listener.Accept(); err == nil; conn, err = p.listener.Accept() {
 		p.running.Go(func() { p.serve(conn.(*net.TCPConn)) })
 	}
 }
 
-// cancelRequest is the code by which a client of PostgreSQL cancels the statement of another
-// connection. pgx does so some time after it gives up a connection. Such a connection is not cut.
+// cancelRequest is the code by which a client of PostgreSQL cancels the statement of another connection. pgx does
+// so some time after it gives up a connection. Such a connection is not cut.
 const cancelRequest = 80877102
 
 func (p *Proxy) serve(client *net.TCPConn) {
-	l := &link{proxy: p, client: client, over: make(chan struct{}), stranded: make(chan struct{})}
-	l.strand = sync.OnceFunc(func() { close(l.stranded) })
+	defer client.Close()
+	l := &link{Proxy: p, client: client}
 	p.mu.Lock()
 	p.accepted++
-	fresh, upstream := p.armed, p.upstream
-	if p.refuses {
-		p.mu.Unlock()
-		_ = client.Close()
-		return
-	}
+	upstream, refuses := p.upstream, p.refuses
+	l.made = p.armed
 	p.links[l] = true
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		delete(p.links, l)
 		p.mu.Unlock()
-		_ = client.Close()
 	}()
-
 	head := make([]byte, 8)
-	n, err := io.ReadFull(client, head)
-	if err != nil && n == 0 {
+	if refuses || testenv.ErrorOf(io.ReadFull(client, head)) != nil {
 		return
 	}
-	l.exempt = n == len(head) && binary.BigEndian.Uint32(head[4:]) == cancelRequest
-	l.made = fresh
+	l.exempt = binary.BigEndian.Uint32(head[4:]) == cancelRequest
 	server, err := new(net.Dialer).DialContext(context.Background(), "tcp4", upstream)
 	if err != nil {
 		return
 	}
-	l.run(server.(*net.TCPConn), head[:n])
-}
-
-func (p *Proxy) wait() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.stalled {
-		p.resumed.Wait()
+	l.server = server.(*net.TCPConn)
+	if l.aborted {
+		_ = server.Close()
 	}
+	p.mu.Unlock()
+	l.run(head)
 }

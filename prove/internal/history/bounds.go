@@ -180,7 +180,6 @@ func (s *step) acts() int64 {
 
 // kind is what the witness knows of a kind of policy, beside [limiter.Op.Apply].
 type kind struct {
-	policy  limiter.Policy      // any of the kind
 	bounded func(k *rowHistory) // checks the promise of the policy itself
 	// blocked returns the latest end of a block that may have left a row. It is nil if the row tells more.
 	blocked func(row *limiter.Row) int64
@@ -190,13 +189,13 @@ type kind struct {
 }
 
 var kinds = map[limiter.PolicyKind]kind{
-	limiter.KindBucket: {policy: limiter.TokenBucket{}, bounded: (*rowHistory).boundedBucket},
+	limiter.KindBucket: {bounded: (*rowHistory).boundedBucket},
 	limiter.KindWindow: {
-		policy: limiter.FixedWindow{}, bounded: (*rowHistory).boundedWindows, oneLength: true,
+		bounded: (*rowHistory).boundedWindows, oneLength: true,
 		blocked: func(row *limiter.Row) int64 { return row.Start + row.Period - 1 },
 	},
 	limiter.KindSliding: {
-		policy: limiter.SlidingWindow{}, bounded: (*rowHistory).boundedSlidingWindows,
+		bounded: (*rowHistory).boundedSlidingWindows,
 		blocked: func(row *limiter.Row) int64 { return row.Start - 1 },
 	},
 }

@@ -2,19 +2,12 @@ package history
 
 import (
 	"context"
-	"encoding/gob"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sqlimit/limiter"
 )
-
-func init() {
-	for _, k := range kinds {
-		gob.Register(k.policy)
-	}
-}
 
 // Clock reads a clock that all processes of the host share and that nobody sets.
 func Clock() int64 {

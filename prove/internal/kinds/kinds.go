@@ -100,6 +100,14 @@ var Workload = []Spec{
 	}},
 }
 
+// Policies returns all policies of Workload.
+func Policies() (all []limiter.Policy) {
+	for _, s := range Workload {
+		all = append(all, s.Policies...)
+	}
+	return all
+}
+
 // Made are the limiters of the made-up histories with which package history is tested.
 var Made = []Spec{
 	{Name: "bucket", Policies: []limiter.Policy{bucketOf10}},

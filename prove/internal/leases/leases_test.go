@@ -60,21 +60,15 @@ func TestStepsAreKnown(t *testing.T) {
 
 func TestEachFaultIsSeen(t *testing.T) {
 	const limit = 2
-	acquire := func(id, sent int64, class string) []leases.Event {
-		return call(limiter.OpAcquire, id, sent, sent+10, class)
+	of := func(kind limiter.OpKind) func(id, sent int64, class string) []leases.Event {
+		return func(id, sent int64, class string) []leases.Event { return call(kind, id, sent, sent+10, class) }
 	}
-	release := func(id, sent int64, class string) []leases.Event {
-		return call(limiter.OpRelease, id, sent, sent+10, class)
-	}
-	extend := func(id, sent int64, class string) []leases.Event {
-		return call(limiter.OpExtend, id, sent, sent+10, class)
-	}
+	acquire, release, extend := of(limiter.OpAcquire), of(limiter.OpRelease), of(limiter.OpExtend)
 	two := [][]leases.Event{acquire(1, 100, outcome.Carried), acquire(2, 200, outcome.Carried)}
 	end := 110 + hold // of the first of them
 	for name, c := range map[string]struct {
-		calls [][]leases.Event
-		held  int
-		wrong int
+		calls       [][]leases.Event
+		held, wrong int
 	}{
 		"as many as the limit":                  {[][]leases.Event{acquire(3, 300, outcome.Refused)}, 2, 0},
 		"one more":                              {[][]leases.Event{acquire(3, 300, outcome.Carried)}, 3, 0},
@@ -96,10 +90,8 @@ func TestEachFaultIsSeen(t *testing.T) {
 		"an invalid acquire":                    {[][]leases.Event{acquire(3, 300, outcome.Invalid)}, 2, 1},
 	} {
 		var told leases.Ledger
-		for _, events := range append(two[:2:2], c.calls...) {
-			for _, e := range events {
-				told.Note(e)
-			}
+		for _, e := range slices.Concat(append(two[:2:2], c.calls...)...) {
+			told.Note(e)
 		}
 		if held, wrong := told.Check(limit); held != c.held || len(wrong) != c.wrong {
 			t.Errorf("%s: %d held and %q; want %d and %d", name, held, wrong, c.held, c.wrong)

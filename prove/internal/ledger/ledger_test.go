@@ -2,7 +2,6 @@ package ledger_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/sqlimit/limiter"
@@ -12,94 +11,55 @@ import (
 
 var key = ledger.ID{Kind: limiter.KindBucket, Limiter: "l", Key: "k"}
 
-// note notes n answers of a class to takes of cost.
-func note(l *ledger.Ledger, n int64, class string, capacity, cost int64) {
-	for range n {
-		l.Note(class, errors.New("text"), ledger.Take{ID: key, Capacity: capacity, Cost: cost})
-	}
-}
-
-func TestAnswersThatNoFaultExplainsAreWrong(t *testing.T) {
-	for _, c := range []struct {
-		allowed bool
-		err     error
-		want    string
-		wrong   bool
-	}{
-		{true, nil, outcome.Carried, false},
-		{false, nil, outcome.Refused, false},
-		{false, fmt.Errorf("x: %w", limiter.ErrNotApplied), outcome.NotApplied, false},
-		{false, fmt.Errorf("x: %w", limiter.ErrOutcomeUnknown), outcome.Unknown, false},
-		{false, errors.Join(limiter.ErrKeyBusy, limiter.ErrNotApplied), outcome.NotApplied, false},
-		{false, errors.Join(limiter.ErrNotApplied, limiter.ErrOutcomeUnknown), outcome.Other, true},
-		{false, limiter.ErrInvalid, outcome.Invalid, true},
-		{false, limiter.ErrMisconfigured, outcome.Misconfigured, true},
-		{false, limiter.ErrCanceled, outcome.Canceled, true},
-		{false, errors.Join(limiter.ErrCanceled, limiter.ErrOutcomeUnknown), outcome.CanceledLate, true},
-		{false, errors.New("of no class"), outcome.Other, true},
-	} {
-		l, got := ledger.New(), outcome.Of(c.allowed, c.err)
-		l.Note(got, c.err, ledger.Take{ID: key, Capacity: 10, Cost: 1})
-		if got != c.want || (l.WrongErrors() != nil) != c.wrong {
-			t.Errorf("%t, %v is %s, want %s; wrong: %v", c.allowed, c.err, got, c.want, l.WrongErrors())
-		}
-	}
-}
-
-func TestStoredIsWhatCallersWereTold(t *testing.T) {
-	type counts struct{ lost, double, over int64 }
+func TestEachFaultIsSeen(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
-		told, unknown, stored int64
-		want                  counts
+		told, unknown, stored int64 // of a key of 10
+		lost, double, over    int64
 	}{
-		{"as told", 7, 0, 7, counts{}},
-		{"nothing", 0, 0, 0, counts{}},
-		{"one unknown was carried out", 5, 2, 7, counts{}},
-		{"one unknown was not", 5, 2, 5, counts{}},
-		{"lost", 5, 0, 3, counts{lost: 2}},
-		{"lost, with one unknown", 5, 2, 3, counts{lost: 2}},
-		{"twice", 5, 0, 10, counts{double: 5}},
-		{"one unknown carried out twice", 2, 3, 8, counts{double: 3}},
-		{"above the capacity", 11, 0, 11, counts{over: 1}},
-		{"callers were told more than there is", 12, 0, 10, counts{lost: 2, over: 2}},
-		{"nobody was told", 0, 0, 3, counts{double: 3}},
+		{"as told", 7, 0, 7, 0, 0, 0},
+		{"nothing", 0, 0, 0, 0, 0, 0},
+		{"one unknown was carried out", 5, 2, 7, 0, 0, 0},
+		{"one unknown was not", 5, 2, 5, 0, 0, 0},
+		{"lost", 5, 0, 3, 2, 0, 0},
+		{"lost, with one unknown", 5, 2, 3, 2, 0, 0},
+		{"twice", 5, 0, 10, 0, 5, 0},
+		{"one unknown carried out twice", 2, 3, 8, 0, 3, 0},
+		{"above the capacity", 11, 0, 11, 0, 0, 1},
+		{"callers were told more than there is", 12, 0, 10, 2, 0, 2},
+		{"nobody was told", 0, 0, 3, 0, 3, 0},
 	} {
 		l := ledger.New()
-		note(l, c.told, outcome.Carried, 10, 1)
-		note(l, c.unknown, outcome.Unknown, 10, 1)
-		stored := map[ledger.ID]int64{key: c.stored}
-		v := l.Compare(stored)
-		if got := (counts{v.Lost, v.Double, v.Over}); got != c.want || (len(v.Found) > 0) != (c.want != counts{}) {
-			t.Errorf("%s: %+v (%q), want %+v", c.name, got, v.Found, c.want)
+		for n := range c.told + c.unknown {
+			class := outcome.Carried
+			if n >= c.told {
+				class = outcome.Unknown
+			}
+			l.Note(class, errors.New("text"), ledger.Take{ID: key, Capacity: 10, Cost: 1})
 		}
-		if v.Oldest.IsZero() != (c.want.lost == 0) {
-			t.Errorf("%s: the oldest that is lost was told at %v", c.name, v.Oldest)
+		v := compare(t, l, c.name, map[ledger.ID]int64{key: c.stored}, c.lost, c.double)
+		if v.Over != c.over || v.Oldest.IsZero() != (c.lost == 0) || (v.Found == nil) != (c.lost+c.double+c.over == 0) {
+			t.Errorf("%s: %+v, want %d over", c.name, v, c.over)
 		}
-		if v := l.Compare(stored); v.Lost != 0 || v.Double != 0 {
-			t.Errorf("%s: what was found is found again: %+v", c.name, v)
+		compare(t, l, c.name+", and one more", map[ledger.ID]int64{key: c.stored + 1}, 0, 1)
+		if v := l.Compare(nil); v.Lost == 0 {
+			t.Errorf("%s: it is gone, and %+v", c.name, v)
 		}
+	}
+	l, err := ledger.New(), errors.Join(limiter.ErrNotApplied, limiter.ErrOutcomeUnknown)
+	if l.Note(outcome.Of(false, err), err); l.WrongErrors() == nil {
+		t.Error("an answer of two classes is not wrong")
 	}
 }
 
-func TestLaterComparisons(t *testing.T) {
-	for _, c := range []struct {
-		name, class   string
-		stored, later int64
-		lost, double  int64
-	}{
-		{"a row that is gone has lost what it had before", outcome.Carried, 1, 0, 1, 0},
-		{"an unknown outcome excuses one charge, until it is compared", outcome.Unknown, 0, 1, 0, 1},
-	} {
-		l := ledger.New()
-		note(l, 1, c.class, 10, 1)
-		if v := l.Compare(map[ledger.ID]int64{key: c.stored}); v.Found != nil {
-			t.Errorf("%s: at first %+v", c.name, v)
-		}
-		if v := l.Compare(map[ledger.ID]int64{key: c.later}); v.Lost != c.lost || v.Double != c.double {
-			t.Errorf("%s: later %+v, want %d lost and %d double", c.name, v, c.lost, c.double)
-		}
+// compare checks what a comparison finds, and that the next one does not find it again.
+func compare(t *testing.T, l *ledger.Ledger, name string, stored map[ledger.ID]int64, lost, double int64) ledger.Verdict {
+	t.Helper()
+	v := l.Compare(stored)
+	if again := l.Compare(stored); v.Lost != lost || v.Double != double || again.Lost != 0 || again.Double != 0 {
+		t.Errorf("%s: %+v, then %+v, want %d lost and %d double, then none", name, v, again, lost, double)
 	}
+	return v
 }
 
 // A decision of unknown outcome is known by the row that only it uses. Then its other rows have to
@@ -108,8 +68,7 @@ func TestAllOrNothing(t *testing.T) {
 	own, other := ledger.ID{Kind: limiter.KindBucket, Limiter: "l", Key: "own"}, ledger.ID{Kind: limiter.KindWindow, Limiter: "l", Key: "k"}
 	takes := []ledger.Take{{own, 10, 1}, {key, 10, 2}, {other, 10, 3}}
 	for _, c := range []struct {
-		name         string
-		class        string
+		name, class  string
 		stored       map[ledger.ID]int64
 		lost, double int64
 	}{
@@ -125,11 +84,6 @@ func TestAllOrNothing(t *testing.T) {
 	} {
 		l := ledger.New()
 		l.Note(c.class, nil, takes...)
-		if v := l.Compare(c.stored); v.Lost != c.lost || v.Double != c.double {
-			t.Errorf("%s: %+v, want %d lost and %d double", c.name, v, c.lost, c.double)
-		}
-		if v := l.Compare(c.stored); v.Lost != 0 || v.Double != 0 {
-			t.Errorf("%s: what was found is found again: %+v", c.name, v)
-		}
+		compare(t, l, c.name, c.stored, c.lost, c.double)
 	}
 }
