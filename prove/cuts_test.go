@@ -20,6 +20,7 @@ const cutsOfSample = 6
 func TestConnectionsAreCutAtEveryByte(t *testing.T) {
 	c := cluster.New(t, "fsync=off", "autovacuum=off") // what a cut does is no matter of disks
 	migrate(t, c.DSN())
+	execute(t, c.DSN(), cuts.Conflict)
 	// A round is of one mode. It ends connections by FIN and by RST, by turns, and the next
 	// round of the same mode the other way about.
 	modes := cuts.Modes()

@@ -86,11 +86,22 @@ func NewClient(t testing.TB, dsn string, mode Mode, kind Kind) (*Client, error) 
 		return nil, err
 	}
 	t.Cleanup(w.Close)
-	if kind.strict {
-		err = w.makeStrict(t.Context())
+	if kind.strict { // the store finds out that transactions of its pool see a snapshot
+		_, err = w.limiters[bucket].Allow(t.Context(), strictKey)
 	}
 	return w, err
 }
+
+const strictKey = "strict"
+
+// Conflict is SQL for a trigger. In a transaction that sees a snapshot a take from strictKey meets another one.
+const Conflict = `CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF current_setting('transaction_isolation') = 'repeatable read' THEN
+		RAISE EXCEPTION 'a conflict' USING ERRCODE = '40001';
+	END IF;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER conflict BEFORE INSERT ON limiter_token_buckets FOR EACH ROW WHEN (NEW.key = '` + strictKey + `') EXECUTE FUNCTION conflict()`
 
 // limit names a limiter of a Client.
 type limit string
@@ -185,49 +196,4 @@ func Modes() (modes []Mode) {
 		})
 	}
 	return append(modes, Mode{Name: "simple_protocol", pool: pgx.QueryExecModeSimpleProtocol, text: true})
-}
-
-// makeStrict lets the store find out that transactions of its pool see a snapshot.
-func (w *Client) makeStrict(ctx context.Context) error {
-	const key = "strict"
-	if _, err := w.limiters[bucket].Allow(ctx, key); err != nil {
-		return err
-	}
-	tx, err := w.db.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	if _, err := tx.Exec(ctx, "UPDATE limiter_token_buckets SET granted = 1 WHERE limiter = $1 AND key = $2", w.name, []byte(key)); err != nil {
-		return err
-	}
-	taken := make(chan error, 1)
-	go func() {
-		_, err := w.limiters[bucket].Allow(ctx, key)
-		taken <- err
-	}()
-	if err := blocked(ctx, tx); err != nil {
-		return err
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return err
-	}
-	return <-taken
-}
-
-// blocked waits until a session waits for a lock that a transaction holds, and goes on waiting. The first
-// statement of the store gives up after 20 ms. If the transaction ended then, the next one would not fail.
-func blocked(ctx context.Context, tx pgx.Tx) error {
-	for {
-		var is bool
-		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks
-			WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)) AND waitstart < clock_timestamp() - interval '100 ms')`).Scan(&is); err != nil || is {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Millisecond):
-		}
-	}
 }

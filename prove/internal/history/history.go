@@ -173,7 +173,6 @@ func (f Fault) Error() string { return fmt.Sprintf("%s: %s: %s", f.Kind, f.Key, 
 type Report struct {
 	Operations int64 // calls
 	Unknown    int64 // calls of unknown outcome
-	Applied    int64 // of these, the calls that were carried out
 	Charged    int64 // takes that were carried out
 	LostRaces  int64 // refusals although there was room, because others kept changing the row
 	Faults     []Fault
@@ -208,7 +207,6 @@ func (r *Report) Err() error {
 // add adds what another one says of some keys.
 func (r *Report) add(other *Report) {
 	r.Unknown += other.Unknown
-	r.Applied += other.Applied
 	r.Charged += other.Charged
 	r.LostRaces += other.LostRaces
 	r.Faults = append(r.Faults, other.Faults...)

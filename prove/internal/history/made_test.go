@@ -18,28 +18,17 @@ const (
 )
 
 type kind struct {
-	name     string
-	policies []limiter.Policy
-	gives    bool // refunds, reservations, cancels and resets
-	merges   bool
-	counts   bool // refusals
+	kinds.Spec
+	counts, merges bool // refusals, and equal takes
 }
-
-var all = func() (all []kind) {
-	for _, s := range kinds.Made {
-		counts := (&limiter.Op{Policy: s.Policies[0]}).CountsRefusals()
-		all = append(all, kind{s.Name, s.Policies, s.GivesBack, len(s.Policies) == 1 && !counts, counts})
-	}
-	return all
-}()
 
 func eachKind(t *testing.T, test func(t *testing.T, r *rand.Rand, k kind)) {
 	t.Helper()
 	t.Parallel()
-	for _, k := range all {
-		seed := rand.Uint64()
-		t.Run(fmt.Sprintf("%s, seed %d", k.name, seed), func(t *testing.T) {
-			test(t, rand.New(rand.NewPCG(seed, 0)), k)
+	for _, s := range kinds.Made {
+		counts, seed := (&limiter.Op{Policy: s.Policies[0]}).CountsRefusals(), rand.Uint64()
+		t.Run(fmt.Sprintf("%s, seed %d", s.Name, seed), func(t *testing.T) {
+			test(t, rand.New(rand.NewPCG(seed, 0)), kind{s, counts, len(s.Policies) == 1 && !counts})
 		})
 	}
 }
@@ -49,12 +38,12 @@ func eachKind(t *testing.T, test func(t *testing.T, r *rand.Rand, k kind)) {
 type world struct {
 	*rand.Rand
 	kind
-	row, opened limiter.Row
-	at          int64 // by the callers' clock
-	calls       []history.Call
-	log         []history.Transition
-	granted     []history.Call // what can be given back
-	skip        bool           // a fault does not show in this world
+	row     limiter.Row
+	at      int64 // by the callers' clock
+	calls   []history.Call
+	log     []history.Transition
+	granted []history.Call // what can be given back
+	skip    bool           // a fault does not show in this world
 }
 
 const key = "key"
@@ -62,7 +51,7 @@ const key = "key"
 func newWorld(r *rand.Rand, k kind) *world { return &world{Rand: r, kind: k, at: start - ahead} }
 
 func (w *world) id() history.Key {
-	return history.Key{Kind: limiter.KindOf(w.policies[0]), Name: "made", Key: key}
+	return history.Key{Kind: limiter.KindOf(w.Policies[0]), Name: "made", Key: key}
 }
 
 // taking is a take of all or a part of its cost, a charge or a block.
@@ -85,12 +74,12 @@ func (w *world) taking(policy limiter.Policy) limiter.Op {
 
 // op is anything that can be done to a key, most often a take.
 func (w *world) op() limiter.Op {
-	op := w.taking(w.policies[w.IntN(len(w.policies))])
+	op := w.taking(w.Policies[w.IntN(len(w.Policies))])
 	if w.IntN(12) == 0 {
 		op.Kind, op.Cost = limiter.OpLook, 0
 		return op
 	}
-	if !w.gives {
+	if !w.GivesBack {
 		return op
 	}
 	switch w.IntN(8) {
@@ -123,19 +112,14 @@ func (w *world) call(op limiter.Op) (history.Call, int64) {
 	return c, ahead + w.at - w.Int64N(w.at-c.Began+1)
 }
 
-func (w *world) do(op limiter.Op) *history.Call {
-	c, now := w.call(op)
-	return w.carryOut(c, now)
-}
-
 // carryOut carries out a call when the store's clock reads now.
-func (w *world) carryOut(c history.Call, now int64) *history.Call {
+func (w *world) carryOut(c history.Call, now int64) {
 	next, s := c.Op.Apply(w.row, now)
-	return w.answer(c, next, s)
+	w.answer(c, next, s)
 }
 
 // answer records a call that leaves a row and is told of a state.
-func (w *world) answer(c history.Call, next limiter.Row, s limiter.State) *history.Call {
+func (w *world) answer(c history.Call, next limiter.Row, s limiter.State) {
 	units := int64(1)
 	if w.merges { // a statement for units takes up to a cost
 		units = max(1, s.Taken)
@@ -144,7 +128,9 @@ func (w *world) answer(c history.Call, next limiter.Row, s limiter.State) *histo
 	c.State = s
 	switch c.Op.Kind {
 	case limiter.OpRefund, limiter.OpCancel, limiter.OpReset:
-		c.State = changed(s)
+		if c.State = (limiter.State{}); s.Took {
+			c.State = limiter.State{Took: true, Row: s.Row}
+		}
 	default:
 		c.State.Tick = 1000
 	}
@@ -152,15 +138,6 @@ func (w *world) answer(c history.Call, next limiter.Row, s limiter.State) *histo
 		w.granted = append(w.granted, c)
 	}
 	w.calls = append(w.calls, c)
-	return &w.calls[len(w.calls)-1]
-}
-
-// changed is what a refund, cancel or reset is told.
-func changed(s limiter.State) limiter.State {
-	if !s.Took {
-		return limiter.State{}
-	}
-	return limiter.State{Took: true, Row: s.Row}
 }
 
 func (w *world) write(next limiter.Row, units int64) {
@@ -172,7 +149,7 @@ func (w *world) write(next limiter.Row, units int64) {
 
 // merge carries out some equal takes in one, of which some may not be granted.
 func (w *world) merge() {
-	op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: w.policies[0], Cost: 1}
+	op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: w.Policies[0], Cost: 1}
 	if w.IntN(2) == 0 && !w.counts {
 		op.Kind, op.Cost = limiter.OpTakeUpTo, 1+w.Int64N(3)
 	}
@@ -191,7 +168,7 @@ func (w *world) merge() {
 		w.calls = append(w.calls, c)
 		units += s.Taken
 	}
-	if !w.gives && w.IntN(2) == 0 {
+	if !w.GivesBack && w.IntN(2) == 0 {
 		units = 0 // nobody wrote it down
 	}
 	w.write(row, units)
@@ -200,12 +177,12 @@ func (w *world) merge() {
 // settle carries out some takes, charges and blocks of one policy in one transition, at one reading of
 // the clock. It is after that of the row: the row has not changed since both were read.
 func (w *world) settle() {
-	row, began, policy := w.row, w.at, w.policies[w.IntN(len(w.policies))]
+	row, began, policy := w.row, w.at, w.Policies[w.IntN(len(w.Policies))]
 	_, now := w.call(limiter.Op{})
 	now = max(now, row.At+1)
 	for range 2 + w.IntN(4) {
 		c, _ := w.call(w.taking(policy))
-		if w.gives && c.Op.Kind == limiter.OpTake && w.IntN(4) == 0 {
+		if w.GivesBack && c.Op.Kind == limiter.OpTake && w.IntN(4) == 0 {
 			c.Op.MaxWait = time.Duration(w.Int64N(15 * ms))
 		}
 		c.Began, c.Ended = min(began-w.Int64N(2*ms), now-ahead), max(w.at+w.Int64N(2*ms), now-ahead)
@@ -228,7 +205,7 @@ func (w *world) run(n int) {
 		case w.IntN(10) == 0:
 			w.settle()
 		default:
-			w.do(w.op())
+			w.carryOut(w.call(w.op()))
 		}
 	}
 }
@@ -240,14 +217,14 @@ func (w *world) room() (history.Call, int64) {
 	now := ahead + w.at + 200*ms
 	now += windows - now%windows
 	w.at = now - ahead
-	op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: w.policies[0], Cost: 1}
+	op := limiter.Op{Kind: limiter.OpTake, Name: "made", Key: key, Policy: w.Policies[0], Cost: 1}
 	return history.Call{Op: op, Began: w.at - 100, Ended: w.at + 100}, now
 }
 
 // look is a look a moment later, at a row that may be another than the one that is there.
 func (w *world) look(row limiter.Row) limiter.State {
 	w.at += 1000
-	op := limiter.Op{Kind: limiter.OpLook, Name: "made", Key: key, Policy: w.policies[0]}
+	op := limiter.Op{Kind: limiter.OpLook, Name: "made", Key: key, Policy: w.Policies[0]}
 	_, s := op.Apply(row, ahead+w.at)
 	w.answer(history.Call{Op: op, Began: w.at - 100, Ended: w.at + 100}, w.row, s)
 	return s
@@ -255,8 +232,5 @@ func (w *world) look(row limiter.Row) limiter.State {
 
 func (w *world) history() *history.History {
 	w.Shuffle(len(w.calls), func(i, j int) { w.calls[i], w.calls[j] = w.calls[j], w.calls[i] })
-	return &history.History{
-		Calls: w.calls, Transitions: w.log, DenyAge: 100 * ms,
-		Opened: map[history.Key]limiter.Row{w.id(): w.opened}, Left: map[history.Key]limiter.Row{w.id(): w.row},
-	}
+	return &history.History{Calls: w.calls, Transitions: w.log, DenyAge: 100 * ms, Left: map[history.Key]limiter.Row{w.id(): w.row}}
 }

@@ -101,11 +101,7 @@ func (k *rowHistory) untold(i int, began, ended int64) *Call {
 		return c.changes() && (told || c.Outcome == Unknown) && c.end() >= began && k.makes(c, s, k.offset.during(c))
 	})
 	slices.SortStableFunc(fit, func(a, b *Call) int { return cmp.Compare(a.end(), b.end()) })
-	c := k.choose(fit, i)
-	if c != nil && c.Outcome == Unknown {
-		k.report.Applied++
-	}
-	return c
+	return k.choose(fit, i)
 }
 
 // unknown finds a take, charge or block of unknown outcome that makes a step.
@@ -113,7 +109,6 @@ func (k *rowHistory) unknown(i int, _, ended int64) *Call {
 	s := &k.steps[i]
 	c := k.choose(k.fitting(ended, func(c *Call) bool { return c.mayHaveWritten() && k.makes(c, s, span{}) }), i)
 	if c != nil {
-		k.report.Applied++
 		k.clock[c], _ = c.reads(s)
 	}
 	return c

@@ -161,7 +161,6 @@ func (k *rowHistory) splitSeveral(t Transition, all bool) bool {
 		if c.Outcome == Unknown {
 			k.take(len(k.steps)-1, c)
 			k.clock[c] = t.New.At
-			k.report.Applied++
 		}
 	}
 	return true
