@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -56,9 +57,9 @@ func TestClockSteps(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			proof.Rounds(t, c.name, campaign.Sizes{CI: 1, Nightly: 20, Release: 60}, func(t *testing.T, r *campaign.Round) {
-				h := newTimeline(r.Seed, clock.Now())
+				h := newTimeline(t, r.Seed, clock.Now(), of)
 				began, made := time.Now(), []time.Duration(nil)
-				stop := h.callers(t.Context(), r.Rand, 16, of)
+				stop := h.callers(t.Context(), r.Rand, 16)
 				for range stepsARound {
 					pause(t.Context(), r, 150*time.Millisecond)
 					before := clock.Ahead()
@@ -80,7 +81,7 @@ func TestClockSteps(t *testing.T) {
 					h.owing(nil)
 				}
 				h.judge(t, r, c.quiet, time.Since(began), made)
-				h.comeBack(t, r, of[0])
+				h.comeBack(t, r)
 			})
 		})
 	}
@@ -126,15 +127,14 @@ func (h *timeline) judge(t *testing.T, r *campaign.Round, quiet bool, took time.
 
 // comeBack waits until each key that can be granted soon is: when what it owed is over, and
 // what is taken for statements that wait for each other, plus the time of a recovery.
-func (h *timeline) comeBack(t *testing.T, r *campaign.Round, store limiter.Store) {
+func (h *timeline) comeBack(t *testing.T, r *campaign.Round) {
 	began := time.Now()
-	rec := &recorder{Store: store}
-	for _, k := range h.keys {
+	for i, k := range h.keys {
 		if kinds.Lockout(k.policy) > time.Second {
 			continue
 		}
 		most := kinds.Lockout(k.policy) + limiter.ClockTolerance + recovery
-		for !h.take(t.Context(), rec, k, 1) {
+		for !h.take(t.Context(), h.limiters[0], i, 1) {
 			if took := time.Since(began); took > most {
 				t.Errorf("%s: a key is not granted anything for %v", k.name, took)
 				break
@@ -145,24 +145,30 @@ func (h *timeline) comeBack(t *testing.T, r *campaign.Round, store limiter.Store
 	r.Most("until each key was granted again", time.Since(began))
 }
 
-// recorder is a store that keeps the last states it told, for one goroutine.
-type recorder struct {
+// noting is a store that notes what it told.
+type noting struct {
 	limiter.Store
-	last limiter.State
-	all  map[ledger.ID]limiter.State // of the last decision over several limits
+	*timeline
 }
 
-func (r *recorder) Do(ctx context.Context, op limiter.Op) (s limiter.State, err error) {
-	r.last, err = r.Store.Do(ctx, op)
-	return r.last, err
+// Do implements [limiter.Store].
+func (n noting) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	s, err := n.Store.Do(ctx, op)
+	n.note(op, s, err)
+	return s, err
 }
 
 // DoAll implements [limiter.AllStore].
-func (r *recorder) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
-	states, err := r.Store.(limiter.AllStore).DoAll(ctx, ops)
-	r.all = map[ledger.ID]limiter.State{}
-	for i, s := range states {
-		r.all[ledger.ID{Limiter: ops[i].Name, Key: ops[i].Key}] = s
+func (n noting) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
+	states, err := n.Store.(limiter.AllStore).DoAll(ctx, ops)
+	refused := slices.ContainsFunc(states, func(s limiter.State) bool { return !s.Took })
+	for i, op := range ops {
+		switch {
+		case err != nil:
+			n.note(op, limiter.State{}, err)
+		case !refused || !states[i].Took: // otherwise it had room, and was not charged
+			n.note(op, states[i], nil)
+		}
 	}
 	return states, err
 }
@@ -183,6 +189,8 @@ type watched struct {
 type timeline struct {
 	gate sync.RWMutex // held by the callers, while steps are to find none under way
 
+	limiters [][]*limiter.Limiter // of each store, in the order of keys
+
 	mu      sync.Mutex
 	keys    []*watched
 	calls   int64
@@ -190,11 +198,14 @@ type timeline struct {
 	refused []error // for longer than can be
 }
 
-func newTimeline(seed uint64, began time.Time) *timeline {
-	h := new(timeline)
-	for _, c := range kinds.Clocked {
-		for i := range 2 {
-			h.keys = append(h.keys, &watched{name: c.Name, policy: c.Policy, key: fmt.Sprintf("%s %d", keyOf(seed), i)})
+func newTimeline(t *testing.T, seed uint64, began time.Time, of []limiter.Store) *timeline {
+	h := &timeline{limiters: make([][]*limiter.Limiter, len(of))}
+	for n, c := range slices.Concat(kinds.Clocked, kinds.Clocked) {
+		h.keys = append(h.keys, &watched{name: c.Name, policy: c.Policy, key: fmt.Sprintf("%s %d", keyOf(seed), n)})
+		for i, store := range of {
+			l, err := limiter.New(noting{store, h}, c.Name, c.Policy, limiter.WithTimeout(5*time.Second))
+			must(t, err)
+			h.limiters[i] = append(h.limiters[i], l)
 		}
 	}
 	h.segment(began)
@@ -228,83 +239,66 @@ func (h *timeline) owing(debts map[ledger.ID]time.Duration) {
 }
 
 // note enters an answer. It goes by its own reading of the clock, and by none of ours.
-func (h *timeline) note(k *watched, cost int64, r limiter.Result, s limiter.State, err error) {
+func (h *timeline) note(op limiter.Op, s limiter.State, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.calls++
+	k := h.keys[slices.IndexFunc(h.keys, func(k *watched) bool { return k.name == op.Name && k.key == op.Key })]
 	segment := &k.segments[len(k.segments)-1]
 	switch {
 	case err != nil:
 		h.failed = append(h.failed, err)
 	case s.Took:
-		segment.Grants = append(segment.Grants, steps.Grant{Cost: cost, State: s})
-		k.taken += cost
+		segment.Grants = append(segment.Grants, steps.Grant{Cost: op.Cost, State: s})
+		k.taken += op.Cost
 	default:
 		segment.Refuse(s)
 		k.owed = max(k.owed, time.Duration(s.Row.FullAt-s.Now))
-		if most := kinds.Lockout(k.policy) + limiter.ClockTolerance; r.RetryAfter > most {
-			h.refused = append(h.refused, fmt.Errorf("%s: a take is to come back in %v, want at most %v: %+v", k.name, r.RetryAfter, most, s))
-		}
 	}
 }
 
-// callers lets n callers take from the keys until stop is called.
-func (h *timeline) callers(ctx context.Context, r *rand.Rand, n int, of []limiter.Store) (stop func()) {
-	recorders := make([]*recorder, n)
-	for i := range recorders {
-		recorders[i] = &recorder{Store: of[i%len(of)]}
-	}
+// callers lets n callers take from the keys until stop is called, at times from three in one decision.
+func (h *timeline) callers(ctx context.Context, r *rand.Rand, n int) (stop func()) {
 	return repeat(r, n, func(r *rand.Rand, caller int) {
 		h.gate.RLock()
 		defer h.gate.RUnlock()
-		if r.IntN(4) == 0 {
-			h.takeSeveral(ctx, recorders[caller], r)
-		} else {
-			h.take(ctx, recorders[caller], h.keys[r.IntN(len(h.keys))], 1+r.Int64N(3))
+		of := h.limiters[caller%len(h.limiters)]
+		if r.IntN(4) > 0 {
+			h.take(ctx, of, r.IntN(len(h.keys)), 1+r.Int64N(3))
+			return
+		}
+		var keys []int
+		var claims []limiter.Claim
+		for _, i := range r.Perm(len(h.keys))[:3] {
+			if op := (limiter.Op{Policy: h.keys[i].policy}); !op.CountsRefusals() { // such a policy cannot take part
+				keys = append(keys, i)
+				claims = append(claims, limiter.Claim{Limiter: of[i], Key: h.keys[i].key, Cost: 1 + r.Int64N(3)})
+			}
+		}
+		res, err := limiter.AllowAll(ctx, claims...)
+		for n, i := range keys {
+			if err == nil {
+				h.told(h.keys[i], res.Each[n])
+			}
 		}
 	})
 }
 
-// take asks for cost of a key, and notes the answer.
-func (h *timeline) take(ctx context.Context, rec *recorder, k *watched, cost int64) (allowed bool) {
-	r, err := rec.limiter(k).AllowN(ctx, k.key, cost)
-	h.note(k, cost, r, rec.last, err)
+// take asks for cost of a key.
+func (h *timeline) take(ctx context.Context, of []*limiter.Limiter, i int, cost int64) (allowed bool) {
+	r, err := of[i].AllowN(ctx, h.keys[i].key, cost)
+	if err == nil {
+		h.told(h.keys[i], r)
+	}
 	return r.Allowed
 }
 
-// limiter returns a Limiter of a key. One of its own for each call is a few words of memory.
-func (r *recorder) limiter(k *watched) *limiter.Limiter {
-	lim, err := limiter.New(r, k.name, k.policy, limiter.WithTimeout(5*time.Second))
-	if err != nil {
-		panic(err) // the policies are the test's own
-	}
-	return lim
-}
-
-// takeSeveral asks for some of several keys in one decision, and notes the answer.
-func (h *timeline) takeSeveral(ctx context.Context, rec *recorder, r *rand.Rand) {
-	var keys []*watched
-	var claims []limiter.Claim
-	for _, i := range r.Perm(len(h.keys))[:3] {
-		k := h.keys[i]
-		if op := (limiter.Op{Policy: k.policy}); op.CountsRefusals() {
-			continue // such a policy cannot take part
-		}
-		keys = append(keys, k)
-		claims = append(claims, limiter.Claim{Limiter: rec.limiter(k), Key: k.key, Cost: 1 + r.Int64N(3)})
-	}
-	if len(claims) == 0 {
-		return
-	}
-	res, err := limiter.AllowAll(ctx, claims...)
-	for i, claim := range claims {
-		state := rec.all[ledger.ID{Limiter: keys[i].name, Key: claim.Key}]
-		switch {
-		case err != nil:
-			h.note(keys[i], claim.Cost, limiter.Result{}, state, err)
-		case res.Allowed || !state.Took: // otherwise it had room, and was not charged
-			h.note(keys[i], claim.Cost, res.Each[i], state, nil)
-		}
+// told checks how long a caller is to wait.
+func (h *timeline) told(k *watched, r limiter.Result) {
+	if most := kinds.Lockout(k.policy) + limiter.ClockTolerance; r.RetryAfter > most {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.refused = append(h.refused, fmt.Errorf("%s: a take is to come back in %v, want at most %v", k.name, r.RetryAfter, most))
 	}
 }
 
@@ -319,33 +313,20 @@ func TestClockOutOfRange(t *testing.T) {
 		must(t, err)
 		all = append(all, l)
 	}
-	const old = "a key that there is"
-	granted := func(l *limiter.Limiter) limiter.Result {
-		t.Helper()
-		res, err := l.Allow(t.Context(), old)
-		if err != nil || !res.Allowed || res.Source != limiter.SourceStore {
-			t.Fatalf("%s: by a clock that is right a take is %+v, %v", l.Name(), res, err)
-		}
-		return res
-	}
-	for _, l := range all {
-		granted(l)
-	}
-	for _, years := range []int{1900, 1969, 2117, 2200} {
-		at := time.Date(years, 7, 1, 0, 0, 0, 0, time.UTC)
-		clock.Set(time.Until(at))
+	for n, year := range []int{2026, 1900, 1969, 2117, 2200, 2026} {
+		clock.Set(time.Until(time.Date(year, 7, 1, 0, n, 0, 0, time.UTC)))
 		for _, l := range all {
-			for _, key := range []string{old, at.String()} {
-				if res, err := l.Allow(t.Context(), key); !errors.Is(err, limiter.ErrInvalid) || res.Allowed {
-					t.Errorf("%s: in %d a take from %s is %+v, %v, want ErrInvalid", l.Name(), years, key, res, err)
+			for _, key := range []string{"a key that there is", fmt.Sprint(year)} {
+				res, err := l.Allow(t.Context(), key)
+				switch {
+				case year != 2026 && (!errors.Is(err, limiter.ErrInvalid) || res.Allowed):
+					t.Errorf("%s: in %d a take from %s is %+v, %v, want ErrInvalid", l.Name(), year, key, res, err)
+				case year == 2026 && (err != nil || !res.Allowed || res.Source != limiter.SourceStore):
+					t.Fatalf("%s: by a clock that is right a take is %+v, %v", l.Name(), res, err)
+				case n == 5 && kinds.Lockout(l.Policy()) > 24*time.Hour && res.Remaining != res.Limit-2:
+					t.Errorf("%s: %d are left of %d after two takes, and some that could not be", l.Name(), res.Remaining, res.Limit)
 				}
 			}
-		}
-	}
-	clock.Set(0)
-	for _, l := range all {
-		if res := granted(l); kinds.Lockout(l.Policy()) > 24*time.Hour && res.Remaining != res.Limit-2 {
-			t.Errorf("%s: %d are left of %d after two takes, and some that could not be", l.Name(), res.Remaining, res.Limit)
 		}
 	}
 }

@@ -149,12 +149,12 @@ func TestFailoverToAnotherClock(t *testing.T) {
 	of := stores(t, 4, dsnAt(front.Port())+"&pool_max_conns=1")
 	const month = 30 * 24 * time.Hour
 	proof.Rounds(t, "failovers to a standby with another clock", campaign.Sizes{CI: 1, Nightly: 10, Release: 30}, func(t *testing.T, r *campaign.Round) {
-		h := newTimeline(r.Seed, clock.Now())
+		h := newTimeline(t, r.Seed, clock.Now(), of)
 		began, made := time.Now(), []time.Duration(nil)
 		for _, skew := range []time.Duration{-distance(r.Rand, month), distance(r.Rand, month)} {
 			standby, its := primary.StandbyWithClock(primary.Port(), clock.Ahead()+skew)
 			awaitSync(t, primary)
-			stop := h.callers(t.Context(), r.Rand, 16, of)
+			stop := h.callers(t.Context(), r.Rand, 16)
 			h.untilUsedUp(t)
 			h.gate.Lock() // no statement is in flight during the failover
 			h.settle(t, primary.DSN())
@@ -172,7 +172,7 @@ func TestFailoverToAnotherClock(t *testing.T) {
 		}
 		h.owing(nil)
 		h.judge(t, r, true, time.Since(began), made)
-		h.comeBack(t, r, of[0])
+		h.comeBack(t, r)
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,19 +60,46 @@ func forget(t testing.TB, path string, told *ledger.Ledger) {
 func TestSQLiteFileAway(t *testing.T) {
 	proof.Rounds(t, "files of SQLite away", campaign.Sizes{CI: 4, Nightly: 100, Release: 300}, func(t *testing.T, r *campaign.Round) {
 		path := newFile(t)
-		takers := newTakers(t, path, r)
+		told := ledger.New()
+		var granted atomic.Int64
+		var missed [2]atomic.Bool // whether the last answer of a process says that the file is missing
+		var takers []*taker
+		for i := range missed {
+			takers = append(takers, startTaker(t, path, r.Rand.Uint64(), func(q request, a answer) {
+				switch a.Class {
+				case outcome.Misconfigured:
+					missed[i].Store(true)
+					return
+				case outcome.Carried:
+					granted.Add(1)
+					missed[i].Store(false)
+				case outcome.Refused:
+					missed[i].Store(false)
+				}
+				into(told)(q, a)
+			}))
+		}
+		for _, p := range takers {
+			p.await()
+		}
+		all := func(miss bool, within string) {
+			t.Helper()
+			began := time.Now()
+			if !await(t, recovery, func() bool { return missed[0].Load() == miss && missed[1].Load() == miss }) {
+				t.Fatalf("after %v not all processes agree that the file is missing: want %t", recovery, miss)
+			}
+			r.Most(within, time.Since(began))
+		}
 		pause(t.Context(), r, 100*time.Millisecond)
 		// The file alone, or with its companions, or the directory.
 		away := [][]string{{path}, {path, path + "-wal", path + "-shm"}, {filepath.Dir(path)}}[r.Rand.IntN(3)]
 		for _, file := range away {
 			must(t, os.Rename(file, file+".away"))
 		}
-		began := time.Now()
-		takers.all(t, "miss the file", func(a *member) bool { return a.missed.Load() })
-		r.Most("until a file was missed", time.Since(began))
-		granted := takers.granted.Load()
+		all(true, "until a file was missed")
+		before := granted.Load()
 		pause(t.Context(), r, 200*time.Millisecond)
-		if more := takers.granted.Load() - granted; more > int64(len(takers.members)*takerWorkers) { // which were in flight
+		if more := granted.Load() - before; more > int64(len(takers)*takerWorkers) { // which were in flight
 			t.Errorf("%d takes were granted after the file was missed", more)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
@@ -82,69 +108,14 @@ func TestSQLiteFileAway(t *testing.T) {
 		for _, file := range away {
 			must(t, os.Rename(file+".away", file))
 		}
-		began = time.Now()
-		takers.all(t, "work again", func(a *member) bool { return !a.missed.Load() })
-		r.Most("recovery", time.Since(began))
+		all(false, "recovery")
 		pause(t.Context(), r, 50*time.Millisecond)
-		takers.kill(t)
+		for _, p := range takers {
+			p.kill(t, 0, false)
+		}
 		db := lookInto(t, path)
 		defer db.Close()
-		judgeAll(t, r, takers.told, takers.told.Compare(storedIn(t, db)))
+		judgeAll(t, r, told, told.Compare(storedIn(t, db)))
 		intact(t, db)
 	})
-}
-
-type takers struct {
-	members []*member
-	granted atomic.Int64
-	told    *ledger.Ledger
-}
-
-type member struct {
-	*taker
-	missed atomic.Bool // whether its last answer says that the file is missing
-}
-
-func newTakers(t *testing.T, path string, r *campaign.Round) *takers {
-	h := &takers{told: ledger.New()}
-	enter := into(h.told)
-	for range 2 {
-		a := &member{}
-		a.taker = startTaker(t, path, r.Rand.Uint64(), func(q request, told answer) {
-			switch told.Class {
-			case outcome.Misconfigured:
-				a.missed.Store(true)
-				return
-			case outcome.Carried:
-				h.granted.Add(1)
-				a.missed.Store(false)
-			case outcome.Refused:
-				a.missed.Store(false)
-			}
-			enter(q, told)
-		})
-		h.members = append(h.members, a)
-	}
-	for _, a := range h.members {
-		a.await()
-	}
-	return h
-}
-
-// all waits until a condition holds for all processes.
-func (h *takers) all(t *testing.T, what string, is func(*member) bool) {
-	t.Helper()
-	if !await(t, recovery, func() bool {
-		return !slices.ContainsFunc(h.members, func(a *member) bool { return !is(a) })
-	}) {
-		t.Fatalf("not all processes %s after %v", what, recovery)
-	}
-}
-
-func (h *takers) kill(t *testing.T) {
-	var all sync.WaitGroup
-	for _, a := range h.members {
-		all.Go(func() { a.taker.kill(t, 0, false) })
-	}
-	all.Wait()
 }

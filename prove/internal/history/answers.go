@@ -168,14 +168,14 @@ func (k *rowHistory) deniedLate(c *Call, told moments, least int) bool {
 
 func (k *rowHistory) wrong(c *Call, least, most int) {
 	if c.Outcome == Answered && c.forced() {
-		k.fault(Lost, "%s", c)
+		k.fault(Lost, "%+v", *c)
 		return
 	}
 	if c.Outcome == Answered && c.takes() {
 		if _, s := c.Op.Apply(c.State.Row, c.State.Now); s.Took {
-			k.fault(Answer, "refused where there is room: %s", c)
+			k.fault(Answer, "refused where there is room: %+v", *c)
 			return
 		}
 	}
-	k.fault(Answer, "when there were %d to %d of %d steps, from %+v to %+v: %s", least, most, len(k.steps), k.row(least), k.row(most), c)
+	k.fault(Answer, "when there were %d to %d of %d steps, from %+v to %+v: %+v", least, most, len(k.steps), k.row(least), k.row(most), *c)
 }

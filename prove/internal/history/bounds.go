@@ -138,7 +138,7 @@ func (k *rowHistory) blocked() {
 			over = max(over, now+c.Op.Cost)
 		case limiter.OpTake, limiter.OpTakeUpTo:
 			if early := over - s.acts(); early > 0 {
-				k.fault(Over, "step %d of %d passes %d ns before a block is over: %s", i, len(k.steps), early, c)
+				k.fault(Over, "step %d of %d passes %d ns before a block is over: %+v", i, len(k.steps), early, *c)
 				return
 			}
 		}

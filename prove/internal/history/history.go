@@ -1,7 +1,5 @@
-// Package history records the answers that callers of a store got, and checks them against the witness:
-// the order in which the rows changed. The tests of prove call it.
-//
-// The specification is [limiter.Op.Apply], one operation after another.
+// Package history records the answers that callers of a store got, and checks them against the witness: the order in
+// which the rows changed. The specification is [limiter.Op.Apply], one operation after another.
 package history
 
 import (
@@ -9,43 +7,27 @@ import (
 	"fmt"
 
 	"github.com/sqlimit/limiter"
-	"github.com/sqlimit/limiter/internal/tables"
 )
 
 // Outcome is what a caller knows of its operation.
-type Outcome uint8
+type Outcome string
 
+// The outcomes. An answered call has the State that the store told. One of unknown outcome was carried out once or
+// not at all. The deny cache refused a take from memory.
 const (
-	// Answered is an operation that the store carried out, with the State of the call.
-	Answered Outcome = iota
-	// Unknown is one that was carried out once or not at all.
-	Unknown
-	// NotApplied is one that the store says it has not carried out.
-	NotApplied
-	// DenyCache is a take that was refused from memory.
-	DenyCache
+	Answered   Outcome = ""
+	Unknown    Outcome = "unknown"
+	NotApplied Outcome = "not applied"
+	DenyCache  Outcome = "refused from memory"
 )
-
-// outcomeOf is the outcome of an operation that ended with err.
-func outcomeOf(err error) Outcome {
-	switch {
-	case err == nil:
-		return Answered
-	case errors.Is(err, limiter.ErrOutcomeUnknown):
-		return Unknown
-	}
-	return NotApplied
-}
 
 // Call is one operation, and what was told of it.
 type Call struct {
 	Op limiter.Op
-	// State is what the store said. Of refunds, cancels and resets it is Took, and the row that they
-	// left if the store tells it.
-	State   limiter.State
-	Outcome Outcome
-	// Began and Ended enclose the operation, by the [Clock] of all processes.
-	Began, Ended int64
+	// State is what the store said. Of refunds, cancels and resets it is Took, and perhaps the row that they left.
+	State        limiter.State
+	Outcome      Outcome
+	Began, Ended int64 // around the operation, by the [Clock] of all processes
 }
 
 // changes reports whether the call is a refund, cancel or reset.
@@ -79,25 +61,6 @@ func (c *Call) granted() bool { return c.takes() && c.State.Took }
 // refused reports whether the call is a take whose caller was told that it did not pass.
 func (c *Call) refused() bool { return c.takes() && !c.State.Took }
 
-// String tells the call without its key.
-func (c *Call) String() string {
-	kind := [...]string{"?", "take", "look", "refund", "cancel", "reset", "take of up to its cost", "charge", "block"}[c.Op.Kind]
-	told := fmt.Sprintf("%+v", c.State)
-	switch c.Outcome {
-	case Unknown:
-		told = "outcome unknown"
-	case NotApplied:
-		told = "not applied"
-	case DenyCache:
-		told = "refused from memory"
-	case Answered:
-		if c.changes() {
-			told = fmt.Sprint("took: ", c.State.Took)
-		}
-	}
-	return fmt.Sprintf("%s of %d, up to %v ahead, by %+v, from %d to %d: %s", kind, c.Op.Cost, c.Op.MaxWait, c.Op.Policy, c.Began, c.Ended, told)
-}
-
 // Key is what has a row.
 type Key struct {
 	Kind      limiter.PolicyKind
@@ -107,33 +70,19 @@ type Key struct {
 // KeyOf is where the row of an operation is.
 func KeyOf(op *limiter.Op) Key { return Key{limiter.KindOf(op.Policy), op.Name, op.Key} }
 
-// String names the key, which no application has.
-func (k Key) String() string {
-	kind := "key"
-	if k.Kind > 0 {
-		kind = tables.All[k.Kind-1].Prefix
-	}
-	return fmt.Sprintf("%s %s of %s", kind, k.Key, k.Name)
-}
-
 // Transition is one change of a row. The zero Row is no row.
 type Transition struct {
 	Key      Key
 	Old, New limiter.Row
-	// Units is how many takes it is, if it is takes; 0 if nobody wrote that down.
-	Units int64
+	Units    int64 // how many takes it is, if it is takes; 0 if nobody wrote that down
 }
 
 // History is all that happened to some keys.
 type History struct {
-	Calls []Call
-	// Transitions are in the order of each row.
-	Transitions []Transition
-	// Opened and Left are the rows before and after it; what is not there is no row.
-	Opened, Left map[Key]limiter.Row
-	// DenyAge is how long refusals were kept in memory: they may not have heard for
-	// so long of what others gave back.
-	DenyAge int64
+	Calls        []Call
+	Transitions  []Transition        // in the order of each row
+	Opened, Left map[Key]limiter.Row // the rows before and after it; what is not there is no row
+	DenyAge      int64               // how long refusals were kept in memory, and may not have heard of what others gave back
 }
 
 // Kind is what is wrong with a history.
@@ -141,23 +90,14 @@ type Kind string
 
 // The kinds of faults.
 const (
-	// Over is a request that was let in though there was no room for it.
-	Over Kind = "over-admitted"
-	// Lost is a take that was answered as granted, or a charge or block that was acknowledged, and
-	// that the row does not have.
-	Lost Kind = "acknowledged take lost"
-	// Double is a charge of a row that no call explains that is not explained by another.
-	Double Kind = "charged by nobody, or twice"
-	// Given is a change for the better of a row that no call explains.
-	Given Kind = "given back by nobody, or twice"
-	// Swept is a row that was removed while it still counted.
-	Swept Kind = "removed too soon"
-	// Chain is a row that is not as its latest change has left it.
-	Chain Kind = "changed behind the log's back"
-	// Order is a call that the row has before another one which had ended by then.
-	Order Kind = "answered out of order"
-	// Answer is an answer that is none of any state that there was at the time.
-	Answer Kind = "answered wrongly"
+	Over   Kind = "over-admitted"                  // a request passed though there was no room for it
+	Lost   Kind = "acknowledged take lost"         // the row does not have a granted take, a charge or a block
+	Double Kind = "charged by nobody, or twice"    // no call that explains nothing else explains a charge
+	Given  Kind = "given back by nobody, or twice" // no call explains a change for the better
+	Swept  Kind = "removed too soon"               // a row was removed while it still counted
+	Chain  Kind = "changed behind the log's back"  // a row is not as its latest change has left it
+	Order  Kind = "answered out of order"          // the row has a call before another one that had ended by then
+	Answer Kind = "answered wrongly"               // an answer is none of any state that there was at the time
 )
 
 // Fault is one thing that is wrong.
@@ -167,7 +107,7 @@ type Fault struct {
 	Text string
 }
 
-func (f Fault) Error() string { return fmt.Sprintf("%s: %s: %s", f.Kind, f.Key, f.Text) }
+func (f Fault) Error() string { return fmt.Sprintf("%s: %+v: %s", f.Kind, f.Key, f.Text) }
 
 // Report is what there is to say of a history.
 type Report struct {
@@ -188,17 +128,10 @@ func (r *Report) Of(kind Kind) (n int64) {
 	return n
 }
 
-// most is how many faults an error tells.
-const most = 20
-
-// Err returns the faults as an error, or nil.
+// Err returns the first 20 faults as an error, or nil.
 func (r *Report) Err() error {
 	var errs []error
-	for i, f := range r.Faults {
-		if i == most {
-			errs = append(errs, fmt.Errorf("and %d more", len(r.Faults)-most))
-			break
-		}
+	for _, f := range r.Faults[:min(len(r.Faults), 20)] {
 		errs = append(errs, f)
 	}
 	return errors.Join(errs...)

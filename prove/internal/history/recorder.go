@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +31,12 @@ type Recorder struct {
 func (r *Recorder) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	c := Call{Op: op, Began: Clock()}
 	state, err := r.Store.Do(ctx, op)
-	c.Ended, c.State, c.Outcome = Clock(), state, outcomeOf(err)
+	c.Ended, c.State = Clock(), state
+	if errors.Is(err, limiter.ErrOutcomeUnknown) {
+		c.Outcome = Unknown
+	} else if err != nil {
+		c.Outcome = NotApplied
+	}
 	r.add(c)
 	return state, err
 }
@@ -47,9 +53,5 @@ func (r *Recorder) add(c Call) {
 	r.calls = append(r.calls, c)
 }
 
-// Calls returns what was recorded so far.
-func (r *Recorder) Calls() []Call {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.calls[:len(r.calls):len(r.calls)]
-}
+// Calls returns what was recorded. No call may be under way.
+func (r *Recorder) Calls() []Call { return r.calls }
