@@ -87,14 +87,9 @@ func (l *load) compare(t testing.TB, dsn string) ledger.Verdict {
 // exact compares, and counts what must not be.
 func (l *load) exact(t testing.TB, r *campaign.Round, dsn string) {
 	t.Helper()
-	judgeAll(t, r, l.ledger, l.compare(t, dsn))
-}
-
-// judgeAll counts all of a comparison, and the answers since the last one.
-func judgeAll(t testing.TB, r *campaign.Round, told *ledger.Ledger, v ledger.Verdict) {
-	t.Helper()
+	v := l.compare(t, dsn)
 	r.None(campaign.LostTakes, v.Lost)
-	judgeKept(t, r, told, v)
+	judgeKept(t, r, l.ledger, v)
 }
 
 // judgeKept counts all of a comparison but what is lost, and the answers since the last one.

@@ -2,6 +2,7 @@ package prove_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -30,32 +31,19 @@ type sweeper interface {
 // rest is how long a sweep is followed by none: it reads whole tables.
 const rest = 50 * time.Millisecond
 
-// swept calls run while rows are swept again and again, and returns how many were.
-func swept(t *testing.T, s sweeper, run func()) (removed int64) {
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			n, err := s.Sweep(t.Context(), 1_000_000)
-			if removed += n; err != nil {
-				t.Error(err)
-				return
-			}
-			wait(ctx, rest)
-		}
-	}()
-	run()
-	cancel()
-	<-done
-	return removed
-}
-
 // historyRound is a round of the workload, recorded and checked. Expired rows are swept
 // meanwhile. The store's clock reads now.
 func historyRound(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time, s sweeper, workers ...worker) {
 	h := openHistory(t, r, log, now, workers)
-	r.Count("expired rows swept", swept(t, s, func() { h.Calls = startWorkers(t, workers...).calls(t) }))
+	stop := repeat(r.Rand, 1, func(*rand.Rand, int) {
+		n, err := s.Sweep(t.Context(), 1_000_000)
+		if r.Count("expired rows swept", n); err != nil {
+			t.Error(err)
+		}
+		wait(t.Context(), rest)
+	})
+	h.Calls = startWorkers(t, workers...).calls(t)
+	stop()
 	closeHistory(t, r, log, h)
 }
 

@@ -98,19 +98,6 @@ func holdBy(t *testing.T, dsn, sql string) (release func()) {
 // keyRows are the rows whose faults hit single calls.
 func keyRows() []networkFault {
 	return []networkFault{
-		// A function in Lambda has one connection. The peer is gone without a word, and does not answer a
-		// farewell.
-		keyRow("dead peer of a pool with one connection", limiter.DefaultTimeout, func(t *testing.T, server *cluster.Cluster) (string, keyFault) {
-			p := cutproxy.New(t, server.Port())
-			return dsnAt(p.Port()) + "&pool_max_conns=1", func(t *testing.T, r *campaign.Round, k oneKey) {
-				t.Cleanup(p.Break)
-				k.works(t, r)
-				p.Stall()
-				k.fails(t, r, func() {}, outcome.Unknown)
-				p.Strand()
-				p.Resume()
-			}
-		}),
 		keyRow("pgbouncer limits: max_client_conn", limiter.DefaultTimeout, func(t *testing.T, server *cluster.Cluster) (string, keyFault) {
 			p := dbtest.NewPooler(t, server.DSN(), "max_client_conn = 3")
 			return behind(p) + "&pool_max_conns=8", func(t *testing.T, r *campaign.Round, k oneKey) {

@@ -93,15 +93,19 @@ func silentRows() []networkFault {
 	peer := func(name string, s loadFault, begin, end func(*cutproxy.Proxy)) networkFault {
 		return loadRow(name, func(t *testing.T, server *cluster.Cluster) loadFault {
 			p := cutproxy.New(t, server.Port())
-			s.dsn = dsnAt(p.Port())
+			s.dsn = dsnAt(p.Port()) + s.dsn
 			s.begin, s.end = func(*testing.T) { begin(p) }, func(*testing.T) { end(p) }
 			s.after = p.Break // pgx waits 15 s for a silent peer to answer its farewell
 			return s
 		})
 	}
+	replace := func(p *cutproxy.Proxy) { p.Strand(); p.Resume() }
 	return []networkFault{
+		// A function in Lambda has one connection. The peer is gone without a word, and does not answer a farewell.
+		peer("dead peer of a pool with one connection", loadFault{dsn: "&pool_max_conns=1", must: unknown, dials: true},
+			(*cutproxy.Proxy).Stall, replace),
 		peer("dead peer, and another one comes in its place", loadFault{must: unknown, dials: true},
-			(*cutproxy.Proxy).Stall, func(p *cutproxy.Proxy) { p.Strand(); p.Resume() }),
+			(*cutproxy.Proxy).Stall, replace),
 		peer("dead peer that resets what it does not know when it is back", loadFault{must: unknown, dials: true},
 			(*cutproxy.Proxy).Stall, (*cutproxy.Proxy).Cut),
 		peer("packets that come late, but come", loadFault{must: unknown, dials: true},

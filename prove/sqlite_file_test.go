@@ -37,12 +37,7 @@ func TestSQLiteProcessKills(t *testing.T) {
 		if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
 			r.Count("logs recovered", 1)
 		}
-		db := lookInto(t, path)
-		defer db.Close()
-		judgeAll(t, r, told, told.Compare(storedIn(t, db)))
-		if r.Number%10 == 0 {
-			intact(t, db)
-		}
+		judgeFile(t, r, path, told)
 	})
 }
 
@@ -113,9 +108,6 @@ func TestSQLiteFileAway(t *testing.T) {
 		for _, p := range takers {
 			p.kill(t, 0, false)
 		}
-		db := lookInto(t, path)
-		defer db.Close()
-		judgeAll(t, r, told, told.Compare(storedIn(t, db)))
-		intact(t, db)
+		judgeFile(t, r, path, told)
 	})
 }

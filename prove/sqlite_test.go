@@ -16,6 +16,7 @@ import (
 	"github.com/sqlimit/limiter/internal/rowtest"
 	"github.com/sqlimit/limiter/internal/tables"
 	"github.com/sqlimit/limiter/migrations"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 	"github.com/sqlimit/limiter/sqlite"
@@ -165,9 +166,14 @@ func storedIn(t testing.TB, db *sql.DB) map[ledger.ID]int64 {
 	return stored
 }
 
-// intact sees to it that SQLite finds nothing wrong with a file.
-func intact(t testing.TB, db *sql.DB) {
+// judgeFile compares a file with what was told, and checks that SQLite finds nothing wrong with it.
+func judgeFile(t testing.TB, r *campaign.Round, path string, told *ledger.Ledger) {
 	t.Helper()
+	db := lookInto(t, path)
+	defer db.Close()
+	v := told.Compare(storedIn(t, db))
+	r.None(campaign.LostTakes, v.Lost)
+	judgeKept(t, r, told, v)
 	var found string
 	if err := db.QueryRowContext(t.Context(), "PRAGMA integrity_check").Scan(&found); err != nil || found != "ok" {
 		t.Errorf("the database is damaged: %s, %v", found, err)

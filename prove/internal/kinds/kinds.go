@@ -58,46 +58,34 @@ type Spec struct {
 // Workload are the limiters of package workload, all on one store. Their policies are such that a busy
 // key has some of its requests granted and some refused.
 var Workload = []Spec{
-	{Name: "bucket", Denies: true, Policies: []limiter.Policy{
-		limiter.TokenBucket{Capacity: 40, Refill: 1, Interval: 5 * time.Millisecond},
-	}},
-	{Name: "window", Denies: true, Policies: []limiter.Policy{
-		limiter.FixedWindow{Limit: 60, Window: 200 * time.Millisecond},
-	}},
-	{Name: "asked-always", Policies: []limiter.Policy{
-		limiter.TokenBucket{Capacity: 30, Refill: 2, Interval: 5 * time.Millisecond},
-	}},
-	{Name: "counted", Policies: []limiter.Policy{
-		limiter.FixedWindow{Limit: 50, Window: 160 * time.Millisecond, CountRejected: true},
-	}},
-	{Name: "given-back", GivesBack: true, Reserves: true, Denies: true, Policies: []limiter.Policy{
-		limiter.TokenBucket{Capacity: 25, Refill: 1, Interval: 5 * time.Millisecond},
-	}},
-	{Name: "given-back", GivesBack: true, Reserves: true, Denies: true, Policies: []limiter.Policy{
-		limiter.FixedWindow{Limit: 30, Window: 120 * time.Millisecond},
-	}},
-	{Name: "changed", GivesBack: true, Reserves: true, Denies: true, Policies: []limiter.Policy{
-		limiter.TokenBucket{Capacity: 20, Refill: 2, Interval: 5 * time.Millisecond},
-		limiter.TokenBucket{Capacity: 35, Refill: 1, Interval: 5 * time.Millisecond},
-	}},
-	{Name: "changed", GivesBack: true, Reserves: true, Policies: []limiter.Policy{
-		limiter.FixedWindow{Limit: 50, Window: 120 * time.Millisecond},
-		limiter.FixedWindow{Limit: 90, Window: 180 * time.Millisecond},
-	}},
-	{Name: "sliding", Denies: true, Policies: []limiter.Policy{
-		limiter.SlidingWindow{Limit: 60, Window: 200 * time.Millisecond},
-	}},
-	{Name: "given-back", GivesBack: true, Reserves: true, Denies: true, Policies: []limiter.Policy{
-		limiter.SlidingWindow{Limit: 30, Window: 120 * time.Millisecond},
-	}},
-	{Name: "changed", GivesBack: true, Reserves: true, Policies: []limiter.Policy{
-		limiter.SlidingWindow{Limit: 50, Window: 120 * time.Millisecond},
-		limiter.SlidingWindow{Limit: 90, Window: 180 * time.Millisecond},
-	}},
-	{Name: "calendar", GivesBack: true, Reserves: true, Policies: []limiter.Policy{
-		limiter.CalendarWindow{Limit: 300, Period: limiter.Month, StartDay: 31},
-		limiter.FixedWindow{Limit: 60, Window: 150 * time.Millisecond},
-	}},
+	{Name: "bucket", Denies: true, Policies: of(bucket(40, 1, 5))},
+	{Name: "window", Denies: true, Policies: of(window(60, 200))},
+	{Name: "asked-always", Policies: of(bucket(30, 2, 5))},
+	{Name: "counted", Policies: of(limiter.FixedWindow{Limit: 50, Window: 160 * time.Millisecond, CountRejected: true})},
+	{Name: "given-back", GivesBack: true, Reserves: true, Denies: true, Policies: of(bucket(25, 1, 5))},
+	{Name: "given-back", GivesBack: true, Reserves: true, Denies: true, Policies: of(window(30, 120))},
+	{Name: "changed", GivesBack: true, Reserves: true, Denies: true, Policies: of(bucket(20, 2, 5), bucket(35, 1, 5))},
+	{Name: "changed", GivesBack: true, Reserves: true, Policies: of(window(50, 120), window(90, 180))},
+	{Name: "sliding", Denies: true, Policies: of(sliding(60, 200))},
+	{Name: "given-back", GivesBack: true, Reserves: true, Denies: true, Policies: of(sliding(30, 120))},
+	{Name: "changed", GivesBack: true, Reserves: true, Policies: of(sliding(50, 120), sliding(90, 180))},
+	{Name: "calendar", GivesBack: true, Reserves: true, Policies: of(
+		limiter.CalendarWindow{Limit: 300, Period: limiter.Month, StartDay: 31}, window(60, 150))},
+}
+
+func of(all ...limiter.Policy) []limiter.Policy { return all }
+
+// bucket, window and sliding are policies with times in milliseconds.
+func bucket(capacity, refill int64, interval time.Duration) limiter.Policy {
+	return limiter.TokenBucket{Capacity: capacity, Refill: refill, Interval: interval * time.Millisecond}
+}
+
+func window(limit int64, length time.Duration) limiter.Policy {
+	return limiter.FixedWindow{Limit: limit, Window: length * time.Millisecond}
+}
+
+func sliding(limit int64, length time.Duration) limiter.Policy {
+	return limiter.SlidingWindow{Limit: limit, Window: length * time.Millisecond}
 }
 
 // Policies returns all policies of Workload.
@@ -110,24 +98,16 @@ func Policies() (all []limiter.Policy) {
 
 // Made are the limiters of the made-up histories with which package history is tested.
 var Made = []Spec{
-	{Name: "bucket", Policies: []limiter.Policy{bucketOf10}},
-	{Name: "window", Policies: []limiter.Policy{windowOf10}},
-	{Name: "counted", Policies: []limiter.Policy{limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond, CountRejected: true}}},
-	{Name: "bucket with refunds", GivesBack: true, Policies: []limiter.Policy{bucketOf10}},
-	{Name: "sliding window", Policies: []limiter.Policy{limiter.SlidingWindow{Limit: 10, Window: 20 * time.Millisecond}}},
-	{Name: "window with refunds", GivesBack: true, Policies: []limiter.Policy{windowOf10}},
-	{Name: "bucket of two policies", Policies: []limiter.Policy{bucketOf10, bucketOf25}},
-	{Name: "bucket of two policies with refunds", GivesBack: true, Policies: []limiter.Policy{bucketOf10, bucketOf25}},
-	{Name: "window of two policies", GivesBack: true, Policies: []limiter.Policy{
-		windowOf10, limiter.FixedWindow{Limit: 15, Window: 45 * time.Millisecond},
-	}},
+	{Name: "bucket", Policies: of(bucket(10, 1, 1))},
+	{Name: "window", Policies: of(window(10, 20))},
+	{Name: "counted", Policies: of(limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond, CountRejected: true})},
+	{Name: "bucket with refunds", GivesBack: true, Policies: of(bucket(10, 1, 1))},
+	{Name: "sliding window", Policies: of(sliding(10, 20))},
+	{Name: "window with refunds", GivesBack: true, Policies: of(window(10, 20))},
+	{Name: "bucket of two policies", Policies: of(bucket(10, 1, 1), bucket(25, 1, 2))},
+	{Name: "bucket of two policies with refunds", GivesBack: true, Policies: of(bucket(10, 1, 1), bucket(25, 1, 2))},
+	{Name: "window of two policies", GivesBack: true, Policies: of(window(10, 20), window(15, 45))},
 }
-
-var (
-	bucketOf10 = limiter.TokenBucket{Capacity: 10, Refill: 1, Interval: time.Millisecond}
-	bucketOf25 = limiter.TokenBucket{Capacity: 25, Refill: 1, Interval: 2 * time.Millisecond}
-	windowOf10 = limiter.FixedWindow{Limit: 10, Window: 20 * time.Millisecond}
-)
 
 // Bounds returns what a policy admits while a clock makes steps.
 func Bounds(p limiter.Policy) steps.Bounds {

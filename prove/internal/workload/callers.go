@@ -1,5 +1,4 @@
-// Package workload is what the callers of a history do: the traffic of an application with
-// hot, warm and cold keys, and with all that a Limiter offers.
+// Package workload has the traffic of an application, with hot, warm and cold keys and all that a Limiter offers.
 package workload
 
 import (
@@ -24,15 +23,11 @@ const longestBlock = 20 * time.Millisecond
 
 // Numbers of keys.
 const (
-	warmKeys = 16   // of each limiter
-	coldKeys = 1000 // of all limiters
-	// hotCalls is how many calls a process makes on a hot key before the next one is hot.
-	hotCalls = 400
-	// coldCalls is how many calls in a row are on one cold key, so that they meet at it.
-	coldCalls = 3
-	// updated is of how many calls one is by the other version of an application: each change
-	// costs several statements.
-	updated = 8
+	warmKeys  = 16   // of each limiter
+	coldKeys  = 1000 // of all limiters
+	hotCalls  = 400  // how many calls a process makes on a hot key before the next one is hot
+	coldCalls = 3    // how many calls in a row are on one cold key, so that they meet at it
+	updated   = 8    // of how many calls one is by the other version of an application: it costs several statements
 )
 
 // Options is what a process of the workload does.
@@ -95,7 +90,6 @@ type place struct {
 	spec    *kinds.Spec
 	limiter *limiter.Limiter
 	key     string
-	hot     bool
 }
 
 // place draws where a call goes: of ten calls, five to the hot key, two to warm keys and three to cold keys.
@@ -118,25 +112,19 @@ func (c *caller) place() place {
 	if len(versions) > 1 && c.IntN(updated) == 0 {
 		version = 1
 	}
-	return place{spec: &kinds.Workload[n], limiter: versions[version], key: key, hot: kind < 5}
-}
-
-// partial reports whether a part of a request can pass there.
-func (p place) partial() bool {
-	return !(&limiter.Op{Policy: p.limiter.Policy()}).CountsRefusals()
+	return place{spec: &kinds.Workload[n], limiter: versions[version], key: key}
 }
 
 func warmKey(round, n int) string { return fmt.Sprintf("warm %d.%d", round, n) }
 func coldKey(round, n int) string { return fmt.Sprintf("cold %d.%d", round, n) }
 
 // call makes a call, and perhaps one that takes it back.
-func (c *caller) call(ctx context.Context) error {
-	p := c.place()
-	most := kinds.Limit(p.limiter.Policy())
-	cost := int64(1)
+func (c *caller) call(ctx context.Context) (err error) {
+	p, cost := c.place(), int64(1)
 	if c.IntN(8) == 0 {
-		cost = c.Int64N(most + 2)
+		cost = c.Int64N(kinds.Limit(p.limiter.Policy()) + 2)
 	}
+	var r limiter.Result
 	switch kind := c.IntN(40); {
 	case kind == 0:
 		_, err := p.limiter.Peek(ctx, p.key)
@@ -147,41 +135,34 @@ func (c *caller) call(ctx context.Context) error {
 		d := 1 + c.Int64N(int64(longestBlock))
 		return c.forced(ctx, p, p.limiter.Block(ctx, p.key, time.Duration(d)))
 	case kind < 8 && p.spec.Reserves:
-		return c.reserve(ctx, p, cost, most)
+		return c.reserve(ctx, p, cost)
 	case kind == 8:
-		return c.charge(ctx, p, cost, most)
-	case kind < 11 && p.partial():
-		return c.takeUpTo(ctx, p, 1+2*cost, most)
+		if r, err = p.limiter.Charge(ctx, p.key, cost); err != nil {
+			return c.forced(ctx, p, err)
+		}
+	case kind < 11 && !(&limiter.Op{Policy: p.limiter.Policy()}).CountsRefusals():
+		cost = 1 + 2*cost
+		r, err = c.ask(ctx, p, limiter.Op{Kind: limiter.OpTakeUpTo, Cost: cost}, func() (limiter.Result, error) {
+			return p.limiter.AllowUpTo(ctx, p.key, cost)
+		})
+		if r.Taken > cost || r.Allowed != (r.Taken > 0) {
+			return fmt.Errorf("by %v, for up to %d: %+v", p.limiter.Policy(), cost, r)
+		}
+		cost = r.Taken
+	default:
+		r, err = c.ask(ctx, p, limiter.Op{Kind: limiter.OpTake, Cost: cost}, func() (limiter.Result, error) {
+			return p.limiter.AllowN(ctx, p.key, cost)
+		})
 	}
-	r, err := c.take(ctx, p, cost, most)
-	if err != nil {
+	if err != nil || !r.Allowed || !p.spec.GivesBack || c.IntN(5) > 0 {
 		return err
 	}
-	return c.refund(ctx, p, cost, r)
-}
-
-func (c *caller) refund(ctx context.Context, p place, cost int64, r limiter.Result) (err error) {
-	switch {
-	case !r.Allowed || !p.spec.GivesBack || c.IntN(5) > 0:
-		return nil
-	case c.IntN(2) == 0:
+	if c.IntN(2) == 0 {
 		_, err = p.limiter.RefundOf(ctx, p.key, cost, r)
-	default:
+	} else {
 		_, err = p.limiter.Refund(ctx, p.key, cost)
 	}
 	return c.failed(ctx, err)
-}
-
-// charge charges cost, which may be more than there is or ever will be.
-func (c *caller) charge(ctx context.Context, p place, cost, most int64) error {
-	r, err := p.limiter.Charge(ctx, p.key, cost)
-	if err != nil {
-		return c.forced(ctx, p, err)
-	}
-	if r.Source != limiter.SourceStore || r.Limit != most || r.Remaining < 0 || r.Remaining > most || r.RetryAfter < 0 || r.ResetAfter < 0 {
-		return fmt.Errorf("by %+v, a charge of %d: %+v", p.limiter.Policy(), cost, r)
-	}
-	return c.refund(ctx, p, cost, r)
 }
 
 // forced returns what is wrong with the error of a charge or block. A key that is reset and swept all
@@ -191,20 +172,6 @@ func (c *caller) forced(ctx context.Context, p place, err error) error {
 		return nil
 	}
 	return c.failed(ctx, err)
-}
-
-// takeUpTo takes as much of cost as there is room for.
-func (c *caller) takeUpTo(ctx context.Context, p place, cost, most int64) error {
-	op := limiter.Op{Kind: limiter.OpTakeUpTo, Cost: cost}
-	began := history.Clock()
-	r, err := p.limiter.AllowUpTo(ctx, p.key, cost)
-	if err == nil && (r.Taken > cost || r.Allowed != (r.Taken > 0)) {
-		return fmt.Errorf("by %v, for up to %d: %+v", p.limiter.Policy(), cost, r)
-	}
-	if wrong := c.answered(ctx, p, op, most, r, began, err); wrong != nil || err != nil {
-		return wrong
-	}
-	return c.refund(ctx, p, r.Taken, r)
 }
 
 // failed returns what is wrong with an error of a store, after a rest if nothing is.
@@ -220,41 +187,38 @@ func (c *caller) failed(ctx context.Context, err error) error {
 	return err
 }
 
-// take takes at once. If that failed as it may, the Result is a refusal.
-func (c *caller) take(ctx context.Context, p place, cost, most int64) (limiter.Result, error) {
-	began := history.Clock()
-	r, err := p.limiter.AllowN(ctx, p.key, cost)
-	return r, c.answered(ctx, p, limiter.Op{Kind: limiter.OpTake, Cost: cost}, most, r, began, err)
-}
-
-func (c *caller) reserve(ctx context.Context, p place, cost, most int64) error {
+func (c *caller) reserve(ctx context.Context, p place, cost int64) error {
 	wait := time.Duration(c.Int64N(int64(kinds.Bookable(p.limiter.Policy()))))
-	began := history.Clock()
-	r, err := p.limiter.Reserve(ctx, p.key, cost, wait)
+	var r *limiter.Reservation
 	op := limiter.Op{Kind: limiter.OpTake, Cost: cost, MaxWait: wait}
-	if err := c.answered(ctx, p, op, most, r.Result, began, err); err != nil {
+	told, err := c.ask(ctx, p, op, func() (_ limiter.Result, err error) {
+		r, err = p.limiter.Reserve(ctx, p.key, cost, wait)
+		return r.Result, err
+	})
+	switch {
+	case err != nil || !told.Allowed:
 		return err
-	}
-	if err == nil && r.Allowed && r.Delay > wait {
+	case r.Delay > wait:
 		return fmt.Errorf("a reservation by %+v of %d, up to %v ahead, lies %v ahead", p.limiter.Policy(), cost, wait, r.Delay)
-	}
-	if err == nil && r.Allowed && r.Delay > 0 && c.IntN(2) == 0 {
+	case r.Delay > 0 && c.IntN(2) == 0:
 		return c.failed(ctx, r.Cancel(ctx))
 	}
 	return nil
 }
 
-// answered records a refusal from memory, which no store hears of, and returns what cannot
-// be an answer to op, whatever the store said.
-func (c *caller) answered(ctx context.Context, p place, op limiter.Op, most int64, r limiter.Result, began int64, err error) error {
+// ask calls do, and returns what cannot be an answer to op, whatever the store said. If do failed as it may, the
+// Result is a refusal. It records a refusal from memory, which no store hears of.
+func (c *caller) ask(ctx context.Context, p place, op limiter.Op, do func() (limiter.Result, error)) (limiter.Result, error) {
+	most, began := kinds.Limit(p.limiter.Policy()), history.Clock()
+	r, err := do()
 	if op.Kind == limiter.OpTake && op.Cost > most {
 		if !errors.Is(err, limiter.ErrExceedsCapacity) || r.Allowed {
-			return fmt.Errorf("%d of %d: %+v, %w", op.Cost, most, r, err)
+			return r, fmt.Errorf("%d of %d: %+v, %w", op.Cost, most, r, err)
 		}
-		return nil
+		return r, nil
 	}
 	if err != nil {
-		return c.failed(ctx, err)
+		return limiter.Result{}, c.failed(ctx, err)
 	}
 	if r.Source == limiter.SourceDenyCache {
 		op.Name, op.Key, op.Policy = p.limiter.Name(), p.key, p.limiter.Policy()
@@ -267,9 +231,9 @@ func (c *caller) answered(ctx context.Context, p place, op limiter.Op, most int6
 		possible = possible && r.RetryAfter > 0
 	}
 	if !possible {
-		return fmt.Errorf("by %+v, for %d, up to %v ahead: %+v", p.limiter.Policy(), op.Cost, op.MaxWait, r)
+		return r, fmt.Errorf("by %+v, for %d, up to %v ahead: %+v", p.limiter.Policy(), op.Cost, op.MaxWait, r)
 	}
-	return nil
+	return r, nil
 }
 
 // Expired returns rows of keys that a round is about to use, as if no caller had used them for more
