@@ -14,8 +14,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/spending"
 )
 
-// A spender is a process whose callers take tokens of one key ahead until it is killed. It prints each event
-// before it continues. SIGTERM has it give back what it holds, and end.
+// A spender takes tokens of one key ahead. It prints each event before it continues. SIGTERM has it give back, and end.
 type spender struct {
 	DSN, Key string
 	Policy   limiter.TokenBucket

@@ -153,8 +153,7 @@ func onCitusWorkers(t *testing.T) (c citusCut, workers []citusWorker) {
 	return c, workers
 }
 
-// Nine of ten calls are for keys of a worker that refuses connections. Only the first of them is sent as
-// an UPSERT, whose outcome is unknown.
+// Nine of ten calls are for a worker that refuses connections. Only the first is an UPSERT of unknown outcome.
 func TestCitusDeadWorker(t *testing.T) {
 	c, workers := onCitusWorkers(t)
 	workers[0].proxy.Refuse(true)

@@ -21,8 +21,7 @@ func TestConnectionsAreCutAtEveryByte(t *testing.T) {
 	c := cluster.New(t, "fsync=off", "autovacuum=off") // what a cut does is no matter of disks
 	migrate(t, c.DSN())
 	execute(t, c.DSN(), cuts.Conflict)
-	// A round is of one mode. It ends connections by FIN and by RST, by turns, and the next
-	// round of the same mode the other way about.
+	// A round is of one mode. The next round of it swaps FIN and RST.
 	modes := cuts.Modes()
 	n := len(modes)
 	proof.Rounds(t, "connections cut at every byte", campaign.Sizes{CI: n, Nightly: n, Release: 2 * n}, func(t *testing.T, r *campaign.Round) {

@@ -31,8 +31,7 @@ type sweeper interface {
 // rest is how long a sweep is followed by none: it reads whole tables.
 const rest = 50 * time.Millisecond
 
-// historyRound is a round of the workload, recorded and checked. Expired rows are swept
-// meanwhile. The store's clock reads now.
+// historyRound is a round of the workload beside sweeps, recorded and checked. The store's clock reads now.
 func historyRound(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time, s sweeper, workers ...worker) {
 	h := openHistory(t, r, log, now, workers)
 	stop := repeat(r.Rand, 1, func(*rand.Rand, int) {
@@ -100,8 +99,7 @@ func judge(t *testing.T, r *campaign.Round, h *history.History) {
 	r.None(campaign.DoubleCharges, witness.Of(history.Double))
 }
 
-// The clock of the server and those of its clients are an hour apart, because a decision must not
-// depend on the clients' clocks.
+// A decision must not depend on the clients' clocks, so they are an hour from that of the server.
 func TestHistoriesOnPostgreSQL(t *testing.T) {
 	c, clock := cluster.NewWithClock(t)
 	migrate(t, c.DSN())

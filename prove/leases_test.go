@@ -36,8 +36,7 @@ func (l *leaseRound) killHolder(t *testing.T, r *campaign.Round) {
 	l.start(t, r)
 }
 
-// While the process is frozen, all its leases end, and others take the places. Then it releases the old
-// leases.
+// While the process is frozen, all its leases end. Then it releases the old leases.
 func (l *leaseRound) freezeHolder(t *testing.T, r *campaign.Round) {
 	process := l.holders[0].cmd.Process
 	must(t, process.Signal(syscall.SIGSTOP))
@@ -73,8 +72,7 @@ func (l *leaseRound) run(t *testing.T, r *campaign.Round, open func() limiter.St
 	l.judge(t, r)
 }
 
-// takeAll acquires leases until all places are taken. The ledger checks that no place was free at a refusal.
-// The places of the killed holders are free when their leases end.
+// takeAll takes all places, also those of the killed holders. The ledger checks that none was free at a refusal.
 func (l *leaseRound) takeAll(t *testing.T, r *campaign.Round, store limiter.Store) {
 	c, err := newLeases(leases.Recorder{Store: store, Note: l.told.Note})
 	must(t, err)
@@ -117,8 +115,7 @@ func (l *leaseRound) judge(t *testing.T, r *campaign.Round) {
 	r.Count(campaign.Unknown, counts[outcome.Unknown])
 }
 
-// The number of leases that are held never exceeds the limit, whatever faults their processes have. All
-// places are free when the leases end.
+// At most the limit of leases is held, whatever faults their processes have. All places are free when the leases end.
 func TestLeases(t *testing.T) {
 	t.Run("on PostgreSQL", func(t *testing.T) {
 		server := newServer(t)
@@ -162,8 +159,7 @@ type steppedClock interface {
 	Ahead() time.Duration
 }
 
-// ownClock is a store, and the clock of all operations on it. It sends one operation at a time, so that they
-// read the clock in the order in which they are carried out.
+// ownClock is a store and its clock. Operations go one at a time, so that they read the clock in their order.
 type ownClock struct {
 	limiter.Store
 	mu    sync.Mutex
@@ -181,8 +177,7 @@ func (c *ownClock) Do(ctx context.Context, op limiter.Op) (limiter.State, error)
 	return c.Store.Do(ctx, op)
 }
 
-// A step of the store's clock moves the ends of all leases. Apart from that, at most the limit of leases is
-// held, and no acquire is refused while a place is free.
+// A step of the store's clock moves the ends of all leases. At most the limit is held, and no free place is refused.
 func TestLeasesWhenClockSteps(t *testing.T) {
 	sizes := campaign.Sizes{CI: 2, Nightly: 30, Release: 100}
 	t.Run("on PostgreSQL", func(t *testing.T) {

@@ -96,8 +96,7 @@ func (l *load) start(ctx context.Context, r *rand.Rand, callers int) (stop func(
 	return repeat(r, callers, func(r *rand.Rand, caller int) { l.step(ctx, r, caller) })
 }
 
-// repeat calls step again and again in each of n goroutines, until stop is called. stop waits for
-// them, because the answers of all calls count.
+// repeat calls step again and again in n goroutines, until stop is called and has waited for them.
 func repeat(r *rand.Rand, n int, step func(r *rand.Rand, caller int)) (stop func()) {
 	ended := make(chan struct{})
 	var all sync.WaitGroup

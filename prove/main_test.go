@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/prove/internal/campaign"
@@ -28,11 +27,6 @@ var (
 	fraction  = flag.Float64("fraction", 0, "the part of the tier's rounds to be run, above 0 to 1; 0 is all")
 	perCaller = flag.Int("calls", 150, "how many calls each caller makes in a round of a history")
 )
-
-// limits is how long the tiers may take on two cores.
-var limits = map[campaign.Tier]time.Duration{
-	campaign.CI: 10 * time.Minute, campaign.Nightly: 2 * time.Hour, campaign.Release: 6 * time.Hour,
-}
 
 // proof is the campaign of this run.
 var proof *campaign.Campaign
@@ -92,14 +86,7 @@ func begin() (err error) {
 		Tier: campaign.Tier(*tier), Seed: *seed, Report: strings.Replace(*report, "TIER", *tier, 1), Round: *round, Fraction: *fraction,
 		Versions: versions(),
 	})
-	if err != nil {
-		return err
-	}
-	limit := flag.Lookup("test.timeout").Value.(flag.Getter).Get().(time.Duration)
-	if want := limits[proof.Tier]; limit > 0 && limit < want && *fraction == 0 && *round == 0 && flag.Lookup("test.run").Value.String() == "" {
-		return fmt.Errorf("tier %s may take %v, but go test stops it after %v: add -timeout=%v", proof.Tier, want, limit, want+want/4)
-	}
-	return nil
+	return err
 }
 
 // versions tells what is tested, and with what.

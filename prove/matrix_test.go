@@ -32,8 +32,7 @@ func lateness() time.Duration {
 const (
 	// dialLimit is how long a store waits for a connection that is being made.
 	dialLimit = 3 * time.Second
-	// heldLimit is the time limit of a take that is to be under way when a fault comes. PostgreSQL takes 1 s
-	// of it to find a deadlock.
+	// heldLimit is the time limit of a take that is under way when a fault comes. A deadlock needs 1 s of it.
 	heldLimit = 5 * time.Second
 )
 

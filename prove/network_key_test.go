@@ -158,30 +158,23 @@ func canceledMidFlight(t *testing.T, r *campaign.Round, k oneKey) {
 	classes := map[string]int64{}
 	var longest time.Duration
 	delay := timerDelay()
-	var callers sync.WaitGroup
-	for i := range 16 {
-		own := rand.New(rand.NewPCG(r.Seed, uint64(i)))
-		callers.Go(func() {
-			for range 100 {
-				key := fmt.Sprint(own.IntN(20))
-				ctx, cancel := context.WithCancel(t.Context())
-				after := time.Duration(own.Int64N(int64(3 * time.Millisecond)))
-				began := time.Now()
-				timer := time.AfterFunc(after, cancel)
-				res, err := k.lim.Allow(ctx, key)
-				took := time.Since(began)
-				timer.Stop()
-				cancel()
-				class := outcome.Of(res.Allowed, err)
-				k.noteLeaver(k.lim, key, 1, class, err)
-				mu.Lock()
-				classes[class]++
-				longest = max(longest, took-after)
-				mu.Unlock()
-			}
-		})
-	}
-	callers.Wait()
+	stop := repeat(r.Rand, 16, func(own *rand.Rand, _ int) {
+		key := fmt.Sprint(own.IntN(20))
+		ctx, cancel := context.WithCancel(t.Context())
+		after := time.Duration(own.Int64N(int64(3 * time.Millisecond)))
+		began := time.Now()
+		time.AfterFunc(after, cancel)
+		res, err := k.lim.Allow(ctx, key)
+		took := time.Since(began)
+		class := outcome.Of(res.Allowed, err)
+		k.noteLeaver(k.lim, key, 1, class, err)
+		mu.Lock()
+		defer mu.Unlock()
+		classes[class]++
+		longest = max(longest, took-after)
+	})
+	wait(t.Context(), 500*time.Millisecond)
+	stop()
 	lag := delay()
 	r.Most("answer after the caller has left", longest)
 	if longest > lingering+lateness()+lag {

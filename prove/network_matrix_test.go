@@ -138,8 +138,7 @@ const execMode = "&default_query_exec_mode=exec"
 
 func behind(p *dbtest.Pooler) string { return p.DSN() + execMode }
 
-// serverRows are those of a PgBouncer that is killed, or whose server is away, and of a session that locks the
-// tables.
+// serverRows are those of a PgBouncer that is killed or has no server, and of a session that locks the tables.
 func serverRows() []networkFault {
 	return []networkFault{
 		loadRow("pgbouncer killed and started", func(t *testing.T, server *cluster.Cluster) loadFault {

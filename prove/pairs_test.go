@@ -28,8 +28,7 @@ type system struct {
 	turn    int // of the faults outside of the server
 }
 
-// loginLimit is a setting of its server. After a crash, a server waits for sessions whose clients have sent
-// nothing yet, and these clients may hang.
+// loginLimit is a setting of its server. A crashed server waits for sessions whose clients have sent nothing yet.
 const loginLimit = "authentication_timeout=1s"
 
 // awaitPooler waits until a query passes the pooler. A PgBouncer whose last login failed refuses its next
@@ -116,8 +115,7 @@ var inside = []aFault{
 	{"none of the server", func(*testing.T, *system) func() { return func() {} }},
 }
 
-// pair starts and ends two faults: the next one of those outside of the server, and any other. It reports
-// whether the application was still running.
+// pair starts and ends the next fault outside and one inside. It reports whether the application was still running.
 func (a *system) pair(t *testing.T, r *campaign.Round, ended <-chan struct{}, outside []aFault) bool {
 	pause(t.Context(), r, 600*time.Millisecond)
 	select {

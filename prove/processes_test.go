@@ -141,8 +141,7 @@ type child struct {
 	err    error         // of its output
 }
 
-// startReporting starts a helper, and has note hear the events that it reports. What it reported before it was
-// killed is still in the pipe.
+// startReporting starts a helper. note hears what it reports, also what it reported before it was killed.
 func startReporting[Event any](t testing.TB, name string, job any, note func(Event)) *child {
 	t.Helper()
 	p := &child{cmd: helper(t, name, job), ended: make(chan struct{})}

@@ -110,7 +110,7 @@ func (h *timeline) judge(t *testing.T, r *campaign.Round, quiet bool, took time.
 			for _, g := range k.segments[0].Grants {
 				more += g.Cost
 			}
-			more = max(0, more-kinds.Bounds(k.policy).AtMost(took, made))
+			more = max(0, more-steps.AtMost(kinds.Bounds(k.policy), took, made))
 		}
 		if over += more; more > 0 {
 			t.Logf("%s: %d over after steps of %v: %+v", k.name, more, made, k.segments)
@@ -179,8 +179,7 @@ type watched struct {
 	policy   limiter.Policy
 	key      string
 	segments []steps.Segment
-	// Of the segment that is under way: what a bucket owed when it began, the most that a
-	// refusal told of since, and what was taken.
+	// Of the segment under way: what a bucket owed at first, the most that a refusal told of, and what was taken.
 	debt, owed time.Duration
 	taken      int64
 }
@@ -221,8 +220,7 @@ func (h *timeline) segment(began time.Time) {
 	}
 }
 
-// owing ends a segment: no key may have owed more than it did when the segment began and
-// was taken in it. debts is what buckets owe now.
+// owing ends a segment: no key may owe more than at its beginning and by its takes. debts is what buckets owe now.
 func (h *timeline) owing(debts map[ledger.ID]time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -302,8 +300,7 @@ func (h *timeline) told(k *watched, r limiter.Result) {
 	}
 }
 
-// A table holds instants from 1970 to 2116. A take by a clock that is not between them is
-// ErrInvalid, whom nobody lets in, and leaves the key as it was.
+// A table holds instants from 1970 to 2116. By any other clock a take is ErrInvalid, and leaves the key as it was.
 func TestClockOutOfRange(t *testing.T) {
 	server, clock := newServerWithClock(t)
 	store := openStore(t, server.DSN())

@@ -52,7 +52,7 @@ func TestFailoverToSyncStandby(t *testing.T) {
 		const failures = 3
 		before := side.Accepted()
 		for range failures {
-			load.untilFails(t, one, recovery, func(err error) bool { return sqlState(err) == readOnly })
+			load.untilFails(t, one, failing, func(err error) bool { return sqlState(err) == readOnly })
 		}
 		if n := side.Accepted() - before; n < failures {
 			t.Errorf("%d takes met a read-only server on %d connections, want a new one each", failures, n)
@@ -102,8 +102,7 @@ func TestFailoverToAsyncStandby(t *testing.T) {
 	})
 }
 
-// A DSN may name all servers and ask for the one that accepts writes. With remote_apply nothing is lost
-// either.
+// A DSN may ask for the server that accepts writes. With remote_apply nothing is lost either.
 func TestFailoverWithinDSN(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, primary *cluster.Cluster){
 		"the primary is killed": func(_ *testing.T, primary *cluster.Cluster) { primary.Kill() },
@@ -124,7 +123,7 @@ func TestFailoverWithinDSN(t *testing.T) {
 				pause(t.Context(), r, 300*time.Millisecond)
 				end(t, primary)
 				for _, of := range load.limiters { // a store looks for a server when it makes a connection
-					load.untilFails(t, of[0], waitLimit, func(err error) bool {
+					load.untilFails(t, of[0], failing, func(err error) bool {
 						_, refused := errors.AsType[*pgconn.ConnectError](err)
 						return refused
 					})
@@ -176,8 +175,7 @@ func TestFailoverToAnotherClock(t *testing.T) {
 	})
 }
 
-// untilUsedUp waits until each key that does not come back at once was refused, so that an additional
-// grant shows.
+// untilUsedUp waits until each key that does not come back at once was refused: an additional grant shows.
 func (h *timeline) untilUsedUp(t *testing.T) {
 	var left int
 	if !await(t, waitLimit, func() bool {

@@ -16,8 +16,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/outcome"
 )
 
-// A process that is killed loses what was in flight, and nothing else. All rounds have the same file, with
-// the logs that killed processes have left.
+// A killed process loses only what was in flight. All rounds have one file, and the logs that were left.
 func TestSQLiteProcessKills(t *testing.T) {
 	const kills = 3 // in a round, each while the other processes go on
 	path := newFile(t)

@@ -13,8 +13,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/ledger"
 )
 
-// A log begins with a header; each frame is a page behind a header of its own, whose
-// second word is not 0 in the last frame of a transaction.
+// A log has a header, and each page one whose second word is not 0 in the last frame of a transaction.
 const (
 	logHeader   = 32
 	frameHeader = 24
@@ -31,11 +30,9 @@ func TestSQLiteLogCuts(t *testing.T) {
 		store := openFile(t, path)
 		defer store.Close()
 		takes := takesOf(t, r, store)
-		// What is before is in the file. In every other round the log goes on in the old
-		// one, of which the frames that were not overwritten are still there.
+		// In every other round the log goes on in the old one, whose frames are still there.
 		takes(r.Rand.IntN(150))
-		// Without free pages the store would let the file grow by one more transaction, and then empty the
-		// log.
+		// Without free pages the store would let the file grow, and then empty the log.
 		for free := 0; free < 48; {
 			takes(1)
 			must(t, store.DB().QueryRowContext(t.Context(), "PRAGMA freelist_count").Scan(&free))

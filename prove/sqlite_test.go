@@ -105,8 +105,7 @@ func (p *taker) await() {
 	}
 }
 
-// kill kills the process some time after its first answer. If early is set, the time counts from its
-// start, so that the process may still be opening the file.
+// kill kills the process some time after its first answer or, if early is set, after its start.
 func (p *taker) kill(t testing.TB, after time.Duration, early bool) {
 	t.Helper()
 	if !early {
@@ -139,8 +138,7 @@ func openFile(t testing.TB, path string) *sqlite.Store {
 	return store
 }
 
-// lookInto opens a database beside the stores that may have it open, and neither writes
-// nor tidies up: a log that a killed process left is there for the next one to find.
+// lookInto opens a database beside stores. It neither writes nor tidies up: the next process must find the log.
 func lookInto(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(path)+"?mode=ro&_busy_timeout=10000")

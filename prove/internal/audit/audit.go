@@ -30,15 +30,13 @@ var postgresTriggers string
 //go:embed sqlite.sql
 var sqliteTriggers string
 
-// Log is the audit of a database. It connects anew for each call, so that it can be read after the server
-// was killed.
+// Log is the audit of a database. It connects anew for each call: the server may have been killed.
 type Log struct {
 	db  *sql.DB
 	sql rowtest.SQL
 }
 
-// Postgres adds the triggers to the migrated tables in the schema public, and returns their log. It needs
-// a role that may do all that to them.
+// Postgres adds the triggers to the migrated tables in the schema public, and returns their log.
 func Postgres(ctx context.Context, dsn string) (*Log, error) {
 	triggers := []string{postgresTriggers}
 	for _, t := range tables.All {
@@ -104,8 +102,7 @@ func (l *Log) Clear(ctx context.Context) error {
 	return l.change(ctx, append(statements, "DELETE FROM audit")...) // also what the triggers wrote now
 }
 
-// Seed adds rows to the tables that [Log.Clear] has emptied, as if they had been there from the beginning:
-// the log does not tell of them.
+// Seed adds rows to the tables that [Log.Clear] has emptied. The log does not tell of them.
 func (l *Log) Seed(ctx context.Context, rows map[history.Key]limiter.Row) error {
 	for k, r := range rows {
 		query, args := l.sql.Insert(tables.All[k.Kind-1], k.Name, k.Key, r)
@@ -116,8 +113,7 @@ func (l *Log) Seed(ctx context.Context, rows map[history.Key]limiter.Row) error 
 	return l.change(ctx, "DELETE FROM audit")
 }
 
-// Read returns what was written down since the log was made or cleared, and the rows that the tables have
-// now. Nobody may write meanwhile.
+// Read returns the log since it was cleared, and the rows of the tables. Nobody may write meanwhile.
 func (l *Log) Read(ctx context.Context) (log []history.Transition, left map[history.Key]limiter.Row, err error) {
 	left = map[history.Key]limiter.Row{}
 	err = l.query(ctx, "SELECT name, units, old, new FROM audit ORDER BY seq", func(rows *sql.Rows) (err error) {

@@ -73,9 +73,6 @@ func New(o Options) (*Campaign, error) {
 	if !slices.Contains(tiers, o.Tier) {
 		return nil, fmt.Errorf("there is no tier %q; there are %s", o.Tier, strings.Trim(fmt.Sprint(tiers), "[]"))
 	}
-	if o.Fraction < 0 || o.Fraction > 1 {
-		return nil, fmt.Errorf("the fraction is %v; it must be above 0 and up to 1", o.Fraction)
-	}
 	c := &Campaign{Options: o}
 	if _, err := os.Stat(o.Report); err == nil && o.Tier != CI && o.Round == 0 {
 		return nil, fmt.Errorf("%s exists; name another file by -report, or remove it", o.Report)

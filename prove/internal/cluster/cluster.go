@@ -1,5 +1,4 @@
-// Package cluster runs PostgreSQL clusters of a test's own, whose commits are durable, and
-// does to them what befalls servers.
+// Package cluster runs PostgreSQL clusters with durable commits, and does to them what befalls servers.
 package cluster
 
 import (
@@ -30,8 +29,7 @@ type Cluster struct {
 	settings []string
 }
 
-// New makes a cluster and starts it. It listens on the loopback interface alone, and ends
-// with the test. Settings are those of postgresql.conf: "work_mem=1MB".
+// New starts a cluster that ends with the test. Settings are those of postgresql.conf: "work_mem=1MB".
 func New(t testing.TB, settings ...string) *Cluster {
 	t.Helper()
 	c := prepare(t, settings)
@@ -102,8 +100,7 @@ func (c *Cluster) launch() {
 	if c.server.Process() != nil {
 		c.t.Fatal("the server runs already")
 	}
-	// A killed server leaves this file. The next server refuses to start if the PID in it belongs to
-	// another process.
+	// A killed server leaves this file. The next one does not start if the PID in it is that of another process.
 	if err := os.Remove(filepath.Join(c.server.Data, "postmaster.pid")); err != nil && !os.IsNotExist(err) {
 		c.t.Fatal(err)
 	}
@@ -132,8 +129,7 @@ func (c *Cluster) AwaitEnd() {
 	}
 }
 
-// Kill ends the server and all of its processes by SIGKILL, as a power cut does, but for
-// what the operating system has not written to the disk yet.
+// Kill ends the server and all of its processes by SIGKILL. The operating system still writes to the disk.
 func (c *Cluster) Kill() {
 	if c.server.Process() == nil {
 		return
@@ -176,8 +172,7 @@ func (c *Cluster) remove() error {
 	return errors.Join(os.RemoveAll(c.server.Data), c.server.Stop())
 }
 
-// removeSharedMemory removes the segment of shared memory that a killed server leaves behind. A system has
-// room for some thousand.
+// removeSharedMemory removes the segment of a killed server. A system has room for some thousand.
 func (c *Cluster) removeSharedMemory() {
 	text, err := os.ReadFile(filepath.Join(c.server.Data, "postmaster.pid"))
 	if err != nil {

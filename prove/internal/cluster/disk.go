@@ -81,8 +81,7 @@ func NewWithLogOn(t testing.TB, disk *Disk, settings ...string) *Cluster {
 	return c
 }
 
-// Revive waits until the server accepts a connection. It restarts a server that ended because its disk
-// was full.
+// Revive waits until the server accepts a connection, and restarts one that ended because its disk was full.
 func (c *Cluster) Revive() {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()

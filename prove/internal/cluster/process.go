@@ -10,8 +10,7 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-// awaitState waits until a process is gone or in one of the states. It reports whether that took at most
-// startLimit.
+// awaitState reports whether a process is gone or in one of the states within startLimit.
 func awaitState(pid int, states ...string) bool {
 	for deadline := time.Now().Add(startLimit); time.Now().Before(deadline); {
 		process, err := procfs.NewProc(pid)

@@ -22,8 +22,7 @@ const (
 	invalidPassword = "28P01"
 )
 
-// Withhold restarts the server and keeps it in its start-up until Release is called. It refuses all
-// connections.
+// Withhold restarts the server. It is in its start-up and refuses all connections until Release is called.
 func (c *Cluster) Withhold() {
 	c.Stop()
 	testenv.Must(c.t, os.WriteFile(filepath.Join(c.server.Data, "standby.signal"), nil, 0o644))

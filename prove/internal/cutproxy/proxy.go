@@ -90,8 +90,7 @@ func (p *Proxy) Arm(c Cut) *Trap {
 	return trap
 }
 
-// Stall lets nothing pass from now on, in either direction, as if all packets were lost.
-// Connections can still be made, but get no answer.
+// Stall lets nothing pass from now on, in either direction. New connections get no answer.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +105,7 @@ func (p *Proxy) Resume() {
 	p.changed.Broadcast()
 }
 
-// Strand lets nothing more pass on the existing connections, as if their peer had vanished. New
-// connections work.
+// Strand lets nothing more pass on the existing connections. New ones work.
 func (p *Proxy) Strand() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

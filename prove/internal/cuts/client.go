@@ -1,5 +1,4 @@
 // Package cuts does operations on connections that are cut, and checks whether each was carried out.
-// TestConnectionsAreCutAtEveryByte calls it.
 package cuts
 
 import (
@@ -20,8 +19,7 @@ import (
 )
 
 const (
-	// timeout is the time limit of the operations and of connecting. They end long before, unless the
-	// machine is busy.
+	// timeout is the time limit of the operations and of connecting. They end long before on an idle machine.
 	timeout = 30 * time.Second
 	// never is an interval in which no token comes back during a test.
 	never = 240 * time.Hour
@@ -32,8 +30,7 @@ const (
 // noon is the time of operations with a clock of their own: no window or lease ends then.
 var noon = time.Date(2026, 6, 1, 12, 30, 0, 0, time.UTC)
 
-// Client repeats one kind of operation in one mode, on one connection through a proxy that cuts it. It
-// is for one goroutine.
+// Client repeats an operation in one mode, on one connection that a proxy cuts. It is for one goroutine.
 type Client struct {
 	mode  Mode
 	kind  Kind
@@ -53,8 +50,7 @@ type Client struct {
 	unheeded bool                 // the connection was cut, and nobody knows it yet
 }
 
-// NewClient returns a Client to the server of dsn, which has the tables. Its limiters have names of
-// their own. It ends with the test, or with Close.
+// NewClient returns a Client to the server of dsn, which has the tables. It ends with the test, or with Close.
 func NewClient(t testing.TB, dsn string, mode Mode, kind Kind) (*Client, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {

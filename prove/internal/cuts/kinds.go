@@ -248,8 +248,7 @@ func refundsTogether(l limit) func(*Client) []answer {
 	}
 }
 
-// meet does an operation on each of keys at once: they arrive while those on the keys ahead wait for
-// the pool's only connection, which leave then.
+// meet does an operation on keys at once: they arrive while those ahead wait for the only connection, which leave.
 func meet(w *Client, keys, ahead []string, do operation) []answer {
 	held, err := w.pool.Acquire(context.Background())
 	if err != nil {

@@ -17,8 +17,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/tables"
 )
 
-// Measure does the operation without a cut, on a connection that has done it before, and
-// returns how many bytes it sends and is sent.
+// Measure returns how many bytes the operation sends and is sent on a connection that has done it before.
 func (w *Client) Measure() (sizes [2]int64, err error) {
 	if err := w.once(); err != nil {
 		return sizes, err
@@ -123,8 +122,7 @@ type Finding struct {
 	Took    time.Duration    // the longest time of an answer
 }
 
-// Cut does the operation on a connection that is cut meanwhile, and then once more, which
-// has to succeed. The error says what is wrong.
+// Cut does the operation on a connection that is cut, and then once more. The error says what is wrong.
 func (w *Client) Cut(cut cutproxy.Cut) (found Finding, err error) {
 	cut.Fresh = w.kind.Fresh
 	a, err := w.attempt(cut)

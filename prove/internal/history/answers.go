@@ -1,12 +1,6 @@
 package history
 
-import (
-	"cmp"
-	"slices"
-	"sort"
-
-	"github.com/sqlimit/limiter"
-)
+import "github.com/sqlimit/limiter"
 
 // moment is an instant, and how many steps there were then at the least or the most.
 type moment struct {
@@ -35,15 +29,15 @@ func (k *rowHistory) answered() {
 			continue
 		}
 		n, ok := k.toldWithin(c, max(least, ended.before(c.Began)), most)
-		switch {
-		case !ok && changing && k.lostRace(c, least, most):
-			k.report.LostRaces++
-			continue
-		case !ok:
-			k.wrong(c, least, most)
+		if !ok {
+			if changing && k.lostRace(c, least, most) {
+				k.report.LostRaces++
+			} else {
+				k.wrong(c, least, most)
+			}
 			continue
 		}
-		ended = ended.with(moment{c.Ended, n})
+		ended = append(ended, moment{c.Ended, n})
 	}
 }
 
@@ -55,48 +49,27 @@ func (k *rowHistory) moments() (told, begun moments) {
 			begun = append(begun, moment{s.call.Began, i})
 		}
 	}
-	order := func(a, b moment) int { return cmp.Compare(a.at, b.at) }
-	slices.SortFunc(told, order)
-	slices.SortFunc(begun, order)
-	for i := 1; i < len(told); i++ {
-		told[i].n = max(told[i].n, told[i-1].n)
-	}
-	for i := len(begun) - 2; i >= 0; i-- {
-		begun[i].n = min(begun[i].n, begun[i+1].n)
-	}
 	return told, begun
 }
 
-// with is the moments and one more, whose steps count from then on. Most often it is the last.
-func (m moments) with(one moment) moments {
-	i := len(m)
-	for i > 0 && m[i-1].at > one.at {
-		i--
-	}
-	if i > 0 {
-		one.n = max(one.n, m[i-1].n)
-	}
-	m = slices.Insert(m, i, one)
-	for i++; i < len(m) && m[i].n < one.n; i++ {
-		m[i].n = one.n
-	}
-	return m
-}
-
 // before is how many steps there were at the least at an instant.
-func (m moments) before(at int64) int {
-	if i := sort.Search(len(m), func(i int) bool { return m[i].at >= at }); i > 0 {
-		return m[i-1].n
+func (m moments) before(at int64) (least int) {
+	for _, one := range m {
+		if one.at < at {
+			least = max(least, one.n)
+		}
 	}
-	return 0
+	return least
 }
 
 // after is how many steps there were at the most at an instant.
-func (m moments) after(at int64, all int) int {
-	if i := sort.Search(len(m), func(i int) bool { return m[i].at > at }); i < len(m) {
-		return m[i].n
+func (m moments) after(at int64, most int) int {
+	for _, one := range m {
+		if one.at > at {
+			most = min(most, one.n)
+		}
 	}
-	return all
+	return most
 }
 
 func (k *rowHistory) row(n int) limiter.Row {
@@ -118,8 +91,7 @@ func (k *rowHistory) toldWithin(c *Call, least, most int) (int, bool) {
 	return 0, false
 }
 
-// changing reports whether something was given back to the key, or its policy changed: a
-// refusal from memory may then not have heard of it.
+// changing reports whether something was given back or the policy changed. The deny cache may not know of it.
 func (k *rowHistory) changing() bool {
 	var policy limiter.Policy
 	for _, c := range k.calls {
@@ -131,9 +103,8 @@ func (k *rowHistory) changing() bool {
 	return false
 }
 
-// lostRace reports whether c is the refusal of a request that lost a race for its row on its last
-// try. It could not lock the row, because a sweep had removed it after a reset. The answer holds what
-// the request found, and tells the caller to retry at once.
+// lostRace reports whether c is the refusal of a request that lost a race on its last try. It could not lock the row,
+// because a sweep had removed it after a reset. The answer holds what it found.
 func (k *rowHistory) lostRace(c *Call, least, most int) bool {
 	if c.Outcome != Answered || !c.takes() {
 		return false
@@ -149,8 +120,7 @@ func (k *rowHistory) lostRace(c *Call, least, most int) bool {
 	return false
 }
 
-// deniedLate reports whether a refusal from memory is of a state of before, which it may be
-// if something was given back, or the policy changed, that it had not heard of.
+// deniedLate reports whether a refusal from memory is of a state before a change that it had not heard of.
 func (k *rowHistory) deniedLate(c *Call, told moments, least int) bool {
 	during, changed := k.offset.during(c), false
 	for n := least - 1; n >= told.before(c.Began-k.denyAge-slack); n-- {

@@ -14,8 +14,7 @@ import (
 // Windows of several lengths are not checked.
 func (k *rowHistory) bounded() { kinds[k.key.Kind].bounded(k) }
 
-// policies returns the policies of the steps: their number, the shortest and the longest
-// period, and the highest limit.
+// policies returns the shortest and the longest period of the steps, and the highest limit.
 func (k *rowHistory) policies() (shortest, longest, ahead, limit int64) {
 	for _, s := range k.steps {
 		if c := s.call; c != nil {
@@ -119,8 +118,7 @@ func (k *rowHistory) boundedSlidingWindows() {
 	}
 }
 
-// blocked checks that nothing passes before a block is over, unless a reset ended it. A refund gives
-// nothing back before that.
+// blocked checks that nothing passes before a block is over, unless a reset or refund ended it.
 func (k *rowHistory) blocked() {
 	if shortest, longest, _, _ := k.policies(); kinds[k.key.Kind].oneLength && shortest != longest {
 		return
@@ -145,8 +143,7 @@ func (k *rowHistory) blocked() {
 	}
 }
 
-// counted returns the steps that a call explains, by their numbers from 1, without takes that let nothing
-// pass.
+// counted returns the steps that a call explains, by number from 1, without takes that let nothing pass.
 func (k *rowHistory) counted() iter.Seq2[int, *step] {
 	return func(yield func(int, *step) bool) {
 		for i := range k.steps {
@@ -183,8 +180,7 @@ type kind struct {
 	bounded func(k *rowHistory) // checks the promise of the policy itself
 	// blocked returns the latest end of a block that may have left a row. It is nil if the row tells more.
 	blocked func(row *limiter.Row) int64
-	// oneLength is whether only keys are checked whose periods are all equal, because a change of the
-	// period may shorten a block.
+	// oneLength is whether only keys of one period are checked: a change of it may shorten a block.
 	oneLength bool
 }
 

@@ -44,8 +44,7 @@ func (c *Call) forced() bool { return c.Op.Kind == limiter.OpCharge || c.Op.Kind
 // looks reports whether the call is a look. It may convert a row of another policy.
 func (c *Call) looks() bool { return c.Op.Kind == limiter.OpLook }
 
-// writes reports whether the call may write a row and is told that row: a take, a charge, a block, or a look
-// that was told a row of its own time.
+// writes reports whether the call may write a row and tells it. A look does if its row is of its own time.
 func (c *Call) writes() bool {
 	return c.takes() || c.forced() || c.looks() && (c.Outcome != Answered || c.State.Row.At >= c.State.Now)
 }

@@ -33,8 +33,7 @@ func eachKind(t *testing.T, test func(t *testing.T, r *rand.Rand, k kind)) {
 	}
 }
 
-// world is a store that carries out one operation after another, while each call lasts as
-// long as some others.
+// world is a store that carries out one operation after another, during calls that overlap.
 type world struct {
 	*rand.Rand
 	kind
@@ -210,8 +209,7 @@ func (w *world) run(n int) {
 	}
 }
 
-// room is a take of 1 for which there is room, at the beginning of a window of any policy,
-// and what the clock reads.
+// room is a take of 1 at the beginning of a window of any policy, where there is room, and what the clock reads.
 func (w *world) room() (history.Call, int64) {
 	const windows = 180 * ms
 	now := ahead + w.at + 200*ms

@@ -127,8 +127,7 @@ func (k *rowHistory) fitting(by int64, fits func(*Call) bool) (fit []*Call) {
 	return fit
 }
 
-// choose returns the first of the calls that fit a step, if there is one. Later attempts choose others now
-// and then.
+// choose returns the first of the calls that fit a step. Later attempts choose others now and then.
 func (k *rowHistory) choose(fit []*Call, step int) *Call {
 	r := rand.New(rand.NewPCG(uint64(k.attempt), uint64(step)))
 	switch {
@@ -164,8 +163,7 @@ func (k *rowHistory) makes(c *Call, s *step, during span) bool {
 	return ok && next == s.new
 }
 
-// between returns for each step the latest beginning of a call before it, and the earliest
-// end of one after it.
+// between returns for each step the latest beginning of a call before it and the earliest end of one after it.
 func (k *rowHistory) between() (began, ended []int64) {
 	began, ended = make([]int64, len(k.steps)), make([]int64, len(k.steps))
 	latest := int64(math.MinInt64)
@@ -188,8 +186,7 @@ func (k *rowHistory) between() (began, ended []int64) {
 // span is what the store's clock may have read during a call.
 type span struct{ from, to int64 }
 
-// offset is by how much the store's clock is ahead of [Clock]: from the least to the most
-// that the calls allow, which tell what it read.
+// offset is by how much the store's clock is ahead of [Clock]: what the calls that tell its reading allow.
 type offset struct{ least, most int64 }
 
 // slack is what a clock that is being set right loses or wins in the time of a history.
@@ -222,8 +219,7 @@ func (o offset) during(c *Call) span {
 	return span{o.least + c.Began - slack, o.most + ended + slack}
 }
 
-// apply is what the operation of c does to row if the store's clock reads now, in the
-// words of the store's answer.
+// apply applies c to row if the store's clock reads now, in the words of the store's answer.
 func (c *Call) apply(row limiter.Row, now int64) (limiter.Row, limiter.State) {
 	next, s := c.Op.Apply(row, now)
 	s.Tick = c.State.Tick

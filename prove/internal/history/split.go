@@ -55,8 +55,7 @@ func (k *rowHistory) split(t Transition) {
 	}
 }
 
-// givenBack reports whether a refund or cancel tells that it made a step. Calls of unknown outcome could often
-// have made it as well.
+// givenBack reports whether a refund or cancel tells that it made a step. It comes before calls of unknown outcome.
 func (k *rowHistory) givenBack(s *step) bool {
 	return slices.ContainsFunc(k.told[s.new], func(c *Call) bool { return c.changes() && k.makes(c, s, k.offset.during(c)) })
 }
@@ -166,8 +165,7 @@ func (k *rowHistory) splitSeveral(t Transition, all bool) bool {
 	return true
 }
 
-// unknownAt returns the takes, charges and blocks of unknown outcome that may have been carried out
-// when the clock read now.
+// unknownAt returns what may have been carried out when the clock read now, of unknown outcome.
 func (k *rowHistory) unknownAt(now int64) (calls []*Call) {
 	for _, c := range k.calls {
 		if during := k.offset.during(c); c.mayHaveWritten() && !k.used[c] && during.from <= now && during.to >= now {

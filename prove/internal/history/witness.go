@@ -88,8 +88,7 @@ func (k *rowHistory) fault(kind Kind, format string, args ...any) {
 	k.report.fault(kind, k.key, format, args...)
 }
 
-// attempts is how often the witness looks for other calls that may have made the changes
-// which refunds, cancels and resets tell nothing of.
+// attempts is how often the witness looks for other calls that may have made a change of which no answer tells.
 const attempts = 100
 
 // check finds fault with the history, unless there is an explanation without any.

@@ -1,5 +1,4 @@
-// Package kinds has what the tests of prove know of each kind of policy: the policies that they draw
-// from, and how rows and bounds of the kind look. Packages steps and history have the bounds themselves.
+// Package kinds has the policies that the tests of prove draw from, and how rows of each kind look.
 package kinds
 
 import (
@@ -55,8 +54,7 @@ type Spec struct {
 	Denies    bool             // the Limiters keep refusals in memory
 }
 
-// Workload are the limiters of package workload, all on one store. Their policies are such that a busy
-// key has some of its requests granted and some refused.
+// Workload are the limiters of package workload, on one store. A busy key is granted some requests and refused some.
 var Workload = []Spec{
 	{Name: "bucket", Denies: true, Policies: of(bucket(40, 1, 5))},
 	{Name: "window", Denies: true, Policies: of(window(60, 200))},

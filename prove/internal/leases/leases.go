@@ -33,8 +33,7 @@ type Event struct {
 	Class string // of the answer: see package outcome. It is empty if the operation is about to be sent.
 }
 
-// Recorder is a store that reports the events of leases. Note may be called by several goroutines at once.
-// Gate, if it is not nil, is locked for reading during each operation.
+// Recorder is a store that reports the events of leases. Gate, if it is not nil, is read-locked in each operation.
 type Recorder struct {
 	limiter.Store
 	Note func(Event)

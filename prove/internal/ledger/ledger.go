@@ -1,6 +1,5 @@
-// Package ledger records the answers that callers of limiters got, by key, and compares them with
-// what a database has stored. It is for keys that get nothing back by time, so that every charge can
-// be counted as long as its key is used.
+// Package ledger compares the answers that callers got with what a database has stored. Its keys get nothing back by
+// time, so that every charge can be counted.
 package ledger
 
 import (
@@ -105,8 +104,7 @@ func (l *Ledger) account(id ID, capacity int64) *account {
 	return a
 }
 
-// Answers returns the number of answers of each class since the last call, and of these the number that were
-// for several keys.
+// Answers returns the number of answers of each class since the last call, also of those for several keys.
 func (l *Ledger) Answers() (all, several map[string]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,8 +125,7 @@ func (l *Ledger) WrongErrors() error {
 
 // Verdict is what a comparison found.
 type Verdict struct {
-	// Lost is the number of granted takes that are not stored. Double is the stored cost that no
-	// answer explains. Over is the cost above the capacity.
+	// Lost is how many granted takes are not stored, Double the cost that no answer explains, Over that above capacity.
 	Lost, Double, Over int64
 	// Oldest is when the earliest lost take was granted, the zero time if none is lost.
 	Oldest time.Time
@@ -193,8 +190,7 @@ func compareIDs(a, b ID) int {
 	return cmp.Or(strings.Compare(a.Limiter, b.Limiter), strings.Compare(a.Key, b.Key))
 }
 
-// Read returns what is stored of each key. A bucket's is exact for as long as its key is younger than the
-// time of one token.
+// Read returns what is stored of each key. A bucket's is exact until a token comes back.
 func Read(ctx context.Context, conn *pgx.Conn) (map[ID]int64, error) {
 	var now int64
 	if err := conn.QueryRow(ctx, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000").Scan(&now); err != nil {

@@ -62,8 +62,7 @@ func compare(t *testing.T, l *ledger.Ledger, name string, stored map[ledger.ID]i
 	return v
 }
 
-// A decision of unknown outcome is known by the row that only it uses. Then its other rows have to
-// agree, as exactly as if the caller had been told.
+// The row that only a decision uses tells whether it was carried out. Its other rows must agree.
 func TestAllOrNothing(t *testing.T) {
 	own, other := ledger.ID{Kind: limiter.KindBucket, Limiter: "l", Key: "own"}, ledger.ID{Kind: limiter.KindWindow, Limiter: "l", Key: "k"}
 	takes := []ledger.Take{{own, 10, 1}, {key, 10, 2}, {other, 10, 3}}

@@ -1,5 +1,4 @@
-// Package outcome names what an answer of a limiter says of its charge, and finds
-// answers that say two things.
+// Package outcome names what an answer says of its charge, and finds answers that say two things.
 package outcome
 
 import (

@@ -1,5 +1,4 @@
-// Package steps says how much a policy admits while the clock that decides is stepped
-// forwards and backwards. It goes by what callers were told, and not by [limiter.Op.Apply].
+// Package steps says what a policy admits while its clock is stepped, by the answers and not [limiter.Op.Apply].
 package steps
 
 import (
@@ -33,17 +32,32 @@ type Grant struct {
 	State limiter.State
 }
 
-// Bounds is what a policy admits.
+// Bounds is what a policy admits. Over returns by how much the grants of a key exceed that in state time: a forward
+// step is time like any other, and a backward step grants nothing. What is owed at a step of more than
+// [limiter.ClockTolerance] backwards is owed from there on; at a smaller one until the clock has caught up.
 type Bounds interface {
-	// Over returns by how much the grants of a key exceed what the policy admits in state
-	// time: a forward step is time like any other, and a backward step grants nothing. What
-	// is owed at a step of more than [limiter.ClockTolerance] backwards is owed from there on;
-	// at a smaller one it is owed until the clock has caught up.
 	Over(segments []Segment) int64
-	// AtMost returns the most that a key can be granted in a time if the clock makes these steps
-	// while statements are in flight. Each step backwards may add one capacity. A step forwards adds
-	// the refill of the time that it skips.
-	AtMost(took time.Duration, made []time.Duration) int64
+}
+
+// AtMost returns the most that a key can be granted in a time if the clock makes steps while statements are in
+// flight. Each step backwards may add one capacity. A step forwards adds the refill of the time that it skips.
+func AtMost(b Bounds, took time.Duration, made []time.Duration) int64 {
+	switch p := b.(type) {
+	case Window:
+		return (2 + int64(took/p.Window) + int64(len(made))) * p.Limit
+	case Sliding:
+		return (1 + int64(took/p.Window) + int64(len(made))) * p.Limit
+	}
+	p := limiter.TokenBucket(b.(Bucket))
+	most := p.Capacity + int64(took/p.Step()) + 1
+	for _, d := range made {
+		if d < 0 {
+			most += p.Capacity
+		} else {
+			most += min(p.Capacity, int64(d/p.Step())+1)
+		}
+	}
+	return most
 }
 
 // Bucket has the [Bounds] of a bucket.
@@ -71,20 +85,6 @@ func (p Bucket) Over(segments []Segment) (over int64) {
 		}
 	}
 	return over
-}
-
-// AtMost implements [Bounds].
-func (p Bucket) AtMost(took time.Duration, made []time.Duration) int64 {
-	step := limiter.TokenBucket(p).Step()
-	most := p.Capacity + int64(took/step) + 1
-	for _, d := range made {
-		if d < 0 {
-			most += p.Capacity
-		} else {
-			most += min(p.Capacity, int64(d/step)+1)
-		}
-	}
-	return most
 }
 
 // Window has the [Bounds] of a window.
@@ -129,11 +129,6 @@ func (p Window) Over(segments []Segment) (over int64) {
 	return over
 }
 
-// AtMost implements [Bounds].
-func (p Window) AtMost(took time.Duration, made []time.Duration) int64 {
-	return (2 + int64(took/p.Window) + int64(len(made))) * p.Limit
-}
-
 // Sliding has the [Bounds] of a sliding window.
 type Sliding limiter.SlidingWindow
 
@@ -166,19 +161,13 @@ func (p Sliding) Over(segments []Segment) (over int64) {
 	return over
 }
 
-// AtMost implements [Bounds].
-func (p Sliding) AtMost(took time.Duration, made []time.Duration) int64 {
-	return (1 + int64(took/p.Window) + int64(len(made))) * p.Limit
-}
-
 // sum is the sum of all that was counted in a row, up to the newest slice. Takes make it higher.
 func (g Grant) sum() int64 {
 	sums := rowlist.Numbers(g.State.Row.List)
 	return sums[len(sums)-1]
 }
 
-// back reports whether the clock was stepped back before a segment, by more than is taken
-// for statements that wait for each other.
+// back reports whether the clock was stepped back before a segment, by more than the tolerance.
 func back(s Segment, clock int64) bool { return s.Began < clock-int64(limiter.ClockTolerance) }
 
 // unseen reports whether what the clock said in a segment can have left no trace: nobody asked, or all

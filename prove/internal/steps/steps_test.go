@@ -10,8 +10,7 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/steps"
 )
 
-// history has a key asked more often than the policy allows, while its clock makes steps.
-// wrong changes the row after each step.
+// history has a key asked too often while its clock makes steps. wrong changes the row after each.
 func history(r *rand.Rand, p limiter.Policy, wrong func(row *limiter.Row, now int64)) (segments []steps.Segment) {
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 	var row limiter.Row
