@@ -41,7 +41,7 @@ func historyRound(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time
 		}
 		wait(t.Context(), rest)
 	})
-	h.Calls = startWorkers(t, workers...).calls(t)
+	h.Calls = startWorkers(t, workers...).calls(t, r)
 	stop()
 	closeHistory(t, r, log, h)
 }
@@ -53,7 +53,7 @@ func openHistory(t *testing.T, r *campaign.Round, log *audit.Log, now time.Time,
 	for i := range workers {
 		workers[i].Seed, workers[i].Round, workers[i].Calls = r.Rand.Uint64(), r.Number, *perCaller
 	}
-	return &history.History{Opened: opened, DenyAge: int64(workload.DenyAge)}
+	return &history.History{Opened: opened}
 }
 
 func closeHistory(t *testing.T, r *campaign.Round, log *audit.Log, h *history.History) {
@@ -79,8 +79,6 @@ func judge(t *testing.T, r *campaign.Round, h *history.History) {
 	r.Count("takes granted", witness.Charged)
 	for i := range h.Calls {
 		switch c := &h.Calls[i]; {
-		case c.Outcome == history.DenyCache:
-			r.Count("operations refused from memory", 1)
 		case c.Op.Kind == limiter.OpTake && c.Op.MaxWait > 0 && c.State.Took:
 			r.Count("reservations", 1)
 		case c.Op.Kind == limiter.OpTakeUpTo && c.State.Took && c.State.Taken < c.Op.Cost:
@@ -160,7 +158,7 @@ func TestHistoriesUnderPairsOfFaults(t *testing.T) {
 		if pairs == 0 {
 			t.Error("the history ended before any fault came")
 		}
-		h.Calls = run.calls(t)
+		h.Calls = run.calls(t, r)
 		quiet(t, server.DSN())
 		closeHistory(t, r, log, h)
 	})

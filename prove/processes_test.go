@@ -20,6 +20,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
+	"github.com/sqlimit/limiter/prove/internal/campaign"
 	"github.com/sqlimit/limiter/prove/internal/history"
 	"github.com/sqlimit/limiter/prove/internal/kinds"
 	"github.com/sqlimit/limiter/prove/internal/workload"
@@ -53,7 +54,7 @@ func work(w worker) error {
 		return err
 	}
 	var report recorded
-	report.Calls, err = workload.Run(ctx, store, w.Options)
+	report.Calls, report.Denied, err = workload.Run(ctx, store, w.Options)
 	policies := kinds.Policies()
 	for i := range report.Calls {
 		policy := &report.Calls[i].Op.Policy
@@ -68,6 +69,7 @@ func work(w worker) error {
 type recorded struct {
 	Calls    []history.Call
 	Policies []int
+	Denied   int64
 }
 
 func (w *worker) open(ctx context.Context) (store limiter.Store, stop func(), err error) {
@@ -117,7 +119,7 @@ func startWorkers(t *testing.T, workers ...worker) *running {
 }
 
 // calls waits until all workers have ended, and returns what they recorded.
-func (run *running) calls(t *testing.T) (all []history.Call) {
+func (run *running) calls(t *testing.T, r *campaign.Round) (all []history.Call) {
 	t.Helper()
 	<-run.ended
 	if t.Failed() {
@@ -129,6 +131,7 @@ func (run *running) calls(t *testing.T) (all []history.Call) {
 			report.Calls[i].Op.Policy = policies[n]
 		}
 		all = append(all, report.Calls...)
+		r.Count("operations refused from memory", report.Denied)
 	}
 	return all
 }

@@ -22,12 +22,6 @@ func (k *rowHistory) answered() {
 			continue
 		}
 		least, most := told.before(c.Began), begun.after(c.Ended, len(k.steps))
-		if c.Outcome == DenyCache && changing { // of the past, perhaps: nobody knows more by it
-			if _, ok := k.toldWithin(c, least, most); !ok && !k.deniedLate(c, told, least) {
-				k.wrong(c, least, most)
-			}
-			continue
-		}
 		n, ok := k.toldWithin(c, max(least, ended.before(c.Began)), most)
 		if !ok {
 			if changing && k.lostRace(c, least, most) {
@@ -91,7 +85,7 @@ func (k *rowHistory) toldWithin(c *Call, least, most int) (int, bool) {
 	return 0, false
 }
 
-// changing reports whether something was given back or the policy changed. The deny cache may not know of it.
+// changing reports whether something was given back to the key, or its policy changed.
 func (k *rowHistory) changing() bool {
 	var policy limiter.Policy
 	for _, c := range k.calls {
@@ -114,22 +108,6 @@ func (k *rowHistory) lostRace(c *Call, least, most int) bool {
 	for n := least; n < most; n++ {
 		gone = gone || k.row(n) == limiter.Row{}
 		if _, s := look.apply(k.row(n), c.State.Now); gone && s.Row == c.State.Row && s.Now == c.State.Now {
-			return true
-		}
-	}
-	return false
-}
-
-// deniedLate reports whether a refusal from memory is of a state before a change that it had not heard of.
-func (k *rowHistory) deniedLate(c *Call, told moments, least int) bool {
-	during, changed := k.offset.during(c), false
-	for n := least - 1; n >= told.before(c.Began-k.denyAge-slack); n-- {
-		s := &k.steps[n]
-		changed = changed || s.swept || s.call == nil || s.call.changes() || s.old.Period != s.new.Period || s.old.Limit != s.new.Limit
-		if !changed {
-			continue
-		}
-		if _, ok := c.tells(k.row(n), during); ok {
 			return true
 		}
 	}

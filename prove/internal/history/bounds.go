@@ -65,53 +65,40 @@ func (k *rowHistory) boundedBucket() {
 	}
 }
 
+// boundedWindows checks each window, or every stretch of time as long as a sliding window, by its slices.
 func (k *rowHistory) boundedWindows() {
 	shortest, longest, _, limit := k.policies()
 	if shortest != longest {
 		return
 	}
-	used := map[int64]int64{k.opened.Start: k.opened.Used}
+	sliding := k.key.Kind == limiter.KindSliding
+	counts := map[int64]int64{k.opened.Start: k.opened.Used} // by the start of the window or slice
 	for i, s := range k.counted() {
-		switch c := s.call; c.Op.Kind {
-		case limiter.OpReset:
-			clear(used)
-		case limiter.OpRefund, limiter.OpCancel:
-			used[s.old.Start] -= s.old.Used - s.new.Used
-		case limiter.OpCharge:
-			used[s.new.Start] += c.Op.Cost
-		case limiter.OpTake, limiter.OpTakeUpTo:
-			own := tables.All[k.key.Kind-1].Numbers(&c.Op, s.new.Start)
-			if used[s.new.Start] += s.passed(); used[s.new.Start] > limit || s.new.Start != own.Start {
-				k.fault(Over, "up to step %d of %d the window of %d has %d of %d", i, len(k.steps), s.new.Start, used[s.new.Start], limit)
-				return
-			}
-		}
-	}
-}
-
-// boundedSlidingWindows checks every stretch of time as long as the window, by the slices that grants are in.
-func (k *rowHistory) boundedSlidingWindows() {
-	shortest, longest, _, limit := k.policies()
-	if shortest != longest {
-		return
-	}
-	counts := map[int64]int64{} // by the start of the slice
-	for i, s := range k.counted() {
+		start := s.new.Start
 		switch c := s.call; c.Op.Kind {
 		case limiter.OpReset:
 			clear(counts)
 		case limiter.OpRefund, limiter.OpCancel:
-			return // what is given back is of slices that the history does not name
-		case limiter.OpCharge:
-			counts[min(s.new.Start, s.new.At-s.new.At%longest)] += c.Op.Cost
-		case limiter.OpTake, limiter.OpTakeUpTo:
-			counts[s.new.Start] += s.passed()
-			sum := int64(0)
-			for start := s.new.Start - 16*longest; start <= s.new.Start; start += longest {
-				sum += counts[start]
+			if sliding {
+				return // what is given back is of slices that the history does not name
 			}
-			if sum > limit {
-				k.fault(Over, "up to step %d of %d the window that ends at %d has %d of %d", i, len(k.steps), s.new.Start+longest, sum, limit)
+			counts[s.old.Start] -= s.old.Used - s.new.Used
+		case limiter.OpCharge:
+			if sliding {
+				start = min(start, s.new.At-s.new.At%longest)
+			}
+			counts[start] += c.Op.Cost
+		case limiter.OpTake, limiter.OpTakeUpTo:
+			counts[start] += s.passed()
+			sum, own := counts[start], true
+			if !sliding {
+				own = start == tables.All[k.key.Kind-1].Numbers(&c.Op, start).Start
+			}
+			for n := int64(1); sliding && n <= 16; n++ {
+				sum += counts[start-n*longest]
+			}
+			if sum > limit || !own {
+				k.fault(Over, "up to step %d of %d the window of %d has %d of %d", i, len(k.steps), start, sum, limit)
 				return
 			}
 		}
@@ -191,7 +178,7 @@ var kinds = map[limiter.PolicyKind]kind{
 		blocked: func(row *limiter.Row) int64 { return row.Start + row.Period - 1 },
 	},
 	limiter.KindSliding: {
-		bounded: (*rowHistory).boundedSlidingWindows,
+		bounded: (*rowHistory).boundedWindows,
 		blocked: func(row *limiter.Row) int64 { return row.Start - 1 },
 	},
 }

@@ -168,11 +168,6 @@ var others = []fault{
 		w.skip = w.counts // it counts, and then it is another answer
 		w.answer(c, w.row, limiter.State{Row: w.row, Now: s.Now})
 	}},
-	{name: "a refusal from memory where there is room", want: []history.Kind{history.Answer}, do: func(w *world) {
-		c, _ := w.room()
-		w.tell(c, history.DenyCache)
-		w.skip = w.counts
-	}},
 	{name: "a refund that is booked twice", want: []history.Kind{history.Given}, do: func(w *world) {
 		c, now := w.room()
 		c.Op.Cost = 9

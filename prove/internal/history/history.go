@@ -12,13 +12,11 @@ import (
 // Outcome is what a caller knows of its operation.
 type Outcome string
 
-// The outcomes. An answered call has the State that the store told. One of unknown outcome was carried out once or
-// not at all. The deny cache refused a take from memory.
+// The outcomes. An answered call has the State that the store told. One of unknown outcome was carried out or not.
 const (
 	Answered   Outcome = ""
 	Unknown    Outcome = "unknown"
 	NotApplied Outcome = "not applied"
-	DenyCache  Outcome = "refused from memory"
 )
 
 // Call is one operation, and what was told of it.
@@ -81,7 +79,6 @@ type History struct {
 	Calls        []Call
 	Transitions  []Transition        // in the order of each row
 	Opened, Left map[Key]limiter.Row // the rows before and after it; what is not there is no row
-	DenyAge      int64               // how long refusals were kept in memory, and may not have heard of what others gave back
 }
 
 // Kind is what is wrong with a history.

@@ -230,5 +230,5 @@ func (w *world) look(row limiter.Row) limiter.State {
 
 func (w *world) history() *history.History {
 	w.Shuffle(len(w.calls), func(i, j int) { w.calls[i], w.calls[j] = w.calls[j], w.calls[i] })
-	return &history.History{Calls: w.calls, Transitions: w.log, DenyAge: 100 * ms, Left: map[history.Key]limiter.Row{w.id(): w.row}}
+	return &history.History{Calls: w.calls, Transitions: w.log, Left: map[history.Key]limiter.Row{w.id(): w.row}}
 }

@@ -229,12 +229,7 @@ func (c *Call) apply(row limiter.Row, now int64) (limiter.Row, limiter.State) {
 // tells returns the row that c leaves if it found row, and whether it then has to answer
 // what it did. An answer that tells no clock may be of any within the span.
 func (c *Call) tells(row limiter.Row, during span) (limiter.Row, bool) {
-	switch {
-	case c.Outcome == DenyCache:
-		// Refused at one time is refused at every earlier one.
-		_, s := c.Op.Apply(row, during.from)
-		return row, !s.Took
-	case !c.changes():
+	if !c.changes() {
 		next, s := c.apply(row, c.State.Now)
 		return next, s == c.State
 	}

@@ -30,6 +30,7 @@ type Recorder struct {
 // Do has the store carry out op, and records it.
 func (r *Recorder) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	c := Call{Op: op, Began: Clock()}
+	c.Op.Timeout = 0
 	state, err := r.Store.Do(ctx, op)
 	c.Ended, c.State = Clock(), state
 	if errors.Is(err, limiter.ErrOutcomeUnknown) {
@@ -37,20 +38,10 @@ func (r *Recorder) Do(ctx context.Context, op limiter.Op) (limiter.State, error)
 	} else if err != nil {
 		c.Outcome = NotApplied
 	}
-	r.add(c)
-	return state, err
-}
-
-// Denied records a take that a Limiter refused from memory, between two readings of the [Clock].
-func (r *Recorder) Denied(op limiter.Op, began, ended int64) {
-	r.add(Call{Op: op, Outcome: DenyCache, Began: began, Ended: ended})
-}
-
-func (r *Recorder) add(c Call) {
-	c.Op.Timeout = 0
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, c)
+	return state, err
 }
 
 // Calls returns what was recorded. No call may be under way.

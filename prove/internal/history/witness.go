@@ -22,7 +22,7 @@ func Check(h *History) *Report {
 	keys := byKey(h)
 	for _, key := range slices.SortedFunc(maps.Keys(keys), compareKeys) {
 		k := keys[key]
-		k.report, k.offset, k.denyAge = r, offset, h.DenyAge
+		k.report, k.offset = r, offset
 		k.check()
 	}
 	return r
@@ -40,7 +40,6 @@ type rowHistory struct {
 
 	report  *Report
 	offset  offset
-	denyAge int64
 	attempt int
 
 	steps    []step

@@ -15,9 +15,6 @@ import (
 	"github.com/sqlimit/limiter/prove/internal/kinds"
 )
 
-// DenyAge is how long Limiters keep refusals in memory.
-const DenyAge = 100 * time.Millisecond
-
 // longestBlock is the longest block: a key is not blocked for most of a round.
 const longestBlock = 20 * time.Millisecond
 
@@ -40,19 +37,20 @@ type Options struct {
 	Tolerant bool          // calls may fail; a caller then pauses, so that a server can start
 }
 
-// Run makes calls on store and returns them. An error is something that a Limiter must not answer.
-func Run(ctx context.Context, store limiter.Store, o Options) ([]history.Call, error) {
+// Run makes calls on store and returns them, and how many others were refused from memory. An error is something
+// that a Limiter must not answer.
+func Run(ctx context.Context, store limiter.Store, o Options) (calls []history.Call, denied int64, err error) {
 	w := &work{Options: o, recorder: &history.Recorder{Store: store}}
 	for _, s := range kinds.Workload {
 		var versions []*limiter.Limiter
 		for _, p := range s.Policies {
 			options := []limiter.Option{limiter.WithTimeout(o.Timeout)}
 			if s.Denies {
-				options = append(options, limiter.WithDenyCache(coldKeys, DenyAge))
+				options = append(options, limiter.WithDenyCache(coldKeys, 100*time.Millisecond))
 			}
 			l, err := limiter.New(w.recorder, s.Name, p, options...)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			versions = append(versions, l)
 		}
@@ -71,7 +69,7 @@ func Run(ctx context.Context, store limiter.Store, o Options) ([]history.Call, e
 		})
 	}
 	wait.Wait()
-	return w.recorder.Calls(), errors.Join(errs...)
+	return w.recorder.Calls(), w.denied.Load(), errors.Join(errs...)
 }
 
 type work struct {
@@ -79,6 +77,7 @@ type work struct {
 	recorder  *history.Recorder
 	limiters  [][]*limiter.Limiter
 	hot, cold atomic.Int64 // calls so far
+	denied    atomic.Int64
 }
 
 type caller struct {
@@ -207,9 +206,9 @@ func (c *caller) reserve(ctx context.Context, p place, cost int64) error {
 }
 
 // ask calls do, and returns what cannot be an answer to op, whatever the store said. If do failed as it may, the
-// Result is a refusal. It records a refusal from memory, which no store hears of.
+// Result is a refusal.
 func (c *caller) ask(ctx context.Context, p place, op limiter.Op, do func() (limiter.Result, error)) (limiter.Result, error) {
-	most, began := kinds.Limit(p.limiter.Policy()), history.Clock()
+	most := kinds.Limit(p.limiter.Policy())
 	r, err := do()
 	if op.Kind == limiter.OpTake && op.Cost > most {
 		if !errors.Is(err, limiter.ErrExceedsCapacity) || r.Allowed {
@@ -221,8 +220,7 @@ func (c *caller) ask(ctx context.Context, p place, op limiter.Op, do func() (lim
 		return limiter.Result{}, c.failed(ctx, err)
 	}
 	if r.Source == limiter.SourceDenyCache {
-		op.Name, op.Key, op.Policy = p.limiter.Name(), p.key, p.limiter.Policy()
-		c.recorder.Denied(op, began, history.Clock())
+		c.denied.Add(1)
 	}
 	possible := r.Limit == most && r.Remaining >= 0 && r.Remaining <= most && r.ResetAfter >= 0
 	if r.Allowed {
