@@ -26,10 +26,7 @@ func TestConnectionsAreCutAtEveryByte(t *testing.T) {
 	n := len(modes)
 	proof.Rounds(t, "connections cut at every byte", campaign.Sizes{CI: n, Nightly: n, Release: 2 * n}, func(t *testing.T, r *campaign.Round) {
 		execute(t, c.DSN(), "TRUNCATE "+tables.Names)
-		sweep := &cutSweep{
-			dsn: c.DSN(), mode: modes[(r.Number-1)%n], turn: int64((r.Number - 1) / n),
-			all: proof.Tier != campaign.CI, offset: int64(r.Rand.Uint32()), r: r,
-		}
+		sweep := &cutSweep{dsn: c.DSN(), mode: modes[(r.Number-1)%n], turn: (r.Number - 1) / n, offset: int64(r.Rand.Uint32()), r: r}
 		kinds := make(chan cuts.Kind)
 		var clients sync.WaitGroup
 		for range 2 * runtime.NumCPU() { // each waits for connections most of the time
@@ -53,12 +50,10 @@ func TestConnectionsAreCutAtEveryByte(t *testing.T) {
 type cutSweep struct {
 	dsn    string
 	mode   cuts.Mode
-	all    bool // every byte, else some
 	offset int64
-	turn   int64 // whether the even bytes are ended by RST, or the odd ones
-
-	mu sync.Mutex
-	r  *campaign.Round
+	turn   int // whether the even bytes are ended by RST, or the odd ones
+	mu     sync.Mutex
+	r      *campaign.Round
 }
 
 // cut cuts an operation at every byte of what is sent and of what is answered.
@@ -74,11 +69,11 @@ func (s *cutSweep) cut(t *testing.T, kind cuts.Kind) error {
 	}
 	total := sizes[cutproxy.Request] + sizes[cutproxy.Response] + 2
 	stride := int64(1)
-	if !s.all {
+	if proof.Tier == campaign.CI {
 		stride = max(1, total/cutsOfSample)
 	}
 	for point := s.offset % stride; point < total && !t.Failed(); point += stride {
-		cut := cutproxy.Cut{After: point, Reset: (point/stride+s.turn)%2 == 0}
+		cut := cutproxy.Cut{After: point, Reset: (point/stride+int64(s.turn))%2 == 0}
 		if point > sizes[cutproxy.Request] {
 			cut.Direction, cut.After = cutproxy.Response, point-sizes[cutproxy.Request]-1
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // Kind is a kind of operation whose connection is cut. Each is on keys of its own.
@@ -121,12 +122,31 @@ func once(do operation) func(*Client) []answer {
 	return func(w *Client) []answer { return []answer{do.answer(context.Background(), w, w.keys[0])} }
 }
 
-func take(l limit) operation {
-	return func(ctx context.Context, w *Client, key string) (bool, error) {
-		res, err := w.limiters[l].Allow(ctx, key)
-		return res.Allowed, err
+// on makes an operation of what is done to a key of a limiter.
+func on(do func(ctx context.Context, l *limiter.Limiter, key string) (bool, error)) func(limit) operation {
+	return func(l limit) operation {
+		return func(ctx context.Context, w *Client, key string) (bool, error) { return do(ctx, w.limiters[l], key) }
 	}
 }
+
+var (
+	take = on(func(ctx context.Context, l *limiter.Limiter, key string) (bool, error) {
+		res, err := l.Allow(ctx, key)
+		return res.Allowed, err
+	})
+	peek = on(func(ctx context.Context, l *limiter.Limiter, key string) (bool, error) {
+		return false, testenv.ErrorOf(l.Peek(ctx, key))
+	})
+	refund = on(func(ctx context.Context, l *limiter.Limiter, key string) (bool, error) { return l.Refund(ctx, key, 1) })
+	reset  = on(func(ctx context.Context, l *limiter.Limiter, key string) (bool, error) {
+		return true, l.Reset(ctx, key)
+	})
+
+	reserve = on(func(ctx context.Context, l *limiter.Limiter, key string) (bool, error) {
+		r, err := l.Reserve(ctx, key, 1, time.Hour)
+		return r.Allowed, err
+	})
+)
 
 // all is one decision over the keys, each of which has its limiter. Its answer is of the first key.
 func all(limiters ...limit) func(*Client) []answer {
@@ -143,32 +163,6 @@ func all(limiters ...limit) func(*Client) []answer {
 // setupAll makes such a decision before the operation that is cut.
 func setupAll(limiters ...limit) func(*Client) error {
 	return func(w *Client) error { return all(limiters...)(w)[0].err }
-}
-
-func peek(l limit) operation {
-	return func(ctx context.Context, w *Client, key string) (bool, error) {
-		_, err := w.limiters[l].Peek(ctx, key)
-		return false, err
-	}
-}
-
-func refund(l limit) operation {
-	return func(ctx context.Context, w *Client, key string) (bool, error) {
-		return w.limiters[l].Refund(ctx, key, 1)
-	}
-}
-
-func reset(l limit) operation {
-	return func(ctx context.Context, w *Client, key string) (bool, error) {
-		return true, w.limiters[l].Reset(ctx, key)
-	}
-}
-
-func reserve(l limit) operation {
-	return func(ctx context.Context, w *Client, key string) (bool, error) {
-		r, err := w.limiters[l].Reserve(ctx, key, 1, time.Hour)
-		return r.Allowed, err
-	}
 }
 
 func acquire(ctx context.Context, w *Client, key string) (took bool, err error) {
