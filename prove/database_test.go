@@ -49,6 +49,11 @@ func execute(t testing.TB, dsn string, statements ...string) {
 	t.Helper()
 	conn := connection(t, dsn)
 	defer conn.Close(context.Background())
+	executeOn(t, conn, statements...)
+}
+
+func executeOn(t testing.TB, conn *pgx.Conn, statements ...string) {
+	t.Helper()
 	for _, sql := range statements {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)

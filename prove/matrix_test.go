@@ -216,7 +216,7 @@ func (p *probed) probe(t *testing.T) (took time.Duration) {
 func (p *probed) whileHeld(t *testing.T, on *target, dsn string) (end func()) {
 	on.holder = connection(t, dsn)
 	defer on.holder.Close(context.Background())
-	on.hold(t, "BEGIN", "SELECT FROM limiter_token_buckets FOR UPDATE")
+	executeOn(t, on.holder, "BEGIN", "SELECT FROM limiter_token_buckets FOR UPDATE")
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
@@ -233,14 +233,4 @@ func (p *probed) whileHeld(t *testing.T, on *target, dsn string) (end func()) {
 		t.Fatal("a take is not answered")
 	}
 	return end
-}
-
-// hold runs SQL in the session that has locked the row.
-func (on *target) hold(t *testing.T, statements ...string) {
-	t.Helper()
-	for _, sql := range statements {
-		if _, err := on.holder.Exec(t.Context(), sql); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
-	}
 }

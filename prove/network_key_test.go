@@ -87,11 +87,7 @@ func (k oneKey) fails(t *testing.T, r *campaign.Round, during func(), classes ..
 func holdBy(t *testing.T, dsn, sql string) (release func()) {
 	t.Helper()
 	conn := connection(t, dsn)
-	tx, err := conn.Begin(t.Context())
-	if err == nil {
-		_, err = tx.Exec(t.Context(), sql)
-	}
-	must(t, err)
+	executeOn(t, conn, "BEGIN", sql)
 	return func() { _ = conn.Close(context.Background()) }
 }
 

@@ -130,7 +130,7 @@ CREATE TRIGGER victim BEFORE INSERT OR UPDATE ON limiter_token_buckets FOR EACH 
 func deadlocked(t *testing.T, on *target) func() {
 	found := func() int { return strings.Count(on.server.Log(), "ERROR:  deadlock detected") }
 	before := found()
-	on.hold(t, "SET deadlock_timeout = '1min'", "LOCK limiter_token_buckets IN SHARE MODE", "ROLLBACK")
+	executeOn(t, on.holder, "SET deadlock_timeout = '1min'", "LOCK limiter_token_buckets IN SHARE MODE", "ROLLBACK")
 	if n := found() - before; n > 1 { // none if the lock_timeout of the take ends its wait first
 		t.Errorf("the server found %d deadlocks, want 1 at most", n)
 	}

@@ -41,12 +41,10 @@ const (
 	ClockSteps   = "clock steps"
 	Failovers    = "failovers"
 	Freezes      = "freezes"
-
 	// These must be 0: [Round.None] fails otherwise.
 	OverAdmitted  = "over-admitted"
 	LostTakes     = "acknowledged takes lost"
 	DoubleCharges = "double charges"
-
 	// These are what a setting costs.
 	LostAsyncCommit   = "acknowledged takes lost with WithAsyncCommit"
 	LostAsyncFailover = "acknowledged takes lost by asynchronous failover"

@@ -66,7 +66,6 @@ func Kinds() []Kind {
 		{Name: "bucket reset", unit: -2, setup: twice(take(bucket)), act: once(reset(bucket))},
 		{Name: "bucket peek", unit: 1, reads: true, setup: setup(take(bucket)), act: once(peek(bucket))},
 		{Name: "bucket reservation", unit: 1, act: once(reserve(bucket))},
-
 		{Name: "window take", unit: 1, statements: []string{theHot}, act: once(take(window))},
 		{Name: "window take of a row", unit: 1, statements: []string{theHot}, setup: setup(take(window)), act: once(take(window))},
 		{Name: "window take that is refused", unit: 1, refused: true, statements: []string{theHot}, setup: setup(take(narrow)), act: once(take(narrow))},
@@ -77,26 +76,21 @@ func Kinds() []Kind {
 		{Name: "window reset", unit: -2, setup: twice(take(window)), act: once(reset(window))},
 		{Name: "window peek", unit: 1, reads: true, setup: setup(take(window)), act: once(peek(window))},
 		{Name: "window reservation", unit: 1, act: once(reserve(window))},
-
 		{Name: "calendar take", unit: 1, statements: []string{theHot, theCalendar}, act: once(take(calendar))},
 		{Name: "calendar take of a row", unit: 1, statements: []string{theHot, theCalendar}, setup: setup(take(calendar)), act: once(take(calendar))},
 		{Name: "calendar takes that are merged", unit: 1, statements: []string{theMerged}, act: together(calendar)},
 		{Name: "calendar refund", unit: -1, setup: twice(take(calendar)), act: once(refund(calendar))},
-
 		{Name: "acquire", unit: 1, leases: true, statements: []string{theAcquire}, act: once(acquire)},
 		{Name: "acquire of a row", unit: 1, leases: true, statements: []string{theAcquire}, setup: setup(acquire), act: once(acquire)},
 		{Name: "acquire that is refused", unit: 1, leases: true, refused: true, statements: []string{theAcquire}, setup: twice(acquire), act: once(acquire)},
 		{Name: "release beside another lease", unit: -1, leases: true, statements: []string{theRelease}, setup: twice(acquire), act: once(release)},
 		{Name: "extension of a lease", unit: 1, leases: true, refused: true, setup: twice(acquire), act: once(extend)},
-
 		{Name: "decision over several limits", unit: 1, joint: true, statements: []string{theAll}, act: all(three...)},
 		{Name: "decision over several limits with rows", unit: 1, joint: true, statements: []string{theAll}, setup: setupAll(three...), act: all(three...)},
 		{Name: "decision over several limits that is refused", unit: 1, joint: true, refused: true, statements: []string{theAll}, setup: setup(take(tight)), act: all(tight, bucket, window)},
 		{Name: "decision over several limits under a new policy", unit: 2, joint: true, statements: []string{theAll, theSwap, theCommit}, setup: setupAll(sameKind...), act: all(underAnother...)},
-
 		{Name: "first bucket take of a connection", unit: 1, Fresh: true, act: once(take(bucket))},
 		{Name: "first peek of a connection", unit: 1, reads: true, Fresh: true, act: once(peek(bucket))},
-
 		{Name: "bucket take in a transaction", unit: 1, strict: true, statements: []string{theBegin, theCommit}, act: once(take(bucket))},
 		{Name: "bucket takes that are merged in a transaction", unit: 1, strict: true, statements: []string{theBegin, theMerged, theCommit}, act: together(bucket)},
 		{Name: "acquire in a transaction", unit: 1, leases: true, strict: true, statements: []string{theBegin, theAcquire, theCommit}, act: once(acquire)},

@@ -74,16 +74,16 @@ var Workload = []Spec{
 func of(all ...limiter.Policy) []limiter.Policy { return all }
 
 // bucket, window and sliding are policies with times in milliseconds.
-func bucket(capacity, refill int64, interval time.Duration) limiter.Policy {
-	return limiter.TokenBucket{Capacity: capacity, Refill: refill, Interval: interval * time.Millisecond}
+func bucket(capacity, refill, interval int64) limiter.Policy {
+	return limiter.TokenBucket{Capacity: capacity, Refill: refill, Interval: time.Duration(interval) * time.Millisecond}
 }
 
-func window(limit int64, length time.Duration) limiter.Policy {
-	return limiter.FixedWindow{Limit: limit, Window: length * time.Millisecond}
+func window(limit, length int64) limiter.Policy {
+	return limiter.FixedWindow{Limit: limit, Window: time.Duration(length) * time.Millisecond}
 }
 
-func sliding(limit int64, length time.Duration) limiter.Policy {
-	return limiter.SlidingWindow{Limit: limit, Window: length * time.Millisecond}
+func sliding(limit, length int64) limiter.Policy {
+	return limiter.SlidingWindow{Limit: limit, Window: time.Duration(length) * time.Millisecond}
 }
 
 // Policies returns all policies of Workload.

@@ -3,8 +3,6 @@ package outcome
 
 import (
 	"errors"
-	"slices"
-	"strings"
 
 	"github.com/sqlimit/limiter"
 )
@@ -31,19 +29,21 @@ func Of(carried bool, err error) string {
 		}
 		return Refused
 	}
-	var is []string
-	for class, target := range map[string]error{
+	class, n := Other, 0
+	for of, target := range map[string]error{
 		NotApplied: limiter.ErrNotApplied, Unknown: limiter.ErrOutcomeUnknown, Canceled: limiter.ErrCanceled,
 		Misconfigured: limiter.ErrMisconfigured, Invalid: limiter.ErrInvalid,
 	} {
 		if errors.Is(err, target) {
-			is = append(is, class)
+			class = of
+			n++
 		}
 	}
-	slices.Sort(is)
-	switch class := strings.Join(is, ", "); class {
-	case NotApplied, Unknown, Canceled, CanceledLate, Misconfigured, Invalid:
-		return class
+	switch {
+	case n == 2 && errors.Is(err, limiter.ErrCanceled) && errors.Is(err, limiter.ErrOutcomeUnknown):
+		return CanceledLate
+	case n > 1:
+		return Other
 	}
-	return Other
+	return class
 }
