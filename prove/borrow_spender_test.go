@@ -26,11 +26,9 @@ type spender struct {
 }
 
 const (
-	// spenderName is the name of all limiters.
-	spenderName = "spender"
-	// ahead is how many tokens a spender takes ahead at most, and spends within spendTime.
-	ahead     = 400
-	spendTime = 200 * time.Millisecond
+	spenderName = "spender" // the name of all limiters
+	ahead       = 400       // how many tokens a spender takes ahead at most, and spends within spendTime
+	spendTime   = 200 * time.Millisecond
 )
 
 func init() { register("spender", spendUntilTold) }

@@ -20,11 +20,9 @@ type holder struct {
 }
 
 const (
-	// holderCallers is how many callers a holder has: more than there are places.
-	holderCallers = 10
+	holderCallers = 10 // how many callers a holder has: more than there are places
 	leaseLimit    = 5
-	// longestLease is the longest time for which a caller acquires or extends a lease.
-	longestLease = 500 * time.Millisecond
+	longestLease  = 500 * time.Millisecond // the longest time for which a caller acquires or extends a lease
 )
 
 func init() { register("holder", holdUntilKilled) }

@@ -141,10 +141,8 @@ type want struct {
 }
 
 const (
-	// severalOf is of how many requests one is over several limits.
-	severalOf = 4
-	// sharedLimits is how many limits such a request has at most, beside its own.
-	sharedLimits = 4
+	severalOf    = 4 // of how many requests one is over several limits
+	sharedLimits = 4 // how many limits such a request has at most, beside its own
 )
 
 func draw(r *rand.Rand) request {

@@ -36,8 +36,7 @@ var helpers = map[string]func() error{}
 
 const (
 	helperVariable = "LIMITER_PROVE_HELPER"
-	// jobVariable is what a helper has to do, as JSON.
-	jobVariable = "LIMITER_PROVE_JOB"
+	jobVariable    = "LIMITER_PROVE_JOB" // what a helper has to do, as JSON
 )
 
 func register[Job any](name string, run func(job Job) error) {

@@ -30,8 +30,7 @@ func lateness() time.Duration {
 }
 
 const (
-	// dialLimit is how long a store waits for a connection that is being made.
-	dialLimit = 3 * time.Second
+	dialLimit = 3 * time.Second // how long a store waits for a connection that is being made
 	// heldLimit is the time limit of a take that is under way when a fault comes. A deadlock needs 1 s of it.
 	heldLimit = 5 * time.Second
 )
@@ -75,8 +74,7 @@ const (
 	probedKey = "probed"
 	// enough failures open the breaker, and some more.
 	enough = 8
-	// cheap is what half of the answers take at most while the breaker is open.
-	cheap = time.Millisecond
+	cheap  = time.Millisecond // what half of the answers take at most while the breaker is open
 )
 
 // look carries out one fault, and looks at what comes of it.

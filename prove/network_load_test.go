@@ -22,8 +22,7 @@ const (
 	nearDeadline = 3*limiter.DefaultTimeout + 100*time.Millisecond + headroom + slack
 	headroom     = 100 * time.Millisecond
 	slack        = 200 * time.Millisecond
-	// quietTime is the time without a failure after which a fault counts as overcome.
-	quietTime = 300 * time.Millisecond
+	quietTime    = 300 * time.Millisecond // the time without a failure after which a fault counts as overcome
 )
 
 type loadFault struct {

@@ -36,10 +36,8 @@ type worker struct {
 }
 
 const (
-	// connections is how many a worker has to its database.
-	connections = 8
-	// roundTime is how long the calls of a round may take at most.
-	roundTime = 2 * time.Minute
+	connections = 8               // how many a worker has to its database
+	roundTime   = 2 * time.Minute // how long the calls of a round may take at most
 )
 
 func work(w worker) error {

@@ -19,11 +19,9 @@ import (
 )
 
 const (
-	// stepsARound is how many steps a round makes.
-	stepsARound = 10
+	stepsARound = 10 // how many steps a round makes
 	year        = 8766 * time.Hour
-	// farthest is how far the clock goes from this machine's: all of it lies between 1970 and 2079.
-	farthest = 40 * year
+	farthest    = 40 * year // how far the clock goes from this machine's: all of it lies between 1970 and 2079
 )
 
 // clockStep returns where to set a clock that is so far ahead: by 1 ms to 10 years forwards or backwards.

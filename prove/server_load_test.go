@@ -24,10 +24,8 @@ import (
 var durable = []string{"fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=32MB", "checkpoint_timeout=30s"}
 
 const (
-	// epoch is for how many rounds the same keys are used.
-	epoch = 20
-	// application is the name of the sessions of the stores.
-	application = "limiter"
+	epoch       = 20        // for how many rounds the same keys are used
+	application = "limiter" // the name of the sessions of the stores
 	// aBackend selects a session of the stores, an active one if there is one.
 	aBackend = `SELECT pid FROM pg_stat_activity WHERE application_name = '` + application + `'
 		ORDER BY state = 'active' DESC, random() LIMIT 1`
@@ -83,8 +81,7 @@ func TestServerKillsWithAsyncCommit(t *testing.T) {
 	const (
 		// PostgreSQL begins to write an asynchronous commit after at most three delays of its WAL writer.
 		walWriterDelay = 200 * time.Millisecond
-		// walFlush is for the writing itself, and for a busy machine.
-		walFlush = 400 * time.Millisecond
+		walFlush       = 400 * time.Millisecond // for the writing itself, and for a busy machine
 	)
 	server := cluster.New(t, append(durable, "wal_writer_delay=200ms")...)
 	load := loadOn(t, server, postgres.WithAsyncCommit())

@@ -100,10 +100,8 @@ var serverFaults = []fault{
 }
 
 const (
-	// secured is a role that is asked for its password.
-	secured = "secured"
-	// apart is another database that has the tables.
-	apart = "apart"
+	secured = "secured" // a role that is asked for its password
+	apart   = "apart"   // another database that has the tables
 )
 
 // inDatabase is the DSN of the superuser on another database.

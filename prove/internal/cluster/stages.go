@@ -16,10 +16,8 @@ import (
 )
 
 const (
-	// cannotConnectNow is the SQLSTATE of a server that starts, or ends.
-	cannotConnectNow = "57P03"
-	// invalidPassword is the SQLSTATE for a wrong password, and for none.
-	invalidPassword = "28P01"
+	cannotConnectNow = "57P03" // the SQLSTATE of a server that starts, or ends
+	invalidPassword  = "28P01" // the SQLSTATE for a wrong password, and for none
 )
 
 // Withhold restarts the server. It is in its start-up and refuses all connections until Release is called.

@@ -21,10 +21,8 @@ import (
 const (
 	// timeout is the time limit of the operations and of connecting. They end long before on an idle machine.
 	timeout = 30 * time.Second
-	// never is an interval in which no token comes back during a test.
-	never = 240 * time.Hour
-	// hold is the length of a lease.
-	hold = time.Hour
+	never   = 240 * time.Hour // an interval in which no token comes back during a test
+	hold    = time.Hour       // the length of a lease
 )
 
 // noon is the time of operations with a clock of their own: no window or lease ends then.

@@ -7,11 +7,10 @@ import (
 	"github.com/sqlimit/limiter/internal/tables"
 )
 
-// bounded checks the promise of the policy itself, without [limiter.Op.Apply]. Between any two grants
-// of a bucket, all grants cost at most the capacity plus the refill in that time. What was given back
-// does not count. No window has more than its limit. A charge may exceed both, but a later grant must
-// not. If the policy changed, the largest capacity, the fastest refill and the highest limit count.
-// Windows of several lengths are not checked.
+// bounded checks the promise of the policy itself, without [limiter.Op.Apply]. Between any two grants of a bucket,
+// all grants cost at most the capacity plus the refill in that time. What was given back does not count. No window
+// has more than its limit. A charge may exceed both, but a later grant must not. If the policy changed, the largest
+// capacity, the fastest refill and the highest limit count. Windows of several lengths are not checked.
 func (k *rowHistory) bounded() { kinds[k.key.Kind].bounded(k) }
 
 // policies returns the shortest and the longest period of the steps, and the highest limit.

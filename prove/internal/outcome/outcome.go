@@ -17,8 +17,7 @@ const (
 	CanceledLate  = "canceled, unknown"
 	Misconfigured = "misconfigured"
 	Invalid       = "invalid"
-	// Other is an error that has no class, or several that exclude each other.
-	Other = "of no class"
+	Other         = "of no class" // an error that has no class, or several that exclude each other
 )
 
 // Of returns the class of an answer. Carried is whether it says so, if it is no error.
