@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -33,26 +33,22 @@ type backends struct {
 	stops []func() error
 }
 
-func newBackends(o options) (*backends, error) {
-	temp, err := os.MkdirTemp(o.dir, "limiter-bench-")
-	if err != nil {
-		return nil, err
-	}
+func newBackends(o options) *backends {
+	temp := try(os.MkdirTemp("", "limiter-bench-"))
 	b := &backends{options: o, began: time.Now(), temp: temp, prefix: fmt.Sprintf("bench_%d", os.Getpid())}
 	b.atClose(func() error { return os.RemoveAll(temp) })
-	return b, os.Chmod(temp, 0o755) // for the account that the servers run as
+	must(os.Chmod(temp, 0o755)) // for the account that the servers run as
+	return b
 }
 
 func (b *backends) atClose(stop func() error) { b.stops = append(b.stops, stop) }
 
 // close undoes all that was done, the latest first.
-func (b *backends) close() error {
-	var errs []error
-	for i := len(b.stops) - 1; i >= 0; i-- {
-		errs = append(errs, b.stops[i]())
+func (b *backends) close() (err error) {
+	for _, stop := range slices.Backward(b.stops) {
+		err = errors.Join(err, stop())
 	}
-	b.stops = nil
-	return errors.Join(errs...)
+	return err
 }
 
 func (b *backends) file(name string) string { return filepath.Join(b.temp, name) }
@@ -63,61 +59,50 @@ func (b *backends) progress(format string, args ...any) {
 
 // start starts the server of a backend, or connects to it, unless that was done. SQLite and the process need
 // none.
-func (b *backends) start(ctx context.Context, backend string) error {
+func (b *backends) start(ctx context.Context, backend string) {
 	switch {
 	case backend == onPostgres && b.pg == nil:
-		return b.startPostgres(ctx)
+		b.startPostgres(ctx)
 	case backend == onRedis && b.rdb == nil:
-		return b.startRedis(ctx)
+		b.startRedis(ctx)
 	}
-	return nil
 }
 
-func (b *backends) startRedis(ctx context.Context) (err error) {
+func (b *backends) startRedis(ctx context.Context) {
 	addr := b.redis
 	if addr == "" {
-		if addr, err = b.serveRedis(ctx); err != nil {
-			return err
-		}
+		addr = b.serveRedis(ctx)
 	}
 	const patience = 30 * time.Second
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: redisPoolSize, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience})
 	b.atClose(client.Close)
-	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redis at %s: %w", addr, err)
-	}
+	must(client.Ping(ctx).Err())
 	if b.redis != "" {
 		b.atClose(func() error { return removeKeys(client, b.prefix) })
 	}
 	b.rdb = client
-	return nil
 }
 
 // serveRedis starts a server that keeps nothing on disk, and returns its address.
-func (b *backends) serveRedis(ctx context.Context) (addr string, err error) {
-	server, err := daemon.New(b.temp, "redis", syscall.SIGKILL)
-	if err != nil {
-		return "", err
-	}
+func (b *backends) serveRedis(ctx context.Context) (addr string) {
+	server := try(daemon.New(b.temp, "redis", syscall.SIGKILL))
 	b.atClose(server.Stop)
 	ctx, cancel := context.WithTimeout(ctx, load.Grace)
 	defer cancel()
-	address := func(port uint16) string { return fmt.Sprintf("127.0.0.1:%d", port) }
-	port, err := server.Serve(ctx, "redis-server",
+	_, err := server.Serve(ctx, "redis-server",
 		func(port uint16) ([]string, error) {
+			addr = fmt.Sprintf("127.0.0.1:%d", port)
 			return []string{"--bind", "127.0.0.1", "--port", fmt.Sprint(port), "--save", "", "--appendonly", "no"}, nil
 		},
-		func(ctx context.Context, port uint16) error {
-			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address(port))
-			if err != nil {
-				return err
-			}
-			return conn.Close()
+		func(ctx context.Context, _ uint16) error {
+			client := redis.NewClient(&redis.Options{Addr: addr})
+			defer client.Close()
+			return client.Ping(ctx).Err()
 		})
 	if err != nil {
-		return "", fmt.Errorf("start redis-server, or pass -redis: %w", err)
+		must(fmt.Errorf("start redis-server, or pass -redis: %w", err))
 	}
-	return address(port), nil
+	return addr
 }
 
 // removeKeys removes what the run left on a server that stays.

@@ -10,13 +10,23 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/bench/internal/load"
 	"github.com/sqlimit/limiter/bench/internal/stats"
 	"github.com/sqlimit/limiter/postgres"
+)
+
+const (
+	processes = 3
+	// besideCold and besideOthers are the callers of a process.
+	besideCold, besideOthers = 64, 16
+	coldKeys                 = 10_000
+	// connections are those of the pool of a process.
+	connections = 16
 )
 
 // The cases of what a hot key costs cold keys, in several processes that share a PostgreSQL. If all cores
@@ -25,27 +35,21 @@ const (
 	alone     = iota // cold callers
 	besideHot        // and others on one hot key
 	besideOwn        // and others on cold keys of their own
-	onlyHot          // the others without the cold ones
-	onlyOwn
-	besideCases
 )
 
-func (o options) task(number int) task {
-	t := task{Warm: o.warm(), Length: o.length}
-	if number <= besideOwn {
-		t.Cold = o.cold
-	}
-	switch number {
-	case besideHot, onlyHot:
-		t.Hot = o.others
-	case besideOwn, onlyOwn:
-		t.Own = o.others
-	}
-	return t
+var besideCases = [...]struct {
+	about string
+	task  task
+}{
+	alone:     {fmt.Sprintf("%d on cold keys", besideCold), task{Cold: besideCold}},
+	besideHot: {fmt.Sprintf("%d on cold keys, %d on a hot one", besideCold, besideOthers), task{Cold: besideCold, Hot: besideOthers}},
+	besideOwn: {fmt.Sprintf("%d on cold keys, %d on others", besideCold, besideOthers), task{Cold: besideCold, Own: besideOthers}},
+	{fmt.Sprintf("%d on a hot key", besideOthers), task{Hot: besideOthers}},
+	{fmt.Sprintf("%d on other cold keys", besideOthers), task{Own: besideOthers}},
 }
 
 // besideRound is what all processes did in one round, by case.
-type besideRound [besideCases]answer
+type besideRound [len(besideCases)]answer
 
 type process struct {
 	*exec.Cmd
@@ -55,104 +59,66 @@ type process struct {
 
 // measureBeside lets processes do all cases in each round, in another order in each.
 func measureBeside(ctx context.Context, b *backends) (sections []section, err error) {
+	defer catch(&err)
 	if !b.run.MatchString("beside") {
 		return nil, nil
 	}
-	if err := b.start(ctx, onPostgres); err != nil {
-		return nil, err
-	}
-	schema, err := b.pg.migrated(ctx, "beside")
-	if err != nil {
-		return nil, err
-	}
-	var workers []*process
-	defer func() {
-		for _, w := range workers {
-			_ = w.in.Close() // it ends then; if it fails it has ended already
-			err = errors.Join(err, w.Wait())
-		}
-	}()
-	for range b.processes {
-		w, err := startWorker(ctx, b.pg.dsn, schema)
-		if err != nil {
-			return nil, err
-		}
-		workers = append(workers, w)
+	b.start(ctx, onPostgres)
+	schema := b.pg.migrated(ctx, "beside")
+	var workers [processes]*process
+	for i := range workers {
+		workers[i] = b.startWorker(ctx, schema)
 	}
 	for _, w := range workers {
-		if err := w.out.Decode(new(answer)); err != nil {
-			return nil, fmt.Errorf("a worker: %w", err)
-		}
+		w.answer()
 	}
 	rounds := make([]besideRound, b.rounds)
 	for i := range rounds {
-		for _, c := range rand.New(rand.NewPCG(uint64(i), besideCases)).Perm(besideCases) {
-			b.progress("beside: round %d of %d, %s", i+1, b.rounds, b.besideTitle(c))
-			if rounds[i][c], err = besideOne(workers, b.task(c)); err != nil {
-				return nil, err
+		for _, n := range rand.New(rand.NewPCG(uint64(i), uint64(len(besideCases)))).Perm(len(besideCases)) {
+			b.progress("beside: round %d of %d, %s", i+1, b.rounds, besideCases[n].about)
+			t := besideCases[n].task
+			t.Warm, t.Length = b.warm(), b.length
+			for _, w := range workers {
+				must(json.NewEncoder(w.in).Encode(t))
+			}
+			sum := &rounds[i][n]
+			for _, w := range workers {
+				a := w.answer()
+				sum.Cold += a.Cold
+				sum.Others += a.Others
+				sum.P99 = max(sum.P99, a.P99)
 			}
 		}
 	}
-	return []section{b.besideSection(rounds)}, nil
+	return []section{besideSection(rounds)}, nil
 }
 
-func startWorker(ctx context.Context, dsn, schema string) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	w := &process{Cmd: exec.CommandContext(ctx, self)}
-	w.Env = append(os.Environ(), workerDSN+"="+dsn, workerSchema+"="+schema)
+func (b *backends) startWorker(ctx context.Context, schema string) *process {
+	w := &process{Cmd: exec.CommandContext(ctx, try(os.Executable()))}
+	w.Env = append(os.Environ(), workerDSN+"="+b.pg.dsn, workerSchema+"="+schema)
 	w.Stderr = os.Stderr
-	if w.in, err = w.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := w.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	w.out = json.NewDecoder(out)
-	err = w.Start()
-	return w, err
+	w.in = try(w.StdinPipe())
+	w.out = json.NewDecoder(try(w.StdoutPipe()))
+	must(w.Start())
+	b.atClose(func() error {
+		_ = w.in.Close() // it ends then; if it fails it has ended already
+		return w.Wait()
+	})
+	return w
 }
 
-// besideOne has all workers do a task.
-func besideOne(workers []*process, t task) (sum answer, err error) {
-	for _, w := range workers {
-		if err := json.NewEncoder(w.in).Encode(t); err != nil {
-			return sum, err
-		}
+func (w *process) answer() (a answer) {
+	if err := w.out.Decode(&a); err != nil {
+		must(fmt.Errorf("a worker ended: %w", err))
 	}
-	for _, w := range workers {
-		var a answer
-		if err := w.out.Decode(&a); err != nil {
-			return sum, fmt.Errorf("a worker: %w", err)
-		}
-		if a.Err != "" {
-			return sum, errors.New(a.Err)
-		}
-		sum.Cold += a.Cold
-		sum.Others += a.Others
-		sum.P99 = max(sum.P99, a.P99)
-	}
-	return sum, nil
+	return a
 }
 
-func (o options) besideTitle(number int) string {
-	return [besideCases]string{
-		fmt.Sprintf("%d on cold keys", o.cold),
-		fmt.Sprintf("%d on cold keys, %d on a hot one", o.cold, o.others),
-		fmt.Sprintf("%d on cold keys, %d on others", o.cold, o.others),
-		fmt.Sprintf("%d on a hot key", o.others),
-		fmt.Sprintf("%d on other cold keys", o.others),
-	}[number]
-}
-
-func (o options) besideSection(rounds []besideRound) section {
+func besideSection(rounds []besideRound) section {
 	s := section{
 		title: "Callers of one hot key beside callers of cold keys",
 		about: fmt.Sprintf("There are %d processes; all share the %d cold keys. Figures are medians of the rounds (lowest to highest). The ratio "+
-			"compares with the first line in the same round. p99 is that of the slowest process.", o.processes, coldKeys),
+			"compares with the first line in the same round. p99 is that of the slowest process.", processes, coldKeys),
 		columns: []string{"callers in each process", "cold decisions/s", "ratio", "p99 of cold", "other decisions/s"},
 		text:    1,
 	}
@@ -164,14 +130,12 @@ func (o options) besideSection(rounds []besideRound) section {
 		return v.Text(format)
 	}
 	duration := func(v float64) string { return stats.Duration(time.Duration(v)) }
-	for c := range besideCases {
-		s.rows = append(s.rows, []string{
-			o.besideTitle(c),
-			figure(stats.Thousands, func(r *besideRound) float64 { return r[c].Cold }),
-			figure(stats.TwoDigits, func(r *besideRound) float64 { return r[c].Cold / r[alone].Cold }),
-			figure(duration, func(r *besideRound) float64 { return float64(r[c].P99) }),
-			figure(stats.Thousands, func(r *besideRound) float64 { return r[c].Others }),
-		})
+	for n, c := range besideCases {
+		s.row(c.about,
+			figure(stats.Thousands, func(r *besideRound) float64 { return r[n].Cold }),
+			figure(stats.TwoDigits, func(r *besideRound) float64 { return r[n].Cold / r[alone].Cold }),
+			figure(duration, func(r *besideRound) float64 { return float64(r[n].P99) }),
+			figure(stats.Thousands, func(r *besideRound) float64 { return r[n].Others }))
 	}
 	hot := stats.SpreadBy(rounds, func(r *besideRound) float64 { return r[besideHot].Cold / r[besideOwn].Cold })
 	s.after = fmt.Sprintf("Beside the hot key, cold keys get %s of the rate that they get beside as many callers of other cold keys.", hot.Text(stats.TwoDigits))
@@ -184,12 +148,6 @@ const (
 	workerSchema = "LIMITER_BESIDE_SCHEMA"
 )
 
-const (
-	coldKeys = 10_000
-	// connections are those of the pool of a process.
-	connections = 16
-)
-
 type task struct {
 	Cold, Hot, Own int // callers on the cold keys, on the hot one, and on cold keys of their own
 	Warm, Length   time.Duration
@@ -198,7 +156,6 @@ type task struct {
 type answer struct {
 	Cold, Others float64 // decisions a second
 	P99          time.Duration
-	Err          string
 }
 
 type worker struct {
@@ -207,41 +164,19 @@ type worker struct {
 }
 
 // work asks for every cold key once, says so, and then does one task after another.
-func work(ctx context.Context, schema, dsn string) error {
-	pool, err := newPool(ctx, dsn, connections)
-	if err != nil {
-		return err
-	}
+func work(ctx context.Context, schema, dsn string) {
+	pool := newPool(ctx, dsn, connections)
 	defer pool.Close()
-	store, err := postgres.New(pool, postgres.WithSchema(schema))
-	if err != nil {
-		return err
-	}
-	w := worker{order: rand.Perm(coldKeys)}
-	for name, l := range map[string]**limiter.Limiter{"cold": &w.cold, "own": &w.own, "hot": &w.hot} {
-		if *l, err = newLimiter(store, name, plenty); err != nil {
-			return err
-		}
-	}
+	store := try(postgres.New(pool, postgres.WithSchema(schema)))
+	w := worker{newLimiter(store, "cold", plenty), newLimiter(store, "own", plenty), newLimiter(store, "hot", plenty), rand.Perm(coldKeys)}
 	// So that rows are updated later and not inserted.
-	err = load.Each(coldKeys, func(turn int) error { return errors.Join(w.ask(w.cold)(ctx, turn), w.ask(w.own)(ctx, turn)) })
-	if err != nil {
-		return err
-	}
+	must(load.Each(coldKeys, func(turn int) error { return errors.Join(w.ask(w.cold)(ctx, turn), w.ask(w.own)(ctx, turn)) }))
 	out, in := json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin)
-	if err := out.Encode(answer{}); err != nil {
-		return err
-	}
-	for {
+	must(out.Encode(answer{}))
+	for in.More() {
 		var t task
-		if err := in.Decode(&t); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := out.Encode(w.do(ctx, t)); err != nil {
-			return err
-		}
+		must(in.Decode(&t))
+		must(out.Encode(w.do(ctx, t)))
 	}
 }
 
@@ -256,23 +191,19 @@ func (w *worker) ask(l *limiter.Limiter) func(ctx context.Context, turn int) err
 }
 
 // do has all callers of a task ask at the same time.
-func (w *worker) do(ctx context.Context, t task) (a answer) {
+func (w *worker) do(ctx context.Context, t task) answer {
 	callers := [3]int{t.Cold, t.Hot, t.Own}
 	var measured [3]load.Measurement
-	var errs [3]error
-	var wait sync.WaitGroup
+	var all errgroup.Group
 	for i, l := range [3]*limiter.Limiter{w.cold, w.hot, w.own} {
-		if callers[i] > 0 {
-			wait.Go(func() { measured[i], errs[i] = load.Load{Ask: w.ask(l)}.Run(ctx, callers[i], t.Warm, t.Length) })
-		}
+		all.Go(func() (err error) {
+			measured[i], err = load.Load{Ask: w.ask(l)}.Run(ctx, callers[i], t.Warm, t.Length)
+			if errors.Is(err, load.ErrNone) { // without a decision the rate is 0
+				return nil
+			}
+			return err
+		})
 	}
-	wait.Wait()
-	a.Cold, a.Others = measured[0].Rate, measured[1].Rate+measured[2].Rate
-	a.P99 = stats.Quantile(measured[0].Latencies, 0.99)
-	for _, err := range errs {
-		if err != nil && !errors.Is(err, load.ErrNone) { // without a decision the rate is 0
-			a.Err = err.Error()
-		}
-	}
-	return a
+	must(all.Wait())
+	return answer{measured[0].Rate, measured[1].Rate + measured[2].Rate, stats.Quantile(measured[0].Latencies, 0.99)}
 }

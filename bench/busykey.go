@@ -41,7 +41,8 @@ type busyTurn struct{ own, merged busySample }
 
 // measureBusyKey measures what many callers of one key cost the callers of other keys. Each operation takes
 // turns with the first one: takes of a plain token bucket, which merge.
-func measureBusyKey(ctx context.Context, b *backends) ([]section, error) {
+func measureBusyKey(ctx context.Context, b *backends) (sections []section, err error) {
+	defer catch(&err)
 	s := section{
 		title: "Callers of a busy key",
 		about: fmt.Sprintf("%d callers on %d keys, %d others on %d keys, each of which asks every %v. Medians of the rounds. A pool of 0 is a SQLite file.",
@@ -57,18 +58,13 @@ func measureBusyKey(ctx context.Context, b *backends) ([]section, error) {
 			turns := make([]busyTurn, b.rounds)
 			for round := range turns {
 				t := &turns[round]
-				var err error
-				if t.merged, err = b.busyRound(ctx, pool, operations[0]); err != nil {
-					return nil, err
-				}
+				t.merged = b.busyRound(ctx, pool, operations[0])
 				t.own = t.merged
 				if i > 0 {
-					if t.own, err = b.busyRound(ctx, pool, op); err != nil {
-						return nil, err
-					}
+					t.own = b.busyRound(ctx, pool, op)
 				}
 			}
-			s.rows = append(s.rows, append([]string{op.name, strconv.Itoa(pool)}, busyCells(turns)...))
+			s.row(append([]string{op.name, strconv.Itoa(pool)}, busyCells(turns)...)...)
 			b.progress("busykey, a pool of %d: %s", pool, op.name)
 		}
 	}
@@ -96,65 +92,31 @@ func busyCells(turns []busyTurn) []string {
 }
 
 // busyStore returns an empty Store of its own for a round, and how many connections it has made.
-func (b *backends) busyStore(ctx context.Context, connections int) (store limiter.Store, made func() int64, closeAll func(), err error) {
+func (b *backends) busyStore(ctx context.Context, connections int) (store limiter.Store, made func() int64, closeAll func()) {
 	if connections == 0 {
-		s, err := sqlite.Open(b.file(fmt.Sprintf("busykey-%x.db", rand.Uint64())))
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		return s, func() int64 { return 0 }, func() { _ = s.Close() }, migrations.Up(ctx, migrations.SQLite, s.DB())
+		s := try(sqlite.Open(b.file(fmt.Sprintf("busykey-%x.db", rand.Uint64()))))
+		must(migrations.Up(ctx, migrations.SQLite, s.DB()))
+		return s, func() int64 { return 0 }, func() { must(s.Close()) }
 	}
-	if err := b.start(ctx, onPostgres); err != nil {
-		return nil, nil, nil, err
-	}
-	schema, err := b.pg.migrated(ctx, "busykey")
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	config, err := pgxpool.ParseConfig(b.pg.dsn)
-	if err != nil {
-		return nil, nil, nil, err
-	}
+	b.start(ctx, onPostgres)
+	schema := b.pg.migrated(ctx, "busykey")
+	config := try(pgxpool.ParseConfig(b.pg.dsn))
 	config.MaxConns = int32(connections)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	drop := func() {
+	pool := try(pgxpool.NewWithConfig(ctx, config))
+	closeAll = func() {
 		pool.Close()
-		if err := b.pg.drop(context.WithoutCancel(ctx), schema); err != nil {
-			b.progress("busykey: %v", err)
-		}
+		b.pg.drop(context.WithoutCancel(ctx), schema)
 	}
-	s, err := postgres.New(pool, postgres.WithSchema(schema))
-	return s, func() int64 { return pool.Stat().NewConnsCount() }, drop, err
+	return try(postgres.New(pool, postgres.WithSchema(schema))), func() int64 { return pool.Stat().NewConnsCount() }, closeAll
 }
 
-func (b *backends) busyRound(ctx context.Context, connections int, op operation) (s busySample, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("busykey/%s: %w", op.name, err)
-		}
-	}()
-	store, made, closeAll, err := b.busyStore(ctx, connections)
-	if closeAll != nil {
-		defer closeAll()
-	}
-	if err != nil {
-		return s, err
-	}
-	call, err := op.make(store, b.busyKey)
-	if err != nil {
-		return s, err
-	}
-	other, err := limiter.New(store, "others", roomy, limiter.FailOpen())
-	if err != nil {
-		return s, err
-	}
+func (b *backends) busyRound(ctx context.Context, connections int, op operation) (s busySample) {
+	store, made, closeAll := b.busyStore(ctx, connections)
+	defer closeAll()
+	call := op.make(store, b.busyKey)
+	other := try(limiter.New(store, "others", roomy, limiter.FailOpen()))
 	for i := range otherKeys / 10 { // some rows, and connections
-		if _, err := other.Allow(ctx, fmt.Sprint(i)); err != nil {
-			return s, err
-		}
+		try(other.Allow(ctx, fmt.Sprint(i)))
 	}
 	var counting atomic.Bool
 	var decided, opened, busyErrors, otherErrors atomic.Int64
@@ -181,28 +143,30 @@ func (b *backends) busyRound(ctx context.Context, connections int, op operation)
 		count(res, err, new(atomic.Int64), &otherErrors)
 		return nil
 	}}
-	_, err = busy.While(ctx, b.busyCallers, b.warm(), func(ctx context.Context) (err error) {
+	_, err := busy.While(ctx, b.busyCallers, b.warm(), func(ctx context.Context) (err error) {
 		counting.Store(true)
 		s.others, err = others.Run(ctx, otherCallers, 0, b.length)
 		counting.Store(false)
 		return err
 	})
-	if errors.Is(err, load.ErrNone) { // the calls that were in flight tell enough
-		err = nil
+	if !errors.Is(err, load.ErrNone) { // the calls that were in flight tell enough
+		must(err)
 	}
 	s.decided = float64(decided.Load()) / b.length.Seconds()
 	s.opened, s.busyErrors, s.otherErrors, s.connections = opened.Load(), busyErrors.Load(), otherErrors.Load(), made()
-	return s, err
+	return s
 }
 
 func (o options) busyKey() string { return fmt.Sprint("busy", rand.IntN(o.busyKeys)) }
 
 type busyCall func(ctx context.Context) (limiter.Result, error)
 
-// operation makes the calls of the busy key on a store. key returns the key of the next call.
+// maker makes the calls of the busy key on a store. key returns the key of the next call.
+type maker func(store limiter.Store, key func() string) busyCall
+
 type operation struct {
 	name string
-	make func(store limiter.Store, key func() string) (busyCall, error)
+	make maker
 }
 
 var (
@@ -231,17 +195,17 @@ var operations = []operation{
 	{"Allow by two policies in turn", twoPolicies},
 }
 
-func allow(policy limiter.Policy, highest int64) func(limiter.Store, func() string) (busyCall, error) {
-	return func(store limiter.Store, key func() string) (busyCall, error) {
-		l, err := limiter.New(store, "busy", policy, limiter.FailOpen())
-		return func(ctx context.Context) (limiter.Result, error) { return l.AllowN(ctx, key(), 1+rand.Int64N(highest)) }, err
+func allow(policy limiter.Policy, highest int64) maker {
+	return func(store limiter.Store, key func() string) busyCall {
+		l := try(limiter.New(store, "busy", policy, limiter.FailOpen()))
+		return func(ctx context.Context) (limiter.Result, error) { return l.AllowN(ctx, key(), 1+rand.Int64N(highest)) }
 	}
 }
 
 // reserve books up to maxWait ahead; 0 is a random wait each time.
-func reserve(policy limiter.Policy, maxWait time.Duration) func(limiter.Store, func() string) (busyCall, error) {
-	return func(store limiter.Store, key func() string) (busyCall, error) {
-		l, err := limiter.New(store, "busy", policy, limiter.FailOpen())
+func reserve(policy limiter.Policy, maxWait time.Duration) maker {
+	return func(store limiter.Store, key func() string) busyCall {
+		l := try(limiter.New(store, "busy", policy, limiter.FailOpen()))
 		return func(ctx context.Context) (limiter.Result, error) {
 			wait := maxWait
 			if wait == 0 {
@@ -249,37 +213,28 @@ func reserve(policy limiter.Policy, maxWait time.Duration) func(limiter.Store, f
 			}
 			r, err := l.Reserve(ctx, key(), 1, wait)
 			return r.Result, err
-		}, err
+		}
 	}
 }
 
-func kind(kind limiter.OpKind) func(limiter.Store, func() string) (busyCall, error) {
-	return func(store limiter.Store, key func() string) (busyCall, error) {
+func kind(kind limiter.OpKind) maker {
+	return func(store limiter.Store, key func() string) busyCall {
 		op := limiter.Op{Kind: limiter.OpTake, Name: "busy", Key: key(), Policy: roomy, Cost: 1000, Timeout: 10 * time.Second}
-		state, err := store.Do(context.Background(), op)
-		op.Kind, op.Cost, op.Timeout, op.Booked = kind, 1, limiter.DefaultTimeout, state
+		op.Booked = try(store.Do(context.Background(), op))
+		op.Kind, op.Cost, op.Timeout = kind, 1, limiter.DefaultTimeout
 		return func(ctx context.Context) (limiter.Result, error) {
 			op := op
 			op.Key = key()
 			_, err := store.Do(ctx, op)
 			return limiter.Result{}, err
-		}, err
+		}
 	}
 }
 
 // twoPolicies takes under one policy or the other, as two versions of a program do.
-func twoPolicies(store limiter.Store, key func() string) (busyCall, error) {
-	first, err := allow(roomy, 1)(store, key)
-	if err != nil {
-		return nil, err
-	}
+func twoPolicies(store limiter.Store, key func() string) busyCall {
 	half := roomy
 	half.Capacity /= 2
-	second, err := allow(half, 1)(store, key)
-	return func(ctx context.Context) (limiter.Result, error) {
-		if rand.N(2) == 0 {
-			return first(ctx)
-		}
-		return second(ctx)
-	}, err
+	calls := []busyCall{allow(roomy, 1)(store, key), allow(half, 1)(store, key)}
+	return func(ctx context.Context) (limiter.Result, error) { return calls[rand.N(2)](ctx) }
 }

@@ -19,8 +19,8 @@ func compareContenders(ctx context.Context, b *backends) ([]section, error) {
 	if len(groups) == 0 {
 		return nil, nil
 	}
-	r := &runner{b, make(map[string]decider), make(map[string][]string)}
-	err := errors.Join(r.measure(ctx, groups), r.close())
+	r := &runner{b, make(map[string]decider), make(map[string][]string), make(map[string]bool)}
+	err := r.measure(ctx, groups)
 	if ctx.Err() != nil {
 		return nil, err
 	}
@@ -29,8 +29,9 @@ func compareContenders(ctx context.Context, b *backends) ([]section, error) {
 
 type runner struct {
 	*backends
-	open  map[string]decider // by scenario and contender
-	order map[string][]string
+	open   map[string]decider  // by policy and contender
+	order  map[string][]string // of keys, by scenario
+	filled map[string]bool     // by scenario and contender
 }
 
 // measure runs all groups in each round. The cases of a group come in another order in each round,
@@ -61,101 +62,49 @@ func (r *runner) measure(ctx context.Context, groups []group) error {
 	return errors.Join(errs...)
 }
 
-func (r *runner) one(ctx context.Context, c testCase) (load.Measurement, error) {
-	d, err := r.decider(ctx, c)
-	if err != nil {
-		return load.Measurement{}, err
+// one measures a case. The first time, it opens the contender and asks for every key once, so that all of them are
+// there, and those that let one request pass have nothing left.
+func (r *runner) one(ctx context.Context, c testCase) (m load.Measurement, err error) {
+	defer catch(&err)
+	sc, rows := c.scenario, max(1, c.contender.rows)
+	opened, filled := sc.policy.name+"/"+c.contender.name, sc.name+"/"+c.contender.name
+	if r.open[opened] == nil {
+		r.start(ctx, c.contender.backend)
+		r.open[opened] = c.contender.open(ctx, r.backends, sc.policy)
 	}
-	callers := c.callers
-	if c.contender.rows > 0 {
-		callers = batchers
+	if !r.filled[filled] {
+		names := sc.keyNames(r.prefix + ":")
+		must(r.open[opened].fill(ctx, slices.Collect(slices.Chunk(names, rows))))
+		r.filled[filled] = true
+		if r.order[sc.name] == nil {
+			r.order[sc.name] = order(names, sc.zipf)
+		}
 	}
-	return d.load(c.scenario.wants(), c.contender.sample, c.contender.rows, r.order[c.scenario.name]).Run(ctx, callers, r.warm(), r.length)
+	return r.open[opened].load(r.order[sc.name], sc.wants(), rows, c.contender.sample).Run(ctx, c.callers, r.warm(), r.length)
 }
 
-// decider returns the contender of c. The first call opens it, and asks for every key once.
-func (r *runner) decider(ctx context.Context, c testCase) (decider, error) {
-	names := c.scenario.keyNames(r.prefix + ":")
-	if r.order[c.scenario.name] == nil {
-		r.order[c.scenario.name] = c.scenario.order(names)
-	}
-	opened := c.scenario.policy.name + "/" + c.contender.name
-	d, ok := r.open[opened]
-	if !ok {
-		err := r.start(ctx, c.contender.backend)
-		if err != nil {
-			return decider{}, err
-		}
-		if d, err = c.contender.open(ctx, r.backends, c.scenario.policy); err != nil {
-			return decider{}, err
-		}
-		r.open[opened] = d
-	}
-	filled := c.scenario.name + "/" + c.contender.name
-	if _, ok := r.open[filled]; !ok {
-		if err := d.fill(ctx, names, c.contender.rows); err != nil {
-			return decider{}, fmt.Errorf("fill: %w", err)
-		}
-		d.close = nil // of the other entry
-		r.open[filled] = d
-	}
-	return d, nil
-}
-
-func (r *runner) close() error {
-	var errs []error
-	for _, d := range r.open {
-		if d.close != nil {
-			errs = append(errs, d.close())
-		}
-	}
-	return errors.Join(errs...)
+// fill asks for every key once. All of these requests must pass.
+func (d decider) fill(ctx context.Context, chunks [][]string) error {
+	return load.Each(len(chunks), func(i int) error { return d.expect(ctx, chunks[i], true) })
 }
 
 // load has callers ask for the keys in their order, and checks each decision.
-func (d decider) load(wants bool, sample, rows int, order []string) load.Load {
-	ask := func(ctx context.Context, turn int) error { return d.expect(ctx, order[turn&(len(order)-1)], wants) }
-	if rows > 0 {
-		ask = func(ctx context.Context, turn int) error {
-			from := turn * rows & (len(order) - 1)
-			return d.expectRows(ctx, order[from:from+rows], wants)
-		}
-	}
-	return load.Load{Ask: ask, Requests: rows, Sample: sample}
+func (d decider) load(order []string, wants bool, rows, sample int) load.Load {
+	return load.Load{Requests: rows, Sample: sample, Ask: func(ctx context.Context, turn int) error {
+		from := turn * rows & (len(order) - 1)
+		return d.expect(ctx, order[from:from+rows], wants)
+	}}
 }
 
-// fill asks for every key once, so that all of them are there, and those that let one request pass
-// have nothing left. All of these requests must pass.
-func (d decider) fill(ctx context.Context, names []string, rows int) error {
-	if rows == 0 {
-		return load.Each(len(names), func(i int) error { return d.expect(ctx, names[i], true) })
-	}
-	for chunk := range slices.Chunk(names, rows) {
-		if err := d.expectRows(ctx, chunk, true); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// expect asks for one request, and fails if the decision is not the one wanted.
-func (d decider) expect(ctx context.Context, key string, wants bool) error {
-	allowed, err := d.allow(ctx, key)
-	if err == nil && allowed != wants {
-		err = fmt.Errorf("%q: allowed is %t, want %t", key, allowed, wants)
-	}
-	return err
-}
-
-// expectRows asks for a request for each key, and fails unless all or none of them pass, as is wanted.
-func (d decider) expectRows(ctx context.Context, keys []string, wants bool) error {
-	granted, err := d.batch(ctx, keys)
+// expect asks for a request for each key, and fails unless all or none of them pass, as is wanted.
+func (d decider) expect(ctx context.Context, keys []string, wants bool) error {
+	granted, err := d(ctx, keys)
 	want := 0
 	if wants {
 		want = len(keys)
 	}
 	if err == nil && granted != want {
-		err = fmt.Errorf("%d of %d rows were granted, want %d", granted, len(keys), want)
+		err = fmt.Errorf("%d of %d requests passed, want %d; the first key is %q", granted, len(keys), want, keys[0])
 	}
 	return err
 }
@@ -244,17 +193,18 @@ func ratios(groups []group) []section {
 
 // text returns a comparison in a group, or nothing if one of the two was not measured.
 func (c comparison) text(groups []group, in group) string {
-	var found [2]*series
-	for i, name := range []string{c.ours, c.peer} {
-		for _, other := range casesOf(groups, in[0].scenario, name) {
+	find := func(name string) *series {
+		for _, c := range casesOf(groups, in[0].scenario, name) {
 			// The ceiling is measured once a scenario, in the first of its groups.
-			if (other.callers == in.callers() || other.contender.rows > 0) && other.measured() {
-				found[i] = other.series
+			if (c.callers == in.callers() || c.contender.rows > 0) && c.measured() {
+				return c.series
 			}
 		}
+		return nil
 	}
-	if found[0] == nil || found[1] == nil {
+	ours, peer := find(c.ours), find(c.peer)
+	if ours == nil || peer == nil {
 		return ""
 	}
-	return found[0].ratio(found[1], perSecond).Text(stats.TwoDigits)
+	return ours.ratio(peer, perSecond).Text(stats.TwoDigits)
 }

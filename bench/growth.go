@@ -18,7 +18,7 @@ import (
 // target, and the report says which targets are missed.
 var growthParts = []struct {
 	name    string
-	measure func(context.Context, *backends) (section, error)
+	measure func(context.Context, *backends) section
 }{
 	{"latency", measureLatency}, // of a decision in a small and in a large table
 	{"hot", measureHOT},         // the share of updates that are HOT
@@ -28,19 +28,12 @@ var growthParts = []struct {
 }
 
 func measureGrowth(ctx context.Context, b *backends) (sections []section, err error) {
+	defer catch(&err)
 	for _, p := range growthParts {
-		if !b.run.MatchString("growth/" + p.name) {
-			continue
+		if b.run.MatchString("growth/" + p.name) {
+			b.start(ctx, onPostgres)
+			sections = append(sections, p.measure(ctx, b))
 		}
-		if err := b.start(ctx, onPostgres); err != nil {
-			return nil, err
-		}
-		s, err := p.measure(ctx, b)
-		if err != nil {
-			return sections, fmt.Errorf("growth/%s: %w", p.name, err)
-		}
-		b.progress("%s: %s", p.name, s.verdicts())
-		sections = append(sections, s)
 	}
 	return sections, nil
 }
@@ -55,40 +48,28 @@ type bucketTable struct {
 	limiter *limiter.Limiter
 }
 
-func (b *backends) newTable(ctx context.Context, schema string, connections int) (*bucketTable, error) {
-	schema, err := b.pg.migrated(ctx, schema)
-	if err != nil {
-		return nil, err
-	}
-	t := &bucketTable{backends: b, schema: schema}
-	err = t.connect(ctx, connections)
-	return t, err
+func (b *backends) newTable(ctx context.Context, schema string, connections int) *bucketTable {
+	t := &bucketTable{backends: b, schema: b.pg.migrated(ctx, schema)}
+	t.connect(ctx, connections)
+	return t
 }
 
 // connect makes the store anew, on so many connections.
-func (t *bucketTable) connect(ctx context.Context, connections int) (err error) {
-	if t.pool, err = newPool(ctx, t.pg.dsn, connections); err != nil {
-		return err
-	}
-	if t.store, err = postgres.New(t.pool, postgres.WithSchema(t.schema)); err != nil {
-		return err
-	}
-	t.limiter, err = newLimiter(t.store, plenty.name, plenty)
-	return err
+func (t *bucketTable) connect(ctx context.Context, connections int) {
+	t.pool = newPool(ctx, t.pg.dsn, connections)
+	t.store = try(postgres.New(t.pool, postgres.WithSchema(t.schema)))
+	t.limiter = newLimiter(t.store, plenty.name, plenty)
 }
 
-func (t *bucketTable) drop(ctx context.Context) error {
+func (t *bucketTable) drop(ctx context.Context) {
 	t.pool.Close()
-	return t.pg.drop(ctx, t.schema)
+	t.pg.drop(ctx, t.schema)
 }
 
-func (t *bucketTable) exec(ctx context.Context, statements ...string) error {
+func (t *bucketTable) exec(ctx context.Context, statements ...string) {
 	for _, s := range statements {
-		if _, err := t.pg.Exec(ctx, fmt.Sprintf(s, t.schema+".limiter_token_buckets")); err != nil {
-			return fmt.Errorf("%s: %w", s, err)
-		}
+		t.pg.exec(ctx, fmt.Sprintf(s, t.schema+".limiter_token_buckets"))
 	}
-	return nil
 }
 
 // fillSQL adds rows as takes of new keys leave them. Of each %[2]d keys the first was used now. The
@@ -103,32 +84,26 @@ FROM generate_series(0, %[1]d - 1) AS n,
 
 // fill adds rows. One in live of them is in use, and the others have expired. If any have expired, the
 // rows are in random order of their keys, and fill makes the index after the rows, which is faster.
-func (t *bucketTable) fill(ctx context.Context, rows, live int) error {
+func (t *bucketTable) fill(ctx context.Context, rows, live int) {
 	fill := func(order string) string {
 		return fmt.Sprintf(fillSQL, rows, live, plenty.name, plenty.step.Nanoseconds(), plenty.capacity, order)
 	}
 	if live == 1 {
-		return t.exec(ctx, fill(""))
+		t.exec(ctx, fill(""))
+		return
 	}
-	return t.exec(ctx, "ALTER TABLE %s DROP CONSTRAINT limiter_token_buckets_pkey", fill("ORDER BY random()"),
+	t.exec(ctx, "ALTER TABLE %s DROP CONSTRAINT limiter_token_buckets_pkey", fill("ORDER BY random()"),
 		"ALTER TABLE %s ADD PRIMARY KEY (limiter, key)")
 }
 
 // filledTable is newTable and fill. It leaves the table as autovacuum does after so many inserts, and
 // on disk.
-func (b *backends) filledTable(ctx context.Context, schema string, connections, rows, live int) (*bucketTable, error) {
-	t, err := b.newTable(ctx, schema, connections)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.fill(ctx, rows, live); err != nil {
-		return nil, err
-	}
-	if err := t.exec(ctx, "VACUUM (ANALYZE) %s"); err != nil {
-		return nil, err
-	}
-	_, err = b.pg.Exec(ctx, "CHECKPOINT")
-	return t, err
+func (b *backends) filledTable(ctx context.Context, schema string, connections, rows, live int) *bucketTable {
+	t := b.newTable(ctx, schema, connections)
+	t.fill(ctx, rows, live)
+	t.exec(ctx, "VACUUM (ANALYZE) %s")
+	b.pg.exec(ctx, "CHECKPOINT")
+	return t
 }
 
 func keyOf(n int) string { return "client-" + strconv.Itoa(n) }
@@ -138,6 +113,12 @@ func (t *bucketTable) take(ctx context.Context, key string) error { return take(
 // uniform has callers take from any of the first keys rows of fill, or of each so many-th of them.
 func (t *bucketTable) uniform(keys, each int) load.Load {
 	return load.Load{Ask: func(ctx context.Context, _ int) error { return t.take(ctx, keyOf(each*rand.IntN(keys))) }}
+}
+
+// zipf has callers take from all of the keys, most often from the first ones.
+func (t *bucketTable) zipf(keys int) load.Load {
+	order := load.Order(keys, true)
+	return load.Load{Ask: func(ctx context.Context, turn int) error { return t.take(ctx, keyOf(order[turn%len(order)])) }}
 }
 
 // counters are what PostgreSQL counted of a table, and its size.
@@ -153,7 +134,7 @@ func (c counters) hotShare(earlier counters) string {
 
 // counters closes the table's pool, for a session reports its last counts when it ends, and makes
 // another.
-func (t *bucketTable) counters(ctx context.Context) (c counters, err error) {
+func (t *bucketTable) counters(ctx context.Context) (c counters) {
 	connections := int(t.pool.Config().MaxConns)
 	var sessions []int32
 	for _, conn := range t.pool.AcquireAllIdle(ctx) {
@@ -164,30 +145,23 @@ func (t *bucketTable) counters(ctx context.Context) (c counters, err error) {
 	ending, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for left := -1; left != 0; time.Sleep(10 * time.Millisecond) {
-		if err := t.pg.QueryRow(ending, "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY ($1)", sessions).Scan(&left); err != nil {
-			return c, fmt.Errorf("sessions that were closed go on: %w", err)
-		}
+		must(t.pg.QueryRow(ending, "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY ($1)", sessions).Scan(&left))
 	}
-	err = t.pg.QueryRow(ctx, `
+	must(t.pg.QueryRow(ctx, `
 		SELECT n_tup_upd, n_tup_hot_upd, n_dead_tup, autovacuum_count, pg_relation_size(relid), pg_indexes_size(relid)
 		FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'limiter_token_buckets'`, t.schema).
-		Scan(&c.updates, &c.hot, &c.dead, &c.vacuums, &c.table, &c.primaryKey)
-	if err != nil {
-		return c, err
-	}
-	return c, t.connect(ctx, connections)
+		Scan(&c.updates, &c.hot, &c.dead, &c.vacuums, &c.table, &c.primaryKey))
+	t.connect(ctx, connections)
+	return c
 }
 
 // wal returns how many bytes of WAL the server writes while do runs.
-func (d *database) wal(ctx context.Context, do func() error) (bytes int64, err error) {
-	const position = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
-	var before, after int64
-	if err := d.QueryRow(ctx, position).Scan(&before); err != nil {
-		return 0, err
+func (d *database) wal(ctx context.Context, do func()) int64 {
+	position := func() (at int64) {
+		must(d.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&at))
+		return at
 	}
-	if err := do(); err != nil {
-		return 0, err
-	}
-	err = d.QueryRow(ctx, position).Scan(&after)
-	return after - before, err
+	before := position()
+	do()
+	return position() - before
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sqlimit/limiter/bench/internal/load"
 	"github.com/sqlimit/limiter/bench/internal/stats"
 )
 
@@ -24,16 +23,8 @@ const (
 	pace = 40 * time.Millisecond
 )
 
-type swept struct {
-	about          string
-	rows           int
-	every          time.Duration
-	without, while series
-	took           time.Duration
-}
-
 // measureSweep sweeps a table alone, then beside traffic on other keys of it.
-func measureSweep(ctx context.Context, b *backends) (section, error) {
+func measureSweep(ctx context.Context, b *backends) section {
 	const callers = 64
 	s := section{
 		title: "Sweeps",
@@ -44,68 +35,56 @@ func measureSweep(ctx context.Context, b *backends) (section, error) {
 		columns: append(append([]string{"traffic", "rows", "sweep"}, cellTitles...), "p99.9", "swept/s", "WAL a row"), text: 1,
 	}
 	paced := fmt.Sprintf("%d callers, one request each every %v", callers, pace)
-	for i, c := range []*swept{
-		{about: paced, rows: b.rows / 10, every: pace},
-		{about: fmt.Sprintf("%d callers without a pause: saturated", callers), rows: b.rows / 10},
-		{about: paced, rows: b.rows, every: pace},
+	for i, c := range []struct {
+		about string
+		rows  int
+		every time.Duration
+	}{
+		{paced, b.rows() / 10, pace},
+		{fmt.Sprintf("%d callers without a pause: saturated", callers), b.rows() / 10, 0},
+		{paced, b.rows(), pace},
 	} {
-		t, err := b.filledTable(ctx, "sweep_"+strconv.Itoa(i), b.pool, c.rows, live)
-		if err != nil {
-			return s, err
-		}
+		t := b.filledTable(ctx, "sweep_"+strconv.Itoa(i), b.pool, c.rows, live)
 		size := stats.Thousands(float64(c.rows))
 		expired := c.rows - c.rows/live
 		alone := expired / 5
-		rate, wal, err := t.sweepAlone(ctx, alone)
-		if err != nil {
-			return s, err
-		}
-		b.progress("sweep: %s rows alone: %.0f rows/s, %.0f B of WAL a row", size, rate, wal)
+		var took time.Duration
+		wal := t.pg.wal(ctx, func() { took = try(t.sweep(ctx, alone)) }) / int64(alone)
+		rate := float64(alone) / took.Seconds()
+		b.progress("sweep: %s rows alone: %.0f rows/s, %d B of WAL a row", size, rate, wal)
 		l := t.uniform(c.rows/live, live)
 		l.Every = c.every
 		each := (expired - alone) / b.rounds
+		var without, beside series
+		took = 0
 		for round := range b.rounds {
-			if err := c.measure(ctx, t, l, callers, each); err != nil {
-				return s, err
-			}
+			without.add(try(l.Run(ctx, callers, t.warm(), t.length)), nil)
+			beside.add(try(l.While(ctx, callers, t.warm(), func(ctx context.Context) error {
+				more, err := t.sweep(ctx, each)
+				took += more
+				return err
+			})), nil)
 			b.progress("sweep: %s rows: %s: round %d of %d", size, c.about, round+1, b.rounds)
 		}
+		t.drop(ctx)
 		if c.every > 0 { // the other has the same table
-			s.rows = append(s.rows, []string{"none", size, "yes", "-", "-", "-", "-", "-", stats.Thousands(rate), fmt.Sprintf("%.0f B", wal)})
+			s.row("none", size, "yes", "-", "-", "-", "-", "-", stats.Thousands(rate), fmt.Sprintf("%d B", wal))
 		}
-		s.rows = append(s.rows, c.row("no", &c.without, "-"),
-			c.row("yes", &c.while, stats.Thousands(float64(each*b.rounds)/c.took.Seconds())))
-		ratio := c.while.ratio(&c.without, p99)
-		s.targets = append(s.targets, target{
-			fmt.Sprintf("%s rows, %s: p99 beside the sweep ÷ without it, median of the rounds, at most %d", size, c.about, disturbed),
-			ratio.Text(stats.TwoDigits), ratio.Median <= disturbed,
-		})
-		if c.rows == b.rows {
-			s.targets = append(s.targets,
-				target{
-					fmt.Sprintf("%s rows, no traffic: at least %s rows swept a second", size, stats.Thousands(sweptRate)),
-					stats.Thousands(rate), rate >= sweptRate,
-				},
-				target{
-					fmt.Sprintf("%s rows, no traffic: at most %d B of WAL a row", size, sweptWAL),
-					fmt.Sprintf("%.0f B", wal), wal <= sweptWAL,
-				})
+		row := func(sweep string, all *series, speed string) {
+			slowest := stats.Duration(stats.Quantile(all.total().Latencies, 0.999))
+			s.row(append(append([]string{c.about, size, sweep}, all.cells()...), slowest, speed, "-")...)
 		}
-		if err := t.drop(ctx); err != nil {
-			return s, err
+		row("no", &without, "-")
+		row("yes", &beside, stats.Thousands(float64(each*b.rounds)/took.Seconds()))
+		ratio := beside.ratio(&without, p99)
+		s.aim(ratio.Median <= disturbed, ratio.Text(stats.TwoDigits),
+			"%s rows, %s: p99 beside the sweep ÷ without it, median of the rounds, at most %d", size, c.about, disturbed)
+		if c.rows == b.rows() {
+			s.aim(rate >= sweptRate, stats.Thousands(rate), "%s rows, no traffic: at least %s rows swept a second", size, stats.Thousands(sweptRate))
+			s.aim(wal <= sweptWAL, fmt.Sprintf("%d B", wal), "%s rows, no traffic: at most %d B of WAL a row", size, sweptWAL)
 		}
 	}
-	return s, nil
-}
-
-// sweepAlone deletes rows, and returns how many a second and how many bytes of WAL each wrote.
-func (t *bucketTable) sweepAlone(ctx context.Context, rows int) (rate, wal float64, err error) {
-	var took time.Duration
-	bytes, err := t.pg.wal(ctx, func() (err error) {
-		took, err = t.sweep(ctx, rows)
-		return err
-	})
-	return float64(rows) / took.Seconds(), float64(bytes) / float64(rows), err
+	return s
 }
 
 func (t *bucketTable) sweep(ctx context.Context, rows int) (time.Duration, error) {
@@ -115,25 +94,4 @@ func (t *bucketTable) sweep(ctx context.Context, rows int) (time.Duration, error
 		err = fmt.Errorf("swept %d rows, want %d", removed, rows)
 	}
 	return time.Since(began), err
-}
-
-func (c *swept) measure(ctx context.Context, t *bucketTable, l load.Load, callers, rows int) error {
-	without, err := l.Run(ctx, callers, t.warm(), t.length)
-	if err != nil {
-		return err
-	}
-	while, err := l.While(ctx, callers, t.warm(), func(ctx context.Context) error {
-		took, err := t.sweep(ctx, rows)
-		c.took += took
-		return err
-	})
-	c.without.add(without, nil)
-	c.while.add(while, err)
-	return err
-}
-
-func (c *swept) row(sweep string, all *series, speed string) []string {
-	sum := all.total()
-	cells := append([]string{c.about, stats.Thousands(float64(c.rows)), sweep}, all.cells()...)
-	return append(cells, stats.Duration(stats.Quantile(sum.Latencies, 0.999)), speed, "-")
 }

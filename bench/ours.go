@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/borrow"
+	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/sqlite"
@@ -14,9 +15,9 @@ import (
 
 // newLimiter returns a Limiter on store. It waits as long as its peers, who have no time limit: a thousand
 // callers on a database with two cores may have to.
-func newLimiter(store limiter.Store, name string, p policy) (*limiter.Limiter, error) {
+func newLimiter(store limiter.Store, name string, p policy) *limiter.Limiter {
 	bucket := limiter.TokenBucket{Capacity: p.capacity, Refill: 1, Interval: p.step}
-	return limiter.New(store, name, bucket, limiter.WithTimeout(30*time.Second))
+	return try(limiter.New(store, name, bucket, limiter.WithTimeout(30*time.Second)))
 }
 
 func take(ctx context.Context, l *limiter.Limiter, key string) error {
@@ -27,78 +28,46 @@ func take(ctx context.Context, l *limiter.Limiter, key string) error {
 	return err
 }
 
-func ours(store limiter.Store, p policy) (decider, error) {
-	l, err := newLimiter(store, p.name, p)
-	if err != nil {
-		return decider{}, err
-	}
-	return decider{allow: func(ctx context.Context, key string) (bool, error) {
+func ours(store limiter.Store, p policy) decider {
+	l := newLimiter(store, p.name, p)
+	return single(func(ctx context.Context, key string) (bool, error) {
 		res, err := l.Allow(ctx, key)
 		return res.Allowed, err
-	}}, nil
+	})
 }
 
-func openPostgres(name string, opts ...postgres.Option) func(context.Context, *backends, policy) (decider, error) {
-	return func(ctx context.Context, b *backends, p policy) (decider, error) {
-		store, err := oursOnPostgres(ctx, b, name, opts...)
-		if err != nil {
-			return decider{}, err
-		}
-		return ours(store, p)
+func openPostgres(name string, opts ...postgres.Option) opener {
+	return func(ctx context.Context, b *backends, p policy) decider {
+		return ours(oursOnPostgres(ctx, b, name, opts...), p)
 	}
 }
 
 // openAll decides over two limits at once: two buckets of each key.
-func openAll(ctx context.Context, b *backends, p policy) (decider, error) {
-	store, err := oursOnPostgres(ctx, b, "ours_all")
-	if err != nil {
-		return decider{}, err
-	}
-	var both [2]*limiter.Limiter
-	for i := range both {
-		if both[i], err = newLimiter(store, fmt.Sprint(p.name, i), p); err != nil {
-			return decider{}, err
-		}
-	}
-	return decider{allow: func(ctx context.Context, key string) (bool, error) {
-		res, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: both[0], Key: key}, limiter.Claim{Limiter: both[1], Key: key})
+func openAll(ctx context.Context, b *backends, p policy) decider {
+	store := oursOnPostgres(ctx, b, "ours_all")
+	first, second := newLimiter(store, p.name+"0", p), newLimiter(store, p.name+"1", p)
+	return single(func(ctx context.Context, key string) (bool, error) {
+		res, err := limiter.AllowAll(ctx, limiter.Claim{Limiter: first, Key: key}, limiter.Claim{Limiter: second, Key: key})
 		return res.Allowed, err
-	}}, nil
+	})
 }
 
-func openBorrow(ctx context.Context, b *backends, p policy) (decider, error) {
-	store, err := oursOnPostgres(ctx, b, "ours_borrow")
-	if err != nil {
-		return decider{}, err
-	}
-	fast, err := borrow.New(store, 1000, time.Second)
-	if err != nil {
-		return decider{}, err
-	}
-	d, err := ours(fast, p)
-	d.close = func() error { return fast.Shutdown(context.Background()) }
-	return d, err
+func openBorrow(ctx context.Context, b *backends, p policy) decider {
+	fast := try(borrow.New(oursOnPostgres(ctx, b, "ours_borrow"), 1000, time.Second))
+	b.atClose(func() error { return fast.Shutdown(context.Background()) })
+	return ours(fast, p)
 }
 
 // oursOnPostgres has tables of its own, as those of a peer would.
-func oursOnPostgres(ctx context.Context, b *backends, name string, opts ...postgres.Option) (*postgres.Store, error) {
-	schema, err := b.pg.migrated(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return postgres.New(b.pg.Pool, append(opts, postgres.WithSchema(schema))...)
+func oursOnPostgres(ctx context.Context, b *backends, name string, opts ...postgres.Option) *postgres.Store {
+	return try(postgres.New(b.pg.Pool, append(opts, postgres.WithSchema(b.pg.migrated(ctx, name)))...))
 }
 
-func openSQLite(ctx context.Context, b *backends, p policy) (decider, error) {
-	path := b.file("ours-" + p.name + ".db")
-	store, err := sqlite.Open(path)
-	if err != nil {
-		return decider{}, err
-	}
-	if err := migrations.Up(ctx, migrations.SQLite, store.DB()); err != nil {
-		return decider{}, err
-	}
-	d, err := ours(store, p)
-	d.close = store.Close
-	return d, err
+func openSQLite(ctx context.Context, b *backends, p policy) decider {
+	store := try(sqlite.Open(b.file("ours-" + p.name + ".db")))
+	b.atClose(store.Close)
+	must(migrations.Up(ctx, migrations.SQLite, store.DB()))
+	return ours(store, p)
 }
+
+func openMemory(_ context.Context, _ *backends, p policy) decider { return ours(memory.New(), p) }

@@ -33,22 +33,13 @@ type target struct {
 	met    bool
 }
 
-func (t target) verdict() string {
-	if t.met {
-		return "met"
-	}
-	return "MISSED"
+func (s *section) aim(met bool, figure, format string, args ...any) {
+	s.targets = append(s.targets, target{fmt.Sprintf(format, args...), figure, met})
 }
 
-func (s section) verdicts() string {
-	list := make([]string, len(s.targets))
-	for i, t := range s.targets {
-		list[i] = fmt.Sprintf("%s: %s, %s", t.about, t.figure, t.verdict())
-	}
-	return strings.Join(list, "; ")
-}
+func (s *section) row(cells ...string) { s.rows = append(s.rows, cells) }
 
-func (s section) markdown() string {
+func (s *section) markdown() string {
 	var b strings.Builder
 	line := func(cells ...string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
 	fmt.Fprintf(&b, "### %s\n\n", s.title)
@@ -64,7 +55,7 @@ func (s section) markdown() string {
 		b.WriteString("\n| target | measured | |\n|---|---:|---|\n")
 	}
 	for _, t := range s.targets {
-		line(t.about, t.figure, t.verdict())
+		line(t.about, t.figure, map[bool]string{true: "met", false: "MISSED"}[t.met])
 	}
 	if s.after != "" {
 		fmt.Fprintf(&b, "\n%s\n", s.after)
@@ -72,14 +63,13 @@ func (s section) markdown() string {
 	return b.String()
 }
 
-func report(title, environment string, o options, began time.Time, sections []section) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "## %s, measured on %s\n\n%s- Method: %d rounds. A case runs for %v in each round, after a warm-up of %v. Cases that are compared take turns.\n",
-		title, began.UTC().Format(time.DateOnly), environment, o.rounds, o.length, o.warm())
+func report(title, environment string, b *backends, sections []section) string {
+	text := fmt.Sprintf("## %s, measured on %s\n\n%s- Method: %d rounds. A case runs for %v in each round, after a warm-up of %v. Cases that are compared take turns.\n",
+		title, b.began.UTC().Format(time.DateOnly), environment, b.rounds, b.length, b.warm())
 	for _, s := range sections {
-		b.WriteString("\n" + s.markdown())
+		text += "\n" + s.markdown()
 	}
-	return b.String()
+	return text
 }
 
 // series is what a case gave in each round. A case that fails is not measured again.
@@ -143,18 +133,11 @@ func percent(part, all int64) string {
 }
 
 func bytesText(n int64) string {
-	const unit = 1024
-	v, names := float64(n), []string{"B", "kB", "MB", "GB"}
-	for v >= 1000 && len(names) > 1 {
-		v, names = v/unit, names[1:]
+	v, units := float64(n), []string{"B", "kB", "MB", "GB"}
+	for v >= 999.5 && len(units) > 1 {
+		v, units = v/1024, units[1:]
 	}
-	decimals := 0
-	if names[0] != "B" {
-		for limit := 99.95; v < limit && decimals < 2; limit /= 10 {
-			decimals++
-		}
-	}
-	return fmt.Sprintf("%.*f %s", decimals, v, names[0])
+	return fmt.Sprintf("%.3g %s", v, units[0])
 }
 
 // peers are the modules whose versions matter.
@@ -201,25 +184,16 @@ func (b *backends) describeRedis(ctx context.Context) string {
 	if b.rdb == nil {
 		return ""
 	}
-	info, _ := b.rdb.Info(ctx, "server").Result() // empty if it fails
-	_, after, _ := strings.Cut(info, "redis_version:")
-	version, _, _ := strings.Cut(after, "\r\n")
+	version := b.rdb.InfoMap(ctx, "server").Item("Server", "redis_version") // empty if it fails
 	return fmt.Sprintf("%s; a pool of %d connections", version, redisPoolSize)
 }
 
 func modules() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	versions := make(map[string]string)
-	for _, m := range info.Deps {
-		versions[m.Path] = m.Version
-	}
+	info, _ := debug.ReadBuildInfo() // there is always one in a program that is built with modules
 	var list []string
-	for _, path := range peers {
-		if v := versions[path]; v != "" {
-			list = append(list, strings.TrimPrefix(path, "github.com/")+" "+v)
+	for _, m := range info.Deps {
+		if slices.Contains(peers, m.Path) {
+			list = append(list, strings.TrimPrefix(m.Path, "github.com/")+" "+m.Version)
 		}
 	}
 	return strings.Join(list, ", ")
@@ -236,9 +210,6 @@ func field(path, name string) string {
 
 // output returns what a program prints, or nothing if it fails.
 func output(ctx context.Context, program string, args ...string) string {
-	out, err := exec.CommandContext(ctx, program, args...).Output()
-	if err != nil {
-		return ""
-	}
+	out, _ := exec.CommandContext(ctx, program, args...).Output()
 	return strings.TrimSpace(string(out))
 }

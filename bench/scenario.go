@@ -26,16 +26,22 @@ var (
 	scarce = policy{name: "scarce", capacity: 1, step: 24 * time.Hour}
 )
 
-// decider is a contender under one policy, ready for many callers at once.
-type decider struct {
-	// allow decides on one request of cost 1.
-	allow func(ctx context.Context, key string) (bool, error)
-	// batch decides on a request for each key and returns how many passed. Contenders with rows have
-	// it instead of allow.
-	batch func(ctx context.Context, keys []string) (granted int, err error)
-	// close releases what open acquired; nil if that is nothing.
-	close func() error
+// decider is a contender under one policy, ready for many callers at once. It decides on a request of cost 1 for
+// each key, and returns how many passed.
+type decider func(ctx context.Context, keys []string) (granted int, err error)
+
+// single is a decider that gets one key at a time.
+func single(allow func(ctx context.Context, key string) (bool, error)) decider {
+	return func(ctx context.Context, keys []string) (int, error) {
+		if ok, err := allow(ctx, keys[0]); !ok || err != nil {
+			return 0, err
+		}
+		return 1, nil
+	}
 }
+
+// opener makes a decider. What it opens is closed with the backends.
+type opener func(ctx context.Context, b *backends, p policy) decider
 
 type contender struct {
 	name      string   // what -run matches
@@ -46,10 +52,10 @@ type contender struct {
 	// rows is how many requests it sends at once. A contender with rows ignores callers: it has
 	// batchers of its own, and shows the best possible rate.
 	rows int
-	// sample is one in how many decisions is timed: reading the clock twice takes about as long as
+	// sample is one in how many decisions is timed; 0 means each. Reading the clock twice takes about as long as
 	// a decision in the process does.
 	sample int
-	open   func(ctx context.Context, b *backends, p policy) (decider, error)
+	open   opener
 }
 
 // batchers is how many goroutines send rows: one statement is on its way while another runs.
@@ -64,20 +70,20 @@ const (
 )
 
 var contenders = []contender{
-	{name: "ours-postgres", title: "limiter, PostgreSQL", backend: onPostgres, sample: 1, open: openPostgres("ours")},
-	{name: "ours-postgres-async", title: "limiter, PostgreSQL, async commit", backend: onPostgres, sample: 1, open: openPostgres("ours_async", postgres.WithAsyncCommit())},
+	{name: "ours-postgres", title: "limiter, PostgreSQL", backend: onPostgres, open: openPostgres("ours")},
+	{name: "ours-postgres-async", title: "limiter, PostgreSQL, async commit", backend: onPostgres, open: openPostgres("ours_async", postgres.WithAsyncCommit())},
 	{name: "ours-borrow", title: "limiter, borrow, PostgreSQL", backend: onPostgres, sample: 32, scenarios: []string{}, open: openBorrow},
-	{name: "upsert-postgres", title: "UPSERT by hand, PostgreSQL", backend: onPostgres, sample: 1, open: openUpserts(1)},
-	{name: "upsert-rows", title: "UPSERT of 256 rows: ceiling", backend: onPostgres, sample: 1, rows: 256, open: openRows},
-	{name: "select-postgres", title: "SELECT by hand, PostgreSQL", backend: onPostgres, sample: 1, scenarios: []string{"refused"}, open: openSelect},
-	{name: "ours-all", title: "limiter, AllowAll of two, PostgreSQL", backend: onPostgres, sample: 1, scenarios: []string{"two"}, open: openAll},
-	{name: "upsert-two", title: "two UPSERTs by hand in a transaction", backend: onPostgres, sample: 1, scenarios: []string{"two"}, open: openUpserts(2)},
-	{name: "redis_rate", title: "redis_rate, Redis", backend: onRedis, sample: 1, open: openRedisRate},
-	{name: "rueidis", title: "GCRA by hand, rueidis, Redis", backend: onRedis, sample: 1, open: openRueidis},
-	{name: "throttled", title: "throttled, Redis", backend: onRedis, sample: 1, open: openThrottled},
-	{name: "ulule", title: "ulule/limiter, Redis", backend: onRedis, sample: 1, open: openUlule},
-	{name: "ours-sqlite", title: "limiter, SQLite", backend: onSQLite, sample: 1, open: openSQLite},
-	{name: "upsert-sqlite", title: "UPSERT by hand, SQLite", backend: onSQLite, sample: 1, callers: []int{1, 64}, open: openUpsertSQLite},
+	{name: "upsert-postgres", title: "UPSERT by hand, PostgreSQL", backend: onPostgres, open: openUpserts(1)},
+	{name: "upsert-rows", title: "UPSERT of 256 rows: ceiling", backend: onPostgres, rows: 256, open: openRows},
+	{name: "select-postgres", title: "SELECT by hand, PostgreSQL", backend: onPostgres, scenarios: []string{"refused"}, open: openSelect},
+	{name: "ours-all", title: "limiter, AllowAll of two, PostgreSQL", backend: onPostgres, scenarios: []string{"two"}, open: openAll},
+	{name: "upsert-two", title: "two UPSERTs by hand in a transaction", backend: onPostgres, scenarios: []string{"two"}, open: openUpserts(2)},
+	{name: "redis_rate", title: "redis_rate, Redis", backend: onRedis, open: openRedisRate},
+	{name: "rueidis", title: "GCRA by hand, rueidis, Redis", backend: onRedis, open: openRueidis},
+	{name: "throttled", title: "throttled, Redis", backend: onRedis, open: openThrottled},
+	{name: "ulule", title: "ulule/limiter, Redis", backend: onRedis, open: openUlule},
+	{name: "ours-sqlite", title: "limiter, SQLite", backend: onSQLite, open: openSQLite},
+	{name: "upsert-sqlite", title: "UPSERT by hand, SQLite", backend: onSQLite, callers: []int{1, 64}, open: openUpsertSQLite},
 	{name: "ours-memory", title: "limiter, memory", backend: inProcess, sample: 32, open: openMemory},
 	{name: "go-limiter", title: "go-limiter, memory", backend: inProcess, sample: 32, open: openGoLimiter},
 	{name: "throttled-memory", title: "throttled, memory", backend: inProcess, sample: 32, open: openThrottledMemory},
@@ -130,9 +136,9 @@ func (s scenario) keyNames(prefix string) []string {
 	return names
 }
 
-func (s scenario) order(names []string) []string {
+func order(names []string, zipf bool) []string {
 	var order []string
-	for _, n := range load.Order(len(names), s.zipf) {
+	for _, n := range load.Order(len(names), zipf) {
 		order = append(order, names[n])
 	}
 	return order
@@ -141,7 +147,7 @@ func (s scenario) order(names []string) []string {
 // testCase is a contender in a scenario with a number of callers, and what it gave.
 type testCase struct {
 	scenario  scenario
-	callers   int // for a contender with rows: how many requests are under way
+	callers   int
 	contender contender
 	*series
 }
@@ -176,7 +182,7 @@ func (o options) plan() (groups []group) {
 				case !sc.has(c):
 				case c.rows > 0:
 					if !rowsDone {
-						g = append(g, testCase{sc, batchers * c.rows, c, &series{}})
+						g = append(g, testCase{sc, batchers, c, &series{}})
 					}
 				case c.callers == nil || slices.Contains(c.callers, callers):
 					g = append(g, testCase{sc, callers, c, &series{}})

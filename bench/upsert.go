@@ -24,15 +24,11 @@ RETURNING full_at`
 
 // openUpserts opens what one writes without a library: the statement above, prepared, on a pool. For
 // several limits it sends one for each, in a transaction that is rolled back if one refuses.
-func openUpserts(limits int) func(context.Context, *backends, policy) (decider, error) {
-	return func(ctx context.Context, b *backends, p policy) (decider, error) {
+func openUpserts(limits int) opener {
+	return func(ctx context.Context, b *backends, p policy) decider {
 		statements := make([]string, limits)
 		for i := range statements {
-			table, err := b.pg.table(ctx, fmt.Sprintf("upsert_%s_%d_of_%d", p.name, i, limits), instants)
-			if err != nil {
-				return decider{}, err
-			}
-			statements[i] = fmt.Sprintf(upsertSQL, table)
+			statements[i] = fmt.Sprintf(upsertSQL, b.pg.table(ctx, fmt.Sprintf("upsert_%s_%d_of_%d", p.name, i, limits), instants))
 		}
 		type querier interface {
 			QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
@@ -47,7 +43,7 @@ func openUpserts(limits int) func(context.Context, *backends, policy) (decider, 
 			}
 			return nil
 		}
-		return decider{allow: func(ctx context.Context, key string) (bool, error) {
+		return single(func(ctx context.Context, key string) (bool, error) {
 			var err error
 			if limits == 1 {
 				err = pass(ctx, b.pg, key)
@@ -58,20 +54,17 @@ func openUpserts(limits int) func(context.Context, *backends, policy) (decider, 
 				return false, nil
 			}
 			return err == nil, err
-		}}, nil
+		})
 	}
 }
 
 // openSelect is no limiter: it reads a row by its key, which is the least that a refusal costs. The
 // first request for a key writes the row.
-func openSelect(ctx context.Context, b *backends, p policy) (decider, error) {
-	table, err := b.pg.table(ctx, "select_"+p.name, instants)
-	if err != nil {
-		return decider{}, err
-	}
+func openSelect(ctx context.Context, b *backends, p policy) decider {
+	table := b.pg.table(ctx, "select_"+p.name, instants)
 	read := fmt.Sprintf("SELECT full_at FROM %s WHERE key = $1", table)
 	write := fmt.Sprintf("INSERT INTO %s (key, full_at) VALUES ($1, clock_timestamp())", table)
-	return decider{allow: func(ctx context.Context, key string) (bool, error) {
+	return single(func(ctx context.Context, key string) (bool, error) {
 		var fullAt time.Time
 		err := b.pg.QueryRow(ctx, read, key).Scan(&fullAt)
 		if !errors.Is(err, pgx.ErrNoRows) {
@@ -79,7 +72,7 @@ func openSelect(ctx context.Context, b *backends, p policy) (decider, error) {
 		}
 		_, err = b.pg.Exec(ctx, write, key)
 		return err == nil, err
-	}}, nil
+	})
 }
 
 // rowsSQL carries out the takes of many keys: all of those of a key, or none. The order keeps two such
@@ -96,14 +89,11 @@ RETURNING units`
 
 // openRows is no limiter that one could use, because nobody waits for a decision of their own. It is what
 // PostgreSQL can do at best if requests come together in statements.
-func openRows(ctx context.Context, b *backends, p policy) (decider, error) {
-	table, err := b.pg.table(ctx, "rows_"+p.name, instants+", spend interval NOT NULL, units bigint NOT NULL")
-	if err != nil {
-		return decider{}, err
-	}
+func openRows(ctx context.Context, b *backends, p policy) decider {
+	table := b.pg.table(ctx, "rows_"+p.name, instants+", spend interval NOT NULL, units bigint NOT NULL")
 	statement := fmt.Sprintf(rowsSQL, table)
 	capacity := time.Duration(p.capacity) * p.step
-	return decider{batch: func(ctx context.Context, keys []string) (int, error) {
+	return func(ctx context.Context, keys []string) (int, error) {
 		names, units := merged(keys)
 		rows, err := b.pg.Query(ctx, statement, names, units, p.step, capacity)
 		if err != nil {
@@ -115,7 +105,7 @@ func openRows(ctx context.Context, b *backends, p policy) (decider, error) {
 			sum += n
 		}
 		return int(sum), err
-	}}, nil
+	}
 }
 
 // merged returns each key once, and how many times it was there.
@@ -141,21 +131,15 @@ WHERE max(b.full_at, ?2) + ?3 <= ?2 + ?4
 RETURNING full_at`
 
 // openUpsertSQLite has the settings of sqlite.Open, and one connection, as SQLite has one writer.
-func openUpsertSQLite(ctx context.Context, b *backends, p policy) (decider, error) {
+func openUpsertSQLite(ctx context.Context, b *backends, p policy) decider {
 	path := b.file("upsert-" + p.name + ".db")
-	db, err := sql.Open("sqlite", "file:"+path+"?_busy_timeout=5000&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate")
-	if err != nil {
-		return decider{}, err
-	}
+	db := try(sql.Open("sqlite", "file:"+path+"?_busy_timeout=5000&_journal_mode=WAL&_synchronous=NORMAL&_txlock=immediate"))
 	db.SetMaxOpenConns(1)
-	if _, err := db.ExecContext(ctx, "CREATE TABLE buckets (key TEXT PRIMARY KEY, full_at INTEGER NOT NULL) STRICT, WITHOUT ROWID"); err != nil {
-		return decider{}, errors.Join(err, db.Close())
-	}
-	statement, err := db.PrepareContext(ctx, sqliteUpsertSQL)
-	if err != nil {
-		return decider{}, errors.Join(err, db.Close())
-	}
-	allow := func(_ context.Context, key string) (bool, error) {
+	b.atClose(db.Close)
+	try(db.ExecContext(ctx, "CREATE TABLE buckets (key TEXT PRIMARY KEY, full_at INTEGER NOT NULL) STRICT, WITHOUT ROWID"))
+	statement := try(db.PrepareContext(ctx, sqliteUpsertSQL))
+	b.atClose(statement.Close)
+	return single(func(_ context.Context, key string) (bool, error) {
 		var fullAt int64
 		// Without the caller's context, for which the driver would start goroutines.
 		row := statement.QueryRowContext(context.Background(), key, time.Now().UnixNano(), int64(p.step), p.capacity*int64(p.step))
@@ -164,6 +148,5 @@ func openUpsertSQLite(ctx context.Context, b *backends, p policy) (decider, erro
 			return false, nil
 		}
 		return err == nil, err
-	}
-	return decider{allow: allow, close: func() error { return errors.Join(statement.Close(), db.Close()) }}, nil
+	})
 }

@@ -44,21 +44,18 @@ type Measurement struct {
 	Requests  uint64
 }
 
-type phase int32
-
+// The phases of a run.
 const (
-	warming phase = iota
+	warming = iota
 	measuring
 	stopped
 )
 
 type run struct {
 	Load
-	phase  atomic.Int32
-	cancel context.CancelFunc
-	mu     sync.Mutex
-	sum    Measurement
-	err    error
+	phase atomic.Int32
+	mu    sync.Mutex
+	sum   Measurement
 }
 
 // Run lets callers ask for warm and then, counting, for length. A request counts if its answer came
@@ -76,29 +73,29 @@ func (l Load) Run(ctx context.Context, callers int, warm, length time.Duration) 
 func (l Load) While(ctx context.Context, callers int, warm time.Duration, work func(ctx context.Context) error) (Measurement, error) {
 	l.Requests, l.Sample = max(l.Requests, 1), max(l.Sample, 1)
 	r := &run{Load: l}
-	ctx, r.cancel = context.WithCancel(ctx)
-	defer r.cancel()
-	var wait sync.WaitGroup
+	all, ctx := errgroup.WithContext(ctx)
 	for i := range callers {
 		start := rand.IntN(1 << 30)
 		due := time.Now().Add(l.Every * time.Duration(i) / time.Duration(callers)) // not all at once
-		wait.Go(func() { r.call(ctx, start, due) })
+		all.Go(func() error { return r.call(ctx, start, due) })
 	}
-	pause(ctx, warm)
-	r.phase.CompareAndSwap(int32(warming), int32(measuring))
-	began := time.Now()
-	if err := work(ctx); err != nil {
-		r.fail(err)
-	}
-	r.phase.Store(int32(stopped))
-	elapsed := time.Since(began)
-	wait.Wait()
+	var elapsed time.Duration
+	all.Go(func() error {
+		pause(ctx, warm)
+		r.phase.Store(measuring)
+		began := time.Now()
+		err := work(ctx)
+		r.phase.Store(stopped)
+		elapsed = time.Since(began)
+		return err
+	})
+	err := all.Wait()
 	slices.Sort(r.sum.Latencies)
 	r.sum.Rate = float64(r.sum.Requests) / elapsed.Seconds()
-	if r.err == nil && r.sum.Requests == 0 {
-		r.err = fmt.Errorf("%w of %v", ErrNone, elapsed)
+	if err == nil && r.sum.Requests == 0 {
+		err = fmt.Errorf("%w of %v", ErrNone, elapsed)
 	}
-	return r.sum, r.err
+	return r.sum, err
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -108,15 +105,21 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (r *run) call(ctx context.Context, start int, due time.Time) {
+func (r *run) call(ctx context.Context, start int, due time.Time) error {
 	var latencies []time.Duration
 	var counted uint64
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sum.Requests += counted
+		r.sum.Latencies = append(r.sum.Latencies, latencies...)
+	}()
 	for turn := start; ; turn++ {
 		if r.Every > 0 {
 			pause(ctx, time.Until(due))
 		}
-		if phase(r.phase.Load()) == stopped {
-			break
+		if r.phase.Load() == stopped {
+			return nil
 		}
 		timed := turn%r.Sample == 0
 		var began time.Time
@@ -127,10 +130,9 @@ func (r *run) call(ctx context.Context, start int, due time.Time) {
 			began, due = due, due.Add(r.Every)
 		}
 		if err := r.Ask(ctx, turn); err != nil {
-			r.fail(err)
-			break
+			return err
 		}
-		now := phase(r.phase.Load())
+		now := r.phase.Load()
 		if now == measuring {
 			counted += uint64(r.Requests)
 		}
@@ -139,20 +141,6 @@ func (r *run) call(ctx context.Context, start int, due time.Time) {
 			latencies = append(latencies, time.Since(began))
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sum.Requests += counted
-	r.sum.Latencies = append(r.sum.Latencies, latencies...)
-}
-
-func (r *run) fail(err error) {
-	r.phase.Store(int32(stopped))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err == nil {
-		r.err = err
-	}
-	r.cancel()
 }
 
 // Each calls do with each number below n, from 64 goroutines, until one call fails. It returns that
@@ -170,8 +158,8 @@ func Each(n int, do func(i int) error) error {
 const OrderLength = 1 << 16
 
 // Order returns which of n keys is wanted at each turn: all alike, or in proportion to Zipf's law with
-// s = 1.1. Its length is a power of two, and at least four times n. It is drawn beforehand, as drawing takes longer than some contenders, and the same in every
-// run.
+// s = 1.1. Its length is a power of two, and at least four times n. It is the same in every run. It is drawn
+// beforehand, because drawing takes longer than some contenders.
 func Order(n int, zipf bool) []int {
 	source := rand.New(rand.NewPCG(1, 2))
 	next := func() uint64 { return source.Uint64N(uint64(n)) }
