@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -10,10 +11,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sqlimit/limiter/bench/internal/load"
 	"github.com/sqlimit/limiter/internal/daemon"
+	"github.com/sqlimit/limiter/migrations"
 )
 
 // redisPoolSize is how many connections the contenders on Redis share: 32 were faster than 16. On
@@ -68,6 +73,88 @@ func (b *backends) start(ctx context.Context, backend string) {
 	}
 }
 
+// database is a PostgreSQL database with schemas of this run, and the pool that all contenders share.
+type database struct {
+	*pgxpool.Pool
+	dsn    string
+	prefix string
+}
+
+// startPostgres connects to the database. Without -postgres it starts the newest PostgreSQL of this machine
+// with its defaults, so that commits are durable, but with room for more connections: growth opens 112.
+func (b *backends) startPostgres(ctx context.Context) {
+	dsn := b.postgres
+	if dsn == "" {
+		starting, cancel := context.WithTimeout(ctx, load.Grace)
+		defer cancel()
+		server, err := daemon.StartPostgres(starting, b.temp, "max_connections=200")
+		if err != nil {
+			must(fmt.Errorf("start PostgreSQL, or pass -postgres: %w", err))
+		}
+		b.atClose(server.Stop)
+		dsn = server.DSN
+	}
+	b.pg = &database{newPool(ctx, dsn, b.pool), dsn, b.prefix}
+	b.atClose(b.pg.close)
+}
+
+func newPool(ctx context.Context, dsn string, connections int) *pgxpool.Pool {
+	config := try(pgxpool.ParseConfig(dsn))
+	config.MaxConns, config.MinConns = int32(connections), int32(connections)
+	pool := try(pgxpool.NewWithConfig(ctx, config))
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		must(fmt.Errorf("PostgreSQL: %w", err))
+	}
+	return pool
+}
+
+func (d *database) exec(ctx context.Context, statement string) {
+	if _, err := d.Exec(ctx, statement); err != nil {
+		must(fmt.Errorf("%s: %w", statement, err))
+	}
+}
+
+// schema makes a schema of this run, unless it is there, and returns its name.
+func (d *database) schema(ctx context.Context, name string) string {
+	schema := d.prefix + "_" + name
+	d.exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+schema)
+	return schema
+}
+
+// migrated is a schema with the tables of limiter.
+func (d *database) migrated(ctx context.Context, name string) string {
+	schema := d.schema(ctx, name)
+	db := try(sql.Open("pgx", d.dsn))
+	defer db.Close()
+	must(migrations.Up(ctx, migrations.Postgres, db, migrations.WithSchema(schema)))
+	return schema
+}
+
+// table makes a table, with room on its pages for updates as the tables of limiter have it.
+func (d *database) table(ctx context.Context, name, columns string) string {
+	table := d.schema(ctx, "by_hand") + "." + name
+	d.exec(ctx, fmt.Sprintf("CREATE TABLE %s (%s) WITH (fillfactor = 70)", table, columns))
+	return table
+}
+
+func (d *database) drop(ctx context.Context, schema string) {
+	d.exec(ctx, "DROP SCHEMA "+schema+" CASCADE")
+}
+
+// close removes all schemas of this run, and closes the pool.
+func (d *database) close() (err error) {
+	defer catch(&err)
+	defer d.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), load.Grace)
+	defer cancel()
+	rows := try(d.Query(ctx, "SELECT nspname::text FROM pg_namespace WHERE starts_with(nspname, $1)", d.prefix+"_"))
+	for _, schema := range try(pgx.CollectRows(rows, pgx.RowTo[string])) {
+		d.drop(ctx, schema)
+	}
+	return nil
+}
+
 func (b *backends) startRedis(ctx context.Context) {
 	addr := b.redis
 	if addr == "" {
@@ -90,9 +177,9 @@ func (b *backends) serveRedis(ctx context.Context) (addr string) {
 	ctx, cancel := context.WithTimeout(ctx, load.Grace)
 	defer cancel()
 	_, err := server.Serve(ctx, "redis-server",
-		func(port uint16) ([]string, error) {
+		func(port uint16) []string {
 			addr = fmt.Sprintf("127.0.0.1:%d", port)
-			return []string{"--bind", "127.0.0.1", "--port", fmt.Sprint(port), "--save", "", "--appendonly", "no"}, nil
+			return []string{"--bind", "127.0.0.1", "--port", fmt.Sprint(port), "--save", "", "--appendonly", "no"}
 		},
 		func(ctx context.Context, _ uint16) error {
 			client := redis.NewClient(&redis.Options{Addr: addr})

@@ -114,15 +114,14 @@ func tables(groups []group) (list []section) {
 		s := section{title: sc.name + ": " + sc.about, columns: append([]string{"limiter", "state is in", "callers"}, cellTitles...), text: 2}
 		for _, contender := range contenders {
 			for _, c := range casesOf(groups, sc, contender.name) {
-				callers := strconv.Itoa(c.callers)
+				callers, cells := strconv.Itoa(c.callers), []string{"failed", "", "", ""}
 				if contender.rows > 0 {
-					callers = fmt.Sprintf("%d × %d rows", batchers, contender.rows)
+					callers += fmt.Sprintf(" × %d rows", contender.rows)
 				}
-				cells := []string{"failed", "", "", ""}
 				if c.measured() {
 					cells = c.cells()
 				}
-				s.rows = append(s.rows, append([]string{contender.title, contender.backend, callers}, cells...))
+				s.row(append([]string{contender.title, contender.backend, callers}, cells...)...)
 			}
 		}
 		if len(s.rows) > 0 {
@@ -170,19 +169,18 @@ func ratios(groups []group) []section {
 	}
 	shown := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.callers() == 0 })
 	for _, g := range shown {
-		s.rows = append(s.rows, []string{g[0].scenario.name, strconv.Itoa(g.callers())})
+		s.row(g[0].scenario.name, strconv.Itoa(g.callers()))
 	}
 	for _, c := range comparisons {
-		column := make([]string, len(shown))
-		for i, g := range shown {
-			column[i] = c.text(groups, g)
+		var column []string
+		for _, g := range shown {
+			column = append(column, c.text(groups, g))
 		}
-		if strings.Join(column, "") == "" {
-			continue
-		}
-		s.columns = append(s.columns, c.title)
-		for i, text := range column {
-			s.rows[i] = append(s.rows[i], text)
+		if strings.Join(column, "") != "" {
+			s.columns = append(s.columns, c.title)
+			for i, text := range column {
+				s.rows[i] = append(s.rows[i], text)
+			}
 		}
 	}
 	if len(s.columns) == 2 {

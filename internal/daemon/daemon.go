@@ -83,18 +83,14 @@ func (d *Daemon) Command(ctx context.Context, program string, args ...string) *e
 }
 
 // Serve starts the program on a free port of 127.0.0.1 and waits until ready returns nil.
-func (d *Daemon) Serve(ctx context.Context, program string, args func(port uint16) ([]string, error), ready func(ctx context.Context, port uint16) error) (uint16, error) {
+func (d *Daemon) Serve(ctx context.Context, program string, args func(port uint16) []string, ready func(ctx context.Context, port uint16) error) (uint16, error) {
 	// Another process may take the port before the program does, but not three times in a row.
 	for attempt := 1; ; attempt++ {
 		port, err := testenv.FreePort()
 		if err != nil {
 			return 0, err
 		}
-		arguments, err := args(port)
-		if err != nil {
-			return 0, err
-		}
-		if err := d.Launch(program, arguments...); err != nil {
+		if err := d.Launch(program, args(port)...); err != nil {
 			return 0, err
 		}
 		err = d.Await(ctx, func(ctx context.Context) error { return ready(ctx, port) })

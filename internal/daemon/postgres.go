@@ -68,7 +68,7 @@ func (p *Postgres) Start(ctx context.Context, settings ...string) error {
 	}
 	superuser := func(port uint16) string { return URL("127.0.0.1", port, "postgres", password, "postgres") }
 	port, err := p.Serve(ctx, p.program("postgres"),
-		func(port uint16) ([]string, error) { return p.arguments(port, settings), nil },
+		func(port uint16) []string { return p.arguments(port, settings) },
 		func(ctx context.Context, port uint16) error { return Answers(ctx, superuser(port)) },
 	)
 	if err != nil {

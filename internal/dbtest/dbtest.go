@@ -87,7 +87,6 @@ func stopAll() error {
 		wait.Go(func() { errs[i] = stop() })
 	}
 	wait.Wait()
-	stops.list = nil
 	return errors.Join(errs...)
 }
 

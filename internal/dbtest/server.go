@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -46,7 +44,7 @@ func newServer(name string, boot func(ctx context.Context) (booted, error)) *Ser
 		if s.booted, err = boot(ctx); err != nil {
 			return err
 		}
-		return s.readVersion(ctx)
+		return s.query(ctx, "SELECT current_setting('server_version_num')::int / 10000", &s.version)
 	})
 	return s
 }
@@ -67,22 +65,6 @@ func (s *Server) Name() string { return s.name }
 // Version returns the major version, for example 17.
 func (s *Server) Version() int { return s.version }
 
-func (s *Server) readVersion(ctx context.Context) error {
-	var number string
-	err := s.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "SHOW server_version_num").Scan(&number)
-	})
-	if err != nil {
-		return fmt.Errorf("read the version: %w", err)
-	}
-	n, err := strconv.Atoi(number)
-	if err != nil {
-		return fmt.Errorf("read the version: %w", err)
-	}
-	s.version = n / 10000
-	return nil
-}
-
 // Log returns what the server has written to its log from the beginning, with all that its sessions
 // were told to log there. It ends the test where the log cannot be read, which is that of a server
 // given by its DSN.
@@ -102,49 +84,37 @@ func (s *Server) Log(t *testing.T) []byte {
 // database when the test ends, even if clients are still connected.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
-	name := "limiter_test_" + strings.ToLower(rand.Text())
-	dsn, err := databaseURL(s.booted.dsn, name)
+	config, err := pgx.ParseConfig(s.booted.dsn)
 	if err != nil {
 		t.Fatalf("dbtest: %v", err)
 	}
+	name := "limiter_test_" + strings.ToLower(rand.Text())
 	// Nobody can be connected to template0, so that CREATE DATABASE never fails on account of that.
-	if err := s.exec(t.Context(), `CREATE DATABASE `+name+` TEMPLATE template0`); err != nil {
+	if err := s.query(t.Context(), `CREATE DATABASE `+name+` TEMPLATE template0`); err != nil {
 		t.Fatalf("dbtest: create a database on %s: %v", s.name, err)
 	}
 	t.Cleanup(func() {
 		// The context of the test is over by now.
-		err := s.exec(context.WithoutCancel(t.Context()), `DROP DATABASE IF EXISTS `+name+` WITH (FORCE)`)
-		if err != nil {
+		if err := s.query(context.WithoutCancel(t.Context()), `DROP DATABASE IF EXISTS `+name+` WITH (FORCE)`); err != nil {
 			t.Errorf("dbtest: drop the database of this test on %s: %v", s.name, err)
 		}
 	})
-	return dsn
+	return daemon.URL(config.Host, config.Port, config.User, config.Password, name)
 }
 
-func (s *Server) exec(ctx context.Context, sql string) error {
+// query runs a statement, and reads its row if into is not empty. It has a connection of its own: a pool kept
+// between tests would look like a leak to tests that search for leaked goroutines.
+func (s *Server) query(ctx context.Context, sql string, into ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
-	return s.admin(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, sql)
-		return err
-	})
-}
-
-// admin runs f on a connection of its own: a pool kept between tests would look like a leak to
-// tests that search for leaked goroutines.
-func (s *Server) admin(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, s.booted.dsn)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(ctx, conn), conn.Close(ctx))
-}
-
-// databaseURL returns the DSN of another database on the server of dsn, always as a URL without TLS.
-func databaseURL(dsn, database string) (string, error) {
-	config, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return "", err
+	defer conn.Close(ctx)
+	if len(into) > 0 {
+		return conn.QueryRow(ctx, sql).Scan(into...)
 	}
-	return daemon.URL(config.Host, config.Port, config.User, config.Password, database), nil
+	_, err = conn.Exec(ctx, sql)
+	return err
 }

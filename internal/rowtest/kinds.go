@@ -11,64 +11,60 @@ import (
 
 // This file says what the tests of the SQL stores know of each kind of policy.
 
+func bucket(n int64, interval time.Duration) limiter.Policy {
+	return limiter.TokenBucket{Capacity: n, Refill: 1, Interval: interval}
+}
+
+func window(n int64, length time.Duration) limiter.Policy {
+	return limiter.FixedWindow{Limit: n, Window: length}
+}
+
+func counting(n int64, length time.Duration) limiter.Policy {
+	return limiter.FixedWindow{Limit: n, Window: length, CountRejected: true}
+}
+
+func sliding(n int64, length time.Duration) limiter.Policy {
+	return limiter.SlidingWindow{Limit: n, Window: length}
+}
+
+const day = 24 * time.Hour
+
+// lasting is a window of 30 years. The next one begins in 2029.
+const lasting = 262_980 * time.Hour
+
 // Lasting are policies of all kinds under which nothing comes back while a test runs. Their argument is
 // the limit.
 var Lasting = map[string]func(limit int64) limiter.Policy{
-	"bucket": func(n int64) limiter.Policy {
-		return limiter.TokenBucket{Capacity: n, Refill: 1, Interval: time.Hour}
-	},
-	// The next window of 30 years begins in 2029.
-	"window": func(n int64) limiter.Policy { return limiter.FixedWindow{Limit: n, Window: 262_980 * time.Hour} },
-	"counting-window": func(n int64) limiter.Policy {
-		return limiter.FixedWindow{Limit: n, Window: 262_980 * time.Hour, CountRejected: true}
-	},
-	"sliding": func(n int64) limiter.Policy { return limiter.SlidingWindow{Limit: n, Window: 262_980 * time.Hour} },
+	"bucket":          func(n int64) limiter.Policy { return bucket(n, time.Hour) },
+	"window":          func(n int64) limiter.Policy { return window(n, lasting) },
+	"counting-window": func(n int64) limiter.Policy { return counting(n, lasting) },
+	"sliding":         func(n int64) limiter.Policy { return sliding(n, lasting) },
 }
 
 // policies includes pairs with the same period and pairs with the same limit. The limits have room for
-// all takes of [RunMerged] together.
+// all takes of [RunMerged] together. A window of a day is as long as most days of a calendar.
 var policies = append([]limiter.Policy{
-	limiter.TokenBucket{Capacity: 6, Refill: 1, Interval: time.Second},
-	limiter.TokenBucket{Capacity: 6, Refill: 1, Interval: time.Hour},
-	limiter.TokenBucket{Capacity: 7, Refill: 1, Interval: time.Hour},
-	limiter.FixedWindow{Limit: 6, Window: time.Second},
-	limiter.FixedWindow{Limit: 6, Window: time.Hour},
-	limiter.FixedWindow{Limit: 7, Window: time.Hour},
-	limiter.FixedWindow{Limit: 6, Window: time.Second, CountRejected: true},
-	limiter.FixedWindow{Limit: 6, Window: time.Hour, CountRejected: true},
-	limiter.FixedWindow{Limit: 6, Window: 24 * time.Hour}, // as long as days
-	limiter.SlidingWindow{Limit: 6, Window: 16 * time.Second},
-	limiter.SlidingWindow{Limit: 6, Window: 16 * time.Hour},
-	limiter.SlidingWindow{Limit: 7, Window: 16 * time.Hour},
+	bucket(6, time.Second), bucket(6, time.Hour), bucket(7, time.Hour),
+	window(6, time.Second), window(6, time.Hour), window(7, time.Hour), window(6, day),
+	counting(6, time.Second), counting(6, time.Hour),
+	sliding(6, 16*time.Second), sliding(6, 16*time.Hour), sliding(7, 16*time.Hour),
 }, calendars...)
 
 // others are policies that a key of the kind may have had before.
 var others = map[limiter.PolicyKind][]limiter.Policy{
-	limiter.KindBucket: {
-		limiter.TokenBucket{Capacity: 6, Refill: 1, Interval: time.Second},
-		limiter.TokenBucket{Capacity: 6, Refill: 1, Interval: time.Hour},
-		limiter.TokenBucket{Capacity: 7, Refill: 1, Interval: time.Second},
-		limiter.TokenBucket{Capacity: 7, Refill: 1, Interval: time.Hour},
-	},
+	limiter.KindBucket:   {bucket(6, time.Second), bucket(6, time.Hour), bucket(7, time.Second), bucket(7, time.Hour)},
 	limiter.KindWindow:   otherWindows,
 	limiter.KindInFlight: inFlights,
 	limiter.KindSliding: {
-		limiter.SlidingWindow{Limit: 6, Window: 16 * time.Second},
-		limiter.SlidingWindow{Limit: 6, Window: 16 * time.Hour},
-		limiter.SlidingWindow{Limit: 7, Window: 16 * time.Second},
-		limiter.SlidingWindow{Limit: 7, Window: 16 * time.Hour},
-		limiter.SlidingWindow{Limit: 6, Window: 10 * time.Second},
+		sliding(6, 16*time.Second), sliding(6, 16*time.Hour), sliding(7, 16*time.Second), sliding(7, 16*time.Hour), sliding(6, 10*time.Second),
 	},
 }
 
 // mixedPolicies are those of [RunMixed].
 var mixedPolicies = []limiter.Policy{
-	limiter.TokenBucket{Capacity: 3, Refill: 1, Interval: time.Hour},
-	limiter.FixedWindow{Limit: 3, Window: time.Hour},
-	limiter.FixedWindow{Limit: 3, Window: time.Hour, CountRejected: true},
+	bucket(3, time.Hour), window(3, time.Hour), counting(3, time.Hour), sliding(3, time.Hour),
 	limiter.CalendarWindow{Limit: 3, Period: limiter.Day, Location: berlin},
 	limiter.InFlight{Limit: 2, Hold: time.Minute},
-	limiter.SlidingWindow{Limit: 3, Window: time.Hour},
 }
 
 // Used returns the cost that a row has taken, or how many leases it has, as of an instant.

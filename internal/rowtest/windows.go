@@ -31,12 +31,7 @@ var calendars = []limiter.Policy{
 // otherWindows are policies that a key may have had before. Some have windows as long as those of another one,
 // with the same edges or with others.
 var otherWindows = slices.Concat(calendars, []limiter.Policy{
-	limiter.FixedWindow{Limit: 6, Window: time.Second},
-	limiter.FixedWindow{Limit: 6, Window: time.Hour},
-	limiter.FixedWindow{Limit: 7, Window: time.Hour},
-	limiter.FixedWindow{Limit: 6, Window: 24 * time.Hour},
-	limiter.FixedWindow{Limit: 7, Window: 7 * 24 * time.Hour},
-	limiter.FixedWindow{Limit: 6, Window: 31 * 24 * time.Hour},
+	window(6, time.Second), window(6, time.Hour), window(7, time.Hour), window(6, day), window(7, 7*day), window(6, 31*day),
 	limiter.CalendarWindow{Limit: 6, Period: limiter.Day},
 	limiter.CalendarWindow{Limit: 6, Period: limiter.Month},
 	limiter.CalendarWindow{Limit: 6, Period: limiter.Year, Location: havana},

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/user"
-	"strconv"
 )
 
 // Account is a user of this machine.
@@ -27,15 +26,9 @@ func Unprivileged() (*Account, error) {
 			errs = append(errs, err)
 			continue
 		}
-		uid, err := strconv.Atoi(found.Uid)
-		if err != nil {
-			return nil, err
-		}
-		gid, err := strconv.Atoi(found.Gid)
-		if err != nil {
-			return nil, err
-		}
-		return &Account{uid, gid}, nil
+		var account Account
+		_, err = fmt.Sscan(found.Uid+" "+found.Gid, &account.UID, &account.GID)
+		return &account, err
 	}
 	return nil, fmt.Errorf("no account to run servers as: %w", errors.Join(errs...))
 }

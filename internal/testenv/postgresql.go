@@ -14,10 +14,7 @@ import (
 func PostgreSQL(ctx context.Context) (dir, major string, err error) {
 	newest := 0
 	// Debian and its relatives keep all but psql out of PATH.
-	candidates, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	if err != nil {
-		return "", "", err
-	}
+	candidates, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // the pattern is right
 	for _, initdb := range candidates {
 		bin := filepath.Dir(initdb)
 		if n, err := strconv.Atoi(filepath.Base(filepath.Dir(bin))); err == nil && n > newest {

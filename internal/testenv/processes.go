@@ -18,9 +18,7 @@ import (
 func Self(t testing.TB, env ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), env...)
 	return cmd
@@ -35,16 +33,10 @@ func StartTogether(t testing.TB, processes []*exec.Cmd, collect func(i int, out 
 	for i, cmd := range processes {
 		cmd.Stderr = &errs[i]
 		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		Must(t, err)
+		Must(t, cmd.Start())
 		ins[i], outs[i] = in, bufio.NewReader(out)
 	}
 	var ready, all sync.WaitGroup

@@ -26,6 +26,10 @@ const (
 )
 
 func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "figures: no report; name one")
+		os.Exit(2)
+	}
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
 		os.Exit(1)
@@ -47,10 +51,10 @@ func run(paths []string) error {
 			return err
 		}
 		changed, err := replace(file, string(text), block)
-		if err != nil {
-			return err
+		if err == nil {
+			err = os.WriteFile(file, []byte(changed), 0o644)
 		}
-		if err := os.WriteFile(file, []byte(changed), 0o644); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -58,9 +62,6 @@ func run(paths []string) error {
 }
 
 func read(paths []string) ([]campaign.Report, error) {
-	if len(paths) == 0 {
-		return nil, fmt.Errorf("no report; name one")
-	}
 	reports := make([]campaign.Report, len(paths))
 	for i, path := range paths {
 		text, err := os.ReadFile(path)
@@ -137,8 +138,7 @@ func blocksOf(reports []campaign.Report) (map[string]string, error) {
 }
 
 func table(rows []row, postgres, sqlite map[string]int64) string {
-	var b strings.Builder
-	b.WriteString("| | PostgreSQL | SQLite |\n|---|---:|---:|\n")
+	text := "| | PostgreSQL | SQLite |\n|---|---:|---:|\n"
 	cell := func(counts map[string]int64, what string) string {
 		if what == "" {
 			return ""
@@ -146,9 +146,9 @@ func table(rows []row, postgres, sqlite map[string]int64) string {
 		return english.Sprint(counts[what])
 	}
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.name, cell(postgres, r.postgres), cell(sqlite, r.sqlite))
+		text += fmt.Sprintf("| %s | %s | %s |\n", r.name, cell(postgres, r.postgres), cell(sqlite, r.sqlite))
 	}
-	return b.String()
+	return text
 }
 
 // lost tells what options that trade durability for speed have cost.
@@ -165,8 +165,8 @@ standby that lagged behind lost %d takes (failovers: %d).
 }
 
 func runs(reports []campaign.Report) string {
-	var b strings.Builder
-	b.WriteString("\n| tier | scenarios | commit | minutes | seed |\n|---|---|---|---:|---:|\n")
+	text := "\n| tier | scenarios | commit | minutes | seed |\n|---|---|---|---:|---:|\n"
+	var servers, drivers []string
 	for _, r := range reports {
 		var seconds float64
 		var names []string
@@ -177,12 +177,18 @@ func runs(reports []campaign.Report) string {
 		if len(names) > 3 {
 			names = []string{fmt.Sprintf("%d scenarios", len(names))}
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %.0f | %d |\n", r.Tier, strings.Join(names, ", "), r.Versions["limiter"], seconds/60, r.Seed)
+		text += fmt.Sprintf("| %s | %s | %s | %.0f | %d |\n", r.Tier, strings.Join(names, ", "), r.Versions["limiter"], seconds/60, r.Seed)
+		servers, drivers = add(servers, server(r.Versions["postgres"])), add(drivers, r.Versions["modernc.org/sqlite"])
 	}
-	fmt.Fprintf(&b, "\nVersions: %s; modernc.org/sqlite %s.\n",
-		strings.Join(distinct(reports, func(r campaign.Report) string { return server(r.Versions["postgres"]) }), ", "),
-		strings.Join(distinct(reports, func(r campaign.Report) string { return r.Versions["modernc.org/sqlite"] }), ", "))
-	return b.String()
+	return text + fmt.Sprintf("\nVersions: %s; modernc.org/sqlite %s.\n", strings.Join(servers, ", "), strings.Join(drivers, ", "))
+}
+
+// add appends s to a list that does not have it.
+func add(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
 }
 
 // server returns the name and the version in what postgres --version says.
@@ -204,13 +210,4 @@ func kills(reports []campaign.Report, word, what string) (n int64) {
 		}
 	}
 	return n
-}
-
-func distinct(reports []campaign.Report, of func(campaign.Report) string) (all []string) {
-	for _, r := range reports {
-		if s := of(r); !slices.Contains(all, s) {
-			all = append(all, s)
-		}
-	}
-	return all
 }

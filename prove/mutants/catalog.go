@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -34,46 +33,39 @@ type edit struct{ file, old, new string }
 // check is a test that finds a bug, and a part of its message. Any other failure does not count.
 type check struct{ pkg, run, says string }
 
-// parse reads a catalog. The README describes the format.
-func parse(text string) (bugs []bug, err error) {
-	for n, line := range strings.Split(text, "\n") {
+// parse reads a catalog. The README describes the format. A line in the wrong place makes it panic.
+func parse(text string) (bugs []bug) {
+	for line := range strings.SplitSeq(text, "\n") {
 		word, rest, _ := strings.Cut(line, " ")
 		if strings.HasPrefix(line, "-") || strings.HasPrefix(line, "+") {
 			word, rest = line[:1], line[1:]
 		}
-		switch {
-		case line == "" || word == "#":
-		case word == "==":
+		var b *bug
+		if word == "==" {
 			bugs = append(bugs, bug{name: rest})
-		case len(bugs) == 0 || !bugs[len(bugs)-1].set(word, rest):
-			return nil, fmt.Errorf("line %d of the catalog is unknown, or in the wrong place: %q", n+1, line)
+		} else if len(bugs) > 0 {
+			b = &bugs[len(bugs)-1]
+		}
+		switch word {
+		case "", "#", "==", "found:": // for readers
+		case "bug:":
+			b.what = rest
+		case "edit:":
+			b.edits = append(b.edits, edit{file: rest})
+		case "-":
+			b.edits[len(b.edits)-1].old += rest + "\n"
+		case "+":
+			b.edits[len(b.edits)-1].new += rest + "\n"
+		case "check:":
+			pkg, run, _ := strings.Cut(rest, " ")
+			b.checks = append(b.checks, check{pkg: pkg, run: run})
+		case "says:":
+			b.checks[len(b.checks)-1].says = rest
+		default:
+			panic("the catalog has the unknown line " + line)
 		}
 	}
-	return bugs, nil
-}
-
-// set sets what a line of the catalog says of the bug. It returns false if the line makes no sense here.
-func (b *bug) set(word, rest string) bool {
-	edits, checks := len(b.edits), len(b.checks)
-	switch {
-	case word == "bug:":
-		b.what = rest
-	case word == "found:": // for readers
-	case word == "edit:":
-		b.edits = append(b.edits, edit{file: rest})
-	case word == "check:":
-		pkg, run, _ := strings.Cut(rest, " ")
-		b.checks = append(b.checks, check{pkg: pkg, run: run})
-	case word == "says:" && checks > 0:
-		b.checks[checks-1].says = rest
-	case word == "-" && edits > 0:
-		b.edits[edits-1].old += rest + "\n"
-	case word == "+" && edits > 0:
-		b.edits[edits-1].new += rest + "\n"
-	default:
-		return false
-	}
-	return true
+	return bugs
 }
 
 // plant writes the changed files into dir, and returns their paths by those of the files that they
@@ -104,20 +96,12 @@ func (b *bug) plant(root, dir string) (replace map[string]string, err error) {
 }
 
 // plantCatalog plants the bugs of the catalog, and returns an error unless the tests find all of them.
-func plantCatalog(ctx context.Context, o options) error {
-	bugs, err := parse(catalogText)
-	if err != nil {
-		return err
-	}
-	wanted, err := regexp.Compile(o.names)
-	if err != nil {
-		return fmt.Errorf("-run: %w", err)
-	}
-	bugs = slices.DeleteFunc(bugs, func(b bug) bool { return !wanted.MatchString(b.name) })
+func plantCatalog(ctx context.Context) error {
+	bugs := slices.DeleteFunc(parse(catalogText), func(b bug) bool { return !match.MatchString(b.name) })
 	if len(bugs) == 0 {
-		return fmt.Errorf("no bug of the catalog matches %q; -list shows the names", o.names)
+		return fmt.Errorf("no bug of the catalog matches %q; -list shows the names", match)
 	}
-	if o.list {
+	if *list {
 		for _, b := range bugs {
 			fmt.Printf("%s: %s\n", b.name, b.what)
 		}
@@ -125,7 +109,7 @@ func plantCatalog(ctx context.Context, o options) error {
 	}
 	return inPlace(ctx, func(root, dir string, env []string) error {
 		var all errgroup.Group
-		all.SetLimit(max(1, o.jobs))
+		all.SetLimit(max(1, *jobs))
 		var missed atomic.Int64
 		for _, b := range bugs {
 			all.Go(func() error {

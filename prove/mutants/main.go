@@ -20,58 +20,39 @@ import (
 	"github.com/sqlimit/limiter/prove/mutants/trial"
 )
 
+var (
+	ofCatalog = flag.Bool("catalog", false, "plant the bugs of catalog.txt instead of generated mutants")
+	match     = regexp.MustCompile("")
+	tier      = flag.String("tier", "all", "which mutants: all, or ci (a sample)")
+	list      = flag.Bool("list", false, "list the mutants and plant none")
+	jobs      = flag.Int("jobs", 2, "how many to plant at a time")
+	pkgDir    = flag.String("package", "", "only mutants of this directory, as in internal/batch")
+	out       = flag.String("out", "", "write the results to this file")
+)
+
 func main() {
+	flag.TextVar(match, "run", match, "a regular expression: only mutants whose names match")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
+	plant := plantGenerated
+	if *ofCatalog {
+		plant = plantCatalog
+	}
+	err := plant(ctx)
 	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
-	var o options
-	flags.BoolVar(&o.catalog, "catalog", false, "plant the bugs of catalog.txt instead of generated mutants")
-	flags.StringVar(&o.names, "run", "", "a regular expression: only mutants whose names match")
-	flags.StringVar(&o.tier, "tier", "all", "which mutants: all, or ci (a sample)")
-	flags.BoolVar(&o.list, "list", false, "list the mutants and plant none")
-	flags.IntVar(&o.jobs, "jobs", 2, "how many to plant at a time")
-	flags.StringVar(&o.pkg, "package", "", "only mutants of this directory, as in internal/batch")
-	flags.StringVar(&o.hints, "hints", "", "earlier results: the test that killed a mutant then is tried first")
-	flags.BoolVar(&o.thorough, "thorough", false, "run all tests that reach a mutant, however long they take")
-	flags.BoolVar(&o.compare, "compare", false, "compare two files of results: OLD NEW")
-	flags.StringVar(&o.out, "out", "", "write the results to this file")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if o.compare {
-		if flags.NArg() != 2 {
-			return errors.New("-compare needs two files of results")
-		}
-		return trial.Compare(os.Stdout, flags.Arg(0), flags.Arg(1))
-	}
-	if o.tier != "ci" && o.tier != "all" {
-		return fmt.Errorf("-tier is %q; it must be ci or all", o.tier)
-	}
-	if o.catalog {
-		return plantCatalog(ctx, o)
-	}
-	return plantGenerated(ctx, o)
-}
-
-type options struct {
-	catalog, list, compare, thorough bool
-	names, tier, pkg, out, hints     string
-	jobs                             int
-}
-
 // survivors is the list of mutants that may survive, from the root of the repository.
 const survivors = "prove/mutants/survivors.tsv"
 
-// budget is how long tier ci may take.
-const budget = 2 * time.Minute
+const (
+	budget       = 2 * time.Minute // of tier ci
+	startTimeout = time.Minute     // of a server
+)
 
 // inPlace calls f with the root of the repository, a directory for what is made, and the environment
 // of tests, which has a PostgreSQL.
@@ -90,12 +71,18 @@ func inPlace(ctx context.Context, f func(root, dir string, env []string) error) 
 	if err := errors.Join(os.Chmod(dir, 0o711), os.Mkdir(temp, 0o700), os.Chmod(temp, 0o777|os.ModeSticky)); err != nil {
 		return err
 	}
-	env, stop, err := server(ctx, dir)
-	if err != nil {
-		return err
+	env := []string{"TMPDIR=" + temp}
+	if os.Getenv(trial.DSN) == "" { // one server for all checks: otherwise each would start its own
+		starting, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+		p, err := daemon.StartPostgres(starting, dir, "max_connections=400", "fsync=off", "full_page_writes=off")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.Stop()) }()
+		env = append(env, trial.DSN+"="+p.DSN)
 	}
-	defer func() { err = errors.Join(err, stop()) }()
-	return f(root, dir, append(env, "TMPDIR="+temp))
+	return f(root, dir, env)
 }
 
 // repository returns the root of the clone that this is run in.
@@ -114,36 +101,13 @@ func output(ctx context.Context, dir, program string, args ...string) (string, e
 	return strings.TrimSpace(string(out)), nil
 }
 
-// startTimeout is how long a server may take to be made and to start.
-const startTimeout = time.Minute
-
-// server starts a PostgreSQL of this machine in dir for all checks, unless the environment names
-// one. Otherwise each check would start its own. It returns what to add to the checks' environment.
-func server(ctx context.Context, dir string) (env []string, stop func() error, err error) {
-	if os.Getenv(trial.DSN) != "" {
-		return nil, func() error { return nil }, nil
+func plantGenerated(ctx context.Context) error {
+	if *tier != "ci" && *tier != "all" {
+		return fmt.Errorf("-tier is %q; it must be ci or all", *tier)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	p, err := daemon.StartPostgres(ctx, dir, "max_connections=400", "fsync=off", "full_page_writes=off")
-	if err != nil {
-		return nil, nil, err
-	}
-	return []string{trial.DSN + "=" + p.DSN}, p.Stop, nil
-}
-
-func plantGenerated(ctx context.Context, o options) error {
-	match, err := regexp.Compile(o.names)
-	if err != nil {
-		return fmt.Errorf("-run: %w", err)
-	}
-	c := &trial.Campaign{Plan: trial.Plan, Jobs: o.jobs, Package: o.pkg, Match: match, Out: os.Stdout, Thorough: o.thorough}
-	if o.hints != "" {
-		if c.Hints, err = trial.Read(o.hints); err != nil {
-			return err
-		}
-	}
-	if o.list {
+	c := &trial.Campaign{Plan: trial.Plan, Jobs: *jobs, Package: *pkgDir, Match: match, Out: os.Stdout, End: time.Now().Add(budget)}
+	if *list {
+		var err error
 		if c.Root, err = repository(ctx); err != nil {
 			return err
 		}
@@ -155,26 +119,22 @@ func plantGenerated(ctx context.Context, o options) error {
 		}
 		return err
 	}
-	began := time.Now()
-	return inPlace(ctx, func(root, dir string, env []string) error {
+	return inPlace(ctx, func(root, dir string, env []string) (err error) {
 		c.Root, c.Dir, c.Env = root, dir, env
-		known, err := trial.ReadKnown(filepath.Join(root, survivors))
-		if err != nil {
+		if c.Known, err = trial.ReadKnown(filepath.Join(root, survivors)); err != nil {
 			return err
 		}
-		if o.tier == "ci" {
-			head, err := output(ctx, root, "git", "rev-parse", "HEAD")
-			if err != nil {
+		if *tier == "ci" {
+			if c.Seed, err = output(ctx, root, "git", "rev-parse", "HEAD"); err != nil {
 				return err
 			}
-			return c.Sample(ctx, head, known, budget-time.Since(began))
 		}
 		results, err := c.Run(ctx)
-		if o.out != "" && len(results) > 0 {
-			err = errors.Join(err, trial.Write(o.out, results))
+		if *out != "" && len(results) > 0 {
+			err = errors.Join(err, trial.Write(*out, results))
 		}
-		if unknown := known.Unknown(results); len(unknown) > 0 {
-			err = errors.Join(err, fmt.Errorf("%d mutants survive that are not in %s", len(unknown), survivors))
+		if unknown := c.Known.Unknown(results); len(unknown) > 0 {
+			err = errors.Join(err, fmt.Errorf("%d mutants survive: add a test, or a line with a reason to %s", len(unknown), survivors))
 		}
 		return err
 	})

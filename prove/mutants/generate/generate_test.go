@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,178 +11,92 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-// small is a module with one place for each operator.
-const small = `package small
-
-import "errors"
-
-type number int
-
-var start = number(3)
-
-func boundary(a, b number) bool { return a < b }
-
-func operand(a, b number) number { return a/b + start }
-
-func both(a, b bool) bool { return a && b }
-
-func statement(list []int) (sum int) {
-	defer func() { sum++ }()
-	for _, n := range list {
-		if n == 9 {
-			continue
-		}
-		sum += n
-	}
-	go close(make(chan int))
-	return sum
+// small is a module with one place for each operator, and the mutants of each declaration. The last ones have
+// nothing to change, cannot be changed, or do not compile if they are changed.
+var small = map[string][]string{
+	"type number int":       nil,
+	"var start = number(3)": {"|constant|number(3)|number(3) + 1"},
+	"func boundary(a, b number) bool { return a < b }": {"boundary|boundary|a < b|a <= b"},
+	"func operand(a, b number) number { return a/b + start }": {
+		"operand|operand|a/b + start|a/b - start", "operand|operand|a/b + start|a * b + start",
+	},
+	"func both(a, b bool) bool { return a && b }": {
+		"both|operand|a && b|a || b", "both|condition|a && b|a", "both|condition|a && b|b",
+	},
+	"func deferred() (sum int) { defer func() { sum++ }(); return sum }": {
+		"deferred|statement|defer func() { sum++ }()|", "deferred|operand|sum++|sum--", "deferred|statement|sum++|",
+	},
+	"func loop(list []int) (sum int) { for _, n := range list { if n == 9 { continue }; sum += n }; return sum }": {
+		"loop|condition|if n == 9|if true", "loop|condition|if n == 9|if false", "loop|constant|n == 9|n == 9 + 1",
+		"loop|statement|continue|", "loop|operand|sum += n|sum -= n", "loop|statement|sum += n|",
+	},
+	"func spawn() { go close(make(chan int)) }": {"spawn|statement|go close(make(chan int))|"},
+	`func branch(a int) string { switch { case a > 5: return "more" }; return "less" }`: {
+		"branch|condition|if a > 5|if true", "branch|condition|if a > 5|if false",
+		"branch|boundary|a > 5|a >= 5", "branch|constant|a > 5|a > 5 + 1",
+	},
+	`func name(x string) string { switch x { case "y": return "none" }; return "less" }`: {`name|constant|"y"|"y" + "?"`},
+	"func arguments(a, b int) (int, error) { return min(a, b), check(a, b) }": {
+		"arguments|min and max|min(a, b)|max(a, b)", "arguments|min and max|min(a, b)|a", "arguments|min and max|min(a, b)|b",
+		"arguments|error|return check(a, b)|return nil", "arguments|arguments|check(a, b)|check(b, a)",
+	},
+	"func check(a, b int) error { if err := other(b, a); err != nil { return err }; return nil }": {
+		"check|arguments|other(b, a)|other(a, b)", "check|condition|if err != nil|if true", "check|condition|if err != nil|if false",
+		"check|error|return err|return nil",
+	},
+	`func other(int, int) error { return errors.New("other") }`: {`other|error|return errors.New("other")|return nil`},
+	"func shadowed(number int) bool { return other(number, number) == nil }": {
+		"shadowed|boundary|other(number, number) == nil|other(number, number) != nil",
+	},
+	"func hidden(number int) bool { return added(1, 2) == 3 }": {"hidden|boundary|added(1, 2) == 3|added(1, 2) != 3"},
+	"func added(a, b number) number { return a + b }":          {"added|operand|a + b|a - b"},
+	`func recovers() (r any) { defer func() { r = recover() }(); panic("here") }`: {
+		"recovers|statement|defer func() { r = recover() }()|", "recovers|statement|r = recover()|",
+	},
+	"const limit = 5": nil,
+	`var table = [limit]string{limit - 1: "last"}`: nil,
+	"func capacity(n int) []string { return make([]string, 0, n+limit) }": {
+		"capacity|constant|make([]string, 0, n+limit)|make([]string, 0 + 1, n+limit)",
+	},
+	"func largest() uint8 { return 255 }": nil,
 }
 
-func branch(a int) string {
-	switch {
-	case a > 5:
-		return "more"
-	}
-	switch name := "x"; name {
-	case "y":
-		return "none"
-	}
-	return "less"
-}
-
-func arguments(a, b int) (int, error) { return min(a, b), check(a, b) }
-
-func check(a, b int) error {
-	if err := other(b, a); err != nil {
-		return err
-	}
-	return nil
-}
-
-func other(int, int) error { return errors.New("other") }
-
-// What follows has nothing to change, cannot be changed, or does not compile if it is changed.
-
-const limit = 5
-
-var table = [limit]string{limit - 1: "last"}
-
-func recovers() (r any) {
-	defer func() { r = recover() }()
-	panic("here")
-}
-
-func capacity(n int) []string { return make([]string, 0, n+limit) }
-
-func shadowed(number int) bool { return other(number, number) == nil }
-
-func largest() uint8 { return 255 }
-
-func hidden(number int) bool { return added(1, 2) == 3 }
-
-func added(a, b number) number { return a + b }
-`
-
-func module(t *testing.T, files map[string]string) string {
+// identities returns those of the mutants of some declarations, without the file.
+func identities(t *testing.T, declarations ...string) []string {
 	t.Helper()
-	t.Setenv("GOWORK", "off")
-	t.Setenv("GOFLAGS", "-buildvcs=false")
 	dir := t.TempDir()
-	files["go.mod"] = "module example.com/small\n\ngo 1.26.0\n"
-	for name, text := range files {
-		testenv.Must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
-		testenv.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
-	}
-	return dir
-}
-
-func identities(t *testing.T, files map[string]string) []string {
-	t.Helper()
-	r, err := Packages(t.Context(), module(t, files), []string{"."})
+	text := "package small\n\nimport \"errors\"\n\n" + strings.Join(declarations, "\n\n")
+	testenv.Must(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/small\n\ngo 1.26.0\n"), 0o644))
+	testenv.Must(t, os.WriteFile(filepath.Join(dir, "small.go"), []byte(text), 0o644))
+	r, err := Packages(t.Context(), dir, []string{"."})
 	testenv.Must(t, err)
 	var list []string
 	for _, m := range r.Mutants {
-		list = append(list, m.Identity())
+		_, id, _ := strings.Cut(m.Identity(), "\t")
+		list = append(list, strings.ReplaceAll(id, "\t", "|"))
 	}
+	slices.Sort(list)
 	return list
 }
 
 func TestOperators(t *testing.T) {
-	want := []string{
-		"|constant|number(3)|number(3) + 1",
-		"boundary|boundary|a < b|a <= b",
-		"operand|operand|a/b + start|a/b - start",
-		"operand|operand|a/b + start|a * b + start",
-		"both|operand|a && b|a || b",
-		"both|condition|a && b|a",
-		"both|condition|a && b|b",
-		"statement|statement|defer func() { sum++ }()|",
-		"statement|operand|sum++|sum--",
-		"statement|statement|sum++|",
-		"statement|condition|if n == 9|if true",
-		"statement|condition|if n == 9|if false",
-		"statement|constant|n == 9|n == 9 + 1",
-		"statement|statement|continue|",
-		"statement|operand|sum += n|sum -= n",
-		"statement|statement|sum += n|",
-		"statement|statement|go close(make(chan int))|",
-		"branch|condition|if a > 5|if true",
-		"branch|condition|if a > 5|if false",
-		"branch|boundary|a > 5|a >= 5",
-		"branch|constant|a > 5|a > 5 + 1",
-		`branch|constant|"y"|"y" + "?"`,
-		"arguments|min and max|min(a, b)|max(a, b)",
-		"arguments|min and max|min(a, b)|a",
-		"arguments|min and max|min(a, b)|b",
-		"arguments|error|return check(a, b)|return nil",
-		"arguments|arguments|check(a, b)|check(b, a)",
-		"check|arguments|other(b, a)|other(a, b)",
-		"check|condition|if err != nil|if true",
-		"check|condition|if err != nil|if false",
-		"check|error|return err|return nil",
-		`other|error|return errors.New("other")|return nil`,
-		"recovers|statement|defer func() { r = recover() }()|",
-		"recovers|statement|r = recover()|",
-		"capacity|constant|make([]string, 0, n+limit)|make([]string, 0 + 1, n+limit)",
-		"shadowed|boundary|other(number, number) == nil|other(number, number) != nil",
-		"hidden|boundary|added(1, 2) == 3|added(1, 2) != 3",
-		"added|operand|a + b|a - b",
-	}
-	got := map[string]bool{}
-	for _, id := range identities(t, map[string]string{"small.go": small}) {
-		fields := strings.Split(id, "\t")
-		got[strings.Join(fields[1:5], "|")] = true
-	}
-	for _, w := range want {
-		if !got[w] {
-			t.Errorf("no mutant %s", w)
-		}
-		delete(got, w)
-	}
-	for id := range got {
-		t.Errorf("the mutant %s is not expected", id)
-	}
-}
-
-func TestIdentities(t *testing.T) {
-	before := identities(t, map[string]string{"small.go": small})
-	head, rest, _ := strings.Cut(small, "func boundary")
-	moved := head + "// More lines.\n\nfunc another(a, b int) bool { return a > b }\n\nfunc boundary" + rest
-	after := identities(t, map[string]string{"small.go": moved})
-	for _, id := range before {
-		if !slices.Contains(after, id) {
-			t.Errorf("when lines are added elsewhere, this identity is lost: %s", id)
+	t.Setenv("GOWORK", "off")
+	t.Setenv("GOFLAGS", "-buildvcs=false")
+	declarations := slices.Sorted(maps.Keys(small))
+	var want []string
+	for _, ids := range small {
+		for _, id := range ids {
+			want = append(want, id+"|1")
 		}
 	}
-	if len(after) != len(before)+1 {
-		t.Errorf("with one more comparison there are %d mutants, want %d", len(after), len(before)+1)
+	slices.Sort(want)
+	got := identities(t, declarations...)
+	if diff := slices.DeleteFunc(slices.Concat(got, want), func(id string) bool { return slices.Contains(got, id) == slices.Contains(want, id) }); len(diff) > 0 || len(got) != len(want) {
+		t.Errorf("%d mutants, want %d; these are only in one of the lists:\n%s", len(got), len(want), strings.Join(diff, "\n"))
 	}
-	seen := map[string]bool{}
-	for _, id := range after {
-		if seen[id] {
-			t.Errorf("two mutants have the identity %s", id)
-		}
-		seen[id] = true
+	more := identities(t, append(declarations, "", "// More lines.", "func another(a, b int) bool { return a > b }")...)
+	if with := append(got, "another|boundary|a > b|a >= b|1"); !slices.Equal(more, slices.Sorted(slices.Values(with))) {
+		t.Errorf("when lines are added elsewhere, the identities are\n%s\nwant\n%s", strings.Join(more, "\n"), strings.Join(with, "\n"))
 	}
 }
 

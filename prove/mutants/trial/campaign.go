@@ -2,11 +2,14 @@ package trial
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,17 +30,16 @@ type Campaign struct {
 	Package string   // if it is not empty, only mutants of this directory
 	Match   *regexp.Regexp
 	Out     io.Writer
-	Hints   map[string]Line // earlier results: what killed a mutant then is tried first
-	// Thorough is whether to run all tests that reach a mutant, however long they take.
-	Thorough bool
 
-	made     *generate.Result
-	overlay  string // the file that names the changed files
-	programs map[string]*program
-	suites   map[Suite]*suite
-	cleaner  cleaner
-	failing  []string // tests that fail on the code as it is, or are too slow
-	mu       sync.Mutex
+	Seed  string    // if it is not empty, only a sample that it chooses
+	End   time.Time // of the sample
+	Known Known     // which packages may be in the sample, and which mutants are not
+
+	made    *generate.Result
+	overlay string // the file that names the changed files
+	suites  map[Suite]*suite
+	failing []string // tests that fail on the code as it is, or are too slow
+	mu      sync.Mutex
 }
 
 // Mutants makes the mutants and returns those that are wanted, by target.
@@ -55,23 +57,30 @@ func (c *Campaign) Mutants(ctx context.Context) (wanted map[string][]*generate.M
 	return wanted, nil
 }
 
-// Run tries all mutants that are wanted. If ctx ends, it returns what it has.
+// Run tries all mutants that are wanted, or a sample. If ctx ends, it returns what it has.
 func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 	wanted, err := c.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, target := range c.Plan {
-		mutants := wanted[target.Dir]
-		if len(mutants) == 0 {
-			continue
+	targets := slices.DeleteFunc(slices.Clone(c.Plan), func(t Target) bool { return len(wanted[t.Dir]) == 0 })
+	if c.Seed != "" {
+		if targets = c.sample(targets, wanted); len(targets) == 0 {
+			return nil, errors.New("no mutant to sample: the list of known survivors has no such package")
 		}
+	}
+	for i, target := range targets {
+		share := time.Until(c.End) / time.Duration(len(targets)-i)
+		mutants, end := wanted[target.Dir], time.Now().Add(share)
 		suites, err := c.prepare(ctx, target)
 		if err != nil {
 			return results, err
 		}
+		if c.Seed != "" { // what the quick tests do not reach is not sampled
+			mutants = slices.DeleteFunc(mutants, func(m *generate.Mutant) bool { return suites[0].tests[0].reaches[m.Site] == 0 })
+		}
 		began := time.Now()
-		done, err := c.tryAll(ctx, suites, mutants)
+		done, err := c.tryAll(ctx, suites, mutants, end)
 		results = append(results, done...)
 		c.sum(target.Dir, done, time.Since(began))
 		if err != nil {
@@ -84,16 +93,34 @@ func (c *Campaign) Run(ctx context.Context) (results []Result, err error) {
 	return results, nil
 }
 
+// sampledTargets is how many packages a sample is taken from.
+const sampledTargets = 3
+
+// sample chooses some listed packages, and the order of their mutants that are not known. The same seed chooses the
+// same ones in the same order.
+func (c *Campaign) sample(targets []Target, wanted map[string][]*generate.Mutant) []Target {
+	fmt.Fprintf(c.Out, "the sample of %s\n", c.Seed)
+	targets = slices.DeleteFunc(targets, func(t Target) bool { return !c.Known.lists(t.Dir) })
+	order(targets, c.Seed, func(t Target) string { return t.Dir })
+	targets = targets[:min(sampledTargets, len(targets))]
+	for _, t := range targets {
+		wanted[t.Dir] = slices.DeleteFunc(wanted[t.Dir], func(m *generate.Mutant) bool { _, ok := c.Known[m.Identity()]; return ok })
+		order(wanted[t.Dir], c.Seed, (*generate.Mutant).Identity)
+	}
+	return targets
+}
+
+// order sorts a list by a hash of the seed and each name.
+func order[T any](list []T, seed string, name func(T) string) {
+	digest := func(e T) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(seed+"\n"+name(e)))) }
+	slices.SortFunc(list, func(a, b T) int { return strings.Compare(digest(a), digest(b)) })
+}
+
 func (c *Campaign) begin(ctx context.Context) (wanted map[string][]*generate.Mutant, err error) {
 	if wanted, err = c.Mutants(ctx); err != nil {
 		return nil, err
 	}
-	c.suites, c.programs = map[Suite]*suite{}, map[string]*program{}
-	for _, variable := range c.Env {
-		if dsn, ok := strings.CutPrefix(variable, DSN+"="); ok {
-			c.cleaner.dsn = dsn
-		}
-	}
+	c.suites = map[Suite]*suite{}
 	replace := map[string]string{}
 	for name, text := range c.made.Files {
 		file := filepath.Join(c.Root, name)
@@ -108,6 +135,9 @@ func (c *Campaign) begin(ctx context.Context) (wanted map[string][]*generate.Mut
 
 // prepare builds the tests of a target and records what each of them reaches.
 func (c *Campaign) prepare(ctx context.Context, target Target) (suites []*suite, err error) {
+	if c.Seed != "" {
+		return c.quick(ctx, target)
+	}
 	for _, which := range target.Suites {
 		if c.suites[which] == nil {
 			began := time.Now()
@@ -116,10 +146,7 @@ func (c *Campaign) prepare(ctx context.Context, target Target) (suites []*suite,
 				return nil, err
 			}
 			built := time.Since(began)
-			err = c.each(ctx, len(s.tests), func(i int) error {
-				return c.record(ctx, s.program, s.tests[i], []string{s.tests[i].name}, c.made.Sites)
-			})
-			if err != nil {
+			if err := c.each(ctx, len(s.tests), func(i int) error { return c.record(ctx, s.pkg, s.tests[i]) }); err != nil {
 				return nil, err
 			}
 			c.suites[which] = s
@@ -140,29 +167,46 @@ func (c *Campaign) tell(s *suite, built, recorded time.Duration) {
 			total += t.took
 		case skipped, useless:
 		default:
-			c.failing = append(c.failing, s.program.pkg+" "+t.name)
-			fmt.Fprintf(c.Out, "not used: %s %s: %s\n", s.program.pkg, t.name, t.bad)
+			c.failing = append(c.failing, s.pkg+" "+t.name)
+			fmt.Fprintf(c.Out, "not used: %s %s: %s\n", s.pkg, t.name, t.bad)
 		}
 	}
 	fmt.Fprintf(c.Out, "%s: %d of %d tests are used, %.0f s; built in %.0f s, recorded in %.0f s\n",
-		s.program.pkg, used, len(s.tests), total.Seconds(), built.Seconds(), recorded.Seconds())
+		s.pkg, used, len(s.tests), total.Seconds(), built.Seconds(), recorded.Seconds())
 }
 
-func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*generate.Mutant) (results []Result, err error) {
-	err = c.each(ctx, len(mutants), func(i int) error {
-		r, err := c.try(ctx, suites, mutants[i])
-		if err != nil {
-			return err
+// together is how many mutants are tried until databases are dropped that stopped tests leave behind. Without that
+// they would fill the disk.
+const together = 100
+
+// tryAll tries mutants. A sample ends when its time is over.
+func (c *Campaign) tryAll(ctx context.Context, suites []*suite, mutants []*generate.Mutant, end time.Time) (results []Result, err error) {
+	over := func() bool { return c.Seed != "" && time.Now().After(end) }
+	for some := range slices.Chunk(mutants, together) {
+		if over() {
+			break
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		results = append(results, r)
-		if r.Outcome != Killed {
-			fmt.Fprintln(c.Out, r)
+		err = c.each(ctx, len(some), func(i int) error {
+			if over() {
+				return nil
+			}
+			r, err := c.try(ctx, suites, some[i], end)
+			if err != nil {
+				return err
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			results = append(results, r)
+			if r.Outcome != Killed {
+				fmt.Fprintln(c.Out, r)
+			}
+			return nil
+		})
+		if err = errors.Join(err, c.clean(ctx)); err != nil {
+			return results, err
 		}
-		return c.cleaner.clean(ctx)
-	})
-	return results, err
+	}
+	return results, nil
 }
 
 // each calls f for 0 to n-1, several at a time, up to the first error.
@@ -185,51 +229,32 @@ func (c *Campaign) sum(dir string, results []Result, took time.Duration) {
 	for _, r := range results {
 		counts[r.Outcome]++
 	}
-	fmt.Fprintf(c.Out, "%s: %d mutants: %d killed, %d survived, %d by chance, %d not reached; %.0f s\n", dir, len(results),
-		counts[Killed], counts[Survived], counts[ByChance], counts[NotReached], took.Seconds())
+	fmt.Fprintf(c.Out, "%s: %d mutants: %d killed, %d survived, %d by chance, %d not reached, %d undecided; %.0f s\n", dir, len(results),
+		counts[Killed], counts[Survived], counts[ByChance], counts[NotReached], counts[Undecided], took.Seconds())
 }
 
 // DSN is the variable in which the tests look for a server; see package internal/dbtest.
 const DSN = "LIMITER_TEST_POSTGRES_DSN"
 
-// cleaner drops the databases that stopped tests leave behind. Without it they would fill the disk.
-type cleaner struct {
-	dsn  string
-	seen map[string]bool // databases that were there the last time
-	last time.Time
-}
-
-// A database that is there two times was left behind: no run takes as long as the time between.
-const cleanEvery = 5 * time.Minute
-
-func (c *cleaner) clean(ctx context.Context) error {
-	if c.dsn == "" || time.Since(c.last) < cleanEvery {
+// clean drops all databases of tests, if the server is that of the campaign. No test runs meanwhile.
+func (c *Campaign) clean(ctx context.Context) error {
+	i := slices.IndexFunc(c.Env, func(variable string) bool { return strings.HasPrefix(variable, DSN+"=") })
+	if i < 0 {
 		return nil
 	}
-	c.last = time.Now()
-	conn, err := pgx.Connect(ctx, c.dsn)
+	conn, err := pgx.Connect(ctx, strings.TrimPrefix(c.Env[i], DSN+"="))
 	if err != nil {
 		return err
 	}
 	defer conn.Close(ctx)
-	rows, err := conn.Query(ctx, `SELECT datname::text FROM pg_database WHERE datname LIKE 'limiter\_test\_%'`)
+	rows, err := conn.Query(ctx, `SELECT format('DROP DATABASE %I WITH (FORCE)', datname) FROM pg_database WHERE datname LIKE 'limiter\_test\_%'`)
 	if err != nil {
 		return err
 	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
+	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, drop := range statements {
+		_, failed := conn.Exec(ctx, drop)
+		err = errors.Join(err, failed)
 	}
-	there := map[string]bool{}
-	for _, name := range names {
-		if c.seen[name] {
-			if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
-				return err
-			}
-			continue
-		}
-		there[name] = true
-	}
-	c.seen = there
-	return nil
+	return err
 }

@@ -18,7 +18,8 @@ type Suite struct {
 }
 
 // documents matches the root's tests of documents and workflows.
-const documents = "^Test(Readme|Prose|Docs|Workflows)"
+const documents = "^Test(Snippets|TheGuides|Speeds|Pages|TheRecipe|TheReadme|Tables|PlainSentences|NamesOf|Prose|Links|Markdown|" +
+	"Comments|Workflow|ListsOf)"
 
 // onStores matches the tests of a store that need what the packages below it do.
 const onStores = "OnAnyRow|^TestRows|Meet|BusyKey|AllowAll|GrantExactly|Stats|Leave|TimeLimit|Locked|Sweep"

@@ -2,7 +2,6 @@ package trial
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -23,9 +22,6 @@ func Text(results []Result) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// Line is a line of such a table.
-type Line struct{ Outcome, Test string }
-
 // Write writes results to a file.
 func Write(file string, results []Result) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -34,82 +30,34 @@ func Write(file string, results []Result) error {
 	return os.WriteFile(file, []byte(Text(results)), 0o644)
 }
 
-// Read reads a table. Its keys are identities.
-func Read(file string) (map[string]Line, error) {
-	lines := map[string]Line{}
-	return lines, read(file, 2, func(id string, more []string) { lines[id] = Line{more[0], more[1]} })
-}
-
-// read calls f for each line of a file with an identity and the columns that follow it. Empty lines, and
-// lines that begin with #, mean nothing.
-func read(file string, columns int, f func(id string, more []string)) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	for i, line := range strings.Split(string(text), "\n") {
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		fields := strings.Split(line, "\t")
-		if len(fields) != identityColumns+columns {
-			return fmt.Errorf("line %d of %s has %d columns, want %d", i+1, file, len(fields), identityColumns+columns)
-		}
-		f(strings.Join(fields[:identityColumns], "\t"), fields[identityColumns:])
-	}
-	return nil
-}
-
-// Compare prints which mutants were killed in an old table and are not in a new one. It fails if
-// there is any. It also counts the mutants that only one of the tables has.
-func Compare(w io.Writer, before, after string) error {
-	was, err := Read(before)
-	if err != nil {
-		return err
-	}
-	is, err := Read(after)
-	if err != nil {
-		return err
-	}
-	var lost []string
-	gone, killed := 0, 0
-	for id, old := range was {
-		now, ok := is[id]
-		switch {
-		case !ok:
-			gone++
-		case old.Outcome == Killed && now.Outcome != Killed:
-			lost = append(lost, fmt.Sprintf("%s\n    was killed by %s, now: %s", id, old.Test, now.Outcome))
-		case old.Outcome != Killed && now.Outcome == Killed:
-			killed++
-		}
-	}
-	slices.Sort(lost)
-	for _, l := range lost {
-		fmt.Fprintln(w, l)
-	}
-	fmt.Fprintf(w, "%d mutants are killed no longer, %d are killed now; %d are gone, %d are new\n",
-		len(lost), killed, gone, len(is)-(len(was)-gone))
-	if len(lost) > 0 {
-		return fmt.Errorf("%d mutants that were killed before are not killed now", len(lost))
-	}
-	return nil
-}
-
 // Known is the mutants that may survive, by their identities, and why.
 type Known map[string]string
 
 // ReadKnown reads a list of mutants that may survive: an identity in each line, and in one more
 // column the reason. Empty lines, and lines that begin with #, mean nothing.
 func ReadKnown(file string) (Known, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
 	known := Known{}
-	return known, read(file, 1, func(id string, more []string) { known[id] = more[0] })
+	for i, line := range strings.Split(string(text), "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if n := strings.Count(line, "\t"); n != identityColumns {
+			return nil, fmt.Errorf("line %d of %s has %d columns, want %d", i+1, file, n+1, identityColumns+1)
+		}
+		reason := strings.LastIndexByte(line, '\t')
+		known[line[:reason]] = line[reason+1:]
+	}
+	return known, nil
 }
 
-// Unknown returns the results that are not killed and not known, of packages and SQL files that are listed.
+// Unknown returns the results that are decided, not killed and not known, of packages and SQL files that are listed.
 func (k Known) Unknown(results []Result) (unknown []Result) {
 	for _, r := range results {
-		if _, ok := k[r.Mutant.Identity()]; !ok && r.Outcome != Killed && k.lists(r.Mutant.Dir, r.Mutant.File) {
+		if _, ok := k[r.Mutant.Identity()]; !ok && r.Outcome != Killed && r.Outcome != Undecided && k.lists(r.Mutant.Dir, r.Mutant.File) {
 			unknown = append(unknown, r)
 		}
 	}

@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -32,7 +31,7 @@ type verdict struct {
 }
 
 // run runs tests of a program one time, up to the first that fails. An error means that it could not.
-func (c *Campaign) run(ctx context.Context, p *program, tests []string, mutant int, reached string, limit time.Duration) (verdict, error) {
+func (c *Campaign) run(ctx context.Context, pkg string, tests []*test, mutant int, reached string, limit time.Duration) (verdict, error) {
 	temp, err := os.MkdirTemp(c.Dir, "run")
 	if err != nil {
 		return verdict{}, err
@@ -43,12 +42,12 @@ func (c *Campaign) run(ctx context.Context, p *program, tests []string, mutant i
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit+unwind)
 	defer cancel()
-	cmd := exec.CommandContext(bounded, "sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$@"`, memoryLimit), "sh", p.path,
+	cmd := exec.CommandContext(bounded, "sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$@"`, memoryLimit), "sh", c.program(pkg),
 		"-test.run="+pattern(tests), "-test.v", "-test.count=1", "-test.failfast", "-test.timeout="+limit.String())
-	cmd.Dir = filepath.Join(c.Root, p.pkg)
+	cmd.Dir = filepath.Join(c.Root, pkg)
 	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp, fmt.Sprintf("%s=%d", generate.Chosen, mutant), generate.Reached+"="+reached)
-	var out watcher
+	var out tail
 	cmd.Stdout, cmd.Stderr = &out, &out
 	// The tests' own children end with them.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -57,7 +56,7 @@ func (c *Campaign) run(ctx context.Context, p *program, tests []string, mutant i
 	cmd.WaitDelay = unwind
 	began := time.Now()
 	err = cmd.Run()
-	v := verdict{took: time.Since(began), test: cmp.Or(out.failed, out.running), output: string(out.tail)}
+	v := verdict{took: time.Since(began), test: out.test(), output: string(out[max(0, len(out)-kept):])}
 	if cmd.Process != nil {
 		_ = kill() // what is left of the group
 	}
@@ -65,7 +64,7 @@ func (c *Campaign) run(ctx context.Context, p *program, tests []string, mutant i
 	switch {
 	case ctx.Err() != nil:
 		return v, ctx.Err()
-	case bounded.Err() != nil || out.timedOut:
+	case bounded.Err() != nil || timedOut.Match(out):
 		v.failed, v.timedOut = true, true
 	case errors.As(err, &exit):
 		v.failed = true
@@ -75,54 +74,44 @@ func (c *Campaign) run(ctx context.Context, p *program, tests []string, mutant i
 	return v, nil
 }
 
-func pattern(tests []string) string {
-	quoted := make([]string, len(tests))
+func pattern(tests []*test) string {
+	names := make([]string, len(tests))
 	for i, t := range tests {
-		quoted[i] = regexp.QuoteMeta(t)
+		names[i] = t.run
 	}
-	return "^(" + strings.Join(quoted, "|") + ")$"
+	return "^(" + strings.Join(names, "|") + ")$"
 }
 
-// watcher reads what a test program prints. It keeps only the end.
-type watcher struct {
-	line, tail      []byte
-	failed, running string
-	timedOut        bool
-}
-
-// kept is how much of the output a watcher keeps.
+// kept is how much of the output a verdict keeps. The rest of a tail is for the lines that tell what a test does.
 const kept = 8 << 10
 
-func (w *watcher) Write(b []byte) (int, error) {
-	w.line = append(w.line, b...)
-	for {
-		line, rest, whole := bytes.Cut(w.line, []byte("\n"))
-		if !whole {
-			break
-		}
-		w.read(line)
-		w.line = rest
-	}
-	w.line = w.line[:min(len(w.line), 1000)]
-	w.tail = append(w.tail, b...)
-	if len(w.tail) > 2*kept {
-		w.tail = append([]byte(nil), w.tail[len(w.tail)-kept:]...)
+// tail keeps the end of what is written to it.
+type tail []byte
+
+func (t *tail) Write(b []byte) (int, error) {
+	*t = append(*t, b...)
+	if len(*t) > 200*kept {
+		*t = slices.Clone((*t)[len(*t)-100*kept:])
 	}
 	return len(b), nil
 }
 
-// status matches a line that tells what a test does, and has the name of the test without its subtests.
-var status = regexp.MustCompile(`^\s*(=== RUN|=== CONT|--- FAIL:)\s+([^\s/]+)`)
+// These match lines that tell what a test does, and have its name without its subtests.
+var (
+	running  = regexp.MustCompile(`(?m)^\s*=== (?:RUN|CONT)\s+([^\s/]+)`)
+	failed   = regexp.MustCompile(`(?m)^\s*--- FAIL:\s+([^\s/]+)`)
+	timedOut = regexp.MustCompile(`(?m)^\s*panic: test timed out after `)
+)
 
-func (w *watcher) read(line []byte) {
-	if m := status.FindSubmatch(line); m != nil {
-		if string(m[1]) != "--- FAIL:" {
-			w.running = string(m[2])
-		} else if w.failed == "" {
-			w.failed = string(m[2])
-		}
+// test returns the first test that failed, or else the last that ran.
+func (t tail) test() string {
+	if m := failed.FindSubmatch(t); m != nil {
+		return string(m[1])
 	}
-	w.timedOut = w.timedOut || bytes.HasPrefix(bytes.TrimSpace(line), []byte("panic: test timed out after "))
+	if all := running.FindAllSubmatch(t, -1); len(all) > 0 {
+		return string(all[len(all)-1][1])
+	}
+	return ""
 }
 
 // The outcomes of a mutant.
@@ -131,6 +120,7 @@ const (
 	Survived   = "survived"
 	ByChance   = "by chance"   // a test failed once and passed once, and no other failed twice
 	NotReached = "not reached" // no test runs the code that it changes
+	Undecided  = "undecided"   // the time of a sample was over before all tests had run
 )
 
 // Result is what came of a mutant.
@@ -140,79 +130,59 @@ type Result struct {
 	Test    string // what killed it, as in "./memory TestStore"
 }
 
-// try runs the tests that reach a mutant, until one fails twice. The hint is the test that killed it
-// the last time.
-func (c *Campaign) try(ctx context.Context, suites []*suite, m *generate.Mutant) (Result, error) {
+// try runs the tests that reach a mutant, until one fails twice.
+func (c *Campaign) try(ctx context.Context, suites []*suite, m *generate.Mutant, end time.Time) (Result, error) {
 	result := Result{Mutant: m, Outcome: NotReached}
-	hint := strings.TrimSuffix(c.Hints[m.Identity()].Test, timeout)
-	type run struct {
-		suite *suite
-		tests []*test
-	}
-	var runs []run
 	for _, s := range suites {
-		for _, t := range s.tests {
-			if hint == s.program.pkg+" "+t.name && t.bad == "" {
-				runs = append(runs, run{s, []*test{t}})
+		for _, tests := range groups(s.reaching(m.Site)) {
+			if c.Seed != "" && time.Now().Add(taken(tests)).After(end) {
+				result.Outcome = Undecided
+				return result, nil
 			}
-		}
-	}
-	for _, s := range suites {
-		for _, tests := range groups(s.reaching(m.Site, c.Thorough)) {
-			result.Outcome = Survived
-			runs = append(runs, run{s, tests})
-		}
-	}
-	for _, r := range runs {
-		test, certain, err := c.kills(ctx, r.suite, r.tests, m)
-		if err != nil {
-			return result, err
-		}
-		if test == "" {
-			continue
-		}
-		result.Outcome, result.Test = ByChance, r.suite.program.pkg+" "+test
-		if certain {
-			result.Outcome = Killed
-			return result, nil
+			if result.Outcome == NotReached {
+				result.Outcome = Survived
+			}
+			test, certain, err := c.kills(ctx, s.pkg, tests, m)
+			if err != nil {
+				return result, err
+			}
+			if test != "" {
+				result.Outcome, result.Test = ByChance, s.pkg+" "+test
+			}
+			if certain {
+				result.Outcome = Killed
+				return result, nil
+			}
 		}
 	}
 	return result, nil
 }
 
-// timeout follows the name of a test that did not end.
-const timeout = " (timeout)"
-
 // kills runs tests on a mutant. If one fails, it runs that one again, and then all of them if it
-// passes alone.
-func (c *Campaign) kills(ctx context.Context, s *suite, run []*test, m *generate.Mutant) (by string, certain bool, err error) {
-	first, err := c.run(ctx, s.program, names(run), m.ID, "", limit(run))
+// passes alone. In a sample a failure counts at once.
+func (c *Campaign) kills(ctx context.Context, pkg string, run []*test, m *generate.Mutant) (by string, certain bool, err error) {
+	first, err := c.run(ctx, pkg, run, m.ID, "", limit(run))
 	if err != nil || !first.failed {
 		return "", false, err
 	}
-	if first.test == "" {
-		first.test = "(start)"
-	}
+	by = cmp.Or(first.test, "(start)")
 	if first.timedOut {
-		return first.test + timeout, true, nil
+		return by + " (timeout)", true, nil
 	}
-	alone := run
-	if i := slices.IndexFunc(run, func(t *test) bool { return t.name == first.test }); i >= 0 {
-		alone = run[i : i+1]
+	if c.Seed != "" {
+		return by, true, nil
 	}
-	for _, again := range [][]*test{alone, run} {
-		second, err := c.run(ctx, s.program, names(again), m.ID, "", limit(again))
-		if err != nil {
-			return "", false, err
-		}
-		if second.failed {
-			return first.test, true, nil
-		}
-		if len(alone) == len(run) {
-			break
+	again := [][]*test{run}
+	if i := slices.IndexFunc(run, func(t *test) bool { return t.name == by }); i >= 0 && len(run) > 1 {
+		again = [][]*test{run[i : i+1], run}
+	}
+	for _, tests := range again {
+		second, err := c.run(ctx, pkg, tests, m.ID, "", limit(tests))
+		if err != nil || second.failed {
+			return by, err == nil, err
 		}
 	}
-	return first.test, false, nil
+	return by, false, nil
 }
 
 // String is one line for people.

@@ -16,12 +16,6 @@ import (
 	"time"
 )
 
-// program is the test program of one package. It has all mutants in it.
-type program struct {
-	pkg  string // from the root of the repository: "./memory"
-	path string
-}
-
 // WriteOverlay writes the file for -overlay, which names changed files by those that they replace.
 func WriteOverlay(dir string, replace map[string]string) (file string, err error) {
 	list, err := json.Marshal(map[string]any{"Replace": replace})
@@ -32,74 +26,101 @@ func WriteOverlay(dir string, replace map[string]string) (file string, err error
 	return file, os.WriteFile(file, list, 0o600)
 }
 
-// program builds the test program of a package, once.
-func (c *Campaign) program(ctx context.Context, pkg string) (*program, error) {
-	if p := c.programs[pkg]; p != nil {
-		return p, nil
-	}
-	name := strings.NewReplacer("/", "-", ".", "").Replace(pkg)
-	p := &program{pkg: pkg, path: filepath.Join(c.Dir, "root"+name+".test")}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", c.overlay, "-o", p.path, pkg)
-	cmd.Dir = c.Root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("go test -c %s: %w\n%s", pkg, err, out)
-	}
-	c.programs[pkg] = p
-	return p, nil
+// program returns the path of the test program of a package. It has all mutants in it.
+func (c *Campaign) program(pkg string) string {
+	return filepath.Join(c.Dir, "root"+strings.NewReplacer("/", "-", ".", "").Replace(pkg)+".test")
 }
 
+// suite is tests of one package.
 type suite struct {
-	program  *program
-	tests    []*test
-	selected []string // the names, if all of them run together as one test
+	pkg   string // from the root of the repository: "./memory"
+	tests []*test
 }
 
-// test is a test on the code as it is.
+// test is a test, or several that run as one, on the code as it is.
 type test struct {
 	name    string
+	run     string // matches its name
 	took    time.Duration
-	reaches []byte // by site
+	reaches []byte // by site; nil: all
 	bad     string // why it is not used
 }
 
 // longest is how long a test may take by itself on the code as it is. Slower ones are not used.
 const longest = time.Minute
 
+// suite builds the test program, once, and lists its tests.
 func (c *Campaign) suite(ctx context.Context, which Suite) (*suite, error) {
-	p, err := c.program(ctx, which.Package)
-	if err != nil {
-		return nil, err
+	pkg, program := which.Package, c.program(which.Package)
+	if _, missing := os.Stat(program); missing != nil {
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", c.overlay, "-o", program, pkg)
+		cmd.Dir = c.Root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("go test -c %s: %w\n%s", pkg, err, out)
+		}
 	}
-	cmd := exec.CommandContext(ctx, p.path, "-test.list=.")
-	cmd.Dir, cmd.Env = filepath.Join(c.Root, p.pkg), append(os.Environ(), c.Env...)
+	cmd := exec.CommandContext(ctx, program, "-test.list=^(Test|Example|Fuzz)")
+	cmd.Dir, cmd.Env = filepath.Join(c.Root, pkg), append(os.Environ(), c.Env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return nil, fmt.Errorf("list the tests of %s: %w\n%s", p.pkg, err, out)
+		return nil, fmt.Errorf("list the tests of %s: %w\n%s", pkg, err, out)
 	}
 	only, skip := regexp.MustCompile(which.Only), regexp.MustCompile(which.Skip)
-	s := &suite{program: p}
+	s := &suite{pkg: pkg}
 	for _, name := range strings.Fields(string(out)) {
-		isTest := strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Example") || strings.HasPrefix(name, "Fuzz")
-		if isTest && only.MatchString(name) && (which.Skip == "" || !skip.MatchString(name)) {
-			s.tests = append(s.tests, &test{name: name})
+		if only.MatchString(name) && (which.Skip == "" || !skip.MatchString(name)) {
+			s.tests = append(s.tests, &test{name: name, run: name})
 		}
 	}
 	if len(s.tests) == 0 {
-		return nil, fmt.Errorf("%s has no test that matches %q", p.pkg, which.Only)
+		return nil, fmt.Errorf("%s has no test that matches %q", pkg, which.Only)
 	}
 	return s, nil
 }
 
-// record runs a test, or some as one, on the code as it is, and notes what it reaches. A test may fail
+// quick returns the quick tests of a target, with what they reach, and then all of its tests. Each suite runs as
+// one test.
+func (c *Campaign) quick(ctx context.Context, target Target) (suites []*suite, err error) {
+	match, err := regexp.Compile(target.Quick)
+	if err != nil {
+		return nil, err
+	}
+	for i, which := range target.Suites {
+		s, err := c.suite(ctx, which)
+		if err != nil {
+			return nil, err
+		}
+		var all, quick []string
+		for _, t := range s.tests {
+			if all = append(all, t.run); match.MatchString(t.run) {
+				quick = append(quick, t.run)
+			}
+		}
+		if i == 0 {
+			t := &test{name: "selected", run: strings.Join(quick, "|")}
+			if err := c.record(ctx, s.pkg, t); err != nil {
+				return nil, err
+			}
+			if t.bad != "" {
+				return nil, fmt.Errorf("%s %s: %s", s.pkg, t.run, t.bad)
+			}
+			suites = append(suites, &suite{s.pkg, []*test{t}})
+		}
+		suites = append(suites, &suite{s.pkg, []*test{{name: "all", run: strings.Join(all, "|"), took: which.Takes}}})
+	}
+	return suites, nil
+}
+
+// record runs a test on the code as it is, and notes what it reaches. A test may fail
 // because an SQL text that is recorded has one more comment: then it runs again without.
-func (c *Campaign) record(ctx context.Context, p *program, t *test, run []string, sites int) error {
-	file := filepath.Join(c.Dir, "reached-"+strings.ReplaceAll(p.pkg, "/", "-")+"-"+t.name)
+func (c *Campaign) record(ctx context.Context, pkg string, t *test) error {
+	file := filepath.Join(c.Dir, "reached-"+strings.ReplaceAll(pkg, "/", "-")+"-"+t.name)
 	defer os.Remove(file)
-	if err := os.WriteFile(file, make([]byte, sites), 0o666); err != nil {
+	if err := os.WriteFile(file, make([]byte, c.made.Sites), 0o666); err != nil {
 		return err
 	}
 	for _, reached := range []string{file, ""} {
-		v, err := c.run(ctx, p, run, 0, reached, 3*longest)
+		v, err := c.run(ctx, pkg, []*test{t}, 0, reached, 3*longest)
 		if err != nil {
 			return err
 		}
@@ -137,13 +158,13 @@ const (
 )
 
 // reaching returns the tests that reach a site, fastest first, as far as there is time for them.
-func (s *suite) reaching(site int, thorough bool) []*test {
+func (s *suite) reaching(site int) []*test {
 	var tests []*test
 	var total time.Duration
 	for _, t := range s.tests {
 		if t.bad == "" {
 			total += t.took
-			if t.reaches[site] != 0 {
+			if t.reaches == nil || t.reaches[site] != 0 {
 				tests = append(tests, t)
 			}
 		}
@@ -151,7 +172,7 @@ func (s *suite) reaching(site int, thorough bool) []*test {
 	slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(a.took, b.took) })
 	left := max(leastTime, total/10)
 	for i, t := range tests {
-		if left -= t.took; left < 0 && i >= leastTests && !thorough {
+		if left -= t.took; left < 0 && i >= leastTests {
 			return tests[:i]
 		}
 	}
@@ -174,17 +195,12 @@ func groups(tests []*test) (runs [][]*test) {
 
 // limit is how long a run may take: three times what it takes on the code as it is, at least 10 s.
 func limit(tests []*test) time.Duration {
-	total := time.Duration(0)
+	return max(10*time.Second, 3*taken(tests))
+}
+
+func taken(tests []*test) (total time.Duration) {
 	for _, t := range tests {
 		total += t.took
 	}
-	return max(10*time.Second, 3*total)
-}
-
-func names(tests []*test) []string {
-	list := make([]string, len(tests))
-	for i, t := range tests {
-		list[i] = t.name
-	}
-	return list
+	return total
 }
