@@ -27,17 +27,14 @@ const (
 	interval     = 10 * time.Millisecond
 )
 
-type busySample struct {
-	others      load.Measurement
-	decided     float64 // calls of the busy key a second that were decided
-	opened      int64   // requests of either that FailOpen let pass
-	busyErrors  int64
-	otherErrors int64
-	connections int64
+// busyCounts are sums over the rounds of an operation.
+type busyCounts struct {
+	decided     atomic.Int64 // calls of the busy key
+	opened      atomic.Int64 // requests of either that FailOpen let pass
+	busyErrors  atomic.Int64
+	otherErrors atomic.Int64
+	connections int64 // at most, in a round
 }
-
-// busyTurn is an operation in a round, and the first operation just before it.
-type busyTurn struct{ own, merged busySample }
 
 // measureBusyKey measures what many callers of one key cost the callers of other keys. Each operation takes
 // turns with the first one: takes of a plain token bucket, which merge.
@@ -45,7 +42,7 @@ func measureBusyKey(ctx context.Context, b *backends) (sections []section, err e
 	defer catch(&err)
 	s := section{
 		title: "Callers of a busy key",
-		about: fmt.Sprintf("%d callers on %d keys, %d others on %d keys, each of which asks every %v. Medians of the rounds. A pool of 0 is a SQLite file.",
+		about: fmt.Sprintf("%d callers on %d keys, %d others on %d keys, each of which asks every %v. Times are medians of the rounds. A pool of 0 is a SQLite file.",
 			b.busyCallers, b.busyKeys, otherCallers, otherKeys, interval),
 		columns: []string{"busy key", "pool", "others' p50", "of it beside merged", "others' p99", "busy decisions/s", "passed by FailOpen", "connections", "errors, busy", "errors, others"},
 		text:    1,
@@ -55,16 +52,23 @@ func measureBusyKey(ctx context.Context, b *backends) (sections []section, err e
 			if !b.run.MatchString("busykey/" + op.name) {
 				continue
 			}
-			turns := make([]busyTurn, b.rounds)
-			for round := range turns {
-				t := &turns[round]
-				t.merged = b.busyRound(ctx, pool, operations[0])
-				t.own = t.merged
+			var merged, own series // of the others
+			counts, ofMerged := new(busyCounts), new(busyCounts)
+			for range b.rounds {
+				merged.add(b.busyRound(ctx, pool, operations[0], ofMerged), nil)
 				if i > 0 {
-					t.own = b.busyRound(ctx, pool, op)
+					own.add(b.busyRound(ctx, pool, op, counts), nil)
 				}
 			}
-			s.row(append([]string{op.name, strconv.Itoa(pool)}, busyCells(turns)...)...)
+			if i == 0 {
+				own, counts = merged, ofMerged
+			}
+			middle := func(figure func(*load.Measurement) float64) string {
+				return stats.Duration(time.Duration(stats.SpreadBy(own.rounds, figure).Median))
+			}
+			s.row(op.name, strconv.Itoa(pool), middle(median), stats.TwoDigits(own.ratio(&merged, median).Median), middle(p99),
+				stats.Thousands(float64(counts.decided.Load())/b.length.Seconds()/float64(b.rounds)),
+				fmt.Sprint(counts.opened.Load()), fmt.Sprint(counts.connections), fmt.Sprint(counts.busyErrors.Load()), fmt.Sprint(counts.otherErrors.Load()))
 			b.progress("busykey, a pool of %d: %s", pool, op.name)
 		}
 	}
@@ -72,23 +76,6 @@ func measureBusyKey(ctx context.Context, b *backends) (sections []section, err e
 		return nil, nil
 	}
 	return []section{s}, nil
-}
-
-func busyCells(turns []busyTurn) []string {
-	middle := func(of func(*busyTurn) float64) float64 { return stats.SpreadBy(turns, of).Median }
-	duration := func(of func(*load.Measurement) float64) string {
-		return stats.Duration(time.Duration(middle(func(t *busyTurn) float64 { return of(&t.own.others) })))
-	}
-	var sum busySample
-	for _, t := range turns {
-		sum.opened, sum.busyErrors, sum.otherErrors = sum.opened+t.own.opened, sum.busyErrors+t.own.busyErrors, sum.otherErrors+t.own.otherErrors
-		sum.connections = max(sum.connections, t.own.connections)
-	}
-	return []string{
-		duration(median), stats.TwoDigits(middle(func(t *busyTurn) float64 { return median(&t.own.others) / median(&t.merged.others) })), duration(p99),
-		stats.Thousands(middle(func(t *busyTurn) float64 { return t.own.decided })),
-		fmt.Sprint(sum.opened), fmt.Sprint(sum.connections), fmt.Sprint(sum.busyErrors), fmt.Sprint(sum.otherErrors),
-	}
 }
 
 // busyStore returns an empty Store of its own for a round, and how many connections it has made.
@@ -110,7 +97,8 @@ func (b *backends) busyStore(ctx context.Context, connections int) (store limite
 	return try(postgres.New(pool, postgres.WithSchema(schema))), func() int64 { return pool.Stat().NewConnsCount() }, closeAll
 }
 
-func (b *backends) busyRound(ctx context.Context, connections int, op operation) (s busySample) {
+// busyRound returns how long the others waited, and adds to the counts.
+func (b *backends) busyRound(ctx context.Context, connections int, op operation, sum *busyCounts) (waited load.Measurement) {
 	store, made, closeAll := b.busyStore(ctx, connections)
 	defer closeAll()
 	call := op.make(store, b.busyKey)
@@ -119,7 +107,6 @@ func (b *backends) busyRound(ctx context.Context, connections int, op operation)
 		try(other.Allow(ctx, fmt.Sprint(i)))
 	}
 	var counting atomic.Bool
-	var decided, opened, busyErrors, otherErrors atomic.Int64
 	count := func(res limiter.Result, err error, decided, errs *atomic.Int64) {
 		switch {
 		case !counting.Load():
@@ -128,33 +115,32 @@ func (b *backends) busyRound(ctx context.Context, connections int, op operation)
 				b.progress("%s: the first error: %v", op.name, err)
 			}
 		case res.Source == limiter.SourcePolicy:
-			opened.Add(1)
+			sum.opened.Add(1)
 		default:
 			decided.Add(1)
 		}
 	}
 	busy := load.Load{Ask: func(ctx context.Context, _ int) error {
 		res, err := call(context.WithoutCancel(ctx))
-		count(res, err, &decided, &busyErrors)
+		count(res, err, &sum.decided, &sum.busyErrors)
 		return nil
 	}}
 	others := load.Load{Every: interval, Ask: func(ctx context.Context, _ int) error {
 		res, err := other.Allow(context.WithoutCancel(ctx), fmt.Sprint(rand.N(otherKeys)))
-		count(res, err, new(atomic.Int64), &otherErrors)
+		count(res, err, new(atomic.Int64), &sum.otherErrors)
 		return nil
 	}}
 	_, err := busy.While(ctx, b.busyCallers, b.warm(), func(ctx context.Context) (err error) {
 		counting.Store(true)
-		s.others, err = others.Run(ctx, otherCallers, 0, b.length)
+		waited, err = others.Run(ctx, otherCallers, 0, b.length)
 		counting.Store(false)
 		return err
 	})
 	if !errors.Is(err, load.ErrNone) { // the calls that were in flight tell enough
 		must(err)
 	}
-	s.decided = float64(decided.Load()) / b.length.Seconds()
-	s.opened, s.busyErrors, s.otherErrors, s.connections = opened.Load(), busyErrors.Load(), otherErrors.Load(), made()
-	return s
+	sum.connections = max(sum.connections, made())
+	return waited
 }
 
 func (o options) busyKey() string { return fmt.Sprint("busy", rand.IntN(o.busyKeys)) }

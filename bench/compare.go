@@ -24,7 +24,8 @@ func compareContenders(ctx context.Context, b *backends) ([]section, error) {
 	if ctx.Err() != nil {
 		return nil, err
 	}
-	return append(tables(groups), ratios(groups)...), errors.Join(err, plot(b.out, groups))
+	plot(b.out, groups)
+	return append(tables(groups), ratios(groups)...), err
 }
 
 type runner struct {

@@ -28,7 +28,7 @@ var colors = []string{"#8db8d8", "#3f7fb5", "#123f66", "#061c30"}
 const gray = "#b0b0b0"
 
 // plot draws two plots a scenario, because decisions in the process are on another scale.
-func plot(dir string, groups []group) error {
+func plot(dir string, groups []group) {
 	for _, sc := range scenarios {
 		for suffix, inside := range map[string]bool{"": false, "-process": true} {
 			var shown [][]testCase
@@ -39,13 +39,10 @@ func plot(dir string, groups []group) error {
 				}
 			}
 			if text := drawing(sc.name+": "+sc.about, shown); text != "" {
-				if err := os.WriteFile(filepath.Join(dir, sc.name+suffix+".svg"), []byte(text), 0o644); err != nil {
-					return err
-				}
+				must(os.WriteFile(filepath.Join(dir, sc.name+suffix+".svg"), []byte(text), 0o644))
 			}
 		}
 	}
-	return nil
 }
 
 // drawing returns a plot of the cases of some contenders, or nothing if none of them is a limiter. A

@@ -140,39 +140,34 @@ func (c *Campaign) prepare(ctx context.Context, target Target) (suites []*suite,
 	}
 	for _, which := range target.Suites {
 		if c.suites[which] == nil {
-			began := time.Now()
 			s, err := c.suite(ctx, which)
 			if err != nil {
 				return nil, err
 			}
-			built := time.Since(began)
 			if err := c.each(ctx, len(s.tests), func(i int) error { return c.record(ctx, s.pkg, s.tests[i]) }); err != nil {
 				return nil, err
 			}
 			c.suites[which] = s
-			c.tell(s, built, time.Since(began)-built)
+			c.tell(s)
 		}
 		suites = append(suites, c.suites[which])
 	}
 	return suites, nil
 }
 
-func (c *Campaign) tell(s *suite, built, recorded time.Duration) {
+func (c *Campaign) tell(s *suite) {
 	used := 0
-	var total time.Duration
 	for _, t := range s.tests {
 		switch t.bad {
 		case "":
 			used++
-			total += t.took
 		case skipped, useless:
 		default:
 			c.failing = append(c.failing, s.pkg+" "+t.name)
 			fmt.Fprintf(c.Out, "not used: %s %s: %s\n", s.pkg, t.name, t.bad)
 		}
 	}
-	fmt.Fprintf(c.Out, "%s: %d of %d tests are used, %.0f s; built in %.0f s, recorded in %.0f s\n",
-		s.pkg, used, len(s.tests), total.Seconds(), built.Seconds(), recorded.Seconds())
+	fmt.Fprintf(c.Out, "%s: %d of %d tests are used\n", s.pkg, used, len(s.tests))
 }
 
 // together is how many mutants are tried until databases are dropped that stopped tests leave behind. Without that
