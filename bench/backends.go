@@ -33,9 +33,10 @@ type backends struct {
 	temp   string // directory of temporary servers and files
 	prefix string // of every key and name, so that runs do not meet
 
-	pg    *database
-	rdb   *redis.Client
-	stops []func() error
+	pg      *database
+	rdb     *redis.Client
+	servers [][2]string // names, and what the figures depend on
+	stops   []func() error
 }
 
 func newBackends(o options) *backends {
@@ -96,6 +97,11 @@ func (b *backends) startPostgres(ctx context.Context) {
 	}
 	b.pg = &database{newPool(ctx, dsn, b.pool), dsn, b.prefix}
 	b.atClose(b.pg.close)
+	var about string
+	must(b.pg.QueryRow(ctx, `SELECT format('%s; synchronous_commit = %s, fsync = %s, shared_buffers = %s; a pool of %s connections',
+		current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),
+		current_setting('shared_buffers'), $1::int)`, b.pool).Scan(&about))
+	b.servers = append(b.servers, [2]string{"PostgreSQL", about})
 }
 
 func newPool(ctx context.Context, dsn string, connections int) *pgxpool.Pool {
@@ -163,7 +169,9 @@ func (b *backends) startRedis(ctx context.Context) {
 	const patience = 30 * time.Second
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: redisPoolSize, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience})
 	b.atClose(client.Close)
-	must(client.Ping(ctx).Err())
+	info := client.InfoMap(ctx, "server")
+	must(info.Err())
+	b.servers = append(b.servers, [2]string{"Redis", fmt.Sprintf("%s; a pool of %d connections", info.Item("Server", "redis_version"), redisPoolSize)})
 	if b.redis != "" {
 		b.atClose(func() error { return removeKeys(client, b.prefix) })
 	}

@@ -41,7 +41,7 @@ func TestPlan(t *testing.T) {
 	}
 	var got []string
 	for _, g := range o.plan() {
-		for _, c := range g {
+		for _, c := range g.cases {
 			got = append(got, c.scenario.name+" "+c.contender.name)
 		}
 	}
@@ -102,7 +102,7 @@ func TestWrongDecisionsFail(t *testing.T) {
 func example() []group {
 	groups := options{run: regexp.MustCompile("(many|hot)/(ours-postgres$|upsert|throttled$|ours-memory)"), callers: []int{64}}.plan()
 	for _, g := range groups {
-		for _, c := range g {
+		for _, c := range g.cases {
 			for round := range 2 {
 				m := load.Measurement{Rate: 1000 * float64(round+1), Latencies: []time.Duration{time.Millisecond}}
 				var err error

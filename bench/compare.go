@@ -42,8 +42,8 @@ func (r *runner) measure(ctx context.Context, groups []group) error {
 	var errs []error
 	for round := range r.rounds {
 		for _, g := range groups {
-			for _, i := range rand.New(rand.NewPCG(uint64(round), uint64(len(g)))).Perm(len(g)) {
-				c := g[i]
+			for _, i := range rand.New(rand.NewPCG(uint64(round), uint64(len(g.cases)))).Perm(len(g.cases)) {
+				c := g.cases[i]
 				if c.err != nil {
 					continue
 				}
@@ -134,7 +134,7 @@ func tables(groups []group) (list []section) {
 
 func casesOf(groups []group, sc scenario, contender string) (list []testCase) {
 	for _, g := range groups {
-		for _, c := range g {
+		for _, c := range g.cases {
 			if c.scenario.name == sc.name && c.contender.name == contender {
 				list = append(list, c)
 			}
@@ -168,13 +168,12 @@ func ratios(groups []group) []section {
 		title: "Ratios", about: "The rate of limiter divided by the rate of another in the same round: median (lowest to highest).",
 		columns: []string{"scenario", "callers"}, text: 1,
 	}
-	shown := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.callers() == 0 })
-	for _, g := range shown {
-		s.row(g[0].scenario.name, strconv.Itoa(g.callers()))
+	for _, g := range groups {
+		s.row(g.scenario.name, strconv.Itoa(g.callers))
 	}
 	for _, c := range comparisons {
 		var column []string
-		for _, g := range shown {
+		for _, g := range groups {
 			column = append(column, c.text(groups, g))
 		}
 		if strings.Join(column, "") != "" {
@@ -193,9 +192,9 @@ func ratios(groups []group) []section {
 // text returns a comparison in a group, or nothing if one of the two was not measured.
 func (c comparison) text(groups []group, in group) string {
 	find := func(name string) *series {
-		for _, c := range casesOf(groups, in[0].scenario, name) {
+		for _, c := range casesOf(groups, in.scenario, name) {
 			// The ceiling is measured once a scenario, in the first of its groups.
-			if (c.callers == in.callers() || c.contender.rows > 0) && c.measured() {
+			if (c.callers == in.callers || c.contender.rows > 0) && c.measured() {
 				return c.series
 			}
 		}

@@ -127,9 +127,12 @@ type counters struct {
 	table, primaryKey           int64 // bytes
 }
 
-// hotShare returns how many of the updates since earlier were HOT.
+// hotShare returns how many of the updates since earlier were HOT, with the digits that tell it from all.
 func (c counters) hotShare(earlier counters) string {
-	return percent(c.hot-earlier.hot, c.updates-earlier.updates)
+	if c.updates == earlier.updates {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %%", 100*float64(c.hot-earlier.hot)/float64(c.updates-earlier.updates))
 }
 
 // counters closes the table's pool, for a session reports its last counts when it ends, and makes

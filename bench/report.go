@@ -124,14 +124,6 @@ func (s *series) ratio(other *series, figure func(*load.Measurement) float64) st
 	return stats.SpreadOf(values)
 }
 
-// percent returns a share with the digits that tell it from all.
-func percent(part, all int64) string {
-	if all == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f %%", 100*float64(part)/float64(all))
-}
-
 func bytesText(n int64) string {
 	v, units := float64(n), []string{"B", "kB", "MB", "GB"}
 	for v >= 999.5 && len(units) > 1 {
@@ -153,39 +145,18 @@ func describe(ctx context.Context, b *backends) string {
 	_, _ = fmt.Sscanf(field("/proc/meminfo", "MemTotal"), "%f kB", &memory) // 0 if it is unknown
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")                  // empty on another system
 	var list strings.Builder
-	for _, item := range [][2]string{
+	for _, item := range slices.Concat([][2]string{
 		{"Machine", fmt.Sprintf("%d × %s, %.0f GiB of memory; callers and servers share it", runtime.NumCPU(), field("/proc/cpuinfo", "model name"), memory/(1<<20))},
 		{"System", strings.TrimSpace(strings.Trim(field("/etc/os-release", "PRETTY_NAME"), `"`) + ", Linux " + string(kernel))},
 		{"Files", output(ctx, "findmnt", "--noheadings", "--output=FSTYPE", "--target="+b.temp)},
 		{"Go", runtime.Version()},
 		{"limiter", output(ctx, "git", "describe", "--always", "--dirty", "--tags")},
-		{"PostgreSQL", b.describePostgres(ctx)},
-		{"Redis", b.describeRedis(ctx)},
-		{"Modules", modules()},
-	} {
+	}, b.servers, [][2]string{{"Modules", modules()}}) {
 		if item[1] != "" {
 			fmt.Fprintf(&list, "- %s: %s\n", item[0], item[1])
 		}
 	}
 	return list.String()
-}
-
-func (b *backends) describePostgres(ctx context.Context) (text string) {
-	if b.pg == nil {
-		return ""
-	}
-	_ = b.pg.QueryRow(ctx, `SELECT format('%s; synchronous_commit = %s, fsync = %s, shared_buffers = %s; a pool of %s connections',
-		current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),
-		current_setting('shared_buffers'), $1::int)`, b.pg.Config().MaxConns).Scan(&text) // empty if it fails
-	return text
-}
-
-func (b *backends) describeRedis(ctx context.Context) string {
-	if b.rdb == nil {
-		return ""
-	}
-	version := b.rdb.InfoMap(ctx, "server").Item("Server", "redis_version") // empty if it fails
-	return fmt.Sprintf("%s; a pool of %d connections", version, redisPoolSize)
 }
 
 func modules() string {

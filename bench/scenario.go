@@ -154,16 +154,10 @@ type testCase struct {
 
 // group is what is compared with each other: the cases with one scenario and number of callers, which
 // are measured one directly after another.
-type group []testCase
-
-// callers returns the number of callers of a group, 0 if it has only contenders with rows.
-func (g group) callers() int {
-	for _, c := range g {
-		if c.contender.rows == 0 {
-			return c.callers
-		}
-	}
-	return 0
+type group struct {
+	scenario scenario
+	callers  int
+	cases    []testCase
 }
 
 // plan returns the groups that the options choose, in the order of the tables. A contender with rows comes
@@ -175,21 +169,18 @@ func (o options) plan() (groups []group) {
 			if len(o.callers) > 0 && !slices.Contains(o.callers, callers) {
 				continue
 			}
-			var g group
+			g := group{scenario: sc, callers: callers}
 			for _, c := range contenders {
 				switch {
-				case !o.run.MatchString(sc.name + "/" + c.name):
-				case !sc.has(c):
+				case !o.run.MatchString(sc.name+"/"+c.name) || !sc.has(c) || c.rows > 0 && rowsDone:
 				case c.rows > 0:
-					if !rowsDone {
-						g = append(g, testCase{sc, batchers, c, &series{}})
-					}
+					g.cases = append(g.cases, testCase{sc, batchers, c, &series{}})
 				case c.callers == nil || slices.Contains(c.callers, callers):
-					g = append(g, testCase{sc, callers, c, &series{}})
+					g.cases = append(g.cases, testCase{sc, callers, c, &series{}})
 				}
 			}
 			rowsDone = true
-			if len(g) > 0 {
+			if len(g.cases) > 0 {
 				groups = append(groups, g)
 			}
 		}

@@ -85,14 +85,7 @@ func (p *Pooler) answersTwice(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	if _, err := conn.PgConn().Exec(ctx, "BEGIN").ReadAll(); err != nil {
-		return err
-	}
-	if err := daemon.Answers(ctx, p.DSN()); err != nil {
-		return err
-	}
-	_, err = conn.PgConn().Exec(ctx, "COMMIT").ReadAll()
-	return err
+	return pgx.BeginFunc(ctx, conn, func(pgx.Tx) error { return daemon.Answers(ctx, p.DSN()) })
 }
 
 // Pgpool starts the Pgpool-II of this machine in front of the database of dsn, and returns the DSN of

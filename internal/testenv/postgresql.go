@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 )
 
 // PostgreSQL returns the directory with the programs of the newest PostgreSQL on this host, and its
@@ -34,10 +34,9 @@ func PostgreSQL(ctx context.Context) (dir, major string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("%s --version: %w", initdb, err)
 	}
-	fields := strings.Fields(string(out))
-	if len(fields) < 3 {
+	version := regexp.MustCompile(`\) (\d+)`).FindSubmatch(out)
+	if version == nil {
 		return "", "", fmt.Errorf("%s --version printed %q", initdb, out)
 	}
-	major, _, _ = strings.Cut(fields[2], ".")
-	return filepath.Dir(initdb), major, nil
+	return filepath.Dir(initdb), string(version[1]), nil
 }

@@ -133,9 +133,7 @@ func TestTextOperators(t *testing.T) {
 		},
 		"marks stay": {
 			"SELECT /* columns */, /* lock_timeout */true FROM /* table */ WHERE a = $1 AND /* unchanged */ AND /* lock_timeout */true",
-			[]string{
-				"(true OR a = $1)", "$1 OR /*", "(true OR /* unchanged */)", "*/ OR /* lock",
-			},
+			[]string{"(true OR a = $1)", "$1 OR /*", "(true OR /* unchanged */)", "*/ OR /* lock"},
 		},
 	}
 	for name, c := range cases {

@@ -44,7 +44,11 @@ type Campaign struct {
 
 // Mutants makes the mutants and returns those that are wanted, by target.
 func (c *Campaign) Mutants(ctx context.Context) (wanted map[string][]*generate.Mutant, err error) {
-	if c.made, err = generate.Packages(ctx, c.Root, dirs(c.Plan)); err != nil {
+	var dirs []string
+	for _, t := range c.Plan {
+		dirs = append(dirs, t.Dir)
+	}
+	if c.made, err = generate.Packages(ctx, c.Root, dirs); err != nil {
 		return nil, err
 	}
 	wanted = map[string][]*generate.Mutant{}

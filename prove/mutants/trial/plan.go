@@ -62,10 +62,3 @@ func below(pkg string) []Suite {
 		{Package: "./postgres", Only: onStores, Takes: time.Minute},
 	}
 }
-
-func dirs(plan []Target) (list []string) {
-	for _, t := range plan {
-		list = append(list, t.Dir)
-	}
-	return list
-}
