@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -66,7 +67,7 @@ func forms(text string) map[string]string {
 		"Go": strings.Trim(strconv.QuoteToASCII(text), `"`), "SQL": strings.ReplaceAll(text, "'", "''"),
 		"HTML": html.EscapeString(text), "JSON": inJSON(text), "bytea": escaped(text),
 		"decimal": strings.TrimSpace(every(text, "%d ")), "listed": strings.TrimSuffix(every(text, "0x%x, "), ", "),
-		"UTF-16LE": inUTF16(text, 0), "UTF-16BE": inUTF16(text, 1),
+		"UTF-16LE": inUTF16(text, binary.LittleEndian), "UTF-16BE": inUTF16(text, binary.BigEndian),
 	}
 	for offset := range 3 {
 		for name, encoding := range map[string]*base64.Encoding{"base64": base64.RawStdEncoding, "URL base64": base64.RawURLEncoding} {
@@ -118,14 +119,12 @@ func inJSON(text string) string {
 	return strings.Trim(string(quoted), `"`)
 }
 
-func inUTF16(text string, high int) string {
-	var b strings.Builder
+func inUTF16(text string, order binary.AppendByteOrder) string {
+	var b []byte
 	for _, unit := range utf16.Encode([]rune(text)) {
-		pair := [2]byte{}
-		pair[high], pair[1-high] = byte(unit), byte(unit>>8)
-		b.Write(pair[:])
+		b = order.AppendUint16(b, unit)
 	}
-	return b.String()
+	return string(b)
 }
 
 // Text returns the texts of an error and of all errors behind it.

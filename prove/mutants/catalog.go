@@ -68,10 +68,9 @@ func parse(text string) (bugs []bug) {
 	return bugs
 }
 
-// plant writes the changed files into dir, and returns their paths by those of the files that they
-// replace. The tree stays as it is.
-func (b *bug) plant(root, dir string) (replace map[string]string, err error) {
-	replace = map[string]string{}
+// plant writes the changed files into dir, and returns the file for -overlay. The tree stays as it is.
+func (b *bug) plant(root, dir string) (overlay string, err error) {
+	replace := map[string]string{} // the changed files by those that they replace
 	for _, e := range b.edits {
 		file := filepath.Join(root, e.file)
 		if replace[file] == "" {
@@ -79,20 +78,20 @@ func (b *bug) plant(root, dir string) (replace map[string]string, err error) {
 		}
 		text, err := os.ReadFile(replace[file])
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		// The line feed at the end is a part of neither text.
 		old, changed := strings.TrimSuffix(e.old, "\n"), strings.TrimSuffix(e.new, "\n")
 		if n := strings.Count(string(text), old); n != 1 || old == changed {
-			return nil, fmt.Errorf("%s has this %d times; it must be there once, and its replacement must differ:\n%s", e.file, n, old)
+			return "", fmt.Errorf("%s has this %d times; it must be there once, and its replacement must differ:\n%s", e.file, n, old)
 		}
 		// The compiler tells the name of the file that it was given.
 		replace[file] = filepath.Join(dir, fmt.Sprintf("%d-%s", len(replace), filepath.Base(file)))
 		if err := os.WriteFile(replace[file], []byte(strings.Replace(string(text), old, changed, 1)), 0o600); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
-	return replace, nil
+	return trial.WriteOverlay(dir, replace)
 }
 
 // plantCatalog plants the bugs of the catalog, and returns an error unless the tests find all of them.
@@ -146,11 +145,7 @@ func (t tests) find(ctx context.Context, b bug) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	replace, err := b.plant(t.root, dir)
-	if err != nil {
-		return err
-	}
-	overlay, err := trial.WriteOverlay(dir, replace)
+	overlay, err := b.plant(t.root, dir)
 	if err != nil {
 		return err
 	}

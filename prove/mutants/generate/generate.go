@@ -55,18 +55,13 @@ func Packages(ctx context.Context, root string, dirs []string) (*Result, error) 
 			return nil, fmt.Errorf("%s: %w", p.dir, err)
 		}
 	}
-	number(r.Mutants)
-	return r, nil
-}
-
-// number counts mutants that would have the same identity, in the order of the code.
-func number(mutants []*Mutant) {
 	seen := map[string]int{}
-	for _, m := range mutants {
+	for _, m := range r.Mutants { // in the order of the code
 		same := m.Identity()
 		seen[same]++
 		m.Ordinal = seen[same]
 	}
+	return r, nil
 }
 
 // site is a place in the code that mutants replace: an expression or a statement.

@@ -108,9 +108,7 @@ func (s *sqlText) part(operator string, i, j int, after string) {
 func (s *sqlText) word(operator string, i, j int, after string) {
 	from, to := s.tokens[i].from, s.tokens[j-1].to
 	begin := strings.LastIndexByte(s.text[:from], '\n') + 1
-	end := len(s.text)
-	if n := strings.IndexByte(s.text[to:], '\n'); n >= 0 {
-		end = to + n
-	}
+	rest, _, _ := strings.Cut(s.text[to:], "\n")
+	end := to + len(rest)
 	s.found(operator, s.within(i), s.text[begin:end], s.text[begin:from]+after+s.text[to:end], from, to, after)
 }

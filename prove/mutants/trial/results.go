@@ -30,11 +30,10 @@ func Write(file string, results []Result) error {
 	return os.WriteFile(file, []byte(Text(results)), 0o644)
 }
 
-// Known is the mutants that may survive, by their identities, and why.
+// Known is the mutants that may survive, by their identities, and why. A file has an identity and the reason in each line.
 type Known map[string]string
 
-// ReadKnown reads a list of mutants that may survive: an identity in each line, and in one more
-// column the reason. Empty lines, and lines that begin with #, mean nothing.
+// ReadKnown reads a list of such mutants. Empty lines, and lines that begin with #, mean nothing.
 func ReadKnown(file string) (Known, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
