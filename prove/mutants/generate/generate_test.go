@@ -95,8 +95,9 @@ func TestOperators(t *testing.T) {
 		t.Errorf("%d mutants, want %d; these are only in one of the lists:\n%s", len(got), len(want), strings.Join(diff, "\n"))
 	}
 	more := identities(t, append(declarations, "", "// More lines.", "func another(a, b int) bool { return a > b }")...)
-	if with := append(got, "another|boundary|a > b|a >= b|1"); !slices.Equal(more, slices.Sorted(slices.Values(with))) {
-		t.Errorf("when lines are added elsewhere, the identities are\n%s\nwant\n%s", strings.Join(more, "\n"), strings.Join(with, "\n"))
+	want = slices.Sorted(slices.Values(append(want, "another|boundary|a > b|a >= b|1")))
+	if !slices.Equal(more, want) {
+		t.Errorf("when lines are added elsewhere, the identities are\n%s\nwant\n%s", strings.Join(more, "\n"), strings.Join(want, "\n"))
 	}
 }
 

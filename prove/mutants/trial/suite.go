@@ -164,7 +164,7 @@ func (s *suite) reaching(site int) []*test {
 	for _, t := range s.tests {
 		if t.bad == "" {
 			total += t.took
-			if t.reaches == nil || t.reaches[site] != 0 {
+			if len(t.reaches) == 0 || t.reaches[site] != 0 {
 				tests = append(tests, t)
 			}
 		}
