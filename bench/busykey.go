@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -130,15 +129,12 @@ func (b *backends) busyRound(ctx context.Context, connections int, op operation,
 		count(res, err, new(atomic.Int64), &sum.otherErrors)
 		return nil
 	}}
-	_, err := busy.While(ctx, b.busyCallers, b.warm(), func(ctx context.Context) (err error) {
+	orNone(busy.While(ctx, b.busyCallers, b.warm(), func(ctx context.Context) (err error) {
 		counting.Store(true)
 		waited, err = others.Run(ctx, otherCallers, 0, b.length)
 		counting.Store(false)
 		return err
-	})
-	if !errors.Is(err, load.ErrNone) { // the calls that were in flight tell enough
-		must(err)
-	}
+	}))
 	sum.connections = max(sum.connections, made())
 	return waited
 }

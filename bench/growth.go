@@ -32,6 +32,7 @@ func measureGrowth(ctx context.Context, b *backends) (sections []section, err er
 	for _, p := range growthParts {
 		if b.run.MatchString("growth/" + p.name) {
 			b.start(ctx, onPostgres)
+			b.progress("growth/%s", p.name)
 			sections = append(sections, p.measure(ctx, b))
 		}
 	}

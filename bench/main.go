@@ -95,6 +95,14 @@ func try[T any](v T, err error) T {
 	return v
 }
 
+// orNone is try, but no decision while counting is no failure: the calls that were in flight tell enough.
+func orNone(m load.Measurement, err error) load.Measurement {
+	if !errors.Is(err, load.ErrNone) {
+		must(err)
+	}
+	return m
+}
+
 // catch sets err to the error that must was called with. Defer it.
 func catch(err *error) {
 	switch r := recover().(type) {
