@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"context"
-	"errors"
 	"math"
 	"time"
 
@@ -55,22 +53,9 @@ var blockCases = []testCase{
 		}),
 	},
 	{
-		"a block outlasts a change of the policy",
-		"no policy of a bucket ends a block early, and none of a window makes it one that a refund opens",
+		"a block of a window outlasts a change of the policy",
+		"no policy of a window ends a block early, or makes it one that a refund opens",
 		func(f *fixture) {
-			for name, p := range map[string]limiter.Policy{
-				"larger": bucket(50, s), "smaller": bucket(1, s), "faster": bucket(3, ms), "slower": bucket(3, time.Hour),
-			} {
-				f.at(0)
-				f.block(f.limiter(name, bucket(3, s)), "k", time.Minute)
-				l := f.limiter(name, p)
-				for _, at := range []time.Duration{0, time.Minute - ns} {
-					f.at(at)
-					f.refuses(l, "k", 1)
-					f.refund(l, "k", 50, false)
-					f.refund(f.limiter(name, bucket(3, s)), "k", 50, false)
-				}
-			}
 			for name, p := range map[string]limiter.Policy{
 				"more": window(9, 10*s), "counts": counting(9, 10*s), "shorter": window(9, 5*s), "longer": window(9, time.Minute),
 			} {
@@ -106,53 +91,13 @@ var blockCases = []testCase{
 		}),
 	},
 	{
-		"a block has bounds",
-		"a block lasts more than 0 and at most MaxBlock",
-		func(f *fixture) {
-			for name, p := range allPolicies {
-				l := f.limiter(name, p)
-				for _, d := range []time.Duration{0, -1, limiter.MaxBlock + 1, math.MinInt64, math.MaxInt64} {
-					if err := l.Block(context.Background(), "k", d); !errors.Is(err, limiter.ErrInvalid) {
-						f.Errorf("%s: Block(%v): %v, want ErrInvalid", name, d, err)
-					}
-				}
-				f.passes(l, "k", limitOf(p))
-				f.block(l, "k", 1)
-				f.refuses(l, "k", 1)
-				f.block(l, "k", limiter.MaxBlock)
-				if r := f.allow(l, "k", 1); r.Allowed || r.RetryAfter <= limiter.MaxBlock || r.RetryAfter > limiter.MaxBlock+3*s {
-					f.Errorf("%s: after the longest block: %+v", name, r)
-				}
-				f.at(limiter.MaxBlock)
-				f.refuses(l, "k", 1)
-				f.at(limiter.MaxBlock + 3*s)
-				f.passes(l, "k", 1)
-				f.at(0)
-			}
-			slow := f.limiter("slow", bucket(1, 30*year))
-			f.block(slow, "k", limiter.MaxBlock)
-			if r := f.peek(slow, "k"); r.RetryAfter != 35*year {
-				f.Errorf("a bucket that fills in 30 years: %+v", r)
-			}
-		},
-	},
-	{
 		"a block of a new key, by its own clock",
 		"an unused key can be blocked, also by the store's clock",
 		forEach(allPolicies, func(f *fixture, l *limiter.Limiter) {
-			f.block(l, "new", time.Minute)
-			f.refuses(l, "new", 1)
-			f.passes(l, "other", 1)
 			own := f.on(f.store, f.prefix+"own", l.Policy())
 			f.block(own, "k", time.Hour)
 			if r := f.allow(own, "k", 1); r.Allowed || r.RetryAfter < 59*time.Minute {
 				f.Errorf("by the store's clock: %+v", r)
-			}
-			charged := f.charge(own, "charged", limitOf(l.Policy())+1)
-			r := f.allow(own, "charged", 1)
-			// A window that ended between the two forgets the charge.
-			if r.Allowed && !(endsAtOnce(l.Policy()) && r.ResetAfter > charged.ResetAfter) {
-				f.Errorf("by the store's clock, after a charge: %+v", r)
 			}
 			f.reset(own, "k")
 			f.passes(own, "k", 1)

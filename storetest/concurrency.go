@@ -185,25 +185,6 @@ var concurrencyCases = []testCase{
 		},
 	},
 	{
-		"a clock that was ahead under load",
-		"concurrent requests after a clock was set back get nothing that is not owed",
-		func(f *fixture) {
-			b, w := f.limiter("b", bucket(5, time.Minute)), f.limiter("w", window(5, time.Minute))
-			for key := range 3 {
-				f.at(24 * time.Hour)
-				f.passes(b, fmt.Sprint(key), 3)
-				f.passes(w, fmt.Sprint(key), 3)
-				f.at(0)
-				if got := f.concurrently(workers, func(int) bool { return f.allowed(b, fmt.Sprint(key), 1) }); got > 2 {
-					f.Errorf("bucket: %d passed after the clock was set back, want at most the 2 that were left", got)
-				}
-				if got := f.concurrently(workers, func(int) bool { return f.allowed(w, fmt.Sprint(key), 1) }); got != 0 {
-					f.Errorf("window: %d passed after the clock was set back, want 0 until the next window", got)
-				}
-			}
-		},
-	},
-	{
 		"refunds and resets under load",
 		"what concurrent refunds and resets give back can be taken once, and not more",
 		forEach(plain(20, time.Hour, time.Hour), func(f *fixture, l *limiter.Limiter) {

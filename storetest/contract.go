@@ -126,20 +126,6 @@ func (f *fixture) op(kind limiter.OpKind, key string) limiter.Op {
 	return limiter.Op{Kind: kind, Name: f.prefix + "l", Key: key, Policy: bucket(1, s), At: f.now.UnixNano()}
 }
 
-// spy is a Store that remembers the last operation and its outcome.
-type spy struct {
-	limiter.Store
-	op    limiter.Op
-	state limiter.State
-	err   error
-}
-
-func (s *spy) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	s.op = op
-	s.state, s.err = s.Store.Do(ctx, op)
-	return s.state, s.err
-}
-
 // runClose tests Close, after which the store is not used any more.
 func runClose(t *testing.T, open func(t *testing.T) limiter.Store) {
 	c, ok := open(t).(interface{ Close() error })

@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -36,26 +35,6 @@ var keyCases = []testCase{
 				f.passes(l, key, limitOf(l.Policy()))
 			}
 		}),
-	},
-	{
-		"an empty key is ErrInvalid",
-		"the empty key would be one limit for everybody",
-		func(f *fixture) {
-			l := f.limiter("l", bucket(1, s))
-			ctx := context.Background()
-			_, allowErr := l.Allow(ctx, "")
-			_, peekErr := l.Peek(ctx, "")
-			_, reserveErr := l.Reserve(ctx, "", 1, s)
-			_, refundErr := l.Refund(ctx, "", 1)
-			_, refundOfErr := l.RefundOf(ctx, "", 1, limiter.Result{})
-			for i, err := range []error{
-				allowErr, peekErr, reserveErr, l.Wait(ctx, ""), refundErr, refundOfErr, l.Reset(ctx, ""),
-			} {
-				if !errors.Is(err, limiter.ErrInvalid) {
-					f.Errorf("method %d with the empty key: %v, want ErrInvalid", i, err)
-				}
-			}
-		},
 	},
 	{
 		"names and keys do not run into each other",
@@ -97,38 +76,6 @@ var keyCases = []testCase{
 							f.Errorf("pair %d, %q: the first time %v, allowed %v; want it to be a key of its own, and remembered", i, pair, first, r.Allowed)
 						}
 					}
-				}
-			}
-		},
-	},
-	{
-		"a new secret begins anew",
-		"WithKeyDigest with another secret finds no key of the one before: counts begin anew, no call fails, and what the old secret finds stays as it was",
-		func(f *fixture) {
-			const key = "someone@example.com"
-			for name, p := range allPolicies {
-				spy := &spy{Store: f.store}
-				under := func(secret string) *limiter.Limiter {
-					return f.on(spy, f.prefix+name, p, limiter.WithClock(f.clock), limiter.WithKeyDigest([]byte(secret)))
-				}
-				before, after := under("the secret before"), under("the secret after")
-				f.passes(before, key, limitOf(p))
-				f.refuses(before, key, 1)
-				stored, left := spy.op.Key, f.peek(before, key)
-				if r := f.peek(after, key); r.Remaining != limitOf(p) || r.Used != 0 {
-					f.Errorf("%s: under a new secret %d are left and %d used, want %d and 0", name, r.Remaining, r.Used, limitOf(p))
-				}
-				f.passes(after, key, limitOf(p))
-				f.refuses(after, key, 1)
-				f.refund(after, key, 1, true)
-				f.reset(after, key)
-				for _, k := range []string{stored, spy.op.Key} {
-					if len(k) != 33 || strings.Contains(k, "someone") {
-						f.Errorf("%s: the key is stored as %q, want a digest", name, k)
-					}
-				}
-				if r := f.peek(before, key); r != left {
-					f.Errorf("%s: under the old secret %+v before the new one was used, %+v after", name, left, r)
 				}
 			}
 		},

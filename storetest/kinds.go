@@ -112,7 +112,6 @@ var steppedPolicies = []struct {
 var ownCases = []group{
 	{"refill", refillCases},
 	{"windows", slices.Concat(windowCases, calendarCases)},
-	{"sliding windows", slidingCases},
 	{"policy changes", policyCases},
 }
 
@@ -131,9 +130,6 @@ func limitOf(p limiter.Policy) int64 {
 	}
 	panic(fmt.Sprintf("no limit of a %T", p))
 }
-
-// endsAtOnce reports whether all that a policy counted ends at one instant.
-func endsAtOnce(p limiter.Policy) bool { return limiter.KindOf(p) == limiter.KindWindow }
 
 // countedIn returns what a row has taken, as of an instant. All of it counts then.
 func countedIn(p limiter.Policy, row limiter.Row, now int64) int64 {

@@ -156,13 +156,11 @@ func (f *fixture) passes(l *limiter.Limiter, key string, n int64) {
 	}
 }
 
-func (f *fixture) refuses(l *limiter.Limiter, key string, n int64) limiter.Result {
+func (f *fixture) refuses(l *limiter.Limiter, key string, n int64) {
 	f.Helper()
-	r := f.allow(l, key, n)
-	if r.Allowed {
+	if r := f.allow(l, key, n); r.Allowed {
 		f.Fatalf("AllowN(%d) at %v = %+v, want it to be refused", n, f.now.Sub(epoch), r)
 	}
-	return r
 }
 
 func (f *fixture) peek(l *limiter.Limiter, key string) limiter.Result {

@@ -8,24 +8,6 @@ import (
 
 var windowCases = []testCase{
 	{
-		"windows are aligned to 1970",
-		"a window does not begin with the first request but with a multiple of its length since 1970",
-		func(f *fixture) {
-			for _, d := range []time.Duration{ms, 7 * s, time.Minute, 24 * time.Hour, 7 * 24 * time.Hour} {
-				l := f.limiter(d.String(), window(1, d))
-				f.now = time.Unix(0, 2_000_000_000_123_456_789)
-				r := f.allow(l, "k", 1)
-				if end := f.now.Add(r.ResetAfter).UnixNano(); end%int64(d) != 0 || r.ResetAfter > d {
-					f.Errorf("a window of %v ends after %v, want a multiple of its length", d, r.ResetAfter)
-				}
-				f.now = f.now.Add(r.ResetAfter - 1)
-				f.refuses(l, "k", 1)
-				f.now = f.now.Add(1)
-				f.passes(l, "k", 1)
-			}
-		},
-	},
-	{
 		"a late older time neither reopens the old window nor counts in it",
 		"a request whose clock was read before the window's edge, but which comes after one from behind it, counts in the row's window",
 		scripted(window(3, 10*s), []call{
