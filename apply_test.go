@@ -1,14 +1,11 @@
 package limiter_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/memory"
 	"github.com/sqlimit/limiter/storetest"
 )
 
@@ -119,63 +116,8 @@ func TestApplyAtEdges(t *testing.T) {
 	}
 }
 
-// applyStore is the least that a Store is: Op.Apply under a lock.
-type applyStore struct {
-	mu   sync.Mutex
-	rows map[[3]string]limiter.Row
-}
-
-func (s *applyStore) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	if ctx.Err() != nil {
-		return limiter.State{}, errors.Join(limiter.ErrCanceled, ctx.Err())
-	}
-	if err := op.Check(); err != nil {
-		return limiter.State{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, err := op.Clock(time.Now)
-	if err != nil {
-		return limiter.State{}, err
-	}
-	id := rowOf(&op)
-	next, state := op.Apply(s.rows[id], now)
-	s.rows[id] = next
-	return state, nil
-}
-
-func (s *applyStore) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, error) {
-	if ctx.Err() != nil {
-		return nil, errors.Join(limiter.ErrCanceled, ctx.Err())
-	}
-	if err := limiter.CheckOps(ops); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, err := ops[0].Clock(time.Now)
-	if err != nil {
-		return nil, err
-	}
-	rows := make([]limiter.Row, len(ops))
-	for i := range ops {
-		rows[i] = s.rows[rowOf(&ops[i])]
-	}
-	next, states := limiter.ApplyAll(ops, rows, now)
-	for i := range ops {
-		s.rows[rowOf(&ops[i])] = next[i]
-	}
-	return states, nil
-}
-
-// rowOf identifies the row of an operation.
-func rowOf(op *limiter.Op) [3]string {
-	return [3]string{fmt.Sprint(limiter.KindOf(op.Policy)), op.Name, op.Key}
-}
-
+// The memory store is Op.Apply under a lock. It runs here so that mutants of this package meet storetest.
 func TestOpApplyUnderALockIsAStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(*testing.T) limiter.Store {
-		return &applyStore{rows: map[[3]string]limiter.Row{}}
-	})
+	storetest.Run(t, func(*testing.T) limiter.Store { return memory.New() })
 }

@@ -125,8 +125,7 @@ func FuzzNew(f *testing.F) {
 			p = limiter.FixedWindow{Limit: limit, Window: time.Duration(span), CountRejected: refill < 0}
 		}
 		now := time.Unix(0, at)
-		store := &applyStore{rows: map[[3]string]limiter.Row{}} // deterministic, as fuzzing wants it
-		l, err := limiter.New(store, name, p, clockOf(&now))
+		l, err := limiter.New(oneRow(1), name, p, clockOf(&now)) // a store that is deterministic, as fuzzing wants it
 		if err != nil {
 			if !errors.Is(err, limiter.ErrInvalid) {
 				t.Errorf("New(%q, %+v): %v, want ErrInvalid", name, p, err)

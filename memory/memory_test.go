@@ -31,22 +31,6 @@ func TestStoreWhoseClockIsSteppedBack(t *testing.T) {
 	})
 }
 
-func TestStepBackWithinAWindow(t *testing.T) {
-	t.Parallel()
-	now, store := newStore() // 3 hours and 33 minutes after midnight
-	l := newLimiter(t, store, limiter.FixedWindow{Limit: 2, Window: 24 * time.Hour})
-	*now = now.Add(time.Hour)
-	if !allow(t, l, "k") {
-		t.Fatal("the first request is refused")
-	}
-	*now = now.Add(-time.Hour)
-	for i, want := range []bool{true, false} {
-		if got := allow(t, l, "k"); got != want {
-			t.Errorf("request %d after the step: Allow = %v, want %v", i+1, got, want)
-		}
-	}
-}
-
 func TestWithClockIgnoresNil(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(2_000_000_000, 0)
@@ -110,22 +94,6 @@ func TestStoreForgetsExpiredKeys(t *testing.T) {
 	}
 	if again, err := store.Sweep(t.Context(), total); again != 0 || err != nil {
 		t.Errorf("a second Sweep removed %d, %v, want 0", again, err)
-	}
-}
-
-func TestSweepLimit(t *testing.T) {
-	t.Parallel()
-	now, store := newStore()
-	l := newLimiter(t, store, limiter.PerSecond(1))
-	const keys = 1000 // several in each shard
-	for i := range keys {
-		allow(t, l, strconv.Itoa(i))
-	}
-	*now = now.Add(24 * time.Hour)
-	for _, want := range []int64{1, keys / 2, keys/2 - 1, 0} {
-		if n, err := store.Sweep(t.Context(), max(1, want)); n != want || err != nil {
-			t.Errorf("Sweep removed %d, %v, want %d", n, err, want)
-		}
 	}
 }
 

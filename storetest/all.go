@@ -129,31 +129,6 @@ var allCases = []testCase{
 		},
 	},
 	{
-		"the order of claims makes no difference",
-		"AllowAll takes 1 to 8 claims in any order, and returns results in that order",
-		func(f *fixture) {
-			ls := f.manyLimits(limiter.MaxClaims, func(i int) int64 { return int64(100 + i) })
-			rnd := f.random()
-			for n := 1; n <= len(ls); n++ {
-				used := make([]int64, n)
-				for i, l := range ls[:n] {
-					used[i] = 100 + int64(i) - f.peek(l, "k").Remaining
-				}
-				order := rnd.Perm(n)
-				claims := make([]limiter.Claim, n)
-				for at, i := range order {
-					claims[at] = claim(ls[i], int64(1+i))
-				}
-				res := f.all(claims...)
-				for at, i := range order {
-					if left := 100 + int64(i) - used[i] - int64(1+i); !res.Allowed || res.Each[at].Limit != 100+int64(i) || res.Each[at].Remaining != left {
-						f.Fatalf("%d claims in the order %v: claim %d is %+v, want %d left", n, order, at, res.Each[at], left)
-					}
-				}
-			}
-		},
-	},
-	{
 		"DoAll refuses what AllowAll never sends",
 		"DoAll returns the class of error of CheckOps, and charges nothing",
 		func(f *fixture) {

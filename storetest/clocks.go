@@ -111,8 +111,8 @@ var clockCases = []testCase{
 		},
 	},
 	{
-		"a step back of up to 2 s is borne, one of more is a clock that was set back",
-		"ClockTolerance is where a row counts as written by a clock that was ahead",
+		"an own clock may be late by a window",
+		"an operation whose clock is behind the row's by up to the window counts in the row's window; by more it finds a clock that was set back",
 		func(f *fixture) {
 			w := f.limiter("w", window(5, 10*s))
 			for key, back := range map[string]time.Duration{"in": 10 * s, "out": 10*s + ns} {

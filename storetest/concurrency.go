@@ -100,15 +100,6 @@ var concurrencyCases = []testCase{
 		},
 	},
 	{
-		"hot, warm and cold keys at once",
-		"concurrent requests on many keys admit on each exactly what they would one after another",
-		func(f *fixture) {
-			for name, p := range plain(50, time.Hour, time.Hour) {
-				f.mixed(f.limiter(name, p))
-			}
-		},
-	},
-	{
 		"time that moves while requests are under way",
 		"concurrent requests whose clocks differ and run on admit no more than the policy does over the time that they saw",
 		func(f *fixture) {

@@ -8,31 +8,6 @@ import (
 
 var policyCases = []testCase{
 	{
-		"a key that is exhausted recovers at the rate of its new policy",
-		"a refusal under a shorter or longer window lasts until that ends; RetryAfter is true",
-		func(f *fixture) {
-			f.passes(f.limiter("shorter", window(5, 24*time.Hour)), "k", 5)
-			f.script(f.limiter("shorter", window(5, time.Hour)), "k", []call{
-				{n: 1, used: 5, retry: time.Hour, reset: time.Hour},
-				{at: time.Hour - ns, n: 1, used: 5, retry: ns, reset: ns},
-				{at: time.Hour, n: 1, allowed: true, remaining: 4, used: 1, reset: time.Hour},
-			})
-			f.at(0)
-			f.passes(f.limiter("longer", window(1, 6*s)), "k", 1)
-			f.at(4 * s)
-			longer := f.limiter("longer", window(1, 10*s))
-			for wait, retry := range map[time.Duration]time.Duration{
-				0:     2 * s, // when the window of 6 s has ended
-				4 * s: 2 * s,
-				5 * s: s, // when the one from 10 s on is near enough
-			} {
-				if r := f.reserve(longer, "k", 1, wait); r.Allowed || r.RetryAfter != retry {
-					f.Errorf("Reserve within %v: %+v, want it refused for %v", wait, r.Result, retry)
-				}
-			}
-		},
-	},
-	{
 		"Peek follows a new policy",
 		"a page that only polls sees what comes back under a policy whose windows are shorter",
 		func(f *fixture) {

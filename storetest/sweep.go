@@ -228,8 +228,9 @@ var sweepCases = []testCase{
 					}
 				}
 			})
-			f.mixed(f.limiter("b", bucket(50, time.Hour)))
-			f.mixed(f.limiter("w", window(50, days)))
+			for name, p := range plain(50, time.Hour, days) {
+				f.mixed(f.limiter(name, p))
+			}
 			stop.Store(true)
 			sweeping.Wait()
 		},
