@@ -84,6 +84,10 @@ func TestApplyAtEdges(t *testing.T) {
 			cancelWindow, row(100, 1, 95, 20, 5), 95 * s, row(100, 1, 95, 20, 5), false, 0,
 		},
 		{
+			"a cancel needs the booking's window",
+			cancelWindow, row(110, 1, 95, 10, 5), 95 * s, row(110, 1, 95, 10, 5), false, 0,
+		},
+		{
 			"a clock that is behind by the tolerance was not stepped",
 			op(limiter.OpTake, bucket(500), 500), ahead, 10 * s, ahead, false, 0,
 		},
@@ -113,6 +117,15 @@ func TestApplyAtEdges(t *testing.T) {
 				t.Errorf("Apply left %+v, Took %t, Wait %d;\nwant       %+v, %t, %d", next, state.Took, state.Wait, test.next, test.took, test.wait)
 			}
 		})
+	}
+}
+
+func TestResetOfAnUnusedKey(t *testing.T) {
+	t.Parallel()
+	for name, p := range samples {
+		if row, s := (limiter.Op{Kind: limiter.OpReset, Policy: p}).Apply(limiter.Row{}, start); s.Took || row != (limiter.Row{}) {
+			t.Errorf("%s: %+v, %+v, want that it changes nothing", name, row, s)
+		}
 	}
 }
 
