@@ -175,28 +175,6 @@ var concurrencyCases = []testCase{
 			}
 		},
 	},
-	{
-		"refunds and resets under load",
-		"what concurrent refunds and resets give back can be taken once, and not more",
-		forEach(plain(20, time.Hour, time.Hour), func(f *fixture, l *limiter.Limiter) {
-			res := f.allow(l, "k", 20)
-			got := f.concurrently(workers, func(i int) bool {
-				if i%8 == 0 {
-					if !f.refunds(l, "k", 1, res, i%16 == 0) {
-						f.Errorf("a refund of a drained key gave nothing back")
-					}
-					return false
-				}
-				return f.allowed(l, "k", 1)
-			})
-			for f.allow(l, "k", 1).Allowed {
-				got++
-			}
-			if got != workers/8 {
-				f.Errorf("%d passed after %d refunds of 1", got, workers/8)
-			}
-		}),
-	},
 }
 
 // mixed calls a limiter of 50 in parallel on one hot, some warm and many cold

@@ -126,30 +126,6 @@ var sweepCases = []testCase{
 		},
 	},
 	{
-		"Sweep removes more rows than one page",
-		"however many rows have expired, calls of Sweep remove them all",
-		func(f *fixture) {
-			sw := f.sweeper()
-			f.sweepAll(sw, 1000)
-			l := f.limiter("l", bucket(1, s))
-			now := f.storeNow()
-			f.now = now.Add(days)
-			for i := range 40 { // these are in its way and stay
-				f.passes(l, fmt.Sprint("m", i), 1)
-			}
-			f.now = now.Add(-days)
-			f.concurrently(16, func(i int) bool {
-				for j := range 70 {
-					f.allowed(l, fmt.Sprint("k", i, "-", j), 1)
-				}
-				return true
-			})
-			if n := f.sweepAll(sw, 1050); n != 16*70 {
-				f.Errorf("Sweep removed %d rows in all, want %d", n, 16*70)
-			}
-		},
-	},
-	{
 		"Sweep reaches every row, however short its calls",
 		"calls that end long before they have read every row delete all expired rows in the end",
 		func(f *fixture) {

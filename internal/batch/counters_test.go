@@ -15,59 +15,33 @@ import (
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name  string
-		setUp func(s *sender)
-		ops   []limiter.Op
-		fails int
-		want  limiter.StoreStats
+		name string
+		ops  []limiter.Op
+		want limiter.StoreStats
 	}{
-		{"a lone take", nil, []limiter.Op{take("a", 1)}, 0, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
+		{"a lone take", []limiter.Op{take("a", 1)}, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
+		{"takes of one key", slices.Repeat([]limiter.Op{take("a", 1)}, 4), limiter.StoreStats{Statements: 2, Rows: 2, Units: 4}},
 		{
-			"takes of several keys, of which two go at once", nil,
-			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1), take("b", 1)},
-			0,
-			limiter.StoreStats{Statements: 3, Rows: 5, Units: 5},
-		},
-		{
-			"takes of one key", nil, slices.Repeat([]limiter.Op{take("a", 1)}, 4), 0,
-			limiter.StoreStats{Statements: 2, Rows: 2, Units: 4},
-		},
-		{
-			"takes that failed because of another one", func(s *sender) {
-				s.before = func(_ context.Context, groups []*batch.Group) error {
-					if len(groups) > 1 {
-						return limiter.ErrNotApplied
-					}
-					return nil
-				}
-			},
-			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1)},
-			0,
+			"takes that failed because of another one", []limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1)},
 			limiter.StoreStats{Statements: 5, Rows: 6, Units: 6, Retries: 2},
-		},
-		{
-			"takes without a connection", func(s *sender) { s.connect = func() error { return limiter.ErrNotApplied } },
-			[]limiter.Op{take("a", 1), take("b", 1), take("c", 1), take("c", 1)},
-			4,
-			limiter.StoreStats{},
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &sender{takes: 10 * ms, dial: 10 * ms}
-			if c.setUp != nil {
-				c.setUp(s)
-			}
-			fails := 0
-			for _, a := range ask(t.Context(), newQueue(s), c.ops...)() {
-				if a.err != nil {
-					fails++
-				}
-			}
-			if got := s.counters.Stats(); got != c.want || fails != c.fails {
-				t.Errorf("%s: %+v, %d failed; want %+v, %d", c.name, got, fails, c.want, c.fails)
+			s := &sender{takes: 10 * ms, dial: 10 * ms, before: failTogether}
+			took(t, ask(t.Context(), newQueue(s), c.ops...)())
+			if got := s.counters.Stats(); got != c.want {
+				t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 			}
 		})
 	}
+}
+
+// failTogether fails the statements for several keys.
+func failTogether(_ context.Context, groups []*batch.Group) error {
+	if len(groups) > 1 {
+		return limiter.ErrNotApplied
+	}
+	return nil
 }
 
 func TestQueued(t *testing.T) {

@@ -116,8 +116,8 @@ func TestNoConnection(t *testing.T) {
 				t.Errorf("take %d: %v after %v", i, a.err, a.after)
 			}
 		}
-		if len(s.statements()) != 0 {
-			t.Error("something was sent")
+		if stats := s.counters.Stats(); len(s.statements()) != 0 || stats != (limiter.StoreStats{}) {
+			t.Errorf("something was sent, or counted: %+v", stats)
 		}
 		up.Store(true)
 		if n := took(t, ask(t.Context(), q, take("a", 1))()); n != 1 {
