@@ -22,7 +22,8 @@ func TestCounters(t *testing.T) {
 		{"a lone take", []limiter.Op{take("a", 1)}, limiter.StoreStats{Statements: 1, Rows: 1, Units: 1}},
 		{"takes of one key", slices.Repeat([]limiter.Op{take("a", 1)}, 4), limiter.StoreStats{Statements: 2, Rows: 2, Units: 4}},
 		{
-			"takes that failed because of another one", []limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1)},
+			"takes that failed because of another one",
+			[]limiter.Op{take("d", 1), take("e", 1), take("c", 1), take("a", 1)},
 			limiter.StoreStats{Statements: 5, Rows: 6, Units: 6, Retries: 2},
 		},
 	} {
