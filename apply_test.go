@@ -38,6 +38,11 @@ func TestApplyAtEdges(t *testing.T) {
 	fast := limiter.Row{FullAt: 10*s + 5000, At: 10 * s, Period: 1000, Limit: 5}
 	cancelWindow := op(limiter.OpCancel, window(5, 10), 1)
 	cancelWindow.Booked = limiter.State{Row: row(100, 1, 95, 10, 5), Now: 95 * s}
+	booked := limiter.Row{FullAt: 20 * s, At: 10 * s, Period: s, Limit: 5}
+	cancelBucket := op(limiter.OpCancel, bucket(5), 1)
+	cancelBucket.Booked = limiter.State{Row: booked, Now: 10 * s}
+	larger, slower, empty, refilled := booked, booked, booked, booked
+	larger.Limit, slower.Period, empty.FullAt, refilled.FullAt = 6, 2*s, 15*s, 10*s
 	for _, test := range []struct {
 		name string
 		op   limiter.Op
@@ -87,6 +92,9 @@ func TestApplyAtEdges(t *testing.T) {
 			"a cancel needs the booking's window",
 			cancelWindow, row(110, 1, 95, 10, 5), 95 * s, row(110, 1, 95, 10, 5), false, 0,
 		},
+		{"a cancel needs the booking's capacity", cancelBucket, larger, 10 * s, larger, false, 0},
+		{"a cancel needs the booking's step", cancelBucket, slower, 10 * s, slower, false, 0},
+		{"a refund gives back no more than the capacity", op(limiter.OpRefund, bucket(5), 1<<62), empty, 10 * s, refilled, true, 0},
 		{
 			"a clock that is behind by the tolerance was not stepped",
 			op(limiter.OpTake, bucket(500), 500), ahead, 10 * s, ahead, false, 0,
@@ -100,6 +108,14 @@ func TestApplyAtEdges(t *testing.T) {
 		{
 			"a wait in the row's time is rounded up",
 			waiting, fast, 10 * s, fast, false, 1000,
+		},
+		{
+			"a conversion of nearly 64 bits does not overflow",
+			op(limiter.OpCharge, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 1 << 40}, 1),
+			limiter.Row{FullAt: 10 * s, At: 10 * s, Period: 1000, Limit: 1<<24 - 1},
+			10 * s,
+			limiter.Row{FullAt: 10*s + 1<<40, At: 10 * s, Period: 1 << 40, Limit: 1},
+			true, 0,
 		},
 		{
 			"a conversion does not overflow 64 bits",
