@@ -16,7 +16,6 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
-	"github.com/sqlimit/limiter/postgres"
 )
 
 // A Lambda function would keep the state in PostgreSQL; memory is for the examples.
@@ -35,35 +34,6 @@ func exampleEvent[E any](name string) (event E) {
 		panic(err)
 	}
 	return event
-}
-
-// serve serves requests on a server, and events in Lambda. There it also sweeps at scheduled events.
-func serve(limited http.Handler, store *postgres.Store) error {
-	if os.Getenv("AWS_LAMBDA_RUNTIME_API") == "" { // Lambda sets it
-		return http.ListenAndServe(":8080", limited)
-	}
-	hourly := lambda.NewHandler(func(ctx context.Context, e events.EventBridgeEvent) (int64, error) {
-		if e.DetailType != "Scheduled Event" {
-			return 0, errors.New("this is neither an HTTP request nor a scheduled event")
-		}
-		return store.Sweep(ctx, 10_000) // the next sweep deletes the rest
-	})
-	lambda.Start(awslambda.Handler(limited, hourly)) // does not return
-	return nil
-}
-
-// One program for a server and for Lambda.
-func ExampleHandler_serverAndLambda() {
-	store, err := postgres.Open(os.Getenv("DATABASE_URL"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	perClient, err := limiter.New(store, "per-client", limiter.PerMinute(60))
-	if err != nil {
-		log.Fatal(err)
-	}
-	limited := handler.New(perClient, handler.ClientIP())(http.NotFoundHandler())
-	log.Fatal(serve(limited, store))
 }
 
 // HTTP events are limited, and the scheduled event goes to a function of its own.
@@ -111,16 +81,6 @@ func ExampleHandler_test() {
 	// Output:
 	// {"statusCode":200,"headers":{"Content-Type":"text/plain; charset=utf-8","Ratelimit":"\"per-client\";r=0;t=60","Ratelimit-Policy":"\"per-client\";q=1;w=60"},"multiValueHeaders":null,"body":"hello","cookies":null}
 	// <nil>
-}
-
-func ExampleHTTPAPI() {
-	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello ", r.RemoteAddr) })
-	f := awslambda.HTTPAPI(handler.New(examplePerClient(), handler.ClientIP())(hello))
-	// In main: lambda.Start(f)
-
-	response, err := f(context.Background(), exampleEvent[events.APIGatewayV2HTTPRequest]("httpapi"))
-	fmt.Println(response.StatusCode, response.Body, response.Headers["Ratelimit-Policy"], err)
-	// Output: 200 hello 192.0.2.1 "per-client";q=1;w=60 <nil>
 }
 
 // The health checks of a load balancer have no address, and are served outside of

@@ -57,15 +57,19 @@ func ok(context.Context) (status int, header map[string]string, err error) {
 	return http.StatusOK, map[string]string{"X-Own": "yes"}, nil
 }
 
+// limitedHandler returns a handler behind rules.
+func limitedHandler(rules []handler.Rule) http.Handler {
+	limit := handler.NewAll(rules)
+	if len(rules) == 1 {
+		limit = handler.New(rules[0].Limiter, rules[0].Key)
+	}
+	return limit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Own", "yes") }))
+}
+
 // limited returns a limited http.Handler behind Handler, and a limited function. Each has its own rules.
 func limited(g *gateway, rules func() []handler.Rule) map[string]lambda.Handler {
-	limit := handler.NewAll(rules())
-	if one := rules(); len(one) == 1 {
-		limit = handler.New(one[0].Limiter, one[0].Key)
-	}
-	plain := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Own", "yes") })
 	return map[string]lambda.Handler{
-		"handler":  awslambda.Handler(limit(plain), nil),
+		"handler":  awslambda.Handler(limitedHandler(rules()), nil),
 		"function": g.limitAll(rules())(ok),
 	}
 }
@@ -188,81 +192,64 @@ func TestHeadersOfAFunctionStay(t *testing.T) {
 
 func TestHeadersJoin(t *testing.T) {
 	t.Parallel()
-	f := awslambda.LimitREST(newLimiter(t, 9), handler.ClientIP())(func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
-		return events.APIGatewayProxyResponse{
-			StatusCode:        http.StatusOK,
-			Headers:           map[string]string{"RateLimit": `"own";r=1`},
-			MultiValueHeaders: map[string][]string{"Ratelimit-Policy": {`"own";q=1;w=1`}, "Vary": {"Accept", "Origin"}},
-		}, nil
-	})
-	got, err := invoke(t.Context(), t, "rest", f)
-	must(t, err)
-	want := events.APIGatewayProxyResponse{
-		StatusCode: http.StatusOK,
-		Headers:    map[string]string{"RateLimit": `"orders";r=8;t=400, "own";r=1`},
-		MultiValueHeaders: map[string][]string{
-			"Ratelimit-Policy": {`"orders";q=9;w=3600`, `"own";q=1;w=1`},
-			"Vary":             {"Accept", "Origin"},
-		},
+	response := func(opts ...handler.Option) events.APIGatewayProxyResponse {
+		t.Helper()
+		f := awslambda.LimitREST(newLimiter(t, 9), handler.ClientIP(), opts...)(func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+			return events.APIGatewayProxyResponse{
+				StatusCode:        http.StatusOK,
+				Headers:           map[string]string{"RateLimit": `"own";r=1`},
+				MultiValueHeaders: map[string][]string{"Ratelimit-Policy": {`"own";q=1;w=1`}, "Vary": {"Accept", "Origin"}},
+			}, nil
+		})
+		got, err := invoke(t.Context(), t, "rest", f)
+		must(t, err)
+		return got
 	}
-	if !reflect.DeepEqual(got, want) {
+	want := response(handler.Skip(func(*http.Request) bool { return true })) // the function's own
+	if want.Headers["RateLimit"] != `"own";r=1` || len(want.MultiValueHeaders) != 2 {
+		t.Errorf("a skipped response is %+v", want)
+	}
+	want.Headers["RateLimit"] = `"orders";r=8;t=400, "own";r=1`
+	want.MultiValueHeaders["Ratelimit-Policy"] = []string{`"orders";q=9;w=3600`, `"own";q=1;w=1`}
+	if got := response(); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
-	}
-}
-
-func TestSkippedResponseStays(t *testing.T) {
-	t.Parallel()
-	skip := handler.Skip(func(*http.Request) bool { return true })
-	var want events.ALBTargetGroupResponse
-	f := awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP(), skip)(func(context.Context, events.ALBTargetGroupRequest) (events.ALBTargetGroupResponse, error) {
-		return want, nil
-	})
-	if got, err := invoke(t.Context(), t, "alb", f); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v; want the function's own", got, err)
 	}
 }
 
 // If the limiter is skipped or only tried, the event must reach the function, which need not read its path.
 func TestUndecodableEvents(t *testing.T) {
-	for _, broken := range []struct {
-		path, body string
-		base64     bool
-		why        string // in the log
-	}{
-		{"/orders/%zz", "", false, "the path has an invalid escape"},
-		{"/orders/%2", "", false, "the path has an invalid escape"},
-		{"/orders/%", "", false, "the path has an invalid escape"},
-		{"/orders", "the message", true, "the body is not valid base64"},
+	for _, broken := range []struct{ path, body, why string }{ // why is in the log
+		{"/orders/%zz", "", "the path has an invalid escape"},
+		{"/orders/%2", "", "the path has an invalid escape"},
+		{"/orders/%", "", "the path has an invalid escape"},
+		{"/orders", "the message", "the body is not valid base64"},
 	} {
 		var errs []error
 		onError := handler.OnError(func(_ *http.Request, err error) { errs = append(errs, err) })
 		skip := handler.Skip(func(r *http.Request) bool { return r.URL.Path == broken.path && r.ContentLength == 0 })
 		for _, g := range gateways() {
-			if strings.HasPrefix(g.name, "HTTP API") && !broken.base64 {
+			if strings.HasPrefix(g.name, "HTTP API") && broken.body == "" {
 				continue // the path is unescaped already
 			}
 			event := g.event(request(t, "GET", "/", ""), "")
-			maps.Copy(event, map[string]any{"path": broken.path, "rawPath": broken.path, "body": broken.body, "isBase64Encoded": broken.base64})
+			maps.Copy(event, map[string]any{"path": broken.path, "rawPath": broken.path, "body": broken.body, "isBase64Encoded": broken.body != ""})
 			payload, err := json.Marshal(event)
 			must(t, err)
-			t.Run(broken.path+"/"+g.name+"/a handler is not called", func(t *testing.T) {
-				h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
-				a := g.answer(t, awslambda.Handler(h, nil), payload)
-				if a.status != http.StatusBadRequest || strings.Contains(a.body, "orders") || strings.Contains(a.body, "message") {
-					t.Errorf("status %d, %q; want 400 without what was sent", a.status, a.body)
-				}
-			})
+			h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
+			a := g.answer(t, awslambda.Handler(h, nil), payload)
+			if a.status != http.StatusBadRequest || strings.Contains(a.body, "orders") || strings.Contains(a.body, "message") {
+				t.Errorf("%s, %s: status %d, %q; want 400 without what was sent", broken.path, g.name, a.status, a.body)
+			}
 			for _, tt := range []struct {
-				name         string
-				opts         []handler.Option
-				status       int
-				errors, logs int // of two events
+				name                        string
+				opts                        []handler.Option
+				status, calls, errors, logs int // of two events
 			}{
-				{"limited", []handler.Option{onError}, http.StatusBadRequest, 2, 0},
-				{"fail open", []handler.Option{onError, handler.FailOpen()}, http.StatusBadRequest, 2, 0},
-				{"a dry run", []handler.Option{onError, handler.DryRun()}, http.StatusOK, 2, 0},
-				{"skipped", []handler.Option{onError, skip}, http.StatusOK, 0, 0},
-				{"without OnError", nil, http.StatusBadRequest, 0, 1},
+				{"limited", []handler.Option{onError}, http.StatusBadRequest, 0, 2, 0},
+				{"fail open", []handler.Option{onError, handler.FailOpen()}, http.StatusBadRequest, 0, 2, 0},
+				{"a dry run", []handler.Option{onError, handler.DryRun()}, http.StatusOK, 2, 2, 0},
+				{"skipped", []handler.Option{onError, skip}, http.StatusOK, 2, 0, 0},
+				{"without OnError", nil, http.StatusBadRequest, 0, 0, 1},
 			} {
 				for _, rules := range [][]handler.Rule{oneRule(t, 1), newRules(t)} {
 					t.Run(fmt.Sprintf("%s/%s/%s by %d rules", broken.path, g.name, tt.name, len(rules)), func(t *testing.T) {
@@ -276,17 +263,14 @@ func TestUndecodableEvents(t *testing.T) {
 							calls++
 							return ok(ctx)
 						})
-						for i := range 2 {
-							want := 0
-							if tt.status == http.StatusOK {
-								want = i + 1
-							}
-							if a := g.answer(t, h, payload); a.status != tt.status || calls != want {
-								t.Errorf("event %d: status %d, %d calls; want %d, %d", i, a.status, calls, tt.status, want)
+						for range 2 {
+							if a := g.answer(t, h, payload); a.status != tt.status {
+								t.Errorf("status %d, want %d", a.status, tt.status)
 							}
 						}
-						if len(errs) != tt.errors || slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, handler.ErrNoKey) }) {
-							t.Errorf("OnError got %v, want %d of ErrNoKey", errs, tt.errors)
+						noKeys := slices.IndexFunc(errs, func(err error) bool { return !errors.Is(err, handler.ErrNoKey) }) < 0
+						if calls != tt.calls || len(errs) != tt.errors || !noKeys {
+							t.Errorf("%d calls, and OnError got %v; want %d, and %d of ErrNoKey", calls, errs, tt.calls, tt.errors)
 						}
 						text := log.String()
 						if strings.Count(text, "\n") != tt.logs || tt.logs > 0 && !(strings.Contains(text, broken.why) && strings.Contains(text, "Skip")) {
