@@ -21,67 +21,41 @@ import (
 )
 
 // kinds are the four kinds of calls. Streams carry three messages.
-var kinds = []struct {
-	name, method string
-	call         func(context.Context, testpb.TestServiceClient) (metadata.MD, error)
-}{
-	{"Unary", "/grpc.testing.TestService/UnaryCall", func(ctx context.Context, c testpb.TestServiceClient) (header metadata.MD, err error) {
-		_, err = c.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.Header(&header))
-		return header, err
-	}},
-	{"ServerStream", "/grpc.testing.TestService/StreamingOutputCall", func(ctx context.Context, c testpb.TestServiceClient) (metadata.MD, error) {
-		s, err := c.StreamingOutputCall(ctx, &testpb.StreamingOutputCallRequest{})
-		if err != nil {
-			return nil, err
-		}
-		return drain(s, s.Recv)
-	}},
-	{"ClientStream", "/grpc.testing.TestService/StreamingInputCall", func(ctx context.Context, c testpb.TestServiceClient) (metadata.MD, error) {
-		s, err := c.StreamingInputCall(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for range 3 {
-			if err := s.Send(&testpb.StreamingInputCallRequest{}); err != nil && !errors.Is(err, io.EOF) {
-				return nil, err
-			}
-		}
-		_, err = s.CloseAndRecv()
-		header, _ := s.Header()
-		return header, err
-	}},
-	{"Bidi", "/grpc.testing.TestService/FullDuplexCall", func(ctx context.Context, c testpb.TestServiceClient) (metadata.MD, error) {
-		s, err := c.FullDuplexCall(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for range 3 {
-			if err := s.Send(&testpb.StreamingOutputCallRequest{}); err != nil && !errors.Is(err, io.EOF) {
-				return nil, err
-			}
-		}
-		if err := s.CloseSend(); err != nil {
-			return nil, err
-		}
-		return drain(s, s.Recv)
-	}},
+var kinds = []kind{
+	{"Unary", "/grpc.testing.TestService/UnaryCall", grpc.StreamDesc{}},
+	{"ServerStream", "/grpc.testing.TestService/StreamingOutputCall", grpc.StreamDesc{ServerStreams: true}},
+	{"ClientStream", "/grpc.testing.TestService/StreamingInputCall", grpc.StreamDesc{ClientStreams: true}},
+	{"Bidi", "/grpc.testing.TestService/FullDuplexCall", grpc.StreamDesc{ServerStreams: true, ClientStreams: true}},
 }
 
-func drain[M any](s grpc.ClientStream, receive func() (M, error)) (metadata.MD, error) {
-	for n := 0; ; n++ {
-		_, err := receive()
-		if err == nil {
-			continue
-		}
-		header, _ := s.Header()
-		switch {
-		case !errors.Is(err, io.EOF):
-			return header, err
-		case n != 3:
-			return header, errors.New("the stream does not have 3 messages")
-		}
-		return header, nil
+type kind struct {
+	name, method string
+	stream       grpc.StreamDesc
+}
+
+// call makes a call with empty messages, whose bytes are the same for all types.
+func (k *kind) call(ctx context.Context, client client) (metadata.MD, error) {
+	s, err := client.NewStream(ctx, &k.stream, k.method)
+	if err != nil {
+		return nil, err
 	}
+	messages := map[bool]int{true: 3, false: 1}
+	for range messages[k.stream.ClientStreams] {
+		if err := s.SendMsg(&testpb.Empty{}); err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+	}
+	if err := s.CloseSend(); err != nil {
+		return nil, err
+	}
+	for n := 0; err == nil; n++ {
+		err = s.RecvMsg(&testpb.Empty{})
+		if err == nil && !k.stream.ServerStreams || errors.Is(err, io.EOF) && n == messages[k.stream.ServerStreams] {
+			return s.Header()
+		}
+	}
+	header, _ := s.Header()
+	return header, err
 }
 
 func TestEveryKindOfCall(t *testing.T) {
@@ -298,18 +272,9 @@ func TestLateRefund(t *testing.T) {
 	}
 }
 
-type keeps struct{ *memory.Store }
-
-func (k keeps) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
-	if op.Kind == limiter.OpRefund {
-		return limiter.State{}, errDown
-	}
-	return k.Store.Do(ctx, op)
-}
-
 func TestFailedRefundIsReported(t *testing.T) {
 	t.Parallel()
-	l := newOn(t, keeps{memory.New()}, newClock(), "api", limiter.PerMinute(5))
+	l := atStore(t, broken{memory.New(), limiter.OpRefund, errDown})
 	var seen []error
 	_, client := serve(t, grpclimiter.New(l, oneKey, grpclimiter.ChargeFailures(),
 		grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) { seen = append(seen, err) })))

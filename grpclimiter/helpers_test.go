@@ -118,8 +118,14 @@ type fromConn struct {
 
 func (c fromConn) RemoteAddr() net.Addr { return c.peer }
 
+// client calls the service, also by its methods' names.
+type client struct {
+	testpb.TestServiceClient
+	*grpc.ClientConn
+}
+
 // serve starts a server that is limited, and returns a client of it.
-func serve(t testing.TB, limits ...*grpclimiter.Interceptor) (*service, testpb.TestServiceClient) {
+func serve(t testing.TB, limits ...*grpclimiter.Interceptor) (*service, client) {
 	t.Helper()
 	return serveOn(t, listen(t), limits...)
 }
@@ -131,7 +137,7 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-func serveOn(t testing.TB, listener net.Listener, limits ...*grpclimiter.Interceptor) (*service, testpb.TestServiceClient) {
+func serveOn(t testing.TB, listener net.Listener, limits ...*grpclimiter.Interceptor) (*service, client) {
 	t.Helper()
 	var opts []grpc.ServerOption
 	for _, limit := range limits {
@@ -141,7 +147,7 @@ func serveOn(t testing.TB, listener net.Listener, limits ...*grpclimiter.Interce
 	return s, start(t, grpc.NewServer(opts...), s, listener)
 }
 
-func start(t testing.TB, server *grpc.Server, s *service, listener net.Listener) testpb.TestServiceClient {
+func start(t testing.TB, server *grpc.Server, s *service, listener net.Listener) client {
 	t.Helper()
 	testpb.RegisterTestServiceServer(server, s)
 	done := make(chan error, 1)
@@ -153,11 +159,11 @@ func start(t testing.TB, server *grpc.Server, s *service, listener net.Listener)
 		server.Stop()
 		must(t, <-done)
 	})
-	return testpb.NewTestServiceClient(conn)
+	return client{testpb.NewTestServiceClient(conn), conn}
 }
 
 // call makes a unary call with pairs of metadata, and returns the header of its answer.
-func call(t testing.TB, client testpb.TestServiceClient, pairs ...string) (metadata.MD, error) {
+func call(t testing.TB, client client, pairs ...string) (metadata.MD, error) {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(t.Context(), pairs...)
 	var header metadata.MD

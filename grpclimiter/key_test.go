@@ -19,71 +19,43 @@ import (
 	"github.com/sqlimit/limiter/internal/testenv"
 )
 
-func TestClientIP(t *testing.T) {
+func TestKeys(t *testing.T) {
 	t.Parallel()
-	proxies := handler.TrustedProxies(netip.MustParsePrefix("10.0.0.0/24"))
-	forwarded := func(lines ...string) (pairs []string) {
-		for _, line := range lines {
-			pairs = append(pairs, "x-forwarded-for", line)
-		}
-		return pairs
-	}
-	for _, tt := range []struct {
-		name, peer string
-		opts       []handler.IPOption
-		pairs      []string
-		key        string // "": the call has none
-	}{
-		{"IPv6CountsByAnotherPrefix", "[2001:db8:1:2:3:4:5:6]:50000", []handler.IPOption{handler.IPv6Prefix(48)}, nil, "2001:db8:1::/48"},
-		{"AForwardedAddressWithoutTrustIsNotRead", "192.0.2.1:50000", nil, forwarded("203.0.113.7"), "192.0.2.1"},
-		{"WhatTheClientWroteIsLeftOfTheProxys", "10.0.0.1:443", []handler.IPOption{proxies}, forwarded("1.1.1.1, 203.0.113.7, 10.0.0.2"), "203.0.113.7"},
-		{"SeveralValuesAreOneList", "10.0.0.1:443", []handler.IPOption{proxies}, forwarded("1.1.1.1", "203.0.113.7"), "203.0.113.7"},
-		{"TrustedHops", "192.0.2.1:50000", []handler.IPOption{handler.TrustedHops(2)}, forwarded("1.1.1.1, 203.0.113.7, 198.51.100.1"), "203.0.113.7"},
-		{"AddressHeaderTwice", "192.0.2.1:50000", []handler.IPOption{handler.AddressHeader("X-Real-IP")}, []string{"x-real-ip", "1.1.1.1", "x-real-ip", "203.0.113.7"}, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			l := newLimiter(t, limiter.PerMinute(2))
-			peer := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(tt.peer))
-			_, client := serveOn(t, from{listen(t), peer}, grpclimiter.New(l, grpclimiter.ClientIP(tt.opts...)))
-			_, err := call(t, client, tt.pairs...)
-			if tt.key == "" {
-				wantCode(t, err, codes.InvalidArgument, 0)
-				return
-			}
-			wantCode(t, err, codes.OK, 0)
-			if got := left(t, l, tt.key); got != 1 {
-				t.Errorf("%s has %d left, want 1", tt.key, got)
-			}
-		})
-	}
-}
-
-func TestKeysOfMetadataAndMethod(t *testing.T) {
-	t.Parallel()
-	const method = "/grpc.testing.TestService/UnaryCall"
+	const method, peer = "/grpc.testing.TestService/UnaryCall", "192.0.2.1:50000"
+	apiKey := grpclimiter.Metadata("X-Api-Key")
+	methodAndKey := grpclimiter.Join(grpclimiter.Method(), apiKey)
+	proxies := grpclimiter.ClientIP(handler.TrustedProxies(netip.MustParsePrefix("10.0.0.0/24")))
+	failing := func(context.Context, grpclimiter.Call) (string, error) { return "", errors.New("secret") }
 	for _, tt := range []struct {
 		name  string
 		key   grpclimiter.KeyFunc
+		peer  string
 		pairs []string
 		want  string // "": the call has none
 	}{
-		{"Metadata", grpclimiter.Metadata("X-Api-Key"), []string{"x-api-key", "k1"}, "k1"},
-		{"BinaryMetadata", grpclimiter.Metadata("id-bin"), []string{"id-bin", "\x00\xff"}, "\x00\xff"},
-		{"EmptyMetadata", grpclimiter.Metadata("x-api-key"), []string{"x-api-key", ""}, ""},
-		{"MetadataTwice", grpclimiter.Metadata("x-api-key"), []string{"x-api-key", "k1", "x-api-key", "k2"}, ""},
-		{"Method", grpclimiter.Method(), nil, method},
-		{"Join", grpclimiter.Join(grpclimiter.Method(), grpclimiter.Metadata("x-api-key")), []string{"x-api-key", "k1"}, "35:" + method + "2:k1"},
-		{"JoinWithoutOne", grpclimiter.Join(grpclimiter.Method(), grpclimiter.Metadata("x-api-key")), nil, ""},
-		{"AnEmptyKey", emptyKey, nil, ""},
-		{"AFunctionThatFails", func(context.Context, grpclimiter.Call) (string, error) { return "", errors.New("secret") }, nil, ""},
+		{"Metadata", apiKey, peer, []string{"x-api-key", "k1"}, "k1"},
+		{"BinaryMetadata", grpclimiter.Metadata("id-bin"), peer, []string{"id-bin", "\x00\xff"}, "\x00\xff"},
+		{"EmptyMetadata", apiKey, peer, []string{"x-api-key", ""}, ""},
+		{"MetadataTwice", apiKey, peer, []string{"x-api-key", "k1", "x-api-key", "k2"}, ""},
+		{"Method", grpclimiter.Method(), peer, nil, method},
+		{"Join", methodAndKey, peer, []string{"x-api-key", "k1"}, "35:" + method + "2:k1"},
+		{"JoinWithoutOne", methodAndKey, peer, nil, ""},
+		{"AnEmptyKey", emptyKey, peer, nil, ""},
+		{"AFunctionThatFails", failing, peer, nil, ""},
+		{"IPv6CountsByAnotherPrefix", grpclimiter.ClientIP(handler.IPv6Prefix(48)), "[2001:db8:1:2:3:4:5:6]:50000", nil, "2001:db8:1::/48"},
+		{"AForwardedAddressWithoutTrustIsNotRead", grpclimiter.ClientIP(), peer, []string{"x-forwarded-for", "203.0.113.7"}, "192.0.2.1"},
+		{"WhatTheClientWroteIsLeftOfTheProxys", proxies, "10.0.0.1:443", []string{"x-forwarded-for", "1.1.1.1, 203.0.113.7, 10.0.0.2"}, "203.0.113.7"},
+		{"SeveralValuesAreOneList", proxies, "10.0.0.1:443", []string{"x-forwarded-for", "1.1.1.1", "x-forwarded-for", "203.0.113.7"}, "203.0.113.7"},
+		{"TrustedHops", grpclimiter.ClientIP(handler.TrustedHops(2)), peer, []string{"x-forwarded-for", "1.1.1.1, 203.0.113.7, 198.51.100.1"}, "203.0.113.7"},
+		{"AddressHeaderTwice", grpclimiter.ClientIP(handler.AddressHeader("X-Api-Key")), peer, []string{"x-api-key", "1.1.1.1", "x-api-key", "203.0.113.7"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var failure error
 			onError := grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) { failure = err })
 			l := newLimiter(t, limiter.PerMinute(2))
-			s, client := serve(t, grpclimiter.New(l, tt.key, onError))
+			listener := from{listen(t), net.TCPAddrFromAddrPort(netip.MustParseAddrPort(tt.peer))}
+			s, client := serveOn(t, listener, grpclimiter.New(l, tt.key, onError))
 			_, err := call(t, client, tt.pairs...)
 			if tt.want != "" {
 				wantCode(t, err, codes.OK, 0)

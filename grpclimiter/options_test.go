@@ -19,58 +19,66 @@ import (
 	"github.com/sqlimit/limiter/memory"
 )
 
-func TestSkippedCallsAreNotCharged(t *testing.T) {
+func TestOptions(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(t, limiter.PerMinute(1))
 	skip := grpclimiter.Skip(func(_ context.Context, call grpclimiter.Call) bool {
-		return strings.HasSuffix(call.FullMethod, "/StreamingOutputCall")
+		return call.FullMethod == kinds[0].method || call.FullMethod == kinds[1].method
 	})
-	s, client := serve(t, grpclimiter.New(l, oneKey, skip))
-	for range 2 {
-		header, err := kinds[1].call(t.Context(), client)
-		wantCode(t, err, codes.OK, 0)
-		wantHeader(t, header, "", "", "")
-		if res, ok := grpclimiter.ResultFromContext(s.last); ok {
-			t.Errorf("ResultFromContext = %+v", res)
-		}
-	}
-	if got := left(t, l, "everybody"); got != 1 {
-		t.Errorf("%d left, want 1", got)
-	}
-}
-
-func TestDryRun(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name                string
-		store               limiter.Store
-		refusals, failures  int
-		decided, lastPassed bool
+	noKey := func(context.Context, grpclimiter.Call) (string, error) { return "", errDown }
+	passed := limiter.Result{Allowed: true, Source: limiter.SourcePolicy, Taken: 1}
+	for name, tt := range map[string]struct {
+		failure            error // of the store
+		key                grpclimiter.KeyFunc
+		opt                grpclimiter.Option
+		code               codes.Code
+		refusals, failures int // of two calls
+		result             limiter.Result
 	}{
-		{"ARefusal", memory.New(), 1, 0, true, false},
-		{"AFailure", broken{errDown}, 0, 2, false, false},
+		"SkippedCallsAreNotCharged": {nil, oneKey, skip, codes.OK, 0, 0, limiter.Result{}},
+		"DryRunOfARefusal":          {nil, oneKey, grpclimiter.DryRun(), codes.OK, 1, 0, limiter.Result{Source: limiter.SourceStore, Limit: 1}},
+		"DryRunOfAFailure":          {errDown, oneKey, grpclimiter.DryRun(), codes.OK, 0, 2, limiter.Result{}},
+		"FailOpenDown":              {errDown, oneKey, grpclimiter.FailOpen(), codes.OK, 0, 2, passed},
+		"FailOpenOutcomeUnknown":    {errLost, oneKey, grpclimiter.FailOpen(), codes.OK, 0, 2, passed},
+		"FailOpenMisconfigured":     {errSetup, oneKey, grpclimiter.FailOpen(), codes.Unavailable, 0, 2, limiter.Result{}},
+		"FailOpenKeyBusy":           {errBusy, oneKey, grpclimiter.FailOpen(), codes.Unavailable, 0, 2, limiter.Result{}},
+		"FailOpenNoKey":             {errDown, noKey, grpclimiter.FailOpen(), codes.InvalidArgument, 0, 2, limiter.Result{}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newOn(t, tt.store, newClock(), "api", limiter.PerHour(1))
+			store := limiter.Store(memory.New())
+			if tt.failure != nil {
+				store = broken{memory.New(), limiter.OpTake, tt.failure}
+			}
+			l := newOn(t, store, newClock(), "api", limiter.PerHour(1))
 			refusals, failures := 0, 0
-			s, client := serve(t, grpclimiter.New(l, oneKey, grpclimiter.DryRun(),
+			s, client := serve(t, grpclimiter.New(l, tt.key, tt.opt,
 				grpclimiter.OnRefusal(func(_ context.Context, _ grpclimiter.Call, res limiter.Result) {
 					if refusals++; res.Allowed {
 						t.Errorf("OnRefusal got %+v", res)
 					}
 				}),
 				grpclimiter.OnError(func(context.Context, grpclimiter.Call, error) { failures++ })))
-			for range 2 {
-				header, err := call(t, client)
-				wantCode(t, err, codes.OK, 0)
-				wantHeader(t, header, "", "", "")
+			for _, kind := range kinds[:2] {
+				header, err := kind.call(t.Context(), client)
+				if status.Code(err) != tt.code {
+					t.Errorf("%v, want %v", err, tt.code)
+				}
+				if tt.code == codes.OK {
+					wantHeader(t, header, "", "", "")
+				}
 			}
 			if refusals != tt.refusals || failures != tt.failures {
 				t.Errorf("%d refusals and %d failures, want %d and %d", refusals, failures, tt.refusals, tt.failures)
 			}
-			if res, ok := grpclimiter.ResultFromContext(s.last); ok != tt.decided || res.Allowed != tt.lastPassed {
-				t.Errorf("ResultFromContext = %+v, %t", res, ok)
+			if tt.code != codes.OK {
+				return
+			}
+			res, ok := grpclimiter.ResultFromContext(s.last)
+			if ok != (tt.result != limiter.Result{}) || res.Allowed != tt.result.Allowed || res.Source != tt.result.Source {
+				t.Errorf("ResultFromContext = %+v, %t; want %+v", res, ok, tt.result)
+			}
+			if name == "SkippedCallsAreNotCharged" && left(t, l, "everybody") != 1 {
+				t.Error("a skipped call is charged")
 			}
 		})
 	}
@@ -109,7 +117,6 @@ func TestWrongProgramsPanicWithAdvice(t *testing.T) {
 		"a list that clients begin":         func() { grpclimiter.Metadata("X-Forwarded-For") },
 	} {
 		t.Run(want, func(t *testing.T) {
-			t.Parallel()
 			defer func() {
 				if got := fmt.Sprint(recover()); !strings.Contains(got, want) {
 					t.Errorf("panic %q, want one with %q", got, want)
@@ -125,9 +132,19 @@ type noPolicy struct{ handler.Limiter }
 
 func (noPolicy) Policy() limiter.Policy { return nil }
 
-type broken struct{ err error }
+// broken is a store in memory that fails for operations of a kind.
+type broken struct {
+	*memory.Store
+	kind limiter.OpKind
+	err  error
+}
 
-func (b broken) Do(context.Context, limiter.Op) (limiter.State, error) { return limiter.State{}, b.err }
+func (b broken) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
+	if op.Kind == b.kind {
+		return limiter.State{}, b.err
+	}
+	return b.Store.Do(ctx, op)
+}
 
 // hung is a store that returns only when the caller leaves.
 type hung struct{ reached chan struct{} }
@@ -162,7 +179,7 @@ func TestNoDecisionIsUnavailable(t *testing.T) {
 						t.Errorf("OnError got the method %s", call.FullMethod)
 					}
 				})
-				s, client := serve(t, grpclimiter.New(atStore(t, broken{failure}), oneKey, onError))
+				s, client := serve(t, grpclimiter.New(atStore(t, broken{memory.New(), limiter.OpTake, failure}), oneKey, onError))
 				header, err := kind.call(t.Context(), client)
 				wantCode(t, err, codes.Unavailable, time.Second)
 				wantHeader(t, header, "", "", "1")
@@ -176,41 +193,6 @@ func TestNoDecisionIsUnavailable(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-func TestFailOpen(t *testing.T) {
-	t.Parallel()
-	noKey := func(context.Context, grpclimiter.Call) (string, error) { return "", errDown }
-	for _, tt := range []struct {
-		name    string
-		failure error
-		key     grpclimiter.KeyFunc
-		code    codes.Code
-	}{
-		{"Down", errDown, oneKey, codes.OK},
-		{"OutcomeUnknown", errLost, oneKey, codes.OK},
-		{"Misconfigured", errSetup, oneKey, codes.Unavailable},
-		{"KeyBusy", errBusy, oneKey, codes.Unavailable},
-		{"NoKey", errDown, noKey, codes.InvalidArgument},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			failures := 0
-			onError := grpclimiter.OnError(func(context.Context, grpclimiter.Call, error) { failures++ })
-			s, client := serve(t, grpclimiter.New(atStore(t, broken{tt.failure}), tt.key, grpclimiter.FailOpen(), onError))
-			header, err := call(t, client)
-			if status.Code(err) != tt.code || failures != 1 {
-				t.Errorf("%v with %d failures, want %v with 1", err, failures, tt.code)
-			}
-			if tt.code != codes.OK {
-				return
-			}
-			wantHeader(t, header, "", "", "")
-			if res, ok := grpclimiter.ResultFromContext(s.last); !ok || !res.Allowed || res.Source != limiter.SourcePolicy {
-				t.Errorf("ResultFromContext = %+v, %t", res, ok)
-			}
-		})
 	}
 }
 

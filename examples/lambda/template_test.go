@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path"
@@ -21,102 +22,76 @@ const maxConnections = 100 - 3 - 10
 // slowest is the time to connect, and to decide for each limiter of the route with the most of them.
 func slowest() time.Duration { return connectTimeout + time.Duration(len(byAddress))*storeTimeout }
 
-// samFunction keeps scalars with the tags !Sub and !Ref of CloudFormation as nodes.
-type samFunction struct {
-	Type     string `yaml:"Type"`
-	Metadata struct {
-		SkipBuild bool `yaml:"SkipBuild"`
-	} `yaml:"Metadata"`
-	Properties struct {
-		CodeURI                      string   `yaml:"CodeUri"`
-		Handler                      string   `yaml:"Handler"`
-		Runtime                      string   `yaml:"Runtime"`
-		Architectures                []string `yaml:"Architectures"`
-		MemorySize                   int      `yaml:"MemorySize"`
-		Timeout                      int      `yaml:"Timeout"`
-		ReservedConcurrentExecutions int      `yaml:"ReservedConcurrentExecutions"`
-		VpcConfig                    struct {
-			SubnetIDs        yaml.Node `yaml:"SubnetIds"`
-			SecurityGroupIDs yaml.Node `yaml:"SecurityGroupIds"`
-		} `yaml:"VpcConfig"`
-		Environment struct {
-			Variables map[string]yaml.Node `yaml:"Variables"`
-		} `yaml:"Environment"`
-		Events map[string]struct {
-			Type       string         `yaml:"Type"`
-			Properties map[string]any `yaml:"Properties"`
-		} `yaml:"Events"`
-	} `yaml:"Properties"`
-}
-
-// template parses template.yaml. Unknown fields fail the test.
-func template(t *testing.T) (parameters []string, function samFunction) {
+// read parses a YAML file. The value of a tag of CloudFormation, such as !Ref, is its text.
+func read(t *testing.T, file string) (v map[string]any) {
 	t.Helper()
-	var file struct {
-		Version     string                 `yaml:"AWSTemplateFormatVersion"`
-		Transform   string                 `yaml:"Transform"`
-		Description string                 `yaml:"Description"`
-		Parameters  map[string]any         `yaml:"Parameters"`
-		Resources   map[string]samFunction `yaml:"Resources"`
-		Outputs     map[string]struct {
-			Value yaml.Node `yaml:"Value"`
-		} `yaml:"Outputs"`
-	}
-	decode(t, "template.yaml", &file)
-	f, ok := file.Resources["Limiter"]
-	if !ok || len(file.Resources) != 1 || f.Type != "AWS::Serverless::Function" || file.Transform != "AWS::Serverless-2016-10-31" {
-		t.Fatalf("the template has %+v, want one SAM function", file.Resources)
-	}
-	for name := range file.Parameters {
-		parameters = append(parameters, name)
-	}
-	return parameters, f
-}
-
-func decode(t *testing.T, file string, into any) {
-	t.Helper()
-	f, err := os.Open(file)
+	text, err := os.ReadFile(file)
 	must(t, err)
-	defer f.Close()
-	d := yaml.NewDecoder(f)
-	d.KnownFields(true)
-	if err := d.Decode(into); err != nil {
-		t.Fatalf("%s: %v", file, err)
+	text = regexp.MustCompile(`!(Ref|Sub) `).ReplaceAll(text, nil)
+	must(t, yaml.Unmarshal(text, &v))
+	return v
+}
+
+// at returns the value at a path of names in v. A list stands for its only element.
+func at[T any](t *testing.T, v any, path string) T {
+	t.Helper()
+	for name := range strings.SplitSeq(path, ".") {
+		if list, ok := v.([]any); ok && len(list) == 1 {
+			v = list[0]
+		}
+		fields, _ := v.(map[string]any)
+		v = fields[name]
 	}
+	value, ok := v.(T)
+	if !ok {
+		t.Fatalf("%s is %v, want a %T", path, v, value)
+	}
+	return value
+}
+
+// template returns the names of the parameters of template.yaml, and its function.
+func template(t *testing.T) (parameters []string, function map[string]any) {
+	t.Helper()
+	file := read(t, "template.yaml")
+	f := at[map[string]any](t, file, "Resources.Limiter")
+	if f["Type"] != "AWS::Serverless::Function" || file["Transform"] != "AWS::Serverless-2016-10-31" {
+		t.Fatalf("the template has %+v, want a SAM function", file)
+	}
+	return slices.Collect(maps.Keys(at[map[string]any](t, file, "Parameters"))), f
 }
 
 func TestTemplate(t *testing.T) {
 	t.Parallel()
 	parameters, f := template(t)
-	p := f.Properties
-	if p.Runtime != "provided.al2023" || p.Handler != "bootstrap" || !slices.Equal(p.Architectures, []string{"arm64"}) || !f.Metadata.SkipBuild {
+	architectures := at[[]any](t, f, "Properties.Architectures")
+	if at[string](t, f, "Properties.Runtime") != "provided.al2023" || at[string](t, f, "Properties.Handler") != "bootstrap" ||
+		!slices.Equal(architectures, []any{"arm64"}) || !at[bool](t, f, "Metadata.SkipBuild") {
 		t.Errorf("the function is %+v", f)
 	}
-	for name, value := range p.Environment.Variables {
+	references := []string{at[string](t, f, "Properties.VpcConfig.SubnetIds"), at[string](t, f, "Properties.VpcConfig.SecurityGroupIds")}
+	for name, value := range at[map[string]any](t, f, "Properties.Environment.Variables") {
 		if !slices.Contains(variables(t), name) {
 			t.Errorf("the program does not read %s; it reads %v", name, variables(t))
 		}
-		for _, m := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(value.Value, -1) {
-			if !slices.Contains(parameters, m[1]) {
-				t.Errorf("%s refers to %s; the parameters are %v", name, m[1], parameters)
-			}
+		for _, m := range regexp.MustCompile(`\$\{(\w+)\}`).FindAllStringSubmatch(fmt.Sprint(value), -1) {
+			references = append(references, m[1])
 		}
 	}
-	if p.Environment.Variables["DATABASE_URL"].Value == "" {
+	for _, name := range references {
+		if !slices.Contains(parameters, name) {
+			t.Errorf("the template refers to %s; the parameters are %v", name, parameters)
+		}
+	}
+	if at[string](t, f, "Properties.Environment.Variables.DATABASE_URL") == "" {
 		t.Error("no DATABASE_URL: on SQLite every instance has limits of its own")
 	}
-	for _, ref := range []string{p.VpcConfig.SubnetIDs.Value, p.VpcConfig.SecurityGroupIDs.Value} {
-		if !slices.Contains(parameters, ref) {
-			t.Errorf("VpcConfig refers to %s; the parameters are %v", ref, parameters)
-		}
-	}
-	if timeout := time.Duration(p.Timeout) * time.Second; timeout <= slowest() || timeout <= sweepMargin {
+	if timeout := time.Duration(at[int](t, f, "Properties.Timeout")) * time.Second; timeout <= slowest() || timeout <= sweepMargin {
 		t.Errorf("the timeout of the function is %v; a response can take %v", timeout, slowest())
 	}
 	config, err := poolConfig(settings{databaseURL: "host=localhost", inLambda: true})
 	must(t, err)
-	if n := p.ReservedConcurrentExecutions * int(config.MaxConns); n == 0 || n > maxConnections {
-		t.Errorf("%d instances have %d connections, of %d", p.ReservedConcurrentExecutions, n, maxConnections)
+	if n := at[int](t, f, "Properties.ReservedConcurrentExecutions") * int(config.MaxConns); n == 0 || n > maxConnections {
+		t.Errorf("%d connections of all instances, of %d", n, maxConnections)
 	}
 }
 
@@ -134,18 +109,19 @@ func TestTemplateEvents(t *testing.T) {
 	h, err := routes(store, settings{inLambda: true}.client(), policies)
 	must(t, err)
 	sweeps := false
-	for name, e := range f.Properties.Events {
-		event, ok := recording[e.Type]
+	for name, e := range at[map[string]any](t, f, "Properties.Events") {
+		kind := at[string](t, e, "Type")
+		event, ok := recording[kind]
 		if !ok {
-			t.Errorf("event %s: the test has no recording of the type %s", name, e.Type)
+			t.Errorf("event %s: the test has no recording of the type %s", name, kind)
 			continue
 		}
 		answer, err := events(h, store).Invoke(t.Context(), event)
 		if err != nil || !regexp.MustCompile(`"statusCode":200|^{"removed":0}$`).Match(answer) {
 			t.Errorf("event %s: %s, %v", name, answer, err)
 		}
-		sweeps = sweeps || strings.HasPrefix(e.Type, "Schedule")
-		if e.Properties["Input"] != nil {
+		sweeps = sweeps || strings.HasPrefix(kind, "Schedule")
+		if properties, _ := e.(map[string]any)["Properties"].(map[string]any); properties["Input"] != nil {
 			t.Errorf("event %s: with an input of its own the program does not know the event", name)
 		}
 	}
@@ -154,91 +130,53 @@ func TestTemplateEvents(t *testing.T) {
 	}
 }
 
-type cloudRunService struct {
-	APIVersion string `yaml:"apiVersion"`
-	Kind       string `yaml:"kind"`
-	Metadata   metadata
-	Spec       struct {
-		Template struct {
-			Metadata metadata
-			Spec     struct {
-				ContainerConcurrency int `yaml:"containerConcurrency"`
-				TimeoutSeconds       int `yaml:"timeoutSeconds"`
-				Containers           []struct {
-					Image string
-					Ports []struct {
-						ContainerPort int `yaml:"containerPort"`
-					}
-					Env []struct {
-						Name      string
-						Value     string
-						ValueFrom struct {
-							SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
-						} `yaml:"valueFrom"`
-					}
-					Resources    struct{ Limits map[string]string }
-					StartupProbe struct {
-						HTTPGet struct {
-							Path string
-							Port int
-						} `yaml:"httpGet"`
-						PeriodSeconds    int `yaml:"periodSeconds"`
-						TimeoutSeconds   int `yaml:"timeoutSeconds"`
-						FailureThreshold int `yaml:"failureThreshold"`
-					} `yaml:"startupProbe"`
-				}
-			}
-		}
-	}
-}
-
-type metadata struct {
-	Name        string
-	Annotations map[string]string
-}
-
 func TestService(t *testing.T) {
 	t.Parallel()
-	var file cloudRunService
-	decode(t, "service.yaml", &file)
-	revision := file.Spec.Template
-	if file.APIVersion != "serving.knative.dev/v1" || file.Kind != "Service" || len(revision.Spec.Containers) != 1 {
-		t.Fatalf("the file has %+v, want a service of one container", file)
+	file := read(t, "service.yaml")
+	if file["apiVersion"] != "serving.knative.dev/v1" || file["kind"] != "Service" {
+		t.Fatalf("the file has %+v, want a service", file)
 	}
-	c := revision.Spec.Containers[0]
-	env := map[string]string{}
-	for _, v := range c.Env {
-		if !slices.Contains(variables(t), v.Name) {
-			t.Errorf("the program does not read %s; it reads %v", v.Name, variables(t))
+	revision := at[map[string]any](t, file, "spec.template.spec")
+	seconds := func(path string) time.Duration { return time.Duration(at[int](t, revision, path)) * time.Second }
+	env := map[string]any{}
+	for _, v := range at[[]any](t, revision, "containers.env") {
+		name := at[string](t, v, "name")
+		if !slices.Contains(variables(t), name) {
+			t.Errorf("the program does not read %s; it reads %v", name, variables(t))
 		}
-		env[v.Name] = v.Value + v.ValueFrom.SecretKeyRef.Name
+		if env[name] = v.(map[string]any)["value"]; env[name] == nil {
+			env[name] = at[string](t, v, "valueFrom.secretKeyRef.name")
+		}
 	}
-	if env["DATABASE_URL"] != "limiter-database-url" || env["TRUSTED_HOPS"] != "1" || env["PORT"] != "" {
+	if env["DATABASE_URL"] != "limiter-database-url" || env["TRUSTED_HOPS"] != "1" || env["PORT"] != nil {
 		t.Errorf("the environment is %v; DATABASE_URL comes from the secret, one proxy is in front, and PORT is set by Cloud Run", env)
 	}
-	if len(c.Ports) != 1 || c.StartupProbe.HTTPGet.Port != c.Ports[0].ContainerPort {
-		t.Errorf("the probe uses port %d, and the ports are %+v", c.StartupProbe.HTTPGet.Port, c.Ports)
+	if probe, port := at[int](t, revision, "containers.startupProbe.httpGet.port"), at[int](t, revision, "containers.ports.containerPort"); probe != port {
+		t.Errorf("the probe uses port %d, and the container %d", probe, port)
 	}
-	if got := send(service(t, settings{}), "@", http.MethodGet, c.StartupProbe.HTTPGet.Path, "").Code; got != http.StatusNoContent {
+	probed := at[string](t, revision, "containers.startupProbe.httpGet.path")
+	if got := send(service(t, settings{}), "@", http.MethodGet, probed, "").Code; got != http.StatusNoContent {
 		t.Errorf("the path of the probe gets %d", got)
 	}
-	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
-	if seconds(c.StartupProbe.TimeoutSeconds) <= healthTimeout || c.StartupProbe.PeriodSeconds < c.StartupProbe.TimeoutSeconds {
-		t.Errorf("the probe is %+v; a check can take %v", c.StartupProbe, healthTimeout)
+	timeout, period := seconds("containers.startupProbe.timeoutSeconds"), seconds("containers.startupProbe.periodSeconds")
+	if timeout <= healthTimeout || period < timeout {
+		t.Errorf("the probe has %v, every %v; a check can take %v", timeout, period, healthTimeout)
 	}
-	if seconds(revision.Spec.TimeoutSeconds) <= slowest() {
-		t.Errorf("the timeout of a request is %d s; a response can take %v", revision.Spec.TimeoutSeconds, slowest())
+	if timeout := seconds("timeoutSeconds"); timeout <= slowest() {
+		t.Errorf("the timeout of a request is %v; a response can take %v", timeout, slowest())
 	}
 	// Cloud Run kills a container 10 s after SIGTERM.
 	if drainTimeout+healthTimeout > 10*time.Second {
 		t.Errorf("draining can take %v; Cloud Run kills the process after 10 s", drainTimeout)
 	}
 	// Concurrent requests share the connections of an instance. 100 ms for two decisions is a lot.
-	if wait := time.Duration(revision.Spec.ContainerConcurrency) * 100 * time.Millisecond / serverConns; wait == 0 || wait > storeTimeout {
-		t.Errorf("the last of %d concurrent requests waits %v for a connection", revision.Spec.ContainerConcurrency, wait)
+	concurrency := at[int](t, revision, "containerConcurrency")
+	if wait := time.Duration(concurrency) * 100 * time.Millisecond / serverConns; wait == 0 || wait > storeTimeout {
+		t.Errorf("the last of %d concurrent requests waits %v for a connection", concurrency, wait)
 	}
+	annotations := at[map[string]any](t, file, "spec.template.metadata.annotations")
 	var instances int
-	if _, err := fmt.Sscan(revision.Metadata.Annotations["autoscaling.knative.dev/maxScale"], &instances); err != nil || instances*serverConns > maxConnections {
+	if _, err := fmt.Sscan(fmt.Sprint(annotations["autoscaling.knative.dev/maxScale"]), &instances); err != nil || instances*serverConns > maxConnections {
 		t.Errorf("%d instances (%v) have %d connections, of %d", instances, err, instances*serverConns, maxConnections)
 	}
 }
@@ -270,9 +208,9 @@ func TestReadmeCommands(t *testing.T) {
 		}
 		return i
 	}
-	target := "-o examples/lambda/" + path.Join(f.Properties.CodeURI, f.Properties.Handler)
+	target := "-o examples/lambda/" + path.Join(at[string](t, f, "Properties.CodeUri"), at[string](t, f, "Properties.Handler"))
 	goose := index("goose -dir migrations/postgres -table public.limiter_goose_version postgres \"$DIRECT_URL\" up")
-	bootstrap := index("CGO_ENABLED=0 GOOS=linux GOARCH=" + f.Properties.Architectures[0] + " go build -tags lambda.norpc -trimpath -ldflags=\"-s -w\" " + target + " ./examples/lambda")
+	bootstrap := index("CGO_ENABLED=0 GOOS=linux GOARCH=" + at[[]any](t, f, "Properties.Architectures")[0].(string) + " go build -tags lambda.norpc -trimpath -ldflags=\"-s -w\" " + target + " ./examples/lambda")
 	deploy := index("sam deploy --template-file examples/lambda/template.yaml")
 	replace := index("gcloud run services replace")
 	if goose > bootstrap || bootstrap > deploy || goose > replace {
