@@ -119,17 +119,6 @@ func Example_server() {
 	// /health 200 []
 }
 
-// Unlike the default, OnError gets every failure. Clients can send any number of requests without a key.
-func ExampleOnError() {
-	limit := handler.New(mustLimiter("search", limiter.PerMinute(60)), handler.ClientIP(),
-		handler.OnError(func(r *http.Request, err error) {
-			if !errors.Is(err, handler.ErrNoKey) {
-				slog.ErrorContext(r.Context(), "no rate limit decision", "error", err)
-			}
-		}))
-	http.Handle("GET /logged", limit(http.HandlerFunc(search)))
-}
-
 // A user who is logged in may do more than an address, each on each route.
 func ExampleJoin() {
 	user := func(r *http.Request) string {
@@ -223,14 +212,6 @@ func ExampleAddressHeader() {
 	// Output:
 	// limiter: the request has no key: the request does not have one line CF-Connecting-IP with one address; the proxy must set it on every request, and no request may bypass the proxy
 	// 203.0.113.7 <nil>
-}
-
-// Some providers give each customer 56 bits: who has many networks of 64 is one
-// client then.
-func ExampleIPv6Prefix() {
-	key := handler.ClientIP(handler.IPv6Prefix(56))
-	fmt.Println(key(&http.Request{RemoteAddr: "[2001:db8:1:234::7]:49152"}))
-	// Output: 2001:db8:1:200::/56 <nil>
 }
 
 // Behind one proxy, only the last address of the header counts: the proxy wrote it.

@@ -36,67 +36,51 @@ func TestHeadersAreIndependent(t *testing.T) {
 
 func TestFieldsOfAPolicyAndItsState(t *testing.T) {
 	t.Parallel()
-	window := limiter.FixedWindow{Limit: 100, Window: time.Minute}
+	window, wide := limiter.FixedWindow{Limit: 100, Window: time.Minute}, limiter.FixedWindow{Limit: 1 << 60, Window: time.Hour}
+	short := limiter.FixedWindow{Limit: 5, Window: 10 * time.Millisecond}
 	bucket := limiter.TokenBucket{Capacity: 10, Refill: 3, Interval: 10 * time.Second} // a token in 3.33 s
+	sliding, calendar := limiter.SlidingWindow{Limit: 5, Window: time.Hour}, limiter.CalendarWindow{Limit: 1, Period: limiter.Month}
+	const token, month = 3_333_333_334 * time.Nanosecond, 90 * time.Hour
+	// A client cannot compute the end of a month from its length, so there is no w.
+	const windowField, bucketField, slidingField, calendarField = `"fake";q=100;w=60`, `"fake";q=10;w=34`, `"fake";q=5;w=3600`, `"fake";q=1`
+	const wideField = `"fake";q=999999999999999;w=3600`
+	passed := func(limit, left int64, reset time.Duration) limiter.Result {
+		return limiter.Result{Allowed: true, Limit: limit, Remaining: left, Used: limit - left, ResetAfter: reset}
+	}
+	refused := func(limit, left int64, reset, retry time.Duration) limiter.Result {
+		return limiter.Result{Limit: limit, Remaining: left, Used: limit - left, ResetAfter: reset, RetryAfter: retry}
+	}
+	decidedBy := func(p limiter.Policy, res limiter.Result) limiter.Result {
+		res.Policy = p
+		return res
+	}
 	for _, c := range []struct {
-		name   string
-		policy limiter.Policy
-		result limiter.Result
-		fields map[string]string
+		name                 string
+		policy               limiter.Policy
+		result               limiter.Result
+		fields, quota, retry string
 	}{
-		{"an unused window", window, limiter.Result{Allowed: true, Limit: 100, Remaining: 100}, map[string]string{
-			"RateLimit-Policy": `"fake";q=100;w=60`, "RateLimit": `"fake";r=100`,
-		}},
-		{"a window that ends in a nanosecond", window, limiter.Result{Allowed: true, Limit: 100, Remaining: 1, ResetAfter: 1}, map[string]string{
-			"RateLimit": `"fake";r=1;t=1`,
-		}},
-		{"a window used up", window, limiter.Result{Limit: 100, ResetAfter: 2 * time.Minute, RetryAfter: 59_000_000_001}, map[string]string{
-			"RateLimit": `"fake";r=0;t=60`, "Retry-After": "60", // t is never beyond Retry-After
-		}},
-		{"a window shorter than a second", limiter.FixedWindow{Limit: 5, Window: 10 * time.Millisecond}, limiter.Result{Allowed: true, Limit: 5}, map[string]string{
-			"RateLimit-Policy": `"fake";q=5;w=1`, "RateLimit": `"fake";r=0;t=1`, // never 0
-		}},
-		{"a full bucket", bucket, limiter.Result{Allowed: true, Limit: 10, Remaining: 10}, map[string]string{
-			"RateLimit-Policy": `"fake";q=10;w=34`, "RateLimit": `"fake";r=10`, // 10 tokens in 33.3 s
-		}},
-		{"a bucket that gains its next token in 0.33 s", bucket, limiter.Result{Allowed: true, Limit: 10, Remaining: 8, ResetAfter: 3_666_666_667}, map[string]string{
-			"RateLimit": `"fake";r=8;t=1`,
-		}},
-		{"a refusal of a cost of 5", bucket, limiter.Result{Limit: 10, Remaining: 2, ResetAfter: 8 * 3_333_333_334, RetryAfter: 3 * 3_333_333_334}, map[string]string{
-			"RateLimit": `"fake";r=2;t=4`, "Retry-After": "11",
-		}},
-		{"a refusal that lost a race", bucket, limiter.Result{Limit: 10, Remaining: 2, ResetAfter: 8 * 3_333_333_334, RetryAfter: time.Microsecond}, map[string]string{
-			"RateLimit": `"fake";r=2;t=1`, "Retry-After": "1",
-		}},
-		{"a refusal without a wait", bucket, limiter.Result{Limit: 10}, map[string]string{"Retry-After": "1"}},
-		{"a sliding window", limiter.SlidingWindow{Limit: 5, Window: time.Hour}, limiter.Result{Allowed: true, Limit: 5, Remaining: 3, Used: 2, ResetAfter: 3800 * time.Second}, map[string]string{
-			"RateLimit-Policy": `"fake";q=5;w=3600`, "RateLimit": `"fake";r=3`,
-		}},
-		{"a sliding window used up", limiter.SlidingWindow{Limit: 5, Window: time.Hour}, limiter.Result{Limit: 5, Used: 5, ResetAfter: 3800 * time.Second, RetryAfter: 45 * time.Second}, map[string]string{
-			"RateLimit": `"fake";r=0;t=45`, "Retry-After": "45",
-		}},
-		// A client cannot compute the end of a month from its length, so there is no w.
-		{"a calendar used up", limiter.CalendarWindow{Limit: 1, Period: limiter.Month}, limiter.Result{Limit: 1, ResetAfter: 90 * time.Hour, RetryAfter: 90 * time.Hour}, map[string]string{
-			"RateLimit-Policy": `"fake";q=1`, "RateLimit": `"fake";r=0;t=324000`, "Retry-After": "324000",
-		}},
-		{"a policy that decided", bucket, limiter.Result{Policy: window, Allowed: true, Limit: 100, Remaining: 99, ResetAfter: time.Minute}, map[string]string{
-			"RateLimit-Policy": `"fake";q=100;w=60`, "RateLimit": `"fake";r=99;t=60`,
-		}},
-		{"the own policy decided", bucket, limiter.Result{Policy: bucket, Allowed: true, Limit: 10, Remaining: 10}, map[string]string{
-			"RateLimit-Policy": `"fake";q=10;w=34`, "RateLimit": `"fake";r=10`,
-		}},
-		{"what is no policy decided", bucket, limiter.Result{Policy: &window, Allowed: true, Limit: 10, Remaining: 10}, map[string]string{
-			"RateLimit-Policy": `"fake";q=10;w=34`, "RateLimit": `"fake";r=10`,
-		}},
-		{"more than an Integer can say", limiter.FixedWindow{Limit: 1 << 60, Window: time.Hour}, limiter.Result{Allowed: true, Limit: 1 << 60, Remaining: 1<<60 - 1, ResetAfter: time.Hour}, map[string]string{
-			"RateLimit-Policy": `"fake";q=999999999999999;w=3600`, "RateLimit": `"fake";r=999999999999999;t=3600`,
-		}},
+		{"an unused window", window, passed(100, 100, 0), windowField, `"fake";r=100`, ""},
+		{"a window that ends in a nanosecond", window, passed(100, 1, 1), windowField, `"fake";r=1;t=1`, ""},
+		{"t is never beyond Retry-After", window, refused(100, 0, 2*time.Minute, 59_000_000_001), windowField, `"fake";r=0;t=60`, "60"},
+		{"a window shorter than a second", short, passed(5, 0, 0), `"fake";q=5;w=1`, `"fake";r=0;t=1`, ""},
+		{"a full bucket", bucket, passed(10, 10, 0), bucketField, `"fake";r=10`, ""}, // 10 tokens in 33.3 s
+		{"the next token in 0.33 s", bucket, passed(10, 8, 3_666_666_667), bucketField, `"fake";r=8;t=1`, ""},
+		{"a refusal of a cost of 5", bucket, refused(10, 2, 8*token, 3*token), bucketField, `"fake";r=2;t=4`, "11"},
+		{"a refusal that lost a race", bucket, refused(10, 2, 8*token, time.Microsecond), bucketField, `"fake";r=2;t=1`, "1"},
+		{"a refusal without a wait", bucket, refused(10, 0, 0, 0), bucketField, `"fake";r=0;t=1`, "1"},
+		{"a sliding window", sliding, passed(5, 3, 3800*time.Second), slidingField, `"fake";r=3`, ""},
+		{"a sliding window used up", sliding, refused(5, 0, 3800*time.Second, 45*time.Second), slidingField, `"fake";r=0;t=45`, "45"},
+		{"a calendar used up", calendar, refused(1, 0, month, month), calendarField, `"fake";r=0;t=324000`, "324000"},
+		{"a policy that decided", bucket, decidedBy(window, passed(100, 99, time.Minute)), windowField, `"fake";r=99;t=60`, ""},
+		{"the own policy decided", bucket, decidedBy(bucket, passed(10, 10, 0)), bucketField, `"fake";r=10`, ""},
+		{"what is no policy decided", bucket, decidedBy(&window, passed(10, 10, 0)), bucketField, `"fake";r=10`, ""},
+		{"more than an Integer can say", wide, passed(1<<60, 1<<60-1, time.Hour), wideField, `"fake";r=999999999999999;t=3600`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			c.result.Source = limiter.SourceStore
 			resp := ask(handler.New(&fixedLimiter{policy: c.policy, result: c.result}, oneKey)(&nextHandler{}))
-			wantHeaders(t, resp.header, c.fields)
+			wantHeaders(t, resp.header, map[string]string{"RateLimit-Policy": c.fields, "RateLimit": c.quota, "Retry-After": c.retry})
 		})
 	}
 }
@@ -104,30 +88,16 @@ func TestFieldsOfAPolicyAndItsState(t *testing.T) {
 func TestLegacyHeaders(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
+	hour := now.Truncate(time.Hour).Add(time.Hour)
 	for _, c := range []struct {
-		name                   string
 		policy                 limiter.Policy
 		result                 limiter.Result
 		limit, remaining, used string
 		reset                  time.Time
 	}{
-		{
-			"a window",
-			limiter.FixedWindow{Limit: 60, Window: time.Hour},
-			limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: time.Until(now.Truncate(time.Hour).Add(time.Hour))},
-			"60", "50", "10", now.Truncate(time.Hour).Add(time.Hour),
-		},
-		{
-			"a bucket", limiter.PerMinute(60),
-			limiter.Result{Limit: 60, Remaining: 0, ResetAfter: time.Minute, RetryAfter: time.Second},
-			"60", "0", "60", now.Add(time.Minute),
-		},
-		{
-			"a calendar",
-			limiter.CalendarWindow{Limit: 1, Period: limiter.Month},
-			limiter.Result{Limit: 1, Used: 1, ResetAfter: 90 * time.Hour, RetryAfter: 90 * time.Hour},
-			"1", "0", "1", now.Add(90 * time.Hour),
-		},
+		{limiter.FixedWindow{Limit: 60, Window: time.Hour}, limiter.Result{Allowed: true, Limit: 60, Remaining: 50, Used: 10, ResetAfter: time.Until(hour)}, "60", "50", "10", hour},
+		{limiter.PerMinute(60), limiter.Result{Limit: 60, ResetAfter: time.Minute, RetryAfter: time.Second}, "60", "0", "60", now.Add(time.Minute)},
+		{limiter.CalendarWindow{Limit: 1, Period: limiter.Month}, limiter.Result{Limit: 1, Used: 1, ResetAfter: 90 * time.Hour}, "1", "0", "1", now.Add(90 * time.Hour)},
 	} {
 		c.result.Source = limiter.SourceStore
 		resp := ask(handler.New(&fixedLimiter{policy: c.policy, result: c.result}, oneKey, handler.LegacyHeaders())(&nextHandler{}))
@@ -136,7 +106,7 @@ func TestLegacyHeaders(t *testing.T) {
 		})
 		reset, err := strconv.ParseInt(resp.header.Get("X-RateLimit-Reset"), 10, 64)
 		if late := time.Unix(reset, 0).Sub(c.reset); err != nil || late < 0 || late > time.Minute {
-			t.Errorf("%s: X-RateLimit-Reset is %v, want %v", c.name, time.Unix(reset, 0), c.reset)
+			t.Errorf("%T: X-RateLimit-Reset is %v, want %v", c.policy, time.Unix(reset, 0), c.reset)
 		}
 	}
 }
