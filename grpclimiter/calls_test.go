@@ -62,7 +62,6 @@ func TestEveryKindOfCall(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			t.Parallel()
 			c := newClock()
 			l := newOn(t, memory.New(), c, "api", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: 1500 * time.Millisecond})
 			s, client := serve(t, grpclimiter.New(l, oneKey))
@@ -208,7 +207,6 @@ func TestRefusalNames(t *testing.T) {
 		{"no limit with HideQuota", 1, []grpclimiter.Option{grpclimiter.HideQuota()}, 12 * time.Hour, "rate limit exceeded", "", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			rules := burstAndDay(t, 5)
 			rules[0].Cost = costIs(tt.cost)
 			_, client := serve(t, grpclimiter.NewAll(rules, tt.opts...))
@@ -231,7 +229,6 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			t.Parallel()
 			rules := burstAndDay(t, 5)
 			rules[1].Cost = costIs(2)
 			_, client := serve(t, grpclimiter.NewAll(rules, grpclimiter.ChargeFailures()))

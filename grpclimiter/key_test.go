@@ -50,7 +50,6 @@ func TestKeys(t *testing.T) {
 		{"AddressHeaderTwice", grpclimiter.ClientIP(handler.AddressHeader("X-Api-Key")), peer, []string{"x-api-key", "1.1.1.1", "x-api-key", "203.0.113.7"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			var failure error
 			onError := grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) { failure = err })
 			l := newLimiter(t, limiter.PerMinute(2))

@@ -44,7 +44,6 @@ func TestOptions(t *testing.T) {
 		"FailOpenNoKey":             {errDown, noKey, grpclimiter.FailOpen(), codes.InvalidArgument, 0, 2, limiter.Result{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			store := limiter.Store(memory.New())
 			if tt.failure != nil {
 				store = broken{memory.New(), limiter.OpTake, tt.failure}
@@ -172,7 +171,6 @@ func TestNoDecisionIsUnavailable(t *testing.T) {
 	for _, failure := range []error{errDown, errLost, errSetup, errBusy} {
 		for _, kind := range kinds {
 			t.Run(kind.name, func(t *testing.T) {
-				t.Parallel()
 				var seen error
 				onError := grpclimiter.OnError(func(_ context.Context, call grpclimiter.Call, err error) {
 					if seen = err; call.FullMethod != kind.method {

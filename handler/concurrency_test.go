@@ -72,7 +72,6 @@ func TestStreamsHoldTheirPlace(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
 		for _, until := range []string{"they end", "they are aborted", "the client leaves"} {
 			t.Run("until "+until+", "+name, func(t *testing.T) {
-				t.Parallel()
 				c, finish := oneAtATime(t, memory.New()), make(chan struct{}, 1)
 				server, ended := serveInFlight(t, c, http2, func(w http.ResponseWriter, r *http.Request) {
 					_, _ = io.WriteString(w, "first\n")
@@ -138,7 +137,6 @@ func TestRefusalInFlight(t *testing.T) {
 		"only reports in a dry run": {[]handler.Option{handler.DryRun()}, http.StatusTeapot, http.Header{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			store := newFakeStore()
 			c := oneAtATime(t, store)
 			var told []limiter.Result
@@ -215,7 +213,6 @@ func TestNoDecisionInFlight(t *testing.T) {
 		"a policy that is no limit in flight": {limiter.ErrInvalid, oneKey, nil, 500, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			store := newFakeStore()
 			store.fails = func(ctx context.Context, op limiter.Op, n int) error {
 				switch {
@@ -277,7 +274,6 @@ func TestFailedRelease(t *testing.T) {
 		"is told by its first one":   {append([]error{limiter.ErrMisconfigured}, always...), false, limiter.ErrMisconfigured, 0, 950 * time.Millisecond, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				store := newFakeStore()
 				store.fails = func(ctx context.Context, op limiter.Op, n int) error {

@@ -75,7 +75,6 @@ func TestNoDecisionIsNeverAPass(t *testing.T) {
 		{"an error of the key function", fails(nil), func(*http.Request) (string, error) { return "k", errors.New("broken") }, 400, "", nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			var reported []error
 			report := handler.OnError(func(_ *http.Request, err error) { reported = append(reported, err) })
 			next := &nextHandler{}

@@ -272,7 +272,6 @@ func TestRetryAfterIsTheLongestWait(t *testing.T) {
 		{"an outer limiter runs dry", []layer{{bucket(1, time.Minute), []handler.Option{handler.DryRun()}}, {policy: bucket(1, 2*time.Second)}}, 1, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			clock := newClock()
 			h := http.Handler(&nextHandler{})
 			for i := len(c.layers) - 1; i >= 0; i-- {

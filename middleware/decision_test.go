@@ -47,7 +47,6 @@ func TestBinding(t *testing.T) {
 		{"the quota that is known, second", [2]time.Duration{}, [2]int64{}, "a", 1, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
 			store := failsFor{memory.New(), test.fails}
 			var rules []middleware.Rule[string]
 			for i, name := range []string{"a", "b"} {

@@ -84,7 +84,6 @@ func TestEachDecisionIsRecordedWithWhatItTook(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			m := newMeter(t)
 			opts := append([]limiter.Option{limiter.WithObserver(otellimiter.Observer(m))}, c.opts...)
 			l := newLimiter(t, c.store, "l", limiter.PerDay(4), opts...)
@@ -143,7 +142,6 @@ func TestAllowAll(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			m := newMeter(t)
 			observe := limiter.WithObserver(otellimiter.Observer(m))
 			scarce := newLimiter(t, c.store, "scarce", limiter.PerDay(3), c.opt, observe)
@@ -305,7 +303,6 @@ func TestSpanEvents(t *testing.T) {
 		{"an error", fails{limiter.ErrNotApplied}, events, failed + failed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			recorder := tracetest.NewSpanRecorder()
 			tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("test")
 			l := newLimiter(t, c.store, "l", limiter.PerDay(1), limiter.WithObserver(otellimiter.Observer(newMeter(t), c.opts...)))

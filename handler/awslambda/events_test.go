@@ -66,7 +66,6 @@ func TestRecordedEvents(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.event, func(t *testing.T) {
-			t.Parallel()
 			r, body := seen(t, recorded(t, tt.event))
 			if r.Method != "POST" || r.Host != tt.host || r.RemoteAddr != tt.addr || r.Proto != "HTTP/1.1" || !r.ProtoAtLeast(1, 1) {
 				t.Errorf("%s %s from %s, %s", r.Method, r.Host, r.RemoteAddr, r.Proto)

@@ -21,7 +21,6 @@ func TestRefusalsOfEveryGateway(t *testing.T) {
 		for _, g := range gateways() {
 			for way, h := range limited(&g, rules) {
 				t.Run(name+"/"+g.name+"/"+way, func(t *testing.T) {
-					t.Parallel()
 					server := limitedHandler(rules())
 					for i, status := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
 						want := serverReply(t, server, request(t, "POST", "/orders", "")).comparable()
