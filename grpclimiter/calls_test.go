@@ -76,9 +76,7 @@ func TestEveryKindOfCall(t *testing.T) {
 			header, err := kind.call(t.Context(), client)
 			wantCode(t, err, codes.ResourceExhausted, 1500*time.Millisecond)
 			wantHeader(t, header, `"api";q=2;w=3`, `"api";r=0;t=2`, "2")
-			if n := s.calls.Load(); n != 2 {
-				t.Errorf("the service was called %d times, want 2", n)
-			}
+			equal(t, s.calls.Load(), 2, "calls of the service")
 			c.add(1500 * time.Millisecond)
 			_, err = kind.call(t.Context(), client)
 			wantCode(t, err, codes.OK, 0)
@@ -140,16 +138,12 @@ func TestCostsOfMessages(t *testing.T) {
 			retry = time.Hour
 		}
 		wantCode(t, err, tt.code, retry)
-		if got := left(t, l, "everybody"); got != tt.left {
-			t.Errorf("after cost %d: %d left, want %d", tt.cost, got, tt.left)
-		}
+		equal(t, left(t, l, "everybody"), tt.left, "left after cost", tt.cost)
 	}
 	if _, err := kinds[1].call(t.Context(), client); err == nil {
 		t.Error("a stream of cost 4 passed with 3 left")
 	}
-	if n := s.calls.Load(); n != 3 {
-		t.Errorf("the service was called %d times, want 3", n)
-	}
+	equal(t, s.calls.Load(), 3, "calls of the service")
 	if len(failures) != 2 || !errors.Is(failures[0], limiter.ErrExceedsCapacity) || !errors.Is(failures[1], limiter.ErrInvalid) {
 		t.Errorf("OnError got %v, want ErrExceedsCapacity and ErrInvalid", failures)
 	}
@@ -162,17 +156,12 @@ func TestChainedInterceptors(t *testing.T) {
 	s, client := serve(t, grpclimiter.New(first, oneKey), grpclimiter.New(second, oneKey))
 	header, err := call(t, client)
 	wantCode(t, err, codes.OK, 0)
-	if got := header.Get("ratelimit"); len(got) != 2 {
-		t.Errorf("ratelimit: %q, want two lines", got)
-	}
-	if res, _ := grpclimiter.ResultFromContext(s.last); res.Limit != 1 {
-		t.Errorf("ResultFromContext is that of the limit %d, want the second's", res.Limit)
-	}
+	equal(t, len(header.Get("ratelimit")), 2, "lines of ratelimit")
+	res, _ := grpclimiter.ResultFromContext(s.last)
+	equal(t, res.Limit, 1, "the limit of ResultFromContext, which is the second's")
 	_, err = call(t, client)
 	wantCode(t, err, codes.ResourceExhausted, time.Minute)
-	if got := left(t, first, "everybody"); got != 3 {
-		t.Errorf("the first has %d left, want 3: the refused call stays charged", got)
-	}
+	equal(t, left(t, first, "everybody"), 3, "left of the first: the refused call stays charged")
 }
 
 // burstAndDay returns two rules for everybody: a bucket of 3, and a window of limit.
@@ -218,9 +207,7 @@ func TestRefusalNames(t *testing.T) {
 			header, err = call(t, client)
 			wantCode(t, err, codes.ResourceExhausted, tt.retry)
 			wantHeader(t, header, tt.policy, tt.quota, strconv.Itoa(int(tt.retry.Seconds())))
-			if got := status.Convert(err).Message(); got != tt.message {
-				t.Errorf("message %q, want %q", got, tt.message)
-			}
+			equal(t, status.Convert(err).Message(), tt.message, "message")
 		})
 	}
 }
@@ -264,9 +251,7 @@ func TestLateRefund(t *testing.T) {
 	s.takes = 2 * time.Millisecond
 	_, err := call(t, client)
 	wantCode(t, err, codes.OK, 0)
-	if got := left(t, l, "everybody"); got != 4 {
-		t.Errorf("%d left, want 4", got)
-	}
+	equal(t, left(t, l, "everybody"), 4, "left")
 }
 
 func TestFailedRefundIsReported(t *testing.T) {

@@ -58,9 +58,7 @@ func TestKeys(t *testing.T) {
 			_, err := call(t, client, tt.pairs...)
 			if tt.want != "" {
 				wantCode(t, err, codes.OK, 0)
-				if got := left(t, l, tt.want); got != 1 {
-					t.Errorf("%q has %d left, want 1", tt.want, got)
-				}
+				equal(t, left(t, l, tt.want), 1, "left of", tt.want)
 				return
 			}
 			wantCode(t, err, codes.InvalidArgument, 0)
@@ -102,9 +100,7 @@ func TestMistakes(t *testing.T) {
 			for range 2 {
 				_, err := call(t, client, "x-api-key", secret, "x-api-key", secret)
 				wantCode(t, err, codes.InvalidArgument, 0)
-				if got := status.Convert(err).Message(); got != c.message {
-					t.Errorf("message %q, want %q", got, c.message)
-				}
+				equal(t, status.Convert(err).Message(), c.message, "message")
 			}
 			text := log.String()
 			if strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, "limiter=api") || !strings.Contains(text, c.fix) {

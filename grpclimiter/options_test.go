@@ -59,9 +59,7 @@ func TestOptions(t *testing.T) {
 				grpclimiter.OnError(func(context.Context, grpclimiter.Call, error) { failures++ })))
 			for _, kind := range kinds[:2] {
 				header, err := kind.call(t.Context(), client)
-				if status.Code(err) != tt.code {
-					t.Errorf("%v, want %v", err, tt.code)
-				}
+				equal(t, status.Code(err), tt.code, err)
 				if tt.code == codes.OK {
 					wantHeader(t, header, "", "", "")
 				}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,9 +90,7 @@ func TestStreamsHoldTheirPlace(t *testing.T) {
 				if first.proto != name || first.status != http.StatusOK {
 					t.Errorf("%s %d", first.proto, first.status)
 				}
-				if second := open(t.Context(), t, server); second.status != http.StatusTooManyRequests {
-					t.Errorf("the second request gets %d, want a refusal", second.status)
-				}
+				equal(t, open(t.Context(), t, server).status, http.StatusTooManyRequests, "the second request")
 				<-ended // the refusal
 				wantHeld(t, c, "during the stream", 1)
 				if until == "the client leaves" {
@@ -154,9 +151,7 @@ func TestRefusalInFlight(t *testing.T) {
 				}
 				resp := ask(second)
 				if test.status == http.StatusTooManyRequests {
-					if got := violated(wantStatus(t, resp, test.status)); !slices.Equal(got, []string{"exports"}) {
-						t.Errorf("the problem names %q, want the limiter", got)
-					}
+					equal(t, violated(wantStatus(t, resp, test.status)), []string{"exports"}, "the limiters that the problem names")
 				}
 				if resp.status != test.status || !reflect.DeepEqual(resp.header, test.header) {
 					t.Errorf("%d with %v, want %d with %v", resp.status, resp.header, test.status, test.header)
@@ -182,9 +177,7 @@ func TestRatesInside(t *testing.T) {
 	h := handler.NewConcurrency(c, oneKey)(rates(mux))
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	wantStatus(t, askBy(h, r), http.StatusTeapot)
-	if r.Pattern != "GET /" {
-		t.Errorf("middleware outside of both sees the pattern %q", r.Pattern)
-	}
+	equal(t, r.Pattern, "GET /", "the pattern that middleware outside of both sees")
 	resp := ask(h)
 	wantStatus(t, resp, http.StatusTooManyRequests)
 	wantHeaders(t, resp.header, map[string]string{"Retry-After": "3600", "RateLimit": `"rate";r=0;t=3600`, "RateLimit-Policy": `"rate";q=1;w=3600`})
@@ -238,9 +231,7 @@ func TestNoDecisionInFlight(t *testing.T) {
 			if len(reported) != 1 || test.acquires != nil && !errors.Is(reported[0], test.acquires) {
 				t.Errorf("OnError got %v, want %v once", reported, test.acquires)
 			}
-			if got := store.sent[limiter.OpRelease]; got != test.releases {
-				t.Errorf("%d releases, want %d", got, test.releases)
-			}
+			equal(t, store.sent[limiter.OpRelease], test.releases, "releases")
 			wantHeld(t, c, "afterwards", 0)
 		})
 	}
@@ -305,9 +296,7 @@ func TestFailedRelease(t *testing.T) {
 				}
 				begin := time.Now()
 				wantStatus(t, askBy(h, r), http.StatusTeapot)
-				if took := time.Since(begin); took != test.takes {
-					t.Errorf("the request took %v, want %v", took, test.takes)
-				}
+				equal(t, time.Since(begin), test.takes, "the time of the request")
 				if !errors.Is(reported, test.reported) || errors.Is(reported, limiter.ErrCanceled) {
 					t.Errorf("OnError got %v, want %v", reported, test.reported)
 				}
@@ -328,12 +317,8 @@ func TestSkipInFlight(t *testing.T) {
 		store := newFakeStore()
 		h := handler.NewConcurrency(oneAtATime(t, store), oneKey, opt)(&nextHandler{})
 		wantStatus(t, askBy(h, preflight()), http.StatusTeapot)
-		if len(store.sent) > 0 {
-			t.Errorf("%s: the store got %v", name, store.sent)
-		}
+		equal(t, len(store.sent), 0, name, "operations")
 		wantStatus(t, ask(h), http.StatusTeapot)
-		if store.sent[limiter.OpAcquire] != 1 {
-			t.Errorf("%s: the store got %v, want an acquire of the other request", name, store.sent)
-		}
+		equal(t, store.sent[limiter.OpAcquire], 1, name, "acquires of the other request")
 	}
 }

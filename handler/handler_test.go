@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -37,17 +36,13 @@ func TestRefusal(t *testing.T) {
 				"violated-policies": []any{"search"},
 			}
 		}
-		if problem := wantStatus(t, resp, status); !reflect.DeepEqual(problem, body) {
-			t.Errorf("problem %v, want %v", problem, body)
-		}
+		equal(t, wantStatus(t, resp, status), body, "the problem")
 		wantHeaders(t, resp.header, map[string]string{
 			"RateLimit-Policy": `"search";q=1;w=90`, "RateLimit": `"search";r=0;t=90`, "Retry-After": retry,
 			"X-RateLimit-Limit": "", "Access-Control-Expose-Headers": "",
 		})
 	}
-	if next.calls != 1 {
-		t.Errorf("the handler was called %d times, want 1", next.calls)
-	}
+	equal(t, next.calls, 1, "calls of the handler")
 }
 
 func TestNoDecisionIsNeverAPass(t *testing.T) {
@@ -81,9 +76,7 @@ func TestNoDecisionIsNeverAPass(t *testing.T) {
 			resp := ask(handler.New(c.l, c.key, report)(next))
 			problem := wantStatus(t, resp, c.status)
 			wantHeaders(t, resp.header, map[string]string{"Retry-After": c.retry, "RateLimit": "", "RateLimit-Policy": ""})
-			if problem["type"] != c.kind {
-				t.Errorf("type %v, want %v", problem["type"], c.kind)
-			}
+			equal(t, problem["type"], c.kind, "the type")
 			if c.name == "an error of the key function" && !errors.Is(reported[0], handler.ErrNoKey) {
 				t.Errorf("OnError got %v, want ErrNoKey", reported)
 			}
@@ -99,9 +92,7 @@ func TestNoDecisionIsNeverAPass(t *testing.T) {
 				status = http.StatusTeapot
 			}
 			wantStatus(t, ask(handler.New(c.l, c.key, report, handler.FailOpen())(next)), status)
-			if len(reported) != 2*want {
-				t.Errorf("with FailOpen OnError got %v", reported[want:])
-			}
+			equal(t, len(reported), 2*want, "errors that OnError got, also with FailOpen")
 		})
 	}
 }
@@ -120,9 +111,7 @@ func TestResultFromContext(t *testing.T) {
 			t.Errorf("the decision in the context is %+v, %v", res, ok)
 		}
 		left = append(left, res.Remaining)
-		if r.Context().Value(http.ServerContextKey) != "kept" {
-			t.Error("what the context held has gone")
-		}
+		equal(t, r.Context().Value(http.ServerContextKey), "kept", "what the context held")
 	})
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	r = r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, "kept"))
@@ -164,9 +153,8 @@ func TestConcurrentRequests(t *testing.T) {
 			}
 		})
 	}
-	if wait.Wait(); passed.Load() != 2 {
-		t.Errorf("%d of 20 requests passed, want 2", passed.Load())
-	}
+	wait.Wait()
+	equal(t, passed.Load(), 2, "requests of 20 that passed")
 }
 
 // bare is a ResponseWriter with a header of its own for each request, as the server makes it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,9 +28,7 @@ func TestHeadersAreIndependent(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		wantHeaders(t, w.Header(), map[string]string{"RateLimit": want})
 	}
-	if want := []string{`"l";q=9;w=1`, `"l";q=9;w=1`}; !slices.Equal(policies, want) {
-		t.Errorf("RateLimit-Policy: %q, want %q", policies, want)
-	}
+	equal(t, policies, []string{`"l";q=9;w=1`, `"l";q=9;w=1`}, "RateLimit-Policy")
 }
 
 func TestFieldsOfAPolicyAndItsState(t *testing.T) {

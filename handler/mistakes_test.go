@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,13 +65,9 @@ func TestMistakes(t *testing.T) {
 				want := map[string]any{"title": "Bad Request", "status": 400.0, "detail": c.detail}
 				for minute := range 2 {
 					for range 20 {
-						if problem := wantStatus(t, askBy(h, keyed()), http.StatusBadRequest); !reflect.DeepEqual(problem, want) {
-							t.Errorf("the body is %v, want %v", problem, want)
-						}
+						equal(t, wantStatus(t, askBy(h, keyed()), http.StatusBadRequest), want, "the body")
 					}
-					if lines := strings.Count(log.String(), "\n"); lines != minute+1 {
-						t.Errorf("%d lines after %d minutes", lines, minute)
-					}
+					equal(t, strings.Count(log.String(), "\n"), minute+1, "lines of the log")
 					<-time.After(time.Minute)
 				}
 			})
@@ -110,9 +105,7 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 				}
 			})
 			text := log.String()
-			if strings.Count(text, "\n") != 1 {
-				t.Errorf("%v, %s: logged %s, want one line", err, name, text)
-			}
+			equal(t, strings.Count(text, "\n"), 1, err, name, "lines of the log", text)
 			if !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "limiter=fake") || !strings.Contains(text, strings.ReplaceAll(err.Error(), `"`, `\"`)) {
 				t.Errorf("%v: the log does not say which limiter failed and why: %s", err, text)
 			}
@@ -133,7 +126,5 @@ func TestNotLogged(t *testing.T) {
 	} {
 		ask(h)
 	}
-	if log.Len() > 0 {
-		t.Errorf("logged: %s", log)
-	}
+	equal(t, log.String(), "", "the log")
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -37,9 +36,7 @@ func TestRefusalOption(t *testing.T) {
 			told = append(told, res)
 		}))(&nextHandler{})
 	wantStatus(t, ask(h), http.StatusTeapot)
-	if len(told) != 0 {
-		t.Errorf("OnRefusal was told of a request that passed")
-	}
+	equal(t, len(told), 0, "refusals that OnRefusal got of a request that passed")
 	resp := ask(h)
 	if resp.status != http.StatusForbidden || string(resp.body) != "come back in 1m0s" {
 		t.Errorf("%d %q, want the page", resp.status, resp.body)
@@ -70,9 +67,7 @@ func TestDryRun(t *testing.T) {
 	for range 5 {
 		resp := ask(handler.New(l, oneKey, options...)(next))
 		wantStatus(t, resp, http.StatusTeapot)
-		if len(resp.header) != 0 {
-			t.Errorf("the answer has headers: %v", resp.header)
-		}
+		equal(t, resp.header, http.Header{}, "the header")
 	}
 	for _, err := range []error{limiter.ErrMisconfigured, limiter.ErrExceedsCapacity} {
 		wantStatus(t, ask(handler.New(fails(err), oneKey, options...)(next)), http.StatusTeapot)
@@ -95,9 +90,7 @@ func TestHideQuota(t *testing.T) {
 	} {
 		resp := ask(h)
 		wantStatus(t, resp, http.StatusTeapot)
-		if got, want := resp.header, (http.Header{"Access-Control-Expose-Headers": {"Retry-After"}}); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: headers %v, want %v", name, got, want)
-		}
+		equal(t, resp.header, http.Header{"Access-Control-Expose-Headers": {"Retry-After"}}, name, "the header")
 		resp = ask(h)
 		problem := wantStatus(t, resp, http.StatusTooManyRequests)
 		wantHeaders(t, resp.header, map[string]string{

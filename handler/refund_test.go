@@ -201,9 +201,7 @@ func TestRefundAcrossTheEdgeOfAWindow(t *testing.T) {
 			for range limit {
 				askBy(login, httptest.NewRequest(http.MethodPost, "/wrong", http.NoBody))
 			}
-			if failed != limit {
-				t.Errorf("CountRejected %v: a success crosses the edge %s, and %d failed logins pass in one window, want %d", p.CountRejected, crosses, failed, limit)
-			}
+			equal(t, failed, limit, "failed logins that pass in one window, CountRejected:", p.CountRejected, "a success crosses the edge", crosses)
 		}
 	}
 }

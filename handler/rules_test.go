@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
 	"time"
 
@@ -52,16 +51,12 @@ func TestRulesAreChargedTogether(t *testing.T) {
 			want["RateLimit-Policy"] = ""
 		}
 		wantHeaders(t, resp.header, want)
-		if got := violated(problem); !slices.Equal(got, call.violated) {
-			t.Errorf("violated-policies %q, want %q", got, call.violated)
-		}
+		equal(t, violated(problem), call.violated, "violated-policies")
 		if t.Failed() {
 			t.Fatalf("in call %d, %s", i, call.cost)
 		}
 	}
-	if next.calls != 6 {
-		t.Errorf("the handler was called %d times, want 6", next.calls)
-	}
+	equal(t, next.calls, 6, "calls of the handler")
 }
 
 func TestCostZeroMayRefuse(t *testing.T) {
@@ -78,9 +73,7 @@ func TestCostZeroMayRefuse(t *testing.T) {
 		problem := wantStatus(t, resp, http.StatusTooManyRequests)
 		// The limiter day is not asked.
 		wantHeaders(t, resp.header, map[string]string{"RateLimit": `"burst";r=0;t=10`, "Retry-After": "10"})
-		if got := violated(problem); !slices.Equal(got, []string{"burst"}) {
-			t.Errorf("violated-policies %q, want burst", got)
-		}
+		equal(t, violated(problem), []string{"burst"}, "violated-policies")
 	}
 	if r, err := rules[1].Limiter.Peek(t.Context(), "everybody"); err != nil || r.Used != 1 {
 		t.Errorf("%+v, %v; want only the first request to be charged", r, err)
@@ -105,9 +98,7 @@ func TestMissingKeyChargesNoRule(t *testing.T) {
 		if len(reported) != 1 || !errors.Is(reported[0], handler.ErrNoKey) || !errors.Is(reported[0], broken) {
 			t.Errorf("OnError got %v, want ErrNoKey and the reason", reported)
 		}
-		if got := left(t, rules); !slices.Equal(got, []int64{3, 2}) {
-			t.Errorf("%d left", got)
-		}
+		equal(t, left(t, rules), []int64{3, 2}, "left")
 	}
 }
 

@@ -163,9 +163,7 @@ func failsOnUnknownEvents(t *testing.T, binary string) {
 			t.Errorf("%s: %s (an error: %t), want %v", event, o.body, o.error, errUnknownEvent)
 		}
 	}
-	if r := api.ask(t, p, request(t, "httpapi.json", http.MethodGet, "/search", "")); r.StatusCode != http.StatusOK {
-		t.Errorf("after unknown events the response is %+v", r)
-	}
+	equal(t, api.ask(t, p, request(t, "httpapi.json", http.MethodGet, "/search", "")).StatusCode, http.StatusOK, "after unknown events")
 }
 
 func answersBeforeTheDeadline(t *testing.T, binary string) {
@@ -197,15 +195,9 @@ func closesItsConnections(t *testing.T, binary string) {
 			return n
 		}
 		<-api.asked
-		if n := connections(); n != 0 {
-			t.Errorf("%d connections before the first event, want none", n)
-		}
-		if r := api.ask(t, p, request(t, "functionurl.json", http.MethodGet, "/search", "")); r.StatusCode != http.StatusOK {
-			t.Errorf("the response is %+v", r)
-		}
-		if n := connections(); n != 1 {
-			t.Errorf("%d connections after it, want 1", n)
-		}
+		equal(t, connections(), 0, "connections before the first event")
+		equal(t, api.ask(t, p, request(t, "functionurl.json", http.MethodGet, "/search", "")).StatusCode, http.StatusOK, "the first event")
+		equal(t, connections(), 1, "connections after it")
 		must(t, p.Process.Signal(syscall.SIGTERM))
 		p.await(t, "connections are left after SIGTERM", func() bool { return connections() == 0 })
 	})

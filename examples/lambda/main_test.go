@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -148,9 +149,7 @@ func TestPoolSettings(t *testing.T) {
 			continue
 		}
 		got := pool{config.MaxConns, config.MaxConnLifetime, config.MaxConnLifetimeJitter, config.MaxConnIdleTime, config.ConnConfig.ConnectTimeout}
-		if got != c.want {
-			t.Errorf("%s, in Lambda %t: %+v, want %+v", c.dsn, c.inLambda, got, c.want)
-		}
+		equal(t, got, c.want, c.dsn, "in Lambda:", c.inLambda)
 		if config.MinConns != 0 || config.MinIdleConns != 0 {
 			t.Errorf("%s: the pool connects in the background", c.dsn)
 		}
@@ -244,16 +243,20 @@ func TestHealthRequestsShareOneCheck(t *testing.T) {
 	var group sync.WaitGroup
 	for range 20 {
 		group.Go(func() {
-			if status := getHealth(ctx, h); status != http.StatusNoContent {
-				t.Errorf("%d, want 204 from a check that is bounded by %v and not canceled", status, healthTimeout)
-			}
+			equal(t, getHealth(ctx, h), http.StatusNoContent, "a check that is bounded by", healthTimeout, "and not canceled")
 		})
 	}
 	<-started
 	leave()
 	close(finish)
 	group.Wait()
-	if got := store.calls.Load(); got != 1 {
-		t.Errorf("20 concurrent requests make %d checks, want 1", got)
+	equal(t, store.calls.Load(), 1, "checks for 20 concurrent requests")
+}
+
+// equal compares what a test got with what it wants. The rest says what that is.
+func equal[T any](t testing.TB, got, want T, what ...any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%sgot %v, want %v", fmt.Sprintln(what...), got, want)
 	}
 }

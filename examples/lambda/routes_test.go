@@ -68,9 +68,7 @@ func TestEachRouteSendsItsOwnLimits(t *testing.T) {
 		{"GET", "/login", "", 405, "", ""},
 	} {
 		resp := send(service(t, settings{}), "192.0.2.1:1234", c.method, c.path, c.form)
-		if resp.Code != c.status {
-			t.Errorf("%s %s: %d, want %d", c.method, c.path, resp.Code, c.status)
-		}
+		equal(t, resp.Code, c.status, c.method, c.path)
 		policy, quota := resp.Header()["Ratelimit-Policy"], resp.Header()["Ratelimit"]
 		if c.policy == "" {
 			if policy != nil || quota != nil {
@@ -107,9 +105,7 @@ func TestAccountLimitHoldsForAllAddresses(t *testing.T) {
 			}
 		}
 	}
-	if resp := send(h, "203.0.113.9:1", "POST", "/login", credentials("bob@example.com", password)); resp.Code != http.StatusOK {
-		t.Errorf("another account: %d, want 200", resp.Code)
-	}
+	equal(t, send(h, "203.0.113.9:1", "POST", "/login", credentials("bob@example.com", password)).Code, http.StatusOK, "another account")
 }
 
 func TestRefusalsChargeNeitherLimit(t *testing.T) {
@@ -117,14 +113,10 @@ func TestRefusalsChargeNeitherLimit(t *testing.T) {
 	h := service(t, settings{})
 	const from = "192.0.2.1:1"
 	for i, want := range []int{200, 200, 200, 429, 429, 429} {
-		if resp := send(h, from, "POST", "/export", ""); resp.Code != want {
-			t.Errorf("export %d: %d, want %d", i+1, resp.Code, want)
-		}
+		equal(t, send(h, from, "POST", "/export", "").Code, want, "export", i+1)
 	}
 	for i, want := range []int{401, 401, 401, 401, 401, 429, 429, 429} {
-		if resp := send(h, from, "POST", "/login", credentials("alice", "guess")); resp.Code != want {
-			t.Errorf("login %d: %d, want %d", i+1, resp.Code, want)
-		}
+		equal(t, send(h, from, "POST", "/login", credentials("alice", "guess")).Code, want, "login", i+1)
 	}
 	quotas := send(h, from, "GET", "/limits", "").Header().Get("Ratelimit")
 	for _, want := range []string{`"export-burst";r=0;`, `"export-day";r=17;`, `"login-address";r=15;`} {
@@ -168,9 +160,7 @@ func TestClientBehindProxies(t *testing.T) {
 		{settings{trustedHops: 1, inLambda: true}, forwarded, "192.0.2.1", 200}, // the event says it
 	} {
 		h := service(t, c.settings)
-		if resp := send(h, "192.0.2.1:1", "GET", "/search", "", c.header...); resp.Code != c.status {
-			t.Errorf("%+v, %q: %d, want %d", c.settings, c.header, resp.Code, c.status)
-		}
+		equal(t, send(h, "192.0.2.1:1", "GET", "/search", "", c.header...).Code, c.status, c.settings, c.header)
 		if c.status != http.StatusOK {
 			continue
 		}
@@ -178,9 +168,7 @@ func TestClientBehindProxies(t *testing.T) {
 		if c.settings.trustedHops == 0 || c.settings.inLambda {
 			from = c.same + ":2"
 		}
-		if got := send(h, from, "GET", "/search", "", c.same).Header().Get("Ratelimit"); got != `"search";r=8;t=1` {
-			t.Errorf("%+v, %q: %q after it has %s, want r=8", c.settings, c.header, c.same, got)
-		}
+		equal(t, send(h, from, "GET", "/search", "", c.same).Header().Get("Ratelimit"), `"search";r=8;t=1`, c.settings, c.header, c.same)
 	}
 }
 

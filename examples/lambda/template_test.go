@@ -151,13 +151,9 @@ func TestService(t *testing.T) {
 	if env["DATABASE_URL"] != "limiter-database-url" || env["TRUSTED_HOPS"] != "1" || env["PORT"] != nil {
 		t.Errorf("the environment is %v; DATABASE_URL comes from the secret, one proxy is in front, and PORT is set by Cloud Run", env)
 	}
-	if probe, port := at[int](t, revision, "containers.startupProbe.httpGet.port"), at[int](t, revision, "containers.ports.containerPort"); probe != port {
-		t.Errorf("the probe uses port %d, and the container %d", probe, port)
-	}
+	equal(t, at[int](t, revision, "containers.startupProbe.httpGet.port"), at[int](t, revision, "containers.ports.containerPort"), "the port of the probe")
 	probed := at[string](t, revision, "containers.startupProbe.httpGet.path")
-	if got := send(service(t, settings{}), "@", http.MethodGet, probed, "").Code; got != http.StatusNoContent {
-		t.Errorf("the path of the probe gets %d", got)
-	}
+	equal(t, send(service(t, settings{}), "@", http.MethodGet, probed, "").Code, http.StatusNoContent, "the path of the probe")
 	timeout, period := seconds("containers.startupProbe.timeoutSeconds"), seconds("containers.startupProbe.periodSeconds")
 	if timeout <= healthTimeout || period < timeout {
 		t.Errorf("the probe has %v, every %v; a check can take %v", timeout, period, healthTimeout)

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -77,15 +76,9 @@ func TestRecordedEvents(t *testing.T) {
 				t.Errorf("RequestURI = %q", r.RequestURI)
 			}
 			want := map[string][]string{"plus": {"a+b"}, "repeat": tt.repeat, "url": {"https://example.com/?a=b&c"}}
-			if q := map[string][]string(r.URL.Query()); !reflect.DeepEqual(q, want) {
-				t.Errorf("the query is %v, want %v", q, want)
-			}
-			if got := r.Header["X-Probe"]; !reflect.DeepEqual(got, tt.probe) {
-				t.Errorf("X-Probe = %q, want %q", got, tt.probe)
-			}
-			if got := r.Header["Cookie"]; !reflect.DeepEqual(got, []string{"session=abc123; theme=dark"}) {
-				t.Errorf("Cookie = %q", got)
-			}
+			equal(t, map[string][]string(r.URL.Query()), want, "the query")
+			equal(t, r.Header["X-Probe"], tt.probe, "X-Probe")
+			equal(t, r.Header["Cookie"], []string{"session=abc123; theme=dark"}, "Cookie")
 			if c, err := r.Cookie("theme"); err != nil || c.Value != "dark" {
 				t.Errorf("the cookie is %v, %v", c, err)
 			}
@@ -98,9 +91,7 @@ func TestRecordedEvents(t *testing.T) {
 			if key, err := handler.ClientIP()(r); err != nil || key != tt.key {
 				t.Errorf("the key is %q, %v; want %q", key, err, tt.key)
 			}
-			if r.Pattern != "" {
-				t.Errorf("the pattern is %q before a mux has seen the request", r.Pattern)
-			}
+			equal(t, r.Pattern, "", "the pattern before a mux has seen the request")
 		})
 	}
 }
@@ -122,9 +113,7 @@ func TestZeroEvents(t *testing.T) {
 		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.RequestURI+" "+r.Proto)
 	})
 	for _, g := range gateways() {
-		if a := g.answer(t, g.plain(h), []byte("{}")); a.body != "GET / / HTTP/1.1" {
-			t.Errorf("%s: the request is %q", g.name, a.body)
-		}
+		equal(t, g.answer(t, g.plain(h), []byte("{}")).body, "GET / / HTTP/1.1", g.name)
 	}
 }
 
@@ -199,9 +188,8 @@ func TestFunctionURLIsKnownByItsDomain(t *testing.T) {
 		h := awslambda.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() }), nil)
 		payload := bytes.ReplaceAll(recorded(t, "functionurl"), []byte(url), []byte(domain))
 		must(t, testenv.ErrorOf(h.Invoke(t.Context(), payload)))
-		if _, got := awslambda.EventFromContext[events.LambdaFunctionURLRequest](ctx); got != want {
-			t.Errorf("%s: a function URL: %v, want %v", domain, got, want)
-		}
+		_, got := awslambda.EventFromContext[events.LambdaFunctionURLRequest](ctx)
+		equal(t, got, want, domain, "is a function URL")
 	}
 }
 

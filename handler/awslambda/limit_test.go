@@ -93,9 +93,7 @@ func TestFunctionSeesDecisionAndEvent(t *testing.T) {
 		if got, ok := awslambda.EventFromContext[events.APIGatewayProxyRequest](ctx); !ok || !reflect.DeepEqual(got, e) {
 			t.Errorf("the context's event is %+v, %v", got, ok)
 		}
-		if ctx.Value(traceKey{}) != "trace" {
-			t.Error("the invocation's context is not the parent")
-		}
+		equal(t, ctx.Value(traceKey{}), "trace", "the value of the invocation's context")
 		return want, failed
 	})
 	got, err := invoke(context.WithValue(t.Context(), traceKey{}, "trace"), t, "rest", f)
@@ -172,9 +170,7 @@ func TestHeadersOfAFunctionStay(t *testing.T) {
 		for range 2 { // the second shows what the first has written to
 			a = g.send(t, h, request(t, "GET", "/", ""))
 		}
-		if !maps.Equal(shared, before) {
-			t.Errorf("%s: the function's map was written to: %v", g.name, shared)
-		}
+		equal(t, shared, before, g.name, "the function's map")
 		for name, want := range map[string]string{
 			"RateLimit-Policy":              `"orders";q=9;w=3600, "own";q=1;w=1`,
 			"RateLimit":                     `"orders";r=7;t=400, "own";r=1`,
@@ -183,9 +179,7 @@ func TestHeadersOfAFunctionStay(t *testing.T) {
 			"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Used, X-RateLimit-Reset, X-RateLimit-Resource, X-Own",
 			"X-Own":                         "yes",
 		} {
-			if got := strings.Join(a.header.Values(name), ", "); got != want {
-				t.Errorf("%s: %s: %s, want %s", g.name, name, got, want)
-			}
+			equal(t, strings.Join(a.header.Values(name), ", "), want, g.name, name)
 		}
 	}
 }
@@ -211,9 +205,7 @@ func TestHeadersJoin(t *testing.T) {
 	}
 	want.Headers["RateLimit"] = `"orders";r=8;t=400, "own";r=1`
 	want.MultiValueHeaders["Ratelimit-Policy"] = []string{`"orders";q=9;w=3600`, `"own";q=1;w=1`}
-	if got := response(); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v\nwant %+v", got, want)
-	}
+	equal(t, response(), want, "the response")
 }
 
 // If the limiter is skipped or only tried, the event must reach the function, which need not read its path.
@@ -264,9 +256,7 @@ func TestUndecodableEvents(t *testing.T) {
 							return ok(ctx)
 						})
 						for range 2 {
-							if a := g.answer(t, h, payload); a.status != tt.status {
-								t.Errorf("status %d, want %d", a.status, tt.status)
-							}
+							equal(t, g.answer(t, h, payload).status, tt.status, "status")
 						}
 						noKeys := slices.IndexFunc(errs, func(err error) bool { return !errors.Is(err, handler.ErrNoKey) }) < 0
 						if calls != tt.calls || len(errs) != tt.errors || !noKeys {

@@ -53,9 +53,7 @@ func TestNoHeaderChangesTheKey(t *testing.T) {
 				if i == 0 {
 					want = http.StatusOK
 				}
-				if a := g.send(t, h, r); a.status != want {
-					t.Errorf("%s, %s: %v got %d, want %d", g.name, way, spoofed, a.status, want)
-				}
+				equal(t, g.send(t, h, r).status, want, g.name, way, spoofed)
 			}
 		}
 	}
@@ -80,7 +78,5 @@ func TestALBWithClientPorts(t *testing.T) {
 			t.Errorf("%s: from %q, with the key %q, %v; want %q", forwarded, r.RemoteAddr, key, err, want)
 		}
 	}
-	if log.Len() > 0 {
-		t.Errorf("ClientIP warned of a proxy: %s", log)
-	}
+	equal(t, log.String(), "", "the log of ClientIP")
 }

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -122,9 +121,7 @@ func TestRequestsEqualThoseOfAServer(t *testing.T) {
 					"behind the gateway":        awslambda.Handler(http.HandlerFunc(echo), nil),
 					"by the adapter of its own": g.plain(http.HandlerFunc(echo)),
 				} {
-					if got := g.send(t, h, send()).comparable(); !reflect.DeepEqual(got, want) {
-						t.Errorf("%s\n%v\nbehind a server\n%v", way, got, want)
-					}
+					equal(t, g.send(t, h, send()).comparable(), want, way)
 				}
 			})
 		}
@@ -212,18 +209,14 @@ func TestResponsesEqualThoseOfAServer(t *testing.T) {
 			t.Run(tt.name+"/"+g.name, func(t *testing.T) {
 				send := func() *http.Request { return request(t, cmp.Or(tt.method, http.MethodGet), "/page", "") }
 				want := serverReply(t, tt.h, send()).comparable()
-				if got := g.send(t, awslambda.Handler(tt.h, nil), send()).comparable(); !reflect.DeepEqual(got, want) {
-					t.Errorf("from the gateway\n%v\nfrom a server\n%v", got, want)
-				}
+				equal(t, g.send(t, awslambda.Handler(tt.h, nil), send()).comparable(), want, "from the gateway")
 			})
 		}
 	}
 	for _, g := range gateways() { // fields of the connection, which the gateway adds
 		h := says("", "Connection", "x", "Transfer-Encoding", "x", "Trailer", "x", "Upgrade", "x", "Keep-Alive", "x", "X-Own", "x", "Content-Length", "9")
 		for method, want := range map[string]http.Header{"GET": {"X-Own": {"x"}}, "HEAD": {"X-Own": {"x"}, "Content-Length": {"9"}}} {
-			if got := g.send(t, awslambda.Handler(h, nil), request(t, method, "/", "")); !reflect.DeepEqual(got.header, want) {
-				t.Errorf("%s, %s: %v, want the header %v", g.name, method, got, want)
-			}
+			equal(t, g.send(t, awslambda.Handler(h, nil), request(t, method, "/", "")).header, want, g.name, method)
 		}
 	}
 }
