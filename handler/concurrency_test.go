@@ -204,6 +204,7 @@ func TestNoDecisionInFlight(t *testing.T) {
 		"no key":                              {nil, noKey, []handler.Option{handler.FailOpen()}, 400, 0},
 		"no key, DryRun":                      {nil, noKey, []handler.Option{handler.DryRun()}, 418, 0},
 		"a policy that is no limit in flight": {limiter.ErrInvalid, oneKey, nil, 500, 0},
+		"a skipped request":                   {limiter.ErrNotApplied, noKey, []handler.Option{handler.Skip(func(*http.Request) bool { return true })}, 418, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := newFakeStore()
@@ -227,6 +228,10 @@ func TestNoDecisionInFlight(t *testing.T) {
 			wantStatus(t, resp, test.status)
 			if test.status == http.StatusServiceUnavailable {
 				wantHeaders(t, resp.header, map[string]string{"Retry-After": "1"})
+			}
+			if name == "a skipped request" {
+				equal(t, len(reported)+len(store.sent), 0, "errors and operations")
+				return
 			}
 			if len(reported) != 1 || test.acquires != nil && !errors.Is(reported[0], test.acquires) {
 				t.Errorf("OnError got %v, want %v once", reported, test.acquires)
@@ -305,20 +310,5 @@ func TestFailedRelease(t *testing.T) {
 				wantHeld(t, c, "after its time", 0)
 			})
 		})
-	}
-}
-
-func TestSkipInFlight(t *testing.T) {
-	t.Parallel()
-	for name, opt := range map[string]handler.Option{
-		"Skip":          handler.Skip(func(r *http.Request) bool { return r.Method == http.MethodOptions }),
-		"SkipPreflight": handler.SkipPreflight(),
-	} {
-		store := newFakeStore()
-		h := handler.NewConcurrency(oneAtATime(t, store), oneKey, opt)(&nextHandler{})
-		wantStatus(t, askBy(h, preflight()), http.StatusTeapot)
-		equal(t, len(store.sent), 0, name, "operations")
-		wantStatus(t, ask(h), http.StatusTeapot)
-		equal(t, store.sent[limiter.OpAcquire], 1, name, "acquires of the other request")
 	}
 }

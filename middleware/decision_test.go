@@ -2,6 +2,9 @@ package middleware_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log"
 	"slices"
 	"testing"
 	"time"
@@ -72,4 +75,64 @@ func TestBinding(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCauseOf(t *testing.T) {
+	t.Parallel()
+	noUser := middleware.NoKey(middleware.WithoutUser, "no %s", "user")
+	for name, test := range map[string]struct {
+		err  error
+		want middleware.Cause
+	}{
+		"a store that failed":         {limiter.ErrNotApplied, middleware.NoDecision},
+		"a negative cost":             {limiter.ErrInvalid, middleware.Misused},
+		"a cost that is too high":     {fmt.Errorf("%w: 5", limiter.ErrExceedsCapacity), middleware.TooCostly},
+		"an error of the application": {fmt.Errorf("%w: %w", middleware.ErrNoKey, limiter.ErrInvalid), middleware.WithoutKey},
+		"an error of NoKey":           {noUser, middleware.WithoutUser},
+		"an error that wraps it":      {fmt.Errorf("alice: %w", noUser), middleware.WithoutUser},
+		"another cause for NoKey":     {middleware.NoKey(middleware.TooCostly, "a mistake"), middleware.WithoutKey},
+		"no cause for NoKey":          {middleware.NoKey(middleware.WithoutUser+1, "a mistake"), middleware.WithoutKey},
+	} {
+		if got := middleware.CauseOf(test.err); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+	if !errors.Is(noUser, middleware.ErrNoKey) || noUser.Error() != "limiter: the request has no key: no user" {
+		t.Errorf("NoKey returned %q", noUser)
+	}
+	if got := middleware.Cause(255).String(); got != middleware.NoDecision.String() {
+		t.Errorf("an unknown cause is %q", got)
+	}
+}
+
+// A consumer of a queue limits each sender.
+func Example() {
+	type message struct {
+		sender string
+		bytes  int64
+	}
+	perSender, err := limiter.New(memory.New(), "sender", limiter.PerHour(1000))
+	if err != nil {
+		log.Fatal(err)
+	}
+	rules, err := middleware.New(middleware.Rule[message]{
+		Limiter: perSender,
+		Key:     func(m message) (string, error) { return m.sender, nil },
+		Cost:    func(m message) int64 { return m.bytes },
+	}, false)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, m := range []message{{"ann", 700}, {"ann", 700}, {"", 1}} {
+		var d middleware.Decision
+		if err := rules.Decide(context.Background(), m, &d); err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(d.Result.Allowed, d.Result.Remaining, d.Violated())
+	}
+	// Output:
+	// true 300 []
+	// false 300 [sender]
+	// limiter: the request has no key: the key function returned an empty key; return one, or leave such requests out with Skip
 }

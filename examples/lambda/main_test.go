@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -102,23 +104,15 @@ func variables(t *testing.T) (names []string) {
 	return slices.Compact(names)
 }
 
-func TestEmptyEnvironment(t *testing.T) {
+func TestSettings(t *testing.T) {
 	t.Parallel()
-	s, err := readSettings(func(string) string { return "" })
-	if err != nil || s.databaseURL != "" || s.port != "8080" || s.trustedHops != 0 || s.inLambda || !strings.HasSuffix(s.sqlite, "limiter-example.db") {
-		t.Errorf("%+v, %v", s, err)
-	}
-}
-
-func TestTrustedHopsSetting(t *testing.T) {
-	t.Parallel()
+	sqlite := filepath.Join(os.TempDir(), "limiter-example.db")
 	for value, want := range map[string]int{"": 0, "0": 0, "1": 1, "2": 2, "16": 16, "17": -1, "300": -1, "-1": -1, "one": -1, "1.0": -1} {
 		s, err := readSettings(lookup(map[string]string{"TRUSTED_HOPS": value}))
-		switch {
-		case want < 0 && (err == nil || !strings.Contains(err.Error(), "TRUSTED_HOPS")):
-			t.Errorf("TRUSTED_HOPS=%s: %v, want an error that names it", value, err)
-		case want >= 0 && (err != nil || s.trustedHops != want):
-			t.Errorf("TRUSTED_HOPS=%s: %d, %v; want %d", value, s.trustedHops, err, want)
+		if want < 0 && (err == nil || !strings.Contains(err.Error(), "TRUSTED_HOPS")) || want >= 0 && err != nil {
+			t.Errorf("TRUSTED_HOPS=%s: %v, want an error that names it: %v", value, err, want < 0)
+		} else if err == nil {
+			equal(t, s, settings{port: "8080", trustedHops: want, sqlite: sqlite}, "TRUSTED_HOPS =", value)
 		}
 	}
 }

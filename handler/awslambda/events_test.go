@@ -66,32 +66,21 @@ func TestRecordedEvents(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.event, func(t *testing.T) {
 			r, body := seen(t, recorded(t, tt.event))
-			if r.Method != "POST" || r.Host != tt.host || r.RemoteAddr != tt.addr || r.Proto != "HTTP/1.1" || !r.ProtoAtLeast(1, 1) {
-				t.Errorf("%s %s from %s, %s", r.Method, r.Host, r.RemoteAddr, r.Proto)
-			}
-			if r.URL.Path != "/orders/space value/a/b" || r.URL.RawPath != tt.escaped {
-				t.Errorf("the path is %q, escaped %q", r.URL.Path, r.URL.RawPath)
-			}
-			if path, query, _ := strings.Cut(r.RequestURI, "?"); path != tt.uriPath || query != r.URL.RawQuery {
-				t.Errorf("RequestURI = %q", r.RequestURI)
-			}
+			theme, err := r.Cookie("theme")
+			must(t, err)
+			key, err := handler.ClientIP()(r)
+			must(t, err)
+			equal(t, []string{r.Method, r.Host, r.RemoteAddr, r.Proto, r.URL.Path, r.URL.RawPath, r.RequestURI, theme.Value, body, key, r.Pattern}, []string{
+				"POST", tt.host, tt.addr, "HTTP/1.1", "/orders/space value/a/b", tt.escaped, tt.uriPath + "?" + r.URL.RawQuery,
+				"dark", `{"message":"caffè"}`, tt.key, "", // a mux has not seen the request
+			}, "the request")
 			want := map[string][]string{"plus": {"a+b"}, "repeat": tt.repeat, "url": {"https://example.com/?a=b&c"}}
 			equal(t, map[string][]string(r.URL.Query()), want, "the query")
 			equal(t, r.Header["X-Probe"], tt.probe, "X-Probe")
 			equal(t, r.Header["Cookie"], []string{"session=abc123; theme=dark"}, "Cookie")
-			if c, err := r.Cookie("theme"); err != nil || c.Value != "dark" {
-				t.Errorf("the cookie is %v, %v", c, err)
+			if _, ok := r.Header["Host"]; ok || r.ContentLength != int64(len(body)) || !r.ProtoAtLeast(1, 1) {
+				t.Errorf("the header is %v, the length %d; a server has no Host there", r.Header, r.ContentLength)
 			}
-			if _, ok := r.Header["Host"]; ok {
-				t.Error("Host is in the header, where a server does not have it")
-			}
-			if body != `{"message":"caffè"}` || r.ContentLength != int64(len(body)) {
-				t.Errorf("the body is %q, of %d bytes", body, r.ContentLength)
-			}
-			if key, err := handler.ClientIP()(r); err != nil || key != tt.key {
-				t.Errorf("the key is %q, %v; want %q", key, err, tt.key)
-			}
-			equal(t, r.Pattern, "", "the pattern before a mux has seen the request")
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"log"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
@@ -132,37 +131,6 @@ func ExampleLimitHTTPAPI() {
 	// 204  <nil>
 	// 401  <nil>
 	// 429 60 <nil>
-}
-
-// A client may send two requests at once and three an hour. A refusal is charged to neither limit.
-func ExampleLimitAllHTTPAPI() {
-	store := newStore() // in your program: postgres.Open
-	burst, err := limiter.New(store, "burst", limiter.TokenBucket{Capacity: 2, Refill: 1, Interval: time.Second})
-	if err != nil {
-		log.Fatal(err)
-	}
-	hour, err := limiter.New(store, "hour", limiter.FixedWindow{Limit: 3, Window: time.Hour})
-	if err != nil {
-		log.Fatal(err)
-	}
-	limit := awslambda.LimitAllHTTPAPI([]handler.Rule{
-		{Limiter: burst, Key: handler.ClientIP()},
-		{Limiter: hour, Key: handler.ClientIP()},
-	})
-	f := limit(func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
-		return events.APIGatewayV2HTTPResponse{StatusCode: http.StatusOK}, nil
-	})
-	// In main: lambda.Start(f)
-
-	event := exampleEvent[events.APIGatewayV2HTTPRequest]("httpapi")
-	for range 3 {
-		response, err := f(context.Background(), event)
-		fmt.Println(response.StatusCode, response.Headers["Ratelimit"], err)
-	}
-	// Output:
-	// 200 "burst";r=1;t=1, "hour";r=2;t=3600 <nil>
-	// 200 "burst";r=0;t=1, "hour";r=1;t=3600 <nil>
-	// 429 "burst";r=0;t=1, "hour";r=1;t=3600 <nil>
 }
 
 // A key from what the gateway's authorizer found out.

@@ -276,27 +276,28 @@ func TestUploadsAreRemoved(t *testing.T) {
 		}
 		written = files()
 	}
-	upload := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { parse(r) })
-	breaks := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		parse(r)
-		panic("a bug")
-	})
+	upload := func(panics bool) http.HandlerFunc {
+		return func(_ http.ResponseWriter, r *http.Request) {
+			if parse(r); panics {
+				panic("a bug")
+			}
+		}
+	}
 	ofForm := func(r *http.Request) (string, error) {
 		parse(r)
 		return "all", nil
 	}
+	bug := func(context.Context) (int, map[string]string, error) { panic("a bug") }
 	for _, g := range gateways() {
 		limit := handler.New(newLimiter(t, 9), handler.ClientIP())
 		for name, h := range map[string]lambda.Handler{
-			"a handler":                         awslambda.Handler(upload, nil),
-			"a limited handler":                 awslambda.Handler(limit(upload), nil),
-			"a handler that panics":             awslambda.Handler(breaks, nil),
-			"a limited handler that panics":     awslambda.Handler(limit(breaks), nil),
-			"the adapter of one gateway":        g.plain(upload),
+			"a handler":                         awslambda.Handler(upload(false), nil),
+			"a limited handler":                 awslambda.Handler(limit(upload(false)), nil),
+			"a handler that panics":             awslambda.Handler(upload(true), nil),
+			"a limited handler that panics":     awslambda.Handler(limit(upload(true)), nil),
+			"the adapter of one gateway":        g.plain(upload(false)),
 			"a function with a key of the form": g.limit(newLimiter(t, 9), ofForm)(ok),
-			"a function that panics": g.limit(newLimiter(t, 9), ofForm)(func(context.Context) (int, map[string]string, error) {
-				panic("a bug")
-			}),
+			"a function that panics":            g.limit(newLimiter(t, 9), ofForm)(bug),
 		} {
 			written = 0
 			r := request(t, "POST", "/upload", body)
