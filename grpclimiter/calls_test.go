@@ -39,8 +39,7 @@ func (k *kind) call(ctx context.Context, client client) (metadata.MD, error) {
 	if err != nil {
 		return nil, err
 	}
-	messages := map[bool]int{true: 3, false: 1}
-	for range messages[k.stream.ClientStreams] {
+	for range messagesOf[k.stream.ClientStreams] {
 		if err := s.SendMsg(&testpb.Empty{}); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
@@ -50,7 +49,7 @@ func (k *kind) call(ctx context.Context, client client) (metadata.MD, error) {
 	}
 	for n := 0; err == nil; n++ {
 		err = s.RecvMsg(&testpb.Empty{})
-		if err == nil && !k.stream.ServerStreams || errors.Is(err, io.EOF) && n == messages[k.stream.ServerStreams] {
+		if err == nil && !k.stream.ServerStreams || errors.Is(err, io.EOF) && n == messagesOf[k.stream.ServerStreams] {
 			return s.Header()
 		}
 	}
@@ -221,9 +220,7 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 			_, client := serve(t, grpclimiter.NewAll(rules, grpclimiter.ChargeFailures()))
 			want := func(burst, day int64) {
 				t.Helper()
-				if b, d := left(t, rules[0].Limiter, "everybody"), left(t, rules[1].Limiter, "everybody"); b != burst || d != day {
-					t.Errorf("%d and %d left, want %d and %d", b, d, burst, day)
-				}
+				equal(t, []int64{left(t, rules[0].Limiter, "everybody"), left(t, rules[1].Limiter, "everybody")}, []int64{burst, day}, "left")
 			}
 			for range 4 {
 				header, err := kind.call(t.Context(), client)

@@ -48,7 +48,7 @@ func newLimiter(t testing.TB, p limiter.Policy) *limiter.Limiter {
 
 func oneKey(context.Context, grpclimiter.Call) (string, error) { return "everybody", nil }
 
-// service echoes messages, and counts the calls that reach it.
+// service answers with empty messages, and counts the calls that reach it.
 type service struct {
 	testpb.UnimplementedTestServiceServer
 	calls atomic.Int64
@@ -67,40 +67,26 @@ func (s *service) UnaryCall(ctx context.Context, _ *testpb.SimpleRequest) (*test
 	return &testpb.SimpleResponse{}, nil
 }
 
-func (s *service) StreamingOutputCall(_ *testpb.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
+// stream serves the other methods: it reads all messages and then answers.
+func (s *service) stream(stream grpc.ServerStream, several bool) error {
 	s.called(stream.Context())
-	for range 3 {
-		if err := stream.Send(&testpb.StreamingOutputCallResponse{}); err != nil {
+	for {
+		if err := stream.RecvMsg(&testpb.Empty{}); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return err
+		}
+	}
+	for range messagesOf[several] {
+		if err := stream.SendMsg(&testpb.Empty{}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *service) StreamingInputCall(stream grpc.ClientStreamingServer[testpb.StreamingInputCallRequest, testpb.StreamingInputCallResponse]) error {
-	s.called(stream.Context())
-	for {
-		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
-			return stream.SendAndClose(&testpb.StreamingInputCallResponse{})
-		} else if err != nil {
-			return err
-		}
-	}
-}
-
-func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
-	s.called(stream.Context())
-	for {
-		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := stream.Send(&testpb.StreamingOutputCallResponse{}); err != nil {
-			return err
-		}
-	}
-}
+// messagesOf is how many messages a side sends that may send several, or one.
+var messagesOf = map[bool]int{true: 3, false: 1}
 
 // from is a listener whose connections seem to come from another address.
 type from struct {
@@ -151,7 +137,12 @@ func serveOn(t testing.TB, listener net.Listener, limits ...*grpclimiter.Interce
 
 func start(t testing.TB, server *grpc.Server, s *service, listener net.Listener) client {
 	t.Helper()
-	testpb.RegisterTestServiceServer(server, s)
+	desc := testpb.TestService_ServiceDesc
+	desc.Streams = slices.Clone(desc.Streams)
+	for i, d := range desc.Streams {
+		desc.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error { return s.stream(stream, d.ServerStreams) }
+	}
+	server.RegisterService(&desc, s)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:///"+listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

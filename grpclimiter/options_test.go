@@ -64,9 +64,7 @@ func TestOptions(t *testing.T) {
 					wantHeader(t, header, "", "", "")
 				}
 			}
-			if refusals != tt.refusals || failures != tt.failures {
-				t.Errorf("%d refusals and %d failures, want %d and %d", refusals, failures, tt.refusals, tt.failures)
-			}
+			equal(t, []int{refusals, failures}, []int{tt.refusals, tt.failures}, "refusals and failures")
 			if tt.code != codes.OK {
 				return
 			}
@@ -223,7 +221,5 @@ func TestCallerThatLeaves(t *testing.T) {
 	_, err = client.UnaryCall(t.Context(), &testpb.SimpleRequest{})
 	wantCode(t, err, codes.DeadlineExceeded, 0)
 	wantCode(t, <-errs, codes.DeadlineExceeded, 0)
-	if len(failures) > 0 || s.calls.Load() > 0 {
-		t.Errorf("OnError got %v, and the service %d calls; want none", failures, s.calls.Load())
-	}
+	equal(t, []int64{int64(len(failures)), s.calls.Load()}, []int64{0, 0}, "errors and calls of the service")
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,9 +86,7 @@ func TestStreamsHoldTheirPlace(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
 				first := open(ctx, t, server)
-				if first.proto != name || first.status != http.StatusOK {
-					t.Errorf("%s %d", first.proto, first.status)
-				}
+				equal(t, []any{first.proto, first.status}, []any{name, http.StatusOK}, "the first request")
 				equal(t, open(t.Context(), t, server).status, http.StatusTooManyRequests, "the second request")
 				<-ended // the refusal
 				wantHeld(t, c, "during the stream", 1)
@@ -153,9 +150,7 @@ func TestRefusalInFlight(t *testing.T) {
 				if test.status == http.StatusTooManyRequests {
 					equal(t, violated(wantStatus(t, resp, test.status)), []string{"exports"}, "the limiters that the problem names")
 				}
-				if resp.status != test.status || !reflect.DeepEqual(resp.header, test.header) {
-					t.Errorf("%d with %v, want %d with %v", resp.status, resp.header, test.status, test.header)
-				}
+				equal(t, []any{resp.status, resp.header}, []any{test.status, test.header}, "the refusal")
 				wantHeld(t, c, "after a refusal", 1)
 				next.ServeHTTP(w, r)
 			}))

@@ -84,9 +84,7 @@ func TestNoDecisionIsNeverAPass(t *testing.T) {
 			if c.name == "the caller has gone" { // which is no error
 				want = 0
 			}
-			if next.calls != 0 || len(reported) != want {
-				t.Errorf("the handler was called %d times, OnError got %v", next.calls, reported)
-			}
+			equal(t, []int{next.calls, len(reported)}, []int{0, want}, "calls of the handler and errors")
 			status := c.status
 			if c.open {
 				status = http.StatusTeapot
@@ -241,9 +239,7 @@ func TestUploadsAreRemoved(t *testing.T) {
 			must(t, err)
 			_ = resp.Body.Close()
 			server.Close() // waits until the server has removed what it removes
-			if left := files(t, dir); written != 1 || left != 0 {
-				t.Errorf("of %d files in TMPDIR %d are left; want none of 1", written, left)
-			}
+			equal(t, []int{written, files(t, dir)}, []int{1, 0}, "files in TMPDIR, during the request and after it")
 		})
 	}
 }

@@ -143,9 +143,7 @@ func TestExposeHeaders(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Access-Control-Expose-Headers", "ETag")
 	expose("d")(&nextHandler{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-	if lines := w.Header().Values("Access-Control-Expose-Headers"); len(lines) != 2 || lines[0] != "ETag" {
-		t.Errorf("Access-Control-Expose-Headers: %q, want what the application exposes kept", lines)
-	}
+	equal(t, w.Header()["Access-Control-Expose-Headers"], []string{"ETag", "RateLimit-Policy, RateLimit, Retry-After"}, "what the application exposes is kept")
 }
 
 // contended is a limiter whose every decision is followed by somebody else's on the same key.
@@ -235,9 +233,8 @@ func TestFieldItems(t *testing.T) {
 		{"a limiter that tells no source", "l", limiter.Result{Allowed: true, Limit: 1, Remaining: 1}, `"l";q=10;w=1`, `"l";r=1`},
 	} {
 		l := &fixedLimiter{name: test.name}
-		if policy, quota := handler.FieldItems(l, test.result); policy != test.policy || quota != test.quota {
-			t.Errorf("%s: %s and %s, want %s and %s", test.what, policy, quota, test.policy, test.quota)
-		}
+		policy, quota := handler.FieldItems(l, test.result)
+		equal(t, []string{policy, quota}, []string{test.policy, test.quota}, test.what)
 	}
 	wantPanic(t, "no policy", "limiter.New", func() { handler.FieldItems(&noPolicy{}, used) })
 }

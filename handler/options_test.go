@@ -19,7 +19,7 @@ import (
 func TestRefusalOption(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	var told []limiter.Result
+	var told []time.Duration
 	page := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		res, ok := handler.ResultFromContext(r.Context())
 		if !ok || res.Allowed {
@@ -33,18 +33,14 @@ func TestRefusalOption(t *testing.T) {
 			if seen, ok := handler.ResultFromContext(r.Context()); !ok || seen != res {
 				t.Errorf("the request of the hook has %+v, the hook %+v", seen, res)
 			}
-			told = append(told, res)
+			told = append(told, res.RetryAfter)
 		}))(&nextHandler{})
 	wantStatus(t, ask(h), http.StatusTeapot)
 	equal(t, len(told), 0, "refusals that OnRefusal got of a request that passed")
 	resp := ask(h)
-	if resp.status != http.StatusForbidden || string(resp.body) != "come back in 1m0s" {
-		t.Errorf("%d %q, want the page", resp.status, resp.body)
-	}
+	equal(t, []any{resp.status, string(resp.body)}, []any{http.StatusForbidden, "come back in 1m0s"}, "the page")
 	wantHeaders(t, resp.header, map[string]string{"Retry-After": "60", "Cache-Control": "no-store", "RateLimit": `"l";r=0;t=60`})
-	if len(told) != 1 || told[0].RetryAfter != time.Minute {
-		t.Errorf("OnRefusal got %+v, want one refusal of a minute", told)
-	}
+	equal(t, told, []time.Duration{time.Minute}, "the waits that OnRefusal got")
 }
 
 func TestDryRun(t *testing.T) {

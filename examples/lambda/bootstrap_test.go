@@ -134,9 +134,8 @@ func sweepsOnSchedule(t *testing.T, binary string) {
 	for _, event := range [][]byte{recorded(t, recordings, "other-scheduled.json"), recorded(t, "testdata", "scheduler.json")} {
 		expired(t, store, 3)
 		for _, want := range []string{`{"removed":3}`, `{"removed":0}`} {
-			if o := api.invoke(t, p, event, testTimeout); o.error || string(o.body) != want {
-				t.Errorf("%s: %s (an error: %t), want %s", event, o.body, o.error, want)
-			}
+			o := api.invoke(t, p, event, testTimeout)
+			equal(t, []any{o.error, string(o.body)}, []any{false, want}, "an error, and the body")
 		}
 	}
 }
@@ -146,13 +145,13 @@ func sweepsByArgument(t *testing.T, binary string) {
 	expired(t, store, 2)
 	p := launch(t, binary, map[string]string{"LIMITER_SQLITE": path}, "sweep")
 	p.wait(t)
-	if p.err != nil || p.output.String() != `{"removed":2}`+"\n" {
-		t.Errorf("sweep: %v, %s", p.err, &p.output)
+	if p.err != nil || p.output() != `{"removed":2}`+"\n" {
+		t.Errorf("sweep: %v, %s", p.err, p.output())
 	}
 	p = launch(t, binary, map[string]string{"LIMITER_SQLITE": path}, "swep")
 	p.wait(t)
-	if p.err == nil || !strings.Contains(p.output.String(), "pass sweep or none") {
-		t.Errorf("swep: %v, %s", p.err, &p.output)
+	if p.err == nil || !strings.Contains(p.output(), "pass sweep or none") {
+		t.Errorf("swep: %v, %s", p.err, p.output())
 	}
 }
 
@@ -218,7 +217,7 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 	var address string
 	said := regexp.MustCompile(`listening url=http://localhost:(\d+)`)
 	p.await(t, "the server does not listen", func() bool {
-		if m := said.FindStringSubmatch(p.output.String()); m != nil {
+		if m := said.FindStringSubmatch(p.output()); m != nil {
 			address = net.JoinHostPort("127.0.0.1", m[1])
 		}
 		return address != ""
@@ -235,7 +234,7 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
 	buf := make([]byte, len(goOn))
 	if _, err := io.ReadFull(conn, buf); err != nil || string(buf) != goOn {
-		t.Fatalf("%q, %v\n%s", buf, err, &p.output)
+		t.Fatalf("%q, %v\n%s", buf, err, p.output())
 	}
 	must(t, p.Process.Signal(syscall.SIGTERM))
 	p.await(t, "the server still takes connections", func() bool {
@@ -252,7 +251,7 @@ func drainsAtSIGTERM(t *testing.T, binary string) {
 	}
 	p.wait(t)
 	if p.err != nil {
-		t.Errorf("the process ended with %v\n%s", p.err, &p.output)
+		t.Errorf("the process ended with %v\n%s", p.err, p.output())
 	}
 }
 
@@ -278,7 +277,7 @@ func BenchmarkColdStart(b *testing.B) {
 				address := fmt.Sprintf(`"10.0.%d.%d"`, n/256, n%256)
 				o := api.invoke(b, p, []byte(strings.ReplaceAll(recorded, `"192.0.2.1"`, address)), testTimeout)
 				if o.error || !strings.Contains(string(o.body), `"statusCode":200`) {
-					b.Fatalf("%s\n%s", o.body, &p.output)
+					b.Fatalf("%s\n%s", o.body, p.output())
 				}
 				p.kill()
 				*init, *event = *init+asked.Sub(p.started), *event+o.at.Sub(given)

@@ -214,9 +214,7 @@ func TestHealthChecksOnceASecond(t *testing.T) {
 	} {
 		now.wall, now.mono, failure = now.wall+s.wall, now.mono+s.mono, s.failure
 		status := getHealth(t.Context(), h)
-		if checks := store.calls.Load(); checks != s.checks || status != s.status {
-			t.Errorf("step %d, %s: %d checks and %d, want %d and %d", i, s.name, checks, status, s.checks, s.status)
-		}
+		equal(t, []any{store.calls.Load(), status}, []any{s.checks, s.status}, "step", i, s.name)
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -37,26 +35,14 @@ type process struct {
 	*exec.Cmd
 	started time.Time
 	ended   chan struct{}
-	err     error // of Wait; valid once ended is closed
-	output  locked
+	err     error  // of Wait; valid once ended is closed
+	log     string // file that the program writes to
 }
 
-// locked is a buffer that is safe for concurrent use.
-type locked struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *locked) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *locked) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
+// output returns what the program has written so far.
+func (p *process) output() string {
+	text, _ := os.ReadFile(p.log)
+	return string(text)
 }
 
 // launch starts a program with env as its environment. The end of the test kills it.
@@ -67,7 +53,11 @@ func launch(tb testing.TB, binary string, env map[string]string, args ...string)
 	for name, value := range env {
 		p.Env = append(p.Env, name+"="+value)
 	}
-	p.Stdout, p.Stderr = &p.output, &p.output
+	p.log = filepath.Join(tb.TempDir(), "log")
+	file, err := os.Create(p.log)
+	must(tb, err)
+	defer file.Close()
+	p.Stdout, p.Stderr = file, file
 	p.started = time.Now()
 	must(tb, p.Start())
 	go func() {
@@ -89,7 +79,7 @@ func (p *process) wait(t *testing.T) {
 	select {
 	case <-p.ended:
 	case <-time.After(testTimeout):
-		t.Fatalf("the process does not end\n%s", &p.output)
+		t.Fatalf("the process does not end\n%s", p.output())
 	}
 }
 
@@ -101,11 +91,11 @@ func (p *process) await(t *testing.T, otherwise string, come func() bool) {
 	for end := time.Now().Add(testTimeout); !come(); <-again.C {
 		select {
 		case <-p.ended:
-			t.Fatalf("%s; the process ended: %v\n%s", otherwise, p.err, &p.output)
+			t.Fatalf("%s; the process ended: %v\n%s", otherwise, p.err, p.output())
 		default:
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%s\n%s", otherwise, &p.output)
+			t.Fatalf("%s\n%s", otherwise, p.output())
 		}
 	}
 }
@@ -186,9 +176,9 @@ func (a *runtimeAPI) invoke(tb testing.TB, p *process, event []byte, within time
 	select {
 	case a.events <- i:
 	case <-p.ended:
-		tb.Fatalf("the process ended: %v\n%s", p.err, &p.output)
+		tb.Fatalf("the process ended: %v\n%s", p.err, p.output())
 	case <-timeout:
-		tb.Fatalf("the process does not poll for an event\n%s", &p.output)
+		tb.Fatalf("the process does not poll for an event\n%s", p.output())
 	}
 	select {
 	case o := <-a.answers:
@@ -197,9 +187,9 @@ func (a *runtimeAPI) invoke(tb testing.TB, p *process, event []byte, within time
 		}
 		return o
 	case <-p.ended:
-		tb.Fatalf("the process ended: %v\n%s", p.err, &p.output)
+		tb.Fatalf("the process ended: %v\n%s", p.err, p.output())
 	case <-timeout:
-		tb.Fatalf("no response\n%s", &p.output)
+		tb.Fatalf("no response\n%s", p.output())
 	}
 	panic("not reached")
 }
@@ -225,7 +215,7 @@ func (a *runtimeAPI) ask(tb testing.TB, p *process, event []byte) (r response) {
 	tb.Helper()
 	o := a.invoke(tb, p, event, testTimeout)
 	if o.error {
-		tb.Fatalf("the function failed: %s\n%s", o.body, &p.output)
+		tb.Fatalf("the function failed: %s\n%s", o.body, p.output())
 	}
 	if err := json.Unmarshal(o.body, &r); err != nil {
 		tb.Fatalf("%s: %v", o.body, err)

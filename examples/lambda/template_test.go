@@ -85,6 +85,18 @@ func TestTemplate(t *testing.T) {
 	if at[string](t, f, "Properties.Environment.Variables.DATABASE_URL") == "" {
 		t.Error("no DATABASE_URL: on SQLite every instance has limits of its own")
 	}
+	sweeps := false
+	for name, e := range at[map[string]any](t, f, "Properties.Events") {
+		kind := at[string](t, e, "Type") // TestProgram has events of these types
+		if !slices.Contains([]string{"HttpApi", "Api", "ScheduleV2", "Schedule"}, kind) {
+			t.Errorf("event %s: the program does not know the type %s", name, kind)
+		}
+		if properties, _ := e.(map[string]any)["Properties"].(map[string]any); properties["Input"] != nil {
+			t.Errorf("event %s: with an input of its own the program does not know the event", name)
+		}
+		sweeps = sweeps || strings.HasPrefix(kind, "Schedule")
+	}
+	equal(t, sweeps, true, "an event starts a sweep")
 	if timeout := time.Duration(at[int](t, f, "Properties.Timeout")) * time.Second; timeout <= slowest() || timeout <= sweepMargin {
 		t.Errorf("the timeout of the function is %v; a response can take %v", timeout, slowest())
 	}
@@ -92,41 +104,6 @@ func TestTemplate(t *testing.T) {
 	must(t, err)
 	if n := at[int](t, f, "Properties.ReservedConcurrentExecutions") * int(config.MaxConns); n == 0 || n > maxConnections {
 		t.Errorf("%d connections of all instances, of %d", n, maxConnections)
-	}
-}
-
-// The program serves the events of every source in the template.
-func TestTemplateEvents(t *testing.T) {
-	t.Parallel()
-	_, f := template(t)
-	recording := map[string][]byte{
-		"HttpApi":    request(t, "httpapi.json", http.MethodGet, "/search", ""),
-		"Api":        request(t, "rest.json", http.MethodGet, "/search", ""),
-		"ScheduleV2": recorded(t, "testdata", "scheduler.json"),
-		"Schedule":   recorded(t, recordings, "other-scheduled.json"),
-	}
-	_, store := fileStore(t)
-	h, err := routes(store, settings{inLambda: true}.client(), policies)
-	must(t, err)
-	sweeps := false
-	for name, e := range at[map[string]any](t, f, "Properties.Events") {
-		kind := at[string](t, e, "Type")
-		event, ok := recording[kind]
-		if !ok {
-			t.Errorf("event %s: the test has no recording of the type %s", name, kind)
-			continue
-		}
-		answer, err := events(h, store).Invoke(t.Context(), event)
-		if err != nil || !regexp.MustCompile(`"statusCode":200|^{"removed":0}$`).Match(answer) {
-			t.Errorf("event %s: %s, %v", name, answer, err)
-		}
-		sweeps = sweeps || strings.HasPrefix(kind, "Schedule")
-		if properties, _ := e.(map[string]any)["Properties"].(map[string]any); properties["Input"] != nil {
-			t.Errorf("event %s: with an input of its own the program does not know the event", name)
-		}
-	}
-	if !sweeps {
-		t.Error("no event starts a sweep")
 	}
 }
 
@@ -148,9 +125,8 @@ func TestService(t *testing.T) {
 			env[name] = at[string](t, v, "valueFrom.secretKeyRef.name")
 		}
 	}
-	if env["DATABASE_URL"] != "limiter-database-url" || env["TRUSTED_HOPS"] != "1" || env["PORT"] != nil {
-		t.Errorf("the environment is %v; DATABASE_URL comes from the secret, one proxy is in front, and PORT is set by Cloud Run", env)
-	}
+	// One proxy is in front, and Cloud Run sets PORT.
+	equal(t, env, map[string]any{"DATABASE_URL": "limiter-database-url", "TRUSTED_HOPS": "1"}, "the environment")
 	equal(t, at[int](t, revision, "containers.startupProbe.httpGet.port"), at[int](t, revision, "containers.ports.containerPort"), "the port of the probe")
 	probed := at[string](t, revision, "containers.startupProbe.httpGet.path")
 	equal(t, send(service(t, settings{}), "@", http.MethodGet, probed, "").Code, http.StatusNoContent, "the path of the probe")

@@ -118,9 +118,7 @@ func TestPathsAndQueriesOfEvents(t *testing.T) {
 		{"functionurl", query, query + "?", path, "/orders/space%20value/a%2Fb"},
 	} {
 		r, _ := seen(t, bytes.ReplaceAll(recorded(t, tt.event), []byte(tt.old), []byte(tt.new)))
-		if r.URL.Path != tt.path || r.URL.EscapedPath() != tt.escaped || r.URL.Query().Get("plus") != "a+b" {
-			t.Errorf("%s: the path is %q, escaped %q, and the query %q", tt.event, r.URL.Path, r.URL.EscapedPath(), r.URL.RawQuery)
-		}
+		equal(t, []string{r.URL.Path, r.URL.EscapedPath(), r.URL.Query().Get("plus")}, []string{tt.path, tt.escaped, "a+b"}, tt.event)
 	}
 }
 

@@ -200,9 +200,7 @@ func TestHeadersJoin(t *testing.T) {
 		return got
 	}
 	want := response(handler.Skip(func(*http.Request) bool { return true })) // the function's own
-	if want.Headers["RateLimit"] != `"own";r=1` || len(want.MultiValueHeaders) != 2 {
-		t.Errorf("a skipped response is %+v", want)
-	}
+	equal(t, []any{want.Headers["RateLimit"], len(want.MultiValueHeaders)}, []any{`"own";r=1`, 2}, "a skipped response")
 	want.Headers["RateLimit"] = `"orders";r=8;t=400, "own";r=1`
 	want.MultiValueHeaders["Ratelimit-Policy"] = []string{`"orders";q=9;w=3600`, `"own";q=1;w=1`}
 	equal(t, response(), want, "the response")
@@ -295,9 +293,8 @@ func TestRefusalsOfEveryGateway(t *testing.T) {
 					server := limitedHandler(rules())
 					for i, status := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
 						want := serverReply(t, server, request(t, "POST", "/orders", "")).comparable()
-						if got := g.send(t, h, request(t, "POST", "/orders", "")).comparable(); want.status != status || !reflect.DeepEqual(got, want) {
-							t.Errorf("request %d\n%v\non a server\n%v", i, got, want)
-						}
+						equal(t, want.status, status, "on a server, request", i)
+						equal(t, g.send(t, h, request(t, "POST", "/orders", "")).comparable(), want, "request", i)
 					}
 				})
 			}

@@ -304,9 +304,7 @@ func TestUploadsAreRemoved(t *testing.T) {
 			r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 			payload := g.payload(t, r)
 			panics(func() { _, _ = h.Invoke(t.Context(), payload) })
-			if left := files(); written != 1 || left != 0 {
-				t.Errorf("%s, %s: of %d files in TMPDIR %d are left; want none of 1", g.name, name, written, left)
-			}
+			equal(t, []int{written, files()}, []int{1, 0}, g.name, name, "files in TMPDIR, during the request and after it")
 		}
 	}
 }

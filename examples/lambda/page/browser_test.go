@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -187,19 +188,16 @@ type answer struct {
 // site serves the page, and answers its requests as the test says.
 type site struct {
 	*httptest.Server
-	mu     sync.Mutex
-	answer func(path string) answer
+	answer atomic.Pointer[func(path string) answer]
 }
 
 // open shows the page of a new site in the tab.
 func (b *tab) open(of func(path string) answer) *site {
 	b.t.Helper()
-	s := &site{answer: of}
+	s := &site{}
+	s.set(of)
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		f := s.answer
-		s.mu.Unlock()
-		a := f(r.URL.Path)
+		a := (*s.answer.Load())(r.URL.Path)
 		if a.status == 0 {
 			panic(http.ErrAbortHandler)
 		}
@@ -223,11 +221,7 @@ func (b *tab) open(of func(path string) answer) *site {
 	return s
 }
 
-func (s *site) set(of func(path string) answer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answer = of
-}
+func (s *site) set(of func(path string) answer) { s.answer.Store(&of) }
 
 func always(a answer) func(string) answer { return func(string) answer { return a } }
 
@@ -315,12 +309,9 @@ func logShows(b *tab) {
 		b.click(step.click, latest, step.want)
 		b.until("String(heard)", fmt.Sprint(i+1)) // a screen reader hears each click
 	}
-	asked := 0
-	var mu sync.Mutex
+	var asked atomic.Int64
 	s.set(func(path string) answer {
-		mu.Lock()
-		defer mu.Unlock()
-		if asked++; path == "/search" && asked > 10 {
+		if n := asked.Add(1); path == "/search" && n > 10 {
 			return refused("1", `{"violated-policies":["search"]}`)
 		}
 		return passed
