@@ -1,6 +1,7 @@
 package dashboards_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 
 	"github.com/sqlimit/limiter"
@@ -33,8 +35,11 @@ var tables = map[string]struct {
 }
 
 // fill writes rows of two limiters and an override. One key is not text.
-func fill(t *testing.T, db *sql.DB, dsn string) {
+func fill(t *testing.T, conn *pgx.Conn, dsn string) {
 	t.Helper()
+	db, err := sql.Open("pgx", dsn)
+	testenv.Must(t, err)
+	defer db.Close()
 	testenv.Must(t, migrations.Up(t.Context(), migrations.Postgres, db))
 	store, err := postgres.Open(dsn)
 	testenv.Must(t, err)
@@ -52,18 +57,8 @@ func fill(t *testing.T, db *sql.DB, dsn string) {
 			t.Fatalf("AllowN(%q) = %+v, %v", take.key, res, err)
 		}
 	}
-	execute(t, db, `INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period, note, expires_at)
+	query(t, conn, `INSERT INTO limiter_overrides (limiter, key, kind, capacity, refill, period, note, expires_at)
 		VALUES ('api', '\x00ff', 'bucket', 5, 5, 60000000000, 'a note', NULL), ('api', 'past', 'window', 5, NULL, 60000000000, NULL, 1)`)
-}
-
-// execute runs statements, also after the end of the test.
-func execute(t *testing.T, db *sql.DB, statements ...string) {
-	t.Helper()
-	for _, statement := range statements {
-		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
-	}
 }
 
 func TestKeys(t *testing.T) {
@@ -71,21 +66,20 @@ func TestKeys(t *testing.T) {
 	dbtest.EachPostgres(t, func(t *testing.T, server *dbtest.Server) {
 		t.Parallel()
 		dsn := server.Database(t)
-		db, err := sql.Open("pgx", dsn)
+		conn, err := pgx.Connect(t.Context(), dsn)
 		testenv.Must(t, err)
-		t.Cleanup(func() { _ = db.Close() })
-		fill(t, db, dsn)
-		db.SetMaxOpenConns(1)                            // the role is the connection's
-		execute(t, db, "CREATE ROLE limiter_dashboards", // it has what docs/operations.md says that Grafana needs
-			"GRANT USAGE ON SCHEMA public TO limiter_dashboards",
-			"GRANT SELECT ON limiter_remaining, limiter_overrides TO limiter_dashboards")
+		fill(t, conn, dsn)
 		t.Cleanup(func() { // roles belong to the server, not to the database
-			execute(t, db, "RESET ROLE", "DROP OWNED BY limiter_dashboards", "DROP ROLE limiter_dashboards")
+			query(t, conn, "RESET ROLE; DROP OWNED BY limiter_dashboards; DROP ROLE limiter_dashboards")
+			_ = conn.Close(context.WithoutCancel(t.Context()))
 		})
+		// The role has what docs/operations.md says that Grafana needs.
+		query(t, conn, "CREATE ROLE limiter_dashboards; GRANT USAGE ON SCHEMA public TO limiter_dashboards; "+
+			"GRANT SELECT ON limiter_remaining, limiter_overrides TO limiter_dashboards")
 		for _, table := range migrations.Tables() {
-			execute(t, db, "GRANT SELECT ON "+table.Name+" TO limiter_dashboards")
+			query(t, conn, "GRANT SELECT ON "+table.Name+" TO limiter_dashboards")
 		}
-		execute(t, db, "SET ROLE limiter_dashboards")
+		query(t, conn, "SET ROLE limiter_dashboards")
 		d := read(t, "keys.json")
 		names := ""
 		for _, v := range d.Templating.List {
@@ -93,7 +87,7 @@ func TestKeys(t *testing.T) {
 				names = v.Definition
 			}
 		}
-		_, limiters := query(t, db, names)
+		_, limiters := query(t, conn, names)
 		if want := []string{"api", "day"}; !slices.Equal(limiters, want) {
 			t.Fatalf("the variable has the limiters %q, want %q", limiters, want)
 		}
@@ -103,39 +97,30 @@ func TestKeys(t *testing.T) {
 			if !ok {
 				t.Errorf("no rows are known of %q", p.Title)
 			}
-			columns, rows := query(t, db, strings.ReplaceAll(p.Targets[0].RawSQL, "${limiter:sqlstring}", chosen))
+			columns, rows := query(t, conn, strings.ReplaceAll(p.Targets[0].RawSQL, "${limiter:sqlstring}", chosen))
 			if columns != want.columns || len(rows) != want.rows || !strings.HasPrefix(rows[0], want.holds) {
 				t.Errorf("%q has the columns %s and the rows %q, want %+v", p.Title, columns, rows, want)
 			}
 			// Without any limiter, Grafana puts nothing in the place of the variable.
-			query(t, db, strings.ReplaceAll(p.Targets[0].RawSQL, "${limiter:sqlstring}", ""))
+			query(t, conn, strings.ReplaceAll(p.Targets[0].RawSQL, "${limiter:sqlstring}", ""))
 		}
 	})
 }
 
-// query returns the names of the columns, and the rows with "|" between values.
-func query(t *testing.T, db *sql.DB, text string) (columns string, lines []string) {
+// query runs statements, also after the end of the test. It returns the names of the columns of the first,
+// and its rows with "|" between values.
+func query(t *testing.T, conn *pgx.Conn, text string) (columns string, lines []string) {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), text)
+	results, err := conn.PgConn().Exec(context.WithoutCancel(t.Context()), text).ReadAll()
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	defer rows.Close()
-	names, err := rows.Columns()
-	testenv.Must(t, err)
-	values := make([]sql.NullString, len(names))
-	places := make([]any, len(names))
-	for i := range values {
-		places[i] = &values[i]
+	var names []string
+	for _, column := range results[0].FieldDescriptions {
+		names = append(names, column.Name)
 	}
-	for rows.Next() {
-		testenv.Must(t, rows.Scan(places...))
-		var line []string
-		for _, v := range values {
-			line = append(line, v.String)
-		}
-		lines = append(lines, strings.Join(line, "|"))
+	for _, row := range results[0].Rows {
+		lines = append(lines, string(bytes.Join(row, []byte("|"))))
 	}
-	testenv.Must(t, rows.Err())
 	return strings.Join(names, " "), lines
 }
