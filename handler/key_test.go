@@ -192,10 +192,10 @@ func TestTrustedProxies(t *testing.T) {
 		{"what the client wrote", "10.0.0.1:1", []string{"1.1.1.1, 203.0.113.7"}, "203.0.113.7"},
 		{"proxies of several prefixes", "192.0.2.8:1", []string{"1.1.1.1, 203.0.113.7, 10.0.0.2,2001:db8:aaaa:9::1"}, "203.0.113.7"},
 		{"a peer in a mapped prefix", "172.24.0.1:1", []string{"203.0.113.7"}, "203.0.113.7"},
+		{"a peer beside a mapped prefix", "172.15.0.1:1", []string{"203.0.113.7"}, "172.15.0.1"},
 		{"a mapped hop", "10.0.0.1:1", []string{"203.0.113.7, ::ffff:a00:2"}, "203.0.113.7"},
 		{"a peer with a zone", "[fe80::1%eth0]:1", []string{"203.0.113.7"}, "203.0.113.7"},
 		{"all ours", "10.0.0.1:1", []string{"10.0.0.7, 10.0.0.3, 10.0.0.2"}, "10.0.0.7"},
-
 		{"a proxy without a header", "10.0.0.1:1", nil, noKey},
 		{"a proxy with an empty header", "10.0.0.1:1", []string{""}, noKey},
 		{"a proxy on a Unix socket", "@", []string{"203.0.113.7"}, noKey},
