@@ -231,7 +231,7 @@ func panics(f func()) (panicked bool) {
 // where a NUL is six bytes as text and 4/3 of a byte in base64.
 func FuzzShorterForm(f *testing.F) {
 	for _, s := range []string{
-		"", "a", "\x00", "\b\f\n\r\t\x7f", `"\`, "<b>&", "\u2028\u2029", "é\U0001f600", "\xe2\x80", "\xff", "\x1b\x0b", "\r\n", `",`,
+		"", "a", "\x00", "\b\f\n\r\t\x7f", `"\`, "<b>&", "\u2028", "\u2029", "é\U0001f600", "\xe2\x80", "\xff", "\x1b\x0b", "\r\n", `",`,
 		"\x1b[1m", "RIFF\x00\x01\x02\x00", `{"message":"hello, world"}`, strings.Repeat("a", 100) + "\x00\x00",
 	} {
 		f.Add(s)
@@ -247,14 +247,16 @@ func FuzzShorterForm(f *testing.F) {
 		// A REST API without binary media types would not decode text.
 		binary := strings.ContainsFunc(body, func(r rune) bool { return r < ' ' && !strings.ContainsRune("\b\t\n\f\r\x1b", r) })
 		for _, g := range gateways() {
-			h := awslambda.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }), nil)
-			out, err := h.Invoke(t.Context(), g.payload(t, request(t, "GET", "/", "")))
-			must(t, err)
-			var res lambdaResponse
-			must(t, json.Unmarshal(out, &res))
-			want := shorter && (binary || g.name != "REST API") || !utf8.ValidString(body)
-			if a := g.read(t, out); res.IsBase64Encoded != want || a.body != body || !want && body != "" && !bytes.Contains(out, quoted) {
-				t.Errorf("%s: in base64: %v, want %v; it arrives: %v; sent as %s", g.name, res.IsBase64Encoded, want, a.body == body, out)
+			for encoding, encoded := range map[string]bool{"": false, "Identity": false, "gzip": true} {
+				h := awslambda.Handler(says(body, "Content-Encoding", encoding), nil)
+				out, err := h.Invoke(t.Context(), g.payload(t, request(t, "GET", "/", "")))
+				must(t, err)
+				var res lambdaResponse
+				must(t, json.Unmarshal(out, &res))
+				want := body != "" && (encoded || shorter && (binary || g.name != "REST API") || !utf8.ValidString(body))
+				if a := g.read(t, out); res.IsBase64Encoded != want || a.body != body || !want && body != "" && !bytes.Contains(out, quoted) {
+					t.Errorf("%s: in base64: %v, want %v; it arrives: %v; sent as %s", g.name, res.IsBase64Encoded, want, a.body == body, out)
+				}
 			}
 		}
 	})
