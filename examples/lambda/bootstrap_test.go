@@ -143,15 +143,12 @@ func sweepsOnSchedule(t *testing.T, binary string) {
 func sweepsByArgument(t *testing.T, binary string) {
 	path, store := fileStore(t)
 	expired(t, store, 2)
-	p := launch(t, binary, map[string]string{"LIMITER_SQLITE": path}, "sweep")
-	p.wait(t)
-	if p.err != nil || p.output() != `{"removed":2}`+"\n" {
-		t.Errorf("sweep: %v, %s", p.err, p.output())
-	}
-	p = launch(t, binary, map[string]string{"LIMITER_SQLITE": path}, "swep")
-	p.wait(t)
-	if p.err == nil || !strings.Contains(p.output(), "pass sweep or none") {
-		t.Errorf("swep: %v, %s", p.err, p.output())
+	for arg, want := range map[string]string{"sweep": `{"removed":2}` + "\n", "swep": "pass sweep or none"} {
+		p := launch(t, binary, map[string]string{"LIMITER_SQLITE": path}, arg)
+		p.wait(t)
+		if (p.err == nil) != (arg == "sweep") || !strings.Contains(p.output(), want) {
+			t.Errorf("%s: %v, %s; want %s", arg, p.err, p.output(), want)
+		}
 	}
 }
 
