@@ -88,24 +88,6 @@ func (s *service) stream(stream grpc.ServerStream, several bool) error {
 // messagesOf is how many messages a side sends that may send several, or one.
 var messagesOf = map[bool]int{true: 3, false: 1}
 
-// from is a listener whose connections seem to come from another address.
-type from struct {
-	net.Listener
-	peer net.Addr
-}
-
-func (l from) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	return fromConn{conn, l.peer}, err
-}
-
-type fromConn struct {
-	net.Conn
-	peer net.Addr
-}
-
-func (c fromConn) RemoteAddr() net.Addr { return c.peer }
-
 // client calls the service, also by its methods' names.
 type client struct {
 	testpb.TestServiceClient
@@ -115,28 +97,18 @@ type client struct {
 // serve starts a server that is limited, and returns a client of it.
 func serve(t testing.TB, limits ...*grpclimiter.Interceptor) (*service, client) {
 	t.Helper()
-	return serveOn(t, listen(t), limits...)
-}
-
-func listen(t testing.TB) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	return l
-}
-
-func serveOn(t testing.TB, listener net.Listener, limits ...*grpclimiter.Interceptor) (*service, client) {
-	t.Helper()
 	var opts []grpc.ServerOption
 	for _, limit := range limits {
 		opts = append(opts, grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))
 	}
 	s := &service{}
-	return s, start(t, grpc.NewServer(opts...), s, listener)
+	return s, start(t, grpc.NewServer(opts...), s)
 }
 
-func start(t testing.TB, server *grpc.Server, s *service, listener net.Listener) client {
+func start(t testing.TB, server *grpc.Server, s *service) client {
 	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
 	desc := testpb.TestService_ServiceDesc
 	desc.Streams = slices.Clone(desc.Streams)
 	for i, d := range desc.Streams {

@@ -56,7 +56,11 @@ func TestOptions(t *testing.T) {
 						t.Errorf("OnRefusal got %+v", res)
 					}
 				}),
-				grpclimiter.OnError(func(context.Context, grpclimiter.Call, error) { failures++ })))
+				grpclimiter.OnError(func(_ context.Context, _ grpclimiter.Call, err error) {
+					if failures++; errors.Is(err, handler.ErrNoKey) != (tt.code == codes.InvalidArgument) {
+						t.Errorf("OnError got %v", err)
+					}
+				})))
 			for _, kind := range kinds[:2] {
 				header, err := kind.call(t.Context(), client)
 				equal(t, status.Code(err), tt.code, err)
@@ -205,7 +209,7 @@ func TestCallerThatLeaves(t *testing.T) {
 		errs <- err
 		return resp, err
 	})), &service{}
-	client := start(t, server, s, listen(t))
+	client := start(t, server, s)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
