@@ -101,12 +101,7 @@ func serve(t testing.TB, limits ...*grpclimiter.Interceptor) (*service, client) 
 	for _, limit := range limits {
 		opts = append(opts, grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))
 	}
-	s := &service{}
-	return s, start(t, grpc.NewServer(opts...), s)
-}
-
-func start(t testing.TB, server *grpc.Server, s *service) client {
-	t.Helper()
+	server, s := grpc.NewServer(opts...), &service{}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	desc := testpb.TestService_ServiceDesc
@@ -124,7 +119,7 @@ func start(t testing.TB, server *grpc.Server, s *service) client {
 		server.Stop()
 		must(t, <-done)
 	})
-	return client{testpb.NewTestServiceClient(conn), conn}
+	return s, client{testpb.NewTestServiceClient(conn), conn}
 }
 
 // call makes a unary call with pairs of metadata, and returns the header of its answer.
