@@ -87,18 +87,14 @@ func TestWrongProgramsPanicWithAdvice(t *testing.T) {
 	l := newLimiter(t, limiter.PerMinute(1))
 	rule := grpclimiter.Rule{Limiter: l, Key: oneKey}
 	for want, f := range map[string]func(){
-		"the limiter is nil":          func() { grpclimiter.New(nil, oneKey) },
-		"the limiter is nil; pass":    func() { grpclimiter.New((*limiter.Limiter)(nil), oneKey) },
-		"the key function is nil":     func() { grpclimiter.New(l, nil) },
-		"an option is nil":            func() { grpclimiter.New(l, oneKey, nil) },
-		"NewAll got the option Cost":  func() { grpclimiter.NewAll([]grpclimiter.Rule{rule}, grpclimiter.Cost(costIs(1))) },
-		"pass grpclimiter.ClientIP()": func() { grpclimiter.NewAll([]grpclimiter.Rule{{Limiter: l}}) },
-		"0 and 1 are both named": func() {
-			grpclimiter.NewAll([]grpclimiter.Rule{rule, {Limiter: l, Key: grpclimiter.ClientIP()}})
-		},
-		"with the method RefundOf": func() {
-			grpclimiter.New(struct{ handler.Limiter }{l}, oneKey, grpclimiter.ChargeFailures())
-		},
+		"the limiter is nil":                func() { grpclimiter.New(nil, oneKey) },
+		"the limiter is nil; pass":          func() { grpclimiter.New((*limiter.Limiter)(nil), oneKey) },
+		"the key function is nil":           func() { grpclimiter.New(l, nil) },
+		"an option is nil":                  func() { grpclimiter.New(l, oneKey, nil) },
+		"NewAll got the option Cost":        func() { grpclimiter.NewAll([]grpclimiter.Rule{rule}, grpclimiter.Cost(costIs(1))) },
+		"pass grpclimiter.ClientIP()":       func() { grpclimiter.NewAll([]grpclimiter.Rule{{Limiter: l}}) },
+		"0 and 1 are both named":            func() { grpclimiter.NewAll([]grpclimiter.Rule{rule, rule}) },
+		"with the method RefundOf":          func() { grpclimiter.New(struct{ handler.Limiter }{l}, oneKey, grpclimiter.ChargeFailures()) },
 		"the limiter has no policy":         func() { grpclimiter.New(noPolicy{l}, oneKey) },
 		"Cost got nil":                      func() { grpclimiter.Cost(nil) },
 		"Skip got nil":                      func() { grpclimiter.Skip(nil) },

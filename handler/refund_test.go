@@ -3,6 +3,7 @@ package handler_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -67,11 +68,6 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 	end := time.Now().Add(time.Hour)
 	bounded, stop := context.WithDeadline(t.Context(), end)
 	defer stop()
-	type refund struct {
-		cost     int64
-		err      error // of the context
-		deadline time.Time
-	}
 	for _, c := range []struct {
 		name            string
 		cost            int64
@@ -89,12 +85,12 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 		{"the handler panicked", 3, false, limiter.FailClosed(), true, 0, 0},
 		{"a refusal in a dry run", 8, false, limiter.FailClosed(), false, 0, 0},
 	} {
-		var refunds [2][]refund
+		var refunds [2][]string // cost, error of the context, and its deadline
 		fails := func(i int) func(ctx context.Context, op limiter.Op, n int) error {
 			return func(ctx context.Context, op limiter.Op, n int) error {
 				if op.Kind == limiter.OpRefund {
 					deadline, _ := ctx.Deadline()
-					refunds[i] = append(refunds[i], refund{op.Cost, ctx.Err(), deadline})
+					refunds[i] = append(refunds[i], fmt.Sprint(op.Cost, ctx.Err(), deadline))
 				} else if i == 1 || n == 1 || !c.down {
 					return nil
 				}
@@ -126,7 +122,7 @@ func TestCostIsGivenBackWhereItWasTaken(t *testing.T) {
 		}))
 		panicOf(func() { askBy(h, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)) })
 		for i, n := range []int{c.store, c.fallback} {
-			if want := slices.Repeat([]refund{{c.cost, nil, deadline}}, n); !slices.Equal(refunds[i], want) {
+			if want := slices.Repeat([]string{fmt.Sprint(c.cost, nil, deadline)}, n); !slices.Equal(refunds[i], want) {
 				t.Errorf("%s: the store (0) or the fallback (1), %d: given back %+v, want %+v", c.name, i, refunds[i], want)
 			}
 		}

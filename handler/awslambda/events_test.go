@@ -186,17 +186,15 @@ func TestWrongProgramsPanic(t *testing.T) {
 		return func() { _, _ = awslambda.Handler(h, nil).Invoke(t.Context(), recorded(t, "rest")) }
 	}
 	for name, f := range map[string]func(){
-		"Handler":     func() { awslambda.Handler(nil, nil) },
-		"REST":        func() { awslambda.REST(nil) },
-		"LimitALB":    func() { awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP())(nil) },
-		"LimitAllALB": func() { awslambda.LimitAllALB(newRules(t))(nil) },
-		"no rules":    func() { awslambda.LimitAllREST(nil) },
-		"no rule key": func() { awslambda.LimitAllHTTPAPI([]handler.Rule{{Limiter: newLimiter(t, 1)}}) },
-		"no limiter":  func() { awslambda.LimitREST(nil, handler.ClientIP()) },
-		"no key":      func() { awslambda.LimitREST(newLimiter(t, 1), nil) },
-		"no refunds": func() {
-			awslambda.LimitHTTPAPI(noRefunds{newLimiter(t, 1)}, handler.ClientIP(), handler.ChargeFailures())
-		},
+		"Handler":                func() { awslambda.Handler(nil, nil) },
+		"REST":                   func() { awslambda.REST(nil) },
+		"LimitALB":               func() { awslambda.LimitALB(newLimiter(t, 1), handler.ClientIP())(nil) },
+		"LimitAllALB":            func() { awslambda.LimitAllALB(newRules(t))(nil) },
+		"no rules":               func() { awslambda.LimitAllREST(nil) },
+		"no rule key":            func() { awslambda.LimitAllHTTPAPI([]handler.Rule{{Limiter: newLimiter(t, 1)}}) },
+		"no limiter":             func() { awslambda.LimitREST(nil, handler.ClientIP()) },
+		"no key":                 func() { awslambda.LimitREST(newLimiter(t, 1), nil) },
+		"no refunds":             func() { awslambda.LimitALB(noRefunds{newLimiter(t, 1)}, handler.ClientIP(), handler.ChargeFailures()) },
 		"a panic of the handler": serves(func(http.ResponseWriter, *http.Request) { panic("a bug") }),
 		"the status 0":           serves(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(0) }),
 		"a status below 100":     serves(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(99) }),
