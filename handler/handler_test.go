@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,9 +114,7 @@ func TestResultFromContext(t *testing.T) {
 	r = r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, "kept"))
 	askBy(outer(look), r)
 	askBy(outer(inner(look)), r)
-	if want := []int64{99, 59}; !slices.Equal(left, want) { // the second is the innermost limiter's
-		t.Errorf("%d left, want %d", left, want)
-	}
+	equal(t, left, []int64{99, 59}, "left: the second is the innermost limiter's")
 	if res, ok := handler.ResultFromContext(t.Context()); ok || res != (limiter.Result{}) {
 		t.Errorf("a context without a decision has %+v", res)
 	}

@@ -72,9 +72,8 @@ func TestDryRun(t *testing.T) {
 	if len(failed) != 3 || !errors.Is(failed[2], handler.ErrNoKey) {
 		t.Errorf("OnError got %v, want three errors", failed)
 	}
-	if refused != 3 || seen != 3 { // a request without a decision has none in its context
-		t.Errorf("OnRefusal got %d refusals, and the context had %d; want 3 and 3", refused, seen)
-	}
+	// A request without a decision has none in its context.
+	equal(t, []int{refused, seen}, []int{3, 3}, "refusals that OnRefusal got, and that the context had")
 }
 
 func TestHideQuota(t *testing.T) {
