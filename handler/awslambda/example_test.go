@@ -15,6 +15,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
+	"github.com/sqlimit/limiter/postgres"
 )
 
 // A Lambda function would keep the state in PostgreSQL; memory is for the examples.
@@ -33,6 +34,26 @@ func exampleEvent[E any](name string) (event E) {
 		panic(err)
 	}
 	return event
+}
+
+// One program for a server and for Lambda, where it also sweeps at scheduled events.
+func ExampleHandler_serverAndLambda() {
+	store, err := postgres.Open(os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	perClient, err := limiter.New(store, "per-client", limiter.PerMinute(60))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limited := handler.New(perClient, handler.ClientIP())(http.NotFoundHandler())
+	if os.Getenv("AWS_LAMBDA_RUNTIME_API") == "" { // Lambda sets it
+		log.Fatal(http.ListenAndServe(":8080", limited))
+	}
+	hourly := lambda.NewHandler(func(ctx context.Context, _ events.EventBridgeEvent) (int64, error) {
+		return store.Sweep(ctx, 10_000) // the next sweep deletes the rest
+	})
+	lambda.Start(awslambda.Handler(limited, hourly)) // does not return
 }
 
 // HTTP events are limited, and the scheduled event goes to a function of its own.
