@@ -47,7 +47,11 @@ func (d *allDecision) prepare(ctx context.Context) error {
 	for i, c := range d.claims {
 		l := c.Limiter
 		order[i], timeout = i, min(timeout, l.timeout)
-		if err := l.op(ctx, &ops[i], OpTake, c.Key, c.cost()); err != nil {
+		same := func(e Claim) bool { return e.Limiter == l && e.Key == c.Key }
+		if first := slices.IndexFunc(d.claims[:i], same); first >= 0 { // the policy is chosen once for a decision
+			ops[i] = ops[first]
+			ops[i].Cost = c.cost()
+		} else if err := l.op(ctx, &ops[i], OpTake, c.Key, c.cost()); err != nil {
 			return err
 		}
 		if err := cmp.Or(l.checkCost(&ops[i]), checkNotCounting(&ops[i])); err != nil {

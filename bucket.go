@@ -237,7 +237,7 @@ func (b TokenBucket) waitUnder(row Row, op *Op, now int64) (wait int64, ok bool)
 // bookings, their last instant is kept. Otherwise the number of tokens that are left is kept, up to
 // the new capacity.
 func convert(row Row, step, fillTime, now int64) int64 {
-	if row.Period == 0 || row.At == 0 { // no row, or one that was reset
+	if row.Period == 0 || row.At == 0 || row.Expired(now) { // no row, one that was reset, or one that a sweep may delete
 		return 0
 	}
 	was := row.Limit * row.Period

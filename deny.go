@@ -146,9 +146,10 @@ func (r *refusal) refuses(op *Op, age int64) bool {
 }
 
 // ask asks the cache for a decision on the take b.op, and otherwise the store. It keeps the store's
-// refusal.
+// refusal. The store decides each look, but like a take it may convert the row to another policy.
 func (c *denyCache) ask(ctx context.Context, l *Limiter, b *booking, res *Result) error {
 	q, refused := c.find(&b.op, &b.state)
+	refused = refused && b.op.Kind != OpLook
 	if !refused {
 		if err := l.doOn(ctx, l.store, &b.op, &b.state); err != nil {
 			return err
@@ -191,9 +192,9 @@ func (c *denyCache) find(op *Op, s *State) (q question, refused bool) {
 // keep keeps the store's state for op if it is a refusal that later ones follow from. A state with a
 // Wait is that of a row under another policy, for which this policy's formula does not hold. A take
 // that would pass was refused only because other processes kept changing the row. Refusals that count must
-// reach the store.
+// reach the store. A look is none.
 func (c *denyCache) keep(op *Op, s *State, q question) {
-	if s.Took || s.Wait != 0 || op.CountsRefusals() {
+	if s.Took || s.Wait != 0 || op.CountsRefusals() || op.Kind == OpLook {
 		return
 	}
 	r := refusal{key: op.Key, policy: op.Policy, state: *s, sent: q.sent, received: c.now(op)}

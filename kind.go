@@ -143,9 +143,14 @@ func maxCharge(p Policy) int64 {
 // tolerance is how far, in nanoseconds, a row of the policy may be ahead of an operation's own time.
 func (op *Op) tolerance(row Row) int64 {
 	switch p := op.Policy.(type) {
-	case FixedWindow, CalendarWindow:
-		return max(int64(ClockTolerance), row.Period)
-	case SlidingWindow: // also of a shorter window, so that the row that a refusal then converts is not ahead
+	// The shorter window counts, so that a row which a refusal or a look converts is not ahead after that.
+	case FixedWindow:
+		return max(int64(ClockTolerance), min(row.Period, int64(p.Window)))
+	case CalendarWindow:
+		w := p.windows()
+		_, length := w.at(row.At)
+		return max(int64(ClockTolerance), min(row.Period, length))
+	case SlidingWindow:
 		return max(int64(ClockTolerance), sliceCount*min(row.Period, int64(p.Slice())))
 	}
 	return int64(ClockTolerance)

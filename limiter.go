@@ -196,7 +196,7 @@ func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err erro
 		begin = time.Now()
 	}
 	var cause error
-	if l.deny != nil && b.op.Kind != OpLook {
+	if l.deny != nil {
 		cause = l.deny.ask(ctx, l, b, res)
 	} else if cause = l.doOn(ctx, l.store, &b.op, &b.state); cause == nil {
 		b.op.result(&b.state, res)

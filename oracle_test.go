@@ -57,6 +57,9 @@ func (o *bucketOracle) under(p limiter.TokenBucket, now int64) *big.Rat {
 	if o.policy.Step() == p.Step() && o.policy.Capacity == p.Capacity {
 		return level
 	}
+	if maxRat(o.full(), rat(o.at)).Cmp(rat(now-int64(limiter.SweepGrace))) <= 0 { // a sweep may have forgotten it
+		return rat(p.Capacity)
+	}
 	if level.Sign() < 0 {
 		return owing(p, minRat(owes(p, times(level, o.policy.Step())), rat(longestDebt)))
 	}

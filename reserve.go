@@ -111,7 +111,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return err
 }
 
-// cancelTimeout bounds the cancel of a wait whose own context has ended.
+// cancelTimeout bounds the cancel of a wait, whose own context may have ended.
 const cancelTimeout = time.Second
 
 // Wait is shorthand for WaitN(ctx, key, 1).
@@ -123,8 +123,8 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // trip and does not poll. It returns nil when the caller may act. A wait for 0 books nothing, as in
 // [Limiter.Reserve]. WaitN sleeps in real time, even with [WithClock].
 //
-// If the turn comes after [WithMaxWait] or the context's deadline, WaitN books nothing and returns
-// [ErrExceedsMaxWait] without sleeping. If the context ends during the sleep, WaitN cancels the
+// If the turn comes after [WithMaxWait] or the context's deadline, WaitN returns [ErrExceedsMaxWait]
+// without sleeping, and books nothing, or cancels what it booked. If the context ends during the sleep, WaitN cancels the
 // booking as [Reservation.Cancel] does, and returns [ErrCanceled]. The other errors are those of
 // [Limiter.Reserve].
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
@@ -139,12 +139,16 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	if !r.Allowed {
 		wait := maxWait + r.RetryAfter
 		if maxWait < l.maxWait && wait <= l.maxWait {
-			return fmt.Errorf("%w: limiter %q: the turn comes in %v, after the context's deadline: %w", ErrExceedsMaxWait, l.name, wait, context.DeadlineExceeded)
+			return l.afterDeadline(wait)
 		}
 		return fmt.Errorf("%w: limiter %q: the turn comes in %v, the longest wait is %v", ErrExceedsMaxWait, l.name, wait, l.maxWait)
 	}
 	if r.Delay == 0 {
 		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && r.Delay > time.Until(deadline) { // the booking took a part of the time
+		r.abandon(ctx)
+		return l.afterDeadline(r.Delay)
 	}
 	timer := time.NewTimer(r.Delay)
 	defer timer.Stop()
@@ -153,9 +157,18 @@ func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 		return nil
 	case <-ctx.Done():
 	}
-	// Best effort: the caller is gone, and learns why it went.
+	r.abandon(ctx)
+	return checkContext(ctx)
+}
+
+// abandon cancels the booking of a wait that ends early. An error changes nothing for the caller.
+func (r *Reservation) abandon(ctx context.Context) {
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
 	_ = r.Cancel(cleanup)
-	return checkContext(ctx)
+}
+
+// afterDeadline is the error of a wait whose turn comes after the deadline.
+func (l *Limiter) afterDeadline(wait time.Duration) error {
+	return fmt.Errorf("%w: limiter %q: the turn comes in %v, after the context's deadline: %w", ErrExceedsMaxWait, l.name, wait, context.DeadlineExceeded)
 }

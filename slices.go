@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"encoding/binary"
-	"math"
 )
 
 const (
@@ -126,7 +125,8 @@ func (w *sliding) carry(row *Row, clock int64) {
 // not beyond the newest new slice. The newest one is the slice at clock. If the row's newest slice lies
 // ahead, it is the first new slice that begins no earlier.
 func (w *sliding) convert(row *Row, clock int64) {
-	if row.List == "" {
+	if row.List == "" || row.Expired(clock) { // nothing counts, also if no sweep has deleted it
+		row.Start, row.List = 0, ""
 		return
 	}
 	start := clock - clock%w.length
@@ -152,6 +152,9 @@ func (w *sliding) convert(row *Row, clock int64) {
 func (w *sliding) waitUnder(op *Op, row *Row, now int64) int64 {
 	for t := now; ; {
 		clock := max(t, row.At)
+		if row.Expired(clock) {
+			return t - now
+		}
 		found := *row
 		w.carry(&found, clock)
 		c := sumsOf(found.List)
@@ -160,8 +163,8 @@ func (w *sliding) waitUnder(op *Op, row *Row, now int64) int64 {
 			passes = max(t, start-int64(op.MaxWait))
 		}
 		// The conversion changes when the newest slice begins. After that it changes at each new slice,
-		// until the one that holds the newest slice's end has begun.
-		changes, after := int64(math.MaxInt64), clock-clock%w.length+w.length
+		// until the one that holds the newest slice's end has begun, and when the row has expired.
+		changes, after := row.expires(), clock-clock%w.length+w.length
 		if row.Start > clock {
 			changes = row.Start
 		} else if row.Start+row.Period > after {

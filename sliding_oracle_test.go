@@ -72,8 +72,9 @@ func (o *slidingOracle) convert(length, clock int64) {
 		newest = (o.last*o.length + length - 1) / length
 	}
 	o.forget()
+	swept := max(o.at, (o.last+17)*o.length) <= clock-int64(limiter.SweepGrace)
 	for i := range o.log {
-		if !o.log[i].gone {
+		if o.log[i].gone = o.log[i].gone || swept; !o.log[i].gone {
 			o.log[i].slice = min(newest, (o.log[i].slice*o.length+o.length-1)/length)
 		}
 	}

@@ -190,7 +190,9 @@ type Row struct {
 // Expired reports whether a store may forget the row at now: its bucket has been full, its window over, or
 // its last lease ended, for one hour ([SweepGrace]). The hour protects takes whose clock was read before the
 // row was deleted.
-func (r Row) Expired(now int64) bool {
+func (r Row) Expired(now int64) bool { return r.expires() <= now }
+
+func (r *Row) expires() int64 {
 	end := max(r.FullAt, r.At)
 	switch {
 	case r.List != "" && r.Period > 0: // slices, the newest of which starts at Start
@@ -198,11 +200,11 @@ func (r Row) Expired(now int64) bool {
 	case r.Start > 0 || r.Used > 0: // otherwise nothing was counted since the key was new or reset
 		end = max(end, r.Start+r.Period)
 	case r.Period == 0:
-		for _, l := range leases(&r) {
+		for _, l := range leases(r) {
 			end = max(end, l.end)
 		}
 	}
-	return end <= now-int64(SweepGrace)
+	return end + int64(SweepGrace)
 }
 
 const (
@@ -247,9 +249,8 @@ func checkClock(t time.Time) (int64, error) {
 
 // Tolerance returns how far, in nanoseconds, row may be ahead of the operation's clock before the
 // clock counts as stepped back. That is [ClockTolerance]. For an operation on a window with
-// its own time it is the row's window if that is longer, because such an operation may be late. For a sliding
-// window it is the shorter of the row's window and the policy's. The store's own clock cannot be late: it is
-// read after the row.
+// its own time it is the shorter of the row's window and the policy's if that is longer, because such an
+// operation may be late. The store's own clock cannot be late: it is read after the row.
 func (op Op) Tolerance(row Row) int64 {
 	if op.At != 0 {
 		return op.tolerance(row)

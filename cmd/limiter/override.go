@@ -39,8 +39,8 @@ func (a *app) override() *cobra.Command {
 	return cmd
 }
 
-// lastYear is the last whole year that the table can store, in nanoseconds since 1970.
-const lastYear = 2261
+// lastYear is the last whole year that the table admits: up to 2^62 - 1 ns since 1970.
+const lastYear = 2115
 
 func (a *app) overrideSet() *cobra.Command {
 	var flags policyFlags

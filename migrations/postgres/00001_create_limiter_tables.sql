@@ -226,7 +226,7 @@ SELECT w.limiter, w.key, 'fixed window'::text,
         ELSE greatest(0, w.lim - w.used)
     END,
     w.lim,
-    CASE WHEN w.window_start > clock.now - w.win THEN pg_catalog.to_timestamp((w.window_start::numeric + w.win::numeric) / 1e9) END
+    CASE WHEN w.used > 0 AND w.window_start > clock.now - w.win THEN pg_catalog.to_timestamp((w.window_start::numeric + w.win::numeric) / 1e9) END
 FROM /* schema */limiter_fixed_windows AS w CROSS JOIN clock
 UNION ALL
 SELECT l.limiter, l.key, 'in flight'::text, greatest(0, l.lim - (l.latest - l.ended)), l.lim,

@@ -134,7 +134,7 @@ SELECT w.limiter, w.key, 'fixed window',
         ELSE max(0, w.lim - w.used)
     END,
     w.lim,
-    CASE WHEN w.window_start > clock.now - w.win
+    CASE WHEN w.used > 0 AND w.window_start > clock.now - w.win
         THEN strftime('%Y-%m-%d %H:%M:%f', w.window_start / 1e9 + w.win / 1e9, 'unixepoch') END
 FROM limiter_fixed_windows AS w CROSS JOIN clock
 UNION ALL

@@ -47,6 +47,9 @@ func (db *DB) SetOverride(ctx context.Context, o Override) error {
 		}
 		return of == kind
 	}
+	if o.Limit == 0 {
+		rows = rates(rows)
+	}
 	if len(rows) == 1 && !fits(rows[0].Kind) {
 		return fmt.Errorf("%w: limiter %q has policies of kind %s, and the override is of kind %s; requests of its key would fail",
 			limiter.ErrInvalid, o.Limiter, rows[0].Kind, kind)

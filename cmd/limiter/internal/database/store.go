@@ -123,6 +123,11 @@ func (db *DB) Policies(ctx context.Context, name string) ([]Row, error) {
 	return found, nil
 }
 
+// rates drops the rows of requests in flight, which are those of another limiter of the same name.
+func rates(rows []Row) []Row {
+	return slices.DeleteFunc(rows, func(r Row) bool { return r.Kind == KindOf(limiter.InFlight{}) })
+}
+
 // peeker looks at the state of keys.
 type peeker interface {
 	Peek(ctx context.Context, key string) (limiter.Result, error)
@@ -182,34 +187,34 @@ func (db *DB) do(ctx context.Context, op limiter.Op) error {
 // without a limit, the rows tell that.
 func (db *DB) Block(ctx context.Context, name string, key []byte, ns int64, p limiter.Policy) error {
 	policies := []limiter.Policy{p}
+	rows, err := db.Policies(ctx, name)
+	if err != nil {
+		return err
+	}
+	all := len(rows)
+	rows = rates(rows)
 	if p != nil {
-		rows, err := db.Policies(ctx, name)
-		if err != nil {
-			return err
-		}
-		rows = slices.DeleteFunc(rows, func(r Row) bool { return r.Kind == KindOf(limiter.InFlight{}) }) // another limiter's
 		fits := func(r Row) bool { return r.Kind == KindOf(p) }
 		if len(rows) > 0 && !slices.ContainsFunc(rows, fits) {
 			return fmt.Errorf("%w: limiter %q has policies of kind %s, and a block by a policy of kind %s would refuse no request; pass the limiter's own policy",
 				limiter.ErrInvalid, name, rows[0].Kind, KindOf(p))
 		}
 	} else {
-		rows, err := db.Find(ctx, name, key)
-		if err == nil && len(rows) == 0 {
-			rows, err = db.Policies(ctx, name)
-		}
+		own, err := db.Find(ctx, name, key)
 		if err != nil {
 			return err
+		}
+		if len(rows) == 0 && all > 0 {
+			return fmt.Errorf("%w: limiter %q limits requests in flight, which cannot be blocked; block the key of a rate limit", limiter.ErrInvalid, name)
 		}
 		if len(rows) == 0 {
 			return fmt.Errorf("%w: no key of limiter %q has state that tells its policy; pass --capacity and --interval, or --limit and --window",
 				limiter.ErrInvalid, name)
 		}
 		policies = nil
-		for _, r := range rows {
-			block := limiter.Op{Kind: limiter.OpBlock, Policy: r.Policy()}
-			if err := block.Check(); err != nil {
-				return fmt.Errorf("%w: limiter %q limits requests in flight, which cannot be blocked; block the key of a rate limit", limiter.ErrInvalid, name)
+		for _, r := range rows { // of each kind, because the key's own row may be of a former policy
+			if i := slices.IndexFunc(own, func(o Row) bool { return o.Kind == r.Kind }); i >= 0 {
+				r = own[i]
 			}
 			if r.calendar() {
 				return fmt.Errorf("%w: the quota of limiter %q may follow a calendar, which its rows do not tell; pass --period, and --location and --start-day if its policy has them, or else --limit and --window",
