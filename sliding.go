@@ -17,8 +17,9 @@ const minSliding = sliceCount * time.Millisecond
 // refills meanwhile. A SlidingWindow allows neither, but its rows are larger: about 250 bytes.
 //
 // After a change of Limit, all counts stay. After a change of Window, what was taken comes back up to one
-// slice of the new length later. If Window became longer, only what the row still holds counts. The zero
-// SlidingWindow is not valid.
+// slice of the new length later. If Window became longer, only what the row still holds counts. If a key has
+// two Windows in turn, let one Slice be a multiple of the other. Otherwise each turn moves counts ahead, and
+// they may never come back. The zero SlidingWindow is not valid.
 type SlidingWindow struct {
 	Limit  int64         // the cost that passes in any Window: 1 to 2^60
 	Window time.Duration // 16 ms to 30 years
