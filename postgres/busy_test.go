@@ -186,3 +186,19 @@ func TestCallersWhoLeaveCostNoConnection(t *testing.T) {
 		}
 	})
 }
+
+// A look would convert the row to its policy, but need not.
+func TestLookAtALockedRow(t *testing.T) {
+	inSchema(t, func(t *testing.T, d *database, schema string) {
+		store := d.store(t, schema, nil)
+		do(t, store, take(limiter.PerHour(10), "k", 10))
+		defer d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")()
+		for range 2 { // the second one is not refused because the first one waited
+			look := look(limiter.PerHour(100), "k")
+			look.Cost, look.Timeout = 1, time.Second
+			if _, err := store.Do(bounded(t), look); err != nil {
+				t.Errorf("a look: %v", err)
+			}
+		}
+	})
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/overrides"
 )
@@ -58,6 +59,21 @@ func TestBlock(t *testing.T) {
 			use(t, db.store, name, p, "bob", 1)
 		}
 		fails(t, db.url, 2, []string{"policies of kind bucket"}, "block", "login", "alice", "--for", "1h", "--limit", "3", "--window", "1h")
+
+		// The key's own row is of a former policy, and a limiter of requests in flight has the same name.
+		use(t, db.store, "moved", bucket, "alice", 1)
+		use(t, db.store, "moved", slidingWindow, "bob", 1)
+		c, err := limiter.NewConcurrency(db.store, "moved", limiter.InFlight{Limit: 3, Hold: time.Hour}, limiter.WithTimeout(10*time.Second))
+		must(t, err)
+		must(t, testenv.ErrorOf(c.TryAcquire(t.Context(), "alice")))
+		succeeds(t, db.url, "block", "moved", "alice", "--for", "2h")
+		for _, p := range []limiter.Policy{bucket, slidingWindow} {
+			l, err := limiter.New(db.store, "moved", p, limiter.WithTimeout(10*time.Second))
+			must(t, err)
+			if res, err := l.Allow(t.Context(), "alice"); err != nil || res.Allowed {
+				t.Errorf("%T: %+v, %v; want a refusal", p, res, err)
+			}
+		}
 	})
 }
 
