@@ -191,8 +191,8 @@ func (c *denyCache) find(op *Op, s *State) (q question, refused bool) {
 
 // keep keeps the store's state for op if it is a refusal that later ones follow from. A state with a
 // Wait is that of a row under another policy, for which this policy's formula does not hold. A take
-// that would pass was refused only because other processes kept changing the row. Refusals that count must
-// reach the store. A look is none.
+// that would pass was refused only because other processes kept changing the row. If refusals count, each
+// one must reach the store. The state of a look is not that of a refusal.
 func (c *denyCache) keep(op *Op, s *State, q question) {
 	if s.Took || s.Wait != 0 || op.CountsRefusals() || op.Kind == OpLook {
 		return

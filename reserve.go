@@ -111,7 +111,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return err
 }
 
-// cancelTimeout bounds the cancel of a wait, whose own context may have ended.
+// cancelTimeout bounds the cancel of a wait. The wait's own context may have ended.
 const cancelTimeout = time.Second
 
 // Wait is shorthand for WaitN(ctx, key, 1).
@@ -124,9 +124,9 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // [Limiter.Reserve]. WaitN sleeps in real time, even with [WithClock].
 //
 // If the turn comes after [WithMaxWait] or the context's deadline, WaitN returns [ErrExceedsMaxWait]
-// without sleeping, and books nothing, or cancels what it booked. If the context ends during the sleep, WaitN cancels the
-// booking as [Reservation.Cancel] does, and returns [ErrCanceled]. The other errors are those of
-// [Limiter.Reserve].
+// without sleeping. It books nothing, or cancels what it booked. If the context ends during the sleep,
+// WaitN cancels the booking as [Reservation.Cancel] does, and returns [ErrCanceled]. The other errors
+// are those of [Limiter.Reserve].
 func (l *Limiter) WaitN(ctx context.Context, key string, n int64) error {
 	maxWait := l.maxWait
 	if deadline, ok := ctx.Deadline(); ok {

@@ -51,8 +51,8 @@ func (s *Store) shardOf(op *limiter.Op) *shard {
 	return &s.shards[(maphash.String(seed, op.Key)+31*maphash.String(seed, op.Name))%shards]
 }
 
-// entry returns the entry of a key, and adds one if there is none. If that are too many, it removes others. The
-// caller has locked the shard.
+// entry returns the entry of a key, and adds one if there is none. If these are too many, it removes others.
+// The caller has locked the shard.
 func (s *Store) entry(sh *shard, op *limiter.Op, now instant) *entry {
 	if e := sh.entries[id{op.Name, op.Key}]; e != nil {
 		sh.used.MoveToFront(e.place)
