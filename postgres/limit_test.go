@@ -192,7 +192,10 @@ func TestTimeLimitWhileAnotherConnects(t *testing.T) {
 
 func TestTimeLimitOfASilentServer(t *testing.T) {
 	t.Parallel()
-	silent := accept(t, func(net.Conn) { <-t.Context().Done() })
+	silent := accept(t, func(conn net.Conn) {
+		<-t.Context().Done()
+		_ = conn.Close() // not before, as the garbage collector would
+	})
 	store := opened(t, "postgres://u@"+silent+"/db?sslmode=disable")
 	l := newLimiter(t, store, slow(1), limiter.WithTimeout(timeout))
 	ctx := hurried(t) // for less than the 3 s of dialing

@@ -129,4 +129,38 @@ var calendarCases = []testCase{
 	},
 }
 
-var allCalendarCases = []testCase{}
+var allCalendarCases = []testCase{
+	{
+		"calendar windows in AllowAll",
+		"the request is charged to all periods, windows and buckets, or to none, in the order of their names",
+		func(f *fixture) {
+			f.at(on2024(2, 29, 23, 0))
+			a, z := f.limiter("a", month(3, 0)), f.limiter("z", daily(2))
+			w, b := f.limiter("m", window(2, time.Hour)), f.limiter("m", bucket(2, time.Minute))
+			claims := func(ls ...*limiter.Limiter) (all []limiter.Claim) {
+				for _, l := range ls {
+					all = append(all, limiter.Claim{Limiter: l, Key: "k"})
+				}
+				return all
+			}
+			check := func(allowed bool, used map[*limiter.Limiter]int64, ls ...*limiter.Limiter) {
+				f.Helper()
+				if res := f.all(claims(ls...)...); res.Allowed != allowed {
+					f.Fatalf("AllowAll = %+v, want Allowed %t", res, allowed)
+				}
+				for l, n := range used {
+					if r := f.peek(l, "k"); r.Limit-r.Remaining != n {
+						f.Fatalf("%s %v has %d of %d left, want %d used", l.Name(), l.Policy(), r.Remaining, r.Limit, n)
+					}
+				}
+			}
+			check(true, map[*limiter.Limiter]int64{a: 1, z: 1}, z, a)
+			check(true, map[*limiter.Limiter]int64{a: 2, z: 2, w: 1, b: 1}, a, b, w, z)
+			check(false, map[*limiter.Limiter]int64{a: 2, z: 2, w: 1, b: 1}, a, b, w, z)
+			f.at(on2024(3, 1, 0, 0)) // both periods begin, and the hour
+			check(true, map[*limiter.Limiter]int64{a: 1, z: 1, w: 1}, a, w, z)
+			check(true, map[*limiter.Limiter]int64{a: 2, z: 2}, a, z)
+			check(false, map[*limiter.Limiter]int64{a: 2, z: 2}, a, z)
+		},
+	},
+}
