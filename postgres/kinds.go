@@ -49,7 +49,7 @@ var kinds = map[limiter.PolicyKind]kind{
 	},
 	limiter.KindWindow: {
 		take: func(sql *tableStatements, op *limiter.Op, n tables.Numbers) (text string, more []int64) {
-			ahead := op.Tolerance(limiter.Row{Period: n.Period, Limit: n.Limit})
+			ahead := op.Tolerance(limiter.Row{At: n.Start, Period: n.Period, Limit: n.Limit})
 			switch {
 			case op.Kind == limiter.OpCharge:
 				return sql.count, []int64{ahead, 1}

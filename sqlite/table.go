@@ -43,7 +43,7 @@ var takes = map[limiter.PolicyKind]func(op *limiter.Op, now, units int64, key []
 	},
 	limiter.KindWindow: func(op *limiter.Op, now, units int64, key []any) (statement, []any) {
 		n := tables.All[limiter.KindWindow-1].Numbers(op, now)
-		latestAt := now + op.Tolerance(limiter.Row{Period: n.Period})
+		latestAt := now + op.Tolerance(limiter.Row{At: n.Start, Period: n.Period})
 		args := append(key, n.Start, units*n.Cost, now, n.Period, n.Limit, units, latestAt)
 		if op.CountsRefusals() {
 			return "window_count", args
