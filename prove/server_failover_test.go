@@ -52,7 +52,7 @@ func TestFailoverToSyncStandby(t *testing.T) {
 		const failures = 3
 		before := side.Accepted()
 		for range failures {
-			load.untilFails(t, one, failing, func(err error) bool { return sqlState(err) == readOnly })
+			load.untilFails(t, one, recovery, failing, func(err error) bool { return sqlState(err) == readOnly })
 		}
 		if n := side.Accepted() - before; n < failures {
 			t.Errorf("%d takes met a read-only server on %d connections, want a new one each", failures, n)
@@ -123,7 +123,7 @@ func TestFailoverWithinDSN(t *testing.T) {
 				pause(t.Context(), r, 300*time.Millisecond)
 				end(t, primary)
 				for _, of := range load.limiters { // a store looks for a server when it makes a connection
-					load.untilFails(t, of[0], failing, func(err error) bool {
+					load.untilFails(t, of[0], waitLimit, failing, func(err error) bool {
 						_, refused := errors.AsType[*pgconn.ConnectError](err)
 						return refused
 					})

@@ -146,7 +146,7 @@ func killBackend(t *testing.T, server *cluster.Cluster) bool {
 }
 
 // untilFails takes from the keys until a take fails in a way, in which it was not applied.
-func (l *load) untilFails(t *testing.T, lim *limiter.Limiter, key func(n int) string, so func(error) bool) {
+func (l *load) untilFails(t *testing.T, lim *limiter.Limiter, within time.Duration, key func(n int) string, so func(error) bool) {
 	t.Helper()
 	for n, began := 0, time.Now(); ; n++ {
 		class, err := l.take(t.Context(), lim, key(n), 1)
@@ -156,8 +156,8 @@ func (l *load) untilFails(t *testing.T, lim *limiter.Limiter, key func(n int) st
 			}
 			return
 		}
-		if time.Since(began) > waitLimit {
-			t.Fatalf("after %v the store still answers %s, %v", waitLimit, class, err)
+		if time.Since(began) > within {
+			t.Fatalf("after %v the store still answers %s, %v", within, class, err)
 		}
 		wait(t.Context(), time.Millisecond)
 	}
@@ -178,7 +178,7 @@ func TestFullDisk(t *testing.T) {
 		disk.Fill()
 		fillTables(t, server.DSN())
 		lim := load.limiters[0][0]
-		load.untilFails(t, lim, func(n int) string { return fmt.Sprintf("%d/new/%d", load.epoch, n) }, func(err error) bool {
+		load.untilFails(t, lim, waitLimit, func(n int) string { return fmt.Sprintf("%d/new/%d", load.epoch, n) }, func(err error) bool {
 			return sqlState(err) == noRoom
 		})
 		var granted int64
