@@ -88,20 +88,15 @@ func (k *keyQueue) putBack(calls []*Call, merges func(*limiter.Op) bool) {
 // fillGroup moves waiting calls of a key to a group. These are a run of calls that give back, or all
 // calls of the first one's kind, policy and time. A Hold ends both, so that it gets the key in its
 // turn. Of a slow key, fillGroup moves the first call only, so that the others count as unsent if their
-// time ends. Calls of other keys that waited while the store answered others get their full time again.
+// time ends. The caller has renewed the first call.
 func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 	waiting, head := k.waiting, k.waiting[0]
 	first, locks := &head.Op, head.LocksOnly
 	add := func(c *Call) {
-		if !k.slow && k.othersAnswered(c) && !(c.retried && c.renewed) {
-			c.renewed = true
-			if !opcontext.Renew(c.ctx) && c != head { // a group is not empty
-				q.leave(c, k)
-				return
-			}
+		if c == head || q.renew(c, k) {
+			g.add(c)
+			q.config.Counters.Queued.Add(-1)
 		}
-		g.add(c)
-		q.config.Counters.Queued.Add(-1)
 	}
 	switch {
 	case k.slow:
@@ -135,6 +130,20 @@ func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 	}
 	k.leaveLine()
 	k.inFlight, g.key = true, k
+}
+
+// renew gives a call that is about to be sent its full time again if the store answered others while it
+// waited, unless its key is slow. It reports false if the time is over: then it marks the call as left.
+func (q *Queue) renew(c *Call, k *keyQueue) bool {
+	if k.slow || !k.othersAnswered(c) || c.retried && c.renewed {
+		return true
+	}
+	c.renewed = true
+	if opcontext.Renew(c.ctx) {
+		return true
+	}
+	q.leave(c, k)
+	return false
 }
 
 // leaveLine takes the queue out of its line.

@@ -75,8 +75,12 @@ func (q *Queue) fill(st *Statement) {
 		if k == nil {
 			break
 		}
+		head := k.waiting[0]
+		if head.hold == nil && !q.renew(head, k) { // its time ended just now
+			continue
+		}
 		st.from.keys = st.from.keys[1:]
-		if k.waiting[0].hold != nil {
+		if head.hold != nil {
 			st.ended = true
 			q.grant(k)
 			break

@@ -181,3 +181,33 @@ func TestReusedCalls(t *testing.T) {
 		}
 	})
 }
+
+// checked is a context with another Err.
+type checked struct {
+	context.Context
+	err func() error
+}
+
+func (c checked) Err() error { return c.err() }
+
+// The caller leaves when it is asked for the n-th time whether it has.
+func TestLeaveRightBeforeTheStatement(t *testing.T) {
+	in(t, func(t *testing.T, s *sender, q *queue) {
+		for i := range 400 {
+			n, op, before := i%8, take(fmt.Sprint(i), 1), len(s.statements())
+			first := ask(t.Context(), q, op)
+			ctx, cancel := context.WithCancel(t.Context())
+			_, _, err := q.Enter(checked{ctx, func() error {
+				if n--; n == 0 {
+					cancel()
+				}
+				return ctx.Err()
+			}}, &op)
+			cancel()
+			first()
+			if sent := len(s.statements()) - before; errors.Is(err, limiter.ErrOutcomeUnknown) || sent == 2 != (err == nil) {
+				t.Errorf("%v after %d statements, want that it took, or was not sent", err, sent)
+			}
+		}
+	})
+}
