@@ -169,7 +169,7 @@ func TestListsOfModules(t *testing.T) {
 		}
 	}
 
-	_, list, _ := strings.Cut(read(t, "go.work"), "use (") // .ci/run vets, lints and tidies these
+	_, list, _ := strings.Cut(read(t, "go.work"), "use (") // .ci/run lints and tidies these
 	list, _, _ = strings.Cut(list, ")")
 	check("go.work", strings.Fields(list))
 	for where, s := range steps(t) {

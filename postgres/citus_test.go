@@ -68,14 +68,8 @@ func TestCitusRows(t *testing.T) {
 
 func TestCitusGrantsExactly(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *database) {
-		for kind, policy := range rowtest.Lasting {
-			t.Run(kind, func(t *testing.T) {
-				schema := d.schema(t)
-				exact(t, d, schema, [2]sweeping{
-					d.store(t, schema, few(16), postgres.WithCitus()), d.store(t, schema, few(16), postgres.WithCitus()),
-				}, policy)
-			})
-		}
+		onCitus := direct(few(16), postgres.WithCitus())
+		exact(t, d, onCitus, onCitus)
 	})
 }
 

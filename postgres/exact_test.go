@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
@@ -22,12 +23,16 @@ type sweeping interface {
 	Sweep(ctx context.Context, limit int64) (int64, error)
 }
 
+// open opens a store on the tables of a schema.
+type open func(t *testing.T, d *database, schema string) sweeping
+
+// direct opens a store on a pool of its own.
+func direct(change func(*pgxpool.Config), opts ...postgres.Option) open {
+	return func(t *testing.T, d *database, schema string) sweeping { return d.store(t, schema, change, opts...) }
+}
+
 // Two stores are used at once, as by two processes.
 func TestTwoStoresGrantExactly(t *testing.T) {
-	type open = func(t *testing.T, d *database, schema string) sweeping
-	on := func(level string) open {
-		return func(t *testing.T, d *database, schema string) sweeping { return d.store(t, schema, isolated(level)) }
-	}
 	locked := func(level string) open {
 		return func(t *testing.T, d *database, schema string) sweeping {
 			return postgres.RowLocked{Store: d.store(t, schema, isolated(level))}
@@ -45,48 +50,53 @@ func TestTwoStoresGrantExactly(t *testing.T) {
 			name          string
 			first, second open
 		}{
-			{"on two pools", on("read committed"), on("read committed")},
-			{"on a pool and behind PgBouncer", on("read committed"), behind},
-			{"on pools that are repeatable read by default", on("repeatable read"), on("repeatable read")},
-			{"on pools that are serializable by default", on("serializable"), on("serializable")},
+			{"on two pools", direct(isolated("read committed")), direct(isolated("read committed"))},
+			{"on a pool and behind PgBouncer", direct(isolated("read committed")), behind},
+			{"on pools that are repeatable read by default", direct(isolated("repeatable read")), direct(isolated("repeatable read"))},
+			{"on pools that are serializable by default", direct(isolated("serializable")), direct(isolated("serializable"))},
 			{"under the lock", locked("read committed"), locked("read committed")},
 			{"under the lock, on pools that are serializable by default", locked("serializable"), locked("serializable")},
 			{"on a serializable database behind PgBouncer", serializable, behind},
 		} {
-			for kind, policy := range rowtest.Lasting {
-				t.Run(c.name+", "+kind, func(t *testing.T) {
-					schema := d.schema(t)
-					exact(t, d, schema, [2]sweeping{c.first(t, d, schema), c.second(t, d, schema)}, policy)
-				})
-			}
+			t.Run(c.name, func(t *testing.T) { exact(t, d, c.first, c.second) })
 		}
 	})
 }
 
-// exact takes from a hot key and from cold keys, half of which have an expired row that a sweep may delete.
-// Four workers meet at each cold key, two on each store.
-func exact(t *testing.T, d *database, schema string, stores [2]sweeping, policy func(int64) limiter.Policy) {
+// exact checks two stores on the same tables with each kind of policy.
+func exact(t *testing.T, d *database, first, second open) {
+	t.Helper()
+	schema := d.schema(t)
+	stores := [2]sweeping{first(t, d, schema), second(t, d, schema)}
+	for kind := range rowtest.Lasting {
+		t.Run(kind, func(t *testing.T) { exactOf(t, d, schema, stores, kind) })
+	}
+}
+
+// exactOf takes from a hot key and from cold keys, half of which have an expired row that a sweep may delete.
+// Four workers meet at each cold key, two on each store. The names of the keys begin with the kind of policy.
+func exactOf(t *testing.T, d *database, schema string, stores [2]sweeping, kind string) {
 	t.Helper()
 	const limit, coldLimit, coldKeys, coldEvery = 100, 2, 100, workers/4 - 1
 	for _, insert := range []string{
 		"token_buckets SELECT 3600000000000, 1, 3600000000000, 2, 1",
 		"fixed_windows SELECT 0, 262980::bigint * 3600000000000, 2, 2, 1, 1",
 	} {
-		d.exec(t, fmt.Sprintf("INSERT INTO %s.limiter_%s, 'test', convert_to('cold-' || i, 'UTF8') FROM generate_series(0, %d, 2) AS i",
-			schema, insert, coldKeys-1))
+		d.exec(t, fmt.Sprintf("INSERT INTO %s.limiter_%s, 'test', convert_to('%s-cold-' || i, 'UTF8') FROM generate_series(0, %d, 2) AS i",
+			schema, insert, kind, coldKeys-1))
 	}
 	var hot, cold [2]*limiter.Limiter
 	for i, store := range stores {
-		hot[i], cold[i] = newLimiter(t, store, policy(limit)), newLimiter(t, store, policy(coldLimit))
+		hot[i], cold[i] = newLimiter(t, store, rowtest.Lasting[kind](limit)), newLimiter(t, store, rowtest.Lasting[kind](coldLimit))
 	}
 	seen := newTally()
 	each(workers, func(worker int) {
 		for range 3 {
-			seen.allow(t, hot[worker%2], "hot", 1)
+			seen.allow(t, hot[worker%2], kind+"-hot", 1)
 		}
 		for i := range coldKeys {
 			if (i+worker)%coldEvery == 0 {
-				seen.allow(t, cold[worker%2], fmt.Sprintf("cold-%d", i), 1)
+				seen.allow(t, cold[worker%2], fmt.Sprintf("%s-cold-%d", kind, i), 1)
 			}
 			if worker < 2 && i%20 == 0 {
 				if _, err := stores[worker].Sweep(t.Context(), 10_000); err != nil {
@@ -97,7 +107,7 @@ func exact(t *testing.T, d *database, schema string, stores [2]sweeping, policy 
 	})
 	for key, calls := range seen.calls {
 		want := int64(limit)
-		if strings.HasPrefix(key, "cold-") {
+		if strings.Contains(key, "cold") {
 			want = coldLimit
 		}
 		if got := seen.granted[key]; got != want {
@@ -119,12 +129,9 @@ func TestPgpool(t *testing.T) {
 				schema := d.schema(t)
 				rowtest.Run(t, storeOn(t, db, schema), rows{connect(t, d.dsn), schema}, 60)
 			})
-			for _, kind := range []string{"bucket", "window"} {
-				t.Run("two stores grant exactly, "+m.String()+", "+kind, func(t *testing.T) {
-					schema := d.schema(t)
-					exact(t, d, schema, [2]sweeping{d.store(t, schema, nil), storeOn(t, db, schema)}, rowtest.Lasting[kind])
-				})
-			}
+			t.Run("two stores grant exactly, "+m.String(), func(t *testing.T) {
+				exact(t, d, direct(nil), func(t *testing.T, _ *database, schema string) sweeping { return storeOn(t, db, schema) })
+			})
 		}
 		t.Run("no charge is lost or doubled when backends are terminated", func(t *testing.T) { terminatedBehind(t, d, dsn) })
 	})
