@@ -75,7 +75,7 @@ func TestEveryKindOfCall(t *testing.T) {
 			header, err := kind.call(t.Context(), client)
 			wantCode(t, err, codes.ResourceExhausted, 1500*time.Millisecond)
 			wantHeader(t, header, `"api";q=2;w=3`, `"api";r=0;t=2`, "2")
-			equal(t, s.calls.Load(), 2, "calls of the service")
+			testenv.Equal(t, s.calls.Load(), 2, "calls of the service")
 			c.add(1500 * time.Millisecond)
 			_, err = kind.call(t.Context(), client)
 			wantCode(t, err, codes.OK, 0)
@@ -137,12 +137,12 @@ func TestCostsOfMessages(t *testing.T) {
 			retry = time.Hour
 		}
 		wantCode(t, err, tt.code, retry)
-		equal(t, left(t, l, "everybody"), tt.left, "left after cost", tt.cost)
+		testenv.Equal(t, left(t, l, "everybody"), tt.left, "left after cost", tt.cost)
 	}
 	if _, err := kinds[1].call(t.Context(), client); err == nil {
 		t.Error("a stream of cost 4 passed with 3 left")
 	}
-	equal(t, s.calls.Load(), 3, "calls of the service")
+	testenv.Equal(t, s.calls.Load(), 3, "calls of the service")
 	if len(failures) != 2 || !errors.Is(failures[0], limiter.ErrExceedsCapacity) || !errors.Is(failures[1], limiter.ErrInvalid) {
 		t.Errorf("OnError got %v, want ErrExceedsCapacity and ErrInvalid", failures)
 	}
@@ -155,12 +155,12 @@ func TestChainedInterceptors(t *testing.T) {
 	s, client := serve(t, grpclimiter.New(first, oneKey), grpclimiter.New(second, oneKey))
 	header, err := call(t, client)
 	wantCode(t, err, codes.OK, 0)
-	equal(t, len(header.Get("ratelimit")), 2, "lines of ratelimit")
+	testenv.Equal(t, len(header.Get("ratelimit")), 2, "lines of ratelimit")
 	res, _ := grpclimiter.ResultFromContext(s.last)
-	equal(t, res.Limit, 1, "the limit of ResultFromContext, which is the second's")
+	testenv.Equal(t, res.Limit, 1, "the limit of ResultFromContext, which is the second's")
 	_, err = call(t, client)
 	wantCode(t, err, codes.ResourceExhausted, time.Minute)
-	equal(t, left(t, first, "everybody"), 3, "left of the first: the refused call stays charged")
+	testenv.Equal(t, left(t, first, "everybody"), 3, "left of the first: the refused call stays charged")
 }
 
 // burstAndDay returns two rules for everybody: a bucket of 3, and a window of limit.
@@ -206,7 +206,7 @@ func TestRefusalNames(t *testing.T) {
 			header, err = call(t, client)
 			wantCode(t, err, codes.ResourceExhausted, tt.retry)
 			wantHeader(t, header, tt.policy, tt.quota, strconv.Itoa(int(tt.retry.Seconds())))
-			equal(t, status.Convert(err).Message(), tt.message, "message")
+			testenv.Equal(t, status.Convert(err).Message(), tt.message, "message")
 		})
 	}
 }
@@ -220,7 +220,7 @@ func TestOnlyFailuresAreCharged(t *testing.T) {
 			_, client := serve(t, grpclimiter.NewAll(rules, grpclimiter.ChargeFailures()))
 			want := func(burst, day int64) {
 				t.Helper()
-				equal(t, []int64{left(t, rules[0].Limiter, "everybody"), left(t, rules[1].Limiter, "everybody")}, []int64{burst, day}, "left")
+				testenv.Equal(t, []int64{left(t, rules[0].Limiter, "everybody"), left(t, rules[1].Limiter, "everybody")}, []int64{burst, day}, "left")
 			}
 			for range 4 {
 				header, err := kind.call(t.Context(), client)
@@ -248,7 +248,7 @@ func TestLateRefund(t *testing.T) {
 	s.takes = 2 * time.Millisecond
 	_, err := call(t, client)
 	wantCode(t, err, codes.OK, 0)
-	equal(t, left(t, l, "everybody"), 4, "left")
+	testenv.Equal(t, left(t, l, "everybody"), 4, "left")
 }
 
 func TestFailedRefundIsReported(t *testing.T) {

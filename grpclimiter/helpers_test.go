@@ -3,10 +3,8 @@ package grpclimiter_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"reflect"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -145,7 +143,7 @@ var messages = []string{
 func wantCode(t testing.TB, err error, code codes.Code, retry time.Duration) {
 	t.Helper()
 	s := status.Convert(err)
-	equal(t, s.Code(), code, err)
+	testenv.Equal(t, s.Code(), code, err)
 	switch code {
 	case codes.InvalidArgument, codes.Internal, codes.Unavailable:
 		if !slices.Contains(messages, s.Message()) {
@@ -158,7 +156,7 @@ func wantCode(t testing.TB, err error, code codes.Code, retry time.Duration) {
 			got = info.GetRetryDelay().AsDuration()
 		}
 	}
-	equal(t, got, retry, "the delay of RetryInfo")
+	testenv.Equal(t, got, retry, "the delay of RetryInfo")
 }
 
 // wantHeader checks response metadata; "" is for a name that must not be there.
@@ -177,12 +175,4 @@ func left(t testing.TB, l *limiter.Limiter, key string) int64 {
 	res, err := l.Peek(t.Context(), key)
 	must(t, err)
 	return res.Remaining
-}
-
-// equal compares what a test got with what it wants. The rest says what that is.
-func equal[T any](t testing.TB, got, want T, what ...any) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%sgot %v, want %v", fmt.Sprintln(what...), got, want)
-	}
 }

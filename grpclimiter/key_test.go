@@ -85,7 +85,7 @@ func TestMistakes(t *testing.T) {
 			for range 2 {
 				_, err := call(t, client, "x-api-key", secret, "x-api-key", secret)
 				wantCode(t, err, codes.InvalidArgument, 0)
-				equal(t, status.Convert(err).Message(), c.message, "message")
+				testenv.Equal(t, status.Convert(err).Message(), c.message, "message")
 			}
 			text := log.String()
 			if strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, "limiter=api") || !strings.Contains(text, c.fix) {

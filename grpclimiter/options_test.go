@@ -15,6 +15,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/grpclimiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -62,12 +63,12 @@ func TestOptions(t *testing.T) {
 				})))
 			for _, kind := range kinds[:2] {
 				header, err := kind.call(t.Context(), client)
-				equal(t, status.Code(err), tt.code, err)
+				testenv.Equal(t, status.Code(err), tt.code, err)
 				if tt.code == codes.OK {
 					wantHeader(t, header, "", "", "")
 				}
 			}
-			equal(t, []int{refusals, failures}, []int{tt.refusals, tt.failures}, "refusals and failures")
+			testenv.Equal(t, []int{refusals, failures}, []int{tt.refusals, tt.failures}, "refusals and failures")
 			if tt.code != codes.OK {
 				return
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -86,8 +87,8 @@ func TestStreamsHoldTheirPlace(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
 				first := open(ctx, t, server)
-				equal(t, []any{first.proto, first.status}, []any{name, http.StatusOK}, "the first request")
-				equal(t, open(t.Context(), t, server).status, http.StatusTooManyRequests, "the second request")
+				testenv.Equal(t, []any{first.proto, first.status}, []any{name, http.StatusOK}, "the first request")
+				testenv.Equal(t, open(t.Context(), t, server).status, http.StatusTooManyRequests, "the second request")
 				<-ended // the refusal
 				wantHeld(t, c, "during the stream", 1)
 				if until == "the client leaves" {
@@ -148,9 +149,9 @@ func TestRefusalInFlight(t *testing.T) {
 				}
 				resp := ask(second)
 				if test.status == http.StatusTooManyRequests {
-					equal(t, violated(wantStatus(t, resp, test.status)), []string{"exports"}, "the limiters that the problem names")
+					testenv.Equal(t, violated(wantStatus(t, resp, test.status)), []string{"exports"}, "the limiters that the problem names")
 				}
-				equal(t, []any{resp.status, resp.header}, []any{test.status, test.header}, "the refusal")
+				testenv.Equal(t, []any{resp.status, resp.header}, []any{test.status, test.header}, "the refusal")
 				wantHeld(t, c, "after a refusal", 1)
 				next.ServeHTTP(w, r)
 			}))
@@ -172,7 +173,7 @@ func TestRatesInside(t *testing.T) {
 	h := handler.NewConcurrency(c, oneKey)(rates(mux))
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	wantStatus(t, askBy(h, r), http.StatusTeapot)
-	equal(t, r.Pattern, "GET /", "the pattern that middleware outside of both sees")
+	testenv.Equal(t, r.Pattern, "GET /", "the pattern that middleware outside of both sees")
 	resp := ask(h)
 	wantStatus(t, resp, http.StatusTooManyRequests)
 	wantHeaders(t, resp.header, map[string]string{"Retry-After": "3600", "RateLimit": `"rate";r=0;t=3600`, "RateLimit-Policy": `"rate";q=1;w=3600`})
@@ -225,13 +226,13 @@ func TestNoDecisionInFlight(t *testing.T) {
 				wantHeaders(t, resp.header, map[string]string{"Retry-After": "1"})
 			}
 			if name == "a skipped request" {
-				equal(t, len(reported)+len(store.sent), 0, "errors and operations")
+				testenv.Equal(t, len(reported)+len(store.sent), 0, "errors and operations")
 				return
 			}
 			if len(reported) != 1 || test.acquires != nil && !errors.Is(reported[0], test.acquires) {
 				t.Errorf("OnError got %v, want %v once", reported, test.acquires)
 			}
-			equal(t, store.sent[limiter.OpRelease], test.releases, "releases")
+			testenv.Equal(t, store.sent[limiter.OpRelease], test.releases, "releases")
 			wantHeld(t, c, "afterwards", 0)
 		})
 	}
@@ -296,7 +297,7 @@ func TestFailedRelease(t *testing.T) {
 				}
 				begin := time.Now()
 				wantStatus(t, askBy(h, r), http.StatusTeapot)
-				equal(t, time.Since(begin), test.takes, "the time of the request")
+				testenv.Equal(t, time.Since(begin), test.takes, "the time of the request")
 				if !errors.Is(reported, test.reported) || errors.Is(reported, limiter.ErrCanceled) {
 					t.Errorf("OnError got %v, want %v", reported, test.reported)
 				}

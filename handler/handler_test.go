@@ -15,6 +15,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -35,13 +36,13 @@ func TestRefusal(t *testing.T) {
 				"violated-policies": []any{"search"},
 			}
 		}
-		equal(t, wantStatus(t, resp, status), body, "the problem")
+		testenv.Equal(t, wantStatus(t, resp, status), body, "the problem")
 		wantHeaders(t, resp.header, map[string]string{
 			"RateLimit-Policy": `"search";q=1;w=90`, "RateLimit": `"search";r=0;t=90`, "Retry-After": retry,
 			"X-RateLimit-Limit": "", "Access-Control-Expose-Headers": "",
 		})
 	}
-	equal(t, next.calls, 1, "calls of the handler")
+	testenv.Equal(t, next.calls, 1, "calls of the handler")
 }
 
 func TestNoDecisionIsNeverAPass(t *testing.T) {
@@ -75,7 +76,7 @@ func TestNoDecisionIsNeverAPass(t *testing.T) {
 			resp := ask(handler.New(c.l, c.key, report)(next))
 			problem := wantStatus(t, resp, c.status)
 			wantHeaders(t, resp.header, map[string]string{"Retry-After": c.retry, "RateLimit": "", "RateLimit-Policy": ""})
-			equal(t, problem["type"], c.kind, "the type")
+			testenv.Equal(t, problem["type"], c.kind, "the type")
 			if c.name == "an error of the key function" && !errors.Is(reported[0], handler.ErrNoKey) {
 				t.Errorf("OnError got %v, want ErrNoKey", reported)
 			}
@@ -83,13 +84,13 @@ func TestNoDecisionIsNeverAPass(t *testing.T) {
 			if c.name == "the caller has gone" { // which is no error
 				want = 0
 			}
-			equal(t, []int{next.calls, len(reported)}, []int{0, want}, "calls of the handler and errors")
+			testenv.Equal(t, []int{next.calls, len(reported)}, []int{0, want}, "calls of the handler and errors")
 			status := c.status
 			if c.open {
 				status = http.StatusTeapot
 			}
 			wantStatus(t, ask(handler.New(c.l, c.key, report, handler.FailOpen())(next)), status)
-			equal(t, len(reported), 2*want, "errors that OnError got, also with FailOpen")
+			testenv.Equal(t, len(reported), 2*want, "errors that OnError got, also with FailOpen")
 		})
 	}
 }
@@ -108,13 +109,13 @@ func TestResultFromContext(t *testing.T) {
 			t.Errorf("the decision in the context is %+v, %v", res, ok)
 		}
 		left = append(left, res.Remaining)
-		equal(t, r.Context().Value(http.ServerContextKey), "kept", "what the context held")
+		testenv.Equal(t, r.Context().Value(http.ServerContextKey), "kept", "what the context held")
 	})
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 	r = r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, "kept"))
 	askBy(outer(look), r)
 	askBy(outer(inner(look)), r)
-	equal(t, left, []int64{99, 59}, "left: the second is the innermost limiter's")
+	testenv.Equal(t, left, []int64{99, 59}, "left: the second is the innermost limiter's")
 	if res, ok := handler.ResultFromContext(t.Context()); ok || res != (limiter.Result{}) {
 		t.Errorf("a context without a decision has %+v", res)
 	}
@@ -149,7 +150,7 @@ func TestConcurrentRequests(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	equal(t, passed.Load(), 2, "requests of 20 that passed")
+	testenv.Equal(t, passed.Load(), 2, "requests of 20 that passed")
 }
 
 // bare is a ResponseWriter with a header of its own for each request, as the server makes it.
@@ -236,7 +237,7 @@ func TestUploadsAreRemoved(t *testing.T) {
 			must(t, err)
 			_ = resp.Body.Close()
 			server.Close() // waits until the server has removed what it removes
-			equal(t, []int{written, files(t, dir)}, []int{1, 0}, "files in TMPDIR, during the request and after it")
+			testenv.Equal(t, []int{written, files(t, dir)}, []int{1, 0}, "files in TMPDIR, during the request and after it")
 		})
 	}
 }

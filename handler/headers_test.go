@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -28,7 +29,7 @@ func TestHeadersAreIndependent(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		wantHeaders(t, w.Header(), map[string]string{"RateLimit": want})
 	}
-	equal(t, policies, []string{`"l";q=9;w=1`, `"l";q=9;w=1`}, "RateLimit-Policy")
+	testenv.Equal(t, policies, []string{`"l";q=9;w=1`, `"l";q=9;w=1`}, "RateLimit-Policy")
 }
 
 func TestFieldsOfAPolicyAndItsState(t *testing.T) {
@@ -143,7 +144,7 @@ func TestExposeHeaders(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Access-Control-Expose-Headers", "ETag")
 	expose("d")(&nextHandler{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
-	equal(t, w.Header()["Access-Control-Expose-Headers"], []string{"ETag", "RateLimit-Policy, RateLimit, Retry-After"}, "what the application exposes is kept")
+	testenv.Equal(t, w.Header()["Access-Control-Expose-Headers"], []string{"ETag", "RateLimit-Policy, RateLimit, Retry-After"}, "what the application exposes is kept")
 }
 
 // contended is a limiter whose every decision is followed by somebody else's on the same key.
@@ -234,7 +235,7 @@ func TestFieldItems(t *testing.T) {
 	} {
 		l := &fixedLimiter{name: test.name}
 		policy, quota := handler.FieldItems(l, test.result)
-		equal(t, []string{policy, quota}, []string{test.policy, test.quota}, test.what)
+		testenv.Equal(t, []string{policy, quota}, []string{test.policy, test.quota}, test.what)
 	}
 	wantPanic(t, "no policy", "limiter.New", func() { handler.FieldItems(&noPolicy{}, used) })
 }

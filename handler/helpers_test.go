@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,12 +91,12 @@ func fails(err error) *fixedLimiter {
 // wantStatus checks a status, and that what is not the next handler's is a problem document of it.
 func wantStatus(t *testing.T, resp reply, want int) (problem map[string]any) {
 	t.Helper()
-	equal(t, resp.status, want, "status")
+	testenv.Equal(t, resp.status, want, "status")
 	if want == http.StatusTeapot {
 		return nil
 	}
-	equal(t, resp.header.Get("Content-Type"), "application/problem+json", "Content-Type")
-	equal(t, resp.header.Get("Cache-Control"), "no-store", "Cache-Control")
+	testenv.Equal(t, resp.header.Get("Content-Type"), "application/problem+json", "Content-Type")
+	testenv.Equal(t, resp.header.Get("Cache-Control"), "no-store", "Cache-Control")
 	if err := json.Unmarshal(resp.body, &problem); err != nil {
 		t.Errorf("the body is no JSON: %v", err)
 	}
@@ -235,12 +234,4 @@ func violated(problem map[string]any) (names []string) {
 		names = append(names, name.(string))
 	}
 	return names
-}
-
-// equal compares what a test got with what it wants. The rest says what that is.
-func equal[T any](t testing.TB, got, want T, what ...any) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%sgot %v, want %v", fmt.Sprintln(what...), got, want)
-	}
 }

@@ -65,9 +65,9 @@ func TestMistakes(t *testing.T) {
 				want := map[string]any{"title": "Bad Request", "status": 400.0, "detail": c.detail}
 				for minute := range 2 {
 					for range 20 {
-						equal(t, wantStatus(t, askBy(h, keyed()), http.StatusBadRequest), want, "the body")
+						testenv.Equal(t, wantStatus(t, askBy(h, keyed()), http.StatusBadRequest), want, "the body")
 					}
-					equal(t, strings.Count(log.String(), "\n"), minute+1, "lines of the log")
+					testenv.Equal(t, strings.Count(log.String(), "\n"), minute+1, "lines of the log")
 					<-time.After(time.Minute)
 				}
 			})
@@ -105,7 +105,7 @@ func TestFailuresAreLoggedOnceAMinute(t *testing.T) {
 				}
 			})
 			text := log.String()
-			equal(t, strings.Count(text, "\n"), 1, err, name, "lines of the log", text)
+			testenv.Equal(t, strings.Count(text, "\n"), 1, err, name, "lines of the log", text)
 			if !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "limiter=fake") || !strings.Contains(text, strings.ReplaceAll(err.Error(), `"`, `\"`)) {
 				t.Errorf("%v: the log does not say which limiter failed and why: %s", err, text)
 			}
@@ -126,5 +126,5 @@ func TestNotLogged(t *testing.T) {
 	} {
 		ask(h)
 	}
-	equal(t, log.String(), "", "the log")
+	testenv.Equal(t, log.String(), "", "the log")
 }

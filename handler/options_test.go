@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -36,11 +37,11 @@ func TestRefusalOption(t *testing.T) {
 			told = append(told, res.RetryAfter)
 		}))(&nextHandler{})
 	wantStatus(t, ask(h), http.StatusTeapot)
-	equal(t, len(told), 0, "refusals that OnRefusal got of a request that passed")
+	testenv.Equal(t, len(told), 0, "refusals that OnRefusal got of a request that passed")
 	resp := ask(h)
-	equal(t, []any{resp.status, string(resp.body)}, []any{http.StatusForbidden, "come back in 1m0s"}, "the page")
+	testenv.Equal(t, []any{resp.status, string(resp.body)}, []any{http.StatusForbidden, "come back in 1m0s"}, "the page")
 	wantHeaders(t, resp.header, map[string]string{"Retry-After": "60", "Cache-Control": "no-store", "RateLimit": `"l";r=0;t=60`})
-	equal(t, told, []time.Duration{time.Minute}, "the waits that OnRefusal got")
+	testenv.Equal(t, told, []time.Duration{time.Minute}, "the waits that OnRefusal got")
 }
 
 func TestDryRun(t *testing.T) {
@@ -63,7 +64,7 @@ func TestDryRun(t *testing.T) {
 	for range 5 {
 		resp := ask(handler.New(l, oneKey, options...)(next))
 		wantStatus(t, resp, http.StatusTeapot)
-		equal(t, resp.header, http.Header{}, "the header")
+		testenv.Equal(t, resp.header, http.Header{}, "the header")
 	}
 	for _, err := range []error{limiter.ErrMisconfigured, limiter.ErrExceedsCapacity} {
 		wantStatus(t, ask(handler.New(fails(err), oneKey, options...)(next)), http.StatusTeapot)
@@ -73,7 +74,7 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("OnError got %v, want three errors", failed)
 	}
 	// A request without a decision has none in its context.
-	equal(t, []int{refused, seen}, []int{3, 3}, "refusals that OnRefusal got, and that the context had")
+	testenv.Equal(t, []int{refused, seen}, []int{3, 3}, "refusals that OnRefusal got, and that the context had")
 }
 
 func TestHideQuota(t *testing.T) {
@@ -85,7 +86,7 @@ func TestHideQuota(t *testing.T) {
 	} {
 		resp := ask(h)
 		wantStatus(t, resp, http.StatusTeapot)
-		equal(t, resp.header, http.Header{"Access-Control-Expose-Headers": {"Retry-After"}}, name, "the header")
+		testenv.Equal(t, resp.header, http.Header{"Access-Control-Expose-Headers": {"Retry-After"}}, name, "the header")
 		resp = ask(h)
 		problem := wantStatus(t, resp, http.StatusTooManyRequests)
 		wantHeaders(t, resp.header, map[string]string{

@@ -58,7 +58,7 @@ func TestSucceededReachesEveryLimiter(t *testing.T) {
 		handler.New(account, oneKey, handler.ChargeFailures())(succeeds)))
 	ask(h)
 	for l, want := range map[*limiter.Limiter]int64{account: 10, address: 10, all: 9} {
-		equal(t, left(t, []handler.Rule{{Limiter: l}}), []int64{want}, l.Name(), "has left")
+		testenv.Equal(t, left(t, []handler.Rule{{Limiter: l}}), []int64{want}, l.Name(), "has left")
 	}
 	handler.Succeeded(t.Context()) // without a limiter around it it does nothing
 }
@@ -150,7 +150,7 @@ func TestLateRefundLiftsNothing(t *testing.T) {
 			handler.Succeeded(r.Context())
 		}))
 		ask(h)
-		equal(t, left(t, []handler.Rule{{Limiter: l}}), []int64{0}, p, "has left")
+		testenv.Equal(t, left(t, []handler.Rule{{Limiter: l}}), []int64{0}, p, "has left")
 	}
 }
 
@@ -193,7 +193,7 @@ func TestRefundAcrossTheEdgeOfAWindow(t *testing.T) {
 			for range limit {
 				askBy(login, httptest.NewRequest(http.MethodPost, "/wrong", http.NoBody))
 			}
-			equal(t, failed, limit, "failed logins that pass in one window, CountRejected:", p.CountRejected, "a success crosses the edge", crosses)
+			testenv.Equal(t, failed, limit, "failed logins that pass in one window, CountRejected:", p.CountRejected, "a success crosses the edge", crosses)
 		}
 	}
 }

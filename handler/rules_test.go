@@ -11,6 +11,7 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/handler"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -51,12 +52,12 @@ func TestRulesAreChargedTogether(t *testing.T) {
 			want["RateLimit-Policy"] = ""
 		}
 		wantHeaders(t, resp.header, want)
-		equal(t, violated(problem), call.violated, "violated-policies")
+		testenv.Equal(t, violated(problem), call.violated, "violated-policies")
 		if t.Failed() {
 			t.Fatalf("in call %d, %s", i, call.cost)
 		}
 	}
-	equal(t, next.calls, 6, "calls of the handler")
+	testenv.Equal(t, next.calls, 6, "calls of the handler")
 }
 
 func TestCostZeroMayRefuse(t *testing.T) {
@@ -73,9 +74,9 @@ func TestCostZeroMayRefuse(t *testing.T) {
 		problem := wantStatus(t, resp, http.StatusTooManyRequests)
 		// The limiter day is not asked.
 		wantHeaders(t, resp.header, map[string]string{"RateLimit": `"burst";r=0;t=10`, "Retry-After": "10"})
-		equal(t, violated(problem), []string{"burst"}, "violated-policies")
+		testenv.Equal(t, violated(problem), []string{"burst"}, "violated-policies")
 	}
-	equal(t, left(t, rules[1:]), []int64{99}, "left of the day: only the first request is charged")
+	testenv.Equal(t, left(t, rules[1:]), []int64{99}, "left of the day: only the first request is charged")
 	c.add(10 * time.Second)
 	wantStatus(t, ask(all), http.StatusTeapot)
 	wantStatus(t, ask(one), http.StatusTeapot)
@@ -96,7 +97,7 @@ func TestMissingKeyChargesNoRule(t *testing.T) {
 		if len(reported) != 1 || !errors.Is(reported[0], handler.ErrNoKey) || !errors.Is(reported[0], broken) {
 			t.Errorf("OnError got %v, want ErrNoKey and the reason", reported)
 		}
-		equal(t, left(t, rules), []int64{3, 2}, "left")
+		testenv.Equal(t, left(t, rules), []int64{3, 2}, "left")
 	}
 }
 
@@ -120,14 +121,14 @@ func TestNoDecisionOfRulesIsNeverAPass(t *testing.T) {
 		onError := handler.OnError(func(_ *http.Request, err error) { reported = append(reported, errors.Is(err, c.err)) })
 		next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			seen, _ := handler.ResultFromContext(r.Context())
-			equal(t, seen, limiter.Result{Allowed: true, Taken: 1, Source: limiter.SourcePolicy}, c.err, "what the application sees")
+			testenv.Equal(t, seen, limiter.Result{Allowed: true, Taken: 1, Source: limiter.SourcePolicy}, c.err, "what the application sees")
 			w.WriteHeader(http.StatusTeapot)
 		})
 		resp := ask(handler.NewAll(rules, onError, handler.LegacyHeaders())(next))
 		wantStatus(t, resp, c.status)
 		wantHeaders(t, resp.header, map[string]string{"RateLimit": "", "RateLimit-Policy": c.policy, "X-RateLimit-Limit": ""})
 		wantStatus(t, ask(handler.NewAll(rules, onError, handler.FailOpen())(next)), c.open)
-		equal(t, fmt.Sprint(reported), c.report, c.err, "OnError got that error")
+		testenv.Equal(t, fmt.Sprint(reported), c.report, c.err, "OnError got that error")
 	}
 }
 

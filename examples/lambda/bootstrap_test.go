@@ -135,7 +135,7 @@ func sweepsOnSchedule(t *testing.T, binary string) {
 		expired(t, store, 3)
 		for _, want := range []string{`{"removed":3}`, `{"removed":0}`} {
 			o := api.invoke(t, p, event, testTimeout)
-			equal(t, []any{o.error, string(o.body)}, []any{false, want}, "an error, and the body")
+			testenv.Equal(t, []any{o.error, string(o.body)}, []any{false, want}, "an error, and the body")
 		}
 	}
 }
@@ -159,7 +159,7 @@ func failsOnUnknownEvents(t *testing.T, binary string) {
 			t.Errorf("%s: %s (an error: %t), want %v", event, o.body, o.error, errUnknownEvent)
 		}
 	}
-	equal(t, api.ask(t, p, request(t, "httpapi.json", http.MethodGet, "/search", "")).StatusCode, http.StatusOK, "after unknown events")
+	testenv.Equal(t, api.ask(t, p, request(t, "httpapi.json", http.MethodGet, "/search", "")).StatusCode, http.StatusOK, "after unknown events")
 }
 
 func answersBeforeTheDeadline(t *testing.T, binary string) {
@@ -191,9 +191,9 @@ func closesItsConnections(t *testing.T, binary string) {
 			return n
 		}
 		<-api.asked
-		equal(t, connections(), 0, "connections before the first event")
-		equal(t, api.ask(t, p, request(t, "functionurl.json", http.MethodGet, "/search", "")).StatusCode, http.StatusOK, "the first event")
-		equal(t, connections(), 1, "connections after it")
+		testenv.Equal(t, connections(), 0, "connections before the first event")
+		testenv.Equal(t, api.ask(t, p, request(t, "functionurl.json", http.MethodGet, "/search", "")).StatusCode, http.StatusOK, "the first event")
+		testenv.Equal(t, connections(), 1, "connections after it")
 		must(t, p.Process.Signal(syscall.SIGTERM))
 		p.await(t, "connections are left after SIGTERM", func() bool { return connections() == 0 })
 	})

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -112,7 +111,7 @@ func TestSettings(t *testing.T) {
 		if want < 0 && (err == nil || !strings.Contains(err.Error(), "TRUSTED_HOPS")) || want >= 0 && err != nil {
 			t.Errorf("TRUSTED_HOPS=%s: %v, want an error that names it: %v", value, err, want < 0)
 		} else if err == nil {
-			equal(t, s, settings{port: "8080", trustedHops: want, sqlite: sqlite}, "TRUSTED_HOPS =", value)
+			testenv.Equal(t, s, settings{port: "8080", trustedHops: want, sqlite: sqlite}, "TRUSTED_HOPS =", value)
 		}
 	}
 }
@@ -143,7 +142,7 @@ func TestPoolSettings(t *testing.T) {
 			continue
 		}
 		got := pool{config.MaxConns, config.MaxConnLifetime, config.MaxConnLifetimeJitter, config.MaxConnIdleTime, config.ConnConfig.ConnectTimeout}
-		equal(t, got, c.want, c.dsn, "in Lambda:", c.inLambda)
+		testenv.Equal(t, got, c.want, c.dsn, "in Lambda:", c.inLambda)
 		if config.MinConns != 0 || config.MinIdleConns != 0 {
 			t.Errorf("%s: the pool connects in the background", c.dsn)
 		}
@@ -214,7 +213,7 @@ func TestHealthChecksOnceASecond(t *testing.T) {
 	} {
 		now.wall, now.mono, failure = now.wall+s.wall, now.mono+s.mono, s.failure
 		status := getHealth(t.Context(), h)
-		equal(t, []any{store.calls.Load(), status}, []any{s.checks, s.status}, "step", i, s.name)
+		testenv.Equal(t, []any{store.calls.Load(), status}, []any{s.checks, s.status}, "step", i, s.name)
 	}
 }
 
@@ -235,20 +234,12 @@ func TestHealthRequestsShareOneCheck(t *testing.T) {
 	var group sync.WaitGroup
 	for range 20 {
 		group.Go(func() {
-			equal(t, getHealth(ctx, h), http.StatusNoContent, "a check that is bounded by", healthTimeout, "and not canceled")
+			testenv.Equal(t, getHealth(ctx, h), http.StatusNoContent, "a check that is bounded by", healthTimeout, "and not canceled")
 		})
 	}
 	<-started
 	leave()
 	close(finish)
 	group.Wait()
-	equal(t, store.calls.Load(), 1, "checks for 20 concurrent requests")
-}
-
-// equal compares what a test got with what it wants. The rest says what that is.
-func equal[T any](t testing.TB, got, want T, what ...any) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%sgot %v, want %v", fmt.Sprintln(what...), got, want)
-	}
+	testenv.Equal(t, store.calls.Load(), 1, "checks for 20 concurrent requests")
 }

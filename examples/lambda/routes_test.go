@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/memory"
 )
 
@@ -68,10 +69,10 @@ func TestEachRouteSendsItsOwnLimits(t *testing.T) {
 		{"GET", "/login", "", 405, "", ""},
 	} {
 		resp := send(service(t, settings{}), "192.0.2.1:1234", c.method, c.path, c.form)
-		equal(t, resp.Code, c.status, c.method, c.path)
+		testenv.Equal(t, resp.Code, c.status, c.method, c.path)
 		policy, quota := resp.Header()["Ratelimit-Policy"], resp.Header()["Ratelimit"]
 		if c.policy == "" {
-			equal(t, len(policy)+len(quota), 0, c.method, c.path, "fields")
+			testenv.Equal(t, len(policy)+len(quota), 0, c.method, c.path, "fields")
 			continue
 		}
 		// The test ignores the time to the end of the day, which is the last parameter.
@@ -94,14 +95,14 @@ func TestAccountLimitHoldsForAllAddresses(t *testing.T) {
 	// The right password is also refused. Otherwise an attacker would learn it.
 	for _, password := range []string{"guess", password} {
 		resp := send(h, "203.0.113.9:1", "POST", "/login", credentials("alice@example.com", password))
-		equal(t, []any{resp.Code, resp.Header().Get("Retry-After")}, []any{http.StatusTooManyRequests, "60"}, password)
+		testenv.Equal(t, []any{resp.Code, resp.Header().Get("Retry-After")}, []any{http.StatusTooManyRequests, "60"}, password)
 		for field, lines := range resp.Header() {
 			if strings.Contains(strings.Join(lines, ""), "login-account") {
 				t.Errorf("%s names the limit of the account: %q", field, lines)
 			}
 		}
 	}
-	equal(t, send(h, "203.0.113.9:1", "POST", "/login", credentials("bob@example.com", password)).Code, http.StatusOK, "another account")
+	testenv.Equal(t, send(h, "203.0.113.9:1", "POST", "/login", credentials("bob@example.com", password)).Code, http.StatusOK, "another account")
 }
 
 func TestRefusalsAndSuccessesAreNotCharged(t *testing.T) {
@@ -118,7 +119,7 @@ func TestRefusalsAndSuccessesAreNotCharged(t *testing.T) {
 		{3, 429, "/login", credentials("alice", "guess")},
 	} {
 		for i := range c.times {
-			equal(t, send(h, "192.0.2.1:1", "POST", c.path, c.form).Code, c.status, c.path, c.form, i)
+			testenv.Equal(t, send(h, "192.0.2.1:1", "POST", c.path, c.form).Code, c.status, c.path, c.form, i)
 		}
 	}
 	quotas := send(h, "192.0.2.1:1", "GET", "/limits", "").Header().Get("Ratelimit")
@@ -128,9 +129,9 @@ func TestRefusalsAndSuccessesAreNotCharged(t *testing.T) {
 		}
 	}
 	for i := range 15 { // each account once, so that it is the address that is used up
-		equal(t, send(h, "192.0.2.1:1", "POST", "/login", credentials("user"+strconv.Itoa(i), "guess")).Code, 401, "user", i)
+		testenv.Equal(t, send(h, "192.0.2.1:1", "POST", "/login", credentials("user"+strconv.Itoa(i), "guess")).Code, 401, "user", i)
 	}
-	equal(t, send(h, "192.0.2.1:1", "POST", "/login", credentials("bob", password)).Code, 429, "bob")
+	testenv.Equal(t, send(h, "192.0.2.1:1", "POST", "/login", credentials("bob", password)).Code, 429, "bob")
 }
 
 func TestClientBehindProxies(t *testing.T) {
@@ -149,7 +150,7 @@ func TestClientBehindProxies(t *testing.T) {
 		{settings{trustedHops: 1, inLambda: true}, forwarded, "192.0.2.1", 200}, // the event says it
 	} {
 		h := service(t, c.settings)
-		equal(t, send(h, "192.0.2.1:1", "GET", "/search", "", c.header...).Code, c.status, c.settings, c.header)
+		testenv.Equal(t, send(h, "192.0.2.1:1", "GET", "/search", "", c.header...).Code, c.status, c.settings, c.header)
 		if c.status != http.StatusOK {
 			continue
 		}
@@ -157,7 +158,7 @@ func TestClientBehindProxies(t *testing.T) {
 		if c.settings.trustedHops == 0 || c.settings.inLambda {
 			from = c.same + ":2"
 		}
-		equal(t, send(h, from, "GET", "/search", "", c.same).Header().Get("Ratelimit"), `"search";r=8;t=1`, c.settings, c.header, c.same)
+		testenv.Equal(t, send(h, from, "GET", "/search", "", c.same).Header().Get("Ratelimit"), `"search";r=8;t=1`, c.settings, c.header, c.same)
 	}
 }
 

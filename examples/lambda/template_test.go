@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // maxConnections is PostgreSQL's default, less 3 connections for superusers and 10 for people.
@@ -96,7 +98,7 @@ func TestTemplate(t *testing.T) {
 		}
 		sweeps = sweeps || strings.HasPrefix(kind, "Schedule")
 	}
-	equal(t, sweeps, true, "an event starts a sweep")
+	testenv.Equal(t, sweeps, true, "an event starts a sweep")
 	if timeout := time.Duration(at[int](t, f, "Properties.Timeout")) * time.Second; timeout <= slowest() || timeout <= sweepMargin {
 		t.Errorf("the timeout of the function is %v; a response can take %v", timeout, slowest())
 	}
@@ -126,10 +128,10 @@ func TestService(t *testing.T) {
 		}
 	}
 	// One proxy is in front, and Cloud Run sets PORT.
-	equal(t, env, map[string]any{"DATABASE_URL": "limiter-database-url", "TRUSTED_HOPS": "1"}, "the environment")
-	equal(t, at[int](t, revision, "containers.startupProbe.httpGet.port"), at[int](t, revision, "containers.ports.containerPort"), "the port of the probe")
+	testenv.Equal(t, env, map[string]any{"DATABASE_URL": "limiter-database-url", "TRUSTED_HOPS": "1"}, "the environment")
+	testenv.Equal(t, at[int](t, revision, "containers.startupProbe.httpGet.port"), at[int](t, revision, "containers.ports.containerPort"), "the port of the probe")
 	probed := at[string](t, revision, "containers.startupProbe.httpGet.path")
-	equal(t, send(service(t, settings{}), "@", http.MethodGet, probed, "").Code, http.StatusNoContent, "the path of the probe")
+	testenv.Equal(t, send(service(t, settings{}), "@", http.MethodGet, probed, "").Code, http.StatusNoContent, "the path of the probe")
 	timeout, period := seconds("containers.startupProbe.timeoutSeconds"), seconds("containers.startupProbe.periodSeconds")
 	if timeout <= healthTimeout || period < timeout {
 		t.Errorf("the probe has %v, every %v; a check can take %v", timeout, period, healthTimeout)

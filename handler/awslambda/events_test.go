@@ -70,14 +70,14 @@ func TestRecordedEvents(t *testing.T) {
 			must(t, err)
 			key, err := handler.ClientIP()(r)
 			must(t, err)
-			equal(t, []string{r.Method, r.Host, r.RemoteAddr, r.Proto, r.URL.Path, r.URL.RawPath, r.RequestURI, theme.Value, body, key, r.Pattern}, []string{
+			testenv.Equal(t, []string{r.Method, r.Host, r.RemoteAddr, r.Proto, r.URL.Path, r.URL.RawPath, r.RequestURI, theme.Value, body, key, r.Pattern}, []string{
 				"POST", tt.host, tt.addr, "HTTP/1.1", "/orders/space value/a/b", tt.escaped, tt.uriPath + "?" + r.URL.RawQuery,
 				"dark", `{"message":"caffè"}`, tt.key, "", // a mux has not seen the request
 			}, "the request")
 			want := map[string][]string{"plus": {"a+b"}, "repeat": tt.repeat, "url": {"https://example.com/?a=b&c"}}
-			equal(t, map[string][]string(r.URL.Query()), want, "the query")
-			equal(t, r.Header["X-Probe"], tt.probe, "X-Probe")
-			equal(t, r.Header["Cookie"], []string{"session=abc123; theme=dark"}, "Cookie")
+			testenv.Equal(t, map[string][]string(r.URL.Query()), want, "the query")
+			testenv.Equal(t, r.Header["X-Probe"], tt.probe, "X-Probe")
+			testenv.Equal(t, r.Header["Cookie"], []string{"session=abc123; theme=dark"}, "Cookie")
 			if _, ok := r.Header["Host"]; ok || r.ContentLength != int64(len(body)) || !r.ProtoAtLeast(1, 1) {
 				t.Errorf("the header is %v, the length %d; a server has no Host there", r.Header, r.ContentLength)
 			}
@@ -102,7 +102,7 @@ func TestZeroEvents(t *testing.T) {
 		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.RequestURI+" "+r.Proto)
 	})
 	for _, g := range gateways() {
-		equal(t, g.answer(t, g.plain(h), []byte("{}")).body, "GET / / HTTP/1.1", g.name)
+		testenv.Equal(t, g.answer(t, g.plain(h), []byte("{}")).body, "GET / / HTTP/1.1", g.name)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestPathsAndQueriesOfEvents(t *testing.T) {
 		{"functionurl", query, query + "?", path, "/orders/space%20value/a%2Fb"},
 	} {
 		r, _ := seen(t, bytes.ReplaceAll(recorded(t, tt.event), []byte(tt.old), []byte(tt.new)))
-		equal(t, []string{r.URL.Path, r.URL.EscapedPath(), r.URL.Query().Get("plus")}, []string{tt.path, tt.escaped, "a+b"}, tt.event)
+		testenv.Equal(t, []string{r.URL.Path, r.URL.EscapedPath(), r.URL.Query().Get("plus")}, []string{tt.path, tt.escaped, "a+b"}, tt.event)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestFunctionURLIsKnownByItsDomain(t *testing.T) {
 		payload := bytes.ReplaceAll(recorded(t, "functionurl"), []byte(url), []byte(domain))
 		must(t, testenv.ErrorOf(h.Invoke(t.Context(), payload)))
 		_, got := awslambda.EventFromContext[events.LambdaFunctionURLRequest](ctx)
-		equal(t, got, want, domain, "is a function URL")
+		testenv.Equal(t, got, want, domain, "is a function URL")
 	}
 }
 

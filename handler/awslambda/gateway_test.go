@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/url"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -320,13 +318,5 @@ func albHeader(multi bool) func(*testing.T, *lambdaResponse) http.Header {
 			t.Error("the response has no headers; an ALB answers that with 502")
 		}
 		return headerOf(res.Headers, nil, nil)
-	}
-}
-
-// equal compares what a test got with what it wants. The rest says what that is.
-func equal[T any](t testing.TB, got, want T, what ...any) {
-	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%sgot %v, want %v", fmt.Sprintln(what...), got, want)
 	}
 }

@@ -93,7 +93,7 @@ func TestFunctionSeesDecisionAndEvent(t *testing.T) {
 		if got, ok := awslambda.EventFromContext[events.APIGatewayProxyRequest](ctx); !ok || !reflect.DeepEqual(got, e) {
 			t.Errorf("the context's event is %+v, %v", got, ok)
 		}
-		equal(t, ctx.Value(traceKey{}), "trace", "the value of the invocation's context")
+		testenv.Equal(t, ctx.Value(traceKey{}), "trace", "the value of the invocation's context")
 		return want, failed
 	})
 	got, err := invoke(context.WithValue(t.Context(), traceKey{}, "trace"), t, "rest", f)
@@ -170,7 +170,7 @@ func TestHeadersOfAFunctionStay(t *testing.T) {
 		for range 2 { // the second shows what the first has written to
 			a = g.send(t, h, request(t, "GET", "/", ""))
 		}
-		equal(t, shared, before, g.name, "the function's map")
+		testenv.Equal(t, shared, before, g.name, "the function's map")
 		for name, want := range map[string]string{
 			"RateLimit-Policy":              `"orders";q=9;w=3600, "own";q=1;w=1`,
 			"RateLimit":                     `"orders";r=7;t=400, "own";r=1`,
@@ -179,7 +179,7 @@ func TestHeadersOfAFunctionStay(t *testing.T) {
 			"Access-Control-Expose-Headers": "RateLimit-Policy, RateLimit, Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Used, X-RateLimit-Reset, X-RateLimit-Resource, X-Own",
 			"X-Own":                         "yes",
 		} {
-			equal(t, strings.Join(a.header.Values(name), ", "), want, g.name, name)
+			testenv.Equal(t, strings.Join(a.header.Values(name), ", "), want, g.name, name)
 		}
 	}
 }
@@ -196,12 +196,12 @@ func TestHeadersJoin(t *testing.T) {
 		return got
 	}
 	skip, none := handler.Skip(func(*http.Request) bool { return true }), events.APIGatewayProxyResponse{}
-	equal(t, response(none, skip), none, "a skipped response")
+	testenv.Equal(t, response(none, skip), none, "a skipped response")
 	own, want := none, none
 	own.Headers, want.Headers = map[string]string{"RateLimit": `"own";r=1`}, map[string]string{"RateLimit": `"orders";r=8;t=400, "own";r=1`}
 	own.MultiValueHeaders = map[string][]string{"Ratelimit-Policy": {`"own";q=1;w=1`}, "Vary": {"Accept", "Origin"}}
 	want.MultiValueHeaders = map[string][]string{"Ratelimit-Policy": {`"orders";q=9;w=3600`, `"own";q=1;w=1`}, "Vary": {"Accept", "Origin"}}
-	equal(t, response(own), want, "the response")
+	testenv.Equal(t, response(own), want, "the response")
 }
 
 // If the limiter is skipped or only tried, the event must reach the function, which need not read its path.
@@ -252,7 +252,7 @@ func TestUndecodableEvents(t *testing.T) {
 							return ok(ctx)
 						})
 						for range 2 {
-							equal(t, g.answer(t, h, payload).status, tt.status, "status")
+							testenv.Equal(t, g.answer(t, h, payload).status, tt.status, "status")
 						}
 						noKeys := slices.IndexFunc(errs, func(err error) bool { return !errors.Is(err, handler.ErrNoKey) }) < 0
 						if calls != tt.calls || len(errs) != tt.errors || !noKeys {
@@ -291,8 +291,8 @@ func TestRefusalsOfEveryGateway(t *testing.T) {
 					server := limitedHandler(rules())
 					for i, status := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
 						want := serverReply(t, server, request(t, "POST", "/orders", "")).comparable()
-						equal(t, want.status, status, "on a server, request", i)
-						equal(t, g.send(t, h, request(t, "POST", "/orders", "")).comparable(), want, "request", i)
+						testenv.Equal(t, want.status, status, "on a server, request", i)
+						testenv.Equal(t, g.send(t, h, request(t, "POST", "/orders", "")).comparable(), want, "request", i)
 					}
 				})
 			}
@@ -319,7 +319,7 @@ func TestNoHeaderChangesTheKey(t *testing.T) {
 				if i == 0 {
 					want = http.StatusOK
 				}
-				equal(t, g.send(t, h, r).status, want, g.name, way, spoofed)
+				testenv.Equal(t, g.send(t, h, r).status, want, g.name, way, spoofed)
 			}
 		}
 	}
@@ -344,5 +344,5 @@ func TestALBWithClientPorts(t *testing.T) {
 			t.Errorf("%s: from %q, with the key %q, %v; want %q", forwarded, r.RemoteAddr, key, err, want)
 		}
 	}
-	equal(t, log.String(), "", "the log of ClientIP")
+	testenv.Equal(t, log.String(), "", "the log of ClientIP")
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sqlimit/limiter/handler"
 	"github.com/sqlimit/limiter/handler/awslambda"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -121,7 +122,7 @@ func TestRequestsEqualThoseOfAServer(t *testing.T) {
 					"behind the gateway":        awslambda.Handler(http.HandlerFunc(echo), nil),
 					"by the adapter of its own": g.plain(http.HandlerFunc(echo)),
 				} {
-					equal(t, g.send(t, h, send()).comparable(), want, way)
+					testenv.Equal(t, g.send(t, h, send()).comparable(), want, way)
 				}
 			})
 		}
@@ -209,14 +210,14 @@ func TestResponsesEqualThoseOfAServer(t *testing.T) {
 			t.Run(tt.name+"/"+g.name, func(t *testing.T) {
 				send := func() *http.Request { return request(t, cmp.Or(tt.method, http.MethodGet), "/page", "") }
 				want := serverReply(t, tt.h, send()).comparable()
-				equal(t, g.send(t, awslambda.Handler(tt.h, nil), send()).comparable(), want, "from the gateway")
+				testenv.Equal(t, g.send(t, awslambda.Handler(tt.h, nil), send()).comparable(), want, "from the gateway")
 			})
 		}
 	}
 	for _, g := range gateways() { // fields of the connection, which the gateway adds
 		h := says("", "Connection", "x", "Transfer-Encoding", "x", "Trailer", "x", "Upgrade", "x", "Keep-Alive", "x", "X-Own", "x", "Content-Length", "9")
 		for method, want := range map[string]http.Header{"GET": {"X-Own": {"x"}}, "HEAD": {"X-Own": {"x"}, "Content-Length": {"9"}}} {
-			equal(t, g.send(t, awslambda.Handler(h, nil), request(t, method, "/", "")).header, want, g.name, method)
+			testenv.Equal(t, g.send(t, awslambda.Handler(h, nil), request(t, method, "/", "")).header, want, g.name, method)
 		}
 	}
 }
@@ -306,7 +307,7 @@ func TestUploadsAreRemoved(t *testing.T) {
 			r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 			payload := g.payload(t, r)
 			panics(func() { _, _ = h.Invoke(t.Context(), payload) })
-			equal(t, []int{written, files()}, []int{1, 0}, g.name, name, "files in TMPDIR, during the request and after it")
+			testenv.Equal(t, []int{written, files()}, []int{1, 0}, g.name, name, "files in TMPDIR, during the request and after it")
 		}
 	}
 }

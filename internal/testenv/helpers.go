@@ -2,8 +2,10 @@ package testenv
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"testing"
 )
 
@@ -18,6 +20,14 @@ func Must(t fataler, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Equal checks that got is deeply equal to want. what begins the message of a failure.
+func Equal[T any](t testing.TB, got, want T, what ...any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%sgot %v, want %v", fmt.Sprintln(what...), got, want)
 	}
 }
 
