@@ -179,3 +179,17 @@ func TestNewKeysEnlargeTheFile(t *testing.T) {
 		})
 	}
 }
+
+func TestTableWithTheNameOfFreePages(t *testing.T) {
+	t.Parallel()
+	store := openFile(t)
+	execute(t, store, "CREATE TABLE limiter_free_pages (x)")
+	p := &faulty{T: t, store: store}
+	for i := 0; p.takes(fmt.Sprint("a long name of a key ", i)) == nil; i++ {
+		if i == 10_000 {
+			t.Fatal("the file needed no free pages")
+		}
+	}
+	execute(t, store, "DROP TABLE limiter_free_pages")
+	must(t, p.takes("new"))
+}

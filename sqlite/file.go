@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -47,8 +48,12 @@ type watchedFile struct {
 func watch(path string) *watchedFile {
 	// The program may change its directory between two connections. If the directory is unknown,
 	// SQLite fails on the relative path and says so.
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
+	if runtime.GOOS == "windows" {
+		if abs, err := filepath.Abs(path); err == nil {
+			path = abs
+		}
+	} else if dir, err := os.Getwd(); err == nil && !filepath.IsAbs(path) {
+		path = dir + "/" + path // filepath.Abs would remove ".." behind a symbolic link, which leads elsewhere
 	}
 	return &watchedFile{path: path}
 }

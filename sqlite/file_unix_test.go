@@ -292,6 +292,11 @@ func TestLinkLeadsElsewhere(t *testing.T) {
 	must(t, os.Remove(link))
 	must(t, os.Symlink(other, link))
 	missed(t, l)
+
+	beside := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(filepath.Dir(path), beside))
+	allow(t, newLimiter(t, openPath(t, beside+"/../up.db"), "l", day), "key")
+	must(t, testenv.ErrorOf(os.Stat(beside+"/../up.db")))
 }
 
 // The goose command line makes files that are not in WAL mode. The files -wal and -shm come into being

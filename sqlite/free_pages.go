@@ -175,6 +175,7 @@ func tryRoom(dir string, bytes int64) error {
 	if err != nil {
 		return errNoRoom
 	}
+	_ = os.Remove(f.Name()) // so that a process that is killed leaves nothing; Windows allows it only later
 	defer func() {
 		_ = f.Close()
 		_ = os.Remove(f.Name())

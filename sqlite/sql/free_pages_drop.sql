@@ -1,2 +1,2 @@
--- Frees the pages of the table. No other connection has seen it.
-DROP TABLE IF EXISTS limiter_room;
+-- Frees the pages of the table that this transaction has made.
+DROP TABLE limiter_free_pages;
