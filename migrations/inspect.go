@@ -113,9 +113,11 @@ func (m *migrator) inspect(ctx context.Context, newest int64) (version int64, er
 		return 0, err
 	}
 	for _, row := range rows {
-		if row.IsApplied {
-			version = max(version, row.Version)
+		if !row.IsApplied { // goose would not apply it, nor revert it
+			return 0, fmt.Errorf("%w: migrations: table %s has a row of version %d that is not applied: delete that row",
+				limiter.ErrMisconfigured, m.versions.Tablename(), row.Version)
 		}
+		version = max(version, row.Version)
 	}
 	m.drops = m.dropAll(found)
 	return version, m.compare(version, newest, found)

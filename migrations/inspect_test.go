@@ -53,6 +53,7 @@ func states() []state {
 		{"the version table is lost", true, []string{unrecord}, all},
 		{"the rows of the version table are lost", true, records(), all},
 		{"version 0 alone is recorded", true, records("0"), all},
+		{"a version that is not applied", true, append(records("0"), tables, `INSERT INTO limiter_goose_version (version_id, is_applied) VALUES (1, false)`), "row of version 1 that is not applied"},
 		{
 			"an application's view, table and index", false,
 			[]string{
