@@ -74,6 +74,8 @@ func TestDoctor(t *testing.T) {
 		if bad := problems(t, db.url); len(bad) == 0 || bad[0].Check != "migrations" || !strings.Contains(bad[0].Advice, "limiter migrate up") {
 			t.Errorf("%+v, want that no migration is recorded", bad)
 		}
+		db.exec(t, "DROP TABLE limiter_goose_version")
+		contains(t, succeeds(t, db.url, "doctor").stdout, "another tool made the tables")
 	})
 }
 

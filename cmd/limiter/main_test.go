@@ -173,6 +173,9 @@ func emptyPostgres(t *testing.T) string {
 	name := fmt.Sprintf("cli_%d_%d", os.Getpid(), time.Now().UnixNano())
 	execute(t, admin, "CREATE DATABASE "+name+" TEMPLATE template0")
 	t.Cleanup(func() { execute(t, admin, "DROP DATABASE "+name+" WITH (FORCE)") })
+	for _, setting := range []string{"bytea_output = 'escape'", "DateStyle = 'SQL, DMY'", "TimeZone = 'Asia/Tokyo'"} { // they change no output
+		execute(t, admin, "ALTER DATABASE "+name+" SET "+setting)
+	}
 	u, err := url.Parse(admin)
 	must(t, err)
 	u.Path = "/" + name

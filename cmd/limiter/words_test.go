@@ -48,7 +48,11 @@ func TestMissingTables(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	})
-	t.Run("sqlite", func(t *testing.T) { t.Parallel(); test(t, "sqlite:"+file) })
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, "sqlite:"+file)
+		contains(t, limiterCLI(t, "sqlite:"+file, "sweep").stderr, "limiter migrate up: SQL logic error")
+	})
 }
 
 func TestUsageErrors(t *testing.T) {

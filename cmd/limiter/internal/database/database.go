@@ -5,6 +5,7 @@ package database
 import (
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -122,7 +123,8 @@ func openPostgres(ctx context.Context, o Options) (*DB, error) {
 	}, nil
 }
 
-// configure completes the settings of a URL. The query mode is one that works behind every pooler.
+// configure completes the settings of a URL. The query mode is one that works behind every pooler. It reads
+// times as text, which is of no zone and of no other style then.
 func configure(c *pgx.ConnConfig, url string) {
 	if !has(url, "connect_timeout") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		c.ConnectTimeout = connectTimeout
@@ -130,6 +132,7 @@ func configure(c *pgx.ConnConfig, url string) {
 	if !has(url, "default_query_exec_mode") {
 		c.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
+	c.RuntimeParams["TimeZone"], c.RuntimeParams["DateStyle"] = "UTC", "ISO, MDY" // as the server reports them, so that PgBouncer does not set them again
 	if c.RuntimeParams["application_name"] == "" {
 		c.RuntimeParams["application_name"] = "limiter"
 	}
@@ -176,13 +179,26 @@ func (db *DB) Close() {
 	}
 }
 
-// text returns a statement in which the name of the schema replaces each @.
+// text returns a statement in which the name of the schema replaces each @. A key is read by hex(key),
+// because pgx does not read what bytea_output = escape writes.
 func (db *DB) text(statement string) string {
-	schema := ""
-	if db.Dialect == migrations.Postgres {
-		schema = `"` + db.Schema + `".` // it needs no escaping: postgres.Open has checked it
+	if db.Dialect == migrations.SQLite {
+		return strings.ReplaceAll(statement, "@", "")
 	}
-	return strings.ReplaceAll(statement, "@", schema)
+	// The name needs no escaping: postgres.Open has checked it.
+	return strings.NewReplacer("@", `"`+db.Schema+`".`, "hex(key)", "pg_catalog.encode(key, 'hex')").Replace(statement)
+}
+
+// hexKey reads a key from what hex(key) returns.
+type hexKey struct{ key *[]byte }
+
+func (h hexKey) Scan(src any) error {
+	var text sql.NullString
+	err := text.Scan(src)
+	if err == nil {
+		*h.key, err = hex.DecodeString(text.String)
+	}
+	return err
 }
 
 // now returns the expression for the database's clock in nanoseconds since 1970.

@@ -62,8 +62,8 @@ func (db *DB) Doctor(ctx context.Context) ([]Finding, error) {
 	return db.doctorSQLite(ctx, &r)
 }
 
-// migrations checks that no migration is missing.
-func (r *report) migrations(ctx context.Context, db *DB) {
+// migrations checks that no migration is missing. Another tool may have made the tables, if they are complete.
+func (r *report) migrations(ctx context.Context, db *DB, complete bool) {
 	list, err := migrations.Status(ctx, db.Dialect, db.SQL, db.Migrations()...)
 	switch {
 	case isDenied(err): // checkTables finds out what the role may not do but needs
@@ -79,11 +79,18 @@ func (r *report) migrations(ctx context.Context, db *DB) {
 			applied++
 		}
 	}
-	if applied < len(list) {
-		r.bad("migrations", "run limiter migrate up", "%d of %d applied", applied, len(list))
-		return
+	recorded := 0
+	if complete && applied == 0 {
+		err = db.SQL.QueryRowContext(ctx, db.text("SELECT count(*) FROM @limiter_goose_version")).Scan(&recorded)
 	}
-	r.ok("migrations", "%d of %d applied", applied, len(list))
+	switch {
+	case err != nil: // there is no such table
+		r.ok("migrations", "not recorded, because another tool made the tables")
+	case applied < len(list):
+		r.bad("migrations", "run limiter migrate up", "%d of %d applied", applied, len(list))
+	default:
+		r.ok("migrations", "%d of %d applied", applied, len(list))
+	}
 }
 
 // restoreAdvice is for tables that exist, but not as the migrations make them.

@@ -19,15 +19,16 @@ func (db *DB) doctorPostgres(ctx context.Context, r *report) ([]Finding, error) 
 	}
 	db.checkPooler(ctx, r)
 	db.checkClock(ctx, r)
+	complete := db.checkTables(ctx, r)
 	switch worker, err := db.isCitusWorker(ctx); {
 	case err != nil:
 		r.failed("migrations", err)
 	case worker:
 		r.ok("migrations", "not known, because this is a worker of Citus; the coordinator records them")
 	default:
-		r.migrations(ctx, db)
+		r.migrations(ctx, db, complete)
 	}
-	if !db.checkTables(ctx, r) {
+	if !complete {
 		return r.findings, nil // the other checks would fail for the same reason
 	}
 	if writable {

@@ -19,8 +19,9 @@ func (db *DB) doctorSQLite(ctx context.Context, r *report) ([]Finding, error) {
 	} else {
 		r.ok("version", "SQLite %s", version)
 	}
-	r.migrations(ctx, db)
-	if err := db.file.Check(ctx); err != nil {
+	err := db.file.Check(ctx)
+	r.migrations(ctx, db, err == nil)
+	if err != nil {
 		r.bad("tables", "run limiter migrate up, which creates the tables or says what differs; the file and its directory must be writable", "%s", Line(err))
 		return r.findings, nil // the other checks would fail for the same reason
 	}

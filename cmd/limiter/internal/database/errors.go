@@ -53,7 +53,7 @@ var goTexts = []struct {
 	text *regexp.Regexp
 	with string
 }{
-	{regexp.MustCompile(`(?:call|run) migrations\.Up\(ctx(?:, [^()]*(?:\([^()]*\))?)*\)(?:, or (?:run )?goose)?(?:: see https://\S+)?`), "run limiter migrate up"},
+	{regexp.MustCompile(`(?:call|run) migrations\.Up\(ctx(?:, [^()]*(?:\([^()]*\))?)*\)(?:, or (?:run )?goose)?(?:: see https://\S*[^\s:])?`), "run limiter migrate up"},
 	{regexp.MustCompile(`run migrations\.Down of`), "run limiter migrate down of"},
 	{regexp.MustCompile(`pass another name to WithSchema`), "pass another --schema"},
 	{regexp.MustCompile(`; if Citus distributes the tables, pass postgres\.WithCitus\(\)`), "; run limiter doctor"},

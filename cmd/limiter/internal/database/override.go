@@ -94,8 +94,8 @@ func (db *DB) CountOverrides(ctx context.Context) (n int64, err error) {
 // Overrides returns at most limit overrides, sorted by limiter and key, including expired ones. An
 // empty name means all limiters.
 func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override, error) {
-	rows, err := db.SQL.QueryContext(ctx, db.text(`SELECT limiter, key, kind, capacity, coalesce(refill, 0), coalesce(period, 0),
-			coalesce(note, ''), coalesce(expires_at, 0)
+	rows, err := db.SQL.QueryContext(ctx, db.text(`SELECT limiter, hex(key), kind, capacity, coalesce(refill, 0), coalesce(period, 0),
+			coalesce(note, ''), expires_at
 		FROM @limiter_overrides WHERE $1 = '' OR limiter = $1 ORDER BY limiter, key LIMIT $2`), name, int64(limit))
 	if err != nil {
 		return nil, db.Explain(err)
@@ -105,8 +105,8 @@ func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override
 	for rows.Next() {
 		var o Override
 		var c overrides.Columns
-		var expires int64
-		if err := rows.Scan(&o.Limiter, &o.Key, &c.Kind, &c.Capacity, &c.Refill, &c.Period, &o.Note, &expires); err != nil {
+		var expires sql.NullInt64
+		if err := rows.Scan(&o.Limiter, hexKey{&o.Key}, &c.Kind, &c.Capacity, &c.Refill, &c.Period, &o.Note, &expires); err != nil {
 			return nil, err
 		}
 		if o.Policy, err = c.Policy(); err != nil {
@@ -115,8 +115,8 @@ func (db *DB) Overrides(ctx context.Context, name string, limit int) ([]Override
 		if c.Kind == overrides.KindLimit {
 			o.Limit = c.Capacity
 		}
-		if expires != 0 {
-			o.ExpiresAt = time.Unix(0, expires).UTC()
+		if expires.Valid {
+			o.ExpiresAt = time.Unix(0, expires.Int64).UTC()
 		}
 		list = append(list, o)
 	}

@@ -44,7 +44,7 @@ func KindOf(p limiter.Policy) Kind {
 func (k Kind) Table() string { return tables[k].Name }
 
 // columns returns the columns of the table in the order of [DB.scan].
-func (k Kind) columns() string { return "limiter, key, " + strings.Join(tables[k].Columns, ", ") }
+func (k Kind) columns() string { return "limiter, hex(key), " + strings.Join(tables[k].Columns, ", ") }
 
 // Row is the stored state of one key.
 type Row struct {
@@ -89,7 +89,7 @@ func (db *DB) query(ctx context.Context, k Kind, statement string, args ...any) 
 // scan reads the columns of a table, others, and the clock.
 func (db *DB) scan(rows *sql.Rows, k Kind, others ...any) (Row, error) {
 	r := Row{Kind: k}
-	into := append([]any{&r.Limiter, &r.Key}, tables[k].Fields(&r.State)...)
+	into := append([]any{&r.Limiter, hexKey{&r.Key}}, tables[k].Fields(&r.State)...)
 	err := rows.Scan(append(append(into, others...), &r.Now)...)
 	if db.Dialect == migrations.SQLite {
 		r.Now = time.Now().UnixNano() // the stores use this clock, which is finer than SQL's

@@ -71,7 +71,7 @@ func (w *walk) begin(ctx context.Context, db *DB, rows int64) (all bool, err err
 	}
 	var first, final []byte
 	for order, key := range map[string]*[]byte{"ASC": &first, "DESC": &final} {
-		err := db.SQL.QueryRowContext(ctx, db.text("SELECT key FROM @"+w.kind.Table()+" WHERE limiter = $1 ORDER BY key "+order+" LIMIT 1"), w.limiter).Scan(key)
+		err := db.SQL.QueryRowContext(ctx, db.text("SELECT hex(key) FROM @"+w.kind.Table()+" WHERE limiter = $1 ORDER BY key "+order+" LIMIT 1"), w.limiter).Scan(hexKey{key})
 		if err != nil {
 			return false, db.Explain(err)
 		}
@@ -92,8 +92,8 @@ func (w *walk) next(ctx context.Context, db *DB, rows int64) error {
 
 // end returns the last key of the chunk, or nil if no key follows the chunk.
 func (w *walk) end(ctx context.Context, db *DB, rows int64) (key []byte, err error) {
-	err = db.SQL.QueryRowContext(ctx, db.text("SELECT key FROM @"+w.kind.Table()+
-		" WHERE limiter = $1 AND key > $2 ORDER BY key LIMIT 1 OFFSET $3"), w.args(rows-1)...).Scan(&key)
+	err = db.SQL.QueryRowContext(ctx, db.text("SELECT hex(key) FROM @"+w.kind.Table()+
+		" WHERE limiter = $1 AND key > $2 ORDER BY key LIMIT 1 OFFSET $3"), w.args(rows-1)...).Scan(hexKey{&key})
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
