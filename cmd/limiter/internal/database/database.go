@@ -123,8 +123,8 @@ func openPostgres(ctx context.Context, o Options) (*DB, error) {
 	}, nil
 }
 
-// configure completes the settings of a URL. The query mode is one that works behind every pooler. It reads
-// times as text, which is of no zone and of no other style then.
+// configure completes the settings of a URL. The query mode is one that works behind every pooler. In it, times
+// arrive as text in the zone and the style of the session.
 func configure(c *pgx.ConnConfig, url string) {
 	if !has(url, "connect_timeout") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		c.ConnectTimeout = connectTimeout
