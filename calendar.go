@@ -70,13 +70,13 @@ type CalendarWindow struct {
 // initialLocal is the value that time.Local had first. A program may set it to another one, such as UTC.
 var initialLocal = time.Local
 
-// String returns the policy as text, such as "100 per month from day 15 in Europe/Berlin".
+// String returns the policy as text, such as "100 per month from day 15 (Europe/Berlin)".
 func (w CalendarWindow) String() string {
 	text := fmt.Sprintf("%d per %v", w.Limit, w.Period)
 	if w.StartDay > 1 {
 		text += fmt.Sprintf(" from day %d", w.StartDay)
 	}
-	return text + " in " + w.location().String()
+	return fmt.Sprintf("%s (%v)", text, w.location())
 }
 
 func (w CalendarWindow) check() error {

@@ -180,13 +180,13 @@ func TestStrings(t *testing.T) {
 		"100 per 1h0m0s window, counting refusals": limiter.FixedWindow{Limit: 100, Window: time.Hour, CountRejected: true},
 		"2 in flight, 1m0s each":                   places,
 
-		"3 per day in UTC":                         limiter.CalendarWindow{Limit: 3, Period: limiter.Day},
-		"1 per week in Europe/Berlin":              limiter.CalendarWindow{Limit: 1, Period: limiter.Week, Location: berlin},
-		"9 per month in UTC":                       limiter.CalendarWindow{Limit: 9, Period: limiter.Month, StartDay: 1, Location: time.UTC},
-		"2000 per month from day 31 in Asia/Tokyo": limiter.CalendarWindow{Limit: 2000, Period: limiter.Month, StartDay: 31, Location: tokyo},
-		"1 per month from day 2 in UTC":            limiter.CalendarWindow{Limit: 1, Period: limiter.Month, StartDay: 2},
-		"1 per year in UTC":                        limiter.CalendarWindow{Limit: 1, Period: limiter.Year},
-		"1 per period(9) in UTC":                   limiter.CalendarWindow{Limit: 1, Period: 9},
+		"3 per day (UTC)":                         limiter.CalendarWindow{Limit: 3, Period: limiter.Day},
+		"1 per week (Europe/Berlin)":              limiter.CalendarWindow{Limit: 1, Period: limiter.Week, Location: berlin},
+		"9 per month (UTC)":                       limiter.CalendarWindow{Limit: 9, Period: limiter.Month, StartDay: 1, Location: time.UTC},
+		"2000 per month from day 31 (Asia/Tokyo)": limiter.CalendarWindow{Limit: 2000, Period: limiter.Month, StartDay: 31, Location: tokyo},
+		"1 per month from day 2 (UTC)":            limiter.CalendarWindow{Limit: 1, Period: limiter.Month, StartDay: 2},
+		"1 per year (UTC)":                        limiter.CalendarWindow{Limit: 1, Period: limiter.Year},
+		"1 per period(9) (UTC)":                   limiter.CalendarWindow{Limit: 1, Period: 9},
 	} {
 		if got := v.String(); got != want {
 			t.Errorf("%#v is %q, want %q", v, got, want)

@@ -61,5 +61,5 @@ func ExampleBase() {
 	exports, err := limiter.New(store, "exports", monthly,
 		limiter.WithPolicyFor(overrides.New(store, "exports", overrides.Base(monthly))))
 	fmt.Println(exports.Policy(), err)
-	// Output: 1000 per month in UTC <nil>
+	// Output: 1000 per month (UTC) <nil>
 }
