@@ -338,6 +338,19 @@ func TestLimiterAround(t *testing.T) {
 			f.Errorf("%+v", res)
 		}
 	})
+	run(t, "a wait under another policy is the store's", 1000, func(f *fixture) {
+		fast := hourly
+		fast.Interval = time.Minute
+		f.hold()
+		testenv.Must(f, testenv.ErrorOf(f.limiter(f.inner.Store, fast).AllowUpTo(f.Context(), "k", 1000)))
+		for cost := int64(1); cost <= 5; cost++ {
+			got, err := f.l.Reserve(f.Context(), "k", cost, time.Second)
+			testenv.Must(f, err)
+			want, err := f.limiter(f.inner.Store, hourly).Reserve(f.Context(), "k", cost, time.Second)
+			testenv.Must(f, err)
+			testenv.Equal(f, got.RetryAfter, want.RetryAfter, "cost", cost)
+		}
+	})
 	run(t, "FailOpen applies to an error of a borrow", 100, func(f *fixture) {
 		f.l = f.limiter(f.store, hourly, limiter.FailOpen())
 		f.hold()

@@ -104,11 +104,11 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 	return states, err
 }
 
-// doNotKeep sets the Wait of a refused take if tokens of its key are held or on their way, because these may let
-// later takes pass. A deny cache keeps no state with a Wait.
+// doNotKeep sets the Wait of a refused take that has none if tokens of its key are held or on their way, because
+// these may let later takes pass. A deny cache keeps no state with a Wait.
 func (s *Store) doNotKeep(op *limiter.Op, st *limiter.State) {
 	p, ok := op.Policy.(bucket)
-	if !ok || st.Took || op.Kind != limiter.OpTake && op.Kind != limiter.OpTakeUpTo {
+	if !ok || st.Took || st.Wait != 0 || op.Kind != limiter.OpTake && op.Kind != limiter.OpTakeUpTo {
 		return
 	}
 	sh := s.shardOf(op)
