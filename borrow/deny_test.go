@@ -24,6 +24,22 @@ func TestDenyCacheBesideAHolding(t *testing.T) {
 			testenv.Must(f, testenv.ErrorOf(f.limiter(f.inner.Store, hourly).AllowN(f.Context(), "k", 993)))
 			return f.l.AllowUpTo(f.Context(), "k", 5)
 		},
+		"a take during a borrow": func(f *fixture) (limiter.Result, error) {
+			f.allow(3, true)
+			answers := make(chan error)
+			f.inner.after = func(op limiter.Op) error {
+				if op.Kind == limiter.OpTakeUpTo {
+					return <-answers
+				}
+				return nil
+			}
+			own := f.ask(f.Context(), 1)
+			testenv.Must(f, testenv.ErrorOf(f.l.Refund(f.Context(), "k", 1))) // so the store decides the next take
+			r, err := f.l.AllowN(f.Context(), "k", 994)
+			answers <- nil
+			f.granted(own)
+			return r, err
+		},
 	} {
 		run(t, name, 1000, func(f *fixture) {
 			f.l = f.limiter(f.store, hourly, limiter.WithDenyCache(10, time.Minute))

@@ -78,8 +78,15 @@ func (s *Store) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 	case op.Kind != limiter.OpLook:
 		return s.change(ctx, &op)
 	}
-	state, err := s.do(ctx, op)
-	s.doNotKeep(&op, &state)
+	return s.direct(ctx, &op)
+}
+
+// direct lets the inner store decide. Tokens may come back between its decision and its answer, so direct also
+// asks before the call whether there are any.
+func (s *Store) direct(ctx context.Context, op *limiter.Op) (limiter.State, error) {
+	owed := s.owed(op)
+	state, err := s.do(ctx, *op)
+	s.doNotKeep(op, &state, owed)
 	return state, err
 }
 
@@ -89,9 +96,11 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 	if !ok {
 		return nil, fmt.Errorf("borrow: %w: the inner store is a %T, which has no DoAll for AllowAll: %w", limiter.ErrInvalid, s.inner, errors.ErrUnsupported)
 	}
+	owed := make([]bool, len(ops))
 	for i := range ops {
 		if p, ok := ops[i].Policy.(bucket); ok {
 			s.convert(ctx, &ops[i], p)
+			owed[i] = s.owed(&ops[i])
 		}
 	}
 	states, err := all.DoAll(ctx, ops)
@@ -99,24 +108,28 @@ func (s *Store) DoAll(ctx context.Context, ops []limiter.Op) ([]limiter.State, e
 		s.answers.Add(1)
 	}
 	for i := range states {
-		s.doNotKeep(&ops[i], &states[i])
+		s.doNotKeep(&ops[i], &states[i], owed[i])
 	}
 	return states, err
 }
 
-// doNotKeep sets the Wait of a refused take that has none if tokens of its key are held or on their way, because
-// these may let later takes pass. A deny cache keeps no state with a Wait.
-func (s *Store) doNotKeep(op *limiter.Op, st *limiter.State) {
+// owed reports whether tokens of a key are held or on their way.
+func (s *Store) owed(op *limiter.Op) bool {
+	sh := s.shardOf(op)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.entries[id{op.Name, op.Key}]
+	return e != nil && (e.tokens > 0 || e.running || !isClosed(e.back))
+}
+
+// doNotKeep sets the Wait of a refused take that has none if tokens of its key are or were owed, because these
+// may let later takes pass. A deny cache keeps no state with a Wait.
+func (s *Store) doNotKeep(op *limiter.Op, st *limiter.State, owed bool) {
 	p, ok := op.Policy.(bucket)
 	if !ok || st.Took || st.Wait != 0 || op.Kind != limiter.OpTake && op.Kind != limiter.OpTakeUpTo {
 		return
 	}
-	sh := s.shardOf(op)
-	sh.mu.Lock()
-	e := sh.entries[id{op.Name, op.Key}]
-	owed := e != nil && (e.tokens > 0 || e.running || !isClosed(e.back))
-	sh.mu.Unlock()
-	if owed {
+	if owed || s.owed(op) {
 		cost := op.Cost
 		if op.Kind == limiter.OpTakeUpTo {
 			cost = 1

@@ -69,7 +69,7 @@ func (s *Store) take(ctx context.Context, op *limiter.Op, p bucket) (limiter.Sta
 		back := e.back
 		sh.mu.Unlock()
 		await(ctx, back)
-		return s.do(ctx, *op)
+		return s.direct(ctx, op)
 	}
 	w := &waiter{ctx: ctx, op: *op, answers: s.answers.Load(), done: make(chan struct{})}
 	e.waiting = append(e.waiting, w)
@@ -115,7 +115,7 @@ func (s *Store) wait(sh *shard, w *waiter) (limiter.State, error) {
 		case <-w.done:
 			if w.store {
 				await(w.ctx, w.back)
-				return s.do(w.ctx, w.op)
+				return s.direct(w.ctx, &w.op)
 			}
 			return w.state, w.err
 		case <-w.ctx.Done():
