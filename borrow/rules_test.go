@@ -350,6 +350,7 @@ func TestLimiterAround(t *testing.T) {
 			testenv.Must(f, err)
 			testenv.Equal(f, got.RetryAfter, want.RetryAfter, "cost", cost)
 		}
+		testenv.Equal(f, f.allow(6, false).RetryAfter, 6*time.Minute, "Allow, beside 3 tokens that are held")
 	})
 	run(t, "FailOpen applies to an error of a borrow", 100, func(f *fixture) {
 		f.l = f.limiter(f.store, hourly, limiter.FailOpen())
