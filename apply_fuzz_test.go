@@ -203,12 +203,13 @@ func checkApplied(t *testing.T, op limiter.Op, row, next limiter.Row, s limiter.
 	switch op.Kind {
 	case limiter.OpLook:
 		switch again, _ := op.Apply(next, now); {
-		case next != row && (row.Period == 0 || next.Period == row.Period && next.Limit == row.Limit):
-			fail("a look changed a row of its own policy, or one that is not there")
-		case next != row && next != s.Row:
-			fail("a look wrote something other than what it tells")
 		case again != next:
 			fail("a look writes anew each time")
+		case next == row || op.Cost == 0 && next.At < row.At: // a request when the clock was stepped back
+		case row.Period == 0 || next.Period == row.Period && next.Limit == row.Limit:
+			fail("a look changed a row of its own policy, or one that is not there")
+		case next != s.Row:
+			fail("a look wrote something other than what it tells")
 		}
 	case limiter.OpRefund, limiter.OpCancel:
 		if next.FullAt > row.FullAt || next.Used > row.Used || next.Start != row.Start || next.At != row.At ||

@@ -56,7 +56,8 @@ type OpKind uint8
 const (
 	// OpTake takes Cost, or books it up to MaxWait ahead. If neither is possible, it is refused.
 	OpTake OpKind = iota + 1
-	// OpLook reads the state and takes nothing. It changes a row only if another policy wrote it.
+	// OpLook reads the state and takes nothing. It changes a row only if another policy wrote it, or if it
+	// has cost 0, is refused, and the clock was stepped back.
 	OpLook
 	// OpRefund gives Cost back. It gives nothing back while bookings are outstanding, or if the key
 	// is unused.
@@ -297,10 +298,18 @@ func (op *Op) probe() Op {
 
 // keepConverted lets a look change row to kept, which a refusal would leave, if that is of another policy.
 // Otherwise each look would convert the row anew, and what came back since the policy changed would be
-// missing from all of them. A look does not write that a clock was stepped back.
+// missing from all of them.
 func keepConverted(row, kept *Row) {
 	// The limit alone differs if the old bucket is too small for the cost.
 	if kept.Period != row.Period || kept.Limit != row.Limit {
+		*row = *kept
+	}
+}
+
+// keepAnchored lets a refused look of cost 0 write that the clock was stepped back. Such a look is a request of
+// its own: without that write, requests of cost 0 are refused until the clock catches up.
+func keepAnchored(row, kept *Row, cost int64) {
+	if cost == 0 && kept.At < row.At {
 		*row = *kept
 	}
 }

@@ -55,12 +55,15 @@ func (w *windows) apply(op *Op, row *Row, now int64, s *State) {
 		probe, kept := op.probe(), *row
 		w.find(&probe, &kept, now, s)
 		start := w.target(s.Row, probe.needs())
-		refused := start > s.latest(&probe) && !w.counts
-		if refused || s.Row.Used > 0 && w.shortens(row, max(now, row.At)) {
+		refused := start > s.latest(&probe)
+		if refused && !w.counts || s.Row.Used > 0 && w.shortens(row, max(now, row.At)) {
 			w.refuse(&probe, &kept, start, s)
 			if !w.owns(row) { // of another policy: months differ in length, also under one policy
 				keepConverted(row, &kept)
 			}
+		}
+		if refused {
+			keepAnchored(row, &kept, op.Cost)
 		}
 		return
 	}

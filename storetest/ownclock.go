@@ -40,6 +40,13 @@ func RunClock(t *testing.T, open func(t *testing.T) (store limiter.Store, ahead 
 					t.Fatalf("request %d: %+v, want 2 to pass", i+1, r)
 				}
 			}
+			f.block(l, c.name+", blocked", time.Minute)
+			ahead(0)
+			blocked := f.allow(l, c.name+", blocked", 0) // a look
+			ahead(blocked.RetryAfter)
+			if r := f.allow(l, c.name+", blocked", 0); blocked.Allowed || !r.Allowed {
+				t.Errorf("cost 0 of a blocked key: %+v, after RetryAfter %+v, want it to pass\n%s", blocked, r, requirement)
+			}
 			ahead(0)
 			wait := time.Duration(0) // from when the clock had come back
 			for range 3 {            // a refusal on the way must not begin the wait anew
