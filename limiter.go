@@ -105,8 +105,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 // AllowN reports whether a request of cost n may pass now, and charges n to the key if it may. A
 // refusal is a [Result], not an error, and charges nothing (except with
 // [FixedWindow].CountRejected). A request of cost 0 charges nothing, and passes unless the key is in
-// debt, blocked, booked beyond now, or above its limit because of CountRejected: AllowN is
-// [Limiter.PeekN] then.
+// debt, blocked, booked beyond now or above its limit: AllowN is [Limiter.PeekN] then. A key is above
+// its limit because of CountRejected, or because the limit of a window was lowered.
 //
 // The error is [ErrExceedsCapacity] if n is more than the policy ever admits at once, and
 // [ErrInvalid] if n is negative or the key is empty. Otherwise the error is the store's; [FailOpen]

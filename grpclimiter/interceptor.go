@@ -57,8 +57,8 @@ func New(l handler.Limiter, key KeyFunc, opts ...Option) *Interceptor {
 // as a whole.
 //
 // A rule whose Cost returns 0 takes nothing and is asked first, by [limiter.Limiter.PeekN]. It refuses a
-// call if its key is in debt, blocked or booked beyond now. Then the other limiters are not asked, and of
-// them ratelimit has nothing.
+// call if its key is in debt, blocked, booked beyond now or above its limit. Then the other limiters are not
+// asked, and of them ratelimit has nothing.
 //
 // All keys are found before the limiters are asked. A call without one of them is charged to no
 // limiter.

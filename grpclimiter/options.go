@@ -22,9 +22,10 @@ type options struct {
 }
 
 // Cost sets what a call costs. A call of cost 0 takes nothing. It passes, with the metadata that
-// says what is left, unless its key is in debt, blocked or booked beyond now. A call that costs
-// more than the limiter ever admits gets INVALID_ARGUMENT. One with a negative cost, which is a
-// mistake in the function, gets INTERNAL. The default is 1. With [NewAll], set Rule.Cost instead.
+// says what is left, unless its key is in debt, blocked, booked beyond now or above its limit: see
+// [limiter.Limiter.AllowN]. A call that costs more than the limiter ever admits gets
+// INVALID_ARGUMENT. One with a negative cost, which is a mistake in the function, gets INTERNAL. The
+// default is 1. With [NewAll], set Rule.Cost instead.
 func Cost(of func(context.Context, Call) int64) Option {
 	if of == nil {
 		panic("grpclimiter: Cost got nil; pass a function, or leave the option out")

@@ -26,9 +26,10 @@ type options struct {
 }
 
 // Cost sets what a request costs. A request of cost 0 takes nothing. It passes, with the headers
-// that say what is left, unless its key is in debt, blocked or booked beyond now. A request that
-// costs more than the limiter ever admits gets 400. One with a negative cost, which is a mistake in
-// the function, gets 500. The default is 1. With [NewAll], set Rule.Cost instead.
+// that say what is left, unless its key is in debt, blocked, booked beyond now or above its limit: see
+// [limiter.Limiter.AllowN]. A request that costs more than the limiter ever admits gets 400. One with
+// a negative cost, which is a mistake in the function, gets 500. The default is 1. With [NewAll], set
+// Rule.Cost instead.
 func Cost(of func(*http.Request) int64) Option {
 	if of == nil {
 		panic("handler: Cost got nil; pass a function, or leave the option out")

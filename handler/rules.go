@@ -27,8 +27,8 @@ type Rule struct {
 // see [limiter.AllResult].
 //
 // A rule whose Cost returns 0 takes nothing and is asked first, by [limiter.Limiter.PeekN]. It refuses a
-// request if its key is in debt, blocked or booked beyond now. Then the other limiters are not asked, and
-// of them RateLimit has nothing.
+// request if its key is in debt, blocked, booked beyond now or above its limit. Then the other limiters are
+// not asked, and of them RateLimit has nothing.
 //
 // All keys are found before the limiters are asked. A request without one of them is charged to no
 // limiter. [HideQuota] hides all limiters, and [ChargeFailures] gives back what each of them charged.

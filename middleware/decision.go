@@ -30,8 +30,8 @@ type RuleResult struct {
 // [ErrNoKey] if there is no key; then no limiter was asked. Otherwise it is the limiter's.
 //
 // With several limiters, those of cost 0 are asked first. They take nothing, and refuse a request if their
-// key is in debt, blocked or booked beyond now. If one refuses, the others are not asked, and nothing is
-// charged. If all costs are 0, the limiter with the least left decides.
+// key is in debt, blocked, booked beyond now or above its limit. If one refuses, the others are not asked, and
+// nothing is charged. If all costs are 0, the limiter with the least left decides.
 func (r *Rules[R]) Decide(ctx context.Context, request R, d *Decision) error {
 	if d.Results = d.one[:]; len(r.rules) > 1 {
 		d.Results = make([]RuleResult, len(r.rules))

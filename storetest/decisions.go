@@ -77,6 +77,8 @@ var decisionCases = []testCase{
 				{n: 1, used: 2, retry: 10 * s, reset: 10 * s},
 				{n: 0, used: 2, retry: 10 * s, reset: 10 * s},
 			})
+			f.passes(f.limiter("lowered", window(3, 10*s)), "k", 3)
+			f.script(f.limiter("lowered", window(2, 10*s)), "k", []call{{n: 0, used: 3, retry: 10 * s, reset: 10 * s}})
 		},
 	},
 }
