@@ -162,8 +162,12 @@ func (q *Queue) await(c *Call, k *keyQueue) error {
 	if !c.left {
 		q.leave(c, k)
 	}
-	if c.sent && c.Op.Kind != limiter.OpLook && !c.LocksOnly { // a look has no outcome
-		return opcontext.Interrupted(c.ctx, limiter.ErrOutcomeUnknown, nil)
+	if c.sent && !c.LocksOnly {
+		class := limiter.ErrOutcomeUnknown
+		if c.Op.Kind == limiter.OpLook { // it changes nothing
+			class = limiter.ErrNotApplied
+		}
+		return opcontext.Interrupted(c.ctx, class, nil)
 	}
 	return Unsent(c.ctx, c.busy)
 }

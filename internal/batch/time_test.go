@@ -98,6 +98,11 @@ func TestShortTimeLimit(t *testing.T) {
 		s.takes = 100*ms - 1
 		short := take("a", 1)
 		short.Timeout = ms
+		look := short
+		look.Kind = limiter.OpLook
+		if a := ask(t.Context(), q, look)()[0]; !errors.Is(a.err, limiter.ErrNotApplied) || !limiter.StoreFailed(a.err) {
+			t.Errorf("a look: %v, want ErrNotApplied, and a failure of the store", a.err)
+		}
 		if a := ask(t.Context(), q, short)()[0]; !errors.Is(a.err, limiter.ErrOutcomeUnknown) || a.after != ms {
 			t.Errorf("%v after %v, want ErrOutcomeUnknown after %v", a.err, a.after, ms)
 		}
