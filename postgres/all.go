@@ -97,6 +97,13 @@ const (
 	longLock = 100 * time.Millisecond
 )
 
+// tooLate reports whether ctx leaves no time to begin anew. The outcome of a statement that its time limit ends
+// would be unknown.
+func tooLate(ctx context.Context) bool {
+	left, ok := opcontext.LockWait(ctx)
+	return ok && left < leastTry
+}
+
 var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", limiter.ErrNotApplied, limiter.ErrKeyBusy)
 
 // doQueued carries out the takes in the caller's goroutine when no other operation of this process on
@@ -107,7 +114,7 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 	d.first = 0
 	busy := false
 	for n := range allTries {
-		if left, ok := opcontext.LockWait(ctx); n > 0 && ok && left < leastTry {
+		if n > 0 && tooLate(ctx) {
 			break
 		}
 		waited, err := d.try(ctx, n == 0)
@@ -149,7 +156,9 @@ func (d *allDecision) try(ctx context.Context, renew bool) (waited bool, err err
 	}
 	if err == nil {
 		defer d.release(conn)
-		err = h.Begin(ctx, fresh(conn), renew, lockWait)
+		if err = errRowsBusy; renew || !tooLate(ctx) {
+			err = h.Begin(ctx, fresh(conn), renew, lockWait)
+		}
 	}
 	if err != nil {
 		if h.Waited() && ctx.Err() != nil {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
@@ -232,6 +234,27 @@ func TestAllowAllBesideALock(t *testing.T) {
 				wantDecided(t, y)
 			})
 		}
+		t.Run("that leaves no time for a second try, is busy", func(t *testing.T) {
+			const key = "y"
+			var acquired atomic.Int64
+			var release func()
+			l := newLimiter(t, d.store(t, schema, func(c *pgxpool.Config) {
+				c.PrepareConn = func(ctx context.Context, _ *pgx.Conn) (bool, error) {
+					switch acquired.Add(1) {
+					case 3: // the wait for the row
+						release()
+					case 4: // the second try
+						<-ctx.Done()
+					}
+					return true, nil
+				}
+			}), slow(5), limiter.WithTimeout(overloadTimeout))
+			must(t, testenv.ErrorOf(allowAll(t, l, "m", key)))
+			release = lock(t, key)
+			if _, err := allowAll(t, l, "m", key); !errors.Is(err, limiter.ErrKeyBusy) {
+				t.Errorf("%v, want ErrKeyBusy", err)
+			}
+		})
 		d.wantNoDeadlocks(t, 0)
 	})
 }
