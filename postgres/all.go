@@ -141,7 +141,7 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 func (d *allDecision) try(ctx context.Context, renew bool) (waited bool, err error) {
 	d.locked = noneLocked
 	answered := false
-	h, err := batch.HoldAll(ctx, d.queues, d.ops)
+	h, err := batch.HoldAll(ctx, d.queues, d.ops, renew)
 	defer func() { h.End(answered, err) }()
 	if errors.Is(err, batch.ErrRowLocked) {
 		d.locked = h.Held
@@ -157,7 +157,7 @@ func (d *allDecision) try(ctx context.Context, renew bool) (waited bool, err err
 	if err == nil {
 		defer d.release(conn)
 		if err = errRowsBusy; renew || !tooLate(ctx) {
-			err = h.Begin(ctx, fresh(conn), renew, lockWait)
+			err = h.Begin(ctx, fresh(conn), lockWait)
 		}
 	}
 	if err != nil {

@@ -191,7 +191,7 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 				s, err := New(pool)
 				testenv.Must(t, err)
 				busy := op("a", timeout)
-				held, err := batch.HoldAll(ctx, []*batch.Queue{s.tableOf(busy.Policy).queue}, []limiter.Op{busy})
+				held, err := batch.HoldAll(ctx, []*batch.Queue{s.tableOf(busy.Policy).queue}, []limiter.Op{busy}, true)
 				testenv.Must(t, err)
 				var all sync.WaitGroup
 				for i := range reserved {
@@ -218,7 +218,7 @@ func TestAllTimesOutAfterABusyKey(t *testing.T) {
 				queue := s.tableOf(busy.Policy).queue
 				wait, cancel := context.WithTimeout(t.Context(), timeout)
 				defer cancel()
-				again, err := batch.HoldAll(wait, []*batch.Queue{queue, queue}, []limiter.Op{busy, op(fmt.Sprint("b", singleStatements), timeout)})
+				again, err := batch.HoldAll(wait, []*batch.Queue{queue, queue}, []limiter.Op{busy, op(fmt.Sprint("b", singleStatements), timeout)}, true)
 				if err != nil {
 					t.Errorf("waiting for %s: the keys are still held: %v", where, err)
 				}

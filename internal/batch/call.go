@@ -34,7 +34,7 @@ type Call struct {
 	renewed  bool      // has got its full time again, when it was sent after others
 	hold     *Hold     // waits for the key itself; nil if the call waits for its outcome
 	slot     bool      // also waits for a slot of the line
-	waited   bool      // the store answered others while a Hold waited
+	waited   bool      // the store answered others while a Hold, or the call of a Lock, waited
 }
 
 // calls are reused. A caller who got the outcome is the last to use a call, because a leader does nothing

@@ -172,7 +172,7 @@ func (q *queue) Do(ctx context.Context, op limiter.Op) (limiter.State, error) {
 func (q *queue) Hold(ctx context.Context, op *limiter.Op) (waited bool, err error) {
 	ctx = q.deadlines.WithTimeout(ctx, op.Timeout)
 	defer opcontext.Stop(ctx)
-	h, err := batch.HoldAll(ctx, []*batch.Queue{q.Queue}, []limiter.Op{*op})
+	h, err := batch.HoldAll(ctx, []*batch.Queue{q.Queue}, []limiter.Op{*op}, true)
 	if err != nil {
 		h.End(false, err)
 		return h.Waited(), err
@@ -180,7 +180,7 @@ func (q *queue) Hold(ctx context.Context, op *limiter.Op) (waited bool, err erro
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.holds[op.Key] = h
-	return h.Waited(), h.Begin(ctx, false, false, 0)
+	return h.Waited(), h.Begin(ctx, false, 0)
 }
 
 // Release ends a Hold.

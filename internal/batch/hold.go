@@ -20,6 +20,7 @@ type Hold struct {
 
 	queues []*Queue
 	ops    []limiter.Op
+	renew  bool
 	unsent atomic.Bool // it has all keys, and Begin was not called yet
 }
 
@@ -29,12 +30,13 @@ func (h *Hold) Waited() bool { return h.Last >= 0 }
 
 // HoldAll waits until no statement of the keys of ops is in flight, and for a slot in the line of
 // statements for single keys. Each op is of the queue with its index, and the ops are in the order of
-// [limiter.Op.Compare], so that no two Holds wait for each other.
+// [limiter.Op.Compare], so that no two Holds wait for each other. With renew, an operation that waited while
+// the store answered others gets its full time again. If it got that at each try, it would never end.
 //
 // The caller must call [Hold.End], also after an error. The error is [ErrRowLocked] if another session has
 // locked the row of the key Held; otherwise it is an error of [Queue.Enter].
-func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op) (*Hold, error) {
-	h := &Hold{Last: -1, queues: queues, ops: ops}
+func HoldAll(ctx context.Context, queues []*Queue, ops []limiter.Op, renew bool) (*Hold, error) {
+	h := &Hold{Last: -1, queues: queues, ops: ops, renew: renew}
 	h.counter().Add(int64(len(ops)))
 	for i, q := range queues {
 		waited, err := q.hold(ctx, h, &ops[i], i == len(queues)-1)
@@ -83,11 +85,10 @@ func (q *Queue) hold(ctx context.Context, h *Hold, op *limiter.Op, slot bool) (w
 	return c.waited, err
 }
 
-// grant gives a key to the Hold at the head of its queue, and its full time again if the store answered
-// others while it waited.
+// grant gives a key to the Hold at the head of its queue. It also renews the time of the Hold: see [HoldAll].
 func (q *Queue) grant(k *keyQueue) {
 	c := k.waiting[0]
-	if c.waited = k.othersAnswered(c); c.waited {
+	if c.waited = k.othersAnswered(c); c.waited && c.hold.renew {
 		opcontext.Renew(c.ctx)
 	}
 	k.waiting = k.waiting[1:]
@@ -99,13 +100,12 @@ func (q *Queue) grant(k *keyQueue) {
 	c.finish(nil)
 }
 
-// Begin is [Statement.Begin] for the statement of a Hold, which may wait for a row lock for lockWait. With
-// renew, an operation that waited while the store answered others gets its full time again: without it,
-// an operation that begins anew would never end.
-func (h *Hold) Begin(ctx context.Context, fresh, renew bool, lockWait time.Duration) error {
+// Begin is [Statement.Begin] for the statement of a Hold, which may wait for a row lock for lockWait. It also
+// renews the time of the Hold: see [HoldAll].
+func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) error {
 	h.unsent.Store(false)
 	h.counter().Add(-int64(len(h.ops)))
-	if h.Waited() && renew {
+	if h.Waited() && h.renew {
 		opcontext.Renew(ctx)
 	}
 	return opcontext.Begin(ctx, fresh, lockWait)

@@ -14,6 +14,7 @@ import (
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/batch"
 	"github.com/sqlimit/limiter/internal/opcontext"
+	"github.com/sqlimit/limiter/internal/testenv"
 )
 
 // hold waits for a key in a goroutine of its own.
@@ -150,7 +151,7 @@ func TestHold(t *testing.T) {
 		defer opcontext.Stop(limited)
 		var holds sync.WaitGroup
 		holds.Go(func() {
-			h, err := batch.HoldAll(limited, []*batch.Queue{q.Queue, q.Queue}, []limiter.Op{a, b})
+			h, err := batch.HoldAll(limited, []*batch.Queue{q.Queue, q.Queue}, []limiter.Op{a, b}, true)
 			if !errors.Is(err, limiter.ErrKeyBusy) {
 				t.Errorf("HoldAll = %v, want ErrKeyBusy", err)
 			}
@@ -165,6 +166,26 @@ func TestHold(t *testing.T) {
 		}
 		holds.Wait()
 		took(t, behind())
+	})
+	sub(t, "gets its full time again only with renew", func(t *testing.T, _ *sender, q *queue) {
+		holdAll := func(renew bool) func(context.Context) error {
+			return func(ctx context.Context) error {
+				h, err := batch.HoldAll(ctx, []*batch.Queue{q.Queue}, []limiter.Op{op}, renew)
+				h.End(err == nil, err)
+				return err
+			}
+		}
+		lock := func(ctx context.Context) error { return q.Lock(ctx, &op) }
+		for i, wait := range []func(context.Context) error{holdAll(true), holdAll(false), lock} {
+			first := ask(t.Context(), q, op)
+			limited, began := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout), time.Now()
+			testenv.Must(t, wait(limited))
+			took(t, first())
+			<-limited.Done()
+			if after := time.Since(began); after > timeout != (i == 0) {
+				t.Errorf("wait %d: its time ended after %v", i, after)
+			}
+		}
 	})
 }
 
@@ -240,7 +261,7 @@ func TestHeldKeysAreInNoStatement(t *testing.T) {
 			for i, k := range keys {
 				ops[i], queues[i] = take(fmt.Sprint(k), 1), q.Queue
 			}
-			h, err := batch.HoldAll(limited, queues, ops)
+			h, err := batch.HoldAll(limited, queues, ops, true)
 			defer func() { h.End(err == nil, err) }()
 			mu.Lock()
 			defer mu.Unlock()

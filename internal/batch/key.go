@@ -133,9 +133,11 @@ func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 }
 
 // renew gives a call that is about to be sent its full time again if the store answered others while it
-// waited, unless its key is slow. It reports false if the time is over: then it marks the call as left.
+// waited, unless its key is slow. The call of a [Queue.Lock] does not get it, because its operation
+// begins anew: see [HoldAll]. renew reports false if the time is over: then it marks the call as left.
 func (q *Queue) renew(c *Call, k *keyQueue) bool {
-	if k.slow || !k.othersAnswered(c) || c.retried && c.renewed {
+	c.waited = c.LocksOnly && k.othersAnswered(c)
+	if k.slow || c.LocksOnly || !k.othersAnswered(c) || c.retried && c.renewed {
 		return true
 	}
 	c.renewed = true

@@ -218,6 +218,22 @@ func TestSlowKeys(t *testing.T) {
 		}
 		q.Release(&op, true)
 	})
+	slowly(t, "are busy for a Lock that waited for others", func(t *testing.T, q *queue, s *sender, _ chan struct{}) {
+		op, wait, sent := take("x", 1), s.before, 0
+		s.before = func(ctx context.Context, groups []*batch.Group) error {
+			if sent++; sent == 1 {
+				return nil
+			}
+			return wait(ctx, groups)
+		}
+		first := ask(t.Context(), q, op)
+		limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+		defer opcontext.Stop(limited)
+		if err := q.Lock(limited, &op); !errors.Is(err, limiter.ErrKeyBusy) || !errors.Is(err, errRow) {
+			t.Errorf("Lock = %v, want ErrKeyBusy and a lock timeout", err)
+		}
+		took(t, first())
+	})
 	slowly(t, "are forgotten", func(t *testing.T, q *queue, _ *sender, _ chan struct{}) {
 		ask(t.Context(), q, take("x", 1))()
 		if n := q.Keys(); n != 1 {

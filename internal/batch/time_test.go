@@ -75,7 +75,7 @@ func TestTimeLimitWithoutAConnection(t *testing.T) {
 				return nil
 			}
 			if first := take("k", 1); c.hold {
-				h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, []limiter.Op{first})
+				h, err := batch.HoldAll(t.Context(), []*batch.Queue{q.Queue}, []limiter.Op{first}, true)
 				testenv.Must(t, err)
 				defer h.End(false, nil)
 			} else {
