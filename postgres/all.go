@@ -122,6 +122,9 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 			return err
 		}
 		busy = busy || waited || n > 0
+		if n > 0 && d.locked == d.first { // it was free: perhaps another session is adding the next row
+			d.locked = (d.first + 1) % len(d.ops)
+		}
 		began := time.Now()
 		err = d.queues[d.locked].Lock(ctx, &d.ops[d.locked])
 		switch {

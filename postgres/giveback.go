@@ -62,11 +62,7 @@ func (s *Store) releaseLocked(ctx context.Context, db DB, t *table, calls []*bat
 	if len(again) == 0 {
 		return nil
 	}
-	op := &calls[0].Op
-	found, err := s.lock(ctx, db, t, op)
-	if err == nil && !found {
-		err = s.awaitAdded(ctx, db, t, op)
-	}
+	err := s.awaitRow(ctx, db, t, &calls[0].Op)
 	if err == nil {
 		err = s.sendPipelined(ctx, db, again)
 	}
@@ -79,14 +75,21 @@ func (s *Store) releaseLocked(ctx context.Context, db DB, t *table, calls []*bat
 	return nil
 }
 
-// awaitAdded waits for a transaction that is adding op's row, which no statement sees before it is committed.
-// It adds an unused row, which waits for the other one, and rolls back.
-func (s *Store) awaitAdded(ctx context.Context, db DB, t *table, op *limiter.Op) error {
+// awaitRow waits until op's row can be locked. If there is none, it waits for a transaction that is adding one,
+// which no statement sees before it is committed. So awaitRow adds an unused row, which waits for the other
+// one, and rolls back.
+func (s *Store) awaitRow(ctx context.Context, db DB, t *table, op *limiter.Op) error {
+	found, err := s.lock(ctx, db, t, op)
+	if err != nil || found {
+		return err
+	}
 	tx, err := begin(ctx, db)
 	if err != nil {
 		return err
 	}
-	_, err = s.exec(ctx, tx, t.sql.add, s.bounded(ctx, []any{op.Name, []byte(op.Key), t.Numbers(op, 0).Limit})...)
+	n := s.numbers(t, op)
+	policy := []any{n.Period, n.Limit}[2-t.PolicyColumns:]
+	_, err = s.exec(ctx, tx, t.sql.add, s.bounded(ctx, append([]any{op.Name, []byte(op.Key)}, policy...))...)
 	return cmp.Or(err, tx.Rollback(ctx))
 }
 

@@ -255,6 +255,20 @@ func TestAllowAllBesideALock(t *testing.T) {
 				t.Errorf("%v, want ErrKeyBusy", err)
 			}
 		})
+		t.Run("of a row that is being added, waits for that row", func(t *testing.T) {
+			r := newTracer(false)
+			l := newLimiter(t, d.store(t, schema, r.in), slow(5), limiter.WithTimeout(overloadTimeout))
+			tx := storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema)
+			for _, keys := range [][]string{{"new"}, {"known", "newer"}} {
+				must(t, testenv.ErrorOf(allowAll(t, l, "known")))
+				do(t, tx, take(slow(5), keys[len(keys)-1], 1))
+				r.take()
+				_, err := allowAll(t, l, keys...)
+				if sent := r.take(); !limiter.StoreFailed(err) || len(sent) > 14 {
+					t.Errorf("%v: %v after %d statements: %v", keys, err, len(sent), sent)
+				}
+			}
+		})
 		d.wantNoDeadlocks(t, 0)
 	})
 }

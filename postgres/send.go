@@ -113,9 +113,9 @@ func (s *Store) byStatement(ctx context.Context, db DB, t *table, g *batch.Group
 	return false, nil
 }
 
-// lockOnly waits until the row of a group can be locked. The lock ends with the statement.
+// lockOnly waits until the row of a group can be locked, or added. The lock ends with the statement.
 func (s *Store) lockOnly(ctx context.Context, db DB, t *table, g *batch.Group) error {
-	if _, err := s.lock(ctx, db, t, g.Op()); err != nil {
+	if err := s.awaitRow(ctx, db, t, g.Op()); err != nil {
 		return err
 	}
 	decideAll(g.Calls, make([]limiter.State, len(g.Calls)))
