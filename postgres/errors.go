@@ -77,6 +77,9 @@ func (s *Store) classify(a access, err error) (class error, advice string) {
 	if errors.Is(class, limiter.ErrOutcomeUnknown) && (connecting || a == read) {
 		class = limiter.ErrNotApplied
 	}
+	if connecting && errors.Is(class, limiter.ErrInvalid) { // the data of no statement
+		class, advice = limiter.ErrMisconfigured, "; see the settings in the DSN"
+	}
 	if connecting && s.config != nil && s.config.ConnString() == "" {
 		advice += "; the DSN is empty: is DATABASE_URL set?"
 	}
@@ -228,8 +231,12 @@ func timedOut(err error) bool { return errors.Is(err, context.DeadlineExceeded) 
 // isOutage reports whether a failure means that no operation can succeed at the moment. It returns
 // false if the server answers: it rejected one statement because of others in flight, its time
 // limit, or a full disk. On Citus it also returns false if the coordinator passes on the failure of one
-// worker, because the others may work.
+// worker, because the others may work. A failure to connect is an outage, whatever the server answers.
 func (s *Store) isOutage(err error) bool {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return true
+	}
 	state := sqlState(err)
 	if s.citus && ofWorker(err) && !errors.Is(err, limiter.ErrMisconfigured) {
 		return false

@@ -62,6 +62,7 @@ func TestClassOfErrors(t *testing.T) {
 		}},
 		{limiter.ErrMisconfigured, limiter.ErrMisconfigured, []error{
 			state("42P01"), state("42703"), state("42501"), state("42601"), state("28P01"), state("28000"), state("3D000"), state("3F000"), state("0A000"),
+			errors.Join(state("22023"), &pgconn.ConnectError{}), // a setting in the DSN
 		}},
 	}
 	s := &Store{options: options{schema: "public"}}
@@ -101,6 +102,7 @@ func TestErrorsOnCitus(t *testing.T) {
 	}
 	for err, outage := range map[error]bool{ // a worker is not the store
 		state("08006"): false, state("XX000"): false, state("57P01"): false,
+		errors.Join(state("55000"), &pgconn.ConnectError{}): true, // a database that allows no connections
 		state("42P01"): true, io.EOF: true, &pgconn.ConnectError{}: true, &pgconn.PgError{Severity: "FATAL", Code: "57P01"}: true,
 	} {
 		if got := s.isOutage(s.interpretError(t.Context(), write, err)); got != outage {
