@@ -58,11 +58,11 @@ func (s *Store) exec(ctx context.Context, db DB, sql string, args ...any) (bool,
 func (s *Store) withRowLocked(ctx context.Context, db DB, t *table, op *limiter.Op, f func(tx DB) error) error {
 	tx, err := begin(ctx, db)
 	if err != nil {
-		return err
+		return s.readError(ctx, err)
 	}
 	return commit(ctx, tx, func(tx DB) error {
 		if _, err := s.lock(ctx, tx, t, op); err != nil {
-			return err
+			return s.readError(ctx, err)
 		}
 		return f(tx)
 	})

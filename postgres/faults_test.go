@@ -94,6 +94,13 @@ func TestTerminatedInMidStatement(t *testing.T) {
 					}
 				})
 			}
+			t.Run(fmt.Sprintf("%T: a take that first locks the row is not applied", policy), func(t *testing.T) {
+				err := d.terminated(t, "LOCK "+allTables(schema)+" IN EXCLUSIVE MODE", func() error {
+					_, err := postgres.RowLocked{Store: store}.Do(bounded(t), take(policy, secret, 1))
+					return err
+				})
+				wantError(t, err, limiter.ErrNotApplied)
+			})
 			// A block reads the row before it writes.
 			t.Run(fmt.Sprintf("%T: the read of a block is sent again", policy), func(t *testing.T) {
 				block := take(policy, secret, int64(time.Minute))

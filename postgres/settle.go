@@ -57,7 +57,7 @@ func (s *Store) settleLocked(ctx context.Context, db DB, t *table, calls []*batc
 		won := false
 		err := s.withRowLocked(ctx, db, t, &calls[0].Op, func(tx DB) (err error) {
 			if r, err = s.readRow(ctx, tx, t, &calls[0].Op); err != nil {
-				return err
+				return s.readError(ctx, err)
 			}
 			var next limiter.Row
 			next, states = applyAll(r, calls)
