@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/tables"
+	"github.com/sqlimit/limiter/internal/testenv"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -190,10 +192,15 @@ func TestCallersWhoLeaveCostNoConnection(t *testing.T) {
 // A look would convert the row to its policy, but need not.
 func TestLookAtALockedRow(t *testing.T) {
 	inSchema(t, func(t *testing.T, d *database, schema string) {
-		store := d.store(t, schema, nil)
+		store, strict := d.store(t, schema, nil), d.store(t, schema, isolated("serializable"))
 		do(t, store, take(limiter.PerHour(10), "k", 10))
+		tx := begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+		do(t, storeOn(t, tx, schema), take(slow(5), "other", 1))
+		answer := d.send(bounded(t), t, strict, take(slow(5), "other", 1)) // gets 40001
+		end(t, tx, true)
+		must(t, testenv.ErrorOf(answer()))
 		defer d.holdLock(t, "SELECT FROM "+schema+".limiter_token_buckets FOR UPDATE")()
-		for range 2 { // the second one is not refused because the first one waited
+		for _, store := range []*postgres.Store{store, store, strict} { // the second one is not refused because the first one waited
 			look := look(limiter.PerHour(100), "k")
 			look.Cost, look.Timeout = 1, time.Second
 			if _, err := store.Do(bounded(t), look); err != nil {

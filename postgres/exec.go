@@ -146,9 +146,9 @@ func (s *Store) readError(ctx context.Context, err error) error {
 	return s.interpretError(ctx, read, err)
 }
 
-// committed calls f in a READ COMMITTED transaction.
-func committed(ctx context.Context, conn *pgxpool.Conn, f func(DB) error) error {
-	tx, err := begin(ctx, conn)
+// committed calls f in a READ COMMITTED transaction, or in a savepoint of the one that db is in.
+func committed(ctx context.Context, db DB, f func(DB) error) error {
+	tx, err := begin(ctx, db)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,13 @@ func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call
 	}
 	next, states := applyAll(r, calls)
 	look := calls[0].Op.Kind == limiter.OpLook // it converts a row, if that is possible at once
-	won, err := s.swapIfChanged(ctx, db, t, calls, r.row, next)
+	won := false
+	swap := func(db DB) (err error) { won, err = s.swapIfChanged(ctx, db, t, calls, r.row, next); return err }
+	if look && s.boundsWaits && inTransaction(db) { // a failure must not end the transaction
+		err = committed(ctx, db, swap)
+	} else {
+		err = swap(db)
+	}
 	if err != nil && !(look && s.boundsWaits && isLocked(err)) {
 		return err
 	}
