@@ -89,7 +89,7 @@ func (q *Queue) hold(ctx context.Context, h *Hold, op *limiter.Op, slot bool) (w
 func (q *Queue) grant(k *keyQueue) {
 	c := k.waiting[0]
 	if c.waited = k.othersAnswered(c); c.waited && c.hold.renew {
-		opcontext.Renew(c.ctx)
+		opcontext.RenewUnsent(c.ctx)
 	}
 	k.waiting = k.waiting[1:]
 	if k.mixed {

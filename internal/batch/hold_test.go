@@ -186,6 +186,14 @@ func TestHold(t *testing.T) {
 				t.Errorf("wait %d: its time ended after %v", i, after)
 			}
 		}
+		first := ask(t.Context(), q, op)
+		dialing := &opcontext.Deadlines{Dialing: func() bool { return true }}
+		limited, began := dialing.WithTimeout(t.Context(), timeout), time.Now()
+		testenv.Must(t, holdAll(true)(limited))
+		took(t, first())
+		if <-limited.Done(); time.Since(began) < opcontext.DialTimeout {
+			t.Errorf("it waited %v for a connection, want %v", time.Since(began), opcontext.DialTimeout)
+		}
 	})
 }
 

@@ -125,7 +125,12 @@ func (c *Context) longestLockWait() time.Duration { return time.Until(c.due) / 5
 // when it sends an operation that waited while the store answered others. If the caller's deadline
 // leaves less than that, the caller ended the operation, and the store did not fail. Renew reports
 // false if ctx has ended, and does nothing then.
-func Renew(ctx context.Context) bool {
+func Renew(ctx context.Context) bool { return renew(ctx, true) }
+
+// RenewUnsent is Renew for an operation that does not have a connection yet, and may still wait for a dial.
+func RenewUnsent(ctx context.Context) bool { return renew(ctx, false) }
+
+func renew(ctx context.Context, connected bool) bool {
 	c, ok := ctx.(*Context)
 	if !ok {
 		return ctx.Err() == nil
@@ -135,7 +140,7 @@ func Renew(ctx context.Context) bool {
 	if c.checkCaller(); c.err != nil {
 		return false
 	}
-	c.connected = true
+	c.connected = c.connected || connected
 	if due := c.within(time.Now(), c.timeout); due.After(c.due) {
 		c.due = due // expire goes by it; to schedule it now would cost every call
 	}
