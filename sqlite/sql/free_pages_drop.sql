@@ -1,2 +1,2 @@
--- Frees the pages of the table that this transaction has made.
-DROP TABLE limiter_free_pages;
+-- Frees the pages of the table. The same transaction has made it; otherwise this statement is not sent.
+DROP TABLE IF EXISTS limiter_free_pages;
