@@ -97,8 +97,8 @@ const (
 	longLock = 100 * time.Millisecond
 )
 
-// tooLate reports whether ctx leaves no time to begin anew. The outcome of a statement that its time limit ends
-// would be unknown.
+// tooLate reports whether ctx leaves too little time for another try. If the time limit ended its statement, the
+// outcome would be unknown.
 func tooLate(ctx context.Context) bool {
 	left, ok := opcontext.LockWait(ctx)
 	return ok && left < leastTry
@@ -112,7 +112,7 @@ var errRowsBusy = fmt.Errorf("%w: %w: other processes kept locking the rows", li
 // the error is errRowsBusy.
 func (d *allDecision) doQueued(ctx context.Context) error {
 	d.first = 0
-	busy := false
+	busy, awaited := false, noneLocked
 	for n := range allTries {
 		if n > 0 && tooLate(ctx) {
 			break
@@ -122,10 +122,11 @@ func (d *allDecision) doQueued(ctx context.Context) error {
 			return err
 		}
 		busy = busy || waited || n > 0
-		if n > 0 && d.locked == d.first { // it was free: perhaps another session is adding the next row
-			d.locked = (d.first + 1) % len(d.ops)
+		if d.locked == awaited { // Lock found it free, so another session may be adding the next row
+			d.locked = (awaited + 1) % len(d.ops)
 		}
 		began := time.Now()
+		awaited = d.locked
 		err = d.queues[d.locked].Lock(ctx, &d.ops[d.locked])
 		switch {
 		case isLocked(err) && busy && time.Since(began) < longLock:
@@ -159,7 +160,9 @@ func (d *allDecision) try(ctx context.Context, renew bool) (waited bool, err err
 	}
 	if err == nil {
 		defer d.release(conn)
-		if err = errRowsBusy; renew || !tooLate(ctx) {
+		if !renew && tooLate(ctx) {
+			err = errRowsBusy
+		} else {
 			err = h.Begin(ctx, fresh(conn), lockWait)
 		}
 	}

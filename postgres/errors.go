@@ -77,7 +77,7 @@ func (s *Store) classify(a access, err error) (class error, advice string) {
 	if errors.Is(class, limiter.ErrOutcomeUnknown) && (connecting || a == read) {
 		class = limiter.ErrNotApplied
 	}
-	if connecting && errors.Is(class, limiter.ErrInvalid) { // the data of no statement
+	if connecting && errors.Is(class, limiter.ErrInvalid) { // no statement was sent
 		class, advice = limiter.ErrMisconfigured, "; see the settings in the DSN"
 	}
 	if connecting && s.config != nil && s.config.ConnString() == "" {
@@ -228,10 +228,9 @@ func isLocked(err error) bool { return sqlState(err) == lockNotAvailable }
 // timedOut reports whether a time limit ended a statement.
 func timedOut(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
-// isOutage reports whether a failure means that no operation can succeed at the moment. It returns
-// false if the server answers: it rejected one statement because of others in flight, its time
-// limit, or a full disk. On Citus it also returns false if the coordinator passes on the failure of one
-// worker, because the others may work. A failure to connect is an outage, whatever the server answers.
+// isOutage reports whether no operation can succeed at the moment. A failure to connect is an outage, whatever
+// the server answers. It is no outage if the server rejected one statement because of others in flight, its
+// time limit, or a full disk. On Citus, the failure of one worker is no outage, because the others may work.
 func (s *Store) isOutage(err error) bool {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {

@@ -88,7 +88,7 @@ func (s *Store) awaitRow(ctx context.Context, db DB, t *table, op *limiter.Op) e
 		return err
 	}
 	n := s.numbers(t, op)
-	policy := []any{n.Period, n.Limit}[2-t.PolicyColumns:]
+	policy := []any{n.Period, n.Limit}[2-t.PolicyColumns:] // a lease has no period
 	_, err = s.exec(ctx, tx, t.sql.add, s.bounded(ctx, append([]any{op.Name, []byte(op.Key)}, policy...))...)
 	return cmp.Or(err, tx.Rollback(ctx))
 }

@@ -257,7 +257,7 @@ func TestAllowAllBesideALock(t *testing.T) {
 		})
 		t.Run("of a row that is being added, waits for that row", func(t *testing.T) {
 			r := newTracer(false)
-			l := newLimiter(t, d.store(t, schema, r.in), slow(5), limiter.WithTimeout(overloadTimeout))
+			l := newLimiter(t, d.store(t, schema, r.in), slow(5), limiter.WithTimeout(2*overloadTimeout))
 			tx := storeOn(t, begin(t, connect(t, d.dsn), pgx.ReadCommitted), schema)
 			for _, keys := range [][]string{{"new"}, {"known", "newer"}} {
 				must(t, testenv.ErrorOf(allowAll(t, l, "known")))

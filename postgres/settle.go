@@ -31,7 +31,7 @@ func (s *Store) settle(ctx context.Context, db DB, t *table, calls []*batch.Call
 		return nil
 	}
 	next, states := applyAll(r, calls)
-	look := calls[0].Op.Kind == limiter.OpLook // it converts a row, if that is possible at once
+	look := calls[0].Op.Kind == limiter.OpLook // it converts or anchors a row, if that is possible at once
 	won := false
 	swap := func(db DB) (err error) { won, err = s.swapIfChanged(ctx, db, t, calls, r.row, next); return err }
 	if look && s.boundsWaits && inTransaction(db) { // a failure must not end the transaction

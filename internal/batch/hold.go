@@ -31,7 +31,8 @@ func (h *Hold) Waited() bool { return h.Last >= 0 }
 // HoldAll waits until no statement of the keys of ops is in flight, and for a slot in the line of
 // statements for single keys. Each op is of the queue with its index, and the ops are in the order of
 // [limiter.Op.Compare], so that no two Holds wait for each other. With renew, an operation that waited while
-// the store answered others gets its full time again. If it got that at each try, it would never end.
+// the store answered others gets its full time again. An operation that begins anew passes it the first time only,
+// because otherwise it might never end.
 //
 // The caller must call [Hold.End], also after an error. The error is [ErrRowLocked] if another session has
 // locked the row of the key Held; otherwise it is an error of [Queue.Enter].
@@ -85,7 +86,7 @@ func (q *Queue) hold(ctx context.Context, h *Hold, op *limiter.Op, slot bool) (w
 	return c.waited, err
 }
 
-// grant gives a key to the Hold at the head of its queue. It also renews the time of the Hold: see [HoldAll].
+// grant gives a key to the Hold at the head of its queue. It may renew the time of the Hold: see [HoldAll].
 func (q *Queue) grant(k *keyQueue) {
 	c := k.waiting[0]
 	if c.waited = k.othersAnswered(c); c.waited && c.hold.renew {
@@ -100,8 +101,8 @@ func (q *Queue) grant(k *keyQueue) {
 	c.finish(nil)
 }
 
-// Begin is [Statement.Begin] for the statement of a Hold, which may wait for a row lock for lockWait. It also
-// renews the time of the Hold: see [HoldAll].
+// Begin is [Statement.Begin] for the statement of a Hold, which may wait for a row lock for lockWait. It may
+// renew the time of the Hold: see [HoldAll].
 func (h *Hold) Begin(ctx context.Context, fresh bool, lockWait time.Duration) error {
 	h.unsent.Store(false)
 	h.counter().Add(-int64(len(h.ops)))

@@ -88,7 +88,7 @@ func (k *keyQueue) putBack(calls []*Call, merges func(*limiter.Op) bool) {
 // fillGroup moves waiting calls of a key to a group. These are a run of calls that give back, or all
 // calls of the first one's kind, policy and time. A Hold ends both, so that it gets the key in its
 // turn. Of a slow key, fillGroup moves the first call only, so that the others count as unsent if their
-// time ends. The caller has renewed the first call.
+// time ends. The caller has called renew for the first call.
 func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 	waiting, head := k.waiting, k.waiting[0]
 	first, locks := &head.Op, head.LocksOnly
@@ -132,12 +132,13 @@ func (q *Queue) fillGroup(k *keyQueue, g *Group) {
 	k.inFlight, g.key = true, k
 }
 
-// renew gives a call that is about to be sent its full time again if the store answered others while it
-// waited, unless its key is slow. The call of a [Queue.Lock] does not get it, because its operation
-// begins anew: see [HoldAll]. renew reports false if the time is over: then it marks the call as left.
+// renew prepares a call to be sent. If the store answered others while the call waited, the call gets its full
+// time again, unless its key is slow. The call of a [Queue.Lock] does not, because its operation begins anew: see
+// [HoldAll]. If its time is over, renew marks the call as left, and reports false.
 func (q *Queue) renew(c *Call, k *keyQueue) bool {
-	c.waited = c.LocksOnly && k.othersAnswered(c)
-	if k.slow || c.LocksOnly || !k.othersAnswered(c) || c.retried && c.renewed {
+	others := k.othersAnswered(c)
+	c.waited = c.LocksOnly && others
+	if !others || k.slow || c.LocksOnly || c.retried && c.renewed {
 		return true
 	}
 	c.renewed = true

@@ -190,7 +190,7 @@ type checked struct {
 
 func (c checked) Err() error { return c.err() }
 
-// The caller leaves when it is asked for the n-th time whether it has.
+// The context ends at the n-th call of its Err.
 func TestLeaveRightBeforeTheStatement(t *testing.T) {
 	in(t, func(t *testing.T, s *sender, q *queue) {
 		for i := range 400 {

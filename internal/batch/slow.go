@@ -84,11 +84,12 @@ func (q *Queue) lockTimedOut(k *keyQueue, st *Statement, err error) (again bool)
 
 // lockError returns the error of a call whose statement waited too long for its row. The context of a
 // leader's statement has no deadline. The call's own context may have one that a client has chosen. A Lock that
-// waited while the store answered others had too little time left, so the store is not at fault.
-func (c *Call) lockError(err error) error {
+// first waited while the store answered others may have had little time left for its row: then the store is not
+// at fault.
+func (c *Call) lockError(err error, rowWait time.Duration) error {
 	short := opcontext.ShortDeadline(c.ctx)
 	switch {
-	case short == nil && c.waited:
+	case short == nil && c.waited && rowWait < askAgain:
 		return fmt.Errorf("%w: %w", limiter.ErrKeyBusy, err)
 	case short == nil:
 		return err

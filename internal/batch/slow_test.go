@@ -218,22 +218,25 @@ func TestSlowKeys(t *testing.T) {
 		}
 		q.Release(&op, true)
 	})
-	slowly(t, "are busy for a Lock that waited for others", func(t *testing.T, q *queue, s *sender, _ chan struct{}) {
-		op, wait, sent := take("x", 1), s.before, 0
-		s.before = func(ctx context.Context, groups []*batch.Group) error {
-			if sent++; sent == 1 {
-				return nil
+	for busy, before := range map[bool]time.Duration{false: ms, true: 150 * ms} { // of the time limit
+		slowly(t, fmt.Sprintf("are busy for a Lock after %v behind others: %v", before, busy), func(t *testing.T, q *queue, s *sender, _ chan struct{}) {
+			op, wait, sent := take("x", 1), s.before, 0
+			s.before = func(ctx context.Context, groups []*batch.Group) error {
+				if sent++; sent == 1 {
+					<-time.After(before)
+					return nil
+				}
+				return wait(ctx, groups)
 			}
-			return wait(ctx, groups)
-		}
-		first := ask(t.Context(), q, op)
-		limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
-		defer opcontext.Stop(limited)
-		if err := q.Lock(limited, &op); !errors.Is(err, limiter.ErrKeyBusy) || !errors.Is(err, errRow) {
-			t.Errorf("Lock = %v, want ErrKeyBusy and a lock timeout", err)
-		}
-		took(t, first())
-	})
+			first := ask(t.Context(), q, op)
+			limited := new(opcontext.Deadlines).WithTimeout(t.Context(), timeout)
+			defer opcontext.Stop(limited)
+			if err := q.Lock(limited, &op); errors.Is(err, limiter.ErrKeyBusy) != busy || !errors.Is(err, errRow) {
+				t.Errorf("Lock = %v, want a lock timeout, and ErrKeyBusy %v", err, busy)
+			}
+			took(t, first())
+		})
+	}
 	slowly(t, "are forgotten", func(t *testing.T, q *queue, _ *sender, _ chan struct{}) {
 		ask(t.Context(), q, take("x", 1))()
 		if n := q.Keys(); n != 1 {
