@@ -68,7 +68,7 @@ func (a *app) overrideSet() *cobra.Command {
 			return usageError{errors.New("no policy is given; pass --capacity and --interval, --limit and --window, or --limit alone")}
 		}
 		if cmd.Flags().Changed("expires-in") {
-			o.ExpiresAt = time.Now().Add(expires + time.Second - 1).UTC().Truncate(time.Second)
+			o.ExpiresAt = time.Now().Add(expires).Add(time.Second - 1).UTC().Truncate(time.Second)
 			if expires <= 0 || o.ExpiresAt.Year() > lastYear {
 				return usageError{fmt.Errorf("--expires-in is %v; it must be above 0, and end before the year %d", expires, lastYear+1)}
 			}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"strings"
@@ -132,7 +133,12 @@ func configure(c *pgx.ConnConfig, url string) {
 	if !has(url, "default_query_exec_mode") {
 		c.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
-	c.RuntimeParams["TimeZone"], c.RuntimeParams["DateStyle"] = "UTC", "ISO, MDY" // as the server reports them, so that PgBouncer does not set them again
+	// PGTZ and a URL may spell the names in another way.
+	maps.DeleteFunc(c.RuntimeParams, func(name, _ string) bool {
+		return strings.EqualFold(name, "TimeZone") || strings.EqualFold(name, "DateStyle")
+	})
+	// The values are as the server reports them. Otherwise PgBouncer would set them again.
+	c.RuntimeParams["TimeZone"], c.RuntimeParams["DateStyle"] = "UTC", "ISO, MDY"
 	if c.RuntimeParams["application_name"] == "" {
 		c.RuntimeParams["application_name"] = "limiter"
 	}
@@ -179,8 +185,8 @@ func (db *DB) Close() {
 	}
 }
 
-// text returns a statement in which the name of the schema replaces each @. A key is read by hex(key),
-// because pgx does not read what bytea_output = escape writes.
+// text returns a statement in which the name of the schema replaces each @. A statement reads a key by hex(key),
+// because pgx cannot decode what bytea_output = escape writes.
 func (db *DB) text(statement string) string {
 	if db.Dialect == migrations.SQLite {
 		return strings.ReplaceAll(statement, "@", "")

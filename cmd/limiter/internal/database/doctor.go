@@ -62,7 +62,8 @@ func (db *DB) Doctor(ctx context.Context) ([]Finding, error) {
 	return db.doctorSQLite(ctx, &r)
 }
 
-// migrations checks that no migration is missing. Another tool may have made the tables, if they are complete.
+// migrations checks that no migration is missing. If the tables are complete but there is no version table,
+// another tool made them.
 func (r *report) migrations(ctx context.Context, db *DB, complete bool) {
 	list, err := migrations.Status(ctx, db.Dialect, db.SQL, db.Migrations()...)
 	switch {
@@ -79,12 +80,13 @@ func (r *report) migrations(ctx context.Context, db *DB, complete bool) {
 			applied++
 		}
 	}
-	recorded := 0
 	if complete && applied == 0 {
-		err = db.SQL.QueryRowContext(ctx, db.text("SELECT count(*) FROM @limiter_goose_version")).Scan(&recorded)
+		err = db.SQL.QueryRowContext(ctx, db.text("SELECT count(*) FROM @limiter_goose_version")).Scan(new(int))
 	}
 	switch {
-	case err != nil: // there is no such table
+	case err != nil && !isMissing(err):
+		r.failed("migrations", err)
+	case err != nil:
 		r.ok("migrations", "not recorded, because another tool made the tables")
 	case applied < len(list):
 		r.bad("migrations", "run limiter migrate up", "%d of %d applied", applied, len(list))

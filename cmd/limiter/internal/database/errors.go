@@ -82,6 +82,12 @@ func Line(err error) string {
 	return lines[0] + " " + strings.Join(lines[1:], "; ")
 }
 
+// isMissing reports whether a table is missing.
+func isMissing(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == "42P01" || strings.Contains(err.Error(), "no such table")
+}
+
 // isDenied reports whether the role lacks a privilege.
 func isDenied(err error) bool {
 	var server *pgconn.PgError
