@@ -24,8 +24,8 @@ type Result struct {
 	// [Limiter.Charge] it is the wait for a request of cost 1.
 	RetryAfter time.Duration
 	// ResetAfter is the time until nothing counts anymore: the bucket is full, the window is over, no slice
-	// counts, or the last lease has ended. After a change of policy it is true from the key's next grant
-	// on, because a refusal may leave the row under the old policy.
+	// counts, or the last lease has ended. After a change of policy it is exact from the key's next
+	// grant on, because a refusal may leave the row under the old policy.
 	ResetAfter time.Duration
 	// Taken is what was taken from the key: the cost of a request that passed, also if [FailOpen] let
 	// it pass, and of every [Limiter.Charge]. It is 0 for a refusal and a look.

@@ -56,8 +56,8 @@ type OpKind uint8
 const (
 	// OpTake takes Cost, or books it up to MaxWait ahead. If neither is possible, it is refused.
 	OpTake OpKind = iota + 1
-	// OpLook reads the state and takes nothing. It changes a row only if another policy wrote it, or if it
-	// has cost 0, is refused, and the clock was stepped back.
+	// OpLook reads the state and takes nothing. It changes a row only if another policy wrote
+	// the row, or if a look of cost 0 is refused and the clock was stepped back.
 	OpLook
 	// OpRefund gives Cost back. It gives nothing back while bookings are outstanding, or if the key
 	// is unused.

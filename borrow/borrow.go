@@ -128,7 +128,7 @@ func (s *Store) complete(sh *shard, e *entry, b *borrowing, state limiter.State,
 			}
 		case sent && err != nil && !errors.Is(err, errors.ErrUnsupported):
 			w.finish(limiter.State{}, err)
-		case sent && err == nil && short && state.Wait > 0 && w.op.Cost > h.tokens+1: // Wait is for a take of 1
+		case sent && err == nil && short && state.Wait > 0 && w.op.Cost > h.tokens+1: // Wait is that of a take of 1, so the store decides
 			w.send(e)
 		case sent && err == nil && short:
 			w.finish(h.found(), nil)

@@ -53,7 +53,7 @@ func watch(path string) *watchedFile {
 			path = abs
 		}
 	} else if dir, err := os.Getwd(); err == nil && !filepath.IsAbs(path) {
-		path = dir + "/" + path // filepath.Abs would remove ".." behind a symbolic link, which leads elsewhere
+		path = dir + "/" + path // filepath.Abs would not follow a link before ".."
 	}
 	return &watchedFile{path: path}
 }
