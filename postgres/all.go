@@ -54,8 +54,8 @@ func (s *Store) newAll(ops []limiter.Op) (*allDecision, error) {
 		calendar = calendar || t.calendar
 	}
 	for i, t := range d.tables { // a statement has one UPDATE for each table
-		if calendar && t.Kind == s.calendars.Kind {
-			d.tables[i] = s.calendars
+		if calendar && t.Kind == s.calendars().Kind {
+			d.tables[i] = s.calendars()
 		}
 	}
 	return d, nil

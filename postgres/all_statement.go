@@ -11,7 +11,7 @@ import (
 
 // allText renders the statement of a decision over rows of these tables, which come in the order of
 // their kinds. It locks the rows in the given order: see sql/all.sql.
-func (o *options) allText(tables []*table, order []int) string {
+func (r rendering) allText(tables []*table, order []int) string {
 	before, rank := make([]int, len(order)), make([]int, len(order))
 	last := 0
 	for i, n := range order {
@@ -23,25 +23,25 @@ func (o *options) allText(tables []*table, order []int) string {
 		t := tables[n]
 		rows := map[string][]string{}
 		for ; n < len(tables) && tables[n] == t; n++ {
-			skip := o.skipLocked()
+			skip := r.skipLocked()
 			if before[n] == 0 {
 				skip = ""
 			}
 			row := ofRow(n+1, before[n], skip, parameters)
 			parameters += t.parameters()
 			for _, name := range []string{"seen", "fits", "room", "row"} {
-				lists[name] = append(lists[name], row.Replace(t.all[name]))
+				lists[name] = append(lists[name], row.Replace(t.sql.all[name]))
 			}
 			for _, name := range []string{"held", "found"} { // WITH names only what comes before
-				lists[name][rank[n]] = row.Replace(t.all[name])
+				lists[name][rank[n]] = row.Replace(t.sql.all[name])
 			}
 			for _, name := range []string{"new", "cost"} {
-				rows[name] = append(rows[name], row.Replace(t.all[name]))
+				rows[name] = append(rows[name], row.Replace(t.sql.all[name]))
 			}
 		}
 		ofTable := strings.NewReplacer("/* new */", strings.Join(rows["new"], ", "), "/* cost */", strings.Join(rows["cost"], ", "), "{after}", after)
 		for _, name := range []string{"added", "taken"} {
-			lists[name] = append(lists[name], ofTable.Replace(t.all[name]))
+			lists[name] = append(lists[name], ofTable.Replace(t.sql.all[name]))
 		}
 		after = "added_" + t.Prefix + "s"
 	}
@@ -49,7 +49,7 @@ func (o *options) allText(tables []*table, order []int) string {
 	for _, name := range []string{"seen", "fits", "added", "held", "found", "taken", "row"} {
 		pairs = append(pairs, "/* "+name+" */", strings.Join(lists[name], ", "))
 	}
-	return o.text("all", pairs...)
+	return r.text("all", pairs...)
 }
 
 // rowParameters are the parameters of a row. firstParameter is how many come before those of the rows.
@@ -77,7 +77,7 @@ func ofRow(n, before int, skip string, parameters int) *strings.Replacer {
 
 // sections returns the rendered sections of a file, nil if there is no such file. Those for a calendar decide
 // for each row which of the branches it needs.
-func (o *options) sections(file string, calendar bool) map[string]string {
+func (r rendering) sections(file string, calendar bool) map[string]string {
 	var sections map[string]string
 	for _, section := range strings.Split(readFile(file), "-- section: ")[1:] {
 		if sections == nil {
@@ -91,7 +91,7 @@ func (o *options) sections(file string, calendar bool) map[string]string {
 			}
 			text = eitherBranch(text, start)
 		}
-		sections[name] = o.render(oneBranch(text, calendar))
+		sections[name] = r.render(oneBranch(text, calendar))
 	}
 	return sections
 }
@@ -99,6 +99,7 @@ func (o *options) sections(file string, calendar bool) map[string]string {
 // allKey identifies the statement of a decision over several limits: the kinds of its rows, and which
 // one it locks first.
 type allKey struct {
+	rendering
 	kinds    [limiter.MaxClaims]limiter.PolicyKind
 	calendar bool
 	first    int
@@ -107,9 +108,9 @@ type allKey struct {
 // allStatement returns the statement for takes from these tables, which it renders once. It reports
 // false if [allDecision.settle] must decide: on Citus, and if a kind has no such statement.
 func (s *Store) allStatement(tables []*table, first int) (string, bool) {
-	key := allKey{first: first}
+	key := allKey{rendering: s.rendering, first: first}
 	for i, t := range tables {
-		if s.citus || t.all == nil {
+		if s.citus || t.sql.all == nil {
 			return "", false
 		}
 		key.kinds[i] = t.Kind
@@ -118,8 +119,10 @@ func (s *Store) allStatement(tables []*table, first int) (string, bool) {
 	if text, ok := s.allTexts.Load(key); ok {
 		return text.(string), true
 	}
-	text, _ := s.allTexts.LoadOrStore(key, s.allText(tables, lockOrder(len(tables), first)))
-	return text.(string), true
+	text := once(key, func() string { return s.allText(tables, lockOrder(len(tables), first)) })
+	text = s.inSchema(text)
+	s.allTexts.Store(key, text)
+	return text, true
 }
 
 // lockOrder returns the order in which n rows are locked.

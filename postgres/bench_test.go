@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/postgres"
 	"github.com/sqlimit/limiter/storetest"
@@ -23,4 +25,14 @@ func BenchmarkStore(b *testing.B) {
 			storetest.Bench(b, func(b *testing.B) limiter.Store { return storeOn(b, pool(b, dsn, few(16)), d.schema(b), opts...) })
 		})
 	}
+	b.Run("transaction", func(b *testing.B) {
+		p, schema := pool(b, dsn, few(1)), d.schema(b)
+		l := newLimiter(b, storeOn(b, p, schema), long(1<<40))
+		for b.Loop() {
+			must(b, pgx.BeginFunc(b.Context(), p, func(tx pgx.Tx) error {
+				_, err := l.On(storeOn(b, tx, schema)).Allow(b.Context(), "k")
+				return err
+			}))
+		}
+	})
 }

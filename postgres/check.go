@@ -41,7 +41,7 @@ func (s *Store) check(ctx context.Context) error {
 		return nil // made without goose, or not ours to read; all columns are there
 	}
 	var version int64
-	if err := s.queryRow(ctx, read, s.text("version"), nil, &version); err != nil {
+	if err := s.queryRow(ctx, read, s.inSchema(s.text("version")), nil, &version); err != nil {
 		return err
 	}
 	if version < schemaVersion {

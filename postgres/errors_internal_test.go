@@ -91,7 +91,7 @@ func TestClassOfErrors(t *testing.T) {
 
 func TestErrorsOnCitus(t *testing.T) {
 	t.Parallel()
-	s := &Store{options: options{schema: "public", citus: true}}
+	s := &Store{options: options{schema: "public", rendering: rendering{citus: true}}}
 	for _, code := range []string{"XX000", "57014"} { // of a COMMIT of a worker that was lost, maybe
 		if err := s.interpretError(t.Context(), write, state(code)); !errors.Is(err, limiter.ErrOutcomeUnknown) {
 			t.Errorf("%s: %v", code, err)

@@ -19,41 +19,42 @@ import (
 // Statements returns the rendered statements of a store by their names, so that
 // tests can prepare and explain them.
 func Statements(schema string, asyncCommit bool) map[string]string {
-	return statements(&options{schema: schema, asyncCommit: asyncCommit, boundsWaits: true})
+	return statements(&options{schema: schema, rendering: rendering{asyncCommit: asyncCommit, boundsWaits: true}})
 }
 
 // CitusStatements is Statements of a store with WithCitus.
 func CitusStatements(schema string) map[string]string {
-	o := &options{schema: schema, citus: true}
+	o := &options{schema: schema, rendering: rendering{citus: true}}
 	texts := statements(o)
 	texts["distributed"] = o.text("distributed_citus")
 	return texts
 }
 
 func statements(o *options) map[string]string {
-	texts := map[string]string{"check": o.checkText(), "version": o.text("version"), "overrides": o.text("overrides")}
+	texts := map[string]string{"check": o.checkText(), "version": o.inSchema(o.text("version")), "overrides": o.inSchema(o.text("overrides"))}
+	all := func(tables []*table, order []int) string { return o.inSchema(o.allText(tables, order)) }
 	var both, most []*table
 	for _, d := range tables.All {
-		v := reflect.ValueOf(o.statements(d, false))
+		t := &table{Table: d, sql: o.onTable(d, false)}
+		v := reflect.ValueOf(t.sql)
 		for i := range v.NumField() {
-			if name := v.Type().Field(i).Name; v.Field(i).Len() > 0 {
+			if name := v.Type().Field(i).Name; v.Field(i).Len() > 0 && v.Field(i).Kind() == reflect.String {
 				texts[d.Prefix+strings.ToUpper(name[:1])+name[1:]] = v.Field(i).String()
 			}
 		}
-		if t := (&table{Table: d, all: o.sections("all_"+d.Prefix, false)}); t.all != nil && !o.citus {
-			texts["all"+strings.ToUpper(d.Prefix[:1])+d.Prefix[1:]] = o.allText([]*table{t}, []int{0})
+		if t.sql.all != nil && !o.citus {
+			texts["all"+strings.ToUpper(d.Prefix[:1])+d.Prefix[1:]] = all([]*table{t}, []int{0})
 			both, most = append(both, t, t), append(most, t, t, t, t)
 		}
 	}
 	windows := tables.All[limiter.KindWindow-1]
-	own := o.statements(windows, true)
-	texts["calendarTake"] = own.take
+	t := &table{Table: windows, sql: o.onTable(windows, true), calendar: true}
+	texts["calendarTake"] = t.sql.take
 	if !o.citus {
-		texts["calendarTakes"], texts["calendarCount"] = own.takes, own.count
-		t := &table{Table: windows, all: o.sections("all_"+windows.Prefix, true), calendar: true}
-		texts["allCalendar"] = o.allText([]*table{t, t}, []int{0, 1})
-		texts["allBoth"] = o.allText(both, lockOrder(len(both), 0))
-		texts["allMost"] = o.allText(most, lockOrder(len(most), 0))
+		texts["calendarTakes"], texts["calendarCount"] = t.sql.takes, t.sql.count
+		texts["allCalendar"] = all([]*table{t, t}, []int{0, 1})
+		texts["allBoth"] = all(both, lockOrder(len(both), 0))
+		texts["allMost"] = all(most, lockOrder(len(most), 0))
 	}
 	return texts
 }

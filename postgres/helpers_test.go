@@ -99,15 +99,11 @@ func opened(t testing.TB, dsn string, opts ...postgres.Option) *postgres.Store {
 	t.Helper()
 	store, err := postgres.Open(dsn, opts...)
 	must(t, err)
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
+	t.Cleanup(func() { must(t, store.Close()) })
 	return store
 }
 
-func newLimiter(t *testing.T, store limiter.Store, policy limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
+func newLimiter(t testing.TB, store limiter.Store, policy limiter.Policy, opts ...limiter.Option) *limiter.Limiter {
 	t.Helper()
 	// What is decided is tested, not how fast a busy machine lets it; options may say otherwise.
 	l, err := limiter.New(store, "test", policy, append([]limiter.Option{limiter.WithTimeout(testTimeout)}, opts...)...)

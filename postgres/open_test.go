@@ -14,8 +14,6 @@ import (
 
 	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/dbtest"
-	"github.com/sqlimit/limiter/internal/testenv"
-	"github.com/sqlimit/limiter/migrations"
 	"github.com/sqlimit/limiter/postgres"
 )
 
@@ -213,29 +211,6 @@ func TestCheck(t *testing.T) {
 				}
 			}
 		}
-	})
-}
-
-// A migration that the store needs must raise SchemaVersion. Otherwise an operation fails here.
-func TestStoreNeedsTheVersionOfCheck(t *testing.T) {
-	onPostgres(t, func(t *testing.T, d *database) {
-		schema := fmt.Sprintf("s%d", schemas.Add(1))
-		d.exec(t, "CREATE SCHEMA "+schema)
-		entries, err := migrations.FS.ReadDir("postgres")
-		must(t, err)
-		for _, e := range entries[:postgres.SchemaVersion] { // in order of their names
-			text, err := migrations.FS.ReadFile("postgres/" + e.Name())
-			must(t, err)
-			up, _, _ := strings.Cut(string(text), "-- +goose Down")
-			d.exec(t, strings.ReplaceAll(up, "/* schema */", schema+"."))
-		}
-		store := d.store(t, schema, nil)
-		must(t, store.Check(t.Context()))
-		for _, op := range all("k") {
-			do(t, store, op)
-		}
-		must(t, testenv.ErrorOf(store.Sweep(t.Context(), 1)))
-		must(t, testenv.ErrorOf(store.Overrides(t.Context(), "test", 1)))
 	})
 }
 

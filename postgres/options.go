@@ -13,12 +13,9 @@ import (
 type Option func(*options) error
 
 type options struct {
-	schema      string
-	mode        *pgx.QueryExecMode // nil: the connection's own
-	asyncCommit bool
-	citus       bool
-
-	boundsWaits bool // the store ends the lock waits of its statements itself
+	schema string
+	mode   *pgx.QueryExecMode // nil: the connection's own
+	rendering
 }
 
 // WithSchema sets the schema of the tables. The name must match ^[a-z_][a-z0-9_]{0,47}$. The

@@ -34,7 +34,7 @@ func (s *Store) Overrides(ctx context.Context, name string, limit int) ([]limite
 }
 
 func (s *Store) readOverrides(ctx context.Context, db DB, name string, limit int) ([]limiter.Override, error) {
-	rows, err := db.Query(ctx, s.text("overrides"), s.args([]any{name, int64(limit)})...)
+	rows, err := db.Query(ctx, s.inSchema(s.text("overrides")), s.args([]any{name, int64(limit)})...)
 	if err != nil {
 		return nil, err
 	}

@@ -50,8 +50,8 @@ type Store struct {
 
 	rooms *rooms // with WithCitus
 
-	tables    []*table         // in the order of their kinds
-	calendars *table           // the one of fixed windows, with the statements of calendars
+	tables    []func() *table  // in the order of their kinds, each opened at its first use
+	calendars func() *table    // the one of fixed windows, with the statements of calendars
 	allTexts  sync.Map         // statements of decisions over several limits, by allKey
 	clock     func() time.Time // of tests, instead of time.Now: see [Store.numbers]
 
@@ -109,7 +109,7 @@ func Open(dsn string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// configure applies the options and renders the statements.
+// configure applies the options.
 func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	s.schema, s.retries.counted = pgschema.Default, &s.counters.Retries
 	for _, opt := range opts {
@@ -142,9 +142,9 @@ func (s *Store) configure(conn *pgx.ConnConfig, opts []Option) error {
 	}
 	s.slots = batch.NewSlots(max(1, int(s.maxConns())/2))
 	for _, t := range tables.All {
-		s.tables = append(s.tables, s.open(t, false))
+		s.tables = append(s.tables, sync.OnceValue(func() *table { return s.open(t, false) }))
 		if t.IsCalendar != nil {
-			s.calendars = s.open(t, true)
+			s.calendars = sync.OnceValue(func() *table { return s.open(t, true) })
 		}
 	}
 	return nil

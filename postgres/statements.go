@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/sqlimit/limiter"
 	"github.com/sqlimit/limiter/internal/pgschema"
 	"github.com/sqlimit/limiter/internal/tables"
 )
@@ -27,11 +29,61 @@ type tableStatements struct {
 	add                                    string // of a release, and of a decision over several limits
 	clock                                  string // of a decision over several limits
 	sample, before, page, remove           string // on Citus, instead of takes, count and sweep
+
+	all map[string]string // sections of the statement for several rows; nil if the kind has none
+}
+
+// rendering is what texts depend on, besides the name of the schema.
+type rendering struct {
+	asyncCommit bool
+	citus       bool
+	boundsWaits bool // the Store ends the lock waits of its statements itself
+}
+
+// tableKey identifies the statements on a table.
+type tableKey struct {
+	rendering
+	kind     limiter.PolicyKind
+	calendar bool
+}
+
+// rendered has the texts that all Stores of the process share, by [tableKey] and [allKey]. To render them
+// takes longer than a decision, and a Store may be made for each transaction.
+var rendered sync.Map
+
+// once returns what render has returned for key, in this process.
+func once[T any](key any, render func() T) T {
+	text, ok := rendered.Load(key)
+	if !ok {
+		text, _ = rendered.LoadOrStore(key, render())
+	}
+	return text.(T)
+}
+
+// schemaMark stands for the schema in texts that are shared.
+const schemaMark = "{schema}"
+
+// inSchema fills in the schema.
+func (o *options) inSchema(text string) string {
+	return strings.ReplaceAll(text, schemaMark, pgschema.Quote(o.schema))
+}
+
+// onTable returns the Store's statements on t.
+func (o *options) onTable(t *tables.Table, calendar bool) tableStatements {
+	sql := once(tableKey{o.rendering, t.Kind, calendar}, func() tableStatements { return o.statements(t, calendar) })
+	for _, text := range []*string{
+		&sql.take, &sql.takes, &sql.count, &sql.refund, &sql.cancel, &sql.release,
+		&sql.read, &sql.insert, &sql.swap, &sql.lock, &sql.reset, &sql.sweep,
+		&sql.skip, &sql.add, &sql.clock, &sql.sample, &sql.before, &sql.page, &sql.remove,
+	} {
+		*text = o.inSchema(*text)
+	}
+	return sql
 }
 
 // statements returns the statements on t, of a calendar or of the other policies. Those that the kind has no
 // file for are empty.
-func (o *options) statements(t *tables.Table, calendar bool) tableStatements {
+func (r rendering) statements(t *tables.Table, calendar bool) tableStatements {
 	n := len(t.Columns)
 	state, policy := t.Columns[:n-t.PolicyColumns], t.Columns[n-t.PolicyColumns:]
 	zero := func(column string) string {
@@ -48,7 +100,7 @@ func (o *options) statements(t *tables.Table, calendar bool) tableStatements {
 		return column + " = " + parameter
 	}
 	both := []string{
-		"/* table */", o.nameOf(t),
+		"/* table */", schemaMark + "." + t.Name,
 		"/* columns */", strings.Join(t.Columns, ", "),
 		"/* columns or 0 */", each(t.Columns, ", ", func(_ int, c string) string { return "coalesce(b." + c + ", " + zero(c) + ")" }),
 		"/* state = 0 */", each(state, ", ", func(_ int, c string) string { return c + " = " + zero(c) }),
@@ -58,17 +110,18 @@ func (o *options) statements(t *tables.Table, calendar bool) tableStatements {
 		"/* unchanged */", each(t.Columns, " AND ", func(i int, c string) string { return unchanged(c, parameter(t, c, 3+n+i)) }),
 		"/* end */", t.Render(t.End, false),
 	}
-	shared := func(file string) string { return o.text(file, both...) }
-	own := func(file string) string { return o.render(oneBranch(readFile(t.Prefix+"_"+file), calendar)) }
+	shared := func(file string) string { return r.text(file, both...) }
+	own := func(file string) string { return r.render(oneBranch(readFile(t.Prefix+"_"+file), calendar)) }
 	texts := tableStatements{
 		refund: own("refund"), cancel: own("cancel"), release: own("release"),
-		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: o.text("lock", append([]string{"/* skip */", ""}, both...)...),
-		add: shared("add"), reset: shared("reset"), clock: o.text("clock"),
+		read: shared("read"), insert: shared("insert"), swap: shared("swap"), lock: r.text("lock", append([]string{"/* skip */", ""}, both...)...),
+		add: shared("add"), reset: shared("reset"), clock: r.text("clock"),
+		all: r.sections("all_"+t.Prefix, calendar),
 	}
 	if texts.release == "" { // leases are no claims of AllowAll
-		texts.skip = o.text("lock", append([]string{"/* skip */", o.skipLocked()}, both...)...)
+		texts.skip = r.text("lock", append([]string{"/* skip */", r.skipLocked()}, both...)...)
 	}
-	if o.citus {
+	if r.citus {
 		texts.refund, texts.cancel = withoutClock(texts.refund), withoutClock(texts.cancel)
 		texts.take, texts.read = own("take_citus"), shared("read_citus")
 		texts.lock = shared("lock_citus")
@@ -94,7 +147,7 @@ func (o *options) checkText() string {
 	for i, t := range tables.All {
 		every[i] = fmt.Sprintf("NOT EXISTS (SELECT limiter, key, %s, granted FROM %s WHERE false)", strings.Join(t.Columns, ", "), every[i])
 	}
-	return o.text("check", "/* every table */", strings.Join(every, "\nAND "))
+	return o.inSchema(o.text("check", "/* every table */", strings.Join(every, "\nAND ")))
 }
 
 // clock matches the CTE that reads the clock, unless the operation has its own time.
@@ -135,9 +188,9 @@ func eitherBranch(text, start string) string {
 // comments matches the comments at the head of the files.
 var comments = regexp.MustCompile(`(?m)^\s*--.*\n`)
 
-// text renders a file: see [options.render].
-func (o *options) text(file string, pairs ...string) string {
-	return o.render(readFile(file), pairs...)
+// text renders a file: see [rendering.render].
+func (r rendering) text(file string, pairs ...string) string {
+	return r.render(readFile(file), pairs...)
 }
 
 // readFile returns a file of directory sql. It returns "" if there is none: a kind has few files that it
@@ -157,8 +210,8 @@ var (
 // boundLockWait makes a statement set its own lock_timeout from one more parameter. NULL leaves the
 // session's. The server evaluates the marked word, and with it the setting, before the statement locks
 // anything.
-func (o *options) boundLockWait(text string) string {
-	if !o.boundsWaits {
+func (r rendering) boundLockWait(text string) string {
+	if !r.boundsWaits {
 		return strings.ReplaceAll(text, "/* lock_timeout */", "")
 	}
 	last := 0
@@ -172,8 +225,8 @@ func (o *options) boundLockWait(text string) string {
 
 // skipLocked returns the end of a FOR UPDATE that must not wait for a locked row. It is empty on Citus
 // and in the caller's transaction, where the statement waits.
-func (o *options) skipLocked() string {
-	if !o.boundsWaits {
+func (r rendering) skipLocked() string {
+	if !r.boundsWaits {
 		return ""
 	}
 	return " SKIP LOCKED"
@@ -182,15 +235,15 @@ func (o *options) skipLocked() string {
 // withoutFlush makes the statement's own transaction not wait until its commit is on disk.
 const withoutFlush = " FROM pg_catalog.set_config('synchronous_commit', 'off', true)"
 
-// render replaces pairs, the schema and the way to commit in a text, and removes comments.
-func (o *options) render(text string, pairs ...string) string {
+// render replaces pairs and the way to commit in a text, and removes comments. The schema is [schemaMark].
+func (r rendering) render(text string, pairs ...string) string {
 	commit := ""
-	if o.asyncCommit {
+	if r.asyncCommit {
 		commit = withoutFlush
 	}
-	fill := strings.NewReplacer(append(pairs, "/* schema */", pgschema.Quote(o.schema)+".",
+	fill := strings.NewReplacer(append(pairs, "/* schema */", schemaMark+".",
 		"/* commit */", commit)...)
-	return o.boundLockWait(strings.TrimSpace(fill.Replace(comments.ReplaceAllString(text, ""))))
+	return r.boundLockWait(strings.TrimSpace(fill.Replace(comments.ReplaceAllString(text, ""))))
 }
 
 // each returns a list with one element for each column.

@@ -31,7 +31,7 @@ import (
 func (s *Store) Sweep(ctx context.Context, limit int64) (removed int64, err error) {
 	var swept []sweep.Table
 	for _, t := range s.tables {
-		swept = append(swept, s.sweepTable(t))
+		swept = append(swept, s.sweepTable(t()))
 	}
 	removed, err = s.sweeper.Sweep(ctx, limit, swept...)
 	if err != nil {

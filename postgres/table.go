@@ -15,19 +15,17 @@ import (
 type table struct {
 	*tables.Table
 	kind
-	calendar bool              // its statements are those of a calendar
-	pages    atomic.Int64      // that the next statement of a sweep covers
-	sql      tableStatements   // rendered for a Store
-	units    bool              // a statement can grant several equal takes of a key
-	all      map[string]string // sections of the statement for several rows; nil if the kind has none
-	queue    *batch.Queue      // nil if the Store does not run on a pool
+	calendar bool         // its statements are those of a calendar
+	pages    atomic.Int64 // that the next statement of a sweep covers
+	sql      tableStatements
+	units    bool         // a statement can grant several equal takes of a key
+	queue    *batch.Queue // nil if the Store does not run on a pool
 }
 
 // open returns the table that description describes, with its statements and, if the Store runs on a pool,
 // its queue. The statements are those of a calendar, or of the other policies.
 func (s *Store) open(description *tables.Table, calendar bool) *table {
-	t := &table{Table: description, kind: kinds[description.Kind], calendar: calendar}
-	t.sql, t.all = s.statements(description, calendar), s.sections("all_"+description.Prefix, calendar)
+	t := &table{Table: description, kind: kinds[description.Kind], calendar: calendar, sql: s.onTable(description, calendar)}
 	t.units = t.Add != nil && (s.citus || t.sql.takes != "" || t.takesUnits)
 	t.pages.Store(firstRange)
 	if s.db == nil {
@@ -57,11 +55,11 @@ func hasUnits(op *limiter.Op) bool {
 // tableOf returns the table of a policy's kind. Calendars share the rows of fixed windows, but not the
 // statements.
 func (s *Store) tableOf(policy limiter.Policy) *table {
-	t := s.tables[limiter.KindOf(policy)-1]
-	if t.IsCalendar != nil && t.IsCalendar(policy) {
-		return s.calendars
+	i := limiter.KindOf(policy) - 1
+	if isCalendar := tables.All[i].IsCalendar; isCalendar != nil && isCalendar(policy) {
+		return s.calendars()
 	}
-	return t
+	return s.tables[i]()
 }
 
 // numbers returns what a statement says of op. It reads the process's clock for the period of a calendar. The

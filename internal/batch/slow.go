@@ -127,16 +127,20 @@ func (q *Queue) clearSlow(k *keyQueue) {
 // Slots limits how many statements of a store may wait long for a row lock. It is safe for
 // concurrent use.
 type Slots struct {
-	mu      sync.Mutex
-	free    int
-	wanted  bool // a queue found no free slot
-	waiting []*Queue
+	mu     sync.Mutex
+	free   int
+	wanted bool // a queue found no free slot
+	queues []*Queue
 }
 
 // NewSlots returns n Slots.
 func NewSlots(n int) *Slots { return &Slots{free: n} }
 
-func (s *Slots) add(q *Queue) { s.waiting = append(s.waiting, q) }
+func (s *Slots) add(q *Queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queues = append(s.queues, q)
+}
 
 func (s *Slots) acquire() bool {
 	s.mu.Lock()
@@ -163,9 +167,12 @@ func (s *Slots) release() {
 
 // start leads the slow lines of the queues, from a random one on.
 func (s *Slots) start() {
-	first := rand.IntN(len(s.waiting))
-	for i := range s.waiting {
-		q := s.waiting[(first+i)%len(s.waiting)]
+	s.mu.Lock()
+	queues := s.queues
+	s.mu.Unlock()
+	first := rand.IntN(len(queues))
+	for i := range queues {
+		q := queues[(first+i)%len(queues)]
 		q.mu.Lock()
 		for range len(q.slow.keys) {
 			if q.first(&q.slow) == nil || !q.takeSlot(&q.slow) {
