@@ -166,7 +166,7 @@ func (o *bucketOracle) look(p limiter.TokenBucket, cost, now int64) *big.Rat {
 }
 
 func (o *bucketOracle) refund(n, now int64) bool {
-	if !o.used || o.level(now).Sign() < 0 || o.level(now).Cmp(rat(o.policy.Capacity)) >= 0 {
+	if !o.used || o.level(max(now, o.at)).Sign() < 0 || o.level(now).Cmp(rat(o.policy.Capacity)) >= 0 {
 		return false
 	}
 	o.tokens = new(big.Rat).Add(o.tokens, rat(min(n, o.policy.Capacity)))

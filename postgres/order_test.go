@@ -88,6 +88,39 @@ func TestReleaseMeetsItsAcquire(t *testing.T) {
 	})
 }
 
+// A statement reads its clock before it waits for its row. What others take in that time is later.
+func TestOthersTakeWhileOneWaits(t *testing.T) {
+	inSchema(t, func(t *testing.T, d *database, schema string) {
+		longest := limiter.InFlight{Limit: 1, Hold: limiter.MaxHold}
+		for name, c := range map[string]struct {
+			policy limiter.Policy
+			before int64 // taken
+			waits  limiter.OpKind
+			later  time.Duration // the clock of what others take
+			took   bool
+		}{
+			"a refund":   {slow(5), 5, limiter.OpRefund, time.Hour, true},
+			"an acquire": {longest, 0, limiter.OpAcquire, limiter.ClockTolerance + 150*time.Millisecond, false},
+		} {
+			store, tx := d.store(t, schema, few(1)), begin(t, connect(t, d.dsn), pgx.ReadCommitted)
+			if c.before > 0 {
+				do(t, store, take(c.policy, name, c.before))
+			}
+			now, op := time.Now(), take(c.policy, name, 1)
+			op.At = now.Add(c.later).UnixNano()
+			do(t, storeOn(t, tx, schema), op)
+			op = take(c.policy, name, 2)
+			op.Kind = c.waits
+			answer := d.send(bounded(t), t, store, op)
+			<-time.After(time.Until(now.Add(300 * time.Millisecond))) // the clock of the database is real
+			end(t, tx, true)
+			if s, err := answer(); err != nil || s.Took != c.took {
+				t.Errorf("%s took %t, want %t: %v", name, s.Took, c.took, err)
+			}
+		}
+	})
+}
+
 func TestWindowEdgePassesMeanwhile(t *testing.T) {
 	const hour = int64(time.Hour)
 	const late, early = edge - int64(time.Millisecond), edge + int64(time.Millisecond)

@@ -117,12 +117,12 @@ func plain(rows Rows, op *limiter.Op, row, taken limiter.Row) bool {
 		return false
 	case row == limiter.Row{}:
 		return true
-	case limiter.KindOf(op.Policy) == limiter.KindInFlight:
-		return true
 	case limiter.KindOf(op.Policy) == limiter.KindSliding && (op.MaxWait > 0 || summed(row)):
 		return false
 	case row.Used >= 1<<61 || row.At > op.At+op.Tolerance(row):
 		return false
+	case limiter.KindOf(op.Policy) == limiter.KindInFlight:
+		return true
 	case calendar || thisWindow && limiter.KindOf(op.Policy) == limiter.KindWindow:
 		return current(op, row, taken)
 	}

@@ -1,4 +1,5 @@
--- Gives tokens back at the row's own step, unless the bucket is full or bookings are outstanding.
+-- Gives tokens back at the row's own step, unless the bucket is full or bookings are outstanding. The clock was
+-- read before the statement waited for the row, so the row's time may be later.
 -- More tokens than a bucket holds would have the same effect, and could overflow.
 --
 -- $1 limiter, $2 key, $3 tokens, $4 time of the operation or NULL
@@ -10,5 +11,5 @@ SET full_at = greatest(0, b.full_at - least($3::bigint, b.capacity) * b.step)
 FROM clock
 WHERE b.limiter = $1::text AND b.key = $2::bytea
   AND b.full_at > clock.at
-  AND b.full_at <= clock.at + b.capacity * b.step
+  AND b.full_at <= greatest(b.at, clock.at) + b.capacity * b.step
 RETURNING b.full_at, b.at, b.step, b.capacity

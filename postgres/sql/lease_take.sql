@@ -2,7 +2,8 @@
 --
 -- If it took a place, it returns one row (1, now, at, ends, ids, lim). If it refused, it returns one row
 -- (0, now, at, ends, ids, lim) with the row that it found. It returns no row if another process took the last
--- place meanwhile.
+-- place meanwhile. It neither does if the row is ahead of the clock: the statement may have waited for the row, and
+-- what others took in that time must count.
 --
 -- A place is taken only under the lock of the row, in DO UPDATE. A refusal may come from the snapshot: it
 -- takes no lock and writes nothing.
@@ -40,6 +41,7 @@ WITH clock AS MATERIALIZED (
         lim = excluded.lim,
         granted = 1
     WHERE pg_catalog.width_bucket(excluded.at + $7::bigint, b.ends) - pg_catalog.width_bucket(excluded.at, b.ends) < $3::bigint
+      AND b.at <= excluded.at + 2000000000
     RETURNING b.at, b.ends, b.ids, b.lim
 )
 SELECT 1, at, at, ends, ids, lim FROM taken

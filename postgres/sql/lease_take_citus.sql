@@ -27,4 +27,5 @@ SET at = excluded.at,
     lim = excluded.lim,
     granted = 1
 WHERE pg_catalog.width_bucket(excluded.at + $7::bigint, b.ends) - pg_catalog.width_bucket(excluded.at, b.ends) < $3::bigint
+  AND b.at <= excluded.at + 2000000000
 RETURNING 1, b.at, b.at, b.ends, b.ids, b.lim
