@@ -21,7 +21,7 @@ func TestApplyAtEdges(t *testing.T) {
 	}
 	blocked, _ := (&limiter.Op{Kind: limiter.OpBlock, Policy: window(5, 10), Cost: 1}).Apply(limiter.Row{}, 105*s)
 	moved := blocked
-	moved.Start, moved.At = 80*s, 85*s
+	moved.Start, moved.At, blocked.At = 80*s, 90*s-1, 110*s-1 // in the last nanosecond of the block
 	ahead := limiter.Row{FullAt: 100 * s, At: 10*s + int64(limiter.ClockTolerance), Period: s, Limit: 500}
 	stepped := ahead
 	stepped.At++
@@ -58,7 +58,7 @@ func TestApplyAtEdges(t *testing.T) {
 		},
 		{
 			"a block moves back by whole windows with the clock",
-			op(limiter.OpCharge, window(5, 10), 1), blocked, 85 * s, moved, false, 0,
+			op(limiter.OpCharge, window(5, 10), 1), blocked, 90*s - 1, moved, false, 0,
 		},
 		{
 			"a window that ran longer is full where its start is not ahead",

@@ -185,7 +185,8 @@ func (w *windows) refuses(op *Op, row *Row, now int64) bool {
 
 // anchor corrects a row whose clock was stepped back. The count of the window that the clock is in
 // now is known only if it is the row's own. Any other window counts as full, so that the step
-// grants nothing. A refusal also writes this; otherwise every window of the step would be full.
+// grants nothing. A refusal also writes this; otherwise every window of the step would be full. If a turn
+// was booked, the window is blocked: the booking may have replaced the mark of a block, which must last.
 func (w *windows) anchor(op *Op, row Row, now int64) Row {
 	if row.At > now+op.Tolerance(row) {
 		ahead := max(0, row.Start-row.At)
@@ -195,7 +196,9 @@ func (w *windows) anchor(op *Op, row Row, now int64) Row {
 		start, length := w.earlierWindow(&row, now+ahead)
 		if start < row.Start {
 			row.Start, row.Period = start, length
-			if row.Used < maxUsed { // a block stays
+			if ahead > 0 || row.Used == maxUsed {
+				row.Used = maxUsed
+			} else {
 				row.Used = row.Limit
 			}
 		}
