@@ -31,8 +31,9 @@ var policyCases = []testCase{
 		"where every request is counted, the first one brings the row under its policy, and Peek says what it would say",
 		func(f *fixture) {
 			f.passes(f.limiter("l", window(2, s)), "k", 2)
-			counting := counting(2, 10*s)
+			counting := counting(1, 10*s)
 			f.script(f.limiter("l", counting), "k", []call{
+				{used: 2, retry: s, reset: 10 * s}, // a cost of 0 leaves the row as it is
 				{verb: peek, used: 2, retry: 10 * s, reset: 10 * s},
 				{n: 1, used: 3, retry: 10 * s, reset: 10 * s},
 			})
