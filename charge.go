@@ -15,11 +15,11 @@ import (
 // take the estimate by [Limiter.AllowN] and charge the rest, because a [Limiter.Refund] gives nothing
 // back while a bucket is in debt.
 //
-// The debt of a bucket grows up to 36 years. The count of a window grows up to 2^62, and that of a
-// sliding window up to 2^61. The error is
-// [ErrInvalid] if n is negative or the key is empty, and [ErrExceedsCapacity] if a bucket takes over
-// 30 years to refill n tokens. Other errors are the store's: no failure policy applies. If an error
-// matches [ErrOutcomeUnknown], a retry may charge twice.
+// The debt of a bucket grows up to 36 years. The count of a sliding window grows up to 2^61, and that of
+// another window up to 2^62, which is a block: no refund lowers it. The error is [ErrInvalid] if n is
+// negative or the key is empty, and [ErrExceedsCapacity] if a bucket takes over 30 years to refill n tokens.
+// Other errors are the store's: no failure policy applies. If an error matches [ErrOutcomeUnknown], a retry
+// may charge twice.
 func (l *Limiter) Charge(ctx context.Context, key string, n int64) (Result, error) {
 	kind, cost := OpCharge, n
 	if n == 0 {
