@@ -124,7 +124,9 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	acquire, release := limiter.OpAcquire, limiter.OpRelease
 	canceled := fmt.Errorf("%w: %w: %w", limiter.ErrCanceled, limiter.ErrOutcomeUnknown, context.DeadlineExceeded)
-	for name, fail := range failurePolicies() {
+	policies := failurePolicies()
+	policies["fallback"] = nil // the fallback fails, and not only the store
+	for name, fail := range policies {
 		for _, c := range []struct {
 			err   error
 			sends []limiter.OpKind // by TryAcquire
@@ -133,16 +135,18 @@ func TestAcquireOfUnknownOutcome(t *testing.T) {
 			{limiter.ErrOutcomeUnknown, []limiter.OpKind{acquire, release}, true},
 			{canceled, []limiter.OpKind{acquire, release}, true},
 			{limiter.ErrNotApplied, []limiter.OpKind{acquire}, false},
-			{errKeyBusy, []limiter.OpKind{acquire}, false},
 			{limiter.ErrMisconfigured, []limiter.OpKind{acquire}, false},
-			{errors.ErrUnsupported, []limiter.OpKind{acquire}, false},
 		} {
 			t.Run(fmt.Sprint(name, " ", c.err), func(t *testing.T) {
 				store := &spyStore{Store: memory.New(), err: c.err, only: acquire}
+				first, fail := limiter.Store(store), fail
+				if name == "fallback" {
+					first, fail = &spyStore{err: limiter.ErrNotApplied}, limiter.FailLocal(store)
+				}
 				var seen observed
-				con := newConcurrency(t, store, fail, limiter.WithTimeout(2*time.Second), seen.option())
+				con := newConcurrency(t, first, fail, limiter.WithTimeout(2*time.Second), seen.option())
 				lease, err := con.TryAcquire(t.Context(), "k")
-				passes := name != "closed" && limiter.StoreFailed(c.err)
+				passes := (name == "open" || name == "local") && limiter.StoreFailed(c.err)
 				if lease.Allowed != passes || passes == errors.Is(err, c.err) {
 					t.Errorf("%+v, %v", lease.Result, err)
 				}

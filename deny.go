@@ -216,5 +216,5 @@ func (l *Limiter) carryOutAndForget(ctx context.Context, b *booking) (Result, er
 	if l.deny != nil {
 		defer func() { l.deny.suspend(b.op.Key).resume() }()
 	}
-	return l.carryOut(ctx, l.store, SourceStore, b)
+	return l.carryOut(ctx, SourceStore, b)
 }

@@ -88,6 +88,7 @@ func (l *Limiter) failed(ctx context.Context, b *booking, res *Result, cause err
 		err = l.doOn(ctx, l.fallback, &b.op, &b.state)
 	}
 	if err != nil {
+		b.unknownLocal = l.withdraw(ctx, SourceLocal, b, err)
 		both := fmt.Errorf("%w; and the fallback: %w", cause, err)
 		return both, both
 	}

@@ -35,7 +35,7 @@ func (l *Lease) begin(b *booking) {
 	l.op = b.op
 	took := l.Allowed && l.Source != SourcePolicy
 	l.store.Store(took && l.Source == SourceStore || b.unknown)
-	l.fallback.Store(took && l.Source == SourceLocal)
+	l.fallback.Store(took && l.Source == SourceLocal || b.unknownLocal)
 	if took {
 		l.Length = b.op.Hold
 	}
@@ -98,25 +98,22 @@ func (l *Lease) carryOut(ctx context.Context, kind OpKind, hold time.Duration, f
 		}
 		b.op.At = at
 	}
-	store := l.limiter.store
-	if from == SourceLocal {
-		store = l.limiter.fallback
-	}
-	_, err := l.limiter.carryOut(ctx, store, from, &b)
+	_, err := l.limiter.carryOut(ctx, from, &b)
 	return b.state.Took, err
 }
 
-// withdraw releases, once, the place that the acquire of b may have taken, if its outcome is unknown. The
-// release may reach the store before the acquire and find nothing. The place then stays taken until the lease
-// ends, or until a [Lease.Release] that reaches the store after the acquire.
-func (l *Limiter) withdraw(ctx context.Context, b *booking, cause error) {
+// withdraw reports whether b is an acquire that may have taken a place in the store or in the fallback,
+// although it failed with cause. If so, it releases that place, once. The release may get there before the
+// acquire and find nothing. The place then stays taken until the lease ends, or until a [Lease.Release] that
+// gets there after the acquire.
+func (l *Limiter) withdraw(ctx context.Context, from Source, b *booking, cause error) (unknown bool) {
 	if b.op.Kind != OpAcquire || !errors.Is(cause, ErrOutcomeUnknown) {
-		return
+		return false
 	}
-	b.unknown = true
 	release := booking{op: b.op}
 	release.op.Kind, release.op.Timeout = OpRelease, min(releaseTimeout, l.timeout)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), release.op.Timeout)
 	defer cancel()
-	_, _ = l.carryOut(ctx, l.store, SourceStore, &release) // the caller gets the cause
+	_, _ = l.carryOut(ctx, from, &release) // the caller gets the cause
+	return true
 }

@@ -203,7 +203,7 @@ func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err erro
 		b.op.result(&b.state, res)
 	}
 	if cause != nil {
-		l.withdraw(ctx, b, cause)
+		b.unknown = l.withdraw(ctx, SourceStore, b, cause)
 		err, cause = l.failed(ctx, b, res, cause)
 	}
 	if l.observer != nil {
@@ -212,11 +212,15 @@ func (l *Limiter) decide(ctx context.Context, b *booking, res *Result) (err erro
 	return err
 }
 
-// carryOut sends b.op, which no failure policy applies to, to store. Then it calls the observer. The
-// source is what the store is to the Limiter.
-func (l *Limiter) carryOut(ctx context.Context, store Store, source Source, b *booking) (Result, error) {
+// carryOut sends b.op, which no failure policy applies to, to the store or, if to is [SourceLocal], to the
+// fallback. Then it calls the observer.
+func (l *Limiter) carryOut(ctx context.Context, to Source, b *booking) (Result, error) {
 	if err := checkContext(ctx); err != nil {
 		return noDecision, err
+	}
+	store := l.store
+	if to == SourceLocal {
+		store = l.fallback
 	}
 	begin, res := time.Now(), noDecision
 	err := l.doOn(ctx, store, &b.op, &b.state)
@@ -225,7 +229,7 @@ func (l *Limiter) carryOut(ctx context.Context, store Store, source Source, b *b
 	case b.op.Kind == OpCharge || b.op.Kind == OpLook:
 		b.op.result(&b.state, &res)
 	default:
-		res = Result{Allowed: true, Source: source}
+		res = Result{Allowed: true, Source: to}
 	}
 	if l.observer != nil {
 		l.observe(ctx, b, &res, err, begin)

@@ -76,10 +76,6 @@ func (l *Limiter) giveBack(ctx context.Context, from Source, b *booking) (bool, 
 	if l.deny != nil {
 		defer l.deny.suspend(b.op.Key).resume()
 	}
-	store := l.store
-	if from == SourceLocal {
-		store = l.fallback
-	}
-	_, err := l.carryOut(ctx, store, from, b)
+	_, err := l.carryOut(ctx, from, b)
 	return b.state.Took, err
 }

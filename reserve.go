@@ -27,9 +27,10 @@ type Reservation struct {
 
 // booking is what a cancel or a release needs: the operation and its state.
 type booking struct {
-	op      Op
-	state   State
-	unknown bool // the store may have carried out the op, although it failed
+	op    Op
+	state State
+	// The store, or the fallback, may have carried out the acquire that failed there.
+	unknown, unknownLocal bool
 }
 
 // Reserve books a request of cost n ahead, in order of arrival, if its turn comes within maxWait.
