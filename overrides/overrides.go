@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/sqlimit/limiter"
+	rows "github.com/sqlimit/limiter/internal/override"
 )
 
 const (
@@ -142,8 +143,8 @@ func (c *cache) check(opts []Option) error {
 	if v := reflect.ValueOf(c.source); c.source == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return invalid("the source of New is nil (%T); pass the store", c.source)
 	}
-	if c.name == "" {
-		return invalid("the name of New is empty; pass the name of the limiter")
+	if err := rows.CheckName(c.name); err != nil {
+		return fmt.Errorf("overrides: New: %w", err)
 	}
 	for _, opt := range opts {
 		if err := opt(&c.options); err != nil {

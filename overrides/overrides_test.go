@@ -238,7 +238,7 @@ func TestWrongArguments(t *testing.T) {
 	for name, f := range map[string]policyFor{
 		"no source":          overrides.New(nil, "api"),
 		"a typed nil source": overrides.New((*fakeSource)(nil), "api"),
-		"no name":            overrides.New(source, ""),
+		"a wrong name":       overrides.New(source, "a name"),
 		"MaxAge of 0":        overrides.New(source, "api", overrides.MaxAge(0)),
 		"no secret":          overrides.New(source, "api", overrides.WithKeyDigest(nil)),
 		"no OnError":         overrides.New(source, "api", overrides.OnError(nil)),

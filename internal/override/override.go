@@ -84,6 +84,12 @@ func WithLimit(base limiter.Policy, limit int64) limiter.Policy {
 	return nil
 }
 
+// CheckName returns what is wrong with the name of a limiter.
+func CheckName(name string) error {
+	_, err := limiter.New(nowhere{}, name, limiter.PerMinute(1))
+	return err
+}
+
 // Check returns a policy in the form that a limiter gives it, or what is wrong with it.
 func Check(p limiter.Policy) (limiter.Policy, error) {
 	if p, ok := p.(limiter.InFlight); ok {
@@ -97,7 +103,7 @@ func Check(p limiter.Policy) (limiter.Policy, error) {
 	return l.Policy(), nil
 }
 
-// nowhere is the store of a Limiter that only checks its policy.
+// nowhere is the store of a Limiter that only checks its arguments.
 type nowhere struct{}
 
 func (nowhere) Do(context.Context, limiter.Op) (limiter.State, error) {
