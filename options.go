@@ -79,7 +79,7 @@ type Decision struct {
 	// [Limiter.Wait] and each claim of [AllowAll], and [OpLook] for a request of cost 0.
 	Op OpKind
 	// Cost is the cost of the request, or what a refund or cancel was to give back. It is 0 for a reset
-	// or a block, and 1 for an operation on a lease.
+	// or a block, and 1 for an operation on a lease or a [Limiter.Charge] of 0, which is a look.
 	Cost int64
 	// MaxWait is how far ahead an [OpTake] could book.
 	MaxWait time.Duration

@@ -89,9 +89,12 @@ func checkNotCounting(op *Op) error {
 		ErrInvalid, op.Name, errors.ErrUnsupported)
 }
 
-// Cancel gives the booking back if its turn has not come yet and nobody has booked after it.
-// Otherwise it does nothing, because later bookings rely on their own turn. On a window it gives back the
-// count, not the time: if the booking was in a later window or slice, requests pass from there on.
+// Cancel gives the booking back if its turn has not come yet and nobody has booked a later turn. Otherwise
+// it does nothing, because later bookings rely on their own turn. It also does nothing after a
+// [Limiter.Block] and, on a bucket, after a [Limiter.Charge]. After a change of the policy it may do nothing.
+//
+// On a window, all bookings of a window or slice have the same turn. Cancel gives back the count, not the
+// time: if the booking was in a later window or slice, requests pass from there on.
 //
 // Only the first call does anything, whatever its outcome: a second one could give back too much.
 // The context must not have ended. The error is the store's.

@@ -62,8 +62,8 @@ const (
 	// OpRefund gives Cost back. It gives nothing back while bookings are outstanding, or if the key
 	// is unused.
 	OpRefund
-	// OpCancel cancels the booking Booked. It does nothing if later bookings exist, or if the
-	// booking's turn has come.
+	// OpCancel cancels the booking Booked. It does nothing if a later turn is booked, or if the
+	// booking's turn has come. See [Reservation.Cancel].
 	OpCancel
 	// OpReset makes the key unused.
 	OpReset

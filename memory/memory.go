@@ -30,9 +30,9 @@ const (
 	minTidy = 64
 )
 
-// Store is a [limiter.Store] that keeps rows in maps. When it would otherwise grow, it forgets
-// expired rows, so that it holds at most about twice the keys in use. The zero Store is ready for
-// use. A Store is safe for concurrent use, and must not be copied.
+// Store is a [limiter.Store] that keeps rows in maps. When it would otherwise grow, it forgets expired rows.
+// So it holds at most about twice the most keys that were in use at a time, or 16,000. The zero Store is
+// ready for use. A Store is safe for concurrent use, and must not be copied.
 type Store struct {
 	clock  func() time.Time // nil for time.Now
 	shards [shards]shard
@@ -225,7 +225,7 @@ func (sh *shard) remove(now, limit int64) (removed int64) {
 }
 
 // Sweep deletes up to limit expired rows: see [limiter.Row.Expired]. It returns how many it deleted,
-// also with an error. Calling Sweep is never necessary, because the Store forgets keys by itself. If
+// also with an error. Calling Sweep is never necessary, but it frees memory sooner after a peak. If
 // limit is below 1, the error is [limiter.ErrInvalid]; if ctx has ended, it is [limiter.ErrCanceled].
 // Each call starts at a random place, so that calls that ctx ends early reach all keys in the end.
 //
