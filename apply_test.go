@@ -52,22 +52,13 @@ func TestApplyAtEdges(t *testing.T) {
 		took bool
 		wait int64
 	}{
-		{
-			"a reset of a window leaves only its policy",
-			op(limiter.OpReset, window(5, 10), 0), row(100, 3, 105, 10, 5), 106 * s, row(0, 0, 0, 10, 5), true, 0,
-		},
-		{
-			"a block moves back by whole windows with the clock",
-			op(limiter.OpCharge, window(5, 10), 1), blocked, 90*s - 1, moved, false, 0,
-		},
+		{"a reset of a window leaves only its policy", op(limiter.OpReset, window(5, 10), 0), row(100, 3, 105, 10, 5), 106 * s, row(0, 0, 0, 10, 5), true, 0},
+		{"a block moves back by whole windows with the clock", op(limiter.OpCharge, window(5, 10), 1), blocked, 90*s - 1, moved, false, 0},
 		{
 			"a window that ran longer is full where its start is not ahead",
 			op(limiter.OpCharge, window(5, 10), 1), row(101, 1, 100, 1, 5), 100 * s, row(100, 6, 100, 10, 5), false, 0,
 		},
-		{
-			"a charge with an older clock keeps the row's clock",
-			op(limiter.OpCharge, window(5, 10), 1), row(110, 3, 111, 10, 5), 109 * s, row(110, 4, 111, 10, 5), true, 0,
-		},
+		{"a charge with an older clock keeps the row's clock", op(limiter.OpCharge, window(5, 10), 1), row(110, 3, 111, 10, 5), 109 * s, row(110, 4, 111, 10, 5), true, 0},
 		{
 			"a block with an older clock keeps the row's clock",
 			op(limiter.OpBlock, window(5, 10), 1), row(110, 3, 111, 10, 5), 109 * s, row(110, 1<<62, 111, 10, 5), true, 0,
@@ -80,35 +71,20 @@ func TestApplyAtEdges(t *testing.T) {
 			"a refusal waits for the row's own window beyond the next one",
 			op(limiter.OpTake, window(5, 10), 1), row(7, 5, 8, 7, 5), 8 * s, row(7, 5, 8, 7, 5), false, 6 * s,
 		},
-		{
-			"a refusal that converts the row sets no Wait",
-			op(limiter.OpTake, window(5, 10), 1), row(60, 5, 61, 60, 5), 65 * s, row(60, 5, 65, 10, 5), false, 0,
-		},
-		{
-			"a cancel needs the booking's window length",
-			cancelWindow, row(100, 1, 95, 20, 5), 95 * s, row(100, 1, 95, 20, 5), false, 0,
-		},
-		{
-			"a cancel needs the booking's window",
-			cancelWindow, row(110, 1, 95, 10, 5), 95 * s, row(110, 1, 95, 10, 5), false, 0,
-		},
+		{"a refusal that converts the row sets no Wait", op(limiter.OpTake, window(5, 10), 1), row(60, 5, 61, 60, 5), 65 * s, row(60, 5, 65, 10, 5), false, 0},
+		{"a cancel needs the booking's window length", cancelWindow, row(100, 1, 95, 20, 5), 95 * s, row(100, 1, 95, 20, 5), false, 0},
+		{"a cancel needs the booking's window", cancelWindow, row(110, 1, 95, 10, 5), 95 * s, row(110, 1, 95, 10, 5), false, 0},
 		{"a cancel needs the booking's capacity", cancelBucket, larger, 10 * s, larger, false, 0},
 		{"a cancel needs the booking's step", cancelBucket, slower, 10 * s, slower, false, 0},
 		{"a refund gives back no more than the capacity", op(limiter.OpRefund, bucket(5), 1<<62), empty, 10 * s, refilled, true, 0},
-		{
-			"a clock that is behind by the tolerance was not stepped",
-			op(limiter.OpTake, bucket(500), 500), ahead, 10 * s, ahead, false, 0,
-		},
+		{"a clock that is behind by the tolerance was not stepped", op(limiter.OpTake, bucket(500), 500), ahead, 10 * s, ahead, false, 0},
 		{
 			"a clock behind by 1 ns more was stepped back",
 			op(limiter.OpCharge, bucket(500), 1), stepped, 10 * s,
 			limiter.Row{FullAt: ahead.FullAt + 10*s - stepped.At + s, At: 10 * s, Period: s, Limit: 500},
 			true, 0,
 		},
-		{
-			"a wait in the row's time is rounded up",
-			waiting, fast, 10 * s, fast, false, 1000,
-		},
+		{"a wait in the row's time is rounded up", waiting, fast, 10 * s, fast, false, 1000},
 		{
 			"a conversion of nearly 64 bits does not overflow",
 			op(limiter.OpCharge, limiter.TokenBucket{Capacity: 1, Refill: 1, Interval: 1 << 40}, 1),

@@ -60,8 +60,12 @@
 //
 // On a full disk, keys that have a row are decided as usual. New keys fail with
 // [limiter.ErrNotApplied]. To make that possible, a Store of [Open] enlarges the file before it
-// needs the pages: by an eighth, at least 256 kB and at most 2 MB. It cannot help if other tables
-// grow in the same file while the disk fills up, or on a filesystem that never overwrites in place
-// (Btrfs, ZFS). A Store of [New] copies the log to the file and tries once more, which helps only
-// until a new key needs a page.
+// needs the pages: by an eighth, at least 64 and at most 512 pages. All keys may still fail in these cases:
+//   - Other tables grow in the same file while the disk fills up.
+//   - Another connection reads in one transaction, so that the log cannot start anew.
+//   - The database has auto_vacuum, so it keeps no free pages.
+//   - The filesystem never overwrites in place (Btrfs, ZFS).
+//
+// A Store of [New] copies the log to the file and tries once more, which helps only until a new key
+// needs a page.
 package sqlite

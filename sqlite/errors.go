@@ -61,7 +61,7 @@ func classify(err error, writes bool) (class error, advice string) {
 	case sqlitecode.Busy, sqlitecode.Locked:
 		return limiter.ErrNotApplied, "another connection kept the database locked"
 	case sqlitecode.Full:
-		return limiter.ErrNotApplied, "there is no room for another key; free space on the disk"
+		return limiter.ErrNotApplied, "there is no room in the log, or for another key; free space on the disk"
 	case sqlitecode.Protocol, sqlitecode.Schema, sqlitecode.Abort, sqlitecode.Interrupt:
 		return limiter.ErrNotApplied, ""
 	case sqlitecode.Constraint, sqlitecode.Mismatch, sqlitecode.TooBig, sqlitecode.Range:

@@ -15,7 +15,7 @@ import (
 // On a full disk the log (-wal) cannot grow. But it can start from its beginning, in the space that it
 // has, if the database file has a place for each page. Then the Store can decide keys that have a
 // row. The writer of a Store of [Open] maintains this: it takes new pages only from the free ones in
-// the file, and adds free pages when there are none (grow). If the disk has no room for those, SQLite
+// the file (limit), and adds free pages when there are none (grow). If the disk has no room for those, SQLite
 // rejects what needs a new page: new keys.
 
 // attemptWrite is attempt for an f that writes through p and leaves no transaction open. If the
@@ -23,7 +23,7 @@ import (
 func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) error {
 	err := attempt(ctx, f)
 	if isFull(err) {
-		restartLog(ctx, p) // if it fails, so does f
+		p.restart(ctx) // if it fails, so does f
 		if ctx.Err() != nil {
 			return batch.Unsent(ctx, false) // copying the log used up the time; this process is not overloaded
 		}
@@ -49,7 +49,7 @@ func attemptWrite(ctx context.Context, p pool, f func(context.Context) error) er
 
 func isFull(err error) bool { return sqlitecode.Of(err) == sqlitecode.Full }
 
-// readersLeave is how long restartLog waits for connections that read from the log. A Store reads for
+// readersLeave is how long restart waits for connections that read from the log. A Store reads for
 // microseconds, but another program may read for hours.
 const readersLeave = 50 * time.Millisecond
 
@@ -59,25 +59,32 @@ type logInUse struct{ copying bool }
 func (logInUse) Error() string { return "the log is in use" }
 func (logInUse) Code() int     { return sqlitecode.Busy }
 
-// restartLog retries restart. It waits up to readersLeave for readers. For another connection's copy it waits as
-// long as the operation may, because a slow disk needs longer.
-func restartLog(ctx context.Context, p pool) {
-	latest := time.Now().Add(readersLeave)
+// restart makes the log start from its beginning, in the space that it has. It waits up to readersLeave for
+// readers, but not again for checkEvery if one stays. For another connection's copy it waits as long as the
+// operation may, because a slow disk needs longer.
+func (p *rawPool) restart(ctx context.Context) {
+	latest := time.Now()
+	waits := latest.Sub(p.blocked) >= checkEvery
+	if waits {
+		latest = latest.Add(readersLeave)
+	}
 	_ = attempt(ctx, func(ctx context.Context) error {
-		err := p.restart(ctx)
+		err := p.tryRestart(ctx)
 		now := time.Now()
 		if errors.Is(err, logInUse{copying: true}) {
 			latest = now.Add(readersLeave)
 		}
-		if now.After(latest) {
-			return nil
+		if !now.After(latest) {
+			return err
 		}
-		return err
+		if waits && err != nil {
+			p.blocked = now
+		}
+		return nil
 	})
 }
 
-// restart makes the log start from its beginning, in the space that it has.
-func (p *rawPool) restart(ctx context.Context) error {
+func (p *rawPool) tryRestart(ctx context.Context) error {
 	c, err := p.acquire()
 	if err != nil {
 		return err
@@ -134,6 +141,16 @@ func (p *rawPool) grow(ctx context.Context) error {
 	return c.copyRest(ctx)
 }
 
+// limit lowers max_page_count to the current number of pages, because a VACUUM may have removed some.
+// It takes 8 µs, so it runs at most once in checkEvery.
+func (c *rawConn) limit(ctx context.Context) {
+	if c.unlimited || time.Since(c.limited) < checkEvery {
+		return
+	}
+	_, _ = c.exec(ctx, "limit") // if it fails, the old limit stays
+	c.limited = time.Now()
+}
+
 // addPages begins a transaction and adds free pages to the database. The connection has
 // secure_delete on, so that SQLite writes these pages. Otherwise the file would have a hole there,
 // which reserves no space on the disk.
@@ -156,7 +173,7 @@ func (c *rawConn) addPages(ctx context.Context, dir string) error {
 		}
 	}
 	exec("unlimit")
-	if vacuum == 0 { // otherwise the database keeps no free pages
+	if c.unlimited = vacuum != 0; !c.unlimited {
 		exec("free_pages_make", room)
 		exec("free_pages_drop")
 		exec("limit")

@@ -76,7 +76,7 @@ func (p *sqlPool) exec(ctx context.Context, st statement, args ...any) (int64, e
 // reads returns false, because the pool's settings decide whether BEGIN takes the write lock.
 func (p *sqlPool) reads() bool { return false }
 
-func (p *sqlPool) restart(ctx context.Context) error { return p.query(ctx, "checkpoint", nil) }
+func (p *sqlPool) restart(ctx context.Context) { _ = p.query(ctx, "checkpoint", nil) }
 
 // grow fails, because the owner of the pool decides how the database grows.
 func (p *sqlPool) grow(context.Context) error { return errNoRoom }

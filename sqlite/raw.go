@@ -23,6 +23,8 @@ type rawPool struct {
 	free   chan struct{} // holds one for each connection that may be used now
 	lost   *atomic.Int64 // how many connections were closed because they are broken
 
+	blocked time.Time // when restart last waited for readers in vain; its caller holds Store.writing
+
 	mu     sync.Mutex
 	idle   []*rawConn // the last was used last: its cache is the freshest
 	closed bool
@@ -124,6 +126,7 @@ func (p *rawPool) begin(ctx context.Context, locked bool) (transaction, error) {
 	if !c.covered {
 		_ = c.copyRest(ctx) // as far as possible
 	}
+	c.limit(ctx)
 	if locked {
 		return c.begin(ctx, "begin_locked")
 	}
@@ -153,8 +156,9 @@ type rawConn struct {
 	// log to the file, because the log may hold pages that others added, such as the tables: see free_pages.go.
 	covered bool
 	// restarted is when the log last started from its beginning, if nothing was committed since; full
-	// is when the disk last had no room.
-	restarted, full time.Time
+	// is when the disk last had no room; limited is when limit last ran.
+	restarted, full, limited time.Time
+	unlimited                bool // the database keeps no free pages, so limit does nothing
 }
 
 // begin begins a transaction by st. If it fails, it releases the connection.

@@ -92,8 +92,8 @@ type pool interface {
 	snapshot(ctx context.Context) (transaction, error)
 	// reads reports whether an unlocked transaction takes the write lock only when it writes.
 	reads() bool
-	// restart makes the log start from its beginning.
-	restart(ctx context.Context) error
+	// restart makes the log start from its beginning, if that is possible.
+	restart(ctx context.Context)
 	// grow makes room for new rows, or fails.
 	grow(ctx context.Context) error
 	close() error

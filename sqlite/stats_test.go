@@ -37,12 +37,7 @@ func TestStats(t *testing.T) {
 				false,
 				limiter.StoreStats{Statements: 2, Rows: 2, Units: 2, SecondLooks: 1},
 			},
-			{
-				"two limits at once",
-				[]limiter.Op{op(limiter.OpTake, 1), takeOf("l", "a", window, 1)},
-				true,
-				limiter.StoreStats{Statements: 1, Rows: 2, Units: 2},
-			},
+			{"two limits at once", []limiter.Op{op(limiter.OpTake, 1), takeOf("l", "a", window, 1)}, true, limiter.StoreStats{Statements: 1, Rows: 2, Units: 2}},
 		} {
 			store := open(t)
 			for n := range slices.Chunk(c.ops, map[bool]int{true: 2, false: 1}[c.all]) {
